@@ -1,0 +1,16 @@
+# make build | test | demo | clean        (README.md explains each)
+BUILD ?= build
+PYTHON ?= python3
+STEPS ?= 12
+
+.PHONY: build test demo setup clean
+setup:
+	@tools/setup
+build: setup
+	@tools/build $(BUILD)
+test: build
+	@tools/test $(BUILD)
+demo: build
+	@STEPS=$(STEPS) tools/demo $(BUILD)
+clean:
+	rm -rf $(BUILD)

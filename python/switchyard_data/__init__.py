@@ -1,0 +1,5 @@
+"""Turns text into the token files that Switchyard trains on: `python -m switchyard_data prepare --help`."""
+
+
+class DataError(Exception):
+    """Input or options are wrong. The message says what, where and how to mend it; the program exits with 2."""

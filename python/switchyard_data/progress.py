@@ -1,0 +1,69 @@
+"""One line of progress on standard error, at least every two seconds."""
+
+import sys
+import threading
+import time
+
+
+class Progress:
+    """Counts documents, bytes and tokens while entered, and shows them from a thread of its own, so that a long
+    step of a library doesn't silence it. On a terminal the line is rewritten, elsewhere lines follow one another."""
+
+    def __init__(self, title, total_bytes=0, stream=None, interval=1.0):
+        self.title, self.total_bytes = title, total_bytes
+        self.documents = self.text_bytes = self.tokens = 0
+        self.consumed = 0  # bytes of the input files, out of total_bytes
+        self.stream = stream or sys.stderr
+        self.interval = interval
+        self.start = time.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._show_until_done, daemon=True)
+
+    def count(self, texts, consumed):
+        """Texts that are done, and how far into the input files that is."""
+        self.documents += len(texts)
+        self.text_bytes += sum(len(text.encode("utf-8")) for text in texts)
+        self.consumed = consumed
+
+    def line(self):
+        seconds = time.monotonic() - self.start
+        parts = [f"{self.documents} documents", f"{self.text_bytes / 1e6:.1f} MB"]
+        if self.tokens:
+            parts.append(f"{self.tokens} tokens")
+        if 0 < self.consumed < self.total_bytes:
+            parts.append(f"{_clock(seconds * (self.total_bytes - self.consumed) / self.consumed)} left")
+        else:
+            parts.append(f"{_clock(seconds)} passed")
+        return f"{self.title}: {', '.join(parts)}"
+
+    def _show_until_done(self):
+        while not self._done.wait(self.interval):
+            self._write(self.line())
+
+    def _write(self, line, end=False):
+        if self.stream.isatty():
+            self.stream.write("\r\x1b[K" + line + ("\n" if end else ""))
+        else:
+            self.stream.write(line + "\n")
+        self.stream.flush()
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self._done.set()
+        self._thread.join()
+        if kind is None:
+            self._write(self.line(), end=True)
+        elif self.stream.isatty():
+            self.stream.write("\n")
+
+
+def _clock(seconds):
+    seconds = int(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min"

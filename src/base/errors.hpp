@@ -1,0 +1,47 @@
+// Errors of Switchyard. Three kinds, told apart by who can mend them.
+#pragma once
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace switchyard {
+
+/// Configuration or data is wrong. The message says what, where and how to mend it; `main` exits with 2.
+class UserError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Network, device or disk failed: names rank, operation and peer (or file); `main` exits with 3.
+class ClusterError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A bug of Switchyard itself; `main` exits with 4.
+class InternalError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+template <class... Args>
+[[noreturn]] void user_error(fmt::format_string<Args...> format, Args&&... args) {
+  throw UserError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <class... Args>
+[[noreturn]] void cluster_error(fmt::format_string<Args...> format, Args&&... args) {
+  throw ClusterError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// An invariant of the program; stays in release builds.
+template <class... Args>
+void check(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) throw InternalError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace switchyard

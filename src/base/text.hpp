@@ -1,0 +1,20 @@
+// Small questions about names.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace switchyard {
+
+/// Insertions, deletions, replacements and swaps of neighbours that turn one name into the other.
+int edit_distance(std::string_view a, std::string_view b);
+
+/// The name nearest to `name` by edit distance, the earlier one on a tie; "" if none is within a third of its length (at
+/// least 2), for then it is no misspelling.
+std::string nearest_name(std::string_view name, std::span<const std::string> names);
+
+/// Whether `text` matches `pattern`, where '*' stands for any run of characters, also none.
+bool matches_wildcard(std::string_view pattern, std::string_view text);
+
+}  // namespace switchyard

@@ -1,0 +1,104 @@
+#include "batch/planner.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "batch/packing.hpp"
+
+namespace switchyard::batch {
+namespace {
+
+i64 row_capacity(const BucketSpec& bucket) { return bucket.micro_batch_tokens > 0 ? bucket.micro_batch_tokens : bucket.max_length; }
+
+void check_bucket(std::size_t index, std::span<const BucketSpec> buckets) {
+  const BucketSpec& bucket = buckets[index];
+  if (bucket.max_length < 1) user_error("bucket[{}].max_length = {}: give at least 1 token.", index, bucket.max_length);
+  if (bucket.max_length > std::numeric_limits<int>::max())
+    user_error("bucket[{}].max_length = {}: a sequence may have at most {} tokens.", index, bucket.max_length, std::numeric_limits<int>::max());
+  if (index > 0 && bucket.max_length >= buckets[index - 1].max_length)
+    user_error("bucket[{}].max_length = {} is not below bucket[{}].max_length = {}. List the buckets longest first.", index, bucket.max_length,
+               index - 1, buckets[index - 1].max_length);
+  if (row_capacity(bucket) < bucket.max_length)
+    user_error("bucket[{}].micro_batch_tokens = {} is below its max_length = {}: a sequence must fit in a micro-batch. Raise it to {} or leave it out.",
+               index, bucket.micro_batch_tokens, bucket.max_length, bucket.max_length);
+  check(bucket.lanes >= 1 && bucket.multiple >= 1, "bucket {} has {} lanes and rows in multiples of {}", index, bucket.lanes, bucket.multiple);
+  check(bucket.lane_speed.empty() || std::cmp_equal(bucket.lane_speed.size(), bucket.lanes), "bucket {} has {} lanes and {} lane speeds", index,
+        bucket.lanes, bucket.lane_speed.size());
+  check(std::all_of(bucket.lane_speed.begin(), bucket.lane_speed.end(), [](double speed) { return speed > 0; }),
+        "bucket {}: lane speeds {} must be positive", index, bucket.lane_speed);
+}
+
+void check_order(std::span<const int> order, std::size_t buckets) {
+  std::vector<int> sorted(order.begin(), order.end()), all(buckets);
+  std::sort(sorted.begin(), sorted.end());
+  std::iota(all.begin(), all.end(), 0);
+  check(sorted == all, "the order of phases {} is no permutation of {} buckets", std::vector<int>(order.begin(), order.end()), buckets);
+}
+
+MicroBatch micro_batch_of(Row row, i64 multiple) {
+  std::sort(row.items.begin(), row.items.end(), [](const Item& a, const Item& b) { return a.doc < b.doc; });
+  MicroBatch out{.T = (row.tokens + multiple - 1) / multiple * multiple, .shard = {{}}};
+  std::vector<Piece>& pieces = out.shard.front();
+  pieces.reserve(row.items.size() + 1);
+  for (const Item& item : row.items) pieces.push_back({.doc = item.doc, .first = 0, .count = static_cast<int>(item.tokens), .stride = 1});
+  if (out.T > row.tokens) pieces.push_back({.doc = -1, .first = 0, .count = static_cast<int>(out.T - row.tokens), .stride = 1});
+  return out;
+}
+
+PhasePlan plan_phase(std::vector<Item> items, const BucketSpec& bucket) {
+  PhasePlan phase{.strategy = bucket.strategy, .lane = {}};
+  std::vector<double> speed = bucket.lane_speed;
+  if (speed.empty()) speed.assign(static_cast<std::size_t>(bucket.lanes), 1.0);
+  for (const std::vector<Item>& lane : spread_over_lanes(std::move(items), speed, bucket.min_micro_batches)) {
+    std::vector<MicroBatch>& rows = phase.lane.emplace_back();
+    for (Row& row : pack_rows(lane, row_capacity(bucket), bucket.min_micro_batches))
+      rows.push_back(micro_batch_of(std::move(row), bucket.multiple));
+  }
+  return phase;
+}
+
+}  // namespace
+
+std::vector<int> published_order(int buckets) {
+  std::vector<int> order;
+  if (buckets > 0) order.push_back(0);
+  for (int i = buckets - 1; i > 0; --i) order.push_back(i);
+  return order;
+}
+
+int bucket_of(i64 length, std::span<const BucketSpec> buckets) {
+  // The first bucket that is too short; the one before it is the smallest that fits.
+  const auto end = std::partition_point(buckets.begin(), buckets.end(), [&](const BucketSpec& b) { return b.max_length >= length; });
+  if (end == buckets.begin())
+    user_error("a sequence of {} tokens is longer than the longest bucket ({} tokens). Raise bucket[0].max_length, or lower batch.context.", length,
+               buckets.empty() ? 0 : buckets.front().max_length);
+  return static_cast<int>(end - buckets.begin()) - 1;
+}
+
+StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const BucketSpec> buckets, const WorkModel& work,
+                    std::span<const int> order) {
+  for (std::size_t i = 0; i < buckets.size(); ++i) check_bucket(i, buckets);
+  check_order(order, buckets.size());
+  StepPlan plan{.step = step, .valid_tokens = 0, .phases = {}};
+  std::vector<std::vector<Item>> items(buckets.size());
+  for (std::size_t doc = 0; doc < lengths.size(); ++doc) {
+    check(lengths[doc] >= 1, "document {} of step {} has {} tokens", doc, step, lengths[doc]);
+    plan.valid_tokens += lengths[doc] - 1;
+    const auto bucket = static_cast<std::size_t>(bucket_of(lengths[doc], buckets));
+    items[bucket].push_back({.doc = static_cast<i64>(doc), .tokens = lengths[doc], .work = work(lengths[doc])});
+  }
+  for (const int i : order) {
+    const auto bucket = static_cast<std::size_t>(i);
+    if (!items[bucket].empty()) plan.phases.push_back(plan_phase(std::move(items[bucket]), buckets[bucket]));
+  }
+  return plan;
+}
+
+StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const BucketSpec> buckets, const WorkModel& work) {
+  return plan_batch(step, lengths, buckets, work, published_order(static_cast<int>(buckets.size())));
+}
+
+}  // namespace switchyard::batch

@@ -1,0 +1,154 @@
+#include "batch/validate.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/errors.hpp"
+
+namespace switchyard::batch {
+namespace {
+
+i64 tokens_of(const MicroBatch& row) {
+  i64 tokens = 0;
+  for (const std::vector<Piece>& shard : row.shard)
+    for (const Piece& piece : shard) tokens += piece.doc < 0 ? 0 : piece.count;
+  return tokens;
+}
+
+// Marks the tokens of one row's documents, each once.
+class Placement {
+ public:
+  explicit Placement(std::span<const i64> lengths) : lengths_(lengths), placed_(lengths.size(), 0), row_(lengths.size(), -1) {}
+
+  // One row, whatever its place in the plan; `where` describes it.
+  void add(const MicroBatch& row, const std::string& where) {
+    ++rows_;
+    std::vector<std::pair<i64, i64>> tokens;  // (document, token) of pieces that are parts
+    for (const std::vector<Piece>& shard : row.shard)
+      for (const Piece& piece : shard)
+        if (piece.doc >= 0) add(piece, where, tokens);
+    std::sort(tokens.begin(), tokens.end());
+    const auto twice = std::adjacent_find(tokens.begin(), tokens.end());
+    if (twice != tokens.end()) check(false, "{}: token {} of document {} is placed twice", where, twice->second, twice->first);
+  }
+
+  void finish() const {
+    for (std::size_t doc = 0; doc < lengths_.size(); ++doc)
+      check(placed_[doc] == lengths_[doc], "document {}: {} of {} tokens are placed", doc, placed_[doc], lengths_[doc]);
+  }
+
+ private:
+  void add(const Piece& piece, const std::string& where, std::vector<std::pair<i64, i64>>& tokens) {
+    const auto doc = static_cast<std::size_t>(piece.doc);
+    check(doc < lengths_.size(), "{}: document {} of {}", where, piece.doc, lengths_.size());
+    const i64 last = piece.first + i64{piece.count - 1} * piece.stride;
+    check(piece.first >= 0 && piece.count >= 1 && piece.stride >= 1 && last < lengths_[doc], "{}: piece {} + {} * {} of document {} of {} tokens", where,
+          piece.first, piece.count, piece.stride, doc, lengths_[doc]);
+    check(row_[doc] < 0 || row_[doc] == rows_, "{}: document {} is also in another row", where, doc);
+    row_[doc] = rows_;
+    placed_[doc] += piece.count;
+    check(placed_[doc] <= lengths_[doc], "{}: document {} of {} tokens has {} placed", where, doc, lengths_[doc], placed_[doc]);
+    if (piece.count == lengths_[doc]) return;
+    for (i64 token = piece.first; token <= last; token += piece.stride) tokens.emplace_back(piece.doc, token);
+  }
+
+  std::span<const i64> lengths_;
+  std::vector<i64> placed_, row_;
+  i64 rows_ = -1;
+};
+
+void check_shape(const MicroBatch& row, const BucketSpec& bucket, const std::string& where) {
+  const auto shards = static_cast<i64>(row.shard.size());
+  check(row.T >= 1 && shards >= 1 && row.T % shards == 0, "{}: {} tokens over {} shards", where, row.T, shards);
+  check(row.T % bucket.multiple == 0, "{}: {} tokens are no multiple of {}", where, row.T, bucket.multiple);
+  for (const std::vector<Piece>& shard : row.shard) {
+    i64 tokens = 0;
+    for (std::size_t i = 0; i < shard.size(); ++i) {
+      check(shard[i].count >= 1, "{}: a piece of {} tokens", where, shard[i].count);
+      check(shard[i].doc >= 0 || i + 1 == shard.size(), "{}: padding that is not last", where);
+      tokens += shard[i].count;
+    }
+    check(tokens == row.T / shards, "{}: a shard of {} tokens instead of {}", where, tokens, row.T / shards);
+  }
+  const i64 used = tokens_of(row), capacity = bucket.micro_batch_tokens > 0 ? bucket.micro_batch_tokens : bucket.max_length;
+  check(used <= capacity, "{}: {} tokens in a row of {}", where, used, capacity);
+  // Ring shards are level to a token per document, so only single rows have one right length.
+  if (shards == 1 && used > 0)
+    check(row.T - used < bucket.multiple, "{}: {} tokens padded to {}, more than a multiple of {} needs", where, used, row.T, bucket.multiple);
+}
+
+// The bucket of a phase is that of its first document.
+int bucket_of_phase(const PhasePlan& phase, std::span<const i64> lengths, std::span<const BucketSpec> buckets, std::size_t index) {
+  for (const auto& lane : phase.lane)
+    for (const MicroBatch& row : lane)
+      for (const auto& shard : row.shard)
+        for (const Piece& piece : shard)
+          if (piece.doc >= 0 && std::cmp_less(piece.doc, lengths.size())) return bucket_of(lengths[static_cast<std::size_t>(piece.doc)], buckets);
+  throw InternalError(fmt::format("phase {} has no documents", index));
+}
+
+void check_bucket(const MicroBatch& row, std::span<const i64> lengths, std::span<const BucketSpec> buckets, int bucket, const std::string& where) {
+  for (const auto& shard : row.shard)
+    for (const Piece& piece : shard)
+      if (piece.doc >= 0 && std::cmp_less(piece.doc, lengths.size())) {
+        const i64 length = lengths[static_cast<std::size_t>(piece.doc)];
+        check(bucket_of(length, buckets) == bucket, "{}: document {} of {} tokens belongs in bucket {}, not {}", where, piece.doc, length,
+              bucket_of(length, buckets), bucket);
+      }
+}
+
+}  // namespace
+
+void validate(const StepPlan& plan, std::span<const i64> lengths, std::span<const BucketSpec> buckets) {
+  Placement placement(lengths);
+  for (std::size_t p = 0; p < plan.phases.size(); ++p) {
+    const PhasePlan& phase = plan.phases[p];
+    const int index = bucket_of_phase(phase, lengths, buckets, p);
+    const BucketSpec& bucket = buckets[static_cast<std::size_t>(index)];
+    check(phase.strategy == bucket.strategy, "phase {} runs strategy {}, its bucket {}", p, phase.strategy, bucket.strategy);
+    check(std::cmp_equal(phase.lane.size(), bucket.lanes), "phase {} has {} lanes, its bucket {}", p, phase.lane.size(), bucket.lanes);
+    for (std::size_t lane = 0; lane < phase.lane.size(); ++lane)
+      for (std::size_t m = 0; m < phase.lane[lane].size(); ++m) {
+        const MicroBatch& row = phase.lane[lane][m];
+        const std::string where = fmt::format("step {}, phase {}, lane {}, micro-batch {}", plan.step, p, lane, m);
+        check_shape(row, bucket, where);
+        check_bucket(row, lengths, buckets, index, where);
+        placement.add(row, where);
+      }
+  }
+  placement.finish();
+  i64 labels = 0;
+  for (const i64 length : lengths) labels += length - 1;
+  check(plan.valid_tokens == labels, "step {}: valid_tokens is {}, the documents have {} labels", plan.step, plan.valid_tokens, labels);
+}
+
+double padding_share(const StepPlan& plan) {
+  i64 all = 0, used = 0;
+  for (const PhasePlan& phase : plan.phases)
+    for (const auto& lane : phase.lane)
+      for (const MicroBatch& row : lane) {
+        all += row.T;
+        used += tokens_of(row);
+      }
+  return all == 0 ? 0.0 : static_cast<double>(all - used) / static_cast<double>(all);
+}
+
+std::vector<double> lane_work(const PhasePlan& phase, std::span<const i64> lengths, const WorkModel& work) {
+  std::vector<double> out;
+  for (const auto& lane : phase.lane) {
+    double sum = 0;
+    for (const MicroBatch& row : lane)
+      for (const auto& shard : row.shard)
+        for (const Piece& piece : shard)
+          // A ring shard holds its share of the document's work.
+          if (piece.doc >= 0) {
+            const i64 length = lengths[static_cast<std::size_t>(piece.doc)];
+            sum += work(length) * static_cast<double>(piece.count) / static_cast<double>(length);
+          }
+    out.push_back(sum);
+  }
+  return out;
+}
+
+}  // namespace switchyard::batch

@@ -1,0 +1,25 @@
+// Proof that a step plan is right, and figures of how good it is.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "batch/planner.hpp"
+#include "batch/step_plan.hpp"
+
+namespace switchyard::batch {
+
+/// Proves that every token of every document is placed exactly once, each document in one row of one lane of the bucket it
+/// belongs to; that rows are within capacity, padded to the multiple and no further, with one padding piece at most, last in its shard;
+/// and that valid_tokens counts the labels. Ring shards (more than one per row) may share a document.
+/// errors  InternalError, naming the document or the row
+void validate(const StepPlan& plan, std::span<const i64> lengths, std::span<const BucketSpec> buckets);
+
+/// Padding tokens over all tokens of the plan's rows; 0 for an empty plan.
+double padding_share(const StepPlan& plan);
+
+/// Work per lane of a phase, padding left out.
+std::vector<double> lane_work(const PhasePlan& phase, std::span<const i64> lengths, const WorkModel& work);
+
+}  // namespace switchyard::batch

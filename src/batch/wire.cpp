@@ -1,0 +1,131 @@
+#include "batch/wire.hpp"
+
+#include <cstdint>
+#include <limits>
+
+#include "base/errors.hpp"
+
+namespace switchyard::batch {
+namespace {
+
+constexpr std::byte kVersion{1};
+
+class Writer {
+ public:
+  void put(i64 value) {
+    auto zigzag = (static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63);
+    for (; zigzag >= 0x80; zigzag >>= 7) bytes_.push_back(static_cast<std::byte>(zigzag | 0x80));
+    bytes_.push_back(static_cast<std::byte>(zigzag));
+  }
+  void put_size(std::size_t size) { put(static_cast<i64>(size)); }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_{kVersion};
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {
+    if (bytes.empty() || bytes.front() != kVersion)
+      cluster_error("a step plan of {} bytes has an unknown version. Start every rank with the same program.", bytes.size());
+  }
+  i64 get() {
+    std::uint64_t zigzag = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (at_ == bytes_.size()) fail("is cut short");
+      const auto byte = std::to_integer<std::uint64_t>(bytes_[at_++]);
+      zigzag |= (byte & 0x7f) << shift;
+      if (byte < 0x80) return static_cast<i64>(zigzag >> 1) ^ -static_cast<i64>(zigzag & 1);
+    }
+    fail("has a number of more than 64 bits");
+  }
+  int get_int() {
+    const i64 value = get();
+    if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max()) fail("has a number out of range");
+    return static_cast<int>(value);
+  }
+  // Every element takes a byte or more, which bounds what a damaged count may allocate.
+  std::size_t get_size() {
+    const i64 value = get();
+    if (value < 0 || static_cast<std::uint64_t>(value) > bytes_.size() - at_) fail("is cut short");
+    return static_cast<std::size_t>(value);
+  }
+  void finish() const {
+    if (at_ != bytes_.size()) fail("goes on after its end");
+  }
+
+ private:
+  [[noreturn]] void fail(const char* what) const {
+    cluster_error("a step plan of {} bytes {} (at byte {}). The message from rank 0 is damaged; see its log.", bytes_.size(), what, at_);
+  }
+  std::span<const std::byte> bytes_;
+  std::size_t at_ = 1;
+};
+
+void put(Writer& out, const MicroBatch& row) {
+  out.put(row.T);
+  out.put_size(row.shard.size());
+  for (const std::vector<Piece>& shard : row.shard) {
+    out.put_size(shard.size());
+    for (const Piece& piece : shard) {
+      out.put(piece.doc);
+      out.put(piece.first);
+      out.put(piece.count);
+      out.put(piece.stride);
+    }
+  }
+}
+
+MicroBatch get_row(Reader& in) {
+  MicroBatch row{.T = in.get(), .shard = {}};
+  row.shard.resize(in.get_size());
+  for (std::vector<Piece>& shard : row.shard) {
+    shard.resize(in.get_size());
+    for (Piece& piece : shard) {
+      piece.doc = in.get();
+      piece.first = in.get_int();
+      piece.count = in.get_int();
+      piece.stride = in.get_int();
+    }
+  }
+  return row;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const StepPlan& plan) {
+  Writer out;
+  out.put(plan.step);
+  out.put(plan.valid_tokens);
+  out.put_size(plan.phases.size());
+  for (const PhasePlan& phase : plan.phases) {
+    out.put(phase.strategy);
+    out.put_size(phase.lane.size());
+    for (const std::vector<MicroBatch>& lane : phase.lane) {
+      out.put_size(lane.size());
+      for (const MicroBatch& row : lane) put(out, row);
+    }
+  }
+  return out.take();
+}
+
+StepPlan decode(std::span<const std::byte> bytes) {
+  Reader in(bytes);
+  StepPlan plan;
+  plan.step = in.get();
+  plan.valid_tokens = in.get();
+  plan.phases.resize(in.get_size());
+  for (PhasePlan& phase : plan.phases) {
+    phase.strategy = in.get_int();
+    phase.lane.resize(in.get_size());
+    for (std::vector<MicroBatch>& lane : phase.lane) {
+      const std::size_t rows = in.get_size();
+      for (std::size_t row = 0; row < rows; ++row) lane.push_back(get_row(in));
+    }
+  }
+  in.finish();
+  return plan;
+}
+
+}  // namespace switchyard::batch

@@ -1,0 +1,205 @@
+#include "comm/collectives.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "comm/block.hpp"
+
+namespace switchyard::comm {
+namespace {
+
+size_t position_of(const Fabric& fabric, const Channel& channel, const std::string& name) {
+  const auto at = std::find(channel.ranks.begin(), channel.ranks.end(), fabric.rank());
+  check(at != channel.ranks.end(), "rank {}: \"{}\" on channel {}, which it is no member of", fabric.rank(), name, channel.id);
+  return static_cast<size_t>(at - channel.ranks.begin());
+}
+
+void check_pieces(const Channel& channel, const std::string& name, size_t pieces) {
+  check(pieces == channel.ranks.size(), "\"{}\": {} pieces for {} ranks", name, pieces, channel.ranks.size());
+}
+
+// What one rank does in a collective: its place among the members and the operations so far.
+class Exchange {
+ public:
+  Exchange(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, DType dtype)
+      : fabric_(fabric), channel_(channel), mine_(position_of(fabric, channel, name)), dtype_(dtype), transaction_{name, row, {}} {}
+
+  size_t members() const { return channel_.ranks.size(); }
+  size_t mine() const { return mine_; }
+  /// The k-th member after this one: ranks that start with different peers don't all read one memory at once.
+  size_t after(size_t k) const { return (mine_ + k) % members(); }
+
+  void send(size_t to, const Block& block) {
+    if (block.bytes() > 0) transaction_.ops.push_back({Op::Kind::send, channel_.ranks[to], block, {}, false, dtype_});
+  }
+  void receive(size_t from, const Block& block, bool add = false) {
+    if (block.bytes() > 0) transaction_.ops.push_back({Op::Kind::recv, channel_.ranks[from], block, {}, add, dtype_});
+  }
+  void local(const Block& source, const Block& block, bool add = false) {
+    if (block.bytes() > 0) transaction_.ops.push_back({Op::Kind::local, -1, block, source, add, dtype_});
+  }
+  void run() { fabric_.run(channel_, transaction_); }
+
+ private:
+  Fabric& fabric_;
+  const Channel& channel_;
+  size_t mine_;
+  DType dtype_;
+  Transaction transaction_;
+};
+
+// Contiguous memory for one piece of each member.
+class Slots {
+ public:
+  Slots(size_t count, i64 bytes) : bytes_(bytes), memory_(count * static_cast<size_t>(bytes)) {}
+  Block operator[](size_t i) { return contiguous(memory_.data() + static_cast<i64>(i) * bytes_, bytes_); }
+
+ private:
+  i64 bytes_;
+  std::vector<std::byte> memory_;
+};
+
+std::vector<Block> all_of(Slots& slots, size_t count) {
+  std::vector<Block> blocks;
+  for (size_t i = 0; i < count; ++i) blocks.push_back(slots[i]);
+  return blocks;
+}
+
+void gather(Exchange exchange, std::span<const Block> pieces) {
+  for (size_t k = 1; k < exchange.members(); ++k) {
+    exchange.send(exchange.after(k), pieces[exchange.mine()]);
+    exchange.receive(exchange.after(k), pieces[exchange.after(k)]);
+  }
+  exchange.run();
+}
+
+// out := ((p0 + p1) + p2) + ..., added where it lies. If `out` is the rank's own piece, ranks 0 and 1 leave their addend
+// in place (p0 + p1 = p1 + p0); later ranks keep a copy of it until its turn.
+void receive_sum(Exchange& exchange, const Block& own, const Block& out, Slots& kept) {
+  const size_t mine = exchange.mine();
+  const bool in_place = own.data == out.data;
+  const bool starts_with_own = mine == 0 || (mine == 1 && in_place);
+  Block addend = own;
+  if (in_place && !starts_with_own) {
+    addend = kept[0];
+    exchange.local(own, addend);
+  }
+  if (starts_with_own && !in_place) exchange.local(own, out);
+  for (size_t i = 0; i < exchange.members(); ++i) {
+    const bool add = i > 0 || starts_with_own;
+    if (i != mine) exchange.receive(i, out, add);
+    if (i == mine && !starts_with_own) exchange.local(addend, out, add);
+  }
+}
+
+// bf16: all addends side by side, summed in fp32, rounded once.
+void receive_bf16(Exchange& exchange, const Block& own, Slots& slots) {
+  for (size_t i = 0; i < exchange.members(); ++i) {
+    if (i == exchange.mine()) exchange.local(own, slots[i]);
+    else exchange.receive(i, slots[i]);
+  }
+}
+
+void sum_slots(Slots& slots, size_t members, const Block& out) {
+  std::vector<const std::byte*> addends;
+  for (size_t i = 0; i < members; ++i) addends.push_back(slots[i].data);
+  sum_bf16(slots[0].data, addends, out.bytes() / size_of(DType::bf16));
+  copy_block(out, slots[0]);
+}
+
+// Part i of n of an array, cut evenly.
+std::vector<Block> cut(void* data, i64 elements, i64 element_size, size_t n) {
+  std::vector<Block> pieces;
+  for (size_t i = 0; i < n; ++i) {
+    const i64 begin = elements * static_cast<i64>(i) / static_cast<i64>(n), end = elements * static_cast<i64>(i + 1) / static_cast<i64>(n);
+    pieces.push_back(contiguous(static_cast<std::byte*>(data) + begin * element_size, (end - begin) * element_size));
+  }
+  return pieces;
+}
+
+template <class T>
+void take_maximum(T* to, const T* from, i64 elements) {
+  for (i64 i = 0; i < elements; ++i)
+    if (from[i] > to[i] || from[i] != from[i]) to[i] = from[i];
+}
+
+}  // namespace
+
+void all_gather(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, std::span<const Block> pieces) {
+  check_pieces(channel, name, pieces.size());
+  gather(Exchange(fabric, channel, name, row, DType::f32), pieces);
+}
+
+void reduce_scatter(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, std::span<const Block> pieces, Block out,
+                    DType dtype) {
+  check_pieces(channel, name, pieces.size());
+  Exchange exchange(fabric, channel, name, row, dtype);
+  const Block& own = pieces[exchange.mine()];
+  check(own.bytes() == out.bytes(), "\"{}\": own piece of {} bytes, result of {}", name, own.bytes(), out.bytes());
+  for (size_t k = 1; k < exchange.members(); ++k) exchange.send(exchange.after(k), pieces[exchange.after(k)]);
+  if (dtype == DType::bf16) {
+    Slots slots(exchange.members(), out.bytes());
+    receive_bf16(exchange, own, slots);
+    exchange.run();
+    sum_slots(slots, exchange.members(), out);
+    return;
+  }
+  const bool keeps_own = own.data == out.data && exchange.mine() > 1;
+  Slots kept(keeps_own ? 1 : 0, out.bytes());
+  receive_sum(exchange, own, out, kept);
+  exchange.run();
+}
+
+void all_reduce(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, void* data, i64 elements, DType dtype) {
+  if (channel.ranks.size() < 2) return;
+  const std::vector<Block> pieces = cut(data, elements, size_of(dtype), channel.ranks.size());
+  reduce_scatter(fabric, channel, name, row, pieces, pieces[position_of(fabric, channel, name)], dtype);
+  all_gather(fabric, channel, name, row, pieces);
+}
+
+void all_reduce_max(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, void* data, i64 elements, DType dtype) {
+  check(dtype == DType::f32 || dtype == DType::f64, "\"{}\": maximum of {}", name, name_of(dtype));
+  const size_t members = channel.ranks.size(), mine = position_of(fabric, channel, name);
+  const Block own = contiguous(data, elements * size_of(dtype));
+  Slots slots(members, own.bytes());
+  copy_block(slots[mine], own);
+  gather(Exchange(fabric, channel, name, row, dtype), all_of(slots, members));
+  copy_block(own, slots[0]);
+  for (size_t i = 1; i < members; ++i) {
+    if (dtype == DType::f32) take_maximum(static_cast<float*>(data), reinterpret_cast<const float*>(slots[i].data), elements);
+    else take_maximum(static_cast<double*>(data), reinterpret_cast<const double*>(slots[i].data), elements);
+  }
+}
+
+std::vector<std::vector<std::byte>> all_gather_blobs(Fabric& fabric, const Channel& channel, const std::string& name, i64 row,
+                                                     std::span<const std::byte> mine) {
+  const size_t members = channel.ranks.size(), at = position_of(fabric, channel, name);
+  std::vector<i64> sizes(members);
+  sizes[at] = static_cast<i64>(mine.size());
+  gather(Exchange(fabric, channel, name, row, DType::i64), cut(sizes.data(), static_cast<i64>(members), size_of(DType::i64), members));
+  std::vector<std::vector<std::byte>> blobs;
+  for (const i64 size : sizes) blobs.emplace_back(static_cast<size_t>(size));
+  blobs[at].assign(mine.begin(), mine.end());
+  std::vector<Block> pieces;
+  for (auto& blob : blobs) pieces.push_back(contiguous(blob.data(), static_cast<i64>(blob.size())));
+  all_gather(fabric, channel, name, row, pieces);
+  return blobs;
+}
+
+std::vector<std::byte> broadcast_blob(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, std::span<const std::byte> blob) {
+  const bool root = position_of(fabric, channel, name) == 0;
+  const auto from_root = [&](const Block& block, DType dtype) {
+    Exchange exchange(fabric, channel, name, row, dtype);
+    for (size_t k = 1; root && k < exchange.members(); ++k) exchange.send(k, block);
+    if (!root) exchange.receive(0, block);
+    exchange.run();
+  };
+  i64 size = root ? static_cast<i64>(blob.size()) : 0;
+  from_root(contiguous(&size, size_of(DType::i64)), DType::i64);
+  std::vector<std::byte> result(static_cast<size_t>(size));
+  if (root) std::copy(blob.begin(), blob.end(), result.begin());
+  from_root(contiguous(result.data(), size), DType::f32);
+  return result;
+}
+
+}  // namespace switchyard::comm

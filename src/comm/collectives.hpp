@@ -1,0 +1,28 @@
+// Collectives on CPU memory, built from Fabric transactions. Ring volume: each rank sends (n-1)/n of the data
+// for all-gather and reduce-scatter, twice that for all-reduce. Sums are in rank order (order of channel.ranks).
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/fabric.hpp"
+
+namespace switchyard::comm {
+
+/// Every rank's piece to every rank. pieces[i]: where the piece of channel.ranks[i] lies (own piece: its source);
+/// pieces differ in size freely, empty ones send nothing.
+void all_gather(Fabric&, const Channel&, const std::string& name, i64 row, std::span<const Block> pieces);
+/// pieces[i]: this rank's addend of what channel.ranks[i] gets; out: sum over ranks of the piece of this rank.
+/// out may be the rank's own piece. Elements of `dtype`; sums are made in fp32 for bf16.
+void reduce_scatter(Fabric&, const Channel&, const std::string& name, i64 row, std::span<const Block> pieces, Block out, DType dtype);
+/// In place: data becomes the sum over ranks. `elements` of `dtype`, contiguous.
+void all_reduce(Fabric&, const Channel&, const std::string& name, i64 row, void* data, i64 elements, DType dtype);
+/// In place, elementwise maximum (fp32 or fp64), for softmax statistics.
+void all_reduce_max(Fabric&, const Channel&, const std::string& name, i64 row, void* data, i64 elements, DType dtype);
+/// Small blobs of any size from all ranks, in rank order (sizes are exchanged first).
+std::vector<std::vector<std::byte>> all_gather_blobs(Fabric&, const Channel&, const std::string& name, i64 row, std::span<const std::byte> mine);
+/// Blob of channel.ranks[0] to all.
+std::vector<std::byte> broadcast_blob(Fabric&, const Channel&, const std::string& name, i64 row, std::span<const std::byte> blob);
+
+}  // namespace switchyard::comm

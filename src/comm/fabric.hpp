@@ -1,0 +1,80 @@
+// Fabric: how ranks talk. One primitive - a transaction of block messages on a channel - carries every pattern:
+// point to point, switches, flushes, and (comm/collectives.hpp) all-gather, reduce-scatter, all-reduce, all-to-all.
+// Implementations: ranks as threads of one process (ThreadFabric), MPI processes (MpiFabric).
+// Reductions add in the order in which the transaction lists them, so that all fabrics give equal bits.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "cluster/cluster.hpp"
+
+namespace switchyard::comm {
+
+/// Rows of equal length in memory: a box of a row-major matrix. Bytes.
+struct Block {
+  std::byte* data = nullptr;
+  i64 rows = 0, row_bytes = 0, stride = 0;
+  i64 bytes() const { return rows * row_bytes; }
+};
+Block contiguous(void* data, i64 bytes);
+
+/// One operation of a transaction, seen from this rank.
+///   send   `block` to `peer`
+///   recv   from `peer` into `block`          (add: block += what came, elements of `dtype`)
+///   local  from `source` into `block`        (add: block += source)
+/// Receives and locals take effect in the order of the list. Sends between the same two ranks on one channel are matched
+/// with receives in order; sizes must agree.
+struct Op {
+  enum class Kind { send, recv, local } kind = Kind::send;
+  int peer = -1;
+  Block block, source;
+  bool add = false;
+  DType dtype = DType::f32;
+};
+
+/// A FIFO among `ranks` (global numbers); the same id means the same channel on every member.
+/// Two channels never wait for each other.
+struct Channel {
+  int id = 0;
+  std::vector<int> ranks;
+};
+
+/// What a rank runs on a channel: `name` appears in errors, `row` (rising per channel) is compared among members.
+struct Transaction {
+  std::string name;
+  i64 row = 0;
+  std::vector<Op> ops;
+};
+
+/// Bytes sent by this rank since construction, per link class (index: cluster::Link).
+using Traffic = std::array<i64, 3>;
+
+/// One rank's end. All members of a transaction call run() for it, in the same order per channel. Thread-safe across
+/// channels: different threads of a rank may run transactions of different channels at once.
+class Fabric {
+ public:
+  virtual ~Fabric() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Blocks until all operations are done and the blocks may be reused. Throws ClusterError naming rank, transaction and
+  /// peer when a peer is silent for longer than the timeout, failed, or disagrees in row, size or dtype.
+  virtual void run(const Channel& channel, const Transaction& transaction) = 0;
+  /// Tells every rank that this one failed: their waiting and later calls throw ClusterError with `reason`.
+  virtual void abort(const std::string& reason) = 0;
+  virtual Traffic traffic() const = 0;
+  virtual const cluster::Cluster& cluster() const = 0;
+};
+
+struct FabricOptions {
+  std::chrono::milliseconds timeout{30000};
+  bool strict = false;  // compare rows and sizes eagerly, poison receive blocks before they are filled
+};
+
+}  // namespace switchyard::comm

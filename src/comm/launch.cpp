@@ -1,0 +1,93 @@
+#include "comm/launch.hpp"
+
+#include <charconv>
+#include <cstdlib>
+
+#include "base/errors.hpp"
+#include "comm/tcp_fabric.hpp"
+#ifdef SWITCHYARD_MPI
+#include "comm/mpi_fabric.hpp"
+#endif
+
+namespace switchyard::comm {
+namespace {
+
+using Variables = std::function<std::optional<std::string>(const std::string&)>;
+
+int number(const Variables& variable, const std::string& name) {
+  const auto text = variable(name);
+  if (!text) user_error("environment: {} is missing beside the other variables of this launch. Set it, or start with mpirun.", name);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc{} || end != text->data() + text->size() || value < 0)
+    user_error("environment: {} = \"{}\" is no number of 0 or more. Correct it, or unset it to start ranks as threads.", name, *text);
+  return value;
+}
+
+int number_or(const Variables& variable, const std::string& name, int fallback) { return variable(name) ? number(variable, name) : fallback; }
+
+Launch checked(Launch launch, const std::string& rank, const std::string& size) {
+  if (launch.rank >= launch.size)
+    user_error("environment: {} = {} is not below {} = {}. Ranks count from 0.", rank, launch.rank, size, launch.size);
+  return launch;
+}
+
+Launch of_variables(const Variables& variable, Via via, const std::string& rank, const std::string& size, const std::string& local) {
+  Launch launch;
+  launch.distributed = true;
+  launch.via = via;
+  launch.rank = number(variable, rank);
+  launch.size = number(variable, size);
+  launch.local_rank = number_or(variable, local, 0);
+  return checked(launch, rank, size);
+}
+
+Launch by_starter(const Variables& variable) {
+  if (variable("OMPI_COMM_WORLD_RANK"))
+    return of_variables(variable, Via::mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK");
+  // A batch script's own shell has SLURM_PROCID too; only a step started by srun offers the ranks to each other.
+  const bool offered = variable("PMIX_RANK") || variable("PMI_RANK") || variable("PMI_FD");
+  if (variable("SLURM_PROCID") && variable("SLURM_STEP_ID") && offered)
+    return of_variables(variable, Via::mpi, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID");
+  if (variable("RANK") && variable("WORLD_SIZE")) {
+    Launch launch = of_variables(variable, Via::tcp, "RANK", "WORLD_SIZE", "LOCAL_RANK");
+    if (launch.size == 1) return {};
+    const auto address = variable("MASTER_ADDR");
+    if (!address) user_error("environment: MASTER_ADDR is missing beside RANK and WORLD_SIZE. Set it to the host of rank 0.");
+    launch.master_address = *address;
+    launch.master_port = number(variable, "MASTER_PORT");
+    // torchrun keeps a store of its own on the port that it hands out.
+    if (variable("TORCHELASTIC_RUN_ID")) ++launch.master_port;
+    return launch;
+  }
+  return {};
+}
+
+}  // namespace
+
+Launch launch_from(const Variables& variable) {
+  Launch launch = by_starter(variable);
+  launch.host = variable("SWITCHYARD_HOST").value_or("");
+  return launch;
+}
+
+Launch launch_from_environment() {
+  return launch_from([](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return value;
+  });
+}
+
+std::unique_ptr<Fabric> distributed_fabric(const Launch& launch, FabricOptions options) {
+  check(launch.distributed, "distributed_fabric: started as a single process");
+  if (launch.via == Via::tcp) return tcp_fabric(launch, options);
+#ifdef SWITCHYARD_MPI
+  return mpi_fabric(options, launch.host);
+#else
+  user_error("started under MPI as rank {} of {}, but this build has no MPI. Build with -DSWITCHYARD_MPI=ON, or use torchrun's variables.",
+             launch.rank, launch.size);
+#endif
+}
+
+}  // namespace switchyard::comm

@@ -1,0 +1,34 @@
+// How this process was started, and the fabric to its peers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/fabric.hpp"
+
+namespace switchyard::comm {
+
+/// mpi: under mpirun, or srun with PMI. tcp: torchrun-style variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+enum class Via { none, mpi, tcp };
+
+struct Launch {
+  bool distributed = false;
+  int rank = 0, size = 1, local_rank = 0;
+  Via via = Via::none;
+  std::string master_address;  // tcp: where rank 0 listens
+  int master_port = 0;
+  std::string host;            // SWITCHYARD_HOST; empty: ask the machine
+};
+
+/// From environment variables, the only place in this layer that reads them. UserError naming the variable if one of a
+/// set is missing or no number, or if the rank is not below the size.
+Launch launch_from_environment();
+/// The same from any source of variables.
+Launch launch_from(const std::function<std::optional<std::string>(const std::string&)>& variable);
+
+/// The fabric of a distributed launch. UserError if it needs MPI and this build has none.
+std::unique_ptr<Fabric> distributed_fabric(const Launch& launch, FabricOptions options);
+
+}  // namespace switchyard::comm

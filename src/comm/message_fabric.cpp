@@ -1,0 +1,208 @@
+#include "comm/message_fabric.hpp"
+
+#include <deque>
+#include <exception>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "comm/block.hpp"
+
+namespace switchyard::comm {
+namespace {
+
+constexpr i64 kKeptBytes = i64{256} << 20;    // of staging between transactions
+constexpr i64 kStagedBytes = i64{64} << 20;   // of receives that are posted ahead of their turn
+
+}  // namespace
+
+void Arrivals::finish(Parcel& parcel) {
+  std::lock_guard lock(mutex_);
+  parcel.done = true;
+  changed_.notify_all();
+}
+
+void Arrivals::fail(const std::string& reason) {
+  std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = reason;
+  changed_.notify_all();
+}
+
+std::optional<std::string> Arrivals::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+Arrivals::Outcome Arrivals::wait(const Parcel& parcel, std::chrono::milliseconds timeout) const {
+  std::unique_lock lock(mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  changed_.wait_until(lock, deadline, [&] { return parcel.done || failure_; });
+  if (parcel.done) return Outcome::done;
+  return failure_ ? Outcome::failed : Outcome::late;
+}
+
+StagingPool::Buffer StagingPool::take(i64 bytes) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto fit = free_.lower_bound(bytes);
+    if (fit != free_.end()) {
+      Buffer buffer = std::move(fit->second);
+      free_.erase(fit);
+      kept_ -= buffer.capacity;
+      return buffer;
+    }
+  }
+  return {std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes)), bytes};
+}
+
+void StagingPool::give(Buffer buffer) {
+  if (!buffer.memory) return;
+  std::lock_guard lock(mutex_);
+  kept_ += buffer.capacity;
+  free_.emplace(buffer.capacity, std::move(buffer));
+  while (kept_ > kKeptBytes) {
+    const auto smallest = free_.begin();  // the large ones are dear
+    kept_ -= smallest->first;
+    free_.erase(smallest);
+  }
+}
+
+i64 StagingPool::bytes_kept() const {
+  std::lock_guard lock(mutex_);
+  return kept_;
+}
+
+// One transaction under way: its parcels and their staging. Outlives everything the transport does with them.
+class MessageFabric::Journey {
+ public:
+  Journey(MessageFabric& fabric, const Channel& channel, const Transaction& transaction)
+      : fabric_(fabric), channel_(channel), transaction_(transaction) {}
+  Journey(const Journey&) = delete;
+  Journey& operator=(const Journey&) = delete;
+  ~Journey() {
+    for (Item& item : items_) fabric_.staging_.give(std::move(item.staging));
+  }
+
+  void go() {
+    post_sends();
+    for (size_t i = 0; i < transaction_.ops.size(); ++i) {
+      const Op& op = transaction_.ops[i];
+      if (op.kind == Op::Kind::recv) receive(i);
+      if (op.kind == Op::Kind::local) apply(op, op.source);
+    }
+    for (const Item& item : items_)
+      if (item.parcel.send) wait(item.parcel, &not_taken);
+  }
+
+ private:
+  struct Item {
+    Parcel parcel;
+    StagingPool::Buffer staging;
+  };
+
+  Item& add_item(const Op& op, bool in_place) {
+    Item& item = items_.emplace_back();
+    const Envelope envelope = envelope_of(transaction_, op);
+    if (!in_place) item.staging = fabric_.staging_.take(envelope.bytes);
+    item.parcel = {op.kind == Op::Kind::send, op.peer, channel_.id, envelope, in_place ? op.block.data : item.staging.memory.get(), {}, false};
+    return item;
+  }
+
+  void post_sends() {
+    std::vector<Parcel*> parcels;
+    for (const Op& op : transaction_.ops) {
+      if (op.kind != Op::Kind::send) continue;
+      Item& item = add_item(op, is_contiguous(op.block));
+      if (item.staging.memory) copy_block(contiguous(item.parcel.data, op.block.bytes()), op.block);
+      parcels.push_back(&item.parcel);
+    }
+    fabric_.transport_->post(parcels);
+  }
+
+  // Receives are posted in list order, ahead of their turn as far as the staging goes.
+  void post_receives() {
+    std::vector<Parcel*> parcels;
+    for (; next_ < transaction_.ops.size() && (staged_ == 0 || staged_ < kStagedBytes); ++next_) {
+      const Op& op = transaction_.ops[next_];
+      if (op.kind != Op::Kind::recv) continue;
+      Item& item = add_item(op, is_contiguous(op.block) && may_arrive_early(transaction_, next_));
+      if (item.staging.memory) staged_ += op.block.bytes();
+      received_.emplace(next_, &item);
+      parcels.push_back(&item.parcel);
+    }
+    fabric_.transport_->post(parcels);
+  }
+
+  void receive(size_t index) {
+    if (index >= next_) post_receives();
+    const Op& op = transaction_.ops[index];
+    Item& item = *received_.at(index);
+    wait(item.parcel, &heard_nothing);
+    if (item.parcel.theirs != item.parcel.envelope)
+      throw ClusterError(disagreement(fabric_.label_, transaction_, op.peer, item.parcel.envelope, item.parcel.theirs));
+    if (!item.staging.memory) return;
+    apply(op, contiguous(item.parcel.data, op.block.bytes()));
+    fabric_.staging_.give(std::exchange(item.staging, {}));
+    staged_ -= op.block.bytes();
+  }
+
+  static void apply(const Op& op, const Block& from) { op.add ? add_block(op.block, from, op.dtype) : copy_block(op.block, from); }
+
+  void wait(const Parcel& parcel, decltype(&heard_nothing) late) const {
+    switch (fabric_.arrivals_->wait(parcel, fabric_.options_.timeout)) {
+      case Arrivals::Outcome::done: return;
+      case Arrivals::Outcome::late: throw ClusterError(late(fabric_.label_, transaction_, parcel.peer, fabric_.options_.timeout));
+      case Arrivals::Outcome::failed: fabric_.stop_if_failed(transaction_);
+    }
+  }
+
+  MessageFabric& fabric_;
+  const Channel& channel_;
+  const Transaction& transaction_;
+  std::deque<Item> items_;  // stay where they are
+  std::map<size_t, Item*> received_;
+  size_t next_ = 0;
+  i64 staged_ = 0;
+};
+
+MessageFabric::MessageFabric(FabricOptions options, std::shared_ptr<Arrivals> arrivals, std::unique_ptr<Transport> transport)
+    : options_(options), arrivals_(std::move(arrivals)), transport_(std::move(transport)),
+      label_(rank_label(transport_->rank(), transport_->cluster())) {}
+
+MessageFabric::~MessageFabric() {
+  if (std::uncaught_exceptions() > exceptions_at_start_) abort(label_ + " was ended by an error of its own. See its log.");
+}
+
+void MessageFabric::run(const Channel& channel, const Transaction& transaction) {
+  stop_if_failed(transaction);
+  Journey journey(*this, channel, transaction);
+  try {
+    check_transaction(rank(), channel, transaction);
+    if (options_.strict) {
+      rows_.check_next(rank(), channel, transaction);
+      check_sends_unwritten(rank(), transaction);
+      poison_receives(transaction);
+    }
+    journey.go();
+  } catch (const std::exception& error) {
+    abort(error.what());  // before the journey ends: afterwards nobody touches its memory
+    throw;
+  }
+  std::lock_guard lock(traffic_mutex_);
+  count_traffic(traffic_, rank(), transaction, cluster());
+}
+
+void MessageFabric::abort(const std::string& reason) {
+  arrivals_->fail(reason);
+  transport_->stop(*arrivals_->failure());
+}
+
+Traffic MessageFabric::traffic() const {
+  std::lock_guard lock(traffic_mutex_);
+  return traffic_;
+}
+
+void MessageFabric::stop_if_failed(const Transaction& transaction) const {
+  if (const auto reason = arrivals_->failure()) throw ClusterError(stopped(label_, transaction.name, *reason));
+}
+
+}  // namespace switchyard::comm

@@ -1,0 +1,105 @@
+// The fabric of ranks that share no memory, on any transport that moves contiguous bytes: staging of strided blocks, sums
+// in list order, timeouts and abort are here, once; a Transport only brings parcels.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "comm/fabric.hpp"
+#include "comm/protocol.hpp"
+
+namespace switchyard::comm {
+
+/// One message on its way: envelope.bytes at `data`, to or from `peer`. Parcels of one pair of ranks, channel and
+/// direction keep their order.
+struct Parcel {
+  bool send = false;
+  int peer = -1, channel = 0;
+  Envelope envelope;  // what is sent, or expected
+  std::byte* data = nullptr;
+  Envelope theirs;    // receive: what the sender said
+  bool done = false;  // belongs to Arrivals
+};
+
+/// Where transports report and run() sleeps. Thread-safe.
+class Arrivals {
+ public:
+  /// A parcel was delivered, or its bytes need not stay; a receive also ends when `theirs` differs from what it expects.
+  void finish(Parcel& parcel);
+  /// Ends all waits, also later ones. The first reason stays.
+  void fail(const std::string& reason);
+  std::optional<std::string> failure() const;
+  enum class Outcome { done, late, failed };
+  Outcome wait(const Parcel& parcel, std::chrono::milliseconds timeout) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::optional<std::string> failure_;
+};
+
+/// Moves parcels between processes. Reports to the Arrivals it was made with; calls fail() there when another rank
+/// aborted or the network broke.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual const cluster::Cluster& cluster() const = 0;
+  /// Starts moving; returns at once. Parcels and their memory stay until finished or until stop() has returned.
+  virtual void post(std::span<Parcel* const> parcels) = 0;
+  /// Tells all other ranks `reason`, lets go of all parcels. Returns within seconds; called again, waits for the first call.
+  virtual void stop(const std::string& reason) = 0;
+};
+
+/// Buffers that are handed out again and again, up to 256 MiB kept. Thread-safe.
+class StagingPool {
+ public:
+  struct Buffer {
+    std::unique_ptr<std::byte[]> memory;
+    i64 capacity = 0;
+  };
+  /// At least `bytes`, uninitialised, aligned for every element type.
+  Buffer take(i64 bytes);
+  void give(Buffer buffer);
+  i64 bytes_kept() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::multimap<i64, Buffer> free_;
+  i64 kept_ = 0;
+};
+
+class MessageFabric final : public Fabric {
+ public:
+  MessageFabric(FabricOptions options, std::shared_ptr<Arrivals> arrivals, std::unique_ptr<Transport> transport);
+  /// If an exception is on its way, tells the other ranks that this one is gone.
+  ~MessageFabric() override;
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->cluster().ranks(); }
+  const cluster::Cluster& cluster() const override { return transport_->cluster(); }
+  void run(const Channel& channel, const Transaction& transaction) override;
+  void abort(const std::string& reason) override;
+  Traffic traffic() const override;
+
+ private:
+  class Journey;
+
+  void stop_if_failed(const Transaction& transaction) const;
+
+  FabricOptions options_;
+  int exceptions_at_start_ = std::uncaught_exceptions();
+  std::shared_ptr<Arrivals> arrivals_;
+  std::unique_ptr<Transport> transport_;
+  std::string label_;
+  StagingPool staging_;
+  RowOrder rows_;
+  mutable std::mutex traffic_mutex_;
+  Traffic traffic_{};
+};
+
+}  // namespace switchyard::comm

@@ -1,0 +1,106 @@
+#include "comm/protocol.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "comm/block.hpp"
+
+namespace switchyard::comm {
+namespace {
+
+// Blocks may have empty rows or none, but rows never run into each other.
+bool well_formed(const Block& b) {
+  if (b.rows < 0 || b.row_bytes < 0) return false;
+  return b.bytes() == 0 || (b.data != nullptr && (b.rows == 1 || b.stride >= b.row_bytes));
+}
+
+std::string seconds(std::chrono::milliseconds time) { return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0); }
+
+std::string describe(const Envelope& e) { return fmt::format("row {}, {} bytes, {}", e.row, e.bytes, name_of(e.dtype)); }
+
+}  // namespace
+
+Envelope envelope_of(const Transaction& transaction, const Op& op) { return {transaction.row, op.block.bytes(), op.dtype}; }
+
+void check_transaction(int rank, const Channel& channel, const Transaction& transaction) {
+  const auto member = [&](int r) { return std::find(channel.ranks.begin(), channel.ranks.end(), r) != channel.ranks.end(); };
+  for (size_t i = 0; i < transaction.ops.size(); ++i) {
+    const Op& op = transaction.ops[i];
+    check(well_formed(op.block), "rank {}: \"{}\" operation {}: rows of {} bytes, {} apart", rank, transaction.name, i,
+          op.block.row_bytes, op.block.stride);
+    if (op.kind == Op::Kind::local) {
+      check(well_formed(op.source) && op.source.bytes() == op.block.bytes(),
+            "rank {}: \"{}\" operation {}: local of {} bytes from {} bytes", rank, transaction.name, i, op.block.bytes(),
+            op.source.bytes());
+    } else {
+      check(op.peer != rank && member(op.peer), "rank {}: \"{}\" operation {}: rank {} is no other member of channel {} ({})", rank,
+            transaction.name, i, op.peer, channel.id, fmt::join(channel.ranks, ", "));
+    }
+  }
+}
+
+void check_sends_unwritten(int rank, const Transaction& transaction) {
+  for (const Op& send : transaction.ops) {
+    if (send.kind != Op::Kind::send) continue;
+    for (const Op& op : transaction.ops)
+      check(op.kind == Op::Kind::send || !overlap(op.block, send.block),
+            "rank {}: \"{}\" writes a block that it sends to rank {}", rank, transaction.name, send.peer);
+  }
+}
+
+bool may_arrive_early(const Transaction& transaction, size_t index) {
+  const Op& op = transaction.ops[index];
+  if (op.kind != Op::Kind::recv || op.add) return false;
+  return std::none_of(transaction.ops.begin(), transaction.ops.begin() + static_cast<std::ptrdiff_t>(index), [&](const Op& earlier) {
+    if (earlier.kind == Op::Kind::send) return false;
+    return overlap(earlier.block, op.block) || (earlier.kind == Op::Kind::local && overlap(earlier.source, op.block));
+  });
+}
+
+void poison_receives(const Transaction& transaction) {
+  for (size_t i = 0; i < transaction.ops.size(); ++i)
+    if (may_arrive_early(transaction, i)) fill_block(transaction.ops[i].block, 0xFF);
+}
+
+void RowOrder::check_next(int rank, const Channel& channel, const Transaction& transaction) {
+  std::lock_guard lock(mutex_);
+  const auto [at, first] = last_.try_emplace(channel.id, transaction.row);
+  check(first || transaction.row >= at->second, "rank {}: \"{}\" has row {} on channel {} after row {}", rank, transaction.name,
+        transaction.row, channel.id, at->second);
+  at->second = transaction.row;
+}
+
+void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, const cluster::Cluster& cluster) {
+  for (const Op& op : transaction.ops) {
+    if (op.kind == Op::Kind::recv) continue;
+    const auto link = op.kind == Op::Kind::local ? cluster::Link::local : cluster.link(rank, op.peer);
+    traffic[static_cast<size_t>(link)] += op.block.bytes();
+  }
+}
+
+std::string rank_label(int rank, const cluster::Cluster& cluster) {
+  const int host = cluster.host[static_cast<size_t>(rank)];
+  if (static_cast<size_t>(host) < cluster.names.size()) return fmt::format("rank {} (host {})", rank, cluster.names[static_cast<size_t>(host)]);
+  return fmt::format("rank {} (host {})", rank, host);
+}
+
+std::string heard_nothing(const std::string& who, const Transaction& transaction, int peer, std::chrono::milliseconds timeout) {
+  return fmt::format("{}: \"{}\" heard nothing from rank {} for {}. See its log, or raise fabric.timeout.", who, transaction.name, peer,
+                     seconds(timeout));
+}
+
+std::string not_taken(const std::string& who, const Transaction& transaction, int peer, std::chrono::milliseconds timeout) {
+  return fmt::format("{}: \"{}\" waits for rank {}, which has not taken its data for {}. See its log, or raise fabric.timeout.", who,
+                     transaction.name, peer, seconds(timeout));
+}
+
+std::string disagreement(const std::string& who, const Transaction& transaction, int peer, const Envelope& mine, const Envelope& theirs) {
+  return fmt::format("{}: \"{}\" expects {} from rank {}, which sends {}. Do all ranks run the same job file and program?", who,
+                     transaction.name, describe(mine), peer, describe(theirs));
+}
+
+std::string stopped(const std::string& who, const std::string& name, const std::string& reason) {
+  return fmt::format("{}: \"{}\" stopped: {}", who, name, reason);
+}
+
+}  // namespace switchyard::comm

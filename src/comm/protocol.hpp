@@ -1,0 +1,54 @@
+// What all fabrics share: the rules a transaction keeps, and the words in which a broken one is reported.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "comm/fabric.hpp"
+
+namespace switchyard::comm {
+
+/// What a sender says about a message and a receiver expects.
+struct Envelope {
+  i64 row = 0;
+  i64 bytes = 0;
+  DType dtype = DType::f32;
+  bool operator==(const Envelope&) const = default;
+};
+Envelope envelope_of(const Transaction& transaction, const Op& op);
+
+/// Peers are other members of the channel, locals agree in size, strides don't fold rows onto each other.
+/// InternalError naming the rank, the transaction and the operation.
+void check_transaction(int rank, const Channel& channel, const Transaction& transaction);
+/// No block that is sent is written in the same transaction. InternalError; quadratic, so for strict mode.
+void check_sends_unwritten(int rank, const Transaction& transaction);
+/// Whether operation `index`, a receive without add, may be written before its turn: nothing earlier in the list reads or
+/// writes its memory.
+bool may_arrive_early(const Transaction& transaction, size_t index);
+/// 0xFF over every block for which may_arrive_early holds.
+void poison_receives(const Transaction& transaction);
+
+/// Rows per channel never fall. Thread-safe.
+class RowOrder {
+ public:
+  /// InternalError naming rank, channel and both rows if `transaction` has a lower row than the one before.
+  void check_next(int rank, const Channel& channel, const Transaction& transaction);
+
+ private:
+  std::mutex mutex_;
+  std::map<int, i64> last_;
+};
+
+/// Bytes sent per link class; local operations count as Link::local.
+void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, const cluster::Cluster& cluster);
+
+/// "rank 5 (host b)"; the host's number if it has no name.
+std::string rank_label(int rank, const cluster::Cluster& cluster);
+/// Messages of ClusterErrors. `who` is rank_label.
+std::string heard_nothing(const std::string& who, const Transaction& transaction, int peer, std::chrono::milliseconds timeout);
+std::string not_taken(const std::string& who, const Transaction& transaction, int peer, std::chrono::milliseconds timeout);
+std::string disagreement(const std::string& who, const Transaction& transaction, int peer, const Envelope& mine, const Envelope& theirs);
+std::string stopped(const std::string& who, const std::string& name, const std::string& reason);
+
+}  // namespace switchyard::comm

@@ -1,0 +1,367 @@
+#include "comm/tcp_fabric.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "comm/message_fabric.hpp"
+#include "comm/tcp_mesh.hpp"
+
+namespace switchyard::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr i64 kEagerBytes = 32 << 10;    // sent unasked
+constexpr i64 kReasonBytes = 1024;       // of an abort message
+constexpr i64 kPollBytes = 4 << 20;      // read from one peer before the others have their turn
+
+// On the wire: a frame, then its body. Small messages go at once; for a large one the sender asks, and sends it when the
+// receiver has a place for it, so that a rank that is ahead fills no memory of another.
+struct Frame {
+  enum class Kind : std::uint32_t { eager, ask, grant, payload, reason, goodbye };
+  Kind kind = Kind::eager;
+  int channel = 0;
+  std::uint64_t id = 0;  // of the sender's question
+  i64 body = 0;          // bytes that follow
+  Envelope envelope = {};
+};
+
+// Bytes on their way out: a frame and a body that lies in a parcel, or in `text`.
+struct Outgoing {
+  Frame frame;
+  const std::byte* body = nullptr;
+  Parcel* sent = nullptr;  // finished when all is written
+  i64 written = 0;
+  std::string text = {};
+  i64 total() const { return static_cast<i64>(sizeof(Frame)) + frame.body; }
+};
+
+// A message that a peer announced, with its bytes if it is small.
+struct Offer {
+  Envelope envelope;
+  std::uint64_t id;
+  std::vector<std::byte> eager;
+  bool asked;
+};
+
+struct Lane {
+  std::deque<Parcel*> waiting;
+  std::deque<Offer> offers;
+};
+
+struct Peer {
+  Descriptor socket;
+  std::deque<Outgoing> outgoing;
+  std::map<int, Lane> lanes;                   // by channel
+  std::map<std::uint64_t, Parcel*> asked;      // sends that wait for a grant
+  std::map<std::uint64_t, Parcel*> granted;    // receives whose payload is to come
+  std::uint64_t next_id = 0;
+  bool said_goodbye = false;
+
+  // The frame being read, and where its body goes.
+  Frame incoming;
+  i64 read = 0;
+  std::vector<std::byte> store;
+  Parcel* target = nullptr;
+};
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(std::shared_ptr<Arrivals> arrivals, int rank, Mesh mesh)
+      : arrivals_(std::move(arrivals)), rank_(rank), cluster_(std::move(mesh.cluster)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    peers_.resize(mesh.sockets.size());
+    for (size_t r = 0; r < peers_.size(); ++r) peers_[r].socket = std::move(mesh.sockets[r]);
+    progress_ = std::thread([this] { progress(); });
+  }
+
+  ~TcpTransport() override {
+    {
+      std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    wake();
+    progress_.join();
+  }
+
+  int rank() const override { return rank_; }
+  const cluster::Cluster& cluster() const override { return cluster_; }
+
+  void post(std::span<Parcel* const> parcels) override {
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      inbox_.insert(inbox_.end(), parcels.begin(), parcels.end());
+    }
+    wake();
+  }
+
+  void stop(const std::string& reason) override {
+    std::unique_lock lock(mutex_);
+    if (!stopping_) reason_ = reason;
+    stopping_ = true;
+    wake();
+    quiet_.wait_for(lock, 5s, [this] { return quiesced_; });
+  }
+
+ private:
+  void wake() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = ::write(wake_.fd(), &one, sizeof one);
+  }
+
+  // ---- the progress thread: everything below runs on it alone ----
+
+  void progress() {
+    try {
+      while (take_news()) poll(-1);
+      if (!failed()) part();
+    } catch (const std::exception& error) {
+      fail(error.what());
+    }
+    if (const auto reason = failed()) pass_on(*reason);
+    std::lock_guard lock(mutex_);
+    quiesced_ = true;
+    quiet_.notify_all();
+  }
+
+  void fail(const std::string& reason) {
+    arrivals_->fail(reason);
+    std::lock_guard lock(mutex_);
+    if (!stopping_) reason_ = reason;
+    stopping_ = true;
+  }
+
+  bool take_news() {
+    std::vector<Parcel*> posted;
+    {
+      std::lock_guard lock(mutex_);
+      if (closing_ || stopping_) return false;
+      posted.swap(inbox_);
+    }
+    for (Parcel* parcel : posted) {
+      Peer& peer = peers_[static_cast<size_t>(parcel->peer)];
+      if (parcel->send) {
+        start_send(peer, *parcel);
+      } else {
+        Lane& lane = peer.lanes[parcel->channel];
+        lane.waiting.push_back(parcel);
+        match(peer, lane);
+      }
+    }
+    return true;
+  }
+
+  static void start_send(Peer& peer, Parcel& parcel) {
+    Frame frame{Frame::Kind::eager, parcel.channel, 0, parcel.envelope.bytes, parcel.envelope};
+    if (parcel.envelope.bytes <= kEagerBytes) {
+      peer.outgoing.push_back({frame, parcel.data, &parcel});
+      return;
+    }
+    frame.kind = Frame::Kind::ask, frame.body = 0, frame.id = peer.next_id++;
+    peer.asked[frame.id] = &parcel;
+    peer.outgoing.push_back({frame});
+  }
+
+  void match(Peer& peer, Lane& lane) {
+    while (!lane.waiting.empty() && !lane.offers.empty()) {
+      Parcel& parcel = *lane.waiting.front();
+      const Offer offer = std::move(lane.offers.front());
+      lane.waiting.pop_front();
+      lane.offers.pop_front();
+      parcel.theirs = offer.envelope;
+      if (offer.asked && parcel.theirs == parcel.envelope) {
+        peer.granted[offer.id] = &parcel;
+        peer.outgoing.push_back({Frame{Frame::Kind::grant, parcel.channel, offer.id, 0, parcel.envelope}});
+        continue;
+      }
+      if (parcel.theirs == parcel.envelope && !offer.eager.empty()) std::memcpy(parcel.data, offer.eager.data(), offer.eager.size());
+      arrivals_->finish(parcel);  // where the envelopes differ the receiver says so and everything stops
+    }
+  }
+
+  // Sleeps until a socket or a post has something to do, then does it.
+  void poll(int milliseconds) {
+    std::vector<pollfd> entries{{wake_.fd(), POLLIN, 0}};
+    std::vector<size_t> ranks;
+    for (size_t r = 0; r < peers_.size(); ++r) {
+      if (peers_[r].socket.fd() < 0) continue;
+      const short events = static_cast<short>(peers_[r].outgoing.empty() ? POLLIN : POLLIN | POLLOUT);
+      entries.push_back({peers_[r].socket.fd(), events, 0});
+      ranks.push_back(r);
+    }
+    if (::poll(entries.data(), entries.size(), milliseconds) < 0 && errno != EINTR) cluster_error("rank {}: poll failed: {}", rank_, std::strerror(errno));
+    std::uint64_t posts = 0;
+    [[maybe_unused]] const ssize_t n = ::read(wake_.fd(), &posts, sizeof posts);
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      if (entries[i + 1].revents & POLLOUT) write(ranks[i]);
+      if (entries[i + 1].revents & (POLLIN | POLLHUP | POLLERR)) read(ranks[i]);
+    }
+  }
+
+  void lose(size_t rank, const std::string& how) {
+    Peer& peer = peers_[rank];
+    peer.socket = Descriptor();
+    peer.outgoing.clear();
+    if (!peer.said_goodbye)
+      fail(fmt::format("{}: {} is gone ({}). See its log.", rank_label(rank_, cluster_), rank_label(static_cast<int>(rank), cluster_), how));
+  }
+
+  void write(size_t rank) {
+    Peer& peer = peers_[rank];
+    while (!peer.outgoing.empty()) {
+      Outgoing& out = peer.outgoing.front();
+      const auto header = static_cast<i64>(sizeof(Frame));
+      const std::byte* body = out.text.empty() ? out.body : reinterpret_cast<const std::byte*>(out.text.data());
+      const bool in_header = out.written < header;
+      const std::byte* from = in_header ? reinterpret_cast<const std::byte*>(&out.frame) + out.written : body + (out.written - header);
+      const i64 left = (in_header ? header : out.total()) - out.written;
+      const int more = in_header && out.frame.body > 0 ? MSG_MORE : 0;
+      if (left > 0) {
+        const ssize_t n = ::send(peer.socket.fd(), from, static_cast<size_t>(left), MSG_NOSIGNAL | more);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n < 0) return lose(rank, std::strerror(errno));
+        out.written += n;
+      }
+      if (out.written < out.total()) continue;
+      if (out.sent != nullptr) arrivals_->finish(*out.sent);
+      peer.outgoing.pop_front();
+    }
+  }
+
+  void read(size_t rank) {
+    Peer& peer = peers_[rank];
+    const auto header = static_cast<i64>(sizeof(Frame));
+    for (i64 budget = kPollBytes; budget > 0;) {
+      const bool in_header = peer.read < header;
+      std::byte* to = in_header ? reinterpret_cast<std::byte*>(&peer.incoming) + peer.read : body_of(peer) + (peer.read - header);
+      const i64 left = (in_header ? header : header + peer.incoming.body) - peer.read;
+      const ssize_t n = ::recv(peer.socket.fd(), to, static_cast<size_t>(left), 0);
+      if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      if (n <= 0) return lose(rank, n == 0 ? "it closed the connection" : std::strerror(errno));
+      peer.read += n, budget -= n;
+      if (peer.read == header) open_frame(peer);
+      if (peer.read >= header && peer.read == header + peer.incoming.body) {
+        peer.read = 0;
+        take_frame(peer);
+      }
+    }
+  }
+
+  static std::byte* body_of(Peer& peer) { return peer.target != nullptr ? peer.target->data : peer.store.data(); }
+
+  void open_frame(Peer& peer) {
+    peer.target = nullptr;
+    if (peer.incoming.kind == Frame::Kind::payload) {
+      const auto granted = peer.granted.find(peer.incoming.id);
+      check(granted != peer.granted.end() && granted->second->envelope.bytes == peer.incoming.body, "rank {}: payload without a grant", rank_);
+      peer.target = granted->second;
+      peer.granted.erase(granted);
+      return;
+    }
+    check(peer.incoming.body >= 0 && peer.incoming.body <= kEagerBytes, "rank {}: frame of {} bytes", rank_, peer.incoming.body);
+    peer.store.resize(static_cast<size_t>(peer.incoming.body));
+  }
+
+  void take_frame(Peer& peer) {
+    const Frame& frame = peer.incoming;
+    switch (frame.kind) {
+      case Frame::Kind::eager:
+      case Frame::Kind::ask: {
+        Lane& lane = peer.lanes[frame.channel];
+        lane.offers.push_back({frame.envelope, frame.id, std::exchange(peer.store, {}), frame.kind == Frame::Kind::ask});
+        return match(peer, lane);
+      }
+      case Frame::Kind::grant: {
+        Parcel* parcel = peer.asked.at(frame.id);
+        peer.asked.erase(frame.id);
+        Frame payload{Frame::Kind::payload, frame.channel, frame.id, parcel->envelope.bytes, parcel->envelope};
+        return peer.outgoing.push_back({payload, parcel->data, parcel});
+      }
+      case Frame::Kind::payload: return arrivals_->finish(*peer.target);
+      case Frame::Kind::reason: return fail({reinterpret_cast<const char*>(peer.store.data()), peer.store.size()});
+      case Frame::Kind::goodbye: peer.said_goodbye = true; return;
+    }
+  }
+
+  std::optional<std::string> failed() {
+    std::lock_guard lock(mutex_);
+    if (!stopping_) return std::nullopt;
+    return reason_.substr(0, kReasonBytes);
+  }
+
+  // A regular end: waits for everybody's goodbye. Closing earlier could cost a peer the last bytes sent to it.
+  void part() {
+    for (Peer& peer : peers_)
+      if (peer.socket.fd() >= 0) peer.outgoing.push_back({Frame{Frame::Kind::goodbye}});
+    const auto busy = [](const Peer& peer) { return peer.socket.fd() >= 0 && !(peer.said_goodbye && peer.outgoing.empty()); };
+    while (std::any_of(peers_.begin(), peers_.end(), busy) && !failed()) poll(100);
+  }
+
+  // Every rank passes a failure on, so that all hear the reason before they see a connection end. What is half written goes
+  // first; what others still send is thrown away.
+  void pass_on(const std::string& reason) {
+    for (Peer& peer : peers_) {
+      std::erase_if(peer.outgoing, [](const Outgoing& out) { return out.written == 0; });
+      peer.outgoing.push_back({Frame{Frame::Kind::reason, 0, 0, static_cast<i64>(reason.size()), {}}, nullptr, nullptr, 0, reason});
+      peer.said_goodbye = true;
+    }
+    const auto until = Clock::now() + 2s;
+    while (Clock::now() < until) {
+      bool open = false;
+      for (size_t r = 0; r < peers_.size(); ++r) open |= drain(r);
+      if (!open) return;
+      std::this_thread::sleep_for(1ms);
+    }
+  }
+
+  // Writes what is left, then waits for the other side's end; false once it came.
+  bool drain(size_t rank) {
+    Peer& peer = peers_[rank];
+    if (peer.socket.fd() < 0) return false;
+    if (!peer.outgoing.empty()) {
+      write(rank);
+      if (peer.socket.fd() >= 0 && peer.outgoing.empty()) ::shutdown(peer.socket.fd(), SHUT_WR);
+    }
+    dropped_.resize(static_cast<size_t>(kEagerBytes));
+    const ssize_t n = peer.socket.fd() < 0 ? 0 : ::recv(peer.socket.fd(), dropped_.data(), dropped_.size(), 0);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) peer.socket = Descriptor();
+    return peer.socket.fd() >= 0;
+  }
+
+  std::shared_ptr<Arrivals> arrivals_;
+  int rank_;
+  cluster::Cluster cluster_;
+  Descriptor wake_;
+  std::vector<Peer> peers_;
+  std::vector<std::byte> dropped_;
+
+  std::mutex mutex_;
+  std::condition_variable quiet_;
+  std::vector<Parcel*> inbox_;
+  std::string reason_;
+  bool closing_ = false, stopping_ = false, quiesced_ = false;
+  std::thread progress_;
+};
+
+}  // namespace
+
+std::unique_ptr<Fabric> tcp_fabric(const Launch& launch, FabricOptions options) {
+  auto arrivals = std::make_shared<Arrivals>();
+  auto transport = std::make_unique<TcpTransport>(arrivals, launch.rank, tcp_mesh(launch, options.timeout));
+  return std::make_unique<MessageFabric>(options, std::move(arrivals), std::move(transport));
+}
+
+}  // namespace switchyard::comm

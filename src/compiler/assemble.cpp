@@ -1,0 +1,280 @@
+#include "compiler/assemble.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "base/errors.hpp"
+#include "compiler/order.hpp"
+#include "schedule/schedule.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+using ir::Task;
+using ir::TaskKind;
+
+bool meet(const std::vector<int>& a, const std::vector<int>& b) {
+  return std::any_of(a.begin(), a.end(), [&](int r) { return std::find(b.begin(), b.end(), r) != b.end(); });
+}
+
+std::vector<int> union_of(std::set<int> set) { return {set.begin(), set.end()}; }
+
+double pairs_of(const batch::MicroBatch& mb) {
+  double pairs = 0;
+  for (const auto& shard : mb.shard)
+    for (const batch::Piece& piece : shard)
+      if (piece.doc >= 0) pairs += 0.5 * piece.count * (piece.count + 1.0);
+  return pairs;
+}
+
+// Messages of a round, parted into transactions that share no rank. Local messages go with their rank's transaction; those of
+// ranks without one share a last part.
+std::vector<std::vector<layout::Msg>> parts_of(const std::vector<layout::Msg>& round) {
+  std::map<int, int> leader;
+  const auto find = [&](int rank) {
+    while (leader.at(rank) != rank) rank = leader.at(rank);
+    return rank;
+  };
+  for (const layout::Msg& m : round)
+    if (m.src != m.dst) {
+      leader.emplace(m.src, m.src);
+      leader.emplace(m.dst, m.dst);
+      const int a = find(m.src), b = find(m.dst);
+      leader[std::max(a, b)] = std::min(a, b);
+    }
+  std::map<int, std::vector<layout::Msg>> parts;
+  constexpr int kLocal = 1 << 30;
+  for (const layout::Msg& m : round) parts[leader.contains(m.src) ? find(m.src) : kLocal].push_back(m);
+  std::vector<std::vector<layout::Msg>> list;
+  for (auto& [first, part] : parts) list.push_back(std::move(part));
+  return list;
+}
+
+class Assembler {
+ public:
+  Assembler(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options) : plan_(plan), plans_(plans), options_(options) {}
+
+  ir::Program run() {
+    for (size_t p = 0; p < plan_.phases.size(); ++p) phase(static_cast<int>(p));
+    if (options_.train) finish();
+    return in_order(std::move(rows_), plans_.cluster());
+  }
+
+ private:
+  const CompiledStrategy& strategy(int p) const {
+    return plans_.strategies()[static_cast<size_t>(plan_.phases[static_cast<size_t>(p)].strategy)];
+  }
+
+  int add(Task task) {
+    rows_.push_back(std::move(task));
+    return static_cast<int>(rows_.size()) - 1;
+  }
+
+  // Waits for those of `rows` that share a rank with the task.
+  void wait_for(Task& task, const std::vector<int>& rows, int unit = -1) {
+    for (const int row : rows)
+      if (meet(task.ranks, rows_[static_cast<size_t>(row)].ranks)) task.after.push_back({row, unit});
+  }
+
+  void phase(int p) {
+    moves_.emplace_back(plans_.units().size());
+    runs_.emplace_back();
+    borrow(p);
+    const auto& lanes = plan_.phases[static_cast<size_t>(p)].lane;
+    check(lanes.size() == strategy(p).lanes.size(), "phase {}: {} lanes planned for {}", p, lanes.size(), strategy(p).lanes.size());
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+      if (!lanes[lane].empty())
+        pipeline(p, static_cast<int>(lane), lanes[lane]);
+      else if (options_.train)
+        idle_lane(p, static_cast<int>(lane));
+    }
+    if (options_.train) flush(p);
+  }
+
+  // Parameters of the phase's strategy: a bank per unit, then moves into it.
+  void borrow(int p) {
+    const int previous = p == 0 ? -1 : plan_.phases[static_cast<size_t>(p - 1)].strategy;
+    const switching::MovePlan& moves = plans_.moves(previous, plan_.phases[static_cast<size_t>(p)].strategy);
+    for (const switching::UnitMoves& unit : moves.units) {
+      std::vector<int>& made = moves_.back()[static_cast<size_t>(unit.unit)];
+      Task prepare{.kind = TaskKind::prepare, .queue = ir::Queue::switching, .phase = p, .unit = unit.unit};
+      std::set<int> holders;
+      for (const int tensor : plans_.units()[static_cast<size_t>(unit.unit)].tensors)
+        for (const layout::Shard& shard : strategy(p).maps.used[static_cast<size_t>(tensor)].shards) holders.insert(shard.rank);
+      prepare.ranks = union_of(holders);
+      if (p > 0) wait_for(prepare, moves_[static_cast<size_t>(p - 1)][static_cast<size_t>(unit.unit)]);
+      const int finished = options_.prefetch ? p - 2 : p - 1;  // never more than two strategies' parameters at a time
+      if (finished >= 0) wait_for(prepare, runs_[static_cast<size_t>(finished)]);
+      made.push_back(add(std::move(prepare)));
+      for (size_t r = 0; r < unit.moves.rounds.size(); ++r) move_round(p, unit.unit, static_cast<int>(r), unit.moves.rounds[r]);
+    }
+  }
+
+  void move_round(int p, int unit, int round, const std::vector<layout::Msg>& messages) {
+    std::vector<int>& made = moves_.back()[static_cast<size_t>(unit)];
+    std::vector<int> fresh;
+    for (std::vector<layout::Msg>& part : parts_of(messages)) {
+      Task move = transfer(TaskKind::move, ir::Queue::switching, p, unit, round, std::move(part), plans_.graph().precision().compute);
+      if (move.bytes == 0) continue;  // local pieces are made by prepare
+      wait_for(move, made);
+      if (p > 0) wait_for(move, moves_[static_cast<size_t>(p - 1)][static_cast<size_t>(unit)]);
+      fresh.push_back(add(std::move(move)));
+    }
+    made.insert(made.end(), fresh.begin(), fresh.end());
+  }
+
+  Task transfer(TaskKind kind, ir::Queue queue, int p, int unit, int round, std::vector<layout::Msg> part, DType dtype) const {
+    Task task{.kind = kind, .queue = queue, .phase = p, .unit = unit, .round = round};
+    std::set<int> members;
+    for (const layout::Msg& m : part) {
+      members.insert({m.src, m.dst});
+      if (m.src != m.dst) task.bytes += m.box.elements() * size_of(dtype);
+    }
+    task.ranks = union_of(members);
+    task.messages = std::move(part);
+    return task;
+  }
+
+  void pipeline(int p, int lane, const std::vector<batch::MicroBatch>& micro_batches) {
+    const CompiledStrategy& s = strategy(p);
+    const int group = s.lanes[static_cast<size_t>(lane)].group;
+    const auto& stages = s.groups[static_cast<size_t>(group)].stages;
+    const int count = static_cast<int>(stages.size()), mbs = static_cast<int>(micro_batches.size());
+    const auto kind = s.strategy.schedule == config::ScheduleKind::gpipe || !options_.train ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
+    const schedule::Order order = schedule::schedule(kind, count, mbs);
+    // Sends of a (stage, micro-batch), made with the run that produces them; runs are made when what they wait for is there.
+    std::vector<std::vector<int>> act(static_cast<size_t>(count), std::vector<int>(static_cast<size_t>(mbs), -1)), grad = act;
+    std::vector<size_t> next(static_cast<size_t>(count), 0);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int stage = 0; stage < count; ++stage) {
+        const auto& items = order[static_cast<size_t>(stage)];
+        for (size_t& at = next[static_cast<size_t>(stage)]; at < items.size(); ++at) {
+          const schedule::Item& item = items[at];
+          const bool forward = item.what == 'F';
+          if (!forward && !options_.train) continue;
+          const size_t mb = static_cast<size_t>(item.mb);
+          const bool first = forward ? stage == 0 : stage + 1 == count, last = forward ? stage + 1 == count : stage == 0;
+          const int incoming = first ? -1 : (forward ? act : grad)[static_cast<size_t>(forward ? stage - 1 : stage + 1)][mb];
+          if (!first && incoming < 0) break;
+          const int run = add_run(p, lane, group, stage, item, micro_batches[mb], incoming);
+          if (!last) (forward ? act : grad)[static_cast<size_t>(stage)][mb] = add_send(p, lane, group, stage, item, micro_batches[mb].T, run);
+          moved = true;
+        }
+      }
+    }
+    for (int stage = 0; stage < count; ++stage)
+      check(next[static_cast<size_t>(stage)] == order[static_cast<size_t>(stage)].size(), "schedule of phase {} lane {} stops at stage {}", p, lane, stage);
+  }
+
+  int add_run(int p, int lane, int group, int stage, const schedule::Item& item, const batch::MicroBatch& mb, int incoming) {
+    const CompiledStrategy& s = strategy(p);
+    const bool forward = item.what == 'F';
+    Task run{.kind = TaskKind::run, .queue = ir::Queue::compute, .phase = p, .lane = lane, .group = group, .stage = stage, .micro_batch = item.mb};
+    run.forward = forward;
+    run.ranks = s.lane_ranks(lane, stage);
+    if (incoming >= 0) run.after.push_back({incoming, -1});
+    if (forward && item.mb == 0) {  // later runs of the actor come after this one anyway
+      const ir::StageCode& code = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)];
+      std::set<int> units;
+      for (const ir::Segment* segment : {&code.forward, &code.backward})
+        for (const ir::UnitEvent& await : segment->awaits) units.insert(await.unit);
+      for (const int unit : units) wait_for(run, moves_.back()[static_cast<size_t>(unit)], unit);
+    }
+    const auto& [f, b] = s.cost[static_cast<size_t>(group)][static_cast<size_t>(stage)];
+    const SegmentCost& cost = forward ? f : b;
+    const double T = static_cast<double>(mb.T);
+    run.end = estimate_compute(cost.flops_per_token * T + cost.flops_per_pair * pairs_of(mb), cost.bytes_per_token * T + cost.bytes_fixed);
+    const int row = add(std::move(run));
+    runs_.back().push_back(row);
+    return row;
+  }
+
+  int add_send(int p, int lane, int group, int stage, const schedule::Item& item, i64 T, int run) {
+    const CompiledStrategy& s = strategy(p);
+    const bool forward = item.what == 'F';
+    const int to = forward ? stage + 1 : stage - 1;
+    const auto& stages = s.groups[static_cast<size_t>(group)].stages;
+    Task send{.kind = TaskKind::send, .queue = forward ? ir::Queue::forward : ir::Queue::backward, .phase = p, .lane = lane, .group = group, .stage = stage, .micro_batch = item.mb};
+    send.forward = forward;
+    const ir::StageCode &source = stages[static_cast<size_t>(stage)], &target = stages[static_cast<size_t>(to)];
+    const ir::Buffer& out = source.buffers[static_cast<size_t>(forward ? source.act_out : source.grad_out)];
+    const ir::Buffer& in = target.buffers[static_cast<size_t>(forward ? target.act_in : target.grad_in)];
+    send.messages = boundary_messages(out, in, s.lane_ranks(lane, stage), s.lane_ranks(lane, to), T);
+    std::set<int> members;
+    for (const layout::Msg& m : send.messages) {
+      members.insert({m.src, m.dst});
+      send.bytes += m.box.elements() * size_of(out.type.dtype);
+    }
+    send.ranks = union_of(members);
+    send.after.push_back({run, -1});
+    return add(std::move(send));
+  }
+
+  void idle_lane(int p, int lane) {
+    const CompiledStrategy& s = strategy(p);
+    const int group = s.lanes[static_cast<size_t>(lane)].group;
+    for (size_t stage = 0; stage < s.groups[static_cast<size_t>(group)].stages.size(); ++stage) {
+      Task zero{.kind = TaskKind::zero, .queue = ir::Queue::compute, .phase = p, .lane = lane, .group = group, .stage = static_cast<int>(stage)};
+      zero.ranks = s.lane_ranks(lane, static_cast<int>(stage));
+      runs_.back().push_back(add(std::move(zero)));
+    }
+  }
+
+  // Units in the order in which the backward pass completes them. A transfer waits for its members' last run only.
+  void flush(int p) {
+    const auto& units = strategy(p).flush.units;
+    std::map<int, int> last_run;
+    for (const int row : runs_.back())
+      for (const int rank : rows_[static_cast<size_t>(row)].ranks) last_run[rank] = row;
+    for (size_t i = units.size(); i-- > 0;) {
+      std::vector<int> made;
+      for (size_t r = 0; r < units[i].moves.rounds.size(); ++r) {
+        std::vector<int> fresh;
+        for (std::vector<layout::Msg>& part : parts_of(units[i].moves.rounds[r])) {
+          Task task = transfer(TaskKind::flush, ir::Queue::bulk, p, units[i].unit, static_cast<int>(r), std::move(part), plans_.graph().precision().state);
+          std::set<int> runs;
+          for (const int rank : task.ranks)
+            if (last_run.contains(rank)) runs.insert(last_run.at(rank));
+          for (const int row : runs) task.after.push_back({row, rows_[static_cast<size_t>(row)].kind == TaskKind::run ? units[i].unit : -1});
+          wait_for(task, made);
+          fresh.push_back(add(std::move(task)));
+        }
+        made.insert(made.end(), fresh.begin(), fresh.end());
+      }
+      flushes_.insert(flushes_.end(), made.begin(), made.end());
+    }
+  }
+
+  void finish() {
+    Task norm{.kind = TaskKind::norm, .queue = ir::Queue::compute};
+    for (int rank = 0; rank < plans_.cluster().ranks(); ++rank) norm.ranks.push_back(rank);
+    wait_for(norm, flushes_);
+    const int row = add(std::move(norm));
+    for (size_t unit = 0; unit < plans_.units().size(); ++unit) {
+      Task update{.kind = TaskKind::update, .queue = ir::Queue::compute, .unit = static_cast<int>(unit)};
+      std::set<int> owners;
+      for (const int tensor : plans_.units()[unit].tensors)
+        for (const layout::Shard& shard : plans_.home()[static_cast<size_t>(tensor)].shards) owners.insert(shard.rank);
+      update.ranks = union_of(owners);
+      update.after.push_back({row, -1});
+      add(std::move(update));
+    }
+  }
+
+  const batch::StepPlan& plan_;
+  const Plans& plans_;
+  const AssembleOptions& options_;
+  std::vector<Task> rows_;
+  std::vector<std::vector<std::vector<int>>> moves_;  // [phase][unit]: prepare and move rows
+  std::vector<std::vector<int>> runs_;                // [phase]: run and zero rows
+  std::vector<int> flushes_;
+};
+
+}  // namespace
+
+ir::Program assemble(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options) {
+  return Assembler(plan, plans, options).run();
+}
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,70 @@
+// Assembling: from compiled strategies and a batch plan to the Program of one step. Table work only; every rank does the same
+// and gets the same rows.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "batch/step_plan.hpp"
+#include "compiler/placement.hpp"
+#include "ir/program.hpp"
+#include "switching/plan.hpp"
+
+namespace switchyard::compiler {
+
+/// A pipeline of a strategy: lane `index` of group `group`.
+struct Lane {
+  int group = 0, index = 0;
+};
+
+/// Cost of a segment on its slowest position.
+struct SegmentCost {
+  double flops_per_token = 0, flops_per_pair = 0, bytes_per_token = 0, bytes_fixed = 0;
+};
+
+/// A strategy, compiled and placed. flush: its gradients to home.
+struct CompiledStrategy {
+  config::Strategy strategy;
+  std::vector<ir::GroupCode> groups;
+  std::vector<Lane> lanes;
+  ParamMaps maps;
+  switching::MovePlan flush;
+  std::vector<std::vector<std::pair<SegmentCost, SegmentCost>>> cost;  // [group][stage] forward, backward
+  i64 multiple = 1;                                                    // T is a multiple of it
+  std::vector<int> lane_ranks(int lane, int stage) const;
+};
+
+/// What all steps of a job share: one model, many strategies, one home.
+class Plans {
+ public:
+  /// `graph` is differentiated. home_anchor indexes `strategies`.
+  Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster, switching::Planner planner);
+
+  const ir::Graph& graph() const { return graph_; }
+  const cluster::Cluster& cluster() const { return cluster_; }
+  const std::vector<CompiledStrategy>& strategies() const { return strategies_; }
+  const std::vector<layout::ShardMap>& home() const { return home_; }
+  const std::vector<switching::UnitMaps>& units() const { return units_; }
+  /// Moves to strategy `to` from the copies of `from` (-1: none) and home's image. Planned at first use. Not thread-safe.
+  const switching::MovePlan& moves(int from, int to) const;
+
+ private:
+  ir::Graph graph_;
+  cluster::Cluster cluster_;
+  switching::Planner planner_;
+  std::vector<CompiledStrategy> strategies_;
+  std::vector<layout::ShardMap> home_;
+  std::vector<switching::UnitMaps> units_;
+  mutable std::map<std::pair<int, int>, switching::MovePlan> moves_;
+};
+
+/// prefetch: moves to the next strategy start while the running one computes; else after its last task on the rank.
+/// train: with backward segments, flushes and update; else forward only (evaluation).
+struct AssembleOptions {
+  bool prefetch = true;
+  bool train = true;
+};
+ir::Program assemble(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options);
+
+}  // namespace switchyard::compiler

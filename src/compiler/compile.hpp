@@ -1,0 +1,25 @@
+// The graph compiler: one graph, any strategy -> Code. Layouts are propagated through the forward and backward pass at once,
+// mismatches become reshards, recomputation clones calls into the backward pass.
+#pragma once
+
+#include "config/strategy.hpp"
+#include "ir/code.hpp"
+
+namespace switchyard::compiler {
+
+/// Mesh of one lane of a stage: tp refined into axes so that whole axes cut every parameter (8 ranks with 4 key/value heads:
+/// tp/0 = 4, tp/1 = 2). UserError where cuts do not nest or tp is above the key/value heads and no multiple.
+layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp);
+
+/// Layout of a parameter on a lane mesh: the strategy's cuts if it names the parameter, else the builder's dim over all axes
+/// that its pieces allow.
+layout::Layout param_layout(const ir::Graph& graph, int param, const config::Strategy& strategy, const layout::Mesh& lane);
+
+/// Code of every group of a strategy. The graph is forward only (evaluation) or differentiated. Activations with role
+/// "residual" are cut on tokens by all lane axes (sequence parallelism), or copied where the strategy turns that off.
+std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy);
+
+/// One stage: units [first_unit, end_unit) on `tp` positions.
+ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit);
+
+}  // namespace switchyard::compiler

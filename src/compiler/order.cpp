@@ -1,0 +1,130 @@
+#include "compiler/order.hpp"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "base/errors.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+using ir::Task;
+
+constexpr double kFlops = 5e10, kMemory = 1e10, kIntraHost = 5e9, kInterHost = 1e9, kLatency = 2e4;
+
+// Queue of a rank: point-to-point has one per direction and sending stage.
+using QueueKey = std::tuple<int, ir::Queue, int>;
+QueueKey queue_of(const Task& task, int rank) {
+  const bool p2p = task.queue == ir::Queue::forward || task.queue == ir::Queue::backward;
+  return {rank, task.queue, p2p ? task.stage : 0};
+}
+
+i64 transfer_time(const Task& task, const cluster::Cluster& cluster) {
+  if (task.messages.empty() || task.bytes == 0) return 0;
+  bool crosses = false;
+  for (const layout::Msg& m : task.messages) crosses = crosses || !cluster.same_host(m.src, m.dst);
+  return static_cast<i64>(kLatency + 1e9 * static_cast<double>(task.bytes) / static_cast<double>(task.ranks.size()) / (crosses ? kInterHost : kIntraHost));
+}
+
+class Ordering {
+ public:
+  Ordering(std::vector<Task> rows, const cluster::Cluster& cluster) : rows_(std::move(rows)), next_(rows_.size()), open_(rows_.size(), 0) {
+    std::map<QueueKey, int> last;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      Task& task = rows_[i];
+      if (task.kind != ir::TaskKind::run) task.end = transfer_time(task, cluster);
+      for (const ir::Wait& wait : task.after) edge(wait.row, static_cast<int>(i));
+      for (const int rank : task.ranks) {
+        const auto [it, fresh] = last.try_emplace(queue_of(task, rank), static_cast<int>(i));
+        if (!fresh) edge(std::exchange(it->second, static_cast<int>(i)), static_cast<int>(i));
+      }
+    }
+  }
+
+  ir::Program run(int ranks) {
+    using Ready = std::pair<i64, int>;  // earliest start, creation order
+    std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
+    for (size_t i = 0; i < rows_.size(); ++i)
+      if (open_[i] == 0) ready.emplace(0, static_cast<int>(i));
+    std::vector<int> place(rows_.size(), -1);
+    ir::Program program;
+    program.of_rank.resize(static_cast<size_t>(ranks));
+    while (!ready.empty()) {
+      const auto [start, i] = ready.top();
+      ready.pop();
+      Task& task = rows_[static_cast<size_t>(i)];
+      task.start = start;
+      task.end += start;
+      place[static_cast<size_t>(i)] = static_cast<int>(program.rows.size());
+      for (const int rank : task.ranks) program.of_rank[static_cast<size_t>(rank)].push_back(static_cast<int>(program.rows.size()));
+      program.rows.push_back(task);
+      for (const int follower : next_[static_cast<size_t>(i)]) {
+        i64& at = rows_[static_cast<size_t>(follower)].start;
+        at = std::max(at, task.end);
+        if (--open_[static_cast<size_t>(follower)] == 0) ready.emplace(at, follower);
+      }
+    }
+    if (program.rows.size() < rows_.size()) throw InternalError("the program could deadlock: " + circle());
+    for (Task& task : program.rows) {
+      for (ir::Wait& wait : task.after) wait.row = place[static_cast<size_t>(wait.row)];
+      std::sort(task.after.begin(), task.after.end(), [](const ir::Wait& a, const ir::Wait& b) { return std::tie(a.row, a.unit) < std::tie(b.row, b.unit); });
+    }
+    return program;
+  }
+
+ private:
+  void edge(int from, int to) {
+    next_[static_cast<size_t>(from)].push_back(to);
+    ++open_[static_cast<size_t>(to)];
+  }
+
+  // Among the tasks left each has an open predecessor: walking back must meet a task twice.
+  std::string circle() const {
+    std::vector<int> before(rows_.size(), -1);
+    for (size_t i = 0; i < rows_.size(); ++i)
+      if (open_[i] > 0)
+        for (const int follower : next_[i]) before[static_cast<size_t>(follower)] = static_cast<int>(i);
+    size_t at = 0;
+    while (open_[at] == 0) ++at;
+    for (size_t steps = 0; steps < rows_.size(); ++steps) at = static_cast<size_t>(before[at]);
+    std::string text = ir::name_of(rows_[at]);
+    for (int i = before[at]; i != static_cast<int>(at); i = before[static_cast<size_t>(i)]) text += " <- " + ir::name_of(rows_[static_cast<size_t>(i)]);
+    return text + " <- " + ir::name_of(rows_[at]);
+  }
+
+  std::vector<Task> rows_;
+  std::vector<std::vector<int>> next_;
+  std::vector<int> open_;
+};
+
+layout::ShardMap boundary_map(const ir::Buffer& buffer, const std::vector<int>& ranks, i64 T) {
+  layout::ShardMap map{layout::plain({T, buffer.type.shape.size[1]}), 1, {}};
+  const i64 unit = T / static_cast<i64>(ranks.size());
+  for (size_t position = 0; position < ranks.size(); ++position) {
+    layout::Box box = buffer.box[position];
+    box.lo[0] *= unit;
+    box.hi[0] *= unit;
+    map.shards.push_back({ranks[position], 0, box});
+  }
+  return map;
+}
+
+}  // namespace
+
+i64 estimate_compute(double flops, double bytes) { return static_cast<i64>(1e9 * (flops / kFlops + bytes / kMemory)); }
+
+ir::Program in_order(std::vector<ir::Task> rows, const cluster::Cluster& cluster) { return Ordering(std::move(rows), cluster).run(cluster.ranks()); }
+
+std::vector<layout::Msg> boundary_messages(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from, const std::vector<int>& to, i64 T) {
+  const std::vector<layout::Step> steps = layout::exchange(boundary_map(out, from, T), boundary_map(in, to, T));
+  std::vector<layout::Msg> messages;
+  for (const layout::Part& part : steps[0].parts)
+    for (const layout::Piece& piece : part.sends) messages.push_back({part.rank, piece.peer, 0, piece.box});
+  return messages;
+}
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,23 @@
+// The order of a Program: list scheduling by estimated times, which is a topological order of the joint task graph.
+#pragma once
+
+#include <vector>
+
+#include "cluster/cluster.hpp"
+#include "ir/program.hpp"
+
+namespace switchyard::compiler {
+
+/// Rows in order of estimated start. `rows` are in creation order, waits refer to it; on each rank and queue creation order is
+/// kept. A run's estimated duration (ns) stands in `end`. InternalError with the circle if there is no order: the program
+/// could deadlock.
+ir::Program in_order(std::vector<ir::Task> rows, const cluster::Cluster& cluster);
+
+/// Rough duration in ns of `flops` and `bytes` of memory traffic; it decides an order, never a result.
+i64 estimate_compute(double flops, double bytes);
+
+/// Messages that carry a boundary value from a stage's ranks to the next one's, as boxes of the whole
+/// value of T tokens.
+std::vector<layout::Msg> boundary_messages(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from, const std::vector<int>& to, i64 T);
+
+}  // namespace switchyard::compiler

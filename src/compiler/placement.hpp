@@ -1,0 +1,27 @@
+// Parameters over ranks: which rank holds which box of which parameter under a strategy, and at home.
+#pragma once
+
+#include <vector>
+
+#include "config/strategy.hpp"
+#include "ir/code.hpp"
+#include "layout/layout.hpp"
+
+namespace switchyard::compiler {
+
+/// Per parameter (graph order). used: copies on all lanes and stages that use it. grad: addends, one per data-parallel rank
+/// (and lane axis over which the gradient is partial, and further use of a tied weight).
+struct ParamMaps {
+  std::vector<layout::ShardMap> used, grad;
+};
+
+/// The maps of a compiled strategy.
+ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy, const std::vector<ir::GroupCode>& groups);
+
+/// Home of master weights, moments and gradients: one owner per element among the ranks that use it under the anchor.
+std::vector<layout::ShardMap> home_maps(const ParamMaps& anchor);
+
+/// Mesh of a stage over global ranks: axis "dp", then the lane's axes.
+layout::Mesh stage_mesh(const config::Group& group, const config::Stage& stage, const layout::Mesh& lane);
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/errors.hpp"
+#include "compiler/assemble.hpp"
+#include "compiler/compile.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+SegmentCost segment_cost(const ir::StageCode& stage, const ir::Segment& segment, int position) {
+  SegmentCost total;
+  for (const ir::Instr& instr : segment.code) {
+    if (!instr.op) continue;
+    std::vector<ir::Type> in, out;
+    double share = 1;
+    for (const int b : instr.in) in.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], position, stage.lane.size(), &share));
+    for (const int b : instr.out) {
+      double other = 1;
+      out.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], position, stage.lane.size(), &other));
+    }
+    const double tokens = ir::local_type(stage.buffers[static_cast<size_t>(instr.in[0])], position, stage.lane.size(), &share).shape.size.empty() ? 1 : share;
+    const ir::Cost cost = instr.op->cost(in, out);
+    total.flops_per_token += cost.flops_per_token * tokens;
+    total.flops_per_pair += cost.flops_per_pair;
+    total.bytes_per_token += cost.bytes_per_token * tokens;
+    total.bytes_fixed += cost.bytes_fixed;
+  }
+  return total;
+}
+
+SegmentCost slowest(const ir::StageCode& stage, const ir::Segment& segment) {
+  SegmentCost worst;
+  for (int position = 0; position < stage.lane.size(); ++position) {
+    const SegmentCost cost = segment_cost(stage, segment, position);
+    if (cost.flops_per_token >= worst.flops_per_token) worst = cost;
+  }
+  return worst;
+}
+
+CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strategy) {
+  CompiledStrategy compiled;
+  compiled.groups = compile(graph, strategy);
+  compiled.maps = param_maps(graph, strategy, compiled.groups);
+  for (size_t g = 0; g < compiled.groups.size(); ++g) {
+    for (int lane = 0; lane < compiled.groups[g].dp; ++lane) compiled.lanes.push_back({static_cast<int>(g), lane});
+    auto& costs = compiled.cost.emplace_back();
+    for (const ir::StageCode& stage : compiled.groups[g].stages) {
+      compiled.multiple = std::lcm(compiled.multiple, static_cast<i64>(stage.lane.size()));
+      costs.emplace_back(slowest(stage, stage.forward), slowest(stage, stage.backward));
+    }
+  }
+  compiled.strategy = std::move(strategy);
+  return compiled;
+}
+
+}  // namespace
+
+std::vector<int> CompiledStrategy::lane_ranks(int lane, int stage) const {
+  const Lane& at = lanes[static_cast<size_t>(lane)];
+  const config::Stage& placed = strategy.groups[static_cast<size_t>(at.group)].stages[static_cast<size_t>(stage)];
+  const auto first = placed.ranks.begin() + at.index * placed.tp;
+  return {first, first + placed.tp};
+}
+
+Plans::Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster, switching::Planner planner)
+    : graph_(std::move(graph)), cluster_(std::move(cluster)), planner_(planner) {
+  for (config::Strategy& strategy : strategies) strategies_.push_back(compile_strategy(graph_, std::move(strategy)));
+  check(home_anchor >= 0 && static_cast<size_t>(home_anchor) < strategies_.size(), "no strategy {} to anchor home", home_anchor);
+  home_ = home_maps(strategies_[static_cast<size_t>(home_anchor)].maps);
+  units_.resize(static_cast<size_t>(graph_.units()));
+  for (size_t p = 0; p < graph_.params().size(); ++p) units_[static_cast<size_t>(graph_.param(static_cast<int>(p)).unit)].tensors.push_back(static_cast<int>(p));
+  for (CompiledStrategy& strategy : strategies_) {
+    strategy.flush = switching::plan_flush(units_, strategy.maps.grad, home_, cluster_, planner_);
+    switching::verify_flush(strategy.flush, strategy.maps.grad, home_);
+  }
+}
+
+const switching::MovePlan& Plans::moves(int from, int to) const {
+  const auto known = moves_.find({from, to});
+  if (known != moves_.end()) return known->second;
+  static const std::vector<layout::ShardMap> kNone;
+  const std::vector<layout::ShardMap>& previous = from < 0 ? kNone : strategies_[static_cast<size_t>(from)].maps.used;
+  const std::vector<layout::ShardMap>& target = strategies_[static_cast<size_t>(to)].maps.used;
+  switching::MovePlan plan = switching::plan_switch(units_, previous, home_, target, cluster_, planner_);
+  switching::verify_switch(plan, previous, home_, target);
+  return moves_.emplace(std::pair{from, to}, std::move(plan)).first->second;
+}
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,121 @@
+#include "compiler/recompute.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/errors.hpp"
+#include "compiler/stage_builder.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+class Cloning {
+ public:
+  Cloning(ir::StageCode& stage, config::Recompute policy) : stage_(stage), policy_(policy) {
+    for (size_t i = 0; i < stage.forward.code.size(); ++i)
+      for (const int b : stage.forward.code[i].out) producer_[b] = i;
+    for (const ir::Instr& instr : stage.forward.code)
+      for (const int b : instr.in)
+        if (producer_.contains(b) && stage.forward.code[producer_.at(b)].unit != instr.unit) enters_layer_.insert(b);
+  }
+
+  void run() {
+    std::vector<ir::Instr> backward = std::move(stage_.backward.code);
+    stage_.backward.code.clear();
+    for (ir::Instr& instr : backward) {
+      for (int& b : instr.in) b = available(b, instr.phase);
+      stage_.backward.code.push_back(std::move(instr));
+    }
+  }
+
+ private:
+  bool kept(int buffer) const {
+    const ir::Instr& producer = stage_.forward.code[producer_.at(buffer)];
+    if (policy_ == config::Recompute::full) return enters_layer_.contains(buffer) || buffer == stage_.act_out;
+    return producer.op && producer.op->name() != "attention";
+  }
+
+  // The buffer from which the backward pass reads `buffer`: itself if kept, else that of a clone made here.
+  int available(int buffer, ir::Phase phase) {
+    if (!producer_.contains(buffer) || kept(buffer)) return buffer;
+    if (const auto it = clone_.find(buffer); it != clone_.end()) return it->second;
+    ir::Instr instr = stage_.forward.code[producer_.at(buffer)];
+    instr.phase = phase;
+    for (int& b : instr.in) b = available(b, phase);
+    std::vector<int> originals = instr.out;
+    for (int& b : instr.out) b = cloned(b);
+    if (instr.op && !instr.op->adjacent_outputs().empty()) make_adjacent(stage_, instr.out);
+    stage_.backward.code.push_back(instr);
+    return clone_.at(buffer);
+  }
+
+  int cloned(int original) {
+    ir::Buffer copy = stage_.buffers[static_cast<size_t>(original)];
+    copy.name += " again";
+    copy.root = -1;
+    stage_.buffers.push_back(std::move(copy));
+    return clone_[original] = static_cast<int>(stage_.buffers.size()) - 1;
+  }
+
+  ir::StageCode& stage_;
+  config::Recompute policy_;
+  std::map<int, size_t> producer_;   // forward instruction that makes a buffer
+  std::set<int> enters_layer_;       // made in one layer, read in another
+  std::map<int, int> clone_;
+};
+
+bool is_activation(const ir::StageCode& stage, int b) { return stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::activation; }
+
+// Last reader or writer of each activation frees it, unless it is needed beyond the segment.
+void drop_after_last_use(const ir::StageCode& stage, ir::Segment& segment, const std::set<int>& outlives) {
+  std::set<int> seen = outlives;
+  for (size_t i = segment.code.size(); i-- > 0;) {
+    ir::Instr& instr = segment.code[i];
+    instr.drop.clear();
+    for (const auto* side : {&instr.in, &instr.out})
+      for (const int b : *side)
+        if (is_activation(stage, b) && seen.insert(b).second) instr.drop.push_back(b);
+  }
+}
+
+void unit_events(const ir::Graph& graph, const ir::StageCode& stage, ir::Segment& segment) {
+  segment.awaits.clear();
+  segment.releases.clear();
+  std::set<int> awaited;
+  std::map<int, int> last_write;
+  for (size_t i = 0; i < segment.code.size(); ++i) {
+    const auto unit_of = [&](int b) { return graph.param(graph.value(stage.buffers[static_cast<size_t>(b)].value).param).unit; };
+    for (const int b : segment.code[i].in)
+      if (stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::param && awaited.insert(unit_of(b)).second)
+        segment.awaits.push_back({unit_of(b), static_cast<int>(i)});
+    for (const int b : segment.code[i].out)
+      if (stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::gradient) last_write[unit_of(b)] = static_cast<int>(i);
+  }
+  for (const auto& [unit, instr] : last_write) segment.releases.push_back({unit, instr});
+  std::sort(segment.releases.begin(), segment.releases.end(), [](const ir::UnitEvent& a, const ir::UnitEvent& b) { return a.instr < b.instr; });
+}
+
+}  // namespace
+
+void recompute(ir::StageCode& stage, config::Recompute policy) {
+  if (policy != config::Recompute::none) Cloning(stage, policy).run();
+}
+
+void annotate_lifetimes(const ir::Graph& graph, ir::StageCode& stage) {
+  std::set<int> read_backward, made_backward;
+  for (const ir::Instr& instr : stage.backward.code) {
+    for (const int b : instr.in)
+      if (is_activation(stage, b) && !made_backward.contains(b) && b != stage.grad_in) read_backward.insert(b);
+    for (const int b : instr.out) made_backward.insert(b);
+  }
+  stage.stash.assign(read_backward.begin(), read_backward.end());
+  std::set<int> beyond_forward = read_backward;
+  for (const int b : {stage.act_out, stage.logits}) beyond_forward.insert(b);
+  drop_after_last_use(stage, stage.forward, beyond_forward);
+  drop_after_last_use(stage, stage.backward, {stage.grad_out, stage.loss});
+  unit_events(graph, stage, stage.forward);
+  unit_events(graph, stage, stage.backward);
+}
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,17 @@
+// Recomputation: what the backward pass reads and the stash does not keep is made again from what it keeps.
+#pragma once
+
+#include "config/strategy.hpp"
+#include "ir/code.hpp"
+
+namespace switchyard::compiler {
+
+/// none: everything is kept. selective: results of attention and of collectives are made again. full: only what enters each
+/// layer is kept. Clones stand right before their first reader, so their memory is alive for one layer at most.
+/// Source: arXiv 2205.05198 (selective), arXiv 1604.06174 (full).
+void recompute(ir::StageCode& stage, config::Recompute policy);
+
+/// Fills drop lists, the stash, and the units each segment awaits and releases.
+void annotate_lifetimes(const ir::Graph& graph, ir::StageCode& stage);
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,48 @@
+// Layout propagation through one stage: graph calls become instructions on local buffers, with reshards where layouts differ.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/compile.hpp"
+
+namespace switchyard::compiler {
+
+class StageBuilder {
+ public:
+  StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit);
+  /// Forward and backward segments without recomputation, drops and events.
+  ir::StageCode build();
+
+ private:
+  using Key = std::pair<int, std::string>;  // value, its layout as text
+
+  bool here(const ir::Call& call) const { return call.unit >= stage_.first_unit && call.unit < stage_.end_unit; }
+  void add_call(const ir::Call& call);
+  std::vector<int> inputs_of(const ir::Call& call, const ir::LayoutQuery& query, const ir::LayoutRule& rule, ir::Instr& instr);
+  ir::LayoutQuery query_of(const ir::Call& call);
+  int current(int value);
+  int buffer(int value, const layout::Layout& layout);
+  int resharded(int from, const layout::Layout& to, const ir::Instr& place);
+  void produce(const ir::Call& call, const ir::LayoutRule& rule, ir::Instr& instr);
+  void record_gradient(int param, const layout::Layout& grad);
+  void find_boundaries();
+  ir::Segment& segment(ir::Phase phase) { return phase == ir::Phase::F ? stage_.forward : stage_.backward; }
+
+  const ir::Graph& graph_;
+  const config::Strategy& strategy_;
+  ir::StageCode stage_;
+  layout::Layout residual_;
+  std::vector<bool> needed_;          // per call
+  std::vector<int> primary_;          // buffer of each value, -1: not here yet
+  std::map<Key, int> by_layout_;
+};
+
+/// Calls whose results something needs: accumulators, the loss with its gradients, or the last call of a forward graph.
+std::vector<bool> needed_calls(const ir::Graph& graph);
+/// Puts the given buffers side by side in one allocation, if none of them has a root yet.
+void make_adjacent(ir::StageCode& stage, const std::vector<int>& members);
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,29 @@
+// Faults of a configuration, gathered so that one message tells all of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/errors.hpp"
+
+namespace switchyard::config {
+
+class Faults {
+ public:
+  /// where: "job.toml:12" or "--set run.steps=ten"; the text says what is wrong and how to mend it.
+  void add(const std::string& where, const std::string& text) { lines_.push_back(where.empty() ? text : where + ": " + text); }
+
+  bool empty() const { return lines_.empty(); }
+
+  /// UserError with a line per fault, in the order found, if there is any.
+  void throw_if_any() const {
+    if (lines_.empty()) return;
+    if (lines_.size() == 1) throw UserError(lines_[0]);
+    throw UserError(fmt::format("{} faults in the job:\n  {}", lines_.size(), fmt::join(lines_, "\n  ")));
+  }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+}  // namespace switchyard::config

@@ -1,0 +1,149 @@
+#include "config/job.hpp"
+
+#include <array>
+#include <fstream>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "config/faults.hpp"
+#include "config/job_draft.hpp"
+#include "config/job_keys.hpp"
+#include "config/job_reader.hpp"
+
+namespace switchyard::config {
+namespace {
+
+/// Sets the groups of every strategy given by its degrees.
+void cut_strategies(Job& job, Faults& faults) {
+  for (size_t i = 0; i < job.buckets.size(); ++i) {
+    Bucket& bucket = job.buckets[i];
+    if (bucket.spec.empty()) continue;
+    try {
+      bucket.strategy.groups = strategy_from_spec(bucket.spec, job.run.ranks, job.model.config.layers).groups;
+    } catch (const UserError& error) {
+      faults.add(fmt::format("bucket.{}", i), error.what());
+    }
+  }
+}
+
+/// Model, strategies and home; a vocabulary size that is still open is left out.
+void check_resolved(const Job& job, Faults& faults) {
+  ModelConfig model = job.model.config;
+  if (needs_vocab(job)) model.vocab_size = 1;
+  try {
+    validate(model);
+  } catch (const UserError& error) {
+    faults.add("", error.what());
+    return;
+  }
+  if (model.family == Family::gpt2 && job.batch.context > model.max_positions) {
+    faults.add("", fmt::format("batch.context = {} is above model.max_positions = {}: gpt2 knows no later position. Lower the context.",
+                               job.batch.context, model.max_positions));
+  }
+  for (size_t i = 0; i < job.buckets.size(); ++i) {
+    if (job.buckets[i].strategy.groups.empty() && !job.buckets[i].spec.empty()) continue;  // told already
+    try {
+      validate(job.buckets[i].strategy, model, job.run.ranks);
+    } catch (const UserError& error) {
+      faults.add(fmt::format("bucket.{}", i), error.what());
+    }
+  }
+  if (job.run.home >= static_cast<int>(job.buckets.size())) {
+    faults.add("", fmt::format("run.home = {} is no bucket. Use 0 to {}.", job.run.home, job.buckets.size() - 1));
+  }
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) user_error("{}: can't read the job file. Check the path.", path);
+  return text.str();
+}
+
+/// FNV-1a over text, each piece closed by a zero byte so that pieces can't run together.
+class Hash {
+ public:
+  void add(const std::string& text) {
+    for (const char c : text) add_byte(static_cast<unsigned char>(c));
+    add_byte(0);
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  void add_byte(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3ull; }
+  std::uint64_t value_ = 0xcbf29ce484222325ull;
+};
+
+template <class Enum, size_t count>
+std::string_view pick(const std::array<std::string_view, count>& names, Enum value) {
+  check(static_cast<size_t>(value) < count, "name_of: value {} of {}", static_cast<int>(value), count);
+  return names[static_cast<size_t>(value)];
+}
+
+}  // namespace
+
+Job load_job(const std::string& path, const std::vector<std::string>& sets) { return job_from_toml(read_text(path), path, sets); }
+
+Job job_from_toml(const std::string& text, const std::string& origin, const std::vector<std::string>& sets) {
+  Faults faults;
+  const JobDraft draft = read_draft(text, origin, sets, faults);
+  Resolution resolution = resolve(draft, faults);
+  if (resolution.complete && !needs_model(resolution.job)) {
+    cut_strategies(resolution.job, faults);
+    check_resolved(resolution.job, faults);
+  }
+  faults.throw_if_any();
+  return std::move(resolution.job);
+}
+
+bool needs_model(const Job& job) { return !job.model.path.empty() && job.model.config.layers == 0; }
+
+bool needs_vocab(const Job& job) { return !needs_model(job) && job.model.config.vocab_size == 0; }
+
+void resolve_model(Job& job, const ModelConfig& model) {
+  Faults faults;
+  job.model.config = model;
+  cut_strategies(job, faults);
+  faults.throw_if_any();
+}
+
+void resolve_vocab(Job& job, i64 vocab_size) {
+  if (vocab_size < 1) user_error("the data's vocabulary has {} tokens. Prepare the data again, or set model.vocab_size.", vocab_size);
+  job.model.config.vocab_size = vocab_size;
+}
+
+void validate(const Job& job) {
+  if (needs_model(job)) user_error("model.path = \"{}\": its config.json has not been read.", job.model.path);
+  Faults faults;
+  if (needs_vocab(job)) faults.add("", "model.vocab_size is missing, and the data's meta.json doesn't tell it. Set model.vocab_size.");
+  check_resolved(job, faults);
+  faults.throw_if_any();
+}
+
+std::uint64_t fingerprint(const Job& job) {
+  JobDraft draft;
+  draft.job = job;
+  Hash hash;
+  for (const Key<JobDraft>& key : job_keys()) {
+    if (!key.rank_only) hash.add(key.name + "=" + toml_literal(key, key.get(draft)));
+  }
+  for (const Bucket& bucket : job.buckets) {
+    hash.add(fmt::format("bucket={}", bucket.max_length));
+    hash.add(bucket.spec);
+    hash.add(to_json(bucket.strategy));
+  }
+  return hash.value();
+}
+
+std::string_view name_of(LongDocuments value) { return pick(std::array<std::string_view, 3>{"split", "clip", "error"}, value); }
+
+std::string_view name_of(LearningRateSchedule value) { return pick(std::array<std::string_view, 3>{"cosine", "linear", "constant"}, value); }
+
+std::string_view name_of(Device value) { return pick(std::array<std::string_view, 2>{"cpu", "cuda"}, value); }
+
+std::string_view name_of(SwitchPlanner value) {
+  return pick(std::array<std::string_view, 4>{"relay", "greedy", "first", "round-robin"}, value);
+}
+
+}  // namespace switchyard::config

@@ -1,0 +1,128 @@
+// The job: everything a training run is told, resolved once and constant from then on. Read from TOML; every key is a row
+// of the table in job_keys.cpp, which also writes the help, the reference page and the resolved job.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "config/model.hpp"
+#include "config/strategy.hpp"
+
+namespace switchyard::config {
+
+/// What to do with a document longer than the context.
+enum class LongDocuments { split, clip, error };
+enum class LearningRateSchedule { cosine, linear, constant };
+enum class Device { cpu, cuda };
+/// Who sends a slice in a hot switch (methods: relay is Switchyard's, the others are baselines).
+enum class SwitchPlanner { relay, greedy, first, round_robin };
+
+/// path: folder with config.json and weights; empty: weights are drawn. With a path the sizes come by resolve_model.
+struct ModelSettings {
+  std::string path;
+  ModelConfig config;
+  bool operator==(const ModelSettings&) const = default;
+};
+
+struct DataSettings {
+  std::string path;  // folder made by `data prepare`
+  LongDocuments long_documents = LongDocuments::split;
+  bool operator==(const DataSettings&) const = default;
+};
+
+/// The global batch: a number of documents or of tokens; the other is 0. context: longest document, in tokens.
+struct BatchSettings {
+  i64 sequences = 0, tokens = 0, context = 0;
+  bool operator==(const BatchSettings&) const = default;
+};
+
+/// Documents up to max_length tokens and above the next bucket's max_length run under `strategy`.
+struct Bucket {
+  i64 max_length = 0;
+  std::string spec;   // "dp,tp,pp"; the strategy's groups follow from it once the model's layers are known. Empty: groups as given
+  Strategy strategy;
+  bool operator==(const Bucket&) const = default;
+};
+
+/// AdamW with decoupled weight decay.
+struct OptimizerSettings {
+  double lr = 3e-4, min_lr = 0;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  double clip_norm = 1;    // 0: no clipping
+  LearningRateSchedule schedule = LearningRateSchedule::cosine;
+  i64 warmup_steps = 0;
+  i64 decay_steps = 0;     // step at which min_lr is reached; 0: run.steps
+  bool operator==(const OptimizerSettings&) const = default;
+};
+
+struct RunSettings {
+  i64 steps = 0;
+  int ranks = 0;
+  std::string precision = "auto";  // auto, fp64, fp32, bf16
+  Bytes memory_budget{0};          // per rank; 0: unlimited
+  i64 checkpoint_every = 0;        // steps; 0: never
+  i64 keep_checkpoints = 2;        // newest ones kept; 0: all
+  std::string out;                 // run folder; empty: nothing is written
+  i64 log_every = 1;               // steps between lines on the terminal
+  int threads = 0;                 // per rank; 0: cores / ranks
+  Device device = Device::cpu;
+  int home = 0;                    // bucket whose strategy anchors the home of master weights and moments
+  bool prefetch = true;            // next switch under the running strategy's computation
+  bool operator==(const RunSettings&) const = default;
+};
+
+struct FabricSettings {
+  Seconds timeout{30};
+  bool strict = false;
+  bool operator==(const FabricSettings&) const = default;
+};
+
+struct Job {
+  i64 seed = 1;
+  ModelSettings model;
+  DataSettings data;
+  BatchSettings batch;
+  std::vector<Bucket> buckets;  // longest first
+  OptimizerSettings optimizer;
+  RunSettings run;
+  FabricSettings fabric;
+  SwitchPlanner switch_planner = SwitchPlanner::relay;
+  bool operator==(const Job&) const = default;
+};
+
+/// Reads a job file. sets: "dotted.key=value" overrides, applied in order before anything is checked; bucket keys are
+/// "bucket.0.max_length". Sizes from a preset or written out are resolved and validated at once; a model.path or a missing
+/// vocabulary size waits for resolve_model, resolve_vocab. One UserError lists all faults, a line each: where, what, remedy.
+Job load_job(const std::string& path, const std::vector<std::string>& sets = {});
+/// The same from text; origin: its file name in messages, and the folder that `file = "strategy.json"` is relative to.
+Job job_from_toml(const std::string& text, const std::string& origin, const std::vector<std::string>& sets = {});
+
+/// Whether model.path was given and its config.json has not been resolved yet.
+bool needs_model(const Job& job);
+/// Whether the vocabulary size is still open: the data's meta.json has it.
+bool needs_vocab(const Job& job);
+/// Takes the model read from model.path and cuts the buckets' strategies over its layers.
+void resolve_model(Job& job, const ModelConfig& model);
+/// Sets the vocabulary size, in tokens. UserError unless positive.
+void resolve_vocab(Job& job, i64 vocab_size);
+/// Checks the whole job once resolved: model, strategies against model and run.ranks, home. UserError lists all faults.
+void validate(const Job& job);
+
+/// The job as TOML, complete: reading it back gives an equal job (where model.path is given, once resolved again).
+std::string to_toml(const Job& job);
+/// Hash of everything that all ranks must agree on; keys that only concern one rank's output or threads are left out.
+std::uint64_t fingerprint(const Job& job);
+
+/// All keys with type, default, unit and meaning, for the terminal (`--help-keys`).
+std::string help_keys();
+/// The same as a page in Markdown: docs/job-reference.md.
+std::string job_reference_markdown();
+
+std::string_view name_of(LongDocuments value);
+std::string_view name_of(LearningRateSchedule value);
+std::string_view name_of(Device value);
+std::string_view name_of(SwitchPlanner value);
+
+}  // namespace switchyard::config

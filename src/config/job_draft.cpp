@@ -1,0 +1,291 @@
+#include "config/job_draft.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "config/presets.hpp"
+
+namespace switchyard::config {
+namespace {
+
+constexpr i64 kMostRanks = 1 << 20;
+constexpr std::array<const char*, 7> kSizeKeys{"model.architecture", "model.hidden_size", "model.layers",  "model.heads",
+                                               "model.kv_heads",     "model.head_dim",    "model.ffn_size"};
+
+class Resolver {
+ public:
+  Resolver(const JobDraft& draft, Faults& faults) : draft_(draft), faults_(faults), job_(draft.job) {}
+
+  Resolution run() {
+    resolve_model_settings();
+    check_batch();
+    check_optimizer();
+    if (draft_.misses("run.steps")) fault("run.steps", "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
+    resolve_buckets();
+    check_buckets();
+    resolve_ranks();
+    return {std::move(job_), complete_};
+  }
+
+ private:
+  /// Adds a fault that lies in the given key.
+  void fault(const std::string& key, const std::string& text) { faults_.add(draft_.where(key), text); }
+
+  void model_fault(const std::string& key, const std::string& text) {
+    fault(key, text);
+    complete_ = false;
+  }
+
+  bool wrong_inside(const std::string& section) const {
+    return std::any_of(draft_.faulty.begin(), draft_.faulty.end(), [&](const std::string& key) { return key.starts_with(section); });
+  }
+
+  void resolve_model_settings();
+  void resolve_written_sizes();
+  void check_path();
+  void copy_given_model_keys(ModelConfig base);
+  void check_batch();
+  void check_optimizer();
+  void resolve_buckets();
+  void resolve_preset_buckets();
+  std::optional<Strategy> strategy_of(const BucketDraft& bucket, const std::string& name, std::string& spec);
+  void check_buckets();
+  void resolve_ranks();
+  std::string first_size_key() const;
+
+  const JobDraft& draft_;
+  Faults& faults_;
+  Job job_;
+  int preset_ranks_ = 0;
+  bool complete_ = true;
+};
+
+std::string Resolver::first_size_key() const {
+  const auto found = std::find_if(kSizeKeys.begin(), kSizeKeys.end(), [&](const char* key) { return !draft_.misses(key); });
+  return found == kSizeKeys.end() ? "" : *found;
+}
+
+void Resolver::resolve_model_settings() {
+  const bool preset = !draft_.misses("model.preset"), path = !draft_.misses("model.path");
+  const std::string size = first_size_key();
+  if (wrong_inside("model.")) complete_ = false;
+  if (preset + path + !size.empty() > 1) {
+    const std::string first = preset ? "model.preset" : "model.path", second = preset && path ? "model.path" : size;
+    model_fault(second, fmt::format("{} and {} exclude each other. Keep one of a preset, a path, and sizes.", first, second));
+  } else if (preset) {
+    try {
+      if (draft_.has("model.preset")) copy_given_model_keys(model_preset(draft_.model_preset));
+    } catch (const UserError& error) {
+      model_fault("model.preset", error.what());
+    }
+  } else if (path) {
+    check_path();
+  } else if (!size.empty()) {
+    resolve_written_sizes();
+  } else {
+    model_fault("model", "there is no model. Give model.preset (3b, 7b, 13b, 32b), model.path, or the sizes hidden_size, layers, heads and ffn_size.");
+  }
+}
+
+/// A model from a folder has all its settings from there.
+void Resolver::check_path() {
+  if (draft_.has("model.path") && draft_.job.model.path.empty()) model_fault("model.path", "model.path is empty. Give a folder with a config.json.");
+  for (const KeyInfo& key : job_keys()) {
+    if (key.name.starts_with("model.") && key.name != "model.path" && draft_.has(key.name)) {
+      model_fault(key.name, fmt::format("{} can't stand beside model.path, whose config.json has it. Remove it.", key.name));
+    }
+  }
+}
+
+void Resolver::copy_given_model_keys(ModelConfig base) {
+  JobDraft result;
+  result.job.model.config = std::move(base);
+  for (const Key<JobDraft>& key : job_keys()) {
+    if (key.name.starts_with("model.") && draft_.has(key.name)) key.set(result, key.get(draft_));
+  }
+  job_.model.config = result.job.model.config;
+}
+
+void Resolver::resolve_written_sizes() {
+  copy_given_model_keys(family_defaults(draft_.job.model.config.family));
+  ModelConfig& model = job_.model.config;
+  const bool gpt2 = model.family == Family::gpt2;
+  for (const char* key : {"model.hidden_size", "model.layers", "model.heads", "model.ffn_size"}) {
+    if (draft_.misses(key) && !(gpt2 && std::string_view(key) == "model.ffn_size")) {
+      model_fault(key, fmt::format("{} is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.", key));
+    }
+  }
+  if (draft_.misses("model.vocab_size") && draft_.misses("data.path")) {
+    model_fault("model.vocab_size", "model.vocab_size is missing, and there is no data.path to take it from. Give one of them.");
+  }
+  if (!complete_) return;
+  if (model.kv_heads == 0) model.kv_heads = model.heads;
+  if (model.head_dim == 0) {
+    if (model.hidden_size % model.heads != 0) {
+      model_fault("model.heads", fmt::format("model.heads = {} does not divide hidden_size = {}. Use a divisor, or give head_dim.", model.heads,
+                                             model.hidden_size));
+      return;
+    }
+    model.head_dim = model.hidden_size / model.heads;
+  }
+  if (model.ffn_size == 0) model.ffn_size = 4 * model.hidden_size;
+  if (model.max_positions == 0) model.max_positions = job_.batch.context;
+}
+
+void Resolver::check_batch() {
+  const bool sequences = !draft_.misses("batch.sequences"), tokens = !draft_.misses("batch.tokens");
+  if (sequences && tokens) fault("batch.tokens", "batch.sequences and batch.tokens exclude each other. Keep one.");
+  if (!sequences && !tokens) fault("batch.sequences", "the batch has no size. Give batch.sequences or batch.tokens.");
+  if (draft_.misses("batch.context")) fault("batch.context", "batch.context is missing. Give the longest document in tokens, such as context = 32768.");
+}
+
+void Resolver::check_optimizer() {
+  const OptimizerSettings& optimizer = job_.optimizer;
+  if (optimizer.min_lr > optimizer.lr && !wrong_inside("optimizer.")) {
+    fault("optimizer.min_lr", fmt::format("optimizer.min_lr = {} is above lr = {}. Lower it.", optimizer.min_lr, optimizer.lr));
+  }
+}
+
+void Resolver::resolve_preset_buckets() {
+  if (!draft_.has("parallel.preset") || job_.batch.context == 0) {
+    complete_ = false;
+    return;
+  }
+  try {
+    const ParallelPreset preset = parallel_preset(draft_.parallel_preset, job_.batch.context);
+    preset_ranks_ = preset.ranks;
+    for (const PresetBucket& bucket : preset.buckets) {
+      BucketDraft draft;
+      draft.text = bucket.spec;
+      const std::string name = "parallel.preset";
+      std::string spec;
+      const std::optional<Strategy> strategy = strategy_of(draft, name, spec);
+      job_.buckets.push_back({bucket.max_length, spec, *strategy});
+    }
+  } catch (const UserError& error) {
+    model_fault("parallel.preset", error.what());
+  }
+}
+
+void Resolver::resolve_buckets() {
+  if (wrong_inside("bucket") || wrong_inside("parallel.")) complete_ = false;
+  if (draft_.buckets.empty() && draft_.misses("bucket")) {
+    if (draft_.misses("parallel.preset")) {
+      fault("bucket", "there is no [[bucket]] and no [parallel] preset, so no strategy. One strategy for all is one bucket: max_length = the "
+                      "context and strategy = \"dp,tp,pp\".");
+      complete_ = false;
+    } else {
+      resolve_preset_buckets();
+    }
+    return;
+  }
+  for (size_t i = 0; i < draft_.buckets.size(); ++i) {
+    const std::string name = fmt::format("bucket.{}", i);
+    Bucket bucket{.max_length = draft_.buckets[i].max_length, .spec = "", .strategy = {}};
+    try {
+      const std::optional<Strategy> strategy = strategy_of(draft_.buckets[i], name, bucket.spec);
+      if (strategy) bucket.strategy = *strategy;
+    } catch (const UserError& error) {
+      model_fault(name, fmt::format("{}: {}", name, error.what()));
+    }
+    job_.buckets.push_back(std::move(bucket));
+  }
+}
+
+std::string read_strategy(const std::string& file, const std::string& origin) {
+  const std::filesystem::path path = std::filesystem::path(origin).parent_path() / file;
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  if (!stream) user_error("can't read the strategy file {}. Paths are relative to the job file.", path.string());
+  return text.str();
+}
+
+/// The strategy of a bucket in any of its forms; spec: its degrees, where given by them. Nothing where a fault was told.
+std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const std::string& name, std::string& spec) {
+  const bool in_table = std::any_of(bucket_keys().begin(), bucket_keys().end(), [&](const KeyInfo& key) {
+    return key.name.starts_with("strategy.") && key.name != "strategy.file" && !draft_.misses(name + "." + key.name);
+  });
+  const bool file = !bucket.file.empty(), text = !bucket.text.empty();
+  if (in_table + file + text != 1) {
+    const bool tried = wrong_inside(name + ".");
+    const bool none = in_table + file + text == 0;
+    if (!none) model_fault(name, fmt::format("{} has more than one strategy. Keep one of strategy (text or table) and file.", name));
+    if (none && !tried) {
+      model_fault(name, fmt::format("{} has no strategy. Give strategy = \"dp,tp,pp\", a table of settings, or file = \"strategy.json\".", name));
+    }
+    return std::nullopt;
+  }
+  if (file) return strategy_from_json(read_strategy(bucket.file, draft_.origin), bucket.file);
+  if (bucket.text.find_first_not_of(" \t\r\n") != std::string::npos && bucket.text[bucket.text.find_first_not_of(" \t\r\n")] == '{') {
+    return strategy_from_json(bucket.text, name + ".strategy");
+  }
+  const Degrees degrees = text ? degrees_from_spec(bucket.text) : Degrees{bucket.dp, bucket.tp, bucket.pp};
+  spec = fmt::format("{},{},{}", degrees.dp, degrees.tp, degrees.pp);
+  const auto setting = [&](const char* key, auto own, auto all) { return draft_.has(name + ".strategy." + key) ? own : all; };
+  Strategy strategy;
+  strategy.name = bucket.name.empty() ? spec : bucket.name;
+  strategy.recompute = setting("recompute", bucket.settings.recompute, draft_.settings.recompute);
+  strategy.schedule = setting("schedule", bucket.settings.schedule, draft_.settings.schedule);
+  strategy.sequence_parallel = setting("sequence_parallel", bucket.settings.sequence_parallel, draft_.settings.sequence_parallel);
+  strategy.micro_batch_tokens = setting("micro_batch_tokens", bucket.settings.micro_batch_tokens, draft_.settings.micro_batch_tokens);
+  return strategy;
+}
+
+void Resolver::check_buckets() {
+  for (size_t i = 0; i < draft_.buckets.size(); ++i) {
+    const std::string key = fmt::format("bucket.{}.max_length", i);
+    if (draft_.misses(key)) fault(key, fmt::format("{} is missing. Give the longest document of the bucket in tokens.", key));
+  }
+  const i64 context = job_.batch.context;
+  for (size_t i = 0; i < job_.buckets.size(); ++i) {
+    const i64 length = job_.buckets[i].max_length, row = job_.buckets[i].strategy.micro_batch_tokens;
+    const std::string key = fmt::format("bucket.{}.max_length", i);
+    if (length == 0) return;  // a fault of its own
+    if (i > 0 && length >= job_.buckets[i - 1].max_length) {
+      fault(key, fmt::format("{} = {} is not below that of bucket.{}, {}. List buckets from the longest to the shortest.", key, length, i - 1,
+                             job_.buckets[i - 1].max_length));
+    }
+    if (i == 0 && context > length) {
+      fault(key, fmt::format("{} = {} is below batch.context = {}: documents of {} to {} tokens have no bucket. Raise it to {}, or lower the "
+                             "context.",
+                             key, length, context, length + 1, context, context));
+    }
+    const i64 longest = context > 0 ? std::min(length, context) : length;
+    if (row > 0 && row < longest) {
+      fault(key, fmt::format("bucket.{}: micro_batch_tokens = {} can't hold a document of {} tokens. Raise it, or use 0 for the bucket's length.", i,
+                             row, longest));
+    }
+  }
+}
+
+/// Ranks that the bucket's strategy needs.
+i64 ranks_of(const Bucket& bucket) {
+  if (bucket.spec.empty()) {
+    const std::vector<int> ranks = bucket.strategy.ranks();
+    return ranks.empty() ? 1 : i64{ranks.back()} + 1;
+  }
+  const Degrees degrees = degrees_from_spec(bucket.spec);
+  i64 ranks = 1;
+  for (const i64 degree : {degrees.dp, degrees.tp, degrees.pp}) ranks *= std::min(degree, kMostRanks / ranks + 1);
+  return ranks;
+}
+
+void Resolver::resolve_ranks() {
+  if (draft_.faulty.contains("run.ranks")) complete_ = false;
+  if (!draft_.misses("run.ranks")) return;
+  i64 ranks = std::max(1, preset_ranks_);
+  for (const Bucket& bucket : job_.buckets) ranks = std::max(ranks, ranks_of(bucket));
+  job_.run.ranks = static_cast<int>(std::min(ranks, kMostRanks));
+}
+
+}  // namespace
+
+Resolution resolve(const JobDraft& draft, Faults& faults) { return Resolver(draft, faults).run(); }
+
+}  // namespace switchyard::config

@@ -1,0 +1,88 @@
+// The table of keys of a job file. One row per key: its name, type, range, unit and meaning, and the field it fills. Reading,
+// overrides, messages, help, the reference page and the resolved job all come from these rows.
+#pragma once
+
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "config/job.hpp"
+
+namespace switchyard::config {
+
+/// What strategies given by their degrees have besides them.
+struct StrategySettings {
+  Recompute recompute = Recompute::none;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  bool sequence_parallel = true;
+  i64 micro_batch_tokens = 0;
+};
+
+/// [[bucket]] as written: strategy is one of the text, the table (degrees) and the file.
+struct BucketDraft {
+  i64 max_length = 0;
+  std::string text, file, name;
+  i64 dp = 1, tp = 1, pp = 1;
+  StrategySettings settings;
+};
+
+/// A job file as written, before anything follows from it.
+struct JobDraft {
+  Job job;
+  std::string model_preset, parallel_preset;
+  StrategySettings settings;                 // [parallel]: of all strategies, unless a bucket says otherwise
+  std::vector<BucketDraft> buckets;
+  std::string origin;
+  std::map<std::string, std::string> given;  // key -> where, for messages: "job.toml:12"; buckets as "bucket.0.max_length"
+  std::set<std::string> faulty;              // keys that were given a value that can't be taken
+
+  bool has(const std::string& key) const { return given.contains(key); }
+  /// Neither given nor tried.
+  bool misses(const std::string& key) const { return !given.contains(key) && !faulty.contains(key); }
+  /// Where a key was given; if it wasn't: the job file.
+  const std::string& where(const std::string& key) const { return has(key) ? given.at(key) : origin; }
+};
+
+enum class KeyType { boolean, integer, number, text, choice, bytes, duration };
+/// By type: bool, i64, double, string, string, i64 bytes, double seconds.
+using KeyValue = std::variant<bool, i64, double, std::string>;
+
+struct KeyRange {
+  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
+  bool above = false, below = false;  // the bound itself is excluded
+};
+
+struct KeyInfo {
+  std::string name;  // dotted
+  KeyType type = KeyType::text;
+  std::string unit, meaning;
+  KeyRange range;
+  std::vector<std::string> choices;
+  std::string fallback;    // the default in words, where it isn't a plain value
+  bool rank_only = false;  // ranks may differ in it
+};
+
+template <class Owner>
+struct Key : KeyInfo {
+  KeyValue (*get)(const Owner&) = nullptr;
+  void (*set)(Owner&, const KeyValue&) = nullptr;
+};
+
+/// All keys outside [[bucket]], in the order of a job file.
+const std::vector<Key<JobDraft>>& job_keys();
+/// Keys of a [[bucket]], names relative to it.
+const std::vector<Key<BucketDraft>>& bucket_keys();
+
+/// "an integer is needed", "one of ... is needed": what a message asks for.
+std::string wanted(const KeyInfo& key);
+/// "at least 0 and below 1"; "" if there is no bound worth a word.
+std::string range_words(const KeyRange& range);
+/// "" if the value lies in the key's range, otherwise "must be at least 1" and the like: what a message goes on with.
+std::string out_of_range(const KeyInfo& key, const KeyValue& value);
+/// The value as it stands in a TOML file.
+std::string toml_literal(const KeyInfo& key, const KeyValue& value);
+
+}  // namespace switchyard::config

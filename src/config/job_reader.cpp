@@ -1,0 +1,272 @@
+#include "config/job_reader.hpp"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <sstream>
+
+#include "base/text.hpp"
+
+namespace switchyard::config {
+namespace {
+
+template <class Owner>
+const Key<Owner>* find_key(const std::vector<Key<Owner>>& keys, std::string_view name) {
+  const auto found = std::find_if(keys.begin(), keys.end(), [&](const KeyInfo& key) { return key.name == name; });
+  return found == keys.end() ? nullptr : &*found;
+}
+
+template <class Owner>
+bool is_section(const std::vector<Key<Owner>>& keys, const std::string& name) {
+  return std::any_of(keys.begin(), keys.end(), [&](const KeyInfo& key) { return key.name.starts_with(name + "."); });
+}
+
+std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+/// Every name that may stand in a job file: keys and sections; those of a bucket behind `bucket`.
+std::vector<std::string> known_names(const std::string& bucket) {
+  std::vector<std::string> names;
+  for (const KeyInfo& key : job_keys()) names.push_back(key.name);
+  for (const char* section : {"model", "data", "batch", "bucket", "parallel", "optimizer", "run", "fabric", "switch"}) names.emplace_back(section);
+  for (const KeyInfo& key : bucket_keys()) names.push_back(bucket + key.name);
+  return names;
+}
+
+/// The known key that an unknown one most likely means: the same word in another section, else the fewest changed letters.
+std::string likely_name(const std::string& name, const std::string& bucket) {
+  const std::vector<std::string> names = known_names(bucket);
+  for (const std::string& known : names) {
+    if (last_part(known) == last_part(name)) return known;
+  }
+  return nearest_name(name, names);
+}
+
+/// A TOML value as text: true, 1, "one".
+std::string shown(const toml::node& node) {
+  std::ostringstream text;
+  node.visit([&](const auto& value) { text << value; });
+  return text.str();
+}
+
+std::string type_name(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table: return "a table";
+    case toml::node_type::array: return "a list";
+    case toml::node_type::string: return "a string";
+    case toml::node_type::integer: return "an integer";
+    case toml::node_type::floating_point: return "a fraction";
+    case toml::node_type::boolean: return "a truth value";
+    default: return "a date or time";
+  }
+}
+
+/// The node's value in the key's type; nothing if it is of another type. UserError if a text can't be read as a quantity.
+std::optional<KeyValue> value_of(const KeyInfo& key, const toml::node& node) {
+  const auto text = node.value_exact<std::string>();
+  const auto integer = node.value_exact<i64>();
+  std::optional<double> number = node.value_exact<double>();
+  if (integer) number = static_cast<double>(*integer);
+  switch (key.type) {
+    case KeyType::boolean:
+      if (const auto value = node.value_exact<bool>()) return *value;
+      return std::nullopt;
+    case KeyType::integer:
+      if (integer) return *integer;
+      return std::nullopt;
+    case KeyType::number:
+      if (number) return *number;
+      return std::nullopt;
+    case KeyType::text:
+      if (text) return *text;
+      return std::nullopt;
+    case KeyType::choice:
+      if (text && std::find(key.choices.begin(), key.choices.end(), *text) != key.choices.end()) return *text;
+      return std::nullopt;
+    case KeyType::bytes:
+      if (text) return *text == "none" ? i64{0} : parse_bytes(*text).count;
+      if (integer) return *integer;
+      return std::nullopt;
+    case KeyType::duration:
+      if (text) return parse_duration(*text).count;
+      if (number) return *number;
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+/// An override's value: TOML, or the bare text where the key wants text.
+toml::table set_value(const std::string& text, const KeyInfo* key) {
+  const bool textual = key != nullptr && key->type != KeyType::boolean && key->type != KeyType::integer && key->type != KeyType::number;
+  const bool quoted = !text.empty() && (text.front() == '"' || text.front() == '\'' || (text.front() == '{' && key != nullptr && key->name == "strategy"));
+  if (!textual || quoted) {
+    try {
+      toml::table table = toml::parse("value = " + text);
+      if (table.size() == 1) return table;
+    } catch (const toml::parse_error&) {
+      // Not TOML: the bare text, whose type the reader judges.
+    }
+  }
+  return toml::table{{"value", text}};
+}
+
+class Reader {
+ public:
+  Reader(const std::string& origin, Faults& faults) : faults_(faults) { draft_.origin = origin; }
+
+  void override_value(toml::table& root, const std::string& set);
+  JobDraft read(const toml::table& root);
+
+ private:
+  template <class Owner>
+  void read_table(const toml::table& table, const std::string& inside, const std::string& shown_prefix, const std::vector<Key<Owner>>& keys,
+                  Owner& owner);
+  template <class Owner>
+  void take(const Key<Owner>& key, const toml::node& node, const std::string& name, Owner& owner);
+  void read_buckets(const toml::node& node);
+
+  /// "job.toml:12", or the override that brought the key.
+  std::string where(const std::string& name, const toml::node& node) const {
+    for (auto set = sets_.rbegin(); set != sets_.rend(); ++set) {
+      if (name == set->first || name.starts_with(set->first + ".")) return set->second;
+    }
+    return node.source().begin.line == 0 ? draft_.origin : fmt::format("{}:{}", draft_.origin, node.source().begin.line);
+  }
+
+  Faults& faults_;
+  JobDraft draft_;
+  std::vector<std::pair<std::string, std::string>> sets_;  // key, "--set key=value"
+};
+
+/// Splits "bucket.0.max_length" at its dots.
+std::vector<std::string> parts_of(const std::string& key) {
+  std::vector<std::string> parts;
+  std::istringstream stream(key);
+  for (std::string part; std::getline(stream, part, '.');) parts.push_back(part);
+  return parts;
+}
+
+/// The key's row whatever its table.
+const KeyInfo* find_any_key(const std::string& name, const std::vector<std::string>& parts) {
+  if (parts.size() > 2 && parts[0] == "bucket") return find_key(bucket_keys(), name.substr(parts[0].size() + parts[1].size() + 2));
+  return find_key(job_keys(), name);
+}
+
+/// Goes from a table or list one step towards the value, making what is missing; nothing if there is no way.
+toml::node* step_into(toml::node& node, const std::string& part, bool list) {
+  if (toml::table* table = node.as_table()) {
+    if (!table->contains(part)) {
+      if (list) table->insert(part, toml::array{});
+      else table->insert(part, toml::table{});
+    }
+    return table->get(part);
+  }
+  toml::array* items = node.as_array();
+  size_t index = 0;
+  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
+  if (items == nullptr || error != std::errc() || end != part.data() + part.size() || index > items->size()) return nullptr;
+  if (index == items->size()) items->push_back(toml::table{});
+  return items->get(index);
+}
+
+void Reader::override_value(toml::table& root, const std::string& set) {
+  const std::string where = "--set " + set;
+  const size_t equals = set.find('=');
+  const std::string name = set.substr(0, equals);
+  const std::vector<std::string> parts = parts_of(name);
+  if (equals == std::string::npos || parts.empty()) {
+    faults_.add(where, "there is no key=value. Write for example --set run.steps=100.");
+    return;
+  }
+  toml::node* node = &root;
+  for (size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i) node = step_into(*node, parts[i], i == 0 && parts[i] == "bucket");
+  toml::table* table = node == nullptr ? nullptr : node->as_table();
+  if (table == nullptr) {
+    faults_.add(where, fmt::format("there is no place for {}: what stands before its last dot is no table or entry of the job. Buckets count from 0.", name));
+    return;
+  }
+  const toml::table holder = set_value(set.substr(equals + 1), find_any_key(name, parts));
+  table->insert_or_assign(parts.back(), *holder.get("value"));
+  sets_.emplace_back(name, where);
+}
+
+template <class Owner>
+void Reader::take(const Key<Owner>& key, const toml::node& node, const std::string& name, Owner& owner) {
+  std::string fault;
+  try {
+    const std::optional<KeyValue> value = value_of(key, node);
+    const bool container = node.is_table() || node.is_array();
+    if (!value && key.type == KeyType::choice && node.is_string()) {
+      fault = fmt::format("{} = {} is unknown; {}.", name, shown(node), wanted(key));
+    } else if (!value) {
+      fault = fmt::format("{}{} is {}; {}.", name, container ? "" : " = " + shown(node), type_name(node), wanted(key));
+    } else if (const std::string range = out_of_range(key, *value); !range.empty()) {
+      fault = fmt::format("{} = {} {}.", name, shown(node), range);
+    } else {
+      key.set(owner, *value);
+      draft_.given[name] = where(name, node);
+      return;
+    }
+  } catch (const UserError& error) {
+    fault = fmt::format("{} = {}", name, error.what());
+  }
+  faults_.add(where(name, node), fault);
+  draft_.faulty.insert(name);
+}
+
+template <class Owner>
+void Reader::read_table(const toml::table& table, const std::string& inside, const std::string& shown_prefix,
+                        const std::vector<Key<Owner>>& keys, Owner& owner) {
+  for (const auto& [part, node] : table) {
+    const std::string name = inside + std::string(part.str());
+    const std::string full = shown_prefix + name;
+    const Key<Owner>* key = find_key(keys, name);
+    if (node.is_table() && is_section(keys, name)) {
+      read_table(*node.as_table(), name + ".", shown_prefix, keys, owner);
+    } else if (key != nullptr) {
+      take(*key, node, full, owner);
+    } else if (full == "bucket") {
+      read_buckets(node);
+    } else {
+      const std::string likely = likely_name(full, shown_prefix.empty() ? "bucket.0." : shown_prefix);
+      faults_.add(where(full, node), fmt::format("{} is no key. {}", full, likely.empty() ? "`switchyard train --help-keys` lists all keys."
+                                                                                            : fmt::format("Did you mean {}?", likely)));
+    }
+  }
+}
+
+void Reader::read_buckets(const toml::node& node) {
+  const toml::array* list = node.as_array();
+  if (list == nullptr || !std::all_of(list->begin(), list->end(), [](const toml::node& item) { return item.is_table(); })) {
+    faults_.add(where("bucket", node), "bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.");
+    draft_.faulty.insert("bucket");
+    return;
+  }
+  for (const toml::node& item : *list) {
+    BucketDraft bucket;
+    read_table(*item.as_table(), "", fmt::format("bucket.{}.", draft_.buckets.size()), bucket_keys(), bucket);
+    draft_.buckets.push_back(std::move(bucket));
+  }
+}
+
+JobDraft Reader::read(const toml::table& root) {
+  read_table(root, "", "", job_keys(), draft_);
+  return std::move(draft_);
+}
+
+}  // namespace
+
+JobDraft read_draft(const std::string& text, const std::string& origin, const std::vector<std::string>& sets, Faults& faults) {
+  toml::table root;
+  try {
+    root = toml::parse(text, origin);
+  } catch (const toml::parse_error& error) {
+    user_error("{}:{}:{}: this is no valid TOML: {}", origin, error.source().begin.line, error.source().begin.column, error.description());
+  }
+  Reader reader(origin, faults);
+  for (const std::string& set : sets) reader.override_value(root, set);
+  return reader.read(root);
+}
+
+}  // namespace switchyard::config

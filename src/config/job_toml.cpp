@@ -1,0 +1,100 @@
+// The resolved job as TOML.
+#include <toml++/toml.h>
+
+#include <array>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "config/job_keys.hpp"
+
+namespace switchyard::config {
+namespace {
+
+/// A string in double quotes on one line.
+std::string quoted(const std::string& text) {
+  std::ostringstream stream;
+  stream << toml::toml_formatter(toml::value<std::string>(text), toml::format_flags::allow_unicode_strings);
+  return stream.str();
+}
+
+/// A string in whatever quotes leave it most readable, over several lines if it has them.
+std::string readable(const std::string& text) {
+  std::ostringstream stream;
+  stream << toml::value<std::string>(text);
+  return stream.str();
+}
+
+/// The largest unit that divides the count, so that nothing is lost.
+std::string exact_bytes(i64 count) {
+  constexpr std::array<std::pair<i64, const char*>, 4> kUnits{{{i64{1} << 40, "TiB"}, {i64{1} << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}}};
+  for (const auto& [size, name] : kUnits) {
+    if (count % size == 0) return fmt::format("{} {}", count / size, name);
+  }
+  return fmt::format("{} B", count);
+}
+
+/// Shortest digits that give the same number back, as TOML's float.
+std::string exact_number(double number) {
+  std::string text = fmt::format("{}", number);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+/// A key that was never set and has no plain default: it has no value to write.
+bool is_open(const KeyInfo& key, const KeyValue& value) {
+  const std::string* text = std::get_if<std::string>(&value);
+  return (text != nullptr && text->empty()) || !out_of_range(key, value).empty();
+}
+
+std::string table_of(const Bucket& bucket) {
+  const Degrees degrees = degrees_from_spec(bucket.spec);
+  const Strategy& strategy = bucket.strategy;
+  return fmt::format(
+      "{{ name = {}, dp = {}, tp = {}, pp = {}, recompute = \"{}\", schedule = \"{}\", sequence_parallel = {}, micro_batch_tokens = {} }}",
+      quoted(strategy.name), degrees.dp, degrees.tp, degrees.pp, name_of(strategy.recompute), name_of(strategy.schedule),
+      strategy.sequence_parallel, strategy.micro_batch_tokens);
+}
+
+/// [parallel] has gone into the buckets; a model from a folder has its settings there.
+bool is_written(const KeyInfo& key, const Job& job) {
+  if (key.name.starts_with("parallel.") || key.name == "model.preset") return false;
+  return job.model.path.empty() || !key.name.starts_with("model.") || key.name == "model.path";
+}
+
+}  // namespace
+
+std::string toml_literal(const KeyInfo& key, const KeyValue& value) {
+  switch (key.type) {
+    case KeyType::boolean: return std::get<bool>(value) ? "true" : "false";
+    case KeyType::integer: return fmt::format("{}", std::get<i64>(value));
+    case KeyType::number: return exact_number(std::get<double>(value));
+    case KeyType::text:
+    case KeyType::choice: return quoted(std::get<std::string>(value));
+    case KeyType::bytes: return std::get<i64>(value) == 0 ? "\"none\"" : quoted(exact_bytes(std::get<i64>(value)));
+    case KeyType::duration: return quoted(fmt::format("{} s", std::get<double>(value)));
+  }
+  throw InternalError("toml_literal: unknown type of key");
+}
+
+std::string to_toml(const Job& job) {
+  JobDraft draft;
+  draft.job = job;
+  std::string text = "# The job as resolved: every key, also those left to their defaults.\n", section;
+  for (const Key<JobDraft>& key : job_keys()) {
+    const KeyValue value = key.get(draft);
+    if (!is_written(key, job) || is_open(key, value)) continue;
+    const size_t dot = key.name.find('.');
+    if (dot != std::string::npos && key.name.substr(0, dot) != section) {
+      section = key.name.substr(0, dot);
+      text += fmt::format("\n[{}]\n", section);
+    }
+    text += fmt::format("{} = {}\n", dot == std::string::npos ? key.name : key.name.substr(dot + 1), toml_literal(key, value));
+  }
+  for (const Bucket& bucket : job.buckets) {
+    text += fmt::format("\n[[bucket]]\nmax_length = {}\nstrategy = {}\n", bucket.max_length,
+                        bucket.spec.empty() ? readable(to_json(bucket.strategy)) : table_of(bucket));
+  }
+  return text;
+}
+
+}  // namespace switchyard::config

@@ -1,0 +1,147 @@
+#include "config/model.hpp"
+
+#include <array>
+#include <utility>
+
+#include "base/errors.hpp"
+
+namespace switchyard::config {
+namespace {
+
+constexpr std::array<std::string_view, 5> kFamilies{"llama", "mistral", "qwen2", "qwen3", "gpt2"};
+
+// Bounds that keep every product of sizes within 64 bits (and are far above any model there is).
+constexpr i64 kMostHidden = i64{1} << 20, kMostFfn = i64{1} << 24, kMostVocab = i64{1} << 28, kMostPositions = i64{1} << 32;
+constexpr i64 kMostLayers = i64{1} << 16, kMostHeads = 4096;
+
+void within(std::string_view name, i64 value, i64 most) {
+  if (value < 1) user_error("model.{} = {} must be at least 1.", name, value);
+  if (value > most) user_error("model.{} = {} is above {}, the most supported.", name, value, most);
+}
+
+void validate_sizes(const ModelConfig& model) {
+  within("hidden_size", model.hidden_size, kMostHidden);
+  within("layers", model.layers, kMostLayers);
+  within("heads", model.heads, kMostHeads);
+  within("kv_heads", model.kv_heads, kMostHeads);
+  within("head_dim", model.head_dim, kMostHeads);
+  within("ffn_size", model.ffn_size, kMostFfn);
+  within("vocab_size", model.vocab_size, kMostVocab);
+  if (model.max_positions != 0) within("max_positions", model.max_positions, kMostPositions);
+}
+
+void validate_gpt2(const ModelConfig& model) {
+  if (model.max_positions < 1) user_error("model.max_positions is missing: gpt2 learns one row per position. Give the longest context.");
+  if (model.kv_heads != model.heads) {
+    user_error("model.kv_heads = {} differs from heads = {}: gpt2 has no grouped heads. Leave kv_heads out.", model.kv_heads, model.heads);
+  }
+  if (model.heads * model.head_dim != model.hidden_size) {
+    user_error("model.heads = {} times head_dim = {} is not hidden_size = {}, as gpt2 has it. Use a number of heads that divides hidden_size.",
+               model.heads, model.head_dim, model.hidden_size);
+  }
+}
+
+void validate_rotary(const ModelConfig& model) {
+  if (model.head_dim % 2 != 0) user_error("model.head_dim = {} is odd: rotary positions turn pairs. Use an even head_dim.", model.head_dim);
+  if (!(model.rope_theta > 0)) user_error("model.rope_theta = {} must be above 0.", model.rope_theta);
+  const RopeScaling& scaling = model.rope_scaling;
+  if (scaling.factor == 0) return;
+  if (scaling.factor < 1) user_error("model.rope_scaling.factor = {} must be at least 1, or 0 for no scaling.", scaling.factor);
+  if (!(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor)) {
+    user_error("model.rope_scaling: low_freq_factor = {} must be above 0 and below high_freq_factor = {}.", scaling.low_freq_factor,
+               scaling.high_freq_factor);
+  }
+  if (!(scaling.original_context > 0)) user_error("model.rope_scaling.original_context = {} must be above 0.", scaling.original_context);
+}
+
+i64 gpt2_layer_parameters(const ModelConfig& m) {
+  const i64 attention = m.hidden_size * 3 * m.hidden_size + 3 * m.hidden_size + m.hidden_size * m.hidden_size + m.hidden_size;
+  const i64 mlp = 2 * m.hidden_size * m.ffn_size + m.ffn_size + m.hidden_size;
+  return attention + mlp + 2 * 2 * m.hidden_size;  // two LayerNorms, weight and bias
+}
+
+i64 llama_layer_parameters(const ModelConfig& m) {
+  const i64 q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
+  i64 count = m.hidden_size * (q + 2 * kv) + q * m.hidden_size + 3 * m.hidden_size * m.ffn_size + 2 * m.hidden_size;
+  if (m.qkv_bias) count += q + 2 * kv;
+  if (m.o_bias) count += m.hidden_size;
+  if (m.mlp_bias) count += 2 * m.ffn_size + m.hidden_size;
+  if (m.qk_norm) count += 2 * m.head_dim;
+  return count;
+}
+
+struct Preset {
+  std::string_view name;
+  i64 layers, hidden_size, ffn_size, heads;
+};
+
+// Sizes as published with HotSPa (SOSP'24); head size 128 throughout but for 32b: 6656 / 64 = 104.
+constexpr std::array<Preset, 4> kPresets{{{"3b", 16, 2048, 5120, 16}, {"7b", 32, 4096, 11008, 32}, {"13b", 40, 5120, 13824, 40},
+                                          {"32b", 60, 6656, 17920, 64}}};
+
+}  // namespace
+
+void validate(const ModelConfig& model) {
+  validate_sizes(model);
+  if (model.heads % model.kv_heads != 0) {
+    user_error("model.heads = {} is no multiple of kv_heads = {}. Every key/value head serves equally many query heads: use a kv_heads that "
+               "divides {}.",
+               model.heads, model.kv_heads, model.heads);
+  }
+  if (!(model.norm_eps > 0)) user_error("model.norm_eps = {} must be above 0.", model.norm_eps);
+  if (!(model.initializer_range >= 0)) user_error("model.initializer_range = {} must not be negative.", model.initializer_range);
+  if (model.family == Family::gpt2) {
+    validate_gpt2(model);
+  } else {
+    validate_rotary(model);
+  }
+}
+
+i64 parameter_count(const ModelConfig& model) {
+  const i64 embedding = model.vocab_size * model.hidden_size;
+  const i64 head = model.tied_embeddings ? 0 : embedding;
+  if (model.family == Family::gpt2) {
+    return embedding + head + model.max_positions * model.hidden_size + model.layers * gpt2_layer_parameters(model) + 2 * model.hidden_size;
+  }
+  return embedding + head + model.layers * llama_layer_parameters(model) + model.hidden_size;
+}
+
+ModelConfig model_preset(const std::string& name) {
+  std::string names;
+  for (const Preset& preset : kPresets) {
+    if (preset.name == name) {
+      ModelConfig model = family_defaults(Family::llama);
+      model.layers = preset.layers;
+      model.hidden_size = preset.hidden_size;
+      model.ffn_size = preset.ffn_size;
+      model.heads = model.kv_heads = preset.heads;
+      model.head_dim = preset.hidden_size / preset.heads;
+      model.vocab_size = 32000;
+      model.max_positions = 32768;
+      return model;
+    }
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", preset.name);
+  }
+  user_error("model.preset = \"{}\" is unknown. Use one of {}.", name, names);
+}
+
+ModelConfig family_defaults(Family family) {
+  ModelConfig model;
+  model.family = family;
+  model.qkv_bias = family == Family::qwen2 || family == Family::gpt2;
+  model.o_bias = model.mlp_bias = family == Family::gpt2;
+  model.qk_norm = family == Family::qwen3;
+  model.tied_embeddings = family == Family::gpt2;
+  return model;
+}
+
+std::string_view name_of(Family family) { return kFamilies.at(static_cast<size_t>(family)); }
+
+Family family_from(std::string_view name) {
+  for (size_t i = 0; i < kFamilies.size(); ++i) {
+    if (kFamilies[i] == name) return static_cast<Family>(i);
+  }
+  user_error("model.architecture = \"{}\" is unknown. Use one of {}.", name, fmt::join(kFamilies, ", "));
+}
+
+}  // namespace switchyard::config

@@ -1,0 +1,46 @@
+// What a model is: sizes and settings, with Hugging Face's meanings.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/dtype.hpp"
+
+namespace switchyard::config {
+
+enum class Family { llama, mistral, qwen2, qwen3, gpt2 };
+
+/// Rotary scaling of kind "llama3"; factor 0: none. original_context in tokens.
+struct RopeScaling {
+  double factor = 0, low_freq_factor = 1, high_freq_factor = 4, original_context = 8192;
+  bool operator==(const RopeScaling&) const = default;
+};
+
+struct ModelConfig {
+  Family family = Family::llama;
+  i64 hidden_size = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_size = 0, vocab_size = 0;
+  i64 max_positions = 0;            // learned positions (gpt2): rows of the table; rotary: advisory
+  double norm_eps = 1e-5, rope_theta = 10000, initializer_range = 0.02;
+  RopeScaling rope_scaling;
+  bool tied_embeddings = false;
+  bool qkv_bias = false;            // qwen2 (llama: attention_bias also has o_bias)
+  bool o_bias = false, mlp_bias = false;
+  bool qk_norm = false;             // qwen3
+  bool gelu_tanh = true;            // gpt2: gelu_new; false: exact gelu
+  bool operator==(const ModelConfig&) const = default;
+};
+
+/// UserError naming the field and the remedy, e.g. heads not a multiple of kv_heads, zero sizes, odd head_dim with rotary.
+void validate(const ModelConfig& model);
+/// Parameters of the model (a tied embedding counts once).
+i64 parameter_count(const ModelConfig& model);
+/// "3b", "7b", "13b", "32b". UserError lists the names.
+ModelConfig model_preset(const std::string& name);
+/// A model of a family before its sizes: biases, norms of q and k, tied embeddings as the family has them.
+ModelConfig family_defaults(Family family);
+/// "llama", "mistral", "qwen2", "qwen3", "gpt2".
+std::string_view name_of(Family family);
+/// UserError lists the names.
+Family family_from(std::string_view name);
+
+}  // namespace switchyard::config

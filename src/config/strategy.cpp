@@ -1,0 +1,193 @@
+#include "config/strategy.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/errors.hpp"
+#include "config/model.hpp"
+
+namespace switchyard::config {
+namespace {
+
+/// "1, 2, or a multiple of 2: 4, 6, 8, ...": the tensor degrees that go with a number of key/value heads.
+std::string working_degrees(i64 kv_heads) {
+  std::string text = kv_heads == 1 ? "1" : kv_heads == 2 ? "1, 2" : fmt::format("1 to {}", kv_heads);
+  return fmt::format("{}, or a multiple of {}: {}, {}, {} ...", text, kv_heads, 2 * kv_heads, 3 * kv_heads, 4 * kv_heads);
+}
+
+/// Checks one strategy; every message begins with its name and the place in it.
+class Validator {
+ public:
+  Validator(const Strategy& strategy, const ModelConfig& model, int ranks) : strategy_(strategy), model_(model), ranks_(ranks) {}
+
+  void run() {
+    if (strategy_.groups.empty()) fault("groups", "is empty. Give at least one group of stages.");
+    for (size_t g = 0; g < strategy_.groups.size(); ++g) check_group(strategy_.groups[g], fmt::format("groups[{}]", g));
+    for (size_t i = 0; i < strategy_.splits.size(); ++i) check_split(strategy_.splits[i], fmt::format("splits[{}]", i));
+    if (strategy_.micro_batch_tokens < 0) fault("micro_batch_tokens", "= {} is negative. Use 0 for the bucket's length.", strategy_.micro_batch_tokens);
+  }
+
+ private:
+  template <class... Args>
+  [[noreturn]] void fault(const std::string& place, fmt::format_string<Args...> format, Args&&... args) const {
+    user_error("strategy \"{}\": {} {}", strategy_.name, place, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  void check_group(const Group& group, const std::string& place) {
+    if (group.dp < 1) fault(place + ".dp", "= {} must be at least 1.", group.dp);
+    if (group.stages.empty()) fault(place + ".stages", "is empty. Give at least one stage.");
+    i64 next = 0;
+    for (size_t s = 0; s < group.stages.size(); ++s) {
+      const Stage& stage = group.stages[s];
+      const std::string at = fmt::format("{}.stages[{}]", place, s);
+      if (stage.first_layer != next) {
+        fault(at + ".layers", "begins at {}, but the stages before it end at {}. Every layer belongs to one stage, in order.",
+              stage.first_layer, next);
+      }
+      if (stage.end_layer <= stage.first_layer) {
+        fault(at + ".layers", "[{}, {}] is empty. A stage needs at least one layer.", stage.first_layer, stage.end_layer);
+      }
+      next = stage.end_layer;
+      check_stage(stage, group.dp, at);
+    }
+    if (next != model_.layers) fault(place + ".stages", "end at layer {} of {}. The last stage must end at {}.", next, model_.layers, model_.layers);
+  }
+
+  void check_stage(const Stage& stage, int dp, const std::string& place) {
+    if (stage.tp < 1) fault(place + ".tp", "= {} must be at least 1.", stage.tp);
+    if (stage.tp > model_.kv_heads && stage.tp % model_.kv_heads != 0) {
+      fault(place + ".tp", "= {} is above kv_heads = {} and no multiple of it. Use {}", stage.tp, model_.kv_heads,
+            working_degrees(model_.kv_heads));
+    }
+    const i64 needed = static_cast<i64>(dp) * stage.tp;
+    if (static_cast<i64>(stage.ranks.size()) != needed) {
+      fault(place + ".ranks", "lists {} ranks, but dp = {} times tp = {} needs {}.", stage.ranks.size(), dp, stage.tp, needed);
+    }
+    for (const int rank : stage.ranks) {
+      if (rank < 0 || rank >= ranks_) fault(place + ".ranks", "has rank {}, but the run has ranks 0 to {}. Raise run.ranks or use another.", rank, ranks_ - 1);
+      if (used_.empty()) used_.resize(static_cast<size_t>(ranks_));
+      std::string& user = used_[static_cast<size_t>(rank)];
+      if (!user.empty()) fault(place + ".ranks", "has rank {}, which {} uses already. A rank belongs to one stage.", rank, user);
+      user = place;
+    }
+  }
+
+  void check_split(const ParamSplit& split, const std::string& place) const {
+    if (split.parameter.empty()) fault(place + ".parameter", "is empty. Give a Hugging Face name; '*' matches any characters.");
+    i64 parts = 1;
+    for (size_t i = 0; i < split.cuts.size(); ++i) {
+      const Cut& cut = split.cuts[i];
+      if (cut.dim < 0 || cut.dim > 1) fault(fmt::format("{}.cuts[{}].dim", place, i), "= {} must be 0 (rows) or 1 (columns).", cut.dim);
+      if (cut.ways < 1) fault(fmt::format("{}.cuts[{}].ways", place, i), "= {} must be at least 1.", cut.ways);
+      parts = std::min(parts * cut.ways, i64{1} << 31);
+    }
+    std::string degrees;
+    for (const Group& group : strategy_.groups) {
+      for (const Stage& stage : group.stages) {
+        if (stage.tp % parts == 0) return;
+        degrees += fmt::format("{}{}", degrees.empty() ? "" : ", ", stage.tp);
+      }
+    }
+    fault(place, "cuts {} into {} parts, which divides the tp of no stage ({}). The product of the ways must divide tp.", split.parameter,
+          parts, degrees);
+  }
+
+  const Strategy& strategy_;
+  const ModelConfig& model_;
+  int ranks_;
+  std::vector<std::string> used_;  // [rank] the stage that uses it
+};
+
+}  // namespace
+
+int Strategy::lanes() const {
+  int count = 0;
+  for (const Group& group : groups) count += group.dp;
+  return count;
+}
+
+std::vector<int> Strategy::ranks() const {
+  std::vector<int> used;
+  for (const Group& group : groups) {
+    for (const Stage& stage : group.stages) used.insert(used.end(), stage.ranks.begin(), stage.ranks.end());
+  }
+  std::sort(used.begin(), used.end());
+  return used;
+}
+
+Degrees degrees_from_spec(std::string_view spec) {
+  std::array<i64, 3> degrees{};
+  std::string_view rest = spec;
+  const auto skip_blanks = [&] {
+    while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
+  };
+  bool good = true;
+  for (size_t i = 0; i < degrees.size() && good; ++i) {
+    skip_blanks();
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), degrees[i]);
+    good = error == std::errc() && degrees[i] >= 1;
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    skip_blanks();
+    if (i + 1 == degrees.size()) {
+      good = good && rest.empty();
+    } else {
+      good = good && !rest.empty() && rest.front() == ',';
+      if (good) rest.remove_prefix(1);
+    }
+  }
+  if (!good) user_error("strategy \"{}\" is not \"dp,tp,pp\". Write three numbers of at least 1, such as \"1,4,2\".", spec);
+  return {degrees[0], degrees[1], degrees[2]};
+}
+
+Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers) {
+  const auto [dp, tp, pp] = degrees_from_spec(spec);
+  const auto most = [&](i64 degree) { return degree > ranks; };
+  if (most(dp) || most(tp) || most(pp) || dp * tp > ranks || dp * tp * pp > ranks) {
+    user_error("strategy \"{}\" needs {} x {} x {} ranks, but the run has {}. Use degrees whose product is at most {}, or raise run.ranks.",
+               spec, dp, tp, pp, ranks, ranks);
+  }
+  if (pp > layers) {
+    user_error("strategy \"{}\" has {} pipeline stages, but the model has {} layers. Use pp of at most {}.", spec, pp, layers, layers);
+  }
+  Group group{.dp = static_cast<int>(dp), .stages = {}};
+  int rank = 0;
+  int layer = 0;
+  for (i64 s = 0; s < pp; ++s) {
+    Stage stage;
+    stage.tp = static_cast<int>(tp);
+    for (i64 i = 0; i < dp * tp; ++i) stage.ranks.push_back(rank++);
+    stage.first_layer = layer;
+    layer += static_cast<int>(layers / pp + (s < layers % pp ? 1 : 0));
+    stage.end_layer = layer;
+    group.stages.push_back(std::move(stage));
+  }
+  Strategy strategy;
+  strategy.name = fmt::format("{},{},{}", dp, tp, pp);
+  strategy.groups = {std::move(group)};
+  return strategy;
+}
+
+void validate(const Strategy& strategy, const ModelConfig& model, int ranks) {
+  check(model.kv_heads >= 1, "validate: the model has no key/value heads yet");
+  Validator(strategy, model, ranks).run();
+}
+
+std::string_view name_of(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none: return "none";
+    case Recompute::selective: return "selective";
+    case Recompute::full: return "full";
+  }
+  throw InternalError("name_of: unknown recomputation");
+}
+
+std::string_view name_of(ScheduleKind schedule) {
+  switch (schedule) {
+    case ScheduleKind::gpipe: return "gpipe";
+    case ScheduleKind::one_f_one_b: return "1f1b";
+  }
+  throw InternalError("name_of: unknown schedule");
+}
+
+}  // namespace switchyard::config

@@ -1,0 +1,78 @@
+// Which documents a step trains on, as a function of (seed, place in the data).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "data/corpus.hpp"
+
+namespace switchyard::data {
+
+/// Documents longer than the context: cut in pieces of at most `context` tokens, each a sequence of its own; cut off; refused.
+enum class LongDocuments { split, clip, error };
+
+/// "split", "clip" or "error"; UserError otherwise.
+LongDocuments long_documents_from(std::string_view name);
+
+/// Size of a global batch: exactly one of the two is positive.
+struct BatchSize {
+  i64 sequences = 0;  // exactly this many
+  i64 tokens = 0;     // the fewest sequences with at least this many tokens
+};
+
+/// Where the next sequence starts; part of a checkpoint. A fresh run starts at {}.
+struct Cursor {
+  i64 epoch = 0;
+  i64 position = 0;  // place in the epoch's order of documents
+  i64 offset = 0;    // first token of the next piece of that document
+  bool operator==(const Cursor&) const = default;
+};
+
+/// Tokens first ... first + count - 1 of a document of the corpus.
+struct Sequence {
+  i64 document = 0, first = 0, count = 0;
+  bool operator==(const Sequence&) const = default;
+};
+
+/// A global batch, and the cursor of the one after it.
+struct Batch {
+  std::vector<Sequence> sequences;
+  Cursor next;
+};
+
+/// Every epoch visits every document once, in an order of its own; a batch may reach over the end of an epoch. Pieces of a
+/// split document follow one another.
+class Sampler {
+ public:
+  struct Settings {
+    std::uint64_t seed = 0;
+    BatchSize size;
+    i64 context = 0;  // tokens
+    LongDocuments long_documents = LongDocuments::split;
+  };
+
+  /// The corpus must outlive the sampler.
+  /// errors  UserError: no documents, a batch or context that is not positive; with `error`, the first document that is too long
+  Sampler(const Corpus& corpus, const Settings& settings);
+
+  /// The batch that starts at a cursor. UserError if the cursor lies outside the corpus (a checkpoint of other data).
+  Batch batch(const Cursor& cursor) const;
+
+  /// Cursor of step 0, 1, ... of a fresh run. At once for batches of whole sequences; otherwise it walks the lengths of all
+  /// documents before, so a run keeps the cursor of its last batch instead.
+  Cursor cursor_of(i64 step) const;
+
+  /// Tokens of each sequence of a batch, for the batch planner.
+  static std::vector<i64> lengths(const Batch& batch);
+
+ private:
+  i64 usable(i64 document) const;
+  Cursor walk(Cursor cursor, std::vector<Sequence>* out) const;
+
+  const Corpus& corpus_;
+  Settings settings_;
+};
+
+}  // namespace switchyard::data

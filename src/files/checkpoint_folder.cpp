@@ -1,0 +1,241 @@
+#include "files/checkpoint_folder.hpp"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "files/crc32c.hpp"
+#include "files/disk.hpp"
+
+namespace switchyard::files {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kMarker = "COMMITTED";
+constexpr const char* kPartial = ".partial";
+constexpr const char* kPrefix = "step-";
+
+fs::path checkpoints_of(const fs::path& run) { return run / "checkpoints"; }
+
+/// The step of a folder called step-00000050; -1 for another name.
+i64 step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  const std::string digits = name.starts_with(kPrefix) ? name.substr(std::string(kPrefix).size()) : "";
+  if (digits.size() < 8 || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) return -1;
+  return std::stoll(digits);
+}
+
+bool is_committed(const fs::path& folder) { return fs::exists(folder / kMarker); }
+
+void remove_folder(const fs::path& folder) {
+  std::error_code failed;
+  fs::remove_all(folder, failed);
+  if (failed) disk_error("remove", folder, failed.value());
+}
+
+/// Paths relative to `folder` of all its files, sorted; the marker is left out.
+std::vector<std::string> files_below(const fs::path& folder) {
+  std::vector<std::string> files;
+  for (const auto& item : fs::recursive_directory_iterator(folder)) {
+    if (item.is_regular_file() && item.path().filename() != kMarker) files.push_back(fs::relative(item.path(), folder).string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// What the marker says of a file: its size, and of a JSON file the checksum (tensors have too many bytes to read twice).
+json description(const fs::path& path) {
+  json result = {{"bytes", fs::file_size(path)}};
+  if (path.extension() == ".json") result["crc32c"] = crc32c(read_text(path));
+  return result;
+}
+
+void sync_all(const fs::path& folder) {
+  for (const auto& item : fs::recursive_directory_iterator(folder)) {
+    if (item.is_directory()) {
+      sync_folder(item.path());
+    } else {
+      const Descriptor file = open_for_appending(item.path());
+      sync(file, item.path());
+    }
+  }
+  sync_folder(folder);
+}
+
+void rename_folder(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) disk_error("rename to", to, errno);
+}
+
+/// `from` gets the name `to`; what had that name goes.
+void take_name(const fs::path& from, const fs::path& to) {
+  if (!fs::exists(to)) {
+    rename_folder(from, to);
+  } else if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    remove_folder(from);
+  } else {
+    // Network file systems can't exchange names; a kill between these two renames costs this step's checkpoint only.
+    const fs::path old = fs::path(to).concat(".old").concat(kPartial);
+    rename_folder(to, old);
+    rename_folder(from, to);
+    remove_folder(old);
+  }
+  sync_folder(to.parent_path());
+}
+
+/// Throws UserError for the first fault of a committed checkpoint.
+void check_files(const fs::path& folder) {
+  const fs::path marker = folder / kMarker;
+  if (!fs::exists(marker)) user_error("{} is not a complete checkpoint: it has no {} file.", folder.string(), kMarker);
+  const json promised = json::parse(read_text(marker), nullptr, false);
+  if (!promised.is_object() || !promised.contains("files") || !promised["files"].is_object()) user_error("{} is damaged.", marker.string());
+  for (const auto& [name, said] : promised["files"].items()) {
+    const fs::path path = folder / name;
+    if (!fs::exists(path)) user_error("{} is missing.", path.string());
+    const json found = description(path);
+    if (said == found) continue;
+    const bool resized = !said.is_object() || said.value("bytes", json()) != found["bytes"];
+    user_error("{} is damaged: {}.", path.string(),
+               resized ? fmt::format("it has {} bytes, {} were written", found["bytes"].dump(), said.is_object() ? said.value("bytes", json()).dump() : "?")
+                       : "its checksum differs");
+  }
+  validate_shards(folder, read_manifest(folder));
+  read_meta(folder);
+}
+
+/// The fault of a checkpoint as text; nothing if it is intact.
+std::optional<std::string> fault_of(const fs::path& folder) {
+  try {
+    check_files(folder);
+    return std::nullopt;
+  } catch (const UserError& error) {
+    return error.what();
+  }
+}
+
+std::vector<CheckpointPlace> list_folder(const fs::path& checkpoints) {
+  std::vector<CheckpointPlace> places;
+  if (!fs::is_directory(checkpoints)) return places;
+  for (const auto& item : fs::directory_iterator(checkpoints)) {
+    const i64 step = step_of(item.path());
+    if (step >= 0 && is_committed(item.path())) places.push_back({step, item.path()});
+  }
+  std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  return places;
+}
+
+}  // namespace
+
+void write_meta(const fs::path& checkpoint, const CheckpointMeta& meta) {
+  const json object = {{"step", meta.step}, {"updates", meta.updates}, {"cursor", meta.cursor},
+                       {"tokens", meta.tokens}, {"seed", meta.seed}, {"fingerprint", meta.fingerprint}};
+  write_text(checkpoint / "meta.json", object.dump(2) + "\n");
+}
+
+CheckpointMeta read_meta(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / "meta.json";
+  const std::string text = read_text(path);
+  try {
+    const json object = json::parse(text);
+    const auto number = [&](const char* key) { return object.at(key).get<i64>(); };
+    return {number("step"), number("updates"), number("cursor"), number("tokens"), number("seed"), object.at("fingerprint").get<std::string>()};
+  } catch (const json::exception& error) {
+    user_error("{}: {}. The checkpoint is damaged: resume from another one.", path.string(), error.what());
+  }
+}
+
+fs::path checkpoint_path(const fs::path& run, i64 step) { return checkpoints_of(run) / fmt::format("{}{:08}", kPrefix, step); }
+
+fs::path partial_path(const fs::path& run, i64 step) { return checkpoint_path(run, step).concat(kPartial); }
+
+CheckpointWriter CheckpointWriter::begin(const fs::path& run, i64 step) {
+  make_folder(checkpoints_of(run));
+  for (const auto& item : fs::directory_iterator(checkpoints_of(run))) {
+    if (item.path().extension() == kPartial) remove_folder(item.path());
+  }
+  CheckpointWriter writer;
+  writer.partial_ = partial_path(run, step);
+  writer.final_ = checkpoint_path(run, step);
+  make_folder(writer.partial_ / "model");
+  make_folder(writer.partial_ / "state");
+  return writer;
+}
+
+CheckpointWriter::CheckpointWriter(CheckpointWriter&& other) noexcept
+    : partial_(std::exchange(other.partial_, {})), final_(std::move(other.final_)) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  std::error_code ignored;  // what stays is ignored by readers and removed by the next begin()
+  if (!partial_.empty()) fs::remove_all(partial_, ignored);
+}
+
+fs::path CheckpointWriter::commit() {
+  check(!partial_.empty(), "commit {}: it was committed before", final_.string());
+  read_meta(partial_);
+  validate_shards(partial_, read_manifest(partial_));
+  sync_all(partial_);
+  json files = json::object();
+  for (const std::string& name : files_below(partial_)) files[name] = description(partial_ / name);
+  write_text(partial_ / kMarker, json{{"files", files}}.dump(1) + "\n");
+  take_name(partial_, final_);
+  partial_.clear();
+  return final_;
+}
+
+std::vector<CheckpointPlace> list_checkpoints(const fs::path& run) { return list_folder(checkpoints_of(run)); }
+
+std::optional<CheckpointPlace> newest_complete(const fs::path& run) {
+  const auto places = list_checkpoints(run);
+  if (places.empty()) return std::nullopt;
+  return places.back();
+}
+
+CheckpointPlace find_checkpoint(const fs::path& folder) {
+  fs::path found = folder;
+  if (!is_committed(folder)) {
+    const auto newest = newest_complete(folder);
+    if (!newest) {
+      user_error("{} holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these; or start without --resume.",
+                 folder.string());
+    }
+    found = newest->folder;
+  }
+  verify_checkpoint(found);
+  return {read_meta(found).step, found};
+}
+
+void verify_checkpoint(const fs::path& checkpoint) {
+  const auto fault = fault_of(checkpoint);
+  if (!fault) return;
+  fs::path folder = fs::absolute(checkpoint).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // a slash at the end
+  auto older = list_folder(folder.parent_path());
+  std::erase_if(older, [&](const CheckpointPlace& place) { return place.step >= step_of(folder); });
+  while (!older.empty() && fault_of(older.back().folder)) older.pop_back();
+  if (older.empty()) user_error("{} No older checkpoint of this run is intact: start again without --resume.", *fault);
+  user_error("{} Resume from the one before: --resume {}", *fault, older.back().folder.string());
+}
+
+std::vector<fs::path> remove_old_checkpoints(const fs::path& run, int keep) {
+  auto places = list_checkpoints(run);
+  std::vector<fs::path> removed;
+  const size_t stay = static_cast<size_t>(std::max(keep, 1));
+  for (size_t i = 0; i + stay < places.size(); ++i) {
+    // First it stops being one: a kill in the middle leaves no half checkpoint that looks whole.
+    const fs::path leaving = fs::path(places[i].folder).concat(kPartial);
+    rename_folder(places[i].folder, leaving);
+    remove_folder(leaving);
+    removed.push_back(places[i].folder);
+  }
+  return removed;
+}
+
+}  // namespace switchyard::files

@@ -1,0 +1,72 @@
+// A checkpoint on disk, complete or not there at all:
+//   RUN/checkpoints/step-00000050/
+//     model/     config.json, model*.safetensors               (weights, as Hugging Face)
+//     state/     manifest.json, home-00003-of-00008.safetensors (boxes of master weights and moments)
+//     meta.json  CheckpointMeta
+//     COMMITTED  written last: size of every file, checksums of the JSON files
+// While it is written it is called step-00000050.partial.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "files/manifest.hpp"
+
+namespace switchyard::files {
+
+/// step: optimizer steps done; the next one is `step`. updates: those that were applied (a step with a non-finite gradient
+/// is not). cursor: documents drawn so far, of the sampler with this seed. fingerprint: of the model's sizes.
+struct CheckpointMeta {
+  i64 step = 0, updates = 0, cursor = 0, tokens = 0, seed = 0;
+  std::string fingerprint;
+  bool operator==(const CheckpointMeta&) const = default;
+};
+void write_meta(const std::filesystem::path& checkpoint, const CheckpointMeta& meta);
+/// UserError naming file and key.
+CheckpointMeta read_meta(const std::filesystem::path& checkpoint);
+
+/// RUN/checkpoints/step-00000050
+std::filesystem::path checkpoint_path(const std::filesystem::path& run, i64 step);
+/// Where the folder of an unfinished checkpoint lies: on every rank, after rank 0 began it.
+std::filesystem::path partial_path(const std::filesystem::path& run, i64 step);
+
+/// The transaction, held by one rank. Other ranks write their shards into partial_path between begin() and commit().
+class CheckpointWriter {
+ public:
+  /// Removes what killed writers left, makes the .partial folder with model/ and state/. ClusterError naming the path.
+  static CheckpointWriter begin(const std::filesystem::path& run, i64 step);
+  CheckpointWriter(CheckpointWriter&& other) noexcept;
+  CheckpointWriter& operator=(CheckpointWriter&&) = delete;
+  /// Not committed: removes the folder.
+  ~CheckpointWriter();
+  const std::filesystem::path& folder() const { return partial_; }
+  /// Syncs every file and folder, writes the marker, renames. A checkpoint of the same step is replaced in one motion.
+  /// Returns the final folder. UserError if meta.json, a manifest entry's file or a model file is missing (a run folder that
+  /// is not shared by all hosts); ClusterError for the disk.
+  std::filesystem::path commit();
+
+ private:
+  CheckpointWriter() = default;
+  std::filesystem::path partial_, final_;
+};
+
+/// Committed checkpoints of a run, oldest first: step and folder. Whatever else lies there is ignored.
+struct CheckpointPlace {
+  i64 step = 0;
+  std::filesystem::path folder;
+};
+std::vector<CheckpointPlace> list_checkpoints(const std::filesystem::path& run);
+std::optional<CheckpointPlace> newest_complete(const std::filesystem::path& run);
+/// What --resume DIR means: DIR itself if it is a committed checkpoint, else the newest of the run folder DIR. Verified.
+/// UserError if there is none, or it is damaged (see verify_checkpoint).
+CheckpointPlace find_checkpoint(const std::filesystem::path& folder);
+/// Every file is there with its size, JSON files with their checksum, and the manifest and shards agree. UserError naming
+/// the file and an intact older checkpoint to resume from.
+void verify_checkpoint(const std::filesystem::path& checkpoint);
+/// Removes all but the newest `keep` (at least 1) committed checkpoints. Returns what was removed.
+std::vector<std::filesystem::path> remove_old_checkpoints(const std::filesystem::path& run, int keep);
+
+}  // namespace switchyard::files

@@ -1,0 +1,15 @@
+// CRC-32C (Castagnoli), as in RFC 3720, and TensorFlow's masked form of it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace switchyard::files {
+
+std::uint32_t crc32c(std::span<const std::byte> bytes);
+std::uint32_t crc32c(std::string_view text);
+/// Rotated and offset, so that the checksum of data with embedded checksums is still good. Source: TFRecord format.
+std::uint32_t masked_crc32c(std::string_view text);
+
+}  // namespace switchyard::files

@@ -1,0 +1,141 @@
+#include "files/disk.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/errors.hpp"
+
+namespace switchyard::files {
+
+namespace {
+
+std::string text_of(int error) { return std::generic_category().message(error); }
+
+i64 free_bytes(const std::filesystem::path& near) {
+  struct statvfs info {};
+  if (statvfs(near.c_str(), &info) != 0) return 0;
+  return static_cast<i64>(info.f_bavail) * static_cast<i64>(info.f_frsize);
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
+
+Descriptor open_or_throw(const std::filesystem::path& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
+  if (fd < 0) disk_error("open", path, errno);
+  return Descriptor(fd);
+}
+
+}  // namespace
+
+Descriptor::Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  close();
+  fd_ = std::exchange(other.fd_, -1);
+  return *this;
+}
+
+Descriptor::~Descriptor() { close(); }
+
+void Descriptor::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) user_error("cannot read {}: {}. Check the path and its permissions.", path.string(), text_of(errno));
+  struct stat info {};
+  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    user_error("cannot read {}: it is not a file. Check the path.", path.string());
+  }
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ == 0) return;
+  void* address = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (address == MAP_FAILED) user_error("cannot map {}: {}. Check the file and its file system.", path.string(), text_of(errno));
+  data_ = static_cast<const std::byte*>(address);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, size_t{0})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Descriptor open_for_writing(const std::filesystem::path& path) { return open_or_throw(path, O_WRONLY | O_CREAT | O_TRUNC); }
+
+Descriptor open_for_appending(const std::filesystem::path& path) { return open_or_throw(path, O_WRONLY | O_CREAT | O_APPEND); }
+
+void write_all(const Descriptor& file, std::span<const std::byte> bytes, i64 offset, const std::filesystem::path& path, i64 needed) {
+  while (!bytes.empty()) {
+    const ssize_t written = offset < 0 ? ::write(file.get(), bytes.data(), bytes.size())
+                                       : ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) disk_error("write", path, written == 0 ? ENOSPC : errno, needed);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    if (offset >= 0) offset += written;
+  }
+}
+
+void sync(const Descriptor& file, const std::filesystem::path& path) {
+  if (::fsync(file.get()) != 0) disk_error("sync", path, errno);
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const Descriptor file = open_or_throw(folder, O_RDONLY | O_DIRECTORY);
+  // Some network file systems can't sync a folder; they order renames themselves.
+  if (::fsync(file.get()) != 0 && errno != EINVAL) disk_error("sync", folder, errno);
+}
+
+void disk_error(std::string_view action, const std::filesystem::path& path, int error, i64 needed) {
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    cluster_error("cannot {} {}: {}. {} bytes are needed, {} are free. Free some space, raise the quota or file-size limit (ulimit -f), "
+                  "or choose a folder on another disk.",
+                  action, path.string(), text_of(error), needed, free_bytes(folder_of(path)));
+  }
+  cluster_error("cannot {} {}: {}. Check the disk and the permissions of {}.", action, path.string(), text_of(error),
+                folder_of(path).string());
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) disk_error("make folder", folder, failed.value());
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+void write_text(const std::filesystem::path& path, std::string_view text) {
+  std::filesystem::path temporary = path;
+  temporary += ".tmp";
+  try {
+    Descriptor file = open_for_writing(temporary);
+    write_all(file, std::as_bytes(std::span(text)), 0, path, static_cast<i64>(text.size()));
+    sync(file, path);
+    file.close();
+    if (::rename(temporary.c_str(), path.c_str()) != 0) disk_error("rename to", path, errno);
+  } catch (const ClusterError&) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_folder(folder_of(path));
+}
+
+}  // namespace switchyard::files

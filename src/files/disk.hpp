@@ -1,0 +1,64 @@
+// Files written so that a reader sees the whole of one or nothing, and disk failures that name file, sizes and remedy.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.hpp"
+
+namespace switchyard::files {
+
+/// An open file descriptor; closed when it goes.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept;
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor();
+  int get() const { return fd_; }
+  void close();
+
+ private:
+  int fd_ = -1;
+};
+
+/// A file mapped read-only; empty files give an empty span. UserError naming the path if it can't be opened.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// A new or emptied file, opened for writing. ClusterError as disk_error.
+Descriptor open_for_writing(const std::filesystem::path& path);
+/// An existing or new file, opened to append. ClusterError as disk_error.
+Descriptor open_for_appending(const std::filesystem::path& path);
+/// All bytes, retried after interrupts and short writes; with offset < 0 where the file stands. `needed`: bytes that the
+/// whole operation needs, for the message. ClusterError as disk_error.
+void write_all(const Descriptor& file, std::span<const std::byte> bytes, i64 offset, const std::filesystem::path& path, i64 needed);
+/// Until the bytes are on the disk. ClusterError as disk_error.
+void sync(const Descriptor& file, const std::filesystem::path& path);
+/// The names in a folder are on the disk. ClusterError as disk_error.
+void sync_folder(const std::filesystem::path& folder);
+/// Throws ClusterError: what failed on which path with which errno; where the disk is full, needed and free bytes.
+[[noreturn]] void disk_error(std::string_view action, const std::filesystem::path& path, int error, i64 needed = 0);
+
+/// The folder and its parents; nothing if it is there. ClusterError as disk_error.
+void make_folder(const std::filesystem::path& folder);
+/// The whole of a text file. UserError naming the path if it can't be read.
+std::string read_text(const std::filesystem::path& path);
+/// Writes PATH.tmp, syncs, renames: PATH holds the old text or the new. ClusterError as disk_error; the .tmp is removed.
+void write_text(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace switchyard::files

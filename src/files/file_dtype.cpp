@@ -1,0 +1,120 @@
+#include "files/file_dtype.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "base/errors.hpp"
+
+namespace switchyard::files {
+
+namespace {
+
+/// 1 sign bit, 5 of exponent (bias 15), 10 of fraction. Source: IEEE 754 binary16.
+struct Half {
+  std::uint16_t bits;
+  operator double() const {
+    const int exponent = (bits >> 10) & 0x1f, fraction = bits & 0x3ff;
+    const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+    if (exponent == 31) return fraction != 0 ? std::nan("") : sign * INFINITY;
+    if (exponent == 0) return sign * std::ldexp(fraction, -24);
+    return sign * std::ldexp(1024 + fraction, exponent - 25);
+  }
+};
+
+/// The upper half of an fp32.
+struct Bfloat {
+  std::uint16_t bits;
+  Bfloat() = default;
+  // From fp64 by way of fp32, as torch does.
+  explicit Bfloat(double value) {
+    const auto word = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    // Half of the last kept bit, and one less where that bit is 0: ties go to even. A NaN keeps a bit that can't carry.
+    bits = std::isnan(value) ? static_cast<std::uint16_t>((word >> 16) | 0x40)
+                             : static_cast<std::uint16_t>((word + 0x7fff + ((word >> 16) & 1)) >> 16);
+  }
+  operator double() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+};
+
+template <class From, class To>
+void convert_all(std::span<const std::byte> in, std::span<std::byte> out) {
+  for (size_t i = 0; i < in.size() / sizeof(From); ++i) {
+    From from;
+    std::memcpy(&from, in.data() + i * sizeof(From), sizeof(From));  // files don't promise alignment
+    const To to = static_cast<To>(static_cast<double>(from));
+    std::memcpy(out.data() + i * sizeof(To), &to, sizeof(To));
+  }
+}
+
+template <class From>
+bool convert_from(std::span<const std::byte> in, DType to, std::span<std::byte> out) {
+  switch (to) {
+    case DType::f64: convert_all<From, double>(in, out); return true;
+    case DType::f32: convert_all<From, float>(in, out); return true;
+    case DType::bf16: convert_all<From, Bfloat>(in, out); return true;
+    default: return false;
+  }
+}
+
+bool convert_any(FileDType from, std::span<const std::byte> in, DType to, std::span<std::byte> out) {
+  switch (from) {
+    case FileDType::f64: return convert_from<double>(in, to, out);
+    case FileDType::f32: return convert_from<float>(in, to, out);
+    case FileDType::bf16: return convert_from<Bfloat>(in, to, out);
+    case FileDType::f16: return convert_from<Half>(in, to, out);
+    default: return false;
+  }
+}
+
+}  // namespace
+
+i64 size_of(FileDType type) {
+  switch (type) {
+    case FileDType::f64:
+    case FileDType::i64: return 8;
+    case FileDType::f32:
+    case FileDType::i32: return 4;
+    case FileDType::bf16:
+    case FileDType::f16: return 2;
+  }
+  throw InternalError("size_of: unknown file dtype");
+}
+
+std::string_view name_of(FileDType type) {
+  switch (type) {
+    case FileDType::f64: return "F64";
+    case FileDType::f32: return "F32";
+    case FileDType::bf16: return "BF16";
+    case FileDType::f16: return "F16";
+    case FileDType::i64: return "I64";
+    case FileDType::i32: return "I32";
+  }
+  throw InternalError("name_of: unknown file dtype");
+}
+
+FileDType stored_as(DType type) {
+  switch (type) {
+    case DType::f64: return FileDType::f64;
+    case DType::f32: return FileDType::f32;
+    case DType::bf16: return FileDType::bf16;
+    case DType::i64: return FileDType::i64;
+    case DType::i32: return FileDType::i32;
+  }
+  throw InternalError("stored_as: unknown dtype");
+}
+
+void convert(FileDType from, std::span<const std::byte> in, DType to, std::span<std::byte> out, const std::string& origin) {
+  const size_t elements = in.size() / static_cast<size_t>(size_of(from));
+  check(elements * static_cast<size_t>(size_of(from)) == in.size() && elements * static_cast<size_t>(size_of(to)) == out.size(),
+        "convert {}: {} bytes of {} do not fill {} bytes of {}", origin, in.size(), name_of(from), out.size(), switchyard::name_of(to));
+  if (stored_as(to) == from) {
+    std::copy(in.begin(), in.end(), out.begin());
+  } else if (!convert_any(from, in, to, out)) {
+    user_error("{} holds {}, where {} is needed. Only F64, F32, BF16 and F16 are turned into each other: store it as one of them.", origin,
+               name_of(from), switchyard::name_of(to));
+  }
+}
+
+}  // namespace switchyard::files

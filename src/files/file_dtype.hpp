@@ -1,0 +1,23 @@
+// Element types of tensor files, and conversion into the types that Switchyard computes with.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.hpp"
+
+namespace switchyard::files {
+
+/// Element types that may lie in a file: DType, and f16, which is only read.
+enum class FileDType { f64, f32, bf16, f16, i64, i32 };
+/// Bytes of one element.
+i64 size_of(FileDType type);
+/// As in the header: "F32".
+std::string_view name_of(FileDType type);
+FileDType stored_as(DType type);
+/// Elements of `from` turned into elements of `to`, rounded to nearest even. Any float to any float, or a type to itself;
+/// UserError for the rest, naming `origin`. out.size() must fit (InternalError).
+void convert(FileDType from, std::span<const std::byte> in, DType to, std::span<std::byte> out, const std::string& origin);
+
+}  // namespace switchyard::files

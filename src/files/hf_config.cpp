@@ -1,0 +1,295 @@
+#include "files/hf_config.hpp"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "files/disk.hpp"
+
+namespace switchyard::files {
+
+namespace {
+
+using config::Family;
+using config::ModelConfig;
+using nlohmann::json;
+
+/// An object of config.json; a key that is absent or null has its default. UserError names origin and key.
+class Keys {
+ public:
+  Keys(const json& object, std::string origin, std::string prefix = "")
+      : object_(object), origin_(std::move(origin)), prefix_(std::move(prefix)) {}
+
+  bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
+
+  i64 count(const char* key, i64 absent) const {
+    if (!has(key)) return absent;
+    // The bound keeps products of two sizes within 64 bits; config::validate has the real ones.
+    const json& value = object_[key];
+    if (!value.is_number_integer() || value.get<double>() < 0 || value.get<double>() > 0x1p31) refuse(key, "it must be a whole number, at most 2^31");
+    return value.get<i64>();
+  }
+  double number(const char* key, double absent) const {
+    if (!has(key)) return absent;
+    if (!object_[key].is_number()) refuse(key, "it must be a number");
+    return object_[key].get<double>();
+  }
+  bool flag(const char* key, bool absent) const {
+    if (!has(key)) return absent;
+    if (!object_[key].is_boolean()) refuse(key, "it must be true or false");
+    return object_[key].get<bool>();
+  }
+  std::string text(const char* key, const std::string& absent) const {
+    if (!has(key)) return absent;
+    if (!object_[key].is_string()) refuse(key, "it must be a text");
+    return object_[key].get<std::string>();
+  }
+  std::optional<Keys> object(const char* key) const {
+    if (!has(key)) return std::nullopt;
+    if (!object_[key].is_object()) refuse(key, "it must be an object or null");
+    return Keys(object_[key], origin_, prefix_ + key + ".");
+  }
+  /// There, and null: not the default then, but none.
+  bool is_null(const char* key) const { return object_.contains(key) && object_[key].is_null(); }
+  const json& value(const char* key) const { return object_[key]; }
+
+  [[noreturn]] void refuse(const char* key, std::string_view why) const {
+    user_error("{}: \"{}{}\" is {}: {}.", origin_, prefix_, key, has(key) ? object_[key].dump() : "absent", why);
+  }
+
+ private:
+  const json& object_;
+  std::string origin_, prefix_;
+};
+
+/// What differs between families with rotary positions. Source: transformers 4.57, configuration_<family>.py.
+struct RotaryFamily {
+  Family family;
+  const char* architecture;
+  i64 vocab_size, ffn_size, kv_heads, head_dim, max_positions;  // defaults; kv_heads 0: as heads; head_dim 0: hidden / heads
+};
+constexpr RotaryFamily kRotaryFamilies[] = {
+    {Family::llama, "LlamaForCausalLM", 32000, 11008, 0, 0, 2048},
+    {Family::mistral, "MistralForCausalLM", 32000, 14336, 8, 0, 131072},
+    {Family::qwen2, "Qwen2ForCausalLM", 151936, 22016, 32, 0, 32768},
+    {Family::qwen3, "Qwen3ForCausalLM", 151936, 22016, 32, 128, 32768},
+};
+
+const RotaryFamily* find_rotary(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kRotaryFamilies), std::end(kRotaryFamilies),
+                                   [&](const RotaryFamily& family) { return name == config::name_of(family.family); });
+  return found == std::end(kRotaryFamilies) ? nullptr : found;
+}
+
+void read_rope(const Keys& keys, ModelConfig& model) {
+  model.rope_theta = keys.number("rope_theta", 10000);
+  if (keys.number("partial_rotary_factor", 1) != 1) keys.refuse("partial_rotary_factor", "only 1 is supported");
+  // Newer configurations keep theta and scaling together.
+  const auto parameters = keys.object("rope_parameters");
+  if (parameters) model.rope_theta = parameters->number("rope_theta", model.rope_theta);
+  const auto scaling = keys.has("rope_scaling") ? keys.object("rope_scaling") : parameters;
+  if (!scaling) return;
+  const char* key = scaling->has("rope_type") ? "rope_type" : "type";
+  const std::string type = scaling->text(key, "default");
+  if (type == "default") return;
+  if (type != "llama3") scaling->refuse(key, "supported are \"llama3\" and \"default\"");
+  for (const char* needed : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+    if (!scaling->has(needed)) scaling->refuse(needed, "rotary scaling of type llama3 needs it");
+  }
+  model.rope_scaling = {scaling->number("factor", 0), scaling->number("low_freq_factor", 1), scaling->number("high_freq_factor", 4),
+                        scaling->number("original_max_position_embeddings", 0)};
+  if (!(model.rope_scaling.factor > 0)) scaling->refuse("factor", "it must be above 0");
+}
+
+/// Attention sees the whole document, so a window that would hide part of one is refused.
+void refuse_windows(const Keys& keys, const ModelConfig& model) {
+  constexpr const char* kRemedy = "sliding windows are not supported; set it to null to train with full attention";
+  if (model.family == Family::mistral) {
+    const i64 window = keys.is_null("sliding_window") ? model.max_positions : keys.count("sliding_window", 4096);
+    if (window < model.max_positions) keys.refuse("sliding_window", kRemedy);
+  }
+  if (model.family != Family::qwen2 && model.family != Family::qwen3) return;
+  if (keys.has("layer_types")) {
+    for (const json& type : keys.value("layer_types")) {
+      if (type != "full_attention") keys.refuse("layer_types", "only \"full_attention\" is supported");
+    }
+  } else if (keys.flag("use_sliding_window", false) && !keys.is_null("sliding_window") && keys.count("max_window_layers", 28) < model.layers) {
+    keys.refuse("use_sliding_window", "sliding windows are not supported; set it to false to train with full attention");
+  }
+}
+
+ModelConfig read_rotary(const Keys& keys, const RotaryFamily& family) {
+  ModelConfig model = config::family_defaults(family.family);
+  model.vocab_size = keys.count("vocab_size", family.vocab_size);
+  model.hidden_size = keys.count("hidden_size", 4096);
+  model.ffn_size = keys.count("intermediate_size", family.ffn_size);
+  model.layers = keys.count("num_hidden_layers", 32);
+  model.heads = keys.count("num_attention_heads", 32);
+  if (model.heads < 1) keys.refuse("num_attention_heads", "it must be at least 1");
+  const bool as_heads = family.kv_heads == 0 || keys.is_null("num_key_value_heads");
+  model.kv_heads = keys.count("num_key_value_heads", as_heads ? model.heads : family.kv_heads);
+  model.head_dim = keys.count("head_dim", family.head_dim == 0 ? model.hidden_size / model.heads : family.head_dim);
+  model.max_positions = keys.count("max_position_embeddings", family.max_positions);
+  model.norm_eps = keys.number("rms_norm_eps", 1e-6);
+  model.initializer_range = keys.number("initializer_range", 0.02);
+  model.tied_embeddings = keys.flag("tie_word_embeddings", false);
+  read_rope(keys, model);
+  refuse_windows(keys, model);
+  if (const std::string activation = keys.text("hidden_act", "silu"); activation != "silu" && activation != "swish") {
+    keys.refuse("hidden_act", fmt::format("{} supports \"silu\"", config::name_of(family.family)));
+  }
+  const bool attention_bias = keys.flag("attention_bias", false);
+  if (family.family == Family::llama) {
+    model.qkv_bias = model.o_bias = attention_bias;
+    model.mlp_bias = keys.flag("mlp_bias", false);
+  } else if (family.family == Family::qwen3 && attention_bias) {
+    keys.refuse("attention_bias", "qwen3 is supported with false");
+  }
+  return model;
+}
+
+ModelConfig read_gpt2(const Keys& keys) {
+  ModelConfig model = config::family_defaults(Family::gpt2);
+  model.vocab_size = keys.count("vocab_size", 50257);
+  model.max_positions = keys.count("n_positions", 1024);
+  model.hidden_size = keys.count("n_embd", 768);
+  model.layers = keys.count("n_layer", 12);
+  model.heads = model.kv_heads = keys.count("n_head", 12);
+  if (model.heads < 1) keys.refuse("n_head", "it must be at least 1");
+  model.head_dim = model.hidden_size / model.heads;
+  if (model.head_dim * model.heads != model.hidden_size) keys.refuse("n_embd", "it must be a multiple of n_head");
+  model.ffn_size = keys.count("n_inner", 4 * model.hidden_size);
+  model.norm_eps = keys.number("layer_norm_epsilon", 1e-5);
+  model.initializer_range = keys.number("initializer_range", 0.02);
+  model.tied_embeddings = keys.flag("tie_word_embeddings", true);
+  const std::string activation = keys.text("activation_function", "gelu_new");
+  model.gelu_tanh = activation != "gelu";
+  if (activation != "gelu" && activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
+    keys.refuse("activation_function", "gpt2 supports \"gelu_new\", \"gelu_pytorch_tanh\" and \"gelu\"");
+  }
+  if (!keys.flag("scale_attn_weights", true)) keys.refuse("scale_attn_weights", "only true is supported");
+  for (const char* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"}) {
+    if (keys.flag(key, false)) keys.refuse(key, "only false is supported");
+  }
+  return model;
+}
+
+std::string dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return "float64";
+    case DType::f32: return "float32";
+    case DType::bf16: return "bfloat16";
+    default: break;
+  }
+  throw InternalError("to_hf_config: weights are no integers");
+}
+
+json gpt2_json(const ModelConfig& model) {
+  return {{"model_type", "gpt2"},
+          {"architectures", {"GPT2LMHeadModel"}},
+          {"vocab_size", model.vocab_size},
+          {"n_positions", model.max_positions},
+          {"n_embd", model.hidden_size},
+          {"n_layer", model.layers},
+          {"n_head", model.heads},
+          {"n_inner", model.ffn_size},
+          {"activation_function", model.gelu_tanh ? "gelu_new" : "gelu"},
+          {"layer_norm_epsilon", model.norm_eps},
+          {"attn_pdrop", 0.0},
+          {"embd_pdrop", 0.0},
+          {"resid_pdrop", 0.0}};
+}
+
+json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
+  json result = {{"model_type", config::name_of(model.family)},
+                 {"architectures", {family.architecture}},
+                 {"vocab_size", model.vocab_size},
+                 {"hidden_size", model.hidden_size},
+                 {"intermediate_size", model.ffn_size},
+                 {"num_hidden_layers", model.layers},
+                 {"num_attention_heads", model.heads},
+                 {"num_key_value_heads", model.kv_heads},
+                 {"head_dim", model.head_dim},
+                 {"max_position_embeddings", model.max_positions},
+                 {"hidden_act", "silu"},
+                 {"rms_norm_eps", model.norm_eps},
+                 {"rope_theta", model.rope_theta},
+                 {"rope_scaling", nullptr},
+                 {"attention_dropout", 0.0}};
+  if (const auto& scaling = model.rope_scaling; scaling.factor != 0) {
+    result["rope_scaling"] = {{"rope_type", "llama3"},
+                              {"factor", scaling.factor},
+                              {"low_freq_factor", scaling.low_freq_factor},
+                              {"high_freq_factor", scaling.high_freq_factor},
+                              {"original_max_position_embeddings", static_cast<i64>(scaling.original_context)}};
+  }
+  if (model.family == Family::llama) {
+    result["attention_bias"] = model.qkv_bias;
+    result["mlp_bias"] = model.mlp_bias;
+  } else {
+    result["sliding_window"] = nullptr;
+  }
+  return result;
+}
+
+/// A job may combine settings for which Hugging Face's families have no key; then the exported weights would not fit.
+void refuse_unsayable(const ModelConfig& model, const ModelConfig& read_back) {
+  const auto settings = [](const ModelConfig& m) { return std::array{m.qkv_bias, m.o_bias, m.mlp_bias, m.qk_norm}; };
+  if (settings(model) == settings(read_back)) return;
+  user_error("Hugging Face's {} has no model with qkv_bias = {}, o_bias = {}, mlp_bias = {}, qk_norm = {}. Change them, or the architecture.",
+             config::name_of(model.family), model.qkv_bias, model.o_bias, model.mlp_bias, model.qk_norm);
+}
+
+}  // namespace
+
+ModelConfig hf_config_from_json(const std::string& text, const std::string& origin) {
+  const json object = json::parse(text, nullptr, false);
+  if (!object.is_object()) user_error("{}: it is not a JSON object. Give the config.json of a Hugging Face model.", origin);
+  const Keys keys(object, origin);
+  if (keys.has("quantization_config")) keys.refuse("quantization_config", "quantized weights can't be trained; use the original model");
+  const std::string type = keys.text("model_type", "");
+  ModelConfig model;
+  if (type == "gpt2") {
+    model = read_gpt2(keys);
+  } else {
+    const RotaryFamily* family = find_rotary(type);
+    if (family == nullptr) keys.refuse("model_type", "supported are llama, mistral, qwen2, qwen3 and gpt2");
+    model = read_rotary(keys, *family);
+  }
+  try {
+    config::validate(model);
+  } catch (const UserError& error) {
+    user_error("{}: {}", origin, error.what());
+  }
+  return model;
+}
+
+ModelConfig read_hf_config(const std::filesystem::path& path) {
+  const auto file = std::filesystem::is_directory(path) ? path / "config.json" : path;
+  return hf_config_from_json(read_text(file), file.string());
+}
+
+std::string to_hf_config(const ModelConfig& model, DType dtype) {
+  json result;
+  if (model.family == Family::gpt2) {
+    result = gpt2_json(model);
+  } else {
+    const RotaryFamily* family = find_rotary(config::name_of(model.family));
+    check(family != nullptr, "to_hf_config: unknown family");
+    result = rotary_json(model, *family);
+  }
+  result["initializer_range"] = model.initializer_range;
+  result["tie_word_embeddings"] = model.tied_embeddings;
+  for (const char* key : {"torch_dtype", "dtype"}) result[key] = dtype_name(dtype);  // the older and the newer name
+  for (const char* key : {"bos_token_id", "eos_token_id"}) result[key] = nullptr;    // the tokenizer's business; defaults may lie outside
+  const std::string text = result.dump(2) + "\n";
+  refuse_unsayable(model, hf_config_from_json(text, "config.json"));
+  return text;
+}
+
+}  // namespace switchyard::files

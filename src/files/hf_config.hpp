@@ -1,0 +1,20 @@
+// Hugging Face's config.json to and from ModelConfig: llama, mistral, qwen2, qwen3, gpt2.
+// Defaults of absent keys are those of transformers 4.57.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "base/dtype.hpp"
+#include "config/model.hpp"
+
+namespace switchyard::files {
+
+/// `path`: config.json or the folder that holds it. UserError names file, key and what is supported.
+config::ModelConfig read_hf_config(const std::filesystem::path& path);
+/// The same from text; `origin` is what messages call it.
+config::ModelConfig hf_config_from_json(const std::string& text, const std::string& origin);
+/// Text of a config.json that transformers loads; `dtype`: of the weights beside it.
+std::string to_hf_config(const config::ModelConfig& model, DType dtype);
+
+}  // namespace switchyard::files

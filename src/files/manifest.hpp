@@ -1,0 +1,38 @@
+// Which shard file of a checkpoint holds which box of the training state: state/manifest.json.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+
+namespace switchyard::files {
+
+/// Box [lo, hi) of part ("master", "m", "v") of `tensor` is tensor `key` of state/`file`.
+struct ManifestEntry {
+  std::string tensor, part;
+  std::vector<i64> lo, hi;
+  std::string file, key;
+  bool operator==(const ManifestEntry&) const = default;
+};
+/// dtype of all parts; shapes: of every tensor, by Hugging Face name.
+struct Manifest {
+  DType dtype = DType::f32;
+  std::vector<std::string> parts{"master", "m", "v"};
+  std::map<std::string, std::vector<i64>> shapes;
+  std::vector<ManifestEntry> entries;
+  bool operator==(const Manifest&) const = default;
+};
+void write_manifest(const std::filesystem::path& checkpoint, const Manifest& manifest);
+/// Parsed and validated. UserError naming file, tensor and remedy.
+Manifest read_manifest(const std::filesystem::path& checkpoint);
+/// Every element of every part of every tensor is in exactly one entry. UserError naming origin, tensor, part and box.
+void validate(const Manifest& manifest, const std::string& origin);
+/// The shards hold what the manifest says: files, keys, shapes, types. UserError naming the file.
+void validate_shards(const std::filesystem::path& checkpoint, const Manifest& manifest);
+/// "home-00003-of-00008.safetensors"
+std::string shard_name(int rank, int ranks);
+
+}  // namespace switchyard::files

@@ -1,0 +1,68 @@
+#include "ir/code.hpp"
+
+#include <fmt/format.h>
+
+#include "base/errors.hpp"
+
+namespace switchyard::ir {
+
+std::vector<i64> local_size(const Buffer& buffer, int position, int positions, i64 T) {
+  const layout::Box& box = buffer.box[static_cast<size_t>(position)];
+  std::vector<i64> size;
+  for (int d = 0; d < box.dims; ++d) {
+    const bool tokens = buffer.type.shape.size[static_cast<size_t>(d)] == kTokens;
+    if (tokens) check(T % positions == 0, "{} tokens over {} ranks of a lane", T, positions);
+    size.push_back(tokens ? box.size(d) * (T / positions) : box.size(d));
+  }
+  return size;
+}
+
+i64 local_bytes(const Buffer& buffer, int position, int positions, i64 T) {
+  i64 n = size_of(buffer.type.dtype);
+  for (const i64 size : local_size(buffer, position, positions, T)) n *= size;
+  return n;
+}
+
+Type local_type(const Buffer& buffer, int position, int positions, double* token_share) {
+  const layout::Box& box = buffer.box[static_cast<size_t>(position)];
+  Type type{buffer.type.dtype, {{}, {}}};
+  *token_share = 1;
+  for (int d = 0; d < box.dims; ++d) {
+    const bool tokens = buffer.type.shape.size[static_cast<size_t>(d)] == kTokens;
+    if (tokens) *token_share = static_cast<double>(box.size(d)) / positions;
+    type.shape.size.push_back(tokens ? kTokens : box.size(d));
+    type.shape.granule.emplace_back();
+  }
+  return type;
+}
+
+namespace {
+
+std::string text_of(const StageCode& stage, const Segment& segment) {
+  const auto names = [&](const std::vector<int>& list) {
+    std::string text;
+    for (const int b : list) {
+      const Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
+      text += fmt::format("{}%{} {}:{}", text.empty() ? "" : ", ", b, buffer.name, layout::to_string(stage.lane, buffer.layout));
+    }
+    return text;
+  };
+  std::string text;
+  for (const Instr& i : segment.code) {
+    std::string drops;
+    for (const int b : i.drop) drops += fmt::format(" %{}", b);
+    text += fmt::format("  u{} {} = {}({}){}\n", i.unit, names(i.out), i.op ? i.op->name() : "reshard", names(i.in), drops.empty() ? "" : "  drop" + drops);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string to_string(const Graph& graph, const StageCode& stage) {
+  std::string text = fmt::format("units {}..{}\n", stage.first_unit, stage.end_unit - 1);
+  for (const ParamUse& use : stage.params)
+    text += fmt::format("  {} used {} grad {}\n", graph.param(use.param).name, layout::to_string(stage.lane, use.used), layout::to_string(stage.lane, use.grad));
+  return text + "forward\n" + text_of(stage, stage.forward) + "backward\n" + text_of(stage, stage.backward);
+}
+
+}  // namespace switchyard::ir

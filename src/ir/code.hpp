@@ -1,0 +1,80 @@
+// Code: what one pipeline stage of a group does with a micro-batch, compiled once. It contains no batch and no global rank:
+// positions are places in the stage's lane (tensor-parallel ranks), T is left open.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/operator.hpp"
+#include "layout/exchange.hpp"
+
+namespace switchyard::ir {
+
+/// A tensor of a segment. box[position]: which part of the value the rank holds; along a token dim the unit is T / positions.
+/// Members of one `root` lie side by side in one allocation (columns), in ascending order of `root_slot`.
+struct Buffer {
+  std::string name;
+  ValueKind kind = ValueKind::activation;
+  int value = -1;                     // in the graph
+  Type type;                          // of the whole value
+  layout::Layout layout;              // on the lane's mesh
+  std::vector<layout::Box> box;       // by position
+  int root = -1, root_slot = 0;
+};
+
+/// One operation. op == null: a reshard, out[0] from in[0] by `steps`. drop: activations that nothing reads later in this
+/// segment (nor in the backward segment). first_addend[position]: this position may add terms that must count once (biases).
+struct Instr {
+  std::shared_ptr<const Operator> op;
+  std::vector<layout::Step> steps;
+  std::vector<int> in, out, drop;
+  std::vector<bool> first_addend;
+  int unit = 0;
+  Phase phase = Phase::F;
+};
+
+/// Phase F, or B and W together. awaits: parameter units in the order of their first use; releases: units whose gradients
+/// are complete, with the instruction after which they are.
+struct UnitEvent {
+  int unit = 0, instr = 0;
+  bool operator==(const UnitEvent&) const = default;
+};
+struct Segment {
+  Phase phase = Phase::F;
+  std::vector<Instr> code;
+  std::vector<UnitEvent> awaits, releases;
+};
+
+/// A parameter as a stage uses it: its cut over the lane, and the axes over which its gradient is partial.
+struct ParamUse {
+  int param = 0;
+  layout::Layout used, grad;
+};
+
+/// Stage of a group, on a lane mesh of positions 0 .. tp-1. Boundary buffers are -1 where there is none (first, last stage).
+struct StageCode {
+  layout::Mesh lane;
+  int first_unit = 0, end_unit = 0;
+  std::vector<Buffer> buffers;
+  Segment forward, backward;
+  std::vector<ParamUse> params;
+  int act_in = -1, act_out = -1, grad_in = -1, grad_out = -1;
+  int loss = -1, logits = -1;         // last stage: buffer of the loss per token (training), of the logits (evaluation)
+  std::vector<int> stash;             // buffers that live from forward to backward
+};
+
+struct GroupCode {
+  int dp = 1;
+  std::vector<StageCode> stages;
+};
+
+/// Local sizes of a buffer at a position with T tokens.
+std::vector<i64> local_size(const Buffer& buffer, int position, int positions, i64 T);
+i64 local_bytes(const Buffer& buffer, int position, int positions, i64 T);
+/// Type of the local shard with one token dim left open as kTokens (its share of T is `token_share`).
+Type local_type(const Buffer& buffer, int position, int positions, double* token_share);
+
+std::string to_string(const Graph& graph, const StageCode& stage);
+
+}  // namespace switchyard::ir

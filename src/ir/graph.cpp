@@ -1,0 +1,93 @@
+#include "ir/graph.hpp"
+
+#include <fmt/format.h>
+
+#include "base/errors.hpp"
+#include "ir/operator.hpp"
+
+namespace switchyard::ir {
+
+Type tokens_by(DType dtype, i64 features, std::vector<i64> granules) {
+  return {dtype, {{kTokens, features}, {{}, std::move(granules)}}};
+}
+
+i64 elements(const Type& type, i64 T) {
+  i64 n = 1;
+  for (const i64 size : type.shape.size) n *= size == kTokens ? T : size;
+  return n;
+}
+
+int Graph::units() const {
+  int units = 0;
+  for (const Param& p : params_) units = std::max(units, p.unit + 1);
+  return units;
+}
+
+int Graph::add_value(Value value) {
+  values_.push_back(std::move(value));
+  return static_cast<int>(values_.size()) - 1;
+}
+
+int Graph::add_param(Param param) {
+  const int index = static_cast<int>(params_.size());
+  if (param.file.name.empty()) param.file.name = param.name;
+  param.shape.granule.resize(param.shape.size.size());
+  const int value = add_value({param.name, {precision_.compute, param.shape}, ValueKind::param, index, Feed::none, ""});
+  params_.push_back(std::move(param));
+  param_values_.push_back(value);
+  gradient_values_.push_back(-1);
+  return value;
+}
+
+int Graph::gradient_value(int param) {
+  int& value = gradient_values_[static_cast<size_t>(param)];
+  if (value < 0) {
+    const Param& p = params_[static_cast<size_t>(param)];
+    value = add_value({"d " + p.name, {precision_.state, p.shape}, ValueKind::gradient, param, Feed::none, ""});
+  }
+  return value;
+}
+
+int Graph::feed(Feed feed) {
+  static constexpr const char* kNames[] = {"", "ids", "positions", "labels", "weights"};
+  int& value = feed_values_[static_cast<size_t>(feed)];
+  if (value < 0) {
+    const DType dtype = feed == Feed::weights ? precision_.state : DType::i64;
+    value = add_value({kNames[static_cast<size_t>(feed)], {dtype, {{kTokens}, {{}}}}, ValueKind::feed, -1, feed, ""});
+  }
+  return value;
+}
+
+std::vector<int> Graph::call(std::shared_ptr<const Operator> op, std::vector<int> in, const std::string& name) {
+  return call_into(std::move(op), std::move(in), {}, name);
+}
+
+std::vector<int> Graph::call_into(std::shared_ptr<const Operator> op, std::vector<int> in, std::vector<int> accumulators, const std::string& name) {
+  std::vector<Type> types;
+  for (const int v : in) types.push_back(value(v).type);
+  std::vector<int> out;
+  for (const Type& type : op->shape(types)) out.push_back(add_value({name, type, ValueKind::activation, -1, Feed::none, ""}));
+  for (const int accumulator : accumulators) out.push_back(accumulator);
+  calls_.push_back({std::move(op), std::move(in), out, unit_, phase_});
+  return out;
+}
+
+std::string to_string(const Graph& graph) {
+  static constexpr const char* kPhases[] = {"F", "B", "W"};
+  const auto operand = [&](int v) {
+    const Value& value = graph.value(v);
+    std::string sizes;
+    for (const i64 size : value.type.shape.size) sizes += (sizes.empty() ? "" : ",") + (size == kTokens ? std::string("T") : std::to_string(size));
+    return fmt::format("%{} {}[{}]", v, value.name, sizes);
+  };
+  std::string text;
+  for (const Call& call : graph.calls()) {
+    std::string in, out;
+    for (const int v : call.in) in += (in.empty() ? "" : ", ") + operand(v);
+    for (const int v : call.out) out += (out.empty() ? "" : ", ") + operand(v);
+    text += fmt::format("u{} {} {} = {}({})\n", call.unit, kPhases[static_cast<size_t>(call.phase)], out, call.op->name(), in);
+  }
+  return text;
+}
+
+}  // namespace switchyard::ir

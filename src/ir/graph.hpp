@@ -1,0 +1,117 @@
+// The graph of a model: values, parameters and calls of operators, for the tokens of one lane (no batch dimension).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "layout/shape.hpp"
+
+namespace switchyard::ir {
+
+class Operator;
+
+/// Size of a dim that is the micro-batch's token count T.
+inline constexpr i64 kTokens = -1;
+
+/// dtype and shape; a size may be kTokens. Granules say where a dim may be cut (heads, vocabulary rows).
+struct Type {
+  DType dtype = DType::f32;
+  layout::Shape shape;
+  bool operator==(const Type&) const = default;
+};
+Type tokens_by(DType dtype, i64 features, std::vector<i64> granules);
+/// Elements, with T tokens.
+i64 elements(const Type& type, i64 T);
+
+/// What a rank is fed with each micro-batch: (T) each; ids, positions, labels i64, weights in the state dtype.
+enum class Feed { none, ids, positions, labels, weights };
+
+/// How initial weights are drawn: normal with `std`, or constant (`std` 0).
+struct Init {
+  double std = 0, constant = 0;
+};
+
+/// Where a parameter lies in a Hugging Face file: rows [first, first + size(0)) of tensor `name`, transposed if the file
+/// stores [in, out] (Conv1D).
+struct FileTensor {
+  std::string name;
+  bool transposed = false;
+  i64 first = 0;
+};
+
+/// A weight. `unit`: the model layer it is borrowed with (0 embedding, 1.. layers, last: final norm and head).
+/// Params of one `group` are adjacent in memory. cut_dim: the dim that tensor parallelism cuts by default; -1: none.
+struct Param {
+  std::string name;  // Hugging Face's name, or one that follows it
+  layout::Shape shape;
+  int unit = 0;
+  std::string group;
+  int cut_dim = -1;
+  i64 most_ways = 0;  // more parts than this are copies (key/value heads); 0: no limit
+  Init init;
+  FileTensor file;
+};
+
+enum class ValueKind { activation, param, gradient /* accumulator of a parameter */, feed };
+
+/// `role` names a family of activations whose layout the strategy decides ("residual").
+struct Value {
+  std::string name;
+  Type type;
+  ValueKind kind = ValueKind::activation;
+  int param = -1;
+  Feed feed = Feed::none;
+  std::string role;
+};
+
+enum class Phase { F, B, W };  // forward, input gradient, weight gradient
+
+struct Call {
+  std::shared_ptr<const Operator> op;
+  std::vector<int> in, out;  // value numbers; gradient accumulators stand in `out`
+  int unit = 0;
+  Phase phase = Phase::F;
+};
+
+class Graph {
+ public:
+  explicit Graph(Precision precision) : precision_(precision) {}
+
+  Precision precision() const { return precision_; }
+  const std::vector<Value>& values() const { return values_; }
+  const std::vector<Param>& params() const { return params_; }
+  const std::vector<Call>& calls() const { return calls_; }
+  int units() const;
+
+  int add_param(Param param);                    // its value
+  int param_value(int param) const { return param_values_[static_cast<size_t>(param)]; }
+  int gradient_value(int param);                 // the accumulator, made at first use (state dtype)
+  int feed(Feed feed);                           // made at first use
+  /// Appends a call in the current unit and phase; output types come from the operator. Returns output values.
+  std::vector<int> call(std::shared_ptr<const Operator> op, std::vector<int> in, const std::string& name);
+  /// The same with given outputs (gradient accumulators) appended after the operator's own.
+  std::vector<int> call_into(std::shared_ptr<const Operator> op, std::vector<int> in, std::vector<int> accumulators, const std::string& name);
+  void set_role(int value, std::string role) { values_[static_cast<size_t>(value)].role = std::move(role); }
+  void set_unit(int unit) { unit_ = unit; }
+  void set_phase(Phase phase) { phase_ = phase; }
+  const Value& value(int v) const { return values_[static_cast<size_t>(v)]; }
+  const Param& param(int p) const { return params_[static_cast<size_t>(p)]; }
+
+ private:
+  int add_value(Value value);
+
+  Precision precision_;
+  std::vector<Value> values_;
+  std::vector<Param> params_;
+  std::vector<int> param_values_, gradient_values_;
+  std::vector<int> feed_values_ = std::vector<int>(5, -1);
+  std::vector<Call> calls_;
+  int unit_ = 0;
+  Phase phase_ = Phase::F;
+};
+
+std::string to_string(const Graph& graph);
+
+}  // namespace switchyard::ir

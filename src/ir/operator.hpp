@@ -1,0 +1,72 @@
+// The operator contract: shape, layout, gradient and cost, in one file per operator (src/ir/ops). Kernels are joined to
+// operators by name in runtime/bindings.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/graph.hpp"
+#include "layout/layout.hpp"
+
+namespace switchyard::ir {
+
+/// Linear in T and in the number of query-key pairs of a micro-batch.
+struct Cost {
+  double flops_per_token = 0, flops_per_pair = 0;
+  double bytes_per_token = 0, bytes_fixed = 0;          // moved to and from memory
+  double workspace_per_token = 0, workspace_fixed = 0;  // temporaries of the kernel, bytes
+};
+
+/// What the layout rule is asked: the layouts that the inputs have now, on the mesh of one lane of a stage. Parameters
+/// and gradient accumulators are where the strategy put them and do not move (fixed); gradient accumulators are listed
+/// in `out_fixed`, one entry an output, dims 0 where the output is free.
+struct LayoutQuery {
+  const layout::Mesh* mesh = nullptr;
+  std::vector<layout::Layout> in;
+  std::vector<bool> in_fixed, in_feed;
+  std::vector<const Type*> in_types;
+  std::vector<layout::Layout> out_fixed;
+};
+struct LayoutRule {
+  std::vector<layout::Layout> needs, gives;
+};
+
+/// The rule that a line of labels states, e.g. "T i, o i -> T o". A label in inputs and outputs may be cut by any axis; a
+/// label in inputs only is summed over: a cut makes the result partial. Marks: `h!` must be whole; `~` before an input: the
+/// operator is linear in it, so partial sums pass through; `@` before an input: its tokens' cut decides T. Fixed operands
+/// decide their labels; T gives way to axes that other labels use. Source: GSPMD (arXiv 2105.04663), einsum propagation.
+LayoutRule rule_from_labels(const std::string& labels, const LayoutQuery& query);
+
+class Operator {
+ public:
+  explicit Operator(std::string name) : name_(std::move(name)) {}
+  virtual ~Operator() = default;
+  const std::string& name() const { return name_; }
+
+  /// Output types, without accumulators.
+  virtual std::vector<Type> shape(std::span<const Type> in) const = 0;
+  virtual LayoutRule layout(const LayoutQuery& query) const { return rule_from_labels(labels(query), query); }
+  /// Gradients of the inputs (-1: none), as calls appended to `graph`. dy[i]: gradient of output i, or -1. existing[i]: the
+  /// gradient of input i so far, or -1; an operator that adds it in sets it to -1 in place.
+  virtual std::vector<int> input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy, std::vector<int>& existing) const;
+  /// Adds the parameters' gradients to their accumulators.
+  virtual void weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const;
+  /// Of local shards.
+  virtual Cost cost(std::span<const Type> in, std::span<const Type> out) const;
+  /// Inputs (of backward calls) that should lie side by side in one buffer, so that one matrix product reads them.
+  virtual std::vector<int> adjacent_inputs() const { return {}; }
+  /// The same for outputs.
+  virtual std::vector<int> adjacent_outputs() const { return {}; }
+
+ protected:
+  virtual std::string labels(const LayoutQuery& query) const;
+
+ private:
+  std::string name_;
+};
+
+/// Bytes of all operands per token and fixed: the default cost of a memory-bound operator.
+Cost memory_bound(std::span<const Type> in, std::span<const Type> out);
+
+}  // namespace switchyard::ir

@@ -1,0 +1,71 @@
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "ir/ops/ops.hpp"
+
+namespace switchyard::ir {
+namespace {
+
+// Keys and values are cut by as many of the query's axes, outermost first, as leave every rank a key/value head.
+std::vector<int> key_axes(const layout::Mesh& mesh, const std::vector<int>& query_axes, i64 kv_heads) {
+  std::vector<int> axes;
+  i64 ways = 1;
+  for (const int a : query_axes) {
+    ways *= mesh.axes[static_cast<size_t>(a)].size;
+    if (ways > kv_heads) break;
+    axes.push_back(a);
+  }
+  return axes;
+}
+
+layout::Layout heads_cut(const std::vector<int>& axes) { return {{{}, axes}, {}}; }
+
+// Multiply and add of scores and of values: 4 D per head, pair and forward pass; the backward pass makes five products.
+Cost attention_cost(std::span<const Type> in, std::span<const Type> out, double query_features, double products) {
+  Cost cost = memory_bound(in, out);
+  cost.flops_per_token = 0;
+  cost.flops_per_pair = 2 * products * query_features;
+  return cost;
+}
+
+}  // namespace
+
+std::vector<Type> Attention::shape(std::span<const Type> in) const {
+  check(in[1].shape.size[1] == kv_heads_ * head_dim_ && in[1].shape == in[2].shape, "attention: keys of {} features, values of {}",
+        in[1].shape.size[1], in[2].shape.size[1]);
+  std::vector<i64> granules;
+  for (const i64 g : in[0].shape.granule[1]) granules.push_back(g / head_dim_);
+  const DType state = in[0].dtype == DType::f64 ? DType::f64 : DType::f32;
+  return {in[0], tokens_by(state, in[0].shape.size[1] / head_dim_, granules)};
+}
+
+LayoutRule Attention::layout(const LayoutQuery& query) const {
+  const std::vector<int>& axes = query.in[0].split[1];
+  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_));
+  return {{q, k, k}, {q, q}};
+}
+
+std::vector<int> Attention::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy, std::vector<int>&) const {
+  check(dy[0] >= 0, "attention without a gradient");
+  return graph.call(std::make_shared<AttentionDx>(head_dim_, kv_heads_), {dy[0], call.in[0], call.in[1], call.in[2], call.out[0], call.out[1]},
+                    "d qkv");
+}
+
+Cost Attention::cost(std::span<const Type> in, std::span<const Type> out) const {
+  return attention_cost(in, out, static_cast<double>(in[0].shape.size[1]), 2);
+}
+
+LayoutRule AttentionDx::layout(const LayoutQuery& query) const {
+  const std::vector<int>& axes = query.in[1].split[1];
+  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_));
+  layout::Layout dk = k;
+  dk.partial.assign(axes.begin() + static_cast<std::ptrdiff_t>(k.split[1].size()), axes.end());
+  std::sort(dk.partial.begin(), dk.partial.end());
+  return {{q, q, k, k, q, q}, {q, dk, dk}};
+}
+
+Cost AttentionDx::cost(std::span<const Type> in, std::span<const Type> out) const {
+  return attention_cost(in, out, static_cast<double>(in[1].shape.size[1]), 5);
+}
+
+}  // namespace switchyard::ir

@@ -1,0 +1,51 @@
+#include "base/errors.hpp"
+#include "ir/ops/ops.hpp"
+
+namespace switchyard::ir {
+namespace {
+
+Type loss_type(const Type& weights) { return weights; }
+
+void expect_rows(const LayoutQuery& query) {
+  if (!query.in[1].split[1].empty()) user_error("the output head's weight cannot be cut in its in-features. Cut dim 0 (the vocabulary) or nothing.");
+}
+
+// Tokens and features whole on every rank of the lane; the vocabulary as the weight has it.
+std::vector<layout::Layout> head_needs(const LayoutQuery& query) {
+  expect_rows(query);
+  return {layout::replicated(2), query.in[1], layout::replicated(1), layout::replicated(1)};
+}
+
+}  // namespace
+
+std::vector<Type> Head::shape(std::span<const Type> in) const {
+  check(in[0].shape.size[1] == in[1].shape.size[1], "head: {} features against a weight of {}", in[0].shape.size[1], in[1].shape.size[1]);
+  return {loss_type(in[3])};
+}
+
+LayoutRule Head::layout(const LayoutQuery& query) const { return {head_needs(query), {layout::replicated(1)}}; }
+
+std::vector<int> Head::input_gradient(Graph& graph, const Call& call, const std::vector<int>&, std::vector<int>&) const {
+  const int accumulator = graph.gradient_value(graph.value(call.in[1]).param);
+  const std::vector<int> out = graph.call_into(std::make_shared<HeadLoss>(), call.in, {accumulator}, "head loss");
+  return {out[1], -1, -1, -1};
+}
+
+std::vector<Type> HeadLoss::shape(std::span<const Type> in) const { return {loss_type(in[3]), in[0]}; }
+
+LayoutRule HeadLoss::layout(const LayoutQuery& query) const {
+  layout::Layout dx = layout::replicated(2);
+  dx.partial = query.in[1].split[0];
+  return {head_needs(query), {layout::replicated(1), dx, query.in[1]}};
+}
+
+// Three products with the weight; a chunk's logits as workspace.
+Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
+  Cost cost = memory_bound(in, out);
+  const double weight = static_cast<double>(elements(in[1], 1));
+  cost.flops_per_token = 6 * weight;
+  cost.workspace_fixed = static_cast<double>(kChunk * in[1].shape.size[0]) * static_cast<double>(size_of(in[3].dtype));
+  return cost;
+}
+
+}  // namespace switchyard::ir

@@ -1,0 +1,96 @@
+#include <numeric>
+
+#include "base/errors.hpp"
+#include "ir/ops/ops.hpp"
+
+namespace switchyard::ir {
+namespace {
+
+std::vector<int> numbers(int first, int count) {
+  std::vector<int> list(static_cast<size_t>(count));
+  std::iota(list.begin(), list.end(), first);
+  return list;
+}
+
+std::string repeat(const std::string& pattern, int count) {
+  std::string text;
+  for (int k = 0; k < count; ++k) {
+    std::string one = pattern;
+    if (const size_t at = one.find('#'); at != std::string::npos) one.replace(at, 1, std::to_string(k));
+    text += (k == 0 ? "" : ", ") + one;
+  }
+  return text;
+}
+
+// 2 * T * I * O products, and the operands' bytes.
+Cost product_cost(std::span<const Type> in, std::span<const Type> out, std::span<const Type> weights) {
+  Cost cost = memory_bound(in, out);
+  cost.flops_per_token = 0;
+  for (const Type& w : weights) cost.flops_per_token += 2.0 * static_cast<double>(elements(w, 1));
+  return cost;
+}
+
+}  // namespace
+
+std::vector<Type> Linear::shape(std::span<const Type> in) const {
+  check(in.size() == static_cast<size_t>(1 + weights_ * (bias_ ? 2 : 1)), "linear: {} inputs", in.size());
+  std::vector<Type> out;
+  for (int k = 0; k < weights_; ++k) {
+    const Type& w = in[static_cast<size_t>(1 + k)];
+    check(w.shape.size[1] == in[0].shape.size[1], "linear: {} in-features against a weight of {}", in[0].shape.size[1], w.shape.size[1]);
+    out.push_back(tokens_by(in[0].dtype, w.shape.size[0], w.shape.granule[0]));
+  }
+  return out;
+}
+
+std::string Linear::labels(const LayoutQuery&) const {
+  return "T i, " + repeat("o# i", weights_) + (bias_ ? ", " + repeat("o#", weights_) : "") + " -> " + repeat("T o#", weights_);
+}
+
+std::vector<int> Linear::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy, std::vector<int>&) const {
+  std::vector<int> in = dy;
+  for (int k = 0; k < weights_; ++k) in.push_back(call.in[static_cast<size_t>(1 + k)]);
+  const int dx = graph.call(std::make_shared<LinearDx>(weights_), in, "d " + graph.value(call.in[0]).name)[0];
+  std::vector<int> gradients(call.in.size(), -1);
+  gradients[0] = dx;
+  return gradients;
+}
+
+void Linear::weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const {
+  std::vector<int> in = dy, accumulators;
+  in.push_back(call.in[0]);
+  for (int k = 0; k < weights_; ++k) accumulators.push_back(graph.gradient_value(graph.value(call.in[static_cast<size_t>(1 + k)]).param));
+  graph.call_into(std::make_shared<LinearDw>(weights_), in, accumulators, "dw");
+  if (!bias_) return;
+  for (int k = 0; k < weights_; ++k) {
+    const int bias = graph.value(call.in[static_cast<size_t>(1 + weights_ + k)]).param;
+    graph.call_into(std::make_shared<BiasDw>(), {dy[static_cast<size_t>(k)]}, {graph.gradient_value(bias)}, "db");
+  }
+}
+
+Cost Linear::cost(std::span<const Type> in, std::span<const Type> out) const {
+  return product_cost(in, out, in.subspan(1, static_cast<size_t>(weights_)));
+}
+
+std::vector<int> Linear::adjacent_outputs() const { return weights_ > 1 ? numbers(0, weights_) : std::vector<int>{}; }
+
+std::vector<Type> LinearDx::shape(std::span<const Type> in) const {
+  const Type& w = in[static_cast<size_t>(weights_)];
+  return {tokens_by(in[0].dtype, w.shape.size[1], w.shape.granule[1])};
+}
+
+std::string LinearDx::labels(const LayoutQuery&) const { return repeat("~T o#", weights_) + ", " + repeat("o# i", weights_) + " -> T i"; }
+
+Cost LinearDx::cost(std::span<const Type> in, std::span<const Type> out) const {
+  return product_cost(in, out, in.subspan(static_cast<size_t>(weights_)));
+}
+
+std::vector<int> LinearDx::adjacent_inputs() const { return weights_ > 1 ? numbers(0, weights_) : std::vector<int>{}; }
+
+std::string LinearDw::labels(const LayoutQuery&) const { return repeat("~T o#", weights_) + ", T i -> " + repeat("o# i", weights_); }
+
+Cost LinearDw::cost(std::span<const Type> in, std::span<const Type> out) const { return product_cost(in, out, out); }
+
+std::vector<int> LinearDw::adjacent_inputs() const { return weights_ > 1 ? numbers(0, weights_) : std::vector<int>{}; }
+
+}  // namespace switchyard::ir

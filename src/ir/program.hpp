@@ -1,0 +1,59 @@
+// Program: for every rank the tasks of one step, in the order in which it issues them. Executor, memory planner, printer and
+// (later) simulator read the same rows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/code.hpp"
+#include "layout/reshard.hpp"
+
+namespace switchyard::ir {
+
+enum class TaskKind {
+  prepare,  // a unit's bank is made on its ranks: views of home's image, local copies, room for what moves bring
+  move,     // parameters of a unit, one round
+  run,      // a segment on a micro-batch
+  send,     // activations or gradients to the next stage
+  zero,     // gradients of a lane without micro-batches
+  flush,    // gradients of a unit to home, one round
+  norm,     // global norm, loss and finiteness
+  update    // optimizer on home's part of a unit
+};
+/// Order within a queue is order of rows; queues of a rank run side by side.
+enum class Queue { compute, forward, backward, bulk, switching };
+
+/// Waits for `row`; unit >= 0: for that unit only - as the waiter's first use of it (run), or as the awaited run's last write.
+struct Wait {
+  int row = 0, unit = -1;
+  bool operator==(const Wait&) const = default;
+};
+
+/// phase: index in the batch plan. lane: pipeline of the strategy (group, then data). Which fields mean something depends on kind.
+struct Task {
+  TaskKind kind = TaskKind::run;
+  Queue queue = Queue::compute;
+  int phase = -1, lane = -1, group = -1, stage = -1, micro_batch = -1, unit = -1, round = -1;
+  bool forward = true;                // run: forward segment; send: activations
+  std::vector<int> ranks;             // members, ascending (run, send: by position)
+  std::vector<Wait> after{};
+  std::vector<layout::Msg> messages{};  // move, flush: tensor = parameter; send: tensor 0, boxes of the boundary value
+  i64 bytes = 0;                      // over links, all messages
+  i64 start = 0, end = 0;             // estimated ns, for order only
+};
+
+struct Program {
+  std::vector<Task> rows;
+  /// Rows of one rank, ascending.
+  std::vector<std::vector<int>> of_rank;
+  std::uint64_t fingerprint() const;
+};
+
+/// Proves that the rows are executable: every wait and, per rank and queue, every predecessor is in an earlier row, and members
+/// of a wait meet. InternalError prints the circle of tasks otherwise.
+void verify(const Program& program);
+
+std::string name_of(const Task& task);
+
+}  // namespace switchyard::ir

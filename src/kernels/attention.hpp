@@ -1,0 +1,26 @@
+// Attention over packed documents. Blocks say which queries see which keys; everything else sees nothing.
+// Queries' head i reads key/value head i / (N / K). Softmax statistics in fp32 or wider; scores are never stored whole.
+#pragma once
+
+namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+
+#include <vector>
+
+namespace switchyard::kernels {
+
+/// qn queries from row q against kn keys from row k. causal (qn == kn only): query i sees keys 0..i.
+struct AttentionBlock {
+  int q = 0, qn = 0, k = 0, kn = 0;
+  bool causal = false;
+};
+
+/// o = softmax(q k^T * scale) v per block.   q, o (T, N*D)   k, v (T, K*D)   lse (N, T) state dtype, natural logarithm
+/// Each query row is in at most one block; rows in none get o = 0, lse = -inf. N, K may be 0 (T*0 tensors).
+void attention(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+               const std::vector<AttentionBlock>& blocks, int head_dim, double scale);
+/// Gradients, overwritten (rows in no block get 0). do_ (T, N*D) and the saved o, lse.
+void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q, const at::Tensor& k,
+                        const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse, const std::vector<AttentionBlock>& blocks,
+                        int head_dim, double scale);
+
+}  // namespace switchyard::kernels

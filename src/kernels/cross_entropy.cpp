@@ -1,0 +1,164 @@
+#include "kernels/cross_entropy.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "kernels/tensors.hpp"
+#include "kernels/vectorized.hpp"
+
+namespace switchyard::kernels {
+namespace {
+
+constexpr i64 kBlock = 512;  // columns whose exponentials are kept in L1 until they are summed
+
+template <class T>
+SWITCHYARD_MAXIMA T maximum(const T* x, i64 n) {
+  T top = x[0];
+  for (i64 i = 1; i < n; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
+template <class T>
+SWITCHYARD_LOOPS void exp_minus(T* __restrict e, const T* __restrict x, T top, i64 n) {
+  for (i64 i = 0; i < n; ++i) e[i] = exp_of(x[i] - top);
+}
+
+template <class T>
+SWITCHYARD_SUMS T sum_of(const T* x, i64 n) {
+  T sum = 0;
+  for (i64 i = 0; i < n; ++i) sum += x[i];
+  return sum;
+}
+
+template <class T>
+SWITCHYARD_LOOPS void scaled_exp(T* x, T top, T scale, i64 n) {
+  for (i64 i = 0; i < n; ++i) x[i] = scale * exp_of(x[i] - top);
+}
+
+template <class T>
+T sum_of_exp(const T* x, T top, i64 n) {
+  std::array<T, kBlock> block;
+  T sum = 0;
+  for (i64 i = 0; i < n; i += kBlock) {
+    const i64 width = std::min(kBlock, n - i);
+    exp_minus<T>(block.data(), x + i, top, width);
+    sum += sum_of<T>(block.data(), width);
+  }
+  return sum;
+}
+
+/// The label's column in this part, (T', 1) within bounds, and whether it is in it, (T').
+std::pair<at::Tensor, at::Tensor> label_columns(const at::Tensor& labels, const at::Tensor& logits, i64 first) {
+  const at::Tensor column = labels - first;
+  const at::Tensor inside = labels.ge(0).logical_and(column.ge(0)).logical_and(column.lt(logits.size(1)));
+  return {column.clamp(0, logits.size(1) - 1).unsqueeze(1), inside};
+}
+
+bool rows_fit(const at::Tensor& logits, std::initializer_list<const at::Tensor*> per_row) {
+  return is_rows(logits) && std::all_of(per_row.begin(), per_row.end(), [&](const at::Tensor* x) {
+           return x->dim() == 1 && x->size(0) == logits.size(0) && x->is_contiguous();
+         });
+}
+
+bool sums_fit(const at::Tensor& sums, const at::Tensor& logits) {
+  return sums.dim() == 2 && sums.size(0) == 2 && sums.size(1) == logits.size(0) && sums.is_contiguous();
+}
+
+}  // namespace
+
+void xent_max(at::Tensor& top, const at::Tensor& logits) {
+  require(rows_fit(logits, {&top}), "xent_max", {&top, &logits});
+  if (logits.size(0) == 0) return;
+  if (logits.size(1) == 0) {
+    top.fill_(-std::numeric_limits<double>::infinity());
+    return;
+  }
+  if (!loops_apply({&top, &logits})) {
+    top.copy_(at::amax(logits, {1}));
+    return;
+  }
+  with_real(logits, [&]<class T>() {
+    const auto rows = const_rows_of<T>(logits);
+    T* out = top.mutable_data_ptr<T>();
+    parallel_rows(rows.rows, rows.width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t) out[t] = maximum<T>(rows[t], rows.width);
+    });
+  });
+}
+
+void xent_sums(at::Tensor& sums, const at::Tensor& logits, const at::Tensor& top, const at::Tensor& labels, long first) {
+  require(rows_fit(logits, {&top, &labels}) && sums_fit(sums, logits) && labels.scalar_type() == at::kLong, "xent_sums",
+          {&sums, &logits, &top, &labels});
+  if (logits.numel() == 0) {
+    sums.zero_();
+    return;
+  }
+  if (!loops_apply({&sums, &logits, &top})) {
+    const at::Tensor below = logits.to(top.scalar_type()) - top.unsqueeze(1);
+    const auto [column, inside] = label_columns(labels, logits, first);
+    sums.select(0, 0).copy_(at::sum(at::exp(below), {1}));
+    sums.select(0, 1).copy_(below.gather(1, column).squeeze(1).masked_fill(inside.logical_not(), 0));
+    return;
+  }
+  with_real(logits, [&]<class T>() {
+    const auto rows = const_rows_of<T>(logits);
+    const T* tops = top.const_data_ptr<T>();
+    const i64* label = labels.const_data_ptr<i64>();
+    T* out = sums.mutable_data_ptr<T>();
+    parallel_rows(rows.rows, rows.width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t) {
+        const i64 column = label[t] - first;
+        out[t] = sum_of_exp<T>(rows[t], tops[t], rows.width);
+        out[rows.rows + t] = label[t] >= 0 && column >= 0 && column < rows.width ? rows[t][column] - tops[t] : T(0);
+      }
+    });
+  });
+}
+
+void xent_grad(at::Tensor& logits, at::Tensor& loss, const at::Tensor& top, const at::Tensor& sums, const at::Tensor& labels,
+               const at::Tensor& weights, long first) {
+  require(rows_fit(logits, {&loss, &top, &labels, &weights}) && sums_fit(sums, logits) && labels.scalar_type() == at::kLong, "xent_grad",
+          {&logits, &loss, &top, &sums, &labels, &weights});
+  if (logits.size(0) == 0) return;
+  if (!loops_apply({&logits, &loss, &top, &sums, &weights})) {
+    const at::Tensor unused = weights.eq(0).logical_or(labels.lt(0));
+    loss.copy_((weights * (at::log(sums.select(0, 0)) - sums.select(0, 1))).masked_fill(unused, 0));
+    if (logits.size(1) == 0) return;
+    const auto [column, inside] = label_columns(labels, logits, first);
+    at::Tensor gradient = at::exp(logits.to(top.scalar_type()) - top.unsqueeze(1)).div_(sums.select(0, 0).unsqueeze(1));
+    gradient.scatter_add_(1, column, inside.to(gradient.scalar_type()).neg().unsqueeze(1));
+    gradient.mul_(weights.unsqueeze(1)).masked_fill_(unused.unsqueeze(1), 0);
+    logits.copy_(gradient);
+    return;
+  }
+  with_real(logits, [&]<class T>() {
+    const auto rows = rows_of<T>(logits);
+    const T *tops = top.const_data_ptr<T>(), *sum = sums.const_data_ptr<T>(), *weight = weights.const_data_ptr<T>();
+    const i64* label = labels.const_data_ptr<i64>();
+    T* out = loss.mutable_data_ptr<T>();
+    parallel_rows(rows.rows, rows.width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t) {
+        T* row = rows[t];
+        if (label[t] < 0 || weight[t] == 0) {
+          std::fill(row, row + rows.width, T(0));
+          out[t] = 0;
+          continue;
+        }
+        const i64 column = label[t] - first;
+        scaled_exp<T>(row, tops[t], weight[t] / sum[t], rows.width);
+        if (column >= 0 && column < rows.width) row[column] -= weight[t];
+        out[t] = weight[t] * (std::log(sum[t]) - sum[rows.rows + t]);
+      }
+    });
+  });
+}
+
+}  // namespace switchyard::kernels

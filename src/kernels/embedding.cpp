@@ -1,0 +1,91 @@
+#include "kernels/embedding.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/where.h>
+
+#include <cstring>
+
+#include "kernels/tensors.hpp"
+#include "kernels/vectorized.hpp"
+
+namespace switchyard::kernels {
+namespace {
+
+constexpr i64 kColumns = 64;  // columns one thread owns at a time: each adds all tokens in order, so no two threads meet
+
+template <class T>
+SWITCHYARD_LOOPS void add_embedding_columns(Rows<T> table, Rows<const T> dy, const i64* ids, i64 first, i64 begin, i64 end) {
+  for (i64 t = 0; t < dy.rows; ++t) {
+    const i64 row = ids[t] - first;
+    if (row < 0 || row >= table.rows) continue;
+    T* to = table[row];
+    const T* from = dy[t];
+#pragma GCC ivdep
+    for (i64 j = begin; j < end; ++j) to[j] += from[j];
+  }
+}
+
+}  // namespace
+
+void embedding(at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, long first) {
+  require(is_rows(y) && is_rows(table) && ids.dim() == 1 && y.size(0) == ids.size(0) && y.size(1) == table.size(1) &&
+              ids.scalar_type() == at::kLong && y.scalar_type() == table.scalar_type(),
+          "embedding", {&y, &ids, &table});
+  if (y.numel() == 0) return;
+  const i64 rows = table.size(0);
+  if (rows == 0) {
+    y.zero_();
+    return;
+  }
+  if (!loops_apply({&y, &table})) {
+    const at::Tensor row = ids - first;
+    y.copy_(at::index_select(table, 0, row.clamp(0, rows - 1)));
+    y.masked_fill_(row.lt(0).logical_or(row.ge(rows)).unsqueeze(1), 0);
+    return;
+  }
+  const at::Tensor ids_dense = ids.contiguous();
+  const i64* id = ids_dense.const_data_ptr<i64>();
+  with_real(y, [&]<class T>() {
+    const auto y_rows = rows_of<T>(y);
+    const auto table_rows = const_rows_of<T>(table);
+    const auto bytes = static_cast<std::size_t>(y_rows.width) * sizeof(T);
+    parallel_rows(y_rows.rows, y_rows.width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t) {
+        const i64 row = id[t] - first;
+        if (row < 0 || row >= rows) {
+          std::memset(y_rows[t], 0, bytes);
+        } else {
+          std::memcpy(y_rows[t], table_rows[row], bytes);
+        }
+      }
+    });
+  });
+}
+
+void embedding_dw(at::Tensor& dtable, const at::Tensor& dy, const at::Tensor& ids, long first) {
+  require(is_rows(dy) && is_rows(dtable) && ids.dim() == 1 && dy.size(0) == ids.size(0) && dy.size(1) == dtable.size(1) &&
+              ids.scalar_type() == at::kLong,
+          "embedding_dw", {&dtable, &dy, &ids});
+  if (dtable.numel() == 0 || dy.numel() == 0) return;
+  if (!loops_apply({&dtable, &dy})) {
+    const i64 rows = dtable.size(0);
+    const at::Tensor row = ids - first;
+    const at::Tensor known = at::where(row.lt(0).logical_or(row.ge(rows)), row.new_full({}, rows), row);
+    dtable.add_(at::embedding_dense_backward(dy.to(dtable.scalar_type()), known, rows + 1, rows, false).narrow(0, 0, rows));
+    return;
+  }
+  const at::Tensor ids_dense = ids.contiguous();
+  const i64* id = ids_dense.const_data_ptr<i64>();
+  with_real(dtable, [&]<class T>() {
+    const auto table_rows = rows_of<T>(dtable);
+    const auto dy_rows = const_rows_of<T>(dy);
+    at::parallel_for(0, (dy_rows.width + kColumns - 1) / kColumns, std::max<i64>(1, 16384 / (kColumns * dy_rows.rows)),
+                     [&](i64 begin, i64 end) {
+                       add_embedding_columns<T>(table_rows, dy_rows, id, first, begin * kColumns, std::min(end * kColumns, dy_rows.width));
+                     });
+  });
+}
+
+}  // namespace switchyard::kernels

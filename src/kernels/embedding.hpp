@@ -1,0 +1,14 @@
+// Rows of a table by index; the table may be the part [first, first + rows) of the vocabulary (tensor parallel): indices
+// outside give zero rows, so the sum over ranks is the whole.
+#pragma once
+
+namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+
+namespace switchyard::kernels {
+
+/// y[t] = table[ids[t] - first], or 0.   ids (T) i64   table (V', H)   y (T, H)
+void embedding(at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, long first);
+/// dtable[ids[t] - first] += dy[t], in order of t (bit-reproducible).   dtable (V', H) state dtype
+void embedding_dw(at::Tensor& dtable, const at::Tensor& dy, const at::Tensor& ids, long first);
+
+}  // namespace switchyard::kernels

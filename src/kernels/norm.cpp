@@ -1,0 +1,289 @@
+#include "kernels/norm.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sum.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/tensors.hpp"
+#include "kernels/vectorized.hpp"
+
+namespace switchyard::kernels {
+namespace {
+
+constexpr i64 kRowsPerPartial = 128;  // fixed, so that dw doesn't depend on the number of threads
+
+template <class T>
+struct Moments {
+  T mean, rstd;
+};
+
+template <class T>
+SWITCHYARD_SUMS T sum_of_products(const T* a, const T* b, i64 n) {
+  T sum = 0;
+  for (i64 i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+template <class T>
+SWITCHYARD_SUMS T sum_of(const T* a, i64 n) {
+  T sum = 0;
+  for (i64 i = 0; i < n; ++i) sum += a[i];
+  return sum;
+}
+
+template <class T>
+SWITCHYARD_SUMS T sum_of_squared_distances(const T* a, T from, i64 n) {
+  T sum = 0;
+  for (i64 i = 0; i < n; ++i) sum += (a[i] - from) * (a[i] - from);
+  return sum;
+}
+
+/// sum_i dy w xhat, xhat = (x - mean) rstd
+template <class T>
+SWITCHYARD_SUMS T sum_of_weighted(const T* dy, const T* w, const T* x, Moments<T> of, i64 n) {
+  T sum = 0;
+  for (i64 i = 0; i < n; ++i) sum += dy[i] * w[i] * (x[i] - of.mean);
+  return sum * of.rstd;
+}
+
+// Outputs may be inputs (ivdep): each element depends on its own place and on sums already taken.
+template <class T>
+SWITCHYARD_LOOPS void normalise(T* y, const T* x, const T* w, const T* b, Moments<T> of, i64 n) {
+  if (b == nullptr) {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) y[i] = (x[i] - of.mean) * of.rstd * w[i];
+  } else {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) y[i] = (x[i] - of.mean) * of.rstd * w[i] + b[i];
+  }
+}
+
+/// dx = rstd (dy w - mean_term - xhat * dot_term) (+ residual)
+template <class T>
+SWITCHYARD_LOOPS void normalise_dx(T* dx, const T* dy, const T* x, const T* w, const T* residual, Moments<T> of, T mean_term, T dot_term,
+                                   i64 n) {
+  if (residual == nullptr) {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) dx[i] = of.rstd * (dy[i] * w[i] - mean_term - (x[i] - of.mean) * of.rstd * dot_term);
+  } else {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) {
+      dx[i] = residual[i] + of.rstd * (dy[i] * w[i] - mean_term - (x[i] - of.mean) * of.rstd * dot_term);
+    }
+  }
+}
+
+template <class T>
+SWITCHYARD_LOOPS void add_weight_gradient(T* __restrict dw, const T* __restrict dy, const T* __restrict x, Moments<T> of, i64 n) {
+  for (i64 i = 0; i < n; ++i) dw[i] += dy[i] * ((x[i] - of.mean) * of.rstd);
+}
+
+template <class T>
+SWITCHYARD_LOOPS void add_to(T* __restrict sum, const T* __restrict x, i64 n) {
+  for (i64 i = 0; i < n; ++i) sum[i] += x[i];
+}
+
+/// dw (and db) += sums over rows, in partial sums of a fixed number of rows.
+template <class T>
+void weight_gradients(T* dw, T* db, Rows<const T> dy, Rows<const T> x, const T* mean, const T* rstd, i64 group) {
+  const i64 groups = x.width / group, parts = (x.rows + kRowsPerPartial - 1) / kRowsPerPartial;
+  const i64 width = db == nullptr ? group : 2 * group;
+  std::vector<T> partial(static_cast<std::size_t>(parts * width));
+  at::parallel_for(0, parts, 1, [&](i64 begin, i64 end) {
+    for (i64 t = begin * kRowsPerPartial; t < std::min(x.rows, end * kRowsPerPartial); ++t) {
+      T* sum = partial.data() + t / kRowsPerPartial * width;
+      for (i64 g = 0; g < groups; ++g) {
+        const i64 s = t * groups + g;
+        add_weight_gradient<T>(sum, dy[t] + g * group, x[t] + g * group, {mean == nullptr ? T(0) : mean[s], rstd[s]}, group);
+        if (db != nullptr) add_to<T>(sum + group, dy[t] + g * group, group);
+      }
+    }
+  });
+  for (i64 p = 0; p < parts; ++p) {
+    add_to<T>(dw, partial.data() + p * width, group);
+    if (db != nullptr) add_to<T>(db, partial.data() + p * width + group, group);
+  }
+}
+
+/// x (T, H) in the statistics' dtype as (T, H / G, G).
+at::Tensor in_groups(const at::Tensor& x, i64 group, const at::Tensor& statistics) {
+  return x.to(statistics.scalar_type()).unflatten(1, {-1, group});
+}
+
+bool statistics_fit(const at::Tensor& statistics, const at::Tensor& x, i64 group) {
+  return group > 0 && x.size(1) % group == 0 && statistics.is_contiguous() && statistics.numel() == x.size(0) * (x.size(1) / group);
+}
+
+bool residual_fits(const at::Tensor& residual, const at::Tensor& x) {
+  return !residual.defined() || (is_rows(residual) && same_shape({&residual, &x}));
+}
+
+const at::Tensor& residual_or(const at::Tensor& residual, const at::Tensor& x) { return residual.defined() ? residual : x; }
+
+}  // namespace
+
+void rms_norm(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, double eps) {
+  const i64 group = w.numel();
+  require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && w.is_contiguous() && statistics_fit(rstd, x, group), "rms_norm",
+          {&y, &rstd, &x, &w});
+  if (x.numel() == 0) return;
+  if (!loops_apply({&y, &rstd, &x, &w})) {
+    const at::Tensor wide = in_groups(x, group, rstd);
+    const at::Tensor r = at::rsqrt(at::mean(wide * wide, {2}) + eps);
+    rstd.copy_(r.view_as(rstd));
+    y.copy_((wide * r.unsqueeze(2) * w).flatten(1));
+    return;
+  }
+  with_real(x, [&]<class T>() {
+    const auto y_rows = rows_of<T>(y);
+    const auto x_rows = const_rows_of<T>(x);
+    const T* weight = w.const_data_ptr<T>();
+    T* stat = rstd.mutable_data_ptr<T>();
+    const i64 groups = x_rows.width / group;
+    parallel_rows(x_rows.rows, x_rows.width, [&](i64 begin, i64 end) {
+      for (i64 s = begin * groups; s < end * groups; ++s) {
+        const i64 t = s / groups, offset = s % groups * group;
+        const T* in = x_rows[t] + offset;
+        stat[s] = T(1) / std::sqrt(sum_of_products<T>(in, in, group) / static_cast<T>(group) + static_cast<T>(eps));
+        normalise<T>(y_rows[t] + offset, in, weight, nullptr, {T(0), stat[s]}, group);
+      }
+    });
+  });
+}
+
+void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd,
+                 const at::Tensor& residual) {
+  const i64 group = w.numel();
+  require(is_rows(dx) && is_rows(dy) && is_rows(x) && same_shape({&dx, &dy, &x}) && w.is_contiguous() && statistics_fit(rstd, x, group) &&
+              residual_fits(residual, x),
+          "rms_norm_dx", {&dx, &dy, &x, &w, &rstd, &residual});
+  if (x.numel() == 0) return;
+  if (!loops_apply({&dx, &dy, &x, &w, &rstd, &residual_or(residual, x)})) {
+    const at::Tensor r = rstd.view({x.size(0), -1, 1}), normal = in_groups(x, group, rstd) * r, g = in_groups(dy, group, rstd) * w;
+    at::Tensor out = (r * (g - normal * at::mean(g * normal, {2}, true))).flatten(1);
+    if (residual.defined()) out = out + residual;
+    dx.copy_(out);
+    return;
+  }
+  with_real(x, [&]<class T>() {
+    const auto dx_rows = rows_of<T>(dx);
+    const auto dy_rows = const_rows_of<T>(dy), x_rows = const_rows_of<T>(x);
+    const auto residual_rows = const_rows_of<T>(residual_or(residual, x));
+    const T* weight = w.const_data_ptr<T>();
+    const T* stat = rstd.const_data_ptr<T>();
+    const i64 groups = x_rows.width / group;
+    parallel_rows(x_rows.rows, x_rows.width, [&](i64 begin, i64 end) {
+      for (i64 s = begin * groups; s < end * groups; ++s) {
+        const i64 t = s / groups, offset = s % groups * group;
+        const Moments<T> of{T(0), stat[s]};
+        const T dot = sum_of_weighted<T>(dy_rows[t] + offset, weight, x_rows[t] + offset, of, group) / static_cast<T>(group);
+        normalise_dx<T>(dx_rows[t] + offset, dy_rows[t] + offset, x_rows[t] + offset, weight, residual.defined() ? residual_rows[t] + offset : nullptr, of,
+                        T(0), dot, group);
+      }
+    });
+  });
+}
+
+void rms_norm_dw(at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd) {
+  const i64 group = dw.numel();
+  require(is_rows(dy) && is_rows(x) && same_shape({&dy, &x}) && dw.is_contiguous() && statistics_fit(rstd, x, group), "rms_norm_dw",
+          {&dw, &dy, &x, &rstd});
+  if (x.numel() == 0) return;
+  if (!loops_apply({&dw, &dy, &x, &rstd})) {
+    const at::Tensor r = rstd.view({x.size(0), -1, 1});
+    dw.add_(at::sum(in_groups(dy, group, rstd) * (in_groups(x, group, rstd) * r), {0, 1}));
+    return;
+  }
+  with_real(x, [&]<class T>() {
+    weight_gradients<T>(dw.mutable_data_ptr<T>(), nullptr, const_rows_of<T>(dy), const_rows_of<T>(x), nullptr, rstd.const_data_ptr<T>(),
+                        group);
+  });
+}
+
+void layer_norm(at::Tensor& y, at::Tensor& mean, at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
+                double eps) {
+  const i64 width = x.size(1);
+  require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && w.is_contiguous() && b.is_contiguous() && w.numel() == width &&
+              b.numel() == width && statistics_fit(mean, x, width) && statistics_fit(rstd, x, width),
+          "layer_norm", {&y, &mean, &rstd, &x, &w, &b});
+  if (x.numel() == 0) return;
+  if (!loops_apply({&y, &mean, &rstd, &x, &w, &b})) {
+    const at::Tensor wide = x.to(rstd.scalar_type()), m = at::mean(wide, {1}, true), centred = wide - m;
+    const at::Tensor r = at::rsqrt(at::mean(centred * centred, {1}, true) + eps);
+    mean.copy_(m.view_as(mean));
+    rstd.copy_(r.view_as(rstd));
+    y.copy_(centred * r * w + b);
+    return;
+  }
+  with_real(x, [&]<class T>() {
+    const auto y_rows = rows_of<T>(y);
+    const auto x_rows = const_rows_of<T>(x);
+    const T *weight = w.const_data_ptr<T>(), *bias = b.const_data_ptr<T>();
+    T *means = mean.mutable_data_ptr<T>(), *rstds = rstd.mutable_data_ptr<T>();
+    parallel_rows(x_rows.rows, width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t) {
+        means[t] = sum_of<T>(x_rows[t], width) / static_cast<T>(width);
+        rstds[t] =
+            T(1) / std::sqrt(sum_of_squared_distances<T>(x_rows[t], means[t], width) / static_cast<T>(width) + static_cast<T>(eps));
+        normalise<T>(y_rows[t], x_rows[t], weight, bias, {means[t], rstds[t]}, width);
+      }
+    });
+  });
+}
+
+void layer_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& mean,
+                   const at::Tensor& rstd, const at::Tensor& residual) {
+  const i64 width = x.size(1);
+  require(is_rows(dx) && is_rows(dy) && is_rows(x) && same_shape({&dx, &dy, &x}) && w.is_contiguous() && w.numel() == width &&
+              statistics_fit(mean, x, width) && statistics_fit(rstd, x, width) && residual_fits(residual, x),
+          "layer_norm_dx", {&dx, &dy, &x, &w, &mean, &rstd, &residual});
+  if (x.numel() == 0) return;
+  if (!loops_apply({&dx, &dy, &x, &w, &mean, &rstd, &residual_or(residual, x)})) {
+    const at::Tensor m = mean.view({-1, 1}), r = rstd.view({-1, 1}), normal = (x.to(rstd.scalar_type()) - m) * r;
+    const at::Tensor g = dy.to(rstd.scalar_type()) * w;
+    at::Tensor out = r * (g - at::mean(g, {1}, true) - normal * at::mean(g * normal, {1}, true));
+    if (residual.defined()) out = out + residual;
+    dx.copy_(out);
+    return;
+  }
+  with_real(x, [&]<class T>() {
+    const auto dx_rows = rows_of<T>(dx);
+    const auto dy_rows = const_rows_of<T>(dy), x_rows = const_rows_of<T>(x);
+    const auto residual_rows = const_rows_of<T>(residual_or(residual, x));
+    const T *weight = w.const_data_ptr<T>(), *means = mean.const_data_ptr<T>(), *rstds = rstd.const_data_ptr<T>();
+    parallel_rows(x_rows.rows, width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t) {
+        const Moments<T> of{means[t], rstds[t]};
+        const T mean_term = sum_of_products<T>(dy_rows[t], weight, width) / static_cast<T>(width);
+        const T dot = sum_of_weighted<T>(dy_rows[t], weight, x_rows[t], of, width) / static_cast<T>(width);
+        normalise_dx<T>(dx_rows[t], dy_rows[t], x_rows[t], weight, residual.defined() ? residual_rows[t] : nullptr, of, mean_term, dot,
+                        width);
+      }
+    });
+  });
+}
+
+void layer_norm_dw(at::Tensor& dw, at::Tensor& db, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
+                   const at::Tensor& rstd) {
+  const i64 width = x.size(1);
+  require(is_rows(dy) && is_rows(x) && same_shape({&dy, &x}) && dw.is_contiguous() && db.is_contiguous() && dw.numel() == width &&
+              db.numel() == width && statistics_fit(mean, x, width) && statistics_fit(rstd, x, width),
+          "layer_norm_dw", {&dw, &db, &dy, &x, &mean, &rstd});
+  if (x.numel() == 0) return;
+  if (!loops_apply({&dw, &db, &dy, &x, &mean, &rstd})) {
+    const at::Tensor wide = dy.to(rstd.scalar_type()), normal = (x.to(rstd.scalar_type()) - mean.view({-1, 1})) * rstd.view({-1, 1});
+    dw.add_(at::sum(wide * normal, {0}));
+    db.add_(at::sum(wide, {0}));
+    return;
+  }
+  with_real(x, [&]<class T>() {
+    weight_gradients<T>(dw.mutable_data_ptr<T>(), db.mutable_data_ptr<T>(), const_rows_of<T>(dy), const_rows_of<T>(x),
+                        mean.const_data_ptr<T>(), rstd.const_data_ptr<T>(), width);
+  });
+}
+
+}  // namespace switchyard::kernels

@@ -1,0 +1,129 @@
+#include "kernels/optimizer.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/sum.h>
+
+#include <cmath>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/tensors.hpp"
+#include "kernels/vectorized.hpp"
+
+namespace switchyard::kernels {
+namespace {
+
+constexpr i64 kChunk = 16384;  // elements of one partial sum; fixed, so that the norm doesn't depend on the number of threads
+
+template <class T>
+struct Factors {  // AdamW's settings, folded to what one element needs
+  T decay, beta1, beta2, rest1, rest2, rate, correction2, eps, clip;
+};
+
+template <class T>
+Factors<T> factors_of(const AdamW& s, double clip) {
+  const double first = 1 - std::pow(s.beta1, static_cast<double>(s.step)), second = 1 - std::pow(s.beta2, static_cast<double>(s.step));
+  return {static_cast<T>(1 - s.lr * s.weight_decay), static_cast<T>(s.beta1),     static_cast<T>(s.beta2),
+          static_cast<T>(1 - s.beta1),               static_cast<T>(1 - s.beta2), static_cast<T>(s.lr / first),
+          static_cast<T>(1 / second),                static_cast<T>(s.eps),       static_cast<T>(clip)};
+}
+
+template <class T>
+SWITCHYARD_LOOPS void update(T* __restrict p, T* __restrict m, T* __restrict v, const T* __restrict grad, Factors<T> f, i64 n) {
+  for (i64 i = 0; i < n; ++i) {
+    const T g = grad[i] * f.clip;
+    const T m_new = f.beta1 * m[i] + f.rest1 * g;
+    const T v_new = f.beta2 * v[i] + f.rest2 * (g * g);
+    m[i] = m_new;
+    v[i] = v_new;
+    p[i] = p[i] * f.decay - f.rate * m_new / (std::sqrt(v_new * f.correction2) + f.eps);
+  }
+}
+
+template <class To, class From>
+SWITCHYARD_LOOPS void convert(To* __restrict to, const From* __restrict from, i64 n) {
+  using Via = std::conditional_t<std::is_same_v<To, at::BFloat16>, float, To>;
+  for (i64 i = 0; i < n; ++i) to[i] = static_cast<To>(static_cast<Via>(from[i]));
+}
+
+template <class T>
+SWITCHYARD_SUMS double sum_of_squares_of(const T* x, i64 n) {
+  double sum = 0;
+  for (i64 i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
+}
+
+template <class T>
+double sum_in_chunks(const T* x, i64 n) {
+  std::vector<double> partial(static_cast<std::size_t>((n + kChunk - 1) / kChunk));
+  at::parallel_for(0, static_cast<i64>(partial.size()), 2, [&](i64 begin, i64 end) {
+    for (i64 c = begin; c < end; ++c) {
+      partial[static_cast<std::size_t>(c)] = sum_of_squares_of<T>(x + c * kChunk, std::min(kChunk, n - c * kChunk));
+    }
+  });
+  return std::accumulate(partial.begin(), partial.end(), 0.0);
+}
+
+template <class T>
+void write_image(at::Tensor& image, const T* p, i64 begin, i64 n) {
+  if (image.scalar_type() == at::kBFloat16) {
+    convert(image.mutable_data_ptr<at::BFloat16>() + begin, p, n);
+  } else if (image.scalar_type() == at::kFloat) {
+    convert(image.mutable_data_ptr<float>() + begin, p, n);
+  } else {
+    convert(image.mutable_data_ptr<double>() + begin, p, n);
+  }
+}
+
+void adamw_by_operators(at::Tensor& p, at::Tensor& m, at::Tensor& v, const at::Tensor& grad, const AdamW& s, double clip) {
+  const auto f = factors_of<double>(s, clip);
+  const at::Tensor g = grad * clip;
+  p.mul_(f.decay);
+  m.mul_(f.beta1).add_(g, f.rest1);
+  v.mul_(f.beta2).add_(g * g, f.rest2);
+  p.sub_(m / (at::sqrt(v * f.correction2) + f.eps), f.rate);
+}
+
+bool is_flat(const at::Tensor& x) { return x.dim() == 1 && x.is_contiguous(); }
+
+}  // namespace
+
+void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& image, const at::Tensor& grad, const AdamW& settings, double clip) {
+  require(is_flat(p) && is_flat(m) && is_flat(v) && is_flat(grad) && same_shape({&p, &m, &v, &grad}) &&
+              (!image.defined() || (is_flat(image) && image.numel() == p.numel())),
+          "adamw", {&p, &m, &v, &image, &grad});
+  if (p.numel() == 0) return;
+  const bool separate_image = image.defined() && image.const_data_ptr() != p.const_data_ptr();
+  const bool known_image = !separate_image || (image.is_cpu() && (image.scalar_type() == at::kBFloat16 || loops_apply({&image})));
+  if (!loops_apply({&p, &m, &v, &grad}) || !known_image) {
+    adamw_by_operators(p, m, v, grad, settings, clip);
+    if (separate_image) image.copy_(p);
+    return;
+  }
+  with_real(p, [&]<class T>() {
+    T *p_data = p.mutable_data_ptr<T>(), *m_data = m.mutable_data_ptr<T>(), *v_data = v.mutable_data_ptr<T>();
+    const T* g_data = grad.const_data_ptr<T>();
+    const auto factors = factors_of<T>(settings, clip);
+    const i64 n = p.numel();
+    at::parallel_for(0, (n + kChunk - 1) / kChunk, 2, [&](i64 begin, i64 end) {
+      for (i64 i = begin * kChunk; i < std::min(n, end * kChunk); i += kChunk) {
+        const i64 count = std::min(kChunk, n - i);
+        update<T>(p_data + i, m_data + i, v_data + i, g_data + i, factors, count);
+        if (separate_image) write_image<T>(image, p_data + i, i, count);
+      }
+    });
+  });
+}
+
+double sum_of_squares(const at::Tensor& x) {
+  require(is_flat(x), "sum_of_squares", {&x});
+  if (!loops_apply({&x})) return at::sum(at::pow(x.to(at::kDouble), 2)).item<double>();
+  double sum = 0;
+  with_real(x, [&]<class T>() { sum = sum_in_chunks<T>(x.const_data_ptr<T>(), x.numel()); });
+  return sum;
+}
+
+}  // namespace switchyard::kernels

@@ -1,0 +1,109 @@
+#include "kernels/rope.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <atomic>
+#include <cmath>
+#include <numbers>
+
+#include "base/errors.hpp"
+#include "kernels/tensors.hpp"
+#include "kernels/vectorized.hpp"
+
+namespace switchyard::kernels {
+namespace {
+
+// sign = 1 turns forward, -1 back.
+template <class T>
+SWITCHYARD_LOOPS void rope_row(T* y, const T* x, const T* cos, const T* sin, T sign, i64 heads, i64 half) {
+  for (i64 h = 0; h < heads; ++h) {
+    const T* in = x + h * 2 * half;
+    T* out = y + h * 2 * half;
+#pragma GCC ivdep
+    for (i64 i = 0; i < half; ++i) {
+      const T a = in[i], b = in[i + half], c = cos[i], s = sign * sin[i];
+      out[i] = a * c - b * s;
+      out[i + half] = b * c + a * s;
+    }
+  }
+}
+
+void rope_by_operators(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions,
+                       int head_dim, bool inverse) {
+  const i64 half = head_dim / 2;
+  const at::Tensor heads = x.unflatten(1, {-1, head_dim}).to(cos.scalar_type());
+  const at::Tensor c = cos.index_select(0, positions).unsqueeze(1), s = sin.index_select(0, positions).unsqueeze(1) * (inverse ? -1 : 1);
+  const at::Tensor a = heads.narrow(2, 0, half), b = heads.narrow(2, half, half);
+  y.copy_(at::cat({a * c - b * s, b * c + a * s}, 2).flatten(1));
+}
+
+}  // namespace
+
+std::vector<double> rope_frequencies(int head_dim, double theta, const RopeScaling& scaling) {
+  std::vector<double> frequencies;
+  for (int i = 0; i < head_dim / 2; ++i) {
+    double f = std::pow(theta, -2.0 * i / head_dim);
+    if (scaling.factor > 0) {
+      // Turns made within the original context: many keep their frequency, few are stretched, between is blended.
+      const double turns = scaling.original_context * f / (2 * std::numbers::pi);
+      const double kept = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+      f *= kept >= 1 ? 1 : kept <= 0 ? 1 / scaling.factor : kept + (1 - kept) / scaling.factor;
+    }
+    frequencies.push_back(f);
+  }
+  return frequencies;
+}
+
+void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions, int head_dim,
+          bool inverse) {
+  require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && positions.dim() == 1 && positions.size(0) == x.size(0) &&
+              positions.scalar_type() == at::kLong && is_rows(cos) && same_shape({&cos, &sin}) && head_dim > 0 && head_dim % 2 == 0 &&
+              cos.size(1) == head_dim / 2 && x.size(1) % head_dim == 0,
+          "rope", {&y, &x, &cos, &sin, &positions});
+  if (y.numel() == 0) return;
+  if (!loops_apply({&y, &x, &cos, &sin})) {
+    rope_by_operators(y, x, cos, sin, positions, head_dim, inverse);
+    return;
+  }
+  const at::Tensor dense = positions.contiguous();
+  const i64* position = dense.const_data_ptr<i64>();
+  std::atomic<i64> outside{-1};
+  with_real(y, [&]<class T>() {
+    const auto y_rows = rows_of<T>(y);
+    const auto x_rows = const_rows_of<T>(x), cos_rows = const_rows_of<T>(cos), sin_rows = const_rows_of<T>(sin);
+    parallel_rows(x_rows.rows, x_rows.width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t) {
+        const i64 p = position[t];
+        if (p < 0 || p >= cos_rows.rows) {
+          outside = t;
+          continue;
+        }
+        rope_row<T>(y_rows[t], x_rows[t], cos_rows[p], sin_rows[p], inverse ? T(-1) : T(1), x_rows.width / head_dim, head_dim / 2);
+      }
+    });
+  });
+  check(outside < 0, "rope: row {} is at position {}, the tables end before {}", outside.load(), outside < 0 ? 0 : position[outside],
+        cos.size(0));
+}
+
+void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& frequencies, long count, const at::Tensor& like) {
+  const auto half = static_cast<i64>(frequencies.size());
+  const at::Tensor c = at::empty({count, half}, at::TensorOptions().dtype(at::kDouble)), s = at::empty_like(c);
+  double* c_data = c.mutable_data_ptr<double>();
+  double* s_data = s.mutable_data_ptr<double>();
+  parallel_rows(count, half * 32, [&](i64 begin, i64 end) {
+    for (i64 p = begin; p < end; ++p) {
+      for (i64 i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(p) * frequencies[static_cast<std::size_t>(i)];
+        c_data[p * half + i] = std::cos(angle);
+        s_data[p * half + i] = std::sin(angle);
+      }
+    }
+  });
+  cos = c.to(like.options());
+  sin = s.to(like.options());
+}
+
+}  // namespace switchyard::kernels

@@ -1,0 +1,177 @@
+#include "layout/reshard.hpp"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "base/errors.hpp"
+#include "layout/slices.hpp"
+
+namespace switchyard::layout {
+namespace {
+
+/// The layout without axes of size 1.
+Layout essential(const Mesh& mesh, const Layout& layout) {
+  const auto keep = [&](const std::vector<int>& axes) {
+    std::vector<int> kept;
+    for (const int axis : axes) {
+      if (mesh.axes[static_cast<size_t>(axis)].size > 1) kept.push_back(axis);
+    }
+    return kept;
+  };
+  Layout result;
+  for (const auto& axes : layout.split) result.split.push_back(keep(axes));
+  result.partial = keep(layout.partial);
+  std::sort(result.partial.begin(), result.partial.end());
+  return result;
+}
+
+bool starts_with(const std::vector<int>& axes, const std::vector<int>& start) {
+  return axes.size() >= start.size() && std::equal(start.begin(), start.end(), axes.begin());
+}
+
+/// What is new in one dim: the axes of `more` after those of `less`.
+struct Growth {
+  bool possible = true;       // every dim of `less` starts the same dim of `more`
+  std::vector<int> axes;      // in order of the dims
+  std::vector<int> dims;      // those that grew
+  int dim() const { return dims.size() == 1 ? dims[0] : -1; }
+};
+
+Growth growth(const Layout& less, const Layout& more) {
+  Growth result;
+  for (size_t d = 0; d < less.split.size(); ++d) {
+    const auto& before = less.split[d];
+    const auto& after = more.split[d];
+    if (!starts_with(after, before)) return {false, {}, {}};
+    if (after.size() > before.size()) result.dims.push_back(static_cast<int>(d));
+    result.axes.insert(result.axes.end(), after.begin() + static_cast<std::ptrdiff_t>(before.size()), after.end());
+  }
+  return result;
+}
+
+/// From partial over more axes than `to`.
+Collective reduction(const Layout& from, const Layout& to) {
+  if (!std::includes(from.partial.begin(), from.partial.end(), to.partial.begin(), to.partial.end())) return {};
+  std::vector<int> summed;
+  std::set_difference(from.partial.begin(), from.partial.end(), to.partial.begin(), to.partial.end(), std::back_inserter(summed));
+  const Growth cut = growth(from, to);
+  if (!cut.possible) return {};
+  if (cut.axes.empty()) return {Pattern::all_reduce, summed, -1, -1};
+  std::vector<int> cutting = cut.axes;
+  std::sort(cutting.begin(), cutting.end());
+  if (cutting == summed) return {Pattern::reduce_scatter, cut.axes, -1, cut.dim()};
+  return {};
+}
+
+/// The innermost axes of one dim become the innermost ones of another.
+Collective exchange(const Layout& from, const Layout& to) {
+  Layout common = from;  // what both start with
+  for (size_t d = 0; d < from.split.size(); ++d) {
+    const auto& a = from.split[d];
+    const auto& b = to.split[d];
+    common.split[d].assign(a.begin(), std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first);
+  }
+  const Growth lost = growth(common, from), gained = growth(common, to);
+  if (lost.dim() < 0 || gained.dim() < 0 || lost.axes != gained.axes) return {};
+  return {Pattern::all_to_all, lost.axes, lost.dim(), gained.dim()};
+}
+
+/// A message for each slice that somebody lacks; a local one where it is held already.
+std::vector<Msg> copies(const ShardMap& from, const ShardMap& to, const cluster::Cluster& cluster) {
+  std::vector<i64> sent(static_cast<size_t>(cluster.ranks()));
+  std::vector<Msg> messages;
+  for (const Slice& slice : slices(from, to)) {
+    for (const int taker : slice.takers) {
+      const bool here = std::find(slice.holders.begin(), slice.holders.end(), taker) != slice.holders.end();
+      const int source = here ? taker : nearest_sender(slice.holders, taker, cluster, sent);
+      if (!here) sent[static_cast<size_t>(source)] += slice.box.elements();
+      messages.push_back({source, taker, 0, slice.box});
+    }
+  }
+  sort_messages(messages);
+  return messages;
+}
+
+/// Round 0: each addend to the owner, from the nearest of its copies; round 1: the owner's own sum.
+Rounds sums(const ShardMap& from, const ShardMap& owners, const cluster::Cluster& cluster) {
+  std::vector<i64> sent(static_cast<size_t>(cluster.ranks()));
+  Rounds plan{{{}, {}}};
+  for (const Slice& slice : slices(from, owners)) {
+    const int owner = slice.takers[0];
+    for (int addend = 0; addend < from.addends; ++addend) {
+      const std::vector<int> holders = slice.holders_of(addend);
+      check(!holders.empty(), "box {} of addend {} is on no rank", to_string(slice.box), addend);
+      const bool here = std::find(holders.begin(), holders.end(), owner) != holders.end();
+      const int source = here ? owner : nearest_sender(holders, owner, cluster, sent);
+      if (!here) sent[static_cast<size_t>(source)] += slice.box.elements();
+      plan.rounds[here ? 1 : 0].push_back({source, owner, 0, slice.box});
+    }
+  }
+  for (auto& round : plan.rounds) sort_messages(round);
+  return plan;
+}
+
+}  // namespace
+
+std::string_view name_of(Pattern pattern) {
+  constexpr std::array<std::string_view, 8> kNames{"nothing",    "slice",      "all_gather",     "reduce_scatter",
+                                                   "all_reduce", "all_to_all", "point_to_point", "general"};
+  return kNames[static_cast<size_t>(pattern)];
+}
+
+Collective collective_between(const Mesh& mesh, const Layout& from_layout, const Layout& to_layout) {
+  const Layout from = essential(mesh, from_layout), to = essential(mesh, to_layout);
+  check(from.split.size() == to.split.size(), "layouts of {} and of {} dims", from.split.size(), to.split.size());
+  if (from == to) return {Pattern::nothing, {}, -1, -1};
+  if (from.partial != to.partial) return reduction(from, to);
+  if (const Growth cut = growth(from, to); cut.possible) return {Pattern::slice, cut.axes, -1, cut.dim()};
+  if (const Growth cut = growth(to, from); cut.possible) return {Pattern::all_gather, cut.axes, cut.dim(), -1};
+  return exchange(from, to);
+}
+
+Collective collective_between(const Mesh& from_mesh, const Layout& from, const Mesh& to_mesh, const Layout& to) {
+  if (from_mesh.axes != to_mesh.axes) return {};
+  if (from_mesh.ranks == to_mesh.ranks) return collective_between(from_mesh, from, to);
+  const bool same = essential(from_mesh, from) == essential(to_mesh, to);
+  return {same ? Pattern::point_to_point : Pattern::general, {}, -1, -1};
+}
+
+Pattern classify(const Mesh& mesh, const Layout& from, const Layout& to) { return collective_between(mesh, from, to).pattern; }
+
+Rounds reshard(const ShardMap& from, const ShardMap& to, const cluster::Cluster& cluster) {
+  check(to.addends == 1, "reshard to a value with {} addends", to.addends);
+  if (from.addends == 1) return {{copies(from, to, cluster)}};
+  const ShardMap owners = one_owner(to);
+  Rounds plan = sums(from, owners, cluster);
+  plan.rounds.push_back(copies(owners, to, cluster));
+  return plan;
+}
+
+void verify_reshard(const Rounds& plan, const ShardMap& from, const ShardMap& to) {
+  if (from.addends == 1) return verify_copy(plan, {from}, {to});
+  check(plan.rounds.size() == 3, "a sum and its copies have 3 rounds, not {}", plan.rounds.size());
+  const ShardMap owners = one_owner(to);
+  verify_sum({{plan.rounds[0], plan.rounds[1]}}, {from}, {owners});
+  verify_copy({{plan.rounds[2]}}, {owners}, {to});
+}
+
+void sort_messages(std::vector<Msg>& messages) {
+  std::sort(messages.begin(), messages.end(), [](const Msg& a, const Msg& b) {
+    return std::tie(a.src, a.dst, a.tensor, a.box.lo) < std::tie(b.src, b.dst, b.tensor, b.box.lo);
+  });
+}
+
+LinkBytes bytes_of(const Rounds& rounds, const cluster::Cluster& cluster, i64 element_size) {
+  LinkBytes bytes;
+  for (const auto& round : rounds.rounds) {
+    for (const Msg& msg : round) {
+      const cluster::Link link = cluster.link(msg.src, msg.dst);
+      if (link == cluster::Link::intra_host) bytes.intra_host += msg.box.elements() * element_size;
+      if (link == cluster::Link::inter_host) bytes.inter_host += msg.box.elements() * element_size;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace switchyard::layout

@@ -1,0 +1,203 @@
+// Replays move plans on who-holds-what instead of on numbers.
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "base/errors.hpp"
+#include "layout/overlay.hpp"
+#include "layout/reshard.hpp"
+
+namespace switchyard::layout {
+namespace {
+
+std::string at(const Msg& msg, size_t round) {
+  return fmt::format("tensor {} box {} from rank {} to rank {} in round {}", msg.tensor, to_string(msg.box), msg.src, msg.dst, round);
+}
+
+bool inside_one_shard(const ShardMap& map, int rank, const Box& box) {
+  return std::any_of(map.shards.begin(), map.shards.end(), [&](const Shard& shard) { return shard.rank == rank && shard.box.contains(box); });
+}
+
+/// A message and the round it belongs to.
+struct Timed {
+  const Msg* msg;
+  size_t round;
+};
+
+/// The messages of each tensor in order of their rounds.
+std::vector<std::vector<Timed>> by_tensor(const Rounds& plan, size_t tensors) {
+  std::vector<std::vector<Timed>> result(tensors);
+  for (size_t r = 0; r < plan.rounds.size(); ++r) {
+    for (const Msg& msg : plan.rounds[r]) {
+      check(msg.tensor >= 0 && static_cast<size_t>(msg.tensor) < tensors, "message of tensor {} of {}", msg.tensor, tensors);
+      check(!msg.box.empty(), "empty message: {}", at(msg, r));
+      result[static_cast<size_t>(msg.tensor)].push_back({&msg, r});
+    }
+  }
+  return result;
+}
+
+/// What the proofs of one tensor have in common: its maps, the grid of all boxes, and the number of ranks.
+struct Board {
+  Board(const std::vector<Timed>& messages, const ShardMap& from_map, const ShardMap& to_map)
+      : from(from_map), to(to_map), grid(boxes(messages, from_map, to_map)) {
+    const auto see = [&](int rank) { ranks = std::max(ranks, static_cast<size_t>(rank) + 1); };
+    for (const Shard& shard : from.shards) see(shard.rank);
+    for (const Shard& shard : to.shards) see(shard.rank);
+    for (const Timed& timed : messages) {
+      see(timed.msg->src);
+      see(timed.msg->dst);
+    }
+  }
+  static std::vector<Box> boxes(const std::vector<Timed>& messages, const ShardMap& from, const ShardMap& to) {
+    std::vector<Box> all;
+    for (const Shard& shard : from.shards) all.push_back(shard.box);
+    for (const Shard& shard : to.shards) all.push_back(shard.box);
+    for (const Timed& timed : messages) all.push_back(timed.msg->box);
+    return all;
+  }
+  size_t index(int rank, size_t cell) const { return static_cast<size_t>(rank) * grid.cells() + cell; }
+
+  const ShardMap& from;
+  const ShardMap& to;
+  Grid grid;
+  size_t ranks = 0;
+};
+
+constexpr int kNever = std::numeric_limits<int>::max();
+
+/// since[rank, cell]: the first round that finds the cell on the rank; 0: held in `from`.
+void replay_copy_message(const Board& board, const Msg& msg, size_t round, std::vector<int>& since, std::vector<bool>& placed) {
+  check(inside_one_shard(board.to, msg.dst, msg.box), "{}: not inside one destination shard", at(msg, round));
+  check(inside_one_shard(board.from, msg.src, msg.box) || inside_one_shard(board.to, msg.src, msg.box), "{}: not inside one shard of the source",
+        at(msg, round));
+  board.grid.each_cell(msg.box, [&](size_t cell) {
+    const size_t target = board.index(msg.dst, cell);
+    check(since[board.index(msg.src, cell)] <= static_cast<int>(round), "{}: the source does not hold it then", at(msg, round));
+    if (msg.src == msg.dst) {
+      check(since[target] == 0 && !placed[target], "{}: a local copy of what was not held before, or placed twice", at(msg, round));
+      placed[target] = true;
+    } else {
+      check(since[target] == kNever, "{}: the destination has {} already", at(msg, round), to_string(board.grid.cell(cell)));
+      since[target] = static_cast<int>(round) + 1;
+    }
+  });
+}
+
+void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const ShardMap& to, size_t tensor) {
+  const Board board(messages, from, to);
+  std::vector<int> since(board.ranks * board.grid.cells(), kNever);
+  std::vector<bool> placed(since.size());
+  for (const Shard& shard : from.shards) {
+    board.grid.each_cell(shard.box, [&](size_t cell) { since[board.index(shard.rank, cell)] = 0; });
+  }
+  for (const Timed& timed : messages) replay_copy_message(board, *timed.msg, timed.round, since, placed);
+  for (const Shard& shard : to.shards) {
+    board.grid.each_cell(shard.box, [&](size_t cell) {
+      check(since[board.index(shard.rank, cell)] != kNever, "tensor {} box {} never reaches rank {}", tensor, to_string(board.grid.cell(cell)),
+            shard.rank);
+    });
+  }
+}
+
+/// The addends in a sum, with repetition.
+using Sum = std::vector<int>;
+
+void add(Sum& sum, const Sum& more) { sum.insert(sum.end(), more.begin(), more.end()); }
+
+/// State of a sum's replay: running sums where `from` has a shard, and the sums in `to`.
+class SumReplay {
+ public:
+  SumReplay(const Board& board, size_t tensor)
+      : board_(board), tensor_(tensor), running_(board.ranks * board.grid.cells()), holds_(running_.size()), result_(board.grid.cells()) {
+    for (const Shard& shard : board.from.shards) {
+      board.grid.each_cell(shard.box, [&](size_t cell) {
+        const size_t index = board.index(shard.rank, cell);
+        check(!holds_[index], "tensor {} box {} is in two source shards of rank {}", tensor, to_string(board.grid.cell(cell)), shard.rank);
+        holds_[index] = true;
+        running_[index] = {shard.addend};
+      });
+    }
+  }
+
+  void run(std::span<const Timed> messages) {
+    std::vector<Sum> payload;  // of all cells of all messages, as they stand when the round starts
+    for (const Timed& timed : messages) {
+      const Msg& msg = *timed.msg;
+      check(inside_one_shard(board_.from, msg.src, msg.box), "{}: not inside one shard of the source", at(msg, timed.round));
+      board_.grid.each_cell(msg.box, [&](size_t cell) { payload.push_back(running_[board_.index(msg.src, cell)]); });
+    }
+    size_t next = 0;
+    for (const Timed& timed : messages) {
+      const bool into_result = is_final(*timed.msg, timed.round);
+      board_.grid.each_cell(timed.msg->box, [&](size_t cell) {
+        add(into_result ? result_[cell] : running_[board_.index(timed.msg->dst, cell)], payload[next++]);
+      });
+    }
+  }
+
+  void finish() {
+    for (const Shard& shard : board_.to.shards) {
+      board_.grid.each_cell(shard.box, [&](size_t cell) {
+        Sum& sum = result_[cell];
+        std::sort(sum.begin(), sum.end());
+        for (int addend = 0; addend < board_.from.addends; ++addend) {
+          const auto times = std::count(sum.begin(), sum.end(), addend);
+          check(times == 1, "tensor {} box {} on rank {} has addend {} {} times", tensor_, to_string(board_.grid.cell(cell)), shard.rank, addend, times);
+        }
+      });
+    }
+  }
+
+ private:
+  /// Whether the message adds into the destination shard, not into the receiver's running sum.
+  bool is_final(const Msg& msg, size_t round) const {
+    size_t cells = 0, held = 0;
+    board_.grid.each_cell(msg.box, [&](size_t cell) {
+      ++cells;
+      if (holds_[board_.index(msg.dst, cell)]) ++held;
+    });
+    if (msg.src != msg.dst && held > 0) {
+      check(held == cells && inside_one_shard(board_.from, msg.dst, msg.box), "{}: not inside one shard of the destination", at(msg, round));
+      return false;
+    }
+    check(inside_one_shard(board_.to, msg.dst, msg.box), "{}: the destination neither holds nor owns it", at(msg, round));
+    return true;
+  }
+
+  const Board& board_;
+  size_t tensor_;
+  std::vector<Sum> running_;
+  std::vector<bool> holds_;
+  std::vector<Sum> result_;
+};
+
+}  // namespace
+
+void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
+  check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
+  const auto messages = by_tensor(plan, to.size());
+  for (size_t t = 0; t < to.size(); ++t) {
+    check(from[t].addends == 1 && to[t].addends == 1, "tensor {} is copied with {} addends to {}", t, from[t].addends, to[t].addends);
+    replay_copy(messages[t], from[t], to[t], t);
+  }
+}
+
+void verify_sum(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
+  check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
+  const auto messages = by_tensor(plan, to.size());
+  for (size_t t = 0; t < to.size(); ++t) {
+    check(to[t].addends == 1, "tensor {} is summed into {} addends", t, to[t].addends);
+    validate(to[t], true);
+    const Board board(messages[t], from[t], to[t]);
+    SumReplay replay(board, t);
+    for (std::span<const Timed> rest = messages[t]; !rest.empty();) {
+      const auto end = std::find_if(rest.begin(), rest.end(), [&](const Timed& timed) { return timed.round != rest[0].round; });
+      replay.run(rest.first(static_cast<size_t>(end - rest.begin())));
+      rest = rest.subspan(static_cast<size_t>(end - rest.begin()));
+    }
+    replay.finish();
+  }
+}
+
+}  // namespace switchyard::layout

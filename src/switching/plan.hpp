@@ -1,0 +1,58 @@
+// Hot switching: which messages bring the parameters of one strategy to another, and the gradients home.
+// Source: HotSPa (SOSP 2024) for switching and for `greedy`; relays across hosts are ours.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "cluster/cluster.hpp"
+#include "layout/reshard.hpp"
+
+namespace switchyard::switching {
+
+/// Who sends a slice that a rank lacks.
+/// relay: it crosses to a host once, then spreads inside (a flush adds inside, then crosses); loads are evened out.
+/// greedy: the published baseline, layout::nearest_sender with loads carried over the units. first: the first holder.
+/// round_robin: the holders in turn. These three use one round.
+enum class Planner { relay, greedy, first, round_robin };
+/// "relay", "greedy", "first", "round-robin"; UserError otherwise.
+Planner planner_from(std::string_view name);
+std::string_view name_of(Planner planner);
+
+/// The tensors (indices into the lists of maps) that move together: one model layer, the embedding, or the head.
+struct UnitMaps {
+  std::vector<int> tensors;
+};
+
+/// `unit` is the index in the list of units.
+struct UnitMoves {
+  int unit = 0;
+  layout::Rounds moves;
+};
+
+/// One entry per unit, in their order. Rounds are never empty; messages of a round are in order of source, destination, tensor, box.
+struct MovePlan {
+  std::vector<UnitMoves> units;
+  bool sum = false;
+};
+
+/// Parameters to the shards of `to`. Sources: `from` (the previous strategy's copies) and `image` (home's, in compute
+/// precision); either list may be empty, and so may a map in it. What a rank holds in `from` or `image` already is a local
+/// message of round 0. `from` is preferred: image counts on hosts that `from` doesn't reach, and on its own rank.
+/// Units of equal maps get equal moves (greedy and round_robin: equal but for their load counters).
+/// InternalError if an element is nowhere.
+MovePlan plan_switch(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& from,
+                     const std::vector<layout::ShardMap>& image, const std::vector<layout::ShardMap>& to,
+                     const cluster::Cluster& cluster, Planner planner);
+
+/// Gradients (any addends, any copies) to `home` (one owner per element). The last round holds the local messages: the
+/// owner's own sum, once all that it adds has arrived.
+MovePlan plan_flush(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& grad,
+                    const std::vector<layout::ShardMap>& home, const cluster::Cluster& cluster, Planner planner);
+
+/// Proofs: layout::verify_copy and verify_sum over the whole plan.
+void verify_switch(const MovePlan& plan, const std::vector<layout::ShardMap>& from, const std::vector<layout::ShardMap>& image,
+                   const std::vector<layout::ShardMap>& to);
+void verify_flush(const MovePlan& plan, const std::vector<layout::ShardMap>& grad, const std::vector<layout::ShardMap>& home);
+
+}  // namespace switchyard::switching

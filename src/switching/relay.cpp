@@ -1,0 +1,226 @@
+#include "switching/relay.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/errors.hpp"
+#include "switching/share.hpp"
+
+namespace switchyard::switching {
+namespace {
+
+using cluster::Cluster;
+using layout::Msg;
+using layout::Rounds;
+
+bool contains(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
+
+int host_of(const Cluster& cluster, int rank) { return cluster.host[static_cast<size_t>(rank)]; }
+
+/// Ranks by their hosts, in the given order on each.
+std::map<int, std::vector<int>> by_host(const std::vector<int>& ranks, const Cluster& cluster) {
+  std::map<int, std::vector<int>> hosts;
+  for (const int rank : ranks) hosts[host_of(cluster, rank)].push_back(rank);
+  return hosts;
+}
+
+/// A bundle on its way to one host: to one rank of it that lacks the bundle (crossing), or inside it.
+struct Delivery {
+  const Bundle* bundle;
+  std::vector<int> senders, receivers;
+};
+
+/// Ranks on one host share the same job: demands with the host's deliveries they come from.
+struct HostJob {
+  std::vector<Demand> demands;
+  std::vector<const Delivery*> deliveries;
+  std::vector<Part> ranges;   // of the bundle that each demand is about, with the fixed other end
+};
+
+/// Inside hosts: every receiver gets the whole bundle; the senders share the deliveries.
+void deliver_inside(const std::map<int, std::vector<Delivery>>& hosts, std::vector<Msg>& messages) {
+  for (const auto& [host, deliveries] : hosts) {
+    std::vector<Demand> demands;
+    std::vector<const Bundle*> what;
+    for (const Delivery& delivery : deliveries) {
+      for (const int receiver : delivery.receivers) {
+        demands.push_back({delivery.bundle->elements, delivery.senders, receiver, false});
+        what.push_back(delivery.bundle);
+      }
+    }
+    const auto parts = share(demands);
+    for (size_t d = 0; d < demands.size(); ++d) {
+      for (const Part& part : parts[d]) send_range(*what[d], part.begin, part.end, part.rank, demands[d].partner, messages);
+    }
+  }
+}
+
+/// Across hosts: the senders share all crossings; on each host the ranks that lack something share what comes from each sender,
+/// and pass it on.
+void deliver_across(const std::vector<Delivery>& crossings, const Cluster& cluster, std::vector<Msg>& crossing, std::vector<Msg>& spreading) {
+  std::vector<Demand> sending;
+  for (const Delivery& delivery : crossings) {
+    const bool evenly = delivery.senders.size() <= delivery.receivers.size();  // else parts would be many and small
+    sending.push_back({delivery.bundle->elements, delivery.senders, -1, evenly});
+  }
+  const auto sent = share(sending);
+  std::map<int, HostJob> jobs;
+  for (size_t c = 0; c < crossings.size(); ++c) {
+    HostJob& job = jobs[host_of(cluster, crossings[c].receivers[0])];
+    for (const Part& part : sent[c]) {
+      job.demands.push_back({part.end - part.begin, crossings[c].receivers, part.rank, false});
+      job.deliveries.push_back(&crossings[c]);
+      job.ranges.push_back(part);
+    }
+  }
+  for (const auto& [host, job] : jobs) {
+    const auto received = share(job.demands);
+    for (size_t d = 0; d < job.demands.size(); ++d) {
+      const Delivery& delivery = *job.deliveries[d];
+      for (const Part& part : received[d]) {
+        const i64 begin = job.ranges[d].begin + part.begin, end = job.ranges[d].begin + part.end;
+        send_range(*delivery.bundle, begin, end, job.ranges[d].rank, part.rank, crossing);
+        for (const int other : delivery.receivers) {
+          if (other != part.rank) send_range(*delivery.bundle, begin, end, part.rank, other, spreading);
+        }
+      }
+    }
+  }
+}
+
+/// Which ranks add what on one host: of each addend that this host contributes, one or more ranks that hold it.
+struct Contribution {
+  std::map<int, std::vector<int>> holders;   // by addend
+};
+
+/// Every addend is contributed by one host: the owner's if it has a copy there (its own copy, if it has one), else one that
+/// contributes anyway, else the first that has it.
+std::map<int, Contribution> contributions(const Bundle& bundle, int owner, const Cluster& cluster) {
+  std::map<int, std::map<int, std::vector<int>>> holders;   // by addend, by host
+  for (size_t i = 0; i < bundle.holders.size(); ++i) {
+    holders[bundle.addends[i]][host_of(cluster, bundle.holders[i])].push_back(bundle.holders[i]);
+  }
+  std::map<int, Contribution> hosts;
+  const int home = host_of(cluster, owner);
+  const auto assign = [&](int addend, int host) {
+    std::vector<int>& ranks = holders.at(addend).at(host);
+    if (contains(ranks, owner)) ranks = {owner};
+    hosts[host].holders[addend] = ranks;
+  };
+  for (const auto& [addend, places] : holders) {
+    if (places.contains(home)) {
+      assign(addend, home);
+    } else if (places.size() == 1) {
+      assign(addend, places.begin()->first);
+    }
+  }
+  for (const auto& [addend, places] : holders) {
+    if (places.contains(home) || places.size() == 1) continue;
+    const auto known = std::find_if(places.begin(), places.end(), [&](const auto& place) { return hosts.contains(place.first); });
+    assign(addend, known == places.end() ? places.begin()->first : known->first);
+  }
+  return hosts;
+}
+
+/// The addends of one host (not the owner's) for one bundle.
+struct Meeting {
+  const Bundle* bundle;
+  Contribution from;
+};
+
+class FlushRounds {
+ public:
+  explicit FlushRounds(const Cluster& cluster) : cluster_(cluster), sent_(static_cast<size_t>(cluster.ranks())) {}
+
+  void plan(const Bundle& bundle) {
+    check(bundle.takers.size() == 1, "gradients flushed to {} owners", bundle.takers.size());
+    const int owner = bundle.takers[0];
+    for (auto& [host, from] : contributions(bundle, owner, cluster_)) {
+      if (host == host_of(cluster_, owner)) {
+        gather(bundle, from, owner, 0, bundle.elements);
+        if (contains(bundle.holders, owner)) send_range(bundle, 0, bundle.elements, owner, owner, local_);
+      } else {
+        meetings_[host].push_back({&bundle, std::move(from)});
+      }
+    }
+  }
+
+  Rounds finish() {
+    for (const auto& [host, meetings] : meetings_) meet(meetings);
+    return {{std::move(inside_), std::move(across_), std::move(local_)}};
+  }
+
+ private:
+  /// Round 0: the addends of a host come to `to`, each from the holder that has sent least.
+  void gather(const Bundle& bundle, const Contribution& from, int to, i64 begin, i64 end) {
+    for (const auto& [addend, ranks] : from.holders) {
+      if (contains(ranks, to)) continue;
+      const int source = layout::nearest_sender(ranks, to, cluster_, sent_);
+      sent_[static_cast<size_t>(source)] += end - begin;
+      send_range(bundle, begin, end, source, to, inside_);
+    }
+  }
+
+  /// The ranks of a host share the bundles that they add and send on. A lone addend needs no meeting and crosses in round 0.
+  void meet(const std::vector<Meeting>& meetings) {
+    std::vector<Demand> demands;
+    for (const Meeting& meeting : meetings) {
+      Demand demand{meeting.bundle->elements, {}, meeting.bundle->takers[0], false};
+      for (const auto& [addend, ranks] : meeting.from.holders) demand.candidates.insert(demand.candidates.end(), ranks.begin(), ranks.end());
+      std::sort(demand.candidates.begin(), demand.candidates.end());
+      demands.push_back(std::move(demand));
+    }
+    const auto parts = share(demands);
+    for (size_t m = 0; m < meetings.size(); ++m) {
+      const bool alone = meetings[m].from.holders.size() == 1;
+      for (const Part& part : parts[m]) {
+        gather(*meetings[m].bundle, meetings[m].from, part.rank, part.begin, part.end);
+        send_range(*meetings[m].bundle, part.begin, part.end, part.rank, demands[m].partner, alone ? inside_ : across_);
+      }
+    }
+  }
+
+  const Cluster& cluster_;
+  std::vector<i64> sent_;
+  std::map<int, std::vector<Meeting>> meetings_;   // by host
+  std::vector<Msg> inside_, across_, local_;
+};
+
+}  // namespace
+
+Rounds relay_switch(std::span<const TensorSlice> slices, const Cluster& cluster) {
+  const std::vector<Bundle> all = bundles(slices);
+  std::vector<Delivery> crossings;
+  std::map<int, std::vector<Delivery>> inside;
+  std::vector<Msg> first, second;
+  for (const Bundle& bundle : all) {
+    std::vector<int> lacking;
+    for (const int taker : bundle.takers) {
+      if (contains(bundle.holders, taker)) {
+        send_range(bundle, 0, bundle.elements, taker, taker, first);
+      } else {
+        lacking.push_back(taker);
+      }
+    }
+    auto near = by_host(bundle.holders, cluster);
+    for (auto& [host, receivers] : by_host(lacking, cluster)) {
+      if (near.contains(host)) {
+        inside[host].push_back({&bundle, near.at(host), std::move(receivers)});
+      } else {
+        crossings.push_back({&bundle, bundle.holders, std::move(receivers)});
+      }
+    }
+  }
+  deliver_inside(inside, first);
+  deliver_across(crossings, cluster, first, second);
+  return {{std::move(first), std::move(second)}};
+}
+
+Rounds relay_flush(std::span<const TensorSlice> slices, const Cluster& cluster) {
+  const std::vector<Bundle> all = bundles(slices);
+  FlushRounds rounds(cluster);
+  for (const Bundle& bundle : all) rounds.plan(bundle);
+  return rounds.finish();
+}
+
+}  // namespace switchyard::switching

@@ -1,0 +1,21 @@
+#include "train/lr_schedule.hpp"
+
+#include <cmath>
+#include <numbers>
+
+#include "base/errors.hpp"
+
+namespace switchyard::train {
+
+double learning_rate(const LearningRate& schedule, i64 step) {
+  check(step >= 0, "learning rate of step {}: steps are counted from 0", step);
+  const auto [decay, peak, floor, warmup, end] = schedule;
+  if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
+  if (decay == LearningRate::Decay::constant) return peak;
+  if (step >= end) return floor;
+  const double x = static_cast<double>(step - warmup) / static_cast<double>(end - warmup);
+  const double share = decay == LearningRate::Decay::linear ? 1 - x : (1 + std::cos(std::numbers::pi * x)) / 2;
+  return floor + share * (peak - floor);
+}
+
+}  // namespace switchyard::train

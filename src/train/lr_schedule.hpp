@@ -1,0 +1,25 @@
+// The learning rate of each step, as a function of its number alone, so that a resumed run continues it exactly.
+#pragma once
+
+#include "base/dtype.hpp"
+
+namespace switchyard::train {
+
+/// Linear warm-up to `peak`, then decay to `floor`, which holds from step `decay_steps` on.
+struct LearningRate {
+  enum class Decay { constant, linear, cosine };
+  Decay decay = Decay::cosine;
+  double peak = 3e-4, floor = 0;
+  i64 warmup_steps = 0;  // 0: none
+  i64 decay_steps = 0;   // counted from step 0, warm-up included; constant ignores it
+};
+
+/// The rate of `step` (the first is 0), W = warmup_steps, E = decay_steps.
+///   step < W   peak * (step + 1) / W, so that no step has rate 0 and the last one of the warm-up has the peak
+///   step >= E  floor (unless constant); a warm-up that ends after E is still finished first
+///   between    with x = (step - W) / (E - W):  linear  floor + (1 - x) (peak - floor)
+///                                              cosine  floor + (1 + cos(pi x)) / 2 (peak - floor)    source: arXiv 1608.03983
+/// InternalError if step is negative.
+double learning_rate(const LearningRate& schedule, i64 step);
+
+}  // namespace switchyard::train

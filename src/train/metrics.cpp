@@ -1,0 +1,51 @@
+#include "train/metrics.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace switchyard::train {
+
+namespace {
+
+/// Calls visit(name, value) for each measured number but the step's own.
+template <class Visit>
+void for_each_number(const StepRecord& r, Visit visit) {
+  visit("loss", r.loss);
+  visit("lr", r.learning_rate);
+  visit("grad_norm", r.grad_norm);
+  visit("tokens", r.tokens);
+  visit("seconds", r.time.count);
+  visit("tokens_per_second", r.tokens_per_second());
+  if (r.matmul_share) visit("matmul_share", *r.matmul_share);
+  visit("intra_bytes", r.intra_host_traffic.count);
+  visit("inter_bytes", r.inter_host_traffic.count);
+  visit("switch_seconds", r.switch_time.count);
+  visit("switch_share", r.switch_share());
+  visit("padding_share", r.padding_share);
+  if (r.bubble_share) visit("bubble_share", *r.bubble_share);
+}
+
+}  // namespace
+
+double StepRecord::tokens_per_second() const { return time.count > 0 ? static_cast<double>(tokens) / time.count : 0; }
+double StepRecord::switch_share() const { return time.count > 0 ? switch_time / time : 0; }
+
+nlohmann::ordered_json to_json(const StepRecord& record) {
+  nlohmann::ordered_json json{{"step", record.step}};
+  for_each_number(record, [&](const char* name, auto value) { json[name] = value; });
+  json["peak_bytes_per_rank"] = nlohmann::ordered_json::array();
+  for (const Bytes peak : record.peak_memory) json["peak_bytes_per_rank"].push_back(peak.count);
+  json["skipped"] = record.skipped;
+  return json;
+}
+
+std::vector<std::pair<std::string, double>> scalars(const StepRecord& record) {
+  std::vector<std::pair<std::string, double>> scalars;
+  const auto add = [&](const std::string& name, auto value) { scalars.emplace_back("train/" + name, static_cast<double>(value)); };
+  for_each_number(record, add);
+  if (!record.peak_memory.empty()) add("peak_bytes", std::ranges::max(record.peak_memory).count);
+  add("skipped", record.skipped);
+  return scalars;
+}
+
+}  // namespace switchyard::train

@@ -1,0 +1,42 @@
+// What a step reports, said once: the log line and the TensorBoard scalars are two views of one list of fields.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/units.hpp"
+
+namespace switchyard::train {
+
+/// One optimizer step, over all ranks. Absent values weren't measured.
+struct StepRecord {
+  i64 step = 0;                            // number of the step, the first is 1
+  double loss = 0;                         // mean over all labels of the global batch, natural logarithm
+  double learning_rate = 0;
+  double grad_norm = 0;                    // before clipping
+  i64 tokens = 0;                          // of the global batch, padding not counted
+  Seconds time{};                          // wall time of the step
+  std::optional<double> matmul_share{};    // achieved / measured matmul peak of the device
+  std::vector<Bytes> peak_memory{};        // of each rank
+  Bytes intra_host_traffic{}, inter_host_traffic{};  // sent by all ranks
+  Seconds switch_time{};                   // waited for switches, longest over the ranks
+  double padding_share = 0;                // padding / tokens computed, 0 to 1
+  std::optional<double> bubble_share{};    // idle / (ranks * time), 0 to 1
+  bool skipped = false;                    // loss or gradient not finite: no update
+
+  /// 0 for a step without duration.
+  double tokens_per_second() const;
+  double switch_share() const;
+};
+
+/// A log line. Keys: step, loss, lr, grad_norm, tokens, seconds, tokens_per_second, matmul_share, peak_bytes_per_rank (array),
+/// intra_bytes, inter_bytes, switch_seconds, switch_share, padding_share, bubble_share, skipped. Absent values are left out.
+nlohmann::ordered_json to_json(const StepRecord& record);
+
+/// The same as (tag, value) for TensorBoard: "train/loss" and so on, "train/peak_bytes" the largest over the ranks.
+std::vector<std::pair<std::string, double>> scalars(const StepRecord& record);
+
+}  // namespace switchyard::train

@@ -1,0 +1,53 @@
+#include "base/text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace switchyard {
+namespace {
+
+TEST(Text, the_edit_distance_counts_insertions_deletions_replacements_and_swaps) {
+  EXPECT_EQ(edit_distance("steps", "steps"), 0);
+  EXPECT_EQ(edit_distance("step", "steps"), 1);
+  EXPECT_EQ(edit_distance("stepss", "steps"), 1);
+  EXPECT_EQ(edit_distance("staps", "steps"), 1);
+  EXPECT_EQ(edit_distance("setps", "steps"), 1);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+}
+
+TEST(Text, the_nearest_name_is_a_likely_misspelling) {
+  const std::vector<std::string> names{"heads", "kv_heads", "head_dim", "hidden_size"};
+  EXPECT_EQ(nearest_name("head", names), "heads");
+  EXPECT_EQ(nearest_name("hiden_size", names), "hidden_size");
+  EXPECT_EQ(nearest_name("kvheads", names), "kv_heads");
+}
+
+TEST(Text, a_name_far_from_all_has_no_nearest) {
+  const std::vector<std::string> names{"heads", "layers"};
+  EXPECT_EQ(nearest_name("temperature", names), "");
+  EXPECT_EQ(nearest_name(std::string(100000, 'x'), names), "");
+  EXPECT_EQ(nearest_name("heads", std::vector<std::string>{}), "");
+}
+
+TEST(Text, a_star_matches_any_run_of_characters) {
+  EXPECT_TRUE(matches_wildcard("*.down_proj.weight", "model.layers.3.mlp.down_proj.weight"));
+  EXPECT_TRUE(matches_wildcard("model.*.mlp.*", "model.layers.3.mlp.up_proj.weight"));
+  EXPECT_TRUE(matches_wildcard("*", ""));
+  EXPECT_TRUE(matches_wildcard("a*a", "aaa"));
+  EXPECT_TRUE(matches_wildcard("ab", "ab"));
+  EXPECT_FALSE(matches_wildcard("*.down_proj.weight", "model.layers.3.mlp.down_proj.bias"));
+  EXPECT_FALSE(matches_wildcard("ab", "abc"));
+  EXPECT_FALSE(matches_wildcard("a*a", "a"));
+  EXPECT_FALSE(matches_wildcard("", "a"));
+}
+
+TEST(Text, many_stars_stay_fast) {
+  std::string pattern;
+  for (int i = 0; i < 50; ++i) pattern += "*a";
+  EXPECT_FALSE(matches_wildcard(pattern + "b", std::string(2000, 'a')));
+}
+
+}  // namespace
+}  // namespace switchyard

@@ -1,0 +1,205 @@
+#include "batch/planner.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+
+#include "base/errors.hpp"
+#include "batch/validate.hpp"
+
+namespace switchyard::batch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<BucketSpec> three_buckets() {
+  return {{.max_length = 4096, .strategy = 7, .lanes = 1, .multiple = 4, .min_micro_batches = 2},
+          {.max_length = 1024, .strategy = 8, .lanes = 2, .multiple = 2},
+          {.max_length = 256, .strategy = 9, .lanes = 4}};
+}
+
+std::vector<i64> log_uniform(std::mt19937_64& random, std::size_t count, i64 longest) {
+  std::uniform_real_distribution<double> exponent(0, std::log(static_cast<double>(longest) + 1));
+  std::vector<i64> lengths(count);
+  for (i64& length : lengths) length = std::clamp<i64>(static_cast<i64>(std::exp(exponent(random))), 1, longest);
+  return lengths;
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no UserError";
+}
+
+double imbalance(const PhasePlan& phase, const std::vector<i64>& lengths, const WorkModel& work) {
+  const std::vector<double> loads = lane_work(phase, lengths, work);
+  const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
+  return *std::max_element(loads.begin(), loads.end()) / mean;
+}
+
+TEST(Planner, EachSequenceGoesToTheSmallestBucketThatFits) {
+  const auto buckets = three_buckets();
+  for (const auto& [length, bucket] : std::vector<std::pair<i64, int>>{{1, 2}, {256, 2}, {257, 1}, {1024, 1}, {1025, 0}, {4096, 0}})
+    EXPECT_EQ(bucket_of(length, buckets), bucket) << length;
+}
+
+TEST(Planner, PhasesRunLongestThenShortestThenUpward) {
+  EXPECT_THAT(published_order(1), ElementsAre(0));
+  EXPECT_THAT(published_order(3), ElementsAre(0, 2, 1));
+  EXPECT_THAT(published_order(4), ElementsAre(0, 3, 2, 1));
+  const std::vector<i64> lengths{100, 600, 3000};
+  const StepPlan plan = plan_batch(3, lengths, three_buckets(), {});
+  ASSERT_EQ(plan.phases.size(), 3u);
+  EXPECT_EQ(plan.phases[0].strategy, 7);
+  EXPECT_EQ(plan.phases[1].strategy, 9);
+  EXPECT_EQ(plan.phases[2].strategy, 8);
+  EXPECT_EQ(plan.step, 3);
+  EXPECT_EQ(plan.valid_tokens, 3700 - 3);
+  EXPECT_EQ(plan_batch(3, lengths, three_buckets(), {}, std::vector<int>{2, 1, 0}).phases[0].strategy, 9);
+}
+
+TEST(Planner, ARowIsPaddedToTheMultipleAndNotToTheBucket) {
+  const std::vector<BucketSpec> buckets{{.max_length = 64, .multiple = 4}};
+  const StepPlan plan = plan_batch(0, std::vector<i64>{9, 5}, buckets, {});
+  const std::vector<std::vector<MicroBatch>> lanes{
+      {{.T = 16, .shard = {{{.doc = 0, .first = 0, .count = 9}, {.doc = 1, .first = 0, .count = 5}, {.doc = -1, .first = 0, .count = 2}}}}}};
+  EXPECT_EQ(plan.phases.at(0).lane, lanes);
+  EXPECT_DOUBLE_EQ(padding_share(plan), 2.0 / 16);
+}
+
+TEST(Planner, BucketsWithoutDocumentsHaveNoPhaseAndLanesMayBeEmpty) {
+  const StepPlan plan = plan_batch(0, std::vector<i64>{10}, three_buckets(), {});
+  ASSERT_EQ(plan.phases.size(), 1u);
+  ASSERT_EQ(plan.phases[0].lane.size(), 4u);
+  EXPECT_EQ(plan.phases[0].lane[0].size(), 1u);
+  for (int lane = 1; lane < 4; ++lane) EXPECT_TRUE(plan.phases[0].lane[static_cast<std::size_t>(lane)].empty());
+  EXPECT_TRUE(plan_batch(0, {}, three_buckets(), {}).phases.empty());
+}
+
+TEST(Planner, EveryPlanOfRandomDocumentsAndLanesIsValidAndTheSameTwice) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937_64 random(seed);
+    const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+    std::vector<BucketSpec> buckets;
+    for (i64 max_length = 3000; max_length > 3 && buckets.size() < 4; max_length /= pick(2, 6)) {
+      BucketSpec bucket{.max_length = max_length, .strategy = pick(0, 3), .lanes = pick(1, 9), .multiple = pick(1, 16)};
+      if (pick(0, 1)) bucket.micro_batch_tokens = max_length + pick(0, 5000);
+      if (pick(0, 1)) for (int lane = 0; lane < bucket.lanes; ++lane) bucket.lane_speed.push_back(pick(1, 3));
+      bucket.min_micro_batches = pick(1, 8);
+      buckets.push_back(bucket);
+    }
+    const WorkModel work{.linear = 1, .quadratic = pick(0, 1) * 0.001};
+    const std::vector<i64> lengths = log_uniform(random, static_cast<std::size_t>(pick(0, 300)), 3000);
+    const StepPlan plan = plan_batch(seed, lengths, buckets, work);
+    ASSERT_NO_THROW(validate(plan, lengths, buckets));
+    ASSERT_EQ(plan, plan_batch(seed, lengths, buckets, work));
+  }
+}
+
+TEST(Planner, DocumentsOfOneTokenAndEqualDocumentsAndOneGiantArePlaced) {
+  const auto buckets = three_buckets();
+  for (const std::vector<i64>& lengths : {std::vector<i64>(1000, 1), std::vector<i64>(64, 256), std::vector<i64>(64, 1024), [] {
+         std::vector<i64> giant(300, 5);
+         giant[17] = 4096;
+         return giant;
+       }()}) {
+    const StepPlan plan = plan_batch(0, lengths, buckets, {.linear = 1, .quadratic = 1e-3});
+    validate(plan, lengths, buckets);
+  }
+  const std::vector<i64> ones(1000, 1);
+  EXPECT_EQ(plan_batch(0, ones, buckets, {}).valid_tokens, 0);
+  // 16 documents of full length for each of 4 lanes: 16 full rows, no padding.
+  const StepPlan equal = plan_batch(0, std::vector<i64>(64, 256), buckets, {});
+  for (const auto& lane : equal.phases[0].lane) EXPECT_EQ(lane.size(), 16u);
+  EXPECT_EQ(padding_share(equal), 0);
+}
+
+TEST(Planner, LanesAreLevelToAPercentWhereNoDocumentIsTooLarge) {
+  std::mt19937_64 random(1);
+  const WorkModel work{.linear = 1, .quadratic = 1.0 / 4096};
+  const std::vector<i64> lengths = log_uniform(random, 2000, 4096);
+  const std::vector<BucketSpec> buckets{{.max_length = 4096, .lanes = 8, .micro_batch_tokens = 8192}};
+  EXPECT_LT(imbalance(plan_batch(0, lengths, buckets, work).phases[0], lengths, work), 1.01);
+}
+
+TEST(Planner, BalanceIsByWorkNotByTokens) {
+  // With quadratic work one document of 1000 tokens outweighs 10 of 100 tenfold.
+  std::vector<i64> lengths(10, 100);
+  lengths.insert(lengths.begin(), 1000);
+  const std::vector<BucketSpec> buckets{{.max_length = 1000, .lanes = 2}};
+  const StepPlan linear = plan_batch(0, lengths, buckets, {.linear = 1, .quadratic = 0});
+  EXPECT_THAT(lane_work(linear.phases[0], lengths, {}), ElementsAre(1000, 1000));
+  lengths.insert(lengths.end(), 20, 100);
+  const StepPlan quadratic = plan_batch(0, lengths, buckets, {.linear = 0, .quadratic = 1});
+  EXPECT_THAT(lane_work(quadratic.phases[0], lengths, {}), ElementsAre(1000, 3000));
+}
+
+TEST(Planner, AFasterLaneGetsWorkInProportion) {
+  const std::vector<i64> lengths(900, 10);
+  const std::vector<BucketSpec> buckets{{.max_length = 100, .lanes = 3, .lane_speed = {1, 2, 1.5}}};
+  EXPECT_THAT(lane_work(plan_batch(0, lengths, buckets, {}).phases[0], lengths, {}), ElementsAre(2000, 4000, 3000));
+}
+
+TEST(Planner, AHundredThousandDocumentsTakeWellUnderASecond) {
+  std::mt19937_64 random(2);
+  const std::vector<i64> lengths = log_uniform(random, 100'000, 32768);
+  std::vector<BucketSpec> buckets{{.max_length = 32768, .strategy = 0, .lanes = 2, .multiple = 8, .min_micro_batches = 4},
+                                  {.max_length = 16384, .strategy = 1, .lanes = 8, .multiple = 4, .min_micro_batches = 2},
+                                  {.max_length = 4096, .strategy = 2, .lanes = 64}};
+  buckets[2].lane_speed.assign(64, 1.0);
+  for (std::size_t lane = 0; lane < 64; ++lane) buckets[2].lane_speed[lane] += static_cast<double>(lane) * 0.01;
+  const auto start = std::chrono::steady_clock::now();
+  const StepPlan plan = plan_batch(0, lengths, buckets, {.linear = 1, .quadratic = 1e-4});
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  RecordProperty("planning_milliseconds", static_cast<int>(seconds * 1000));
+  EXPECT_LT(seconds, 1.0);
+  validate(plan, lengths, buckets);
+  for (const PhasePlan& phase : plan.phases) EXPECT_LT(imbalance(phase, lengths, {.linear = 1, .quadratic = 1e-4}), 1.02 * 1.33);
+}
+
+TEST(Planner, ASequenceLongerThanEveryBucketIsRefusedWithTheRemedy) {
+  EXPECT_THAT(message_of([] { plan_batch(0, std::vector<i64>{5000}, three_buckets(), {}); }),
+              HasSubstr("a sequence of 5000 tokens is longer than the longest bucket (4096 tokens). Raise bucket[0].max_length, or lower batch.context."));
+}
+
+TEST(Planner, BucketsThatDoNotFallAreRefused) {
+  auto buckets = three_buckets();
+  buckets[2].max_length = 1024;
+  EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }),
+              HasSubstr("bucket[2].max_length = 1024 is not below bucket[1].max_length = 1024. List the buckets longest first."));
+  buckets[2].max_length = 0;
+  EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }), HasSubstr("bucket[2].max_length = 0: give at least 1 token."));
+  buckets[0].max_length = i64{1} << 40;
+  EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }), HasSubstr("a sequence may have at most 2147483647 tokens"));
+}
+
+TEST(Planner, ARowSmallerThanASequenceIsRefused) {
+  auto buckets = three_buckets();
+  buckets[1].micro_batch_tokens = 1000;
+  EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }),
+              HasSubstr("bucket[1].micro_batch_tokens = 1000 is below its max_length = 1024: a sequence must fit in a micro-batch. Raise it to 1024"));
+}
+
+TEST(Planner, BrokenCallsAreInternalErrors) {
+  EXPECT_THROW(plan_batch(0, {}, three_buckets(), {}, std::vector<int>{0, 1}), InternalError);
+  EXPECT_THROW(plan_batch(0, {}, three_buckets(), {}, std::vector<int>{0, 1, 1}), InternalError);
+  EXPECT_THROW(plan_batch(0, std::vector<i64>{0}, three_buckets(), {}), InternalError);
+  auto buckets = three_buckets();
+  buckets[1].lane_speed = {1};
+  EXPECT_THROW(plan_batch(0, {}, buckets, {}), InternalError);
+  buckets[1].lane_speed = {1, 0};
+  EXPECT_THROW(plan_batch(0, {}, buckets, {}), InternalError);
+}
+
+}  // namespace
+}  // namespace switchyard::batch

@@ -1,0 +1,73 @@
+#include "comm/collectives.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/errors.hpp"
+#include "fabric_suite.hpp"
+#include "rank_threads.hpp"
+
+namespace switchyard::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+TEST(Collectives, AgreeBitForBitWithBruteForceOnOneToEightRanks) {
+  EXPECT_THAT(run_ranks(8, {20s, true}, [](Fabric& fabric) { suite::collectives(fabric, 0, 11, 1); }), Each(""));
+}
+
+TEST(Collectives, AllReduceSendsRingVolume) {
+  const auto fabrics = thread_fabrics(4, two_hosts(4), {20s, true});
+  EXPECT_THAT(run_ranks(fabrics,
+                        [](Fabric& fabric) {
+                          std::vector<float> x(1000, 1.0f);
+                          all_reduce(fabric, {0, {0, 1, 2, 3}}, "x", 1, x.data(), 1000, DType::f32);
+                        }),
+              Each(""));
+  for (const auto& fabric : fabrics) {
+    EXPECT_EQ(fabric->traffic()[1] + fabric->traffic()[2], 2 * 3 * 1000);  // 2 (n-1)/n of 4000 bytes
+    EXPECT_EQ(fabric->traffic()[2], 2 * (fabric->traffic()[1]));
+  }
+}
+
+TEST(Collectives, TheMaximumOfANumberAndNaNIsNaNOnAllRanks) {
+  std::vector<std::vector<float>> values{{1, NAN, 3}, {2, 5, NAN}, {0, 9, 9}};
+  EXPECT_THAT(run_ranks(3, {20s, true},
+                        [&](Fabric& fabric) {
+                          all_reduce_max(fabric, {0, {0, 1, 2}}, "x", 1, values[static_cast<size_t>(fabric.rank())].data(), 3, DType::f32);
+                        }),
+              Each(""));
+  for (const auto& x : values) {
+    EXPECT_EQ(x[0], 2);
+    EXPECT_TRUE(std::isnan(x[1]) && std::isnan(x[2]));
+  }
+}
+
+TEST(Collectives, RefuseWhatCanNotBe) {
+  const auto fabrics = thread_fabrics(3, two_hosts(3));
+  Fabric& fabric = *fabrics[0];
+  const Channel pair{4, {0, 1}};
+  std::vector<float> x(4);
+  const Block block = contiguous(x.data(), 16);
+  const auto message = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const InternalError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message([&] { all_gather(fabric, pair, "g", 1, std::vector<Block>{block}); }), "\"g\": 1 pieces for 2 ranks");
+  EXPECT_EQ(message([&] { reduce_scatter(fabric, pair, "s", 1, std::vector<Block>{block, block}, contiguous(x.data(), 8), DType::f32); }),
+            "\"s\": own piece of 16 bytes, result of 8");
+  EXPECT_EQ(message([&] { all_reduce_max(fabric, pair, "m", 1, x.data(), 4, DType::bf16); }), "\"m\": maximum of bf16");
+  EXPECT_EQ(message([&] { all_reduce(fabric, {4, {1, 2}}, "r", 1, x.data(), 4, DType::f32); }),
+            "rank 0: \"r\" on channel 4, which it is no member of");
+}
+
+}  // namespace
+}  // namespace switchyard::comm

@@ -1,0 +1,84 @@
+#include "comm/launch.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/errors.hpp"
+
+namespace switchyard::comm {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Launch launch(const Variables& variables) {
+  return launch_from([&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+std::string error_of(const Variables& variables) {
+  try {
+    launch(variables);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Launch, WithoutVariablesItIsOneProcess) {
+  const Launch alone = launch({});
+  EXPECT_FALSE(alone.distributed);
+  EXPECT_EQ(alone.size, 1);
+  EXPECT_EQ(alone.via, Via::none);
+}
+
+TEST(Launch, UnderMpirunRankAndSizeAreOpenMpis) {
+  const Launch l = launch({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"SWITCHYARD_HOST", "b"}});
+  EXPECT_TRUE(l.distributed);
+  EXPECT_EQ(l.via, Via::mpi);
+  EXPECT_EQ(l.rank, 3);
+  EXPECT_EQ(l.size, 4);
+  EXPECT_EQ(l.local_rank, 1);
+  EXPECT_EQ(l.host, "b");
+}
+
+TEST(Launch, SlurmCountsOnlyInAStepThatOffersPmi) {
+  Variables batch{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "0"}};
+  EXPECT_FALSE(launch(batch).distributed);
+  batch["SLURM_STEP_ID"] = "0";
+  EXPECT_FALSE(launch(batch).distributed);
+  batch["PMIX_RANK"] = "0";
+  EXPECT_EQ(launch(batch).size, 8);
+  EXPECT_EQ(launch(batch).via, Via::mpi);
+}
+
+TEST(Launch, TorchrunsVariablesMeanTcp) {
+  Variables torchrun{{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}};
+  const Launch l = launch(torchrun);
+  EXPECT_EQ(l.via, Via::tcp);
+  EXPECT_EQ(l.rank, 2);
+  EXPECT_EQ(l.master_address, "node1");
+  EXPECT_EQ(l.master_port, 29500);
+  torchrun["TORCHELASTIC_RUN_ID"] = "none";
+  EXPECT_EQ(launch(torchrun).master_port, 29501);
+  EXPECT_FALSE(launch({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).distributed);
+}
+
+TEST(Launch, FaultsNameTheVariable) {
+  EXPECT_EQ(error_of({{"OMPI_COMM_WORLD_RANK", "0"}}),
+            "environment: OMPI_COMM_WORLD_SIZE is missing beside the other variables of this launch. Set it, or start with mpirun.");
+  EXPECT_EQ(error_of({{"RANK", "x"}, {"WORLD_SIZE", "2"}}),
+            "environment: RANK = \"x\" is no number of 0 or more. Correct it, or unset it to start ranks as threads.");
+  EXPECT_EQ(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "environment: RANK = 2 is not below WORLD_SIZE = 2. Ranks count from 0.");
+  EXPECT_EQ(error_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}),
+            "environment: MASTER_ADDR is missing beside RANK and WORLD_SIZE. Set it to the host of rank 0.");
+}
+
+TEST(Launch, ASingleProcessHasNoDistributedFabric) { EXPECT_THROW(distributed_fabric(Launch{}, {}), InternalError); }
+
+}  // namespace
+}  // namespace switchyard::comm

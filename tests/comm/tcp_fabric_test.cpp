@@ -1,0 +1,144 @@
+#include "comm/tcp_fabric.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "fabric_suite.hpp"
+#include "free_port.hpp"
+#include "rank_threads.hpp"
+
+namespace switchyard::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+Launch launch_of(int rank, int size, int port, const std::string& host = "a") {
+  return {true, rank, size, rank, Via::tcp, "127.0.0.1", port, host};
+}
+
+// Every rank opens, uses and closes its fabric on a thread of its own.
+std::vector<std::string> run_tcp(int ranks, FabricOptions options, const std::function<void(Fabric&)>& body) {
+  const int port = free_port();
+  std::vector<std::string> ends(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        const auto fabric = tcp_fabric(launch_of(r, ranks, port, r < (ranks + 1) / 2 ? "a" : "b"), options);
+        body(*fabric);
+      } catch (const std::exception& error) {
+        ends[static_cast<size_t>(r)] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+Op recv(int peer, std::vector<float>& x) { return {Op::Kind::recv, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32}; }
+Op send(int peer, std::vector<float>& x) { return {Op::Kind::send, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32}; }
+
+TEST(TcpFabric, RandomTransactionsOnFiveConcurrentChannelsGiveWhatPlainLoopsGive) {
+  for (const int ranks : {2, 3, 5})
+    EXPECT_THAT(run_tcp(ranks, {20s, true}, [](Fabric& fabric) { suite::concurrent_channels(fabric, 15, 7, 0); }), Each("")) << ranks;
+}
+
+TEST(TcpFabric, CollectivesAgreeBitForBitWithBruteForce) {
+  EXPECT_THAT(run_tcp(4, {20s, true}, [](Fabric& fabric) { suite::collectives(fabric, 0, 11, 1); }), Each(""));
+}
+
+TEST(TcpFabric, LargeMessagesArriveWholeAndAreCountedByLinkClass) {
+  EXPECT_THAT(run_tcp(3, {20s, true},
+                      [](Fabric& fabric) {
+                        std::vector<double> x(3 << 18, static_cast<double>(fabric.rank() + 1));
+                        all_reduce(fabric, {0, {0, 1, 2}}, "sum", 1, x.data(), static_cast<i64>(x.size()), DType::f64);
+                        for (const double value : x) suite::expect(value == 6, "sum of 1, 2, 3");
+                        const i64 part = 8 << 18;  // hosts a a b
+                        const Traffic expected = fabric.rank() < 2 ? Traffic{0, 2 * part, 2 * part} : Traffic{0, 0, 4 * part};
+                        suite::expect(fabric.traffic() == expected, "bytes per link class");
+                      }),
+              Each(""));
+}
+
+TEST(TcpFabric, ASilentRankIsNamedAndItsPeersStopWithTheSameReason) {
+  const auto ends = run_tcp(3, {300ms, false}, [](Fabric& fabric) {
+    std::vector<float> x(4);
+    if (fabric.rank() == 1) fabric.run({0, {0, 1, 2}}, {"layer12.qkv", 3, {recv(0, x)}});
+    std::this_thread::sleep_for(1s);
+    fabric.run({0, {0, 1, 2}}, {"next", 4, {}});
+  });
+  const std::string reason = "rank 1 (host a): \"layer12.qkv\" heard nothing from rank 0 for 0.3 s. See its log, or raise fabric.timeout.";
+  EXPECT_EQ(ends[1], reason);
+  EXPECT_EQ(ends[2], "rank 2 (host b): \"next\" stopped: " + reason);
+}
+
+TEST(TcpFabric, AbortWakesSendersOfLargeDataAndReceivers) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto ends = run_tcp(3, {20s, false}, [](Fabric& fabric) {
+    auto x = std::make_unique<std::vector<float>>(1 << 20);  // freed as the exception passes
+    const Channel channel{0, {0, 1, 2}};
+    if (fabric.rank() == 0) fabric.run(channel, {"send", 1, {send(2, *x)}});
+    if (fabric.rank() == 1) fabric.run(channel, {"recv", 1, {recv(2, *x)}});
+    if (fabric.rank() == 2) {
+      std::this_thread::sleep_for(100ms);
+      fabric.abort("disk full");
+      fabric.run(channel, {"late", 1, {}});
+    }
+  });
+  EXPECT_EQ(ends[0], "rank 0 (host a): \"send\" stopped: disk full");
+  EXPECT_EQ(ends[1], "rank 1 (host a): \"recv\" stopped: disk full");
+  EXPECT_EQ(ends[2], "rank 2 (host b): \"late\" stopped: disk full");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+}
+
+TEST(TcpFabric, RanksThatDisagreeSayHowForSmallAndLargeMessages) {
+  for (const size_t elements : {size_t{4}, size_t{1} << 20}) {
+    const auto ends = run_tcp(2, {20s, false}, [&](Fabric& fabric) {
+      std::vector<float> x(elements), y(elements + 1);
+      if (fabric.rank() == 0) fabric.run({0, {0, 1}}, {"t", 7, {send(1, x), recv(1, y)}});
+      else fabric.run({0, {0, 1}}, {"t", 8, {recv(0, y)}});
+    });
+    const std::string reason = fmt::format("expects row 8, {} bytes, f32 from rank 0, which sends row 7, {} bytes, f32", 4 * elements + 4, 4 * elements);
+    EXPECT_THAT(ends[1], HasSubstr(reason));
+    EXPECT_THAT(ends[0], HasSubstr("\"t\" stopped: rank 1 (host b): \"t\" " + reason));
+  }
+}
+
+TEST(TcpFabric, ARankThatIsKilledIsMissedAtOnce) {
+  const int port = free_port();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto fabric = tcp_fabric(launch_of(1, 2, port, "b"), {20s, false});
+    ::kill(::getpid(), SIGKILL);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto fabric = tcp_fabric(launch_of(0, 2, port), {20s, false});
+  std::vector<float> x(4);
+  try {
+    fabric->run({0, {0, 1}}, {"recv", 1, {recv(1, x)}});
+    ADD_FAILURE() << "heard from a dead rank";
+  } catch (const ClusterError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("stopped: rank 0 (host a): rank 1 (host b) is gone ("));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST(TcpFabric, ARankThatAnExceptionEndsTellsTheOthers) {
+  const auto ends = run_tcp(2, {20s, false}, [](Fabric& fabric) {
+    std::vector<float> x(4);
+    if (fabric.rank() == 1) throw std::runtime_error("out of memory");
+    fabric.run({0, {0, 1}}, {"recv", 1, {recv(1, x)}});
+  });
+  EXPECT_EQ(ends[1], "out of memory");
+  EXPECT_EQ(ends[0], "rank 0 (host a): \"recv\" stopped: rank 1 (host b) was ended by an error of its own. See its log.");
+}
+
+}  // namespace
+}  // namespace switchyard::comm

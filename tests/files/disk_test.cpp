@@ -1,0 +1,91 @@
+#include "files/disk.hpp"
+
+#include <gmock/gmock.h>
+
+#include "base/errors.hpp"
+#include "full_disk.hpp"
+#include "scratch.hpp"
+
+namespace switchyard::files {
+namespace {
+
+using testing::HasSubstr;
+
+std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+TEST(Disk, replaces_a_text_in_one_motion) {
+  const Scratch scratch;
+  write_text(scratch / "a.txt", "old");
+  write_text(scratch / "a.txt", "new");
+  EXPECT_EQ(read_text(scratch / "a.txt"), "new");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "a.txt.tmp"));
+}
+
+TEST(Disk, keeps_the_old_text_when_the_disk_is_full) {
+  const Scratch scratch;
+  write_text(scratch / "a.txt", "old");
+  const FileSizeLimit limit(10);
+  const std::string message = message_of<ClusterError>([&] { write_text(scratch / "a.txt", std::string(100, 'x')); });
+  EXPECT_THAT(message, HasSubstr("cannot write " + (scratch / "a.txt").string()));
+  EXPECT_THAT(message, HasSubstr("100 bytes are needed"));
+  EXPECT_EQ(read_text(scratch / "a.txt"), "old");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "a.txt.tmp"));
+}
+
+TEST(Disk, says_how_much_is_needed_and_free_when_a_device_is_full) {
+  const Descriptor full = open_for_writing("/dev/full");
+  const std::string message = message_of<ClusterError>([&] { write_all(full, bytes("abc"), -1, "/tmp/weights", 12345); });
+  EXPECT_THAT(message, HasSubstr("cannot write /tmp/weights: No space left on device. 12345 bytes are needed, "));
+  EXPECT_THAT(message, testing::Not(HasSubstr("needed, 0 are free")));
+  EXPECT_THAT(message, HasSubstr("Free some space"));
+}
+
+TEST(Disk, names_the_folder_to_look_at_for_other_failures) {
+  const std::string message = message_of<ClusterError>([] { open_for_writing("/proc/there/is/none"); });
+  EXPECT_EQ(message, "cannot open /proc/there/is/none: No such file or directory. Check the disk and the permissions of /proc/there/is.");
+}
+
+TEST(Disk, names_a_file_that_cannot_be_read) {
+  const Scratch scratch;
+  EXPECT_EQ(message_of<UserError>([&] { read_text(scratch / "none"); }),
+            "cannot read " + (scratch / "none").string() + ": No such file or directory. Check the path and its permissions.");
+  EXPECT_EQ(message_of<UserError>([&] { read_text(scratch.path()); }),
+            "cannot read " + scratch.path().string() + ": it is not a file. Check the path.");
+}
+
+TEST(Disk, maps_empty_and_moved_files) {
+  const Scratch scratch;
+  put(scratch / "empty", "");
+  put(scratch / "full", "abc");
+  EXPECT_TRUE(MappedFile(scratch / "empty").bytes().empty());
+  MappedFile file(scratch / "full");
+  MappedFile moved = std::move(file);
+  file = MappedFile(scratch / "empty");
+  EXPECT_EQ(moved.bytes().size(), 3u);
+  EXPECT_EQ(static_cast<char>(moved.bytes()[2]), 'c');
+}
+
+TEST(Disk, writes_at_offsets_and_at_the_end) {
+  const Scratch scratch;
+  {
+    const Descriptor file = open_for_writing(scratch / "a");
+    write_all(file, bytes("world"), 3, scratch / "a", 8);
+    write_all(file, bytes("or "), 0, scratch / "a", 8);
+    sync(file, scratch / "a");
+  }
+  write_all(open_for_appending(scratch / "a"), bytes("!"), -1, scratch / "a", 1);
+  EXPECT_EQ(get(scratch / "a"), "or world!");
+}
+
+TEST(Disk, makes_a_folder_with_its_parents_and_says_why_it_cannot) {
+  const Scratch scratch;
+  make_folder(scratch / "a/b/c");
+  make_folder(scratch / "a/b/c");
+  EXPECT_TRUE(std::filesystem::is_directory(scratch / "a/b/c"));
+  put(scratch / "file", "");
+  EXPECT_THAT(message_of<ClusterError>([&] { make_folder(scratch / "file/below"); }),
+              HasSubstr("cannot make folder " + (scratch / "file/below").string() + ": Not a directory."));
+}
+
+}  // namespace
+}  // namespace switchyard::files

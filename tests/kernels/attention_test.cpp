@@ -1,0 +1,237 @@
+#include "kernels/attention.hpp"
+
+#include <limits>
+
+#include "base/errors.hpp"
+#include "oracle.hpp"
+
+namespace switchyard::kernels {
+namespace {
+
+using namespace oracle;
+
+struct Case {
+  i64 queries = 0, keys = 0, heads = 0, kv_heads = 0;
+  int dim = 0;
+  std::vector<AttentionBlock> blocks;
+};
+
+struct Reference {
+  Doubles o, lse, dq, dk, dv;
+};
+
+/// Scores, softmax and the chain rule in plain loops over (block, head, query, key).
+Reference reference(const Case& c, const Doubles& q, const Doubles& k, const Doubles& v, const Doubles& d_out, double scale) {
+  const i64 D = c.dim, per = c.kv_heads == 0 ? 1 : c.heads / c.kv_heads;
+  Reference r{Doubles(q.size()), Doubles(static_cast<std::size_t>(c.heads * c.queries), -INFINITY), Doubles(q.size()), Doubles(k.size()),
+              Doubles(k.size())};
+  for (const auto& b : c.blocks) {
+    for (i64 h = 0; h < c.heads; ++h) {
+      for (i64 i = 0; i < b.qn; ++i) {
+        const i64 seen = b.causal ? i + 1 : b.kn, row = ((b.q + i) * c.heads + h) * D;
+        const auto key_row = [&](i64 j) { return ((b.k + j) * c.kv_heads + h / per) * D; };
+        Doubles p(static_cast<std::size_t>(seen)), dp(p.size());
+        double top = -INFINITY, sum = 0, delta = 0;
+        for (i64 j = 0; j < seen; ++j) {
+          for (i64 d = 0; d < D; ++d) p[j] += q[row + d] * k[key_row(j) + d] * scale;
+          top = std::max(top, p[j]);
+        }
+        for (i64 j = 0; j < seen; ++j) sum += std::exp(p[j] - top);
+        if (seen > 0) r.lse[h * c.queries + b.q + i] = top + std::log(sum);
+        for (i64 j = 0; j < seen; ++j) {
+          p[j] = std::exp(p[j] - top) / sum;
+          for (i64 d = 0; d < D; ++d) {
+            r.o[row + d] += p[j] * v[key_row(j) + d];
+            r.dv[key_row(j) + d] += p[j] * d_out[row + d];
+            dp[j] += d_out[row + d] * v[key_row(j) + d];
+          }
+          delta += p[j] * dp[j];
+        }
+        for (i64 j = 0; j < seen; ++j) {
+          const double ds = p[j] * (dp[j] - delta) * scale;
+          for (i64 d = 0; d < D; ++d) {
+            r.dq[row + d] += ds * k[key_row(j) + d];
+            r.dk[key_row(j) + d] += ds * q[row + d];
+          }
+        }
+      }
+    }
+  }
+  return r;
+}
+
+struct Tensors {
+  at::Tensor q, k, v, d_out, o, lse, dq, dk, dv;
+};
+
+Tensors tensors_of(const Case& c, at::ScalarType type, i64 spare) {
+  const i64 wide = c.heads * c.dim, narrow = c.kv_heads * c.dim;
+  return {random({c.queries, wide}, type, 1, spare), random({c.keys, narrow}, type, 2, spare), random({c.keys, narrow}, type, 3, spare),
+          random({c.queries, wide}, type, 4, spare), hole({c.queries, wide}, type, spare),     hole({c.heads, c.queries}, state_of(type)),
+          hole({c.queries, wide}, type, spare),      hole({c.keys, narrow}, type, spare),      hole({c.keys, narrow}, type, spare)};
+}
+
+void run(Tensors& t, const Case& c, double scale) {
+  attention(t.o, t.lse, t.q, t.k, t.v, c.blocks, c.dim, scale);
+  attention_backward(t.dq, t.dk, t.dv, t.d_out, t.q, t.k, t.v, t.o, t.lse, c.blocks, c.dim, scale);
+}
+
+void compare(const Case& c, at::ScalarType type, i64 spare = 0) {
+  const double scale = 0.9 / std::sqrt(c.dim);
+  Tensors t = tensors_of(c, type, spare);
+  run(t, c, scale);
+  const auto expected = reference(c, values(t.q), values(t.k), values(t.v), values(t.d_out), scale);
+  const double tolerance = type == at::kDouble ? 1e-12 : tolerance_of(type);
+  expect_close(t.o, expected.o, tolerance, "o");
+  const auto lse = values(t.lse);
+  for (std::size_t i = 0; i < lse.size(); ++i) {
+    if (std::isinf(expected.lse[i])) {
+      EXPECT_EQ(lse[i], expected.lse[i]);
+    } else {
+      EXPECT_NEAR(lse[i], expected.lse[i], type == at::kDouble ? 1e-12 : 1e-5);
+    }
+  }
+  expect_close(t.dq, expected.dq, tolerance, "dq");
+  expect_close(t.dk, expected.dk, tolerance, "dk");
+  expect_close(t.dv, expected.dv, tolerance, "dv");
+}
+
+/// Causal documents one after another.
+Case documents(const std::vector<int>& lengths, i64 heads, i64 kv_heads, int dim) {
+  Case c{0, 0, heads, kv_heads, dim, {}};
+  for (const int n : lengths) {
+    const int start = static_cast<int>(c.queries);
+    c.blocks.push_back({start, n, start, n, true});
+    c.queries += n;
+  }
+  c.keys = c.queries;
+  return c;
+}
+
+TEST(Attention, CausalDocumentsOfAnyLengthMatchPlainLoops) {
+  // Lengths below, at and above the sizes of tiles.
+  const std::vector<int> lengths = {1, 64, 129, 3, 257, 128, 63, 300};
+  for (const auto type : kTypes) {
+    compare(documents(lengths, 4, 2, 8), type);
+    compare(documents(lengths, 3, 1, 5), type, 6);
+    compare(documents({70}, 2, 2, 64), type, 2);
+  }
+}
+
+TEST(Attention, ADocumentLongerThanOneChunkOfQueriesMatchesPlainLoops) {
+  for (const auto type : kTypes) compare(documents({1100}, 2, 1, 4), type);
+}
+
+TEST(Attention, BlocksMayShareKeysSkipRowsAndDifferInLength) {
+  // Two query ranges see the same keys, a third sees keys overlapping them; queries 20..24 and keys 90.. see nothing.
+  const Case c{230, 320, 4, 2, 8, {{0, 20, 0, 90, false}, {25, 70, 0, 90, false}, {95, 130, 50, 270, false}, {225, 5, 60, 5, true}}};
+  for (const auto type : kTypes) compare(c, type, 4);
+}
+
+TEST(Attention, BlocksWithoutKeysOrQueriesGiveNothing) {
+  const Case c{10, 10, 2, 1, 4, {{0, 4, 2, 0, false}, {4, 0, 0, 10, false}, {5, 3, 5, 3, true}}};
+  for (const auto type : kTypes) {
+    compare(c, type);
+    compare({6, 6, 2, 1, 4, {}}, type);
+  }
+}
+
+TEST(Attention, EmptyTensorsAreAccepted) {
+  for (const auto type : kTypes) {
+    compare({0, 0, 2, 1, 4, {}}, type);
+    compare({5, 5, 0, 0, 4, {{0, 5, 0, 5, true}}}, type);
+    compare({5, 0, 2, 1, 4, {{0, 5, 0, 0, false}}}, type);
+  }
+}
+
+TEST(Attention, TheReferenceGradientsAreTheSlopesOfTheReference) {
+  const Case c = documents({3, 4}, 2, 1, 3);
+  auto t = tensors_of(c, at::kDouble, 0);
+  Doubles inputs[3] = {values(t.q), values(t.k), values(t.v)};
+  const auto d = values(t.d_out);
+  const auto exact = reference(c, inputs[0], inputs[1], inputs[2], d, 0.7);
+  const Doubles* gradients[3] = {&exact.dq, &exact.dk, &exact.dv};
+  for (int which = 0; which < 3; ++which) {
+    for (std::size_t i = 0; i < inputs[which].size(); ++i) {
+      const double h = 1e-6, kept = inputs[which][i];
+      double slope = 0;
+      for (const double step : {h, -h}) {
+        inputs[which][i] = kept + step;
+        const auto moved = reference(c, inputs[0], inputs[1], inputs[2], d, 0.7);
+        for (std::size_t j = 0; j < d.size(); ++j) slope += d[j] * moved.o[j] / (2 * step);
+      }
+      inputs[which][i] = kept;
+      EXPECT_NEAR(slope, (*gradients[which])[i], 1e-8);
+    }
+  }
+}
+
+TEST(Attention, ADocumentDoesntFeelWhatAnotherHolds) {
+  const Case c = documents({150, 90, 40}, 4, 2, 16);
+  for (const auto type : kTypes) {
+    Tensors before = tensors_of(c, type, 0), after = tensors_of(c, type, 0);
+    for (auto* x : {&after.q, &after.k, &after.v, &after.d_out}) x->narrow(0, 150, 90).mul_(-3).add_(1);
+    run(before, c, 0.25);
+    run(after, c, 0.25);
+    for (const auto& [start, n] : {std::pair<i64, i64>{0, 150}, {240, 40}}) {
+      expect_same_bits(before.o.narrow(0, start, n), after.o.narrow(0, start, n), "o");
+      expect_same_bits(before.dq.narrow(0, start, n), after.dq.narrow(0, start, n), "dq");
+      expect_same_bits(before.dk.narrow(0, start, n), after.dk.narrow(0, start, n), "dk");
+      expect_same_bits(before.dv.narrow(0, start, n), after.dv.narrow(0, start, n), "dv");
+    }
+    EXPECT_FALSE(before.o.narrow(0, 150, 90).equal(after.o.narrow(0, 150, 90)));
+  }
+}
+
+TEST(Attention, AQueryDoesntFeelLaterKeys) {
+  const Case c = documents({200}, 2, 1, 16);
+  Tensors before = tensors_of(c, at::kFloat, 0), after = tensors_of(c, at::kFloat, 0);
+  after.k.narrow(0, 120, 80).fill_(5);
+  after.v.narrow(0, 120, 80).fill_(INFINITY);
+  run(before, c, 0.25);
+  run(after, c, 0.25);
+  expect_same_bits(before.o.narrow(0, 0, 120), after.o.narrow(0, 0, 120), "o");
+}
+
+TEST(Attention, ScoresOfAnySizeStayFinite) {
+  const Case c = documents({80}, 2, 2, 8);
+  for (const auto type : kTypes) {
+    Tensors t = tensors_of(c, type, 0);
+    t.q.mul_(200);
+    run(t, c, 1.0);
+    for (const auto* x : {&t.o, &t.lse, &t.dq, &t.dk, &t.dv}) {
+      for (const double v : values(*x)) ASSERT_TRUE(std::isfinite(v));
+    }
+  }
+}
+
+TEST(Attention, ResultsHaveTheSameBitsForAnyNumberOfThreads) {
+  const Case c = documents({300, 20, 150}, 4, 2, 16);
+  for (const auto type : {at::kDouble, at::kFloat}) {
+    for (int which = 0; which < 4; ++which) {
+      expect_same_for_any_threads(
+          [&] {
+            Tensors t = tensors_of(c, type, 0);
+            run(t, c, 0.25);
+            return which == 0 ? t.o : which == 1 ? t.dq : which == 2 ? t.dk : t.dv;
+          },
+          "o, dq, dk, dv");
+    }
+  }
+}
+
+TEST(Attention, RefusesBlocksOutsideTheRowsAndHeadsThatDontFit) {
+  Tensors t = tensors_of({4, 4, 2, 1, 3, {}}, at::kFloat, 0);
+  try {
+    attention(t.o, t.lse, t.q, t.k, t.v, {{0, 4, 2, 3, false}}, 3, 1);
+    FAIL() << "no error";
+  } catch (const InternalError& error) {
+    EXPECT_STREQ(error.what(), "attention: block of queries 0+4 against keys 2+3 doesn't fit 4 queries and 4 keys");
+  }
+  EXPECT_THROW(attention(t.o, t.lse, t.q, t.k, t.v, {{0, 4, 0, 3, true}}, 3, 1), InternalError);
+  EXPECT_THROW(attention(t.o, t.lse, t.q, t.k, t.v, {}, 2, 1), InternalError);
+  EXPECT_THROW(attention_backward(t.dk, t.dk, t.dv, t.d_out, t.q, t.k, t.v, t.o, t.lse, {}, 3, 1), InternalError);
+}
+
+}  // namespace
+}  // namespace switchyard::kernels

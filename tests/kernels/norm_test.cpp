@@ -1,0 +1,182 @@
+#include "kernels/norm.hpp"
+
+#include "base/errors.hpp"
+#include "oracle.hpp"
+
+namespace switchyard::kernels {
+namespace {
+
+using namespace oracle;
+
+constexpr double kEps = 1e-5;
+
+struct Reference {  // of one normalisation, in plain loops: centred for LayerNorm, not for RMSNorm
+  Doubles y, mean, rstd, dx, dw, db;
+};
+
+/// Groups of G numbers, each normalised by itself; dx by central differences of sum(dy * y) would cost G times as much, so it is the formula
+/// with the mean terms written out, checked against differences in a test of its own.
+Reference normalise(const Doubles& x, const Doubles& w, const Doubles& b, const Doubles& dy, bool centred) {
+  const std::size_t G = w.size();
+  Reference r{Doubles(x.size()), {}, {}, Doubles(x.size()), Doubles(G), Doubles(G)};
+  for (std::size_t s = 0; s < x.size() / G; ++s) {
+    const double* v = x.data() + s * G;
+    const double* d = dy.data() + s * G;
+    const double n = static_cast<double>(G);
+    double mean = 0, square = 0;
+    for (std::size_t i = 0; i < G; ++i) mean += centred ? v[i] / n : 0;
+    for (std::size_t i = 0; i < G; ++i) square += (v[i] - mean) * (v[i] - mean) / n;
+    const double rstd = 1 / std::sqrt(square + kEps);
+    double g_mean = 0, g_dot = 0;
+    for (std::size_t i = 0; i < G; ++i) {
+      g_mean += centred ? d[i] * w[i] / n : 0;
+      g_dot += d[i] * w[i] * (v[i] - mean) * rstd / n;
+    }
+    for (std::size_t i = 0; i < G; ++i) {
+      const double normal = (v[i] - mean) * rstd;
+      r.y[s * G + i] = normal * w[i] + b[i];
+      r.dx[s * G + i] = rstd * (d[i] * w[i] - g_mean - normal * g_dot);
+      r.dw[i] += d[i] * normal;
+      r.db[i] += d[i];
+    }
+    r.mean.push_back(mean);
+    r.rstd.push_back(rstd);
+  }
+  return r;
+}
+
+Doubles sum(Doubles a, const Doubles& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  return a;
+}
+
+TEST(Norm, TheReferenceGradientIsTheSlopeOfTheReference) {
+  auto x = values(random({2, 5}, at::kDouble, 1));
+  const auto w = values(random({5}, at::kDouble, 2)), dy = values(random({2, 5}, at::kDouble, 3)), b = values(random({5}, at::kDouble, 4));
+  for (const bool centred : {false, true}) {
+    const auto at_x = normalise(x, w, b, dy, centred);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double h = 1e-6, kept = x[i];
+      double slope = 0;
+      for (const double step : {h, -h}) {
+        x[i] = kept + step;
+        const auto moved = normalise(x, w, b, dy, centred);
+        for (std::size_t j = 0; j < dy.size(); ++j) slope += dy[j] * moved.y[j] / (2 * step);
+      }
+      x[i] = kept;
+      EXPECT_NEAR(slope, at_x.dx[i], 1e-8);
+    }
+  }
+}
+
+TEST(Norm, RmsNormAndItsGradientsFollowTheFormulaForRowsAndForHeads) {
+  const i64 T = 300;
+  for (const auto type : kTypes) {
+    for (const i64 group : {24, 8}) {  // whole rows; three heads of 8
+      const i64 H = 24, groups = H / group;
+      const auto x = random({T, H}, type, 1, 2), w = random({group}, type, 2), dy = random({T, H}, type, 3, 4);
+      const auto residual = random({T, H}, type, 4, 6);
+      const auto expected = normalise(values(x), values(w), Doubles(static_cast<std::size_t>(group)), values(dy), false);
+      auto y = hole({T, H}, type, 2), rstd = hole({T, groups}, state_of(type)), dx = hole({T, H}, type, 2);
+      auto dw = random({group}, state_of(type), 5);
+      const auto dw_expected = sum(values(dw), expected.dw);
+      rms_norm(y, rstd, x, w, kEps);
+      expect_close(y, expected.y, tolerance_of(type), "y");
+      expect_close(rstd, expected.rstd, tolerance_of(state_of(type)), "rstd");
+      rms_norm_dx(dx, dy, x, w, rstd, {});
+      expect_close(dx, expected.dx, tolerance_of(type), "dx");
+      rms_norm_dx(dx, dy, x, w, rstd, residual);
+      expect_close(dx, sum(values(residual), expected.dx), tolerance_of(type), "dx with residual");
+      rms_norm_dw(dw, dy, x, rstd);
+      expect_close(dw, dw_expected, tolerance_of(state_of(type)), "dw");
+    }
+  }
+}
+
+TEST(Norm, LayerNormAndItsGradientsFollowTheFormula) {
+  const i64 T = 300, H = 24;
+  for (const auto type : kTypes) {
+    const auto x = random({T, H}, type, 1, 2), w = random({H}, type, 2), b = random({H}, type, 6), dy = random({T, H}, type, 3, 4);
+    const auto residual = random({T, H}, type, 4, 6);
+    const auto expected = normalise(values(x), values(w), values(b), values(dy), true);
+    auto y = hole({T, H}, type, 2), mean = hole({T}, state_of(type)), rstd = hole({T}, state_of(type)), dx = hole({T, H}, type, 2);
+    auto dw = random({H}, state_of(type), 5), db = random({H}, state_of(type), 7);
+    const auto dw_expected = sum(values(dw), expected.dw), db_expected = sum(values(db), expected.db);
+    layer_norm(y, mean, rstd, x, w, b, kEps);
+    expect_close(y, expected.y, tolerance_of(type), "y");
+    expect_close(mean, expected.mean, tolerance_of(state_of(type)), "mean");
+    expect_close(rstd, expected.rstd, tolerance_of(state_of(type)), "rstd");
+    layer_norm_dx(dx, dy, x, w, mean, rstd, {});
+    expect_close(dx, expected.dx, tolerance_of(type), "dx");
+    layer_norm_dx(dx, dy, x, w, mean, rstd, residual);
+    expect_close(dx, sum(values(residual), expected.dx), tolerance_of(type), "dx with residual");
+    layer_norm_dw(dw, db, dy, x, mean, rstd);
+    expect_close(dw, dw_expected, tolerance_of(state_of(type)), "dw");
+    expect_close(db, db_expected, tolerance_of(state_of(type)), "db");
+  }
+}
+
+TEST(Norm, GradientsMayOverwriteTheirInputs) {
+  for (const auto type : kTypes) {
+    const auto x = random({7, 16}, type, 1), w = random({16}, type, 2), b = random({16}, type, 3);
+    auto dy = random({7, 16}, type, 4), residual = random({7, 16}, type, 5);
+    auto y = hole({7, 16}, type), mean = hole({7}, state_of(type)), rstd = hole({7}, state_of(type)), dx = hole({7, 16}, type);
+    layer_norm(y, mean, rstd, x, w, b, kEps);
+    layer_norm_dx(dx, dy, x, w, mean, rstd, residual);
+    layer_norm_dx(residual, dy, x, w, mean, rstd, residual);
+    expect_same_bits(residual, dx, "over the residual");
+    rms_norm_dx(dx, dy, x, w, rstd, {});
+    rms_norm_dx(dy, dy, x, w, rstd, {});
+    expect_same_bits(dy, dx, "over dy");
+  }
+}
+
+TEST(Norm, WeightGradientsHaveTheSameBitsForAnyNumberOfThreads) {
+  const auto x = random({1500, 64}, at::kFloat, 1), dy = random({1500, 64}, at::kFloat, 2), rstd = random({1500}, at::kFloat, 3);
+  expect_same_for_any_threads(
+      [&] {
+        auto dw = filled({64}, at::kFloat, 0);
+        rms_norm_dw(dw, dy, x, rstd);
+        return dw;
+      },
+      "rms dw");
+  expect_same_for_any_threads(
+      [&] {
+        auto both = filled({2, 64}, at::kFloat, 0);
+        auto dw = both.select(0, 0), db = both.select(0, 1);
+        layer_norm_dw(dw, db, dy, x, rstd, rstd);
+        return both;
+      },
+      "layer norm dw and db");
+}
+
+TEST(Norm, EmptyTensorsLeaveGradientsAsTheyAre) {
+  for (const auto type : kTypes) {
+    auto none = hole({0, 8}, type), statistics = hole({0, 1}, state_of(type)), row = hole({0}, state_of(type));
+    const auto w = random({8}, type, 1);
+    auto dw = filled({8}, state_of(type), 3), db = filled({8}, state_of(type), 3);
+    rms_norm(none, statistics, none, w, kEps);
+    rms_norm_dx(none, none, none, w, statistics, {});
+    rms_norm_dw(dw, none, none, statistics);
+    layer_norm(none, row, row, none, w, w, kEps);
+    layer_norm_dx(none, none, none, w, row, row, {});
+    layer_norm_dw(dw, db, none, none, row, row);
+    expect_close(dw, Doubles(8, 3.0), 0, "dw");
+    expect_close(db, Doubles(8, 3.0), 0, "db");
+    auto no_heads = hole({3, 0}, type), no_statistics = hole({3, 0}, state_of(type));
+    rms_norm(no_heads, no_statistics, no_heads, w, kEps);
+  }
+}
+
+TEST(Norm, RefusesWeightsThatDontDivideTheRow) {
+  auto x = hole({2, 10}, at::kFloat), statistics = hole({2, 1}, at::kFloat), w = hole({4}, at::kFloat);
+  EXPECT_THROW(rms_norm(x, statistics, x, w, kEps), InternalError);
+  EXPECT_THROW(rms_norm_dx(x, x, x, w, statistics, {}), InternalError);
+  EXPECT_THROW(rms_norm_dw(w, x, x, statistics), InternalError);
+  EXPECT_THROW(layer_norm(x, statistics, statistics, x, w, w, kEps), InternalError);
+  EXPECT_THROW(layer_norm_dx(x, x, x, w, statistics, statistics, {}), InternalError);
+  EXPECT_THROW(layer_norm_dw(w, w, x, x, statistics, statistics), InternalError);
+}
+
+}  // namespace
+}  // namespace switchyard::kernels

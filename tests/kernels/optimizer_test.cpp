@@ -1,0 +1,114 @@
+#include "kernels/optimizer.hpp"
+
+#include <limits>
+
+#include "base/errors.hpp"
+#include "oracle.hpp"
+
+namespace switchyard::kernels {
+namespace {
+
+using namespace oracle;
+
+constexpr i64 kN = 40001;  // more than two chunks, and no multiple of a vector
+
+TEST(Optimizer, ThreeUpdatesFollowTheFormula) {
+  for (const auto state : {at::kDouble, at::kFloat}) {
+    for (const auto image_type : kTypes) {
+      auto p = random({kN}, state, 1), m = filled({kN}, state, 0), v = filled({kN}, state, 0), image = hole({kN}, image_type);
+      Doubles p_ = values(p), m_(kN), v_(kN);
+      AdamW s{3e-3, 0.9, 0.95, 1e-8, 0.1, 1};
+      const double clip = 0.7;
+      for (s.step = 1; s.step <= 3; ++s.step) {
+        const auto grad = random({kN}, state, static_cast<unsigned>(10 + s.step)), kept = grad.clone();
+        const auto g_ = values(grad);
+        for (std::size_t i = 0; i < kN; ++i) {
+          const double g = g_[i] * clip;
+          p_[i] *= 1 - s.lr * s.weight_decay;
+          m_[i] = s.beta1 * m_[i] + (1 - s.beta1) * g;
+          v_[i] = s.beta2 * v_[i] + (1 - s.beta2) * g * g;
+          const double m_hat = m_[i] / (1 - std::pow(s.beta1, s.step)), v_hat = v_[i] / (1 - std::pow(s.beta2, s.step));
+          p_[i] -= s.lr * m_hat / (std::sqrt(v_hat) + s.eps);
+        }
+        adamw(p, m, v, image, grad, s, clip);
+        expect_same_bits(grad, kept, "the gradient is left as it is");
+      }
+      expect_close(p, p_, tolerance_of(state), "p");
+      expect_close(m, m_, tolerance_of(state), "m");
+      expect_close(v, v_, tolerance_of(state), "v");
+      expect_same_bits(image, p.to(image_type), "image");
+    }
+  }
+}
+
+TEST(Optimizer, TheImageMayBeMissingOrTheParametersThemselves) {
+  const auto grad = random({100}, at::kFloat, 1);
+  at::Tensor p[2], none;
+  for (auto& each : p) {
+    each = random({100}, at::kFloat, 2);
+    auto m = filled({100}, at::kFloat, 0), v = filled({100}, at::kFloat, 0);
+    adamw(each, m, v, &each == p ? none : each, grad, {}, 1);
+  }
+  expect_same_bits(p[0], p[1], "p");
+}
+
+TEST(Optimizer, MixedTypesTakeThePathByOperatorsAndAgree) {
+  const auto grad = random({100}, at::kFloat, 1);
+  auto p = random({100}, at::kDouble, 2), m = filled({100}, at::kDouble, 0), v = filled({100}, at::kDouble, 0);
+  auto p2 = p.clone(), m2 = m.clone(), v2 = v.clone(), image = hole({100}, at::kBFloat16);
+  at::Tensor none;
+  adamw(p, m, v, none, grad.to(at::kDouble), {}, 0.5);
+  adamw(p2, m2, v2, image, grad, {}, 0.5);
+  expect_close(p2, values(p), 1e-6, "p");
+  expect_same_bits(image, p2.to(at::kBFloat16), "image");
+}
+
+TEST(Optimizer, SumOfSquaresIsExactToFp64) {
+  for (const auto type : kTypes) {
+    const auto x = random({kN}, type, 1);
+    double expected = 0;
+    for (const double v : values(x)) expected += v * v;
+    EXPECT_NEAR(sum_of_squares(x), expected, 1e-12 * expected) << toString(type);
+    EXPECT_EQ(sum_of_squares(hole({0}, type)), 0.0);
+  }
+}
+
+TEST(Optimizer, SumOfSquaresShowsWhatIsNotFinite) {
+  for (const auto type : kTypes) {
+    auto x = random({kN}, type, 1);
+    x[kN - 1].fill_(NAN);
+    EXPECT_TRUE(std::isnan(sum_of_squares(x)));
+    x[kN - 1].fill_(INFINITY);
+    EXPECT_TRUE(std::isinf(sum_of_squares(x)));
+    x[kN - 1].fill_(type == at::kDouble ? 1e30 : 3e38);
+    EXPECT_TRUE(std::isfinite(sum_of_squares(x))) << "squares of fp32 must not overflow";
+  }
+}
+
+TEST(Optimizer, ResultsHaveTheSameBitsForAnyNumberOfThreads) {
+  const auto x = random({kN}, at::kFloat, 1), grad = random({kN}, at::kFloat, 2);
+  expect_same_for_any_threads([&] { return filled({1}, at::kDouble, sum_of_squares(x)); }, "sum of squares");
+  expect_same_for_any_threads(
+      [&] {
+        auto p = x.clone(), m = filled({kN}, at::kFloat, 0), v = filled({kN}, at::kFloat, 0);
+        at::Tensor none;
+        adamw(p, m, v, none, grad, {}, 1);
+        return p;
+      },
+      "p");
+}
+
+TEST(Optimizer, EmptyRangesAreAccepted) {
+  auto none = hole({0}, at::kFloat), m = none.clone(), v = none.clone(), image = hole({0}, at::kBFloat16);
+  adamw(none, m, v, image, none, {}, 1);
+}
+
+TEST(Optimizer, RefusesRangesOfOtherLengths) {
+  auto p = hole({4}, at::kFloat), m = hole({4}, at::kFloat), v = hole({5}, at::kFloat);
+  at::Tensor none;
+  EXPECT_THROW(adamw(p, m, v, none, p, {}, 1), InternalError);
+  EXPECT_THROW(sum_of_squares(hole({2, 2}, at::kFloat)), InternalError);
+}
+
+}  // namespace
+}  // namespace switchyard::kernels

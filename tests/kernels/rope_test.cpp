@@ -1,0 +1,101 @@
+#include "kernels/rope.hpp"
+
+#include <complex>
+
+#include "base/errors.hpp"
+#include "oracle.hpp"
+
+namespace switchyard::kernels {
+namespace {
+
+using namespace oracle;
+
+TEST(Rope, FrequenciesFallGeometrically) {
+  const auto f = rope_frequencies(8, 10000, {});
+  ASSERT_EQ(f.size(), 4u);
+  const double expected[] = {1, 0.1, 0.01, 0.001};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(f[i], expected[i], 1e-15);
+}
+
+// Wavelengths below 8192/4 tokens stay, above 8192/1 are stretched by 8, between are blended by where they lie.
+TEST(Rope, Llama3RuleKeepsHighStretchesLowAndBlendsBetween) {
+  const RopeScaling scaling{8, 1, 4, 8192};
+  const auto plain = rope_frequencies(128, 500000, {}), scaled = rope_frequencies(128, 500000, scaling);
+  int kept = 0, stretched = 0, blended = 0;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const double wavelength = 2 * M_PI / plain[i];
+    if (wavelength < 2048) {
+      ++kept;
+      EXPECT_DOUBLE_EQ(scaled[i], plain[i]);
+    } else if (wavelength > 8192) {
+      ++stretched;
+      EXPECT_DOUBLE_EQ(scaled[i], plain[i] / 8);
+    } else {
+      ++blended;
+      const double smooth = (8192 / wavelength - 1) / (4 - 1);
+      EXPECT_NEAR(scaled[i], (1 - smooth) * plain[i] / 8 + smooth * plain[i], 1e-15);
+    }
+  }
+  EXPECT_GT(kept, 0);
+  EXPECT_GT(stretched, 0);
+  EXPECT_GT(blended, 0);
+}
+
+TEST(Rope, TurnsPairsAsComplexNumbers) {
+  const int dim = 6;
+  const auto frequencies = rope_frequencies(dim, 100, {});
+  const std::vector<i64> positions = {0, 5, 2, 40};
+  for (const auto type : kTypes) {
+    at::Tensor cos, sin;
+    rope_tables(cos, sin, frequencies, 41, hole({1}, state_of(type)));
+    ASSERT_EQ(cos.scalar_type(), state_of(type));
+    const auto x = random({4, 3 * dim}, type, 1, 2);
+    const auto x_v = values(x);
+    for (const bool inverse : {false, true}) {
+      Doubles expected(x_v.size());
+      for (i64 t = 0; t < 4; ++t) {
+        for (i64 h = 0; h < 3; ++h) {
+          for (i64 i = 0; i < 3; ++i) {
+            const i64 a = t * 18 + h * 6 + i;
+            const double angle = static_cast<double>(positions[t]) * frequencies[i] * (inverse ? -1 : 1);
+            const auto turned = std::complex<double>(x_v[a], x_v[a + 3]) * std::polar(1.0, angle);
+            expected[a] = turned.real();
+            expected[a + 3] = turned.imag();
+          }
+        }
+      }
+      auto y = hole({4, 3 * dim}, type, 4);
+      rope(y, x, cos, sin, integers(positions), dim, inverse);
+      expect_close(y, expected, tolerance_of(type), "y");
+      auto in_place = x.clone();
+      rope(in_place, in_place, cos, sin, integers(positions), dim, inverse);
+      expect_same_bits(in_place, y, "in place");
+    }
+  }
+}
+
+TEST(Rope, EmptyTensorsAreAccepted) {
+  at::Tensor cos, sin;
+  for (const auto type : kTypes) {
+    rope_tables(cos, sin, rope_frequencies(4, 100, {}), 3, hole({1}, state_of(type)));
+    auto no_tokens = hole({0, 8}, type), no_heads = hole({2, 0}, type);
+    rope(no_tokens, no_tokens, cos, sin, integers({}), 4, false);
+    rope(no_heads, no_heads, cos, sin, integers({0, 1}), 4, false);
+  }
+}
+
+TEST(Rope, RefusesPositionsBeyondTheTables) {
+  at::Tensor cos, sin;
+  rope_tables(cos, sin, rope_frequencies(4, 100, {}), 3, hole({1}, at::kFloat));
+  auto x = random({2, 4}, at::kFloat, 1);
+  try {
+    rope(x, x, cos, sin, integers({0, 3}), 4, false);
+    FAIL() << "no error";
+  } catch (const InternalError& error) {
+    EXPECT_STREQ(error.what(), "rope: row 1 is at position 3, the tables end before 3");
+  }
+  EXPECT_THROW(rope(x, x, cos, sin, integers({0}), 4, false), InternalError);
+}
+
+}  // namespace
+}  // namespace switchyard::kernels

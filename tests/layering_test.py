@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""The include graph follows the layers that CMakeLists.txt declares. Run by ctest; `layering_test.py` alone works too.
+
+A layer includes its own headers and those of layers it links (CMake passes on what these link in turn, but an include is
+a direct use, so it must be declared). Only comm sees mpi.h and nccl.h; only kernels, runtime and train see libtorch, by its
+small headers. Sources stay below the hard size limit, and each has its test.
+"""
+import pathlib
+import re
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TORCH_LAYERS = {"kernels", "runtime", "train"}
+COMM_HEADERS = {"mpi.h", "nccl.h"}
+HUGE_HEADERS = {"ATen/ATen.h": "12 s", "torch/torch.h": "24 s", "torch/extension.h": "24 s", "torch/all.h": "24 s"}
+HARD_LINES = 800
+REFERENCE_LINES = 1000
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def declared_layers(cmake: str) -> dict[str, list[str]]:
+    """Layer names in order, each with the layers it links."""
+    layers = {}
+    for name, links in re.findall(r"switchyard_layer\((\w+)(?:\s+LINKS([^)]*))?\)", cmake):
+        layers[name] = [link for link in links.split() if link not in ("TORCH", "MPI")]
+    return layers
+
+
+def order_faults(layers: dict[str, list[str]]) -> list[str]:
+    faults, below = [], []
+    for name, links in layers.items():
+        faults += [f"CMakeLists.txt: {name} links {link}, which isn't a layer declared before it" for link in links if link not in below]
+        below.append(name)
+    return faults
+
+
+def sources(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".cpp", ".hpp"))
+
+
+def include_faults(root: pathlib.Path, layers: dict[str, list[str]]) -> list[str]:
+    faults = []
+    for path in sources(root / "src"):
+        where, layer = path.relative_to(root), path.relative_to(root / "src").parts[0]
+        if layer not in layers:
+            faults.append(f"{where}: src/{layer} isn't a layer of CMakeLists.txt")
+            continue
+        for bracket, header in INCLUDE.findall(path.read_text()):
+            first = header.split("/")[0]
+            if bracket == '"' and not (root / "src" / header).is_file():
+                faults.append(f"{where}: {header} isn't a file of src; name it from there, others' headers in <>")
+            elif bracket == '"' and first != layer and first not in layers[layer]:
+                faults.append(f"{where}: {layer} includes {header}, but doesn't link {first}")
+            elif header in HUGE_HEADERS:
+                faults.append(f"{where}: {header} costs {HUGE_HEADERS[header]} a file; include the operator's own header")
+            elif first in ("ATen", "c10", "torch") and layer not in TORCH_LAYERS:
+                faults.append(f"{where}: {header} belongs to {', '.join(sorted(TORCH_LAYERS))} only")
+            elif header in COMM_HEADERS and layer != "comm":
+                faults.append(f"{where}: {header} belongs to comm only")
+    return faults
+
+
+def size_faults(root: pathlib.Path) -> list[str]:
+    limits = [("src", HARD_LINES), ("tests", HARD_LINES), ("apps", HARD_LINES), ("reference", REFERENCE_LINES)]
+    faults = []
+    for folder, limit in limits:
+        for path in sources(root / folder):
+            lines = len(path.read_text().splitlines())
+            if lines > limit:
+                faults.append(f"{path.relative_to(root)}: {lines} lines, at most {limit}: look for a seam")
+    return faults
+
+
+def twin_faults(root: pathlib.Path) -> list[str]:
+    """src/a/b.cpp has tests/a/b_test.cpp."""
+    faults = []
+    for path in sources(root / "src"):
+        twin = root / "tests" / path.relative_to(root / "src").with_name(path.stem + "_test.cpp")
+        if path.suffix == ".cpp" and not twin.is_file():
+            faults.append(f"{path.relative_to(root)}: no test {twin.relative_to(root)}")
+    return faults
+
+
+class Repository(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.layers = declared_layers((ROOT / "CMakeLists.txt").read_text())
+
+    def expect_none(self, faults: list[str]):
+        self.assertEqual("", "\n".join(faults))
+
+    def test_layers_link_only_downwards(self):
+        self.assertGreater(len(self.layers), 15)
+        self.expect_none(order_faults(self.layers))
+
+    def test_includes_follow_the_links(self):
+        self.expect_none(include_faults(ROOT, self.layers))
+
+    def test_files_are_short_enough(self):
+        self.expect_none(size_faults(ROOT))
+
+    def test_each_source_has_its_test(self):
+        self.expect_none(twin_faults(ROOT))
+
+
+class Checks(unittest.TestCase):
+    """Each rule finds its fault in a small tree made for it."""
+
+    LAYERS = {"base": [], "layout": ["base"], "comm": ["base"], "kernels": ["base"]}
+
+    def faults(self, files: dict[str, str], check=None) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in ({"src/base/a.hpp": "", "src/layout/l.hpp": ""} | files).items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            return check(root) if check else include_faults(root, self.LAYERS)
+
+    def test_layers_and_links_are_read_from_cmake(self):
+        text = "switchyard_layer(base)\nswitchyard_layer(comm LINKS base MPI)\n  switchyard_layer(kernels LINKS base comm TORCH)\n"
+        self.assertEqual(declared_layers(text), {"base": [], "comm": ["base"], "kernels": ["base", "comm"]})
+
+    def test_a_link_upwards_is_found(self):
+        faults = order_faults({"base": ["layout"], "layout": ["base"]})
+        self.assertEqual(faults, ["CMakeLists.txt: base links layout, which isn't a layer declared before it"])
+
+    def test_includes_of_linked_layers_pass(self):
+        files = {"src/layout/l.cpp": '#include "layout/l.hpp"\n#include <vector>\n#include "base/a.hpp"\n',
+                 "src/kernels/k.cpp": "#include <ATen/ops/mm.h>\n#include <c10/core/Scalar.h>\n", "src/comm/m.cpp": "#include <mpi.h>\n"}
+        self.assertEqual(self.faults(files), [])
+
+    def test_an_include_upwards_or_sideways_is_found(self):
+        faults = self.faults({"src/base/b.cpp": '#include "layout/l.hpp"\n'})
+        self.assertEqual(faults, ["src/base/b.cpp: base includes layout/l.hpp, but doesn't link layout"])
+
+    def test_a_header_that_is_not_there_is_found(self):
+        faults = self.faults({"src/layout/l.cpp": '#include "l.hpp"\n'})
+        self.assertEqual(len(faults), 1)
+        self.assertIn("l.hpp isn't a file of src", faults[0])
+
+    def test_an_undeclared_layer_is_found(self):
+        self.assertEqual(self.faults({"src/misc/m.cpp": ""}), ["src/misc/m.cpp: src/misc isn't a layer of CMakeLists.txt"])
+
+    def test_torch_and_mpi_outside_their_layers_are_found(self):
+        for header, owner in [("ATen/ops/mm.h", "kernels, runtime, train only"), ("torch/library.h", "kernels"), ("mpi.h", "comm only"),
+                              ("nccl.h", "comm only")]:
+            faults = self.faults({"src/base/b.cpp": f"#include <{header}>\n"})
+            self.assertEqual(len(faults), 1, header)
+            self.assertIn(owner, faults[0])
+
+    def test_huge_headers_are_found_even_in_torch_layers(self):
+        for header in HUGE_HEADERS:
+            faults = self.faults({"src/kernels/k.cpp": f"  # include <{header}>\n"})
+            self.assertEqual(len(faults), 1, header)
+            self.assertIn("include the operator's own header", faults[0])
+
+    def test_long_files_are_found(self):
+        files = {"src/base/long.cpp": "\n" * 801, "src/base/fits.cpp": "\n" * 800, "reference/trainer.cpp": "\n" * 1000}
+        self.assertEqual(self.faults(files, size_faults), ["src/base/long.cpp: 801 lines, at most 800: look for a seam"])
+
+    def test_a_source_without_test_is_found(self):
+        files = {"src/base/a.cpp": "", "tests/base/a_test.cpp": "", "src/base/deep/b.cpp": ""}
+        self.assertEqual(self.faults(files, twin_faults), ["src/base/deep/b.cpp: no test tests/base/deep/b_test.cpp"])
+
+
+if __name__ == "__main__":
+    unittest.main()

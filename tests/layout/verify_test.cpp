@@ -1,0 +1,159 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/errors.hpp"
+#include "layout/reshard.hpp"
+#include "replay.hpp"
+
+namespace switchyard::layout {
+namespace {
+
+using testing::HasSubstr;
+
+Box range(i64 lo, i64 hi) { return {1, {lo}, {hi}}; }
+Shard shard(int rank, i64 lo, i64 hi, int addend = 0) { return {rank, addend, range(lo, hi)}; }
+ShardMap map(std::vector<Shard> shards, int addends = 1) { return {plain({8}), addends, std::move(shards)}; }
+
+std::string copy_error(const Rounds& plan, const ShardMap& from, const ShardMap& to) {
+  try {
+    verify_copy(plan, {from}, {to});
+  } catch (const InternalError& error) {
+    return error.what();
+  }
+  return "proved";
+}
+
+std::string sum_error(const Rounds& plan, const ShardMap& from, const ShardMap& to) {
+  try {
+    verify_sum(plan, {from}, {to});
+  } catch (const InternalError& error) {
+    return error.what();
+  }
+  return "proved";
+}
+
+const ShardMap kFrom = map({shard(0, 0, 8)}), kTo = map({shard(1, 0, 8), shard(2, 0, 8)});
+
+TEST(VerifyCopy, proves_a_relay) {
+  EXPECT_EQ(copy_error({{{{0, 1, 0, range(0, 8)}}, {{1, 2, 0, range(0, 8)}}}}, kFrom, kTo), "proved");
+}
+
+TEST(VerifyCopy, what_a_rank_holds_needs_no_message_but_may_have_a_local_one) {
+  EXPECT_EQ(copy_error({}, kFrom, map({shard(0, 2, 6)})), "proved");
+  EXPECT_EQ(copy_error({{{{0, 0, 0, range(2, 6)}}}}, kFrom, map({shard(0, 2, 6)})), "proved");
+  EXPECT_THAT(copy_error({{{{0, 0, 0, range(2, 6)}, {0, 0, 0, range(2, 3)}}}}, kFrom, map({shard(0, 2, 6)})), HasSubstr("placed twice"));
+}
+
+TEST(VerifyCopy, finds_what_never_arrives) {
+  EXPECT_THAT(copy_error({{{{0, 1, 0, range(0, 8)}, {0, 2, 0, range(0, 5)}}}}, kFrom, kTo), HasSubstr("tensor 0 box [5,8) never reaches rank 2"));
+}
+
+TEST(VerifyCopy, finds_what_arrives_twice) {
+  EXPECT_THAT(copy_error({{{{0, 1, 0, range(0, 8)}, {0, 1, 0, range(3, 4)}}}}, kFrom, kTo),
+              HasSubstr("tensor 0 box [3,4) from rank 0 to rank 1 in round 0: the destination has [3,4) already"));
+  EXPECT_THAT(copy_error({{{{0, 1, 0, range(0, 8)}}}}, map({shard(0, 0, 8), shard(1, 0, 8)}), map({shard(1, 0, 8)})), HasSubstr("has [0,8) already"));
+}
+
+TEST(VerifyCopy, finds_a_source_that_has_nothing_yet) {
+  EXPECT_THAT(copy_error({{{{0, 1, 0, range(0, 8)}, {1, 2, 0, range(0, 8)}}}}, kFrom, kTo), HasSubstr("from rank 1 to rank 2 in round 0: the source does not hold it then"));
+}
+
+TEST(VerifyCopy, finds_messages_outside_the_shards) {
+  EXPECT_THAT(copy_error({{{{0, 3, 0, range(0, 8)}}}}, kFrom, kTo), HasSubstr("to rank 3 in round 0: not inside one destination shard"));
+  EXPECT_THAT(copy_error({{{{3, 1, 0, range(0, 8)}}}}, kFrom, kTo), HasSubstr("not inside one shard of the source"));
+  EXPECT_THAT(copy_error({{{{0, 1, 0, range(2, 6)}}}}, map({shard(0, 0, 4), shard(0, 4, 8)}), kTo), HasSubstr("not inside one shard of the source"));
+}
+
+TEST(VerifyCopy, finds_malformed_plans) {
+  EXPECT_THAT(copy_error({{{{0, 1, 1, range(0, 8)}}}}, kFrom, kTo), HasSubstr("message of tensor 1 of 1"));
+  EXPECT_THAT(copy_error({{{{0, 1, 0, range(4, 4)}}}}, kFrom, kTo), HasSubstr("empty message"));
+  EXPECT_THAT(copy_error({}, map({shard(0, 0, 8, 1)}, 2), kTo), HasSubstr("copied with 2 addends"));
+  EXPECT_THROW(verify_copy({}, {kFrom}, {}), InternalError);
+}
+
+const ShardMap kAddends = map({shard(0, 0, 8, 0), shard(1, 0, 8, 1), shard(2, 0, 8, 2)}, 3), kOwner = map({shard(2, 0, 8)});
+
+TEST(VerifySum, proves_a_relay_to_an_owner_that_has_its_own_addend) {
+  EXPECT_EQ(sum_error({{{{0, 1, 0, range(0, 8)}}, {{1, 2, 0, range(0, 8)}}, {{2, 2, 0, range(0, 8)}}}}, kAddends, kOwner), "proved");
+}
+
+TEST(VerifySum, proves_sends_to_an_owner_that_has_none) {
+  EXPECT_EQ(sum_error({{{{0, 5, 0, range(0, 8)}, {1, 5, 0, range(0, 8)}, {2, 5, 0, range(0, 8)}}}}, kAddends, map({shard(5, 0, 8)})), "proved");
+}
+
+TEST(VerifySum, a_message_carries_the_sum_at_the_start_of_its_round) {
+  EXPECT_THAT(sum_error({{{{0, 1, 0, range(0, 8)}, {1, 2, 0, range(0, 8)}}, {{2, 2, 0, range(0, 8)}}}}, kAddends, kOwner),
+              HasSubstr("tensor 0 box [0,8) on rank 2 has addend 0 0 times"));
+}
+
+TEST(VerifySum, finds_addends_missing_or_counted_twice) {
+  EXPECT_THAT(sum_error({{{{0, 2, 0, range(0, 8)}, {1, 2, 0, range(0, 8)}}}}, kAddends, kOwner), HasSubstr("addend 0 0 times"))
+      << "the owner's running sum never reaches the destination";
+  EXPECT_THAT(sum_error({{{{0, 1, 0, range(0, 8)}, {0, 2, 0, range(0, 4)}}, {{1, 2, 0, range(0, 8)}}, {{2, 2, 0, range(0, 8)}}}}, kAddends, kOwner),
+              HasSubstr("box [0,4) on rank 2 has addend 0 2 times"));
+}
+
+TEST(VerifySum, finds_messages_outside_the_shards) {
+  EXPECT_THAT(sum_error({{{{4, 2, 0, range(0, 8)}}}}, kAddends, kOwner), HasSubstr("not inside one shard of the source"));
+  EXPECT_THAT(sum_error({{{{0, 4, 0, range(0, 8)}}}}, kAddends, kOwner), HasSubstr("to rank 4 in round 0: the destination neither holds nor owns it"));
+  const ShardMap half = map({shard(0, 0, 8, 0), shard(1, 0, 4, 1), shard(2, 4, 8, 1)}, 2);
+  EXPECT_THAT(sum_error({{{{0, 1, 0, range(2, 6)}}}}, half, kOwner), HasSubstr("not inside one shard of the destination"));
+}
+
+TEST(VerifySum, refuses_maps_it_cannot_speak_about) {
+  EXPECT_THAT(sum_error({}, map({shard(0, 0, 8, 0), shard(0, 4, 8, 1)}, 2), kOwner), HasSubstr("box [4,8) is in two source shards of rank 0"));
+  EXPECT_THAT(sum_error({}, kAddends, kTo), HasSubstr("held by ranks 1 and 2"));
+  EXPECT_THAT(sum_error({}, kAddends, kAddends), HasSubstr("summed into 3 addends"));
+}
+
+/// Any single change of a right plan is found: the verifier sees each message.
+TEST(VerifyProperties, a_plan_with_a_message_lost_or_doubled_is_refused) {
+  int tried = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomMaps random(seed);
+    const Shape shape = random.shape();
+    const ShardMap a = random.map(shape, 8, false), b = random.map(shape, 8, false);
+    const Rounds plan = reshard(a, b, cluster::uniform(2, 4));
+    for (size_t m = 0; m < plan.rounds[0].size(); ++m) {
+      if (plan.rounds[0][m].src == plan.rounds[0][m].dst) continue;
+      Rounds lost = plan, doubled = plan;
+      lost.rounds[0].erase(lost.rounds[0].begin() + static_cast<std::ptrdiff_t>(m));
+      doubled.rounds[0].push_back(plan.rounds[0][m]);
+      ASSERT_THROW(verify_copy(lost, {a}, {b}), InternalError);
+      ASSERT_THROW(verify_copy(doubled, {a}, {b}), InternalError);
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 200);
+}
+
+TEST(VerifyProperties, a_sum_with_a_message_lost_or_doubled_is_refused) {
+  int tried = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomMaps random(seed);
+    const Shape shape = random.shape();
+    const ShardMap a = random.map(shape, 8, true), b = one_owner(random.map(shape, 8, false));
+    if (a.addends == 1) continue;
+    Rounds plan = reshard(a, b, cluster::uniform(2, 4));
+    plan.rounds.pop_back();
+    ASSERT_NO_THROW(verify_sum(plan, {a}, {b}));
+    for (auto& round : plan.rounds) {
+      for (size_t m = 0; m < round.size(); ++m) {
+        const Msg msg = round[m];
+        round.push_back(msg);
+        ASSERT_THROW(verify_sum(plan, {a}, {b}), InternalError);
+        round.pop_back();
+        round.erase(round.begin() + static_cast<std::ptrdiff_t>(m));
+        ASSERT_THROW(verify_sum(plan, {a}, {b}), InternalError);
+        round.insert(round.begin() + static_cast<std::ptrdiff_t>(m), msg);
+        ++tried;
+      }
+    }
+  }
+  EXPECT_GT(tried, 200);
+}
+
+}  // namespace
+}  // namespace switchyard::layout

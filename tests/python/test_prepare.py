@@ -1,0 +1,318 @@
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+import zstandard
+from corpus_reader import CorpusReader
+from switchyard_data.__main__ import main
+from tokenizers import Tokenizer, models, pre_tokenizers, decoders, processors
+
+TEXTS = ["def f(x):\n    return x\n", "\ufeffgrüße \U0001f600\r\n\ttab\n", "x", "  leading and trailing  \n\n", "word " * 300]
+
+
+def prepare(*arguments):
+    return main(["prepare", *map(str, arguments)])
+
+
+def fails(capsys, *arguments):
+    """The one line that a failing call leaves on standard error."""
+    capsys.readouterr()
+    assert prepare(*arguments) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def rows(texts, key="content"):
+    return "".join(json.dumps({"id": i, key: text}) + "\n" for i, text in enumerate(texts)).encode()
+
+
+def write_folder(folder):
+    (folder / "b").mkdir(parents=True)
+    for i, text in enumerate(TEXTS):
+        (folder / ("b" if i % 2 else ".") / f"{i}.py").write_bytes(text.encode())
+    return [TEXTS[0], TEXTS[2], TEXTS[4], TEXTS[1], TEXTS[3]]  # in the order of a sorted walk
+
+
+def write_jsonl(folder):
+    (folder / "rows.jsonl").write_bytes(rows(TEXTS[:2]) + b"\n" + rows(TEXTS[2:]))
+    return TEXTS
+
+
+def write_gz(folder):
+    with open(folder / "rows.jsonl.gz", "wb") as file:  # two members in one file
+        file.write(gzip.compress(rows(TEXTS[:3])) + gzip.compress(rows(TEXTS[3:])))
+    return TEXTS
+
+
+def write_zst(folder):
+    compressor = zstandard.ZstdCompressor()
+    (folder / "rows.jsonl.zst").write_bytes(compressor.compress(rows(TEXTS[:3])) + compressor.compress(rows(TEXTS[3:])))
+    return TEXTS
+
+
+def write_parquet(folder):
+    table = pyarrow.table({"content": TEXTS, "id": list(range(len(TEXTS)))})
+    pyarrow.parquet.write_table(table, folder / "rows.parquet", row_group_size=2)
+    return TEXTS
+
+
+KINDS = [write_folder, write_jsonl, write_gz, write_zst, write_parquet]
+
+
+@pytest.mark.parametrize("write", KINDS)
+@pytest.mark.parametrize("named", [False, True], ids=["in a folder", "by name"])
+def test_every_kind_of_input_decodes_to_the_same_bytes(tmp_path, write, named):
+    source = tmp_path / "in"
+    source.mkdir()
+    texts = write(source)
+    inputs = sorted(source.iterdir()) if named else [source]
+    assert prepare("--input", *inputs, "--tokenizer", "train:300", "--out", tmp_path / "out") == 0
+    corpus = CorpusReader(tmp_path / "out")
+    assert sorted(corpus.texts()) == sorted(texts) if write is write_folder and named else corpus.texts() == texts
+    assert corpus.meta["documents"] == len(texts)
+    assert corpus.meta["tokens"] == sum(corpus.sizes)
+    assert corpus.meta["longest"] == max(corpus.sizes)
+    assert corpus.meta["dtype"] == "uint16" and corpus.code == 8
+    assert corpus.meta["vocab_size"] == corpus.tokenizer.get_vocab_size()
+    assert corpus.meta["text_bytes"] == sum(len(text.encode()) for text in texts)
+    assert len(corpus.data) == 2 * sum(corpus.sizes)
+    assert sorted(os.listdir(tmp_path / "out")) == ["corpus.bin", "corpus.idx", "meta.json", "tokenizer.json"]
+
+
+def test_several_inputs_follow_one_another(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.txt").write_text("one")
+    (tmp_path / "2.txt").write_text("two")
+    (tmp_path / "3.jsonl").write_bytes(rows(["three"], key="text"))
+    out = tmp_path / "out"
+    assert prepare("--input", tmp_path / "3.jsonl", tmp_path / "a", "--input", tmp_path / "2.txt", "--tokenizer", "train:256", "--out", out,
+                   "--text-key", "text") == 0
+    assert CorpusReader(out).texts() == ["three", "one", "two"]
+
+
+def test_a_suffix_chooses_files_of_folders(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("a.py", "b.txt", "c.md", "d.py.orig"):
+        (tmp_path / "in" / name).write_text(name)
+    prepare("--input", tmp_path / "in", "--suffix", ".py", "--suffix", ".md", "--tokenizer", "train:256", "--out", tmp_path / "out")
+    assert CorpusReader(tmp_path / "out").texts() == ["a.py", "c.md"]
+
+
+def test_what_is_no_document_is_left_out_and_counted(tmp_path, capsys):
+    source = tmp_path / "in"
+    for folder in ("__pycache__", "site-packages", "dist-packages", ".git"):
+        (source / folder).mkdir(parents=True)
+        (source / folder / "a.py").write_text("hidden")
+    (source / "a.py").write_text("kept")
+    (source / ".hidden").write_text("hidden")
+    (source / "empty.py").write_text("")
+    (source / "latin1.py").write_bytes("grüße".encode("latin-1"))
+    (source / "binary").write_bytes(b"a\0b")
+    (source / "gone").symlink_to(source / "nowhere")
+    out = source / "out"  # what is written is never read
+    for _ in range(2):
+        assert prepare("--input", source, "--tokenizer", "train:256", "--out", out) == 0
+    corpus = CorpusReader(out)
+    assert corpus.texts() == ["kept"]
+    assert corpus.meta["empty_documents"] == 1
+    assert corpus.meta["skipped_files"] == 2
+    printed = capsys.readouterr().out
+    assert "left out: 1 empty documents, 2 files that are not UTF-8 text" in printed
+    assert "up to date" in printed
+
+
+def test_a_null_text_is_an_empty_document(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"content": null}\n{"content": "x"}\n{"content": ""}\n')
+    assert prepare("--input", tmp_path / "a.jsonl", "--tokenizer", "train:256", "--out", tmp_path / "out") == 0
+    assert CorpusReader(tmp_path / "out").meta["empty_documents"] == 2
+
+
+def word_tokenizer(path, size):
+    vocabulary = {chr(0x4e00 + i) if i < 20000 else f"w{i}": i for i in range(size)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=chr(0x4e00)))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(single="w65000 $A", special_tokens=[("w65000", 65000)])
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=64)
+    tokenizer.save(str(path))
+
+
+@pytest.mark.parametrize("size, dtype", [(65499, "uint16"), (65500, "int32")])
+def test_large_vocabularies_take_four_bytes(tmp_path, size, dtype):
+    word_tokenizer(tmp_path / "t.json", size)
+    (tmp_path / "a.txt").write_text(f"w30000 w65000 w{size - 1}")
+    assert prepare("--input", tmp_path / "a.txt", "--tokenizer", tmp_path / "t.json", "--out", tmp_path / "out") == 0
+    corpus = CorpusReader(tmp_path / "out")
+    assert corpus.meta["dtype"] == dtype and corpus.meta["vocab_size"] == size
+    # Whole, and nothing added: neither the file's truncation and padding nor its special tokens apply.
+    assert corpus.ids(0) == [30000, 65000, size - 1]
+
+
+def test_a_tokenizer_trained_before_can_be_used_again(tmp_path):
+    (tmp_path / "a.txt").write_text("hello hello hello")
+    prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:260", "--out", tmp_path / "one")
+    for spec in (tmp_path / "one" / "tokenizer.json", tmp_path / "one"):
+        assert prepare("--input", tmp_path / "a.txt", "--tokenizer", spec, "--out", tmp_path / "two", "--force") == 0
+        assert (tmp_path / "one" / "corpus.bin").read_bytes() == (tmp_path / "two" / "corpus.bin").read_bytes()
+
+
+def test_many_documents_keep_their_order_over_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr("switchyard_data.prepare.BATCH_CHARACTERS", 100)
+    texts = [f"document {i} " * (i % 7 + 1) for i in range(500)]
+    (tmp_path / "a.jsonl").write_bytes(rows(texts))
+    prepare("--input", tmp_path / "a.jsonl", "--tokenizer", "train:300", "--out", tmp_path / "out")
+    assert CorpusReader(tmp_path / "out").texts() == texts
+
+
+def test_a_second_run_does_nothing_until_something_changes(tmp_path, capsys):
+    source, out = tmp_path / "a.jsonl", tmp_path / "out"
+    source.write_bytes(rows(TEXTS))
+
+    def done(*more):
+        capsys.readouterr()
+        assert prepare("--input", source, "--tokenizer", "train:300", "--out", out, *more) == 0
+        return not capsys.readouterr().out.startswith("up to date: ")
+
+    assert done()
+    assert not done()
+    assert done("--force")
+    assert not done()
+    source.write_bytes(rows(TEXTS[1:]))
+    assert done()
+    assert len(CorpusReader(out).texts()) == len(TEXTS) - 1
+    (out / "corpus.bin").write_bytes(b"")
+    assert done()
+    (out / "meta.json").write_text("{")
+    assert done()
+    (out / "corpus.idx").unlink()
+    assert done()
+    assert done("--text-key", "content", "--tokenizer", "train:301")
+
+
+def test_a_failed_run_leaves_the_earlier_files_as_they_were(tmp_path, capsys):
+    out = tmp_path / "out"
+    (tmp_path / "good.jsonl").write_bytes(rows(TEXTS))
+    (tmp_path / "bad.jsonl").write_bytes(rows(TEXTS) + b"{")
+    prepare("--input", tmp_path / "good.jsonl", "--tokenizer", "train:300", "--out", out)
+    before = {name: (out / name).read_bytes() for name in os.listdir(out)}
+    fails(capsys, "--input", tmp_path / "bad.jsonl", "--tokenizer", out, "--out", out)
+    assert before == {name: (out / name).read_bytes() for name in os.listdir(out)}
+
+
+# Errors: one line, what and where and how to mend it, exit code 2.
+
+def test_a_missing_path(tmp_path, capsys):
+    message = fails(capsys, "--input", tmp_path / "none", "--tokenizer", "train:300", "--out", tmp_path / "out")
+    assert message == f"error: {tmp_path}/none: no such file or folder. Check --input."
+
+
+def test_no_documents(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    arguments = ("--input", tmp_path / "in", "--out", tmp_path / "out", "--tokenizer")
+    word_tokenizer(tmp_path / "t.json", 65001)
+    assert "no documents in 0 files (0 are not UTF-8 text). Check --input" in fails(capsys, *arguments, "train:300")
+    (tmp_path / "in" / "a").write_bytes(b"\xff")
+    (tmp_path / "in" / "b").write_bytes(b"")
+    assert "no documents in 2 files (1 are not UTF-8 text)" in fails(capsys, *arguments, "train:300")
+    assert "no documents in 2 files" in fails(capsys, *arguments, tmp_path / "t.json")
+
+
+def test_an_unknown_or_broken_tokenizer(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("x")
+    arguments = ("--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer")
+    message = fails(capsys, *arguments, tmp_path / "t.json")
+    assert "t.json: no such file. Give a Hugging Face tokenizer.json, or train:8192 to train one on the inputs." in message
+    for content in ("{", "{}", '{"model": 3}'):
+        (tmp_path / "t.json").write_text(content)
+        assert "not a Hugging Face tokenizer.json (" in fails(capsys, *arguments, tmp_path / "t.json")
+    for spec in ("train:", "train:x", "train:255", "train:-1"):
+        assert f"--tokenizer {spec}: the vocabulary must be a number of at least 256" in fails(capsys, *arguments, spec)
+
+
+def test_a_missing_text_key_names_the_keys(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_bytes(rows(["x"]) + rows(["y"], key="text"))
+    arguments = ("--tokenizer", "train:300", "--out", tmp_path / "out")
+    message = fails(capsys, "--input", tmp_path / "a.jsonl", *arguments)
+    assert 'a.jsonl:2: no key "content"; its keys are "id", "text". Name the one of the text with --text-key.' in message
+    write_parquet(tmp_path)
+    message = fails(capsys, "--input", tmp_path / "rows.parquet", *arguments, "--text-key", "body")
+    assert 'rows.parquet: no key "body"; its keys are "content", "id".' in message
+    message = fails(capsys, "--input", tmp_path / "rows.parquet", *arguments, "--text-key", "id")
+    assert 'rows.parquet: row 1: "id" is no text but int.' in message
+
+
+@pytest.mark.parametrize("line, message", [(b'{"content": "x"', "not valid JSON"), (b"[]", "not a JSON object"), (b'{"content": 3}', "is no text but int"),
+                                           (b'{"content": "\\ud800"}', "is not valid Unicode"), (b"\xff", "not valid JSON")])
+def test_a_broken_line_is_named(tmp_path, capsys, line, message):
+    (tmp_path / "a.jsonl").write_bytes(rows(TEXTS) + line + b"\n")
+    error = fails(capsys, "--input", tmp_path / "a.jsonl", "--tokenizer", "train:300", "--out", tmp_path / "out")
+    assert f"a.jsonl:{len(TEXTS) + 1}: " in error and message in error
+
+
+@pytest.mark.parametrize("write", [write_gz, write_zst, write_parquet])
+def test_a_truncated_file_is_named(tmp_path, capsys, write):
+    write(tmp_path)
+    file = next(path for path in tmp_path.iterdir())
+    whole = file.read_bytes()
+    for size in (len(whole) - 1, len(whole) // 2, 5):
+        file.write_bytes(whole[:size])
+        error = fails(capsys, "--input", tmp_path, "--tokenizer", "train:300", "--out", tmp_path / "out")
+        assert file.name in error and "truncated" in error and "Fetch it again." in error, size
+
+
+def test_a_damaged_parquet_page_is_named(tmp_path, capsys):
+    table = pyarrow.table({"content": ["abcdefgh" * 1000 + str(i) for i in range(100)]})
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet", compression="snappy", use_dictionary=False)
+    data = bytearray((tmp_path / "rows.parquet").read_bytes())
+    data[4:200] = bytes(196)
+    (tmp_path / "rows.parquet").write_bytes(data)
+    error = fails(capsys, "--input", tmp_path, "--tokenizer", "train:300", "--out", tmp_path / "out")
+    assert "rows.parquet: damaged after row 0 (" in error
+
+
+def test_a_named_file_must_be_text(tmp_path, capsys):
+    for content in (b"\xff", b"a\0"):
+        (tmp_path / "a.txt").write_bytes(content)
+        error = fails(capsys, "--input", tmp_path / "a.txt", "--tokenizer", "train:300", "--out", tmp_path / "out")
+        assert "a.txt: not UTF-8 text (" in error
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("x")
+    error = fails(capsys, "--input", tmp_path / "a.txt", "--tokenizer", "train:300", "--out", tmp_path / "a.txt" / "out")
+    assert "a.txt/out: can't be written (Not a directory). Choose another folder." in error
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, capsys, monkeypatch):
+    (tmp_path / "a.txt").write_text("x")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("switchyard_data.indexed.IndexedWriter.add", full)
+    error = fails(capsys, "--input", tmp_path / "a.txt", "--tokenizer", "train:300", "--out", tmp_path / "out")
+    assert "out: can't be written (No space left on device). Make room" in error
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_the_program_runs_as_a_module_and_reports_by_exit_code(tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "python")}
+
+    def run(*arguments):
+        return subprocess.run([sys.executable, "-m", "switchyard_data", *map(str, arguments)], env=environment, capture_output=True, text=True, check=False)
+
+    good = run("prepare", "--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", tmp_path / "out")
+    assert good.returncode == 0 and "1 documents, 1 tokens, longest 1, vocabulary 256" in good.stdout
+    assert "tokenizing: 1 documents" in good.stderr
+    bad = run("prepare", "--input", tmp_path / "b.txt", "--tokenizer", "train:256", "--out", tmp_path / "out")
+    assert bad.returncode == 2 and bad.stdout == "" and bad.stderr.count("\n") == 1
+    assert run("prepare").returncode == 2

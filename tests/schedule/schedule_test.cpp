@@ -1,0 +1,108 @@
+#include "schedule/schedule.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "base/errors.hpp"
+
+namespace switchyard::schedule {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string fault_of(const Order& order) {
+  try {
+    verify(order);
+  } catch (const InternalError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Schedule, one_f_one_b_of_four_stages_and_eight_micro_batches_is_the_published_order) {
+  const Order order = schedule(Kind::one_f_one_b, 4, 8);
+  ASSERT_EQ(order.size(), 4u);
+  EXPECT_EQ(to_string(order[0]), "F0 F1 F2 F3 X0 F4 X1 F5 X2 F6 X3 F7 X4 X5 X6 X7");
+  EXPECT_EQ(to_string(order[1]), "F0 F1 F2 X0 F3 X1 F4 X2 F5 X3 F6 X4 F7 X5 X6 X7");
+  EXPECT_EQ(to_string(order[2]), "F0 F1 X0 F2 X1 F3 X2 F4 X3 F5 X4 F6 X5 F7 X6 X7");
+  EXPECT_EQ(to_string(order[3]), "F0 X0 F1 X1 F2 X2 F3 X3 F4 X4 F5 X5 F6 X6 F7 X7");
+}
+
+TEST(Schedule, gpipe_runs_all_forwards_first_on_every_stage) {
+  for (const std::vector<Item>& stage : schedule(Kind::gpipe, 3, 3)) EXPECT_EQ(to_string(stage), "F0 F1 F2 X0 X1 X2");
+}
+
+TEST(Schedule, every_item_runs_once_and_every_order_verifies) {
+  for (const Kind kind : {Kind::gpipe, Kind::one_f_one_b}) {
+    for (int stages = 1; stages <= 6; ++stages) {
+      for (int mbs = 0; mbs <= 9; ++mbs) {
+        const Order order = schedule(kind, stages, mbs);
+        EXPECT_NO_THROW(verify(order)) << stages << " stages, " << mbs << " micro-batches";
+        for (const std::vector<Item>& items : order) {
+          std::set<std::tuple<char, int, int>> seen;
+          for (const Item& item : items) seen.insert({item.what, item.chunk, item.mb});
+          EXPECT_EQ(items.size(), static_cast<size_t>(2 * mbs));
+          EXPECT_EQ(seen.size(), items.size());
+        }
+      }
+    }
+  }
+}
+
+TEST(Schedule, one_f_one_b_keeps_p_minus_s_micro_batches_and_gpipe_all) {
+  EXPECT_THAT(peak_in_flight(schedule(Kind::one_f_one_b, 4, 8)), ElementsAre(4, 3, 2, 1));
+  EXPECT_THAT(peak_in_flight(schedule(Kind::one_f_one_b, 4, 2)), ElementsAre(2, 2, 2, 1));
+  EXPECT_THAT(peak_in_flight(schedule(Kind::gpipe, 4, 8)), ElementsAre(8, 8, 8, 8));
+  EXPECT_THAT(peak_in_flight(schedule(Kind::gpipe, 2, 0)), ElementsAre(0, 0));
+}
+
+TEST(Schedule, an_activation_is_alive_until_its_weight_gradient) {
+  const Order order{{{'F', 0, 0}, {'B', 0, 0}, {'F', 0, 1}, {'B', 0, 1}, {'W', 0, 0}, {'W', 0, 1}}};
+  EXPECT_NO_THROW(verify(order));
+  EXPECT_THAT(peak_in_flight(order), ElementsAre(2));
+}
+
+TEST(Schedule, a_circle_between_stages_is_printed) {
+  const Order order{{{'F', 0, 0}, {'X', 0, 0}, {'F', 0, 1}, {'X', 0, 1}}, {{'F', 0, 0}, {'F', 0, 1}, {'X', 0, 0}, {'X', 0, 1}}};
+  EXPECT_EQ(fault_of(order),
+            "schedule: the order deadlocks: stage 1 at F1 waits for F1 of stage 0; stage 0 at X0 waits for X0 of stage 1");
+}
+
+TEST(Schedule, a_backward_before_its_own_forward_is_a_circle_of_one_stage) {
+  EXPECT_EQ(fault_of({{{'X', 0, 0}, {'F', 0, 0}}}), "schedule: the order deadlocks: stage 0 at X0 waits for F0 of stage 0");
+}
+
+TEST(Schedule, a_weight_gradient_waits_for_its_input_gradient) {
+  EXPECT_THAT(fault_of({{{'F', 0, 0}, {'W', 0, 0}, {'B', 0, 0}}}), HasSubstr("stage 0 at W0 waits for B0 of stage 0"));
+}
+
+TEST(Schedule, chunks_follow_each_other_through_all_stages) {
+  const Order order{{{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}, {{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}};
+  EXPECT_NO_THROW(verify(order));
+  Order wrong = order;
+  std::swap(wrong[0][0], wrong[0][1]);
+  EXPECT_THAT(fault_of(wrong), HasSubstr("stage 0 at F0.1 waits for F0 of stage 1"));
+}
+
+TEST(Schedule, missing_repeated_and_unknown_items_are_refused) {
+  EXPECT_EQ(fault_of({{{'F', 0, 0}}}), "schedule: stage 0 never runs B0 (or X)");
+  EXPECT_EQ(fault_of({{{'F', 0, 0}, {'B', 0, 0}}}), "schedule: stage 0 never runs W0");
+  EXPECT_EQ(fault_of({{{'F', 0, 0}, {'X', 0, 0}}, {}}), "schedule: stage 1 never runs F0");
+  EXPECT_EQ(fault_of({{{'F', 0, 0}, {'X', 0, 0}, {'X', 0, 0}}}), "schedule: stage 0 runs X0 twice");
+  EXPECT_EQ(fault_of({{{'F', 0, 0}, {'X', 0, 0}, {'W', 0, 0}}}), "schedule: stage 0 runs W0 after X0, which has the weight gradient");
+  EXPECT_EQ(fault_of({{{'Q', 0, 0}}}), "schedule: stage 0 has work 'Q', not F, B, W or X");
+  EXPECT_EQ(fault_of({{{'F', 0, -1}}}), "schedule: stage 0 has a negative chunk or micro-batch in F-1");
+}
+
+TEST(Schedule, no_stages_or_negative_micro_batches_are_refused) {
+  EXPECT_THROW(schedule(Kind::gpipe, 0, 1), InternalError);
+  EXPECT_THROW(schedule(Kind::gpipe, 1, -1), InternalError);
+}
+
+}  // namespace
+}  // namespace switchyard::schedule

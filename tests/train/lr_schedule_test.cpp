@@ -1,0 +1,66 @@
+#include "train/lr_schedule.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "base/errors.hpp"
+
+namespace switchyard::train {
+namespace {
+
+using Decay = LearningRate::Decay;
+
+std::vector<double> rates(const LearningRate& schedule, i64 steps) {
+  std::vector<double> rates;
+  for (i64 step = 0; step < steps; ++step) rates.push_back(learning_rate(schedule, step));
+  return rates;
+}
+
+MATCHER_P(Near, expected, "") { return std::abs(std::get<0>(arg) - std::get<1>(arg)) < expected; }
+
+void expect_rates(const LearningRate& schedule, const std::vector<double>& expected) {
+  EXPECT_THAT(rates(schedule, static_cast<i64>(expected.size())), testing::Pointwise(Near(1e-15), expected));
+}
+
+TEST(LearningRate, ConstantHoldsThePeakAfterTheWarmUp) {
+  expect_rates({.decay = Decay::constant, .peak = 0.8, .warmup_steps = 4, .decay_steps = 2}, {0.2, 0.4, 0.6, 0.8, 0.8, 0.8});
+}
+
+TEST(LearningRate, LinearFallsInEqualStepsAndThenStays) {
+  expect_rates({.decay = Decay::linear, .peak = 1, .floor = 0.2, .warmup_steps = 2, .decay_steps = 6},
+               {0.5, 1, 1, 0.8, 0.6, 0.4, 0.2, 0.2});
+}
+
+TEST(LearningRate, CosineIsHalfWayInTheMiddleAndFlatAtBothEnds) {
+  const LearningRate schedule{.decay = Decay::cosine, .peak = 1, .floor = 0.5, .warmup_steps = 0, .decay_steps = 8};
+  expect_rates(schedule, {1, 0.75 + 0.25 * std::cos(std::numbers::pi / 8), 0.75 + 0.25 * std::numbers::sqrt2 / 2});
+  EXPECT_NEAR(learning_rate(schedule, 4), 0.75, 1e-15);
+  EXPECT_NEAR(learning_rate(schedule, 6), 0.75 - 0.25 * std::numbers::sqrt2 / 2, 1e-15);
+  EXPECT_EQ(learning_rate(schedule, 8), 0.5);
+  EXPECT_EQ(learning_rate(schedule, 1000), 0.5);
+}
+
+TEST(LearningRate, NoStepOfARunHasRateZero) {
+  for (const Decay decay : {Decay::constant, Decay::linear, Decay::cosine})
+    EXPECT_THAT(rates({.decay = decay, .peak = 1, .warmup_steps = 3, .decay_steps = 10}, 10), testing::Each(testing::Gt(0.0)));
+}
+
+TEST(LearningRate, AWarmUpLongerThanTheDecayIsFinishedFirst) {
+  expect_rates({.decay = Decay::linear, .peak = 1, .floor = 0.1, .warmup_steps = 4, .decay_steps = 2}, {0.25, 0.5, 0.75, 1, 0.1});
+}
+
+TEST(LearningRate, ANegativeStepIsRefused) {
+  try {
+    learning_rate({}, -1);
+    FAIL() << "no error";
+  } catch (const InternalError& error) {
+    EXPECT_STREQ(error.what(), "learning rate of step -1: steps are counted from 0");
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::train

@@ -1,0 +1,67 @@
+#include "train/metrics.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace switchyard::train {
+namespace {
+
+StepRecord example() {
+  return {.step = 12,
+          .loss = 4.5,
+          .learning_rate = 3e-4,
+          .grad_norm = 1.25,
+          .tokens = 16384,
+          .time = {4},
+          .matmul_share = 0.5,
+          .peak_memory = {Bytes{100}, Bytes{300}, Bytes{200}},
+          .intra_host_traffic = Bytes{5000000000},
+          .inter_host_traffic = Bytes{7},
+          .switch_time = {1},
+          .padding_share = 0.125,
+          .bubble_share = 0.25};
+}
+
+TEST(Metrics, ALogLineHasEveryFieldUnderItsName) {
+  EXPECT_EQ(to_json(example()).dump(),
+            R"({"step":12,"loss":4.5,"lr":0.0003,"grad_norm":1.25,"tokens":16384,"seconds":4.0,"tokens_per_second":4096.0,)"
+            R"("matmul_share":0.5,"intra_bytes":5000000000,"inter_bytes":7,"switch_seconds":1.0,"switch_share":0.25,)"
+            R"("padding_share":0.125,"bubble_share":0.25,"peak_bytes_per_rank":[100,300,200],"skipped":false})");
+}
+
+TEST(Metrics, WhatWasNotMeasuredIsLeftOut) {
+  StepRecord record = example();
+  record.matmul_share.reset();
+  record.bubble_share.reset();
+  const nlohmann::ordered_json json = to_json(record);
+  EXPECT_FALSE(json.contains("matmul_share"));
+  EXPECT_FALSE(json.contains("bubble_share"));
+  EXPECT_EQ(scalars(record).size(), scalars(example()).size() - 2);
+}
+
+TEST(Metrics, AStepWithoutDurationHasNoRate) {
+  const StepRecord record{.tokens = 10, .switch_time = {1}};
+  EXPECT_EQ(record.tokens_per_second(), 0);
+  EXPECT_EQ(record.switch_share(), 0);
+}
+
+TEST(Metrics, ScalarsAreTheNumbersOfTheLogLine) {
+  StepRecord record = example();
+  record.skipped = true;
+  const nlohmann::ordered_json json = to_json(record);
+  std::map<std::string, double> by_tag;
+  for (const auto& [tag, value] : scalars(record)) by_tag[tag] = value;
+  EXPECT_EQ(by_tag.at("train/peak_bytes"), 300);
+  EXPECT_EQ(by_tag.at("train/skipped"), 1);
+  for (const auto& [name, value] : json.items()) {
+    if (value.is_number() && name != "step") {
+      EXPECT_EQ(by_tag.at("train/" + name), value.get<double>()) << name;
+    }
+  }
+  EXPECT_EQ(by_tag.size(), json.size() - 1);  // all but "step"
+}
+
+}  // namespace
+}  // namespace switchyard::train
