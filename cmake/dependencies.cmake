@@ -37,9 +37,14 @@ if(SWITCHYARD_TORCH)
   find_library(C10_LIBRARY c10 PATHS ${torch_root}/lib NO_DEFAULT_PATH REQUIRED)
   find_library(TORCH_CUDA_LIBRARY torch_cuda PATHS ${torch_root}/lib NO_DEFAULT_PATH)
   find_library(C10_CUDA_LIBRARY c10_cuda PATHS ${torch_root}/lib NO_DEFAULT_PATH)
-  # Only torch's `include`: the folder of torch/torch.h (24 s a file) stays out on purpose.
+  # Only these folders of torch's `include`: it holds a fmt of its own, newer than the one we link. The folder of torch/torch.h
+  # (24 s a file) stays out on purpose.
+  foreach(folder ATen c10 torch)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/torch_headers)
+    file(CREATE_LINK ${torch_root}/include/${folder} ${CMAKE_BINARY_DIR}/torch_headers/${folder} SYMBOLIC)
+  endforeach()
   add_library(switchyard_torch INTERFACE)
-  target_include_directories(switchyard_torch SYSTEM INTERFACE ${torch_root}/include)
+  target_include_directories(switchyard_torch SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/torch_headers)
   target_compile_definitions(switchyard_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 AT_PER_OPERATOR_HEADERS)
   target_link_libraries(switchyard_torch INTERFACE ${TORCH_CPU_LIBRARY} ${C10_LIBRARY})
   target_link_options(switchyard_torch INTERFACE -Wl,-rpath,${torch_root}/lib)

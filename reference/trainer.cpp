@@ -256,13 +256,15 @@ std::string to_json(const Config& c) {
   std::ostringstream out;
   out << std::setprecision(17) << std::showpoint;  // 10000.0 rather than 10000 for what is a real number
   out << R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": false, "mlp_bias": false,)"
-      << R"( "hidden_act": "silu", "dtype": "float32", "max_position_embeddings": 4096, "hidden_size": )" << c.hidden << R"(, "num_hidden_layers": )"
-      << c.layers << R"(, "num_attention_heads": )" << c.heads << R"(, "num_key_value_heads": )" << c.kv_heads << R"(, "head_dim": )" << c.head_size
-      << R"(, "intermediate_size": )" << c.ffn << R"(, "vocab_size": )" << c.vocab << R"(, "rms_norm_eps": )" << c.norm_eps
-      << R"(, "rope_theta": )" << c.rope_theta << R"(, "tie_word_embeddings": )" << (c.tied ? "true" : "false");
+      << R"( "hidden_act": "silu", "dtype": "float32", "max_position_embeddings": 4096, "hidden_size": )" << c.hidden
+      << R"(, "num_hidden_layers": )" << c.layers << R"(, "num_attention_heads": )" << c.heads
+      << R"(, "num_key_value_heads": )" << c.kv_heads << R"(, "head_dim": )" << c.head_size << R"(, "intermediate_size": )" << c.ffn
+      << R"(, "vocab_size": )" << c.vocab << R"(, "rms_norm_eps": )" << c.norm_eps << R"(, "rope_theta": )" << c.rope_theta
+      << R"(, "tie_word_embeddings": )" << (c.tied ? "true" : "false");
   if (c.rope_factor != 0)
     out << R"(, "rope_scaling": {"rope_type": "llama3", "factor": )" << c.rope_factor << R"(, "low_freq_factor": )" << c.rope_low
-        << R"(, "high_freq_factor": )" << c.rope_high << R"(, "original_max_position_embeddings": )" << c.rope_original << "}";
+        << R"(, "high_freq_factor": )" << c.rope_high << R"(, "original_max_position_embeddings": )"
+        << static_cast<size_t>(c.rope_original) << "}";
   out << "}\n";
   return out.str();
 }

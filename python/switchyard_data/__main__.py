@@ -14,12 +14,14 @@ def _parser():
                                   description="Tokenizes documents into DIR/corpus.bin and corpus.idx, with tokenizer.json and meta.json. "
                                   "A second run with the same inputs and options does nothing.")
     command.add_argument("--input", nargs="+", required=True, action="extend", metavar="PATH",
-                         help="folders of text files, or files: text, .jsonl, .jsonl.gz, .jsonl.zst, .parquet; a document is a file or a row")
+                         help="folders of text files, or files: text, .jsonl, .jsonl.gz, .jsonl.zst, .parquet; "
+                         "a document is a file or a row")
     command.add_argument("--tokenizer", required=True, metavar="FILE|train:VOCAB",
                          help="Hugging Face tokenizer.json, or train:8192 to train a byte-level BPE of that size on the inputs")
     command.add_argument("--out", required=True, metavar="DIR", help="folder to write")
     command.add_argument("--text-key", default="content", metavar="KEY", help="key or column of the text in rows (default: content)")
-    command.add_argument("--suffix", action="append", default=[], metavar=".EXT", help="of folders, take only files that end so; repeatable")
+    command.add_argument("--suffix", action="append", default=[], metavar=".EXT",
+                         help="of folders, take only files that end so; repeatable")
     command.add_argument("--force", action="store_true", help="prepare anew even if nothing has changed")
     return parser
 
@@ -35,7 +37,8 @@ def main(arguments=None):
         print("error: interrupted; nothing was written.", file=sys.stderr)
         return 130
     state = "" if done else "up to date: "
-    print(f"{state}{options.out}: {meta['documents']} documents, {meta['tokens']} tokens, longest {meta['longest']}, vocabulary {meta['vocab_size']}")
+    print(f"{state}{options.out}: {meta['documents']} documents, {meta['tokens']} tokens, longest {meta['longest']}, "
+          f"vocabulary {meta['vocab_size']}")
     if done and (meta["empty_documents"] or meta["skipped_files"]):
         print(f"left out: {meta['empty_documents']} empty documents, {meta['skipped_files']} files that are not UTF-8 text")
     return 0

@@ -76,7 +76,8 @@ def _train(documents, vocabulary):
 
 
 def _no_documents(documents):
-    return DataError(f"no documents in {len(documents.files)} files ({documents.skipped} are not UTF-8 text). Check --input, --suffix and --text-key.")
+    return DataError(f"no documents in {len(documents.files)} files ({documents.skipped} are not UTF-8 text). "
+                     "Check --input, --suffix and --text-key.")
 
 
 def _batches(texts):

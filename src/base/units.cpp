@@ -21,9 +21,9 @@ struct Unit {
 constexpr double kKi = 1024;
 constexpr std::array<Unit, 9> kByteUnits{{{"b", 1},
                                           {"kib", kKi},
-                                          {"mib", kKi * kKi},
-                                          {"gib", kKi * kKi * kKi},
-                                          {"tib", kKi * kKi * kKi * kKi},
+                                          {"mib", kKi* kKi},
+                                          {"gib", kKi* kKi* kKi},
+                                          {"tib", kKi* kKi* kKi* kKi},
                                           {"kb", 1e3},
                                           {"mb", 1e6},
                                           {"gb", 1e9},

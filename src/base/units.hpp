@@ -16,8 +16,14 @@ struct Quantity {
   Number count{};
 
   constexpr auto operator<=>(const Quantity&) const = default;
-  constexpr Quantity& operator+=(Quantity other) { count += other.count; return *this; }
-  constexpr Quantity& operator-=(Quantity other) { count -= other.count; return *this; }
+  constexpr Quantity& operator+=(Quantity other) {
+    count += other.count;
+    return *this;
+  }
+  constexpr Quantity& operator-=(Quantity other) {
+    count -= other.count;
+    return *this;
+  }
   friend constexpr Quantity operator+(Quantity a, Quantity b) { return {a.count + b.count}; }
   friend constexpr Quantity operator-(Quantity a, Quantity b) { return {a.count - b.count}; }
   friend constexpr Quantity operator*(Quantity a, Number factor) { return {a.count * factor}; }

@@ -110,11 +110,13 @@ std::vector<std::vector<Item>> spread_over_lanes(std::vector<Item> items, std::s
   const double even_lane = total_work(items) / total_speed;  // per unit of speed
   std::vector<std::vector<Item>> lanes(speed.size());
   for (const Item& item : items) {
-    const auto end_on = [&](const auto& queue) { return std::pair((queue.second.top().first + item.work) / queue.first, queue.second.top().second); };
+    const auto end_on = [&](const auto& queue) {
+      return std::pair((queue.second.top().first + item.work) / queue.first, queue.second.top().second);
+    };
     const auto best = std::min_element(queues.begin(), queues.end(), [&](const auto& a, const auto& b) { return end_on(a) < end_on(b); });
     auto [load, lane] = best->second.top();
     best->second.pop();
-    if (lanes[lane].empty()) load += 0 * std::max(0.0, item.work - even_lane * best->first / stages);
+    if (lanes[lane].empty()) load += (stages - 1) * std::max(0.0, item.work - even_lane * best->first / stages);
     lanes[lane].push_back(item);
     best->second.emplace(load + item.work, lane);
   }
@@ -123,7 +125,8 @@ std::vector<std::vector<Item>> spread_over_lanes(std::vector<Item> items, std::s
 
 std::vector<Row> pack_rows(std::span<const Item> items, i64 capacity, int stages) {
   if (items.empty()) return {};
-  check(items.front().tokens <= capacity, "document {} of {} tokens does not fit in a row of {}", items.front().doc, items.front().tokens, capacity);
+  check(items.front().tokens <= capacity, "document {} of {} tokens does not fit in a row of {}", items.front().doc, items.front().tokens,
+        capacity);
   const double sum = total_work(items);
   const auto time = [&](const std::vector<Row>& rows) { return sum + std::max(0, stages - 1) * heaviest(rows); };
   std::vector<std::vector<Row>> found{first_fit(items, capacity)};
@@ -136,7 +139,8 @@ std::vector<Row> pack_rows(std::span<const Item> items, i64 capacity, int stages
   }
   double best = time(found.front());
   for (const std::vector<Row>& rows : found) best = std::min(best, time(rows));
-  const auto chosen = std::find_if(found.begin(), found.end(), [&](const std::vector<Row>& rows) { return time(rows) <= best * kWorthwhile; });
+  const auto chosen =
+      std::find_if(found.begin(), found.end(), [&](const std::vector<Row>& rows) { return time(rows) <= best * kWorthwhile; });
   std::stable_sort(chosen->begin(), chosen->end(), [](const Row& a, const Row& b) { return a.work > b.work; });
   return std::move(*chosen);
 }

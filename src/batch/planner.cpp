@@ -17,16 +17,20 @@ void check_bucket(std::size_t index, std::span<const BucketSpec> buckets) {
   const BucketSpec& bucket = buckets[index];
   if (bucket.max_length < 1) user_error("bucket[{}].max_length = {}: give at least 1 token.", index, bucket.max_length);
   if (bucket.max_length > std::numeric_limits<int>::max())
-    user_error("bucket[{}].max_length = {}: a sequence may have at most {} tokens.", index, bucket.max_length, std::numeric_limits<int>::max());
+    user_error("bucket[{}].max_length = {}: a sequence may have at most {} tokens.", index, bucket.max_length,
+               std::numeric_limits<int>::max());
   if (index > 0 && bucket.max_length >= buckets[index - 1].max_length)
-    user_error("bucket[{}].max_length = {} is not below bucket[{}].max_length = {}. List the buckets longest first.", index, bucket.max_length,
-               index - 1, buckets[index - 1].max_length);
+    user_error("bucket[{}].max_length = {} is not below bucket[{}].max_length = {}. List the buckets longest first.", index,
+               bucket.max_length, index - 1, buckets[index - 1].max_length);
   if (row_capacity(bucket) < bucket.max_length)
-    user_error("bucket[{}].micro_batch_tokens = {} is below its max_length = {}: a sequence must fit in a micro-batch. Raise it to {} or leave it out.",
-               index, bucket.micro_batch_tokens, bucket.max_length, bucket.max_length);
-  check(bucket.lanes >= 1 && bucket.multiple >= 1, "bucket {} has {} lanes and rows in multiples of {}", index, bucket.lanes, bucket.multiple);
-  check(bucket.lane_speed.empty() || std::cmp_equal(bucket.lane_speed.size(), bucket.lanes), "bucket {} has {} lanes and {} lane speeds", index,
-        bucket.lanes, bucket.lane_speed.size());
+    user_error(
+        "bucket[{}].micro_batch_tokens = {} is below its max_length = {}: a sequence must fit in a micro-batch. Raise it to {} or leave it "
+        "out.",
+        index, bucket.micro_batch_tokens, bucket.max_length, bucket.max_length);
+  check(bucket.lanes >= 1 && bucket.multiple >= 1, "bucket {} has {} lanes and rows in multiples of {}", index, bucket.lanes,
+        bucket.multiple);
+  check(bucket.lane_speed.empty() || std::cmp_equal(bucket.lane_speed.size(), bucket.lanes), "bucket {} has {} lanes and {} lane speeds",
+        index, bucket.lanes, bucket.lane_speed.size());
   check(std::all_of(bucket.lane_speed.begin(), bucket.lane_speed.end(), [](double speed) { return speed > 0; }),
         "bucket {}: lane speeds {} must be positive", index, bucket.lane_speed);
 }
@@ -73,8 +77,8 @@ int bucket_of(i64 length, std::span<const BucketSpec> buckets) {
   // The first bucket that is too short; the one before it is the smallest that fits.
   const auto end = std::partition_point(buckets.begin(), buckets.end(), [&](const BucketSpec& b) { return b.max_length >= length; });
   if (end == buckets.begin())
-    user_error("a sequence of {} tokens is longer than the longest bucket ({} tokens). Raise bucket[0].max_length, or lower batch.context.", length,
-               buckets.empty() ? 0 : buckets.front().max_length);
+    user_error("a sequence of {} tokens is longer than the longest bucket ({} tokens). Raise bucket[0].max_length, or lower batch.context.",
+               length, buckets.empty() ? 0 : buckets.front().max_length);
   return static_cast<int>(end - buckets.begin()) - 1;
 }
 

@@ -43,8 +43,8 @@ class Placement {
     const auto doc = static_cast<std::size_t>(piece.doc);
     check(doc < lengths_.size(), "{}: document {} of {}", where, piece.doc, lengths_.size());
     const i64 last = piece.first + i64{piece.count - 1} * piece.stride;
-    check(piece.first >= 0 && piece.count >= 1 && piece.stride >= 1 && last < lengths_[doc], "{}: piece {} + {} * {} of document {} of {} tokens", where,
-          piece.first, piece.count, piece.stride, doc, lengths_[doc]);
+    check(piece.first >= 0 && piece.count >= 1 && piece.stride >= 1 && last < lengths_[doc],
+          "{}: piece {} + {} * {} of document {} of {} tokens", where, piece.first, piece.count, piece.stride, doc, lengths_[doc]);
     check(row_[doc] < 0 || row_[doc] == rows_, "{}: document {} is also in another row", where, doc);
     row_[doc] = rows_;
     placed_[doc] += piece.count;
@@ -75,7 +75,8 @@ void check_shape(const MicroBatch& row, const BucketSpec& bucket, const std::str
   check(used <= capacity, "{}: {} tokens in a row of {}", where, used, capacity);
   // Ring shards are level to a token per document, so only single rows have one right length.
   if (shards == 1 && used > 0)
-    check(row.T - used < bucket.multiple, "{}: {} tokens padded to {}, more than a multiple of {} needs", where, used, row.T, bucket.multiple);
+    check(row.T - used < bucket.multiple, "{}: {} tokens padded to {}, more than a multiple of {} needs", where, used, row.T,
+          bucket.multiple);
 }
 
 // The bucket of a phase is that of its first document.
@@ -84,11 +85,13 @@ int bucket_of_phase(const PhasePlan& phase, std::span<const i64> lengths, std::s
     for (const MicroBatch& row : lane)
       for (const auto& shard : row.shard)
         for (const Piece& piece : shard)
-          if (piece.doc >= 0 && std::cmp_less(piece.doc, lengths.size())) return bucket_of(lengths[static_cast<std::size_t>(piece.doc)], buckets);
+          if (piece.doc >= 0 && std::cmp_less(piece.doc, lengths.size()))
+            return bucket_of(lengths[static_cast<std::size_t>(piece.doc)], buckets);
   throw InternalError(fmt::format("phase {} has no documents", index));
 }
 
-void check_bucket(const MicroBatch& row, std::span<const i64> lengths, std::span<const BucketSpec> buckets, int bucket, const std::string& where) {
+void check_bucket(const MicroBatch& row, std::span<const i64> lengths, std::span<const BucketSpec> buckets, int bucket,
+                  const std::string& where) {
   for (const auto& shard : row.shard)
     for (const Piece& piece : shard)
       if (piece.doc >= 0 && std::cmp_less(piece.doc, lengths.size())) {

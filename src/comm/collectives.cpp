@@ -186,7 +186,8 @@ std::vector<std::vector<std::byte>> all_gather_blobs(Fabric& fabric, const Chann
   return blobs;
 }
 
-std::vector<std::byte> broadcast_blob(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, std::span<const std::byte> blob) {
+std::vector<std::byte> broadcast_blob(Fabric& fabric, const Channel& channel, const std::string& name, i64 row,
+                                      std::span<const std::byte> blob) {
   const bool root = position_of(fabric, channel, name) == 0;
   const auto from_root = [&](const Block& block, DType dtype) {
     Exchange exchange(fabric, channel, name, row, dtype);

@@ -21,7 +21,8 @@ void all_reduce(Fabric&, const Channel&, const std::string& name, i64 row, void*
 /// In place, elementwise maximum (fp32 or fp64), for softmax statistics.
 void all_reduce_max(Fabric&, const Channel&, const std::string& name, i64 row, void* data, i64 elements, DType dtype);
 /// Small blobs of any size from all ranks, in rank order (sizes are exchanged first).
-std::vector<std::vector<std::byte>> all_gather_blobs(Fabric&, const Channel&, const std::string& name, i64 row, std::span<const std::byte> mine);
+std::vector<std::vector<std::byte>> all_gather_blobs(Fabric&, const Channel&, const std::string& name, i64 row,
+                                                     std::span<const std::byte> mine);
 /// Blob of channel.ranks[0] to all.
 std::vector<std::byte> broadcast_blob(Fabric&, const Channel&, const std::string& name, i64 row, std::span<const std::byte> blob);
 

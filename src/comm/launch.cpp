@@ -24,7 +24,9 @@ int number(const Variables& variable, const std::string& name) {
   return value;
 }
 
-int number_or(const Variables& variable, const std::string& name, int fallback) { return variable(name) ? number(variable, name) : fallback; }
+int number_or(const Variables& variable, const std::string& name, int fallback) {
+  return variable(name) ? number(variable, name) : fallback;
+}
 
 Launch checked(Launch launch, const std::string& rank, const std::string& size) {
   if (launch.rank >= launch.size)

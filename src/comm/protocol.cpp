@@ -72,15 +72,14 @@ void RowOrder::check_next(int rank, const Channel& channel, const Transaction& t
 
 void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, const cluster::Cluster& cluster) {
   for (const Op& op : transaction.ops) {
-    if (op.kind == Op::Kind::recv) continue;
-    const auto link = op.kind == Op::Kind::local ? cluster::Link::local : cluster.link(rank, op.peer);
-    traffic[static_cast<size_t>(link)] += op.block.bytes();
+    if (op.kind == Op::Kind::send) traffic[static_cast<size_t>(cluster.link(rank, op.peer))] += op.block.bytes();
   }
 }
 
 std::string rank_label(int rank, const cluster::Cluster& cluster) {
   const int host = cluster.host[static_cast<size_t>(rank)];
-  if (static_cast<size_t>(host) < cluster.names.size()) return fmt::format("rank {} (host {})", rank, cluster.names[static_cast<size_t>(host)]);
+  if (static_cast<size_t>(host) < cluster.names.size())
+    return fmt::format("rank {} (host {})", rank, cluster.names[static_cast<size_t>(host)]);
   return fmt::format("rank {} (host {})", rank, host);
 }
 

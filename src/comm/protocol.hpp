@@ -40,7 +40,7 @@ class RowOrder {
   std::map<int, i64> last_;
 };
 
-/// Bytes sent per link class; local operations count as Link::local.
+/// Adds the bytes sent per link class; local operations count nothing.
 void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, const cluster::Cluster& cluster);
 
 /// "rank 5 (host b)"; the host's number if it has no name.

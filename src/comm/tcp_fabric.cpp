@@ -202,7 +202,8 @@ class TcpTransport final : public Transport {
       entries.push_back({peers_[r].socket.fd(), events, 0});
       ranks.push_back(r);
     }
-    if (::poll(entries.data(), entries.size(), milliseconds) < 0 && errno != EINTR) cluster_error("rank {}: poll failed: {}", rank_, std::strerror(errno));
+    if (::poll(entries.data(), entries.size(), milliseconds) < 0 && errno != EINTR)
+      cluster_error("rank {}: poll failed: {}", rank_, std::strerror(errno));
     std::uint64_t posts = 0;
     [[maybe_unused]] const ssize_t n = ::read(wake_.fd(), &posts, sizeof posts);
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -216,7 +217,8 @@ class TcpTransport final : public Transport {
     peer.socket = Descriptor();
     peer.outgoing.clear();
     if (!peer.said_goodbye)
-      fail(fmt::format("{}: {} is gone ({}). See its log.", rank_label(rank_, cluster_), rank_label(static_cast<int>(rank), cluster_), how));
+      fail(
+          fmt::format("{}: {} is gone ({}). See its log.", rank_label(rank_, cluster_), rank_label(static_cast<int>(rank), cluster_), how));
   }
 
   void write(size_t rank) {
@@ -266,7 +268,8 @@ class TcpTransport final : public Transport {
     peer.target = nullptr;
     if (peer.incoming.kind == Frame::Kind::payload) {
       const auto granted = peer.granted.find(peer.incoming.id);
-      check(granted != peer.granted.end() && granted->second->envelope.bytes == peer.incoming.body, "rank {}: payload without a grant", rank_);
+      check(granted != peer.granted.end() && granted->second->envelope.bytes == peer.incoming.body, "rank {}: payload without a grant",
+            rank_);
       peer.target = granted->second;
       peer.granted.erase(granted);
       return;

@@ -42,7 +42,8 @@ struct Rendezvous {
     cluster_error("rank {}: joining {} ranks at {}: {}", launch.rank, launch.size, where(), what);
   }
   [[noreturn]] void fail_late(const std::string& what) const {
-    fail(fmt::format("{} for {:g} s. See the logs of the other ranks, or raise fabric.timeout.", what, static_cast<double>(timeout.count()) / 1000));
+    fail(fmt::format("{} for {:g} s. See the logs of the other ranks, or raise fabric.timeout.", what,
+                     static_cast<double>(timeout.count()) / 1000));
   }
 };
 
@@ -158,7 +159,8 @@ std::vector<Hello> meet_as_first(const Rendezvous& meeting, std::vector<Descript
   everybody[0] = own_hello(meeting.launch, 0);
   for (int heard = 1; heard < size; ++heard) {
     auto [socket, hello] = accept_one(listener, meeting);
-    if (hello.size != size) meeting.fail(fmt::format("rank {} was started for WORLD_SIZE {}, rank 0 for {}.", hello.rank, hello.size, size));
+    if (hello.size != size)
+      meeting.fail(fmt::format("rank {} was started for WORLD_SIZE {}, rank 0 for {}.", hello.rank, hello.size, size));
     if (hello.rank <= 0 || hello.rank >= size || sockets[static_cast<size_t>(hello.rank)].fd() >= 0)
       meeting.fail(fmt::format("two processes have RANK {}. Each needs its own, from 0 to {}.", hello.rank, size - 1));
     everybody[static_cast<size_t>(hello.rank)] = hello;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "base/errors.hpp"
@@ -13,43 +14,53 @@
 namespace switchyard::config {
 namespace {
 
+/// Where a key stands, for messages; "" where that is not known.
+using Where = std::function<std::string(const std::string& key)>;
+
+std::string unknown_place(const std::string&) { return ""; }
+
+void add_bucket_fault(Faults& faults, const Where& where, size_t bucket, const UserError& error) {
+  faults.add(where(fmt::format("bucket.{}.strategy", bucket)), fmt::format("bucket.{}: {}", bucket, error.what()));
+}
+
 /// Sets the groups of every strategy given by its degrees.
-void cut_strategies(Job& job, Faults& faults) {
+void cut_strategies(Job& job, const Where& where, Faults& faults) {
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     Bucket& bucket = job.buckets[i];
     if (bucket.spec.empty()) continue;
     try {
       bucket.strategy.groups = strategy_from_spec(bucket.spec, job.run.ranks, job.model.config.layers).groups;
     } catch (const UserError& error) {
-      faults.add(fmt::format("bucket.{}", i), error.what());
+      add_bucket_fault(faults, where, i, error);
     }
   }
 }
 
 /// Model, strategies and home; a vocabulary size that is still open is left out.
-void check_resolved(const Job& job, Faults& faults) {
+void check_resolved(const Job& job, const Where& where, Faults& faults) {
   ModelConfig model = job.model.config;
   if (needs_vocab(job)) model.vocab_size = 1;
   try {
     validate(model);
   } catch (const UserError& error) {
-    faults.add("", error.what());
+    faults.add(where("model"), error.what());
     return;
   }
   if (model.family == Family::gpt2 && job.batch.context > model.max_positions) {
-    faults.add("", fmt::format("batch.context = {} is above model.max_positions = {}: gpt2 knows no later position. Lower the context.",
-                               job.batch.context, model.max_positions));
+    faults.add(where("batch.context"),
+               fmt::format("batch.context = {} is above model.max_positions = {}: gpt2 knows no later position. Lower the context.",
+                           job.batch.context, model.max_positions));
   }
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     if (job.buckets[i].strategy.groups.empty() && !job.buckets[i].spec.empty()) continue;  // told already
     try {
       validate(job.buckets[i].strategy, model, job.run.ranks);
     } catch (const UserError& error) {
-      faults.add(fmt::format("bucket.{}", i), error.what());
+      add_bucket_fault(faults, where, i, error);
     }
   }
   if (job.run.home >= static_cast<int>(job.buckets.size())) {
-    faults.add("", fmt::format("run.home = {} is no bucket. Use 0 to {}.", job.run.home, job.buckets.size() - 1));
+    faults.add(where("run.home"), fmt::format("run.home = {} is no bucket. Use 0 to {}.", job.run.home, job.buckets.size() - 1));
   }
 }
 
@@ -90,8 +101,9 @@ Job job_from_toml(const std::string& text, const std::string& origin, const std:
   const JobDraft draft = read_draft(text, origin, sets, faults);
   Resolution resolution = resolve(draft, faults);
   if (resolution.complete && !needs_model(resolution.job)) {
-    cut_strategies(resolution.job, faults);
-    check_resolved(resolution.job, faults);
+    const Where where = [&](const std::string& key) { return draft.where(key); };
+    cut_strategies(resolution.job, where, faults);
+    check_resolved(resolution.job, where, faults);
   }
   faults.throw_if_any();
   return std::move(resolution.job);
@@ -104,7 +116,7 @@ bool needs_vocab(const Job& job) { return !needs_model(job) && job.model.config.
 void resolve_model(Job& job, const ModelConfig& model) {
   Faults faults;
   job.model.config = model;
-  cut_strategies(job, faults);
+  cut_strategies(job, unknown_place, faults);
   faults.throw_if_any();
 }
 
@@ -117,7 +129,7 @@ void validate(const Job& job) {
   if (needs_model(job)) user_error("model.path = \"{}\": its config.json has not been read.", job.model.path);
   Faults faults;
   if (needs_vocab(job)) faults.add("", "model.vocab_size is missing, and the data's meta.json doesn't tell it. Set model.vocab_size.");
-  check_resolved(job, faults);
+  check_resolved(job, unknown_place, faults);
   faults.throw_if_any();
 }
 
@@ -138,7 +150,9 @@ std::uint64_t fingerprint(const Job& job) {
 
 std::string_view name_of(LongDocuments value) { return pick(std::array<std::string_view, 3>{"split", "clip", "error"}, value); }
 
-std::string_view name_of(LearningRateSchedule value) { return pick(std::array<std::string_view, 3>{"cosine", "linear", "constant"}, value); }
+std::string_view name_of(LearningRateSchedule value) {
+  return pick(std::array<std::string_view, 3>{"cosine", "linear", "constant"}, value);
+}
 
 std::string_view name_of(Device value) { return pick(std::array<std::string_view, 2>{"cpu", "cuda"}, value); }
 

@@ -41,7 +41,7 @@ struct BatchSettings {
 /// Documents up to max_length tokens and above the next bucket's max_length run under `strategy`.
 struct Bucket {
   i64 max_length = 0;
-  std::string spec;   // "dp,tp,pp"; the strategy's groups follow from it once the model's layers are known. Empty: groups as given
+  std::string spec;  // "dp,tp,pp"; the strategy's groups follow from it once the model's layers are known. Empty: groups as given
   Strategy strategy;
   bool operator==(const Bucket&) const = default;
 };
@@ -50,10 +50,10 @@ struct Bucket {
 struct OptimizerSettings {
   double lr = 3e-4, min_lr = 0;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
-  double clip_norm = 1;    // 0: no clipping
+  double clip_norm = 1;  // 0: no clipping
   LearningRateSchedule schedule = LearningRateSchedule::cosine;
   i64 warmup_steps = 0;
-  i64 decay_steps = 0;     // step at which min_lr is reached; 0: run.steps
+  i64 decay_steps = 0;  // step at which min_lr is reached; 0: run.steps
   bool operator==(const OptimizerSettings&) const = default;
 };
 
@@ -68,8 +68,8 @@ struct RunSettings {
   i64 log_every = 1;               // steps between lines on the terminal
   int threads = 0;                 // per rank; 0: cores / ranks
   Device device = Device::cpu;
-  int home = 0;                    // bucket whose strategy anchors the home of master weights and moments
-  bool prefetch = true;            // next switch under the running strategy's computation
+  int home = 0;          // bucket whose strategy anchors the home of master weights and moments
+  bool prefetch = true;  // next switch under the running strategy's computation
   bool operator==(const RunSettings&) const = default;
 };
 

@@ -88,13 +88,16 @@ void Resolver::resolve_model_settings() {
   } else if (!size.empty()) {
     resolve_written_sizes();
   } else {
-    model_fault("model", "there is no model. Give model.preset (3b, 7b, 13b, 32b), model.path, or the sizes hidden_size, layers, heads and ffn_size.");
+    model_fault(
+        "model",
+        "there is no model. Give model.preset (3b, 7b, 13b, 32b), model.path, or the sizes hidden_size, layers, heads and ffn_size.");
   }
 }
 
 /// A model from a folder has all its settings from there.
 void Resolver::check_path() {
-  if (draft_.has("model.path") && draft_.job.model.path.empty()) model_fault("model.path", "model.path is empty. Give a folder with a config.json.");
+  if (draft_.has("model.path") && draft_.job.model.path.empty())
+    model_fault("model.path", "model.path is empty. Give a folder with a config.json.");
   for (const KeyInfo& key : job_keys()) {
     if (key.name.starts_with("model.") && key.name != "model.path" && draft_.has(key.name)) {
       model_fault(key.name, fmt::format("{} can't stand beside model.path, whose config.json has it. Remove it.", key.name));
@@ -127,8 +130,8 @@ void Resolver::resolve_written_sizes() {
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.head_dim == 0) {
     if (model.hidden_size % model.heads != 0) {
-      model_fault("model.heads", fmt::format("model.heads = {} does not divide hidden_size = {}. Use a divisor, or give head_dim.", model.heads,
-                                             model.hidden_size));
+      model_fault("model.heads", fmt::format("model.heads = {} does not divide hidden_size = {}. Use a divisor, or give head_dim.",
+                                             model.heads, model.hidden_size));
       return;
     }
     model.head_dim = model.hidden_size / model.heads;
@@ -141,7 +144,8 @@ void Resolver::check_batch() {
   const bool sequences = !draft_.misses("batch.sequences"), tokens = !draft_.misses("batch.tokens");
   if (sequences && tokens) fault("batch.tokens", "batch.sequences and batch.tokens exclude each other. Keep one.");
   if (!sequences && !tokens) fault("batch.sequences", "the batch has no size. Give batch.sequences or batch.tokens.");
-  if (draft_.misses("batch.context")) fault("batch.context", "batch.context is missing. Give the longest document in tokens, such as context = 32768.");
+  if (draft_.misses("batch.context"))
+    fault("batch.context", "batch.context is missing. Give the longest document in tokens, such as context = 32768.");
 }
 
 void Resolver::check_optimizer() {
@@ -176,8 +180,9 @@ void Resolver::resolve_buckets() {
   if (wrong_inside("bucket") || wrong_inside("parallel.")) complete_ = false;
   if (draft_.buckets.empty() && draft_.misses("bucket")) {
     if (draft_.misses("parallel.preset")) {
-      fault("bucket", "there is no [[bucket]] and no [parallel] preset, so no strategy. One strategy for all is one bucket: max_length = the "
-                      "context and strategy = \"dp,tp,pp\".");
+      fault("bucket",
+            "there is no [[bucket]] and no [parallel] preset, so no strategy. One strategy for all is one bucket: max_length = the "
+            "context and strategy = \"dp,tp,pp\".");
       complete_ = false;
     } else {
       resolve_preset_buckets();
@@ -217,7 +222,8 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
     const bool none = in_table + file + text == 0;
     if (!none) model_fault(name, fmt::format("{} has more than one strategy. Keep one of strategy (text or table) and file.", name));
     if (none && !tried) {
-      model_fault(name, fmt::format("{} has no strategy. Give strategy = \"dp,tp,pp\", a table of settings, or file = \"strategy.json\".", name));
+      model_fault(name,
+                  fmt::format("{} has no strategy. Give strategy = \"dp,tp,pp\", a table of settings, or file = \"strategy.json\".", name));
     }
     return std::nullopt;
   }
@@ -248,18 +254,20 @@ void Resolver::check_buckets() {
     const std::string key = fmt::format("bucket.{}.max_length", i);
     if (length == 0) return;  // a fault of its own
     if (i > 0 && length >= job_.buckets[i - 1].max_length) {
-      fault(key, fmt::format("{} = {} is not below that of bucket.{}, {}. List buckets from the longest to the shortest.", key, length, i - 1,
-                             job_.buckets[i - 1].max_length));
+      fault(key, fmt::format("{} = {} is not below that of bucket.{}, {}. List buckets from the longest to the shortest.", key, length,
+                             i - 1, job_.buckets[i - 1].max_length));
     }
     if (i == 0 && context > length) {
-      fault(key, fmt::format("{} = {} is below batch.context = {}: documents of {} to {} tokens have no bucket. Raise it to {}, or lower the "
-                             "context.",
-                             key, length, context, length + 1, context, context));
+      fault(key,
+            fmt::format("{} = {} is below batch.context = {}: documents of {} to {} tokens have no bucket. Raise it to {}, or lower the "
+                        "context.",
+                        key, length, context, length + 1, context, context));
     }
     const i64 longest = context > 0 ? std::min(length, context) : length;
     if (row > 0 && row < longest) {
-      fault(key, fmt::format("bucket.{}: micro_batch_tokens = {} can't hold a document of {} tokens. Raise it, or use 0 for the bucket's length.", i,
-                             row, longest));
+      fault(key, fmt::format(
+                     "bucket.{}: micro_batch_tokens = {} can't hold a document of {} tokens. Raise it, or use 0 for the bucket's length.",
+                     i, row, longest));
     }
   }
 }

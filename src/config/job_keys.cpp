@@ -31,35 +31,52 @@ constexpr int kValues<ScheduleKind> = 2;
 
 template <class Field>
 constexpr KeyType type_of() {
-  if constexpr (std::is_same_v<Field, bool>) return KeyType::boolean;
-  else if constexpr (std::is_integral_v<Field>) return KeyType::integer;
-  else if constexpr (std::is_same_v<Field, double>) return KeyType::number;
-  else if constexpr (std::is_same_v<Field, Bytes>) return KeyType::bytes;
-  else if constexpr (std::is_same_v<Field, Seconds>) return KeyType::duration;
-  else if constexpr (std::is_enum_v<Field>) return KeyType::choice;
-  else return KeyType::text;
+  if constexpr (std::is_same_v<Field, bool>)
+    return KeyType::boolean;
+  else if constexpr (std::is_integral_v<Field>)
+    return KeyType::integer;
+  else if constexpr (std::is_same_v<Field, double>)
+    return KeyType::number;
+  else if constexpr (std::is_same_v<Field, Bytes>)
+    return KeyType::bytes;
+  else if constexpr (std::is_same_v<Field, Seconds>)
+    return KeyType::duration;
+  else if constexpr (std::is_enum_v<Field>)
+    return KeyType::choice;
+  else
+    return KeyType::text;
 }
 
 template <class Field>
 KeyValue to_value(const Field& field) {
-  if constexpr (std::is_same_v<Field, bool>) return field;
-  else if constexpr (std::is_integral_v<Field>) return i64{field};
-  else if constexpr (std::is_same_v<Field, Bytes> || std::is_same_v<Field, Seconds>) return field.count;
-  else if constexpr (std::is_enum_v<Field>) return std::string(name_of(field));
-  else return field;
+  if constexpr (std::is_same_v<Field, bool>)
+    return field;
+  else if constexpr (std::is_integral_v<Field>)
+    return i64{field};
+  else if constexpr (std::is_same_v<Field, Bytes> || std::is_same_v<Field, Seconds>)
+    return field.count;
+  else if constexpr (std::is_enum_v<Field>)
+    return std::string(name_of(field));
+  else
+    return field;
 }
 
 template <class Field>
 void from_value(Field& field, const KeyValue& value) {
-  if constexpr (std::is_same_v<Field, bool>) field = std::get<bool>(value);
-  else if constexpr (std::is_integral_v<Field>) field = static_cast<Field>(std::get<i64>(value));
-  else if constexpr (std::is_same_v<Field, Bytes>) field = {std::get<i64>(value)};
-  else if constexpr (std::is_same_v<Field, Seconds>) field = {std::get<double>(value)};
+  if constexpr (std::is_same_v<Field, bool>)
+    field = std::get<bool>(value);
+  else if constexpr (std::is_integral_v<Field>)
+    field = static_cast<Field>(std::get<i64>(value));
+  else if constexpr (std::is_same_v<Field, Bytes>)
+    field = {std::get<i64>(value)};
+  else if constexpr (std::is_same_v<Field, Seconds>)
+    field = {std::get<double>(value)};
   else if constexpr (std::is_enum_v<Field>) {
     for (int i = 0; i < kValues<Field>; ++i) {
       if (name_of(static_cast<Field>(i)) == std::get<std::string>(value)) field = static_cast<Field>(i);
     }
-  } else field = std::get<Field>(value);
+  } else
+    field = std::get<Field>(value);
 }
 
 template <auto First, auto... Rest>
@@ -76,25 +93,48 @@ struct Row {
   Key<Owner> key;
 
   Row(std::string name, std::string meaning) {
-    using Field = std::remove_cvref_t<decltype((std::declval<Owner&>().* ... .*Members))>;
+    using Field = std::remove_cvref_t<decltype((std::declval<Owner&>().*....*Members))>;
     key.name = std::move(name);
     key.meaning = std::move(meaning);
     key.type = type_of<Field>();
-    key.get = [](const Owner& owner) { return to_value((owner.* ... .*Members)); };
-    key.set = [](Owner& owner, const KeyValue& value) { from_value((owner.* ... .*Members), value); };
+    key.get = [](const Owner& owner) { return to_value((owner.*....*Members)); };
+    key.set = [](Owner& owner, const KeyValue& value) { from_value((owner.*....*Members), value); };
     if constexpr (std::is_enum_v<Field>) {
       for (int i = 0; i < kValues<Field>; ++i) key.choices.emplace_back(name_of(static_cast<Field>(i)));
     }
     if constexpr (std::is_same_v<Field, int>) key.range.most = kMostInt;
     if constexpr (std::is_same_v<Field, i64>) key.range.most = kMostCount;
   }
-  Row unit(std::string text) && { key.unit = std::move(text); return std::move(*this); }
-  Row at_least(double bound) && { key.range.least = bound; return std::move(*this); }
-  Row at_most(double bound) && { key.range.most = bound; return std::move(*this); }
-  Row above(double bound) && { key.range.least = bound; key.range.above = true; return std::move(*this); }
-  Row below(double bound) && { key.range.most = bound; key.range.below = true; return std::move(*this); }
-  Row fallback(std::string text) && { key.fallback = std::move(text); return std::move(*this); }
-  Row rank_only() && { key.rank_only = true; return std::move(*this); }
+  Row unit(std::string text) && {
+    key.unit = std::move(text);
+    return std::move(*this);
+  }
+  Row at_least(double bound) && {
+    key.range.least = bound;
+    return std::move(*this);
+  }
+  Row at_most(double bound) && {
+    key.range.most = bound;
+    return std::move(*this);
+  }
+  Row above(double bound) && {
+    key.range.least = bound;
+    key.range.above = true;
+    return std::move(*this);
+  }
+  Row below(double bound) && {
+    key.range.most = bound;
+    key.range.below = true;
+    return std::move(*this);
+  }
+  Row fallback(std::string text) && {
+    key.fallback = std::move(text);
+    return std::move(*this);
+  }
+  Row rank_only() && {
+    key.rank_only = true;
+    return std::move(*this);
+  }
   Row one_of(std::vector<std::string> names) && {
     key.type = KeyType::choice;
     key.choices = std::move(names);
@@ -123,26 +163,44 @@ using Keys = std::vector<Key<JobDraft>>;
 
 Keys model_keys() {
   return {
-      Row<&JobDraft::model_preset>("model.preset", "A LLaMA of published size: 3b, 7b, 13b or 32b. Instead of path and sizes.").fallback("none"),
+      Row<&JobDraft::model_preset>("model.preset", "A LLaMA of published size: 3b, 7b, 13b or 32b. Instead of path and sizes.")
+          .fallback("none"),
       Row<kJob, &Job::model, &ModelSettings::path>(
-          "model.path", "Folder with config.json and *.safetensors in Hugging Face's form: training goes on from its weights. Instead of "
-                        "preset and sizes.").fallback("none"),
+          "model.path",
+          "Folder with config.json and *.safetensors in Hugging Face's form: training goes on from its weights. Instead of "
+          "preset and sizes.")
+          .fallback("none"),
       Model<&ModelConfig::family>("model.architecture", "Family of the model, which also settles biases and norms."),
-      Model<&ModelConfig::hidden_size>("model.hidden_size", "Width of the residual stream.").unit("features").at_least(1).fallback("required"),
+      Model<&ModelConfig::hidden_size>("model.hidden_size", "Width of the residual stream.")
+          .unit("features")
+          .at_least(1)
+          .fallback("required"),
       Model<&ModelConfig::layers>("model.layers", "Transformer layers.").at_least(1).at_most(65536).fallback("required"),
       Model<&ModelConfig::heads>("model.heads", "Query heads.").at_least(1).fallback("required"),
-      Model<&ModelConfig::kv_heads>("model.kv_heads", "Key/value heads; fewer than heads is grouped-query attention.").at_least(1).fallback("heads"),
+      Model<&ModelConfig::kv_heads>("model.kv_heads", "Key/value heads; fewer than heads is grouped-query attention.")
+          .at_least(1)
+          .fallback("heads"),
       Model<&ModelConfig::head_dim>("model.head_dim", "Size of a head.").unit("features").at_least(1).fallback("hidden_size / heads"),
-      Model<&ModelConfig::ffn_size>("model.ffn_size", "Inner width of the feed-forward block.").unit("features").at_least(1)
+      Model<&ModelConfig::ffn_size>("model.ffn_size", "Inner width of the feed-forward block.")
+          .unit("features")
+          .at_least(1)
           .fallback("required; gpt2: 4 * hidden_size"),
-      Model<&ModelConfig::vocab_size>("model.vocab_size", "Rows of the embedding.").unit("tokens").at_least(1).fallback("the preset's, or the data's"),
+      Model<&ModelConfig::vocab_size>("model.vocab_size", "Rows of the embedding.")
+          .unit("tokens")
+          .at_least(1)
+          .fallback("the preset's, or the data's"),
       Model<&ModelConfig::max_positions>("model.max_positions", "gpt2: rows of the table of positions; else only written to config.json.")
-          .unit("tokens").at_least(1).fallback("batch.context"),
+          .unit("tokens")
+          .at_least(1)
+          .fallback("batch.context"),
       Model<&ModelConfig::norm_eps>("model.norm_eps", "Added to the variance in norms.").above(0),
       Model<&ModelConfig::rope_theta>("model.rope_theta", "Base of the rotary frequencies.").above(0),
-      Scaling<&RopeScaling::factor>("model.rope_scaling.factor", "Rotary scaling of kind llama3: how many times longer; 0 is off.").at_least(0),
-      Scaling<&RopeScaling::low_freq_factor>("model.rope_scaling.low_freq_factor", "Wavelengths above original_context / this are scaled.").above(0),
-      Scaling<&RopeScaling::high_freq_factor>("model.rope_scaling.high_freq_factor", "Wavelengths below original_context / this stay.").above(0),
+      Scaling<&RopeScaling::factor>("model.rope_scaling.factor", "Rotary scaling of kind llama3: how many times longer; 0 is off.")
+          .at_least(0),
+      Scaling<&RopeScaling::low_freq_factor>("model.rope_scaling.low_freq_factor", "Wavelengths above original_context / this are scaled.")
+          .above(0),
+      Scaling<&RopeScaling::high_freq_factor>("model.rope_scaling.high_freq_factor", "Wavelengths below original_context / this stay.")
+          .above(0),
       Scaling<&RopeScaling::original_context>("model.rope_scaling.original_context", "Context before scaling.").unit("tokens").above(0),
       Model<&ModelConfig::tied_embeddings>("model.tied_embeddings", "One matrix for embedding and head.").fallback("false; gpt2: true"),
       Model<&ModelConfig::qkv_bias>("model.qkv_bias", "Biases on q, k and v.").fallback("false; qwen2, gpt2: true"),
@@ -159,20 +217,30 @@ Keys data_keys() {
       Row<kJob, &Job::data, &DataSettings::path>("data.path", "Folder made by `switchyard data prepare`.").fallback("none"),
       Row<kJob, &Job::data, &DataSettings::long_documents>(
           "data.long_documents", "Documents above batch.context: split them into several, clip them, or refuse them with an error."),
-      Batch<&BatchSettings::sequences>("batch.sequences", "Documents of a global batch. Instead of tokens.").unit("documents").at_least(1).fallback("none"),
+      Batch<&BatchSettings::sequences>("batch.sequences", "Documents of a global batch. Instead of tokens.")
+          .unit("documents")
+          .at_least(1)
+          .fallback("none"),
       Batch<&BatchSettings::tokens>("batch.tokens", "Tokens of a global batch: whole documents up to this many. Instead of sequences.")
-          .unit("tokens").at_least(1).fallback("none"),
+          .unit("tokens")
+          .at_least(1)
+          .fallback("none"),
       Batch<&BatchSettings::context>("batch.context", "Longest document.").unit("tokens").at_least(1).fallback("required"),
       Row<&JobDraft::parallel_preset>(
-          "parallel.preset", "Published buckets and strategies, such as \"hotspa/7b-16gpu-commoncrawl\", used where no [[bucket]] is given; "
-                             "bounds above batch.context are dropped. Also sets run.ranks if that is not given.").fallback("none"),
-      Parallel<&StrategySettings::recompute>("parallel.recompute", "Of all strategies: redo no, only the attention's, or all forward work "
-                                                                   "in the backward pass instead of keeping activations."),
+          "parallel.preset",
+          "Published buckets and strategies, such as \"hotspa/7b-16gpu-commoncrawl\", used where no [[bucket]] is given; "
+          "bounds above batch.context are dropped. Also sets run.ranks if that is not given.")
+          .fallback("none"),
+      Parallel<&StrategySettings::recompute>("parallel.recompute",
+                                             "Of all strategies: redo no, only the attention's, or all forward work "
+                                             "in the backward pass instead of keeping activations."),
       Parallel<&StrategySettings::schedule>("parallel.schedule", "Of all strategies: pipeline schedule."),
       Parallel<&StrategySettings::sequence_parallel>("parallel.sequence_parallel",
                                                      "Of all strategies: cut activations between blocks on tokens over the tensor ranks."),
       Parallel<&StrategySettings::micro_batch_tokens>("parallel.micro_batch_tokens", "Of all strategies: most tokens of a micro-batch.")
-          .unit("tokens").at_least(0).fallback("0: the bucket's max_length"),
+          .unit("tokens")
+          .at_least(0)
+          .fallback("0: the bucket's max_length"),
   };
 }
 
@@ -181,13 +249,18 @@ Keys optimizer_keys() {
       Optimizer<&OptimizerSettings::lr>("optimizer.lr", "Highest learning rate of AdamW.").at_least(0),
       Optimizer<&OptimizerSettings::min_lr>("optimizer.min_lr", "Learning rate after decay.").at_least(0),
       Optimizer<&OptimizerSettings::schedule>("optimizer.schedule", "How the learning rate falls from lr to min_lr after warm-up."),
-      Optimizer<&OptimizerSettings::warmup_steps>("optimizer.warmup_steps", "Steps in which the learning rate rises from 0 to lr.").unit("steps").at_least(0),
-      Optimizer<&OptimizerSettings::decay_steps>("optimizer.decay_steps", "Step at which min_lr is reached.").unit("steps").at_least(0)
+      Optimizer<&OptimizerSettings::warmup_steps>("optimizer.warmup_steps", "Steps in which the learning rate rises from 0 to lr.")
+          .unit("steps")
+          .at_least(0),
+      Optimizer<&OptimizerSettings::decay_steps>("optimizer.decay_steps", "Step at which min_lr is reached.")
+          .unit("steps")
+          .at_least(0)
           .fallback("0: run.steps"),
       Optimizer<&OptimizerSettings::beta1>("optimizer.beta1", "Decay of the first moment.").at_least(0).below(1),
       Optimizer<&OptimizerSettings::beta2>("optimizer.beta2", "Decay of the second moment.").at_least(0).below(1),
       Optimizer<&OptimizerSettings::eps>("optimizer.eps", "Added to the root of the second moment.").above(0),
-      Optimizer<&OptimizerSettings::weight_decay>("optimizer.weight_decay", "Decoupled decay of tensors of two or more dimensions.").at_least(0),
+      Optimizer<&OptimizerSettings::weight_decay>("optimizer.weight_decay", "Decoupled decay of tensors of two or more dimensions.")
+          .at_least(0),
       Optimizer<&OptimizerSettings::clip_norm>("optimizer.clip_norm", "Largest global gradient norm; 0 is no clipping.").at_least(0),
   };
 }
@@ -196,8 +269,10 @@ Keys run_keys() {
   return {
       Run<&RunSettings::steps>("run.steps", "Optimizer steps.").unit("steps").at_least(1).fallback("required"),
       Run<&RunSettings::ranks>("run.ranks", "Ranks of the run.").at_least(1).at_most(1 << 20).fallback("what the strategies need"),
-      Run<&RunSettings::precision>("run.precision", "Precision of parameters and activations in computation. auto: bf16 where the device is "
-                                                    "fast at it, else fp32.").one_of({"auto", "fp64", "fp32", "bf16"}),
+      Run<&RunSettings::precision>("run.precision",
+                                   "Precision of parameters and activations in computation. auto: bf16 where the device is "
+                                   "fast at it, else fp32.")
+          .one_of({"auto", "fp64", "fp32", "bf16"}),
       Run<&RunSettings::memory_budget>("run.memory_budget", "Memory a rank may use, enforced; \"none\" is unlimited.").at_least(0),
       Run<&RunSettings::checkpoint_every>("run.checkpoint_every", "Steps between checkpoints; 0 is never.").unit("steps").at_least(0),
       Run<&RunSettings::keep_checkpoints>("run.keep_checkpoints", "Newest checkpoints that stay; 0 keeps all.").at_least(0),
@@ -206,12 +281,17 @@ Keys run_keys() {
       Run<&RunSettings::threads>("run.threads", "Threads that a rank computes with.").at_least(0).fallback("0: cores / ranks").rank_only(),
       Run<&RunSettings::device>("run.device", "What ranks compute on."),
       Run<&RunSettings::home>("run.home", "Bucket (from 0) whose strategy says where master weights and moments live.").at_least(0),
-      Run<&RunSettings::prefetch>("run.prefetch", "Prepare the next strategy's parameters while the running one computes, if memory allows."),
-      Row<kJob, &Job::fabric, &FabricSettings::timeout>("fabric.timeout", "Longest wait for another rank before the job ends with a message.")
-          .above(0).at_most(1e6),
-      Row<kJob, &Job::fabric, &FabricSettings::strict>("fabric.strict", "Check every message's order and size and poison buffers; slow, for bug hunts."),
-      Row<kJob, &Job::switch_planner>("switch.planner", "Who sends which slice in a hot switch: relay crosses a host boundary once; the others "
-                                                        "are baselines."),
+      Run<&RunSettings::prefetch>("run.prefetch",
+                                  "Prepare the next strategy's parameters while the running one computes, if memory allows."),
+      Row<kJob, &Job::fabric, &FabricSettings::timeout>("fabric.timeout",
+                                                        "Longest wait for another rank before the job ends with a message.")
+          .above(0)
+          .at_most(1e6),
+      Row<kJob, &Job::fabric, &FabricSettings::strict>("fabric.strict",
+                                                       "Check every message's order and size and poison buffers; slow, for bug hunts."),
+      Row<kJob, &Job::switch_planner>("switch.planner",
+                                      "Who sends which slice in a hot switch: relay crosses a host boundary once; the others "
+                                      "are baselines."),
   };
 }
 
@@ -229,21 +309,28 @@ const std::vector<Key<JobDraft>>& job_keys() {
 const std::vector<Key<BucketDraft>>& bucket_keys() {
   static const std::vector<Key<BucketDraft>> keys{
       Row<&BucketDraft::max_length>("max_length", "Longest document of this bucket; buckets stand from the longest to the shortest.")
-          .unit("tokens").at_least(1).fallback("required"),
-      Row<&BucketDraft::text>("strategy", "\"dp,tp,pp\": data, tensor and pipeline parallel degrees; or a table with the keys below; or a "
-                                          "strategy's JSON as text.").fallback("required"),
+          .unit("tokens")
+          .at_least(1)
+          .fallback("required"),
+      Row<&BucketDraft::text>("strategy",
+                              "\"dp,tp,pp\": data, tensor and pipeline parallel degrees; or a table with the keys below; or a "
+                              "strategy's JSON as text.")
+          .fallback("required"),
       Row<&BucketDraft::file>("file", "Strategy as a JSON file, relative to the job file. Instead of strategy.").fallback("none"),
       Row<&BucketDraft::file>("strategy.file", "The same inside the table, then its only key.").fallback("none"),
       Row<&BucketDraft::dp>("strategy.dp", "Pipelines side by side.").at_least(1).at_most(1 << 20),
       Row<&BucketDraft::tp>("strategy.tp", "Ranks that share each layer.").at_least(1).at_most(1 << 20),
       Row<&BucketDraft::pp>("strategy.pp", "Pipeline stages.").at_least(1).at_most(1 << 20),
       Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),
-      InBucket<&StrategySettings::recompute>("strategy.recompute", "As parallel.recompute, for this bucket.").fallback("parallel.recompute"),
+      InBucket<&StrategySettings::recompute>("strategy.recompute", "As parallel.recompute, for this bucket.")
+          .fallback("parallel.recompute"),
       InBucket<&StrategySettings::schedule>("strategy.schedule", "As parallel.schedule, for this bucket.").fallback("parallel.schedule"),
       InBucket<&StrategySettings::sequence_parallel>("strategy.sequence_parallel", "As parallel.sequence_parallel, for this bucket.")
           .fallback("parallel.sequence_parallel"),
       InBucket<&StrategySettings::micro_batch_tokens>("strategy.micro_batch_tokens", "As parallel.micro_batch_tokens, for this bucket.")
-          .unit("tokens").at_least(0).fallback("parallel.micro_batch_tokens"),
+          .unit("tokens")
+          .at_least(0)
+          .fallback("parallel.micro_batch_tokens"),
   };
   return keys;
 }
@@ -270,9 +357,12 @@ std::string range_words(const KeyRange& range) {
 
 std::string out_of_range(const KeyInfo& key, const KeyValue& value) {
   double number = 0;
-  if (const auto* integer = std::get_if<i64>(&value)) number = static_cast<double>(*integer);
-  else if (const auto* real = std::get_if<double>(&value)) number = *real;
-  else return "";
+  if (const auto* integer = std::get_if<i64>(&value))
+    number = static_cast<double>(*integer);
+  else if (const auto* real = std::get_if<double>(&value))
+    number = *real;
+  else
+    return "";
   if (!std::isfinite(number)) return "must be finite";
   const KeyRange& range = key.range;
   const bool low = range.above ? !(number > range.least) : !(number >= range.least);

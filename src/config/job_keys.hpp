@@ -33,7 +33,7 @@ struct BucketDraft {
 struct JobDraft {
   Job job;
   std::string model_preset, parallel_preset;
-  StrategySettings settings;                 // [parallel]: of all strategies, unless a bucket says otherwise
+  StrategySettings settings;  // [parallel]: of all strategies, unless a bucket says otherwise
   std::vector<BucketDraft> buckets;
   std::string origin;
   std::map<std::string, std::string> given;  // key -> where, for messages: "job.toml:12"; buckets as "bucket.0.max_length"

@@ -29,7 +29,8 @@ std::string last_part(const std::string& name) { return name.substr(name.rfind('
 std::vector<std::string> known_names(const std::string& bucket) {
   std::vector<std::string> names;
   for (const KeyInfo& key : job_keys()) names.push_back(key.name);
-  for (const char* section : {"model", "data", "batch", "bucket", "parallel", "optimizer", "run", "fabric", "switch"}) names.emplace_back(section);
+  for (const char* section : {"model", "data", "batch", "bucket", "parallel", "optimizer", "run", "fabric", "switch"})
+    names.emplace_back(section);
   for (const KeyInfo& key : bucket_keys()) names.push_back(bucket + key.name);
   return names;
 }
@@ -45,6 +46,7 @@ std::string likely_name(const std::string& name, const std::string& bucket) {
 
 /// A TOML value as text: true, 1, "one".
 std::string shown(const toml::node& node) {
+  if (const auto string = node.value_exact<std::string>()) return fmt::format("\"{}\"", *string);
   std::ostringstream text;
   node.visit([&](const auto& value) { text << value; });
   return text.str();
@@ -99,7 +101,8 @@ std::optional<KeyValue> value_of(const KeyInfo& key, const toml::node& node) {
 /// An override's value: TOML, or the bare text where the key wants text.
 toml::table set_value(const std::string& text, const KeyInfo* key) {
   const bool textual = key != nullptr && key->type != KeyType::boolean && key->type != KeyType::integer && key->type != KeyType::number;
-  const bool quoted = !text.empty() && (text.front() == '"' || text.front() == '\'' || (text.front() == '{' && key != nullptr && key->name == "strategy"));
+  const bool quoted =
+      !text.empty() && (text.front() == '"' || text.front() == '\'' || (text.front() == '{' && key != nullptr && key->name == "strategy"));
   if (!textual || quoted) {
     try {
       toml::table table = toml::parse("value = " + text);
@@ -157,8 +160,10 @@ const KeyInfo* find_any_key(const std::string& name, const std::vector<std::stri
 toml::node* step_into(toml::node& node, const std::string& part, bool list) {
   if (toml::table* table = node.as_table()) {
     if (!table->contains(part)) {
-      if (list) table->insert(part, toml::array{});
-      else table->insert(part, toml::table{});
+      if (list)
+        table->insert(part, toml::array{});
+      else
+        table->insert(part, toml::table{});
     }
     return table->get(part);
   }
@@ -183,7 +188,10 @@ void Reader::override_value(toml::table& root, const std::string& set) {
   for (size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i) node = step_into(*node, parts[i], i == 0 && parts[i] == "bucket");
   toml::table* table = node == nullptr ? nullptr : node->as_table();
   if (table == nullptr) {
-    faults_.add(where, fmt::format("there is no place for {}: what stands before its last dot is no table or entry of the job. Buckets count from 0.", name));
+    faults_.add(
+        where,
+        fmt::format("there is no place for {}: what stands before its last dot is no table or entry of the job. Buckets count from 0.",
+                    name));
     return;
   }
   const toml::table holder = set_value(set.substr(equals + 1), find_any_key(name, parts));
@@ -230,8 +238,9 @@ void Reader::read_table(const toml::table& table, const std::string& inside, con
       read_buckets(node);
     } else {
       const std::string likely = likely_name(full, shown_prefix.empty() ? "bucket.0." : shown_prefix);
-      faults_.add(where(full, node), fmt::format("{} is no key. {}", full, likely.empty() ? "`switchyard train --help-keys` lists all keys."
-                                                                                            : fmt::format("Did you mean {}?", likely)));
+      faults_.add(where(full, node),
+                  fmt::format("{} is no key. {}", full,
+                              likely.empty() ? "`switchyard train --help-keys` lists all keys." : fmt::format("Did you mean {}?", likely)));
     }
   }
 }

@@ -66,7 +66,9 @@ void each_key(OnSection on_section, OnKey on_key) {
 }  // namespace
 
 std::string help_keys() {
-  std::string text = "Keys of a job file, each with its values, its default and its meaning.\nOverride one with --set key=value, a bucket's with --set bucket.0.key=value.\n";
+  std::string text =
+      "Keys of a job file, each with its values, its default and its meaning.\nOverride one with --set key=value, a bucket's with --set "
+      "bucket.0.key=value.\n";
   each_key(
       [&](const Section& section) {
         text += fmt::format("\n{}\n", section.title);
@@ -81,8 +83,10 @@ std::string help_keys() {
 std::string job_reference_markdown() {
   std::string text =
       "# Job reference\n\n"
-      "Every key of a job file. This page is written by the program from the table it reads jobs with; `switchyard train --help-keys` prints\n"
-      "the same. `--set key=value` overrides a key, `--set bucket.0.key=value` one of a bucket. Memory is written as `\"16 GiB\"` (B, KiB, MiB,\n"
+      "Every key of a job file. This page is written by the program from the table it reads jobs with; `switchyard train --help-keys` "
+      "prints\n"
+      "the same. `--set key=value` overrides a key, `--set bucket.0.key=value` one of a bucket. Memory is written as `\"16 GiB\"` (B, KiB, "
+      "MiB,\n"
       "GiB, TiB, or kB, MB, GB, TB), a duration as `\"30 s\"` (ns, us, ms, s, min, h).\n";
   each_key(
       [&](const Section& section) {

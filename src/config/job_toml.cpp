@@ -17,16 +17,17 @@ std::string quoted(const std::string& text) {
   return stream.str();
 }
 
-/// A string in whatever quotes leave it most readable, over several lines if it has them.
+/// A page of text as it is, between triple quotes, unless it has what may not stand there.
 std::string readable(const std::string& text) {
-  std::ostringstream stream;
-  stream << toml::value<std::string>(text);
-  return stream.str();
+  constexpr char kDelete = 0x7f;
+  if (text.find("'''") != std::string::npos || text.find(kDelete) != std::string::npos) return quoted(text);
+  return "'''\n" + text + "'''";
 }
 
 /// The largest unit that divides the count, so that nothing is lost.
 std::string exact_bytes(i64 count) {
-  constexpr std::array<std::pair<i64, const char*>, 4> kUnits{{{i64{1} << 40, "TiB"}, {i64{1} << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}}};
+  constexpr std::array<std::pair<i64, const char*>, 4> kUnits{
+      {{i64{1} << 40, "TiB"}, {i64{1} << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}}};
   for (const auto& [size, name] : kUnits) {
     if (count % size == 0) return fmt::format("{} {}", count / size, name);
   }

@@ -36,8 +36,9 @@ void validate_gpt2(const ModelConfig& model) {
     user_error("model.kv_heads = {} differs from heads = {}: gpt2 has no grouped heads. Leave kv_heads out.", model.kv_heads, model.heads);
   }
   if (model.heads * model.head_dim != model.hidden_size) {
-    user_error("model.heads = {} times head_dim = {} is not hidden_size = {}, as gpt2 has it. Use a number of heads that divides hidden_size.",
-               model.heads, model.head_dim, model.hidden_size);
+    user_error(
+        "model.heads = {} times head_dim = {} is not hidden_size = {}, as gpt2 has it. Use a number of heads that divides hidden_size.",
+        model.heads, model.head_dim, model.hidden_size);
   }
 }
 
@@ -76,17 +77,18 @@ struct Preset {
 };
 
 // Sizes as published with HotSPa (SOSP'24); head size 128 throughout but for 32b: 6656 / 64 = 104.
-constexpr std::array<Preset, 4> kPresets{{{"3b", 16, 2048, 5120, 16}, {"7b", 32, 4096, 11008, 32}, {"13b", 40, 5120, 13824, 40},
-                                          {"32b", 60, 6656, 17920, 64}}};
+constexpr std::array<Preset, 4> kPresets{
+    {{"3b", 16, 2048, 5120, 16}, {"7b", 32, 4096, 11008, 32}, {"13b", 40, 5120, 13824, 40}, {"32b", 60, 6656, 17920, 64}}};
 
 }  // namespace
 
 void validate(const ModelConfig& model) {
   validate_sizes(model);
   if (model.heads % model.kv_heads != 0) {
-    user_error("model.heads = {} is no multiple of kv_heads = {}. Every key/value head serves equally many query heads: use a kv_heads that "
-               "divides {}.",
-               model.heads, model.kv_heads, model.heads);
+    user_error(
+        "model.heads = {} is no multiple of kv_heads = {}. Every key/value head serves equally many query heads: use a kv_heads that "
+        "divides {}.",
+        model.heads, model.kv_heads, model.heads);
   }
   if (!(model.norm_eps > 0)) user_error("model.norm_eps = {} must be above 0.", model.norm_eps);
   if (!(model.initializer_range >= 0)) user_error("model.initializer_range = {} must not be negative.", model.initializer_range);

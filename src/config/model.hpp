@@ -19,14 +19,14 @@ struct RopeScaling {
 struct ModelConfig {
   Family family = Family::llama;
   i64 hidden_size = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_size = 0, vocab_size = 0;
-  i64 max_positions = 0;            // learned positions (gpt2): rows of the table; rotary: advisory
+  i64 max_positions = 0;  // learned positions (gpt2): rows of the table; rotary: advisory
   double norm_eps = 1e-5, rope_theta = 10000, initializer_range = 0.02;
   RopeScaling rope_scaling;
   bool tied_embeddings = false;
-  bool qkv_bias = false;            // qwen2 (llama: attention_bias also has o_bias)
+  bool qkv_bias = false;  // qwen2 (llama: attention_bias also has o_bias)
   bool o_bias = false, mlp_bias = false;
-  bool qk_norm = false;             // qwen3
-  bool gelu_tanh = true;            // gpt2: gelu_new; false: exact gelu
+  bool qk_norm = false;   // qwen3
+  bool gelu_tanh = true;  // gpt2: gelu_new; false: exact gelu
   bool operator==(const ModelConfig&) const = default;
 };
 

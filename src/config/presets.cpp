@@ -47,12 +47,13 @@ ParallelPreset parallel_preset(const std::string& name, i64 context) {
   if (found == cases().end()) {
     const std::string nearest = nearest_name(name, parallel_preset_names());
     user_error("parallel.preset = \"{}\" is unknown. {}", name,
-               nearest.empty() ? fmt::format("Use one of {}.", fmt::join(parallel_preset_names(), ", ")) : fmt::format("Did you mean \"{}\"?", nearest));
+               nearest.empty() ? fmt::format("Use one of {}.", fmt::join(parallel_preset_names(), ", "))
+                               : fmt::format("Did you mean \"{}\"?", nearest));
   }
   const std::vector<PresetBucket>& published = found->buckets;
   if (context > published.front().max_length) {
-    user_error("parallel.preset = \"{}\" goes up to {} tokens, but batch.context = {}. Lower the context, or write [[bucket]] entries.", name,
-               published.front().max_length, context);
+    user_error("parallel.preset = \"{}\" goes up to {} tokens, but batch.context = {}. Lower the context, or write [[bucket]] entries.",
+               name, published.front().max_length, context);
   }
   ParallelPreset preset{.ranks = found->ranks, .buckets = {}};
   for (const PresetBucket& bucket : published) {

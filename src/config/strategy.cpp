@@ -25,7 +25,8 @@ class Validator {
     if (strategy_.groups.empty()) fault("groups", "is empty. Give at least one group of stages.");
     for (size_t g = 0; g < strategy_.groups.size(); ++g) check_group(strategy_.groups[g], fmt::format("groups[{}]", g));
     for (size_t i = 0; i < strategy_.splits.size(); ++i) check_split(strategy_.splits[i], fmt::format("splits[{}]", i));
-    if (strategy_.micro_batch_tokens < 0) fault("micro_batch_tokens", "= {} is negative. Use 0 for the bucket's length.", strategy_.micro_batch_tokens);
+    if (strategy_.micro_batch_tokens < 0)
+      fault("micro_batch_tokens", "= {} is negative. Use 0 for the bucket's length.", strategy_.micro_batch_tokens);
   }
 
  private:
@@ -51,7 +52,8 @@ class Validator {
       next = stage.end_layer;
       check_stage(stage, group.dp, at);
     }
-    if (next != model_.layers) fault(place + ".stages", "end at layer {} of {}. The last stage must end at {}.", next, model_.layers, model_.layers);
+    if (next != model_.layers)
+      fault(place + ".stages", "end at layer {} of {}. The last stage must end at {}.", next, model_.layers, model_.layers);
   }
 
   void check_stage(const Stage& stage, int dp, const std::string& place) {
@@ -65,7 +67,8 @@ class Validator {
       fault(place + ".ranks", "lists {} ranks, but dp = {} times tp = {} needs {}.", stage.ranks.size(), dp, stage.tp, needed);
     }
     for (const int rank : stage.ranks) {
-      if (rank < 0 || rank >= ranks_) fault(place + ".ranks", "has rank {}, but the run has ranks 0 to {}. Raise run.ranks or use another.", rank, ranks_ - 1);
+      if (rank < 0 || rank >= ranks_)
+        fault(place + ".ranks", "has rank {}, but the run has ranks 0 to {}. Raise run.ranks or use another.", rank, ranks_ - 1);
       if (used_.empty()) used_.resize(static_cast<size_t>(ranks_));
       std::string& user = used_[static_cast<size_t>(rank)];
       if (!user.empty()) fault(place + ".ranks", "has rank {}, which {} uses already. A rank belongs to one stage.", rank, user);

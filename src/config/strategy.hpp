@@ -33,7 +33,7 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 struct ParamSplit {
-  std::string parameter;   // Hugging Face name; '*' matches any run of characters
+  std::string parameter;  // Hugging Face name; '*' matches any run of characters
   std::vector<Cut> cuts;
   bool operator==(const ParamSplit&) const = default;
 };
@@ -42,15 +42,15 @@ enum class Recompute { none, selective, full };
 enum class ScheduleKind { gpipe, one_f_one_b };
 
 struct Strategy {
-  std::string name;                       // as the user wrote it, e.g. "1,4,2"
+  std::string name;  // as the user wrote it, e.g. "1,4,2"
   std::vector<Group> groups;
   std::vector<ParamSplit> splits;
   Recompute recompute = Recompute::none;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
-  bool sequence_parallel = true;          // activations between blocks cut on tokens by tp
-  i64 micro_batch_tokens = 0;             // most tokens of a micro-batch; 0: the job's bucket length
-  int lanes() const;                      // pipelines over all groups
-  std::vector<int> ranks() const;         // used ranks, ascending
+  bool sequence_parallel = true;   // activations between blocks cut on tokens by tp
+  i64 micro_batch_tokens = 0;      // most tokens of a micro-batch; 0: the job's bucket length
+  int lanes() const;               // pipelines over all groups
+  std::vector<int> ranks() const;  // used ranks, ascending
   bool operator==(const Strategy&) const = default;
 };
 

@@ -66,7 +66,8 @@ class Node {
   i64 integer(i64 least, i64 most) const {
     if (!value_.is_number_integer()) fault("is {}; a whole number is needed.", shown(value_));
     const bool huge = value_.is_number_unsigned() && value_.get<std::uint64_t>() > static_cast<std::uint64_t>(most);
-    if (huge || value_.get<i64>() < least || value_.get<i64>() > most) fault("= {} must lie between {} and {}.", shown(value_), least, most);
+    if (huge || value_.get<i64>() < least || value_.get<i64>() > most)
+      fault("= {} must lie between {} and {}.", shown(value_), least, most);
     return value_.get<i64>();
   }
 
@@ -106,7 +107,8 @@ Stage read_stage(const Node& node) {
   for (const Node& rank : node["ranks"].items()) stage.ranks.push_back(rank.small(0));
   stage.tp = node["tp"].small(1);
   const std::vector<Node> layers = node["layers"].items();
-  if (layers.size() != 2) node["layers"].fault("has {} numbers; two are needed: the first layer and the one after the last.", layers.size());
+  if (layers.size() != 2)
+    node["layers"].fault("has {} numbers; two are needed: the first layer and the one after the last.", layers.size());
   stage.first_layer = layers[0].small(0);
   stage.end_layer = layers[1].small(0);
   return stage;

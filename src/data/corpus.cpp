@@ -39,12 +39,18 @@ std::optional<i64> read_vocab_size(const std::filesystem::path& meta) {
 i64 Tokens::operator[](i64 position) const {
   const std::byte* at = bytes_.data() + position * size_of(type_);
   switch (type_) {
-    case TokenType::u8: return token<std::uint8_t>(at);
-    case TokenType::i8: return token<std::int8_t>(at);
-    case TokenType::i16: return token<std::int16_t>(at);
-    case TokenType::u16: return token<std::uint16_t>(at);
-    case TokenType::i32: return token<std::int32_t>(at);
-    case TokenType::i64: return token<std::int64_t>(at);
+    case TokenType::u8:
+      return token<std::uint8_t>(at);
+    case TokenType::i8:
+      return token<std::int8_t>(at);
+    case TokenType::i16:
+      return token<std::int16_t>(at);
+    case TokenType::u16:
+      return token<std::uint16_t>(at);
+    case TokenType::i32:
+      return token<std::int32_t>(at);
+    case TokenType::i64:
+      return token<std::int64_t>(at);
   }
   throw InternalError("unknown token type");
 }
@@ -73,13 +79,13 @@ Tokens Corpus::tokens(i64 document) const {
 void Corpus::read(i64 document, i64 first, i64 stride, i64 vocab, std::span<i64> out) const {
   const Tokens all = tokens(document);
   const auto count = static_cast<i64>(out.size());
-  check(count == 0 || (first >= 0 && stride >= 1 && first + (count - 1) * stride < all.size()), "tokens {} + {} * {} of document {} of {} tokens", first,
-        count, stride, document, all.size());
+  check(count == 0 || (first >= 0 && stride >= 1 && first + (count - 1) * stride < all.size()),
+        "tokens {} + {} * {} of document {} of {} tokens", first, count, stride, document, all.size());
   for (i64 i = 0; i < count; ++i) {
     const i64 id = all[first + i * stride];
     if (id < 0 || id >= vocab)
-      user_error("{}.bin: token {} of document {} is {}, outside the vocabulary of {}. Set model.vocab_size to the tokenizer's size{}.", origin_,
-                 first + i * stride, document, id, vocab, vocab_size_ ? fmt::format(" ({})", *vocab_size_) : "");
+      user_error("{}.bin: token {} of document {} is {}, outside the vocabulary of {}. Set model.vocab_size to the tokenizer's size{}.",
+                 origin_, first + i * stride, document, id, vocab, vocab_size_ ? fmt::format(" ({})", *vocab_size_) : "");
     out[static_cast<std::size_t>(i)] = id;
   }
 }

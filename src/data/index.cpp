@@ -27,9 +27,18 @@ T load(const std::byte* at) {
 
 TokenType token_type(unsigned char code, std::string_view origin) {
   switch (code) {
-    case 1: case 2: case 3: case 4: case 5: case 8: return static_cast<TokenType>(code);
-    case 6: case 7: user_error("{}: type code {} is floating point, tokens are integers. {}", origin, code, kRemedy);
-    default: user_error("{}: type code {} is unknown; 8 (uint16) and 4 (int32) are usual. {}", origin, code, kRemedy);
+    case 1:
+    case 2:
+    case 3:
+    case 4:
+    case 5:
+    case 8:
+      return static_cast<TokenType>(code);
+    case 6:
+    case 7:
+      user_error("{}: type code {} is floating point, tokens are integers. {}", origin, code, kRemedy);
+    default:
+      user_error("{}: type code {} is unknown; 8 (uint16) and 4 (int32) are usual. {}", origin, code, kRemedy);
   }
 }
 
@@ -37,10 +46,16 @@ TokenType token_type(unsigned char code, std::string_view origin) {
 
 i64 size_of(TokenType type) {
   switch (type) {
-    case TokenType::u8: case TokenType::i8: return 1;
-    case TokenType::i16: case TokenType::u16: return 2;
-    case TokenType::i32: return 4;
-    case TokenType::i64: return 8;
+    case TokenType::u8:
+    case TokenType::i8:
+      return 1;
+    case TokenType::i16:
+    case TokenType::u16:
+      return 2;
+    case TokenType::i32:
+      return 4;
+    case TokenType::i64:
+      return 8;
   }
   throw InternalError("unknown token type");
 }
@@ -63,7 +78,8 @@ i64 Index::offset(i64 document) const {
 
 void Index::check_documents(std::string_view origin, i64 data_bytes) const {
   if (mark(0) != 0 || mark(documents_) != sequences_)
-    user_error("{}: the documents are sequences {} to {} of {}: some belong to none. {}", origin, mark(0), mark(documents_), sequences_, kRemedy);
+    user_error("{}: the documents are sequences {} to {} of {}: some belong to none. {}", origin, mark(0), mark(documents_), sequences_,
+               kRemedy);
   const i64 token_bytes = size_of(type_);
   for (i64 document = 0; document < documents_; ++document) {
     const i64 first = mark(document), last = mark(document + 1);
@@ -74,9 +90,10 @@ void Index::check_documents(std::string_view origin, i64 data_bytes) const {
       const i64 count = size(sequence), begin = pointer(sequence);
       if (count < 0) user_error("{}: sequence {} has {} tokens. {}", origin, sequence, count, kRemedy);
       if (begin < 0 || begin > data_bytes || count > (data_bytes - begin) / token_bytes)
-        user_error("{}: sequence {} ({} tokens at byte {}) is outside the .bin file of {} bytes: cut short, or of another index. {}", origin, sequence,
-                   count, begin, data_bytes, kRemedy);
-      if (begin % token_bytes != 0) user_error("{}: sequence {} starts at byte {}, not at a token of {} bytes. {}", origin, sequence, begin, token_bytes, kRemedy);
+        user_error("{}: sequence {} ({} tokens at byte {}) is outside the .bin file of {} bytes: cut short, or of another index. {}",
+                   origin, sequence, count, begin, data_bytes, kRemedy);
+      if (begin % token_bytes != 0)
+        user_error("{}: sequence {} starts at byte {}, not at a token of {} bytes. {}", origin, sequence, begin, token_bytes, kRemedy);
       if (sequence > first && begin != pointer(sequence - 1) + token_bytes * size(sequence - 1))
         user_error("{}: document {} is torn: sequence {} does not follow the one before. {}", origin, document, sequence, kRemedy);
       tokens += count;
@@ -87,8 +104,10 @@ void Index::check_documents(std::string_view origin, i64 data_bytes) const {
 
 Index parse_index(std::span<const std::byte> bytes, std::string_view origin, i64 data_bytes) {
   if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-    user_error("{}: not an index of a token file (it must start with MMIDIDX). Give the folder that `switchyard data prepare` wrote.", origin);
-  if (bytes.size() < kHeaderBytes) user_error("{}: cut short: {} bytes, the header has {}. {}", origin, bytes.size(), kHeaderBytes, kRemedy);
+    user_error("{}: not an index of a token file (it must start with MMIDIDX). Give the folder that `switchyard data prepare` wrote.",
+               origin);
+  if (bytes.size() < kHeaderBytes)
+    user_error("{}: cut short: {} bytes, the header has {}. {}", origin, bytes.size(), kHeaderBytes, kRemedy);
   const std::byte* at = bytes.data() + kMagic.size();
   const auto version = load<std::uint64_t>(at);
   if (version != 1) user_error("{}: version {} of the index is unknown, only 1 is. {}", origin, version, kRemedy);

@@ -16,7 +16,7 @@ namespace switchyard::data {
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) user_error("{}: {}. Give the folder that `switchyard data prepare` wrote.", path.string(), std::strerror(errno));
-  struct stat status{};
+  struct stat status {};
   const bool plain = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
   const auto size = static_cast<std::size_t>(status.st_size);
   void* address = nullptr;  // an empty file can't be mapped, and needn't be

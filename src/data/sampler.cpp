@@ -22,8 +22,10 @@ Sampler::Sampler(const Corpus& corpus, const Settings& settings) : corpus_(corpu
   if (settings.long_documents != LongDocuments::error) return;
   for (i64 document = 0; document < corpus.documents(); ++document)
     if (corpus.length(document) > settings.context)
-      user_error("{}: document {} has {} tokens, more than batch.context = {}. Set data.long_documents to \"split\" or \"clip\", or raise batch.context.",
-                 corpus.origin(), document, corpus.length(document), settings.context);
+      user_error(
+          "{}: document {} has {} tokens, more than batch.context = {}. Set data.long_documents to \"split\" or \"clip\", or raise "
+          "batch.context.",
+          corpus.origin(), document, corpus.length(document), settings.context);
 }
 
 i64 Sampler::usable(i64 document) const {
@@ -33,14 +35,16 @@ i64 Sampler::usable(i64 document) const {
 
 Cursor Sampler::walk(Cursor cursor, std::vector<Sequence>* out) const {
   i64 sequences = 0, tokens = 0;
-  const auto enough = [&] { return settings_.size.sequences > 0 ? sequences >= settings_.size.sequences : tokens >= settings_.size.tokens; };
+  const auto enough = [&] {
+    return settings_.size.sequences > 0 ? sequences >= settings_.size.sequences : tokens >= settings_.size.tokens;
+  };
   while (!enough()) {
     const Permutation order(corpus_.documents(), settings_.seed, static_cast<std::uint64_t>(cursor.epoch));
     while (!enough() && cursor.position < corpus_.documents()) {
       const i64 document = order[cursor.position], length = usable(document);
       if (cursor.offset >= length)
-        user_error("{}: the checkpoint continues at token {} of document {}, which has {}. Resume with the data it was written for.", corpus_.origin(),
-                   cursor.offset, document, length);
+        user_error("{}: the checkpoint continues at token {} of document {}, which has {}. Resume with the data it was written for.",
+                   corpus_.origin(), cursor.offset, document, length);
       const i64 count = std::min(length - cursor.offset, settings_.context);
       if (out) out->push_back({.document = document, .first = cursor.offset, .count = count});
       ++sequences;
@@ -55,8 +59,9 @@ Cursor Sampler::walk(Cursor cursor, std::vector<Sequence>* out) const {
 
 Batch Sampler::batch(const Cursor& cursor) const {
   if (cursor.epoch < 0 || cursor.offset < 0 || cursor.position < 0 || cursor.position >= corpus_.documents())
-    user_error("{}: the checkpoint continues at document {} of epoch {}, the data has {} documents. Resume with the data it was written for.",
-               corpus_.origin(), cursor.position, cursor.epoch, corpus_.documents());
+    user_error(
+        "{}: the checkpoint continues at document {} of epoch {}, the data has {} documents. Resume with the data it was written for.",
+        corpus_.origin(), cursor.position, cursor.epoch, corpus_.documents());
   Batch out;
   out.next = walk(cursor, &out.sequences);
   return out;

@@ -55,9 +55,10 @@ nlohmann::ordered_json percent_up_to(const Histogram& histogram) {
       part.tokens += bin.tokens;
       part.squares += bin.squares;
     }
-    out[std::to_string(limit)] = {{"sequences", rounded(percent(static_cast<double>(part.count), static_cast<double>(histogram.documents)), 3)},
-                                  {"tokens", rounded(percent(static_cast<double>(part.tokens), static_cast<double>(histogram.tokens)), 2)},
-                                  {"squares", rounded(percent(part.squares, squares), 2)}};
+    out[std::to_string(limit)] = {
+        {"sequences", rounded(percent(static_cast<double>(part.count), static_cast<double>(histogram.documents)), 3)},
+        {"tokens", rounded(percent(static_cast<double>(part.tokens), static_cast<double>(histogram.tokens)), 2)},
+        {"squares", rounded(percent(part.squares, squares), 2)}};
   }
   return out;
 }
@@ -94,11 +95,12 @@ Histogram histogram_of(std::span<const i64> lengths) {
 std::string text_of(const Histogram& histogram) {
   if (histogram.documents == 0) return "no documents\n";
   constexpr double kBarWidth = 40;
-  const double documents = static_cast<double>(histogram.documents), tokens = static_cast<double>(histogram.tokens), squares = squares_of(histogram);
+  const double documents = static_cast<double>(histogram.documents), tokens = static_cast<double>(histogram.tokens),
+               squares = squares_of(histogram);
   i64 most = 0;
   for (const Bin& bin : histogram.bins) most = std::max(most, bin.count);
-  std::string out = fmt::format("{} documents, {} tokens: mean {:.1f}, median {}, p90 {}, p99 {}, longest {}\n", histogram.documents, histogram.tokens,
-                                tokens / documents, histogram.median, histogram.p90, histogram.p99, histogram.longest);
+  std::string out = fmt::format("{} documents, {} tokens: mean {:.1f}, median {}, p90 {}, p99 {}, longest {}\n", histogram.documents,
+                                histogram.tokens, tokens / documents, histogram.median, histogram.p90, histogram.p99, histogram.longest);
   out += fmt::format("{:>17}  {:>9}  {:>6}  {:>6}  {:>7}\n", "tokens", "documents", "share", "tokens", "squares");
   for (const Bin& bin : histogram.bins) {
     const auto bar = static_cast<std::size_t>(std::ceil(kBarWidth * static_cast<double>(bin.count) / static_cast<double>(most)));
@@ -112,9 +114,14 @@ std::string text_of(const Histogram& histogram) {
 std::string json_of(const Histogram& histogram, std::string_view name, std::string_view source) {
   const double mean = histogram.documents > 0 ? static_cast<double>(histogram.tokens) / static_cast<double>(histogram.documents) : 0;
   nlohmann::ordered_json out{{"name", name}, {"source", source}, {"unit", "tokens"}};
-  out["notes"] = {fmt::format("measured: {} documents, {} tokens, longest {} tokens", histogram.documents, histogram.tokens, histogram.longest)};
-  out["summary"] = {{"sequences", histogram.documents}, {"mean", rounded(mean, 1)},   {"median", histogram.median},
-                    {"p90", histogram.p90},             {"p99", histogram.p99},       {"percent_up_to", percent_up_to(histogram)}};
+  out["notes"] = {
+      fmt::format("measured: {} documents, {} tokens, longest {} tokens", histogram.documents, histogram.tokens, histogram.longest)};
+  out["summary"] = {{"sequences", histogram.documents},
+                    {"mean", rounded(mean, 1)},
+                    {"median", histogram.median},
+                    {"p90", histogram.p90},
+                    {"p99", histogram.p99},
+                    {"percent_up_to", percent_up_to(histogram)}};
   out["bins"] = nlohmann::ordered_json::array();
   for (const Bin& bin : histogram.bins) out["bins"].push_back(nlohmann::ordered_json::array({bin.lo, bin.hi, bin.count}));
   return out.dump();

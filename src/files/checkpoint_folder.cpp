@@ -104,7 +104,8 @@ void check_files(const fs::path& folder) {
     if (said == found) continue;
     const bool resized = !said.is_object() || said.value("bytes", json()) != found["bytes"];
     user_error("{} is damaged: {}.", path.string(),
-               resized ? fmt::format("it has {} bytes, {} were written", found["bytes"].dump(), said.is_object() ? said.value("bytes", json()).dump() : "?")
+               resized ? fmt::format("it has {} bytes, {} were written", found["bytes"].dump(),
+                                     said.is_object() ? said.value("bytes", json()).dump() : "?")
                        : "its checksum differs");
   }
   validate_shards(folder, read_manifest(folder));
@@ -135,8 +136,8 @@ std::vector<CheckpointPlace> list_folder(const fs::path& checkpoints) {
 }  // namespace
 
 void write_meta(const fs::path& checkpoint, const CheckpointMeta& meta) {
-  const json object = {{"step", meta.step}, {"updates", meta.updates}, {"cursor", meta.cursor},
-                       {"tokens", meta.tokens}, {"seed", meta.seed}, {"fingerprint", meta.fingerprint}};
+  const json object = {{"step", meta.step},     {"updates", meta.updates}, {"cursor", meta.cursor},
+                       {"tokens", meta.tokens}, {"seed", meta.seed},       {"fingerprint", meta.fingerprint}};
   write_text(checkpoint / "meta.json", object.dump(2) + "\n");
 }
 
@@ -146,7 +147,8 @@ CheckpointMeta read_meta(const fs::path& checkpoint) {
   try {
     const json object = json::parse(text);
     const auto number = [&](const char* key) { return object.at(key).get<i64>(); };
-    return {number("step"), number("updates"), number("cursor"), number("tokens"), number("seed"), object.at("fingerprint").get<std::string>()};
+    return {number("step"),   number("updates"), number("cursor"),
+            number("tokens"), number("seed"),    object.at("fingerprint").get<std::string>()};
   } catch (const json::exception& error) {
     user_error("{}: {}. The checkpoint is damaged: resume from another one.", path.string(), error.what());
   }
@@ -203,8 +205,9 @@ CheckpointPlace find_checkpoint(const fs::path& folder) {
   if (!is_committed(folder)) {
     const auto newest = newest_complete(folder);
     if (!newest) {
-      user_error("{} holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these; or start without --resume.",
-                 folder.string());
+      user_error(
+          "{} holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these; or start without --resume.",
+          folder.string());
     }
     found = newest->folder;
   }

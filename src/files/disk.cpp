@@ -103,9 +103,10 @@ void sync_folder(const std::filesystem::path& folder) {
 
 void disk_error(std::string_view action, const std::filesystem::path& path, int error, i64 needed) {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    cluster_error("cannot {} {}: {}. {} bytes are needed, {} are free. Free some space, raise the quota or file-size limit (ulimit -f), "
-                  "or choose a folder on another disk.",
-                  action, path.string(), text_of(error), needed, free_bytes(folder_of(path)));
+    cluster_error(
+        "cannot {} {}: {}. {} bytes are needed, {} are free. Free some space, raise the quota or file-size limit (ulimit -f), "
+        "or choose a folder on another disk.",
+        action, path.string(), text_of(error), needed, free_bytes(folder_of(path)));
   }
   cluster_error("cannot {} {}: {}. Check the disk and the permissions of {}.", action, path.string(), text_of(error),
                 folder_of(path).string());

@@ -31,7 +31,8 @@ class Keys {
     if (!has(key)) return absent;
     // The bound keeps products of two sizes within 64 bits; config::validate has the real ones.
     const json& value = object_[key];
-    if (!value.is_number_integer() || value.get<double>() < 0 || value.get<double>() > 0x1p31) refuse(key, "it must be a whole number, at most 2^31");
+    if (!value.is_number_integer() || value.get<double>() < 0 || value.get<double>() > 0x1p31)
+      refuse(key, "it must be a whole number, at most 2^31");
     return value.get<i64>();
   }
   double number(const char* key, double absent) const {
@@ -102,7 +103,7 @@ void read_rope(const Keys& keys, ModelConfig& model) {
     if (!scaling->has(needed)) scaling->refuse(needed, "rotary scaling of type llama3 needs it");
   }
   model.rope_scaling = {scaling->number("factor", 0), scaling->number("low_freq_factor", 1), scaling->number("high_freq_factor", 4),
-                        scaling->number("original_max_position_embeddings", 0)};
+                        static_cast<double>(scaling->count("original_max_position_embeddings", 0))};
   if (!(model.rope_scaling.factor > 0)) scaling->refuse("factor", "it must be above 0");
 }
 
@@ -118,7 +119,8 @@ void refuse_windows(const Keys& keys, const ModelConfig& model) {
     for (const json& type : keys.value("layer_types")) {
       if (type != "full_attention") keys.refuse("layer_types", "only \"full_attention\" is supported");
     }
-  } else if (keys.flag("use_sliding_window", false) && !keys.is_null("sliding_window") && keys.count("max_window_layers", 28) < model.layers) {
+  } else if (keys.flag("use_sliding_window", false) && !keys.is_null("sliding_window") &&
+             keys.count("max_window_layers", 28) < model.layers) {
     keys.refuse("use_sliding_window", "sliding windows are not supported; set it to false to train with full attention");
   }
 }
@@ -241,8 +243,9 @@ json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
 void refuse_unsayable(const ModelConfig& model, const ModelConfig& read_back) {
   const auto settings = [](const ModelConfig& m) { return std::array{m.qkv_bias, m.o_bias, m.mlp_bias, m.qk_norm}; };
   if (settings(model) == settings(read_back)) return;
-  user_error("Hugging Face's {} has no model with qkv_bias = {}, o_bias = {}, mlp_bias = {}, qk_norm = {}. Change them, or the architecture.",
-             config::name_of(model.family), model.qkv_bias, model.o_bias, model.mlp_bias, model.qk_norm);
+  user_error(
+      "Hugging Face's {} has no model with qkv_bias = {}, o_bias = {}, mlp_bias = {}, qk_norm = {}. Change them, or the architecture.",
+      config::name_of(model.family), model.qkv_bias, model.o_bias, model.mlp_bias, model.qk_norm);
 }
 
 }  // namespace

@@ -51,7 +51,8 @@ std::string box_text(const ManifestEntry& entry) {
 void check_entry(const Manifest& manifest, const ManifestEntry& entry, const std::string& origin) {
   const auto shape = manifest.shapes.find(entry.tensor);
   if (shape == manifest.shapes.end() || std::find(manifest.parts.begin(), manifest.parts.end(), entry.part) == manifest.parts.end()) {
-    user_error("{}: an entry for \"{}\" of \"{}\", which is no part or no tensor of this checkpoint. {}", origin, entry.part, entry.tensor, kRemedy);
+    user_error("{}: an entry for \"{}\" of \"{}\", which is no part or no tensor of this checkpoint. {}", origin, entry.part, entry.tensor,
+               kRemedy);
   }
   bool inside = entry.lo.size() == shape->second.size() && entry.hi.size() == shape->second.size() && volume(entry.lo, entry.hi);
   for (size_t d = 0; inside && d < entry.hi.size(); ++d) inside = entry.hi[d] <= shape->second[d];
@@ -66,7 +67,8 @@ void check_entry(const Manifest& manifest, const ManifestEntry& entry, const std
 }
 
 /// The boxes of one part of one tensor cover `shape` once. Sorted by first row, a box can only meet those that start before it ends.
-void check_cover(std::vector<const ManifestEntry*> boxes, const std::vector<i64>& shape, const std::string& what, const std::string& origin) {
+void check_cover(std::vector<const ManifestEntry*> boxes, const std::vector<i64>& shape, const std::string& what,
+                 const std::string& origin) {
   const auto total = volume(std::vector<i64>(shape.size(), 0), shape);
   if (!total) user_error("{}: {} has shape {}. {}", origin, what, shape, kRemedy);
   std::erase_if(boxes, [](const ManifestEntry* box) { return *volume(box->lo, box->hi) == 0; });
@@ -90,7 +92,8 @@ std::string shard_name(int rank, int ranks) { return fmt::format("home-{:05}-of-
 void write_manifest(const std::filesystem::path& checkpoint, const Manifest& manifest) {
   json entries = json::array();
   for (const ManifestEntry& entry : manifest.entries) {
-    entries.push_back({{"tensor", entry.tensor}, {"part", entry.part}, {"lo", entry.lo}, {"hi", entry.hi}, {"file", entry.file}, {"key", entry.key}});
+    entries.push_back(
+        {{"tensor", entry.tensor}, {"part", entry.part}, {"lo", entry.lo}, {"hi", entry.hi}, {"file", entry.file}, {"key", entry.key}});
   }
   const json object = {{"format", 1},
                        {"dtype", switchyard::name_of(manifest.dtype)},
@@ -141,8 +144,9 @@ void validate_shards(const std::filesystem::path& checkpoint, const Manifest& ma
     const auto path = checkpoint / "state" / entry.file;
     if (!shards.contains(entry.file)) {
       if (!std::filesystem::exists(path)) {
-        user_error("{} is missing, which the manifest names. If ranks run on several hosts, the run folder must be one that all of them share. {}",
-                   path.string(), kRemedy);
+        user_error(
+            "{} is missing, which the manifest names. If ranks run on several hosts, the run folder must be one that all of them share. {}",
+            path.string(), kRemedy);
       }
       shards.emplace(entry.file, TensorFile::open(path));
     }

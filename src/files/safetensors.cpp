@@ -57,17 +57,20 @@ TensorInfo tensor_from(const std::string& name, const json& value, const std::st
   const auto offsets = value.is_object() ? counts_from(value, "data_offsets") : std::nullopt;
   const bool typed = value.is_object() && value.contains("dtype") && value["dtype"].is_string();
   if (!shape || !offsets || offsets->size() != 2 || !typed) {
-    user_error("{}: tensor \"{}\" needs a \"dtype\" (text), a \"shape\" and two \"data_offsets\" (whole numbers). {}", origin, name, kDamaged);
+    user_error("{}: tensor \"{}\" needs a \"dtype\" (text), a \"shape\" and two \"data_offsets\" (whole numbers). {}", origin, name,
+               kDamaged);
   }
   const std::string type_name = value["dtype"].get<std::string>();
   const auto dtype = dtype_from(type_name);
   if (!dtype) {
-    user_error("{}: tensor \"{}\" has dtype \"{}\". Supported are F64, F32, BF16, F16, I64 and I32: convert the file.", origin, name, type_name);
+    user_error("{}: tensor \"{}\" has dtype \"{}\". Supported are F64, F32, BF16, F16, I64 and I32: convert the file.", origin, name,
+               type_name);
   }
   const i64 begin = (*offsets)[0], end = (*offsets)[1];
   const auto bytes = bytes_of(*shape, *dtype);
   if (!bytes || begin > end || end - begin != *bytes) {
-    user_error("{}: tensor \"{}\": data_offsets [{}, {}] do not fit shape {} of {}. {}", origin, name, begin, end, *shape, type_name, kDamaged);
+    user_error("{}: tensor \"{}\": data_offsets [{}, {}] do not fit shape {} of {}. {}", origin, name, begin, end, *shape, type_name,
+               kDamaged);
   }
   return {*dtype, *shape, begin, end};
 }
@@ -97,7 +100,8 @@ void check_places(const std::map<std::string, TensorInfo>& tensors, i64 data_byt
     }
     reached = info->end;
     if (reached > data_bytes) {
-      user_error("{}: tensor \"{}\" ends at data byte {}, the file at {}: it was cut off. {}", origin, *name, reached, data_bytes, kDamaged);
+      user_error("{}: tensor \"{}\" ends at data byte {}, the file at {}: it was cut off. {}", origin, *name, reached, data_bytes,
+                 kDamaged);
     }
   }
   if (reached != data_bytes) user_error("{}: {} bytes follow the last tensor. {}", origin, data_bytes - reached, kDamaged);
@@ -122,7 +126,8 @@ TensorHeader parse_header(std::span<const std::byte> prefix, i64 file_size, cons
   for (size_t i = 0; i < static_cast<size_t>(kLengthBytes); ++i) length |= static_cast<std::uint64_t>(prefix[i]) << (8 * i);
   const i64 most = std::min({kMostHeaderBytes, file_size - kLengthBytes, static_cast<i64>(prefix.size()) - kLengthBytes});
   if (length > static_cast<std::uint64_t>(most)) {
-    user_error("{}: the header's length is {} bytes, at most {} are possible. Is it a safetensors file? {}", origin, length, most, kDamaged);
+    user_error("{}: the header's length is {} bytes, at most {} are possible. Is it a safetensors file? {}", origin, length, most,
+               kDamaged);
   }
   const json parsed = parse_json(prefix.subspan(static_cast<size_t>(kLengthBytes), static_cast<size_t>(length)), origin);
   TensorHeader header;
@@ -162,7 +167,8 @@ bool TensorFile::contains(const std::string& name) const { return header_.tensor
 const TensorInfo& TensorFile::info(const std::string& name) const {
   const auto found = header_.tensors.find(name);
   if (found == header_.tensors.end()) {
-    user_error("{}: there is no tensor \"{}\" among its {}. Is it the file of another model?", path_.string(), name, header_.tensors.size());
+    user_error("{}: there is no tensor \"{}\" among its {}. Is it the file of another model?", path_.string(), name,
+               header_.tensors.size());
   }
   return found->second;
 }
@@ -204,8 +210,9 @@ TensorFolder TensorFolder::open(const std::filesystem::path& folder) {
   }
   const auto index = folder / "model.safetensors.index.json";
   if (!std::filesystem::exists(index)) {
-    user_error("{}: neither model.safetensors nor model.safetensors.index.json is there. Give a Hugging Face folder with safetensors weights.",
-               folder.string());
+    user_error(
+        "{}: neither model.safetensors nor model.safetensors.index.json is there. Give a Hugging Face folder with safetensors weights.",
+        folder.string());
   }
   std::map<std::string, size_t> number;
   for (const auto& [name, file] : weight_map(index)) {
@@ -234,7 +241,8 @@ bool TensorFolder::contains(const std::string& name) const { return where_.conta
 const TensorFile& TensorFolder::file_of(const std::string& name) const {
   const auto found = where_.find(name);
   if (found == where_.end()) {
-    user_error("{}: there is no tensor \"{}\" among its {}. Does config.json describe these weights?", folder_.string(), name, where_.size());
+    user_error("{}: there is no tensor \"{}\" among its {}. Does config.json describe these weights?", folder_.string(), name,
+               where_.size());
   }
   return files_[found->second];
 }

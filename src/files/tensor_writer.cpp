@@ -93,8 +93,8 @@ void TensorWriter::write(const std::string& name, i64 offset, std::span<const st
   const auto found = tensors_.find(name);
   check(found != tensors_.end(), "write {}: tensor \"{}\" was not declared", path_.string(), name);
   const i64 size = found->second.end - found->second.begin;
-  check(offset >= 0 && offset <= size && static_cast<i64>(bytes.size()) <= size - offset, "write {}: {} bytes at {} of \"{}\", which has {}",
-        path_.string(), bytes.size(), offset, name, size);
+  check(offset >= 0 && offset <= size && static_cast<i64>(bytes.size()) <= size - offset,
+        "write {}: {} bytes at {} of \"{}\", which has {}", path_.string(), bytes.size(), offset, name, size);
   write_all(file_, bytes, found->second.begin + offset, path_, size_);
 }
 
@@ -168,7 +168,8 @@ void refuse_other_weights(const std::filesystem::path& folder) {
 
 }  // namespace
 
-TensorFolderWriter TensorFolderWriter::create(const std::filesystem::path& folder, const std::vector<TensorEntry>& entries, i64 shard_bytes) {
+TensorFolderWriter TensorFolderWriter::create(const std::filesystem::path& folder, const std::vector<TensorEntry>& entries,
+                                              i64 shard_bytes) {
   make_folder(folder);
   refuse_other_weights(folder);
   TensorFolderWriter writer;
@@ -177,7 +178,8 @@ TensorFolderWriter TensorFolderWriter::create(const std::filesystem::path& folde
   i64 total = 0;
   json map = json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string file = shards.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    const std::string file =
+        shards.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     writer.files_.push_back(TensorWriter::create(folder / file, shards[i]));
     for (const TensorEntry& entry : shards[i]) {
       writer.where_[entry.name] = i;

@@ -36,7 +36,7 @@ struct Task {
   Queue queue = Queue::compute;
   int phase = -1, lane = -1, group = -1, stage = -1, micro_batch = -1, unit = -1, round = -1;
   bool forward = true;                // run: forward segment; send: activations
-  std::vector<int> ranks;             // members, ascending (run, send: by position)
+  std::vector<int> ranks{};           // members, ascending (run, send: by position)
   std::vector<Wait> after{};
   std::vector<layout::Msg> messages{};  // move, flush: tensor = parameter; send: tensor 0, boxes of the boundary value
   i64 bytes = 0;                      // over links, all messages

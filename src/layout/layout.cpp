@@ -161,8 +161,8 @@ void validate(const ShardMap& map, bool exactly_once) {
   const Box all = whole(map.shape.size);
   std::vector<Box> boxes{all};
   for (const Shard& shard : map.shards) {
-    check(shard.rank >= 0 && shard.addend >= 0 && shard.addend < map.addends, "shard of rank {}, addend {} of {}", shard.rank,
-          shard.addend, map.addends);
+    check(shard.rank >= 0 && shard.addend >= 0 && shard.addend < map.addends, "shard of rank {}, addend {} of {}", shard.rank, shard.addend,
+          map.addends);
     check(shard.box.dims == all.dims && all.contains(shard.box), "shard {} of rank {} lies outside {}", to_string(shard.box), shard.rank,
           to_string(all));
     boxes.push_back(shard.box);

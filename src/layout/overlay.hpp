@@ -37,7 +37,7 @@ class Grid {
   Range cells_of(const Box& box) const;
 
   int dims_ = 0;
-  std::array<std::vector<i64>, kMaxDims> edges_;   // ascending, distinct; a dim that the boxes lack has one cell
+  std::array<std::vector<i64>, kMaxDims> edges_;  // ascending, distinct; a dim that the boxes lack has one cell
   std::array<size_t, kMaxDims> count_{1, 1, 1};
 };
 

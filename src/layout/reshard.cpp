@@ -32,9 +32,9 @@ bool starts_with(const std::vector<int>& axes, const std::vector<int>& start) {
 
 /// What is new in one dim: the axes of `more` after those of `less`.
 struct Growth {
-  bool possible = true;       // every dim of `less` starts the same dim of `more`
-  std::vector<int> axes;      // in order of the dims
-  std::vector<int> dims;      // those that grew
+  bool possible = true;   // every dim of `less` starts the same dim of `more`
+  std::vector<int> axes;  // in order of the dims
+  std::vector<int> dims;  // those that grew
   int dim() const { return dims.size() == 1 ? dims[0] : -1; }
 };
 

@@ -15,7 +15,8 @@ std::string at(const Msg& msg, size_t round) {
 }
 
 bool inside_one_shard(const ShardMap& map, int rank, const Box& box) {
-  return std::any_of(map.shards.begin(), map.shards.end(), [&](const Shard& shard) { return shard.rank == rank && shard.box.contains(box); });
+  return std::any_of(map.shards.begin(), map.shards.end(),
+                     [&](const Shard& shard) { return shard.rank == rank && shard.box.contains(box); });
 }
 
 /// A message and the round it belongs to.
@@ -69,8 +70,8 @@ constexpr int kNever = std::numeric_limits<int>::max();
 /// since[rank, cell]: the first round that finds the cell on the rank; 0: held in `from`.
 void replay_copy_message(const Board& board, const Msg& msg, size_t round, std::vector<int>& since, std::vector<bool>& placed) {
   check(inside_one_shard(board.to, msg.dst, msg.box), "{}: not inside one destination shard", at(msg, round));
-  check(inside_one_shard(board.from, msg.src, msg.box) || inside_one_shard(board.to, msg.src, msg.box), "{}: not inside one shard of the source",
-        at(msg, round));
+  check(inside_one_shard(board.from, msg.src, msg.box) || inside_one_shard(board.to, msg.src, msg.box),
+        "{}: not inside one shard of the source", at(msg, round));
   board.grid.each_cell(msg.box, [&](size_t cell) {
     const size_t target = board.index(msg.dst, cell);
     check(since[board.index(msg.src, cell)] <= static_cast<int>(round), "{}: the source does not hold it then", at(msg, round));
@@ -94,8 +95,8 @@ void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const
   for (const Timed& timed : messages) replay_copy_message(board, *timed.msg, timed.round, since, placed);
   for (const Shard& shard : to.shards) {
     board.grid.each_cell(shard.box, [&](size_t cell) {
-      check(since[board.index(shard.rank, cell)] != kNever, "tensor {} box {} never reaches rank {}", tensor, to_string(board.grid.cell(cell)),
-            shard.rank);
+      check(since[board.index(shard.rank, cell)] != kNever, "tensor {} box {} never reaches rank {}", tensor,
+            to_string(board.grid.cell(cell)), shard.rank);
     });
   }
 }
@@ -143,7 +144,8 @@ class SumReplay {
         std::sort(sum.begin(), sum.end());
         for (int addend = 0; addend < board_.from.addends; ++addend) {
           const auto times = std::count(sum.begin(), sum.end(), addend);
-          check(times == 1, "tensor {} box {} on rank {} has addend {} {} times", tensor_, to_string(board_.grid.cell(cell)), shard.rank, addend, times);
+          check(times == 1, "tensor {} box {} on rank {} has addend {} {} times", tensor_, to_string(board_.grid.cell(cell)), shard.rank,
+                addend, times);
         }
       });
     }
@@ -158,7 +160,8 @@ class SumReplay {
       if (holds_[board_.index(msg.dst, cell)]) ++held;
     });
     if (msg.src != msg.dst && held > 0) {
-      check(held == cells && inside_one_shard(board_.from, msg.dst, msg.box), "{}: not inside one shard of the destination", at(msg, round));
+      check(held == cells && inside_one_shard(board_.from, msg.dst, msg.box), "{}: not inside one shard of the destination",
+            at(msg, round));
       return false;
     }
     check(inside_one_shard(board_.to, msg.dst, msg.box), "{}: the destination neither holds nor owns it", at(msg, round));

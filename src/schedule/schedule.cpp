@@ -75,8 +75,8 @@ class Index {
   static char kind(char what) { return what == 'X' ? 'B' : what; }
 
   void add(const Item& item, Place place) {
-    check(item.what == 'F' || item.what == 'B' || item.what == 'W' || item.what == 'X', "schedule: stage {} has work '{}', not F, B, W or X",
-          place.stage, item.what);
+    check(item.what == 'F' || item.what == 'B' || item.what == 'W' || item.what == 'X',
+          "schedule: stage {} has work '{}', not F, B, W or X", place.stage, item.what);
     check(item.chunk >= 0 && item.mb >= 0, "schedule: stage {} has a negative chunk or micro-batch in {}", place.stage, name_of(item));
     const Key key{kind(item.what), item.chunk * stages_ + place.stage, item.mb};
     check(places_.emplace(key, place).second, "schedule: stage {} runs {} twice", place.stage, name_of(item));

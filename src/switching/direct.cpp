@@ -1,7 +1,7 @@
 #include "switching/direct.hpp"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/errors.hpp"
 
@@ -41,8 +41,9 @@ layout::Rounds DirectPlanner::flush_unit(std::span<const TensorSlice> slices) {
   for (const auto& [tensor, slice] : slices) {
     check(slice.takers.size() == 1, "gradients flushed to {} owners", slice.takers.size());
     const int owner = slice.takers[0];
-    for (const int addend : std::set<int>(slice.addends.begin(), slice.addends.end())) {
-      const std::vector<int> holders = slice.holders_of(addend);
+    std::map<int, std::vector<int>> copies;  // by addend
+    for (size_t i = 0; i < slice.holders.size(); ++i) copies[slice.addends[i]].push_back(slice.holders[i]);
+    for (const auto& [addend, holders] : copies) {
       const bool here = contains(holders, owner);
       const int source = here ? owner : choose(holders, owner, slice.box.elements());
       plan.rounds[here ? 1 : 0].push_back({source, owner, tensor, slice.box});

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 
 #include "base/errors.hpp"
 #include "switching/bundle.hpp"
+#include "switching/coalesce.hpp"
 #include "switching/direct.hpp"
 #include "switching/relay.hpp"
 
@@ -16,10 +18,8 @@ using cluster::Cluster;
 using layout::Rounds;
 using layout::ShardMap;
 
-constexpr std::array<std::pair<Planner, std::string_view>, 4> kNames{{{Planner::relay, "relay"},
-                                                                      {Planner::greedy, "greedy"},
-                                                                      {Planner::first, "first"},
-                                                                      {Planner::round_robin, "round-robin"}}};
+constexpr std::array<std::pair<Planner, std::string_view>, 4> kNames{
+    {{Planner::relay, "relay"}, {Planner::greedy, "greedy"}, {Planner::first, "first"}, {Planner::round_robin, "round-robin"}}};
 
 bool same_map(const ShardMap& a, const ShardMap& b) {
   return a.addends == b.addends && a.shape.size == b.shape.size && a.shards == b.shards;
@@ -46,6 +46,11 @@ struct Maps {
   }
 };
 
+void check_addends(const layout::Slice& slice, int addends) {
+  const std::set<int> found(slice.addends.begin(), slice.addends.end());
+  check(static_cast<int>(found.size()) == addends, "box {} has {} of {} addends", to_string(slice.box), found.size(), addends);
+}
+
 /// Drops shards of the image (those from `first_image` on) on hosts where the previous strategy has copies, but for ranks that
 /// want the cell themselves: a finely cut image would only make slices small.
 layout::NarrowHolders prefer_previous(const ShardMap& sources, size_t first_image, const Cluster& cluster) {
@@ -57,7 +62,8 @@ layout::NarrowHolders prefer_previous(const ShardMap& sources, size_t first_imag
                                 [&](int shard) {
                                   const int rank = rank_of(shard);
                                   if (std::find(takers.begin(), takers.end(), rank) != takers.end()) return false;
-                                  return std::any_of(shards.begin(), middle, [&](int other) { return cluster.same_host(rank_of(other), rank); });
+                                  return std::any_of(shards.begin(), middle,
+                                                     [&](int other) { return cluster.same_host(rank_of(other), rank); });
                                 }),
                  shards.end());
   };
@@ -71,6 +77,7 @@ std::vector<TensorSlice> slices_of(const UnitMaps& unit, const Maps& maps, const
     const size_t first_image = maps.from.empty() ? 0 : maps.from[tensor].shards.size();
     try {
       for (auto& slice : layout::slices(sources, maps.to[tensor], prefer_previous(sources, first_image, cluster))) {
+        check_addends(slice, sources.addends);
         result.push_back({static_cast<int>(i), std::move(slice)});
       }
     } catch (const InternalError& error) {
@@ -80,11 +87,27 @@ std::vector<TensorSlice> slices_of(const UnitMaps& unit, const Maps& maps, const
   return result;
 }
 
-/// Moves of a unit with its own tensors in place of indices within the unit; empty rounds dropped, messages in order.
-Rounds finished(Rounds moves, const UnitMaps& unit) {
+/// Empty rounds dropped, messages in order.
+Rounds tidy(Rounds moves) {
   std::erase_if(moves.rounds, [](const auto& round) { return round.empty(); });
+  for (auto& round : moves.rounds) layout::sort_messages(round);
+  return moves;
+}
+
+Rounds relayed(const UnitMaps& unit, std::span<const TensorSlice> slices, const Maps& maps, const Cluster& cluster, bool sum) {
+  std::vector<ShardMap> from, to;
+  for (const int tensor : unit.tensors) {
+    from.push_back(maps.sources(static_cast<size_t>(tensor)));
+    to.push_back(maps.to[static_cast<size_t>(tensor)]);
+  }
+  Rounds moves = sum ? relay_flush(slices, cluster) : relay_switch(slices, cluster);
+  for (auto& round : moves.rounds) round = coalesce(std::move(round), from, to);
+  return tidy(std::move(moves));
+}
+
+/// Indices within the unit replaced by the unit's tensors.
+Rounds named(Rounds moves, const UnitMaps& unit) {
   for (auto& round : moves.rounds) {
-    layout::sort_messages(round);
     for (layout::Msg& msg : round) msg.tensor = unit.tensors[static_cast<size_t>(msg.tensor)];
   }
   return moves;
@@ -95,7 +118,7 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
   struct Known {
     const UnitMaps* unit;
     std::vector<TensorSlice> slices;
-    Rounds moves;   // relay only
+    Rounds moves;  // relay only
   };
   std::optional<DirectPlanner> direct;
   if (planner != Planner::relay) direct.emplace(planner, cluster);
@@ -105,13 +128,12 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
     auto same = std::find_if(known.rbegin(), known.rend(), [&](const Known& other) { return maps.alike(*other.unit, units[u]); });
     if (same == known.rend()) {
       Known fresh{&units[u], slices_of(units[u], maps, cluster), {}};
-      if (!direct) fresh.moves = sum ? relay_flush(fresh.slices, cluster) : relay_switch(fresh.slices, cluster);
+      if (!direct) fresh.moves = relayed(units[u], fresh.slices, maps, cluster, sum);
       known.push_back(std::move(fresh));
       same = known.rbegin();
     }
-    Rounds moves = same->moves;
-    if (direct) moves = sum ? direct->flush_unit(same->slices) : direct->switch_unit(same->slices);
-    plan.units.push_back({static_cast<int>(u), finished(std::move(moves), units[u])});
+    Rounds moves = direct ? tidy(sum ? direct->flush_unit(same->slices) : direct->switch_unit(same->slices)) : same->moves;
+    plan.units.push_back({static_cast<int>(u), named(std::move(moves), units[u])});
   }
   return plan;
 }
@@ -133,7 +155,8 @@ void check_lists(const std::vector<UnitMaps>& units, const Maps& maps) {
   check(maps.from.empty() || maps.from.size() == tensors, "{} tensors to move, {} sources", tensors, maps.from.size());
   check(maps.image.empty() || maps.image.size() == tensors, "{} tensors to move, {} images", tensors, maps.image.size());
   for (const UnitMaps& unit : units) {
-    for (const int tensor : unit.tensors) check(tensor >= 0 && static_cast<size_t>(tensor) < tensors, "unit with tensor {} of {}", tensor, tensors);
+    for (const int tensor : unit.tensors)
+      check(tensor >= 0 && static_cast<size_t>(tensor) < tensors, "unit with tensor {} of {}", tensor, tensors);
   }
 }
 
@@ -165,7 +188,8 @@ MovePlan plan_flush(const std::vector<UnitMaps>& units, const std::vector<ShardM
   return plan_units(units, maps, cluster, planner, true);
 }
 
-void verify_switch(const MovePlan& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& image, const std::vector<ShardMap>& to) {
+void verify_switch(const MovePlan& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& image,
+                   const std::vector<ShardMap>& to) {
   const Maps maps{from, image, to};
   std::vector<ShardMap> sources;
   for (size_t t = 0; t < to.size(); ++t) sources.push_back(maps.sources(t));

@@ -30,7 +30,8 @@ struct UnitMoves {
   layout::Rounds moves;
 };
 
-/// One entry per unit, in their order. Rounds are never empty; messages of a round are in order of source, destination, tensor, box.
+/// One entry per unit, in their order. Rounds are never empty; messages of a round are in order of source, destination,
+/// tensor (as the unit lists them), box.
 struct MovePlan {
   std::vector<UnitMoves> units;
   bool sum = false;
@@ -42,8 +43,8 @@ struct MovePlan {
 /// Units of equal maps get equal moves (greedy and round_robin: equal but for their load counters).
 /// InternalError if an element is nowhere.
 MovePlan plan_switch(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& from,
-                     const std::vector<layout::ShardMap>& image, const std::vector<layout::ShardMap>& to,
-                     const cluster::Cluster& cluster, Planner planner);
+                     const std::vector<layout::ShardMap>& image, const std::vector<layout::ShardMap>& to, const cluster::Cluster& cluster,
+                     Planner planner);
 
 /// Gradients (any addends, any copies) to `home` (one owner per element). The last round holds the local messages: the
 /// owner's own sum, once all that it adds has arrived.

@@ -30,11 +30,11 @@ struct Delivery {
   std::vector<int> senders, receivers;
 };
 
-/// Ranks on one host share the same job: demands with the host's deliveries they come from.
-struct HostJob {
+/// What arrives at one host from others: demands on its receivers, with the delivery and the sender's part each is about.
+struct Arrivals {
   std::vector<Demand> demands;
   std::vector<const Delivery*> deliveries;
-  std::vector<Part> ranges;   // of the bundle that each demand is about, with the fixed other end
+  std::vector<Part> parts;
 };
 
 /// Inside hosts: every receiver gets the whole bundle; the senders share the deliveries.
@@ -57,29 +57,30 @@ void deliver_inside(const std::map<int, std::vector<Delivery>>& hosts, std::vect
 
 /// Across hosts: the senders share all crossings; on each host the ranks that lack something share what comes from each sender,
 /// and pass it on.
-void deliver_across(const std::vector<Delivery>& crossings, const Cluster& cluster, std::vector<Msg>& crossing, std::vector<Msg>& spreading) {
+void deliver_across(const std::vector<Delivery>& crossings, const Cluster& cluster, std::vector<Msg>& crossing,
+                    std::vector<Msg>& spreading) {
   std::vector<Demand> sending;
   for (const Delivery& delivery : crossings) {
     const bool evenly = delivery.senders.size() <= delivery.receivers.size();  // else parts would be many and small
     sending.push_back({delivery.bundle->elements, delivery.senders, -1, evenly});
   }
   const auto sent = share(sending);
-  std::map<int, HostJob> jobs;
+  std::map<int, Arrivals> arrivals;
   for (size_t c = 0; c < crossings.size(); ++c) {
-    HostJob& job = jobs[host_of(cluster, crossings[c].receivers[0])];
+    Arrivals& at_host = arrivals[host_of(cluster, crossings[c].receivers[0])];
     for (const Part& part : sent[c]) {
-      job.demands.push_back({part.end - part.begin, crossings[c].receivers, part.rank, false});
-      job.deliveries.push_back(&crossings[c]);
-      job.ranges.push_back(part);
+      at_host.demands.push_back({part.end - part.begin, crossings[c].receivers, part.rank, false});
+      at_host.deliveries.push_back(&crossings[c]);
+      at_host.parts.push_back(part);
     }
   }
-  for (const auto& [host, job] : jobs) {
-    const auto received = share(job.demands);
-    for (size_t d = 0; d < job.demands.size(); ++d) {
-      const Delivery& delivery = *job.deliveries[d];
+  for (const auto& [host, at_host] : arrivals) {
+    const auto received = share(at_host.demands);
+    for (size_t d = 0; d < at_host.demands.size(); ++d) {
+      const Delivery& delivery = *at_host.deliveries[d];
       for (const Part& part : received[d]) {
-        const i64 begin = job.ranges[d].begin + part.begin, end = job.ranges[d].begin + part.end;
-        send_range(*delivery.bundle, begin, end, job.ranges[d].rank, part.rank, crossing);
+        const i64 begin = at_host.parts[d].begin + part.begin, end = at_host.parts[d].begin + part.end;
+        send_range(*delivery.bundle, begin, end, at_host.parts[d].rank, part.rank, crossing);
         for (const int other : delivery.receivers) {
           if (other != part.rank) send_range(*delivery.bundle, begin, end, part.rank, other, spreading);
         }
@@ -90,13 +91,13 @@ void deliver_across(const std::vector<Delivery>& crossings, const Cluster& clust
 
 /// Which ranks add what on one host: of each addend that this host contributes, one or more ranks that hold it.
 struct Contribution {
-  std::map<int, std::vector<int>> holders;   // by addend
+  std::map<int, std::vector<int>> holders;  // by addend
 };
 
 /// Every addend is contributed by one host: the owner's if it has a copy there (its own copy, if it has one), else one that
 /// contributes anyway, else the first that has it.
 std::map<int, Contribution> contributions(const Bundle& bundle, int owner, const Cluster& cluster) {
-  std::map<int, std::map<int, std::vector<int>>> holders;   // by addend, by host
+  std::map<int, std::map<int, std::vector<int>>> holders;  // by addend, by host
   for (size_t i = 0; i < bundle.holders.size(); ++i) {
     holders[bundle.addends[i]][host_of(cluster, bundle.holders[i])].push_back(bundle.holders[i]);
   }
@@ -165,8 +166,9 @@ class FlushRounds {
   void meet(const std::vector<Meeting>& meetings) {
     std::vector<Demand> demands;
     for (const Meeting& meeting : meetings) {
-      Demand demand{meeting.bundle->elements, {}, meeting.bundle->takers[0], false};
-      for (const auto& [addend, ranks] : meeting.from.holders) demand.candidates.insert(demand.candidates.end(), ranks.begin(), ranks.end());
+      Demand demand{meeting.bundle->elements, {}, -1, false};
+      for (const auto& [addend, ranks] : meeting.from.holders)
+        demand.candidates.insert(demand.candidates.end(), ranks.begin(), ranks.end());
       std::sort(demand.candidates.begin(), demand.candidates.end());
       demands.push_back(std::move(demand));
     }
@@ -175,14 +177,14 @@ class FlushRounds {
       const bool alone = meetings[m].from.holders.size() == 1;
       for (const Part& part : parts[m]) {
         gather(*meetings[m].bundle, meetings[m].from, part.rank, part.begin, part.end);
-        send_range(*meetings[m].bundle, part.begin, part.end, part.rank, demands[m].partner, alone ? inside_ : across_);
+        send_range(*meetings[m].bundle, part.begin, part.end, part.rank, meetings[m].bundle->takers[0], alone ? inside_ : across_);
       }
     }
   }
 
   const Cluster& cluster_;
   std::vector<i64> sent_;
-  std::map<int, std::vector<Meeting>> meetings_;   // by host
+  std::map<int, std::vector<Meeting>> meetings_;  // by host
   std::vector<Msg> inside_, across_, local_;
 };
 

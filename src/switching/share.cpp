@@ -55,6 +55,7 @@ class Sharing {
       parts_.push_back({rank, served(), served() + elements});
     }
     load_[static_cast<size_t>(rank)] += elements;
+    last_ = rank;
     if (demand.partner >= 0) pairs_.insert({demand.partner, rank});
   }
 
@@ -71,11 +72,16 @@ class Sharing {
     return -1;
   }
 
-  /// Up to the mean, the least loaded first; no part below the slack if it can be helped.
+  /// Up to the mean: on with the rank that had work last if no partner matters, else the least loaded first; no part below the
+  /// slack if it can be helped.
   void fill(const Demand& demand) {
+    const bool last_may =
+        demand.partner < 0 && std::find(demand.candidates.begin(), demand.candidates.end(), last_) != demand.candidates.end();
+    if (last_may && demand.elements <= mean_ - load(last_)) return give(demand, last_, demand.elements);
     while (served() < demand.elements) {
       const i64 left = demand.elements - served();
-      const int rank = *std::min_element(demand.candidates.begin(), demand.candidates.end(), [&](int a, int b) { return load(a) < load(b); });
+      const int rank =
+          *std::min_element(demand.candidates.begin(), demand.candidates.end(), [&](int a, int b) { return load(a) < load(b); });
       const i64 room = mean_ - load(rank);
       if (left <= room + slack_) return give(demand, rank, left);
       if (room <= slack_) return level(demand, left);
@@ -99,9 +105,10 @@ class Sharing {
   }
 
   i64 mean_ = 0, slack_ = 0;
+  int last_ = -1;
   std::vector<i64> load_;
   std::set<std::pair<int, int>> pairs_;
-  std::vector<Part> parts_;   // of the demand being served
+  std::vector<Part> parts_;  // of the demand being served
 };
 
 }  // namespace
@@ -110,7 +117,8 @@ std::vector<std::vector<Part>> share(const std::vector<Demand>& demands) {
   Sharing sharing(demands);
   std::vector<size_t> order(demands.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return demands[a].candidates.size() < demands[b].candidates.size(); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return demands[a].candidates.size() < demands[b].candidates.size(); });
   std::vector<std::vector<Part>> parts(demands.size());
   for (const size_t d : order) parts[d] = sharing.serve(demands[d]);
   return parts;

@@ -10,9 +10,9 @@ namespace switchyard::switching {
 /// Work that any of the candidates may do, in any division.
 struct Demand {
   i64 elements = 0;
-  std::vector<int> candidates;   // ranks
-  int partner = -1;              // who is at the other end (-1: no preference): candidates that have worked for it come first
-  bool evenly = false;           // equal parts for all candidates, where that overloads none
+  std::vector<int> candidates;  // ranks
+  int partner = -1;             // who is at the other end (-1: no preference): candidates that have worked for it come first
+  bool evenly = false;          // equal parts for all candidates, where that overloads none
 };
 
 /// Elements [begin, end) of a demand go to `rank`.

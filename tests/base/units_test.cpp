@@ -11,9 +11,13 @@ namespace switchyard {
 namespace {
 
 template <class A, class B>
-concept Addable = requires(A a, B b) { a + b; };
+concept Addable = requires(A a, B b) {
+  a + b;
+};
 template <class A, class B>
-concept Divisible = requires(A a, B b) { a / b; };
+concept Divisible = requires(A a, B b) {
+  a / b;
+};
 
 static_assert(Addable<Bytes, Bytes>);
 static_assert(!Addable<Bytes, Elements>, "bytes and elements don't mix");
@@ -67,7 +71,8 @@ TEST(Units, amounts_of_memory_are_read_with_binary_and_decimal_units) {
 TEST(Units, a_wrong_amount_of_memory_names_the_units) {
   EXPECT_EQ(fault_of([] { parse_bytes("16 gigs"); }),
             "\"16 gigs\" is no amount of memory. Write a number and B, KiB, MiB, GiB, TiB (or kB, MB, GB, TB), such as \"16 GiB\".");
-  for (const char* text : {"", "GiB", "-1 GiB", "inf", "nan B", "1e30 GiB", "1 GiB extra"}) EXPECT_THROW(parse_bytes(text), UserError) << text;
+  for (const char* text : {"", "GiB", "-1 GiB", "inf", "nan B", "1e30 GiB", "1 GiB extra"})
+    EXPECT_THROW(parse_bytes(text), UserError) << text;
 }
 
 TEST(Units, memory_is_shown_with_three_digits) {

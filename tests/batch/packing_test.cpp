@@ -15,7 +15,8 @@ using testing::ElementsAre;
 
 std::vector<Item> items_of(const std::vector<i64>& lengths) {
   std::vector<Item> items;
-  for (const i64 length : lengths) items.push_back({.doc = static_cast<i64>(items.size()), .tokens = length, .work = static_cast<double>(length)});
+  for (const i64 length : lengths)
+    items.push_back({.doc = static_cast<i64>(items.size()), .tokens = length, .work = static_cast<double>(length)});
   std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.tokens > b.tokens; });
   return items;
 }
@@ -73,7 +74,8 @@ TEST(Packing, RowsNeverExceedTheCapacityAndStayNearTheFewest) {
       for (std::size_t i = 0; i < placed.size(); ++i) EXPECT_EQ(placed[i].doc, static_cast<i64>(i));
       // First-fit decreasing needs at most 11/9 of the optimum and one more; levelling may add an eighth.
       const double fewest = std::max<double>(static_cast<double>(least) / 100, 1);
-      EXPECT_LE(static_cast<double>(rows.size()), std::max((fewest * 11 / 9 + 2) * (stages > 1 ? 1.125 : 1) + 1, static_cast<double>(stages)));
+      EXPECT_LE(static_cast<double>(rows.size()),
+                std::max((fewest * 11 / 9 + 2) * (stages > 1 ? 1.125 : 1) + 1, static_cast<double>(stages)));
       EXPECT_TRUE(std::is_sorted(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.work > b.work; }));
     }
   }

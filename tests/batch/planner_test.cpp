@@ -71,7 +71,8 @@ TEST(Planner, ARowIsPaddedToTheMultipleAndNotToTheBucket) {
   const std::vector<BucketSpec> buckets{{.max_length = 64, .multiple = 4}};
   const StepPlan plan = plan_batch(0, std::vector<i64>{9, 5}, buckets, {});
   const std::vector<std::vector<MicroBatch>> lanes{
-      {{.T = 16, .shard = {{{.doc = 0, .first = 0, .count = 9}, {.doc = 1, .first = 0, .count = 5}, {.doc = -1, .first = 0, .count = 2}}}}}};
+      {{.T = 16,
+        .shard = {{{.doc = 0, .first = 0, .count = 9}, {.doc = 1, .first = 0, .count = 5}, {.doc = -1, .first = 0, .count = 2}}}}}};
   EXPECT_EQ(plan.phases.at(0).lane, lanes);
   EXPECT_DOUBLE_EQ(padding_share(plan), 2.0 / 16);
 }
@@ -94,7 +95,8 @@ TEST(Planner, EveryPlanOfRandomDocumentsAndLanesIsValidAndTheSameTwice) {
     for (i64 max_length = 3000; max_length > 3 && buckets.size() < 4; max_length /= pick(2, 6)) {
       BucketSpec bucket{.max_length = max_length, .strategy = pick(0, 3), .lanes = pick(1, 9), .multiple = pick(1, 16)};
       if (pick(0, 1)) bucket.micro_batch_tokens = max_length + pick(0, 5000);
-      if (pick(0, 1)) for (int lane = 0; lane < bucket.lanes; ++lane) bucket.lane_speed.push_back(pick(1, 3));
+      if (pick(0, 1))
+        for (int lane = 0; lane < bucket.lanes; ++lane) bucket.lane_speed.push_back(pick(1, 3));
       bucket.min_micro_batches = pick(1, 8);
       buckets.push_back(bucket);
     }
@@ -109,10 +111,10 @@ TEST(Planner, EveryPlanOfRandomDocumentsAndLanesIsValidAndTheSameTwice) {
 TEST(Planner, DocumentsOfOneTokenAndEqualDocumentsAndOneGiantArePlaced) {
   const auto buckets = three_buckets();
   for (const std::vector<i64>& lengths : {std::vector<i64>(1000, 1), std::vector<i64>(64, 256), std::vector<i64>(64, 1024), [] {
-         std::vector<i64> giant(300, 5);
-         giant[17] = 4096;
-         return giant;
-       }()}) {
+                                            std::vector<i64> giant(300, 5);
+                                            giant[17] = 4096;
+                                            return giant;
+                                          }()}) {
     const StepPlan plan = plan_batch(0, lengths, buckets, {.linear = 1, .quadratic = 1e-3});
     validate(plan, lengths, buckets);
   }
@@ -169,7 +171,8 @@ TEST(Planner, AHundredThousandDocumentsTakeWellUnderASecond) {
 
 TEST(Planner, ASequenceLongerThanEveryBucketIsRefusedWithTheRemedy) {
   EXPECT_THAT(message_of([] { plan_batch(0, std::vector<i64>{5000}, three_buckets(), {}); }),
-              HasSubstr("a sequence of 5000 tokens is longer than the longest bucket (4096 tokens). Raise bucket[0].max_length, or lower batch.context."));
+              HasSubstr("a sequence of 5000 tokens is longer than the longest bucket (4096 tokens). Raise bucket[0].max_length, or lower "
+                        "batch.context."));
 }
 
 TEST(Planner, BucketsThatDoNotFallAreRefused) {
@@ -186,8 +189,10 @@ TEST(Planner, BucketsThatDoNotFallAreRefused) {
 TEST(Planner, ARowSmallerThanASequenceIsRefused) {
   auto buckets = three_buckets();
   buckets[1].micro_batch_tokens = 1000;
-  EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }),
-              HasSubstr("bucket[1].micro_batch_tokens = 1000 is below its max_length = 1024: a sequence must fit in a micro-batch. Raise it to 1024"));
+  EXPECT_THAT(
+      message_of([&] { plan_batch(0, {}, buckets, {}); }),
+      HasSubstr(
+          "bucket[1].micro_batch_tokens = 1000 is below its max_length = 1024: a sequence must fit in a micro-batch. Raise it to 1024"));
 }
 
 TEST(Planner, BrokenCallsAreInternalErrors) {

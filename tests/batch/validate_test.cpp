@@ -14,7 +14,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 const std::vector<i64> kLengths{6, 3, 20};
-const std::vector<BucketSpec> kBuckets{{.max_length = 32, .strategy = 1, .lanes = 1, .multiple = 8}, {.max_length = 16, .strategy = 0, .lanes = 2, .multiple = 4}};
+const std::vector<BucketSpec> kBuckets{{.max_length = 32, .strategy = 1, .lanes = 1, .multiple = 8},
+                                       {.max_length = 16, .strategy = 0, .lanes = 2, .multiple = 4}};
 
 // Documents 0 and 1 in one row of bucket 1, document 2 alone in bucket 0.
 StepPlan good() {
@@ -38,22 +39,33 @@ std::string fault_of(const std::function<void(StepPlan&)>& damage) {
 MicroBatch& row(StepPlan& plan) { return plan.phases[1].lane[0][0]; }
 std::vector<Piece>& pieces(StepPlan& plan) { return row(plan).shard[0]; }
 
-TEST(Validate, AGoodPlanPasses) { EXPECT_EQ(fault_of([](StepPlan&) {}), "valid"); }
+TEST(Validate, AGoodPlanPasses) {
+  EXPECT_EQ(fault_of([](StepPlan&) {}), "valid");
+}
 
 TEST(Validate, AMissingDocumentIsNamed) {
-  EXPECT_THAT(fault_of([](StepPlan& plan) { pieces(plan).erase(pieces(plan).begin() + 1), pieces(plan).back().count = 2, row(plan).T = 8; }),
-              HasSubstr("document 1: 0 of 3 tokens are placed"));
+  EXPECT_THAT(
+      fault_of([](StepPlan& plan) { pieces(plan).erase(pieces(plan).begin() + 1), pieces(plan).back().count = 2, row(plan).T = 8; }),
+      HasSubstr("document 1: 0 of 3 tokens are placed"));
 }
 
 TEST(Validate, AMissingTokenIsNamed) {
   EXPECT_THAT(fault_of([](StepPlan& plan) { pieces(plan)[0].count = 5, pieces(plan)[1].count = 3, pieces(plan)[2].count = 4; }),
               HasSubstr("12, more than a multiple of 4"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) { pieces(plan) = {{0, 1, 5, 1}, {1, 0, 3, 1}}, row(plan).T = 8; }), HasSubstr("document 0: 5 of 6 tokens"));
+  EXPECT_THAT(fault_of([](StepPlan& plan) {
+                pieces(plan) = {{0, 1, 5, 1}, {1, 0, 3, 1}}, row(plan).T = 8;
+              }),
+              HasSubstr("document 0: 5 of 6 tokens"));
 }
 
 TEST(Validate, ADocumentPlacedTwiceIsNamed) {
-  EXPECT_THAT(fault_of([](StepPlan& plan) { pieces(plan)[2] = {1, 0, 3, 1}; }), HasSubstr("phase 1, lane 0, micro-batch 0: document 1 of 3 tokens has 6"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) { pieces(plan) = {{0, 0, 3, 1}, {0, 2, 3, 1}, {1, 0, 3, 1}, {-1, 0, 3, 1}}; }),
+  EXPECT_THAT(fault_of([](StepPlan& plan) {
+                pieces(plan)[2] = {1, 0, 3, 1};
+              }),
+              HasSubstr("phase 1, lane 0, micro-batch 0: document 1 of 3 tokens has 6"));
+  EXPECT_THAT(fault_of([](StepPlan& plan) {
+                pieces(plan) = {{0, 0, 3, 1}, {0, 2, 3, 1}, {1, 0, 3, 1}, {-1, 0, 3, 1}};
+              }),
               HasSubstr("token 2 of document 0 is placed twice"));
 }
 
@@ -75,14 +87,16 @@ TEST(Validate, PiecesOutsideTheirDocumentAreNamed) {
 TEST(Validate, WrongRowSizesAndPaddingAreNamed) {
   EXPECT_THAT(fault_of([](StepPlan& plan) { row(plan).T = 16; }), HasSubstr("a shard of 12 tokens instead of 16"));
   EXPECT_THAT(fault_of([](StepPlan& plan) { row(plan).T = 14; }), HasSubstr("14 tokens are no multiple of 4"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) { row(plan).T = 16, pieces(plan)[2].count = 7; }), HasSubstr("9 tokens padded to 16, more than a multiple of 4"));
+  EXPECT_THAT(fault_of([](StepPlan& plan) { row(plan).T = 16, pieces(plan)[2].count = 7; }),
+              HasSubstr("9 tokens padded to 16, more than a multiple of 4"));
   EXPECT_THAT(fault_of([](StepPlan& plan) { std::swap(pieces(plan)[1], pieces(plan)[2]); }), HasSubstr("padding that is not last"));
   EXPECT_THAT(fault_of([](StepPlan& plan) { pieces(plan)[2].count = 0; }), HasSubstr("a piece of 0 tokens"));
 }
 
 TEST(Validate, ARowBeyondItsCapacityIsNamed) {
   const std::vector<i64> lengths{16, 4};
-  const StepPlan plan{.step = 0, .valid_tokens = 18, .phases = {{.strategy = 0, .lane = {{{.T = 20, .shard = {{{0, 0, 16, 1}, {1, 0, 4, 1}}}}}, {}}}}};
+  const StepPlan plan{
+      .step = 0, .valid_tokens = 18, .phases = {{.strategy = 0, .lane = {{{.T = 20, .shard = {{{0, 0, 16, 1}, {1, 0, 4, 1}}}}}, {}}}}};
   try {
     validate(plan, lengths, kBuckets);
     FAIL();
@@ -114,7 +128,9 @@ TEST(Validate, RingShardsMayShareADocument) {
   StepPlan plan{.step = 0,
                 .valid_tokens = 11,
                 .phases = {{.strategy = 0,
-                            .lane = {{{.T = 14, .shard = {{{0, 0, 3, 1}, {0, 7, 2, 1}, {1, 0, 1, 1}, {1, 3, 1, 1}}, {{0, 3, 4, 1}, {1, 1, 2, 1}, {-1, 0, 1, 1}}}}}}}}};
+                            .lane = {{{.T = 14,
+                                       .shard = {{{0, 0, 3, 1}, {0, 7, 2, 1}, {1, 0, 1, 1}, {1, 3, 1, 1}},
+                                                 {{0, 3, 4, 1}, {1, 1, 2, 1}, {-1, 0, 1, 1}}}}}}}}};
   validate(plan, lengths, buckets);
   EXPECT_DOUBLE_EQ(padding_share(plan), 1.0 / 14);
   EXPECT_THAT(lane_work(plan.phases[0], lengths, {.linear = 1, .quadratic = 1}), ElementsAre(testing::DoubleEq(90 + 20)));

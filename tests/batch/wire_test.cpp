@@ -17,7 +17,8 @@ using testing::HasSubstr;
 StepPlan example() {
   std::vector<i64> lengths;
   for (i64 i = 0; i < 200; ++i) lengths.push_back(1 + i * i % 997);
-  const std::vector<BucketSpec> buckets{{.max_length = 1000, .strategy = 3, .lanes = 2, .multiple = 8}, {.max_length = 100, .strategy = 1, .lanes = 5}};
+  const std::vector<BucketSpec> buckets{{.max_length = 1000, .strategy = 3, .lanes = 2, .multiple = 8},
+                                        {.max_length = 100, .strategy = 1, .lanes = 5}};
   return plan_batch(123456789, lengths, buckets, {});
 }
 
@@ -47,8 +48,7 @@ TEST(Wire, ExtremeNumbersAndRingShardsSurvive) {
 
 TEST(Wire, EveryCutIsNoticed) {
   const std::vector<std::byte> bytes = encode(example());
-  for (std::size_t size = 0; size < bytes.size(); ++size)
-    EXPECT_THROW(decode(std::span(bytes).first(size)), ClusterError) << size;
+  for (std::size_t size = 0; size < bytes.size(); ++size) EXPECT_THROW(decode(std::span(bytes).first(size)), ClusterError) << size;
   EXPECT_THAT(message_of([&] { decode(std::span(bytes).first(bytes.size() - 1)); }), HasSubstr("is cut short (at byte"));
 }
 

@@ -89,9 +89,7 @@ inline Place random_place(i64 half, i64 elements, std::mt19937_64& random) {
   const i64 extent = (rows - 1) * stride + row;
   return {half * kHalf + static_cast<i64>(random() % static_cast<std::uint64_t>(kHalf - extent + 1)), rows, row, stride};
 }
-inline std::byte* element(Memory& memory, const Place& p, i64 i, DType dtype) {
-  return memory.data() + (p.offset + i / p.row * p.stride + i % p.row) * size_of(dtype);
-}
+inline i64 byte_of(const Place& p, i64 i, DType dtype) { return (p.offset + i / p.row * p.stride + i % p.row) * size_of(dtype); }
 inline Block block_at(Memory& memory, const Place& p, DType dtype) {
   const i64 size = size_of(dtype);
   return {memory.data() + p.offset * size, p.rows, p.row * size, p.stride * size};
@@ -108,7 +106,8 @@ inline std::vector<Message> random_messages(int ranks, std::mt19937_64& random) 
   std::vector<Message> messages(random() % 12);
   const i64 half = static_cast<i64>(random() % 2);
   for (Message& m : messages) {
-    m.src = static_cast<int>(random() % static_cast<std::uint64_t>(ranks)), m.dst = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
+    m.src = static_cast<int>(random() % static_cast<std::uint64_t>(ranks)),
+    m.dst = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
     m.elements = random() % 5 == 0 ? 0 : static_cast<i64>(1 + random() % 300);
     m.from = random_place(half, m.elements, random), m.to = random_place(1 - half, m.elements, random);
     m.add = random() % 2 == 0;
@@ -119,10 +118,9 @@ inline std::vector<Message> random_messages(int ranks, std::mt19937_64& random) 
 inline void predict(std::vector<Memory>& world, const std::vector<Message>& messages, DType dtype) {
   const std::vector<Memory> before = world;
   for (const Message& m : messages) {
-    Memory source = before[static_cast<size_t>(m.src)];
     for (i64 i = 0; i < m.elements; ++i) {
-      std::byte* to = element(world[static_cast<size_t>(m.dst)], m.to, i, dtype);
-      const std::byte* from = element(source, m.from, i, dtype);
+      std::byte* to = world[static_cast<size_t>(m.dst)].data() + byte_of(m.to, i, dtype);
+      const std::byte* from = before[static_cast<size_t>(m.src)].data() + byte_of(m.from, i, dtype);
       if (m.add) add_element(to, from, dtype);
       else std::memcpy(to, from, static_cast<size_t>(size_of(dtype)));
     }
@@ -208,7 +206,8 @@ inline void plain_sum(const std::vector<Memory>& addends, Memory& to, DType dtyp
 
 inline void check_all_gather(const Case& c, i64 elements, std::mt19937_64& random) {
   std::vector<i64> counts;
-  for (size_t m = 0; m < c.members(); ++m) counts.push_back(random() % 4 == 0 ? 0 : static_cast<i64>(random() % static_cast<std::uint64_t>(elements + 1)));
+  for (size_t m = 0; m < c.members(); ++m)
+    counts.push_back(random() % 4 == 0 ? 0 : static_cast<i64>(random() % static_cast<std::uint64_t>(elements + 1)));
   std::vector<Memory> pieces, mine;
   std::vector<Block> blocks;
   for (const i64 count : counts) pieces.push_back(random_world(1, count, c.dtype, random)[0]);
@@ -251,7 +250,8 @@ inline void check_maximum(const Case& c, i64 elements, std::mt19937_64& random) 
       const auto value = [&](const Memory& memory) {
         return c.dtype == DType::f32 ? static_cast<double>(load<float>(memory.data() + at)) : load<double>(memory.data() + at);
       };
-      if (value(values[m]) > value(expected)) std::memcpy(expected.data() + at, values[m].data() + at, static_cast<size_t>(size_of(c.dtype)));
+      if (value(values[m]) > value(expected))
+        std::memcpy(expected.data() + at, values[m].data() + at, static_cast<size_t>(size_of(c.dtype)));
     }
   all_reduce_max(c.fabric, c.channel, "maximum", c.row, mine.data(), elements, c.dtype);
   expect(mine == expected, fmt::format("all_reduce_max of {} {} on {} ranks", elements, name_of(c.dtype), c.members()));
@@ -259,7 +259,8 @@ inline void check_maximum(const Case& c, i64 elements, std::mt19937_64& random) 
 
 inline void check_blobs(const Case& c, std::mt19937_64& random) {
   std::vector<Memory> blobs;
-  for (size_t m = 0; m < c.members(); ++m) blobs.push_back(random_world(1, static_cast<i64>(random() % 50) * static_cast<i64>(m % 3), DType::bf16, random)[0]);
+  for (size_t m = 0; m < c.members(); ++m)
+    blobs.push_back(random_world(1, static_cast<i64>(random() % 50) * static_cast<i64>(m % 3), DType::bf16, random)[0]);
   expect(all_gather_blobs(c.fabric, c.channel, "blobs", c.row, blobs[c.at]) == blobs, fmt::format("blobs of {} ranks", c.members()));
   const std::span<const std::byte> mine = c.at == 0 ? std::span<const std::byte>(blobs[0]) : std::span<const std::byte>();
   expect(broadcast_blob(c.fabric, c.channel, "blob", c.row, mine) == blobs[0], fmt::format("blob to {} ranks", c.members()));
@@ -275,7 +276,7 @@ inline void collectives(Fabric& fabric, int channel_id, std::uint64_t seed, i64 
       for (int r = 0; r < k; ++r) channel.ranks.push_back(falling ? k - 1 - r : r);
       const auto at = static_cast<size_t>(falling ? k - 1 - fabric.rank() : fabric.rank());
       for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::i64})
-        for (const i64 elements : {0, 1, 7, 1000}) {
+        for (const i64 elements : {0, 7, 1000}) {
           const Case c{fabric, channel, at, dtype, row};
           check_all_gather(c, elements, random);
           check_reduce_scatter(c, elements, true, random);

@@ -37,7 +37,8 @@ TEST(Launch, WithoutVariablesItIsOneProcess) {
 }
 
 TEST(Launch, UnderMpirunRankAndSizeAreOpenMpis) {
-  const Launch l = launch({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"SWITCHYARD_HOST", "b"}});
+  const Launch l =
+      launch({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"SWITCHYARD_HOST", "b"}});
   EXPECT_TRUE(l.distributed);
   EXPECT_EQ(l.via, Via::mpi);
   EXPECT_EQ(l.rank, 3);

@@ -27,10 +27,16 @@ std::string error_of(const std::function<void()>& call) {
   return "no error";
 }
 
-void expect_text(const std::string& text, const std::string& part) { expect(text.find(part) != std::string::npos, "\"" + part + "\" in \"" + text + "\""); }
+void expect_text(const std::string& text, const std::string& part) {
+  expect(text.find(part) != std::string::npos, "\"" + part + "\" in \"" + text + "\"");
+}
 
-Op recv(int peer, std::vector<float>& x) { return {Op::Kind::recv, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32}; }
-Op send(int peer, std::vector<float>& x) { return {Op::Kind::send, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32}; }
+Op recv(int peer, std::vector<float>& x) {
+  return {Op::Kind::recv, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32};
+}
+Op send(int peer, std::vector<float>& x) {
+  return {Op::Kind::send, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32};
+}
 
 // ---- scenarios that end well ----
 
@@ -48,6 +54,19 @@ void large_messages(Fabric& fabric) {
   for (i64 i = 0; i < elements; ++i) expect(x[static_cast<size_t>(i)] == static_cast<double>(i % 1000) * ranks + sum_of_ranks, "large sum");
   const Traffic traffic = fabric.traffic();
   expect(std::abs(traffic[1] + traffic[2] - 2 * (fabric.size() - 1) * elements * 8 / fabric.size()) < 64, "ring volume");
+}
+
+// A message of more than 1 GiB is cut into pieces. Needs 1 GiB of memory on each of two ranks.
+void huge_message(Fabric& fabric) {
+  const i64 elements = (i64{1} << 27) + 3;
+  std::vector<i64> x(static_cast<size_t>(fabric.rank() < 2 ? elements : 0));
+  const Block block = contiguous(x.data(), elements * 8);
+  if (fabric.rank() == 0)
+    for (i64 i = 0; i < elements; ++i) x[static_cast<size_t>(i)] = i;
+  if (fabric.rank() == 0) fabric.run(all(fabric), {"huge", 1, {{Op::Kind::send, 1, block, {}, false, DType::i64}}});
+  if (fabric.rank() != 1) return;
+  fabric.run(all(fabric), {"huge", 1, {{Op::Kind::recv, 0, block, {}, false, DType::i64}}});
+  for (i64 i = 0; i < elements; ++i) expect(x[static_cast<size_t>(i)] == i, "element of a huge message");
 }
 
 // Host names come from the command line of each process, so ranks of one machine can stand for two hosts.
@@ -140,6 +159,7 @@ std::function<void(std::unique_ptr<Fabric>&)> on_fabric(Body body) {
 const std::map<std::string, Scenario>& scenarios() {
   static const std::map<std::string, Scenario> all{
       {"equal_bits", {60s, false, on_fabric(equal_bits)}}, {"large_messages", {60s, false, on_fabric(large_messages)}},
+      {"huge_message", {60s, false, on_fabric(huge_message)}},
       {"hosts", {60s, false, on_fabric(hosts)}},           {"silence", {300ms, true, on_fabric(silence)}},
       {"abort", {60s, true, on_fabric(abort)}},            {"mismatch", {60s, true, on_fabric(mismatch)}},
       {"exception", {60s, true, [](auto& fabric) { exception(std::move(fabric)); }}},

@@ -41,8 +41,12 @@ std::vector<std::string> run_tcp(int ranks, FabricOptions options, const std::fu
   return ends;
 }
 
-Op recv(int peer, std::vector<float>& x) { return {Op::Kind::recv, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32}; }
-Op send(int peer, std::vector<float>& x) { return {Op::Kind::send, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32}; }
+Op recv(int peer, std::vector<float>& x) {
+  return {Op::Kind::recv, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32};
+}
+Op send(int peer, std::vector<float>& x) {
+  return {Op::Kind::send, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32};
+}
 
 TEST(TcpFabric, RandomTransactionsOnFiveConcurrentChannelsGiveWhatPlainLoopsGive) {
   for (const int ranks : {2, 3, 5})
@@ -104,7 +108,8 @@ TEST(TcpFabric, RanksThatDisagreeSayHowForSmallAndLargeMessages) {
       if (fabric.rank() == 0) fabric.run({0, {0, 1}}, {"t", 7, {send(1, x), recv(1, y)}});
       else fabric.run({0, {0, 1}}, {"t", 8, {recv(0, y)}});
     });
-    const std::string reason = fmt::format("expects row 8, {} bytes, f32 from rank 0, which sends row 7, {} bytes, f32", 4 * elements + 4, 4 * elements);
+    const std::string reason =
+        fmt::format("expects row 8, {} bytes, f32 from rank 0, which sends row 7, {} bytes, f32", 4 * elements + 4, 4 * elements);
     EXPECT_THAT(ends[1], HasSubstr(reason));
     EXPECT_THAT(ends[0], HasSubstr("\"t\" stopped: rank 1 (host b): \"t\" " + reason));
   }

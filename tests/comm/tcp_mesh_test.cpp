@@ -66,13 +66,15 @@ TEST(TcpMesh, TwoProcessesOfOneRankAndDifferentSizesAreRefused) {
   const int port = free_port();
   EXPECT_THAT(errors_of({launch_of(0, 3, port), launch_of(1, 3, port), launch_of(1, 3, port)}, 5s)[0],
               HasSubstr("two processes have RANK 1. Each needs its own, from 0 to 2."));
-  EXPECT_THAT(errors_of({launch_of(0, 2, port), launch_of(1, 3, port)}, 5s)[0], HasSubstr("rank 1 was started for WORLD_SIZE 3, rank 0 for 2."));
+  EXPECT_THAT(errors_of({launch_of(0, 2, port), launch_of(1, 3, port)}, 5s)[0],
+              HasSubstr("rank 1 was started for WORLD_SIZE 3, rank 0 for 2."));
 }
 
 TEST(TcpMesh, APortInUseAndAnUnknownAddressAreRefused) {
   const int port = free_port();
   const auto errors = errors_of({launch_of(0, 2, port), launch_of(0, 2, port)}, 300ms);
-  EXPECT_THAT(errors, ::testing::Contains(HasSubstr(fmt::format("can't listen on port {}: Address already in use. Choose another MASTER_PORT.", port))));
+  EXPECT_THAT(errors, ::testing::Contains(
+                          HasSubstr(fmt::format("can't listen on port {}: Address already in use. Choose another MASTER_PORT.", port))));
   Launch lost = launch_of(1, 2, port);
   lost.master_address = "no-such-host.invalid";
   EXPECT_THAT(errors_of({lost}, 300ms)[0], HasSubstr("MASTER_ADDR is unknown: "));

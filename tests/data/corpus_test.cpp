@@ -75,8 +75,9 @@ TEST(Corpus, ATokenOutsideTheVocabularyIsNamed) {
   const TestFolder folder("corpus");
   write_corpus(folder.path(), {1, 8});
   std::vector<i64> out(8);
-  EXPECT_THAT(message_of([&] { Corpus::open(folder.path()).read(1, 0, 1, 15, out); }),
-              HasSubstr("corpus.bin: token 5 of document 1 is 15, outside the vocabulary of 15. Set model.vocab_size to the tokenizer's size."));
+  EXPECT_THAT(
+      message_of([&] { Corpus::open(folder.path()).read(1, 0, 1, 15, out); }),
+      HasSubstr("corpus.bin: token 5 of document 1 is 15, outside the vocabulary of 15. Set model.vocab_size to the tokenizer's size."));
   write_file(folder.path() / "meta.json", R"({"vocab_size": 20})");
   EXPECT_THAT(message_of([&] { Corpus::open(folder.path()).read(1, 0, 1, 15, out); }), HasSubstr("tokenizer's size (20)."));
 }
@@ -99,7 +100,8 @@ TEST(Corpus, MissingAndTruncatedFilesAreNamed) {
               HasSubstr("corpus.bin: No such file or directory. Give the folder that `switchyard data prepare` wrote."));
   write_corpus(folder.path(), {5, 5});
   std::filesystem::resize_file(folder.path() / "corpus.bin", 19);
-  EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }), HasSubstr("corpus.idx: sequence 1 (5 tokens at byte 10) is outside the .bin file of 19 bytes"));
+  EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }),
+              HasSubstr("corpus.idx: sequence 1 (5 tokens at byte 10) is outside the .bin file of 19 bytes"));
   std::filesystem::resize_file(folder.path() / "corpus.idx", 0);
   EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }), HasSubstr("corpus.idx: not an index"));
   std::filesystem::remove(folder.path() / "corpus.idx");

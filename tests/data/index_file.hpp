@@ -52,9 +52,7 @@ struct IndexFile {
   }
 };
 
-inline void write_file(const std::filesystem::path& path, std::string_view bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
+inline void write_file(const std::filesystem::path& path, std::string_view bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
 /// Tokens as bytes of type T.
 template <class T>
@@ -70,7 +68,8 @@ std::string token_bytes(const std::vector<i64>& tokens) {
 /// A folder of this test's own, empty at first and removed at the end.
 class TestFolder {
  public:
-  explicit TestFolder(const std::string& name) : path_(std::filesystem::temp_directory_path() / ("switchyard-" + name + "-" + std::to_string(::getpid()))) {
+  explicit TestFolder(const std::string& name)
+      : path_(std::filesystem::temp_directory_path() / ("switchyard-" + name + "-" + std::to_string(::getpid()))) {
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }

@@ -68,14 +68,16 @@ TEST(Index, EveryTokenTypeHasItsSize) {
 TEST(Index, AnotherFileIsRefused) {
   IndexFile file = good();
   file.magic[0] = 'N';
-  EXPECT_THAT(fault_of(file.bytes()), HasSubstr("a/corpus.idx: not an index of a token file (it must start with MMIDIDX). Give the folder that"));
+  EXPECT_THAT(fault_of(file.bytes()),
+              HasSubstr("a/corpus.idx: not an index of a token file (it must start with MMIDIDX). Give the folder that"));
   EXPECT_THAT(fault_of(""), HasSubstr("not an index"));
 }
 
 TEST(Index, AnotherVersionIsRefused) {
   IndexFile file = good();
   file.version = 2;
-  EXPECT_THAT(fault_of(file.bytes()), HasSubstr("version 2 of the index is unknown, only 1 is. Write it anew with `switchyard data prepare --force`."));
+  EXPECT_THAT(fault_of(file.bytes()),
+              HasSubstr("version 2 of the index is unknown, only 1 is. Write it anew with `switchyard data prepare --force`."));
 }
 
 TEST(Index, OtherTokenTypesAreRefused) {
@@ -96,7 +98,8 @@ TEST(Index, EveryCutAndEveryByteTooManyIsNoticed) {
 
 TEST(Index, CountsThatOverflowAreRefused) {
   for (const std::size_t field : {18u, 26u})
-    for (const std::uint64_t count : {std::uint64_t{1} << 63, std::numeric_limits<std::uint64_t>::max(), (std::uint64_t{1} << 62) / 3 * 4, std::uint64_t{100}}) {
+    for (const std::uint64_t count :
+         {std::uint64_t{1} << 63, std::numeric_limits<std::uint64_t>::max(), (std::uint64_t{1} << 62) / 3 * 4, std::uint64_t{100}}) {
       std::string bytes = good().bytes();
       std::memcpy(bytes.data() + field, &count, sizeof count);
       EXPECT_THAT(fault_of(bytes), HasSubstr("cut short")) << field << " " << count;

@@ -64,7 +64,8 @@ TEST_F(SamplerTest, EveryEpochVisitsEveryDocumentOnceInAnOrderOfItsOwn) {
   }
   std::vector<std::vector<i64>> epochs;
   for (std::size_t epoch = 0; epoch < 4; ++epoch) {
-    epochs.emplace_back(documents.begin() + 11 * static_cast<std::ptrdiff_t>(epoch), documents.begin() + 11 * static_cast<std::ptrdiff_t>(epoch + 1));
+    epochs.emplace_back(documents.begin() + 11 * static_cast<std::ptrdiff_t>(epoch),
+                        documents.begin() + 11 * static_cast<std::ptrdiff_t>(epoch + 1));
     EXPECT_THAT(epochs.back(), testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
     for (std::size_t before = 0; before < epoch; ++before) EXPECT_NE(epochs[before], epochs[epoch]);
   }
@@ -126,7 +127,9 @@ TEST_F(SamplerTest, ADocumentOfOneTokenIsASequence) {
 
 TEST_F(SamplerTest, AnotherSeedGivesAnotherOrder) {
   const Corpus& corpus = corpus_of(kLengths);
-  const auto first = [&](std::uint64_t seed) { return Sampler(corpus, {.seed = seed, .size = {.sequences = 11}, .context = 1000}).batch({}).sequences; };
+  const auto first = [&](std::uint64_t seed) {
+    return Sampler(corpus, {.seed = seed, .size = {.sequences = 11}, .context = 1000}).batch({}).sequences;
+  };
   EXPECT_EQ(first(1), first(1));
   EXPECT_NE(first(1), first(2));
 }
@@ -134,13 +137,17 @@ TEST_F(SamplerTest, AnotherSeedGivesAnotherOrder) {
 TEST_F(SamplerTest, ALongDocumentIsRefusedByNameIfAsked) {
   const Corpus& corpus = corpus_of(kLengths);
   Sampler(corpus, {.seed = 2, .size = {.sequences = 3}, .context = 100, .long_documents = LongDocuments::error});
-  EXPECT_THAT(message_of([&] { Sampler(corpus, {.seed = 2, .size = {.sequences = 3}, .context = 64, .long_documents = LongDocuments::error}); }),
-              HasSubstr("document 4 has 100 tokens, more than batch.context = 64. Set data.long_documents to \"split\" or \"clip\", or raise batch.context."));
+  EXPECT_THAT(
+      message_of([&] { Sampler(corpus, {.seed = 2, .size = {.sequences = 3}, .context = 64, .long_documents = LongDocuments::error}); }),
+      HasSubstr("document 4 has 100 tokens, more than batch.context = 64. Set data.long_documents to \"split\" or \"clip\", or raise "
+                "batch.context."));
 }
 
 TEST_F(SamplerTest, WrongSettingsAreRefused) {
   const Corpus& corpus = corpus_of(kLengths);
-  const auto fault = [&](BatchSize size, i64 context) { return message_of([&] { Sampler(corpus, {.seed = 0, .size = size, .context = context}); }); };
+  const auto fault = [&](BatchSize size, i64 context) {
+    return message_of([&] { Sampler(corpus, {.seed = 0, .size = size, .context = context}); });
+  };
   EXPECT_THAT(fault({}, 16), HasSubstr("batch.sequences = 0 and batch.tokens = 0: give one of them, above zero."));
   EXPECT_THAT(fault({.sequences = 1, .tokens = 1}, 16), HasSubstr("give one of them"));
   EXPECT_THAT(fault({.sequences = -1, .tokens = 1}, 16), HasSubstr("give one of them"));
@@ -148,15 +155,19 @@ TEST_F(SamplerTest, WrongSettingsAreRefused) {
   EXPECT_EQ(long_documents_from("split"), LongDocuments::split);
   EXPECT_EQ(long_documents_from("clip"), LongDocuments::clip);
   EXPECT_EQ(long_documents_from("error"), LongDocuments::error);
-  EXPECT_THAT(message_of([] { long_documents_from("cut"); }), HasSubstr("data.long_documents = \"cut\": use \"split\", \"clip\" or \"error\"."));
-  EXPECT_THAT(message_of([&] { Sampler(corpus_of({}), {.seed = 0, .size = {.sequences = 1}, .context = 16}); }), HasSubstr("corpus.idx: no documents."));
+  EXPECT_THAT(message_of([] { long_documents_from("cut"); }),
+              HasSubstr("data.long_documents = \"cut\": use \"split\", \"clip\" or \"error\"."));
+  EXPECT_THAT(message_of([&] { Sampler(corpus_of({}), {.seed = 0, .size = {.sequences = 1}, .context = 16}); }),
+              HasSubstr("corpus.idx: no documents."));
 }
 
 TEST_F(SamplerTest, ACursorOfOtherDataIsRefused) {
   const Sampler sampler(corpus_of(kLengths), {.seed = 2, .size = {.sequences = 3}, .context = 16});
-  EXPECT_THAT(message_of([&] { sampler.batch({.epoch = 0, .position = 11, .offset = 0}); }),
-              HasSubstr("the checkpoint continues at document 11 of epoch 0, the data has 11 documents. Resume with the data it was written for."));
-  EXPECT_THAT(message_of([&] { sampler.batch({.epoch = 0, .position = 0, .offset = 500}); }), HasSubstr("the checkpoint continues at token 500 of document"));
+  EXPECT_THAT(
+      message_of([&] { sampler.batch({.epoch = 0, .position = 11, .offset = 0}); }),
+      HasSubstr("the checkpoint continues at document 11 of epoch 0, the data has 11 documents. Resume with the data it was written for."));
+  EXPECT_THAT(message_of([&] { sampler.batch({.epoch = 0, .position = 0, .offset = 500}); }),
+              HasSubstr("the checkpoint continues at token 500 of document"));
   EXPECT_THAT(message_of([&] { sampler.batch({.epoch = -1, .position = 0, .offset = 0}); }), HasSubstr("of epoch -1"));
 }
 

@@ -17,8 +17,16 @@ TEST(Stats, EdgesFallOnPowersOfTwoFourBinsAnOctave) {
   for (i64 length = 1; length <= 64; ++length) lengths.push_back(length);
   std::vector<std::vector<i64>> bins;
   for (const Bin& bin : histogram_of(lengths).bins) bins.push_back({bin.lo, bin.hi, bin.count});
-  EXPECT_EQ(bins, (std::vector<std::vector<i64>>{
-                      {1, 16, 15}, {16, 19, 3}, {19, 23, 4}, {23, 27, 4}, {27, 32, 5}, {32, 38, 6}, {38, 45, 7}, {45, 54, 9}, {54, 64, 10}, {64, 65, 1}}));
+  EXPECT_EQ(bins, (std::vector<std::vector<i64>>{{1, 16, 15},
+                                                 {16, 19, 3},
+                                                 {19, 23, 4},
+                                                 {23, 27, 4},
+                                                 {27, 32, 5},
+                                                 {32, 38, 6},
+                                                 {38, 45, 7},
+                                                 {45, 54, 9},
+                                                 {54, 64, 10},
+                                                 {64, 65, 1}}));
 }
 
 TEST(Stats, CountsTokensAndQuantilesAreThoseOfTheLengths) {
@@ -49,6 +57,12 @@ TEST(Stats, JsonHasTheFormOfTheWorkloadFiles) {
   EXPECT_EQ(json["summary"]["percent_up_to"]["1024"]["sequences"], 100.0);
   EXPECT_EQ(json["summary"]["percent_up_to"].size(), 2u);
   EXPECT_EQ(json["bins"], nlohmann::json::parse("[[91, 108, 1], [181, 215, 1], [256, 304, 1], [861, 1024, 1]]"));
+}
+
+TEST(Stats, ALengthOfExactlyAPowerOfTwoCountsAsUpToIt) {
+  const auto json = nlohmann::json::parse(json_of(histogram_of(std::vector<i64>{100, 1024}), "a", "b"));
+  EXPECT_EQ(json["summary"]["percent_up_to"]["512"]["sequences"], 50.0);
+  EXPECT_EQ(json["summary"]["percent_up_to"]["1024"]["sequences"], 100.0);
 }
 
 TEST(Stats, TextHasABarForEachBin) {

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <random>
 
@@ -24,7 +25,9 @@ constexpr i64 kRows = 64, kColumns = 32;
 
 float value_at(i64 step, i64 element) { return static_cast<float>(step * 100'000 + element); }
 
-CheckpointMeta meta_of(i64 step) { return {.step = step, .updates = step - 1, .cursor = step * 8, .tokens = step * 100, .seed = 7, .fingerprint = "tiny"}; }
+CheckpointMeta meta_of(i64 step) {
+  return {.step = step, .updates = step - 1, .cursor = step * 8, .tokens = step * 100, .seed = 7, .fingerprint = "tiny"};
+}
 
 void write_shard(const fs::path& folder, i64 step, int rank) {
   std::vector<float> rows;
@@ -35,7 +38,8 @@ void write_shard(const fs::path& folder, i64 step, int rank) {
 }
 
 /// All steps of saving, each of which may be the last one. `reached` is called after each.
-void save(const fs::path& run, i64 step, const std::function<void(int)>& reached = [](int) {}) {
+void save(
+    const fs::path& run, i64 step, const std::function<void(int)>& reached = [](int) {}) {
   CheckpointWriter writer = CheckpointWriter::begin(run, step);
   reached(0);
   write_text(writer.folder() / "model/config.json", "{}");
@@ -154,7 +158,9 @@ TEST(Checkpoint, survives_a_kill_at_every_point_of_saving_the_next_one) {
 
 TEST(Checkpoint, survives_kills_at_random_moments) {
   const Scratch run;
+  const auto begin = std::chrono::steady_clock::now();
   save(run.path(), 1);
+  const std::chrono::duration<double, std::micro> one_save = std::chrono::steady_clock::now() - begin;
   std::mt19937 random(20240607);
   i64 newest = 1;
   int killed_inside = 0;
@@ -167,7 +173,7 @@ TEST(Checkpoint, survives_kills_at_random_moments) {
       }
       _exit(1);
     }
-    usleep(std::uniform_int_distribution<unsigned>(500, 30'000)(random));
+    usleep(static_cast<useconds_t>(std::uniform_real_distribution<>(0, 3)(random) * one_save.count()));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     for (const std::string& name : names_in(run / "checkpoints")) killed_inside += name.ends_with(".partial");
@@ -219,8 +225,12 @@ class Damage : public testing::Test {
   Scratch run_;
 };
 
-const std::vector<std::string> kFiles{"meta.json", "model/config.json", "model/model.safetensors", "state/manifest.json",
-                                      "state/home-00000-of-00002.safetensors", "state/home-00001-of-00002.safetensors"};
+const std::vector<std::string> kFiles{"meta.json",
+                                      "model/config.json",
+                                      "model/model.safetensors",
+                                      "state/manifest.json",
+                                      "state/home-00000-of-00002.safetensors",
+                                      "state/home-00001-of-00002.safetensors"};
 
 TEST_F(Damage, of_each_file_is_named_with_the_checkpoint_to_resume_from) {
   for (const std::string& file : kFiles) {
@@ -279,9 +289,11 @@ TEST(Resume, says_that_a_folder_holds_no_checkpoint) {
   const Scratch run;
   CheckpointWriter writer = CheckpointWriter::begin(run.path(), 5);
   EXPECT_EQ(message_of<UserError>([&] { find_checkpoint(run.path()); }),
-            run.path().string() + " holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these; or start "
-                                  "without --resume.");
-  EXPECT_THAT(message_of<UserError>([&] { verify_checkpoint(writer.folder()); }), HasSubstr("is not a complete checkpoint: it has no COMMITTED file."));
+            run.path().string() +
+                " holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these; or start "
+                "without --resume.");
+  EXPECT_THAT(message_of<UserError>([&] { verify_checkpoint(writer.folder()); }),
+              HasSubstr("is not a complete checkpoint: it has no COMMITTED file."));
 }
 
 TEST(Meta, names_the_key_it_lacks) {

@@ -69,7 +69,9 @@ TEST(FileDType, refuses_to_turn_integers_into_floats) {
 
 TEST(FileDType, refuses_sizes_that_do_not_fit) {
   std::vector<std::byte> out(7);
-  EXPECT_THAT(message_of<InternalError>([&] { convert(FileDType::f32, bytes_of(std::vector<float>{1, 2}), DType::f32, out, "x"); }),
+  EXPECT_THAT(message_of<InternalError>([&] {
+                convert(FileDType::f32, bytes_of(std::vector<float>{1, 2}), DType::f32, out, "x");
+              }),
               testing::HasSubstr("convert x: 8 bytes of F32 do not fill 7 bytes of f32"));
 }
 

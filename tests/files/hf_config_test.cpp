@@ -26,25 +26,67 @@ std::string refusal(const std::string& text) {
 
 TEST(ReadHfConfig, reads_the_fixtures) {
   const ModelConfig llama = read_hf_config(kFixtures / "llama-gqa");
-  EXPECT_EQ(llama, (ModelConfig{.family = Family::llama, .hidden_size = 64, .layers = 4, .heads = 8, .kv_heads = 4, .head_dim = 8, .ffn_size = 172,
-                                .vocab_size = 131, .max_positions = 256, .norm_eps = 1e-5, .rope_theta = 1e4, .rope_scaling = {}}));
+  EXPECT_EQ(llama, (ModelConfig{.family = Family::llama,
+                                .hidden_size = 64,
+                                .layers = 4,
+                                .heads = 8,
+                                .kv_heads = 4,
+                                .head_dim = 8,
+                                .ffn_size = 172,
+                                .vocab_size = 131,
+                                .max_positions = 256,
+                                .norm_eps = 1e-5,
+                                .rope_theta = 1e4,
+                                .rope_scaling = {}}));
   const ModelConfig tied = read_hf_config(kFixtures / "llama-tied/config.json");
   EXPECT_TRUE(tied.tied_embeddings);
   EXPECT_EQ(tied.rope_theta, 5e5);
   EXPECT_EQ(tied.norm_eps, 1e-6);
   EXPECT_EQ(read_hf_config(kFixtures / "llama3-rope").rope_scaling, (config::RopeScaling{8, 1, 4, 64}));
   const ModelConfig qwen2 = read_hf_config(kFixtures / "qwen2");
-  EXPECT_EQ(qwen2, (ModelConfig{.family = Family::qwen2, .hidden_size = 48, .layers = 2, .heads = 6, .kv_heads = 2, .head_dim = 8, .ffn_size = 136,
-                                .vocab_size = 149, .max_positions = 256, .norm_eps = 1e-6, .rope_theta = 1e6, .rope_scaling = {}, .tied_embeddings = true, .qkv_bias = true}));
+  EXPECT_EQ(qwen2, (ModelConfig{.family = Family::qwen2,
+                                .hidden_size = 48,
+                                .layers = 2,
+                                .heads = 6,
+                                .kv_heads = 2,
+                                .head_dim = 8,
+                                .ffn_size = 136,
+                                .vocab_size = 149,
+                                .max_positions = 256,
+                                .norm_eps = 1e-6,
+                                .rope_theta = 1e6,
+                                .rope_scaling = {},
+                                .tied_embeddings = true,
+                                .qkv_bias = true}));
   const ModelConfig gpt2 = read_hf_config(kFixtures / "gpt2");
-  EXPECT_EQ(gpt2, (ModelConfig{.family = Family::gpt2, .hidden_size = 40, .layers = 3, .heads = 5, .kv_heads = 5, .head_dim = 8, .ffn_size = 160,
-                               .vocab_size = 127, .max_positions = 160, .rope_scaling = {}, .tied_embeddings = true, .qkv_bias = true, .o_bias = true, .mlp_bias = true}));
+  EXPECT_EQ(gpt2, (ModelConfig{.family = Family::gpt2,
+                               .hidden_size = 40,
+                               .layers = 3,
+                               .heads = 5,
+                               .kv_heads = 5,
+                               .head_dim = 8,
+                               .ffn_size = 160,
+                               .vocab_size = 127,
+                               .max_positions = 160,
+                               .rope_scaling = {},
+                               .tied_embeddings = true,
+                               .qkv_bias = true,
+                               .o_bias = true,
+                               .mlp_bias = true}));
 }
 
 TEST(ReadHfConfig, fills_absent_keys_as_transformers_does) {
-  EXPECT_EQ(parse(R"({"model_type":"llama"})"),
-            (ModelConfig{.family = Family::llama, .hidden_size = 4096, .layers = 32, .heads = 32, .kv_heads = 32, .head_dim = 128, .ffn_size = 11008,
-                         .vocab_size = 32000, .max_positions = 2048, .norm_eps = 1e-6, .rope_scaling = {}}));
+  EXPECT_EQ(parse(R"({"model_type":"llama"})"), (ModelConfig{.family = Family::llama,
+                                                             .hidden_size = 4096,
+                                                             .layers = 32,
+                                                             .heads = 32,
+                                                             .kv_heads = 32,
+                                                             .head_dim = 128,
+                                                             .ffn_size = 11008,
+                                                             .vocab_size = 32000,
+                                                             .max_positions = 2048,
+                                                             .norm_eps = 1e-6,
+                                                             .rope_scaling = {}}));
   const ModelConfig mistral = parse(R"({"model_type":"mistral","sliding_window":null})");
   EXPECT_EQ(mistral.kv_heads, 8);
   EXPECT_EQ(mistral.ffn_size, 14336);
@@ -54,7 +96,7 @@ TEST(ReadHfConfig, fills_absent_keys_as_transformers_does) {
   EXPECT_EQ(qwen2.vocab_size, 151936);
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.tied_embeddings || qwen2.o_bias || qwen2.qk_norm);
-  const ModelConfig qwen3 = parse(R"({"model_type":"qwen3","hidden_size":1024,"num_attention_heads":16})");
+  const ModelConfig qwen3 = parse(R"({"model_type":"qwen3","hidden_size":1024,"num_attention_heads":16,"num_key_value_heads":8})");
   EXPECT_EQ(qwen3.head_dim, 128);
   EXPECT_TRUE(qwen3.qk_norm);
   EXPECT_FALSE(qwen3.tied_embeddings || qwen3.qkv_bias);
@@ -71,7 +113,8 @@ TEST(ReadHfConfig, reads_biases_activations_and_rotary_settings) {
   EXPECT_FALSE(parse(R"({"model_type":"gpt2","activation_function":"gelu"})").gelu_tanh);
   EXPECT_TRUE(parse(R"({"model_type":"gpt2","activation_function":"gelu_pytorch_tanh"})").gelu_tanh);
   const std::string scaling = R"("factor":4,"low_freq_factor":2,"high_freq_factor":3,"original_max_position_embeddings":100)";
-  EXPECT_EQ(parse(R"({"model_type":"llama","rope_scaling":{"type":"llama3",)" + scaling + "}}").rope_scaling, (config::RopeScaling{4, 2, 3, 100}));
+  EXPECT_EQ(parse(R"({"model_type":"llama","rope_scaling":{"type":"llama3",)" + scaling + "}}").rope_scaling,
+            (config::RopeScaling{4, 2, 3, 100}));
   const ModelConfig newer = parse(R"({"model_type":"llama","rope_parameters":{"rope_theta":77.5,"rope_type":"llama3",)" + scaling + "}}");
   EXPECT_EQ(newer.rope_theta, 77.5);
   EXPECT_EQ(newer.rope_scaling.factor, 4);
@@ -93,7 +136,8 @@ TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
   expect(R"("hidden_size":4)", R"("model_type" is absent: supported are llama)");
   expect(R"("model_type":"llama","hidden_act":"gelu")", R"("hidden_act" is "gelu": llama supports "silu".)");
   expect(R"("model_type":"gpt2","activation_function":"relu")", R"("activation_function" is "relu": gpt2 supports "gelu_new")");
-  expect(R"("model_type":"gpt2","scale_attn_by_inverse_layer_idx":true)", R"("scale_attn_by_inverse_layer_idx" is true: only false is supported.)");
+  expect(R"("model_type":"gpt2","scale_attn_by_inverse_layer_idx":true)",
+         R"("scale_attn_by_inverse_layer_idx" is true: only false is supported.)");
   expect(R"("model_type":"gpt2","add_cross_attention":true)", R"("add_cross_attention" is true: only false)");
   expect(R"("model_type":"gpt2","scale_attn_weights":false)", R"("scale_attn_weights" is false: only true)");
   expect(R"("model_type":"gpt2","n_embd":770)", R"("n_embd" is 770: it must be a multiple of n_head.)");
@@ -101,10 +145,13 @@ TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
   expect(R"("model_type":"mistral")", R"("sliding_window" is absent: sliding windows are not supported; set it to null)");
   expect(R"("model_type":"mistral","sliding_window":4096)", R"("sliding_window" is 4096: sliding windows)");
   expect(R"("model_type":"qwen2","use_sliding_window":true)", R"("use_sliding_window" is true: sliding windows)");
-  expect(R"("model_type":"qwen2","layer_types":["full_attention","sliding_attention"])", R"("layer_types" is ["full_attention","sliding_attention"]: only)");
-  expect(R"("model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2})", R"("rope_scaling.rope_type" is "yarn": supported are "llama3" and "default".)");
+  expect(R"("model_type":"qwen2","layer_types":["full_attention","sliding_attention"])",
+         R"("layer_types" is ["full_attention","sliding_attention"]: only)");
+  expect(R"("model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2})",
+         R"("rope_scaling.rope_type" is "yarn": supported are "llama3" and "default".)");
   expect(R"("model_type":"llama","rope_scaling":{"type":"linear","factor":2})", R"("rope_scaling.type" is "linear": supported)");
-  expect(R"("model_type":"llama","rope_scaling":{"type":"llama3","factor":2})", R"("rope_scaling.low_freq_factor" is absent: rotary scaling of type llama3)");
+  expect(R"("model_type":"llama","rope_scaling":{"type":"llama3","factor":2})",
+         R"("rope_scaling.low_freq_factor" is absent: rotary scaling of type llama3)");
   expect(R"("model_type":"llama","partial_rotary_factor":0.5)", R"("partial_rotary_factor" is 0.5: only 1)");
   expect(R"("model_type":"llama","quantization_config":{})", R"("quantization_config" is {}: quantized weights)");
 }
@@ -117,18 +164,21 @@ TEST(ReadHfConfig, names_the_key_of_a_wrong_type) {
   EXPECT_THAT(refusal(R"({"model_type":"llama","mlp_bias":1})"), HasSubstr(R"("mlp_bias" is 1: it must be true or false.)"));
   EXPECT_THAT(refusal(R"({"model_type":7})"), HasSubstr(R"("model_type" is 7: it must be a text.)"));
   EXPECT_THAT(refusal(R"({"model_type":"llama","rope_scaling":3})"), HasSubstr(R"("rope_scaling" is 3: it must be an object or null.)"));
-  EXPECT_THAT(refusal(R"({"model_type":"llama","num_attention_heads":0})"), HasSubstr(R"("num_attention_heads" is 0: it must be at least 1.)"));
+  EXPECT_THAT(refusal(R"({"model_type":"llama","num_attention_heads":0})"),
+              HasSubstr(R"("num_attention_heads" is 0: it must be at least 1.)"));
   EXPECT_THAT(refusal("[]"), HasSubstr("config.json: it is not a JSON object."));
 }
 
 TEST(ReadHfConfig, names_the_file_when_the_sizes_do_not_fit_each_other) {
-  EXPECT_THAT(refusal(R"({"model_type":"llama","num_key_value_heads":5})"), HasSubstr("config.json: model.heads = 32 is no multiple of kv_heads = 5."));
+  EXPECT_THAT(refusal(R"({"model_type":"llama","num_key_value_heads":5})"),
+              HasSubstr("config.json: model.heads = 32 is no multiple of kv_heads = 5."));
 }
 
 TEST(ToHfConfig, is_read_back_the_same) {
-  for (const char* text : {R"({"model_type":"llama","attention_bias":true,"rms_norm_eps":1e-5})", R"({"model_type":"gpt2","activation_function":"gelu","tie_word_embeddings":false})",
-                           R"({"model_type":"mistral","sliding_window":null,"rope_theta":12345.678})", R"({"model_type":"qwen2","tie_word_embeddings":true})",
-                           R"({"model_type":"qwen3","initializer_range":0.015})"}) {
+  for (const char* text : {R"({"model_type":"llama","attention_bias":true,"rms_norm_eps":1e-5})",
+                           R"({"model_type":"gpt2","activation_function":"gelu","tie_word_embeddings":false})",
+                           R"({"model_type":"mistral","sliding_window":null,"rope_theta":12345.678})",
+                           R"({"model_type":"qwen2","tie_word_embeddings":true})", R"({"model_type":"qwen3","initializer_range":0.015})"}) {
     const ModelConfig model = parse(text);
     EXPECT_EQ(parse(to_hf_config(model, DType::bf16)), model) << text;
   }
@@ -142,7 +192,8 @@ TEST(ToHfConfig, refuses_biases_for_which_the_family_has_no_key) {
   ModelConfig model = parse(R"({"model_type":"llama"})");
   model.qkv_bias = true;
   EXPECT_EQ(message_of<UserError>([&] { to_hf_config(model, DType::f32); }),
-            "Hugging Face's llama has no model with qkv_bias = true, o_bias = false, mlp_bias = false, qk_norm = false. Change them, or the architecture.");
+            "Hugging Face's llama has no model with qkv_bias = true, o_bias = false, mlp_bias = false, qk_norm = false. Change them, or "
+            "the architecture.");
 }
 
 /// Writes the model of `from` anew, in several shards: our config.json, our safetensors.

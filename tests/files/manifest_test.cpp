@@ -41,7 +41,8 @@ TEST(Manifest, names_overlapping_boxes_and_their_files) {
   Manifest manifest = sample();
   manifest.entries[2].lo[1] = 1;
   EXPECT_EQ(refusal(manifest),
-            "manifest.json: \"m\" of \"w\": boxes [1:4, 0:2] in one and [1:3, 1:6] in two overlap. The checkpoint is damaged: resume from another one.");
+            "manifest.json: \"m\" of \"w\": boxes [1:4, 0:2] in one and [1:3, 1:6] in two overlap. The checkpoint is damaged: resume from "
+            "another one.");
 }
 
 TEST(Manifest, counts_elements_that_no_box_holds) {
@@ -113,7 +114,8 @@ TEST_F(Shards, agree_with_their_manifest) { EXPECT_NO_THROW(validate_shards(scra
 
 TEST_F(Shards, are_named_when_missing) {
   std::filesystem::remove(scratch_ / "state/two");
-  EXPECT_THAT(refusal(), HasSubstr((scratch_ / "state/two").string() + " is missing, which the manifest names. If ranks run on several hosts"));
+  EXPECT_THAT(refusal(),
+              HasSubstr((scratch_ / "state/two").string() + " is missing, which the manifest names. If ranks run on several hosts"));
 }
 
 TEST_F(Shards, are_named_when_cut_off) {

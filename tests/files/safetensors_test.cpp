@@ -19,15 +19,18 @@ std::string file_with(const std::string& header, size_t data_bytes) {
   return file + header + std::string(data_bytes, '\x01');
 }
 
-TensorHeader parse(const std::string& file) { return parse_header(std::as_bytes(std::span(file)), static_cast<i64>(file.size()), "w.safetensors"); }
+TensorHeader parse(const std::string& file) {
+  return parse_header(std::as_bytes(std::span(file)), static_cast<i64>(file.size()), "w.safetensors");
+}
 
 std::string refusal(const std::string& header, size_t data_bytes) {
   return message_of<UserError>([&] { parse(file_with(header, data_bytes)); });
 }
 
 TEST(ParseHeader, reads_types_shapes_places_and_metadata) {
-  const std::string header = R"({"__metadata__":{"format":"pt"},"b":{"dtype":"BF16","shape":[2,3],"data_offsets":[8,20]},)"
-                             R"("a":{"dtype":"F64","shape":[],"data_offsets":[0,8]},"none":{"dtype":"I32","shape":[0,4],"data_offsets":[8,8]}})";
+  const std::string header =
+      R"({"__metadata__":{"format":"pt"},"b":{"dtype":"BF16","shape":[2,3],"data_offsets":[8,20]},)"
+      R"("a":{"dtype":"F64","shape":[],"data_offsets":[0,8]},"none":{"dtype":"I32","shape":[0,4],"data_offsets":[8,8]}})";
   const TensorHeader parsed = parse(file_with(header, 20));
   const i64 begin = 8 + static_cast<i64>(header.size());
   EXPECT_EQ(parsed.metadata.at("format"), "pt");
@@ -49,15 +52,17 @@ TEST(ParseHeader, refuses_a_file_that_is_too_short_or_no_safetensors_file) {
 }
 
 TEST(ParseHeader, refuses_what_is_not_a_json_object) {
-  for (const char* header : {"{", "[]", "3", "\xff", "{} {}", ""}) EXPECT_THAT(refusal(header, 0), HasSubstr("is not a JSON object")) << header;
+  for (const char* header : {"{", "[]", "3", "\xff", "{} {}", ""})
+    EXPECT_THAT(refusal(header, 0), HasSubstr("is not a JSON object")) << header;
 }
 
 TEST(ParseHeader, names_the_tensor_whose_entry_is_malformed) {
   const std::string needs = R"(w.safetensors: tensor "x" needs a "dtype" (text), a "shape" and two "data_offsets" (whole numbers).)";
-  for (const char* entry : {R"(3)", R"({})", R"({"dtype":3,"shape":[1],"data_offsets":[0,4]})", R"({"dtype":"F32","shape":1,"data_offsets":[0,4]})",
-                            R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})", R"({"dtype":"F32","shape":[1.5],"data_offsets":[0,4]})",
-                            R"({"dtype":"F32","shape":[1],"data_offsets":[0]})", R"({"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]})",
-                            R"({"dtype":"F32","shape":["1"],"data_offsets":[0,4]})"}) {
+  for (const char* entry :
+       {R"(3)", R"({})", R"({"dtype":3,"shape":[1],"data_offsets":[0,4]})", R"({"dtype":"F32","shape":1,"data_offsets":[0,4]})",
+        R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})", R"({"dtype":"F32","shape":[1.5],"data_offsets":[0,4]})",
+        R"({"dtype":"F32","shape":[1],"data_offsets":[0]})", R"({"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]})",
+        R"({"dtype":"F32","shape":["1"],"data_offsets":[0,4]})"}) {
     EXPECT_THAT(refusal(std::string(R"({"x":)") + entry + "}", 4), HasSubstr(needs)) << entry;
   }
 }
@@ -76,10 +81,12 @@ TEST(ParseHeader, refuses_a_shape_that_does_not_fit_its_bytes) {
 }
 
 TEST(ParseHeader, refuses_overlaps_holes_and_bytes_at_the_end) {
-  EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12),
-              HasSubstr(R"(tensor "b" starts at data byte 4, the tensor before it ends at 8: they overlap.)"));
-  EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", 12),
-              HasSubstr("there is a hole"));
+  EXPECT_THAT(
+      refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12),
+      HasSubstr(R"(tensor "b" starts at data byte 4, the tensor before it ends at 8: they overlap.)"));
+  EXPECT_THAT(
+      refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", 12),
+      HasSubstr("there is a hole"));
   EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 7), HasSubstr("3 bytes follow the last tensor"));
 }
 
@@ -157,7 +164,8 @@ TEST_F(Folder, reads_shards_by_their_index) {
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(folder.info("b").shape, std::vector<i64>{1});
   EXPECT_TRUE(folder.contains("a"));
-  EXPECT_THAT(message_of<UserError>([&] { folder.info("c"); }), HasSubstr("there is no tensor \"c\" among its 2. Does config.json describe"));
+  EXPECT_THAT(message_of<UserError>([&] { folder.info("c"); }),
+              HasSubstr("there is no tensor \"c\" among its 2. Does config.json describe"));
 }
 
 TEST_F(Folder, names_a_missing_shard) {

@@ -29,7 +29,8 @@ TEST(TensorWriter, writes_what_the_reader_reads) {
   const Scratch scratch;
   const auto path = scratch / "a.safetensors";
   TensorWriter writer = TensorWriter::create(
-      path, {{"half", DType::bf16, {3}}, {"x", DType::f32, {2, 3}}, {"count", DType::i64, {}}, {"none", DType::f32, {0, 5}}}, {{"format", "pt"}});
+      path, {{"half", DType::bf16, {3}}, {"x", DType::f32, {2, 3}}, {"count", DType::i64, {}}, {"none", DType::f32, {0, 5}}},
+      {{"format", "pt"}});
   const std::vector<float> x = rising(6);
   writer.write("x", 8, bytes_of(x).subspan(8));
   writer.write("x", 0, bytes_of(x).first(8));
@@ -103,9 +104,13 @@ TEST(TensorWriter, refuses_pieces_that_do_not_fit) {
   const std::vector<float> x = rising(4);
   EXPECT_THAT(message_of<InternalError>([&] { writer.write("y", 0, bytes_of(x)); }), HasSubstr("tensor \"y\" was not declared"));
   EXPECT_THAT(message_of<InternalError>([&] { writer.write("x", 4, bytes_of(x)); }), HasSubstr("16 bytes at 4 of \"x\", which has 16"));
-  EXPECT_THAT(message_of<InternalError>([&] { writer.write_box("x", std::vector<i64>{0, 1}, std::vector<i64>{2, 3}, bytes_of(x)); }),
+  EXPECT_THAT(message_of<InternalError>([&] {
+                writer.write_box("x", std::vector<i64>{0, 1}, std::vector<i64>{2, 3}, bytes_of(x));
+              }),
               HasSubstr("16 bytes for box [0, 1] to [2, 3] of \"x\", which has shape [2, 2]"));
-  EXPECT_THAT(message_of<InternalError>([&] { TensorWriter::create(scratch / "b", {{"x", DType::f32, {1}}, {"x", DType::f32, {1}}}); }),
+  EXPECT_THAT(message_of<InternalError>([&] {
+                TensorWriter::create(scratch / "b", {{"x", DType::f32, {1}}, {"x", DType::f32, {1}}});
+              }),
               HasSubstr("\"x\" is declared twice"));
 }
 
@@ -155,8 +160,8 @@ TEST(TensorFolderWriter, writes_one_file_if_it_fits) {
 
 TEST(TensorFolderWriter, starts_a_shard_where_the_next_tensor_would_not_fit) {
   const Scratch scratch;
-  TensorFolderWriter writer =
-      TensorFolderWriter::create(scratch.path(), {{"a", DType::f32, {2}}, {"b", DType::f32, {3}}, {"c", DType::f32, {9}}, {"d", DType::f32, {1}}}, 20);
+  TensorFolderWriter writer = TensorFolderWriter::create(
+      scratch.path(), {{"a", DType::f32, {2}}, {"b", DType::f32, {3}}, {"c", DType::f32, {9}}, {"d", DType::f32, {1}}}, 20);
   writer.write_box("c", std::vector<i64>{0}, std::vector<i64>{9}, bytes_of(rising(9)));
   writer.finish();
   EXPECT_EQ(TensorFile::open(scratch / "model-00001-of-00003.safetensors").names(), (std::vector<std::string>{"a", "b"}));
@@ -170,15 +175,16 @@ TEST(TensorFolderWriter, starts_a_shard_where_the_next_tensor_would_not_fit) {
 TEST(TensorFolderWriter, refuses_a_folder_that_holds_weights) {
   const Scratch scratch;
   put(scratch / "model-00001-of-00002.safetensors", "");
-  EXPECT_THAT(message_of<UserError>([&] { TensorFolderWriter::create(scratch.path(), {{"a", DType::f32, {2}}}); }),
+  EXPECT_THAT(message_of<UserError>([&] {
+                TensorFolderWriter::create(scratch.path(), {{"a", DType::f32, {2}}});
+              }),
               HasSubstr("already holds weights (model-00001-of-00002.safetensors). Choose an empty folder."));
 }
 
 TEST(TensorFolderWriter, leaves_no_shard_when_the_disk_fills) {
   const Scratch scratch;
   const FileSizeLimit limit(2'000);
-  message_of<ClusterError>(
-      [&] { TensorFolderWriter::create(scratch.path(), {{"a", DType::f32, {100}}, {"b", DType::f32, {1000}}}, 400); });
+  message_of<ClusterError>([&] { TensorFolderWriter::create(scratch.path(), {{"a", DType::f32, {100}}, {"b", DType::f32, {1000}}}, 400); });
   EXPECT_EQ(files_in(scratch.path()), 0u);
 }
 

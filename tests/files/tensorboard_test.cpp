@@ -19,7 +19,8 @@ TEST(TfRecord, frames_a_payload_by_its_length_and_two_checksums) {
   ASSERT_EQ(record.size(), 8u + 4 + 3 + 4);
   const std::string length("\x03\0\0\0\0\0\0\0", 8);
   const auto word = [](std::uint32_t value) {
-    return std::string{static_cast<char>(value), static_cast<char>(value >> 8), static_cast<char>(value >> 16), static_cast<char>(value >> 24)};
+    return std::string{static_cast<char>(value), static_cast<char>(value >> 8), static_cast<char>(value >> 16),
+                       static_cast<char>(value >> 24)};
   };
   EXPECT_EQ(record, length + word(masked_crc32c(length)) + "abc" + word(masked_crc32c("abc")));
 }
@@ -58,7 +59,10 @@ TEST(EventWriter, names_the_file_when_the_disk_is_full) {
   const Scratch scratch;
   EventWriter writer = EventWriter::create(scratch.path());
   const FileSizeLimit limit(static_cast<long>(std::filesystem::file_size(writer.path())));
-  EXPECT_THAT(message_of<ClusterError>([&] { writer.add(1, {{"loss", 2.0}}); }), testing::HasSubstr("cannot write " + writer.path().string()));
+  EXPECT_THAT(message_of<ClusterError>([&] {
+                writer.add(1, {{"loss", 2.0}});
+              }),
+              testing::HasSubstr("cannot write " + writer.path().string()));
 }
 
 }  // namespace

@@ -13,10 +13,10 @@ void compare_with_loops() {
   const i64 m = 5, n = 7, k = 3;
   for (const bool ta : {false, true}) {
     for (const bool tb : {false, true}) {
-      const auto a = random(ta ? std::vector<i64>{k, m} : std::vector<i64>{m, k}, type, 1, 4);
-      const auto b = random(tb ? std::vector<i64>{n, k} : std::vector<i64>{k, n}, type, 2, 2);
+      const at::Tensor a = random(ta ? std::vector<i64>{k, m} : std::vector<i64>{m, k}, type, 1, 4);
+      const at::Tensor b = random(tb ? std::vector<i64>{n, k} : std::vector<i64>{k, n}, type, 2, 2);
       const auto a_v = values(a), b_v = values(b);
-      auto c = random({m, n}, type, 3, 6);
+      const at::Tensor c = random({m, n}, type, 3, 6);
       Doubles expected = values(c);
       for (i64 i = 0; i < m; ++i) {
         for (i64 j = 0; j < n; ++j) {

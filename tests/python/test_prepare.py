@@ -207,6 +207,31 @@ def test_a_failed_run_leaves_the_earlier_files_as_they_were(tmp_path, capsys):
     assert before == {name: (out / name).read_bytes() for name in os.listdir(out)}
 
 
+def test_a_run_stopped_between_two_files_is_done_again(tmp_path, capsys, monkeypatch):
+    source, out = tmp_path / "a.txt", tmp_path / "out"
+    source.write_text("ab")
+    arguments = ("--input", source, "--tokenizer", "train:256", "--out", out)
+    prepare(*arguments)
+    old = source.stat()
+    source.write_text("cd")
+    replace = os.replace
+
+    def stop(old, new):
+        if new.name == "corpus.idx":
+            raise OSError(5, "Input/output error")
+        replace(old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stop)
+        assert "can't be written (Input/output error)" in fails(capsys, *arguments)
+    # Back to the first text: the new tokens lie beside the old index, and must not pass for its files.
+    source.write_text("ab")
+    os.utime(source, ns=(old.st_atime_ns, old.st_mtime_ns))
+    assert prepare(*arguments) == 0
+    assert "up to date" not in capsys.readouterr().out
+    assert CorpusReader(out).texts() == ["ab"]
+
+
 # Errors: one line, what and where and how to mend it, exit code 2.
 
 def test_a_missing_path(tmp_path, capsys):
@@ -249,8 +274,13 @@ def test_a_missing_text_key_names_the_keys(tmp_path, capsys):
     assert 'rows.parquet: row 1: "id" is no text but int.' in message
 
 
-@pytest.mark.parametrize("line, message", [(b'{"content": "x"', "not valid JSON"), (b"[]", "not a JSON object"), (b'{"content": 3}', "is no text but int"),
-                                           (b'{"content": "\\ud800"}', "is not valid Unicode"), (b"\xff", "not valid JSON")])
+@pytest.mark.parametrize("line, message", [
+    (b'{"content": "x"', "not valid JSON"),
+    (b"\xff", "not valid JSON"),
+    (b"[]", "not a JSON object"),
+    (b'{"content": 3}', "is no text but int"),
+    (b'{"content": "\\ud800"}', "is not valid Unicode"),
+])
 def test_a_broken_line_is_named(tmp_path, capsys, line, message):
     (tmp_path / "a.jsonl").write_bytes(rows(TEXTS) + line + b"\n")
     error = fails(capsys, "--input", tmp_path / "a.jsonl", "--tokenizer", "train:300", "--out", tmp_path / "out")
@@ -308,7 +338,8 @@ def test_the_program_runs_as_a_module_and_reports_by_exit_code(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "python")}
 
     def run(*arguments):
-        return subprocess.run([sys.executable, "-m", "switchyard_data", *map(str, arguments)], env=environment, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "switchyard_data", *map(str, arguments)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     good = run("prepare", "--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", tmp_path / "out")
     assert good.returncode == 0 and "1 documents, 1 tokens, longest 1, vocabulary 256" in good.stdout

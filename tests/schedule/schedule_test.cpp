@@ -69,8 +69,7 @@ TEST(Schedule, an_activation_is_alive_until_its_weight_gradient) {
 
 TEST(Schedule, a_circle_between_stages_is_printed) {
   const Order order{{{'F', 0, 0}, {'X', 0, 0}, {'F', 0, 1}, {'X', 0, 1}}, {{'F', 0, 0}, {'F', 0, 1}, {'X', 0, 0}, {'X', 0, 1}}};
-  EXPECT_EQ(fault_of(order),
-            "schedule: the order deadlocks: stage 1 at F1 waits for F1 of stage 0; stage 0 at X0 waits for X0 of stage 1");
+  EXPECT_EQ(fault_of(order), "schedule: the order deadlocks: stage 1 at F1 waits for F1 of stage 0; stage 0 at X0 waits for X0 of stage 1");
 }
 
 TEST(Schedule, a_backward_before_its_own_forward_is_a_circle_of_one_stage) {

@@ -1,0 +1,20 @@
+// The subcommands of switchyard. Each adds itself to the command line; what it found to do runs after parsing.
+#pragma once
+
+#include <functional>
+
+namespace CLI { class App; }
+
+namespace switchyard::apps {
+
+/// What the chosen subcommand does; returns the exit code.
+using Action = std::function<int()>;
+
+void add_verify(CLI::App& app, Action& action);
+void add_switch_plan(CLI::App& app, Action& action);
+void add_data(CLI::App& app, Action& action);
+void add_train(CLI::App& app, Action& action);
+void add_show(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
+
+}  // namespace switchyard::apps

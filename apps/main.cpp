@@ -1,0 +1,29 @@
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/errors.hpp"
+#include "commands.hpp"
+
+int main(int argc, char** argv) {
+  using namespace switchyard;
+  CLI::App app{"Switchyard: trains language models with several parallel strategies inside one step"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "switchyard 0.1.0");
+  apps::Action action;
+  apps::add_verify(app, action);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return action();
+  } catch (const UserError& error) {
+    fmt::print(stderr, "switchyard: {}\n", error.what());
+    return 2;
+  } catch (const ClusterError& error) {
+    fmt::print(stderr, "switchyard: {}\n", error.what());
+    return 3;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "switchyard: internal error: {}\n", error.what());
+    return 4;
+  }
+}

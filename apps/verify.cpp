@@ -1,0 +1,45 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "commands.hpp"
+#include "train/verify.hpp"
+
+namespace switchyard::apps {
+
+void add_verify(CLI::App& app, Action& action) {
+  struct Options {
+    train::VerifySettings settings;
+    std::string precision = "fp64";
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("verify", "Runs a folder with a model and exact expected results under any strategies, and compares");
+  command->add_option("dir", options->settings.folder, "Folder with config.json, model.safetensors, input.safetensors, expected.safetensors")->required();
+  command->add_option("--strategy", options->settings.strategies, "dp,tp,pp; given twice or more, documents are shared by length and every step switches")
+      ->delimiter(';')
+      ->type_name("DP,TP,PP");
+  command->add_option("--ranks", options->settings.ranks, "Ranks (default: what the strategies need)");
+  command->add_option("--precision", options->precision, "fp64, fp32 or bf16")->capture_default_str();
+  command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
+  command->callback([options, &action] {
+    action = [options] {
+      options->settings.precision = precision_from(options->precision);
+      const train::VerifyResult r = train::verify(options->settings, comm::launch_from_environment());
+      if (!r.first_rank) return r.ok ? 0 : 0;
+      fmt::print("{} ranks, {}: {}\n", r.ranks, options->precision, r.ok ? "ok" : "NOT EQUAL");
+      fmt::print("  logits           {:.3g}  of the largest logit\n  loss             {:.3g}  relative\n  gradient         {:.3g}  of the global norm\n",
+                 r.logits_max_error, r.loss_error, r.gradient_max_error);
+      fmt::print("  AdamW losses     {:.3g}  relative, five steps\n  AdamW parameters {:.3g}\n", r.adamw_loss_max_error, r.adamw_parameter_max_error);
+      if (options->json) {
+        const nlohmann::json object = {{"ok", r.ok}, {"ranks", r.ranks}, {"logits_max_error", r.logits_max_error}, {"loss_error", r.loss_error},
+                                       {"gradient_max_error", r.gradient_max_error}, {"adamw_loss_max_error", r.adamw_loss_max_error},
+                                       {"adamw_parameter_max_error", r.adamw_parameter_max_error}};
+        fmt::print("{}\n", object.dump());
+      }
+      return r.ok ? 0 : 1;
+    };
+  });
+}
+
+}  // namespace switchyard::apps

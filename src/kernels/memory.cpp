@@ -1,0 +1,146 @@
+#include "kernels/memory.hpp"
+
+#include <c10/core/CPUAllocator.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+
+#include "base/errors.hpp"
+
+namespace switchyard::kernels {
+namespace {
+
+constexpr i64 kAlignment = 64;
+constexpr i64 kHugePage = i64{2} << 20;
+
+i64 rounded_up(i64 bytes, i64 unit) { return (bytes + unit - 1) / unit * unit; }
+
+thread_local RankMemory* current_memory = nullptr;
+
+void release_to_malloc(void* block) { std::free(block); }
+
+/// Where a tensor's block came from travels with it, so any thread can give it back.
+struct Origin {
+  RankMemory* memory;
+  void* block;
+};
+
+void release_to_origin(void* context) {
+  auto* origin = static_cast<Origin*>(context);
+  origin->memory->release(origin->block);
+  delete origin;
+}
+
+class RankAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    const c10::Device cpu(c10::DeviceType::CPU);
+    if (bytes == 0) return {nullptr, nullptr, release_to_malloc, cpu};
+    if (RankMemory* memory = current_memory) {
+      void* block = memory->allocate(static_cast<i64>(bytes));
+      return {block, new Origin{memory, block}, release_to_origin, cpu};
+    }
+    void* block = nullptr;
+    if (posix_memalign(&block, kAlignment, bytes) != 0) {
+      cluster_error("out of memory: the system refused {} bytes. Use fewer tokens per micro-batch, or a machine with more memory.", bytes);
+    }
+    return {block, block, release_to_malloc, cpu};
+  }
+
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
+};
+
+}  // namespace
+
+RankMemory::RankMemory(i64 capacity_bytes) : capacity_(capacity_bytes) {
+  if (capacity_bytes <= 0) user_error("rank memory budget of {} bytes: give more than 0", capacity_bytes);
+  void* range = mmap(nullptr, static_cast<std::size_t>(rounded_up(capacity_, kHugePage)), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) {
+    cluster_error("rank memory: the system refused an address range of {} bytes: {}. See `ulimit -v`.", capacity_, std::strerror(errno));
+  }
+  base_ = static_cast<std::byte*>(range);
+  madvise(range, static_cast<std::size_t>(rounded_up(capacity_, kHugePage)), MADV_HUGEPAGE);  // a wish; nothing depends on it
+  free_.emplace(0, capacity_ / kAlignment * kAlignment);
+}
+
+RankMemory::~RankMemory() { munmap(base_, static_cast<std::size_t>(rounded_up(capacity_, kHugePage))); }
+
+void* RankMemory::allocate(i64 bytes) {
+  if (bytes <= 0) return nullptr;
+  const i64 need = rounded_up(bytes, kAlignment);
+  const std::lock_guard lock(mutex_);
+  const auto hole = std::find_if(free_.begin(), free_.end(), [&](const auto& entry) { return entry.second >= need; });
+  if (hole == free_.end()) {
+    const bool scattered = live_ + need <= capacity_;
+    user_error("rank memory budget of {} bytes exceeded: need {} bytes, live {} of {}{}. Raise run.memory_budget, or use fewer tokens per "
+               "micro-batch, recomputation, or a strategy with more ranks per replica.",
+               capacity_, bytes, live_, capacity_, scattered ? " (enough is free, but not in one piece)" : "");
+  }
+  const auto [offset, size] = *hole;
+  free_.erase(hole);
+  if (size > need) free_.emplace(offset + need, size - need);
+  occupied_.emplace(offset, need);
+  live_ += need;
+  peak_ = std::max(peak_, live_);
+  reserved_ = std::max(reserved_, offset + need);
+  return base_ + offset;
+}
+
+void RankMemory::release(void* block) {
+  if (block == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  const i64 offset = static_cast<std::byte*>(block) - base_;
+  const auto found = occupied_.find(offset);
+  check(found != occupied_.end(), "rank memory: release of a block that isn't live, at offset {} of {}", offset, capacity_);
+  const i64 size = found->second;
+  occupied_.erase(found);
+  live_ -= size;
+  auto hole = free_.emplace(offset, size).first;
+  if (const auto next = std::next(hole); next != free_.end() && offset + size == next->first) {
+    hole->second += next->second;
+    free_.erase(next);
+  }
+  if (hole == free_.begin()) return;
+  if (const auto before = std::prev(hole); before->first + before->second == offset) {
+    before->second += hole->second;
+    free_.erase(hole);
+  }
+}
+
+i64 RankMemory::live() const {
+  const std::lock_guard lock(mutex_);
+  return live_;
+}
+
+i64 RankMemory::peak() const {
+  const std::lock_guard lock(mutex_);
+  return peak_;
+}
+
+void RankMemory::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  peak_ = live_;
+}
+
+i64 RankMemory::capacity() const { return capacity_; }
+
+i64 RankMemory::reserved() const {
+  const std::lock_guard lock(mutex_);
+  return reserved_;
+}
+
+MemoryScope::MemoryScope(RankMemory* memory) : outer_(current_memory) { current_memory = memory; }
+MemoryScope::~MemoryScope() { current_memory = outer_; }
+
+void install_rank_allocator() {
+  static RankAllocator allocator;  // torch keeps the pointer for the life of the process
+  c10::SetCPUAllocator(&allocator, 1);
+}
+
+}  // namespace switchyard::kernels

@@ -1,0 +1,364 @@
+#include "runtime/executor.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/sum.h>
+
+#include "base/errors.hpp"
+#include "comm/collectives.hpp"
+#include "runtime/tensors.hpp"
+
+namespace switchyard::runtime {
+namespace {
+
+using ir::Task;
+using ir::TaskKind;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// The same set of ranks on the same queue is the same channel on all of them.
+comm::Channel channel_of(int queue, const std::vector<int>& ranks) {
+  std::uint32_t hash = 2166136261u;
+  const auto add = [&](int number) { hash = (hash ^ static_cast<std::uint32_t>(number + 1)) * 16777619u; };
+  add(queue);
+  for (const int rank : ranks) add(rank);
+  return {static_cast<int>(hash & 0x7fffffff), ranks};
+}
+
+constexpr int kLaneQueue = 100;
+
+}  // namespace
+
+struct Executor::StageRunner {
+  StageRunner(const ir::Graph& graph, const ir::StageCode& code, int at, std::vector<int> ranks, DType state, at::Device device)
+      : stage(code), position(at), channel(channel_of(kLaneQueue, ranks)), runner(graph, code, at, state, device) {}
+  const ir::StageCode& stage;
+  int position;
+  comm::Channel channel;
+  SegmentRunner runner;
+};
+
+// One step of one rank: its flags, the micro-batches in flight, and how many rows still need each bank.
+struct Executor::Step {
+  Step(Executor& executor, const ir::Program& program_in, const StepInput& input_in)
+      : e(executor), program(program_in), input(input_in), rows(program.of_rank[static_cast<size_t>(e.rank_)]), signals(flag_count()) {
+    count_users();
+  }
+
+  // Flags: one a row, then one for each unit that a run releases.
+  size_t flag_count() {
+    size_t count = program.rows.size();
+    for (const int row : rows) {
+      const Task& task = program.rows[static_cast<size_t>(row)];
+      if (task.kind != TaskKind::run || task.forward) continue;
+      for (const ir::UnitEvent& release : runner_of(task).stage.backward.releases) release_flag[{row, release.unit}] = count++;
+    }
+    return count;
+  }
+
+  int strategy_of(int phase) const { return phase < 0 ? -1 : input.plan->phases[static_cast<size_t>(phase)].strategy; }
+  Store::PhaseKey key(int phase) const { return {strategy_of(phase), phase}; }
+  StageRunner& runner_of(const Task& task) { return e.stage_runner(strategy_of(task.phase), task); }
+
+  // Rows of this rank that read a bank: runs of the phase, and what the next phase takes from it. Gradients: runs and flushes.
+  void count_users() {
+    const auto uses_previous = [&](const Task& t) {
+      if (t.phase < 1) return false;
+      return t.kind == TaskKind::prepare ||
+             (t.kind == TaskKind::move && std::any_of(t.messages.begin(), t.messages.end(), [&](const layout::Msg& m) { return m.src == e.rank_; }));
+    };
+    const size_t units = e.plans_.units().size();
+    for (const int row : rows) {
+      const Task& t = program.rows[static_cast<size_t>(row)];
+      for (int unit = 0; unit < static_cast<int>(units); ++unit) {
+        const bool own = t.unit == unit;
+        if (t.kind == TaskKind::run || ((t.kind == TaskKind::move || t.kind == TaskKind::prepare) && own)) ++bank_users[{t.phase, unit}];
+        if (own && uses_previous(t)) ++bank_users[{t.phase - 1, unit}];
+        if ((t.kind == TaskKind::run && !t.forward) || t.kind == TaskKind::zero || (t.kind == TaskKind::flush && own)) ++grad_users[{t.phase, unit}];
+      }
+    }
+    uses_previous_ = uses_previous;
+  }
+
+  void finished(int row) {
+    const Task& t = program.rows[static_cast<size_t>(row)];
+    const auto release = [&](std::map<std::pair<int, int>, int>& users, int phase, int unit, bool bank) {
+      {
+        const std::lock_guard lock(mutex);
+        const auto it = users.find({phase, unit});
+        if (it == users.end() || --it->second > 0) return;
+      }
+      bank ? e.store_.drop_bank(key(phase), unit) : e.store_.drop_gradients(key(phase), unit);
+    };
+    for (int unit = 0; unit < static_cast<int>(e.plans_.units().size()); ++unit) {
+      const bool own = t.unit == unit;
+      if (t.kind == TaskKind::run || ((t.kind == TaskKind::move || t.kind == TaskKind::prepare) && own)) release(bank_users, t.phase, unit, true);
+      if (own && uses_previous_(t)) release(bank_users, t.phase - 1, unit, true);
+      if ((t.kind == TaskKind::run && !t.forward) || t.kind == TaskKind::zero || (t.kind == TaskKind::flush && own)) release(grad_users, t.phase, unit, false);
+    }
+    signals.set(static_cast<size_t>(row));
+  }
+
+  bool mine(int row) const {
+    const auto& ranks = program.rows[static_cast<size_t>(row)].ranks;
+    return std::find(ranks.begin(), ranks.end(), e.rank_) != ranks.end();
+  }
+
+  // Waits of the whole row; those for one unit wait for its flag. A run's waits for units come later, at its hooks.
+  void await(const Task& task) {
+    for (const ir::Wait& wait : task.after) {
+      if (!mine(wait.row) || (task.kind == TaskKind::run && wait.unit >= 0)) continue;
+      const auto release = release_flag.find({wait.row, wait.unit});
+      signals.wait(release != release_flag.end() ? release->second : static_cast<size_t>(wait.row));
+    }
+  }
+
+  void execute(int row) {
+    const Task& task = program.rows[static_cast<size_t>(row)];
+    try {
+      const auto arrived = Clock::now();
+      await(task);
+      const auto started = Clock::now();
+      perform(row, task);
+      account(task, std::chrono::duration<double>(started - arrived).count(), seconds_since(started));
+      finished(row);
+    } catch (const Cancelled&) {
+    } catch (const std::exception& error) {
+      e.fabric_.abort(error.what());
+      signals.fail(std::current_exception());
+    }
+  }
+
+  void account(const Task& task, double waited, double worked) {
+    const std::lock_guard lock(mutex);
+    if (task.queue == ir::Queue::compute) {
+      result.times.waiting += waited + hook_wait;
+      result.times.compute += worked - hook_wait;
+      hook_wait = 0;
+    } else if (task.queue == ir::Queue::switching) {
+      result.times.switching += worked;
+    } else if (task.queue == ir::Queue::bulk) {
+      result.times.flushing += worked;
+    }
+  }
+
+  void perform(int row, const Task& task) {
+    switch (task.kind) {
+      case TaskKind::prepare: return e.store_.prepare(key(task.phase), key(task.phase - 1), task.unit);
+      case TaskKind::move: return move(row, task);
+      case TaskKind::run: return run(row, task);
+      case TaskKind::send: return send(row, task);
+      case TaskKind::zero: return zero(task);
+      case TaskKind::flush: return flush(row, task);
+      case TaskKind::norm: return norm(row, task);
+      case TaskKind::update:
+        if (result.finite) e.store_.update(task.unit, update);
+        return;
+    }
+  }
+
+  void transact(Transfer& transfer, int row, const Task& task) {
+    transfer.run(e.fabric_, channel_of(static_cast<int>(task.queue) * 16 + (task.stage + 1) % 16, task.ranks), ir::name_of(task), e.steps_ * (1ll << 24) + row);
+  }
+
+  void move(int row, const Task& task) {
+    Transfer transfer;
+    const Store::PhaseKey now = key(task.phase), before = key(task.phase - 1);
+    for (const layout::Msg& m : task.messages) {
+      if (m.src == m.dst) continue;
+      if (m.src == e.rank_) transfer.send(m.dst, e.store_.source(now, before, m.tensor, m.box));
+      if (m.dst == e.rank_) transfer.receive(m.src, view_of(e.store_.param(now, m.tensor), *e.store_.used_box(now.strategy, m.tensor), m.box), false);
+    }
+    transact(transfer, row, task);
+  }
+
+  MicroBatchState& state_of(const Task& task) {
+    const std::lock_guard lock(mutex);
+    return states[{task.phase, task.lane, task.micro_batch}];
+  }
+
+  // A stage's state is made by whoever needs it first: its run, or the send that fills its input.
+  void ensure(MicroBatchState& state, const StageRunner& stage, const Task& task) {
+    const std::lock_guard lock(mutex);
+    if (!state.slots.empty()) return;
+    const auto& mb = input.plan->phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
+    state.feeds = feeds_of(mb, *input.documents, input.plan->valid_tokens, e.plans_.graph().precision().state, e.options_.device);
+    state.slots.resize(stage.stage.buffers.size());
+  }
+
+  void run(int row, const Task& task) {
+    StageRunner& stage = runner_of(task);
+    MicroBatchState& state = state_of(task);
+    ensure(state, stage, task);
+    RunHooks hooks;
+    hooks.await = [&](int unit) {
+      const auto start = Clock::now();
+      for (const ir::Wait& wait : task.after)
+        if (wait.unit == unit && mine(wait.row)) signals.wait(static_cast<size_t>(wait.row));
+      hook_wait += seconds_since(start);
+    };
+    hooks.release = [&](int unit) {
+      if (const auto it = release_flag.find({row, unit}); it != release_flag.end()) signals.set(it->second);
+    };
+    LaneLink lane{&e.fabric_, stage.channel, &e.channel_rows_[stage.channel.id]};
+    stage.runner.run(task.forward ? stage.stage.forward : stage.stage.backward, state, e.store_, key(task.phase), lane, e.rope_, hooks);
+    if (task.forward && stage.stage.logits >= 0) keep_logits(task, stage, state);
+    if (task.forward) return;
+    if (stage.stage.loss >= 0 && stage.position == 0) loss_sum += at::sum(state.slots[static_cast<size_t>(stage.stage.loss)], at::kDouble).item<double>();
+    if (stage.stage.grad_out < 0) {
+      const std::lock_guard lock(mutex);
+      states.erase({task.phase, task.lane, task.micro_batch});
+    }
+  }
+
+  void keep_logits(const Task& task, const StageRunner& stage, MicroBatchState& state) {
+    const ir::Buffer& buffer = stage.stage.buffers[static_cast<size_t>(stage.stage.logits)];
+    e.logits_.push_back({task.phase, task.lane, task.micro_batch, buffer.box[static_cast<size_t>(stage.position)].lo[1],
+                         state.slots[static_cast<size_t>(stage.stage.logits)]});
+    const std::lock_guard lock(mutex);
+    states.erase({task.phase, task.lane, task.micro_batch});
+  }
+
+  // Boundary values between two stages of a lane; a rank belongs to one of them.
+  void send(int row, const Task& task) {
+    const auto& lanes = e.plans_.strategies()[static_cast<size_t>(strategy_of(task.phase))];
+    const int to = task.forward ? task.stage + 1 : task.stage - 1;
+    const std::vector<int> senders = lanes.lane_ranks(task.lane, task.stage);
+    const bool sending = std::find(senders.begin(), senders.end(), e.rank_) != senders.end();
+    Task here = task;
+    here.stage = sending ? task.stage : to;
+    StageRunner& stage = runner_of(here);
+    MicroBatchState& state = state_of(task);
+    ensure(state, stage, task);
+    const ir::StageCode& code = stage.stage;
+    const int buffer = sending ? (task.forward ? code.act_out : code.grad_out) : (task.forward ? code.act_in : code.grad_in);
+    at::Tensor tensor = sending ? state.slots[static_cast<size_t>(buffer)] : stage.runner.allocate(buffer, state);
+    const ir::Buffer& b = code.buffers[static_cast<size_t>(buffer)];
+    layout::Box box = b.box[static_cast<size_t>(stage.position)];
+    const i64 unit = state.feeds.T / code.lane.size();
+    box.lo[0] *= unit;
+    box.hi[0] *= unit;
+    Transfer transfer;
+    for (const layout::Msg& m : task.messages) {
+      if (m.src == e.rank_) transfer.send(m.dst, view_of(tensor, box, m.box));
+      if (m.dst == e.rank_) transfer.receive(m.src, view_of(tensor, box, m.box), false);
+    }
+    transact(transfer, row, task);
+    if (!sending) return;
+    const bool stashed = std::find(code.stash.begin(), code.stash.end(), buffer) != code.stash.end();
+    if (task.forward && !stashed) state.slots[static_cast<size_t>(buffer)] = at::Tensor();
+    const bool evaluation = !input.update;
+    if (!task.forward || (evaluation && code.backward.code.empty())) {
+      const std::lock_guard lock(mutex);
+      states.erase({task.phase, task.lane, task.micro_batch});
+    }
+  }
+
+  void zero(const Task& task) {
+    for (const ir::ParamUse& use : runner_of(task).stage.params) e.store_.gradient(key(task.phase), use.param);
+  }
+
+  // Running sums lie in the strategy's accumulators; what reaches its owner is added to home's gradient.
+  void flush(int row, const Task& task) {
+    Transfer transfer;
+    const Store::PhaseKey phase = key(task.phase);
+    const auto own = [&](const layout::Msg& m) -> at::Tensor {
+      const layout::Box* box = e.store_.grad_box(phase.strategy, m.tensor);
+      return box && box->contains(m.box) ? view_of(e.store_.gradient(phase, m.tensor), *box, m.box) : at::Tensor();
+    };
+    const auto at_home = [&](const layout::Msg& m) {
+      HomeShard& shard = e.store_.home_shard(m.tensor, m.box);
+      return view_of(shard.grad, shard.box, m.box);
+    };
+    for (const layout::Msg& m : task.messages) {
+      if (m.src == e.rank_ && m.dst != e.rank_) transfer.send(m.dst, own(m));
+      if (m.dst != e.rank_) continue;
+      const at::Tensor sum = own(m);
+      if (m.src == e.rank_)
+        transfer.local(at_home(m), sum, true);
+      else
+        transfer.receive(m.src, sum.defined() ? sum : at_home(m), true);
+    }
+    transact(transfer, row, task);
+  }
+
+  // Global norm and loss in one small exchange, fp64, in rank order.
+  void norm(int row, const Task& task) {
+    double sums[2] = {e.store_.gradient_squares(), loss_sum};
+    comm::all_reduce(e.fabric_, channel_of(static_cast<int>(task.queue) * 16, task.ranks), "norm", e.steps_ * (1ll << 24) + row, sums, 2, DType::f64);
+    result.norm = std::sqrt(sums[0]);
+    result.loss = sums[1];
+    result.finite = std::isfinite(sums[0]) && std::isfinite(sums[1]);
+    if (result.finite)
+      update = input.update(result.norm);
+    else
+      e.store_.zero_gradients();
+  }
+
+  Executor& e;
+  const ir::Program& program;
+  const StepInput& input;
+  const std::vector<int>& rows;
+  std::map<std::pair<int, int>, size_t> release_flag;
+  Signals signals;
+  std::mutex mutex;
+  std::map<std::array<int, 3>, MicroBatchState> states;  // phase, lane, micro-batch
+  std::map<std::pair<int, int>, int> bank_users, grad_users;
+  std::function<bool(const Task&)> uses_previous_;
+  UpdateSettings update;
+  double loss_sum = 0, hook_wait = 0;
+  StepResult result;
+};
+
+Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fabric, ExecutorOptions options)
+    : plans_(plans), store_(store), fabric_(fabric), options_(std::move(options)), rank_(fabric.rank()), rope_(options_.rope_theta, options_.rope_scaling) {}
+
+Executor::~Executor() = default;
+
+Stream& Executor::stream(const Task& task) {
+  const bool p2p = task.queue == ir::Queue::forward || task.queue == ir::Queue::backward;
+  std::unique_ptr<Stream>& made = streams_[{static_cast<int>(task.queue), p2p ? task.stage : 0}];
+  if (!made) {
+    const int threads = task.queue == ir::Queue::compute ? options_.threads : 1;
+    made = std::make_unique<Stream>([this, threads] {
+      at::set_num_threads(threads);
+      if (options_.begin_stream) options_.begin_stream();
+    });
+  }
+  return *made;
+}
+
+Executor::StageRunner& Executor::stage_runner(int strategy, const Task& task) {
+  std::unique_ptr<StageRunner>& made = stage_runners_[{strategy, task.lane, task.stage}];
+  if (!made) {
+    const compiler::CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy)];
+    const std::vector<int> ranks = s.lane_ranks(task.lane, task.stage);
+    const auto place = std::find(ranks.begin(), ranks.end(), rank_);
+    check(place != ranks.end(), "rank {} is not in stage {} of lane {}", rank_, task.stage, task.lane);
+    made = std::make_unique<StageRunner>(plans_.graph(), s.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)],
+                                         static_cast<int>(place - ranks.begin()), ranks, plans_.graph().precision().state, options_.device);
+  }
+  return *made;
+}
+
+StepResult Executor::run(const ir::Program& program, const StepInput& input) {
+  ++steps_;
+  const auto start = Clock::now();
+  Step step(*this, program, input);
+  // Runners and channel counters exist before any stream looks them up.
+  for (const int row : step.rows) {
+    const Task& task = program.rows[static_cast<size_t>(row)];
+    if (task.kind == TaskKind::run || task.kind == TaskKind::zero) channel_rows_.try_emplace(step.runner_of(task).channel.id, 0);
+  }
+  for (const int row : step.rows) stream(program.rows[static_cast<size_t>(row)]).enqueue([&step, row] { step.execute(row); });
+  for (auto& [key, s] : streams_) s->drain();
+  step.signals.rethrow();
+  step.result.times.total = seconds_since(start);
+  return step.result;
+}
+
+}  // namespace switchyard::runtime

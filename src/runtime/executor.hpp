@@ -1,0 +1,79 @@
+// Executor: runs a rank's rows of a Program on streams. It chooses nothing: order, members and messages are the Program's.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "comm/fabric.hpp"
+#include "runtime/segment_runner.hpp"
+#include "runtime/stream.hpp"
+
+namespace switchyard::runtime {
+
+/// Settings of one rank.
+struct ExecutorOptions {
+  int threads = 1;                    // of the compute stream
+  at::Device device{at::kCPU};
+  double rope_theta = 10000;
+  kernels::RopeScaling rope_scaling;
+  std::function<void()> begin_stream; // run first on every stream's thread (memory scope)
+};
+
+/// What a step needs besides its Program.
+struct StepInput {
+  const batch::StepPlan* plan = nullptr;
+  const Documents* documents = nullptr;
+  /// Given the global norm of the gradients, before clipping: settings of the update. Not called for evaluation.
+  std::function<UpdateSettings(double norm)> update;
+};
+
+/// Seconds of this rank's streams in one step.
+struct StepTimes {
+  double total = 0, compute = 0, waiting = 0, switching = 0, flushing = 0;
+};
+
+struct StepResult {
+  double loss = 0;        // sum of weighted token losses over all ranks: the mean over the global batch
+  double norm = 0;        // of the gradients before clipping
+  bool finite = true;     // false: the update was skipped
+  StepTimes times;
+};
+
+/// Logits of one micro-batch on one rank of a last stage (evaluation): columns [first, first + V') of the vocabulary.
+struct Logits {
+  int phase = 0, lane = 0, micro_batch = 0;
+  i64 first = 0;
+  at::Tensor values;
+};
+
+class Executor {
+ public:
+  Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fabric, ExecutorOptions options);
+  ~Executor();
+  /// Runs the rank's rows; blocks until all are done. Throws what failed first on this rank.
+  StepResult run(const ir::Program& program, const StepInput& input);
+  /// Logits that the last program left on this rank (evaluation only).
+  std::vector<Logits> take_logits() { return std::move(logits_); }
+
+ private:
+  struct Step;
+  struct StageRunner;
+  Stream& stream(const ir::Task& task);
+  StageRunner& stage_runner(int strategy, const ir::Task& task);
+
+  const compiler::Plans& plans_;
+  Store& store_;
+  comm::Fabric& fabric_;
+  ExecutorOptions options_;
+  int rank_;
+  RopeTables rope_;
+  std::map<std::pair<int, int>, std::unique_ptr<Stream>> streams_;              // queue, sending stage
+  std::map<std::array<int, 3>, std::unique_ptr<StageRunner>> stage_runners_;    // strategy, lane, stage
+  std::map<int, i64> channel_rows_;
+  std::vector<Logits> logits_;
+  i64 steps_ = 0;
+};
+
+}  // namespace switchyard::runtime

@@ -1,0 +1,88 @@
+// What a kernel binding gets: an instruction with its tensors, and what a rank knows besides.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "comm/fabric.hpp"
+#include "ir/code.hpp"
+#include "kernels/rope.hpp"
+#include "runtime/feeds.hpp"
+
+namespace switchyard::runtime {
+
+/// Rotary tables of one head size, grown to the longest document seen.
+class RopeTables {
+ public:
+  RopeTables(double theta, kernels::RopeScaling scaling) : theta_(theta), scaling_(scaling) {}
+  /// cos, sin (P, D/2), P at least `positions`, in the dtype and on the device of `like`.
+  std::pair<at::Tensor, at::Tensor> get(int head_dim, i64 positions, const at::Tensor& like);
+
+ private:
+  double theta_;
+  kernels::RopeScaling scaling_;
+  i64 positions_ = 0;
+  at::Tensor cos_, sin_;
+};
+
+/// The lane of a stage: channel of its ranks for collectives inside segments, with a running row number.
+struct LaneLink {
+  comm::Fabric* fabric = nullptr;
+  comm::Channel channel;
+  i64* row = nullptr;
+};
+
+struct KernelCall {
+  const ir::Instr& instr;
+  const ir::StageCode& stage;
+  int position;
+  std::vector<at::Tensor> in, out;  // out: allocated, or accumulators
+  const MicroBatchFeeds& feeds;
+  RopeTables& rope;
+  LaneLink lane;
+  DType state;
+
+  /// First row (dim 0, global) of an operand's local box: where a part of the vocabulary begins.
+  i64 first_row(int buffer) const { return stage.buffers[static_cast<size_t>(buffer)].box[static_cast<size_t>(position)].lo[0]; }
+  template <class Op>
+  const Op& op() const {
+    return static_cast<const Op&>(*instr.op);
+  }
+};
+
+using Kernel = void (*)(KernelCall&);
+
+/// The kernel bound to an operator's name; InternalError if there is none.
+Kernel find_kernel(const std::string& name);
+
+// Bindings, one function an operator (runtime/bindings/<file>.cpp).
+void run_linear(KernelCall&);
+void run_linear_dx(KernelCall&);
+void run_linear_dw(KernelCall&);
+void run_bias_dw(KernelCall&);
+void run_rms_norm(KernelCall&);
+void run_rms_norm_dx(KernelCall&);
+void run_rms_norm_dw(KernelCall&);
+void run_layer_norm(KernelCall&);
+void run_layer_norm_dx(KernelCall&);
+void run_layer_norm_dw(KernelCall&);
+void run_rope(KernelCall&);
+void run_attention(KernelCall&);
+void run_attention_dx(KernelCall&);
+void run_swiglu(KernelCall&);
+void run_swiglu_dx(KernelCall&);
+void run_gelu(KernelCall&);
+void run_gelu_dx(KernelCall&);
+void run_add(KernelCall&);
+void run_embedding(KernelCall&);
+void run_embedding_dw(KernelCall&);
+void run_head_loss(KernelCall&);
+
+/// A reshard among the ranks of a lane.
+void run_reshard(KernelCall&);
+
+}  // namespace switchyard::runtime

@@ -1,0 +1,44 @@
+// Runs a stage's segments on one rank: allocates results, calls kernels, frees what nothing reads any more.
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "runtime/kernel_call.hpp"
+#include "runtime/store.hpp"
+
+namespace switchyard::runtime {
+
+/// The tensors of a micro-batch on a rank, from its forward to its backward segment. Indices: the stage's buffers.
+struct MicroBatchState {
+  MicroBatchFeeds feeds;
+  std::vector<at::Tensor> slots;
+  std::map<int, at::Tensor> roots;
+};
+
+/// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients.
+struct RunHooks {
+  std::function<void(int unit)> await, release;
+};
+
+class SegmentRunner {
+ public:
+  SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state, at::Device device);
+  void run(const ir::Segment& segment, MicroBatchState& state, Store& store, Store::PhaseKey phase, const LaneLink& lane, RopeTables& rope,
+           const RunHooks& hooks) const;
+  /// A tensor for a buffer, e.g. a boundary value that a send fills.
+  at::Tensor allocate(int buffer, MicroBatchState& state) const;
+
+ private:
+  at::Tensor operand(int buffer, bool output, MicroBatchState& state, Store& store, Store::PhaseKey phase) const;
+
+  const ir::Graph& graph_;
+  const ir::StageCode& stage_;
+  int position_;
+  DType state_dtype_;
+  at::Device device_;
+  std::map<int, std::vector<int>> members_;  // root -> buffers in order of slot
+  std::map<const ir::Operator*, Kernel> kernels_;
+};
+
+}  // namespace switchyard::runtime

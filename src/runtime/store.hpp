@@ -1,0 +1,106 @@
+// The parameter store of one rank: home (master weights, moments, gradients, image) and banks, the parameters and gradient
+// accumulators of a strategy, unit by unit.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "compiler/assemble.hpp"
+#include "kernels/optimizer.hpp"
+
+namespace switchyard::runtime {
+
+/// One box of a parameter at home, and its pieces in the unit's flat tensors.
+struct HomeShard {
+  int param = 0;
+  layout::Box box;
+  at::Tensor master, m, v, grad, image;  // shaped like the box; image is master where the precisions agree
+};
+
+/// Home's part of a unit; flat tensors hold the shards one after another.
+struct HomeUnit {
+  std::vector<HomeShard> shards;
+  at::Tensor master, m, v, grad, image;
+};
+
+/// Borrowed parameters of a unit under a strategy: param -> the rank's shard. `storage` is undefined where all are views of
+/// home's image.
+struct Bank {
+  std::map<int, at::Tensor> params;
+  at::Tensor storage;
+};
+
+/// What an optimizer step needs besides the gradients.
+struct UpdateSettings {
+  kernels::AdamW adamw;  // lr, betas, eps, step; weight_decay applies to parameters of two or more dims
+  double clip = 1;
+};
+
+class Store {
+ public:
+  /// Fills a box of a parameter with initial values (state dtype, host memory).
+  using Initial = std::function<void(int param, const layout::Box& box, at::Tensor values)>;
+
+  Store(const compiler::Plans& plans, int rank, at::Device device);
+  /// Sets master (and image) of every home shard; moments and gradients become zero.
+  void initialize(const Initial& initial);
+
+  std::vector<HomeUnit>& home() { return home_; }
+  const std::vector<HomeUnit>& home() const { return home_; }
+
+  // Banks. `key` tells phases of a step apart. All thread-safe.
+  /// Makes the bank of a unit: views of home's image or of the previous phase's tensors where boxes are equal, else room, into
+  /// which pieces that the rank has are copied. previous: strategy and key of the phase before, strategy -1: none.
+  struct PhaseKey {
+    int strategy = -1, phase = -1;
+  };
+  void prepare(PhaseKey phase, PhaseKey previous, int unit);
+  void drop_bank(PhaseKey phase, int unit);
+  at::Tensor param(PhaseKey phase, int param) const;
+  /// The accumulator, made and zeroed at first use.
+  at::Tensor gradient(PhaseKey phase, int param);
+  bool has_gradient(PhaseKey phase, int param) const;
+  void drop_gradients(PhaseKey phase, int unit);
+
+  /// The rank's box of a parameter under a strategy; nullptr if it has none.
+  const layout::Box* used_box(int strategy, int param) const;
+  const layout::Box* grad_box(int strategy, int param) const;
+  /// A view of `box` for sending: from the previous phase's bank, home's image, or the bank of the phase itself.
+  at::Tensor source(PhaseKey phase, PhaseKey previous, int param, const layout::Box& box) const;
+  /// Home's shard that contains `box`; InternalError if none does.
+  HomeShard& home_shard(int param, const layout::Box& box);
+
+  /// AdamW on home's part of a unit; zeroes its gradients.
+  void update(int unit, const UpdateSettings& settings);
+  /// Sum of squares of home's gradients, fp64.
+  double gradient_squares() const;
+  void zero_gradients();
+
+  /// Bytes that home takes, per rank, from the plans alone.
+  static i64 home_bytes(const compiler::Plans& plans, int rank);
+
+ private:
+  const Bank& bank(PhaseKey phase, int unit) const;
+  bool aliases_image(int strategy, const std::vector<int>& group) const;
+  int unit_of(int param) const { return plans_.graph().param(param).unit; }
+
+  const compiler::Plans& plans_;
+  int rank_;
+  at::Device device_;
+  std::vector<HomeUnit> home_;
+  mutable std::mutex mutex_;
+  std::map<std::pair<int, int>, Bank> banks_;                        // phase, unit
+  std::map<std::pair<int, int>, std::map<int, at::Tensor>> grads_;   // phase, unit -> param
+  std::vector<std::vector<const layout::Box*>> used_, grad_;         // [strategy][param]
+};
+
+/// The params of a unit with those of one group next to each other: the order in memory.
+std::vector<std::vector<int>> grouped(const ir::Graph& graph, const std::vector<int>& params);
+
+}  // namespace switchyard::runtime

@@ -1,0 +1,102 @@
+#include "runtime/tensors.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/errors.hpp"
+
+namespace switchyard::runtime {
+namespace {
+
+DType dtype_of(const at::Tensor& t) {
+  switch (t.scalar_type()) {
+    case at::kDouble: return DType::f64;
+    case at::kFloat: return DType::f32;
+    case at::kBFloat16: return DType::bf16;
+    case at::kLong: return DType::i64;
+    default: throw InternalError("a tensor of an unknown dtype");
+  }
+}
+
+comm::Block block_of(const at::Tensor& t) {
+  check(t.dim() >= 1 && t.dim() <= 2 && (t.numel() == 0 || t.stride(-1) == 1 || t.size(-1) == 1), "a block of {} dims, last stride {}", t.dim(),
+        t.dim() ? t.stride(-1) : 0);
+  const i64 item = static_cast<i64>(t.element_size());
+  comm::Block block;
+  block.data = static_cast<std::byte*>(t.data_ptr());
+  block.rows = t.dim() == 2 ? t.size(0) : 1;
+  block.row_bytes = t.size(-1) * item;
+  block.stride = t.dim() == 2 ? t.stride(0) * item : block.row_bytes;
+  if (t.dim() == 2 && t.is_contiguous()) {
+    block.row_bytes *= block.rows;
+    block.stride = block.row_bytes;
+    block.rows = 1;
+  }
+  return block;
+}
+
+}  // namespace
+
+at::ScalarType scalar_type(DType type) {
+  switch (type) {
+    case DType::f64: return at::kDouble;
+    case DType::f32: return at::kFloat;
+    case DType::bf16: return at::kBFloat16;
+    case DType::i64: return at::kLong;
+    case DType::i32: return at::kInt;
+  }
+  throw InternalError("scalar_type: unknown dtype");
+}
+
+at::Tensor empty(const std::vector<i64>& size, DType type, const at::Device& device) {
+  return at::empty(size, at::TensorOptions().dtype(scalar_type(type)).device(device));
+}
+
+at::Tensor zeros(const std::vector<i64>& size, DType type, const at::Device& device) {
+  return at::zeros(size, at::TensorOptions().dtype(scalar_type(type)).device(device));
+}
+
+at::Tensor view_of(const at::Tensor& shard, const layout::Box& shard_box, const layout::Box& box) {
+  check(shard_box.contains(box), "box {} lies outside of shard {}", layout::to_string(box), layout::to_string(shard_box));
+  at::Tensor view = shard;
+  for (int d = 0; d < box.dims; ++d) {
+    const size_t i = static_cast<size_t>(d);
+    if (box.size(d) != shard_box.size(d)) view = view.narrow(d, box.lo[i] - shard_box.lo[i], box.size(d));
+  }
+  return view;
+}
+
+at::Tensor Transfer::host_copy(const at::Tensor& view) {
+  staged_.push_back(view.is_cpu() ? view : view.cpu().contiguous());
+  return staged_.back();
+}
+
+void Transfer::send(int peer, const at::Tensor& view) {
+  if (view.numel() == 0) return;
+  ops_.push_back({comm::Op::Kind::send, peer, block_of(host_copy(view)), {}, false, dtype_of(view)});
+}
+
+void Transfer::receive(int peer, at::Tensor view, bool add) {
+  if (view.numel() == 0) return;
+  const at::Tensor host = host_copy(view);
+  ops_.push_back({comm::Op::Kind::recv, peer, block_of(host), {}, add, dtype_of(view)});
+  if (!view.is_cpu()) returns_.emplace_back(std::move(view), host);
+}
+
+void Transfer::local(at::Tensor to, const at::Tensor& from, bool add) {
+  if (to.numel() == 0) return;
+  check(to.is_cpu() == from.is_cpu(), "a local piece between devices");
+  const at::Tensor target = host_copy(to);
+  ops_.push_back({comm::Op::Kind::local, -1, block_of(target), block_of(host_copy(from)), add, dtype_of(to)});
+  if (!to.is_cpu()) returns_.emplace_back(std::move(to), target);
+}
+
+void Transfer::run(comm::Fabric& fabric, const comm::Channel& channel, std::string name, i64 row) {
+  fabric.run(channel, {std::move(name), row, std::move(ops_)});
+  for (auto& [device, host] : returns_) device.copy_(host);
+  ops_.clear();
+  staged_.clear();
+  returns_.clear();
+}
+
+}  // namespace switchyard::runtime

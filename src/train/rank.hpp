@@ -1,0 +1,48 @@
+// A rank's side of training: its store, its executor, and the step.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "config/model.hpp"
+#include "runtime/executor.hpp"
+
+namespace switchyard::train {
+
+struct RankSettings {
+  int threads = 1;
+  at::Device device{at::kCPU};
+  bool prefetch = true;
+  std::function<void()> begin_stream;
+};
+
+class Rank {
+ public:
+  Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm::Fabric& fabric, RankSettings settings);
+
+  /// One step: the Program of the batch plan, agreed on by all ranks, run to its end. `update` gets the gradients' norm.
+  runtime::StepResult step(const batch::StepPlan& plan, const runtime::Documents& documents,
+                           const std::function<runtime::UpdateSettings(double)>& update);
+  /// Forward only, for Plans of a graph that ends in logits.
+  std::vector<runtime::Logits> evaluate(const batch::StepPlan& plan, const runtime::Documents& documents);
+
+  runtime::Store& store() { return store_; }
+  const ir::Program& program() const { return program_; }
+  void set_prefetch(bool on) { settings_.prefetch = on; }
+
+ private:
+  void agree(const ir::Program& program);
+
+  const compiler::Plans& plans_;
+  comm::Fabric& fabric_;
+  RankSettings settings_;
+  runtime::Store store_;
+  runtime::Executor executor_;
+  ir::Program program_;
+  i64 agreements_ = 0;
+};
+
+/// All ranks must hold the same number, or ClusterError names the ranks that differ from rank 0 and `what`.
+void agree_on(comm::Fabric& fabric, std::uint64_t number, const std::string& what, i64 row);
+
+}  // namespace switchyard::train

@@ -1,0 +1,104 @@
+#include "train/weights.hpp"
+
+#include <cmath>
+#include <numbers>
+
+#include <ATen/ops/from_blob.h>
+
+#include "base/errors.hpp"
+#include "runtime/tensors.hpp"
+
+namespace switchyard::train {
+namespace {
+
+// SplitMix64 (public domain algorithm by S. Vigna): a bijection that passes as a random function of its argument.
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t hash_of(const std::string& name, i64 seed) {
+  std::uint64_t hash = mix(static_cast<std::uint64_t>(seed));
+  for (const char c : name) hash = mix(hash ^ static_cast<unsigned char>(c));
+  return hash;
+}
+
+// Box-Muller on pairs of elements: 2k takes the cosine, 2k + 1 the sine.
+double normal(std::uint64_t stream, i64 index) {
+  const std::uint64_t pair = mix(stream ^ mix(static_cast<std::uint64_t>(index >> 1)));
+  const double u = (static_cast<double>(pair >> 32) + 0.5) * 0x1p-32, v = static_cast<double>(pair & 0xffffffffu) * 0x1p-32;
+  const double radius = std::sqrt(-2 * std::log(u)), angle = 2 * std::numbers::pi * v;
+  return radius * (index & 1 ? std::sin(angle) : std::cos(angle));
+}
+
+template <class T>
+void draw(const ir::Param& param, std::uint64_t stream, const layout::Box& box, T* out) {
+  const i64 columns = param.shape.dims() == 2 ? param.shape.size[1] : 1;
+  const i64 first = box.dims == 2 ? box.lo[1] : 0, end = box.dims == 2 ? box.hi[1] : 1;
+  for (i64 row = box.lo[0]; row < box.hi[0]; ++row)
+    for (i64 column = first; column < end; ++column)
+      *out++ = static_cast<T>(param.init.std > 0 ? param.init.std * normal(stream, row * columns + column) : param.init.constant);
+}
+
+at::Tensor tensor_of(const files::TensorFolder& folder, const std::string& name) {
+  const files::TensorInfo& info = folder.info(name);
+  at::ScalarType type = at::kFloat;
+  switch (info.dtype) {
+    case files::FileDType::f64: type = at::kDouble; break;
+    case files::FileDType::f32: type = at::kFloat; break;
+    case files::FileDType::bf16: type = at::kBFloat16; break;
+    case files::FileDType::f16: type = at::kHalf; break;
+    default: user_error("tensor \"{}\" holds integers; weights are F64, F32, BF16 or F16. Export the model again.", name);
+  }
+  // The mapped file is only read; from_blob wants a pointer that could be written.
+  void* data = const_cast<std::byte*>(folder.data(name).data());
+  return at::from_blob(data, info.shape, at::TensorOptions().dtype(type));
+}
+
+// Files of a bare base model leave out the first part of the name.
+std::string name_in(const files::TensorFolder& folder, const std::string& name) {
+  if (folder.contains(name)) return name;
+  const std::string bare = name.substr(name.find('.') + 1);
+  return folder.contains(bare) ? bare : name;
+}
+
+}  // namespace
+
+runtime::Store::Initial random_weights(const ir::Graph& graph, i64 seed) {
+  return [&graph, seed](int index, const layout::Box& box, at::Tensor values) {
+    const ir::Param& param = graph.param(index);
+    const std::uint64_t stream = hash_of(param.name, seed);
+    if (values.scalar_type() == at::kDouble)
+      draw(param, stream, box, values.data_ptr<double>());
+    else
+      draw(param, stream, box, values.data_ptr<float>());
+  };
+}
+
+at::Tensor from_file_tensor(const ir::Param& param, const files::TensorFolder& folder) {
+  const std::string name = name_in(folder, param.file.name);
+  at::Tensor tensor = tensor_of(folder, name);
+  const auto wrong_shape = [&] {
+    user_error("tensor \"{}\" has shape {}, but the model's config.json asks for {} here. Use the config.json that belongs to these weights.", name,
+               std::vector<i64>(tensor.sizes().begin(), tensor.sizes().end()), param.shape.size);
+  };
+  if (tensor.dim() != param.shape.dims()) wrong_shape();
+  if (param.file.transposed) tensor = tensor.t();
+  const bool packed = param.file.first > 0 || param.file.name != param.name;
+  if (packed ? tensor.size(0) < param.file.first + param.shape.size[0] : tensor.size(0) != param.shape.size[0]) wrong_shape();
+  if (param.shape.dims() == 2 && tensor.size(1) != param.shape.size[1]) wrong_shape();
+  return tensor.narrow(0, param.file.first, param.shape.size[0]);
+}
+
+runtime::Store::Initial weights_from(const ir::Graph& graph, const std::string& folder) {
+  const auto tensors = std::make_shared<files::TensorFolder>(files::TensorFolder::open(folder));
+  for (const ir::Param& param : graph.params()) from_file_tensor(param, *tensors);  // all faults before anything is allocated
+  return [&graph, tensors](int index, const layout::Box& box, at::Tensor values) {
+    const ir::Param& param = graph.param(index);
+    values.copy_(runtime::view_of(from_file_tensor(param, *tensors), layout::whole(param.shape.size), box));
+  };
+}
+
+}  // namespace switchyard::train

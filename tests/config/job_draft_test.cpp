@@ -1,0 +1,217 @@
+#include "config/job_draft.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "fault_text.hpp"
+#include "job_text.hpp"
+
+namespace switchyard::config {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kRest = "[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n";
+
+std::string fault(const std::string& text, const std::vector<std::string>& sets = {}) {
+  return fault_of([&] { job_from_toml(text, "job.toml", sets); });
+}
+
+std::string fault_with(const std::string& set) { return fault(good_job(), {set}); }
+
+ModelConfig model_of(const std::string& model) { return job_from_toml("[model]\n" + model + kRest, "job.toml").model.config; }
+
+TEST(JobDraft, a_model_is_a_preset_a_path_or_sizes) {
+  EXPECT_EQ(fault(kRest),
+            "job.toml: there is no model. Give model.preset (3b, 7b, 13b, 32b), model.path, or the sizes hidden_size, layers, heads "
+            "and ffn_size.");
+  EXPECT_EQ(fault("[model]\npreset = \"7b\"\npath = \"x\"\n" + kRest),
+            "job.toml:3: model.preset and model.path exclude each other. Keep one of a preset, a path, and sizes.");
+  EXPECT_EQ(fault("[model]\npreset = \"7b\"\nlayers = 2\n" + kRest),
+            "job.toml:3: model.preset and model.layers exclude each other. Keep one of a preset, a path, and sizes.");
+  EXPECT_EQ(fault("[model]\npath = \"x\"\nheads = 2\n" + kRest),
+            "job.toml:3: model.path and model.heads exclude each other. Keep one of a preset, a path, and sizes.");
+  EXPECT_EQ(fault("[model]\npath = \"x\"\nvocab_size = 2\n" + kRest),
+            "job.toml:3: model.vocab_size can't stand beside model.path, whose config.json has it. Remove it.");
+  EXPECT_EQ(fault("[model]\npath = \"\"\n" + kRest), "job.toml:2: model.path is empty. Give a folder with a config.json.");
+  EXPECT_EQ(fault("[model]\npreset = \"8b\"\n" + kRest), "job.toml:2: model.preset = \"8b\" is unknown. Use one of 3b, 7b, 13b, 32b.");
+}
+
+TEST(JobDraft, a_preset_takes_a_vocabulary_size_and_settings) {
+  const ModelConfig model = model_of("preset = \"3b\"\nvocab_size = 8192\nrope_theta = 5e5\n");
+  EXPECT_EQ(model.vocab_size, 8192);
+  EXPECT_EQ(model.rope_theta, 5e5);
+  EXPECT_EQ(model.layers, 16);
+  EXPECT_EQ(model.norm_eps, 1e-5);
+}
+
+TEST(JobDraft, sizes_get_the_family_s_settings_and_the_usual_rest) {
+  const ModelConfig model =
+      model_of("architecture = \"qwen2\"\nhidden_size = 48\nlayers = 2\nheads = 6\nffn_size = 136\nvocab_size = 149\n");
+  EXPECT_TRUE(model.qkv_bias);
+  EXPECT_EQ(model.kv_heads, 6);
+  EXPECT_EQ(model.head_dim, 8);
+  EXPECT_EQ(model.max_positions, 64);
+  EXPECT_FALSE(
+      model_of("architecture = \"qwen2\"\nqkv_bias = false\nhidden_size = 48\nlayers = 2\nheads = 6\nffn_size = 136\nvocab_size = 149\n")
+          .qkv_bias);
+  const ModelConfig gpt2 = model_of("architecture = \"gpt2\"\nhidden_size = 48\nlayers = 2\nheads = 6\nvocab_size = 149\n");
+  EXPECT_EQ(gpt2.ffn_size, 192);
+  EXPECT_TRUE(gpt2.tied_embeddings);
+}
+
+TEST(JobDraft, missing_sizes_are_all_named) {
+  EXPECT_EQ(fault("[model]\nhidden_size = 64\n" + kRest),
+            "4 faults in the job:\n"
+            "  job.toml: model.layers is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.\n"
+            "  job.toml: model.heads is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.\n"
+            "  job.toml: model.ffn_size is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.\n"
+            "  job.toml: model.vocab_size is missing, and there is no data.path to take it from. Give one of them.");
+}
+
+TEST(JobDraft, a_wrong_value_is_not_also_called_missing) {
+  const std::string text = fault("[model]\nhidden_size = 64\nlayers = \"two\"\nheads = 4\nffn_size = 8\nvocab_size = 9\n" + kRest);
+  EXPECT_EQ(text, "job.toml:3: model.layers = \"two\" is a string; an integer is needed.");
+  EXPECT_EQ(fault_with("run.steps=0"), "--set run.steps=0: run.steps = 0 must be at least 1.");
+  EXPECT_EQ(fault_with("batch.context=0"), "--set batch.context=0: batch.context = 0 must be at least 1.");
+  EXPECT_EQ(fault_with("bucket=1"),
+            "--set bucket=1: bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.");
+}
+
+TEST(JobDraft, heads_must_divide_the_hidden_size_unless_the_head_size_is_given) {
+  EXPECT_EQ(fault_with("model.hidden_size=65"),
+            "job.toml:5: model.heads = 8 does not divide hidden_size = 65. Use a divisor, or give head_dim.");
+  EXPECT_EQ(good({"model.hidden_size=65", "model.head_dim=16"}).model.config.head_dim, 16);
+}
+
+TEST(JobDraft, a_batch_is_counted_in_sequences_or_tokens) {
+  EXPECT_THAT(fault_with("batch.sequences=5"), HasSubstr("batch.sequences and batch.tokens exclude each other. Keep one."));
+  const std::string bare = fault("[model]\npreset = \"3b\"\n[run]\nsteps = 1\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n");
+  EXPECT_THAT(bare, HasSubstr("the batch has no size. Give batch.sequences or batch.tokens."));
+  EXPECT_THAT(bare, HasSubstr("batch.context is missing. Give the longest document in tokens, such as context = 32768."));
+}
+
+TEST(JobDraft, steps_are_needed) {
+  EXPECT_EQ(fault("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n"),
+            "job.toml: run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
+}
+
+TEST(JobDraft, the_learning_rate_does_not_rise_while_it_decays) {
+  EXPECT_EQ(fault_with("optimizer.min_lr=1"), "--set optimizer.min_lr=1: optimizer.min_lr = 1 is above lr = 0.0003. Lower it.");
+}
+
+TEST(JobDraft, bucket_bounds_fall_strictly_and_reach_the_context) {
+  EXPECT_EQ(fault_with("bucket.1.max_length=4096"),
+            "--set bucket.1.max_length=4096: bucket.1.max_length = 4096 is not below that of bucket.0, 4096. "
+            "List buckets from the longest to the shortest.");
+  EXPECT_EQ(fault_with("batch.context=5000"),
+            "job.toml:13: bucket.0.max_length = 4096 is below batch.context = 5000: documents of 4097 to 5000 tokens "
+            "have no bucket. Raise it to 5000, or lower the context.");
+  EXPECT_EQ(good({"batch.context=1000"}).buckets[0].max_length, 4096);
+  EXPECT_EQ(fault_with("bucket.2.strategy=1,1,1"),
+            "job.toml: bucket.2.max_length is missing. Give the longest document of the bucket in tokens.");
+}
+
+TEST(JobDraft, no_bucket_and_no_preset_is_told) {
+  EXPECT_EQ(fault("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n"),
+            "job.toml: there is no [[bucket]] and no [parallel] preset, so no strategy. One strategy for all is one bucket: max_length = "
+            "the context "
+            "and strategy = \"dp,tp,pp\".");
+}
+
+TEST(JobDraft, a_bucket_has_one_strategy) {
+  EXPECT_THAT(fault_with("bucket.2.max_length=64"),
+              HasSubstr("bucket.2 has no strategy. Give strategy = \"dp,tp,pp\", a table of settings, or file"));
+  EXPECT_THAT(fault_with("bucket.1.file=s.json"),
+              HasSubstr("bucket.1 has more than one strategy. Keep one of strategy (text or table) and file."));
+  EXPECT_THAT(fault_with("bucket.1.strategy={file = \"s.json\", tp = 2}"), HasSubstr("bucket.1 has more than one strategy."));
+  EXPECT_THAT(fault_with("bucket.1.strategy=fast"), HasSubstr("bucket.1: strategy \"fast\" is not \"dp,tp,pp\"."));
+}
+
+TEST(JobDraft, a_strategy_table_goes_before_parallel_and_parallel_before_the_defaults) {
+  const Job job = good({"parallel.recompute=full", "parallel.micro_batch_tokens=4096",
+                        "bucket.1.strategy={name = \"short\", dp = 2, tp = 2, recompute = "
+                        "\"none\", schedule = \"gpipe\"}"});
+  EXPECT_EQ(job.buckets[0].strategy.recompute, Recompute::full);
+  EXPECT_EQ(job.buckets[0].strategy.name, "1,4,1");
+  EXPECT_EQ(job.buckets[0].strategy.micro_batch_tokens, 4096);
+  EXPECT_EQ(job.buckets[1].strategy.name, "short");
+  EXPECT_EQ(job.buckets[1].spec, "2,2,1");
+  EXPECT_EQ(job.buckets[1].strategy.recompute, Recompute::none);
+  EXPECT_EQ(job.buckets[1].strategy.schedule, ScheduleKind::gpipe);
+  EXPECT_TRUE(job.buckets[1].strategy.sequence_parallel);
+}
+
+TEST(JobDraft, a_micro_batch_holds_the_longest_document) {
+  EXPECT_THAT(
+      fault_with("parallel.micro_batch_tokens=1024"),
+      HasSubstr("bucket.0: micro_batch_tokens = 1024 can't hold a document of 4096 tokens. Raise it, or use 0 for the bucket's length."));
+  EXPECT_EQ(good({"parallel.micro_batch_tokens=1024", "batch.context=1000"}).buckets[0].strategy.micro_batch_tokens, 1024);
+}
+
+TEST(JobDraft, a_strategy_file_is_found_beside_the_job) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "switchyard_job_draft";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "s.json") << to_json(strategy_from_spec("1,2,2", 4, 4));
+  std::ofstream(folder / "broken.json") << "{";
+  const std::string origin = (folder / "job.toml").string();
+  for (const char* set : {"bucket.1.strategy={file = \"s.json\"}",
+                          "bucket=[{max_length = 4096, strategy = \"4,1,1\"}, {max_length = 512, file = \"s.json\"}]"}) {
+    const Job job = job_from_toml(good_job(), origin, {set});
+    EXPECT_EQ(job.buckets[1].strategy, strategy_from_spec("1,2,2", 4, 4));
+    EXPECT_EQ(job.buckets[1].spec, "");
+  }
+  const auto fault_for = [&](const char* file) {
+    return fault_of([&] { job_from_toml(good_job(), origin, {fmt::format("bucket.1.strategy={{file = \"{}\"}}", file)}); });
+  };
+  EXPECT_THAT(fault_for("nowhere.json"), HasSubstr("can't read the strategy file"));
+  EXPECT_THAT(fault_for("broken.json"), HasSubstr("broken.json: this is no valid JSON"));
+}
+
+TEST(JobDraft, a_strategy_may_stand_in_the_job_as_json) {
+  const Strategy strategy = strategy_from_spec("1,2,2", 4, 4);
+  EXPECT_EQ(good({"bucket.1.strategy=" + to_json(strategy)}).buckets[1].strategy, strategy);
+  EXPECT_THAT(fault_with("bucket.1.strategy={\"groups\": 5}"), HasSubstr("bucket.1.strategy: groups is 5; a list is needed."));
+}
+
+TEST(JobDraft, ranks_default_to_what_the_strategies_need) {
+  EXPECT_EQ(good().run.ranks, 4);
+  EXPECT_EQ(good({"run.ranks=6"}).run.ranks, 6);
+  EXPECT_EQ(good({"bucket.0.strategy=2,4,2"}).run.ranks, 16);
+  Strategy far = strategy_from_spec("1,1,1", 4, 4);
+  far.groups[0].stages[0].ranks = {6};
+  EXPECT_EQ(good({"bucket.1.strategy=" + to_json(far)}).run.ranks, 7);
+  EXPECT_THAT(fault_with("bucket.0.strategy=4000000000000000000,4,4"), HasSubstr("but the run has 1048576"));
+}
+
+TEST(JobDraft, a_published_preset_fills_buckets_and_ranks_where_they_are_absent) {
+  const std::string text =
+      "model.preset = \"7b\"\nbatch = { sequences = 512, context = 16384 }\nrun.steps = 1\nparallel.preset = \"hotspa/7b-16gpu-github\"\n";
+  const Job job = job_from_toml(text, "job.toml");
+  ASSERT_EQ(job.buckets.size(), 3u);
+  EXPECT_EQ(job.buckets[0].max_length, 16384);
+  EXPECT_EQ(job.buckets[0].spec, "4,4,1");
+  EXPECT_EQ(job.run.ranks, 16);
+  EXPECT_EQ(job_from_toml(text, "job.toml", {"run.ranks=32", "parallel.recompute=full"}).buckets[2].strategy.recompute, Recompute::full);
+  EXPECT_EQ(job_from_toml(text, "job.toml", {"bucket=[{max_length = 16384, strategy = \"1,4,1\"}]"}).buckets.size(), 1u);
+  EXPECT_THAT(fault(text, {"run.ranks=8"}), HasSubstr("bucket.0: strategy \"4,4,1\" needs 4 x 4 x 1 ranks, but the run has 8."));
+  EXPECT_THAT(fault(text, {"batch.context=65536"}), HasSubstr("goes up to 32768 tokens"));
+  EXPECT_THAT(fault(text, {"parallel.preset=hotspa"}), HasSubstr("parallel.preset = \"hotspa\" is unknown."));
+}
+
+TEST(JobDraft, faults_of_every_kind_come_together) {
+  const std::string text = fault(good_job(), {"run.stps=5", "bucket.1.strategy=1,6,1", "optimizer.min_lr=1", "batch.sequences=5"});
+  EXPECT_THAT(text, HasSubstr("4 faults in the job:"));
+  EXPECT_THAT(text, HasSubstr("run.stps is no key."));
+  EXPECT_THAT(text, HasSubstr("exclude each other"));
+  EXPECT_THAT(text, HasSubstr("is above lr"));
+  EXPECT_THAT(text, HasSubstr("tp = 6 is above kv_heads"));
+  EXPECT_THAT(text, Not(HasSubstr("missing")));
+}
+
+}  // namespace
+}  // namespace switchyard::config

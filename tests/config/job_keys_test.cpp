@@ -1,0 +1,85 @@
+#include "config/job_keys.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace switchyard::config {
+namespace {
+
+const Key<JobDraft>& key_named(const std::string& name) {
+  return *std::find_if(job_keys().begin(), job_keys().end(), [&](const KeyInfo& key) { return key.name == name; });
+}
+
+/// A value of the key's type that differs from `now` and lies in its range.
+KeyValue other_value(const KeyInfo& key, const KeyValue& now) {
+  switch (key.type) {
+    case KeyType::boolean: return !std::get<bool>(now);
+    case KeyType::integer:
+    case KeyType::bytes: return std::get<i64>(now) + 1;
+    case KeyType::number: return std::get<double>(now) / 2 + 0.25;
+    case KeyType::duration: return std::get<double>(now) + 1;
+    case KeyType::choice: return key.choices.back() == std::get<std::string>(now) ? key.choices.front() : key.choices.back();
+    default: return "other";
+  }
+}
+
+/// Every row changes its own field and no row's field but its own.
+template <class Owner>
+void expect_own_fields(const std::vector<Key<Owner>>& keys, const std::set<std::string>& shared) {
+  for (const Key<Owner>& key : keys) {
+    Owner owner;
+    const KeyValue value = other_value(key, key.get(owner));
+    EXPECT_EQ(out_of_range(key, value), "") << key.name;
+    key.set(owner, value);
+    EXPECT_EQ(key.get(owner), value) << key.name;
+    for (const Key<Owner>& other : keys) {
+      if (other.name == key.name || shared.contains(other.name)) continue;
+      EXPECT_EQ(other.get(owner), other.get(Owner{})) << key.name << " changes " << other.name;
+    }
+  }
+}
+
+TEST(JobKeys, every_key_has_its_own_field) {
+  expect_own_fields(job_keys(), {});
+  expect_own_fields(bucket_keys(), {"file", "strategy.file"});
+}
+
+TEST(JobKeys, every_key_has_one_name_and_a_meaning) {
+  std::set<std::string> names;
+  for (const KeyInfo& key : job_keys()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name;
+    EXPECT_TRUE(key.meaning.ends_with(".")) << key.name;
+  }
+  for (const KeyInfo& key : bucket_keys()) EXPECT_TRUE(names.insert("bucket." + key.name).second) << key.name;
+}
+
+TEST(JobKeys, the_fingerprint_leaves_out_what_concerns_one_rank) {
+  std::set<std::string> names;
+  for (const KeyInfo& key : job_keys()) {
+    if (key.rank_only) names.insert(key.name);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"run.out", "run.log_every", "run.threads"}));
+}
+
+TEST(JobKeys, ranges_are_told_in_words) {
+  EXPECT_EQ(out_of_range(key_named("run.steps"), i64{0}), "must be at least 1");
+  EXPECT_EQ(out_of_range(key_named("run.steps"), i64{1}), "");
+  EXPECT_EQ(out_of_range(key_named("run.ranks"), i64{1} << 40), "must be at most 1048576");
+  EXPECT_EQ(out_of_range(key_named("optimizer.beta1"), 1.0), "must be at least 0 and below 1");
+  EXPECT_EQ(out_of_range(key_named("optimizer.beta1"), 0.0), "");
+  EXPECT_EQ(out_of_range(key_named("optimizer.eps"), 0.0), "must be above 0");
+  EXPECT_EQ(out_of_range(key_named("optimizer.lr"), std::numeric_limits<double>::infinity()), "must be finite");
+  EXPECT_EQ(out_of_range(key_named("optimizer.lr"), std::numeric_limits<double>::quiet_NaN()), "must be finite");
+  EXPECT_EQ(out_of_range(key_named("data.path"), std::string("x")), "");
+}
+
+TEST(JobKeys, a_choice_lists_its_names) {
+  EXPECT_EQ(wanted(key_named("data.long_documents")), "one of \"split\", \"clip\", \"error\" is needed");
+  EXPECT_EQ(wanted(key_named("run.precision")), "one of \"auto\", \"fp64\", \"fp32\", \"bf16\" is needed");
+}
+
+}  // namespace
+}  // namespace switchyard::config

@@ -1,0 +1,182 @@
+#include "config/job_reader.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fault_text.hpp"
+#include "job_text.hpp"
+
+namespace switchyard::config {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+/// What reading finds wrong with a text and overrides; cross-checks stay out.
+std::string faults_of(const std::string& text, const std::vector<std::string>& sets = {}) {
+  return fault_of([&] {
+    Faults faults;
+    read_draft(text, "job.toml", sets, faults);
+    faults.throw_if_any();
+  });
+}
+
+JobDraft draft_of(const std::string& text, const std::vector<std::string>& sets = {}) {
+  Faults faults;
+  JobDraft draft = read_draft(text, "job.toml", sets, faults);
+  faults.throw_if_any();
+  return draft;
+}
+
+TEST(JobReader, every_type_of_key_is_read) {
+  const JobDraft draft = draft_of(R"(
+seed = 5
+[model]
+tied_embeddings = true
+rope_theta = 5e5
+rope_scaling = { factor = 8.0, original_context = 64 }
+architecture = "qwen2"
+[data]
+path = "data/python"
+long_documents = "clip"
+[run]
+memory_budget = "16 GiB"
+precision = "bf16"
+prefetch = false
+[fabric]
+timeout = "2 min"
+[switch]
+planner = "round-robin"
+)");
+  EXPECT_EQ(draft.job.seed, 5);
+  EXPECT_TRUE(draft.job.model.config.tied_embeddings);
+  EXPECT_EQ(draft.job.model.config.rope_theta, 5e5);
+  EXPECT_EQ(draft.job.model.config.rope_scaling, (RopeScaling{8, 1, 4, 64}));
+  EXPECT_EQ(draft.job.model.config.family, Family::qwen2);
+  EXPECT_EQ(draft.job.data.path, "data/python");
+  EXPECT_EQ(draft.job.data.long_documents, LongDocuments::clip);
+  EXPECT_EQ(draft.job.run.memory_budget, Bytes{i64{16} << 30});
+  EXPECT_EQ(draft.job.run.precision, "bf16");
+  EXPECT_FALSE(draft.job.run.prefetch);
+  EXPECT_EQ(draft.job.fabric.timeout, Seconds{120});
+  EXPECT_EQ(draft.job.switch_planner, SwitchPlanner::round_robin);
+  EXPECT_EQ(draft.where("run.precision"), "job.toml:13");
+  EXPECT_FALSE(draft.has("run.steps"));
+}
+
+TEST(JobReader, integers_serve_as_numbers_bytes_and_seconds) {
+  const JobDraft draft = draft_of("optimizer.lr = 1\nrun.memory_budget = 4096\nfabric.timeout = 5\n");
+  EXPECT_EQ(draft.job.optimizer.lr, 1);
+  EXPECT_EQ(draft.job.run.memory_budget, Bytes{4096});
+  EXPECT_EQ(draft.job.fabric.timeout, Seconds{5});
+  EXPECT_EQ(draft_of("run.memory_budget = \"none\"").job.run.memory_budget, Bytes{0});
+}
+
+TEST(JobReader, an_unknown_key_names_the_likely_one) {
+  EXPECT_EQ(faults_of("[run]\nstep = 5\n"), "job.toml:2: run.step is no key. Did you mean run.steps?");
+  EXPECT_EQ(faults_of("steps = 5\n"), "job.toml:1: steps is no key. Did you mean run.steps?");
+  EXPECT_EQ(faults_of("[optimiser]\nlr = 1\n"), "job.toml:1: optimiser is no key. Did you mean optimizer?");
+  EXPECT_EQ(faults_of("[model.rope_scaling]\nfacter = 1.0\n"),
+            "job.toml:2: model.rope_scaling.facter is no key. Did you mean model.rope_scaling.factor?");
+  EXPECT_EQ(faults_of("[[bucket]]\nmax_lenght = 5\n"), "job.toml:2: bucket.0.max_lenght is no key. Did you mean bucket.0.max_length?");
+  EXPECT_EQ(faults_of("[[bucket]]\ntp = 5\n"), "job.toml:2: bucket.0.tp is no key. Did you mean bucket.0.strategy.tp?");
+  EXPECT_EQ(faults_of("[run]\nfrobnicate_everything = 5\n"),
+            "job.toml:2: run.frobnicate_everything is no key. `switchyard train --help-keys` lists all keys.");
+}
+
+TEST(JobReader, a_wrong_type_says_what_is_needed) {
+  EXPECT_EQ(faults_of("run.steps = \"ten\""), "job.toml:1: run.steps = \"ten\" is a string; an integer is needed.");
+  EXPECT_EQ(faults_of("run.steps = 1.5"), "job.toml:1: run.steps = 1.5 is a fraction; an integer is needed.");
+  EXPECT_EQ(faults_of("run.steps = [1]"), "job.toml:1: run.steps is a list; an integer is needed.");
+  EXPECT_EQ(faults_of("run.steps = {a = 1}"), "job.toml:1: run.steps is a table; an integer is needed.");
+  EXPECT_EQ(faults_of("run.steps = 2020-01-01"), "job.toml:1: run.steps = 2020-01-01 is a date or time; an integer is needed.");
+  EXPECT_EQ(faults_of("run.prefetch = 1"), "job.toml:1: run.prefetch = 1 is an integer; true or false is needed.");
+  EXPECT_EQ(faults_of("optimizer.lr = true"), "job.toml:1: optimizer.lr = true is a truth value; a number is needed.");
+  EXPECT_EQ(faults_of("data.path = 1"), "job.toml:1: data.path = 1 is an integer; a string is needed.");
+  EXPECT_EQ(faults_of("run.memory_budget = true"),
+            "job.toml:1: run.memory_budget = true is a truth value; an amount of memory such as \"16 GiB\" is needed, or \"none\".");
+  EXPECT_EQ(faults_of("fabric.timeout = true"),
+            "job.toml:1: fabric.timeout = true is a truth value; a duration such as \"30 s\" is needed.");
+}
+
+TEST(JobReader, a_wrong_choice_or_quantity_lists_what_is_known) {
+  EXPECT_THAT(faults_of("run.precision = \"fp16\""),
+              HasSubstr("fp16\" is unknown; one of \"auto\", \"fp64\", \"fp32\", \"bf16\" is needed."));
+  EXPECT_THAT(faults_of("run.precision = 16"), HasSubstr("run.precision = 16 is an integer; one of"));
+  EXPECT_THAT(faults_of("run.memory_budget = \"16 gigs\""),
+              StartsWith("job.toml:1: run.memory_budget = \"16 gigs\" is no amount of memory."));
+  EXPECT_THAT(faults_of("fabric.timeout = \"soon\""), StartsWith("job.toml:1: fabric.timeout = \"soon\" is no duration."));
+}
+
+TEST(JobReader, a_value_out_of_range_says_the_range) {
+  EXPECT_EQ(faults_of("run.steps = 0"), "job.toml:1: run.steps = 0 must be at least 1.");
+  EXPECT_EQ(faults_of("optimizer.lr = inf"), "job.toml:1: optimizer.lr = inf must be finite.");
+  EXPECT_EQ(faults_of("run.ranks = 9999999999"), "job.toml:1: run.ranks = 9999999999 must be at most 1048576.");
+}
+
+TEST(JobReader, all_faults_come_together) {
+  EXPECT_EQ(faults_of("sed = 1\n[run]\nsteps = 0\nranks = \"8\"\n"),
+            "3 faults in the job:\n"
+            "  job.toml:4: run.ranks = \"8\" is a string; an integer is needed.\n"
+            "  job.toml:3: run.steps = 0 must be at least 1.\n"
+            "  job.toml:1: sed is no key. Did you mean seed?");
+}
+
+TEST(JobReader, buckets_are_a_list_of_tables) {
+  const JobDraft draft = draft_of(
+      "[[bucket]]\nmax_length = 64\nstrategy = \"1,4,2\"\n[[bucket]]\nmax_length = 8\n[bucket.strategy]\ndp = 8\nrecompute = \"full\"\n");
+  ASSERT_EQ(draft.buckets.size(), 2u);
+  EXPECT_EQ(draft.buckets[0].text, "1,4,2");
+  EXPECT_EQ(draft.buckets[1].dp, 8);
+  EXPECT_EQ(draft.buckets[1].settings.recompute, Recompute::full);
+  EXPECT_TRUE(draft.has("bucket.1.strategy.dp"));
+  const std::string fault = "job.toml:1: bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.";
+  EXPECT_EQ(faults_of("[bucket]\nmax_length = 64\n"), fault);
+  EXPECT_EQ(faults_of("bucket = [1, 2]\n"), fault);
+  EXPECT_EQ(faults_of("bucket = 1\n"), fault);
+}
+
+TEST(JobReader, broken_toml_says_line_and_column) {
+  EXPECT_THAT(faults_of("[run]\nsteps = = 5\n"), StartsWith("job.toml:2:9: this is no valid TOML: "));
+  EXPECT_THAT(faults_of("[run]\nsteps = 5\nsteps = 6\n"), StartsWith("job.toml:3:"));
+}
+
+TEST(JobReader, overrides_replace_add_and_reach_into_buckets) {
+  const JobDraft draft = draft_of(
+      good_job(), {"run.steps=20", "run.out=runs/a b", "model.rope_scaling.factor=8", "bucket.0.max_length=8192", "bucket.1.strategy=2,2,1",
+                   "run.memory_budget=2 GiB", "run.prefetch=false", "data.path=\"quoted\"", "run.steps=30"});
+  EXPECT_EQ(draft.job.run.steps, 30);
+  EXPECT_EQ(draft.job.run.out, "runs/a b");
+  EXPECT_EQ(draft.job.model.config.rope_scaling.factor, 8);
+  EXPECT_EQ(draft.buckets[0].max_length, 8192);
+  EXPECT_EQ(draft.buckets[1].text, "2,2,1");
+  EXPECT_EQ(draft.job.run.memory_budget, Bytes{i64{2} << 30});
+  EXPECT_FALSE(draft.job.run.prefetch);
+  EXPECT_EQ(draft.job.data.path, "quoted");
+}
+
+TEST(JobReader, overrides_may_set_all_buckets_or_add_one) {
+  const JobDraft one = draft_of(good_job(), {"bucket=[{max_length = 4096, strategy = \"1,2,2\"}]"});
+  ASSERT_EQ(one.buckets.size(), 1u);
+  EXPECT_EQ(one.buckets[0].text, "1,2,2");
+  const JobDraft three = draft_of(good_job(), {"bucket.2.max_length=64", "bucket.2.strategy={dp = 4}"});
+  ASSERT_EQ(three.buckets.size(), 3u);
+  EXPECT_EQ(three.buckets[2].max_length, 64);
+  EXPECT_EQ(three.buckets[2].dp, 4);
+  const JobDraft from_nothing = draft_of("", {"bucket.0.max_length=64"});
+  EXPECT_EQ(from_nothing.buckets.at(0).max_length, 64);
+}
+
+TEST(JobReader, a_wrong_override_is_named_as_it_was_typed) {
+  EXPECT_EQ(faults_of("", {"run.steps=ten"}), "--set run.steps=ten: run.steps = \"ten\" is a string; an integer is needed.");
+  EXPECT_EQ(faults_of("", {"run.stps=1"}), "--set run.stps=1: run.stps is no key. Did you mean run.steps?");
+  EXPECT_EQ(faults_of("", {"run.steps"}), "--set run.steps: there is no key=value. Write for example --set run.steps=100.");
+  EXPECT_EQ(faults_of("", {"=5"}), "--set =5: there is no key=value. Write for example --set run.steps=100.");
+  EXPECT_THAT(faults_of(good_job(), {"bucket.5.max_length=1"}), HasSubstr("there is no place for bucket.5.max_length"));
+  EXPECT_THAT(faults_of(good_job(), {"bucket.0.strategy.tp=1"}), HasSubstr("there is no place for bucket.0.strategy.tp"));
+  EXPECT_THAT(faults_of(good_job(), {"run.steps=1\nrun.ranks=2"}), HasSubstr("run.steps"));
+  EXPECT_THAT(faults_of(good_job(), {"run=5"}), HasSubstr("run is no key."));
+}
+
+}  // namespace
+}  // namespace switchyard::config

@@ -1,0 +1,166 @@
+#include "config/strategy.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/model.hpp"
+#include "fault_text.hpp"
+
+namespace switchyard::config {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// 4 layers, 8 heads, `kv_heads` key/value heads.
+ModelConfig model_with(i64 kv_heads) {
+  ModelConfig model;
+  model.layers = 4;
+  model.heads = 8;
+  model.kv_heads = kv_heads;
+  return model;
+}
+
+/// The message after one change to "2,2,2" on 8 ranks.
+template <class Change>
+std::string fault_after(Change change) {
+  Strategy strategy = strategy_from_spec("2,2,2", 8, 4);
+  change(strategy);
+  return fault_of([&] { validate(strategy, model_with(4), 8); });
+}
+
+TEST(Strategy, ranks_go_tensor_fastest_then_data_then_pipeline) {
+  const Strategy strategy = strategy_from_spec("2,4,2", 16, 32);
+  ASSERT_EQ(strategy.groups.size(), 1u);
+  const Group& group = strategy.groups[0];
+  EXPECT_EQ(group.dp, 2);
+  ASSERT_EQ(group.stages.size(), 2u);
+  EXPECT_THAT(group.stages[0].ranks, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(group.stages[1].ranks, ElementsAre(8, 9, 10, 11, 12, 13, 14, 15));
+  EXPECT_EQ(group.stages[1].tp, 4);
+  EXPECT_EQ(group.stages[1].first_layer, 16);
+  EXPECT_EQ(group.stages[1].end_layer, 32);
+  EXPECT_EQ(strategy.name, "2,4,2");
+  EXPECT_EQ(strategy.lanes(), 2);
+}
+
+TEST(Strategy, layers_that_do_not_divide_leave_the_later_stages_one_less) {
+  const Strategy strategy = strategy_from_spec("1,1,4", 4, 10);
+  std::vector<int> counts;
+  for (const Stage& stage : strategy.groups[0].stages) counts.push_back(stage.end_layer - stage.first_layer);
+  EXPECT_THAT(counts, ElementsAre(3, 3, 2, 2));
+  EXPECT_EQ(strategy.groups[0].stages[3].end_layer, 10);
+}
+
+TEST(Strategy, ranks_may_be_left_over) {
+  const Strategy strategy = strategy_from_spec("1,3,1", 8, 4);
+  EXPECT_THAT(strategy.ranks(), ElementsAre(0, 1, 2));
+}
+
+TEST(Strategy, ranks_are_listed_in_order_and_lanes_add_up_over_groups) {
+  Strategy strategy = strategy_from_spec("2,1,1", 2, 4);
+  strategy.groups.push_back({.dp = 1, .stages = {{.ranks = {3, 2}, .tp = 2, .first_layer = 0, .end_layer = 4}}});
+  EXPECT_THAT(strategy.ranks(), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(strategy.lanes(), 3);
+  EXPECT_NO_THROW(validate(strategy, model_with(4), 4));
+}
+
+TEST(Strategy, a_spec_takes_blanks_and_nothing_else) {
+  EXPECT_EQ(degrees_from_spec(" 1, 4 ,2 "), (Degrees{1, 4, 2}));
+  for (const char* spec : {"", "1", "1,4", "1,4,2,1", "1,4,2x", "0,4,2", "-1,4,2", "1,,2", "1;4;2", "a,b,c", "99999999999999999999,1,1"}) {
+    EXPECT_EQ(fault_of([&] { degrees_from_spec(spec); }),
+              fmt::format("strategy \"{}\" is not \"dp,tp,pp\". Write three numbers of at least 1, such as \"1,4,2\".", spec));
+  }
+}
+
+TEST(Strategy, a_spec_that_needs_more_ranks_or_layers_says_how_many) {
+  EXPECT_EQ(fault_of([] { strategy_from_spec("2,4,2", 8, 32); }),
+            "strategy \"2,4,2\" needs 2 x 4 x 2 ranks, but the run has 8. Use degrees whose product is at most 8, or raise run.ranks.");
+  EXPECT_EQ(fault_of([] { strategy_from_spec("1,1,8", 8, 4); }),
+            "strategy \"1,1,8\" has 8 pipeline stages, but the model has 4 layers. Use pp of at most 4.");
+  EXPECT_THAT(fault_of([] { strategy_from_spec("4611686018427387904,4,4", 8, 4); }), HasSubstr("but the run has 8"));
+}
+
+TEST(Strategy, every_spec_that_fits_is_valid) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    for (int dp = 1; dp <= ranks; ++dp) {
+      for (int tp = 1; dp * tp <= ranks; ++tp) {
+        for (int pp = 1; dp * tp * pp <= ranks && pp <= 4; ++pp) {
+          const Strategy strategy = strategy_from_spec(fmt::format("{},{},{}", dp, tp, pp), ranks, 4);
+          EXPECT_NO_THROW(validate(strategy, model_with(8), ranks)) << strategy.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(Strategy, a_tensor_degree_above_the_key_value_heads_must_be_a_multiple) {
+  const auto fault = [](const char* spec, i64 kv_heads) {
+    return fault_of([&] { validate(strategy_from_spec(spec, 8, 4), model_with(kv_heads), 8); });
+  };
+  EXPECT_EQ(fault("1,3,1", 2),
+            "strategy \"1,3,1\": groups[0].stages[0].tp = 3 is above kv_heads = 2 and no multiple of it. Use 1, 2, or a multiple of 2: 4, "
+            "6, 8 ...");
+  EXPECT_THAT(fault("1,6,1", 4), HasSubstr("Use 1 to 4, or a multiple of 4: 8, 12, 16 ..."));
+  EXPECT_EQ(fault("1,4,1", 2), "no error");
+  EXPECT_EQ(fault("1,3,1", 4), "no error");
+  EXPECT_EQ(fault("1,7,1", 1), "no error");
+}
+
+TEST(Strategy, a_rank_out_of_range_or_used_twice_is_refused) {
+  EXPECT_EQ(fault_after([](Strategy& s) { s.groups[0].stages[1].ranks[0] = 8; }),
+            "strategy \"2,2,2\": groups[0].stages[1].ranks has rank 8, but the run has ranks 0 to 7. Raise run.ranks or use another.");
+  EXPECT_THAT(fault_after([](Strategy& s) { s.groups[0].stages[1].ranks[0] = -1; }), HasSubstr("has rank -1"));
+  EXPECT_EQ(
+      fault_after([](Strategy& s) { s.groups[0].stages[1].ranks[0] = 0; }),
+      "strategy \"2,2,2\": groups[0].stages[1].ranks has rank 0, which groups[0].stages[0] uses already. A rank belongs to one stage.");
+}
+
+TEST(Strategy, a_stage_needs_dp_times_tp_ranks) {
+  EXPECT_EQ(fault_after([](Strategy& s) { s.groups[0].stages[1].ranks.pop_back(); }),
+            "strategy \"2,2,2\": groups[0].stages[1].ranks lists 3 ranks, but dp = 2 times tp = 2 needs 4.");
+}
+
+TEST(Strategy, layers_are_covered_once_and_in_order) {
+  EXPECT_EQ(
+      fault_after([](Strategy& s) { s.groups[0].stages[1].first_layer = 3; }),
+      "strategy \"2,2,2\": groups[0].stages[1].layers begins at 3, but the stages before it end at 2. Every layer belongs to one stage, in "
+      "order.");
+  EXPECT_EQ(fault_after([](Strategy& s) { s.groups[0].stages[1].end_layer = 3; }),
+            "strategy \"2,2,2\": groups[0].stages end at layer 3 of 4. The last stage must end at 4.");
+  EXPECT_EQ(fault_after([](Strategy& s) { s.groups[0].stages[0].end_layer = 0; }),
+            "strategy \"2,2,2\": groups[0].stages[0].layers [0, 0] is empty. A stage needs at least one layer.");
+}
+
+TEST(Strategy, empty_and_non_positive_parts_are_refused) {
+  EXPECT_THAT(fault_after([](Strategy& s) { s.groups.clear(); }), HasSubstr("groups is empty. Give at least one group of stages."));
+  EXPECT_THAT(fault_after([](Strategy& s) { s.groups[0].stages.clear(); }), HasSubstr("groups[0].stages is empty."));
+  EXPECT_THAT(fault_after([](Strategy& s) { s.groups[0].dp = 0; }), HasSubstr("groups[0].dp = 0 must be at least 1."));
+  EXPECT_THAT(fault_after([](Strategy& s) { s.groups[0].stages[0].tp = 0; }), HasSubstr("groups[0].stages[0].tp = 0 must be at least 1."));
+  EXPECT_THAT(fault_after([](Strategy& s) { s.micro_batch_tokens = -1; }), HasSubstr("micro_batch_tokens = -1 is negative."));
+}
+
+TEST(Strategy, the_parts_of_a_split_parameter_divide_some_tp) {
+  const auto split = [](std::vector<Cut> cuts) {
+    return fault_after([&](Strategy& s) { s.splits = {{.parameter = "*.down_proj.weight", .cuts = cuts}}; });
+  };
+  EXPECT_EQ(split({}), "no error");
+  EXPECT_EQ(split({{1, 2}}), "no error");
+  EXPECT_EQ(split({{0, 2}, {1, 2}}),
+            "strategy \"2,2,2\": splits[0] cuts *.down_proj.weight into 4 parts, which divides the tp of no stage (2, 2). The product of "
+            "the ways "
+            "must divide tp.");
+  EXPECT_THAT(split({{2, 2}}), HasSubstr("splits[0].cuts[0].dim = 2 must be 0 (rows) or 1 (columns)."));
+  EXPECT_THAT(split({{1, 0}}), HasSubstr("splits[0].cuts[0].ways = 0 must be at least 1."));
+  EXPECT_THAT(fault_after([](Strategy& s) { s.splits = {{.parameter = "", .cuts = {}}}; }), HasSubstr("splits[0].parameter is empty."));
+}
+
+TEST(Strategy, names_of_settings_are_those_of_the_file) {
+  EXPECT_EQ(name_of(Recompute::selective), "selective");
+  EXPECT_EQ(name_of(ScheduleKind::one_f_one_b), "1f1b");
+  EXPECT_THROW(name_of(static_cast<Recompute>(9)), InternalError);
+  EXPECT_THROW(name_of(static_cast<ScheduleKind>(9)), InternalError);
+}
+
+}  // namespace
+}  // namespace switchyard::config

@@ -1,0 +1,300 @@
+#include "switching/plan.hpp"
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ctime>
+
+#include "../layout/replay.hpp"
+#include "base/errors.hpp"
+#include "model_maps.hpp"
+#include "switching/bounds.hpp"
+
+namespace switchyard::switching {
+namespace {
+
+using layout::ShardMap;
+using testing::HasSubstr;
+
+constexpr Planner kAll[] = {Planner::relay, Planner::greedy, Planner::first, Planner::round_robin};
+
+template <class Error, class Call>
+std::string message_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Planners, have_names) {
+  for (const Planner planner : kAll) EXPECT_EQ(planner_from(name_of(planner)), planner);
+  EXPECT_EQ(message_of<UserError>([] { planner_from("roundrobin"); }),
+            "planner \"roundrobin\" is unknown. Use relay, greedy, first or round-robin.");
+}
+
+TEST(Plans, name_the_tensor_that_nobody_holds) {
+  const Model model = llama(2, 16, 4, 2, 24, 0);
+  auto from = stored(model, strategy(1, 2, 1, 2));
+  from[7].shards.pop_back();
+  const std::string text = message_of<InternalError>(
+      [&] { plan_switch(model.units, from, {}, stored(model, strategy(2, 1, 1, 2)), cluster::uniform(1, 2), Planner::relay); });
+  EXPECT_THAT(text, HasSubstr("tensor 7: box [8,24)x[0,16) is wanted by rank 0 and held by none"));
+}
+
+TEST(Plans, name_the_tensor_whose_addend_nobody_holds) {
+  const Model model = llama(1, 16, 4, 2, 24, 0);
+  auto grad = gradients(model, strategy(2, 1, 1, 1));
+  grad[3].shards.pop_back();
+  for (const Planner planner : kAll) {
+    const std::string text = message_of<InternalError>(
+        [&] { plan_flush(model.units, grad, home(model, strategy(1, 1, 1, 1)), cluster::uniform(1, 2), planner); });
+    EXPECT_THAT(text, HasSubstr("tensor 3: box [0,8)x[0,16) has 1 of 2 addends"));
+  }
+}
+
+TEST(Plans, refuse_lists_of_different_lengths) {
+  const Model model = llama(1, 16, 4, 2, 24, 0);
+  const auto maps = stored(model, strategy(1, 1, 1, 1));
+  const cluster::Cluster one = cluster::uniform(1, 1);
+  EXPECT_THAT(message_of<InternalError>([&] { plan_switch(model.units, {maps[0]}, {}, maps, one, Planner::relay); }),
+              HasSubstr("9 tensors to move, 1 sources"));
+  EXPECT_THAT(message_of<InternalError>([&] { plan_switch(model.units, {}, {maps[0]}, maps, one, Planner::relay); }),
+              HasSubstr("1 images"));
+  EXPECT_THAT(message_of<InternalError>([&] { plan_switch({{{9}}}, maps, {}, maps, one, Planner::relay); }),
+              HasSubstr("unit with tensor 9 of 9"));
+}
+
+TEST(Plans, a_switch_to_the_same_strategy_moves_nothing) {
+  const Model model = llama(4, 32, 4, 2, 48, 40);
+  const auto maps = stored(model, strategy(2, 2, 2, 4));
+  const cluster::Cluster hosts = cluster::uniform(2, 4);
+  for (const Planner planner : kAll) {
+    EXPECT_EQ(traffic(plan_switch(model.units, maps, home(model, strategy(1, 4, 2, 4)), maps, hosts, planner), hosts, 2), (Traffic{}));
+  }
+}
+
+TEST(Plans, equal_units_get_equal_moves_and_others_their_own) {
+  const Model model = llama(4, 32, 4, 2, 48, 0);
+  const auto from = stored(model, strategy(1, 2, 2, 4)), to = stored(model, strategy(4, 1, 1, 4));
+  const MovePlan plan = plan_switch(model.units, from, {}, to, cluster::uniform(2, 2), Planner::relay);
+  auto second = plan.units[0].moves.rounds;
+  for (auto& round : second) {
+    for (auto& msg : round) msg.tensor += 9;
+  }
+  EXPECT_EQ(plan.units[1].moves.rounds, second);
+  EXPECT_NE(pairs(plan.units[2].moves.rounds[0], 1), pairs(plan.units[0].moves.rounds[0], 1));
+}
+
+/// Random strategies of a small model: regular, heterogeneous pipelines side by side, and unused ranks.
+class RandomStrategies {
+ public:
+  explicit RandomStrategies(unsigned seed) : random_(seed) {}
+
+  int below(int n) { return random_.below(n); }
+
+  StrategySpec draw(int ranks, int layers) {
+    StrategySpec all;
+    int first = below(std::max(1, ranks / 2));
+    do {
+      const int left = ranks - first, pp = 1 + below(std::min(left, layers));
+      std::vector<int> starts{0};
+      for (int p = 1; p < pp; ++p) starts.push_back(starts.back() + 1 + below(layers - starts.back() - (pp - p)));
+      starts.push_back(layers);
+      const int dp = 1 + below(std::max(1, left / pp / 2));
+      for (int p = 0; p < pp; ++p) {
+        const int tp = 1 + below(std::max(1, left / pp / dp));
+        StageSpec stage{std::vector<int>(static_cast<size_t>(dp * tp)), dp, tp, starts[static_cast<size_t>(p)],
+                        starts[static_cast<size_t>(p) + 1]};
+        std::iota(stage.ranks.begin(), stage.ranks.end(), first);
+        first += dp * tp;
+        all.push_back(stage);
+      }
+    } while (first < ranks && below(3) == 0);
+    return all;
+  }
+
+  cluster::Cluster hosts(int ranks) {
+    cluster::Cluster cluster;
+    for (int host = 0; cluster.ranks() < ranks; ++host) {
+      cluster.host.insert(cluster.host.end(), static_cast<size_t>(1 + below(std::min(5, ranks - cluster.ranks()))), host);
+    }
+    return cluster;
+  }
+
+ private:
+  layout::RandomMaps random_;
+};
+
+/// All units' rounds of a plan side by side.
+layout::Rounds flat(const MovePlan& plan) {
+  layout::Rounds all;
+  for (const UnitMoves& unit : plan.units) {
+    all.rounds.resize(std::max(all.rounds.size(), unit.moves.rounds.size()));
+    for (size_t r = 0; r < unit.moves.rounds.size(); ++r) {
+      EXPECT_FALSE(unit.moves.rounds[r].empty());
+      all.rounds[r].insert(all.rounds[r].end(), unit.moves.rounds[r].begin(), unit.moves.rounds[r].end());
+    }
+  }
+  return all;
+}
+
+void expect_switch(const Model& model, const std::vector<ShardMap>& from, const std::vector<ShardMap>& image,
+                   const std::vector<ShardMap>& to, const cluster::Cluster& hosts, Planner planner) {
+  const MovePlan plan = plan_switch(model.units, from, image, to, hosts, planner);
+  ASSERT_NO_THROW(verify_switch(plan, from, image, to));
+  const layout::Rounds moves = flat(plan);
+  for (size_t t = 0; t < to.size(); ++t) {
+    std::vector<ShardMap> sources;
+    if (!from.empty()) sources.push_back(from[t]);
+    if (!image.empty()) sources.push_back(image[t]);
+    const ShardMap source = layout::as_copies(sources);
+    ASSERT_TRUE(layout::holds_values(to[t], layout::replay_copy(moves, static_cast<int>(t), source, to[t]), static_cast<int>(t), 1))
+        << "tensor " << t;
+  }
+  const i64 crossed = traffic(plan, hosts, 1).links.inter_host, bound = inter_host_bound_bytes(from, image, to, hosts, 1);
+  if (planner == Planner::relay) {
+    ASSERT_EQ(crossed, bound);
+  } else {
+    ASSERT_GE(crossed, bound);
+  }
+}
+
+void expect_flush(const Model& model, const std::vector<ShardMap>& grad, const std::vector<ShardMap>& owners, const cluster::Cluster& hosts,
+                  Planner planner) {
+  const MovePlan plan = plan_flush(model.units, grad, owners, hosts, planner);
+  ASSERT_TRUE(plan.sum);
+  ASSERT_NO_THROW(verify_flush(plan, grad, owners));
+  const layout::Rounds moves = flat(plan);
+  for (size_t t = 0; t < owners.size(); ++t) {
+    const auto sums = layout::replay_sum(moves, static_cast<int>(t), grad[t], owners[t]);
+    ASSERT_TRUE(layout::holds_values(owners[t], sums, static_cast<int>(t), grad[t].addends)) << "tensor " << t;
+  }
+}
+
+TEST(PlanProperties, parameters_are_the_same_after_any_switch_and_back) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomStrategies random(seed);
+    const int ranks = 2 + random.below(11), layers = 3;
+    const Model model = llama(layers, 8, 4, 2, 12, 10);
+    const cluster::Cluster hosts = random.hosts(ranks);
+    const auto a = stored(model, random.draw(ranks, layers)), b = stored(model, random.draw(ranks, layers));
+    const auto image = home(model, random.draw(ranks, layers));
+    for (const Planner planner : kAll) {
+      expect_switch(model, {}, image, a, hosts, planner);
+      expect_switch(model, a, image, b, hosts, planner);
+      expect_switch(model, b, {}, a, hosts, planner);
+      ASSERT_FALSE(HasFatalFailure());
+    }
+  }
+}
+
+TEST(PlanProperties, flushed_gradients_are_the_sums_of_all_addends) {
+  for (unsigned seed = 100; seed < 160; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomStrategies random(seed);
+    const int ranks = 2 + random.below(11), layers = 3;
+    const Model model = llama(layers, 8, 4, 2, 12, 10);
+    const cluster::Cluster hosts = random.hosts(ranks);
+    const auto owners = home(model, random.draw(ranks, layers));
+    const auto grad = gradients(model, random.draw(ranks, layers));
+    for (const Planner planner : kAll) {
+      expect_flush(model, grad, owners, hosts, planner);
+      ASSERT_FALSE(HasFatalFailure());
+    }
+  }
+}
+
+TEST(PlanProperties, any_maps_of_copies_and_addends_can_be_switched_and_flushed) {
+  for (unsigned seed = 200; seed < 400; ++seed) {
+    SCOPED_TRACE(seed);
+    layout::RandomMaps random(seed);
+    RandomStrategies hosts_of(seed);
+    const layout::Shape shape = random.shape();
+    const Model model{1, {}, {{{0}}}};
+    const cluster::Cluster hosts = hosts_of.hosts(12);
+    const ShardMap from = random.map(shape, 12, false), to = random.map(shape, 12, false), grad = random.map(shape, 12, true);
+    const ShardMap owners = layout::one_owner(random.map(shape, 12, false));
+    for (const Planner planner : kAll) {
+      expect_switch(model, {from}, {owners}, {to}, hosts, planner);
+      expect_flush(model, {grad}, {owners}, hosts, planner);
+      ASSERT_FALSE(HasFatalFailure());
+    }
+  }
+}
+
+TEST(PlanProperties, a_relayed_flush_crosses_no_more_than_direct_sends) {
+  for (unsigned seed = 400; seed < 500; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomStrategies random(seed);
+    const Model model = llama(3, 8, 4, 2, 12, 10);
+    const cluster::Cluster hosts = random.hosts(12);
+    const auto owners = home(model, random.draw(12, 3)), grad = gradients(model, random.draw(12, 3));
+    const i64 relayed = traffic(plan_flush(model.units, grad, owners, hosts, Planner::relay), hosts, 1).links.inter_host;
+    EXPECT_LE(relayed, traffic(plan_flush(model.units, grad, owners, hosts, Planner::greedy), hosts, 1).links.inter_host);
+  }
+}
+
+TEST(PlanProperties, all_pairs_of_published_presets_switch_there_and_back) {
+  const Model model = llama(4, 32, 16, 16, 64, 64);  // scaled down: four layers, sixteen heads
+  struct Preset {
+    int ranks;
+    std::vector<std::array<int, 3>> strategies;
+  };
+  const Preset presets[] = {{8, {{1, 4, 2}, {8, 1, 1}, {2, 2, 2}, {4, 2, 1}, {1, 8, 1}}},
+                            {16, {{2, 4, 2}, {16, 1, 1}, {4, 4, 1}, {8, 2, 1}, {2, 8, 1}, {4, 2, 2}}},
+                            {32, {{1, 16, 2}, {4, 2, 4}, {2, 8, 2}, {4, 4, 2}}}};
+  for (const Preset& preset : presets) {
+    const cluster::Cluster hosts = cluster::uniform(preset.ranks / 8, 8);
+    const auto spec = [&](const std::array<int, 3>& s) { return strategy(s[0], s[1], s[2], model.layers); };
+    const auto owners = home(model, spec(preset.strategies[0]));
+    for (const auto& a : preset.strategies) {
+      expect_flush(model, gradients(model, spec(a)), owners, hosts, Planner::relay);
+      for (const auto& b : preset.strategies)
+        expect_switch(model, stored(model, spec(a)), owners, stored(model, spec(b)), hosts, Planner::relay);
+      ASSERT_FALSE(HasFatalFailure());
+    }
+  }
+}
+
+double milliseconds_since(std::clock_t start) { return 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC; }
+
+/// Figures for the reader, in processor time; time decides no test.
+void print_speed(const char* name, const Model& model, const cluster::Cluster& hosts, const StrategySpec& a, const StrategySpec& b,
+                 bool with_home) {
+  const auto from = stored(model, a), to = stored(model, b), owners = home(model, a);
+  for (const Planner planner : {Planner::relay, Planner::greedy}) {
+    const std::clock_t start = std::clock();
+    const MovePlan moves = plan_switch(model.units, from, with_home ? owners : std::vector<ShardMap>{}, to, hosts, planner);
+    const double spent = milliseconds_since(start);
+    size_t messages = 0;
+    for (const UnitMoves& unit : moves.units) {
+      for (const auto& round : unit.moves.rounds) messages += round.size();
+    }
+    fmt::print("{} {}: switch {:.1f} ms ({} messages)\n", name, name_of(planner), spent, messages);
+    EXPECT_EQ(moves.units.size(), model.units.size());
+  }
+}
+
+TEST(PlanSpeed, of_flushes_is_printed) {
+  const Model model = llama_7b();
+  const auto owners = home(model, strategy(2, 4, 4, 32)), grad = gradients(model, strategy(32, 1, 1, 32));
+  const std::clock_t start = std::clock();
+  const MovePlan flush = plan_flush(model.units, grad, owners, cluster::uniform(4, 8), Planner::relay);
+  fmt::print("7b, 32 ranks, 32,1,1 to home on 2,4,4: flush {:.1f} ms\n", milliseconds_since(start));
+  EXPECT_EQ(flush.units.size(), model.units.size());
+}
+
+TEST(PlanSpeed, of_switches_is_printed) {
+  print_speed("7b, 32 ranks, 2,4,4 to 32,1,1", llama_7b(), cluster::uniform(4, 8), strategy(2, 4, 4, 32), strategy(32, 1, 1, 32), true);
+  print_speed("32b, 1024 ranks, 32,16,2 to 128,2,4", llama_32b(), cluster::uniform(128, 8), strategy(32, 16, 2, 60),
+              strategy(128, 2, 4, 60), false);
+  print_speed("32b, 1024 ranks, 8,16,8 to 128,8,1, with home", llama_32b(), cluster::uniform(128, 8), strategy(8, 16, 8, 60),
+              strategy(128, 8, 1, 60), true);
+}
+
+}  // namespace
+}  // namespace switchyard::switching
