@@ -156,7 +156,7 @@ class Comparison {
       at::Tensor expected = at::zeros(fixture_.shape(name), at::kDouble);
       std::memcpy(expected.data_ptr(), values.data(), values.size() * sizeof(double));
       if (param.file.transposed) expected = expected.t();
-      const at::Tensor difference = ours[p] - expected.narrow(0, param.file.first, param.shape.size[0]);
+      const at::Tensor difference = ours[p].sub(expected.narrow(0, param.file.first, param.shape.size[0]));
       result_.gradient_max_error = worst(result_.gradient_max_error, difference.norm().item<double>() / norm);
     }
   }

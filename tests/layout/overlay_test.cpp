@@ -44,7 +44,8 @@ TEST(Overlay, of_boxes_with_different_dims_is_a_bug) {
 }
 
 TEST(Merge, quarters_become_the_whole) {
-  EXPECT_THAT(merge({box({0, 0}, {2, 3}), box({2, 3}, {4, 6}), box({0, 3}, {2, 6}), box({2, 0}, {4, 3})}), ElementsAre(box({0, 0}, {4, 6})));
+  EXPECT_THAT(merge({box({0, 0}, {2, 3}), box({2, 3}, {4, 6}), box({0, 3}, {2, 6}), box({2, 0}, {4, 3})}),
+              ElementsAre(box({0, 0}, {4, 6})));
 }
 
 TEST(Merge, boxes_that_only_share_an_edge_in_part_stay_apart) {

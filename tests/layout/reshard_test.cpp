@@ -121,11 +121,14 @@ TEST(PatternProperties, members_of_a_group_hold_consecutive_parts_of_the_groups_
 TEST(Reshard, copies_come_from_the_receivers_host_and_evenly) {
   const Shape shape = plain({8});
   const cluster::Cluster hosts = cluster::uniform(2, 3);
-  const auto all = [&](std::vector<int> ranks) { return expand(Mesh{{{"dp", static_cast<int>(ranks.size())}}, ranks}, replicated(1), shape); };
+  const auto all = [&](std::vector<int> ranks) {
+    return expand(Mesh{{{"dp", static_cast<int>(ranks.size())}}, ranks}, replicated(1), shape);
+  };
   const Rounds plan = reshard(all({0, 1, 3}), all({0, 2, 4, 5}), hosts);
   ASSERT_EQ(plan.rounds.size(), 1u);
   const Box whole_box = whole(shape.size);
-  EXPECT_THAT(plan.rounds[0], ElementsAre(Msg{0, 0, 0, whole_box}, Msg{0, 2, 0, whole_box}, Msg{3, 4, 0, whole_box}, Msg{3, 5, 0, whole_box}));
+  EXPECT_THAT(plan.rounds[0],
+              ElementsAre(Msg{0, 0, 0, whole_box}, Msg{0, 2, 0, whole_box}, Msg{3, 4, 0, whole_box}, Msg{3, 5, 0, whole_box}));
   EXPECT_EQ(bytes_of(plan, hosts, 4), (LinkBytes{96, 0}));
   EXPECT_EQ(bytes_of(reshard(all({0}), all({3, 0, 1}), hosts), hosts, 2), (LinkBytes{16, 16}));
 }

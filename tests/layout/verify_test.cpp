@@ -34,9 +34,7 @@ std::string sum_error(const Rounds& plan, const ShardMap& from, const ShardMap& 
 
 const ShardMap kFrom = map({shard(0, 0, 8)}), kTo = map({shard(1, 0, 8), shard(2, 0, 8)});
 
-TEST(VerifyCopy, proves_a_relay) {
-  EXPECT_EQ(copy_error({{{{0, 1, 0, range(0, 8)}}, {{1, 2, 0, range(0, 8)}}}}, kFrom, kTo), "proved");
-}
+TEST(VerifyCopy, proves_a_relay) { EXPECT_EQ(copy_error({{{{0, 1, 0, range(0, 8)}}, {{1, 2, 0, range(0, 8)}}}}, kFrom, kTo), "proved"); }
 
 TEST(VerifyCopy, what_a_rank_holds_needs_no_message_but_may_have_a_local_one) {
   EXPECT_EQ(copy_error({}, kFrom, map({shard(0, 2, 6)})), "proved");
@@ -45,23 +43,27 @@ TEST(VerifyCopy, what_a_rank_holds_needs_no_message_but_may_have_a_local_one) {
 }
 
 TEST(VerifyCopy, finds_what_never_arrives) {
-  EXPECT_THAT(copy_error({{{{0, 1, 0, range(0, 8)}, {0, 2, 0, range(0, 5)}}}}, kFrom, kTo), HasSubstr("tensor 0 box [5,8) never reaches rank 2"));
+  EXPECT_THAT(copy_error({{{{0, 1, 0, range(0, 8)}, {0, 2, 0, range(0, 5)}}}}, kFrom, kTo),
+              HasSubstr("tensor 0 box [5,8) never reaches rank 2"));
 }
 
 TEST(VerifyCopy, finds_what_arrives_twice) {
   EXPECT_THAT(copy_error({{{{0, 1, 0, range(0, 8)}, {0, 1, 0, range(3, 4)}}}}, kFrom, kTo),
               HasSubstr("tensor 0 box [3,4) from rank 0 to rank 1 in round 0: the destination has [3,4) already"));
-  EXPECT_THAT(copy_error({{{{0, 1, 0, range(0, 8)}}}}, map({shard(0, 0, 8), shard(1, 0, 8)}), map({shard(1, 0, 8)})), HasSubstr("has [0,8) already"));
+  EXPECT_THAT(copy_error({{{{0, 1, 0, range(0, 8)}}}}, map({shard(0, 0, 8), shard(1, 0, 8)}), map({shard(1, 0, 8)})),
+              HasSubstr("has [0,8) already"));
 }
 
 TEST(VerifyCopy, finds_a_source_that_has_nothing_yet) {
-  EXPECT_THAT(copy_error({{{{0, 1, 0, range(0, 8)}, {1, 2, 0, range(0, 8)}}}}, kFrom, kTo), HasSubstr("from rank 1 to rank 2 in round 0: the source does not hold it then"));
+  EXPECT_THAT(copy_error({{{{0, 1, 0, range(0, 8)}, {1, 2, 0, range(0, 8)}}}}, kFrom, kTo),
+              HasSubstr("from rank 1 to rank 2 in round 0: the source does not hold it then"));
 }
 
 TEST(VerifyCopy, finds_messages_outside_the_shards) {
   EXPECT_THAT(copy_error({{{{0, 3, 0, range(0, 8)}}}}, kFrom, kTo), HasSubstr("to rank 3 in round 0: not inside one destination shard"));
   EXPECT_THAT(copy_error({{{{3, 1, 0, range(0, 8)}}}}, kFrom, kTo), HasSubstr("not inside one shard of the source"));
-  EXPECT_THAT(copy_error({{{{0, 1, 0, range(2, 6)}}}}, map({shard(0, 0, 4), shard(0, 4, 8)}), kTo), HasSubstr("not inside one shard of the source"));
+  EXPECT_THAT(copy_error({{{{0, 1, 0, range(2, 6)}}}}, map({shard(0, 0, 4), shard(0, 4, 8)}), kTo),
+              HasSubstr("not inside one shard of the source"));
 }
 
 TEST(VerifyCopy, finds_malformed_plans) {
@@ -78,7 +80,8 @@ TEST(VerifySum, proves_a_relay_to_an_owner_that_has_its_own_addend) {
 }
 
 TEST(VerifySum, proves_sends_to_an_owner_that_has_none) {
-  EXPECT_EQ(sum_error({{{{0, 5, 0, range(0, 8)}, {1, 5, 0, range(0, 8)}, {2, 5, 0, range(0, 8)}}}}, kAddends, map({shard(5, 0, 8)})), "proved");
+  EXPECT_EQ(sum_error({{{{0, 5, 0, range(0, 8)}, {1, 5, 0, range(0, 8)}, {2, 5, 0, range(0, 8)}}}}, kAddends, map({shard(5, 0, 8)})),
+            "proved");
 }
 
 TEST(VerifySum, a_message_carries_the_sum_at_the_start_of_its_round) {
@@ -89,19 +92,22 @@ TEST(VerifySum, a_message_carries_the_sum_at_the_start_of_its_round) {
 TEST(VerifySum, finds_addends_missing_or_counted_twice) {
   EXPECT_THAT(sum_error({{{{0, 2, 0, range(0, 8)}, {1, 2, 0, range(0, 8)}}}}, kAddends, kOwner), HasSubstr("addend 0 0 times"))
       << "the owner's running sum never reaches the destination";
-  EXPECT_THAT(sum_error({{{{0, 1, 0, range(0, 8)}, {0, 2, 0, range(0, 4)}}, {{1, 2, 0, range(0, 8)}}, {{2, 2, 0, range(0, 8)}}}}, kAddends, kOwner),
-              HasSubstr("box [0,4) on rank 2 has addend 0 2 times"));
+  EXPECT_THAT(
+      sum_error({{{{0, 1, 0, range(0, 8)}, {0, 2, 0, range(0, 4)}}, {{1, 2, 0, range(0, 8)}}, {{2, 2, 0, range(0, 8)}}}}, kAddends, kOwner),
+      HasSubstr("box [0,4) on rank 2 has addend 0 2 times"));
 }
 
 TEST(VerifySum, finds_messages_outside_the_shards) {
   EXPECT_THAT(sum_error({{{{4, 2, 0, range(0, 8)}}}}, kAddends, kOwner), HasSubstr("not inside one shard of the source"));
-  EXPECT_THAT(sum_error({{{{0, 4, 0, range(0, 8)}}}}, kAddends, kOwner), HasSubstr("to rank 4 in round 0: the destination neither holds nor owns it"));
+  EXPECT_THAT(sum_error({{{{0, 4, 0, range(0, 8)}}}}, kAddends, kOwner),
+              HasSubstr("to rank 4 in round 0: the destination neither holds nor owns it"));
   const ShardMap half = map({shard(0, 0, 8, 0), shard(1, 0, 4, 1), shard(2, 4, 8, 1)}, 2);
   EXPECT_THAT(sum_error({{{{0, 1, 0, range(2, 6)}}}}, half, kOwner), HasSubstr("not inside one shard of the destination"));
 }
 
 TEST(VerifySum, refuses_maps_it_cannot_speak_about) {
-  EXPECT_THAT(sum_error({}, map({shard(0, 0, 8, 0), shard(0, 4, 8, 1)}, 2), kOwner), HasSubstr("box [4,8) is in two source shards of rank 0"));
+  EXPECT_THAT(sum_error({}, map({shard(0, 0, 8, 0), shard(0, 4, 8, 1)}, 2), kOwner),
+              HasSubstr("box [4,8) is in two source shards of rank 0"));
   EXPECT_THAT(sum_error({}, kAddends, kTo), HasSubstr("held by ranks 1 and 2"));
   EXPECT_THAT(sum_error({}, kAddends, kAddends), HasSubstr("summed into 3 addends"));
 }
