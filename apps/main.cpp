@@ -1,4 +1,4 @@
-#include <iostream>
+#include <csignal>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -12,7 +12,14 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "switchyard 0.1.0");
   apps::Action action;
+#ifdef SWITCHYARD_TORCH
+  apps::add_train(app, action);
   apps::add_verify(app, action);
+#endif
+  apps::add_switch_plan(app, action);
+  apps::add_show(app, action);
+  apps::add_data(app, action);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a message, not the end
   CLI11_PARSE(app, argc, argv);
   try {
     return action();

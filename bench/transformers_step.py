@@ -1,6 +1,7 @@
-"""The same training step in Hugging Face transformers: what `switchyard bench step` is measured against.
+r"""The same training step in Hugging Face transformers: what `switchyard bench step` is measured against.
 
-    python bench/transformers_step.py --hidden 512 --layers 8 --heads 8 --kv-heads 4 --ffn 1408 --vocab 8192 --seq 1024 --batch 4 --threads 2
+    python bench/transformers_step.py --hidden 512 --layers 8 --heads 8 --kv-heads 4 --ffn 1408 --vocab 8192 \
+        --seq 1024 --batch 4 --threads 2
 
 A LLaMA with sdpa attention in fp32, cross-entropy over the whole batch, clipping by global norm, fused AdamW. The last line printed is one
 JSON object: tok_s (tokens per second of the median step), step_seconds, params, loss.

@@ -110,10 +110,16 @@ std::vector<std::vector<Item>> spread_over_lanes(std::vector<Item> items, std::s
   const double even_lane = total_work(items) / total_speed;  // per unit of speed
   std::vector<std::vector<Item>> lanes(speed.size());
   for (const Item& item : items) {
-    const auto end_on = [&](const auto& queue) {
-      return std::pair((queue.second.top().first + item.work) / queue.first, queue.second.top().second);
-    };
-    const auto best = std::min_element(queues.begin(), queues.end(), [&](const auto& a, const auto& b) { return end_on(a) < end_on(b); });
+    auto best = queues.end();
+    std::pair<double, std::size_t> first_end;  // and the lane, so that ties go to the lower one
+    for (auto queue = queues.begin(); queue != queues.end(); ++queue) {
+      const auto& [load, lane] = queue->second.top();
+      const std::pair end((load + item.work) / queue->first, lane);
+      if (best == queues.end() || end < first_end) {
+        best = queue;
+        first_end = end;
+      }
+    }
     auto [load, lane] = best->second.top();
     best->second.pop();
     if (lanes[lane].empty()) load += (stages - 1) * std::max(0.0, item.work - even_lane * best->first / stages);

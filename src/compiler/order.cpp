@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <queue>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -15,13 +14,6 @@ namespace {
 using ir::Task;
 
 constexpr double kFlops = 5e10, kMemory = 1e10, kIntraHost = 5e9, kInterHost = 1e9, kLatency = 2e4;
-
-// Queue of a rank: point-to-point has one per direction and sending stage.
-using QueueKey = std::tuple<int, ir::Queue, int>;
-QueueKey queue_of(const Task& task, int rank) {
-  const bool p2p = task.queue == ir::Queue::forward || task.queue == ir::Queue::backward;
-  return {rank, task.queue, p2p ? task.stage : 0};
-}
 
 i64 transfer_time(const Task& task, const cluster::Cluster& cluster) {
   if (task.messages.empty() || task.bytes == 0) return 0;
@@ -114,6 +106,11 @@ layout::ShardMap boundary_map(const ir::Buffer& buffer, const std::vector<int>& 
 }
 
 }  // namespace
+
+QueueKey queue_of(const ir::Task& task, int rank) {
+  const bool p2p = task.queue == ir::Queue::forward || task.queue == ir::Queue::backward;
+  return {rank, task.queue, p2p ? task.stage : 0};
+}
 
 i64 estimate_compute(double flops, double bytes) { return static_cast<i64>(1e9 * (flops / kFlops + bytes / kMemory)); }
 

@@ -1,12 +1,17 @@
 // The order of a Program: list scheduling by estimated times, which is a topological order of the joint task graph.
 #pragma once
 
+#include <tuple>
 #include <vector>
 
 #include "cluster/cluster.hpp"
 #include "ir/program.hpp"
 
 namespace switchyard::compiler {
+
+/// A queue of a rank: rank, kind, and for point to point the sending stage, as each stage and direction has its own.
+using QueueKey = std::tuple<int, ir::Queue, int>;
+QueueKey queue_of(const ir::Task& task, int rank);
 
 /// Rows in order of estimated start. `rows` are in creation order, waits refer to it; on each rank and queue creation order is
 /// kept. A run's estimated duration (ns) stands in `end`. InternalError with the circle if there is no order: the program

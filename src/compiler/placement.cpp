@@ -45,6 +45,12 @@ ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy, c
   return maps;
 }
 
+std::vector<switching::UnitMaps> unit_maps(const ir::Graph& graph) {
+  std::vector<switching::UnitMaps> units(static_cast<size_t>(graph.units()));
+  for (size_t p = 0; p < graph.params().size(); ++p) units[static_cast<size_t>(graph.params()[p].unit)].tensors.push_back(static_cast<int>(p));
+  return units;
+}
+
 std::vector<layout::ShardMap> home_maps(const ParamMaps& anchor) {
   std::vector<layout::ShardMap> home;
   for (const layout::ShardMap& used : anchor.used) home.push_back(layout::one_owner(used));

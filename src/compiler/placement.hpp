@@ -6,6 +6,7 @@
 #include "config/strategy.hpp"
 #include "ir/code.hpp"
 #include "layout/layout.hpp"
+#include "switching/plan.hpp"
 
 namespace switchyard::compiler {
 
@@ -20,6 +21,9 @@ ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy, c
 
 /// Home of master weights, moments and gradients: one owner per element among the ranks that use it under the anchor.
 std::vector<layout::ShardMap> home_maps(const ParamMaps& anchor);
+
+/// Which parameters move together: those of each unit, in graph order.
+std::vector<switching::UnitMaps> unit_maps(const ir::Graph& graph);
 
 /// Mesh of a stage over global ranks: axis "dp", then the lane's axes.
 layout::Mesh stage_mesh(const config::Group& group, const config::Stage& stage, const layout::Mesh& lane);

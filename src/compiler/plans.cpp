@@ -69,8 +69,7 @@ Plans::Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home
   for (config::Strategy& strategy : strategies) strategies_.push_back(compile_strategy(graph_, std::move(strategy)));
   check(home_anchor >= 0 && static_cast<size_t>(home_anchor) < strategies_.size(), "no strategy {} to anchor home", home_anchor);
   home_ = home_maps(strategies_[static_cast<size_t>(home_anchor)].maps);
-  units_.resize(static_cast<size_t>(graph_.units()));
-  for (size_t p = 0; p < graph_.params().size(); ++p) units_[static_cast<size_t>(graph_.param(static_cast<int>(p)).unit)].tensors.push_back(static_cast<int>(p));
+  units_ = unit_maps(graph_);
   for (CompiledStrategy& strategy : strategies_) {
     strategy.flush = switching::plan_flush(units_, strategy.maps.grad, home_, cluster_, planner_);
     switching::verify_flush(strategy.flush, strategy.maps.grad, home_);

@@ -160,7 +160,7 @@ std::string text_of(const std::vector<Item>& items) {
 Json parse(const std::string& text, const std::string& origin) {
   try {
     return Json::parse(text);
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {  // parse_error; out_of_range for a number such as 1e999
     std::string_view reason = error.what();
     if (const size_t end = reason.find("] "); end != std::string_view::npos) reason.remove_prefix(end + 2);
     user_error("{}: this is no valid JSON: {}. Mend the file, or print a fresh one with `switchyard show plan`.", origin, reason);

@@ -136,8 +136,9 @@ std::vector<CheckpointPlace> list_folder(const fs::path& checkpoints) {
 }  // namespace
 
 void write_meta(const fs::path& checkpoint, const CheckpointMeta& meta) {
-  const json object = {{"step", meta.step},     {"updates", meta.updates}, {"cursor", meta.cursor},
-                       {"tokens", meta.tokens}, {"seed", meta.seed},       {"fingerprint", meta.fingerprint}};
+  const json object = {{"step", meta.step},         {"updates", meta.updates}, {"tokens", meta.tokens},
+                       {"seed", meta.seed},         {"epoch", meta.epoch},     {"position", meta.position},
+                       {"offset", meta.offset},     {"fingerprint", meta.fingerprint}};
   write_text(checkpoint / "meta.json", object.dump(2) + "\n");
 }
 
@@ -147,8 +148,8 @@ CheckpointMeta read_meta(const fs::path& checkpoint) {
   try {
     const json object = json::parse(text);
     const auto number = [&](const char* key) { return object.at(key).get<i64>(); };
-    return {number("step"),   number("updates"), number("cursor"),
-            number("tokens"), number("seed"),    object.at("fingerprint").get<std::string>()};
+    return {number("step"),  number("updates"),  number("tokens"), number("seed"),
+            number("epoch"), number("position"), number("offset"), object.at("fingerprint").get<std::string>()};
   } catch (const json::exception& error) {
     user_error("{}: {}. The checkpoint is damaged: resume from another one.", path.string(), error.what());
   }

@@ -18,9 +18,10 @@
 namespace switchyard::files {
 
 /// step: optimizer steps done; the next one is `step`. updates: those that were applied (a step with a non-finite gradient
-/// is not). cursor: documents drawn so far, of the sampler with this seed. fingerprint: of the model's sizes.
+/// is not). epoch, position, offset: where the sampler with this seed draws next. fingerprint: of the model.
 struct CheckpointMeta {
-  i64 step = 0, updates = 0, cursor = 0, tokens = 0, seed = 0;
+  i64 step = 0, updates = 0, tokens = 0, seed = 0;
+  i64 epoch = 0, position = 0, offset = 0;
   std::string fingerprint;
   bool operator==(const CheckpointMeta&) const = default;
 };

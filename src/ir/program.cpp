@@ -22,10 +22,17 @@ struct Hash {
 std::uint64_t Program::fingerprint() const {
   Hash hash;
   for (const Task& t : rows) {
-    for (const int number : {static_cast<int>(t.kind), static_cast<int>(t.queue), t.phase, t.lane, t.stage, t.micro_batch, t.unit, t.round}) hash.add(number);
+    hash.add(static_cast<i64>(t.kind));
+    hash.add(static_cast<i64>(t.queue));
+    for (const int number : {t.phase, t.lane, t.group, t.stage, t.micro_batch, t.unit, t.round}) hash.add(number);
+    hash.add(t.forward);
+    for (const size_t size : {t.ranks.size(), t.after.size(), t.messages.size()}) hash.add(static_cast<i64>(size));
     hash.add(t.bytes);
     for (const int rank : t.ranks) hash.add(rank);
-    for (const Wait& wait : t.after) hash.add(wait.row);
+    for (const Wait& wait : t.after) {
+      hash.add(wait.row);
+      hash.add(wait.unit);
+    }
     for (const layout::Msg& m : t.messages) {
       hash.add(m.src);
       hash.add(m.dst);

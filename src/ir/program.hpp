@@ -50,8 +50,8 @@ struct Program {
   std::uint64_t fingerprint() const;
 };
 
-/// Proves that the rows are executable: every wait and, per rank and queue, every predecessor is in an earlier row, and members
-/// of a wait meet. InternalError prints the circle of tasks otherwise.
+/// Proves that the rows are executable in their order: every wait is for an earlier row that shares a rank, every rank lists its
+/// rows in rising order, and messages pass between members. InternalError names the row otherwise.
 void verify(const Program& program);
 
 std::string name_of(const Task& task);

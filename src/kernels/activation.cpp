@@ -1,11 +1,7 @@
 #include "kernels/activation.hpp"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/sigmoid.h>
 
 #include "kernels/tensors.hpp"
 #include "kernels/vectorized.hpp"
@@ -47,7 +43,7 @@ void swiglu(at::Tensor& h, const at::Tensor& gate, const at::Tensor& up) {
   if (h.numel() == 0) return;
   if (!loops_apply({&h, &gate, &up})) {
     const at::Tensor g = gate.to(statistics_type(gate));
-    h.copy_(g * at::sigmoid(g) * up);
+    h.copy_(g.sigmoid().mul_(g).mul_(up));
     return;
   }
   with_real(h, [&]<class T>() {
@@ -64,9 +60,9 @@ void swiglu_dx(at::Tensor& dgate, at::Tensor& dup, const at::Tensor& dh, const a
           "swiglu_dx", {&dgate, &dup, &dh, &gate, &up});
   if (dh.numel() == 0) return;
   if (!loops_apply({&dgate, &dup, &dh, &gate, &up})) {
-    const at::Tensor g = gate.to(statistics_type(gate)), s = at::sigmoid(g), d = dh.to(statistics_type(gate));
-    const at::Tensor dgate_new = d * up * (s * (1 + g * (1 - s)));
-    dup.copy_(d * (g * s));
+    const at::Tensor g = gate.to(statistics_type(gate)), s = g.sigmoid(), d = dh.to(statistics_type(gate));
+    const at::Tensor slope = s.neg().add_(1).mul_(g).add_(1).mul_(s), dgate_new = d.mul(up).mul_(slope);
+    dup.copy_(d.mul(g).mul_(s));
     dgate.copy_(dgate_new);
     return;
   }
@@ -93,7 +89,7 @@ void add(at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
   require(same_shape({&y, &a, &b}), "add", {&y, &a, &b});
   if (y.numel() == 0) return;
   if (!loops_apply({&y, &a, &b}) || !is_rows(y) || !is_rows(a) || !is_rows(b)) {
-    at::add_out(y, a, b);
+    y.copy_(a.add(b));
     return;
   }
   with_real(y, [&]<class T>() {

@@ -1,13 +1,5 @@
 #include "kernels/attention.hpp"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/exp.h>
-#include <ATen/ops/logsumexp.h>
-#include <ATen/ops/matmul.h>
-#include <ATen/ops/sum.h>
-#include <ATen/ops/zeros.h>
-
 #include <limits>
 
 #include "base/errors.hpp"
@@ -66,10 +58,9 @@ at::Tensor unstacked(const at::Tensor& x, i64 n, const Heads& heads) {
 
 /// Scaled scores (K, G * n, keys), -inf where a causal block hides the key; i: the first query's place in its block.
 at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const AttentionBlock& block, i64 i, i64 n, double scale) {
-  at::Tensor scores = at::matmul(q, k.transpose(1, 2)).mul_(scale);
+  at::Tensor scores = q.matmul(k.transpose(1, 2)).mul_(scale);
   if (block.causal) {
-    const at::TensorOptions places = scores.options().dtype(at::kLong);
-    const at::Tensor hidden = at::arange(k.size(1), places).unsqueeze(0).gt(at::arange(i, i + n, places).unsqueeze(1));
+    const at::Tensor hidden = scores.new_ones({n, k.size(1)}, scores.options().dtype(at::kBool)).triu(i + 1);
     scores.view({k.size(0), -1, n, k.size(1)}).masked_fill_(hidden, -std::numeric_limits<double>::infinity());
   }
   return scores;
@@ -83,9 +74,9 @@ void forward_by_operators(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, c
   for (i64 i = 0; i < block.qn; i += kQueriesAtOnce) {
     const i64 n = std::min<i64>(kQueriesAtOnce, block.qn - i), row = block.q + i;
     const at::Tensor scores = scores_of(stacked(q, row, n, heads, type), keys, block, i, n, scale);
-    const at::Tensor total = at::logsumexp(scores, {2});
+    const at::Tensor total = scores.logsumexp({2});
     lse.narrow(1, row, n).copy_(total.view({heads.query, n}));
-    o.narrow(0, row, n).copy_(unstacked(at::matmul(at::exp(scores - total.unsqueeze(2)), values), n, heads));
+    o.narrow(0, row, n).copy_(unstacked(scores.sub(total.unsqueeze(2)).exp_().matmul(values), n, heads));
   }
 }
 
@@ -103,12 +94,12 @@ void backward_by_operators(at::Tensor& dq, WideGradients& wide, const at::Tensor
     const i64 n = std::min<i64>(kQueriesAtOnce, block.qn - i), row = block.q + i;
     const at::Tensor queries = stacked(q, row, n, heads, type), d = stacked(d_out, row, n, heads, type);
     const at::Tensor total = lse.narrow(1, row, n).reshape({heads.key, -1, 1});
-    const at::Tensor p = at::exp(scores_of(queries, keys, block, i, n, scale) - total);
-    const at::Tensor delta = at::sum(d * stacked(o, row, n, heads, type), {2}, true);
-    const at::Tensor ds = p * (at::matmul(d, values.transpose(1, 2)) - delta) * scale;
-    dq.narrow(0, row, n).copy_(unstacked(at::matmul(ds, keys), n, heads));
-    wide.dk.narrow(0, block.k, block.kn).add_(unstacked(at::matmul(ds.transpose(1, 2), queries), block.kn, own));
-    wide.dv.narrow(0, block.k, block.kn).add_(unstacked(at::matmul(p.transpose(1, 2), d), block.kn, own));
+    const at::Tensor p = scores_of(queries, keys, block, i, n, scale).sub(total).exp_();
+    const at::Tensor delta = d.mul(stacked(o, row, n, heads, type)).sum({2}, true);
+    const at::Tensor ds = d.matmul(values.transpose(1, 2)).sub_(delta).mul_(p).mul_(scale);
+    dq.narrow(0, row, n).copy_(unstacked(ds.matmul(keys), n, heads));
+    wide.dk.narrow(0, block.k, block.kn).add_(unstacked(ds.transpose(1, 2).matmul(queries), block.kn, own));
+    wide.dv.narrow(0, block.k, block.kn).add_(unstacked(p.transpose(1, 2).matmul(d), block.kn, own));
   }
 }
 
@@ -137,8 +128,8 @@ void attention(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Te
 void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q, const at::Tensor& k,
                         const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse, const std::vector<AttentionBlock>& blocks,
                         int head_dim, double scale) {
-  require(inputs_fit(q, k, v, o, lse, head_dim) && is_rows(do_) && is_rows(dq) && is_rows(dk) && is_rows(dv) && same_shape({&q, &do_, &dq}) &&
-              same_shape({&k, &dk, &dv}),
+  require(inputs_fit(q, k, v, o, lse, head_dim) && is_rows(do_) && is_rows(dq) && is_rows(dk) && is_rows(dv) &&
+              same_shape({&q, &do_, &dq}) && same_shape({&k, &dk, &dv}),
           "attention_backward", {&dq, &dk, &dv, &do_, &q, &k, &v, &o, &lse});
   check_blocks(blocks, q.size(0), k.size(0));
   dq.zero_();
@@ -146,8 +137,7 @@ void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at
   dv.zero_();
   if (q.numel() == 0 || k.numel() == 0) return;
   if (!loops_apply({&dq, &dk, &dv, &do_, &q, &k, &v, &o, &lse})) {
-    const at::TensorOptions wide_type = lse.options();
-    WideGradients wide{at::zeros(dk.sizes(), wide_type), at::zeros(dv.sizes(), wide_type)};
+    WideGradients wide{lse.new_zeros(dk.sizes()), lse.new_zeros(dv.sizes())};
     for (const AttentionBlock& block : blocks) {
       if (block.kn > 0) backward_by_operators(dq, wide, do_, q, k, v, o, lse, block, heads_of(q, k, head_dim), scale);
     }

@@ -1,6 +1,6 @@
 #include "kernels/attention_tiles.hpp"
 
-#include <ATen/ops/empty.h>
+#include <c10/core/CPUAllocator.h>
 
 #include <atomic>
 #include <cmath>
@@ -91,6 +91,12 @@ SWITCHYARD_SUMS void row_products(T* __restrict out, const T* __restrict a, i64 
   }
 }
 
+/// n elements from torch's allocator, so that a rank's memory counts them.
+template <class T>
+c10::DataPtr elements(i64 n) {
+  return c10::GetCPUAllocator()->allocate(static_cast<std::size_t>(n) * sizeof(T));
+}
+
 /// f(task, scratch of its thread) for each task, longest first, on all threads; the outcome must not depend on who runs a task.
 template <class T, class F>
 void run_tasks(const std::vector<double>& costs, i64 scratch_elements, const F& f) {
@@ -98,12 +104,17 @@ void run_tasks(const std::vector<double>& costs, i64 scratch_elements, const F& 
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
   const i64 threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  const at::Tensor scratch = at::empty({threads, scratch_elements}, at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
-  T* const memory = scratch.mutable_data_ptr<T>();
+  const c10::DataPtr scratch = elements<T>(threads * scratch_elements);
+  T* const memory = static_cast<T*>(scratch.get());
+  // Many small tasks are taken in runs, so that two threads rarely write to neighbouring heads of the same short document.
+  const std::size_t grain = std::max<std::size_t>(1, costs.size() / (static_cast<std::size_t>(threads) * 16));
   std::atomic<std::size_t> next{0};
   at::parallel_for(0, threads, 1, [&](i64, i64) {
+    const ProductsOnThisThread here;
     T* const mine = memory + at::get_thread_num() * scratch_elements;
-    for (std::size_t i = next++; i < order.size(); i = next++) f(order[i], mine);
+    for (std::size_t begin = next.fetch_add(grain); begin < order.size(); begin = next.fetch_add(grain)) {
+      for (std::size_t i = begin; i < std::min(begin + grain, order.size()); ++i) f(order[i], mine);
+    }
   });
 }
 
@@ -207,8 +218,8 @@ void attention_tiles(Rows<T> o, T* lse, const AttentionInput<T>& in, const std::
 template <class T>
 void attention_tiles_backward(Rows<T> dq, Rows<T> dk, Rows<T> dv, Rows<const T> d_out, Rows<const T> o, const T* lse,
                               const AttentionInput<T>& in, const std::vector<AttentionBlock>& blocks) {
-  const at::Tensor deltas = at::empty({in.heads, in.q.rows}, at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
-  T* const delta = deltas.mutable_data_ptr<T>();
+  const c10::DataPtr deltas = elements<T>(in.heads * in.q.rows);
+  T* const delta = static_cast<T*>(deltas.get());
   at::parallel_for(0, in.heads, 1, [&](i64 begin, i64 end) {
     for (i64 h = begin; h < end; ++h) {
       row_products<T>(delta + h * in.q.rows, d_out.data + h * in.head_dim, d_out.stride, o.data + h * in.head_dim, o.stride, in.q.rows,

@@ -1,12 +1,5 @@
 #include "kernels/cross_entropy.hpp"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/amax.h>
-#include <ATen/ops/exp.h>
-#include <ATen/ops/log.h>
-#include <ATen/ops/sum.h>
-#include <ATen/ops/zeros_like.h>
-
 #include <array>
 #include <cmath>
 #include <limits>
@@ -32,13 +25,6 @@ SWITCHYARD_LOOPS void exp_minus(T* __restrict e, const T* __restrict x, T top, i
 }
 
 template <class T>
-SWITCHYARD_SUMS T sum_of(const T* x, i64 n) {
-  T sum = 0;
-  for (i64 i = 0; i < n; ++i) sum += x[i];
-  return sum;
-}
-
-template <class T>
 SWITCHYARD_LOOPS void scaled_exp(T* x, T top, T scale, i64 n) {
   for (i64 i = 0; i < n; ++i) x[i] = scale * exp_of(x[i] - top);
 }
@@ -57,7 +43,7 @@ T sum_of_exp(const T* x, T top, i64 n) {
 
 /// The label's column in this part, (T', 1) within bounds, and whether it is in it, (T').
 std::pair<at::Tensor, at::Tensor> label_columns(const at::Tensor& labels, const at::Tensor& logits, i64 first) {
-  const at::Tensor column = labels - first;
+  const at::Tensor column = labels.sub(first);
   const at::Tensor inside = labels.ge(0).logical_and(column.ge(0)).logical_and(column.lt(logits.size(1)));
   return {column.clamp(0, logits.size(1) - 1).unsqueeze(1), inside};
 }
@@ -82,7 +68,7 @@ void xent_max(at::Tensor& top, const at::Tensor& logits) {
     return;
   }
   if (!loops_apply({&top, &logits})) {
-    top.copy_(at::amax(logits, {1}));
+    top.copy_(logits.amax({1}));
     return;
   }
   with_real(logits, [&]<class T>() {
@@ -102,9 +88,9 @@ void xent_sums(at::Tensor& sums, const at::Tensor& logits, const at::Tensor& top
     return;
   }
   if (!loops_apply({&sums, &logits, &top})) {
-    const at::Tensor below = logits.to(top.scalar_type()) - top.unsqueeze(1);
+    const at::Tensor below = logits.to(top.scalar_type()).sub(top.unsqueeze(1));
     const auto [column, inside] = label_columns(labels, logits, first);
-    sums.select(0, 0).copy_(at::sum(at::exp(below), {1}));
+    sums.select(0, 0).copy_(below.exp().sum(1));
     sums.select(0, 1).copy_(below.gather(1, column).squeeze(1).masked_fill(inside.logical_not(), 0));
     return;
   }
@@ -130,10 +116,10 @@ void xent_grad(at::Tensor& logits, at::Tensor& loss, const at::Tensor& top, cons
   if (logits.size(0) == 0) return;
   if (!loops_apply({&logits, &loss, &top, &sums, &weights})) {
     const at::Tensor unused = weights.eq(0).logical_or(labels.lt(0));
-    loss.copy_((weights * (at::log(sums.select(0, 0)) - sums.select(0, 1))).masked_fill(unused, 0));
+    loss.copy_(sums.select(0, 0).log().sub_(sums.select(0, 1)).mul_(weights).masked_fill_(unused, 0));
     if (logits.size(1) == 0) return;
     const auto [column, inside] = label_columns(labels, logits, first);
-    at::Tensor gradient = at::exp(logits.to(top.scalar_type()) - top.unsqueeze(1)).div_(sums.select(0, 0).unsqueeze(1));
+    at::Tensor gradient = logits.to(top.scalar_type()).sub(top.unsqueeze(1)).exp_().div_(sums.select(0, 0).unsqueeze(1));
     gradient.scatter_add_(1, column, inside.to(gradient.scalar_type()).neg().unsqueeze(1));
     gradient.mul_(weights.unsqueeze(1)).masked_fill_(unused.unsqueeze(1), 0);
     logits.copy_(gradient);

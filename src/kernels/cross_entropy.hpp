@@ -9,7 +9,8 @@ namespace switchyard::kernels {
 
 /// top (T') = max over columns (-inf where V' = 0).
 void xent_max(at::Tensor& top, const at::Tensor& logits);
-/// sums (2, T'): row 0 = sum exp(logits - top), row 1 = logits[label] - top if the label is in this part, else 0. top is the global maximum.
+/// sums (2, T'): row 0 = sum exp(logits - top), row 1 = logits[label] - top if the label is in this part, else 0. top is the global
+/// maximum.
 void xent_sums(at::Tensor& sums, const at::Tensor& logits, const at::Tensor& top, const at::Tensor& labels, long first);
 /// In place: logits becomes d loss / d logits = weight * (exp(logits - top) / sums[0] - [column is the label]).
 /// loss (T') = weight * (log sums[0] - sums[1]), state dtype. weights (T') state dtype

@@ -1,9 +1,6 @@
 #include "kernels/embedding.hpp"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding_dense_backward.h>
-#include <ATen/ops/index_select.h>
-#include <ATen/ops/where.h>
 
 #include <cstring>
 
@@ -40,8 +37,8 @@ void embedding(at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, lo
     return;
   }
   if (!loops_apply({&y, &table})) {
-    const at::Tensor row = ids - first;
-    y.copy_(at::index_select(table, 0, row.clamp(0, rows - 1)));
+    const at::Tensor row = ids.sub(first);
+    y.copy_(table.index_select(0, row.clamp(0, rows - 1)));
     y.masked_fill_(row.lt(0).logical_or(row.ge(rows)).unsqueeze(1), 0);
     return;
   }
@@ -71,8 +68,7 @@ void embedding_dw(at::Tensor& dtable, const at::Tensor& dy, const at::Tensor& id
   if (dtable.numel() == 0 || dy.numel() == 0) return;
   if (!loops_apply({&dtable, &dy})) {
     const i64 rows = dtable.size(0);
-    const at::Tensor row = ids - first;
-    const at::Tensor known = at::where(row.lt(0).logical_or(row.ge(rows)), row.new_full({}, rows), row);
+    const at::Tensor row = ids.sub(first), known = row.masked_fill(row.lt(0).logical_or(row.ge(rows)), rows);
     dtable.add_(at::embedding_dense_backward(dy.to(dtable.scalar_type()), known, rows + 1, rows, false).narrow(0, 0, rows));
     return;
   }

@@ -6,6 +6,8 @@ void sgemm_(const char* transa, const char* transb, const int* m, const int* n, 
             const int* lda, const float* b, const int* ldb, const float* beta, float* c, const int* ldc);
 void dgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k, const double* alpha, const double* a,
             const int* lda, const double* b, const int* ldb, const double* beta, double* c, const int* ldc);
+// Null where libtorch is built with another BLAS. Gives the thread's former setting, 0 for the common one.
+[[gnu::weak]] int MKL_Set_Num_Threads_Local(int threads);
 }
 
 namespace switchyard::kernels {
@@ -20,6 +22,14 @@ void call(Blas blas, i64 m, i64 n, i64 k, T alpha, Matrix<T> a, Matrix<T> b, T b
 }
 
 }  // namespace
+
+ProductsOnThisThread::ProductsOnThisThread() {
+  if (MKL_Set_Num_Threads_Local != nullptr) before_ = MKL_Set_Num_Threads_Local(1);
+}
+
+ProductsOnThisThread::~ProductsOnThisThread() {
+  if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(before_);
+}
 
 void gemm(i64 m, i64 n, i64 k, float alpha, Matrix<float> a, Matrix<float> b, float beta, float* c, i64 c_stride) {
   call(sgemm_, m, n, k, alpha, a, b, beta, c, c_stride);

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/sum.h>
 
 #include <vector>
 
@@ -78,7 +77,7 @@ void bias_dw(at::Tensor& db, const at::Tensor& dy) {
   require(is_rows(dy) && db.dim() == 1 && db.size(0) == dy.size(1), "bias_dw", {&db, &dy});
   if (dy.numel() == 0) return;
   if (!loops_apply({&db, &dy})) {
-    db.add_(at::sum(dy, 0, false, db.scalar_type()));
+    db.add_(dy.sum(0, false, db.scalar_type()));
     return;
   }
   with_real(db, [&]<class T>() { sum_of_rows<T>(db.mutable_data_ptr<T>(), const_rows_of<T>(dy)); });

@@ -1,10 +1,5 @@
 #include "kernels/norm.hpp"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/mean.h>
-#include <ATen/ops/rsqrt.h>
-#include <ATen/ops/sum.h>
-
 #include <cmath>
 #include <vector>
 
@@ -25,13 +20,6 @@ template <class T>
 SWITCHYARD_SUMS T sum_of_products(const T* a, const T* b, i64 n) {
   T sum = 0;
   for (i64 i = 0; i < n; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-template <class T>
-SWITCHYARD_SUMS T sum_of(const T* a, i64 n) {
-  T sum = 0;
-  for (i64 i = 0; i < n; ++i) sum += a[i];
   return sum;
 }
 
@@ -133,9 +121,9 @@ void rms_norm(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x, const at::Te
   if (x.numel() == 0) return;
   if (!loops_apply({&y, &rstd, &x, &w})) {
     const at::Tensor wide = in_groups(x, group, rstd);
-    const at::Tensor r = at::rsqrt(at::mean(wide * wide, {2}) + eps);
+    const at::Tensor r = wide.mul(wide).mean({2}).add_(eps).rsqrt_();
     rstd.copy_(r.view_as(rstd));
-    y.copy_((wide * r.unsqueeze(2) * w).flatten(1));
+    y.copy_(wide.mul(r.unsqueeze(2)).mul_(w).flatten(1));
     return;
   }
   with_real(x, [&]<class T>() {
@@ -163,10 +151,9 @@ void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, cons
           "rms_norm_dx", {&dx, &dy, &x, &w, &rstd, &residual});
   if (x.numel() == 0) return;
   if (!loops_apply({&dx, &dy, &x, &w, &rstd, &residual_or(residual, x)})) {
-    const at::Tensor r = rstd.view({x.size(0), -1, 1}), normal = in_groups(x, group, rstd) * r, g = in_groups(dy, group, rstd) * w;
-    at::Tensor out = (r * (g - normal * at::mean(g * normal, {2}, true))).flatten(1);
-    if (residual.defined()) out = out + residual;
-    dx.copy_(out);
+    const at::Tensor r = rstd.view({x.size(0), -1, 1}), normal = in_groups(x, group, rstd).mul(r), g = in_groups(dy, group, rstd).mul(w);
+    const at::Tensor out = g.sub(normal.mul(g.mul(normal).mean({2}, true))).mul_(r).flatten(1);
+    dx.copy_(residual.defined() ? out.add(residual) : out);
     return;
   }
   with_real(x, [&]<class T>() {
@@ -181,8 +168,8 @@ void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, cons
         const i64 t = s / groups, offset = s % groups * group;
         const Moments<T> of{T(0), stat[s]};
         const T dot = sum_of_weighted<T>(dy_rows[t] + offset, weight, x_rows[t] + offset, of, group) / static_cast<T>(group);
-        normalise_dx<T>(dx_rows[t] + offset, dy_rows[t] + offset, x_rows[t] + offset, weight, residual.defined() ? residual_rows[t] + offset : nullptr, of,
-                        T(0), dot, group);
+        normalise_dx<T>(dx_rows[t] + offset, dy_rows[t] + offset, x_rows[t] + offset, weight,
+                        residual.defined() ? residual_rows[t] + offset : nullptr, of, T(0), dot, group);
       }
     });
   });
@@ -195,7 +182,7 @@ void rms_norm_dw(at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x, cons
   if (x.numel() == 0) return;
   if (!loops_apply({&dw, &dy, &x, &rstd})) {
     const at::Tensor r = rstd.view({x.size(0), -1, 1});
-    dw.add_(at::sum(in_groups(dy, group, rstd) * (in_groups(x, group, rstd) * r), {0, 1}));
+    dw.add_(in_groups(dy, group, rstd).mul(in_groups(x, group, rstd).mul(r)).sum({0, 1}));
     return;
   }
   with_real(x, [&]<class T>() {
@@ -212,11 +199,11 @@ void layer_norm(at::Tensor& y, at::Tensor& mean, at::Tensor& rstd, const at::Ten
           "layer_norm", {&y, &mean, &rstd, &x, &w, &b});
   if (x.numel() == 0) return;
   if (!loops_apply({&y, &mean, &rstd, &x, &w, &b})) {
-    const at::Tensor wide = x.to(rstd.scalar_type()), m = at::mean(wide, {1}, true), centred = wide - m;
-    const at::Tensor r = at::rsqrt(at::mean(centred * centred, {1}, true) + eps);
+    const at::Tensor wide = x.to(rstd.scalar_type()), m = wide.mean({1}, true), centred = wide.sub(m);
+    const at::Tensor r = centred.mul(centred).mean({1}, true).add_(eps).rsqrt_();
     mean.copy_(m.view_as(mean));
     rstd.copy_(r.view_as(rstd));
-    y.copy_(centred * r * w + b);
+    y.copy_(centred.mul(r).mul_(w).add_(b));
     return;
   }
   with_real(x, [&]<class T>() {
@@ -243,11 +230,10 @@ void layer_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, co
           "layer_norm_dx", {&dx, &dy, &x, &w, &mean, &rstd, &residual});
   if (x.numel() == 0) return;
   if (!loops_apply({&dx, &dy, &x, &w, &mean, &rstd, &residual_or(residual, x)})) {
-    const at::Tensor m = mean.view({-1, 1}), r = rstd.view({-1, 1}), normal = (x.to(rstd.scalar_type()) - m) * r;
-    const at::Tensor g = dy.to(rstd.scalar_type()) * w;
-    at::Tensor out = r * (g - at::mean(g, {1}, true) - normal * at::mean(g * normal, {1}, true));
-    if (residual.defined()) out = out + residual;
-    dx.copy_(out);
+    const at::Tensor r = rstd.view({-1, 1}), normal = x.to(rstd.scalar_type()).sub(mean.view({-1, 1})).mul_(r);
+    const at::Tensor g = dy.to(rstd.scalar_type()).mul(w);
+    const at::Tensor out = g.sub(g.mean({1}, true)).sub_(normal.mul(g.mul(normal).mean({1}, true))).mul_(r);
+    dx.copy_(residual.defined() ? out.add(residual) : out);
     return;
   }
   with_real(x, [&]<class T>() {
@@ -275,9 +261,10 @@ void layer_norm_dw(at::Tensor& dw, at::Tensor& db, const at::Tensor& dy, const a
           "layer_norm_dw", {&dw, &db, &dy, &x, &mean, &rstd});
   if (x.numel() == 0) return;
   if (!loops_apply({&dw, &db, &dy, &x, &mean, &rstd})) {
-    const at::Tensor wide = dy.to(rstd.scalar_type()), normal = (x.to(rstd.scalar_type()) - mean.view({-1, 1})) * rstd.view({-1, 1});
-    dw.add_(at::sum(wide * normal, {0}));
-    db.add_(at::sum(wide, {0}));
+    const at::Tensor wide = dy.to(rstd.scalar_type());
+    const at::Tensor normal = x.to(rstd.scalar_type()).sub(mean.view({-1, 1})).mul_(rstd.view({-1, 1}));
+    dw.add_(wide.mul(normal).sum(0));
+    db.add_(wide.sum(0));
     return;
   }
   with_real(x, [&]<class T>() {

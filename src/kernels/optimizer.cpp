@@ -1,13 +1,7 @@
 #include "kernels/optimizer.hpp"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/pow.h>
-#include <ATen/ops/sqrt.h>
-#include <ATen/ops/sum.h>
-
 #include <cmath>
 #include <numeric>
-#include <type_traits>
 #include <vector>
 
 #include "kernels/tensors.hpp"
@@ -39,14 +33,18 @@ SWITCHYARD_LOOPS void update(T* __restrict p, T* __restrict m, T* __restrict v, 
     const T v_new = f.beta2 * v[i] + f.rest2 * (g * g);
     m[i] = m_new;
     v[i] = v_new;
-    p[i] = p[i] * f.decay - f.rate * m_new / (std::sqrt(v_new * f.correction2) + f.eps);
+    p[i] = p[i] * f.decay - f.rate * m_new / (sqrt_of(v_new * f.correction2) + f.eps);
   }
+}
+
+template <class T>
+SWITCHYARD_LOOPS void write_bfloat16(at::BFloat16* __restrict to, const T* __restrict from, i64 n) {
+  for (i64 i = 0; i < n; ++i) to[i].x = bfloat16_bits(static_cast<float>(from[i]));
 }
 
 template <class To, class From>
 SWITCHYARD_LOOPS void convert(To* __restrict to, const From* __restrict from, i64 n) {
-  using Via = std::conditional_t<std::is_same_v<To, at::BFloat16>, float, To>;
-  for (i64 i = 0; i < n; ++i) to[i] = static_cast<To>(static_cast<Via>(from[i]));
+  for (i64 i = 0; i < n; ++i) to[i] = static_cast<To>(from[i]);
 }
 
 template <class T>
@@ -70,7 +68,7 @@ double sum_in_chunks(const T* x, i64 n) {
 template <class T>
 void write_image(at::Tensor& image, const T* p, i64 begin, i64 n) {
   if (image.scalar_type() == at::kBFloat16) {
-    convert(image.mutable_data_ptr<at::BFloat16>() + begin, p, n);
+    write_bfloat16(image.mutable_data_ptr<at::BFloat16>() + begin, p, n);
   } else if (image.scalar_type() == at::kFloat) {
     convert(image.mutable_data_ptr<float>() + begin, p, n);
   } else {
@@ -80,11 +78,11 @@ void write_image(at::Tensor& image, const T* p, i64 begin, i64 n) {
 
 void adamw_by_operators(at::Tensor& p, at::Tensor& m, at::Tensor& v, const at::Tensor& grad, const AdamW& s, double clip) {
   const auto f = factors_of<double>(s, clip);
-  const at::Tensor g = grad * clip;
+  const at::Tensor g = grad.mul(clip);
   p.mul_(f.decay);
   m.mul_(f.beta1).add_(g, f.rest1);
-  v.mul_(f.beta2).add_(g * g, f.rest2);
-  p.sub_(m / (at::sqrt(v * f.correction2) + f.eps), f.rate);
+  v.mul_(f.beta2).add_(g.mul(g), f.rest2);
+  p.sub_(m.div(v.mul(f.correction2).sqrt_().add_(f.eps)), f.rate);
 }
 
 bool is_flat(const at::Tensor& x) { return x.dim() == 1 && x.is_contiguous(); }
@@ -120,7 +118,7 @@ void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& image, const
 
 double sum_of_squares(const at::Tensor& x) {
   require(is_flat(x), "sum_of_squares", {&x});
-  if (!loops_apply({&x})) return at::sum(at::pow(x.to(at::kDouble), 2)).item<double>();
+  if (!loops_apply({&x})) return x.to(at::kDouble).pow(2).sum().item<double>();
   double sum = 0;
   with_real(x, [&]<class T>() { sum = sum_in_chunks<T>(x.const_data_ptr<T>(), x.numel()); });
   return sum;

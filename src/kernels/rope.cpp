@@ -1,9 +1,5 @@
 #include "kernels/rope.hpp"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
-
 #include <atomic>
 #include <cmath>
 #include <numbers>
@@ -34,9 +30,12 @@ void rope_by_operators(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos
                        int head_dim, bool inverse) {
   const i64 half = head_dim / 2;
   const at::Tensor heads = x.unflatten(1, {-1, head_dim}).to(cos.scalar_type());
-  const at::Tensor c = cos.index_select(0, positions).unsqueeze(1), s = sin.index_select(0, positions).unsqueeze(1) * (inverse ? -1 : 1);
+  const at::Tensor c = cos.index_select(0, positions).unsqueeze(1), s = sin.index_select(0, positions).unsqueeze(1).mul_(inverse ? -1 : 1);
   const at::Tensor a = heads.narrow(2, 0, half), b = heads.narrow(2, half, half);
-  y.copy_(at::cat({a * c - b * s, b * c + a * s}, 2).flatten(1));
+  const at::Tensor turned = heads.new_empty(heads.sizes());
+  turned.narrow(2, 0, half).copy_(a.mul(c).sub_(b.mul(s)));
+  turned.narrow(2, half, half).copy_(b.mul(c).add_(a.mul(s)));
+  y.copy_(turned.flatten(1));
 }
 
 }  // namespace
@@ -90,7 +89,8 @@ void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::T
 
 void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& frequencies, long count, const at::Tensor& like) {
   const auto half = static_cast<i64>(frequencies.size());
-  const at::Tensor c = at::empty({count, half}, at::TensorOptions().dtype(at::kDouble)), s = at::empty_like(c);
+  const auto in_fp64 = at::TensorOptions().dtype(at::kDouble).device(at::kCPU);
+  const at::Tensor c = like.new_empty({count, half}, in_fp64), s = like.new_empty({count, half}, in_fp64);
   double* c_data = c.mutable_data_ptr<double>();
   double* s_data = s.mutable_data_ptr<double>();
   parallel_rows(count, half * 32, [&](i64 begin, i64 end) {

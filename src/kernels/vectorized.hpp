@@ -1,5 +1,6 @@
 // How the inner loops on CPU are compiled: once per instruction set, chosen when the program is loaded, and free of what
-// keeps a compiler from using vector registers. Internal to kernels.
+// keeps a compiler from using vector registers. The layer is compiled with -fno-math-errno, without which a square root is a call.
+// Internal to kernels.
 #pragma once
 
 #include <cmath>
@@ -13,13 +14,13 @@
 #endif
 #if defined(__GNUC__) && !defined(__clang__)
 /// Elementwise loops: IEEE arithmetic in the written order.
-#define SWITCHYARD_LOOPS __attribute__((SWITCHYARD_CLONES optimize("O3", "no-math-errno", "no-trapping-math")))
+#define SWITCHYARD_LOOPS __attribute__((SWITCHYARD_CLONES optimize("O3", "no-trapping-math")))
 /// Sums: may be added in another order, the same on every run. Never with exp_of inside: its two-part constants must not be regrouped.
 #define SWITCHYARD_SUMS \
-  __attribute__((SWITCHYARD_CLONES optimize("O3", "no-math-errno", "no-trapping-math", "no-signed-zeros", "associative-math")))
+  __attribute__((SWITCHYARD_CLONES optimize("O3", "no-trapping-math", "no-signed-zeros", "associative-math")))
 /// Maxima: NaNs may be lost.
 #define SWITCHYARD_MAXIMA \
-  __attribute__((SWITCHYARD_CLONES optimize("O3", "no-math-errno", "no-trapping-math", "no-signed-zeros", "finite-math-only")))
+  __attribute__((SWITCHYARD_CLONES optimize("O3", "no-trapping-math", "no-signed-zeros", "finite-math-only")))
 #else
 #define SWITCHYARD_LOOPS
 #define SWITCHYARD_SUMS
@@ -28,14 +29,14 @@
 
 namespace switchyard::kernels {
 
-/// e^x within 2 ulp for x in [-87, 88], 0 below, e^88 above; NaN stays NaN. Branch-free, so that loops around it vectorise.
+/// e^x within 2 ulp for x in [-87, 88.3], 0 below, infinity above; NaN stays NaN. No branches and no choices between values, so that
+/// loops around it vectorise into one straight path.
 /// source  range reduction by Cody and Waite, polynomial of Cephes' expf
 [[gnu::always_inline]] inline float exp_of(float x) {
-  const float clamped = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
-  const float scaled = clamped * 1.44269504f;
-  const auto exponent = static_cast<std::int32_t>(scaled + (scaled < 0 ? -0.5f : 0.5f));
-  const auto n = static_cast<float>(exponent);
-  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
+  // Adding 1.5 * 2^23 leaves the nearest integer of x / ln 2 in the last bits.
+  const float shifted = x * 1.44269504f + 12582912.0f;
+  const float n = shifted - 12582912.0f;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
@@ -43,9 +44,30 @@ namespace switchyard::kernels {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  const std::int32_t kept = -static_cast<std::int32_t>(!(x < -87.0f));
-  return p * __builtin_bit_cast(float, ((exponent + 127) << 23) & kept);
+  const float y = p * __builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, shifted) + 127u) << 23);
+  const auto below = -static_cast<std::uint32_t>(x < -87.0f), above = -static_cast<std::uint32_t>(x > 88.37f);
+  return __builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, y) & ~(below | above)) | (above & 0x7f800000u));
 }
 [[gnu::always_inline]] inline double exp_of(double x) { return std::exp(x); }
+
+// std::sqrt is a function of other compiler settings, so it would stay a call inside the loops.
+[[gnu::always_inline]] inline float sqrt_of(float x) { return __builtin_sqrtf(x); }
+[[gnu::always_inline]] inline double sqrt_of(double x) { return __builtin_sqrt(x); }
+
+/// The bits of x as bfloat16, rounded to nearest, ties to even; NaN stays NaN.
+[[gnu::always_inline]] inline std::uint16_t bfloat16_bits(float x) {
+  const auto bits = __builtin_bit_cast(std::uint32_t, x);
+  const auto nan = -static_cast<std::uint32_t>(x != x);
+  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return static_cast<std::uint16_t>((rounded & ~nan) | (0x7fc0u & nan));
+}
+
+/// The sum of n elements, in an order that depends on n only.
+template <class T>
+SWITCHYARD_SUMS static T sum_of(const T* x, std::int64_t n) {
+  T sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += x[i];
+  return sum;
+}
 
 }  // namespace switchyard::kernels

@@ -5,6 +5,7 @@
 
 #include "base/errors.hpp"
 #include "layout/overlay.hpp"
+#include "layout/rank_shards.hpp"
 #include "layout/reshard.hpp"
 
 namespace switchyard::layout {
@@ -12,11 +13,6 @@ namespace {
 
 std::string at(const Msg& msg, size_t round) {
   return fmt::format("tensor {} box {} from rank {} to rank {} in round {}", msg.tensor, to_string(msg.box), msg.src, msg.dst, round);
-}
-
-bool inside_one_shard(const ShardMap& map, int rank, const Box& box) {
-  return std::any_of(map.shards.begin(), map.shards.end(),
-                     [&](const Shard& shard) { return shard.rank == rank && shard.box.contains(box); });
 }
 
 /// A message and the round it belongs to.
@@ -38,10 +34,30 @@ std::vector<std::vector<Timed>> by_tensor(const Rounds& plan, size_t tensors) {
   return result;
 }
 
+/// Which tensors to prove: of those with the same maps and messages (the layers of one stage) the first.
+std::vector<size_t> distinct(const std::vector<std::vector<Timed>>& messages, const std::vector<ShardMap>& from,
+                             const std::vector<ShardMap>& to) {
+  const auto same_map = [](const ShardMap& a, const ShardMap& b) {
+    return a.addends == b.addends && a.shape.size == b.shape.size && a.shards == b.shards;
+  };
+  const auto same_move = [](const Timed& a, const Timed& b) {
+    return a.round == b.round && a.msg->src == b.msg->src && a.msg->dst == b.msg->dst && a.msg->box == b.msg->box;
+  };
+  std::vector<size_t> chosen;
+  for (size_t t = 0; t < to.size(); ++t) {
+    const bool known = std::any_of(chosen.begin(), chosen.end(), [&](size_t other) {
+      return same_map(to[t], to[other]) && same_map(from[t], from[other]) &&
+             std::equal(messages[t].begin(), messages[t].end(), messages[other].begin(), messages[other].end(), same_move);
+    });
+    if (!known) chosen.push_back(t);
+  }
+  return chosen;
+}
+
 /// What the proofs of one tensor have in common: its maps, the grid of all boxes, and the number of ranks.
 struct Board {
   Board(const std::vector<Timed>& messages, const ShardMap& from_map, const ShardMap& to_map)
-      : from(from_map), to(to_map), grid(boxes(messages, from_map, to_map)) {
+      : from(from_map), to(to_map), sources(from_map), targets(to_map), grid(boxes(messages, from_map, to_map)) {
     const auto see = [&](int rank) { ranks = std::max(ranks, static_cast<size_t>(rank) + 1); };
     for (const Shard& shard : from.shards) see(shard.rank);
     for (const Shard& shard : to.shards) see(shard.rank);
@@ -59,8 +75,13 @@ struct Board {
   }
   size_t index(int rank, size_t cell) const { return static_cast<size_t>(rank) * grid.cells() + cell; }
 
+  /// Whether the box lies inside one shard of the rank.
+  bool in_from(int rank, const Box& box) const { return sources.find(rank, box) >= 0; }
+  bool in_to(int rank, const Box& box) const { return targets.find(rank, box) >= 0; }
+
   const ShardMap& from;
   const ShardMap& to;
+  RankShards sources, targets;
   Grid grid;
   size_t ranks = 0;
 };
@@ -69,9 +90,8 @@ constexpr int kNever = std::numeric_limits<int>::max();
 
 /// since[rank, cell]: the first round that finds the cell on the rank; 0: held in `from`.
 void replay_copy_message(const Board& board, const Msg& msg, size_t round, std::vector<int>& since, std::vector<bool>& placed) {
-  check(inside_one_shard(board.to, msg.dst, msg.box), "{}: not inside one destination shard", at(msg, round));
-  check(inside_one_shard(board.from, msg.src, msg.box) || inside_one_shard(board.to, msg.src, msg.box),
-        "{}: not inside one shard of the source", at(msg, round));
+  check(board.in_to(msg.dst, msg.box), "{}: not inside one destination shard", at(msg, round));
+  check(board.in_from(msg.src, msg.box) || board.in_to(msg.src, msg.box), "{}: not inside one shard of the source", at(msg, round));
   board.grid.each_cell(msg.box, [&](size_t cell) {
     const size_t target = board.index(msg.dst, cell);
     check(since[board.index(msg.src, cell)] <= static_cast<int>(round), "{}: the source does not hold it then", at(msg, round));
@@ -125,7 +145,7 @@ class SumReplay {
     std::vector<Sum> payload;  // of all cells of all messages, as they stand when the round starts
     for (const Timed& timed : messages) {
       const Msg& msg = *timed.msg;
-      check(inside_one_shard(board_.from, msg.src, msg.box), "{}: not inside one shard of the source", at(msg, timed.round));
+      check(board_.in_from(msg.src, msg.box), "{}: not inside one shard of the source", at(msg, timed.round));
       board_.grid.each_cell(msg.box, [&](size_t cell) { payload.push_back(running_[board_.index(msg.src, cell)]); });
     }
     size_t next = 0;
@@ -160,11 +180,10 @@ class SumReplay {
       if (holds_[board_.index(msg.dst, cell)]) ++held;
     });
     if (msg.src != msg.dst && held > 0) {
-      check(held == cells && inside_one_shard(board_.from, msg.dst, msg.box), "{}: not inside one shard of the destination",
-            at(msg, round));
+      check(held == cells && board_.in_from(msg.dst, msg.box), "{}: not inside one shard of the destination", at(msg, round));
       return false;
     }
-    check(inside_one_shard(board_.to, msg.dst, msg.box), "{}: the destination neither holds nor owns it", at(msg, round));
+    check(board_.in_to(msg.dst, msg.box), "{}: the destination neither holds nor owns it", at(msg, round));
     return true;
   }
 
@@ -180,7 +199,7 @@ class SumReplay {
 void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
   check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
   const auto messages = by_tensor(plan, to.size());
-  for (size_t t = 0; t < to.size(); ++t) {
+  for (const size_t t : distinct(messages, from, to)) {
     check(from[t].addends == 1 && to[t].addends == 1, "tensor {} is copied with {} addends to {}", t, from[t].addends, to[t].addends);
     replay_copy(messages[t], from[t], to[t], t);
   }
@@ -189,7 +208,7 @@ void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const st
 void verify_sum(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
   check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
   const auto messages = by_tensor(plan, to.size());
-  for (size_t t = 0; t < to.size(); ++t) {
+  for (const size_t t : distinct(messages, from, to)) {
     check(to[t].addends == 1, "tensor {} is summed into {} addends", t, to[t].addends);
     validate(to[t], true);
     const Board board(messages[t], from[t], to[t]);

@@ -137,6 +137,7 @@ struct Executor::Step {
     const std::lock_guard lock(mutex);
     if (task.queue == ir::Queue::compute) {
       result.times.waiting += waited + hook_wait;
+      result.times.parameters += hook_wait;
       result.times.compute += worked - hook_wait;
       hook_wait = 0;
     } else if (task.queue == ir::Queue::switching) {

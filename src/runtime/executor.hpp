@@ -31,7 +31,9 @@ struct StepInput {
 
 /// Seconds of this rank's streams in one step.
 struct StepTimes {
-  double total = 0, compute = 0, waiting = 0, switching = 0, flushing = 0;
+  double total = 0, compute = 0, waiting = 0;      // waiting: of the compute stream, for anything
+  double parameters = 0;                           // part of waiting: for parameters of a switch
+  double switching = 0, flushing = 0;              // busy time of these streams
 };
 
 struct StepResult {

@@ -70,12 +70,22 @@ Traffic traffic(const MovePlan& plan, const cluster::Cluster& cluster, i64 eleme
 
 i64 inter_host_bound_bytes(const std::vector<ShardMap>& from, const std::vector<ShardMap>& image, const std::vector<ShardMap>& to,
                            const cluster::Cluster& cluster, i64 element_size) {
+  const auto same = [](const std::vector<ShardMap>& maps, size_t a, size_t b) { return maps.empty() || maps[a].shards == maps[b].shards; };
+  std::vector<std::pair<size_t, i64>> counted;  // tensors unlike those before them, and their elements
   i64 elements = 0;
   for (size_t t = 0; t < to.size(); ++t) {
+    const auto known = std::find_if(counted.begin(), counted.end(), [&](const auto& entry) {
+      return same(to, t, entry.first) && same(from, t, entry.first) && same(image, t, entry.first);
+    });
+    if (known != counted.end()) {
+      elements += known->second;
+      continue;
+    }
     std::vector<const ShardMap*> sources;
     if (!from.empty()) sources.push_back(&from[t]);
     if (!image.empty()) sources.push_back(&image[t]);
-    elements += crossing_elements(sources, to[t], cluster);
+    counted.emplace_back(t, crossing_elements(sources, to[t], cluster));
+    elements += counted.back().second;
   }
   return elements * element_size;
 }

@@ -94,8 +94,8 @@ struct Contribution {
   std::map<int, std::vector<int>> holders;  // by addend
 };
 
-/// Every addend is contributed by one host: the owner's if it has a copy there (its own copy, if it has one), else one that
-/// contributes anyway, else the first that has it.
+/// Every addend is contributed by one host: the owner's if it has a copy there, else one that contributes anyway, else the first
+/// that has it.
 std::map<int, Contribution> contributions(const Bundle& bundle, int owner, const Cluster& cluster) {
   std::map<int, std::map<int, std::vector<int>>> holders;  // by addend, by host
   for (size_t i = 0; i < bundle.holders.size(); ++i) {
@@ -103,11 +103,7 @@ std::map<int, Contribution> contributions(const Bundle& bundle, int owner, const
   }
   std::map<int, Contribution> hosts;
   const int home = host_of(cluster, owner);
-  const auto assign = [&](int addend, int host) {
-    std::vector<int>& ranks = holders.at(addend).at(host);
-    if (contains(ranks, owner)) ranks = {owner};
-    hosts[host].holders[addend] = ranks;
-  };
+  const auto assign = [&](int addend, int host) { hosts[host].holders[addend] = holders.at(addend).at(host); };
   for (const auto& [addend, places] : holders) {
     if (places.contains(home)) {
       assign(addend, home);
@@ -116,7 +112,7 @@ std::map<int, Contribution> contributions(const Bundle& bundle, int owner, const
     }
   }
   for (const auto& [addend, places] : holders) {
-    if (places.contains(home) || places.size() == 1) continue;
+    if (places.contains(home)) continue;
     const auto known = std::find_if(places.begin(), places.end(), [&](const auto& place) { return hosts.contains(place.first); });
     assign(addend, known == places.end() ? places.begin()->first : known->first);
   }

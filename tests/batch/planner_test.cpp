@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -160,13 +160,23 @@ TEST(Planner, AHundredThousandDocumentsTakeWellUnderASecond) {
                                   {.max_length = 4096, .strategy = 2, .lanes = 64}};
   buckets[2].lane_speed.assign(64, 1.0);
   for (std::size_t lane = 0; lane < 64; ++lane) buckets[2].lane_speed[lane] += static_cast<double>(lane) * 0.01;
-  const auto start = std::chrono::steady_clock::now();
-  const StepPlan plan = plan_batch(0, lengths, buckets, {.linear = 1, .quadratic = 1e-4});
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const WorkModel work{.linear = 1, .quadratic = 1e-4};
+  const std::clock_t start = std::clock();  // of this process, whatever else the machine does
+  const StepPlan plan = plan_batch(0, lengths, buckets, work);
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   RecordProperty("planning_milliseconds", static_cast<int>(seconds * 1000));
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LT(seconds, 1.0);
+#endif
   validate(plan, lengths, buckets);
-  for (const PhasePlan& phase : plan.phases) EXPECT_LT(imbalance(phase, lengths, {.linear = 1, .quadratic = 1e-4}), 1.02 * 1.33);
+  ASSERT_EQ(plan.phases.size(), 3u);
+  EXPECT_LT(imbalance(plan.phases[0], lengths, work), 1.001);
+  EXPECT_LT(imbalance(plan.phases[2], lengths, work), 1.001);
+  // The shortest bucket runs on lanes of many speeds: each gets work in proportion.
+  const std::vector<double> loads = lane_work(plan.phases[1], lengths, work);
+  const double even =
+      std::accumulate(loads.begin(), loads.end(), 0.0) / std::accumulate(buckets[2].lane_speed.begin(), buckets[2].lane_speed.end(), 0.0);
+  for (std::size_t lane = 0; lane < loads.size(); ++lane) EXPECT_NEAR(loads[lane] / buckets[2].lane_speed[lane] / even, 1, 0.001) << lane;
 }
 
 TEST(Planner, ASequenceLongerThanEveryBucketIsRefusedWithTheRemedy) {

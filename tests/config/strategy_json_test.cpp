@@ -104,6 +104,7 @@ TEST(StrategyJson, numbers_out_of_range_are_refused) {
 
 TEST(StrategyJson, broken_text_says_where) {
   EXPECT_THAT(fault("{\"groups\": [}"), StartsWith("s.json: this is no valid JSON: parse error at line 1, column 13"));
+  EXPECT_THAT(fault("{\"groups\": 1e999}"), StartsWith("s.json: this is no valid JSON: number overflow"));
   EXPECT_THAT(fault(""), StartsWith("s.json: this is no valid JSON"));
   EXPECT_THAT(fault("{\"name\": \"\xff\xfe\"}"), StartsWith("s.json: this is no valid JSON"));
   EXPECT_THAT(fault(std::string(1 << 20, '[')), StartsWith("s.json: this is no valid JSON"));

@@ -26,7 +26,7 @@ constexpr i64 kRows = 64, kColumns = 32;
 float value_at(i64 step, i64 element) { return static_cast<float>(step * 100'000 + element); }
 
 CheckpointMeta meta_of(i64 step) {
-  return {.step = step, .updates = step - 1, .cursor = step * 8, .tokens = step * 100, .seed = 7, .fingerprint = "tiny"};
+  return {.step = step, .updates = step - 1, .tokens = step * 100, .seed = 7, .epoch = 1, .position = step * 8, .offset = 3, .fingerprint = "tiny"};
 }
 
 void write_shard(const fs::path& folder, i64 step, int rank) {

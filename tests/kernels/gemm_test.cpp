@@ -25,8 +25,8 @@ void compare_with_loops() {
           expected[i * n + j] = 2 * sum + 0.5 * expected[i * n + j];
         }
       }
-      gemm(m, n, k, T(2), {a.const_data_ptr<T>(), a.stride(0), ta}, {b.const_data_ptr<T>(), b.stride(0), tb}, T(0.5), c.mutable_data_ptr<T>(),
-           c.stride(0));
+      gemm(m, n, k, T(2), {a.const_data_ptr<T>(), a.stride(0), ta}, {b.const_data_ptr<T>(), b.stride(0), tb}, T(0.5),
+           c.mutable_data_ptr<T>(), c.stride(0));
       expect_close(c, expected, tolerance_of(type), "c");
     }
   }
@@ -42,6 +42,24 @@ TEST(Gemm, OverwritesNaNWhenBetaIsZero) {
   float c = NAN;
   gemm(1, 1, 1, 1.0f, {&a, 1}, {&b, 1}, 0.0f, &c, 1);
   EXPECT_EQ(c, 6.0f);
+}
+
+TEST(Gemm, ProductsKeptOnThisThreadAreTheSame) {
+  const i64 n = 200;
+  const auto a = random({n, n}, at::kFloat, 1), b = random({n, n}, at::kFloat, 2);
+  const auto product = [&] {
+    const at::Tensor c = hole({n, n}, at::kFloat);
+    gemm(n, n, n, 1.0f, {a.const_data_ptr<float>(), n}, {b.const_data_ptr<float>(), n}, 0.0f, c.mutable_data_ptr<float>(), n);
+    return c;
+  };
+  const auto before = product();
+  at::Tensor alone;
+  {
+    const ProductsOnThisThread here, twice;
+    alone = product();
+  }
+  expect_close(alone, values(before), 1e-6, "alone");
+  expect_close(product(), values(before), 1e-6, "after");
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ struct Reference {  // of one normalisation, in plain loops: centred for LayerNo
   Doubles y, mean, rstd, dx, dw, db;
 };
 
-/// Groups of G numbers, each normalised by itself; dx by central differences of sum(dy * y) would cost G times as much, so it is the formula
-/// with the mean terms written out, checked against differences in a test of its own.
+/// Groups of G numbers, each normalised by itself. dx is the formula with the mean terms written out; a test of its own checks it
+/// against central differences.
 Reference normalise(const Doubles& x, const Doubles& w, const Doubles& b, const Doubles& dy, bool centred) {
   const std::size_t G = w.size();
   Reference r{Doubles(x.size()), {}, {}, Doubles(x.size()), Doubles(G), Doubles(G)};

@@ -112,6 +112,19 @@ TEST(VerifySum, refuses_maps_it_cannot_speak_about) {
   EXPECT_THAT(sum_error({}, kAddends, kAddends), HasSubstr("summed into 3 addends"));
 }
 
+TEST(VerifyCopy, finds_the_one_wrong_tensor_among_equal_ones) {
+  const std::vector<ShardMap> from(3, kFrom), to(3, map({shard(1, 0, 8)}));
+  Rounds plan{{{{0, 1, 0, range(0, 8)}, {0, 1, 1, range(0, 8)}, {0, 1, 2, range(0, 7)}}}};
+  try {
+    verify_copy(plan, from, to);
+    FAIL();
+  } catch (const InternalError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("tensor 2 box [7,8) never reaches rank 1"));
+  }
+  plan.rounds[0][2].box = range(0, 8);
+  EXPECT_NO_THROW(verify_copy(plan, from, to));
+}
+
 /// Any single change of a right plan is found: the verifier sees each message.
 TEST(VerifyProperties, a_plan_with_a_message_lost_or_doubled_is_refused) {
   int tried = 0;

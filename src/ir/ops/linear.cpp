@@ -87,7 +87,25 @@ Cost LinearDx::cost(std::span<const Type> in, std::span<const Type> out) const {
 
 std::vector<int> LinearDx::adjacent_inputs() const { return weights_ > 1 ? numbers(0, weights_) : std::vector<int>{}; }
 
-std::string LinearDw::labels(const LayoutQuery&) const { return repeat("~T o#", weights_) + ", T i -> " + repeat("o# i", weights_); }
+// Term by term: keys and values may be cut by fewer axes than queries, so their gradients differ in what is left to sum.
+LayoutRule LinearDw::layout(const LayoutQuery& query) const {
+  LayoutRule rule;
+  const size_t n = static_cast<size_t>(weights_);
+  for (size_t k = 0; k < n; ++k) {
+    const LayoutQuery term{query.mesh,
+                           {query.in[k], query.in[n]},
+                           {query.in_fixed[k], query.in_fixed[n]},
+                           {query.in_feed[k], query.in_feed[n]},
+                           {query.in_types[k], query.in_types[n]},
+                           {query.out_fixed[k]}};
+    LayoutRule one = rule_from_labels("~T o, T i -> o i", term);
+    check(k == 0 || one.needs[1] == rule.needs.back(), "linear_dw: its terms need the input in different layouts");
+    if (k > 0) rule.needs.pop_back();
+    rule.needs.insert(rule.needs.end(), one.needs.begin(), one.needs.end());
+    rule.gives.push_back(one.gives[0]);
+  }
+  return rule;
+}
 
 Cost LinearDw::cost(std::span<const Type> in, std::span<const Type> out) const { return product_cost(in, out, out); }
 

@@ -51,10 +51,8 @@ class LinearDw final : public Operator {
   int weights() const { return weights_; }
   std::vector<Type> shape(std::span<const Type>) const override { return {}; }
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  LayoutRule layout(const LayoutQuery& query) const override;
   std::vector<int> adjacent_inputs() const override;
-
- protected:
-  std::string labels(const LayoutQuery&) const override;
 
  private:
   int weights_;

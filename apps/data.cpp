@@ -1,0 +1,73 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/errors.hpp"
+#include "commands.hpp"
+#include "data/corpus.hpp"
+#include "data/stats.hpp"
+
+namespace switchyard::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The folder of this program's source tree: build/switchyard lies one below it. SWITCHYARD_ROOT names another.
+fs::path root() {
+  if (const char* named = std::getenv("SWITCHYARD_ROOT")) return named;
+  return fs::read_symlink("/proc/self/exe").parent_path().parent_path();
+}
+
+// Data preparation is Python (tokenizers, pyarrow); this process becomes it.
+int prepare(std::vector<std::string> arguments) {
+  const fs::path package = root() / "python", venv = root() / ".venv/bin/python";
+  if (!fs::exists(package / "switchyard_data"))
+    user_error("no data preparation at {}. Run the program from its build folder, or set SWITCHYARD_ROOT to the source folder.", package.string());
+  const std::string python = fs::exists(venv) ? venv.string() : "python3";
+  setenv("PYTHONPATH", package.c_str(), 1);
+  std::vector<std::string> words = {python, "-m", "switchyard_data", "prepare"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  user_error("cannot start {}. Run `make build`, which installs it.", python);
+}
+
+int stats(const std::string& folder, bool json) {
+  const data::Corpus corpus = data::Corpus::open(folder);
+  std::vector<i64> lengths;
+  for (i64 d = 0; d < corpus.documents(); ++d) lengths.push_back(corpus.length(d));
+  const data::Histogram histogram = data::histogram_of(lengths);
+  if (json)
+    fmt::print("{}\n", data::json_of(histogram, fs::path(folder).filename().string(), corpus.origin()));
+  else
+    fmt::print("{}", data::text_of(histogram));
+  return 0;
+}
+
+}  // namespace
+
+void add_data(CLI::App& app, Action& action) {
+  CLI::App* data = app.add_subcommand("data", "Prepares a corpus, or shows how long its documents are");
+  data->require_subcommand(1);
+  CLI::App* prepared = data->add_subcommand("prepare", "Tokenizes text, source files, .jsonl(.gz/.zst) or .parquet into a folder to train on");
+  prepared->footer("Options: --input PATH... --tokenizer FILE|train:VOCAB --out DIR [--text-key content] [--suffix .py]... [--force]");
+  prepared->allow_extras();
+  prepared->callback([prepared, &action] {
+    action = [extras = prepared->remaining()] { return prepare(extras); };
+  });
+  auto folder = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  CLI::App* shown = data->add_subcommand("stats", "Histogram of document lengths");
+  shown->add_option("dir", *folder, "Folder made by `data prepare`")->required();
+  shown->add_flag("--json", *json, "One JSON object on the last line");
+  shown->callback([folder, json, &action] { action = [folder, json] { return stats(*folder, *json); }; });
+}
+
+}  // namespace switchyard::apps

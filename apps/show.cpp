@@ -1,0 +1,114 @@
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/errors.hpp"
+#include "commands.hpp"
+#include "compiler/job_plans.hpp"
+#include "compiler/print.hpp"
+#include "data/corpus.hpp"
+#include "data/sampler.hpp"
+#include "files/hf_config.hpp"
+#include "models/build.hpp"
+
+namespace switchyard::apps {
+namespace {
+
+struct Options {
+  std::string what, job, cluster;
+  std::vector<std::string> sets;
+  int rank = -1;
+};
+
+bool has_data(const config::Job& job) { return !job.data.path.empty() && std::filesystem::exists(job.data.path); }
+
+config::Job resolved_job(const Options& options) {
+  config::Job job = config::load_job(options.job, options.sets);
+  if (config::needs_model(job)) config::resolve_model(job, files::read_hf_config(job.model.path));
+  if (config::needs_vocab(job) && has_data(job))
+    if (const auto vocab = data::Corpus::open(job.data.path).vocab_size()) config::resolve_vocab(job, *vocab);
+  config::validate(job);
+  return job;
+}
+
+cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
+  if (options.cluster.empty()) return cluster::uniform(1, job.run.ranks);
+  const cluster::Cluster cluster = cluster::from_spec(options.cluster);
+  if (cluster.ranks() != job.run.ranks)
+    user_error("--cluster {} has {} ranks, but the job has {}. Give as many, or set run.ranks.", options.cluster, cluster.ranks(),
+               job.run.ranks);
+  return cluster;
+}
+
+// Lengths of a batch that stands in for data: halves of the longest bucket, down to 16 tokens, over and over.
+std::vector<i64> synthetic_lengths(const config::Job& job) {
+  const i64 longest = job.buckets.front().max_length, tokens = job.batch.tokens, sequences = job.batch.sequences;
+  std::vector<i64> lengths;
+  i64 total = 0;
+  for (i64 next = longest; sequences > 0 ? static_cast<i64>(lengths.size()) < sequences : total < tokens;
+       next = next / 2 < 16 ? longest : next / 2) {
+    lengths.push_back(next);
+    total += next;
+  }
+  return lengths;
+}
+
+std::vector<i64> first_lengths(const config::Job& job) {
+  if (!has_data(job)) {
+    fmt::print("no data at \"{}\": a made-up batch, lengths halving from {} tokens\n", job.data.path, job.buckets.front().max_length);
+    return synthetic_lengths(job);
+  }
+  const data::Corpus corpus = data::Corpus::open(job.data.path);
+  data::Sampler::Settings settings;
+  settings.seed = static_cast<std::uint64_t>(job.seed);
+  settings.size = {job.batch.sequences, job.batch.tokens};
+  settings.context = job.batch.context;
+  settings.long_documents = data::long_documents_from(config::name_of(job.data.long_documents));
+  return data::Sampler::lengths(data::Sampler(corpus, settings).batch({}));
+}
+
+void show_program(const config::Job& job, const compiler::Plans& plans, int rank) {
+  const std::vector<i64> lengths = first_lengths(job);
+  const batch::StepPlan plan = batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(job.model.config));
+  fmt::print("{} documents, {} labels\n{}\n", lengths.size(), plan.valid_tokens, compiler::print_batch(plan));
+  const ir::Program program = compiler::assemble(plan, plans, {.prefetch = job.run.prefetch, .train = true});
+  fmt::print("row, task, queue on each rank (s switching, c compute, p point to point, b bulk), waits, transfers in bytes\n{}",
+             compiler::print_program(program, plan, plans, rank));
+  fmt::print("Rows that only prepare a unit's bank are left out.\n");
+}
+
+int run(const Options& options) {
+  const config::Job job = resolved_job(options);
+  if (options.what == "model") {
+    fmt::print("{}", compiler::print_model(models::build(job.model.config, compiler::precision_of(job.run), models::Output::loss)));
+    return 0;
+  }
+  const compiler::Plans plans = compiler::plans_of(job, cluster_of(options, job));
+  if (options.rank >= plans.cluster().ranks())
+    user_error("--rank {}: the job has ranks 0 to {}.", options.rank, plans.cluster().ranks() - 1);
+  if (options.what == "plan")
+    fmt::print("{}", compiler::print_plan(plans));
+  else
+    show_program(job, plans, options.rank);
+  return 0;
+}
+
+}  // namespace
+
+void add_show(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("show", "Prints what a job's model is, who holds what, or what every rank does in the first step");
+  command->add_option("what", options->what, "model, plan or program")->required()->check(CLI::IsMember({"model", "plan", "program"}));
+  command->add_option("job", options->job, "Job file")->required()->type_name("JOB.toml");
+  command->add_option("--rank", options->rank, "program: only the rows of this rank")->check(CLI::NonNegativeNumber);
+  command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8 (default: all ranks on one host)")
+      ->type_name("HOSTSxDEVICES");
+  command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace switchyard::apps

@@ -1,0 +1,106 @@
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/units.hpp"
+#include "commands.hpp"
+#include "compiler/switch_figures.hpp"
+#include "files/hf_config.hpp"
+#include "models/build.hpp"
+
+namespace switchyard::apps {
+namespace {
+
+struct Options {
+  std::string model, cluster, from, to, planner = "relay", home = "none", precision = "bf16";
+  bool json = false;
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void print_table(const Options& o, const cluster::Cluster& cluster, const compiler::SwitchFigures& f, double planning, double mapping) {
+  fmt::print("{} in {}, {} hosts, {} ranks: {} -> {}, planner {}, sources: {}{}\n\n", o.model, o.precision, cluster.hosts(),
+             cluster.ranks(), o.from, o.to, o.planner, o.from, o.home == "none" ? "" : " and home on " + o.home);
+  const auto line = [&](const char* what, i64 bytes) {
+    fmt::print("  {:<30} {:>16}  {:>10}  {:>8.2f} layers\n", what, bytes, format_bytes({bytes}),
+               static_cast<double>(bytes) / static_cast<double>(f.layer_bytes));
+  };
+  line("between hosts", f.inter_host_bytes);
+  line("  least that any plan needs", f.inter_host_bound_bytes);
+  line("  layers alone", f.layers_inter_host_bytes);
+  line("  layers alone, least", f.layers_inter_host_bound_bytes);
+  line("inside hosts", f.intra_host_bytes);
+  line("most sent by a rank", f.max_send_bytes);
+  line("most received by a rank", f.max_receive_bytes);
+  line("one layer's parameters", f.layer_bytes);
+  fmt::print("\n  {} messages, planned in {} (layouts of the strategies: {})\n", f.messages, format_duration({planning}),
+             format_duration({mapping}));
+}
+
+int run(const Options& o) {
+  const cluster::Cluster cluster = cluster::from_spec(o.cluster);
+  const bool is_folder = o.model.find('/') != std::string::npos || std::filesystem::exists(o.model);
+  const config::ModelConfig model = is_folder ? files::read_hf_config(o.model) : config::model_preset(o.model);
+  const auto strategy = [&](const std::string& spec) {
+    config::Strategy made = config::strategy_from_spec(spec, cluster.ranks(), model.layers);
+    config::validate(made, model, cluster.ranks());
+    return made;
+  };
+  const config::Strategy from = strategy(o.from), to = strategy(o.to);
+  std::optional<config::Strategy> home;
+  if (o.home != "none") home = strategy(o.home);
+  const switching::Planner planner = switching::planner_from(o.planner);
+  const ir::Graph graph = models::build(model, precision_from(o.precision), models::Output::loss);
+
+  auto start = std::chrono::steady_clock::now();
+  const compiler::SwitchMaps maps = compiler::switch_maps(graph, from, to, home ? &*home : nullptr);
+  const double mapping = seconds_since(start);
+  start = std::chrono::steady_clock::now();
+  const switching::MovePlan plan = switching::plan_switch(maps.units, maps.from, maps.image, maps.to, cluster, planner);
+  const double planning = seconds_since(start);
+  const compiler::SwitchFigures f = compiler::switch_figures(graph, maps, plan, cluster);
+  print_table(o, cluster, f, planning, mapping);
+  if (o.json) {
+    const nlohmann::json object = {{"inter_host_bytes", f.inter_host_bytes},
+                                   {"intra_host_bytes", f.intra_host_bytes},
+                                   {"inter_host_bound_bytes", f.inter_host_bound_bytes},
+                                   {"layers_inter_host_bytes", f.layers_inter_host_bytes},
+                                   {"layers_inter_host_bound_bytes", f.layers_inter_host_bound_bytes},
+                                   {"layer_bytes", f.layer_bytes},
+                                   {"max_send_bytes", f.max_send_bytes},
+                                   {"max_receive_bytes", f.max_receive_bytes},
+                                   {"messages", f.messages},
+                                   {"planning_seconds", planning},
+                                   {"mapping_seconds", mapping}};
+    fmt::print("{}\n", object.dump());
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_switch_plan(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("switch-plan", "Plans a hot switch between two strategies and tells what it sends; nothing runs");
+  command->add_option("--model", options->model, "Preset (3b, 7b, 13b, 32b), or a folder with config.json")->required();
+  command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8")->required()->type_name("HOSTSxDEVICES");
+  command->add_option("--from", options->from, "Strategy before")->required()->type_name("DP,TP,PP");
+  command->add_option("--to", options->to, "Strategy after")->required()->type_name("DP,TP,PP");
+  command->add_option("--planner", options->planner, "Who sends: relay, greedy, first or round-robin")->capture_default_str();
+  command->add_option("--home", options->home, "Strategy that anchors home, whose copies are a further source; or none")
+      ->capture_default_str()
+      ->type_name("DP,TP,PP|none");
+  command->add_option("--precision", options->precision, "Of the parameters: bf16, fp32 or fp64")->capture_default_str();
+  command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace switchyard::apps

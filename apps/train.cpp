@@ -1,0 +1,47 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/errors.hpp"
+
+#include "commands.hpp"
+#include "train/train_job.hpp"
+
+namespace switchyard::apps {
+
+void add_train(CLI::App& app, Action& action) {
+  struct Options {
+    std::string job, out, resume;
+    std::vector<std::string> sets;
+    int ranks = 0;
+    i64 steps = 0;
+    bool help_keys = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("train", "Trains a job: ranks as threads of this process, or one rank under mpirun, srun or torchrun");
+  command->add_option("job", options->job, "Job file")->type_name("JOB.toml");
+  command->add_option("--set", options->sets, "Overrides a key of the job, e.g. run.steps=10")->type_name("KEY=VALUE");
+  command->add_option("--ranks", options->ranks, "Same as --set run.ranks=N");
+  command->add_option("--steps", options->steps, "Same as --set run.steps=N");
+  command->add_option("--out", options->out, "Run folder for log, events and checkpoints; same as --set run.out=DIR");
+  command->add_option("--resume", options->resume, "A checkpoint, or a run folder whose newest complete one is taken");
+  command->add_flag("--help-keys", options->help_keys, "Prints every key of a job file");
+  command->callback([options, &action] {
+    action = [options] {
+      if (options->help_keys) {
+        fmt::print("{}", config::help_keys());
+        return 0;
+      }
+      if (options->job.empty()) throw UserError("train needs a job file: switchyard train JOB.toml. `switchyard train --help-keys` lists its keys.");
+      std::vector<std::string> sets = options->sets;
+      if (options->ranks > 0) sets.push_back(fmt::format("run.ranks={}", options->ranks));
+      if (options->steps > 0) sets.push_back(fmt::format("run.steps={}", options->steps));
+      if (!options->out.empty()) sets.push_back(fmt::format("run.out=\"{}\"", options->out));
+      train::TrainSettings settings{config::load_job(options->job, sets), options->resume};
+      train::resolve(settings.job);
+      train::train(settings, comm::launch_from_environment());
+      return 0;
+    };
+  });
+}
+
+}  // namespace switchyard::apps

@@ -1,0 +1,56 @@
+#include "compiler/job_plans.hpp"
+
+#include <algorithm>
+
+#include "ir/autodiff.hpp"
+#include "models/build.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+switching::Planner planner_of(config::SwitchPlanner planner) { return switching::planner_from(config::name_of(planner)); }
+
+}  // namespace
+
+Precision precision_of(const config::RunSettings& run) {
+  if (run.precision == "auto") return precision_from(run.device == config::Device::cuda ? "bf16" : "fp32");
+  return precision_from(run.precision);
+}
+
+Plans plans_of(const config::Job& job, const cluster::Cluster& cluster) {
+  ir::Graph graph = models::build(job.model.config, precision_of(job.run), models::Output::loss);
+  ir::differentiate(graph);
+  std::vector<config::Strategy> strategies;
+  for (const config::Bucket& bucket : job.buckets) strategies.push_back(bucket.strategy);
+  return Plans(std::move(graph), std::move(strategies), job.run.home, cluster, planner_of(job.switch_planner));
+}
+
+std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans& plans) {
+  std::vector<batch::BucketSpec> specs;
+  for (size_t b = 0; b < job.buckets.size(); ++b) {
+    const CompiledStrategy& strategy = plans.strategies()[b];
+    batch::BucketSpec spec{.max_length = job.buckets[b].max_length, .strategy = static_cast<int>(b)};
+    spec.lanes = static_cast<int>(strategy.lanes.size());
+    spec.micro_batch_tokens = job.buckets[b].strategy.micro_batch_tokens;
+    spec.multiple = strategy.multiple;
+    for (const Lane& lane : strategy.lanes) {
+      const auto& stages = strategy.strategy.groups[static_cast<size_t>(lane.group)].stages;
+      double ranks = 0;
+      for (const config::Stage& stage : stages) ranks += stage.tp;
+      spec.lane_speed.push_back(ranks);
+      spec.min_micro_batches = std::max(spec.min_micro_batches, static_cast<int>(stages.size()));
+    }
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+batch::WorkModel work_model(const config::ModelConfig& model) {
+  // The embedding's rows are looked up, not multiplied; a tied one is the head's product.
+  const i64 table = model.vocab_size * model.hidden_size;
+  const i64 multiplied = config::parameter_count(model) - (model.tied_embeddings ? 0 : table);
+  // Causal: half of n^2 pairs.
+  return {2.0 * static_cast<double>(multiplied), 2.0 * static_cast<double>(model.layers * model.heads * model.head_dim)};
+}
+
+}  // namespace switchyard::compiler

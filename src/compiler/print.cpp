@@ -1,0 +1,295 @@
+#include "compiler/print.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/units.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+constexpr size_t kMostBoxes = 32;
+
+std::string numbers(const std::vector<i64>& list) { return fmt::format("{}", fmt::join(list, ",")); }
+
+std::string shape_text(const ir::Param& param) {
+  std::string text = "[" + numbers(param.shape.size) + "]";
+  for (size_t d = 0; d < param.shape.granule.size(); ++d)
+    if (!param.shape.granule[d].empty())
+      text += fmt::format(" granule {}{}", numbers(param.shape.granule[d]), d == 0 ? "" : fmt::format(" (dim {})", d));
+  return text;
+}
+
+std::string unit_name(const ir::Graph& graph, int unit) {
+  if (unit == 0) return "embedding";
+  return unit + 1 == graph.units() ? "norm and head" : fmt::format("layer {}", unit - 1);
+}
+
+/// What is said of a unit: a text per parameter, without its name.
+struct UnitText {
+  std::vector<int> params;
+  std::vector<std::string> lines;
+};
+
+// Units in order, each under its heading; runs of units of which the same is said are told once.
+std::string units_text(const ir::Graph& graph, const std::vector<UnitText>& units) {
+  std::string text;
+  for (size_t first = 0; first < units.size();) {
+    size_t end = first + 1;
+    while (end < units.size() && units[end].lines == units[first].lines) ++end;
+    text += fmt::format("u{} {}", first, unit_name(graph, static_cast<int>(first)));
+    if (end - first == 2) text += fmt::format("; u{} alike", first + 1);
+    if (end - first > 2) text += fmt::format("; u{}..u{} alike", first + 1, end - 1);
+    text += "\n";
+    for (size_t i = 0; i < units[first].lines.size(); ++i)
+      text += "  " + graph.param(units[first].params[i]).name + units[first].lines[i] + "\n";
+    first = end;
+  }
+  return text;
+}
+
+std::vector<UnitText> units_of(const ir::Graph& graph) {
+  std::vector<UnitText> units;
+  for (const switching::UnitMaps& unit : unit_maps(graph)) units.push_back({unit.tensors, {}});
+  return units;
+}
+
+// "0,1:[0,16)x[0,64) 2,3:[16,32)x[0,64)"; "copies on 0..3" where all hold the whole.
+std::string boxes_text(const layout::ShardMap& map) {
+  std::vector<std::pair<layout::Box, std::vector<int>>> holders;  // in order of first appearance
+  std::map<std::pair<std::array<i64, layout::kMaxDims>, std::array<i64, layout::kMaxDims>>, size_t> place;
+  for (const layout::Shard& shard : map.shards) {
+    const auto [known, fresh] = place.try_emplace({shard.box.lo, shard.box.hi}, holders.size());
+    if (fresh) holders.push_back({shard.box, {}});
+    holders[known->second].second.push_back(shard.rank);
+  }
+  for (auto& [box, ranks] : holders) std::sort(ranks.begin(), ranks.end());
+  if (holders.size() == 1 && holders[0].first.elements() == map.shape.elements())
+    return (holders[0].second.size() > 1 ? "copies on " : "on ") + ranks_text(holders[0].second);
+  std::string text;
+  size_t told = 0;
+  for (const auto& [box, ranks] : holders) {
+    if (box.empty() || ++told > kMostBoxes) continue;
+    text += fmt::format("{}{}:{}", text.empty() ? "" : " ", ranks_text(ranks), layout::to_string(box));
+  }
+  return told > kMostBoxes ? text + fmt::format(" ... {} boxes", told) : text;
+}
+
+class PlanPrinter {
+ public:
+  explicit PlanPrinter(const Plans& plans) : plans_(plans), graph_(plans.graph()) {}
+
+  std::string print() {
+    std::string text;
+    for (size_t s = 0; s < plans_.strategies().size(); ++s) text += strategy_text(static_cast<int>(s));
+    std::vector<UnitText> units = units_of(graph_);
+    for (size_t u = 0; u < units.size(); ++u) {
+      if (u > 0 && alike(units[u - 1].params, units[u].params)) {
+        units[u].lines = units[u - 1].lines;
+        continue;
+      }
+      for (const int param : units[u].params) units[u].lines.push_back(param_text(param));
+    }
+    return text + units_text(graph_, units) + holdings_text();
+  }
+
+ private:
+  const CompiledStrategy& strategy(int s) const { return plans_.strategies()[static_cast<size_t>(s)]; }
+
+  // "A", "A.s1", "A.g0.s1": as much as tells the stages of a strategy apart.
+  std::string stage_name(int s, size_t group, size_t stage) const {
+    const auto& groups = strategy(s).groups;
+    return letter_of(s) + (groups.size() > 1 ? fmt::format(".g{}", group) : "") +
+           (groups[group].stages.size() > 1 ? fmt::format(".s{}", stage) : "");
+  }
+
+  layout::Mesh mesh_of(int s, size_t group, size_t stage) const {
+    const config::Group& placed = strategy(s).strategy.groups[group];
+    return stage_mesh(placed, placed.stages[stage], strategy(s).groups[group].stages[stage].lane);
+  }
+
+  std::string strategy_text(int s) const {
+    const config::Strategy& told = strategy(s).strategy;
+    std::string text = fmt::format("{} \"{}\": schedule {}, recompute {}, sequence parallel {}\n", letter_of(s), told.name,
+                                   config::name_of(told.schedule), config::name_of(told.recompute), told.sequence_parallel ? "on" : "off");
+    for (size_t g = 0; g < strategy(s).groups.size(); ++g)
+      for (size_t st = 0; st < strategy(s).groups[g].stages.size(); ++st) {
+        const layout::Mesh mesh = mesh_of(s, g, st);
+        std::string axes;
+        for (const layout::Axis& axis : mesh.axes)
+          if (axis.size > 1) axes += fmt::format("{}{}={}", axes.empty() ? "" : " ", axis.name, axis.size);
+        const ir::StageCode& code = strategy(s).groups[g].stages[st];
+        text += fmt::format("  mesh {} [{}] {}  u{}..u{}\n", stage_name(s, g, st), axes, fmt::join(mesh.ranks, " "), code.first_unit,
+                            code.end_unit - 1);
+      }
+    return text;
+  }
+
+  std::string param_text(int param) const {
+    const ir::Param& p = graph_.param(param);
+    std::string text = " " + shape_text(p);
+    for (int s = 0; s < static_cast<int>(plans_.strategies().size()); ++s) {
+      const layout::ShardMap& used = strategy(s).maps.used[static_cast<size_t>(param)];
+      text += fmt::format("\n    {}  {}  {}  {}", letter_of(s), layouts_text(s, param), boxes_text(used), gradient_text(s, param));
+    }
+    return text + "\n    home  " + home_text(param);
+  }
+
+  // Layouts of the stages that use it, each once; "stage:layout" where the stages of several uses differ.
+  std::string layouts_text(int s, int param) const {
+    std::vector<std::string> told;
+    each_use(s, param, [&](const layout::Mesh& lane, const ir::ParamUse& use) {
+      const std::string text = layout::to_string(lane, use.used);
+      if (std::find(told.begin(), told.end(), text) == told.end()) told.push_back(text);
+    });
+    return fmt::format("{}", fmt::join(told, " or "));
+  }
+
+  std::string gradient_text(int s, int param) const {
+    std::vector<std::string> axes;
+    int uses = 0;
+    const auto add = [&](const std::string& axis) {
+      if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+    };
+    for (const config::Group& group : strategy(s).strategy.groups)
+      if (group.dp > 1) add("dp");
+    each_use(s, param, [&](const layout::Mesh& lane, const ir::ParamUse& use) {
+      ++uses;
+      for (const int axis : use.grad.partial) add(lane.axes[static_cast<size_t>(axis)].name);
+    });
+    if (uses > 1) axes.push_back(fmt::format("{} uses", uses));
+    return axes.empty() ? "grad same" : fmt::format("grad partial {{{}}}", fmt::join(axes, ","));
+  }
+
+  template <class Visit>
+  void each_use(int s, int param, Visit&& visit) const {
+    for (const ir::GroupCode& group : strategy(s).groups)
+      for (const ir::StageCode& stage : group.stages)
+        for (const ir::ParamUse& use : stage.params)
+          if (use.param == param) visit(stage.lane, use);
+  }
+
+  std::string home_text(int param) const {
+    const layout::ShardMap& home = plans_.home()[static_cast<size_t>(param)];
+    for (int s = 0; s < static_cast<int>(plans_.strategies().size()); ++s)
+      if (strategy(s).maps.used[static_cast<size_t>(param)].shards == home.shards) return "= " + letter_of(s);
+    return boxes_text(home);
+  }
+
+  // Whether the same would be said of both units, as far as it takes long to say.
+  bool alike(const std::vector<int>& a, const std::vector<int>& b) const {
+    const auto same = [&](int x, int y) {
+      const size_t i = static_cast<size_t>(x), j = static_cast<size_t>(y);
+      const auto same_use = [&](const CompiledStrategy& s) { return s.maps.used[i] == s.maps.used[j] && s.maps.grad[i] == s.maps.grad[j]; };
+      return graph_.param(x).shape == graph_.param(y).shape && plans_.home()[i] == plans_.home()[j] &&
+             std::all_of(plans_.strategies().begin(), plans_.strategies().end(), same_use);
+    };
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
+  }
+
+  using PerRank = std::vector<i64>;
+
+  PerRank held_elements(const std::vector<layout::ShardMap>& maps) const {
+    PerRank total(static_cast<size_t>(plans_.cluster().ranks()));
+    for (const layout::ShardMap& map : maps)
+      for (const layout::Shard& shard : map.shards) total[static_cast<size_t>(shard.rank)] += shard.box.elements();
+    return total;
+  }
+
+  // Parameters that are no views of home's image. Members of a group lie in one piece: all are views or none.
+  PerRank borrowed_elements(const std::vector<layout::ShardMap>& used) const {
+    std::map<std::string, std::vector<size_t>> groups;
+    for (size_t p = 0; p < used.size(); ++p) {
+      const ir::Param& param = graph_.params()[p];
+      groups[param.group.empty() ? param.name : param.group].push_back(p);
+    }
+    PerRank total(static_cast<size_t>(plans_.cluster().ranks()));
+    for (const auto& [group, members] : groups) {
+      PerRank elements(total.size());
+      std::vector<bool> copied(total.size());
+      for (const size_t p : members) {
+        const std::vector<const layout::Box*> home = home_boxes(p);
+        for (const layout::Shard& shard : used[p].shards) {
+          const size_t rank = static_cast<size_t>(shard.rank);
+          elements[rank] += shard.box.elements();
+          if (!home[rank] || !(*home[rank] == shard.box)) copied[rank] = true;
+        }
+      }
+      for (size_t rank = 0; rank < total.size(); ++rank) total[rank] += copied[rank] ? elements[rank] : 0;
+    }
+    return total;
+  }
+
+  // The box that each rank owns of a parameter; nullptr for none.
+  std::vector<const layout::Box*> home_boxes(size_t param) const {
+    std::vector<const layout::Box*> boxes(static_cast<size_t>(plans_.cluster().ranks()), nullptr);
+    for (const layout::Shard& shard : plans_.home()[param].shards) boxes[static_cast<size_t>(shard.rank)] = &shard.box;
+    return boxes;
+  }
+
+  std::string holdings_text() const {
+    const Precision precision = graph_.precision();
+    const i64 state = size_of(precision.state), compute = size_of(precision.compute),
+              image = precision.compute == precision.state ? 0 : compute;
+    const PerRank home = held_elements(plans_.home());
+    std::vector<std::pair<PerRank, PerRank>> strategies;  // parameters, gradients
+    for (const CompiledStrategy& s : plans_.strategies())
+      strategies.emplace_back(borrowed_elements(s.maps.used), held_elements(s.maps.grad));
+    std::string text;
+    for (size_t rank = 0; rank < home.size(); ++rank) {
+      text += fmt::format("rank {} holds: home {}, image {}", rank, 4 * state * home[rank], image * home[rank]);
+      for (size_t s = 0; s < strategies.size(); ++s) {
+        const std::string letter = letter_of(static_cast<int>(s));
+        text += fmt::format(", {} {}, grad {} {}", letter, compute * strategies[s].first[rank], letter, state * strategies[s].second[rank]);
+      }
+      text += " bytes\n";
+    }
+    return text;
+  }
+
+  const Plans& plans_;
+  const ir::Graph& graph_;
+};
+
+}  // namespace
+
+std::string letter_of(int strategy) {
+  return strategy < 26 ? std::string(1, static_cast<char>('A' + strategy)) : fmt::format("S{}", strategy);
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (size_t first = 0; first < ranks.size();) {
+    size_t end = first + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (end - first < 3) end = first + 1;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[first]);
+    if (end - first > 1) text += fmt::format("..{}", ranks[end - 1]);
+    first = end;
+  }
+  return text;
+}
+
+std::string print_model(const ir::Graph& graph) {
+  std::vector<UnitText> units = units_of(graph);
+  i64 total = 0;
+  for (UnitText& unit : units) {
+    for (const int p : unit.params) {
+      const ir::Param& param = graph.param(p);
+      const std::string group = param.group.empty() ? "" : "  group " + param.group.substr(param.group.rfind('.') + 1);
+      unit.lines.push_back(fmt::format(" {}{}  {} elements", shape_text(param), group, param.shape.elements()));
+      total += param.shape.elements();
+    }
+  }
+  const Precision precision = graph.precision();
+  return units_text(graph, units) + fmt::format("{} units, {} parameters of {} elements, {} in {}\n", graph.units(), graph.params().size(),
+                                                total, format_bytes(bytes_of(Elements{total}, precision.compute)),
+                                                switchyard::name_of(precision.compute));
+}
+
+std::string print_plan(const Plans& plans) { return PlanPrinter(plans).print(); }
+
+}  // namespace switchyard::compiler

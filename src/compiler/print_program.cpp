@@ -1,0 +1,258 @@
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "compiler/order.hpp"
+#include "compiler/print.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+using ir::Task;
+using ir::TaskKind;
+
+constexpr int kMostColumns = 64;
+constexpr size_t kMostPairs = 16;
+
+char queue_letter(ir::Queue queue) {
+  switch (queue) {
+    case ir::Queue::compute:
+      return 'c';
+    case ir::Queue::bulk:
+      return 'b';
+    case ir::Queue::switching:
+      return 's';
+    default:
+      return 'p';
+  }
+}
+
+// A wait as text needs to know on which side the unit stands: at the waiter's first use, or at the awaited run's last write.
+std::string waits_text(const Task& task, const std::vector<ir::Wait>& waits) {
+  std::map<int, std::vector<int>> by_unit;
+  for (const ir::Wait& wait : waits) by_unit[wait.unit].push_back(wait.row);
+  std::string text;
+  for (const auto& [unit, rows] : by_unit) {
+    std::string list;
+    for (const int row : rows) list += fmt::format("{}{}", list.empty() ? "" : ",", row);
+    if (unit >= 0) list = task.kind == TaskKind::run ? fmt::format("u{}:{}", unit, list) : fmt::format("{}.u{}", list, unit);
+    text += (text.empty() ? "" : " ") + list;
+  }
+  return text;
+}
+
+class ProgramPrinter {
+ public:
+  ProgramPrinter(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans)
+      : program_(program), plan_(plan), plans_(plans), ranks_(static_cast<int>(program.of_rank.size())) {
+    find_rounds();
+  }
+
+  std::string print(int only) {
+    std::vector<std::array<std::string, 5>> lines;
+    std::array<size_t, 5> width{};
+    for (size_t row = 0; row < program_.rows.size(); ++row) {
+      const Task& task = program_.rows[row];
+      const bool shown = is_shown(task);
+      const std::vector<ir::Wait> waits = waits_left(task, shown);
+      const bool wanted = only < 0 || std::binary_search(task.ranks.begin(), task.ranks.end(), only);
+      if (!shown || !wanted) continue;
+      lines.push_back({std::to_string(row), name(task), members(task), waits_text(task, waits), transfers(task)});
+      for (size_t column = 0; column < width.size(); ++column) width[column] = std::max(width[column], lines.back()[column].size());
+    }
+    std::string text;
+    for (const auto& line : lines) {
+      std::string one = fmt::format("{:>{}} {:<{}} {:<{}} {:<{}} {}", line[0], width[0], line[1], width[1], line[2], width[2], line[3],
+                                    width[3], line[4]);
+      one.erase(one.find_last_not_of(' ') + 1);
+      text += one + "\n";
+    }
+    return text;
+  }
+
+ private:
+  // Rounds with transfers of each unit's move and flush; units whose parameters move at all.
+  void find_rounds() {
+    for (const Task& task : program_.rows)
+      if (task.bytes > 0 && (task.kind == TaskKind::move || task.kind == TaskKind::flush))
+        rounds_[{task.kind, task.phase, task.unit}].insert(task.round);
+  }
+
+  int strategy_of(int phase) const { return plan_.phases[static_cast<size_t>(phase)].strategy; }
+
+  // Bytes that the ranks of a prepare row copy from what they hold, views left out.
+  i64 copied_bytes(const Task& task) const {
+    const int previous = task.phase == 0 ? -1 : strategy_of(task.phase - 1), now = strategy_of(task.phase);
+    const switching::UnitMoves& unit = plans_.moves(previous, now).units[static_cast<size_t>(task.unit)];
+    i64 elements = 0;
+    for (const auto& round : unit.moves.rounds)
+      for (const layout::Msg& m : round)
+        if (m.src == m.dst && !is_view(previous, now, m)) elements += m.box.elements();
+    return elements * size_of(plans_.graph().precision().compute);
+  }
+
+  // Whether the rank's whole box lies at home, or lay with the previous strategy, just so.
+  bool is_view(int previous, int now, const layout::Msg& m) const {
+    const auto has = [&](const std::vector<layout::ShardMap>& maps) {
+      const auto& shards = maps[static_cast<size_t>(m.tensor)].shards;
+      return std::any_of(shards.begin(), shards.end(), [&](const layout::Shard& s) { return s.rank == m.dst && s.box == m.box; });
+    };
+    const auto& strategies = plans_.strategies();
+    return has(strategies[static_cast<size_t>(now)].maps.used) &&
+           (has(plans_.home()) || (previous >= 0 && has(strategies[static_cast<size_t>(previous)].maps.used)));
+  }
+
+  bool is_shown(const Task& task) const {
+    if (task.kind != TaskKind::prepare) return true;
+    return !rounds_.contains({TaskKind::move, task.phase, task.unit}) && copied_bytes(task) > 0;
+  }
+
+  // Waits that neither the order within a queue nor a row shown before in the same queue implies. Those of a row that is not
+  // shown are handed to the next one of its queue.
+  std::vector<ir::Wait> waits_left(const Task& task, bool shown) {
+    const auto less = [](const ir::Wait& a, const ir::Wait& b) { return std::tie(a.unit, a.row) < std::tie(b.unit, b.row); };
+    std::set<ir::Wait, decltype(less)> left(less);
+    for (const int rank : task.ranks) {
+      const QueueKey queue = queue_of(task, rank);
+      std::vector<ir::Wait> open = std::move(pending_[queue]);
+      pending_[queue].clear();
+      for (const ir::Wait& wait : task.after) {
+        const Task& awaited = program_.rows[static_cast<size_t>(wait.row)];
+        const bool mine = std::binary_search(awaited.ranks.begin(), awaited.ranks.end(), rank);
+        if (mine && queue_of(awaited, rank) != queue && (is_shown(awaited) || awaited.queue != ir::Queue::switching)) open.push_back(wait);
+      }
+      if (!shown) {
+        pending_[queue] = std::move(open);
+        continue;
+      }
+      for (const ir::Wait& wait : open)
+        if (is_last(open, wait, rank) && seen_[queue].insert({wait.row, wait.unit}).second) left.insert(wait);
+    }
+    return {left.begin(), left.end()};
+  }
+
+  // No other wait for the same unit asks for a later row of the same queue.
+  bool is_last(const std::vector<ir::Wait>& open, const ir::Wait& wait, int rank) const {
+    const QueueKey queue = queue_of(program_.rows[static_cast<size_t>(wait.row)], rank);
+    return std::none_of(open.begin(), open.end(), [&](const ir::Wait& other) {
+      return other.unit == wait.unit && other.row > wait.row && queue_of(program_.rows[static_cast<size_t>(other.row)], rank) == queue;
+    });
+  }
+
+  std::string members(const Task& task) const {
+    if (ranks_ > kMostColumns) return fmt::format("{} {}", queue_letter(task.queue), ranks_text(task.ranks));
+    std::string columns(static_cast<size_t>(ranks_), '.');
+    for (const int rank : task.ranks) columns[static_cast<size_t>(rank)] = queue_letter(task.queue);
+    return columns;
+  }
+
+  std::string name(const Task& task) const {
+    switch (task.kind) {
+      case TaskKind::prepare:
+        return fmt::format("prepare {} u{}", change(task), task.unit);
+      case TaskKind::move:
+        return fmt::format("move {} u{}{}", change(task), task.unit, round_text(task));
+      case TaskKind::run:
+        return fmt::format("run {} {}{}", stage_text(task), task.forward ? "F" : "BW", position(task));
+      case TaskKind::send:
+        return fmt::format("send {} {}{}", letter(task), task.forward ? "act" : "grad", position(task));
+      case TaskKind::zero:
+        return fmt::format("zero g.{} lane{}", stage_text(task), task.lane);
+      case TaskKind::flush:
+        return fmt::format("flush {} u{}{}", letter(task), task.unit, round_text(task));
+      default:
+        return ir::name_of(task);
+    }
+  }
+
+  std::string letter(const Task& task) const { return letter_of(strategy_of(task.phase)); }
+
+  std::string change(const Task& task) const {
+    return (task.phase == 0 ? "home" : letter_of(strategy_of(task.phase - 1))) + ">" + letter(task);
+  }
+
+  std::string stage_text(const Task& task) const {
+    const auto& group = plans_.strategies()[static_cast<size_t>(strategy_of(task.phase))].groups[static_cast<size_t>(task.group)];
+    return letter(task) + (group.stages.size() > 1 ? fmt::format(".s{}", task.stage) : "");
+  }
+
+  std::string position(const Task& task) const {
+    const auto& lanes = plan_.phases[static_cast<size_t>(task.phase)].lane;
+    const bool one = lanes[static_cast<size_t>(task.lane)].size() == 1 && lanes.size() > 1;
+    return (lanes.size() > 1 ? fmt::format(" lane{}", task.lane) : "") + (one ? "" : fmt::format(" mb{}", task.micro_batch));
+  }
+
+  std::string round_text(const Task& task) const {
+    const auto found = rounds_.find({task.kind, task.phase, task.unit});
+    const bool several = found != rounds_.end() && found->second.size() > 1;
+    return several && task.bytes > 0 ? fmt::format(" r{}", task.round) : "";
+  }
+
+  std::string transfers(const Task& task) const {
+    if (task.kind == TaskKind::prepare) return fmt::format("local {}", copied_bytes(task));
+    if (task.messages.empty()) return "";
+    if (task.bytes == 0) return "local";
+    const Precision precision = plans_.graph().precision();
+    const i64 element = size_of(task.kind == TaskKind::flush ? precision.state : precision.compute);
+    std::map<std::pair<int, int>, i64> pairs;
+    for (const layout::Msg& m : task.messages)
+      if (m.src != m.dst) pairs[{m.src, m.dst}] += m.box.elements() * element;
+    if (pairs.size() > kMostPairs) {
+      const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+      const auto [least, most] = std::minmax_element(pairs.begin(), pairs.end(), less);
+      return fmt::format("{} pairs of {} to {}, together {}", pairs.size(), least->second, most->second, task.bytes);
+    }
+    std::vector<std::pair<i64, std::string>> sizes;  // in order of first appearance
+    for (const auto& [pair, bytes] : pairs) {
+      auto same = std::find_if(sizes.begin(), sizes.end(), [&, size = bytes](const auto& entry) { return entry.first == size; });
+      if (same == sizes.end()) same = sizes.insert(same, {bytes, ""});
+      same->second += fmt::format("{}>{} ", pair.first, pair.second);
+    }
+    std::string text;
+    for (const auto& [bytes, list] : sizes) text += fmt::format("{}{}{}", text.empty() ? "" : "; ", list, bytes);
+    return text;
+  }
+
+  const ir::Program& program_;
+  const batch::StepPlan& plan_;
+  const Plans& plans_;
+  int ranks_;
+  std::map<std::tuple<TaskKind, int, int>, std::set<int>> rounds_;  // kind, phase, unit
+  std::map<QueueKey, std::vector<ir::Wait>> pending_;
+  std::map<QueueKey, std::set<std::pair<int, int>>> seen_;
+};
+
+std::string pieces_text(const batch::MicroBatch& mb) {
+  std::string text;
+  for (const auto& shard : mb.shard)
+    for (const batch::Piece& piece : shard) {
+      text += text.empty() ? "" : ", ";
+      const int end = piece.first + (piece.count - 1) * piece.stride + 1;
+      text += piece.doc < 0 ? fmt::format("pad {}", piece.count) : fmt::format("doc{} {}..{}", piece.doc, piece.first, end);
+    }
+  return text;
+}
+
+}  // namespace
+
+std::string print_batch(const batch::StepPlan& plan) {
+  std::string text;
+  for (const batch::PhasePlan& phase : plan.phases)
+    for (size_t lane = 0; lane < phase.lane.size(); ++lane) {
+      text += fmt::format("{}/{}", letter_of(phase.strategy), lane);
+      if (phase.lane[lane].empty()) text += " none";
+      for (size_t mb = 0; mb < phase.lane[lane].size(); ++mb)
+        text += fmt::format(" mb{} T={} {{{}}}", mb, phase.lane[lane][mb].T, pieces_text(phase.lane[lane][mb]));
+      text += "\n";
+    }
+  return text;
+}
+
+std::string print_program(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, int rank) {
+  return ProgramPrinter(program, plan, plans).print(rank);
+}
+
+}  // namespace switchyard::compiler

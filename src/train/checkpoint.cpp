@@ -1,0 +1,194 @@
+#include "train/checkpoint.hpp"
+
+#include <fstream>
+#include <map>
+#include <set>
+
+#include <ATen/ops/from_blob.h>
+
+#include "base/errors.hpp"
+#include "files/checkpoint_folder.hpp"
+#include "files/hf_config.hpp"
+#include "files/manifest.hpp"
+#include "files/safetensors.hpp"
+#include "files/tensor_writer.hpp"
+#include "runtime/tensors.hpp"
+#include "train/rank.hpp"
+
+namespace switchyard::train {
+namespace {
+
+constexpr const char* kParts[] = {"master", "m", "v"};
+
+std::string fingerprint_of(const config::ModelConfig& m) {
+  return fmt::format("{} hidden {} layers {} heads {}/{} head_dim {} ffn {} vocab {} tied {}", config::name_of(m.family), m.hidden_size, m.layers, m.heads, m.kv_heads,
+                     m.head_dim, m.ffn_size, m.vocab_size, m.tied_embeddings);
+}
+
+std::span<const std::byte> bytes_of(const at::Tensor& dense) {
+  return {static_cast<const std::byte*>(dense.data_ptr()), static_cast<size_t>(dense.numel()) * dense.element_size()};
+}
+
+std::vector<i64> sizes_of(const layout::Box& box) {
+  std::vector<i64> sizes;
+  for (int d = 0; d < box.dims; ++d) sizes.push_back(box.size(d));
+  return sizes;
+}
+
+layout::Box box_of(const std::vector<i64>& lo, const std::vector<i64>& hi) {
+  layout::Box box{static_cast<int>(lo.size()), {}, {}};
+  for (size_t d = 0; d < lo.size(); ++d) {
+    box.lo[d] = lo[d];
+    box.hi[d] = hi[d];
+  }
+  return box;
+}
+
+// Who writes what follows from home alone, so that every rank knows the whole manifest.
+files::Manifest manifest_of(const compiler::Plans& plans) {
+  files::Manifest manifest;
+  manifest.dtype = plans.graph().precision().state;
+  for (size_t p = 0; p < plans.graph().params().size(); ++p) {
+    const ir::Param& param = plans.graph().param(static_cast<int>(p));
+    manifest.shapes[param.name] = param.shape.size;
+    int number = 0;
+    for (const layout::Shard& shard : plans.home()[p].shards) {
+      const std::string file = files::shard_name(shard.rank, plans.cluster().ranks());
+      const std::vector<i64> lo(shard.box.lo.begin(), shard.box.lo.begin() + shard.box.dims), hi(shard.box.hi.begin(), shard.box.hi.begin() + shard.box.dims);
+      for (const char* part : kParts) manifest.entries.push_back({param.name, part, lo, hi, file, fmt::format("{}/{}/{}", part, param.name, number)});
+      ++number;
+    }
+  }
+  return manifest;
+}
+
+const at::Tensor& part_of(const runtime::HomeShard& shard, const std::string& part) {
+  return part == "master" ? shard.master : part == "m" ? shard.m : shard.v;
+}
+
+void write_shard(const std::filesystem::path& folder, const files::Manifest& manifest, const compiler::Plans& plans, const runtime::Store& store, int rank) {
+  std::map<std::pair<std::string, std::string>, std::vector<std::pair<layout::Box, at::Tensor>>> mine;
+  for (const runtime::HomeUnit& unit : store.home())
+    for (const runtime::HomeShard& shard : unit.shards)
+      for (const char* part : kParts) mine[{plans.graph().param(shard.param).name, part}].emplace_back(shard.box, part_of(shard, part));
+  const std::string file = files::shard_name(rank, plans.cluster().ranks());
+  std::vector<files::TensorEntry> entries;
+  std::vector<const files::ManifestEntry*> own;
+  for (const files::ManifestEntry& entry : manifest.entries)
+    if (entry.file == file) {
+      own.push_back(&entry);
+      entries.push_back({entry.key, manifest.dtype, sizes_of(box_of(entry.lo, entry.hi))});
+    }
+  if (own.empty()) return;
+  files::TensorWriter writer = files::TensorWriter::create(folder / "state" / file, entries);
+  for (const files::ManifestEntry* entry : own)
+    for (const auto& [box, tensor] : mine.at({entry->tensor, entry->part}))
+      if (box == box_of(entry->lo, entry->hi)) writer.write(entry->key, 0, bytes_of(tensor.cpu().contiguous()));
+  writer.finish();
+}
+
+at::Tensor tensor_of(const files::TensorFile& file, const files::ManifestEntry& entry, DType dtype) {
+  void* data = const_cast<std::byte*>(file.data(entry.key).data());  // read only
+  return at::from_blob(data, sizes_of(box_of(entry.lo, entry.hi)), at::TensorOptions().dtype(runtime::scalar_type(dtype)));
+}
+
+// Master weights as Hugging Face names them, fp32: parts of a packed tensor side by side, Conv1D turned back.
+void write_model(const std::filesystem::path& folder, const files::Manifest& manifest, const ir::Graph& graph, const config::ModelConfig& model) {
+  std::map<std::string, std::vector<i64>> shapes;
+  for (const ir::Param& param : graph.params()) {
+    auto& shape = shapes.try_emplace(param.file.name, param.shape.size).first->second;
+    shape[0] = std::max(shape[0], param.file.first + param.shape.size[0]);
+  }
+  std::map<std::string, const ir::Param*> by_name;
+  for (const ir::Param& param : graph.params()) {
+    by_name[param.name] = &param;
+  }
+  std::vector<files::TensorEntry> entries;
+  std::set<std::string> seen;
+  for (const ir::Param& param : graph.params()) {
+    if (!seen.insert(param.file.name).second) continue;
+    std::vector<i64> shape = shapes.at(param.file.name);
+    if (param.file.transposed) std::swap(shape[0], shape[1]);
+    entries.push_back({param.file.name, DType::f32, shape});
+  }
+  files::TensorFolderWriter writer = files::TensorFolderWriter::create(folder / "model", entries);
+  std::map<std::string, files::TensorFile> shards;
+  for (const files::ManifestEntry& entry : manifest.entries) {
+    if (entry.part != "master") continue;
+    auto it = shards.find(entry.file);
+    if (it == shards.end()) it = shards.emplace(entry.file, files::TensorFile::open(folder / "state" / entry.file)).first;
+    const ir::Param& param = *by_name.at(entry.tensor);
+    at::Tensor values = tensor_of(it->second, entry, manifest.dtype).to(at::kFloat);
+    std::vector<i64> lo = entry.lo, hi = entry.hi;
+    lo[0] += param.file.first;
+    hi[0] += param.file.first;
+    if (param.file.transposed) {
+      values = values.t();
+      std::swap(lo[0], lo[1]);
+      std::swap(hi[0], hi[1]);
+    }
+    writer.write_box(param.file.name, lo, hi, bytes_of(values.contiguous()));
+  }
+  writer.finish();
+  std::ofstream(folder / "model" / "config.json") << files::to_hf_config(model, DType::f32);
+}
+
+}  // namespace
+
+void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Store& store, comm::Fabric& fabric, const TrainState& state) {
+  const files::Manifest manifest = manifest_of(plans);
+  std::optional<files::CheckpointWriter> writer;
+  if (fabric.rank() == 0) writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step));
+  // Agreements serve as barriers: the folder is there; all shards are there; the marker is there.
+  const i64 row = 8 * state.step;
+  agree_on(fabric, static_cast<std::uint64_t>(state.step), "step of the checkpoint", row);
+  write_shard(files::partial_path(job.run.out, state.step), manifest, plans, store, fabric.rank());
+  agree_on(fabric, static_cast<std::uint64_t>(state.step), "step of the checkpoint", row + 1);
+  if (writer) {
+    write_model(writer->folder(), manifest, plans.graph(), job.model.config);
+    files::write_manifest(writer->folder(), manifest);
+    files::CheckpointMeta meta;
+    meta.step = state.step;
+    meta.updates = state.updates;
+    meta.tokens = state.tokens;
+    meta.seed = job.seed;
+    meta.epoch = state.cursor.epoch;
+    meta.position = state.cursor.position;
+    meta.offset = state.cursor.offset;
+    meta.fingerprint = fingerprint_of(job.model.config);
+    files::write_meta(writer->folder(), meta);
+    writer->commit();
+    if (job.run.keep_checkpoints > 0) files::remove_old_checkpoints(job.run.out, static_cast<int>(job.run.keep_checkpoints));
+  }
+  agree_on(fabric, static_cast<std::uint64_t>(state.step), "step of the checkpoint", row + 2);
+}
+
+TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Store& store, const config::Job& job) {
+  const files::CheckpointPlace place = files::find_checkpoint(folder);
+  const files::CheckpointMeta meta = files::read_meta(place.folder);
+  if (meta.fingerprint != fingerprint_of(job.model.config))
+    user_error("checkpoint {} is of another model ({}) than the job's ({}). Use the job file it was made with.", place.folder.string(), meta.fingerprint,
+               fingerprint_of(job.model.config));
+  if (meta.seed != job.seed)
+    user_error("checkpoint {} was made with seed {}, the job has seed {}: the order of the data would change. Set seed = {}.", place.folder.string(), meta.seed,
+               job.seed, meta.seed);
+  const files::Manifest manifest = files::read_manifest(place.folder);
+  std::map<std::pair<std::string, std::string>, std::vector<const files::ManifestEntry*>> entries;
+  for (const files::ManifestEntry& entry : manifest.entries) entries[{entry.tensor, entry.part}].push_back(&entry);
+  std::map<std::string, files::TensorFile> shards;
+  for (runtime::HomeUnit& unit : store.home())
+    for (runtime::HomeShard& shard : unit.shards) {
+      for (const char* part : kParts)
+        for (const files::ManifestEntry* entry : entries[{plans.graph().param(shard.param).name, part}]) {
+          const layout::Box box = box_of(entry->lo, entry->hi), common = layout::intersect(box, shard.box);
+          if (common.empty()) continue;
+          auto it = shards.find(entry->file);
+          if (it == shards.end()) it = shards.emplace(entry->file, files::TensorFile::open(place.folder / "state" / entry->file)).first;
+          runtime::view_of(part_of(shard, part), shard.box, common).copy_(runtime::view_of(tensor_of(it->second, *entry, manifest.dtype), box, common));
+        }
+      if (!shard.image.is_same(shard.master)) shard.image.copy_(shard.master);
+    }
+  return {meta.step, meta.updates, meta.tokens, {meta.epoch, meta.position, meta.offset}};
+}
+
+}  // namespace switchyard::train

@@ -1,0 +1,27 @@
+// Saving and loading the state of a run: home's shards, the weights as a Hugging Face folder, the place in the data.
+#pragma once
+
+#include <string>
+
+#include "comm/fabric.hpp"
+#include "config/job.hpp"
+#include "data/sampler.hpp"
+#include "runtime/store.hpp"
+
+namespace switchyard::train {
+
+/// What a run is besides its tensors. step: steps done. updates: those applied.
+struct TrainState {
+  i64 step = 0, updates = 0, tokens = 0;
+  data::Cursor cursor;
+};
+
+/// Every rank writes its home shards and its boxes of the weights; rank 0 commits when all are done. Old checkpoints are removed after that.
+/// Collective. ClusterError for the disk; the earlier checkpoint stays.
+void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Store& store, comm::Fabric& fabric, const TrainState& state);
+
+/// Fills home from a checkpoint (or the newest one of a run folder), whatever strategies and ranks wrote it. UserError: none there,
+/// damaged, of another model or seed.
+TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Store& store, const config::Job& job);
+
+}  // namespace switchyard::train

@@ -1,0 +1,245 @@
+#include "train/train_job.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "base/errors.hpp"
+#include "batch/validate.hpp"
+#include "batch/wire.hpp"
+#include "comm/collectives.hpp"
+#include "compiler/job_plans.hpp"
+#include "data/sampler.hpp"
+#include "files/hf_config.hpp"
+#include "files/json_lines.hpp"
+#include "files/tensorboard.hpp"
+#include "kernels/memory.hpp"
+#include "train/checkpoint.hpp"
+#include "train/lr_schedule.hpp"
+#include "train/progress.hpp"
+#include "train/rank.hpp"
+#include "train/ranks.hpp"
+#include "train/weights.hpp"
+
+namespace switchyard::train {
+namespace {
+
+constexpr int kChannel = 3;
+
+LearningRate schedule_of(const config::Job& job) {
+  const config::OptimizerSettings& o = job.optimizer;
+  LearningRate rate;
+  rate.decay = o.schedule == config::LearningRateSchedule::cosine   ? LearningRate::Decay::cosine
+               : o.schedule == config::LearningRateSchedule::linear ? LearningRate::Decay::linear
+                                                                    : LearningRate::Decay::constant;
+  rate.peak = o.lr;
+  rate.floor = o.min_lr;
+  rate.warmup_steps = o.warmup_steps;
+  rate.decay_steps = o.decay_steps > 0 ? o.decay_steps : job.run.steps;
+  return rate;
+}
+
+data::Sampler::Settings sampler_settings(const config::Job& job) {
+  data::Sampler::Settings settings;
+  settings.seed = static_cast<std::uint64_t>(job.seed);
+  settings.size = {job.batch.sequences, job.batch.tokens};
+  settings.context = job.batch.context;
+  settings.long_documents = data::long_documents_from(config::name_of(job.data.long_documents));
+  return settings;
+}
+
+// What each rank tells rank 0 after a step.
+struct RankFigures {
+  i64 peak = 0, intra = 0, inter = 0;
+  double seconds = 0, waiting = 0, parameters = 0;
+};
+
+// The run folder, written by rank 0.
+class RunLog {
+ public:
+  RunLog(const config::Job& job, i64 first_step)
+      : progress_(std::cerr, {first_step, job.run.steps, isatty(STDERR_FILENO) != 0, job.run.log_every, Clock::now}),
+        heartbeat_([this] { progress_.tick(); }, std::chrono::milliseconds(500)) {
+    if (job.run.out.empty()) return;
+    lines_.emplace(first_step > 1 ? files::JsonLines::resume(job.run.out, first_step - 1) : files::JsonLines::open(job.run.out));
+    events_.emplace(files::EventWriter::create(job.run.out, first_step));
+    std::ofstream(job.run.out + "/job.toml") << config::to_toml(job);
+  }
+  void add(const StepRecord& record) {
+    if (lines_) lines_->append(to_json(record));
+    if (events_) events_->add(record.step, scalars(record));
+    progress_.step_done(record);
+  }
+  void say(const std::string& text) { progress_.say(text); }
+
+ private:
+  Progress progress_;
+  Heartbeat heartbeat_;
+  std::optional<files::JsonLines> lines_;
+  std::optional<files::EventWriter> events_;
+};
+
+class JobOnRank {
+ public:
+  JobOnRank(const TrainSettings& settings, const data::Corpus& corpus, comm::Fabric& fabric)
+      : job_(settings.job), fabric_(fabric), corpus_(corpus), sampler_(corpus, sampler_settings(job_)),
+        memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kUnlimited), scope_(&memory_),
+        plans_(compiler::plans_of(job_, fabric.cluster())), buckets_(compiler::bucket_specs(job_, plans_)),
+        work_(compiler::work_model(job_.model.config)), rate_(schedule_of(job_)), rank_(plans_, job_.model.config, fabric, rank_settings()) {
+    everyone_.resize(static_cast<size_t>(fabric.size()));
+    std::iota(everyone_.begin(), everyone_.end(), 0);
+    agree_on(fabric_, config::fingerprint(job_), "job file", 1);
+    if (!settings.resume.empty())
+      state_ = load_checkpoint(settings.resume, plans_, rank_.store(), job_);
+    else
+      rank_.store().initialize(job_.model.path.empty() ? random_weights(plans_.graph(), job_.seed) : weights_from(plans_.graph(), job_.model.path));
+  }
+
+  void run() {
+    if (fabric_.rank() == 0) log_.emplace(job_, state_.step + 1);
+    while (state_.step < job_.run.steps) {
+      step();
+      const bool due = job_.run.checkpoint_every > 0 && (state_.step % job_.run.checkpoint_every == 0 || state_.step == job_.run.steps);
+      if (due && !job_.run.out.empty()) save_checkpoint(job_, plans_, rank_.store(), fabric_, state_);
+    }
+  }
+
+ private:
+  static constexpr i64 kUnlimited = 1ll << 36;
+
+  RankSettings rank_settings() {
+    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    RankSettings settings;
+    settings.threads = job_.run.threads > 0 ? job_.run.threads : std::max(1, cores / fabric_.size());
+    settings.device = job_.run.device == config::Device::cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+    settings.prefetch = job_.run.prefetch;
+    settings.begin_stream = [this] {
+      thread_local std::unique_ptr<kernels::MemoryScope> scope;
+      scope = std::make_unique<kernels::MemoryScope>(&memory_);
+    };
+    return settings;
+  }
+
+  // Planned once, by rank 0: floating-point arithmetic then decides nothing twice.
+  batch::StepPlan plan(const std::vector<i64>& lengths) {
+    std::vector<std::byte> bytes;
+    if (fabric_.rank() == 0) bytes = batch::encode(batch::plan_batch(state_.step, lengths, buckets_, work_));
+    const batch::StepPlan plan = batch::decode(comm::broadcast_blob(fabric_, {kChannel, everyone_}, "batch plan", 2 * state_.step, bytes));
+    batch::validate(plan, lengths, buckets_);
+    return plan;
+  }
+
+  runtime::Documents read(const data::Batch& batch) const {
+    runtime::Documents documents;
+    std::vector<i64> ids;
+    for (const data::Sequence& sequence : batch.sequences) {
+      ids.resize(static_cast<size_t>(sequence.count));
+      corpus_.read(sequence.document, sequence.first, 1, job_.model.config.vocab_size, ids);
+      documents.emplace_back(ids.begin(), ids.end());
+    }
+    return documents;
+  }
+
+  void step() {
+    const auto start = Clock::now();
+    const data::Batch batch = sampler_.batch(state_.cursor);
+    const std::vector<i64> lengths = data::Sampler::lengths(batch);
+    const batch::StepPlan planned = plan(lengths);
+    memory_.reset_peak();
+    const comm::Traffic before = fabric_.traffic();
+    const double lr = learning_rate(rate_, state_.step);
+    const runtime::StepResult result = rank_.step(planned, read(batch), [&](double norm) {
+      const config::OptimizerSettings& o = job_.optimizer;
+      runtime::UpdateSettings update;
+      update.adamw = {lr, o.beta1, o.beta2, o.eps, o.weight_decay, state_.updates + 1};
+      update.clip = o.clip_norm > 0 ? std::min(1.0, o.clip_norm / (norm + 1e-6)) : 1;
+      return update;
+    });
+    const comm::Traffic after = fabric_.traffic();
+    RankFigures mine;
+    mine.peak = memory_.peak();
+    mine.intra = after[1] - before[1];
+    mine.inter = after[2] - before[2];
+    mine.seconds = result.times.total;
+    mine.waiting = result.times.waiting;
+    mine.parameters = result.times.parameters;
+    const auto all = comm::all_gather_blobs(fabric_, {kChannel, everyone_}, "step figures", 2 * state_.step + 1, std::as_bytes(std::span(&mine, 1)));
+    ++state_.step;
+    if (result.finite) ++state_.updates;
+    state_.cursor = batch.next;
+    const i64 tokens = std::accumulate(lengths.begin(), lengths.end(), i64{0});
+    state_.tokens += tokens;
+    if (log_) report(result, lr, tokens, batch::padding_share(planned), all, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+
+  void report(const runtime::StepResult& result, double lr, i64 tokens, double padding, const std::vector<std::vector<std::byte>>& all, double seconds) {
+    StepRecord record;
+    record.step = state_.step;
+    record.loss = result.loss;
+    record.learning_rate = lr;
+    record.grad_norm = result.norm;
+    record.tokens = tokens;
+    record.time = Seconds{seconds};
+    record.padding_share = padding;
+    record.skipped = !result.finite;
+    double waiting = 0;
+    for (const auto& blob : all) {
+      RankFigures figures;
+      std::memcpy(&figures, blob.data(), sizeof figures);
+      record.peak_memory.push_back(Bytes{figures.peak});
+      record.intra_host_traffic.count += figures.intra;
+      record.inter_host_traffic.count += figures.inter;
+      record.switch_time.count = std::max(record.switch_time.count, figures.parameters);
+      waiting += figures.waiting;
+    }
+    record.bubble_share = waiting / (static_cast<double>(all.size()) * seconds);
+    log_->add(record);
+    if (record.skipped) log_->say(fmt::format("step {}: loss or gradient is not finite; the update was skipped", record.step));
+  }
+
+  const config::Job& job_;
+  comm::Fabric& fabric_;
+  const data::Corpus& corpus_;
+  data::Sampler sampler_;
+  kernels::RankMemory memory_;
+  kernels::MemoryScope scope_;
+  compiler::Plans plans_;
+  std::vector<batch::BucketSpec> buckets_;
+  batch::WorkModel work_;
+  LearningRate rate_;
+  Rank rank_;
+  std::vector<int> everyone_;
+  TrainState state_;
+  std::optional<RunLog> log_;
+};
+
+}  // namespace
+
+void resolve(config::Job& job) {
+  if (config::needs_model(job)) config::resolve_model(job, files::read_hf_config(job.model.path));
+  if (config::needs_vocab(job) && !job.data.path.empty())
+    if (const auto vocab = data::Corpus::open(job.data.path).vocab_size()) config::resolve_vocab(job, *vocab);
+  config::validate(job);
+}
+
+void train(const TrainSettings& settings, const comm::Launch& launch) {
+  const config::Job& job = settings.job;
+  if (job.data.path.empty()) user_error("data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
+  const data::Corpus corpus = data::Corpus::open(job.data.path);
+  kernels::install_rank_allocator();
+  comm::FabricOptions options;
+  options.timeout = std::chrono::milliseconds(static_cast<i64>(job.fabric.timeout.count * 1000));
+  options.strict = job.fabric.strict;
+  on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), options, [&](comm::Fabric& fabric) { JobOnRank(settings, corpus, fabric).run(); });
+}
+
+}  // namespace switchyard::train

@@ -1,0 +1,24 @@
+// `switchyard train`: a job from its first step, or a checkpoint, to its last.
+#pragma once
+
+#include <string>
+
+#include "comm/launch.hpp"
+#include "config/job.hpp"
+
+namespace switchyard::train {
+
+/// resume: a checkpoint or a run folder, empty: a fresh start. The job is resolved and validated.
+struct TrainSettings {
+  config::Job job;
+  std::string resume;
+};
+
+/// Trains to job.run.steps. With job.run.out the folder gets job.toml, log.jsonl, TensorBoard events and checkpoints.
+/// errors  UserError: no data, or a model that does not fit the budget; ClusterError: a rank failed or fell silent
+void train(const TrainSettings& settings, const comm::Launch& launch);
+
+/// What is still open in a job: sizes from model.path, the vocabulary from the data folder. Then validate(). UserError.
+void resolve(config::Job& job);
+
+}  // namespace switchyard::train

@@ -1,0 +1,344 @@
+#include "compiler/assemble.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "batch/planner.hpp"
+#include "compiler/order.hpp"
+#include "small_models.hpp"
+#include "switching/bounds.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+using ir::Task;
+using ir::TaskKind;
+
+constexpr int kLayers = 3;
+
+config::ModelConfig model_of_three_layers(bool tied) {
+  config::ModelConfig model = small_llama();
+  model.layers = kLayers;
+  model.tied_embeddings = tied;
+  return model;
+}
+
+class RandomSteps {
+ public:
+  explicit RandomSteps(unsigned seed) : random_(seed) {}
+
+  int below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
+
+  // Groups of any pipelines on shuffled ranks; some ranks may be idle.
+  config::Strategy strategy(int ranks, const std::string& name) {
+    config::Strategy made = stage_strategy(name);
+    std::vector<int> free(static_cast<size_t>(ranks));
+    std::iota(free.begin(), free.end(), 0);
+    std::shuffle(free.begin(), free.end(), random_);
+    made.schedule = below(2) == 0 ? config::ScheduleKind::gpipe : config::ScheduleKind::one_f_one_b;
+    made.recompute = static_cast<config::Recompute>(below(3));
+    made.sequence_parallel = below(4) > 0;
+    while (!free.empty() && (made.groups.empty() || below(4) > 0)) {
+      const int most = static_cast<int>(free.size());
+      config::Group group{1 + below(std::min(2, most)), {}};
+      const int stages = 1 + below(std::min(kLayers, most / group.dp));
+      int left = most;
+      for (int s = 0; s < stages; ++s) {
+        const int tp = group.dp * 2 + (stages - s - 1) * group.dp <= left ? 1 + below(2) : 1;
+        config::Stage stage{{}, tp, kLayers * s / stages, kLayers * (s + 1) / stages};
+        for (int r = 0; r < group.dp * tp; ++r, --left) {
+          stage.ranks.push_back(free.back());
+          free.pop_back();
+        }
+        group.stages.push_back(std::move(stage));
+      }
+      made.groups.push_back(std::move(group));
+    }
+    return made;
+  }
+
+  // A batch over all strategies; buckets without documents have no phase.
+  batch::StepPlan batch(const Plans& plans) {
+    std::vector<batch::BucketSpec> buckets;
+    for (size_t s = 0; s < plans.strategies().size(); ++s) {
+      batch::BucketSpec bucket{.max_length = 64 >> (2 * s), .strategy = static_cast<int>(s)};
+      bucket.lanes = static_cast<int>(plans.strategies()[s].lanes.size());
+      bucket.multiple = plans.strategies()[s].multiple;
+      bucket.micro_batch_tokens = 64;
+      buckets.push_back(bucket);
+    }
+    std::vector<i64> lengths(static_cast<size_t>(1 + below(12)));
+    for (i64& length : lengths) length = 1 + below(below(2) == 0 ? 64 : 16);
+    return batch::plan_batch(0, lengths, buckets, {1, 0.01});
+  }
+
+  Plans plans() {
+    const int ranks = 3 + below(5);
+    std::vector<config::Strategy> strategies;
+    for (int s = 0, count = 1 + below(3); s < count; ++s) strategies.push_back(strategy(ranks, std::to_string(s)));
+    const int anchor = below(static_cast<int>(strategies.size()));
+    const cluster::Cluster cluster = ranks % 2 == 0 && below(2) == 0 ? cluster::uniform(2, ranks / 2) : cluster::uniform(1, ranks);
+    return Plans(training_graph(model_of_three_layers(below(2) == 0)), std::move(strategies), anchor, cluster,
+                 below(2) == 0 ? switching::Planner::relay : switching::Planner::greedy);
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+struct Step {
+  const Plans& plans;
+  const batch::StepPlan& batch;
+  const ir::Program& program;
+};
+
+// Units whose parameters the stage of a run uses.
+std::set<int> needed_units(const Step& step, const Task& run) {
+  const CompiledStrategy& strategy =
+      step.plans.strategies()[static_cast<size_t>(step.batch.phases[static_cast<size_t>(run.phase)].strategy)];
+  std::set<int> units;
+  for (const ir::ParamUse& use : strategy.groups[static_cast<size_t>(run.group)].stages[static_cast<size_t>(run.stage)].params)
+    units.insert(step.plans.graph().param(use.param).unit);
+  return units;
+}
+
+// Whether what a task works on is there: its activations, its parameters' banks, its gradients. Queues and waits must see to it.
+bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& done) {
+  const ir::Program& program = step.program;
+  const auto all_done = [&](const auto& needed) {
+    for (size_t row = 0; row < program.rows.size(); ++row)
+      if (!done[row] && needed(program.rows[row])) return false;
+    return true;
+  };
+  const auto meets = [&](const Task& other) {
+    return std::any_of(task.ranks.begin(), task.ranks.end(),
+                       [&](int rank) { return std::binary_search(other.ranks.begin(), other.ranks.end(), rank); });
+  };
+  const auto same_micro_batch = [&](const Task& t) {
+    return t.phase == task.phase && t.lane == task.lane && t.micro_batch == task.micro_batch;
+  };
+  const auto awaited = [&](const Task& t) { return needed_units(step, task).contains(t.unit); };
+  switch (task.kind) {
+    case TaskKind::run:
+      return all_done([&](const Task& t) {
+        if (t.kind == TaskKind::run) return same_micro_batch(t) && t.stage == task.stage && t.forward && !task.forward;
+        if (t.kind == TaskKind::send)
+          return same_micro_batch(t) && t.forward == task.forward && t.stage == task.stage + (task.forward ? -1 : 1);
+        return t.phase == task.phase && (t.kind == TaskKind::prepare || t.kind == TaskKind::move) && meets(t) && awaited(t);
+      });
+    case TaskKind::send:
+      return all_done([&](const Task& t) {
+        return t.kind == TaskKind::run && same_micro_batch(t) && t.stage == task.stage && t.forward == task.forward;
+      });
+    case TaskKind::move:
+      return all_done([&](const Task& t) {
+        const bool bank = t.kind == TaskKind::prepare && (t.phase == task.phase || t.phase == task.phase - 1);
+        const bool earlier = t.kind == TaskKind::move && (t.phase == task.phase - 1 || (t.phase == task.phase && t.round < task.round));
+        return (bank || earlier) && t.unit == task.unit && meets(t);
+      });
+    case TaskKind::flush:
+      return all_done([&](const Task& t) {
+        const bool gradients = (t.kind == TaskKind::run && !t.forward) || t.kind == TaskKind::zero;
+        const bool earlier = t.kind == TaskKind::flush && t.unit == task.unit && t.round < task.round;
+        return (gradients || earlier) && t.phase == task.phase && meets(t);
+      });
+    case TaskKind::norm:
+      return all_done([&](const Task& t) { return t.kind == TaskKind::flush; });
+    case TaskKind::update:
+      return all_done([&](const Task& t) { return t.kind == TaskKind::norm; });
+    default:
+      return true;
+  }
+}
+
+// The executor's rules: each queue of a rank runs its rows in order, a row starts when it is first in the queues of all its members
+// and what it waits for is done there. Of several rows that could start, the last one does. Returns the rows that ran.
+size_t execute(const Step& step) {
+  const ir::Program& program = step.program;
+  std::map<QueueKey, std::vector<int>> queues;
+  for (size_t rank = 0; rank < program.of_rank.size(); ++rank)
+    for (const int row : program.of_rank[rank])
+      queues[queue_of(program.rows[static_cast<size_t>(row)], static_cast<int>(rank))].push_back(row);
+  for (auto& [key, rows] : queues) std::reverse(rows.begin(), rows.end());
+  std::vector<bool> done(program.rows.size());
+  size_t finished = 0;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t row = program.rows.size(); row-- > 0;) {
+      const Task& task = program.rows[row];
+      const auto first = [&](int rank) { return queues.at(queue_of(task, rank)).back() == static_cast<int>(row); };
+      const auto waited = [&](const ir::Wait& wait) { return done[static_cast<size_t>(wait.row)]; };
+      if (done[row] || !std::all_of(task.ranks.begin(), task.ranks.end(), first) ||
+          !std::all_of(task.after.begin(), task.after.end(), waited))
+        continue;
+      EXPECT_TRUE(has_inputs(step, task, done)) << "row " << row << " " << ir::name_of(task);
+      for (const int rank : task.ranks) {
+        auto& queue = queues.at(queue_of(task, rank));
+        queue.pop_back();
+        if (queue.empty()) queue.push_back(-1);
+      }
+      done[row] = moved = true;
+      ++finished;
+      break;
+    }
+  }
+  return finished;
+}
+
+std::vector<const Task*> tasks(const ir::Program& program, TaskKind kind, int phase) {
+  std::vector<const Task*> list;
+  for (const Task& task : program.rows)
+    if (task.kind == kind && task.phase == phase) list.push_back(&task);
+  return list;
+}
+
+i64 total_bytes(const std::vector<const Task*>& list) {
+  return std::accumulate(list.begin(), list.end(), i64{0}, [](i64 sum, const Task* task) { return sum + task->bytes; });
+}
+
+i64 link_bytes(const switching::MovePlan& plan, const Plans& plans, DType dtype) {
+  const layout::LinkBytes links = switching::traffic(plan, plans.cluster(), size_of(dtype)).links;
+  return links.inter_host + links.intra_host;
+}
+
+void expect_phase(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, int p) {
+  const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(p)];
+  const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
+  size_t runs = 0, sends = 0, zeros = 0;
+  for (size_t lane = 0; lane < phase.lane.size(); ++lane) {
+    const size_t stages = strategy.groups[static_cast<size_t>(strategy.lanes[lane].group)].stages.size(), mbs = phase.lane[lane].size();
+    runs += 2 * stages * mbs;
+    sends += 2 * (stages - 1) * mbs;
+    zeros += mbs == 0 ? stages : 0;
+  }
+  EXPECT_EQ(tasks(program, TaskKind::run, p).size(), runs);
+  EXPECT_EQ(tasks(program, TaskKind::send, p).size(), sends);
+  EXPECT_EQ(tasks(program, TaskKind::zero, p).size(), zeros);
+  const int previous = p == 0 ? -1 : plan.phases[static_cast<size_t>(p - 1)].strategy;
+  EXPECT_EQ(total_bytes(tasks(program, TaskKind::move, p)), link_bytes(plans.moves(previous, phase.strategy), plans, DType::bf16));
+  EXPECT_EQ(total_bytes(tasks(program, TaskKind::flush, p)), link_bytes(strategy.flush, plans, DType::f32));
+}
+
+// Every flush of a rank comes after its last run of the phase, in row order.
+void expect_flushes_after_runs(const ir::Program& program, int p) {
+  std::map<int, size_t> last_run;
+  for (size_t row = 0; row < program.rows.size(); ++row) {
+    const Task& task = program.rows[row];
+    if (task.phase != p) continue;
+    for (const int rank : task.ranks)
+      if (task.kind == TaskKind::run || task.kind == TaskKind::zero) last_run[rank] = row;
+  }
+  for (size_t row = 0; row < program.rows.size(); ++row) {
+    const Task& task = program.rows[row];
+    if (task.phase != p || task.kind != TaskKind::flush) continue;
+    for (const int rank : task.ranks)
+      if (last_run.contains(rank)) {
+        EXPECT_GT(row, last_run.at(rank));
+      }
+  }
+}
+
+TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
+  int several_phases = 0, idle = 0, uneven = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomSteps random(seed);
+    const Plans plans = random.plans();
+    const batch::StepPlan plan = random.batch(plans);
+    for (const bool prefetch : {true, false}) {
+      const ir::Program program = assemble(plan, plans, {.prefetch = prefetch, .train = true});
+      verify(program);
+      EXPECT_EQ(execute({plans, plan, program}), program.rows.size());
+      for (size_t p = 0; p < plan.phases.size(); ++p) {
+        expect_phase(program, plan, plans, static_cast<int>(p));
+        expect_flushes_after_runs(program, static_cast<int>(p));
+        idle += !tasks(program, TaskKind::zero, static_cast<int>(p)).empty();
+        uneven += plans.strategies()[static_cast<size_t>(plan.phases[p].strategy)].groups.size() > 1;
+      }
+      EXPECT_EQ(tasks(program, TaskKind::norm, -1).size(), 1u);
+      EXPECT_EQ(tasks(program, TaskKind::update, -1).size(), plans.units().size());
+    }
+    several_phases += plan.phases.size() > 1;
+    ASSERT_FALSE(testing::Test::HasFailure());
+  }
+  EXPECT_GT(several_phases, 10);
+  EXPECT_GT(idle, 10);
+  EXPECT_GT(uneven, 10);
+}
+
+TEST(Assemble, gives_the_same_rows_for_the_same_step) {
+  RandomSteps random(7);
+  const Plans plans = random.plans();
+  const batch::StepPlan plan = random.batch(plans);
+  EXPECT_EQ(assemble(plan, plans, {}).fingerprint(), assemble(plan, plans, {}).fingerprint());
+}
+
+TEST(Assemble, an_evaluation_runs_forward_only) {
+  const config::ModelConfig model = small_llama();
+  const Plans plans(models::build(model, precision_from("bf16"), models::Output::logits),
+                    {config::strategy_from_spec("1,2,2", 4, 2), config::strategy_from_spec("4,1,1", 4, 2)}, 0, cluster::uniform(2, 2),
+                    switching::Planner::relay);
+  const batch::StepPlan plan = worked_batch();
+  const ir::Program program = assemble(plan, plans, {.prefetch = true, .train = false});
+  verify(program);
+  EXPECT_EQ(execute({plans, plan, program}), program.rows.size());
+  for (const Task& task : program.rows) {
+    EXPECT_TRUE(task.kind == TaskKind::prepare || task.kind == TaskKind::move || task.kind == TaskKind::run || task.kind == TaskKind::send)
+        << ir::name_of(task);
+    EXPECT_TRUE(task.forward);
+  }
+}
+
+// Whether a row of the kind in phase 1 waits for a run of phase 0.
+bool waits_for_the_phase_before(const ir::Program& program) {
+  for (const Task* task : tasks(program, TaskKind::prepare, 1))
+    for (const ir::Wait& wait : task->after)
+      if (program.rows[static_cast<size_t>(wait.row)].kind == TaskKind::run) return true;
+  return false;
+}
+
+TEST(Assemble, starts_the_next_switch_under_the_running_strategy_only_with_prefetch) {
+  const Plans plans = worked_plans();
+  const ir::Program with = assemble(worked_batch(), plans, {.prefetch = true}),
+                    without = assemble(worked_batch(), plans, {.prefetch = false});
+  EXPECT_FALSE(waits_for_the_phase_before(with));
+  EXPECT_TRUE(waits_for_the_phase_before(without));
+  const auto first_move = [](const ir::Program& program) { return tasks(program, TaskKind::move, 1).front()->start; };
+  EXPECT_LT(first_move(with), first_move(without));
+}
+
+TEST(Assemble, never_has_the_parameters_of_three_strategies) {
+  const config::ModelConfig model = small_llama();
+  std::vector<config::Strategy> strategies;
+  for (const char* spec : {"1,2,2", "4,1,1", "2,2,1"}) strategies.push_back(config::strategy_from_spec(spec, 4, 2));
+  const Plans plans(training_graph(model), strategies, 0, cluster::uniform(1, 4), switching::Planner::relay);
+  const batch::StepPlan plan{
+      0, 50, {{0, {{row_of(0, 20, 20)}}}, {1, {{row_of(1, 9, 9)}, {row_of(2, 9, 9)}, {}, {}}}, {2, {{row_of(3, 12, 12)}, {}}}}};
+  const ir::Program program = assemble(plan, plans, {.prefetch = true});
+  // Banks of phase 2 are made on a rank after its last run of phase 0.
+  for (const Task* task : tasks(program, TaskKind::prepare, 2))
+    for (const int rank : task->ranks) {
+      bool waits = false;
+      for (const ir::Wait& wait : task->after) {
+        const Task& awaited = program.rows[static_cast<size_t>(wait.row)];
+        waits = waits || (awaited.kind == TaskKind::run && awaited.phase == 0 &&
+                          std::binary_search(awaited.ranks.begin(), awaited.ranks.end(), rank));
+      }
+      EXPECT_TRUE(waits) << "rank " << rank;
+    }
+}
+
+TEST(Assemble, refuses_a_batch_for_other_lanes) {
+  const Plans plans = worked_plans();
+  batch::StepPlan plan = worked_batch();
+  plan.phases[1].lane.pop_back();
+  EXPECT_EQ(internal_message([&] { assemble(plan, plans, {}); }), "phase 1: 3 lanes planned for 4");
+}
+
+}  // namespace
+}  // namespace switchyard::compiler

@@ -1,0 +1,51 @@
+#include "compiler/compile.hpp"
+
+#include <gtest/gtest.h>
+
+#include "small_models.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+TEST(Compile, gives_the_embedding_to_the_first_stage_and_the_head_to_the_last) {
+  config::ModelConfig model = small_llama();
+  model.layers = 5;
+  const std::vector<ir::GroupCode> groups = compile(training_graph(model), config::strategy_from_spec("2,1,3", 6, model.layers));
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(groups[0].dp, 2);
+  std::vector<std::pair<int, int>> units;
+  for (const ir::StageCode& stage : groups[0].stages) units.emplace_back(stage.first_unit, stage.end_unit);
+  EXPECT_EQ(units, (std::vector<std::pair<int, int>>{{0, 3}, {3, 5}, {5, 7}}));  // 2, 2, 1 layers
+}
+
+TEST(Compile, uses_every_parameter_once_over_the_stages) {
+  const ir::Graph graph = training_graph(small_llama());
+  for (const char* spec : {"1,1,1", "1,2,2", "1,2,1"}) {
+    std::vector<int> uses(graph.params().size());
+    const std::vector<ir::GroupCode> groups = compile(graph, config::strategy_from_spec(spec, 4, 2));
+    for (const ir::StageCode& stage : groups[0].stages)
+      for (const ir::ParamUse& use : stage.params) ++uses[static_cast<size_t>(use.param)];
+    EXPECT_EQ(uses, std::vector<int>(uses.size(), 1)) << spec;
+  }
+}
+
+TEST(Compile, uses_a_tied_weight_on_the_first_and_the_last_stage) {
+  config::ModelConfig model = small_llama();
+  model.tied_embeddings = true;
+  const auto stages = compile(training_graph(model), config::strategy_from_spec("1,1,2", 2, 2))[0].stages;
+  EXPECT_EQ(stages[0].params[0].param, 0);
+  EXPECT_EQ(stages[1].params[0].param, 0);
+}
+
+TEST(Compile, serves_groups_of_unequal_stages) {
+  config::Strategy strategy = stage_strategy("uneven");
+  strategy.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2}, 1, 1, 2}}}, {2, {{{3, 4}, 1, 0, 2}}}};
+  const std::vector<ir::GroupCode> groups = compile(training_graph(small_llama()), strategy);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].stages[0].lane.size(), 2);
+  EXPECT_EQ(groups[0].stages[1].lane.size(), 1);
+  EXPECT_EQ(groups[1].stages[0].end_unit, 4);
+}
+
+}  // namespace
+}  // namespace switchyard::compiler

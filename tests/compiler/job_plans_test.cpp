@@ -1,0 +1,94 @@
+#include "compiler/job_plans.hpp"
+
+#include <gtest/gtest.h>
+
+#include "batch/validate.hpp"
+#include "small_models.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+config::Job small_job() {
+  return config::job_from_toml(R"(
+[model]
+hidden_size = 64
+layers = 2
+heads = 4
+kv_heads = 2
+ffn_size = 176
+vocab_size = 100
+[data]
+path = "data"
+[batch]
+sequences = 6
+context = 64
+[[bucket]]
+max_length = 64
+strategy = "1,2,2"
+[[bucket]]
+max_length = 16
+strategy = "4,1,1"
+[run]
+steps = 1
+ranks = 4
+home = 1
+precision = "bf16"
+)",
+                               "job.toml");
+}
+
+TEST(PlansOf, have_a_strategy_a_bucket_and_home_where_the_job_says) {
+  const config::Job job = small_job();
+  const Plans plans = plans_of(job, cluster::uniform(2, 2));
+  ASSERT_EQ(plans.strategies().size(), 2u);
+  EXPECT_EQ(plans.strategies()[0].strategy, job.buckets[0].strategy);
+  EXPECT_EQ(plans.home(), home_maps(plans.strategies()[1].maps));
+  EXPECT_EQ(plans.graph().precision(), precision_from("bf16"));
+}
+
+TEST(PrecisionOf, is_chosen_by_the_device_unless_the_job_says) {
+  config::RunSettings run;
+  EXPECT_EQ(precision_of(run), precision_from("fp32"));
+  run.device = config::Device::cuda;
+  EXPECT_EQ(precision_of(run), precision_from("bf16"));
+  run.precision = "fp64";
+  EXPECT_EQ(precision_of(run), precision_from("fp64"));
+}
+
+TEST(BucketSpecs, describe_the_lanes_of_each_strategy) {
+  config::Job job = small_job();
+  job.buckets[0].strategy.micro_batch_tokens = 128;
+  const std::vector<batch::BucketSpec> specs = bucket_specs(job, plans_of(job, cluster::uniform(1, 4)));
+  ASSERT_EQ(specs.size(), 2u);
+  EXPECT_EQ(specs[0].max_length, 64);
+  EXPECT_EQ(specs[0].lanes, 1);
+  EXPECT_EQ(specs[0].multiple, 2);
+  EXPECT_EQ(specs[0].micro_batch_tokens, 128);
+  EXPECT_EQ(specs[0].min_micro_batches, 2);
+  EXPECT_EQ(specs[0].lane_speed, std::vector<double>{4});
+  EXPECT_EQ(specs[1].strategy, 1);
+  EXPECT_EQ(specs[1].lanes, 4);
+  EXPECT_EQ(specs[1].lane_speed, (std::vector<double>{1, 1, 1, 1}));
+}
+
+TEST(BucketSpecs, make_batches_that_can_be_assembled) {
+  const config::Job job = small_job();
+  const Plans plans = plans_of(job, cluster::uniform(1, 4));
+  const std::vector<batch::BucketSpec> specs = bucket_specs(job, plans);
+  const std::vector<i64> lengths = {40, 33, 12, 5, 9, 64};
+  const batch::StepPlan plan = batch::plan_batch(0, lengths, specs, work_model(job.model.config));
+  batch::validate(plan, lengths, specs);
+  verify(assemble(plan, plans, {}));
+}
+
+TEST(WorkModel, counts_products_of_tokens_and_of_pairs) {
+  const batch::WorkModel work = work_model(small_llama());
+  EXPECT_EQ(work.linear, 2 * (105280 - 6400));  // the embedding is looked up
+  EXPECT_EQ(work.quadratic, 2 * 2 * 64);        // two layers; scores and values at 2 flops a feature, on half the pairs
+  config::ModelConfig tied = small_llama();
+  tied.tied_embeddings = true;
+  EXPECT_EQ(work_model(tied).linear, work.linear);
+}
+
+}  // namespace
+}  // namespace switchyard::compiler

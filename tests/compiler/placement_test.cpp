@@ -1,0 +1,96 @@
+#include "compiler/placement.hpp"
+
+#include <gtest/gtest.h>
+
+#include "compiler/compile.hpp"
+#include "small_models.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+ParamMaps maps_of(const ir::Graph& graph, const config::Strategy& strategy) {
+  return param_maps(graph, strategy, compile(graph, strategy));
+}
+
+TEST(ParamMaps, cover_every_element_of_every_addend_under_any_strategy) {
+  std::vector<config::ModelConfig> models = {small_llama(), small_gpt2(), small_llama()};
+  models[2].tied_embeddings = true;
+  for (const config::ModelConfig& model : models) {
+    const ir::Graph graph = training_graph(model);
+    for (const char* spec : {"1,1,1", "4,1,1", "1,2,2", "2,2,1", "2,1,2", "2,2,2"}) {
+      SCOPED_TRACE(spec);
+      const ParamMaps maps = maps_of(graph, config::strategy_from_spec(spec, 8, model.layers));
+      ASSERT_EQ(maps.used.size(), graph.params().size());
+      for (size_t p = 0; p < maps.used.size(); ++p) {
+        layout::validate(maps.used[p]);
+        layout::validate(maps.grad[p]);
+        EXPECT_EQ(maps.used[p].addends, 1);
+      }
+      for (const layout::ShardMap& home : home_maps(maps)) layout::validate(home, true);
+    }
+  }
+}
+
+TEST(ParamMaps, hold_copies_and_addends_of_unequal_groups) {
+  config::Strategy strategy = stage_strategy("uneven");
+  strategy.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2}, 1, 1, 2}}}, {2, {{{3, 4}, 1, 0, 2}}}};
+  const ir::Graph graph = training_graph(small_llama());
+  const ParamMaps maps = maps_of(graph, strategy);
+  // k_proj of layer 0: halves on 0 and 1, copies on 3 and 4; three lanes add.
+  const layout::ShardMap &used = maps.used[3], &grad = maps.grad[3];
+  EXPECT_EQ(graph.param(3).name, "model.layers.0.self_attn.k_proj.weight");
+  EXPECT_EQ(used.shards.size(), 4u);
+  EXPECT_EQ(used.shards[1], (layout::Shard{1, 0, {2, {16, 0}, {32, 64}}}));
+  EXPECT_EQ(grad.addends, 3);
+  layout::validate(grad);
+}
+
+TEST(ParamMaps, count_an_addend_per_data_rank_partial_axis_and_use) {
+  config::ModelConfig model = small_llama();
+  model.tied_embeddings = true;
+  const ir::Graph graph = training_graph(model);
+  const auto addends = [&](const char* spec, size_t param) {
+    return maps_of(graph, config::strategy_from_spec(spec, 8, 2)).grad[param].addends;
+  };
+  EXPECT_EQ(addends("1,1,1", 0), 1);
+  EXPECT_EQ(addends("1,1,2", 0), 2);  // embedding and head
+  EXPECT_EQ(addends("2,1,2", 0), 4);
+  EXPECT_EQ(addends("2,2,2", 0), 4);  // cut by tp in both uses
+  EXPECT_EQ(graph.param(1).name, "model.layers.0.input_layernorm.weight");
+  EXPECT_EQ(addends("1,2,1", 1), 2);  // tokens are cut by tp
+  EXPECT_EQ(addends("2,2,1", 1), 4);
+}
+
+TEST(ParamMaps, refuse_a_strategy_that_leaves_a_parameter_out) {
+  const ir::Graph graph = training_graph(small_llama());
+  EXPECT_EQ(internal_message([&] { param_maps(graph, stage_strategy("none"), {}); }),
+            "strategy \"none\" uses model.embed_tokens.weight nowhere");
+}
+
+TEST(HomeMaps, share_copies_out_evenly) {
+  const ir::Graph graph = training_graph(small_llama());
+  const std::vector<layout::ShardMap> home = home_maps(maps_of(graph, config::strategy_from_spec("4,1,1", 4, 2)));
+  std::vector<i64> held(4);
+  for (const layout::ShardMap& map : home)
+    for (const layout::Shard& shard : map.shards) held[static_cast<size_t>(shard.rank)] += shard.box.elements();
+  EXPECT_EQ(held, (std::vector<i64>{26320, 26320, 26320, 26320}));
+}
+
+TEST(StageMesh, puts_data_outside_the_lane) {
+  const config::Stage stage{{4, 5, 6, 7}, 2, 0, 2};
+  const layout::Mesh mesh = stage_mesh({2, {stage}}, stage, {{{"tp", 2}}, {0, 1}});
+  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"dp", 2}, {"tp", 2}}));
+  EXPECT_EQ(mesh.ranks, (std::vector<int>{4, 5, 6, 7}));
+}
+
+TEST(UnitMaps, group_parameters_by_layer) {
+  const ir::Graph graph = training_graph(small_llama());
+  const std::vector<switching::UnitMaps> units = unit_maps(graph);
+  ASSERT_EQ(units.size(), 4u);
+  EXPECT_EQ(units[0].tensors, std::vector<int>{0});
+  EXPECT_EQ(units[1].tensors, (std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(units[3].tensors, (std::vector<int>{19, 20}));
+}
+
+}  // namespace
+}  // namespace switchyard::compiler

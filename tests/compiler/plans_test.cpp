@@ -1,0 +1,66 @@
+#include <gtest/gtest.h>
+
+#include "compiler/assemble.hpp"
+#include "small_models.hpp"
+#include "switching/bounds.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+TEST(Plans, number_lanes_by_group_then_data_and_place_them) {
+  config::Strategy uneven = stage_strategy("uneven");
+  uneven.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2}, 1, 1, 2}}}, {2, {{{3, 4}, 1, 0, 2}}}};
+  const Plans plans(training_graph(small_llama()), {uneven}, 0, cluster::uniform(1, 5), switching::Planner::relay);
+  const CompiledStrategy& strategy = plans.strategies()[0];
+  ASSERT_EQ(strategy.lanes.size(), 3u);
+  EXPECT_EQ(strategy.lane_ranks(0, 0), (std::vector<int>{0, 1}));
+  EXPECT_EQ(strategy.lane_ranks(0, 1), std::vector<int>{2});
+  EXPECT_EQ(strategy.lane_ranks(2, 0), std::vector<int>{4});
+  EXPECT_EQ(strategy.multiple, 2);
+}
+
+TEST(Plans, pad_to_what_all_stages_divide) {
+  config::Strategy strategy = stage_strategy("mixed");
+  strategy.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2, 3, 4}, 3, 1, 2}}}};
+  config::ModelConfig model = small_gpt2();
+  const Plans plans(training_graph(model), {strategy}, 0, cluster::uniform(1, 5), switching::Planner::relay);
+  EXPECT_EQ(plans.strategies()[0].multiple, 6);
+}
+
+TEST(Plans, cost_more_for_the_backward_segment_and_less_with_more_ranks) {
+  const Plans plans = worked_plans();
+  const auto& [forward, backward] = plans.strategies()[1].cost[0][0];
+  EXPECT_GT(backward.flops_per_token, 1.5 * forward.flops_per_token);
+  // Products: two flops a weight, the embedding not counted; norms and sums add a little. The head runs with the gradients.
+  EXPECT_NEAR(forward.flops_per_token, 2 * 2 * 46080, 0.1 * 2 * 2 * 46080);
+  EXPECT_EQ(forward.flops_per_pair, 2 * 4 * 64);
+  EXPECT_EQ(plans.strategies()[0].cost[0][0].first.flops_per_pair, 4 * 64 / 2);  // one of two layers, half its heads
+}
+
+TEST(Plans, plan_each_pair_of_strategies_once) {
+  const Plans plans = worked_plans();
+  EXPECT_EQ(&plans.moves(0, 1), &plans.moves(0, 1));
+  EXPECT_NE(&plans.moves(0, 1), &plans.moves(-1, 1));
+}
+
+TEST(Plans, move_nothing_to_the_same_strategy) {
+  const Plans plans = worked_plans();
+  for (const int s : {0, 1}) {
+    const switching::Traffic traffic = switching::traffic(plans.moves(s, s), plans.cluster(), 2);
+    EXPECT_EQ(traffic, switching::Traffic{});
+  }
+}
+
+TEST(Plans, take_home_from_the_anchor) {
+  const ir::Graph graph = training_graph(small_llama());
+  const std::vector<config::Strategy> strategies = {config::strategy_from_spec("1,2,2", 4, 2), config::strategy_from_spec("4,1,1", 4, 2)};
+  for (const int anchor : {0, 1}) {
+    const Plans plans(graph, strategies, anchor, cluster::uniform(2, 2), switching::Planner::relay);
+    EXPECT_EQ(plans.home(), home_maps(plans.strategies()[static_cast<size_t>(anchor)].maps));
+  }
+  EXPECT_EQ(internal_message([&] { Plans(graph, strategies, 2, cluster::uniform(2, 2), switching::Planner::relay); }),
+            "no strategy 2 to anchor home");
+}
+
+}  // namespace
+}  // namespace switchyard::compiler

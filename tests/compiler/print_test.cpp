@@ -1,0 +1,73 @@
+#include "compiler/print.hpp"
+
+#include <gmock/gmock.h>
+
+#include "small_models.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(PrintPlan, tells_who_holds_what_as_on_the_page) {
+  const std::string text = print_plan(worked_plans());
+  EXPECT_THAT(text, HasSubstr("mesh A.s0 [tp=2] 0 1  u0..u1\n"));
+  EXPECT_THAT(text, HasSubstr("mesh A.s1 [tp=2] 2 3  u2..u3\n"));
+  EXPECT_THAT(text, HasSubstr("mesh B [dp=4] 0 1 2 3  u0..u3\n"));
+  EXPECT_THAT(text, HasSubstr("model.layers.0.self_attn.k_proj.weight [32,64] granule 16\n"
+                              "    A  {tp},{}  0:[0,16)x[0,64) 1:[16,32)x[0,64)  grad same\n"
+                              "    B  {},{}  copies on 0..3  grad partial {dp}\n"
+                              "    home  = A\n"));
+  EXPECT_THAT(text, HasSubstr("model.layers.1.post_attention_layernorm.weight [64]\n"
+                              "    A  {}  copies on 2,3  grad partial {tp}\n"
+                              "    B  {}  copies on 0..3  grad partial {dp}\n"
+                              "    home  2:[0,32) 3:[32,64)\n"));
+  EXPECT_THAT(text,
+              HasSubstr("model.embed_tokens.weight [100,64] granule 8,1\n    A  {tp},{}  0:[0,48)x[0,64) 1:[48,100)x[0,64)  grad same\n"));
+}
+
+TEST(PrintPlan, counts_what_rank_0_holds_as_on_the_page) {
+  EXPECT_THAT(print_plan(worked_plans()),
+              HasSubstr("rank 0 holds: home 418816, image 52352, A 256, grad A 104960, B 210560, grad B 421120 bytes\n"));
+}
+
+TEST(PrintPlan, tells_layers_that_are_alike_once) {
+  config::ModelConfig model = small_llama();
+  model.layers = 5;
+  const Plans plans(training_graph(model), {config::strategy_from_spec("1,1,2", 2, model.layers)}, 0, cluster::uniform(1, 2),
+                    switching::Planner::relay);
+  const std::string text = print_plan(plans);
+  EXPECT_THAT(text, HasSubstr("u1 layer 0; u2..u3 alike\n"));
+  EXPECT_THAT(text, HasSubstr("u4 layer 3; u5 alike\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("layers.1.")));
+}
+
+TEST(PrintPlan, counts_the_uses_of_a_tied_weight) {
+  config::ModelConfig model = small_llama();
+  model.tied_embeddings = true;
+  const Plans plans(training_graph(model), {config::strategy_from_spec("1,1,2", 2, model.layers)}, 0, cluster::uniform(1, 2),
+                    switching::Planner::relay);
+  EXPECT_THAT(print_plan(plans), HasSubstr("A  {},{}  copies on 0,1  grad partial {2 uses}"));
+}
+
+TEST(PrintModel, lists_units_groups_and_the_total) {
+  const std::string text = print_model(training_graph(small_llama()));
+  EXPECT_THAT(text, HasSubstr("u1 layer 0; u2 alike\n"));
+  EXPECT_THAT(text, HasSubstr("  model.layers.0.self_attn.q_proj.weight [64,64] granule 32,16  group qkv  4096 elements\n"));
+  EXPECT_THAT(text, HasSubstr("u3 norm and head\n"));
+  EXPECT_THAT(text, HasSubstr("4 units, 21 parameters of 105280 elements, 206 KiB in bf16\n"));
+}
+
+TEST(RanksText, joins_three_and_more_neighbours) {
+  EXPECT_EQ(ranks_text({0, 1, 2, 3, 5, 6, 8}), "0..3,5,6,8");
+  EXPECT_EQ(ranks_text({}), "");
+}
+
+TEST(LetterOf, goes_on_after_z) {
+  EXPECT_EQ(letter_of(0), "A");
+  EXPECT_EQ(letter_of(25), "Z");
+  EXPECT_EQ(letter_of(26), "S26");
+}
+
+}  // namespace
+}  // namespace switchyard::compiler

@@ -1,0 +1,95 @@
+// Small models, strategies and batches for the compiler's tests.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "compiler/assemble.hpp"
+#include "ir/autodiff.hpp"
+#include "models/build.hpp"
+
+namespace switchyard::compiler {
+
+/// LLaMA: 2 layers, hidden 64, 4 heads, 2 key/value heads, ffn 176, vocabulary 100, untied.
+inline config::ModelConfig small_llama() {
+  config::ModelConfig model = config::family_defaults(config::Family::llama);
+  model.layers = 2;
+  model.hidden_size = 64;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.head_dim = 16;
+  model.ffn_size = 176;
+  model.vocab_size = 100;
+  model.max_positions = 128;
+  model.tied_embeddings = false;
+  return model;
+}
+
+/// Forward and backward graph.
+inline ir::Graph training_graph(const config::ModelConfig& model, const std::string& precision = "bf16") {
+  ir::Graph graph = models::build(model, precision_from(precision), models::Output::loss);
+  ir::differentiate(graph);
+  return graph;
+}
+
+/// One document of `tokens` tokens in a row of T.
+inline batch::MicroBatch row_of(i64 doc, int tokens, i64 T) {
+  batch::MicroBatch mb{T, {{{doc, 0, tokens, 1}}}};
+  if (T > tokens) mb.shard[0].push_back({-1, 0, static_cast<int>(T) - tokens, 1});
+  return mb;
+}
+
+/// GPT-2 of the same size, with 2 heads more.
+inline config::ModelConfig small_gpt2() {
+  config::ModelConfig model = config::family_defaults(config::Family::gpt2);
+  model.layers = 2;
+  model.hidden_size = 48;
+  model.heads = model.kv_heads = 6;
+  model.head_dim = 8;
+  model.ffn_size = 4 * 48;
+  model.vocab_size = 101;
+  model.max_positions = 128;
+  return model;
+}
+
+/// Message of the UserError (or InternalError) that `call` throws; "" if it throws none.
+template <class Error, class Call>
+std::string message_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+template <class Call>
+std::string user_message(Call call) {
+  return message_of<UserError>(call);
+}
+template <class Call>
+std::string internal_message(Call call) {
+  return message_of<InternalError>(call);
+}
+
+/// A strategy without groups: what a stage is compiled with.
+inline config::Strategy stage_strategy(const std::string& name, std::vector<config::ParamSplit> splits = {}) {
+  config::Strategy strategy;
+  strategy.name = name;
+  strategy.splits = std::move(splits);
+  return strategy;
+}
+
+/// The worked step: long documents under A (1,2,2), short ones under B (4,1,1), on two hosts of two ranks.
+inline Plans worked_plans(switching::Planner planner = switching::Planner::relay) {
+  const config::ModelConfig model = small_llama();
+  return Plans(training_graph(model),
+               {config::strategy_from_spec("1,2,2", 4, model.layers), config::strategy_from_spec("4,1,1", 4, model.layers)}, 0,
+               cluster::uniform(2, 2), planner);
+}
+
+inline batch::StepPlan worked_batch() {
+  return {0, 94, {{0, {{row_of(0, 40, 40), row_of(1, 33, 34)}}}, {1, {{row_of(2, 12, 12)}, {row_of(4, 9, 9)}, {row_of(3, 5, 5)}, {}}}}};
+}
+
+}  // namespace switchyard::compiler

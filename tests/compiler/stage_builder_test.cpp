@@ -1,0 +1,183 @@
+#include "compiler/stage_builder.hpp"
+
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "ir/ops/ops.hpp"
+#include "small_models.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+using layout::Pattern;
+using Counts = std::map<Pattern, int>;
+
+ir::StageCode whole_model(const ir::Graph& graph, int tp, const config::Strategy& strategy = stage_strategy("test")) {
+  return StageBuilder(graph, strategy, tp, 0, graph.units()).build();
+}
+
+// Reshards of a unit in one segment, by the collective that they are.
+Counts reshards(const ir::StageCode& stage, const ir::Segment& segment, int unit) {
+  Counts counts;
+  for (const ir::Instr& instr : segment.code)
+    if (!instr.op && instr.unit == unit) {
+      const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])], &to = stage.buffers[static_cast<size_t>(instr.out[0])];
+      if (from.kind != ir::ValueKind::feed) ++counts[layout::classify(stage.lane, from.layout, to.layout)];
+    }
+  return counts;
+}
+
+TEST(StageBuilder, needs_no_communication_on_one_rank) {
+  for (const auto& model : {small_llama(), small_gpt2()}) {
+    const ir::StageCode stage = whole_model(training_graph(model), 1);
+    for (const ir::Segment* segment : {&stage.forward, &stage.backward})
+      for (const ir::Instr& instr : segment->code) EXPECT_NE(instr.op, nullptr) << "a reshard on one rank";
+  }
+}
+
+TEST(StageBuilder, gathers_and_scatters_twice_a_layer_and_direction_with_sequence_parallelism) {
+  for (const auto& model : {small_llama(), small_gpt2()}) {
+    const ir::StageCode stage = whole_model(training_graph(model), 2);
+    const Counts expected = {{Pattern::all_gather, 2}, {Pattern::reduce_scatter, 2}};
+    for (const int layer : {1, 2}) {
+      EXPECT_EQ(reshards(stage, stage.forward, layer), expected);
+      EXPECT_EQ(reshards(stage, stage.backward, layer), expected);
+    }
+  }
+}
+
+TEST(StageBuilder, reduces_to_all_twice_a_layer_and_direction_without_sequence_parallelism) {
+  config::Strategy strategy = stage_strategy("plain");
+  strategy.sequence_parallel = false;
+  const ir::StageCode stage = whole_model(training_graph(small_llama()), 2, strategy);
+  const Counts expected = {{Pattern::all_reduce, 2}};
+  EXPECT_EQ(reshards(stage, stage.forward, 1), expected);
+  EXPECT_EQ(reshards(stage, stage.backward, 1), expected);
+}
+
+TEST(StageBuilder, scatters_the_embedding_and_gathers_before_the_head) {
+  const ir::StageCode stage = whole_model(training_graph(small_llama()), 2);
+  EXPECT_EQ(reshards(stage, stage.forward, 0), (Counts{{Pattern::reduce_scatter, 1}}));
+  EXPECT_EQ(reshards(stage, stage.backward, 0), (Counts{{Pattern::all_gather, 1}}));
+  // Head and loss are made with the gradient: the gather stands in the backward segment, where dx comes back as a scatter.
+  EXPECT_EQ(reshards(stage, stage.forward, 3), (Counts{}));
+  EXPECT_EQ(reshards(stage, stage.backward, 3), (Counts{{Pattern::all_gather, 1}, {Pattern::reduce_scatter, 1}}));
+}
+
+TEST(StageBuilder, sums_key_gradients_in_the_weight_where_ranks_share_a_key_head) {
+  const ir::StageCode stage = whole_model(training_graph(small_llama()), 4);  // 2 key/value heads: tp/0 = 2, tp/1 = 2
+  const ir::Graph graph = training_graph(small_llama());
+  for (const ir::ParamUse& use : stage.params) {
+    const std::string& name = graph.param(use.param).name;
+    const bool keys = name.find("k_proj") != std::string::npos || name.find("v_proj") != std::string::npos;
+    const bool norm = name.find("norm") != std::string::npos;
+    EXPECT_EQ(use.grad.partial, keys ? std::vector<int>{1} : norm ? (std::vector<int>{0, 1}) : std::vector<int>{}) << name;
+  }
+}
+
+TEST(StageBuilder, passes_stage_boundaries_on_the_residual_stream) {
+  const ir::Graph graph = training_graph(small_llama());
+  const config::Strategy strategy = stage_strategy("test");
+  const ir::StageCode first = StageBuilder(graph, strategy, 2, 0, 2).build(), last = StageBuilder(graph, strategy, 2, 2, 4).build();
+  EXPECT_LT(first.act_in, 0);
+  EXPECT_LT(first.grad_out, 0);
+  EXPECT_LT(first.loss, 0);
+  EXPECT_LT(last.act_out, 0);
+  EXPECT_LT(last.grad_in, 0);
+  ASSERT_GE(last.loss, 0);
+  const layout::Layout stream{{{0}, {}}, {}};
+  EXPECT_EQ(first.buffers[static_cast<size_t>(first.act_out)].layout, stream);
+  EXPECT_EQ(first.buffers[static_cast<size_t>(first.grad_in)].layout, stream);
+  EXPECT_EQ(last.buffers[static_cast<size_t>(last.act_in)].layout, stream);
+  EXPECT_EQ(last.buffers[static_cast<size_t>(last.grad_out)].layout, stream);
+  EXPECT_EQ(first.buffers[static_cast<size_t>(first.act_out)].value, last.buffers[static_cast<size_t>(last.act_in)].value);
+}
+
+TEST(StageBuilder, lays_results_of_one_product_side_by_side) {
+  const ir::StageCode stage = whole_model(training_graph(small_llama()), 2);
+  int products = 0;
+  for (const ir::Instr& instr : stage.forward.code) {
+    if (!instr.op || instr.op->adjacent_outputs().empty()) continue;
+    ++products;
+    for (size_t slot = 0; slot < instr.out.size(); ++slot) {
+      const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(instr.out[slot])];
+      EXPECT_EQ(buffer.root, instr.out[0]);
+      EXPECT_EQ(buffer.root_slot, static_cast<int>(slot));
+    }
+  }
+  EXPECT_EQ(products, 4);  // qkv and gate-up of two layers
+}
+
+TEST(StageBuilder, lets_one_position_add_what_must_count_once) {
+  const ir::StageCode stage = whole_model(training_graph(small_gpt2()), 2);
+  int partial = 0;
+  for (const ir::Instr& instr : stage.forward.code) {
+    if (!instr.op || instr.op->name() != "linear") continue;
+    const bool summed = !stage.buffers[static_cast<size_t>(instr.out[0])].layout.partial.empty();
+    partial += summed;
+    EXPECT_EQ(instr.first_addend, summed ? (std::vector<bool>{true, false}) : (std::vector<bool>{true, true}));
+  }
+  EXPECT_EQ(partial, 4);  // two projections a layer
+}
+
+TEST(StageBuilder, reads_a_gathered_value_twice_instead_of_gathering_twice) {
+  const ir::StageCode stage = whole_model(training_graph(small_llama()), 2);
+  std::map<std::pair<int, std::string>, int> made;
+  for (const ir::Segment* segment : {&stage.forward, &stage.backward})
+    for (const ir::Instr& instr : segment->code)
+      for (const int b : instr.out) {
+        const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
+        if (buffer.kind != ir::ValueKind::activation) continue;
+        EXPECT_EQ(++made[std::pair(buffer.value, layout::to_string(stage.lane, buffer.layout))], 1) << buffer.name;
+      }
+}
+
+TEST(StageBuilder, refuses_to_cut_a_weight_that_its_operator_needs_whole) {
+  config::Strategy strategy = stage_strategy("odd", {{"*input_layernorm.weight", {{0, 2}}}});
+  EXPECT_EQ(
+      user_message([&] { whole_model(training_graph(small_llama()), 2, strategy); }),
+      "strategy \"odd\": model.layers.0.input_layernorm.weight must be whole for rms_norm, but is cut {tp}. Remove it from \"splits\".");
+}
+
+TEST(StageBuilder, refuses_a_tied_weight_whose_uses_cut_its_gradient_differently) {
+  config::ModelConfig model = small_llama();
+  model.tied_embeddings = true;
+  config::Strategy strategy = stage_strategy("odd", {{"model.embed_tokens.weight", {}}});
+  EXPECT_EQ(
+      user_message([&] { whole_model(training_graph(model), 2, strategy); }),
+      "strategy \"odd\": the uses of model.embed_tokens.weight leave its gradient in different layouts ({},{} and {},{} partial {tp}). "
+      "Cut its dim 0 over all of tp.");
+}
+
+TEST(StageBuilder, records_the_parameters_of_a_forward_graph) {
+  const ir::Graph graph = models::build(small_llama(), precision_from("fp32"), models::Output::logits);
+  const ir::StageCode stage = whole_model(graph, 2);
+  EXPECT_EQ(stage.params.size(), graph.params().size());
+  ASSERT_GE(stage.logits, 0);
+  EXPECT_EQ(stage.buffers[static_cast<size_t>(stage.logits)].layout, (layout::Layout{{{}, {0}}, {}}));  // vocabulary cut
+  EXPECT_TRUE(stage.backward.code.empty());
+}
+
+TEST(NeededCalls, leave_out_the_forward_head_which_the_loss_repeats) {
+  const ir::Graph graph = training_graph(small_llama());
+  const std::vector<bool> needed = needed_calls(graph);
+  for (size_t i = 0; i < graph.calls().size(); ++i)
+    EXPECT_EQ(needed[i], graph.calls()[i].op->name() != "head") << graph.calls()[i].op->name();
+}
+
+TEST(MakeAdjacent, leaves_buffers_that_have_a_place_or_cross_stages) {
+  ir::StageCode stage;
+  stage.buffers.resize(4);
+  stage.act_in = 3;
+  make_adjacent(stage, {0, 1});
+  EXPECT_EQ(stage.buffers[1].root, 0);
+  make_adjacent(stage, {1, 2});
+  EXPECT_EQ(stage.buffers[1].root, 0);
+  EXPECT_EQ(stage.buffers[2].root, -1);
+  make_adjacent(stage, {2, 3});
+  EXPECT_EQ(stage.buffers[2].root, -1);
+}
+
+}  // namespace
+}  // namespace switchyard::compiler

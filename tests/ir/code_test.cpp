@@ -1,0 +1,64 @@
+#include "ir/code.hpp"
+
+#include <gmock/gmock.h>
+
+#include "ir/ops/ops.hpp"
+#include "layout_query.hpp"
+
+namespace switchyard::ir {
+namespace {
+
+// 12 features in fp32 on 4 positions: tokens cut twice, features twice.
+Buffer cut_buffer() {
+  const layout::Mesh mesh{{{"a", 2}, {"b", 2}}, {0, 1, 2, 3}};
+  Buffer buffer{"x", ValueKind::activation, 0, tokens_by(DType::f32, 12, {}), cut({{0}, {1}}), {}, -1, 0};
+  for (int position = 0; position < 4; ++position)
+    buffer.box.push_back(layout::shard_box(mesh, buffer.layout, layout::plain({4, 12}), position));
+  return buffer;
+}
+
+TEST(Buffer, has_local_sizes_in_tokens_of_the_micro_batch) {
+  EXPECT_EQ(local_size(cut_buffer(), 3, 4, 40), (std::vector<i64>{20, 6}));
+  EXPECT_EQ(local_bytes(cut_buffer(), 3, 4, 40), 20 * 6 * 4);
+}
+
+TEST(Buffer, refuses_tokens_that_the_lane_does_not_divide) {
+  EXPECT_EQ(message_of<InternalError>([] { local_size(cut_buffer(), 0, 4, 42); }), "42 tokens over 4 ranks of a lane");
+}
+
+TEST(Buffer, has_a_local_type_with_its_share_of_the_tokens) {
+  double share = 0;
+  const Type type = local_type(cut_buffer(), 1, 4, &share);
+  EXPECT_EQ(type.shape.size, (std::vector<i64>{kTokens, 6}));
+  EXPECT_EQ(type.dtype, DType::f32);
+  EXPECT_EQ(share, 0.5);
+  Buffer weight = cut_buffer();
+  weight.type = {DType::bf16, layout::plain({4, 12})};
+  EXPECT_EQ(local_type(weight, 1, 4, &share).shape.size, (std::vector<i64>{2, 6}));
+  EXPECT_EQ(share, 1);
+}
+
+TEST(StageCode, is_printed_with_layouts_and_drops) {
+  Graph graph(precision_from("fp32"));
+  graph.add_param({"w", {{4, 12}, {}}, 0, "", 0, 0, {}, {}});
+  StageCode stage;
+  stage.lane = {{{"tp", 2}}, {0, 1}};
+  stage.end_unit = 1;
+  stage.params = {{0, cut({{0}, {}}), cut({{0}, {}})}};
+  stage.buffers = {{"x", ValueKind::activation, 0, tokens_by(DType::f32, 12, {}), cut({{0}, {}}), {}, -1, 0},
+                   {"x", ValueKind::activation, 0, tokens_by(DType::f32, 12, {}), cut({{}, {}}), {}, -1, 0},
+                   {"y", ValueKind::activation, 1, tokens_by(DType::f32, 12, {}), cut({{}, {}}), {}, -1, 0}};
+  stage.forward.code.resize(2);
+  stage.forward.code[0] = {nullptr, {}, {0}, {1}, {0}, {}, 0, Phase::F};
+  stage.forward.code[1] = {std::make_shared<Gelu>(true), {}, {1}, {2}, {}, {}, 0, Phase::F};
+  EXPECT_EQ(to_string(graph, stage),
+            "units 0..0\n"
+            "  w used {tp},{} grad {tp},{}\n"
+            "forward\n"
+            "  u0 %1 x:{},{} = reshard(%0 x:{tp},{})  drop %0\n"
+            "  u0 %2 y:{},{} = gelu(%1 x:{},{})\n"
+            "backward\n");
+}
+
+}  // namespace
+}  // namespace switchyard::ir

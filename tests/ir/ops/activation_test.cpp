@@ -1,0 +1,48 @@
+#include <gtest/gtest.h>
+
+#include "../layout_query.hpp"
+#include "ir/ops/ops.hpp"
+
+namespace switchyard::ir {
+namespace {
+
+TEST(Swiglu, and_its_gradient_follow_the_cut_of_the_features) {
+  const layout::Layout features = cut({{}, {0}});
+  EXPECT_EQ(Question({2}).activation(features).activation(features).output().ask(Swiglu()).gives[0], features);
+  const LayoutRule back = Question({2}).activation(features).activation(features).activation(features).output().output().ask(SwigluDx());
+  EXPECT_EQ(back.gives[0], features);
+  EXPECT_EQ(back.gives[1], features);
+}
+
+TEST(Swiglu, resolves_pending_sums_forward_but_not_in_its_gradient) {
+  const layout::Layout pending = cut({{}, {}}, {0}), whole = cut({{}, {}});
+  EXPECT_TRUE(Question({2}).activation(pending).activation(whole).output().ask(Swiglu()).needs[0].partial.empty());
+  EXPECT_EQ(Question({2}).activation(pending).activation(whole).activation(whole).output().output().ask(SwigluDx()).gives[1], pending);
+}
+
+TEST(Gelu, passes_the_form_on_to_its_gradient) {
+  Graph graph(precision_from("fp32"));
+  const int x = graph.add_param({"x", {{4, 4}, {}}, 0, "", -1, 0, {}, {}});
+  graph.call(std::make_shared<Gelu>(false), {x}, "y");
+  const Call call = graph.calls()[0];
+  std::vector<int> existing(1, -1);
+  EXPECT_EQ(Gelu(false).input_gradient(graph, call, {x}, existing).size(), 1u);
+  EXPECT_FALSE(dynamic_cast<const GeluDx&>(*graph.calls().back().op).tanh_form());
+  EXPECT_EQ(graph.calls().back().in, (std::vector<int>{x, x}));
+}
+
+TEST(Add, gives_its_gradient_to_both_terms_without_a_call) {
+  Graph graph(precision_from("fp32"));
+  std::vector<int> existing(2, -1);
+  EXPECT_EQ(Add().input_gradient(graph, {}, {7}, existing), (std::vector<int>{7, 7}));
+  EXPECT_TRUE(graph.calls().empty());
+}
+
+TEST(Add, lets_the_stream_decide_where_the_sum_lies) {
+  const LayoutRule rule = Question({2}).activation(cut({{0}, {}})).activation(cut({{}, {}}, {0})).output().ask(Add());
+  EXPECT_EQ(rule.needs[1], cut({{0}, {}}));
+  EXPECT_EQ(rule.gives[0], cut({{0}, {}}));
+}
+
+}  // namespace
+}  // namespace switchyard::ir

@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include "../layout_query.hpp"
+#include "ir/ops/ops.hpp"
+
+namespace switchyard::ir {
+namespace {
+
+// 8 query heads, 4 key/value heads of 16 features.
+const Type kQueries = tokens_by(DType::bf16, 128, {32, 16}), kKeys = tokens_by(DType::bf16, 64, {16});
+
+TEST(Attention, gives_outputs_like_queries_and_a_log_sum_per_head) {
+  const std::vector<Type> in = {kQueries, kKeys, kKeys}, out = Attention(16, 4).shape(in);
+  EXPECT_EQ(out[0], kQueries);
+  EXPECT_EQ(out[1], tokens_by(DType::f32, 8, {2, 1}));
+}
+
+TEST(Attention, refuses_keys_of_another_size) {
+  const std::vector<Type> in = {kQueries, kKeys, tokens_by(DType::bf16, 32, {16})};
+  EXPECT_EQ(message_of<InternalError>([&] { Attention(16, 4).shape(in); }), "attention: keys of 64 features, values of 32");
+  const std::vector<Type> few = {kQueries, kQueries, kQueries};
+  EXPECT_EQ(message_of<InternalError>([&] { Attention(16, 4).shape(few); }), "attention: keys of 128 features, values of 128");
+}
+
+TEST(Attention, cuts_queries_and_keys_alike_while_every_rank_has_a_key_head) {
+  const LayoutRule rule = Question({4})
+                              .activation(cut({{}, {0}}))
+                              .activation(cut({{}, {0}}))
+                              .activation(cut({{}, {0}}))
+                              .output()
+                              .output()
+                              .ask(Attention(16, 4));
+  EXPECT_EQ(rule.needs[1], cut({{}, {0}}));
+  EXPECT_EQ(rule.gives[1], cut({{}, {0}}));
+}
+
+TEST(Attention, cuts_keys_by_the_outer_axes_only_where_there_are_fewer_key_heads_than_ranks) {
+  const LayoutRule rule = Question({4, 2})
+                              .activation(cut({{}, {0, 1}}))
+                              .activation(cut({{}, {0}}))
+                              .activation(cut({{}, {0}}))
+                              .output()
+                              .output()
+                              .ask(Attention(16, 4));
+  EXPECT_EQ(rule.needs[0], cut({{}, {0, 1}}));
+  EXPECT_EQ(rule.needs[1], cut({{}, {0}}));
+  EXPECT_EQ(rule.gives[0], cut({{}, {0, 1}}));
+}
+
+TEST(AttentionDx, leaves_key_gradients_as_addends_where_queries_are_cut_finer) {
+  Question question({4, 2});
+  for (const auto& axes : {std::vector<int>{0, 1}, {0, 1}, {0}, {0}, {0, 1}, {0, 1}}) question.activation(cut({{}, axes}));
+  const LayoutRule rule = question.output().output().output().ask(AttentionDx(16, 4));
+  EXPECT_EQ(rule.needs[2], cut({{}, {0}}));
+  EXPECT_EQ(rule.gives[0], cut({{}, {0, 1}}));
+  EXPECT_EQ(rule.gives[1], cut({{}, {0}}, {1}));
+  EXPECT_EQ(rule.gives[2], cut({{}, {0}}, {1}));
+}
+
+TEST(Attention, works_by_pairs_of_tokens) {
+  const std::vector<Type> in = {kQueries, kKeys, kKeys}, out = Attention(16, 4).shape(in);
+  const Cost forward = Attention(16, 4).cost(in, out);
+  EXPECT_EQ(forward.flops_per_pair, 4 * 128);  // scores and values: 2 flops a feature each
+  EXPECT_EQ(forward.flops_per_token, 0);
+  const std::vector<Type> back = {kQueries, kQueries, kKeys, kKeys, kQueries, out[1]}, gradients = {kQueries, kKeys, kKeys};
+  EXPECT_EQ(AttentionDx(16, 4).cost(back, gradients).flops_per_pair, 10 * 128);
+}
+
+TEST(Attention, has_one_gradient_call_for_queries_keys_and_values) {
+  Graph graph(precision_from("bf16"));
+  const int q = graph.add_param({"q", {{4, 128}, {}}, 0, "", -1, 0, {}, {}}),
+            k = graph.add_param({"k", {{4, 64}, {}}, 0, "", -1, 0, {}, {}});
+  const std::vector<int> out = graph.call(std::make_shared<Attention>(16, 4), {q, k, k}, "o");
+  std::vector<int> existing(3, -1);
+  const std::vector<int> gradients = Attention(16, 4).input_gradient(graph, graph.calls()[0], {q, -1}, existing);
+  EXPECT_EQ(gradients.size(), 3u);
+  EXPECT_EQ(graph.calls().back().in, (std::vector<int>{q, q, k, k, out[0], out[1]}));
+  EXPECT_EQ(message_of<InternalError>([&] {
+              Attention(16, 4).input_gradient(graph, graph.calls()[0], {-1, -1}, existing);
+            }),
+            "attention without a gradient");
+}
+
+}  // namespace
+}  // namespace switchyard::ir

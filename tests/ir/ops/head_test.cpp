@@ -1,0 +1,53 @@
+#include <gtest/gtest.h>
+
+#include "../layout_query.hpp"
+#include "ir/ops/ops.hpp"
+
+namespace switchyard::ir {
+namespace {
+
+Question head_question(const layout::Layout& x, const layout::Layout& w) { return Question({2}).activation(x).weight(w).feed().feed(); }
+
+TEST(Head, gives_a_loss_per_token_in_the_state_type) {
+  const std::vector<Type> in = {tokens_by(DType::bf16, 64, {}), matrix(100, 64), per_token(DType::i64), per_token(DType::f32)};
+  EXPECT_EQ(Head().shape(in), std::vector<Type>{per_token(DType::f32)});
+  EXPECT_EQ(HeadLoss().shape(in), (std::vector<Type>{per_token(DType::f32), in[0]}));
+}
+
+TEST(Head, refuses_a_weight_of_other_features) {
+  const std::vector<Type> in = {tokens_by(DType::bf16, 64, {}), matrix(100, 48), per_token(DType::i64), per_token(DType::f32)};
+  EXPECT_EQ(message_of<InternalError>([&] { Head().shape(in); }), "head: 64 features against a weight of 48");
+}
+
+TEST(Head, wants_all_tokens_and_takes_the_vocabulary_as_it_is_cut) {
+  const LayoutRule rule = head_question(cut({{0}, {}}), cut({{0}, {}})).output().ask(Head());
+  EXPECT_EQ(rule.needs[0], cut({{}, {}}));
+  EXPECT_EQ(rule.needs[1], cut({{0}, {}}));
+  EXPECT_EQ(rule.gives[0], cut({{}}));
+}
+
+TEST(HeadLoss, leaves_the_input_gradient_partial_over_the_cuts_of_the_vocabulary) {
+  const LayoutRule rule = head_question(cut({{0}, {}}), cut({{0}, {}})).output().output().output(cut({{0}, {}})).ask(HeadLoss());
+  EXPECT_EQ(rule.gives[0], cut({{}}));
+  EXPECT_EQ(rule.gives[1], cut({{}, {}}, {0}));
+  EXPECT_EQ(rule.gives[2], cut({{0}, {}}));
+  EXPECT_TRUE(
+      head_question(cut({{0}, {}}), cut({{}, {}})).output().output().output(cut({{}, {}})).ask(HeadLoss()).gives[1].partial.empty());
+}
+
+TEST(Head, refuses_a_weight_cut_in_its_in_features) {
+  EXPECT_EQ(message_of<UserError>([] {
+              head_question(cut({{}, {}}), cut({{}, {0}})).output().ask(Head());
+            }),
+            "the output head's weight cannot be cut in its in-features. Cut dim 0 (the vocabulary) or nothing.");
+}
+
+TEST(HeadLoss, costs_three_products_and_the_logits_of_a_chunk) {
+  const std::vector<Type> in = {tokens_by(DType::bf16, 64, {}), matrix(100, 64), per_token(DType::i64), per_token(DType::f32)},
+                          out = HeadLoss().shape(in);
+  EXPECT_EQ(HeadLoss().cost(in, out).flops_per_token, 3 * 2 * 6400);
+  EXPECT_EQ(HeadLoss().cost(in, out).workspace_fixed, 512 * 100 * 4);
+}
+
+}  // namespace
+}  // namespace switchyard::ir

@@ -1,0 +1,30 @@
+#include <gtest/gtest.h>
+
+#include "../layout_query.hpp"
+#include "ir/ops/ops.hpp"
+
+namespace switchyard::ir {
+namespace {
+
+TEST(Rope, turns_back_in_its_gradient) {
+  Graph graph(precision_from("fp32"));
+  const int x = graph.add_param({"x", {{4, 32}, {}}, 0, "", -1, 0, {}, {}});
+  graph.call(std::make_shared<Rope>(16, false), {x, graph.feed(Feed::positions)}, "y");
+  const Call call = graph.calls()[0];
+  std::vector<int> existing(2, -1);
+  const std::vector<int> gradients = Rope(16, false).input_gradient(graph, call, {x}, existing);
+  EXPECT_EQ(gradients[1], -1);
+  const auto& back = dynamic_cast<const Rope&>(*graph.calls().back().op);
+  EXPECT_TRUE(back.inverse());
+  EXPECT_EQ(back.head_dim(), 16);
+}
+
+TEST(Rope, follows_the_cut_of_heads_and_lets_pending_sums_pass) {
+  EXPECT_EQ(Question({2}).activation(cut({{}, {0}})).feed().output().ask(Rope(16, false)).gives[0], cut({{}, {0}}));
+  const LayoutRule rule = Question({2, 2}).activation(cut({{}, {0}}, {1})).feed().output().ask(Rope(16, true));
+  EXPECT_EQ(rule.needs[0], cut({{}, {0}}, {1}));
+  EXPECT_EQ(rule.gives[0], cut({{}, {0}}, {1}));
+}
+
+}  // namespace
+}  // namespace switchyard::ir

@@ -1,0 +1,77 @@
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "fixtures.hpp"
+#include "ir/ops/ops.hpp"
+#include "models/build.hpp"
+
+namespace switchyard::models {
+namespace {
+
+const ir::Param* find_param(const ir::Graph& graph, const std::string& name) {
+  for (const ir::Param& param : graph.params())
+    if (param.name == name) return &param;
+  return nullptr;
+}
+
+ir::Graph build_fp32(const config::ModelConfig& model) { return build(model, precision_from("fp32"), Output::loss); }
+
+TEST(Llama, cuts_heads_in_whole_heads_and_query_heads_first_by_key_head) {
+  const ir::Graph graph = build_fp32(fixture_model("llama-gqa"));  // 8 heads, 4 key/value heads of 8
+  const ir::Param *q = find_param(graph, "model.layers.0.self_attn.q_proj.weight"),
+                  *k = find_param(graph, "model.layers.0.self_attn.k_proj.weight"),
+                  *o = find_param(graph, "model.layers.0.self_attn.o_proj.weight");
+  EXPECT_EQ(q->shape.granule[0], (std::vector<i64>{16, 8}));
+  EXPECT_EQ(k->shape.granule[0], (std::vector<i64>{8}));
+  EXPECT_EQ(o->shape.granule[1], (std::vector<i64>{16, 8}));
+  EXPECT_EQ(q->cut_dim, 0);
+  EXPECT_EQ(o->cut_dim, 1);
+  EXPECT_EQ(k->most_ways, 4);
+  EXPECT_EQ(q->most_ways, 0);
+}
+
+TEST(Llama, keeps_the_weights_of_one_product_in_one_group) {
+  const ir::Graph graph = build_fp32(fixture_model("llama-gqa"));
+  const auto group = [&](const std::string& name) { return find_param(graph, "model.layers.1." + name + ".weight")->group; };
+  EXPECT_EQ(group("self_attn.q_proj"), group("self_attn.v_proj"));
+  EXPECT_EQ(group("mlp.gate_proj"), group("mlp.up_proj"));
+  EXPECT_NE(group("self_attn.q_proj"), group("mlp.gate_proj"));
+  EXPECT_EQ(group("mlp.down_proj"), "");
+}
+
+TEST(Llama, has_qwen2s_biases_on_q_k_and_v_only) {
+  const ir::Graph graph = build_fp32(fixture_model("qwen2"));
+  EXPECT_NE(find_param(graph, "model.layers.0.self_attn.v_proj.bias"), nullptr);
+  EXPECT_EQ(find_param(graph, "model.layers.0.self_attn.o_proj.bias"), nullptr);
+  EXPECT_EQ(find_param(graph, "model.layers.0.mlp.up_proj.bias"), nullptr);
+}
+
+TEST(Llama, norms_queries_and_keys_per_head_for_qwen3) {
+  config::ModelConfig model = fixture_model("llama-gqa");
+  model.qk_norm = true;
+  const ir::Graph graph = build_fp32(model);
+  ASSERT_NE(find_param(graph, "model.layers.0.self_attn.q_norm.weight"), nullptr);
+  EXPECT_EQ(find_param(graph, "model.layers.0.self_attn.k_norm.weight")->shape.size, std::vector<i64>{8});
+  // The norm comes before the rotation.
+  const auto& calls = graph.calls();
+  const auto rope = std::find_if(calls.begin(), calls.end(), [](const ir::Call& c) { return c.op->name() == "rope"; });
+  const auto made = std::find_if(calls.begin(), calls.end(), [&](const ir::Call& c) { return c.out[0] == rope->in[0]; });
+  EXPECT_EQ(made->op->name(), "rms_norm");
+}
+
+TEST(Llama, uses_the_embedding_as_the_head_where_they_are_tied) {
+  const ir::Graph graph = build_fp32(fixture_model("llama-tied"));
+  EXPECT_EQ(find_param(graph, "lm_head.weight"), nullptr);
+  EXPECT_EQ(graph.value(graph.calls().back().in[1]).name, "model.embed_tokens.weight");
+}
+
+TEST(Llama, starts_norms_at_one_and_matrices_at_random) {
+  const ir::Graph graph = build_fp32(fixture_model("llama-gqa"));
+  EXPECT_EQ(find_param(graph, "model.norm.weight")->init.constant, 1);
+  EXPECT_EQ(find_param(graph, "model.norm.weight")->init.std, 0);
+  EXPECT_EQ(find_param(graph, "lm_head.weight")->init.std, 0.02);
+}
+
+}  // namespace
+}  // namespace switchyard::models
