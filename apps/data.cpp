@@ -1,11 +1,10 @@
+#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
-
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "base/errors.hpp"
 #include "commands.hpp"
@@ -27,7 +26,8 @@ fs::path root() {
 int prepare(std::vector<std::string> arguments) {
   const fs::path package = root() / "python", venv = root() / ".venv/bin/python";
   if (!fs::exists(package / "switchyard_data"))
-    user_error("no data preparation at {}. Run the program from its build folder, or set SWITCHYARD_ROOT to the source folder.", package.string());
+    user_error("no data preparation at {}. Run the program from its build folder, or set SWITCHYARD_ROOT to the source folder.",
+               package.string());
   const std::string python = fs::exists(venv) ? venv.string() : "python3";
   setenv("PYTHONPATH", package.c_str(), 1);
   std::vector<std::string> words = {python, "-m", "switchyard_data", "prepare"};
@@ -56,12 +56,11 @@ int stats(const std::string& folder, bool json) {
 void add_data(CLI::App& app, Action& action) {
   CLI::App* data = app.add_subcommand("data", "Prepares a corpus, or shows how long its documents are");
   data->require_subcommand(1);
-  CLI::App* prepared = data->add_subcommand("prepare", "Tokenizes text, source files, .jsonl(.gz/.zst) or .parquet into a folder to train on");
+  CLI::App* prepared =
+      data->add_subcommand("prepare", "Tokenizes text, source files, .jsonl(.gz/.zst) or .parquet into a folder to train on");
   prepared->footer("Options: --input PATH... --tokenizer FILE|train:VOCAB --out DIR [--text-key content] [--suffix .py]... [--force]");
   prepared->allow_extras();
-  prepared->callback([prepared, &action] {
-    action = [extras = prepared->remaining()] { return prepare(extras); };
-  });
+  prepared->callback([prepared, &action] { action = [extras = prepared->remaining()] { return prepare(extras); }; });
   auto folder = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
   CLI::App* shown = data->add_subcommand("stats", "Histogram of document lengths");

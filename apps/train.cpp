@@ -1,8 +1,8 @@
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "base/errors.hpp"
+#include <CLI/CLI.hpp>
 
+#include "base/errors.hpp"
 #include "commands.hpp"
 #include "train/train_job.hpp"
 
@@ -17,7 +17,8 @@ void add_train(CLI::App& app, Action& action) {
     bool help_keys = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "Trains a job: ranks as threads of this process, or one rank under mpirun, srun or torchrun");
+  CLI::App* command =
+      app.add_subcommand("train", "Trains a job: ranks as threads of this process, or one rank under mpirun, srun or torchrun");
   command->add_option("job", options->job, "Job file")->type_name("JOB.toml");
   command->add_option("--set", options->sets, "Overrides a key of the job, e.g. run.steps=10")->type_name("KEY=VALUE");
   command->add_option("--ranks", options->ranks, "Same as --set run.ranks=N");
@@ -31,7 +32,8 @@ void add_train(CLI::App& app, Action& action) {
         fmt::print("{}", config::help_keys());
         return 0;
       }
-      if (options->job.empty()) throw UserError("train needs a job file: switchyard train JOB.toml. `switchyard train --help-keys` lists its keys.");
+      if (options->job.empty())
+        throw UserError("train needs a job file: switchyard train JOB.toml. `switchyard train --help-keys` lists its keys.");
       std::vector<std::string> sets = options->sets;
       if (options->ranks > 0) sets.push_back(fmt::format("run.ranks={}", options->ranks));
       if (options->steps > 0) sets.push_back(fmt::format("run.steps={}", options->steps));

@@ -1,9 +1,11 @@
-#include <CLI/CLI.hpp>
+#include "train/verify.hpp"
+
 #include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "commands.hpp"
-#include "train/verify.hpp"
 
 namespace switchyard::apps {
 
@@ -14,9 +16,14 @@ void add_verify(CLI::App& app, Action& action) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("verify", "Runs a folder with a model and exact expected results under any strategies, and compares");
-  command->add_option("dir", options->settings.folder, "Folder with config.json, model.safetensors, input.safetensors, expected.safetensors")->required();
-  command->add_option("--strategy", options->settings.strategies, "dp,tp,pp; given twice or more, documents are shared by length and every step switches")
+  CLI::App* command =
+      app.add_subcommand("verify", "Runs a folder with a model and exact expected results under any strategies, and compares");
+  command
+      ->add_option("dir", options->settings.folder, "Folder with config.json, model.safetensors, input.safetensors, expected.safetensors")
+      ->required();
+  command
+      ->add_option("--strategy", options->settings.strategies,
+                   "dp,tp,pp; given twice or more, documents are shared by length and every step switches")
       ->delimiter(';')
       ->type_name("DP,TP,PP");
   command->add_option("--ranks", options->settings.ranks, "Ranks (default: what the strategies need)");
@@ -28,12 +35,19 @@ void add_verify(CLI::App& app, Action& action) {
       const train::VerifyResult r = train::verify(options->settings, comm::launch_from_environment());
       if (!r.first_rank) return r.ok ? 0 : 0;
       fmt::print("{} ranks, {}: {}\n", r.ranks, options->precision, r.ok ? "ok" : "NOT EQUAL");
-      fmt::print("  logits           {:.3g}  of the largest logit\n  loss             {:.3g}  relative\n  gradient         {:.3g}  of the global norm\n",
-                 r.logits_max_error, r.loss_error, r.gradient_max_error);
-      fmt::print("  AdamW losses     {:.3g}  relative, five steps\n  AdamW parameters {:.3g}\n", r.adamw_loss_max_error, r.adamw_parameter_max_error);
+      fmt::print(
+          "  logits           {:.3g}  of the largest logit\n  loss             {:.3g}  relative\n  gradient         {:.3g}  of the global "
+          "norm\n",
+          r.logits_max_error, r.loss_error, r.gradient_max_error);
+      fmt::print("  AdamW losses     {:.3g}  relative, five steps\n  AdamW parameters {:.3g}\n", r.adamw_loss_max_error,
+                 r.adamw_parameter_max_error);
       if (options->json) {
-        const nlohmann::json object = {{"ok", r.ok}, {"ranks", r.ranks}, {"logits_max_error", r.logits_max_error}, {"loss_error", r.loss_error},
-                                       {"gradient_max_error", r.gradient_max_error}, {"adamw_loss_max_error", r.adamw_loss_max_error},
+        const nlohmann::json object = {{"ok", r.ok},
+                                       {"ranks", r.ranks},
+                                       {"logits_max_error", r.logits_max_error},
+                                       {"loss_error", r.loss_error},
+                                       {"gradient_max_error", r.gradient_max_error},
+                                       {"adamw_loss_max_error", r.adamw_loss_max_error},
                                        {"adamw_parameter_max_error", r.adamw_parameter_max_error}};
         fmt::print("{}\n", object.dump());
       }

@@ -52,7 +52,8 @@ std::vector<std::vector<layout::Msg>> parts_of(const std::vector<layout::Msg>& r
 
 class Assembler {
  public:
-  Assembler(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options) : plan_(plan), plans_(plans), options_(options) {}
+  Assembler(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options)
+      : plan_(plan), plans_(plans), options_(options) {}
 
   ir::Program run() {
     for (size_t p = 0; p < plan_.phases.size(); ++p) phase(static_cast<int>(p));
@@ -140,7 +141,8 @@ class Assembler {
     const int group = s.lanes[static_cast<size_t>(lane)].group;
     const auto& stages = s.groups[static_cast<size_t>(group)].stages;
     const int count = static_cast<int>(stages.size()), mbs = static_cast<int>(micro_batches.size());
-    const auto kind = s.strategy.schedule == config::ScheduleKind::gpipe || !options_.train ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
+    const auto kind =
+        s.strategy.schedule == config::ScheduleKind::gpipe || !options_.train ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
     const schedule::Order order = schedule::schedule(kind, count, mbs);
     // Sends of a (stage, micro-batch), made with the run that produces them; runs are made when what they wait for is there.
     std::vector<std::vector<int>> act(static_cast<size_t>(count), std::vector<int>(static_cast<size_t>(mbs), -1)), grad = act;
@@ -158,19 +160,27 @@ class Assembler {
           const int incoming = first ? -1 : (forward ? act : grad)[static_cast<size_t>(forward ? stage - 1 : stage + 1)][mb];
           if (!first && incoming < 0) break;
           const int run = add_run(p, lane, group, stage, item, micro_batches[mb], incoming);
-          if (!last) (forward ? act : grad)[static_cast<size_t>(stage)][mb] = add_send(p, lane, group, stage, item, micro_batches[mb].T, run);
+          if (!last)
+            (forward ? act : grad)[static_cast<size_t>(stage)][mb] = add_send(p, lane, group, stage, item, micro_batches[mb].T, run);
           moved = true;
         }
       }
     }
     for (int stage = 0; stage < count; ++stage)
-      check(next[static_cast<size_t>(stage)] == order[static_cast<size_t>(stage)].size(), "schedule of phase {} lane {} stops at stage {}", p, lane, stage);
+      check(next[static_cast<size_t>(stage)] == order[static_cast<size_t>(stage)].size(), "schedule of phase {} lane {} stops at stage {}",
+            p, lane, stage);
   }
 
   int add_run(int p, int lane, int group, int stage, const schedule::Item& item, const batch::MicroBatch& mb, int incoming) {
     const CompiledStrategy& s = strategy(p);
     const bool forward = item.what == 'F';
-    Task run{.kind = TaskKind::run, .queue = ir::Queue::compute, .phase = p, .lane = lane, .group = group, .stage = stage, .micro_batch = item.mb};
+    Task run{.kind = TaskKind::run,
+             .queue = ir::Queue::compute,
+             .phase = p,
+             .lane = lane,
+             .group = group,
+             .stage = stage,
+             .micro_batch = item.mb};
     run.forward = forward;
     run.ranks = s.lane_ranks(lane, stage);
     if (incoming >= 0) run.after.push_back({incoming, -1});
@@ -195,7 +205,13 @@ class Assembler {
     const bool forward = item.what == 'F';
     const int to = forward ? stage + 1 : stage - 1;
     const auto& stages = s.groups[static_cast<size_t>(group)].stages;
-    Task send{.kind = TaskKind::send, .queue = forward ? ir::Queue::forward : ir::Queue::backward, .phase = p, .lane = lane, .group = group, .stage = stage, .micro_batch = item.mb};
+    Task send{.kind = TaskKind::send,
+              .queue = forward ? ir::Queue::forward : ir::Queue::backward,
+              .phase = p,
+              .lane = lane,
+              .group = group,
+              .stage = stage,
+              .micro_batch = item.mb};
     send.forward = forward;
     const ir::StageCode &source = stages[static_cast<size_t>(stage)], &target = stages[static_cast<size_t>(to)];
     const ir::Buffer& out = source.buffers[static_cast<size_t>(forward ? source.act_out : source.grad_out)];
@@ -215,7 +231,8 @@ class Assembler {
     const CompiledStrategy& s = strategy(p);
     const int group = s.lanes[static_cast<size_t>(lane)].group;
     for (size_t stage = 0; stage < s.groups[static_cast<size_t>(group)].stages.size(); ++stage) {
-      Task zero{.kind = TaskKind::zero, .queue = ir::Queue::compute, .phase = p, .lane = lane, .group = group, .stage = static_cast<int>(stage)};
+      Task zero{
+          .kind = TaskKind::zero, .queue = ir::Queue::compute, .phase = p, .lane = lane, .group = group, .stage = static_cast<int>(stage)};
       zero.ranks = s.lane_ranks(lane, static_cast<int>(stage));
       runs_.back().push_back(add(std::move(zero)));
     }
@@ -232,11 +249,13 @@ class Assembler {
       for (size_t r = 0; r < units[i].moves.rounds.size(); ++r) {
         std::vector<int> fresh;
         for (std::vector<layout::Msg>& part : parts_of(units[i].moves.rounds[r])) {
-          Task task = transfer(TaskKind::flush, ir::Queue::bulk, p, units[i].unit, static_cast<int>(r), std::move(part), plans_.graph().precision().state);
+          Task task = transfer(TaskKind::flush, ir::Queue::bulk, p, units[i].unit, static_cast<int>(r), std::move(part),
+                               plans_.graph().precision().state);
           std::set<int> runs;
           for (const int rank : task.ranks)
             if (last_run.contains(rank)) runs.insert(last_run.at(rank));
-          for (const int row : runs) task.after.push_back({row, rows_[static_cast<size_t>(row)].kind == TaskKind::run ? units[i].unit : -1});
+          for (const int row : runs)
+            task.after.push_back({row, rows_[static_cast<size_t>(row)].kind == TaskKind::run ? units[i].unit : -1});
           wait_for(task, made);
           fresh.push_back(add(std::move(task)));
         }

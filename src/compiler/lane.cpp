@@ -1,7 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
-
-#include <fmt/format.h>
 
 #include "base/errors.hpp"
 #include "base/text.hpp"
@@ -19,8 +19,9 @@ std::vector<config::Cut> cuts_of(const ir::Param& param, const config::Strategy&
   if (param.most_ways > 0 && tp > param.most_ways) {
     ways = static_cast<int>(param.most_ways);
     if (tp % ways != 0)
-      user_error("strategy \"{}\": tp = {} is above the {} key/value heads and no multiple of them. Use a tp up to {}, or a multiple of it.",
-                 strategy.name, tp, ways, ways);
+      user_error(
+          "strategy \"{}\": tp = {} is above the {} key/value heads and no multiple of them. Use a tp up to {}, or a multiple of it.",
+          strategy.name, tp, ways, ways);
   }
   return {{param.cut_dim, ways}};
 }
@@ -44,8 +45,8 @@ layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy,
   for (const int edge : edges) {
     if (edge == 1) continue;
     if (edge % previous != 0)
-      user_error("strategy \"{}\": cuts into {} and into {} parts do not nest on {} ranks. Use ways of which each divides the next.", strategy.name,
-                 previous, edge, tp);
+      user_error("strategy \"{}\": cuts into {} and into {} parts do not nest on {} ranks. Use ways of which each divides the next.",
+                 strategy.name, previous, edge, tp);
     mesh.axes.push_back({edges.size() > 2 ? fmt::format("tp/{}", number) : "tp", edge / previous});
     previous = edge;
     ++number;
@@ -60,8 +61,8 @@ layout::Layout param_layout(const ir::Graph& graph, int param, const config::Str
   size_t axis = 0;
   for (const config::Cut& cut : cuts_of(p, strategy, lane.size())) {
     if (cut.dim < 0 || cut.dim >= p.shape.dims())
-      user_error("strategy \"{}\": {} has {} dims, so it has no dim {} to cut. Use 0 to {}.", strategy.name, p.name, p.shape.dims(), cut.dim,
-                 p.shape.dims() - 1);
+      user_error("strategy \"{}\": {} has {} dims, so it has no dim {} to cut. Use 0 to {}.", strategy.name, p.name, p.shape.dims(),
+                 cut.dim, p.shape.dims() - 1);
     for (int ways = 1; ways < cut.ways; ++axis) {
       ways *= lane.axes[axis].size;
       layout.split[static_cast<size_t>(cut.dim)].push_back(static_cast<int>(axis));

@@ -1,10 +1,10 @@
 #include "compiler/order.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <queue>
-
-#include <fmt/format.h>
 
 #include "base/errors.hpp"
 
@@ -19,7 +19,8 @@ i64 transfer_time(const Task& task, const cluster::Cluster& cluster) {
   if (task.messages.empty() || task.bytes == 0) return 0;
   bool crosses = false;
   for (const layout::Msg& m : task.messages) crosses = crosses || !cluster.same_host(m.src, m.dst);
-  return static_cast<i64>(kLatency + 1e9 * static_cast<double>(task.bytes) / static_cast<double>(task.ranks.size()) / (crosses ? kInterHost : kIntraHost));
+  return static_cast<i64>(kLatency + 1e9 * static_cast<double>(task.bytes) / static_cast<double>(task.ranks.size()) /
+                                         (crosses ? kInterHost : kIntraHost));
 }
 
 class Ordering {
@@ -63,7 +64,8 @@ class Ordering {
     if (program.rows.size() < rows_.size()) throw InternalError("the program could deadlock: " + circle());
     for (Task& task : program.rows) {
       for (ir::Wait& wait : task.after) wait.row = place[static_cast<size_t>(wait.row)];
-      std::sort(task.after.begin(), task.after.end(), [](const ir::Wait& a, const ir::Wait& b) { return std::tie(a.row, a.unit) < std::tie(b.row, b.unit); });
+      std::sort(task.after.begin(), task.after.end(),
+                [](const ir::Wait& a, const ir::Wait& b) { return std::tie(a.row, a.unit) < std::tie(b.row, b.unit); });
     }
     return program;
   }
@@ -84,7 +86,8 @@ class Ordering {
     while (open_[at] == 0) ++at;
     for (size_t steps = 0; steps < rows_.size(); ++steps) at = static_cast<size_t>(before[at]);
     std::string text = ir::name_of(rows_[at]);
-    for (int i = before[at]; i != static_cast<int>(at); i = before[static_cast<size_t>(i)]) text += " <- " + ir::name_of(rows_[static_cast<size_t>(i)]);
+    for (int i = before[at]; i != static_cast<int>(at); i = before[static_cast<size_t>(i)])
+      text += " <- " + ir::name_of(rows_[static_cast<size_t>(i)]);
     return text + " <- " + ir::name_of(rows_[at]);
   }
 
@@ -114,9 +117,12 @@ QueueKey queue_of(const ir::Task& task, int rank) {
 
 i64 estimate_compute(double flops, double bytes) { return static_cast<i64>(1e9 * (flops / kFlops + bytes / kMemory)); }
 
-ir::Program in_order(std::vector<ir::Task> rows, const cluster::Cluster& cluster) { return Ordering(std::move(rows), cluster).run(cluster.ranks()); }
+ir::Program in_order(std::vector<ir::Task> rows, const cluster::Cluster& cluster) {
+  return Ordering(std::move(rows), cluster).run(cluster.ranks());
+}
 
-std::vector<layout::Msg> boundary_messages(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from, const std::vector<int>& to, i64 T) {
+std::vector<layout::Msg> boundary_messages(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from,
+                                           const std::vector<int>& to, i64 T) {
   const std::vector<layout::Step> steps = layout::exchange(boundary_map(out, from, T), boundary_map(in, to, T));
   std::vector<layout::Msg> messages;
   for (const layout::Part& part : steps[0].parts)

@@ -23,6 +23,7 @@ i64 estimate_compute(double flops, double bytes);
 
 /// Messages that carry a boundary value from a stage's ranks to the next one's, as boxes of the whole
 /// value of T tokens.
-std::vector<layout::Msg> boundary_messages(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from, const std::vector<int>& to, i64 T);
+std::vector<layout::Msg> boundary_messages(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from,
+                                           const std::vector<int>& to, i64 T);
 
 }  // namespace switchyard::compiler

@@ -47,7 +47,8 @@ ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy, c
 
 std::vector<switching::UnitMaps> unit_maps(const ir::Graph& graph) {
   std::vector<switching::UnitMaps> units(static_cast<size_t>(graph.units()));
-  for (size_t p = 0; p < graph.params().size(); ++p) units[static_cast<size_t>(graph.params()[p].unit)].tensors.push_back(static_cast<int>(p));
+  for (size_t p = 0; p < graph.params().size(); ++p)
+    units[static_cast<size_t>(graph.params()[p].unit)].tensors.push_back(static_cast<int>(p));
   return units;
 }
 

@@ -20,7 +20,8 @@ SegmentCost segment_cost(const ir::StageCode& stage, const ir::Segment& segment,
       double other = 1;
       out.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], position, stage.lane.size(), &other));
     }
-    const double tokens = ir::local_type(stage.buffers[static_cast<size_t>(instr.in[0])], position, stage.lane.size(), &share).shape.size.empty() ? 1 : share;
+    const double tokens =
+        ir::local_type(stage.buffers[static_cast<size_t>(instr.in[0])], position, stage.lane.size(), &share).shape.size.empty() ? 1 : share;
     const ir::Cost cost = instr.op->cost(in, out);
     total.flops_per_token += cost.flops_per_token * tokens;
     total.flops_per_pair += cost.flops_per_pair;
@@ -64,7 +65,8 @@ std::vector<int> CompiledStrategy::lane_ranks(int lane, int stage) const {
   return {first, first + placed.tp};
 }
 
-Plans::Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster, switching::Planner planner)
+Plans::Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster,
+             switching::Planner planner)
     : graph_(std::move(graph)), cluster_(std::move(cluster)), planner_(planner) {
   for (config::Strategy& strategy : strategies) strategies_.push_back(compile_strategy(graph_, std::move(strategy)));
   check(home_anchor >= 0 && static_cast<size_t>(home_anchor) < strategies_.size(), "no strategy {} to anchor home", home_anchor);

@@ -60,8 +60,8 @@ class Cloning {
 
   ir::StageCode& stage_;
   config::Recompute policy_;
-  std::map<int, size_t> producer_;   // forward instruction that makes a buffer
-  std::set<int> enters_layer_;       // made in one layer, read in another
+  std::map<int, size_t> producer_;  // forward instruction that makes a buffer
+  std::set<int> enters_layer_;      // made in one layer, read in another
   std::map<int, int> clone_;
 };
 
@@ -93,7 +93,8 @@ void unit_events(const ir::Graph& graph, const ir::StageCode& stage, ir::Segment
       if (stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::gradient) last_write[unit_of(b)] = static_cast<int>(i);
   }
   for (const auto& [unit, instr] : last_write) segment.releases.push_back({unit, instr});
-  std::sort(segment.releases.begin(), segment.releases.end(), [](const ir::UnitEvent& a, const ir::UnitEvent& b) { return a.instr < b.instr; });
+  std::sort(segment.releases.begin(), segment.releases.end(),
+            [](const ir::UnitEvent& a, const ir::UnitEvent& b) { return a.instr < b.instr; });
 }
 
 }  // namespace

@@ -78,8 +78,12 @@ int StageBuilder::current(int value) {
   const ir::Value& v = graph_.value(value);
   switch (v.kind) {
     case ir::ValueKind::param:
-    case ir::ValueKind::gradient: buffer_of = buffer(value, param_layout(graph_, v.param, strategy_, stage_.lane)); break;
-    case ir::ValueKind::feed: buffer_of = buffer(value, layout::replicated(1)); break;
+    case ir::ValueKind::gradient:
+      buffer_of = buffer(value, param_layout(graph_, v.param, strategy_, stage_.lane));
+      break;
+    case ir::ValueKind::feed:
+      buffer_of = buffer(value, layout::replicated(1));
+      break;
     case ir::ValueKind::activation: {
       buffer_of = buffer(value, residual_);
       int& boundary = stage_.backward.code.empty() && stage_.act_in < 0 && stage_.first_unit > 0 ? stage_.act_in : stage_.grad_in;
@@ -96,7 +100,8 @@ int StageBuilder::buffer(int value, const layout::Layout& layout) {
   const ir::Value& v = graph_.value(value);
   ir::Buffer b{v.name, v.kind, value, v.type, layout, {}, -1, 0};
   const layout::Shape shape = unit_shape(v.type, stage_.lane.size());
-  for (int position = 0; position < stage_.lane.size(); ++position) b.box.push_back(layout::shard_box(stage_.lane, layout, shape, position));
+  for (int position = 0; position < stage_.lane.size(); ++position)
+    b.box.push_back(layout::shard_box(stage_.lane, layout, shape, position));
   stage_.buffers.push_back(std::move(b));
   const int index = static_cast<int>(stage_.buffers.size()) - 1;
   by_layout_[key] = index;
@@ -199,8 +204,9 @@ void StageBuilder::record_gradient(int param, const layout::Layout& grad) {
   for (const ir::ParamUse& use : stage_.params)
     if (use.param == param) {
       if (!(use.grad == grad))
-        user_error("strategy \"{}\": the uses of {} leave its gradient in different layouts ({} and {}). Cut its dim 0 over all of tp.", strategy_.name,
-                   graph_.param(param).name, layout::to_string(stage_.lane, use.grad), layout::to_string(stage_.lane, grad));
+        user_error("strategy \"{}\": the uses of {} leave its gradient in different layouts ({} and {}). Cut its dim 0 over all of tp.",
+                   strategy_.name, graph_.param(param).name, layout::to_string(stage_.lane, use.grad),
+                   layout::to_string(stage_.lane, grad));
       return;
     }
   layout::Layout used = grad;

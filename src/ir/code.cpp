@@ -51,7 +51,8 @@ std::string text_of(const StageCode& stage, const Segment& segment) {
   for (const Instr& i : segment.code) {
     std::string drops;
     for (const int b : i.drop) drops += fmt::format(" %{}", b);
-    text += fmt::format("  u{} {} = {}({}){}\n", i.unit, names(i.out), i.op ? i.op->name() : "reshard", names(i.in), drops.empty() ? "" : "  drop" + drops);
+    text += fmt::format("  u{} {} = {}({}){}\n", i.unit, names(i.out), i.op ? i.op->name() : "reshard", names(i.in),
+                        drops.empty() ? "" : "  drop" + drops);
   }
   return text;
 }
@@ -61,7 +62,8 @@ std::string text_of(const StageCode& stage, const Segment& segment) {
 std::string to_string(const Graph& graph, const StageCode& stage) {
   std::string text = fmt::format("units {}..{}\n", stage.first_unit, stage.end_unit - 1);
   for (const ParamUse& use : stage.params)
-    text += fmt::format("  {} used {} grad {}\n", graph.param(use.param).name, layout::to_string(stage.lane, use.used), layout::to_string(stage.lane, use.grad));
+    text += fmt::format("  {} used {} grad {}\n", graph.param(use.param).name, layout::to_string(stage.lane, use.used),
+                        layout::to_string(stage.lane, use.grad));
   return text + "forward\n" + text_of(stage, stage.forward) + "backward\n" + text_of(stage, stage.backward);
 }
 

@@ -7,9 +7,7 @@
 
 namespace switchyard::ir {
 
-Type tokens_by(DType dtype, i64 features, std::vector<i64> granules) {
-  return {dtype, {{kTokens, features}, {{}, std::move(granules)}}};
-}
+Type tokens_by(DType dtype, i64 features, std::vector<i64> granules) { return {dtype, {{kTokens, features}, {{}, std::move(granules)}}}; }
 
 i64 elements(const Type& type, i64 T) {
   i64 n = 1;
@@ -62,7 +60,8 @@ std::vector<int> Graph::call(std::shared_ptr<const Operator> op, std::vector<int
   return call_into(std::move(op), std::move(in), {}, name);
 }
 
-std::vector<int> Graph::call_into(std::shared_ptr<const Operator> op, std::vector<int> in, std::vector<int> accumulators, const std::string& name) {
+std::vector<int> Graph::call_into(std::shared_ptr<const Operator> op, std::vector<int> in, std::vector<int> accumulators,
+                                  const std::string& name) {
   std::vector<Type> types;
   for (const int v : in) types.push_back(value(v).type);
   std::vector<int> out;
@@ -77,7 +76,8 @@ std::string to_string(const Graph& graph) {
   const auto operand = [&](int v) {
     const Value& value = graph.value(v);
     std::string sizes;
-    for (const i64 size : value.type.shape.size) sizes += (sizes.empty() ? "" : ",") + (size == kTokens ? std::string("T") : std::to_string(size));
+    for (const i64 size : value.type.shape.size)
+      sizes += (sizes.empty() ? "" : ",") + (size == kTokens ? std::string("T") : std::to_string(size));
     return fmt::format("%{} {}[{}]", v, value.name, sizes);
   };
   std::string text;

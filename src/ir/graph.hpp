@@ -85,14 +85,15 @@ class Graph {
   const std::vector<Call>& calls() const { return calls_; }
   int units() const;
 
-  int add_param(Param param);                    // its value
+  int add_param(Param param);  // its value
   int param_value(int param) const { return param_values_[static_cast<size_t>(param)]; }
-  int gradient_value(int param);                 // the accumulator, made at first use (state dtype)
-  int feed(Feed feed);                           // made at first use
+  int gradient_value(int param);  // the accumulator, made at first use (state dtype)
+  int feed(Feed feed);            // made at first use
   /// Appends a call in the current unit and phase; output types come from the operator. Returns output values.
   std::vector<int> call(std::shared_ptr<const Operator> op, std::vector<int> in, const std::string& name);
   /// The same with given outputs (gradient accumulators) appended after the operator's own.
-  std::vector<int> call_into(std::shared_ptr<const Operator> op, std::vector<int> in, std::vector<int> accumulators, const std::string& name);
+  std::vector<int> call_into(std::shared_ptr<const Operator> op, std::vector<int> in, std::vector<int> accumulators,
+                             const std::string& name);
   void set_role(int value, std::string role) { values_[static_cast<size_t>(value)].role = std::move(role); }
   void set_unit(int unit) { unit_ = unit; }
   void set_phase(Phase phase) { phase_ = phase; }

@@ -51,7 +51,8 @@ Axes without(const Axes& axes, const Axes& removed) {
 }
 
 bool contains(const std::vector<Operand>& side, const std::string& label) {
-  return std::any_of(side.begin(), side.end(), [&](const Operand& o) { return std::find(o.labels.begin(), o.labels.end(), label) != o.labels.end(); });
+  return std::any_of(side.begin(), side.end(),
+                     [&](const Operand& o) { return std::find(o.labels.begin(), o.labels.end(), label) != o.labels.end(); });
 }
 
 class Propagation {

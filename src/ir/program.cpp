@@ -1,8 +1,8 @@
 #include "ir/program.hpp"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "base/errors.hpp"
 
@@ -51,9 +51,11 @@ void verify(const Program& program) {
     const Task& task = program.rows[row];
     check(!task.ranks.empty(), "row {} {} has no ranks", row, name_of(task));
     for (const Wait& wait : task.after) {
-      check(wait.row >= 0 && static_cast<size_t>(wait.row) < row, "row {} {} waits for row {}, which does not come before it", row, name_of(task), wait.row);
+      check(wait.row >= 0 && static_cast<size_t>(wait.row) < row, "row {} {} waits for row {}, which does not come before it", row,
+            name_of(task), wait.row);
       const auto& others = program.rows[static_cast<size_t>(wait.row)].ranks;
-      const bool met = std::any_of(task.ranks.begin(), task.ranks.end(), [&](int r) { return std::find(others.begin(), others.end(), r) != others.end(); });
+      const bool met = std::any_of(task.ranks.begin(), task.ranks.end(),
+                                   [&](int r) { return std::find(others.begin(), others.end(), r) != others.end(); });
       check(met, "row {} {} waits for row {} of other ranks", row, name_of(task), wait.row);
     }
     for (const int rank : task.ranks) {
@@ -61,7 +63,8 @@ void verify(const Program& program) {
       check(std::binary_search(list.begin(), list.end(), static_cast<int>(row)), "row {} is missing in the list of rank {}", row, rank);
     }
     for (const layout::Msg& m : task.messages)
-      check(std::find(task.ranks.begin(), task.ranks.end(), m.src) != task.ranks.end() && std::find(task.ranks.begin(), task.ranks.end(), m.dst) != task.ranks.end(),
+      check(std::find(task.ranks.begin(), task.ranks.end(), m.src) != task.ranks.end() &&
+                std::find(task.ranks.begin(), task.ranks.end(), m.dst) != task.ranks.end(),
             "row {} {}: message {} > {} of ranks that are no members", row, name_of(task), m.src, m.dst);
   }
   for (const auto& list : program.of_rank) check(std::is_sorted(list.begin(), list.end()), "a rank's rows are out of order");
@@ -69,14 +72,24 @@ void verify(const Program& program) {
 
 std::string name_of(const Task& task) {
   switch (task.kind) {
-    case TaskKind::prepare: return fmt::format("prepare phase {} u{}", task.phase, task.unit);
-    case TaskKind::move: return fmt::format("move phase {} u{} r{}", task.phase, task.unit, task.round);
-    case TaskKind::run: return fmt::format("run phase {} lane {} stage {} {} mb{}", task.phase, task.lane, task.stage, task.forward ? "F" : "BW", task.micro_batch);
-    case TaskKind::send: return fmt::format("send {} phase {} lane {} stage {} mb{}", task.forward ? "act" : "grad", task.phase, task.lane, task.stage, task.micro_batch);
-    case TaskKind::zero: return fmt::format("zero phase {} lane {} stage {}", task.phase, task.lane, task.stage);
-    case TaskKind::flush: return fmt::format("flush phase {} u{} r{}", task.phase, task.unit, task.round);
-    case TaskKind::norm: return "norm";
-    case TaskKind::update: return fmt::format("update u{}", task.unit);
+    case TaskKind::prepare:
+      return fmt::format("prepare phase {} u{}", task.phase, task.unit);
+    case TaskKind::move:
+      return fmt::format("move phase {} u{} r{}", task.phase, task.unit, task.round);
+    case TaskKind::run:
+      return fmt::format("run phase {} lane {} stage {} {} mb{}", task.phase, task.lane, task.stage, task.forward ? "F" : "BW",
+                         task.micro_batch);
+    case TaskKind::send:
+      return fmt::format("send {} phase {} lane {} stage {} mb{}", task.forward ? "act" : "grad", task.phase, task.lane, task.stage,
+                         task.micro_batch);
+    case TaskKind::zero:
+      return fmt::format("zero phase {} lane {} stage {}", task.phase, task.lane, task.stage);
+    case TaskKind::flush:
+      return fmt::format("flush phase {} u{} r{}", task.phase, task.unit, task.round);
+    case TaskKind::norm:
+      return "norm";
+    case TaskKind::update:
+      return fmt::format("update u{}", task.unit);
   }
   throw InternalError("name_of: unknown task");
 }

@@ -25,7 +25,8 @@ std::vector<const Shard*> sources(const ShardMap& from, int addend, int rank) {
   std::vector<const Shard*> list;
   for (const Shard& shard : from.shards)
     if (shard.addend == addend && !shard.box.empty()) list.push_back(&shard);
-  std::stable_sort(list.begin(), list.end(), [&](const Shard* a, const Shard* b) { return std::abs(a->rank - rank) < std::abs(b->rank - rank); });
+  std::stable_sort(list.begin(), list.end(),
+                   [&](const Shard* a, const Shard* b) { return std::abs(a->rank - rank) < std::abs(b->rank - rank); });
   return list;
 }
 
@@ -47,7 +48,8 @@ void fetch(std::map<int, Part>& parts, const ShardMap& from, int addend, const S
     }
     missing = std::move(left);
   }
-  check(missing.empty(), "exchange: rank {} finds no holder of addend {} for {}", shard.rank, addend, missing.empty() ? "" : to_string(missing[0]));
+  check(missing.empty(), "exchange: rank {} finds no holder of addend {} for {}", shard.rank, addend,
+        missing.empty() ? "" : to_string(missing[0]));
 }
 
 // Every rank of both maps takes part, if only to agree that it has nothing to do.

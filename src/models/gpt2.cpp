@@ -1,6 +1,6 @@
-#include <cmath>
-
 #include <fmt/format.h>
+
+#include <cmath>
 
 #include "ir/ops/ops.hpp"
 #include "models/build.hpp"
@@ -16,8 +16,10 @@ class Gpt2Builder {
 
   void build(Output output) {
     graph_.set_unit(0);
-    const int tokens = graph_.add_param({"transformer.wte.weight", {{m_.vocab_size, m_.hidden_size}, {{8, 1}, {}}}, 0, "", 0, 0, normal(), {}});
-    const int positions = graph_.add_param({"transformer.wpe.weight", {{m_.max_positions, m_.hidden_size}, {{}, {}}}, 0, "", -1, 0, normal(), {}});
+    const int tokens =
+        graph_.add_param({"transformer.wte.weight", {{m_.vocab_size, m_.hidden_size}, {{8, 1}, {}}}, 0, "", 0, 0, normal(), {}});
+    const int positions =
+        graph_.add_param({"transformer.wpe.weight", {{m_.max_positions, m_.hidden_size}, {{}, {}}}, 0, "", -1, 0, normal(), {}});
     const int word_TH = graph_.call(std::make_shared<ir::Embedding>(), {graph_.feed(ir::Feed::ids), tokens}, "word")[0];
     graph_.set_role(word_TH, "residual");
     const int place_TH = graph_.call(std::make_shared<ir::Embedding>(), {graph_.feed(ir::Feed::positions), positions}, "position")[0];
@@ -27,8 +29,10 @@ class Gpt2Builder {
     const int last = static_cast<int>(m_.layers) + 1;
     graph_.set_unit(last);
     const int normed = norm(x_TH, "transformer.ln_f.", last);
-    const int head = m_.tied_embeddings ? tokens
-                                        : graph_.add_param({"lm_head.weight", {{m_.vocab_size, m_.hidden_size}, {{8, 1}, {}}}, last, "", 0, 0, normal(), {}});
+    const int head =
+        m_.tied_embeddings
+            ? tokens
+            : graph_.add_param({"lm_head.weight", {{m_.vocab_size, m_.hidden_size}, {{8, 1}, {}}}, last, "", 0, 0, normal(), {}});
     finish(graph_, normed, head, output);
   }
 
@@ -90,8 +94,14 @@ class Gpt2Builder {
 
   int conv(const std::string& name, const std::string& file, i64 first, int unit, const std::string& group, i64 rows, i64 columns,
            std::vector<i64> row_cuts, std::vector<i64> column_cuts, int cut_dim, double scale) {
-    return graph_.add_param({name, {{rows, columns}, {std::move(row_cuts), std::move(column_cuts)}}, unit, group, cut_dim, 0,
-                             {m_.initializer_range * scale, 0}, {file, true, first}});
+    return graph_.add_param({name,
+                             {{rows, columns}, {std::move(row_cuts), std::move(column_cuts)}},
+                             unit,
+                             group,
+                             cut_dim,
+                             0,
+                             {m_.initializer_range * scale, 0},
+                             {file, true, first}});
   }
 
   int bias(const std::string& name, const std::string& file, i64 first, int unit, i64 size, std::vector<i64> cuts, int cut_dim) {

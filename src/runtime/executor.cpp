@@ -1,11 +1,11 @@
 #include "runtime/executor.hpp"
 
+#include <ATen/Parallel.h>
+#include <ATen/ops/sum.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-
-#include <ATen/Parallel.h>
-#include <ATen/ops/sum.h>
 
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
@@ -69,7 +69,8 @@ struct Executor::Step {
     const auto uses_previous = [&](const Task& t) {
       if (t.phase < 1) return false;
       return t.kind == TaskKind::prepare ||
-             (t.kind == TaskKind::move && std::any_of(t.messages.begin(), t.messages.end(), [&](const layout::Msg& m) { return m.src == e.rank_; }));
+             (t.kind == TaskKind::move &&
+              std::any_of(t.messages.begin(), t.messages.end(), [&](const layout::Msg& m) { return m.src == e.rank_; }));
     };
     const size_t units = e.plans_.units().size();
     for (const int row : rows) {
@@ -78,7 +79,8 @@ struct Executor::Step {
         const bool own = t.unit == unit;
         if (t.kind == TaskKind::run || ((t.kind == TaskKind::move || t.kind == TaskKind::prepare) && own)) ++bank_users[{t.phase, unit}];
         if (own && uses_previous(t)) ++bank_users[{t.phase - 1, unit}];
-        if ((t.kind == TaskKind::run && !t.forward) || t.kind == TaskKind::zero || (t.kind == TaskKind::flush && own)) ++grad_users[{t.phase, unit}];
+        if ((t.kind == TaskKind::run && !t.forward) || t.kind == TaskKind::zero || (t.kind == TaskKind::flush && own))
+          ++grad_users[{t.phase, unit}];
       }
     }
     uses_previous_ = uses_previous;
@@ -96,9 +98,11 @@ struct Executor::Step {
     };
     for (int unit = 0; unit < static_cast<int>(e.plans_.units().size()); ++unit) {
       const bool own = t.unit == unit;
-      if (t.kind == TaskKind::run || ((t.kind == TaskKind::move || t.kind == TaskKind::prepare) && own)) release(bank_users, t.phase, unit, true);
+      if (t.kind == TaskKind::run || ((t.kind == TaskKind::move || t.kind == TaskKind::prepare) && own))
+        release(bank_users, t.phase, unit, true);
       if (own && uses_previous_(t)) release(bank_users, t.phase - 1, unit, true);
-      if ((t.kind == TaskKind::run && !t.forward) || t.kind == TaskKind::zero || (t.kind == TaskKind::flush && own)) release(grad_users, t.phase, unit, false);
+      if ((t.kind == TaskKind::run && !t.forward) || t.kind == TaskKind::zero || (t.kind == TaskKind::flush && own))
+        release(grad_users, t.phase, unit, false);
     }
     signals.set(static_cast<size_t>(row));
   }
@@ -149,13 +153,20 @@ struct Executor::Step {
 
   void perform(int row, const Task& task) {
     switch (task.kind) {
-      case TaskKind::prepare: return e.store_.prepare(key(task.phase), key(task.phase - 1), task.unit);
-      case TaskKind::move: return move(row, task);
-      case TaskKind::run: return run(row, task);
-      case TaskKind::send: return send(row, task);
-      case TaskKind::zero: return zero(task);
-      case TaskKind::flush: return flush(row, task);
-      case TaskKind::norm: return norm(row, task);
+      case TaskKind::prepare:
+        return e.store_.prepare(key(task.phase), key(task.phase - 1), task.unit);
+      case TaskKind::move:
+        return move(row, task);
+      case TaskKind::run:
+        return run(row, task);
+      case TaskKind::send:
+        return send(row, task);
+      case TaskKind::zero:
+        return zero(task);
+      case TaskKind::flush:
+        return flush(row, task);
+      case TaskKind::norm:
+        return norm(row, task);
       case TaskKind::update:
         if (result.finite) e.store_.update(task.unit, update);
         return;
@@ -163,7 +174,8 @@ struct Executor::Step {
   }
 
   void transact(Transfer& transfer, int row, const Task& task) {
-    transfer.run(e.fabric_, channel_of(static_cast<int>(task.queue) * 16 + (task.stage + 1) % 16, task.ranks), ir::name_of(task), e.steps_ * (1ll << 24) + row);
+    transfer.run(e.fabric_, channel_of(static_cast<int>(task.queue) * 16 + (task.stage + 1) % 16, task.ranks), ir::name_of(task),
+                 e.steps_ * (1ll << 24) + row);
   }
 
   void move(int row, const Task& task) {
@@ -172,7 +184,8 @@ struct Executor::Step {
     for (const layout::Msg& m : task.messages) {
       if (m.src == m.dst) continue;
       if (m.src == e.rank_) transfer.send(m.dst, e.store_.source(now, before, m.tensor, m.box));
-      if (m.dst == e.rank_) transfer.receive(m.src, view_of(e.store_.param(now, m.tensor), *e.store_.used_box(now.strategy, m.tensor), m.box), false);
+      if (m.dst == e.rank_)
+        transfer.receive(m.src, view_of(e.store_.param(now, m.tensor), *e.store_.used_box(now.strategy, m.tensor), m.box), false);
     }
     transact(transfer, row, task);
   }
@@ -186,7 +199,8 @@ struct Executor::Step {
   void ensure(MicroBatchState& state, const StageRunner& stage, const Task& task) {
     const std::lock_guard lock(mutex);
     if (!state.slots.empty()) return;
-    const auto& mb = input.plan->phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
+    const auto& mb =
+        input.plan->phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
     state.feeds = feeds_of(mb, *input.documents, input.plan->valid_tokens, e.plans_.graph().precision().state, e.options_.device);
     state.slots.resize(stage.stage.buffers.size());
   }
@@ -209,7 +223,8 @@ struct Executor::Step {
     stage.runner.run(task.forward ? stage.stage.forward : stage.stage.backward, state, e.store_, key(task.phase), lane, e.rope_, hooks);
     if (task.forward && stage.stage.logits >= 0) keep_logits(task, stage, state);
     if (task.forward) return;
-    if (stage.stage.loss >= 0 && stage.position == 0) loss_sum += at::sum(state.slots[static_cast<size_t>(stage.stage.loss)], at::kDouble).item<double>();
+    if (stage.stage.loss >= 0 && stage.position == 0)
+      loss_sum += at::sum(state.slots[static_cast<size_t>(stage.stage.loss)], at::kDouble).item<double>();
     if (stage.stage.grad_out < 0) {
       const std::lock_guard lock(mutex);
       states.erase({task.phase, task.lane, task.micro_batch});
@@ -290,7 +305,8 @@ struct Executor::Step {
   // Global norm and loss in one small exchange, fp64, in rank order.
   void norm(int row, const Task& task) {
     double sums[2] = {e.store_.gradient_squares(), loss_sum};
-    comm::all_reduce(e.fabric_, channel_of(static_cast<int>(task.queue) * 16, task.ranks), "norm", e.steps_ * (1ll << 24) + row, sums, 2, DType::f64);
+    comm::all_reduce(e.fabric_, channel_of(static_cast<int>(task.queue) * 16, task.ranks), "norm", e.steps_ * (1ll << 24) + row, sums, 2,
+                     DType::f64);
     result.norm = std::sqrt(sums[0]);
     result.loss = sums[1];
     result.finite = std::isfinite(sums[0]) && std::isfinite(sums[1]);
@@ -316,7 +332,12 @@ struct Executor::Step {
 };
 
 Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fabric, ExecutorOptions options)
-    : plans_(plans), store_(store), fabric_(fabric), options_(std::move(options)), rank_(fabric.rank()), rope_(options_.rope_theta, options_.rope_scaling) {}
+    : plans_(plans),
+      store_(store),
+      fabric_(fabric),
+      options_(std::move(options)),
+      rank_(fabric.rank()),
+      rope_(options_.rope_theta, options_.rope_scaling) {}
 
 Executor::~Executor() = default;
 

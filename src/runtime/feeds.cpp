@@ -5,7 +5,8 @@
 
 namespace switchyard::runtime {
 
-MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& documents, i64 valid_tokens, DType state, const at::Device& device) {
+MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& documents, i64 valid_tokens, DType state,
+                         const at::Device& device) {
   check(micro_batch.shard.size() == 1, "a micro-batch of {} ring shards", micro_batch.shard.size());
   MicroBatchFeeds feeds;
   feeds.T = micro_batch.T;
@@ -21,7 +22,8 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
       continue;
     }
     const auto& document = documents.at(static_cast<size_t>(piece.doc));
-    check(piece.first == 0 && piece.stride == 1 && piece.count == static_cast<int>(document.size()), "document {} is not whole in its row", piece.doc);
+    check(piece.first == 0 && piece.stride == 1 && piece.count == static_cast<int>(document.size()), "document {} is not whole in its row",
+          piece.doc);
     for (int i = 0; i < piece.count; ++i) {
       const bool labelled = i + 1 < piece.count;
       id[row + i] = document[static_cast<size_t>(i)];

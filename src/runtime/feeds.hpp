@@ -1,9 +1,9 @@
 // What a micro-batch is fed: its documents' tokens put in the order that the plan's pieces state.
 #pragma once
 
-#include <vector>
-
 #include <ATen/core/Tensor.h>
+
+#include <vector>
 
 #include "batch/step_plan.hpp"
 #include "kernels/attention.hpp"
@@ -21,6 +21,7 @@ struct MicroBatchFeeds {
 };
 
 /// One ring rank (attention inside the lane sees whole documents).
-MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& documents, i64 valid_tokens, DType state, const at::Device& device);
+MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& documents, i64 valid_tokens, DType state,
+                         const at::Device& device);
 
 }  // namespace switchyard::runtime

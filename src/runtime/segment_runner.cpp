@@ -12,7 +12,9 @@ SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage,
   for (size_t b = 0; b < stage.buffers.size(); ++b)
     if (stage.buffers[b].root >= 0) members_[stage.buffers[b].root].push_back(static_cast<int>(b));
   for (auto& [root, list] : members_)
-    std::sort(list.begin(), list.end(), [&](int a, int b) { return stage.buffers[static_cast<size_t>(a)].root_slot < stage.buffers[static_cast<size_t>(b)].root_slot; });
+    std::sort(list.begin(), list.end(), [&](int a, int b) {
+      return stage.buffers[static_cast<size_t>(a)].root_slot < stage.buffers[static_cast<size_t>(b)].root_slot;
+    });
   for (const ir::Segment* segment : {&stage.forward, &stage.backward})
     for (const ir::Instr& instr : segment->code)
       if (instr.op) kernels_[instr.op.get()] = find_kernel(instr.op->name());
@@ -20,7 +22,9 @@ SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage,
 
 at::Tensor SegmentRunner::allocate(int buffer, MicroBatchState& state) const {
   const ir::Buffer& b = stage_.buffers[static_cast<size_t>(buffer)];
-  const auto size = [&](int index) { return ir::local_size(stage_.buffers[static_cast<size_t>(index)], position_, stage_.lane.size(), state.feeds.T); };
+  const auto size = [&](int index) {
+    return ir::local_size(stage_.buffers[static_cast<size_t>(index)], position_, stage_.lane.size(), state.feeds.T);
+  };
   at::Tensor& slot = state.slots[static_cast<size_t>(buffer)];
   if (b.root < 0) {
     slot = empty(size(buffer), b.type.dtype, device_);
@@ -44,16 +48,23 @@ at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& stat
   const ir::Buffer& b = stage_.buffers[static_cast<size_t>(buffer)];
   const ir::Value& value = graph_.value(b.value);
   switch (b.kind) {
-    case ir::ValueKind::param: return store.param(phase, value.param);
-    case ir::ValueKind::gradient: return store.gradient(phase, value.param);
-    case ir::ValueKind::activation: break;
+    case ir::ValueKind::param:
+      return store.param(phase, value.param);
+    case ir::ValueKind::gradient:
+      return store.gradient(phase, value.param);
+    case ir::ValueKind::activation:
+      break;
     case ir::ValueKind::feed:
       if (b.layout == layout::replicated(1)) {
         switch (value.feed) {
-          case ir::Feed::ids: return state.feeds.ids;
-          case ir::Feed::positions: return state.feeds.positions;
-          case ir::Feed::labels: return state.feeds.labels;
-          default: return state.feeds.weights;
+          case ir::Feed::ids:
+            return state.feeds.ids;
+          case ir::Feed::positions:
+            return state.feeds.positions;
+          case ir::Feed::labels:
+            return state.feeds.labels;
+          default:
+            return state.feeds.weights;
         }
       }
   }
@@ -63,13 +74,14 @@ at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& stat
   return slot;
 }
 
-void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, Store& store, Store::PhaseKey phase, const LaneLink& lane, RopeTables& rope,
-                        const RunHooks& hooks) const {
+void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, Store& store, Store::PhaseKey phase, const LaneLink& lane,
+                        RopeTables& rope, const RunHooks& hooks) const {
   if (state.slots.empty()) state.slots.resize(stage_.buffers.size());
   size_t await = 0, release = 0;
   for (size_t i = 0; i < segment.code.size(); ++i) {
     const ir::Instr& instr = segment.code[i];
-    for (; await < segment.awaits.size() && segment.awaits[await].instr == static_cast<int>(i); ++await) hooks.await(segment.awaits[await].unit);
+    for (; await < segment.awaits.size() && segment.awaits[await].instr == static_cast<int>(i); ++await)
+      hooks.await(segment.awaits[await].unit);
     KernelCall call{instr, stage_, position_, {}, {}, state.feeds, rope, lane, state_dtype_};
     for (const int b : instr.in) call.in.push_back(operand(b, false, state, store, phase));
     for (const int b : instr.out) call.out.push_back(operand(b, true, state, store, phase));
@@ -81,7 +93,8 @@ void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, Stor
       state.slots[static_cast<size_t>(b)] = at::Tensor();
       state.roots.erase(stage_.buffers[static_cast<size_t>(b)].root);
     }
-    for (; release < segment.releases.size() && segment.releases[release].instr == static_cast<int>(i); ++release) hooks.release(segment.releases[release].unit);
+    for (; release < segment.releases.size() && segment.releases[release].instr == static_cast<int>(i); ++release)
+      hooks.release(segment.releases[release].unit);
   }
 }
 

@@ -121,8 +121,12 @@ void Store::initialize(const Initial& initial) {
   }
 }
 
-const layout::Box* Store::used_box(int strategy, int param) const { return used_[static_cast<size_t>(strategy)][static_cast<size_t>(param)]; }
-const layout::Box* Store::grad_box(int strategy, int param) const { return grad_[static_cast<size_t>(strategy)][static_cast<size_t>(param)]; }
+const layout::Box* Store::used_box(int strategy, int param) const {
+  return used_[static_cast<size_t>(strategy)][static_cast<size_t>(param)];
+}
+const layout::Box* Store::grad_box(int strategy, int param) const {
+  return grad_[static_cast<size_t>(strategy)][static_cast<size_t>(param)];
+}
 
 // All or none of a group, so that its members stay adjacent.
 bool Store::aliases_image(int strategy, const std::vector<int>& group) const {
@@ -144,9 +148,9 @@ void Store::prepare(PhaseKey phase, PhaseKey previous, int unit) {
       if (used_box(phase.strategy, p)) held.push_back(p);
     if (held.empty()) continue;
     const bool same = previous.strategy >= 0 && std::all_of(held.begin(), held.end(), [&](int p) {
-      const layout::Box* before = used_box(previous.strategy, p);
-      return before && *before == *used_box(phase.strategy, p);
-    });
+                        const layout::Box* before = used_box(previous.strategy, p);
+                        return before && *before == *used_box(phase.strategy, p);
+                      });
     if (aliases_image(phase.strategy, held)) {
       for (const int p : held) made.params[p] = home_shard(p, *used_box(phase.strategy, p)).image;
     } else if (same) {
@@ -172,7 +176,8 @@ void Store::prepare(PhaseKey phase, PhaseKey previous, int unit) {
       std::vector<std::pair<layout::Box, at::Tensor>> pieces;
       for (const HomeShard& shard : home_[static_cast<size_t>(unit)].shards)
         if (shard.param == p) pieces.emplace_back(shard.box, shard.image);
-      if (previous.strategy >= 0 && used_box(previous.strategy, p)) pieces.emplace_back(*used_box(previous.strategy, p), param(previous, p));
+      if (previous.strategy >= 0 && used_box(previous.strategy, p))
+        pieces.emplace_back(*used_box(previous.strategy, p), param(previous, p));
       for (const auto& [box, tensor] : pieces) {
         const layout::Box common = layout::intersect(box, target);
         if (!common.empty()) view_of(made.params[p], target, common).copy_(view_of(tensor, box, common));
@@ -229,7 +234,8 @@ void Store::drop_gradients(PhaseKey phase, int unit) {
 
 at::Tensor Store::source(PhaseKey phase, PhaseKey previous, int p, const layout::Box& box) const {
   if (previous.strategy >= 0)
-    if (const layout::Box* held = used_box(previous.strategy, p); held && held->contains(box)) return view_of(param(previous, p), *held, box);
+    if (const layout::Box* held = used_box(previous.strategy, p); held && held->contains(box))
+      return view_of(param(previous, p), *held, box);
   for (const HomeShard& shard : home_[static_cast<size_t>(unit_of(p))].shards)
     if (shard.param == p && shard.box.contains(box)) return view_of(shard.image, shard.box, box);
   const layout::Box* held = used_box(phase.strategy, p);

@@ -10,17 +10,22 @@ namespace {
 
 DType dtype_of(const at::Tensor& t) {
   switch (t.scalar_type()) {
-    case at::kDouble: return DType::f64;
-    case at::kFloat: return DType::f32;
-    case at::kBFloat16: return DType::bf16;
-    case at::kLong: return DType::i64;
-    default: throw InternalError("a tensor of an unknown dtype");
+    case at::kDouble:
+      return DType::f64;
+    case at::kFloat:
+      return DType::f32;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kLong:
+      return DType::i64;
+    default:
+      throw InternalError("a tensor of an unknown dtype");
   }
 }
 
 comm::Block block_of(const at::Tensor& t) {
-  check(t.dim() >= 1 && t.dim() <= 2 && (t.numel() == 0 || t.stride(-1) == 1 || t.size(-1) == 1), "a block of {} dims, last stride {}", t.dim(),
-        t.dim() ? t.stride(-1) : 0);
+  check(t.dim() >= 1 && t.dim() <= 2 && (t.numel() == 0 || t.stride(-1) == 1 || t.size(-1) == 1), "a block of {} dims, last stride {}",
+        t.dim(), t.dim() ? t.stride(-1) : 0);
   const i64 item = static_cast<i64>(t.element_size());
   comm::Block block;
   block.data = static_cast<std::byte*>(t.data_ptr());
@@ -39,11 +44,16 @@ comm::Block block_of(const at::Tensor& t) {
 
 at::ScalarType scalar_type(DType type) {
   switch (type) {
-    case DType::f64: return at::kDouble;
-    case DType::f32: return at::kFloat;
-    case DType::bf16: return at::kBFloat16;
-    case DType::i64: return at::kLong;
-    case DType::i32: return at::kInt;
+    case DType::f64:
+      return at::kDouble;
+    case DType::f32:
+      return at::kFloat;
+    case DType::bf16:
+      return at::kBFloat16;
+    case DType::i64:
+      return at::kLong;
+    case DType::i32:
+      return at::kInt;
   }
   throw InternalError("scalar_type: unknown dtype");
 }

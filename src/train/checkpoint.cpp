@@ -1,10 +1,10 @@
 #include "train/checkpoint.hpp"
 
+#include <ATen/ops/from_blob.h>
+
 #include <fstream>
 #include <map>
 #include <set>
-
-#include <ATen/ops/from_blob.h>
 
 #include "base/errors.hpp"
 #include "files/checkpoint_folder.hpp"
@@ -21,8 +21,8 @@ namespace {
 constexpr const char* kParts[] = {"master", "m", "v"};
 
 std::string fingerprint_of(const config::ModelConfig& m) {
-  return fmt::format("{} hidden {} layers {} heads {}/{} head_dim {} ffn {} vocab {} tied {}", config::name_of(m.family), m.hidden_size, m.layers, m.heads, m.kv_heads,
-                     m.head_dim, m.ffn_size, m.vocab_size, m.tied_embeddings);
+  return fmt::format("{} hidden {} layers {} heads {}/{} head_dim {} ffn {} vocab {} tied {}", config::name_of(m.family), m.hidden_size,
+                     m.layers, m.heads, m.kv_heads, m.head_dim, m.ffn_size, m.vocab_size, m.tied_embeddings);
 }
 
 std::span<const std::byte> bytes_of(const at::Tensor& dense) {
@@ -54,8 +54,10 @@ files::Manifest manifest_of(const compiler::Plans& plans) {
     int number = 0;
     for (const layout::Shard& shard : plans.home()[p].shards) {
       const std::string file = files::shard_name(shard.rank, plans.cluster().ranks());
-      const std::vector<i64> lo(shard.box.lo.begin(), shard.box.lo.begin() + shard.box.dims), hi(shard.box.hi.begin(), shard.box.hi.begin() + shard.box.dims);
-      for (const char* part : kParts) manifest.entries.push_back({param.name, part, lo, hi, file, fmt::format("{}/{}/{}", part, param.name, number)});
+      const std::vector<i64> lo(shard.box.lo.begin(), shard.box.lo.begin() + shard.box.dims),
+          hi(shard.box.hi.begin(), shard.box.hi.begin() + shard.box.dims);
+      for (const char* part : kParts)
+        manifest.entries.push_back({param.name, part, lo, hi, file, fmt::format("{}/{}/{}", part, param.name, number)});
       ++number;
     }
   }
@@ -66,7 +68,8 @@ const at::Tensor& part_of(const runtime::HomeShard& shard, const std::string& pa
   return part == "master" ? shard.master : part == "m" ? shard.m : shard.v;
 }
 
-void write_shard(const std::filesystem::path& folder, const files::Manifest& manifest, const compiler::Plans& plans, const runtime::Store& store, int rank) {
+void write_shard(const std::filesystem::path& folder, const files::Manifest& manifest, const compiler::Plans& plans,
+                 const runtime::Store& store, int rank) {
   std::map<std::pair<std::string, std::string>, std::vector<std::pair<layout::Box, at::Tensor>>> mine;
   for (const runtime::HomeUnit& unit : store.home())
     for (const runtime::HomeShard& shard : unit.shards)
@@ -93,7 +96,8 @@ at::Tensor tensor_of(const files::TensorFile& file, const files::ManifestEntry& 
 }
 
 // Master weights as Hugging Face names them, fp32: parts of a packed tensor side by side, Conv1D turned back.
-void write_model(const std::filesystem::path& folder, const files::Manifest& manifest, const ir::Graph& graph, const config::ModelConfig& model) {
+void write_model(const std::filesystem::path& folder, const files::Manifest& manifest, const ir::Graph& graph,
+                 const config::ModelConfig& model) {
   std::map<std::string, std::vector<i64>> shapes;
   for (const ir::Param& param : graph.params()) {
     auto& shape = shapes.try_emplace(param.file.name, param.shape.size).first->second;
@@ -135,7 +139,8 @@ void write_model(const std::filesystem::path& folder, const files::Manifest& man
 
 }  // namespace
 
-void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Store& store, comm::Fabric& fabric, const TrainState& state) {
+void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Store& store, comm::Fabric& fabric,
+                     const TrainState& state) {
   const files::Manifest manifest = manifest_of(plans);
   std::optional<files::CheckpointWriter> writer;
   if (fabric.rank() == 0) writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step));
@@ -167,11 +172,11 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
   const files::CheckpointPlace place = files::find_checkpoint(folder);
   const files::CheckpointMeta meta = files::read_meta(place.folder);
   if (meta.fingerprint != fingerprint_of(job.model.config))
-    user_error("checkpoint {} is of another model ({}) than the job's ({}). Use the job file it was made with.", place.folder.string(), meta.fingerprint,
-               fingerprint_of(job.model.config));
+    user_error("checkpoint {} is of another model ({}) than the job's ({}). Use the job file it was made with.", place.folder.string(),
+               meta.fingerprint, fingerprint_of(job.model.config));
   if (meta.seed != job.seed)
-    user_error("checkpoint {} was made with seed {}, the job has seed {}: the order of the data would change. Set seed = {}.", place.folder.string(), meta.seed,
-               job.seed, meta.seed);
+    user_error("checkpoint {} was made with seed {}, the job has seed {}: the order of the data would change. Set seed = {}.",
+               place.folder.string(), meta.seed, job.seed, meta.seed);
   const files::Manifest manifest = files::read_manifest(place.folder);
   std::map<std::pair<std::string, std::string>, std::vector<const files::ManifestEntry*>> entries;
   for (const files::ManifestEntry& entry : manifest.entries) entries[{entry.tensor, entry.part}].push_back(&entry);
@@ -184,7 +189,8 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
           if (common.empty()) continue;
           auto it = shards.find(entry->file);
           if (it == shards.end()) it = shards.emplace(entry->file, files::TensorFile::open(place.folder / "state" / entry->file)).first;
-          runtime::view_of(part_of(shard, part), shard.box, common).copy_(runtime::view_of(tensor_of(it->second, *entry, manifest.dtype), box, common));
+          runtime::view_of(part_of(shard, part), shard.box, common)
+              .copy_(runtime::view_of(tensor_of(it->second, *entry, manifest.dtype), box, common));
         }
       if (!shard.image.is_same(shard.master)) shard.image.copy_(shard.master);
     }

@@ -32,11 +32,15 @@ void agree_on(comm::Fabric& fabric, std::uint64_t number, const std::string& wha
   std::vector<int> others;
   for (size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0]) others.push_back(static_cast<int>(rank));
-  if (!others.empty()) cluster_error("ranks {} have another {} than rank 0. Start all ranks with the same job file and program.", others, what);
+  if (!others.empty())
+    cluster_error("ranks {} have another {} than rank 0. Start all ranks with the same job file and program.", others, what);
 }
 
 Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm::Fabric& fabric, RankSettings settings)
-    : plans_(plans), fabric_(fabric), settings_(std::move(settings)), store_(plans, fabric.rank(), settings_.device),
+    : plans_(plans),
+      fabric_(fabric),
+      settings_(std::move(settings)),
+      store_(plans, fabric.rank(), settings_.device),
       executor_(plans, store_, fabric, executor_options(model, settings_)) {}
 
 void Rank::agree(const ir::Program& program) { agree_on(fabric_, program.fingerprint(), "program", ++agreements_); }

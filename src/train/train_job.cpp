@@ -7,11 +7,10 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <thread>
-
-#include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"
 #include "batch/validate.hpp"
@@ -91,17 +90,25 @@ class RunLog {
 class JobOnRank {
  public:
   JobOnRank(const TrainSettings& settings, const data::Corpus& corpus, comm::Fabric& fabric)
-      : job_(settings.job), fabric_(fabric), corpus_(corpus), sampler_(corpus, sampler_settings(job_)),
-        memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kUnlimited), scope_(&memory_),
-        plans_(compiler::plans_of(job_, fabric.cluster())), buckets_(compiler::bucket_specs(job_, plans_)),
-        work_(compiler::work_model(job_.model.config)), rate_(schedule_of(job_)), rank_(plans_, job_.model.config, fabric, rank_settings()) {
+      : job_(settings.job),
+        fabric_(fabric),
+        corpus_(corpus),
+        sampler_(corpus, sampler_settings(job_)),
+        memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kUnlimited),
+        scope_(&memory_),
+        plans_(compiler::plans_of(job_, fabric.cluster())),
+        buckets_(compiler::bucket_specs(job_, plans_)),
+        work_(compiler::work_model(job_.model.config)),
+        rate_(schedule_of(job_)),
+        rank_(plans_, job_.model.config, fabric, rank_settings()) {
     everyone_.resize(static_cast<size_t>(fabric.size()));
     std::iota(everyone_.begin(), everyone_.end(), 0);
     agree_on(fabric_, config::fingerprint(job_), "job file", 1);
     if (!settings.resume.empty())
       state_ = load_checkpoint(settings.resume, plans_, rank_.store(), job_);
     else
-      rank_.store().initialize(job_.model.path.empty() ? random_weights(plans_.graph(), job_.seed) : weights_from(plans_.graph(), job_.model.path));
+      rank_.store().initialize(job_.model.path.empty() ? random_weights(plans_.graph(), job_.seed)
+                                                       : weights_from(plans_.graph(), job_.model.path));
   }
 
   void run() {
@@ -172,7 +179,8 @@ class JobOnRank {
     mine.seconds = result.times.total;
     mine.waiting = result.times.waiting;
     mine.parameters = result.times.parameters;
-    const auto all = comm::all_gather_blobs(fabric_, {kChannel, everyone_}, "step figures", 2 * state_.step + 1, std::as_bytes(std::span(&mine, 1)));
+    const auto all =
+        comm::all_gather_blobs(fabric_, {kChannel, everyone_}, "step figures", 2 * state_.step + 1, std::as_bytes(std::span(&mine, 1)));
     ++state_.step;
     if (result.finite) ++state_.updates;
     state_.cursor = batch.next;
@@ -181,7 +189,8 @@ class JobOnRank {
     if (log_) report(result, lr, tokens, batch::padding_share(planned), all, std::chrono::duration<double>(Clock::now() - start).count());
   }
 
-  void report(const runtime::StepResult& result, double lr, i64 tokens, double padding, const std::vector<std::vector<std::byte>>& all, double seconds) {
+  void report(const runtime::StepResult& result, double lr, i64 tokens, double padding, const std::vector<std::vector<std::byte>>& all,
+              double seconds) {
     StepRecord record;
     record.step = state_.step;
     record.loss = result.loss;
@@ -239,7 +248,8 @@ void train(const TrainSettings& settings, const comm::Launch& launch) {
   comm::FabricOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<i64>(job.fabric.timeout.count * 1000));
   options.strict = job.fabric.strict;
-  on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), options, [&](comm::Fabric& fabric) { JobOnRank(settings, corpus, fabric).run(); });
+  on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), options,
+           [&](comm::Fabric& fabric) { JobOnRank(settings, corpus, fabric).run(); });
 }
 
 }  // namespace switchyard::train

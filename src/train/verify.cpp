@@ -1,12 +1,12 @@
 #include "train/verify.hpp"
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
 #include <set>
-
-#include <ATen/ops/zeros.h>
 
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
@@ -28,7 +28,8 @@ constexpr int kSteps = 5, kChannel = 2;
 class Fixture {
  public:
   explicit Fixture(const std::string& folder)
-      : input_(files::TensorFile::open(folder + "/input.safetensors")), expected_(files::TensorFile::open(folder + "/expected.safetensors")) {
+      : input_(files::TensorFile::open(folder + "/input.safetensors")),
+        expected_(files::TensorFile::open(folder + "/expected.safetensors")) {
     const auto tokens = integers("tokens"), sizes = integers("doc_lengths");
     i64 at = 0;
     for (const i64 n : sizes) {
@@ -122,7 +123,8 @@ std::vector<at::Tensor> gather_home(Rank& rank, const compiler::Plans& plans, co
     while (!bytes.empty()) {
       const int param = take<int>(bytes);
       const auto box = take<layout::Box>(bytes);
-      const at::Tensor view = runtime::view_of(whole[static_cast<size_t>(param)], layout::whole(plans.graph().param(param).shape.size), box);
+      const at::Tensor view =
+          runtime::view_of(whole[static_cast<size_t>(param)], layout::whole(plans.graph().param(param).shape.size), box);
       at::Tensor values = at::zeros(view.sizes(), at::kDouble);
       const size_t n = static_cast<size_t>(box.elements()) * sizeof(double);
       std::memcpy(values.data_ptr(), bytes.data(), n);
@@ -173,7 +175,8 @@ class Comparison {
       if (fixture_.has(packed)) {
         const size_t part = static_cast<size_t>(param.file.first / rows);
         if (part == 1) continue;
-        compare(sum, fixture_.expected(packed)[part], squares, fixture_.expected("train.final_sumsq_qkv." + param.file.name)[part], static_cast<double>(rows));
+        compare(sum, fixture_.expected(packed)[part], squares, fixture_.expected("train.final_sumsq_qkv." + param.file.name)[part],
+                static_cast<double>(rows));
         continue;
       }
       auto& entry = sums[param.file.name];
@@ -182,7 +185,8 @@ class Comparison {
       entry[2] += static_cast<double>(ours[p].numel());
     }
     for (const auto& [name, entry] : sums)
-      compare(entry[0], fixture_.expected("train.final_sum." + name)[0], entry[1], fixture_.expected("train.final_sumsq." + name)[0], entry[2]);
+      compare(entry[0], fixture_.expected("train.final_sum." + name)[0], entry[1], fixture_.expected("train.final_sumsq." + name)[0],
+              entry[2]);
   }
 
   void logits(const std::vector<std::vector<std::byte>>& blobs, const batch::StepPlan& plan) {
@@ -197,7 +201,8 @@ class Comparison {
         const int phase = take<int>(bytes), lane = take<int>(bytes), mb = take<int>(bytes);
         const i64 first = take<i64>(bytes), columns = take<i64>(bytes);
         i64 row = 0;
-        for (const batch::Piece& piece : plan.phases.at(static_cast<size_t>(phase)).lane.at(static_cast<size_t>(lane)).at(static_cast<size_t>(mb)).shard.at(0)) {
+        for (const batch::Piece& piece :
+             plan.phases.at(static_cast<size_t>(phase)).lane.at(static_cast<size_t>(lane)).at(static_cast<size_t>(mb)).shard.at(0)) {
           for (int i = 0; i < piece.count; ++i, ++row)
             for (i64 c = 0; c < columns; ++c) {
               double value;
@@ -218,9 +223,12 @@ class Comparison {
  private:
   static double relative(double a, double b) { return std::abs(a - b) / std::abs(b); }
   // NaN must not pass as small.
-  static double worst(double a, double b) { return std::isnan(a) || std::isnan(b) ? std::numeric_limits<double>::infinity() : std::max(a, b); }
+  static double worst(double a, double b) {
+    return std::isnan(a) || std::isnan(b) ? std::numeric_limits<double>::infinity() : std::max(a, b);
+  }
   void compare(double sum, double expected_sum, double squares, double expected_squares, double elements) {
-    const double error = worst(std::abs(sum - expected_sum) / elements, expected_squares > 0 ? relative(squares, expected_squares) : std::abs(squares));
+    const double error =
+        worst(std::abs(sum - expected_sum) / elements, expected_squares > 0 ? relative(squares, expected_squares) : std::abs(squares));
     result_.adamw_parameter_max_error = worst(result_.adamw_parameter_max_error, error);
   }
 
@@ -268,7 +276,8 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
     ir::Graph trained = models::build(model, settings.precision, models::Output::loss);
     ir::differentiate(trained);
     const compiler::Plans plans(std::move(trained), strategies, 0, fabric.cluster(), switching::Planner::relay);
-    const compiler::Plans forward(models::build(model, settings.precision, models::Output::logits), strategies, 0, fabric.cluster(), switching::Planner::relay);
+    const compiler::Plans forward(models::build(model, settings.precision, models::Output::logits), strategies, 0, fabric.cluster(),
+                                  switching::Planner::relay);
     const auto buckets = buckets_for(fixture, plans);
     const batch::StepPlan plan = batch::plan_batch(0, fixture.lengths, buckets, {1, 0.01});
     VerifyResult unused;
@@ -312,8 +321,9 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
   });
   const Limits limits = limits_of(settings.precision);
   result.first_rank = !launch.distributed || launch.rank == 0;
-  result.ok = result.logits_max_error <= limits.logits && result.loss_error <= limits.loss && result.gradient_max_error <= limits.gradient &&
-              result.adamw_loss_max_error <= limits.adamw_loss && result.adamw_parameter_max_error <= limits.adamw_parameter;
+  result.ok = result.logits_max_error <= limits.logits && result.loss_error <= limits.loss &&
+              result.gradient_max_error <= limits.gradient && result.adamw_loss_max_error <= limits.adamw_loss &&
+              result.adamw_parameter_max_error <= limits.adamw_parameter;
   return result;
 }
 

@@ -1,9 +1,9 @@
 #include "train/weights.hpp"
 
+#include <ATen/ops/from_blob.h>
+
 #include <cmath>
 #include <numbers>
-
-#include <ATen/ops/from_blob.h>
 
 #include "base/errors.hpp"
 #include "runtime/tensors.hpp"
@@ -46,11 +46,20 @@ at::Tensor tensor_of(const files::TensorFolder& folder, const std::string& name)
   const files::TensorInfo& info = folder.info(name);
   at::ScalarType type = at::kFloat;
   switch (info.dtype) {
-    case files::FileDType::f64: type = at::kDouble; break;
-    case files::FileDType::f32: type = at::kFloat; break;
-    case files::FileDType::bf16: type = at::kBFloat16; break;
-    case files::FileDType::f16: type = at::kHalf; break;
-    default: user_error("tensor \"{}\" holds integers; weights are F64, F32, BF16 or F16. Export the model again.", name);
+    case files::FileDType::f64:
+      type = at::kDouble;
+      break;
+    case files::FileDType::f32:
+      type = at::kFloat;
+      break;
+    case files::FileDType::bf16:
+      type = at::kBFloat16;
+      break;
+    case files::FileDType::f16:
+      type = at::kHalf;
+      break;
+    default:
+      user_error("tensor \"{}\" holds integers; weights are F64, F32, BF16 or F16. Export the model again.", name);
   }
   // The mapped file is only read; from_blob wants a pointer that could be written.
   void* data = const_cast<std::byte*>(folder.data(name).data());
@@ -81,8 +90,9 @@ at::Tensor from_file_tensor(const ir::Param& param, const files::TensorFolder& f
   const std::string name = name_in(folder, param.file.name);
   at::Tensor tensor = tensor_of(folder, name);
   const auto wrong_shape = [&] {
-    user_error("tensor \"{}\" has shape {}, but the model's config.json asks for {} here. Use the config.json that belongs to these weights.", name,
-               std::vector<i64>(tensor.sizes().begin(), tensor.sizes().end()), param.shape.size);
+    user_error(
+        "tensor \"{}\" has shape {}, but the model's config.json asks for {} here. Use the config.json that belongs to these weights.",
+        name, std::vector<i64>(tensor.sizes().begin(), tensor.sizes().end()), param.shape.size);
   };
   if (tensor.dim() != param.shape.dims()) wrong_shape();
   if (param.file.transposed) tensor = tensor.t();

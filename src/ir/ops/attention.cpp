@@ -47,8 +47,8 @@ LayoutRule Attention::layout(const LayoutQuery& query) const {
 
 std::vector<int> Attention::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy, std::vector<int>&) const {
   check(dy[0] >= 0, "attention without a gradient");
-  return graph.call(std::make_shared<AttentionDx>(head_dim_, kv_heads_), {dy[0], call.in[0], call.in[1], call.in[2], call.out[0], call.out[1]},
-                    "d qkv");
+  return graph.call(std::make_shared<AttentionDx>(head_dim_, kv_heads_),
+                    {dy[0], call.in[0], call.in[1], call.in[2], call.out[0], call.out[1]}, "d qkv");
 }
 
 Cost Attention::cost(std::span<const Type> in, std::span<const Type> out) const {

@@ -7,7 +7,8 @@ namespace {
 Type loss_type(const Type& weights) { return weights; }
 
 void expect_rows(const LayoutQuery& query) {
-  if (!query.in[1].split[1].empty()) user_error("the output head's weight cannot be cut in its in-features. Cut dim 0 (the vocabulary) or nothing.");
+  if (!query.in[1].split[1].empty())
+    user_error("the output head's weight cannot be cut in its in-features. Cut dim 0 (the vocabulary) or nothing.");
 }
 
 // Tokens and features whole on every rank of the lane; the vocabulary as the weight has it.

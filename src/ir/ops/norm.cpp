@@ -19,7 +19,8 @@ int take(std::vector<int>& existing) {
 
 std::vector<Type> RmsNorm::shape(std::span<const Type> in) const {
   const i64 features = in[0].shape.size[1], width = in[1].shape.size[0];
-  check(group_ == 0 ? width == features : width == group_ && features % group_ == 0, "rms_norm: weight {} against {} features", width, features);
+  check(group_ == 0 ? width == features : width == group_ && features % group_ == 0, "rms_norm: weight {} against {} features", width,
+        features);
   std::vector<i64> granules;
   if (group_ > 0)
     for (const i64 g : in[0].shape.granule[1]) granules.push_back(g / group_);

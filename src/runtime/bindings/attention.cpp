@@ -22,8 +22,8 @@ void run_attention(KernelCall& call) {
 void run_attention_dx(KernelCall& call) {
   const i64 D = call.op<ir::AttentionDx>().head_dim();
   const at::Tensor lse = call.in[5].view({call.in[5].size(1), call.in[5].size(0)});
-  kernels::attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2], call.in[3], call.in[4], lse, call.feeds.blocks,
-                              static_cast<int>(D), scale_of(D));
+  kernels::attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2], call.in[3], call.in[4], lse,
+                              call.feeds.blocks, static_cast<int>(D), scale_of(D));
 }
 
 }  // namespace switchyard::runtime

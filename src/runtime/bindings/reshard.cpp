@@ -17,7 +17,8 @@ layout::Box scaled(const ir::Buffer& buffer, layout::Box box, i64 unit) {
 }  // namespace
 
 void run_reshard(KernelCall& call) {
-  const ir::Buffer &from = call.stage.buffers[static_cast<size_t>(call.instr.in[0])], &to = call.stage.buffers[static_cast<size_t>(call.instr.out[0])];
+  const ir::Buffer &from = call.stage.buffers[static_cast<size_t>(call.instr.in[0])],
+                   &to = call.stage.buffers[static_cast<size_t>(call.instr.out[0])];
   const i64 unit = call.feeds.T / call.stage.lane.size();
   const layout::Box from_box = scaled(from, from.box[static_cast<size_t>(call.position)], unit);
   const layout::Box to_box = scaled(to, to.box[static_cast<size_t>(call.position)], unit);
