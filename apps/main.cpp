@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
 #ifdef SWITCHYARD_TORCH
   apps::add_train(app, action);
   apps::add_verify(app, action);
+  apps::add_bench(app, action);
 #endif
   apps::add_switch_plan(app, action);
   apps::add_show(app, action);

@@ -33,7 +33,7 @@ void add_verify(CLI::App& app, Action& action) {
     action = [options] {
       options->settings.precision = precision_from(options->precision);
       const train::VerifyResult r = train::verify(options->settings, comm::launch_from_environment());
-      if (!r.first_rank) return r.ok ? 0 : 0;
+      if (!r.first_rank) return 0;  // rank 0 judges
       fmt::print("{} ranks, {}: {}\n", r.ranks, options->precision, r.ok ? "ok" : "NOT EQUAL");
       fmt::print(
           "  logits           {:.3g}  of the largest logit\n  loss             {:.3g}  relative\n  gradient         {:.3g}  of the global "

@@ -1,0 +1,82 @@
+#include "train/bench_step.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+
+#include "base/errors.hpp"
+#include "batch/planner.hpp"
+#include "ir/autodiff.hpp"
+#include "kernels/memory.hpp"
+#include "models/build.hpp"
+#include "train/rank.hpp"
+#include "train/ranks.hpp"
+#include "train/weights.hpp"
+
+namespace switchyard::train {
+namespace {
+
+constexpr i64 kArena = 1ll << 36;
+
+// The same few tokens over and over, so that the loss falls and the run shows that it trains.
+runtime::Documents documents_of(const BenchStepSettings& s) {
+  runtime::Documents documents(static_cast<size_t>(s.batch));
+  for (size_t d = 0; d < documents.size(); ++d)
+    for (i64 t = 0; t < s.seq; ++t)
+      documents[d].push_back(static_cast<std::int32_t>((static_cast<i64>(d) * 7919 + t * 104729) % s.model.vocab_size));
+  return documents;
+}
+
+}  // namespace
+
+BenchStepResult bench_step(const BenchStepSettings& s) {
+  config::validate(s.model);
+  if (s.steps < 1 || s.seq < 1 || s.batch < 1) user_error("bench step: --steps, --seq and --batch must be 1 or more.");
+  const config::Strategy strategy = config::strategy_from_spec(s.strategy, s.ranks, s.model.layers);
+  config::validate(strategy, s.model, s.ranks);
+  kernels::install_rank_allocator();
+  BenchStepResult result;
+  result.parameters = config::parameter_count(s.model);
+  std::mutex mutex;
+  on_ranks(s.ranks, {}, cluster::uniform(1, s.ranks), {}, [&](comm::Fabric& fabric) {
+    kernels::RankMemory memory(kArena);
+    const kernels::MemoryScope scope(&memory);
+    ir::Graph graph = models::build(s.model, precision_from(s.precision), models::Output::loss);
+    ir::differentiate(graph);
+    const compiler::Plans plans(std::move(graph), {strategy}, 0, fabric.cluster(), switching::Planner::relay);
+    batch::BucketSpec bucket;
+    bucket.max_length = s.seq;
+    bucket.lanes = static_cast<int>(plans.strategies()[0].lanes.size());
+    bucket.multiple = plans.strategies()[0].multiple;
+    bucket.micro_batch_tokens = s.seq * std::max<i64>(1, s.batch / bucket.lanes / static_cast<i64>(strategy.groups[0].stages.size()));
+    const std::vector<i64> lengths(static_cast<size_t>(s.batch), s.seq);
+    const batch::StepPlan plan = batch::plan_batch(0, lengths, {&bucket, 1}, {1, 0});
+    RankSettings settings;
+    settings.threads = std::max(1, s.threads / s.ranks);
+    settings.begin_stream = [&memory] {
+      thread_local std::unique_ptr<kernels::MemoryScope> held;
+      held = std::make_unique<kernels::MemoryScope>(&memory);
+    };
+    Rank rank(plans, s.model, fabric, settings);
+    rank.store().initialize(random_weights(plans.graph(), 1));
+    const runtime::Documents documents = documents_of(s);
+    for (int step = 0; step < s.steps; ++step) {
+      const auto start = std::chrono::steady_clock::now();
+      const runtime::StepResult done = rank.step(plan, documents, [&](double norm) {
+        return runtime::UpdateSettings{{1e-3, 0.9, 0.95, 1e-8, 0.1, step + 1}, std::min(1.0, 1.0 / (norm + 1e-6))};
+      });
+      if (fabric.rank() != 0) continue;
+      result.losses.push_back(done.loss);
+      result.seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    const std::lock_guard lock(mutex);
+    result.peak_bytes = std::max(result.peak_bytes, memory.peak());
+  });
+  std::vector<double> timed(result.seconds.begin() + (s.steps > 1 ? 1 : 0), result.seconds.end());
+  std::sort(timed.begin(), timed.end());
+  result.step_seconds = timed[timed.size() / 2];
+  result.tokens_per_second = static_cast<double>(s.batch * s.seq) / result.step_seconds;
+  return result;
+}
+
+}  // namespace switchyard::train

@@ -1,0 +1,153 @@
+// A tiny model with values from formulas, batches drawn from a seed, and runs of some steps on ranks that are threads.
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "../comm/rank_threads.hpp"
+#include "batch/planner.hpp"
+#include "comm/testing_fabric.hpp"
+#include "ir/autodiff.hpp"
+#include "models/build.hpp"
+#include "runtime/executor.hpp"
+#include "runtime/tensors.hpp"
+
+namespace switchyard::runtime {
+
+inline constexpr i64 kLongest = 24;
+inline constexpr Precision kFp64{DType::f64, DType::f64};
+
+/// sin(1.3 i + phase), fp64.
+inline at::Tensor wave(const std::vector<i64>& size, double phase = 0) {
+  at::Tensor t = empty(size, DType::f64, at::kCPU);
+  double* value = t.data_ptr<double>();
+  for (i64 i = 0; i < t.numel(); ++i) value[i] = std::sin(1.3 * static_cast<double>(i) + phase);
+  return t;
+}
+
+/// Largest difference of two tensors.
+inline double gap(const at::Tensor& a, const at::Tensor& b) { return a.sub(b).abs().max().item<double>(); }
+
+/// 2 layers, hidden 32, 4 heads of 8, 2 key/value heads, ffn 48, vocabulary 40, untied.
+inline config::ModelConfig tiny_llama() {
+  config::ModelConfig model = config::family_defaults(config::Family::llama);
+  model.layers = 2;
+  model.hidden_size = 32;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.head_dim = 8;
+  model.ffn_size = 48;
+  model.vocab_size = 40;
+  model.max_positions = 64;
+  model.tied_embeddings = false;
+  return model;
+}
+
+inline compiler::Plans tiny_plans(const std::vector<std::string>& specs, int ranks, int home = 0, Precision precision = kFp64) {
+  ir::Graph graph = models::build(tiny_llama(), precision, models::Output::loss);
+  ir::differentiate(graph);
+  std::vector<config::Strategy> strategies;
+  for (const std::string& spec : specs) strategies.push_back(config::strategy_from_spec(spec, ranks, tiny_llama().layers));
+  return compiler::Plans(std::move(graph), strategies, home, cluster::uniform(1, ranks), switching::Planner::relay);
+}
+
+/// Whole values of a parameter: near 1 for norms, waves of 0.2 for the rest.
+inline at::Tensor tiny_value(const ir::Graph& graph, int param) {
+  const std::vector<i64>& size = graph.param(param).shape.size;
+  const at::Tensor t = wave(size, 0.7 * param).mul(0.2);
+  return size.size() == 1 ? t.add(1) : t;
+}
+
+inline Store::Initial tiny_values(const ir::Graph& graph) {
+  return [&graph](int param, const layout::Box& box, at::Tensor values) {
+    values.copy_(view_of(tiny_value(graph, param), layout::whole(graph.param(param).shape.size), box));
+  };
+}
+
+/// `count` documents of 1 to kLongest tokens.
+inline Documents tiny_documents(int count, unsigned seed) {
+  std::mt19937 random(seed);
+  Documents documents(static_cast<size_t>(count));
+  for (auto& document : documents) {
+    document.resize(1 + random() % kLongest);
+    for (auto& token : document) token = static_cast<std::int32_t>(random() % 40);
+  }
+  return documents;
+}
+
+/// One bucket a strategy, of documents up to bounds[s].
+inline batch::StepPlan tiny_batch(i64 step, const Documents& documents, const compiler::Plans& plans, const std::vector<i64>& bounds) {
+  std::vector<batch::BucketSpec> buckets;
+  for (size_t s = 0; s < bounds.size(); ++s) {
+    batch::BucketSpec bucket;
+    bucket.max_length = bounds[s];
+    bucket.strategy = static_cast<int>(s);
+    bucket.lanes = static_cast<int>(plans.strategies()[s].lanes.size());
+    bucket.multiple = plans.strategies()[s].multiple;
+    buckets.push_back(bucket);
+  }
+  std::vector<i64> lengths;
+  for (const auto& document : documents) lengths.push_back(static_cast<i64>(document.size()));
+  return batch::plan_batch(step, lengths, buckets, {1, 0.01});
+}
+
+struct TinyRun {
+  std::vector<StepResult> steps;    // as rank 0 saw them
+  std::vector<at::Tensor> master;   // whole parameters at the end
+  std::vector<std::string> ends;    // error that ended each rank; empty: none
+};
+
+struct TinyOptions {
+  std::vector<i64> bounds{kLongest};
+  bool prefetch = true;
+  int faulty_rank = -1;   // its n-th transaction fails
+  i64 faulty_transaction = 1;
+  std::optional<double> poison;  // written to one element of rank 0's first master tensor
+};
+
+/// One step a batch, AdamW with clipping.
+inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Documents>& batches, const TinyOptions& options = {}) {
+  const int ranks = plans.cluster().ranks();
+  std::vector<batch::StepPlan> steps;
+  std::vector<ir::Program> programs;
+  for (const Documents& documents : batches) {
+    steps.push_back(tiny_batch(static_cast<i64>(steps.size()), documents, plans, options.bounds));
+    programs.push_back(compiler::assemble(steps.back(), plans, {.prefetch = options.prefetch, .train = true}));
+  }
+  auto fabrics = comm::thread_fabrics(ranks, plans.cluster(), {});
+  if (options.faulty_rank >= 0) {
+    auto& fabric = fabrics[static_cast<size_t>(options.faulty_rank)];
+    fabric = std::make_unique<comm::FaultyFabric>(std::move(fabric), options.faulty_transaction, comm::FaultyFabric::Fault::fail);
+  }
+  TinyRun run;
+  std::vector<std::unique_ptr<Store>> stores(static_cast<size_t>(ranks));
+  run.ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
+    auto& store = stores[static_cast<size_t>(fabric.rank())];
+    store = std::make_unique<Store>(plans, fabric.rank(), at::kCPU);
+    store->initialize(tiny_values(plans.graph()));
+    if (options.poison && fabric.rank() == 0) store->home()[0].master.select(0, 0).fill_(*options.poison);
+    Executor executor(plans, *store, fabric, {});
+    for (size_t s = 0; s < batches.size(); ++s) {
+      const StepResult result = executor.run(programs[s], {&steps[s], &batches[s], [&](double norm) {
+                                               return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, static_cast<long>(s) + 1},
+                                                                     std::min(1.0, 1.0 / (norm + 1e-6))};
+                                             }});
+      if (fabric.rank() == 0) run.steps.push_back(result);
+    }
+  });
+  for (const ir::Param& param : plans.graph().params()) run.master.push_back(zeros(param.shape.size, DType::f64, at::kCPU));
+  for (const auto& store : stores)
+    if (store)
+      for (const HomeUnit& unit : store->home())
+        for (const HomeShard& shard : unit.shards) {
+          at::Tensor& whole = run.master[static_cast<size_t>(shard.param)];
+          view_of(whole, layout::whole(plans.graph().param(shard.param).shape.size), shard.box).copy_(shard.master);
+        }
+  return run;
+}
+
+}  // namespace switchyard::runtime
