@@ -73,11 +73,12 @@ def size_faults(root: pathlib.Path) -> list[str]:
 
 
 def twin_faults(root: pathlib.Path) -> list[str]:
-    """src/a/b.cpp has tests/a/b_test.cpp."""
+    """src/a/b.cpp has tests/a/b_test.cpp, or b_check.cpp: a program for several processes."""
     faults = []
     for path in sources(root / "src"):
         twin = root / "tests" / path.relative_to(root / "src").with_name(path.stem + "_test.cpp")
-        if path.suffix == ".cpp" and not twin.is_file():
+        check = twin.with_name(path.stem + "_check.cpp")
+        if path.suffix == ".cpp" and not twin.is_file() and not check.is_file():
             faults.append(f"{path.relative_to(root)}: no test {twin.relative_to(root)}")
     return faults
 

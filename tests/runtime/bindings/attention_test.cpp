@@ -1,0 +1,60 @@
+#include <gtest/gtest.h>
+
+#include "one_call.hpp"
+
+namespace switchyard::runtime {
+namespace {
+
+constexpr i64 kT = 5, kHeads = 2, kD = 4;
+
+void two_documents(OneCall& call) {
+  call.feeds.T = kT;
+  call.feeds.blocks = {{0, 3, 0, 3, true}, {3, 2, 3, 2, true}};
+}
+
+// One key/value head serves both query heads. Returns o and lse.
+std::vector<at::Tensor> forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  OneCall call(std::make_shared<ir::Attention>(kD, 1));
+  two_documents(call);
+  call.in = {q, k, v};
+  call.out = {nothing({kT, kHeads * kD}), nothing({kT, kHeads})};
+  call.run();
+  return call.out;
+}
+
+const at::Tensor kQ = wave({kT, kHeads * kD}, 1), kK = wave({kT, kD}, 2), kV = wave({kT, kD}, 3);
+
+TEST(AttentionBinding, ScoresAreDividedByTheRootOfTheHeadsSizeAndDocumentsAreApart) {
+  const auto out = forward(kQ, kK, kV);
+  // A document's first token sees itself alone.
+  for (const i64 first : {0, 3})
+    for (i64 h = 0; h < kHeads; ++h) EXPECT_LT(gap(out[0].select(0, first).narrow(0, h * kD, kD), kV.select(0, first)), 1e-15);
+  // Token 4 sees tokens 3 and 4.
+  for (i64 h = 0; h < kHeads; ++h) {
+    const at::Tensor scores = kK.narrow(0, 3, 2).mv(kQ.select(0, 4).narrow(0, h * kD, kD)).div(2);
+    EXPECT_LT(gap(out[0].select(0, 4).narrow(0, h * kD, kD), kV.narrow(0, 3, 2).t().mv(scores.softmax(0))), 1e-14);
+    // Statistics lie head by head in the value's memory.
+    EXPECT_NEAR(out[1].view({kHeads, kT}).select(0, h).select(0, 4).item<double>(), scores.logsumexp({0}).item<double>(), 1e-14);
+  }
+}
+
+TEST(AttentionBinding, GradientsAreSlopes) {
+  const at::Tensor go = wave({kT, kHeads * kD}, 4);
+  const auto saved = forward(kQ, kK, kV);
+  OneCall call(std::make_shared<ir::AttentionDx>(kD, 1));
+  two_documents(call);
+  call.in = {go, kQ, kK, kV, saved[0], saved[1]};
+  call.out = {nothing({kT, kHeads * kD}), nothing({kT, kD}), nothing({kT, kD})};
+  call.run();
+  const auto loss = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return forward(q, k, v)[0].mul(go).sum().item<double>();
+  };
+  const double h = 1e-5;
+  const at::Tensor dq = wave({kT, kHeads * kD}, 5).mul(h), dkv = wave({kT, kD}, 6).mul(h);
+  EXPECT_NEAR(call.out[0].mul(dq).sum().item<double>() / h, (loss(kQ.add(dq), kK, kV) - loss(kQ.sub(dq), kK, kV)) / (2 * h), 1e-8);
+  EXPECT_NEAR(call.out[1].mul(dkv).sum().item<double>() / h, (loss(kQ, kK.add(dkv), kV) - loss(kQ, kK.sub(dkv), kV)) / (2 * h), 1e-8);
+  EXPECT_NEAR(call.out[2].mul(dkv).sum().item<double>() / h, (loss(kQ, kK, kV.add(dkv)) - loss(kQ, kK, kV.sub(dkv))) / (2 * h), 1e-8);
+}
+
+}  // namespace
+}  // namespace switchyard::runtime

@@ -1,0 +1,114 @@
+#include "train/checkpoint.hpp"
+
+#include <gtest/gtest.h>
+
+#include "../comm/rank_threads.hpp"
+#include "../files/scratch.hpp"
+#include "base/errors.hpp"
+#include "compiler/job_plans.hpp"
+#include "runtime/tensors.hpp"
+#include "small_run.hpp"
+#include "train/weights.hpp"
+
+namespace switchyard::train {
+namespace {
+
+using files::message_of;
+
+// Master is drawn with seed 5; the moments are given multiples of it, so that all three differ.
+void fill(const compiler::Plans& plans, runtime::Store& store) {
+  store.initialize(random_weights(plans.graph(), 5));
+  for (runtime::HomeUnit& unit : store.home()) {
+    unit.m.copy_(unit.master.mul(2));
+    unit.v.copy_(unit.master.mul(-3));
+  }
+}
+
+void save(const config::Job& job, const TrainState& state) {
+  const auto ends = comm::run_ranks(job.run.ranks, {}, [&](comm::Fabric& fabric) {
+    const compiler::Plans plans = compiler::plans_of(job, fabric.cluster());
+    runtime::Store store(plans, fabric.rank(), at::kCPU);
+    fill(plans, store);
+    save_checkpoint(job, plans, store, fabric, state);
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(job.run.ranks)));
+}
+
+class Checkpoint : public testing::Test {
+ protected:
+  config::Job job(const std::vector<std::string>& sets = {}) const {
+    return small_job("unused", (scratch_ / "run").string(), sets);
+  }
+  const TrainState state_{6, 5, 4321, {1, 7, 3}};
+  files::Scratch scratch_;
+};
+
+TEST_F(Checkpoint, IsTheSameBitsUnderOtherStrategiesAndRanks) {
+  save(job(), state_);
+  const config::Job other = job({"run.ranks=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"4,1,1\"", "run.home=1"});
+  const auto ends = comm::run_ranks(4, {}, [&](comm::Fabric& fabric) {
+    const compiler::Plans plans = compiler::plans_of(other, fabric.cluster());
+    runtime::Store loaded(plans, fabric.rank(), at::kCPU), expected(plans, fabric.rank(), at::kCPU);
+    fill(plans, expected);
+    const TrainState state = load_checkpoint((scratch_ / "run").string(), plans, loaded, other);
+    EXPECT_EQ(state.step, 6);
+    EXPECT_EQ(state.updates, 5);
+    EXPECT_EQ(state.tokens, 4321);
+    EXPECT_EQ(state.cursor.epoch, 1);
+    EXPECT_EQ(state.cursor.position, 7);
+    EXPECT_EQ(state.cursor.offset, 3);
+    size_t shards = 0;
+    for (size_t u = 0; u < loaded.home().size(); ++u)
+      for (size_t s = 0; s < loaded.home()[u].shards.size(); ++s, ++shards) {
+        const runtime::HomeShard &a = loaded.home()[u].shards[s], &b = expected.home()[u].shards[s];
+        EXPECT_TRUE(a.master.equal(b.master));
+        EXPECT_TRUE(a.m.equal(b.m));
+        EXPECT_TRUE(a.v.equal(b.v));
+        EXPECT_TRUE(a.image.equal(b.image));
+      }
+    EXPECT_GT(shards, 0u);
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(4));
+}
+
+TEST_F(Checkpoint, ItsModelFolderHoldsTheMasterWeightsInSinglePrecision) {
+  save(job(), state_);
+  const compiler::Plans plans = compiler::plans_of(job(), cluster::uniform(1, 2));
+  const std::string folder = (scratch_ / "run/checkpoints/step-00000006/model").string();
+  const auto exported = weights_from(plans.graph(), folder), drawn = random_weights(plans.graph(), 5);
+  for (size_t p = 0; p < plans.graph().params().size(); ++p) {
+    const std::vector<i64>& size = plans.graph().param(static_cast<int>(p)).shape.size;
+    at::Tensor a = runtime::empty(size, DType::f64, at::kCPU), b = runtime::empty(size, DType::f64, at::kCPU);
+    exported(static_cast<int>(p), layout::whole(size), a);
+    drawn(static_cast<int>(p), layout::whole(size), b);
+    EXPECT_TRUE(a.equal(b.to(at::kFloat).to(at::kDouble))) << plans.graph().param(static_cast<int>(p)).name;
+  }
+  EXPECT_NE(files::get(folder + "/config.json").find("\"hidden_size\": 32"), std::string::npos);
+}
+
+TEST_F(Checkpoint, OnlyTheNewestAreKept) {
+  const config::Job two = job({"run.keep_checkpoints=2"});
+  for (const i64 step : {2, 4, 6}) save(two, {step, step, 0, {}});
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "run/checkpoints/step-00000002"));
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "run/checkpoints/step-00000004/COMMITTED"));
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "run/checkpoints/step-00000006/COMMITTED"));
+}
+
+TEST_F(Checkpoint, AnotherModelOrSeedIsRefusedWithBothNamed) {
+  save(job(), state_);
+  const auto load = [&](const config::Job& other) {
+    return message_of<UserError>([&] {
+      const compiler::Plans plans = compiler::plans_of(other, cluster::uniform(1, 2));
+      runtime::Store store(plans, 0, at::kCPU);
+      load_checkpoint((scratch_ / "run").string(), plans, store, other);
+    });
+  };
+  const std::string place = "checkpoint " + (scratch_ / "run/checkpoints/step-00000006").string();
+  EXPECT_EQ(load(job({"model.ffn_size=64"})),
+            place + " is of another model (llama hidden 32 layers 2 heads 4/2 head_dim 8 ffn 48 vocab 131 tied false) than the job's (llama "
+                    "hidden 32 layers 2 heads 4/2 head_dim 8 ffn 64 vocab 131 tied false). Use the job file it was made with.");
+  EXPECT_EQ(load(job({"seed=9"})), place + " was made with seed 3, the job has seed 9: the order of the data would change. Set seed = 3.");
+}
+
+}  // namespace
+}  // namespace switchyard::train

@@ -1,0 +1,101 @@
+#include "train/train_job.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "../files/scratch.hpp"
+#include "base/errors.hpp"
+#include "small_run.hpp"
+
+namespace switchyard::train {
+namespace {
+
+using files::message_of;
+
+std::vector<nlohmann::json> log_of(const std::filesystem::path& out) {
+  std::istringstream text(files::get(out / "log.jsonl"));
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+class TrainJob : public testing::Test {
+ protected:
+  TrainJob() { write_small_corpus(scratch_ / "data"); }
+  config::Job job(const std::string& out, const std::vector<std::string>& sets = {}) const {
+    return small_job((scratch_ / "data").string(), (scratch_ / out).string(), sets);
+  }
+  files::Scratch scratch_;
+};
+
+TEST_F(TrainJob, WritesAnEntryForEveryStep) {
+  train({job("a"), ""}, {});
+  const auto lines = log_of(scratch_ / "a");
+  ASSERT_EQ(lines.size(), 4u);
+  for (size_t s = 0; s < lines.size(); ++s) {
+    EXPECT_EQ(lines[s].at("step"), s + 1);
+    EXPECT_NEAR(lines[s].at("loss").get<double>(), std::log(131.0), 1.0);
+    EXPECT_GT(lines[s].at("grad_norm").get<double>(), 0);
+    EXPECT_EQ(lines[s].at("lr"), 1e-2);
+    EXPECT_GE(lines[s].at("tokens").get<i64>(), 12);
+    EXPECT_GT(lines[s].at("seconds").get<double>(), 0);
+    EXPECT_EQ(lines[s].at("peak_bytes_per_rank").size(), 2u);
+    EXPECT_GT(lines[s].at("peak_bytes_per_rank")[1].get<i64>(), 1000);
+    EXPECT_GT(lines[s].at("intra_bytes").get<i64>(), 0);
+    EXPECT_EQ(lines[s].at("inter_bytes"), 0);
+    EXPECT_FALSE(lines[s].at("skipped").get<bool>());
+  }
+  EXPECT_EQ(config::job_from_toml(files::get(scratch_ / "a/job.toml"), "job.toml"), job("a"));
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "a/checkpoints/step-00000004/COMMITTED"));
+}
+
+TEST_F(TrainJob, ResumesUnderOtherStrategiesAndRanksWithTheSameLosses) {
+  train({job("a"), ""}, {});
+  const auto whole = log_of(scratch_ / "a");
+  const std::vector<std::string> others = {"run.ranks=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"4,1,1\""};
+  train({job("b", others), (scratch_ / "a/checkpoints/step-00000002").string()}, {});
+  const auto rest = log_of(scratch_ / "b");
+  ASSERT_EQ(rest.size(), 2u);
+  for (size_t s = 0; s < 2; ++s) {
+    EXPECT_EQ(rest[s].at("step"), s + 3);
+    EXPECT_EQ(rest[s].at("tokens"), whole[s + 2].at("tokens"));
+    EXPECT_NEAR(rest[s].at("loss").get<double>(), whole[s + 2].at("loss").get<double>(), 1e-9);
+    EXPECT_NEAR(rest[s].at("grad_norm").get<double>(), whole[s + 2].at("grad_norm").get<double>(), 1e-9);
+  }
+  EXPECT_NE(whole[2].at("loss"), whole[0].at("loss"));
+}
+
+TEST_F(TrainJob, ResumesInTheSameFolderWithTheSameBits) {
+  train({job("a"), ""}, {});
+  const auto whole = log_of(scratch_ / "a");
+  train({job("a"), (scratch_ / "a/checkpoints/step-00000002").string()}, {});
+  const auto again = log_of(scratch_ / "a");
+  ASSERT_EQ(again.size(), 4u);
+  for (size_t s = 0; s < 4; ++s) EXPECT_EQ(again[s].at("loss"), whole[s].at("loss"));
+}
+
+TEST_F(TrainJob, AJobWithoutDataIsRefused) {
+  config::Job without = job("a");
+  without.data.path.clear();
+  EXPECT_EQ(message_of<UserError>([&] { train({without, ""}, {}); }),
+            "data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
+}
+
+TEST_F(TrainJob, AModelThatDoesNotFitTheBudgetIsRefusedWithAnError) {
+  EXPECT_ANY_THROW(train({job("a", {"run.memory_budget=\"100 KiB\""}), ""}, {}));
+}
+
+TEST_F(TrainJob, AnUnknownVocabularyComesFromTheData) {
+  files::put(scratch_ / "data/meta.json", R"({"vocab_size": 140})");
+  std::string text = config::to_toml(job("a"));
+  text.replace(text.find("vocab_size = 131"), 16, "");
+  config::Job open = config::job_from_toml(text, "job.toml");
+  ASSERT_TRUE(config::needs_vocab(open));
+  resolve(open);
+  EXPECT_EQ(open.model.config.vocab_size, 140);
+}
+
+}  // namespace
+}  // namespace switchyard::train

@@ -1,0 +1,130 @@
+#include "train/weights.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "../files/scratch.hpp"
+#include "base/errors.hpp"
+#include "files/hf_config.hpp"
+#include "models/build.hpp"
+#include "runtime/tensors.hpp"
+
+namespace switchyard::train {
+namespace {
+
+using files::message_of;
+
+const std::string kFolder = SWITCHYARD_FIXTURES "/";
+
+ir::Graph graph_of(const config::ModelConfig& model) { return models::build(model, {DType::f64, DType::f64}, models::Output::loss); }
+ir::Graph graph_of(const std::string& fixture) { return graph_of(files::read_hf_config(kFolder + fixture)); }
+
+int find(const ir::Graph& graph, const std::string& name) {
+  for (size_t p = 0; p < graph.params().size(); ++p)
+    if (graph.param(static_cast<int>(p)).name.find(name) != std::string::npos) return static_cast<int>(p);
+  ADD_FAILURE() << "no parameter " << name;
+  return 0;
+}
+
+at::Tensor box_values(const runtime::Store::Initial& initial, int param, const layout::Box& box, DType type = DType::f64) {
+  std::vector<i64> size;
+  for (int d = 0; d < box.dims; ++d) size.push_back(box.size(d));
+  at::Tensor values = runtime::empty(size, type, at::kCPU);
+  initial(param, box, values);
+  return values;
+}
+
+TEST(RandomWeights, ABoxHasTheValuesOfTheWholeTensorThere) {
+  const ir::Graph graph = graph_of("llama-gqa");
+  const auto initial = random_weights(graph, 5);
+  for (const char* name : {"embed_tokens", "down_proj"}) {
+    const int p = find(graph, name);
+    const layout::Box whole = layout::whole(graph.param(p).shape.size);
+    layout::Box part = whole;
+    part.lo = {3, 5};
+    part.hi = {8, 12};
+    EXPECT_TRUE(box_values(initial, p, part).equal(runtime::view_of(box_values(initial, p, whole), whole, part)));
+  }
+}
+
+TEST(RandomWeights, HaveTheStatedSpreadAndDependOnSeedAndName) {
+  const ir::Graph graph = graph_of("llama-gqa");
+  const int p = find(graph, "layers.0.mlp.down_proj"), other = find(graph, "layers.1.mlp.down_proj");
+  const layout::Box whole = layout::whole(graph.param(p).shape.size);
+  const at::Tensor values = box_values(random_weights(graph, 5), p, whole);
+  const double n = static_cast<double>(values.numel()), std = graph.param(p).init.std;
+  EXPECT_NEAR(values.std().item<double>(), std, 4 * std / std::sqrt(2 * n));
+  EXPECT_NEAR(values.mean().item<double>(), 0, 4 * std / std::sqrt(n));
+  EXPECT_TRUE(values.equal(box_values(random_weights(graph, 5), p, whole)));
+  EXPECT_FALSE(values.equal(box_values(random_weights(graph, 6), p, whole)));
+  EXPECT_FALSE(values.equal(box_values(random_weights(graph, 5), other, whole)));
+  EXPECT_TRUE(box_values(random_weights(graph, 5), p, whole, DType::f32).equal(values.to(at::kFloat)));
+}
+
+TEST(RandomWeights, NormsBeginAtTheirConstant) {
+  const ir::Graph graph = graph_of("gpt2");
+  const int weight = find(graph, "ln_1.weight"), bias = find(graph, "ln_1.bias");
+  const auto initial = random_weights(graph, 5);
+  EXPECT_EQ(box_values(initial, weight, layout::whole(graph.param(weight).shape.size)).sub(1).abs().max().item<double>(), 0);
+  EXPECT_EQ(box_values(initial, bias, layout::whole(graph.param(bias).shape.size)).abs().max().item<double>(), 0);
+}
+
+TEST(FileWeights, Conv1DIsTurnedAndPackedPartsAreCutOut) {
+  const ir::Graph graph = graph_of("gpt2");
+  const auto folder = files::TensorFolder::open(kFolder + "gpt2");
+  const std::string packed = "transformer.h.0.attn.c_attn.weight";
+  const i64 H = folder.info(folder.contains(packed) ? packed : packed.substr(12)).shape[0];
+  std::vector<at::Tensor> parts;
+  for (size_t p = 0; p < graph.params().size(); ++p)
+    if (const ir::Param& param = graph.param(static_cast<int>(p)); param.file.name == packed) {
+      EXPECT_TRUE(param.file.transposed);
+      parts.push_back(from_file_tensor(param, folder));
+      EXPECT_EQ(parts.back().size(0), H);
+      EXPECT_EQ(parts.back().size(1), H);
+    }
+  ASSERT_EQ(parts.size(), 3u);
+  // The file holds (in, out): element (o, i) of part k is at row i, column k * H + o.
+  const auto bytes = folder.data(folder.contains(packed) ? packed : packed.substr(12));
+  const i64 item = static_cast<i64>(bytes.size()) / (3 * H * H);
+  for (i64 k = 0; k < 3; ++k) {
+    const auto* stored = bytes.data() + (2 * 3 * H + k * H + 7) * item;
+    const double expected = item == 8 ? *reinterpret_cast<const double*>(stored) : *reinterpret_cast<const float*>(stored);
+    EXPECT_EQ(parts[static_cast<size_t>(k)].select(0, 7).select(0, 2).item<double>(), expected);
+  }
+}
+
+TEST(FileWeights, ABoxIsThatPartOfTheFilesTensor) {
+  const ir::Graph graph = graph_of("llama-gqa");
+  const auto initial = weights_from(graph, kFolder + "llama-gqa");
+  const auto folder = files::TensorFolder::open(kFolder + "llama-gqa");
+  const int p = find(graph, "layers.1.self_attn.k_proj");
+  layout::Box part = layout::whole(graph.param(p).shape.size);
+  part.lo[0] = 4;
+  const at::Tensor expected = from_file_tensor(graph.param(p), folder).narrow(0, 4, part.size(0)).to(at::kDouble);
+  EXPECT_TRUE(box_values(initial, p, part).equal(expected));
+  EXPECT_GT(expected.abs().max().item<double>(), 0);
+}
+
+TEST(FileWeights, AnotherShapeThanTheConfigurationsIsRefusedBeforeAnythingIsLoaded) {
+  config::ModelConfig model = files::read_hf_config(kFolder + "llama-gqa");
+  model.ffn_size += 8;
+  const ir::Graph graph = graph_of(model);
+  const std::string text = message_of<UserError>([&] { weights_from(graph, kFolder + "llama-gqa"); });
+  EXPECT_EQ(text.find("tensor \"model.layers.0.mlp."), 0u) << text;
+  EXPECT_NE(text.find(fmt::format("asks for [{}, {}] here. Use the config.json that belongs to these weights.", model.ffn_size,
+                                  model.hidden_size)),
+            std::string::npos)
+      << text;
+}
+
+TEST(FileWeights, AMissingTensorIsNamed) {
+  config::ModelConfig model = files::read_hf_config(kFolder + "llama-gqa");
+  model.layers += 1;
+  const ir::Graph graph = graph_of(model);
+  const std::string text = message_of<UserError>([&] { weights_from(graph, kFolder + "llama-gqa"); });
+  EXPECT_NE(text.find("model.layers.4."), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace switchyard::train
