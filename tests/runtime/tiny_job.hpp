@@ -106,7 +106,7 @@ struct TinyOptions {
   bool prefetch = true;
   int faulty_rank = -1;   // its n-th transaction fails
   i64 faulty_transaction = 1;
-  std::optional<double> poison;  // written to one element of rank 0's first master tensor
+  std::optional<double> poison{};  // written to one element of rank 0's first master tensor
 };
 
 /// One step a batch, AdamW with clipping.

@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Several, Verify, testing::ValuesIn(several_strategies()
 INSTANTIATE_TEST_SUITE_P(Fp32, Verify, testing::ValuesIn(in_fp32()), label);
 
 TEST(VerifyRefusals, AStrategyThatTheHeadsDoNotAllowIsRefusedWithARemedy) {
-  const std::string text = message_of<UserError>([] { verify({kFolder + "gpt2", {"1,2,1"}}, {}); });
+  const std::string text = message_of<UserError>([] { verify({kFolder + "gpt2", {"1,8,1"}}, {}); });
   EXPECT_NE(text.find("tp"), std::string::npos) << text;
   EXPECT_NE(text.find("5"), std::string::npos) << text;
 }
