@@ -2,33 +2,59 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/units.hpp"
 #include "commands.hpp"
 #include "comm/measure.hpp"
+#include "train/bench_kernels.hpp"
 #include "train/bench_step.hpp"
+#include "train/bench_switch.hpp"
 
 namespace switchyard::apps {
 namespace {
 
+template <class Settings>
+struct Options {
+  Settings settings;
+  bool json = false;
+};
+
+// A LLaMA, and what --hidden and its like make of it.
+void add_model(CLI::App& command, config::ModelConfig& model, const config::ModelConfig& defaults) {
+  model = defaults;
+  command.add_option("--hidden", model.hidden_size)->capture_default_str();
+  command.add_option("--layers", model.layers)->capture_default_str();
+  command.add_option("--heads", model.heads)->capture_default_str();
+  command.add_option("--kv-heads", model.kv_heads)->capture_default_str();
+  command.add_option("--ffn", model.ffn_size)->capture_default_str();
+  command.add_option("--vocab", model.vocab_size)->capture_default_str();
+}
+
+config::ModelConfig llama(i64 hidden, i64 heads, i64 kv_heads, i64 ffn) {
+  config::ModelConfig model;
+  model.hidden_size = hidden;
+  model.layers = 8;
+  model.heads = heads;
+  model.kv_heads = kv_heads;
+  model.ffn_size = ffn;
+  model.vocab_size = 8192;
+  return model;
+}
+
+// Heads share the hidden size; what is left over is told by config::validate.
+void complete(config::ModelConfig& model, i64 positions) {
+  model.head_dim = model.heads > 0 ? model.hidden_size / model.heads : 0;
+  model.max_positions = positions;
+}
+
+void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "One JSON object on the last line"); }
+
+void print(const nlohmann::json& object) { fmt::print("{}\n", object.dump()); }
+
 void add_step(CLI::App& bench, Action& action) {
-  struct Options {
-    train::BenchStepSettings settings;
-    bool json = false;
-  };
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<Options<train::BenchStepSettings>>();
   auto& s = options->settings;
-  s.model.hidden_size = 512;
-  s.model.layers = 8;
-  s.model.heads = 8;
-  s.model.kv_heads = 4;
-  s.model.ffn_size = 1408;
-  s.model.vocab_size = 8192;
   CLI::App* step = bench.add_subcommand("step", "Tokens per second of a whole training step of a LLaMA on made-up tokens");
-  step->add_option("--hidden", s.model.hidden_size)->capture_default_str();
-  step->add_option("--layers", s.model.layers)->capture_default_str();
-  step->add_option("--heads", s.model.heads)->capture_default_str();
-  step->add_option("--kv-heads", s.model.kv_heads)->capture_default_str();
-  step->add_option("--ffn", s.model.ffn_size)->capture_default_str();
-  step->add_option("--vocab", s.model.vocab_size)->capture_default_str();
+  add_model(*step, s.model, llama(512, 8, 4, 1408));
   step->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str();
   step->add_option("--batch", s.batch, "Documents of a step")->capture_default_str();
   step->add_option("--ranks", s.ranks)->capture_default_str();
@@ -36,34 +62,103 @@ void add_step(CLI::App& bench, Action& action) {
   step->add_option("--steps", s.steps)->capture_default_str();
   step->add_option("--strategy", s.strategy, "dp,tp,pp")->capture_default_str();
   step->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
-  step->add_flag("--json", options->json, "One JSON object on the last line");
+  add_json(*step, options->json);
   step->callback([options, &action] {
     action = [options] {
       auto& settings = options->settings;
-      settings.model.head_dim = settings.model.heads > 0 ? settings.model.hidden_size / settings.model.heads : 0;
-      settings.model.max_positions = settings.seq;
+      complete(settings.model, settings.seq);
       const train::BenchStepResult r = train::bench_step(settings);
       fmt::print("{:.0f} tokens/s, {:.3f} s a step (median after the first), {} parameters, {:.0f} MiB on the fullest rank\n", r.tokens_per_second,
                  r.step_seconds, r.parameters, static_cast<double>(r.peak_bytes) / (1 << 20));
       for (size_t i = 0; i < r.losses.size(); ++i) fmt::print("step {}  loss {:.4f}  {:.3f} s\n", i + 1, r.losses[i], r.seconds[i]);
-      if (options->json) {
-        const nlohmann::json object = {{"tok_s", r.tokens_per_second}, {"step_seconds", r.step_seconds}, {"peak_bytes", r.peak_bytes},
-                                       {"params", r.parameters},       {"loss", r.losses}};
-        fmt::print("{}\n", object.dump());
-      }
+      if (options->json)
+        print({{"tok_s", r.tokens_per_second},
+               {"step_seconds", r.step_seconds},
+               {"peak_bytes", r.peak_bytes},
+               {"params", r.parameters},
+               {"loss", r.losses}});
+      return 0;
+    };
+  });
+}
+
+void add_switch(CLI::App& bench, Action& action) {
+  auto options = std::make_shared<Options<train::BenchSwitchSettings>>();
+  auto& s = options->settings;
+  CLI::App* command = bench.add_subcommand("switch", "A hot switch between two strategies on the thread fabric against the memory-copy bound");
+  add_model(*command, s.model, llama(1024, 16, 8, 2816));
+  command->add_option("--ranks", s.ranks)->capture_default_str();
+  command->add_option("--from", s.from, "dp,tp,pp before")->capture_default_str();
+  command->add_option("--to", s.to, "dp,tp,pp after")->capture_default_str();
+  command->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
+  command->add_option("--repetitions", s.repetitions)->capture_default_str();
+  add_json(*command, options->json);
+  command->callback([options, &action] {
+    action = [options] {
+      auto& settings = options->settings;
+      complete(settings.model, 1);
+      const train::BenchSwitchResult r = train::bench_switch(settings);
+      fmt::print("{} -> {}: {} moved between ranks, {} copied inside them\n", settings.from, settings.to, format_bytes(Bytes{r.moved_bytes}),
+                 format_bytes(Bytes{r.copied_bytes}));
+      fmt::print("{} a switch, {:.2f} GB/s; memcpy of the same bytes {}: {:.0f}% of the bound\n", format_duration(Seconds{r.switch_seconds}),
+                 r.bytes_per_second() / 1e9, format_duration(Seconds{r.copy_seconds}), 100 * r.share());
+      if (options->json)
+        print({{"moved_bytes", r.moved_bytes},
+               {"copied_bytes", r.copied_bytes},
+               {"switch_seconds", r.switch_seconds},
+               {"copy_seconds", r.copy_seconds},
+               {"bytes_per_second", r.bytes_per_second()},
+               {"share_of_bound", r.share()}});
+      return 0;
+    };
+  });
+}
+
+void add_kernels(CLI::App& bench, Action& action) {
+  auto options = std::make_shared<Options<train::BenchKernelsSettings>>();
+  auto& s = options->settings;
+  CLI::App* command = bench.add_subcommand("kernels", "Each kernel at the shapes of a training step, and attention over packed documents");
+  add_model(*command, s.model, llama(512, 8, 4, 1408));
+  command->add_option("--tokens", s.tokens, "Tokens of a row")->capture_default_str();
+  command->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str();
+  command->add_option("--threads", s.threads)->capture_default_str();
+  add_json(*command, options->json);
+  command->callback([options, &action] {
+    action = [options] {
+      auto& settings = options->settings;
+      complete(settings.model, settings.seq);
+      const train::BenchKernelsResult r = train::bench_kernels(settings);
+      fmt::print("{}", train::table(r));
+      if (!options->json) return 0;
+      nlohmann::json kernels = nlohmann::json::array(), packed = nlohmann::json::array();
+      for (const train::KernelFigure& f : r.kernels)
+        kernels.push_back({{"name", f.name}, {"seconds", f.seconds}, {"flops", f.flops}, {"bytes", f.bytes}, {"share", r.share(f)}});
+      for (const train::PackedFigure& f : r.packed)
+        packed.push_back({{"documents", f.documents}, {"squares", f.squares}, {"forward_seconds", f.forward}, {"backward_seconds", f.backward}});
+      print({{"matmul_flops", r.matmul_flops}, {"copy_bytes", r.copy_bytes}, {"kernels", kernels}, {"packed", packed}});
       return 0;
     };
   });
 }
 
 void add_comm(CLI::App& bench, Action& action) {
-  auto ranks = std::make_shared<int>(2);
+  auto options = std::make_shared<Options<int>>(Options<int>{.settings = 2});
   CLI::App* comm = bench.add_subcommand("comm", "All-reduce of the thread fabric against the memory-copy bound");
-  comm->add_option("--ranks", *ranks)->capture_default_str()->check(CLI::Range(2, 64));
-  comm->callback([ranks, &action] {
-    action = [ranks] {
+  comm->add_option("--ranks", options->settings)->capture_default_str()->check(CLI::Range(2, 64));
+  add_json(*comm, options->json);
+  comm->callback([options, &action] {
+    action = [options] {
       const std::vector<i64> sizes = {1 << 20, 16 << 20, 64 << 20};
-      fmt::print("{}", comm::table(comm::measure_all_reduce(sizes, *ranks, 7)));
+      const std::vector<comm::CommFigure> figures = comm::measure_all_reduce(sizes, options->settings, 7);
+      fmt::print("{}", comm::table(figures));
+      nlohmann::json list = nlohmann::json::array();
+      for (const comm::CommFigure& f : figures)
+        list.push_back({{"bytes", f.bytes},
+                        {"all_reduce_seconds", f.all_reduce_seconds},
+                        {"copy_seconds", f.copy_seconds},
+                        {"bytes_per_second", f.bytes_per_second()},
+                        {"share_of_bound", f.share()}});
+      if (options->json) print({{"ranks", options->settings}, {"all_reduce", list}});
       return 0;
     };
   });
@@ -75,7 +170,9 @@ void add_bench(CLI::App& app, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "Measures this machine");
   bench->require_subcommand(1);
   add_step(*bench, action);
+  add_switch(*bench, action);
   add_comm(*bench, action);
+  add_kernels(*bench, action);
 }
 
 }  // namespace switchyard::apps

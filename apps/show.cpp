@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
+#include "compiler/memory.hpp"
 #include "compiler/print.hpp"
 #include "data/corpus.hpp"
 #include "data/sampler.hpp"
@@ -71,13 +72,35 @@ std::vector<i64> first_lengths(const config::Job& job) {
   return data::Sampler::lengths(data::Sampler(corpus, settings).batch({}));
 }
 
+// The first step of a job, planned.
+struct FirstStep {
+  std::vector<i64> lengths;
+  batch::StepPlan plan;
+  ir::Program program;
+};
+
+FirstStep first_step(const config::Job& job, const compiler::Plans& plans) {
+  FirstStep step;
+  step.lengths = first_lengths(job);
+  step.plan = batch::plan_batch(0, step.lengths, compiler::bucket_specs(job, plans), compiler::work_model(job.model.config));
+  const i64 budget = job.run.memory_budget.count;
+  step.program = compiler::assemble_within(step.plan, plans, job.run.prefetch, [&](const ir::Program& program) {
+    return budget == 0 || compiler::fullest_rank(program, step.plan, plans).second.total <= budget;
+  });
+  return step;
+}
+
+void show_plan(const config::Job& job, const compiler::Plans& plans) {
+  fmt::print("{}", compiler::print_plan(plans));
+  const FirstStep step = first_step(job, plans);
+  fmt::print("memory in the first step, {} documents\n{}", step.lengths.size(), compiler::print_memory(step.program, step.plan, plans));
+}
+
 void show_program(const config::Job& job, const compiler::Plans& plans, int rank) {
-  const std::vector<i64> lengths = first_lengths(job);
-  const batch::StepPlan plan = batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(job.model.config));
-  fmt::print("{} documents, {} labels\n{}\n", lengths.size(), plan.valid_tokens, compiler::print_batch(plan));
-  const ir::Program program = compiler::assemble(plan, plans, {.prefetch = job.run.prefetch, .train = true});
+  const FirstStep step = first_step(job, plans);
+  fmt::print("{} documents, {} labels\n{}\n", step.lengths.size(), step.plan.valid_tokens, compiler::print_batch(step.plan));
   fmt::print("row, task, queue on each rank (s switching, c compute, p point to point, b bulk), waits, transfers in bytes\n{}",
-             compiler::print_program(program, plan, plans, rank));
+             compiler::print_program(step.program, step.plan, plans, rank));
   fmt::print("Rows that only prepare a unit's bank are left out.\n");
 }
 
@@ -91,7 +114,7 @@ int run(const Options& options) {
   if (options.rank >= plans.cluster().ranks())
     user_error("--rank {}: the job has ranks 0 to {}.", options.rank, plans.cluster().ranks() - 1);
   if (options.what == "plan")
-    fmt::print("{}", compiler::print_plan(plans));
+    show_plan(job, plans);
   else
     show_program(job, plans, options.rank);
   return 0;

@@ -2,8 +2,10 @@
 // for all-gather and reduce-scatter, twice that for all-reduce. Sums are in rank order (order of channel.ranks).
 #pragma once
 
+#include <cstring>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "comm/fabric.hpp"
@@ -23,6 +25,15 @@ void all_reduce_max(Fabric&, const Channel&, const std::string& name, i64 row, v
 /// Small blobs of any size from all ranks, in rank order (sizes are exchanged first).
 std::vector<std::vector<std::byte>> all_gather_blobs(Fabric&, const Channel&, const std::string& name, i64 row,
                                                      std::span<const std::byte> mine);
+/// A plain value from each rank, in rank order.
+template <class T>
+  requires std::is_trivially_copyable_v<T>
+std::vector<T> all_gather_values(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, const T& mine) {
+  std::vector<T> values;
+  for (const auto& blob : all_gather_blobs(fabric, channel, name, row, std::as_bytes(std::span(&mine, 1))))
+    std::memcpy(&values.emplace_back(), blob.data(), sizeof(T));
+  return values;
+}
 /// Blob of channel.ranks[0] to all.
 std::vector<std::byte> broadcast_blob(Fabric&, const Channel&, const std::string& name, i64 row, std::span<const std::byte> blob);
 

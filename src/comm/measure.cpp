@@ -17,11 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
 // Times `work` between two meetings of all threads.
 template <class Work>
 double timed(std::barrier<>& meeting, const Work& work) {
@@ -57,6 +52,11 @@ CommFigure measure_size(i64 bytes, int ranks, int repetitions) {
 }
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
 
 double CommFigure::bytes_per_second() const { return static_cast<double>(all_reduce_volume(bytes, ranks)) / all_reduce_seconds; }
 

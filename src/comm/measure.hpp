@@ -25,6 +25,8 @@ struct CommFigure {
   double share() const { return copy_seconds / all_reduce_seconds; }
 };
 
+/// The middle of the values, the upper one of an even number. At least one.
+double median(std::vector<double> values);
 /// 2 (n-1)/n of the bytes.
 i64 all_reduce_volume(i64 bytes, int ranks);
 /// One figure per size (bytes, multiples of 4). ranks >= 2.

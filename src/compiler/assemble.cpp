@@ -80,6 +80,7 @@ class Assembler {
   void phase(int p) {
     moves_.emplace_back(plans_.units().size());
     runs_.emplace_back();
+    flushes_.emplace_back();
     borrow(p);
     const auto& lanes = plan_.phases[static_cast<size_t>(p)].lane;
     check(lanes.size() == strategy(p).lanes.size(), "phase {}: {} lanes planned for {}", p, lanes.size(), strategy(p).lanes.size());
@@ -104,7 +105,7 @@ class Assembler {
         for (const layout::Shard& shard : strategy(p).maps.used[static_cast<size_t>(tensor)].shards) holders.insert(shard.rank);
       prepare.ranks = union_of(holders);
       if (p > 0) wait_for(prepare, moves_[static_cast<size_t>(p - 1)][static_cast<size_t>(unit.unit)]);
-      const int finished = options_.prefetch ? p - 2 : p - 1;  // never more than two strategies' parameters at a time
+      const int finished = unit.unit < options_.prefetch_units ? p - 2 : p - 1;  // never more than two strategies' parameters at a time
       if (finished >= 0) wait_for(prepare, runs_[static_cast<size_t>(finished)]);
       made.push_back(add(std::move(prepare)));
       for (size_t r = 0; r < unit.moves.rounds.size(); ++r) move_round(p, unit.unit, static_cast<int>(r), unit.moves.rounds[r]);
@@ -185,6 +186,8 @@ class Assembler {
     run.ranks = s.lane_ranks(lane, stage);
     if (incoming >= 0) run.after.push_back({incoming, -1});
     if (forward && item.mb == 0) {  // later runs of the actor come after this one anyway
+      const int flushed = options_.prefetch_units > 0 ? p - 2 : p - 1;  // nor more than two strategies' gradients
+      if (flushed >= 0) wait_for(run, flushes_[static_cast<size_t>(flushed)]);
       const ir::StageCode& code = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)];
       std::set<int> units;
       for (const ir::Segment* segment : {&code.forward, &code.backward})
@@ -261,14 +264,14 @@ class Assembler {
         }
         made.insert(made.end(), fresh.begin(), fresh.end());
       }
-      flushes_.insert(flushes_.end(), made.begin(), made.end());
+      flushes_.back().insert(flushes_.back().end(), made.begin(), made.end());
     }
   }
 
   void finish() {
     Task norm{.kind = TaskKind::norm, .queue = ir::Queue::compute};
     for (int rank = 0; rank < plans_.cluster().ranks(); ++rank) norm.ranks.push_back(rank);
-    wait_for(norm, flushes_);
+    for (const std::vector<int>& rows : flushes_) wait_for(norm, rows);
     const int row = add(std::move(norm));
     for (size_t unit = 0; unit < plans_.units().size(); ++unit) {
       Task update{.kind = TaskKind::update, .queue = ir::Queue::compute, .unit = static_cast<int>(unit)};
@@ -287,7 +290,7 @@ class Assembler {
   std::vector<Task> rows_;
   std::vector<std::vector<std::vector<int>>> moves_;  // [phase][unit]: prepare and move rows
   std::vector<std::vector<int>> runs_;                // [phase]: run and zero rows
-  std::vector<int> flushes_;
+  std::vector<std::vector<int>> flushes_;             // [phase]
 };
 
 }  // namespace

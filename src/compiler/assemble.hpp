@@ -59,10 +59,13 @@ class Plans {
   mutable std::map<std::pair<int, int>, switching::MovePlan> moves_;
 };
 
-/// prefetch: moves to the next strategy start while the running one computes; else after its last task on the rank.
+inline constexpr int kAllUnits = 1 << 30;
+
+/// prefetch_units: so many units, in order of use, move to the next strategy while the running one computes; the others after its
+/// last task on the rank. With 0 a strategy's gradients are flushed before the next one computes.
 /// train: with backward segments, flushes and update; else forward only (evaluation).
 struct AssembleOptions {
-  bool prefetch = true;
+  int prefetch_units = kAllUnits;
   bool train = true;
 };
 ir::Program assemble(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options);

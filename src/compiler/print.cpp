@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/units.hpp"
+#include "compiler/memory.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -190,64 +191,31 @@ class PlanPrinter {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
   }
 
-  using PerRank = std::vector<i64>;
-
-  PerRank held_elements(const std::vector<layout::ShardMap>& maps) const {
-    PerRank total(static_cast<size_t>(plans_.cluster().ranks()));
-    for (const layout::ShardMap& map : maps)
-      for (const layout::Shard& shard : map.shards) total[static_cast<size_t>(shard.rank)] += shard.box.elements();
-    return total;
-  }
-
-  // Parameters that are no views of home's image. Members of a group lie in one piece: all are views or none.
-  PerRank borrowed_elements(const std::vector<layout::ShardMap>& used) const {
-    std::map<std::string, std::vector<size_t>> groups;
-    for (size_t p = 0; p < used.size(); ++p) {
-      const ir::Param& param = graph_.params()[p];
-      groups[param.group.empty() ? param.name : param.group].push_back(p);
-    }
-    PerRank total(static_cast<size_t>(plans_.cluster().ranks()));
-    for (const auto& [group, members] : groups) {
-      PerRank elements(total.size());
-      std::vector<bool> copied(total.size());
-      for (const size_t p : members) {
-        const std::vector<const layout::Box*> home = home_boxes(p);
-        for (const layout::Shard& shard : used[p].shards) {
-          const size_t rank = static_cast<size_t>(shard.rank);
-          elements[rank] += shard.box.elements();
-          if (!home[rank] || !(*home[rank] == shard.box)) copied[rank] = true;
-        }
-      }
-      for (size_t rank = 0; rank < total.size(); ++rank) total[rank] += copied[rank] ? elements[rank] : 0;
-    }
-    return total;
-  }
-
-  // The box that each rank owns of a parameter; nullptr for none.
-  std::vector<const layout::Box*> home_boxes(size_t param) const {
-    std::vector<const layout::Box*> boxes(static_cast<size_t>(plans_.cluster().ranks()), nullptr);
-    for (const layout::Shard& shard : plans_.home()[param].shards) boxes[static_cast<size_t>(shard.rank)] = &shard.box;
-    return boxes;
-  }
-
   std::string holdings_text() const {
     const Precision precision = graph_.precision();
-    const i64 state = size_of(precision.state), compute = size_of(precision.compute),
-              image = precision.compute == precision.state ? 0 : compute;
-    const PerRank home = held_elements(plans_.home());
-    std::vector<std::pair<PerRank, PerRank>> strategies;  // parameters, gradients
-    for (const CompiledStrategy& s : plans_.strategies())
-      strategies.emplace_back(borrowed_elements(s.maps.used), held_elements(s.maps.grad));
+    const i64 state = size_of(precision.state), compute = size_of(precision.compute);
     std::string text;
-    for (size_t rank = 0; rank < home.size(); ++rank) {
-      text += fmt::format("rank {} holds: home {}, image {}", rank, 4 * state * home[rank], image * home[rank]);
-      for (size_t s = 0; s < strategies.size(); ++s) {
-        const std::string letter = letter_of(static_cast<int>(s));
-        text += fmt::format(", {} {}, grad {} {}", letter, compute * strategies[s].first[rank], letter, state * strategies[s].second[rank]);
+    for (int rank = 0; rank < plans_.cluster().ranks(); ++rank) {
+      const Holdings holdings(plans_, rank);
+      i64 home = 0;
+      each_unit([&](int unit) { home += holdings.home_elements(unit); });
+      text += fmt::format("rank {} holds: home {}, image {}", rank, 4 * state * home, precision.compute == precision.state ? 0 : compute * home);
+      for (int s = 0; s < static_cast<int>(plans_.strategies().size()); ++s) {
+        i64 bank = 0, gradients = 0;
+        each_unit([&](int unit) {
+          bank += holdings.bank_elements(s, -1, unit);
+          for (const std::vector<int>& group : holdings.groups(unit)) gradients += holdings.gradient_elements(s, group);
+        });
+        text += fmt::format(", {0} {1}, grad {0} {2}", letter_of(s), compute * bank, state * gradients);
       }
       text += " bytes\n";
     }
     return text;
+  }
+
+  template <class Visit>
+  void each_unit(const Visit& visit) const {
+    for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit) visit(unit);
   }
 
   const Plans& plans_;
@@ -291,5 +259,15 @@ std::string print_model(const ir::Graph& graph) {
 }
 
 std::string print_plan(const Plans& plans) { return PlanPrinter(plans).print(); }
+
+std::string print_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) {
+  std::string text;
+  for (int rank = 0; rank < plans.cluster().ranks(); ++rank) {
+    const MemoryPeak peak = predict_memory(program, plan, plans, Holdings(plans, rank));
+    const std::string row = peak.row < 0 ? "the start" : fmt::format("row {} {}", peak.row, ir::name_of(program.rows[static_cast<size_t>(peak.row)]));
+    text += fmt::format("rank {} peak {} bytes, at {}: {}\n", rank, peak.total, row, to_string(peak));
+  }
+  return text;
+}
 
 }  // namespace switchyard::compiler

@@ -15,6 +15,9 @@ std::string print_model(const ir::Graph& graph);
 /// the first.
 std::string print_plan(const Plans& plans);
 
+/// Predicted peak of every rank in a training step, by class of memory.
+std::string print_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans);
+
 /// The micro-batches of a step: pipeline, tokens and documents.
 std::string print_batch(const batch::StepPlan& plan);
 

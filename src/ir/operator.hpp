@@ -15,7 +15,8 @@ namespace switchyard::ir {
 struct Cost {
   double flops_per_token = 0, flops_per_pair = 0;
   double bytes_per_token = 0, bytes_fixed = 0;          // moved to and from memory
-  double workspace_per_token = 0, workspace_fixed = 0;  // temporaries of the kernel, bytes
+  double workspace_per_token = 0;                       // temporaries of the kernel, bytes,
+  double workspace_tokens = 1e18;                       // of so many tokens at a time
 };
 
 /// What the layout rule is asked: the layouts that the inputs have now, on the mesh of one lane of a stage. Parameters

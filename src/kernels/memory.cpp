@@ -59,29 +59,28 @@ class RankAllocator final : public c10::Allocator {
 
 RankMemory::RankMemory(i64 capacity_bytes) : capacity_(capacity_bytes) {
   if (capacity_bytes <= 0) user_error("rank memory budget of {} bytes: give more than 0", capacity_bytes);
-  void* range = mmap(nullptr, static_cast<std::size_t>(rounded_up(capacity_, kHugePage)), PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* range = mmap(nullptr, range_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {
     cluster_error("rank memory: the system refused an address range of {} bytes: {}. See `ulimit -v`.", capacity_, std::strerror(errno));
   }
   base_ = static_cast<std::byte*>(range);
-  madvise(range, static_cast<std::size_t>(rounded_up(capacity_, kHugePage)), MADV_HUGEPAGE);  // a wish; nothing depends on it
-  free_.emplace(0, capacity_ / kAlignment * kAlignment);
+  madvise(range, range_bytes(), MADV_HUGEPAGE);  // a wish; nothing depends on it
+  free_.emplace(0, static_cast<i64>(range_bytes()));
 }
 
-RankMemory::~RankMemory() { munmap(base_, static_cast<std::size_t>(rounded_up(capacity_, kHugePage))); }
+RankMemory::~RankMemory() { munmap(base_, range_bytes()); }
+
+std::size_t RankMemory::range_bytes() const { return static_cast<std::size_t>(rounded_up(2 * capacity_, kHugePage)); }
 
 void* RankMemory::allocate(i64 bytes) {
   if (bytes <= 0) return nullptr;
   const i64 need = rounded_up(bytes, kAlignment);
   const std::lock_guard lock(mutex_);
   const auto hole = std::find_if(free_.begin(), free_.end(), [&](const auto& entry) { return entry.second >= need; });
-  if (hole == free_.end()) {
-    const bool scattered = live_ + need <= capacity_;
-    user_error("rank memory budget of {} bytes exceeded: need {} bytes, live {} of {}{}. Raise run.memory_budget, or use fewer tokens per "
+  if (hole == free_.end() || live_ + need > capacity_)
+    user_error("rank memory budget of {} bytes exceeded: need {} bytes, live {} of {}. Raise run.memory_budget, or use fewer tokens per "
                "micro-batch, recomputation, or a strategy with more ranks per replica.",
-               capacity_, bytes, live_, capacity_, scattered ? " (enough is free, but not in one piece)" : "");
-  }
+               capacity_, bytes, live_, capacity_);
   const auto [offset, size] = *hole;
   free_.erase(hole);
   if (size > need) free_.emplace(offset + need, size - need);
@@ -101,6 +100,7 @@ void RankMemory::release(void* block) {
   const i64 size = found->second;
   occupied_.erase(found);
   live_ -= size;
+  give_back(offset, offset + size);
   auto hole = free_.emplace(offset, size).first;
   if (const auto next = std::next(hole); next != free_.end() && offset + size == next->first) {
     hole->second += next->second;
@@ -111,6 +111,13 @@ void RankMemory::release(void* block) {
     before->second += hole->second;
     free_.erase(hole);
   }
+}
+
+// Whole pages of a freed block beyond the capacity.
+void RankMemory::give_back(i64 begin, i64 end) {
+  const i64 page = sysconf(_SC_PAGESIZE);
+  const i64 first = rounded_up(std::max(begin, capacity_), page), last = end / page * page;
+  if (first < last) madvise(base_ + first, static_cast<std::size_t>(last - first), MADV_DONTNEED);
 }
 
 i64 RankMemory::live() const {

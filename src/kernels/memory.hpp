@@ -10,8 +10,9 @@
 
 namespace switchyard::kernels {
 
-/// One range of `capacity_bytes` of virtual memory; the system gives pages as they are first touched, 2 MiB at a time where it can.
-/// Blocks are placed first-fit by address and merged with free neighbours when released. Thread-safe.
+/// One range of virtual memory; the system gives pages as they are first touched, 2 MiB at a time where it can. Live blocks never
+/// exceed `capacity_bytes`. They are placed first-fit by address and merged with free neighbours when released. The range is twice
+/// the capacity, so that holes between blocks refuse nobody; pages beyond the capacity go back to the system when freed. Thread-safe.
 /// errors  UserError if the capacity isn't above 0; ClusterError if the system refuses the range
 class RankMemory {
  public:
@@ -32,6 +33,9 @@ class RankMemory {
   i64 reserved() const;  ///< bytes up to the end of the highest block ever live: what may occupy pages
 
  private:
+  std::size_t range_bytes() const;
+  void give_back(i64 begin, i64 end);
+
   mutable std::mutex mutex_;
   std::byte* base_ = nullptr;
   i64 capacity_, live_ = 0, peak_ = 0, reserved_ = 0;

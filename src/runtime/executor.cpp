@@ -42,11 +42,12 @@ struct Executor::StageRunner {
   SegmentRunner runner;
 };
 
-// One step of one rank: its flags, the micro-batches in flight, and how many rows still need each bank.
+// One step of one rank: its flags, the micro-batches in flight, and how many rows still need each bank or accumulator.
 struct Executor::Step {
   Step(Executor& executor, const ir::Program& program_in, const StepInput& input_in)
       : e(executor), program(program_in), input(input_in), rows(program.of_rank[static_cast<size_t>(e.rank_)]), signals(flag_count()) {
-    count_users();
+    for (const int row : rows)
+      for (const compiler::UnitUse& use : uses_of(row)) ++users[use];
   }
 
   // Flags: one a row, then one for each unit that a run releases.
@@ -64,45 +65,17 @@ struct Executor::Step {
   Store::PhaseKey key(int phase) const { return {strategy_of(phase), phase}; }
   StageRunner& runner_of(const Task& task) { return e.stage_runner(strategy_of(task.phase), task); }
 
-  // Rows of this rank that read a bank: runs of the phase, and what the next phase takes from it. Gradients: runs and flushes.
-  void count_users() {
-    const auto uses_previous = [&](const Task& t) {
-      if (t.phase < 1) return false;
-      return t.kind == TaskKind::prepare ||
-             (t.kind == TaskKind::move &&
-              std::any_of(t.messages.begin(), t.messages.end(), [&](const layout::Msg& m) { return m.src == e.rank_; }));
-    };
-    const size_t units = e.plans_.units().size();
-    for (const int row : rows) {
-      const Task& t = program.rows[static_cast<size_t>(row)];
-      for (int unit = 0; unit < static_cast<int>(units); ++unit) {
-        const bool own = t.unit == unit;
-        if (t.kind == TaskKind::run || ((t.kind == TaskKind::move || t.kind == TaskKind::prepare) && own)) ++bank_users[{t.phase, unit}];
-        if (own && uses_previous(t)) ++bank_users[{t.phase - 1, unit}];
-        if ((t.kind == TaskKind::run && !t.forward) || t.kind == TaskKind::zero || (t.kind == TaskKind::flush && own))
-          ++grad_users[{t.phase, unit}];
-      }
-    }
-    uses_previous_ = uses_previous;
+  std::vector<compiler::UnitUse> uses_of(int row) const {
+    return compiler::unit_uses(program.rows[static_cast<size_t>(row)], e.rank_, static_cast<int>(e.plans_.units().size()));
   }
 
   void finished(int row) {
-    const Task& t = program.rows[static_cast<size_t>(row)];
-    const auto release = [&](std::map<std::pair<int, int>, int>& users, int phase, int unit, bool bank) {
+    for (const compiler::UnitUse& use : uses_of(row)) {
       {
         const std::lock_guard lock(mutex);
-        const auto it = users.find({phase, unit});
-        if (it == users.end() || --it->second > 0) return;
+        if (--users.at(use) > 0) continue;
       }
-      bank ? e.store_.drop_bank(key(phase), unit) : e.store_.drop_gradients(key(phase), unit);
-    };
-    for (int unit = 0; unit < static_cast<int>(e.plans_.units().size()); ++unit) {
-      const bool own = t.unit == unit;
-      if (t.kind == TaskKind::run || ((t.kind == TaskKind::move || t.kind == TaskKind::prepare) && own))
-        release(bank_users, t.phase, unit, true);
-      if (own && uses_previous_(t)) release(bank_users, t.phase - 1, unit, true);
-      if ((t.kind == TaskKind::run && !t.forward) || t.kind == TaskKind::zero || (t.kind == TaskKind::flush && own))
-        release(grad_users, t.phase, unit, false);
+      use.gradient ? e.store_.drop_gradients(key(use.phase), use.unit) : e.store_.drop_bank(key(use.phase), use.unit);
     }
     signals.set(static_cast<size_t>(row));
   }
@@ -185,7 +158,7 @@ struct Executor::Step {
       if (m.src == m.dst) continue;
       if (m.src == e.rank_) transfer.send(m.dst, e.store_.source(now, before, m.tensor, m.box));
       if (m.dst == e.rank_)
-        transfer.receive(m.src, view_of(e.store_.param(now, m.tensor), *e.store_.used_box(now.strategy, m.tensor), m.box), false);
+        transfer.receive(m.src, view_of(e.store_.param(now, m.tensor), *e.store_.holdings().used(now.strategy, m.tensor), m.box), false);
     }
     transact(transfer, row, task);
   }
@@ -263,10 +236,11 @@ struct Executor::Step {
       if (m.src == e.rank_) transfer.send(m.dst, view_of(tensor, box, m.box));
       if (m.dst == e.rank_) transfer.receive(m.src, view_of(tensor, box, m.box), false);
     }
+    // Let go before sending: once the peer has the values its answer may come, and the backward pass ends this state.
+    const bool stashed = std::find(code.stash.begin(), code.stash.end(), buffer) != code.stash.end();
+    if (sending && task.forward && !stashed) state.slots[static_cast<size_t>(buffer)] = at::Tensor();
     transact(transfer, row, task);
     if (!sending) return;
-    const bool stashed = std::find(code.stash.begin(), code.stash.end(), buffer) != code.stash.end();
-    if (task.forward && !stashed) state.slots[static_cast<size_t>(buffer)] = at::Tensor();
     const bool evaluation = !input.update;
     if (!task.forward || (evaluation && code.backward.code.empty())) {
       const std::lock_guard lock(mutex);
@@ -283,7 +257,7 @@ struct Executor::Step {
     Transfer transfer;
     const Store::PhaseKey phase = key(task.phase);
     const auto own = [&](const layout::Msg& m) -> at::Tensor {
-      const layout::Box* box = e.store_.grad_box(phase.strategy, m.tensor);
+      const layout::Box* box = e.store_.holdings().grad(phase.strategy, m.tensor);
       return box && box->contains(m.box) ? view_of(e.store_.gradient(phase, m.tensor), *box, m.box) : at::Tensor();
     };
     const auto at_home = [&](const layout::Msg& m) {
@@ -324,8 +298,7 @@ struct Executor::Step {
   Signals signals;
   std::mutex mutex;
   std::map<std::array<int, 3>, MicroBatchState> states;  // phase, lane, micro-batch
-  std::map<std::pair<int, int>, int> bank_users, grad_users;
-  std::function<bool(const Task&)> uses_previous_;
+  std::map<compiler::UnitUse, int> users;  // rows to come that need it
   UpdateSettings update;
   double loss_sum = 0, hook_wait = 0;
   StepResult result;

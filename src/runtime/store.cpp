@@ -1,16 +1,10 @@
 #include "runtime/store.hpp"
 
-#include <algorithm>
-
 #include "base/errors.hpp"
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
 namespace {
-
-constexpr i64 kAlign = 16;  // elements; groups start on their own cache lines
-
-i64 aligned(i64 elements) { return (elements + kAlign - 1) / kAlign * kAlign; }
 
 std::vector<i64> sizes_of(const layout::Box& box) {
   std::vector<i64> sizes;
@@ -27,80 +21,27 @@ class Carver {
     at_ += n;
     return piece;
   }
-  void next_group() { at_ = aligned(at_); }
+  void next_group() { at_ = compiler::aligned(at_); }
 
  private:
   i64 at_ = 0;
 };
 
-std::vector<const layout::Box*> boxes_of(const std::vector<layout::ShardMap>& maps, int rank) {
-  std::vector<const layout::Box*> boxes(maps.size(), nullptr);
-  for (size_t p = 0; p < maps.size(); ++p)
-    for (const layout::Shard& shard : maps[p].shards)
-      if (shard.rank == rank) boxes[p] = &shard.box;
-  return boxes;
-}
-
-std::vector<layout::Box> home_boxes(const compiler::Plans& plans, int rank, int param) {
-  std::vector<layout::Box> boxes;
-  for (const layout::Shard& shard : plans.home()[static_cast<size_t>(param)].shards)
-    if (shard.rank == rank) boxes.push_back(shard.box);
-  return boxes;
-}
-
-i64 home_elements(const compiler::Plans& plans, int rank, const std::vector<std::vector<int>>& groups) {
-  i64 total = 0;
-  for (const auto& group : groups) {
-    for (const int p : group)
-      for (const layout::Box& box : home_boxes(plans, rank, p)) total += box.elements();
-    total = aligned(total);
-  }
-  return total;
-}
-
 }  // namespace
 
-std::vector<std::vector<int>> grouped(const ir::Graph& graph, const std::vector<int>& params) {
-  std::vector<std::vector<int>> groups;
-  std::map<std::string, size_t> place;
-  for (const int p : params) {
-    const std::string& name = graph.param(p).group;
-    if (const auto it = name.empty() ? place.end() : place.find(name); it != place.end()) {
-      groups[it->second].push_back(p);
-      continue;
-    }
-    if (!name.empty()) place[name] = groups.size();
-    groups.push_back({p});
-  }
-  return groups;
-}
-
-i64 Store::home_bytes(const compiler::Plans& plans, int rank) {
+Store::Store(const compiler::Plans& plans, int rank, at::Device device) : plans_(plans), holdings_(plans, rank), device_(device) {
   const Precision precision = plans.graph().precision();
-  const i64 per_element = 4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
-  i64 total = 0;
-  for (const auto& unit : plans.units()) total += per_element * home_elements(plans, rank, grouped(plans.graph(), unit.tensors));
-  return total;
-}
-
-Store::Store(const compiler::Plans& plans, int rank, at::Device device) : plans_(plans), rank_(rank), device_(device) {
-  for (const compiler::CompiledStrategy& s : plans.strategies()) {
-    used_.push_back(boxes_of(s.maps.used, rank));
-    grad_.push_back(boxes_of(s.maps.grad, rank));
-  }
-  const Precision precision = plans.graph().precision();
-  for (const auto& unit : plans.units()) {
-    const auto groups = grouped(plans.graph(), unit.tensors);
-    const std::vector<i64> n = {home_elements(plans, rank, groups)};
+  for (int unit = 0; unit < static_cast<int>(plans.units().size()); ++unit) {
+    const std::vector<i64> n = {holdings_.home_elements(unit)};
     HomeUnit home;
     for (at::Tensor* flat : {&home.master, &home.m, &home.v, &home.grad}) *flat = zeros(n, precision.state, device);
     home.image = precision.compute == precision.state ? home.master : zeros(n, precision.compute, device);
     Carver master, m, v, grad, image;
-    for (const auto& group : groups) {
+    for (const auto& group : holdings_.groups(unit)) {
       for (const int p : group)
-        for (const layout::Box& box : home_boxes(plans, rank, p))
-          home.shards.push_back({p, box, master.take(home.master, box), m.take(home.m, box), v.take(home.v, box), grad.take(home.grad, box),
-                                 image.take(home.image, box)});
+        for (const layout::Box* box : holdings_.home(p))
+          home.shards.push_back({p, *box, master.take(home.master, *box), m.take(home.m, *box), v.take(home.v, *box),
+                                 grad.take(home.grad, *box), image.take(home.image, *box)});
       for (Carver* carver : {&master, &m, &v, &grad, &image}) carver->next_group();
     }
     home_.push_back(std::move(home));
@@ -121,75 +62,41 @@ void Store::initialize(const Initial& initial) {
   }
 }
 
-const layout::Box* Store::used_box(int strategy, int param) const {
-  return used_[static_cast<size_t>(strategy)][static_cast<size_t>(param)];
-}
-const layout::Box* Store::grad_box(int strategy, int param) const {
-  return grad_[static_cast<size_t>(strategy)][static_cast<size_t>(param)];
-}
-
-// All or none of a group, so that its members stay adjacent.
-bool Store::aliases_image(int strategy, const std::vector<int>& group) const {
-  return std::all_of(group.begin(), group.end(), [&](int p) {
-    const layout::Box* box = used_box(strategy, p);
-    const auto homes = box ? home_boxes(plans_, rank_, p) : std::vector<layout::Box>{};
-    return homes.size() == 1 && homes[0] == *box;
-  });
-}
-
 void Store::prepare(PhaseKey phase, PhaseKey previous, int unit) {
+  using Source = compiler::BankGroup::Source;
   Bank made;
-  const auto groups = grouped(plans_.graph(), plans_.units()[static_cast<size_t>(unit)].tensors);
-  std::vector<std::vector<int>> own;
-  i64 total = 0;
-  for (const auto& group : groups) {
-    std::vector<int> held;
-    for (const int p : group)
-      if (used_box(phase.strategy, p)) held.push_back(p);
-    if (held.empty()) continue;
-    const bool same = previous.strategy >= 0 && std::all_of(held.begin(), held.end(), [&](int p) {
-                        const layout::Box* before = used_box(previous.strategy, p);
-                        return before && *before == *used_box(phase.strategy, p);
-                      });
-    if (aliases_image(phase.strategy, held)) {
-      for (const int p : held) made.params[p] = home_shard(p, *used_box(phase.strategy, p)).image;
-    } else if (same) {
-      for (const int p : held) made.params[p] = param(previous, p);
-    } else {
-      own.push_back(held);
-      for (const int p : held) total += used_box(phase.strategy, p)->elements();
-      total = aligned(total);
-    }
-  }
-  if (total > 0) {
-    made.storage = empty({total}, plans_.graph().precision().compute, device_);
+  for (const compiler::BankGroup& group : holdings_.bank(phase.strategy, previous.strategy, unit)) {
+    at::Tensor flat;
+    if (group.source == Source::own) flat = empty({group.elements}, plans_.graph().precision().compute, device_);
     Carver carver;
-    for (const auto& group : own) {
-      for (const int p : group) made.params[p] = carver.take(made.storage, *used_box(phase.strategy, p));
-      carver.next_group();
+    for (const int p : group.params) {
+      const layout::Box& box = *holdings_.used(phase.strategy, p);
+      if (group.source == Source::home) made.params[p] = home_shard(p, box).image;
+      if (group.source == Source::previous) made.params[p] = param(previous, p);
+      if (group.source != Source::own) continue;
+      made.params[p] = carver.take(flat, box);
+      copy_held(made.params[p], p, box, previous);
     }
   }
-  // Pieces that this rank has are copied; moves bring the others.
-  for (const auto& group : own)
-    for (const int p : group) {
-      const layout::Box& target = *used_box(phase.strategy, p);
-      std::vector<std::pair<layout::Box, at::Tensor>> pieces;
-      for (const HomeShard& shard : home_[static_cast<size_t>(unit)].shards)
-        if (shard.param == p) pieces.emplace_back(shard.box, shard.image);
-      if (previous.strategy >= 0 && used_box(previous.strategy, p))
-        pieces.emplace_back(*used_box(previous.strategy, p), param(previous, p));
-      for (const auto& [box, tensor] : pieces) {
-        const layout::Box common = layout::intersect(box, target);
-        if (!common.empty()) view_of(made.params[p], target, common).copy_(view_of(tensor, box, common));
-      }
-    }
   const std::lock_guard lock(mutex_);
   banks_[{phase.phase, unit}] = std::move(made);
 }
 
+// Pieces that this rank has; moves bring the others.
+void Store::copy_held(at::Tensor& target, int p, const layout::Box& box, PhaseKey previous) const {
+  const auto copy = [&](const at::Tensor& tensor, const layout::Box& held) {
+    const layout::Box common = layout::intersect(held, box);
+    if (!common.empty()) view_of(target, box, common).copy_(view_of(tensor, held, common));
+  };
+  for (const HomeShard& shard : home_[static_cast<size_t>(unit_of(p))].shards)
+    if (shard.param == p) copy(shard.image, shard.box);
+  if (previous.strategy >= 0)
+    if (const layout::Box* held = holdings_.used(previous.strategy, p)) copy(param(previous, p), *held);
+}
+
 const Bank& Store::bank(PhaseKey phase, int unit) const {
   const auto it = banks_.find({phase.phase, unit});
-  check(it != banks_.end(), "rank {}: no bank of phase {} unit {}", rank_, phase.phase, unit);
+  check(it != banks_.end(), "rank {}: no bank of phase {} unit {}", holdings_.rank(), phase.phase, unit);
   return it->second;
 }
 
@@ -208,16 +115,11 @@ at::Tensor Store::gradient(PhaseKey phase, int param) {
   auto& unit = grads_[{phase.phase, unit_of(param)}];
   if (const auto it = unit.find(param); it != unit.end()) return it->second;
   // A group's accumulators adjoin, so that one product makes them all.
-  for (const auto& group : grouped(plans_.graph(), plans_.units()[static_cast<size_t>(unit_of(param))].tensors)) {
-    if (std::find(group.begin(), group.end(), param) == group.end()) continue;
-    i64 total = 0;
-    for (const int p : group)
-      if (grad_box(phase.strategy, p)) total += grad_box(phase.strategy, p)->elements();
-    const at::Tensor flat = zeros({total}, plans_.graph().precision().state, device_);
-    Carver carver;
-    for (const int p : group)
-      if (grad_box(phase.strategy, p)) unit[p] = carver.take(flat, *grad_box(phase.strategy, p));
-  }
+  const std::vector<int>& group = holdings_.group_of(param);
+  const at::Tensor flat = zeros({holdings_.gradient_elements(phase.strategy, group)}, plans_.graph().precision().state, device_);
+  Carver carver;
+  for (const int p : group)
+    if (const layout::Box* box = holdings_.grad(phase.strategy, p)) unit[p] = carver.take(flat, *box);
   return unit.at(param);
 }
 
@@ -234,19 +136,19 @@ void Store::drop_gradients(PhaseKey phase, int unit) {
 
 at::Tensor Store::source(PhaseKey phase, PhaseKey previous, int p, const layout::Box& box) const {
   if (previous.strategy >= 0)
-    if (const layout::Box* held = used_box(previous.strategy, p); held && held->contains(box))
+    if (const layout::Box* held = holdings_.used(previous.strategy, p); held && held->contains(box))
       return view_of(param(previous, p), *held, box);
   for (const HomeShard& shard : home_[static_cast<size_t>(unit_of(p))].shards)
     if (shard.param == p && shard.box.contains(box)) return view_of(shard.image, shard.box, box);
-  const layout::Box* held = used_box(phase.strategy, p);
-  check(held && held->contains(box), "rank {} has no {} of {}", rank_, layout::to_string(box), plans_.graph().param(p).name);
+  const layout::Box* held = holdings_.used(phase.strategy, p);
+  check(held && held->contains(box), "rank {} has no {} of {}", holdings_.rank(), layout::to_string(box), plans_.graph().param(p).name);
   return view_of(param(phase, p), *held, box);
 }
 
 HomeShard& Store::home_shard(int param, const layout::Box& box) {
   for (HomeShard& shard : home_[static_cast<size_t>(unit_of(param))].shards)
     if (shard.param == param && shard.box.contains(box)) return shard;
-  throw InternalError(fmt::format("rank {} is no home of {} {}", rank_, plans_.graph().param(param).name, layout::to_string(box)));
+  throw InternalError(fmt::format("rank {} is no home of {} {}", holdings_.rank(), plans_.graph().param(param).name, layout::to_string(box)));
 }
 
 void Store::update(int unit, const UpdateSettings& settings) {

@@ -11,7 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "compiler/assemble.hpp"
+#include "compiler/holdings.hpp"
 #include "kernels/optimizer.hpp"
 
 namespace switchyard::runtime {
@@ -29,11 +29,10 @@ struct HomeUnit {
   at::Tensor master, m, v, grad, image;
 };
 
-/// Borrowed parameters of a unit under a strategy: param -> the rank's shard. `storage` is undefined where all are views of
-/// home's image.
+/// Borrowed parameters of a unit under a strategy: param -> the rank's shard. Each group has memory of its own, so that one which
+/// the next strategy keeps holds no other.
 struct Bank {
   std::map<int, at::Tensor> params;
-  at::Tensor storage;
 };
 
 /// What an optimizer step needs besides the gradients.
@@ -68,9 +67,7 @@ class Store {
   bool has_gradient(PhaseKey phase, int param) const;
   void drop_gradients(PhaseKey phase, int unit);
 
-  /// The rank's box of a parameter under a strategy; nullptr if it has none.
-  const layout::Box* used_box(int strategy, int param) const;
-  const layout::Box* grad_box(int strategy, int param) const;
+  const compiler::Holdings& holdings() const { return holdings_; }
   /// A view of `box` for sending: from the previous phase's bank, home's image, or the bank of the phase itself.
   at::Tensor source(PhaseKey phase, PhaseKey previous, int param, const layout::Box& box) const;
   /// Home's shard that contains `box`; InternalError if none does.
@@ -82,25 +79,18 @@ class Store {
   double gradient_squares() const;
   void zero_gradients();
 
-  /// Bytes that home takes, per rank, from the plans alone.
-  static i64 home_bytes(const compiler::Plans& plans, int rank);
-
  private:
   const Bank& bank(PhaseKey phase, int unit) const;
-  bool aliases_image(int strategy, const std::vector<int>& group) const;
+  void copy_held(at::Tensor& target, int param, const layout::Box& box, PhaseKey previous) const;
   int unit_of(int param) const { return plans_.graph().param(param).unit; }
 
   const compiler::Plans& plans_;
-  int rank_;
+  compiler::Holdings holdings_;
   at::Device device_;
   std::vector<HomeUnit> home_;
   mutable std::mutex mutex_;
   std::map<std::pair<int, int>, Bank> banks_;                        // phase, unit
   std::map<std::pair<int, int>, std::map<int, at::Tensor>> grads_;   // phase, unit -> param
-  std::vector<std::vector<const layout::Box*>> used_, grad_;         // [strategy][param]
 };
-
-/// The params of a unit with those of one group next to each other: the order in memory.
-std::vector<std::vector<int>> grouped(const ir::Graph& graph, const std::vector<int>& params);
 
 }  // namespace switchyard::runtime

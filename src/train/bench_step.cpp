@@ -6,17 +6,14 @@
 
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
-#include "ir/autodiff.hpp"
-#include "kernels/memory.hpp"
-#include "models/build.hpp"
+#include "comm/measure.hpp"
+#include "train/bench_rank.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
 #include "train/weights.hpp"
 
 namespace switchyard::train {
 namespace {
-
-constexpr i64 kArena = 1ll << 36;
 
 // The same few tokens over and over, so that the loss falls and the run shows that it trains.
 runtime::Documents documents_of(const BenchStepSettings& s) {
@@ -32,31 +29,25 @@ runtime::Documents documents_of(const BenchStepSettings& s) {
 BenchStepResult bench_step(const BenchStepSettings& s) {
   config::validate(s.model);
   if (s.steps < 1 || s.seq < 1 || s.batch < 1) user_error("bench step: --steps, --seq and --batch must be 1 or more.");
-  const config::Strategy strategy = config::strategy_from_spec(s.strategy, s.ranks, s.model.layers);
-  config::validate(strategy, s.model, s.ranks);
   kernels::install_rank_allocator();
   BenchStepResult result;
   result.parameters = config::parameter_count(s.model);
   std::mutex mutex;
   on_ranks(s.ranks, {}, cluster::uniform(1, s.ranks), {}, [&](comm::Fabric& fabric) {
-    kernels::RankMemory memory(kArena);
-    const kernels::MemoryScope scope(&memory);
-    ir::Graph graph = models::build(s.model, precision_from(s.precision), models::Output::loss);
-    ir::differentiate(graph);
-    const compiler::Plans plans(std::move(graph), {strategy}, 0, fabric.cluster(), switching::Planner::relay);
+    BenchMemory memory;
+    const compiler::Plans plans = bench_plans(s.model, s.precision, {s.strategy}, fabric.cluster());
+    const compiler::CompiledStrategy& strategy = plans.strategies()[0];
     batch::BucketSpec bucket;
     bucket.max_length = s.seq;
-    bucket.lanes = static_cast<int>(plans.strategies()[0].lanes.size());
-    bucket.multiple = plans.strategies()[0].multiple;
-    bucket.micro_batch_tokens = s.seq * std::max<i64>(1, s.batch / bucket.lanes / static_cast<i64>(strategy.groups[0].stages.size()));
+    bucket.lanes = static_cast<int>(strategy.lanes.size());
+    bucket.multiple = strategy.multiple;
+    bucket.micro_batch_tokens =
+        s.seq * std::max<i64>(1, s.batch / bucket.lanes / static_cast<i64>(strategy.strategy.groups[0].stages.size()));
     const std::vector<i64> lengths(static_cast<size_t>(s.batch), s.seq);
     const batch::StepPlan plan = batch::plan_batch(0, lengths, {&bucket, 1}, {1, 0});
     RankSettings settings;
     settings.threads = std::max(1, s.threads / s.ranks);
-    settings.begin_stream = [&memory] {
-      thread_local std::unique_ptr<kernels::MemoryScope> held;
-      held = std::make_unique<kernels::MemoryScope>(&memory);
-    };
+    settings.begin_stream = memory.begin_stream();
     Rank rank(plans, s.model, fabric, settings);
     rank.store().initialize(random_weights(plans.graph(), 1));
     const runtime::Documents documents = documents_of(s);
@@ -72,9 +63,7 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
     const std::lock_guard lock(mutex);
     result.peak_bytes = std::max(result.peak_bytes, memory.peak());
   });
-  std::vector<double> timed(result.seconds.begin() + (s.steps > 1 ? 1 : 0), result.seconds.end());
-  std::sort(timed.begin(), timed.end());
-  result.step_seconds = timed[timed.size() / 2];
+  result.step_seconds = comm::median({result.seconds.begin() + (s.steps > 1 ? 1 : 0), result.seconds.end()});
   result.tokens_per_second = static_cast<double>(s.batch * s.seq) / result.step_seconds;
   return result;
 }

@@ -33,8 +33,12 @@ double StepRecord::switch_share() const { return time.count > 0 ? switch_time / 
 nlohmann::ordered_json to_json(const StepRecord& record) {
   nlohmann::ordered_json json{{"step", record.step}};
   for_each_number(record, [&](const char* name, auto value) { json[name] = value; });
-  json["peak_bytes_per_rank"] = nlohmann::ordered_json::array();
-  for (const Bytes peak : record.peak_memory) json["peak_bytes_per_rank"].push_back(peak.count);
+  const auto array = [&](const char* name, const std::vector<Bytes>& per_rank) {
+    json[name] = nlohmann::ordered_json::array();
+    for (const Bytes bytes : per_rank) json[name].push_back(bytes.count);
+  };
+  array("peak_bytes_per_rank", record.peak_memory);
+  array("predicted_peak_bytes_per_rank", record.predicted_peak_memory);
   json["skipped"] = record.skipped;
   return json;
 }
@@ -44,6 +48,7 @@ std::vector<std::pair<std::string, double>> scalars(const StepRecord& record) {
   const auto add = [&](const std::string& name, auto value) { scalars.emplace_back("train/" + name, static_cast<double>(value)); };
   for_each_number(record, add);
   if (!record.peak_memory.empty()) add("peak_bytes", std::ranges::max(record.peak_memory).count);
+  if (!record.predicted_peak_memory.empty()) add("predicted_peak_bytes", std::ranges::max(record.predicted_peak_memory).count);
   add("skipped", record.skipped);
   return scalars;
 }

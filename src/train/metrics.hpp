@@ -20,7 +20,8 @@ struct StepRecord {
   i64 tokens = 0;                          // of the global batch, padding not counted
   Seconds time{};                          // wall time of the step
   std::optional<double> matmul_share{};    // achieved / measured matmul peak of the device
-  std::vector<Bytes> peak_memory{};        // of each rank
+  std::vector<Bytes> peak_memory{};        // of each rank, in the step
+  std::vector<Bytes> predicted_peak_memory{};        // the same as predicted before it
   Bytes intra_host_traffic{}, inter_host_traffic{};  // sent by all ranks
   Seconds switch_time{};                   // waited for switches, longest over the ranks
   double padding_share = 0;                // padding / tokens computed, 0 to 1
@@ -32,7 +33,7 @@ struct StepRecord {
   double switch_share() const;
 };
 
-/// A log line. Keys: step, loss, lr, grad_norm, tokens, seconds, tokens_per_second, matmul_share, peak_bytes_per_rank (array),
+/// A log line. Keys: step, loss, lr, grad_norm, tokens, seconds, tokens_per_second, matmul_share, peak_bytes_per_rank, predicted_peak_bytes_per_rank (arrays),
 /// intra_bytes, inter_bytes, switch_seconds, switch_share, padding_share, bubble_share, skipped. Absent values are left out.
 nlohmann::ordered_json to_json(const StepRecord& record);
 

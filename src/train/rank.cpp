@@ -1,9 +1,12 @@
 #include "train/rank.hpp"
 
-#include <cstring>
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <numeric>
 
 #include "base/errors.hpp"
+#include "base/units.hpp"
 #include "comm/collectives.hpp"
 
 namespace switchyard::train {
@@ -22,39 +25,90 @@ runtime::ExecutorOptions executor_options(const config::ModelConfig& model, cons
   return options;
 }
 
+std::vector<int> everyone(const comm::Fabric& fabric) {
+  std::vector<int> ranks(static_cast<size_t>(fabric.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+void require_equal(const std::vector<std::uint64_t>& numbers, const std::string& what) {
+  std::vector<int> others;
+  for (size_t rank = 1; rank < numbers.size(); ++rank)
+    if (numbers[rank] != numbers[0]) others.push_back(static_cast<int>(rank));
+  if (!others.empty())
+    cluster_error("ranks {} have another {} than rank 0. Start all ranks with the same job file and program.", others, what);
+}
+
+// What a rank tells the others of its program.
+struct Proposal {
+  std::uint64_t fingerprint = 0;
+  compiler::MemoryPeak peak;  // at the worst pace
+};
+
+[[noreturn]] void over_budget(const batch::StepPlan& plan, const compiler::Plans& plans, const ir::Program& program, int rank,
+                              const compiler::MemoryPeak& peak, i64 budget) {
+  const int phase = peak.row < 0 ? -1 : program.rows[static_cast<size_t>(peak.row)].phase;
+  const std::string where =
+      phase < 0 ? ""
+                : fmt::format(" under strategy \"{}\"",
+                              plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)].strategy.name);
+  user_error("step {}: rank {} needs {}{}, {} more than the memory budget. Largest: {} - {}. Raise run.memory_budget = \"{}\", set a smaller "
+             "micro_batch_tokens or recompute = \"full\" for this strategy, or give its bucket more ranks per replica.",
+             plan.step + 1, rank, format_bytes(Bytes{peak.total}), where, format_bytes(Bytes{peak.total - budget}),
+             compiler::name_of(peak.largest()), compiler::to_string(peak), format_bytes(Bytes{budget}));
+}
+
+// Home must fit before the store is made.
+RankSettings with_room_for_home(RankSettings settings, const compiler::Plans& plans, int rank) {
+  const ir::Program nothing{{}, std::vector<std::vector<int>>(static_cast<size_t>(plans.cluster().ranks()))};
+  const compiler::MemoryPeak home = compiler::predict_memory(nothing, {}, plans, compiler::Holdings(plans, rank));
+  if (settings.memory_budget > 0 && home.total > settings.memory_budget) over_budget({}, plans, nothing, rank, home, settings.memory_budget);
+  return settings;
+}
+
 }  // namespace
 
 void agree_on(comm::Fabric& fabric, std::uint64_t number, const std::string& what, i64 row) {
-  std::vector<int> everyone(static_cast<size_t>(fabric.size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  const auto bytes = std::as_bytes(std::span(&number, 1));
-  const auto all = comm::all_gather_blobs(fabric, {kAgreementChannel, everyone}, "agreement on the " + what, row, bytes);
-  std::vector<int> others;
-  for (size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank] != all[0]) others.push_back(static_cast<int>(rank));
-  if (!others.empty())
-    cluster_error("ranks {} have another {} than rank 0. Start all ranks with the same job file and program.", others, what);
+  require_equal(comm::all_gather_values(fabric, {kAgreementChannel, everyone(fabric)}, "agreement on the " + what, row, number), what);
 }
 
 Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm::Fabric& fabric, RankSettings settings)
     : plans_(plans),
       fabric_(fabric),
-      settings_(std::move(settings)),
+      settings_(with_room_for_home(std::move(settings), plans, fabric.rank())),
       store_(plans, fabric.rank(), settings_.device),
       executor_(plans, store_, fabric, executor_options(model, settings_)) {}
 
-void Rank::agree(const ir::Program& program) { agree_on(fabric_, program.fingerprint(), "program", ++agreements_); }
+void Rank::assemble_within_budget(const batch::StepPlan& plan) {
+  int fullest = 0;
+  compiler::MemoryPeak peak;
+  bool fits = true;
+  program_ = compiler::assemble_within(plan, plans_, settings_.prefetch, [&](const ir::Program& program) {
+    predicted_ = compiler::predict_memory(program, plan, plans_, store_.holdings());
+    const compiler::MemoryPeak worst = compiler::predict_memory(program, plan, plans_, store_.holdings(), compiler::Pace::worst);
+    const auto all = comm::all_gather_values(fabric_, {kAgreementChannel, everyone(fabric_)}, "agreement on the program", ++agreements_,
+                                             Proposal{program.fingerprint(), worst});
+    std::vector<std::uint64_t> fingerprints;
+    for (const Proposal& proposal : all) fingerprints.push_back(proposal.fingerprint);
+    require_equal(fingerprints, "program");
+    const auto top = std::max_element(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.peak.total < b.peak.total; });
+    fullest = static_cast<int>(top - all.begin());
+    peak = top->peak;
+    fits = settings_.memory_budget == 0 || peak.total <= settings_.memory_budget;
+    return fits;
+  });
+  if (!fits) over_budget(plan, plans_, program_, fullest, peak, settings_.memory_budget);
+}
 
 runtime::StepResult Rank::step(const batch::StepPlan& plan, const runtime::Documents& documents,
                                const std::function<runtime::UpdateSettings(double)>& update) {
-  program_ = compiler::assemble(plan, plans_, {.prefetch = settings_.prefetch, .train = true});
-  agree(program_);
+  assemble_within_budget(plan);
   return executor_.run(program_, {&plan, &documents, update});
 }
 
 std::vector<runtime::Logits> Rank::evaluate(const batch::StepPlan& plan, const runtime::Documents& documents) {
-  program_ = compiler::assemble(plan, plans_, {.prefetch = settings_.prefetch, .train = false});
-  agree(program_);
+  program_ = compiler::assemble(plan, plans_, {.prefetch_units = settings_.prefetch ? compiler::kAllUnits : 0, .train = false});
+  agree_on(fabric_, program_.fingerprint(), "program", ++agreements_);
   executor_.run(program_, {&plan, &documents, {}});
   return executor_.take_logits();
 }

@@ -4,13 +4,16 @@
 #include <functional>
 #include <memory>
 
+#include "compiler/memory.hpp"
 #include "config/model.hpp"
 #include "runtime/executor.hpp"
 
 namespace switchyard::train {
 
+/// memory_budget: bytes a step may take on any rank, 0: no limit.
 struct RankSettings {
   int threads = 1;
+  i64 memory_budget = 0;
   at::Device device{at::kCPU};
   bool prefetch = true;
   std::function<void()> begin_stream;
@@ -20,7 +23,9 @@ class Rank {
  public:
   Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm::Fabric& fabric, RankSettings settings);
 
-  /// One step: the Program of the batch plan, agreed on by all ranks, run to its end. `update` gets the gradients' norm.
+  /// One step: the Program of the batch plan, agreed on by all ranks, run to its end. `update` gets the gradients' norm. Of the
+  /// next strategy's units as many are prefetched as the budget allows. UserError on all ranks, before anything runs, where even
+  /// without prefetch one rank's predicted peak is above it.
   runtime::StepResult step(const batch::StepPlan& plan, const runtime::Documents& documents,
                            const std::function<runtime::UpdateSettings(double)>& update);
   /// Forward only, for Plans of a graph that ends in logits.
@@ -28,10 +33,12 @@ class Rank {
 
   runtime::Store& store() { return store_; }
   const ir::Program& program() const { return program_; }
+  /// Predicted for the last step, of this rank.
+  const compiler::MemoryPeak& predicted() const { return predicted_; }
   void set_prefetch(bool on) { settings_.prefetch = on; }
 
  private:
-  void agree(const ir::Program& program);
+  void assemble_within_budget(const batch::StepPlan& plan);
 
   const compiler::Plans& plans_;
   comm::Fabric& fabric_;
@@ -39,6 +46,7 @@ class Rank {
   runtime::Store store_;
   runtime::Executor executor_;
   ir::Program program_;
+  compiler::MemoryPeak predicted_;
   i64 agreements_ = 0;
 };
 

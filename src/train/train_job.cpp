@@ -1,9 +1,9 @@
 #include "train/train_job.hpp"
 
+#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -21,7 +21,9 @@
 #include "files/hf_config.hpp"
 #include "files/json_lines.hpp"
 #include "files/tensorboard.hpp"
+#include "kernels/matmul_rate.hpp"
 #include "kernels/memory.hpp"
+#include "runtime/tensors.hpp"
 #include "train/checkpoint.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/progress.hpp"
@@ -58,7 +60,7 @@ data::Sampler::Settings sampler_settings(const config::Job& job) {
 
 // What each rank tells rank 0 after a step.
 struct RankFigures {
-  i64 peak = 0, intra = 0, inter = 0;
+  i64 peak = 0, predicted_peak = 0, intra = 0, inter = 0;
   double seconds = 0, waiting = 0, parameters = 0;
 };
 
@@ -112,6 +114,7 @@ class JobOnRank {
   }
 
   void run() {
+    measure_peak();
     if (fabric_.rank() == 0) log_.emplace(job_, state_.step + 1);
     while (state_.step < job_.run.steps) {
       step();
@@ -128,12 +131,22 @@ class JobOnRank {
     RankSettings settings;
     settings.threads = job_.run.threads > 0 ? job_.run.threads : std::max(1, cores / fabric_.size());
     settings.device = job_.run.device == config::Device::cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+    settings.memory_budget = job_.run.memory_budget.count;
     settings.prefetch = job_.run.prefetch;
     settings.begin_stream = [this] {
       thread_local std::unique_ptr<kernels::MemoryScope> scope;
       scope = std::make_unique<kernels::MemoryScope>(&memory_);
     };
     return settings;
+  }
+
+  // All ranks at once, as they compute.
+  void measure_peak() {
+    const RankSettings settings = rank_settings();
+    at::set_num_threads(settings.threads);
+    const at::ScalarType type = runtime::scalar_type(plans_.graph().precision().compute);
+    const double mine = kernels::matmul_rate(type, settings.device, Seconds{0.05}).count;
+    for (const double rate : comm::all_gather_values(fabric_, {kChannel, everyone_}, "matmul rate", 0, mine)) matmul_rate_ += rate;
   }
 
   // Planned once, by rank 0: floating-point arithmetic then decides nothing twice.
@@ -174,45 +187,49 @@ class JobOnRank {
     const comm::Traffic after = fabric_.traffic();
     RankFigures mine;
     mine.peak = memory_.peak();
+    mine.predicted_peak = rank_.predicted().total;
     mine.intra = after[1] - before[1];
     mine.inter = after[2] - before[2];
     mine.seconds = result.times.total;
     mine.waiting = result.times.waiting;
     mine.parameters = result.times.parameters;
-    const auto all =
-        comm::all_gather_blobs(fabric_, {kChannel, everyone_}, "step figures", 2 * state_.step + 1, std::as_bytes(std::span(&mine, 1)));
+    const auto all = comm::all_gather_values(fabric_, {kChannel, everyone_}, "step figures", 2 * state_.step + 1, mine);
     ++state_.step;
     if (result.finite) ++state_.updates;
     state_.cursor = batch.next;
     const i64 tokens = std::accumulate(lengths.begin(), lengths.end(), i64{0});
     state_.tokens += tokens;
-    if (log_) report(result, lr, tokens, batch::padding_share(planned), all, std::chrono::duration<double>(Clock::now() - start).count());
-  }
-
-  void report(const runtime::StepResult& result, double lr, i64 tokens, double padding, const std::vector<std::vector<std::byte>>& all,
-              double seconds) {
-    StepRecord record;
+    if (!log_) return;
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    StepRecord record = figures_of(all, seconds);
     record.step = state_.step;
     record.loss = result.loss;
     record.learning_rate = lr;
     record.grad_norm = result.norm;
     record.tokens = tokens;
-    record.time = Seconds{seconds};
-    record.padding_share = padding;
+    record.padding_share = batch::padding_share(planned);
     record.skipped = !result.finite;
+    double flops = 0;
+    for (const i64 length : lengths) flops += 3 * work_(length);  // backward: twice the forward pass
+    record.matmul_share = flops / (seconds * matmul_rate_);
+    log_->add(record);
+    if (record.skipped) log_->say(fmt::format("step {}: loss or gradient is not finite; the update was skipped", record.step));
+  }
+
+  static StepRecord figures_of(const std::vector<RankFigures>& all, double seconds) {
+    StepRecord record;
+    record.time = Seconds{seconds};
     double waiting = 0;
-    for (const auto& blob : all) {
-      RankFigures figures;
-      std::memcpy(&figures, blob.data(), sizeof figures);
+    for (const RankFigures& figures : all) {
       record.peak_memory.push_back(Bytes{figures.peak});
+      record.predicted_peak_memory.push_back(Bytes{figures.predicted_peak});
       record.intra_host_traffic.count += figures.intra;
       record.inter_host_traffic.count += figures.inter;
       record.switch_time.count = std::max(record.switch_time.count, figures.parameters);
       waiting += figures.waiting;
     }
     record.bubble_share = waiting / (static_cast<double>(all.size()) * seconds);
-    log_->add(record);
-    if (record.skipped) log_->say(fmt::format("step {}: loss or gradient is not finite; the update was skipped", record.step));
+    return record;
   }
 
   const config::Job& job_;
@@ -228,6 +245,7 @@ class JobOnRank {
   Rank rank_;
   std::vector<int> everyone_;
   TrainState state_;
+  double matmul_rate_ = 0;  // flops per second, all ranks
   std::optional<RunLog> log_;
 };
 

@@ -250,8 +250,8 @@ TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
     RandomSteps random(seed);
     const Plans plans = random.plans();
     const batch::StepPlan plan = random.batch(plans);
-    for (const bool prefetch : {true, false}) {
-      const ir::Program program = assemble(plan, plans, {.prefetch = prefetch, .train = true});
+    for (const int prefetch : {kAllUnits, 2, 0}) {
+      const ir::Program program = assemble(plan, plans, {.prefetch_units = prefetch, .train = true});
       verify(program);
       EXPECT_EQ(execute({plans, plan, program}), program.rows.size());
       for (size_t p = 0; p < plan.phases.size(); ++p) {
@@ -284,7 +284,7 @@ TEST(Assemble, an_evaluation_runs_forward_only) {
                     {config::strategy_from_spec("1,2,2", 4, 2), config::strategy_from_spec("4,1,1", 4, 2)}, 0, cluster::uniform(2, 2),
                     switching::Planner::relay);
   const batch::StepPlan plan = worked_batch();
-  const ir::Program program = assemble(plan, plans, {.prefetch = true, .train = false});
+  const ir::Program program = assemble(plan, plans, {.prefetch_units = kAllUnits, .train = false});
   verify(program);
   EXPECT_EQ(execute({plans, plan, program}), program.rows.size());
   for (const Task& task : program.rows) {
@@ -304,8 +304,8 @@ bool waits_for_the_phase_before(const ir::Program& program) {
 
 TEST(Assemble, starts_the_next_switch_under_the_running_strategy_only_with_prefetch) {
   const Plans plans = worked_plans();
-  const ir::Program with = assemble(worked_batch(), plans, {.prefetch = true}),
-                    without = assemble(worked_batch(), plans, {.prefetch = false});
+  const ir::Program with = assemble(worked_batch(), plans, {.prefetch_units = kAllUnits}),
+                    without = assemble(worked_batch(), plans, {.prefetch_units = 0});
   EXPECT_FALSE(waits_for_the_phase_before(with));
   EXPECT_TRUE(waits_for_the_phase_before(without));
   const auto first_move = [](const ir::Program& program) { return tasks(program, TaskKind::move, 1).front()->start; };
@@ -319,7 +319,7 @@ TEST(Assemble, never_has_the_parameters_of_three_strategies) {
   const Plans plans(training_graph(model), strategies, 0, cluster::uniform(1, 4), switching::Planner::relay);
   const batch::StepPlan plan{
       0, 50, {{0, {{row_of(0, 20, 20)}}}, {1, {{row_of(1, 9, 9)}, {row_of(2, 9, 9)}, {}, {}}}, {2, {{row_of(3, 12, 12)}, {}}}}};
-  const ir::Program program = assemble(plan, plans, {.prefetch = true});
+  const ir::Program program = assemble(plan, plans, {.prefetch_units = kAllUnits});
   // Banks of phase 2 are made on a rank after its last run of phase 0.
   for (const Task* task : tasks(program, TaskKind::prepare, 2))
     for (const int rank : task->ranks) {

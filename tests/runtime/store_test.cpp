@@ -87,7 +87,7 @@ TEST(Store, PrepareCopiesThePiecesThatTheRankHas) {
         ++pieces;
         EXPECT_LT(shard.box.elements(), param.numel());
         EXPECT_NE(param.data_ptr(), shard.image.data_ptr());
-        EXPECT_TRUE(view_of(param, *store.used_box(0, p), shard.box).equal(shard.image));
+        EXPECT_TRUE(view_of(param, *store.holdings().used(0, p), shard.box).equal(shard.image));
       }
     EXPECT_EQ(pieces, 1u);
   }
@@ -159,23 +159,14 @@ TEST(Store, SourcesAreThePreviousPhaseThenHomeThenThePhaseItself) {
   Store store(plans, 0, at::kCPU);
   store.initialize(tiny_values(plans.graph()));
   const int p = find(plans.graph(), "layers.0.mlp.down_proj"), unit = plans.graph().param(p).unit;
-  const layout::Box half = *store.used_box(1, p);
+  const layout::Box half = *store.holdings().used(1, p);
   EXPECT_EQ(store.source({1, 0}, {}, p, half).data_ptr(), store.home_shard(p, half).image.data_ptr());
   store.prepare({0, 0}, {}, unit);
   EXPECT_EQ(store.source({1, 1}, {0, 0}, p, half).data_ptr(), store.param({0, 0}, p).data_ptr());
-  const layout::Box whole = *store.used_box(0, p);
+  const layout::Box whole = *store.holdings().used(0, p);
   EXPECT_EQ(store.source({0, 0}, {}, p, whole).data_ptr(), store.param({0, 0}, p).data_ptr());
   EXPECT_THAT(message([&] { store.source({1, 1}, {}, p, whole); }), HasSubstr("rank 0 has no "));
   EXPECT_THAT(message([&] { store.home_shard(p, whole); }), HasSubstr("rank 0 is no home of model.layers.0.mlp.down_proj.weight"));
-}
-
-TEST(Store, HomeBytesAreThoseOfTheTensors) {
-  const compiler::Plans plans = tiny_plans({"1,2,1", "2,1,1"}, 2, 0, {DType::bf16, DType::f32});
-  const Store store(plans, 1, at::kCPU);
-  i64 bytes = 0;
-  for (const HomeUnit& unit : store.home()) bytes += unit.master.numel() * (4 * 4 + 2);
-  EXPECT_EQ(Store::home_bytes(plans, 1), bytes);
-  EXPECT_GT(bytes, 0);
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
   std::vector<ir::Program> programs;
   for (const Documents& documents : batches) {
     steps.push_back(tiny_batch(static_cast<i64>(steps.size()), documents, plans, options.bounds));
-    programs.push_back(compiler::assemble(steps.back(), plans, {.prefetch = options.prefetch, .train = true}));
+    programs.push_back(compiler::assemble(steps.back(), plans, {.prefetch_units = options.prefetch ? compiler::kAllUnits : 0, .train = true}));
   }
   auto fabrics = comm::thread_fabrics(ranks, plans.cluster(), {});
   if (options.faulty_rank >= 0) {

@@ -45,7 +45,8 @@ Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
   Cost cost = memory_bound(in, out);
   const double weight = static_cast<double>(elements(in[1], 1));
   cost.flops_per_token = 6 * weight;
-  cost.workspace_fixed = static_cast<double>(kChunk * in[1].shape.size[0]) * static_cast<double>(size_of(in[3].dtype));
+  cost.workspace_per_token = static_cast<double>(in[1].shape.size[0] * size_of(in[1].dtype) + 3 * size_of(in[3].dtype));
+  cost.workspace_tokens = kChunk;
   return cost;
 }
 

@@ -46,7 +46,8 @@ TEST(HeadLoss, costs_three_products_and_the_logits_of_a_chunk) {
   const std::vector<Type> in = {tokens_by(DType::bf16, 64, {}), matrix(100, 64), per_token(DType::i64), per_token(DType::f32)},
                           out = HeadLoss().shape(in);
   EXPECT_EQ(HeadLoss().cost(in, out).flops_per_token, 3 * 2 * 6400);
-  EXPECT_EQ(HeadLoss().cost(in, out).workspace_fixed, 512 * 100 * 4);
+  EXPECT_EQ(HeadLoss().cost(in, out).workspace_per_token, 100 * 2 + 3 * 4);
+  EXPECT_EQ(HeadLoss().cost(in, out).workspace_tokens, 512);
 }
 
 }  // namespace

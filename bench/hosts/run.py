@@ -1,0 +1,140 @@
+"""Hot switching against every static strategy, on hosts that slow links connect.
+
+    python3 bench/hosts/run.py --cluster TOOL [--setting 100/800]... [--strategy hot]... [--steps 2]
+
+Each run is the demo's job (demo/job.toml, its corpus made by `make demo`) under MPI, one process a rank; a static strategy takes the place of
+all buckets. TOOL makes the hosts: `TOOL up --hosts 2 --slots 2 --inter 100mbit --intra 800mbit`, `TOOL run -n 4 -- COMMAND`, `TOOL down`; it
+gives every rank the name of its host in SWITCHYARD_HOST. A setting is the rate between hosts / inside them, in Mbit/s.
+
+Writes hosts.md, the table, and hosts-INTER-INTRA.jsonl, the log lines of all steps, to --results. Exit status 1: a run failed for another
+reason than its memory, or losses differ.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import demo  # noqa: E402  the strategies, the table and the check of the losses are the demo's
+
+HOSTS, SLOTS = 2, 2
+NAME = "hosts-bench"
+HEAD = """# Hot switching on hosts with slow links
+
+{hosts} hosts of {slots} ranks, one process each under MPI; the model and corpus of the demo, the first {steps} steps. Rates: between hosts,
+over one link that the ranks of a host share, and inside a host, for each rank. All ranks share the machine's {cores} cores, so arithmetic
+takes longer than it would on as many hosts.
+
+Command: `{command}`
+Machine: {machine}
+Taken: {date}
+"""
+
+
+def parsed_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cluster", required=True, help="tool that makes the hosts")
+    parser.add_argument("--program", type=os.path.abspath, default=str(ROOT / "build/switchyard"))
+    parser.add_argument("--setting", action="append", help="inter/intra in Mbit/s (default: 100/800 and 400/2000)")
+    parser.add_argument("--strategy", action="append", help="hot, or dp,tp,pp (default: hot and all static ones)")
+    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=900, help="seconds that a run may take")
+    parser.add_argument("--fabric-timeout", default="5 min", help="longest wait of a rank for another one")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results")
+    return parser.parse_args()
+
+
+def machine():
+    def first(path, key):
+        return next((line.split(":", 1)[1].strip() for line in Path(path).read_text().splitlines() if line.startswith(key)), "unknown")
+
+    gib = int(first("/proc/meminfo", "MemTotal").split()[0]) / 2**20
+    return f"{os.cpu_count()} cores ({first('/proc/cpuinfo', 'model name')}), {gib:.0f} GiB, {os.uname().sysname} {os.uname().release}"
+
+
+def tool(arguments, *words):
+    done = subprocess.run([arguments.cluster, *words, "--name", NAME], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise demo.DemoError(f"{words[0]} of the hosts failed: {done.stderr.strip()}")
+
+
+def train(arguments, setting, strategy, folder):
+    """The records of the run's steps, or None if a rank's memory did not suffice."""
+    job = [arguments.program, "train", str(demo.JOB), "--out", str(folder), "--steps", str(arguments.steps)]
+    job += ["--set", f"fabric.timeout={arguments.fabric_timeout}"]
+    if strategy != "hot":
+        job += ["--set", f'bucket=[{{max_length=4096, strategy="{strategy}"}}]']
+    command = [arguments.cluster, "run", "--name", NAME, "-n", str(HOSTS * SLOTS), "--timeout", str(arguments.timeout)]
+    command += ["--mca", "mpi_yield_when_idle", "1", "--", *job]
+    progress, said = demo.Progress(f"{setting} {strategy}"), []
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        for line in process.stderr:
+            progress.line(line.rstrip())
+            if not line.startswith("step "):
+                said.append(line)
+    progress.close()
+    if process.returncode == 0:
+        return demo.read_log(folder)
+    if any(demo.OVER_BUDGET in line for line in said):
+        return None
+    raise demo.DemoError(f"{setting} {strategy} ended with status {process.returncode}: {''.join(said).strip()}")
+
+
+def measure(arguments, setting, strategies):
+    """The setting's section of the results; writes its log lines."""
+    inter, intra = setting.split("/")
+    tool(arguments, "up", "--hosts", str(HOSTS), "--slots", str(SLOTS), "--inter", f"{inter}mbit", "--intra", f"{intra}mbit")
+    rows, logs = [], {}
+    try:
+        for strategy in strategies:
+            with tempfile.TemporaryDirectory() as folder:
+                records = train(arguments, setting, strategy, Path(folder))
+            if records is None:
+                rows.append([strategy, "does not fit the memory budget"])
+                continue
+            rows.append(demo.row(strategy, records))
+            logs[strategy] = records
+    finally:
+        tool(arguments, "down")
+    lines = [json.dumps({"inter_mbit": float(inter), "intra_mbit": float(intra), "strategy": name, **r}) for name in logs for r in logs[name]]
+    (arguments.results / f"hosts-{inter}-{intra}.jsonl").write_text("".join(line + "\n" for line in lines))
+    reference, *others = logs.values()
+    worst = max((demo.largest_difference(records, reference) for records in others), default=0.0)
+    if worst > demo.TOLERANCE:
+        raise demo.DemoError(f"{setting}: the losses differ by {worst:.1e} relative, more than {demo.TOLERANCE:.0e}.")
+    table = demo.table(rows)
+    print(f"\n{setting} Mbit/s:\n\n{table}\n")
+    return f"\n## {inter} Mbit/s between hosts, {intra} Mbit/s inside\n\n```\n{table}\n```\n\nLosses agree to {worst:.1e} relative.\n"
+
+
+def main():
+    arguments = parsed_arguments()
+    settings = arguments.setting or ["100/800", "400/2000"]
+    strategies = arguments.strategy or ["hot", *demo.STATIC]
+    if not (ROOT / demo.CORPUS).exists():
+        print(f"hosts: {demo.CORPUS} is not there. Make it first: make demo", file=sys.stderr)
+        return 1
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    words = [Path(sys.executable).name, "bench/hosts/run.py", *sys.argv[1:]]
+    words = ["TOOL" if word == arguments.cluster else word for word in words]
+    text = HEAD.format(hosts=HOSTS, slots=SLOTS, steps=arguments.steps, cores=os.cpu_count(), command=shlex.join(words), machine=machine(),
+                       date=datetime.date.today().isoformat())
+    try:
+        for setting in settings:
+            text += measure(arguments, setting, strategies)
+        (arguments.results / "hosts.md").write_text(text)
+    except demo.DemoError as error:
+        print(f"hosts: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

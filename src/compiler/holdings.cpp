@@ -1,0 +1,116 @@
+#include "compiler/holdings.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "base/errors.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+std::vector<const layout::Box*> boxes_of(const std::vector<layout::ShardMap>& maps, int rank) {
+  std::vector<const layout::Box*> boxes(maps.size(), nullptr);
+  for (size_t p = 0; p < maps.size(); ++p)
+    for (const layout::Shard& shard : maps[p].shards)
+      if (shard.rank == rank) boxes[p] = &shard.box;
+  return boxes;
+}
+
+std::vector<std::vector<int>> grouped(const ir::Graph& graph, const std::vector<int>& params) {
+  std::vector<std::vector<int>> groups;
+  std::map<std::string, size_t> place;
+  for (const int p : params) {
+    const std::string& name = graph.param(p).group;
+    if (name.empty()) {
+      groups.push_back({p});
+      continue;
+    }
+    const auto [it, fresh] = place.try_emplace(name, groups.size());
+    if (fresh) groups.emplace_back();
+    groups[it->second].push_back(p);
+  }
+  return groups;
+}
+
+}  // namespace
+
+Holdings::Holdings(const Plans& plans, int rank) : plans_(plans), rank_(rank), home_(plans.home().size()) {
+  for (const CompiledStrategy& s : plans.strategies()) {
+    used_.push_back(boxes_of(s.maps.used, rank));
+    grad_.push_back(boxes_of(s.maps.grad, rank));
+  }
+  for (size_t p = 0; p < home_.size(); ++p)
+    for (const layout::Shard& shard : plans.home()[p].shards)
+      if (shard.rank == rank) home_[p].push_back(&shard.box);
+  for (const switching::UnitMaps& unit : plans.units()) groups_.push_back(grouped(plans.graph(), unit.tensors));
+}
+
+std::vector<BankGroup> Holdings::bank(int strategy, int previous, int unit) const {
+  std::vector<BankGroup> bank;
+  for (const std::vector<int>& group : groups(unit)) {
+    BankGroup held;
+    for (const int p : group)
+      if (const layout::Box* box = used(strategy, p)) {
+        held.params.push_back(p);
+        held.elements += box->elements();
+      }
+    if (held.params.empty()) continue;
+    // All or none of a group, so that its members stay adjacent.
+    const auto all = [&](const auto& same) { return std::all_of(held.params.begin(), held.params.end(), same); };
+    if (all([&](int p) { return home(p).size() == 1 && *home(p)[0] == *used(strategy, p); }))
+      held.source = BankGroup::Source::home;
+    else if (previous >= 0 && all([&](int p) { return used(previous, p) && *used(previous, p) == *used(strategy, p); }))
+      held.source = BankGroup::Source::previous;
+    bank.push_back(std::move(held));
+  }
+  return bank;
+}
+
+i64 Holdings::home_elements(int unit) const {
+  i64 total = 0;
+  for (const std::vector<int>& group : groups(unit)) {
+    for (const int p : group)
+      for (const layout::Box* box : home(p)) total += box->elements();
+    total = aligned(total);
+  }
+  return total;
+}
+
+i64 Holdings::bank_elements(int strategy, int previous, int unit) const {
+  i64 total = 0;
+  for (const BankGroup& group : bank(strategy, previous, unit))
+    if (group.source == BankGroup::Source::own) total += group.elements;
+  return total;
+}
+
+i64 Holdings::gradient_elements(int strategy, const std::vector<int>& group) const {
+  i64 total = 0;
+  for (const int p : group)
+    if (grad(strategy, p)) total += grad(strategy, p)->elements();
+  return total;
+}
+
+const std::vector<int>& Holdings::group_of(int param) const {
+  for (const std::vector<int>& group : groups(plans_.graph().param(param).unit))
+    if (std::find(group.begin(), group.end(), param) != group.end()) return group;
+  throw InternalError("a parameter of no group");
+}
+
+std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, int units) {
+  using ir::TaskKind;
+  std::vector<UnitUse> uses;
+  const bool whole = task.kind == TaskKind::run || task.kind == TaskKind::zero;  // all units of the strategy
+  const bool bank = task.kind == TaskKind::run || task.kind == TaskKind::prepare || task.kind == TaskKind::move;
+  const bool gradient = (task.kind == TaskKind::run && !task.forward) || task.kind == TaskKind::zero || task.kind == TaskKind::flush;
+  for (int unit = whole ? 0 : std::max(0, task.unit); unit < (whole ? units : task.unit + 1); ++unit) {
+    if (bank) uses.push_back({task.phase, unit, false});
+    if (gradient) uses.push_back({task.phase, unit, true});
+  }
+  const bool sends = std::any_of(task.messages.begin(), task.messages.end(), [&](const layout::Msg& m) { return m.src == rank; });
+  const bool from_previous = task.kind == TaskKind::prepare || (task.kind == TaskKind::move && sends);
+  if (from_previous && task.phase > 0) uses.push_back({task.phase - 1, task.unit, false});
+  return uses;
+}
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,64 @@
+// What one rank holds of the parameters: at home, as a strategy uses them, and as their gradients accumulate. The store allocates by
+// it, the memory prediction counts by it.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "compiler/assemble.hpp"
+
+namespace switchyard::compiler {
+
+/// Parameters of a unit that lie next to each other, and where they are while a strategy runs.
+struct BankGroup {
+  /// home: views of home's image; previous: tensors of the strategy that ran before; own: memory of the bank.
+  enum class Source { home, previous, own } source = Source::own;
+  std::vector<int> params;
+  i64 elements = 0;
+};
+
+class Holdings {
+ public:
+  Holdings(const Plans& plans, int rank);
+
+  int rank() const { return rank_; }
+  /// The rank's box of a parameter under a strategy; nullptr if it has none. It lives as long as the plans.
+  const layout::Box* used(int strategy, int param) const { return used_[static_cast<size_t>(strategy)][static_cast<size_t>(param)]; }
+  const layout::Box* grad(int strategy, int param) const { return grad_[static_cast<size_t>(strategy)][static_cast<size_t>(param)]; }
+  const std::vector<const layout::Box*>& home(int param) const { return home_[static_cast<size_t>(param)]; }
+
+  /// All parameters of a unit, those of one group together: the order in memory.
+  const std::vector<std::vector<int>>& groups(int unit) const { return groups_[static_cast<size_t>(unit)]; }
+  /// Those that the rank uses under `strategy`, with `previous` (-1: none) still there. Members of a group share their source.
+  std::vector<BankGroup> bank(int strategy, int previous, int unit) const;
+
+  /// Elements of home's flat tensors, each group padded to kGroupAlignment.
+  i64 home_elements(int unit) const;
+  /// Elements that a bank has of its own.
+  i64 bank_elements(int strategy, int previous, int unit) const;
+  /// Of a group's accumulators.
+  i64 gradient_elements(int strategy, const std::vector<int>& group) const;
+  const std::vector<int>& group_of(int param) const;
+
+ private:
+  const Plans& plans_;
+  int rank_;
+  std::vector<std::vector<const layout::Box*>> used_, grad_;  // [strategy][param]
+  std::vector<std::vector<const layout::Box*>> home_;         // [param]
+  std::vector<std::vector<std::vector<int>>> groups_;         // [unit]
+};
+
+/// Groups start on their own cache lines.
+inline constexpr i64 kGroupAlignment = 16;  // elements
+inline i64 aligned(i64 elements) { return (elements + kGroupAlignment - 1) / kGroupAlignment * kGroupAlignment; }
+
+/// A row's need of a unit in a phase: its bank of parameters, or its gradient accumulators.
+struct UnitUse {
+  int phase = 0, unit = 0;
+  bool gradient = false;
+  auto operator<=>(const UnitUse&) const = default;
+};
+/// What a row needs on a rank. When the last row that needs a bank or accumulator is done, its memory is free.
+std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, int units);
+
+}  // namespace switchyard::compiler

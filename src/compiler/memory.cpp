@@ -1,0 +1,421 @@
+#include "compiler/memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "compiler/order.hpp"
+#include "ir/ops/ops.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+using ir::Task;
+using ir::TaskKind;
+
+constexpr i64 kBlock = 64;
+i64 block(i64 bytes) { return (bytes + kBlock - 1) / kBlock * kBlock; }
+
+// What is taken now, and the most that was.
+class Meter {
+ public:
+  void take(MemoryClass what, i64 bytes) {
+    now_.bytes[static_cast<size_t>(what)] += block(bytes);
+    now_.total += block(bytes);
+    if (now_.total > peak_.total) peak_ = now_;
+  }
+  void drop(MemoryClass what, i64 bytes) {
+    now_.bytes[static_cast<size_t>(what)] -= block(bytes);
+    now_.total -= block(bytes);
+  }
+  /// Taken and dropped at once.
+  void touch(MemoryClass what, i64 bytes) {
+    take(what, bytes);
+    drop(what, bytes);
+  }
+  void at(int row) { now_.row = row; }
+  const MemoryPeak& peak() const { return peak_; }
+
+ private:
+  MemoryPeak now_, peak_;
+};
+
+// Memory that several owners share: it is dropped with the last of them.
+class SharedBlocks {
+ public:
+  SharedBlocks(Meter& meter, MemoryClass what) : meter_(meter), what_(what) {}
+  int take(i64 bytes) {
+    blocks_.push_back({bytes, 1});
+    meter_.take(what_, bytes);
+    return static_cast<int>(blocks_.size()) - 1;
+  }
+  void share(int id) { ++blocks_[static_cast<size_t>(id)].owners; }
+  void drop(int id) {
+    Entry& entry = blocks_[static_cast<size_t>(id)];
+    if (--entry.owners == 0) meter_.drop(what_, entry.bytes);
+  }
+
+ private:
+  struct Entry {
+    i64 bytes;
+    int owners;
+  };
+  Meter& meter_;
+  MemoryClass what_;
+  std::vector<Entry> blocks_;
+};
+
+// Tensors of a micro-batch on the rank: which block each buffer of the stage lies in, and the roots.
+struct MicroBatchState {
+  i64 T = 0;
+  i64 feeds = 0;
+  std::map<int, int> slot, root;  // buffer, root -> block
+};
+
+// Switching rows as early, flushes as late as the waits between the rank's rows allow; the others in their order.
+class WorstOrder {
+ public:
+  WorstOrder(const ir::Program& program, const std::vector<int>& rows) : program_(program), own_(rows.begin(), rows.end()) {
+    for (const int row : rows) (queue(row) == ir::Queue::switching ? switching_ : queue(row) == ir::Queue::bulk ? bulk_ : others_).push_back(row);
+  }
+  std::vector<int> rows() {
+    for (const int row : others_) {
+      switch_what_can();
+      flush_what(row);
+      pass(row);
+    }
+    switch_what_can();
+    for (; next_flush_ < bulk_.size(); ++next_flush_) pass(bulk_[next_flush_]);
+    return order_;
+  }
+
+ private:
+  ir::Queue queue(int row) const { return program_.rows[static_cast<size_t>(row)].queue; }
+  const std::vector<ir::Wait>& waits(int row) const { return program_.rows[static_cast<size_t>(row)].after; }
+  void pass(int row) {
+    order_.push_back(row);
+    done_.insert(row);
+  }
+  void switch_what_can() {
+    const auto met = [&](const ir::Wait& wait) { return !own_.contains(wait.row) || done_.contains(wait.row); };
+    while (next_switch_ < switching_.size() && std::ranges::all_of(waits(switching_[next_switch_]), met)) pass(switching_[next_switch_++]);
+  }
+  // What the row waits for, and all before it in the queue.
+  void flush_what(int row) {
+    for (const ir::Wait& wait : waits(row))
+      if (own_.contains(wait.row) && queue(wait.row) == ir::Queue::bulk)
+        while (!done_.contains(wait.row)) pass(bulk_[next_flush_++]);
+  }
+
+  const ir::Program& program_;
+  std::set<int> own_, done_;
+  std::vector<int> switching_, bulk_, others_, order_;
+  size_t next_switch_ = 0, next_flush_ = 0;
+};
+
+class Replay {
+ public:
+  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace)
+      : program_(program),
+        plan_(plan),
+        plans_(plans),
+        holdings_(holdings),
+        units_(static_cast<int>(plans.units().size())),
+        rows_(program.of_rank[static_cast<size_t>(holdings.rank())]),
+        order_(pace == Pace::worst ? WorstOrder(program, rows_).rows() : rows_),
+        state_(size_of(plans.graph().precision().state)),
+        compute_(size_of(plans.graph().precision().compute)),
+        activations_(meter_, MemoryClass::activations),
+        parameters_(meter_, MemoryClass::parameters),
+        gradients_(meter_, MemoryClass::gradients) {}
+
+  MemoryPeak run() {
+    take_home();
+    for (const int row : rows_)
+      for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), units_)) ++users_[use];
+    const std::map<int, int> next_receive = receives_in_order();
+    for (const auto& [before, row] : next_receive)
+      if (before < 0) receive(task(row));
+    for (const int row : order_) {
+      meter_.at(row);
+      perform(task(row));
+      if (const auto next = next_receive.find(row); next != next_receive.end()) receive(task(next->second));
+      for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), units_))
+        if (--users_.at(use) == 0) drop(use);
+    }
+    return meter_.peak();
+  }
+
+ private:
+  const Task& task(int row) const { return program_.rows[static_cast<size_t>(row)]; }
+  int strategy_of(int phase) const { return phase < 0 ? -1 : plan_.phases[static_cast<size_t>(phase)].strategy; }
+
+  void take_home() {
+    for (int unit = 0; unit < units_; ++unit) {
+      const i64 n = holdings_.home_elements(unit);
+      meter_.take(MemoryClass::master, n * state_);
+      for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::moments, n * state_);
+      meter_.take(MemoryClass::home_gradients, n * state_);
+      const Precision precision = plans_.graph().precision();
+      if (precision.compute != precision.state) meter_.take(MemoryClass::image, n * compute_);
+    }
+  }
+
+  bool receives(const Task& t) const {
+    const auto to_me = [&](const layout::Msg& m) { return m.dst == holdings_.rank(); };
+    return t.kind == TaskKind::send && std::any_of(t.messages.begin(), t.messages.end(), to_me);
+  }
+
+  // Row -> the receive that its queue posts when it is done. Those that no row precedes stand at -1, -2, ...
+  std::map<int, int> receives_in_order() const {
+    std::map<int, int> next;
+    std::map<QueueKey, int> last;
+    int none = 0;
+    for (const int row : rows_) {
+      if (task(row).kind != TaskKind::send) continue;
+      const auto [it, fresh] = last.try_emplace(queue_of(task(row), holdings_.rank()), row);
+      const int before = fresh ? --none : std::exchange(it->second, row);
+      if (receives(task(row))) next[before] = row;
+    }
+    return next;
+  }
+
+  void perform(const Task& t) {
+    switch (t.kind) {
+      case TaskKind::prepare:
+        return prepare(t);
+      case TaskKind::run:
+        return run_segment(t);
+      case TaskKind::send:
+        return sent(t);
+      case TaskKind::zero:
+        for (const ir::ParamUse& use : stage_of(t).params) accumulate(t.phase, use.param);
+        return;
+      case TaskKind::move:
+      case TaskKind::flush:
+      case TaskKind::norm:
+      case TaskKind::update:
+        return;
+    }
+  }
+
+  // As Store::prepare: memory for what the rank does not have; what the next strategy keeps lives on with its bank.
+  void prepare(const Task& t) {
+    std::map<int, int>& blocks = banks_[{t.phase, t.unit, false}];
+    for (const BankGroup& group : holdings_.bank(strategy_of(t.phase), strategy_of(t.phase - 1), t.unit)) {
+      if (group.source == BankGroup::Source::home) continue;
+      const int fresh = group.source == BankGroup::Source::own ? parameters_.take(group.elements * compute_) : -1;
+      for (const int p : group.params) {
+        int id = fresh;
+        if (group.source == BankGroup::Source::previous) {
+          const std::map<int, int>& before = banks_.at({t.phase - 1, t.unit, false});
+          const auto kept = before.find(p);
+          if (kept == before.end()) continue;  // home's image
+          id = kept->second;
+        }
+        parameters_.share(id);
+        blocks[p] = id;
+      }
+      if (fresh >= 0) parameters_.drop(fresh);  // its parameters own it now
+    }
+  }
+
+  void drop(const UnitUse& use) {
+    if (use.gradient) {
+      for (const auto& [group, id] : gradient_blocks_[use]) gradients_.drop(id);
+      gradient_blocks_.erase(use);
+      return;
+    }
+    for (const auto& [param, id] : banks_[use]) parameters_.drop(id);
+    banks_.erase(use);
+  }
+
+  void accumulate(int phase, int param) {
+    const std::vector<int>& group = holdings_.group_of(param);
+    const auto [it, fresh] = gradient_blocks_[{phase, plans_.graph().param(param).unit, true}].try_emplace(group.front(), -1);
+    if (fresh) it->second = gradients_.take(holdings_.gradient_elements(strategy_of(phase), group) * state_);
+  }
+
+  const ir::StageCode& stage_of(const Task& t, int stage) const {
+    const CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy_of(t.phase))];
+    return s.groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(stage)];
+  }
+  const ir::StageCode& stage_of(const Task& t) const { return stage_of(t, t.stage); }
+
+  int position(const Task& t, int stage) const {
+    const auto ranks = plans_.strategies()[static_cast<size_t>(strategy_of(t.phase))].lane_ranks(t.lane, stage);
+    const auto at = std::find(ranks.begin(), ranks.end(), holdings_.rank());
+    return at == ranks.end() ? -1 : static_cast<int>(at - ranks.begin());
+  }
+
+  using StateKey = std::tuple<int, int, int>;  // phase, lane, micro-batch
+  static StateKey key_of(const Task& t) { return {t.phase, t.lane, t.micro_batch}; }
+
+  MicroBatchState& state_of(const Task& t) {
+    const auto [it, fresh] = states_.try_emplace(key_of(t));
+    if (!fresh) return it->second;
+    const auto& mb = plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
+    it->second.T = mb.T;
+    it->second.feeds = mb.T * (3 * size_of(DType::i64) + state_);
+    meter_.take(MemoryClass::workspace, it->second.feeds);
+    for (const auto& shard : mb.shard)
+      for (const batch::Piece& piece : shard) longest_ = std::max<i64>(longest_, piece.doc >= 0 ? piece.count : 0);
+    return it->second;
+  }
+
+  void end_state(const Task& t) {
+    const auto it = states_.find(key_of(t));
+    if (it == states_.end()) return;
+    for (const auto& [b, id] : it->second.slot) activations_.drop(id);
+    for (const auto& [root, id] : it->second.root) activations_.drop(id);
+    meter_.drop(MemoryClass::workspace, it->second.feeds);
+    states_.erase(it);
+  }
+
+  // As SegmentRunner::allocate: members of a root share one block.
+  void allocate(const ir::StageCode& stage, int position, int buffer, MicroBatchState& state) {
+    if (state.slot.contains(buffer)) return;
+    const auto bytes = [&](const ir::Buffer& b) { return ir::local_bytes(b, position, stage.lane.size(), state.T); };
+    const ir::Buffer& b = stage.buffers[static_cast<size_t>(buffer)];
+    if (b.root < 0) {
+      state.slot[buffer] = activations_.take(bytes(b));
+      return;
+    }
+    auto root = state.root.find(b.root);
+    if (root == state.root.end()) {
+      i64 total = 0;
+      for (const ir::Buffer& member : stage.buffers)
+        if (member.root == b.root) total += bytes(member);
+      root = state.root.emplace(b.root, activations_.take(total)).first;
+    }
+    activations_.share(root->second);
+    state.slot[buffer] = root->second;
+  }
+
+  void release(const ir::StageCode& stage, int buffer, MicroBatchState& state) {
+    if (const auto slot = state.slot.find(buffer); slot != state.slot.end()) {
+      activations_.drop(slot->second);
+      state.slot.erase(slot);
+    }
+    if (const auto root = state.root.find(stage.buffers[static_cast<size_t>(buffer)].root); root != state.root.end()) {
+      activations_.drop(root->second);
+      state.root.erase(root);
+    }
+  }
+
+  void run_segment(const Task& t) {
+    const ir::StageCode& stage = stage_of(t);
+    const int at = position(t, t.stage);
+    MicroBatchState& state = state_of(t);
+    for (const ir::Instr& instr : (t.forward ? stage.forward : stage.backward).code) {
+      for (const int b : instr.out) {
+        const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
+        if (buffer.kind == ir::ValueKind::gradient)
+          accumulate(t.phase, plans_.graph().value(buffer.value).param);
+        else
+          allocate(stage, at, b, state);
+      }
+      if (instr.op) meter_.touch(MemoryClass::workspace, workspace(stage, instr, at, state.T));
+      for (const int b : instr.drop) release(stage, b, state);
+    }
+    if (!t.forward && stage.grad_out < 0) end_state(t);
+  }
+
+  i64 workspace(const ir::StageCode& stage, const ir::Instr& instr, int at, i64 T) {
+    std::vector<ir::Type> in, out;
+    double share = 1;
+    for (const int b : instr.in) in.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), &share));
+    for (const int b : instr.out) out.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), &share));
+    if (const auto* rope = dynamic_cast<const ir::Rope*>(instr.op.get())) grow_tables(rope->head_dim());
+    const ir::Cost cost = instr.op->cost(in, out);
+    return static_cast<i64>(cost.workspace_per_token * std::min(static_cast<double>(T), cost.workspace_tokens));
+  }
+
+  // Rotary tables are kept, for the longest document so far.
+  void grow_tables(i64 head_dim) {
+    if (longest_ <= table_rows_) return;
+    meter_.drop(MemoryClass::workspace, table_rows_ * head_dim * state_);
+    table_rows_ = std::max(longest_, 2 * table_rows_);
+    meter_.take(MemoryClass::workspace, table_rows_ * head_dim * state_);
+  }
+
+  void receive(const Task& t) {
+    const int to = t.forward ? t.stage + 1 : t.stage - 1;
+    const ir::StageCode& code = stage_of(t, to);
+    allocate(code, position(t, to), t.forward ? code.act_in : code.grad_in, state_of(t));
+  }
+
+  // The sender's tensor goes, unless the backward pass reads it; with the gradient that leaves a stage all that it held.
+  void sent(const Task& t) {
+    if (position(t, t.stage) < 0) return;
+    const ir::StageCode& code = stage_of(t);
+    if (!t.forward) return end_state(t);
+    if (std::find(code.stash.begin(), code.stash.end(), code.act_out) == code.stash.end()) release(code, code.act_out, state_of(t));
+  }
+
+  const ir::Program& program_;
+  const batch::StepPlan& plan_;
+  const Plans& plans_;
+  const Holdings& holdings_;
+  int units_;
+  const std::vector<int>& rows_;
+  std::vector<int> order_;
+  i64 state_, compute_;
+  Meter meter_;
+  SharedBlocks activations_, parameters_, gradients_;
+  std::map<UnitUse, int> users_;
+  std::map<UnitUse, std::map<int, int>> banks_, gradient_blocks_;  // parameter (gradients: the group's first) -> block
+  std::map<StateKey, MicroBatchState> states_;
+  i64 longest_ = 0, table_rows_ = 0;
+};
+
+}  // namespace
+
+const char* name_of(MemoryClass what) {
+  constexpr std::array<const char*, kMemoryClasses> kNames = {"master weights", "moments",   "home gradients", "compute-precision weights",
+                                                              "borrowed weights", "gradients", "activations",    "workspace"};
+  return kNames[static_cast<size_t>(what)];
+}
+
+MemoryClass MemoryPeak::largest() const {
+  return static_cast<MemoryClass>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+}
+
+MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace) {
+  return Replay(program, plan, plans, holdings, pace).run();
+}
+
+std::pair<int, MemoryPeak> fullest_rank(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) {
+  std::pair<int, MemoryPeak> fullest;
+  for (int rank = 0; rank < plans.cluster().ranks(); ++rank) {
+    const MemoryPeak peak = predict_memory(program, plan, plans, Holdings(plans, rank), Pace::worst);
+    if (peak.total > fullest.second.total) fullest = {rank, peak};
+  }
+  return fullest;
+}
+
+ir::Program assemble_within(const batch::StepPlan& plan, const Plans& plans, bool prefetch,
+                            const std::function<bool(const ir::Program&)>& fits) {
+  for (int units = prefetch ? static_cast<int>(plans.units().size()) : 0;; units /= 2) {
+    ir::Program program = assemble(plan, plans, {.prefetch_units = units, .train = true});
+    if (fits(program) || units == 0) return program;
+  }
+}
+
+std::string to_string(const MemoryPeak& peak) {
+  std::vector<size_t> order(kMemoryClasses);
+  for (size_t c = 0; c < order.size(); ++c) order[c] = c;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return peak.bytes[a] > peak.bytes[b]; });
+  std::string text = format_bytes(Bytes{peak.total}) + ":";
+  for (const size_t c : order)
+    if (peak.bytes[c] > 0)
+      text += fmt::format("{} {} {}", text.back() == ':' ? "" : ",", name_of(static_cast<MemoryClass>(c)), format_bytes(Bytes{peak.bytes[c]}));
+  return text;
+}
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,44 @@
+// Memory of a rank over a step, before it runs: the rows of a Program are replayed with what each takes and drops.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+
+#include "batch/step_plan.hpp"
+#include "compiler/holdings.hpp"
+
+namespace switchyard::compiler {
+
+enum class MemoryClass { master, moments, home_gradients, image, parameters, gradients, activations, workspace };
+inline constexpr size_t kMemoryClasses = 8;
+const char* name_of(MemoryClass what);
+
+/// bytes[c]: what class c takes when the rank is fullest; row: the Program's row in which that is, -1 before the first.
+struct MemoryPeak {
+  std::array<i64, kMemoryClasses> bytes{};
+  i64 total = 0;
+  int row = -1;
+  MemoryClass largest() const;
+};
+
+/// The order in which the rows of a rank's streams pass. expected: as estimated. worst: parameters of the next strategy are there as
+/// early, and gradients are flushed as late, as the waits allow; a budget that holds then holds however the streams run.
+enum class Pace { expected, worst };
+
+/// Peak of a rank in a training step. Each receive's buffer is there from the end of the receive before it. Blocks are counted as
+/// the allocator rounds them, to 64 bytes.
+MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
+                          Pace pace = Pace::expected);
+
+/// The rank with the highest peak at the worst pace, and the peak.
+std::pair<int, MemoryPeak> fullest_rank(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans);
+
+/// The program of a training step that prefetches as many units as `fits`, asked of one program after the other, allows; without
+/// prefetch if none fits. prefetch: whether to try any.
+ir::Program assemble_within(const batch::StepPlan& plan, const Plans& plans, bool prefetch, const std::function<bool(const ir::Program&)>& fits);
+
+/// "386.1 MiB: activations 201.5 MiB, gradients ..." - classes from the largest to the smallest.
+std::string to_string(const MemoryPeak& peak);
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,132 @@
+#include "train/bench_switch.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+
+#include "base/errors.hpp"
+#include "comm/collectives.hpp"
+#include "comm/measure.hpp"
+#include "runtime/executor.hpp"
+#include "runtime/tensors.hpp"
+#include "train/bench_rank.hpp"
+#include "train/ranks.hpp"
+
+namespace switchyard::train {
+namespace {
+
+constexpr int kFrom = 0, kTo = 1;  // the plans' strategies
+constexpr int kChannel = 1;
+
+// Phases without documents: their program switches and does nothing else.
+struct Phases {
+  Phases(const compiler::Plans& plans, const std::vector<int>& strategies) {
+    for (const int strategy : strategies) {
+      batch::PhasePlan& phase = plan.phases.emplace_back();
+      phase.strategy = strategy;
+      phase.lane.resize(plans.strategies()[static_cast<size_t>(strategy)].lanes.size());
+    }
+    compiler::AssembleOptions options;
+    options.train = false;
+    program = compiler::assemble(plan, plans, options);
+  }
+  batch::StepPlan plan;
+  ir::Program program;
+};
+
+// Bytes of the memory of banks that a switch makes on a rank.
+i64 bank_bytes(const compiler::Plans& plans, const compiler::Holdings& holdings) {
+  i64 elements = 0;
+  for (int unit = 0; unit < static_cast<int>(plans.units().size()); ++unit) elements += holdings.bank_elements(kTo, kFrom, unit);
+  return elements * size_of(plans.graph().precision().compute);
+}
+
+runtime::ExecutorOptions executor_options(BenchMemory& memory) {
+  runtime::ExecutorOptions options;
+  options.begin_stream = memory.begin_stream();
+  return options;
+}
+
+// One rank of the measurement.
+class BenchOnRank {
+ public:
+  BenchOnRank(const BenchSwitchSettings& s, comm::Fabric& fabric)
+      : fabric_(fabric),
+        plans_(bench_plans(s.model, s.precision, {s.from, s.to}, fabric.cluster())),
+        store_(plans_, fabric.rank(), at::kCPU),
+        executor_(plans_, store_, fabric, executor_options(memory_)),
+        everyone_{kChannel, std::vector<int>(static_cast<size_t>(fabric.size()))} {
+    std::iota(everyone_.ranks.begin(), everyone_.ranks.end(), 0);
+    store_.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(1); });
+  }
+
+  BenchSwitchResult run(int repetitions) {
+    const Phases staying(plans_, {kFrom, kFrom}), changing(plans_, {kFrom, kTo, kTo});
+    const i64 bytes = bank_bytes(plans_, store_.holdings()), total = sum(bytes);
+    if (total == 0) user_error("bench switch: this switch brings nothing to any rank. Give two strategies that differ.");
+    const at::Tensor source = runtime::zeros({bytes / 4}, DType::i32, at::kCPU), target = runtime::zeros({bytes / 4}, DType::i32, at::kCPU);
+    const i64 staying_sent = sent_by(staying), moved = sent_by(changing) - staying_sent;  // also warms up
+    std::vector<double> switches, copies;
+    for (int i = 0; i < repetitions; ++i) {
+      const double stay = seconds_of([&] { execute(staying); });
+      switches.push_back(seconds_of([&] { execute(changing); }) - stay);
+      copies.push_back(seconds_of([&] { std::memcpy(target.data_ptr(), source.const_data_ptr(), target.nbytes()); }));
+    }
+    return {moved, total - moved, comm::median(switches), comm::median(copies)};
+  }
+
+ private:
+  void execute(const Phases& phases) { executor_.run(phases.program, {&phases.plan, &no_documents_, {}}); }
+
+  template <class T>
+  std::vector<T> everyones(T mine) {
+    return comm::all_gather_values(fabric_, everyone_, "bench switch", ++meetings_, mine);
+  }
+  i64 sum(i64 mine) {
+    const std::vector<i64> all = everyones(mine);
+    return std::accumulate(all.begin(), all.end(), i64{0});
+  }
+  i64 sent_by(const Phases& phases) {
+    const comm::Traffic before = fabric_.traffic();
+    execute(phases);
+    const comm::Traffic after = fabric_.traffic();
+    return sum(std::accumulate(after.begin(), after.end(), i64{0}) - std::accumulate(before.begin(), before.end(), i64{0}));
+  }
+
+  // From a common start to the end of the slowest rank.
+  template <class Work>
+  double seconds_of(const Work& work) {
+    everyones(0);
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::ranges::max(everyones(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
+  }
+
+  comm::Fabric& fabric_;
+  BenchMemory memory_;
+  compiler::Plans plans_;
+  runtime::Store store_;
+  runtime::Executor executor_;
+  runtime::Documents no_documents_;
+  comm::Channel everyone_;
+  i64 meetings_ = 0;
+};
+
+}  // namespace
+
+BenchSwitchResult bench_switch(const BenchSwitchSettings& settings) {
+  config::validate(settings.model);
+  if (settings.ranks < 1 || settings.repetitions < 1) user_error("bench switch: --ranks and --repetitions must be 1 or more.");
+  kernels::install_rank_allocator();
+  BenchSwitchResult result;
+  on_ranks(settings.ranks, {}, cluster::uniform(1, settings.ranks), {}, [&](comm::Fabric& fabric) {
+    const BenchSwitchResult mine = BenchOnRank(settings, fabric).run(settings.repetitions);
+    if (fabric.rank() == 0) result = mine;
+  });
+  return result;
+}
+
+}  // namespace switchyard::train

@@ -1,0 +1,153 @@
+#include "compiler/memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include "small_models.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+constexpr int kLayers = 4;
+
+config::Strategy strategy(const std::string& spec, int ranks) { return config::strategy_from_spec(spec, ranks, kLayers); }
+
+Plans plans_of(std::vector<config::Strategy> strategies, int ranks, const std::string& precision = "fp32") {
+  config::ModelConfig model = small_llama();
+  model.layers = kLayers;
+  return Plans(training_graph(model, precision), std::move(strategies), 0, cluster::uniform(1, ranks), switching::Planner::relay);
+}
+
+// One document of 64 tokens a micro-batch, so many on each lane of each strategy.
+batch::StepPlan rows(const Plans& plans, int micro_batches, int tokens = 64) {
+  batch::StepPlan plan{0, 1, {}};
+  i64 doc = 0;
+  for (size_t s = 0; s < plans.strategies().size(); ++s) {
+    batch::PhasePlan phase{static_cast<int>(s), {}};
+    for (size_t lane = 0; lane < plans.strategies()[s].lanes.size(); ++lane) {
+      phase.lane.emplace_back();
+      for (int mb = 0; mb < micro_batches; ++mb) phase.lane.back().push_back(row_of(doc++, tokens, tokens));
+    }
+    plan.phases.push_back(std::move(phase));
+  }
+  return plan;
+}
+
+i64 bytes_of(const MemoryPeak& peak, MemoryClass what) { return peak.bytes[static_cast<size_t>(what)]; }
+
+MemoryPeak peak_of(const Plans& plans, const batch::StepPlan& plan, int rank = 0, int prefetch_units = kAllUnits) {
+  return predict_memory(assemble(plan, plans, {.prefetch_units = prefetch_units, .train = true}), plan, plans, Holdings(plans, rank));
+}
+
+TEST(Memory, OfOneRankIsHomeGradientsAndActivationsWithoutBorrowedWeights) {
+  const Plans plans = plans_of({strategy("1,1,1", 1)}, 1);
+  const MemoryPeak peak = peak_of(plans, rows(plans, 1));
+  i64 elements = 0;
+  for (const ir::Param& p : plans.graph().params()) elements += p.shape.elements();
+  EXPECT_EQ(bytes_of(peak, MemoryClass::master), 4 * elements);
+  EXPECT_EQ(bytes_of(peak, MemoryClass::moments), 8 * elements);
+  EXPECT_EQ(bytes_of(peak, MemoryClass::home_gradients), 4 * elements);
+  EXPECT_EQ(bytes_of(peak, MemoryClass::parameters), 0);
+  EXPECT_EQ(bytes_of(peak, MemoryClass::image), 0);
+  EXPECT_GT(bytes_of(peak, MemoryClass::gradients), 0);
+  i64 total = 0;
+  for (const i64 bytes : peak.bytes) total += bytes;
+  EXPECT_EQ(peak.total, total);
+  const Plans mixed = plans_of({strategy("1,1,1", 1)}, 1, "bf16");
+  EXPECT_EQ(bytes_of(peak_of(mixed, rows(mixed, 1)), MemoryClass::image), 2 * elements);
+}
+
+TEST(Memory, OfActivationsGrowsWithTokensAndFallsWithRecomputation) {
+  i64 before = 0;
+  for (const config::Recompute recompute : {config::Recompute::full, config::Recompute::selective, config::Recompute::none}) {
+    config::Strategy s = strategy("1,1,1", 1);
+    s.recompute = recompute;
+    const Plans plans = plans_of({s}, 1);
+    const i64 now = bytes_of(peak_of(plans, rows(plans, 1)), MemoryClass::activations);
+    EXPECT_GT(now, before);
+    EXPECT_NEAR(static_cast<double>(bytes_of(peak_of(plans, rows(plans, 1, 128)), MemoryClass::activations)) / static_cast<double>(now), 2, 0.01);
+    before = now;
+  }
+}
+
+TEST(Memory, OfAPipelineHoldsTheMicroBatchesThatItsScheduleHasInFlight) {
+  std::map<config::ScheduleKind, i64> activations;
+  for (const auto kind : {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe}) {
+    config::Strategy s = strategy("1,1,2", 2);
+    s.schedule = kind;
+    const Plans plans = plans_of({s}, 2);
+    activations[kind] = bytes_of(peak_of(plans, rows(plans, 8)), MemoryClass::activations);
+  }
+  const double ratio =
+      static_cast<double>(activations[config::ScheduleKind::gpipe]) / static_cast<double>(activations[config::ScheduleKind::one_f_one_b]);
+  EXPECT_GT(ratio, 3) << "8 micro-batches against 2";
+  EXPECT_LE(ratio, 4.1);
+}
+
+TEST(Memory, OfASwitchHoldsTheNextStrategyWhileOneRunsOnlyWithPrefetch) {
+  const Plans plans = plans_of({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
+  const batch::StepPlan plan = rows(plans, 1, 2);  // few activations
+  const MemoryPeak with = peak_of(plans, plan), without = peak_of(plans, plan, 0, 0);
+  i64 bank = 0;
+  const Holdings holdings(plans, 0);
+  for (int unit = 0; unit < static_cast<int>(plans.units().size()); ++unit) bank += 4 * holdings.bank_elements(1, 0, unit);
+  EXPECT_GE(bytes_of(without, MemoryClass::parameters), bank);
+  EXPECT_LE(with.total - without.total, bank);
+  EXPECT_GE(with.total, without.total);
+}
+
+TEST(Memory, OfPhasesThatRepeatDoesNotPileUp) {
+  const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4);
+  const std::vector<batch::PhasePlan> cycle = rows(plans, 2).phases;
+  const auto cycles = [&](int count) {
+    batch::StepPlan plan{0, 1, {}};
+    for (int i = 0; i < count; ++i) plan.phases.insert(plan.phases.end(), cycle.begin(), cycle.end());
+    return plan;
+  };
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(to_string(peak_of(plans, cycles(4), rank)), to_string(peak_of(plans, cycles(2), rank)));
+}
+
+TEST(Memory, AtTheWorstPaceIsAtLeastWhatIsExpectedAndEqualWithoutASwitch) {
+  const Plans switching = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4), still = plans_of({strategy("1,2,2", 4)}, 4);
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto peaks = [&](const Plans& plans) {
+      const batch::StepPlan plan = rows(plans, 3);
+      const ir::Program program = assemble(plan, plans, {});
+      const Holdings holdings(plans, rank);
+      return std::pair{predict_memory(program, plan, plans, holdings).total, predict_memory(program, plan, plans, holdings, Pace::worst).total};
+    };
+    EXPECT_GT(peaks(switching).second, peaks(switching).first);
+    EXPECT_EQ(peaks(still).second, peaks(still).first);
+  }
+}
+
+TEST(Memory, AProgramIsFittedByPrefetchingFewerUnits) {
+  const Plans plans = plans_of({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
+  const batch::StepPlan plan = rows(plans, 1);
+  std::vector<i64> peaks;
+  const auto none_fits = [&](const ir::Program& program) {
+    peaks.push_back(fullest_rank(program, plan, plans).second.total);
+    return false;
+  };
+  const ir::Program last = assemble_within(plan, plans, true, none_fits);
+  ASSERT_EQ(peaks.size(), 4u) << "6, 3, 1 and 0 units";
+  EXPECT_TRUE(std::is_sorted(peaks.rbegin(), peaks.rend()));
+  EXPECT_EQ(last.fingerprint(), assemble(plan, plans, {.prefetch_units = 0}).fingerprint());
+  const ir::Program second =
+      assemble_within(plan, plans, true, [&](const ir::Program& program) { return fullest_rank(program, plan, plans).second.total <= peaks[1]; });
+  EXPECT_EQ(second.fingerprint(), assemble(plan, plans, {.prefetch_units = peaks[1] == peaks[0] ? kAllUnits : 3}).fingerprint());
+  int asked = 0;
+  assemble_within(plan, plans, false, [&](const ir::Program&) { return ++asked > 9; });
+  EXPECT_EQ(asked, 1);
+}
+
+TEST(Memory, IsToldFromTheLargestClassToTheSmallest) {
+  MemoryPeak peak;
+  peak.bytes[static_cast<size_t>(MemoryClass::moments)] = 2 << 20;
+  peak.bytes[static_cast<size_t>(MemoryClass::activations)] = 5 << 20;
+  peak.total = 7 << 20;
+  EXPECT_EQ(peak.largest(), MemoryClass::activations);
+  EXPECT_EQ(to_string(peak), "7 MiB: activations 5 MiB, moments 2 MiB");
+}
+
+}  // namespace
+}  // namespace switchyard::compiler

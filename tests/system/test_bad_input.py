@@ -1,0 +1,320 @@
+"""What is wrong with a job, its files or its ranks is told in one message, with the place and the remedy; exit codes: apps/main.cpp."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+import safetensors.torch
+import tiny_runs as tiny
+import torch
+
+USER_ERROR, CLUSTER_ERROR = 2, 3
+BUCKETS = [(48, "1,2,1"), (20, "2,1,1")]
+NEVER_DONE = 100000
+needs_mpi = pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
+
+
+def message_of(result, code):
+    """The only thing on standard error beside progress."""
+    lines = [line for line in result.stderr.splitlines() if line.strip() and not line.lstrip().startswith("step ")]
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    assert lines and lines[0].startswith("switchyard: ") and all(line.startswith("  ") for line in lines[1:]), result.stderr
+    return "\n".join(lines).removeprefix("switchyard: ")
+
+
+def fails(words, code=USER_ERROR, **options):
+    return message_of(tiny.run(words, **options), code)
+
+
+@pytest.fixture
+def job(tmp_path, corpus):
+    """Writes a job file that would train, but for what the test changes."""
+    return lambda buckets=BUCKETS, corpus=corpus, **changes: tiny.write_job(tmp_path / "job.toml", corpus, buckets, **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, corpus):
+    """A run of 4 steps with checkpoints of 2 and 4."""
+    out = tmp_path_factory.mktemp("finished")
+    tiny.train(tiny.write_job(out / "job.toml", corpus, BUCKETS, run={"steps": 4, "checkpoint_every": 2}), "--out", out)
+    return out
+
+
+def checkpoint(out, step):
+    return out / "checkpoints" / f"step-{step:08}"
+
+
+# ---- the job file
+
+
+def test_an_unknown_key_is_answered_with_the_nearest_known_one(job):
+    path = job(optimizer={"warmup_step": 3})
+    line = path.read_text().splitlines().index("warmup_step = 3") + 1
+    assert fails(tiny.command(path)) == f"{path}:{line}: optimizer.warmup_step is no key. Did you mean optimizer.warmup_steps?"
+
+
+def test_an_unknown_key_of_the_command_line_is_told_with_its_override(job):
+    expected = "--set run.stepz=3: run.stepz is no key. Did you mean run.steps?"
+    assert fails(tiny.command(job(), "--set", "run.stepz=3")) == expected
+
+
+def test_a_value_of_the_wrong_type_is_told_with_the_type_that_is_wanted(job):
+    message = fails(tiny.command(job(run={"steps": "many"})))
+    assert message.endswith('run.steps = "many" is a string; an integer is needed.')
+
+
+def test_all_faults_of_a_job_come_in_one_message(job):
+    message = fails(tiny.command(job(run={"steps": 0, "precision": "fp8"}, batch={"context": "long"})))
+    assert message.startswith("3 faults in the job:\n")
+    assert all(key in message for key in ("run.steps = 0", 'run.precision = "fp8"', 'batch.context = "long"'))
+
+
+def test_a_strategy_for_more_ranks_than_the_run_has_is_refused(job):
+    message = fails(tiny.command(job([(48, "1,2,2")], run={"ranks": 2})))
+    assert message.endswith('bucket.0: strategy "1,2,2" needs 1 x 2 x 2 ranks, but the run has 2. '
+                            "Use degrees whose product is at most 2, or raise run.ranks.")
+
+
+def test_tensor_parallelism_above_the_kv_heads_and_no_multiple_of_them_is_refused_with_the_reason(job):
+    message = fails(tiny.command(job([(48, "1,3,1")])))
+    assert message.endswith("tp = 3 is above kv_heads = 2 and no multiple of it. Use 1, 2, or a multiple of 2: 4, 6, 8 ...")
+
+
+def test_bounds_that_do_not_fall_are_refused(job):
+    message = fails(tiny.command(job([(48, "1,1,1"), (48, "1,1,1")])))
+    assert message.endswith("bucket.1.max_length = 48 is not below that of bucket.0, 48. List buckets from the longest to the shortest.")
+
+
+def test_documents_without_a_bucket_are_refused(job):
+    message = fails(tiny.command(job([(40, "1,1,1")])))
+    assert message.endswith("bucket.0.max_length = 40 is below batch.context = 48: documents of 41 to 48 tokens have no bucket. "
+                            "Raise it to 48, or lower the context.")
+
+
+def test_a_strategy_file_with_a_wrong_value_is_told_with_its_place(job, tmp_path):
+    strategy = tmp_path / "mine.json"
+    strategy.write_text(json.dumps({"groups": [{"stages": [{"ranks": [0], "tp": "1", "layers": [0, 4]}]}]}))
+    message = fails(tiny.command(job([(48, strategy)])))
+    assert f'{strategy}: groups[0].stages[0].tp is "1"; a whole number is needed.' in message
+
+
+def test_a_budget_that_is_too_small_is_told_with_what_is_needed(job):
+    assert "memory budget" in fails(tiny.command(job(run={"memory_budget": "600 KiB"})))
+
+
+def test_a_job_file_that_is_not_there_is_told(tmp_path):
+    assert fails(tiny.command(tmp_path / "none.toml")) == f"{tmp_path / 'none.toml'}: can't read the job file. Check the path."
+
+
+# ---- data
+
+
+def test_a_data_folder_that_is_not_there_is_told_with_the_command_that_makes_one(job, tmp_path):
+    message = fails(tiny.command(job(corpus=tmp_path / "nowhere")))
+    assert str(tmp_path / "nowhere") in message and message.endswith("Give the folder that `switchyard data prepare` wrote.")
+
+
+def cut(path, count):
+    path.write_bytes(path.read_bytes()[:-count])
+
+
+@pytest.mark.parametrize("name", ["corpus.bin", "corpus.idx"])
+def test_a_truncated_file_of_tokens_is_told_before_anything_runs(job, tmp_path, name):
+    folder = tiny.write_corpus(tmp_path / "cut", tiny.random_documents(1, 40))
+    cut(folder / name, 10)
+    message = fails(tiny.command(job(corpus=folder)))
+    assert message.startswith(f"{folder}/corpus.idx: ") and "cut short" in message
+    assert message.endswith("Write it anew with `switchyard data prepare --force`.")
+
+
+def test_a_token_outside_the_vocabulary_ends_the_run_and_leaves_its_checkpoints(job, tmp_path, corpus):
+    documents = tiny.random_documents(1, 40)
+    documents[3][0] = 500
+    folder, out = tiny.write_corpus(tmp_path / "strange", documents), tmp_path / "out"
+    words = tiny.command(job(corpus=folder, run={"checkpoint_every": 1}), "--out", out)
+    assert fails(words) == (f"{folder}/corpus.bin: token 0 of document 3 is 500, outside the vocabulary of 120. "
+                            "Set model.vocab_size to the tokenizer's size.")
+    done = len(tiny.read_log(out))
+    assert 0 < done < 5 and len(list((out / "checkpoints").iterdir())) == done
+    resumed = tiny.train(job(), "--out", out, "--resume", out)
+    assert [entry["step"] for entry in resumed] == [1, 2, 3, 4, 5]
+
+
+def test_a_document_above_the_context_is_refused_where_the_job_says_so(job):
+    message = fails(tiny.command(job(data={"long_documents": "error"}, batch={"context": 40})))
+    assert "more than batch.context = 40. Set data.long_documents to" in message
+
+
+# ---- weights and checkpoints
+
+
+def damaged_model(finished, folder, change):
+    shutil.copytree(checkpoint(finished, 4) / "model", folder)
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    change(tensors)
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+    return {"path": str(folder)}
+
+
+def test_a_tensor_of_another_shape_is_told_with_both_shapes(job, finished, tmp_path):
+    name = "model.layers.1.mlp.up_proj.weight"
+    model = damaged_model(finished, tmp_path / "shape", lambda tensors: tensors.update({name: torch.zeros(40, 32)}))
+    message = fails(tiny.command(job(model=model)))
+    assert f'tensor "{name}" has shape [40, 32], but the model\'s config.json asks for [48, 32]' in message
+
+
+def test_a_missing_tensor_is_told_by_name(job, finished, tmp_path):
+    model = damaged_model(finished, tmp_path / "missing", lambda tensors: tensors.pop("model.norm.weight"))
+    message = fails(tiny.command(job(model=model)))
+    assert message.startswith(f'{tmp_path / "missing"}: there is no tensor "model.norm.weight"')
+
+
+def test_a_truncated_file_of_weights_is_told(job, finished, tmp_path):
+    model = damaged_model(finished, tmp_path / "cut", lambda tensors: None)
+    cut(tmp_path / "cut" / "model.safetensors", 10)
+    message = fails(tiny.command(job(model=model)))
+    assert message.startswith(f"{tmp_path}/cut/model.safetensors: ") and "it was cut off" in message and "copy or download" in message
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_both_named(job, finished):
+    message = fails(tiny.command(job(model=tiny.MODEL | {"ffn_size": 64}), "--resume", finished))
+    assert message.startswith(f"checkpoint {checkpoint(finished, 4)} is of another model (llama hidden 32 layers 4 heads 4/2 ")
+    assert "ffn 48" in message and "ffn 64" in message and message.endswith("Use the job file it was made with.")
+
+
+def test_a_damaged_checkpoint_is_answered_with_the_one_before(job, finished, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    cut(checkpoint(out, 4) / "state" / "home-00001-of-00002.safetensors", 10)
+    message = fails(tiny.command(job(), "--out", out, "--resume", out))
+    assert "home-00001-of-00002.safetensors is damaged" in message
+    assert message.endswith(f"Resume from the one before: --resume {checkpoint(out, 2)}")
+    assert [entry["step"] for entry in tiny.train(job(), "--out", out, "--resume", checkpoint(out, 2))] == [1, 2, 3, 4, 5]
+
+
+def test_a_folder_without_checkpoint_is_told(job, tmp_path):
+    assert "holds no complete checkpoint" in fails(tiny.command(job(), "--resume", tmp_path))
+
+
+def file_size_limit(count):
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (count, count))
+
+
+def test_a_full_disk_while_saving_leaves_the_checkpoint_before(job, finished, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    path = job(run={"steps": 6, "checkpoint_every": 1})
+    words = tiny.command(path, "--out", out, "--resume", out)
+    message = fails(words, CLUSTER_ERROR, preexec_fn=file_size_limit(200_000))
+    assert message.startswith(f"cannot write {checkpoint(out, 5)}.partial/state/home-0000") and "Free some space" in message
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step-00000002", "step-00000004"]
+    resumed = tiny.train(path, "--out", out, "--resume", out)
+    whole = tiny.train(path, "--out", tmp_path / "whole")
+    assert [entry["loss"] for entry in resumed] == [entry["loss"] for entry in whole]
+
+
+MAY_MOUNT = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
+                           capture_output=True).returncode == 0
+
+
+# The file system lives as long as the script: it trains, fills the rest, must fail, makes room, and goes on.
+SMALL_DISK = """set -eu
+mount -t tmpfs -o size=8m tmpfs "$DISK"
+"$@" --out "$DISK/run" --steps 2
+head -c "$(($(df --output=avail -B1 "$DISK" | tail -1) - LEFT))" /dev/zero >"$DISK/filler"
+"$@" --out "$DISK/run" --steps 3 --resume "$DISK/run" && exit 9 || echo "failed with $?"
+rm "$DISK/filler"
+ls "$DISK/run/checkpoints"
+"$@" --out "$DISK/run" --steps 3 --resume "$DISK/run"
+cp "$DISK/run/log.jsonl" "$KEPT"
+"""
+
+
+def pages(path):
+    return -(-path.stat().st_size // 4096) * 4096
+
+
+@pytest.mark.skipif(not MAY_MOUNT, reason="this user may not mount a small file system")
+@pytest.mark.parametrize("written", [0, 2, 3, 4], ids=["state", "weights", "config", "manifest"])
+def test_a_file_system_without_room_is_told_and_the_run_goes_on_when_there_is_some(job, finished, tmp_path, written):
+    files = ["state/home-00000-of-00002.safetensors", "state/home-00001-of-00002.safetensors", "model/model.safetensors",
+             "model/config.json", "state/manifest.json"]
+    sizes = [pages(checkpoint(finished, 4) / name) for name in files]
+    events = 4096  # of the resumed run
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    variables = tiny.ENVIRONMENT | {"DISK": str(disk), "LEFT": str(events + sum(sizes[:written]) + sizes[written] - 4096),
+                                    "KEPT": str(tmp_path / "log.jsonl")}
+    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK, "sh"]
+    result = tiny.run(words + tiny.command(job(run={"checkpoint_every": 1})), environment=variables)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == ["failed with 3", "step-00000001", "step-00000002"]
+    place = f"switchyard: cannot write {disk}/run/checkpoints/step-00000003.partial/{files[written][:16]}"
+    assert place in result.stderr and "No space left on device" in result.stderr and "Free some space" in result.stderr
+    assert [entry["step"] for entry in tiny.read_log(tmp_path)] == [1, 2, 3]
+
+
+# ---- ranks
+
+
+@needs_mpi
+def test_ranks_with_different_job_files_end_with_their_numbers(job, tmp_path):
+    first = job().rename(tmp_path / "first.toml")
+    second = job(optimizer={"lr": 2e-3})
+    result = tiny.run([*tiny.MPIRUN, "-n", 1, *tiny.command(first), ":", "-n", 1, *tiny.command(second)])
+    assert result.returncode == CLUSTER_ERROR
+    assert ("switchyard: ranks [1] have another job file than rank 0. Start all ranks with the same job file and program."
+            in result.stderr)
+
+
+def test_another_number_of_processes_than_ranks_is_refused_by_each(job):
+    for process in tiny.start_ranks([tiny.command(job())] * 3):
+        out, error = process.communicate(timeout=60)
+        result = subprocess.CompletedProcess([], process.returncode, out, error)
+        assert message_of(result, USER_ERROR) == "the job is for 2 ranks, but 3 were launched. Launch 2, or change run.ranks."
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_rank_ends_the_others_within_seconds_with_its_name(job, tmp_path, victim):
+    path = job(run={"steps": NEVER_DONE})
+    ranks = tiny.start_ranks([tiny.command(path, "--out", tmp_path / "out")] * 2)
+    tiny.wait_for_steps(ranks[0], 1)
+    ranks[victim].send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    out, error = ranks[1 - victim].communicate(timeout=60)
+    assert time.monotonic() - killed < 15
+    message = message_of(subprocess.CompletedProcess([], ranks[1 - victim].returncode, out, error), CLUSTER_ERROR)
+    assert message.startswith(f"rank {1 - victim} (") and f"rank {victim} (host " in message and "is gone" in message
+    ranks[victim].communicate()
+
+
+def test_a_rank_that_hangs_ends_the_others_after_the_timeout(job, tmp_path):
+    path = job(run={"steps": NEVER_DONE}, fabric={"timeout": "6 s"})
+    ranks = tiny.start_ranks([tiny.command(path, "--out", tmp_path / "out")] * 2)
+    tiny.wait_for_steps(ranks[0], 1)
+    ranks[1].send_signal(signal.SIGSTOP)
+    out, error = ranks[0].communicate(timeout=60)
+    ranks[1].kill()
+    ranks[1].communicate()
+    message = message_of(subprocess.CompletedProcess([], ranks[0].returncode, out, error), CLUSTER_ERROR)
+    assert "heard nothing from rank 1" in message and "for 6 s" in message and "fabric.timeout" in message
+
+
+@needs_mpi
+def test_a_killed_rank_ends_a_job_of_mpirun(job, tmp_path):
+    words = [*tiny.MPIRUN, "-n", "2", *tiny.command(job(run={"steps": NEVER_DONE}), "--out", tmp_path / "out")]
+    process = subprocess.Popen(words, env=tiny.ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    tiny.wait_for_steps(process, 1)
+    ranks = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True).stdout.split()
+    assert len(ranks) == 2
+    os.kill(int(ranks[1]), signal.SIGKILL)
+    killed = time.monotonic()
+    _, error = process.communicate(timeout=60)
+    assert time.monotonic() - killed < 15 and process.returncode != 0
+    assert "Killed" in error or "is gone" in error

@@ -1,0 +1,100 @@
+"""Runs that are killed at any moment and go on, under other strategies and on other ranks, train as if nothing had happened."""
+
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+import tiny_runs as tiny
+
+STEPS, CONTEXT = 40, 32
+# Ranks, and bounds with their strategies; documents above the context are split, so that a checkpoint may lie inside one.
+LIVES = [(1, [(32, "1,1,1")]), (2, [(32, "1,2,1"), (12, "2,1,1")]), (4, [(32, "1,2,2"), (20, "4,1,1")]), (3, [(32, "1,1,3")]),
+         (4, [(32, "1,4,1"), (24, "2,1,2"), (8, "2,2,1")]), (2, [(32, "1,1,2")])]
+
+
+def write_job(path, corpus, life, **run):
+    ranks, buckets = life
+    return tiny.write_job(path, corpus, buckets, batch={"sequences": 7, "context": CONTEXT},
+                          optimizer={"lr": 1e-2, "schedule": "cosine", "warmup_steps": 5},
+                          run={"steps": STEPS, "ranks": ranks, "checkpoint_every": 1, "keep_checkpoints": 2} | run)
+
+
+def start(job, out):
+    resume = ["--resume", out] if any(out.glob("checkpoints/step-*/COMMITTED")) else []
+    return subprocess.Popen(tiny.command(job, "--out", out, *resume), env=tiny.ENVIRONMENT, text=True, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE)
+
+
+def kill(process):
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "the run had ended before it was killed"
+
+
+def expect_like(whole, log):
+    assert [entry["step"] for entry in log] == list(range(1, len(whole) + 1))
+    for entry, expected in zip(log, whole):
+        assert entry["loss"] == pytest.approx(expected["loss"], rel=1e-9)
+        assert entry["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-9)
+        assert entry["tokens"] == expected["tokens"] and entry["lr"] == expected["lr"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, corpus):
+    """The log of a run on one rank that nobody interrupts."""
+    out = tmp_path_factory.mktemp("whole")
+    log = tiny.train(write_job(out / "job.toml", corpus, LIVES[0], checkpoint_every=0), "--out", out)
+    assert len({entry["loss"] for entry in log}) == STEPS
+    return log
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_kills_at_random_moments_leave_the_loss_curve_of_a_run_without_them(tmp_path, corpus, whole, seed):
+    draw = random.Random(seed)
+    out = tmp_path / "out"
+    for life in draw.sample(LIVES, 4):
+        process = start(write_job(tmp_path / "job.toml", corpus, life), out)
+        tiny.wait_for_steps(process, 2)  # then there is a checkpoint of the first
+        time.sleep(draw.uniform(0, 0.15))
+        kill(process)
+    tiny.train(write_job(tmp_path / "job.toml", corpus, draw.choice(LIVES)), "--out", out, "--resume", out)
+    expect_like(whole, tiny.read_log(out))
+
+
+def test_a_kill_while_a_checkpoint_is_written_costs_only_that_checkpoint(tmp_path, corpus, whole):
+    out = tmp_path / "out"
+    torn = 0
+    for life in LIVES[1:5]:
+        process = start(write_job(tmp_path / "job.toml", corpus, life), out)
+        tiny.wait_for_steps(process, 2)
+        while not any(out.glob("checkpoints/step-*.partial")):
+            assert process.poll() is None
+        kill(process)
+        torn += any(out.glob("checkpoints/step-*.partial"))
+    assert torn >= 2
+    tiny.train(write_job(tmp_path / "job.toml", corpus, LIVES[5]), "--out", out, "--resume", out)
+    expect_like(whole, tiny.read_log(out))
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == [f"step-{STEPS - 1:08}", f"step-{STEPS:08}"]
+
+
+def test_a_run_of_processes_goes_on_as_threads_after_one_was_killed(tmp_path, corpus, whole):
+    out = tmp_path / "out"
+    job = write_job(tmp_path / "job.toml", corpus, LIVES[1])
+    ranks = tiny.start_ranks([tiny.command(job, "--out", out)] * 2)
+    tiny.wait_for_steps(ranks[0], 2)
+    kill(ranks[1])
+    ranks[0].communicate(timeout=60)
+    tiny.train(write_job(tmp_path / "job.toml", corpus, LIVES[2]), "--out", out, "--resume", out)
+    expect_like(whole, tiny.read_log(out))
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again_with_a_fresh_log(tmp_path, corpus, whole):
+    out = tmp_path / "out"
+    job = write_job(tmp_path / "job.toml", corpus, LIVES[1], checkpoint_every=0)
+    process = start(job, out)
+    tiny.wait_for_steps(process, 2)
+    kill(process)
+    tiny.train(job, "--out", out)
+    expect_like(whole, tiny.read_log(out))

@@ -1,0 +1,67 @@
+"""The same job on ranks that are threads, processes of mpirun, and processes that torchrun's variables describe."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny_runs as tiny
+
+TORCHRUN = Path(tiny.PYTHON).parent / "torchrun"
+JOBS = {2: [(48, "1,2,1"), (20, "1,1,2"), (10, "2,1,1")], 4: [(48, "1,2,2"), (24, "2,2,1"), (12, "4,1,1")]}
+SAME = ("step", "loss", "lr", "grad_norm", "tokens", "padding_share", "intra_bytes", "inter_bytes", "skipped")
+
+
+def what_must_be_the_same(log):
+    return [{key: entry[key] for key in SAME} for entry in log]
+
+
+@pytest.fixture(scope="module", params=JOBS, ids=lambda ranks: f"{ranks} ranks")
+def job(request, tmp_path_factory, corpus):
+    """A job file, its ranks, and what its run as threads logs."""
+    folder = tmp_path_factory.mktemp("job")
+    path = tiny.write_job(folder / "job.toml", corpus, JOBS[request.param], run={"ranks": request.param})
+    return path, request.param, what_must_be_the_same(tiny.train(path, "--out", folder / "threads"))
+
+
+def test_threads_give_the_same_bits_again(job, tmp_path):
+    path, _, expected = job
+    assert what_must_be_the_same(tiny.train(path, "--out", tmp_path / "again")) == expected
+    assert len(expected) == 5 and all(entry["intra_bytes"] > 0 and entry["inter_bytes"] == 0 for entry in expected)
+
+
+@pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
+def test_mpirun_gives_the_bits_of_threads(job, tmp_path):
+    path, ranks, expected = job
+    assert what_must_be_the_same(tiny.train(path, "--out", tmp_path / "mpi", launcher=[*tiny.MPIRUN, "-n", ranks])) == expected
+
+
+def end_cleanly(processes):
+    for process in processes:
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 0, error
+        assert all(line.startswith("step ") for line in error.splitlines()), error
+
+
+def test_processes_with_the_variables_of_torchrun_give_the_bits_of_threads(job, tmp_path):
+    path, ranks, expected = job
+    end_cleanly(tiny.start_ranks([tiny.command(path, "--out", tmp_path / "tcp")] * ranks))
+    assert what_must_be_the_same(tiny.read_log(tmp_path / "tcp")) == expected
+
+
+def test_ranks_on_two_hosts_count_their_bytes_between_hosts_and_reach_the_same_losses(job, tmp_path):
+    path, ranks, expected = job
+    processes = tiny.start_ranks([tiny.command(path, "--out", tmp_path / "hosts")] * ranks,
+                                 hosts=["first"] * (ranks // 2) + ["second"] * (ranks // 2))
+    end_cleanly(processes)
+    log = tiny.read_log(tmp_path / "hosts")
+    assert [entry["loss"] for entry in log] == pytest.approx([entry["loss"] for entry in expected], rel=1e-12)
+    assert all(entry["inter_bytes"] > 0 for entry in log)
+    assert all((entry["intra_bytes"] > 0) == (ranks > 2) for entry in log)
+
+
+@pytest.mark.skipif(not shutil.which(TORCHRUN), reason="no torchrun beside this Python")
+@pytest.mark.parametrize("job", [2], indirect=True)
+def test_torchrun_itself_gives_the_bits_of_threads(job, tmp_path):
+    path, ranks, expected = job
+    launcher = [TORCHRUN, "--no-python", "--nproc-per-node", ranks, "--master-port", tiny.free_port()]
+    assert what_must_be_the_same(tiny.train(path, "--out", tmp_path / "torchrun", launcher=launcher)) == expected

@@ -1,0 +1,136 @@
+"""Whatever the strategies, buckets, orders and settings, five steps in fp64 are those of one rank, and of the reference trainer."""
+
+import json
+import random
+import re
+
+import pytest
+import tiny_runs as tiny
+
+# Nothing divides: 3 layers, vocabulary and feed-forward sizes that no tensor degree divides.
+SIZES = {"hidden_size": 32, "layers": 3, "heads": 4, "kv_heads": 2, "ffn_size": 46, "vocab_size": tiny.VOCAB + 3}
+MODELS = {"llama": SIZES, "tied": SIZES | {"tied_embeddings": True}, "qwen2": SIZES | {"architecture": "qwen2"},
+          "qwen3": SIZES | {"architecture": "qwen3", "head_dim": 12},
+          "gpt2": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3}}
+TENSOR_DEGREES = {"gpt2": [1, 2, 3, 4]}  # as many key/value heads as heads
+STEPS = 5
+
+
+def expect_equal(log, expected):
+    assert [entry["step"] for entry in log] == [entry["step"] for entry in expected]
+    for entry, one in zip(log, expected):
+        assert entry["loss"] == pytest.approx(one["loss"], rel=1e-10)
+        assert entry["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-10)
+        assert entry["tokens"] == one["tokens"] and not entry["skipped"]
+
+
+@pytest.fixture(scope="module")
+def one_rank(tmp_path_factory, corpus):
+    """The log of a model's run on one rank in one bucket."""
+    logs = {}
+
+    def log(name):
+        if name not in logs:
+            out = tmp_path_factory.mktemp(name)
+            logs[name] = tiny.train(tiny.write_job(out / "job.toml", corpus, [(tiny.LONGEST, "1,1,1")], model=MODELS[name]), "--out", out)
+            losses = [entry["loss"] for entry in logs[name]]
+            assert len(set(losses)) == STEPS and min(entry["grad_norm"] for entry in logs[name]) > 0.1
+        return logs[name]
+
+    return log
+
+
+def random_strategy(draw, name, ranks):
+    """Any degrees that fit, with any settings."""
+    tp = draw.choice([degree for degree in TENSOR_DEGREES.get(name, [1, 2, 4]) if degree <= ranks])
+    pp = draw.randint(1, min(3, ranks // tp))
+    strategy = {"dp": draw.randint(1, ranks // (tp * pp)), "tp": tp, "pp": pp, "recompute": draw.choice(["none", "selective", "full"]),
+                "schedule": draw.choice(["1f1b", "gpipe"]), "sequence_parallel": draw.random() < 0.7}
+    if draw.random() < 0.3:
+        strategy["micro_batch_tokens"] = draw.randint(tiny.LONGEST, 4 * tiny.LONGEST)
+    return strategy
+
+
+def random_buckets(draw, name, ranks):
+    """One to four, from the longest down; narrow ones stay empty or get a single document."""
+    bounds = sorted(draw.sample(range(1, tiny.LONGEST), draw.randint(0, 3)), reverse=True)
+    if draw.random() < 0.3:
+        bounds = [tiny.LONGEST - 1] + [bound for bound in bounds if bound < tiny.LONGEST - 1]
+    return [(bound, random_strategy(draw, name, ranks)) for bound in [tiny.LONGEST, *bounds]]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus, one_rank, seed):
+    draw = random.Random(seed)
+    name = list(MODELS)[seed % len(MODELS)]
+    ranks = draw.choice([2, 3, 4, 4, 6, 8])
+    buckets = random_buckets(draw, name, ranks)
+    job = tiny.write_job(tmp_path / "job.toml", corpus, buckets, model=MODELS[name],
+                         run={"ranks": ranks, "home": draw.randrange(len(buckets)), "prefetch": draw.random() < 0.7})
+    print(job.read_text())  # shown if it fails
+    expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
+
+
+@pytest.mark.parametrize("bounds", [(47, 46, 45), (2, 1), (30, 29, 1)], ids=str)
+def test_buckets_that_are_often_empty_or_hold_one_document_equal_one_rank(tmp_path, corpus, one_rank, bounds):
+    strategies = ["1,2,2", "4,1,1", "2,1,2", "1,4,1"]
+    buckets = list(zip((tiny.LONGEST, *bounds), strategies))
+    job = tiny.write_job(tmp_path / "job.toml", corpus, buckets, model=MODELS["llama"])
+    expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank("llama"))
+
+
+def stage(ranks, tp, first, end):
+    return {"ranks": ranks, "tp": tp, "layers": [first, end]}
+
+
+EDITED = {
+    "two pipelines of unlike shape and a rank left out": {
+        "groups": [{"stages": [stage([0, 1], 2, 0, 3)]}, {"stages": [stage([3], 1, 0, 1), stage([4], 1, 1, 3)]}]},
+    "stages of unlike width and depth": {"groups": [{"stages": [stage([3, 1, 0, 4], 4, 0, 2), stage([2], 1, 2, 3)]}]},
+    "two equal narrow pipelines beside a wide one": {
+        "groups": [{"dp": 2, "stages": [stage([0, 2], 1, 0, 2), stage([1, 3], 1, 2, 3)]}, {"stages": [stage([4], 1, 0, 3)]}]},
+    "parameters split in other dimensions or not at all": {
+        "groups": [{"stages": [stage([0, 1, 2, 3], 4, 0, 3)]}],
+        "splits": [{"parameter": "*.mlp.down_proj.weight", "cuts": [{"dim": 0, "ways": 4}]},
+                   {"parameter": "model.layers.1.mlp.up_proj.weight", "cuts": [{"dim": 0, "ways": 2}, {"dim": 1, "ways": 2}]},
+                   {"parameter": "model.layers.2.self_attn.o_proj.weight", "cuts": []},
+                   {"parameter": "model.embed_tokens.weight", "cuts": [{"dim": 1, "ways": 2}]}],
+        "recompute": "selective"}}
+
+
+@pytest.mark.parametrize("edit", EDITED)
+@pytest.mark.parametrize("beside", [[], [(20, "5,1,1")]], ids=["alone", "beside another"])
+def test_an_edited_strategy_file_equals_one_rank(tmp_path, corpus, one_rank, edit, beside):
+    strategy = tmp_path / "edited.json"
+    strategy.write_text(json.dumps(EDITED[edit]))
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, strategy), *beside], model=MODELS["llama"], run={"ranks": 5})
+    expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank("llama"))
+
+
+# ---- the reference trainer, which shares no code with the program
+
+
+@pytest.mark.parametrize("seed, options, buckets", [
+    (1, [], [(48, "1,1,1")]),
+    (2, ["--tied", "1"], [(48, "1,2,2"), (20, "4,1,1")]),
+    (3, ["--rope-llama3", "8,1,4,16"], [(48, "2,1,2"), (30, "1,4,1"), (9, "2,2,1")]),
+])
+def test_the_reference_trainer_takes_the_same_steps(tmp_path, seed, options, buckets):
+    documents = tiny.random_documents(10 + seed, 9, vocab=67)
+    (tmp_path / "documents").write_text("".join(" ".join(map(str, document)) + "\n" for document in documents))
+    result = tiny.run([tiny.REFERENCE, "--random", seed, "--model", "24,3,4,2,40,67", *options, "--steps", STEPS, "--lr", "1e-2",
+                       "--documents", tmp_path / "documents", "--write-model", tmp_path / "model"])
+    assert result.returncode == 0, result.stderr
+    number = r"(\d\S*)"
+    expected = [(float(loss), float(norm)) for loss, norm in re.findall(rf"step \d+  loss {number}  grad_norm {number}", result.stdout)]
+    final = float(re.search(rf"final_loss {number}", result.stdout)[1])
+    assert len(expected) == STEPS and final < expected[0][0] - 0.1
+
+    # A step is one epoch, so that the order of documents doesn't matter; one step more shows the last update.
+    job = tiny.write_job(tmp_path / "job.toml", tiny.write_corpus(tmp_path / "data", documents), buckets,
+                         model={"path": str(tmp_path / "model")}, batch={"sequences": len(documents)}, run={"steps": STEPS + 1})
+    log = tiny.train(job, "--out", tmp_path / "out")
+    for entry, (loss, norm) in zip(log, expected):
+        assert entry["loss"] == pytest.approx(loss, rel=1e-10)
+        assert entry["grad_norm"] == pytest.approx(norm, rel=1e-10)
+    assert log[STEPS]["loss"] == pytest.approx(final, rel=1e-10)

@@ -1,0 +1,113 @@
+"""What the system tests share: token files, job files, and the program run on them."""
+
+import json
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("SWITCHYARD_PROGRAM", str(ROOT / "build" / "switchyard"))
+REFERENCE = os.environ.get("SWITCHYARD_REFERENCE", str(ROOT / "build" / "reference" / "reference"))
+PYTHON = sys.executable
+
+VOCAB = 120
+MODEL = {"hidden_size": 32, "layers": 4, "heads": 4, "kv_heads": 2, "ffn_size": 48, "vocab_size": VOCAB}
+LONGEST = 48
+MPI = os.environ.get("SWITCHYARD_MPI", "1") == "1"  # whether the program was built with it
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--allow-run-as-root"]
+
+# A run must not take a launch of its own for granted from the shell that started the test.
+_LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in _LAUNCH} | {"OMP_NUM_THREADS": "1"}
+
+
+def random_documents(seed, count, longest=LONGEST, vocab=VOCAB):
+    draw = random.Random(seed)
+    return [[draw.randrange(vocab) for _ in range(draw.randint(1, longest))] for _ in range(count)]
+
+
+def write_corpus(folder, documents):
+    """corpus.bin and corpus.idx as docs/file-formats.md has them: u16 tokens, one sequence a document."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = [len(document) for document in documents]
+    starts = [2 * sum(sizes[:i]) for i in range(len(sizes))]
+    (folder / "corpus.bin").write_bytes(b"".join(struct.pack(f"<{len(d)}H", *d) for d in documents))
+    count = len(documents)
+    (folder / "corpus.idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, count, count + 1) + struct.pack(f"<{count}i", *sizes) +
+                                        struct.pack(f"<{count}q", *starts) + struct.pack(f"<{count + 1}q", *range(count + 1)))
+    return folder
+
+
+def toml(value):
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)
+
+
+def write_job(path, corpus, buckets, model=MODEL, seed=1, **sections):
+    """buckets: (max_length, strategy) from the longest down; strategy: "dp,tp,pp", a dict of settings, or a path of a JSON file."""
+    job = {"model": model, "data": {"path": str(corpus)}, "batch": {"sequences": 8, "context": LONGEST},
+           "optimizer": {"lr": 1e-2, "schedule": "constant"},
+           "run": {"steps": 5, "precision": "fp64", "threads": 1, "keep_checkpoints": 0}}
+    for section, keys in sections.items():
+        job[section] = job.get(section, {}) | keys
+    lines = [f"seed = {seed}"]
+    for section, keys in job.items():
+        lines += [f"[{section}]"] + [f"{key} = {toml(value)}" for key, value in keys.items()]
+    for length, strategy in buckets:
+        key, value = ("file", str(strategy)) if isinstance(strategy, Path) else ("strategy", strategy)
+        lines += ["[[bucket]]", f"max_length = {length}", f"{key} = {toml(value)}"]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def command(job, *arguments):
+    return [PROGRAM, "train", str(job), *map(str, arguments)]
+
+
+def run(words, timeout=60, environment=ENVIRONMENT, **options):
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=timeout, env=environment, **options)
+
+
+def train(job, *arguments, launcher=(), **options):
+    """Trains and must succeed; the lines of log.jsonl of --out."""
+    result = run([*launcher, *command(job, *arguments)], **options)
+    assert result.returncode == 0, result.stderr
+    return read_log(arguments[arguments.index("--out") + 1])
+
+
+def read_log(out):
+    return [json.loads(line) for line in (Path(out) / "log.jsonl").read_text().splitlines()]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start_ranks(commands, hosts=None):
+    """One process for each rank, with the variables that torchrun sets; hosts: a name for each, else this machine's."""
+    port = str(free_port())
+    processes = []
+    for rank, words in enumerate(commands):
+        launch = {"RANK": str(rank), "WORLD_SIZE": str(len(commands)), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+                  "MASTER_PORT": port} | ({"SWITCHYARD_HOST": hosts[rank]} if hosts else {})
+        processes.append(subprocess.Popen(words, env=ENVIRONMENT | launch, text=True, stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE))
+    return processes
+
+
+def wait_for_steps(process, count):
+    """Returns when the process has told of so many steps."""
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        count -= " loss " in line
+        if count == 0:
+            return
+    raise AssertionError("".join(seen))
