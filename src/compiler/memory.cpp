@@ -72,7 +72,7 @@ class SharedBlocks {
 
 // Tensors of a micro-batch on the rank: which block each buffer of the stage lies in, and the roots.
 struct MicroBatchState {
-  i64 T = 0;
+  i64 T = 0, longest = 0;  // tokens, and of its longest document
   i64 feeds = 0;
   std::map<int, int> slot, root;  // buffer, root -> block
 };
@@ -264,7 +264,7 @@ class Replay {
     it->second.feeds = mb.T * (3 * size_of(DType::i64) + state_);
     meter_.take(MemoryClass::workspace, it->second.feeds);
     for (const auto& shard : mb.shard)
-      for (const batch::Piece& piece : shard) longest_ = std::max<i64>(longest_, piece.doc >= 0 ? piece.count : 0);
+      for (const batch::Piece& piece : shard) it->second.longest = std::max<i64>(it->second.longest, piece.doc >= 0 ? piece.count : 0);
     return it->second;
   }
 
@@ -320,27 +320,27 @@ class Replay {
         else
           allocate(stage, at, b, state);
       }
-      if (instr.op) meter_.touch(MemoryClass::workspace, workspace(stage, instr, at, state.T));
+      if (instr.op) meter_.touch(MemoryClass::workspace, workspace(stage, instr, at, state));
       for (const int b : instr.drop) release(stage, b, state);
     }
     if (!t.forward && stage.grad_out < 0) end_state(t);
   }
 
-  i64 workspace(const ir::StageCode& stage, const ir::Instr& instr, int at, i64 T) {
+  i64 workspace(const ir::StageCode& stage, const ir::Instr& instr, int at, const MicroBatchState& state) {
     std::vector<ir::Type> in, out;
-    double share = 1;
-    for (const int b : instr.in) in.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), &share));
-    for (const int b : instr.out) out.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), &share));
-    if (const auto* rope = dynamic_cast<const ir::Rope*>(instr.op.get())) grow_tables(rope->head_dim());
-    const ir::Cost cost = instr.op->cost(in, out);
-    return static_cast<i64>(cost.workspace_per_token * std::min(static_cast<double>(T), cost.workspace_tokens));
+    double share = 1, other = 1;
+    for (const int b : instr.in)
+      in.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), in.empty() ? &share : &other));
+    for (const int b : instr.out) out.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), &other));
+    if (const auto* rope = dynamic_cast<const ir::Rope*>(instr.op.get())) grow_tables(rope->head_dim(), state.longest);
+    return instr.op->workspace(in, out, static_cast<i64>(share * static_cast<double>(state.T)), state.longest);
   }
 
   // Rotary tables are kept, for the longest document so far.
-  void grow_tables(i64 head_dim) {
-    if (longest_ <= table_rows_) return;
+  void grow_tables(i64 head_dim, i64 longest) {
+    if (longest <= table_rows_) return;
     meter_.drop(MemoryClass::workspace, table_rows_ * head_dim * state_);
-    table_rows_ = std::max(longest_, 2 * table_rows_);
+    table_rows_ = std::max(longest, 2 * table_rows_);
     meter_.take(MemoryClass::workspace, table_rows_ * head_dim * state_);
   }
 
@@ -371,7 +371,7 @@ class Replay {
   std::map<UnitUse, int> users_;
   std::map<UnitUse, std::map<int, int>> banks_, gradient_blocks_;  // parameter (gradients: the group's first) -> block
   std::map<StateKey, MicroBatchState> states_;
-  i64 longest_ = 0, table_rows_ = 0;
+  i64 table_rows_ = 0;
 };
 
 }  // namespace

@@ -15,8 +15,6 @@ namespace switchyard::ir {
 struct Cost {
   double flops_per_token = 0, flops_per_pair = 0;
   double bytes_per_token = 0, bytes_fixed = 0;          // moved to and from memory
-  double workspace_per_token = 0;                       // temporaries of the kernel, bytes,
-  double workspace_tokens = 1e18;                       // of so many tokens at a time
 };
 
 /// What the layout rule is asked: the layouts that the inputs have now, on the mesh of one lane of a stage. Parameters
@@ -55,6 +53,9 @@ class Operator {
   virtual void weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const;
   /// Of local shards.
   virtual Cost cost(std::span<const Type> in, std::span<const Type> out) const;
+  /// Bytes of the kernel's temporaries, of local shards with so many tokens in documents of at most `longest`. Kernels on fp32 and
+  /// fp64 need none, unless an operator says so; others compute in fp32 copies.
+  virtual i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const;
   /// Inputs (of backward calls) that should lie side by side in one buffer, so that one matrix product reads them.
   virtual std::vector<int> adjacent_inputs() const { return {}; }
   /// The same for outputs.

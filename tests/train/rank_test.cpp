@@ -1,11 +1,13 @@
 #include "train/rank.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "../comm/rank_threads.hpp"
 #include "../runtime/tiny_job.hpp"
+#include "base/errors.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -39,6 +41,37 @@ TEST(Rank, AStepWithoutLearningLeavesTheLossAndOneWithLearningLowersIt) {
     EXPECT_EQ(losses[0], losses[1]);
     EXPECT_LT(losses[2], losses[1] - 1e-4);
     EXPECT_EQ(rank.program().of_rank.size(), 2u);
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(2));
+}
+
+TEST(Rank, PrefetchesAsMuchAsTheBudgetAllowsAndRefusesWhatDoesNotFit) {
+  const runtime::Documents documents = runtime::tiny_documents(8, 5);
+  const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
+    const compiler::Plans plans = runtime::tiny_plans({"1,2,1", "2,1,1"}, 2);
+    const batch::StepPlan plan = runtime::tiny_batch(0, documents, plans, {runtime::kLongest, runtime::kLongest / 2});
+    const auto program = [&](int units) { return compiler::assemble(plan, plans, {.prefetch_units = units, .train = true}); };
+    const i64 most = compiler::fullest_rank(program(compiler::kAllUnits), plan, plans).second.total;
+    const i64 least = compiler::fullest_rank(program(0), plan, plans).second.total;
+    ASSERT_LT(least, most);
+    const auto step = [&](i64 budget) {
+      RankSettings settings;
+      settings.memory_budget = budget;
+      Rank rank(plans, runtime::tiny_llama(), fabric, settings);
+      rank.store().initialize(runtime::tiny_values(plans.graph()));
+      rank.step(plan, documents, [](double) { return runtime::UpdateSettings{{1e-3, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; });
+      return rank.program().fingerprint();
+    };
+    EXPECT_EQ(step(most), program(compiler::kAllUnits).fingerprint());
+    EXPECT_EQ(step(0), program(compiler::kAllUnits).fingerprint());
+    EXPECT_NE(step(most - 1), program(compiler::kAllUnits).fingerprint());
+    EXPECT_EQ(step(least), program(0).fingerprint());
+    try {
+      step(least - 64);
+      FAIL() << "no error";
+    } catch (const UserError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("64 B more than the memory budget. Largest: "));
+    }
   });
   EXPECT_EQ(ends, std::vector<std::string>(2));
 }

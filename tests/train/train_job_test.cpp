@@ -122,22 +122,6 @@ TEST_F(TrainJob, AModelThatDoesNotFitTheBudgetIsRefusedWithTheClassThatIsLargest
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/checkpoints"));
 }
 
-TEST_F(TrainJob, AStepThatFitsOnlyWithoutPrefetchRunsWithinTheBudget) {
-  train({job("free"), ""}, {});
-  train({job("none", {"run.prefetch=false"}), ""}, {});
-  const auto peak = [&](const std::string& out) {
-    i64 most = 0;
-    for (const auto& line : log_of(scratch_ / out))
-      for (const auto& rank : line.at("peak_bytes_per_rank")) most = std::max(most, rank.get<i64>());
-    return most;
-  };
-  const i64 with = peak("free"), without = peak("none");
-  ASSERT_LT(without, with);
-  train({job("tight", {"run.memory_budget=\"" + std::to_string((with + without) / 2) + " B\""}), ""}, {});
-  EXPECT_LE(peak("tight"), (with + without) / 2);
-  EXPECT_EQ(log_of(scratch_ / "tight")[3].at("loss"), log_of(scratch_ / "free")[3].at("loss"));
-}
-
 TEST_F(TrainJob, AnUnknownVocabularyComesFromTheData) {
   files::put(scratch_ / "data/meta.json", R"({"vocab_size": 140})");
   std::string text = config::to_toml(job("a"));

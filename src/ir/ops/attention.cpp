@@ -28,6 +28,15 @@ Cost attention_cost(std::span<const Type> in, std::span<const Type> out, double 
   return cost;
 }
 
+// Of bf16: two matrices of scores of up to 512 queries and a document's keys, all heads at once, with the rows that they are made
+// of in fp32.
+i64 attention_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest, i64 key_copies) {
+  if (q.dtype != DType::bf16) return 0;
+  const i64 queries = std::min<i64>(longest, 512), heads = q.shape.size[1] / head_dim;
+  const i64 scores = 2 * heads * queries * longest, rows = 2 * queries * q.shape.size[1] + key_copies * longest * k.shape.size[1];
+  return (scores + rows) * size_of(DType::f32);
+}
+
 }  // namespace
 
 std::vector<Type> Attention::shape(std::span<const Type> in) const {
@@ -55,6 +64,10 @@ Cost Attention::cost(std::span<const Type> in, std::span<const Type> out) const 
   return attention_cost(in, out, static_cast<double>(in[0].shape.size[1]), 2);
 }
 
+i64 Attention::workspace(std::span<const Type> in, std::span<const Type>, i64, i64 longest) const {
+  return attention_workspace(in[0], in[1], head_dim_, longest, 2);
+}
+
 LayoutRule AttentionDx::layout(const LayoutQuery& query) const {
   const std::vector<int>& axes = query.in[1].split[1];
   const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_));
@@ -66,6 +79,10 @@ LayoutRule AttentionDx::layout(const LayoutQuery& query) const {
 
 Cost AttentionDx::cost(std::span<const Type> in, std::span<const Type> out) const {
   return attention_cost(in, out, static_cast<double>(in[1].shape.size[1]), 5);
+}
+
+i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, i64, i64 longest) const {
+  return attention_workspace(in[1], in[2], head_dim_, longest, 4);
 }
 
 }  // namespace switchyard::ir

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/errors.hpp"
 #include "ir/ops/ops.hpp"
 
@@ -40,14 +42,19 @@ LayoutRule HeadLoss::layout(const LayoutQuery& query) const {
   return {head_needs(query), {layout::replicated(1), dx, query.in[1]}};
 }
 
-// Three products with the weight; a chunk's logits as workspace.
+// Three products with the weight.
 Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
   Cost cost = memory_bound(in, out);
   const double weight = static_cast<double>(elements(in[1], 1));
   cost.flops_per_token = 6 * weight;
-  cost.workspace_per_token = static_cast<double>(in[1].shape.size[0] * size_of(in[1].dtype) + 3 * size_of(in[3].dtype));
-  cost.workspace_tokens = kChunk;
   return cost;
+}
+
+// A chunk's logits and three statistics a token; of bf16 two copies of the logits in fp32 besides.
+i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const {
+  const i64 logits = std::min(tokens, kChunk) * in[1].shape.size[0];
+  const i64 copies = in[1].dtype == DType::bf16 ? 2 * logits * size_of(DType::f32) : 0;
+  return logits * size_of(in[1].dtype) + 3 * std::min(tokens, kChunk) * size_of(in[3].dtype) + copies;
 }
 
 }  // namespace switchyard::ir

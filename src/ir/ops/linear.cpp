@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "base/errors.hpp"
@@ -70,6 +71,19 @@ void Linear::weight_gradient(Graph& graph, const Call& call, const std::vector<i
 
 Cost Linear::cost(std::span<const Type> in, std::span<const Type> out) const {
   return product_cost(in, out, in.subspan(1, static_cast<size_t>(weights_)));
+}
+
+// Products need none.
+i64 Linear::workspace(std::span<const Type>, std::span<const Type>, i64, i64) const { return 0; }
+i64 LinearDx::workspace(std::span<const Type>, std::span<const Type>, i64, i64) const { return 0; }
+
+// Accumulators in fp32 of operands in bf16: copies of the operands, or the product before it is added.
+i64 LinearDw::workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64) const {
+  if (in[0].dtype == out[0].dtype) return 0;
+  i64 operands = 0, product = 0;
+  for (const Type& type : in) operands += elements(type, tokens);
+  for (const Type& type : out) product += elements(type, tokens);
+  return std::max(operands, product) * size_of(out[0].dtype);
 }
 
 std::vector<int> Linear::adjacent_outputs() const { return weights_ > 1 ? numbers(0, weights_) : std::vector<int>{}; }

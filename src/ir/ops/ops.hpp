@@ -18,6 +18,7 @@ class Linear final : public Operator {
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
   std::vector<int> adjacent_outputs() const override;
 
  protected:
@@ -35,6 +36,7 @@ class LinearDx final : public Operator {
   int weights() const { return weights_; }
   std::vector<Type> shape(std::span<const Type> in) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
   std::vector<int> adjacent_inputs() const override;
 
  protected:
@@ -51,6 +53,7 @@ class LinearDw final : public Operator {
   int weights() const { return weights_; }
   std::vector<Type> shape(std::span<const Type>) const override { return {}; }
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
   LayoutRule layout(const LayoutQuery& query) const override;
   std::vector<int> adjacent_inputs() const override;
 
@@ -179,6 +182,7 @@ class Attention final : public Operator {
   LayoutRule layout(const LayoutQuery& query) const override;
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
 
  private:
   i64 head_dim_, kv_heads_;
@@ -192,6 +196,7 @@ class AttentionDx final : public Operator {
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[1], in[2], in[3]}; }
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
 
  private:
   i64 head_dim_, kv_heads_;
@@ -302,6 +307,7 @@ class HeadLoss final : public Operator {
   std::vector<Type> shape(std::span<const Type> in) const override;
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
 };
 
 }  // namespace switchyard::ir
