@@ -128,8 +128,8 @@ void add_show(CLI::App& app, Action& action) {
   command->add_option("what", options->what, "model, plan or program")->required()->check(CLI::IsMember({"model", "plan", "program"}));
   command->add_option("job", options->job, "Job file")->required()->type_name("JOB.toml");
   command->add_option("--rank", options->rank, "program: only the rows of this rank")->check(CLI::NonNegativeNumber);
-  command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8 (default: all ranks on one host)")
-      ->type_name("HOSTSxDEVICES");
+  command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8, or a hostfile (default: all ranks on one host)")
+      ->type_name("HOSTSxDEVICES|FILE");
   command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

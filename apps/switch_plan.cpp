@@ -91,7 +91,7 @@ void add_switch_plan(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("switch-plan", "Plans a hot switch between two strategies and tells what it sends; nothing runs");
   command->add_option("--model", options->model, "Preset (3b, 7b, 13b, 32b), or a folder with config.json")->required();
-  command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8")->required()->type_name("HOSTSxDEVICES");
+  command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8, or a hostfile")->required()->type_name("HOSTSxDEVICES|FILE");
   command->add_option("--from", options->from, "Strategy before")->required()->type_name("DP,TP,PP");
   command->add_option("--to", options->to, "Strategy after")->required()->type_name("DP,TP,PP");
   command->add_option("--planner", options->planner, "Who sends: relay, greedy, first or round-robin")->capture_default_str();

@@ -6,7 +6,7 @@ function(switchyard_target_options target)
   target_compile_options(${target} PRIVATE ${SWITCHYARD_WARNINGS})
   if(SWITCHYARD_SANITIZE)
     # gcc 12 under sanitizers sees uninitialised members in its own <regex>.
-    target_compile_options(${target} PRIVATE -fsanitize=${SWITCHYARD_SANITIZE} -fno-omit-frame-pointer -g
+    target_compile_options(${target} PRIVATE -fsanitize=${SWITCHYARD_SANITIZE} -fno-omit-frame-pointer
                            $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     target_link_options(${target} PUBLIC -fsanitize=${SWITCHYARD_SANITIZE})
   endif()
@@ -40,7 +40,7 @@ function(switchyard_layer name)
     target_include_directories(switchyard_${name} INTERFACE ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(switchyard_${name} INTERFACE ${links})
   endif()
-  if(SWITCHYARD_TESTS)
+  if(SWITCHYARD_TESTS AND (NOT SWITCHYARD_TEST_LAYERS OR name IN_LIST SWITCHYARD_TEST_LAYERS))
     file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*_test.cpp)
     if(tests)
       switchyard_test(${name}_tests switchyard_${name} ${tests})
@@ -48,7 +48,8 @@ function(switchyard_layer name)
   endif()
 endfunction()
 
-# switchyard_test(TARGET LIBRARY source...): one executable, its tests run by ctest one by one.
+# switchyard_test(TARGET LIBRARY source...): one executable, its tests run by ctest one by one; all in one process under sanitizers, whose
+# processes start slowly.
 function(switchyard_test target library)
   add_executable(${target} ${ARGN})
   target_link_libraries(${target} PRIVATE ${library} GTest::gtest GTest::gmock GTest::gtest_main)
@@ -56,5 +57,10 @@ function(switchyard_test target library)
   target_compile_definitions(${target} PRIVATE
     SWITCHYARD_SOURCE="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY="${CMAKE_BINARY_DIR}"
     SWITCHYARD_FIXTURES="${CMAKE_SOURCE_DIR}/../shared/fixtures")
-  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS cpu TIMEOUT 300)
+  if(SWITCHYARD_SANITIZE)
+    add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    set_tests_properties(${target} PROPERTIES LABELS cpu TIMEOUT 900)
+  else()
+    gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS cpu TIMEOUT 300)
+  endif()
 endfunction()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -63,7 +64,8 @@ Cluster from_spec(std::string_view spec) {
   const int hosts = cross == std::string_view::npos ? 0 : positive(spec.substr(0, cross));
   const int devices = cross == std::string_view::npos ? 0 : positive(spec.substr(cross + 1));
   if (hosts == 0 || devices == 0) {
-    user_error("cluster \"{}\" is not understood. Give hosts x devices per host, e.g. 2x8.", spec);
+    if (std::filesystem::is_regular_file(spec)) return from_hostfile(std::string(spec));
+    user_error("cluster \"{}\" is not understood. Give hosts x devices per host, e.g. 2x8, or the path of a hostfile.", spec);
   }
   if (static_cast<i64>(hosts) * devices > 1'000'000) {
     user_error("cluster \"{}\" has {} devices; at most 1000000 are supported.", spec, static_cast<i64>(hosts) * devices);

@@ -1,5 +1,9 @@
 #include "comm/block.hpp"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -55,6 +59,27 @@ void add_bytes(std::byte* to, const std::byte* from, i64 bytes, DType dtype) {
   }
 }
 
+// A block of this size leaves the caches before it is used. Stores that bypass them save the read of every line that is overwritten.
+constexpr i64 kStreamed = i64{1} << 20;
+
+#ifdef __SSE2__
+void stream(std::byte* to, const std::byte* from, i64 n) {
+  constexpr i64 kLine = 64, kStore = sizeof(__m128i);
+  const i64 head = std::min(n, static_cast<i64>(-reinterpret_cast<std::uintptr_t>(to) % kLine));
+  std::memcpy(to, from, static_cast<size_t>(head));
+  i64 i = head;
+  for (; i + kLine <= n; i += kLine)
+    for (i64 at = i; at < i + kLine; at += kStore)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
+  std::memcpy(to + i, from + i, static_cast<size_t>(n - i));
+}
+// What was streamed is visible to other threads from here on.
+void finish_streams() { _mm_sfence(); }
+#else
+void stream(std::byte* to, const std::byte* from, i64 n) { std::memcpy(to, from, static_cast<size_t>(n)); }
+void finish_streams() {}
+#endif
+
 Block flattened(const Block& block) { return is_contiguous(block) ? Block{block.data, 1, block.bytes(), block.bytes()} : block; }
 
 // Calls visit(to, from, n) for the longest runs of n bytes that lie in one row of both.
@@ -98,7 +123,12 @@ Block contiguous(void* data, i64 bytes) { return {static_cast<std::byte*>(data),
 bool is_contiguous(const Block& block) { return block.rows <= 1 || block.stride == block.row_bytes; }
 
 void copy_block(const Block& to, const Block& from) {
-  for_each_run(to, from, [](std::byte* a, const std::byte* b, i64 n) { std::memcpy(a, b, static_cast<size_t>(n)); });
+  if (to.bytes() < kStreamed) {
+    for_each_run(to, from, [](std::byte* a, const std::byte* b, i64 n) { std::memcpy(a, b, static_cast<size_t>(n)); });
+  } else {
+    for_each_run(to, from, stream);
+    finish_streams();
+  }
 }
 
 void add_block(const Block& to, const Block& from, DType dtype) {

@@ -7,7 +7,8 @@
 
 namespace switchyard::comm {
 
-/// to := from. Row lengths may differ, total bytes agree; InternalError with both if not. Blocks don't overlap.
+/// to := from. Row lengths may differ, total bytes agree; InternalError with both if not. Blocks don't overlap. Copies of
+/// 1 MiB and more pass the caches by, where the processor can.
 void copy_block(const Block& to, const Block& from);
 /// to += from, elements of `dtype`; bf16 adds in fp32 and rounds to nearest even, integers wrap.
 /// Rows hold whole elements and start at multiples of the element size; InternalError otherwise.

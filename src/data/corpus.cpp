@@ -64,7 +64,8 @@ Corpus::Corpus(std::string origin, MappedFile data, MappedFile index_file)
 Corpus Corpus::open(const std::filesystem::path& path) {
   const std::filesystem::path prefix = prefix_of(path);
   const std::string origin = prefix.string();
-  MappedFile data(origin + ".bin"), index(origin + ".idx");
+  constexpr const char* kRemedy = "Give the folder that `switchyard data prepare` wrote.";
+  MappedFile data(origin + ".bin", kRemedy), index(origin + ".idx", kRemedy);
   Corpus corpus(origin, std::move(data), std::move(index));
   corpus.vocab_size_ = read_vocab_size(prefix.parent_path() / "meta.json");
   return corpus;

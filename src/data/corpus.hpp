@@ -8,7 +8,7 @@
 
 #include "base/dtype.hpp"
 #include "data/index.hpp"
-#include "data/mapped_file.hpp"
+#include "base/mapped_file.hpp"
 
 namespace switchyard::data {
 

@@ -1,7 +1,6 @@
 #include "files/disk.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -47,33 +46,6 @@ Descriptor::~Descriptor() { close(); }
 void Descriptor::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
-}
-
-MappedFile::MappedFile(const std::filesystem::path& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) user_error("cannot read {}: {}. Check the path and its permissions.", path.string(), text_of(errno));
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    user_error("cannot read {}: it is not a file. Check the path.", path.string());
-  }
-  size_ = static_cast<size_t>(info.st_size);
-  if (size_ == 0) return;
-  void* address = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (address == MAP_FAILED) user_error("cannot map {}: {}. Check the file and its file system.", path.string(), text_of(errno));
-  data_ = static_cast<const std::byte*>(address);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, size_t{0})) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
 }
 
 Descriptor open_for_writing(const std::filesystem::path& path) { return open_or_throw(path, O_WRONLY | O_CREAT | O_TRUNC); }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/dtype.hpp"
+#include "base/mapped_file.hpp"
 
 namespace switchyard::files {
 
@@ -23,21 +24,6 @@ class Descriptor {
 
  private:
   int fd_ = -1;
-};
-
-/// A file mapped read-only; empty files give an empty span. UserError naming the path if it can't be opened.
-class MappedFile {
- public:
-  MappedFile() = default;
-  explicit MappedFile(const std::filesystem::path& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-
- private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
 };
 
 /// A new or emptied file, opened for writing. ClusterError as disk_error.

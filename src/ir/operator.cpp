@@ -144,13 +144,22 @@ class Propagation {
     return sum;
   }
 
+  Axes cutting_results() const {
+    Axes cutting;
+    for (const Operand& operand : out_)
+      for (const std::string& label : operand.labels)
+        if (axes_.contains(label)) include(cutting, axes_.at(label));
+    return cutting;
+  }
+
+  // A sum over an axis that cuts the result can't stay pending: it is done before.
   Axes decide_partial() const {
     Axes pending;
     bool any_linear = false;
     for (size_t i = 0; i < in_.size(); ++i) {
       if (!in_[i].linear) continue;
       any_linear = true;
-      include(pending, query_.in[i].partial);
+      include(pending, without(query_.in[i].partial, cutting_results()));
       include(pending, summed(in_[i]));
     }
     if (!any_linear)

@@ -81,6 +81,10 @@ TEST_F(Hostfile, a_bad_line_is_named_with_file_and_number) {
   EXPECT_THAT(message_of("# nothing\n"), HasSubstr("names no host"));
 }
 
+TEST_F(Hostfile, a_specification_may_be_the_path_of_one) {
+  EXPECT_THAT(from_spec(write("alpha slots=2\nbeta slots=1\n")).host, ElementsAre(0, 0, 1));
+}
+
 TEST_F(Hostfile, a_missing_file_is_named) {
   try {
     from_hostfile("/nowhere/hosts");

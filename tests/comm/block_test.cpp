@@ -37,6 +37,21 @@ TEST(Block, CopiesBetweenDifferentGeometriesInRowOrder) {
   EXPECT_EQ(to, (std::vector<int>{9, 1, 2, 3, 9, 4, 5, 6}));
 }
 
+TEST(Block, LargeCopiesBringEveryByteWhateverTheAlignment) {
+  constexpr i64 kRow = 1027, kRows = 1200;  // 1.2 MB
+  std::mt19937_64 random(11);
+  std::vector<std::uint8_t> from(static_cast<size_t>(2 * kRow * kRows + 64));
+  for (auto& byte : from) byte = static_cast<std::uint8_t>(random() % 255);
+  for (const i64 gap : {0, 1, 37, 64})
+    for (const i64 shift : {0, 1, 16, 63}) {
+      std::vector<std::uint8_t> to(static_cast<size_t>((kRow + gap) * kRows + 64), 255), expected = to;
+      for (i64 i = 0; i < kRow * kRows; ++i)
+        expected[static_cast<size_t>(shift + i / kRow * (kRow + gap) + i % kRow)] = from[static_cast<size_t>(5 + i / 600 * 700 + i % 600)];
+      copy_block(rows_of(to, kRows, kRow, kRow + gap, shift), rows_of(from, kRows * kRow / 600, 600, 700, 5));
+      EXPECT_EQ(to, expected) << gap << " " << shift;
+    }
+}
+
 TEST(Block, AddsBetweenDifferentGeometriesInEveryType) {
   std::mt19937_64 random(3);
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::i64, DType::i32})

@@ -50,19 +50,7 @@ TEST(Disk, names_a_file_that_cannot_be_read) {
   EXPECT_EQ(message_of<UserError>([&] { read_text(scratch / "none"); }),
             "cannot read " + (scratch / "none").string() + ": No such file or directory. Check the path and its permissions.");
   EXPECT_EQ(message_of<UserError>([&] { read_text(scratch.path()); }),
-            "cannot read " + scratch.path().string() + ": it is not a file. Check the path.");
-}
-
-TEST(Disk, maps_empty_and_moved_files) {
-  const Scratch scratch;
-  put(scratch / "empty", "");
-  put(scratch / "full", "abc");
-  EXPECT_TRUE(MappedFile(scratch / "empty").bytes().empty());
-  MappedFile file(scratch / "full");
-  MappedFile moved = std::move(file);
-  file = MappedFile(scratch / "empty");
-  EXPECT_EQ(moved.bytes().size(), 3u);
-  EXPECT_EQ(static_cast<char>(moved.bytes()[2]), 'c');
+            "cannot read " + scratch.path().string() + ": it is not a file. Check the path and its permissions.");
 }
 
 TEST(Disk, writes_at_offsets_and_at_the_end) {

@@ -92,7 +92,7 @@ EDITED = {
     "parameters split in other dimensions or not at all": {
         "groups": [{"stages": [stage([0, 1, 2, 3], 4, 0, 3)]}],
         "splits": [{"parameter": "*.mlp.down_proj.weight", "cuts": [{"dim": 0, "ways": 4}]},
-                   {"parameter": "model.layers.1.mlp.up_proj.weight", "cuts": [{"dim": 0, "ways": 2}, {"dim": 1, "ways": 2}]},
+                   {"parameter": "model.layers.1.mlp.*_proj.weight", "cuts": [{"dim": 0, "ways": 2}, {"dim": 1, "ways": 2}]},
                    {"parameter": "model.layers.2.self_attn.o_proj.weight", "cuts": []},
                    {"parameter": "model.embed_tokens.weight", "cuts": [{"dim": 1, "ways": 2}]}],
         "recompute": "selective"}}

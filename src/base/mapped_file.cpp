@@ -1,4 +1,4 @@
-#include "data/mapped_file.hpp"
+#include "base/mapped_file.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,11 +11,11 @@
 
 #include "base/errors.hpp"
 
-namespace switchyard::data {
+namespace switchyard {
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
+MappedFile::MappedFile(const std::filesystem::path& path, std::string_view remedy) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) user_error("{}: {}. Give the folder that `switchyard data prepare` wrote.", path.string(), std::strerror(errno));
+  if (file < 0) user_error("cannot read {}: {}. {}", path.string(), std::strerror(errno), remedy);
   struct stat status {};
   const bool plain = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
   const auto size = static_cast<std::size_t>(status.st_size);
@@ -23,9 +23,9 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   if (plain && size > 0) address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
   const int error = errno;
   ::close(file);
-  if (!plain) user_error("{}: not a plain file. Give the folder that `switchyard data prepare` wrote.", path.string());
-  if (address == MAP_FAILED) user_error("{}: can't be mapped into memory: {}.", path.string(), std::strerror(error));
-  bytes_ = {static_cast<const std::byte*>(address), size};
+  if (!plain) user_error("cannot read {}: it is not a file. {}", path.string(), remedy);
+  if (address == MAP_FAILED) user_error("cannot map {}: {}. {}", path.string(), std::strerror(error), remedy);
+  bytes_ = {static_cast<const std::byte*>(address), address == nullptr ? 0 : size};
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
@@ -39,4 +39,4 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-}  // namespace switchyard::data
+}  // namespace switchyard

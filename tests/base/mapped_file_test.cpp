@@ -1,4 +1,4 @@
-#include "data/mapped_file.hpp"
+#include "base/mapped_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,10 +7,13 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "index_file.hpp"
+#include "../data/index_file.hpp"
 
-namespace switchyard::data {
+namespace switchyard {
 namespace {
+
+using data::TestFolder;
+using data::write_file;
 
 std::string text_of(const MappedFile& file) { return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}; }
 
@@ -28,10 +31,11 @@ TEST(MappedFile, HoldsTheBytesOfTheFileAndMoves) {
 
 TEST(MappedFile, AMissingFileOrAFolderIsRefused) {
   const TestFolder folder("mapped");
-  EXPECT_THAT([&] { MappedFile(folder.path() / "none"); },
-              testing::ThrowsMessage<UserError>(testing::HasSubstr("none: No such file or directory. Give the folder that")));
-  EXPECT_THAT([&] { MappedFile(folder.path()); }, testing::ThrowsMessage<UserError>(testing::HasSubstr("not a plain file")));
+  EXPECT_THAT([&] { MappedFile(folder.path() / "none", "Give another."); },
+              testing::ThrowsMessage<UserError>("cannot read " + (folder.path() / "none").string() + ": No such file or directory. Give another."));
+  EXPECT_THAT([&] { MappedFile{folder.path()}; },
+              testing::ThrowsMessage<UserError>("cannot read " + folder.path().string() + ": it is not a file. Check the path and its permissions."));
 }
 
 }  // namespace
-}  // namespace switchyard::data
+}  // namespace switchyard

@@ -1,0 +1,27 @@
+// A file mapped into memory, read-only.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+namespace switchyard {
+
+/// Owns the mapping; moves, never copies. Pages are read when touched. An empty file gives an empty span.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  /// UserError if the file does not exist, is no plain file or may not be read; `remedy` ends the message.
+  explicit MappedFile(const std::filesystem::path& path, std::string_view remedy = "Check the path and its permissions.");
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace switchyard
