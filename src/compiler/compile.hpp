@@ -7,9 +7,10 @@
 
 namespace switchyard::compiler {
 
-/// Mesh of one lane of a stage: tp refined into axes so that whole axes cut every parameter (8 ranks with 4 key/value heads:
-/// tp/0 = 4, tp/1 = 2). UserError where cuts do not nest or tp is above the key/value heads and no multiple.
-layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp);
+/// Mesh of one lane of a stage: tp refined into axes so that whole axes cut every parameter that its units [first_unit, end_unit)
+/// use (8 ranks with 4 key/value heads: tp/0 = 4, tp/1 = 2). UserError where cuts do not nest or tp is above the key/value heads
+/// and no multiple.
+layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit);
 
 /// Layout of a parameter on a lane mesh: the strategy's cuts if it names the parameter, else the builder's dim over all axes
 /// that its pieces allow.

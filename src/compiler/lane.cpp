@@ -26,11 +26,21 @@ std::vector<config::Cut> cuts_of(const ir::Param& param, const config::Strategy&
   return {{param.cut_dim, ways}};
 }
 
+std::set<int> params_of(const ir::Graph& graph, int first_unit, int end_unit) {
+  std::set<int> params;
+  for (const ir::Call& call : graph.calls())
+    if (call.unit >= first_unit && call.unit < end_unit)
+      for (const int v : call.in)
+        if (graph.value(v).kind == ir::ValueKind::param) params.insert(graph.value(v).param);
+  return params;
+}
+
 }  // namespace
 
-layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp) {
+layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit) {
   std::set<int> edges = {1, tp};
-  for (const ir::Param& param : graph.params()) {
+  for (const int p : params_of(graph, first_unit, end_unit)) {
+    const ir::Param& param = graph.param(p);
     int ways = 1;
     for (const config::Cut& cut : cuts_of(param, strategy, tp)) {
       ways *= cut.ways;

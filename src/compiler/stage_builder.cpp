@@ -51,7 +51,7 @@ void make_adjacent(ir::StageCode& stage, const std::vector<int>& members) {
 
 StageBuilder::StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit)
     : graph_(graph), strategy_(strategy), needed_(needed_calls(graph)), primary_(graph.values().size(), -1) {
-  stage_.lane = lane_mesh(graph, strategy, tp);
+  stage_.lane = lane_mesh(graph, strategy, tp, first_unit, end_unit);
   stage_.first_unit = first_unit;
   stage_.end_unit = end_unit;
   stage_.forward.phase = ir::Phase::F;

@@ -33,9 +33,7 @@ void keep_until(const std::filesystem::path& path, i64 step) {
 
 }  // namespace
 
-JsonLines JsonLines::open(const std::filesystem::path& folder) { return resume(folder, INT64_MAX); }
-
-JsonLines JsonLines::resume(const std::filesystem::path& folder, i64 step) {
+JsonLines JsonLines::open(const std::filesystem::path& folder, i64 step) {
   make_folder(folder);
   JsonLines log;
   log.path_ = folder / "log.jsonl";

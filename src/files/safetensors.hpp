@@ -53,6 +53,7 @@ class TensorFolder {
  public:
   /// UserError: neither file; a shard is missing or lacks a tensor that the index promises (named).
   static TensorFolder open(const std::filesystem::path& folder);
+  const std::filesystem::path& path() const { return folder_; }
   std::vector<std::string> names() const;
   bool contains(const std::string& name) const;
   /// UserError naming folder and tensor if there is none of this name.

@@ -152,14 +152,15 @@ class Propagation {
     return cutting;
   }
 
-  // A sum over an axis that cuts the result can't stay pending: it is done before.
+  // Sums over an axis that cuts the result can't stay pending: they are done before.
   Axes decide_partial() const {
     Axes pending;
     bool any_linear = false;
     for (size_t i = 0; i < in_.size(); ++i) {
       if (!in_[i].linear) continue;
       any_linear = true;
-      include(pending, without(query_.in[i].partial, cutting_results()));
+      const Axes& sums = query_.in[i].partial;
+      if (without(sums, cutting_results()) == sums) include(pending, sums);
       include(pending, summed(in_[i]));
     }
     if (!any_linear)

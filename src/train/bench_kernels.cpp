@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>
 #include <fmt/format.h>
 
@@ -16,7 +17,6 @@
 #include "kernels/attention.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/linear.hpp"
-#include "kernels/matmul_rate.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/optimizer.hpp"
 #include "kernels/rope.hpp"
@@ -24,9 +24,10 @@
 namespace switchyard::train {
 namespace {
 
-constexpr double kFloat = 4;         // bytes
-constexpr i64 kHeadTokens = 1024;    // logits are made for this many tokens at a time
-constexpr i64 kCopied = i64{1} << 26;
+constexpr double kFloat = 4;       // bytes
+constexpr i64 kHeadTokens = 1024;  // logits are made for this many tokens at a time
+constexpr i64 kCopied = i64{1} << 24;
+constexpr i64 kSquare = 2048;
 
 at::Tensor random(at::IntArrayRef shape) { return at::rand(shape).sub_(0.5).mul_(0.1); }
 double count(const at::Tensor& t) { return static_cast<double>(t.numel()); }
@@ -37,8 +38,9 @@ class Bench {
       : s_(s), T_(s.tokens), H_(s.model.hidden_size), F_(s.model.ffn_size), D_(s.model.head_dim), K_(s.model.kv_heads * s.model.head_dim) {}
 
   BenchKernelsResult run() {
-    result_.matmul_flops = kernels::matmul_rate(at::kFloat, at::Device(at::kCPU), Seconds{s_.seconds}).count;
-    const at::Tensor from = random({kCopied});
+    const at::Tensor a = random({kSquare, kSquare}), b = random({kSquare, kSquare}), from = random({kCopied});
+    at::Tensor product = random({kSquare, kSquare});
+    result_.matmul_flops = 2 * count(a) * kSquare / seconds_of([&] { at::mm_out(product, a, b); });
     at::Tensor to = random({kCopied});
     result_.copy_bytes = 2 * kFloat * count(to) / seconds_of([&] { to.copy_(from); });
     linear("q, k, v", T_, H_, H_ + 2 * K_);

@@ -30,13 +30,13 @@ struct PackedFigure {
   double forward = 0, backward = 0;
 };
 
-/// matmul_flops: rate of a square matrix product; copy_bytes: read and written a second by a large copy. packed: from one document
-/// to many short ones; work that follows the squares takes time in proportion to them.
+/// matmul_flops: rate of a square matrix product of 2048; copy_bytes: read and written a second by a copy of 64 MiB. packed: from one
+/// document to many short ones; work that follows the squares takes time in proportion to them.
 struct BenchKernelsResult {
   double matmul_flops = 0, copy_bytes = 0;
-  std::vector<KernelFigure> kernels;
-  std::vector<PackedFigure> packed;
-  /// Of the rate that bounds the kernel.
+  std::vector<KernelFigure> kernels{};
+  std::vector<PackedFigure> packed{};
+  /// Of the rate that bounds the kernel. Above 1 where the caches hold what the kernel reads and the copy's they don't.
   double share(const KernelFigure& figure) const;
 };
 

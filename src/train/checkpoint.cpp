@@ -2,12 +2,12 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <fstream>
 #include <map>
 #include <set>
 
 #include "base/errors.hpp"
 #include "files/checkpoint_folder.hpp"
+#include "files/disk.hpp"
 #include "files/hf_config.hpp"
 #include "files/manifest.hpp"
 #include "files/safetensors.hpp"
@@ -134,7 +134,7 @@ void write_model(const std::filesystem::path& folder, const files::Manifest& man
     writer.write_box(param.file.name, lo, hi, bytes_of(values.contiguous()));
   }
   writer.finish();
-  std::ofstream(folder / "model" / "config.json") << files::to_hf_config(model, DType::f32);
+  files::write_text(folder / "model" / "config.json", files::to_hf_config(model, DType::f32));
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,6 +17,8 @@
 #include "comm/collectives.hpp"
 #include "compiler/job_plans.hpp"
 #include "data/sampler.hpp"
+#include "files/checkpoint_folder.hpp"
+#include "files/disk.hpp"
 #include "files/hf_config.hpp"
 #include "files/json_lines.hpp"
 #include "files/tensorboard.hpp"
@@ -71,9 +72,9 @@ class RunLog {
       : progress_(std::cerr, {first_step, job.run.steps, isatty(STDERR_FILENO) != 0, job.run.log_every, Clock::now}),
         heartbeat_([this] { progress_.tick(); }, std::chrono::milliseconds(500)) {
     if (job.run.out.empty()) return;
-    lines_.emplace(first_step > 1 ? files::JsonLines::resume(job.run.out, first_step - 1) : files::JsonLines::open(job.run.out));
+    lines_.emplace(files::JsonLines::open(job.run.out, first_step - 1));
     events_.emplace(files::EventWriter::create(job.run.out, first_step));
-    std::ofstream(job.run.out + "/job.toml") << config::to_toml(job);
+    files::write_text(job.run.out + "/job.toml", config::to_toml(job));
   }
   void add(const StepRecord& record) {
     if (lines_) lines_->append(to_json(record));
@@ -261,6 +262,10 @@ void resolve(config::Job& job) {
 void train(const TrainSettings& settings, const comm::Launch& launch) {
   const config::Job& job = settings.job;
   if (job.data.path.empty()) user_error("data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
+  if (settings.resume.empty() && !job.run.out.empty())
+    if (const auto newest = files::newest_complete(job.run.out))
+      user_error("{} holds a run already, with a checkpoint of step {}. Go on with --resume {}, or choose another run.out.", job.run.out,
+                 newest->step, job.run.out);
   const data::Corpus corpus = data::Corpus::open(job.data.path);
   kernels::install_rank_allocator();
   comm::FabricOptions options;

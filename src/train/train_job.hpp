@@ -15,7 +15,8 @@ struct TrainSettings {
 };
 
 /// Trains to job.run.steps. With job.run.out the folder gets job.toml, log.jsonl, TensorBoard events and checkpoints.
-/// errors  UserError: no data, or a model that does not fit the budget; ClusterError: a rank failed or fell silent
+/// errors  UserError: no data, a model that does not fit the budget, or a fresh start where checkpoints are; ClusterError: a rank
+///         failed or fell silent
 void train(const TrainSettings& settings, const comm::Launch& launch);
 
 /// What is still open in a job: sizes from model.path, the vocabulary from the data folder. Then validate(). UserError.

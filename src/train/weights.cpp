@@ -91,8 +91,8 @@ at::Tensor from_file_tensor(const ir::Param& param, const files::TensorFolder& f
   at::Tensor tensor = tensor_of(folder, name);
   const auto wrong_shape = [&] {
     user_error(
-        "tensor \"{}\" has shape {}, but the model's config.json asks for {} here. Use the config.json that belongs to these weights.",
-        name, std::vector<i64>(tensor.sizes().begin(), tensor.sizes().end()), param.shape.size);
+        "{}: tensor \"{}\" has shape {}, but config.json asks for {} here. Use the config.json that belongs to these weights.",
+        folder.path().string(), name, std::vector<i64>(tensor.sizes().begin(), tensor.sizes().end()), param.shape.size);
   };
   if (tensor.dim() != param.shape.dims()) wrong_shape();
   if (param.file.transposed) tensor = tensor.t();

@@ -21,6 +21,10 @@ int param_index(const ir::Graph& graph, const std::string& name) {
   return -1;
 }
 
+layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp) {
+  return lane_mesh(graph, strategy, tp, 0, graph.units());
+}
+
 const std::string kQ = "model.layers.0.self_attn.q_proj.weight", kK = "model.layers.0.self_attn.k_proj.weight";
 
 std::vector<int> sizes_of(const layout::Mesh& mesh) {
@@ -73,6 +77,14 @@ TEST(LaneMesh, refuses_cuts_that_do_not_fit_the_ranks) {
   const config::Strategy crossed = stage_strategy("crossed", {{kQ, {{0, 2}}}, {kK, {{0, 3}}}});
   EXPECT_EQ(user_message([&] { lane_mesh(wide, crossed, 6); }),
             "strategy \"crossed\": cuts into 2 and into 3 parts do not nest on 6 ranks. Use ways of which each divides the next.");
+}
+
+TEST(LaneMesh, heeds_only_the_cuts_of_its_own_units) {
+  const ir::Graph graph = grouped_heads();
+  const config::Strategy strategy = stage_strategy("first", {{kQ, {{0, 4}}}});
+  EXPECT_EQ(sizes_of(lane_mesh(graph, strategy, 2, 2, graph.units())), (std::vector<int>{2}));
+  EXPECT_EQ(user_message([&] { lane_mesh(graph, strategy, 2, 0, 2); }),
+            "strategy \"first\": " + kQ + " is cut 4 ways, which does not divide tp = 2. Use cuts whose product divides it.");
 }
 
 TEST(ParamLayout, refuses_a_dim_that_the_parameter_lacks) {

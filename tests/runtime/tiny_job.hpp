@@ -47,12 +47,13 @@ inline config::ModelConfig tiny_llama() {
   return model;
 }
 
-inline compiler::Plans tiny_plans(const std::vector<std::string>& specs, int ranks, int home = 0, Precision precision = kFp64) {
+inline compiler::Plans tiny_plans(const std::vector<std::string>& specs, int ranks, int home = 0, Precision precision = kFp64,
+                                  int hosts = 1) {
   ir::Graph graph = models::build(tiny_llama(), precision, models::Output::loss);
   ir::differentiate(graph);
   std::vector<config::Strategy> strategies;
   for (const std::string& spec : specs) strategies.push_back(config::strategy_from_spec(spec, ranks, tiny_llama().layers));
-  return compiler::Plans(std::move(graph), strategies, home, cluster::uniform(1, ranks), switching::Planner::relay);
+  return compiler::Plans(std::move(graph), strategies, home, cluster::uniform(hosts, ranks / hosts), switching::Planner::relay);
 }
 
 /// Whole values of a parameter: near 1 for norms, waves of 0.2 for the rest.

@@ -87,6 +87,9 @@ EDITED = {
     "two pipelines of unlike shape and a rank left out": {
         "groups": [{"stages": [stage([0, 1], 2, 0, 3)]}, {"stages": [stage([3], 1, 0, 1), stage([4], 1, 1, 3)]}]},
     "stages of unlike width and depth": {"groups": [{"stages": [stage([3, 1, 0, 4], 4, 0, 2), stage([2], 1, 2, 3)]}]},
+    "a split that only the wide stage can make": {
+        "groups": [{"stages": [stage([0, 1, 2, 3], 4, 0, 2), stage([4], 1, 2, 3)]}],
+        "splits": [{"parameter": "model.layers.1.self_attn.o_proj.weight", "cuts": [{"dim": 0, "ways": 4}]}]},
     "two equal narrow pipelines beside a wide one": {
         "groups": [{"dp": 2, "stages": [stage([0, 2], 1, 0, 2), stage([1, 3], 1, 2, 3)]}, {"stages": [stage([4], 1, 0, 3)]}]},
     "parameters split in other dimensions or not at all": {

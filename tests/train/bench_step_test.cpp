@@ -3,19 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "base/errors.hpp"
+#include "bench_model.hpp"
 
 namespace switchyard::train {
 namespace {
 
 BenchStepSettings tiny() {
   BenchStepSettings s;
-  s.model.hidden_size = 32;
-  s.model.layers = 2;
-  s.model.heads = 4;
-  s.model.kv_heads = 2;
-  s.model.head_dim = 8;
-  s.model.ffn_size = 48;
-  s.model.vocab_size = 64;
+  s.model = bench_model();
   s.seq = 32;
   s.steps = 3;
   return s;
@@ -43,7 +38,7 @@ TEST(BenchStep, gives_the_same_losses_under_data_parallelism) {
 TEST(BenchStep, refuses_no_steps) {
   BenchStepSettings s = tiny();
   s.steps = 0;
-  EXPECT_THROW(bench_step(s), UserError);
+  EXPECT_EQ(error_of<UserError>([&] { bench_step(s); }), "bench step: --steps, --seq and --batch must be 1 or more.");
 }
 
 }  // namespace

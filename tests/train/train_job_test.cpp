@@ -88,7 +88,7 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
   // Activations outweigh what the pace of switches and flushes decides.
   const std::filesystem::path data = scratch_ / "long";
   std::filesystem::create_directories(data);
-  data::write_corpus(data, {400, 250, 90, 310, 120, 60, 380, 200});
+  data::write_corpus(data, {1600, 1000, 360, 1240, 480, 240, 1520, 800});
   const std::vector<std::vector<std::string>> cases = {
       {},
       {"run.prefetch=false"},
@@ -99,7 +99,7 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
   for (size_t c = 0; c < cases.size(); ++c) {
     const std::string out = "case" + std::to_string(c);
     std::vector<std::string> sets = cases[c];
-    sets.insert(sets.end(), {"data.path=\"" + data.string() + "\"", "model.vocab_size=1000", "batch.context=512", "bucket.0.max_length=512", "bucket.1.max_length=256"});
+    sets.insert(sets.end(), {"data.path=\"" + data.string() + "\"", "model.vocab_size=1700", "batch.context=2048", "bucket.0.max_length=2048", "bucket.1.max_length=1024"});
     train({job(out, sets), ""}, {});
     for (const auto& line : log_of(scratch_ / out)) {
       const auto &measured = line.at("peak_bytes_per_rank"), &predicted = line.at("predicted_peak_bytes_per_rank");

@@ -111,7 +111,7 @@ TEST(FileWeights, AnotherShapeThanTheConfigurationsIsRefusedBeforeAnythingIsLoad
   model.ffn_size += 8;
   const ir::Graph graph = graph_of(model);
   const std::string text = message_of<UserError>([&] { weights_from(graph, kFolder + "llama-gqa"); });
-  EXPECT_EQ(text.find("tensor \"model.layers.0.mlp."), 0u) << text;
+  EXPECT_EQ(text.find(kFolder + "llama-gqa: tensor \"model.layers.0.mlp."), 0u) << text;
   EXPECT_NE(text.find(fmt::format("asks for [{}, {}] here. Use the config.json that belongs to these weights.", model.ffn_size,
                                   model.hidden_size)),
             std::string::npos)

@@ -1,0 +1,139 @@
+// Bytes that the Program and the compiled code announce are the bytes that the fabric counts, on each class of links.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "tiny_job.hpp"
+
+namespace switchyard::runtime {
+namespace {
+
+using comm::Traffic;
+
+// Bytes by row of the Program; bytes inside segments and of the small sums, whose rows are the channels' own.
+struct Sent {
+  std::mutex mutex;
+  std::map<int, Traffic> rows;
+  Traffic reshards{}, sums{};
+  std::set<std::string> names_of_sums;
+};
+
+class RecordingFabric final : public comm::Fabric {
+ public:
+  RecordingFabric(std::unique_ptr<comm::Fabric> inner, Sent& sent) : inner_(std::move(inner)), sent_(sent) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void abort(const std::string& reason) override { inner_->abort(reason); }
+  Traffic traffic() const override { return inner_->traffic(); }
+  const cluster::Cluster& cluster() const override { return inner_->cluster(); }
+  void run(const comm::Channel& channel, const comm::Transaction& transaction) override {
+    inner_->run(channel, transaction);
+    const std::lock_guard lock(sent_.mutex);
+    const bool sum = transaction.name == "norm" || transaction.name.starts_with("softmax");
+    if (sum) sent_.names_of_sums.insert(transaction.name);
+    const int row = static_cast<int>(transaction.row % (1ll << 24));
+    Traffic& to = sum ? sent_.sums : transaction.name.starts_with("reshard ") ? sent_.reshards : sent_.rows[row];
+    for (const comm::Op& op : transaction.ops)
+      if (op.kind == comm::Op::Kind::send) to[static_cast<size_t>(cluster().link(rank(), op.peer))] += op.block.bytes();
+  }
+
+ private:
+  std::unique_ptr<comm::Fabric> inner_;
+  Sent& sent_;
+};
+
+Traffic operator+(Traffic a, const Traffic& b) {
+  for (size_t link = 0; link < a.size(); ++link) a[link] += b[link];
+  return a;
+}
+
+// Messages of a row. Gradients travel in the state's precision, all else in that of computation.
+Traffic announced(const ir::Task& task, const compiler::Plans& plans) {
+  const Precision precision = plans.graph().precision();
+  const i64 element = size_of(task.kind == ir::TaskKind::flush ? precision.state : precision.compute);
+  Traffic bytes{};
+  for (const layout::Msg& m : task.messages)
+    if (m.src != m.dst) bytes[static_cast<size_t>(plans.cluster().link(m.src, m.dst))] += m.box.elements() * element;
+  EXPECT_EQ(bytes[1] + bytes[2], task.bytes) << ir::name_of(task);
+  return bytes;
+}
+
+// Reshards inside a segment that runs on T tokens; ranks: of its positions.
+Traffic announced(const ir::Segment& segment, const ir::StageCode& stage, const std::vector<int>& ranks, i64 T,
+                  const cluster::Cluster& cluster) {
+  Traffic bytes{};
+  for (const ir::Instr& instr : segment.code) {
+    if (instr.op) continue;
+    const ir::Buffer& from = stage.buffers[static_cast<size_t>(instr.in[0])];
+    const bool of_tokens = from.type.shape.size[0] == ir::kTokens;
+    const i64 element = size_of(from.type.dtype) * (of_tokens ? T / stage.lane.size() : 1);
+    for (const layout::Step& step : instr.steps)
+      for (const layout::Part& part : step.parts)
+        for (const layout::Piece& piece : part.sends)
+          if (piece.peer != part.rank)
+            bytes[static_cast<size_t>(cluster.link(ranks[static_cast<size_t>(part.rank)], ranks[static_cast<size_t>(piece.peer)]))] +=
+                piece.box.elements() * element;
+  }
+  return bytes;
+}
+
+Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
+  Traffic bytes{};
+  for (const ir::Task& task : program.rows) {
+    if (task.kind != ir::TaskKind::run) continue;
+    const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(task.phase)];
+    const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
+    const ir::StageCode& stage = strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+    const i64 T = phase.lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)].T;
+    bytes = bytes + announced(task.forward ? stage.forward : stage.backward, stage, strategy.lane_ranks(task.lane, task.stage), T,
+                              plans.cluster());
+  }
+  return bytes;
+}
+
+class AnnouncedTraffic : public testing::TestWithParam<std::pair<std::vector<std::string>, Precision>> {};
+
+TEST_P(AnnouncedTraffic, IsWhatTheFabricCounts) {
+  const auto& [specs, precision] = GetParam();
+  const compiler::Plans plans = tiny_plans(specs, 4, 0, precision, 2);
+  const Documents documents = tiny_documents(11, 8);
+  const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest, 14, 7});
+  ASSERT_EQ(plan.phases.size(), 3u);
+  const ir::Program program = compiler::assemble(plan, plans, {});
+  Sent sent;
+  std::vector<std::unique_ptr<comm::Fabric>> fabrics;
+  for (auto& fabric : comm::thread_fabrics(4, plans.cluster(), {}))
+    fabrics.push_back(std::make_unique<RecordingFabric>(std::move(fabric), sent));
+  const auto ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
+    Store store(plans, fabric.rank(), at::kCPU);
+    store.initialize(tiny_values(plans.graph()));
+    Executor executor(plans, store, fabric, {});
+    executor.run(program, {&plan, &documents, [](double) { return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; }});
+  });
+  ASSERT_EQ(ends, std::vector<std::string>(4));
+
+  Traffic rows{}, counted{};
+  for (size_t row = 0; row < program.rows.size(); ++row) {
+    const Traffic expected = announced(program.rows[row], plans);
+    EXPECT_EQ(sent.rows[static_cast<int>(row)], expected) << ir::name_of(program.rows[row]);
+    rows = rows + expected;
+  }
+  EXPECT_GT(rows[1], 0);
+  EXPECT_GT(rows[2], 0);
+  const Traffic reshards = announced_reshards(program, plan, plans);
+  EXPECT_EQ(sent.reshards, reshards);
+  EXPECT_GT(reshards[1], 0);
+  for (const auto& fabric : fabrics) counted = counted + fabric->traffic();
+  EXPECT_EQ(counted, rows + reshards + sent.sums);
+  EXPECT_EQ(sent.names_of_sums, (std::set<std::string>{"norm", "softmax maximum", "softmax sums"}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, AnnouncedTraffic,
+                         testing::Values(std::pair(std::vector<std::string>{"1,2,2", "2,2,1", "4,1,1"}, kFp64),
+                                         std::pair(std::vector<std::string>{"1,4,1", "2,1,2", "1,2,2"}, precision_from("bf16"))),
+                         [](const auto& p) { return "Case" + std::to_string(p.index); });
+
+}  // namespace
+}  // namespace switchyard::runtime

@@ -1,0 +1,86 @@
+"""What README and docs tell to type and to write works."""
+
+import json
+import re
+import shlex
+
+import pytest
+import tiny_runs as tiny
+
+README = (tiny.ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+LINES = [line for language, text in BLOCKS if language in ("", "sh", "bash") for line in text.splitlines()]
+COMMANDS = [line for line in LINES if "build/switchyard " in line]
+
+
+def arguments_of(line):
+    return shlex.split(line.partition("build/switchyard ")[2])
+
+
+def subcommand_of(arguments):
+    return arguments[:2] if arguments[0] == "data" else arguments[:1]
+
+
+def test_the_readme_shows_every_subcommand_that_a_newcomer_needs():
+    shown = {" ".join(subcommand_of(arguments_of(line))) for line in COMMANDS}
+    assert {"train", "data prepare", "data stats", "show", "switch-plan"} <= shown
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_of_the_readme_has_only_options_that_its_help_tells(line):
+    arguments = arguments_of(line)
+    help_text = tiny.run([tiny.PROGRAM, *subcommand_of(arguments), "--help"])
+    assert help_text.returncode == 0, help_text.stderr
+    for option in [word for word in arguments if word.startswith("--")]:
+        assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_text.stdout), option
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if arguments_of(line)[0] in ("show", "switch-plan")])
+def test_a_command_of_the_readme_that_only_prints_does_so(line):
+    result = tiny.run([tiny.PROGRAM, *arguments_of(line)], cwd=tiny.ROOT)
+    assert result.returncode == 0 and len(result.stdout.splitlines()) > 3, result.stderr
+
+
+def with_small_numbers(line):
+    return line.replace("run.checkpoint_every=50", "run.checkpoint_every=2").replace("--steps 1000", "--steps 4")
+
+
+def test_the_way_from_own_files_to_a_resumed_run_can_be_walked_as_written(tmp_path):
+    (tmp_path / "texts").mkdir()
+    for i in range(12):
+        (tmp_path / "texts" / f"{i}.{'md' if i % 2 else 'txt'}").write_text(f"Line {i} of some text.\n" * (3 * i + 1))
+    job = (tiny.ROOT / "demo" / "job.toml").read_text()
+    for key, value in (("path", '"data/mine"'), ("vocab_size", 512), ("hidden_size", 64), ("tokens", 2000), ("steps", 2)):
+        job, found = re.subn(rf"^{key} = .*$", f"{key} = {value}", job, flags=re.MULTILINE)
+        assert found == 1
+    (tmp_path / "mine.toml").write_text(job)
+    own = [line for line in COMMANDS if line.startswith("build/") and ("data/mine" in line or "mine.toml" in line)]
+    assert [arguments_of(line)[0] for line in own] == ["data", "data", "train", "train"]
+    for line in own:
+        result = tiny.run([tiny.PROGRAM, *arguments_of(with_small_numbers(line))], cwd=tmp_path)
+        assert result.returncode == 0, f"{line}\n{result.stderr}"
+    assert [entry["step"] for entry in tiny.read_log(tmp_path / "runs" / "mine")] == [1, 2, 3, 4]
+
+
+def test_what_the_readme_tells_make_to_do_is_a_target():
+    targets = re.findall(r"^(\w+):", (tiny.ROOT / "Makefile").read_text(), re.MULTILINE)
+    told = [line.split()[1] for line in LINES if line.startswith("make ")]
+    assert told and set(told) <= set(targets)
+
+
+def test_links_and_files_of_the_readme_are_there():
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    files = re.findall(r"`((?:demo|docs|recipes|reference|tools|tests|bench)/[\w./-]*|[\w-]+\.txt)`", README)
+    assert len(links) > 5 and files
+    for name in links + files:
+        assert (tiny.ROOT / name).exists(), name
+
+
+def test_the_example_of_the_strategy_format_is_accepted(tmp_path):
+    document = (tiny.ROOT / "docs" / "strategy-format.md").read_text()
+    strategy = json.loads(re.search(r"^```json\n(.*?)^```", document, re.MULTILINE | re.DOTALL)[1])
+    (tmp_path / "uneven.json").write_text(json.dumps(strategy))
+    job = tiny.write_job(tmp_path / "job.toml", tmp_path / "no-data", [(4096, tmp_path / "uneven.json")],
+                         model={"preset": "7b", "vocab_size": 32000}, batch={"context": 4096}, run={"ranks": 8})
+    result = tiny.run([tiny.PROGRAM, "show", "plan", job])
+    assert result.returncode == 0 and '"uneven"' in result.stdout, result.stderr

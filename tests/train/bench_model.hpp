@@ -1,0 +1,34 @@
+// The model that tests of the benchmarks run.
+#pragma once
+
+#include <string>
+
+#include "config/model.hpp"
+
+namespace switchyard::train {
+
+/// 2 layers, hidden 32, 4 heads of 8, 2 key/value heads, ffn 48, vocabulary 64, untied.
+inline config::ModelConfig bench_model() {
+  config::ModelConfig model;
+  model.hidden_size = 32;
+  model.layers = 2;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.head_dim = 8;
+  model.ffn_size = 48;
+  model.vocab_size = 64;
+  return model;
+}
+
+/// What a call that must fail says.
+template <class Error, class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace switchyard::train

@@ -1,0 +1,48 @@
+#include "train/bench_rank.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+
+#include "base/errors.hpp"
+#include "bench_model.hpp"
+
+namespace switchyard::train {
+namespace {
+
+TEST(BenchMemory, counts_the_tensors_of_its_thread_and_of_its_streams) {
+  kernels::install_rank_allocator();
+  BenchMemory memory;
+  const at::Tensor here = at::zeros({256});
+  EXPECT_EQ(memory.peak(), 1024);
+  std::optional<at::Tensor> there, elsewhere;
+  std::thread([&] { elsewhere = at::zeros({256}); }).join();
+  EXPECT_EQ(memory.peak(), 1024);
+  std::thread([&] {
+    memory.begin_stream()();
+    there = at::zeros({512});
+  }).join();
+  EXPECT_EQ(memory.peak(), 3072);
+}
+
+TEST(BenchPlans, home_lies_where_the_first_strategy_uses_the_parameters) {
+  const compiler::Plans plans = bench_plans(bench_model(), "bf16", {"1,2,1", "2,1,1"}, cluster::uniform(1, 2));
+  ASSERT_EQ(plans.strategies().size(), 2u);
+  EXPECT_EQ(plans.graph().precision().compute, DType::bf16);
+  for (size_t p = 0; p < plans.home().size(); ++p) {
+    if (plans.graph().param(static_cast<int>(p)).shape.size.size() < 2) continue;  // norms: one of the copies
+    ASSERT_EQ(plans.home()[p].shards.size(), 2u) << p;
+    for (size_t s = 0; s < 2; ++s) EXPECT_EQ(plans.home()[p].shards[s].box, plans.strategies()[0].maps.used[p].shards[s].box) << p;
+  }
+}
+
+TEST(BenchPlans, a_strategy_that_needs_more_ranks_is_refused) {
+  EXPECT_EQ(error_of<UserError>([] { bench_plans(bench_model(), "fp32", {"1,4,1"}, cluster::uniform(1, 2)); }),
+            "strategy \"1,4,1\" needs 1 x 4 x 1 ranks, but the run has 2. Use degrees whose product is at most 2, or raise run.ranks.");
+}
+
+}  // namespace
+}  // namespace switchyard::train
