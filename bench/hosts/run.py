@@ -76,8 +76,9 @@ def train(arguments, setting, strategy, folder):
     progress, said = demo.Progress(f"{setting} {strategy}"), []
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         for line in process.stderr:
-            progress.line(line.rstrip())
-            if not line.startswith("step "):
+            if line.startswith("step "):
+                progress.line(line.rstrip())
+            else:
                 said.append(line)
     progress.close()
     if process.returncode == 0:

@@ -82,16 +82,16 @@ void Store::prepare(PhaseKey phase, PhaseKey previous, int unit) {
   banks_[{phase.phase, unit}] = std::move(made);
 }
 
-// Pieces that this rank has; moves bring the others.
+// Pieces that this rank has, each from one place; moves bring the others.
 void Store::copy_held(at::Tensor& target, int p, const layout::Box& box, PhaseKey previous) const {
   const auto copy = [&](const at::Tensor& tensor, const layout::Box& held) {
     const layout::Box common = layout::intersect(held, box);
-    if (!common.empty()) view_of(target, box, common).copy_(view_of(tensor, held, common));
+    if (!common.empty()) copy_view(view_of(target, box, common), view_of(tensor, held, common));
   };
+  const layout::Box* before = previous.strategy >= 0 ? holdings_.used(previous.strategy, p) : nullptr;
+  if (before) copy(param(previous, p), *before);
   for (const HomeShard& shard : home_[static_cast<size_t>(unit_of(p))].shards)
-    if (shard.param == p) copy(shard.image, shard.box);
-  if (previous.strategy >= 0)
-    if (const layout::Box* held = holdings_.used(previous.strategy, p)) copy(param(previous, p), *held);
+    if (shard.param == p && !(before && before->contains(layout::intersect(shard.box, box)))) copy(shard.image, shard.box);
 }
 
 const Bank& Store::bank(PhaseKey phase, int unit) const {

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/errors.hpp"
+#include "comm/block.hpp"
 
 namespace switchyard::runtime {
 namespace {
@@ -74,6 +75,13 @@ at::Tensor view_of(const at::Tensor& shard, const layout::Box& shard_box, const 
     if (box.size(d) != shard_box.size(d)) view = view.narrow(d, box.lo[i] - shard_box.lo[i], box.size(d));
   }
   return view;
+}
+
+void copy_view(at::Tensor to, const at::Tensor& from) {
+  if (to.is_cpu() && from.is_cpu())
+    comm::copy_block(block_of(to), block_of(from));
+  else
+    to.copy_(from);
 }
 
 at::Tensor Transfer::host_copy(const at::Tensor& view) {

@@ -17,6 +17,9 @@ at::Tensor zeros(const std::vector<i64>& size, DType type, const at::Device& dev
 /// The part `box` of a shard that holds `shard_box`, as a view (global coordinates).
 at::Tensor view_of(const at::Tensor& shard, const layout::Box& shard_box, const layout::Box& box);
 
+/// to = from: views of equal size, dtype and device, one or two dims, dense in the last.
+void copy_view(at::Tensor to, const at::Tensor& from);
+
 /// Fabric operations between tensors. The fabric moves host memory: tensors of a device are staged through host buffers, which
 /// live as long as the list; finish() brings received ones back. Views of one or two dims, dense in the last.
 class Transfer {

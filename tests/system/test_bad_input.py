@@ -260,7 +260,8 @@ def test_a_file_system_without_room_is_told_and_the_run_goes_on_when_there_is_so
     result = tiny.run(words + tiny.command(job(run={"checkpoint_every": 1})), environment=variables)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == ["failed with 3", "step-00000001", "step-00000002"]
-    place = f"switchyard: cannot write {disk}/run/checkpoints/step-00000003.partial/{files[written][:16]}"
+    # Ranks write the state at the same time, so that either may be the first without room.
+    place = f"switchyard: cannot write {disk}/run/checkpoints/step-00000003.partial/{files[written][:15]}"
     assert place in result.stderr and "No space left on device" in result.stderr and "Free some space" in result.stderr
     assert [entry["step"] for entry in tiny.read_log(tmp_path)] == [1, 2, 3]
 
