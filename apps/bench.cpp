@@ -68,8 +68,8 @@ void add_step(CLI::App& bench, Action& action) {
       auto& settings = options->settings;
       complete(settings.model, settings.seq);
       const train::BenchStepResult r = train::bench_step(settings);
-      fmt::print("{:.0f} tokens/s, {:.3f} s a step (median after the first), {} parameters, {:.0f} MiB on the fullest rank\n", r.tokens_per_second,
-                 r.step_seconds, r.parameters, static_cast<double>(r.peak_bytes) / (1 << 20));
+      fmt::print("{:.0f} tokens/s, {:.3f} s a step (median after the first), {} parameters, {:.0f} MiB on the fullest rank\n",
+                 r.tokens_per_second, r.step_seconds, r.parameters, static_cast<double>(r.peak_bytes) / (1 << 20));
       for (size_t i = 0; i < r.losses.size(); ++i) fmt::print("step {}  loss {:.4f}  {:.3f} s\n", i + 1, r.losses[i], r.seconds[i]);
       if (options->json)
         print({{"tok_s", r.tokens_per_second},
@@ -85,7 +85,7 @@ void add_step(CLI::App& bench, Action& action) {
 void add_switch(CLI::App& bench, Action& action) {
   auto options = std::make_shared<Options<train::BenchSwitchSettings>>();
   auto& s = options->settings;
-  CLI::App* command = bench.add_subcommand("switch", "A hot switch between two strategies on the thread fabric against the memory-copy bound");
+  CLI::App* command = bench.add_subcommand("switch", "A hot switch on the thread fabric against the memory-copy bound");
   add_model(*command, s.model, llama(1024, 16, 8, 2816));
   command->add_option("--ranks", s.ranks)->capture_default_str();
   command->add_option("--from", s.from, "dp,tp,pp before")->capture_default_str();
@@ -98,10 +98,11 @@ void add_switch(CLI::App& bench, Action& action) {
       auto& settings = options->settings;
       complete(settings.model, 1);
       const train::BenchSwitchResult r = train::bench_switch(settings);
-      fmt::print("{} -> {}: {} moved between ranks, {} copied inside them\n", settings.from, settings.to, format_bytes(Bytes{r.moved_bytes}),
-                 format_bytes(Bytes{r.copied_bytes}));
-      fmt::print("{} a switch, {:.2f} GB/s; memcpy of the same bytes {}: {:.0f}% of the bound\n", format_duration(Seconds{r.switch_seconds}),
-                 r.bytes_per_second() / 1e9, format_duration(Seconds{r.copy_seconds}), 100 * r.share());
+      fmt::print("{} -> {}: {} moved between ranks, {} copied inside them\n", settings.from, settings.to,
+                 format_bytes(Bytes{r.moved_bytes}), format_bytes(Bytes{r.copied_bytes}));
+      fmt::print("{} a switch, {:.2f} GB/s; memcpy of the same bytes {}: {:.0f}% of the bound\n",
+                 format_duration(Seconds{r.switch_seconds}), r.bytes_per_second() / 1e9, format_duration(Seconds{r.copy_seconds}),
+                 100 * r.share());
       if (options->json)
         print({{"moved_bytes", r.moved_bytes},
                {"copied_bytes", r.copied_bytes},
@@ -134,7 +135,8 @@ void add_kernels(CLI::App& bench, Action& action) {
       for (const train::KernelFigure& f : r.kernels)
         kernels.push_back({{"name", f.name}, {"seconds", f.seconds}, {"flops", f.flops}, {"bytes", f.bytes}, {"share", r.share(f)}});
       for (const train::PackedFigure& f : r.packed)
-        packed.push_back({{"documents", f.documents}, {"squares", f.squares}, {"forward_seconds", f.forward}, {"backward_seconds", f.backward}});
+        packed.push_back(
+            {{"documents", f.documents}, {"squares", f.squares}, {"forward_seconds", f.forward}, {"backward_seconds", f.backward}});
       print({{"matmul_flops", r.matmul_flops}, {"copy_bytes", r.copy_bytes}, {"kernels", kernels}, {"packed", packed}});
       return 0;
     };

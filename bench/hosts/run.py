@@ -2,9 +2,9 @@
 
     python3 bench/hosts/run.py --cluster TOOL [--setting 100/800]... [--strategy hot]... [--steps 2]
 
-Each run is the demo's job (demo/job.toml, its corpus made by `make demo`) under MPI, one process a rank; a static strategy takes the place of
-all buckets. TOOL makes the hosts: `TOOL up --hosts 2 --slots 2 --inter 100mbit --intra 800mbit`, `TOOL run -n 4 -- COMMAND`, `TOOL down`; it
-gives every rank the name of its host in SWITCHYARD_HOST. A setting is the rate between hosts / inside them, in Mbit/s.
+Each run is the demo's job (demo/job.toml, its corpus made by `make demo`) under MPI, one process a rank; a static strategy takes the
+place of all buckets. TOOL makes the hosts: `TOOL up --hosts 2 --slots 2 --inter 100mbit --intra 800mbit`, `TOOL run -n 4 -- COMMAND`,
+`TOOL down`; it gives every rank the name of its host in SWITCHYARD_HOST. A setting is the rate between hosts / inside them, in Mbit/s.
 
 Writes hosts.md, the table, and hosts-INTER-INTRA.jsonl, the log lines of all steps, to --results. Exit status 1: a run failed for another
 reason than its memory, or losses differ.
@@ -104,7 +104,8 @@ def measure(arguments, setting, strategies):
             logs[strategy] = records
     finally:
         tool(arguments, "down")
-    lines = [json.dumps({"inter_mbit": float(inter), "intra_mbit": float(intra), "strategy": name, **r}) for name in logs for r in logs[name]]
+    rates = {"inter_mbit": float(inter), "intra_mbit": float(intra)}
+    lines = [json.dumps({**rates, "strategy": name, **record}) for name, records in logs.items() for record in records]
     (arguments.results / f"hosts-{inter}-{intra}.jsonl").write_text("".join(line + "\n" for line in lines))
     if not logs:
         raise demo.DemoError(f"{setting}: no strategy fits the memory budget. Raise it in {demo.JOB}.")

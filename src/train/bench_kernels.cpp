@@ -27,7 +27,7 @@ namespace {
 constexpr double kFloat = 4;       // bytes
 constexpr i64 kHeadTokens = 1024;  // logits are made for this many tokens at a time
 constexpr i64 kCopied = i64{1} << 24;
-constexpr i64 kSquare = 2048;
+constexpr i64 kSquare = 1024;
 
 at::Tensor random(at::IntArrayRef shape) { return at::rand(shape).sub_(0.5).mul_(0.1); }
 double count(const at::Tensor& t) { return static_cast<double>(t.numel()); }

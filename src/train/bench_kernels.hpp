@@ -30,7 +30,7 @@ struct PackedFigure {
   double forward = 0, backward = 0;
 };
 
-/// matmul_flops: rate of a square matrix product of 2048; copy_bytes: read and written a second by a copy of 64 MiB. packed: from one
+/// matmul_flops: rate of a square matrix product of 1024; copy_bytes: read and written a second by a copy of 64 MiB. packed: from one
 /// document to many short ones; work that follows the squares takes time in proportion to them.
 struct BenchKernelsResult {
   double matmul_flops = 0, copy_bytes = 0;

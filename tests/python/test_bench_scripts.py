@@ -66,7 +66,8 @@ def bench(tmp_path):
 @pytest.fixture
 def hosts(bench, tmp_path):
     def run(*arguments, **environment):
-        return bench("hosts/run.py", "--cluster", tmp_path / "tool", "--results", tmp_path, "--setting", "100/800", *arguments, **environment)
+        fixed = ["--cluster", tmp_path / "tool", "--results", tmp_path, "--setting", "100/800"]
+        return bench("hosts/run.py", *fixed, *arguments, **environment)
 
     return run
 
