@@ -10,7 +10,7 @@
 namespace switchyard::kernels {
 
 FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Seconds duration) {
-  constexpr int64_t kSize = 512;
+  constexpr int64_t kSize = 1024;
   using Clock = std::chrono::steady_clock;
   const MemoryScope outside(nullptr);
   const at::Tensor a = at::ones({kSize, kSize}, at::TensorOptions().dtype(type).device(device));

@@ -7,7 +7,7 @@
 
 namespace switchyard::kernels {
 
-/// Rate of square products (512) of `type` on `device`, repeated for about `duration` after a first one. The operands don't come from
+/// Rate of square products (1024) of `type` on `device`, repeated for about `duration` after a first one. The operands don't come from
 /// the thread's RankMemory.
 FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Seconds duration);
 

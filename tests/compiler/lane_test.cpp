@@ -21,7 +21,8 @@ int param_index(const ir::Graph& graph, const std::string& name) {
   return -1;
 }
 
-layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp) {
+// Of a stage with all units.
+layout::Mesh whole_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp) {
   return lane_mesh(graph, strategy, tp, 0, graph.units());
 }
 
@@ -35,15 +36,15 @@ std::vector<int> sizes_of(const layout::Mesh& mesh) {
 
 TEST(LaneMesh, is_one_axis_where_every_parameter_is_cut_alike) {
   const ir::Graph graph = grouped_heads();
-  const layout::Mesh mesh = lane_mesh(graph, {}, 4);
+  const layout::Mesh mesh = whole_mesh(graph, {}, 4);
   EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"tp", 4}}));
   EXPECT_EQ(mesh.ranks, (std::vector<int>{0, 1, 2, 3}));
-  EXPECT_TRUE(lane_mesh(graph, {}, 1).axes.empty());
+  EXPECT_TRUE(whole_mesh(graph, {}, 1).axes.empty());
 }
 
 TEST(LaneMesh, has_a_factor_for_the_key_heads_where_there_are_fewer_than_ranks) {
   const ir::Graph graph = grouped_heads();
-  const layout::Mesh mesh = lane_mesh(graph, {}, 8);
+  const layout::Mesh mesh = whole_mesh(graph, {}, 8);
   EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"tp/0", 4}, {"tp/1", 2}}));
   EXPECT_EQ(param_layout(graph, param_index(graph, kK), {}, mesh).split, (std::vector<std::vector<int>>{{0}, {}}));
   EXPECT_EQ(param_layout(graph, param_index(graph, kQ), {}, mesh).split, (std::vector<std::vector<int>>{{0, 1}, {}}));
@@ -51,14 +52,14 @@ TEST(LaneMesh, has_a_factor_for_the_key_heads_where_there_are_fewer_than_ranks) 
 
 TEST(LaneMesh, refuses_ranks_above_the_key_heads_that_are_no_multiple_of_them) {
   const config::Strategy strategy = stage_strategy("1,6,1");
-  EXPECT_EQ(user_message([&] { lane_mesh(grouped_heads(), strategy, 6); }),
+  EXPECT_EQ(user_message([&] { whole_mesh(grouped_heads(), strategy, 6); }),
             "strategy \"1,6,1\": tp = 6 is above the 4 key/value heads and no multiple of them. Use a tp up to 4, or a multiple of it.");
 }
 
 TEST(LaneMesh, follows_the_strategys_own_cuts) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy strategy = stage_strategy("own", {{"*.q_proj.weight", {{0, 2}, {1, 2}}}, {"*.up_proj.weight", {}}});
-  const layout::Mesh mesh = lane_mesh(graph, strategy, 4);
+  const layout::Mesh mesh = whole_mesh(graph, strategy, 4);
   EXPECT_EQ(sizes_of(mesh), (std::vector<int>{2, 2}));
   EXPECT_EQ(param_layout(graph, param_index(graph, kQ), strategy, mesh).split, (std::vector<std::vector<int>>{{0}, {1}}));
   EXPECT_EQ(param_layout(graph, param_index(graph, kK), strategy, mesh).split, (std::vector<std::vector<int>>{{0, 1}, {}}));
@@ -68,14 +69,14 @@ TEST(LaneMesh, follows_the_strategys_own_cuts) {
 TEST(LaneMesh, refuses_cuts_that_do_not_fit_the_ranks) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy odd = stage_strategy("odd", {{kQ, {{0, 3}}}});
-  EXPECT_EQ(user_message([&] { lane_mesh(graph, odd, 4); }),
+  EXPECT_EQ(user_message([&] { whole_mesh(graph, odd, 4); }),
             "strategy \"odd\": " + kQ + " is cut 3 ways, which does not divide tp = 4. Use cuts whose product divides it.");
   config::ModelConfig many = small_llama();
   many.heads = many.kv_heads = 12;
   many.head_dim = 4;
   const ir::Graph wide = models::build(many, precision_from("bf16"), models::Output::loss);
   const config::Strategy crossed = stage_strategy("crossed", {{kQ, {{0, 2}}}, {kK, {{0, 3}}}});
-  EXPECT_EQ(user_message([&] { lane_mesh(wide, crossed, 6); }),
+  EXPECT_EQ(user_message([&] { whole_mesh(wide, crossed, 6); }),
             "strategy \"crossed\": cuts into 2 and into 3 parts do not nest on 6 ranks. Use ways of which each divides the next.");
 }
 
@@ -90,7 +91,7 @@ TEST(LaneMesh, heeds_only_the_cuts_of_its_own_units) {
 TEST(ParamLayout, refuses_a_dim_that_the_parameter_lacks) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy strategy = stage_strategy("deep", {{"model.norm.weight", {{1, 2}}}});
-  EXPECT_EQ(user_message([&] { param_layout(graph, param_index(graph, "model.norm.weight"), strategy, lane_mesh(graph, strategy, 2)); }),
+  EXPECT_EQ(user_message([&] { param_layout(graph, param_index(graph, "model.norm.weight"), strategy, whole_mesh(graph, strategy, 2)); }),
             "strategy \"deep\": model.norm.weight has 1 dims, so it has no dim 1 to cut. Use 0 to 0.");
 }
 
