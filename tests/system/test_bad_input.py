@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -104,8 +105,21 @@ def test_a_strategy_file_with_a_wrong_value_is_told_with_its_place(job, tmp_path
     assert f'{strategy}: groups[0].stages[0].tp is "1"; a whole number is needed.' in message
 
 
-def test_a_budget_that_is_too_small_is_told_with_what_is_needed(job):
-    assert "memory budget" in fails(tiny.command(job(run={"memory_budget": "600 KiB"})))
+@pytest.mark.parametrize("budget, where", [(600, ""), (900, ' under strategy "2,1,1"')], ids=["for the state", "for a step"])
+def test_a_budget_that_is_too_small_is_told_before_the_step_with_what_is_missing_and_what_is_largest(job, tmp_path, budget, where):
+    message = fails(tiny.command(job(run={"memory_budget": f"{budget} KiB"}), "--out", tmp_path / "out"))
+    found = re.fullmatch(r"step 1: rank \d needs ([\d.]+) (KiB|MiB)(.*), ([\d.]+) KiB more than the memory budget\. "
+                         rf'Largest: moments - .*\. Raise run\.memory_budget = "{budget} KiB", set a smaller .*', message)
+    assert found and found[3] == where, message
+    needed = float(found[1]) * {"KiB": 1, "MiB": 1024}[found[2]]
+    assert needed - float(found[4]) == pytest.approx(budget, abs=6)  # both are rounded to three digits
+    log = tmp_path / "out" / "log.jsonl"
+    assert not log.exists() or log.read_text() == ""
+
+
+def test_no_rank_exceeds_the_budget_of_a_run_that_fits(job, tmp_path):
+    log = tiny.train(job(run={"memory_budget": "2 MiB"}), "--out", tmp_path / "out")
+    assert max(max(entry["peak_bytes_per_rank"]) for entry in log) <= 2 << 20
 
 
 def test_a_job_file_that_is_not_there_is_told(tmp_path):
