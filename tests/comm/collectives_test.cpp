@@ -17,11 +17,11 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 TEST(Collectives, AgreeBitForBitWithBruteForceOnOneToEightRanks) {
-  EXPECT_THAT(run_ranks(8, {20s, true}, [](Fabric& fabric) { suite::collectives(fabric, 0, 11, 1); }), Each(""));
+  EXPECT_THAT(run_ranks(8, {120s, true}, [](Fabric& fabric) { suite::collectives(fabric, 0, 11, 1); }), Each(""));
 }
 
 TEST(Collectives, AllReduceSendsRingVolume) {
-  const auto fabrics = thread_fabrics(4, two_hosts(4), {20s, true});
+  const auto fabrics = thread_fabrics(4, two_hosts(4), {120s, true});
   EXPECT_THAT(run_ranks(fabrics,
                         [](Fabric& fabric) {
                           std::vector<float> x(1000, 1.0f);
@@ -36,7 +36,7 @@ TEST(Collectives, AllReduceSendsRingVolume) {
 
 TEST(Collectives, TheMaximumOfANumberAndNaNIsNaNOnAllRanks) {
   std::vector<std::vector<float>> values{{1, NAN, 3}, {2, 5, NAN}, {0, 9, 9}};
-  EXPECT_THAT(run_ranks(3, {20s, true},
+  EXPECT_THAT(run_ranks(3, {120s, true},
                         [&](Fabric& fabric) {
                           all_reduce_max(fabric, {0, {0, 1, 2}}, "x", 1, values[static_cast<size_t>(fabric.rank())].data(), 3, DType::f32);
                         }),
