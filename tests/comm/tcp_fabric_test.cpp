@@ -50,15 +50,15 @@ Op send(int peer, std::vector<float>& x) {
 
 TEST(TcpFabric, RandomTransactionsOnFiveConcurrentChannelsGiveWhatPlainLoopsGive) {
   for (const int ranks : {2, 3, 5})
-    EXPECT_THAT(run_tcp(ranks, {20s, true}, [](Fabric& fabric) { suite::concurrent_channels(fabric, 15, 7, 0); }), Each("")) << ranks;
+    EXPECT_THAT(run_tcp(ranks, {120s, true}, [](Fabric& fabric) { suite::concurrent_channels(fabric, 15, 7, 0); }), Each("")) << ranks;
 }
 
 TEST(TcpFabric, CollectivesAgreeBitForBitWithBruteForce) {
-  EXPECT_THAT(run_tcp(4, {20s, true}, [](Fabric& fabric) { suite::collectives(fabric, 0, 11, 1); }), Each(""));
+  EXPECT_THAT(run_tcp(4, {120s, true}, [](Fabric& fabric) { suite::collectives(fabric, 0, 11, 1); }), Each(""));
 }
 
 TEST(TcpFabric, LargeMessagesArriveWholeAndAreCountedByLinkClass) {
-  EXPECT_THAT(run_tcp(3, {20s, true},
+  EXPECT_THAT(run_tcp(3, {120s, true},
                       [](Fabric& fabric) {
                         std::vector<double> x(3 << 18, static_cast<double>(fabric.rank() + 1));
                         all_reduce(fabric, {0, {0, 1, 2}}, "sum", 1, x.data(), static_cast<i64>(x.size()), DType::f64);

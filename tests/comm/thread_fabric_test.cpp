@@ -27,7 +27,7 @@ Block block_of(std::vector<T>& values) {
 TEST(ThreadFabric, RandomTransactionsOnFiveConcurrentChannelsGiveWhatPlainLoopsGive) {
   for (const int ranks : {1, 2, 3, 4, 8})
     for (const bool strict : {false, true})
-      EXPECT_THAT(run_ranks(ranks, {20s, strict}, [](Fabric& fabric) { suite::concurrent_channels(fabric, 25, 7, 0); }), Each(""))
+      EXPECT_THAT(run_ranks(ranks, {120s, strict}, [](Fabric& fabric) { suite::concurrent_channels(fabric, 25, 7, 0); }), Each(""))
           << ranks << " ranks";
 }
 
