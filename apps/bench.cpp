@@ -74,6 +74,7 @@ void add_step(CLI::App& bench, Action& action) {
       if (options->json)
         print({{"tok_s", r.tokens_per_second},
                {"step_seconds", r.step_seconds},
+               {"seconds", r.seconds},
                {"peak_bytes", r.peak_bytes},
                {"params", r.parameters},
                {"loss", r.losses}});

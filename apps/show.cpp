@@ -22,7 +22,7 @@ namespace {
 struct Options {
   std::string what, job, cluster;
   std::vector<std::string> sets;
-  int rank = -1;
+  int rank = -1, bucket = 0;
 };
 
 bool has_data(const config::Job& job) { return !job.data.path.empty() && std::filesystem::exists(job.data.path); }
@@ -110,6 +110,12 @@ int run(const Options& options) {
     fmt::print("{}", compiler::print_model(models::build(job.model.config, compiler::precision_of(job.run), models::Output::loss)));
     return 0;
   }
+  if (options.what == "strategy") {
+    if (options.bucket >= static_cast<int>(job.buckets.size()))
+      user_error("--bucket {}: the job has buckets 0 to {}, the longest first.", options.bucket, job.buckets.size() - 1);
+    fmt::print("{}", config::to_json(job.buckets[static_cast<size_t>(options.bucket)].strategy));
+    return 0;
+  }
   const compiler::Plans plans = compiler::plans_of(job, cluster_of(options, job));
   if (options.rank >= plans.cluster().ranks())
     user_error("--rank {}: the job has ranks 0 to {}.", options.rank, plans.cluster().ranks() - 1);
@@ -124,9 +130,12 @@ int run(const Options& options) {
 
 void add_show(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("show", "Prints what a job's model is, who holds what, or what every rank does in the first step");
-  command->add_option("what", options->what, "model, plan or program")->required()->check(CLI::IsMember({"model", "plan", "program"}));
+  CLI::App* command = app.add_subcommand("show", "Prints what a job's model is, a strategy as a file to edit, who holds what, or what every rank does in the first step");
+  command->add_option("what", options->what, "model, strategy, plan or program")
+      ->required()
+      ->check(CLI::IsMember({"model", "strategy", "plan", "program"}));
   command->add_option("job", options->job, "Job file")->required()->type_name("JOB.toml");
+  command->add_option("--bucket", options->bucket, "strategy: of this bucket, from 0, the longest first")->check(CLI::NonNegativeNumber);
   command->add_option("--rank", options->rank, "program: only the rows of this rank")->check(CLI::NonNegativeNumber);
   command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8, or a hostfile (default: all ranks on one host)")
       ->type_name("HOSTSxDEVICES|FILE");

@@ -1,6 +1,5 @@
 #include "runtime/executor.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
+#include "kernels/threads.hpp"
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
@@ -320,7 +320,7 @@ Stream& Executor::stream(const Task& task) {
   if (!made) {
     const int threads = task.queue == ir::Queue::compute ? options_.threads : 1;
     made = std::make_unique<Stream>([this, threads] {
-      at::set_num_threads(threads);
+      kernels::use_threads(threads);
       if (options_.begin_stream) options_.begin_stream();
     });
   }

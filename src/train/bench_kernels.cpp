@@ -1,6 +1,5 @@
 #include "train/bench_kernels.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/mm.h>
@@ -20,6 +19,7 @@
 #include "kernels/norm.hpp"
 #include "kernels/optimizer.hpp"
 #include "kernels/rope.hpp"
+#include "kernels/threads.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -168,7 +168,7 @@ BenchKernelsResult bench_kernels(const BenchKernelsSettings& settings) {
   config::validate(settings.model);
   if (settings.tokens < 1 || settings.seq < 1 || settings.threads < 1)
     user_error("bench kernels: --tokens, --seq and --threads must be 1 or more.");
-  at::set_num_threads(settings.threads);
+  kernels::use_threads(settings.threads);
   return Bench(settings).run();
 }
 

@@ -1,6 +1,5 @@
 #include "train/train_job.hpp"
 
-#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +23,7 @@
 #include "files/tensorboard.hpp"
 #include "kernels/matmul_rate.hpp"
 #include "kernels/memory.hpp"
+#include "kernels/threads.hpp"
 #include "runtime/tensors.hpp"
 #include "train/checkpoint.hpp"
 #include "train/lr_schedule.hpp"
@@ -144,7 +144,7 @@ class JobOnRank {
   // All ranks at once, as they compute.
   void measure_peak() {
     const RankSettings settings = rank_settings();
-    at::set_num_threads(settings.threads);
+    kernels::use_threads(settings.threads);
     const at::ScalarType type = runtime::scalar_type(plans_.graph().precision().compute);
     const double mine = kernels::matmul_rate(type, settings.device, Seconds{0.05}).count;
     for (const double rate : comm::all_gather_values(fabric_, {kChannel, everyone_}, "matmul rate", 0, mine)) matmul_rate_ += rate;

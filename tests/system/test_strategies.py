@@ -147,3 +147,30 @@ def test_the_reference_trainer_takes_the_same_steps(tmp_path, seed, options, buc
         assert entry["loss"] == pytest.approx(loss, rel=1e-10)
         assert entry["grad_norm"] == pytest.approx(norm, rel=1e-10)
     assert log[STEPS]["loss"] == pytest.approx(final, rel=1e-10)
+
+
+def printed_strategy(job, bucket):
+    shown = tiny.run([tiny.PROGRAM, "show", "strategy", job, "--bucket", bucket])
+    assert shown.returncode == 0, shown.stderr
+    return shown.stdout
+
+
+def test_a_printed_strategy_is_a_file_that_trains_the_same(tmp_path, corpus, one_rank):
+    edit = "parameters split in other dimensions or not at all"
+    (tmp_path / "edited.json").write_text(json.dumps(EDITED[edit]))
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, tmp_path / "edited.json"), (20, "1,2,2")], model=MODELS["llama"])
+    files = [tmp_path / "long.json", tmp_path / "short.json"]
+    for bucket, file in enumerate(files):
+        file.write_text(printed_strategy(job, bucket))
+    assert json.loads(files[0].read_text())["splits"] == EDITED[edit]["splits"]
+    assert json.loads(files[1].read_text())["groups"] == [{"dp": 1, "stages": [stage([0, 1], 2, 0, 2), stage([2, 3], 2, 2, 3)]}]
+
+    again = tiny.write_job(tmp_path / "again.toml", corpus, list(zip((tiny.LONGEST, 20), files)), model=MODELS["llama"])
+    assert [printed_strategy(again, bucket) for bucket in (0, 1)] == [file.read_text() for file in files]
+    expect_equal(tiny.train(again, "--out", tmp_path / "out"), one_rank("llama"))
+
+
+def test_a_bucket_that_the_job_lacks_cannot_be_printed(tmp_path, corpus):
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, "1,2,1")])
+    shown = tiny.run([tiny.PROGRAM, "show", "strategy", job, "--bucket", 1])
+    assert shown.returncode == 1 and "--bucket 1: the job has buckets 0 to 0, the longest first." in shown.stderr
