@@ -1,10 +1,30 @@
 #include <csignal>
+#include <string>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "base/errors.hpp"
 #include "commands.hpp"
+#ifdef SWITCHYARD_TORCH
+#include "comm/launch.hpp"
+#endif
+
+namespace {
+
+// Under mpirun and its like every rank is a process, and says which it is.
+std::string speaker() {
+#ifdef SWITCHYARD_TORCH
+  try {
+    const switchyard::comm::Launch launch = switchyard::comm::launch_from_environment();
+    if (launch.distributed) return fmt::format("switchyard, rank {}", launch.rank);
+  } catch (const switchyard::UserError&) {  // told where it matters
+  }
+#endif
+  return "switchyard";
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace switchyard;
@@ -25,13 +45,13 @@ int main(int argc, char** argv) {
   try {
     return action();
   } catch (const UserError& error) {
-    fmt::print(stderr, "switchyard: {}\n", error.what());
+    fmt::print(stderr, "{}: {}\n", speaker(), error.what());
     return 2;
   } catch (const ClusterError& error) {
-    fmt::print(stderr, "switchyard: {}\n", error.what());
+    fmt::print(stderr, "switchyard: {}\n", error.what());  // names its rank
     return 3;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "switchyard: internal error: {}\n", error.what());
+    fmt::print(stderr, "{}: internal error: {}\n", speaker(), error.what());
     return 4;
   }
 }

@@ -1,5 +1,7 @@
 #include "compiler/compile.hpp"
 
+#include <set>
+
 #include "base/errors.hpp"
 #include "compiler/recompute.hpp"
 #include "compiler/stage_builder.hpp"
@@ -7,7 +9,14 @@
 namespace switchyard::compiler {
 
 ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit) {
-  ir::StageCode stage = StageBuilder(graph, strategy, tp, first_unit, end_unit).build();
+  std::set<int> gathered;
+  ir::StageCode stage;
+  for (bool built = false; !built;) {
+    StageBuilder builder(graph, strategy, tp, first_unit, end_unit, gathered);
+    stage = builder.build();
+    built = builder.misfits().empty();
+    gathered.insert(builder.misfits().begin(), builder.misfits().end());
+  }
   recompute(stage, strategy.recompute);
   annotate_lifetimes(graph, stage);
   return stage;

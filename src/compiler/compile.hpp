@@ -12,12 +12,15 @@ namespace switchyard::compiler {
 /// and no multiple.
 layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit);
 
-/// Layout of a parameter on a lane mesh: the strategy's cuts if it names the parameter, else the builder's dim over all axes
-/// that its pieces allow.
+/// Layout in which a parameter is held on a lane mesh: the strategy's cuts if it names the parameter, else the usual layout.
 layout::Layout param_layout(const ir::Graph& graph, int param, const config::Strategy& strategy, const layout::Mesh& lane);
+/// The builder's dim over all axes that its pieces allow: every operator can compute with it.
+layout::Layout usual_layout(const ir::Graph& graph, int param, const config::Strategy& strategy, const layout::Mesh& lane);
 
 /// Code of every group of a strategy. The graph is forward only (evaluation) or differentiated. Activations with role
-/// "residual" are cut on tokens by all lane axes (sequence parallelism), or copied where the strategy turns that off.
+/// "residual" are cut on tokens by all lane axes (sequence parallelism), or copied where the strategy turns that off. A parameter
+/// held in cuts that its operators can't compute with is gathered into its usual layout in each segment that uses it, and its
+/// gradient is accumulated in that layout.
 std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy);
 
 /// One stage: units [first_unit, end_unit) on `tp` positions.

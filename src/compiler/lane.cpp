@@ -10,10 +10,8 @@
 namespace switchyard::compiler {
 namespace {
 
-// How a parameter is cut over `tp` ranks: the strategy's own word, or the builder's.
-std::vector<config::Cut> cuts_of(const ir::Param& param, const config::Strategy& strategy, int tp) {
-  for (const config::ParamSplit& split : strategy.splits)
-    if (matches_wildcard(split.parameter, param.name)) return split.cuts;
+// How a parameter is cut over `tp` ranks, as its operator is made for.
+std::vector<config::Cut> usual_cuts(const ir::Param& param, const config::Strategy& strategy, int tp) {
   if (param.cut_dim < 0) return {};
   int ways = tp;
   if (param.most_ways > 0 && tp > param.most_ways) {
@@ -24,6 +22,35 @@ std::vector<config::Cut> cuts_of(const ir::Param& param, const config::Strategy&
           strategy.name, tp, ways, ways);
   }
   return {{param.cut_dim, ways}};
+}
+
+// The strategy's own word, where it has one.
+std::vector<config::Cut> cuts_of(const ir::Param& param, const config::Strategy& strategy, int tp) {
+  for (const config::ParamSplit& split : strategy.splits)
+    if (matches_wildcard(split.parameter, param.name)) return split.cuts;
+  return usual_cuts(param, strategy, tp);
+}
+
+int parts(const std::vector<config::Cut>& cuts) {
+  int ways = 1;
+  for (const config::Cut& cut : cuts) ways *= cut.ways;
+  return ways;
+}
+
+layout::Layout layout_of(const std::vector<config::Cut>& cuts, const ir::Param& param, const config::Strategy& strategy,
+                         const layout::Mesh& lane) {
+  layout::Layout layout = layout::replicated(param.shape.dims());
+  size_t axis = 0;
+  for (const config::Cut& cut : cuts) {
+    if (cut.dim < 0 || cut.dim >= param.shape.dims())
+      user_error("strategy \"{}\": {} has {} dims, so it has no dim {} to cut. Use 0 to {}.", strategy.name, param.name,
+                 param.shape.dims(), cut.dim, param.shape.dims() - 1);
+    for (int ways = 1; ways < cut.ways; ++axis) {
+      ways *= lane.axes[axis].size;
+      layout.split[static_cast<size_t>(cut.dim)].push_back(static_cast<int>(axis));
+    }
+  }
+  return layout;
 }
 
 std::set<int> params_of(const ir::Graph& graph, int first_unit, int end_unit) {
@@ -49,6 +76,7 @@ layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy,
                    param.name, ways, tp);
       edges.insert(ways);
     }
+    edges.insert(parts(usual_cuts(param, strategy, tp)));
   }
   layout::Mesh mesh;
   int previous = 1, number = 0;
@@ -66,19 +94,11 @@ layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy,
 }
 
 layout::Layout param_layout(const ir::Graph& graph, int param, const config::Strategy& strategy, const layout::Mesh& lane) {
-  const ir::Param& p = graph.param(param);
-  layout::Layout layout = layout::replicated(p.shape.dims());
-  size_t axis = 0;
-  for (const config::Cut& cut : cuts_of(p, strategy, lane.size())) {
-    if (cut.dim < 0 || cut.dim >= p.shape.dims())
-      user_error("strategy \"{}\": {} has {} dims, so it has no dim {} to cut. Use 0 to {}.", strategy.name, p.name, p.shape.dims(),
-                 cut.dim, p.shape.dims() - 1);
-    for (int ways = 1; ways < cut.ways; ++axis) {
-      ways *= lane.axes[axis].size;
-      layout.split[static_cast<size_t>(cut.dim)].push_back(static_cast<int>(axis));
-    }
-  }
-  return layout;
+  return layout_of(cuts_of(graph.param(param), strategy, lane.size()), graph.param(param), strategy, lane);
+}
+
+layout::Layout usual_layout(const ir::Graph& graph, int param, const config::Strategy& strategy, const layout::Mesh& lane) {
+  return layout_of(usual_cuts(graph.param(param), strategy, lane.size()), graph.param(param), strategy, lane);
 }
 
 }  // namespace switchyard::compiler

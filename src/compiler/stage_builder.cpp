@@ -49,8 +49,9 @@ void make_adjacent(ir::StageCode& stage, const std::vector<int>& members) {
   }
 }
 
-StageBuilder::StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit)
-    : graph_(graph), strategy_(strategy), needed_(needed_calls(graph)), primary_(graph.values().size(), -1) {
+StageBuilder::StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit,
+                           std::set<int> gathered)
+    : graph_(graph), strategy_(strategy), gathered_(std::move(gathered)), needed_(needed_calls(graph)), primary_(graph.values().size(), -1) {
   stage_.lane = lane_mesh(graph, strategy, tp, first_unit, end_unit);
   stage_.first_unit = first_unit;
   stage_.end_unit = end_unit;
@@ -65,10 +66,16 @@ ir::StageCode StageBuilder::build() {
   for (const bool forward : {true, false})
     for (size_t i = 0; i < graph_.calls().size(); ++i) {
       const ir::Call& call = graph_.calls()[i];
-      if (here(call) && needed_[i] && (call.phase == ir::Phase::F) == forward) add_call(call);
+      if (!here(call) || !needed_[i] || (call.phase == ir::Phase::F) != forward) continue;
+      add_call(call);
+      if (!misfits_.empty()) return {};
     }
   find_boundaries();
   return std::move(stage_);
+}
+
+layout::Layout StageBuilder::use_layout(int param) const {
+  return gathered_.contains(param) ? usual_layout(graph_, param, strategy_, stage_.lane) : param_layout(graph_, param, strategy_, stage_.lane);
 }
 
 // The buffer in which a value is now; parameters and feeds appear at first use, activations of other stages as boundaries.
@@ -79,7 +86,7 @@ int StageBuilder::current(int value) {
   switch (v.kind) {
     case ir::ValueKind::param:
     case ir::ValueKind::gradient:
-      buffer_of = buffer(value, param_layout(graph_, v.param, strategy_, stage_.lane));
+      buffer_of = buffer(value, use_layout(v.param));
       break;
     case ir::ValueKind::feed:
       buffer_of = buffer(value, layout::replicated(1));
@@ -97,15 +104,35 @@ int StageBuilder::current(int value) {
 int StageBuilder::buffer(int value, const layout::Layout& layout) {
   const Key key{value, layout::to_string(stage_.lane, layout)};
   if (const auto it = by_layout_.find(key); it != by_layout_.end()) return it->second;
+  return by_layout_[key] = new_buffer(value, layout);
+}
+
+int StageBuilder::new_buffer(int value, const layout::Layout& layout) {
   const ir::Value& v = graph_.value(value);
   ir::Buffer b{v.name, v.kind, value, v.type, layout, {}, -1, 0};
   const layout::Shape shape = unit_shape(v.type, stage_.lane.size());
   for (int position = 0; position < stage_.lane.size(); ++position)
     b.box.push_back(layout::shard_box(stage_.lane, layout, shape, position));
   stage_.buffers.push_back(std::move(b));
-  const int index = static_cast<int>(stage_.buffers.size()) - 1;
-  by_layout_[key] = index;
-  return index;
+  return static_cast<int>(stage_.buffers.size()) - 1;
+}
+
+// The copies live in one segment: forward and backward pass gather for themselves.
+void StageBuilder::gather_params(const ir::Call& call) {
+  for (const int v : call.in) {
+    const ir::Value& value = graph_.value(v);
+    if (value.kind != ir::ValueKind::param || !gathered_.contains(value.param)) continue;
+    const auto [copy, fresh] = copies_.try_emplace({&segment(call.phase), v}, -1);
+    if (fresh) {
+      const int held = buffer(v, param_layout(graph_, value.param, strategy_, stage_.lane));
+      copy->second = new_buffer(v, use_layout(value.param));
+      ir::Buffer& made = stage_.buffers[static_cast<size_t>(copy->second)];
+      made.kind = ir::ValueKind::activation;
+      made.name += " gathered";
+      add_reshard(held, copy->second, call.unit, call.phase);
+    }
+    primary_[static_cast<size_t>(v)] = copy->second;
+  }
 }
 
 ir::LayoutQuery StageBuilder::query_of(const ir::Call& call) {
@@ -124,14 +151,35 @@ ir::LayoutQuery StageBuilder::query_of(const ir::Call& call) {
   return query;
 }
 
+// What the strategy fixes is as the rule needs it.
+bool StageBuilder::fits(const ir::LayoutQuery& query, const ir::LayoutRule& rule) const {
+  for (size_t i = 0; i < query.in.size(); ++i)
+    if (query.in_fixed[i] && !(rule.needs[i] == query.in[i])) return false;
+  for (size_t i = 0; i < query.out_fixed.size(); ++i)
+    if (!query.out_fixed[i].split.empty() && query.out_fixed[i].split != rule.gives[i].split) return false;
+  return true;
+}
+
+// All parameters of the call that are not in their usual layout.
+void StageBuilder::misfit(const ir::Call& call) {
+  for (const auto* side : {&call.in, &call.out})
+    for (const int v : *side)
+      if (const int param = graph_.value(v).param;
+          param >= 0 && !(use_layout(param) == usual_layout(graph_, param, strategy_, stage_.lane)))
+        misfits_.insert(param);
+  check(!misfits_.empty(), "strategy \"{}\": {} can't compute with its parameters in their usual layouts", strategy_.name, call.op->name());
+}
+
 void StageBuilder::add_call(const ir::Call& call) {
+  gather_params(call);
   const ir::LayoutQuery query = query_of(call);
   const ir::LayoutRule rule = call.op->layout(query);
+  if (!fits(query, rule)) return misfit(call);
   ir::Instr instr;
   instr.op = call.op;
   instr.unit = call.unit;
   instr.phase = call.phase;
-  instr.in = inputs_of(call, query, rule, instr);
+  instr.in = inputs_of(call, rule);
   for (int position = 0; position < stage_.lane.size(); ++position) {
     bool first = true;
     if (!rule.gives.empty())
@@ -141,33 +189,30 @@ void StageBuilder::add_call(const ir::Call& call) {
   produce(call, rule, instr);
 }
 
-std::vector<int> StageBuilder::inputs_of(const ir::Call& call, const ir::LayoutQuery& query, const ir::LayoutRule& rule, ir::Instr& instr) {
+std::vector<int> StageBuilder::inputs_of(const ir::Call& call, const ir::LayoutRule& rule) {
   std::vector<int> in;
-  for (size_t i = 0; i < call.in.size(); ++i) {
-    const int now = current(call.in[i]);
-    if (query.in_fixed[i] && !(rule.needs[i] == query.in[i]))
-      user_error("strategy \"{}\": {} must be whole for {}, but is cut {}. Remove it from \"splits\".", strategy_.name,
-                 graph_.value(call.in[i]).name, call.op->name(), layout::to_string(stage_.lane, query.in[i]));
-    in.push_back(rule.needs[i] == query.in[i] ? now : resharded(now, rule.needs[i], instr));
-  }
+  for (size_t i = 0; i < call.in.size(); ++i) in.push_back(resharded(current(call.in[i]), rule.needs[i], call.unit, call.phase));
   return in;
 }
 
-int StageBuilder::resharded(int from, const layout::Layout& to, const ir::Instr& place) {
-  const int value = stage_.buffers[static_cast<size_t>(from)].value;
+int StageBuilder::resharded(int from, const layout::Layout& to, int unit, ir::Phase phase) {
+  if (stage_.buffers[static_cast<size_t>(from)].layout == to) return from;
   const size_t known = stage_.buffers.size();
-  const int made = buffer(value, to);
-  if (static_cast<size_t>(made) < known) return made;
-  const layout::Shape shape = unit_shape(graph_.value(value).type, stage_.lane.size());
-  ir::Instr instr;
-  instr.steps = layout::exchange(layout::expand(stage_.lane, stage_.buffers[static_cast<size_t>(from)].layout, shape),
-                                 layout::expand(stage_.lane, to, shape));
-  instr.in = {from};
-  instr.out = {made};
-  instr.unit = place.unit;
-  instr.phase = place.phase;
-  segment(place.phase).code.push_back(std::move(instr));
+  const int made = buffer(stage_.buffers[static_cast<size_t>(from)].value, to);
+  if (static_cast<size_t>(made) == known) add_reshard(from, made, unit, phase);
   return made;
+}
+
+void StageBuilder::add_reshard(int from, int to, int unit, ir::Phase phase) {
+  const ir::Buffer &source = stage_.buffers[static_cast<size_t>(from)], &target = stage_.buffers[static_cast<size_t>(to)];
+  const layout::Shape shape = unit_shape(source.type, stage_.lane.size());
+  ir::Instr instr;
+  instr.steps = layout::exchange(layout::expand(stage_.lane, source.layout, shape), layout::expand(stage_.lane, target.layout, shape));
+  instr.in = {from};
+  instr.out = {to};
+  instr.unit = unit;
+  instr.phase = phase;
+  segment(phase).code.push_back(std::move(instr));
 }
 
 void StageBuilder::produce(const ir::Call& call, const ir::LayoutRule& rule, ir::Instr& instr) {
@@ -176,7 +221,7 @@ void StageBuilder::produce(const ir::Call& call, const ir::LayoutRule& rule, ir:
     const ir::Value& value = graph_.value(call.out[i]);
     if (value.kind == ir::ValueKind::gradient) {
       instr.out.push_back(current(call.out[i]));
-      record_gradient(value.param, rule.gives[i]);
+      record_gradient(call, value.param, rule.gives[i]);
       continue;
     }
     const int made = buffer(call.out[i], rule.gives[i]);
@@ -195,23 +240,17 @@ void StageBuilder::produce(const ir::Call& call, const ir::LayoutRule& rule, ir:
   segment(call.phase).code.push_back(instr);
   for (size_t i = 0; i < call.out.size(); ++i) {
     const ir::Value& value = graph_.value(call.out[i]);
-    if (value.role != "residual" || rule.gives[i] == residual_) continue;
-    primary_[static_cast<size_t>(call.out[i])] = resharded(instr.out[i], residual_, instr);
+    if (value.role == "residual") primary_[static_cast<size_t>(call.out[i])] = resharded(instr.out[i], residual_, call.unit, call.phase);
   }
 }
 
-void StageBuilder::record_gradient(int param, const layout::Layout& grad) {
+void StageBuilder::record_gradient(const ir::Call& call, int param, const layout::Layout& grad) {
   for (const ir::ParamUse& use : stage_.params)
     if (use.param == param) {
-      if (!(use.grad == grad))
-        user_error("strategy \"{}\": the uses of {} leave its gradient in different layouts ({} and {}). Cut its dim 0 over all of tp.",
-                   strategy_.name, graph_.param(param).name, layout::to_string(stage_.lane, use.grad),
-                   layout::to_string(stage_.lane, grad));
+      if (!(use.grad == grad)) misfit(call);
       return;
     }
-  layout::Layout used = grad;
-  used.partial.clear();
-  stage_.params.push_back({param, used, grad});
+  stage_.params.push_back({param, param_layout(graph_, param, strategy_, stage_.lane), grad});
 }
 
 // What leaves the stage is in the residual layout. Parameters of a forward-only graph are recorded here, too.
@@ -230,11 +269,8 @@ void StageBuilder::find_boundaries() {
       }
     }
     if (value < 0) return -1;
-    ir::Instr place;
-    place.unit = phase == ir::Phase::F ? stage_.end_unit - 1 : stage_.first_unit;
-    place.phase = phase;
-    const int now = primary_[static_cast<size_t>(value)];
-    return stage_.buffers[static_cast<size_t>(now)].layout == residual_ ? now : resharded(now, residual_, place);
+    const int unit = phase == ir::Phase::F ? stage_.end_unit - 1 : stage_.first_unit;
+    return resharded(primary_[static_cast<size_t>(value)], residual_, unit, phase);
   };
   stage_.act_out = leaving(ir::Phase::F);
   stage_.grad_out = leaving(ir::Phase::B);

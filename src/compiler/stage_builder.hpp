@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,32 +13,43 @@ namespace switchyard::compiler {
 
 class StageBuilder {
  public:
-  StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit);
-  /// Forward and backward segments without recomputation, drops and events.
+  /// gathered: parameters that are brought into their usual layout for use.
+  StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit, std::set<int> gathered = {});
+  /// Forward and backward segments without recomputation, drops and events. Of no use if there are misfits.
   ir::StageCode build();
+  /// Parameters whose cuts an operator can't compute with: they need to be gathered, too.
+  const std::set<int>& misfits() const { return misfits_; }
 
  private:
   using Key = std::pair<int, std::string>;  // value, its layout as text
 
   bool here(const ir::Call& call) const { return call.unit >= stage_.first_unit && call.unit < stage_.end_unit; }
   void add_call(const ir::Call& call);
-  std::vector<int> inputs_of(const ir::Call& call, const ir::LayoutQuery& query, const ir::LayoutRule& rule, ir::Instr& instr);
+  bool fits(const ir::LayoutQuery& query, const ir::LayoutRule& rule) const;
+  void misfit(const ir::Call& call);
+  layout::Layout use_layout(int param) const;
+  void gather_params(const ir::Call& call);
+  std::vector<int> inputs_of(const ir::Call& call, const ir::LayoutRule& rule);
   ir::LayoutQuery query_of(const ir::Call& call);
   int current(int value);
   int buffer(int value, const layout::Layout& layout);
-  int resharded(int from, const layout::Layout& to, const ir::Instr& place);
+  int new_buffer(int value, const layout::Layout& layout);
+  int resharded(int from, const layout::Layout& to, int unit, ir::Phase phase);
+  void add_reshard(int from, int to, int unit, ir::Phase phase);
   void produce(const ir::Call& call, const ir::LayoutRule& rule, ir::Instr& instr);
-  void record_gradient(int param, const layout::Layout& grad);
+  void record_gradient(const ir::Call& call, int param, const layout::Layout& grad);
   void find_boundaries();
   ir::Segment& segment(ir::Phase phase) { return phase == ir::Phase::F ? stage_.forward : stage_.backward; }
 
   const ir::Graph& graph_;
   const config::Strategy& strategy_;
+  std::set<int> gathered_, misfits_;
   ir::StageCode stage_;
   layout::Layout residual_;
   std::vector<bool> needed_;          // per call
   std::vector<int> primary_;          // buffer of each value, -1: not here yet
   std::map<Key, int> by_layout_;
+  std::map<std::pair<const ir::Segment*, int>, int> copies_;  // gathered, of a parameter's value in a segment
 };
 
 /// Calls whose results something needs: accumulators, the loss with its gradients, or the last call of a forward graph.

@@ -62,9 +62,11 @@ Corpus::Corpus(std::string origin, MappedFile data, MappedFile index_file)
       index_(parse_index(index_file_.bytes(), origin_ + ".idx", static_cast<i64>(data_.bytes().size()))) {}
 
 Corpus Corpus::open(const std::filesystem::path& path) {
+  constexpr const char* kRemedy = "Give the folder that `switchyard data prepare` wrote, in a job as data.path.";
   const std::filesystem::path prefix = prefix_of(path);
   const std::string origin = prefix.string();
-  constexpr const char* kRemedy = "Give the folder that `switchyard data prepare` wrote.";
+  if (prefix == path && !std::filesystem::exists(origin + ".bin"))
+    user_error("there is no data at {}: no such folder, and no {}.bin. {}", origin, origin, kRemedy);
   MappedFile data(origin + ".bin", kRemedy), index(origin + ".idx", kRemedy);
   Corpus corpus(origin, std::move(data), std::move(index));
   corpus.vocab_size_ = read_vocab_size(prefix.parent_path() / "meta.json");

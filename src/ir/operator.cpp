@@ -96,9 +96,7 @@ class Propagation {
       if (operand.whole[d]) {
         axes_[label] = {};
       } else if (fixed) {
-        const auto [it, fresh] = axes_.emplace(label, layout.split[d]);
-        if (!fresh && it->second != layout.split[d])
-          user_error("parameters of one product are cut differently along the dim they share. Cut them alike (strategy \"splits\").");
+        axes_.emplace(label, layout.split[d]);
       } else if (!axes_.contains(label) && !layout.split[d].empty()) {
         axes_[label] = layout.split[d];
       }

@@ -18,8 +18,8 @@ struct Cost {
 };
 
 /// What the layout rule is asked: the layouts that the inputs have now, on the mesh of one lane of a stage. Parameters
-/// and gradient accumulators are where the strategy put them and do not move (fixed); gradient accumulators are listed
-/// in `out_fixed`, one entry an output, dims 0 where the output is free.
+/// and gradient accumulators are where the strategy put them (fixed); gradient accumulators are listed in `out_fixed`, one entry an
+/// output, dims 0 where the output is free. A rule that answers with other cuts than the fixed ones can't compute with them.
 struct LayoutQuery {
   const layout::Mesh* mesh = nullptr;
   std::vector<layout::Layout> in;
@@ -34,7 +34,7 @@ struct LayoutRule {
 /// The rule that a line of labels states, e.g. "T i, o i -> T o". A label in inputs and outputs may be cut by any axis; a
 /// label in inputs only is summed over: a cut makes the result partial. Marks: `h!` must be whole; `~` before an input: the
 /// operator is linear in it, so partial sums pass through; `@` before an input: its tokens' cut decides T. Fixed operands
-/// decide their labels; T gives way to axes that other labels use. Source: GSPMD (arXiv 2105.04663), einsum propagation.
+/// decide their labels, the first of those that share one; T gives way to axes that other labels use. Source: GSPMD (arXiv 2105.04663), einsum propagation.
 LayoutRule rule_from_labels(const std::string& labels, const LayoutQuery& query);
 
 class Operator {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/errors.hpp"
 
@@ -79,28 +80,41 @@ bool has_copies(const ShardMap& map) {
   return held > map.shape.elements();
 }
 
-// Addends stay with their ranks; or a value becomes addend 0 and the others zero.
-std::vector<Step> keep_addends(const ShardMap& from, const ShardMap& to) {
-  std::map<int, Part> parts = everyone(from, to);
-  for (const Shard& shard : to.shards) {
-    if (from.addends == to.addends)
-      fetch(parts, from, shard.addend, shard, false);
-    else if (shard.addend == 0)
-      fetch(parts, from, 0, shard, false);
-    else
-      part_of(parts, shard.rank).zero = true;
+// Of each addend of `from`, the addend of `to` that it goes into: the first that one of its holders is to hold.
+std::vector<int> successors(const ShardMap& from, const ShardMap& to) {
+  std::vector<std::set<int>> holders(static_cast<size_t>(from.addends));
+  for (const Shard& shard : from.shards) holders[static_cast<size_t>(shard.addend)].insert(shard.rank);
+  std::vector<int> list;
+  for (const std::set<int>& ranks : holders) {
+    int successor = to.addends;
+    for (const Shard& shard : to.shards)
+      if (ranks.contains(shard.rank)) successor = std::min(successor, shard.addend);
+    list.push_back(successor % to.addends);
   }
-  return {finish(parts)};
+  return list;
+}
+
+// Addends stay addends: those of `to` are sums of some of `from`, or zero.
+Step regroup_addends(const ShardMap& from, const ShardMap& to) {
+  std::map<int, Part> parts = everyone(from, to);
+  const std::vector<int> into = successors(from, to);
+  for (const Shard& shard : to.shards) {
+    bool empty = true;
+    for (int addend = 0; addend < from.addends; ++addend) {
+      if (into[static_cast<size_t>(addend)] != shard.addend) continue;
+      fetch(parts, from, addend, shard, !empty);
+      empty = false;
+    }
+    if (empty) part_of(parts, shard.rank).zero = true;
+  }
+  return finish(parts);
 }
 
 }  // namespace
 
 std::vector<Step> exchange(const ShardMap& from, const ShardMap& to) {
   check(from.shape.size == to.shape.size, "exchange: shapes differ");
-  if (to.addends > 1) {
-    check(from.addends == 1 || from.addends == to.addends, "exchange: {} addends into {}", from.addends, to.addends);
-    return keep_addends(from, to);
-  }
+  if (to.addends > 1) return {regroup_addends(from, to)};
   if (from.addends == 1) return {copy_step(from, to)};
   if (!has_copies(to)) return {sum_step(from, to)};
   const ShardMap owners = one_owner(to);

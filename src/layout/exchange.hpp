@@ -27,8 +27,8 @@ struct Step {
 
 /// Steps that turn `from` into `to`; each step reads the previous one's result. A rank has at most one shard in each map.
 /// Sums are in order of addends, whoever receives. Where every copy of a sum is wanted, the sum is made in pieces first (one
-/// step) and gathered after (ring volume of an all-reduce). Addends of `to` may be a subset: to.addends == from.addends
-/// keeps them; to.addends > 1 from one addend gives the value to addend 0 and zeros to the rest. Other cases: InternalError.
+/// step) and gathered after (ring volume of an all-reduce). Where `to` has several addends, each of `from` goes into the first of
+/// them that one of its holders is to hold, so that most stay where they are; addends of `to` that get none are zero.
 std::vector<Step> exchange(const ShardMap& from, const ShardMap& to);
 
 /// Bytes that `part` sends to other ranks.

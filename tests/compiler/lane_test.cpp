@@ -15,12 +15,6 @@ ir::Graph grouped_heads() {
   return models::build(model, precision_from("bf16"), models::Output::loss);
 }
 
-int param_index(const ir::Graph& graph, const std::string& name) {
-  for (size_t p = 0; p < graph.params().size(); ++p)
-    if (graph.params()[p].name == name) return static_cast<int>(p);
-  return -1;
-}
-
 // Of a stage with all units.
 layout::Mesh whole_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp) {
   return lane_mesh(graph, strategy, tp, 0, graph.units());

@@ -72,6 +72,12 @@ std::string internal_message(Call call) {
   return message_of<InternalError>(call);
 }
 
+inline int param_index(const ir::Graph& graph, const std::string& name) {
+  for (size_t p = 0; p < graph.params().size(); ++p)
+    if (graph.params()[p].name == name) return static_cast<int>(p);
+  return -1;
+}
+
 /// A strategy without groups: what a stage is compiled with.
 inline config::Strategy stage_strategy(const std::string& name, std::vector<config::ParamSplit> splits = {}) {
   config::Strategy strategy;

@@ -133,21 +133,43 @@ TEST(StageBuilder, reads_a_gathered_value_twice_instead_of_gathering_twice) {
       }
 }
 
-TEST(StageBuilder, refuses_to_cut_a_weight_that_its_operator_needs_whole) {
-  config::Strategy strategy = stage_strategy("odd", {{"*input_layernorm.weight", {{0, 2}}}});
-  EXPECT_EQ(
-      user_message([&] { whole_model(training_graph(small_llama()), 2, strategy); }),
-      "strategy \"odd\": model.layers.0.input_layernorm.weight must be whole for rms_norm, but is cut {tp}. Remove it from \"splits\".");
+TEST(StageBuilder, gathers_a_weight_that_its_operator_needs_whole_and_leaves_its_gradient_partial) {
+  const ir::Graph graph = training_graph(small_llama());
+  const int norm = param_index(graph, "model.layers.0.input_layernorm.weight");
+  const ir::StageCode stage = compile_stage(graph, stage_strategy("odd", {{"*0.input_layernorm.weight", {{0, 2}}}}), 2, 0, graph.units());
+  for (const ir::ParamUse& use : stage.params) {
+    if (use.param != norm) continue;
+    EXPECT_EQ(use.used.split, (std::vector<std::vector<int>>{{0}}));
+    EXPECT_EQ(use.grad.split, (std::vector<std::vector<int>>{{}}));
+    EXPECT_EQ(use.grad.partial, std::vector<int>{0});
+  }
+  for (const ir::Segment* segment : {&stage.forward, &stage.backward}) {
+    int gathers = 0;
+    for (const ir::Instr& instr : segment->code)
+      for (const int b : instr.in) {
+        const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
+        if (buffer.kind != ir::ValueKind::param || graph.value(buffer.value).param != norm) continue;
+        EXPECT_FALSE(instr.op) << "only a gather reads what is held";
+        EXPECT_EQ(stage.buffers[static_cast<size_t>(instr.out[0])].kind, ir::ValueKind::activation);
+        ++gathers;
+      }
+    EXPECT_EQ(gathers, 1);
+  }
 }
 
-TEST(StageBuilder, refuses_a_tied_weight_whose_uses_cut_its_gradient_differently) {
+TEST(StageBuilder, gathers_a_tied_weight_whose_uses_cut_its_gradient_differently) {
   config::ModelConfig model = small_llama();
   model.tied_embeddings = true;
-  config::Strategy strategy = stage_strategy("odd", {{"model.embed_tokens.weight", {}}});
-  EXPECT_EQ(
-      user_message([&] { whole_model(training_graph(model), 2, strategy); }),
-      "strategy \"odd\": the uses of model.embed_tokens.weight leave its gradient in different layouts ({},{} and {},{} partial {tp}). "
-      "Cut its dim 0 over all of tp.");
+  const ir::Graph graph = training_graph(model);
+  const int tied = param_index(graph, "model.embed_tokens.weight");
+  for (const std::vector<config::Cut>& cuts : {std::vector<config::Cut>{}, {{1, 2}}}) {
+    const ir::StageCode stage = compile_stage(graph, stage_strategy("odd", {{"model.embed_tokens.weight", cuts}}), 2, 0, graph.units());
+    for (const ir::ParamUse& use : stage.params) {
+      if (use.param != tied) continue;
+      EXPECT_EQ(use.used.split[0], std::vector<int>{});
+      EXPECT_EQ(use.grad.split, (std::vector<std::vector<int>>{{0}, {}}));
+    }
+  }
 }
 
 TEST(StageBuilder, records_the_parameters_of_a_forward_graph) {

@@ -97,7 +97,10 @@ TEST(Corpus, TheVocabularySizeComesFromMetaJson) {
 TEST(Corpus, MissingAndTruncatedFilesAreNamed) {
   const TestFolder folder("corpus");
   EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }),
-              HasSubstr("corpus.bin: No such file or directory. Give the folder that `switchyard data prepare` wrote."));
+              HasSubstr("corpus.bin: No such file or directory. Give the folder that `switchyard data prepare` wrote, in a job as data.path."));
+  EXPECT_EQ(message_of([&] { Corpus::open("nowhere"); }),
+            "there is no data at nowhere: no such folder, and no nowhere.bin. Give the folder that `switchyard data prepare` wrote, in a "
+            "job as data.path.");
   write_corpus(folder.path(), {5, 5});
   std::filesystem::resize_file(folder.path() / "corpus.bin", 19);
   EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }),

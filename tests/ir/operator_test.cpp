@@ -99,17 +99,16 @@ TEST(Labels, tokens_cut_while_they_are_summed_leave_addends) {
   EXPECT_EQ(rule.gives[0], cut({{}, {}}, {0}));
 }
 
-TEST(Labels, weights_cut_differently_along_a_shared_dim_are_the_users_mistake) {
-  EXPECT_EQ(message_of<UserError>([] {
-              Question({2})
-                  .activation(cut({{}, {}}))
-                  .weight(cut({{}, {0}}))
-                  .weight(cut({{}, {}}))
-                  .output()
-                  .output()
-                  .ask("T i, o0 i, o1 i -> T o0, T o1");
-            }),
-            "parameters of one product are cut differently along the dim they share. Cut them alike (strategy \"splits\").");
+TEST(Labels, weights_cut_differently_along_a_shared_dim_are_asked_to_follow_the_first) {
+  const LayoutRule rule = Question({2})
+                              .activation(cut({{}, {}}))
+                              .weight(cut({{}, {0}}))
+                              .weight(cut({{}, {}}))
+                              .output()
+                              .output()
+                              .ask("T i, o0 i, o1 i -> T o0, T o1");
+  EXPECT_EQ(rule.needs[1], cut({{}, {0}}));
+  EXPECT_EQ(rule.needs[2], cut({{}, {0}}));
 }
 
 TEST(Labels, must_match_the_operands) {

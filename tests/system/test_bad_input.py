@@ -25,8 +25,9 @@ def message_of(result, code):
     lines = [line for line in result.stderr.splitlines() if line.strip() and not line.lstrip().startswith("step ")]
     assert result.returncode == code, result.stderr
     assert result.stdout == ""
-    assert lines and lines[0].startswith("switchyard: ") and all(line.startswith("  ") for line in lines[1:]), result.stderr
-    return "\n".join(lines).removeprefix("switchyard: ")
+    speaker = lines and re.match(r"switchyard(, rank \d+)?: ", lines[0])
+    assert speaker and all(line.startswith("  ") for line in lines[1:]), result.stderr
+    return "\n".join(lines)[speaker.end():]
 
 
 def fails(words, code=USER_ERROR, **options):
@@ -131,7 +132,7 @@ def test_a_job_file_that_is_not_there_is_told(tmp_path):
 
 def test_a_data_folder_that_is_not_there_is_told_with_the_command_that_makes_one(job, tmp_path):
     message = fails(tiny.command(job(corpus=tmp_path / "nowhere")))
-    assert str(tmp_path / "nowhere") in message and message.endswith("Give the folder that `switchyard data prepare` wrote.")
+    assert message.startswith(f"there is no data at {tmp_path / 'nowhere'}: ") and message.endswith("in a job as data.path.")
 
 
 def cut(path, count):
@@ -294,8 +295,9 @@ def test_ranks_with_different_job_files_end_with_their_numbers(job, tmp_path):
 
 
 def test_another_number_of_processes_than_ranks_is_refused_by_each(job):
-    for process in tiny.start_ranks([tiny.command(job())] * 3):
+    for rank, process in enumerate(tiny.start_ranks([tiny.command(job())] * 3)):
         out, error = process.communicate(timeout=60)
+        assert error.startswith(f"switchyard, rank {rank}: ")
         result = subprocess.CompletedProcess([], process.returncode, out, error)
         assert message_of(result, USER_ERROR) == "the job is for 2 ranks, but 3 were launched. Launch 2, or change run.ranks."
 

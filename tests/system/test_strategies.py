@@ -149,6 +149,34 @@ def test_the_reference_trainer_takes_the_same_steps(tmp_path, seed, options, buc
     assert log[STEPS]["loss"] == pytest.approx(final, rel=1e-10)
 
 
+def random_cuts(draw, dims, tp):
+    ways = [degree for degree in (2, 4) if tp % degree == 0]
+    cuts = [{"dim": draw.randrange(dims), "ways": draw.choice(ways)}]
+    if tp == 4 and cuts[0]["ways"] == 2 and draw.random() < 0.5:
+        cuts.append({"dim": draw.randrange(dims), "ways": 2})
+    return draw.choice([[], cuts, cuts, cuts])
+
+
+@pytest.mark.parametrize("seed", [*range(16), 50])
+def test_any_parameter_may_be_cut_in_any_dimension(tmp_path, corpus, one_rank, seed):
+    draw = random.Random(1000 + seed)
+    name = list(MODELS)[seed % len(MODELS)]
+    wide = draw.choice([2, 4])
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, "1,1,1")], model=MODELS[name])
+    shown = tiny.run([tiny.PROGRAM, "show", "model", job])
+    parameters = re.findall(r"^ +(\S+\.(?:weight|bias)) +\[([0-9,]+)\]", shown.stdout, re.MULTILINE)
+    assert len(parameters) > 5, shown.stdout
+    strategy = {"groups": [{"stages": [stage(list(range(wide)), wide, 0, 3)]}],
+                "splits": [{"parameter": re.sub(r"\.[0-9]+\.", ".*.", parameter), "cuts": random_cuts(draw, len(shape.split(",")), wide)}
+                           for parameter, shape in parameters if draw.random() < 0.6],
+                "recompute": draw.choice(["none", "selective", "full"]), "sequence_parallel": draw.random() < 0.7}
+    (tmp_path / "cut.json").write_text(json.dumps(strategy))
+    print(json.dumps(strategy))  # shown if it fails
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, tmp_path / "cut.json"), (20, "5,1,1")], model=MODELS[name],
+                         run={"ranks": 5})
+    expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
+
+
 def printed_strategy(job, bucket):
     shown = tiny.run([tiny.PROGRAM, "show", "strategy", job, "--bucket", bucket])
     assert shown.returncode == 0, shown.stderr
@@ -173,4 +201,4 @@ def test_a_printed_strategy_is_a_file_that_trains_the_same(tmp_path, corpus, one
 def test_a_bucket_that_the_job_lacks_cannot_be_printed(tmp_path, corpus):
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, "1,2,1")])
     shown = tiny.run([tiny.PROGRAM, "show", "strategy", job, "--bucket", 1])
-    assert shown.returncode == 1 and "--bucket 1: the job has buckets 0 to 0, the longest first." in shown.stderr
+    assert shown.returncode == 2 and "--bucket 1: the job has buckets 0 to 0, the longest first." in shown.stderr

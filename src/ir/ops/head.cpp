@@ -8,15 +8,11 @@ namespace {
 
 Type loss_type(const Type& weights) { return weights; }
 
-void expect_rows(const LayoutQuery& query) {
-  if (!query.in[1].split[1].empty())
-    user_error("the output head's weight cannot be cut in its in-features. Cut dim 0 (the vocabulary) or nothing.");
-}
-
 // Tokens and features whole on every rank of the lane; the vocabulary as the weight has it.
 std::vector<layout::Layout> head_needs(const LayoutQuery& query) {
-  expect_rows(query);
-  return {layout::replicated(2), query.in[1], layout::replicated(1), layout::replicated(1)};
+  layout::Layout rows = query.in[1];
+  rows.split[1].clear();
+  return {layout::replicated(2), rows, layout::replicated(1), layout::replicated(1)};
 }
 
 }  // namespace
@@ -39,7 +35,8 @@ std::vector<Type> HeadLoss::shape(std::span<const Type> in) const { return {loss
 LayoutRule HeadLoss::layout(const LayoutQuery& query) const {
   layout::Layout dx = layout::replicated(2);
   dx.partial = query.in[1].split[0];
-  return {head_needs(query), {layout::replicated(1), dx, query.in[1]}};
+  const std::vector<layout::Layout> needs = head_needs(query);
+  return {needs, {layout::replicated(1), dx, needs[1]}};
 }
 
 // Three products with the weight.

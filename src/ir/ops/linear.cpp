@@ -101,23 +101,48 @@ Cost LinearDx::cost(std::span<const Type> in, std::span<const Type> out) const {
 
 std::vector<int> LinearDx::adjacent_inputs() const { return weights_ > 1 ? numbers(0, weights_) : std::vector<int>{}; }
 
+namespace {
+
 // Term by term: keys and values may be cut by fewer axes than queries, so their gradients differ in what is left to sum.
+std::vector<LayoutRule> terms_of(const LayoutQuery& query, size_t terms) {
+  std::vector<LayoutRule> rules;
+  for (size_t k = 0; k < terms; ++k)
+    rules.push_back(rule_from_labels("~T o, T i -> o i", {query.mesh,
+                                                          {query.in[k], query.in[terms]},
+                                                          {query.in_fixed[k], query.in_fixed[terms]},
+                                                          {query.in_feed[k], query.in_feed[terms]},
+                                                          {query.in_types[k], query.in_types[terms]},
+                                                          {query.out_fixed[k]}}));
+  return rules;
+}
+
+bool share_input(const std::vector<LayoutRule>& rules) {
+  return std::all_of(rules.begin(), rules.end(), [&](const LayoutRule& rule) { return rule.needs[1] == rules[0].needs[1]; });
+}
+
+}  // namespace
+
+// Terms that would cut the tokens differently get them whole; those that would cut the in-features differently, as the first does.
 LayoutRule LinearDw::layout(const LayoutQuery& query) const {
-  LayoutRule rule;
   const size_t n = static_cast<size_t>(weights_);
-  for (size_t k = 0; k < n; ++k) {
-    const LayoutQuery term{query.mesh,
-                           {query.in[k], query.in[n]},
-                           {query.in_fixed[k], query.in_fixed[n]},
-                           {query.in_feed[k], query.in_feed[n]},
-                           {query.in_types[k], query.in_types[n]},
-                           {query.out_fixed[k]}};
-    LayoutRule one = rule_from_labels("~T o, T i -> o i", term);
-    check(k == 0 || one.needs[1] == rule.needs.back(), "linear_dw: its terms need the input in different layouts");
-    if (k > 0) rule.needs.pop_back();
-    rule.needs.insert(rule.needs.end(), one.needs.begin(), one.needs.end());
-    rule.gives.push_back(one.gives[0]);
+  LayoutQuery asked = query;
+  std::vector<LayoutRule> terms = terms_of(asked, n);
+  if (!share_input(terms)) {
+    for (layout::Layout& in : asked.in) in.split[0].clear();
+    terms = terms_of(asked, n);
   }
+  if (!share_input(terms)) {
+    asked.in[n] = terms[0].needs[1];
+    asked.in_fixed[n] = true;
+    terms = terms_of(asked, n);
+  }
+  check(share_input(terms), "linear_dw: its terms need the input in different layouts");
+  LayoutRule rule;
+  for (const LayoutRule& term : terms) {
+    rule.needs.push_back(term.needs[0]);
+    rule.gives.push_back(term.gives[0]);
+  }
+  rule.needs.push_back(terms[0].needs[1]);
   return rule;
 }
 

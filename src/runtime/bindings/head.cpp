@@ -21,6 +21,15 @@ void reduce_over_lane(const KernelCall& call, at::Tensor& statistics, bool maxim
   if (!statistics.is_cpu()) statistics.copy_(host);
 }
 
+// Whether a rank's part of the vocabulary counts in sums over the lane: of copies, one does.
+bool is_first_copy(const layout::Mesh& lane, const layout::Layout& weight, int position) {
+  for (int axis = 0; axis < static_cast<int>(lane.axes.size()); ++axis) {
+    const bool cuts = std::find(weight.split[0].begin(), weight.split[0].end(), axis) != weight.split[0].end();
+    if (!cuts && lane.coordinate(position, axis) != 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 // A chunk of tokens at a time: logits, statistics over the whole vocabulary, gradient of the logits in place, then both
@@ -30,7 +39,7 @@ void run_head_loss(KernelCall& call) {
   at::Tensor &loss = call.out[0], &dx_TH = call.out[1], &dw_VH = call.out[2];
   const i64 T = x_TH.size(0), V = w_VH.size(0), first = call.first_row(call.instr.in[1]);
   const auto& w_layout = call.stage.buffers[static_cast<size_t>(call.instr.in[1])].layout;
-  const bool cut = !w_layout.split[0].empty();
+  const bool cut = !w_layout.split[0].empty(), counts = is_first_copy(call.stage.lane, w_layout, call.position);
   const i64 chunk = std::min<i64>(T, ir::HeadLoss::kChunk);
   const DType compute = call.stage.buffers[static_cast<size_t>(call.instr.in[0])].type.dtype;
   const at::Tensor logits_room = empty({chunk, V}, compute, x_TH.device());
@@ -43,7 +52,10 @@ void run_head_loss(KernelCall& call) {
     kernels::xent_max(top, logits);
     if (cut) reduce_over_lane(call, top, true);
     kernels::xent_sums(sums, logits, top, label, first);
-    if (cut) reduce_over_lane(call, sums, false);
+    if (cut) {
+      if (!counts) sums.zero_();
+      reduce_over_lane(call, sums, false);
+    }
     at::Tensor chunk_loss = loss.narrow(0, at, n), dx = dx_TH.narrow(0, at, n);
     kernels::xent_grad(logits, chunk_loss, top, sums, label, weights.narrow(0, at, n), first);
     kernels::linear_dx(dx, logits, w_VH, false);

@@ -35,11 +35,11 @@ TEST(HeadLoss, leaves_the_input_gradient_partial_over_the_cuts_of_the_vocabulary
       head_question(cut({{0}, {}}), cut({{}, {}})).output().output().output(cut({{}, {}})).ask(HeadLoss()).gives[1].partial.empty());
 }
 
-TEST(Head, refuses_a_weight_cut_in_its_in_features) {
-  EXPECT_EQ(message_of<UserError>([] {
-              head_question(cut({{}, {}}), cut({{}, {0}})).output().ask(Head());
-            }),
-            "the output head's weight cannot be cut in its in-features. Cut dim 0 (the vocabulary) or nothing.");
+TEST(Head, needs_the_in_features_of_its_weight_whole) {
+  EXPECT_EQ(head_question(cut({{}, {}}), cut({{}, {0}})).output().ask(Head()).needs[1], cut({{}, {}}));
+  const LayoutRule loss = head_question(cut({{}, {}}), cut({{}, {0}})).output().output().output(cut({{}, {0}})).ask(HeadLoss());
+  EXPECT_EQ(loss.needs[1], cut({{}, {}}));
+  EXPECT_EQ(loss.gives[2], cut({{}, {}}));
 }
 
 TEST(HeadLoss, costs_three_products_and_the_logits_of_a_chunk) {

@@ -88,6 +88,33 @@ TEST(LinearDw, of_keys_with_a_pending_sum_is_partial_and_of_queries_is_not) {
   EXPECT_EQ(rule.gives[1], cut({{0}, {}}, {1}));
 }
 
+TEST(LinearDw, of_terms_that_would_cut_tokens_differently_sees_all_tokens) {
+  // Outputs cut by both axes leave none for tokens; those cut by the outer axis leave the inner one.
+  const LayoutRule rule = Question({2, 2})
+                              .activation(cut({{}, {0, 1}}))
+                              .activation(cut({{}, {0}}))
+                              .activation(cut({{0, 1}, {}}))
+                              .output(cut({{0, 1}, {}}))
+                              .output(cut({{0}, {}}))
+                              .ask(LinearDw(2));
+  EXPECT_EQ(rule.needs[2], cut({{}, {}}));
+  EXPECT_EQ(rule.gives[0], cut({{0, 1}, {}}));
+  EXPECT_EQ(rule.gives[1], cut({{0}, {}}));
+}
+
+TEST(LinearDw, of_accumulators_that_cut_the_in_features_differently_cuts_them_as_the_first) {
+  const LayoutRule rule = Question({2})
+                              .activation(cut({{}, {}}))
+                              .activation(cut({{}, {}}))
+                              .activation(cut({{}, {}}))
+                              .output(cut({{}, {0}}))
+                              .output(cut({{}, {}}))
+                              .ask(LinearDw(2));
+  EXPECT_EQ(rule.needs[2], cut({{}, {0}}));
+  EXPECT_EQ(rule.gives[0], cut({{}, {0}}));
+  EXPECT_EQ(rule.gives[1], cut({{}, {0}}));
+}
+
 TEST(BiasDw, sums_over_tokens) {
   EXPECT_EQ(Question({2}).activation(cut({{0}, {}})).output(cut({{}})).ask(BiasDw()).gives[0], cut({{}}, {0}));
   EXPECT_EQ(Question({2}).activation(cut({{}, {0}})).output(cut({{0}})).ask(BiasDw()).gives[0], cut({{0}}));
