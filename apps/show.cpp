@@ -13,8 +13,8 @@
 #include "compiler/print.hpp"
 #include "data/corpus.hpp"
 #include "data/sampler.hpp"
-#include "files/hf_config.hpp"
 #include "models/build.hpp"
+#include "open_job.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -26,15 +26,6 @@ struct Options {
 };
 
 bool has_data(const config::Job& job) { return !job.data.path.empty() && std::filesystem::exists(job.data.path); }
-
-config::Job resolved_job(const Options& options) {
-  config::Job job = config::load_job(options.job, options.sets);
-  if (config::needs_model(job)) config::resolve_model(job, files::read_hf_config(job.model.path));
-  if (config::needs_vocab(job) && has_data(job))
-    if (const auto vocab = data::Corpus::open(job.data.path).vocab_size()) config::resolve_vocab(job, *vocab);
-  config::validate(job);
-  return job;
-}
 
 cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
   if (options.cluster.empty()) return cluster::uniform(1, job.run.ranks);
@@ -105,7 +96,7 @@ void show_program(const config::Job& job, const compiler::Plans& plans, int rank
 }
 
 int run(const Options& options) {
-  const config::Job job = resolved_job(options);
+  const config::Job job = open_job(options.job, options.sets);
   if (options.what == "model") {
     fmt::print("{}", compiler::print_model(models::build(job.model.config, compiler::precision_of(job.run), models::Output::loss)));
     return 0;

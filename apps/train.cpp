@@ -4,6 +4,7 @@
 
 #include "base/errors.hpp"
 #include "commands.hpp"
+#include "open_job.hpp"
 #include "train/train_job.hpp"
 
 namespace switchyard::apps {
@@ -38,9 +39,7 @@ void add_train(CLI::App& app, Action& action) {
       if (options->ranks > 0) sets.push_back(fmt::format("run.ranks={}", options->ranks));
       if (options->steps > 0) sets.push_back(fmt::format("run.steps={}", options->steps));
       if (!options->out.empty()) sets.push_back(fmt::format("run.out=\"{}\"", options->out));
-      train::TrainSettings settings{config::load_job(options->job, sets), options->resume};
-      train::resolve(settings.job);
-      train::train(settings, comm::launch_from_environment());
+      train::train({open_job(options->job, sets), options->resume}, comm::launch_from_environment());
       return 0;
     };
   });

@@ -70,6 +70,8 @@ RankMemory::RankMemory(i64 capacity_bytes) : capacity_(capacity_bytes) {
 
 RankMemory::~RankMemory() { munmap(base_, range_bytes()); }
 
+void RankMemory::adopt_thread() { current_memory = this; }
+
 std::size_t RankMemory::range_bytes() const { return static_cast<std::size_t>(rounded_up(2 * capacity_, kHugePage)); }
 
 void* RankMemory::allocate(i64 bytes) {
@@ -144,6 +146,8 @@ i64 RankMemory::reserved() const {
 
 MemoryScope::MemoryScope(RankMemory* memory) : outer_(current_memory) { current_memory = memory; }
 MemoryScope::~MemoryScope() { current_memory = outer_; }
+
+i64 machine_memory() { return i64{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
 
 void install_rank_allocator() {
   static RankAllocator allocator;  // torch keeps the pointer for the life of the process

@@ -21,6 +21,9 @@ class RankMemory {
   RankMemory(const RankMemory&) = delete;
   RankMemory& operator=(const RankMemory&) = delete;
 
+  /// From now on the calling thread allocates from it, until the thread ends or a MemoryScope says otherwise.
+  void adopt_thread();
+
   /// A block aligned to 64 bytes; null for 0 bytes. UserError if it doesn't fit: gives the need, what is live and the capacity.
   void* allocate(i64 bytes);
   /// From any thread. Null is accepted; InternalError for anything that isn't a live block.
@@ -54,6 +57,9 @@ class MemoryScope {
  private:
   RankMemory* outer_;
 };
+
+/// Bytes of memory that the machine has: the budget of a rank without one.
+i64 machine_memory();
 
 /// From now on torch's CPU tensors come from the allocating thread's RankMemory, or from malloc where it has none. A tensor may be freed on
 /// any thread, inside or outside a scope, and must not outlive its RankMemory. Idempotent.

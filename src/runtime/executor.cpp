@@ -321,7 +321,7 @@ Stream& Executor::stream(const Task& task) {
     const int threads = task.queue == ir::Queue::compute ? options_.threads : 1;
     made = std::make_unique<Stream>([this, threads] {
       kernels::use_threads(threads);
-      if (options_.begin_stream) options_.begin_stream();
+      if (options_.memory) options_.memory->adopt_thread();
     });
   }
   return *made;

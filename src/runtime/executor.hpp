@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/fabric.hpp"
+#include "kernels/memory.hpp"
 #include "runtime/segment_runner.hpp"
 #include "runtime/stream.hpp"
 
@@ -17,8 +18,8 @@ struct ExecutorOptions {
   int threads = 1;                    // of the compute stream
   at::Device device{at::kCPU};
   double rope_theta = 10000;
-  kernels::RopeScaling rope_scaling;
-  std::function<void()> begin_stream; // run first on every stream's thread (memory scope)
+  kernels::RopeScaling rope_scaling{};
+  kernels::RankMemory* memory = nullptr;  // from which all streams allocate; null: torch's own
 };
 
 /// What a step needs besides its Program.

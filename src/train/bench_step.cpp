@@ -34,7 +34,8 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
   result.parameters = config::parameter_count(s.model);
   std::mutex mutex;
   on_ranks(s.ranks, {}, cluster::uniform(1, s.ranks), {}, [&](comm::Fabric& fabric) {
-    BenchMemory memory;
+    kernels::RankMemory memory(kernels::machine_memory());
+    const kernels::MemoryScope scope(&memory);
     const compiler::Plans plans = bench_plans(s.model, s.precision, {s.strategy}, fabric.cluster());
     const compiler::CompiledStrategy& strategy = plans.strategies()[0];
     batch::BucketSpec bucket;
@@ -47,7 +48,7 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
     const batch::StepPlan plan = batch::plan_batch(0, lengths, {&bucket, 1}, {1, 0});
     RankSettings settings;
     settings.threads = std::max(1, s.threads / s.ranks);
-    settings.begin_stream = memory.begin_stream();
+    settings.memory = &memory;
     Rank rank(plans, s.model, fabric, settings);
     rank.store().initialize(random_weights(plans.graph(), 1));
     const runtime::Documents documents = documents_of(s);

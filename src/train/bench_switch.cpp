@@ -44,12 +44,6 @@ i64 bank_bytes(const compiler::Plans& plans, const compiler::Holdings& holdings)
   return elements * size_of(plans.graph().precision().compute);
 }
 
-runtime::ExecutorOptions executor_options(BenchMemory& memory) {
-  runtime::ExecutorOptions options;
-  options.begin_stream = memory.begin_stream();
-  return options;
-}
-
 // One rank of the measurement.
 class BenchOnRank {
  public:
@@ -57,7 +51,7 @@ class BenchOnRank {
       : fabric_(fabric),
         plans_(bench_plans(s.model, s.precision, {s.from, s.to}, fabric.cluster())),
         store_(plans_, fabric.rank(), at::kCPU),
-        executor_(plans_, store_, fabric, executor_options(memory_)),
+        executor_(plans_, store_, fabric, {.memory = &memory_}),
         everyone_{kChannel, std::vector<int>(static_cast<size_t>(fabric.size()))} {
     std::iota(everyone_.ranks.begin(), everyone_.ranks.end(), 0);
     store_.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(1); });
@@ -106,7 +100,8 @@ class BenchOnRank {
   }
 
   comm::Fabric& fabric_;
-  BenchMemory memory_;
+  kernels::RankMemory memory_{kernels::machine_memory()};
+  kernels::MemoryScope scope_{&memory_};
   compiler::Plans plans_;
   runtime::Store store_;
   runtime::Executor executor_;

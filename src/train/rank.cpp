@@ -21,7 +21,7 @@ runtime::ExecutorOptions executor_options(const config::ModelConfig& model, cons
   options.rope_theta = model.rope_theta;
   const config::RopeScaling& s = model.rope_scaling;
   options.rope_scaling = {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_context};
-  options.begin_stream = settings.begin_stream;
+  options.memory = settings.memory;
   return options;
 }
 

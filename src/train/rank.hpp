@@ -6,17 +6,18 @@
 
 #include "compiler/memory.hpp"
 #include "config/model.hpp"
+#include "kernels/memory.hpp"
 #include "runtime/executor.hpp"
 
 namespace switchyard::train {
 
-/// memory_budget: bytes a step may take on any rank, 0: no limit.
+/// memory_budget: bytes a step may take on any rank, 0: no limit. memory: what the rank allocates from.
 struct RankSettings {
   int threads = 1;
   i64 memory_budget = 0;
   at::Device device{at::kCPU};
   bool prefetch = true;
-  std::function<void()> begin_stream;
+  kernels::RankMemory* memory = nullptr;
 };
 
 class Rank {

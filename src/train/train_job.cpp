@@ -18,7 +18,6 @@
 #include "data/sampler.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/disk.hpp"
-#include "files/hf_config.hpp"
 #include "files/json_lines.hpp"
 #include "files/tensorboard.hpp"
 #include "kernels/matmul_rate.hpp"
@@ -97,7 +96,7 @@ class JobOnRank {
         fabric_(fabric),
         corpus_(corpus),
         sampler_(corpus, sampler_settings(job_)),
-        memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kUnlimited),
+        memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kernels::machine_memory()),
         scope_(&memory_),
         plans_(compiler::plans_of(job_, fabric.cluster())),
         buckets_(compiler::bucket_specs(job_, plans_)),
@@ -125,8 +124,6 @@ class JobOnRank {
   }
 
  private:
-  static constexpr i64 kUnlimited = 1ll << 36;
-
   RankSettings rank_settings() {
     const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     RankSettings settings;
@@ -134,10 +131,7 @@ class JobOnRank {
     settings.device = job_.run.device == config::Device::cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
     settings.memory_budget = job_.run.memory_budget.count;
     settings.prefetch = job_.run.prefetch;
-    settings.begin_stream = [this] {
-      thread_local std::unique_ptr<kernels::MemoryScope> scope;
-      scope = std::make_unique<kernels::MemoryScope>(&memory_);
-    };
+    settings.memory = &memory_;
     return settings;
   }
 
@@ -251,13 +245,6 @@ class JobOnRank {
 };
 
 }  // namespace
-
-void resolve(config::Job& job) {
-  if (config::needs_model(job)) config::resolve_model(job, files::read_hf_config(job.model.path));
-  if (config::needs_vocab(job) && !job.data.path.empty())
-    if (const auto vocab = data::Corpus::open(job.data.path).vocab_size()) config::resolve_vocab(job, *vocab);
-  config::validate(job);
-}
 
 void train(const TrainSettings& settings, const comm::Launch& launch) {
   const config::Job& job = settings.job;

@@ -19,7 +19,4 @@ struct TrainSettings {
 ///         failed or fell silent
 void train(const TrainSettings& settings, const comm::Launch& launch);
 
-/// What is still open in a job: sizes from model.path, the vocabulary from the data folder. Then validate(). UserError.
-void resolve(config::Job& job);
-
 }  // namespace switchyard::train

@@ -281,6 +281,26 @@ def test_a_file_system_without_room_is_told_and_the_run_goes_on_when_there_is_so
     assert [entry["step"] for entry in tiny.read_log(tmp_path)] == [1, 2, 3]
 
 
+def without_vocabulary(job, corpus):
+    path = job(corpus=corpus)
+    path.write_text(re.sub(r"vocab_size = \d+\n", "", path.read_text()))
+    return path
+
+
+def test_an_unknown_vocabulary_comes_from_the_data(job, tmp_path):
+    corpus = tiny.write_corpus(tmp_path / "own", tiny.random_documents(1, 8))
+    (corpus / "meta.json").write_text('{"vocab_size": 140}')
+    shown = tiny.run([tiny.PROGRAM, "show", "model", without_vocabulary(job, corpus)])
+    assert shown.returncode == 0 and "model.embed_tokens.weight [140,32]" in shown.stdout, shown.stderr
+
+
+def test_an_unknown_vocabulary_that_the_data_does_not_tell_either_is_told(job, tmp_path):
+    corpus = tiny.write_corpus(tmp_path / "own", tiny.random_documents(1, 8))
+    assert "model.vocab_size is missing" in fails([tiny.PROGRAM, "show", "model", without_vocabulary(job, corpus)])
+    message = fails(tiny.command(without_vocabulary(job, tmp_path / "nowhere")))
+    assert message.startswith(f"there is no data at {tmp_path / 'nowhere'}: ")
+
+
 # ---- ranks
 
 

@@ -1,32 +1,12 @@
 #include "train/bench_rank.hpp"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
-
-#include <optional>
-#include <thread>
 
 #include "base/errors.hpp"
 #include "bench_model.hpp"
 
 namespace switchyard::train {
 namespace {
-
-TEST(BenchMemory, counts_the_tensors_of_its_thread_and_of_its_streams) {
-  kernels::install_rank_allocator();
-  BenchMemory memory;
-  const at::Tensor here = at::zeros({256});
-  EXPECT_EQ(memory.peak(), 1024);
-  std::optional<at::Tensor> there, elsewhere;
-  std::thread([&] { elsewhere = at::zeros({256}); }).join();
-  EXPECT_EQ(memory.peak(), 1024);
-  std::thread([&] {
-    memory.begin_stream()();
-    there = at::zeros({512});
-  }).join();
-  EXPECT_EQ(memory.peak(), 3072);
-}
 
 TEST(BenchPlans, home_lies_where_the_first_strategy_uses_the_parameters) {
   const compiler::Plans plans = bench_plans(bench_model(), "bf16", {"1,2,1", "2,1,1"}, cluster::uniform(1, 2));

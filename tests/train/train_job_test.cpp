@@ -122,15 +122,5 @@ TEST_F(TrainJob, AModelThatDoesNotFitTheBudgetIsRefusedWithTheClassThatIsLargest
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/checkpoints"));
 }
 
-TEST_F(TrainJob, AnUnknownVocabularyComesFromTheData) {
-  files::put(scratch_ / "data/meta.json", R"({"vocab_size": 140})");
-  std::string text = config::to_toml(job("a"));
-  text.replace(text.find("vocab_size = 131"), 16, "");
-  config::Job open = config::job_from_toml(text, "job.toml");
-  ASSERT_TRUE(config::needs_vocab(open));
-  resolve(open);
-  EXPECT_EQ(open.model.config.vocab_size, 140);
-}
-
 }  // namespace
 }  // namespace switchyard::train
