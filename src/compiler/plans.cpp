@@ -13,19 +13,10 @@ SegmentCost segment_cost(const ir::StageCode& stage, const ir::Segment& segment,
   SegmentCost total;
   for (const ir::Instr& instr : segment.code) {
     if (!instr.op) continue;
-    std::vector<ir::Type> in, out;
-    double share = 1;
-    for (const int b : instr.in) in.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], position, stage.lane.size(), &share));
-    for (const int b : instr.out) {
-      double other = 1;
-      out.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], position, stage.lane.size(), &other));
-    }
-    const double tokens =
-        ir::local_type(stage.buffers[static_cast<size_t>(instr.in[0])], position, stage.lane.size(), &share).shape.size.empty() ? 1 : share;
-    const ir::Cost cost = instr.op->cost(in, out);
-    total.flops_per_token += cost.flops_per_token * tokens;
+    const ir::Cost cost = ir::local_cost(stage, instr, position);
+    total.flops_per_token += cost.flops_per_token;
     total.flops_per_pair += cost.flops_per_pair;
-    total.bytes_per_token += cost.bytes_per_token * tokens;
+    total.bytes_per_token += cost.bytes_per_token;
     total.bytes_fixed += cost.bytes_fixed;
   }
   return total;

@@ -36,6 +36,20 @@ Type local_type(const Buffer& buffer, int position, int positions, double* token
   return type;
 }
 
+Cost local_cost(const StageCode& stage, const Instr& instr, int position) {
+  std::vector<Type> in, out;
+  double share = 1, other = 1;  // of the tokens
+  const auto local = [&](int b, double* part) {
+    return local_type(stage.buffers[static_cast<size_t>(b)], position, stage.lane.size(), part);
+  };
+  for (const int b : instr.in) in.push_back(local(b, in.empty() ? &share : &other));
+  for (const int b : instr.out) out.push_back(local(b, &other));
+  Cost cost = instr.op->cost(in, out);
+  cost.flops_per_token *= share;
+  cost.bytes_per_token *= share;
+  return cost;
+}
+
 namespace {
 
 std::string text_of(const StageCode& stage, const Segment& segment) {

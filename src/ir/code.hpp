@@ -75,6 +75,9 @@ i64 local_bytes(const Buffer& buffer, int position, int positions, i64 T);
 /// Type of the local shard with one token dim left open as kTokens (its share of T is `token_share`).
 Type local_type(const Buffer& buffer, int position, int positions, double* token_share);
 
+/// Cost of an operator's instruction on the shards of a position, per token of the whole micro-batch.
+Cost local_cost(const StageCode& stage, const Instr& instr, int position);
+
 std::string to_string(const Graph& graph, const StageCode& stage);
 
 }  // namespace switchyard::ir

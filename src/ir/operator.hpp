@@ -15,6 +15,7 @@ namespace switchyard::ir {
 struct Cost {
   double flops_per_token = 0, flops_per_pair = 0;
   double bytes_per_token = 0, bytes_fixed = 0;          // moved to and from memory
+  double narrowest = 0;                                 // of products: the smallest of their dims other than T; 0: none are made
 };
 
 /// What the layout rule is asked: the layouts that the inputs have now, on the mesh of one lane of a stage. Parameters

@@ -21,9 +21,10 @@ std::vector<int> key_axes(const layout::Mesh& mesh, const std::vector<int>& quer
 layout::Layout heads_cut(const std::vector<int>& axes) { return {{{}, axes}, {}}; }
 
 // Multiply and add of scores and of values: 4 D per head, pair and forward pass; the backward pass makes five products.
-Cost attention_cost(std::span<const Type> in, std::span<const Type> out, double query_features, double products) {
+Cost attention_cost(std::span<const Type> in, std::span<const Type> out, double query_features, double products, i64 head_dim) {
   Cost cost = memory_bound(in, out);
   cost.flops_per_token = 0;
+  cost.narrowest = static_cast<double>(head_dim);
   cost.flops_per_pair = 2 * products * query_features;
   return cost;
 }
@@ -61,7 +62,7 @@ std::vector<int> Attention::input_gradient(Graph& graph, const Call& call, const
 }
 
 Cost Attention::cost(std::span<const Type> in, std::span<const Type> out) const {
-  return attention_cost(in, out, static_cast<double>(in[0].shape.size[1]), 2);
+  return attention_cost(in, out, static_cast<double>(in[0].shape.size[1]), 2, head_dim_);
 }
 
 i64 Attention::workspace(std::span<const Type> in, std::span<const Type>, i64, i64 longest) const {
@@ -78,7 +79,7 @@ LayoutRule AttentionDx::layout(const LayoutQuery& query) const {
 }
 
 Cost AttentionDx::cost(std::span<const Type> in, std::span<const Type> out) const {
-  return attention_cost(in, out, static_cast<double>(in[1].shape.size[1]), 5);
+  return attention_cost(in, out, static_cast<double>(in[1].shape.size[1]), 5, head_dim_);
 }
 
 i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, i64, i64 longest) const {

@@ -27,7 +27,12 @@ std::string repeat(const std::string& pattern, int count) {
 Cost product_cost(std::span<const Type> in, std::span<const Type> out, std::span<const Type> weights) {
   Cost cost = memory_bound(in, out);
   cost.flops_per_token = 0;
-  for (const Type& w : weights) cost.flops_per_token += 2.0 * static_cast<double>(elements(w, 1));
+  double rows = 0;  // of all weights, which are one product
+  for (const Type& w : weights) {
+    cost.flops_per_token += 2.0 * static_cast<double>(elements(w, 1));
+    rows += static_cast<double>(w.shape.size[0]);
+  }
+  cost.narrowest = std::min(rows, static_cast<double>(weights[0].shape.size[1]));
   return cost;
 }
 

@@ -1,0 +1,52 @@
+#include "cost/exchange.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace switchyard::cost {
+namespace {
+
+/// One direction of a port: of ranks of `host` whose devices share it.
+struct Port {
+  cluster::Link link;
+  int host, number;
+  bool out;
+  auto operator<=>(const Port&) const = default;
+};
+
+struct Load {
+  std::map<int, int> messages;  // of each rank
+  double seconds = 0;
+};
+
+}  // namespace
+
+Seconds exchange(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Parcel> parcels) {
+  std::map<std::pair<int, int>, i64> messages;
+  for (const Parcel& parcel : parcels)
+    if (parcel.from != parcel.to && parcel.bytes > 0) messages[{parcel.from, parcel.to}] += parcel.bytes;
+  std::map<Port, Load> ports;
+  for (const auto& [ends, bytes] : messages) {
+    const cluster::Link link = placement.link(ends.first, ends.second);
+    const cluster::LinkClass& what = hardware.link(link);
+    const double size = static_cast<double>(bytes), seconds = size / (what.bandwidth.count * what.curve.at(size));
+    for (const bool out : {true, false}) {
+      const int rank = out ? ends.first : ends.second;
+      const int device = rank % hardware.devices_per_host;
+      Load& load = ports[{link, placement.host[static_cast<size_t>(rank)], device / what.shared_by, out}];
+      ++load.messages[rank];
+      load.seconds += seconds;
+    }
+  }
+  double longest = 0;
+  for (const auto& [port, load] : ports) {
+    int most = 0;
+    for (const auto& [rank, count] : load.messages) most = std::max(most, count);
+    longest = std::max(longest, most * hardware.link(port.link).latency.count + load.seconds);
+  }
+  return {longest};
+}
+
+}  // namespace switchyard::cost

@@ -1,0 +1,118 @@
+#include "simulator/segment_times.hpp"
+
+#include <algorithm>
+
+#include "cost/exchange.hpp"
+#include "ir/ops/ops.hpp"
+
+namespace switchyard::simulator {
+namespace {
+
+constexpr double kManyFlops = 1e15;  // of a call that fills the device
+
+class Timer {
+ public:
+  Timer(const ir::StageCode& stage, i64 T, const std::vector<int>& ranks, const cluster::Hardware& hardware, const cluster::Cluster& placement)
+      : stage_(stage), T_(T), ranks_(ranks), hardware_(hardware), placement_(placement) {}
+
+  void add_to(SegmentTimes& times, const ir::Instr& instr) const {
+    if (!instr.op) {
+      for (const layout::Step& step : instr.steps) add(times, Activity::communication, {exchanged(step, buffer(instr.in[0]))});
+      return;
+    }
+    Piece slowest;
+    for (int position = 0; position < stage_.lane.size(); ++position) {
+      const Piece piece = computed(instr, position);
+      if (total(piece) > total(slowest)) slowest = piece;
+    }
+    add(times, Activity::compute, slowest);
+    if (instr.op->name() == "head_loss" && !buffer(instr.in[1]).layout.split[0].empty()) add(times, Activity::communication, {softmax_sums(instr)});
+  }
+
+ private:
+  const ir::Buffer& buffer(int b) const { return stage_.buffers[static_cast<size_t>(b)]; }
+
+  // To compare positions: with as many pairs as one document of T tokens has.
+  double total(const Piece& piece) const { return piece.fixed + 0.5 * piece.per_pair * static_cast<double>(T_) * static_cast<double>(T_); }
+
+  static void add(SegmentTimes& times, Activity what, Piece piece) {
+    piece.what = what;
+    const bool marked = (!times.awaits.empty() && times.awaits.back().before == times.pieces.size()) ||
+                        (!times.releases.empty() && times.releases.back().before == times.pieces.size());
+    if (times.pieces.empty() || times.pieces.back().what != what || marked) {
+      times.pieces.push_back(piece);
+      return;
+    }
+    times.pieces.back().fixed += piece.fixed;
+    times.pieces.back().per_pair += piece.per_pair;
+  }
+
+  // Products run in the type of their activations.
+  DType type_of(const ir::Instr& instr) const {
+    for (const int b : instr.in)
+      if (buffer(b).kind != ir::ValueKind::feed) return buffer(b).type.dtype;
+    return buffer(instr.out[0]).type.dtype;
+  }
+
+  Piece computed(const ir::Instr& instr, int position) const {
+    const ir::Cost cost = ir::local_cost(stage_, instr, position);
+    const cluster::Device& device = hardware_.device;
+    const cluster::Rates& rates = device.rates_of(type_of(instr));
+    const double T = static_cast<double>(T_), flops = cost.flops_per_token * T, bytes = cost.bytes_per_token * T + cost.bytes_fixed;
+    const double width = cost.narrowest > 0 ? device.width_curve.at(std::min(cost.narrowest, T)) : 1;
+    const double memory = bytes > 0 ? bytes / (rates.memory.count * device.memory_curve.at(bytes)) : 0;
+    const double arithmetic = flops > 0 ? flops / (rates.matmul.count * rates.matmul_curve.at(flops) * width) : 0;
+    return {.fixed = device.launch.count + std::max(arithmetic, memory),
+            .per_pair = cost.flops_per_pair / (rates.matmul.count * rates.matmul_curve.at(kManyFlops) * width)};
+  }
+
+  double exchanged(const layout::Step& step, const ir::Buffer& sent) const {
+    const bool by_tokens = std::ranges::count(sent.type.shape.size, ir::kTokens) > 0;
+    const i64 element = size_of(sent.type.dtype) * (by_tokens ? T_ / stage_.lane.size() : 1);
+    std::vector<cost::Parcel> parcels;
+    for (const layout::Part& part : step.parts)
+      for (const layout::Piece& piece : part.sends)
+        parcels.push_back({ranks_[static_cast<size_t>(part.rank)], ranks_[static_cast<size_t>(piece.peer)], piece.box.elements() * element});
+    return cost::exchange(hardware_, placement_, parcels).count;
+  }
+
+  // Maximum and two sums a token over the parts of the vocabulary, a chunk of tokens at a time: each a reduction and a gather.
+  double softmax_sums(const ir::Instr& instr) const {
+    const i64 element = size_of(buffer(instr.in[3]).type.dtype), n = static_cast<i64>(ranks_.size());
+    double seconds = 0;
+    for (i64 at = 0; at < T_; at += ir::HeadLoss::kChunk)
+      for (const i64 rows : {1, 2}) {
+        const i64 bytes = rows * std::min(ir::HeadLoss::kChunk, T_ - at) * element / n;
+        std::vector<cost::Parcel> parcels;
+        for (const int from : ranks_)
+          for (const int to : ranks_) parcels.push_back({from, to, bytes});
+        seconds += 2 * cost::exchange(hardware_, placement_, parcels).count;
+      }
+    return seconds;
+  }
+
+  const ir::StageCode& stage_;
+  const i64 T_;
+  const std::vector<int>& ranks_;
+  const cluster::Hardware& hardware_;
+  const cluster::Cluster& placement_;
+};
+
+}  // namespace
+
+SegmentTimes segment_times(const ir::StageCode& stage, const ir::Segment& segment, i64 T, const std::vector<int>& ranks,
+                           const cluster::Hardware& hardware, const cluster::Cluster& placement) {
+  SegmentTimes times;
+  const Timer timer(stage, T, ranks, hardware, placement);
+  size_t await = 0, release = 0;
+  for (size_t i = 0; i < segment.code.size(); ++i) {
+    for (; await < segment.awaits.size() && segment.awaits[await].instr == static_cast<int>(i); ++await)
+      times.awaits.push_back({times.pieces.size(), segment.awaits[await].unit});
+    timer.add_to(times, segment.code[i]);
+    for (; release < segment.releases.size() && segment.releases[release].instr == static_cast<int>(i); ++release)
+      times.releases.push_back({times.pieces.size(), segment.releases[release].unit});
+  }
+  return times;
+}
+
+}  // namespace switchyard::simulator

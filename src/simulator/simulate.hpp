@@ -1,0 +1,42 @@
+// Time of a step before it runs: the rows of a Program on the streams of all ranks.
+#pragma once
+
+#include <vector>
+
+#include "base/units.hpp"
+#include "batch/step_plan.hpp"
+#include "cluster/hardware.hpp"
+#include "compiler/assemble.hpp"
+
+namespace switchyard::simulator {
+
+/// How a rank spends a step: compute + communication - overlap + idle is the step. communication: any of its streams transfers;
+/// overlap: while it computes.
+struct RankTime {
+  double compute = 0, communication = 0, overlap = 0, idle = 0;
+};
+
+/// Seconds from the step's start. communication: transfers and collectives; otherwise computing.
+struct Span {
+  double begin = 0, end = 0;
+  bool communication = false;
+};
+/// A row while it works, without what it waits for.
+struct RowTime {
+  double begin = 0, end = 0;
+  std::vector<Span> spans;
+};
+
+struct Simulation {
+  double step_seconds = 0;
+  std::vector<RankTime> ranks;
+  std::vector<RowTime> rows;  // of the Program
+};
+
+/// Each rank's streams take their rows in order and side by side; a row starts when its streams are free on all its ranks and what it
+/// waits for is done, a run stops within for parameters that are not there yet, and a unit's gradients are there before its run ends.
+/// Streams don't slow each other down: no contention of transfers, nor between computing and transfers.
+/// errors  UserError if the hardware has no rates for a data type; InternalError if it has other ranks than the plans
+Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware);
+
+}  // namespace switchyard::simulator
