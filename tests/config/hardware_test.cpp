@@ -308,6 +308,17 @@ TEST(ShippedClusters, they_are_the_files_of_the_repository) {
   }
 }
 
+TEST(LoadHardware, the_example_of_the_reference_is_accepted) {
+  std::ifstream file(SWITCHYARD_SOURCE "/docs/cluster-format.md");
+  std::ostringstream page;
+  page << file.rdbuf();
+  const std::string text = page.str();
+  const size_t begin = text.find("```toml\n") + 8;
+  const Hardware hardware = hardware_from_toml(text.substr(begin, text.find("```", begin) - begin), "docs/cluster-format.md");
+  EXPECT_THAT(hardware.host_names, ElementsAre("alpha", "beta"));
+  EXPECT_EQ(hardware.inter_host->shared_by, 2);
+}
+
 TEST(LoadHardware, a_path_is_read_and_named_in_messages) {
   const std::string path = testing::TempDir() + "load_hardware.toml";
   std::ofstream(path) << kGood;
@@ -318,7 +329,8 @@ TEST(LoadHardware, a_path_is_read_and_named_in_messages) {
 }
 
 TEST(LoadHardware, an_unknown_name_lists_the_known_ones) {
-  const std::string rest = "\" is neither a file nor a known name. Check the path, or use one of a100-80g, a800-80g, demo, h100-80g, h200-141g.";
+  const std::string rest =
+      "\" is neither a file nor a known name. Check the path, or use one of a100-80g, a800-80g, demo, h100-80g, h200-141g.";
   EXPECT_EQ(fault_of([] { load_hardware("a100"); }), "cluster \"a100" + rest);
   EXPECT_EQ(fault_of([] { load_hardware("/nowhere/my.toml"); }), "cluster \"/nowhere/my.toml" + rest);
   EXPECT_EQ(fault_of([] { load_hardware("/"); }), "cluster \"/" + rest) << "a folder";
