@@ -15,6 +15,7 @@ void add_switch_plan(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_train(CLI::App& app, Action& action);
 void add_show(CLI::App& app, Action& action);
+void add_simulate(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 
 }  // namespace switchyard::apps

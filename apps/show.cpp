@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,9 +10,8 @@
 #include "compiler/job_plans.hpp"
 #include "compiler/memory.hpp"
 #include "compiler/print.hpp"
-#include "data/corpus.hpp"
-#include "data/sampler.hpp"
 #include "models/build.hpp"
+#include "first_step.hpp"
 #include "open_job.hpp"
 
 namespace switchyard::apps {
@@ -25,8 +23,6 @@ struct Options {
   int rank = -1, bucket = 0;
 };
 
-bool has_data(const config::Job& job) { return !job.data.path.empty() && std::filesystem::exists(job.data.path); }
-
 cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
   if (options.cluster.empty()) return cluster::uniform(1, job.run.ranks);
   const cluster::Cluster cluster = cluster::from_spec(options.cluster);
@@ -36,59 +32,14 @@ cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
   return cluster;
 }
 
-// Lengths of a batch that stands in for data: halves of the longest bucket, down to 16 tokens, over and over.
-std::vector<i64> synthetic_lengths(const config::Job& job) {
-  const i64 longest = job.buckets.front().max_length, tokens = job.batch.tokens, sequences = job.batch.sequences;
-  std::vector<i64> lengths;
-  i64 total = 0;
-  for (i64 next = longest; sequences > 0 ? static_cast<i64>(lengths.size()) < sequences : total < tokens;
-       next = next / 2 < 16 ? longest : next / 2) {
-    lengths.push_back(next);
-    total += next;
-  }
-  return lengths;
-}
-
-std::vector<i64> first_lengths(const config::Job& job) {
-  if (!has_data(job)) {
-    fmt::print("no data at \"{}\": a made-up batch, lengths halving from {} tokens\n", job.data.path, job.buckets.front().max_length);
-    return synthetic_lengths(job);
-  }
-  const data::Corpus corpus = data::Corpus::open(job.data.path);
-  data::Sampler::Settings settings;
-  settings.seed = static_cast<std::uint64_t>(job.seed);
-  settings.size = {job.batch.sequences, job.batch.tokens};
-  settings.context = job.batch.context;
-  settings.long_documents = data::long_documents_from(config::name_of(job.data.long_documents));
-  return data::Sampler::lengths(data::Sampler(corpus, settings).batch({}));
-}
-
-// The first step of a job, planned.
-struct FirstStep {
-  std::vector<i64> lengths;
-  batch::StepPlan plan;
-  ir::Program program;
-};
-
-FirstStep first_step(const config::Job& job, const compiler::Plans& plans) {
-  FirstStep step;
-  step.lengths = first_lengths(job);
-  step.plan = batch::plan_batch(0, step.lengths, compiler::bucket_specs(job, plans), compiler::work_model(job.model.config));
-  const i64 budget = job.run.memory_budget.count;
-  step.program = compiler::assemble_within(step.plan, plans, job.run.prefetch, [&](const ir::Program& program) {
-    return budget == 0 || compiler::fullest_rank(program, step.plan, plans).second.total <= budget;
-  });
-  return step;
-}
-
 void show_plan(const config::Job& job, const compiler::Plans& plans) {
   fmt::print("{}", compiler::print_plan(plans));
-  const FirstStep step = first_step(job, plans);
+  const PlannedStep step = first_step(job, plans);
   fmt::print("memory in the first step, {} documents\n{}", step.lengths.size(), compiler::print_memory(step.program, step.plan, plans));
 }
 
 void show_program(const config::Job& job, const compiler::Plans& plans, int rank) {
-  const FirstStep step = first_step(job, plans);
+  const PlannedStep step = first_step(job, plans);
   fmt::print("{} documents, {} labels\n{}\n", step.lengths.size(), step.plan.valid_tokens, compiler::print_batch(step.plan));
   fmt::print("row, task, queue on each rank (s switching, c compute, p point to point, b bulk), waits, transfers in bytes\n{}",
              compiler::print_program(step.program, step.plan, plans, rank));

@@ -22,6 +22,15 @@ struct MicroBatch {
   bool operator==(const MicroBatch&) const = default;
 };
 
+/// Pairs of a query and a key that it sees, over the documents of a row.
+inline double causal_pairs(const MicroBatch& row) {
+  double pairs = 0;
+  for (const auto& shard : row.shard)
+    for (const Piece& piece : shard)
+      if (piece.doc >= 0) pairs += 0.5 * piece.count * (piece.count + 1.0);
+  return pairs;
+}
+
 /// lane[i]: the micro-batches of pipeline i of the strategy (lanes in order: group, then data), possibly none.
 struct PhasePlan {
   int strategy = 0;

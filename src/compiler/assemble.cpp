@@ -19,14 +19,6 @@ bool meet(const std::vector<int>& a, const std::vector<int>& b) {
 
 std::vector<int> union_of(std::set<int> set) { return {set.begin(), set.end()}; }
 
-double pairs_of(const batch::MicroBatch& mb) {
-  double pairs = 0;
-  for (const auto& shard : mb.shard)
-    for (const batch::Piece& piece : shard)
-      if (piece.doc >= 0) pairs += 0.5 * piece.count * (piece.count + 1.0);
-  return pairs;
-}
-
 // Messages of a round, parted into transactions that share no rank. Local messages go with their rank's transaction; those of
 // ranks without one share a last part.
 std::vector<std::vector<layout::Msg>> parts_of(const std::vector<layout::Msg>& round) {
@@ -197,7 +189,7 @@ class Assembler {
     const auto& [f, b] = s.cost[static_cast<size_t>(group)][static_cast<size_t>(stage)];
     const SegmentCost& cost = forward ? f : b;
     const double T = static_cast<double>(mb.T);
-    run.end = estimate_compute(cost.flops_per_token * T + cost.flops_per_pair * pairs_of(mb), cost.bytes_per_token * T + cost.bytes_fixed);
+    run.end = estimate_compute(cost.flops_per_token * T + cost.flops_per_pair * batch::causal_pairs(mb), cost.bytes_per_token * T + cost.bytes_fixed);
     const int row = add(std::move(run));
     runs_.back().push_back(row);
     return row;

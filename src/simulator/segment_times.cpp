@@ -17,7 +17,7 @@ class Timer {
 
   void add_to(SegmentTimes& times, const ir::Instr& instr) const {
     if (!instr.op) {
-      for (const layout::Step& step : instr.steps) add(times, Activity::communication, {exchanged(step, buffer(instr.in[0]))});
+      for (const layout::Step& step : instr.steps) add(times, Activity::communication, {.fixed = exchanged(step, buffer(instr.in[0]))});
       return;
     }
     Piece slowest;
@@ -26,7 +26,8 @@ class Timer {
       if (total(piece) > total(slowest)) slowest = piece;
     }
     add(times, Activity::compute, slowest);
-    if (instr.op->name() == "head_loss" && !buffer(instr.in[1]).layout.split[0].empty()) add(times, Activity::communication, {softmax_sums(instr)});
+    if (instr.op->name() == "head_loss" && !buffer(instr.in[1]).layout.split[0].empty()) 
+      add(times, Activity::communication, {.fixed = softmax_sums(instr)});
   }
 
  private:

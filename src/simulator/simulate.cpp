@@ -8,6 +8,7 @@
 #include "base/errors.hpp"
 #include "compiler/holdings.hpp"
 #include "compiler/order.hpp"
+#include "cost/compute_cost.hpp"
 #include "cost/exchange.hpp"
 #include "simulator/segment_times.hpp"
 
@@ -65,7 +66,7 @@ class Simulator {
   void run_segment(int row) {
     const Task& t = task(row);
     const SegmentTimes& times = times_of(t);
-    const double pairs = compiler::pairs_of(micro_batch(t));
+    const double pairs = batch::causal_pairs(micro_batch(t));
     size_t await = 0, release = 0;
     for (size_t piece = 0; piece <= times.pieces.size(); ++piece) {
       for (; release < times.releases.size() && times.releases[release].before == piece; ++release)
@@ -109,7 +110,7 @@ class Simulator {
       case TaskKind::move:
         return exchanged(t, plans_.graph().precision().compute);
       case TaskKind::flush:
-        return exchanged(t, plans_.graph().precision().state);
+        return exchanged(t, plans_.graph().precision().state) + added_at_home(t);
       case TaskKind::norm:
         return agreed(t);
       case TaskKind::update:
@@ -128,6 +129,19 @@ class Simulator {
     return cost::exchange(hardware_, plans_.cluster(), parcels).count;
   }
 
+  // A rank's own addends: read, added to home's sum, written.
+  double added_at_home(const Task& t) const {
+    const DType type = plans_.graph().precision().state;
+    std::map<int, i64> elements;
+    for (const layout::Msg& m : t.messages)
+      if (m.src == m.dst) elements[m.src] += m.box.elements();
+    double longest = 0;
+    for (const auto& [rank, count] : elements) longest = std::max(longest, memory_time(type, count * 3 * size_of(type)));
+    return longest;
+  }
+
+  double memory_time(DType type, i64 bytes) const { return cost::kernel_time(hardware_.device, type, Bytes{bytes}).count; }
+
   // A few numbers from all to all, by halves of the ranks: one latency of the slowest link for each halving, there and back.
   double agreed(const Task& t) const {
     if (t.ranks.size() < 2) return 0;
@@ -145,12 +159,8 @@ class Simulator {
     for (const int tensor : plans_.units()[static_cast<size_t>(t.unit)].tensors)
       for (const layout::Shard& shard : plans_.home()[static_cast<size_t>(tensor)].shards) elements[shard.rank] += shard.box.elements();
     double longest = 0;
-    for (const auto& [rank, count] : elements) {
-      const double moved = static_cast<double>(count * bytes);
-      const cluster::Device& device = hardware_.device;
-      longest = std::max(longest, moved / (device.rates_of(precision.state).memory.count * device.memory_curve.at(moved)));
-    }
-    return longest + hardware_.device.launch.count;
+    for (const auto& [rank, count] : elements) longest = std::max(longest, memory_time(precision.state, count * bytes));
+    return longest;
   }
 
   // Sweeps over the rank's spans: how many compute, how many transfer.

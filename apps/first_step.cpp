@@ -1,0 +1,67 @@
+#include "first_step.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "compiler/memory.hpp"
+#include "data/corpus.hpp"
+#include "data/sampler.hpp"
+
+namespace switchyard::apps {
+namespace {
+
+// Lengths of a batch that stands in for data: halves of the longest bucket, down to 16 tokens, over and over.
+std::vector<i64> made_up_lengths(const config::Job& job) {
+  const i64 longest = job.buckets.front().max_length, tokens = job.batch.tokens, sequences = job.batch.sequences;
+  std::vector<i64> lengths;
+  i64 total = 0;
+  for (i64 next = longest; sequences > 0 ? static_cast<i64>(lengths.size()) < sequences : total < tokens;
+       next = next / 2 < 16 ? longest : next / 2) {
+    lengths.push_back(next);
+    total += next;
+  }
+  return lengths;
+}
+
+std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count) {
+  if (job.data.path.empty() || !std::filesystem::exists(job.data.path)) {
+    fmt::print("no data at \"{}\": a made-up batch, lengths halving from {} tokens\n", job.data.path, job.buckets.front().max_length);
+    return std::vector<std::vector<i64>>(static_cast<size_t>(count), made_up_lengths(job));
+  }
+  const data::Corpus corpus = data::Corpus::open(job.data.path);
+  data::Sampler::Settings settings;
+  settings.seed = static_cast<std::uint64_t>(job.seed);
+  settings.size = {job.batch.sequences, job.batch.tokens};
+  settings.context = job.batch.context;
+  settings.long_documents = data::long_documents_from(config::name_of(job.data.long_documents));
+  const data::Sampler sampler(corpus, settings);
+  std::vector<std::vector<i64>> lengths;
+  data::Batch batch;  // its `next` is where a fresh run starts
+  for (int step = 0; step < count; ++step) {
+    batch = sampler.batch(batch.next);
+    lengths.push_back(data::Sampler::lengths(batch));
+  }
+  return lengths;
+}
+
+}  // namespace
+
+std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Plans& plans, int count) {
+  std::vector<PlannedStep> steps;
+  for (std::vector<i64>& lengths : lengths_of_steps(job, count)) {
+    PlannedStep& step = steps.emplace_back();
+    step.lengths = std::move(lengths);
+    step.plan = batch::plan_batch(static_cast<i64>(steps.size()) - 1, step.lengths, compiler::bucket_specs(job, plans),
+                                  compiler::work_model(job.model.config));
+    const i64 budget = job.run.memory_budget.count;
+    step.program = compiler::assemble_within(step.plan, plans, job.run.prefetch, [&](const ir::Program& program) {
+      return budget == 0 || compiler::fullest_rank(program, step.plan, plans).second.total <= budget;
+    });
+  }
+  return steps;
+}
+
+PlannedStep first_step(const config::Job& job, const compiler::Plans& plans) { return first_steps(job, plans, 1).front(); }
+
+}  // namespace switchyard::apps

@@ -1,0 +1,21 @@
+// The first steps of a job, planned as they will be when it trains.
+#pragma once
+
+#include <vector>
+
+#include "compiler/job_plans.hpp"
+
+namespace switchyard::apps {
+
+struct PlannedStep {
+  std::vector<i64> lengths;  // tokens of each document
+  batch::StepPlan plan;
+  ir::Program program;
+};
+
+/// Of the job's data; without data of made-up documents, which is said on standard output.
+PlannedStep first_step(const config::Job& job, const compiler::Plans& plans);
+/// Steps 1 to `count`.
+std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Plans& plans, int count);
+
+}  // namespace switchyard::apps

@@ -1,0 +1,139 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <memory>
+#include <numeric>
+#include <string>
+
+#include "base/units.hpp"
+#include "commands.hpp"
+#include "compiler/memory.hpp"
+#include "config/hardware.hpp"
+#include "first_step.hpp"
+#include "open_job.hpp"
+#include "simulator/simulate.hpp"
+#include "simulator/trace.hpp"
+
+namespace switchyard::apps {
+namespace {
+
+struct Options {
+  std::string job, cluster, trace;
+  std::vector<std::string> sets;
+  int steps = 1;
+  bool json = false;
+};
+
+/// Means over the steps; peaks are the highest.
+struct Figures {
+  double step_seconds = 0, utilization = 0;
+  simulator::RankTime mean;
+  std::vector<i64> peak, activations;  // bytes, per rank
+};
+
+simulator::RankTime mean_of(const std::vector<simulator::RankTime>& ranks) {
+  simulator::RankTime mean;
+  const double share = 1 / static_cast<double>(ranks.size());
+  for (const simulator::RankTime& rank : ranks) {
+    mean.compute += share * rank.compute;
+    mean.communication += share * rank.communication;
+    mean.overlap += share * rank.overlap;
+    mean.idle += share * rank.idle;
+  }
+  return mean;
+}
+
+void add_memory(Figures& figures, const PlannedStep& step, const compiler::Plans& plans) {
+  const size_t ranks = static_cast<size_t>(plans.cluster().ranks());
+  figures.peak.resize(ranks);
+  figures.activations.resize(ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const compiler::MemoryPeak peak =
+        compiler::predict_memory(step.program, step.plan, plans, compiler::Holdings(plans, static_cast<int>(rank)));
+    figures.peak[rank] = std::max(figures.peak[rank], peak.total);
+    figures.activations[rank] =
+        std::max(figures.activations[rank], peak.bytes[static_cast<size_t>(compiler::MemoryClass::activations)]);
+  }
+}
+
+// Three times the forward pass, whatever is recomputed, of what the devices' matrix products could do.
+double utilization(const config::Job& job, const PlannedStep& step, double seconds, const cluster::Hardware& hardware, DType type) {
+  const batch::WorkModel work = compiler::work_model(job.model.config);
+  double flops = 0;
+  for (const i64 length : step.lengths) flops += 3 * work(length);
+  return flops / (seconds * hardware.ranks() * hardware.device.rates_of(type).matmul.count);
+}
+
+Figures simulate_job(const Options& options, const config::Job& job, const compiler::Plans& plans, const cluster::Hardware& hardware) {
+  Figures figures;
+  const std::vector<PlannedStep> steps = first_steps(job, plans, options.steps);
+  const double share = 1 / static_cast<double>(steps.size());
+  for (const PlannedStep& step : steps) {
+    const simulator::Simulation simulated = simulator::simulate(step.program, step.plan, plans, hardware);
+    if (!options.trace.empty() && &step == &steps.front()) simulator::write_trace(options.trace, step.program, simulated);
+    const simulator::RankTime mean = mean_of(simulated.ranks);
+    figures.step_seconds += share * simulated.step_seconds;
+    figures.mean.compute += share * mean.compute;
+    figures.mean.communication += share * mean.communication;
+    figures.mean.overlap += share * mean.overlap;
+    figures.mean.idle += share * mean.idle;
+    figures.utilization += share * utilization(job, step, simulated.step_seconds, hardware, plans.graph().precision().compute);
+    add_memory(figures, step, plans);
+  }
+  return figures;
+}
+
+void print(const Figures& f, const cluster::Hardware& hardware) {
+  const auto line = [&](const char* what, double seconds) {
+    fmt::print("  {:<16}{:>10}{:>8.1f}%\n", what, format_duration(Seconds{seconds}), 100 * seconds / f.step_seconds);
+  };
+  fmt::print("{} on {}: {} hosts of {} devices\n", format_duration(Seconds{f.step_seconds}), hardware.name, hardware.hosts,
+             hardware.devices_per_host);
+  line("compute", f.mean.compute);
+  line("communication", f.mean.communication);
+  line("- overlap", f.mean.overlap);
+  line("idle", f.mean.idle);
+  const auto fullest = std::max_element(f.peak.begin(), f.peak.end());
+  fmt::print("  model flops utilization {:.1f}%\n  rank {} is fullest: {}, activations {}, of {}\n", 100 * f.utilization,
+             fullest - f.peak.begin(), format_bytes(Bytes{*fullest}),
+             format_bytes(Bytes{f.activations[static_cast<size_t>(fullest - f.peak.begin())]}), format_bytes(hardware.device.memory));
+}
+
+int run(const Options& options) {
+  const config::Job job = open_job(options.job, options.sets);
+  const cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
+  const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
+  const Figures f = simulate_job(options, job, plans, hardware);
+  print(f, hardware);
+  if (options.json) {
+    const nlohmann::json object = {{"step_seconds", f.step_seconds},
+                                   {"compute_seconds", f.mean.compute},
+                                   {"communication_seconds", f.mean.communication},
+                                   {"overlap_seconds", f.mean.overlap},
+                                   {"idle_seconds", f.mean.idle},
+                                   {"peak_bytes", f.peak},
+                                   {"activation_bytes", f.activations},
+                                   {"model_flops_utilization", f.utilization}};
+    fmt::print("{}\n", object.dump());
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("simulate", "Predicts time and memory of a job's steps on a cluster that needn't be there");
+  command->add_option("job", options->job, "Job file")->required()->type_name("JOB.toml");
+  command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")->required()->type_name("FILE|NAME");
+  command->add_option("--steps", options->steps, "Steps to simulate, from the first on; figures are their means")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--trace", options->trace, "Writes the first step's timeline for Perfetto")->type_name("FILE.json");
+  command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");
+  command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace switchyard::apps

@@ -1,0 +1,71 @@
+#include "simulator/trace.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.hpp"
+#include "compiler/order.hpp"
+
+namespace switchyard::simulator {
+namespace {
+
+std::string name_of(const compiler::QueueKey& queue) {
+  const auto& [rank, kind, stage] = queue;
+  switch (kind) {
+    case ir::Queue::compute:
+      return "compute";
+    case ir::Queue::forward:
+      return fmt::format("activations from stage {}", stage);
+    case ir::Queue::backward:
+      return fmt::format("gradients from stage {}", stage);
+    case ir::Queue::bulk:
+      return "gradients to home";
+    case ir::Queue::switching:
+      return "parameters";
+  }
+  return "";
+}
+
+nlohmann::json named(const char* what, int rank, int thread, const std::string& name) {
+  return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}};
+}
+
+}  // namespace
+
+std::string trace_of(const ir::Program& program, const Simulation& simulation) {
+  nlohmann::json events = nlohmann::json::array();
+  for (int rank = 0; rank < static_cast<int>(program.of_rank.size()); ++rank) {
+    events.push_back(named("process_name", rank, 0, fmt::format("rank {}", rank)));
+    std::map<compiler::QueueKey, int> threads;
+    for (const int row : program.of_rank[static_cast<size_t>(rank)]) {
+      const ir::Task& task = program.rows[static_cast<size_t>(row)];
+      const auto [thread, fresh] = threads.try_emplace(compiler::queue_of(task, rank), static_cast<int>(threads.size()));
+      if (fresh) events.push_back(named("thread_name", rank, thread->second, name_of(thread->first)));
+      const RowTime& time = simulation.rows[static_cast<size_t>(row)];
+      for (const Span& span : time.spans)
+        events.push_back({{"ph", "X"},
+                          {"name", ir::name_of(task)},
+                          {"cat", span.communication ? "communication" : "compute"},
+                          {"pid", rank},
+                          {"tid", thread->second},
+                          {"ts", 1e6 * span.begin},
+                          {"dur", 1e6 * (span.end - span.begin)}});
+    }
+  }
+  return nlohmann::json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump();
+}
+
+void write_trace(const std::string& path, const ir::Program& program, const Simulation& simulation) {
+  std::ofstream file(path);
+  file << trace_of(program, simulation) << '\n';
+  file.close();
+  if (!file) user_error("cannot write {}: {}. Choose another --trace.", path, std::strerror(errno));
+}
+
+}  // namespace switchyard::simulator

@@ -1,0 +1,55 @@
+#include "cost/exchange.hpp"
+
+#include <gtest/gtest.h>
+
+namespace switchyard::cost {
+namespace {
+
+// Inside a host 1 MB/s and 1 ms; between hosts 100 kB/s and 10 ms, two devices to a NIC.
+cluster::Hardware two_hosts() {
+  cluster::Hardware hardware;
+  hardware.hosts = 2;
+  hardware.devices_per_host = 4;
+  hardware.intra_host = {{1e-3}, {1e6}, 1, {}};
+  hardware.inter_host = cluster::LinkClass{{1e-2}, {1e5}, 2, {}};
+  return hardware;
+}
+
+double seconds(std::vector<Parcel> parcels) {
+  const cluster::Hardware hardware = two_hosts();
+  return exchange(hardware, hardware.placement(), parcels).count;
+}
+
+TEST(Exchange, of_one_message_is_latency_and_bytes_over_bandwidth) {
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 1000}}), 1e-3 + 1e-3);
+  EXPECT_DOUBLE_EQ(seconds({{0, 4, 1000}}), 1e-2 + 1e-2);
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 400}, {0, 1, 600}}), 1e-3 + 1e-3) << "one message";
+}
+
+TEST(Exchange, of_nothing_and_of_what_stays_takes_no_time) {
+  EXPECT_EQ(seconds({}), 0);
+  EXPECT_EQ(seconds({{0, 0, 1000}, {1, 2, 0}}), 0);
+}
+
+TEST(Exchange, goes_both_ways_at_once_but_one_after_the_other_through_a_port) {
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 1000}, {1, 0, 1000}, {2, 3, 1000}}), 2e-3);
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 1000}, {0, 2, 3000}}), 2e-3 + 4e-3);
+  EXPECT_DOUBLE_EQ(seconds({{1, 0, 1000}, {2, 0, 3000}}), 2e-3 + 4e-3) << "receiving takes as long";
+}
+
+TEST(Exchange, of_devices_that_share_a_nic_divides_it) {
+  EXPECT_DOUBLE_EQ(seconds({{0, 4, 1000}, {1, 6, 1000}}), 1e-2 + 2e-2);
+  EXPECT_DOUBLE_EQ(seconds({{0, 4, 1000}, {2, 6, 1000}}), 1e-2 + 1e-2);
+}
+
+TEST(Exchange, of_links_of_both_classes_takes_the_longer) { EXPECT_DOUBLE_EQ(seconds({{0, 1, 100000}, {0, 4, 100}}), 1e-3 + 1e-1); }
+
+TEST(Exchange, of_small_messages_heeds_the_curve) {
+  cluster::Hardware hardware = two_hosts();
+  hardware.intra_host.curve.points = {{1000, 0.5}, {1e6, 1}};
+  const Parcel parcel{0, 1, 1000};
+  EXPECT_DOUBLE_EQ(exchange(hardware, hardware.placement(), {&parcel, 1}).count, 1e-3 + 2e-3);
+}
+
+}  // namespace
+}  // namespace switchyard::cost
