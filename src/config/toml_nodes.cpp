@@ -16,6 +16,10 @@ toml::table parse_toml(const std::string& text, const std::string& origin) {
 
 std::string shown(const toml::node& node) {
   if (const auto string = node.value_exact<std::string>()) return fmt::format("\"{}\"", *string);
+  if (const auto number = node.value_exact<double>()) {
+    const std::string digits = fmt::format("{}", *number);  // the shortest that reads back as the same number
+    return digits.find_first_not_of("-0123456789") == std::string::npos ? digits + ".0" : digits;
+  }
   std::ostringstream text;
   node.visit([&](const auto& value) { text << value; });
   return text.str();

@@ -10,7 +10,7 @@ namespace switchyard::config {
 /// UserError with place and reason for text that is no TOML.
 toml::table parse_toml(const std::string& text, const std::string& origin);
 
-/// A value as text: true, 1, "one".
+/// A value as text: true, 1, 0.9, "one".
 std::string shown(const toml::node& node);
 
 /// "a string", "an integer".

@@ -17,9 +17,9 @@ struct Hop {
 
 /// What one message gets on its way: the link's latency, its part of the port's bandwidth, and the curve by its bytes.
 struct LinkRate {
-  Seconds latency;
+  Seconds latency{};
   BytesPerSecond bandwidth{std::numeric_limits<double>::infinity()};
-  cluster::EfficiencyCurve curve;
+  cluster::EfficiencyCurve curve{};
 
   /// Point to point.  formula  a + N / (B share(N))
   /// edges  no bytes are no message and take no time

@@ -51,7 +51,7 @@ TEST(EfficiencyCurve, wrong_points_are_told_with_their_number) {
   EXPECT_EQ(fault({{1, 0.5}, {1, 0.6}}), "point 2 has size 1 after 1; sizes must rise");
   // 0.9 - 0.1 > 0.1 ln(100) = 0.46; 0.9 / (1 + ln(100)) = 0.1606
   EXPECT_EQ(fault({{1, 0.1}, {100, 0.9}}),
-            "from point 1 to 2 the share rises so fast that a bigger size takes less time; raise share 1 to 0.17 or more");
+            "from point 1 to 2 the share rises so fast that a bigger size takes less time; raise share 0.1 to 0.17 or more");
   EXPECT_EQ(fault({{1, 0.17}, {100, 0.9}}), "");
 }
 

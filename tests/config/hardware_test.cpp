@@ -226,7 +226,7 @@ TEST(HardwareFile, a_curve_must_be_pairs_that_rise_in_size_with_shares_up_to_1) 
   EXPECT_EQ(curve("[[0, 0.5]]"), "my.toml:10: device.memory_curve is wrong: point 1 has size 0; a size must be above 0.");
   EXPECT_EQ(curve("[[1, 0.1], [100, 0.9]]"),
             "my.toml:10: device.memory_curve is wrong: from point 1 to 2 the share rises so fast that a bigger size takes less time; raise "
-            "share 1 to 0.17 or more.");
+            "share 0.1 to 0.17 or more.");
   EXPECT_EQ(curve("[[\"1 mile\", 0.5]]"),
             "my.toml:10: device.memory_curve has a point [ '1 mile', 0.5 ]: \"1 mile\" is no amount of memory. Write a number and B, KiB, "
             "MiB, GiB, TiB (or kB, MB, GB, TB), such as \"16 GiB\".");

@@ -107,12 +107,12 @@ TEST(Links, several_messages_of_one_rank_divide_its_own_port) {
 }
 
 TEST(Links, ranks_may_be_placed_in_any_order_that_fits_the_hosts) {
-  const Links links(toy(2), {.host = {0, 1, 0, 1, 0}});  // devices 0, 0, 1, 1, 2
+  const Links links(toy(2), {.host = {0, 1, 0, 1, 0}, .names = {}});  // devices 0, 0, 1, 1, 2
   EXPECT_EQ(links.alone(0, 2).bandwidth, BytesPerSecond{100});
   EXPECT_EQ(links.together(std::vector<Hop>{{0, 1}, {2, 3}}).bandwidth, BytesPerSecond{5});
   EXPECT_EQ(links.together(std::vector<Hop>{{0, 1}, {4, 3}}).bandwidth, BytesPerSecond{5}) << "received over one NIC";
-  EXPECT_THROW(Links(toy(), {.host = {0, 1, 2}}), InternalError);
-  EXPECT_THROW(Links(toy(), {.host = {0, 0, 0, 0, 0}}), InternalError);
+  EXPECT_THROW(Links(toy(), {.host = {0, 1, 2}, .names = {}}), InternalError);
+  EXPECT_THROW(Links(toy(), {.host = {0, 0, 0, 0, 0}, .names = {}}), InternalError);
 }
 
 TEST(RingHops, each_rank_sends_to_the_next_of_its_group) {
