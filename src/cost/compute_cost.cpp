@@ -5,31 +5,19 @@
 #include "base/errors.hpp"
 
 namespace switchyard::cost {
-namespace {
 
-Seconds memory_time(const cluster::Device& device, DType type, double bytes) {
-  return {bytes / (device.rates_of(type).memory.count * device.memory_curve.at(bytes))};
-}
-
-}  // namespace
-
-Seconds matmul_time(const cluster::Device& device, DType type, i64 m, i64 n, i64 k) {
-  check(m >= 0 && n >= 0 && k >= 0, "a product of {} x {} x {}", m, n, k);
+Seconds call_time(const cluster::Device& device, DType type, const Work& work) {
+  check(work.flops >= 0 && work.bytes >= 0, "a call of {} flops that moves {} bytes", work.flops, work.bytes);
   const cluster::Rates& rates = device.rates_of(type);
-  if (m == 0 || n == 0 || k == 0) return {0};
-  // In doubles: the product of three dims may exceed 2^63.
-  const double rows = static_cast<double>(m), columns = static_cast<double>(n), inner = static_cast<double>(k);
-  const double flops = 2 * rows * columns * inner;
-  const double bytes = static_cast<double>(size_of(type)) * (rows * inner + inner * columns + rows * columns);
-  const double share = rates.matmul_curve.at(flops) * device.width_curve.at(std::min({rows, columns, inner}));
-  const Seconds arithmetic{flops / (rates.matmul.count * share)};
-  return device.launch + std::max(arithmetic, memory_time(device, type, bytes));
+  if (work.flops == 0 && work.bytes == 0) return {0};
+  const double arithmetic = work.flops == 0 ? 0 : work.flops / product_rate(device, type, work.flops, work.narrowest).count;
+  const double memory = work.bytes == 0 ? 0 : work.bytes / (rates.memory.count * device.memory_curve.at(work.bytes));
+  return device.launch + Seconds{std::max(arithmetic, memory)};
 }
 
-Seconds kernel_time(const cluster::Device& device, DType type, Bytes moved) {
-  check(moved.count >= 0, "a kernel that moves {} bytes", moved.count);
-  const Seconds time = memory_time(device, type, static_cast<double>(moved.count));
-  return moved.count == 0 ? Seconds{0} : device.launch + time;
+FlopsPerSecond product_rate(const cluster::Device& device, DType type, double flops, double narrowest) {
+  const cluster::Rates& rates = device.rates_of(type);
+  return rates.matmul * (rates.matmul_curve.at(flops) * (narrowest > 0 ? device.width_curve.at(narrowest) : 1));
 }
 
 }  // namespace switchyard::cost

@@ -5,18 +5,19 @@
 
 namespace switchyard::cost {
 
-/// A product (m, k) x (k, n) -> (m, n) in `type`: bound by arithmetic or by memory, whichever takes longer.
-/// formula  launch + max(F / (R matmul_curve(F) width_curve(min(m, n, k))),  M / (W memory_curve(M)))
-///          F = 2 m n k flops,  M = bytes of both inputs and the output, each once;  R, W the device's rates for `type`
-/// edges    a dim of 0 is no product and takes no time
-/// source   NVIDIA, Matrix Multiplication Background User's Guide, DU-09799-001, chapters 2 (bounds) and 2.3 (tiles)
-/// errors   UserError if the cluster file has no rates for `type`; InternalError for a negative dim
-Seconds matmul_time(const cluster::Device& device, DType type, i64 m, i64 n, i64 k);
+/// One call: flops of its products, the narrowest of their dims m, n, k (0: as wide as it takes), bytes read and written.
+struct Work {
+  double flops = 0, narrowest = 0, bytes = 0;
+};
 
-/// A kernel bound by memory that moves `moved` bytes, those read and those written.
-/// formula  launch + M / (W memory_curve(M))
-/// edges    no bytes are no kernel and take no time
-/// errors   as matmul_time
-Seconds kernel_time(const cluster::Device& device, DType type, Bytes moved);
+/// Bound by arithmetic or by memory, whichever takes longer (roofline: S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009).
+/// formula  launch + max(F / product_rate(F),  M / (W memory_curve(M)));   F flops, M bytes, W the device's memory rate
+/// edges    without flops and bytes there is no call: no time
+/// source   NVIDIA, Matrix Multiplication Background User's Guide, DU-09799-001, chapters 2 (bounds) and 2.3 (tiles)
+/// errors   UserError if the cluster file has no rates for `type`; InternalError for negative work
+Seconds call_time(const cluster::Device& device, DType type, const Work& work);
+
+/// R matmul_curve(F) width_curve(narrowest), R the device's peak for `type`.
+FlopsPerSecond product_rate(const cluster::Device& device, DType type, double flops, double narrowest);
 
 }  // namespace switchyard::cost

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cost/compute_cost.hpp"
 #include "cost/exchange.hpp"
 #include "ir/ops/ops.hpp"
 
@@ -57,14 +58,11 @@ class Timer {
 
   Piece computed(const ir::Instr& instr, int position) const {
     const ir::Cost cost = ir::local_cost(stage_, instr, position);
-    const cluster::Device& device = hardware_.device;
-    const cluster::Rates& rates = device.rates_of(type_of(instr));
-    const double T = static_cast<double>(T_), flops = cost.flops_per_token * T, bytes = cost.bytes_per_token * T + cost.bytes_fixed;
-    const double width = cost.narrowest > 0 ? device.width_curve.at(std::min(cost.narrowest, T)) : 1;
-    const double memory = bytes > 0 ? bytes / (rates.memory.count * device.memory_curve.at(bytes)) : 0;
-    const double arithmetic = flops > 0 ? flops / (rates.matmul.count * rates.matmul_curve.at(flops) * width) : 0;
-    return {.fixed = device.launch.count + std::max(arithmetic, memory),
-            .per_pair = cost.flops_per_pair / (rates.matmul.count * rates.matmul_curve.at(kManyFlops) * width)};
+    const double T = static_cast<double>(T_), narrowest = std::min(cost.narrowest, T);
+    const cost::Work work{.flops = cost.flops_per_token * T, .narrowest = narrowest, .bytes = cost.bytes_per_token * T + cost.bytes_fixed};
+    const DType type = type_of(instr);
+    return {.fixed = cost::call_time(hardware_.device, type, work).count,
+            .per_pair = cost.flops_per_pair / cost::product_rate(hardware_.device, type, kManyFlops, narrowest).count};
   }
 
   double exchanged(const layout::Step& step, const ir::Buffer& sent) const {

@@ -140,7 +140,7 @@ class Simulator {
     return longest;
   }
 
-  double memory_time(DType type, i64 bytes) const { return cost::kernel_time(hardware_.device, type, Bytes{bytes}).count; }
+  double memory_time(DType type, i64 bytes) const { return cost::call_time(hardware_.device, type, {.bytes = static_cast<double>(bytes)}).count; }
 
   // A few numbers from all to all, by halves of the ranks: one latency of the slowest link for each halving, there and back.
   double agreed(const Task& t) const {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "cost/link_cost.hpp"
+
 namespace switchyard::cost {
 namespace {
 
@@ -35,6 +37,15 @@ TEST(Exchange, goes_both_ways_at_once_but_one_after_the_other_through_a_port) {
   EXPECT_DOUBLE_EQ(seconds({{0, 1, 1000}, {1, 0, 1000}, {2, 3, 1000}}), 2e-3);
   EXPECT_DOUBLE_EQ(seconds({{0, 1, 1000}, {0, 2, 3000}}), 2e-3 + 4e-3);
   EXPECT_DOUBLE_EQ(seconds({{1, 0, 1000}, {2, 0, 3000}}), 2e-3 + 4e-3) << "receiving takes as long";
+}
+
+TEST(Exchange, of_parts_among_all_takes_as_long_as_the_ring) {
+  const cluster::Hardware hardware = two_hosts();
+  std::vector<Parcel> parcels;
+  for (int from = 0; from < 4; ++from)
+    for (int to = 0; to < 4; ++to) parcels.push_back({from, to, 5000});
+  const LinkRate ring = Links(hardware).ring(std::vector<int>{0, 1, 2, 3});
+  EXPECT_DOUBLE_EQ(exchange(hardware, hardware.placement(), parcels).count, all_gather(ring, 4, Bytes{20000}).count);
 }
 
 TEST(Exchange, of_devices_that_share_a_nic_divides_it) {

@@ -2,55 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
+#include <map>
 
-#include "../compiler/small_models.hpp"
 #include "compiler/order.hpp"
-#include "cost/exchange.hpp"
-#include "simulator/segment_times.hpp"
-#include "simulator/trace.hpp"
+#include "simple_steps.hpp"
 
 namespace switchyard::simulator {
 namespace {
-
-constexpr double kEndless = 1e30;
-
-// 1 GFLOP/s; memory, links and launches take no time.
-cluster::Hardware arithmetic_only(int hosts, int devices) {
-  cluster::Hardware hardware;
-  hardware.name = "test";
-  hardware.hosts = hosts;
-  hardware.devices_per_host = devices;
-  for (const DType type : {DType::f32, DType::bf16}) hardware.device.rates[type] = {{1e9}, {kEndless}, {}};
-  hardware.intra_host = {{0}, {kEndless}, 1, {}};
-  hardware.inter_host = hardware.intra_host;
-  return hardware;
-}
-
-compiler::Plans plans_under(const std::vector<std::string>& strategies, int hosts, int devices) {
-  const config::ModelConfig model = compiler::small_llama();
-  std::vector<config::Strategy> made;
-  for (const std::string& strategy : strategies) made.push_back(config::strategy_from_spec(strategy, hosts * devices, model.layers));
-  return compiler::Plans(compiler::training_graph(model), std::move(made), 0, cluster::uniform(hosts, devices), switching::Planner::relay);
-}
-
-// Documents of 32 tokens, one a micro-batch, under each strategy in turn.
-struct Step {
-  Step(const compiler::Plans& plans, int documents_of_each) {
-    plan.valid_tokens = 1;
-    i64 document = 0;
-    for (size_t s = 0; s < plans.strategies().size(); ++s) {
-      batch::PhasePlan& phase = plan.phases.emplace_back();
-      phase.strategy = static_cast<int>(s);
-      phase.lane.resize(plans.strategies()[s].lanes.size());
-      for (int d = 0; d < documents_of_each; ++d) phase.lane[static_cast<size_t>(d) % phase.lane.size()].push_back({32, {{{document++, 0, 32, 1}}}});
-    }
-    program = compiler::assemble(plan, plans, {});
-  }
-  batch::StepPlan plan;
-  ir::Program program;
-};
 
 Simulation simulated(const compiler::Plans& plans, int documents, const cluster::Hardware& hardware) {
   const Step step(plans, documents);
@@ -152,59 +110,6 @@ TEST(Simulate, rows_of_a_stream_follow_one_another_and_what_they_wait_for) {
 TEST(Simulate, refuses_hardware_of_another_size) {
   const compiler::Plans plans = plans_under({"2,1,1"}, 1, 2);
   EXPECT_EQ(compiler::internal_message([&] { simulated(plans, 1, arithmetic_only(1, 3)); }), "hardware of 3 ranks for a program of 2");
-}
-
-TEST(SegmentTimes, of_collectives_are_those_of_the_ring) {
-  const compiler::Plans plans = plans_under({"1,4,1"}, 1, 4);
-  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
-  cluster::Hardware hardware = arithmetic_only(1, 4);
-  hardware.intra_host = {{1e-3}, {1e6}, 1, {}};
-  int gathers = 0;
-  const std::vector<int> ranks = {0, 1, 2, 3};
-  for (const ir::Instr& instr : stage.forward.code) {
-    if (instr.op) continue;
-    const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])], &to = stage.buffers[static_cast<size_t>(instr.out[0])];
-    if (from.kind == ir::ValueKind::feed || layout::classify(stage.lane, from.layout, to.layout) != layout::Pattern::all_gather) continue;
-    ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
-    const SegmentTimes times = segment_times(stage, alone, 32, ranks, hardware, plans.cluster());
-    const double bytes = 32.0 * static_cast<double>(from.type.shape.size[1]) * static_cast<double>(size_of(from.type.dtype));
-    ASSERT_EQ(times.pieces.size(), 1u);
-    EXPECT_EQ(times.pieces[0].what, Activity::communication);
-    EXPECT_NEAR(times.pieces[0].fixed, 3 * 1e-3 + 0.75 * bytes / 1e6, 1e-12);
-    ++gathers;
-  }
-  EXPECT_GT(gathers, 2);
-}
-
-TEST(SegmentTimes, of_an_operator_are_the_longer_of_arithmetic_and_memory) {
-  const compiler::Plans plans = plans_under({"1,1,1"}, 1, 1);
-  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
-  cluster::Hardware hardware = arithmetic_only(1, 1);
-  for (auto& [type, rates] : hardware.device.rates) rates.memory = {1e9};
-  hardware.device.launch = {1e-6};
-  for (const ir::Instr& instr : stage.forward.code) {
-    if (!instr.op || instr.op->name() == "attention") continue;
-    const ir::Cost cost = ir::local_cost(stage, instr, 0);
-    const double flops = cost.flops_per_token * 32, bytes = cost.bytes_per_token * 32 + cost.bytes_fixed;
-    ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
-    EXPECT_NEAR(segment_times(stage, alone, 32, {0}, hardware, plans.cluster()).pieces[0].fixed, 1e-6 + std::max(flops, bytes) / 1e9, 1e-12)
-        << instr.op->name();
-  }
-}
-
-TEST(Trace, has_an_event_for_every_stretch_of_every_rank) {
-  const compiler::Plans plans = plans_under({"1,1,2"}, 1, 2);
-  const Step step(plans, 2);
-  const Simulation simulation = simulate(step.program, step.plan, plans, arithmetic_only(1, 2));
-  const nlohmann::json trace = nlohmann::json::parse(trace_of(step.program, simulation));
-  double busy[2] = {0, 0};
-  int names = 0;
-  for (const nlohmann::json& event : trace["traceEvents"]) {
-    if (event["ph"] == "X" && event["cat"] == "compute") busy[event["pid"].get<int>()] += 1e-6 * event["dur"].get<double>();
-    names += event["name"] == "process_name";
-  }
-  EXPECT_EQ(names, 2);
-  for (const size_t rank : {0, 1}) EXPECT_NEAR(busy[rank], simulation.ranks[rank].compute, 1e-9);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ def test_a_command_of_the_readme_has_only_options_that_its_help_tells(line):
         assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_text.stdout), option
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if arguments_of(line)[0] in ("show", "switch-plan")])
+@pytest.mark.parametrize("line", [line for line in COMMANDS if arguments_of(line)[0] in ("show", "simulate", "switch-plan")])
 def test_a_command_of_the_readme_that_only_prints_does_so(line):
     result = tiny.run([tiny.PROGRAM, *arguments_of(line)], cwd=tiny.ROOT)
     assert result.returncode == 0 and len(result.stdout.splitlines()) > 3, result.stderr
