@@ -30,6 +30,21 @@ constexpr std::array<Unit, 9> kByteUnits{{{"b", 1},
                                           {"tb", 1e12}}};
 constexpr std::array<Unit, 6> kTimeUnits{{{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}}};
 
+constexpr std::array<Unit, 13> kBandwidthUnits{{{"b/s", 1},
+                                                {"kib/s", kKi},
+                                                {"mib/s", kKi* kKi},
+                                                {"gib/s", kKi* kKi* kKi},
+                                                {"tib/s", kKi* kKi* kKi* kKi},
+                                                {"kb/s", 1e3},
+                                                {"mb/s", 1e6},
+                                                {"gb/s", 1e9},
+                                                {"tb/s", 1e12},
+                                                {"kbit/s", 1e3 / 8},
+                                                {"mbit/s", 1e6 / 8},
+                                                {"gbit/s", 1e9 / 8},
+                                                {"tbit/s", 1e12 / 8}}};
+constexpr std::array<Unit, 4> kFlopUnits{{{"mflop/s", 1e6}, {"gflop/s", 1e9}, {"tflop/s", 1e12}, {"pflop/s", 1e15}}};
+
 std::string_view trim(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
@@ -84,6 +99,25 @@ std::string format_bytes(Bytes bytes) {
     ++unit;
   }
   return fmt::format("{} {}", three_digits(number), kNames[unit]);
+}
+
+BytesPerSecond parse_bandwidth(std::string_view text) {
+  const std::optional<double> rate = parse_quantity(text, kBandwidthUnits);
+  if (!rate) {
+    user_error(
+        "\"{}\" is no bandwidth. Write a number and MB/s, GB/s, TB/s (or MiB/s, GiB/s, TiB/s; Mbit/s, Gbit/s, Tbit/s), such as "
+        "\"300 GB/s\".",
+        text);
+  }
+  return {*rate};
+}
+
+FlopsPerSecond parse_flop_rate(std::string_view text) {
+  const std::optional<double> rate = parse_quantity(text, kFlopUnits);
+  if (!rate) {
+    user_error("\"{}\" is no rate of computing. Write a number and MFLOP/s, GFLOP/s, TFLOP/s or PFLOP/s, such as \"312 TFLOP/s\".", text);
+  }
+  return {*rate};
 }
 
 Seconds parse_duration(std::string_view text) {

@@ -52,6 +52,12 @@ Bytes parse_bytes(std::string_view text);
 /// For people, three digits: "512 B", "1.5 KiB", "16 GiB", "-2 MiB".
 std::string format_bytes(Bytes bytes);
 
+/// "300 GB/s", "16 GiB/s", or bits for networks: "200 Gbit/s"; a bare number is bytes per second. UserError names the text and the
+/// units.
+BytesPerSecond parse_bandwidth(std::string_view text);
+/// "312 TFLOP/s", "50 GFLOP/s", from MFLOP/s to PFLOP/s; a bare number is operations per second. UserError names the text and the units.
+FlopsPerSecond parse_flop_rate(std::string_view text);
+
 /// "30 s", "500 ms", "2.5 min", "1 h", "250 us", "10 ns"; a bare number is seconds. UserError names the text and the units.
 Seconds parse_duration(std::string_view text);
 /// For people, three digits up to a minute: "450 us", "3.25 s"; then "2 min 05 s", "3 h 07 min".

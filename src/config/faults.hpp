@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/errors.hpp"
@@ -10,6 +11,9 @@ namespace switchyard::config {
 
 class Faults {
  public:
+  /// subject: what the faults are in.
+  explicit Faults(std::string subject = "the job") : subject_(std::move(subject)) {}
+
   /// where: "job.toml:12" or "--set run.steps=ten"; the text says what is wrong and how to mend it.
   void add(const std::string& where, const std::string& text) { lines_.push_back(where.empty() ? text : where + ": " + text); }
 
@@ -19,10 +23,11 @@ class Faults {
   void throw_if_any() const {
     if (lines_.empty()) return;
     if (lines_.size() == 1) throw UserError(lines_[0]);
-    throw UserError(fmt::format("{} faults in the job:\n  {}", lines_.size(), fmt::join(lines_, "\n  ")));
+    throw UserError(fmt::format("{} faults in {}:\n  {}", lines_.size(), subject_, fmt::join(lines_, "\n  ")));
   }
 
  private:
+  std::string subject_;
   std::vector<std::string> lines_;
 };
 

@@ -1,13 +1,12 @@
 #include "config/job_reader.hpp"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <charconv>
 #include <optional>
 #include <sstream>
 
 #include "base/text.hpp"
+#include "config/toml_nodes.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -42,26 +41,6 @@ std::string likely_name(const std::string& name, const std::string& bucket) {
     if (last_part(known) == last_part(name)) return known;
   }
   return nearest_name(name, names);
-}
-
-/// A TOML value as text: true, 1, "one".
-std::string shown(const toml::node& node) {
-  if (const auto string = node.value_exact<std::string>()) return fmt::format("\"{}\"", *string);
-  std::ostringstream text;
-  node.visit([&](const auto& value) { text << value; });
-  return text.str();
-}
-
-std::string type_name(const toml::node& node) {
-  switch (node.type()) {
-    case toml::node_type::table: return "a table";
-    case toml::node_type::array: return "a list";
-    case toml::node_type::string: return "a string";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a fraction";
-    case toml::node_type::boolean: return "a truth value";
-    default: return "a date or time";
-  }
 }
 
 /// The node's value in the key's type; nothing if it is of another type. UserError if a text can't be read as a quantity.
@@ -267,12 +246,7 @@ JobDraft Reader::read(const toml::table& root) {
 }  // namespace
 
 JobDraft read_draft(const std::string& text, const std::string& origin, const std::vector<std::string>& sets, Faults& faults) {
-  toml::table root;
-  try {
-    root = toml::parse(text, origin);
-  } catch (const toml::parse_error& error) {
-    user_error("{}:{}:{}: this is no valid TOML: {}", origin, error.source().begin.line, error.source().begin.column, error.description());
-  }
+  toml::table root = parse_toml(text, origin);
   Reader reader(origin, faults);
   for (const std::string& set : sets) reader.override_value(root, set);
   return reader.read(root);

@@ -85,6 +85,27 @@ TEST(Units, memory_is_shown_with_three_digits) {
   EXPECT_EQ(format_bytes(Bytes{-2048}), "-2 KiB");
 }
 
+TEST(Units, bandwidths_are_read_in_bytes_and_bits) {
+  EXPECT_DOUBLE_EQ(parse_bandwidth("300 GB/s").count, 300e9);
+  EXPECT_DOUBLE_EQ(parse_bandwidth("3.35TB/s").count, 3.35e12);
+  EXPECT_DOUBLE_EQ(parse_bandwidth("2 GiB/s").count, 2.0 * (i64{1} << 30));
+  EXPECT_DOUBLE_EQ(parse_bandwidth("200 Gbit/s").count, 25e9);
+  EXPECT_DOUBLE_EQ(parse_bandwidth("400 Mbit/s").count, 50e6);
+  EXPECT_DOUBLE_EQ(parse_bandwidth("1e9").count, 1e9);
+  EXPECT_EQ(fault_of([] { parse_bandwidth("300 GB"); }),
+            "\"300 GB\" is no bandwidth. Write a number and MB/s, GB/s, TB/s (or MiB/s, GiB/s, TiB/s; Mbit/s, Gbit/s, Tbit/s), such as "
+            "\"300 GB/s\".");
+}
+
+TEST(Units, rates_of_computing_are_read) {
+  EXPECT_DOUBLE_EQ(parse_flop_rate("312 TFLOP/s").count, 312e12);
+  EXPECT_DOUBLE_EQ(parse_flop_rate("19.5 tflop/s").count, 19.5e12);
+  EXPECT_DOUBLE_EQ(parse_flop_rate("1 PFLOP/s").count, 1e15);
+  EXPECT_DOUBLE_EQ(parse_flop_rate("5e10").count, 5e10);
+  EXPECT_EQ(fault_of([] { parse_flop_rate("312 TFLOPS"); }),
+            "\"312 TFLOPS\" is no rate of computing. Write a number and MFLOP/s, GFLOP/s, TFLOP/s or PFLOP/s, such as \"312 TFLOP/s\".");
+}
+
 TEST(Units, durations_are_read_in_all_units) {
   EXPECT_DOUBLE_EQ(parse_duration("30 s").count, 30);
   EXPECT_DOUBLE_EQ(parse_duration("500ms").count, 0.5);

@@ -1,0 +1,81 @@
+// What hosts, devices and links can do: the constants of a cluster file as plain values. Rates are peaks; curves say which share of
+// a peak a call or message of some size reaches.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "cluster/cluster.hpp"
+
+namespace switchyard::cluster {
+
+/// Share of a peak by size. The unit of sizes is that of the quantity: flops of one product, bytes of one message or kernel, elements.
+/// formula  linear in log(size) between neighbours, constant outside the outermost points; without points 1 everywhere
+struct EfficiencyCurve {
+  struct Point {
+    double size = 0;   // above 0
+    double share = 1;  // above 0, at most 1
+    bool operator==(const Point&) const = default;
+  };
+  std::vector<Point> points{};  // sizes rise
+
+  double at(double size) const;
+  /// What is wrong with the points and how to mend it, the first of them being point 1; "" if nothing. Besides ranges and order: the
+  /// share must not rise so fast that a bigger call takes less time, size / share; between two points that is where the rise of the
+  /// share exceeds the left share times the logarithm of the sizes' ratio.
+  std::string fault() const;
+  bool operator==(const EfficiencyCurve&) const = default;
+};
+
+/// What a device does with one data type.
+struct Rates {
+  FlopsPerSecond matmul{};         // peak of dense products
+  BytesPerSecond memory{};         // peak of reading and writing its memory
+  EfficiencyCurve matmul_curve{};  // by flops of one product
+  bool operator==(const Rates&) const = default;
+};
+
+struct Device {
+  std::string name{};
+  Bytes memory{};
+  Seconds launch{};                // from one kernel to the next beyond the work itself
+  std::map<DType, Rates> rates{};  // of the data types it computes in
+  EfficiencyCurve width_curve{};   // of products, by the narrowest of m, n, k in elements; multiplies matmul_curve
+  EfficiencyCurve memory_curve{};  // by bytes that a kernel moves
+
+  /// UserError if the cluster file has no rates for `type`; says which section to add.
+  const Rates& rates_of(DType type) const;
+  bool operator==(const Device&) const = default;
+};
+
+/// One kind of link. A port carries `bandwidth` in each direction at once; devices of a host that share a port (a NIC) divide it.
+struct LinkClass {
+  Seconds latency{};           // until the first byte arrives
+  BytesPerSecond bandwidth{};  // of a port and direction
+  int shared_by = 1;           // devices of a host with one port, in order: devices 0 .. shared_by-1 have the first
+  EfficiencyCurve curve{};     // by bytes of one message
+  bool operator==(const LinkClass&) const = default;
+};
+
+struct Hardware {
+  std::string name{};
+  int hosts = 1;
+  int devices_per_host = 1;               // that take part; one rank each
+  std::vector<std::string> host_names{};  // empty, or one for each host
+  Device device{};
+  LinkClass intra_host{};
+  std::optional<LinkClass> inter_host{};  // there if hosts > 1
+  double overlap_slowdown = 1;            // k of two activities that run at the same time on one device: 1 not at all, 2 as one by one
+
+  int ranks() const { return hosts * devices_per_host; }
+  /// Ranks in order of hosts.
+  Cluster placement() const;
+  /// InternalError for Link::local and for a class that isn't there.
+  const LinkClass& link(Link link) const;
+  bool operator==(const Hardware&) const = default;
+};
+
+}  // namespace switchyard::cluster

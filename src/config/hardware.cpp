@@ -1,0 +1,403 @@
+#include "config/hardware.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "base/text.hpp"
+#include "config/faults.hpp"
+#include "config/toml_nodes.hpp"
+
+namespace switchyard::config {
+namespace {
+
+using cluster::EfficiencyCurve;
+using cluster::Hardware;
+
+constexpr int kMostRanks = 1'000'000;
+
+/// How a quantity is written: as text with a unit, or as a bare number.
+struct Notation {
+  const char* wanted;
+  double (*parse)(const std::string& text);  // nullptr: numbers only
+};
+double memory_count(const std::string& text) { return static_cast<double>(parse_bytes(text).count); }
+double duration_count(const std::string& text) { return parse_duration(text).count; }
+double bandwidth_count(const std::string& text) { return parse_bandwidth(text).count; }
+double flop_rate_count(const std::string& text) { return parse_flop_rate(text).count; }
+constexpr Notation kMemory{"an amount of memory such as \"80 GB\" is needed", memory_count};
+constexpr Notation kDuration{"a duration such as \"5 us\" is needed", duration_count};
+constexpr Notation kBandwidth{"a bandwidth such as \"300 GB/s\" is needed", bandwidth_count};
+constexpr Notation kFlopRate{"a rate of computing such as \"312 TFLOP/s\" is needed", flop_rate_count};
+constexpr Notation kFactor{"a factor from 1 to 2 is needed", nullptr};
+constexpr Notation kByteSizes{"sizes are bytes, such as 65536 or \"64 KiB\"", memory_count};
+constexpr Notation kPlainSizes{"sizes are numbers", nullptr};
+
+/// A number, or text that the notation can parse; nothing for other types. UserError for text that it can't parse.
+std::optional<double> quantity_of(const toml::node& node, const Notation& notation) {
+  if (const auto integer = node.value_exact<i64>()) return static_cast<double>(*integer);
+  if (const auto number = node.value_exact<double>()) return *number;
+  const auto text = node.value_exact<std::string>();
+  return text && notation.parse ? std::optional(notation.parse(*text)) : std::nullopt;
+}
+
+/// One table of the file. Every key asked for is a known key; what is left over in the end is none.
+struct Section {
+  std::string name;                   // "device.bf16"; "" for the whole file
+  const toml::table* table = nullptr;  // nothing if the file has no such section
+  std::string where;                  // "my.toml:7"
+  std::vector<std::string> asked;
+
+  std::string key(const std::string& part) const { return name.empty() ? part : name + "." + part; }
+};
+
+class Reader {
+ public:
+  Reader(std::string origin, Faults& faults) : origin_(std::move(origin)), faults_(faults) {}
+  Hardware read(const toml::table& root, std::optional<int> ranks);
+
+ private:
+  const toml::node* find(Section& section, const std::string& part) const;
+  Section subsection(Section& parent, const std::string& part, const char* needed);
+  std::string text(Section& section, const std::string& part);
+  double quantity(Section& section, const std::string& part, const Notation& notation, bool zero_too = false);
+  double optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback);
+  std::optional<int> count(Section& section, const std::string& part, i64 most);
+  EfficiencyCurve curve(Section& section, const std::string& part, const Notation& sizes);
+  std::optional<EfficiencyCurve::Point> point(const toml::node& item, const Notation& sizes, std::string& fault) const;
+
+  void read_device(Section& root, cluster::Device& device);
+  std::optional<cluster::Rates> read_rates(Section& device, const std::string& part, BytesPerSecond memory);
+  std::optional<cluster::LinkClass> read_link(Section& links, const std::string& part, const char* needed, int devices);
+  void read_hosts(Section& root, Hardware& hardware);
+  void read_host_names(const toml::array& list, const std::string& place, Hardware& hardware);
+  void fit_ranks(Hardware& hardware, std::optional<int> ranks);
+  void close(const Section& section);
+  void tell_unknown();
+
+  std::string where(const toml::node& node) const {
+    return node.source().begin.line == 0 ? origin_ : fmt::format("{}:{}", origin_, node.source().begin.line);
+  }
+  void wrong(const std::string& name, const toml::node& node, const std::string& fault) {
+    const bool container = node.is_table() || node.is_array();
+    faults_.add(where(node), fmt::format("{}{} {}.", name, container ? "" : " = " + shown(node), fault));
+  }
+
+  std::string origin_;
+  Faults& faults_;
+  std::vector<std::string> known_;                               // keys asked for
+  std::vector<std::pair<std::string, std::string>> unknown_;     // key, where
+  bool hosts_given_ = false, hosts_faulty_ = false;
+  std::string hosts_where_;
+};
+
+const toml::node* Reader::find(Section& section, const std::string& part) const {
+  section.asked.push_back(part);
+  return section.table == nullptr ? nullptr : section.table->get(part);
+}
+
+/// needed: what the section is for, where it must be there; else nullptr.
+Section Reader::subsection(Section& parent, const std::string& part, const char* needed) {
+  const toml::node* node = find(parent, part);
+  Section section{parent.key(part), node == nullptr ? nullptr : node->as_table(), node == nullptr ? parent.where : where(*node), {}};
+  if (node != nullptr && section.table == nullptr) {
+    wrong(section.name, *node, fmt::format("is {}; a section [{}] is needed", type_name(*node), section.name));
+  } else if (node == nullptr && needed != nullptr && (parent.table != nullptr)) {
+    faults_.add(parent.where, fmt::format("[{}] is missing; {}.", section.name, needed));
+  }
+  return section;
+}
+
+std::string Reader::text(Section& section, const std::string& part) {
+  const toml::node* node = find(section, part);
+  if (node == nullptr) {
+    if (section.table != nullptr) faults_.add(section.where, fmt::format("{} is missing; a string is needed.", section.key(part)));
+    return "";
+  }
+  if (const auto value = node->value_exact<std::string>()) return *value;
+  wrong(section.key(part), *node, fmt::format("is {}; a string is needed", type_name(*node)));
+  return "";
+}
+
+/// Above 0, or with zero_too at least 0. In an absent section, whose absence was told where it counts, 1.
+double Reader::quantity(Section& section, const std::string& part, const Notation& notation, bool zero_too) {
+  const toml::node* node = find(section, part);
+  const std::string name = section.key(part);
+  if (node == nullptr) {
+    if (section.table != nullptr) faults_.add(section.where, fmt::format("{} is missing; {}.", name, notation.wanted));
+    return 1;
+  }
+  try {
+    const std::optional<double> value = quantity_of(*node, notation);
+    if (!value) {
+      wrong(name, *node, fmt::format("is {}; {}", type_name(*node), notation.wanted));
+    } else if (!std::isfinite(*value) || !(zero_too ? *value >= 0 : *value > 0)) {
+      wrong(name, *node, zero_too ? "must be at least 0" : "must be above 0");
+    } else {
+      return *value;
+    }
+  } catch (const UserError& error) {
+    faults_.add(where(*node), fmt::format("{} = {}", name, error.what()));
+  }
+  return 1;
+}
+
+double Reader::optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback) {
+  if (section.table != nullptr && section.table->contains(part)) return quantity(section, part, notation);
+  section.asked.push_back(part);
+  return fallback;
+}
+
+/// At least 1; nothing if it is wrong or missing.
+std::optional<int> Reader::count(Section& section, const std::string& part, i64 most) {
+  const toml::node* node = find(section, part);
+  const std::string name = section.key(part);
+  if (node == nullptr) {
+    if (section.table != nullptr) faults_.add(section.where, fmt::format("{} is missing; an integer is needed.", name));
+    return std::nullopt;
+  }
+  const auto value = node->value_exact<i64>();
+  if (!value) {
+    wrong(name, *node, fmt::format("is {}; an integer is needed", type_name(*node)));
+  } else if (*value < 1 || *value > most) {
+    wrong(name, *node, fmt::format("must be at least 1 and at most {}", most));
+  } else {
+    return static_cast<int>(*value);
+  }
+  return std::nullopt;
+}
+
+std::optional<EfficiencyCurve::Point> Reader::point(const toml::node& item, const Notation& sizes, std::string& fault) const {
+  const toml::array* pair = item.as_array();
+  if (pair == nullptr || pair->size() != 2) {
+    fault = "must be a list of pairs [size, share]";
+    return std::nullopt;
+  }
+  try {
+    const std::optional<double> size = quantity_of(*pair->get(0), sizes);
+    const std::optional<double> share = quantity_of(*pair->get(1), kPlainSizes);
+    if (size && share) return EfficiencyCurve::Point{*size, *share};
+    fault = fmt::format("has a point {}; {}, shares are numbers", shown(item), sizes.wanted);
+  } catch (const UserError& error) {
+    fault = fmt::format("has a point {}: {}", shown(item), error.what());
+    if (fault.back() == '.') fault.pop_back();
+  }
+  return std::nullopt;
+}
+
+EfficiencyCurve Reader::curve(Section& section, const std::string& part, const Notation& sizes) {
+  const toml::node* node = find(section, part);
+  if (node == nullptr) return {};
+  const std::string name = section.key(part);
+  const toml::array* list = node->as_array();
+  EfficiencyCurve curve;
+  std::string fault;
+  if (list == nullptr) {
+    fault = fmt::format("is {}; a list of pairs [size, share] is needed", type_name(*node));
+  } else if (list->empty()) {
+    fault = "has no points; leave it out where the peak is reached at any size";
+  } else {
+    for (const toml::node& item : *list) {
+      const std::optional<EfficiencyCurve::Point> next = point(item, sizes, fault);
+      if (!next) break;
+      curve.points.push_back(*next);
+    }
+    if (const std::string shape = fault.empty() ? curve.fault() : ""; !shape.empty()) fault = "is wrong: " + shape;
+  }
+  if (fault.empty()) return curve;
+  wrong(name, *node, fault);
+  return {};
+}
+
+/// A section's keys become known, its others unknown.
+void Reader::close(const Section& section) {
+  for (const std::string& part : section.asked) known_.push_back(section.key(part));
+  if (section.table == nullptr) return;
+  for (const auto& [part, node] : *section.table) {
+    const std::string name(part.str());
+    if (std::find(section.asked.begin(), section.asked.end(), name) == section.asked.end()) {
+      unknown_.emplace_back(section.key(name), where(node));
+    }
+  }
+}
+
+void Reader::tell_unknown() {
+  const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  for (const auto& [name, place] : unknown_) {
+    const auto same = std::find_if(known_.begin(), known_.end(), [&](const std::string& known) { return last(known) == last(name); });
+    const std::string likely = same != known_.end() ? *same : nearest_name(name, known_);
+    faults_.add(place, fmt::format("{} is no key. {}", name,
+                                   likely.empty() ? "docs/cluster-format.md lists all keys." : fmt::format("Did you mean {}?", likely)));
+  }
+}
+
+/// Nothing if the section isn't there.
+std::optional<cluster::Rates> Reader::read_rates(Section& device, const std::string& part, BytesPerSecond memory) {
+  Section section = subsection(device, part, nullptr);
+  cluster::Rates rates;
+  rates.matmul = {quantity(section, "matmul", kFlopRate)};
+  rates.memory = {optional_quantity(section, "memory_bandwidth", kBandwidth, memory.count)};
+  rates.matmul_curve = curve(section, "matmul_curve", kPlainSizes);
+  close(section);
+  return section.table == nullptr ? std::nullopt : std::optional(rates);
+}
+
+void Reader::read_device(Section& root, cluster::Device& device) {
+  Section section = subsection(root, "device", "it gives what one device can do");
+  device.name = text(section, "name");
+  device.memory = {static_cast<i64>(quantity(section, "memory", kMemory))};
+  const BytesPerSecond memory{quantity(section, "memory_bandwidth", kBandwidth)};
+  device.launch = {quantity(section, "launch", kDuration, true)};
+  device.memory_curve = curve(section, "memory_curve", kByteSizes);
+  device.width_curve = curve(section, "width_curve", kPlainSizes);
+  for (const DType type : {DType::bf16, DType::f32, DType::f64}) {
+    const std::string part(name_of(Precision{.compute = type, .state = type}));
+    if (const std::optional<cluster::Rates> rates = read_rates(section, part, memory)) device.rates[type] = *rates;
+  }
+  if (device.rates.empty() && section.table != nullptr) {
+    faults_.add(section.where, "device has no rates; add a section [device.bf16], [device.fp32] or [device.fp64] with matmul.");
+  }
+  close(section);
+}
+
+/// Nothing if the section isn't there.
+std::optional<cluster::LinkClass> Reader::read_link(Section& links, const std::string& part, const char* needed, int devices) {
+  Section section = subsection(links, part, needed);
+  cluster::LinkClass link;
+  link.latency = {quantity(section, "latency", kDuration, true)};
+  link.bandwidth = {quantity(section, "bandwidth", kBandwidth)};
+  if (section.table != nullptr && section.table->contains("shared_by")) link.shared_by = count(section, "shared_by", devices).value_or(1);
+  section.asked.push_back("shared_by");
+  link.curve = curve(section, "curve", kByteSizes);
+  close(section);
+  return section.table == nullptr ? std::nullopt : std::optional(link);
+}
+
+void Reader::read_host_names(const toml::array& list, const std::string& place, Hardware& hardware) {
+  for (const toml::node& item : list) {
+    const auto name = item.value_exact<std::string>();
+    if (!name || name->empty()) {
+      faults_.add(place, fmt::format("hosts has an entry {}; a list holds names of hosts, such as [\"alpha\", \"beta\"].", shown(item)));
+      hosts_faulty_ = true;
+      return;
+    }
+    if (std::find(hardware.host_names.begin(), hardware.host_names.end(), *name) != hardware.host_names.end()) {
+      faults_.add(place, fmt::format("hosts names \"{}\" twice; name each host once.", *name));
+      hosts_faulty_ = true;
+      return;
+    }
+    hardware.host_names.push_back(*name);
+  }
+  hardware.hosts = static_cast<int>(hardware.host_names.size());
+  if (hardware.hosts > 0) return;
+  faults_.add(place, "hosts is empty; name at least one host, or leave the key out and let the ranks decide.");
+  hosts_faulty_ = true;
+}
+
+/// A number, a list of names, or open.
+void Reader::read_hosts(Section& root, Hardware& hardware) {
+  const toml::node* node = find(root, "hosts");
+  hosts_given_ = node != nullptr;
+  if (node == nullptr) return;
+  hosts_where_ = where(*node);
+  if (const toml::array* list = node->as_array()) {
+    read_host_names(*list, hosts_where_, hardware);
+    return;
+  }
+  const auto value = node->value_exact<i64>();
+  hosts_faulty_ = !value || *value < 1 || *value > kMostRanks;
+  if (!value) {
+    wrong("hosts", *node, fmt::format("is {}; an integer or a list of names is needed", type_name(*node)));
+  } else if (hosts_faulty_) {
+    wrong("hosts", *node, fmt::format("must be at least 1 and at most {}; leave it out to let the ranks decide", kMostRanks));
+  } else {
+    hardware.hosts = static_cast<int>(*value);
+  }
+}
+
+/// Takes as many hosts, or so much of one, as the ranks need.
+void Reader::fit_ranks(Hardware& hardware, std::optional<int> ranks) {
+  const i64 devices = hardware.devices_per_host, capacity = devices * hardware.hosts;
+  if (!ranks) {
+    if (!hosts_given_) faults_.add(origin_, "hosts is left open, and the number of ranks isn't given. Set hosts, or give the ranks.");
+    if (hosts_given_ && capacity > kMostRanks) {
+      faults_.add(hosts_where_, fmt::format("{} hosts with {} devices each are {} devices; at most {} are supported.", hardware.hosts,
+                                            devices, capacity, kMostRanks));
+    }
+    return;
+  }
+  const i64 needed = (*ranks + devices - 1) / devices;  // hosts
+  if (*ranks < 1 || *ranks > kMostRanks) {
+    faults_.add(origin_, fmt::format("{} ranks; at least 1 and at most {} are needed.", *ranks, kMostRanks));
+  } else if (hosts_given_ && *ranks > capacity) {
+    const bool one = hardware.hosts == 1;
+    faults_.add(hosts_where_, fmt::format("{} ranks don't fit on {} host{} with {} devices{}. Set hosts to {}, or use at most {} ranks.",
+                                          *ranks, hardware.hosts, one ? "" : "s", devices, one ? "" : " each", needed, capacity));
+  } else if (*ranks > devices && *ranks % devices != 0) {
+    faults_.add(origin_, fmt::format("{} ranks are no whole number of hosts with {} devices each. Use {} or {} ranks.", *ranks, devices,
+                                     (needed - 1) * devices, needed * devices));
+  } else {
+    hardware.hosts = static_cast<int>(needed);
+    hardware.devices_per_host = std::min(*ranks, hardware.devices_per_host);
+    if (!hardware.host_names.empty()) hardware.host_names.resize(static_cast<size_t>(needed));
+  }
+}
+
+Hardware Reader::read(const toml::table& table, std::optional<int> ranks) {
+  Section root{"", &table, origin_, {}};
+  Hardware hardware;
+  hardware.name = text(root, "name");
+  read_hosts(root, hardware);
+  const std::optional<int> devices = count(root, "devices_per_host", kMostRanks);
+  hardware.devices_per_host = devices.value_or(1);
+  hardware.overlap_slowdown = quantity(root, "overlap_slowdown", kFactor);
+  if (hardware.overlap_slowdown < 1 || hardware.overlap_slowdown > 2) {
+    wrong("overlap_slowdown", *table.get("overlap_slowdown"), "must be at least 1 (no slow-down) and at most 2 (as one after the other)");
+  }
+  read_device(root, hardware.device);
+  const bool one_host = hosts_given_ && !hosts_faulty_ && hardware.hosts == 1;
+  Section links = subsection(root, "links", "it gives the links inside a host and between hosts");
+  const int sharers = devices.value_or(kMostRanks);
+  hardware.intra_host = read_link(links, "intra_host", "it gives the links inside a host", sharers).value_or(cluster::LinkClass{});
+  hardware.inter_host = read_link(links, "inter_host", one_host ? nullptr : "it gives the links between hosts", sharers);
+  close(links);
+  close(root);
+  tell_unknown();
+  if (devices && !hosts_faulty_) fit_ranks(hardware, ranks);
+  return hardware;
+}
+
+std::string known_names() {
+  std::vector<std::string_view> names;
+  for (const ShippedCluster& shipped : shipped_clusters()) names.push_back(shipped.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Hardware hardware_from_toml(const std::string& text, const std::string& origin, std::optional<int> ranks) {
+  const toml::table table = parse_toml(text, origin);
+  Faults faults("the cluster file");
+  Hardware hardware = Reader(origin, faults).read(table, ranks);
+  faults.throw_if_any();
+  return hardware;
+}
+
+Hardware load_hardware(const std::string& path_or_name, std::optional<int> ranks) {
+  for (const ShippedCluster& shipped : shipped_clusters()) {
+    if (shipped.name != path_or_name) continue;
+    return hardware_from_toml(std::string(shipped.text), fmt::format("clusters/{}.toml", shipped.name), ranks);
+  }
+  std::ifstream file(path_or_name);
+  if (!file || !std::filesystem::is_regular_file(path_or_name)) {
+    user_error("cluster \"{}\" is neither a file nor a known name. Check the path, or use one of {}.", path_or_name, known_names());
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return hardware_from_toml(text.str(), path_or_name, ranks);
+}
+
+}  // namespace switchyard::config

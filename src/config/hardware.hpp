@@ -1,0 +1,29 @@
+// Cluster files: hosts, devices and links with their constants, as TOML (docs/cluster-format.md).
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cluster/hardware.hpp"
+
+namespace switchyard::config {
+
+/// A cluster file that the program carries within it: clusters/<name>.toml.
+struct ShippedCluster {
+  std::string_view name;
+  std::string_view text;
+};
+/// By name.
+std::span<const ShippedCluster> shipped_clusters();
+
+/// A shipped cluster by name, else the file at that path. With `ranks`: so much of the cluster that each rank has a device; whole hosts,
+/// or part of one host. Where the file leaves `hosts` open, they follow from the ranks.
+/// errors  UserError with a line per fault: where, the key, what is wrong and how to mend it
+cluster::Hardware load_hardware(const std::string& path_or_name, std::optional<int> ranks = std::nullopt);
+
+/// The same from text; `origin` names it in messages.
+cluster::Hardware hardware_from_toml(const std::string& text, const std::string& origin, std::optional<int> ranks = std::nullopt);
+
+}  // namespace switchyard::config

@@ -1,0 +1,40 @@
+#include "config/toml_nodes.hpp"
+
+#include <sstream>
+
+#include "base/errors.hpp"
+
+namespace switchyard::config {
+
+toml::table parse_toml(const std::string& text, const std::string& origin) {
+  try {
+    return toml::parse(text, origin);
+  } catch (const toml::parse_error& error) {
+    user_error("{}:{}:{}: this is no valid TOML: {}", origin, error.source().begin.line, error.source().begin.column, error.description());
+  }
+}
+
+std::string shown(const toml::node& node) {
+  if (const auto string = node.value_exact<std::string>()) return fmt::format("\"{}\"", *string);
+  if (const auto number = node.value_exact<double>()) {
+    const std::string digits = fmt::format("{}", *number);  // the shortest that reads back as the same number
+    return digits.find_first_not_of("-0123456789") == std::string::npos ? digits + ".0" : digits;
+  }
+  std::ostringstream text;
+  node.visit([&](const auto& value) { text << value; });
+  return text.str();
+}
+
+std::string type_name(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table: return "a table";
+    case toml::node_type::array: return "a list";
+    case toml::node_type::string: return "a string";
+    case toml::node_type::integer: return "an integer";
+    case toml::node_type::floating_point: return "a fraction";
+    case toml::node_type::boolean: return "a truth value";
+    default: return "a date or time";
+  }
+}
+
+}  // namespace switchyard::config

@@ -1,0 +1,36 @@
+#include "config/toml_nodes.hpp"
+
+#include <gtest/gtest.h>
+
+#include "fault_text.hpp"
+
+namespace switchyard::config {
+namespace {
+
+TEST(TomlNodes, values_are_shown_and_named_as_messages_tell_them) {
+  const toml::table table = parse_toml("a = true\nb = 1\nc = \"one\"\nd = 1.5\ne = [1, 2]\nf = {g = 1}\nh = 1979-05-27\n", "x.toml");
+  EXPECT_EQ(shown(*table.get("a")), "true");
+  EXPECT_EQ(shown(*table.get("b")), "1");
+  EXPECT_EQ(shown(*table.get("c")), "\"one\"");
+  EXPECT_EQ(shown(*table.get("e")), "[ 1, 2 ]");
+  EXPECT_EQ(shown(*table.get("d")), "1.5");
+  std::string types;
+  for (const char* key : {"a", "b", "c", "d", "e", "f", "h"}) types += type_name(*table.get(key)) + ", ";
+  EXPECT_EQ(types, "a truth value, an integer, a string, a fraction, a list, a table, a date or time, ");
+}
+
+TEST(TomlNodes, fractions_are_shown_as_they_were_most_likely_written) {
+  const toml::table table = parse_toml("a = 0.9\nb = 2.0\nc = -1e-6\nd = inf\n", "x.toml");
+  EXPECT_EQ(shown(*table.get("a")), "0.9");
+  EXPECT_EQ(shown(*table.get("b")), "2.0");
+  EXPECT_EQ(shown(*table.get("c")), "-1e-06");
+  EXPECT_EQ(shown(*table.get("d")), "inf");
+}
+
+TEST(TomlNodes, text_that_is_no_toml_is_placed) {
+  const std::string fault = fault_of([] { parse_toml("a = 1\nb = = 2\n", "x.toml"); });
+  EXPECT_EQ(fault.substr(0, 36), "x.toml:2:5: this is no valid TOML: E") << fault;
+}
+
+}  // namespace
+}  // namespace switchyard::config
