@@ -1,0 +1,57 @@
+"""`switchyard simulate`: its figures, its trace, and what it refuses."""
+
+import json
+
+import pytest
+import tiny_runs as tiny
+
+BUCKETS = [(48, "1,2,2"), (20, "4,1,1")]
+KEYS = {"step_seconds", "compute_seconds", "communication_seconds", "overlap_seconds", "idle_seconds", "peak_bytes", "activation_bytes",
+        "model_flops_utilization"}
+
+
+def simulate(job, *arguments):
+    return tiny.run([tiny.PROGRAM, "simulate", job, *arguments])
+
+
+def figures(job, *arguments):
+    result = simulate(job, "--json", *arguments)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def job(tmp_path, corpus):
+    return tiny.write_job(tmp_path / "job.toml", corpus, BUCKETS, run={"ranks": 4, "precision": "fp32"})
+
+
+@pytest.mark.parametrize("cluster", ["demo", "a100-80g"])
+def test_the_parts_of_a_step_sum_to_it_and_memory_is_that_of_the_run(job, tmp_path, cluster):
+    found = figures(job, "--cluster", cluster)
+    assert found.keys() == KEYS
+    parts = found["compute_seconds"] + found["communication_seconds"] - found["overlap_seconds"] + found["idle_seconds"]
+    assert parts == pytest.approx(found["step_seconds"], rel=1e-9) and min(found[key] for key in KEYS - {"peak_bytes", "activation_bytes"}) > 0
+    assert 0 < found["model_flops_utilization"] < 1 and all(a < p for a, p in zip(found["activation_bytes"], found["peak_bytes"]))
+    log = tiny.train(job, "--out", tmp_path / "out", "--steps", 1)
+    assert found["peak_bytes"] == log[0]["predicted_peak_bytes_per_rank"]
+
+
+def test_a_faster_cluster_is_faster_and_more_steps_are_averaged(job):
+    assert figures(job, "--cluster", "h100-80g")["step_seconds"] < figures(job, "--cluster", "demo")["step_seconds"]
+    assert figures(job, "--cluster", "demo", "--steps", 3)["step_seconds"] != figures(job, "--cluster", "demo")["step_seconds"]
+
+
+def test_the_trace_has_a_process_for_each_rank_that_works_within_the_step(job, tmp_path):
+    found = figures(job, "--cluster", "demo", "--trace", tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    work = [event for event in events if event["ph"] == "X"]
+    assert {event["pid"] for event in work} == {0, 1, 2, 3} and {event["cat"] for event in work} == {"compute", "communication"}
+    assert max(event["ts"] + event["dur"] for event in work) == pytest.approx(1e6 * found["step_seconds"], rel=1e-9)
+
+
+@pytest.mark.parametrize("cluster, told", [
+    ("nowhere", "Known names"), ("demo", "ranks")], ids=["unknown", "too small"])
+def test_a_cluster_that_cannot_be_is_told(tmp_path, corpus, cluster, told):
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "8,1,1")], run={"ranks": 8})
+    result = simulate(job, "--cluster", cluster)
+    assert result.returncode == 2 and told in result.stderr and result.stdout == "", result.stderr
