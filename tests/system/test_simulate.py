@@ -50,7 +50,7 @@ def test_the_trace_has_a_process_for_each_rank_that_works_within_the_step(job, t
 
 
 @pytest.mark.parametrize("cluster, told", [
-    ("nowhere", "Known names"), ("demo", "ranks")], ids=["unknown", "too small"])
+    ("nowhere", "is neither a file nor a known name"), ("demo", "don't fit on 1 host")], ids=["unknown", "too small"])
 def test_a_cluster_that_cannot_be_is_told(tmp_path, corpus, cluster, told):
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "8,1,1")], run={"ranks": 8})
     result = simulate(job, "--cluster", cluster)
