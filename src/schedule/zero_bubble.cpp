@@ -5,7 +5,6 @@
 #include <optional>
 #include <queue>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -17,7 +16,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// How a stage chooses among items that could run. after_gradient, after_forward: chunks' F and B, best first, written F, B
 /// for chunk 0 and f, b for chunk 1; which of the two holds depends on the F or B that the stage ran last. W runs when
-/// nothing else can. hold: rather than an F or W, wait for a B that comes within this share of the item's time.
+/// nothing else can. hold: rather than an F, wait for a B that comes within this share of its time; rather than a W, for a B or an F.
 struct Rule {
   std::string_view after_gradient, after_forward;
   double hold = 0;
@@ -56,13 +55,29 @@ class Machine {
     return std::move(made_);
   }
 
+  /// After run: what replay gives as longest_stage and makespan, or a little more where the rule holds items back.
+  std::pair<Seconds, Seconds> length() const {
+    std::pair<Seconds, Seconds> length;
+    for (const Stage& stage : stages_) {
+      length.first = std::max(length.first, Seconds{stage.free - stage.first});
+      length.second = std::max(length.second, Seconds{stage.free});
+    }
+    return length;
+  }
+
+  /// After run: no stage waited between its items.
+  bool without_idle() const {
+    return std::all_of(stages_.begin(), stages_.end(), [](const Stage& stage) { return !stage.waited; });
+  }
+
  private:
   struct Position {
     int f = 0, b = 0, w = 0;              // items run
     std::vector<double> input, gradient;  // [mb] when F, B may start
   };
   struct Stage {
-    double free = 0;
+    double first = 0, free = 0;
+    bool waited = false;
     int held = 0;  // activations
     char last = 'B';
   };
@@ -88,11 +103,13 @@ class Machine {
 
   std::optional<Choice> choose(int stage, double now) {
     const std::optional<int> weight = pending_weight(stage);
-    double coming = kNever;  // the next B
+    double coming = kNever, input = kNever;  // the next B, the next F there is room for
     bool forward = false, blocked = false, gradient = false;
     for (int chunk = 0; chunk < made_.chunks; ++chunk) {
       const Position& p = position(stage, chunk);
-      if (next_input(p) <= now) (has_room(stage, chunk) ? forward : blocked) = true;
+      const bool room = has_room(stage, chunk);
+      if (next_input(p) <= now) (room ? forward : blocked) = true;
+      if (room) input = std::min(input, next_input(p));
       gradient = gradient || next_gradient(p) <= now;
       coming = std::min(coming, next_gradient(p));
     }
@@ -103,7 +120,7 @@ class Machine {
       if (choice.what == 'F' && holds_back(stage, choice, now, coming)) return std::nullopt;
       return choice;
     }
-    if (!weight || holds_back(stage, {'W', *weight}, now, coming)) return std::nullopt;
+    if (!weight || holds_back(stage, {'W', *weight}, now, std::min(coming, input))) return std::nullopt;
     return Choice{'W', *weight};
   }
 
@@ -139,8 +156,11 @@ class Machine {
     const double end = now + costs_.of(what, here).count;
     int& count = what == 'F' ? p.f : what == 'B' ? p.b : p.w;
     const int mb = count++;
-    made_.order[static_cast<size_t>(stage)].push_back({what, chunk, mb});
     Stage& s = at(stage);
+    std::vector<Item>& items = made_.order[static_cast<size_t>(stage)];
+    if (items.empty()) s.first = now;
+    s.waited = s.waited || (!items.empty() && now > s.free);
+    items.push_back({what, chunk, mb});
     s.free = end;
     if (what == 'W') {
       --s.held;
@@ -184,13 +204,18 @@ Schedule best_of(const std::vector<Rule>& rules, int stages, int mbs, int chunks
   std::optional<Schedule> best;
   std::pair<Seconds, Seconds> least;
   for (const Rule& rule : rules) {
-    Schedule made = Machine(stages, mbs, chunks, cap, rule.unit_times ? units : costs, rule).run();
-    if (chunks == 1) made.placement = Placement::loop;  // the same place, by its usual name
-    const Timing timing = replay(made, costs);
-    const std::pair<Seconds, Seconds> length{timing.longest_stage(), timing.makespan};
+    Machine machine(stages, mbs, chunks, cap, rule.unit_times ? units : costs, rule);
+    Schedule made = machine.run();
+    if (chunks == 1) made.placement = Placement::loop;  // the same places, by their usual name
+    std::pair<Seconds, Seconds> length = machine.length();
+    if (rule.unit_times) {
+      const Timing timing = replay(made, costs);
+      length = {timing.longest_stage(), timing.makespan};
+    }
     if (best && length >= least) continue;
     best = std::move(made);
     least = length;
+    if (!rule.unit_times && machine.without_idle()) break;
   }
   return std::move(*best);
 }
@@ -203,7 +228,8 @@ Schedule zero_bubble(int stages, int mbs, int cap, const Costs& costs) {
 }
 
 Schedule zero_bubble_v(int stages, int mbs, int cap, const Costs& costs) {
-  const std::vector<Rule> rules{{"BFbf", "BfFb"}, {"BFfb", "BfFb"}, {"BFbf", "fBFb"}, {"BFfb", "BfFb", 0.25}, {"BFbf", "BfFb", 0, true}};
+  const std::vector<Rule> rules{
+      {"BFfb", "BfFb"}, {"BFfb", "fbBF", 0.5}, {"BbFf", "BfFb", 0.25}, {"BFfb", "BfFb", 0.75}, {"BFfb", "fFbB", 1}, {"BFfb", "BfFb", 0, true}};
   return best_of(rules, stages, mbs, 2, cap, costs);
 }
 

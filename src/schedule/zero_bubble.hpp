@@ -10,8 +10,8 @@ namespace switchyard::schedule {
 /// of 1F1B ("ZB-H1"), 2 * stages - 1 or more the least idle time ("ZB-H2").
 /// idle     with F = B = W and no send: max(0, 2 stages - 1 - cap) times F on the worst stage, where stages <= cap and
 ///          mbs >= 2 stages - 1
-/// method   an event-driven simulation of all stages, under a few rules of choice; the one whose replay with `costs` has the
-///          shortest longest_stage() is taken, then the shortest makespan, then the first
+/// method   an event-driven simulation of all stages, under a few rules of choice; the one with the shortest longest_stage()
+///          at `costs` is taken, then the shortest makespan, then the first
 /// source   arXiv 2401.10241
 /// errors   InternalError for stages < 1, mbs < 0, cap < 1, or costs that aren't those of `stages` positions
 Schedule zero_bubble(int stages, int mbs, int cap, const Costs& costs);
