@@ -98,6 +98,55 @@ TEST(Schedule, missing_repeated_and_unknown_items_are_refused) {
   EXPECT_EQ(fault_of({{{'F', 0, -1}}}), "schedule: stage 0 has a negative chunk or micro-batch in F-1");
 }
 
+TEST(Schedule, numbers_beyond_those_of_the_schedule_and_missing_micro_batches_are_refused) {
+  const auto fault = [](const Schedule& given) {
+    try {
+      verify(given);
+    } catch (const InternalError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const Order one{{{'F', 0, 0}, {'X', 0, 0}}};
+  EXPECT_EQ(fault({.order = one, .mbs = 1}), "no error");
+  EXPECT_EQ(fault({.order = one, .mbs = 0}), "schedule: stage 0 has F0, but chunks end before 1, micro-batches before 0");
+  EXPECT_EQ(fault({.order = one, .mbs = 1 << 30}), "schedule: stage 0 never runs F1");
+  EXPECT_EQ(fault({.order = one, .mbs = 1, .chunks = 2}), "schedule: stage 0 never runs F0.1");
+  EXPECT_EQ(fault({.order = one, .mbs = 1, .chunks = 0}), "schedule: 1 stages with 0 chunks and 1 micro-batches");
+}
+
+TEST(Schedule, in_a_v_every_other_chunk_runs_back) {
+  std::vector<int> loop, back;
+  for (int chunk = 0; chunk < 3; ++chunk) {
+    for (int stage = 0; stage < 3; ++stage) {
+      loop.push_back(position_of(Placement::loop, 3, stage, chunk));
+      back.push_back(position_of(Placement::v, 3, stage, chunk));
+      EXPECT_EQ(stage_of(Placement::loop, 3, loop.back()), stage);
+      EXPECT_EQ(stage_of(Placement::v, 3, back.back()), stage);
+    }
+  }
+  EXPECT_THAT(loop, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
+  EXPECT_THAT(back, ElementsAre(0, 1, 2, 5, 4, 3, 6, 7, 8));
+  EXPECT_EQ(name_of(Placement::loop), "loop");
+  EXPECT_EQ(name_of(Placement::v), "v");
+}
+
+TEST(Schedule, in_a_v_the_second_chunk_of_the_last_stage_comes_first) {
+  Schedule made{.order = {{{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}, {{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}},
+                .mbs = 1,
+                .chunks = 2,
+                .placement = Placement::v};
+  EXPECT_NO_THROW(verify(made));
+  std::swap(made.order[1][0], made.order[1][1]);
+  EXPECT_THROW(verify(made), InternalError);
+}
+
+TEST(Schedule, memory_counts_activations_until_w_and_output_gradients_from_b_to_w) {
+  const std::vector<Item> split{{'F', 0, 0}, {'F', 0, 1}, {'B', 0, 0}, {'B', 0, 1}, {'W', 0, 0}, {'W', 0, 1}};
+  const std::vector<Item> joined{{'F', 0, 0}, {'X', 0, 0}, {'F', 0, 1}, {'X', 0, 1}};
+  EXPECT_THAT(peak_bytes({split, joined}, Bytes{100}, Bytes{7}), ElementsAre(Bytes{214}, Bytes{107}));
+}
+
 TEST(Schedule, no_stages_or_negative_micro_batches_are_refused) {
   EXPECT_THROW(schedule(Kind::gpipe, 0, 1), InternalError);
   EXPECT_THROW(schedule(Kind::gpipe, 1, -1), InternalError);

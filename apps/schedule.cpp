@@ -1,0 +1,102 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <sstream>
+#include <string>
+
+#include "base/errors.hpp"
+#include "commands.hpp"
+#include "config/schedule_json.hpp"
+#include "schedule/interleaved.hpp"
+#include "schedule/replay.hpp"
+#include "schedule/zero_bubble.hpp"
+
+namespace switchyard::apps {
+namespace {
+
+struct Options {
+  std::string kind = "1f1b", file;
+  int stages = 4, micro_batches = 8, chunks = 2, cap = 0;
+  std::vector<double> times = {1, 1, 1};
+  double send = 0;
+  bool json = false;
+};
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) user_error("cannot read {}. Check the path.", path);
+  return text.str();
+}
+
+// Chunks are equal parts of a stage: each takes its share of the stage's times.
+schedule::Costs costs_of(const Options& o, int chunks) {
+  if (o.times.size() != 3 || std::ranges::any_of(o.times, [](double time) { return time < 0; }))
+    user_error("--times needs three numbers of at least 0: forward, input gradient, weight gradient of a stage, such as 1000,1050,900.");
+  return {.at = {{Seconds{o.times[0] / chunks}, Seconds{o.times[1] / chunks}, Seconds{o.times[2] / chunks}}}, .send = Seconds{o.send}};
+}
+
+schedule::Schedule schedule_of(const Options& o) {
+  if (!o.file.empty()) return config::schedule_from_json(read_text(o.file), o.file);
+  if (o.kind == "interleaved") return schedule::interleaved(o.stages, o.micro_batches, o.chunks);
+  if (o.kind == "zero-bubble") {
+    const int cap = o.cap > 0 ? o.cap : o.stages;
+    return schedule::zero_bubble(o.stages, o.micro_batches, cap, costs_of(o, 1));
+  }
+  if (o.kind == "zb-v") {
+    const int cap = o.cap > 0 ? o.cap : 2 * o.stages;
+    if (cap < 2) user_error("--cap {}: zb-v holds an activation of each of its two chunks. Use 2 or more.", cap);
+    return schedule::zero_bubble_v(o.stages, o.micro_batches, cap, costs_of(o, 2));
+  }
+  const schedule::Kind kind = o.kind == "gpipe" ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
+  return {.order = schedule::schedule(kind, o.stages, o.micro_batches), .mbs = o.micro_batches};
+}
+
+int run(const Options& o) {
+  const schedule::Schedule schedule = schedule_of(o);
+  const schedule::Timing timing = schedule::replay(schedule, costs_of(o, schedule.chunks));
+  const std::vector<int> held = schedule::peak_in_flight(schedule.order);
+  fmt::print("{}", config::to_json(schedule));
+  std::vector<double> idle;
+  for (const Seconds& stage : timing.idle) idle.push_back(stage.count);
+  fmt::print("step {:g}, idle {:g} on the worst stage; activations of micro-batches held, by stage: {}\n", timing.makespan.count,
+             timing.worst_idle().count, fmt::join(held, " "));
+  if (o.json)
+    fmt::print("{}\n", nlohmann::json{{"makespan", timing.makespan.count},
+                                      {"idle", idle},
+                                      {"worst_idle", timing.worst_idle().count},
+                                      {"activations_held", held},
+                                      {"chunks", schedule.chunks}}
+                           .dump());
+  return 0;
+}
+
+}  // namespace
+
+void add_schedule(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("schedule", "Prints a pipeline schedule as a file, with its idle time and what it holds; nothing runs");
+  command->add_option("--kind", options->kind, "gpipe, 1f1b, interleaved, zero-bubble or zb-v")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v"}));
+  command->add_option("--stages", options->stages)->capture_default_str()->check(CLI::Range(1, 4096));
+  command->add_option("--micro-batches", options->micro_batches)->capture_default_str()->check(CLI::Range(1, 65536));
+  command->add_option("--chunks", options->chunks, "interleaved: model chunks of a stage")->capture_default_str()->check(CLI::Range(1, 64));
+  command->add_option("--cap", options->cap, "zero-bubble, zb-v: most activations a stage holds, of a chunk and micro-batch (default: as 1F1B)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--times", options->times, "Forward, input gradient and weight gradient of a stage, in any unit")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->type_name("F,B,W");
+  command->add_option("--send", options->send, "Between stages, in the same unit")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--file", options->file, "Replays this schedule instead of making one")->type_name("SCHEDULE.json");
+  command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace switchyard::apps

@@ -1,0 +1,81 @@
+#include "config/json_node.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+
+namespace switchyard::config {
+namespace {
+
+constexpr i64 kMostInt = 1 << 30;
+
+/// A value as a message shows it: cut short, in one line.
+std::string shown(const Json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  constexpr size_t kLongest = 40;
+  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+}  // namespace
+
+std::string quoted(const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+Json parse_json(const std::string& text, const std::string& origin, const std::string& remedy) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {  // parse_error; out_of_range for a number such as 1e999
+    std::string_view reason = error.what();
+    if (const size_t end = reason.find("] "); end != std::string_view::npos) reason.remove_prefix(end + 2);
+    user_error("{}: this is no valid JSON: {}. {}", origin, reason, remedy);
+  }
+}
+
+void Node::expect_keys(std::initializer_list<std::string> known, std::initializer_list<std::string> needed) const {
+  if (!value_.is_object()) fault("is {}; an object is needed, with the keys {}.", shown(value_), fmt::join(known, ", "));
+  const std::vector<std::string> names(known);
+  for (const auto& item : value_.items()) {
+    if (std::find(names.begin(), names.end(), item.key()) != names.end()) continue;
+    const std::string nearest = nearest_name(item.key(), names);
+    fault("has an unknown key {}. {}", shown(Json(item.key())),
+          nearest.empty() ? fmt::format("Known are {}.", fmt::join(known, ", ")) : fmt::format("Did you mean \"{}\"?", nearest));
+  }
+  for (const std::string& key : needed) {
+    if (!value_.contains(key)) fault("has no key \"{}\".", key);
+  }
+}
+
+std::vector<Node> Node::items() const {
+  if (!value_.is_array()) fault("is {}; a list is needed.", shown(value_));
+  std::vector<Node> nodes;
+  nodes.reserve(value_.size());
+  for (size_t i = 0; i < value_.size(); ++i) nodes.emplace_back(value_[i], origin_, fmt::format("{}[{}]", path_, i));
+  return nodes;
+}
+
+i64 Node::integer(i64 least, i64 most) const {
+  if (!value_.is_number_integer()) fault("is {}; a whole number is needed.", shown(value_));
+  const bool huge = value_.is_number_unsigned() && value_.get<std::uint64_t>() > static_cast<std::uint64_t>(most);
+  if (huge || value_.get<i64>() < least || value_.get<i64>() > most) fault("= {} must lie between {} and {}.", shown(value_), least, most);
+  return value_.get<i64>();
+}
+
+int Node::small(i64 least) const { return static_cast<int>(integer(least, kMostInt)); }
+
+bool Node::boolean() const {
+  if (!value_.is_boolean()) fault("is {}; true or false is needed.", shown(value_));
+  return value_.get<bool>();
+}
+
+std::string Node::text() const {
+  if (!value_.is_string()) fault("is {}; a string is needed.", shown(value_));
+  return value_.get<std::string>();
+}
+
+void Node::fault_unknown(const std::vector<std::string>& names) const {
+  fault("= {} is unknown. Use one of {}.", shown(value_), fmt::join(names, ", "));
+}
+
+}  // namespace switchyard::config

@@ -1,0 +1,65 @@
+// A value of a JSON document together with its path, so that each message says where.
+#pragma once
+
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/errors.hpp"
+
+namespace switchyard::config {
+
+using Json = nlohmann::json;
+
+/// A string as a JSON string literal.
+std::string quoted(const std::string& text);
+
+/// The document in a text of any content. UserError: origin, where the text is broken, and `remedy`.
+Json parse_json(const std::string& text, const std::string& origin, const std::string& remedy);
+
+/// Keeps references to the document and to origin, its file name in messages. All faults are UserErrors.
+class Node {
+ public:
+  Node(const Json& value, const std::string& origin, std::string path) : value_(value), origin_(origin), path_(std::move(path)) {}
+
+  template <class... Args>
+  [[noreturn]] void fault(fmt::format_string<Args...> format, Args&&... args) const {
+    user_error("{}: {} {}", origin_, path_.empty() ? "the document" : path_, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  /// Refuses keys other than these, and misses of the needed ones.
+  void expect_keys(std::initializer_list<std::string> known, std::initializer_list<std::string> needed) const;
+  bool has(const std::string& key) const { return value_.contains(key); }
+  Node operator[](const std::string& key) const { return {value_.at(key), origin_, path_.empty() ? key : path_ + "." + key}; }
+  std::vector<Node> items() const;
+
+  i64 integer(i64 least, i64 most) const;
+  /// An integer from `least` to 2^30.
+  int small(i64 least) const;
+  bool boolean() const;
+  std::string text() const;
+
+  /// The value among `values` whose name_of this string is.
+  template <class Enum>
+  Enum choice(std::initializer_list<Enum> values) const {
+    const std::string name = text();
+    std::vector<std::string> names;
+    for (const Enum value : values) {
+      if (name == name_of(value)) return value;
+      names.emplace_back(name_of(value));
+    }
+    fault_unknown(names);
+  }
+
+ private:
+  [[noreturn]] void fault_unknown(const std::vector<std::string>& names) const;
+
+  const Json& value_;
+  const std::string& origin_;
+  std::string path_;
+};
+
+}  // namespace switchyard::config

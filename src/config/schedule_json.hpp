@@ -1,0 +1,18 @@
+// A pipeline schedule as a JSON file that the program prints and a person may write: docs/schedule-format.md.
+#pragma once
+
+#include <string>
+
+#include "schedule/schedule.hpp"
+
+namespace switchyard::config {
+
+/// A page of JSON with a line per stage.
+std::string to_json(const schedule::Schedule& schedule);
+
+/// The schedule in a JSON text of any content and size: memory stays proportional to it. origin: its file name in messages.
+/// UserError names the JSON path and how to mend it; for an order that lacks items or deadlocks it says which, and prints
+/// the circle.
+schedule::Schedule schedule_from_json(const std::string& text, const std::string& origin);
+
+}  // namespace switchyard::config

@@ -1,0 +1,137 @@
+#include "schedule/item_index.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/errors.hpp"
+
+namespace switchyard::schedule {
+namespace {
+
+/// Walks from a stage that is stuck to the stage it waits for until one comes again: that is the circle.
+std::string circle(const ItemIndex& index, const std::vector<int>& next, int start) {
+  const auto blocker = [&](int stage) {
+    const Place place{stage, next[static_cast<size_t>(stage)]};
+    for (const Place& need : index.waits_for(place)) {
+      if (need.index >= next[static_cast<size_t>(need.stage)]) return need;
+    }
+    throw InternalError("schedule: a stage that isn't stuck was taken for stuck");
+  };
+  std::vector<int> seen(next.size(), 0);
+  int stage = start;
+  while (seen[static_cast<size_t>(stage)]++ == 0) stage = blocker(stage).stage;
+  const int first = stage;
+  std::string text;
+  do {
+    const Place need = blocker(stage);
+    text += fmt::format("{}stage {} at {} waits for {} of stage {}", text.empty() ? "" : "; ", stage,
+                        to_string(index.at({stage, next[static_cast<size_t>(stage)]})), to_string(index.at(need)), need.stage);
+    stage = need.stage;
+  } while (stage != first);
+  return text;
+}
+
+}  // namespace
+
+ItemIndex::ItemIndex(const Schedule& schedule) : schedule_(schedule) {
+  constexpr int kMostPositions = 1 << 24;  // so that a key fits
+  check(schedule.chunks >= 1 && schedule.chunks <= kMostPositions / std::max(1, schedule.stages()) && schedule.mbs >= 0,
+        "schedule: {} stages with {} chunks and {} micro-batches", schedule.stages(), schedule.chunks, schedule.mbs);
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const int count = static_cast<int>(schedule.order[static_cast<size_t>(stage)].size());
+    for (int i = 0; i < count; ++i) add({stage, i});
+  }
+  check_complete();
+}
+
+const Item& ItemIndex::at(Place place) const {
+  return schedule_.order[static_cast<size_t>(place.stage)][static_cast<size_t>(place.index)];
+}
+
+int ItemIndex::position(Place place) const {
+  return position_of(schedule_.placement, schedule_.stages(), place.stage, at(place).chunk);
+}
+
+std::vector<Place> ItemIndex::waits_for(Place place) const {
+  const Item& item = at(place);
+  const int here = position(place);
+  std::vector<Place> needs;
+  if (item.what == 'F') {
+    if (here > 0) needs.push_back(find('F', here - 1, item.mb));
+    return needs;
+  }
+  needs.push_back(find('F', here, item.mb));
+  if (item.what == 'W') {
+    needs.push_back(find('B', here, item.mb));
+  } else if (here + 1 < schedule_.positions()) {
+    needs.push_back(find('B', here + 1, item.mb));
+  }
+  return needs;
+}
+
+std::uint64_t ItemIndex::key(char what, int position, int mb) const {
+  const std::uint64_t kind = what == 'F' ? 0 : what == 'W' ? 2 : 1;  // X stands under B
+  const auto positions = static_cast<std::uint64_t>(schedule_.positions()), mbs = static_cast<std::uint64_t>(schedule_.mbs);
+  return (kind * positions + static_cast<std::uint64_t>(position)) * mbs + static_cast<std::uint64_t>(mb);
+}
+
+void ItemIndex::add(Place place) {
+  const Item& item = at(place);
+  check(item.what == 'F' || item.what == 'B' || item.what == 'W' || item.what == 'X',
+        "schedule: stage {} has work '{}', not F, B, W or X", place.stage, item.what);
+  check(item.chunk >= 0 && item.mb >= 0, "schedule: stage {} has a negative chunk or micro-batch in {}", place.stage, to_string(item));
+  check(item.chunk < schedule_.chunks && item.mb < schedule_.mbs, "schedule: stage {} has {}, but chunks end before {}, micro-batches before {}",
+        place.stage, to_string(item), schedule_.chunks, schedule_.mbs);
+  check(places_.emplace(key(item.what, position(place), item.mb), place).second, "schedule: stage {} runs {} twice", place.stage,
+        to_string(item));
+}
+
+void ItemIndex::check_complete() const {
+  for (int mb = 0; mb < schedule_.mbs; ++mb) {
+    for (int here = 0; here < schedule_.positions(); ++here) {
+      find('F', here, mb);
+      const Place back = find('B', here, mb);
+      const bool split = at(back).what == 'B';
+      if (split) find('W', here, mb);
+      check(split || !places_.contains(key('W', here, mb)), "schedule: stage {} runs W{} after X{}, which has the weight gradient", back.stage,
+            mb, mb);
+    }
+  }
+}
+
+Place ItemIndex::find(char what, int position, int mb) const {
+  const auto found = places_.find(key(what, position, mb));
+  check(found != places_.end(), "schedule: stage {} never runs {}{}", stage_of(schedule_.placement, schedule_.stages(), position),
+        to_string(Item{what, position / std::max(1, schedule_.stages()), mb}), what == 'B' ? " (or X)" : "");
+  return found->second;
+}
+
+void run_in_order(const ItemIndex& index, const std::function<void(Place)>& visit) {
+  const Order& order = index.schedule().order;
+  const int stages = index.schedule().stages();
+  std::vector<int> next(order.size(), 0);
+  const auto ready = [&](int stage) {
+    for (const Place& need : index.waits_for({stage, next[static_cast<size_t>(stage)]})) {
+      if (need.index >= next[static_cast<size_t>(need.stage)]) return false;
+    }
+    return true;
+  };
+  std::optional<int> stuck;
+  for (bool moved = true; moved;) {
+    moved = false;
+    stuck.reset();
+    for (int stage = 0; stage < stages; ++stage) {
+      for (int& at = next[static_cast<size_t>(stage)]; at < static_cast<int>(order[static_cast<size_t>(stage)].size()); ++at) {
+        if (!ready(stage)) {
+          stuck = stage;
+          break;
+        }
+        visit({stage, at});
+        moved = true;
+      }
+    }
+  }
+  check(!stuck, "schedule: the order deadlocks: {}", stuck ? circle(index, next, *stuck) : "");
+}
+
+}  // namespace switchyard::schedule

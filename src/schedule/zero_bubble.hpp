@@ -1,0 +1,25 @@
+// Zero-bubble schedules: the gradient of a stage's input (B) goes on at once, that of its weights (W) fills idle time.
+#pragma once
+
+#include "schedule/replay.hpp"
+#include "schedule/schedule.hpp"
+
+namespace switchyard::schedule {
+
+/// One chunk per stage; no stage holds activations of more than `cap` micro-batches, from F to W. cap = stages is the memory
+/// of 1F1B ("ZB-H1"), 2 * stages - 1 or more the least idle time ("ZB-H2").
+/// idle     with F = B = W and no send: max(0, 2 stages - 1 - cap) times F on the worst stage, where stages <= cap and
+///          mbs >= 2 stages - 1
+/// method   an event-driven simulation of all stages, under a few rules of choice; the one with the shortest longest_stage()
+///          at `costs` is taken, then the shortest makespan, then the first
+/// source   arXiv 2401.10241
+/// errors   InternalError for stages < 1, mbs < 0, cap < 1, or costs that aren't those of `stages` positions
+Schedule zero_bubble(int stages, int mbs, int cap, const Costs& costs);
+
+/// Two chunks per stage in a V: the last stage's forward turns back at once, and the first stage begins and ends the forward
+/// pass. No stage holds more than `cap` activations of a chunk; 2 * stages is the memory of 1F1B. `costs` has the times of
+/// the 2 * stages positions. Method and errors as zero_bubble; cap must be at least 2.
+/// source   arXiv 2401.10241, section 6, and arXiv 2405.15362
+Schedule zero_bubble_v(int stages, int mbs, int cap, const Costs& costs);
+
+}  // namespace switchyard::schedule

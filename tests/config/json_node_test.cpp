@@ -1,0 +1,28 @@
+#include "config/json_node.hpp"
+
+#include <gtest/gtest.h>
+
+#include "fault_text.hpp"
+
+namespace switchyard::config {
+namespace {
+
+TEST(JsonNode, a_path_leads_to_each_value) {
+  const Json document = parse_json(R"({"a": [{"b": 7}, {"b": true}]})", "f.json", "Mend it.");
+  const std::string origin = "f.json";
+  const Node root(document, origin, "");
+  EXPECT_EQ(root["a"].items()[0]["b"].integer(0, 7), 7);
+  EXPECT_TRUE(root["a"].items()[1]["b"].boolean());
+  EXPECT_EQ(fault_of([&] { root["a"].items()[0]["b"].small(8); }), "f.json: a[0].b = 7 must lie between 8 and 1073741824.");
+  EXPECT_EQ(fault_of([&] { root["a"].items()[1]["b"].text(); }), "f.json: a[1].b is true; a string is needed.");
+  EXPECT_EQ(fault_of([&] { root.expect_keys({"b"}, {}); }), "f.json: the document has an unknown key \"a\". Did you mean \"b\"?");
+}
+
+TEST(JsonNode, broken_text_gives_the_remedy) {
+  EXPECT_TRUE(fault_of([] { parse_json("[1,", "f.json", "Mend it."); }).ends_with(". Mend it."));
+}
+
+TEST(JsonNode, a_string_is_quoted) { EXPECT_EQ(quoted("a\"\n"), R"("a\"\n")"); }
+
+}  // namespace
+}  // namespace switchyard::config
