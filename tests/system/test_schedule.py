@@ -18,7 +18,7 @@ def figures(*arguments):
 
 @pytest.mark.parametrize("arguments, idle, held", [
     (["--kind", "1f1b"], 21, 8), (["--kind", "gpipe"], 21, 32), (["--kind", "interleaved", "--chunks", 2], 10.5, 23),
-    (["--kind", "zero-bubble"], 7, 8), (["--kind", "zero-bubble", "--cap", 12], 3, 12), (["--kind", "zero-bubble", "--cap", 16], 0, 15),
+    (["--kind", "zero-bubble"], 7, 8), (["--kind", "zero-bubble", "--cap", 12], 3, 12), (["--kind", "zero-bubble", "--cap", 16], 0, 16),
     (["--kind", "1f1b", "--times", "1000,1050,900"], 20650, 8), (["--kind", "zero-bubble", "--times", "1000,1050,900"], 8050, 8),
 ], ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else None)
 def test_the_idle_time_of_eight_stages_and_32_micro_batches(arguments, idle, held):
