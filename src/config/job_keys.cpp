@@ -15,7 +15,7 @@ constexpr double kMostCount = 1e15;
 template <class Enum>
 constexpr int kValues = 0;
 template <>
-constexpr int kValues<Family> = 5;
+constexpr int kValues<Family> = kFamilyCount;
 template <>
 constexpr int kValues<LongDocuments> = 3;
 template <>

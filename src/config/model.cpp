@@ -8,7 +8,7 @@
 namespace switchyard::config {
 namespace {
 
-constexpr std::array<std::string_view, 5> kFamilies{"llama", "mistral", "qwen2", "qwen3", "gpt2"};
+constexpr std::array<std::string_view, kFamilyCount> kFamilies{"llama", "mistral", "qwen2", "qwen3", "gpt2"};
 
 // Bounds that keep every product of sizes within 64 bits (and are far above any model there is).
 constexpr i64 kMostHidden = i64{1} << 20, kMostFfn = i64{1} << 24, kMostVocab = i64{1} << 28, kMostPositions = i64{1} << 32;
@@ -40,6 +40,9 @@ void validate_gpt2(const ModelConfig& model) {
         "model.heads = {} times head_dim = {} is not hidden_size = {}, as gpt2 has it. Use a number of heads that divides hidden_size.",
         model.heads, model.head_dim, model.hidden_size);
   }
+  for (const auto& [key, bias] : {std::pair("qkv_bias", model.qkv_bias), {"o_bias", model.o_bias}, {"mlp_bias", model.mlp_bias}})
+    if (!bias) user_error("model.{} = false: gpt2 has biases everywhere. Leave {} out.", key, key);
+  if (model.qk_norm) user_error("model.qk_norm = true: gpt2 has no norms on queries and keys. Leave qk_norm out.");
 }
 
 void validate_rotary(const ModelConfig& model) {

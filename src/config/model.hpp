@@ -9,6 +9,7 @@
 namespace switchyard::config {
 
 enum class Family { llama, mistral, qwen2, qwen3, gpt2 };
+inline constexpr int kFamilyCount = 5;
 
 /// Rotary scaling of kind "llama3"; factor 0: none. original_context in tokens.
 struct RopeScaling {

@@ -128,6 +128,22 @@ TEST(Model, norms_and_initial_weights_need_sane_numbers) {
               HasSubstr("model.initializer_range = -1 must not be negative."));
 }
 
+TEST(Model, gpt2_has_biases_everywhere_and_no_norms_on_queries_and_keys) {
+  ModelConfig model = family_defaults(Family::gpt2);
+  model.layers = 2;
+  model.hidden_size = 32;
+  model.heads = model.kv_heads = 4;
+  model.head_dim = 8;
+  model.ffn_size = 128;
+  model.vocab_size = 100;
+  model.max_positions = 64;
+  EXPECT_NO_THROW(validate(model));
+  model.mlp_bias = false;
+  EXPECT_EQ(fault_of([&] { validate(model); }), "model.mlp_bias = false: gpt2 has biases everywhere. Leave mlp_bias out.");
+  model.mlp_bias = model.qk_norm = true;
+  EXPECT_EQ(fault_of([&] { validate(model); }), "model.qk_norm = true: gpt2 has no norms on queries and keys. Leave qk_norm out.");
+}
+
 TEST(Model, gpt2_has_positions_and_no_grouped_heads) {
   ModelConfig model = sized(Family::gpt2, 3, 40, 5, 5, 8, 160, 127);
   EXPECT_THAT(fault_of([&] { validate(model); }), HasSubstr("model.max_positions is missing: gpt2 learns one row per position."));
