@@ -21,12 +21,12 @@ struct Options {
 // A LLaMA, and what --hidden and its like make of it.
 void add_model(CLI::App& command, config::ModelConfig& model, const config::ModelConfig& defaults) {
   model = defaults;
-  command.add_option("--hidden", model.hidden_size)->capture_default_str();
-  command.add_option("--layers", model.layers)->capture_default_str();
-  command.add_option("--heads", model.heads)->capture_default_str();
-  command.add_option("--kv-heads", model.kv_heads)->capture_default_str();
-  command.add_option("--ffn", model.ffn_size)->capture_default_str();
-  command.add_option("--vocab", model.vocab_size)->capture_default_str();
+  command.add_option("--hidden", model.hidden_size, "Hidden size")->capture_default_str();
+  command.add_option("--layers", model.layers, "Transformer layers")->capture_default_str();
+  command.add_option("--heads", model.heads, "Query heads")->capture_default_str();
+  command.add_option("--kv-heads", model.kv_heads, "Key/value heads")->capture_default_str();
+  command.add_option("--ffn", model.ffn_size, "Feed-forward size")->capture_default_str();
+  command.add_option("--vocab", model.vocab_size, "Vocabulary size")->capture_default_str();
 }
 
 config::ModelConfig llama(i64 hidden, i64 heads, i64 kv_heads, i64 ffn) {
@@ -57,9 +57,9 @@ void add_step(CLI::App& bench, Action& action) {
   add_model(*step, s.model, llama(512, 8, 4, 1408));
   step->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str();
   step->add_option("--batch", s.batch, "Documents of a step")->capture_default_str();
-  step->add_option("--ranks", s.ranks)->capture_default_str();
+  step->add_option("--ranks", s.ranks, "Ranks, as threads of this process")->capture_default_str();
   step->add_option("--threads", s.threads, "Threads of the whole run, shared by the ranks")->capture_default_str();
-  step->add_option("--steps", s.steps)->capture_default_str();
+  step->add_option("--steps", s.steps, "Steps; the first warms up")->capture_default_str();
   step->add_option("--strategy", s.strategy, "dp,tp,pp")->capture_default_str();
   step->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
   add_json(*step, options->json);
@@ -88,11 +88,11 @@ void add_switch(CLI::App& bench, Action& action) {
   auto& s = options->settings;
   CLI::App* command = bench.add_subcommand("switch", "A hot switch on the thread fabric against the memory-copy bound");
   add_model(*command, s.model, llama(1024, 16, 8, 2816));
-  command->add_option("--ranks", s.ranks)->capture_default_str();
+  command->add_option("--ranks", s.ranks, "Ranks, as threads of this process")->capture_default_str();
   command->add_option("--from", s.from, "dp,tp,pp before")->capture_default_str();
   command->add_option("--to", s.to, "dp,tp,pp after")->capture_default_str();
   command->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
-  command->add_option("--repetitions", s.repetitions)->capture_default_str();
+  command->add_option("--repetitions", s.repetitions, "Switches and copies measured, in turn")->capture_default_str();
   add_json(*command, options->json);
   command->callback([options, &action] {
     action = [options] {
@@ -123,7 +123,7 @@ void add_kernels(CLI::App& bench, Action& action) {
   add_model(*command, s.model, llama(512, 8, 4, 1408));
   command->add_option("--tokens", s.tokens, "Tokens of a row")->capture_default_str();
   command->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str();
-  command->add_option("--threads", s.threads)->capture_default_str();
+  command->add_option("--threads", s.threads, "Threads that share each kernel")->capture_default_str();
   add_json(*command, options->json);
   command->callback([options, &action] {
     action = [options] {
@@ -147,7 +147,7 @@ void add_kernels(CLI::App& bench, Action& action) {
 void add_comm(CLI::App& bench, Action& action) {
   auto options = std::make_shared<Options<int>>(Options<int>{.settings = 2});
   CLI::App* comm = bench.add_subcommand("comm", "All-reduce of the thread fabric against the memory-copy bound");
-  comm->add_option("--ranks", options->settings)->capture_default_str()->check(CLI::Range(2, 64));
+  comm->add_option("--ranks", options->settings, "Ranks, as threads of this process")->capture_default_str()->check(CLI::Range(2, 64));
   add_json(*comm, options->json);
   comm->callback([options, &action] {
     action = [options] {

@@ -58,7 +58,7 @@ void add_data(CLI::App& app, Action& action) {
   data->require_subcommand(1);
   CLI::App* prepared =
       data->add_subcommand("prepare", "Tokenizes text, source files, .jsonl(.gz/.zst) or .parquet into a folder to train on");
-  prepared->footer("Options: --input PATH... --tokenizer FILE|train:VOCAB --out DIR [--text-key content] [--suffix .py]... [--force]");
+  prepared->set_help_flag();  // its options, with their help, are Python's
   prepared->allow_extras();
   prepared->callback([prepared, &action] { action = [extras = prepared->remaining()] { return prepare(extras); }; });
   auto folder = std::make_shared<std::string>();

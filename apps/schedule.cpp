@@ -84,8 +84,8 @@ void add_schedule(CLI::App& app, Action& action) {
   command->add_option("--kind", options->kind, "gpipe, 1f1b, interleaved, zero-bubble or zb-v")
       ->capture_default_str()
       ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v"}));
-  command->add_option("--stages", options->stages)->capture_default_str()->check(CLI::Range(1, 4096));
-  command->add_option("--micro-batches", options->micro_batches)->capture_default_str()->check(CLI::Range(1, 65536));
+  command->add_option("--stages", options->stages, "Pipeline stages")->capture_default_str()->check(CLI::Range(1, 4096));
+  command->add_option("--micro-batches", options->micro_batches, "Micro-batches of a step")->capture_default_str()->check(CLI::Range(1, 65536));
   command->add_option("--chunks", options->chunks, "interleaved: model chunks of a stage")->capture_default_str()->check(CLI::Range(1, 64));
   command->add_option("--cap", options->cap, "zero-bubble, zb-v: most activations a stage holds, of a chunk and micro-batch (default: as 1F1B)")
       ->check(CLI::PositiveNumber);
