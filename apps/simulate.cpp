@@ -29,7 +29,7 @@ struct Options {
 struct Figures {
   double step_seconds = 0, utilization = 0;
   simulator::RankTime mean;
-  std::vector<i64> peak, activations;  // bytes, per rank
+  std::vector<i64> peak, activations;  // bytes, per rank; activations: kept for the backward pass
 };
 
 simulator::RankTime mean_of(const std::vector<simulator::RankTime>& ranks) {
@@ -48,12 +48,10 @@ void add_memory(Figures& figures, const PlannedStep& step, const compiler::Plans
   const size_t ranks = static_cast<size_t>(plans.cluster().ranks());
   figures.peak.resize(ranks);
   figures.activations.resize(ranks);
+  const std::vector<compiler::MemoryPeak> peaks = compiler::predict_all(step.program, step.plan, plans);
   for (size_t rank = 0; rank < ranks; ++rank) {
-    const compiler::MemoryPeak peak =
-        compiler::predict_memory(step.program, step.plan, plans, compiler::Holdings(plans, static_cast<int>(rank)));
-    figures.peak[rank] = std::max(figures.peak[rank], peak.total);
-    figures.activations[rank] =
-        std::max(figures.activations[rank], peak.bytes[static_cast<size_t>(compiler::MemoryClass::activations)]);
+    figures.peak[rank] = std::max(figures.peak[rank], peaks[rank].total);
+    figures.activations[rank] = std::max(figures.activations[rank], peaks[rank].kept);
   }
 }
 

@@ -11,6 +11,7 @@ i64 size_of(DType type) {
     case DType::f32:
     case DType::i32: return 4;
     case DType::bf16: return 2;
+    case DType::u8: return 1;
   }
   throw InternalError("size_of: unknown dtype");
 }
@@ -22,6 +23,7 @@ std::string_view name_of(DType type) {
     case DType::bf16: return "bf16";
     case DType::i64: return "i64";
     case DType::i32: return "i32";
+    case DType::u8: return "u8";
   }
   throw InternalError("name_of: unknown dtype");
 }

@@ -9,7 +9,7 @@ namespace switchyard {
 
 using i64 = std::int64_t;
 
-enum class DType { f64, f32, bf16, i64, i32 };
+enum class DType { f64, f32, bf16, i64, i32, u8 };
 
 /// Bytes of one element.
 i64 size_of(DType type);

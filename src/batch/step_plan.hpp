@@ -31,6 +31,15 @@ inline double causal_pairs(const MicroBatch& row) {
   return pairs;
 }
 
+/// Squared lengths, summed over the documents of a row.
+inline i64 squares(const MicroBatch& row) {
+  i64 sum = 0;
+  for (const auto& shard : row.shard)
+    for (const Piece& piece : shard)
+      if (piece.doc >= 0) sum += i64{piece.count} * piece.count;
+  return sum;
+}
+
 /// lane[i]: the micro-batches of pipeline i of the strategy (lanes in order: group, then data), possibly none.
 struct PhasePlan {
   int strategy = 0;

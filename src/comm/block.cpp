@@ -56,6 +56,7 @@ void add_bytes(std::byte* to, const std::byte* from, i64 bytes, DType dtype) {
     case DType::bf16: return add(Bf16{});
     case DType::i64: return add(std::uint64_t{});
     case DType::i32: return add(std::uint32_t{});
+    case DType::u8: return add(std::uint8_t{});
   }
 }
 

@@ -20,7 +20,7 @@ struct Lane {
 
 /// Cost of a segment on its slowest position.
 struct SegmentCost {
-  double flops_per_token = 0, flops_per_pair = 0, bytes_per_token = 0, bytes_fixed = 0;
+  double flops_per_token = 0, flops_per_pair = 0, bytes_per_token = 0, bytes_per_pair = 0, bytes_fixed = 0;
 };
 
 struct StageCost {

@@ -20,6 +20,9 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
   recompute(stage, strategy.recompute);
   if (strategy.splits_gradients()) split_gradients(stage);
   annotate_lifetimes(graph, stage);
+  std::set<int> units;
+  for (const ir::ParamUse& use : stage.params) units.insert(graph.param(use.param).unit);
+  stage.units.assign(units.begin(), units.end());
   return stage;
 }
 

@@ -18,7 +18,8 @@ layout::Layout param_layout(const ir::Graph& graph, int param, const config::Str
 layout::Layout usual_layout(const ir::Graph& graph, int param, const config::Strategy& strategy, const layout::Mesh& lane);
 
 /// Code of every group of a strategy. The graph is forward only (evaluation) or differentiated. Activations with role
-/// "residual" are cut on tokens by all lane axes (sequence parallelism), or copied where the strategy turns that off. A parameter
+/// "residual" are cut on tokens by all lane axes (sequence parallelism), or copied where the strategy turns that off; between stages they
+/// are cut in any case (scatter and gather, arXiv 2104.04473, section 4.1). A parameter
 /// held in cuts that its operators can't compute with is gathered into its usual layout in each segment that uses it, and its
 /// gradient is accumulated in that layout.
 std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy);

@@ -108,15 +108,20 @@ std::vector<StateKey> states_of(const ir::Task& task, int rank) {
   return states;
 }
 
-std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, int units) {
+std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans) {
   using ir::TaskKind;
   std::vector<UnitUse> uses;
-  const bool whole = task.kind == TaskKind::run || task.kind == TaskKind::zero;  // all units of the strategy
   const bool bank = task.kind == TaskKind::run || task.kind == TaskKind::prepare || task.kind == TaskKind::move;
   const bool gradient = (task.kind == TaskKind::run && !task.forward()) || task.kind == TaskKind::zero || task.kind == TaskKind::flush;
-  for (int unit = whole ? 0 : std::max(0, task.unit); unit < (whole ? units : task.unit + 1); ++unit) {
+  const auto add = [&](int unit) {
     if (bank) uses.push_back({task.phase, unit, false});
     if (gradient) uses.push_back({task.phase, unit, true});
+  };
+  if (task.kind == TaskKind::run || task.kind == TaskKind::zero) {
+    const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(task.phase)].strategy)];
+    for (const int unit : strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)].units) add(unit);
+  } else if (bank || gradient) {
+    add(task.unit);
   }
   const bool sends = std::any_of(task.messages.begin(), task.messages.end(), [&](const layout::Msg& m) { return m.src == rank; });
   const bool from_previous = task.kind == TaskKind::prepare || (task.kind == TaskKind::move && sends);

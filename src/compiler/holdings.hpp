@@ -68,6 +68,6 @@ struct UnitUse {
   auto operator<=>(const UnitUse&) const = default;
 };
 /// What a row needs on a rank. When the last row that needs a bank or accumulator is done, its memory is free.
-std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, int units);
+std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans);
 
 }  // namespace switchyard::compiler

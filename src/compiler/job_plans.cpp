@@ -51,8 +51,9 @@ batch::WorkModel work_model(const config::ModelConfig& model) {
   // The embedding's rows are looked up, not multiplied; a tied one is the head's product.
   const i64 table = model.vocab_size * model.hidden_size;
   const i64 multiplied = config::parameter_count(model) - (model.tied_embeddings ? 0 : table);
-  // Causal: half of n^2 pairs.
-  return {2.0 * static_cast<double>(multiplied), 2.0 * static_cast<double>(model.layers * model.heads * model.head_dim)};
+  // Causal: half of n^2 pairs, unless scores are stored.
+  const double products = model.attention == config::AttentionKind::fused ? 2 : 4;
+  return {2.0 * static_cast<double>(multiplied), products * static_cast<double>(model.layers * model.heads * model.head_dim)};
 }
 
 }  // namespace switchyard::compiler

@@ -54,6 +54,7 @@ class SharedBlocks {
     meter_.take(what_, bytes);
     return static_cast<int>(blocks_.size()) - 1;
   }
+  i64 bytes(int id) const { return blocks_[static_cast<size_t>(id)].bytes; }
   void share(int id) { ++blocks_[static_cast<size_t>(id)].owners; }
   void drop(int id) {
     Entry& entry = blocks_[static_cast<size_t>(id)];
@@ -72,10 +73,18 @@ class SharedBlocks {
 
 // Tensors of a micro-batch on the rank: which block each buffer of the stage lies in, and the roots.
 struct MicroBatchState {
-  i64 T = 0, longest = 0;  // tokens, and of its longest document
-  i64 feeds = 0;
+  ir::Extent extent;
+  i64 longest = 0;  // tokens of its longest document
+  i64 feeds = 0, kept = 0;
   std::map<int, int> slot, root;  // buffer, root -> block
 };
+
+i64 longest_of(const batch::MicroBatch& mb) {
+  i64 longest = 0;
+  for (const auto& shard : mb.shard)
+    for (const batch::Piece& piece : shard) longest = std::max<i64>(longest, piece.doc >= 0 ? piece.count : 0);
+  return longest;
+}
 
 // Switching rows as early, flushes as late as the waits between the rank's rows allow; the others in their order.
 class WorstOrder {
@@ -137,7 +146,7 @@ class Replay {
   MemoryPeak run() {
     take_home();
     for (const int row : rows_) {
-      for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), units_)) ++users_[use];
+      for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), plan_, plans_)) ++users_[use];
       for (const StateKey& state : states_of(task(row), holdings_.rank())) ++workers_[state];
     }
     const std::map<int, int> next_receive = receives_in_order();
@@ -147,12 +156,14 @@ class Replay {
       meter_.at(row);
       perform(task(row));
       if (const auto next = next_receive.find(row); next != next_receive.end()) receive(task(next->second));
-      for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), units_))
+      for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), plan_, plans_))
         if (--users_.at(use) == 0) drop(use);
       for (const StateKey& state : states_of(task(row), holdings_.rank()))
         if (--workers_.at(state) == 0) end_state(state);
     }
-    return meter_.peak();
+    MemoryPeak peak = meter_.peak();
+    peak.kept = most_kept_;
+    return peak;
   }
 
  private:
@@ -261,11 +272,10 @@ class Replay {
     const auto [it, fresh] = states_.try_emplace({t.phase, t.lane, t.micro_batch, stage});
     if (!fresh) return it->second;
     const auto& mb = plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
-    it->second.T = mb.T;
-    it->second.feeds = mb.T * (3 * size_of(DType::i64) + state_);
+    it->second.extent = {mb.T, batch::squares(mb)};
+    it->second.feeds = mb.T * ((plans_.graph().is_random() ? 4 : 3) * size_of(DType::i64) + state_);
     meter_.take(MemoryClass::workspace, it->second.feeds);
-    for (const auto& shard : mb.shard)
-      for (const batch::Piece& piece : shard) it->second.longest = std::max<i64>(it->second.longest, piece.doc >= 0 ? piece.count : 0);
+    it->second.longest = longest_of(mb);
     return it->second;
   }
 
@@ -275,13 +285,14 @@ class Replay {
     for (const auto& [b, id] : it->second.slot) activations_.drop(id);
     for (const auto& [root, id] : it->second.root) activations_.drop(id);
     meter_.drop(MemoryClass::workspace, it->second.feeds);
+    kept_ -= it->second.kept;
     states_.erase(it);
   }
 
   // As SegmentRunner::allocate: members of a root share one block.
   void allocate(const ir::StageCode& stage, int position, int buffer, MicroBatchState& state) {
     if (state.slot.contains(buffer)) return;
-    const auto bytes = [&](const ir::Buffer& b) { return ir::local_bytes(b, position, stage.lane.size(), state.T); };
+    const auto bytes = [&](const ir::Buffer& b) { return ir::local_bytes(b, position, stage.lane.size(), state.extent); };
     const ir::Buffer& b = stage.buffers[static_cast<size_t>(buffer)];
     if (b.root < 0) {
       state.slot[buffer] = activations_.take(bytes(b));
@@ -324,6 +335,15 @@ class Replay {
       if (instr.op) meter_.touch(MemoryClass::workspace, workspace(stage, instr, at, state));
       for (const int b : instr.drop) release(stage, b, state);
     }
+    if (t.forward()) keep(stage, state);
+  }
+
+  void keep(const ir::StageCode& stage, MicroBatchState& state) {
+    std::set<int> blocks;
+    for (const int b : stage.stash)
+      if (const auto slot = state.slot.find(b); slot != state.slot.end()) blocks.insert(slot->second);
+    for (const int id : blocks) state.kept += activations_.bytes(id);
+    most_kept_ = std::max(most_kept_, kept_ += state.kept);
   }
 
   i64 workspace(const ir::StageCode& stage, const ir::Instr& instr, int at, const MicroBatchState& state) {
@@ -333,7 +353,7 @@ class Replay {
       in.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), in.empty() ? &share : &other));
     for (const int b : instr.out) out.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), &other));
     if (const auto* rope = dynamic_cast<const ir::Rope*>(instr.op.get())) grow_tables(rope->head_dim(), state.longest);
-    return instr.op->workspace(in, out, static_cast<i64>(share * static_cast<double>(state.T)), state.longest);
+    return instr.op->workspace(in, out, static_cast<i64>(share * static_cast<double>(state.extent.tokens)), state.longest);
   }
 
   // Rotary tables are kept, for the longest document so far.
@@ -380,7 +400,79 @@ class Replay {
   std::map<StateKey, int> workers_;
   std::map<UnitUse, std::map<int, int>> banks_, gradient_blocks_;  // parameter (gradients: the group's first) -> block
   std::map<StateKey, MicroBatchState> states_;
-  i64 table_rows_ = 0;
+  i64 table_rows_ = 0, kept_ = 0, most_kept_ = 0;
+};
+
+// All that a rank's replay depends on, as numbers.
+class Likeness {
+ public:
+  Likeness(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) : program_(program), plan_(plan), plans_(plans) {}
+
+  std::vector<i64> of(const Holdings& holdings) {
+    rank_ = holdings.rank();
+    key_.clear();
+    add_holdings(holdings);
+    const std::vector<int>& rows = program_.of_rank[static_cast<size_t>(rank_)];
+    for (const int row : rows) {
+      const Task& t = program_.rows[static_cast<size_t>(row)];
+      add({static_cast<int>(t.kind), static_cast<int>(t.queue), t.phase, t.group, t.stage, t.micro_batch, static_cast<int>(t.pass), t.unit, t.round});
+      for (const ir::Wait& wait : t.after)
+        if (const auto own = std::ranges::lower_bound(rows, wait.row); own != rows.end() && *own == wait.row) add({own - rows.begin(), wait.unit});
+      for (const StateKey& state : states_of(t, rank_)) add_state(t, state);
+      const bool sends = std::ranges::any_of(t.messages, [&](const layout::Msg& m) { return m.src == rank_; });
+      if (t.kind == TaskKind::move) add({sends});
+    }
+    return key_;
+  }
+
+ private:
+  void add(std::initializer_list<i64> numbers) { key_.insert(key_.end(), numbers); }
+
+  void add_holdings(const Holdings& holdings) {
+    for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit) add({holdings.home_elements(unit)});
+    int previous = -1;
+    for (const batch::PhasePlan& phase : plan_.phases) {
+      for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit) {
+        for (const BankGroup& group : holdings.bank(phase.strategy, previous, unit)) {
+          add({static_cast<int>(group.source), group.elements});
+          for (const int p : group.params) add({p});
+        }
+        for (const std::vector<int>& group : holdings.groups(unit)) add({holdings.gradient_elements(phase.strategy, group)});
+      }
+      previous = phase.strategy;
+    }
+  }
+
+  void add_state(const Task& t, const StateKey& state) {
+    const int strategy = plan_.phases[static_cast<size_t>(t.phase)].strategy;
+    const CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy)];
+    const std::vector<int> ranks = s.lane_ranks(t.lane, state.stage);
+    const int position = static_cast<int>(std::ranges::find(ranks, rank_) - ranks.begin());
+    const batch::MicroBatch& mb = plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
+    add({state.stage, shapes_of(strategy, t.group, state.stage, s)[static_cast<size_t>(position)], mb.T, batch::squares(mb), longest_of(mb)});
+  }
+
+  // Numbers the positions of a stage: those with local tensors of equal sizes have the same.
+  const std::vector<int>& shapes_of(int strategy, int group, int stage, const CompiledStrategy& s) {
+    std::vector<int>& shapes = shapes_[{strategy, group, stage}];
+    if (!shapes.empty()) return shapes;
+    const ir::StageCode& code = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)];
+    std::map<std::vector<i64>, int> numbers;
+    for (int position = 0; position < code.lane.size(); ++position) {
+      std::vector<i64> sizes;
+      for (const ir::Buffer& buffer : code.buffers)
+        for (int d = 0; d < buffer.box[static_cast<size_t>(position)].dims; ++d) sizes.push_back(buffer.box[static_cast<size_t>(position)].size(d));
+      shapes.push_back(numbers.try_emplace(sizes, static_cast<int>(numbers.size())).first->second);
+    }
+    return shapes;
+  }
+
+  const ir::Program& program_;
+  const batch::StepPlan& plan_;
+  const Plans& plans_;
+  int rank_ = 0;
+  std::vector<i64> key_;
+  std::map<std::tuple<int, int, int>, std::vector<int>> shapes_;  // strategy, group, stage
 };
 
 }  // namespace
@@ -399,13 +491,22 @@ MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& pla
   return Replay(program, plan, plans, holdings, pace).run();
 }
 
-std::pair<int, MemoryPeak> fullest_rank(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) {
-  std::pair<int, MemoryPeak> fullest;
+std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, Pace pace) {
+  std::vector<MemoryPeak> peaks;
+  std::map<std::vector<i64>, size_t> alike;  // its first rank
+  Likeness likeness(program, plan, plans);
   for (int rank = 0; rank < plans.cluster().ranks(); ++rank) {
-    const MemoryPeak peak = predict_memory(program, plan, plans, Holdings(plans, rank), Pace::worst);
-    if (peak.total > fullest.second.total) fullest = {rank, peak};
+    const Holdings holdings(plans, rank);
+    const auto [first, fresh] = alike.try_emplace(likeness.of(holdings), peaks.size());
+    peaks.push_back(fresh ? predict_memory(program, plan, plans, holdings, pace) : peaks[first->second]);
   }
-  return fullest;
+  return peaks;
+}
+
+std::pair<int, MemoryPeak> fullest_rank(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) {
+  const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, Pace::worst);
+  const auto fullest = std::ranges::max_element(peaks, {}, &MemoryPeak::total);
+  return {static_cast<int>(fullest - peaks.begin()), *fullest};
 }
 
 ir::Program assemble_within(const batch::StepPlan& plan, const Plans& plans, bool prefetch,

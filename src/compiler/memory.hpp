@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "batch/step_plan.hpp"
 #include "compiler/holdings.hpp"
@@ -14,10 +15,11 @@ enum class MemoryClass { master, moments, home_gradients, image, parameters, gra
 inline constexpr size_t kMemoryClasses = 8;
 const char* name_of(MemoryClass what);
 
-/// bytes[c]: what class c takes when the rank is fullest; row: the Program's row in which that is, -1 before the first.
+/// bytes[c]: what class c takes when the rank is fullest; row: the Program's row in which that is, -1 before the first. kept: the most
+/// that forward passes keep for backward passes at any time.
 struct MemoryPeak {
   std::array<i64, kMemoryClasses> bytes{};
-  i64 total = 0;
+  i64 total = 0, kept = 0;
   int row = -1;
   MemoryClass largest() const;
 };
@@ -30,6 +32,9 @@ enum class Pace { expected, worst };
 /// the allocator rounds them, to 64 bytes.
 MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
                           Pace pace = Pace::expected);
+
+/// The same of all ranks. Ranks that do the same with tensors of the same sizes are replayed once.
+std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, Pace pace = Pace::expected);
 
 /// The rank with the highest peak at the worst pace, and the peak.
 std::pair<int, MemoryPeak> fullest_rank(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans);

@@ -34,7 +34,8 @@ class Cloning {
   bool kept(int buffer) const {
     const ir::Instr& producer = stage_.forward.code[producer_.at(buffer)];
     if (policy_ == config::Recompute::full) return enters_layer_.contains(buffer) || buffer == stage_.act_out;
-    return producer.op && producer.op->name() != "attention";
+    const auto output = static_cast<size_t>(std::ranges::find(producer.out, buffer) - producer.out.begin());
+    return producer.op && !producer.op->is_remade(output);
   }
 
   // The buffer from which the backward pass reads `buffer`: itself if kept, else that of a clone made here.

@@ -1,17 +1,18 @@
 #include "compiler/stage_builder.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/errors.hpp"
 
 namespace switchyard::compiler {
 namespace {
 
-// Token dims in units of T / positions, so that every cut of T is a whole number of units.
+// Token dims in units of T / positions, so that every cut of T is a whole number of units; pairs of tokens are never cut.
 layout::Shape unit_shape(const ir::Type& type, int positions) {
   layout::Shape shape = type.shape;
   for (i64& size : shape.size)
-    if (size == ir::kTokens) size = positions;
+    if (size < 0) size = size == ir::kTokens ? positions : 1;
   shape.granule.resize(shape.size.size());
   return shape;
 }
@@ -57,9 +58,9 @@ StageBuilder::StageBuilder(const ir::Graph& graph, const config::Strategy& strat
   stage_.end_unit = end_unit;
   stage_.forward.phase = ir::Phase::F;
   stage_.backward.phase = ir::Phase::B;
-  residual_ = layout::replicated(2);
-  if (strategy.sequence_parallel)
-    for (size_t a = 0; a < stage_.lane.axes.size(); ++a) residual_.split[0].push_back(static_cast<int>(a));
+  residual_ = boundary_ = layout::replicated(2);
+  for (size_t a = 0; a < stage_.lane.axes.size(); ++a) boundary_.split[0].push_back(static_cast<int>(a));
+  if (strategy.sequence_parallel) residual_ = boundary_;
 }
 
 ir::StageCode StageBuilder::build() {
@@ -92,10 +93,12 @@ int StageBuilder::current(int value) {
       buffer_of = buffer(value, layout::replicated(1));
       break;
     case ir::ValueKind::activation: {
-      buffer_of = buffer(value, residual_);
-      int& boundary = stage_.backward.code.empty() && stage_.act_in < 0 && stage_.first_unit > 0 ? stage_.act_in : stage_.grad_in;
+      const bool forward = stage_.backward.code.empty() && stage_.act_in < 0 && stage_.first_unit > 0;
+      int& boundary = forward ? stage_.act_in : stage_.grad_in;
       check(boundary < 0, "stage {}..{}: a second value, {}, comes from another stage", stage_.first_unit, stage_.end_unit, v.name);
-      boundary = buffer_of;
+      boundary = buffer(value, boundary_);
+      return primary_[static_cast<size_t>(value)] = resharded(boundary, residual_, forward ? stage_.first_unit : stage_.end_unit - 1,
+                                                              forward ? ir::Phase::F : ir::Phase::B);
     }
   }
   return buffer_of;
@@ -253,8 +256,12 @@ void StageBuilder::record_gradient(const ir::Call& call, int param, const layout
   stage_.params.push_back({param, param_layout(graph_, param, strategy_, stage_.lane), grad});
 }
 
-// What leaves the stage is in the residual layout. Parameters of a forward-only graph are recorded here, too.
+// What leaves the stage is cut on tokens, so that each byte is sent once. Parameters of a forward-only graph are recorded here, too.
 void StageBuilder::find_boundaries() {
+  const auto came_in = [&](int value) {
+    return std::ranges::any_of(std::array{stage_.act_in, stage_.grad_in},
+                               [&](int b) { return b >= 0 && stage_.buffers[static_cast<size_t>(b)].value == value; });
+  };
   const auto leaving = [&](ir::Phase phase) {
     int value = -1;
     for (size_t i = 0; i < graph_.calls().size(); ++i) {
@@ -263,14 +270,14 @@ void StageBuilder::find_boundaries() {
       if (phase == ir::Phase::F ? call.unit < stage_.end_unit : call.unit >= stage_.first_unit) continue;
       for (const int v : call.in) {
         const int made = primary_[static_cast<size_t>(v)];
-        if (graph_.value(v).kind != ir::ValueKind::activation || made < 0 || made == stage_.act_in || made == stage_.grad_in) continue;
+        if (graph_.value(v).kind != ir::ValueKind::activation || made < 0 || came_in(v)) continue;
         check(value < 0 || value == v, "stage {}..{}: two values leave it", stage_.first_unit, stage_.end_unit);
         value = v;
       }
     }
     if (value < 0) return -1;
     const int unit = phase == ir::Phase::F ? stage_.end_unit - 1 : stage_.first_unit;
-    return resharded(primary_[static_cast<size_t>(value)], residual_, unit, phase);
+    return resharded(primary_[static_cast<size_t>(value)], boundary_, unit, phase);
   };
   stage_.act_out = leaving(ir::Phase::F);
   stage_.grad_out = leaving(ir::Phase::B);

@@ -45,7 +45,7 @@ class StageBuilder {
   const config::Strategy& strategy_;
   std::set<int> gathered_, misfits_;
   ir::StageCode stage_;
-  layout::Layout residual_;
+  layout::Layout residual_, boundary_;  // of the stream inside the stage, and where it comes in and leaves
   std::vector<bool> needed_;          // per call
   std::vector<int> primary_;          // buffer of each value, -1: not here yet
   std::map<Key, int> by_layout_;

@@ -15,6 +15,7 @@ namespace switchyard::config {
 namespace {
 
 constexpr i64 kMostRanks = 1 << 20;
+constexpr double kGpt2Dropout = 0.1;  // as Hugging Face's GPT2Config
 constexpr std::array<const char*, 7> kSizeKeys{"model.architecture", "model.hidden_size", "model.layers",  "model.heads",
                                                "model.kv_heads",     "model.head_dim",    "model.ffn_size"};
 
@@ -26,7 +27,8 @@ class Resolver {
     resolve_model_settings();
     check_batch();
     check_optimizer();
-    if (draft_.misses("run.steps")) fault("run.steps", "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
+    if (draft_.misses("run.steps") && draft_.misses("batch.lengths"))  // with it the job may be for planning only
+      fault("run.steps", "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
     resolve_buckets();
     check_buckets();
     resolve_ranks();
@@ -137,6 +139,7 @@ void Resolver::resolve_written_sizes() {
     }
     model.head_dim = model.hidden_size / model.heads;
   }
+  if (gpt2 && model.attention == AttentionKind::unfused && draft_.misses("model.dropout")) model.dropout = kGpt2Dropout;
   if (model.ffn_size == 0) model.ffn_size = 4 * model.hidden_size;
   if (model.max_positions == 0) model.max_positions = job_.batch.context;
 }

@@ -17,6 +17,8 @@ constexpr int kValues = 0;
 template <>
 constexpr int kValues<Family> = kFamilyCount;
 template <>
+constexpr int kValues<AttentionKind> = 2;
+template <>
 constexpr int kValues<LongDocuments> = 3;
 template <>
 constexpr int kValues<LearningRateSchedule> = 3;
@@ -204,6 +206,13 @@ Keys model_keys() {
       Model<&ModelConfig::mlp_bias>("model.mlp_bias", "Biases in the feed-forward block.").fallback("false; gpt2: true"),
       Model<&ModelConfig::qk_norm>("model.qk_norm", "RMSNorm on each head of q and k.").fallback("false; qwen3: true"),
       Model<&ModelConfig::gelu_tanh>("model.gelu_tanh", "gpt2: the tanh form of GELU (gelu_new); false: the exact one."),
+      Model<&ModelConfig::attention>("model.attention",
+                                     "fused: scores are never stored whole. unfused: they are, as in plain GPT-2, and cost memory by the "
+                                     "squares of documents' lengths."),
+      Model<&ModelConfig::dropout>("model.dropout", "gpt2 with unfused attention: of attention weights, blocks' results and the embedding.")
+          .at_least(0)
+          .below(1)
+          .fallback("0; gpt2 with unfused attention: 0.1"),
       Model<&ModelConfig::initializer_range>("model.initializer_range", "Standard deviation of initial weights.").at_least(0),
   };
 }

@@ -45,6 +45,14 @@ void validate_gpt2(const ModelConfig& model) {
   if (model.qk_norm) user_error("model.qk_norm = true: gpt2 has no norms on queries and keys. Leave qk_norm out.");
 }
 
+void validate_dropout(const ModelConfig& model) {
+  if (!(model.dropout >= 0 && model.dropout < 1)) user_error("model.dropout = {} must be at least 0 and below 1.", model.dropout);
+  if (model.dropout == 0) return;
+  if (model.family != Family::gpt2) user_error("model.dropout = {}: only gpt2 has dropout. Leave dropout out.", model.dropout);
+  if (model.attention == AttentionKind::fused)
+    user_error("model.dropout = {}: fused attention has no weights to drop. Set model.attention = \"unfused\", or dropout = 0.", model.dropout);
+}
+
 void validate_rotary(const ModelConfig& model) {
   if (model.head_dim % 2 != 0) user_error("model.head_dim = {} is odd: rotary positions turn pairs. Use an even head_dim.", model.head_dim);
   if (!(model.rope_theta > 0)) user_error("model.rope_theta = {} must be above 0.", model.rope_theta);
@@ -95,6 +103,7 @@ void validate(const ModelConfig& model) {
   }
   if (!(model.norm_eps > 0)) user_error("model.norm_eps = {} must be above 0.", model.norm_eps);
   if (!(model.initializer_range >= 0)) user_error("model.initializer_range = {} must not be negative.", model.initializer_range);
+  validate_dropout(model);
   if (model.family == Family::gpt2) {
     validate_gpt2(model);
   } else {
@@ -139,6 +148,8 @@ ModelConfig family_defaults(Family family) {
   model.tied_embeddings = family == Family::gpt2;
   return model;
 }
+
+std::string_view name_of(AttentionKind attention) { return attention == AttentionKind::fused ? "fused" : "unfused"; }
 
 std::string_view name_of(Family family) { return kFamilies.at(static_cast<size_t>(family)); }
 

@@ -11,6 +11,9 @@ namespace switchyard::config {
 enum class Family { llama, mistral, qwen2, qwen3, gpt2 };
 inline constexpr int kFamilyCount = 5;
 
+/// fused: scores are never stored whole. unfused: softmax(q k^T) is stored, a square of each document's tokens for each head.
+enum class AttentionKind { fused, unfused };
+
 /// Rotary scaling of kind "llama3"; factor 0: none. original_context in tokens.
 struct RopeScaling {
   double factor = 0, low_freq_factor = 1, high_freq_factor = 4, original_context = 8192;
@@ -28,6 +31,8 @@ struct ModelConfig {
   bool o_bias = false, mlp_bias = false;
   bool qk_norm = false;   // qwen3
   bool gelu_tanh = true;  // gpt2: gelu_new; false: exact gelu
+  AttentionKind attention = AttentionKind::fused;
+  double dropout = 0;     // gpt2: of attention weights, of blocks' results and of the embedding
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -39,6 +44,8 @@ i64 parameter_count(const ModelConfig& model);
 ModelConfig model_preset(const std::string& name);
 /// A model of a family before its sizes: biases, norms of q and k, tied embeddings as the family has them.
 ModelConfig family_defaults(Family family);
+/// "fused", "unfused".
+std::string_view name_of(AttentionKind attention);
 /// "llama", "mistral", "qwen2", "qwen3", "gpt2".
 std::string_view name_of(Family family);
 /// UserError lists the names.

@@ -7,12 +7,17 @@
 namespace switchyard::cost {
 
 Seconds call_time(const cluster::Device& device, DType type, const Work& work) {
-  check(work.flops >= 0 && work.bytes >= 0, "a call of {} flops that moves {} bytes", work.flops, work.bytes);
-  const cluster::Rates& rates = device.rates_of(type);
-  if (work.flops == 0 && work.bytes == 0) return {0};
+  check(work.flops >= 0 && work.bytes >= 0 && work.after >= 0, "a call of {} flops that moves {} and {} bytes", work.flops, work.bytes,
+        work.after);
+  if (work.flops == 0 && work.bytes == 0 && work.after == 0) return {0};
   const double arithmetic = work.flops == 0 ? 0 : work.flops / product_rate(device, type, work.flops, work.narrowest).count;
-  const double memory = work.bytes == 0 ? 0 : work.bytes / (rates.memory.count * device.memory_curve.at(work.bytes));
-  return device.launch + Seconds{std::max(arithmetic, memory)};
+  const double memory = work.bytes == 0 ? 0 : work.bytes / memory_rate(device, type, work.bytes).count;
+  const double after = work.after == 0 ? 0 : work.after / memory_rate(device, type, work.after).count;
+  return device.launch + Seconds{std::max(arithmetic, memory) + after};
+}
+
+BytesPerSecond memory_rate(const cluster::Device& device, DType type, double bytes) {
+  return device.rates_of(type).memory * device.memory_curve.at(bytes);
 }
 
 FlopsPerSecond product_rate(const cluster::Device& device, DType type, double flops, double narrowest) {

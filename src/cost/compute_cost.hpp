@@ -5,17 +5,21 @@
 
 namespace switchyard::cost {
 
-/// One call: flops of its products, the narrowest of their dims m, n, k (0: as wide as it takes), bytes read and written.
+/// One call: flops of its products, the narrowest of their dims m, n, k (0: as wide as it takes), bytes read and written, and those that
+/// follow when the products are made.
 struct Work {
-  double flops = 0, narrowest = 0, bytes = 0;
+  double flops = 0, narrowest = 0, bytes = 0, after = 0;
 };
 
 /// Bound by arithmetic or by memory, whichever takes longer (roofline: S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009).
-/// formula  launch + max(F / product_rate(F),  M / (W memory_curve(M)));   F flops, M bytes, W the device's memory rate
+/// formula  launch + max(F / product_rate(F), M / memory_rate(M)) + A / memory_rate(A);   F flops, M bytes, A bytes after
 /// edges    without flops and bytes there is no call: no time
 /// source   NVIDIA, Matrix Multiplication Background User's Guide, DU-09799-001, chapters 2 (bounds) and 2.3 (tiles)
 /// errors   UserError if the cluster file has no rates for `type`; InternalError for negative work
 Seconds call_time(const cluster::Device& device, DType type, const Work& work);
+
+/// W memory_curve(M), W the device's memory rate for `type`.
+BytesPerSecond memory_rate(const cluster::Device& device, DType type, double bytes);
 
 /// R matmul_curve(F) width_curve(narrowest), R the device's peak for `type`.
 FlopsPerSecond product_rate(const cluster::Device& device, DType type, double flops, double narrowest);

@@ -101,6 +101,7 @@ FileDType stored_as(DType type) {
     case DType::bf16: return FileDType::bf16;
     case DType::i64: return FileDType::i64;
     case DType::i32: return FileDType::i32;
+    case DType::u8: break;
   }
   throw InternalError("stored_as: unknown dtype");
 }

@@ -20,20 +20,20 @@ std::string_view name_of(Pass pass) {
   throw InternalError("name_of: unknown pass");
 }
 
-std::vector<i64> local_size(const Buffer& buffer, int position, int positions, i64 T) {
+std::vector<i64> local_size(const Buffer& buffer, int position, int positions, const Extent& extent) {
   const layout::Box& box = buffer.box[static_cast<size_t>(position)];
   std::vector<i64> size;
   for (int d = 0; d < box.dims; ++d) {
-    const bool tokens = buffer.type.shape.size[static_cast<size_t>(d)] == kTokens;
-    if (tokens) check(T % positions == 0, "{} tokens over {} ranks of a lane", T, positions);
-    size.push_back(tokens ? box.size(d) * (T / positions) : box.size(d));
+    const i64 whole = buffer.type.shape.size[static_cast<size_t>(d)];
+    if (whole == kTokens) check(extent.tokens % positions == 0, "{} tokens over {} ranks of a lane", extent.tokens, positions);
+    size.push_back(whole == kTokens ? box.size(d) * (extent.tokens / positions) : whole == kSquares ? extent.squares : box.size(d));
   }
   return size;
 }
 
-i64 local_bytes(const Buffer& buffer, int position, int positions, i64 T) {
+i64 local_bytes(const Buffer& buffer, int position, int positions, const Extent& extent) {
   i64 n = size_of(buffer.type.dtype);
-  for (const i64 size : local_size(buffer, position, positions, T)) n *= size;
+  for (const i64 size : local_size(buffer, position, positions, extent)) n *= size;
   return n;
 }
 
@@ -42,9 +42,9 @@ Type local_type(const Buffer& buffer, int position, int positions, double* token
   Type type{buffer.type.dtype, {{}, {}}};
   *token_share = 1;
   for (int d = 0; d < box.dims; ++d) {
-    const bool tokens = buffer.type.shape.size[static_cast<size_t>(d)] == kTokens;
-    if (tokens) *token_share = static_cast<double>(box.size(d)) / positions;
-    type.shape.size.push_back(tokens ? kTokens : box.size(d));
+    const i64 whole = buffer.type.shape.size[static_cast<size_t>(d)];
+    if (whole == kTokens) *token_share = static_cast<double>(box.size(d)) / positions;
+    type.shape.size.push_back(whole < 0 ? whole : box.size(d));
     type.shape.granule.emplace_back();
   }
   return type;

@@ -66,6 +66,7 @@ struct StageCode {
   Segment forward, backward, weight;  // weight: empty unless gradients are split
   const Segment& segment(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
   std::vector<ParamUse> params;
+  std::vector<int> units;             // of these parameters, ascending
   int act_in = -1, act_out = -1, grad_in = -1, grad_out = -1;
   int loss = -1, logits = -1;         // last stage: buffer of the loss per token (training), of the logits (evaluation)
   std::vector<int> stash;             // buffers that live from forward to backward or weight
@@ -76,10 +77,10 @@ struct GroupCode {
   std::vector<StageCode> stages;
 };
 
-/// Local sizes of a buffer at a position with T tokens.
-std::vector<i64> local_size(const Buffer& buffer, int position, int positions, i64 T);
-i64 local_bytes(const Buffer& buffer, int position, int positions, i64 T);
-/// Type of the local shard with one token dim left open as kTokens (its share of T is `token_share`).
+/// Local sizes of a buffer at a position.
+std::vector<i64> local_size(const Buffer& buffer, int position, int positions, const Extent& extent);
+i64 local_bytes(const Buffer& buffer, int position, int positions, const Extent& extent);
+/// Type of the local shard with one token dim left open as kTokens or kSquares (its share of T is `token_share`).
 Type local_type(const Buffer& buffer, int position, int positions, double* token_share);
 
 /// Cost of an operator's instruction on the shards of a position, per token of the whole micro-batch.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/errors.hpp"
 #include "ir/operator.hpp"
 
@@ -9,16 +11,22 @@ namespace switchyard::ir {
 
 Type tokens_by(DType dtype, i64 features, std::vector<i64> granules) { return {dtype, {{kTokens, features}, {{}, std::move(granules)}}}; }
 
-i64 elements(const Type& type, i64 T) {
+i64 elements(const Type& type, const Extent& extent) {
   i64 n = 1;
-  for (const i64 size : type.shape.size) n *= size == kTokens ? T : size;
+  for (const i64 size : type.shape.size) n *= size == kTokens ? extent.tokens : size == kSquares ? extent.squares : size;
   return n;
 }
+
+bool has_dim(const Type& type, i64 size) { return std::ranges::count(type.shape.size, size) > 0; }
 
 int Graph::units() const {
   int units = 0;
   for (const Param& p : params_) units = std::max(units, p.unit + 1);
   return units;
+}
+
+bool Graph::is_random() const {
+  return std::ranges::any_of(calls_, [](const Call& call) { return call.op->is_random(); });
 }
 
 int Graph::add_value(Value value) {
@@ -77,7 +85,7 @@ std::string to_string(const Graph& graph) {
     const Value& value = graph.value(v);
     std::string sizes;
     for (const i64 size : value.type.shape.size)
-      sizes += (sizes.empty() ? "" : ",") + (size == kTokens ? std::string("T") : std::to_string(size));
+      sizes += (sizes.empty() ? "" : ",") + (size == kTokens ? std::string("T") : size == kSquares ? std::string("TT") : std::to_string(size));
     return fmt::format("%{} {}[{}]", v, value.name, sizes);
   };
   std::string text;

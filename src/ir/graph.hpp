@@ -14,16 +14,22 @@ class Operator;
 
 /// Size of a dim that is the micro-batch's token count T.
 inline constexpr i64 kTokens = -1;
+/// Size of a dim that has a place for each pair of tokens of one document, in documents' order: the sum of their squared lengths.
+inline constexpr i64 kSquares = -2;
+/// What such dims are for a micro-batch.
+struct Extent {
+  i64 tokens = 0, squares = 0;
+};
 
-/// dtype and shape; a size may be kTokens. Granules say where a dim may be cut (heads, vocabulary rows).
+/// dtype and shape; a size may be kTokens or kSquares. Granules say where a dim may be cut (heads, vocabulary rows).
 struct Type {
   DType dtype = DType::f32;
   layout::Shape shape;
   bool operator==(const Type&) const = default;
 };
 Type tokens_by(DType dtype, i64 features, std::vector<i64> granules);
-/// Elements, with T tokens.
-i64 elements(const Type& type, i64 T);
+i64 elements(const Type& type, const Extent& extent);
+bool has_dim(const Type& type, i64 size);
 
 /// What a rank is fed with each micro-batch: (T) each; ids, positions, labels i64, weights in the state dtype.
 enum class Feed { none, ids, positions, labels, weights };
@@ -97,6 +103,8 @@ class Graph {
   void set_role(int value, std::string role) { values_[static_cast<size_t>(value)].role = std::move(role); }
   void set_unit(int unit) { unit_ = unit; }
   void set_phase(Phase phase) { phase_ = phase; }
+  /// Whether a call depends on the seed and the step.
+  bool is_random() const;
   const Value& value(int v) const { return values_[static_cast<size_t>(v)]; }
   const Param& param(int p) const { return params_[static_cast<size_t>(p)]; }
 

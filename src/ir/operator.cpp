@@ -187,6 +187,8 @@ std::vector<int> Operator::input_gradient(Graph&, const Call&, const std::vector
 
 void Operator::weight_gradient(Graph&, const Call&, const std::vector<int>&) const {}
 
+bool Operator::is_remade(size_t) const { return false; }
+
 std::string Operator::labels(const LayoutQuery&) const { throw InternalError(name_ + " has no labels"); }
 
 Cost Operator::cost(std::span<const Type> in, std::span<const Type> out) const { return memory_bound(in, out); }
@@ -197,7 +199,7 @@ i64 Operator::workspace(std::span<const Type> in, std::span<const Type> out, i64
   i64 widest = 0;
   for (const auto side : {in, out})
     for (const Type& type : side)
-      if (type.shape.size[0] == kTokens) widest = std::max(widest, elements(type, tokens));
+      if (type.shape.size[0] == kTokens) widest = std::max(widest, elements(type, {tokens}));
   return kCopies * widest * size_of(DType::f32);
 }
 
@@ -205,8 +207,8 @@ Cost memory_bound(std::span<const Type> in, std::span<const Type> out) {
   Cost cost;
   for (const auto side : {in, out})
     for (const Type& type : side) {
-      const double bytes = static_cast<double>(elements(type, 1)) * static_cast<double>(size_of(type.dtype));
-      (type.shape.size[0] == kTokens ? cost.bytes_per_token : cost.bytes_fixed) += bytes;
+      const double bytes = static_cast<double>(elements(type, {1, 1})) * static_cast<double>(size_of(type.dtype));
+      (has_dim(type, kTokens) ? cost.bytes_per_token : has_dim(type, kSquares) ? cost.bytes_per_square : cost.bytes_fixed) += bytes;
     }
   cost.flops_per_token = cost.bytes_per_token / 4;
   return cost;

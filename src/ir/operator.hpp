@@ -11,10 +11,11 @@
 
 namespace switchyard::ir {
 
-/// Linear in T and in the number of query-key pairs of a micro-batch.
+/// Linear in T, in the number of query-key pairs of a micro-batch (causal), and in the squared lengths of its documents.
 struct Cost {
-  double flops_per_token = 0, flops_per_pair = 0;
-  double bytes_per_token = 0, bytes_fixed = 0;          // moved to and from memory
+  double flops_per_token = 0, flops_per_pair = 0, flops_per_square = 0;
+  double bytes_per_token = 0, bytes_per_square = 0, bytes_fixed = 0;  // moved to and from memory
+  double bytes_accumulated = 0;                         // accumulators read and written with a product's result, once it is made
   double narrowest = 0;                                 // of products: the smallest of their dims other than T; 0: none are made
 };
 
@@ -57,6 +58,10 @@ class Operator {
   /// Bytes of the kernel's temporaries, of local shards with so many tokens in documents of at most `longest`. Kernels on fp32 and
   /// fp64 need none, unless an operator says so; others compute in fp32 copies.
   virtual i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const;
+  /// Whether selective recomputation makes an output again instead of keeping it.
+  virtual bool is_remade(size_t output) const;
+  /// Whether results depend on the seed and the step.
+  virtual bool is_random() const { return false; }
   /// Inputs (of backward calls) that should lie side by side in one buffer, so that one matrix product reads them.
   virtual std::vector<int> adjacent_inputs() const { return {}; }
   /// The same for outputs.

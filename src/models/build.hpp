@@ -9,7 +9,7 @@ namespace switchyard::models {
 /// What the graph ends in: the weighted loss per token (training), or logits (T, V) without a loss.
 enum class Output { loss, logits };
 
-/// Forward graph of any supported family. Units: 0 embedding, 1 .. layers, layers + 1 final norm and head. The stream
+/// Forward graph of any supported family; for logits without dropout. Units: 0 embedding, 1 .. layers, layers + 1 final norm and head. The stream
 /// between layers has role "residual". Parameters carry Hugging Face names.
 ir::Graph build(const config::ModelConfig& model, Precision precision, Output output);
 
@@ -18,6 +18,8 @@ void build_llama(ir::Graph& graph, const config::ModelConfig& model, Output outp
 /// GPT-2: learned positions, LayerNorm, GELU, Conv1D weights ([in, out] in files).
 void build_gpt2(ir::Graph& graph, const config::ModelConfig& model, Output output);
 
+/// As the model says; site: its dropout's number.
+std::shared_ptr<const ir::Operator> attention_operator(const config::ModelConfig& model, int site);
 /// Loss or logits from the final hidden state; shared by the builders.
 void finish(ir::Graph& graph, int hidden, int head_weight, Output output);
 

@@ -24,7 +24,7 @@ class Gpt2Builder {
     graph_.set_role(word_TH, "residual");
     const int place_TH = graph_.call(std::make_shared<ir::Embedding>(), {graph_.feed(ir::Feed::positions), positions}, "position")[0];
     graph_.set_role(place_TH, "residual");
-    int x_TH = add(word_TH, place_TH);
+    int x_TH = drop(add(word_TH, place_TH));
     for (i64 layer = 0; layer < m_.layers; ++layer) x_TH = block(x_TH, layer);
     const int last = static_cast<int>(m_.layers) + 1;
     graph_.set_unit(last);
@@ -54,7 +54,7 @@ class Gpt2Builder {
     }
     in.insert(in.end(), biases.begin(), biases.end());
     const std::vector<int> qkv = graph_.call(std::make_shared<ir::Linear>(3, true), in, "qkv");
-    const int o_TH = graph_.call(std::make_shared<ir::Attention>(D, m_.heads), qkv, "attention")[0];
+    const int o_TH = graph_.call(attention_operator(m_, ++sites_), qkv, "attention")[0];
     const int projected = project(o_TH, at + "attn.c_proj.", unit, H, {D});
     x_TH = add(x_TH, projected);
 
@@ -76,6 +76,13 @@ class Gpt2Builder {
                               {x, conv(at + "weight", at + "weight", 0, unit, "", m_.hidden_size, features, {}, cuts, 1, scale),
                                bias(at + "bias", at + "bias", 0, unit, m_.hidden_size, {}, -1)},
                               "projection")[0];
+    graph_.set_role(y, "residual");
+    return drop(y);
+  }
+
+  int drop(int x) {
+    if (m_.dropout == 0) return x;
+    const int y = graph_.call(std::make_shared<ir::Dropout>(m_.dropout, ++sites_), {x}, "dropout")[0];
     graph_.set_role(y, "residual");
     return y;
   }
@@ -112,6 +119,7 @@ class Gpt2Builder {
 
   Graph& graph_;
   const config::ModelConfig& m_;
+  int sites_ = 0;  // of dropout
 };
 
 }  // namespace

@@ -55,7 +55,7 @@ class LlamaBuilder {
     }
     q_TN = rope(q_TN, "q");
     k_TK = rope(k_TK, "k");
-    const int o_TN = graph_.call(std::make_shared<ir::Attention>(D, m_.kv_heads), {q_TN, k_TK, qkv[2]}, "attention")[0];
+    const int o_TN = graph_.call(attention_operator(m_, 0), {q_TN, k_TK, qkv[2]}, "attention")[0];
     std::vector<int> out = {o_TN, matrix(at + "o_proj.weight", unit, "", m_.hidden_size, queries, {}, query_cuts, 1)};
     if (m_.o_bias) out.push_back(vector(at + "o_proj.bias", unit, m_.hidden_size, 0));
     return graph_.call(std::make_shared<ir::Linear>(1, m_.o_bias), out, "attention out")[0];

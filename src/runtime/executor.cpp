@@ -70,7 +70,7 @@ struct Executor::Step {
   StageRunner& runner_of(const Task& task, int stage) { return e.stage_runner(strategy_of(task.phase), task, stage); }
 
   std::vector<compiler::UnitUse> uses_of(int row) const {
-    return compiler::unit_uses(program.rows[static_cast<size_t>(row)], e.rank_, static_cast<int>(e.plans_.units().size()));
+    return compiler::unit_uses(program.rows[static_cast<size_t>(row)], e.rank_, *input.plan, e.plans_);
   }
 
   void finished(int row) {
@@ -178,7 +178,9 @@ struct Executor::Step {
     if (!state.slots.empty()) return state;
     const auto& mb =
         input.plan->phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
-    state.feeds = feeds_of(mb, *input.documents, input.plan->valid_tokens, e.plans_.graph().precision().state, e.options_.device);
+    std::optional<DropoutSeed> seed;
+    if (e.plans_.graph().is_random()) seed = {e.options_.seed, input.plan->step};
+    state.feeds = feeds_of(mb, *input.documents, input.plan->valid_tokens, e.plans_.graph().precision().state, e.options_.device, seed);
     state.slots.resize(stage.stage.buffers.size());
     return state;
   }

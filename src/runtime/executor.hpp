@@ -17,6 +17,7 @@ namespace switchyard::runtime {
 struct ExecutorOptions {
   int threads = 1;                    // of the compute stream
   at::Device device{at::kCPU};
+  std::uint64_t seed = 0;             // of dropout
   double rope_theta = 10000;
   kernels::RopeScaling rope_scaling{};
   kernels::RankMemory* memory = nullptr;  // from which all streams allocate; null: torch's own

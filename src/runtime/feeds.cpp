@@ -4,12 +4,36 @@
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
+namespace {
+
+// SplitMix64's finaliser (Steele, Lea, Flood 2014).
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+at::Tensor keys_of(const batch::MicroBatch& micro_batch, const DropoutSeed& seed) {
+  at::Tensor keys = zeros({micro_batch.T}, DType::i64, at::kCPU);
+  i64* key = keys.data_ptr<i64>();
+  const std::uint64_t step = mix(mix(seed.seed) ^ static_cast<std::uint64_t>(seed.step));
+  for (const batch::Piece& piece : micro_batch.shard[0]) {
+    const std::uint64_t document = mix(step ^ static_cast<std::uint64_t>(piece.doc));
+    for (int i = 0; i < piece.count; ++i) *key++ = static_cast<i64>(mix(document ^ static_cast<std::uint64_t>(i)));
+  }
+  return keys;
+}
+
+}  // namespace
 
 MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& documents, i64 valid_tokens, DType state,
-                         const at::Device& device) {
+                         const at::Device& device, std::optional<DropoutSeed> seed) {
   check(micro_batch.shard.size() == 1, "a micro-batch of {} ring shards", micro_batch.shard.size());
   MicroBatchFeeds feeds;
   feeds.T = micro_batch.T;
+  feeds.squares = batch::squares(micro_batch);
+  if (seed) feeds.keys = keys_of(micro_batch, *seed).to(device);
   at::Tensor ids = zeros({feeds.T}, DType::i64, at::kCPU), positions = zeros({feeds.T}, DType::i64, at::kCPU),
              labels = empty({feeds.T}, DType::i64, at::kCPU), weights = zeros({feeds.T}, DType::f64, at::kCPU);
   i64 *id = ids.data_ptr<i64>(), *position = positions.data_ptr<i64>(), *label = labels.data_ptr<i64>();

@@ -46,8 +46,9 @@ struct KernelCall {
   LaneLink lane;
   DType state;
 
-  /// First row (dim 0, global) of an operand's local box: where a part of the vocabulary begins.
-  i64 first_row(int buffer) const { return stage.buffers[static_cast<size_t>(buffer)].box[static_cast<size_t>(position)].lo[0]; }
+  /// First row (dim 0, global) of an operand's local box: where a part of the vocabulary begins. Of tokens in units of T / positions.
+  i64 first_row(int buffer) const { return box(buffer).lo[0]; }
+  const layout::Box& box(int buffer) const { return stage.buffers[static_cast<size_t>(buffer)].box[static_cast<size_t>(position)]; }
   template <class Op>
   const Op& op() const {
     return static_cast<const Op&>(*instr.op);
@@ -73,6 +74,10 @@ void run_layer_norm_dw(KernelCall&);
 void run_rope(KernelCall&);
 void run_attention(KernelCall&);
 void run_attention_dx(KernelCall&);
+void run_unfused_attention(KernelCall&);
+void run_unfused_attention_dx(KernelCall&);
+void run_dropout(KernelCall&);
+void run_dropout_dx(KernelCall&);
 void run_swiglu(KernelCall&);
 void run_swiglu_dx(KernelCall&);
 void run_gelu(KernelCall&);

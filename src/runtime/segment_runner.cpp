@@ -23,7 +23,7 @@ SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage,
 at::Tensor SegmentRunner::allocate(int buffer, MicroBatchState& state) const {
   const ir::Buffer& b = stage_.buffers[static_cast<size_t>(buffer)];
   const auto size = [&](int index) {
-    return ir::local_size(stage_.buffers[static_cast<size_t>(index)], position_, stage_.lane.size(), state.feeds.T);
+    return ir::local_size(stage_.buffers[static_cast<size_t>(index)], position_, stage_.lane.size(), {state.feeds.T, state.feeds.squares});
   };
   at::Tensor& slot = state.slots[static_cast<size_t>(buffer)];
   if (b.root < 0) {

@@ -19,6 +19,8 @@ DType dtype_of(const at::Tensor& t) {
       return DType::bf16;
     case at::kLong:
       return DType::i64;
+    case at::kByte:
+      return DType::u8;
     default:
       throw InternalError("a tensor of an unknown dtype");
   }
@@ -55,6 +57,8 @@ at::ScalarType scalar_type(DType type) {
       return at::kLong;
     case DType::i32:
       return at::kInt;
+    case DType::u8:
+      return at::kByte;
   }
   throw InternalError("scalar_type: unknown dtype");
 }

@@ -9,7 +9,7 @@
 namespace switchyard::simulator {
 namespace {
 
-constexpr double kManyFlops = 1e15;  // of a call that fills the device
+constexpr double kManyFlops = 1e15, kManyBytes = 1e12;  // of a call that fills the device
 
 class Timer {
  public:
@@ -35,7 +35,7 @@ class Timer {
   const ir::Buffer& buffer(int b) const { return stage_.buffers[static_cast<size_t>(b)]; }
 
   // To compare positions: with as many pairs as one document of T tokens has.
-  double total(const Piece& piece) const { return piece.fixed + 0.5 * piece.per_pair * static_cast<double>(T_) * static_cast<double>(T_); }
+  double total(const Piece& piece) const { return piece.fixed + (0.5 * piece.per_pair + piece.per_square) * static_cast<double>(T_) * static_cast<double>(T_); }
 
   static void add(SegmentTimes& times, Activity what, Piece piece) {
     piece.what = what;
@@ -47,6 +47,7 @@ class Timer {
     }
     times.pieces.back().fixed += piece.fixed;
     times.pieces.back().per_pair += piece.per_pair;
+    times.pieces.back().per_square += piece.per_square;
   }
 
   // Products run in the type of their activations.
@@ -59,14 +60,17 @@ class Timer {
   Piece computed(const ir::Instr& instr, int position) const {
     const ir::Cost cost = ir::local_cost(stage_, instr, position);
     const double T = static_cast<double>(T_), narrowest = std::min(cost.narrowest, T);
-    const cost::Work work{.flops = cost.flops_per_token * T, .narrowest = narrowest, .bytes = cost.bytes_per_token * T + cost.bytes_fixed};
+    const cost::Work work{.flops = cost.flops_per_token * T, .narrowest = narrowest, .bytes = cost.bytes_per_token * T + cost.bytes_fixed, .after = cost.bytes_accumulated};
     const DType type = type_of(instr);
+    const double rate = cost::product_rate(hardware_.device, type, kManyFlops, narrowest).count;
+    const double memory = cost.bytes_per_square == 0 ? 0 : cost.bytes_per_square / cost::memory_rate(hardware_.device, type, kManyBytes).count;
     return {.fixed = cost::call_time(hardware_.device, type, work).count,
-            .per_pair = cost.flops_per_pair / cost::product_rate(hardware_.device, type, kManyFlops, narrowest).count};
+            .per_pair = cost.flops_per_pair / rate,
+            .per_square = cost.flops_per_square / rate + memory};
   }
 
   double exchanged(const layout::Step& step, const ir::Buffer& sent) const {
-    const bool by_tokens = std::ranges::count(sent.type.shape.size, ir::kTokens) > 0;
+    const bool by_tokens = ir::has_dim(sent.type, ir::kTokens);
     const i64 element = size_of(sent.type.dtype) * (by_tokens ? T_ / stage_.lane.size() : 1);
     std::vector<cost::Parcel> parcels;
     for (const layout::Part& part : step.parts)

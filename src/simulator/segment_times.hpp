@@ -10,11 +10,11 @@ namespace switchyard::simulator {
 
 enum class Activity { compute, communication };
 
-/// A part of a segment without events inside, on the slowest rank of the lane. It takes fixed + per_pair * pairs seconds; pairs: of a
-/// query and a key that it sees, over the micro-batch's documents.
+/// A part of a segment without events inside, on the slowest rank of the lane. It takes fixed + per_pair * pairs + per_square * squares
+/// seconds; pairs: of a query and a key that it sees, squares: squared lengths, both over the micro-batch's documents.
 struct Piece {
   Activity what = Activity::compute;
-  double fixed = 0, per_pair = 0;
+  double fixed = 0, per_pair = 0, per_square = 0;
 };
 
 /// At the start of piece `before`.

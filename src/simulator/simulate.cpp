@@ -66,7 +66,7 @@ class Simulator {
   void run_segment(int row) {
     const Task& t = task(row);
     const SegmentTimes& times = times_of(t);
-    const double pairs = batch::causal_pairs(micro_batch(t));
+    const double pairs = batch::causal_pairs(micro_batch(t)), squares = static_cast<double>(batch::squares(micro_batch(t)));
     size_t await = 0, release = 0;
     for (size_t piece = 0; piece <= times.pieces.size(); ++piece) {
       for (; release < times.releases.size() && times.releases[release].before == piece; ++release)
@@ -76,7 +76,7 @@ class Simulator {
           if (wait.unit == times.awaits[await].unit) time(row).end = std::max(time(row).end, time(wait.row).end);
       if (piece == times.pieces.size()) break;
       const Piece& part = times.pieces[piece];
-      work(row, part.fixed + part.per_pair * pairs, part.what == Activity::communication);
+      work(row, part.fixed + part.per_pair * pairs + part.per_square * squares, part.what == Activity::communication);
     }
   }
 
@@ -112,7 +112,7 @@ class Simulator {
       case TaskKind::flush:
         return exchanged(t, plans_.graph().precision().state) + added_at_home(t);
       case TaskKind::norm:
-        return agreed(t);
+        return at_home([&](i64 elements) { return elements * size_of(plans_.graph().precision().state); }) + agreed(t);
       case TaskKind::update:
         return updated(t);
       case TaskKind::zero:
@@ -141,6 +141,17 @@ class Simulator {
   }
 
   double memory_time(DType type, i64 bytes) const { return cost::call_time(hardware_.device, type, {.bytes = static_cast<double>(bytes)}).count; }
+
+  // Memory traffic on what ranks have at home, the fullest of them.
+  template <class BytesOf>
+  double at_home(BytesOf bytes_of) const {
+    std::map<int, i64> elements;
+    for (const layout::ShardMap& map : plans_.home())
+      for (const layout::Shard& shard : map.shards) elements[shard.rank] += shard.box.elements();
+    double longest = 0;
+    for (const auto& [rank, count] : elements) longest = std::max(longest, memory_time(plans_.graph().precision().state, bytes_of(count)));
+    return longest;
+  }
 
   // A few numbers from all to all, by halves of the ranks: one latency of the slowest link for each halving, there and back.
   double agreed(const Task& t) const {

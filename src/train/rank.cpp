@@ -18,6 +18,7 @@ runtime::ExecutorOptions executor_options(const config::ModelConfig& model, cons
   runtime::ExecutorOptions options;
   options.threads = settings.threads;
   options.device = settings.device;
+  options.seed = settings.seed;
   options.rope_theta = model.rope_theta;
   const config::RopeScaling& s = model.rope_scaling;
   options.rope_scaling = {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_context};

@@ -17,6 +17,7 @@ struct RankSettings {
   i64 memory_budget = 0;
   at::Device device{at::kCPU};
   bool prefetch = true;
+  std::uint64_t seed = 0;  // of dropout
   kernels::RankMemory* memory = nullptr;
 };
 

@@ -131,6 +131,7 @@ class JobOnRank {
     settings.device = job_.run.device == config::Device::cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
     settings.memory_budget = job_.run.memory_budget.count;
     settings.prefetch = job_.run.prefetch;
+    settings.seed = static_cast<std::uint64_t>(job_.seed);
     settings.memory = &memory_;
     return settings;
   }

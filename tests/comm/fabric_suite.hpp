@@ -48,6 +48,7 @@ inline void add_element(std::byte* to, const std::byte* from, DType dtype) {
     case DType::f32: return store(to, load<float>(to) + load<float>(from));
     case DType::i64: return store(to, load<i64>(to) + load<i64>(from));
     case DType::i32: return store(to, load<std::int32_t>(to) + load<std::int32_t>(from));
+    case DType::u8: return store(to, static_cast<std::uint8_t>(load<std::uint8_t>(to) + load<std::uint8_t>(from)));
     case DType::bf16:
       return store(to, round_to_bf16(from_bf16(load<std::uint16_t>(to)) + from_bf16(load<std::uint16_t>(from))));
   }
@@ -65,6 +66,7 @@ inline void store_random(std::byte* at, DType dtype, std::mt19937_64& random) {
     case DType::bf16: return store(at, round_to_bf16(static_cast<float>(normal(random))));
     case DType::i64: return store(at, static_cast<i64>(random() % 1000));
     case DType::i32: return store(at, static_cast<std::int32_t>(random() % 1000));
+    case DType::u8: return store(at, static_cast<std::uint8_t>(random() % 100));
   }
 }
 

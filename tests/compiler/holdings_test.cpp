@@ -49,20 +49,23 @@ TEST(Holdings, CountWhatABankHasOfItsOwn) {
 
 TEST(Holdings, ARowUsesTheBanksItReadsAndWritesAndSendsFrom) {
   using Uses = std::vector<UnitUse>;
-  ir::Task run{.kind = ir::TaskKind::run, .phase = 1};
-  EXPECT_EQ(unit_uses(run, 0, 2), (Uses{{1, 0, false}, {1, 1, false}}));
+  const Plans plans = worked_plans();
+  const batch::StepPlan plan{.step = 0, .valid_tokens = 1, .phases = {{.strategy = 1, .lane = {}}, {.strategy = 0, .lane = {}}}};
+  const auto uses = [&](const ir::Task& task, int rank) { return unit_uses(task, rank, plan, plans); };
+  ir::Task run{.kind = ir::TaskKind::run, .phase = 1, .group = 0, .stage = 0};
+  EXPECT_EQ(uses(run, 0), (Uses{{1, 0, false}, {1, 1, false}})) << "the first stage of \"1,2,2\" has the embedding and layer 0";
   run.pass = ir::Pass::BW;
-  EXPECT_EQ(unit_uses(run, 0, 2), (Uses{{1, 0, false}, {1, 0, true}, {1, 1, false}, {1, 1, true}}));
+  EXPECT_EQ(uses(run, 0), (Uses{{1, 0, false}, {1, 0, true}, {1, 1, false}, {1, 1, true}}));
   ir::Task move{.kind = ir::TaskKind::move, .phase = 1, .unit = 1};
   move.messages = {{2, 3, 0, {}}};
-  EXPECT_EQ(unit_uses(move, 3, 2), (Uses{{1, 1, false}}));
-  EXPECT_EQ(unit_uses(move, 2, 2), (Uses{{1, 1, false}, {0, 1, false}})) << "a sender may read the bank before";
+  EXPECT_EQ(uses(move, 3), (Uses{{1, 1, false}}));
+  EXPECT_EQ(uses(move, 2), (Uses{{1, 1, false}, {0, 1, false}})) << "a sender may read the bank before";
   move.phase = 0;
-  EXPECT_EQ(unit_uses(move, 2, 2), (Uses{{0, 1, false}}));
-  EXPECT_EQ(unit_uses({.kind = ir::TaskKind::flush, .phase = 0, .unit = 1}, 0, 2), (Uses{{0, 1, true}}));
-  EXPECT_EQ(unit_uses({.kind = ir::TaskKind::prepare, .phase = 1, .unit = 0}, 0, 2), (Uses{{1, 0, false}, {0, 0, false}}));
-  EXPECT_TRUE(unit_uses({.kind = ir::TaskKind::norm}, 0, 2).empty());
-  EXPECT_TRUE(unit_uses({.kind = ir::TaskKind::update, .unit = 1}, 0, 2).empty());
+  EXPECT_EQ(uses(move, 2), (Uses{{0, 1, false}}));
+  EXPECT_EQ(uses({.kind = ir::TaskKind::flush, .phase = 0, .unit = 1}, 0), (Uses{{0, 1, true}}));
+  EXPECT_EQ(uses({.kind = ir::TaskKind::prepare, .phase = 1, .unit = 0}, 0), (Uses{{1, 0, false}, {0, 0, false}}));
+  EXPECT_TRUE(uses({.kind = ir::TaskKind::norm}, 0).empty());
+  EXPECT_TRUE(uses({.kind = ir::TaskKind::update, .unit = 1}, 0).empty());
 }
 
 }  // namespace

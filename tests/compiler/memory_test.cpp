@@ -140,6 +140,40 @@ TEST(Memory, AProgramIsFittedByPrefetchingFewerUnits) {
   EXPECT_EQ(asked, 1);
 }
 
+// Strategies whose ranks differ: uneven stages, idle ranks, lanes without documents, documents of many lengths.
+TEST(Memory, OfAllRanksIsThatOfEach) {
+  config::StrategySettings chunked;
+  chunked.schedule = config::ScheduleKind::interleaved;
+  const Plans plans =
+      plans_of({strategy("2,2,2", 8), strategy("3,2,1", 8), config::strategy_from_spec("2,1,2", 8, kLayers, chunked)}, 8, "bf16");
+  batch::StepPlan plan = rows(plans, 3);
+  for (size_t lane = 0; lane < 2; ++lane) plan.phases[0].lane[lane][1] = row_of(100 + static_cast<i64>(lane), 32, 32);
+  plan.phases[1].lane[2].clear();
+  const ir::Program program = assemble(plan, plans, {});
+  for (const Pace pace : {Pace::expected, Pace::worst}) {
+    const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, pace);
+    ASSERT_EQ(peaks.size(), 8u);
+    for (int rank = 0; rank < 8; ++rank) {
+      const MemoryPeak alone = predict_memory(program, plan, plans, Holdings(plans, rank), pace);
+      EXPECT_EQ(peaks[static_cast<size_t>(rank)].bytes, alone.bytes) << rank;
+      EXPECT_EQ(peaks[static_cast<size_t>(rank)].kept, alone.kept) << rank;
+    }
+  }
+}
+
+TEST(Memory, KeptActivationsAreTheStashOfTheMicroBatchesInFlight) {
+  const Plans plans = plans_of({strategy("1,1,2", 2)}, 2);
+  const auto kept = [&](int rank, int micro_batches) { return peak_of(plans, rows(plans, micro_batches), rank).kept; };
+  for (int rank = 0; rank < 2; ++rank) {
+    const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[static_cast<size_t>(rank)];
+    i64 stash = 0;
+    for (const int b : stage.stash) stash += ir::local_bytes(stage.buffers[static_cast<size_t>(b)], 0, 1, {64});
+    EXPECT_GE(kept(rank, 1), stash);
+    EXPECT_LT(kept(rank, 1), 1.15 * static_cast<double>(stash)) << "queries and keys before their turn lie beside the values";
+    EXPECT_EQ(kept(rank, 5), (2 - rank) * kept(rank, 1)) << "1F1B";
+  }
+}
+
 TEST(Memory, IsToldFromTheLargestClassToTheSmallest) {
   MemoryPeak peak;
   peak.bytes[static_cast<size_t>(MemoryClass::moments)] = 2 << 20;

@@ -34,7 +34,7 @@ int count(const ir::Segment& segment, const std::string& name) {
 
 i64 stash_bytes(const ir::StageCode& stage) {
   i64 bytes = 0;
-  for (const int b : stage.stash) bytes += ir::local_bytes(stage.buffers[static_cast<size_t>(b)], 0, stage.lane.size(), 64);
+  for (const int b : stage.stash) bytes += ir::local_bytes(stage.buffers[static_cast<size_t>(b)], 0, stage.lane.size(), {64});
   return bytes;
 }
 

@@ -18,12 +18,12 @@ Buffer cut_buffer() {
 }
 
 TEST(Buffer, has_local_sizes_in_tokens_of_the_micro_batch) {
-  EXPECT_EQ(local_size(cut_buffer(), 3, 4, 40), (std::vector<i64>{20, 6}));
-  EXPECT_EQ(local_bytes(cut_buffer(), 3, 4, 40), 20 * 6 * 4);
+  EXPECT_EQ(local_size(cut_buffer(), 3, 4, {40}), (std::vector<i64>{20, 6}));
+  EXPECT_EQ(local_bytes(cut_buffer(), 3, 4, {40}), 20 * 6 * 4);
 }
 
 TEST(Buffer, refuses_tokens_that_the_lane_does_not_divide) {
-  EXPECT_EQ(message_of<InternalError>([] { local_size(cut_buffer(), 0, 4, 42); }), "42 tokens over 4 ranks of a lane");
+  EXPECT_EQ(message_of<InternalError>([] { local_size(cut_buffer(), 0, 4, {42}); }), "42 tokens over 4 ranks of a lane");
 }
 
 TEST(Buffer, has_a_local_type_with_its_share_of_the_tokens) {

@@ -59,8 +59,8 @@ TEST(Graph, prints_a_line_per_call) {
 }
 
 TEST(Type, counts_elements_for_a_number_of_tokens) {
-  EXPECT_EQ(elements(tokens_by(DType::f32, 7, {}), 3), 21);
-  EXPECT_EQ(elements({DType::f32, {{5, 2}, {}}}, 3), 10);
+  EXPECT_EQ(elements(tokens_by(DType::f32, 7, {}), {3}), 21);
+  EXPECT_EQ(elements({DType::f32, {{5, 2}, {}}}, {3}), 10);
 }
 
 }  // namespace

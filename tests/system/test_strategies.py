@@ -11,8 +11,11 @@ import tiny_runs as tiny
 SIZES = {"hidden_size": 32, "layers": 3, "heads": 4, "kv_heads": 2, "ffn_size": 46, "vocab_size": tiny.VOCAB + 3}
 MODELS = {"llama": SIZES, "tied": SIZES | {"tied_embeddings": True}, "qwen2": SIZES | {"architecture": "qwen2"},
           "qwen3": SIZES | {"architecture": "qwen3", "head_dim": 12},
-          "gpt2": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3}}
-TENSOR_DEGREES = {"gpt2": [1, 2, 3, 4]}  # as many key/value heads as heads
+          "gpt2": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3},
+          "unfused": SIZES | {"attention": "unfused"},
+          "dropout": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3, "attention": "unfused",
+                      "dropout": 0.2}}
+TENSOR_DEGREES = {"gpt2": [1, 2, 3, 4], "dropout": [1, 2, 3, 4]}  # as many key/value heads as heads
 STEPS = 5
 
 
@@ -62,7 +65,7 @@ def random_buckets(draw, name, ranks):
     return [(bound, random_strategy(draw, name, ranks)) for bound in [tiny.LONGEST, *bounds]]
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(28))
 def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus, one_rank, seed):
     draw = random.Random(seed)
     name = list(MODELS)[seed % len(MODELS)]

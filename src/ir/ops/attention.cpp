@@ -38,15 +38,46 @@ i64 attention_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest,
   return (scores + rows) * size_of(DType::f32);
 }
 
+// Granules of a dim of heads, as those of the queries' features.
+std::vector<i64> head_granules(std::span<const Type> in, i64 head_dim, i64 kv_heads) {
+  check(in[1].shape.size[1] == kv_heads * head_dim && in[1].shape == in[2].shape, "attention: keys of {} features, values of {}",
+        in[1].shape.size[1], in[2].shape.size[1]);
+  std::vector<i64> granules;
+  for (const i64 g : in[0].shape.granule[1]) granules.push_back(g / head_dim);
+  return granules;
+}
+
+// Gradients of keys and values are partial over the axes that cut only queries.
+layout::Layout key_gradient(const layout::Layout& k, const std::vector<int>& query_axes) {
+  layout::Layout dk = k;
+  dk.partial.assign(query_axes.begin() + static_cast<std::ptrdiff_t>(k.split[1].size()), query_axes.end());
+  std::sort(dk.partial.begin(), dk.partial.end());
+  return dk;
+}
+
+// Stored scores: so many products of 2 D flops and so many passes over them, of their element size, for each pair and head.
+Cost stored_scores(std::span<const Type> in, std::span<const Type> out, const Type& q, double products, double passes, double masks,
+                   i64 head_dim) {
+  Cost cost = memory_bound(in, out);
+  const double heads = static_cast<double>(q.shape.size[1] / head_dim);
+  cost.flops_per_token = 0;
+  cost.narrowest = static_cast<double>(head_dim);
+  cost.flops_per_square = 2 * products * static_cast<double>(q.shape.size[1]);
+  cost.bytes_per_square = heads * (passes * static_cast<double>(size_of(q.dtype)) + masks);
+  return cost;
+}
+
+// Scores of a document, some at a time of them in the state dtype, and whole keys and values where heads share them.
+i64 stored_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest, i64 scores) {
+  const i64 state = q.dtype == DType::f64 ? 8 : 4, heads = q.shape.size[1] / head_dim;
+  return state * (scores * heads * longest * longest + 2 * longest * (q.shape.size[1] + k.shape.size[1]));
+}
+
 }  // namespace
 
 std::vector<Type> Attention::shape(std::span<const Type> in) const {
-  check(in[1].shape.size[1] == kv_heads_ * head_dim_ && in[1].shape == in[2].shape, "attention: keys of {} features, values of {}",
-        in[1].shape.size[1], in[2].shape.size[1]);
-  std::vector<i64> granules;
-  for (const i64 g : in[0].shape.granule[1]) granules.push_back(g / head_dim_);
   const DType state = in[0].dtype == DType::f64 ? DType::f64 : DType::f32;
-  return {in[0], tokens_by(state, in[0].shape.size[1] / head_dim_, granules)};
+  return {in[0], tokens_by(state, in[0].shape.size[1] / head_dim_, head_granules(in, head_dim_, kv_heads_))};
 }
 
 LayoutRule Attention::layout(const LayoutQuery& query) const {
@@ -72,9 +103,7 @@ i64 Attention::workspace(std::span<const Type> in, std::span<const Type>, i64, i
 LayoutRule AttentionDx::layout(const LayoutQuery& query) const {
   const std::vector<int>& axes = query.in[1].split[1];
   const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_));
-  layout::Layout dk = k;
-  dk.partial.assign(axes.begin() + static_cast<std::ptrdiff_t>(k.split[1].size()), axes.end());
-  std::sort(dk.partial.begin(), dk.partial.end());
+  const layout::Layout dk = key_gradient(k, axes);
   return {{q, q, k, k, q, q}, {q, dk, dk}};
 }
 
@@ -84,6 +113,56 @@ Cost AttentionDx::cost(std::span<const Type> in, std::span<const Type> out) cons
 
 i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, i64, i64 longest) const {
   return attention_workspace(in[1], in[2], head_dim_, longest, 4);
+}
+
+std::vector<Type> UnfusedAttention::shape(std::span<const Type> in) const {
+  const layout::Shape pairs{{in[0].shape.size[1] / head_dim_, kSquares}, {head_granules(in, head_dim_, kv_heads_), {}}};
+  std::vector<Type> out = {in[0], {in[0].dtype, pairs}};
+  if (dropout_ > 0) out.insert(out.end(), {{DType::u8, pairs}, {in[0].dtype, pairs}});
+  return out;
+}
+
+LayoutRule UnfusedAttention::layout(const LayoutQuery& query) const {
+  const std::vector<int>& axes = query.in[0].split[1];
+  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_)), pairs{{axes, {}}, {}};
+  LayoutRule rule{{q, k, k}, {q, pairs}};
+  if (dropout_ > 0) rule.gives.insert(rule.gives.end(), {pairs, pairs});
+  return rule;
+}
+
+std::vector<int> UnfusedAttention::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy, std::vector<int>&) const {
+  check(dy[0] >= 0, "attention without a gradient");
+  std::vector<int> in = {dy[0], call.in[0], call.in[1], call.in[2]};
+  in.insert(in.end(), call.out.begin() + 1, call.out.end());
+  return graph.call(std::make_shared<UnfusedAttentionDx>(head_dim_, kv_heads_, dropout_), in, "d qkv");
+}
+
+// Scores written, read and written by the softmax, read by the product with the values; dropout reads, writes, and writes its mask.
+Cost UnfusedAttention::cost(std::span<const Type> in, std::span<const Type> out) const {
+  return stored_scores(in, out.first(1), in[0], 2, dropout_ > 0 ? 6 : 4, dropout_ > 0 ? 1 : 0, head_dim_);
+}
+
+i64 UnfusedAttention::workspace(std::span<const Type> in, std::span<const Type>, i64, i64 longest) const {
+  return stored_workspace(in[0], in[1], head_dim_, longest, 2);
+}
+
+LayoutRule UnfusedAttentionDx::layout(const LayoutQuery& query) const {
+  const std::vector<int>& axes = query.in[1].split[1];
+  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_)), pairs{{axes, {}}, {}};
+  const layout::Layout dk = key_gradient(k, axes);
+  LayoutRule rule{{q, q, k, k, pairs}, {q, dk, dk}};
+  if (dropout_ > 0) rule.needs.insert(rule.needs.end(), {pairs, pairs});
+  return rule;
+}
+
+// The gradient of the weights is written, read with the weights by the softmax's and written, read twice by products; another product
+// reads the weights. Dropout's reads and writes it and reads the mask.
+Cost UnfusedAttentionDx::cost(std::span<const Type> in, std::span<const Type> out) const {
+  return stored_scores(in.first(4), out, in[1], 4, dropout_ > 0 ? 9 : 7, dropout_ > 0 ? 1 : 0, head_dim_);
+}
+
+i64 UnfusedAttentionDx::workspace(std::span<const Type> in, std::span<const Type>, i64, i64 longest) const {
+  return stored_workspace(in[1], in[2], head_dim_, longest, 3);
 }
 
 }  // namespace switchyard::ir

@@ -42,7 +42,7 @@ LayoutRule HeadLoss::layout(const LayoutQuery& query) const {
 // Three products with the weight.
 Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
   Cost cost = memory_bound(in, out);
-  const double weight = static_cast<double>(elements(in[1], 1));
+  const double weight = static_cast<double>(elements(in[1], {1}));
   cost.flops_per_token = 6 * weight;
   cost.narrowest = static_cast<double>(std::min(in[1].shape.size[0], in[1].shape.size[1]));
   return cost;

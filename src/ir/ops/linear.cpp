@@ -29,7 +29,7 @@ Cost product_cost(std::span<const Type> in, std::span<const Type> out, std::span
   cost.flops_per_token = 0;
   double rows = 0;  // of all weights, which are one product
   for (const Type& w : weights) {
-    cost.flops_per_token += 2.0 * static_cast<double>(elements(w, 1));
+    cost.flops_per_token += 2.0 * static_cast<double>(elements(w, {1}));
     rows += static_cast<double>(w.shape.size[0]);
   }
   cost.narrowest = std::min(rows, static_cast<double>(weights[0].shape.size[1]));
@@ -86,8 +86,8 @@ i64 LinearDx::workspace(std::span<const Type>, std::span<const Type>, i64, i64) 
 i64 LinearDw::workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64) const {
   if (in[0].dtype == out[0].dtype) return 0;
   i64 operands = 0, product = 0;
-  for (const Type& type : in) operands += elements(type, tokens);
-  for (const Type& type : out) product += elements(type, tokens);
+  for (const Type& type : in) operands += elements(type, {tokens});
+  for (const Type& type : out) product += elements(type, {tokens});
   return std::max(operands, product) * size_of(out[0].dtype);
 }
 
@@ -151,7 +151,11 @@ LayoutRule LinearDw::layout(const LayoutQuery& query) const {
   return rule;
 }
 
-Cost LinearDw::cost(std::span<const Type> in, std::span<const Type> out) const { return product_cost(in, out, out); }
+Cost LinearDw::cost(std::span<const Type> in, std::span<const Type> out) const {
+  Cost cost = product_cost(in, {}, out);
+  for (const Type& sum : out) cost.bytes_accumulated += 2.0 * static_cast<double>(elements(sum, {}) * size_of(sum.dtype));
+  return cost;
+}
 
 std::vector<int> LinearDw::adjacent_inputs() const { return weights_ > 1 ? numbers(0, weights_) : std::vector<int>{}; }
 

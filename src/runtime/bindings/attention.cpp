@@ -1,14 +1,34 @@
 #include "kernels/attention.hpp"
 
+#include <ATen/ops/arange.h>
+
 #include <cmath>
 
 #include "ir/ops/ops.hpp"
+#include "kernels/dropout.hpp"
+#include "kernels/unfused_attention.hpp"
 #include "runtime/kernel_call.hpp"
 
 namespace switchyard::runtime {
 namespace {
 
 double scale_of(i64 head_dim) { return 1 / std::sqrt(static_cast<double>(head_dim)); }
+
+// Of each head and pair: rows are a document's queries, columns count heads and keys.
+void choose_weights(KernelCall& call, at::Tensor& kept, int site, double p) {
+  constexpr i64 kMostKeys = i64{1} << 32;
+  const i64 first = call.first_row(call.instr.out[2]);
+  i64 at = 0;
+  for (const kernels::AttentionBlock& block : call.feeds.blocks) {
+    const i64 L = block.qn;
+    for (i64 head = 0; head < kept.size(0); ++head) {
+      at::Tensor part = kept.select(0, head).narrow(0, at, L * L).view({L, L});
+      const at::Tensor columns = at::arange((first + head) * kMostKeys, (first + head) * kMostKeys + L, call.feeds.keys.options());
+      kernels::dropout_choice(part, call.feeds.keys.narrow(0, block.q, L), columns, site, p);
+    }
+    at += L * L;
+  }
+}
 
 }  // namespace
 
@@ -24,6 +44,26 @@ void run_attention_dx(KernelCall& call) {
   const at::Tensor lse = call.in[5].view({call.in[5].size(1), call.in[5].size(0)});
   kernels::attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2], call.in[3], call.in[4], lse,
                               call.feeds.blocks, static_cast<int>(D), scale_of(D));
+}
+
+void run_unfused_attention(KernelCall& call) {
+  const auto& op = call.op<ir::UnfusedAttention>();
+  const int D = static_cast<int>(op.head_dim());
+  kernels::attention_weights(call.out[1], call.in[0], call.in[1], call.feeds.blocks, D, scale_of(D));
+  if (op.dropout() > 0) {
+    choose_weights(call, call.out[2], op.site(), op.dropout());
+    kernels::dropout(call.out[3], call.out[1], call.out[2], op.dropout());
+  }
+  kernels::weigh_values(call.out[0], op.dropout() > 0 ? call.out[3] : call.out[1], call.in[2], call.feeds.blocks, D);
+}
+
+void run_unfused_attention_dx(KernelCall& call) {
+  const auto& op = call.op<ir::UnfusedAttentionDx>();
+  const int D = static_cast<int>(op.head_dim());
+  kernels::DroppedWeights dropped;
+  if (op.dropout() > 0) dropped = {&call.in[5], &call.in[6], op.dropout()};
+  kernels::unfused_attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2], call.in[3], call.in[4], dropped,
+                                      call.feeds.blocks, D, scale_of(D));
 }
 
 }  // namespace switchyard::runtime

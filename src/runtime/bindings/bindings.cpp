@@ -11,7 +11,9 @@ Kernel find_kernel(const std::string& name) {
       {"layer_norm_dw", run_layer_norm_dw}, {"rope", run_rope},             {"attention", run_attention},
       {"attention_dx", run_attention_dx}, {"swiglu", run_swiglu},           {"swiglu_dx", run_swiglu_dx},
       {"gelu", run_gelu},             {"gelu_dx", run_gelu_dx},             {"add", run_add},
-      {"embedding", run_embedding},   {"embedding_dw", run_embedding_dw},   {"head_loss", run_head_loss}};
+      {"embedding", run_embedding},   {"embedding_dw", run_embedding_dw},   {"head_loss", run_head_loss},
+      {"unfused_attention", run_unfused_attention}, {"unfused_attention_dx", run_unfused_attention_dx},
+      {"dropout", run_dropout},       {"dropout_dx", run_dropout_dx}};
   const auto it = kKernels.find(name);
   check(it != kKernels.end(), "operator {} has no kernel", name);
   return it->second;

@@ -56,5 +56,54 @@ TEST(AttentionBinding, GradientsAreSlopes) {
   EXPECT_NEAR(call.out[2].mul(dkv).sum().item<double>() / h, (loss(kQ, kK, kV.add(dkv)) - loss(kQ, kK, kV.sub(dkv))) / (2 * h), 1e-8);
 }
 
+// Squares of both documents: 9 + 4 pairs.
+std::vector<at::Tensor> unfused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double dropout) {
+  OneCall call(std::make_shared<ir::UnfusedAttention>(kD, 1, dropout, 3));
+  two_documents(call);
+  call.feeds.keys = integers({11, -7, 5000000000000, 123456789, 42});
+  call.in = {q, k, v};
+  call.out = {nothing({kT, kHeads * kD}), nothing({kHeads, 13})};
+  if (dropout > 0) call.out.insert(call.out.end(), {empty({kHeads, 13}, DType::u8, at::kCPU), nothing({kHeads, 13})});
+  for (const at::Tensor& out : call.out) call.instr.out.push_back(call.buffer(out));
+  call.run();
+  return call.out;
+}
+
+TEST(UnfusedAttentionBinding, EqualsTheFusedOneAndStoresItsWeights) {
+  const auto out = unfused(kQ, kK, kV, 0);
+  EXPECT_LT(gap(out[0], forward(kQ, kK, kV)[0]), 1e-14);
+  const at::Tensor second = out[1].narrow(1, 9, 4).view({kHeads, 2, 2});
+  EXPECT_LT(gap(second.sum(2), nothing({kHeads, 2}).fill_(1)), 1e-15);
+  EXPECT_EQ(second.select(1, 0).select(1, 1).abs().max().item<double>(), 0) << "a token doesn't see the next one";
+}
+
+TEST(UnfusedAttentionBinding, GradientsAreSlopesWithAndWithoutDropout) {
+  for (const double dropout : {0.0, 0.4}) {
+    const at::Tensor go = wave({kT, kHeads * kD}, 4);
+    const auto saved = unfused(kQ, kK, kV, dropout);
+    OneCall call(std::make_shared<ir::UnfusedAttentionDx>(kD, 1, dropout));
+    two_documents(call);
+    call.in = {go, kQ, kK, kV, saved[1]};
+    if (dropout > 0) call.in.insert(call.in.end(), {saved[2], saved[3]});
+    call.out = {nothing({kT, kHeads * kD}), nothing({kT, kD}), nothing({kT, kD})};
+    call.run();
+    const auto loss = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+      return unfused(q, k, v, dropout)[0].mul(go).sum().item<double>();
+    };
+    const double h = 1e-5;
+    const at::Tensor dq = wave({kT, kHeads * kD}, 5).mul(h), dkv = wave({kT, kD}, 6).mul(h);
+    EXPECT_NEAR(call.out[0].mul(dq).sum().item<double>() / h, (loss(kQ.add(dq), kK, kV) - loss(kQ.sub(dq), kK, kV)) / (2 * h), 1e-8);
+    EXPECT_NEAR(call.out[1].mul(dkv).sum().item<double>() / h, (loss(kQ, kK.add(dkv), kV) - loss(kQ, kK.sub(dkv), kV)) / (2 * h), 1e-8);
+    EXPECT_NEAR(call.out[2].mul(dkv).sum().item<double>() / h, (loss(kQ, kK, kV.add(dkv)) - loss(kQ, kK, kV.sub(dkv))) / (2 * h), 1e-8);
+  }
+}
+
+TEST(UnfusedAttentionBinding, DropsWeightsAndScalesTheOthers) {
+  const auto out = unfused(kQ, kK, kV, 0.4);
+  EXPECT_LT(gap(out[3], out[1].mul(out[2]).div(0.6)), 1e-15);
+  EXPECT_GT(out[2].to(at::kDouble).mean().item<double>(), 0.2);
+  EXPECT_LT(out[2].to(at::kDouble).mean().item<double>(), 0.95);
+}
+
 }  // namespace
 }  // namespace switchyard::runtime

@@ -33,7 +33,7 @@ std::vector<at::Tensor> reshard(const layout::Layout& from, const layout::Layout
     feeds.T = kT;
     RopeTables rope(10000, {});
     i64 row = 0;
-    out[rank] = empty(ir::local_size(stage.buffers[1], fabric.rank(), 2, kT), DType::f64, at::kCPU);
+    out[rank] = empty(ir::local_size(stage.buffers[1], fabric.rank(), 2, {kT}), DType::f64, at::kCPU);
     KernelCall call{instr, stage, fabric.rank(), {in[rank]}, {out[rank]}, feeds, rope, {&fabric, {5, {0, 1}}, &row}, DType::f64};
     run_reshard(call);
     EXPECT_EQ(row, static_cast<i64>(instr.steps.size()));
