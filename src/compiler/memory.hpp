@@ -4,6 +4,8 @@
 #include <array>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "batch/step_plan.hpp"
 #include "compiler/holdings.hpp"
@@ -30,6 +32,10 @@ enum class Pace { expected, worst };
 /// the allocator rounds them, to 64 bytes.
 MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
                           Pace pace = Pace::expected);
+
+/// The same over time, at the expected pace: what the rank takes before its first row (row -1), then the fullest moment of each of its
+/// rows, in their order. The highest of them is the peak.
+std::vector<MemoryPeak> memory_by_row(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings);
 
 /// The rank with the highest peak at the worst pace, and the peak.
 std::pair<int, MemoryPeak> fullest_rank(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans);

@@ -120,6 +120,27 @@ TEST(Memory, AtTheWorstPaceIsAtLeastWhatIsExpectedAndEqualWithoutASwitch) {
   }
 }
 
+TEST(Memory, ByRowPeaksWhereThePeakIsAndBeginsWithHome) {
+  const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4)}, 4);
+  const batch::StepPlan plan = rows(plans, 3);
+  const ir::Program program = assemble(plan, plans, {});
+  for (int rank = 0; rank < 4; ++rank) {
+    const Holdings holdings(plans, rank);
+    const MemoryPeak peak = predict_memory(program, plan, plans, holdings);
+    const std::vector<MemoryPeak> moments = memory_by_row(program, plan, plans, holdings);
+    ASSERT_EQ(moments.size(), 1 + program.of_rank[static_cast<size_t>(rank)].size());
+    EXPECT_EQ(moments.front().row, -1);
+    i64 highest = 0;
+    for (size_t i = 0; i < moments.size(); ++i) {
+      if (i > 0) EXPECT_EQ(moments[i].row, program.of_rank[static_cast<size_t>(rank)][i - 1]);
+      EXPECT_GE(moments[i].total, moments.front().bytes[0] + moments.front().bytes[1] + moments.front().bytes[2]);
+      highest = std::max(highest, moments[i].total);
+      if (moments[i].row == peak.row) EXPECT_EQ(moments[i].bytes, peak.bytes);
+    }
+    EXPECT_EQ(highest, peak.total);
+  }
+}
+
 TEST(Memory, AProgramIsFittedByPrefetchingFewerUnits) {
   const Plans plans = plans_of({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
   const batch::StepPlan plan = rows(plans, 1);
