@@ -51,6 +51,17 @@ const rankWord = (ranks, number) => (number > 1 ? `ranks ${short(ranks)} (${numb
 const short = (text) => (text.length > 26 ? text.slice(0, 24) + "\u2026" : text);
 const last = (list) => list[list.length - 1];
 
+// A range that zooms and pans together with the others of the list.
+function linked(range, others) {
+  const follow = (from, to) => from.change.connect(() => { if (to.start !== from.start || to.end !== from.end) to.setv({start: from.start, end: from.end}); });
+  for (const other of others) {
+    follow(range, other);
+    follow(other, range);
+  }
+  others.push(range);
+  return range;
+}
+
 // A chart in `into`. Wheel zooms with Ctrl held, so that the page still scrolls.
 function chart(into, options, zoom = "x") {
   const wheel = new Bokeh.WheelZoomTool({dimensions: zoom === "x" ? "width" : "both", modifiers: {ctrl: true}});
@@ -125,8 +136,10 @@ function steps() {
   if (!runs.length) return;
   const node = section("steps", "Loss and throughput", "By optimizer step.");
   const grid = node.appendChild(el("div", {class: "two"}));
-  const x_range = new Bokeh.DataRange1d({range_padding: 0.03});
+  const numbers = runs.flatMap((run) => run.steps.step), first = Math.min(...numbers), final = Math.max(...numbers), edge = Math.max(0.5, 0.02 * (final - first));
+  const ranges = [];
   const draw = (into, column, label) => {
+    const x_range = linked(new Bokeh.Range1d({start: first - edge, end: final + edge}), ranges);
     const figure = chart(into, {x_range, x_axis_label: "step", y_axis_label: label, height: 250});
     page.runs.forEach((run, r) => {
       if (!run.steps || !run.steps[column]) return;
@@ -172,12 +185,11 @@ function spanColumns(timeline, kind, unit) {
   return columns;
 }
 
-function timelinePlot(into, timeline, range) {
+function timelinePlot(into, timeline, most, ranges) {
   const both = timeline.predicted_seconds !== null && timeline.measured_seconds !== null;
-  const most = Math.max(timeline.predicted_seconds || 0, timeline.measured_seconds || 0, 1e-9);
   const [unitName, unit] = timeUnit(most);
   const number = timeline.tracks.length, rowHeight = Math.max(15, Math.min(40, 1600 / number));
-  const x_range = range || new Bokeh.Range1d({start: -0.005 * most * unit, end: 1.01 * most * unit});
+  const x_range = linked(new Bokeh.Range1d({start: -0.005 * most * unit, end: 1.01 * most * unit}), ranges);
   const y_range = new Bokeh.Range1d({start: number, end: 0});
   const figure = chart(into, {x_range, y_range, height: Math.round(80 + number * rowHeight), x_axis_label: `${unitName} from the step's start`});
   const band = (measured, color) => {
@@ -206,7 +218,6 @@ function timelinePlot(into, timeline, range) {
   if (timeline.predicted_seconds !== null) figure.add_layout(line(timeline.predicted_seconds * unit, "height", "#2f5d8a", "dashed"));
   if (timeline.measured_seconds !== null) figure.add_layout(line(timeline.measured_seconds * unit, "height", "#d9772b", "dashed"));
   into.prepend(el("div", {class: "keys"}, keys));
-  return x_range;
 }
 
 function timelines() {
@@ -215,6 +226,7 @@ function timelines() {
   const node = section("timeline", "Timeline",
     "A row for each rank; above what it computes, below in thin lanes what it sends between stages (activations, gradients), to home, and as parameters. " +
     "Hover names a stretch. Drag to zoom into a stretch of time, Ctrl and wheel zoom around the mouse, the toolbar at the right pans and resets; a click on a colour hides or shows it.");
+  const all = runs.flatMap((run) => run.timelines), most = Math.max(...all.map((t) => Math.max(t.predicted_seconds || 0, t.measured_seconds || 0)), 1e-9), ranges = [];
   for (const run of runs) {
     for (const timeline of run.timelines) {
       const ends = [];
@@ -223,7 +235,7 @@ function timelines() {
       node.append(el("h3", {}, `${several ? run.name + ", " : ""}step ${timeline.step}: ${ends.join(", ")}`));
       if (timeline.folded) node.append(el("p", {class: "small"}, timeline.folded));
       if (timeline.merged) node.append(el("p", {class: "small"}, `${count(timeline.merged)} short stretches are joined with a neighbour of their kind.`));
-      timelinePlot(node.appendChild(el("div", {class: "timeline"})), timeline, null);
+      timelinePlot(node.appendChild(el("div", {class: "timeline"})), timeline, most, ranges);
     }
   }
 }
@@ -435,7 +447,7 @@ function candidates() {
 // ---- all of it
 
 function fault(text) {
-  document.getElementById("page").prepend(el("div", {class: "fault"}, "The page could not be drawn whole: " + text));
+  document.getElementById("page").prepend(el("div", {class: "fault"}, "This page could not be drawn whole: " + text));
   document.body.dataset.state = "failed";
 }
 window.addEventListener("error", (event) => fault(event.message));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "small_models.hpp"
 
 namespace switchyard::compiler {
@@ -129,15 +131,14 @@ TEST(Memory, ByRowPeaksWhereThePeakIsAndBeginsWithHome) {
     const MemoryPeak peak = predict_memory(program, plan, plans, holdings);
     const std::vector<MemoryPeak> moments = memory_by_row(program, plan, plans, holdings);
     ASSERT_EQ(moments.size(), 1 + program.of_rank[static_cast<size_t>(rank)].size());
-    EXPECT_EQ(moments.front().row, -1);
     i64 highest = 0;
     for (size_t i = 0; i < moments.size(); ++i) {
-      if (i > 0) EXPECT_EQ(moments[i].row, program.of_rank[static_cast<size_t>(rank)][i - 1]);
+      EXPECT_EQ(moments[i].row, i == 0 ? -1 : program.of_rank[static_cast<size_t>(rank)][i - 1]);
       EXPECT_GE(moments[i].total, moments.front().bytes[0] + moments.front().bytes[1] + moments.front().bytes[2]);
       highest = std::max(highest, moments[i].total);
-      if (moments[i].row == peak.row) EXPECT_EQ(moments[i].bytes, peak.bytes);
     }
     EXPECT_EQ(highest, peak.total);
+    EXPECT_TRUE(std::ranges::any_of(moments, [&](const MemoryPeak& moment) { return moment.row == peak.row && moment.bytes == peak.bytes; }));
   }
 }
 
