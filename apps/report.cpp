@@ -44,7 +44,7 @@ report::Run run_of(const fs::path& folder, const std::string& cluster) {
   if (!cluster.empty()) hardware = config::load_hardware(cluster, job.run.ranks);
 
   const std::string name = fs::absolute(folder).lexically_normal().filename().string();
-  if (!fs::exists(job.data.path)) {
+  if (!fs::exists(job.data.path) && job.batch.lengths.empty()) {
     report::Run run = report::measured_run(name, job, log, std::move(measured), nullptr);
     run.notes.push_back(fmt::format("The data \"{}\" isn't here, so buckets, links, switches and the prediction are missing.", job.data.path));
     return run;

@@ -3,8 +3,8 @@
 
 const page = JSON.parse(document.getElementById("data").textContent);
 const KIND_COLORS = ["#4e79a7", "#3f8f55", "#9ccc8f", "#d9534f", "#f28e2b", "#f7c28b", "#8e6bb0", "#9c755f", "#499894", "#e0b93b", "#e3e6ea", "#bab0ac"];
-const KIND_LANES = [0, 0, 0, 0, 1, 2, 4, 3, 3, 0, 0, 0];  // compute; activations, gradients between stages; to home; parameters
-const LANES = [[0.07, 0.58], [0.61, 0.69], [0.70, 0.78], [0.79, 0.87], [0.88, 0.96]];
+const KIND_LANES = [0, 0, 0, 5, 1, 2, 4, 3, 3, 0, 0, 0];  // compute; activations, gradients between stages; to home; parameters; collectives
+const LANES = [[0.07, 0.58], [0.61, 0.69], [0.70, 0.78], [0.79, 0.87], [0.88, 0.96], [0.36, 0.58]];
 const CLASS_COLORS = ["#2f5d8a", "#5b8fbf", "#a6c8e4", "#7a9e9f", "#8e6bb0", "#9c755f", "#f28e2b", "#d4d4d8"];
 const RUN_COLORS = ["#2f5d8a", "#d9772b", "#3f8f55", "#b0413e", "#8e6bb0", "#499894", "#9c755f", "#5b6675"];
 const views = [];
@@ -224,7 +224,8 @@ function timelines() {
   const runs = page.runs.filter((run) => run.timelines.length);
   if (!runs.length) return;
   const node = section("timeline", "Timeline",
-    "A row for each rank; above what it computes, below in thin lanes what it sends between stages (activations, gradients), to home, and as parameters. " +
+    "A row for each rank: what it computes, with collectives inside a stage in the lower half; below, in thin lanes, what it sends between stages " +
+    "(activations, gradients), to home, and as parameters. " +
     "Hover names a stretch. Drag to zoom into a stretch of time, Ctrl and wheel zoom around the mouse, the toolbar at the right pans and resets; a click on a colour hides or shows it.");
   const all = runs.flatMap((run) => run.timelines), most = Math.max(...all.map((t) => Math.max(t.predicted_seconds || 0, t.measured_seconds || 0)), 1e-9), ranges = [];
   for (const run of runs) {

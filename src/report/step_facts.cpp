@@ -57,7 +57,7 @@ class LinkCounter {
         plan_.phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
     const ir::StageCode& stage =
         strategy_of(plans_, plan_, task.phase).groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
-    for (const ir::Instr& instr : (task.forward ? stage.forward : stage.backward).code) {
+    for (const ir::Instr& instr : stage.segment(task.pass).code) {
       if (instr.op)
         add_softmax_sums(task, stage, instr, mb.T);
       else

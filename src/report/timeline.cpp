@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -275,15 +276,23 @@ Timeline side_by_side(Timeline predicted, Timeline measured) {
 
 std::vector<TimeShare> time_shares(const simulator::Simulation& simulation) {
   std::vector<TimeShare> shares;
-  std::map<std::array<double, 3>, size_t> found;
+  std::map<std::array<i64, 4>, size_t> found;
+  const double step = simulation.step_seconds > 0 ? simulation.step_seconds : 1;
   for (size_t rank = 0; rank < simulation.ranks.size(); ++rank) {
     const simulator::RankTime& time = simulation.ranks[rank];
-    const auto [it, fresh] = found.try_emplace({time.compute, time.communication, time.overlap}, shares.size());
-    if (fresh) {
-      const double step = simulation.step_seconds > 0 ? simulation.step_seconds : 1;
-      shares.push_back({{}, (time.compute - time.overlap) / step, time.overlap / step, (time.communication - time.overlap) / step, time.idle / step});
-    }
-    shares[it->second].ranks.push_back(static_cast<int>(rank));
+    const std::array<double, 4> parts{(time.compute - time.overlap) / step, time.overlap / step, (time.communication - time.overlap) / step, time.idle / step};
+    std::array<i64, 4> key;
+    for (size_t p = 0; p < 4; ++p) key[p] = std::llround(1000 * parts[p]);
+    const auto [it, fresh] = found.try_emplace(key, shares.size());
+    if (fresh) shares.emplace_back();
+    TimeShare& share = shares[it->second];
+    share.ranks.push_back(static_cast<int>(rank));
+    const double weight = 1 / static_cast<double>(share.ranks.size());
+    const auto mean = [&](double& value, double part) { value += weight * (part - value); };
+    mean(share.compute, parts[0]);
+    mean(share.overlap, parts[1]);
+    mean(share.communication, parts[2]);
+    mean(share.idle, parts[3]);
   }
   return shares;
 }

@@ -37,7 +37,7 @@ void merge_short(Timeline& timeline, size_t most);
 /// Tracks of the same first ranks next to each other, the predicted one first.
 Timeline side_by_side(Timeline predicted, Timeline measured);
 
-/// For each rank, the mean shares of the step, ranks with equal shares together.
+/// Shares of the step; ranks whose shares agree to a tenth of a percent are together, with their means.
 std::vector<TimeShare> time_shares(const simulator::Simulation& simulation);
 
 }  // namespace switchyard::report

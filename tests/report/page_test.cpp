@@ -14,11 +14,15 @@ TEST(Kind, of_a_row_follows_from_the_name_that_the_program_gives_it) {
   ir::Task task{.kind = ir::TaskKind::run, .phase = 0, .lane = 1, .stage = 2, .micro_batch = 3};
   EXPECT_EQ(kind(task), Kind::forward);
   EXPECT_EQ(kind(task, true), Kind::collective);
-  task.forward = false;
-  EXPECT_EQ(kind(task), Kind::backward);
+  task.pass = ir::Pass::W;
+  EXPECT_EQ(kind(task), Kind::weight_gradient);
+  for (const ir::Pass pass : {ir::Pass::B, ir::Pass::BW}) {
+    task.pass = pass;
+    EXPECT_EQ(kind(task), Kind::backward);
+  }
   task.kind = ir::TaskKind::send;
   EXPECT_EQ(kind(task, true), Kind::gradient_send);
-  task.forward = true;
+  task.pass = ir::Pass::F;
   EXPECT_EQ(kind(task, true), Kind::activation_send);
   for (const auto& [what, expected] : std::vector<std::pair<ir::TaskKind, Kind>>{{ir::TaskKind::move, Kind::move},
                                                                                  {ir::TaskKind::prepare, Kind::move},
@@ -29,7 +33,6 @@ TEST(Kind, of_a_row_follows_from_the_name_that_the_program_gives_it) {
     task.kind = what;
     EXPECT_EQ(kind(task), expected) << ir::name_of(task);
   }
-  EXPECT_EQ(kind_of("run phase 0 lane 0 stage 0 W mb1", false), Kind::weight_gradient);
   EXPECT_EQ(kind_of("", false), Kind::other);
 }
 

@@ -82,7 +82,7 @@ TEST(Run, of_which_only_the_log_is_left_still_has_its_figures) {
 
 TEST(Run, of_a_thousand_ranks_is_a_page_of_bounded_size) {
   std::vector<i64> lengths;
-  for (i64 i = 0; i < 4096; ++i) lengths.push_back(5 + i % 60);
+  for (i64 i = 0; i < 2048; ++i) lengths.push_back(5 + i % 60);
   const SimulatedStep step({"256,2,2", "1024,1,1"}, 128, 8, lengths);
   const report::Run run = simulated_run("big", step.view());
   EXPECT_LE(run.timelines[0].tracks.size(), kMostTracks);
