@@ -31,10 +31,7 @@ config::Job alone(const config::Job& job, const std::string& spec) {
   config::Job other = job;
   config::Bucket bucket = job.buckets.front();
   config::Strategy strategy = config::strategy_from_spec(spec, job.run.ranks, job.model.config.layers);
-  strategy.recompute = bucket.strategy.recompute;
-  strategy.schedule = bucket.strategy.schedule;
-  strategy.sequence_parallel = bucket.strategy.sequence_parallel;
-  strategy.micro_batch_tokens = bucket.strategy.micro_batch_tokens;
+  static_cast<config::StrategySettings&>(strategy) = bucket.strategy;
   bucket.spec = spec;
   bucket.strategy = std::move(strategy);
   other.buckets = {std::move(bucket)};

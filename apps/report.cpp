@@ -26,9 +26,9 @@ struct Options {
   std::string out, cluster;
 };
 
-cluster::Cluster placement_of(const config::Job& job, const std::optional<cluster::Hardware>& hardware, const std::vector<report::MeasuredStep>& measured) {
+cluster::Cluster placement_of(const config::Job& job, const std::optional<cluster::Hardware>& hardware, const std::optional<report::MeasuredStep>& measured) {
   if (hardware) return hardware->placement();
-  if (!measured.empty() && static_cast<int>(measured.front().hosts.size()) == job.run.ranks) return {measured.front().hosts, {}};
+  if (measured && static_cast<int>(measured->hosts.size()) == job.run.ranks) return {measured->hosts, {}};
   return cluster::uniform(1, job.run.ranks);
 }
 
@@ -38,8 +38,8 @@ report::Run run_of(const fs::path& folder, const std::string& cluster) {
   const config::Job job = open_job((folder / "job.toml").string(), {});
   const fs::path log_path = folder / "log.jsonl", trace_path = folder / "timeline.json";
   const report::RunLog log = report::read_log(files::read_text(log_path), log_path.string());
-  std::vector<report::MeasuredStep> measured;
-  if (fs::exists(trace_path)) measured = report::measured_timelines(files::read_text(trace_path), trace_path.string());
+  std::optional<report::MeasuredStep> measured;
+  if (fs::exists(trace_path)) measured = report::measured_timeline(files::read_text(trace_path), trace_path.string());
   std::optional<cluster::Hardware> hardware;
   if (!cluster.empty()) hardware = config::load_hardware(cluster, job.run.ranks);
 
@@ -50,7 +50,7 @@ report::Run run_of(const fs::path& folder, const std::string& cluster) {
     return run;
   }
   const compiler::Plans plans = compiler::plans_of(job, placement_of(job, hardware, measured));
-  const i64 number = measured.empty() ? log.steps.step.front() : measured.front().timeline.step;
+  const i64 number = measured ? measured->timeline.step : log.steps.step.front();
   const PlannedStep step = planned_step(job, plans, number - 1, lengths_of_steps(job, static_cast<int>(number)).back());
   report::PlannedView view{&job, &plans, &step.plan, &step.program, &step.lengths, nullptr, nullptr};
   std::optional<simulator::Simulation> simulation;

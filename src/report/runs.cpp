@@ -158,13 +158,13 @@ Run simulated_run(const std::string& name, const PlannedView& step) {
   return run;
 }
 
-Run measured_run(const std::string& name, const config::Job& job, const RunLog& log, std::vector<MeasuredStep> measured, const PlannedView* planned) {
+Run measured_run(const std::string& name, const config::Job& job, const RunLog& log, std::optional<MeasuredStep> measured, const PlannedView* planned) {
   Run run{.name = name, .simulated = false, .facts = facts_of(job), .steps = log.steps};
   add_log_tiles(run, log);
   const bool predicted = planned && planned->simulation;
   if (planned) {
-    const bool timed = predicted || !measured.empty();
-    const RowStart start = timed ? row_start(*planned, measured.empty() ? nullptr : &measured.front().timeline) : RowStart{};
+    const bool timed = predicted || measured.has_value();
+    const RowStart start = timed ? row_start(*planned, measured ? &measured->timeline : nullptr) : RowStart{};
     add_plan(run, *planned, timed ? &start : nullptr);
   }
   if (!run.memory) {
@@ -175,9 +175,9 @@ Run measured_run(const std::string& name, const config::Job& job, const RunLog& 
   set_limit(*run.memory, job, planned ? planned->hardware : nullptr);
   if (!log.measured_peak.empty()) run.tiles.emplace_back("peak memory of the fullest rank", peak_text(log.measured_peak, run.memory->budget));
 
-  for (MeasuredStep& step : measured) {
-    if (planned && planned->plan->step + 1 == step.timeline.step) add_times(run.buckets, *planned->plan, step.timeline);
-    run.timelines.push_back(std::move(step.timeline));
+  if (measured) {
+    if (planned && planned->plan->step + 1 == measured->timeline.step) add_times(run.buckets, *planned->plan, measured->timeline);
+    run.timelines.push_back(std::move(measured->timeline));
   }
   if (predicted) {
     Timeline timeline = predicted_timeline(*planned->program, *planned->simulation);

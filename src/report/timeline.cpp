@@ -165,7 +165,7 @@ Timeline timeline_of_events(const nlohmann::json& events, i64 step) {
   std::map<int, Track> tracks;
   double last = 0;
   for (const nlohmann::json& event : events) {
-    if (event.at("ph") != "X" || event.value("args", nlohmann::json::object()).value("step", step) != step) continue;
+    if (event.at("ph") != "X") continue;
     const int rank = event.at("pid").get<int>();
     const std::string name = event.at("name").get<std::string>(), category = event.value("cat", "");
     const double begin = 1e-6 * event.at("ts").get<double>(), end = begin + 1e-6 * event.at("dur").get<double>();
@@ -206,21 +206,14 @@ Timeline predicted_timeline(const ir::Program& program, const simulator::Simulat
   return timeline;
 }
 
-std::vector<MeasuredStep> measured_timelines(const std::string& text, const std::string& origin) {
+MeasuredStep measured_timeline(const std::string& text, const std::string& origin) {
   try {
     const nlohmann::json trace = nlohmann::json::parse(text);
     const nlohmann::json& events = trace.at("traceEvents");
     const nlohmann::json other = trace.value("otherData", nlohmann::json::object());
-    std::vector<i64> numbers;
-    for (const nlohmann::json& event : events)
-      if (event.at("ph") == "X") numbers.push_back(event.value("args", nlohmann::json::object()).value("step", i64{1}));
-    std::sort(numbers.begin(), numbers.end());
-    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-    std::vector<MeasuredStep> steps;
-    for (const i64 step : numbers) steps.push_back({timeline_of_events(events, step), other.value("hosts", std::vector<int>{})});
-    return steps;
+    return {timeline_of_events(events, other.value("step", i64{1})), other.value("hosts", std::vector<int>{})};
   } catch (const nlohmann::json::exception& error) {
-    user_error("{} is no timeline of a run ({}). Remove it, or train again with run.trace_steps.", origin, error.what());
+    user_error("{} is no timeline of a run ({}). Remove it, or train again with run.trace_step.", origin, error.what());
   }
 }
 

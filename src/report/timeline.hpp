@@ -14,13 +14,13 @@ namespace switchyard::report {
 Timeline predicted_timeline(const ir::Program& program, const simulator::Simulation& simulation);
 
 /// The same from the Trace Event Format that a run writes (timeline.json): complete events ("ph": "X") with name, cat, pid (the rank),
-/// ts and dur in microseconds; anything else is passed over. hosts: host of each rank, from otherData; empty if it isn't told.
+/// ts and dur in microseconds; other events are passed over. otherData tells the step and the hosts of the ranks (else step 1 and none).
 /// errors  UserError naming `origin` if it is no such trace
 struct MeasuredStep {
   Timeline timeline;
   std::vector<int> hosts;
 };
-std::vector<MeasuredStep> measured_timelines(const std::string& text, const std::string& origin);
+MeasuredStep measured_timeline(const std::string& text, const std::string& origin);
 
 /// Ranks whose spans are the same to the last bit (kinds and times; names may differ by lane) become one track.
 void fold_equal(Timeline& timeline);

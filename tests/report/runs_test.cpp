@@ -45,7 +45,7 @@ TEST(Run, that_is_simulated_has_all_sections_with_the_simulations_numbers) {
 TEST(Run, that_was_measured_stands_beside_its_prediction) {
   const SimulatedStep step({"1,2,2", "4,1,1"}, 1, 4, kLengths);
   const PlannedView view = step.view();
-  const report::Run run = measured_run("run", step.job, log_of_two_steps(), measured_timelines(simulator::trace_of(step.program, step.simulation), "t"), &view);
+  const report::Run run = measured_run("run", step.job, log_of_two_steps(), measured_timeline(simulator::trace_of(step.program, step.simulation), "t"), &view);
   EXPECT_EQ(tile(run, "loss, first to last step"), "3.0000 \u2192 2.0000");
   ASSERT_EQ(run.timelines.size(), 1u);
   EXPECT_TRUE(run.timelines[0].predicted_seconds && run.timelines[0].measured_seconds);
@@ -59,7 +59,7 @@ TEST(Run, without_a_cluster_takes_row_times_from_what_was_measured) {
   PlannedView view = step.view();
   view.simulation = nullptr;
   view.hardware = nullptr;
-  const report::Run run = measured_run("run", step.job, log_of_two_steps(), measured_timelines(simulator::trace_of(step.program, step.simulation), "t"), &view);
+  const report::Run run = measured_run("run", step.job, log_of_two_steps(), measured_timeline(simulator::trace_of(step.program, step.simulation), "t"), &view);
   EXPECT_FALSE(run.timelines[0].predicted_seconds.has_value());
   EXPECT_FALSE(run.memory->curves.empty());
   EXPECT_GT(run.memory->curves[0].seconds.back(), 0.5 * step.simulation.step_seconds);
@@ -68,14 +68,14 @@ TEST(Run, without_a_cluster_takes_row_times_from_what_was_measured) {
 
 TEST(Run, of_which_only_the_log_is_left_still_has_its_figures) {
   const SimulatedStep step({"1,2,2", "4,1,1"}, 1, 4, kLengths);
-  const report::Run run = measured_run("run", step.job, log_of_two_steps(), {}, nullptr);
+  const report::Run run = measured_run("run", step.job, log_of_two_steps(), std::nullopt, nullptr);
   EXPECT_TRUE(run.timelines.empty() && run.buckets.empty() && run.matrices.empty());
   EXPECT_EQ(run.steps->step.size(), 2u);
   EXPECT_EQ(tile(run, "step, median"), "2 s");
   PlannedView view = step.view();
   view.simulation = nullptr;
   view.hardware = nullptr;
-  const report::Run planned = measured_run("run", step.job, log_of_two_steps(), {}, &view);
+  const report::Run planned = measured_run("run", step.job, log_of_two_steps(), std::nullopt, &view);
   EXPECT_FALSE(planned.buckets.empty());
   EXPECT_TRUE(planned.memory->curves.empty());
 }

@@ -129,7 +129,7 @@ TEST(Timeline, measured_is_folded_as_the_predicted_one_beside_it) {
   const SimulatedStep step({"2,2,2", "4,2,1"}, 1, 8, {60, 60, 30, 30, 30, 30});
   Timeline predicted = predicted_timeline(step.program, step.simulation);
   fold_equal(predicted);
-  Timeline measured = measured_timelines(simulator::trace_of(step.program, step.simulation), "t")[0].timeline;
+  Timeline measured = measured_timeline(simulator::trace_of(step.program, step.simulation), "t").timeline;
   const Timeline whole = measured;
   fold_as(measured, predicted);
   ASSERT_EQ(measured.tracks.size(), predicted.tracks.size());
@@ -157,9 +157,7 @@ TEST(Timeline, is_merged_until_it_is_small_and_tells_how_many_spans_are_gone) {
 TEST(Timeline, that_was_measured_is_read_back_from_a_trace_and_matches_the_predicted_rows_by_name) {
   const SimulatedStep step({"1,2,2", "4,1,1"}, 1, 4, kLengths);
   const Timeline predicted = predicted_timeline(step.program, step.simulation);
-  const std::vector<MeasuredStep> measured = measured_timelines(simulator::trace_of(step.program, step.simulation), "timeline.json");
-  ASSERT_EQ(measured.size(), 1u);
-  const Timeline& read = measured[0].timeline;
+  const Timeline read = measured_timeline(simulator::trace_of(step.program, step.simulation), "timeline.json").timeline;
   ASSERT_EQ(read.tracks.size(), predicted.tracks.size());
   for (size_t t = 0; t < read.tracks.size(); ++t) {
     ASSERT_TRUE(read.tracks[t].measured);
@@ -176,23 +174,21 @@ TEST(Timeline, that_was_measured_is_read_back_from_a_trace_and_matches_the_predi
   }
 }
 
-TEST(Timeline, takes_the_steps_of_a_trace_apart_and_knows_the_hosts) {
-  const std::string text = R"({"otherData":{"hosts":[0,1]},"traceEvents":[
+TEST(Timeline, of_a_trace_knows_its_step_and_the_hosts) {
+  const std::string text = R"({"otherData":{"hosts":[0,1],"step":7},"traceEvents":[
     {"ph":"M","name":"process_name","pid":0,"tid":0,"args":{"name":"rank 0"}},
-    {"ph":"X","name":"update u0","cat":"compute","pid":1,"tid":0,"ts":5,"dur":10,"args":{"step":3}},
-    {"ph":"X","name":"update u0","cat":"compute","pid":0,"tid":0,"ts":1,"dur":2,"args":{"step":2}}]})";
-  const std::vector<MeasuredStep> steps = measured_timelines(text, "timeline.json");
-  ASSERT_EQ(steps.size(), 2u);
-  EXPECT_EQ(steps[0].timeline.step, 2);
-  EXPECT_EQ(steps[1].timeline.step, 3);
-  EXPECT_EQ(steps[1].timeline.tracks[0].ranks, std::vector<int>{1});
-  EXPECT_DOUBLE_EQ(*steps[1].timeline.measured_seconds, 15e-6);
-  EXPECT_EQ(steps[0].hosts, (std::vector<int>{0, 1}));
+    {"ph":"X","name":"update u0","cat":"compute","pid":1,"tid":0,"ts":5,"dur":10}]})";
+  const MeasuredStep step = measured_timeline(text, "timeline.json");
+  EXPECT_EQ(step.timeline.step, 7);
+  ASSERT_EQ(step.timeline.tracks.size(), 1u);
+  EXPECT_EQ(step.timeline.tracks[0].ranks, std::vector<int>{1});
+  EXPECT_DOUBLE_EQ(*step.timeline.measured_seconds, 15e-6);
+  EXPECT_EQ(step.hosts, (std::vector<int>{0, 1}));
 }
 
 TEST(Timeline, that_is_no_trace_is_told_with_its_name) {
   for (const char* text : {"", "{", "[]", "{\"traceEvents\": 3}", "{\"traceEvents\": [{\"ph\": \"X\"}]}"})
-    EXPECT_NE(compiler::user_message([&] { measured_timelines(text, "run/timeline.json"); }).find("run/timeline.json is no timeline of a run"), std::string::npos)
+    EXPECT_NE(compiler::user_message([&] { measured_timeline(text, "run/timeline.json"); }).find("run/timeline.json is no timeline of a run"), std::string::npos)
         << text;
 }
 

@@ -26,6 +26,20 @@ TEST(Trace, has_an_event_for_every_stretch_of_every_rank) {
   for (const size_t rank : {0, 1}) EXPECT_NEAR(busy[rank], simulation.ranks[rank].compute, 1e-9);
 }
 
+TEST(Trace, of_given_spans_has_them_on_the_row_s_stream_with_what_is_told) {
+  const compiler::Plans plans = plans_under({"1,1,2"}, 1, 2);
+  const Step step(plans, 1);
+  const int first = step.program.of_rank[1].front();
+  const nlohmann::json trace = nlohmann::json::parse(trace_of(step.program, {{}, {{first, {0.5, 0.75, true}}}}, {{"step", 3}}));
+  EXPECT_EQ(trace["otherData"]["step"], 3);
+  const nlohmann::json& event = trace["traceEvents"].back();
+  EXPECT_EQ(event["name"], ir::name_of(step.program.rows[static_cast<size_t>(first)]));
+  EXPECT_EQ(event["pid"], 1);
+  EXPECT_EQ(event["cat"], "communication");
+  EXPECT_EQ(event["ts"], 0.5e6);
+  EXPECT_EQ(event["dur"], 0.25e6);
+}
+
 TEST(Trace, that_cannot_be_written_is_told) {
   const std::string path = testing::TempDir() + "no-such-folder/trace.json";
   EXPECT_EQ(compiler::user_message([&] { write_trace(path, {}, {}); }), "cannot write " + path + ": No such file or directory. Choose another --trace.");
