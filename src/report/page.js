@@ -141,6 +141,7 @@ function steps() {
   const draw = (into, column, label) => {
     const x_range = linked(new Bokeh.Range1d({start: first - edge, end: final + edge}), ranges);
     const figure = chart(into, {x_range, x_axis_label: "step", y_axis_label: label, height: 250});
+    figure.xaxes[0].ticker = new Bokeh.AdaptiveTicker({min_interval: 1, mantissas: [1, 2, 5], num_minor_ticks: 0});
     page.runs.forEach((run, r) => {
       if (!run.steps || !run.steps[column]) return;
       const source = new Bokeh.ColumnDataSource({data: {x: run.steps.step, y: run.steps[column].map((v) => (v === null ? NaN : v)), run: run.steps.step.map(() => run.name)}});

@@ -167,10 +167,8 @@ Run measured_run(const std::string& name, const config::Job& job, const RunLog& 
     const RowStart start = timed ? row_start(*planned, measured ? &measured->timeline : nullptr) : RowStart{};
     add_plan(run, *planned, timed ? &start : nullptr);
   }
-  if (!run.memory) {
-    run.memory.emplace();
-    run.memory->predicted_peak = log.predicted_peak;
-  }
+  if (!run.memory) run.memory.emplace();
+  if (!log.predicted_peak.empty()) run.memory->predicted_peak = log.predicted_peak;  // of all steps, as what was measured
   run.memory->measured_peak = log.measured_peak;
   set_limit(*run.memory, job, planned ? planned->hardware : nullptr);
   if (!log.measured_peak.empty()) run.tiles.emplace_back("peak memory of the fullest rank", peak_text(log.measured_peak, run.memory->budget));

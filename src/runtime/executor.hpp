@@ -32,7 +32,7 @@ struct StepInput {
 };
 
 /// A stretch in which a row of the Program worked, in seconds from the step's start on this rank, without what it waited for other rows.
-/// communication: a transfer, or a collective inside a run; counts from when this rank was ready for it, so waiting for its peers is in it.
+/// communication: a transfer, or a collective inside a run; counts from when this rank was ready for it, so it may wait for its peers within.
 struct RowSpan {
   int row = 0;
   bool communication = false;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -67,6 +68,19 @@ std::string trace_of(const ir::Program& program, const std::vector<std::vector<T
   nlohmann::json trace{{"traceEvents", events}, {"displayTimeUnit", "ms"}};
   if (!told.empty()) trace["otherData"] = told;
   return trace.dump();
+}
+
+void begin_with_the_last(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans) {
+  const auto is_transfer = [&](const TracedSpan& one) {
+    return one.span.communication && program.rows[static_cast<size_t>(one.row)].kind != ir::TaskKind::run;
+  };
+  std::map<int, double> ready;
+  for (const auto& of_rank : spans)
+    for (const TracedSpan& one : of_rank)
+      if (is_transfer(one)) ready[one.row] = std::max(ready[one.row], one.span.begin);
+  for (auto& of_rank : spans)
+    for (TracedSpan& one : of_rank)
+      if (is_transfer(one)) one.span.begin = std::min(ready[one.row], one.span.end);
 }
 
 void write_trace(const std::string& path, const ir::Program& program, const Simulation& simulation) {

@@ -19,7 +19,10 @@ struct TracedSpan {
   int row = 0;
   Span span;
 };
-/// The same of any spans, those of rank r in spans[r]; stretches in which a row only waits are not among them. told: goes into otherData
+/// Measured transfers begin when the last of their ranks is ready: what a rank waited for the others before is no work.
+void begin_with_the_last(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans);
+
+/// A trace of any spans, those of rank r in spans[r]; stretches in which a row only waits are not among them. told: goes into otherData
 /// as it is.
 std::string trace_of(const ir::Program& program, const std::vector<std::vector<TracedSpan>>& spans, const nlohmann::json& told);
 

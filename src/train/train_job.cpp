@@ -224,6 +224,7 @@ class JobOnRank {
       std::memcpy(rows.data(), blobs[rank].data(), blobs[rank].size());
       for (const runtime::RowSpan& row : rows) spans[rank].push_back({row.row, {row.begin, row.end, row.communication}});
     }
+    simulator::begin_with_the_last(rank_.program(), spans);
     files::write_text(job_.run.out + "/timeline.json",
                       simulator::trace_of(rank_.program(), spans, {{"step", state_.step + 1}, {"hosts", fabric_.cluster().host}}) + "\n");
   }
