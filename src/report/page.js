@@ -205,7 +205,7 @@ function timelinePlot(into, timeline, most, ranges) {
   axis.major_label_overrides = new Map(timeline.tracks.map((track, t) => [t + 0.5, label(track)]));
   axis.major_label_text_font_size = rowHeight < 20 ? "10px" : "12px";
   figure.ygrids[0].grid_line_color = null;
-  const renderers = [], keys = [], bordered = new Set([0, 1, 2, 9]);  // the others may be thin, a border would hide them
+  const renderers = [], keys = [], bordered = new Set(timeline.spans.track.length < 4000 ? [0, 1, 2, 9] : []);  // a border hides what is thin
   const order = [10, 0, 1, 2, 9, 11, 3, 4, 5, 6, 7, 8];
   for (const kind of order) {
     if (!timeline.spans.kind.includes(kind)) continue;
@@ -308,7 +308,7 @@ function peaks(into, memory) {
   const columns = (values) => new Bokeh.ColumnDataSource({data: {x: values.map((_, r) => r), y: values.map((v) => v / unit), text: values.map(bytes)}});
   const keys = [];
   const bars = (values, color, word) => {
-    const drawn = figure.vbar({x: {field: "x"}, top: {field: "y"}, bottom: 0, width: 0.7, source: columns(values), fill_color: color, line_color: null});
+    const drawn = figure.vbar({x: {field: "x"}, top: {field: "y"}, bottom: 0, width: ranks > 64 ? 1 : 0.7, source: columns(values), fill_color: color, line_color: null});
     hover(figure, [drawn], [`rank @x: <b>@text</b> ${word}`]);
   };
   if (memory.measured_peak.length) {
