@@ -16,6 +16,7 @@ void add_data(CLI::App& app, Action& action);
 void add_train(CLI::App& app, Action& action);
 void add_show(CLI::App& app, Action& action);
 void add_simulate(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 void add_schedule(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 

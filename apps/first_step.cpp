@@ -61,18 +61,21 @@ std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count
   return lengths;
 }
 
+PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths) {
+  PlannedStep step;
+  step.lengths = std::move(lengths);
+  step.plan = batch::plan_batch(index, step.lengths, compiler::bucket_specs(job, plans), compiler::work_model(job.model.config));
+  const i64 budget = job.run.memory_budget.count;
+  step.program = compiler::assemble_within(step.plan, plans, job.run.prefetch, [&](const ir::Program& program) {
+    return budget == 0 || compiler::fullest_rank(program, step.plan, plans).second.total <= budget;
+  });
+  return step;
+}
+
 std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Plans& plans, int count) {
   std::vector<PlannedStep> steps;
-  for (std::vector<i64>& lengths : lengths_of_steps(job, count)) {
-    PlannedStep& step = steps.emplace_back();
-    step.lengths = std::move(lengths);
-    step.plan = batch::plan_batch(static_cast<i64>(steps.size()) - 1, step.lengths, compiler::bucket_specs(job, plans),
-                                  compiler::work_model(job.model.config));
-    const i64 budget = job.run.memory_budget.count;
-    step.program = compiler::assemble_within(step.plan, plans, job.run.prefetch, [&](const ir::Program& program) {
-      return budget == 0 || compiler::fullest_rank(program, step.plan, plans).second.total <= budget;
-    });
-  }
+  for (std::vector<i64>& lengths : lengths_of_steps(job, count))
+    steps.push_back(planned_step(job, plans, static_cast<i64>(steps.size()), std::move(lengths)));
   return steps;
 }
 

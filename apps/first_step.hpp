@@ -16,6 +16,8 @@ struct PlannedStep {
 /// Tokens of each document of steps 1 to `count`: as batch.lengths says, or of the job's data; without both of made-up documents, which is
 /// said on standard output.
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count);
+/// Step index + 1 of documents with these lengths.
+PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths);
 
 /// Of the job's data; without data of made-up documents, which is said on standard output.
 PlannedStep first_step(const config::Job& job, const compiler::Plans& plans);

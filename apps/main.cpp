@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   apps::add_switch_plan(app, action);
   apps::add_show(app, action);
   apps::add_simulate(app, action);
+  apps::add_report(app, action);
   apps::add_schedule(app, action);
   apps::add_data(app, action);
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a message, not the end

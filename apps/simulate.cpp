@@ -2,16 +2,21 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <string>
 
 #include "base/units.hpp"
+#include "candidates.hpp"
 #include "commands.hpp"
 #include "compiler/memory.hpp"
 #include "config/hardware.hpp"
+#include "files/disk.hpp"
 #include "first_step.hpp"
 #include "open_job.hpp"
+#include "report/html.hpp"
+#include "report/runs.hpp"
 #include "simulator/simulate.hpp"
 #include "simulator/trace.hpp"
 
@@ -19,8 +24,8 @@ namespace switchyard::apps {
 namespace {
 
 struct Options {
-  std::string job, cluster, trace;
-  std::vector<std::string> sets;
+  std::string job, cluster, trace, report;
+  std::vector<std::string> sets, against;
   int steps = 1;
   bool json = false;
 };
@@ -63,6 +68,17 @@ double utilization(const config::Job& job, const PlannedStep& step, double secon
   return flops / (seconds * hardware.ranks() * hardware.device.rates_of(type).matmul.count);
 }
 
+void write_report(const Options& options, const config::Job& job, const compiler::Plans& plans, const cluster::Hardware& hardware,
+                  const PlannedStep& step, const simulator::Simulation& simulated) {
+  const std::string name = std::filesystem::path(options.job).stem().string();
+  report::Run run = report::simulated_run(name, {&job, &plans, &step.plan, &step.program, &step.lengths, &simulated, &hardware});
+  if (!options.against.empty()) run.candidates = candidates(job, plans, hardware, step, options.against, run.memory->budget);
+  files::make_folder(options.report);
+  files::write_text(options.report + "/report.html", report::html_of({name + " on " + hardware.name + ", simulated", {std::move(run)}}));
+  simulator::write_trace(options.report + "/trace.json", step.program, simulated);
+  fmt::print("{}/report.html, and trace.json for Perfetto\n", options.report);
+}
+
 Figures simulate_job(const Options& options, const config::Job& job, const compiler::Plans& plans, const cluster::Hardware& hardware) {
   Figures figures;
   const std::vector<PlannedStep> steps = first_steps(job, plans, options.steps);
@@ -70,6 +86,7 @@ Figures simulate_job(const Options& options, const config::Job& job, const compi
   for (const PlannedStep& step : steps) {
     const simulator::Simulation simulated = simulator::simulate(step.program, step.plan, plans, hardware);
     if (!options.trace.empty() && &step == &steps.front()) simulator::write_trace(options.trace, step.program, simulated);
+    if (!options.report.empty() && &step == &steps.front()) write_report(options, job, plans, hardware, step, simulated);
     const simulator::RankTime mean = mean_of(simulated.ranks);
     figures.step_seconds += share * simulated.step_seconds;
     figures.mean.compute += share * mean.compute;
@@ -129,6 +146,11 @@ void add_simulate(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command->add_option("--trace", options->trace, "Writes the first step's timeline for Perfetto")->type_name("FILE.json");
+  command->add_option("--report", options->report, "Writes a page of the first step, report.html, into this folder, and trace.json beside it")
+      ->type_name("DIR");
+  command->add_option("--against", options->against, "In the report: other strategies, each alone for the whole batch; all: every dp,tp,pp")
+      ->needs("--report")
+      ->type_name("DP,TP,PP|all");
   command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

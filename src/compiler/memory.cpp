@@ -28,6 +28,7 @@ class Meter {
     now_.bytes[static_cast<size_t>(what)] += block(bytes);
     now_.total += block(bytes);
     if (now_.total > peak_.total) peak_ = now_;
+    if (keep_rows_ && now_.total > rows_.back().total) rows_.back() = now_;
   }
   void drop(MemoryClass what, i64 bytes) {
     now_.bytes[static_cast<size_t>(what)] -= block(bytes);
@@ -38,11 +39,22 @@ class Meter {
     take(what, bytes);
     drop(what, bytes);
   }
-  void at(int row) { now_.row = row; }
+  void at(int row) {
+    now_.row = row;
+    if (keep_rows_) rows_.push_back(now_);
+  }
+  /// From now on the fullest moment of every row is kept.
+  void keep_rows() {
+    keep_rows_ = true;
+    rows_.push_back(now_);
+  }
   const MemoryPeak& peak() const { return peak_; }
+  std::vector<MemoryPeak> rows() && { return std::move(rows_); }
 
  private:
   MemoryPeak now_, peak_;
+  bool keep_rows_ = false;
+  std::vector<MemoryPeak> rows_;
 };
 
 // Memory that several owners share: it is dropped with the last of them.
@@ -144,6 +156,21 @@ class Replay {
         gradients_(meter_, MemoryClass::gradients) {}
 
   MemoryPeak run() {
+    replay();
+    MemoryPeak peak = meter_.peak();
+    peak.kept = most_kept_;
+    return peak;
+  }
+
+  std::vector<MemoryPeak> by_row() {
+    meter_.at(-1);
+    meter_.keep_rows();
+    replay();
+    return std::move(meter_).rows();
+  }
+
+ private:
+  void replay() {
     take_home();
     for (const int row : rows_) {
       for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), plan_, plans_)) ++users_[use];
@@ -161,12 +188,8 @@ class Replay {
       for (const StateKey& state : states_of(task(row), holdings_.rank()))
         if (--workers_.at(state) == 0) end_state(state);
     }
-    MemoryPeak peak = meter_.peak();
-    peak.kept = most_kept_;
-    return peak;
   }
 
- private:
   const Task& task(int row) const { return program_.rows[static_cast<size_t>(row)]; }
   int strategy_of(int phase) const { return phase < 0 ? -1 : plan_.phases[static_cast<size_t>(phase)].strategy; }
 
@@ -489,6 +512,10 @@ MemoryClass MemoryPeak::largest() const {
 
 MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace) {
   return Replay(program, plan, plans, holdings, pace).run();
+}
+
+std::vector<MemoryPeak> memory_by_row(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings) {
+  return Replay(program, plan, plans, holdings, Pace::expected).by_row();
 }
 
 std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, Pace pace) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "batch/step_plan.hpp"
@@ -35,6 +36,10 @@ MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& pla
 
 /// The same of all ranks. Ranks that do the same with tensors of the same sizes are replayed once.
 std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, Pace pace = Pace::expected);
+
+/// The same over time, at the expected pace: what the rank takes before its first row (row -1), then the fullest moment of each of its
+/// rows, in their order. The highest of them is the peak.
+std::vector<MemoryPeak> memory_by_row(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings);
 
 /// The rank with the highest peak at the worst pace, and the peak.
 std::pair<int, MemoryPeak> fullest_rank(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans);

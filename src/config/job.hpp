@@ -68,6 +68,7 @@ struct RunSettings {
   i64 keep_checkpoints = 2;        // newest ones kept; 0: all
   std::string out;                 // run folder; empty: nothing is written
   i64 log_every = 1;               // steps between lines on the terminal
+  i64 trace_step = 2;              // whose timeline goes to the run folder; 0: none
   int threads = 0;                 // per rank; 0: cores / ranks
   Device device = Device::cpu;
   int home = 0;          // bucket whose strategy anchors the home of master weights and moments

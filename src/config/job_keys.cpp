@@ -327,6 +327,7 @@ Keys run_keys() {
       Run<&RunSettings::keep_checkpoints>("run.keep_checkpoints", "Newest checkpoints that stay; 0 keeps all.").at_least(0),
       Run<&RunSettings::out>("run.out", "Folder for log, plan, report and checkpoints.").fallback("none").rank_only(),
       Run<&RunSettings::log_every>("run.log_every", "Steps between lines on the terminal.").unit("steps").at_least(1).rank_only(),
+      Run<&RunSettings::trace_step>("run.trace_step", "Step whose measured timeline the run folder gets, as timeline.json; 0 is none.").at_least(0),
       Run<&RunSettings::threads>("run.threads", "Threads that a rank computes with.").at_least(0).fallback("0: cores / ranks").rank_only(),
       Run<&RunSettings::device>("run.device", "What ranks compute on."),
       Run<&RunSettings::home>("run.home", "Bucket (from 0) whose strategy says where master weights and moments live.").at_least(0),

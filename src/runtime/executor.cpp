@@ -34,6 +34,40 @@ constexpr int kLaneQueue = 100;
 
 }  // namespace
 
+namespace {
+
+// Where a run worked: cut at every change between computing and communication, and around waits.
+class SpanCutter {
+ public:
+  SpanCutter(int row, Clock::time_point step_start) : row_(row), step_start_(step_start), at_(Clock::now()) {}
+  /// What passed since the last cut was work.
+  void cut(bool communication) {
+    const double begin = seconds(at_);
+    skip();
+    const double end = seconds(at_);
+    if (!spans_.empty() && spans_.back().communication == communication && spans_.back().end == begin)
+      spans_.back().end = end;
+    else if (end > begin)
+      spans_.push_back({row_, communication, begin, end});
+  }
+  /// What passed since the last cut was not.
+  void skip() { at_ = Clock::now(); }
+  const std::vector<RowSpan>& spans() const { return spans_; }
+
+ private:
+  double seconds(Clock::time_point at) const { return std::chrono::duration<double>(at - step_start_).count(); }
+
+  int row_;
+  Clock::time_point step_start_, at_;
+  std::vector<RowSpan> spans_;
+};
+
+bool is_transfer(TaskKind kind) {
+  return kind == TaskKind::move || kind == TaskKind::send || kind == TaskKind::flush || kind == TaskKind::norm;
+}
+
+}  // namespace
+
 struct Executor::StageRunner {
   StageRunner(const ir::Graph& graph, const ir::StageCode& code, int at, std::vector<int> ranks, DType state, at::Device device)
       : stage(code), position(at), channel(channel_of(kLaneQueue, 0, ranks)), runner(graph, code, at, state, device) {}
@@ -108,7 +142,9 @@ struct Executor::Step {
       const auto arrived = Clock::now();
       await(task);
       const auto started = Clock::now();
-      perform(row, task);
+      SpanCutter cutter(row, start);
+      perform(row, task, cutter);
+      if (input.trace) keep_spans(task, cutter);
       account(task, std::chrono::duration<double>(started - arrived).count(), seconds_since(started));
       finished(row);
     } catch (const Cancelled&) {
@@ -116,6 +152,12 @@ struct Executor::Step {
       e.fabric_.abort(error.what());
       signals.fail(std::current_exception());
     }
+  }
+
+  void keep_spans(const Task& task, SpanCutter& cutter) {
+    cutter.cut(is_transfer(task.kind));
+    const std::lock_guard lock(mutex);
+    result.spans.insert(result.spans.end(), cutter.spans().begin(), cutter.spans().end());
   }
 
   void account(const Task& task, double waited, double worked) {
@@ -132,14 +174,14 @@ struct Executor::Step {
     }
   }
 
-  void perform(int row, const Task& task) {
+  void perform(int row, const Task& task, SpanCutter& cutter) {
     switch (task.kind) {
       case TaskKind::prepare:
         return e.store_.prepare(key(task.phase), key(task.phase - 1), task.unit);
       case TaskKind::move:
         return move(row, task);
       case TaskKind::run:
-        return run(row, task);
+        return run(row, task, cutter);
       case TaskKind::send:
         return send(row, task);
       case TaskKind::zero:
@@ -185,16 +227,19 @@ struct Executor::Step {
     return state;
   }
 
-  void run(int row, const Task& task) {
+  void run(int row, const Task& task, SpanCutter& cutter) {
     StageRunner& stage = runner_of(task);
     MicroBatchState& state = state_of(task, task.stage, stage);
     RunHooks hooks;
     hooks.await = [&](int unit) {
-      const auto start = Clock::now();
+      cutter.cut(false);
+      const auto arrived = Clock::now();
       for (const ir::Wait& wait : task.after)
         if (wait.unit == unit && mine(wait.row)) signals.wait(static_cast<size_t>(wait.row));
-      hook_wait += seconds_since(start);
+      hook_wait += seconds_since(arrived);
+      cutter.skip();
     };
+    if (input.trace) hooks.reshard = [&](bool begins) { cutter.cut(!begins); };
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({row, unit}); it != release_flag.end()) signals.set(it->second);
     };
@@ -306,6 +351,7 @@ struct Executor::Step {
   UpdateSettings update;
   double loss_sum = 0, hook_wait = 0;
   StepResult result;
+  const Clock::time_point start = Clock::now();
 };
 
 Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fabric, ExecutorOptions options)

@@ -29,6 +29,15 @@ struct StepInput {
   const Documents* documents = nullptr;
   /// Given the global norm of the gradients, before clipping: settings of the update. Not called for evaluation.
   std::function<UpdateSettings(double norm)> update;
+  bool trace = false;  // keep when each row worked
+};
+
+/// A stretch in which a row of the Program worked, in seconds from the step's start on this rank, without what it waited for other rows.
+/// communication: a transfer, or a collective inside a run; counts from when this rank was ready for it, so it may wait for its peers within.
+struct RowSpan {
+  int row = 0;
+  bool communication = false;
+  double begin = 0, end = 0;
 };
 
 /// Seconds of this rank's streams in one step.
@@ -43,6 +52,7 @@ struct StepResult {
   double norm = 0;        // of the gradients before clipping
   bool finite = true;     // false: the update was skipped
   StepTimes times;
+  std::vector<RowSpan> spans;  // with StepInput::trace
 };
 
 /// Logits of one micro-batch on one rank of a last stage (evaluation): columns [first, first + V') of the vocabulary.

@@ -85,10 +85,12 @@ void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, Stor
     KernelCall call{instr, stage_, position_, {}, {}, state.feeds, rope, lane, state_dtype_};
     for (const int b : instr.in) call.in.push_back(operand(b, false, state, store, phase));
     for (const int b : instr.out) call.out.push_back(operand(b, true, state, store, phase));
+    if (!instr.op && hooks.reshard) hooks.reshard(true);
     if (instr.op)
       kernels_.at(instr.op.get())(call);
     else
       run_reshard(call);
+    if (!instr.op && hooks.reshard) hooks.reshard(false);
     for (const int b : instr.drop) {
       state.slots[static_cast<size_t>(b)] = at::Tensor();
       state.roots.erase(stage_.buffers[static_cast<size_t>(b)].root);

@@ -16,9 +16,11 @@ struct MicroBatchState {
   std::map<int, at::Tensor> roots;
 };
 
-/// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients.
+/// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients. reshard: before and
+/// after a reshard among the lane; may be empty.
 struct RunHooks {
   std::function<void(int unit)> await, release;
+  std::function<void(bool begins)> reshard{};
 };
 
 class SegmentRunner {

@@ -1,7 +1,9 @@
 // A simulated step as a trace that opens in Perfetto and chrome://tracing.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "ir/program.hpp"
 #include "simulator/simulate.hpp"
@@ -12,7 +14,19 @@ namespace switchyard::simulator {
 /// in microseconds.
 std::string trace_of(const ir::Program& program, const Simulation& simulation);
 
-/// The same to a file. UserError if it can't be written.
+/// A stretch of a row, predicted or measured.
+struct TracedSpan {
+  int row = 0;
+  Span span;
+};
+/// Measured transfers begin when the last of their ranks is ready: what a rank waited for the others before is no work.
+void begin_with_the_last(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans);
+
+/// A trace of any spans, those of rank r in spans[r]; stretches in which a row only waits are not among them. told: goes into otherData
+/// as it is.
+std::string trace_of(const ir::Program& program, const std::vector<std::vector<TracedSpan>>& spans, const nlohmann::json& told);
+
+/// The first to a file. UserError if it can't be written.
 void write_trace(const std::string& path, const ir::Program& program, const Simulation& simulation);
 
 }  // namespace switchyard::simulator

@@ -102,15 +102,15 @@ void Rank::assemble_within_budget(const batch::StepPlan& plan) {
 }
 
 runtime::StepResult Rank::step(const batch::StepPlan& plan, const runtime::Documents& documents,
-                               const std::function<runtime::UpdateSettings(double)>& update) {
+                               const std::function<runtime::UpdateSettings(double)>& update, bool trace) {
   assemble_within_budget(plan);
-  return executor_.run(program_, {&plan, &documents, update});
+  return executor_.run(program_, {&plan, &documents, update, trace});
 }
 
 std::vector<runtime::Logits> Rank::evaluate(const batch::StepPlan& plan, const runtime::Documents& documents) {
   program_ = compiler::assemble(plan, plans_, {.prefetch_units = settings_.prefetch ? compiler::kAllUnits : 0, .train = false});
   agree_on(fabric_, program_.fingerprint(), "program", ++agreements_);
-  executor_.run(program_, {&plan, &documents, {}});
+  executor_.run(program_, {&plan, &documents, {}, false});
   return executor_.take_logits();
 }
 

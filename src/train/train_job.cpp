@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,7 @@
 #include "kernels/memory.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/tensors.hpp"
+#include "simulator/trace.hpp"
 #include "train/checkpoint.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/progress.hpp"
@@ -34,7 +36,7 @@
 namespace switchyard::train {
 namespace {
 
-constexpr int kChannel = 3;
+constexpr int kChannel = 3, kTimelineChannel = 4;
 
 LearningRate schedule_of(const config::Job& job) {
   const config::OptimizerSettings& o = job.optimizer;
@@ -173,13 +175,14 @@ class JobOnRank {
     memory_.reset_peak();
     const comm::Traffic before = fabric_.traffic();
     const double lr = learning_rate(rate_, state_.step);
+    const bool traced = state_.step + 1 == job_.run.trace_step;
     const runtime::StepResult result = rank_.step(planned, read(batch), [&](double norm) {
       const config::OptimizerSettings& o = job_.optimizer;
       runtime::UpdateSettings update;
       update.adamw = {lr, o.beta1, o.beta2, o.eps, o.weight_decay, state_.updates + 1};
       update.clip = o.clip_norm > 0 ? std::min(1.0, o.clip_norm / (norm + 1e-6)) : 1;
       return update;
-    });
+    }, traced);
     const comm::Traffic after = fabric_.traffic();
     RankFigures mine;
     mine.peak = memory_.peak();
@@ -190,6 +193,7 @@ class JobOnRank {
     mine.waiting = result.times.waiting;
     mine.parameters = result.times.parameters;
     const auto all = comm::all_gather_values(fabric_, {kChannel, everyone_}, "step figures", 2 * state_.step + 1, mine);
+    if (traced) keep_timeline(result.spans);
     ++state_.step;
     if (result.finite) ++state_.updates;
     state_.cursor = batch.next;
@@ -210,6 +214,20 @@ class JobOnRank {
     record.matmul_share = flops / (seconds * matmul_rate_);
     log_->add(record);
     if (record.skipped) log_->say(fmt::format("step {}: loss or gradient is not finite; the update was skipped", record.step));
+  }
+
+  void keep_timeline(const std::vector<runtime::RowSpan>& mine) {
+    const auto blobs = comm::all_gather_blobs(fabric_, {kTimelineChannel, everyone_}, "timeline", state_.step, std::as_bytes(std::span(mine)));
+    if (!log_ || job_.run.out.empty()) return;
+    std::vector<std::vector<simulator::TracedSpan>> spans(blobs.size());
+    for (size_t rank = 0; rank < blobs.size(); ++rank) {
+      std::vector<runtime::RowSpan> rows(blobs[rank].size() / sizeof(runtime::RowSpan));
+      std::memcpy(rows.data(), blobs[rank].data(), blobs[rank].size());
+      for (const runtime::RowSpan& row : rows) spans[rank].push_back({row.row, {row.begin, row.end, row.communication}});
+    }
+    simulator::begin_with_the_last(rank_.program(), spans);
+    files::write_text(job_.run.out + "/timeline.json",
+                      simulator::trace_of(rank_.program(), spans, {{"step", state_.step + 1}, {"hosts", fabric_.cluster().host}}) + "\n");
   }
 
   static StepRecord figures_of(const std::vector<RankFigures>& all, double seconds) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "small_models.hpp"
 
 namespace switchyard::compiler {
@@ -117,6 +119,26 @@ TEST(Memory, AtTheWorstPaceIsAtLeastWhatIsExpectedAndEqualWithoutASwitch) {
     };
     EXPECT_GT(peaks(switching).second, peaks(switching).first);
     EXPECT_EQ(peaks(still).second, peaks(still).first);
+  }
+}
+
+TEST(Memory, ByRowPeaksWhereThePeakIsAndBeginsWithHome) {
+  const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4)}, 4);
+  const batch::StepPlan plan = rows(plans, 3);
+  const ir::Program program = assemble(plan, plans, {});
+  for (int rank = 0; rank < 4; ++rank) {
+    const Holdings holdings(plans, rank);
+    const MemoryPeak peak = predict_memory(program, plan, plans, holdings);
+    const std::vector<MemoryPeak> moments = memory_by_row(program, plan, plans, holdings);
+    ASSERT_EQ(moments.size(), 1 + program.of_rank[static_cast<size_t>(rank)].size());
+    i64 highest = 0;
+    for (size_t i = 0; i < moments.size(); ++i) {
+      EXPECT_EQ(moments[i].row, i == 0 ? -1 : program.of_rank[static_cast<size_t>(rank)][i - 1]);
+      EXPECT_GE(moments[i].total, moments.front().bytes[0] + moments.front().bytes[1] + moments.front().bytes[2]);
+      highest = std::max(highest, moments[i].total);
+    }
+    EXPECT_EQ(highest, peak.total);
+    EXPECT_TRUE(std::ranges::any_of(moments, [&](const MemoryPeak& moment) { return moment.row == peak.row && moment.bytes == peak.bytes; }));
   }
 }
 

@@ -26,6 +26,39 @@ TEST(Trace, has_an_event_for_every_stretch_of_every_rank) {
   for (const size_t rank : {0, 1}) EXPECT_NEAR(busy[rank], simulation.ranks[rank].compute, 1e-9);
 }
 
+TEST(Trace, of_given_spans_has_them_on_the_row_s_stream_with_what_is_told) {
+  const compiler::Plans plans = plans_under({"1,1,2"}, 1, 2);
+  const Step step(plans, 1);
+  const int first = step.program.of_rank[1].front();
+  const nlohmann::json trace = nlohmann::json::parse(trace_of(step.program, {{}, {{first, {0.5, 0.75, true}}}}, {{"step", 3}}));
+  EXPECT_EQ(trace["otherData"]["step"], 3);
+  const nlohmann::json& event = trace["traceEvents"].back();
+  EXPECT_EQ(event["name"], ir::name_of(step.program.rows[static_cast<size_t>(first)]));
+  EXPECT_EQ(event["pid"], 1);
+  EXPECT_EQ(event["cat"], "communication");
+  EXPECT_EQ(event["ts"], 0.5e6);
+  EXPECT_EQ(event["dur"], 0.25e6);
+}
+
+TEST(Trace, counts_a_measured_transfer_from_when_the_last_of_its_ranks_is_ready) {
+  const compiler::Plans plans = plans_under({"1,1,2"}, 1, 2);
+  const Step step(plans, 1);
+  int run = -1, send = -1;
+  for (int row = 0; row < static_cast<int>(step.program.rows.size()); ++row) {
+    const ir::TaskKind kind = step.program.rows[static_cast<size_t>(row)].kind;
+    if (kind == ir::TaskKind::run) run = row;
+    if (kind == ir::TaskKind::send) send = row;
+  }
+  std::vector<std::vector<TracedSpan>> spans{{{send, {1, 9, true}}, {run, {0, 1, true}}}, {{send, {8, 9.5, true}}, {run, {3, 4, true}}}};
+  begin_with_the_last(step.program, spans);
+  EXPECT_EQ(spans[0][0].span.begin, 8);
+  EXPECT_EQ(spans[1][0].span.begin, 8);
+  EXPECT_EQ(spans[0][1].span.begin, 0);  // a collective inside a run stays as it was measured
+  spans = {{{send, {1, 2, true}}}, {{send, {8, 9, true}}}};
+  begin_with_the_last(step.program, spans);
+  EXPECT_EQ(spans[0][0].span.begin, 2);  // sent and done before the other was ready
+}
+
 TEST(Trace, that_cannot_be_written_is_told) {
   const std::string path = testing::TempDir() + "no-such-folder/trace.json";
   EXPECT_EQ(compiler::user_message([&] { write_trace(path, {}, {}); }), "cannot write " + path + ": No such file or directory. Choose another --trace.");

@@ -37,7 +37,7 @@ def test_a_command_of_the_readme_has_only_options_that_its_help_tells(line):
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if arguments_of(line)[0] in ("show", "simulate", "switch-plan")])
 def test_a_command_of_the_readme_that_only_prints_does_so(line, tmp_path):
-    result = tiny.run([tiny.PROGRAM, *arguments_of(line.replace("step.json", str(tmp_path / "step.json")))], cwd=tiny.ROOT)
+    result = tiny.run([tiny.PROGRAM, *arguments_of(line.replace("step.json", str(tmp_path / "step.json")).replace("--report out", f"--report {tmp_path}/out"))], cwd=tiny.ROOT)
     assert result.returncode == 0 and len(result.stdout.splitlines()) > 3, result.stderr
 
 

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "../comm/rank_threads.hpp"
 #include "../runtime/tiny_job.hpp"
 #include "base/errors.hpp"
+#include "compiler/order.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -41,6 +44,38 @@ TEST(Rank, AStepWithoutLearningLeavesTheLossAndOneWithLearningLowersIt) {
     EXPECT_EQ(losses[0], losses[1]);
     EXPECT_LT(losses[2], losses[1] - 1e-4);
     EXPECT_EQ(rank.program().of_rank.size(), 2u);
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(2));
+}
+
+TEST(Rank, ATracedStepTellsWhenItsRowsWorkedAndAnotherStepKeepsNothing) {
+  const runtime::Documents documents = runtime::tiny_documents(8, 5);
+  const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
+    const compiler::Plans plans = runtime::tiny_plans({"1,2,1", "1,1,2"}, 2);
+    Rank rank(plans, runtime::tiny_llama(), fabric, {});
+    rank.store().initialize(runtime::tiny_values(plans.graph()));
+    const batch::StepPlan plan = runtime::tiny_batch(0, documents, plans, {runtime::kLongest, runtime::kLongest / 2});
+    const auto update = [](double) { return runtime::UpdateSettings{{1e-3, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; };
+    EXPECT_TRUE(rank.step(plan, documents, update).spans.empty());
+    const runtime::StepResult result = rank.step(plan, documents, update, true);
+    std::map<compiler::QueueKey, double> busy_until;
+    std::set<int> rows;
+    double computing = 0;
+    int collectives = 0;
+    for (const runtime::RowSpan& span : result.spans) {
+      const ir::Task& task = rank.program().rows[static_cast<size_t>(span.row)];
+      double& until = busy_until[compiler::queue_of(task, fabric.rank())];
+      EXPECT_GE(span.begin, until);
+      EXPECT_LT(span.begin, span.end);
+      EXPECT_LE(span.end, result.times.total);
+      until = span.end;
+      rows.insert(span.row);
+      if (task.queue == ir::Queue::compute) computing += span.end - span.begin;
+      collectives += task.kind == ir::TaskKind::run && span.communication;
+    }
+    for (const int row : rank.program().of_rank[static_cast<size_t>(fabric.rank())]) EXPECT_TRUE(rows.contains(row)) << row;
+    EXPECT_GT(collectives, 0);
+    EXPECT_NEAR(computing, result.times.compute, 0.05 * result.times.total);
   });
   EXPECT_EQ(ends, std::vector<std::string>(2));
 }

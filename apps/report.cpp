@@ -1,0 +1,89 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/errors.hpp"
+#include "commands.hpp"
+#include "config/hardware.hpp"
+#include "files/disk.hpp"
+#include "first_step.hpp"
+#include "open_job.hpp"
+#include "report/html.hpp"
+#include "report/run_log.hpp"
+#include "report/runs.hpp"
+
+namespace switchyard::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::vector<std::string> folders;
+  std::string out, cluster;
+};
+
+cluster::Cluster placement_of(const config::Job& job, const std::optional<cluster::Hardware>& hardware, const std::optional<report::MeasuredStep>& measured) {
+  if (hardware) return hardware->placement();
+  if (measured && static_cast<int>(measured->hosts.size()) == job.run.ranks) return {measured->hosts, {}};
+  return cluster::uniform(1, job.run.ranks);
+}
+
+report::Run run_of(const fs::path& folder, const std::string& cluster) {
+  for (const char* file : {"job.toml", "log.jsonl"})
+    if (!fs::exists(folder / file)) user_error("{} has no {}, so it is no run folder. Name a folder that `switchyard train --out` wrote.", folder.string(), file);
+  const config::Job job = open_job((folder / "job.toml").string(), {});
+  const fs::path log_path = folder / "log.jsonl", trace_path = folder / "timeline.json";
+  const report::RunLog log = report::read_log(files::read_text(log_path), log_path.string());
+  std::optional<report::MeasuredStep> measured;
+  if (fs::exists(trace_path)) measured = report::measured_timeline(files::read_text(trace_path), trace_path.string());
+  std::optional<cluster::Hardware> hardware;
+  if (!cluster.empty()) hardware = config::load_hardware(cluster, job.run.ranks);
+
+  const std::string name = fs::absolute(folder).lexically_normal().filename().string();
+  if (!fs::exists(job.data.path) && job.batch.lengths.empty()) {
+    report::Run run = report::measured_run(name, job, log, std::move(measured), nullptr);
+    run.notes.push_back(fmt::format("The data \"{}\" isn't here, so buckets, links, switches and the prediction are missing.", job.data.path));
+    return run;
+  }
+  const compiler::Plans plans = compiler::plans_of(job, placement_of(job, hardware, measured));
+  const i64 number = measured ? measured->timeline.step : log.steps.step.front();
+  const PlannedStep step = planned_step(job, plans, number - 1, lengths_of_steps(job, static_cast<int>(number)).back());
+  report::PlannedView view{&job, &plans, &step.plan, &step.program, &step.lengths, nullptr, nullptr};
+  std::optional<simulator::Simulation> simulation;
+  if (hardware) {
+    simulation = simulator::simulate(step.program, step.plan, plans, *hardware);
+    view.simulation = &*simulation;
+    view.hardware = &*hardware;
+  }
+  return report::measured_run(name, job, log, std::move(measured), &view);
+}
+
+int run(const Options& options) {
+  report::Page page;
+  for (const std::string& folder : options.folders) {
+    page.runs.push_back(run_of(folder, options.cluster));
+    page.title += (page.title.empty() ? "" : ", ") + page.runs.back().name;
+  }
+  const std::string out = options.out.empty() ? (fs::path(options.folders.front()) / "report.html").string() : options.out;
+  files::write_text(out, report::html_of(page));
+  fmt::print("{}\n", out);
+  return 0;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("report", "Makes a page of a run, or of several side by side, that opens in any browser");
+  command->add_option("run", options->folders, "Run folders")->required()->type_name("RUN_DIR...");
+  command->add_option("--out", options->out, "The page (default: report.html in the first folder)")->type_name("FILE.html");
+  command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one: shows what it predicts beside what was measured")
+      ->type_name("FILE|NAME");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace switchyard::apps

@@ -1,0 +1,177 @@
+#include "report/step_facts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "ir/ops/ops.hpp"
+#include "switching/bounds.hpp"
+
+namespace switchyard::report {
+namespace {
+
+using compiler::CompiledStrategy;
+using compiler::Plans;
+
+const CompiledStrategy& strategy_of(const Plans& plans, const batch::StepPlan& plan, int phase) {
+  return plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)];
+}
+
+class LinkCounter {
+ public:
+  LinkCounter(const batch::StepPlan& plan, const Plans& plans)
+      : plan_(plan), plans_(plans), uses_{{"inside stages"}, {"between stages"}, {"parameters to the next strategy"}, {"gradients to home"}} {}
+
+  void add(const ir::Task& task) {
+    const Precision precision = plans_.graph().precision();
+    switch (task.kind) {
+      case ir::TaskKind::run:
+        return add_segment(task);
+      case ir::TaskKind::send:
+        return add_messages(uses_[1], task, size_of(precision.compute));
+      case ir::TaskKind::move:
+        return add_messages(uses_[2], task, size_of(precision.compute));
+      case ir::TaskKind::flush:
+        return add_messages(uses_[3], task, size_of(precision.state));
+      default:
+        return;
+    }
+  }
+  std::vector<LinkUse> uses() && { return std::move(uses_); }
+
+ private:
+  void add_bytes(LinkUse& use, int from, int to, i64 bytes) {
+    const cluster::Link link = plans_.cluster().link(from, to);
+    if (link == cluster::Link::intra_host) use.intra += bytes;
+    if (link == cluster::Link::inter_host) use.inter += bytes;
+  }
+
+  void add_messages(LinkUse& use, const ir::Task& task, i64 element) {
+    for (const layout::Msg& m : task.messages) add_bytes(use, m.src, m.dst, m.box.elements() * element);
+  }
+
+  void add_segment(const ir::Task& task) {
+    const batch::MicroBatch& mb =
+        plan_.phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
+    const ir::StageCode& stage =
+        strategy_of(plans_, plan_, task.phase).groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+    for (const ir::Instr& instr : stage.segment(task.pass).code) {
+      if (instr.op)
+        add_softmax_sums(task, stage, instr, mb.T);
+      else
+        for (const layout::Step& step : instr.steps) add_step(task, stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T);
+    }
+  }
+
+  void add_step(const ir::Task& task, const ir::StageCode& stage, const ir::Buffer& sent, const layout::Step& step, i64 T) {
+    const bool by_tokens = std::ranges::count(sent.type.shape.size, ir::kTokens) > 0;
+    const i64 element = size_of(sent.type.dtype) * (by_tokens ? T / stage.lane.size() : 1);
+    for (const layout::Part& part : step.parts)
+      for (const layout::Piece& piece : part.sends)
+        add_bytes(uses_[0], task.ranks[static_cast<size_t>(part.rank)], task.ranks[static_cast<size_t>(piece.peer)], piece.box.elements() * element);
+  }
+
+  // The head over parts of the vocabulary: maximum, then two sums a token, each reduced and gathered.
+  void add_softmax_sums(const ir::Task& task, const ir::StageCode& stage, const ir::Instr& instr, i64 T) {
+    if (instr.op->name() != "head_loss" || stage.buffers[static_cast<size_t>(instr.in[1])].layout.split[0].empty()) return;
+    const i64 n = static_cast<i64>(task.ranks.size()), element = size_of(stage.buffers[static_cast<size_t>(instr.in[3])].type.dtype);
+    for (const int from : task.ranks)
+      for (const int to : task.ranks) add_bytes(uses_[0], from, to, 2 * 3 * T * element / n);
+  }
+
+  const batch::StepPlan& plan_;
+  const Plans& plans_;
+  std::vector<LinkUse> uses_;
+};
+
+Matrix matrix_of(std::string title, const switching::MovePlan& moves, const Plans& plans, i64 element) {
+  const cluster::Cluster& cluster = plans.cluster();
+  Matrix matrix{.title = std::move(title), .by_host = cluster.ranks() > kMostMatrixRanks};
+  matrix.size = matrix.by_host ? cluster.hosts() : cluster.ranks();
+  const auto place = [&](int rank) { return matrix.by_host ? cluster.host[static_cast<size_t>(rank)] : rank; };
+  std::map<std::pair<int, int>, i64> cells;
+  for (const switching::UnitMoves& unit : moves.units)
+    for (const auto& round : unit.moves.rounds)
+      for (const layout::Msg& m : round)
+        if (m.src != m.dst) cells[{place(m.src), place(m.dst)}] += m.box.elements() * element;
+  for (const auto& [pair, bytes] : cells) matrix.cells.push_back({pair.first, pair.second, bytes});
+  const switching::Traffic traffic = switching::traffic(moves, cluster, element);
+  matrix.intra = traffic.links.intra_host;
+  matrix.inter = traffic.links.inter_host;
+  return matrix;
+}
+
+}  // namespace
+
+std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan& plan, const Plans& plans, const std::vector<i64>& lengths) {
+  std::vector<BucketRow> rows;
+  for (size_t b = 0; b < job.buckets.size(); ++b) {
+    const CompiledStrategy& strategy = plans.strategies()[b];
+    rows.push_back({.strategy = strategy.strategy.name,
+                    .max_length = job.buckets[b].max_length,
+                    .ranks = static_cast<int>(strategy.strategy.ranks().size()),
+                    .lanes = static_cast<int>(strategy.lanes.size())});
+  }
+  const std::vector<batch::BucketSpec> specs = compiler::bucket_specs(job, plans);
+  for (const i64 length : lengths) {
+    BucketRow& row = rows[static_cast<size_t>(batch::bucket_of(length, specs))];
+    ++row.documents;
+    row.tokens += length;
+  }
+  for (const batch::PhasePlan& phase : plan.phases)
+    for (const auto& lane : phase.lane)
+      for (const batch::MicroBatch& mb : lane) {
+        ++rows[static_cast<size_t>(phase.strategy)].micro_batches;
+        rows[static_cast<size_t>(phase.strategy)].computed += mb.T;
+      }
+  return rows;
+}
+
+void add_times(std::vector<BucketRow>& rows, const batch::StepPlan& plan, const Timeline& timeline) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
+    const std::string prefix = fmt::format("run phase {} ", phase);
+    double begin[2] = {kNever, kNever}, end[2] = {0, 0};
+    for (const Track& track : timeline.tracks)
+      for (const Span& span : track.spans) {
+        if (span.kind == Kind::waiting || !timeline.names[static_cast<size_t>(span.name)].starts_with(prefix)) continue;
+        begin[track.measured] = std::min(begin[track.measured], span.begin);
+        end[track.measured] = std::max(end[track.measured], span.end);
+      }
+    BucketRow& row = rows[static_cast<size_t>(plan.phases[phase].strategy)];
+    if (end[0] > 0) row.predicted_seconds = end[0] - begin[0];
+    if (end[1] > 0) row.measured_seconds = end[1] - begin[1];
+  }
+}
+
+std::vector<LinkUse> link_uses(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) {
+  LinkCounter counter(plan, plans);
+  for (const ir::Task& task : program.rows) counter.add(task);
+  return std::move(counter).uses();
+}
+
+std::vector<Matrix> switch_matrices(const batch::StepPlan& plan, const Plans& plans) {
+  std::vector<Matrix> matrices;
+  const Precision precision = plans.graph().precision();
+  int before = -1;
+  for (const batch::PhasePlan& phase : plan.phases) {
+    const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
+    const std::string from = before < 0 ? "home" : plans.strategies()[static_cast<size_t>(before)].strategy.name;
+    Matrix& moves = matrices.emplace_back(matrix_of(fmt::format("parameters: {} \u2192 {}", from, strategy.strategy.name),
+                                                    plans.moves(before, phase.strategy), plans, size_of(precision.compute)));
+    if (plans.cluster().hosts() > 1)
+      moves.inter_bound = switching::inter_host_bound_bytes(
+          before < 0 ? std::vector<layout::ShardMap>{} : plans.strategies()[static_cast<size_t>(before)].maps.used, plans.home(), strategy.maps.used,
+          plans.cluster(), size_of(precision.compute));
+    before = phase.strategy;
+  }
+  for (const batch::PhasePlan& phase : plan.phases) {
+    const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
+    matrices.push_back(matrix_of(fmt::format("gradients: {} \u2192 home", strategy.strategy.name), strategy.flush, plans, size_of(precision.state)));
+  }
+  return matrices;
+}
+
+}  // namespace switchyard::report

@@ -1,0 +1,73 @@
+#include "report/html.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "../compiler/small_models.hpp"
+
+namespace switchyard::report {
+namespace {
+
+constexpr Assets kSmall{.html = "<title>{{title}}</title><!-- {{license}} --><script>{{bokeh}}</script><script>{{bokeh_api}}</script>"
+                                "<script type=\"application/json\">{{data}}</script><script>{{js}}</script><style>{{css}}</style>",
+                        .css = "c{}",
+                        .js = "run()",
+                        .bokeh = "lib('</script>')",
+                        .bokeh_api = "api()",
+                        .bokeh_license = "BSD --> x"};
+
+std::string between(const std::string& text, const std::string& before, const std::string& after) {
+  const size_t begin = text.find(before) + before.size();
+  return text.substr(begin, text.find(after, begin) - begin);
+}
+
+size_t count(const std::string& text, const std::string& what) {
+  size_t number = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++number;
+  return number;
+}
+
+TEST(Html, holds_names_of_any_kind_as_text_only) {
+  const std::string name = "</script><script>alert(1)</script><!-- {{js}} \" & \xff";
+  const std::string html = html_of(Page{name, {report::Run{.name = name}}}, kSmall);
+  EXPECT_EQ(count(html, "<script"), 4u);
+  EXPECT_EQ(count(html, "</script>"), 4u);
+  EXPECT_EQ(count(html, "<!--"), 1u);
+  EXPECT_EQ(count(html, "run()"), 1u);
+  EXPECT_EQ(between(html, "<title>", "</title>").find('<'), std::string::npos);
+  const auto data = nlohmann::json::parse(between(html, "application/json\">", "</script>"));
+  EXPECT_EQ(data["runs"][0]["name"].get<std::string>(), name.substr(0, name.size() - 1) + "\xef\xbf\xbd");
+}
+
+TEST(Html, carries_the_library_and_its_licence) {
+  const std::string html = html_of(Page{"t", {}}, kSmall);
+  EXPECT_NE(html.find("lib('<\\/script>')"), std::string::npos);
+  EXPECT_NE(html.find("api()"), std::string::npos);
+  EXPECT_NE(html.find("BSD - -> x"), std::string::npos);
+}
+
+TEST(Html, without_the_library_is_refused_with_the_remedy) {
+  Assets none = kSmall;
+  none.bokeh = {};
+  EXPECT_NE(compiler::user_message([&] { html_of(Page{}, none); }).find("built without the plotting library BokehJS"), std::string::npos);
+}
+
+TEST(Html, template_that_asks_for_an_unknown_part_is_a_bug) {
+  Assets wrong = kSmall;
+  wrong.html = "{{nothing}}";
+  EXPECT_NE(compiler::internal_message([&] { html_of(Page{}, wrong); }).find("nothing"), std::string::npos);
+}
+
+TEST(Html, is_one_file_that_names_no_other) {
+  ASSERT_FALSE(assets().html.empty());
+  if (assets().bokeh.empty()) GTEST_SKIP() << "built without BokehJS";
+  Assets own = assets();
+  EXPECT_NE(own.bokeh_license.find("Redistribution and use"), std::string::npos);
+  own.bokeh = own.bokeh_api = "library";
+  const std::string html = html_of(Page{"t", {}}, own);
+  for (const char* outside : {"src=", "@import", "url(", "fetch(", "XMLHttpRequest", "rel=\"stylesheet\""}) EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+}
+
+}  // namespace
+}  // namespace switchyard::report

@@ -1,0 +1,40 @@
+#include "report/run_log.hpp"
+
+#include <gtest/gtest.h>
+
+#include "../compiler/small_models.hpp"
+
+namespace switchyard::report {
+namespace {
+
+TEST(RunLog, gives_columns_with_gaps_and_the_highest_peak_of_each_rank) {
+  const RunLog log = read_log(R"({"step":4,"loss":2.5,"tokens_per_second":10.0,"peak_bytes_per_rank":[5,9],"predicted_peak_bytes_per_rank":[6,8],"skipped":false}
+{"step":5,"loss":null,"tokens_per_second":12.0,"peak_bytes_per_rank":[7,8],"predicted_peak_bytes_per_rank":[6,9],"skipped":true}
+)",
+                              "log.jsonl");
+  EXPECT_EQ(log.steps.step, (std::vector<i64>{4, 5}));
+  ASSERT_EQ(log.steps.series.size(), 2u);
+  EXPECT_EQ(log.steps.series[0].name, "loss");
+  EXPECT_EQ(log.steps.series[0].values, (std::vector<std::optional<double>>{2.5, std::nullopt}));
+  EXPECT_EQ(values_of(log.steps, "loss"), std::vector<double>{2.5});
+  EXPECT_EQ(values_of(log.steps, "tokens_per_second"), (std::vector<double>{10, 12}));
+  EXPECT_TRUE(values_of(log.steps, "bubble_share").empty());
+  EXPECT_EQ(log.measured_peak, (std::vector<i64>{7, 9}));
+  EXPECT_EQ(log.predicted_peak, (std::vector<i64>{6, 9}));
+}
+
+TEST(RunLog, passes_over_a_last_line_that_is_cut_off) {
+  EXPECT_EQ(read_log("{\"step\":1,\"loss\":1}\n{\"step\":2,\"lo", "log").steps.step, std::vector<i64>{1});
+}
+
+TEST(RunLog, names_file_and_line_of_what_is_no_step) {
+  const auto told = [](const std::string& text) { return compiler::user_message([&] { read_log(text, "run/log.jsonl"); }); };
+  EXPECT_NE(told("{\"step\":1}\nnonsense\n{\"step\":2}\n").find("run/log.jsonl line 2 is no JSON object"), std::string::npos);
+  EXPECT_NE(told("[1]\n").find("run/log.jsonl line 1 is no JSON object"), std::string::npos);
+  EXPECT_NE(told("{\"loss\":1}\n").find("run/log.jsonl line 1 is no step of a run"), std::string::npos);
+  EXPECT_NE(told("{\"step\":1,\"loss\":\"low\"}\n").find("run/log.jsonl line 1 is no step of a run"), std::string::npos);
+  EXPECT_NE(told("").find("run/log.jsonl has no steps yet"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace switchyard::report
