@@ -19,7 +19,7 @@ class Setup(unittest.TestCase):
         self.root = pathlib.Path(folder.name)
         (self.root / "tools").mkdir()
         shutil.copy(ROOT / "tools/setup", self.root / "tools/setup")
-        (self.root / "apt.txt").write_text("# a comment\ndpkg  # another\n")
+        (self.root / "apt.txt").write_text("# a comment\ndpkg  # another\n?switchyard-package-of-no-distribution\n")
         shutil.copy(ROOT / "requirements.txt", self.root)
         self.script("bin/apt-get", 'echo "apt-get $*" >>"$LOG"')
         self.script("bin/sudo", '[ "$1" = -n ] && exit 0; echo sudo >>"$LOG"; exec "$@"')
@@ -69,6 +69,13 @@ class Setup(unittest.TestCase):
         code, _, calls = self.run_setup()
         self.assertEqual(code, 0)
         self.assertEqual(calls[:2], ["apt-get update", f"apt-get install -y --no-install-recommends {MISSING}"])
+
+    def test_optional_packages_are_installed_where_there_are_any(self):
+        with open(self.root / "apt.txt", "a") as file:
+            file.write(f"?{MISSING}\n")
+        self.assertEqual([call for call in self.run_setup()[2] if "apt-get" in call], [])
+        self.script("bin/apt-cache", f'[ "$2" = {MISSING} ]')
+        self.assertEqual(self.run_setup()[2][:2], ["apt-get update", f"apt-get install -y --no-install-recommends {MISSING}"])
 
     def test_sudo_is_used_by_others_than_root(self):
         self.want_missing_package()

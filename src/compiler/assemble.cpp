@@ -207,7 +207,7 @@ class Assembler {
     const ir::StageCode &source = stages[static_cast<size_t>(stage)], &target = stages[static_cast<size_t>(to)];
     const ir::Buffer& out = source.buffers[static_cast<size_t>(forward ? source.act_out : source.grad_out)];
     const ir::Buffer& in = target.buffers[static_cast<size_t>(forward ? target.act_in : target.grad_in)];
-    send.messages = boundary_messages(out, in, s.lane_ranks(lane, stage), s.lane_ranks(lane, to), T);
+    send.messages = boundary(s, lane, stage, to, out, in, T);
     std::set<int> members;
     for (const layout::Msg& m : send.messages) {
       members.insert({m.src, m.dst});
@@ -216,6 +216,25 @@ class Assembler {
     send.ranks = union_of(members);
     send.after.push_back({run, -1});
     return add(std::move(send));
+  }
+
+  // Lanes differ in their ranks only.
+  std::vector<layout::Msg> boundary(const CompiledStrategy& s, int lane, int stage, int to, const ir::Buffer& out, const ir::Buffer& in, i64 T) {
+    const std::vector<int> from = s.lane_ranks(lane, stage), target = s.lane_ranks(lane, to);
+    std::vector<layout::Msg>& places = boundaries_[{&out, &in, T}];
+    if (places.empty()) {
+      places = boundary_messages(out, in, from, target, T);
+      for (layout::Msg& m : places) {
+        m.src = static_cast<int>(std::ranges::find(from, m.src) - from.begin());
+        m.dst = static_cast<int>(std::ranges::find(target, m.dst) - target.begin());
+      }
+    }
+    std::vector<layout::Msg> messages = places;
+    for (layout::Msg& m : messages) {
+      m.src = from[static_cast<size_t>(m.src)];
+      m.dst = target[static_cast<size_t>(m.dst)];
+    }
+    return messages;
   }
 
   void idle_lane(int p, int lane) {
@@ -300,6 +319,7 @@ class Assembler {
   std::vector<std::vector<std::vector<int>>> moves_;  // [phase][unit]: prepare and move rows
   std::vector<std::vector<int>> runs_;                // [phase]: run and zero rows
   std::vector<std::vector<int>> flushes_;             // [phase]
+  std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, i64>, std::vector<layout::Msg>> boundaries_;  // by position
 };
 
 }  // namespace

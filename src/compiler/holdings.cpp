@@ -9,11 +9,16 @@
 namespace switchyard::compiler {
 namespace {
 
-std::vector<const layout::Box*> boxes_of(const std::vector<layout::ShardMap>& maps, int rank) {
-  std::vector<const layout::Box*> boxes(maps.size(), nullptr);
+BoxesByRank::Table table_of(const std::vector<layout::ShardMap>& maps, int ranks) {
+  BoxesByRank::Table table(static_cast<size_t>(ranks));
   for (size_t p = 0; p < maps.size(); ++p)
-    for (const layout::Shard& shard : maps[p].shards)
-      if (shard.rank == rank) boxes[p] = &shard.box;
+    for (const layout::Shard& shard : maps[p].shards) table[static_cast<size_t>(shard.rank)].push_back({static_cast<int>(p), &shard.box});
+  return table;
+}
+
+std::vector<const layout::Box*> by_param(const std::vector<BoxesByRank::Entry>& entries, size_t params) {
+  std::vector<const layout::Box*> boxes(params, nullptr);
+  for (const BoxesByRank::Entry& entry : entries) boxes[static_cast<size_t>(entry.param)] = entry.box;
   return boxes;
 }
 
@@ -35,14 +40,26 @@ std::vector<std::vector<int>> grouped(const ir::Graph& graph, const std::vector<
 
 }  // namespace
 
-Holdings::Holdings(const Plans& plans, int rank) : plans_(plans), rank_(rank), home_(plans.home().size()) {
+BoxesByRank boxes_by_rank(const Plans& plans) {
+  BoxesByRank boxes;
+  const int ranks = plans.cluster().ranks();
   for (const CompiledStrategy& s : plans.strategies()) {
-    used_.push_back(boxes_of(s.maps.used, rank));
-    grad_.push_back(boxes_of(s.maps.grad, rank));
+    boxes.used.push_back(table_of(s.maps.used, ranks));
+    boxes.grad.push_back(table_of(s.maps.grad, ranks));
   }
-  for (size_t p = 0; p < home_.size(); ++p)
-    for (const layout::Shard& shard : plans.home()[p].shards)
-      if (shard.rank == rank) home_[p].push_back(&shard.box);
+  boxes.home = table_of(plans.home(), ranks);
+  return boxes;
+}
+
+Holdings::Holdings(const Plans& plans, int rank) : Holdings(plans, boxes_by_rank(plans), rank) {}
+
+Holdings::Holdings(const Plans& plans, const BoxesByRank& boxes, int rank) : plans_(plans), rank_(rank), home_(plans.home().size()) {
+  const auto r = static_cast<size_t>(rank);
+  for (size_t s = 0; s < plans.strategies().size(); ++s) {
+    used_.push_back(by_param(boxes.used[s][r], home_.size()));
+    grad_.push_back(by_param(boxes.grad[s][r], home_.size()));
+  }
+  for (const BoxesByRank::Entry& entry : boxes.home[r]) home_[static_cast<size_t>(entry.param)].push_back(entry.box);
   for (const switching::UnitMaps& unit : plans.units()) groups_.push_back(grouped(plans.graph(), unit.tensors));
 }
 

@@ -17,9 +17,23 @@ struct BankGroup {
   i64 elements = 0;
 };
 
+/// The boxes of all ranks, found in one pass over the maps. Refers to the plans.
+struct BoxesByRank {
+  struct Entry {
+    int param = 0;
+    const layout::Box* box = nullptr;
+  };
+  using Table = std::vector<std::vector<Entry>>;  // [rank]
+  std::vector<Table> used, grad;                  // [strategy]
+  Table home;
+};
+BoxesByRank boxes_by_rank(const Plans& plans);
+
 class Holdings {
  public:
   Holdings(const Plans& plans, int rank);
+  /// The same, faster where there are many ranks.
+  Holdings(const Plans& plans, const BoxesByRank& boxes, int rank);
 
   int rank() const { return rank_; }
   /// The rank's box of a parameter under a strategy; nullptr if it has none. It lives as long as the plans.

@@ -522,8 +522,9 @@ std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::Ste
   std::vector<MemoryPeak> peaks;
   std::map<std::vector<i64>, size_t> alike;  // its first rank
   Likeness likeness(program, plan, plans);
+  const BoxesByRank boxes = boxes_by_rank(plans);
   for (int rank = 0; rank < plans.cluster().ranks(); ++rank) {
-    const Holdings holdings(plans, rank);
+    const Holdings holdings(plans, boxes, rank);
     const auto [first, fresh] = alike.try_emplace(likeness.of(holdings), peaks.size());
     peaks.push_back(fresh ? predict_memory(program, plan, plans, holdings, pace) : peaks[first->second]);
   }

@@ -77,13 +77,15 @@ std::uint64_t ItemIndex::key(char what, int position, int mb) const {
 
 void ItemIndex::add(Place place) {
   const Item& item = at(place);
-  check(item.what == 'F' || item.what == 'B' || item.what == 'W' || item.what == 'X',
-        "schedule: stage {} has work '{}', not F, B, W or X", place.stage, item.what);
+  const bool known = item.what == 'F' || item.what == 'B' || item.what == 'W' || item.what == 'X';
+  if (known && item.chunk >= 0 && item.mb >= 0 && item.chunk < schedule_.chunks && item.mb < schedule_.mbs &&
+      places_.emplace(key(item.what, position(place), item.mb), place).second)
+    return;  // texts for messages are made for messages only
+  check(known, "schedule: stage {} has work '{}', not F, B, W or X", place.stage, item.what);
   check(item.chunk >= 0 && item.mb >= 0, "schedule: stage {} has a negative chunk or micro-batch in {}", place.stage, to_string(item));
   check(item.chunk < schedule_.chunks && item.mb < schedule_.mbs, "schedule: stage {} has {}, but chunks end before {}, micro-batches before {}",
         place.stage, to_string(item), schedule_.chunks, schedule_.mbs);
-  check(places_.emplace(key(item.what, position(place), item.mb), place).second, "schedule: stage {} runs {} twice", place.stage,
-        to_string(item));
+  throw InternalError(fmt::format("schedule: stage {} runs {} twice", place.stage, to_string(item)));
 }
 
 void ItemIndex::check_complete() const {
@@ -101,9 +103,9 @@ void ItemIndex::check_complete() const {
 
 Place ItemIndex::find(char what, int position, int mb) const {
   const auto found = places_.find(key(what, position, mb));
-  check(found != places_.end(), "schedule: stage {} never runs {}{}", stage_of(schedule_.placement, schedule_.stages(), position),
-        to_string(Item{what, position / std::max(1, schedule_.stages()), mb}), what == 'B' ? " (or X)" : "");
-  return found->second;
+  if (found != places_.end()) return found->second;
+  throw InternalError(fmt::format("schedule: stage {} never runs {}{}", stage_of(schedule_.placement, schedule_.stages(), position),
+                                  to_string(Item{what, position / std::max(1, schedule_.stages()), mb}), what == 'B' ? " (or X)" : ""));
 }
 
 void run_in_order(const ItemIndex& index, const std::function<void(Place)>& visit) {

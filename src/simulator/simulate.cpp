@@ -24,6 +24,7 @@ class Simulator {
       : program_(program), plan_(plan), plans_(plans), hardware_(hardware) {
     check(hardware.ranks() == plans.cluster().ranks(), "hardware of {} ranks for a program of {}", hardware.ranks(), plans.cluster().ranks());
     result_.rows.resize(program.rows.size());
+    sums_.resize(program.rows.size());
   }
 
   Simulation run() {
@@ -103,10 +104,10 @@ class Simulator {
 
   static bool is_transfer(const Task& t) { return t.kind != TaskKind::update && t.kind != TaskKind::zero; }
 
-  double duration(const Task& t) const {
+  double duration(const Task& t) {
     switch (t.kind) {
       case TaskKind::send:
-        return exchanged(t, plans_.graph().precision().compute);
+        return sent(t);
       case TaskKind::move:
         return exchanged(t, plans_.graph().precision().compute);
       case TaskKind::flush:
@@ -121,6 +122,16 @@ class Simulator {
         return 0;
     }
     return 0;
+  }
+
+  // Micro-batches of as many tokens take equally long between two stages, and so do lanes that lie alike on hosts.
+  double sent(const Task& t) {
+    std::vector<int> hosts;
+    for (const int rank : t.ranks) hosts.push_back(plans_.cluster().host[static_cast<size_t>(rank)] - plans_.cluster().host[static_cast<size_t>(t.ranks[0])]);
+    const auto [it, fresh] =
+        sends_.try_emplace({&strategy_of(t), t.group, t.stage, t.pass, micro_batch(t).T, t.ranks[0] % hardware_.devices_per_host, hosts});
+    if (fresh) it->second = exchanged(t, plans_.graph().precision().compute);
+    return it->second;
   }
 
   double exchanged(const Task& t, DType type) const {
@@ -174,29 +185,67 @@ class Simulator {
     return longest;
   }
 
-  // Sweeps over the rank's spans: how many compute, how many transfer.
-  RankTime time_of(int rank) const {
-    std::vector<std::tuple<double, bool, int>> edges;  // when, what, +1 or -1
-    for (const int row : program_.of_rank[static_cast<size_t>(rank)])
-      for (const Span& span : result_.rows[static_cast<size_t>(row)].spans) {
-        edges.emplace_back(span.begin, span.communication, 1);
-        edges.emplace_back(span.end, span.communication, -1);
+  // How long a row computes and transfers before a time.
+  std::pair<double, double> spent(int row, double until) {
+    RowTime& t = time(row);
+    std::vector<std::pair<double, double>>& sums = sums_[static_cast<size_t>(row)];  // before each span, and at the end
+    if (sums.empty()) {
+      sums.emplace_back(0, 0);
+      for (const Span& span : t.spans) {
+        sums.push_back(sums.back());
+        (span.communication ? sums.back().second : sums.back().first) += span.end - span.begin;
       }
-    std::sort(edges.begin(), edges.end());
-    RankTime time;
-    int active[2] = {0, 0};
-    double last = 0, busy = 0;
-    for (const auto& [at, communication, change] : edges) {
-      const double length = at - last;
-      if (active[0] > 0) time.compute += length;
-      if (active[1] > 0) time.communication += length;
-      if (active[0] > 0 && active[1] > 0) time.overlap += length;
-      if (active[0] > 0 || active[1] > 0) busy += length;
-      active[communication ? 1 : 0] += change;
-      last = at;
     }
-    time.idle = result_.step_seconds - busy;
-    return time;
+    const auto next = std::ranges::upper_bound(t.spans, until, {}, &Span::begin);
+    std::pair<double, double> sum = sums[static_cast<size_t>(next - t.spans.begin())];
+    if (next == t.spans.begin()) return sum;
+    const Span& last = *(next - 1);
+    (last.communication ? sum.second : sum.first) -= std::max(0.0, last.end - until);
+    return sum;
+  }
+
+  // The compute queue's rows follow one another; what the other queues transfer meanwhile overlaps them.
+  RankTime time_of(int rank) {
+    std::vector<int> computing;
+    std::vector<std::pair<double, double>> transfers;
+    RankTime sum;
+    for (const int row : program_.of_rank[static_cast<size_t>(rank)]) {
+      if (task(row).queue == ir::Queue::compute) {
+        const auto [compute, communication] = spent(row, time(row).end);
+        sum.compute += compute;
+        sum.communication += communication;
+        computing.push_back(row);
+      } else {
+        for (const Span& span : time(row).spans) transfers.emplace_back(span.begin, span.end);
+      }
+    }
+    double idle = result_.step_seconds - sum.compute - sum.communication;
+    for (const auto& [begin, end] : united(std::move(transfers))) {
+      auto row = std::ranges::upper_bound(computing, begin, {}, [&](int r) { return time(r).end; });
+      double overlap = 0, doubled = 0;
+      for (; row != computing.end() && time(*row).begin < end; ++row) {
+        const auto before = spent(*row, begin), after = spent(*row, end);
+        overlap += after.first - before.first;
+        doubled += after.second - before.second;
+      }
+      sum.overlap += overlap;
+      sum.communication += end - begin - doubled;
+      idle -= end - begin - doubled - overlap;
+    }
+    sum.idle = idle;
+    return sum;
+  }
+
+  static std::vector<std::pair<double, double>> united(std::vector<std::pair<double, double>> spans) {
+    std::sort(spans.begin(), spans.end());
+    std::vector<std::pair<double, double>> whole;
+    for (const auto& span : spans) {
+      if (whole.empty() || span.first > whole.back().second)
+        whole.push_back(span);
+      else
+        whole.back().second = std::max(whole.back().second, span.second);
+    }
+    return whole;
   }
 
   // Strategy, group, stage, direction, tokens; device of the first rank, hosts of the ranks counted from the first one's.
@@ -207,9 +256,11 @@ class Simulator {
   const compiler::Plans& plans_;
   const cluster::Hardware& hardware_;
   Simulation result_;
+  std::vector<std::vector<std::pair<double, double>>> sums_;  // of a row: see spent
   std::map<compiler::QueueKey, double> free_;
   std::map<std::pair<int, int>, double> released_;  // row, unit
   std::map<SegmentKey, SegmentTimes> times_;
+  std::map<SegmentKey, double> sends_;
 };
 
 }  // namespace
