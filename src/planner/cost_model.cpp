@@ -1,0 +1,193 @@
+#include "planner/cost_model.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "base/errors.hpp"
+#include "batch/planner.hpp"
+#include "compiler/job_plans.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+// Tokens of rows that the rough bound takes as the largest there are.
+i64 roughly_most(const std::vector<i64>& bounds) { return 4 * bounds.back(); }
+
+schedule::Kind kind_of(config::ScheduleKind kind) {
+  return kind == config::ScheduleKind::gpipe ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
+}
+
+}  // namespace
+
+CostModel::CostModel(const UnitCosts& units, Workload workload)
+    : units_(units), workload_(std::move(workload)), levels_(static_cast<int>(workload_.bounds.size())) {
+  sums_.resize(static_cast<size_t>((levels_ + 1) * (levels_ + 1)));
+  for (const std::vector<i64>& lengths : workload_.steps)
+    for (const i64 length : lengths) {
+      const int level = static_cast<int>(std::ranges::lower_bound(workload_.bounds, length) - workload_.bounds.begin());
+      if (level == levels_) user_error("a document of {} tokens is longer than the longest bucket, {}.", length, workload_.bounds.back());
+      for (int lo = 0; lo <= level; ++lo)
+        for (int hi = level + 1; hi <= levels_; ++hi) {
+          Sums& sums = sums_[static_cast<size_t>(lo * (levels_ + 1) + hi)];
+          ++sums.documents;
+          sums.tokens += length;
+          sums.longest = std::max(sums.longest, length);
+          sums.pairs += 0.5 * static_cast<double>(length) * (static_cast<double>(length) + 1);
+        }
+    }
+}
+
+// The slowest pipeline works at least the mean of all, in its slowest stage, which has a layer more than the others or as many.
+double CostModel::rough_bound(const Placement& placement, Range range) const {
+  const auto [it, fresh] = rough_.try_emplace(placement.tp);
+  if (fresh) it->second = units_.least(StageKind::middle, 1, placement.tp, config::Recompute::none, roughly_most(workload_.bounds));
+  const Sums& sums = at(range);
+  const int layers = static_cast<int>((units_.model().layers + placement.pp - 1) / placement.pp);
+  const double work = it->second.compute * static_cast<double>(sums.tokens) + it->second.per_pair * sums.pairs;
+  return layers * work / placement.dp / static_cast<double>(workload_.steps.size());
+}
+
+double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
+  const Placement& p = shape.placement;
+  const Sums& sums = at(range);
+  const double tokens = static_cast<double>(sums.tokens), lanes = p.dp * static_cast<double>(workload_.steps.size());
+  const std::vector<int> layers = layers_of_stages(p, units_.model().layers);
+  double slowest = 0, all = 0;
+  for (int s = 0; s < p.pp; ++s) {
+    // Stages between the first and the last are alike but for their layers.
+    if (s > 1 && s + 1 < p.pp && layers[static_cast<size_t>(s)] == layers[static_cast<size_t>(s - 1)]) continue;
+    const Spent least = units_.least(planner::kind_of(s, p.pp), layers[static_cast<size_t>(s)], p.tp, shape.recompute, capacity);
+    slowest = std::max(slowest, (least.compute * tokens + least.per_pair * sums.pairs) / lanes);
+  }
+  // A step's longest document passes through all stages and back.
+  if (workload_.steps.size() == 1 && p.pp > 1) {
+    const double T = static_cast<double>(sums.longest), pairs = 0.5 * T * (T + 1);
+    for (int s = 0; s < p.pp; ++s) {
+      const Spent least = units_.least(planner::kind_of(s, p.pp), layers[static_cast<size_t>(s)], p.tp, shape.recompute, capacity);
+      all += least.compute * T + least.per_pair * pairs;
+    }
+  }
+  return std::max(slowest, all);
+}
+
+CostModel::Lanes CostModel::packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const {
+  const i64 above = range.lo == 0 ? 0 : workload_.bounds[static_cast<size_t>(range.lo - 1)];
+  std::vector<i64> chosen;
+  for (const i64 length : lengths)
+    if (length > above && length <= longest(range)) chosen.push_back(length);
+  if (chosen.empty()) return {};
+  batch::BucketSpec spec{.max_length = longest(range), .strategy = 0, .lanes = placement.dp, .micro_batch_tokens = capacity};
+  spec.multiple = placement.tp;
+  spec.min_micro_batches = placement.pp;
+  const batch::StepPlan plan = batch::plan_batch(0, chosen, std::vector{spec}, compiler::work_model(units_.model()));
+  Lanes lanes;
+  for (const std::vector<batch::MicroBatch>& lane : plan.phases.front().lane) {
+    std::vector<Row>& rows = lanes.emplace_back();
+    for (const batch::MicroBatch& row : lane) rows.push_back({row.T, batch::causal_pairs(row)});
+  }
+  // Equal lanes take equally long.
+  std::vector<std::vector<Row>> unlike;
+  for (std::vector<Row>& lane : lanes)
+    if (!lane.empty() && (unlike.empty() || unlike.back() != lane)) unlike.push_back(std::move(lane));
+  return unlike;
+}
+
+const std::vector<CostModel::Lanes>& CostModel::lanes(const Placement& p, i64 capacity, Range range) const {
+  const auto [it, fresh] = lanes_.try_emplace({p.dp, p.tp, p.pp, capacity, range});
+  if (fresh)
+    for (const std::vector<i64>& lengths : workload_.steps) it->second.push_back(packed(lengths, p, capacity, range));
+  return it->second;
+}
+
+// Part t of a stage to part t of the next one, all at once; on the slowest pipeline.
+double CostModel::send(const Placement& p, int stage, i64 T) const {
+  const cluster::Hardware& hardware = units_.hardware();
+  const int devices = hardware.devices_per_host;
+  bool crosses = false;
+  for (int lane = 0; lane < p.dp && !crosses; ++lane)
+    for (int t = 0; t < p.tp; ++t)
+      crosses = crosses || (first_rank(p, lane, stage) + t) / devices != (first_rank(p, lane, stage + 1) + t) / devices;
+  const cluster::LinkClass& link = hardware.link(crosses ? cluster::Link::inter_host : cluster::Link::intra_host);
+  const double bytes = static_cast<double>(T / p.tp * units_.model().hidden_size * size_of(units_.precision().compute));
+  return link.latency.count + std::min(link.shared_by, p.tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
+}
+
+StageTime CostModel::stage_time(const Shape& shape, int stage, int layers, const Row& row, PhaseParts& spent) const {
+  const Placement& p = shape.placement;
+  StageTime time;
+  for (const bool forward : {true, false}) {
+    const Spent at = units_.time(planner::kind_of(stage, p.pp), layers, p.tp, shape.recompute, forward, row.T);
+    (forward ? time.forward : time.backward) = at.total(row.pairs);
+    spent.compute += (at.compute + at.per_pair * row.pairs) / p.pp;
+    spent.communication += at.communication / p.pp;
+  }
+  return time;
+}
+
+double CostModel::lane_seconds(const Shape& shape, const std::vector<int>& layers, const std::vector<Row>& rows, PhaseParts& spent) const {
+  const Placement& p = shape.placement;
+  std::vector<std::vector<StageTime>> at(layers.size());
+  for (int s = 0; s < p.pp; ++s) {
+    const size_t stage = static_cast<size_t>(s);
+    for (size_t row = 0; row < rows.size(); ++row) at[stage].push_back(stage_time(shape, s, layers[stage], rows[row], spent));
+    if (s + 1 < p.pp)
+      for (size_t row = 0; row < rows.size(); ++row) at[stage][row].send = send(p, s, rows[row].T);
+  }
+  return pipeline_seconds(schedule::schedule(kind_of(shape.schedule), p.pp, static_cast<int>(rows.size())), at);
+}
+
+PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
+  const std::vector<int> layers = layers_of_stages(shape.placement, units_.model().layers);
+  PhaseParts mean;
+  const double share = 1 / static_cast<double>(workload_.steps.size());
+  for (const Lanes& lanes : this->lanes(shape.placement, capacity, range)) {
+    PhaseParts step;
+    for (const std::vector<Row>& rows : lanes) step.seconds = std::max(step.seconds, lane_seconds(shape, layers, rows, step));
+    mean.seconds += share * step.seconds;
+    const double of_lane = lanes.empty() ? 0 : share / static_cast<double>(lanes.size());
+    mean.compute += of_lane * step.compute;
+    mean.communication += of_lane * step.communication;
+  }
+  mean.idle = mean.seconds - mean.compute - mean.communication;
+  return mean;
+}
+
+MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const {
+  const Placement& p = shape.placement;
+  const std::vector<int> layers = layers_of_stages(p, units_.model().layers);
+  const Precision precision = units_.precision();
+  size_t most = 1;
+  if (shape.schedule == config::ScheduleKind::gpipe)
+    for (const Lanes& step : lanes(p, capacity, range))
+      for (const std::vector<Row>& rows : step) most = std::max(most, rows.size());
+  MemoryNeed fullest;
+  for (int s = 0; s < p.pp; ++s) {
+    const StageKind kind = planner::kind_of(s, p.pp);
+    const Kept kept = units_.kept(kind, layers[static_cast<size_t>(s)], p.tp, shape.recompute, capacity, longest(range));
+    const i64 elements = units_.parameters(kind, layers[static_cast<size_t>(s)], p.tp);
+    const i64 in_flight = shape.schedule == config::ScheduleKind::gpipe ? static_cast<i64>(most) : p.pp - s;
+    const i64 feeds = capacity * (3 * size_of(DType::i64) + size_of(precision.state));
+    const i64 activations = in_flight * feeds + (in_flight - 1) * kept.stash + std::max(kept.forward_peak, kept.backward_peak);
+    const MemoryNeed need{elements * size_of(precision.compute), elements * size_of(precision.state), activations};
+    if (need.total() > fullest.total()) fullest = need;
+  }
+  return fullest;
+}
+
+i64 CostModel::home_bytes(const Placement& home) const {
+  const std::vector<int> layers = layers_of_stages(home, units_.model().layers);
+  const Precision precision = units_.precision();
+  const i64 element = 4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
+  i64 most = 0;
+  for (int s = 0; s < home.pp; ++s)
+    most = std::max(most, units_.parameters(planner::kind_of(s, home.pp), layers[static_cast<size_t>(s)], home.tp) / home.dp * element);
+  return most;
+}
+
+i64 CostModel::least_home_bytes() const {
+  const Precision precision = units_.precision();
+  const i64 element = 4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
+  return units_.parameters(StageKind::whole, static_cast<int>(units_.model().layers), 1) / units_.hardware().ranks() * element;
+}
+
+}  // namespace switchyard::planner

@@ -1,0 +1,78 @@
+#include "planner/range_queue.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace switchyard::planner {
+
+RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts)
+    : model_(model),
+      shapes_(shapes),
+      range_(range),
+      memory_(memory),
+      room_(memory == 0 ? std::numeric_limits<i64>::max() : memory - model.least_home_bytes()),
+      capacities_(capacities(model, range)),
+      counts_(counts) {
+  for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
+    const Placement& placement = shapes[first].placement;
+    while (end < shapes.size() && shapes[end].placement == placement) ++end;
+    entries_.push({model.rough_bound(placement, range), static_cast<int>(first), static_cast<int>(end - first), 0, 0});
+    counts_.candidates += static_cast<i64>((end - first) * capacities_.size());
+  }
+}
+
+void RangeQueue::refine() {
+  const Entry entry = entries_.top();
+  entries_.pop();
+  if (entry.count > 0)
+    expand(entry);
+  else
+    time(entry);
+}
+
+void RangeQueue::expand(const Entry& entry) {
+  const Placement& placement = shapes_[static_cast<size_t>(entry.first)].placement;
+  // The longest documents' placement is home's, too.
+  const bool home = range_.hi == static_cast<int>(model_.bounds().size());
+  const i64 room = home && memory_ > 0 ? memory_ - model_.home_bytes(placement) : room_;
+  for (int shape = entry.first; shape < entry.first + entry.count; ++shape)
+    for (const i64 capacity : capacities_) {
+      const Shape& what = shapes_[static_cast<size_t>(shape)];
+      const i64 memory = memory_ == 0 ? 0 : model_.need(what, capacity, range_).total();
+      if (memory_ > 0 && memory > room) {
+        ++counts_.memory;
+        continue;
+      }
+      entries_.push({std::max(entry.value, model_.bound(what, capacity, range_)), shape, 0, capacity, memory});
+    }
+}
+
+bool RangeQueue::dominated(const Entry& candidate) const {
+  const auto known = of_placement_.find(shapes_[static_cast<size_t>(candidate.first)].placement);
+  if (known == of_placement_.end()) return false;
+  return std::ranges::any_of(known->second, [&](size_t i) { return timed_[i].seconds <= candidate.value && timed_[i].memory <= candidate.memory; });
+}
+
+void RangeQueue::time(const Entry& entry) {
+  if (dominated(entry)) {
+    ++counts_.dominated;
+    return;
+  }
+  const Shape& shape = shapes_[static_cast<size_t>(entry.first)];
+  ++counts_.timed;
+  of_placement_[shape.placement].push_back(timed_.size());
+  timed_.push_back({model_.seconds(shape, entry.capacity, range_), entry.memory, shape, entry.capacity});
+  quickest_ = std::min(quickest_, timed_.back().seconds);
+}
+
+void RangeQueue::count_rest() const {
+  for (auto rest = entries_; !rest.empty(); rest.pop()) {
+    const Entry& entry = rest.top();
+    if (entry.count > 0)
+      counts_.rough += entry.count * static_cast<i64>(capacities_.size());
+    else
+      ++counts_.bound;
+  }
+}
+
+}  // namespace switchyard::planner
