@@ -1,7 +1,9 @@
 #include "planner/cost_model.hpp"
 
 #include <algorithm>
-#include <set>
+#include <bit>
+#include <cmath>
+#include <cstdint>
 
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
@@ -13,6 +15,8 @@ namespace {
 // Tokens of rows that the rough bound takes as the largest there are.
 i64 roughly_most(const std::vector<i64>& bounds) { return 4 * bounds.back(); }
 
+double pairs_of(i64 length) { return 0.5 * static_cast<double>(length) * (static_cast<double>(length) + 1); }
+
 schedule::Kind kind_of(config::ScheduleKind kind) {
   return kind == config::ScheduleKind::gpipe ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
 }
@@ -21,53 +25,78 @@ schedule::Kind kind_of(config::ScheduleKind kind) {
 
 CostModel::CostModel(const UnitCosts& units, Workload workload)
     : units_(units), workload_(std::move(workload)), levels_(static_cast<int>(workload_.bounds.size())) {
-  sums_.resize(static_cast<size_t>((levels_ + 1) * (levels_ + 1)));
-  for (const std::vector<i64>& lengths : workload_.steps)
-    for (const i64 length : lengths) {
+  total_.resize(static_cast<size_t>((levels_ + 1) * (levels_ + 1)));
+  sums_.assign(total_.size(), std::vector<Sums>(workload_.steps.size()));
+  for (size_t step = 0; step < workload_.steps.size(); ++step)
+    for (const i64 length : workload_.steps[step]) {
       const int level = static_cast<int>(std::ranges::lower_bound(workload_.bounds, length) - workload_.bounds.begin());
       if (level == levels_) user_error("a document of {} tokens is longer than the longest bucket, {}.", length, workload_.bounds.back());
       for (int lo = 0; lo <= level; ++lo)
-        for (int hi = level + 1; hi <= levels_; ++hi) {
-          Sums& sums = sums_[static_cast<size_t>(lo * (levels_ + 1) + hi)];
-          ++sums.documents;
-          sums.tokens += length;
-          sums.longest = std::max(sums.longest, length);
-          sums.pairs += 0.5 * static_cast<double>(length) * (static_cast<double>(length) + 1);
-        }
+        for (int hi = level + 1; hi <= levels_; ++hi)
+          for (Sums* sums : {&total_[slot({lo, hi})], &sums_[slot({lo, hi})][step]}) {
+            sums->shortest = sums->documents == 0 ? length : std::min(sums->shortest, length);
+            sums->longest = std::max(sums->longest, length);
+            ++sums->documents;
+            sums->tokens += length;
+            sums->pairs += pairs_of(length);
+          }
     }
 }
 
-// The slowest pipeline works at least the mean of all, in its slowest stage, which has a layer more than the others or as many.
+// The slowest pipeline works at least the mean of all, in the stage with most layers.
 double CostModel::rough_bound(const Placement& placement, Range range) const {
   const auto [it, fresh] = rough_.try_emplace(placement.tp);
   if (fresh) it->second = units_.least(StageKind::middle, 1, placement.tp, config::Recompute::none, roughly_most(workload_.bounds));
-  const Sums& sums = at(range);
+  const Sums& sums = total_[slot(range)];
   const int layers = static_cast<int>((units_.model().layers + placement.pp - 1) / placement.pp);
   const double work = it->second.compute * static_cast<double>(sums.tokens) + it->second.per_pair * sums.pairs;
   return layers * work / placement.dp / static_cast<double>(workload_.steps.size());
 }
 
-double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
-  const Placement& p = shape.placement;
-  const Sums& sums = at(range);
-  const double tokens = static_cast<double>(sums.tokens), lanes = p.dp * static_cast<double>(workload_.steps.size());
+const std::vector<CostModel::StageRun>& CostModel::stages(const Placement& p) const {
+  const auto [it, fresh] = stages_.try_emplace({p.pp, p.head_layers});
+  if (!fresh) return it->second;
   const std::vector<int> layers = layers_of_stages(p, units_.model().layers);
-  double slowest = 0, all = 0;
   for (int s = 0; s < p.pp; ++s) {
-    // Stages between the first and the last are alike but for their layers.
-    if (s > 1 && s + 1 < p.pp && layers[static_cast<size_t>(s)] == layers[static_cast<size_t>(s - 1)]) continue;
-    const Spent least = units_.least(planner::kind_of(s, p.pp), layers[static_cast<size_t>(s)], p.tp, shape.recompute, capacity);
-    slowest = std::max(slowest, (least.compute * tokens + least.per_pair * sums.pairs) / lanes);
+    const StageKind kind = planner::kind_of(s, p.pp);
+    const int count = layers[static_cast<size_t>(s)];
+    if (it->second.empty() || it->second.back().kind != kind || it->second.back().layers != count) it->second.push_back({s, 0, count, kind});
+    ++it->second.back().count;
   }
-  // A step's longest document passes through all stages and back.
-  if (workload_.steps.size() == 1 && p.pp > 1) {
-    const double T = static_cast<double>(sums.longest), pairs = 0.5 * T * (T + 1);
-    for (int s = 0; s < p.pp; ++s) {
-      const Spent least = units_.least(planner::kind_of(s, p.pp), layers[static_cast<size_t>(s)], p.tp, shape.recompute, capacity);
-      all += least.compute * T + least.per_pair * pairs;
-    }
+  return it->second;
+}
+
+double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
+  double sum = 0;
+  for (const Sums& sums : sums_[slot(range)])
+    if (sums.documents > 0) sum += step_bound(shape, capacity, sums);
+  return sum / static_cast<double>(workload_.steps.size());
+}
+
+// Of all that a stage does: it begins when a first micro-batch has passed the stages before, and ends before a last one goes back there.
+//  mean      the pipeline with most work has at least the mean of all
+//  filled    where all rows are within T, tokens take at least what those of T do; where one is longer, it alone takes what T tokens do
+//  crowded   a pipeline has at least ceil(documents / pipelines) of them
+//  passed    the longest document passes all stages
+double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums) const {
+  const Placement& p = shape.placement;
+  const double tokens = static_cast<double>(sums.tokens) / p.dp, pairs = sums.pairs / p.dp, longest = static_cast<double>(sums.longest);
+  const double crowd = static_cast<double>((sums.documents + p.dp - 1) / p.dp), shortest = static_cast<double>(sums.shortest);
+  const i64 row = std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
+  double bound = 0, passed = 0, before = 0;
+  for (const StageRun& run : stages(p)) {
+    const Spent least = units_.least(run.kind, run.layers, p.tp, shape.recompute, capacity);
+    const Spent filled = units_.least(run.kind, run.layers, p.tp, shape.recompute, row);
+    double through = 0;
+    for (const bool forward : {true, false})
+      through += units_.time(run.kind, run.layers, p.tp, shape.recompute, forward, sums.shortest).total(0);
+    passed += run.count * (least.compute * longest + least.per_pair * pairs_of(sums.longest));
+    const double work = std::max({least.compute * tokens + least.per_pair * pairs, filled.compute * std::min(tokens, static_cast<double>(row)),
+                                  crowd * (least.compute * shortest + least.per_pair * pairs_of(sums.shortest))});
+    bound = std::max(bound, before + (p.pp > 1 ? (run.count - 1) * through : 0) + work);
+    before += run.count * through;
   }
-  return std::max(slowest, all);
+  return std::max(bound, passed);
 }
 
 CostModel::Lanes CostModel::packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const {
@@ -154,18 +183,16 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
 
 MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const {
   const Placement& p = shape.placement;
-  const std::vector<int> layers = layers_of_stages(p, units_.model().layers);
   const Precision precision = units_.precision();
   size_t most = 1;
   if (shape.schedule == config::ScheduleKind::gpipe)
     for (const Lanes& step : lanes(p, capacity, range))
       for (const std::vector<Row>& rows : step) most = std::max(most, rows.size());
   MemoryNeed fullest;
-  for (int s = 0; s < p.pp; ++s) {
-    const StageKind kind = planner::kind_of(s, p.pp);
-    const Kept kept = units_.kept(kind, layers[static_cast<size_t>(s)], p.tp, shape.recompute, capacity, longest(range));
-    const i64 elements = units_.parameters(kind, layers[static_cast<size_t>(s)], p.tp);
-    const i64 in_flight = shape.schedule == config::ScheduleKind::gpipe ? static_cast<i64>(most) : p.pp - s;
+  for (const StageRun& run : stages(p)) {
+    const Kept kept = units_.kept(run.kind, run.layers, p.tp, shape.recompute, capacity, longest(range));
+    const i64 elements = units_.parameters(run.kind, run.layers, p.tp);
+    const i64 in_flight = shape.schedule == config::ScheduleKind::gpipe ? static_cast<i64>(most) : p.pp - run.first;
     const i64 feeds = capacity * (3 * size_of(DType::i64) + size_of(precision.state));
     const i64 activations = in_flight * feeds + (in_flight - 1) * kept.stash + std::max(kept.forward_peak, kept.backward_peak);
     const MemoryNeed need{elements * size_of(precision.compute), elements * size_of(precision.state), activations};
@@ -175,12 +202,10 @@ MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const 
 }
 
 i64 CostModel::home_bytes(const Placement& home) const {
-  const std::vector<int> layers = layers_of_stages(home, units_.model().layers);
   const Precision precision = units_.precision();
   const i64 element = 4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   i64 most = 0;
-  for (int s = 0; s < home.pp; ++s)
-    most = std::max(most, units_.parameters(planner::kind_of(s, home.pp), layers[static_cast<size_t>(s)], home.tp) / home.dp * element);
+  for (const StageRun& run : stages(home)) most = std::max(most, units_.parameters(run.kind, run.layers, home.tp) / home.dp * element);
   return most;
 }
 

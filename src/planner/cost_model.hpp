@@ -40,7 +40,7 @@ class CostModel {
   CostModel(const UnitCosts& units, Workload workload);
 
   /// Whether the range has documents.
-  bool any(Range range) const { return at(range).documents > 0; }
+  bool any(Range range) const { return total_[slot(range)].documents > 0; }
   const std::vector<i64>& bounds() const { return workload_.bounds; }
   i64 longest(Range range) const { return workload_.bounds[static_cast<size_t>(range.hi - 1)]; }
 
@@ -62,11 +62,18 @@ class CostModel {
 
  private:
   struct Sums {
-    i64 documents = 0, tokens = 0, longest = 0;
+    i64 documents = 0, tokens = 0, longest = 0, shortest = 0;
     double pairs = 0;
   };
+  /// Stages from `first` on that are alike, and of which none is slower than `first`.
+  struct StageRun {
+    int first = 0, count = 0, layers = 0;
+    StageKind kind = StageKind::whole;
+  };
   using Lanes = std::vector<std::vector<Row>>;
-  const Sums& at(Range range) const { return sums_[static_cast<size_t>(range.lo * (levels_ + 1) + range.hi)]; }
+  size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
+  const std::vector<StageRun>& stages(const Placement& placement) const;
+  double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
   const std::vector<Lanes>& lanes(const Placement& placement, i64 capacity, Range range) const;
   Lanes packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
   double send(const Placement& placement, int stage, i64 T) const;
@@ -76,7 +83,9 @@ class CostModel {
   const UnitCosts& units_;
   Workload workload_;
   int levels_;
-  std::vector<Sums> sums_;
+  std::vector<Sums> total_;             // by slot
+  std::vector<std::vector<Sums>> sums_;  // by slot, of each step
+  mutable std::map<std::pair<int, int>, std::vector<StageRun>> stages_;  // by stages and layers for the head
   mutable std::map<std::tuple<int, int, int, i64, Range>, std::vector<Lanes>> lanes_;
   mutable std::map<int, Spent> rough_;
 };

@@ -16,14 +16,29 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
   for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
     const Placement& placement = shapes[first].placement;
     while (end < shapes.size() && shapes[end].placement == placement) ++end;
-    entries_.push({model.rough_bound(placement, range), static_cast<int>(first), static_cast<int>(end - first), 0, 0});
+    push({model.rough_bound(placement, range), static_cast<int>(first), static_cast<int>(end - first), 0, 0});
     counts_.candidates += static_cast<i64>((end - first) * capacities_.size());
   }
 }
 
+void RangeQueue::push(const Entry& entry) {
+  entries_.push_back(entry);
+  std::ranges::push_heap(entries_, std::greater<>());
+}
+
+double RangeQueue::least_with(const std::function<double(const Placement&)>& extra) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Timed& timed : timed_)
+    if (timed.seconds < least) least = std::min(least, timed.seconds + extra(timed.shape.placement));
+  for (const Entry& entry : entries_)
+    if (entry.value < least) least = std::min(least, entry.value + extra(placement_of(entry)));
+  return least;
+}
+
 void RangeQueue::refine() {
-  const Entry entry = entries_.top();
-  entries_.pop();
+  const Entry entry = entries_.front();
+  std::ranges::pop_heap(entries_, std::greater<>());
+  entries_.pop_back();
   if (entry.count > 0)
     expand(entry);
   else
@@ -31,7 +46,7 @@ void RangeQueue::refine() {
 }
 
 void RangeQueue::expand(const Entry& entry) {
-  const Placement& placement = shapes_[static_cast<size_t>(entry.first)].placement;
+  const Placement& placement = placement_of(entry);
   // The longest documents' placement is home's, too.
   const bool home = range_.hi == static_cast<int>(model_.bounds().size());
   const i64 room = home && memory_ > 0 ? memory_ - model_.home_bytes(placement) : room_;
@@ -43,12 +58,12 @@ void RangeQueue::expand(const Entry& entry) {
         ++counts_.memory;
         continue;
       }
-      entries_.push({std::max(entry.value, model_.bound(what, capacity, range_)), shape, 0, capacity, memory});
+      push({std::max(entry.value, model_.bound(what, capacity, range_)), shape, 0, capacity, memory});
     }
 }
 
 bool RangeQueue::dominated(const Entry& candidate) const {
-  const auto known = of_placement_.find(shapes_[static_cast<size_t>(candidate.first)].placement);
+  const auto known = of_placement_.find(placement_of(candidate));
   if (known == of_placement_.end()) return false;
   return std::ranges::any_of(known->second, [&](size_t i) { return timed_[i].seconds <= candidate.value && timed_[i].memory <= candidate.memory; });
 }
@@ -66,8 +81,7 @@ void RangeQueue::time(const Entry& entry) {
 }
 
 void RangeQueue::count_rest() const {
-  for (auto rest = entries_; !rest.empty(); rest.pop()) {
-    const Entry& entry = rest.top();
+  for (const Entry& entry : entries_) {
     if (entry.count > 0)
       counts_.rough += entry.count * static_cast<i64>(capacities_.size());
     else

@@ -1,9 +1,9 @@
 // The candidates of one range of lengths, looked at no closer than needed to know which is the quickest.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <map>
-#include <queue>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -27,9 +27,11 @@ class RangeQueue {
   RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts);
 
   /// No candidate that isn't in timed() takes less. Infinite when all are.
-  double least() const { return entries_.empty() ? std::numeric_limits<double>::infinity() : entries_.top().value; }
+  double least() const { return entries_.empty() ? std::numeric_limits<double>::infinity() : entries_.front().value; }
   /// No candidate takes less.
   double least_of_all() const { return std::min(least(), timed_.empty() ? std::numeric_limits<double>::infinity() : quickest_); }
+  /// No candidate takes less with what `extra` says of its placement, never negative.
+  double least_with(const std::function<double(const Placement&)>& extra) const;
   /// Looks closer at the entry with the least value.
   void refine();
   const std::vector<Timed>& timed() const { return timed_; }
@@ -43,6 +45,8 @@ class RangeQueue {
     i64 capacity = 0, memory = 0;
     bool operator>(const Entry& other) const { return std::tie(value, first, capacity) > std::tie(other.value, other.first, other.capacity); }
   };
+  void push(const Entry& entry);
+  const Placement& placement_of(const Entry& entry) const { return shapes_[static_cast<size_t>(entry.first)].placement; }
   void expand(const Entry& placement);
   void time(const Entry& candidate);
   bool dominated(const Entry& candidate) const;
@@ -53,7 +57,7 @@ class RangeQueue {
   i64 memory_, room_;
   std::vector<i64> capacities_;
   Counts& counts_;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> entries_;
+  std::vector<Entry> entries_;  // a heap, the least in front
   std::vector<Timed> timed_;
   std::map<Placement, std::vector<size_t>> of_placement_;  // in timed_
   double quickest_ = std::numeric_limits<double>::infinity();

@@ -13,7 +13,7 @@ namespace switchyard::planner {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kDeeper = 1.01;  // how much further each round of the search looks
+constexpr double kDeeper = 1.003;  // how much further each round of the search looks
 
 PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous, const Placement& next,
                     const Placement& home, double work) {
@@ -104,18 +104,70 @@ class Search {
 
   // Times all candidates that a plan of at most `limit` seconds may have; whether there are no others.
   bool refine_up_to(double limit) {
-    for (bool changed = true; changed;) {
-      changed = false;
-      cover_ranges();
-      for (int lo = 0; lo < levels_; ++lo)
-        for (int hi = lo + 1; hi <= levels_; ++hi) {
-          RangeQueue* q = queue({lo, hi});
-          if (!q) continue;
-          const double rest = cover({0, lo}) + cover({hi, levels_});
-          for (; q->least() < kNever && q->least() + rest <= limit; changed = true) q->refine();
-        }
-    }
+    cover_ranges();
+    for (int lo = 0; lo < levels_; ++lo) refine({lo, levels_}, [&](const RangeQueue&) { return limit - cover({0, lo}); });
+    find_homes(limit);
+    cover_ranges();
+    cover_last();
+    for (int lo = 0; lo < levels_; ++lo)
+      for (int hi = lo + 1; hi <= levels_; ++hi) {
+        const double rest = rest_of({lo, hi});
+        refine({lo, hi}, [&](const RangeQueue&) { return limit - least_finish_ - rest; });
+      }
     return std::ranges::all_of(queues_, [](const auto& q) { return !q || q->least() == kNever; });
+  }
+
+  void refine(Range range, const std::function<double(const RangeQueue&)>& most) {
+    if (RangeQueue* q = queue(range))
+      while (q->least() < kNever && q->least() <= most(*q)) q->refine();
+  }
+
+  // Placements that the longest documents may have: home is on one of them.
+  void find_homes(double limit) {
+    std::set<Placement> homes;
+    least_finish_ = kNever;
+    for (int lo = 0; lo < levels_; ++lo)
+      if (queue({lo, levels_}))
+        for (const Timed& timed : queue({lo, levels_})->timed())
+          if (timed.seconds + cover({0, lo}) <= limit) homes.insert(timed.shape.placement);
+    homes_.assign(homes.begin(), homes.end());
+    for (const Placement& home : homes_) least_finish_ = std::min(least_finish_, transfers_.finish(home));
+    least_flush_.clear();
+  }
+
+  // Nothing hides the last phase's gradients.
+  double least_flush(const Placement& placement) {
+    const auto [it, fresh] = least_flush_.try_emplace(placement, kNever);
+    if (fresh)
+      for (const Placement& home : homes_) it->second = std::min(it->second, transfers_.flush(placement, home));
+    return it->second;
+  }
+
+  // last_[slot]: as cover_, where the range's last bucket is the last phase. to_end_[level]: the least of all from there on, the longest
+  // bucket among it, which is not the last phase.
+  void cover_last() {
+    const auto flush = [&](const Placement& placement) { return least_flush(placement); };
+    last_.assign(queues_.size(), kNever);
+    for (int lo = 0; lo < levels_; ++lo)
+      for (int hi = lo + 1; hi <= levels_; ++hi) {
+        if (!queue({lo, hi})) continue;
+        const double last = queue({lo, hi})->least_with(flush);
+        for (int first = 0; first <= lo; ++first) last_[slot({first, hi})] = std::min(last_[slot({first, hi})], cover({first, lo}) + last);
+      }
+    to_end_.assign(static_cast<size_t>(levels_) + 1, kNever);
+    for (int level = 0; level < levels_; ++level)
+      for (int longest = level + 1; longest < levels_; ++longest)
+        if (queue({longest, levels_})) {
+          double& least = to_end_[static_cast<size_t>(level)];
+          least = std::min(least, last_[slot({level, longest})] + queue({longest, levels_})->least_of_all());
+        }
+  }
+
+  // What all else takes at least in a plan that has the range as a bucket.
+  double rest_of(Range range) const {
+    if (range.hi == levels_) return range.lo == 0 ? 0 : last_[slot({0, range.lo})];
+    const double longest_next = queue({range.hi, levels_}) ? queue({range.hi, levels_})->least_of_all() : kNever;
+    return cover({0, range.lo}) + std::min(longest_next, to_end_[static_cast<size_t>(range.hi)]);
   }
 
   // The quickest candidate of each placement of the range that fits beside home and in the limit.
@@ -200,7 +252,10 @@ class Search {
   int levels_;
   Found found_;
   std::vector<std::unique_ptr<RangeQueue>> queues_;
-  std::vector<double> cover_;
+  std::vector<double> cover_, last_, to_end_;
+  std::vector<Placement> homes_;
+  std::map<Placement, double> least_flush_;
+  double least_finish_ = 0;
   bool exhausted_ = false;
 };
 

@@ -1,7 +1,9 @@
 #include "planner/unit_costs.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -73,7 +75,9 @@ const Spent& TimeTable::point(int index) const {
 }
 
 Spent TimeTable::at(i64 T) const {
-  int right = 0;
+  const int octaves = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(T / kLeastSize)));
+  int right = std::max(0, 2 * octaves - 3);
+  while (right > 0 && size(right - 1) >= T) --right;
   while (right < kSizes && size(right) < T) ++right;
   check(right < kSizes, "a micro-batch of {} tokens", T);
   const Spent& above = point(right);
@@ -192,7 +196,9 @@ i64 UnitCosts::parameters(StageKind kind, int layers, int tp) const {
 }
 
 UnitCosts::Units UnitCosts::units(int tp) const {
-  Units units;
+  const auto [it, fresh] = of_tp_.try_emplace(tp);
+  if (!fresh) return it->second;
+  Units& units = it->second;
   const ir::StageCode& whole = code(StageKind::whole, tp, config::Recompute::none).stage;
   for (const ir::ParamUse& use : whole.params) {
     const int unit = one_layer_.param(use.param).unit;

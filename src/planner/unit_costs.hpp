@@ -92,6 +92,7 @@ class UnitCosts {
   bool shares_rise_;
   ir::Graph one_layer_, three_layers_;
   mutable std::map<std::tuple<StageKind, int, config::Recompute>, std::unique_ptr<Code>> codes_;
+  mutable std::map<int, Units> of_tp_;
 };
 
 }  // namespace switchyard::planner
