@@ -13,6 +13,10 @@ struct PlannedStep {
   ir::Program program;
 };
 
+/// Tokens of each document of steps 1 to `count`: as batch.lengths says, or of the job's data; without both of made-up documents, which is
+/// said on standard output.
+std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count);
+
 /// Of the job's data; without data of made-up documents, which is said on standard output.
 PlannedStep first_step(const config::Job& job, const compiler::Plans& plans);
 /// Steps 1 to `count`.

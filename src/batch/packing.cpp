@@ -40,9 +40,9 @@ double total_work(std::span<const Item> items) {
 
 // First-fit decreasing. A tournament tree over rows finds the first one with room in log n steps; node 1 is the root and
 // holds the most room of any row.
-std::vector<Row> first_fit(std::span<const Item> items, i64 capacity) {
+std::vector<Row> first_fit(std::span<const Item> items, Capacity capacity) {
   const std::size_t leaves = std::bit_ceil(std::max<std::size_t>(items.size(), 1));
-  std::vector<i64> room(2 * leaves, capacity);
+  std::vector<i64> room(2 * leaves, capacity.tokens);
   std::vector<Row> rows;
   for (const Item& item : items) {
     std::size_t node = 1;
@@ -50,7 +50,7 @@ std::vector<Row> first_fit(std::span<const Item> items, i64 capacity) {
     const std::size_t row = node - leaves;
     if (row == rows.size()) rows.emplace_back();
     put(rows[row], item);
-    room[node] -= item.tokens;
+    room[node] = capacity.left(rows[row]);
     while (node /= 2) room[node] = std::max(room[2 * node], room[2 * node + 1]);
   }
   return rows;
@@ -58,7 +58,7 @@ std::vector<Row> first_fit(std::span<const Item> items, i64 capacity) {
 
 // Each document to the lightest row with room for it; nothing if one finds none. Documents get shorter, so a row once
 // without room waits in a queue ordered by its room until a document comes that fits.
-std::optional<std::vector<Row>> lightest_fit(std::span<const Item> items, i64 capacity, std::size_t count) {
+std::optional<std::vector<Row>> lightest_fit(std::span<const Item> items, Capacity capacity, std::size_t count) {
   std::vector<Row> rows(count);
   LeastFirst<std::pair<double, std::size_t>> open;
   std::priority_queue<std::pair<i64, std::size_t>> waiting;
@@ -69,10 +69,10 @@ std::optional<std::vector<Row>> lightest_fit(std::span<const Item> items, i64 ca
       waiting.pop();
       open.emplace(rows[row].work, row);
     }
-    while (!open.empty() && capacity - rows[open.top().second].tokens < item.tokens) {
+    while (!open.empty() && capacity.left(rows[open.top().second]) < item.tokens) {
       const std::size_t row = open.top().second;
       open.pop();
-      waiting.emplace(capacity - rows[row].tokens, row);
+      waiting.emplace(capacity.left(rows[row]), row);
     }
     if (open.empty()) return std::nullopt;
     const std::size_t row = open.top().second;
@@ -129,10 +129,10 @@ std::vector<std::vector<Item>> spread_over_lanes(std::vector<Item> items, std::s
   return lanes;
 }
 
-std::vector<Row> pack_rows(std::span<const Item> items, i64 capacity, int stages) {
+std::vector<Row> pack_rows(std::span<const Item> items, Capacity capacity, int stages) {
   if (items.empty()) return {};
-  check(items.front().tokens <= capacity, "document {} of {} tokens does not fit in a row of {}", items.front().doc, items.front().tokens,
-        capacity);
+  check(items.front().tokens <= capacity.tokens, "document {} of {} tokens does not fit in a row of {}", items.front().doc, items.front().tokens,
+        capacity.tokens);
   const double sum = total_work(items);
   const auto time = [&](const std::vector<Row>& rows) { return sum + std::max(0, stages - 1) * heaviest(rows); };
   std::vector<std::vector<Row>> found{first_fit(items, capacity)};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -27,9 +28,16 @@ struct Row {
 /// stages  of the pipeline: a document heavier than an even row delays its lane by (stages - 1) times the excess
 std::vector<std::vector<Item>> spread_over_lanes(std::vector<Item> items, std::span<const double> speed, int stages);
 
-/// Rows of at most `capacity` tokens, heaviest first. As few as first-fit decreasing needs, unless more of them (up to
+/// What fits in a row.
+struct Capacity {
+  i64 tokens = 0;
+  i64 items = 0;  // 0: any number
+  i64 left(const Row& row) const { return items > 0 && std::cmp_equal(row.items.size(), items) ? 0 : tokens - row.tokens; }
+};
+
+/// Rows within `capacity`, heaviest first. As few as first-fit decreasing needs, unless more of them (up to
 /// `stages`, or an eighth more) shorten the pipeline's time, sum of work + (stages - 1) * heaviest row, by over 1%.
-/// items   longest first, none longer than capacity
-std::vector<Row> pack_rows(std::span<const Item> items, i64 capacity, int stages);
+/// items   longest first, none longer than capacity.tokens
+std::vector<Row> pack_rows(std::span<const Item> items, Capacity capacity, int stages);
 
 }  // namespace switchyard::batch

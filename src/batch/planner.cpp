@@ -11,7 +11,10 @@
 namespace switchyard::batch {
 namespace {
 
-i64 row_capacity(const BucketSpec& bucket) { return bucket.micro_batch_tokens > 0 ? bucket.micro_batch_tokens : bucket.max_length; }
+i64 row_capacity(const BucketSpec& bucket) {
+  if (bucket.micro_batch_tokens > 0) return bucket.micro_batch_tokens;
+  return bucket.max_length * std::max<i64>(1, bucket.micro_batch_sequences);
+}
 
 void check_bucket(std::size_t index, std::span<const BucketSpec> buckets) {
   const BucketSpec& bucket = buckets[index];
@@ -58,7 +61,7 @@ PhasePlan plan_phase(std::vector<Item> items, const BucketSpec& bucket) {
   if (speed.empty()) speed.assign(static_cast<std::size_t>(bucket.lanes), 1.0);
   for (const std::vector<Item>& lane : spread_over_lanes(std::move(items), speed, bucket.min_micro_batches)) {
     std::vector<MicroBatch>& rows = phase.lane.emplace_back();
-    for (Row& row : pack_rows(lane, row_capacity(bucket), bucket.min_micro_batches))
+    for (Row& row : pack_rows(lane, {row_capacity(bucket), bucket.micro_batch_sequences}, bucket.min_micro_batches))
       rows.push_back(micro_batch_of(std::move(row), bucket.multiple));
   }
   return phase;

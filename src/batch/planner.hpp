@@ -14,7 +14,8 @@ struct BucketSpec {
   i64 max_length = 0;                // tokens
   int strategy = 0;                  // index of the strategy in the job
   int lanes = 1;                     // pipelines that work on different tokens: groups times data parallel degree
-  i64 micro_batch_tokens = 0;        // capacity of a row; 0: max_length
+  i64 micro_batch_tokens = 0;        // capacity of a row; 0: max_length, times micro_batch_sequences if given
+  i64 micro_batch_sequences = 0;     // most documents of a row; 0: any number
   i64 multiple = 1;                  // rows are padded to a multiple of this many tokens
   std::vector<double> lane_speed{};  // relative speed per lane; empty: equal
   int min_micro_batches = 1;         // pipeline stages; rows are made smaller to fill them where that pays

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "base/errors.hpp"
 #include "compiler/order.hpp"
-#include "schedule/schedule.hpp"
+#include "compiler/lane_schedule.hpp"
+#include "schedule/item_index.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -40,6 +42,14 @@ std::vector<std::vector<layout::Msg>> parts_of(const std::vector<layout::Msg>& r
   std::vector<std::vector<layout::Msg>> list;
   for (auto& [first, part] : parts) list.push_back(std::move(part));
   return list;
+}
+
+// What a rank runs for an item of the schedule.
+std::vector<ir::Pass> passes_of(const schedule::Item& item, const CompiledStrategy& s) {
+  if (item.what == 'F') return {ir::Pass::F};
+  if (item.what == 'B') return {ir::Pass::B};
+  if (item.what == 'W') return {ir::Pass::W};
+  return s.strategy.splits_gradients() ? std::vector{ir::Pass::B, ir::Pass::W} : std::vector{ir::Pass::BW};
 }
 
 class Assembler {
@@ -132,72 +142,58 @@ class Assembler {
   void pipeline(int p, int lane, const std::vector<batch::MicroBatch>& micro_batches) {
     const CompiledStrategy& s = strategy(p);
     const int group = s.lanes[static_cast<size_t>(lane)].group;
-    const auto& stages = s.groups[static_cast<size_t>(group)].stages;
-    const int count = static_cast<int>(stages.size()), mbs = static_cast<int>(micro_batches.size());
-    const auto kind =
-        s.strategy.schedule == config::ScheduleKind::gpipe || !options_.train ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
-    const schedule::Order order = schedule::schedule(kind, count, mbs);
-    // Sends of a (stage, micro-batch), made with the run that produces them; runs are made when what they wait for is there.
-    std::vector<std::vector<int>> act(static_cast<size_t>(count), std::vector<int>(static_cast<size_t>(mbs), -1)), grad = act;
-    std::vector<size_t> next(static_cast<size_t>(count), 0);
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int stage = 0; stage < count; ++stage) {
-        const auto& items = order[static_cast<size_t>(stage)];
-        for (size_t& at = next[static_cast<size_t>(stage)]; at < items.size(); ++at) {
-          const schedule::Item& item = items[at];
-          const bool forward = item.what == 'F';
-          if (!forward && !options_.train) continue;
-          const size_t mb = static_cast<size_t>(item.mb);
-          const bool first = forward ? stage == 0 : stage + 1 == count, last = forward ? stage + 1 == count : stage == 0;
-          const int incoming = first ? -1 : (forward ? act : grad)[static_cast<size_t>(forward ? stage - 1 : stage + 1)][mb];
-          if (!first && incoming < 0) break;
-          const int run = add_run(p, lane, group, stage, item, micro_batches[mb], incoming);
-          if (!last)
-            (forward ? act : grad)[static_cast<size_t>(stage)][mb] = add_send(p, lane, group, stage, item, micro_batches[mb].T, run);
-          moved = true;
-        }
+    const schedule::Schedule schedule = schedule_of(s, group, micro_batches, options_.train);
+    std::set<int> begun;  // positions
+    // Sends of a (position, micro-batch), made with the run that produces them; runs are made when what they wait for is there.
+    std::map<std::tuple<ir::Pass, int, int>, int> sends;
+    schedule::run_in_order(schedule::ItemIndex(schedule), [&](schedule::Place place) {
+      const schedule::Item& item = schedule.order[static_cast<size_t>(place.stage)][static_cast<size_t>(place.index)];
+      const int position = schedule::position_of(schedule.placement, schedule.stages(), place.stage, item.chunk);
+      for (const ir::Pass pass : passes_of(item, s)) {
+        if (pass != ir::Pass::F && !options_.train) continue;
+        const int before = pass == ir::Pass::F ? position - 1 : position + 1, after = pass == ir::Pass::F ? position + 1 : position - 1;
+        const ir::Pass what = pass == ir::Pass::F ? ir::Pass::F : ir::Pass::B;
+        const auto incoming = sends.find({what, before, item.mb});
+        Task run = run_of(p, lane, group, position, pass, item.mb, micro_batches[static_cast<size_t>(item.mb)]);
+        if (pass != ir::Pass::W && incoming != sends.end()) run.after.push_back({incoming->second, -1});
+        if (begun.insert(position).second) first_run(run, p, group, position);
+        const int row = add(std::move(run));
+        runs_.back().push_back(row);
+        if (pass != ir::Pass::W && after >= 0 && after < schedule.positions())
+          sends[{what, position, item.mb}] = add_send(p, lane, group, position, what, item.mb, micro_batches[static_cast<size_t>(item.mb)].T, row);
       }
-    }
-    for (int stage = 0; stage < count; ++stage)
-      check(next[static_cast<size_t>(stage)] == order[static_cast<size_t>(stage)].size(), "schedule of phase {} lane {} stops at stage {}",
-            p, lane, stage);
+    });
   }
 
-  int add_run(int p, int lane, int group, int stage, const schedule::Item& item, const batch::MicroBatch& mb, int incoming) {
+  // Later runs of the stage come after its first one anyway.
+  void first_run(Task& run, int p, int group, int stage) {
+    const int flushed = options_.prefetch_units > 0 ? p - 2 : p - 1;  // never more than two strategies' gradients
+    if (flushed >= 0) wait_for(run, flushes_[static_cast<size_t>(flushed)]);
+    const ir::StageCode& code = strategy(p).groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)];
+    std::set<int> units;
+    for (const ir::Segment* segment : {&code.forward, &code.backward, &code.weight})
+      for (const ir::UnitEvent& await : segment->awaits) units.insert(await.unit);
+    for (const int unit : units) wait_for(run, moves_.back()[static_cast<size_t>(unit)], unit);
+  }
+
+  Task run_of(int p, int lane, int group, int stage, ir::Pass pass, int index, const batch::MicroBatch& mb) const {
     const CompiledStrategy& s = strategy(p);
-    const bool forward = item.what == 'F';
     Task run{.kind = TaskKind::run,
              .queue = ir::Queue::compute,
              .phase = p,
              .lane = lane,
              .group = group,
              .stage = stage,
-             .micro_batch = item.mb};
-    run.forward = forward;
+             .micro_batch = index};
+    run.pass = pass;
     run.ranks = s.lane_ranks(lane, stage);
-    if (incoming >= 0) run.after.push_back({incoming, -1});
-    if (forward && item.mb == 0) {  // later runs of the actor come after this one anyway
-      const int flushed = options_.prefetch_units > 0 ? p - 2 : p - 1;  // nor more than two strategies' gradients
-      if (flushed >= 0) wait_for(run, flushes_[static_cast<size_t>(flushed)]);
-      const ir::StageCode& code = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)];
-      std::set<int> units;
-      for (const ir::Segment* segment : {&code.forward, &code.backward})
-        for (const ir::UnitEvent& await : segment->awaits) units.insert(await.unit);
-      for (const int unit : units) wait_for(run, moves_.back()[static_cast<size_t>(unit)], unit);
-    }
-    const auto& [f, b] = s.cost[static_cast<size_t>(group)][static_cast<size_t>(stage)];
-    const SegmentCost& cost = forward ? f : b;
-    const double T = static_cast<double>(mb.T);
-    run.end = estimate_compute(cost.flops_per_token * T + cost.flops_per_pair * batch::causal_pairs(mb), cost.bytes_per_token * T + cost.bytes_fixed);
-    const int row = add(std::move(run));
-    runs_.back().push_back(row);
-    return row;
+    run.end = estimate_compute(s.cost[static_cast<size_t>(group)][static_cast<size_t>(stage)].of(pass), static_cast<double>(mb.T), batch::causal_pairs(mb));
+    return run;
   }
 
-  int add_send(int p, int lane, int group, int stage, const schedule::Item& item, i64 T, int run) {
+  int add_send(int p, int lane, int group, int stage, ir::Pass what, int mb, i64 T, int run) {
     const CompiledStrategy& s = strategy(p);
-    const bool forward = item.what == 'F';
+    const bool forward = what == ir::Pass::F;
     const int to = forward ? stage + 1 : stage - 1;
     const auto& stages = s.groups[static_cast<size_t>(group)].stages;
     Task send{.kind = TaskKind::send,
@@ -206,8 +202,8 @@ class Assembler {
               .lane = lane,
               .group = group,
               .stage = stage,
-              .micro_batch = item.mb};
-    send.forward = forward;
+              .micro_batch = mb};
+    send.pass = what;
     const ir::StageCode &source = stages[static_cast<size_t>(stage)], &target = stages[static_cast<size_t>(to)];
     const ir::Buffer& out = source.buffers[static_cast<size_t>(forward ? source.act_out : source.grad_out)];
     const ir::Buffer& in = target.buffers[static_cast<size_t>(forward ? target.act_in : target.grad_in)];
@@ -215,7 +211,7 @@ class Assembler {
     std::set<int> members;
     for (const layout::Msg& m : send.messages) {
       members.insert({m.src, m.dst});
-      send.bytes += m.box.elements() * size_of(out.type.dtype);
+      if (m.src != m.dst) send.bytes += m.box.elements() * size_of(out.type.dtype);
     }
     send.ranks = union_of(members);
     send.after.push_back({run, -1});
@@ -233,12 +229,29 @@ class Assembler {
     }
   }
 
+  static constexpr int kAnyUnit = -1;
+
+  // Rank, unit -> the last row that adds to its gradients there; for kAnyUnit the rank's last row.
+  std::map<std::pair<int, int>, int> last_writes(int p) const {
+    std::map<std::pair<int, int>, int> last;
+    for (const int row : runs_.back()) {
+      const Task& task = rows_[static_cast<size_t>(row)];
+      const ir::StageCode& code = strategy(p).groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+      for (const int rank : task.ranks) {
+        last[{rank, kAnyUnit}] = row;
+        if (task.kind == TaskKind::zero)
+          for (const ir::ParamUse& use : code.params) last[{rank, plans_.graph().param(use.param).unit}] = row;
+        else
+          for (const ir::UnitEvent& release : code.segment(task.pass).releases) last[{rank, release.unit}] = row;
+      }
+    }
+    return last;
+  }
+
   // Units in the order in which the backward pass completes them. A transfer waits for its members' last run only.
   void flush(int p) {
     const auto& units = strategy(p).flush.units;
-    std::map<int, int> last_run;
-    for (const int row : runs_.back())
-      for (const int rank : rows_[static_cast<size_t>(row)].ranks) last_run[rank] = row;
+    const auto last = last_writes(p);
     for (size_t i = units.size(); i-- > 0;) {
       std::vector<int> made;
       for (size_t r = 0; r < units[i].moves.rounds.size(); ++r) {
@@ -248,7 +261,11 @@ class Assembler {
                                plans_.graph().precision().state);
           std::set<int> runs;
           for (const int rank : task.ranks)
-            if (last_run.contains(rank)) runs.insert(last_run.at(rank));
+            for (const int unit : {units[i].unit, kAnyUnit})
+              if (const auto found = last.find({rank, unit}); found != last.end()) {
+                runs.insert(found->second);
+                break;
+              }
           for (const int row : runs)
             task.after.push_back({row, rows_[static_cast<size_t>(row)].kind == TaskKind::run ? units[i].unit : -1});
           wait_for(task, made);

@@ -23,6 +23,11 @@ struct SegmentCost {
   double flops_per_token = 0, flops_per_pair = 0, bytes_per_token = 0, bytes_fixed = 0;
 };
 
+struct StageCost {
+  SegmentCost forward, backward, weight;
+  const SegmentCost& of(ir::Pass pass) const { return pass == ir::Pass::F ? forward : pass == ir::Pass::W ? weight : backward; }
+};
+
 /// A strategy, compiled and placed. flush: its gradients to home.
 struct CompiledStrategy {
   config::Strategy strategy;
@@ -30,7 +35,7 @@ struct CompiledStrategy {
   std::vector<Lane> lanes;
   ParamMaps maps;
   switching::MovePlan flush;
-  std::vector<std::vector<std::pair<SegmentCost, SegmentCost>>> cost;  // [group][stage] forward, backward
+  std::vector<std::vector<StageCost>> cost;  // [group][stage]
   i64 multiple = 1;                                                    // T is a multiple of it
   std::vector<int> lane_ranks(int lane, int stage) const;
 };

@@ -18,6 +18,7 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
     gathered.insert(builder.misfits().begin(), builder.misfits().end());
   }
   recompute(stage, strategy.recompute);
+  if (strategy.splits_gradients()) split_gradients(stage);
   annotate_lifetimes(graph, stage);
   return stage;
 }

@@ -97,12 +97,23 @@ const std::vector<int>& Holdings::group_of(int param) const {
   throw InternalError("a parameter of no group");
 }
 
+std::vector<StateKey> states_of(const ir::Task& task, int rank) {
+  const auto at = [&](int stage) { return StateKey{task.phase, task.lane, task.micro_batch, stage}; };
+  if (task.kind == ir::TaskKind::run) return {at(task.stage)};
+  std::vector<StateKey> states;
+  if (task.kind != ir::TaskKind::send) return states;
+  const auto is = [&](int layout::Msg::*end) { return std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return m.*end == rank; }); };
+  if (is(&layout::Msg::src)) states.push_back(at(task.stage));
+  if (is(&layout::Msg::dst)) states.push_back(at(task.forward() ? task.stage + 1 : task.stage - 1));
+  return states;
+}
+
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, int units) {
   using ir::TaskKind;
   std::vector<UnitUse> uses;
   const bool whole = task.kind == TaskKind::run || task.kind == TaskKind::zero;  // all units of the strategy
   const bool bank = task.kind == TaskKind::run || task.kind == TaskKind::prepare || task.kind == TaskKind::move;
-  const bool gradient = (task.kind == TaskKind::run && !task.forward) || task.kind == TaskKind::zero || task.kind == TaskKind::flush;
+  const bool gradient = (task.kind == TaskKind::run && !task.forward()) || task.kind == TaskKind::zero || task.kind == TaskKind::flush;
   for (int unit = whole ? 0 : std::max(0, task.unit); unit < (whole ? units : task.unit + 1); ++unit) {
     if (bank) uses.push_back({task.phase, unit, false});
     if (gradient) uses.push_back({task.phase, unit, true});

@@ -52,6 +52,15 @@ class Holdings {
 inline constexpr i64 kGroupAlignment = 16;  // elements
 inline i64 aligned(i64 elements) { return (elements + kGroupAlignment - 1) / kGroupAlignment * kGroupAlignment; }
 
+/// The tensors of a micro-batch on a rank, at one position of the pipeline.
+struct StateKey {
+  int phase = 0, lane = 0, micro_batch = 0, stage = 0;
+  auto operator<=>(const StateKey&) const = default;
+};
+/// Those that a run or send works on at the rank: a send at its source, its target, or both. When the last row that works on a state
+/// is done, it ends.
+std::vector<StateKey> states_of(const ir::Task& task, int rank);
+
 /// A row's need of a unit in a phase: its bank of parameters, or its gradient accumulators.
 struct UnitUse {
   int phase = 0, unit = 0;

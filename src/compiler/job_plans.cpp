@@ -32,13 +32,15 @@ std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans&
     batch::BucketSpec spec{.max_length = job.buckets[b].max_length, .strategy = static_cast<int>(b)};
     spec.lanes = static_cast<int>(strategy.lanes.size());
     spec.micro_batch_tokens = job.buckets[b].strategy.micro_batch_tokens;
+    spec.micro_batch_sequences = job.buckets[b].strategy.micro_batch_sequences;
     spec.multiple = strategy.multiple;
     for (const Lane& lane : strategy.lanes) {
       const auto& stages = strategy.strategy.groups[static_cast<size_t>(lane.group)].stages;
+      const size_t deep = stages.size() / static_cast<size_t>(strategy.strategy.chunk_count());
       double ranks = 0;
-      for (const config::Stage& stage : stages) ranks += stage.tp;
+      for (size_t stage = 0; stage < deep; ++stage) ranks += stages[stage].tp;
       spec.lane_speed.push_back(ranks);
-      spec.min_micro_batches = std::max(spec.min_micro_batches, static_cast<int>(stages.size()));
+      spec.min_micro_batches = std::max(spec.min_micro_batches, static_cast<int>(deep));
     }
     specs.push_back(std::move(spec));
   }

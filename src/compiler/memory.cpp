@@ -136,8 +136,10 @@ class Replay {
 
   MemoryPeak run() {
     take_home();
-    for (const int row : rows_)
+    for (const int row : rows_) {
       for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), units_)) ++users_[use];
+      for (const StateKey& state : states_of(task(row), holdings_.rank())) ++workers_[state];
+    }
     const std::map<int, int> next_receive = receives_in_order();
     for (const auto& [before, row] : next_receive)
       if (before < 0) receive(task(row));
@@ -147,6 +149,8 @@ class Replay {
       if (const auto next = next_receive.find(row); next != next_receive.end()) receive(task(next->second));
       for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), units_))
         if (--users_.at(use) == 0) drop(use);
+      for (const StateKey& state : states_of(task(row), holdings_.rank()))
+        if (--workers_.at(state) == 0) end_state(state);
     }
     return meter_.peak();
   }
@@ -167,7 +171,7 @@ class Replay {
   }
 
   bool receives(const Task& t) const {
-    const auto to_me = [&](const layout::Msg& m) { return m.dst == holdings_.rank(); };
+    const auto to_me = [&](const layout::Msg& m) { return m.dst == holdings_.rank() && m.src != m.dst; };
     return t.kind == TaskKind::send && std::any_of(t.messages.begin(), t.messages.end(), to_me);
   }
 
@@ -253,11 +257,8 @@ class Replay {
     return at == ranks.end() ? -1 : static_cast<int>(at - ranks.begin());
   }
 
-  using StateKey = std::tuple<int, int, int>;  // phase, lane, micro-batch
-  static StateKey key_of(const Task& t) { return {t.phase, t.lane, t.micro_batch}; }
-
-  MicroBatchState& state_of(const Task& t) {
-    const auto [it, fresh] = states_.try_emplace(key_of(t));
+  MicroBatchState& state_of(const Task& t, int stage) {
+    const auto [it, fresh] = states_.try_emplace({t.phase, t.lane, t.micro_batch, stage});
     if (!fresh) return it->second;
     const auto& mb = plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
     it->second.T = mb.T;
@@ -268,8 +269,8 @@ class Replay {
     return it->second;
   }
 
-  void end_state(const Task& t) {
-    const auto it = states_.find(key_of(t));
+  void end_state(const StateKey& key) {
+    const auto it = states_.find(key);
     if (it == states_.end()) return;
     for (const auto& [b, id] : it->second.slot) activations_.drop(id);
     for (const auto& [root, id] : it->second.root) activations_.drop(id);
@@ -311,8 +312,8 @@ class Replay {
   void run_segment(const Task& t) {
     const ir::StageCode& stage = stage_of(t);
     const int at = position(t, t.stage);
-    MicroBatchState& state = state_of(t);
-    for (const ir::Instr& instr : (t.forward ? stage.forward : stage.backward).code) {
+    MicroBatchState& state = state_of(t, t.stage);
+    for (const ir::Instr& instr : stage.segment(t.pass).code) {
       for (const int b : instr.out) {
         const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
         if (buffer.kind == ir::ValueKind::gradient)
@@ -323,7 +324,6 @@ class Replay {
       if (instr.op) meter_.touch(MemoryClass::workspace, workspace(stage, instr, at, state));
       for (const int b : instr.drop) release(stage, b, state);
     }
-    if (!t.forward && stage.grad_out < 0) end_state(t);
   }
 
   i64 workspace(const ir::StageCode& stage, const ir::Instr& instr, int at, const MicroBatchState& state) {
@@ -345,17 +345,25 @@ class Replay {
   }
 
   void receive(const Task& t) {
-    const int to = t.forward ? t.stage + 1 : t.stage - 1;
+    const int to = target_of(t);
     const ir::StageCode& code = stage_of(t, to);
-    allocate(code, position(t, to), t.forward ? code.act_in : code.grad_in, state_of(t));
+    allocate(code, position(t, to), t.forward() ? code.act_in : code.grad_in, state_of(t, to));
   }
 
-  // The sender's tensor goes, unless the backward pass reads it; with the gradient that leaves a stage all that it held.
+  static int target_of(const Task& t) { return t.forward() ? t.stage + 1 : t.stage - 1; }
+
+  // The sender's tensor goes, unless the backward pass reads it. The rank's next chunk takes it over as it is.
   void sent(const Task& t) {
     if (position(t, t.stage) < 0) return;
     const ir::StageCode& code = stage_of(t);
-    if (!t.forward) return end_state(t);
-    if (std::find(code.stash.begin(), code.stash.end(), code.act_out) == code.stash.end()) release(code, code.act_out, state_of(t));
+    MicroBatchState& state = state_of(t, t.stage);
+    if (const int to = target_of(t); position(t, to) >= 0) {
+      const ir::StageCode& next = stage_of(t, to);
+      const int block = state.slot.at(t.forward() ? code.act_out : code.grad_out);
+      activations_.share(block);
+      state_of(t, to).slot[t.forward() ? next.act_in : next.grad_in] = block;
+    }
+    if (t.forward() && std::find(code.stash.begin(), code.stash.end(), code.act_out) == code.stash.end()) release(code, code.act_out, state);
   }
 
   const ir::Program& program_;
@@ -369,6 +377,7 @@ class Replay {
   Meter meter_;
   SharedBlocks activations_, parameters_, gradients_;
   std::map<UnitUse, int> users_;
+  std::map<StateKey, int> workers_;
   std::map<UnitUse, std::map<int, int>> banks_, gradient_blocks_;  // parameter (gradients: the group's first) -> block
   std::map<StateKey, MicroBatchState> states_;
   i64 table_rows_ = 0;

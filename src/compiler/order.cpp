@@ -115,7 +115,10 @@ QueueKey queue_of(const ir::Task& task, int rank) {
   return {rank, task.queue, p2p ? task.stage : 0};
 }
 
-i64 estimate_compute(double flops, double bytes) { return static_cast<i64>(1e9 * (flops / kFlops + bytes / kMemory)); }
+i64 estimate_compute(const SegmentCost& cost, double T, double pairs) {
+  const double flops = cost.flops_per_token * T + cost.flops_per_pair * pairs, bytes = cost.bytes_per_token * T + cost.bytes_fixed;
+  return static_cast<i64>(1e9 * (flops / kFlops + bytes / kMemory));
+}
 
 ir::Program in_order(std::vector<ir::Task> rows, const cluster::Cluster& cluster) {
   return Ordering(std::move(rows), cluster).run(cluster.ranks());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cluster/cluster.hpp"
+#include "compiler/assemble.hpp"
 #include "ir/program.hpp"
 
 namespace switchyard::compiler {
@@ -18,8 +19,8 @@ QueueKey queue_of(const ir::Task& task, int rank);
 /// could deadlock.
 ir::Program in_order(std::vector<ir::Task> rows, const cluster::Cluster& cluster);
 
-/// Rough duration in ns of `flops` and `bytes` of memory traffic; it decides an order, never a result.
-i64 estimate_compute(double flops, double bytes);
+/// Rough duration in ns of a segment on a micro-batch of T tokens with so many query-key pairs; it decides an order, never a result.
+i64 estimate_compute(const SegmentCost& cost, double T, double pairs);
 
 /// Messages that carry a boundary value from a stage's ranks to the next one's, as boxes of the whole
 /// value of T tokens.

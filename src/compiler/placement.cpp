@@ -1,5 +1,7 @@
 #include "compiler/placement.hpp"
 
+#include <algorithm>
+
 #include "base/errors.hpp"
 
 namespace switchyard::compiler {
@@ -13,6 +15,21 @@ layout::Layout on_stage(const layout::Layout& lane, bool partial_over_data) {
   for (int& axis : stage.partial) ++axis;
   if (partial_over_data) stage.partial.insert(stage.partial.begin(), 0);
   return stage;
+}
+
+// Appends what a stage holds, unless an earlier chunk on the same ranks holds the same.
+void add(std::vector<layout::ShardMap>& maps, layout::ShardMap map, const std::string& strategy, const std::string& param) {
+  for (const layout::ShardMap& other : maps) {
+    const bool shared = std::ranges::any_of(map.shards, [&](const layout::Shard& a) {
+      return std::ranges::any_of(other.shards, [&](const layout::Shard& b) { return a.rank == b.rank; });
+    });
+    if (!shared) continue;
+    if (!(other.shards == map.shards && other.addends == map.addends))
+      user_error("strategy \"{}\": two chunks on the same ranks use {} in different cuts. Cut it alike, or use a schedule without chunks.",
+                 strategy, param);
+    return;
+  }
+  maps.push_back(std::move(map));
 }
 
 }  // namespace
@@ -32,8 +49,9 @@ ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy, c
       const layout::Mesh mesh = stage_mesh(strategy.groups[g], strategy.groups[g].stages[s], code.lane);
       for (const ir::ParamUse& use : code.params) {
         const size_t p = static_cast<size_t>(use.param);
-        used[p].push_back(layout::expand(mesh, on_stage(use.used, false), graph.param(use.param).shape));
-        grad[p].push_back(layout::expand(mesh, on_stage(use.grad, true), graph.param(use.param).shape));
+        const std::string& name = graph.param(use.param).name;
+        add(used[p], layout::expand(mesh, on_stage(use.used, false), graph.param(use.param).shape), strategy.name, name);
+        add(grad[p], layout::expand(mesh, on_stage(use.grad, true), graph.param(use.param).shape), strategy.name, name);
       }
     }
   ParamMaps maps;

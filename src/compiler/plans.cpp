@@ -40,7 +40,7 @@ CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strat
     auto& costs = compiled.cost.emplace_back();
     for (const ir::StageCode& stage : compiled.groups[g].stages) {
       compiled.multiple = std::lcm(compiled.multiple, static_cast<i64>(stage.lane.size()));
-      costs.emplace_back(slowest(stage, stage.forward), slowest(stage, stage.backward));
+      costs.push_back({slowest(stage, stage.forward), slowest(stage, stage.backward), slowest(stage, stage.weight)});
     }
   }
   compiled.strategy = std::move(strategy);

@@ -156,9 +156,9 @@ class ProgramPrinter {
       case TaskKind::move:
         return fmt::format("move {} u{}{}", change(task), task.unit, round_text(task));
       case TaskKind::run:
-        return fmt::format("run {} {}{}", stage_text(task), task.forward ? "F" : "BW", position(task));
+        return fmt::format("run {} {}{}", stage_text(task), name_of(task.pass), position(task));
       case TaskKind::send:
-        return fmt::format("send {} {}{}", letter(task), task.forward ? "act" : "grad", position(task));
+        return fmt::format("send {} {}{}", letter(task), task.forward() ? "act" : "grad", position(task));
       case TaskKind::zero:
         return fmt::format("zero g.{} lane{}", stage_text(task), task.lane);
       case TaskKind::flush:

@@ -1,6 +1,7 @@
 #include "compiler/recompute.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <set>
 
@@ -79,6 +80,18 @@ void drop_after_last_use(const ir::StageCode& stage, ir::Segment& segment, const
   }
 }
 
+// Activations that these segments, one after the other, read and none of them makes. come: from elsewhere.
+std::set<int> read_from_before(const ir::StageCode& stage, std::initializer_list<const ir::Segment*> segments, std::set<int> come = {}) {
+  std::set<int> read, made = std::move(come);
+  for (const ir::Segment* segment : segments)
+    for (const ir::Instr& instr : segment->code) {
+      for (const int b : instr.in)
+        if (is_activation(stage, b) && !made.contains(b)) read.insert(b);
+      made.insert(instr.out.begin(), instr.out.end());
+    }
+  return read;
+}
+
 void unit_events(const ir::Graph& graph, const ir::StageCode& stage, ir::Segment& segment) {
   segment.awaits.clear();
   segment.releases.clear();
@@ -103,20 +116,31 @@ void recompute(ir::StageCode& stage, config::Recompute policy) {
   if (policy != config::Recompute::none) Cloning(stage, policy).run();
 }
 
-void annotate_lifetimes(const ir::Graph& graph, ir::StageCode& stage) {
-  std::set<int> read_backward, made_backward;
-  for (const ir::Instr& instr : stage.backward.code) {
-    for (const int b : instr.in)
-      if (is_activation(stage, b) && !made_backward.contains(b) && b != stage.grad_in) read_backward.insert(b);
-    for (const int b : instr.out) made_backward.insert(b);
+void split_gradients(ir::StageCode& stage) {
+  stage.weight.phase = ir::Phase::W;
+  std::set<int> read;  // by what stays
+  std::vector<ir::Instr> stays, moves;
+  for (size_t i = stage.backward.code.size(); i-- > 0;) {
+    ir::Instr& instr = stage.backward.code[i];
+    const bool stay = instr.phase != ir::Phase::W || std::ranges::any_of(instr.out, [&](int b) { return read.contains(b); });
+    if (stay) read.insert(instr.in.begin(), instr.in.end());
+    (stay ? stays : moves).push_back(std::move(instr));
   }
-  stage.stash.assign(read_backward.begin(), read_backward.end());
-  std::set<int> beyond_forward = read_backward;
-  for (const int b : {stage.act_out, stage.logits}) beyond_forward.insert(b);
+  stage.backward.code.assign(std::make_move_iterator(stays.rbegin()), std::make_move_iterator(stays.rend()));
+  stage.weight.code.assign(std::make_move_iterator(moves.rbegin()), std::make_move_iterator(moves.rend()));
+}
+
+void annotate_lifetimes(const ir::Graph& graph, ir::StageCode& stage) {
+  const std::set<int> read_last = read_from_before(stage, {&stage.weight});
+  const std::set<int> read_later = read_from_before(stage, {&stage.backward, &stage.weight}, {stage.grad_in});
+  stage.stash.assign(read_later.begin(), read_later.end());
+  std::set<int> beyond_forward = read_later, beyond_backward = read_last;
+  beyond_forward.insert({stage.act_out, stage.logits});
+  beyond_backward.insert({stage.grad_out, stage.loss});
   drop_after_last_use(stage, stage.forward, beyond_forward);
-  drop_after_last_use(stage, stage.backward, {stage.grad_out, stage.loss});
-  unit_events(graph, stage, stage.forward);
-  unit_events(graph, stage, stage.backward);
+  drop_after_last_use(stage, stage.backward, beyond_backward);
+  drop_after_last_use(stage, stage.weight, {stage.loss});
+  for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) unit_events(graph, stage, *segment);
 }
 
 }  // namespace switchyard::compiler

@@ -11,6 +11,10 @@ namespace switchyard::compiler {
 /// Source: arXiv 2205.05198 (selective), arXiv 1604.06174 (full).
 void recompute(ir::StageCode& stage, config::Recompute policy);
 
+/// Moves what only the gradients of weights need from the backward segment to one of its own, order kept.
+/// Source: arXiv 2401.10241, section 2.
+void split_gradients(ir::StageCode& stage);
+
 /// Fills drop lists, the stash, and the units each segment awaits and releases.
 void annotate_lifetimes(const ir::Graph& graph, ir::StageCode& stage);
 

@@ -29,7 +29,8 @@ void cut_strategies(Job& job, const Where& where, Faults& faults) {
     Bucket& bucket = job.buckets[i];
     if (bucket.spec.empty()) continue;
     try {
-      bucket.strategy.groups = strategy_from_spec(bucket.spec, job.run.ranks, job.model.config.layers).groups;
+      cut_by_spec(bucket.strategy, bucket.spec, job.run.ranks, job.model.config.layers);
+      if (!bucket.strategy.order.order.empty()) bucket.spec.clear();  // written out it is JSON
     } catch (const UserError& error) {
       add_bucket_fault(faults, where, i, error);
     }

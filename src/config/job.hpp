@@ -33,8 +33,10 @@ struct DataSettings {
 };
 
 /// The global batch: a number of documents or of tokens; the other is 0. context: longest document, in tokens.
+/// lengths: for planning and simulating instead of data's: "full" or a file; empty: none.
 struct BatchSettings {
   i64 sequences = 0, tokens = 0, context = 0;
+  std::string lengths;
   bool operator==(const BatchSettings&) const = default;
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "config/presets.hpp"
+#include "config/schedule_json.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -202,12 +203,12 @@ void Resolver::resolve_buckets() {
   }
 }
 
-std::string read_strategy(const std::string& file, const std::string& origin) {
+std::string read_beside(const std::string& file, const std::string& origin, const char* what) {
   const std::filesystem::path path = std::filesystem::path(origin).parent_path() / file;
   std::ifstream stream(path, std::ios::binary);
   std::ostringstream text;
   text << stream.rdbuf();
-  if (!stream) user_error("can't read the strategy file {}. Paths are relative to the job file.", path.string());
+  if (!stream) user_error("can't read the {} file {}. Paths are relative to the job file.", what, path.string());
   return text.str();
 }
 
@@ -227,19 +228,23 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
     }
     return std::nullopt;
   }
-  if (file) return strategy_from_json(read_strategy(bucket.file, draft_.origin), bucket.file);
+  if (file) return strategy_from_json(read_beside(bucket.file, draft_.origin, "strategy"), bucket.file);
   if (bucket.text.find_first_not_of(" \t\r\n") != std::string::npos && bucket.text[bucket.text.find_first_not_of(" \t\r\n")] == '{') {
     return strategy_from_json(bucket.text, name + ".strategy");
   }
   const Degrees degrees = text ? degrees_from_spec(bucket.text) : Degrees{bucket.dp, bucket.tp, bucket.pp};
   spec = fmt::format("{},{},{}", degrees.dp, degrees.tp, degrees.pp);
-  const auto setting = [&](const char* key, auto own, auto all) { return draft_.has(name + ".strategy." + key) ? own : all; };
-  Strategy strategy;
-  strategy.name = bucket.name.empty() ? spec : bucket.name;
-  strategy.recompute = setting("recompute", bucket.settings.recompute, draft_.settings.recompute);
-  strategy.schedule = setting("schedule", bucket.settings.schedule, draft_.settings.schedule);
-  strategy.sequence_parallel = setting("sequence_parallel", bucket.settings.sequence_parallel, draft_.settings.sequence_parallel);
-  strategy.micro_batch_tokens = setting("micro_batch_tokens", bucket.settings.micro_batch_tokens, draft_.settings.micro_batch_tokens);
+  BucketDraft merged = bucket;
+  merged.settings = draft_.settings;
+  for (const Key<BucketDraft>& key : bucket_keys())
+    if (draft_.has(name + "." + key.name)) key.set(merged, key.get(bucket));
+  Strategy strategy{merged.settings, bucket.name.empty() ? spec : bucket.name, {}, {}, {}};
+  if (!bucket.schedule_file.empty()) {
+    if (draft_.has(name + ".strategy.schedule"))
+      user_error("strategy.schedule and strategy.schedule_file exclude each other. Keep one.");
+    strategy.order = schedule_from_json(read_beside(bucket.schedule_file, draft_.origin, "schedule"), bucket.schedule_file);
+  }
+  strategy.chunks = strategy.chunk_count();
   return strategy;
 }
 

@@ -27,7 +27,7 @@ constexpr int kValues<SwitchPlanner> = 4;
 template <>
 constexpr int kValues<Recompute> = 3;
 template <>
-constexpr int kValues<ScheduleKind> = 2;
+constexpr int kValues<ScheduleKind> = 5;
 
 template <class Field>
 constexpr KeyType type_of() {
@@ -154,10 +154,6 @@ template <auto Member>
 using Optimizer = Row<kJob, &Job::optimizer, Member>;
 template <auto Member>
 using Run = Row<kJob, &Job::run, Member>;
-template <auto Member>
-using Parallel = Row<&JobDraft::settings, Member>;
-template <auto Member>
-using InBucket = Row<&BucketDraft::settings, Member>;
 
 using Keys = std::vector<Key<JobDraft>>;
 
@@ -212,6 +208,56 @@ Keys model_keys() {
   };
 }
 
+/// What a strategy says besides who computes what; `Settings`: where the owner keeps it.
+template <auto Settings>
+auto settings_keys() {
+  using S = StrategySettings;
+  return std::vector<Key<typename OwnerOf<Settings>::Owner>>{
+      Row<Settings, &S::recompute>("recompute",
+                                   "redo no, only the attention's, or all forward work in the backward pass instead of keeping activations."),
+      Row<Settings, &S::schedule>("schedule", "pipeline schedule; zero-bubble and zb-v compute the weights' gradients apart."),
+      Row<Settings, &S::chunks>("chunks", "interleaved: parts of the model on each stage.")
+          .at_least(0)
+          .at_most(64)
+          .fallback("0: 2 for interleaved and zb-v, else 1"),
+      Row<Settings, &S::activation_cap>("activation_cap",
+                                        "zero-bubble, zb-v: most activations that a stage holds, of a chunk and micro-batch.")
+          .at_least(0)
+          .fallback("0: the memory of 1f1b"),
+      Row<Settings, &S::sequence_parallel>("sequence_parallel", "cut activations between blocks on tokens over the tensor ranks."),
+      Row<Settings, &S::micro_batch_tokens>("micro_batch_tokens", "most tokens of a micro-batch.")
+          .unit("tokens")
+          .at_least(0)
+          .fallback("0: the bucket's max_length, times micro_batch_sequences if given"),
+      Row<Settings, &S::micro_batch_sequences>("micro_batch_sequences", "most documents of a micro-batch.")
+          .unit("documents")
+          .at_least(0)
+          .fallback("0: any number"),
+      Row<Settings, &S::zero>("zero", "stage of ZeRO: 0 keeps the optimizer's state on every rank that has the parameter, 1 once.")
+          .at_least(0)
+          .at_most(1),
+  };
+}
+
+Keys parallel_keys() {
+  Keys keys = settings_keys<&JobDraft::settings>();
+  for (Key<JobDraft>& key : keys) {
+    key.name = "parallel." + key.name;
+    key.meaning = "Of all strategies: " + key.meaning;
+  }
+  return keys;
+}
+
+std::vector<Key<BucketDraft>> strategy_keys() {
+  std::vector<Key<BucketDraft>> keys = settings_keys<&BucketDraft::settings>();
+  for (Key<BucketDraft>& key : keys) {
+    key.meaning = fmt::format("As parallel.{}, for this bucket.", key.name);
+    key.fallback = "parallel." + key.name;
+    key.name = "strategy." + key.name;
+  }
+  return keys;
+}
+
 Keys data_keys() {
   return {
       Row<kJob, &Job::data, &DataSettings::path>("data.path", "Folder made by `switchyard data prepare`.").fallback("none"),
@@ -226,21 +272,15 @@ Keys data_keys() {
           .at_least(1)
           .fallback("none"),
       Batch<&BatchSettings::context>("batch.context", "Longest document.").unit("tokens").at_least(1).fallback("required"),
+      Batch<&BatchSettings::lengths>("batch.lengths",
+                                     "Lengths that simulate, plan and show take instead of the data's: \"full\" (every document is as long "
+                                     "as the context), or a histogram as `data stats --json` writes it.")
+          .fallback("the data's"),
       Row<&JobDraft::parallel_preset>(
           "parallel.preset",
           "Published buckets and strategies, such as \"hotspa/7b-16gpu-commoncrawl\", used where no [[bucket]] is given; "
           "bounds above batch.context are dropped. Also sets run.ranks if that is not given.")
           .fallback("none"),
-      Parallel<&StrategySettings::recompute>("parallel.recompute",
-                                             "Of all strategies: redo no, only the attention's, or all forward work "
-                                             "in the backward pass instead of keeping activations."),
-      Parallel<&StrategySettings::schedule>("parallel.schedule", "Of all strategies: pipeline schedule."),
-      Parallel<&StrategySettings::sequence_parallel>("parallel.sequence_parallel",
-                                                     "Of all strategies: cut activations between blocks on tokens over the tensor ranks."),
-      Parallel<&StrategySettings::micro_batch_tokens>("parallel.micro_batch_tokens", "Of all strategies: most tokens of a micro-batch.")
-          .unit("tokens")
-          .at_least(0)
-          .fallback("0: the bucket's max_length"),
   };
 }
 
@@ -300,14 +340,15 @@ Keys run_keys() {
 const std::vector<Key<JobDraft>>& job_keys() {
   static const Keys keys = [] {
     Keys all{Row<kJob, &Job::seed>("seed", "Seed of initial weights and data order.").at_least(0)};
-    for (const Keys& part : {model_keys(), data_keys(), optimizer_keys(), run_keys()}) all.insert(all.end(), part.begin(), part.end());
+    for (const Keys& part : {model_keys(), data_keys(), parallel_keys(), optimizer_keys(), run_keys()}) all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
   return keys;
 }
 
 const std::vector<Key<BucketDraft>>& bucket_keys() {
-  static const std::vector<Key<BucketDraft>> keys{
+  static const std::vector<Key<BucketDraft>> keys = [] {
+    std::vector<Key<BucketDraft>> all{
       Row<&BucketDraft::max_length>("max_length", "Longest document of this bucket; buckets stand from the longest to the shortest.")
           .unit("tokens")
           .at_least(1)
@@ -322,16 +363,14 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
       Row<&BucketDraft::tp>("strategy.tp", "Ranks that share each layer.").at_least(1).at_most(1 << 20),
       Row<&BucketDraft::pp>("strategy.pp", "Pipeline stages.").at_least(1).at_most(1 << 20),
       Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),
-      InBucket<&StrategySettings::recompute>("strategy.recompute", "As parallel.recompute, for this bucket.")
-          .fallback("parallel.recompute"),
-      InBucket<&StrategySettings::schedule>("strategy.schedule", "As parallel.schedule, for this bucket.").fallback("parallel.schedule"),
-      InBucket<&StrategySettings::sequence_parallel>("strategy.sequence_parallel", "As parallel.sequence_parallel, for this bucket.")
-          .fallback("parallel.sequence_parallel"),
-      InBucket<&StrategySettings::micro_batch_tokens>("strategy.micro_batch_tokens", "As parallel.micro_batch_tokens, for this bucket.")
-          .unit("tokens")
-          .at_least(0)
-          .fallback("parallel.micro_batch_tokens"),
-  };
+      Row<&BucketDraft::schedule_file>("strategy.schedule_file",
+                                       "Pipeline schedule as a JSON file, relative to the job file. Instead of strategy.schedule.")
+          .fallback("none"),
+    };
+    const std::vector<Key<BucketDraft>> settings = strategy_keys();
+    all.insert(all.end(), settings.begin(), settings.end());
+    return all;
+  }();
   return keys;
 }
 

@@ -13,18 +13,10 @@
 
 namespace switchyard::config {
 
-/// What strategies given by their degrees have besides them.
-struct StrategySettings {
-  Recompute recompute = Recompute::none;
-  ScheduleKind schedule = ScheduleKind::one_f_one_b;
-  bool sequence_parallel = true;
-  i64 micro_batch_tokens = 0;
-};
-
 /// [[bucket]] as written: strategy is one of the text, the table (degrees) and the file.
 struct BucketDraft {
   i64 max_length = 0;
-  std::string text, file, name;
+  std::string text, file, name, schedule_file;
   i64 dp = 1, tp = 1, pp = 1;
   StrategySettings settings;
 };

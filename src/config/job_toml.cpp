@@ -49,11 +49,20 @@ bool is_open(const KeyInfo& key, const KeyValue& value) {
 
 std::string table_of(const Bucket& bucket) {
   const Degrees degrees = degrees_from_spec(bucket.spec);
-  const Strategy& strategy = bucket.strategy;
-  return fmt::format(
-      "{{ name = {}, dp = {}, tp = {}, pp = {}, recompute = \"{}\", schedule = \"{}\", sequence_parallel = {}, micro_batch_tokens = {} }}",
-      quoted(strategy.name), degrees.dp, degrees.tp, degrees.pp, name_of(strategy.recompute), name_of(strategy.schedule),
-      strategy.sequence_parallel, strategy.micro_batch_tokens);
+  BucketDraft draft;
+  draft.name = bucket.strategy.name;
+  draft.dp = degrees.dp;
+  draft.tp = degrees.tp;
+  draft.pp = degrees.pp;
+  draft.settings = bucket.strategy;
+  std::string text;
+  constexpr std::string_view kPrefix = "strategy.";
+  for (const Key<BucketDraft>& key : bucket_keys()) {
+    const KeyValue value = key.get(draft);
+    if (!key.name.starts_with(kPrefix) || is_open(key, value)) continue;
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key.name.substr(kPrefix.size()), toml_literal(key, value));
+  }
+  return "{ " + text + " }";
 }
 
 /// [parallel] has gone into the buckets; a model from a folder has its settings there.

@@ -84,7 +84,10 @@ std::string to_json(const Schedule& schedule) {
 
 Schedule schedule_from_json(const std::string& text, const std::string& origin) {
   const Json document = parse_json(text, origin, "docs/schedule-format.md has an example.");
-  const Node root(document, origin, "");
+  return schedule_from_json(Node(document, origin, ""));
+}
+
+Schedule schedule_from_json(const Node& root) {
   root.expect_keys({"micro_batches", "chunks", "placement", "stages"}, {"micro_batches", "stages"});
   Schedule schedule;
   schedule.mbs = root["micro_batches"].small(0);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "config/json_node.hpp"
 #include "schedule/schedule.hpp"
 
 namespace switchyard::config {
@@ -14,5 +15,7 @@ std::string to_json(const schedule::Schedule& schedule);
 /// UserError names the JSON path and how to mend it; for an order that lacks items or deadlocks it says which, and prints
 /// the circle.
 schedule::Schedule schedule_from_json(const std::string& text, const std::string& origin);
+/// The same as a part of another file.
+schedule::Schedule schedule_from_json(const Node& node);
 
 }  // namespace switchyard::config

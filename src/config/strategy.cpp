@@ -23,6 +23,7 @@ class Validator {
 
   void run() {
     if (strategy_.groups.empty()) fault("groups", "is empty. Give at least one group of stages.");
+    check_schedule();
     for (size_t g = 0; g < strategy_.groups.size(); ++g) check_group(strategy_.groups[g], fmt::format("groups[{}]", g));
     for (size_t i = 0; i < strategy_.splits.size(); ++i) check_split(strategy_.splits[i], fmt::format("splits[{}]", i));
     if (strategy_.micro_batch_tokens < 0)
@@ -35,9 +36,35 @@ class Validator {
     user_error("strategy \"{}\": {} {}", strategy_.name, place, fmt::format(format, std::forward<Args>(args)...));
   }
 
+  void check_schedule() const {
+    const int chunks = strategy_.chunk_count();
+    const bool by_hand = !strategy_.order.order.empty();
+    const ScheduleKind kind = strategy_.schedule;
+    if (chunks < 1) fault("chunks", "= {} must be at least 1.", chunks);
+    if (strategy_.activation_cap < 0) fault("activation_cap", "= {} is negative. Use 0 for the memory of 1F1B.", strategy_.activation_cap);
+    if (strategy_.zero < 0 || strategy_.zero > 1) fault("zero", "= {} is no stage of ZeRO that there is. Use 0 or 1.", strategy_.zero);
+    if (strategy_.micro_batch_sequences < 0)
+      fault("micro_batch_sequences", "= {} is negative. Use 0 for any number.", strategy_.micro_batch_sequences);
+    if (by_hand && chunks != strategy_.order.chunks)
+      fault("chunks", "= {}, but the schedule has {}. Leave it out.", chunks, strategy_.order.chunks);
+    if (by_hand) return;
+    if (chunks > 1 && kind != ScheduleKind::interleaved && kind != ScheduleKind::zb_v)
+      fault("chunks", "= {} go with schedule \"interleaved\" or \"zb-v\", not \"{}\". Use one of them, or one chunk.", chunks, name_of(kind));
+    if (kind == ScheduleKind::zb_v && chunks != 2) fault("chunks", "= {}: schedule \"zb-v\" has 2. Leave it out.", chunks);
+    if (kind == ScheduleKind::zb_v && strategy_.activation_cap == 1)
+      fault("activation_cap", "= 1: zb-v holds an activation of each of its two chunks. Use 2 or more.");
+  }
+
   void check_group(const Group& group, const std::string& place) {
     if (group.dp < 1) fault(place + ".dp", "= {} must be at least 1.", group.dp);
     if (group.stages.empty()) fault(place + ".stages", "is empty. Give at least one stage.");
+    if (strategy_.zero == 0 && group.dp > 1)
+      fault("zero", "= 0 with dp = {}: replicas share the optimizer's state, each part is on one rank. Use zero = 1.", group.dp);
+    const int positions = static_cast<int>(group.stages.size()), chunks = strategy_.chunk_count();
+    if (positions % chunks != 0)
+      fault(place + ".stages", "are {}, which {} chunks don't divide. Give every stage the same number of chunks.", positions, chunks);
+    if (const int stages = strategy_.order.stages(); stages > 0 && stages != positions / chunks)
+      fault(place + ".stages", "are {}, but the schedule is for {}. Use as many.", positions / chunks, stages);
     i64 next = 0;
     for (size_t s = 0; s < group.stages.size(); ++s) {
       const Stage& stage = group.stages[s];
@@ -50,13 +77,15 @@ class Validator {
         fault(at + ".layers", "[{}, {}] is empty. A stage needs at least one layer.", stage.first_layer, stage.end_layer);
       }
       next = stage.end_layer;
-      check_stage(stage, group.dp, at);
+      const int first = schedule::stage_of(strategy_.placement(), positions / chunks, static_cast<int>(s));
+      check_stage(stage, group.dp, at, s < static_cast<size_t>(positions / chunks) ? nullptr : &group.stages[static_cast<size_t>(first)]);
     }
     if (next != model_.layers)
       fault(place + ".stages", "end at layer {} of {}. The last stage must end at {}.", next, model_.layers, model_.layers);
   }
 
-  void check_stage(const Stage& stage, int dp, const std::string& place) {
+  // first: the same ranks' first chunk, for the later ones.
+  void check_stage(const Stage& stage, int dp, const std::string& place, const Stage* first) {
     if (stage.tp < 1) fault(place + ".tp", "= {} must be at least 1.", stage.tp);
     if (stage.tp > model_.kv_heads && stage.tp % model_.kv_heads != 0) {
       fault(place + ".tp", "= {} is above kv_heads = {} and no multiple of it. Use {}", stage.tp, model_.kv_heads,
@@ -66,6 +95,9 @@ class Validator {
     if (static_cast<i64>(stage.ranks.size()) != needed) {
       fault(place + ".ranks", "lists {} ranks, but dp = {} times tp = {} needs {}.", stage.ranks.size(), dp, stage.tp, needed);
     }
+    if (first && (stage.ranks != first->ranks || stage.tp != first->tp))
+      fault(place, "is a further chunk of the stage with ranks [{}] and tp = {}. Give it the same.", fmt::join(first->ranks, ", "), first->tp);
+    if (first) return;
     for (const int rank : stage.ranks) {
       if (rank < 0 || rank >= ranks_)
         fault(place + ".ranks", "has rank {}, but the run has ranks 0 to {}. Raise run.ranks or use another.", rank, ranks_ - 1);
@@ -104,6 +136,24 @@ class Validator {
 
 }  // namespace
 
+int Strategy::chunk_count() const {
+  if (chunks > 0) return chunks;
+  if (!order.order.empty()) return order.chunks;
+  return schedule == ScheduleKind::interleaved || schedule == ScheduleKind::zb_v ? 2 : 1;
+}
+
+schedule::Placement Strategy::placement() const {
+  if (!order.order.empty()) return order.placement;
+  return schedule == ScheduleKind::zb_v ? schedule::Placement::v : schedule::Placement::loop;
+}
+
+bool Strategy::splits_gradients() const {
+  if (order.order.empty()) return schedule == ScheduleKind::zero_bubble || schedule == ScheduleKind::zb_v;
+  return std::ranges::any_of(order.order, [](const std::vector<schedule::Item>& items) {
+    return std::ranges::any_of(items, [](const schedule::Item& item) { return item.what == 'W'; });
+  });
+}
+
 int Strategy::lanes() const {
   int count = 0;
   for (const Group& group : groups) count += group.dp;
@@ -116,6 +166,7 @@ std::vector<int> Strategy::ranks() const {
     for (const Stage& stage : group.stages) used.insert(used.end(), stage.ranks.begin(), stage.ranks.end());
   }
   std::sort(used.begin(), used.end());
+  used.erase(std::unique(used.begin(), used.end()), used.end());
   return used;
 }
 
@@ -143,31 +194,43 @@ Degrees degrees_from_spec(std::string_view spec) {
   return {degrees[0], degrees[1], degrees[2]};
 }
 
-Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers) {
+void cut_by_spec(Strategy& strategy, std::string_view spec, int ranks, i64 layers) {
   const auto [dp, tp, pp] = degrees_from_spec(spec);
   const auto most = [&](i64 degree) { return degree > ranks; };
   if (most(dp) || most(tp) || most(pp) || dp * tp > ranks || dp * tp * pp > ranks) {
     user_error("strategy \"{}\" needs {} x {} x {} ranks, but the run has {}. Use degrees whose product is at most {}, or raise run.ranks.",
                spec, dp, tp, pp, ranks, ranks);
   }
+  const int chunks = std::max(1, strategy.chunk_count());
+  if (chunks > 1 && pp * chunks > layers) {
+    user_error("strategy \"{}\" has {} pipeline stages of {} chunks, but the model has {} layers. Use {} chunks or fewer stages.", spec, pp,
+               chunks, layers, std::max<i64>(1, layers / pp));
+  }
   if (pp > layers) {
     user_error("strategy \"{}\" has {} pipeline stages, but the model has {} layers. Use pp of at most {}.", spec, pp, layers, layers);
   }
   Group group{.dp = static_cast<int>(dp), .stages = {}};
-  int rank = 0;
   int layer = 0;
-  for (i64 s = 0; s < pp; ++s) {
+  const int positions = static_cast<int>(pp) * chunks;
+  for (int position = 0; position < positions; ++position) {
     Stage stage;
     stage.tp = static_cast<int>(tp);
-    for (i64 i = 0; i < dp * tp; ++i) stage.ranks.push_back(rank++);
+    const int first = schedule::stage_of(strategy.placement(), static_cast<int>(pp), position) * static_cast<int>(dp * tp);
+    for (int i = 0; i < dp * tp; ++i) stage.ranks.push_back(first + i);
     stage.first_layer = layer;
-    layer += static_cast<int>(layers / pp + (s < layers % pp ? 1 : 0));
+    layer += static_cast<int>(layers / positions + (position < layers % positions ? 1 : 0));
     stage.end_layer = layer;
     group.stages.push_back(std::move(stage));
   }
-  Strategy strategy;
-  strategy.name = fmt::format("{},{},{}", dp, tp, pp);
   strategy.groups = {std::move(group)};
+}
+
+Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const StrategySettings& settings) {
+  Strategy strategy{settings, "", {}, {}, {}};
+  const auto [dp, tp, pp] = degrees_from_spec(spec);
+  strategy.name = fmt::format("{},{},{}", dp, tp, pp);
+  strategy.chunks = strategy.chunk_count();
+  cut_by_spec(strategy, spec, ranks, layers);
   return strategy;
 }
 
@@ -189,6 +252,9 @@ std::string_view name_of(ScheduleKind schedule) {
   switch (schedule) {
     case ScheduleKind::gpipe: return "gpipe";
     case ScheduleKind::one_f_one_b: return "1f1b";
+    case ScheduleKind::interleaved: return "interleaved";
+    case ScheduleKind::zero_bubble: return "zero-bubble";
+    case ScheduleKind::zb_v: return "zb-v";
   }
   throw InternalError("name_of: unknown schedule");
 }

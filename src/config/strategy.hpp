@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "schedule/schedule.hpp"
 
 namespace switchyard::config {
 
-/// One pipeline stage of a group: layers [first_layer, end_layer) of the transformer. The embedding goes with the first
-/// stage, final norm and head with the last. ranks: dp * tp of them, data outermost, tensor fastest.
+/// One position of a group's pipeline: layers [first_layer, end_layer) of the transformer. The embedding goes with the first
+/// one, final norm and head with the last. ranks: dp * tp of them, data outermost, tensor fastest.
 struct Stage {
   std::vector<int> ranks;
   int tp = 1;
@@ -19,7 +20,8 @@ struct Stage {
   bool operator==(const Stage&) const = default;
 };
 
-/// `dp` equal pipelines (lanes). Unequal pipelines are several groups. Lane d of a stage: ranks [d*tp, (d+1)*tp).
+/// `dp` equal pipelines (lanes). Unequal pipelines are several groups. Lane d of a stage: ranks [d*tp, (d+1)*tp). With chunks the
+/// ranks come again: position c * P + s of P * chunks belongs to those of stage s (schedule::Placement).
 struct Group {
   int dp = 1;
   std::vector<Stage> stages;
@@ -39,18 +41,32 @@ struct ParamSplit {
 };
 
 enum class Recompute { none, selective, full };
-enum class ScheduleKind { gpipe, one_f_one_b };
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
 
-struct Strategy {
+/// What a strategy says besides who computes what.
+struct StrategySettings {
+  Recompute recompute = Recompute::none;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int chunks = 0;                 // of the model on each stage; 0: 2 for interleaved and zb_v, else 1
+  int activation_cap = 0;         // zero_bubble, zb_v: most activations a stage holds, of a chunk and micro-batch; 0: as 1F1B
+  bool sequence_parallel = true;  // activations between blocks cut on tokens by tp
+  i64 micro_batch_tokens = 0;     // most tokens of a micro-batch; 0: the job's bucket length
+  i64 micro_batch_sequences = 0;  // most documents of a micro-batch; 0: any number
+  int zero = 1;                   // optimizer state: 0 on every rank that has the parameter, 1 once (ZeRO-1; arXiv 1910.02054)
+  bool operator==(const StrategySettings&) const = default;
+};
+
+struct Strategy : StrategySettings {
   std::string name;  // as the user wrote it, e.g. "1,4,2"
   std::vector<Group> groups;
   std::vector<ParamSplit> splits;
-  Recompute recompute = Recompute::none;
-  ScheduleKind schedule = ScheduleKind::one_f_one_b;
-  bool sequence_parallel = true;   // activations between blocks cut on tokens by tp
-  i64 micro_batch_tokens = 0;      // most tokens of a micro-batch; 0: the job's bucket length
-  int lanes() const;               // pipelines over all groups
-  std::vector<int> ranks() const;  // used ranks, ascending
+  schedule::Schedule order;  // written by hand: instead of `schedule`. Without stages there is none
+
+  int chunk_count() const;
+  schedule::Placement placement() const;  // of the chunks
+  bool splits_gradients() const;          // W apart from B
+  int lanes() const;                      // pipelines over all groups
+  std::vector<int> ranks() const;         // used ranks, ascending, each once
   bool operator==(const Strategy&) const = default;
 };
 
@@ -61,13 +77,15 @@ struct Degrees {
 };
 /// "1,4,2" (dp,tp,pp; blanks allowed). UserError if it is anything else.
 Degrees degrees_from_spec(std::string_view spec);
-/// "dp,tp,pp" on ranks 0 ... dp*tp*pp-1 with `layers` split as evenly as possible: where pp does not divide them, the first
-/// layers % pp stages get one more, as the last stage also holds the head. Tensor fastest, then data, then pipeline.
-/// UserError unless dp*tp*pp <= ranks, pp <= layers, and all positive.
-Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers);
-/// Checks against a model and a rank count; UserError naming strategy, stage and remedy: ranks out of range or used twice,
-/// layers not covered once in order, ranks != dp*tp, tp above kv_heads and no multiple of it, parts of a split parameter that
-/// divide no stage's tp.
+/// "dp,tp,pp" on ranks 0 ... dp*tp*pp-1 with `layers` split as evenly as possible: where the positions (pp times chunks) do not
+/// divide them, the first ones get one more, as the last also holds the head. Tensor fastest, then data, then pipeline.
+/// UserError unless dp*tp*pp <= ranks, positions <= layers, and all positive.
+Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const StrategySettings& settings = {});
+/// The same for a strategy that lacks its groups.
+void cut_by_spec(Strategy& strategy, std::string_view spec, int ranks, i64 layers);
+/// Checks against a model and a rank count; UserError naming strategy, stage and remedy: ranks out of range or used twice
+/// (but by chunks), layers not covered once in order, ranks != dp*tp, tp above kv_heads and no multiple of it, parts of a split
+/// parameter that divide no stage's tp, chunks or a cap that the schedule hasn't, a hand-written order for other stages.
 struct ModelConfig;
 void validate(const Strategy& strategy, const ModelConfig& model, int ranks);
 
@@ -79,7 +97,7 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin);
 
 /// "none", "selective", "full".
 std::string_view name_of(Recompute recompute);
-/// "gpipe", "1f1b".
+/// "gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v".
 std::string_view name_of(ScheduleKind schedule);
 
 }  // namespace switchyard::config

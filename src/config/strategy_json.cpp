@@ -3,6 +3,7 @@
 
 #include "base/errors.hpp"
 #include "config/json_node.hpp"
+#include "config/schedule_json.hpp"
 #include "config/strategy.hpp"
 
 namespace switchyard::config {
@@ -64,20 +65,31 @@ std::string text_of(const std::vector<Item>& items) {
   return items.empty() ? "[]" : "[" + text + "\n  ]";
 }
 
+// A page inside another one.
+std::string indented(const std::string& page) {
+  std::string text;
+  for (const char c : page.substr(0, page.find_last_not_of('\n') + 1)) text += c == '\n' ? "\n  " : std::string(1, c);
+  return text;
+}
+
 }  // namespace
 
 std::string to_json(const Strategy& strategy) {
   return fmt::format(
       "{{\n  \"name\": {},\n  \"groups\": {},\n  \"splits\": {},\n  \"recompute\": \"{}\",\n  \"schedule\": \"{}\",\n"
-      "  \"sequence_parallel\": {},\n  \"micro_batch_tokens\": {}\n}}\n",
+      "  \"chunks\": {},\n  \"activation_cap\": {},\n  \"sequence_parallel\": {},\n  \"micro_batch_tokens\": {},\n"
+      "  \"micro_batch_sequences\": {},\n  \"zero\": {}{}\n}}\n",
       quoted(strategy.name), text_of(strategy.groups), text_of(strategy.splits), name_of(strategy.recompute), name_of(strategy.schedule),
-      strategy.sequence_parallel, strategy.micro_batch_tokens);
+      strategy.chunk_count(), strategy.activation_cap, strategy.sequence_parallel, strategy.micro_batch_tokens, strategy.micro_batch_sequences,
+      strategy.zero, strategy.order.order.empty() ? "" : ",\n  \"order\": " + indented(to_json(strategy.order)));
 }
 
 Strategy strategy_from_json(const std::string& text, const std::string& origin) {
   const Json document = parse_json(text, origin, "Mend the file, or print a fresh one with `switchyard show plan`.");
   const Node root(document, origin, "");
-  root.expect_keys({"name", "groups", "splits", "recompute", "schedule", "sequence_parallel", "micro_batch_tokens"}, {"groups"});
+  root.expect_keys({"name", "groups", "splits", "recompute", "schedule", "chunks", "activation_cap", "sequence_parallel",
+                    "micro_batch_tokens", "micro_batch_sequences", "zero", "order"},
+                   {"groups"});
   Strategy strategy;
   strategy.name = root.has("name") ? root["name"].text() : origin;
   for (const Node& group : root["groups"].items()) strategy.groups.push_back(read_group(group));
@@ -85,9 +97,17 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
     for (const Node& split : root["splits"].items()) strategy.splits.push_back(read_split(split));
   }
   if (root.has("recompute")) strategy.recompute = root["recompute"].choice({Recompute::none, Recompute::selective, Recompute::full});
-  if (root.has("schedule")) strategy.schedule = root["schedule"].choice({ScheduleKind::gpipe, ScheduleKind::one_f_one_b});
+  if (root.has("schedule")) strategy.schedule = root["schedule"].choice({ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
+                                                                        ScheduleKind::zero_bubble, ScheduleKind::zb_v});
+  if (root.has("order")) strategy.order = schedule_from_json(root["order"]);
+  if (root.has("chunks")) strategy.chunks = root["chunks"].small(1);
+  strategy.chunks = strategy.chunk_count();
+  if (root.has("activation_cap")) strategy.activation_cap = root["activation_cap"].small(0);
   if (root.has("sequence_parallel")) strategy.sequence_parallel = root["sequence_parallel"].boolean();
   if (root.has("micro_batch_tokens")) strategy.micro_batch_tokens = root["micro_batch_tokens"].integer(0, std::numeric_limits<i64>::max());
+  if (root.has("micro_batch_sequences"))
+    strategy.micro_batch_sequences = root["micro_batch_sequences"].integer(0, std::numeric_limits<i64>::max());
+  if (root.has("zero")) strategy.zero = static_cast<int>(root["zero"].integer(0, 1));
   return strategy;
 }
 

@@ -6,6 +6,20 @@
 
 namespace switchyard::ir {
 
+std::string_view name_of(Pass pass) {
+  switch (pass) {
+    case Pass::F:
+      return "F";
+    case Pass::B:
+      return "B";
+    case Pass::W:
+      return "W";
+    case Pass::BW:
+      return "BW";
+  }
+  throw InternalError("name_of: unknown pass");
+}
+
 std::vector<i64> local_size(const Buffer& buffer, int position, int positions, i64 T) {
   const layout::Box& box = buffer.box[static_cast<size_t>(position)];
   std::vector<i64> size;
@@ -78,7 +92,8 @@ std::string to_string(const Graph& graph, const StageCode& stage) {
   for (const ParamUse& use : stage.params)
     text += fmt::format("  {} used {} grad {}\n", graph.param(use.param).name, layout::to_string(stage.lane, use.used),
                         layout::to_string(stage.lane, use.grad));
-  return text + "forward\n" + text_of(stage, stage.forward) + "backward\n" + text_of(stage, stage.backward);
+  return text + "forward\n" + text_of(stage, stage.forward) + "backward\n" + text_of(stage, stage.backward) +
+         (stage.weight.code.empty() ? "" : "weight\n" + text_of(stage, stage.weight));
 }
 
 }  // namespace switchyard::ir

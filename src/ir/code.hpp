@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/operator.hpp"
@@ -34,8 +35,13 @@ struct Instr {
   Phase phase = Phase::F;
 };
 
-/// Phase F, or B and W together. awaits: parameter units in the order of their first use; releases: units whose gradients
-/// are complete, with the instruction after which they are.
+/// What a run does with a micro-batch: forward pass, input gradients, weight gradients, or both kinds of gradients at once.
+enum class Pass { F, B, W, BW };
+/// "F", "B", "W", "BW".
+std::string_view name_of(Pass pass);
+
+/// Phase F, B or W; the one of phase B has both kinds of gradients unless there is one for weights, too. awaits: parameter units in
+/// the order of their first use; releases: units whose gradients are complete, with the instruction after which they are.
 struct UnitEvent {
   int unit = 0, instr = 0;
   bool operator==(const UnitEvent&) const = default;
@@ -57,11 +63,12 @@ struct StageCode {
   layout::Mesh lane;
   int first_unit = 0, end_unit = 0;
   std::vector<Buffer> buffers;
-  Segment forward, backward;
+  Segment forward, backward, weight;  // weight: empty unless gradients are split
+  const Segment& segment(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
   std::vector<ParamUse> params;
   int act_in = -1, act_out = -1, grad_in = -1, grad_out = -1;
   int loss = -1, logits = -1;         // last stage: buffer of the loss per token (training), of the logits (evaluation)
-  std::vector<int> stash;             // buffers that live from forward to backward
+  std::vector<int> stash;             // buffers that live from forward to backward or weight
 };
 
 struct GroupCode {

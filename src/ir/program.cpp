@@ -25,7 +25,7 @@ std::uint64_t Program::fingerprint() const {
     hash.add(static_cast<i64>(t.kind));
     hash.add(static_cast<i64>(t.queue));
     for (const int number : {t.phase, t.lane, t.group, t.stage, t.micro_batch, t.unit, t.round}) hash.add(number);
-    hash.add(t.forward);
+    hash.add(static_cast<i64>(t.pass));
     for (const size_t size : {t.ranks.size(), t.after.size(), t.messages.size()}) hash.add(static_cast<i64>(size));
     hash.add(t.bytes);
     for (const int rank : t.ranks) hash.add(rank);
@@ -77,10 +77,9 @@ std::string name_of(const Task& task) {
     case TaskKind::move:
       return fmt::format("move phase {} u{} r{}", task.phase, task.unit, task.round);
     case TaskKind::run:
-      return fmt::format("run phase {} lane {} stage {} {} mb{}", task.phase, task.lane, task.stage, task.forward ? "F" : "BW",
-                         task.micro_batch);
+      return fmt::format("run phase {} lane {} stage {} {} mb{}", task.phase, task.lane, task.stage, name_of(task.pass), task.micro_batch);
     case TaskKind::send:
-      return fmt::format("send {} phase {} lane {} stage {} mb{}", task.forward ? "act" : "grad", task.phase, task.lane, task.stage,
+      return fmt::format("send {} phase {} lane {} stage {} mb{}", task.forward() ? "act" : "grad", task.phase, task.lane, task.stage,
                          task.micro_batch);
     case TaskKind::zero:
       return fmt::format("zero phase {} lane {} stage {}", task.phase, task.lane, task.stage);

@@ -35,10 +35,12 @@ struct Task {
   TaskKind kind = TaskKind::run;
   Queue queue = Queue::compute;
   int phase = -1, lane = -1, group = -1, stage = -1, micro_batch = -1, unit = -1, round = -1;
-  bool forward = true;                // run: forward segment; send: activations
+  Pass pass = Pass::F;                // run: which segment; send: F activations, otherwise gradients
   std::vector<int> ranks{};           // members, ascending (run, send: by position)
   std::vector<Wait> after{};
-  std::vector<layout::Msg> messages{};  // move, flush: tensor = parameter; send: tensor 0, boxes of the boundary value
+  std::vector<layout::Msg> messages{};  // move, flush: tensor = parameter; send: tensor 0, boxes of the boundary value; from a rank to
+                                        // itself where its next chunk takes the value over
+  bool forward() const { return pass == Pass::F; }
   i64 bytes = 0;                      // over links, all messages
   i64 start = 0, end = 0;             // estimated ns, for order only
 };

@@ -20,11 +20,12 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The same set of ranks on the same queue is the same channel on all of them.
-comm::Channel channel_of(int queue, const std::vector<int>& ranks) {
+// The same set of ranks on the same queue, for transfers between stages also of the same sending stage, is the same channel on all of them.
+comm::Channel channel_of(int queue, int stage, const std::vector<int>& ranks) {
   std::uint32_t hash = 2166136261u;
   const auto add = [&](int number) { hash = (hash ^ static_cast<std::uint32_t>(number + 1)) * 16777619u; };
   add(queue);
+  add(stage);
   for (const int rank : ranks) add(rank);
   return {static_cast<int>(hash & 0x7fffffff), ranks};
 }
@@ -35,7 +36,7 @@ constexpr int kLaneQueue = 100;
 
 struct Executor::StageRunner {
   StageRunner(const ir::Graph& graph, const ir::StageCode& code, int at, std::vector<int> ranks, DType state, at::Device device)
-      : stage(code), position(at), channel(channel_of(kLaneQueue, ranks)), runner(graph, code, at, state, device) {}
+      : stage(code), position(at), channel(channel_of(kLaneQueue, 0, ranks)), runner(graph, code, at, state, device) {}
   const ir::StageCode& stage;
   int position;
   comm::Channel channel;
@@ -46,8 +47,10 @@ struct Executor::StageRunner {
 struct Executor::Step {
   Step(Executor& executor, const ir::Program& program_in, const StepInput& input_in)
       : e(executor), program(program_in), input(input_in), rows(program.of_rank[static_cast<size_t>(e.rank_)]), signals(flag_count()) {
-    for (const int row : rows)
+    for (const int row : rows) {
       for (const compiler::UnitUse& use : uses_of(row)) ++users[use];
+      for (const compiler::StateKey& state : compiler::states_of(program.rows[static_cast<size_t>(row)], e.rank_)) ++workers[state];
+    }
   }
 
   // Flags: one a row, then one for each unit that a run releases.
@@ -55,15 +58,16 @@ struct Executor::Step {
     size_t count = program.rows.size();
     for (const int row : rows) {
       const Task& task = program.rows[static_cast<size_t>(row)];
-      if (task.kind != TaskKind::run || task.forward) continue;
-      for (const ir::UnitEvent& release : runner_of(task).stage.backward.releases) release_flag[{row, release.unit}] = count++;
+      if (task.kind != TaskKind::run || task.forward()) continue;
+      for (const ir::UnitEvent& release : runner_of(task).stage.segment(task.pass).releases) release_flag[{row, release.unit}] = count++;
     }
     return count;
   }
 
   int strategy_of(int phase) const { return phase < 0 ? -1 : input.plan->phases[static_cast<size_t>(phase)].strategy; }
   Store::PhaseKey key(int phase) const { return {strategy_of(phase), phase}; }
-  StageRunner& runner_of(const Task& task) { return e.stage_runner(strategy_of(task.phase), task); }
+  StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage); }
+  StageRunner& runner_of(const Task& task, int stage) { return e.stage_runner(strategy_of(task.phase), task, stage); }
 
   std::vector<compiler::UnitUse> uses_of(int row) const {
     return compiler::unit_uses(program.rows[static_cast<size_t>(row)], e.rank_, static_cast<int>(e.plans_.units().size()));
@@ -76,6 +80,10 @@ struct Executor::Step {
         if (--users.at(use) > 0) continue;
       }
       use.gradient ? e.store_.drop_gradients(key(use.phase), use.unit) : e.store_.drop_bank(key(use.phase), use.unit);
+    }
+    for (const compiler::StateKey& state : compiler::states_of(program.rows[static_cast<size_t>(row)], e.rank_)) {
+      const std::lock_guard lock(mutex);
+      if (--workers.at(state) == 0) states.erase(state);
     }
     signals.set(static_cast<size_t>(row));
   }
@@ -147,7 +155,7 @@ struct Executor::Step {
   }
 
   void transact(Transfer& transfer, int row, const Task& task) {
-    transfer.run(e.fabric_, channel_of(static_cast<int>(task.queue) * 16 + (task.stage + 1) % 16, task.ranks), ir::name_of(task),
+    transfer.run(e.fabric_, channel_of(static_cast<int>(task.queue), task.stage, task.ranks), ir::name_of(task),
                  e.steps_ * (1ll << 24) + row);
   }
 
@@ -163,25 +171,21 @@ struct Executor::Step {
     transact(transfer, row, task);
   }
 
-  MicroBatchState& state_of(const Task& task) {
-    const std::lock_guard lock(mutex);
-    return states[{task.phase, task.lane, task.micro_batch}];
-  }
-
   // A stage's state is made by whoever needs it first: its run, or the send that fills its input.
-  void ensure(MicroBatchState& state, const StageRunner& stage, const Task& task) {
+  MicroBatchState& state_of(const Task& task, int at, const StageRunner& stage) {
     const std::lock_guard lock(mutex);
-    if (!state.slots.empty()) return;
+    MicroBatchState& state = states[{task.phase, task.lane, task.micro_batch, at}];
+    if (!state.slots.empty()) return state;
     const auto& mb =
         input.plan->phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
     state.feeds = feeds_of(mb, *input.documents, input.plan->valid_tokens, e.plans_.graph().precision().state, e.options_.device);
     state.slots.resize(stage.stage.buffers.size());
+    return state;
   }
 
   void run(int row, const Task& task) {
     StageRunner& stage = runner_of(task);
-    MicroBatchState& state = state_of(task);
-    ensure(state, stage, task);
+    MicroBatchState& state = state_of(task, task.stage, stage);
     RunHooks hooks;
     hooks.await = [&](int unit) {
       const auto start = Clock::now();
@@ -193,58 +197,55 @@ struct Executor::Step {
       if (const auto it = release_flag.find({row, unit}); it != release_flag.end()) signals.set(it->second);
     };
     LaneLink lane{&e.fabric_, stage.channel, &e.channel_rows_[stage.channel.id]};
-    stage.runner.run(task.forward ? stage.stage.forward : stage.stage.backward, state, e.store_, key(task.phase), lane, e.rope_, hooks);
-    if (task.forward && stage.stage.logits >= 0) keep_logits(task, stage, state);
-    if (task.forward) return;
-    if (stage.stage.loss >= 0 && stage.position == 0)
+    stage.runner.run(stage.stage.segment(task.pass), state, e.store_, key(task.phase), lane, e.rope_, hooks);
+    if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
+    if ((task.pass == ir::Pass::B || task.pass == ir::Pass::BW) && stage.stage.loss >= 0 && stage.position == 0)
       loss_sum += at::sum(state.slots[static_cast<size_t>(stage.stage.loss)], at::kDouble).item<double>();
-    if (stage.stage.grad_out < 0) {
-      const std::lock_guard lock(mutex);
-      states.erase({task.phase, task.lane, task.micro_batch});
-    }
   }
 
   void keep_logits(const Task& task, const StageRunner& stage, MicroBatchState& state) {
     const ir::Buffer& buffer = stage.stage.buffers[static_cast<size_t>(stage.stage.logits)];
     e.logits_.push_back({task.phase, task.lane, task.micro_batch, buffer.box[static_cast<size_t>(stage.position)].lo[1],
                          state.slots[static_cast<size_t>(stage.stage.logits)]});
-    const std::lock_guard lock(mutex);
-    states.erase({task.phase, task.lane, task.micro_batch});
   }
 
-  // Boundary values between two stages of a lane; a rank belongs to one of them.
+  // Boundary values between two stages of a lane. A rank belongs to one of them, or hands the tensor to its next chunk.
   void send(int row, const Task& task) {
-    const auto& lanes = e.plans_.strategies()[static_cast<size_t>(strategy_of(task.phase))];
-    const int to = task.forward ? task.stage + 1 : task.stage - 1;
-    const std::vector<int> senders = lanes.lane_ranks(task.lane, task.stage);
-    const bool sending = std::find(senders.begin(), senders.end(), e.rank_) != senders.end();
-    Task here = task;
-    here.stage = sending ? task.stage : to;
-    StageRunner& stage = runner_of(here);
-    MicroBatchState& state = state_of(task);
-    ensure(state, stage, task);
-    const ir::StageCode& code = stage.stage;
-    const int buffer = sending ? (task.forward ? code.act_out : code.grad_out) : (task.forward ? code.act_in : code.grad_in);
-    at::Tensor tensor = sending ? state.slots[static_cast<size_t>(buffer)] : stage.runner.allocate(buffer, state);
-    const ir::Buffer& b = code.buffers[static_cast<size_t>(buffer)];
-    layout::Box box = b.box[static_cast<size_t>(stage.position)];
-    const i64 unit = state.feeds.T / code.lane.size();
+    const int to = task.forward() ? task.stage + 1 : task.stage - 1;
+    const std::vector<compiler::StateKey> here = compiler::states_of(task, e.rank_);
+    Transfer transfer;
+    at::Tensor sent;
+    for (const compiler::StateKey& at : here) {
+      const bool sending = at.stage == task.stage;
+      StageRunner& stage = runner_of(task, at.stage);
+      MicroBatchState& state = state_of(task, at.stage, stage);
+      const ir::StageCode& code = stage.stage;
+      const int buffer = sending ? (task.forward() ? code.act_out : code.grad_out) : (task.forward() ? code.act_in : code.grad_in);
+      at::Tensor& slot = state.slots[static_cast<size_t>(buffer)];
+      if (!sending && sent.defined()) {
+        slot = sent;
+        continue;
+      }
+      const at::Tensor tensor = sending ? slot : stage.runner.allocate(buffer, state);
+      add_messages(transfer, task, tensor, stage, buffer, state.feeds.T);
+      // Let go before sending: once the peer has the values its answer may come.
+      const bool stashed = std::find(code.stash.begin(), code.stash.end(), buffer) != code.stash.end();
+      if (sending && task.forward() && !stashed) slot = at::Tensor();
+      if (sending && here.size() > 1) sent = tensor;
+    }
+    if (here.size() == 1) transact(transfer, row, task);
+    check(here.size() == 1 || here.back().stage == to, "{} is neither sent nor handed over", ir::name_of(task));
+  }
+
+  void add_messages(Transfer& transfer, const Task& task, const at::Tensor& tensor, const StageRunner& stage, int buffer, i64 T) const {
+    layout::Box box = stage.stage.buffers[static_cast<size_t>(buffer)].box[static_cast<size_t>(stage.position)];
+    const i64 unit = T / stage.stage.lane.size();
     box.lo[0] *= unit;
     box.hi[0] *= unit;
-    Transfer transfer;
     for (const layout::Msg& m : task.messages) {
+      if (m.src == m.dst) continue;
       if (m.src == e.rank_) transfer.send(m.dst, view_of(tensor, box, m.box));
       if (m.dst == e.rank_) transfer.receive(m.src, view_of(tensor, box, m.box), false);
-    }
-    // Let go before sending: once the peer has the values its answer may come, and the backward pass ends this state.
-    const bool stashed = std::find(code.stash.begin(), code.stash.end(), buffer) != code.stash.end();
-    if (sending && task.forward && !stashed) state.slots[static_cast<size_t>(buffer)] = at::Tensor();
-    transact(transfer, row, task);
-    if (!sending) return;
-    const bool evaluation = !input.update;
-    if (!task.forward || (evaluation && code.backward.code.empty())) {
-      const std::lock_guard lock(mutex);
-      states.erase({task.phase, task.lane, task.micro_batch});
     }
   }
 
@@ -279,7 +280,7 @@ struct Executor::Step {
   // Global norm and loss in one small exchange, fp64, in rank order.
   void norm(int row, const Task& task) {
     double sums[2] = {e.store_.gradient_squares(), loss_sum};
-    comm::all_reduce(e.fabric_, channel_of(static_cast<int>(task.queue) * 16, task.ranks), "norm", e.steps_ * (1ll << 24) + row, sums, 2,
+    comm::all_reduce(e.fabric_, channel_of(static_cast<int>(task.queue), task.stage, task.ranks), "norm", e.steps_ * (1ll << 24) + row, sums, 2,
                      DType::f64);
     result.norm = std::sqrt(sums[0]);
     result.loss = sums[1];
@@ -297,8 +298,9 @@ struct Executor::Step {
   std::map<std::pair<int, int>, size_t> release_flag;
   Signals signals;
   std::mutex mutex;
-  std::map<std::array<int, 3>, MicroBatchState> states;  // phase, lane, micro-batch
-  std::map<compiler::UnitUse, int> users;  // rows to come that need it
+  std::map<compiler::StateKey, MicroBatchState> states;
+  std::map<compiler::UnitUse, int> users;      // rows to come that need it
+  std::map<compiler::StateKey, int> workers;   // rows to come that work on it
   UpdateSettings update;
   double loss_sum = 0, hook_wait = 0;
   StepResult result;
@@ -327,14 +329,14 @@ Stream& Executor::stream(const Task& task) {
   return *made;
 }
 
-Executor::StageRunner& Executor::stage_runner(int strategy, const Task& task) {
-  std::unique_ptr<StageRunner>& made = stage_runners_[{strategy, task.lane, task.stage}];
+Executor::StageRunner& Executor::stage_runner(int strategy, const Task& task, int stage) {
+  std::unique_ptr<StageRunner>& made = stage_runners_[{strategy, task.lane, stage}];
   if (!made) {
     const compiler::CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy)];
-    const std::vector<int> ranks = s.lane_ranks(task.lane, task.stage);
+    const std::vector<int> ranks = s.lane_ranks(task.lane, stage);
     const auto place = std::find(ranks.begin(), ranks.end(), rank_);
-    check(place != ranks.end(), "rank {} is not in stage {} of lane {}", rank_, task.stage, task.lane);
-    made = std::make_unique<StageRunner>(plans_.graph(), s.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)],
+    check(place != ranks.end(), "rank {} is not in stage {} of lane {}", rank_, stage, task.lane);
+    made = std::make_unique<StageRunner>(plans_.graph(), s.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(stage)],
                                          static_cast<int>(place - ranks.begin()), ranks, plans_.graph().precision().state, options_.device);
   }
   return *made;

@@ -64,7 +64,7 @@ class Executor {
   struct Step;
   struct StageRunner;
   Stream& stream(const ir::Task& task);
-  StageRunner& stage_runner(int strategy, const ir::Task& task);
+  StageRunner& stage_runner(int strategy, const ir::Task& task, int stage);
 
   const compiler::Plans& plans_;
   Store& store_;

@@ -15,7 +15,7 @@ SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage,
     std::sort(list.begin(), list.end(), [&](int a, int b) {
       return stage.buffers[static_cast<size_t>(a)].root_slot < stage.buffers[static_cast<size_t>(b)].root_slot;
     });
-  for (const ir::Segment* segment : {&stage.forward, &stage.backward})
+  for (const ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight})
     for (const ir::Instr& instr : segment->code)
       if (instr.op) kernels_[instr.op.get()] = find_kernel(instr.op->name());
 }

@@ -93,10 +93,10 @@ class Simulator {
     std::vector<int> hosts;
     for (const int rank : t.ranks) hosts.push_back(plans_.cluster().host[static_cast<size_t>(rank)] - plans_.cluster().host[static_cast<size_t>(t.ranks[0])]);
     const i64 T = micro_batch(t).T;
-    const auto [it, fresh] = times_.try_emplace({&strategy_of(t), t.group, t.stage, t.forward, T, t.ranks[0] % hardware_.devices_per_host, hosts});
+    const auto [it, fresh] = times_.try_emplace({&strategy_of(t), t.group, t.stage, t.pass, T, t.ranks[0] % hardware_.devices_per_host, hosts});
     if (fresh) {
       const ir::StageCode& stage = strategy_of(t).groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(t.stage)];
-      it->second = segment_times(stage, t.forward ? stage.forward : stage.backward, T, t.ranks, hardware_, plans_.cluster());
+      it->second = segment_times(stage, stage.segment(t.pass), T, t.ranks, hardware_, plans_.cluster());
     }
     return it->second;
   }
@@ -189,7 +189,7 @@ class Simulator {
   }
 
   // Strategy, group, stage, direction, tokens; device of the first rank, hosts of the ranks counted from the first one's.
-  using SegmentKey = std::tuple<const compiler::CompiledStrategy*, int, int, bool, i64, int, std::vector<int>>;
+  using SegmentKey = std::tuple<const compiler::CompiledStrategy*, int, int, ir::Pass, i64, int, std::vector<int>>;
 
   const ir::Program& program_;
   const batch::StepPlan& plan_;

@@ -28,28 +28,28 @@ std::vector<i64> tokens_of(const std::vector<Row>& rows) {
 }
 
 TEST(Packing, WithoutAPipelineRowsAreAsFewAsPossible) {
-  EXPECT_THAT(tokens_of(pack_rows(items_of({6, 5, 4, 3, 2}), 10, 1)), ElementsAre(10, 10));
-  EXPECT_TRUE(pack_rows({}, 10, 4).empty());
+  EXPECT_THAT(tokens_of(pack_rows(items_of({6, 5, 4, 3, 2}), {10}, 1)), ElementsAre(10, 10));
+  EXPECT_TRUE(pack_rows({}, {10}, 4).empty());
 }
 
 TEST(Packing, EqualNumbersOfRowsAreLevelled) {
   // First fit alone would make 10 and 4.
-  EXPECT_THAT(tokens_of(pack_rows(items_of({4, 4, 2, 2, 1, 1}), 10, 1)), ElementsAre(7, 7));
+  EXPECT_THAT(tokens_of(pack_rows(items_of({4, 4, 2, 2, 1, 1}), {10}, 1)), ElementsAre(7, 7));
 }
 
 TEST(Packing, APipelineGetsAMicroBatchPerStageWhereThatLevelsThem) {
-  EXPECT_THAT(tokens_of(pack_rows(items_of({2, 2, 2, 2}), 100, 4)), ElementsAre(2, 2, 2, 2));
-  EXPECT_EQ(pack_rows(items_of({2, 2}), 100, 4).size(), 2u);
+  EXPECT_THAT(tokens_of(pack_rows(items_of({2, 2, 2, 2}), {100}, 4)), ElementsAre(2, 2, 2, 2));
+  EXPECT_EQ(pack_rows(items_of({2, 2}), {100}, 4).size(), 2u);
 }
 
 TEST(Packing, AGiantThatSetsThePaceKeepsTheRestTogether) {
   // However the small ones are spread, the pipeline waits for the 50: two rows do.
-  EXPECT_THAT(tokens_of(pack_rows(items_of({50, 1, 1, 1, 1, 1, 1}), 50, 4)), ElementsAre(50, 6));
+  EXPECT_THAT(tokens_of(pack_rows(items_of({50, 1, 1, 1, 1, 1, 1}), {50}, 4)), ElementsAre(50, 6));
 }
 
 TEST(Packing, FirstFitIsTheFallbackWhereLevellingNeedsMoreRows) {
   // By lightest row 5 + 4 and 5 + 3 leave no room for the last 3; first fit makes 5 + 5 and 4 + 3 + 3.
-  EXPECT_THAT(tokens_of(pack_rows(items_of({5, 5, 4, 3, 3}), 10, 1)), ElementsAre(10, 10));
+  EXPECT_THAT(tokens_of(pack_rows(items_of({5, 5, 4, 3, 3}), {10}, 1)), ElementsAre(10, 10));
 }
 
 TEST(Packing, RowsNeverExceedTheCapacityAndStayNearTheFewest) {
@@ -60,7 +60,7 @@ TEST(Packing, RowsNeverExceedTheCapacityAndStayNearTheFewest) {
     for (i64& length : lengths) length = 1 + static_cast<i64>(random() % (1 + random() % 100));
     const std::vector<Item> items = items_of(lengths);
     for (const int stages : {1, 4}) {
-      const auto rows = pack_rows(items, 100, stages);
+      const auto rows = pack_rows(items, {100}, stages);
       i64 tokens = 0, least = 0;
       std::vector<Item> placed;
       for (const Row& row : rows) {
@@ -81,7 +81,7 @@ TEST(Packing, RowsNeverExceedTheCapacityAndStayNearTheFewest) {
   }
 }
 
-TEST(Packing, ADocumentThatFitsNoRowIsABug) { EXPECT_THROW(pack_rows(items_of({11}), 10, 1), InternalError); }
+TEST(Packing, ADocumentThatFitsNoRowIsABug) { EXPECT_THROW(pack_rows(items_of({11}), {10}, 1), InternalError); }
 
 TEST(Packing, LanesAreFilledLongestProcessingTimeFirst) {
   const auto lanes = spread_over_lanes(items_of({7, 5, 4, 3, 1}), std::vector<double>{1, 1}, 1);
@@ -100,6 +100,15 @@ TEST(Packing, ALaneWithAGiantInAPipelineGetsLessOfTheRest) {
   const std::vector<Item> items = items_of({12, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2});
   EXPECT_EQ(tokens(spread_over_lanes(items, std::vector<double>{1, 1}, 1)[0]), 16);
   EXPECT_EQ(tokens(spread_over_lanes(items, std::vector<double>{1, 1}, 2)[0]), 14);
+}
+
+TEST(PackRows, hold_no_more_documents_than_they_may) {
+  for (const int stages : {1, 4}) {
+    const std::vector<Row> rows = pack_rows(items_of({5, 4, 3, 2, 1, 1, 1}), {100, 2}, stages);
+    for (const Row& row : rows) EXPECT_LE(row.items.size(), 2u);
+    EXPECT_EQ(rows.size(), 4u);
+  }
+  EXPECT_EQ(pack_rows(items_of({5, 4, 3}), {100, 1}, 1).size(), 3u);
 }
 
 }  // namespace

@@ -40,22 +40,29 @@ class RandomSteps {
     std::vector<int> free(static_cast<size_t>(ranks));
     std::iota(free.begin(), free.end(), 0);
     std::shuffle(free.begin(), free.end(), random_);
-    made.schedule = below(2) == 0 ? config::ScheduleKind::gpipe : config::ScheduleKind::one_f_one_b;
+    made.schedule = static_cast<config::ScheduleKind>(below(5));
+    const int chunks = made.chunk_count();
     made.recompute = static_cast<config::Recompute>(below(3));
     made.sequence_parallel = below(4) > 0;
     while (!free.empty() && (made.groups.empty() || below(4) > 0)) {
       const int most = static_cast<int>(free.size());
       config::Group group{1 + below(std::min(2, most)), {}};
-      const int stages = 1 + below(std::min(kLayers, most / group.dp));
+      const int stages = 1 + below(std::min(kLayers / chunks, most / group.dp)), positions = stages * chunks;
       int left = most;
       for (int s = 0; s < stages; ++s) {
         const int tp = group.dp * 2 + (stages - s - 1) * group.dp <= left ? 1 + below(2) : 1;
-        config::Stage stage{{}, tp, kLayers * s / stages, kLayers * (s + 1) / stages};
+        config::Stage stage{{}, tp, kLayers * s / positions, kLayers * (s + 1) / positions};
         for (int r = 0; r < group.dp * tp; ++r, --left) {
           stage.ranks.push_back(free.back());
           free.pop_back();
         }
         group.stages.push_back(std::move(stage));
+      }
+      for (int p = stages; p < positions; ++p) {
+        config::Stage again = group.stages[static_cast<size_t>(schedule::stage_of(made.placement(), stages, p))];
+        again.first_layer = kLayers * p / positions;
+        again.end_layer = kLayers * (p + 1) / positions;
+        group.stages.push_back(std::move(again));
       }
       made.groups.push_back(std::move(group));
     }
@@ -126,14 +133,14 @@ bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& don
   switch (task.kind) {
     case TaskKind::run:
       return all_done([&](const Task& t) {
-        if (t.kind == TaskKind::run) return same_micro_batch(t) && t.stage == task.stage && t.forward && !task.forward;
+        if (t.kind == TaskKind::run) return same_micro_batch(t) && t.stage == task.stage && t.pass < task.pass;
         if (t.kind == TaskKind::send)
-          return same_micro_batch(t) && t.forward == task.forward && t.stage == task.stage + (task.forward ? -1 : 1);
+          return task.pass != ir::Pass::W && same_micro_batch(t) && t.forward() == task.forward() && t.stage == task.stage + (task.forward() ? -1 : 1);
         return t.phase == task.phase && (t.kind == TaskKind::prepare || t.kind == TaskKind::move) && meets(t) && awaited(t);
       });
     case TaskKind::send:
       return all_done([&](const Task& t) {
-        return t.kind == TaskKind::run && same_micro_batch(t) && t.stage == task.stage && t.forward == task.forward;
+        return t.kind == TaskKind::run && same_micro_batch(t) && t.stage == task.stage && t.forward() == task.forward() && t.pass != ir::Pass::W;
       });
     case TaskKind::move:
       return all_done([&](const Task& t) {
@@ -143,7 +150,8 @@ bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& don
       });
     case TaskKind::flush:
       return all_done([&](const Task& t) {
-        const bool gradients = (t.kind == TaskKind::run && !t.forward) || t.kind == TaskKind::zero;
+        const bool gradients = ((t.kind == TaskKind::run && !t.forward()) || t.kind == TaskKind::zero) && t.phase == task.phase &&
+                               needed_units(step, t).contains(task.unit);
         const bool earlier = t.kind == TaskKind::flush && t.unit == task.unit && t.round < task.round;
         return (gradients || earlier) && t.phase == task.phase && meets(t);
       });
@@ -212,7 +220,7 @@ void expect_phase(const ir::Program& program, const batch::StepPlan& plan, const
   size_t runs = 0, sends = 0, zeros = 0;
   for (size_t lane = 0; lane < phase.lane.size(); ++lane) {
     const size_t stages = strategy.groups[static_cast<size_t>(strategy.lanes[lane].group)].stages.size(), mbs = phase.lane[lane].size();
-    runs += 2 * stages * mbs;
+    runs += (strategy.strategy.splits_gradients() ? 3 : 2) * stages * mbs;
     sends += 2 * (stages - 1) * mbs;
     zeros += mbs == 0 ? stages : 0;
   }
@@ -290,7 +298,7 @@ TEST(Assemble, an_evaluation_runs_forward_only) {
   for (const Task& task : program.rows) {
     EXPECT_TRUE(task.kind == TaskKind::prepare || task.kind == TaskKind::move || task.kind == TaskKind::run || task.kind == TaskKind::send)
         << ir::name_of(task);
-    EXPECT_TRUE(task.forward);
+    EXPECT_TRUE(task.forward());
   }
 }
 

@@ -51,7 +51,7 @@ TEST(Holdings, ARowUsesTheBanksItReadsAndWritesAndSendsFrom) {
   using Uses = std::vector<UnitUse>;
   ir::Task run{.kind = ir::TaskKind::run, .phase = 1};
   EXPECT_EQ(unit_uses(run, 0, 2), (Uses{{1, 0, false}, {1, 1, false}}));
-  run.forward = false;
+  run.pass = ir::Pass::BW;
   EXPECT_EQ(unit_uses(run, 0, 2), (Uses{{1, 0, false}, {1, 0, true}, {1, 1, false}, {1, 1, true}}));
   ir::Task move{.kind = ir::TaskKind::move, .phase = 1, .unit = 1};
   move.messages = {{2, 3, 0, {}}};

@@ -96,8 +96,8 @@ TEST(InOrder, keeps_sends_of_each_stage_and_direction_in_queues_of_their_own) {
 }
 
 TEST(EstimateCompute, adds_arithmetic_and_memory) {
-  EXPECT_EQ(estimate_compute(5e10, 0), 1000000000);
-  EXPECT_EQ(estimate_compute(5e10, 1e10), 2000000000);
+  EXPECT_EQ(estimate_compute({.flops_per_token = 5e10}, 1, 0), 1000000000);
+  EXPECT_EQ(estimate_compute({.flops_per_pair = 5e10, .bytes_fixed = 1e10}, 0, 1), 2000000000);
 }
 
 TEST(BoundaryMessages, go_to_the_places_of_the_next_stages_cut) {

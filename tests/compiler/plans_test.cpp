@@ -29,12 +29,13 @@ TEST(Plans, pad_to_what_all_stages_divide) {
 
 TEST(Plans, cost_more_for_the_backward_segment_and_less_with_more_ranks) {
   const Plans plans = worked_plans();
-  const auto& [forward, backward] = plans.strategies()[1].cost[0][0];
+  const auto& [forward, backward, weight] = plans.strategies()[1].cost[0][0];
+  EXPECT_EQ(weight.flops_per_token, 0) << "with the backward segment";
   EXPECT_GT(backward.flops_per_token, 1.5 * forward.flops_per_token);
   // Products: two flops a weight, the embedding not counted; norms and sums add a little. The head runs with the gradients.
   EXPECT_NEAR(forward.flops_per_token, 2 * 2 * 46080, 0.1 * 2 * 2 * 46080);
   EXPECT_EQ(forward.flops_per_pair, 2 * 4 * 64);
-  EXPECT_EQ(plans.strategies()[0].cost[0][0].first.flops_per_pair, 4 * 64 / 2);  // one of two layers, half its heads
+  EXPECT_EQ(plans.strategies()[0].cost[0][0].forward.flops_per_pair, 4 * 64 / 2);  // one of two layers, half its heads
 }
 
 TEST(Plans, plan_each_pair_of_strategies_once) {

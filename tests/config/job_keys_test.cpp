@@ -17,7 +17,7 @@ const Key<JobDraft>& key_named(const std::string& name) {
 KeyValue other_value(const KeyInfo& key, const KeyValue& now) {
   switch (key.type) {
     case KeyType::boolean: return !std::get<bool>(now);
-    case KeyType::integer:
+    case KeyType::integer: return std::get<i64>(now) + (static_cast<double>(std::get<i64>(now)) < key.range.most ? 1 : -1);
     case KeyType::bytes: return std::get<i64>(now) + 1;
     case KeyType::number: return std::get<double>(now) / 2 + 0.25;
     case KeyType::duration: return std::get<double>(now) + 1;

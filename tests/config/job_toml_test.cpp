@@ -57,9 +57,10 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
   EXPECT_THAT(text, HasSubstr("timeout = \"30 s\"\n"));
   EXPECT_THAT(
       text,
-      HasSubstr("[[bucket]]\nmax_length = 512\nstrategy = { name = \"4,1,1\", dp = 4, tp = 1, pp = 1, recompute = \"none\", schedule = "
-                "\"1f1b\", sequence_parallel = true, micro_batch_tokens = 0 }\n"));
-  EXPECT_THAT(text, Not(HasSubstr("sequences")));
+      HasSubstr("[[bucket]]\nmax_length = 512\nstrategy = { dp = 4, tp = 1, pp = 1, name = \"4,1,1\", recompute = \"none\", schedule = "
+                "\"1f1b\", chunks = 1, activation_cap = 0, sequence_parallel = true, micro_batch_tokens = 0, micro_batch_sequences = 0, "
+                "zero = 1 }\n"));
+  EXPECT_THAT(text, Not(HasSubstr("\nsequences")));
 }
 
 TEST(JobToml, unlimited_memory_is_none) { EXPECT_THAT(to_toml(good()), HasSubstr("memory_budget = \"none\"\n")); }

@@ -29,6 +29,10 @@ Strategy uneven() {
   strategy.schedule = ScheduleKind::gpipe;
   strategy.sequence_parallel = false;
   strategy.micro_batch_tokens = 8192;
+  strategy.chunks = 1;
+  strategy.activation_cap = 5;
+  strategy.micro_batch_sequences = 3;
+  strategy.zero = 0;
   return strategy;
 }
 
@@ -36,6 +40,9 @@ TEST(StrategyJson, a_strategy_survives_printing_and_reading) {
   EXPECT_EQ(strategy_from_json(to_json(uneven()), "s.json"), uneven());
   const Strategy plain = strategy_from_spec("2,4,2", 16, 32);
   EXPECT_EQ(strategy_from_json(to_json(plain), "s.json"), plain);
+  Strategy by_hand = plain;
+  by_hand.order = {.order = schedule::schedule(schedule::Kind::gpipe, 2, 3), .mbs = 3};
+  EXPECT_EQ(strategy_from_json(to_json(by_hand), "s.json"), by_hand);
 }
 
 TEST(StrategyJson, the_page_has_a_line_per_stage) {
@@ -51,8 +58,12 @@ TEST(StrategyJson, the_page_has_a_line_per_stage) {
             "  \"splits\": [],\n"
             "  \"recompute\": \"none\",\n"
             "  \"schedule\": \"1f1b\",\n"
+            "  \"chunks\": 1,\n"
+            "  \"activation_cap\": 0,\n"
             "  \"sequence_parallel\": true,\n"
-            "  \"micro_batch_tokens\": 0\n"
+            "  \"micro_batch_tokens\": 0,\n"
+            "  \"micro_batch_sequences\": 0,\n"
+            "  \"zero\": 1\n"
             "}\n");
 }
 
@@ -78,7 +89,7 @@ TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
   EXPECT_EQ(fault("{}"), "s.json: the document has no key \"groups\".");
   EXPECT_EQ(fault("[]"),
             "s.json: the document is a list; an object is needed, with the keys name, groups, splits, recompute, schedule, "
-            "sequence_parallel, micro_batch_tokens.");
+            "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, zero, order.");
   EXPECT_EQ(fault(with_stage(R"({"ranks": [0], "tp": "1", "layers": [0, 4]})")),
             "s.json: groups[0].stages[0].tp is \"1\"; a whole number is needed.");
   EXPECT_EQ(fault(with_stage(R"({"ranks": [0, 1.5], "tp": 1, "layers": [0, 4]})")),
@@ -88,7 +99,7 @@ TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
             "s.json: groups[0].stages[0].layers has 1 numbers; two are needed: the first layer and the one after the last.");
   EXPECT_EQ(fault(R"({"groups": [], "name": 5})"), "s.json: name is 5; a string is needed.");
   EXPECT_EQ(fault(R"({"groups": [], "sequence_parallel": 1})"), "s.json: sequence_parallel is 1; true or false is needed.");
-  EXPECT_EQ(fault(R"({"groups": [], "schedule": "zb"})"), "s.json: schedule = \"zb\" is unknown. Use one of gpipe, 1f1b.");
+  EXPECT_EQ(fault(R"({"groups": [], "schedule": "zb"})"), "s.json: schedule = \"zb\" is unknown. Use one of gpipe, 1f1b, interleaved, zero-bubble, zb-v.");
   EXPECT_EQ(fault(R"({"groups": [], "splits": [{"parameter": "*", "cuts": [{"dim": 0}]}]})"),
             "s.json: splits[0].cuts[0] has no key \"ways\".");
 }

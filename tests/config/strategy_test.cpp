@@ -155,6 +155,52 @@ TEST(Strategy, the_parts_of_a_split_parameter_divide_some_tp) {
   EXPECT_THAT(fault_after([](Strategy& s) { s.splits = {{.parameter = "", .cuts = {}}}; }), HasSubstr("splits[0].parameter is empty."));
 }
 
+StrategySettings with(ScheduleKind schedule, int chunks = 0) {
+  StrategySettings settings;
+  settings.schedule = schedule;
+  settings.chunks = chunks;
+  return settings;
+}
+
+TEST(Strategy, chunks_come_back_to_the_ranks_in_a_loop_or_a_v) {
+  const auto first_ranks = [](const Strategy& strategy) {
+    std::vector<int> ranks;
+    for (const Stage& stage : strategy.groups[0].stages) ranks.push_back(stage.ranks[0]);
+    return ranks;
+  };
+  const Strategy loop = strategy_from_spec("1,2,2", 4, 7, with(ScheduleKind::interleaved, 3));
+  EXPECT_THAT(first_ranks(loop), ElementsAre(0, 2, 0, 2, 0, 2));
+  EXPECT_EQ(loop.groups[0].stages[0].end_layer, 2) << "the first of six positions gets the seventh layer";
+  EXPECT_THAT(loop.ranks(), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(first_ranks(strategy_from_spec("1,2,2", 4, 4, with(ScheduleKind::zb_v))), ElementsAre(0, 2, 2, 0));
+  EXPECT_EQ(fault_of([] { strategy_from_spec("1,1,4", 4, 6, with(ScheduleKind::interleaved)); }),
+            "strategy \"1,1,4\" has 4 pipeline stages of 2 chunks, but the model has 6 layers. Use 1 chunks or fewer stages.");
+}
+
+TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
+  const auto fault = [](ScheduleKind schedule, auto change) {
+    Strategy strategy = strategy_from_spec("1,2,2", 4, 4, with(schedule));
+    change(strategy);
+    return fault_of([&] { validate(strategy, model_with(4), 4); });
+  };
+  EXPECT_EQ(fault(ScheduleKind::interleaved, [](Strategy&) {}), "no error");
+  EXPECT_THAT(fault(ScheduleKind::interleaved, [](Strategy& s) { std::swap(s.groups[0].stages[2].ranks, s.groups[0].stages[3].ranks); }),
+              HasSubstr("groups[0].stages[2] is a further chunk of the stage with ranks [0, 1] and tp = 2. Give it the same."));
+  EXPECT_THAT(fault(ScheduleKind::interleaved, [](Strategy& s) { s.schedule = ScheduleKind::one_f_one_b; }),
+              HasSubstr("chunks = 2 go with schedule \"interleaved\" or \"zb-v\", not \"1f1b\"."));
+  EXPECT_THAT(fault(ScheduleKind::interleaved, [](Strategy& s) { s.chunks = 3; }), HasSubstr("are 4, which 3 chunks don't divide."));
+  EXPECT_THAT(fault(ScheduleKind::zb_v, [](Strategy& s) { s.chunks = 4; }), HasSubstr("chunks = 4: schedule \"zb-v\" has 2."));
+  EXPECT_THAT(fault(ScheduleKind::zb_v, [](Strategy& s) { s.activation_cap = 1; }), HasSubstr("activation_cap = 1: zb-v holds"));
+  EXPECT_THAT(fault(ScheduleKind::zero_bubble, [](Strategy& s) { s.activation_cap = -1; }), HasSubstr("activation_cap = -1 is negative."));
+  EXPECT_THAT(fault(ScheduleKind::gpipe, [](Strategy& s) { s.zero = 2; }), HasSubstr("zero = 2 is no stage of ZeRO that there is."));
+  EXPECT_THAT(fault(ScheduleKind::gpipe, [](Strategy& s) { s.order = {.order = schedule::Order(3), .mbs = 0}; }),
+              HasSubstr("are 2, but the schedule is for 3. Use as many."));
+}
+
+TEST(Strategy, the_state_of_replicas_is_not_kept_twice) {
+  EXPECT_THAT(fault_after([](Strategy& s) { s.zero = 0; }), HasSubstr("zero = 0 with dp = 2"));
+}
+
 TEST(Strategy, names_of_settings_are_those_of_the_file) {
   EXPECT_EQ(name_of(Recompute::selective), "selective");
   EXPECT_EQ(name_of(ScheduleKind::one_f_one_b), "1f1b");

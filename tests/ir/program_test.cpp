@@ -93,7 +93,7 @@ TEST(Fingerprint, changes_with_anything_that_ranks_must_agree_on) {
   EXPECT_NE(print([](Program& p) { p.rows[2].after.clear(); }), same);
   EXPECT_NE(print([](Program& p) { p.rows[2].micro_batch = 1; }), same);
   EXPECT_NE(print([](Program& p) { std::swap(p.rows[0], p.rows[2]); }), same);
-  EXPECT_NE(print([](Program& p) { p.rows[2].forward = false; }), same);
+  EXPECT_NE(print([](Program& p) { p.rows[2].pass = Pass::BW; }), same);
   EXPECT_NE(print([](Program& p) { p.rows[2].after[0].unit = 3; }), same);
 }
 
@@ -102,7 +102,7 @@ TEST(NameOf, tells_tasks_apart) {
   EXPECT_EQ(name_of({.kind = TaskKind::move, .phase = 1, .unit = 2, .round = 0}), "move phase 1 u2 r0");
   EXPECT_EQ(name_of({.kind = TaskKind::flush, .phase = 1, .unit = 2, .round = 1}), "flush phase 1 u2 r1");
   EXPECT_EQ(name_of({.kind = TaskKind::zero, .phase = 0, .lane = 3, .stage = 1}), "zero phase 0 lane 3 stage 1");
-  EXPECT_EQ(name_of({.kind = TaskKind::run, .phase = 0, .lane = 3, .stage = 1, .micro_batch = 2, .forward = false}),
+  EXPECT_EQ(name_of({.kind = TaskKind::run, .phase = 0, .lane = 3, .stage = 1, .micro_batch = 2, .pass = Pass::BW}),
             "run phase 0 lane 3 stage 1 BW mb2");
   EXPECT_EQ(name_of({.kind = TaskKind::norm}), "norm");
   EXPECT_EQ(name_of({.kind = TaskKind::update, .unit = 4}), "update u4");

@@ -87,7 +87,7 @@ Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& pl
     const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
     const ir::StageCode& stage = strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
     const i64 T = phase.lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)].T;
-    bytes = bytes + announced(task.forward ? stage.forward : stage.backward, stage, strategy.lane_ranks(task.lane, task.stage), T,
+    bytes = bytes + announced(stage.segment(task.pass), stage, strategy.lane_ranks(task.lane, task.stage), T,
                               plans.cluster());
   }
   return bytes;

@@ -19,8 +19,8 @@ Simulation simulated(const compiler::Plans& plans, int documents, const cluster:
 double flops_of(const compiler::Plans& plans) {
   double flops = 0;
   for (const auto& stages : plans.strategies()[0].cost)
-    for (const auto& [forward, backward] : stages)
-      for (const compiler::SegmentCost& cost : {forward, backward}) flops += cost.flops_per_token * 32 + cost.flops_per_pair * 32 * 33 / 2;
+    for (const compiler::StageCost& stage : stages)
+      for (const compiler::SegmentCost& cost : {stage.forward, stage.backward, stage.weight}) flops += cost.flops_per_token * 32 + cost.flops_per_pair * 32 * 33 / 2;
   return flops;
 }
 
@@ -42,7 +42,7 @@ TEST(Simulate, a_pipeline_has_the_bubble_of_its_schedule) {
   const compiler::Plans plans = plans_under({"1,1,2"}, 1, 2);
   const auto& stages = plans.strategies()[0].cost[0];
   const auto seconds = [](const compiler::SegmentCost& c) { return (c.flops_per_token * 32 + c.flops_per_pair * 32 * 33 / 2) / 1e9; };
-  const double f0 = seconds(stages[0].first), b0 = seconds(stages[0].second), f1 = seconds(stages[1].first), b1 = seconds(stages[1].second);
+  const double f0 = seconds(stages[0].forward), b0 = seconds(stages[0].backward), f1 = seconds(stages[1].forward), b1 = seconds(stages[1].backward);
   ASSERT_GT(f1 + b1, f0 + b0) << "the head makes the last stage the slow one";
   const Simulation simulation = simulated(plans, 6, arithmetic_only(1, 2));
   EXPECT_NEAR(simulation.step_seconds, f0 + 6 * (f1 + b1) + b0, 1e-9) << "the slow stage never waits between its first and its last";

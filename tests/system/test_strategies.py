@@ -45,7 +45,10 @@ def random_strategy(draw, name, ranks):
     tp = draw.choice([degree for degree in TENSOR_DEGREES.get(name, [1, 2, 4]) if degree <= ranks])
     pp = draw.randint(1, min(3, ranks // tp))
     strategy = {"dp": draw.randint(1, ranks // (tp * pp)), "tp": tp, "pp": pp, "recompute": draw.choice(["none", "selective", "full"]),
-                "schedule": draw.choice(["1f1b", "gpipe"]), "sequence_parallel": draw.random() < 0.7}
+                "schedule": draw.choice(["1f1b", "gpipe", "zero-bubble"] + (["interleaved", "zb-v"] if 2 * pp <= SIZES["layers"] else [])),
+                "sequence_parallel": draw.random() < 0.7}
+    if strategy["schedule"] in ("zero-bubble", "zb-v") and draw.random() < 0.5:
+        strategy["activation_cap"] = draw.randint(2, 8)
     if draw.random() < 0.3:
         strategy["micro_batch_tokens"] = draw.randint(tiny.LONGEST, 4 * tiny.LONGEST)
     return strategy

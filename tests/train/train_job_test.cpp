@@ -95,6 +95,10 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
       {"bucket.0.strategy=\"1,1,2\"", "bucket.1.strategy=\"1,2,1\"", "parallel.recompute=\"full\""},
       {"run.ranks=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"4,1,1\"", "run.precision=\"fp32\""},
       {"run.ranks=4", "bucket.0.strategy=\"2,1,2\"", "bucket.1.strategy=\"1,4,1\"", "parallel.schedule=\"gpipe\""},
+      {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"2,1,2\"", "bucket.1.strategy=\"1,2,2\"", "parallel.schedule=\"interleaved\""},
+      {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"1,1,4\"", "bucket.1.strategy=\"2,1,2\"", "parallel.schedule=\"zero-bubble\""},
+      {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"2,1,2\"", "parallel.schedule=\"zb-v\"",
+       "parallel.recompute=\"selective\""},
       {"run.precision=\"bf16\""}};
   for (size_t c = 0; c < cases.size(); ++c) {
     const std::string out = "case" + std::to_string(c);

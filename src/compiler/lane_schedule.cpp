@@ -1,0 +1,69 @@
+#include "compiler/lane_schedule.hpp"
+
+#include "base/errors.hpp"
+#include "compiler/order.hpp"
+#include "schedule/interleaved.hpp"
+#include "schedule/zero_bubble.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+// Of each position, in estimated seconds.
+schedule::Costs costs_of(const std::vector<StageCost>& stages, const std::vector<batch::MicroBatch>& micro_batches) {
+  double T = 0, pairs = 0;
+  for (const batch::MicroBatch& mb : micro_batches) {
+    T += static_cast<double>(mb.T) / static_cast<double>(micro_batches.size());
+    pairs += batch::causal_pairs(mb) / static_cast<double>(micro_batches.size());
+  }
+  schedule::Costs costs;
+  const auto seconds = [&](const SegmentCost& cost) { return Seconds{1e-9 * static_cast<double>(estimate_compute(cost, T, pairs))}; };
+  for (const StageCost& stage : stages) costs.at.push_back({seconds(stage.forward), seconds(stage.backward), seconds(stage.weight)});
+  return costs;
+}
+
+// All chunks' forwards, one position after the other.
+schedule::Schedule forwards(int stages, int mbs, int chunks, schedule::Placement placement) {
+  schedule::Schedule made{.order = schedule::Order(static_cast<size_t>(stages)), .mbs = mbs, .chunks = chunks, .placement = placement};
+  for (std::vector<schedule::Item>& items : made.order)
+    for (const char what : {'F', 'X'})
+      for (int i = 0; i < chunks; ++i)
+        for (int mb = 0; mb < mbs; ++mb) items.push_back({what, what == 'F' ? i : chunks - 1 - i, mb});
+  return made;
+}
+
+schedule::Schedule by_hand(const config::Strategy& strategy, int mbs) {
+  schedule::Schedule made = strategy.order;
+  if (made.mbs < mbs)
+    user_error("strategy \"{}\": its schedule has {} micro-batches, but a step has {} on one lane. Give it more, or make the batch smaller.",
+               strategy.name, made.mbs, mbs);
+  made.mbs = mbs;
+  for (std::vector<schedule::Item>& items : made.order) std::erase_if(items, [&](const schedule::Item& item) { return item.mb >= mbs; });
+  return made;
+}
+
+}  // namespace
+
+schedule::Schedule schedule_of(const CompiledStrategy& s, int group, const std::vector<batch::MicroBatch>& micro_batches, bool train) {
+  using config::ScheduleKind;
+  const config::Strategy& strategy = s.strategy;
+  const std::vector<StageCost>& costs = s.cost[static_cast<size_t>(group)];
+  const int mbs = static_cast<int>(micro_batches.size()), chunks = strategy.chunk_count(), stages = static_cast<int>(costs.size()) / chunks;
+  if (!train) return forwards(stages, mbs, chunks, strategy.placement());
+  if (!strategy.order.order.empty()) return by_hand(strategy, mbs);
+  const int cap = strategy.activation_cap;
+  switch (strategy.schedule) {
+    case ScheduleKind::gpipe:
+      return {.order = schedule::schedule(schedule::Kind::gpipe, stages, mbs), .mbs = mbs};
+    case ScheduleKind::one_f_one_b:
+      return {.order = schedule::schedule(schedule::Kind::one_f_one_b, stages, mbs), .mbs = mbs};
+    case ScheduleKind::interleaved:
+      return schedule::interleaved(stages, mbs, chunks);
+    case ScheduleKind::zero_bubble:
+      return schedule::zero_bubble(stages, mbs, cap > 0 ? cap : stages, costs_of(costs, micro_batches));
+    case ScheduleKind::zb_v:
+      return schedule::zero_bubble_v(stages, mbs, cap > 0 ? cap : 2 * stages, costs_of(costs, micro_batches));
+  }
+  throw InternalError("schedule_of: unknown schedule");
+}
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,15 @@
+// The pipeline schedule of a lane: which order its stages take a step's micro-batches in.
+#pragma once
+
+#include "batch/step_plan.hpp"
+#include "compiler/assemble.hpp"
+#include "schedule/schedule.hpp"
+
+namespace switchyard::compiler {
+
+/// As the strategy says, for the micro-batches of one lane of `group`; a hand-written order loses those that the lane lacks. Evaluation
+/// (train false) has no gradients and runs like GPipe. Zero-bubble schedules are made for the estimated times of a mean micro-batch.
+/// errors  UserError if a hand-written order has fewer micro-batches than the lane
+schedule::Schedule schedule_of(const CompiledStrategy& strategy, int group, const std::vector<batch::MicroBatch>& micro_batches, bool train);
+
+}  // namespace switchyard::compiler

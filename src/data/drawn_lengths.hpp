@@ -1,0 +1,24 @@
+// Lengths of documents drawn from a histogram, where there is no data: for planning and simulating.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/sampler.hpp"
+
+namespace switchyard::data {
+
+/// Documents of lo <= tokens < hi, spread log-uniformly.
+struct LengthBin {
+  i64 lo = 0, hi = 0, count = 0;
+};
+
+/// The bins of a JSON file as `data stats --json` and json_of write it: "bins": [[lo, hi, count], ...].
+/// errors  UserError naming the file and what is wrong: not readable, not JSON, no bins, a bin that is empty or negative
+std::vector<LengthBin> read_length_bins(const std::string& path);
+
+/// The lengths of one step's batch, a function of (seed, step). Longer ones than the context are cut in pieces, cut off, or refused.
+std::vector<i64> draw_lengths(const std::vector<LengthBin>& bins, const Sampler::Settings& settings, i64 step);
+
+}  // namespace switchyard::data

@@ -1,0 +1,90 @@
+#include "data/drawn_lengths.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "base/errors.hpp"
+#include "data/stats.hpp"
+
+namespace switchyard::data {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Sampler::Settings settings(BatchSize size, i64 context = 1 << 20, LongDocuments long_documents = LongDocuments::split) {
+  return {.seed = 7, .size = size, .context = context, .long_documents = long_documents};
+}
+
+std::string written(const std::string& text) {
+  const std::string path = testing::TempDir() + "/lengths.json";
+  std::ofstream(path) << text;
+  return path;
+}
+
+std::string fault(const std::string& text) {
+  try {
+    read_length_bins(written(text));
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(DrawnLengths, follow_the_counts_and_lie_log_uniform_in_a_bin) {
+  const std::vector<i64> lengths = draw_lengths({{16, 64, 3}, {1024, 4096, 1}}, settings({.sequences = 20000}), 0);
+  ASSERT_EQ(lengths.size(), 20000u);
+  const auto share = [&](i64 lo, i64 hi) {
+    return static_cast<double>(std::ranges::count_if(lengths, [&](i64 n) { return lo <= n && n < hi; })) / 20000;
+  };
+  EXPECT_NEAR(share(16, 64), 0.75, 0.02);
+  EXPECT_NEAR(share(16, 32), 0.375, 0.02);
+  EXPECT_NEAR(share(1024, 2048), 0.125, 0.02);
+  EXPECT_EQ(share(64, 1024) + share(4096, 1 << 30), 0);
+}
+
+TEST(DrawnLengths, are_the_same_for_a_seed_and_step) {
+  const std::vector<LengthBin> bins{{1, 1000, 1}};
+  const auto of_step = [&](i64 step) { return draw_lengths(bins, settings({.sequences = 50}), step); };
+  EXPECT_EQ(of_step(3), of_step(3));
+  EXPECT_NE(of_step(3), of_step(4));
+}
+
+TEST(DrawnLengths, stop_at_the_batch_size_and_treat_long_documents_as_told) {
+  const std::vector<LengthBin> one{{100, 101, 1}};
+  EXPECT_THAT(draw_lengths(one, settings({.tokens = 250}), 0), ElementsAre(100, 100, 100));
+  EXPECT_THAT(draw_lengths(one, settings({.sequences = 4}, 60), 0), ElementsAre(60, 40, 60, 40));
+  EXPECT_THAT(draw_lengths(one, settings({.sequences = 3}, 60, LongDocuments::clip), 0), ElementsAre(60, 60, 60));
+  try {
+    draw_lengths(one, settings({.sequences = 3}, 60, LongDocuments::error), 0);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("100 tokens is drawn, above batch.context = 60"));
+  }
+}
+
+TEST(DrawnLengths, come_from_what_the_histogram_writes) {
+  const std::vector<LengthBin> bins = read_length_bins(written(json_of(histogram_of(std::vector<i64>{5, 20, 21, 300}), "n", "s")));
+  ASSERT_EQ(bins.size(), 3u);
+  EXPECT_EQ(bins[1].count, 2);
+  EXPECT_LE(bins[2].lo, 300);
+  EXPECT_GT(bins[2].hi, 300);
+}
+
+TEST(DrawnLengths, a_file_that_is_no_histogram_is_refused) {
+  EXPECT_THAT(fault("no"), HasSubstr("not JSON"));
+  EXPECT_THAT(fault("{}"), HasSubstr("has no list \"bins\""));
+  EXPECT_THAT(fault(R"({"bins": [[1, 2]]})"), HasSubstr("bins[0] is not [lo, hi, count]"));
+  EXPECT_THAT(fault(R"({"bins": [[1, 2, 1], [4, 4, 1]]})"), HasSubstr("bins[1] goes from 4 up to, but not including, 4 tokens"));
+  EXPECT_THAT(fault(R"({"bins": [[1, 2, 0]]})"), HasSubstr("count no documents"));
+  EXPECT_THROW(read_length_bins("/no/such/file"), UserError);
+}
+
+}  // namespace
+}  // namespace switchyard::data
