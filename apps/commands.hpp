@@ -17,6 +17,7 @@ void add_train(CLI::App& app, Action& action);
 void add_show(CLI::App& app, Action& action);
 void add_simulate(CLI::App& app, Action& action);
 void add_schedule(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 
 }  // namespace switchyard::apps
