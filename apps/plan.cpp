@@ -21,10 +21,12 @@
 namespace switchyard::apps {
 namespace {
 
+constexpr int kRunnersUp = 10;
+
 struct Options {
   std::string job, cluster, out;
   std::vector<std::string> sets;
-  int top = 10, steps = 1, most_buckets = 0, ranks = 0;
+  int top = 0, steps = 1, most_buckets = 0, ranks = 0;
   bool explain = false, json = false;
 };
 
@@ -71,6 +73,9 @@ planner::Request request_of(const config::Job& job, const cluster::Hardware& har
 config::Job planned_job(config::Job job, const planner::Planner& planner, const planner::Choice& choice) {
   job.buckets = planner.buckets(choice);
   job.run.home = 0;
+  // Within it a step prefetches less, rather than running out of memory.
+  const i64 device = planner.request().hardware.device.memory.count;
+  if (job.run.memory_budget.count == 0 || job.run.memory_budget.count > device) job.run.memory_budget = {device};
   return job;
 }
 
@@ -110,8 +115,11 @@ int run(const Options& options) {
   const Opened opened = open(options);
   const auto start = std::chrono::steady_clock::now();
   const planner::Planner planner(request_of(opened.job, opened.hardware, options.steps));
-  const planner::Found found = planner.plan(options.top, options.most_buckets);
+  planner::Found found = planner.plan(1, options.most_buckets);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  // Runners-up are searched for by themselves: they leave less to be pruned.
+  const int top = options.top > 0 ? options.top : options.explain ? kRunnersUp : 1;
+  if (top > 1) found.best = planner.plan(top, options.most_buckets).best;
   print(planner, found, seconds, opened.hardware);
   if (opened.has_buckets)
     if (const auto given = planner.choice(opened.job.buckets))
@@ -137,7 +145,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("job", options->job, "Job file; its buckets, if any, are compared")->required()->type_name("JOB.toml");
   command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")->required()->type_name("FILE|NAME");
   command->add_option("--ranks", options->ranks, "Ranks, where neither job nor cluster file says how many")->check(CLI::PositiveNumber);
-  command->add_option("--top", options->top, "So many of the best plans")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--top", options->top, "So many of the best plans; with --explain 10, else 1")->check(CLI::PositiveNumber);
   command->add_option("--buckets", options->most_buckets, "Most buckets; 1 is the best single strategy")->check(CLI::PositiveNumber);
   command->add_option("--steps", options->steps, "Steps whose documents stand for all")->capture_default_str()->check(CLI::PositiveNumber);
   command->add_flag("--explain", options->explain, "What the plans cost and why, what limits the best, and what would change it");

@@ -128,15 +128,21 @@ const std::vector<CostModel::Lanes>& CostModel::lanes(const Placement& p, i64 ca
   return it->second;
 }
 
+// Of any pipeline.
+bool CostModel::crosses(const Placement& p, int stage) const {
+  const auto [it, fresh] = crosses_.try_emplace({p, stage}, false);
+  if (!fresh) return it->second;
+  const int devices = units_.hardware().devices_per_host;
+  for (int lane = 0; lane < p.dp && !it->second; ++lane)
+    for (int t = 0; t < p.tp; ++t)
+      it->second = it->second || (first_rank(p, lane, stage) + t) / devices != (first_rank(p, lane, stage + 1) + t) / devices;
+  return it->second;
+}
+
 // Part t of a stage to part t of the next one, all at once; on the slowest pipeline.
 double CostModel::send(const Placement& p, int stage, i64 T) const {
   const cluster::Hardware& hardware = units_.hardware();
-  const int devices = hardware.devices_per_host;
-  bool crosses = false;
-  for (int lane = 0; lane < p.dp && !crosses; ++lane)
-    for (int t = 0; t < p.tp; ++t)
-      crosses = crosses || (first_rank(p, lane, stage) + t) / devices != (first_rank(p, lane, stage + 1) + t) / devices;
-  const cluster::LinkClass& link = hardware.link(crosses ? cluster::Link::inter_host : cluster::Link::intra_host);
+  const cluster::LinkClass& link = hardware.link(crosses(p, stage) ? cluster::Link::inter_host : cluster::Link::intra_host);
   const double bytes = static_cast<double>(T / p.tp * units_.model().hidden_size * size_of(units_.precision().compute));
   return link.latency.count + std::min(link.shared_by, p.tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
 }
@@ -182,17 +188,28 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
 }
 
 MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const {
+  if (shape.schedule != config::ScheduleKind::gpipe) return least_need(shape, capacity, range);
+  size_t most = 1;
+  for (const Lanes& step : lanes(shape.placement, capacity, range))
+    for (const std::vector<Row>& rows : step) most = std::max(most, rows.size());
+  return need_of(shape, capacity, range, static_cast<i64>(most));
+}
+
+MemoryNeed CostModel::least_need(const Shape& shape, i64 capacity, Range range) const {
+  i64 tokens = 1;
+  for (const Sums& sums : sums_[slot(range)]) tokens = std::max(tokens, sums.tokens);
+  const i64 rows = shape.placement.dp * capacity;
+  return need_of(shape, capacity, range, (tokens + rows - 1) / rows);
+}
+
+MemoryNeed CostModel::need_of(const Shape& shape, i64 capacity, Range range, i64 micro_batches) const {
   const Placement& p = shape.placement;
   const Precision precision = units_.precision();
-  size_t most = 1;
-  if (shape.schedule == config::ScheduleKind::gpipe)
-    for (const Lanes& step : lanes(p, capacity, range))
-      for (const std::vector<Row>& rows : step) most = std::max(most, rows.size());
   MemoryNeed fullest;
   for (const StageRun& run : stages(p)) {
     const Kept kept = units_.kept(run.kind, run.layers, p.tp, shape.recompute, capacity, longest(range));
     const i64 elements = units_.parameters(run.kind, run.layers, p.tp);
-    const i64 in_flight = shape.schedule == config::ScheduleKind::gpipe ? static_cast<i64>(most) : p.pp - run.first;
+    const i64 in_flight = shape.schedule == config::ScheduleKind::gpipe ? micro_batches : p.pp - run.first;
     const i64 feeds = capacity * (3 * size_of(DType::i64) + size_of(precision.state));
     const i64 activations = in_flight * feeds + (in_flight - 1) * kept.stash + std::max(kept.forward_peak, kept.backward_peak);
     const MemoryNeed need{elements * size_of(precision.compute), elements * size_of(precision.state), activations};

@@ -53,6 +53,8 @@ class CostModel {
 
   /// Of rows full to the capacity, in as many micro-batches at a time as the schedule ever keeps; gpipe: as the steps' documents make.
   MemoryNeed need(const Shape& shape, i64 capacity, Range range) const;
+  /// Never above it, without packing documents.
+  MemoryNeed least_need(const Shape& shape, i64 capacity, Range range) const;
   /// State of a rank at home: master weights, moments, summed gradients, and their image in the precision of computing.
   i64 home_bytes(const Placement& home) const;
   /// Never above home_bytes of any placement on the ranks.
@@ -77,6 +79,8 @@ class CostModel {
   const std::vector<Lanes>& lanes(const Placement& placement, i64 capacity, Range range) const;
   Lanes packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
   double send(const Placement& placement, int stage, i64 T) const;
+  bool crosses(const Placement& placement, int stage) const;
+  MemoryNeed need_of(const Shape& shape, i64 capacity, Range range, i64 micro_batches) const;
   StageTime stage_time(const Shape& shape, int stage, int layers, const Row& row, PhaseParts& spent) const;
   double lane_seconds(const Shape& shape, const std::vector<int>& layers, const std::vector<Row>& rows, PhaseParts& spent) const;
 
@@ -88,6 +92,7 @@ class CostModel {
   mutable std::map<std::pair<int, int>, std::vector<StageRun>> stages_;  // by stages and layers for the head
   mutable std::map<std::tuple<int, int, int, i64, Range>, std::vector<Lanes>> lanes_;
   mutable std::map<int, Spent> rough_;
+  mutable std::map<std::pair<Placement, int>, bool> crosses_;
 };
 
 }  // namespace switchyard::planner

@@ -45,16 +45,20 @@ void RangeQueue::refine() {
     time(entry);
 }
 
+// The longest documents' placement is home's, too.
+i64 RangeQueue::room_for(const Placement& placement) const {
+  const bool home = range_.hi == static_cast<int>(model_.bounds().size());
+  return home && memory_ > 0 ? memory_ - model_.home_bytes(placement) : room_;
+}
+
 void RangeQueue::expand(const Entry& entry) {
   const Placement& placement = placement_of(entry);
-  // The longest documents' placement is home's, too.
-  const bool home = range_.hi == static_cast<int>(model_.bounds().size());
-  const i64 room = home && memory_ > 0 ? memory_ - model_.home_bytes(placement) : room_;
+  const i64 room = room_for(placement);
   for (int shape = entry.first; shape < entry.first + entry.count; ++shape)
     for (const i64 capacity : capacities_) {
       const Shape& what = shapes_[static_cast<size_t>(shape)];
-      const i64 memory = memory_ == 0 ? 0 : model_.need(what, capacity, range_).total();
-      if (memory_ > 0 && memory > room) {
+      const i64 memory = memory_ == 0 ? 0 : model_.least_need(what, capacity, range_).total();
+      if (memory > room) {
         ++counts_.memory;
         continue;
       }
@@ -74,9 +78,14 @@ void RangeQueue::time(const Entry& entry) {
     return;
   }
   const Shape& shape = shapes_[static_cast<size_t>(entry.first)];
+  const i64 memory = memory_ == 0 ? 0 : model_.need(shape, entry.capacity, range_).total();
+  if (memory > room_for(shape.placement)) {
+    ++counts_.memory;
+    return;
+  }
   ++counts_.timed;
   of_placement_[shape.placement].push_back(timed_.size());
-  timed_.push_back({model_.seconds(shape, entry.capacity, range_), entry.memory, shape, entry.capacity});
+  timed_.push_back({model_.seconds(shape, entry.capacity, range_), memory, shape, entry.capacity});
   quickest_ = std::min(quickest_, timed_.back().seconds);
 }
 

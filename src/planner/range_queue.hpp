@@ -47,6 +47,7 @@ class RangeQueue {
   };
   void push(const Entry& entry);
   const Placement& placement_of(const Entry& entry) const { return shapes_[static_cast<size_t>(entry.first)].placement; }
+  i64 room_for(const Placement& placement) const;
   void expand(const Entry& placement);
   void time(const Entry& candidate);
   bool dominated(const Entry& candidate) const;
