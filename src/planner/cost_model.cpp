@@ -17,6 +17,13 @@ i64 roughly_most(const std::vector<i64>& bounds) { return 4 * bounds.back(); }
 
 double pairs_of(i64 length) { return 0.5 * static_cast<double>(length) * (static_cast<double>(length) + 1); }
 
+// Without other stages nothing waits.
+double alone(const std::vector<StageTime>& micro_batches) {
+  double sum = 0;
+  for (const StageTime& time : micro_batches) sum += time.forward + time.backward;
+  return sum;
+}
+
 schedule::Kind kind_of(config::ScheduleKind kind) {
   return kind == config::ScheduleKind::gpipe ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
 }
@@ -147,37 +154,45 @@ double CostModel::send(const Placement& p, int stage, i64 T) const {
   return link.latency.count + std::min(link.shared_by, p.tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
 }
 
-StageTime CostModel::stage_time(const Shape& shape, int stage, int layers, const Row& row, PhaseParts& spent) const {
-  const Placement& p = shape.placement;
-  StageTime time;
-  for (const bool forward : {true, false}) {
-    const Spent at = units_.time(planner::kind_of(stage, p.pp), layers, p.tp, shape.recompute, forward, row.T);
-    (forward ? time.forward : time.backward) = at.total(row.pairs);
-    spent.compute += (at.compute + at.per_pair * row.pairs) / p.pp;
-    spent.communication += at.communication / p.pp;
+const CostModel::RunTime& CostModel::run_time(const Shape& shape, const StageRun& run, i64 T, RunTimes& known) const {
+  const auto [it, fresh] = known.try_emplace(T);
+  if (fresh) {
+    it->second.forward = units_.time(run.kind, run.layers, shape.placement.tp, shape.recompute, true, T);
+    it->second.backward = units_.time(run.kind, run.layers, shape.placement.tp, shape.recompute, false, T);
   }
-  return time;
+  return it->second;
 }
 
-double CostModel::lane_seconds(const Shape& shape, const std::vector<int>& layers, const std::vector<Row>& rows, PhaseParts& spent) const {
+double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows, std::vector<RunTimes>& known, PhaseParts& spent) const {
   const Placement& p = shape.placement;
-  std::vector<std::vector<StageTime>> at(layers.size());
-  for (int s = 0; s < p.pp; ++s) {
-    const size_t stage = static_cast<size_t>(s);
-    for (size_t row = 0; row < rows.size(); ++row) at[stage].push_back(stage_time(shape, s, layers[stage], rows[row], spent));
-    if (s + 1 < p.pp)
-      for (size_t row = 0; row < rows.size(); ++row) at[stage][row].send = send(p, s, rows[row].T);
+  const std::vector<StageRun>& runs = stages(p);
+  std::vector<std::vector<StageTime>> at;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    const StageRun& run = runs[r];
+    std::vector<StageTime> times;
+    for (const Row& row : rows) {
+      const RunTime& time = run_time(shape, run, row.T, known[r]);
+      times.push_back({time.forward.total(row.pairs), time.backward.total(row.pairs), 0});
+      for (const Spent* part : {&time.forward, &time.backward}) {
+        spent.compute += (part->compute + part->per_pair * row.pairs) * run.count / p.pp;
+        spent.communication += part->communication * run.count / p.pp;
+      }
+    }
+    at.insert(at.end(), static_cast<size_t>(run.count), times);
   }
+  if (p.pp == 1) return alone(at.front());
+  for (int s = 0; s + 1 < p.pp; ++s)
+    for (size_t row = 0; row < rows.size(); ++row) at[static_cast<size_t>(s)][row].send = send(p, s, rows[row].T);
   return pipeline_seconds(schedule::schedule(kind_of(shape.schedule), p.pp, static_cast<int>(rows.size())), at);
 }
 
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
-  const std::vector<int> layers = layers_of_stages(shape.placement, units_.model().layers);
+  std::vector<RunTimes> known(stages(shape.placement).size());
   PhaseParts mean;
   const double share = 1 / static_cast<double>(workload_.steps.size());
   for (const Lanes& lanes : this->lanes(shape.placement, capacity, range)) {
     PhaseParts step;
-    for (const std::vector<Row>& rows : lanes) step.seconds = std::max(step.seconds, lane_seconds(shape, layers, rows, step));
+    for (const std::vector<Row>& rows : lanes) step.seconds = std::max(step.seconds, lane_seconds(shape, rows, known, step));
     mean.seconds += share * step.seconds;
     const double of_lane = lanes.empty() ? 0 : share / static_cast<double>(lanes.size());
     mean.compute += of_lane * step.compute;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "planner/lanes.hpp"
@@ -81,8 +82,13 @@ class CostModel {
   double send(const Placement& placement, int stage, i64 T) const;
   bool crosses(const Placement& placement, int stage) const;
   MemoryNeed need_of(const Shape& shape, i64 capacity, Range range, i64 micro_batches) const;
-  StageTime stage_time(const Shape& shape, int stage, int layers, const Row& row, PhaseParts& spent) const;
-  double lane_seconds(const Shape& shape, const std::vector<int>& layers, const std::vector<Row>& rows, PhaseParts& spent) const;
+  /// Of a run's stages, by the tokens of a row.
+  struct RunTime {
+    Spent forward, backward;
+  };
+  using RunTimes = std::unordered_map<i64, RunTime>;
+  const RunTime& run_time(const Shape& shape, const StageRun& run, i64 T, RunTimes& known) const;
+  double lane_seconds(const Shape& shape, const std::vector<Row>& rows, std::vector<RunTimes>& known, PhaseParts& spent) const;
 
   const UnitCosts& units_;
   Workload workload_;
