@@ -135,23 +135,27 @@ const std::vector<CostModel::Lanes>& CostModel::lanes(const Placement& p, i64 ca
   return it->second;
 }
 
-// Of any pipeline.
-bool CostModel::crosses(const Placement& p, int stage) const {
-  const auto [it, fresh] = crosses_.try_emplace({p, stage}, false);
-  if (!fresh) return it->second;
+// Whether any pipeline's sends from each stage to the next cross hosts.
+const std::vector<bool>& CostModel::crossings(const Placement& p) const {
+  const auto [it, fresh] = crossings_.try_emplace(p);
   const int devices = units_.hardware().devices_per_host;
-  for (int lane = 0; lane < p.dp && !it->second; ++lane)
-    for (int t = 0; t < p.tp; ++t)
-      it->second = it->second || (first_rank(p, lane, stage) + t) / devices != (first_rank(p, lane, stage + 1) + t) / devices;
+  for (int stage = 0; fresh && stage + 1 < p.pp; ++stage) {
+    bool any = false;
+    for (int lane = 0; lane < p.dp && !any; ++lane)
+      for (int t = 0; t < p.tp && !any; ++t)
+        any = (first_rank(p, lane, stage) + t) / devices != (first_rank(p, lane, stage + 1) + t) / devices;
+    it->second.push_back(any);
+  }
   return it->second;
 }
 
-// Part t of a stage to part t of the next one, all at once; on the slowest pipeline.
-double CostModel::send(const Placement& p, int stage, i64 T) const {
+// Part t of a stage to part t of the next one, all at once.
+double CostModel::send(int tp, bool crosses, i64 T) const {
   const cluster::Hardware& hardware = units_.hardware();
-  const cluster::LinkClass& link = hardware.link(crosses(p, stage) ? cluster::Link::inter_host : cluster::Link::intra_host);
-  const double bytes = static_cast<double>(T / p.tp * units_.model().hidden_size * size_of(units_.precision().compute));
-  return link.latency.count + std::min(link.shared_by, p.tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
+  if (crosses && !hardware.inter_host) return 0;
+  const cluster::LinkClass& link = crosses ? *hardware.inter_host : hardware.intra_host;
+  const double bytes = static_cast<double>(T / tp * units_.model().hidden_size * size_of(units_.precision().compute));
+  return link.latency.count + std::min(link.shared_by, tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
 }
 
 const CostModel::RunTime& CostModel::run_time(const Shape& shape, const StageRun& run, i64 T, RunTimes& known) const {
@@ -159,6 +163,7 @@ const CostModel::RunTime& CostModel::run_time(const Shape& shape, const StageRun
   if (fresh) {
     it->second.forward = units_.time(run.kind, run.layers, shape.placement.tp, shape.recompute, true, T);
     it->second.backward = units_.time(run.kind, run.layers, shape.placement.tp, shape.recompute, false, T);
+    for (const bool crosses : {false, true}) it->second.send[crosses] = send(shape.placement.tp, crosses, T);
   }
   return it->second;
 }
@@ -166,23 +171,24 @@ const CostModel::RunTime& CostModel::run_time(const Shape& shape, const StageRun
 double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows, std::vector<RunTimes>& known, PhaseParts& spent) const {
   const Placement& p = shape.placement;
   const std::vector<StageRun>& runs = stages(p);
+  const std::vector<bool>& crossing = crossings(p);
   std::vector<std::vector<StageTime>> at;
   for (size_t r = 0; r < runs.size(); ++r) {
     const StageRun& run = runs[r];
-    std::vector<StageTime> times;
+    std::vector<StageTime> inside, across;
     for (const Row& row : rows) {
       const RunTime& time = run_time(shape, run, row.T, known[r]);
-      times.push_back({time.forward.total(row.pairs), time.backward.total(row.pairs), 0});
+      const double forward = time.forward.total(row.pairs), backward = time.backward.total(row.pairs);
+      inside.push_back({forward, backward, time.send[0]});
+      across.push_back({forward, backward, time.send[1]});
       for (const Spent* part : {&time.forward, &time.backward}) {
         spent.compute += (part->compute + part->per_pair * row.pairs) * run.count / p.pp;
         spent.communication += part->communication * run.count / p.pp;
       }
     }
-    at.insert(at.end(), static_cast<size_t>(run.count), times);
+    for (int s = run.first; s < run.first + run.count; ++s) at.push_back(s + 1 < p.pp && crossing[static_cast<size_t>(s)] ? across : inside);
   }
   if (p.pp == 1) return alone(at.front());
-  for (int s = 0; s + 1 < p.pp; ++s)
-    for (size_t row = 0; row < rows.size(); ++row) at[static_cast<size_t>(s)][row].send = send(p, s, rows[row].T);
   return pipeline_seconds(schedule::schedule(kind_of(shape.schedule), p.pp, static_cast<int>(rows.size())), at);
 }
 

@@ -79,12 +79,13 @@ class CostModel {
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
   const std::vector<Lanes>& lanes(const Placement& placement, i64 capacity, Range range) const;
   Lanes packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
-  double send(const Placement& placement, int stage, i64 T) const;
-  bool crosses(const Placement& placement, int stage) const;
+  double send(int tp, bool crosses, i64 T) const;
+  const std::vector<bool>& crossings(const Placement& placement) const;
   MemoryNeed need_of(const Shape& shape, i64 capacity, Range range, i64 micro_batches) const;
   /// Of a run's stages, by the tokens of a row.
   struct RunTime {
     Spent forward, backward;
+    double send[2] = {0, 0};  // to the next stage on the same host, on another one
   };
   using RunTimes = std::unordered_map<i64, RunTime>;
   const RunTime& run_time(const Shape& shape, const StageRun& run, i64 T, RunTimes& known) const;
@@ -98,7 +99,7 @@ class CostModel {
   mutable std::map<std::pair<int, int>, std::vector<StageRun>> stages_;  // by stages and layers for the head
   mutable std::map<std::tuple<int, int, int, i64, Range>, std::vector<Lanes>> lanes_;
   mutable std::map<int, Spent> rough_;
-  mutable std::map<std::pair<Placement, int>, bool> crosses_;
+  mutable std::map<Placement, std::vector<bool>> crossings_;
 };
 
 }  // namespace switchyard::planner

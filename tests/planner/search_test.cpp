@@ -107,7 +107,24 @@ TEST(Search, finds_what_trying_every_plan_finds) {
   }
   EXPECT_GE(buckets.size(), 3u) << "one strategy, and several";
   EXPECT_LT(nothing_fits, 30);
-  fmt::print("{} plans tried\n", plans);
+  EXPECT_GT(plans, 1000000);
+}
+
+TEST(Search, bounds_are_below_the_times_they_stand_for) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SmallProblem p(seed);
+    const int levels = static_cast<int>(p.model.bounds().size());
+    for (int lo = 0; lo < levels; ++lo)
+      for (const Shape& shape : p.shapes)
+        for (const i64 capacity : capacities(p.model, {lo, levels})) {
+          const Range range{lo, levels};
+          const double seconds = p.model.seconds(shape, capacity, range) * (1 + 1e-12);
+          EXPECT_LE(p.model.bound(shape, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
+          EXPECT_LE(p.model.rough_bound(shape.placement, range), seconds) << "seed " << seed << ", " << to_string(shape);
+          EXPECT_LE(p.model.least_need(shape, capacity, range).total(), p.model.need(shape, capacity, range).total());
+          EXPECT_LE(p.model.least_home_bytes(), p.model.home_bytes(shape.placement));
+        }
+  }
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <numeric>
 
 #include "compiler/compile.hpp"
@@ -81,24 +80,6 @@ TEST(UnitCosts, least_rates_are_below_those_of_any_rows) {
         EXPECT_GE(exact * (1 + 1e-12), least.compute * static_cast<double>(T) + least.per_pair * pairs) << tp << " " << T;
       }
     }
-}
-
-TEST(Probe, time) {
-  const cluster::Hardware hardware = config::load_hardware("a100-80g", 64);
-  for (const int tp : {1, 2, 4, 8, 16, 32}) {
-    const UnitCosts costs(config::model_preset("7b"), precision_from("bf16"), hardware);
-    auto t0 = std::chrono::steady_clock::now();
-    costs.time(StageKind::whole, 1, tp, Recompute::none, true, 16);
-    auto t1 = std::chrono::steady_clock::now();
-    costs.time(StageKind::whole, 2, tp, Recompute::none, false, 32768);
-    auto t2 = std::chrono::steady_clock::now();
-    costs.least(StageKind::whole, 2, tp, Recompute::none, 32768);
-    auto t3 = std::chrono::steady_clock::now();
-    costs.kept(StageKind::whole, 2, tp, Recompute::none, 32768, 32768);
-    auto t4 = std::chrono::steady_clock::now();
-    auto ms = [](auto a, auto b) { return std::chrono::duration<double, std::milli>(b - a).count(); };
-    printf("tp %d: compile+16 %.2f ms, back 32768 x2 %.2f, least %.2f, kept %.2f\n", tp, ms(t0, t1), ms(t1, t2), ms(t2, t3), ms(t3, t4));
-  }
 }
 
 }  // namespace
