@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
 #endif
   apps::add_switch_plan(app, action);
   apps::add_show(app, action);
+  apps::add_plan(app, action);
   apps::add_simulate(app, action);
   apps::add_report(app, action);
   apps::add_schedule(app, action);

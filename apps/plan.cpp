@@ -1,0 +1,158 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "commands.hpp"
+#include "compiler/job_plans.hpp"
+#include "config/hardware.hpp"
+#include "config/job_reader.hpp"
+#include "first_step.hpp"
+#include "open_job.hpp"
+#include "planner/explain.hpp"
+#include "planner/plan.hpp"
+
+namespace switchyard::apps {
+namespace {
+
+constexpr int kRunnersUp = 10;
+
+struct Options {
+  std::string job, cluster, out;
+  std::vector<std::string> sets;
+  int top = 0, steps = 1, most_buckets = 0, ranks = 0;
+  bool explain = false, json = false;
+};
+
+struct Opened {
+  config::Job job;
+  bool has_buckets = false;
+  cluster::Hardware hardware;
+};
+
+// A job to be planned needs no buckets and no number of ranks; those that it has are kept for comparison.
+Opened open(const Options& options) {
+  std::ifstream file(options.job, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  config::Faults faults;
+  config::JobDraft draft;
+  if (file) draft = config::read_draft(text.str(), options.job, options.sets, faults);
+  std::vector<std::string> sets = options.sets;
+  Opened opened;
+  opened.has_buckets = !draft.buckets.empty() || !draft.parallel_preset.empty();
+  std::optional<int> ranks;
+  if (draft.has("run.ranks")) ranks = draft.job.run.ranks;
+  if (options.ranks > 0) ranks = options.ranks;
+  if (!opened.has_buckets && draft.job.batch.context > 0) {
+    opened.hardware = config::load_hardware(options.cluster, ranks);
+    sets.push_back(fmt::format("bucket.0.max_length={}", draft.job.batch.context));
+    sets.push_back("bucket.0.strategy=\"1,1,1\"");
+    ranks = opened.hardware.ranks();
+  }
+  if (ranks) sets.push_back(fmt::format("run.ranks={}", *ranks));
+  opened.job = open_job(options.job, sets);
+  opened.hardware = config::load_hardware(options.cluster, opened.job.run.ranks);
+  return opened;
+}
+
+planner::Request request_of(const config::Job& job, const cluster::Hardware& hardware, int steps) {
+  planner::Request request{.model = job.model.config, .precision = compiler::precision_of(job.run), .hardware = hardware, .steps = {}};
+  request.steps = lengths_of_steps(job, steps);
+  request.context = job.batch.context;
+  request.memory = job.run.memory_budget.count;
+  return request;
+}
+
+config::Job planned_job(config::Job job, const planner::Planner& planner, const planner::Choice& choice) {
+  job.buckets = planner.buckets(choice);
+  job.run.home = 0;
+  // Within it a step prefetches less, rather than running out of memory.
+  const i64 device = planner.request().hardware.device.memory.count;
+  if (job.run.memory_budget.count == 0 || job.run.memory_budget.count > device) job.run.memory_budget = {device};
+  return job;
+}
+
+void write(const std::string& path, const config::Job& job) {
+  std::ofstream file(path);
+  file << config::to_toml(job);
+  file.close();
+  if (!file) user_error("cannot write {}: {}. Choose another --out.", path, std::strerror(errno));
+}
+
+nlohmann::json json_of(const planner::Planner& planner, const planner::Choice& choice) {
+  nlohmann::json buckets = nlohmann::json::array();
+  for (const config::Bucket& bucket : planner.buckets(choice))
+    buckets.push_back({{"max_length", bucket.max_length},
+                       {"strategy", bucket.strategy.name},
+                       {"recompute", config::name_of(bucket.strategy.recompute)},
+                       {"schedule", config::name_of(bucket.strategy.schedule)},
+                       {"micro_batch_tokens", bucket.strategy.micro_batch_tokens},
+                       {"full", nlohmann::json::parse(config::to_json(bucket.strategy))}});
+  return buckets;
+}
+
+void print(const planner::Planner& planner, const planner::Found& found, double seconds, const cluster::Hardware& hardware) {
+  const planner::Counts& c = found.counts;
+  fmt::print("{} on {}: {} hosts of {} devices\n", format_duration(Seconds{found.best.front().seconds}), hardware.name, hardware.hosts,
+             hardware.devices_per_host);
+  for (size_t i = 0; i < found.best.size(); ++i)
+    fmt::print("{:>3} {:>10}  {}\n", i + 1, format_duration(Seconds{found.best[i].seconds}), planner.to_string(found.best[i]));
+  if (found.best.front().phases.size() == 1) fmt::print("One strategy for all: in this model no switch pays.\n");
+  fmt::print("{} candidates, {:.2f}% left out by proof in {:.2f} s: {} by their placement's bound, {} by memory, {} by their own bound, {} as "
+             "no better than one of their placement; {} timed\n",
+             c.candidates, 100.0 * static_cast<double>(c.pruned()) / static_cast<double>(c.candidates), seconds, c.rough, c.memory, c.bound,
+             c.dominated, c.timed);
+}
+
+int run(const Options& options) {
+  const Opened opened = open(options);
+  const auto start = std::chrono::steady_clock::now();
+  const planner::Planner planner(request_of(opened.job, opened.hardware, options.steps));
+  planner::Found found = planner.plan(1, options.most_buckets);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  // Runners-up are searched for by themselves: they leave less to be pruned.
+  const int top = options.top > 0 ? options.top : options.explain ? kRunnersUp : 1;
+  if (top > 1) found.best = planner.plan(top, options.most_buckets).best;
+  print(planner, found, seconds, opened.hardware);
+  if (opened.has_buckets)
+    if (const auto given = planner.choice(opened.job.buckets))
+      fmt::print("The job's own buckets: {}, {}\n", format_duration(Seconds{given->seconds}), planner.to_string(*given));
+  if (options.explain) fmt::print("{}", planner::explain(planner, found));
+  if (!options.out.empty()) write(options.out, planned_job(opened.job, planner, found.best.front()));
+  if (options.json) {
+    const nlohmann::json object = {{"chosen", json_of(planner, found.best.front())},
+                                   {"step_seconds", found.best.front().seconds},
+                                   {"candidates", found.counts.candidates},
+                                   {"pruned", found.counts.pruned()},
+                                   {"seconds", seconds}};
+    fmt::print("{}\n", object.dump());
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("plan", "Chooses buckets and strategies for a job on a cluster");
+  command->add_option("job", options->job, "Job file; its buckets, if any, are compared")->required()->type_name("JOB.toml");
+  command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")->required()->type_name("FILE|NAME");
+  command->add_option("--ranks", options->ranks, "Ranks, where neither job nor cluster file says how many")->check(CLI::PositiveNumber);
+  command->add_option("--top", options->top, "So many of the best plans; with --explain 10, else 1")->check(CLI::PositiveNumber);
+  command->add_option("--buckets", options->most_buckets, "Most buckets; 1 is the best single strategy")->check(CLI::PositiveNumber);
+  command->add_option("--steps", options->steps, "Steps whose documents stand for all")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_flag("--explain", options->explain, "What the plans cost and why, what limits the best, and what would change it");
+  command->add_option("--out", options->out, "Writes the job with the best plan's buckets")->type_name("planned.toml");
+  command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");
+  command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace switchyard::apps

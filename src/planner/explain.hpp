@@ -1,0 +1,14 @@
+// Why a plan was chosen, in words.
+#pragma once
+
+#include <string>
+
+#include "planner/plan.hpp"
+
+namespace switchyard::planner {
+
+/// A table of the plans found: what each step consists of, and how much each takes more than the best; what limits the best one; and what
+/// would be chosen with more memory, faster links or longer documents, which is searched anew.
+std::string explain(const Planner& planner, const Found& found);
+
+}  // namespace switchyard::planner

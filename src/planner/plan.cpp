@@ -1,0 +1,132 @@
+#include "planner/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/errors.hpp"
+#include "planner/workload.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+constexpr int kMostTimes = 64;  // so many times the ranks are tried for a model that fits nowhere
+
+// The longest first, as a job lists them.
+std::vector<Phase> longest_first(const Choice& choice) {
+  std::vector<Phase> phases = choice.phases;
+  std::ranges::sort(phases, [](const Phase& a, const Phase& b) { return a.range.hi > b.range.hi; });
+  return phases;
+}
+
+}  // namespace
+
+Planner::Planner(Request request) : request_(std::move(request)) {
+  const i64 device = request_.hardware.device.memory.count;
+  memory_ = request_.memory > 0 ? std::min(request_.memory, device) : device;
+  units_ = std::make_unique<UnitCosts>(request_.model, request_.precision, request_.hardware);
+  model_ = std::make_unique<CostModel>(*units_, workload_of(request_.steps, request_.context));
+  transfers_ = std::make_unique<Transfers>(*units_);
+  shapes_ = shapes(request_.model, request_.hardware.ranks(), request_.limits);
+}
+
+Found Planner::plan(int top, int most_buckets) const {
+  Found found = search(*model_, *transfers_, shapes_, {.memory = memory_, .most_buckets = most_buckets, .top = top});
+  if (found.best.empty()) nothing_fits();
+  return found;
+}
+
+std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {
+  std::vector<config::Bucket> buckets;
+  for (const Phase& phase : longest_first(choice)) {
+    const Placement& p = phase.shape.placement;
+    config::Bucket bucket{model_->longest(phase.range), "", strategy_of(phase.shape, request_.model.layers, phase.capacity)};
+    if (is_plain(p, request_.model.layers)) bucket.spec = fmt::format("{},{},{}", p.dp, p.tp, p.pp);
+    buckets.push_back(std::move(bucket));
+  }
+  return buckets;
+}
+
+std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets) const {
+  const std::vector<i64>& bounds = model_->bounds();
+  Choice choice;
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    const auto level = [&](i64 length) { return static_cast<int>(std::ranges::upper_bound(bounds, length) - bounds.begin()); };
+    const Range range{b + 1 < buckets.size() ? level(buckets[b + 1].max_length) : 0, b == 0 ? static_cast<int>(bounds.size()) : level(buckets[b].max_length)};
+    const config::Strategy& strategy = buckets[b].strategy;
+    if (range.lo >= range.hi || !model_->any(range)) continue;
+    const i64 capacity = strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : model_->longest(range);
+    const auto same = [&](const Shape& shape) {
+      const config::Strategy mine = strategy_of(shape, request_.model.layers, capacity);
+      return mine.groups == strategy.groups && mine.recompute == strategy.recompute && mine.schedule == strategy.schedule;
+    };
+    const auto shape = std::ranges::find_if(shapes_, same);
+    if (shape == shapes_.end() || capacity < model_->longest(range)) return std::nullopt;
+    choice.phases.push_back({range, *shape, capacity});
+  }
+  if (choice.phases.empty()) return std::nullopt;
+  std::reverse(choice.phases.begin() + 1, choice.phases.end());
+  choice.seconds = step_seconds(*model_, *transfers_, choice.phases, 0);
+  return choice;
+}
+
+Account Planner::account(const Choice& choice) const {
+  Account account{.seconds = choice.seconds};
+  double phases = 0;
+  const i64 home = model_->home_bytes(choice.phases.front().shape.placement);
+  for (const Phase& phase : choice.phases) {
+    const PhaseParts parts = model_->parts(phase.shape, phase.capacity, phase.range);
+    phases += parts.seconds;
+    account.compute += parts.compute;
+    account.communication += parts.communication;
+    account.idle += parts.idle;
+    account.memory = std::max(account.memory, home + model_->need(phase.shape, phase.capacity, phase.range).total());
+  }
+  account.transfers = choice.seconds - phases;
+  return account;
+}
+
+std::string Planner::to_string(const Choice& choice) const {
+  std::string text;
+  for (const Phase& phase : longest_first(choice))
+    text += fmt::format("{}to {}: {}, rows of {}", text.empty() ? "" : "; ", model_->longest(phase.range), planner::to_string(phase.shape), phase.capacity);
+  return text;
+}
+
+i64 Planner::least_need(Range range) const {
+  const bool home = range.hi == static_cast<int>(model_->bounds().size());
+  i64 least = std::numeric_limits<i64>::max();
+  for (const Shape& shape : shapes_)
+    least = std::min(least, model_->need(shape, model_->longest(range), range).total() +
+                                (home ? model_->home_bytes(shape.placement) : model_->least_home_bytes()));
+  return least;
+}
+
+i64 Planner::context_that_fits() const {
+  i64 context = 0;
+  for (int level = 0; level < static_cast<int>(model_->bounds().size()) && least_need({level, level + 1}) <= memory_; ++level)
+    context = model_->bounds()[static_cast<size_t>(level)];
+  return context;
+}
+
+void Planner::nothing_fits() const {
+  const int levels = static_cast<int>(model_->bounds().size());
+  i64 need = 0;
+  for (int level = 0; level < levels; ++level) need = std::max(need, least_need({level, level + 1}));
+  std::string remedy = fmt::format("{} of memory a rank", format_bytes(Bytes{need}));
+  for (int times = 2; times <= kMostTimes; times *= 2) {
+    Request larger = request_;
+    larger.hardware.hosts *= times;
+    if (!larger.hardware.inter_host) break;
+    const Planner more(larger);
+    if (more.context_that_fits() < request_.context) continue;
+    remedy += fmt::format(", or {} ranks", larger.hardware.ranks());
+    break;
+  }
+  if (const i64 context = context_that_fits(); context > 0 && context < request_.context) remedy += fmt::format(", or batch.context = {}", context);
+  user_error("no strategy fits {} ranks of {}: with documents of {} tokens the most frugal one needs {} a rank. What would do: {}.",
+             request_.hardware.ranks(), format_bytes(Bytes{memory_}), request_.context, format_bytes(Bytes{need}), remedy);
+}
+
+}  // namespace switchyard::planner

@@ -1,0 +1,65 @@
+// Planning a job: from a model, a cluster and lengths of documents to buckets with strategies.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/job.hpp"
+#include "planner/search.hpp"
+
+namespace switchyard::planner {
+
+/// steps: lengths of the documents of steps that stand for all, 1 to context. memory: bytes a rank may use, home and all; 0: the device's.
+struct Request {
+  config::ModelConfig model;
+  Precision precision;
+  cluster::Hardware hardware;
+  std::vector<std::vector<i64>> steps;
+  i64 context = 0, memory = 0;
+  SpaceLimits limits{};
+};
+
+/// A plan's step and where it goes: compute + communication + idle are means over ranks of all phases, transfers what parameters,
+/// gradients and the update add to them.
+struct Account {
+  double seconds = 0, compute = 0, communication = 0, idle = 0, transfers = 0;
+  i64 memory = 0;  // of the fullest rank in its fullest phase, with home
+};
+
+class Planner {
+ public:
+  explicit Planner(Request request);
+
+  /// The best plans. most_buckets: 0 for any number.
+  /// errors  UserError if nothing fits: what is missing, and the smallest change that would help
+  Found plan(int top, int most_buckets = 0) const;
+  /// A plan as a job has it: the longest bucket first, home on it.
+  std::vector<config::Bucket> buckets(const Choice& choice) const;
+  /// The other way: where every bucket's strategy is a shape of equal pipelines with rows that the model can time; else nothing.
+  std::optional<Choice> choice(const std::vector<config::Bucket>& buckets) const;
+  Account account(const Choice& choice) const;
+  /// "to 4096: 8,1,1, rows of 8192; ..." the longest first.
+  std::string to_string(const Choice& choice) const;
+
+  const Request& request() const { return request_; }
+  const CostModel& model() const { return *model_; }
+  const Transfers& transfers() const { return *transfers_; }
+
+ private:
+  /// Bytes that the most frugal candidate of the range needs.
+  i64 least_need(Range range) const;
+  /// Context up to which documents fit; 0: none.
+  i64 context_that_fits() const;
+  [[noreturn]] void nothing_fits() const;
+
+  Request request_;
+  i64 memory_;
+  std::unique_ptr<UnitCosts> units_;
+  std::unique_ptr<CostModel> model_;
+  std::unique_ptr<Transfers> transfers_;
+  std::vector<Shape> shapes_;
+};
+
+}  // namespace switchyard::planner

@@ -1,0 +1,62 @@
+// The search for the plans that take the least time in the planner's own model, and only by what is proven.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "planner/cost_model.hpp"
+#include "planner/timeline.hpp"
+#include "planner/transfers.hpp"
+
+namespace switchyard::planner {
+
+/// A bucket: the documents of `range` under a shape, in rows of at most `capacity` tokens.
+struct Phase {
+  Range range;
+  Shape shape;
+  i64 capacity = 0;
+  auto operator<=>(const Phase&) const = default;
+};
+
+/// Phases in the order in which they run: the longest documents, then from the shortest upward. Home is on the first one's placement.
+struct Choice {
+  std::vector<Phase> phases;
+  double seconds = 0;
+};
+
+/// What candidates were left out by; a candidate is a shape for a range of lengths with a capacity of rows.
+struct Counts {
+  i64 candidates = 0;
+  i64 rough = 0;      // its placement's bound: no plan with it can be among the best
+  i64 memory = 0;     // it takes more memory than a rank has, wherever home is
+  i64 bound = 0;      // its own bound
+  i64 dominated = 0;  // its bound isn't below the time of another one of the placement that takes no more memory
+  i64 timed = 0;      // not left out: packed and replayed
+  i64 pruned() const { return candidates - timed; }
+};
+
+struct SearchSettings {
+  i64 memory = 0;     // bytes a rank has; 0: without limit
+  int most_buckets = 0;  // 0: as many as there are bounds
+  int top = 1;        // so many of the best plans, unlike in ranges or placements
+};
+
+struct Found {
+  std::vector<Choice> best;  // the best first; fewer than asked for if there are no more. Empty: nothing fits
+  Counts counts;
+};
+
+/// Capacities of rows for a range: its longest document, and doubled as long as that is at most twice the longest document of all.
+std::vector<i64> capacities(const CostModel& model, Range range);
+
+/// Seconds of a step under the phases, in their order; infinite if a rank needs more than `memory` bytes (0: no limit).
+double step_seconds(const CostModel& model, const Transfers& transfers, const std::vector<Phase>& phases, i64 memory);
+/// The same as a timeline, each phase with what it adds.
+std::vector<PhaseTimes> phase_times(const CostModel& model, const Transfers& transfers, const std::vector<Phase>& phases);
+
+/// The best of all plans whose buckets have documents, whose shapes are among `shapes`, and whose rows have a capacity of capacities().
+/// Equal times are told apart by a fixed order, so the result is a function of the arguments.
+Found search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes, const SearchSettings& settings);
+
+}  // namespace switchyard::planner

@@ -1,0 +1,80 @@
+#include "planner/segment_memory.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/errors.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+// Buffers of a root share one block, which goes with the last of them and of the root's own release.
+class Replay {
+ public:
+  Replay(const ir::StageCode& stage, i64 T, i64 longest) : stage_(stage), T_(T), longest_(longest) {}
+
+  i64 run(const ir::Segment& segment) {
+    peak_ = now_;
+    for (const ir::Instr& instr : segment.code) {
+      for (const int b : instr.out)
+        if (buffer(b).kind != ir::ValueKind::gradient) take(b);
+      peak_ = std::max(peak_, now_ + (instr.op ? workspace(instr) : 0));
+      for (const int b : instr.drop) release(b);
+    }
+    return peak_;
+  }
+  void take(int b) {
+    if (b < 0 || !here_.insert(b).second) return;
+    const int root = buffer(b).root;
+    if (root >= 0 && members_[root]++ > 0) return;
+    now_ += root < 0 ? bytes(b) : root_bytes(root);
+  }
+  void release(int b) {
+    if (b < 0 || here_.erase(b) == 0) return;
+    const int root = buffer(b).root;
+    if (root >= 0 && --members_[root] > 0) return;
+    now_ -= root < 0 ? bytes(b) : root_bytes(root);
+  }
+  i64 now() const { return now_; }
+
+ private:
+  const ir::Buffer& buffer(int b) const { return stage_.buffers[static_cast<size_t>(b)]; }
+  i64 bytes(int b) const { return ir::local_bytes(buffer(b), 0, stage_.lane.size(), T_); }
+
+  i64 root_bytes(int root) const {
+    i64 total = 0;
+    for (const ir::Buffer& member : stage_.buffers)
+      if (member.root == root) total += ir::local_bytes(member, 0, stage_.lane.size(), T_);
+    return total;
+  }
+
+  i64 workspace(const ir::Instr& instr) const {
+    std::vector<ir::Type> in, out;
+    double share = 1, other = 1;
+    for (const int b : instr.in) in.push_back(ir::local_type(buffer(b), 0, stage_.lane.size(), in.empty() ? &share : &other));
+    for (const int b : instr.out) out.push_back(ir::local_type(buffer(b), 0, stage_.lane.size(), &other));
+    return instr.op->workspace(in, out, static_cast<i64>(share * static_cast<double>(T_)), longest_);
+  }
+
+  const ir::StageCode& stage_;
+  i64 T_, longest_, now_ = 0, peak_ = 0;
+  std::set<int> here_;
+  std::map<int, int> members_;
+};
+
+}  // namespace
+
+Kept activations_of(const ir::StageCode& stage, i64 T, i64 longest) {
+  Kept kept;
+  Replay replay(stage, T, longest);
+  replay.take(stage.act_in);
+  kept.forward_peak = replay.run(stage.forward);
+  if (std::ranges::count(stage.stash, stage.act_out) == 0) replay.release(stage.act_out);
+  kept.stash = replay.now();
+  replay.take(stage.grad_in);
+  kept.backward_peak = std::max(replay.now(), replay.run(stage.backward));
+  return kept;
+}
+
+}  // namespace switchyard::planner

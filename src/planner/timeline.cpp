@@ -1,0 +1,15 @@
+#include "planner/timeline.hpp"
+
+#include <algorithm>
+
+namespace switchyard::planner {
+
+void Timeline::add(const PhaseTimes& phase) {
+  const double begin = std::max(moved, before);
+  moved = begin + phase.moves;
+  before = computed;
+  computed = std::max(std::max(computed, begin + phase.first_unit) + phase.work, moved);
+  flushed = std::max(flushed, computed) + phase.flush;
+}
+
+}  // namespace switchyard::planner

@@ -1,0 +1,24 @@
+// A step as the planner sees it: phases, the parameters that come before each, and the gradients that leave after it.
+#pragma once
+
+namespace switchyard::planner {
+
+/// Seconds that a phase adds: the parameters that its strategy lacks come (moves), its pipelines work, its gradients go home (flush).
+/// first_unit: until the unit comes that is used first.
+struct PhaseTimes {
+  double moves = 0, first_unit = 0, work = 0, flush = 0;
+};
+
+/// Parameters come while the phase before computes, but not before the one before that has ended, and gradients leave while the next one
+/// computes. All steps are maxima and sums, so a phase that takes longer never makes a step shorter: the search rests on that.
+struct Timeline {
+  double before = 0, computed = 0, moved = 0, flushed = 0;  // before: when the phase before the last one ended
+
+  void add(const PhaseTimes& phase);
+  /// Neither later in anything.
+  bool no_later(const Timeline& other) const {
+    return before <= other.before && computed <= other.computed && moved <= other.moved && flushed <= other.flushed;
+  }
+};
+
+}  // namespace switchyard::planner

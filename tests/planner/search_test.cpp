@@ -1,0 +1,131 @@
+#include "planner/search.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "small_problems.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+// Every plan there is, one after the other, each timed as a whole; nothing is left out.
+class Exhaustive {
+ public:
+  explicit Exhaustive(SmallProblem& problem) : p_(problem), levels_(static_cast<int>(problem.model.bounds().size())) {}
+
+  std::vector<double> best() {
+    std::vector<Phase> phases;
+    for (int lo = 0; lo < levels_; ++lo)
+      for_all({lo, levels_}, phases, [&] { from(0, lo, phases); });
+    std::vector<double> sorted;
+    for (const auto& [plan, seconds] : quickest_) sorted.push_back(seconds);
+    std::ranges::sort(sorted);
+    return sorted;
+  }
+  i64 plans() const { return plans_; }
+
+ private:
+  template <class Then>
+  void for_all(Range range, std::vector<Phase>& phases, Then then) {
+    if (!p_.model.any(range)) return;
+    for (const Shape& shape : p_.shapes)
+      for (const i64 capacity : capacities(p_.model, range)) {
+        phases.push_back({range, shape, capacity});
+        then();
+        phases.pop_back();
+      }
+  }
+  void from(int level, int end, std::vector<Phase>& phases) {
+    if (level == end) return finish(phases);
+    for (int next = level + 1; next <= end; ++next)
+      for_all({level, next}, phases, [&] { from(next, end, phases); });
+  }
+  void finish(const std::vector<Phase>& phases) {
+    ++plans_;
+    std::vector<std::pair<Range, Placement>> plan;
+    for (const Phase& phase : phases) plan.emplace_back(phase.range, phase.shape.placement);
+    const double seconds = seconds_of(phases);
+    if (seconds == std::numeric_limits<double>::infinity()) return;
+    const auto [it, fresh] = quickest_.try_emplace(std::move(plan), seconds);
+    it->second = std::min(it->second, seconds);
+  }
+  // As step_seconds, with the phases' times kept.
+  double seconds_of(const std::vector<Phase>& phases) {
+    const Placement& home = phases.front().shape.placement;
+    Timeline timeline;
+    std::optional<Placement> previous;
+    for (const Phase& phase : phases) {
+      const auto [it, fresh] = known_.try_emplace(phase);
+      if (fresh) it->second = {p_.model.seconds(phase.shape, phase.capacity, phase.range), p_.model.need(phase.shape, phase.capacity, phase.range).total()};
+      if (p_.settings.memory > 0 && it->second.second + p_.model.home_bytes(home) > p_.settings.memory) return std::numeric_limits<double>::infinity();
+      const Placement& next = phase.shape.placement;
+      const double moves = p_.transfers.moves(previous, next, home);
+      timeline.add({moves, moves / (static_cast<double>(p_.units.model().layers + 2) / next.pp), it->second.first, p_.transfers.flush(next, home)});
+      previous = next;
+    }
+    return timeline.flushed + p_.transfers.finish(home);
+  }
+
+  SmallProblem& p_;
+  int levels_;
+  i64 plans_ = 0;
+  std::map<Phase, std::pair<double, i64>> known_;
+  std::map<std::vector<std::pair<Range, Placement>>, double> quickest_;
+};
+
+// Fewer shapes where the product over buckets would take long.
+void make_small(SmallProblem& problem) {
+  std::shuffle(problem.shapes.begin(), problem.shapes.end(), problem.random);
+  problem.shapes.resize(std::min<size_t>(problem.shapes.size(), problem.model.bounds().size() > 3 ? 6 : 14));
+  std::ranges::sort(problem.shapes);
+}
+
+TEST(Search, finds_what_trying_every_plan_finds) {
+  std::set<size_t> buckets;
+  int nothing_fits = 0;
+  i64 plans = 0;
+  for (unsigned seed = 1; seed <= 120; ++seed) {
+    SmallProblem problem(seed);
+    make_small(problem);
+    problem.settings.top = problem.pick({1, 3});
+    Exhaustive exhaustive(problem);
+    const std::vector<double> best = exhaustive.best();
+    plans += exhaustive.plans();
+    const Found found = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+    ASSERT_EQ(found.best.size(), std::min<size_t>(best.size(), static_cast<size_t>(problem.settings.top))) << "seed " << seed;
+    for (size_t i = 0; i < found.best.size(); ++i) {
+      EXPECT_DOUBLE_EQ(found.best[i].seconds, best[i]) << "seed " << seed << ", plan " << i;
+      EXPECT_DOUBLE_EQ(found.best[i].seconds, step_seconds(problem.model, problem.transfers, found.best[i].phases, problem.settings.memory));
+    }
+    if (best.empty()) ++nothing_fits;
+    else buckets.insert(found.best.front().phases.size());
+    const Counts& c = found.counts;
+    EXPECT_EQ(c.rough + c.memory + c.bound + c.dominated + c.timed, c.candidates);
+  }
+  EXPECT_GE(buckets.size(), 3u) << "one strategy, and several";
+  EXPECT_LT(nothing_fits, 30);
+  EXPECT_GT(plans, 1000000);
+}
+
+TEST(Search, bounds_are_below_the_times_they_stand_for) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SmallProblem p(seed);
+    const int levels = static_cast<int>(p.model.bounds().size());
+    for (int lo = 0; lo < levels; ++lo)
+      for (const Shape& shape : p.shapes)
+        for (const i64 capacity : capacities(p.model, {lo, levels})) {
+          const Range range{lo, levels};
+          const double seconds = p.model.seconds(shape, capacity, range) * (1 + 1e-12);
+          EXPECT_LE(p.model.bound(shape, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
+          EXPECT_LE(p.model.rough_bound(shape.placement, range), seconds) << "seed " << seed << ", " << to_string(shape);
+          EXPECT_LE(p.model.least_need(shape, capacity, range).total(), p.model.need(shape, capacity, range).total());
+          EXPECT_LE(p.model.least_home_bytes(), p.model.home_bytes(shape.placement));
+        }
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::planner

@@ -1,0 +1,89 @@
+// Small planning problems, drawn at random: a model, a cluster, documents, and what strategies may be.
+#pragma once
+
+#include <random>
+
+#include "planner/search.hpp"
+#include "planner/workload.hpp"
+
+namespace switchyard::planner {
+
+inline config::ModelConfig model_of(i64 layers, i64 hidden, i64 vocabulary) {
+  config::ModelConfig model = config::family_defaults(config::Family::llama);
+  model.layers = layers;
+  model.hidden_size = hidden;
+  model.heads = model.kv_heads = 8;
+  model.head_dim = hidden / 8;
+  model.ffn_size = 3 * hidden;
+  model.vocab_size = vocabulary;
+  model.max_positions = 1 << 20;
+  return model;
+}
+
+/// Links, launches and memory count, efficiency rises with size.
+inline cluster::Hardware hardware_of(int hosts, int devices, double launch, double intra, double inter) {
+  cluster::Hardware hardware;
+  hardware.name = "test";
+  hardware.hosts = hosts;
+  hardware.devices_per_host = devices;
+  const cluster::EfficiencyCurve curve{{{1e6, 0.2}, {1e8, 0.6}, {1e10, 0.9}}};
+  for (const DType type : {DType::f32, DType::bf16}) hardware.device.rates[type] = {{1e13}, {1e12}, curve};
+  hardware.device.launch = {launch};
+  hardware.device.width_curve = {{{16, 0.3}, {256, 1.0}}};
+  hardware.intra_host = {{2e-6}, {intra}, 1, {{{1e4, 0.5}, {1e7, 0.9}}}};
+  hardware.inter_host = cluster::LinkClass{{1e-5}, {inter}, 2, {}};
+  hardware.overlap_slowdown = 1.2;
+  return hardware;
+}
+
+struct SmallProblem {
+  explicit SmallProblem(unsigned seed)
+      : random(seed),
+        hardware(hardware_of(pick({1, 2}), pick({2, 4}), 1e-6 * pick({1, 5, 40}), 1e9 * pick({5, 50, 200}), 1e9 * pick({1, 10}))),
+        units(model_of(pick({2, 3, 4}), 64 * pick({1, 4, 8}), pick({100, 4000})), precision_from("bf16"), hardware),
+        model(units, workload_of(documents(), 4096, 512)),
+        transfers(units) {
+    limits.both_orders = pick({0, 1}) == 1;
+    limits.most_head_layers = pick({0, 1});
+    const std::vector<config::Recompute> all = limits.recompute;
+    limits.recompute = {all[static_cast<size_t>(pick({0, 1}))], all[2]};
+    limits.schedules.resize(static_cast<size_t>(pick({1, 1, 2})));
+    shapes = planner::shapes(units.model(), hardware.ranks(), limits);
+    if (pick({0, 1}) == 1) settings.memory = memory();
+  }
+
+  int pick(std::initializer_list<int> of) { return *(of.begin() + static_cast<std::ptrdiff_t>(random() % of.size())); }
+
+  // Mostly short ones, as corpora are.
+  std::vector<std::vector<i64>> documents() {
+    std::vector<std::vector<i64>> steps(static_cast<size_t>(pick({1, 1, 2})));
+    for (std::vector<i64>& lengths : steps)
+      for (int count = 4 + pick({0, 5, 40}); count > 0; --count) {
+        const double share = std::generate_canonical<double, 32>(random);
+        lengths.push_back(1 + static_cast<i64>(4095 * share * share * share));
+      }
+    return steps;
+  }
+
+  // Between what the most frugal and the most wasteful candidate for the longest documents needs.
+  i64 memory() {
+    const Range longest{static_cast<int>(model.bounds().size()) - 1, static_cast<int>(model.bounds().size())};
+    std::vector<i64> needs;
+    for (const Shape& shape : shapes)
+      for (const i64 capacity : capacities(model, longest))
+        needs.push_back(model.need(shape, capacity, longest).total() + model.home_bytes(shape.placement));
+    std::ranges::sort(needs);
+    return needs[needs.size() * static_cast<size_t>(pick({1, 3, 5})) / 8];
+  }
+
+  std::mt19937 random;
+  cluster::Hardware hardware;
+  UnitCosts units;
+  CostModel model;
+  Transfers transfers;
+  SpaceLimits limits;
+  std::vector<Shape> shapes;
+  SearchSettings settings;
+};
+
+}  // namespace switchyard::planner

@@ -1,0 +1,86 @@
+#include "planner/unit_costs.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "compiler/compile.hpp"
+#include "config/hardware.hpp"
+#include "ir/autodiff.hpp"
+#include "models/build.hpp"
+#include "planner/segment_memory.hpp"
+#include "simulator/segment_times.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+using config::Recompute;
+
+config::ModelConfig six_layers() {
+  config::ModelConfig model = config::family_defaults(config::Family::llama);
+  model.layers = 6;
+  model.hidden_size = 256;
+  model.heads = model.kv_heads = 8;
+  model.head_dim = 32;
+  model.ffn_size = 704;
+  model.vocab_size = 1000;
+  model.max_positions = 4096;
+  return model;
+}
+
+double seconds(const ir::StageCode& stage, const ir::Segment& segment, i64 T, const cluster::Hardware& hardware, double pairs) {
+  std::vector<int> ranks(static_cast<size_t>(stage.lane.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  double sum = 0;
+  for (const simulator::Piece& piece : simulator::segment_times(stage, segment, T, ranks, hardware, hardware.placement()).pieces)
+    sum += piece.fixed + piece.per_pair * pairs;
+  return sum;
+}
+
+TEST(UnitCosts, of_a_stage_of_several_layers_add_up_to_what_its_code_takes) {
+  const cluster::Hardware hardware = config::load_hardware("a100-80g", 16);
+  const config::ModelConfig model = six_layers();
+  const UnitCosts costs(model, precision_from("bf16"), hardware);
+  ir::Graph graph = models::build(model, precision_from("bf16"), models::Output::loss);
+  ir::differentiate(graph);
+  const i64 T = 512;
+  const double pairs = 4000;
+  for (const int tp : {1, 4})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      config::Strategy strategy;
+      strategy.recompute = recompute;
+      for (const auto& [kind, first, end, layers] :
+           {std::tuple(StageKind::first, 0, 4, 3), {StageKind::middle, 2, 6, 4}, {StageKind::last, 5, 8, 2}, {StageKind::whole, 0, 8, 6}}) {
+        const ir::StageCode stage = compiler::compile_stage(graph, strategy, tp, first, end);
+        const std::string what = fmt::format("tp {}, recompute {}, kind {}", tp, config::name_of(recompute), static_cast<int>(kind));
+        for (const bool forward : {true, false}) {
+          const double exact = seconds(stage, forward ? stage.forward : stage.backward, T, hardware, pairs);
+          EXPECT_NEAR(costs.time(kind, layers, tp, recompute, forward, T).total(pairs), exact, 1e-9 * exact) << what;
+        }
+        const Kept exact = activations_of(stage, T, T), kept = costs.kept(kind, layers, tp, recompute, T, T);
+        EXPECT_EQ(kept.stash, exact.stash) << what;
+        EXPECT_GE(kept.forward_peak, exact.forward_peak) << what;
+        EXPECT_LE(kept.forward_peak, 1.01 * static_cast<double>(exact.forward_peak)) << what;
+        EXPECT_EQ(kept.backward_peak, exact.backward_peak) << what;
+      }
+    }
+}
+
+TEST(UnitCosts, least_rates_are_below_those_of_any_rows) {
+  const cluster::Hardware hardware = config::load_hardware("a100-80g", 16);
+  const UnitCosts costs(six_layers(), precision_from("bf16"), hardware);
+  for (const int tp : {1, 8})
+    for (const i64 capacity : {100, 1000, 8192}) {
+      const Spent least = costs.least(StageKind::last, 3, tp, Recompute::full, capacity);
+      for (i64 T = 8; T <= capacity; T += 1 + T / 7) {
+        const double pairs = static_cast<double>(T) * static_cast<double>(T) / 2;
+        double exact = 0;
+        for (const bool forward : {true, false}) exact += costs.time(StageKind::last, 3, tp, Recompute::full, forward, T).total(pairs);
+        EXPECT_GE(exact * (1 + 1e-12), least.compute * static_cast<double>(T) + least.per_pair * pairs) << tp << " " << T;
+      }
+    }
+}
+
+}  // namespace
+}  // namespace switchyard::planner
