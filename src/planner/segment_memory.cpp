@@ -12,7 +12,7 @@ namespace {
 // Buffers of a root share one block, which goes with the last of them and of the root's own release.
 class Replay {
  public:
-  Replay(const ir::StageCode& stage, i64 T, i64 longest) : stage_(stage), T_(T), longest_(longest) {}
+  Replay(const ir::StageCode& stage, i64 T, i64 longest) : stage_(stage), extent_{T, T * std::min(T, longest)}, longest_(longest) {}
 
   i64 run(const ir::Segment& segment) {
     peak_ = now_;
@@ -40,12 +40,12 @@ class Replay {
 
  private:
   const ir::Buffer& buffer(int b) const { return stage_.buffers[static_cast<size_t>(b)]; }
-  i64 bytes(int b) const { return ir::local_bytes(buffer(b), 0, stage_.lane.size(), T_); }
+  i64 bytes(int b) const { return ir::local_bytes(buffer(b), 0, stage_.lane.size(), extent_); }
 
   i64 root_bytes(int root) const {
     i64 total = 0;
     for (const ir::Buffer& member : stage_.buffers)
-      if (member.root == root) total += ir::local_bytes(member, 0, stage_.lane.size(), T_);
+      if (member.root == root) total += ir::local_bytes(member, 0, stage_.lane.size(), extent_);
     return total;
   }
 
@@ -54,11 +54,12 @@ class Replay {
     double share = 1, other = 1;
     for (const int b : instr.in) in.push_back(ir::local_type(buffer(b), 0, stage_.lane.size(), in.empty() ? &share : &other));
     for (const int b : instr.out) out.push_back(ir::local_type(buffer(b), 0, stage_.lane.size(), &other));
-    return instr.op->workspace(in, out, static_cast<i64>(share * static_cast<double>(T_)), longest_);
+    return instr.op->workspace(in, out, static_cast<i64>(share * static_cast<double>(extent_.tokens)), longest_);
   }
 
   const ir::StageCode& stage_;
-  i64 T_, longest_, now_ = 0, peak_ = 0;
+  ir::Extent extent_;  // rows full of the longest documents
+  i64 longest_, now_ = 0, peak_ = 0;
   std::set<int> here_;
   std::map<int, int> members_;
 };

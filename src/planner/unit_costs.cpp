@@ -140,7 +140,7 @@ Spent UnitCosts::slowest(const ir::StageCode& stage, bool forward, i64 T) const 
         simulator::segment_times(stage, forward ? stage.forward : stage.backward, T, ranks, hardware_, placement_);
     for (const simulator::Piece& piece : times.pieces) {
       (piece.what == simulator::Activity::compute ? spent.compute : spent.communication) += piece.fixed;
-      spent.per_pair += piece.per_pair;
+      spent.per_pair += piece.per_pair + 2 * piece.per_square;  // a square of n tokens has n (n + 1) / 2 pairs
     }
     if (spent.total(0) > slowest.total(0)) slowest = spent;
   }
