@@ -24,24 +24,24 @@ std::vector<int> union_of(std::set<int> set) { return {set.begin(), set.end()}; 
 // Messages of a round, parted into transactions that share no rank. Local messages go with their rank's transaction; those of
 // ranks without one share a last part.
 std::vector<std::vector<layout::Msg>> parts_of(const std::vector<layout::Msg>& round) {
-  std::map<int, int> leader;
+  int ranks = 0;
+  for (const layout::Msg& m : round) ranks = std::max({ranks, m.src + 1, m.dst + 1});
+  std::vector<int> leader(static_cast<size_t>(ranks), -1);  // -1: in no transaction
   const auto find = [&](int rank) {
-    while (leader.at(rank) != rank) rank = leader.at(rank);
+    while (leader[static_cast<size_t>(rank)] != rank) rank = leader[static_cast<size_t>(rank)] = leader[static_cast<size_t>(leader[static_cast<size_t>(rank)])];
     return rank;
   };
   for (const layout::Msg& m : round)
     if (m.src != m.dst) {
-      leader.emplace(m.src, m.src);
-      leader.emplace(m.dst, m.dst);
-      const int a = find(m.src), b = find(m.dst);
-      leader[std::max(a, b)] = std::min(a, b);
+      for (const int rank : {m.src, m.dst})
+        if (leader[static_cast<size_t>(rank)] < 0) leader[static_cast<size_t>(rank)] = rank;
+      const int x = find(m.src), y = find(m.dst);
+      leader[static_cast<size_t>(std::max(x, y))] = std::min(x, y);
     }
-  std::map<int, std::vector<layout::Msg>> parts;
-  constexpr int kLocal = 1 << 30;
-  for (const layout::Msg& m : round) parts[leader.contains(m.src) ? find(m.src) : kLocal].push_back(m);
-  std::vector<std::vector<layout::Msg>> list;
-  for (auto& [first, part] : parts) list.push_back(std::move(part));
-  return list;
+  std::vector<std::vector<layout::Msg>> by_leader(static_cast<size_t>(ranks) + 1);  // the last one: local
+  for (const layout::Msg& m : round) by_leader[static_cast<size_t>(leader[static_cast<size_t>(m.src)] < 0 ? ranks : find(m.src))].push_back(m);
+  std::erase_if(by_leader, [](const std::vector<layout::Msg>& part) { return part.empty(); });
+  return by_leader;
 }
 
 // What a rank runs for an item of the schedule.
@@ -129,12 +129,12 @@ class Assembler {
 
   Task transfer(TaskKind kind, ir::Queue queue, int p, int unit, int round, std::vector<layout::Msg> part, DType dtype) const {
     Task task{.kind = kind, .queue = queue, .phase = p, .unit = unit, .round = round};
-    std::set<int> members;
     for (const layout::Msg& m : part) {
-      members.insert({m.src, m.dst});
+      task.ranks.insert(task.ranks.end(), {m.src, m.dst});
       if (m.src != m.dst) task.bytes += m.box.elements() * size_of(dtype);
     }
-    task.ranks = union_of(members);
+    std::sort(task.ranks.begin(), task.ranks.end());
+    task.ranks.erase(std::unique(task.ranks.begin(), task.ranks.end()), task.ranks.end());
     task.messages = std::move(part);
     return task;
   }
@@ -252,16 +252,22 @@ class Assembler {
 
   // Rank, unit -> the last row that adds to its gradients there; for kAnyUnit the rank's last row.
   std::map<std::pair<int, int>, int> last_writes(int p) const {
+    std::map<std::tuple<int, int, ir::Pass>, int> last_runs;  // lane, stage, pass
+    for (const int row : runs_.back()) last_runs[{rows_[static_cast<size_t>(row)].lane, rows_[static_cast<size_t>(row)].stage, rows_[static_cast<size_t>(row)].pass}] = row;
     std::map<std::pair<int, int>, int> last;
-    for (const int row : runs_.back()) {
+    const auto write = [&](int rank, int unit, int row) {
+      int& known = last.try_emplace({rank, unit}, row).first->second;
+      known = std::max(known, row);
+    };
+    for (const auto& [run, row] : last_runs) {
       const Task& task = rows_[static_cast<size_t>(row)];
       const ir::StageCode& code = strategy(p).groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
       for (const int rank : task.ranks) {
-        last[{rank, kAnyUnit}] = row;
+        write(rank, kAnyUnit, row);
         if (task.kind == TaskKind::zero)
-          for (const ir::ParamUse& use : code.params) last[{rank, plans_.graph().param(use.param).unit}] = row;
+          for (const int unit : code.units) write(rank, unit, row);
         else
-          for (const ir::UnitEvent& release : code.segment(task.pass).releases) last[{rank, release.unit}] = row;
+          for (const ir::UnitEvent& release : code.segment(task.pass).releases) write(rank, release.unit, row);
       }
     }
     return last;

@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace switchyard::cost {
 namespace {
@@ -24,11 +25,16 @@ struct Load {
 }  // namespace
 
 Seconds exchange(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Parcel> parcels) {
-  std::map<std::pair<int, int>, i64> messages;
+  std::vector<Parcel> messages;
   for (const Parcel& parcel : parcels)
-    if (parcel.from != parcel.to && parcel.bytes > 0) messages[{parcel.from, parcel.to}] += parcel.bytes;
+    if (parcel.from != parcel.to && parcel.bytes > 0) messages.push_back(parcel);
+  const auto ends_of = [](const Parcel& parcel) { return std::pair(parcel.from, parcel.to); };
+  std::ranges::sort(messages, {}, ends_of);
   std::map<Port, Load> ports;
-  for (const auto& [ends, bytes] : messages) {
+  for (size_t i = 0, next = 0; i < messages.size(); i = next) {
+    const std::pair<int, int> ends = ends_of(messages[i]);
+    i64 bytes = 0;
+    for (; next < messages.size() && ends_of(messages[next]) == ends; ++next) bytes += messages[next].bytes;
     const cluster::Link link = placement.link(ends.first, ends.second);
     const cluster::LinkClass& what = hardware.link(link);
     const double size = static_cast<double>(bytes), seconds = size / (what.bandwidth.count * what.curve.at(size));
