@@ -323,10 +323,11 @@ class Replay {
     }
     auto root = state.root.find(b.root);
     if (root == state.root.end()) {
-      i64 total = 0;
-      for (const ir::Buffer& member : stage.buffers)
-        if (member.root == b.root) total += bytes(member);
-      root = state.root.emplace(b.root, activations_.take(total)).first;
+      const auto [total, fresh] = root_bytes_.try_emplace({&b, position, state.extent.tokens}, 0);
+      if (fresh)
+        for (const ir::Buffer& member : stage.buffers)
+          if (member.root == b.root) total->second += bytes(member);
+      root = state.root.emplace(b.root, activations_.take(total->second)).first;
     }
     activations_.share(root->second);
     state.slot[buffer] = root->second;
@@ -370,12 +371,18 @@ class Replay {
   }
 
   i64 workspace(const ir::StageCode& stage, const ir::Instr& instr, int at, const MicroBatchState& state) {
+    if (const auto* rope = dynamic_cast<const ir::Rope*>(instr.op.get())) grow_tables(rope->head_dim(), state.longest);
+    const auto [known, fresh] = workspaces_.try_emplace({&instr, at, state.extent.tokens, state.longest}, 0);
+    if (fresh) known->second = workspace_of(stage, instr, at, state);
+    return known->second;
+  }
+
+  static i64 workspace_of(const ir::StageCode& stage, const ir::Instr& instr, int at, const MicroBatchState& state) {
     std::vector<ir::Type> in, out;
     double share = 1, other = 1;
     for (const int b : instr.in)
       in.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), in.empty() ? &share : &other));
     for (const int b : instr.out) out.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), &other));
-    if (const auto* rope = dynamic_cast<const ir::Rope*>(instr.op.get())) grow_tables(rope->head_dim(), state.longest);
     return instr.op->workspace(in, out, static_cast<i64>(share * static_cast<double>(state.extent.tokens)), state.longest);
   }
 
@@ -421,6 +428,8 @@ class Replay {
   SharedBlocks activations_, parameters_, gradients_;
   std::map<UnitUse, int> users_;
   std::map<StateKey, int> workers_;
+  std::map<std::tuple<const ir::Instr*, int, i64, i64>, i64> workspaces_;     // position, tokens, longest document
+  std::map<std::tuple<const ir::Buffer*, int, i64>, i64> root_bytes_;         // position, tokens
   std::map<UnitUse, std::map<int, int>> banks_, gradient_blocks_;  // parameter (gradients: the group's first) -> block
   std::map<StateKey, MicroBatchState> states_;
   i64 table_rows_ = 0, kept_ = 0, most_kept_ = 0;

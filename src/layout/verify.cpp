@@ -15,6 +15,11 @@ std::string at(const Msg& msg, size_t round) {
   return fmt::format("tensor {} box {} from rank {} to rank {} in round {}", msg.tensor, to_string(msg.box), msg.src, msg.dst, round);
 }
 
+/// Texts are made for messages that are wrong only: there may be millions.
+void check_at(bool ok, const char* what, const Msg& msg, size_t round) {
+  if (!ok) throw InternalError(fmt::format(fmt::runtime(what), at(msg, round)));
+}
+
 /// A message and the round it belongs to.
 struct Timed {
   const Msg* msg;
@@ -27,7 +32,7 @@ std::vector<std::vector<Timed>> by_tensor(const Rounds& plan, size_t tensors) {
   for (size_t r = 0; r < plan.rounds.size(); ++r) {
     for (const Msg& msg : plan.rounds[r]) {
       check(msg.tensor >= 0 && static_cast<size_t>(msg.tensor) < tensors, "message of tensor {} of {}", msg.tensor, tensors);
-      check(!msg.box.empty(), "empty message: {}", at(msg, r));
+      check_at(!msg.box.empty(), "empty message: {}", msg, r);
       result[static_cast<size_t>(msg.tensor)].push_back({&msg, r});
     }
   }
@@ -90,16 +95,17 @@ constexpr int kNever = std::numeric_limits<int>::max();
 
 /// since[rank, cell]: the first round that finds the cell on the rank; 0: held in `from`.
 void replay_copy_message(const Board& board, const Msg& msg, size_t round, std::vector<int>& since, std::vector<bool>& placed) {
-  check(board.in_to(msg.dst, msg.box), "{}: not inside one destination shard", at(msg, round));
-  check(board.in_from(msg.src, msg.box) || board.in_to(msg.src, msg.box), "{}: not inside one shard of the source", at(msg, round));
+  check_at(board.in_to(msg.dst, msg.box), "{}: not inside one destination shard", msg, round);
+  check_at(board.in_from(msg.src, msg.box) || board.in_to(msg.src, msg.box), "{}: not inside one shard of the source", msg, round);
   board.grid.each_cell(msg.box, [&](size_t cell) {
     const size_t target = board.index(msg.dst, cell);
-    check(since[board.index(msg.src, cell)] <= static_cast<int>(round), "{}: the source does not hold it then", at(msg, round));
+    check_at(since[board.index(msg.src, cell)] <= static_cast<int>(round), "{}: the source does not hold it then", msg, round);
     if (msg.src == msg.dst) {
-      check(since[target] == 0 && !placed[target], "{}: a local copy of what was not held before, or placed twice", at(msg, round));
+      check_at(since[target] == 0 && !placed[target], "{}: a local copy of what was not held before, or placed twice", msg, round);
       placed[target] = true;
     } else {
-      check(since[target] == kNever, "{}: the destination has {} already", at(msg, round), to_string(board.grid.cell(cell)));
+      if (since[target] != kNever)
+        throw InternalError(fmt::format("{}: the destination has {} already", at(msg, round), to_string(board.grid.cell(cell))));
       since[target] = static_cast<int>(round) + 1;
     }
   });
@@ -145,7 +151,7 @@ class SumReplay {
     std::vector<Sum> payload;  // of all cells of all messages, as they stand when the round starts
     for (const Timed& timed : messages) {
       const Msg& msg = *timed.msg;
-      check(board_.in_from(msg.src, msg.box), "{}: not inside one shard of the source", at(msg, timed.round));
+      check_at(board_.in_from(msg.src, msg.box), "{}: not inside one shard of the source", msg, timed.round);
       board_.grid.each_cell(msg.box, [&](size_t cell) { payload.push_back(running_[board_.index(msg.src, cell)]); });
     }
     size_t next = 0;
@@ -180,10 +186,10 @@ class SumReplay {
       if (holds_[board_.index(msg.dst, cell)]) ++held;
     });
     if (msg.src != msg.dst && held > 0) {
-      check(held == cells && board_.in_from(msg.dst, msg.box), "{}: not inside one shard of the destination", at(msg, round));
+      check_at(held == cells && board_.in_from(msg.dst, msg.box), "{}: not inside one shard of the destination", msg, round);
       return false;
     }
-    check(board_.in_to(msg.dst, msg.box), "{}: the destination neither holds nor owns it", at(msg, round));
+    check_at(board_.in_to(msg.dst, msg.box), "{}: the destination neither holds nor owns it", msg, round);
     return true;
   }
 

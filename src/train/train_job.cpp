@@ -268,6 +268,7 @@ class JobOnRank {
 void train(const TrainSettings& settings, const comm::Launch& launch) {
   const config::Job& job = settings.job;
   if (job.data.path.empty()) user_error("data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
+  if (job.run.steps == 0) user_error("run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
   if (settings.resume.empty() && !job.run.out.empty())
     if (const auto newest = files::newest_complete(job.run.out))
       user_error("{} holds a run already, with a checkpoint of step {}. Go on with --resume {}, or choose another run.out.", job.run.out,

@@ -98,6 +98,20 @@ TEST(JobDraft, a_batch_is_counted_in_sequences_or_tokens) {
 TEST(JobDraft, steps_are_needed) {
   EXPECT_EQ(fault("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n"),
             "job.toml: run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
+  EXPECT_EQ(fault("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\nlengths = \"full\"\n[[bucket]]\nmax_length = 64\nstrategy = "
+                  "\"1,1,1\"\n"),
+            "no error")
+      << "a job with lengths may be for planning only";
+}
+
+TEST(JobDraft, stored_scores_bring_dropout_to_gpt2) {
+  const std::string start = "[model]\narchitecture = \"gpt2\"\nhidden_size = 32\nlayers = 2\nheads = 4\nvocab_size = 50\n";
+  const std::string end = "[batch]\nsequences = 8\ncontext = 64\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n[run]\nsteps = 1\n";
+  const auto dropout = [&](const std::string& lines) { return job_from_toml(start + lines + end, "job.toml").model.config.dropout; };
+  EXPECT_EQ(dropout(""), 0);
+  EXPECT_EQ(dropout("attention = \"unfused\"\n"), 0.1);
+  EXPECT_EQ(dropout("attention = \"unfused\"\ndropout = 0.3\n"), 0.3);
+  EXPECT_THAT(fault(start + "dropout = 0.3\n" + end), HasSubstr("model.dropout = 0.3: fused attention has no weights to drop."));
 }
 
 TEST(JobDraft, the_learning_rate_does_not_rise_while_it_decays) {

@@ -77,11 +77,14 @@ TEST_F(TrainJob, ResumesInTheSameFolderWithTheSameBits) {
   for (size_t s = 0; s < 4; ++s) EXPECT_EQ(again[s].at("loss"), whole[s].at("loss"));
 }
 
-TEST_F(TrainJob, AJobWithoutDataIsRefused) {
-  config::Job without = job("a");
+TEST_F(TrainJob, AJobWithoutDataOrStepsIsRefused) {
+  config::Job without = job("a"), endless = without;
   without.data.path.clear();
   EXPECT_EQ(message_of<UserError>([&] { train({without, ""}, {}); }),
             "data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
+  endless.run.steps = 0;
+  EXPECT_EQ(message_of<UserError>([&] { train({endless, ""}, {}); }),
+            "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
 }
 
 TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
