@@ -12,6 +12,7 @@ namespace switchyard::planner {
 namespace {
 
 constexpr int kMostTimes = 64;  // so many times the ranks are tried for a model that fits nowhere
+constexpr i64 kMiB = i64{1} << 20;
 
 // The longest first, as a job lists them.
 std::vector<Phase> longest_first(const Choice& choice) {
@@ -94,27 +95,36 @@ std::string Planner::to_string(const Choice& choice) const {
   return text;
 }
 
-i64 Planner::least_need(Range range) const {
-  const bool home = range.hi == static_cast<int>(model_->bounds().size());
+// Of plans with a bucket for every range between bounds: a longer document in a bucket never makes it need less.
+i64 Planner::least_need(int levels) const {
+  const auto need = [&](const Shape& shape, Range range) {
+    i64 least = std::numeric_limits<i64>::max();
+    for (const i64 capacity : capacities(*model_, range)) least = std::min(least, model_->need(shape, capacity, range).total());
+    return least;
+  };
+  i64 shorter = 0;
+  for (int level = 0; level + 1 < levels; ++level) {
+    i64 least = std::numeric_limits<i64>::max();
+    for (const Shape& shape : shapes_) least = std::min(least, need(shape, {level, level + 1}));
+    shorter = std::max(shorter, least);
+  }
   i64 least = std::numeric_limits<i64>::max();
   for (const Shape& shape : shapes_)
-    least = std::min(least, model_->need(shape, model_->longest(range), range).total() +
-                                (home ? model_->home_bytes(shape.placement) : model_->least_home_bytes()));
+    least = std::min(least, model_->home_bytes(shape.placement) + std::max(shorter, need(shape, {levels - 1, levels})));
   return least;
 }
 
 i64 Planner::context_that_fits() const {
   i64 context = 0;
-  for (int level = 0; level < static_cast<int>(model_->bounds().size()) && least_need({level, level + 1}) <= memory_; ++level)
+  for (int level = 0; level < static_cast<int>(model_->bounds().size()) && least_need(level + 1) <= memory_; ++level)
     context = model_->bounds()[static_cast<size_t>(level)];
   return context;
 }
 
 void Planner::nothing_fits() const {
-  const int levels = static_cast<int>(model_->bounds().size());
-  i64 need = 0;
-  for (int level = 0; level < levels; ++level) need = std::max(need, least_need({level, level + 1}));
-  std::string remedy = fmt::format("{} of memory a rank", format_bytes(Bytes{need}));
+  const Bytes need{least_need(static_cast<int>(model_->bounds().size()))};
+  // Rounded up, so that it can be given as it is told.
+  std::string remedy = fmt::format("{} MiB of memory a rank", (need.count + kMiB - 1) / kMiB);
   for (int times = 2; times <= kMostTimes; times *= 2) {
     Request larger = request_;
     larger.hardware.hosts *= times;
@@ -126,7 +136,7 @@ void Planner::nothing_fits() const {
   }
   if (const i64 context = context_that_fits(); context > 0 && context < request_.context) remedy += fmt::format(", or batch.context = {}", context);
   user_error("no strategy fits {} ranks of {}: with documents of {} tokens the most frugal one needs {} a rank. What would do: {}.",
-             request_.hardware.ranks(), format_bytes(Bytes{memory_}), request_.context, format_bytes(Bytes{need}), remedy);
+             request_.hardware.ranks(), format_bytes(Bytes{memory_}), request_.context, format_bytes(need), remedy);
 }
 
 }  // namespace switchyard::planner

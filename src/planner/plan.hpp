@@ -48,8 +48,8 @@ class Planner {
   const Transfers& transfers() const { return *transfers_; }
 
  private:
-  /// Bytes that the most frugal candidate of the range needs.
-  i64 least_need(Range range) const;
+  /// Bytes that the most frugal plan needs for the documents up to bounds[levels - 1].
+  i64 least_need(int levels) const;
   /// Context up to which documents fit; 0: none.
   i64 context_that_fits() const;
   [[noreturn]] void nothing_fits() const;

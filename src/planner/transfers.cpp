@@ -102,7 +102,7 @@ double Transfers::on_host(int host, const std::vector<UnitClass>& classes, const
     }
     all.insert(all.end(), held.begin(), held.end());
     const double bytes = static_cast<double>(c.elements * element), crossing = across((measure(all) - measure(held)) * bytes);
-    const bool passed_on = users > 1 || !held.empty();
+    const bool passed_on = devices > 1 && (users > 1 || !held.empty());
     for (size_t d = 0; d < busy.size(); ++d)
       if (missing[d] > 0) busy[d] += static_cast<double>(c.units) * (crossing + (passed_on ? inside(missing[d] * bytes) : 0));
   }

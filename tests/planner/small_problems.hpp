@@ -1,6 +1,7 @@
 // Small planning problems, drawn at random: a model, a cluster, documents, and what strategies may be.
 #pragma once
 
+#include <algorithm>
 #include <random>
 
 #include "planner/search.hpp"

@@ -1,0 +1,110 @@
+#include "planner/cost_model.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/errors.hpp"
+#include "compiler/assemble.hpp"
+#include "compiler/job_plans.hpp"
+#include "ir/autodiff.hpp"
+#include "models/build.hpp"
+#include "simulator/simulate.hpp"
+#include "small_problems.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+// Links, launches and efficiency count.
+struct Case {
+  explicit Case(int devices, std::vector<std::vector<i64>> steps)
+      : units(model_of(4, 256, 1000), precision_from("bf16"), hardware_of(1, devices, 5e-6, 50e9, 1e9)),
+        model(units, workload_of(std::move(steps), 1024)) {}
+  Range all() const { return {0, static_cast<int>(model.bounds().size())}; }
+  UnitCosts units;
+  CostModel model;
+};
+
+// From the start to the end of all forward and backward passes of a simulated step.
+double simulated(const Case& of, const Shape& shape, i64 capacity, const std::vector<i64>& lengths) {
+  config::Job job;
+  job.model.config = of.units.model();
+  job.run.ranks = of.units.hardware().ranks();
+  job.buckets = {{1024, "", strategy_of(shape, of.units.model().layers, capacity)}};
+  ir::Graph graph = models::build(of.units.model(), of.units.precision(), models::Output::loss);
+  ir::differentiate(graph);
+  const compiler::Plans plans(std::move(graph), {job.buckets[0].strategy}, 0, of.units.hardware().placement(), switching::Planner::relay);
+  const batch::StepPlan plan = batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(of.units.model()));
+  const ir::Program program = compiler::assemble(plan, plans, {});
+  const simulator::Simulation simulation = simulator::simulate(program, plan, plans, of.units.hardware());
+  double begin = std::numeric_limits<double>::infinity(), end = 0;
+  for (size_t row = 0; row < program.rows.size(); ++row)
+    if (program.rows[row].kind == ir::TaskKind::run) {
+      begin = std::min(begin, simulation.rows[row].begin);
+      end = std::max(end, simulation.rows[row].end);
+    }
+  return end - begin;
+}
+
+// Rows of sizes at which times are taken, so that nothing is interpolated; one pipeline, so that no parameters are on their way.
+TEST(CostModel, takes_what_the_simulator_takes) {
+  const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024};
+  for (const Placement& p : {Placement{1, 1, 1}, Placement{1, 2, 1}, Placement{1, 1, 2}, Placement{1, 2, 2}, Placement{1, 1, 4},
+                             Placement{1, 1, 2, Order::data_inside, 2}})
+    for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::full})
+      for (const config::ScheduleKind schedule : {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe}) {
+        const Case one(p.ranks(), {lengths});
+        const Shape shape{p, recompute, schedule};
+        const double exact = simulated(one, shape, 1024, lengths);
+        EXPECT_NEAR(one.model.seconds(shape, 1024, one.all()), exact, 1e-6 * exact) << to_string(shape);
+      }
+}
+
+TEST(CostModel, parts_of_a_phase_sum_to_it_and_steps_are_averaged) {
+  const std::vector<i64> one = {1024, 700, 100}, other = {1000, 1000, 1000, 3, 3};
+  const Case both(4, {one, other}), first(4, {one}), second(4, {other});
+  const Shape shape{{2, 1, 2}};
+  const PhaseParts parts = both.model.parts(shape, 1024, both.all());
+  EXPECT_NEAR(parts.compute + parts.communication + parts.idle, parts.seconds, 1e-12);
+  EXPECT_GT(parts.compute, 0);
+  EXPECT_GE(parts.idle, 0);
+  EXPECT_NEAR(parts.seconds, (first.model.seconds(shape, 1024, first.all()) + second.model.seconds(shape, 1024, second.all())) / 2, 1e-12);
+}
+
+TEST(CostModel, ranges_hold_the_documents_between_bounds) {
+  const Case one(1, {{1024, 600, 500, 100}});
+  ASSERT_EQ(one.model.bounds(), (std::vector<i64>{256, 512, 1024}));
+  const Shape shape;
+  const double all = one.model.seconds(shape, 1024, {2, 3}) + one.model.seconds(shape, 1024, {0, 2});
+  EXPECT_GT(all, one.model.seconds(shape, 1024, {2, 3}));
+  EXPECT_EQ(one.model.longest({0, 2}), 512);
+  EXPECT_TRUE(one.model.any({1, 2}));
+  EXPECT_DOUBLE_EQ(one.model.seconds(shape, 1024, {2, 3}), Case(1, {{1024, 600}}).model.seconds(shape, 1024, {0, 1}));
+}
+
+TEST(CostModel, a_document_longer_than_all_bounds_is_refused) {
+  const Case one(1, {{1024}});
+  EXPECT_THROW(CostModel(one.units, {{256, 512}, {{100, 513}}}), UserError);
+}
+
+TEST(CostModel, gpipe_keeps_all_micro_batches_and_1f1b_as_many_as_stages_follow) {
+  const Case one(2, {std::vector<i64>(9, 1024)});
+  const auto stage = [&](StageKind kind, i64 in_flight) {
+    const Kept kept = one.units.kept(kind, 2, 1, config::Recompute::none, 1024, 1024);
+    const i64 state = one.units.parameters(kind, 2, 1) * (2 + 4), feeds = 1024 * (3 * 8 + 4);
+    return state + in_flight * feeds + (in_flight - 1) * kept.stash + std::max(kept.forward_peak, kept.backward_peak);
+  };
+  const auto need = [&](config::ScheduleKind schedule) { return one.model.need({{1, 1, 2}, config::Recompute::none, schedule}, 1024, one.all()).total(); };
+  EXPECT_EQ(need(config::ScheduleKind::gpipe), std::max(stage(StageKind::first, 9), stage(StageKind::last, 9)));
+  EXPECT_EQ(need(config::ScheduleKind::one_f_one_b), std::max(stage(StageKind::first, 2), stage(StageKind::last, 1)));
+}
+
+TEST(CostModel, home_is_shared_by_replicas_tensor_ranks_and_stages) {
+  const Case one(4, {{1024}});
+  const i64 alone = one.model.home_bytes({1, 1, 1});
+  EXPECT_EQ(alone, one.units.parameters(StageKind::whole, 4, 1) * (4 * 4 + 2)) << "master, two moments, gradient, image";
+  EXPECT_EQ(one.model.home_bytes({4, 1, 1}), alone / 4);
+  EXPECT_LT(one.model.home_bytes({1, 1, 4}), alone / 2);
+  for (const Shape& shape : shapes(one.units.model(), 4, {})) EXPECT_LE(one.model.least_home_bytes(), one.model.home_bytes(shape.placement));
+}
+
+}  // namespace
+}  // namespace switchyard::planner

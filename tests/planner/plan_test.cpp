@@ -1,0 +1,139 @@
+#include "planner/plan.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "base/errors.hpp"
+#include "small_problems.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+using testing::HasSubstr;
+
+// Slow links between 2 hosts of 2 devices, many short documents, one long one.
+Request request_of(i64 memory = 0, int hosts = 2) {
+  Request request{.model = model_of(4, 512, 1000),
+                  .precision = precision_from("bf16"),
+                  .hardware = hardware_of(hosts, 2, 5e-6, 50e9, 1e9),
+                  .steps = {}};
+  request.steps = {std::vector<i64>(60, 200)};
+  for (const i64 length : {4096, 1000, 600}) request.steps[0].push_back(length);
+  request.context = 4096;
+  request.hardware.device.memory = {i64{64} << 30};
+  request.memory = memory;
+  request.limits = {.most_head_layers = 1, .recompute = {config::Recompute::none, config::Recompute::full}};
+  return request;
+}
+
+std::string refusal(const Request& request) {
+  try {
+    Planner(request).plan(1);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Plan, buckets_of_a_choice_are_the_same_choice_again) {
+  const Planner planner(request_of());
+  size_t most = 0;
+  for (const Choice& choice : planner.plan(8).best) {
+    const std::vector<config::Bucket> buckets = planner.buckets(choice);
+    ASSERT_EQ(buckets.size(), choice.phases.size());
+    EXPECT_EQ(buckets.front().max_length, 4096);
+    for (size_t b = 1; b < buckets.size(); ++b) EXPECT_LT(buckets[b].max_length, buckets[b - 1].max_length);
+    const std::optional<Choice> again = planner.choice(buckets);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->phases, choice.phases);
+    EXPECT_DOUBLE_EQ(again->seconds, choice.seconds);
+    most = std::max(most, buckets.size());
+  }
+  EXPECT_GT(most, 1u);
+}
+
+TEST(Plan, buckets_that_the_model_cannot_time_are_no_choice) {
+  const Planner planner(request_of());
+  std::vector<config::Bucket> buckets = {{4096, "", config::strategy_from_spec("2,2,1", 4, 4)}};
+  EXPECT_TRUE(planner.choice(buckets)) << "without a capacity rows are of the longest document";
+  buckets[0].strategy.micro_batch_tokens = 1024;
+  EXPECT_FALSE(planner.choice(buckets)) << "rows shorter than a document";
+  buckets[0].strategy = config::strategy_from_spec("2,2,1", 4, 4);
+  buckets[0].strategy.schedule = config::ScheduleKind::zero_bubble;
+  EXPECT_FALSE(planner.choice(buckets)) << "another schedule";
+  EXPECT_FALSE(planner.choice({}));
+}
+
+TEST(Plan, buckets_are_as_few_as_asked_for) {
+  const Planner planner(request_of());
+  const Choice one = planner.plan(1, 1).best.front();
+  EXPECT_EQ(one.phases.size(), 1u);
+  EXPECT_GE(one.seconds, planner.plan(1).best.front().seconds);
+}
+
+TEST(Plan, account_sums_to_the_step) {
+  const Planner planner(request_of());
+  for (const Choice& choice : planner.plan(3).best) {
+    const Account a = planner.account(choice);
+    EXPECT_NEAR(a.compute + a.communication + a.idle + a.transfers, a.seconds, 1e-12);
+    EXPECT_GT(a.memory, planner.model().home_bytes(choice.phases.front().shape.placement));
+    EXPECT_EQ(step_seconds(planner.model(), planner.transfers(), choice.phases, a.memory), choice.seconds);
+    EXPECT_GT(step_seconds(planner.model(), planner.transfers(), choice.phases, a.memory - 1), choice.seconds) << "a byte less is too little";
+  }
+}
+
+TEST(Plan, never_takes_more_memory_than_a_device_has) {
+  Request request = request_of(i64{1} << 50);
+  request.hardware.device.memory = {1 << 20};
+  EXPECT_THAT(refusal(request), HasSubstr("no strategy fits 4 ranks of 1 MiB"));
+}
+
+TEST(Plan, tells_in_words_the_longest_first) {
+  const Planner planner(request_of());
+  const Choice choice{{{{2, static_cast<int>(planner.model().bounds().size())}, {{1, 4, 1}}, 4096}, {{0, 2}, {{4, 1, 1}, config::Recompute::full}, 1024}}, 0};
+  EXPECT_EQ(planner.to_string(choice), fmt::format("to 4096: 1,4,1, rows of 4096; to {}: 4,1,1, recompute full, rows of 1024", planner.model().bounds()[1]));
+}
+
+// What a refusal proposes is tried: so much memory, so many ranks, so short a context; and less of it doesn't do.
+TEST(Plan, remedies_of_a_refusal_help) {
+  const auto with = [](i64 memory, int hosts = 2) {
+    Request request = request_of(memory, hosts);
+    request.model.layers = 2;
+    request.limits.most_head_layers = 0;
+    return request;
+  };
+  i64 needed = i64{1} << 28;
+  for (i64 not_enough = 0; needed - not_enough > 1;) {
+    const i64 memory = (needed + not_enough) / 2;
+    (refusal(with(memory)).empty() ? needed : not_enough) = memory;
+  }
+  int contexts = 0, ranks = 0;
+  for (const i64 memory : {needed - 1, needed * 9 / 10, needed * 7 / 10, needed / 2}) {
+    const std::string said = refusal(with(memory));
+    std::smatch match;
+    ASSERT_TRUE(std::regex_search(said, match, std::regex("What would do: (\\d+) MiB of memory a rank"))) << said;
+    const i64 proposed = std::stoll(match[1]) << 20;
+    EXPECT_GE(proposed, needed) << said;
+    EXPECT_LT(proposed - needed, 1 << 20) << said;
+    if (std::regex_search(said, match, std::regex("or (\\d+) ranks"))) {
+      ++ranks;
+      const int hosts = std::stoi(match[1]) / 2;
+      EXPECT_EQ(refusal(with(memory, hosts)), "") << said;
+      EXPECT_NE(refusal(with(memory, hosts / 2)), "") << said;
+    }
+    if (std::regex_search(said, match, std::regex("batch.context = (\\d+)"))) {
+      ++contexts;
+      Request shorter = with(memory);
+      shorter.context = std::stoll(match[1]);
+      std::erase_if(shorter.steps[0], [&](i64 length) { return length > shorter.context; });
+      EXPECT_EQ(refusal(shorter), "") << said;
+    }
+  }
+  EXPECT_GT(ranks, 1);
+  EXPECT_GT(contexts, 1);
+}
+
+}  // namespace
+}  // namespace switchyard::planner

@@ -1,0 +1,95 @@
+#include "planner/space.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "base/errors.hpp"
+#include "small_problems.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+using testing::ElementsAre;
+
+// 3 recomputations; two schedules, but where there is one stage.
+TEST(Space, has_so_many_shapes_as_counted_by_hand) {
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 1, {}).size(), 3u);
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 6 + 3) << "2,1,1  1,1,2  1,2,1";
+  EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 12u) << "one layer less in the last stage is 2 and 1 again";
+  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 18u) << "2 and 2, 3 and 1";
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.tp = {1}, .pp = {2}}).size(), 12u) << "either pipelines or stages side by side";
+}
+
+TEST(Space, limits_are_kept) {
+  const SpaceLimits limits{.tp = {2, 4}, .pp = {1, 3}, .most_head_layers = 0, .both_orders = false, .recompute = {config::Recompute::full}};
+  const std::vector<Shape> all = shapes(model_of(6, 64, 100), 12, limits);
+  EXPECT_EQ(all.size(), 2u * (1 + 2));
+  for (const Shape& shape : all) {
+    EXPECT_TRUE(shape.placement.tp == 2 || shape.placement.tp == 4);
+    EXPECT_TRUE(is_plain(shape.placement, 6));
+    EXPECT_EQ(shape.recompute, config::Recompute::full);
+  }
+}
+
+TEST(Space, tensor_ranks_divide_the_heads_and_fit_the_key_value_heads) {
+  config::ModelConfig model = model_of(2, 96, 100);
+  model.heads = 12;
+  model.kv_heads = 4;
+  model.head_dim = 8;
+  std::set<int> found;
+  for (const Shape& shape : shapes(model, 24, {})) found.insert(shape.placement.tp);
+  EXPECT_THAT(found, ElementsAre(1, 2, 3, 4, 12)) << "6 is above 4 and no multiple of it; 5 and 24 divide nothing";
+}
+
+TEST(Space, every_shape_is_a_strategy_that_a_job_may_have) {
+  for (const int ranks : {1, 6, 8})
+    for (const i64 layers : {3, 7})
+      for (const Shape& shape : shapes(model_of(layers, 64, 100), ranks, {})) {
+        const config::Strategy strategy = strategy_of(shape, layers, 100);
+        EXPECT_NO_THROW(config::validate(strategy, model_of(layers, 64, 100), ranks)) << to_string(shape);
+        EXPECT_EQ(strategy.ranks().size(), static_cast<size_t>(shape.placement.ranks()));
+        EXPECT_LE(shape.placement.ranks(), ranks);
+        EXPECT_GT(shape.placement.ranks() + shape.placement.tp * shape.placement.pp, ranks) << "no more pipelines fit";
+      }
+}
+
+TEST(Space, plain_placements_are_those_of_a_spec) {
+  int plain = 0, other = 0;
+  for (const Shape& shape : shapes(model_of(7, 64, 100), 8, {})) {
+    const Placement& p = shape.placement;
+    const config::Strategy spec = config::strategy_from_spec(fmt::format("{},{},{}", p.dp, p.tp, p.pp), 8, 7);
+    EXPECT_EQ(strategy_of(shape, 7, 0).groups == spec.groups, is_plain(p, 7)) << to_string(p);
+    ++(is_plain(p, 7) ? plain : other);
+  }
+  EXPECT_GT(plain, 20);
+  EXPECT_GT(other, 20);
+}
+
+TEST(Space, layers_are_spread_evenly_but_for_the_head) {
+  EXPECT_THAT(layers_of_stages({1, 1, 4}, 10), ElementsAre(3, 3, 2, 2));
+  EXPECT_THAT(layers_of_stages({1, 1, 4, Order::data_inside, 2}, 10), ElementsAre(3, 3, 3, 1));
+  EXPECT_THAT(layers_of_stages({1, 1, 3, Order::data_inside, 2}, 3), ElementsAre(1, 1, 1)) << "none is left without";
+}
+
+TEST(Space, orders_tell_who_is_next) {
+  const Placement data{2, 2, 2}, pipeline{2, 2, 2, Order::pipeline_inside};
+  EXPECT_THAT((std::vector{first_rank(data, 0, 0), first_rank(data, 1, 0), first_rank(data, 0, 1)}), ElementsAre(0, 2, 4));
+  EXPECT_THAT((std::vector{first_rank(pipeline, 0, 0), first_rank(pipeline, 1, 0), first_rank(pipeline, 0, 1)}), ElementsAre(0, 4, 2));
+}
+
+TEST(Space, strategy_has_all_of_the_shape_and_a_name) {
+  const Shape shape{{2, 2, 2, Order::pipeline_inside, 2}, config::Recompute::full, config::ScheduleKind::gpipe};
+  const config::Strategy strategy = strategy_of(shape, 6, 512);
+  EXPECT_EQ(strategy.recompute, config::Recompute::full);
+  EXPECT_EQ(strategy.schedule, config::ScheduleKind::gpipe);
+  EXPECT_EQ(strategy.micro_batch_tokens, 512);
+  EXPECT_EQ(strategy.name, "2,2,2 pipelines inside, head as 2 layers");
+  EXPECT_EQ(to_string(shape), "2,2,2 pipelines inside, head as 2 layers, recompute full, gpipe");
+  EXPECT_EQ(to_string(Shape{{4, 1, 1}}), "4,1,1");
+}
+
+}  // namespace
+}  // namespace switchyard::planner

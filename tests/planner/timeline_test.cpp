@@ -1,0 +1,76 @@
+#include "planner/timeline.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace switchyard::planner {
+namespace {
+
+void expect(const Timeline& timeline, double before, double computed, double moved, double flushed) {
+  EXPECT_DOUBLE_EQ(timeline.before, before);
+  EXPECT_DOUBLE_EQ(timeline.computed, computed);
+  EXPECT_DOUBLE_EQ(timeline.moved, moved);
+  EXPECT_DOUBLE_EQ(timeline.flushed, flushed);
+}
+
+TEST(Timeline, the_first_phase_waits_for_its_first_unit_and_its_gradients_leave_after_it) {
+  Timeline timeline;
+  timeline.add({3, 1, 10, 2});
+  expect(timeline, 0, 11, 3, 13);
+}
+
+TEST(Timeline, transfers_shorter_than_computing_cost_nothing_but_the_last_flush) {
+  Timeline timeline;
+  timeline.add({0, 0, 10, 2});
+  timeline.add({4, 1, 10, 3});
+  expect(timeline, 10, 20, 4, 23);
+}
+
+// The third phase's parameters don't come before the first phase has ended, at 10.
+TEST(Timeline, parameters_come_no_sooner_than_during_the_phase_before) {
+  Timeline timeline;
+  timeline.add({0, 0, 10, 0});
+  timeline.add({0, 0, 5, 0});
+  timeline.add({30, 12, 1, 0});
+  expect(timeline, 15, 40, 40, 40);
+}
+
+TEST(Timeline, parameters_that_come_late_hold_the_phase_up_until_the_first_unit) {
+  Timeline timeline;
+  timeline.add({0, 0, 10, 0});
+  timeline.add({40, 15, 30, 0});
+  expect(timeline, 10, 45, 40, 45);
+}
+
+TEST(Timeline, gradients_leave_one_phase_after_the_other) {
+  Timeline timeline;
+  timeline.add({0, 0, 10, 20});
+  timeline.add({0, 0, 5, 7});
+  expect(timeline, 10, 15, 0, 37);
+}
+
+TEST(Timeline, is_no_later_only_if_nothing_is) {
+  const Timeline one{1, 2, 3, 4};
+  EXPECT_TRUE(one.no_later(one));
+  for (const Timeline& other : {Timeline{0, 9, 9, 9}, Timeline{9, 1, 9, 9}, Timeline{9, 9, 2, 9}, Timeline{9, 9, 9, 3}})
+    EXPECT_FALSE(one.no_later(other));
+}
+
+TEST(Timeline, stays_no_later_whatever_follows) {
+  std::mt19937 random(1);
+  const auto draw = [&] { return static_cast<double>(random() % 20); };
+  for (int trial = 0; trial < 2000; ++trial) {
+    Timeline early{draw(), draw(), draw(), draw()}, late = early;
+    for (double* at : {&late.before, &late.computed, &late.moved, &late.flushed}) *at += draw();
+    const PhaseTimes phase{draw(), draw(), draw(), draw()};
+    PhaseTimes longer = phase;
+    for (double* part : {&longer.moves, &longer.first_unit, &longer.work, &longer.flush}) *part += draw();
+    early.add(phase);
+    late.add(longer);
+    ASSERT_TRUE(early.no_later(late)) << "trial " << trial;
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::planner

@@ -1,0 +1,95 @@
+#include "planner/transfers.hpp"
+
+#include <gtest/gtest.h>
+
+#include "small_problems.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+constexpr double kInside = 1e9, kAcross = 1e8;  // bytes a second
+
+// Links without latency, on which messages of all sizes go equally fast. adapters: of a host.
+struct Case {
+  explicit Case(int hosts, int devices, int devices_of_adapter = 1)
+      : units(model_of(4, 64, 100), precision_from("bf16"), [&] {
+          cluster::Hardware hardware = hardware_of(hosts, devices, 0, kInside, kAcross);
+          hardware.intra_host = {{0}, {kInside}, 1, {}};
+          hardware.inter_host = cluster::LinkClass{{0}, {kAcross}, devices_of_adapter, {}};
+          return hardware;
+        }()) {}
+  UnitCosts units;
+  Transfers transfers{units};
+};
+
+// Embedding and head, and the final norm; of a layer four products of attention, three of the ffn, two norms.
+constexpr double kLayer = 4 * 64 * 64 + 3 * 64 * 192 + 2 * 64, kModel = 2 * 6400 + 64 + 4 * kLayer;
+
+TEST(Transfers, nothing_moves_between_equal_placements) {
+  Case one(1, 4);
+  for (const Placement& p : {Placement{4, 1, 1}, Placement{1, 4, 1}, Placement{2, 1, 2}}) EXPECT_EQ(one.transfers.moves(p, p, {4, 1, 1}), 0);
+}
+
+TEST(Transfers, a_replica_alone_is_at_home_with_itself) {
+  Case one(1, 4);
+  for (const Placement& p : {Placement{1, 1, 1}, Placement{1, 4, 1}, Placement{1, 1, 4}, Placement{1, 2, 2}}) {
+    EXPECT_EQ(one.transfers.flush(p, p), 0) << to_string(p);
+    EXPECT_EQ(one.transfers.moves(std::nullopt, p, p), 0) << to_string(p);
+  }
+}
+
+TEST(Transfers, replicas_lack_what_the_others_have_at_home) {
+  Case one(1, 2);
+  EXPECT_NEAR(one.transfers.flush({2, 1, 1}, {2, 1, 1}), kModel / 2 * 4 / kInside, 1e-12) << "gradients are fp32";
+  EXPECT_NEAR(one.transfers.moves(std::nullopt, {2, 1, 1}, {2, 1, 1}), kModel / 2 * 2 / kInside, 1e-12) << "parameters are bf16";
+}
+
+TEST(Transfers, copies_of_the_phase_before_are_used) {
+  Case one(1, 2);
+  EXPECT_EQ(one.transfers.moves(Placement{2, 1, 1}, {1, 2, 1}, {2, 1, 1}), 0) << "a replica has every part";
+  EXPECT_NEAR(one.transfers.moves(Placement{1, 2, 1}, {2, 1, 1}, {1, 2, 1}), kModel / 2 * 2 / kInside, 1e-12);
+}
+
+TEST(Transfers, stages_take_the_time_of_the_fuller_one) {
+  Case one(1, 2);
+  EXPECT_NEAR(one.transfers.moves(std::nullopt, {1, 1, 2}, {1, 2, 1}), (6400 + 64 + 2 * kLayer) / 2 * 2 / kInside, 1e-12);
+}
+
+TEST(Transfers, what_comes_from_another_host_crosses_once_and_is_passed_on) {
+  Case two(2, 2), shared(2, 2, 2);
+  const double inside = 0.75 * kModel * 4 / kInside, across = 0.5 * kModel * 4 / kAcross;
+  EXPECT_NEAR(two.transfers.flush({4, 1, 1}, {4, 1, 1}), across / 2 + inside, 1e-9 * across) << "two adapters";
+  EXPECT_NEAR(shared.transfers.flush({4, 1, 1}, {4, 1, 1}), across + inside, 1e-9 * across) << "one adapter";
+  EXPECT_GT(two.transfers.flush({4, 1, 1}, {4, 1, 1}), Case(1, 4).transfers.flush({4, 1, 1}, {4, 1, 1}));
+}
+
+TEST(Transfers, a_device_alone_on_its_host_passes_nothing_on) {
+  Case two(2, 1);
+  EXPECT_NEAR(two.transfers.flush({2, 1, 1}, {2, 1, 1}), kModel / 2 * 4 / kAcross, 1e-12);
+}
+
+TEST(Transfers, the_update_is_shared_by_home_and_the_norm_agreed_by_halves) {
+  Case one(1, 4);
+  const double all = one.transfers.finish({1, 1, 1}), shared = one.transfers.finish({4, 1, 1});
+  EXPECT_NEAR(all, kModel * (8 * 4 + 2) / 1e12, 1e-9 * all) << "master, two moments, gradient, read and written, and the image";
+  EXPECT_NEAR(shared, all / 4, 1e-9 * all);
+  Case slow(1, 4);
+  cluster::Hardware hardware = slow.units.hardware();
+  hardware.intra_host.latency = {1};
+  const UnitCosts units(slow.units.model(), slow.units.precision(), hardware);
+  EXPECT_NEAR(Transfers(units).finish({4, 1, 1}), 4, 1e-3) << "two halvings, there and back";
+}
+
+TEST(Transfers, posts_are_those_of_the_ranks) {
+  for (const Order order : {Order::data_inside, Order::pipeline_inside}) {
+    const Placement p{2, 2, 3, order};
+    for (int rank = 0; rank < p.ranks(); ++rank) {
+      const Post post = post_of(p, rank).value();
+      EXPECT_EQ(first_rank(p, post.lane, post.stage) + post.part, rank);
+    }
+    EXPECT_FALSE(post_of(p, p.ranks()));
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::planner

@@ -1,0 +1,116 @@
+"""`switchyard plan`: what it chooses, writes and refuses."""
+
+import json
+import re
+
+import pytest
+import tiny_runs as tiny
+
+KEYS = {"chosen", "step_seconds", "candidates", "pruned", "seconds"}
+
+
+def write_job(path, lengths="full", context=512, **sections):
+    sections = {"run": {"ranks": 4, "precision": "fp32"}, "batch": {"sequences": 8, "context": context, "lengths": str(lengths)}} | sections
+    return tiny.write_job(path, path.parent / "no_data", [], **sections)
+
+
+def plan(job, *arguments, cluster="demo"):
+    return tiny.run([tiny.PROGRAM, "plan", job, "--cluster", cluster, *arguments])
+
+
+def figures(command, job, *arguments, cluster="demo"):
+    result = tiny.run([tiny.PROGRAM, command, job, "--cluster", cluster, "--json", *arguments])
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def lengths(tmp_path):
+    """Nine documents of ten are short."""
+    path = tmp_path / "lengths.json"
+    path.write_text(json.dumps({"bins": [[20, 200, 9], [400, 513, 1]]}))
+    return path
+
+
+@pytest.fixture
+def job(tmp_path, lengths):
+    return write_job(tmp_path / "job.toml", lengths)
+
+
+def test_json_has_the_chosen_buckets_and_the_counts(job):
+    found = figures("plan", job)
+    assert found.keys() == KEYS
+    assert found["step_seconds"] > 0 and found["seconds"] > 0 and 0 < found["pruned"] < found["candidates"]
+    chosen = found["chosen"]
+    assert [bucket["max_length"] for bucket in chosen] == sorted((bucket["max_length"] for bucket in chosen), reverse=True)
+    assert chosen[0]["max_length"] == 512
+    for bucket in chosen:
+        assert bucket.keys() == {"max_length", "strategy", "recompute", "schedule", "micro_batch_tokens", "full"}
+        assert bucket["micro_batch_tokens"] >= bucket["max_length"] and bucket["full"]["groups"]
+    assert figures("plan", job)["chosen"] == chosen, "the same again"
+
+
+@pytest.mark.parametrize("cluster, ranks, hidden", [("demo", 4, 32), ("a100-80g", 16, 1024)])
+def test_the_planned_job_simulates_as_it_is_and_takes_about_as_long_as_announced(tmp_path, lengths, cluster, ranks, hidden):
+    model = tiny.MODEL | {"hidden_size": hidden, "ffn_size": 3 * hidden}
+    job = write_job(tmp_path / "job.toml", lengths, model=model, run={"ranks": ranks, "precision": "fp32"})
+    announced = figures("plan", job, "--out", tmp_path / "planned.toml", cluster=cluster)
+    planned = (tmp_path / "planned.toml").read_text()
+    assert planned.count("[[bucket]]") == len(announced["chosen"]) and "memory_budget" in planned
+    simulated = figures("simulate", tmp_path / "planned.toml", cluster=cluster)
+    assert simulated["step_seconds"] == pytest.approx(announced["step_seconds"], rel=0.1)
+    again = plan(tmp_path / "planned.toml", cluster=cluster)
+    assert again.returncode == 0 and "The job's own buckets: " in again.stdout, again.stderr
+
+
+def test_more_plans_are_listed_with_the_best_first(job):
+    lines = [line for line in plan(job, "--top", 3).stdout.splitlines() if re.match(r" *\d+ .* to 512: ", line)]
+    assert [line.split()[0] for line in lines] == ["1", "2", "3"]
+
+
+def test_one_bucket_is_one_strategy(job):
+    assert len(figures("plan", job, "--buckets", 1)["chosen"]) == 1
+
+
+def test_the_explanation_follows_the_plans(job):
+    result = plan(job, "--explain")
+    assert result.returncode == 0 and "It is limited by " in result.stdout and "What would change it:" in result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("words, told", [
+    (["--cluster", "nowhere"], "is neither a file nor a known name"),
+    (["--cluster", "demo", "--out", "/nowhere/planned.toml"], "cannot write /nowhere/planned.toml")], ids=["cluster", "out"])
+def test_what_cannot_be_is_told(job, words, told):
+    result = tiny.run([tiny.PROGRAM, "plan", job, *words])
+    assert result.returncode == 2 and told in result.stderr, result.stderr
+
+
+def test_counts_below_one_are_refused(job):
+    for option in ["--top", "--buckets", "--steps", "--ranks"]:
+        result = plan(job, option, 0)
+        assert result.returncode not in (0, 4) and option in result.stderr and result.stdout == "", result.stderr
+
+
+def test_a_job_that_is_not_there_is_told(tmp_path):
+    result = plan(tmp_path / "none.toml")
+    assert result.returncode == 2 and "none.toml" in result.stderr, result.stderr
+
+
+def test_a_job_without_a_context_is_told(tmp_path):
+    job = write_job(tmp_path / "job.toml")
+    job.write_text(re.sub(r"context = \d+\n", "", job.read_text()))
+    result = plan(job)
+    assert result.returncode == 2 and "batch.context" in result.stderr, result.stderr
+
+
+def test_a_model_that_fits_nowhere_is_refused_with_what_would_do(tmp_path, lengths):
+    model = tiny.MODEL | {"hidden_size": 1024, "ffn_size": 4096, "layers": 8}
+    job = write_job(tmp_path / "job.toml", lengths, model=model)
+    result = plan(job)
+    assert result.returncode == 2 and "no strategy fits 4 ranks of 216 MiB" in result.stderr and result.stdout == "", result.stderr
+    needed = int(re.search(r"What would do: (\d+) MiB of memory a rank", result.stderr)[1])
+    cluster = tmp_path / "larger.toml"
+    demo = (tiny.ROOT / "clusters" / "demo.toml").read_text()
+    for memory, code in [(needed, 0), (needed - 1, 2)]:
+        cluster.write_text(demo.replace('"216 MiB"', f'"{memory} MiB"'))
+        assert plan(job, cluster=cluster).returncode == code, memory
