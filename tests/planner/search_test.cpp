@@ -83,11 +83,17 @@ void make_small(SmallProblem& problem) {
   std::ranges::sort(problem.shapes);
 }
 
+#ifdef __OPTIMIZE__
+constexpr unsigned kProblems = 120, kBounded = 20;
+#else
+constexpr unsigned kProblems = 6, kBounded = 2;  // sanitizers want to see the code, not all of its cases
+#endif
+
 TEST(Search, finds_what_trying_every_plan_finds) {
   std::set<size_t> buckets;
   int nothing_fits = 0;
   i64 plans = 0;
-  for (unsigned seed = 1; seed <= 120; ++seed) {
+  for (unsigned seed = 1; seed <= kProblems; ++seed) {
     SmallProblem problem(seed);
     make_small(problem);
     problem.settings.top = problem.pick({1, 3});
@@ -105,13 +111,14 @@ TEST(Search, finds_what_trying_every_plan_finds) {
     const Counts& c = found.counts;
     EXPECT_EQ(c.rough + c.memory + c.bound + c.dominated + c.timed, c.candidates);
   }
-  EXPECT_GE(buckets.size(), 3u) << "one strategy, and several";
   EXPECT_LT(nothing_fits, 30);
+  if (kProblems < 100) return;
+  EXPECT_GE(buckets.size(), 3u) << "one strategy, and several";
   EXPECT_GT(plans, 1000000);
 }
 
 TEST(Search, bounds_are_below_the_times_they_stand_for) {
-  for (unsigned seed = 1; seed <= 20; ++seed) {
+  for (unsigned seed = 1; seed <= kBounded; ++seed) {
     SmallProblem p(seed);
     const int levels = static_cast<int>(p.model.bounds().size());
     for (int lo = 0; lo < levels; ++lo)
