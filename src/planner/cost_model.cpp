@@ -204,7 +204,7 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
     mean.compute += of_lane * step.compute;
     mean.communication += of_lane * step.communication;
   }
-  mean.idle = mean.seconds - mean.compute - mean.communication;
+  mean.idle = std::max(0.0, mean.seconds - mean.compute - mean.communication);  // not -0 by rounding
   return mean;
 }
 
