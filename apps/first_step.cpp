@@ -6,8 +6,7 @@
 
 #include "compiler/memory.hpp"
 #include "data/corpus.hpp"
-#include "data/drawn_lengths.hpp"
-#include "data/sampler.hpp"
+#include "data/job_sampling.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -25,33 +24,16 @@ std::vector<i64> made_up_lengths(const config::Job& job) {
   return lengths;
 }
 
-data::Sampler::Settings sampling(const config::Job& job) {
-  data::Sampler::Settings settings;
-  settings.seed = static_cast<std::uint64_t>(job.seed);
-  settings.size = {job.batch.sequences, job.batch.tokens};
-  settings.context = job.batch.context;
-  settings.long_documents = data::long_documents_from(config::name_of(job.data.long_documents));
-  return settings;
-}
-
-std::vector<std::vector<i64>> given_lengths(const config::Job& job, int count) {
-  std::vector<data::LengthBin> bins{{job.batch.context, job.batch.context + 1, 1}};
-  if (job.batch.lengths != "full") bins = data::read_length_bins(job.batch.lengths);
-  std::vector<std::vector<i64>> lengths;
-  for (int step = 0; step < count; ++step) lengths.push_back(data::draw_lengths(bins, sampling(job), step));
-  return lengths;
-}
-
 }  // namespace
 
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count) {
-  if (!job.batch.lengths.empty()) return given_lengths(job, count);
+  if (!job.batch.lengths.empty()) return data::given_lengths(job, count);
   if (job.data.path.empty() || !std::filesystem::exists(job.data.path)) {
     fmt::print("no data at \"{}\": a made-up batch, lengths halving from {} tokens\n", job.data.path, job.buckets.front().max_length);
     return std::vector<std::vector<i64>>(static_cast<size_t>(count), made_up_lengths(job));
   }
   const data::Corpus corpus = data::Corpus::open(job.data.path);
-  const data::Sampler sampler(corpus, sampling(job));
+  const data::Sampler sampler(corpus, data::sampler_settings(job));
   std::vector<std::vector<i64>> lengths;
   data::Batch batch;  // its `next` is where a fresh run starts
   for (int step = 0; step < count; ++step) {

@@ -40,6 +40,15 @@ inline i64 squares(const MicroBatch& row) {
   return sum;
 }
 
+/// Tokens of the longest document of a row.
+inline i64 longest(const MicroBatch& row) {
+  i64 most = 0;
+  for (const auto& shard : row.shard)
+    for (const Piece& piece : shard)
+      if (piece.doc >= 0 && piece.count > most) most = piece.count;
+  return most;
+}
+
 /// lane[i]: the micro-batches of pipeline i of the strategy (lanes in order: group, then data), possibly none.
 struct PhasePlan {
   int strategy = 0;

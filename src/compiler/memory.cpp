@@ -9,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "compiler/likeness.hpp"
 #include "compiler/order.hpp"
 #include "ir/ops/ops.hpp"
 
@@ -90,13 +91,6 @@ struct MicroBatchState {
   i64 feeds = 0, kept = 0;
   std::map<int, int> slot, root;  // buffer, root -> block
 };
-
-i64 longest_of(const batch::MicroBatch& mb) {
-  i64 longest = 0;
-  for (const auto& shard : mb.shard)
-    for (const batch::Piece& piece : shard) longest = std::max<i64>(longest, piece.doc >= 0 ? piece.count : 0);
-  return longest;
-}
 
 // Switching rows as early, flushes as late as the waits between the rank's rows allow; the others in their order.
 class WorstOrder {
@@ -298,7 +292,7 @@ class Replay {
     it->second.extent = {mb.T, batch::squares(mb)};
     it->second.feeds = mb.T * ((plans_.graph().is_random() ? 4 : 3) * size_of(DType::i64) + state_);
     meter_.take(MemoryClass::workspace, it->second.feeds);
-    it->second.longest = longest_of(mb);
+    it->second.longest = batch::longest(mb);
     return it->second;
   }
 
@@ -433,78 +427,6 @@ class Replay {
   std::map<UnitUse, std::map<int, int>> banks_, gradient_blocks_;  // parameter (gradients: the group's first) -> block
   std::map<StateKey, MicroBatchState> states_;
   i64 table_rows_ = 0, kept_ = 0, most_kept_ = 0;
-};
-
-// All that a rank's replay depends on, as numbers.
-class Likeness {
- public:
-  Likeness(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) : program_(program), plan_(plan), plans_(plans) {}
-
-  std::vector<i64> of(const Holdings& holdings) {
-    rank_ = holdings.rank();
-    key_.clear();
-    add_holdings(holdings);
-    const std::vector<int>& rows = program_.of_rank[static_cast<size_t>(rank_)];
-    for (const int row : rows) {
-      const Task& t = program_.rows[static_cast<size_t>(row)];
-      add({static_cast<int>(t.kind), static_cast<int>(t.queue), t.phase, t.group, t.stage, t.micro_batch, static_cast<int>(t.pass), t.unit, t.round});
-      for (const ir::Wait& wait : t.after)
-        if (const auto own = std::ranges::lower_bound(rows, wait.row); own != rows.end() && *own == wait.row) add({own - rows.begin(), wait.unit});
-      for (const StateKey& state : states_of(t, rank_)) add_state(t, state);
-      const bool sends = std::ranges::any_of(t.messages, [&](const layout::Msg& m) { return m.src == rank_; });
-      if (t.kind == TaskKind::move) add({sends});
-    }
-    return key_;
-  }
-
- private:
-  void add(std::initializer_list<i64> numbers) { key_.insert(key_.end(), numbers); }
-
-  void add_holdings(const Holdings& holdings) {
-    for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit) add({holdings.home_elements(unit)});
-    int previous = -1;
-    for (const batch::PhasePlan& phase : plan_.phases) {
-      for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit) {
-        for (const BankGroup& group : holdings.bank(phase.strategy, previous, unit)) {
-          add({static_cast<int>(group.source), group.elements});
-          for (const int p : group.params) add({p});
-        }
-        for (const std::vector<int>& group : holdings.groups(unit)) add({holdings.gradient_elements(phase.strategy, group)});
-      }
-      previous = phase.strategy;
-    }
-  }
-
-  void add_state(const Task& t, const StateKey& state) {
-    const int strategy = plan_.phases[static_cast<size_t>(t.phase)].strategy;
-    const CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy)];
-    const std::vector<int> ranks = s.lane_ranks(t.lane, state.stage);
-    const int position = static_cast<int>(std::ranges::find(ranks, rank_) - ranks.begin());
-    const batch::MicroBatch& mb = plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
-    add({state.stage, shapes_of(strategy, t.group, state.stage, s)[static_cast<size_t>(position)], mb.T, batch::squares(mb), longest_of(mb)});
-  }
-
-  // Numbers the positions of a stage: those with local tensors of equal sizes have the same.
-  const std::vector<int>& shapes_of(int strategy, int group, int stage, const CompiledStrategy& s) {
-    std::vector<int>& shapes = shapes_[{strategy, group, stage}];
-    if (!shapes.empty()) return shapes;
-    const ir::StageCode& code = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)];
-    std::map<std::vector<i64>, int> numbers;
-    for (int position = 0; position < code.lane.size(); ++position) {
-      std::vector<i64> sizes;
-      for (const ir::Buffer& buffer : code.buffers)
-        for (int d = 0; d < buffer.box[static_cast<size_t>(position)].dims; ++d) sizes.push_back(buffer.box[static_cast<size_t>(position)].size(d));
-      shapes.push_back(numbers.try_emplace(sizes, static_cast<int>(numbers.size())).first->second);
-    }
-    return shapes;
-  }
-
-  const ir::Program& program_;
-  const batch::StepPlan& plan_;
-  const Plans& plans_;
-  int rank_ = 0;
-  std::vector<i64> key_;
-  std::map<std::tuple<int, int, int>, std::vector<int>> shapes_;  // strategy, group, stage
 };
 
 }  // namespace

@@ -48,6 +48,8 @@ class Validator {
     if (by_hand && chunks != strategy_.order.chunks)
       fault("chunks", "= {}, but the schedule has {}. Leave it out.", chunks, strategy_.order.chunks);
     if (by_hand) return;
+    if (strategy_.activation_cap > 0 && kind != ScheduleKind::zero_bubble && kind != ScheduleKind::zb_v)
+      fault("activation_cap", "= {} goes with schedule \"zero-bubble\" or \"zb-v\", not \"{}\". Leave it out.", strategy_.activation_cap, name_of(kind));
     if (chunks > 1 && kind != ScheduleKind::interleaved && kind != ScheduleKind::zb_v)
       fault("chunks", "= {} go with schedule \"interleaved\" or \"zb-v\", not \"{}\". Use one of them, or one chunk.", chunks, name_of(kind));
     if (kind == ScheduleKind::zb_v && chunks != 2) fault("chunks", "= {}: schedule \"zb-v\" has 2. Leave it out.", chunks);

@@ -3,20 +3,9 @@
 #include <bit>
 
 #include "base/errors.hpp"
+#include "base/random.hpp"
 
 namespace switchyard::data {
-namespace {
-
-// SplitMix64's finaliser (Steele, Lea, Flood 2014): every input bit flips every output bit with probability near 1/2.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
 Permutation::Permutation(i64 size, std::uint64_t seed, std::uint64_t stream)
     : size_(size), half_bits_((static_cast<int>(std::bit_width(static_cast<std::uint64_t>(size) - 1)) + 1) / 2) {
   check(size >= 1 && size <= i64{1} << 60, "a permutation of {}", size);

@@ -202,9 +202,9 @@ json gpt2_json(const ModelConfig& model) {
           {"n_inner", model.ffn_size},
           {"activation_function", model.gelu_tanh ? "gelu_new" : "gelu"},
           {"layer_norm_epsilon", model.norm_eps},
-          {"attn_pdrop", 0.0},
-          {"embd_pdrop", 0.0},
-          {"resid_pdrop", 0.0}};
+          {"attn_pdrop", model.dropout},
+          {"embd_pdrop", model.dropout},
+          {"resid_pdrop", model.dropout}};
 }
 
 json rotary_json(const ModelConfig& model, const RotaryFamily& family) {

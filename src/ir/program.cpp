@@ -70,6 +70,10 @@ void verify(const Program& program) {
   for (const auto& list : program.of_rank) check(std::is_sorted(list.begin(), list.end()), "a rank's rows are out of order");
 }
 
+bool is_transfer(TaskKind kind) {
+  return kind == TaskKind::move || kind == TaskKind::send || kind == TaskKind::flush || kind == TaskKind::norm;
+}
+
 std::string name_of(const Task& task) {
   switch (task.kind) {
     case TaskKind::prepare:

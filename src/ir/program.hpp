@@ -21,6 +21,8 @@ enum class TaskKind {
   norm,     // global norm, loss and finiteness
   update    // optimizer on home's part of a unit
 };
+/// Whether its work is messages: computing otherwise.
+bool is_transfer(TaskKind kind);
 /// Order within a queue is order of rows; queues of a rank run side by side.
 enum class Queue { compute, forward, backward, bulk, switching };
 

@@ -63,7 +63,8 @@ void unfused_attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, 
     at::Tensor dw = go.bmm(shared_heads(v, block.k, L, head_dim, N).transpose(1, 2)).to(sum_type(q));
     if (dropped.kept) dw.mul_(square(*dropped.kept, at, L)).mul_(1 / (1 - dropped.p));
     const at::Tensor weighted = dw.mul_(weights);
-    const at::Tensor ds = weighted.sub(weights.to(sum_type(q)).mul_(weighted.sum(2, true))).mul_(scale).to(q.scalar_type());
+    const at::Tensor shares = weights.to(sum_type(q), /*non_blocking=*/false, /*copy=*/true).mul_(weighted.sum(2, true));
+    const at::Tensor ds = weighted.sub(shares).mul_(scale).to(q.scalar_type());
     heads(dq, block.q, L, head_dim).copy_(ds.bmm(shared_heads(k, block.k, L, head_dim, N)));
     heads(dk, block.k, L, head_dim).copy_(summed(ds.transpose(1, 2).bmm(heads(q, block.q, L, head_dim)), K));
     at += L * L;

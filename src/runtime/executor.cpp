@@ -62,10 +62,6 @@ class SpanCutter {
   std::vector<RowSpan> spans_;
 };
 
-bool is_transfer(TaskKind kind) {
-  return kind == TaskKind::move || kind == TaskKind::send || kind == TaskKind::flush || kind == TaskKind::norm;
-}
-
 }  // namespace
 
 struct Executor::StageRunner {
@@ -155,7 +151,7 @@ struct Executor::Step {
   }
 
   void keep_spans(const Task& task, SpanCutter& cutter) {
-    cutter.cut(is_transfer(task.kind));
+    cutter.cut(ir::is_transfer(task.kind));
     const std::lock_guard lock(mutex);
     result.spans.insert(result.spans.end(), cutter.spans().begin(), cutter.spans().end());
   }

@@ -1,18 +1,11 @@
 #include "runtime/feeds.hpp"
 
 #include "base/errors.hpp"
+#include "base/random.hpp"
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
 namespace {
-
-// SplitMix64's finaliser (Steele, Lea, Flood 2014).
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 at::Tensor keys_of(const batch::MicroBatch& micro_batch, const DropoutSeed& seed) {
   at::Tensor keys = zeros({micro_batch.T}, DType::i64, at::kCPU);

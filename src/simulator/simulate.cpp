@@ -48,7 +48,7 @@ class Simulator {
     if (t.kind == TaskKind::run)
       run_segment(row);
     else if (const double seconds = duration(t); seconds > 0)
-      work(row, seconds, is_transfer(t));
+      work(row, seconds, ir::is_transfer(t.kind));
     for (const int rank : t.ranks) free_[compiler::queue_of(t, rank)] = time(row).end;
   }
 
@@ -89,20 +89,26 @@ class Simulator {
     return plans_.strategies()[static_cast<size_t>(plan_.phases[static_cast<size_t>(t.phase)].strategy)];
   }
 
+  // Strategy, group, stage, pass, tokens; devices of the ranks, counted from the first one's host.
+  using SegmentKey = std::tuple<const compiler::CompiledStrategy*, int, int, ir::Pass, i64, std::vector<int>>;
+
+  SegmentKey key_of(const Task& t) const {
+    const std::vector<int>& host = plans_.cluster().host;
+    const int devices = hardware_.devices_per_host, first = host[static_cast<size_t>(t.ranks[0])];
+    std::vector<int> places;
+    for (const int rank : t.ranks) places.push_back((host[static_cast<size_t>(rank)] - first) * devices + rank % devices);
+    return {&strategy_of(t), t.group, t.stage, t.pass, micro_batch(t).T, std::move(places)};
+  }
+
   // Lanes of a group whose ranks lie alike on hosts take equally long.
   const SegmentTimes& times_of(const Task& t) {
-    std::vector<int> hosts;
-    for (const int rank : t.ranks) hosts.push_back(plans_.cluster().host[static_cast<size_t>(rank)] - plans_.cluster().host[static_cast<size_t>(t.ranks[0])]);
-    const i64 T = micro_batch(t).T;
-    const auto [it, fresh] = times_.try_emplace({&strategy_of(t), t.group, t.stage, t.pass, T, t.ranks[0] % hardware_.devices_per_host, hosts});
+    const auto [it, fresh] = times_.try_emplace(key_of(t));
     if (fresh) {
       const ir::StageCode& stage = strategy_of(t).groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(t.stage)];
-      it->second = segment_times(stage, stage.segment(t.pass), T, t.ranks, hardware_, plans_.cluster());
+      it->second = segment_times(stage, stage.segment(t.pass), micro_batch(t).T, t.ranks, hardware_, plans_.cluster());
     }
     return it->second;
   }
-
-  static bool is_transfer(const Task& t) { return t.kind != TaskKind::update && t.kind != TaskKind::zero; }
 
   double duration(const Task& t) {
     switch (t.kind) {
@@ -113,7 +119,7 @@ class Simulator {
       case TaskKind::flush:
         return exchanged(t, plans_.graph().precision().state) + added_at_home(t);
       case TaskKind::norm:
-        return at_home([&](i64 elements) { return elements * size_of(plans_.graph().precision().state); }) + agreed(t);
+        return squared() + agreed(t);
       case TaskKind::update:
         return updated(t);
       case TaskKind::zero:
@@ -126,10 +132,7 @@ class Simulator {
 
   // Micro-batches of as many tokens take equally long between two stages, and so do lanes that lie alike on hosts.
   double sent(const Task& t) {
-    std::vector<int> hosts;
-    for (const int rank : t.ranks) hosts.push_back(plans_.cluster().host[static_cast<size_t>(rank)] - plans_.cluster().host[static_cast<size_t>(t.ranks[0])]);
-    const auto [it, fresh] =
-        sends_.try_emplace({&strategy_of(t), t.group, t.stage, t.pass, micro_batch(t).T, t.ranks[0] % hardware_.devices_per_host, hosts});
+    const auto [it, fresh] = sends_.try_emplace(key_of(t));
     if (fresh) it->second = exchanged(t, plans_.graph().precision().compute);
     return it->second;
   }
@@ -140,28 +143,35 @@ class Simulator {
     return cost::exchange(hardware_, plans_.cluster(), parcels).count;
   }
 
+  // Memory traffic of so many bytes an element, on the rank that has most elements.
+  double memory_time(DType type, const std::map<int, i64>& elements, i64 bytes) const {
+    double longest = 0;
+    for (const auto& [rank, count] : elements)
+      longest = std::max(longest, cost::call_time(hardware_.device, type, {.bytes = static_cast<double>(count * bytes)}).count);
+    return longest;
+  }
+
   // A rank's own addends: read, added to home's sum, written.
   double added_at_home(const Task& t) const {
     const DType type = plans_.graph().precision().state;
     std::map<int, i64> elements;
     for (const layout::Msg& m : t.messages)
       if (m.src == m.dst) elements[m.src] += m.box.elements();
-    double longest = 0;
-    for (const auto& [rank, count] : elements) longest = std::max(longest, memory_time(type, count * 3 * size_of(type)));
-    return longest;
+    return memory_time(type, elements, 3 * size_of(type));
   }
 
-  double memory_time(DType type, i64 bytes) const { return cost::call_time(hardware_.device, type, {.bytes = static_cast<double>(bytes)}).count; }
+  // Elements of a unit that each rank has at home.
+  void add_home(int unit, std::map<int, i64>& elements) const {
+    for (const int tensor : plans_.units()[static_cast<size_t>(unit)].tensors)
+      for (const layout::Shard& shard : plans_.home()[static_cast<size_t>(tensor)].shards) elements[shard.rank] += shard.box.elements();
+  }
 
-  // Memory traffic on what ranks have at home, the fullest of them.
-  template <class BytesOf>
-  double at_home(BytesOf bytes_of) const {
+  // Gradients are read.
+  double squared() const {
+    const DType type = plans_.graph().precision().state;
     std::map<int, i64> elements;
-    for (const layout::ShardMap& map : plans_.home())
-      for (const layout::Shard& shard : map.shards) elements[shard.rank] += shard.box.elements();
-    double longest = 0;
-    for (const auto& [rank, count] : elements) longest = std::max(longest, memory_time(plans_.graph().precision().state, bytes_of(count)));
-    return longest;
+    for (size_t unit = 0; unit < plans_.units().size(); ++unit) add_home(static_cast<int>(unit), elements);
+    return memory_time(type, elements, size_of(type));
   }
 
   // A few numbers from all to all, by halves of the ranks: one latency of the slowest link for each halving, there and back.
@@ -178,11 +188,8 @@ class Simulator {
     const Precision precision = plans_.graph().precision();
     const i64 bytes = 8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
     std::map<int, i64> elements;
-    for (const int tensor : plans_.units()[static_cast<size_t>(t.unit)].tensors)
-      for (const layout::Shard& shard : plans_.home()[static_cast<size_t>(tensor)].shards) elements[shard.rank] += shard.box.elements();
-    double longest = 0;
-    for (const auto& [rank, count] : elements) longest = std::max(longest, memory_time(precision.state, count * bytes));
-    return longest;
+    add_home(t.unit, elements);
+    return memory_time(precision.state, elements, bytes);
   }
 
   // How long a row computes and transfers before a time.
@@ -247,9 +254,6 @@ class Simulator {
     }
     return whole;
   }
-
-  // Strategy, group, stage, direction, tokens; device of the first rank, hosts of the ranks counted from the first one's.
-  using SegmentKey = std::tuple<const compiler::CompiledStrategy*, int, int, ir::Pass, i64, int, std::vector<int>>;
 
   const ir::Program& program_;
   const batch::StepPlan& plan_;

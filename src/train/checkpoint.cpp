@@ -1,5 +1,6 @@
 #include "train/checkpoint.hpp"
 
+#include <exception>
 #include <ATen/ops/from_blob.h>
 
 #include <map>
@@ -144,11 +145,20 @@ void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const
   const files::Manifest manifest = manifest_of(plans);
   std::optional<files::CheckpointWriter> writer;
   if (fabric.rank() == 0) writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step));
-  // Agreements serve as barriers: the folder is there; all shards are there; the marker is there.
+  // Agreements serve as barriers: the folder is there; nobody writes shards any more; all shards are there; the marker is there.
   const i64 row = 8 * state.step;
-  agree_on(fabric, static_cast<std::uint64_t>(state.step), "step of the checkpoint", row);
-  write_shard(files::partial_path(job.run.out, state.step), manifest, plans, store, fabric.rank());
-  agree_on(fabric, static_cast<std::uint64_t>(state.step), "step of the checkpoint", row + 1);
+  const auto barrier = [&](i64 number) { agree_on(fabric, static_cast<std::uint64_t>(state.step), "step of the checkpoint", row + number); };
+  barrier(0);
+  std::exception_ptr failure;
+  try {
+    write_shard(files::partial_path(job.run.out, state.step), manifest, plans, store, fabric.rank());
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  // The folder goes with rank 0's writer: not under the hands of a rank that would then tell of its absence.
+  barrier(1);
+  if (failure) std::rethrow_exception(failure);
+  barrier(2);
   if (writer) {
     write_model(writer->folder(), manifest, plans.graph(), job.model.config);
     files::write_manifest(writer->folder(), manifest);
@@ -165,7 +175,7 @@ void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const
     writer->commit();
     if (job.run.keep_checkpoints > 0) files::remove_old_checkpoints(job.run.out, static_cast<int>(job.run.keep_checkpoints));
   }
-  agree_on(fabric, static_cast<std::uint64_t>(state.step), "step of the checkpoint", row + 2);
+  barrier(3);
 }
 
 TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Store& store, const config::Job& job) {

@@ -16,7 +16,7 @@
 #include "batch/wire.hpp"
 #include "comm/collectives.hpp"
 #include "compiler/job_plans.hpp"
-#include "data/sampler.hpp"
+#include "data/job_sampling.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/disk.hpp"
 #include "files/json_lines.hpp"
@@ -49,15 +49,6 @@ LearningRate schedule_of(const config::Job& job) {
   rate.warmup_steps = o.warmup_steps;
   rate.decay_steps = o.decay_steps > 0 ? o.decay_steps : job.run.steps;
   return rate;
-}
-
-data::Sampler::Settings sampler_settings(const config::Job& job) {
-  data::Sampler::Settings settings;
-  settings.seed = static_cast<std::uint64_t>(job.seed);
-  settings.size = {job.batch.sequences, job.batch.tokens};
-  settings.context = job.batch.context;
-  settings.long_documents = data::long_documents_from(config::name_of(job.data.long_documents));
-  return settings;
 }
 
 // What each rank tells rank 0 after a step.
@@ -97,7 +88,7 @@ class JobOnRank {
       : job_(settings.job),
         fabric_(fabric),
         corpus_(corpus),
-        sampler_(corpus, sampler_settings(job_)),
+        sampler_(corpus, data::sampler_settings(job_)),
         memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kernels::machine_memory()),
         scope_(&memory_),
         plans_(compiler::plans_of(job_, fabric.cluster())),

@@ -6,18 +6,11 @@
 #include <numbers>
 
 #include "base/errors.hpp"
+#include "base/random.hpp"
 #include "runtime/tensors.hpp"
 
 namespace switchyard::train {
 namespace {
-
-// SplitMix64 (public domain algorithm by S. Vigna): a bijection that passes as a random function of its argument.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
 
 std::uint64_t hash_of(const std::string& name, i64 seed) {
   std::uint64_t hash = mix(static_cast<std::uint64_t>(seed));

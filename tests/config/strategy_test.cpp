@@ -192,6 +192,8 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
   EXPECT_THAT(fault(ScheduleKind::zb_v, [](Strategy& s) { s.chunks = 4; }), HasSubstr("chunks = 4: schedule \"zb-v\" has 2."));
   EXPECT_THAT(fault(ScheduleKind::zb_v, [](Strategy& s) { s.activation_cap = 1; }), HasSubstr("activation_cap = 1: zb-v holds"));
   EXPECT_THAT(fault(ScheduleKind::zero_bubble, [](Strategy& s) { s.activation_cap = -1; }), HasSubstr("activation_cap = -1 is negative."));
+  EXPECT_THAT(fault(ScheduleKind::one_f_one_b, [](Strategy& s) { s.activation_cap = 3; }),
+              HasSubstr("activation_cap = 3 goes with schedule \"zero-bubble\" or \"zb-v\", not \"1f1b\". Leave it out."));
   EXPECT_THAT(fault(ScheduleKind::gpipe, [](Strategy& s) { s.zero = 2; }), HasSubstr("zero = 2 is no stage of ZeRO that there is."));
   EXPECT_THAT(fault(ScheduleKind::gpipe, [](Strategy& s) { s.order = {.order = schedule::Order(3), .mbs = 0}; }),
               HasSubstr("are 2, but the schedule is for 3. Use as many."));

@@ -102,6 +102,7 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
       {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"1,1,4\"", "bucket.1.strategy=\"2,1,2\"", "parallel.schedule=\"zero-bubble\""},
       {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"2,1,2\"", "parallel.schedule=\"zb-v\"",
        "parallel.recompute=\"selective\""},
+      {"model.attention=\"unfused\"", "parallel.recompute=\"selective\"", "bucket.0.strategy=\"1,2,1\""},
       {"run.precision=\"bf16\""}};
   for (size_t c = 0; c < cases.size(); ++c) {
     const std::string out = "case" + std::to_string(c);

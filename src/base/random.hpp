@@ -1,0 +1,17 @@
+// Random numbers as a function of where they are used, so that they are the same whoever computes them.
+#pragma once
+
+#include <cstdint>
+
+namespace switchyard {
+
+/// SplitMix64's step and finaliser (Steele, Lea, Flood 2014): a bijection in which every input bit flips every output bit with probability
+/// near 1/2.
+constexpr std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace switchyard
