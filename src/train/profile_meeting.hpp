@@ -1,0 +1,34 @@
+// Ranks that measure together.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "comm/fabric.hpp"
+
+namespace switchyard::train {
+
+/// On a channel of all ranks. Every rank calls the same functions in the same order.
+class Meeting {
+ public:
+  explicit Meeting(comm::Fabric& fabric);
+  comm::Fabric& fabric() { return fabric_; }
+  /// All ranks are here.
+  void meet() { mean({}); }
+  /// Number by number over all ranks.
+  std::vector<double> mean(const std::vector<double>& mine);
+  /// Of a call, all ranks calling at once: the lower quartile of several, the mean over ranks.
+  double seconds_of(const std::function<void()>& work) { return mean({usual(work)})[0]; }
+  /// The same, on the rank that takes longest.
+  double longest_of(const std::function<void()>& work);
+
+ private:
+  std::vector<std::vector<double>> everyones(const std::vector<double>& mine);
+  double usual(const std::function<void()>& work);
+
+  comm::Fabric& fabric_;
+  comm::Channel everyone_;
+  i64 meetings_ = 0;
+};
+
+}  // namespace switchyard::train
