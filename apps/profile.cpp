@@ -55,8 +55,9 @@ void add_profile(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("profile", "Measures this machine, or under mpirun this cluster, for simulate, plan and train");
   command->add_option("--ranks", options->settings.ranks, "Ranks, as threads of this process; one for each core if not given")
       ->check(CLI::PositiveNumber);
-  command->add_option("--threads", options->settings.threads, "Threads of a rank; the cores shared out if not given")->check(CLI::PositiveNumber);
-  command->add_option("--precision", options->precisions, "Of operators: fp32, fp64, bf16, or several of them")->capture_default_str();
+  command->add_option("--threads", options->settings.threads, "Threads of a rank; the cores shared out if not given")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--precision", options->precisions, "Of operators: fp32, fp64, bf16, or several of them; fp32 if not given")->type_name("TYPE...");
   command->add_flag("--quick", options->settings.quick, "A coarse profile, in seconds: of the smallest shapes only");
   command->add_flag("--cuda", options->cuda, "Measures the CUDA device");
   command->add_option("--out", options->out, "File to write, for --cluster")->capture_default_str()->type_name("profile.json");
