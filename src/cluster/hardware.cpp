@@ -45,12 +45,6 @@ const Rates& Device::rates_of(DType type) const {
   user_error("device {} has no rates for {}. Add a section [device.{}] with matmul to the cluster file.", name, section, section);
 }
 
-double Device::lock_step(int devices) const {
-  double beyond_one = 0;  // H_n - 1
-  for (int i = 2; i <= devices; ++i) beyond_one += 1.0 / i;
-  return 1 + 2 * beyond_one * jitter;
-}
-
 const OperatorTable* Device::measured(DType type, const std::string& name) const {
   const auto tables = operators.find(type);
   if (tables == operators.end()) return nullptr;

@@ -46,12 +46,8 @@ struct Device {
   std::map<DType, Rates> rates{};  // of the data types it computes in
   EfficiencyCurve width_curve{};   // of products, by the narrowest of m, n, k in elements; multiplies matmul_curve
   EfficiencyCurve memory_curve{};  // by bytes that a kernel moves
-  double jitter = 0;               // of two devices that compute the same, the share by which the slower one is above the mean
   std::map<DType, std::map<std::string, OperatorTable>> operators{};  // by name; rates and curves stand for those that aren't there
 
-  /// How much longer than one device the slowest of n takes, where all wait for it: 1 + 2 (H_n - 1) jitter, H_n the harmonic number.
-  /// source  expected maximum of n exponential delays (A. Renyi, 1953), scaled to that of two
-  double lock_step(int devices) const;
   /// The table of an operator, or nothing.
   const OperatorTable* measured(DType type, const std::string& name) const;
 

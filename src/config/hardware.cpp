@@ -255,7 +255,6 @@ void Reader::read_device(Section& root, cluster::Device& device) {
   device.launch = {quantity(section, "launch", kDuration, true)};
   device.memory_curve = curve(section, "memory_curve", kByteSizes);
   device.width_curve = curve(section, "width_curve", kPlainSizes);
-  device.jitter = optional_quantity(section, "jitter", kShare, 0);
   for (const DType type : {DType::bf16, DType::f32, DType::f64}) {
     const std::string part(name_of(Precision{.compute = type, .state = type}));
     if (const std::optional<cluster::Rates> rates = read_rates(section, part, memory)) device.rates[type] = *rates;

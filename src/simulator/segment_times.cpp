@@ -26,11 +26,6 @@ class Timer {
       const Piece piece = computed(instr, position);
       if (total(piece) > total(slowest)) slowest = piece;
     }
-    // The lane's next collective waits for the slowest of them.
-    const double slower = hardware_.device.lock_step(stage_.lane.size());
-    slowest.fixed *= slower;
-    slowest.per_pair *= slower;
-    slowest.per_square *= slower;
     add(times, Activity::compute, slowest);
     if (instr.op->name() == "head_loss" && !buffer(instr.in[1]).layout.split[0].empty()) 
       add(times, Activity::communication, {.fixed = softmax_sums(instr)});

@@ -116,7 +116,6 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
       const std::string what = fmt::format("operators in {}", name_of(precision));
       OperatorProfile operators = profile_operators(meeting, precision, rank, settings.quick, [&](double share) { progress.told(what, share); });
       hardware.device.rates[precision.compute] = {.matmul = operators.matmul, .memory = memory_rate(operators.tables.at("copy"))};
-      hardware.device.jitter = operators.jitter;
       hardware.device.operators[precision.compute] = std::move(operators.tables);
     }
     const std::lock_guard lock(mutex);

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <tuple>
 
 #include "batch/planner.hpp"
@@ -42,10 +41,13 @@ struct Subject {
   std::vector<Shape> shapes;
 };
 
+// Layers enough that caches don't hold their weights until the next micro-batch.
+i64 layers_of(i64 hidden) { return std::clamp<i64>(1024 / hidden, 1, 4); }
+
 config::ModelConfig llama(i64 hidden, i64 ffn, i64 vocab) {
   config::ModelConfig m;
   m.hidden_size = hidden;
-  m.layers = 1;
+  m.layers = layers_of(hidden);
   m.head_dim = 64;
   m.heads = hidden / m.head_dim;
   m.kv_heads = std::max<i64>(1, m.heads / 2);
@@ -79,9 +81,9 @@ std::vector<Subject> subjects() {
   };
   return {{llama(64, 192, 512), rows({64, 256, 1024, 4096})},
           {llama(128, 384, 2048), rows({64, 256, 1024, 4096}, 4096)},
-          {llama(256, 704, 1024), rows({64, 256, 1024, 4096}, 4096)},
+          {llama(256, 704, 1024), rows({64, 256, 1024, 3072}, 2048)},
           {llama(384, 512, 8192), rows({64, 256, 1024})},
-          {llama(512, 1408, 4096), rows({64, 256, 1024, 2048}, 2048)},
+          {llama(512, 1408, 4096), rows({64, 256, 1024}, 2048)},
           {llama(768, 2048, 2048), rows({256, 1024})},
           {llama(1024, 2816, 2048), rows({64, 256, 512})},
           {gpt2(256, 1024, config::AttentionKind::fused), rows({256, 2048}, 2048)},
@@ -92,8 +94,8 @@ std::vector<Subject> subjects() {
 struct Call {
   std::string name;
   double rows = 0, columns = 0, work = 0, pairs = 0, squares = 0;
-  double seconds = 0;            // the usual
-  std::vector<double> rounds{};  // of each round
+  double seconds = 0;
+  std::vector<double> rounds{};  // seconds of each
   bool by_documents() const { return pairs > 0 || squares > 0; }
 };
 
@@ -193,14 +195,6 @@ class ProfiledModel {
   i64 updates_ = 0;
 };
 
-// Of two rounds taken at random.
-double mean_difference(const std::vector<double>& rounds) {
-  double sum = 0, pairs = 0;
-  for (size_t i = 0; i < rounds.size(); ++i)
-    for (size_t j = 0; j < i; ++j, ++pairs) sum += std::abs(rounds[i] - rounds[j]);
-  return sum / pairs;
-}
-
 // The median of calls alike; of attention the slopes that fit all lengths best.
 std::map<std::string, cluster::OperatorTable> tables_of(const std::vector<Call>& calls) {
   std::map<std::string, cluster::OperatorTable> tables;
@@ -244,7 +238,7 @@ class Movers {
       at::Tensor a = made(), b = made(), c = made(), none;
       const at::Tensor grad = made();
       const auto measure = [&](const char* name, double bytes, const std::function<void()>& work) {
-        tables[name].calls.push_back({static_cast<double>(elements), 1, bytes, meeting_.seconds_of(work)});
+        tables[name].calls.push_back({static_cast<double>(elements), 1, bytes, meeting_.longest_of(work)});
       };
       measure("adamw", 8 * size, [&] { kernels::adamw(a, b, c, none, grad, {}, 1); });
       measure("sum_of_squares", size, [&] { kernels::sum_of_squares(grad); });
@@ -284,15 +278,8 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
   std::vector<Call> calls;
   for (const auto& model : models)
     for (Call& call : model->calls()) calls.push_back(std::move(call));
-  std::vector<double> usual, unsteady;
-  for (const Call& call : calls) {
-    usual.push_back(comm::median(call.rounds));
-    unsteady.push_back(mean_difference(call.rounds));
-  }
-  usual = meeting.mean(usual);
-  unsteady = meeting.mean(unsteady);
-  for (size_t i = 0; i < calls.size(); ++i) calls[i].seconds = usual[i];
-  profile.jitter = std::accumulate(unsteady.begin(), unsteady.end(), 0.0) / 2 / std::accumulate(usual.begin(), usual.end(), 0.0);
+  // Ranks wait for one another within a step, so the slowest counts; of rounds the median.
+  for (Call& call : calls) call.seconds = comm::median(meeting.longest(call.rounds));
   profile.matmul = {meeting.mean({comm::median(rates)})[0]};
   profile.tables = tables_of(calls);
   Movers(meeting, precision.state, settings.device).add_to(profile.tables);

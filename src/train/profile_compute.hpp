@@ -13,11 +13,10 @@
 namespace switchyard::train {
 
 /// Tables by the names of operators; those of the step besides them are "adamw", "sum_of_squares", "zero", "copy", "add" (rows: elements).
-/// matmul: of a rank's square products in between; jitter: as a device has it.
+/// matmul: of a rank's square products in between.
 struct OperatorProfile {
   std::map<std::string, cluster::OperatorTable> tables;
   FlopsPerSecond matmul{};
-  double jitter = 0;
 };
 
 /// Every rank of the fabric calls it and gets the same. quick: of the smallest models only, in seconds. told: so much of the work is done, 0 to 1.

@@ -20,6 +20,7 @@ constexpr int kChannel = 6;
 constexpr i64 kLeast = 64;                                                                      // bytes: a message that is all latency
 constexpr i64 kSizes[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
 constexpr double kTooLong = 0.4;                                                                // seconds of a message
+constexpr i64 kBeyondCaches = i64{1} << 26, kMostBuffers = 64;                                  // bytes; what is sent was made elsewhere
 
 class LinkProfiler {
  public:
@@ -82,14 +83,24 @@ class LinkProfiler {
     transfer.run(fabric_, channel, "profile", ++row_);
   }
 
-  std::pair<at::Tensor, at::Tensor> buffers(i64 bytes) const {
-    return {runtime::zeros({bytes / 4}, DType::f32, settings_.device), runtime::zeros({bytes / 4}, DType::f32, settings_.device)};
-  }
+  // One after the other, so that caches don't hold them.
+  struct Buffers {
+    Buffers(i64 bytes, const at::Device& device) {
+      const i64 count = std::clamp<i64>(kBeyondCaches / (2 * bytes), 1, kMostBuffers);
+      for (i64 i = 0; i < 2 * count; ++i) tensors.push_back(runtime::zeros({bytes / 4}, DType::f32, device));
+    }
+    const at::Tensor& next() { return tensors[at++ % tensors.size()]; }
+    std::vector<at::Tensor> tensors;
+    size_t at = 0;
+  };
 
   // Of ranks that have a peer; the others wait.
   double exchange_time(std::optional<int> peer, i64 bytes, bool sum) {
-    const auto [from, to] = buffers(bytes);
-    return meeting_.longest_of([&] { exchange(peer, from, to, sum); });
+    Buffers buffers(bytes, settings_.device);
+    return meeting_.longest_of([&] {
+      const at::Tensor& from = buffers.next();
+      exchange(peer, from, buffers.next(), sum);
+    });
   }
 
   // Shares of the best rate, none rising so fast that a bigger message would take less time.
@@ -108,7 +119,7 @@ class LinkProfiler {
 
   // k of max(a, b) + (k - 1) min(a, b): products and exchanges that take about equally long, alone and at once.
   double slowdown(std::optional<int> peer, i64 bytes) {
-    const auto [from, to] = buffers(bytes);
+    Buffers buffers(bytes, settings_.device);
     constexpr i64 kSize = 256;
     const auto options = at::TensorOptions().dtype(at::kFloat).device(settings_.device);
     const at::Tensor a = at::ones({kSize, kSize}, options);
@@ -117,7 +128,10 @@ class LinkProfiler {
       for (int i = 0; i < times; ++i) at::mm_out(product, a, a);
     };
     const auto transfer = [&](int times) {
-      for (int i = 0; i < times; ++i) exchange(peer, from, to, false);
+      for (int i = 0; i < times; ++i) {
+        const at::Tensor& from = buffers.next();
+        exchange(peer, from, buffers.next(), false);
+      }
     };
     const double once = meeting_.longest_of([&] { multiply(8) ; }) / 8, message = meeting_.longest_of([&] { transfer(1); });
     const int messages = std::clamp(static_cast<int>(kTogether / message), 1, 1000), products = std::max(1, static_cast<int>(messages * message / once));

@@ -39,11 +39,14 @@ std::vector<double> Meeting::mean(const std::vector<double>& mine) {
   return sum;
 }
 
-double Meeting::longest_of(const std::function<void()>& work) {
-  double longest = 0;
-  for (const std::vector<double>& one : everyones({usual(work)})) longest = std::max(longest, one[0]);
-  return longest;
+std::vector<double> Meeting::longest(const std::vector<double>& mine) {
+  std::vector<double> most(mine.size(), 0);
+  for (const std::vector<double>& one : everyones(mine))
+    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], one[i]);
+  return most;
 }
+
+double Meeting::longest_of(const std::function<void()>& work) { return longest({usual(work)})[0]; }
 
 // Of as many repetitions on all ranks the lower quartile: others use the machine, too.
 double Meeting::usual(const std::function<void()>& work) {

@@ -17,9 +17,8 @@ class Meeting {
   void meet() { mean({}); }
   /// Number by number over all ranks.
   std::vector<double> mean(const std::vector<double>& mine);
-  /// Of a call, all ranks calling at once: the lower quartile of several, the mean over ranks.
-  double seconds_of(const std::function<void()>& work) { return mean({usual(work)})[0]; }
-  /// The same, on the rank that takes longest.
+  std::vector<double> longest(const std::vector<double>& mine);
+  /// Seconds of a call, all ranks calling at once: the lower quartile of several on the rank that takes longest.
   double longest_of(const std::function<void()>& work);
 
  private:

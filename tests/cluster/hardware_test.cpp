@@ -90,15 +90,6 @@ TEST(Hardware, a_data_type_without_rates_names_the_section_to_add) {
   }
 }
 
-TEST(Device, in_lock_step_waits_for_the_slowest) {
-  Device device;
-  EXPECT_EQ(device.lock_step(8), 1);
-  device.jitter = 0.05;
-  EXPECT_DOUBLE_EQ(device.lock_step(1), 1);
-  EXPECT_DOUBLE_EQ(device.lock_step(2), 1.05);
-  EXPECT_DOUBLE_EQ(device.lock_step(4), 1 + 0.1 * (1.0 / 2 + 1.0 / 3 + 1.0 / 4));
-}
-
 TEST(Device, has_tables_of_what_was_measured_in_a_type) {
   Device device;
   device.operators[DType::f32]["linear"].calls = {{1, 1, 1, 1}};
