@@ -79,7 +79,7 @@ std::vector<Subject> subjects() {
     if (whole > 0) shapes.push_back({1, whole});
     return shapes;
   };
-  return {{llama(64, 192, 512), rows({64, 256, 1024, 4096})},
+  return {{llama(64, 192, 512), rows({64, 256, 1024, 4096}, 4096)},
           {llama(128, 384, 2048), rows({64, 256, 1024, 4096}, 4096)},
           {llama(256, 704, 1024), rows({64, 256, 1024, 3072}, 2048)},
           {llama(384, 512, 8192), rows({64, 256, 1024})},
