@@ -25,7 +25,8 @@ namespace switchyard::train {
 namespace {
 
 constexpr int kRounds = 5;  // of all models, one step of each shape: machines that others use, too, are slow for seconds at a time
-constexpr int kFewestRounds = 3;
+constexpr int kFewestRounds = 1;
+constexpr int kQuickRounds = 2;
 constexpr size_t kQuickSubjects = 2;
 constexpr double kEnough = 75;  // seconds, after which no further round begins
 constexpr double kLengthsApart = 3.5;  // of documents at least, to tell what pairs take from what rows take
@@ -266,7 +267,7 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
   std::vector<double> rates;
   const auto start = std::chrono::steady_clock::now();
   const auto passed = [&] { return meeting.mean({std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()})[0]; };
-  const int rounds = quick ? kFewestRounds : kRounds;
+  const int rounds = quick ? kQuickRounds : kRounds;
   for (int round = 0; round <= rounds; ++round) {  // the first one warms up
     if (round > kFewestRounds && passed() > kEnough * round / (round + 1)) break;
     for (size_t m = 0; m < models.size(); ++m) {
