@@ -33,16 +33,16 @@ class LinkProfiler {
     if (paired == 0) return std::nullopt;
     cluster::LinkClass found;
     found.latency = {exchange_time(peer, kLeast, false)};
-    std::vector<std::pair<double, double>> rates;  // bytes, bytes per second beyond the latency
+    std::vector<std::pair<double, double>> times;  // bytes, seconds
     i64 largest = kLeast;
     for (const i64 bytes : kSizes) {
       const double seconds = exchange_time(peer, bytes, false);
-      rates.emplace_back(bytes, static_cast<double>(bytes) / std::max(seconds - found.latency.count, 0.05 * seconds));
+      times.emplace_back(bytes, seconds);
+      found.latency.count = std::min(found.latency.count, kMostLatency * seconds);
       largest = bytes;
       if (seconds > kTooLong / 4) break;
     }
-    for (const auto& [bytes, rate] : rates) found.bandwidth.count = std::max(found.bandwidth.count, rate);
-    found.curve = curve_of(rates, found.bandwidth.count);
+    found.curve = curve_of(times, found.latency.count, found.bandwidth.count);
     found.sum_share = std::min(1.0, exchange_time(peer, largest, false) / exchange_time(peer, largest, true));
     if (link == Link::inter_host && devices_per_host > 1) {
       const std::optional<int> first = fabric_.rank() % devices_per_host == 0 ? peer : std::nullopt;
@@ -58,6 +58,7 @@ class LinkProfiler {
 
  private:
   static constexpr double kDivided = 1.5;
+  static constexpr double kMostLatency = 0.9;  // of any message's time
 
   // The rank beside it on its host, or in the same place of the host beside: the same pairs seen from both ends.
   std::optional<int> peer_over(Link link) const {
@@ -103,11 +104,12 @@ class LinkProfiler {
     });
   }
 
-  // Shares of the best rate, none rising so fast that a bigger message would take less time.
-  static cluster::EfficiencyCurve curve_of(const std::vector<std::pair<double, double>>& rates, double best) {
+  // Shares of the best rate beyond the latency, none rising so fast that a bigger message would take less time.
+  static cluster::EfficiencyCurve curve_of(const std::vector<std::pair<double, double>>& times, double latency, double& best) {
+    for (const auto& [bytes, seconds] : times) best = std::max(best, bytes / (seconds - latency));
     cluster::EfficiencyCurve curve;
-    for (const auto& [bytes, rate] : rates) {
-      double share = rate / best;
+    for (const auto& [bytes, seconds] : times) {
+      double share = bytes / (seconds - latency) / best;
       if (!curve.points.empty()) {
         const auto& before = curve.points.back();
         share = std::min(share, 0.999 * before.share * (1 + std::log(bytes / before.size)));

@@ -58,6 +58,17 @@ def test_processes_plan_alike_with_the_profile_that_they_share(profile, job, tmp
     assert without.returncode != 0 and "set run.profile" in without.stderr
 
 
+def test_processes_on_hosts_measure_the_links_between_them(tmp_path):
+    if not tiny.MPI:
+        pytest.skip("built without MPI")
+    command = [tiny.PROGRAM, "profile", "--quick", "--threads", "1", "--out", str(tmp_path / "p.json")]
+    words = [*tiny.MPIRUN, "-n", "1", "-x", "SWITCHYARD_HOST=a", *command, ":", "-n", "1", "-x", "SWITCHYARD_HOST=b", *command]
+    result = tiny.run(words, timeout=120)
+    assert result.returncode == 0 and "2 ranks on 2 hosts" in result.stdout, result.stderr
+    profile = json.loads((tmp_path / "p.json").read_text())
+    assert profile["hosts"] == 2 and profile["machine"]["fabric"] == "mpi" and profile["links"]["inter_host"]["bandwidth"] > 1e6
+
+
 def test_a_profile_is_measured_once_and_kept(job, tmp_path):
     """A broken one is replaced, with a word."""
     environment = tiny.ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
