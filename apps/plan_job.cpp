@@ -97,11 +97,10 @@ config::Job planned_job(config::Job job, const planner::Planner& planner, const 
 ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware) {
   const planner::Planner planner(request_of(job, hardware, kSteps));
   const std::vector<planner::Choice> choices = planner.plan(kJudged).best;
-  const auto seconds_of = [&](const planner::Choice& choice) { return simulated(planned_job(job, planner, choice), hardware); };
   planner::Choice chosen = choices.front();
   double seconds = std::numeric_limits<double>::infinity();
   const auto consider = [&](const planner::Choice& choice) {
-    const double found = seconds_of(choice);
+    const double found = simulated(planned_job(job, planner, choice), hardware);
     if (found < seconds) chosen = choice, seconds = found;
     return found;
   };

@@ -21,10 +21,12 @@ namespace {
 using ir::Task;
 using ir::TaskKind;
 
+constexpr int kPortsOfDevice = 4;  // at most: inside and between hosts, in and out
+
 class Simulator {
  public:
   Simulator(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware)
-      : program_(program), plan_(plan), plans_(plans), hardware_(hardware), shared_(hardware.ranks() * 5) {
+      : program_(program), plan_(plan), plans_(plans), hardware_(hardware), shared_(hardware.ranks() * (1 + kPortsOfDevice)) {
     check(hardware.ranks() == plans.cluster().ranks(), "hardware of {} ranks for a program of {}", hardware.ranks(), plans.cluster().ranks());
     result_.rows.resize(program.rows.size());
     sums_.resize(program.rows.size());

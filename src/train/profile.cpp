@@ -21,6 +21,8 @@
 namespace switchyard::train {
 namespace {
 
+constexpr std::chrono::minutes kPatience{5};  // with a rank that shares its core with others
+
 int cores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
 std::string processor() {
@@ -40,10 +42,10 @@ int threads_of(const ProfileSettings& settings, int ranks_per_host) {
 }
 
 // A line on a terminal, a line for every tenth elsewhere.
-class Progress {
+class ProfileProgress {
  public:
-  explicit Progress(bool speaks) : speaks_(speaks), terminal_(isatty(STDERR_FILENO) != 0) {}
-  ~Progress() {
+  explicit ProfileProgress(bool speaks) : speaks_(speaks), terminal_(isatty(STDERR_FILENO) != 0) {}
+  ~ProfileProgress() {
     if (speaks_ && terminal_) std::cerr << "\n";
   }
   void told(const std::string& what, double share) {
@@ -89,7 +91,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
   config::Profile result;
   std::mutex mutex;
   kernels::install_rank_allocator();
-  on_ranks(ranks, launch, cluster::uniform(1, ranks), {}, [&](comm::Fabric& fabric) {
+  on_ranks(ranks, launch, cluster::uniform(1, ranks), {.timeout = kPatience}, [&](comm::Fabric& fabric) {
     const cluster::Cluster& placed = fabric.cluster();
     const int hosts = placed.hosts(), devices = fabric.size() / hosts;
     if (hosts * devices != fabric.size()) user_error("{} ranks on {} hosts: a profile needs as many on each. Launch so.", fabric.size(), hosts);
@@ -101,7 +103,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     rank.memory = &memory;
     kernels::use_threads(rank.threads);
     Meeting meeting(fabric);
-    Progress progress(fabric.rank() == 0);
+    ProfileProgress progress(fabric.rank() == 0);
     config::Profile mine{.hardware = {}, .machine = this_machine(settings, launch)};
     mine.machine.threads = rank.threads;
     cluster::Hardware& hardware = mine.hardware;

@@ -13,11 +13,10 @@
 #include "batch/planner.hpp"
 #include "comm/measure.hpp"
 #include "compiler/job_plans.hpp"
-#include "ir/autodiff.hpp"
 #include "kernels/matmul_rate.hpp"
 #include "kernels/optimizer.hpp"
-#include "models/build.hpp"
 #include "runtime/tensors.hpp"
+#include "train/bench_rank.hpp"
 #include "train/rank.hpp"
 #include "train/weights.hpp"
 
@@ -122,7 +121,7 @@ std::pair<double, double> slopes(const std::vector<std::array<double, 3>>& point
 class ProfiledModel {
  public:
   ProfiledModel(const Subject& subject, comm::Fabric& fabric, Precision precision, const RankSettings& settings)
-      : fabric_(fabric), plans_(plans_of(subject.model, fabric, precision)), rank_(plans_, subject.model, fabric, settings) {
+      : fabric_(fabric), plans_(bench_plans(subject.model, std::string(name_of(precision)), {fmt::format("{},1,1", fabric.size())}, fabric.cluster())), rank_(plans_, subject.model, fabric, settings) {
     rank_.store().initialize(random_weights(plans_.graph(), 1));
     for (const Shape& shape : subject.shapes) steps_.push_back(step_of(shape, subject.model));
   }
@@ -155,13 +154,6 @@ class ProfiledModel {
     runtime::Documents documents;
     std::vector<Call> calls;
   };
-
-  static compiler::Plans plans_of(const config::ModelConfig& model, comm::Fabric& fabric, Precision precision) {
-    ir::Graph graph = models::build(model, precision, models::Output::loss);
-    ir::differentiate(graph);
-    std::vector<config::Strategy> strategies = {config::strategy_from_spec(fmt::format("{},1,1", fabric.size()), fabric.size(), 1)};
-    return compiler::Plans(std::move(graph), std::move(strategies), 0, fabric.cluster(), switching::Planner::relay);
-  }
 
   // Of two micro-batches the second finds accumulators made; many rows hide that.
   Step step_of(const Shape& shape, const config::ModelConfig& model) const {
@@ -280,7 +272,15 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
   for (const auto& model : models)
     for (Call& call : model->calls()) calls.push_back(std::move(call));
   // Ranks wait for one another within a step, so the slowest counts; of rounds the median.
-  for (Call& call : calls) call.seconds = comm::median(meeting.longest(call.rounds));
+  std::vector<double> mine;
+  for (const Call& call : calls) mine.insert(mine.end(), call.rounds.begin(), call.rounds.end());
+  const std::vector<double> slowest = meeting.longest(mine);
+  auto next = slowest.begin();
+  for (Call& call : calls) {
+    const auto end = next + static_cast<std::ptrdiff_t>(call.rounds.size());
+    call.seconds = comm::median({next, end});
+    next = end;
+  }
   profile.matmul = {meeting.mean({comm::median(rates)})[0]};
   profile.tables = tables_of(calls);
   Movers(meeting, precision.state, settings.device).add_to(profile.tables);

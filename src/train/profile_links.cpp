@@ -46,7 +46,7 @@ class LinkProfiler {
     found.sum_share = std::min(1.0, exchange_time(peer, largest, false) / exchange_time(peer, largest, true));
     if (link == Link::inter_host && devices_per_host > 1) {
       const std::optional<int> first = fabric_.rank() % devices_per_host == 0 ? peer : std::nullopt;
-      const double together = exchange_time(peer, largest, false), alone = exchange_time(first, largest, false) ;
+      const double together = exchange_time(peer, largest, false), alone = exchange_time(first, largest, false);
       if (together > kDivided * alone) {
         found.shared_by = devices_per_host;
         found.bandwidth.count *= together / alone;
@@ -135,7 +135,7 @@ class LinkProfiler {
         exchange(peer, from, buffers.next(), false);
       }
     };
-    const double once = meeting_.longest_of([&] { multiply(8) ; }) / 8, message = meeting_.longest_of([&] { transfer(1); });
+    const double once = meeting_.longest_of([&] { multiply(8); }) / 8, message = meeting_.longest_of([&] { transfer(1); });
     const int messages = std::clamp(static_cast<int>(kTogether / message), 1, 1000), products = std::max(1, static_cast<int>(messages * message / once));
     const double alone = meeting_.longest_of([&] { multiply(products); }), moving = meeting_.longest_of([&] { transfer(messages); });
     const double both = meeting_.longest_of([&] {

@@ -13,8 +13,6 @@ class Meeting {
  public:
   explicit Meeting(comm::Fabric& fabric);
   comm::Fabric& fabric() { return fabric_; }
-  /// All ranks are here.
-  void meet() { mean({}); }
   /// Number by number over all ranks.
   std::vector<double> mean(const std::vector<double>& mine);
   std::vector<double> longest(const std::vector<double>& mine);
