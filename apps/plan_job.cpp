@@ -33,24 +33,27 @@ config::JobDraft draft_of(const std::string& path, const std::vector<std::string
 
 bool is_auto(const config::BucketDraft& bucket) { return bucket.text == kAuto; }
 
-// Seconds of a step; endless where it needs more memory than the job may use.
-double simulated(const config::Job& job, const cluster::Hardware& hardware) {
+// By the simulator, mean over the first steps.
+report::Candidate simulated(const std::string& name, const config::Job& job, const cluster::Hardware& hardware) {
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
-  double seconds = 0;
+  report::Candidate candidate{.name = name, .seconds = 0.0, .peak = 0};
   for (const PlannedStep& step : first_steps(job, plans, kSteps)) {
-    if (compiler::fullest_rank(step.program, step.plan, plans).second.total > job.run.memory_budget.count) return std::numeric_limits<double>::infinity();
-    seconds += simulator::simulate(step.program, step.plan, plans, hardware).step_seconds;
+    *candidate.peak = std::max(*candidate.peak, compiler::fullest_rank(step.program, step.plan, plans).second.total);
+    *candidate.seconds += simulator::simulate(step.program, step.plan, plans, hardware).step_seconds / kSteps;
   }
-  return seconds / kSteps;
+  candidate.fits = *candidate.peak <= job.run.memory_budget.count;
+  return candidate;
 }
 
-// Nothing if none fits.
-std::optional<planner::Choice> best_single(const planner::Planner& planner) {
+// The planner's best, and the best of one strategy, if any fits.
+std::vector<planner::Choice> choices_of(const planner::Planner& planner) {
+  std::vector<planner::Choice> choices = planner.plan(kJudged).best;
   try {
-    return planner.plan(1, 1).best.front();
+    const planner::Choice single = planner.plan(1, 1).best.front();
+    if (std::ranges::none_of(choices, [&](const planner::Choice& choice) { return choice.phases == single.phases; })) choices.push_back(single);
   } catch (const UserError&) {
-    return std::nullopt;
   }
+  return choices;
 }
 
 std::string text_of(double seconds) { return format_duration(Seconds{seconds}); }
@@ -96,27 +99,31 @@ config::Job planned_job(config::Job job, const planner::Planner& planner, const 
 
 ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware) {
   const planner::Planner planner(request_of(job, hardware, kSteps));
-  const std::vector<planner::Choice> choices = planner.plan(kJudged).best;
-  planner::Choice chosen = choices.front();
-  double seconds = std::numeric_limits<double>::infinity();
-  const auto consider = [&](const planner::Choice& choice) {
-    const double found = simulated(planned_job(job, planner, choice), hardware);
-    if (found < seconds) chosen = choice, seconds = found;
-    return found;
-  };
-  for (const planner::Choice& choice : choices) consider(choice);
-  const std::optional<planner::Choice> single = best_single(planner);
-  const double alone = single ? consider(*single) : std::numeric_limits<double>::infinity();
-  if (std::isinf(seconds)) seconds = chosen.seconds;  // training tells what lacks
-  const planner::Account account = planner.account(chosen);
-  ChosenPlan plan{planned_job(job, planner, chosen), {}};
-  plan.why.push_back(fmt::format("{} a step predicted on {}: {}", text_of(seconds), hardware.name, planner.to_string(chosen)));
-  plan.why.push_back(chosen.phases.size() == 1 ? "one strategy for all documents; no switch pays here"
-                     : std::isinf(alone)       ? "no single strategy fits the memory"
-                                               : fmt::format("the best single strategy would take {} ({:+.0f}%): {}", text_of(alone),
-                                                             100 * (alone / seconds - 1), planner.to_string(*single)));
-  plan.why.push_back(fmt::format("limited by {}; the fullest rank needs {} of {}", planner::limit_of(account), format_bytes(Bytes{account.memory}),
-                                 format_bytes(plan.job.run.memory_budget)));
+  const std::vector<planner::Choice> choices = choices_of(planner);
+  ChosenPlan plan;
+  for (const planner::Choice& choice : choices) plan.compared.push_back(simulated(planner.to_string(choice), planned_job(job, planner, choice), hardware));
+  // One that fits, if any does; otherwise training tells what lacks.
+  const auto order = [&](size_t i) { return std::pair(!plan.compared[i].fits, *plan.compared[i].seconds); };
+  const auto alone = [&](size_t i) { return choices[i].phases.size() == 1 && plan.compared[i].fits; };
+  size_t best = 0;
+  std::optional<size_t> single;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (order(i) < order(best)) best = i;
+    if (alone(i) && (!single || order(i) < order(*single))) single = i;
+  }
+  report::Candidate& chosen = plan.compared[best];
+  chosen.chosen = true;
+  plan.job = planned_job(job, planner, choices[best]);
+  plan.why.push_back(fmt::format("{} a step predicted on {}: {}", text_of(*chosen.seconds), hardware.name, chosen.name));
+  if (choices[best].phases.size() == 1)
+    plan.why.push_back("one strategy for all documents; no switch pays here");
+  else if (!single)
+    plan.why.push_back("no single strategy fits the memory");
+  else
+    plan.why.push_back(fmt::format("the best single strategy would take {} ({:+.0f}%): {}", text_of(*plan.compared[*single].seconds),
+                                   100 * (*plan.compared[*single].seconds / *chosen.seconds - 1), plan.compared[*single].name));
+  plan.why.push_back(fmt::format("limited by {}; the fullest rank needs {} of {}", planner::limit_of(planner.account(choices[best])),
+                                 format_bytes(Bytes{*chosen.peak}), format_bytes(plan.job.run.memory_budget)));
   return plan;
 }
 

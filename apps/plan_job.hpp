@@ -7,6 +7,7 @@
 
 #include "config/job.hpp"
 #include "planner/plan.hpp"
+#include "report/page.hpp"
 
 namespace switchyard::apps {
 
@@ -23,10 +24,11 @@ planner::Request request_of(const config::Job& job, const cluster::Hardware& har
 config::Job planned_job(config::Job job, const planner::Planner& planner, const planner::Choice& choice);
 
 /// The best plan that training would take: of the planner's best few and its best single strategy the one that the simulator finds
-/// quickest. why: three lines: what was chosen, what the best single strategy would cost, what limits the plan.
+/// quickest. why: three lines: what was chosen, what the best single strategy would cost, what limits the plan. compared: all of them.
 struct ChosenPlan {
   config::Job job;
   std::vector<std::string> why;
+  std::vector<report::Candidate> compared;
 };
 ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware);
 

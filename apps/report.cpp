@@ -13,6 +13,7 @@
 #include "first_step.hpp"
 #include "open_job.hpp"
 #include "report/html.hpp"
+#include "report/plan_file.hpp"
 #include "report/run_log.hpp"
 #include "report/runs.hpp"
 
@@ -32,7 +33,7 @@ cluster::Cluster placement_of(const config::Job& job, const std::optional<cluste
   return cluster::uniform(1, job.run.ranks);
 }
 
-report::Run run_of(const fs::path& folder, const std::string& cluster) {
+report::Run measured_run(const fs::path& folder, const std::string& cluster) {
   for (const char* file : {"job.toml", "log.jsonl"})
     if (!fs::exists(folder / file)) user_error("{} has no {}, so it is no run folder. Name a folder that `switchyard train --out` wrote.", folder.string(), file);
   const config::Job job = open_job((folder / "job.toml").string(), {});
@@ -60,6 +61,12 @@ report::Run run_of(const fs::path& folder, const std::string& cluster) {
     view.hardware = &*hardware;
   }
   return report::measured_run(name, job, log, std::move(measured), &view);
+}
+
+report::Run run_of(const fs::path& folder, const std::string& cluster) {
+  report::Run run = measured_run(folder, cluster);
+  if (const fs::path path = folder / "plan.json"; fs::exists(path)) run.candidates = report::read_plan(files::read_text(path), path.string());
+  return run;
 }
 
 int run(const Options& options) {

@@ -9,6 +9,7 @@
 #include "commands.hpp"
 #include "open_job.hpp"
 #include "plan_job.hpp"
+#include "report/plan_file.hpp"
 #include "train/machine_profile.hpp"
 #include "train/train_job.hpp"
 
@@ -21,16 +22,16 @@ std::optional<std::string> variable(const std::string& name) {
 }
 
 // Without strategies it is planned first, for the machine that it will train on.
-config::Job job_to_train(const std::string& path, const std::vector<std::string>& sets, const comm::Launch& launch) {
-  if (!leaves_strategies_open(path, sets)) return open_job(path, sets);
+train::TrainSettings job_to_train(const std::string& path, const std::vector<std::string>& sets, const comm::Launch& launch) {
+  if (!leaves_strategies_open(path, sets)) return {open_job(path, sets)};
   const auto say = [&](const std::string& text) {
     if (launch.rank == 0) fmt::print(stderr, "plan: {}\n", text);
   };
   const config::Job open = open_unplanned(path, sets, launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency()));
   const config::Profile profile = train::machine_profile(open, launch, train::profile_folder(variable), say);
-  const ChosenPlan chosen = choose_plan(open, profile.hardware);
+  ChosenPlan chosen = choose_plan(open, profile.hardware);
   for (const std::string& line : chosen.why) say(line);
-  return chosen.job;
+  return {.job = std::move(chosen.job), .plan = report::plan_text(chosen.compared)};
 }
 
 }  // namespace
@@ -66,7 +67,9 @@ void add_train(CLI::App& app, Action& action) {
       if (options->steps > 0) sets.push_back(fmt::format("run.steps={}", options->steps));
       if (!options->out.empty()) sets.push_back(fmt::format("run.out=\"{}\"", options->out));
       const comm::Launch launch = comm::launch_from_environment();
-      train::train({job_to_train(options->job, sets, launch), options->resume}, launch);
+      train::TrainSettings settings = job_to_train(options->job, sets, launch);
+      settings.resume = options->resume;
+      train::train(settings, launch);
       return 0;
     };
   });

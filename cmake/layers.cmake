@@ -54,6 +54,9 @@ function(switchyard_test target library)
   add_executable(${target} ${ARGN})
   target_link_libraries(${target} PRIVATE ${library} GTest::gtest GTest::gmock GTest::gtest_main)
   switchyard_target_options(${target})
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE -O1)  # a quarter less time to compile; the code under test keeps its own level
+  endif()
   target_compile_definitions(${target} PRIVATE
     SWITCHYARD_SOURCE="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY="${CMAKE_BINARY_DIR}"
     SWITCHYARD_FIXTURES="${CMAKE_SOURCE_DIR}/../shared/fixtures")

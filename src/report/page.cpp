@@ -114,9 +114,7 @@ Json to_json(const Run& run) {
   json["buckets"] = list(run.buckets, [](const BucketRow& row) { return to_json(row); });
   json["links"] = list(run.links, [](const LinkUse& use) { return Json{{"what", use.what}, {"intra", use.intra}, {"inter", use.inter}}; });
   json["matrices"] = list(run.matrices, [](const Matrix& matrix) { return to_json(matrix); });
-  json["candidates"] = list(run.candidates, [](const Candidate& c) {
-    return Json{{"name", c.name}, {"seconds", maybe(c.seconds)}, {"peak", maybe(c.peak)}, {"fits", c.fits}, {"chosen", c.chosen}, {"remark", c.remark}};
-  });
+  json["candidates"] = list(run.candidates, [](const Candidate& candidate) { return to_json(candidate); });
   json["shares"] = list(run.shares, [](const TimeShare& s) {
     return Json{{"ranks", ranks_text(s.ranks)}, {"count", s.ranks.size()}, {"compute", s.compute}, {"overlap", s.overlap},
                 {"communication", s.communication}, {"idle", s.idle}};
@@ -125,6 +123,10 @@ Json to_json(const Run& run) {
 }
 
 }  // namespace
+
+Json to_json(const Candidate& c) {
+  return {{"name", c.name}, {"seconds", maybe(c.seconds)}, {"peak", maybe(c.peak)}, {"fits", c.fits}, {"chosen", c.chosen}, {"remark", c.remark}};
+}
 
 const char* name_of(Kind kind) { return kKindNames[static_cast<size_t>(kind)]; }
 

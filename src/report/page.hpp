@@ -139,6 +139,7 @@ struct Page {
   std::vector<Run> runs{};
 };
 
+nlohmann::ordered_json to_json(const Candidate& candidate);
 /// The page's data as the page's script reads it. Times are rounded to nanoseconds.
 nlohmann::ordered_json to_json(const Page& page);
 /// "0..3, 8": ascending ranks.

@@ -415,6 +415,8 @@ function matrices() {
   }
 }
 
+const kLongestLabel = 44;  // characters, so that half the page is left for bars
+
 function candidates() {
   const runs = page.runs.filter((run) => run.candidates.length);
   if (!runs.length) return;
@@ -426,13 +428,13 @@ function candidates() {
     const color = (c) => (c.chosen ? "#3f8f55" : c.fits ? "#4e79a7" : "#c3c9d1");
     const grid = node.appendChild(el("div", {class: "two"}));
     const draw = (field, label, text, unit) => {
-      const into = grid.appendChild(el("div", {})), names = able.map((c) => c.name);
+      const into = grid.appendChild(el("div", {})), names = able.map((c, i) => `${i + 1}  ` + (c.name.length > kLongestLabel ? c.name.slice(0, kLongestLabel - 1) + "…" : c.name));
       const figure = chart(into, {y_range: new Bokeh.FactorRange({factors: [...names].reverse()}), height: 70 + 26 * able.length, x_axis_label: label});
       figure.x_range.start = 0;
-      const source = new Bokeh.ColumnDataSource({data: {y: names, right: able.map((c) => c[field] / unit), color: able.map(color), text: able.map((c) => text(c[field])),
+      const source = new Bokeh.ColumnDataSource({data: {y: names, name: able.map((c) => c.name), right: able.map((c) => c[field] / unit), color: able.map(color), text: able.map((c) => text(c[field])),
                                                         fits: able.map((c) => (c.fits ? "" : "above the memory limit")), remark: able.map((c) => c.remark)}});
       const bars = figure.hbar({y: {field: "y"}, height: 0.75, left: 0, right: {field: "right"}, source, fill_color: {field: "color"}, line_color: null});
-      hover(figure, [bars], ["<b>@y</b> @text", "@fits @remark"]);
+      hover(figure, [bars], ["<b>@name</b> @text", "@fits @remark"]);
       return figure;
     };
     const [timeName, time] = timeUnit(Math.max(...able.map((c) => c.seconds), 1e-9)), [byteName, size] = byteUnit(Math.max(...able.map((c) => c.peak || 0), limit));
@@ -441,6 +443,8 @@ function candidates() {
       const figure = draw("peak", `peak of the fullest rank, ${byteName}`, bytes, size);
       if (limit > 0) figure.add_layout(line(limit / size, "height", "#b3261e", "dashed"));
     }
+    if (able.some((c) => c.name.length > kLongestLabel))
+      node.append(el("ol", {class: "small"}, ...able.map((c) => el("li", {}, `${c.name}: ${seconds(c.seconds)}`))));
     const unable = run.candidates.filter((c) => c.seconds === null);
     if (unable.length) node.append(el("p", {class: "small"}, "Can't run: " + unable.map((c) => `${c.name} (${c.remark})`).join("; ")));
   }

@@ -7,7 +7,11 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <memory>
+#include <numeric>
+#include <ranges>
 #include <tuple>
 
 #include "batch/planner.hpp"
@@ -44,12 +48,13 @@ struct Subject {
 // Layers enough that caches don't hold their weights until the next micro-batch.
 i64 layers_of(i64 hidden) { return std::clamp<i64>(1024 / hidden, 1, 4); }
 
-config::ModelConfig llama(i64 hidden, i64 ffn, i64 vocab) {
+// share: of the heads, as a tensor rank has them; ffn is what it has.
+config::ModelConfig llama(i64 hidden, i64 ffn, i64 vocab, i64 share = 1) {
   config::ModelConfig m;
   m.hidden_size = hidden;
   m.layers = layers_of(hidden);
   m.head_dim = 64;
-  m.heads = hidden / m.head_dim;
+  m.heads = hidden / m.head_dim / share;
   m.kv_heads = std::max<i64>(1, m.heads / 2);
   m.ffn_size = ffn;
   m.vocab_size = vocab;
@@ -86,6 +91,8 @@ std::vector<Subject> subjects() {
           {llama(512, 1408, 4096), rows({64, 256, 1024}, 2048)},
           {llama(768, 2048, 2048), rows({256, 1024})},
           {llama(1024, 2816, 2048), rows({64, 256, 512})},
+          {llama(256, 384, 512, 2), rows({256, 1024})},
+          {llama(512, 704, 2048, 2), rows({256, 1024})},
           {gpt2(256, 1024, config::AttentionKind::fused), rows({256, 2048}, 2048)},
           {gpt2(512, 1024, config::AttentionKind::unfused), rows({256, 1024}, 1024)}};
 }
@@ -142,9 +149,10 @@ class ProfiledModel {
     }
   }
 
-  std::vector<Call> calls() const {
-    std::vector<Call> all;
-    for (const Step& step : steps_) all.insert(all.end(), step.calls.begin(), step.calls.end());
+  /// Of each step.
+  std::vector<std::vector<Call>> calls() const {
+    std::vector<std::vector<Call>> all;
+    for (const Step& step : steps_) all.push_back(step.calls);
     return all;
   }
 
@@ -188,12 +196,33 @@ class ProfiledModel {
   i64 updates_ = 0;
 };
 
+// What disturbs a machine for moments slows single calls to a multiple, and whole steps by a share. So a call counts with its least time of
+// all rounds and ranks, times what steps took on their slowest rank over what the least times of their calls sum up to:
+// the factor that is returned.
+double settle(std::vector<std::vector<Call>>& steps, Meeting& meeting) {
+  std::vector<double> least, sums;
+  for (const std::vector<Call>& calls : steps) {
+    for (const Call& call : calls) least.push_back(std::ranges::min(call.rounds));
+    for (size_t round = 0; round < calls.front().rounds.size(); ++round) {
+      double& sum = sums.emplace_back(0);
+      for (const Call& call : calls) sum += call.rounds[round];
+    }
+  }
+  least = meeting.least(least);
+  sums = meeting.longest(sums);
+  const double rounds = static_cast<double>(steps.front().front().rounds.size());
+  const double disturbed = std::reduce(sums.begin(), sums.end()) / rounds / std::reduce(least.begin(), least.end());
+  auto next = least.begin();
+  for (Call& call : std::views::join(steps)) call.seconds = disturbed * *next++;
+  return disturbed;
+}
+
 // The median of calls alike; of attention the slopes that fit all lengths best.
-std::map<std::string, cluster::OperatorTable> tables_of(const std::vector<Call>& calls) {
+std::map<std::string, cluster::OperatorTable> tables_of(const std::vector<std::vector<Call>>& steps) {
   std::map<std::string, cluster::OperatorTable> tables;
   std::map<std::tuple<std::string, double, double, double>, std::vector<double>> alike;
   std::map<std::pair<std::string, double>, std::vector<std::array<double, 3>>> by_pairs, by_squares;
-  for (const Call& call : calls) {
+  for (const Call& call : std::views::join(steps)) {
     if (!call.by_documents()) alike[{call.name, call.rows, call.columns, call.work}].push_back(call.seconds);
     if (call.pairs > 0) by_pairs[{call.name, call.columns}].push_back({call.seconds, call.rows, call.pairs});
     else if (call.squares > 0) by_squares[{call.name, call.columns}].push_back({call.seconds, call.rows, call.squares});
@@ -222,29 +251,41 @@ std::map<std::string, cluster::OperatorTable> tables_of(const std::vector<Call>&
 // What the step does besides operators, by elements.
 class Movers {
  public:
-  Movers(Meeting& meeting, DType type, const at::Device& device) : meeting_(meeting), type_(type), device_(device) {}
-
-  void add_to(std::map<std::string, cluster::OperatorTable>& tables) const {
-    const double size = static_cast<double>(size_of(type_));
+  Movers(Meeting& meeting, DType type, const at::Device& device) : meeting_(meeting), size_(static_cast<double>(size_of(type))) {
     for (const i64 elements : {i64{1} << 12, i64{1} << 15, i64{1} << 18, i64{1} << 21, i64{1} << 23}) {
-      const auto made = [&] { return at::rand({elements}, at::TensorOptions().dtype(runtime::scalar_type(type_)).device(device_)); };
+      const auto made = [&] { return at::rand({elements}, at::TensorOptions().dtype(runtime::scalar_type(type)).device(device)); };
       at::Tensor a = made(), b = made(), c = made(), none;
       const at::Tensor grad = made();
-      const auto measure = [&](const char* name, double bytes, const std::function<void()>& work) {
-        tables[name].calls.push_back({static_cast<double>(elements), 1, bytes, meeting_.longest_of(work)});
-      };
-      measure("adamw", 8 * size, [&] { kernels::adamw(a, b, c, none, grad, {}, 1); });
-      measure("sum_of_squares", size, [&] { kernels::sum_of_squares(grad); });
-      measure("zero", size, [&] { a.zero_(); });
-      measure("copy", 2 * size, [&] { a.copy_(grad); });
-      measure("add", 3 * size, [&] { a.add_(grad); });
+      add("adamw", elements, 8, [=]() mutable { kernels::adamw(a, b, c, none, grad, {}, 1); });
+      add("sum_of_squares", elements, 1, [=] { kernels::sum_of_squares(grad); });
+      add("zero", elements, 1, [=] { a.zero_(); });
+      add("copy", elements, 2, [=] { a.copy_(grad); });
+      add("add", elements, 3, [=] { a.add_(grad); });
     }
   }
 
+  void run() {
+    for (Mover& mover : movers_) mover.least = std::min(mover.least, meeting_.least_of(mover.work));
+  }
+  /// disturbed: how much longer they take in a step.
+  void add_to(std::map<std::string, cluster::OperatorTable>& tables, double disturbed) const {
+    for (const Mover& mover : movers_) tables[mover.name].calls.push_back({mover.elements, 1, mover.bytes, disturbed * mover.least});
+  }
+
  private:
+  struct Mover {
+    std::string name;
+    double elements = 0, bytes = 0;  // bytes: of each element, read and written
+    std::function<void()> work;
+    double least = std::numeric_limits<double>::infinity();
+  };
+  void add(const char* name, i64 elements, int times, std::function<void()> work) {
+    movers_.push_back({name, static_cast<double>(elements), times * size_, std::move(work)});
+  }
+
   Meeting& meeting_;
-  const DType type_;
-  const at::Device device_;
+  const double size_;
+  std::vector<Mover> movers_;
 };
 
 }  // namespace
@@ -256,6 +297,7 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
   if (quick) all.resize(kQuickSubjects);
   std::vector<std::unique_ptr<ProfiledModel>> models;
   for (const Subject& subject : all) models.push_back(std::make_unique<ProfiledModel>(subject, meeting.fabric(), precision, settings));
+  Movers movers(meeting, precision.state, settings.device);
   std::vector<double> rates;
   const auto start = std::chrono::steady_clock::now();
   const auto passed = [&] { return meeting.mean({std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()})[0]; };
@@ -267,23 +309,15 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
       rates.push_back(kernels::matmul_rate(runtime::scalar_type(precision.compute), settings.device, Seconds{0.02}).count);
       told(static_cast<double>(round * all.size() + m + 1) / static_cast<double>((rounds + 1) * all.size()));
     }
+    if (round > 0) movers.run();
   }
-  std::vector<Call> calls;
+  std::vector<std::vector<Call>> steps;
   for (const auto& model : models)
-    for (Call& call : model->calls()) calls.push_back(std::move(call));
-  // Ranks wait for one another within a step, so the slowest counts; of rounds the median.
-  std::vector<double> mine;
-  for (const Call& call : calls) mine.insert(mine.end(), call.rounds.begin(), call.rounds.end());
-  const std::vector<double> slowest = meeting.longest(mine);
-  auto next = slowest.begin();
-  for (Call& call : calls) {
-    const auto end = next + static_cast<std::ptrdiff_t>(call.rounds.size());
-    call.seconds = comm::median({next, end});
-    next = end;
-  }
+    for (std::vector<Call>& calls : model->calls()) steps.push_back(std::move(calls));
+  const double disturbed = settle(steps, meeting);
   profile.matmul = {meeting.mean({comm::median(rates)})[0]};
-  profile.tables = tables_of(calls);
-  Movers(meeting, precision.state, settings.device).add_to(profile.tables);
+  profile.tables = tables_of(steps);
+  movers.add_to(profile.tables, disturbed);
   return profile;
 }
 

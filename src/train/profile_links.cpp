@@ -38,10 +38,12 @@ class LinkProfiler {
     for (const i64 bytes : kSizes) {
       const double seconds = exchange_time(peer, bytes, false);
       times.emplace_back(bytes, seconds);
-      found.latency.count = std::min(found.latency.count, kMostLatency * seconds);
       largest = bytes;
       if (seconds > kTooLong / 4) break;
     }
+    // A message that took longer than a bigger one was disturbed.
+    for (size_t i = times.size() - 1; i-- > 0;) times[i].second = std::min(times[i].second, times[i + 1].second);
+    found.latency.count = std::min(found.latency.count, kMostLatency * times.front().second);
     found.curve = curve_of(times, found.latency.count, found.bandwidth.count);
     found.sum_share = std::min(1.0, exchange_time(peer, largest, false) / exchange_time(peer, largest, true));
     if (link == Link::inter_host && devices_per_host > 1) {

@@ -40,16 +40,30 @@ std::vector<double> Meeting::mean(const std::vector<double>& mine) {
 }
 
 std::vector<double> Meeting::longest(const std::vector<double>& mine) {
-  std::vector<double> most(mine.size(), 0);
-  for (const std::vector<double>& one : everyones(mine))
-    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], one[i]);
+  const auto all = everyones(mine);
+  std::vector<double> most = all.front();
+  for (const std::vector<double>& one : all) std::ranges::transform(most, one, most.begin(), [](double a, double b) { return std::max(a, b); });
   return most;
 }
 
-double Meeting::longest_of(const std::function<void()>& work) { return longest({usual(work)})[0]; }
+std::vector<double> Meeting::least(const std::vector<double>& mine) {
+  const auto all = everyones(mine);
+  std::vector<double> least = all.front();
+  for (const std::vector<double>& one : all) std::ranges::transform(least, one, least.begin(), [](double a, double b) { return std::min(a, b); });
+  return least;
+}
 
-// Of as many repetitions on all ranks the lower quartile: others use the machine, too.
-double Meeting::usual(const std::function<void()>& work) {
+double Meeting::longest_of(const std::function<void()>& work) {
+  std::vector<double> seconds = repeated(work);
+  const auto quartile = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 4);
+  std::ranges::nth_element(seconds, quartile);
+  return longest({*quartile})[0];
+}
+
+double Meeting::least_of(const std::function<void()>& work) { return least({std::ranges::min(repeated(work))})[0]; }
+
+// As many repetitions on all ranks.
+std::vector<double> Meeting::repeated(const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   const auto timed = [&] {
     const auto start = Clock::now();
@@ -58,11 +72,9 @@ double Meeting::usual(const std::function<void()>& work) {
   };
   work();
   const double once = mean({timed()})[0];
-  const int count = std::clamp(static_cast<int>(kLong / std::max(once, 1e-9)), kFewest, kMost);
-  std::vector<double> seconds;
-  for (int i = 0; i < count; ++i) seconds.push_back(timed());
-  std::ranges::nth_element(seconds, seconds.begin() + count / 4);
-  return seconds[static_cast<size_t>(count / 4)];
+  std::vector<double> seconds(static_cast<size_t>(std::clamp(static_cast<int>(kLong / std::max(once, 1e-9)), kFewest, kMost)));
+  std::ranges::generate(seconds, timed);
+  return seconds;
 }
 
 }  // namespace switchyard::train

@@ -16,12 +16,15 @@ class Meeting {
   /// Number by number over all ranks.
   std::vector<double> mean(const std::vector<double>& mine);
   std::vector<double> longest(const std::vector<double>& mine);
+  std::vector<double> least(const std::vector<double>& mine);
   /// Seconds of a call, all ranks calling at once: the lower quartile of several on the rank that takes longest.
   double longest_of(const std::function<void()>& work);
+  /// The least of several on any rank: what it takes where nothing disturbs.
+  double least_of(const std::function<void()>& work);
 
  private:
   std::vector<std::vector<double>> everyones(const std::vector<double>& mine);
-  double usual(const std::function<void()>& work);
+  std::vector<double> repeated(const std::function<void()>& work);
 
   comm::Fabric& fabric_;
   comm::Channel everyone_;

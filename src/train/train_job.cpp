@@ -60,13 +60,14 @@ struct RankFigures {
 // The run folder, written by rank 0.
 class RunLog {
  public:
-  RunLog(const config::Job& job, i64 first_step)
+  RunLog(const config::Job& job, const std::string& plan, i64 first_step)
       : progress_(std::cerr, {first_step, job.run.steps, isatty(STDERR_FILENO) != 0, job.run.log_every, Clock::now}),
         heartbeat_([this] { progress_.tick(); }, std::chrono::milliseconds(500)) {
     if (job.run.out.empty()) return;
     lines_.emplace(files::JsonLines::open(job.run.out, first_step - 1));
     events_.emplace(files::EventWriter::create(job.run.out, first_step));
     files::write_text(job.run.out + "/job.toml", config::to_toml(job));
+    if (!plan.empty()) files::write_text(job.run.out + "/plan.json", plan);
   }
   void add(const StepRecord& record) {
     if (lines_) lines_->append(to_json(record));
@@ -86,6 +87,7 @@ class JobOnRank {
  public:
   JobOnRank(const TrainSettings& settings, const data::Corpus& corpus, comm::Fabric& fabric)
       : job_(settings.job),
+        plan_(settings.plan),
         fabric_(fabric),
         corpus_(corpus),
         sampler_(corpus, data::sampler_settings(job_)),
@@ -108,7 +110,7 @@ class JobOnRank {
 
   void run() {
     measure_peak();
-    if (fabric_.rank() == 0) log_.emplace(job_, state_.step + 1);
+    if (fabric_.rank() == 0) log_.emplace(job_, plan_, state_.step + 1);
     while (state_.step < job_.run.steps) {
       step();
       const bool due = job_.run.checkpoint_every > 0 && (state_.step % job_.run.checkpoint_every == 0 || state_.step == job_.run.steps);
@@ -238,6 +240,7 @@ class JobOnRank {
   }
 
   const config::Job& job_;
+  const std::string& plan_;
   comm::Fabric& fabric_;
   const data::Corpus& corpus_;
   data::Sampler sampler_;

@@ -15,10 +15,17 @@ import json, os, sys
 from pathlib import Path
 words = sys.argv[1:]
 if words[0] == "profile":
-    Path(words[words.index("--out") + 1]).write_text("{}")
+    out = Path(words[words.index("--out") + 1])
+    out.write_text("{}")
+    if os.environ.get("COUNT"):  # each predicts twice as much as the one before
+        count = Path(os.environ["COUNT"])
+        factor = 2 * float(count.read_text()) if count.exists() else 1.0
+        count.write_text(str(factor))
 elif words[0] == "simulate":
     assert Path(words[words.index("--cluster") + 1]).exists()
     step = float(os.environ.get("PREDICTED", 2))
+    if os.environ.get("COUNT"):
+        step *= float(Path(os.environ["COUNT"]).read_text())
     print("said before")
     print(json.dumps(dict(step_seconds=step, seconds_of_steps=[step] * int(words[words.index("--steps") + 1]), idle_seconds=0,
                           communication_seconds=0, peak_bytes=[1 << 20, int(os.environ.get("PEAK", 2 << 20))])))
@@ -46,7 +53,7 @@ def own_runs(tmp_path):
 
 
 def test_a_job_is_measured_without_its_first_step_beside_its_prediction(own_runs):
-    done = own_runs("--only", "dp 2, length 256")
+    done = own_runs("--rounds", "1", "--only", "dp 2, length 256")
     assert done.returncode == 0, done.stderr
     assert "| dp 2, length 256 | one machine | 2.000 | +0.0% | 0% | 2 | +0.0% |" in done.stdout
     assert "1 jobs: step time off by 0.0% on average, 0.0% at worst; memory by 0.0% at worst." in done.stdout
@@ -55,7 +62,7 @@ def test_a_job_is_measured_without_its_first_step_beside_its_prediction(own_runs
 @pytest.mark.parametrize("environment, told", [({"PREDICTED": "2.3"}, "| +15.0% |"), ({"PREDICTED": "1.7"}, "| -15.0% |"),
                                                ({"PEAK": str(int(2.2 * 2**20))}, "memory by 10.0% at worst")])
 def test_a_prediction_that_is_too_far_off_is_a_failure(own_runs, environment, told):
-    done = own_runs("--only", "dp 2, length 256", **environment)
+    done = own_runs("--rounds", "1", "--only", "dp 2, length 256", **environment)
     assert done.returncode == 1 and told in done.stdout, done.stdout
 
 
@@ -68,5 +75,11 @@ def test_all_jobs_are_kept_in_a_table(own_runs, tmp_path):
 
 
 def test_a_run_that_fails_is_told(own_runs):
-    done = own_runs("--only", "dp 2, length 256", BREAKS="1")
+    done = own_runs("--rounds", "1", "--only", "dp 2, length 256", BREAKS="1")
     assert done.returncode == 1 and "data.path is missing" in done.stderr
+
+
+def test_a_round_profiles_anew_and_predictions_are_means(own_runs, tmp_path):
+    done = own_runs("--rounds", "2", "--only", "dp 2, length 256", COUNT=str(tmp_path / "profiles"))
+    assert done.returncode == 1, done.stderr  # 2 s and 4 s were predicted
+    assert "| dp 2, length 256 | one machine | 2.000 | +50.0% | 0% | 2 | +0.0% |" in done.stdout

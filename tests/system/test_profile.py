@@ -43,6 +43,12 @@ def test_a_job_that_leaves_its_strategies_open_is_planned_and_trains(profile, jo
     assert len(told) == 3 and "a step predicted on" in told[0] and "limited by" in told[2], told
     planned = (tmp_path / "out" / "job.toml").read_text()
     assert "[[bucket]]" in planned and "auto" not in planned
+    compared = json.loads((tmp_path / "out" / "plan.json").read_text())["candidates"]
+    assert len(compared) > 1 and sum(plan["chosen"] for plan in compared) == 1
+    page = tiny.run([tiny.PROGRAM, "report", tmp_path / "out"])
+    assert page.returncode == 0, page.stderr
+    html = (tmp_path / "out" / "report.html").read_text()
+    assert all(f'"name":"{plan["name"]}","seconds":' in html for plan in compared)
     log = tiny.read_log(tmp_path / "out")
     given = tiny.train(job([(48, "1,1,1")]), "--out", tmp_path / "given")
     assert [entry["loss"] for entry in log] == pytest.approx([entry["loss"] for entry in given], rel=1e-5)

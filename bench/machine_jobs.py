@@ -1,0 +1,111 @@
+"""Jobs of two ranks with one thread each, so that they don't share cores: written, trained, timed. For the tables beside it."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "python"))
+from switchyard_data.indexed import IndexedWriter  # noqa: E402
+
+VOCAB = 4096
+RANKS, STEPS = 2, 5
+HOSTS = "switchyard"  # the test hosts' name
+
+
+def model(hidden, layers=4, **settings):
+    return {"hidden_size": hidden, "layers": layers, "heads": hidden // 64, "kv_heads": max(1, hidden // 128), "ffn_size": hidden * 11 // 4,
+            "vocab_size": VOCAB} | settings
+
+
+def gpt2(hidden, **settings):
+    return {"architecture": "gpt2", "hidden_size": hidden, "layers": 4, "heads": hidden // 64, "ffn_size": 4 * hidden, "vocab_size": VOCAB,
+            "max_positions": 8192} | settings
+
+
+def job(strategy, lengths, documents, sizes=None, **settings):
+    """lengths: of all documents, or a list to draw from. strategy: of one bucket, or (max_length, strategy) from the longest down."""
+    buckets = strategy if isinstance(strategy, list) else [(max(lengths) if isinstance(lengths, list) else lengths, strategy)]
+    return {"model": sizes or model(256), "lengths": lengths, "documents": documents, "buckets": buckets, "parallel": settings}
+
+
+MIXED = [256, 256, 256, 256, 512, 512, 1024, 4096]
+
+
+def toml(value):
+    return json.dumps(value)
+
+
+def write_job(folder, spec):
+    """The job file, its corpus beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(1)
+    lengths = spec["lengths"] if isinstance(spec["lengths"], list) else [spec["lengths"]]
+    writer = IndexedWriter(folder / "corpus.bin", VOCAB)
+    for i in range(max(64, spec["documents"])):
+        writer.add([draw.randrange(VOCAB) for _ in range(lengths[i % len(lengths)])])
+    writer.close()
+    writer.write_index(folder / "corpus.idx")
+    longest = max(lengths)
+    sections = {"model": spec["model"], "data": {"path": str(folder)}, "batch": {"sequences": spec["documents"], "context": longest},
+                "parallel": spec["parallel"], "run": {"steps": STEPS, "ranks": RANKS, "threads": 1, "precision": "fp32"}}
+    lines = ["seed = 1"]
+    for section, keys in sections.items():
+        lines += [f"[{section}]"] + [f"{key} = {toml(value)}" for key, value in keys.items()]
+    for length, strategy in spec["buckets"]:  # none: the planner chooses
+        lines += ["[[bucket]]", f"max_length = {length}", f'strategy = "{strategy}"']
+    path = folder / "job.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def call(*words, **options):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        sys.exit(f"{Path(sys.argv[0]).stem}: {' '.join(map(str, words))} failed: {done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
+class Machine:
+    """Where jobs run: this machine's threads, or hosts of the tool."""
+
+    def __init__(self, arguments, folder, rates=None):
+        self.arguments, self.folder, self.rates = arguments, folder, rates
+        self.launcher = []
+        if rates:
+            self.launcher = [arguments.cluster, "run", "--name", HOSTS, "-n", RANKS, "--mca", "mpi_yield_when_idle", "1", "--"]
+
+    def __enter__(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.rates:
+            call(self.arguments.cluster, "up", "--name", HOSTS, "--hosts", RANKS, "--slots", 1, "--inter", self.rates[0], "--intra", self.rates[1])
+        self.profile = self.arguments.profile if self.arguments.profile and not self.rates else self.folder / "profile.json"
+        if self.profile == self.folder / "profile.json":
+            words = [self.arguments.program, "profile", "--threads", 1, "--out", self.profile]
+            call(*self.launcher, *words, *([] if self.rates else ["--ranks", RANKS]))
+        return self
+
+    def __exit__(self, *_):
+        if self.rates:
+            call(self.arguments.cluster, "down", "--name", HOSTS)
+
+    def measured(self, path):
+        """Seconds of each step but the first, which warms up, and bytes of the fullest rank."""
+        out = path.parent / "run"
+        call(*self.launcher, self.arguments.program, "train", path, "--out", out, "--set", f'run.profile="{self.profile}"',
+             env=os.environ | {"OMP_WAIT_POLICY": "passive"})
+        log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+        return [entry["tokens"] / entry["tokens_per_second"] for entry in log[1:]], max(max(entry["peak_bytes_per_rank"]) for entry in log)
+
+    def predicted(self, path):
+        said = call(self.arguments.program, "simulate", path, "--cluster", self.profile, "--steps", STEPS, "--json")
+        return json.loads(said.splitlines()[-1])
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""What the planner chooses beside strategies as they were measured: five workloads, at least twelve strategies of each, two ranks of one
+thread. A table in Markdown.
+
+    bench/planner_choice.py [--program build/switchyard] [--only WORD]... [--rounds N] [--profile FILE] [--out FOLDER]
+
+The machine is profiled once. Then every round trains every strategy and the job without one, which is planned (`strategy = "auto"`); a
+strategy counts with the median of its steps in all rounds, so that what slows the machine for minutes slows all alike. Where the planner
+took one of the strategies of the table, its steps count for both. Writes planner_choice.md to --out. Exit status 1: in a workload the
+planner's choice takes more than 2% longer than the best one.
+"""
+
+import argparse
+import datetime
+import os
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from machine_jobs import MIXED, ROOT, Machine, gpt2, job, median, model, write_job
+
+ROUNDS = 3
+BOUND = 0.02
+PLANNED = "the planner's choice"
+
+# Of a context of so many tokens; the last two switch.
+def strategies(context):
+    twice = {"micro_batch_tokens": 2 * context}
+    return {
+        "dp 2": ("2,1,1", {}),
+        "dp 2, larger micro-batches": ("2,1,1", twice),
+        "dp 2, full recomputation": ("2,1,1", {"recompute": "full"}),
+        "tp 2": ("1,2,1", {}),
+        "tp 2, larger micro-batches": ("1,2,1", twice),
+        "tp 2, no sequence parallelism": ("1,2,1", {"sequence_parallel": False}),
+        "pp 2": ("1,1,2", {}),
+        "pp 2, larger micro-batches": ("1,1,2", twice),
+        "pp 2, GPipe": ("1,1,2", {"schedule": "gpipe"}),
+        "pp 2, interleaved": ("1,1,2", {"schedule": "interleaved", "chunks": 2}),
+        "pp 2, zero-bubble": ("1,1,2", {"schedule": "zero-bubble"}),
+        "pp 2, ZB-V": ("1,1,2", {"schedule": "zb-v"}),
+        "tp 2, dp 2 below": ([(context, "1,2,1"), (context // 4, "2,1,1")], {}),
+        "pp 2, dp 2 below": ([(context, "1,1,2"), (context // 4, "2,1,1")], {}),
+    }
+
+
+# lengths of documents, documents of a step, model
+WORKLOADS = {
+    "short": (256, 16, model(256)),
+    "mixed": (MIXED, 12, model(256)),
+    "one long document": (4096, 1, model(128)),
+    "wide": ([512, 1024], 4, model(512)),
+    "GPT-2": ([256, 256, 1024], 9, gpt2(256)),
+}
+
+
+def jobs_of(lengths, documents, sizes):
+    """By name; the planned one has no buckets."""
+    context = max(lengths) if isinstance(lengths, list) else lengths
+    jobs = {}
+    for name, (strategy, settings) in strategies(context).items():
+        if isinstance(strategy, list) and not isinstance(lengths, list):
+            continue  # nothing to switch for
+        jobs[name] = job(strategy, lengths, documents, sizes=sizes, **settings)
+    return jobs | {PLANNED: job([], lengths, documents, sizes=sizes)}
+
+
+def buckets(folder):
+    """As a run resolved them, without what they are called."""
+    chosen = tomllib.loads((folder / "run" / "job.toml").read_text())["bucket"]
+    for bucket in chosen:
+        bucket["strategy"].pop("name", None)
+        if bucket["strategy"]["micro_batch_tokens"] == 0:
+            bucket["strategy"]["micro_batch_tokens"] = bucket["max_length"]
+        bucket["strategy"]["chunks"] = max(1, bucket["strategy"]["chunks"])
+    return chosen
+
+
+def compared(steps, resolved):
+    """Name and seconds, the quickest first; those of equal buckets share their steps."""
+    pooled = {name: [step for other in steps if resolved[other] == resolved[name] for step in steps[other]] for name in steps}
+    return sorted(((name, median(values)) for name, values in pooled.items()), key=lambda row: (row[1], row[0] != PLANNED))
+
+
+def described(chosen):
+    """Every bucket, and what isn't as usual in it."""
+    parts = []
+    for bucket in chosen:
+        strategy = bucket["strategy"]
+        part = f"{strategy['dp']},{strategy['tp']},{strategy['pp']} up to {bucket['max_length']} in rows of {strategy['micro_batch_tokens']}"
+        part += f", {strategy['schedule']}" if strategy["pp"] > 1 else ""
+        parts.append(part + (f", {strategy['recompute']} recomputation" if strategy["recompute"] != "none" else ""))
+    return "; ".join(parts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", type=os.path.abspath, default=str(ROOT / "build/switchyard"))
+    parser.add_argument("--only", action="append", default=[], help="workloads whose names have this word")
+    parser.add_argument("--profile", type=Path, help="of this machine, instead of a fresh one")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
+    arguments = parser.parse_args()
+    chosen = {name: jobs_of(*spec) for name, spec in WORKLOADS.items() if not arguments.only or any(word in name for word in arguments.only)}
+    steps = {workload: {name: [] for name in jobs} for workload, jobs in chosen.items()}
+    resolved = {workload: {} for workload in chosen}
+    with tempfile.TemporaryDirectory() as folder, Machine(arguments, Path(folder)) as machine:
+        for _ in range(arguments.rounds):
+            for workload, jobs in chosen.items():
+                for name, spec in jobs.items():
+                    path = write_job(machine.folder / workload.replace(" ", "-") / name.replace(" ", "-").replace(",", "").replace("'", ""), spec)
+                    steps[workload][name] += machine.measured(path)[0]
+                    resolved[workload][name] = buckets(path.parent)
+    text, behind = "", []
+    for workload in chosen:
+        rows = compared(steps[workload], resolved[workload])
+        best, planned = rows[0][1], dict(rows)[PLANNED]
+        behind.append(planned / best - 1)
+        text += f"\n## {workload}: the planner's choice takes {100 * behind[-1]:+.1f}%\n\nIt is {described(resolved[workload][PLANNED])}.\n\n| strategy | s per step | |\n|---|---|---|\n"
+        text += "".join(f"| {name} | {seconds:.3f} | {100 * (seconds / best - 1):+.1f}% |\n" for name, seconds in rows)
+    summary = f"{len(behind)} workloads: the planner's choice takes {100 * max(behind):.1f}% longer than the best at worst."
+    print(text + "\n" + summary)
+    if not arguments.only:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        head = f"# The planner's choice beside measured strategies\n\nCommand: `bench/planner_choice.py`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores, "
+        (arguments.out / "planner_choice.md").write_text(f"{head}{arguments.rounds} rounds.\n\n{summary}\n{text}")
+    sys.exit(max(behind) > BOUND)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+#include "report/plan_file.hpp"
+
+#include <gmock/gmock.h>
+
+#include "base/errors.hpp"
+
+namespace switchyard::report {
+namespace {
+
+TEST(PlanFile, candidates_come_back_as_they_were_written) {
+  const std::vector<Candidate> written = {{.name = "up to 8192: 1,4,1", .seconds = 1.25, .peak = i64{1} << 40, .fits = true, .chosen = true},
+                                          {.name = "4,1,1 \"alone\"", .seconds = {}, .peak = {}, .fits = false, .remark = "takes 3 GiB"}};
+  const std::vector<Candidate> read = read_plan(plan_text(written), "plan.json");
+  ASSERT_EQ(read.size(), written.size());
+  for (size_t i = 0; i < read.size(); ++i) {
+    EXPECT_EQ(read[i].name, written[i].name);
+    EXPECT_EQ(read[i].seconds, written[i].seconds);
+    EXPECT_EQ(read[i].peak, written[i].peak);
+    EXPECT_EQ(read[i].fits, written[i].fits);
+    EXPECT_EQ(read[i].chosen, written[i].chosen);
+    EXPECT_EQ(read[i].remark, written[i].remark);
+  }
+}
+
+TEST(PlanFile, what_is_no_list_of_plans_is_told_with_its_place) {
+  for (const char* text : {"", "[]", "{}", R"({"candidates": [{"name": 1}]})"}) {
+    try {
+      read_plan(text, "runs/x/plan.json");
+      ADD_FAILURE() << text;
+    } catch (const UserError& error) {
+      EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("runs/x/plan.json is no list of plans"), testing::HasSubstr("Remove it")));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::report
