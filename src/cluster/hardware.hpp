@@ -13,7 +13,8 @@
 
 namespace switchyard::cluster {
 
-/// Share of a peak by size. The unit of sizes is that of the quantity: flops of one product, bytes of one message or kernel, elements.
+/// Share of a peak by size. The unit of sizes is that of the quantity: flops of one product, bytes of one message or kernel, elements,
+/// seconds.
 /// formula  linear in log(size) between neighbours, constant outside the outermost points; without points 1 everywhere
 struct EfficiencyCurve {
   struct Point {
@@ -46,6 +47,8 @@ struct Device {
   std::map<DType, Rates> rates{};  // of the data types it computes in
   EfficiencyCurve width_curve{};   // of products, by the narrowest of m, n, k in elements; multiplies matmul_curve
   EfficiencyCurve memory_curve{};  // by bytes that a kernel moves
+  // Of its speed where nothing disturbs, by the seconds that ranks compute until they wait for one another, and so for the slowest.
+  EfficiencyCurve lockstep_curve{};
   std::map<DType, std::map<std::string, OperatorTable>> operators{};  // by name; rates and curves stand for those that aren't there
 
   /// The table of an operator, or nothing.

@@ -37,6 +37,7 @@ constexpr Notation kShare{"a share from 0 to 1 is needed", nullptr};
 constexpr Notation kFactor{"a factor from 1 to 2 is needed", nullptr};
 constexpr Notation kByteSizes{"sizes are bytes, such as 65536 or \"64 KiB\"", memory_count};
 constexpr Notation kPlainSizes{"sizes are numbers", nullptr};
+constexpr Notation kDurationSizes{"sizes are seconds, such as 1e-3 or \"1 ms\"", duration_count};
 
 /// A number, or text that the notation can parse; nothing for other types. UserError for text that it can't parse.
 std::optional<double> quantity_of(const toml::node& node, const Notation& notation) {
@@ -255,6 +256,7 @@ void Reader::read_device(Section& root, cluster::Device& device) {
   device.launch = {quantity(section, "launch", kDuration, true)};
   device.memory_curve = curve(section, "memory_curve", kByteSizes);
   device.width_curve = curve(section, "width_curve", kPlainSizes);
+  device.lockstep_curve = curve(section, "lockstep_curve", kDurationSizes);
   for (const DType type : {DType::bf16, DType::f32, DType::f64}) {
     const std::string part(name_of(Precision{.compute = type, .state = type}));
     if (const std::optional<cluster::Rates> rates = read_rates(section, part, memory)) device.rates[type] = *rates;

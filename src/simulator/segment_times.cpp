@@ -10,6 +10,7 @@ namespace switchyard::simulator {
 namespace {
 
 constexpr double kManyFlops = 1e15, kManyBytes = 1e12;  // of a call that fills the device
+constexpr double kManySeconds = 1e9;
 
 class Timer {
  public:
@@ -29,6 +30,21 @@ class Timer {
     add(times, Activity::compute, slowest);
     if (instr.op->name() == "head_loss" && !buffer(instr.in[1]).layout.split[0].empty()) 
       add(times, Activity::communication, {.fixed = softmax_sums(instr)});
+  }
+
+  // Computing lasts until the next communication; without any, the ranks go on for as long as a curve tells of.
+  void disturb(SegmentTimes& times) const {
+    const cluster::EfficiencyCurve& curve = hardware_.device.lockstep_curve;
+    const auto transfers = [](const Piece& piece) { return piece.what == Activity::communication; };
+    const bool alone = std::ranges::none_of(times.pieces, transfers);
+    for (auto first = times.pieces.begin(); first != times.pieces.end();) {
+      const auto end = std::find_if(first, times.pieces.end(), transfers);
+      double seconds = 0;
+      for (auto piece = first; piece != end; ++piece) seconds += total(*piece);
+      const double share = alone ? curve.at(kManySeconds) : curve.at(seconds);
+      for (auto piece = first; piece != end; ++piece) *piece = {piece->what, piece->fixed / share, piece->per_pair / share, piece->per_square / share};
+      first = end == times.pieces.end() ? end : end + 1;
+    }
   }
 
  private:
@@ -136,6 +152,7 @@ SegmentTimes segment_times(const ir::StageCode& stage, const ir::Segment& segmen
     for (; release < segment.releases.size() && segment.releases[release].instr == static_cast<int>(i); ++release)
       times.releases.push_back({times.pieces.size(), segment.releases[release].unit});
   }
+  timer.disturb(times);
   return times;
 }
 

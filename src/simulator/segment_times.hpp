@@ -30,7 +30,8 @@ struct SegmentTimes {
 
 /// Of a micro-batch of T tokens on the ranks of a lane, by position. Computing and the lane's collectives follow one another, as they are
 /// executed. An operator takes what the longer of its arithmetic and its memory traffic takes (roofline; S. Williams et al., CACM 52(4),
-/// 2009), with the device's efficiency curves; attention takes both.
+/// 2009), with the device's efficiency curves; attention takes both. Computing between two collectives is slowed as the device's lockstep
+/// curve says.
 /// errors  UserError if the device has no rates for a data type
 SegmentTimes segment_times(const ir::StageCode& stage, const ir::Segment& segment, i64 T, const std::vector<int>& ranks,
                            const cluster::Hardware& hardware, const cluster::Cluster& placement);

@@ -34,6 +34,8 @@ constexpr size_t kQuickSubjects = 2;
 constexpr double kEnough = 75;  // seconds, after which no further round begins
 constexpr double kLengthsApart = 3.5;  // of documents at least, to tell what pairs take from what rows take
 constexpr i64 kDocument = 256;  // tokens
+constexpr double kStretches[] = {1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1};  // seconds
+constexpr size_t kFewestStretches = 8;
 constexpr i64 kFewRows = 1024;
 
 // A step of `documents` documents of `length` tokens to a micro-batch, on each rank.
@@ -196,25 +198,41 @@ class ProfiledModel {
   i64 updates_ = 0;
 };
 
-// What disturbs a machine for moments slows single calls to a multiple, and whole steps by a share. So a call counts with its least time of
-// all rounds and ranks, times what steps took on their slowest rank over what the least times of their calls sum up to:
-// the factor that is returned.
-double settle(std::vector<std::vector<Call>>& steps, Meeting& meeting) {
-  std::vector<double> least, sums;
-  for (const std::vector<Call>& calls : steps) {
-    for (const Call& call : calls) least.push_back(std::ranges::min(call.rounds));
+// Calls one after the other that take `seconds`, and less than twice as much.
+void add_stretches(const std::vector<Call>& calls, double seconds, std::vector<double>& quiet, std::vector<double>& taken) {
+  for (size_t first = 0, end = 0; first < calls.size(); first = end) {
+    double sum = 0;
+    while (end < calls.size() && sum < seconds) sum += calls[end++].seconds;
+    if (sum < seconds || sum >= 2 * seconds) continue;
+    quiet.push_back(sum);
     for (size_t round = 0; round < calls.front().rounds.size(); ++round) {
-      double& sum = sums.emplace_back(0);
-      for (const Call& call : calls) sum += call.rounds[round];
+      double& stretch = taken.emplace_back(0);
+      for (size_t call = first; call < end; ++call) stretch += calls[call].rounds[round];
     }
   }
+}
+
+// What disturbs a machine for moments doubles the time of single calls, and of whole steps takes a share. So a call counts with its least
+// time of all rounds and ranks; the curve tells how much longer than that calls take that follow one another for so long, on the rank that
+// is slowest meanwhile.
+cluster::EfficiencyCurve settle(std::vector<std::vector<Call>>& steps, Meeting& meeting) {
+  std::vector<double> least;
+  for (const Call& call : std::views::join(steps)) least.push_back(std::ranges::min(call.rounds));
   least = meeting.least(least);
-  sums = meeting.longest(sums);
-  const double rounds = static_cast<double>(steps.front().front().rounds.size());
-  const double disturbed = std::reduce(sums.begin(), sums.end()) / rounds / std::reduce(least.begin(), least.end());
   auto next = least.begin();
-  for (Call& call : std::views::join(steps)) call.seconds = disturbed * *next++;
-  return disturbed;
+  for (Call& call : std::views::join(steps)) call.seconds = *next++;
+  cluster::EfficiencyCurve curve;
+  for (const double seconds : kStretches) {
+    std::vector<double> quiet, taken;  // of each stretch, and in each round
+    for (const std::vector<Call>& calls : steps) add_stretches(calls, seconds, quiet, taken);
+    taken = meeting.longest(taken);
+    if (quiet.size() < kFewestStretches) continue;
+    const double rounds = static_cast<double>(taken.size()) / static_cast<double>(quiet.size()), all = std::reduce(quiet.begin(), quiet.end());
+    const double share = std::min(1.0, rounds * all / std::reduce(taken.begin(), taken.end()));
+    const double before = curve.points.empty() ? 0 : curve.points.back().share;
+    curve.points.push_back({all / static_cast<double>(quiet.size()), std::max(before, share)});
+  }
+  return curve;
 }
 
 // The median of calls alike; of attention the slopes that fit all lengths best.
@@ -267,9 +285,8 @@ class Movers {
   void run() {
     for (Mover& mover : movers_) mover.least = std::min(mover.least, meeting_.least_of(mover.work));
   }
-  /// disturbed: how much longer they take in a step.
-  void add_to(std::map<std::string, cluster::OperatorTable>& tables, double disturbed) const {
-    for (const Mover& mover : movers_) tables[mover.name].calls.push_back({mover.elements, 1, mover.bytes, disturbed * mover.least});
+  void add_to(std::map<std::string, cluster::OperatorTable>& tables) const {
+    for (const Mover& mover : movers_) tables[mover.name].calls.push_back({mover.elements, 1, mover.bytes, mover.least});
   }
 
  private:
@@ -314,10 +331,10 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
   std::vector<std::vector<Call>> steps;
   for (const auto& model : models)
     for (std::vector<Call>& calls : model->calls()) steps.push_back(std::move(calls));
-  const double disturbed = settle(steps, meeting);
+  profile.lockstep = settle(steps, meeting);
   profile.matmul = {meeting.mean({comm::median(rates)})[0]};
   profile.tables = tables_of(steps);
-  movers.add_to(profile.tables, disturbed);
+  movers.add_to(profile.tables);
   return profile;
 }
 

@@ -6,16 +6,18 @@
 #include <string>
 
 #include "base/units.hpp"
-#include "cluster/operator_table.hpp"
+#include "cluster/hardware.hpp"
 #include "train/profile_meeting.hpp"
 #include "train/rank.hpp"
 
 namespace switchyard::train {
 
 /// Tables by the names of operators; those of the step besides them are "adamw", "sum_of_squares", "zero", "copy", "add" (rows: elements).
+/// Operators as they take where nothing disturbs; lockstep: what ranks that wait for one another after so many seconds keep of that speed.
 /// matmul: of a rank's square products in between.
 struct OperatorProfile {
   std::map<std::string, cluster::OperatorTable> tables;
+  cluster::EfficiencyCurve lockstep{};
   FlopsPerSecond matmul{};
 };
 

@@ -130,6 +130,13 @@ TEST(HardwareFile, hosts_left_open_follow_from_the_ranks) {
   EXPECT_EQ(fault(open, 10), "my.toml: 10 ranks are no whole number of hosts with 4 devices each. Use 8 or 12 ranks.");
 }
 
+TEST(HardwareFile, ranks_in_lockstep_have_a_curve_by_seconds) {
+  const std::string curve = with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 ms\", 0.75], [0.5, 0.9]]");
+  EXPECT_EQ(hardware_from_toml(curve, "my.toml").device.lockstep_curve, (EfficiencyCurve{{{1e-3, 0.75}, {0.5, 0.9}}}));
+  EXPECT_THAT(fault_with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 kB\", 0.75]]"),
+              testing::HasSubstr("device.lockstep_curve has a point [ '1 kB', 0.75 ]: \"1 kB\" is no duration."));
+}
+
 TEST(HardwareFile, a_missing_constant_is_named_with_what_it_is) {
   EXPECT_EQ(fault_with("memory = \"16 GiB\"\n", ""),
             "my.toml:5: device.memory is missing; an amount of memory such as \"80 GB\" is needed.");

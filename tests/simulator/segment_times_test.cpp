@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "simple_steps.hpp"
 
@@ -45,6 +46,39 @@ TEST(SegmentTimes, of_an_operator_are_the_longer_of_arithmetic_and_memory) {
     EXPECT_NEAR(segment_times(stage, alone, 32, {0}, hardware, plans.cluster()).pieces[0].fixed, 1e-6 + std::max(flops, bytes) / 1e9, 1e-12)
         << instr.op->name();
   }
+}
+
+// Between two collectives by the time between them; without any by the last point.
+TEST(SegmentTimes, of_ranks_that_wait_for_one_another_are_the_slowest_ones) {
+  const auto times = [](const std::string& strategy, int ranks, const cluster::EfficiencyCurve& curve) {
+    const compiler::Plans plans = plans_under({strategy}, 1, ranks);
+    cluster::Hardware hardware = arithmetic_only(1, ranks);
+    hardware.device.lockstep_curve = curve;
+    std::vector<int> all(static_cast<size_t>(ranks));
+    std::iota(all.begin(), all.end(), 0);
+    const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+    return segment_times(stage, stage.forward, 32, all, hardware, plans.cluster()).pieces;
+  };
+  const auto seconds = [](const Piece& piece) { return piece.fixed + 0.5 * piece.per_pair * 32 * 32; };
+  const cluster::EfficiencyCurve curve{{{1e-9, 0.5}, {1, 0.8}}};
+  const std::vector<Piece> quiet = times("1,2,1", 2, {}), together = times("1,2,1", 2, curve);
+  ASSERT_EQ(quiet.size(), together.size());
+  int stretches = 0;
+  double before = 0, after = 0;
+  for (size_t i = 0; i < quiet.size(); ++i) {
+    if (quiet[i].what == Activity::compute) {
+      before += seconds(quiet[i]);
+      after += seconds(together[i]);
+    }
+    if (before > 0 && (quiet[i].what == Activity::communication || i + 1 == quiet.size())) {
+      EXPECT_DOUBLE_EQ(after, before / curve.at(before));
+      ++stretches;
+      before = after = 0;
+    }
+  }
+  EXPECT_GT(stretches, 4);
+  const std::vector<Piece> alone = times("1,1,1", 1, {}), slowed = times("1,1,1", 1, curve);
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_DOUBLE_EQ(seconds(slowed[i]), seconds(alone[i]) / 0.8);
 }
 
 }  // namespace

@@ -106,6 +106,16 @@ def test_a_strategy_file_with_a_wrong_value_is_told_with_its_place(job, tmp_path
     assert f'{strategy}: groups[0].stages[0].tp is "1"; a whole number is needed.' in message
 
 
+def test_an_order_written_by_hand_that_deadlocks_is_told_with_its_circle(job, tmp_path):
+    strategy = tmp_path / "stuck.json"
+    stages = [{"ranks": [0], "tp": 1, "layers": [0, 2]}, {"ranks": [1], "tp": 1, "layers": [2, 4]}]
+    order = {"micro_batches": 2, "stages": ["F0 X0 F1 X1", "F1 F0 X0 X1"]}
+    strategy.write_text(json.dumps({"groups": [{"stages": stages}], "order": order}))
+    message = fails(tiny.command(job([(48, strategy)])))
+    assert message.endswith(f"{strategy}: order.stages can't run: schedule: the order deadlocks: stage 1 at F1 waits for F1 of stage 0; "
+                            "stage 0 at X0 waits for X0 of stage 1. Mend the order of the items.")
+
+
 @pytest.mark.parametrize("budget, where", [(600, ""), (900, ' under strategy "2,1,1"')], ids=["for the state", "for a step"])
 def test_a_budget_that_is_too_small_is_told_before_the_step_with_what_is_missing_and_what_is_largest(job, tmp_path, budget, where):
     message = fails(tiny.command(job(run={"memory_budget": f"{budget} KiB"}), "--out", tmp_path / "out"))
