@@ -1,6 +1,7 @@
 #include "compiler/assemble.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -15,15 +16,30 @@ namespace {
 using ir::Task;
 using ir::TaskKind;
 
-bool meet(const std::vector<int>& a, const std::vector<int>& b) {
-  return std::any_of(a.begin(), a.end(), [&](int r) { return std::find(b.begin(), b.end(), r) != b.end(); });
-}
-
 std::vector<int> union_of(std::set<int> set) { return {set.begin(), set.end()}; }
+
+// A transaction of a round; ranks as the round's pattern numbers them.
+struct RoundPart {
+  layout::MessageList::Pattern messages;
+  std::vector<int> ranks;
+  i64 elements = 0;  // over links
+};
+
+RoundPart part_of(std::vector<layout::Msg> messages) {
+  RoundPart part;
+  for (const layout::Msg& m : messages) {
+    part.ranks.insert(part.ranks.end(), {m.src, m.dst});
+    if (m.src != m.dst) part.elements += m.box.elements();
+  }
+  std::sort(part.ranks.begin(), part.ranks.end());
+  part.ranks.erase(std::unique(part.ranks.begin(), part.ranks.end()), part.ranks.end());
+  part.messages = std::make_shared<const std::vector<layout::Msg>>(std::move(messages));
+  return part;
+}
 
 // Messages of a round, parted into transactions that share no rank. Local messages go with their rank's transaction; those of
 // ranks without one share a last part.
-std::vector<std::vector<layout::Msg>> parts_of(const std::vector<layout::Msg>& round) {
+std::vector<RoundPart> parts_of(const std::vector<layout::Msg>& round) {
   int ranks = 0;
   for (const layout::Msg& m : round) ranks = std::max({ranks, m.src + 1, m.dst + 1});
   std::vector<int> leader(static_cast<size_t>(ranks), -1);  // -1: in no transaction
@@ -40,8 +56,10 @@ std::vector<std::vector<layout::Msg>> parts_of(const std::vector<layout::Msg>& r
     }
   std::vector<std::vector<layout::Msg>> by_leader(static_cast<size_t>(ranks) + 1);  // the last one: local
   for (const layout::Msg& m : round) by_leader[static_cast<size_t>(leader[static_cast<size_t>(m.src)] < 0 ? ranks : find(m.src))].push_back(m);
-  std::erase_if(by_leader, [](const std::vector<layout::Msg>& part) { return part.empty(); });
-  return by_leader;
+  std::vector<RoundPart> parts;
+  for (std::vector<layout::Msg>& part : by_leader)
+    if (!part.empty()) parts.push_back(part_of(std::move(part)));
+  return parts;
 }
 
 // What a rank runs for an item of the schedule.
@@ -75,8 +93,12 @@ class Assembler {
 
   // Waits for those of `rows` that share a rank with the task.
   void wait_for(Task& task, const std::vector<int>& rows, int unit = -1) {
+    if (rows.empty()) return;
+    std::vector<bool> own(static_cast<size_t>(plans_.cluster().ranks()));
+    for (const int rank : task.ranks) own[static_cast<size_t>(rank)] = true;
     for (const int row : rows)
-      if (meet(task.ranks, rows_[static_cast<size_t>(row)].ranks)) task.after.push_back({row, unit});
+      if (std::ranges::any_of(rows_[static_cast<size_t>(row)].ranks, [&](int rank) { return own[static_cast<size_t>(rank)]; }))
+        task.after.push_back({row, unit});
   }
 
   void phase(int p) {
@@ -114,11 +136,11 @@ class Assembler {
     }
   }
 
-  void move_round(int p, int unit, int round, const std::vector<layout::Msg>& messages) {
+  void move_round(int p, int unit, int round, const layout::MessageList& messages) {
     std::vector<int>& made = moves_.back()[static_cast<size_t>(unit)];
     std::vector<int> fresh;
-    for (std::vector<layout::Msg>& part : parts_of(messages)) {
-      Task move = transfer(TaskKind::move, ir::Queue::switching, p, unit, round, std::move(part), plans_.graph().precision().compute);
+    for (const RoundPart& part : known_parts(messages)) {
+      Task move = transfer(TaskKind::move, ir::Queue::switching, p, unit, round, part, messages, plans_.graph().precision().compute);
       if (move.bytes == 0) continue;  // local pieces are made by prepare
       wait_for(move, made);
       if (p > 0) wait_for(move, moves_[static_cast<size_t>(p - 1)][static_cast<size_t>(unit)]);
@@ -127,15 +149,19 @@ class Assembler {
     made.insert(made.end(), fresh.begin(), fresh.end());
   }
 
-  Task transfer(TaskKind kind, ir::Queue queue, int p, int unit, int round, std::vector<layout::Msg> part, DType dtype) const {
-    Task task{.kind = kind, .queue = queue, .phase = p, .unit = unit, .round = round};
-    for (const layout::Msg& m : part) {
-      task.ranks.insert(task.ranks.end(), {m.src, m.dst});
-      if (m.src != m.dst) task.bytes += m.box.elements() * size_of(dtype);
-    }
-    std::sort(task.ranks.begin(), task.ranks.end());
-    task.ranks.erase(std::unique(task.ranks.begin(), task.ranks.end()), task.ranks.end());
-    task.messages = std::move(part);
+  // Units that share their messages share the parts.
+  const std::vector<RoundPart>& known_parts(const layout::MessageList& round) {
+    const auto [it, fresh] = parts_.try_emplace(round.pattern().get());
+    if (fresh) it->second = parts_of(*round.pattern());
+    return it->second;
+  }
+
+  static Task transfer(TaskKind kind, ir::Queue queue, int p, int unit, int round, const RoundPart& part, const layout::MessageList& all, DType dtype) {
+    Task task{.kind = kind, .queue = queue, .phase = p, .unit = unit, .round = round, .ranks = part.ranks};
+    if (all.ranks())
+      for (int& rank : task.ranks) rank = (*all.ranks())[static_cast<size_t>(rank)];
+    task.bytes = part.elements * size_of(dtype);
+    task.messages = {part.messages, all.ranks(), all.tensors()};
     return task;
   }
 
@@ -195,7 +221,6 @@ class Assembler {
     const CompiledStrategy& s = strategy(p);
     const bool forward = what == ir::Pass::F;
     const int to = forward ? stage + 1 : stage - 1;
-    const auto& stages = s.groups[static_cast<size_t>(group)].stages;
     Task send{.kind = TaskKind::send,
               .queue = forward ? ir::Queue::forward : ir::Queue::backward,
               .phase = p,
@@ -204,37 +229,59 @@ class Assembler {
               .stage = stage,
               .micro_batch = mb};
     send.pass = what;
-    const ir::StageCode &source = stages[static_cast<size_t>(stage)], &target = stages[static_cast<size_t>(to)];
-    const ir::Buffer& out = source.buffers[static_cast<size_t>(forward ? source.act_out : source.grad_out)];
-    const ir::Buffer& in = target.buffers[static_cast<size_t>(forward ? target.act_in : target.grad_in)];
-    send.messages = boundary(s, lane, stage, to, out, in, T);
-    std::set<int> members;
-    for (const layout::Msg& m : send.messages) {
-      members.insert({m.src, m.dst});
-      if (m.src != m.dst) send.bytes += m.box.elements() * size_of(out.type.dtype);
-    }
-    send.ranks = union_of(members);
+    const Crossing& crossing = crossing_of(s, {p, lane, stage, to, T});
+    send.ranks = crossing.ranks;
+    send.messages = crossing.messages;
+    send.bytes = crossing.bytes;
     send.after.push_back({run, -1});
     return add(std::move(send));
   }
 
-  // Lanes differ in their ranks only.
-  std::vector<layout::Msg> boundary(const CompiledStrategy& s, int lane, int stage, int to, const ir::Buffer& out, const ir::Buffer& in, i64 T) {
-    const std::vector<int> from = s.lane_ranks(lane, stage), target = s.lane_ranks(lane, to);
-    std::vector<layout::Msg>& places = boundaries_[{&out, &in, T}];
-    if (places.empty()) {
-      places = boundary_messages(out, in, from, target, T);
-      for (layout::Msg& m : places) {
-        m.src = static_cast<int>(std::ranges::find(from, m.src) - from.begin());
-        m.dst = static_cast<int>(std::ranges::find(target, m.dst) - target.begin());
-      }
+  // What all sends of a lane from one stage to another have in common, if they carry as many tokens.
+  struct Crossing {
+    std::vector<int> ranks;
+    layout::MessageList messages;
+    i64 bytes = 0;
+  };
+  struct CrossingKey {
+    int phase = 0, lane = 0, from = 0, to = 0;
+    i64 T = 0;
+    auto operator<=>(const CrossingKey&) const = default;
+  };
+
+  const Crossing& crossing_of(const CompiledStrategy& s, const CrossingKey& key) {
+    const auto [it, fresh] = crossings_.try_emplace(key);
+    if (!fresh) return it->second;
+    const auto& stages = s.groups[static_cast<size_t>(s.lanes[static_cast<size_t>(key.lane)].group)].stages;
+    const ir::StageCode &source = stages[static_cast<size_t>(key.from)], &target = stages[static_cast<size_t>(key.to)];
+    const bool forward = key.to > key.from;
+    const ir::Buffer& out = source.buffers[static_cast<size_t>(forward ? source.act_out : source.grad_out)];
+    const ir::Buffer& in = target.buffers[static_cast<size_t>(forward ? target.act_in : target.grad_in)];
+    const std::vector<int> from = s.lane_ranks(key.lane, key.from), to = s.lane_ranks(key.lane, key.to);
+    std::vector<int> names = from;
+    names.insert(names.end(), to.begin(), to.end());
+    Crossing& crossing = it->second;
+    crossing.messages = {boundary(out, in, from, to, key.T), std::make_shared<const std::vector<int>>(std::move(names)), nullptr};
+    std::set<int> members;
+    for (const layout::Msg& m : crossing.messages) {
+      members.insert({m.src, m.dst});
+      if (m.src != m.dst) crossing.bytes += m.box.elements() * size_of(out.type.dtype);
     }
-    std::vector<layout::Msg> messages = places;
-    for (layout::Msg& m : messages) {
-      m.src = from[static_cast<size_t>(m.src)];
-      m.dst = target[static_cast<size_t>(m.dst)];
+    crossing.ranks = union_of(members);
+    return crossing;
+  }
+
+  // Lanes differ in their ranks only: numbered by position, a receiver that doesn't send after all that do.
+  layout::MessageList::Pattern boundary(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from, const std::vector<int>& to, i64 T) {
+    layout::MessageList::Pattern& known = boundaries_[{&out, &in, T}];
+    if (known) return known;
+    std::vector<int> senders(from.size()), receivers;
+    std::iota(senders.begin(), senders.end(), 0);
+    for (size_t i = 0; i < to.size(); ++i) {
+      const auto own = std::ranges::find(from, to[i]);
+      receivers.push_back(static_cast<int>(own == from.end() ? from.size() + i : static_cast<size_t>(own - from.begin())));
     }
-    return messages;
+    return known = std::make_shared<const std::vector<layout::Msg>>(boundary_messages(out, in, senders, receivers, T));
   }
 
   void idle_lane(int p, int lane) {
@@ -281,9 +328,9 @@ class Assembler {
       std::vector<int> made;
       for (size_t r = 0; r < units[i].moves.rounds.size(); ++r) {
         std::vector<int> fresh;
-        for (std::vector<layout::Msg>& part : parts_of(units[i].moves.rounds[r])) {
-          Task task = transfer(TaskKind::flush, ir::Queue::bulk, p, units[i].unit, static_cast<int>(r), std::move(part),
-                               plans_.graph().precision().state);
+        const layout::MessageList& round = units[i].moves.rounds[r];
+        for (const RoundPart& part : known_parts(round)) {
+          Task task = transfer(TaskKind::flush, ir::Queue::bulk, p, units[i].unit, static_cast<int>(r), part, round, plans_.graph().precision().state);
           std::set<int> runs;
           for (const int rank : task.ranks)
             for (const int unit : {units[i].unit, kAnyUnit})
@@ -325,7 +372,9 @@ class Assembler {
   std::vector<std::vector<std::vector<int>>> moves_;  // [phase][unit]: prepare and move rows
   std::vector<std::vector<int>> runs_;                // [phase]: run and zero rows
   std::vector<std::vector<int>> flushes_;             // [phase]
-  std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, i64>, std::vector<layout::Msg>> boundaries_;  // by position
+  std::map<const std::vector<layout::Msg>*, std::vector<RoundPart>> parts_;  // of a round's pattern
+  std::map<CrossingKey, Crossing> crossings_;
+  std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, i64>, layout::MessageList::Pattern> boundaries_;
 };
 
 }  // namespace

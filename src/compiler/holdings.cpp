@@ -140,9 +140,8 @@ std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::Step
   } else if (bank || gradient) {
     add(task.unit);
   }
-  const bool sends = std::any_of(task.messages.begin(), task.messages.end(), [&](const layout::Msg& m) { return m.src == rank; });
-  const bool from_previous = task.kind == TaskKind::prepare || (task.kind == TaskKind::move && sends);
-  if (from_previous && task.phase > 0) uses.push_back({task.phase - 1, task.unit, false});
+  const auto sends = [&] { return std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return m.src == rank; }); };
+  if (task.phase > 0 && (task.kind == TaskKind::prepare || (task.kind == TaskKind::move && sends()))) uses.push_back({task.phase - 1, task.unit, false});
   return uses;
 }
 

@@ -1,48 +1,163 @@
 #include "compiler/likeness.hpp"
 
 #include <algorithm>
+#include <unordered_map>
+#include <utility>
 
 namespace switchyard::compiler {
+namespace {
 
-std::vector<i64> Likeness::of(const Holdings& holdings) {
-  rank_ = holdings.rank();
-  key_.clear();
-  add_holdings(holdings);
-  const std::vector<int>& rows = program_.of_rank[static_cast<size_t>(rank_)];
-  for (const int row : rows) {
-    const ir::Task& t = program_.rows[static_cast<size_t>(row)];
-    add({static_cast<int>(t.kind), static_cast<int>(t.queue), t.phase, t.group, t.stage, t.micro_batch, static_cast<int>(t.pass), t.unit, t.round});
-    for (const ir::Wait& wait : t.after)
-      if (const auto own = std::ranges::lower_bound(rows, wait.row); own != rows.end() && *own == wait.row) add({own - rows.begin(), wait.unit});
-    for (const StateKey& state : states_of(t, rank_)) add_state(t, state);
-    const bool sends = std::ranges::any_of(t.messages, [&](const layout::Msg& m) { return m.src == rank_; });
-    if (t.kind == ir::TaskKind::move) add({sends});
+struct Hash {
+  size_t operator()(const std::vector<i64>* key) const {
+    size_t hash = key->size();
+    for (const i64 number : *key) hash = (hash ^ static_cast<size_t>(number)) * 0x9e3779b97f4a7c15ull + (hash >> 29);
+    return hash;
   }
-  return key_;
+};
+struct Equal {
+  bool operator()(const std::vector<i64>* a, const std::vector<i64>* b) const { return *a == *b; }
+};
+
+constexpr i64 kMostStates = 1 << 20;  // numbers of a rank's states in a row are below
+
+}  // namespace
+
+Likeness::Likeness(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const BoxesByRank& boxes, bool with_waits)
+    : program_(program), plan_(plan), plans_(plans), boxes_(boxes), keys_(static_cast<size_t>(plans.cluster().ranks())) {
+  number_groups();
+  for (int rank = 0; rank < plans.cluster().ranks(); ++rank) add_holdings(rank);
+  for (const ir::Task& task : program.rows) {
+    add_row(task);
+    if (with_waits) add_waits(task);
+  }
 }
 
-void Likeness::add_holdings(const Holdings& holdings) {
-  for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit) add({holdings.home_elements(unit)});
-  int previous = -1;
-  for (const batch::PhasePlan& phase : plan_.phases) {
-    for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit) {
-      for (const BankGroup& group : holdings.bank(phase.strategy, previous, unit)) {
-        add({static_cast<int>(group.source), group.elements});
-        for (const int p : group.params) add({p});
-      }
-      for (const std::vector<int>& group : holdings.groups(unit)) add({holdings.gradient_elements(phase.strategy, group)});
+std::vector<int> Likeness::first_like() const {
+  std::unordered_map<const std::vector<i64>*, int, Hash, Equal> known;
+  std::vector<int> first;
+  for (const std::vector<i64>& key : keys_) first.push_back(known.try_emplace(&key, static_cast<int>(first.size())).first->second);
+  return first;
+}
+
+void Likeness::number_groups() {
+  group_of_.resize(plans_.home().size());
+  const Holdings any(plans_, boxes_, 0);
+  int groups = 0;
+  for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit)
+    for (const std::vector<int>& group : any.groups(unit)) {
+      for (const int p : group) group_of_[static_cast<size_t>(p)] = groups;
+      ++groups;
     }
-    previous = phase.strategy;
+  group_elements_.resize(static_cast<size_t>(groups));
+}
+
+// Parameters of a unit at home, each group aligned, as Holdings::home_elements.
+void Likeness::add_home(int rank, std::vector<i64>& key) {
+  const std::vector<BoxesByRank::Entry>& home = boxes_.home[static_cast<size_t>(rank)];
+  for (const BoxesByRank::Entry& entry : home) group_elements_[static_cast<size_t>(group_of_[static_cast<size_t>(entry.param)])] += entry.box->elements();
+  std::map<int, i64> units;
+  for (const BoxesByRank::Entry& entry : home)
+    units[plans_.graph().param(entry.param).unit] += aligned(std::exchange(group_elements_[static_cast<size_t>(group_of_[static_cast<size_t>(entry.param)])], 0));
+  for (const auto& [unit, elements] : units) key.insert(key.end(), {unit, elements});
+}
+
+// What Holdings says of banks and accumulators depends on sizes of boxes, and on which of them are equal.
+void Likeness::add_holdings(int rank) {
+  const auto r = static_cast<size_t>(rank);
+  std::vector<i64>& key = keys_[r];
+  add_home(rank, key);
+  std::vector<const layout::Box*> home(plans_.home().size()), before(home.size());
+  std::vector<int> pieces(home.size());
+  for (const BoxesByRank::Entry& entry : boxes_.home[r]) {
+    home[static_cast<size_t>(entry.param)] = entry.box;
+    ++pieces[static_cast<size_t>(entry.param)];
+  }
+  for (const batch::PhasePlan& phase : plan_.phases) {
+    const auto& used = boxes_.used[static_cast<size_t>(phase.strategy)][r];
+    for (const BoxesByRank::Entry& entry : used) {
+      const auto p = static_cast<size_t>(entry.param);
+      const bool at_home = pieces[p] == 1 && *home[p] == *entry.box, as_before = before[p] && *before[p] == *entry.box;
+      key.insert(key.end(), {entry.param, 4 * entry.box->elements() + 2 * at_home + as_before});
+    }
+    key.push_back(-1);
+    for (const BoxesByRank::Entry& entry : boxes_.grad[static_cast<size_t>(phase.strategy)][r]) key.insert(key.end(), {entry.param, entry.box->elements()});
+    key.push_back(-1);
+    std::ranges::fill(before, nullptr);
+    for (const BoxesByRank::Entry& entry : used) before[static_cast<size_t>(entry.param)] = entry.box;
   }
 }
 
-void Likeness::add_state(const ir::Task& t, const StateKey& state) {
-  const int strategy = plan_.phases[static_cast<size_t>(t.phase)].strategy;
+void Likeness::add_row(const ir::Task& task) {
+  const i64 number = number_of(task) * kMostStates;
+  if (task.kind == ir::TaskKind::run) {
+    const int strategy = phase(task.phase).strategy;
+    const std::vector<int>& shapes = shapes_of(strategy, task.group, task.stage, plans_.strategies()[static_cast<size_t>(strategy)]);
+    for (size_t i = 0; i < task.ranks.size(); ++i) keys_[static_cast<size_t>(task.ranks[i])].push_back(number + shapes[i]);
+  } else if (task.kind == ir::TaskKind::send || task.kind == ir::TaskKind::move) {
+    const std::vector<i64>& states = states_of_members(task);
+    for (size_t i = 0; i < task.ranks.size(); ++i) keys_[static_cast<size_t>(task.ranks[i])].push_back(number + states[i]);
+  } else {
+    for (const int rank : task.ranks) keys_[static_cast<size_t>(rank)].push_back(number);
+  }
+}
+
+// Rows of the rank itself, by their places in its list.
+void Likeness::add_waits(const ir::Task& task) {
+  for (const ir::Wait& wait : task.after)
+    for (const int rank : task.ranks) {
+      const std::vector<int>& rows = program_.of_rank[static_cast<size_t>(rank)];
+      if (const auto own = std::ranges::lower_bound(rows, wait.row); own != rows.end() && *own == wait.row)
+        keys_[static_cast<size_t>(rank)].insert(keys_[static_cast<size_t>(rank)].end(), {-2, own - rows.begin(), wait.unit});
+    }
+}
+
+i64 Likeness::number_of(const ir::Task& t) {
+  i64 tokens = 0;
+  if (t.micro_batch >= 0) {
+    const auto [it, fresh] = micro_batches_.try_emplace({t.phase, t.lane, t.micro_batch});
+    if (fresh) {
+      const batch::MicroBatch& mb = phase(t.phase).lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
+      it->second = numbers_.try_emplace({mb.T, batch::squares(mb), batch::longest(mb)}, static_cast<i64>(numbers_.size())).first->second;
+    }
+    tokens = it->second;
+  }
+  const auto pack = [](std::initializer_list<i64> numbers) {
+    i64 packed = 0;
+    for (const i64 number : numbers) packed = (packed << 20) + number + 1;
+    return packed;
+  };
+  const i64 what = (static_cast<i64>(t.kind) << 8) + (static_cast<i64>(t.queue) << 4) + static_cast<i64>(t.pass);
+  return numbers_.try_emplace({pack({what, t.phase, t.group}), pack({t.stage, t.micro_batch, t.round}), t.unit, tokens}, static_cast<i64>(numbers_.size()))
+      .first->second;
+}
+
+// Of each member: the shapes that it works on, or whether it sends.
+const std::vector<i64>& Likeness::states_of_members(const ir::Task& t) {
+  const auto [it, fresh] = states_.try_emplace({t.messages.pattern().get(), t.messages.ranks().get(), t.phase, t.lane, t.stage});
+  std::vector<i64>& states = it->second;
+  if (!fresh) return states;
+  if (t.kind == ir::TaskKind::move) {
+    std::vector<int> senders;
+    for (const layout::Msg& m : t.messages)
+      if (senders.empty() || senders.back() != m.src) senders.push_back(m.src);  // messages are sorted by source
+    for (const int rank : t.ranks) states.push_back(std::ranges::count(senders, rank) > 0);
+    return states;
+  }
+  for (const int rank : t.ranks) {
+    i64 number = 0;
+    for (const StateKey& state : states_of(t, rank)) number = number * 1024 + 1 + state_number(t, state, rank);
+    states.push_back(number);
+  }
+  return states;
+}
+
+// A send's states lie at its source, its target, or both.
+i64 Likeness::state_number(const ir::Task& t, const StateKey& state, int rank) {
+  const int strategy = phase(t.phase).strategy;
   const CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy)];
   const std::vector<int> ranks = s.lane_ranks(t.lane, state.stage);
-  const int position = static_cast<int>(std::ranges::find(ranks, rank_) - ranks.begin());
-  const batch::MicroBatch& mb = plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
-  add({state.stage, shapes_of(strategy, t.group, state.stage, s)[static_cast<size_t>(position)], mb.T, batch::squares(mb), batch::longest(mb)});
+  const auto position = static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
+  return 2 * shapes_of(strategy, t.group, state.stage, s)[position] + (state.stage == t.stage);
 }
 
 // Numbers the positions of a stage: those with local tensors of equal sizes have the same.

@@ -13,21 +13,34 @@ namespace switchyard::compiler {
 /// All that the replay of a rank's memory depends on, as numbers: ranks with equal ones have equal memory at any time.
 class Likeness {
  public:
-  Likeness(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) : program_(program), plan_(plan), plans_(plans) {}
-  std::vector<i64> of(const Holdings& holdings);
+  /// with_waits: also what a rank's rows wait for on the rank itself.
+  Likeness(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const BoxesByRank& boxes, bool with_waits);
+  /// For each rank the first that is like it.
+  std::vector<int> first_like() const;
 
  private:
-  void add(std::initializer_list<i64> numbers) { key_.insert(key_.end(), numbers); }
-  void add_holdings(const Holdings& holdings);
-  void add_state(const ir::Task& task, const StateKey& state);
+  void number_groups();
+  void add_holdings(int rank);
+  void add_home(int rank, std::vector<i64>& key);
+  void add_row(const ir::Task& task);
+  void add_waits(const ir::Task& task);
+  i64 number_of(const ir::Task& task);
+  const std::vector<i64>& states_of_members(const ir::Task& task);
+  i64 state_number(const ir::Task& task, const StateKey& state, int rank);
   const std::vector<int>& shapes_of(int strategy, int group, int stage, const CompiledStrategy& s);
+  const batch::PhasePlan& phase(int p) const { return plan_.phases[static_cast<size_t>(p)]; }
 
   const ir::Program& program_;
   const batch::StepPlan& plan_;
   const Plans& plans_;
-  int rank_ = 0;
-  std::vector<i64> key_;
-  std::map<std::tuple<int, int, int>, std::vector<int>> shapes_;  // strategy, group, stage -> a number for each position
+  const BoxesByRank& boxes_;
+  std::vector<std::vector<i64>> keys_;  // [rank]
+  std::vector<int> group_of_;           // of a parameter, over all units
+  std::vector<i64> group_elements_;     // scratch
+  std::map<std::tuple<int, int, int>, std::vector<int>> shapes_;                  // strategy, group, stage -> a number for each position
+  std::map<std::vector<i64>, i64> numbers_;                                       // of rows that differ in ranks and messages only
+  std::map<std::tuple<int, int, int>, i64> micro_batches_;                        // phase, lane, index -> their number
+  std::map<std::tuple<const void*, const void*, int, int, int>, std::vector<i64>> states_;  // messages, their names, phase, lane, stage
 };
 
 }  // namespace switchyard::compiler

@@ -6,12 +6,13 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "compiler/likeness.hpp"
+#include "compiler/local_stage.hpp"
 #include "compiler/order.hpp"
-#include "ir/ops/ops.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -86,10 +87,11 @@ class SharedBlocks {
 
 // Tensors of a micro-batch on the rank: which block each buffer of the stage lies in, and the roots.
 struct MicroBatchState {
+  const LocalStage* local = nullptr;
   ir::Extent extent;
   i64 longest = 0;  // tokens of its longest document
   i64 feeds = 0, kept = 0;
-  std::map<int, int> slot, root;  // buffer, root -> block
+  std::vector<int> slot, root;  // block of a buffer, of a root; -1: none
 };
 
 // Switching rows as early, flushes as late as the waits between the rank's rows allow; the others in their order.
@@ -135,7 +137,7 @@ class WorstOrder {
 
 class Replay {
  public:
-  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace)
+  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace, LocalStages& stages)
       : program_(program),
         plan_(plan),
         plans_(plans),
@@ -143,11 +145,15 @@ class Replay {
         units_(static_cast<int>(plans.units().size())),
         rows_(program.of_rank[static_cast<size_t>(holdings.rank())]),
         order_(pace == Pace::worst ? WorstOrder(program, rows_).rows() : rows_),
+        random_(plans.graph().is_random()),
         state_(size_of(plans.graph().precision().state)),
         compute_(size_of(plans.graph().precision().compute)),
         activations_(meter_, MemoryClass::activations),
         parameters_(meter_, MemoryClass::parameters),
-        gradients_(meter_, MemoryClass::gradients) {}
+        gradients_(meter_, MemoryClass::gradients),
+        stages_(stages),
+        users_(plan.phases.size() * static_cast<size_t>(units_) * 2),
+        accumulated_(plan.phases.size() * plans.home().size()) {}
 
   MemoryPeak run() {
     replay();
@@ -167,7 +173,7 @@ class Replay {
   void replay() {
     take_home();
     for (const int row : rows_) {
-      for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), plan_, plans_)) ++users_[use];
+      for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), plan_, plans_)) ++users_of(use);
       for (const StateKey& state : states_of(task(row), holdings_.rank())) ++workers_[state];
     }
     const std::map<int, int> next_receive = receives_in_order();
@@ -178,11 +184,14 @@ class Replay {
       perform(task(row));
       if (const auto next = next_receive.find(row); next != next_receive.end()) receive(task(next->second));
       for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), plan_, plans_))
-        if (--users_.at(use) == 0) drop(use);
+        if (--users_of(use) == 0) drop(use);
       for (const StateKey& state : states_of(task(row), holdings_.rank()))
         if (--workers_.at(state) == 0) end_state(state);
     }
   }
+
+  // Rows to come that need it.
+  int& users_of(const UnitUse& use) { return users_[static_cast<size_t>((use.phase * units_ + use.unit) * 2 + use.gradient)]; }
 
   const Task& task(int row) const { return program_.rows[static_cast<size_t>(row)]; }
   int strategy_of(int phase) const { return phase < 0 ? -1 : plan_.phases[static_cast<size_t>(phase)].strategy; }
@@ -260,6 +269,7 @@ class Replay {
   void drop(const UnitUse& use) {
     if (use.gradient) {
       for (const auto& [group, id] : gradient_blocks_[use]) gradients_.drop(id);
+      for (const int param : plans_.units()[static_cast<size_t>(use.unit)].tensors) accumulated(use.phase, param) = false;
       gradient_blocks_.erase(use);
       return;
     }
@@ -267,7 +277,13 @@ class Replay {
     banks_.erase(use);
   }
 
+  std::vector<bool>::reference accumulated(int phase, int param) {
+    return accumulated_[static_cast<size_t>(phase) * plans_.home().size() + static_cast<size_t>(param)];
+  }
+
   void accumulate(int phase, int param) {
+    if (accumulated(phase, param)) return;
+    accumulated(phase, param) = true;
     const std::vector<int>& group = holdings_.group_of(param);
     const auto [it, fresh] = gradient_blocks_[{phase, plans_.graph().param(param).unit, true}].try_emplace(group.front(), -1);
     if (fresh) it->second = gradients_.take(holdings_.gradient_elements(strategy_of(phase), group) * state_);
@@ -289,8 +305,11 @@ class Replay {
     const auto [it, fresh] = states_.try_emplace({t.phase, t.lane, t.micro_batch, stage});
     if (!fresh) return it->second;
     const auto& mb = plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
+    it->second.local = &stages_.at(stage_of(t, stage), position(t, stage));
+    it->second.slot.assign(it->second.local->buffers(), -1);
+    it->second.root.assign(it->second.local->roots(), -1);
     it->second.extent = {mb.T, batch::squares(mb)};
-    it->second.feeds = mb.T * ((plans_.graph().is_random() ? 4 : 3) * size_of(DType::i64) + state_);
+    it->second.feeds = mb.T * ((random_ ? 4 : 3) * size_of(DType::i64) + state_);
     meter_.take(MemoryClass::workspace, it->second.feeds);
     it->second.longest = batch::longest(mb);
     return it->second;
@@ -299,85 +318,66 @@ class Replay {
   void end_state(const StateKey& key) {
     const auto it = states_.find(key);
     if (it == states_.end()) return;
-    for (const auto& [b, id] : it->second.slot) activations_.drop(id);
-    for (const auto& [root, id] : it->second.root) activations_.drop(id);
+    for (const std::vector<int>* blocks : {&it->second.slot, &it->second.root})
+      for (const int id : *blocks)
+        if (id >= 0) activations_.drop(id);
     meter_.drop(MemoryClass::workspace, it->second.feeds);
     kept_ -= it->second.kept;
     states_.erase(it);
   }
 
   // As SegmentRunner::allocate: members of a root share one block.
-  void allocate(const ir::StageCode& stage, int position, int buffer, MicroBatchState& state) {
-    if (state.slot.contains(buffer)) return;
-    const auto bytes = [&](const ir::Buffer& b) { return ir::local_bytes(b, position, stage.lane.size(), state.extent); };
+  void allocate(const ir::StageCode& stage, int buffer, MicroBatchState& state) {
+    int& slot = state.slot[static_cast<size_t>(buffer)];
+    if (slot >= 0) return;
     const ir::Buffer& b = stage.buffers[static_cast<size_t>(buffer)];
     if (b.root < 0) {
-      state.slot[buffer] = activations_.take(bytes(b));
+      slot = activations_.take(state.local->bytes(buffer, state.extent));
       return;
     }
-    auto root = state.root.find(b.root);
-    if (root == state.root.end()) {
-      const auto [total, fresh] = root_bytes_.try_emplace({&b, position, state.extent.tokens}, 0);
-      if (fresh)
-        for (const ir::Buffer& member : stage.buffers)
-          if (member.root == b.root) total->second += bytes(member);
-      root = state.root.emplace(b.root, activations_.take(total->second)).first;
-    }
-    activations_.share(root->second);
-    state.slot[buffer] = root->second;
+    int& root = state.root[static_cast<size_t>(b.root)];
+    if (root < 0) root = activations_.take(state.local->root_bytes(b.root, state.extent));
+    activations_.share(root);
+    slot = root;
   }
 
   void release(const ir::StageCode& stage, int buffer, MicroBatchState& state) {
-    if (const auto slot = state.slot.find(buffer); slot != state.slot.end()) {
-      activations_.drop(slot->second);
-      state.slot.erase(slot);
-    }
-    if (const auto root = state.root.find(stage.buffers[static_cast<size_t>(buffer)].root); root != state.root.end()) {
-      activations_.drop(root->second);
-      state.root.erase(root);
-    }
+    if (int& slot = state.slot[static_cast<size_t>(buffer)]; slot >= 0) activations_.drop(std::exchange(slot, -1));
+    const int of = stage.buffers[static_cast<size_t>(buffer)].root;
+    if (of < 0) return;
+    if (int& root = state.root[static_cast<size_t>(of)]; root >= 0) activations_.drop(std::exchange(root, -1));
   }
 
   void run_segment(const Task& t) {
     const ir::StageCode& stage = stage_of(t);
-    const int at = position(t, t.stage);
     MicroBatchState& state = state_of(t, t.stage);
-    for (const ir::Instr& instr : stage.segment(t.pass).code) {
-      for (const int b : instr.out) {
+    const std::vector<ir::Instr>& code = stage.segment(t.pass).code;
+    const std::vector<i64>& workspaces = state.local->workspaces(t.pass, state.extent.tokens, state.longest);
+    for (size_t i = 0; i < code.size(); ++i) {
+      for (const int b : code[i].out) {
         const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
         if (buffer.kind == ir::ValueKind::gradient)
           accumulate(t.phase, plans_.graph().value(buffer.value).param);
         else
-          allocate(stage, at, b, state);
+          allocate(stage, b, state);
       }
-      if (instr.op) meter_.touch(MemoryClass::workspace, workspace(stage, instr, at, state));
-      for (const int b : instr.drop) release(stage, b, state);
+      if (code[i].op) {
+        if (const i64 head_dim = state.local->rotary_head_dim(t.pass, i)) grow_tables(head_dim, state.longest);
+        meter_.touch(MemoryClass::workspace, workspaces[i]);
+      }
+      for (const int b : code[i].drop) release(stage, b, state);
     }
     if (t.forward()) keep(stage, state);
   }
 
   void keep(const ir::StageCode& stage, MicroBatchState& state) {
-    std::set<int> blocks;
+    std::vector<int> blocks;
     for (const int b : stage.stash)
-      if (const auto slot = state.slot.find(b); slot != state.slot.end()) blocks.insert(slot->second);
+      if (const int block = state.slot[static_cast<size_t>(b)]; block >= 0) blocks.push_back(block);
+    std::sort(blocks.begin(), blocks.end());
+    blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
     for (const int id : blocks) state.kept += activations_.bytes(id);
     most_kept_ = std::max(most_kept_, kept_ += state.kept);
-  }
-
-  i64 workspace(const ir::StageCode& stage, const ir::Instr& instr, int at, const MicroBatchState& state) {
-    if (const auto* rope = dynamic_cast<const ir::Rope*>(instr.op.get())) grow_tables(rope->head_dim(), state.longest);
-    const auto [known, fresh] = workspaces_.try_emplace({&instr, at, state.extent.tokens, state.longest}, 0);
-    if (fresh) known->second = workspace_of(stage, instr, at, state);
-    return known->second;
-  }
-
-  static i64 workspace_of(const ir::StageCode& stage, const ir::Instr& instr, int at, const MicroBatchState& state) {
-    std::vector<ir::Type> in, out;
-    double share = 1, other = 1;
-    for (const int b : instr.in)
-      in.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), in.empty() ? &share : &other));
-    for (const int b : instr.out) out.push_back(ir::local_type(stage.buffers[static_cast<size_t>(b)], at, stage.lane.size(), &other));
-    return instr.op->workspace(in, out, static_cast<i64>(share * static_cast<double>(state.extent.tokens)), state.longest);
   }
 
   // Rotary tables are kept, for the longest document so far.
@@ -391,7 +391,7 @@ class Replay {
   void receive(const Task& t) {
     const int to = target_of(t);
     const ir::StageCode& code = stage_of(t, to);
-    allocate(code, position(t, to), t.forward() ? code.act_in : code.grad_in, state_of(t, to));
+    allocate(code, t.forward() ? code.act_in : code.grad_in, state_of(t, to));
   }
 
   static int target_of(const Task& t) { return t.forward() ? t.stage + 1 : t.stage - 1; }
@@ -403,9 +403,10 @@ class Replay {
     MicroBatchState& state = state_of(t, t.stage);
     if (const int to = target_of(t); position(t, to) >= 0) {
       const ir::StageCode& next = stage_of(t, to);
-      const int block = state.slot.at(t.forward() ? code.act_out : code.grad_out);
+      const int block = state.slot.at(static_cast<size_t>(t.forward() ? code.act_out : code.grad_out));
+      check(block >= 0, "{} hands over nothing", ir::name_of(t));
       activations_.share(block);
-      state_of(t, to).slot[t.forward() ? next.act_in : next.grad_in] = block;
+      state_of(t, to).slot[static_cast<size_t>(t.forward() ? next.act_in : next.grad_in)] = block;
     }
     if (t.forward() && std::find(code.stash.begin(), code.stash.end(), code.act_out) == code.stash.end()) release(code, code.act_out, state);
   }
@@ -417,13 +418,14 @@ class Replay {
   int units_;
   const std::vector<int>& rows_;
   std::vector<int> order_;
+  bool random_;
   i64 state_, compute_;
   Meter meter_;
   SharedBlocks activations_, parameters_, gradients_;
-  std::map<UnitUse, int> users_;
+  LocalStages& stages_;
+  std::vector<int> users_;          // [phase][unit][gradient]
+  std::vector<bool> accumulated_;   // [phase][parameter]: its group has a block
   std::map<StateKey, int> workers_;
-  std::map<std::tuple<const ir::Instr*, int, i64, i64>, i64> workspaces_;     // position, tokens, longest document
-  std::map<std::tuple<const ir::Buffer*, int, i64>, i64> root_bytes_;         // position, tokens
   std::map<UnitUse, std::map<int, int>> banks_, gradient_blocks_;  // parameter (gradients: the group's first) -> block
   std::map<StateKey, MicroBatchState> states_;
   i64 table_rows_ = 0, kept_ = 0, most_kept_ = 0;
@@ -442,22 +444,23 @@ MemoryClass MemoryPeak::largest() const {
 }
 
 MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace) {
-  return Replay(program, plan, plans, holdings, pace).run();
+  LocalStages stages;
+  return Replay(program, plan, plans, holdings, pace, stages).run();
 }
 
 std::vector<MemoryPeak> memory_by_row(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings) {
-  return Replay(program, plan, plans, holdings, Pace::expected).by_row();
+  LocalStages stages;
+  return Replay(program, plan, plans, holdings, Pace::expected, stages).by_row();
 }
 
 std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, Pace pace) {
-  std::vector<MemoryPeak> peaks;
-  std::map<std::vector<i64>, size_t> alike;  // its first rank
-  Likeness likeness(program, plan, plans);
   const BoxesByRank boxes = boxes_by_rank(plans);
-  for (int rank = 0; rank < plans.cluster().ranks(); ++rank) {
-    const Holdings holdings(plans, boxes, rank);
-    const auto [first, fresh] = alike.try_emplace(likeness.of(holdings), peaks.size());
-    peaks.push_back(fresh ? predict_memory(program, plan, plans, holdings, pace) : peaks[first->second]);
+  LocalStages stages;
+  std::vector<MemoryPeak> peaks;
+  for (const int first : Likeness(program, plan, plans, boxes, pace == Pace::worst).first_like()) {
+    const int rank = static_cast<int>(peaks.size());
+    peaks.push_back(first < rank ? peaks[static_cast<size_t>(first)]
+                                 : Replay(program, plan, plans, Holdings(plans, boxes, rank), pace, stages).run());
   }
   return peaks;
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <queue>
+#include <span>
+#include <utility>
 
 #include "base/errors.hpp"
 
@@ -17,25 +19,25 @@ constexpr double kFlops = 5e10, kMemory = 1e10, kIntraHost = 5e9, kInterHost = 1
 
 i64 transfer_time(const Task& task, const cluster::Cluster& cluster) {
   if (task.messages.empty() || task.bytes == 0) return 0;
-  bool crosses = false;
-  for (const layout::Msg& m : task.messages) crosses = crosses || !cluster.same_host(m.src, m.dst);
+  const bool crosses = std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return !cluster.same_host(m.src, m.dst); });
   return static_cast<i64>(kLatency + 1e9 * static_cast<double>(task.bytes) / static_cast<double>(task.ranks.size()) /
                                          (crosses ? kInterHost : kIntraHost));
 }
 
 class Ordering {
  public:
-  Ordering(std::vector<Task> rows, const cluster::Cluster& cluster) : rows_(std::move(rows)), next_(rows_.size()), open_(rows_.size(), 0) {
-    std::map<QueueKey, int> last;
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      Task& task = rows_[i];
+  Ordering(std::vector<Task> rows, const cluster::Cluster& cluster) : rows_(std::move(rows)), open_(rows_.size(), 0), first_(rows_.size() + 1, 0) {
+    for (Task& task : rows_)
       if (task.kind != ir::TaskKind::run) task.end = transfer_time(task, cluster);
-      for (const ir::Wait& wait : task.after) edge(wait.row, static_cast<int>(i));
-      for (const int rank : task.ranks) {
-        const auto [it, fresh] = last.try_emplace(queue_of(task, rank), static_cast<int>(i));
-        if (!fresh) edge(std::exchange(it->second, static_cast<int>(i)), static_cast<int>(i));
-      }
+    const std::vector<std::pair<int, int>> edges = edges_of(cluster.ranks());
+    for (const auto& [from, to] : edges) {
+      ++first_[static_cast<size_t>(from) + 1];
+      ++open_[static_cast<size_t>(to)];
     }
+    for (size_t i = 0; i < rows_.size(); ++i) first_[i + 1] += first_[i];
+    next_.resize(edges.size());
+    std::vector<size_t> at(first_.begin(), first_.end() - 1);
+    for (const auto& [from, to] : edges) next_[at[static_cast<size_t>(from)]++] = to;
   }
 
   ir::Program run(int ranks) {
@@ -45,6 +47,7 @@ class Ordering {
       if (open_[i] == 0) ready.emplace(0, static_cast<int>(i));
     std::vector<int> place(rows_.size(), -1);
     ir::Program program;
+    program.rows.reserve(rows_.size());
     program.of_rank.resize(static_cast<size_t>(ranks));
     while (!ready.empty()) {
       const auto [start, i] = ready.top();
@@ -54,12 +57,12 @@ class Ordering {
       task.end += start;
       place[static_cast<size_t>(i)] = static_cast<int>(program.rows.size());
       for (const int rank : task.ranks) program.of_rank[static_cast<size_t>(rank)].push_back(static_cast<int>(program.rows.size()));
-      program.rows.push_back(task);
-      for (const int follower : next_[static_cast<size_t>(i)]) {
+      for (const int follower : followers(i)) {
         i64& at = rows_[static_cast<size_t>(follower)].start;
         at = std::max(at, task.end);
         if (--open_[static_cast<size_t>(follower)] == 0) ready.emplace(at, follower);
       }
+      program.rows.push_back(std::move(task));
     }
     if (program.rows.size() < rows_.size()) throw InternalError("the program could deadlock: " + circle());
     for (Task& task : program.rows) {
@@ -71,9 +74,26 @@ class Ordering {
   }
 
  private:
-  void edge(int from, int to) {
-    next_[static_cast<size_t>(from)].push_back(to);
-    ++open_[static_cast<size_t>(to)];
+  // A row and one that comes after it: by a wait, or on a queue.
+  std::vector<std::pair<int, int>> edges_of(int ranks) const {
+    const QueueNumbers queues(rows_, ranks);
+    std::vector<int> last(queues.count(), -1);
+    std::vector<std::pair<int, int>> edges;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const Task& task = rows_[i];
+      for (const ir::Wait& wait : task.after) edges.emplace_back(wait.row, static_cast<int>(i));
+      int known = -1;  // mostly all ranks of a row have the same row before it
+      for (const int rank : task.ranks) {
+        const int before = std::exchange(last[queues.of(task, rank)], static_cast<int>(i));
+        if (before >= 0 && before != known) edges.emplace_back(known = before, static_cast<int>(i));
+      }
+    }
+    return edges;
+  }
+
+  std::span<const int> followers(int row) const {
+    const auto i = static_cast<size_t>(row);
+    return {next_.data() + first_[i], first_[i + 1] - first_[i]};
   }
 
   // Among the tasks left each has an open predecessor: walking back must meet a task twice.
@@ -81,7 +101,7 @@ class Ordering {
     std::vector<int> before(rows_.size(), -1);
     for (size_t i = 0; i < rows_.size(); ++i)
       if (open_[i] > 0)
-        for (const int follower : next_[i]) before[static_cast<size_t>(follower)] = static_cast<int>(i);
+        for (const int follower : followers(static_cast<int>(i))) before[static_cast<size_t>(follower)] = static_cast<int>(i);
     size_t at = 0;
     while (open_[at] == 0) ++at;
     for (size_t steps = 0; steps < rows_.size(); ++steps) at = static_cast<size_t>(before[at]);
@@ -92,8 +112,9 @@ class Ordering {
   }
 
   std::vector<Task> rows_;
-  std::vector<std::vector<int>> next_;
-  std::vector<int> open_;
+  std::vector<int> open_;      // rows before it that aren't placed yet
+  std::vector<size_t> first_;  // of a row's followers in next_
+  std::vector<int> next_;
 };
 
 layout::ShardMap boundary_map(const ir::Buffer& buffer, const std::vector<int>& ranks, i64 T) {
@@ -109,6 +130,12 @@ layout::ShardMap boundary_map(const ir::Buffer& buffer, const std::vector<int>& 
 }
 
 }  // namespace
+
+QueueNumbers::QueueNumbers(const std::vector<ir::Task>& rows, int ranks) : ranks_(ranks) {
+  int stages = 0;
+  for (const ir::Task& task : rows) stages = std::max(stages, task.stage + 1);
+  of_rank_ = kKinds + 2 * stages;
+}
 
 QueueKey queue_of(const ir::Task& task, int rank) {
   const bool p2p = task.queue == ir::Queue::forward || task.queue == ir::Queue::backward;

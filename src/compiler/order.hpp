@@ -14,6 +14,22 @@ namespace switchyard::compiler {
 using QueueKey = std::tuple<int, ir::Queue, int>;
 QueueKey queue_of(const ir::Task& task, int rank);
 
+/// Numbers the queues of all ranks from 0, for tables.
+class QueueNumbers {
+ public:
+  QueueNumbers(const std::vector<ir::Task>& rows, int ranks);
+  size_t count() const { return static_cast<size_t>(ranks_ * of_rank_); }
+  size_t of(const ir::Task& task, int rank) const {
+    int queue = static_cast<int>(task.queue);
+    if (task.queue == ir::Queue::forward || task.queue == ir::Queue::backward) queue = kKinds + 2 * task.stage + (task.queue == ir::Queue::backward);
+    return static_cast<size_t>(rank * of_rank_ + queue);
+  }
+
+ private:
+  static constexpr int kKinds = static_cast<int>(ir::Queue::switching) + 1;
+  int ranks_ = 0, of_rank_ = 0;
+};
+
 /// Rows in order of estimated start. `rows` are in creation order, waits refer to it; on each rank and queue creation order is
 /// kept. A run's estimated duration (ns) stands in `end`. InternalError with the circle if there is no order: the program
 /// could deadlock.

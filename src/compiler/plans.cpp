@@ -5,6 +5,7 @@
 #include "base/errors.hpp"
 #include "compiler/assemble.hpp"
 #include "compiler/compile.hpp"
+#include "compiler/local_stage.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -26,6 +27,7 @@ SegmentCost segment_cost(const ir::StageCode& stage, const ir::Segment& segment,
 SegmentCost slowest(const ir::StageCode& stage, const ir::Segment& segment) {
   SegmentCost worst;
   for (int position = 0; position < stage.lane.size(); ++position) {
+    if (position > 0 && same_sizes(stage, position - 1, position)) continue;
     const SegmentCost cost = segment_cost(stage, segment, position);
     if (cost.flops_per_token >= worst.flops_per_token) worst = cost;
   }

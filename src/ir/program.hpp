@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ir/code.hpp"
-#include "layout/reshard.hpp"
+#include "layout/message_list.hpp"
 
 namespace switchyard::ir {
 
@@ -40,7 +40,7 @@ struct Task {
   Pass pass = Pass::F;                // run: which segment; send: F activations, otherwise gradients
   std::vector<int> ranks{};           // members, ascending (run, send: by position)
   std::vector<Wait> after{};
-  std::vector<layout::Msg> messages{};  // move, flush: tensor = parameter; send: tensor 0, boxes of the boundary value; from a rank to
+  layout::MessageList messages{};  // move, flush: tensor = parameter; send: tensor 0, boxes of the boundary value; from a rank to
                                         // itself where its next chunk takes the value over
   bool forward() const { return pass == Pass::F; }
   i64 bytes = 0;                      // over links, all messages

@@ -18,12 +18,14 @@ std::string axis_names(const Mesh& mesh, const std::vector<int>& axes) {
 
 /// Each axis is used at most once, and exists.
 void check_axes(const Mesh& mesh, const Layout& layout, const Shape& shape) {
-  check(layout.split.size() == shape.size.size(), "layout {} for a tensor of {} dims", to_string(mesh, layout), shape.dims());
+  // Texts are made for faults only.
+  if (layout.split.size() != shape.size.size())
+    throw InternalError(fmt::format("layout {} for a tensor of {} dims", to_string(mesh, layout), shape.dims()));
   std::vector<bool> used(mesh.axes.size());
   const auto use = [&](int axis) {
     check(axis >= 0 && static_cast<size_t>(axis) < used.size(), "axis {} of a mesh with {} axes", axis, used.size());
-    check(!used[static_cast<size_t>(axis)], "layout {} uses axis \"{}\" twice", to_string(mesh, layout),
-          mesh.axes[static_cast<size_t>(axis)].name);
+    if (used[static_cast<size_t>(axis)])
+      throw InternalError(fmt::format("layout {} uses axis \"{}\" twice", to_string(mesh, layout), mesh.axes[static_cast<size_t>(axis)].name));
     used[static_cast<size_t>(axis)] = true;
   };
   for (const auto& axes : layout.split) std::for_each(axes.begin(), axes.end(), use);

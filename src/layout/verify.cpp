@@ -50,6 +50,7 @@ std::vector<size_t> distinct(const std::vector<std::vector<Timed>>& messages, co
   };
   std::vector<size_t> chosen;
   for (size_t t = 0; t < to.size(); ++t) {
+    if (messages[t].empty() && from[t].shards.empty() && to[t].shards.empty()) continue;  // nobody has it, nobody wants it
     const bool known = std::any_of(chosen.begin(), chosen.end(), [&](size_t other) {
       return same_map(to[t], to[other]) && same_map(from[t], from[other]) &&
              std::equal(messages[t].begin(), messages[t].end(), messages[other].begin(), messages[other].end(), same_move);

@@ -1,9 +1,9 @@
 #include "simulator/segment_times.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "cost/compute_cost.hpp"
-#include "cost/exchange.hpp"
 #include "ir/ops/ops.hpp"
 
 namespace switchyard::simulator {
@@ -12,148 +12,208 @@ namespace {
 constexpr double kManyFlops = 1e15, kManyBytes = 1e12;  // of a call that fills the device
 constexpr double kManySeconds = 1e9;
 
-class Timer {
- public:
-  Timer(const ir::StageCode& stage, i64 T, const std::vector<int>& ranks, const cluster::Hardware& hardware, const cluster::Cluster& placement)
-      : stage_(stage), T_(T), ranks_(ranks), hardware_(hardware), placement_(placement) {}
+auto numbers_of(const ir::LocalWork& work) {
+  const ir::Cost& c = work.cost;
+  return std::tuple(c.flops_per_token, c.flops_per_pair, c.flops_per_square, c.bytes_per_token, c.bytes_per_square, c.bytes_fixed,
+                    c.bytes_accumulated, c.narrowest, work.share, work.columns);
+}
 
-  void add_to(SegmentTimes& times, const ir::Instr& instr) const {
-    if (!instr.op) {
-      for (const layout::Step& step : instr.steps) add(times, Activity::communication, {.fixed = exchanged(step, buffer(instr.in[0]))});
-      return;
-    }
-    Piece slowest;
-    for (int position = 0; position < stage_.lane.size(); ++position) {
-      const Piece piece = computed(instr, position);
-      if (total(piece) > total(slowest)) slowest = piece;
-    }
-    add(times, Activity::compute, slowest);
-    if (instr.op->name() == "head_loss" && !buffer(instr.in[1]).layout.split[0].empty()) 
-      add(times, Activity::communication, {.fixed = softmax_sums(instr)});
+auto numbers_of(const cost::Parcel& parcel) { return std::tuple(parcel.from, parcel.to, parcel.bytes, parcel.summed); }
+
+template <typename T>
+bool same_list(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::ranges::equal(a, b, [](const T& x, const T& y) { return numbers_of(x) == numbers_of(y); });
+}
+
+// Whether an instruction has shards of the same sizes at two positions.
+bool same_sizes(const ir::StageCode& stage, const ir::Instr& instr, size_t a, size_t b) {
+  const auto same = [&](int buffer) {
+    const std::vector<layout::Box>& box = stage.buffers[static_cast<size_t>(buffer)].box;
+    for (int d = 0; d < box[a].dims; ++d)
+      if (box[a].size(d) != box[b].size(d)) return false;
+    return true;
+  };
+  return std::ranges::all_of(instr.in, same) && std::ranges::all_of(instr.out, same);
+}
+
+// Products run in the type of their activations.
+DType type_of(const ir::StageCode& stage, const ir::Instr& instr) {
+  for (const int b : instr.in)
+    if (const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)]; buffer.kind != ir::ValueKind::feed) return buffer.type.dtype;
+  return stage.buffers[static_cast<size_t>(instr.out[0])].type.dtype;
+}
+
+// To compare positions: with as many pairs as one document of T tokens has.
+double total(const Piece& piece, i64 T) {
+  return piece.fixed + (0.5 * piece.per_pair + piece.per_square) * static_cast<double>(T) * static_cast<double>(T);
+}
+
+void append(SegmentTimes& times, const Piece& piece) {
+  const bool marked = (!times.awaits.empty() && times.awaits.back().before == times.pieces.size()) ||
+                      (!times.releases.empty() && times.releases.back().before == times.pieces.size());
+  if (times.pieces.empty() || times.pieces.back().what != piece.what || marked) {
+    times.pieces.push_back(piece);
+    return;
   }
+  times.pieces.back().fixed += piece.fixed;
+  times.pieces.back().per_pair += piece.per_pair;
+  times.pieces.back().per_square += piece.per_square;
+}
 
-  // Computing lasts until the next communication; without any, the ranks go on for as long as a curve tells of.
-  void disturb(SegmentTimes& times) const {
-    const cluster::EfficiencyCurve& curve = hardware_.device.lockstep_curve;
-    const auto transfers = [](const Piece& piece) { return piece.what == Activity::communication; };
-    const bool alone = std::ranges::none_of(times.pieces, transfers);
-    for (auto first = times.pieces.begin(); first != times.pieces.end();) {
-      const auto end = std::find_if(first, times.pieces.end(), transfers);
-      double seconds = 0;
-      for (auto piece = first; piece != end; ++piece) seconds += total(*piece);
-      const double share = alone ? curve.at(kManySeconds) : curve.at(seconds);
-      for (auto piece = first; piece != end; ++piece) *piece = {piece->what, piece->fixed / share, piece->per_pair / share, piece->per_square / share};
-      first = end == times.pieces.end() ? end : end + 1;
-    }
-  }
-
- private:
-  const ir::Buffer& buffer(int b) const { return stage_.buffers[static_cast<size_t>(b)]; }
-
-  // To compare positions: with as many pairs as one document of T tokens has.
-  double total(const Piece& piece) const { return piece.fixed + (0.5 * piece.per_pair + piece.per_square) * static_cast<double>(T_) * static_cast<double>(T_); }
-
-  static void add(SegmentTimes& times, Activity what, Piece piece) {
-    piece.what = what;
-    const bool marked = (!times.awaits.empty() && times.awaits.back().before == times.pieces.size()) ||
-                        (!times.releases.empty() && times.releases.back().before == times.pieces.size());
-    if (times.pieces.empty() || times.pieces.back().what != what || marked) {
-      times.pieces.push_back(piece);
-      return;
-    }
-    times.pieces.back().fixed += piece.fixed;
-    times.pieces.back().per_pair += piece.per_pair;
-    times.pieces.back().per_square += piece.per_square;
-  }
-
-  // Products run in the type of their activations.
-  DType type_of(const ir::Instr& instr) const {
-    for (const int b : instr.in)
-      if (buffer(b).kind != ir::ValueKind::feed) return buffer(b).type.dtype;
-    return buffer(instr.out[0]).type.dtype;
-  }
-
-  Piece computed(const ir::Instr& instr, int position) const {
-    const ir::LocalWork local = ir::local_work(stage_, instr, position);
-    if (const cluster::OperatorTable* table = hardware_.device.measured(type_of(instr), instr.op->name()))
-      if (!(local.by_documents() ? table->attention.empty() : table->calls.empty())) return measured(*table, local);
-    const ir::Cost& cost = local.cost;
-    const double T = static_cast<double>(T_), narrowest = std::min(cost.narrowest, T);
-    const cost::Work work{.flops = cost.flops_per_token * T, .narrowest = narrowest, .bytes = cost.bytes_per_token * T + cost.bytes_fixed, .after = cost.bytes_accumulated};
-    const DType type = type_of(instr);
-    const double rate = cost::product_rate(hardware_.device, type, kManyFlops, narrowest).count;
-    const double memory = cost.bytes_per_square == 0 ? 0 : cost.bytes_per_square / cost::memory_rate(hardware_.device, type, kManyBytes).count;
-    return {.fixed = cost::call_time(hardware_.device, type, work).count,
-            .per_pair = cost.flops_per_pair / rate,
-            .per_square = cost.flops_per_square / rate + memory};
-  }
-
-  Piece measured(const cluster::OperatorTable& table, const ir::LocalWork& local) const {
-    const double rows = static_cast<double>(T_) * local.share;
-    if (local.by_documents()) {
-      const cluster::MeasuredAttention attention = table.attention_of(local.columns);
-      return {.fixed = attention.per_row * rows, .per_pair = attention.per_pair, .per_square = attention.per_square};
-    }
-    return {.fixed = table.seconds(rows, local.columns, local.work_per_row())};
-  }
-
-  double exchanged(const layout::Step& step, const ir::Buffer& sent) const {
-    const bool by_tokens = ir::has_dim(sent.type, ir::kTokens);
-    const i64 elements = by_tokens ? T_ / stage_.lane.size() : 1;
-    std::vector<cost::Parcel> parcels;
-    double copied = 0;  // most elements that a rank takes over from itself
-    for (const layout::Part& part : step.parts) {
-      i64 own = 0;
-      for (const layout::Piece& piece : part.receives) {
-        if (piece.peer == part.rank) own += piece.box.elements() * elements;
-        parcels.push_back({ranks_[static_cast<size_t>(piece.peer)], ranks_[static_cast<size_t>(part.rank)],
-                           piece.box.elements() * elements * size_of(sent.type.dtype), piece.add});
-      }
-      copied = std::max(copied, static_cast<double>(own));
-    }
-    const cluster::OperatorTable* copy = hardware_.device.measured(sent.type.dtype, "copy");
-    const double seconds = copy && copied > 0 ? copy->seconds(copied, 1, 2.0 * static_cast<double>(size_of(sent.type.dtype))) : 0;
-    return seconds + cost::exchange(hardware_, placement_, parcels).count;
-  }
-
-  // Maximum and two sums a token over the parts of the vocabulary, a chunk of tokens at a time: each a reduction and a gather.
-  double softmax_sums(const ir::Instr& instr) const {
-    const i64 element = size_of(buffer(instr.in[3]).type.dtype), n = static_cast<i64>(ranks_.size());
+// Computing lasts until the next communication; without any, ranks go on for longer than a curve tells of.
+void disturb(SegmentTimes& times, const cluster::EfficiencyCurve& curve, i64 T) {
+  const auto transfers = [](const Piece& piece) { return piece.what == Activity::communication; };
+  const bool alone = std::ranges::none_of(times.pieces, transfers);
+  for (auto first = times.pieces.begin(); first != times.pieces.end();) {
+    const auto end = std::find_if(first, times.pieces.end(), transfers);
     double seconds = 0;
-    for (i64 at = 0; at < T_; at += ir::HeadLoss::kChunk)
-      for (const i64 rows : {1, 2}) {
-        const i64 bytes = rows * std::min(ir::HeadLoss::kChunk, T_ - at) * element / n;
-        std::vector<cost::Parcel> parcels;
-        for (const int from : ranks_)
-          for (const int to : ranks_) parcels.push_back({from, to, bytes});
-        seconds += 2 * cost::exchange(hardware_, placement_, parcels).count;
-      }
-    return seconds;
+    for (auto piece = first; piece != end; ++piece) seconds += total(*piece, T);
+    const double share = curve.at(alone ? kManySeconds : seconds);
+    for (auto piece = first; piece != end; ++piece) *piece = {piece->what, piece->fixed / share, piece->per_pair / share, piece->per_square / share};
+    first = end == times.pieces.end() ? end : end + 1;
   }
-
-  const ir::StageCode& stage_;
-  const i64 T_;
-  const std::vector<int>& ranks_;
-  const cluster::Hardware& hardware_;
-  const cluster::Cluster& placement_;
-};
+}
 
 }  // namespace
 
+SegmentTimer::SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, const std::vector<int>& ranks,
+                           const cluster::Hardware& hardware, const cluster::Cluster& placement)
+    : stage_(stage), segment_(segment), ranks_(ranks), hardware_(hardware), placement_(placement) {
+  for (const ir::Instr& instr : segment.code) add(instr);
+}
+
+void SegmentTimer::add(const ir::Instr& instr) {
+  pieces_.emplace_back();
+  const auto buffer = [&](int b) -> const ir::Buffer& { return stage_.buffers[static_cast<size_t>(b)]; };
+  if (!instr.op) {
+    const ir::Type& type = buffer(instr.in[0]).type;
+    for (const layout::Step& step : instr.steps) {
+      Exchange exchange{.parcels = {}, .type = type.dtype, .by_tokens = ir::has_dim(type, ir::kTokens)};
+      for (const layout::Part& part : step.parts) {
+        i64 own = 0;
+        for (const layout::Piece& piece : part.receives) {
+          if (piece.peer == part.rank) own += piece.box.elements();
+          exchange.parcels.push_back({ranks_[static_cast<size_t>(piece.peer)], ranks_[static_cast<size_t>(part.rank)],
+                                      piece.box.elements() * size_of(type.dtype), piece.add});
+        }
+        exchange.copied = std::max(exchange.copied, own);
+      }
+      add_kind(std::move(exchange));
+    }
+    return;
+  }
+  Computation computation{.op = instr.op.get(), .type = type_of(stage_, instr), .positions = {}};
+  for (int position = 0; position < stage_.lane.size(); ++position)
+    if (position == 0 || !same_sizes(stage_, instr, static_cast<size_t>(position - 1), static_cast<size_t>(position)))
+      computation.positions.push_back(ir::local_work(stage_, instr, position));
+  add_kind(std::move(computation));
+  if (instr.op->name() == "head_loss" && !buffer(instr.in[1]).layout.split[0].empty()) add_kind(Sums{size_of(buffer(instr.in[3]).type.dtype)});
+}
+
+void SegmentTimer::add_kind(Kind kind) {
+  const auto known = std::ranges::find_if(kinds_, [&](const Kind& other) { return same(kind, other); });
+  pieces_.back().push_back(static_cast<size_t>(known - kinds_.begin()));
+  if (known == kinds_.end()) kinds_.push_back(std::move(kind));
+}
+
+bool SegmentTimer::same(const Kind& a, const Kind& b) {
+  if (a.index() != b.index()) return false;
+  if (const auto* x = std::get_if<Computation>(&a)) {
+    const auto& y = std::get<Computation>(b);
+    return x->type == y.type && x->op->name() == y.op->name() && same_list(x->positions, y.positions);
+  }
+  if (const auto* x = std::get_if<Exchange>(&a)) {
+    const auto& y = std::get<Exchange>(b);
+    return x->type == y.type && x->by_tokens == y.by_tokens && x->copied == y.copied && same_list(x->parcels, y.parcels);
+  }
+  return std::get<Sums>(a).element == std::get<Sums>(b).element;
+}
+
+SegmentTimes SegmentTimer::at(i64 T) const {
+  std::vector<Piece> pieces;
+  for (const Kind& kind : kinds_) pieces.push_back(piece_of(kind, T));
+  SegmentTimes times;
+  size_t await = 0, release = 0;
+  for (size_t i = 0; i < segment_.code.size(); ++i) {
+    for (; await < segment_.awaits.size() && segment_.awaits[await].instr == static_cast<int>(i); ++await)
+      times.awaits.push_back({times.pieces.size(), segment_.awaits[await].unit});
+    for (const size_t kind : pieces_[i]) append(times, pieces[kind]);
+    for (; release < segment_.releases.size() && segment_.releases[release].instr == static_cast<int>(i); ++release)
+      times.releases.push_back({times.pieces.size(), segment_.releases[release].unit});
+  }
+  disturb(times, hardware_.device.lockstep_curve, T);
+  return times;
+}
+
+Piece SegmentTimer::piece_of(const Kind& kind, i64 T) const {
+  if (const auto* computation = std::get_if<Computation>(&kind)) return computed(*computation, T);
+  if (const auto* exchange = std::get_if<Exchange>(&kind)) return {.what = Activity::communication, .fixed = exchanged(*exchange, T)};
+  return {.what = Activity::communication, .fixed = softmax_sums(std::get<Sums>(kind), T)};
+}
+
+// On the slowest position.
+Piece SegmentTimer::computed(const Computation& computation, i64 tokens) const {
+  const double T = static_cast<double>(tokens);
+  Piece slowest;
+  for (const ir::LocalWork& local : computation.positions) {
+    Piece piece;
+    const cluster::OperatorTable* table = hardware_.device.measured(computation.type, computation.op->name());
+    if (table && !(local.by_documents() ? table->attention.empty() : table->calls.empty())) {
+      piece = measured(*table, local, tokens);
+    } else {
+      const ir::Cost& cost = local.cost;
+      const double narrowest = std::min(cost.narrowest, T);
+      const cost::Work work{.flops = cost.flops_per_token * T, .narrowest = narrowest, .bytes = cost.bytes_per_token * T + cost.bytes_fixed, .after = cost.bytes_accumulated};
+      const double rate = cost::product_rate(hardware_.device, computation.type, kManyFlops, narrowest).count;
+      const double memory = cost.bytes_per_square == 0 ? 0 : cost.bytes_per_square / cost::memory_rate(hardware_.device, computation.type, kManyBytes).count;
+      piece.fixed = cost::call_time(hardware_.device, computation.type, work).count;
+      piece.per_pair = cost.flops_per_pair / rate;
+      piece.per_square = cost.flops_per_square / rate + memory;
+    }
+    if (total(piece, tokens) > total(slowest, tokens)) slowest = piece;
+  }
+  return slowest;
+}
+
+Piece SegmentTimer::measured(const cluster::OperatorTable& table, const ir::LocalWork& local, i64 T) const {
+  const double rows = static_cast<double>(T) * local.share;
+  if (local.by_documents()) {
+    const cluster::MeasuredAttention attention = table.attention_of(local.columns);
+    return {.fixed = attention.per_row * rows, .per_pair = attention.per_pair, .per_square = attention.per_square};
+  }
+  return {.fixed = table.seconds(rows, local.columns, local.work_per_row())};
+}
+
+double SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
+  const i64 tokens = exchange.by_tokens ? T / stage_.lane.size() : 1;
+  std::vector<cost::Parcel> parcels = exchange.parcels;
+  for (cost::Parcel& parcel : parcels) parcel.bytes *= tokens;
+  const double copied = static_cast<double>(exchange.copied * tokens);  // most elements that a rank takes over from itself
+  const cluster::OperatorTable* copy = hardware_.device.measured(exchange.type, "copy");
+  const double seconds = copy && copied > 0 ? copy->seconds(copied, 1, 2.0 * static_cast<double>(size_of(exchange.type))) : 0;
+  return seconds + cost::exchange(hardware_, placement_, parcels).count;
+}
+
+// Maximum and two sums a token over the parts of the vocabulary, a chunk of tokens at a time: each a reduction and a gather.
+double SegmentTimer::softmax_sums(const Sums& sums, i64 T) const {
+  const i64 n = static_cast<i64>(ranks_.size());
+  const auto both = [&](i64 tokens, i64 rows) {
+    std::vector<cost::Parcel> parcels;
+    for (const int from : ranks_)
+      for (const int to : ranks_) parcels.push_back({from, to, rows * tokens * sums.element / n});
+    return 2 * cost::exchange(hardware_, placement_, parcels).count;
+  };
+  const i64 chunk = ir::HeadLoss::kChunk;
+  const double whole[] = {both(chunk, 1), both(chunk, 2)};
+  double seconds = 0;
+  for (i64 at = 0; at < T; at += chunk)
+    for (const i64 rows : {1, 2}) seconds += T - at < chunk ? both(T - at, rows) : whole[rows - 1];
+  return seconds;
+}
+
 SegmentTimes segment_times(const ir::StageCode& stage, const ir::Segment& segment, i64 T, const std::vector<int>& ranks,
                            const cluster::Hardware& hardware, const cluster::Cluster& placement) {
-  SegmentTimes times;
-  const Timer timer(stage, T, ranks, hardware, placement);
-  size_t await = 0, release = 0;
-  for (size_t i = 0; i < segment.code.size(); ++i) {
-    for (; await < segment.awaits.size() && segment.awaits[await].instr == static_cast<int>(i); ++await)
-      times.awaits.push_back({times.pieces.size(), segment.awaits[await].unit});
-    timer.add_to(times, segment.code[i]);
-    for (; release < segment.releases.size() && segment.releases[release].instr == static_cast<int>(i); ++release)
-      times.releases.push_back({times.pieces.size(), segment.releases[release].unit});
-  }
-  timer.disturb(times);
-  return times;
+  return SegmentTimer(stage, segment, ranks, hardware, placement).at(T);
 }
 
 }  // namespace switchyard::simulator

@@ -1,9 +1,11 @@
 // What a compiled segment takes on a cluster, part by part.
 #pragma once
 
+#include <variant>
 #include <vector>
 
 #include "cluster/hardware.hpp"
+#include "cost/exchange.hpp"
 #include "ir/code.hpp"
 
 namespace switchyard::simulator {
@@ -28,11 +30,58 @@ struct SegmentTimes {
   std::vector<UnitMark> awaits, releases;
 };
 
-/// Of a micro-batch of T tokens on the ranks of a lane, by position. Computing and the lane's collectives follow one another, as they are
-/// executed. An operator takes what the longer of its arithmetic and its memory traffic takes (roofline; S. Williams et al., CACM 52(4),
-/// 2009), with the device's efficiency curves; attention takes both. Computing between two collectives is slowed as the device's lockstep
-/// curve says.
-/// errors  UserError if the device has no rates for a data type
+/// Times of a segment on the ranks of a lane, by position, for micro-batches of any size. Computing and the lane's collectives follow one
+/// another, as they are executed. An operator takes what the longer of its arithmetic and its memory traffic takes (roofline; S. Williams et
+/// al., CACM 52(4), 2009), with the device's efficiency curves; attention takes both. Computing between two
+/// collectives is slowed as the device's lockstep curve says.
+/// Refers to the segment, the hardware and the placement.
+class SegmentTimer {
+ public:
+  SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, const std::vector<int>& ranks, const cluster::Hardware& hardware,
+               const cluster::Cluster& placement);
+  /// Of a micro-batch of T tokens.
+  /// errors  UserError if the device has no rates for a data type
+  SegmentTimes at(i64 T) const;
+
+ private:
+  // What instructions with the same operator and sizes compute: on each position that differs from those before it.
+  struct Computation {
+    const ir::Operator* op = nullptr;
+    DType type{};
+    std::vector<ir::LocalWork> positions;
+  };
+  // A step of a reshard; bytes in parcels and elements copied are for one token of each rank, or altogether.
+  struct Exchange {
+    std::vector<cost::Parcel> parcels;
+    i64 copied = 0;
+    DType type{};
+    bool by_tokens = false;
+  };
+  // Of the head over parts of the vocabulary.
+  struct Sums {
+    i64 element = 0;
+  };
+  using Kind = std::variant<Computation, Exchange, Sums>;
+
+  void add(const ir::Instr& instr);
+  void add_kind(Kind kind);
+  static bool same(const Kind& a, const Kind& b);
+  Piece piece_of(const Kind& kind, i64 T) const;
+  Piece computed(const Computation& computation, i64 T) const;
+  Piece measured(const cluster::OperatorTable& table, const ir::LocalWork& local, i64 T) const;
+  double exchanged(const Exchange& exchange, i64 T) const;
+  double softmax_sums(const Sums& sums, i64 T) const;
+
+  const ir::StageCode& stage_;
+  const ir::Segment& segment_;
+  const std::vector<int> ranks_;
+  const cluster::Hardware& hardware_;
+  const cluster::Cluster& placement_;
+  std::vector<Kind> kinds_;                  // each once
+  std::vector<std::vector<size_t>> pieces_;  // of an instruction
+};
+
+/// The same for one T.
 SegmentTimes segment_times(const ir::StageCode& stage, const ir::Segment& segment, i64 T, const std::vector<int>& ranks,
                            const cluster::Hardware& hardware, const cluster::Cluster& placement);
 

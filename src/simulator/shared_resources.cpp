@@ -1,80 +1,155 @@
 #include "simulator/shared_resources.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/errors.hpp"
 
 namespace switchyard::simulator {
 
-int SharedResources::start(double seconds, std::span<const Claim> claims) {
-  check(seconds >= 0, "an activity of {} seconds", seconds);
-  const int number = static_cast<int>(activities_.size());
-  activities_.push_back({{claims.begin(), claims.end()}, seconds, 1, now_, 0});
-  const std::vector<double> before = loads(claims);
+int SharedResources::start(std::span<const Stretch> stretches) {
+  check(!stretches.empty(), "an activity without stretches");
+  for (const Stretch& stretch : stretches) check(stretch.seconds >= 0, "an activity of {} seconds", stretch.seconds);
+  const int number = fresh_number();
+  Activity& fresh = activity(number);
+  fresh.stretches.assign(stretches.begin(), stretches.end());
+  fresh.ends.clear();
+  fresh.order = started_++;
+  const std::span<const Claim> claims = fresh.present().claims;
+  for (const Claim& claim : claims)
+    if (const std::vector<int>& users = resource(claim).users; users.size() == 1 && activity(users[0]).alone) meet(users[0]);
+  remember_loads(claims);
   for (const Claim& claim : claims) {
-    Resource& resource = resources_[static_cast<size_t>(claim.resource)];
-    resource.load += claim.share;
-    resource.users.push_back(number);
+    resource(claim).load += claim.share;
+    resource(claim).users.push_back(number);
   }
-  activities_.back().rate = rate_of(activities_.back());
-  settle(number);
-  changed(claims, before);
+  go_on(number);
   return number;
 }
 
 int SharedResources::next() {
-  while (!ends_.empty()) {
-    const End end = ends_.top();
-    ends_.pop();
-    Activity& ended = activities_[static_cast<size_t>(end.activity)];
-    if (ended.version != end.version) continue;
-    now_ = end.at;
-    ++ended.version;
-    const std::vector<double> before = loads(ended.claims);
-    for (const Claim& claim : ended.claims) {
-      Resource& resource = resources_[static_cast<size_t>(claim.resource)];
-      std::erase(resource.users, end.activity);
-      resource.load = resource.users.empty() ? 0 : resource.load - claim.share;
-    }
-    const std::vector<Claim> claims = std::move(ended.claims);
-    ended.claims.clear();
-    changed(claims, before);
-    return end.activity;
+  while (!events_.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    if (activity(event.activity).version != event.version) continue;
+    now_ = event.at;
+    if (next_stretch(event.activity)) continue;
+    leave(event.activity);
+    return event.activity;
   }
   return -1;
 }
 
-double SharedResources::rate_of(const Activity& activity) const {
+int SharedResources::fresh_number() {
+  if (free_.empty()) {
+    activities_.emplace_back();
+    return static_cast<int>(activities_.size()) - 1;
+  }
+  const int number = free_.back();
+  free_.pop_back();
+  return number;
+}
+
+// Begins the present stretch; before_ has the loads without it.
+void SharedResources::go_on(int number) {
+  Activity& it = activity(number);
+  it.left = it.present().seconds;
+  it.since = now_;
+  it.alone = can_be_alone(it);
+  it.rate = it.alone ? 1 : rate_of(it);
+  settle(number);
+  if (!it.alone) changed(it.present().claims);
+}
+
+bool SharedResources::can_be_alone(const Activity& it) {
+  if (!std::ranges::all_of(it.present().claims, [&](const Claim& claim) { return resource(claim).users.size() == 1; })) return false;
+  return std::all_of(it.stretches.begin() + static_cast<std::ptrdiff_t>(it.ends.size()), it.stretches.end(), [](const Stretch& stretch) {
+    return std::ranges::all_of(stretch.claims, [](const Claim& claim) { return claim.share <= 1; });
+  });
+}
+
+// Another one comes: where it stands now.
+void SharedResources::meet(int number) {
+  Activity& it = activity(number);
+  while (it.ends.size() + 1 < it.stretches.size() && it.since + it.left <= now_) {
+    it.since += it.left;
+    it.ends.push_back(it.since);
+    it.left = it.present().seconds;
+  }
+  it.left = std::max(0.0, it.left - (now_ - it.since));
+  it.since = now_;
+  it.alone = false;
+  for (const Claim& claim : it.present().claims) resource(claim).load = claim.share;
+  settle(number);
+}
+
+// Whether there is one: the present one is over. All are for an activity that was alone to its end.
+bool SharedResources::next_stretch(int number) {
+  Activity& it = activity(number);
+  if (it.alone) {
+    for (; it.ends.size() + 1 < it.stretches.size(); it.left = it.present().seconds) it.ends.push_back(it.since += it.left);
+    it.ends.push_back(now_);
+    return false;
+  }
+  const std::span<const Claim> before = it.present().claims;
+  it.ends.push_back(now_);
+  if (it.ends.size() == it.stretches.size()) return false;
+  remember_loads(before);
+  for (size_t i = 0; i < before.size(); ++i) resource(before[i]).load += it.present().claims[i].share - before[i].share;
+  go_on(number);
+  return true;
+}
+
+void SharedResources::leave(int number) {
+  Activity& it = activity(number);
+  const std::span<const Claim> claims = it.stretches.back().claims;
+  remember_loads(claims);
+  for (const Claim& claim : claims) {
+    Resource& of = resource(claim);
+    std::erase(of.users, number);
+    of.load = of.users.empty() ? 0 : of.load - claim.share;
+  }
+  it.version = -1;
+  if (!it.alone) changed(claims);
+  free_.push_back(number);
+}
+
+double SharedResources::rate_of(const Activity& it) {
   double fullest = 1;
-  for (const Claim& claim : activity.claims) fullest = std::max(fullest, resources_[static_cast<size_t>(claim.resource)].load);
+  for (const Claim& claim : it.present().claims) fullest = std::max(fullest, resource(claim).load);
   return 1 / fullest;
 }
 
-// When it ends, if its rate stays.
+// When its stretch ends, if its rate stays; alone: when all do.
 void SharedResources::settle(int number) {
-  Activity& activity = activities_[static_cast<size_t>(number)];
-  ends_.push({now_ + activity.left / activity.rate, number, ++activity.version});
+  Activity& it = activity(number);
+  it.version = ++versions_;
+  double end = now_ + it.left / it.rate;
+  if (it.alone)
+    for (size_t i = it.ends.size() + 1; i < it.stretches.size(); ++i) end += it.stretches[i].seconds;
+  events_.push({end, it.order, number, it.version});
 }
 
-std::vector<double> SharedResources::loads(std::span<const Claim> claims) const {
-  std::vector<double> before;
-  for (const Claim& claim : claims) before.push_back(resources_[static_cast<size_t>(claim.resource)].load);
-  return before;
+void SharedResources::remember_loads(std::span<const Claim> claims) {
+  before_.clear();
+  for (const Claim& claim : claims) before_.push_back(resource(claim).load);
 }
 
 // Others on these resources go on at their new rates; loads up to 1 slow nothing.
-void SharedResources::changed(std::span<const Claim> claims, const std::vector<double>& before) {
+void SharedResources::changed(std::span<const Claim> claims) {
   constexpr double kFull = 1 + 1e-12;
+  ++changes_;
   for (size_t i = 0; i < claims.size(); ++i) {
-    const Resource& resource = resources_[static_cast<size_t>(claims[i].resource)];
-    if (before[i] <= kFull && resource.load <= kFull) continue;
-    for (const int user : resource.users) {
-      Activity& activity = activities_[static_cast<size_t>(user)];
-      const double rate = rate_of(activity);
-      if (rate == activity.rate) continue;
-      activity.left = std::max(0.0, activity.left - (now_ - activity.since) * activity.rate);
-      activity.since = now_;
-      activity.rate = rate;
+    const Resource& of = resource(claims[i]);
+    if (before_[i] <= kFull && of.load <= kFull) continue;
+    for (const int user : of.users) {
+      Activity& it = activity(user);
+      if (std::exchange(it.rated, changes_) == changes_) continue;  // on several of them
+      const double rate = rate_of(it);
+      if (rate == it.rate) continue;
+      it.left = std::max(0.0, it.left - (now_ - it.since) * it.rate);
+      it.since = now_;
+      it.rate = rate;
       settle(user);
     }
   }

@@ -26,7 +26,7 @@ constexpr int kPortsOfDevice = 4;  // at most: inside and between hosts, in and 
 class Simulator {
  public:
   Simulator(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware)
-      : program_(program), plan_(plan), plans_(plans), hardware_(hardware), shared_(hardware.ranks() * (1 + kPortsOfDevice)) {
+      : program_(program), plan_(plan), plans_(plans), hardware_(hardware), queues_(program.rows, hardware.ranks()), shared_(hardware.ranks() * (1 + kPortsOfDevice)) {
     check(hardware.ranks() == plans.cluster().ranks(), "hardware of {} ranks for a program of {}", hardware.ranks(), plans.cluster().ranks());
     result_.rows.resize(program.rows.size());
     sums_.resize(program.rows.size());
@@ -38,21 +38,27 @@ class Simulator {
       if (state_[row].missing == 0) ready_.push_back(static_cast<int>(row));
     begin_ready();
     for (int ended = shared_.next(); ended >= 0; ended = shared_.next()) {
-      work_ended(row_of_activity_[static_cast<size_t>(ended)]);
+      work_ended(ended);
       begin_ready();
     }
     for (size_t row = 0; row < program_.rows.size(); ++row) check(state_[row].done, "row {} never ran", row);
     for (const RowTime& row : result_.rows) result_.step_seconds = std::max(result_.step_seconds, row.end);
-    for (int rank = 0; rank < plans_.cluster().ranks(); ++rank) result_.ranks.push_back(time_of(rank));
+    add_rank_times();
     return std::move(result_);
   }
 
  private:
+  // A segment on the ranks of a lane.
+  struct LaneSegment {
+    const SegmentTimes* times = nullptr;
+    std::vector<Claim> computing, communicating;
+  };
+
   // A row on its way. missing: streams and rows that it waits for; zeroing: of accumulators that the run makes; the rest is of runs, too.
   struct RowState {
     int missing = 0;
-    bool started = false, done = false;
-    const SegmentTimes* times = nullptr;
+    bool started = false, done = false, awaited = false;  // awaited: for units
+    const LaneSegment* segment = nullptr;
     size_t piece = 0, await = 0, release = 0;
     double pairs = 0, squares = 0, zeroing = 0;
   };
@@ -62,6 +68,10 @@ class Simulator {
     double seconds = 0, device_share = 1;
     std::vector<cost::Exchange::PortShare> ports{};
     int first_host = 0;  // of the ranks that it was made for
+  };
+  struct PlacedWork {
+    double seconds = 0;
+    std::vector<Claim> claims;
   };
 
   const Task& task(int row) const { return program_.rows[static_cast<size_t>(row)]; }
@@ -73,18 +83,21 @@ class Simulator {
     state_.resize(program_.rows.size());
     work_began_.resize(program_.rows.size());
     after_row_.resize(program_.rows.size());
+    std::vector<int> last_of_queue(queues_.count(), -1);
     for (size_t r = 0; r < program_.rows.size(); ++r) {
       const int row = static_cast<int>(r);
       const Task& t = task(row);
+      int known = -1;  // mostly all ranks of a row have the same row before it
       for (const int rank : t.ranks) {
-        const auto [last, first] = last_of_queue_.try_emplace(compiler::queue_of(t, rank), row);
-        if (!first) follow(row, std::exchange(last->second, row));
+        const int before = std::exchange(last_of_queue[queues_.of(t, rank)], row);
+        if (before >= 0 && before != known) follow(row, known = before);
       }
       if (t.kind == TaskKind::run) begin_run(row);
       for (const ir::Wait& wait : t.after) {
         if (t.kind == TaskKind::run && wait.unit >= 0) continue;
         if (releases(wait)) {
           after_unit_[{wait.row, wait.unit}].push_back(row);
+          state(wait.row).awaited = true;
           ++state(row).missing;
         } else {
           follow(row, wait.row);
@@ -101,7 +114,8 @@ class Simulator {
   void begin_run(int row) {
     const Task& t = task(row);
     RowState& s = state(row);
-    s.times = &times_of(t);
+    s.segment = &segment_of(t);
+    time(row).spans.reserve(s.segment->times->pieces.size());
     s.pairs = batch::causal_pairs(micro_batch(t));
     s.squares = static_cast<double>(batch::squares(micro_batch(t)));
     const bool gradients = t.pass == ir::Pass::W || t.pass == ir::Pass::BW;
@@ -110,15 +124,15 @@ class Simulator {
 
   // Whether the row that is waited for has the unit's gradients ready before it ends.
   bool releases(const ir::Wait& wait) {
-    const SegmentTimes* times = state(wait.row).times;
-    return wait.unit >= 0 && times && std::ranges::find(times->releases, wait.unit, &UnitMark::unit) != times->releases.end();
+    const LaneSegment* segment = state(wait.row).segment;
+    return wait.unit >= 0 && segment && std::ranges::find(segment->times->releases, wait.unit, &UnitMark::unit) != segment->times->releases.end();
   }
 
   // Or go on, if they stopped within.
   void begin_ready() {
     for (; !ready_.empty(); ready_.pop_front()) {
       const int row = ready_.front();
-      if (!std::exchange(state(row).started, true)) time(row) = {shared_.now(), shared_.now(), {}};
+      if (!std::exchange(state(row).started, true)) time(row).begin = time(row).end = shared_.now();
       go_on(row);
     }
   }
@@ -128,43 +142,65 @@ class Simulator {
     RowState& s = state(row);
     if (t.kind == TaskKind::run) return next_piece(row);
     if (s.piece++ > 0) return finish(row);
-    const Work& needed = work_of(t);
+    const PlacedWork& needed = work_of(t);
     if (needed.seconds <= 0) return finish(row);
-    work(row, needed.seconds, claims_of(t, needed));
+    work_.assign(1, {needed.seconds, needed.claims, ir::is_transfer(t.kind)});
+    work(row);
   }
 
   // Runs stop within for parameters that are not there yet, and tell what gradients are complete.
   void next_piece(int row) {
-    const Task& t = task(row);
     RowState& s = state(row);
-    const SegmentTimes& times = *s.times;
+    const SegmentTimes& times = *s.segment->times;
     for (;;) {
       for (; s.release < times.releases.size() && times.releases[s.release].before == s.piece; ++s.release)
         released(row, times.releases[s.release].unit);
       for (; s.await < times.awaits.size() && times.awaits[s.await].before == s.piece; ++s.await)
-        for (const ir::Wait& wait : t.after)
+        for (const ir::Wait& wait : task(row).after)
           if (wait.unit == times.awaits[s.await].unit && !state(wait.row).done) follow(row, wait.row);
       if (s.missing > 0) return;
       if (s.piece == times.pieces.size()) return finish(row);
-      const Piece& part = times.pieces[s.piece++];
-      double seconds = part.fixed + part.per_pair * s.pairs + part.per_square * s.squares;
-      if (part.what == Activity::compute) seconds += std::exchange(s.zeroing, 0.0);
-      if (seconds > 0) return work(row, seconds, claims_within(t, part.what));
+      work_.clear();
+      do add_piece(s, times.pieces[s.piece++]);
+      while (s.piece < times.pieces.size() && goes_on(row, times));
+      if (!work_.empty()) return work(row);
     }
   }
 
-  void work(int row, double seconds, const std::vector<Claim>& claims) {
-    row_of_activity_.push_back(row);
-    const int number = shared_.start(seconds, claims);
-    check(number + 1 == static_cast<int>(row_of_activity_.size()), "activity {} of row {}", number, row);
+  void add_piece(RowState& s, const Piece& part) {
+    const bool computes = part.what == Activity::compute;
+    double seconds = part.fixed + part.per_pair * s.pairs + part.per_square * s.squares;
+    if (computes) seconds += std::exchange(s.zeroing, 0.0);
+    if (seconds > 0) work_.push_back({seconds, computes ? s.segment->computing : s.segment->communicating, !computes});
+  }
+
+  // Whether nothing happens at the start of the present piece.
+  bool goes_on(int row, const SegmentTimes& times) {
+    RowState& s = state(row);
+    size_t release = s.release, await = s.await;
+    for (; release < times.releases.size() && times.releases[release].before == s.piece; ++release)
+      if (s.awaited) return false;
+    for (; await < times.awaits.size() && times.awaits[await].before == s.piece; ++await)
+      for (const ir::Wait& wait : task(row).after)
+        if (wait.unit == times.awaits[await].unit && !state(wait.row).done) return false;
+    s.release = release;
+    s.await = await;
+    return true;
+  }
+
+  void work(int row) {
+    const auto number = static_cast<size_t>(shared_.start(work_));
+    if (row_of_activity_.size() <= number) row_of_activity_.resize(number + 1);
+    row_of_activity_[number] = row;
     work_began_[static_cast<size_t>(row)] = shared_.now();
   }
 
-  void work_ended(int row) {
-    const Task& t = task(row);
-    const bool communication =
-        t.kind == TaskKind::run ? state(row).times->pieces[state(row).piece - 1].what == Activity::communication : ir::is_transfer(t.kind);
-    time(row).spans.push_back({work_began_[static_cast<size_t>(row)], shared_.now(), communication});
+  void work_ended(int activity) {
+    const int row = row_of_activity_[static_cast<size_t>(activity)];
+    const std::span<const Stretch> stretches = shared_.stretches(activity);
+    const std::span<const double> ends = shared_.ends(activity);
+    double begin = work_began_[static_cast<size_t>(row)];
+    for (size_t i = 0; i < ends.size(); ++i) time(row).spans.push_back({std::exchange(begin, ends[i]), ends[i], stretches[i].tag != 0});
     go_on(row);
   }
 
@@ -184,18 +220,14 @@ class Simulator {
     for (const int follower : found->second) arrived(follower);
   }
 
-  // Devices of a run's ranks, by what it does.
-  std::vector<Claim> claims_within(const Task& t, Activity what) const {
-    double share = 1;
-    if (what == Activity::communication) share = hardware_.device_share(slowest_link(t.ranks));
+  std::vector<Claim> devices_of(const Task& t, double share) const {
     std::vector<Claim> claims;
     for (const int rank : t.ranks) claims.push_back({rank, share});
     return claims;
   }
 
   std::vector<Claim> claims_of(const Task& t, const Work& needed) const {
-    std::vector<Claim> claims;
-    for (const int rank : t.ranks) claims.push_back({rank, needed.device_share});
+    std::vector<Claim> claims = devices_of(t, needed.device_share);
     const int host = plans_.cluster().host[static_cast<size_t>(t.ranks[0])];
     for (const cost::Exchange::PortShare& use : needed.ports) {
       cost::Port port = use.port;
@@ -225,30 +257,53 @@ class Simulator {
     return plans_.strategies()[static_cast<size_t>(plan_.phases[static_cast<size_t>(t.phase)].strategy)];
   }
 
-  // Strategy, group, stage, pass, tokens; devices of the ranks, counted from the first one's host.
-  using SegmentKey = std::tuple<const compiler::CompiledStrategy*, int, int, ir::Pass, i64, std::vector<int>>;
-
-  SegmentKey key_of(const Task& t) const {
+  // Devices of ranks, counted from the first one's host: what lies alike takes equally long.
+  std::vector<int> places_of(const std::vector<int>& ranks) const {
     const std::vector<int>& host = plans_.cluster().host;
-    const int devices = hardware_.devices_per_host, first = host[static_cast<size_t>(t.ranks[0])];
+    const int devices = hardware_.devices_per_host, first = host[static_cast<size_t>(ranks[0])];
     std::vector<int> places;
-    for (const int rank : t.ranks) places.push_back((host[static_cast<size_t>(rank)] - first) * devices + rank % devices);
-    return {&strategy_of(t), t.group, t.stage, t.pass, micro_batch(t).T, std::move(places)};
+    for (const int rank : ranks) places.push_back((host[static_cast<size_t>(rank)] - first) * devices + rank % devices);
+    return places;
   }
 
-  // Lanes of a group whose ranks lie alike on hosts take equally long.
+  const LaneSegment& segment_of(const Task& t) {
+    const auto [it, fresh] = segments_.try_emplace({t.phase, t.lane, t.stage, t.pass, micro_batch(t).T});
+    if (fresh) it->second = {&times_of(t), devices_of(t, 1), devices_of(t, hardware_.device_share(slowest_link(t.ranks)))};
+    return it->second;
+  }
+
   const SegmentTimes& times_of(const Task& t) {
-    const auto [it, fresh] = times_.try_emplace(key_of(t));
+    const auto [it, fresh] = times_.try_emplace({&strategy_of(t), t.group, t.stage, t.pass, micro_batch(t).T, places_of(t.ranks)});
     if (fresh) {
       const ir::StageCode& stage = strategy_of(t).groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(t.stage)];
-      it->second = segment_times(stage, stage.segment(t.pass), micro_batch(t).T, t.ranks, hardware_, plans_.cluster());
+      const auto [timer, first] = timers_.try_emplace({&stage, t.pass, places_of(t.ranks)}, stage, stage.segment(t.pass), t.ranks, hardware_, plans_.cluster());
+      it->second = timer->second.at(micro_batch(t).T);
     }
     return it->second;
   }
 
-  const Work& work_of(const Task& t) {
-    if (t.kind == TaskKind::send) return sent(t);
-    return work_ = fresh_work(t);
+  // The claims of rows without messages are read until the row ends: each has its own.
+  const PlacedWork& work_of(const Task& t) {
+    if (t.messages.empty()) {
+      const Work work = fresh_work(t);
+      return others_.emplace_back(PlacedWork{work.seconds, claims_of(t, work)});
+    }
+    const auto [it, fresh] = placed_.try_emplace({t.kind, t.messages.pattern().get(), t.messages.ranks().get()});
+    if (fresh) {
+      const Work& work = transfer_of(t);
+      it->second = {work.seconds, claims_of(t, work)};
+    }
+    return it->second;
+  }
+
+  // Transfers of the same messages among ranks that lie alike. Those of a send are named by position, others in their order.
+  const Work& transfer_of(const Task& t) {
+    const bool by_position = t.kind == TaskKind::send && t.messages.ranks();
+    std::vector<int> places = places_of(by_position ? *t.messages.ranks() : t.ranks);
+    if (by_position) places.push_back(plans_.cluster().host[static_cast<size_t>((*t.messages.ranks())[0])] - plans_.cluster().host[static_cast<size_t>(t.ranks[0])]);
+    const auto [it, fresh] = transfers_.try_emplace({t.kind, t.messages.pattern().get(), std::move(places)});
+    if (fresh) it->second = fresh_work(t);
+    return it->second;
   }
 
   Work fresh_work(const Task& t) const {
@@ -275,15 +330,9 @@ class Simulator {
     return {};
   }
 
-  // Micro-batches of as many tokens take equally long between two stages, and so do lanes that lie alike on hosts.
-  const Work& sent(const Task& t) {
-    const auto [it, fresh] = sends_.try_emplace(key_of(t));
-    if (fresh) it->second = fresh_work(t);
-    return it->second;
-  }
-
   Work exchanged(const Task& t, DType type, bool summed) const {
     std::vector<cost::Parcel> parcels;
+    parcels.reserve(t.messages.size());
     for (const layout::Msg& m : t.messages) parcels.push_back({m.src, m.dst, m.box.elements() * size_of(type), summed});
     const cost::Exchange exchange = cost::exchange_over(hardware_, plans_.cluster(), parcels);
     cluster::Link slowest = cluster::Link::local;
@@ -342,6 +391,12 @@ class Simulator {
   // Accumulators of a stage are filled with zeros.
   double zeroed(const Task& t) const {
     const ir::StageCode& stage = strategy_of(t).groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(t.stage)];
+    const auto [it, fresh] = zeroed_.try_emplace(&stage);
+    if (fresh) it->second = zeroing_of(stage);
+    return it->second;
+  }
+
+  double zeroing_of(const ir::StageCode& stage) const {
     const DType type = plans_.graph().precision().state;
     std::map<int, i64> elements;
     for (const ir::ParamUse& use : stage.params)
@@ -369,23 +424,47 @@ class Simulator {
     return sum;
   }
 
-  // The compute queue's rows follow one another; what the other queues transfer meanwhile overlaps them.
-  RankTime time_of(int rank) {
+  // When a rank transfers beside its compute queue, and the rows of that one.
+  struct Busy {
     std::vector<int> computing;
     std::vector<std::pair<double, double>> transfers;
-    RankTime sum;
+    bool operator==(const Busy&) const = default;
+  };
+
+  Busy busy_of(int rank) const {
+    Busy busy;
     for (const int row : program_.of_rank[static_cast<size_t>(rank)]) {
-      if (task(row).queue == ir::Queue::compute) {
-        const auto [compute, communication] = spent(row, time(row).end);
-        sum.compute += compute;
-        sum.communication += communication;
-        computing.push_back(row);
-      } else {
-        for (const Span& span : time(row).spans) transfers.emplace_back(span.begin, span.end);
-      }
+      if (task(row).queue == ir::Queue::compute)
+        busy.computing.push_back(row);
+      else
+        for (const Span& span : result_.rows[static_cast<size_t>(row)].spans) busy.transfers.emplace_back(span.begin, span.end);
+    }
+    busy.transfers = united(std::move(busy.transfers));
+    return busy;
+  }
+
+  // Neighbours mostly do the same.
+  void add_rank_times() {
+    Busy known;
+    for (int rank = 0; rank < plans_.cluster().ranks(); ++rank) {
+      Busy busy = busy_of(rank);
+      const bool same = rank > 0 && busy == known;
+      result_.ranks.push_back(same ? result_.ranks.back() : time_of(busy));
+      if (!same) known = std::move(busy);
+    }
+  }
+
+  // The compute queue's rows follow one another; what the other queues transfer meanwhile overlaps them.
+  RankTime time_of(const Busy& busy) {
+    const std::vector<int>& computing = busy.computing;
+    RankTime sum;
+    for (const int row : computing) {
+      const auto [compute, communication] = spent(row, time(row).end);
+      sum.compute += compute;
+      sum.communication += communication;
     }
     double idle = result_.step_seconds - sum.compute - sum.communication;
-    for (const auto& [begin, end] : united(std::move(transfers))) {
+    for (const auto& [begin, end] : busy.transfers) {
       auto row = std::ranges::upper_bound(computing, begin, {}, [&](int r) { return time(r).end; });
       double overlap = 0, doubled = 0;
       for (; row != computing.end() && time(*row).begin < end; ++row) {
@@ -419,18 +498,24 @@ class Simulator {
   const cluster::Hardware& hardware_;
   Simulation result_;
   std::vector<std::vector<std::pair<double, double>>> sums_;  // of a row: see spent
+  compiler::QueueNumbers queues_;
   SharedResources shared_;
   std::deque<int> ready_;  // rows that miss nothing
   std::vector<RowState> state_;
   std::vector<std::vector<int>> after_row_;                       // rows that wait for its end
   std::map<std::pair<int, int>, std::vector<int>> after_unit_;     // row, unit
-  std::map<compiler::QueueKey, int> last_of_queue_;
   std::set<std::tuple<int, int, int>> accumulating_;               // phase, lane, stage
   std::vector<int> row_of_activity_;
-  std::vector<double> work_began_;                                // of a row's present piece
-  Work work_;
-  std::map<SegmentKey, SegmentTimes> times_;
-  std::map<SegmentKey, Work> sends_;
+  std::vector<double> work_began_;                                // of a row's present stretches
+  std::vector<Stretch> work_;                                     // of the row that goes on
+  std::map<std::tuple<int, int, int, ir::Pass, i64>, LaneSegment> segments_;  // phase, lane, stage, pass, tokens
+  // Strategy, group, stage, pass, tokens; places.
+  std::map<std::tuple<const compiler::CompiledStrategy*, int, int, ir::Pass, i64, std::vector<int>>, SegmentTimes> times_;
+  std::map<std::tuple<const ir::StageCode*, ir::Pass, std::vector<int>>, SegmentTimer> timers_;  // places
+  std::map<std::tuple<TaskKind, const std::vector<layout::Msg>*, std::vector<int>>, Work> transfers_;              // messages, places
+  std::map<std::tuple<TaskKind, const std::vector<layout::Msg>*, const std::vector<int>*>, PlacedWork> placed_;    // messages, names
+  std::deque<PlacedWork> others_;
+  mutable std::map<const ir::StageCode*, double> zeroed_;
 };
 
 }  // namespace

@@ -35,7 +35,8 @@ struct Simulation {
 
 /// Each rank's streams take their rows in order and side by side; a row starts when its streams are free on all its ranks and what it
 /// waits for is done, a run stops within for parameters that are not there yet, and a unit's gradients are there before its run ends.
-/// Streams don't slow each other down: no contention of transfers, nor between computing and transfers.
+/// What works at the same time shares devices and ports (shared_resources.hpp): a transfer takes a part of the devices of its ranks, and
+/// transfers of different rows divide a port that they both fill. Collectives within a run take devices, but no ports.
 /// errors  UserError if the hardware has no rates for a data type; InternalError if it has other ranks than the plans
 Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware);
 

@@ -39,35 +39,97 @@ nlohmann::json named(const char* what, int rank, int thread, const std::string& 
 
 }  // namespace
 
+namespace {
+
+constexpr size_t kMostEvents = 100'000;  // of stretches within rows
+
+/// The ranks of a process, and its spans.
+struct Process {
+  std::vector<int> ranks;
+  std::vector<TracedSpan> spans;
+};
+
+/// What a rank's process shows, but for lanes: ranks with the same of it have the same process.
+std::vector<double> shown_of(const ir::Program& program, const std::vector<RowTime>& times, int rank) {
+  std::vector<double> shown;
+  for (const int row : program.of_rank[static_cast<size_t>(rank)]) {
+    const RowTime& time = times[static_cast<size_t>(row)];
+    if (time.spans.empty()) continue;
+    const ir::Task& t = program.rows[static_cast<size_t>(row)];
+    for (const int number : {static_cast<int>(t.kind), static_cast<int>(t.queue), static_cast<int>(t.pass), t.phase, t.group, t.stage, t.micro_batch, t.unit, t.round})
+      shown.push_back(number);
+    for (const Span& span : time.spans) shown.insert(shown.end(), {span.begin, span.end, span.communication ? 1.0 : 0.0});
+  }
+  return shown;
+}
+
+/// The stretches of a row, or the row as one: with what waits within it.
+std::vector<Span> spans_of(const ir::Task& task, const RowTime& time, bool stretches) {
+  if (stretches || time.spans.size() < 2) return time.spans;
+  return {{time.spans.front().begin, time.spans.back().end, ir::is_transfer(task.kind)}};
+}
+
+std::vector<Process> processes_of(const ir::Program& program, const std::vector<RowTime>& times) {
+  std::map<std::vector<double>, size_t> known;
+  std::vector<Process> processes;
+  size_t events = 0;
+  for (int rank = 0; rank < static_cast<int>(program.of_rank.size()); ++rank) {
+    const auto [it, fresh] = known.try_emplace(shown_of(program, times, rank), processes.size());
+    if (fresh) {
+      processes.emplace_back();
+      for (const int row : program.of_rank[static_cast<size_t>(rank)]) events += times[static_cast<size_t>(row)].spans.size();
+    }
+    processes[it->second].ranks.push_back(rank);
+  }
+  for (Process& process : processes)
+    for (const int row : program.of_rank[static_cast<size_t>(process.ranks[0])])
+      for (const Span& span : spans_of(program.rows[static_cast<size_t>(row)], times[static_cast<size_t>(row)], events <= kMostEvents))
+        process.spans.push_back({row, span});
+  return processes;
+}
+
+std::string title_of(const std::vector<int>& ranks) {
+  const size_t more = ranks.size() - 1;
+  return fmt::format("rank {}", ranks[0]) + (more == 0 ? "" : fmt::format(" and {} like it, to rank {}", more, ranks.back()));
+}
+
+void append(std::string& events, const nlohmann::json& event) {
+  events += events.empty() ? "" : ",";
+  events += event.dump();
+}
+
+std::string text_of(const ir::Program& program, const std::vector<Process>& processes, const nlohmann::json& told) {
+  std::string events;
+  for (const Process& process : processes) {
+    const int rank = process.ranks[0];
+    append(events, named("process_name", rank, 0, title_of(process.ranks)));
+    std::map<compiler::QueueKey, int> threads;
+    for (const auto& [row, span] : process.spans) {
+      const ir::Task& task = program.rows[static_cast<size_t>(row)];
+      const auto [thread, fresh] = threads.try_emplace(compiler::queue_of(task, rank), static_cast<int>(threads.size()));
+      if (fresh) append(events, named("thread_name", rank, thread->second, name_of(thread->first)));
+      append(events, {{"ph", "X"},
+                      {"name", ir::name_of(task)},
+                      {"cat", span.communication ? "communication" : "compute"},
+                      {"pid", rank},
+                      {"tid", thread->second},
+                      {"ts", 1e6 * span.begin},
+                      {"dur", 1e6 * (span.end - span.begin)}});
+    }
+  }
+  return "{\"traceEvents\":[" + events + "],\"displayTimeUnit\":\"ms\"" + (told.empty() ? "" : ",\"otherData\":" + told.dump()) + "}";
+}
+
+}  // namespace
+
 std::string trace_of(const ir::Program& program, const Simulation& simulation) {
-  std::vector<std::vector<TracedSpan>> spans(program.of_rank.size());
-  for (size_t rank = 0; rank < spans.size(); ++rank)
-    for (const int row : program.of_rank[rank])
-      for (const Span& span : simulation.rows[static_cast<size_t>(row)].spans) spans[rank].push_back({row, span});
-  return trace_of(program, spans, nlohmann::json::object());
+  return text_of(program, processes_of(program, simulation.rows), nlohmann::json::object());
 }
 
 std::string trace_of(const ir::Program& program, const std::vector<std::vector<TracedSpan>>& spans, const nlohmann::json& told) {
-  nlohmann::json events = nlohmann::json::array();
-  for (int rank = 0; rank < static_cast<int>(spans.size()); ++rank) {
-    events.push_back(named("process_name", rank, 0, fmt::format("rank {}", rank)));
-    std::map<compiler::QueueKey, int> threads;
-    for (const auto& [row, span] : spans[static_cast<size_t>(rank)]) {
-      const ir::Task& task = program.rows[static_cast<size_t>(row)];
-      const auto [thread, fresh] = threads.try_emplace(compiler::queue_of(task, rank), static_cast<int>(threads.size()));
-      if (fresh) events.push_back(named("thread_name", rank, thread->second, name_of(thread->first)));
-      events.push_back({{"ph", "X"},
-                        {"name", ir::name_of(task)},
-                        {"cat", span.communication ? "communication" : "compute"},
-                        {"pid", rank},
-                        {"tid", thread->second},
-                        {"ts", 1e6 * span.begin},
-                        {"dur", 1e6 * (span.end - span.begin)}});
-    }
-  }
-  nlohmann::json trace{{"traceEvents", events}, {"displayTimeUnit", "ms"}};
-  if (!told.empty()) trace["otherData"] = told;
-  return trace.dump();
+  std::vector<Process> processes;
+  for (int rank = 0; rank < static_cast<int>(spans.size()); ++rank) processes.push_back({{rank}, spans[static_cast<size_t>(rank)]});
+  return text_of(program, processes, told);
 }
 
 void begin_with_the_last(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans) {

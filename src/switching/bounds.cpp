@@ -50,14 +50,13 @@ Traffic traffic(const MovePlan& plan, const cluster::Cluster& cluster, i64 eleme
   Traffic result;
   std::vector<i64> sent(static_cast<size_t>(cluster.ranks())), received(sent.size());
   for (const UnitMoves& unit : plan.units) {
-    const layout::LinkBytes links = layout::bytes_of(unit.moves, cluster, element_size);
-    result.links.intra_host += links.intra_host;
-    result.links.inter_host += links.inter_host;
     for (const auto& round : unit.moves.rounds) {
       for (const layout::Msg& msg : round) {
         if (msg.src == msg.dst) continue;
-        sent[static_cast<size_t>(msg.src)] += msg.box.elements() * element_size;
-        received[static_cast<size_t>(msg.dst)] += msg.box.elements() * element_size;
+        const i64 bytes = msg.box.elements() * element_size;
+        (cluster.same_host(msg.src, msg.dst) ? result.links.intra_host : result.links.inter_host) += bytes;
+        sent[static_cast<size_t>(msg.src)] += bytes;
+        received[static_cast<size_t>(msg.dst)] += bytes;
       }
     }
   }

@@ -15,15 +15,57 @@ namespace switchyard::switching {
 namespace {
 
 using cluster::Cluster;
+using layout::MessageList;
+using layout::Names;
 using layout::Rounds;
 using layout::ShardMap;
 
 constexpr std::array<std::pair<Planner, std::string_view>, 4> kNames{
     {{Planner::relay, "relay"}, {Planner::greedy, "greedy"}, {Planner::first, "first"}, {Planner::round_robin, "round-robin"}}};
 
-bool same_map(const ShardMap& a, const ShardMap& b) {
-  return a.addends == b.addends && a.shape.size == b.shape.size && a.shards == b.shards;
-}
+/// The numbers of a unit's ranks: from 0 in their order. Units that differ in names only can use the same moves.
+class Numbering {
+ public:
+  /// Of the ranks with these names, ascending; null: of all ranks, each with its own number.
+  Numbering(Names names, int ranks) : names_(std::move(names)) {
+    if (names_ && !names_->empty()) ranks = std::max(ranks, names_->back() + 1);
+    number_.assign(static_cast<size_t>(ranks), -1);
+    for (int i = 0; i < (names_ ? static_cast<int>(names_->size()) : ranks); ++i)
+      number_[static_cast<size_t>(names_ ? (*names_)[static_cast<size_t>(i)] : i)] = i;
+  }
+  const Names& names() const { return names_; }
+  /// -1: not of the unit.
+  int operator[](int rank) const { return static_cast<size_t>(rank) < number_.size() ? number_[static_cast<size_t>(rank)] : -1; }
+
+  bool same_map(const ShardMap& mine, const Numbering& other, const ShardMap& its) const {
+    return mine.addends == its.addends && mine.shape.size == its.shape.size &&
+           std::equal(mine.shards.begin(), mine.shards.end(), its.shards.begin(), its.shards.end(), [&](const layout::Shard& a, const layout::Shard& b) {
+             const int number = (*this)[a.rank];
+             return number >= 0 && number == other[b.rank] && a.addend == b.addend && a.box == b.box;
+           });
+  }
+
+  /// Their hosts, numbered from 0 in their order.
+  Cluster within(const Cluster& cluster) const {
+    if (!names_) return cluster;
+    std::set<int> hosts;
+    for (const int rank : *names_) hosts.insert(cluster.host[static_cast<size_t>(rank)]);
+    const std::vector<int> order(hosts.begin(), hosts.end());
+    Cluster numbered;
+    for (const int rank : *names_)
+      numbered.host.push_back(static_cast<int>(std::ranges::lower_bound(order, cluster.host[static_cast<size_t>(rank)]) - order.begin()));
+    return numbered;
+  }
+
+  ShardMap within(ShardMap map) const {
+    for (layout::Shard& shard : map.shards) shard.rank = (*this)[shard.rank];
+    return map;
+  }
+
+ private:
+  Names names_;
+  std::vector<int> number_;  // of each rank
+};
 
 /// The maps a plan is about: sources that come first, further sources, destinations.
 struct Maps {
@@ -31,12 +73,28 @@ struct Maps {
   const std::vector<ShardMap>& image;
   const std::vector<ShardMap>& to;
 
-  /// Whether the units can use the same moves.
-  bool alike(const UnitMaps& a, const UnitMaps& b) const {
-    return std::equal(a.tensors.begin(), a.tensors.end(), b.tensors.begin(), b.tensors.end(), [&](int i, int j) {
+  /// Whether tensors have the same maps under their numberings.
+  bool alike(const std::vector<int>& tensors, const Numbering& numbers, const std::vector<int>& others, const Numbering& their_numbers) const {
+    return std::equal(tensors.begin(), tensors.end(), others.begin(), others.end(), [&](int i, int j) {
       const auto x = static_cast<size_t>(i), y = static_cast<size_t>(j);
-      return same_map(to[x], to[y]) && (from.empty() || same_map(from[x], from[y])) && (image.empty() || same_map(image[x], image[y]));
+      const auto same = [&](const std::vector<ShardMap>& maps) { return maps.empty() || numbers.same_map(maps[x], their_numbers, maps[y]); };
+      return same(to) && same(from) && same(image);
     });
+  }
+
+  Names ranks_of(const UnitMaps& unit) const {
+    std::vector<bool> there;
+    for (const std::vector<ShardMap>* maps : {&from, &image, &to})
+      if (!maps->empty())
+        for (const int tensor : unit.tensors)
+          for (const layout::Shard& shard : (*maps)[static_cast<size_t>(tensor)].shards) {
+            if (there.size() <= static_cast<size_t>(shard.rank)) there.resize(static_cast<size_t>(shard.rank) + 1);
+            there[static_cast<size_t>(shard.rank)] = true;
+          }
+    std::vector<int> ranks;
+    for (size_t rank = 0; rank < there.size(); ++rank)
+      if (there[rank]) ranks.push_back(static_cast<int>(rank));
+    return std::make_shared<const std::vector<int>>(std::move(ranks));
   }
 
   /// All sources of a tensor as one map; those of `from` first.
@@ -69,19 +127,32 @@ layout::NarrowHolders prefer_previous(const ShardMap& sources, size_t first_imag
   };
 }
 
-std::vector<TensorSlice> slices_of(const UnitMaps& unit, const Maps& maps, const Cluster& cluster) {
+/// The maps of one unit's tensors, its ranks numbered.
+struct UnitsOwnMaps {
+  UnitsOwnMaps(const UnitMaps& unit, const Maps& maps, const Numbering& numbers) {
+    for (const int tensor : unit.tensors) {
+      const auto t = static_cast<size_t>(tensor);
+      if (!maps.from.empty()) from.push_back(numbers.within(maps.from[t]));
+      if (!maps.image.empty()) image.push_back(numbers.within(maps.image[t]));
+      to.push_back(numbers.within(maps.to[t]));
+    }
+  }
+  Maps maps() const { return {from, image, to}; }
+  std::vector<ShardMap> from, image, to;
+};
+
+std::vector<TensorSlice> slices_of(const UnitMaps& unit, const Maps& own, const Cluster& cluster) {
   std::vector<TensorSlice> result;
   for (size_t i = 0; i < unit.tensors.size(); ++i) {
-    const auto tensor = static_cast<size_t>(unit.tensors[i]);
-    const ShardMap sources = maps.sources(tensor);
-    const size_t first_image = maps.from.empty() ? 0 : maps.from[tensor].shards.size();
+    const ShardMap sources = own.sources(i);
+    const size_t first_image = own.from.empty() ? 0 : own.from[i].shards.size();
     try {
-      for (auto& slice : layout::slices(sources, maps.to[tensor], prefer_previous(sources, first_image, cluster))) {
+      for (auto& slice : layout::slices(sources, own.to[i], prefer_previous(sources, first_image, cluster))) {
         check_addends(slice, sources.addends);
         result.push_back({static_cast<int>(i), std::move(slice)});
       }
     } catch (const InternalError& error) {
-      throw InternalError(fmt::format("tensor {}: {}", tensor, error.what()));
+      throw InternalError(fmt::format("tensor {}: {}", unit.tensors[i], error.what()));
     }
   }
   return result;
@@ -94,60 +165,102 @@ Rounds tidy(Rounds moves) {
   return moves;
 }
 
-Rounds relayed(const UnitMaps& unit, std::span<const TensorSlice> slices, const Maps& maps, const Cluster& cluster, bool sum) {
-  std::vector<ShardMap> from, to;
-  for (const int tensor : unit.tensors) {
-    from.push_back(maps.sources(static_cast<size_t>(tensor)));
-    to.push_back(maps.to[static_cast<size_t>(tensor)]);
-  }
+Rounds relayed(std::span<const TensorSlice> slices, const Maps& own, const Cluster& cluster, bool sum) {
+  std::vector<ShardMap> from;
+  for (size_t i = 0; i < own.to.size(); ++i) from.push_back(own.sources(i));
   Rounds moves = sum ? relay_flush(slices, cluster) : relay_switch(slices, cluster);
-  for (auto& round : moves.rounds) round = coalesce(std::move(round), from, to);
+  for (auto& round : moves.rounds) round = coalesce(std::move(round), from, own.to);
   return tidy(std::move(moves));
 }
 
-/// Indices within the unit replaced by the unit's tensors.
-Rounds named(Rounds moves, const UnitMaps& unit) {
-  for (auto& round : moves.rounds) {
-    for (layout::Msg& msg : round) msg.tensor = unit.tensors[static_cast<size_t>(msg.tensor)];
-  }
-  return moves;
+std::vector<MessageList::Pattern> patterns_of(Rounds moves) {
+  std::vector<MessageList::Pattern> patterns;
+  for (auto& round : moves.rounds) patterns.push_back(std::make_shared<const std::vector<layout::Msg>>(std::move(round)));
+  return patterns;
+}
+
+/// Ranks and indices within the unit get their names.
+SharedRounds named(const std::vector<MessageList::Pattern>& patterns, const Names& ranks, const UnitMaps& unit) {
+  const auto tensors = std::make_shared<const std::vector<int>>(unit.tensors);
+  SharedRounds shared;
+  for (const MessageList::Pattern& pattern : patterns) shared.rounds.emplace_back(pattern, ranks, tensors);
+  return shared;
 }
 
 /// Plans each distinct unit once; direct policies only share the slices, as their loads go on.
 MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const Cluster& cluster, Planner planner, bool sum) {
   struct Known {
     const UnitMaps* unit;
+    Numbering numbers;
+    Cluster cluster;
     std::vector<TensorSlice> slices;
-    Rounds moves;  // relay only
+    std::vector<MessageList::Pattern> moves;  // relay only
   };
   std::optional<DirectPlanner> direct;
   if (planner != Planner::relay) direct.emplace(planner, cluster);
   std::vector<Known> known;
   MovePlan plan{{}, sum};
   for (size_t u = 0; u < units.size(); ++u) {
-    auto same = std::find_if(known.rbegin(), known.rend(), [&](const Known& other) { return maps.alike(*other.unit, units[u]); });
+    const Numbering numbers(direct ? nullptr : maps.ranks_of(units[u]), cluster.ranks());
+    const Cluster within = numbers.within(cluster);
+    auto same = std::find_if(known.rbegin(), known.rend(), [&](const Known& other) {
+      return other.cluster.host == within.host && maps.alike(other.unit->tensors, other.numbers, units[u].tensors, numbers);
+    });
     if (same == known.rend()) {
-      Known fresh{&units[u], slices_of(units[u], maps, cluster), {}};
-      if (!direct) fresh.moves = relayed(units[u], fresh.slices, maps, cluster, sum);
+      const UnitsOwnMaps own(units[u], maps, numbers);
+      Known fresh{&units[u], numbers, within, slices_of(units[u], own.maps(), within), {}};
+      if (!direct) fresh.moves = patterns_of(relayed(fresh.slices, own.maps(), within, sum));
       known.push_back(std::move(fresh));
       same = known.rbegin();
     }
-    Rounds moves = direct ? tidy(sum ? direct->flush_unit(same->slices) : direct->switch_unit(same->slices)) : same->moves;
-    plan.units.push_back({static_cast<int>(u), named(std::move(moves), units[u])});
+    const auto moves = direct ? patterns_of(tidy(sum ? direct->flush_unit(same->slices) : direct->switch_unit(same->slices))) : same->moves;
+    plan.units.push_back({static_cast<int>(u), named(moves, numbers.names(), units[u])});
   }
   return plan;
 }
 
-/// All units' rounds side by side.
-Rounds together(const MovePlan& plan) {
-  Rounds all;
+/// What of a plan is to be replayed: all but units that share their messages with another one and have its maps under other names.
+struct Proof {
+  Rounds moves;  // of these units side by side
+  std::vector<ShardMap> from, to;
+};
+
+Proof to_prove(const MovePlan& plan, const Maps& maps) {
+  int ranks = 0;
+  for (const std::vector<ShardMap>* list : {&maps.from, &maps.image, &maps.to})
+    for (const ShardMap& map : *list)
+      for (const layout::Shard& shard : map.shards) ranks = std::max(ranks, shard.rank + 1);
+  struct Proven {
+    const SharedRounds* moves;
+    Numbering numbers;
+  };
+  std::vector<Proven> proven;
+  std::vector<bool> left_out(maps.to.size());
+  Proof proof;
   for (const UnitMoves& unit : plan.units) {
-    if (all.rounds.size() < unit.moves.rounds.size()) all.rounds.resize(unit.moves.rounds.size());
-    for (size_t r = 0; r < unit.moves.rounds.size(); ++r) {
-      all.rounds[r].insert(all.rounds[r].end(), unit.moves.rounds[r].begin(), unit.moves.rounds[r].end());
+    const auto& rounds = unit.moves.rounds;
+    if (rounds.empty()) continue;
+    const Names tensors = rounds[0].tensors();
+    const Numbering numbers(rounds[0].ranks(), ranks);
+    const bool known = tensors && std::ranges::any_of(proven, [&](const Proven& other) {
+      const auto same_pattern = [](const MessageList& a, const MessageList& b) { return a.pattern() == b.pattern(); };
+      return std::ranges::equal(other.moves->rounds, rounds, same_pattern) &&
+             maps.alike(*other.moves->rounds[0].tensors(), other.numbers, *tensors, numbers);
+    });
+    if (known) {
+      for (const int tensor : *tensors) left_out[static_cast<size_t>(tensor)] = true;
+      continue;
     }
+    if (tensors) proven.push_back({&unit.moves, numbers});
+    if (proof.moves.rounds.size() < rounds.size()) proof.moves.rounds.resize(rounds.size());
+    for (size_t r = 0; r < rounds.size(); ++r) proof.moves.rounds[r].insert(proof.moves.rounds[r].end(), rounds[r].begin(), rounds[r].end());
   }
-  return all;
+  for (size_t t = 0; t < maps.to.size(); ++t) {
+    const ShardMap nothing{maps.to[t].shape, 1, {}};
+    proof.from.push_back(left_out[t] ? nothing : maps.sources(t));
+    proof.to.push_back(left_out[t] ? nothing : maps.to[t]);
+  }
+  return proof;
 }
 
 void check_lists(const std::vector<UnitMaps>& units, const Maps& maps) {
@@ -190,14 +303,13 @@ MovePlan plan_flush(const std::vector<UnitMaps>& units, const std::vector<ShardM
 
 void verify_switch(const MovePlan& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& image,
                    const std::vector<ShardMap>& to) {
-  const Maps maps{from, image, to};
-  std::vector<ShardMap> sources;
-  for (size_t t = 0; t < to.size(); ++t) sources.push_back(maps.sources(t));
-  layout::verify_copy(together(plan), sources, to);
+  const Proof proof = to_prove(plan, {from, image, to});
+  layout::verify_copy(proof.moves, proof.from, proof.to);
 }
 
 void verify_flush(const MovePlan& plan, const std::vector<ShardMap>& grad, const std::vector<ShardMap>& home) {
-  layout::verify_sum(together(plan), grad, home);
+  const Proof proof = to_prove(plan, {grad, {}, home});
+  layout::verify_sum(proof.moves, proof.from, proof.to);
 }
 
 }  // namespace switchyard::switching

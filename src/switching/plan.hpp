@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cluster/cluster.hpp"
-#include "layout/reshard.hpp"
+#include "layout/message_list.hpp"
 
 namespace switchyard::switching {
 
@@ -24,10 +24,15 @@ struct UnitMaps {
   std::vector<int> tensors;
 };
 
+/// As layout::Rounds; units that differ in names only share their messages.
+struct SharedRounds {
+  std::vector<layout::MessageList> rounds;
+};
+
 /// `unit` is the index in the list of units.
 struct UnitMoves {
   int unit = 0;
-  layout::Rounds moves;
+  SharedRounds moves;
 };
 
 /// One entry per unit, in their order. Rounds are never empty; messages of a round are in order of source, destination,
@@ -40,7 +45,8 @@ struct MovePlan {
 /// Parameters to the shards of `to`. Sources: `from` (the previous strategy's copies) and `image` (home's, in compute
 /// precision); either list may be empty, and so may a map in it. What a rank holds in `from` or `image` already is a local
 /// message of round 0. `from` is preferred: image counts on hosts that `from` doesn't reach, and on its own rank.
-/// Units of equal maps get equal moves (greedy and round_robin: equal but for their load counters).
+/// Units of equal maps get equal moves (greedy and round_robin: equal but for their load counters). relay: also where ranks and hosts have
+/// other numbers in the same order, as the layers of other pipeline stages have.
 /// InternalError if an element is nowhere.
 MovePlan plan_switch(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& from,
                      const std::vector<layout::ShardMap>& image, const std::vector<layout::ShardMap>& to, const cluster::Cluster& cluster,
@@ -51,7 +57,7 @@ MovePlan plan_switch(const std::vector<UnitMaps>& units, const std::vector<layou
 MovePlan plan_flush(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& grad,
                     const std::vector<layout::ShardMap>& home, const cluster::Cluster& cluster, Planner planner);
 
-/// Proofs: layout::verify_copy and verify_sum over the whole plan.
+/// Proofs: layout::verify_copy and verify_sum over the whole plan. Of units with the same maps and moves but for names one is replayed.
 void verify_switch(const MovePlan& plan, const std::vector<layout::ShardMap>& from, const std::vector<layout::ShardMap>& image,
                    const std::vector<layout::ShardMap>& to);
 void verify_flush(const MovePlan& plan, const std::vector<layout::ShardMap>& grad, const std::vector<layout::ShardMap>& home);

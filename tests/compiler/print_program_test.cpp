@@ -185,12 +185,14 @@ TEST(PrintProgram, shows_a_preparation_that_copies_where_nothing_moves) {
 TEST(PrintProgram, lists_ranks_and_counts_pairs_where_there_are_too_many) {
   const Step step;
   ir::Task flush{.kind = ir::TaskKind::flush, .queue = ir::Queue::bulk, .phase = 0, .unit = 1, .round = 0};
+  std::vector<layout::Msg> messages;
   for (int rank = 0; rank < 70; ++rank) {
     flush.ranks.push_back(rank);
     if (rank == 0) continue;
-    flush.messages.push_back({rank, 0, 1, layout::whole(std::vector<i64>{rank})});
+    messages.push_back({rank, 0, 1, layout::whole(std::vector<i64>{rank})});
     flush.bytes += 4 * rank;
   }
+  flush.messages = messages;
   ir::Program program;
   program.rows = {flush, {.kind = ir::TaskKind::update, .unit = 1, .ranks = {3, 5, 6, 7}}};
   program.of_rank.resize(70);

@@ -62,7 +62,7 @@ TEST(VerifyProgram, finds_rows_that_a_rank_would_not_run) {
 }
 
 TEST(VerifyProgram, finds_messages_of_ranks_that_are_no_members) {
-  EXPECT_EQ(fault([](Program& p) { p.rows[1].messages[0].dst = 3; }),
+  EXPECT_EQ(fault([](Program& p) { p.rows[1].messages = {{0, 3, 0, layout::whole(std::vector<i64>{8, 4})}}; }),
             "row 1 send act phase 0 lane 0 stage 0 mb0: message 0 > 3 of ranks that are no members");
 }
 
@@ -88,7 +88,7 @@ TEST(Fingerprint, changes_with_anything_that_ranks_must_agree_on) {
   };
   const auto same = print([](Program&) {});
   EXPECT_EQ(print([](Program&) {}), same);
-  EXPECT_NE(print([](Program& p) { p.rows[1].messages[0].box.hi[0] = 7; }), same);
+  EXPECT_NE(print([](Program& p) { p.rows[1].messages = {{0, 1, 0, layout::whole(std::vector<i64>{7, 4})}}; }), same);
   EXPECT_NE(print([](Program& p) { p.rows[1].ranks = {0, 2}; }), same);
   EXPECT_NE(print([](Program& p) { p.rows[2].after.clear(); }), same);
   EXPECT_NE(print([](Program& p) { p.rows[2].micro_batch = 1; }), same);

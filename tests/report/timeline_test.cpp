@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <map>
 #include <set>
 
@@ -125,11 +127,20 @@ TEST(Timeline, with_too_many_unlike_tracks_shows_one_of_about_as_many_tasks_and_
   EXPECT_NE(timeline.folded.find("about as long"), std::string::npos);
 }
 
+// As runs keep it: a process for every rank.
+std::string trace_of_all_ranks(const SimulatedStep& step) {
+  std::vector<std::vector<simulator::TracedSpan>> spans(step.program.of_rank.size());
+  for (size_t rank = 0; rank < spans.size(); ++rank)
+    for (const int row : step.program.of_rank[rank])
+      for (const simulator::Span& span : step.simulation.rows[static_cast<size_t>(row)].spans) spans[rank].push_back({row, span});
+  return simulator::trace_of(step.program, spans, nlohmann::json::object());
+}
+
 TEST(Timeline, measured_is_folded_as_the_predicted_one_beside_it) {
   const SimulatedStep step({"2,2,2", "4,2,1"}, 1, 8, {60, 60, 30, 30, 30, 30});
   Timeline predicted = predicted_timeline(step.program, step.simulation);
   fold_equal(predicted);
-  Timeline measured = measured_timeline(simulator::trace_of(step.program, step.simulation), "t").timeline;
+  Timeline measured = measured_timeline(trace_of_all_ranks(step), "t").timeline;
   const Timeline whole = measured;
   fold_as(measured, predicted);
   ASSERT_EQ(measured.tracks.size(), predicted.tracks.size());
@@ -157,7 +168,7 @@ TEST(Timeline, is_merged_until_it_is_small_and_tells_how_many_spans_are_gone) {
 TEST(Timeline, that_was_measured_is_read_back_from_a_trace_and_matches_the_predicted_rows_by_name) {
   const SimulatedStep step({"1,2,2", "4,1,1"}, 1, 4, kLengths);
   const Timeline predicted = predicted_timeline(step.program, step.simulation);
-  const Timeline read = measured_timeline(simulator::trace_of(step.program, step.simulation), "timeline.json").timeline;
+  const Timeline read = measured_timeline(trace_of_all_ranks(step), "timeline.json").timeline;
   ASSERT_EQ(read.tracks.size(), predicted.tracks.size());
   for (size_t t = 0; t < read.tracks.size(); ++t) {
     ASSERT_TRUE(read.tracks[t].measured);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -24,6 +25,39 @@ TEST(Trace, has_an_event_for_every_stretch_of_every_rank) {
   }
   EXPECT_EQ(names, 2);
   for (const size_t rank : {0, 1}) EXPECT_NEAR(busy[rank], simulation.ranks[rank].compute, 1e-9);
+}
+
+TEST(Trace, ranks_that_do_the_same_share_a_process) {
+  const compiler::Plans plans = plans_under({"2,2,1"}, 1, 4);
+  const auto titles = [&](int documents) {
+    const Step step(plans, documents);
+    const Simulation simulation = simulate(step.program, step.plan, plans, arithmetic_only(1, 4));
+    std::vector<std::string> names;
+    const nlohmann::json trace = nlohmann::json::parse(trace_of(step.program, simulation));
+    for (const nlohmann::json& event : trace["traceEvents"])
+      if (event["name"] == "process_name") names.push_back(event["args"]["name"]);
+    return names;
+  };
+  EXPECT_EQ(titles(2), (std::vector<std::string>{"rank 0 and 1 like it, to rank 2", "rank 1 and 1 like it, to rank 3"})) << "replicas do the same";
+  EXPECT_EQ(titles(3), (std::vector<std::string>{"rank 0", "rank 1", "rank 2", "rank 3"})) << "one of them has two documents";
+}
+
+TEST(Trace, of_many_stretches_has_whole_rows) {
+  const compiler::Plans plans = plans_under({"1,2,1"}, 1, 2);
+  const Step step(plans, 1);
+  Simulation simulation = simulate(step.program, step.plan, plans, arithmetic_only(1, 2));
+  const auto run = static_cast<size_t>(std::ranges::find(step.program.rows, ir::TaskKind::run, &ir::Task::kind) - step.program.rows.begin());
+  simulation.rows[run].spans.clear();
+  for (int i = 0; i < 100'001; ++i) simulation.rows[run].spans.push_back({1.0 * i, i + 0.5, i % 2 == 1});
+  const nlohmann::json trace = nlohmann::json::parse(trace_of(step.program, simulation));
+  int events = 0;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["name"] != ir::name_of(step.program.rows[run])) continue;
+    ++events;
+    EXPECT_EQ(event["dur"], 1e6 * 100'000.5);
+    EXPECT_EQ(event["cat"], "compute");
+  }
+  EXPECT_EQ(events, 1);
 }
 
 TEST(Trace, of_given_spans_has_them_on_the_row_s_stream_with_what_is_told) {

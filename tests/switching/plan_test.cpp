@@ -80,12 +80,45 @@ TEST(Plans, equal_units_get_equal_moves_and_others_their_own) {
   const Model model = llama(4, 32, 4, 2, 48, 0);
   const auto from = stored(model, strategy(1, 2, 2, 4)), to = stored(model, strategy(4, 1, 1, 4));
   const MovePlan plan = plan_switch(model.units, from, {}, to, cluster::uniform(2, 2), Planner::relay);
-  auto second = plan.units[0].moves.rounds;
-  for (auto& round : second) {
-    for (auto& msg : round) msg.tensor += 9;
+  ASSERT_EQ(plan.units[1].moves.rounds.size(), plan.units[0].moves.rounds.size());
+  for (size_t r = 0; r < plan.units[0].moves.rounds.size(); ++r) {
+    std::vector<layout::Msg> round = plan.units[0].moves.rounds[r];
+    for (layout::Msg& msg : round) msg.tensor += 9;
+    EXPECT_EQ(plan.units[1].moves.rounds[r], layout::MessageList(round));
   }
-  EXPECT_EQ(plan.units[1].moves.rounds, second);
   EXPECT_NE(pairs(plan.units[2].moves.rounds[0], 1), pairs(plan.units[0].moves.rounds[0], 1));
+}
+
+TEST(Plans, units_of_other_stages_share_messages_under_other_names) {
+  const Model model = llama(4, 32, 4, 2, 48, 0);
+  const auto from = stored(model, strategy(1, 2, 2, 4)), to = stored(model, strategy(2, 1, 2, 4));
+  const MovePlan plan = plan_switch(model.units, from, {}, to, cluster::uniform(2, 2), Planner::relay);
+  const auto &first = plan.units[0].moves.rounds, &other = plan.units[2].moves.rounds;
+  ASSERT_FALSE(first.empty());
+  ASSERT_EQ(first.size(), other.size());
+  for (size_t r = 0; r < first.size(); ++r) {
+    EXPECT_EQ(first[r].pattern(), other[r].pattern());
+    std::vector<layout::Msg> round = first[r];
+    for (layout::Msg& msg : round) msg = {msg.src + 2, msg.dst + 2, msg.tensor + 18, msg.box};
+    EXPECT_EQ(other[r], layout::MessageList(round));
+  }
+}
+
+TEST(Plans, hosts_that_lie_otherwise_get_moves_of_their_own) {
+  const Model model = llama(4, 32, 4, 2, 48, 0);
+  const auto from = stored(model, strategy(1, 2, 2, 4)), to = stored(model, strategy(2, 1, 2, 4));
+  const MovePlan plan = plan_switch(model.units, from, {}, to, {{0, 1, 2, 2}, {}}, Planner::relay);
+  EXPECT_NE(plan.units[0].moves.rounds[0].pattern(), plan.units[2].moves.rounds[0].pattern());
+}
+
+TEST(Plans, shared_messages_under_wrong_names_are_found) {
+  const Model model = llama(4, 32, 4, 2, 48, 0);
+  const auto from = stored(model, strategy(1, 2, 2, 4)), to = stored(model, strategy(2, 1, 2, 4));
+  MovePlan plan = plan_switch(model.units, from, {}, to, cluster::uniform(2, 2), Planner::relay);
+  ASSERT_NO_THROW(verify_switch(plan, from, {}, to));
+  layout::MessageList& round = plan.units[2].moves.rounds[0];
+  round = {round.pattern(), plan.units[0].moves.rounds[0].ranks(), round.tensors()};
+  EXPECT_THROW(verify_switch(plan, from, {}, to), InternalError);
 }
 
 /// Random strategies of a small model: regular, heterogeneous pipelines side by side, and unused ranks.

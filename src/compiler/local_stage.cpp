@@ -1,0 +1,89 @@
+#include "compiler/local_stage.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "ir/ops/ops.hpp"
+
+namespace switchyard::compiler {
+
+LocalStage::LocalStage(const ir::StageCode& stage, int position) : positions_(stage.lane.size()) {
+  for (const ir::Buffer& buffer : stage.buffers) {
+    const layout::Box& box = buffer.box[static_cast<size_t>(position)];
+    Size size{.factor = size_of(buffer.type.dtype)};
+    for (int d = 0; d < box.dims; ++d) {
+      const i64 whole = buffer.type.shape.size[static_cast<size_t>(d)];
+      if (whole == ir::kSquares)
+        ++size.squares;
+      else
+        size.factor *= box.size(d);
+      if (whole == ir::kTokens) ++size.tokens;
+    }
+    if (buffer.root >= 0) {
+      members_.resize(std::max(members_.size(), static_cast<size_t>(buffer.root) + 1));
+      members_[static_cast<size_t>(buffer.root)].push_back(static_cast<int>(buffers_.size()));
+    }
+    buffers_.push_back(size);
+  }
+  for (const ir::Pass pass : {ir::Pass::F, ir::Pass::B, ir::Pass::W, ir::Pass::BW})
+    for (const ir::Instr& instr : stage.segment(pass).code) calls_[static_cast<size_t>(pass)].push_back(call_of(stage, instr, position));
+}
+
+LocalStage::Call LocalStage::call_of(const ir::StageCode& stage, const ir::Instr& instr, int position) const {
+  Call call;
+  call.op = instr.op.get();
+  if (!call.op) return call;
+  double other = 1;
+  const auto local = [&](int b, double* share) { return ir::local_type(stage.buffers[static_cast<size_t>(b)], position, positions_, share); };
+  for (const int b : instr.in) call.in.push_back(local(b, call.in.empty() ? &call.share : &other));
+  for (const int b : instr.out) call.out.push_back(local(b, &other));
+  if (const auto* rope = dynamic_cast<const ir::Rope*>(call.op)) call.rotary_head_dim = rope->head_dim();
+  return call;
+}
+
+i64 LocalStage::bytes(int buffer, const ir::Extent& extent) const {
+  const Size& size = buffers_[static_cast<size_t>(buffer)];
+  if (size.tokens > 0) check(extent.tokens % positions_ == 0, "{} tokens over {} ranks of a lane", extent.tokens, positions_);
+  i64 n = size.factor;
+  for (int i = 0; i < size.tokens; ++i) n *= extent.tokens / positions_;
+  for (int i = 0; i < size.squares; ++i) n *= extent.squares;
+  return n;
+}
+
+i64 LocalStage::root_bytes(int root, const ir::Extent& extent) const {
+  i64 total = 0;
+  for (const int member : members_[static_cast<size_t>(root)]) total += bytes(member, extent);
+  return total;
+}
+
+i64 LocalStage::workspace(ir::Pass pass, size_t instr, i64 tokens, i64 longest) const {
+  const Call& call = calls_[static_cast<size_t>(pass)][instr];
+  if (!call.op) return 0;
+  return call.op->workspace(call.in, call.out, static_cast<i64>(call.share * static_cast<double>(tokens)), longest);
+}
+
+const std::vector<i64>& LocalStage::workspaces(ir::Pass pass, i64 tokens, i64 longest) const {
+  const auto [it, fresh] = workspaces_.try_emplace({pass, tokens, longest});
+  if (fresh)
+    for (size_t i = 0; i < calls_[static_cast<size_t>(pass)].size(); ++i) it->second.push_back(workspace(pass, i, tokens, longest));
+  return it->second;
+}
+
+bool same_sizes(const ir::StageCode& stage, int a, int b) {
+  return std::ranges::all_of(stage.buffers, [&](const ir::Buffer& buffer) {
+    const layout::Box &x = buffer.box[static_cast<size_t>(a)], &y = buffer.box[static_cast<size_t>(b)];
+    for (int d = 0; d < x.dims; ++d)
+      if (x.size(d) != y.size(d)) return false;
+    return true;
+  });
+}
+
+const LocalStage& LocalStages::at(const ir::StageCode& stage, int position) {
+  const LocalStage*& known = known_[{&stage, position}];
+  if (known) return *known;
+  int first = 0;
+  while (!same_sizes(stage, first, position)) ++first;
+  return *(known = &made_.try_emplace({&stage, first}, stage, first).first->second);
+}
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,81 @@
+// Messages that many owners share: written down once, under other names for each.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+#include <iterator>
+#include <memory>
+#include <vector>
+
+#include "layout/reshard.hpp"
+
+namespace switchyard::layout {
+
+/// The number that stands for 0, for 1, ...; null: every number for itself.
+using Names = std::shared_ptr<const std::vector<int>>;
+
+/// A list of messages that cannot be changed. Copies share it. It is a pattern, in which `ranks` name sources and destinations and
+/// `tensors` the tensors; its elements come with their names.
+class MessageList {
+ public:
+  using Pattern = std::shared_ptr<const std::vector<Msg>>;
+
+  MessageList() = default;
+  MessageList(std::vector<Msg> messages) : pattern_(std::make_shared<const std::vector<Msg>>(std::move(messages))) {}
+  MessageList(std::initializer_list<Msg> messages) : MessageList(std::vector<Msg>(messages)) {}
+  MessageList(Pattern pattern, Names ranks, Names tensors)
+      : pattern_(std::move(pattern)), ranks_(std::move(ranks)), tensors_(std::move(tensors)) {}
+
+  size_t size() const { return pattern_ ? pattern_->size() : 0; }
+  bool empty() const { return size() == 0; }
+  Msg operator[](size_t i) const {
+    Msg msg = (*pattern_)[i];
+    if (ranks_) {
+      msg.src = (*ranks_)[static_cast<size_t>(msg.src)];
+      msg.dst = (*ranks_)[static_cast<size_t>(msg.dst)];
+    }
+    if (tensors_) msg.tensor = (*tensors_)[static_cast<size_t>(msg.tensor)];
+    return msg;
+  }
+
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Msg;
+    using difference_type = std::ptrdiff_t;
+    using pointer = void;
+    using reference = Msg;
+    Iterator() = default;
+    Iterator(const MessageList& list, size_t at) : list_(&list), at_(at) {}
+    Msg operator*() const { return (*list_)[at_]; }
+    Iterator& operator++() {
+      ++at_;
+      return *this;
+    }
+    Iterator operator++(int) {
+      Iterator before = *this;
+      ++at_;
+      return before;
+    }
+    bool operator==(const Iterator& other) const { return at_ == other.at_; }
+
+   private:
+    const MessageList* list_ = nullptr;
+    size_t at_ = 0;
+  };
+  Iterator begin() const { return {*this, 0}; }
+  Iterator end() const { return {*this, size()}; }
+
+  const Pattern& pattern() const { return pattern_; }
+  const Names& ranks() const { return ranks_; }
+  const Names& tensors() const { return tensors_; }
+  operator std::vector<Msg>() const { return {begin(), end()}; }
+  bool operator==(const MessageList& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
+
+ private:
+  Pattern pattern_;
+  Names ranks_, tensors_;
+};
+
+}  // namespace switchyard::layout
