@@ -73,10 +73,10 @@ const std::vector<CostModel::StageRun>& CostModel::stages(const Placement& p) co
   return it->second;
 }
 
-double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
+double CostModel::bound(const Shape& shape, i64 capacity, Range range, bool layers_alone) const {
   double sum = 0;
   for (const Sums& sums : sums_[slot(range)])
-    if (sums.documents > 0) sum += step_bound(shape, capacity, sums);
+    if (sums.documents > 0) sum += step_bound(shape, capacity, sums, layers_alone);
   return sum / static_cast<double>(workload_.steps.size());
 }
 
@@ -85,18 +85,20 @@ double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
 //  filled    where all rows are within T, tokens take at least what those of T do; where one is longer, it alone takes what T tokens do
 //  crowded   a pipeline has at least ceil(documents / pipelines) of them
 //  passed    the longest document passes all stages
-double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums) const {
+//  layers_alone  a stage with embedding or head takes no less than one without
+double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums, bool layers_alone) const {
   const Placement& p = shape.placement;
   const double tokens = static_cast<double>(sums.tokens) / p.dp, pairs = sums.pairs / p.dp, longest = static_cast<double>(sums.longest);
   const double crowd = static_cast<double>((sums.documents + p.dp - 1) / p.dp), shortest = static_cast<double>(sums.shortest);
   const i64 row = std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
   double bound = 0, passed = 0, before = 0;
   for (const StageRun& run : stages(p)) {
-    const Spent least = units_.least(run.kind, run.layers, p.tp, shape.recompute, capacity);
-    const Spent filled = units_.least(run.kind, run.layers, p.tp, shape.recompute, row);
+    const StageKind kind = layers_alone ? StageKind::middle : run.kind;
+    const Spent least = units_.least(kind, run.layers, p.tp, shape.recompute, capacity);
+    const Spent filled = units_.least(kind, run.layers, p.tp, shape.recompute, row);
     double through = 0;
     for (const bool forward : {true, false})
-      through += units_.time(run.kind, run.layers, p.tp, shape.recompute, forward, sums.shortest).total(0);
+      through += units_.time(kind, run.layers, p.tp, shape.recompute, forward, sums.shortest).total(0);
     passed += run.count * (least.compute * longest + least.per_pair * pairs_of(sums.longest));
     const double work = std::max({least.compute * tokens + least.per_pair * pairs, filled.compute * std::min(tokens, static_cast<double>(row)),
                                   crowd * (least.compute * shortest + least.per_pair * pairs_of(sums.shortest))});
@@ -240,11 +242,12 @@ MemoryNeed CostModel::need_of(const Shape& shape, i64 capacity, Range range, i64
 }
 
 i64 CostModel::home_bytes(const Placement& home) const {
+  const auto [it, fresh] = home_bytes_.try_emplace(home);
+  if (!fresh) return it->second;
   const Precision precision = units_.precision();
   const i64 element = 4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
-  i64 most = 0;
-  for (const StageRun& run : stages(home)) most = std::max(most, units_.parameters(run.kind, run.layers, home.tp) / home.dp * element);
-  return most;
+  for (const StageRun& run : stages(home)) it->second = std::max(it->second, units_.parameters(run.kind, run.layers, home.tp) / home.dp * element);
+  return it->second;
 }
 
 i64 CostModel::least_home_bytes() const {

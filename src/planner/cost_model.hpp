@@ -45,9 +45,11 @@ class CostModel {
   const std::vector<i64>& bounds() const { return workload_.bounds; }
   i64 longest(Range range) const { return workload_.bounds[static_cast<size_t>(range.hi - 1)]; }
 
-  /// Never above seconds(), from sums over the range alone. rough: without tables of the head, of recomputation and of the capacity.
+  /// Never above seconds(), from sums over the range alone. rough: without tables of the head, of recomputation and of the capacity;
+  /// layers: without those of embedding and head.
   double rough_bound(const Placement& placement, Range range) const;
-  double bound(const Shape& shape, i64 capacity, Range range) const;
+  double layers_bound(const Shape& shape, i64 capacity, Range range) const { return bound(shape, capacity, range, true); }
+  double bound(const Shape& shape, i64 capacity, Range range) const { return bound(shape, capacity, range, false); }
   /// The documents packed as a step packs them, the schedule of every pipeline replayed; the slowest pipeline, mean over the steps.
   double seconds(const Shape& shape, i64 capacity, Range range) const { return parts(shape, capacity, range).seconds; }
   PhaseParts parts(const Shape& shape, i64 capacity, Range range) const;
@@ -76,7 +78,8 @@ class CostModel {
   using Lanes = std::vector<std::vector<Row>>;
   size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
   const std::vector<StageRun>& stages(const Placement& placement) const;
-  double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
+  double bound(const Shape& shape, i64 capacity, Range range, bool layers_alone) const;
+  double step_bound(const Shape& shape, i64 capacity, const Sums& sums, bool layers_alone) const;
   const std::vector<Lanes>& lanes(const Placement& placement, i64 capacity, Range range) const;
   Lanes packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
   double send(int tp, bool crosses, i64 T) const;
@@ -99,6 +102,7 @@ class CostModel {
   mutable std::map<std::pair<int, int>, std::vector<StageRun>> stages_;  // by stages and layers for the head
   mutable std::map<std::tuple<int, int, int, i64, Range>, std::vector<Lanes>> lanes_;
   mutable std::map<int, Spent> rough_;
+  mutable std::map<Placement, i64> home_bytes_;
   mutable std::map<Placement, std::vector<bool>> crossings_;
 };
 

@@ -4,6 +4,11 @@
 #include <limits>
 
 namespace switchyard::planner {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
 
 RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts)
     : model_(model),
@@ -16,9 +21,11 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
   for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
     const Placement& placement = shapes[first].placement;
     while (end < shapes.size() && shapes[end].placement == placement) ++end;
-    push({model.rough_bound(placement, range), static_cast<int>(first), static_cast<int>(end - first), 0, 0});
+    entries_.push_back({model.rough_bound(placement, range), static_cast<int>(first), static_cast<int>(end - first), placements(), false, 0, 0});
+    timed_.emplace_back();
     counts_.candidates += static_cast<i64>((end - first) * capacities_.size());
   }
+  std::ranges::make_heap(entries_, std::greater<>());
 }
 
 void RangeQueue::push(const Entry& entry) {
@@ -26,23 +33,30 @@ void RangeQueue::push(const Entry& entry) {
   std::ranges::push_heap(entries_, std::greater<>());
 }
 
-double RangeQueue::least_with(const std::function<double(const Placement&)>& extra) const {
-  double least = std::numeric_limits<double>::infinity();
-  for (const Timed& timed : timed_)
-    if (timed.seconds < least) least = std::min(least, timed.seconds + extra(timed.shape.placement));
-  for (const Entry& entry : entries_)
-    if (entry.value < least) least = std::min(least, entry.value + extra(placement_of(entry)));
-  return least;
-}
-
-void RangeQueue::refine() {
-  const Entry entry = entries_.front();
+bool RangeQueue::pop(Entry& entry) {
+  entry = entries_.front();
   std::ranges::pop_heap(entries_, std::greater<>());
   entries_.pop_back();
   if (entry.count > 0)
     expand(entry);
-  else
-    time(entry);
+  else if (!entry.bounded)
+    bound(entry);
+  return entry.count == 0 && entry.bounded;
+}
+
+double RangeQueue::least_of_all() const {
+  double least = this->least();
+  for (const Option& option : options_) least = std::min(least, option.seconds);
+  return least;
+}
+
+void RangeQueue::refine() {
+  if (Entry entry; pop(entry) && add(entry)) time(options_.size() - 1);
+}
+
+void RangeQueue::open(double most) {
+  while (least() <= most && least() < kNever)
+    if (Entry entry; pop(entry)) add(entry);
 }
 
 // The longest documents' placement is home's, too.
@@ -52,41 +66,50 @@ i64 RangeQueue::room_for(const Placement& placement) const {
 }
 
 void RangeQueue::expand(const Entry& entry) {
-  const Placement& placement = placement_of(entry);
-  const i64 room = room_for(placement);
   for (int shape = entry.first; shape < entry.first + entry.count; ++shape)
     for (const i64 capacity : capacities_) {
-      const Shape& what = shapes_[static_cast<size_t>(shape)];
-      const i64 memory = memory_ == 0 ? 0 : model_.least_need(what, capacity, range_).total();
-      if (memory > room) {
-        ++counts_.memory;
-        continue;
-      }
-      push({std::max(entry.value, model_.bound(what, capacity, range_)), shape, 0, capacity, memory});
+      const double value = model_.layers_bound(shapes_[static_cast<size_t>(shape)], capacity, range_);
+      push({std::max(entry.value, value), shape, 0, entry.placement, false, capacity, 0});
     }
 }
 
-bool RangeQueue::dominated(const Entry& candidate) const {
-  const auto known = of_placement_.find(placement_of(candidate));
-  if (known == of_placement_.end()) return false;
-  return std::ranges::any_of(known->second, [&](size_t i) { return timed_[i].seconds <= candidate.value && timed_[i].memory <= candidate.memory; });
-}
-
-void RangeQueue::time(const Entry& entry) {
-  if (dominated(entry)) {
-    ++counts_.dominated;
-    return;
-  }
+void RangeQueue::bound(const Entry& entry) {
   const Shape& shape = shapes_[static_cast<size_t>(entry.first)];
-  const i64 memory = memory_ == 0 ? 0 : model_.need(shape, entry.capacity, range_).total();
+  const i64 memory = memory_ == 0 ? 0 : model_.least_need(shape, entry.capacity, range_).total();
   if (memory > room_for(shape.placement)) {
     ++counts_.memory;
     return;
   }
+  push({std::max(entry.value, model_.bound(shape, entry.capacity, range_)), entry.first, 0, entry.placement, true, entry.capacity, memory});
+}
+
+bool RangeQueue::dominated(const Entry& candidate) const {
+  return std::ranges::any_of(timed_[static_cast<size_t>(candidate.placement)], [&](size_t i) {
+    return options_[i].seconds <= candidate.value && options_[i].memory <= candidate.memory;
+  });
+}
+
+bool RangeQueue::add(const Entry& entry) {
+  if (dominated(entry)) {
+    ++counts_.dominated;
+    return false;
+  }
+  options_.push_back({entry.value, entry.memory, shapes_[static_cast<size_t>(entry.first)], entry.capacity, entry.placement, false});
+  return true;
+}
+
+void RangeQueue::time(size_t index) {
+  Option& option = options_[index];
+  option.exact = true;
+  option.memory = memory_ == 0 ? 0 : model_.need(option.shape, option.capacity, range_).total();
+  if (option.memory > room_for(option.shape.placement)) {
+    ++counts_.memory;
+    option.seconds = kNever;
+    return;
+  }
   ++counts_.timed;
-  of_placement_[shape.placement].push_back(timed_.size());
-  timed_.push_back({model_.seconds(shape, entry.capacity, range_), memory, shape, entry.capacity});
-  quickest_ = std::min(quickest_, timed_.back().seconds);
+  option.seconds = model_.seconds(option.shape, option.capacity, range_);
+  timed_[static_cast<size_t>(option.placement)].push_back(index);
 }
 
 void RangeQueue::count_rest() const {
@@ -96,6 +119,7 @@ void RangeQueue::count_rest() const {
     else
       ++counts_.bound;
   }
+  counts_.bound += std::ranges::count(options_, false, &Option::exact);
 }
 
 }  // namespace switchyard::planner

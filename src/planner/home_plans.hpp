@@ -1,0 +1,80 @@
+// The quickest plans with home on one placement.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "planner/range_queue.hpp"
+
+namespace switchyard::planner {
+
+/// What a plan's phases add, from its placements and the times of its pipelines.
+PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous, const Placement& next,
+                    const Placement& home, double work);
+
+/// The candidates of all ranges of lengths; those of a range without documents are missing.
+struct Ranges {
+  int levels = 0;
+  std::vector<std::unique_ptr<RangeQueue>> queues;  // by slot
+
+  size_t slots() const { return static_cast<size_t>((levels + 1) * (levels + 1)); }
+  size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels + 1) + range.hi); }
+  RangeQueue* queue(Range range) const { return queues[slot(range)].get(); }
+};
+
+/// A phase as an option of its range.
+struct Step {
+  Range range;
+  size_t option = 0;
+};
+
+/// Phases in the order in which they run; no less than `seconds` where an option isn't exact.
+struct Draft {
+  std::vector<Step> steps;
+  double seconds = 0;
+};
+
+class HomePlans {
+ public:
+  HomePlans(const CostModel& model, const Transfers& transfers, const Ranges& ranges, const SearchSettings& settings)
+      : model_(model), transfers_(transfers), ranges_(ranges), settings_(settings) {}
+
+  /// The best plans of at most `limit` seconds that begin with an option of the longest documents, home on its placement. usable: of
+  /// every range (by slot), the options that may be taken; of each placement the quickest that fits beside home is.
+  std::vector<Draft> best(const Step& first, const std::vector<std::vector<size_t>>& usable, double limit);
+
+ private:
+  /// A plan in the making: the longest bucket, and those from the shortest up to a level.
+  struct Label {
+    Timeline timeline;
+    Step last;
+    int before = -1;  // in labels_
+    int buckets = 0;
+  };
+  const Option& option(const Step& step) const { return ranges_.queue(step.range)->options()[step.option]; }
+  const Placement& placement(const Label& label) const { return option(label.last).shape.placement; }
+  void choose_options(const std::vector<std::vector<size_t>>& usable);
+  void bound_rests();
+  void bound_starts();
+  void extend(int level, int next);
+  void extend(int label, const Step& step, int next);
+  bool dominated(const Timeline& timeline, int buckets, const std::vector<int>& labels) const;
+  void finish(int label);
+
+  const CostModel& model_;
+  const Transfers& transfers_;
+  const Ranges& ranges_;
+  const SearchSettings& settings_;
+  // Of the plans in the making.
+  Placement home_;
+  int end_ = 0;
+  i64 room_ = 0;
+  double limit_ = 0, finish_ = 0;
+  std::vector<std::vector<size_t>> options_;  // by slot, the quickest first
+  std::vector<double> rest_, start_;          // of each level: what the rest, the beginning takes at least
+  std::vector<Label> labels_;
+  std::vector<std::vector<std::vector<int>>> at_;  // labels of each level, by the last one's placement
+  std::vector<Draft> found_;
+};
+
+}  // namespace switchyard::planner
