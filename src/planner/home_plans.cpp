@@ -19,7 +19,8 @@ PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const st
   return {moves, moves / units, work, transfers.flush(next, home)};
 }
 
-std::vector<Draft> HomePlans::best(const Step& first, const std::vector<std::vector<size_t>>& usable, double limit) {
+std::vector<Draft> HomePlans::best(const Step& first, const std::vector<std::vector<size_t>>& usable, const std::vector<double>& others,
+                                   double limit) {
   const Option& longest = option(first);
   home_ = longest.shape.placement;
   end_ = first.range.lo;
@@ -32,7 +33,7 @@ std::vector<Draft> HomePlans::best(const Step& first, const std::vector<std::vec
   at_.assign(static_cast<size_t>(end_) + 1, std::vector<std::vector<int>>(static_cast<size_t>(ranges_.queue(first.range)->placements())));
   at_.front().front() = {0};
   if (end_ > 0) {
-    choose_options(usable);
+    choose_options(usable, others);
     bound_rests();
     if (labels_.front().timeline.computed + rest_.front() > limit_) return {};
     bound_starts();
@@ -45,19 +46,20 @@ std::vector<Draft> HomePlans::best(const Step& first, const std::vector<std::vec
   return std::move(found_);
 }
 
-void HomePlans::choose_options(const std::vector<std::vector<size_t>>& usable) {
+void HomePlans::choose_options(const std::vector<std::vector<size_t>>& usable, const std::vector<double>& others) {
   options_.assign(ranges_.slots(), {});
   for (int lo = 0; lo < end_; ++lo)
     for (int hi = lo + 1; hi <= end_; ++hi) {
       const RangeQueue* queue = ranges_.queue({lo, hi});
       if (!queue) continue;
+      const double most = limit_ - others[ranges_.slot({lo, hi})];
       constexpr size_t kNone = std::numeric_limits<size_t>::max();
       const std::vector<Option>& options = queue->options();
       std::vector<size_t> quickest(static_cast<size_t>(queue->placements()), kNone);
       for (const size_t index : usable[ranges_.slot({lo, hi})]) {
         const Option& one = options[index];
         size_t& best = quickest[static_cast<size_t>(one.placement)];
-        if (one.memory > room_ || one.seconds == kNever) continue;
+        if (one.seconds > most || one.memory > room_ || one.seconds == kNever) continue;
         if (best == kNone || std::tie(one.seconds, one.shape, one.capacity) < std::tie(options[best].seconds, options[best].shape, options[best].capacity))
           best = index;
       }

@@ -40,8 +40,9 @@ class HomePlans {
       : model_(model), transfers_(transfers), ranges_(ranges), settings_(settings) {}
 
   /// The best plans of at most `limit` seconds that begin with an option of the longest documents, home on its placement. usable: of
-  /// every range (by slot), the options that may be taken; of each placement the quickest that fits beside home is.
-  std::vector<Draft> best(const Step& first, const std::vector<std::vector<size_t>>& usable, double limit);
+  /// every range (by slot), the options that may be taken; of each placement the quickest that fits beside home is. others: what all but
+  /// the range takes at least.
+  std::vector<Draft> best(const Step& first, const std::vector<std::vector<size_t>>& usable, const std::vector<double>& others, double limit);
 
  private:
   /// A plan in the making: the longest bucket, and those from the shortest up to a level.
@@ -53,7 +54,7 @@ class HomePlans {
   };
   const Option& option(const Step& step) const { return ranges_.queue(step.range)->options()[step.option]; }
   const Placement& placement(const Label& label) const { return option(label.last).shape.placement; }
-  void choose_options(const std::vector<std::vector<size_t>>& usable);
+  void choose_options(const std::vector<std::vector<size_t>>& usable, const std::vector<double>& others);
   void bound_rests();
   void bound_starts();
   void extend(int level, int next);

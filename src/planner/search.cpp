@@ -114,6 +114,8 @@ class Search {
       for (size_t option = 0; option < q->options().size(); ++option) usable_[slot(range)].push_back(option);
     });
     cover_ranges();
+    others_.assign(ranges_.slots(), kNever);
+    for_ranges([&](Range range) { others_[slot(range)] = rest_of(range); });
     return all;
   }
 
@@ -164,7 +166,7 @@ class Search {
     const std::optional<size_t> first = quickest(start);
     if (!first) return false;
     const double limit = std::min(limit_, start.least * (1 + start.deeper));
-    const std::vector<Draft> drafts = plans_.best({start.range, *first}, usable_, limit);
+    const std::vector<Draft> drafts = plans_.best({start.range, *first}, usable_, others_, limit);
     bool exact = true;
     for (const Draft& draft : drafts)
       for (const Step& step : draft.steps)
@@ -215,7 +217,7 @@ class Search {
   Found found_;
   Ranges ranges_;
   HomePlans plans_;
-  std::vector<double> cover_, least_;         // by slot
+  std::vector<double> cover_, least_, others_;  // by slot
   std::vector<std::vector<size_t>> usable_;  // by slot, options that plans in the limit may have
   double limit_ = 0;
 };
