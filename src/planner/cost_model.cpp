@@ -160,6 +160,13 @@ double CostModel::send(int tp, bool crosses, i64 T) const {
   return link.latency.count + std::min(link.shared_by, tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
 }
 
+// Of each run; they stay where they are.
+std::vector<CostModel::RunTimes*> CostModel::run_times(const Shape& shape) const {
+  std::vector<RunTimes*> times;
+  for (const StageRun& run : stages(shape.placement)) times.push_back(&run_times_[{run.kind, run.layers, shape.placement.tp, shape.recompute}]);
+  return times;
+}
+
 const CostModel::RunTime& CostModel::run_time(const Shape& shape, const StageRun& run, i64 T, RunTimes& known) const {
   const auto [it, fresh] = known.try_emplace(T);
   if (fresh) {
@@ -170,7 +177,42 @@ const CostModel::RunTime& CostModel::run_time(const Shape& shape, const StageRun
   return it->second;
 }
 
-double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows, std::vector<RunTimes>& known, PhaseParts& spent) const {
+// Every schedule begins with the first row and ends with the last one's backward pass: a stage works on all rows between the first one's
+// way to it and the last one's way back.
+double CostModel::lane_bound(const Shape& shape, const std::vector<Row>& rows, const std::vector<RunTimes*>& known) const {
+  const std::vector<StageRun>& runs = stages(shape.placement);
+  const std::vector<bool>& crossing = crossings(shape.placement);
+  double bound = 0, ways = 0;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    const StageRun& run = runs[r];
+    double work = 0;
+    for (const Row& row : rows) {
+      const RunTime& time = run_time(shape, run, row.T, *known[r]);
+      work += time.forward.total(row.pairs) + time.backward.total(row.pairs);
+    }
+    const RunTime &first = run_time(shape, run, rows.front().T, *known[r]), &last = run_time(shape, run, rows.back().T, *known[r]);
+    for (int s = run.first; s < run.first + run.count; ++s) {
+      bound = std::max(bound, ways + work);
+      if (s + 1 == shape.placement.pp) break;
+      const bool crosses = crossing[static_cast<size_t>(s)];
+      ways += first.forward.total(rows.front().pairs) + first.send[crosses] + last.backward.total(rows.back().pairs) + last.send[crosses];
+    }
+  }
+  return bound;
+}
+
+double CostModel::rows_bound(const Shape& shape, i64 capacity, Range range) const {
+  const std::vector<RunTimes*> known = run_times(shape);
+  double sum = 0;
+  for (const Lanes& lanes : this->lanes(shape.placement, capacity, range)) {
+    double slowest = 0;
+    for (const std::vector<Row>& rows : lanes) slowest = std::max(slowest, lane_bound(shape, rows, known));
+    sum += slowest;
+  }
+  return sum / static_cast<double>(workload_.steps.size());
+}
+
+double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows, const std::vector<RunTimes*>& known, PhaseParts& spent) const {
   const Placement& p = shape.placement;
   const std::vector<StageRun>& runs = stages(p);
   const std::vector<bool>& crossing = crossings(p);
@@ -179,7 +221,7 @@ double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows,
     const StageRun& run = runs[r];
     std::vector<StageTime> inside, across;
     for (const Row& row : rows) {
-      const RunTime& time = run_time(shape, run, row.T, known[r]);
+      const RunTime& time = run_time(shape, run, row.T, *known[r]);
       const double forward = time.forward.total(row.pairs), backward = time.backward.total(row.pairs);
       inside.push_back({forward, backward, time.send[0]});
       across.push_back({forward, backward, time.send[1]});
@@ -195,7 +237,7 @@ double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows,
 }
 
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
-  std::vector<RunTimes> known(stages(shape.placement).size());
+  const std::vector<RunTimes*> known = run_times(shape);
   PhaseParts mean;
   const double share = 1 / static_cast<double>(workload_.steps.size());
   for (const Lanes& lanes : this->lanes(shape.placement, capacity, range)) {

@@ -50,6 +50,8 @@ class CostModel {
   double rough_bound(const Placement& placement, Range range) const;
   double layers_bound(const Shape& shape, i64 capacity, Range range) const { return bound(shape, capacity, range, true); }
   double bound(const Shape& shape, i64 capacity, Range range) const { return bound(shape, capacity, range, false); }
+  /// Closer, from the rows into which a step packs the documents.
+  double rows_bound(const Shape& shape, i64 capacity, Range range) const;
   /// The documents packed as a step packs them, the schedule of every pipeline replayed; the slowest pipeline, mean over the steps.
   double seconds(const Shape& shape, i64 capacity, Range range) const { return parts(shape, capacity, range).seconds; }
   PhaseParts parts(const Shape& shape, i64 capacity, Range range) const;
@@ -91,8 +93,10 @@ class CostModel {
     double send[2] = {0, 0};  // to the next stage on the same host, on another one
   };
   using RunTimes = std::unordered_map<i64, RunTime>;
+  std::vector<RunTimes*> run_times(const Shape& shape) const;
   const RunTime& run_time(const Shape& shape, const StageRun& run, i64 T, RunTimes& known) const;
-  double lane_seconds(const Shape& shape, const std::vector<Row>& rows, std::vector<RunTimes>& known, PhaseParts& spent) const;
+  double lane_bound(const Shape& shape, const std::vector<Row>& rows, const std::vector<RunTimes*>& known) const;
+  double lane_seconds(const Shape& shape, const std::vector<Row>& rows, const std::vector<RunTimes*>& known, PhaseParts& spent) const;
 
   const UnitCosts& units_;
   Workload workload_;
@@ -101,6 +105,7 @@ class CostModel {
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   mutable std::map<std::pair<int, int>, std::vector<StageRun>> stages_;  // by stages and layers for the head
   mutable std::map<std::tuple<int, int, int, i64, Range>, std::vector<Lanes>> lanes_;
+  mutable std::map<std::tuple<StageKind, int, int, config::Recompute>, RunTimes> run_times_;  // by kind, layers, tensor ranks, recomputation
   mutable std::map<int, Spent> rough_;
   mutable std::map<Placement, i64> home_bytes_;
   mutable std::map<Placement, std::vector<bool>> crossings_;

@@ -59,7 +59,7 @@ void HomePlans::choose_options(const std::vector<std::vector<size_t>>& usable, c
       for (const size_t index : usable[ranges_.slot({lo, hi})]) {
         const Option& one = options[index];
         size_t& best = quickest[static_cast<size_t>(one.placement)];
-        if (one.seconds > most || one.memory > room_ || one.seconds == kNever) continue;
+        if (one.seconds > most || one.memory > room_) continue;
         if (best == kNone || std::tie(one.seconds, one.shape, one.capacity) < std::tie(options[best].seconds, options[best].shape, options[best].capacity))
           best = index;
       }

@@ -21,7 +21,7 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
   for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
     const Placement& placement = shapes[first].placement;
     while (end < shapes.size() && shapes[end].placement == placement) ++end;
-    entries_.push_back({model.rough_bound(placement, range), static_cast<int>(first), static_cast<int>(end - first), placements(), false, 0, 0});
+    entries_.push_back({model.rough_bound(placement, range), static_cast<int>(first), static_cast<int>(end - first), placements(), Known::layers, 0, 0});
     timed_.emplace_back();
     counts_.candidates += static_cast<i64>((end - first) * capacities_.size());
   }
@@ -39,9 +39,11 @@ bool RangeQueue::pop(Entry& entry) {
   entries_.pop_back();
   if (entry.count > 0)
     expand(entry);
-  else if (!entry.bounded)
+  else if (entry.known == Known::layers)
     bound(entry);
-  return entry.count == 0 && entry.bounded;
+  else if (entry.known == Known::sums)
+    pack(entry);
+  return entry.count == 0 && entry.known == Known::rows;
 }
 
 double RangeQueue::least_of_all() const {
@@ -69,7 +71,7 @@ void RangeQueue::expand(const Entry& entry) {
   for (int shape = entry.first; shape < entry.first + entry.count; ++shape)
     for (const i64 capacity : capacities_) {
       const double value = model_.layers_bound(shapes_[static_cast<size_t>(shape)], capacity, range_);
-      push({std::max(entry.value, value), shape, 0, entry.placement, false, capacity, 0});
+      push({std::max(entry.value, value), shape, 0, entry.placement, Known::layers, capacity, 0});
     }
 }
 
@@ -80,7 +82,21 @@ void RangeQueue::bound(const Entry& entry) {
     ++counts_.memory;
     return;
   }
-  push({std::max(entry.value, model_.bound(shape, entry.capacity, range_)), entry.first, 0, entry.placement, true, entry.capacity, memory});
+  push({std::max(entry.value, model_.bound(shape, entry.capacity, range_)), entry.first, 0, entry.placement, Known::sums, entry.capacity, memory});
+}
+
+void RangeQueue::pack(const Entry& entry) {
+  if (dominated(entry)) {
+    ++counts_.dominated;
+    return;
+  }
+  const Shape& shape = shapes_[static_cast<size_t>(entry.first)];
+  const i64 memory = memory_ == 0 ? 0 : model_.need(shape, entry.capacity, range_).total();
+  if (memory > room_for(shape.placement)) {
+    ++counts_.memory;
+    return;
+  }
+  push({std::max(entry.value, model_.rows_bound(shape, entry.capacity, range_)), entry.first, 0, entry.placement, Known::rows, entry.capacity, memory});
 }
 
 bool RangeQueue::dominated(const Entry& candidate) const {
@@ -101,12 +117,6 @@ bool RangeQueue::add(const Entry& entry) {
 void RangeQueue::time(size_t index) {
   Option& option = options_[index];
   option.exact = true;
-  option.memory = memory_ == 0 ? 0 : model_.need(option.shape, option.capacity, range_).total();
-  if (option.memory > room_for(option.shape.placement)) {
-    ++counts_.memory;
-    option.seconds = kNever;
-    return;
-  }
   ++counts_.timed;
   option.seconds = model_.seconds(option.shape, option.capacity, range_);
   timed_[static_cast<size_t>(option.placement)].push_back(index);

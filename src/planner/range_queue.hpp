@@ -11,7 +11,7 @@
 
 namespace switchyard::planner {
 
-/// A candidate. exact: its time and memory are known; otherwise neither is less.
+/// A candidate. exact: its time is known; otherwise it is not less.
 struct Option {
   double seconds = 0;
   i64 memory = 0;  // bytes of a rank besides home
@@ -21,8 +21,8 @@ struct Option {
   bool exact = false;
 };
 
-/// Entries wait in order of what is known not to be above their time: first whole placements, then their candidates by their
-/// layers, then by all of them.
+/// Entries wait in order of what is known not to be above their time: first whole placements, then their candidates by sums over the
+/// documents for their layers, then for all of them, then by packed rows.
 class RangeQueue {
  public:
   /// shapes: of equal placement one after the other; they outlive the queue. memory: bytes of a rank, 0 for no limit.
@@ -37,7 +37,7 @@ class RangeQueue {
   /// All that may take `most` seconds or less become options, by their bounds.
   void open(double most);
   const std::vector<Option>& options() const { return options_; }
-  /// Makes an option exact; one that turns out not to fit takes forever.
+  /// Makes an option exact.
   void time(size_t option);
   /// Adds what never was timed to the counts.
   void count_rest() const;
@@ -45,11 +45,12 @@ class RangeQueue {
   int placements() const { return static_cast<int>(timed_.size()); }
 
  private:
+  enum class Known { layers, sums, rows };
   struct Entry {
     double value = 0;
     int first = 0, count = 0;  // shapes; count 0: the candidate of shape `first`
     int placement = 0;
-    bool bounded = false;  // a candidate, not by its layers alone
+    Known known = Known::layers;
     i64 capacity = 0, memory = 0;
     bool operator>(const Entry& other) const { return std::tie(value, first, capacity) > std::tie(other.value, other.first, other.capacity); }
   };
@@ -58,8 +59,9 @@ class RangeQueue {
   bool pop(Entry& entry);
   i64 room_for(const Placement& placement) const;
   void expand(const Entry& placement);
-  /// Nothing if it doesn't fit.
+  /// Nothing if it doesn't fit, or is dominated.
   void bound(const Entry& candidate);
+  void pack(const Entry& candidate);
   /// Unless it is dominated.
   bool add(const Entry& candidate);
   bool dominated(const Entry& candidate) const;

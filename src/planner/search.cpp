@@ -191,7 +191,7 @@ class Search {
     const std::vector<Option>& options = queue(start.range)->options();
     std::optional<size_t> best;
     for (const size_t option : usable_[slot(start.range)])
-      if (options[option].placement == start.placement && fits(options[option]) && options[option].seconds < kNever &&
+      if (options[option].placement == start.placement && fits(options[option]) &&
           (!best || options[option].seconds < options[*best].seconds))
         best = option;
     return best;
