@@ -20,5 +20,6 @@ void add_report(CLI::App& app, Action& action);
 void add_schedule(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_profile(CLI::App& app, Action& action);
 
 }  // namespace switchyard::apps

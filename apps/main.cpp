@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.hpp"
+#include "base/version.hpp"
 #include "commands.hpp"
 #ifdef SWITCHYARD_TORCH
 #include "comm/launch.hpp"
@@ -30,12 +31,13 @@ int main(int argc, char** argv) {
   using namespace switchyard;
   CLI::App app{"Switchyard: trains language models with several parallel strategies inside one step"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", "switchyard 0.1.0");
+  app.set_version_flag("--version", fmt::format("switchyard {}", kVersion));
   apps::Action action;
 #ifdef SWITCHYARD_TORCH
   apps::add_train(app, action);
   apps::add_verify(app, action);
   apps::add_bench(app, action);
+  apps::add_profile(app, action);
 #endif
   apps::add_switch_plan(app, action);
   apps::add_show(app, action);

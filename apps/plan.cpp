@@ -7,14 +7,12 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <sstream>
 
+#include "base/errors.hpp"
 #include "commands.hpp"
-#include "compiler/job_plans.hpp"
 #include "config/hardware.hpp"
-#include "config/job_reader.hpp"
-#include "first_step.hpp"
 #include "open_job.hpp"
+#include "plan_job.hpp"
 #include "planner/explain.hpp"
 #include "planner/plan.hpp"
 
@@ -36,47 +34,20 @@ struct Opened {
   cluster::Hardware hardware;
 };
 
-// A job to be planned needs no buckets and no number of ranks; those that it has are kept for comparison.
+// Buckets that the job has are kept for comparison.
 Opened open(const Options& options) {
-  std::ifstream file(options.job, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  config::Faults faults;
-  config::JobDraft draft;
-  if (file) draft = config::read_draft(text.str(), options.job, options.sets, faults);
-  std::vector<std::string> sets = options.sets;
   Opened opened;
-  opened.has_buckets = !draft.buckets.empty() || !draft.parallel_preset.empty();
-  std::optional<int> ranks;
-  if (draft.has("run.ranks")) ranks = draft.job.run.ranks;
-  if (options.ranks > 0) ranks = options.ranks;
-  if (!opened.has_buckets && draft.job.batch.context > 0) {
-    opened.hardware = config::load_hardware(options.cluster, ranks);
-    sets.push_back(fmt::format("bucket.0.max_length={}", draft.job.batch.context));
-    sets.push_back("bucket.0.strategy=\"1,1,1\"");
-    ranks = opened.hardware.ranks();
+  opened.has_buckets = !leaves_strategies_open(options.job, options.sets);
+  std::vector<std::string> sets = options.sets;
+  if (options.ranks > 0) sets.push_back(fmt::format("run.ranks={}", options.ranks));
+  if (opened.has_buckets) {
+    opened.job = open_job(options.job, sets);
+  } else {
+    const int ranks = config::load_hardware(options.cluster, ranks_of(options.job, sets)).ranks();
+    opened.job = open_unplanned(options.job, sets, ranks);
   }
-  if (ranks) sets.push_back(fmt::format("run.ranks={}", *ranks));
-  opened.job = open_job(options.job, sets);
   opened.hardware = config::load_hardware(options.cluster, opened.job.run.ranks);
   return opened;
-}
-
-planner::Request request_of(const config::Job& job, const cluster::Hardware& hardware, int steps) {
-  planner::Request request{.model = job.model.config, .precision = compiler::precision_of(job.run), .hardware = hardware, .steps = {}};
-  request.steps = lengths_of_steps(job, steps);
-  request.context = job.batch.context;
-  request.memory = job.run.memory_budget.count;
-  return request;
-}
-
-config::Job planned_job(config::Job job, const planner::Planner& planner, const planner::Choice& choice) {
-  job.buckets = planner.buckets(choice);
-  job.run.home = 0;
-  // Within it a step prefetches less, rather than running out of memory.
-  const i64 device = planner.request().hardware.device.memory.count;
-  if (job.run.memory_budget.count == 0 || job.run.memory_budget.count > device) job.run.memory_budget = {device};
-  return job;
 }
 
 void write(const std::string& path, const config::Job& job) {

@@ -34,6 +34,7 @@ struct Options {
 struct Figures {
   double step_seconds = 0, utilization = 0;
   simulator::RankTime mean;
+  std::vector<double> steps;           // seconds of each
   std::vector<i64> peak, activations;  // bytes, per rank; activations: kept for the backward pass
 };
 
@@ -89,6 +90,7 @@ Figures simulate_job(const Options& options, const config::Job& job, const compi
     if (!options.report.empty() && &step == &steps.front()) write_report(options, job, plans, hardware, step, simulated);
     const simulator::RankTime mean = mean_of(simulated.ranks);
     figures.step_seconds += share * simulated.step_seconds;
+    figures.steps.push_back(simulated.step_seconds);
     figures.mean.compute += share * mean.compute;
     figures.mean.communication += share * mean.communication;
     figures.mean.overlap += share * mean.overlap;
@@ -123,6 +125,7 @@ int run(const Options& options) {
   print(f, hardware);
   if (options.json) {
     const nlohmann::json object = {{"step_seconds", f.step_seconds},
+                                   {"seconds_of_steps", f.steps},
                                    {"compute_seconds", f.mean.compute},
                                    {"communication_seconds", f.mean.communication},
                                    {"overlap_seconds", f.mean.overlap},

@@ -1,13 +1,39 @@
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <thread>
+
 #include <CLI/CLI.hpp>
 
 #include "base/errors.hpp"
 #include "commands.hpp"
 #include "open_job.hpp"
+#include "plan_job.hpp"
+#include "train/machine_profile.hpp"
 #include "train/train_job.hpp"
 
 namespace switchyard::apps {
+namespace {
+
+std::optional<std::string> variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+// Without strategies it is planned first, for the machine that it will train on.
+config::Job job_to_train(const std::string& path, const std::vector<std::string>& sets, const comm::Launch& launch) {
+  if (!leaves_strategies_open(path, sets)) return open_job(path, sets);
+  const auto say = [&](const std::string& text) {
+    if (launch.rank == 0) fmt::print(stderr, "plan: {}\n", text);
+  };
+  const config::Job open = open_unplanned(path, sets, launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency()));
+  const config::Profile profile = train::machine_profile(open, launch, train::profile_folder(variable), say);
+  const ChosenPlan chosen = choose_plan(open, profile.hardware);
+  for (const std::string& line : chosen.why) say(line);
+  return chosen.job;
+}
+
+}  // namespace
 
 void add_train(CLI::App& app, Action& action) {
   struct Options {
@@ -39,7 +65,8 @@ void add_train(CLI::App& app, Action& action) {
       if (options->ranks > 0) sets.push_back(fmt::format("run.ranks={}", options->ranks));
       if (options->steps > 0) sets.push_back(fmt::format("run.steps={}", options->steps));
       if (!options->out.empty()) sets.push_back(fmt::format("run.out=\"{}\"", options->out));
-      train::train({open_job(options->job, sets), options->resume}, comm::launch_from_environment());
+      const comm::Launch launch = comm::launch_from_environment();
+      train::train({job_to_train(options->job, sets, launch), options->resume}, launch);
       return 0;
     };
   });

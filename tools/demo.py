@@ -1,7 +1,8 @@
-"""The demo: one job that switches strategies inside each step, beside every static strategy on the same data.
+"""The demo: a job that switches strategies inside each step, as planned and as written, beside every static strategy on the same data.
 
-Trains demo/job.toml into runs/demo/hot, then the first steps of the same job under each static strategy, checks that all losses
-agree, and prints a table. Finished runs of the same program, job and corpus are reused. Exit status 1: losses differ, or a run failed.
+Profiles the machine; lets the program plan demo/job.toml's strategies by that and trains it into runs/demo/planned; trains the job with the
+strategies that it has into runs/demo/hot, then its first steps under each static strategy; checks that all losses agree, prints a table and
+makes the report page. Finished runs of the same program, job and corpus are reused. Exit status 1: losses differ, or a run failed.
 """
 
 import argparse
@@ -18,6 +19,8 @@ JOB = Path("demo/job.toml")
 CORPUS = Path("data/python")
 RUNS = Path("runs/demo")
 STATIC = ("4,1,1", "2,2,1", "2,1,2", "1,4,1", "1,2,2", "1,1,4")  # dp,tp,pp on four ranks
+OPEN = 'bucket=[{max_length=4096, strategy="auto"}]'  # leaves the strategies to the planner
+RANKS = 4
 COMPARED_STEPS = 3
 TOLERANCE = 1e-4  # relative; fp32 adds in another order under another strategy
 QUIET_SECONDS = 15  # between lines about a running step where there is no terminal
@@ -52,6 +55,20 @@ def prepare_corpus(program):
     command = [program, "data", "prepare", "--input", source, "--suffix", ".py", "--tokenizer", "train:8192", "--out", str(CORPUS)]
     if subprocess.run(command, check=False).returncode != 0:
         raise DemoError(f"the corpus could not be prepared from {source}; see the message above.")
+
+
+def profile(program):
+    """The machine's profile for the job's ranks; measured once for each build of the program."""
+    path, stamp = RUNS / "profile.json", RUNS / "profile.stamp"
+    key = hashlib.sha256(Path(program).read_bytes()).hexdigest()
+    if path.exists() and stamp.exists() and stamp.read_text() == key:
+        print(f"profile: done before, in {path}", file=sys.stderr)
+        return path
+    RUNS.mkdir(parents=True, exist_ok=True)
+    if subprocess.run([program, "profile", "--ranks", str(RANKS), "--out", str(path)], check=False).returncode != 0:
+        raise DemoError("the machine could not be profiled; see the message above.")
+    stamp.write_text(key)
+    return path
 
 
 def key_of(program, arguments):
@@ -143,11 +160,16 @@ def table(rows):
 
 def demo(program, steps):
     prepare_corpus(program)
+    open_job = ["--steps", str(steps), "--set", OPEN, "--set", f'run.profile="{profile(program)}"']
+    planned = train(program, "planned", RUNS / "planned", open_job)
     hot = train(program, "hot", RUNS / "hot", ["--steps", str(steps)])
     if hot is None:
         raise DemoError("the hot job itself does not fit run.memory_budget. Raise it in demo/job.toml.")
     compared = min(COMPARED_STEPS, steps)
-    rows, worst = [row("hot", hot[:compared])], 0.0
+    rows, worst = [row("planned", planned[:compared]) if planned else ["planned", "does not fit the memory budget"]], 0.0
+    rows.append(row("hot", hot[:compared]))
+    if planned:
+        worst = largest_difference(planned, hot)
     for strategy in STATIC:
         bucket = f'bucket=[{{max_length=4096, strategy="{strategy}"}}]'
         folder = RUNS / ("static-" + strategy.replace(",", "-"))
@@ -163,6 +185,15 @@ def demo(program, steps):
     if worst > TOLERANCE:
         raise DemoError(f"the losses differ by {worst:.1e} relative, more than {TOLERANCE:.0e}.")
     print(f"Losses of all strategies agree to {worst:.1e} relative.")
+    report(program, [folder for folder, records in ((RUNS / "planned", planned), (RUNS / "hot", hot)) if records])
+
+
+def report(program, folders):
+    page = RUNS / "report.html"
+    command = [program, "report", *map(str, folders), "--cluster", str(RUNS / "profile.json"), "--out", str(page)]
+    if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode != 0:
+        raise DemoError("the report page could not be made; see the message above.")
+    print(f"Report: {page.resolve()} (timelines as predicted and as measured, memory, loss, links; opens in any browser)")
 
 
 def main():

@@ -45,6 +45,13 @@ const Rates& Device::rates_of(DType type) const {
   user_error("device {} has no rates for {}. Add a section [device.{}] with matmul to the cluster file.", name, section, section);
 }
 
+const OperatorTable* Device::measured(DType type, const std::string& name) const {
+  const auto tables = operators.find(type);
+  if (tables == operators.end()) return nullptr;
+  const auto found = tables->second.find(name);
+  return found == tables->second.end() ? nullptr : &found->second;
+}
+
 Cluster Hardware::placement() const {
   Cluster placed = uniform(hosts, devices_per_host);
   check(host_names.empty() || static_cast<int>(host_names.size()) == hosts, "{} names for {} hosts", host_names.size(), hosts);
@@ -57,6 +64,12 @@ const LinkClass& Hardware::link(Link link) const {
   if (link == Link::intra_host) return intra_host;
   check(inter_host.has_value(), "cluster {} has no links between hosts", name);
   return *inter_host;
+}
+
+double Hardware::device_share(Link class_of) const {
+  if (class_of == Link::local) return 0;
+  const double own = link(class_of).overlap_slowdown;
+  return (own > 0 ? own : overlap_slowdown) - 1;
 }
 
 }  // namespace switchyard::cluster

@@ -9,6 +9,7 @@
 
 #include "base/units.hpp"
 #include "cluster/cluster.hpp"
+#include "cluster/operator_table.hpp"
 
 namespace switchyard::cluster {
 
@@ -45,6 +46,10 @@ struct Device {
   std::map<DType, Rates> rates{};  // of the data types it computes in
   EfficiencyCurve width_curve{};   // of products, by the narrowest of m, n, k in elements; multiplies matmul_curve
   EfficiencyCurve memory_curve{};  // by bytes that a kernel moves
+  std::map<DType, std::map<std::string, OperatorTable>> operators{};  // by name; rates and curves stand for those that aren't there
+
+  /// The table of an operator, or nothing.
+  const OperatorTable* measured(DType type, const std::string& name) const;
 
   /// UserError if the cluster file has no rates for `type`; says which section to add.
   const Rates& rates_of(DType type) const;
@@ -57,6 +62,8 @@ struct LinkClass {
   BytesPerSecond bandwidth{};  // of a port and direction
   int shared_by = 1;           // devices of a host with one port, in order: devices 0 .. shared_by-1 have the first
   EfficiencyCurve curve{};     // by bytes of one message
+  double sum_share = 1;        // of the bandwidth that is left where what comes is added up
+  double overlap_slowdown = 0; // of transfers beside computing, as Hardware's; 0: Hardware's
   bool operator==(const LinkClass&) const = default;
 };
 
@@ -75,6 +82,8 @@ struct Hardware {
   Cluster placement() const;
   /// InternalError for Link::local and for a class that isn't there.
   const LinkClass& link(Link link) const;
+  /// What transfers over such links take of a device that computes: overlap_slowdown - 1.
+  double device_share(Link link) const;
   bool operator==(const Hardware&) const = default;
 };
 

@@ -9,7 +9,8 @@
 
 #include "base/text.hpp"
 #include "config/faults.hpp"
-#include "config/toml_nodes.hpp"
+#include "config/hardware_table.hpp"
+#include "config/profile.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -32,6 +33,7 @@ constexpr Notation kMemory{"an amount of memory such as \"80 GB\" is needed", me
 constexpr Notation kDuration{"a duration such as \"5 us\" is needed", duration_count};
 constexpr Notation kBandwidth{"a bandwidth such as \"300 GB/s\" is needed", bandwidth_count};
 constexpr Notation kFlopRate{"a rate of computing such as \"312 TFLOP/s\" is needed", flop_rate_count};
+constexpr Notation kShare{"a share from 0 to 1 is needed", nullptr};
 constexpr Notation kFactor{"a factor from 1 to 2 is needed", nullptr};
 constexpr Notation kByteSizes{"sizes are bytes, such as 65536 or \"64 KiB\"", memory_count};
 constexpr Notation kPlainSizes{"sizes are numbers", nullptr};
@@ -271,6 +273,12 @@ std::optional<cluster::LinkClass> Reader::read_link(Section& links, const std::s
   link.bandwidth = {quantity(section, "bandwidth", kBandwidth)};
   if (section.table != nullptr && section.table->contains("shared_by")) link.shared_by = count(section, "shared_by", devices).value_or(1);
   section.asked.push_back("shared_by");
+  link.sum_share = optional_quantity(section, "sum_share", kShare, 1);
+  if (link.sum_share > 1) faults_.add(section.where, fmt::format("{} = {} must be at most 1.", section.key("sum_share"), link.sum_share));
+  link.overlap_slowdown = optional_quantity(section, "overlap_slowdown", kFactor, 0);
+  if (link.overlap_slowdown != 0 && (link.overlap_slowdown < 1 || link.overlap_slowdown > 2))
+    faults_.add(section.where, fmt::format("{} = {} must be at least 1 (no slow-down) and at most 2 (as one after the other).",
+                                           section.key("overlap_slowdown"), link.overlap_slowdown));
   link.curve = curve(section, "curve", kByteSizes);
   close(section);
   return section.table == nullptr ? std::nullopt : std::optional(link);
@@ -379,7 +387,10 @@ std::string known_names() {
 }  // namespace
 
 Hardware hardware_from_toml(const std::string& text, const std::string& origin, std::optional<int> ranks) {
-  const toml::table table = parse_toml(text, origin);
+  return hardware_from_table(parse_toml(text, origin), origin, ranks);
+}
+
+Hardware hardware_from_table(const toml::table& table, const std::string& origin, std::optional<int> ranks) {
   Faults faults("the cluster file");
   Hardware hardware = Reader(origin, faults).read(table, ranks);
   faults.throw_if_any();
@@ -391,6 +402,7 @@ Hardware load_hardware(const std::string& path_or_name, std::optional<int> ranks
     if (shipped.name != path_or_name) continue;
     return hardware_from_toml(std::string(shipped.text), fmt::format("clusters/{}.toml", shipped.name), ranks);
   }
+  if (path_or_name.ends_with(".json")) return read_profile(path_or_name, ranks).hardware;
   std::ifstream file(path_or_name);
   if (!file || !std::filesystem::is_regular_file(path_or_name)) {
     user_error("cluster \"{}\" is neither a file nor a known name. Check the path, or use one of {}.", path_or_name, known_names());

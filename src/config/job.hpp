@@ -71,6 +71,7 @@ struct RunSettings {
   i64 trace_step = 2;              // whose timeline goes to the run folder; 0: none
   int threads = 0;                 // per rank; 0: cores / ranks
   Device device = Device::cpu;
+  std::string profile;   // with which a job without strategies is planned; empty: this machine's own
   int home = 0;          // bucket whose strategy anchors the home of master weights and moments
   bool prefetch = true;  // next switch under the running strategy's computation
   bool operator==(const RunSettings&) const = default;

@@ -330,6 +330,11 @@ Keys run_keys() {
       Run<&RunSettings::trace_step>("run.trace_step", "Step whose measured timeline the run folder gets, as timeline.json; 0 is none.").at_least(0),
       Run<&RunSettings::threads>("run.threads", "Threads that a rank computes with.").at_least(0).fallback("0: cores / ranks").rank_only(),
       Run<&RunSettings::device>("run.device", "What ranks compute on."),
+      Run<&RunSettings::profile>("run.profile",
+                                 "Profile (`switchyard profile`) with which a job without strategies is planned. Without it a kept one of this "
+                                 "machine, measured first if there is none.")
+          .fallback("none")
+          .rank_only(),
       Run<&RunSettings::home>("run.home", "Bucket (from 0) whose strategy says where master weights and moments live.").at_least(0),
       Run<&RunSettings::prefetch>("run.prefetch",
                                   "Prepare the next strategy's parameters while the running one computes, if memory allows."),

@@ -64,6 +64,18 @@ i64 Node::integer(i64 least, i64 most) const {
 
 int Node::small(i64 least) const { return static_cast<int>(integer(least, kMostInt)); }
 
+std::vector<std::string> Node::keys() const {
+  if (!value_.is_object()) fault("is {}; an object is needed.", shown(value_));
+  std::vector<std::string> names;
+  for (const auto& item : value_.items()) names.push_back(item.key());
+  return names;
+}
+
+double Node::number() const {
+  if (!value_.is_number()) fault("is {}; a number is needed.", shown(value_));
+  return value_.get<double>();
+}
+
 bool Node::boolean() const {
   if (!value_.is_boolean()) fault("is {}; true or false is needed.", shown(value_));
   return value_.get<bool>();

@@ -35,10 +35,13 @@ class Node {
   bool has(const std::string& key) const { return value_.contains(key); }
   Node operator[](const std::string& key) const { return {value_.at(key), origin_, path_.empty() ? key : path_ + "." + key}; }
   std::vector<Node> items() const;
+  /// Of an object, with any names.
+  std::vector<std::string> keys() const;
 
   i64 integer(i64 least, i64 most) const;
   /// An integer from `least` to 2^30.
   int small(i64 least) const;
+  double number() const;
   bool boolean() const;
   std::string text() const;
 

@@ -16,6 +16,12 @@ Seconds call_time(const cluster::Device& device, DType type, const Work& work) {
   return device.launch + Seconds{std::max(arithmetic, memory) + after};
 }
 
+Seconds moving_time(const cluster::Device& device, DType type, const char* name, double rows, double bytes_per_row) {
+  if (rows == 0) return {0};
+  if (const cluster::OperatorTable* table = device.measured(type, name)) return {table->seconds(rows, 1, bytes_per_row)};
+  return call_time(device, type, {.bytes = rows * bytes_per_row});
+}
+
 BytesPerSecond memory_rate(const cluster::Device& device, DType type, double bytes) {
   return device.rates_of(type).memory * device.memory_curve.at(bytes);
 }

@@ -18,6 +18,9 @@ struct Work {
 /// errors   UserError if the cluster file has no rates for `type`; InternalError for negative work
 Seconds call_time(const cluster::Device& device, DType type, const Work& work);
 
+/// Rows that a named operator of the step moves so many bytes for, as measured, or in their lack as call_time says.
+Seconds moving_time(const cluster::Device& device, DType type, const char* name, double rows, double bytes_per_row);
+
 /// W memory_curve(M), W the device's memory rate for `type`.
 BytesPerSecond memory_rate(const cluster::Device& device, DType type, double bytes);
 

@@ -9,14 +9,6 @@
 namespace switchyard::cost {
 namespace {
 
-/// One direction of a port: of ranks of `host` whose devices share it.
-struct Port {
-  cluster::Link link;
-  int host, number;
-  bool out;
-  auto operator<=>(const Port&) const = default;
-};
-
 struct Load {
   std::map<int, int> messages;  // of each rank
   double seconds = 0;
@@ -24,7 +16,7 @@ struct Load {
 
 }  // namespace
 
-Seconds exchange(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Parcel> parcels) {
+Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Parcel> parcels) {
   std::vector<Parcel> messages;
   for (const Parcel& parcel : parcels)
     if (parcel.from != parcel.to && parcel.bytes > 0) messages.push_back(parcel);
@@ -33,11 +25,15 @@ Seconds exchange(const cluster::Hardware& hardware, const cluster::Cluster& plac
   std::map<Port, Load> ports;
   for (size_t i = 0, next = 0; i < messages.size(); i = next) {
     const std::pair<int, int> ends = ends_of(messages[i]);
-    i64 bytes = 0;
-    for (; next < messages.size() && ends_of(messages[next]) == ends; ++next) bytes += messages[next].bytes;
     const cluster::Link link = placement.link(ends.first, ends.second);
     const cluster::LinkClass& what = hardware.link(link);
-    const double size = static_cast<double>(bytes), seconds = size / (what.bandwidth.count * what.curve.at(size));
+    double size = 0, slowed = 0;
+    for (; next < messages.size() && ends_of(messages[next]) == ends; ++next) {
+      const double bytes = static_cast<double>(messages[next].bytes);
+      size += bytes;
+      slowed += messages[next].summed ? bytes / what.sum_share : bytes;
+    }
+    const double seconds = slowed / (what.bandwidth.count * what.curve.at(size));
     for (const bool out : {true, false}) {
       const int rank = out ? ends.first : ends.second;
       const int device = rank % hardware.devices_per_host;
@@ -46,13 +42,14 @@ Seconds exchange(const cluster::Hardware& hardware, const cluster::Cluster& plac
       load.seconds += seconds;
     }
   }
-  double longest = 0;
+  Exchange done;
   for (const auto& [port, load] : ports) {
     int most = 0;
     for (const auto& [rank, count] : load.messages) most = std::max(most, count);
-    longest = std::max(longest, most * hardware.link(port.link).latency.count + load.seconds);
+    done.time.count = std::max(done.time.count, most * hardware.link(port.link).latency.count + load.seconds);
   }
-  return {longest};
+  for (const auto& [port, load] : ports) done.ports.push_back({port, load.seconds / done.time.count});
+  return done;
 }
 
 }  // namespace switchyard::cost

@@ -2,21 +2,45 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "cluster/hardware.hpp"
 
 namespace switchyard::cost {
 
-/// What one rank has for another one.
+/// What one rank has for another one. summed: the other one adds it to what it has.
 struct Parcel {
   int from = 0, to = 0;
   i64 bytes = 0;
+  bool summed = false;
+};
+
+/// One direction of a port: of the ranks of a host whose devices share it.
+struct Port {
+  cluster::Link link = cluster::Link::local;
+  int host = 0, number = 0;
+  bool out = false;
+  auto operator<=>(const Port&) const = default;
+};
+
+/// How long an exchange takes, and for how much of it each port is busy (0 to 1).
+struct Exchange {
+  struct PortShare {
+    Port port;
+    double share = 0;
+  };
+  Seconds time{};
+  std::vector<PortShare> ports{};
 };
 
 /// Until the last of the parcels has come; several between two ranks go as one message. What a rank has for itself takes no time.
-/// formula  the longest over all ports and directions of  a n + sum of N / (B share(N));  n: most messages of one rank at the port
+/// formula  the longest over all ports and directions of  a n + sum of N / (B share(N));  n: most messages of one rank at the port;
+///          what is summed has only the class's sum_share of B
 ///          a ring all-gather, reduce-scatter or all-to-all, sent directly, takes as long as cost/links.hpp says of the ring
 /// errors   InternalError if a parcel needs a class of link that the hardware lacks
-Seconds exchange(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Parcel> parcels);
+Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Parcel> parcels);
+inline Seconds exchange(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Parcel> parcels) {
+  return exchange_over(hardware, placement, parcels).time;
+}
 
 }  // namespace switchyard::cost

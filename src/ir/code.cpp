@@ -50,18 +50,23 @@ Type local_type(const Buffer& buffer, int position, int positions, double* token
   return type;
 }
 
-Cost local_cost(const StageCode& stage, const Instr& instr, int position) {
+LocalWork local_work(const StageCode& stage, const Instr& instr, int position) {
   std::vector<Type> in, out;
-  double share = 1, other = 1;  // of the tokens
+  LocalWork work;
+  double other = 1;  // share of the tokens
   const auto local = [&](int b, double* part) {
-    return local_type(stage.buffers[static_cast<size_t>(b)], position, stage.lane.size(), part);
+    Type type = local_type(stage.buffers[static_cast<size_t>(b)], position, stage.lane.size(), part);
+    const std::vector<i64>& size = type.shape.size;
+    if (work.columns == 0 && size.size() == 2 && size[0] == kTokens) work.columns = static_cast<double>(size[1]);
+    if (work.columns == 0 && size.size() == 2 && size[1] == kSquares) work.columns = static_cast<double>(size[0]);
+    return type;
   };
-  for (const int b : instr.in) in.push_back(local(b, in.empty() ? &share : &other));
+  for (const int b : instr.in) in.push_back(local(b, in.empty() ? &work.share : &other));
   for (const int b : instr.out) out.push_back(local(b, &other));
-  Cost cost = instr.op->cost(in, out);
-  cost.flops_per_token *= share;
-  cost.bytes_per_token *= share;
-  return cost;
+  work.cost = instr.op->cost(in, out);
+  work.cost.flops_per_token *= work.share;
+  work.cost.bytes_per_token *= work.share;
+  return work;
 }
 
 namespace {

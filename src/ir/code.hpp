@@ -83,8 +83,18 @@ i64 local_bytes(const Buffer& buffer, int position, int positions, const Extent&
 /// Type of the local shard with one token dim left open as kTokens or kSquares (its share of T is `token_share`).
 Type local_type(const Buffer& buffer, int position, int positions, double* token_share);
 
-/// Cost of an operator's instruction on the shards of a position, per token of the whole micro-batch.
-Cost local_cost(const StageCode& stage, const Instr& instr, int position);
+/// What an operator's instruction works on at a position. cost: per token of the whole micro-batch; share: of its tokens; columns: features
+/// of the first operand that has tokens, or heads of stored scores (0: none has).
+struct LocalWork {
+  Cost cost;
+  double share = 1, columns = 0;
+
+  bool by_documents() const { return cost.flops_per_pair > 0 || cost.flops_per_square > 0 || cost.bytes_per_square > 0; }
+  /// Flops of a row's products, or where there are none the bytes that it moves.
+  double work_per_row() const { return (cost.flops_per_token > 0 ? cost.flops_per_token : cost.bytes_per_token) / share; }
+};
+LocalWork local_work(const StageCode& stage, const Instr& instr, int position);
+inline Cost local_cost(const StageCode& stage, const Instr& instr, int position) { return local_work(stage, instr, position).cost; }
 
 std::string to_string(const Graph& graph, const StageCode& stage);
 

@@ -42,13 +42,9 @@ std::string phases(const Planner& planner, const Choice& best) {
 
 std::string limits(const Planner& planner, const Found& found) {
   const Account a = planner.account(found.best.front());
-  const std::array<std::pair<double, const char*>, 4> parts = {
-      {{a.compute, "computing"}, {a.communication, "communication inside stages"}, {a.idle, "idle time of pipelines and of lanes with less work"},
-       {a.transfers, "parameters, gradients and the update"}}};
-  const auto most = std::max_element(parts.begin(), parts.end());
   const double share = static_cast<double>(a.memory) / static_cast<double>(planner.request().hardware.device.memory.count);
-  return fmt::format("\nIt is limited by {}: {:.0f}% of the step. Its fullest rank takes {:.0f}% of the device's memory; {} candidates needed more than there is.\n",
-                     most->second, 100 * most->first / a.seconds, 100 * share, found.counts.memory);
+  return fmt::format("\nIt is limited by {}. Its fullest rank takes {:.0f}% of the device's memory; {} candidates needed more than there is.\n",
+                     limit_of(a), 100 * share, found.counts.memory);
 }
 
 std::string what_if(const Planner& planner, const Found& found, const std::string& what, const std::function<void(Request&)>& change) {
@@ -67,6 +63,14 @@ std::string what_if(const Planner& planner, const Found& found, const std::strin
 void faster(cluster::LinkClass& link) { link.bandwidth = {2 * link.bandwidth.count}; }
 
 }  // namespace
+
+std::string limit_of(const Account& a) {
+  const std::array<std::pair<double, const char*>, 4> parts = {
+      {{a.compute, "computing"}, {a.communication, "communication inside stages"}, {a.idle, "idle time of pipelines and of lanes with less work"},
+       {a.transfers, "parameters, gradients and the update"}}};
+  const auto most = std::max_element(parts.begin(), parts.end());
+  return fmt::format("{}: {:.0f}% of the step", most->second, 100 * most->first / a.seconds);
+}
 
 std::string explain(const Planner& planner, const Found& found) {
   std::string text = table(planner, found) + phases(planner, found.best.front()) + limits(planner, found) + "\nWhat would change it:\n";

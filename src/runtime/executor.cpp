@@ -140,7 +140,7 @@ struct Executor::Step {
       const auto started = Clock::now();
       SpanCutter cutter(row, start);
       perform(row, task, cutter);
-      if (input.trace) keep_spans(task, cutter);
+      if (input.probe.spans) keep_spans(task, cutter);
       account(task, std::chrono::duration<double>(started - arrived).count(), seconds_since(started));
       finished(row);
     } catch (const Cancelled&) {
@@ -209,13 +209,16 @@ struct Executor::Step {
     transact(transfer, row, task);
   }
 
+  const batch::MicroBatch& micro_batch_of(const Task& task) const {
+    return input.plan->phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
+  }
+
   // A stage's state is made by whoever needs it first: its run, or the send that fills its input.
   MicroBatchState& state_of(const Task& task, int at, const StageRunner& stage) {
     const std::lock_guard lock(mutex);
     MicroBatchState& state = states[{task.phase, task.lane, task.micro_batch, at}];
     if (!state.slots.empty()) return state;
-    const auto& mb =
-        input.plan->phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
+    const batch::MicroBatch& mb = micro_batch_of(task);
     std::optional<DropoutSeed> seed;
     if (e.plans_.graph().is_random()) seed = {e.options_.seed, input.plan->step};
     state.feeds = feeds_of(mb, *input.documents, input.plan->valid_tokens, e.plans_.graph().precision().state, e.options_.device, seed);
@@ -235,7 +238,11 @@ struct Executor::Step {
       hook_wait += seconds_since(arrived);
       cutter.skip();
     };
-    if (input.trace) hooks.reshard = [&](bool begins) { cutter.cut(!begins); };
+    if (input.probe.spans) hooks.reshard = [&](bool begins) { cutter.cut(!begins); };
+    if (input.probe.timed)
+      hooks.timed = [&](const ir::Instr& instr, Seconds time) {
+        input.probe.timed({stage.stage, instr, stage.position, micro_batch_of(task), time});
+      };
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({row, unit}); it != release_flag.end()) signals.set(it->second);
     };

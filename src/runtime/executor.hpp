@@ -23,13 +23,29 @@ struct ExecutorOptions {
   kernels::RankMemory* memory = nullptr;  // from which all streams allocate; null: torch's own
 };
 
+/// An operator that ran within a step.
+struct TimedCall {
+  const ir::StageCode& stage;
+  const ir::Instr& instr;
+  int position;
+  const batch::MicroBatch& micro_batch;
+  Seconds time;
+};
+
+/// What is measured within a step. spans: keep when each row worked. timed: called after each operator, from the compute stream; may be
+/// empty. Where the device works asynchronously it is waited for before that.
+struct Probe {
+  bool spans = false;
+  std::function<void(const TimedCall&)> timed{};
+};
+
 /// What a step needs besides its Program.
 struct StepInput {
   const batch::StepPlan* plan = nullptr;
   const Documents* documents = nullptr;
   /// Given the global norm of the gradients, before clipping: settings of the update. Not called for evaluation.
   std::function<UpdateSettings(double norm)> update;
-  bool trace = false;  // keep when each row worked
+  Probe probe{};
 };
 
 /// A stretch in which a row of the Program worked, in seconds from the step's start on this rank, without what it waited for other rows.
@@ -52,7 +68,7 @@ struct StepResult {
   double norm = 0;        // of the gradients before clipping
   bool finite = true;     // false: the update was skipped
   StepTimes times;
-  std::vector<RowSpan> spans;  // with StepInput::trace
+  std::vector<RowSpan> spans;  // with Probe::spans
 };
 
 /// Logits of one micro-batch on one rank of a last stage (evaluation): columns [first, first + V') of the vocabulary.

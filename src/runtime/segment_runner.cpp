@@ -1,11 +1,24 @@
 #include "runtime/segment_runner.hpp"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
+#include <chrono>
 
 #include "base/errors.hpp"
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Until the device has done what it was told.
+void wait_for(const at::Device& device) {
+  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+}  // namespace
 
 SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state, at::Device device)
     : graph_(graph), stage_(stage), position_(position), state_dtype_(state), device_(device) {
@@ -82,6 +95,7 @@ void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, Stor
     const ir::Instr& instr = segment.code[i];
     for (; await < segment.awaits.size() && segment.awaits[await].instr == static_cast<int>(i); ++await)
       hooks.await(segment.awaits[await].unit);
+    const auto start = Clock::now();
     KernelCall call{instr, stage_, position_, {}, {}, state.feeds, rope, lane, state_dtype_};
     for (const int b : instr.in) call.in.push_back(operand(b, false, state, store, phase));
     for (const int b : instr.out) call.out.push_back(operand(b, true, state, store, phase));
@@ -94,6 +108,10 @@ void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, Stor
     for (const int b : instr.drop) {
       state.slots[static_cast<size_t>(b)] = at::Tensor();
       state.roots.erase(stage_.buffers[static_cast<size_t>(b)].root);
+    }
+    if (instr.op && hooks.timed) {
+      wait_for(device_);
+      hooks.timed(instr, Seconds{std::chrono::duration<double>(Clock::now() - start).count()});
     }
     for (; release < segment.releases.size() && segment.releases[release].instr == static_cast<int>(i); ++release)
       hooks.release(segment.releases[release].unit);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "base/units.hpp"
 #include "runtime/kernel_call.hpp"
 #include "runtime/store.hpp"
 
@@ -17,10 +18,11 @@ struct MicroBatchState {
 };
 
 /// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients. reshard: before and
-/// after a reshard among the lane; may be empty.
+/// after a reshard among the lane; timed: after an operator, with what it took; both may be empty.
 struct RunHooks {
   std::function<void(int unit)> await, release;
   std::function<void(bool begins)> reshard{};
+  std::function<void(const ir::Instr& instr, Seconds time)> timed{};
 };
 
 class SegmentRunner {

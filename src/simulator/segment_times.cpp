@@ -58,7 +58,10 @@ class Timer {
   }
 
   Piece computed(const ir::Instr& instr, int position) const {
-    const ir::Cost cost = ir::local_cost(stage_, instr, position);
+    const ir::LocalWork local = ir::local_work(stage_, instr, position);
+    if (const cluster::OperatorTable* table = hardware_.device.measured(type_of(instr), instr.op->name()))
+      if (!(local.by_documents() ? table->attention.empty() : table->calls.empty())) return measured(*table, local);
+    const ir::Cost& cost = local.cost;
     const double T = static_cast<double>(T_), narrowest = std::min(cost.narrowest, T);
     const cost::Work work{.flops = cost.flops_per_token * T, .narrowest = narrowest, .bytes = cost.bytes_per_token * T + cost.bytes_fixed, .after = cost.bytes_accumulated};
     const DType type = type_of(instr);
@@ -69,14 +72,32 @@ class Timer {
             .per_square = cost.flops_per_square / rate + memory};
   }
 
+  Piece measured(const cluster::OperatorTable& table, const ir::LocalWork& local) const {
+    const double rows = static_cast<double>(T_) * local.share;
+    if (local.by_documents()) {
+      const cluster::MeasuredAttention attention = table.attention_of(local.columns);
+      return {.fixed = attention.per_row * rows, .per_pair = attention.per_pair, .per_square = attention.per_square};
+    }
+    return {.fixed = table.seconds(rows, local.columns, local.work_per_row())};
+  }
+
   double exchanged(const layout::Step& step, const ir::Buffer& sent) const {
     const bool by_tokens = ir::has_dim(sent.type, ir::kTokens);
-    const i64 element = size_of(sent.type.dtype) * (by_tokens ? T_ / stage_.lane.size() : 1);
+    const i64 elements = by_tokens ? T_ / stage_.lane.size() : 1;
     std::vector<cost::Parcel> parcels;
-    for (const layout::Part& part : step.parts)
-      for (const layout::Piece& piece : part.sends)
-        parcels.push_back({ranks_[static_cast<size_t>(part.rank)], ranks_[static_cast<size_t>(piece.peer)], piece.box.elements() * element});
-    return cost::exchange(hardware_, placement_, parcels).count;
+    double copied = 0;  // most elements that a rank takes over from itself
+    for (const layout::Part& part : step.parts) {
+      i64 own = 0;
+      for (const layout::Piece& piece : part.receives) {
+        if (piece.peer == part.rank) own += piece.box.elements() * elements;
+        parcels.push_back({ranks_[static_cast<size_t>(piece.peer)], ranks_[static_cast<size_t>(part.rank)],
+                           piece.box.elements() * elements * size_of(sent.type.dtype), piece.add});
+      }
+      copied = std::max(copied, static_cast<double>(own));
+    }
+    const cluster::OperatorTable* copy = hardware_.device.measured(sent.type.dtype, "copy");
+    const double seconds = copy && copied > 0 ? copy->seconds(copied, 1, 2.0 * static_cast<double>(size_of(sent.type.dtype))) : 0;
+    return seconds + cost::exchange(hardware_, placement_, parcels).count;
   }
 
   // Maximum and two sums a token over the parts of the vocabulary, a chunk of tokens at a time: each a reduction and a gather.

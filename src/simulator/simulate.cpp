@@ -1,9 +1,11 @@
 #include "simulator/simulate.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "compiler/holdings.hpp"
@@ -11,6 +13,7 @@
 #include "cost/compute_cost.hpp"
 #include "cost/exchange.hpp"
 #include "simulator/segment_times.hpp"
+#include "simulator/shared_resources.hpp"
 
 namespace switchyard::simulator {
 namespace {
@@ -18,67 +21,200 @@ namespace {
 using ir::Task;
 using ir::TaskKind;
 
+constexpr int kPortsOfDevice = 4;  // at most: inside and between hosts, in and out
+
 class Simulator {
  public:
   Simulator(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware)
-      : program_(program), plan_(plan), plans_(plans), hardware_(hardware) {
+      : program_(program), plan_(plan), plans_(plans), hardware_(hardware), shared_(hardware.ranks() * (1 + kPortsOfDevice)) {
     check(hardware.ranks() == plans.cluster().ranks(), "hardware of {} ranks for a program of {}", hardware.ranks(), plans.cluster().ranks());
     result_.rows.resize(program.rows.size());
     sums_.resize(program.rows.size());
   }
 
   Simulation run() {
-    for (size_t row = 0; row < program_.rows.size(); ++row) pass(static_cast<int>(row));
+    prepare();
+    for (size_t row = 0; row < state_.size(); ++row)
+      if (state_[row].missing == 0) ready_.push_back(static_cast<int>(row));
+    begin_ready();
+    for (int ended = shared_.next(); ended >= 0; ended = shared_.next()) {
+      work_ended(row_of_activity_[static_cast<size_t>(ended)]);
+      begin_ready();
+    }
+    for (size_t row = 0; row < program_.rows.size(); ++row) check(state_[row].done, "row {} never ran", row);
     for (const RowTime& row : result_.rows) result_.step_seconds = std::max(result_.step_seconds, row.end);
     for (int rank = 0; rank < plans_.cluster().ranks(); ++rank) result_.ranks.push_back(time_of(rank));
     return std::move(result_);
   }
 
  private:
+  // A row on its way. missing: streams and rows that it waits for; zeroing: of accumulators that the run makes; the rest is of runs, too.
+  struct RowState {
+    int missing = 0;
+    bool started = false, done = false;
+    const SegmentTimes* times = nullptr;
+    size_t piece = 0, await = 0, release = 0;
+    double pairs = 0, squares = 0, zeroing = 0;
+  };
+
+  // What a row takes by itself, and of what.
+  struct Work {
+    double seconds = 0, device_share = 1;
+    std::vector<cost::Exchange::PortShare> ports{};
+    int first_host = 0;  // of the ranks that it was made for
+  };
+
   const Task& task(int row) const { return program_.rows[static_cast<size_t>(row)]; }
   RowTime& time(int row) { return result_.rows[static_cast<size_t>(row)]; }
+  RowState& state(int row) { return state_[static_cast<size_t>(row)]; }
 
-  void pass(int row) {
-    const Task& t = task(row);
-    double start = 0;
-    for (const int rank : t.ranks) start = std::max(start, free_[compiler::queue_of(t, rank)]);
-    for (const ir::Wait& wait : t.after)
-      if (t.kind != TaskKind::run || wait.unit < 0) start = std::max(start, done(wait));
-    time(row) = {start, start, {}};
-    if (t.kind == TaskKind::run)
-      run_segment(row);
-    else if (const double seconds = duration(t); seconds > 0)
-      work(row, seconds, ir::is_transfer(t.kind));
-    for (const int rank : t.ranks) free_[compiler::queue_of(t, rank)] = time(row).end;
-  }
-
-  // A whole row, or the unit's gradients that it has ready.
-  double done(const ir::Wait& wait) {
-    const auto released = released_.find({wait.row, wait.unit});
-    return released != released_.end() ? released->second : time(wait.row).end;
-  }
-
-  void work(int row, double seconds, bool communication) {
-    RowTime& t = time(row);
-    t.spans.push_back({t.end, t.end + seconds, communication});
-    t.end += seconds;
-  }
-
-  void run_segment(int row) {
-    const Task& t = task(row);
-    const SegmentTimes& times = times_of(t);
-    const double pairs = batch::causal_pairs(micro_batch(t)), squares = static_cast<double>(batch::squares(micro_batch(t)));
-    size_t await = 0, release = 0;
-    for (size_t piece = 0; piece <= times.pieces.size(); ++piece) {
-      for (; release < times.releases.size() && times.releases[release].before == piece; ++release)
-        released_[{row, times.releases[release].unit}] = time(row).end;
-      for (; await < times.awaits.size() && times.awaits[await].before == piece; ++await)
-        for (const ir::Wait& wait : t.after)
-          if (wait.unit == times.awaits[await].unit) time(row).end = std::max(time(row).end, time(wait.row).end);
-      if (piece == times.pieces.size()) break;
-      const Piece& part = times.pieces[piece];
-      work(row, part.fixed + part.per_pair * pairs + part.per_square * squares, part.what == Activity::communication);
+  // What each row waits for: its streams' rows before it, other rows, units of other rows.
+  void prepare() {
+    state_.resize(program_.rows.size());
+    work_began_.resize(program_.rows.size());
+    after_row_.resize(program_.rows.size());
+    for (size_t r = 0; r < program_.rows.size(); ++r) {
+      const int row = static_cast<int>(r);
+      const Task& t = task(row);
+      for (const int rank : t.ranks) {
+        const auto [last, first] = last_of_queue_.try_emplace(compiler::queue_of(t, rank), row);
+        if (!first) follow(row, std::exchange(last->second, row));
+      }
+      if (t.kind == TaskKind::run) begin_run(row);
+      for (const ir::Wait& wait : t.after) {
+        if (t.kind == TaskKind::run && wait.unit >= 0) continue;
+        if (releases(wait)) {
+          after_unit_[{wait.row, wait.unit}].push_back(row);
+          ++state(row).missing;
+        } else {
+          follow(row, wait.row);
+        }
+      }
     }
+  }
+
+  void follow(int row, int before) {
+    after_row_[static_cast<size_t>(before)].push_back(row);
+    ++state(row).missing;
+  }
+
+  void begin_run(int row) {
+    const Task& t = task(row);
+    RowState& s = state(row);
+    s.times = &times_of(t);
+    s.pairs = batch::causal_pairs(micro_batch(t));
+    s.squares = static_cast<double>(batch::squares(micro_batch(t)));
+    const bool gradients = t.pass == ir::Pass::W || t.pass == ir::Pass::BW;
+    if (gradients && accumulating_.insert({t.phase, t.lane, t.stage}).second) s.zeroing = zeroed(t);
+  }
+
+  // Whether the row that is waited for has the unit's gradients ready before it ends.
+  bool releases(const ir::Wait& wait) {
+    const SegmentTimes* times = state(wait.row).times;
+    return wait.unit >= 0 && times && std::ranges::find(times->releases, wait.unit, &UnitMark::unit) != times->releases.end();
+  }
+
+  // Or go on, if they stopped within.
+  void begin_ready() {
+    for (; !ready_.empty(); ready_.pop_front()) {
+      const int row = ready_.front();
+      if (!std::exchange(state(row).started, true)) time(row) = {shared_.now(), shared_.now(), {}};
+      go_on(row);
+    }
+  }
+
+  void go_on(int row) {
+    const Task& t = task(row);
+    RowState& s = state(row);
+    if (t.kind == TaskKind::run) return next_piece(row);
+    if (s.piece++ > 0) return finish(row);
+    const Work& needed = work_of(t);
+    if (needed.seconds <= 0) return finish(row);
+    work(row, needed.seconds, claims_of(t, needed));
+  }
+
+  // Runs stop within for parameters that are not there yet, and tell what gradients are complete.
+  void next_piece(int row) {
+    const Task& t = task(row);
+    RowState& s = state(row);
+    const SegmentTimes& times = *s.times;
+    for (;;) {
+      for (; s.release < times.releases.size() && times.releases[s.release].before == s.piece; ++s.release)
+        released(row, times.releases[s.release].unit);
+      for (; s.await < times.awaits.size() && times.awaits[s.await].before == s.piece; ++s.await)
+        for (const ir::Wait& wait : t.after)
+          if (wait.unit == times.awaits[s.await].unit && !state(wait.row).done) follow(row, wait.row);
+      if (s.missing > 0) return;
+      if (s.piece == times.pieces.size()) return finish(row);
+      const Piece& part = times.pieces[s.piece++];
+      double seconds = part.fixed + part.per_pair * s.pairs + part.per_square * s.squares;
+      if (part.what == Activity::compute) seconds += std::exchange(s.zeroing, 0.0);
+      if (seconds > 0) return work(row, seconds, claims_within(t, part.what));
+    }
+  }
+
+  void work(int row, double seconds, const std::vector<Claim>& claims) {
+    row_of_activity_.push_back(row);
+    const int number = shared_.start(seconds, claims);
+    check(number + 1 == static_cast<int>(row_of_activity_.size()), "activity {} of row {}", number, row);
+    work_began_[static_cast<size_t>(row)] = shared_.now();
+  }
+
+  void work_ended(int row) {
+    const Task& t = task(row);
+    const bool communication =
+        t.kind == TaskKind::run ? state(row).times->pieces[state(row).piece - 1].what == Activity::communication : ir::is_transfer(t.kind);
+    time(row).spans.push_back({work_began_[static_cast<size_t>(row)], shared_.now(), communication});
+    go_on(row);
+  }
+
+  void finish(int row) {
+    state(row).done = true;
+    time(row).end = shared_.now();
+    for (const int follower : after_row_[static_cast<size_t>(row)]) arrived(follower);
+  }
+
+  void arrived(int row) {
+    if (--state(row).missing == 0) ready_.push_back(row);
+  }
+
+  void released(int row, int unit) {
+    const auto found = after_unit_.find({row, unit});
+    if (found == after_unit_.end()) return;
+    for (const int follower : found->second) arrived(follower);
+  }
+
+  // Devices of a run's ranks, by what it does.
+  std::vector<Claim> claims_within(const Task& t, Activity what) const {
+    double share = 1;
+    if (what == Activity::communication) share = hardware_.device_share(slowest_link(t.ranks));
+    std::vector<Claim> claims;
+    for (const int rank : t.ranks) claims.push_back({rank, share});
+    return claims;
+  }
+
+  std::vector<Claim> claims_of(const Task& t, const Work& needed) const {
+    std::vector<Claim> claims;
+    for (const int rank : t.ranks) claims.push_back({rank, needed.device_share});
+    const int host = plans_.cluster().host[static_cast<size_t>(t.ranks[0])];
+    for (const cost::Exchange::PortShare& use : needed.ports) {
+      cost::Port port = use.port;
+      port.host += host - needed.first_host;
+      claims.push_back({number_of(port), use.share});
+    }
+    return claims;
+  }
+
+  // Ports are numbered after the ranks.
+  int number_of(const cost::Port& port) const {
+    const bool inter = port.link == cluster::Link::inter_host;
+    return plans_.cluster().ranks() + ((port.host * hardware_.devices_per_host + port.number) * 2 + inter) * 2 + port.out;
+  }
+
+  cluster::Link slowest_link(const std::vector<int>& ranks) const {
+    cluster::Link slowest = cluster::Link::local;
+    for (const int rank : ranks) slowest = std::max(slowest, plans_.cluster().link(ranks[0], rank));
+    return slowest;
   }
 
   const batch::MicroBatch& micro_batch(const Task& t) const {
@@ -110,45 +246,56 @@ class Simulator {
     return it->second;
   }
 
-  double duration(const Task& t) {
+  const Work& work_of(const Task& t) {
+    if (t.kind == TaskKind::send) return sent(t);
+    return work_ = fresh_work(t);
+  }
+
+  Work fresh_work(const Task& t) const {
+    const Precision precision = plans_.graph().precision();
     switch (t.kind) {
       case TaskKind::send:
-        return sent(t);
       case TaskKind::move:
-        return exchanged(t, plans_.graph().precision().compute);
-      case TaskKind::flush:
-        return exchanged(t, plans_.graph().precision().state) + added_at_home(t);
+        return exchanged(t, precision.compute, false);
+      case TaskKind::flush: {
+        Work work = exchanged(t, precision.state, true);
+        work.seconds += added_at_home(t);
+        return work;
+      }
       case TaskKind::norm:
-        return squared() + agreed(t);
+        return {.seconds = squared() + agreed(t)};
       case TaskKind::update:
-        return updated(t);
+        return {.seconds = updated(t)};
       case TaskKind::zero:
+        return {.seconds = zeroed(t)};
       case TaskKind::prepare:
       case TaskKind::run:
-        return 0;
+        return {};
     }
-    return 0;
+    return {};
   }
 
   // Micro-batches of as many tokens take equally long between two stages, and so do lanes that lie alike on hosts.
-  double sent(const Task& t) {
+  const Work& sent(const Task& t) {
     const auto [it, fresh] = sends_.try_emplace(key_of(t));
-    if (fresh) it->second = exchanged(t, plans_.graph().precision().compute);
+    if (fresh) it->second = fresh_work(t);
     return it->second;
   }
 
-  double exchanged(const Task& t, DType type) const {
+  Work exchanged(const Task& t, DType type, bool summed) const {
     std::vector<cost::Parcel> parcels;
-    for (const layout::Msg& m : t.messages) parcels.push_back({m.src, m.dst, m.box.elements() * size_of(type)});
-    return cost::exchange(hardware_, plans_.cluster(), parcels).count;
+    for (const layout::Msg& m : t.messages) parcels.push_back({m.src, m.dst, m.box.elements() * size_of(type), summed});
+    const cost::Exchange exchange = cost::exchange_over(hardware_, plans_.cluster(), parcels);
+    cluster::Link slowest = cluster::Link::local;
+    for (const cost::Exchange::PortShare& use : exchange.ports) slowest = std::max(slowest, use.port.link);
+    return {exchange.time.count, hardware_.device_share(slowest), exchange.ports, plans_.cluster().host[static_cast<size_t>(t.ranks[0])]};
   }
 
   // Memory traffic of so many bytes an element, on the rank that has most elements.
-  double memory_time(DType type, const std::map<int, i64>& elements, i64 bytes) const {
-    double longest = 0;
-    for (const auto& [rank, count] : elements)
-      longest = std::max(longest, cost::call_time(hardware_.device, type, {.bytes = static_cast<double>(count * bytes)}).count);
-    return longest;
+  double memory_time(const char* name, DType type, const std::map<int, i64>& elements, i64 bytes) const {
+    i64 most = 0;
+    for (const auto& [rank, count] : elements) most = std::max(most, count);
+    return cost::moving_time(hardware_.device, type, name, static_cast<double>(most), static_cast<double>(bytes)).count;
   }
 
   // A rank's own addends: read, added to home's sum, written.
@@ -157,7 +304,7 @@ class Simulator {
     std::map<int, i64> elements;
     for (const layout::Msg& m : t.messages)
       if (m.src == m.dst) elements[m.src] += m.box.elements();
-    return memory_time(type, elements, 3 * size_of(type));
+    return memory_time("add", type, elements, 3 * size_of(type));
   }
 
   // Elements of a unit that each rank has at home.
@@ -171,7 +318,7 @@ class Simulator {
     const DType type = plans_.graph().precision().state;
     std::map<int, i64> elements;
     for (size_t unit = 0; unit < plans_.units().size(); ++unit) add_home(static_cast<int>(unit), elements);
-    return memory_time(type, elements, size_of(type));
+    return memory_time("sum_of_squares", type, elements, size_of(type));
   }
 
   // A few numbers from all to all, by halves of the ranks: one latency of the slowest link for each halving, there and back.
@@ -189,7 +336,18 @@ class Simulator {
     const i64 bytes = 8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
     std::map<int, i64> elements;
     add_home(t.unit, elements);
-    return memory_time(precision.state, elements, bytes);
+    return memory_time("adamw", precision.state, elements, bytes);
+  }
+
+  // Accumulators of a stage are filled with zeros.
+  double zeroed(const Task& t) const {
+    const ir::StageCode& stage = strategy_of(t).groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(t.stage)];
+    const DType type = plans_.graph().precision().state;
+    std::map<int, i64> elements;
+    for (const ir::ParamUse& use : stage.params)
+      for (int position = 0; position < stage.lane.size(); ++position)
+        elements[position] += layout::shard_box(stage.lane, use.used, plans_.graph().param(use.param).shape, position).elements();
+    return memory_time("zero", type, elements, size_of(type));
   }
 
   // How long a row computes and transfers before a time.
@@ -261,10 +419,18 @@ class Simulator {
   const cluster::Hardware& hardware_;
   Simulation result_;
   std::vector<std::vector<std::pair<double, double>>> sums_;  // of a row: see spent
-  std::map<compiler::QueueKey, double> free_;
-  std::map<std::pair<int, int>, double> released_;  // row, unit
+  SharedResources shared_;
+  std::deque<int> ready_;  // rows that miss nothing
+  std::vector<RowState> state_;
+  std::vector<std::vector<int>> after_row_;                       // rows that wait for its end
+  std::map<std::pair<int, int>, std::vector<int>> after_unit_;     // row, unit
+  std::map<compiler::QueueKey, int> last_of_queue_;
+  std::set<std::tuple<int, int, int>> accumulating_;               // phase, lane, stage
+  std::vector<int> row_of_activity_;
+  std::vector<double> work_began_;                                // of a row's present piece
+  Work work_;
   std::map<SegmentKey, SegmentTimes> times_;
-  std::map<SegmentKey, double> sends_;
+  std::map<SegmentKey, Work> sends_;
 };
 
 }  // namespace

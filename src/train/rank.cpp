@@ -102,9 +102,9 @@ void Rank::assemble_within_budget(const batch::StepPlan& plan) {
 }
 
 runtime::StepResult Rank::step(const batch::StepPlan& plan, const runtime::Documents& documents,
-                               const std::function<runtime::UpdateSettings(double)>& update, bool trace) {
+                               const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe) {
   assemble_within_budget(plan);
-  return executor_.run(program_, {&plan, &documents, update, trace});
+  return executor_.run(program_, {&plan, &documents, update, probe});
 }
 
 std::vector<runtime::Logits> Rank::evaluate(const batch::StepPlan& plan, const runtime::Documents& documents) {

@@ -28,9 +28,8 @@ class Rank {
   /// One step: the Program of the batch plan, agreed on by all ranks, run to its end. `update` gets the gradients' norm. Of the
   /// next strategy's units as many are prefetched as the budget allows. UserError on all ranks, before anything runs, where even
   /// without prefetch one rank's predicted peak is above it.
-  /// trace: the result has the spans of its rows.
   runtime::StepResult step(const batch::StepPlan& plan, const runtime::Documents& documents,
-                           const std::function<runtime::UpdateSettings(double)>& update, bool trace = false);
+                           const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe = {});
   /// Forward only, for Plans of a graph that ends in logits.
   std::vector<runtime::Logits> evaluate(const batch::StepPlan& plan, const runtime::Documents& documents);
 

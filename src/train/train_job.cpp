@@ -173,7 +173,7 @@ class JobOnRank {
       update.adamw = {lr, o.beta1, o.beta2, o.eps, o.weight_decay, state_.updates + 1};
       update.clip = o.clip_norm > 0 ? std::min(1.0, o.clip_norm / (norm + 1e-6)) : 1;
       return update;
-    }, traced);
+    }, {.spans = traced});
     const comm::Traffic after = fabric_.traffic();
     RankFigures mine;
     mine.peak = memory_.peak();

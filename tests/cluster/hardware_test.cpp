@@ -90,5 +90,22 @@ TEST(Hardware, a_data_type_without_rates_names_the_section_to_add) {
   }
 }
 
+TEST(Device, has_tables_of_what_was_measured_in_a_type) {
+  Device device;
+  device.operators[DType::f32]["linear"].calls = {{1, 1, 1, 1}};
+  EXPECT_NE(device.measured(DType::f32, "linear"), nullptr);
+  EXPECT_EQ(device.measured(DType::f64, "linear"), nullptr);
+  EXPECT_EQ(device.measured(DType::f32, "rope"), nullptr);
+}
+
+TEST(Hardware, transfers_take_a_share_of_the_device_by_their_link) {
+  Hardware hardware;
+  hardware.overlap_slowdown = 1.5;
+  hardware.inter_host = LinkClass{.overlap_slowdown = 1.1};
+  EXPECT_DOUBLE_EQ(hardware.device_share(Link::intra_host), 0.5);
+  EXPECT_NEAR(hardware.device_share(Link::inter_host), 0.1, 1e-12);
+  EXPECT_EQ(hardware.device_share(Link::local), 0);
+}
+
 }  // namespace
 }  // namespace switchyard::cluster

@@ -61,7 +61,7 @@ TEST(JobKeys, the_fingerprint_leaves_out_what_concerns_one_rank) {
   for (const KeyInfo& key : job_keys()) {
     if (key.rank_only) names.insert(key.name);
   }
-  EXPECT_EQ(names, (std::set<std::string>{"run.out", "run.log_every", "run.threads"}));
+  EXPECT_EQ(names, (std::set<std::string>{"run.out", "run.log_every", "run.profile", "run.threads"}));
 }
 
 TEST(JobKeys, ranges_are_told_in_words) {

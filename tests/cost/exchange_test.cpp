@@ -62,5 +62,22 @@ TEST(Exchange, of_small_messages_heeds_the_curve) {
   EXPECT_DOUBLE_EQ(exchange(hardware, hardware.placement(), {&parcel, 1}).count, 1e-3 + 2e-3);
 }
 
+TEST(Exchange, of_what_is_added_up_takes_longer_by_the_class_of_link) {
+  cluster::Hardware hardware = two_hosts();
+  hardware.intra_host.sum_share = 0.5;
+  const std::vector<Parcel> summed = {{0, 1, 1000, true}}, some = {{0, 1, 500, true}, {0, 1, 500, false}};
+  EXPECT_DOUBLE_EQ(exchange(hardware, hardware.placement(), summed).count, 1e-3 + 2e-3);
+  EXPECT_DOUBLE_EQ(exchange(hardware, hardware.placement(), some).count, 1e-3 + 1.5e-3);
+}
+
+TEST(Exchange, tells_for_how_much_of_it_each_port_is_busy) {
+  const cluster::Hardware hardware = two_hosts();
+  const std::vector<Parcel> parcels = {{0, 1, 3000}, {2, 3, 1000}};
+  const Exchange done = exchange_over(hardware, hardware.placement(), parcels);
+  EXPECT_DOUBLE_EQ(done.time.count, 4e-3);
+  ASSERT_EQ(done.ports.size(), 4u) << "out of 0 and 2, into 1 and 3";
+  for (const Exchange::PortShare& use : done.ports) EXPECT_DOUBLE_EQ(use.share, use.port.number < 2 ? 0.75 : 0.25);
+}
+
 }  // namespace
 }  // namespace switchyard::cost

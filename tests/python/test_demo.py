@@ -23,8 +23,15 @@ if args[0] == "data":
     out.mkdir(parents=True, exist_ok=True)
     (out / "meta.json").write_text("{{}}")
     sys.exit(0)
+if args[0] in ("profile", "report"):
+    if args[0] == os.environ.get("BREAKS"):
+        sys.exit(f"switchyard: no {{args[0]}}")
+    Path(args[args.index("--out") + 1]).write_text(args[0])
+    sys.exit(0)
 out, steps = Path(args[args.index("--out") + 1]), int(args[args.index("--steps") + 1])
 strategy = args[args.index("--set") + 1].split('strategy="')[1].split('"')[0] if "--set" in args else "hot"
+if strategy == "auto":
+    print("plan: chosen\\nplan: instead\\nplan: limited", file=sys.stderr)
 if strategy == os.environ.get("BREAKS"):
     sys.exit("switchyard: data/python/corpus.bin is cut off.")
 if strategy in os.environ.get("TOO_LARGE", "").split(";"):
@@ -60,24 +67,30 @@ def demo(tmp_path):
 def test_it_trains_hot_and_under_each_strategy_and_tells_those_that_do_not_fit(demo):
     done, calls = demo("--steps", "5", TOO_LARGE="4,1,1;1,1,4")
     assert done.returncode == 0, done.stderr
-    assert [c[0] for c in calls] == ["data"] + ["train"] * 7
-    steps = [c[c.index("--steps") + 1] for c in calls[1:]]
-    assert steps == ["5"] + ["3"] * 6
+    assert [c[0] for c in calls] == ["data", "profile"] + ["train"] * 8 + ["report"]
+    assert calls[1][1:3] == ["--ranks", "4"] and 'run.profile="runs/demo/profile.json"' in calls[2]
+    assert calls[-1][1:3] == ["runs/demo/planned", "runs/demo/hot"]
+    steps = [c[c.index("--steps") + 1] for c in calls[2:-1]]
+    assert steps == ["5", "5"] + ["3"] * 6
+    assert [line for line in done.stderr.splitlines() if "plan: " in line] == [f"planned: plan: {word}" for word in ("chosen", "instead", "limited")]
     lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
     assert "does not fit the memory budget" in lines["4,1,1"] and "does not fit the memory budget" in lines["1,1,4"]
     assert lines["hot"].split()[1:] == ["2000", "3", "MiB", "2", "MB", "0", "MB", "50", "ms", "10.00%", "1.0%", "20%"]
     assert "loss 9.0000 -> 1.8000, 2000 tokens/s" in done.stdout
+    assert lines["planned"].split()[1:] == lines["hot"].split()[1:]
     assert "Losses of all strategies agree to 0.0e+00 relative." in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("Report: ") and "runs/demo/report.html" in done.stdout.splitlines()[-1]
 
 
 def test_runs_that_are_done_are_not_repeated_until_the_job_changes(demo, tmp_path):
     demo("--steps", "2", TOO_LARGE="4,1,1")
     done, calls = demo("--steps", "2", TOO_LARGE="4,1,1")
     assert done.returncode == 0
-    assert [c[0] for c in calls[8:]] == ["data"]
+    assert [c[0] for c in calls[11:]] == ["data", "report"]
+    assert "profile: done before" in done.stderr and "planned: done before" in done.stderr
     assert "hot: done before" in done.stderr and "4,1,1: done before" in done.stderr
     (tmp_path / "demo/job.toml").write_text("seed = 2\n")
-    assert len(demo("--steps", "2")[1]) == 9 + 8
+    assert len(demo("--steps", "2")[1]) == 13 + 10, "data, runs and report, but no profile"
 
 
 def test_losses_that_differ_are_an_error(demo):

@@ -107,6 +107,47 @@ TEST(Simulate, rows_of_a_stream_follow_one_another_and_what_they_wait_for) {
   }
 }
 
+TEST(Simulate, transfers_beside_computing_slow_both) {
+  const compiler::Plans plans = plans_under({"1,2,1", "2,1,1"}, 1, 2);
+  const Step step(plans, 2);
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host.bandwidth = {1e7};
+  const Simulation free = simulate(step.program, step.plan, plans, hardware);
+  hardware.overlap_slowdown = 2;
+  const Simulation taking_turns = simulate(step.program, step.plan, plans, hardware);
+  ASSERT_GT(free.ranks[0].overlap, 0);
+  EXPECT_GT(taking_turns.step_seconds, free.step_seconds);
+  EXPECT_GE(taking_turns.ranks[0].compute, free.ranks[0].compute + 0.99 * taking_turns.ranks[0].overlap / 2) << "half of the time that both run";
+  hardware.intra_host.overlap_slowdown = 1;
+  EXPECT_DOUBLE_EQ(simulate(step.program, step.plan, plans, hardware).step_seconds, free.step_seconds) << "the link's own says otherwise";
+}
+
+TEST(Simulate, transfers_of_lanes_divide_a_port_that_they_share) {
+  const compiler::Plans plans = plans_under({"2,1,2"}, 2, 2);
+  const Step step(plans, 2);  // one for each lane; stages lie on hosts
+  cluster::Hardware hardware = arithmetic_only(2, 2);
+  hardware.inter_host->bandwidth = {1e7};
+  const Simulation own = simulate(step.program, step.plan, plans, hardware);
+  hardware.inter_host->shared_by = 2;
+  const Simulation shared = simulate(step.program, step.plan, plans, hardware);
+  for (size_t row = 0; row < step.program.rows.size(); ++row) {
+    if (step.program.rows[row].kind != ir::TaskKind::send) continue;
+    const auto seconds = [&](const Simulation& s) { return s.rows[row].end - s.rows[row].begin; };
+    EXPECT_NEAR(seconds(shared), 2 * seconds(own), 1e-9) << "both lanes send at once";
+  }
+}
+
+TEST(Simulate, accumulators_are_filled_with_zeros_once_a_phase) {
+  const compiler::Plans plans = plans_under({"1,1,1"}, 1, 1);
+  cluster::Hardware hardware = arithmetic_only(1, 1);
+  const double without = simulated(plans, 3, hardware).step_seconds;
+  i64 elements = 0;
+  for (size_t p = 0; p < plans.graph().params().size(); ++p) elements += ir::elements({DType::f32, plans.graph().params()[p].shape}, {});
+  hardware.device.operators[plans.graph().precision().state]["zero"] = {{{1, 1, 1, 1e-6}}, {}};  // a microsecond an element and byte
+  const i64 bytes = elements * size_of(plans.graph().precision().state);
+  EXPECT_NEAR(simulated(plans, 3, hardware).step_seconds, without + 1e-6 * static_cast<double>(bytes), 1e-9);
+}
+
 TEST(Simulate, refuses_hardware_of_another_size) {
   const compiler::Plans plans = plans_under({"2,1,1"}, 1, 2);
   EXPECT_EQ(compiler::internal_message([&] { simulated(plans, 1, arithmetic_only(1, 3)); }), "hardware of 3 ranks for a program of 2");

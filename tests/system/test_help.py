@@ -5,7 +5,7 @@ import re
 import pytest
 import tiny_runs as tiny
 
-COMMANDS = ["train", "verify", "switch-plan", "show", "simulate", "plan", "report", "schedule", "data prepare", "data stats", "bench step", "bench switch",
+COMMANDS = ["train", "verify", "switch-plan", "show", "simulate", "plan", "profile", "report", "schedule", "data prepare", "data stats", "bench step", "bench switch",
             "bench comm", "bench kernels"]
 
 

@@ -35,9 +35,18 @@ def test_a_command_of_the_readme_has_only_options_that_its_help_tells(line):
         assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_text.stdout), option
 
 
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory):
+    path = tmp_path_factory.mktemp("profile") / "profile.json"
+    result = tiny.run([tiny.PROGRAM, "profile", "--quick", "--ranks", "4", "--threads", "1", "--out", path])
+    assert result.returncode == 0, result.stderr
+    return path
+
+
 @pytest.mark.parametrize("line", [line for line in COMMANDS if arguments_of(line)[0] in ("show", "simulate", "switch-plan")])
-def test_a_command_of_the_readme_that_only_prints_does_so(line, tmp_path):
-    result = tiny.run([tiny.PROGRAM, *arguments_of(line.replace("step.json", str(tmp_path / "step.json")).replace("--report out", f"--report {tmp_path}/out"))], cwd=tiny.ROOT)
+def test_a_command_of_the_readme_that_only_prints_does_so(line, tmp_path, profile):
+    line = line.replace("step.json", str(tmp_path / "step.json")).replace("--report out", f"--report {tmp_path}/out")
+    result = tiny.run([tiny.PROGRAM, *arguments_of(line.replace("profile.json", str(profile)))], cwd=tiny.ROOT)
     assert result.returncode == 0 and len(result.stdout.splitlines()) > 3, result.stderr
 
 

@@ -57,7 +57,7 @@ TEST(Rank, ATracedStepTellsWhenItsRowsWorkedAndAnotherStepKeepsNothing) {
     const batch::StepPlan plan = runtime::tiny_batch(0, documents, plans, {runtime::kLongest, runtime::kLongest / 2});
     const auto update = [](double) { return runtime::UpdateSettings{{1e-3, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; };
     EXPECT_TRUE(rank.step(plan, documents, update).spans.empty());
-    const runtime::StepResult result = rank.step(plan, documents, update, true);
+    const runtime::StepResult result = rank.step(plan, documents, update, {.spans = true});
     std::map<compiler::QueueKey, double> busy_until;
     std::set<int> rows;
     double computing = 0;

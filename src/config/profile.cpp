@@ -1,0 +1,179 @@
+#include "config/profile.hpp"
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "config/hardware_table.hpp"
+#include "config/json_node.hpp"
+
+namespace switchyard::config {
+namespace {
+
+using cluster::EfficiencyCurve;
+using cluster::Hardware;
+using cluster::OperatorTable;
+
+constexpr i64 kDay = 24 * 60 * 60, kFresh = 30 * kDay;
+constexpr const char* kRemedy = "Measure anew with `switchyard profile`.";
+
+Json json_of(const EfficiencyCurve& curve) {
+  Json points = Json::array();
+  for (const EfficiencyCurve::Point& point : curve.points) points.push_back({point.size, point.share});
+  return points;
+}
+
+void add_curve(Json& object, const char* key, const EfficiencyCurve& curve) {
+  if (!curve.points.empty()) object[key] = json_of(curve);
+}
+
+Json json_of(const cluster::LinkClass& link) {
+  Json object = {{"latency", link.latency.count}, {"bandwidth", link.bandwidth.count}, {"shared_by", link.shared_by}, {"sum_share", link.sum_share}};
+  if (link.overlap_slowdown > 0) object["overlap_slowdown"] = link.overlap_slowdown;
+  add_curve(object, "curve", link.curve);
+  return object;
+}
+
+Json json_of(const OperatorTable& table) {
+  Json calls = Json::array(), attention = Json::array();
+  for (const auto& call : table.calls) calls.push_back({call.rows, call.columns, call.work, call.seconds});
+  for (const auto& one : table.attention) attention.push_back({one.columns, one.per_row, one.per_pair, one.per_square});
+  return {{"calls", calls}, {"attention", attention}};
+}
+
+std::string type_key(DType type) { return std::string(name_of(Precision{.compute = type, .state = type})); }
+
+Json json_of(const Machine& machine) {
+  return {{"processor", machine.processor}, {"device", machine.device}, {"fabric", machine.fabric},   {"version", machine.version},
+          {"cores", machine.cores},         {"ranks", machine.ranks},   {"threads", machine.threads}, {"measured_at", machine.measured_at}};
+}
+
+// JSON as the reader of cluster files takes it.
+std::unique_ptr<toml::node> node_of(const Json& value);
+
+toml::table table_of(const Json& object) {
+  toml::table table;
+  for (const auto& [key, value] : object.items())
+    if (const auto node = node_of(value)) table.insert(key, *node);
+  return table;
+}
+
+std::unique_ptr<toml::node> node_of(const Json& value) {
+  if (value.is_object()) return std::make_unique<toml::table>(table_of(value));
+  if (value.is_string()) return std::make_unique<toml::value<std::string>>(value.get<std::string>());
+  if (value.is_boolean()) return std::make_unique<toml::value<bool>>(value.get<bool>());
+  if (value.is_number_integer()) return std::make_unique<toml::value<int64_t>>(value.get<i64>());
+  if (value.is_number()) return std::make_unique<toml::value<double>>(value.get<double>());
+  if (!value.is_array()) return nullptr;
+  auto array = std::make_unique<toml::array>();
+  for (const Json& item : value)
+    if (const auto node = node_of(item)) array->push_back(*node);
+  return array;
+}
+
+// A list of so many numbers, none below 0.
+std::vector<double> numbers(const Node& node, size_t count) {
+  std::vector<double> values;
+  for (const Node& item : node.items()) values.push_back(item.number());
+  if (values.size() != count) node.fault("has {} numbers; {} are needed. {}", values.size(), count, kRemedy);
+  for (const double value : values)
+    if (!(value >= 0) || !std::isfinite(value)) node.fault("has {}; no quantity is below 0. {}", value, kRemedy);
+  return values;
+}
+
+OperatorTable read_table(const Node& node) {
+  node.expect_keys({"calls", "attention"}, {"calls", "attention"});
+  OperatorTable table;
+  for (const Node& item : node["calls"].items()) {
+    const std::vector<double> n = numbers(item, 4);
+    if (n[0] <= 0 || n[3] <= 0) item.fault("has {} rows in {} s; both must be above 0. {}", n[0], n[3], kRemedy);
+    table.calls.push_back({n[0], n[1], n[2], n[3]});
+  }
+  for (const Node& item : node["attention"].items()) {
+    const std::vector<double> n = numbers(item, 4);
+    if (n[0] <= 0) item.fault("has {} columns; they must be above 0. {}", n[0], kRemedy);
+    table.attention.push_back({n[0], n[1], n[2], n[3]});
+  }
+  return table;
+}
+
+Machine read_machine(const Node& node) {
+  node.expect_keys({"processor", "device", "fabric", "version", "cores", "ranks", "threads", "measured_at"},
+                   {"processor", "device", "fabric", "version", "cores", "ranks", "threads", "measured_at"});
+  Machine machine{node["processor"].text(), node["device"].text(), node["fabric"].text(), node["version"].text()};
+  machine.cores = node["cores"].small(0);
+  machine.ranks = node["ranks"].small(1);
+  machine.threads = node["threads"].small(0);
+  machine.measured_at = node["measured_at"].integer(0, std::numeric_limits<i64>::max());
+  return machine;
+}
+
+}  // namespace
+
+std::string difference(const Machine& measured, const Machine& here) {
+  if (measured.processor != here.processor || measured.cores != here.cores || measured.device != here.device)
+    return fmt::format("was measured on {} with {} cores ({}), not on this machine, {} with {} cores ({})", measured.processor, measured.cores,
+                       measured.device, here.processor, here.cores, here.device);
+  if (measured.version != here.version) return fmt::format("was measured by version {}; this is {}", measured.version, here.version);
+  if (here.measured_at - measured.measured_at > kFresh)
+    return fmt::format("was measured {} days ago", (here.measured_at - measured.measured_at) / kDay);
+  return "";
+}
+
+std::string to_json(const Profile& profile) {
+  const Hardware& h = profile.hardware;
+  Json device = {{"name", h.device.name}, {"memory", h.device.memory.count}, {"launch", h.device.launch.count}};
+  Json operators = Json::object();
+  for (const auto& [type, rates] : h.device.rates) {
+    if (!device.contains("memory_bandwidth")) device["memory_bandwidth"] = rates.memory.count;
+    device[type_key(type)] = {{"matmul", rates.matmul.count}, {"memory_bandwidth", rates.memory.count}};
+    add_curve(device[type_key(type)], "matmul_curve", rates.matmul_curve);
+  }
+  add_curve(device, "width_curve", h.device.width_curve);
+  add_curve(device, "memory_curve", h.device.memory_curve);
+  for (const auto& [type, tables] : h.device.operators)
+    for (const auto& [name, table] : tables) operators[type_key(type)][name] = json_of(table);
+  Json links = {{"intra_host", json_of(h.intra_host)}};
+  if (h.inter_host) links["inter_host"] = json_of(*h.inter_host);
+  const Json document = {{"name", h.name},
+                         {"hosts", h.hosts},
+                         {"devices_per_host", h.devices_per_host},
+                         {"overlap_slowdown", h.overlap_slowdown},
+                         {"device", device},
+                         {"links", links},
+                         {"operators", operators},
+                         {"machine", json_of(profile.machine)}};
+  return document.dump() + "\n";
+}
+
+Profile profile_from_json(const std::string& text, const std::string& origin, std::optional<int> ranks) {
+  Json document = parse_json(text, origin, kRemedy);
+  const Node root(document, origin, "");
+  root.expect_keys({"name", "hosts", "devices_per_host", "overlap_slowdown", "device", "links", "operators", "machine"},
+                   {"name", "hosts", "devices_per_host", "overlap_slowdown", "device", "links", "operators", "machine"});
+  Profile profile;
+  profile.machine = read_machine(root["machine"]);
+  std::map<DType, std::map<std::string, OperatorTable>> operators;
+  const Node tables = root["operators"];
+  for (const std::string& precision : tables.keys())
+    for (const std::string& name : tables[precision].keys())
+      operators[precision_from(precision).compute][name] = read_table(tables[precision][name]);
+  document.erase("operators");
+  document.erase("machine");
+  profile.hardware = hardware_from_table(table_of(document), origin, ranks);
+  profile.hardware.device.operators = std::move(operators);
+  return profile;
+}
+
+Profile read_profile(const std::string& path, std::optional<int> ranks) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) user_error("profile {} can't be read. Check the path, or measure one with `switchyard profile --out {}`.", path, path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return profile_from_json(text.str(), path, ranks);
+}
+
+}  // namespace switchyard::config

@@ -1,0 +1,70 @@
+#include "train/machine_profile.hpp"
+
+#include <filesystem>
+
+#include "base/errors.hpp"
+#include "compiler/job_plans.hpp"
+#include "files/disk.hpp"
+#include "train/profile.hpp"
+
+namespace switchyard::train {
+namespace {
+
+ProfileSettings settings_of(const config::RunSettings& run, const Precision& precision) {
+  return {.ranks = run.ranks, .threads = run.threads, .device = run.device, .precisions = {precision}};
+}
+
+config::Profile named_profile(const config::RunSettings& run, const Precision& precision, const config::Machine& here,
+                              const std::function<void(const std::string&)>& say) {
+  config::Profile profile = config::read_profile(run.profile, run.ranks);
+  if (!profile.hardware.device.rates.contains(precision.compute))
+    user_error("run.profile {} has no {}. Measure it: switchyard profile --precision {}.", run.profile, name_of(precision), name_of(precision));
+  if (const std::string differs = config::difference(profile.machine, here); !differs.empty()) say(fmt::format("{} {}", run.profile, differs));
+  return profile;
+}
+
+// Nothing, with the reason said, if it can't be used.
+std::optional<config::Profile> kept_profile(const std::string& path, const ProfileSettings& settings, const Precision& precision, const config::Machine& here,
+                                            const std::function<void(const std::string&)>& say) {
+  if (path.empty() || !std::filesystem::exists(path)) return std::nullopt;
+  try {
+    config::Profile profile = config::read_profile(path, settings.ranks);
+    const std::string differs = config::difference(profile.machine, here);
+    if (differs.empty() && profile.machine.threads == here.threads && profile.hardware.device.rates.contains(precision.compute)) return profile;
+    say(fmt::format("{} {}; measuring anew", path, differs.empty() ? "is of other threads" : differs));
+  } catch (const UserError& error) {
+    say(fmt::format("{}; measuring anew", error.what()));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string profile_folder(const std::function<std::optional<std::string>(const std::string&)>& variable) {
+  if (const auto cache = variable("XDG_CACHE_HOME"); cache && !cache->empty()) return *cache + "/switchyard";
+  if (const auto home = variable("HOME"); home && !home->empty()) return *home + "/.cache/switchyard";
+  return "";
+}
+
+config::Profile machine_profile(const config::Job& job, const comm::Launch& launch, const std::string& folder,
+                                const std::function<void(const std::string&)>& say) {
+  const Precision precision = compiler::precision_of(job.run);
+  const ProfileSettings settings = settings_of(job.run, precision);
+  const config::Machine here = this_machine(settings, launch);
+  if (!job.run.profile.empty()) return named_profile(job.run, precision, here, say);
+  if (launch.distributed)
+    user_error("a job without strategies is planned with a profile that all processes read. Launch `switchyard profile --out profile.json` as the "
+               "job is launched, and set run.profile = \"profile.json\".");
+  const std::string path =
+      folder.empty() ? "" : fmt::format("{}/profile-{}x{}-{}-{}.json", folder, here.ranks, here.threads, here.device, name_of(precision));
+  if (auto kept = kept_profile(path, settings, precision, here, say)) return std::move(*kept);
+  say(fmt::format("measuring this machine for the plan; {}", path.empty() ? "not kept, for there is no HOME" : "kept in " + path));
+  config::Profile profile = train::profile(settings, launch);
+  if (!path.empty()) {
+    files::make_folder(folder);
+    files::write_text(path, config::to_json(profile));
+  }
+  return profile;
+}
+
+}  // namespace switchyard::train

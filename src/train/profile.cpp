@@ -1,0 +1,129 @@
+#include "train/profile.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+#include <thread>
+
+#include "base/errors.hpp"
+#include "base/version.hpp"
+#include "kernels/memory.hpp"
+#include "kernels/threads.hpp"
+#include "train/profile_compute.hpp"
+#include "train/profile_links.hpp"
+#include "train/ranks.hpp"
+
+namespace switchyard::train {
+namespace {
+
+constexpr std::chrono::minutes kPatience{5};  // with a rank that shares its core with others
+
+int cores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+int ranks_of(const ProfileSettings& settings, const comm::Launch& launch) {
+  if (settings.ranks > 0) return settings.ranks;
+  return launch.distributed ? launch.size : cores();
+}
+
+int threads_of(const ProfileSettings& settings, int ranks_per_host) {
+  return settings.threads > 0 ? settings.threads : std::max(1, cores() / ranks_per_host);
+}
+
+// A line on a terminal, a line for every tenth elsewhere.
+class ProfileProgress {
+ public:
+  explicit ProfileProgress(bool speaks) : speaks_(speaks), terminal_(isatty(STDERR_FILENO) != 0) {}
+  ~ProfileProgress() {
+    if (speaks_ && terminal_) std::cerr << "\n";
+  }
+  void told(const std::string& what, double share) {
+    const int tenth = static_cast<int>(10 * share);
+    if (!speaks_ || (!terminal_ && what == what_ && tenth == tenth_)) return;
+    what_ = what;
+    tenth_ = tenth;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    std::cerr << (terminal_ ? "\r" : "") << fmt::format("profile: {} {:.0f}%, {:.0f} s  ", what, 100 * share, seconds) << (terminal_ ? "" : "\n")
+              << std::flush;
+  }
+
+ private:
+  const bool speaks_, terminal_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::string what_;
+  int tenth_ = -1;
+};
+
+// The best that a copy reaches, for operators that were not measured.
+BytesPerSecond memory_rate(const cluster::OperatorTable& copy) {
+  BytesPerSecond best{};
+  for (const cluster::MeasuredCall& call : copy.calls) best.count = std::max(best.count, call.rows * call.work / call.seconds);
+  return best;
+}
+
+}  // namespace
+
+config::Machine this_machine(const ProfileSettings& settings, const comm::Launch& launch) {
+  const int ranks = ranks_of(settings, launch);
+  return {.processor = processor(),
+          .device = settings.device == config::Device::cuda ? "cuda" : "cpu",
+          .fabric = launch.distributed ? (launch.via == comm::Via::mpi ? "mpi" : "tcp") : "threads",
+          .version = kVersion,
+          .cores = cores(),
+          .ranks = ranks,
+          .threads = threads_of(settings, ranks),
+          .measured_at = static_cast<i64>(std::time(nullptr))};
+}
+
+config::Profile profile(const ProfileSettings& settings, const comm::Launch& launch) {
+  const int ranks = ranks_of(settings, launch);
+  config::Profile result;
+  std::mutex mutex;
+  kernels::install_rank_allocator();
+  on_ranks(ranks, launch, cluster::uniform(1, ranks), {.timeout = kPatience}, [&](comm::Fabric& fabric) {
+    const cluster::Cluster& placed = fabric.cluster();
+    const int hosts = placed.hosts(), devices = fabric.size() / hosts;
+    if (hosts * devices != fabric.size()) user_error("{} ranks on {} hosts: a profile needs as many on each. Launch so.", fabric.size(), hosts);
+    kernels::RankMemory memory(kernels::machine_memory());
+    const kernels::MemoryScope scope(&memory);
+    RankSettings rank;
+    rank.threads = threads_of(settings, devices);
+    rank.device = settings.device == config::Device::cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+    rank.memory = &memory;
+    kernels::use_threads(rank.threads);
+    Meeting meeting(fabric);
+    ProfileProgress progress(fabric.rank() == 0);
+    config::Profile mine{.hardware = {}, .machine = this_machine(settings, launch)};
+    mine.machine.threads = rank.threads;
+    cluster::Hardware& hardware = mine.hardware;
+    hardware.name = fmt::format("{} x {} as measured", fabric.size(), mine.machine.processor);
+    hardware.hosts = hosts;
+    hardware.devices_per_host = devices;
+    hardware.device.name = mine.machine.processor;
+    hardware.device.memory = {kernels::machine_memory() / devices};
+    progress.told("links", 0);
+    profile_links(meeting, rank, hardware);
+    for (const Precision& precision : settings.precisions) {
+      const std::string what = fmt::format("operators in {}", name_of(precision));
+      OperatorProfile operators = profile_operators(meeting, precision, rank, settings.quick, [&](double share) { progress.told(what, share); });
+      hardware.device.rates[precision.compute] = {.matmul = operators.matmul, .memory = memory_rate(operators.tables.at("copy"))};
+      hardware.device.operators[precision.compute] = std::move(operators.tables);
+    }
+    const std::lock_guard lock(mutex);
+    if (fabric.rank() == 0) result = std::move(mine);
+  });
+  return result;
+}
+
+}  // namespace switchyard::train

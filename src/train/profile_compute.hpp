@@ -1,0 +1,26 @@
+// Operators as they take in steps of small models, all ranks side by side.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "base/units.hpp"
+#include "cluster/operator_table.hpp"
+#include "train/profile_meeting.hpp"
+#include "train/rank.hpp"
+
+namespace switchyard::train {
+
+/// Tables by the names of operators; those of the step besides them are "adamw", "sum_of_squares", "zero", "copy", "add" (rows: elements).
+/// matmul: of a rank's square products in between.
+struct OperatorProfile {
+  std::map<std::string, cluster::OperatorTable> tables;
+  FlopsPerSecond matmul{};
+};
+
+/// Every rank of the fabric calls it and gets the same. quick: of the smallest models only, in seconds. told: so much of the work is done, 0 to 1.
+OperatorProfile profile_operators(Meeting& meeting, Precision precision, const RankSettings& settings, bool quick,
+                                  const std::function<void(double share)>& told);
+
+}  // namespace switchyard::train

@@ -1,0 +1,167 @@
+#include "train/profile_links.hpp"
+
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <thread>
+
+#include "kernels/threads.hpp"
+#include "runtime/tensors.hpp"
+
+namespace switchyard::train {
+namespace {
+
+using cluster::Link;
+
+constexpr int kChannel = 6;
+constexpr i64 kLeast = 64;                                                                      // bytes: a message that is all latency
+constexpr i64 kSizes[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
+constexpr double kTooLong = 0.4;                                                                // seconds of a message
+constexpr i64 kBeyondCaches = i64{1} << 26, kMostBuffers = 64;                                  // bytes; what is sent was made elsewhere
+
+class LinkProfiler {
+ public:
+  LinkProfiler(Meeting& meeting, const RankSettings& settings) : meeting_(meeting), fabric_(meeting.fabric()), settings_(settings) {}
+
+  // Nothing if no two ranks have such a link.
+  std::optional<cluster::LinkClass> measure(Link link, int devices_per_host) {
+    const std::optional<int> peer = peer_over(link);
+    const double paired = meeting_.mean({peer ? 1.0 : 0.0})[0];
+    if (paired == 0) return std::nullopt;
+    cluster::LinkClass found;
+    found.latency = {exchange_time(peer, kLeast, false)};
+    std::vector<std::pair<double, double>> times;  // bytes, seconds
+    i64 largest = kLeast;
+    for (const i64 bytes : kSizes) {
+      const double seconds = exchange_time(peer, bytes, false);
+      times.emplace_back(bytes, seconds);
+      found.latency.count = std::min(found.latency.count, kMostLatency * seconds);
+      largest = bytes;
+      if (seconds > kTooLong / 4) break;
+    }
+    found.curve = curve_of(times, found.latency.count, found.bandwidth.count);
+    found.sum_share = std::min(1.0, exchange_time(peer, largest, false) / exchange_time(peer, largest, true));
+    if (link == Link::inter_host && devices_per_host > 1) {
+      const std::optional<int> first = fabric_.rank() % devices_per_host == 0 ? peer : std::nullopt;
+      const double together = exchange_time(peer, largest, false), alone = exchange_time(first, largest, false);
+      if (together > kDivided * alone) {
+        found.shared_by = devices_per_host;
+        found.bandwidth.count *= together / alone;
+      }
+    }
+    found.overlap_slowdown = slowdown(peer, largest);
+    return found;
+  }
+
+ private:
+  static constexpr double kDivided = 1.5;
+  static constexpr double kMostLatency = 0.9;  // of any message's time
+
+  // The rank beside it on its host, or in the same place of the host beside: the same pairs seen from both ends.
+  std::optional<int> peer_over(Link link) const {
+    const std::vector<int>& host = fabric_.cluster().host;
+    const int me = fabric_.rank(), my_host = host[static_cast<size_t>(me)];
+    std::vector<int> mine, beside;
+    for (int rank = 0; rank < fabric_.size(); ++rank) {
+      if (host[static_cast<size_t>(rank)] == my_host) mine.push_back(rank);
+      if (host[static_cast<size_t>(rank)] == (my_host ^ 1)) beside.push_back(rank);
+    }
+    const size_t place = static_cast<size_t>(std::ranges::find(mine, me) - mine.begin());
+    const std::vector<int>& others = link == Link::intra_host ? mine : beside;
+    const size_t there = link == Link::intra_host ? place ^ 1 : place;
+    return there < others.size() && others[there] != me ? std::optional(others[there]) : std::nullopt;
+  }
+
+  void exchange(std::optional<int> peer, const at::Tensor& from, const at::Tensor& to, bool sum) {
+    if (!peer) return;
+    runtime::Transfer transfer;
+    transfer.send(*peer, from);
+    transfer.receive(*peer, to, sum);
+    const comm::Channel channel{kChannel, {std::min(fabric_.rank(), *peer), std::max(fabric_.rank(), *peer)}};
+    transfer.run(fabric_, channel, "profile", ++row_);
+  }
+
+  // One after the other, so that caches don't hold them.
+  struct Buffers {
+    Buffers(i64 bytes, const at::Device& device) {
+      const i64 count = std::clamp<i64>(kBeyondCaches / (2 * bytes), 1, kMostBuffers);
+      for (i64 i = 0; i < 2 * count; ++i) tensors.push_back(runtime::zeros({bytes / 4}, DType::f32, device));
+    }
+    const at::Tensor& next() { return tensors[at++ % tensors.size()]; }
+    std::vector<at::Tensor> tensors;
+    size_t at = 0;
+  };
+
+  // Of ranks that have a peer; the others wait.
+  double exchange_time(std::optional<int> peer, i64 bytes, bool sum) {
+    Buffers buffers(bytes, settings_.device);
+    return meeting_.longest_of([&] {
+      const at::Tensor& from = buffers.next();
+      exchange(peer, from, buffers.next(), sum);
+    });
+  }
+
+  // Shares of the best rate beyond the latency, none rising so fast that a bigger message would take less time.
+  static cluster::EfficiencyCurve curve_of(const std::vector<std::pair<double, double>>& times, double latency, double& best) {
+    for (const auto& [bytes, seconds] : times) best = std::max(best, bytes / (seconds - latency));
+    cluster::EfficiencyCurve curve;
+    for (const auto& [bytes, seconds] : times) {
+      double share = bytes / (seconds - latency) / best;
+      if (!curve.points.empty()) {
+        const auto& before = curve.points.back();
+        share = std::min(share, 0.999 * before.share * (1 + std::log(bytes / before.size)));
+      }
+      curve.points.push_back({bytes, share});
+    }
+    return curve;
+  }
+
+  // k of max(a, b) + (k - 1) min(a, b): products and exchanges that take about equally long, alone and at once.
+  double slowdown(std::optional<int> peer, i64 bytes) {
+    Buffers buffers(bytes, settings_.device);
+    constexpr i64 kSize = 256;
+    const auto options = at::TensorOptions().dtype(at::kFloat).device(settings_.device);
+    const at::Tensor a = at::ones({kSize, kSize}, options);
+    at::Tensor product = at::mm(a, a);
+    const auto multiply = [&](int times) {
+      for (int i = 0; i < times; ++i) at::mm_out(product, a, a);
+    };
+    const auto transfer = [&](int times) {
+      for (int i = 0; i < times; ++i) {
+        const at::Tensor& from = buffers.next();
+        exchange(peer, from, buffers.next(), false);
+      }
+    };
+    const double once = meeting_.longest_of([&] { multiply(8); }) / 8, message = meeting_.longest_of([&] { transfer(1); });
+    const int messages = std::clamp(static_cast<int>(kTogether / message), 1, 1000), products = std::max(1, static_cast<int>(messages * message / once));
+    const double alone = meeting_.longest_of([&] { multiply(products); }), moving = meeting_.longest_of([&] { transfer(messages); });
+    const double both = meeting_.longest_of([&] {
+      std::jthread other([&] { transfer(messages); });
+      multiply(products);
+    });
+    return std::clamp(1 + (both - std::max(alone, moving)) / std::min(alone, moving), 1.0, 2.0);
+  }
+
+  static constexpr double kTogether = 0.1;  // seconds
+
+  Meeting& meeting_;
+  comm::Fabric& fabric_;
+  const RankSettings& settings_;
+  i64 row_ = 0;
+};
+
+}  // namespace
+
+void profile_links(Meeting& meeting, const RankSettings& settings, cluster::Hardware& hardware) {
+  LinkProfiler profiler(meeting, settings);
+  // One rank alone has no link to measure; what it would send itself is free.
+  hardware.intra_host = profiler.measure(Link::intra_host, hardware.devices_per_host).value_or(cluster::LinkClass{{0}, {1e12}});
+  if (hardware.hosts > 1) hardware.inter_host = profiler.measure(Link::inter_host, hardware.devices_per_host);
+  const cluster::LinkClass& usual = hardware.inter_host ? *hardware.inter_host : hardware.intra_host;
+  hardware.overlap_slowdown = std::max(1.0, usual.overlap_slowdown);
+}
+
+}  // namespace switchyard::train

@@ -1,0 +1,72 @@
+"""bench/own_runs.py with a program that only pretends."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "bench" / "own_runs.py"
+
+# Steps take 2 s, the first one 5 s; what is predicted depends on the environment.
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+words = sys.argv[1:]
+if words[0] == "profile":
+    Path(words[words.index("--out") + 1]).write_text("{}")
+elif words[0] == "simulate":
+    assert Path(words[words.index("--cluster") + 1]).exists()
+    step = float(os.environ.get("PREDICTED", 2))
+    print("said before")
+    print(json.dumps(dict(step_seconds=step, seconds_of_steps=[step] * int(words[words.index("--steps") + 1]), idle_seconds=0,
+                          communication_seconds=0, peak_bytes=[1 << 20, int(os.environ.get("PEAK", 2 << 20))])))
+else:
+    if os.environ.get("BREAKS"):
+        sys.exit("switchyard: data.path is missing.")
+    out = Path(words[words.index("--out") + 1])
+    out.mkdir(parents=True)
+    lines = [dict(step=i, tokens=1000, tokens_per_second=1000 / (5 if i == 1 else 2), peak_bytes_per_rank=[2 << 20, 1 << 20]) for i in range(1, 6)]
+    (out / "log.jsonl").write_text("".join(json.dumps(line) + "\\n" for line in lines))
+"""
+
+
+@pytest.fixture
+def own_runs(tmp_path):
+    program = tmp_path / "program"
+    program.write_text(f"#!{sys.executable}\n{PROGRAM}")
+    program.chmod(0o755)
+
+    def run(*arguments, **environment):
+        return subprocess.run([sys.executable, SCRIPT, "--program", program, "--out", tmp_path / "results", *arguments], env=environment, text=True,
+                              capture_output=True, check=False)
+
+    return run
+
+
+def test_a_job_is_measured_without_its_first_step_beside_its_prediction(own_runs):
+    done = own_runs("--only", "dp 2, length 256")
+    assert done.returncode == 0, done.stderr
+    assert "| dp 2, length 256 | one machine | 2.000 | +0.0% | 0% | 2 | +0.0% |" in done.stdout
+    assert "1 jobs: step time off by 0.0% on average, 0.0% at worst; memory by 0.0% at worst." in done.stdout
+
+
+@pytest.mark.parametrize("environment, told", [({"PREDICTED": "2.3"}, "| +15.0% |"), ({"PREDICTED": "1.7"}, "| -15.0% |"),
+                                               ({"PEAK": str(int(2.2 * 2**20))}, "memory by 10.0% at worst")])
+def test_a_prediction_that_is_too_far_off_is_a_failure(own_runs, environment, told):
+    done = own_runs("--only", "dp 2, length 256", **environment)
+    assert done.returncode == 1 and told in done.stdout, done.stdout
+
+
+def test_all_jobs_are_kept_in_a_table(own_runs, tmp_path):
+    assert own_runs().returncode == 0
+    results = [json.loads(line) for line in (tmp_path / "results/own_runs.jsonl").read_text().splitlines()]
+    assert len(results) >= 30 and len({result["job"] for result in results}) == len(results)
+    table = (tmp_path / "results/own_runs.md").read_text()
+    assert all(f"| {result['job']} |" in table for result in results)
+
+
+def test_a_run_that_fails_is_told(own_runs):
+    done = own_runs("--only", "dp 2, length 256", BREAKS="1")
+    assert done.returncode == 1 and "data.path is missing" in done.stderr

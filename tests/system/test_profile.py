@@ -1,0 +1,102 @@
+"""`switchyard profile`, and jobs that are planned before they train."""
+
+import json
+
+import pytest
+import tiny_runs as tiny
+
+
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory):
+    path = tmp_path_factory.mktemp("profile") / "p.json"
+    result = tiny.run([tiny.PROGRAM, "profile", "--quick", "--ranks", "2", "--threads", "1", "--out", path])
+    assert result.returncode == 0, result.stderr
+    assert f"written to {path}" in result.stdout and "2 ranks on 1 host, 1 thread each" in result.stdout and "profile: " in result.stderr
+    return path
+
+
+@pytest.fixture
+def job(tmp_path, corpus):
+    def write(buckets=(), **run):
+        return tiny.write_job(tmp_path / "job.toml", corpus, list(buckets), run={"ranks": 2, "precision": "fp32", "steps": 2} | run)
+
+    return write
+
+
+def test_a_profile_is_a_cluster_to_simulate_and_to_plan_for(profile, job):
+    path = job([(48, "1,2,1"), (20, "2,1,1")])
+    result = tiny.run([tiny.PROGRAM, "simulate", path, "--cluster", profile, "--json"])
+    assert result.returncode == 0, result.stderr
+    figures = json.loads(result.stdout.splitlines()[-1])
+    assert 0 < figures["step_seconds"] < 5
+    result = tiny.run([tiny.PROGRAM, "plan", path, "--cluster", profile, "--json"])
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1])["chosen"]
+
+
+@pytest.mark.parametrize("buckets", [[], [(48, "auto")], [(48, "auto"), (20, "auto")]], ids=["no buckets", "one", "two"])
+def test_a_job_that_leaves_its_strategies_open_is_planned_and_trains(profile, job, tmp_path, buckets):
+    path = job(buckets, profile=str(profile))
+    result = tiny.run(tiny.command(path, "--out", tmp_path / "out"))
+    assert result.returncode == 0, result.stderr
+    told = [line for line in result.stderr.splitlines() if line.startswith("plan: ")]
+    assert len(told) == 3 and "a step predicted on" in told[0] and "limited by" in told[2], told
+    planned = (tmp_path / "out" / "job.toml").read_text()
+    assert "[[bucket]]" in planned and "auto" not in planned
+    log = tiny.read_log(tmp_path / "out")
+    given = tiny.train(job([(48, "1,1,1")]), "--out", tmp_path / "given")
+    assert [entry["loss"] for entry in log] == pytest.approx([entry["loss"] for entry in given], rel=1e-5)
+
+
+def test_processes_plan_alike_with_the_profile_that_they_share(profile, job, tmp_path):
+    if not tiny.MPI:
+        pytest.skip("built without MPI")
+    path = job(profile=str(profile))
+    log = tiny.train(path, "--out", tmp_path / "out", launcher=[*tiny.MPIRUN, "-n", "2"])
+    assert [entry["step"] for entry in log] == [1, 2]
+    without = tiny.run([*tiny.MPIRUN, "-n", "2", *tiny.command(job())])
+    assert without.returncode != 0 and "set run.profile" in without.stderr
+
+
+def test_processes_on_hosts_measure_the_links_between_them(tmp_path):
+    if not tiny.MPI:
+        pytest.skip("built without MPI")
+    command = [tiny.PROGRAM, "profile", "--quick", "--threads", "1", "--out", str(tmp_path / "p.json")]
+    words = [*tiny.MPIRUN, "-n", "1", "-x", "SWITCHYARD_HOST=a", *command, ":", "-n", "1", "-x", "SWITCHYARD_HOST=b", *command]
+    result = tiny.run(words, timeout=120)
+    assert result.returncode == 0 and "2 ranks on 2 hosts" in result.stdout, result.stderr
+    profile = json.loads((tmp_path / "p.json").read_text())
+    assert profile["hosts"] == 2 and profile["machine"]["fabric"] == "mpi" and profile["links"]["inter_host"]["bandwidth"] > 1e6
+
+
+def test_a_profile_is_measured_once_and_kept(job, tmp_path):
+    """A broken one is replaced, with a word."""
+    environment = tiny.ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    kept = tmp_path / "cache" / "switchyard" / "profile-2x1-cpu-fp32.json"
+    kept.parent.mkdir(parents=True)
+    measured = tiny.run([tiny.PROGRAM, "profile", "--quick", "--ranks", "2", "--threads", "1", "--out", kept])
+    assert measured.returncode == 0, measured.stderr
+    result = tiny.run(tiny.command(job(), "--out", tmp_path / "out"), environment=environment)
+    assert result.returncode == 0 and "measuring" not in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize("change, told", [
+    (lambda text: text[:200], "this is no valid JSON"), (lambda text: text.replace('"hosts":1', '"hosts":0'), "hosts = 0 must be at least 1"),
+    (lambda text: text.replace('"threads":1', '"threads":"one"'), "machine.threads")], ids=["cut", "impossible", "wrong type"])
+def test_a_corrupted_profile_is_told(profile, job, tmp_path, change, told):
+    broken = tmp_path / "broken.json"
+    broken.write_text(change(profile.read_text()))
+    for command, path in (("simulate", lambda: job([(48, "1,2,1")])), ("train", lambda: job(profile=str(broken)))):
+        words = ["--cluster", broken] if command == "simulate" else []
+        result = tiny.run([tiny.PROGRAM, command, path(), *words])
+        assert result.returncode == 2 and told in result.stderr and str(broken) in result.stderr, result.stderr
+
+
+def test_a_job_with_more_ranks_than_were_measured_is_refused(profile, job):
+    result = tiny.run(tiny.command(job(profile=str(profile), ranks=4)))
+    assert result.returncode == 2 and "4 ranks don't fit on 1 host with 2 devices" in result.stderr, result.stderr
+
+
+def test_some_buckets_may_not_be_left_open(job):
+    result = tiny.run(tiny.command(job([(48, "auto"), (20, "2,1,1")])))
+    assert result.returncode == 2 and 'strategy = "auto"' in result.stderr and "all of them or none" in result.stderr, result.stderr

@@ -1,0 +1,85 @@
+#include "train/machine_profile.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "../files/scratch.hpp"
+#include "base/errors.hpp"
+#include "small_run.hpp"
+#include "train/profile.hpp"
+
+namespace switchyard::train {
+namespace {
+
+using files::message_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class MachineProfile : public testing::Test {
+ protected:
+  MachineProfile() {
+    profile_.machine = this_machine({.ranks = 2, .threads = 1}, {});
+    profile_.hardware.name = "as kept";
+    profile_.hardware.devices_per_host = 2;
+    profile_.hardware.device.name = "cpu";
+    profile_.hardware.device.memory = {1 << 30};
+    profile_.hardware.device.rates[DType::f64] = {.matmul = {1e10}, .memory = {1e10}};
+    profile_.hardware.device.operators[DType::f64]["linear"] = {{{64, 128, 1e4, 1e-3}}, {}};
+    profile_.hardware.intra_host = {{1e-5}, {1e9}};
+  }
+  std::string keep(const std::string& name) const {
+    files::put(scratch_ / name, config::to_json(profile_));
+    return (scratch_ / name).string();
+  }
+  config::Profile found(const config::Job& job, const comm::Launch& launch = {}) {
+    return machine_profile(job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); });
+  }
+  config::Job job(const std::vector<std::string>& sets = {}) const { return small_job("data", "out", sets); }
+
+  files::Scratch scratch_;
+  config::Profile profile_;
+  std::vector<std::string> said_;
+};
+
+TEST_F(MachineProfile, that_the_job_names_is_used_as_it_is) {
+  const config::Job named = job({"run.profile=\"" + keep("p.json") + "\""});
+  EXPECT_EQ(found(named).hardware.name, "as kept");
+  EXPECT_THAT(said_, ElementsAre());
+}
+
+TEST_F(MachineProfile, of_another_machine_is_used_if_the_job_names_it_and_named_so) {
+  profile_.machine.processor = "Another CPU";
+  const config::Job named = job({"run.profile=\"" + keep("p.json") + "\""});
+  EXPECT_EQ(found(named).hardware.name, "as kept");
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("was measured on Another CPU")));
+}
+
+TEST_F(MachineProfile, without_the_job_s_precision_is_refused) {
+  const config::Job named = job({"run.profile=\"" + keep("p.json") + "\"", "run.precision=\"fp32\""});
+  EXPECT_THAT(message_of<UserError>([&] { found(named); }), HasSubstr("has no fp32. Measure it: switchyard profile --precision fp32."));
+}
+
+TEST_F(MachineProfile, that_is_kept_for_as_many_ranks_and_threads_is_used) {
+  keep("profile-2x1-cpu-fp64.json");
+  EXPECT_EQ(found(job()).hardware.name, "as kept");
+  EXPECT_THAT(said_, ElementsAre());
+}
+
+TEST_F(MachineProfile, is_asked_of_processes_that_must_share_one) {
+  comm::Launch launch;
+  launch.distributed = true;
+  launch.size = 2;
+  EXPECT_THAT(message_of<UserError>([&] { found(job(), launch); }), HasSubstr("Launch `switchyard profile --out profile.json` as the job is launched"));
+}
+
+TEST(ProfileFolder, follows_the_user_s_cache) {
+  const auto with = [](std::map<std::string, std::string> set) {
+    return profile_folder([set](const std::string& name) { return set.contains(name) ? std::optional(set.at(name)) : std::nullopt; });
+  };
+  EXPECT_EQ(with({{"XDG_CACHE_HOME", "/c"}, {"HOME", "/h"}}), "/c/switchyard");
+  EXPECT_EQ(with({{"HOME", "/h"}}), "/h/.cache/switchyard");
+  EXPECT_EQ(with({}), "");
+}
+
+}  // namespace
+}  // namespace switchyard::train

@@ -1,0 +1,37 @@
+#include "train/profile_meeting.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "train/ranks.hpp"
+
+namespace switchyard::train {
+namespace {
+
+void on_three(const std::function<void(Meeting&)>& work) {
+  on_ranks(3, {}, cluster::uniform(1, 3), {}, [&](comm::Fabric& fabric) {
+    Meeting meeting(fabric);
+    work(meeting);
+  });
+}
+
+TEST(Meeting, gives_all_ranks_the_mean_and_the_most_of_each_number) {
+  on_three([](Meeting& meeting) {
+    const double rank = meeting.fabric().rank();
+    EXPECT_EQ(meeting.mean({rank, 10 * rank}), (std::vector<double>{1, 10}));
+    EXPECT_EQ(meeting.longest({rank, -rank}), (std::vector<double>{2, 0}));
+  });
+}
+
+TEST(Meeting, times_a_call_on_the_slowest_rank) {
+  on_three([](Meeting& meeting) {
+    const std::chrono::milliseconds nap(2 + 8 * (meeting.fabric().rank() == 2));
+    const auto sleep = [&] { std::this_thread::sleep_for(nap); };
+    EXPECT_GE(meeting.longest_of(sleep), 10e-3);
+  });
+}
+
+}  // namespace
+}  // namespace switchyard::train
