@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
+#include <utility>
 
 namespace switchyard::planner {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int kDrafts = 4;  // at least so many are returned, as they may be the best when all times are exact
+constexpr size_t kNotSorted = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
@@ -19,21 +23,37 @@ PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const st
   return {moves, moves / units, work, transfers.flush(next, home)};
 }
 
-std::vector<Draft> HomePlans::best(const Step& first, const std::vector<std::vector<size_t>>& usable, const std::vector<double>& others,
-                                   double limit) {
+void HomePlans::open(std::vector<double> others) {
+  others_ = std::move(others);
+  sorted_.assign(ranges_.slots(), {});
+  timed_.assign(ranges_.slots(), 0);
+  for (size_t slot = 0; slot < ranges_.slots(); ++slot) {
+    if (!ranges_.queues[slot]) continue;
+    sorted_[slot].resize(ranges_.queues[slot]->options().size());
+    std::iota(sorted_[slot].begin(), sorted_[slot].end(), size_t{0});
+    timed_[slot] = kNotSorted;
+  }
+}
+
+PhaseTimes HomePlans::times(const std::optional<Placement>& previous, const Option& next, const Placement& home) const {
+  return times_of(model_, transfers_, previous, next.shape.placement, home, next.seconds);
+}
+
+std::vector<Draft> HomePlans::best(const Step& first, double limit) {
   const Option& longest = option(first);
   home_ = longest.shape.placement;
   end_ = first.range.lo;
   limit_ = limit;
   room_ = settings_.memory == 0 ? std::numeric_limits<i64>::max() : settings_.memory - model_.home_bytes(home_);
   finish_ = transfers_.finish(home_);
+  stopped_ = false;
   found_.clear();
   labels_ = {{{}, first, -1, 1}};
-  labels_.front().timeline.add(times_of(model_, transfers_, std::nullopt, home_, home_, longest.seconds));
+  labels_.front().timeline.add(times(std::nullopt, longest, home_));
   at_.assign(static_cast<size_t>(end_) + 1, std::vector<std::vector<int>>(static_cast<size_t>(ranges_.queue(first.range)->placements())));
   at_.front().front() = {0};
   if (end_ > 0) {
-    choose_options(usable, others);
+    choose_options();
     bound_rests();
     if (labels_.front().timeline.computed + rest_.front() > limit_) return {};
     bound_starts();
@@ -41,31 +61,59 @@ std::vector<Draft> HomePlans::best(const Step& first, const std::vector<std::vec
   for (int level = 0; level < end_; ++level)
     for (int next = level + 1; next <= end_; ++next)
       if (ranges_.queue({level, next})) extend(level, next);
+  if (stopped_) return {};
   for (const std::vector<int>& labels : at_.back())
     for (const int label : labels) finish(label);
   return std::move(found_);
 }
 
-void HomePlans::choose_options(const std::vector<std::vector<size_t>>& usable, const std::vector<double>& others) {
+double HomePlans::least(const Step& first, double rest) const {
+  const Option& longest = option(first);
+  const Placement& home = longest.shape.placement;
+  Timeline timeline;
+  timeline.add(times(std::nullopt, longest, home));
+  return std::max(timeline.flushed, timeline.computed + rest) + transfers_.finish(home);
+}
+
+double HomePlans::seconds(const Draft& draft) const {
+  const Placement& home = option(draft.steps.front()).shape.placement;
+  Timeline timeline;
+  std::optional<Placement> previous;
+  for (const Step& step : draft.steps) {
+    timeline.add(times(previous, option(step), home));
+    previous = option(step).shape.placement;
+  }
+  return timeline.flushed + transfers_.finish(home);
+}
+
+// Again where an option's time has become exact.
+const std::vector<size_t>& HomePlans::sorted(Range range) {
+  const RangeQueue& queue = *ranges_.queue(range);
+  std::vector<size_t>& sorted = sorted_[ranges_.slot(range)];
+  if (std::exchange(timed_[ranges_.slot(range)], queue.timed()) != queue.timed())
+    std::ranges::sort(sorted, {}, [&](size_t index) {
+      const Option& one = queue.options()[index];
+      return std::tie(one.seconds, one.shape, one.capacity);
+    });
+  return sorted;
+}
+
+void HomePlans::choose_options() {
   options_.assign(ranges_.slots(), {});
+  std::vector<bool> seen;
   for (int lo = 0; lo < end_; ++lo)
     for (int hi = lo + 1; hi <= end_; ++hi) {
-      const RangeQueue* queue = ranges_.queue({lo, hi});
+      const Range range{lo, hi};
+      const RangeQueue* queue = ranges_.queue(range);
       if (!queue) continue;
-      const double most = limit_ - others[ranges_.slot({lo, hi})];
-      constexpr size_t kNone = std::numeric_limits<size_t>::max();
-      const std::vector<Option>& options = queue->options();
-      std::vector<size_t> quickest(static_cast<size_t>(queue->placements()), kNone);
-      for (const size_t index : usable[ranges_.slot({lo, hi})]) {
-        const Option& one = options[index];
-        size_t& best = quickest[static_cast<size_t>(one.placement)];
-        if (one.seconds > most || one.memory > room_) continue;
-        if (best == kNone || std::tie(one.seconds, one.shape, one.capacity) < std::tie(options[best].seconds, options[best].shape, options[best].capacity))
-          best = index;
+      seen.assign(static_cast<size_t>(queue->placements()), false);
+      for (const size_t index : sorted(range)) {
+        const Option& one = queue->options()[index];
+        if (one.seconds > limit_ - others_[ranges_.slot(range)]) break;
+        if (one.memory > room_ || seen[static_cast<size_t>(one.placement)]) continue;
+        seen[static_cast<size_t>(one.placement)] = true;
+        options_[ranges_.slot(range)].push_back(index);
       }
-      std::vector<size_t>& chosen = options_[ranges_.slot({lo, hi})];
-      std::ranges::copy_if(quickest, std::back_inserter(chosen), [](size_t index) { return index != kNone; });
-      std::ranges::stable_sort(chosen, {}, [&](size_t index) { return options[index].seconds; });
     }
 }
 
@@ -104,6 +152,8 @@ void HomePlans::extend(int level, int next) {
   for (const size_t index : options_[ranges_.slot({level, next})]) {
     const Step step{{level, next}, index};
     const Option& one = option(step);
+    stopped_ = stopped_ || settings_.stop();
+    if (stopped_) return;
     if (start_[static_cast<size_t>(level)] + one.seconds > most) break;
     const double flush = transfers_.flush(one.shape.placement, home_);
     for (const int label : labels) {
@@ -133,7 +183,7 @@ void HomePlans::extend(int from, const Step& step, int next) {
   const Label& before = labels_[static_cast<size_t>(from)];
   const Option& one = option(step);
   Label longer{before.timeline, step, from, before.buckets + 1};
-  longer.timeline.add(times_of(model_, transfers_, placement(before), one.shape.placement, home_, one.seconds));
+  longer.timeline.add(times(placement(before), one, home_));
   std::vector<int>& labels = at_[static_cast<size_t>(next)][static_cast<size_t>(one.placement)];
   if (longer.timeline.computed > limit_ - rest_[static_cast<size_t>(next)] || dominated(longer.timeline, longer.buckets, labels)) return;
   labels.push_back(static_cast<int>(labels_.size()));
@@ -146,7 +196,7 @@ void HomePlans::finish(int index) {
   for (int label = index; label >= 0; label = labels_[static_cast<size_t>(label)].before) draft.steps.push_back(labels_[static_cast<size_t>(label)].last);
   std::ranges::reverse(draft.steps);
   found_.insert(std::ranges::upper_bound(found_, draft.seconds, {}, &Draft::seconds), std::move(draft));
-  if (static_cast<int>(found_.size()) > settings_.top) found_.pop_back();
+  if (static_cast<int>(found_.size()) > std::max(settings_.top, kDrafts)) found_.pop_back();
 }
 
 }  // namespace switchyard::planner

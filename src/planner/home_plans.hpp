@@ -39,10 +39,15 @@ class HomePlans {
   HomePlans(const CostModel& model, const Transfers& transfers, const Ranges& ranges, const SearchSettings& settings)
       : model_(model), transfers_(transfers), ranges_(ranges), settings_(settings) {}
 
-  /// The best plans of at most `limit` seconds that begin with an option of the longest documents, home on its placement. usable: of
-  /// every range (by slot), the options that may be taken; of each placement the quickest that fits beside home is. others: what all but
-  /// the range takes at least.
-  std::vector<Draft> best(const Step& first, const std::vector<std::vector<size_t>>& usable, const std::vector<double>& others, double limit);
+  /// From now on plans consist of the options that the ranges have now. others: of each range (by slot), what all else takes at least.
+  void open(std::vector<double> others);
+  /// The best plans of at most `limit` seconds that begin with an option of the longest documents, home on its placement; of each
+  /// placement the quickest option that fits beside home is taken. Nothing where there are none, or the search is to stop.
+  std::vector<Draft> best(const Step& first, double limit);
+  /// No plan that begins so takes less, where all after it takes at least `rest`.
+  double least(const Step& first, double rest) const;
+  /// What it takes, whether its options are exact or not.
+  double seconds(const Draft& draft) const;
 
  private:
   /// A plan in the making: the longest bucket, and those from the shortest up to a level.
@@ -53,8 +58,10 @@ class HomePlans {
     int buckets = 0;
   };
   const Option& option(const Step& step) const { return ranges_.queue(step.range)->options()[step.option]; }
+  PhaseTimes times(const std::optional<Placement>& previous, const Option& next, const Placement& home) const;
   const Placement& placement(const Label& label) const { return option(label.last).shape.placement; }
-  void choose_options(const std::vector<std::vector<size_t>>& usable, const std::vector<double>& others);
+  const std::vector<size_t>& sorted(Range range);
+  void choose_options();
   void bound_rests();
   void bound_starts();
   void extend(int level, int next);
@@ -66,11 +73,16 @@ class HomePlans {
   const Transfers& transfers_;
   const Ranges& ranges_;
   const SearchSettings& settings_;
+  // By slot: options, the quickest first, and how many of the range were timed when they were sorted.
+  std::vector<std::vector<size_t>> sorted_;
+  std::vector<size_t> timed_;
+  std::vector<double> others_;
   // Of the plans in the making.
   Placement home_;
   int end_ = 0;
   i64 room_ = 0;
   double limit_ = 0, finish_ = 0;
+  bool stopped_ = false;
   std::vector<std::vector<size_t>> options_;  // by slot, the quickest first
   std::vector<double> rest_, start_;          // of each level: what the rest, the beginning takes at least
   std::vector<Label> labels_;

@@ -32,8 +32,8 @@ Planner::Planner(Request request) : request_(std::move(request)) {
   shapes_ = shapes(request_.model, request_.hardware.ranks(), request_.limits);
 }
 
-Found Planner::plan(int top, int most_buckets) const {
-  Found found = search(*model_, *transfers_, shapes_, {.memory = memory_, .most_buckets = most_buckets, .top = top});
+Found Planner::plan(int top, int most_buckets, std::function<bool()> stop) const {
+  Found found = search(*model_, *transfers_, shapes_, {.memory = memory_, .most_buckets = most_buckets, .top = top, .stop = std::move(stop)});
   if (found.best.empty()) nothing_fits();
   return found;
 }

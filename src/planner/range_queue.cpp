@@ -118,6 +118,7 @@ void RangeQueue::time(size_t index) {
   Option& option = options_[index];
   option.exact = true;
   ++counts_.timed;
+  ++times_;
   option.seconds = model_.seconds(option.shape, option.capacity, range_);
   timed_[static_cast<size_t>(option.placement)].push_back(index);
 }

@@ -41,6 +41,8 @@ class RangeQueue {
   void time(size_t option);
   /// Adds what never was timed to the counts.
   void count_rest() const;
+  /// How often that was done.
+  size_t timed() const { return times_; }
   /// Numbers of placements are less.
   int placements() const { return static_cast<int>(timed_.size()); }
 
@@ -74,6 +76,7 @@ class RangeQueue {
   Counts& counts_;
   std::vector<Entry> entries_;  // a heap, the least in front
   std::vector<Option> options_;
+  size_t times_ = 0;
   std::vector<std::vector<size_t>> timed_;  // exact options of each placement
 };
 

@@ -1,9 +1,11 @@
 #include "planner/search.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "planner/home_plans.hpp"
@@ -26,6 +28,7 @@ class Search {
         levels_(static_cast<int>(model.bounds().size())),
         ranges_{levels_, {}},
         plans_(model, transfers, ranges_, settings_) {
+    settings_.stop = [this, asked = settings.stop] { return stopped_ = stopped_ || (asked && !found_.best.empty() && asked()); };
     ranges_.queues.resize(ranges_.slots());
     for_ranges([&](Range range) {
       if (model.any(range)) ranges_.queues[slot(range)] = std::make_unique<RangeQueue>(model, shapes, range, settings.memory, found_.counts);
@@ -36,15 +39,17 @@ class Search {
   Found run() {
     double limit = settle_relaxed();
     for (double deeper = kDeeper; limit < kNever; deeper *= 2) {
+      found_.least = limit;
       limit *= 1 + deeper;
       if (limit > kNoLimit) limit = kNoLimit;
       const bool all = open_up_to(limit);
-      limit_ = limit;
-      found_.best.clear();
+      limit_ = std::min(limit, enough());
       look_at(starts());
-      if (static_cast<int>(found_.best.size()) >= settings_.top || limit == kNoLimit) break;
+      if (stopped_ || enough() <= limit || limit == kNoLimit) break;
       if (all) limit = kNoLimit;  // one more round
     }
+    found_.proven = !stopped_;
+    if (!found_.best.empty() && found_.proven) found_.least = found_.best.front().seconds;
     for (const auto& queue : ranges_.queues)
       if (queue) queue->count_rest();
     return std::move(found_);
@@ -104,18 +109,17 @@ class Search {
   // Makes options of all candidates that a plan of at most `limit` seconds may have; whether there are no others.
   bool open_up_to(double limit) {
     cover_ranges();
-    usable_.assign(ranges_.slots(), {});
     bool all = true;
     for_ranges([&](Range range) {
       RangeQueue* q = queue(range);
       if (!q) return;
       q->open(limit - rest_of(range));
       all = all && q->least() == kNever;
-      for (size_t option = 0; option < q->options().size(); ++option) usable_[slot(range)].push_back(option);
     });
     cover_ranges();
-    others_.assign(ranges_.slots(), kNever);
-    for_ranges([&](Range range) { others_[slot(range)] = rest_of(range); });
+    std::vector<double> others(ranges_.slots(), kNever);
+    for_ranges([&](Range range) { others[slot(range)] = rest_of(range); });
+    plans_.open(std::move(others));
     return all;
   }
 
@@ -125,6 +129,8 @@ class Search {
     Range range;
     int placement = 0;
     double deeper = kDeeper;
+    bool known = false;             // transfers that nothing hides are counted
+    std::vector<size_t> options{};  // of the placement
   };
 
   std::vector<Start> starts() const {
@@ -132,13 +138,15 @@ class Search {
     for (int lo = 0; lo < levels_; ++lo) {
       const Range range{lo, levels_};
       if (!queue(range)) continue;
-      std::vector<double> quickest(static_cast<size_t>(queue(range)->placements()), kNever);
-      for (const Option& option : queue(range)->options()) {
-        double& least = quickest[static_cast<size_t>(option.placement)];
-        if (fits(option)) least = std::min(least, option.seconds);
+      std::vector<Start> of(static_cast<size_t>(queue(range)->placements()));
+      for (size_t i = 0; i < queue(range)->options().size(); ++i) {
+        const Option& option = queue(range)->options()[i];
+        Start& start = of[static_cast<size_t>(option.placement)];
+        if (!fits(option)) continue;
+        start = {std::min(start.least, option.seconds + cover({0, lo})), range, option.placement, kDeeper, false, std::move(start.options)};
+        start.options.push_back(i);
       }
-      for (size_t placement = 0; placement < quickest.size(); ++placement)
-        if (quickest[placement] < kNever) starts.push_back({quickest[placement] + cover({0, lo}), range, static_cast<int>(placement), kDeeper});
+      std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()), std::back_inserter(starts), [](const Start& start) { return !start.options.empty(); });
     }
     return starts;
   }
@@ -153,6 +161,10 @@ class Search {
     const auto later = [](const Start& a, const Start& b) { return std::tie(a.least, a.range, a.placement) > std::tie(b.least, b.range, b.placement); };
     std::ranges::make_heap(waiting, later);
     while (!waiting.empty() && waiting.front().least <= limit_) {
+      if (settings_.stop()) {
+        found_.least = std::clamp(waiting.front().least, found_.least, found_.best.front().seconds);
+        return;
+      }
       std::ranges::pop_heap(waiting, later);
       if (look_at(waiting.back()))
         std::ranges::push_heap(waiting, later);
@@ -163,17 +175,18 @@ class Search {
 
   // Whether there is more to see. A start's plans are looked for up to a limit of its own, which is raised until there are any.
   bool look_at(Start& start) {
-    const std::optional<size_t> first = quickest(start);
-    if (!first) return false;
+    const Step first{start.range, quickest(start)};
+    if (!std::exchange(start.known, true)) {
+      start.least = std::max(start.least, plans_.least(first, cover({0, start.range.lo})));
+      return true;
+    }
     const double limit = std::min(limit_, start.least * (1 + start.deeper));
-    const std::vector<Draft> drafts = plans_.best({start.range, *first}, usable_, others_, limit);
+    const std::vector<Draft> drafts = plans_.best(first, limit);
+    if (stopped_) return true;
     bool exact = true;
-    for (const Draft& draft : drafts)
-      for (const Step& step : draft.steps)
-        if (!queue(step.range)->options()[step.option].exact) {
-          queue(step.range)->time(step.option);
-          exact = false;
-        }
+    for (size_t i = 0; i < drafts.size(); ++i)
+      if (time(drafts[i]) && static_cast<int>(i) < settings_.top) exact = false;
+    for (const Draft& draft : drafts) keep(draft);
     if (!exact) {
       start.least = std::max(start.least, drafts.front().seconds);
       return true;
@@ -183,43 +196,59 @@ class Search {
       start.deeper *= 2;
       return true;
     }
-    for (const Draft& draft : drafts) keep(draft);
     return false;
   }
 
-  std::optional<size_t> quickest(const Start& start) const {
-    const std::vector<Option>& options = queue(start.range)->options();
-    std::optional<size_t> best;
-    for (const size_t option : usable_[slot(start.range)])
-      if (options[option].placement == start.placement && fits(options[option]) &&
-          (!best || options[option].seconds < options[*best].seconds))
-        best = option;
-    return best;
+  // Makes a draft's options exact; whether they weren't.
+  bool time(const Draft& draft) {
+    bool any = false;
+    for (const Step& step : draft.steps)
+      if (!queue(step.range)->options()[step.option].exact) {
+        queue(step.range)->time(step.option);
+        any = true;
+      }
+    return any;
   }
 
-  // No plan that takes longer than as many as are asked for is of interest.
+  size_t quickest(const Start& start) const {
+    const std::vector<Option>& options = queue(start.range)->options();
+    return *std::ranges::min_element(start.options, {}, [&](size_t option) { return options[option].seconds; });
+  }
+
+  // Plans of equal ranges and placements are one. No plan that takes longer than as many as are asked for is of interest.
   void keep(const Draft& draft) {
-    Choice choice{{}, draft.seconds};
+    Choice choice{{}, plans_.seconds(draft)};
     for (const Step& step : draft.steps) {
       const Option& option = queue(step.range)->options()[step.option];
       choice.phases.push_back({step.range, option.shape, option.capacity});
     }
     const auto before = [](const Choice& a, const Choice& b) { return std::tie(a.seconds, a.phases) < std::tie(b.seconds, b.phases); };
+    const auto same = [](const Phase& a, const Phase& b) { return a.range == b.range && a.shape.placement == b.shape.placement; };
+    const auto known = std::ranges::find_if(found_.best, [&](const Choice& other) { return std::ranges::equal(other.phases, choice.phases, same); });
+    if (known != found_.best.end()) {
+      if (!before(choice, *known)) return;
+      found_.best.erase(known);
+    }
     found_.best.insert(std::ranges::upper_bound(found_.best, choice, before), std::move(choice));
     if (static_cast<int>(found_.best.size()) > settings_.top) found_.best.pop_back();
-    if (static_cast<int>(found_.best.size()) == settings_.top) limit_ = std::min(limit_, found_.best.back().seconds * kRounding);
+    limit_ = std::min(limit_, enough());
+  }
+
+  // No plan that takes longer is of interest.
+  double enough() const {
+    return static_cast<int>(found_.best.size()) < settings_.top ? kNever : found_.best.back().seconds * kRounding;
   }
 
   const CostModel& model_;
   const Transfers& transfers_;
-  SearchSettings settings_;
+  SearchSettings settings_;  // stop: not before there is a plan
   int levels_;
   Found found_;
   Ranges ranges_;
   HomePlans plans_;
-  std::vector<double> cover_, least_, others_;  // by slot
-  std::vector<std::vector<size_t>> usable_;  // by slot, options that plans in the limit may have
+  std::vector<double> cover_, least_;  // by slot
   double limit_ = 0;
+  bool stopped_ = false;
 };
 
 }  // namespace

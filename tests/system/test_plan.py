@@ -6,7 +6,7 @@ import re
 import pytest
 import tiny_runs as tiny
 
-KEYS = {"chosen", "step_seconds", "candidates", "pruned", "seconds"}
+KEYS = {"chosen", "step_seconds", "proven", "gap", "candidates", "pruned", "seconds"}
 
 
 def write_job(path, lengths="full", context=512, **sections):
