@@ -60,7 +60,8 @@ std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets
     const i64 capacity = strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : model_->longest(range);
     const auto same = [&](const Shape& shape) {
       const config::Strategy mine = strategy_of(shape, request_.model.layers, capacity);
-      return mine.groups == strategy.groups && mine.recompute == strategy.recompute && mine.schedule == strategy.schedule;
+      return mine.groups == strategy.groups && mine.recompute == strategy.recompute && mine.schedule == strategy.schedule &&
+             mine.activation_cap == strategy.activation_cap;
     };
     const auto shape = std::ranges::find_if(shapes_, same);
     if (shape == shapes_.end() || capacity < model_->longest(range)) return std::nullopt;

@@ -1,6 +1,7 @@
 #include "planner/range_queue.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace switchyard::planner {
@@ -18,13 +19,17 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
       room_(memory == 0 ? std::numeric_limits<i64>::max() : memory - model.least_home_bytes()),
       capacities_(capacities(model, range)),
       counts_(counts) {
-  for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
-    const Placement& placement = shapes[first].placement;
-    while (end < shapes.size() && shapes[end].placement == placement) ++end;
-    entries_.push_back({model.rough_bound(placement, range), static_cast<int>(first), static_cast<int>(end - first), placements(), Known::layers, 0, 0});
-    timed_.emplace_back();
-    counts_.candidates += static_cast<i64>((end - first) * capacities_.size());
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const bool fresh = i == 0 || shapes[i].placement != shapes[i - 1].placement;
+    placement_.push_back(i == 0 ? 0 : placement_.back() + (fresh ? 1 : 0));
+    if (fresh) timed_.emplace_back();
   }
+  const auto degrees = [](const Shape& shape) { return std::tuple(shape.placement.dp, shape.placement.tp, shape.placement.pp); };
+  for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
+    while (end < shapes.size() && degrees(shapes[end]) == degrees(shapes[first])) ++end;
+    entries_.push_back({.value = model.rough_bound(shapes[first].placement, range), .first = static_cast<int>(first), .end = static_cast<int>(end)});
+  }
+  counts_.candidates += static_cast<i64>(shapes.size() * capacities_.size());
   std::ranges::make_heap(entries_, std::greater<>());
 }
 
@@ -37,13 +42,13 @@ bool RangeQueue::pop(Entry& entry) {
   entry = entries_.front();
   std::ranges::pop_heap(entries_, std::greater<>());
   entries_.pop_back();
-  if (entry.count > 0)
+  if (entry.known == Known::degrees)
     expand(entry);
   else if (entry.known == Known::layers)
-    bound(entry);
+    separate(entry);
   else if (entry.known == Known::sums)
     pack(entry);
-  return entry.count == 0 && entry.known == Known::rows;
+  return entry.known == Known::rows;
 }
 
 double RangeQueue::least_of_all() const {
@@ -56,8 +61,8 @@ void RangeQueue::refine() {
   if (Entry entry; pop(entry) && add(entry)) time(options_.size() - 1);
 }
 
-void RangeQueue::open(double most) {
-  while (least() <= most && least() < kNever)
+void RangeQueue::open(double most, const std::function<bool()>& stop) {
+  while (least() <= most && least() < kNever && !(stop && stop()))
     if (Entry entry; pop(entry)) add(entry);
 }
 
@@ -68,39 +73,47 @@ i64 RangeQueue::room_for(const Placement& placement) const {
 }
 
 void RangeQueue::expand(const Entry& entry) {
-  for (int shape = entry.first; shape < entry.first + entry.count; ++shape)
-    for (const i64 capacity : capacities_) {
-      const double value = model_.layers_bound(shapes_[static_cast<size_t>(shape)], capacity, range_);
-      push({std::max(entry.value, value), shape, 0, entry.placement, Known::layers, capacity, 0});
-    }
+  std::array<bool, 3> any{};  // by recomputation
+  for (int i = entry.first; i < entry.end; ++i) any[static_cast<size_t>(shapes_[static_cast<size_t>(i)].recompute)] = true;
+  for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::selective, config::Recompute::full})
+    for (const i64 capacity : capacities_)
+      if (any[static_cast<size_t>(recompute)]) {
+        const double value = model_.layers_bound(shape(entry).placement, recompute, capacity, range_);
+        push({std::max(entry.value, value), Known::layers, recompute, entry.first, entry.end, capacity, 0});
+      }
 }
 
-void RangeQueue::bound(const Entry& entry) {
-  const Shape& shape = shapes_[static_cast<size_t>(entry.first)];
-  const i64 memory = memory_ == 0 ? 0 : model_.least_need(shape, entry.capacity, range_).total();
-  if (memory > room_for(shape.placement)) {
-    ++counts_.memory;
-    return;
+void RangeQueue::separate(const Entry& entry) {
+  for (Entry one{entry.value, Known::sums, entry.recompute, entry.first, 0, entry.capacity, 0}; one.first < entry.end; ++one.first) {
+    if (shape(one).recompute != entry.recompute) continue;
+    one.value = std::max(entry.value, model_.bound(shape(one), entry.capacity, range_));
+    push(one);
   }
-  push({std::max(entry.value, model_.bound(shape, entry.capacity, range_)), entry.first, 0, entry.placement, Known::sums, entry.capacity, memory});
 }
 
 void RangeQueue::pack(const Entry& entry) {
-  if (dominated(entry)) {
-    ++counts_.dominated;
-    return;
-  }
-  const Shape& shape = shapes_[static_cast<size_t>(entry.first)];
-  const i64 memory = memory_ == 0 ? 0 : model_.need(shape, entry.capacity, range_).total();
-  if (memory > room_for(shape.placement)) {
+  Entry packed = entry;
+  packed.known = Known::rows;
+  packed.memory = memory_ == 0 ? 0 : model_.least_need(shape(entry), entry.capacity, range_).total();
+  if (packed.memory > room_for(shape(entry).placement)) {
     ++counts_.memory;
     return;
   }
-  push({std::max(entry.value, model_.rows_bound(shape, entry.capacity, range_)), entry.first, 0, entry.placement, Known::rows, entry.capacity, memory});
+  if (dominated(packed)) {
+    ++counts_.dominated;
+    return;
+  }
+  packed.memory = memory_ == 0 ? 0 : model_.need(shape(entry), entry.capacity, range_).total();
+  if (packed.memory > room_for(shape(entry).placement)) {
+    ++counts_.memory;
+    return;
+  }
+  packed.value = std::max(entry.value, model_.rows_bound(shape(entry), entry.capacity, range_));
+  push(packed);
 }
 
 bool RangeQueue::dominated(const Entry& candidate) const {
-  return std::ranges::any_of(timed_[static_cast<size_t>(candidate.placement)], [&](size_t i) {
+  return std::ranges::any_of(timed_[static_cast<size_t>(placement(candidate))], [&](size_t i) {
     return options_[i].seconds <= candidate.value && options_[i].memory <= candidate.memory;
   });
 }
@@ -110,7 +123,7 @@ bool RangeQueue::add(const Entry& entry) {
     ++counts_.dominated;
     return false;
   }
-  options_.push_back({entry.value, entry.memory, shapes_[static_cast<size_t>(entry.first)], entry.capacity, entry.placement, false});
+  options_.push_back({entry.value, entry.memory, shape(entry), entry.capacity, placement(entry), false});
   return true;
 }
 
@@ -125,8 +138,10 @@ void RangeQueue::time(size_t index) {
 
 void RangeQueue::count_rest() const {
   for (const Entry& entry : entries_) {
-    if (entry.count > 0)
-      counts_.rough += entry.count * static_cast<i64>(capacities_.size());
+    if (entry.known == Known::degrees)
+      counts_.rough += (entry.end - entry.first) * static_cast<i64>(capacities_.size());
+    else if (entry.known == Known::layers)
+      counts_.rough += std::ranges::count(shapes_.subspan(static_cast<size_t>(entry.first), static_cast<size_t>(entry.end - entry.first)), entry.recompute, &Shape::recompute);
     else
       ++counts_.bound;
   }

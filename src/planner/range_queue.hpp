@@ -21,8 +21,8 @@ struct Option {
   bool exact = false;
 };
 
-/// Entries wait in order of what is known not to be above their time: first whole placements, then their candidates by sums over the
-/// documents for their layers, then for all of them, then by packed rows.
+/// Entries wait in order of what is known not to be above their time: first all candidates of a placement's degrees, then those of a
+/// recomputation and capacity by sums over the documents for their layers, then each one for all it is, then by packed rows.
 class RangeQueue {
  public:
   /// shapes: of equal placement one after the other; they outlive the queue. memory: bytes of a rank, 0 for no limit.
@@ -34,8 +34,8 @@ class RangeQueue {
   double least_of_all() const;
   /// Looks closer at the entry with the least value: a placement turns into its candidates, a candidate into an exact option.
   void refine();
-  /// All that may take `most` seconds or less become options, by their bounds.
-  void open(double most);
+  /// All that may take `most` seconds or less become options, by their bounds; until `stop` says so, if there is one.
+  void open(double most, const std::function<bool()>& stop = {});
   const std::vector<Option>& options() const { return options_; }
   /// Makes an option exact.
   void time(size_t option);
@@ -47,22 +47,27 @@ class RangeQueue {
   int placements() const { return static_cast<int>(timed_.size()); }
 
  private:
-  enum class Known { layers, sums, rows };
+  enum class Known { degrees, layers, sums, rows };
+  /// degrees, layers: candidates among the shapes first ... end - 1; sums, rows: the candidate of shape `first`.
   struct Entry {
     double value = 0;
-    int first = 0, count = 0;  // shapes; count 0: the candidate of shape `first`
-    int placement = 0;
-    Known known = Known::layers;
+    Known known = Known::degrees;
+    config::Recompute recompute = config::Recompute::none;
+    int first = 0, end = 0;
     i64 capacity = 0, memory = 0;
-    bool operator>(const Entry& other) const { return std::tie(value, first, capacity) > std::tie(other.value, other.first, other.capacity); }
+    bool operator>(const Entry& other) const {
+      return std::tie(value, first, capacity, recompute) > std::tie(other.value, other.first, other.capacity, other.recompute);
+    }
   };
   void push(const Entry& entry);
   /// Takes the entry with the least value, and looks closer at it. Whether it is a candidate that can be looked at no closer.
   bool pop(Entry& entry);
+  const Shape& shape(const Entry& entry) const { return shapes_[static_cast<size_t>(entry.first)]; }
+  int placement(const Entry& entry) const { return placement_[static_cast<size_t>(entry.first)]; }
   i64 room_for(const Placement& placement) const;
-  void expand(const Entry& placement);
+  void expand(const Entry& degrees);
+  void separate(const Entry& layers);
   /// Nothing if it doesn't fit, or is dominated.
-  void bound(const Entry& candidate);
   void pack(const Entry& candidate);
   /// Unless it is dominated.
   bool add(const Entry& candidate);
@@ -74,6 +79,7 @@ class RangeQueue {
   i64 memory_, room_;
   std::vector<i64> capacities_;
   Counts& counts_;
+  std::vector<int> placement_;  // its number, of each shape
   std::vector<Entry> entries_;  // a heap, the least in front
   std::vector<Option> options_;
   size_t times_ = 0;

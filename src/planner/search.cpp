@@ -40,15 +40,15 @@ class Search {
     double limit = settle_relaxed();
     for (double deeper = kDeeper; limit < kNever; deeper *= 2) {
       found_.least = limit;
-      limit *= 1 + deeper;
+      limit = std::min(limit * (1 + deeper), std::max(limit, enough()));
       if (limit > kNoLimit) limit = kNoLimit;
       const bool all = open_up_to(limit);
       limit_ = std::min(limit, enough());
-      look_at(starts());
+      if (!stopped_) look_at(starts());
       if (stopped_ || enough() <= limit || limit == kNoLimit) break;
       if (all) limit = kNoLimit;  // one more round
     }
-    found_.proven = !stopped_;
+    found_.proven = !stopped_ || (!found_.best.empty() && found_.least >= enough() / kRounding);
     if (!found_.best.empty() && found_.proven) found_.least = found_.best.front().seconds;
     for (const auto& queue : ranges_.queues)
       if (queue) queue->count_rest();
@@ -99,8 +99,30 @@ class Search {
       bool settled = true;
       for (const Range range : ranges)
         for (RangeQueue& q = *queue(range); q.least() <= q.least_of_all() && q.least() < kNever; settled = false) q.refine();
-      if (settled) return lowest;
+      if (settled) {
+        keep_relaxed(ranges);
+        return lowest;
+      }
     }
+  }
+
+  // A first plan: on each range the quickest option that is known, if it fits beside home. Ranges rise.
+  void keep_relaxed(const std::vector<Range>& ranges) {
+    Draft draft;
+    i64 room = settings_.memory == 0 ? std::numeric_limits<i64>::max() : settings_.memory;
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const Range range = i == 0 ? ranges.back() : ranges[i - 1];
+      const std::vector<Option>& options = queue(range)->options();
+      std::optional<size_t> quickest;
+      for (size_t option = 0; option < options.size(); ++option) {
+        const i64 home = i == 0 && settings_.memory > 0 ? model_.home_bytes(options[option].shape.placement) : 0;
+        if (options[option].exact && options[option].memory + home <= room && (!quickest || options[option].seconds < options[*quickest].seconds)) quickest = option;
+      }
+      if (!quickest) return;
+      draft.steps.push_back({range, *quickest});
+      if (i == 0 && settings_.memory > 0) room -= model_.home_bytes(options[*quickest].shape.placement);
+    }
+    if (settings_.most_buckets == 0 || static_cast<int>(ranges.size()) <= settings_.most_buckets) keep(draft);
   }
 
   // What all else takes at least in a plan that has the range as a bucket.
@@ -112,8 +134,8 @@ class Search {
     bool all = true;
     for_ranges([&](Range range) {
       RangeQueue* q = queue(range);
-      if (!q) return;
-      q->open(limit - rest_of(range));
+      if (!q || settings_.stop()) return;
+      q->open(limit - rest_of(range), settings_.stop);
       all = all && q->least() == kNever;
     });
     cover_ranges();

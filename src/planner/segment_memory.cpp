@@ -82,6 +82,10 @@ Kept activations_of(const ir::StageCode& stage, i64 T, i64 longest) {
   kept.stash = replay.now();
   replay.take(stage.grad_in);
   kept.backward_peak = std::max(replay.now(), replay.run(stage.backward));
+  if (!stage.weight.code.empty()) {
+    kept.later = replay.now();
+    kept.backward_peak = std::max(kept.backward_peak, replay.run(stage.weight));
+  }
   return kept;
 }
 

@@ -9,17 +9,19 @@ namespace {
 
 std::vector<int> stage_of_units(const Placement& placement, i64 layers) {
   std::vector<int> stages = {0};
-  const std::vector<int> counts = layers_of_stages(placement, layers);
-  for (size_t s = 0; s < counts.size(); ++s) stages.insert(stages.end(), static_cast<size_t>(counts[s]), static_cast<int>(s));
-  stages.push_back(placement.pp - 1);
+  const std::vector<int> counts = layers_of_positions(placement, layers);
+  for (size_t at = 0; at < counts.size(); ++at) stages.insert(stages.end(), static_cast<size_t>(counts[at]), placement.stage_of(static_cast<int>(at)));
+  stages.push_back(placement.stage_of(placement.positions() - 1));
   return stages;
 }
 
 // Never 0. Ranks, heads and layers are fewer than these bits count.
 std::uint64_t packed(const Placement& p) {
   std::uint64_t bits = 0;
-  for (const int field : {p.dp, p.tp, p.pp}) bits = bits << 18 | static_cast<std::uint64_t>(field);
-  return bits << 9 | static_cast<std::uint64_t>(p.head_layers) << 1 | (p.order == Order::data_inside ? 0U : 1U);
+  for (const int field : {p.dp, p.tp, p.pp}) bits = bits << 17 | static_cast<std::uint64_t>(field);
+  bits = bits << 7 | static_cast<std::uint64_t>(p.head_layers);
+  bits = bits << 4 | static_cast<std::uint64_t>(p.chunks);
+  return bits << 2 | (p.path == schedule::Placement::v ? 2U : 0U) | (p.order == Order::data_inside ? 0U : 1U);
 }
 
 }  // namespace
@@ -111,15 +113,18 @@ void Transfers::add_class(HostPosts& host, const UnitClass& c, const std::vector
   host.all.insert(host.all.end(), host.held.begin(), host.held.end());
   const bool passed_on = devices > 1 && (users > 1 || !host.held.empty());
   const double crossing = across((measure(host.all) - measure(host.held)) * bytes);
-  for (size_t d = 0; d < devices; ++d)
-    if (host.missing[d] * bytes >= 1) host.busy[d] += static_cast<double>(c.units) * (crossing + (passed_on ? inside(host.missing[d] * bytes) : 0));
+  double lacked = 0, taken = 0;  // by the device before; most lack as much
+  for (size_t d = 0; d < devices; ++d) {
+    if (host.missing[d] * bytes < 1) continue;
+    if (passed_on && host.missing[d] != lacked) taken = inside((lacked = host.missing[d]) * bytes);
+    host.busy[d] += static_cast<double>(c.units) * (crossing + taken);
+  }
 }
 
 double Transfers::slowest_host(const std::vector<const Placement*>& placements, i64 element) const {
   const std::vector<UnitClass> classes = this->classes(placements);
-  // Units of a stage of the next placement follow one another.
-  std::vector<size_t> first(static_cast<size_t>(placements[0]->pp) + 1, classes.size());
-  for (size_t c = classes.size(); c-- > 0;) first[static_cast<size_t>(classes[c].stage[0])] = c;
+  std::vector<std::vector<size_t>> of_stage(static_cast<size_t>(placements[0]->pp));
+  for (size_t c = 0; c < classes.size(); ++c) of_stage[static_cast<size_t>(classes[c].stage[0])].push_back(c);
   const int devices = units_.hardware().devices_per_host;
   HostPosts host{std::vector(placements.size(), std::vector<std::optional<Post>>(static_cast<size_t>(devices))), {}, {}, {}, std::vector<double>(static_cast<size_t>(devices))};
   double slowest = 0;
@@ -131,7 +136,7 @@ double Transfers::slowest_host(const std::vector<const Placement*>& placements, 
     for (const auto& post : host.of[0])
       if (post && std::ranges::count(stages, post->stage) == 0) stages.push_back(post->stage);
     for (const int stage : stages)
-      for (size_t c = first[static_cast<size_t>(stage)]; c < classes.size() && classes[c].stage[0] == stage; ++c) add_class(host, classes[c], placements, element);
+      for (const size_t c : of_stage[static_cast<size_t>(stage)]) add_class(host, classes[c], placements, element);
     slowest = std::max(slowest, *std::ranges::max_element(host.busy));
   }
   return slowest;

@@ -157,7 +157,7 @@ TEST(Search, bounds_are_below_the_times_they_stand_for) {
           const Range range{lo, levels};
           const double seconds = p.model.seconds(shape, capacity, range) * (1 + 1e-12);
           EXPECT_LE(p.model.bound(shape, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
-          EXPECT_LE(p.model.layers_bound(shape, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
+          EXPECT_LE(p.model.layers_bound(shape.placement, shape.recompute, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
           EXPECT_LE(p.model.rows_bound(shape, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
           EXPECT_LE(p.model.rough_bound(shape.placement, range), seconds) << "seed " << seed << ", " << to_string(shape);
           EXPECT_LE(p.model.least_need(shape, capacity, range).total(), p.model.need(shape, capacity, range).total());
