@@ -136,12 +136,13 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, int tp, config::Recompute
   return *known;
 }
 
-// Of blocks of tp ranks, one after the other, those count that lie differently on hosts.
+// Of blocks of tp ranks, one after the other, those count that lie differently on hosts; all lie alike where they fill hosts and their ports.
 Spent UnitCosts::slowest(const ir::StageCode& stage, const ir::Segment& segment, i64 T) const {
   Spent slowest;
   const int tp = stage.lane.size(), devices = hardware_.devices_per_host;
+  const bool alike = devices % tp == 0 && (tp == 1 || tp % hardware_.intra_host.shared_by == 0);
   std::set<int> seen;
-  for (int first = 0; first + tp <= hardware_.ranks() && seen.insert(first % devices).second; first += tp) {
+  for (int first = 0; first + tp <= hardware_.ranks() && !(alike && first > 0) && seen.insert(first % devices).second; first += tp) {
     std::vector<int> ranks(static_cast<size_t>(tp));
     std::iota(ranks.begin(), ranks.end(), first);
     Spent spent;
