@@ -38,6 +38,7 @@ class Search {
   // Every round finds the best of all plans of at most `limit` seconds, so those it finds are the best there are.
   Found run() {
     double limit = settle_relaxed();
+    if (limit < kNever) settle_single();
     for (double deeper = kDeeper; limit < kNever; deeper *= 2) {
       found_.least = limit;
       limit = std::min(limit * (1 + deeper), std::max(limit, enough()));
@@ -104,6 +105,13 @@ class Search {
         return lowest;
       }
     }
+  }
+
+  // The best single strategy is often near the best of all.
+  void settle_single() {
+    const Range all{0, levels_};
+    for (RangeQueue& q = *queue(all); q.least() <= q.least_of_all() && q.least() < kNever && !settings_.stop();) q.refine();
+    keep_relaxed({all});
   }
 
   // A first plan: on each range the quickest option that is known, if it fits beside home. Ranges rise.
