@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <memory>
 
 #include "base/errors.hpp"
@@ -25,6 +26,7 @@ struct Options {
   std::string job, cluster, out;
   std::vector<std::string> sets;
   int top = 0, steps = 1, most_buckets = 0, ranks = 0;
+  double seconds = 15;
   bool explain = false, json = false;
 };
 
@@ -50,6 +52,13 @@ Opened open(const Options& options) {
   return opened;
 }
 
+// Whether so many seconds have passed since now; 0: never.
+std::function<bool()> limit_of(double seconds) {
+  if (seconds == 0) return {};
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  return [end] { return std::chrono::steady_clock::now() >= end; };
+}
+
 void write(const std::string& path, const config::Job& job) {
   std::ofstream file(path);
   file << config::to_toml(job);
@@ -69,6 +78,19 @@ nlohmann::json json_of(const planner::Planner& planner, const planner::Choice& c
   return buckets;
 }
 
+// A search that was stopped may lack the best plan, which another one has found.
+void add_runners_up(planner::Found& found, const std::vector<planner::Choice>& more) {
+  if (more.front().seconds <= found.best.front().seconds)
+    found.best = more;
+  else
+    found.best.insert(found.best.end(), more.begin(), more.end());
+}
+
+void print_proof(const planner::Found& found, double limit) {
+  if (!found.proven)
+    fmt::print("Not proven best: at most {:.2g}% above the optimum (limit of {:g} s reached; --seconds raises it)\n", 100 * found.gap(), limit);
+}
+
 void print(const planner::Planner& planner, const planner::Found& found, double seconds, const cluster::Hardware& hardware) {
   const planner::Counts& c = found.counts;
   fmt::print("{} on {}: {} hosts of {} devices\n", format_duration(Seconds{found.best.front().seconds}), hardware.name, hardware.hosts,
@@ -86,20 +108,23 @@ int run(const Options& options) {
   const Opened opened = open(options);
   const auto start = std::chrono::steady_clock::now();
   const planner::Planner planner(request_of(opened.job, opened.hardware, options.steps));
-  planner::Found found = planner.plan(1, options.most_buckets);
+  planner::Found found = planner.plan(1, options.most_buckets, limit_of(options.seconds));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   // Runners-up are searched for by themselves: they leave less to be pruned.
   const int top = options.top > 0 ? options.top : options.explain ? kRunnersUp : 1;
-  if (top > 1) found.best = planner.plan(top, options.most_buckets).best;
+  if (top > 1) add_runners_up(found, planner.plan(top, options.most_buckets, limit_of(options.seconds)).best);
   print(planner, found, seconds, opened.hardware);
+  print_proof(found, options.seconds);
   if (opened.has_buckets)
     if (const auto given = planner.choice(opened.job.buckets))
       fmt::print("The job's own buckets: {}, {}\n", format_duration(Seconds{given->seconds}), planner.to_string(*given));
-  if (options.explain) fmt::print("{}", planner::explain(planner, found));
+  if (options.explain) fmt::print("{}", planner::explain(planner, found, [&] { return limit_of(options.seconds); }));
   if (!options.out.empty()) write(options.out, planned_job(opened.job, planner, found.best.front()));
   if (options.json) {
     const nlohmann::json object = {{"chosen", json_of(planner, found.best.front())},
                                    {"step_seconds", found.best.front().seconds},
+                                   {"proven", found.proven},
+                                   {"gap", found.gap()},
                                    {"candidates", found.counts.candidates},
                                    {"pruned", found.counts.pruned()},
                                    {"seconds", seconds}};
@@ -119,6 +144,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("--top", options->top, "So many of the best plans; with --explain 10, else 1")->check(CLI::PositiveNumber);
   command->add_option("--buckets", options->most_buckets, "Most buckets; 1 is the best single strategy")->check(CLI::PositiveNumber);
   command->add_option("--steps", options->steps, "Steps whose documents stand for all")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--seconds", options->seconds, "Ends the search after so long with the best plan so far; 0 is no limit")->capture_default_str()->check(CLI::NonNegativeNumber);
   command->add_flag("--explain", options->explain, "What the plans cost and why, what limits the best, and what would change it");
   command->add_option("--out", options->out, "Writes the job with the best plan's buckets")->type_name("planned.toml");
   command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");

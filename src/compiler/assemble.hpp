@@ -21,12 +21,19 @@ struct Lane {
 /// Cost of a segment on its slowest position.
 struct SegmentCost {
   double flops_per_token = 0, flops_per_pair = 0, bytes_per_token = 0, bytes_per_pair = 0, bytes_fixed = 0;
+
+  SegmentCost& operator+=(const SegmentCost& other);
+  friend SegmentCost operator*(int times, const SegmentCost& one);
 };
 
 struct StageCost {
   SegmentCost forward, backward, weight;
   const SegmentCost& of(ir::Pass pass) const { return pass == ir::Pass::F ? forward : pass == ir::Pass::W ? weight : backward; }
+
+  StageCost& operator+=(const StageCost& other);
+  friend StageCost operator*(int times, const StageCost& one);
 };
+StageCost cost_of(const ir::StageCode& stage);
 
 /// A strategy, compiled and placed. flush: its gradients to home.
 struct CompiledStrategy {

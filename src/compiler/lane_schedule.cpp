@@ -9,12 +9,7 @@ namespace switchyard::compiler {
 namespace {
 
 // Of each position, in estimated seconds.
-schedule::Costs costs_of(const std::vector<StageCost>& stages, const std::vector<batch::MicroBatch>& micro_batches) {
-  double T = 0, pairs = 0;
-  for (const batch::MicroBatch& mb : micro_batches) {
-    T += static_cast<double>(mb.T) / static_cast<double>(micro_batches.size());
-    pairs += batch::causal_pairs(mb) / static_cast<double>(micro_batches.size());
-  }
+schedule::Costs costs_of(const std::vector<StageCost>& stages, double T, double pairs) {
   schedule::Costs costs;
   const auto seconds = [&](const SegmentCost& cost) { return Seconds{1e-9 * static_cast<double>(estimate_compute(cost, T, pairs))}; };
   for (const StageCost& stage : stages) costs.at.push_back({seconds(stage.forward), seconds(stage.backward), seconds(stage.weight)});
@@ -44,14 +39,23 @@ schedule::Schedule by_hand(const config::Strategy& strategy, int mbs) {
 }  // namespace
 
 schedule::Schedule schedule_of(const CompiledStrategy& s, int group, const std::vector<batch::MicroBatch>& micro_batches, bool train) {
-  using config::ScheduleKind;
   const config::Strategy& strategy = s.strategy;
   const std::vector<StageCost>& costs = s.cost[static_cast<size_t>(group)];
   const int mbs = static_cast<int>(micro_batches.size()), chunks = strategy.chunk_count(), stages = static_cast<int>(costs.size()) / chunks;
   if (!train) return forwards(stages, mbs, chunks, strategy.placement());
   if (!strategy.order.order.empty()) return by_hand(strategy, mbs);
-  const int cap = strategy.activation_cap;
-  switch (strategy.schedule) {
+  double T = 0, pairs = 0;
+  for (const batch::MicroBatch& mb : micro_batches) {
+    T += static_cast<double>(mb.T) / static_cast<double>(micro_batches.size());
+    pairs += batch::causal_pairs(mb) / static_cast<double>(micro_batches.size());
+  }
+  return schedule_of(strategy.schedule, chunks, strategy.activation_cap, costs, mbs, T, pairs);
+}
+
+schedule::Schedule schedule_of(config::ScheduleKind kind, int chunks, int cap, const std::vector<StageCost>& costs, int mbs, double T, double pairs) {
+  using config::ScheduleKind;
+  const int stages = static_cast<int>(costs.size()) / chunks;
+  switch (kind) {
     case ScheduleKind::gpipe:
       return {.order = schedule::schedule(schedule::Kind::gpipe, stages, mbs), .mbs = mbs};
     case ScheduleKind::one_f_one_b:
@@ -59,9 +63,9 @@ schedule::Schedule schedule_of(const CompiledStrategy& s, int group, const std::
     case ScheduleKind::interleaved:
       return schedule::interleaved(stages, mbs, chunks);
     case ScheduleKind::zero_bubble:
-      return schedule::zero_bubble(stages, mbs, cap > 0 ? cap : stages, costs_of(costs, micro_batches));
+      return schedule::zero_bubble(stages, mbs, cap > 0 ? cap : stages, costs_of(costs, T, pairs));
     case ScheduleKind::zb_v:
-      return schedule::zero_bubble_v(stages, mbs, cap > 0 ? cap : 2 * stages, costs_of(costs, micro_batches));
+      return schedule::zero_bubble_v(stages, mbs, cap > 0 ? cap : 2 * stages, costs_of(costs, T, pairs));
   }
   throw InternalError("schedule_of: unknown schedule");
 }

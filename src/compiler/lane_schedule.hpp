@@ -12,4 +12,8 @@ namespace switchyard::compiler {
 /// errors  UserError if a hand-written order has fewer micro-batches than the lane
 schedule::Schedule schedule_of(const CompiledStrategy& strategy, int group, const std::vector<batch::MicroBatch>& micro_batches, bool train);
 
+/// The same for training with so many micro-batches of a mean of T tokens and so many pairs, on positions of these costs. cap: 0 for the memory
+/// of 1f1b.
+schedule::Schedule schedule_of(config::ScheduleKind kind, int chunks, int cap, const std::vector<StageCost>& costs, int mbs, double T, double pairs);
+
 }  // namespace switchyard::compiler

@@ -43,7 +43,7 @@ CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strat
     auto& costs = compiled.cost.emplace_back();
     for (const ir::StageCode& stage : compiled.groups[g].stages) {
       compiled.multiple = std::lcm(compiled.multiple, static_cast<i64>(stage.lane.size()));
-      costs.push_back({slowest(stage, stage.forward), slowest(stage, stage.backward), slowest(stage, stage.weight)});
+      costs.push_back(cost_of(stage));
     }
   }
   compiled.strategy = std::move(strategy);
@@ -51,6 +51,30 @@ CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strat
 }
 
 }  // namespace
+
+SegmentCost& SegmentCost::operator+=(const SegmentCost& other) {
+  flops_per_token += other.flops_per_token;
+  flops_per_pair += other.flops_per_pair;
+  bytes_per_token += other.bytes_per_token;
+  bytes_per_pair += other.bytes_per_pair;
+  bytes_fixed += other.bytes_fixed;
+  return *this;
+}
+
+SegmentCost operator*(int times, const SegmentCost& one) {
+  return {times * one.flops_per_token, times * one.flops_per_pair, times * one.bytes_per_token, times * one.bytes_per_pair, times * one.bytes_fixed};
+}
+
+StageCost& StageCost::operator+=(const StageCost& other) {
+  forward += other.forward;
+  backward += other.backward;
+  weight += other.weight;
+  return *this;
+}
+
+StageCost operator*(int times, const StageCost& one) { return {times * one.forward, times * one.backward, times * one.weight}; }
+
+StageCost cost_of(const ir::StageCode& stage) { return {slowest(stage, stage.forward), slowest(stage, stage.backward), slowest(stage, stage.weight)}; }
 
 std::vector<int> CompiledStrategy::lane_ranks(int lane, int stage) const {
   const Lane& at = lanes[static_cast<size_t>(lane)];

@@ -4,10 +4,12 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
 #include "compiler/job_plans.hpp"
+#include "compiler/lane_schedule.hpp"
 
 namespace switchyard::planner {
 namespace {
@@ -17,18 +19,47 @@ i64 roughly_most(const std::vector<i64>& bounds) { return 4 * bounds.back(); }
 
 double pairs_of(i64 length) { return 0.5 * static_cast<double>(length) * (static_cast<double>(length) + 1); }
 
-// Without other stages nothing waits.
-double alone(const std::vector<StageTime>& micro_batches) {
-  double sum = 0;
-  for (const StageTime& time : micro_batches) sum += time.forward + time.backward;
-  return sum;
+// Micro-batches of the first group of an interleaved schedule.
+int group_size(int stages, int mbs) {
+  const int groups = std::max(1, mbs / stages);
+  return (mbs + groups - 1) / groups;
 }
 
-schedule::Kind kind_of(config::ScheduleKind kind) {
-  return kind == config::ScheduleKind::gpipe ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
+int cap_of(const Shape& shape) { return shape.activation_cap > 0 ? shape.activation_cap : shape.placement.pp * shape.placement.chunks; }
+
+// Most forwards of a stage, chunks counted one by one, before its first gradient.
+int forwards_ahead(const Shape& shape, int stage, int mbs) {
+  const Placement& p = shape.placement;
+  switch (shape.schedule) {
+    case config::ScheduleKind::gpipe:
+      return mbs;
+    case config::ScheduleKind::one_f_one_b:
+      return std::min(mbs, p.pp - stage);
+    case config::ScheduleKind::interleaved:
+      return mbs <= p.pp ? mbs * p.chunks : std::min(mbs * p.chunks, 2 * (p.pp - 1 - stage) + (p.chunks - 1) * group_size(p.pp, mbs) + 1);
+    case config::ScheduleKind::zero_bubble:
+    case config::ScheduleKind::zb_v:
+      return std::min(cap_of(shape), mbs * p.chunks);
+  }
+  throw InternalError("forwards_ahead: unknown schedule");
+}
+
+// Of so many micro-batches or more, at least so many are kept at a time; a 1f1b is taken to have many.
+int kept_at_least(const Shape& shape, int stage, int mbs) {
+  const Placement& p = shape.placement;
+  if (shape.schedule == config::ScheduleKind::one_f_one_b) return p.pp - stage;
+  if (shape.schedule != config::ScheduleKind::interleaved) return forwards_ahead(shape, stage, mbs);
+  return std::min(mbs * p.chunks, 2 * (p.pp - 1 - stage) + (p.chunks - 1) * p.pp + 1);
+}
+
+template <class Array>
+double weighed(const Parts& parts, const Array& values) {
+  return parts.sum([&](StageKind kind) { return values[static_cast<size_t>(kind)]; });
 }
 
 }  // namespace
+
+int most_kept(const Shape& shape, int stage, int micro_batches) { return forwards_ahead(shape, stage, micro_batches); }
 
 CostModel::CostModel(const UnitCosts& units, Workload workload)
     : units_(units), workload_(std::move(workload)), levels_(static_cast<int>(workload_.bounds.size())) {
@@ -53,24 +84,50 @@ CostModel::CostModel(const UnitCosts& units, Workload workload)
 // The slowest pipeline works at least the mean of all, in the stage with most layers.
 double CostModel::rough_bound(const Placement& placement, Range range) const {
   const auto [it, fresh] = rough_.try_emplace(placement.tp);
-  if (fresh) it->second = units_.least(StageKind::middle, 1, placement.tp, config::Recompute::none, roughly_most(workload_.bounds));
+  if (fresh) it->second = units_.least(StageKind::middle, placement.tp, config::Recompute::none, roughly_most(workload_.bounds));
   const Sums& sums = total_[slot(range)];
   const int layers = static_cast<int>((units_.model().layers + placement.pp - 1) / placement.pp);
   const double work = it->second.compute * static_cast<double>(sums.tokens) + it->second.per_pair * sums.pairs;
   return layers * work / placement.dp / static_cast<double>(workload_.steps.size());
 }
 
-const std::vector<CostModel::StageRun>& CostModel::stages(const Placement& p) const {
-  const auto [it, fresh] = stages_.try_emplace({p.pp, p.head_layers});
-  if (!fresh) return it->second;
-  const std::vector<int> layers = layers_of_stages(p, units_.model().layers);
-  for (int s = 0; s < p.pp; ++s) {
-    const StageKind kind = planner::kind_of(s, p.pp);
-    const int count = layers[static_cast<size_t>(s)];
-    if (it->second.empty() || it->second.back().kind != kind || it->second.back().layers != count) it->second.push_back({s, 0, count, kind});
-    ++it->second.back().count;
+const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
+  const auto [it, fresh] = pipelines_.try_emplace({p.pp, p.head_layers, p.chunks, p.path});
+  Pipeline& made = it->second;
+  if (!fresh) return made;
+  const std::vector<int> layers = layers_of_positions(p, units_.model().layers);
+  for (int at = 0; at < p.positions(); ++at) {
+    made.positions.push_back({planner::kind_of(at, p.positions()), layers[static_cast<size_t>(at)]});
+    made.all.add(made.positions.back().kind, made.positions.back().layers);
   }
-  return it->second;
+  for (int stage = 0; stage < p.pp; ++stage) {
+    StageRun run{stage, 1, {}, {}, {}, {}};
+    for (int chunk = 0; chunk < p.chunks; ++chunk) {
+      const Position& position = made.positions[static_cast<size_t>(schedule::position_of(p.path, p.pp, stage, chunk))];
+      run.positions.push_back(position);
+      run.all.add(position.kind, position.layers);
+    }
+    run.begin.add(run.positions.front().kind, run.positions.front().layers);
+    run.end.add(run.positions.back().kind, run.positions.back().layers);
+    if (!made.runs.empty() && made.runs.back().positions == run.positions)
+      ++made.runs.back().count;
+    else
+      made.runs.push_back(std::move(run));
+  }
+  return made;
+}
+
+double CostModel::layers_bound(const Placement& p, config::Recompute recompute, i64 capacity, Range range) const {
+  const int layers = static_cast<int>(units_.model().layers), most = (layers + p.pp - 1) / p.pp;
+  const Spent &least = units_.least(StageKind::middle, p.tp, recompute, capacity), &through = units_.least(StageKind::middle, p.tp, recompute, capacity, true);
+  double sum = 0;
+  for (const Sums& sums : sums_[slot(range)]) {
+    if (sums.documents == 0) continue;
+    const i64 row = filled_row(sums, p.dp, capacity);
+    const double passed = through.compute * static_cast<double>(sums.longest) + through.per_pair * pairs_of(sums.longest);
+    sum += std::max(most * work(least, units_.least(StageKind::middle, p.tp, recompute, row), static_cast<double>(row), sums, p.dp), layers * passed);
+  }
+  return sum / static_cast<double>(workload_.steps.size());
 }
 
 double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
@@ -80,30 +137,40 @@ double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
   return sum / static_cast<double>(workload_.steps.size());
 }
 
-// Of all that a stage does: it begins when a first micro-batch has passed the stages before, and ends before a last one goes back there.
-//  mean      the pipeline with most work has at least the mean of all
+i64 CostModel::filled_row(const Sums& sums, int dp, i64 capacity) const {
+  const double tokens = static_cast<double>(sums.tokens) / dp;
+  return std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
+}
+
+// Of the pipeline that has most, at the least rates of rows of the capacity and of `row` tokens:
+//  mean      it has at least the mean of all
 //  filled    where all rows are within T, tokens take at least what those of T do; where one is longer, it alone takes what T tokens do
 //  crowded   a pipeline has at least ceil(documents / pipelines) of them
-//  passed    the longest document passes all stages
+double CostModel::work(const Spent& least, const Spent& filled, double row, const Sums& sums, int dp) const {
+  const double tokens = static_cast<double>(sums.tokens) / dp, pairs = sums.pairs / dp, shortest = static_cast<double>(sums.shortest);
+  const double crowd = static_cast<double>((sums.documents + dp - 1) / dp);
+  return std::max({least.compute * tokens + least.per_pair * pairs, filled.compute * std::min(tokens, row),
+                   crowd * (least.compute * shortest + least.per_pair * pairs_of(sums.shortest))});
+}
+
+// Of all that a stage does: it begins when a first micro-batch has passed the stages before, and unless gradients are split it ends before
+// a last one goes back there. The longest document passes all positions; where gradients are split, those of weights needn't wait.
 double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums) const {
   const Placement& p = shape.placement;
-  const double tokens = static_cast<double>(sums.tokens) / p.dp, pairs = sums.pairs / p.dp, longest = static_cast<double>(sums.longest);
-  const double crowd = static_cast<double>((sums.documents + p.dp - 1) / p.dp), shortest = static_cast<double>(sums.shortest);
-  const i64 row = std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
-  double bound = 0, passed = 0, before = 0;
-  for (const StageRun& run : stages(p)) {
-    const Spent least = units_.least(run.kind, run.layers, p.tp, shape.recompute, capacity);
-    const Spent filled = units_.least(run.kind, run.layers, p.tp, shape.recompute, row);
-    double through = 0;
-    for (const bool forward : {true, false})
-      through += units_.time(run.kind, run.layers, p.tp, shape.recompute, forward, sums.shortest).total(0);
-    passed += run.count * (least.compute * longest + least.per_pair * pairs_of(sums.longest));
-    const double work = std::max({least.compute * tokens + least.per_pair * pairs, filled.compute * std::min(tokens, static_cast<double>(row)),
-                                  crowd * (least.compute * shortest + least.per_pair * pairs_of(sums.shortest))});
-    bound = std::max(bound, before + (p.pp > 1 ? (run.count - 1) * through : 0) + work);
-    before += run.count * through;
+  const i64 row = filled_row(sums, p.dp, capacity);
+  const auto rate = [&](const Parts& parts, i64 T, bool passed = false) {
+    return parts.sum([&](StageKind kind) { return units_.least(kind, p.tp, shape.recompute, T, passed); });
+  };
+  const auto through = [&](const Parts& parts, ir::Pass pass) { return once(shape, parts, pass, {sums.shortest, 0}); };
+  const Pipeline& pipeline = this->pipeline(p);
+  double bound = 0, before = 0;
+  for (const StageRun& run : pipeline.runs) {
+    const double way = p.pp == 1 || !units_.times_rise() ? 0 : through(run.begin, ir::Pass::F) + (shape.splits_gradients() ? 0 : through(run.begin, ir::Pass::BW));
+    bound = std::max(bound, before + (run.count - 1) * way + work(rate(run.all, capacity), rate(run.all, row), static_cast<double>(row), sums, p.dp));
+    before += run.count * way;
   }
-  return std::max(bound, passed);
+  const Spent all = rate(pipeline.all, capacity, shape.splits_gradients());
+  return std::max(bound, all.compute * static_cast<double>(sums.longest) + all.per_pair * pairs_of(sums.longest));
 }
 
 CostModel::Lanes CostModel::packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const {
@@ -116,89 +183,195 @@ CostModel::Lanes CostModel::packed(const std::vector<i64>& lengths, const Placem
   spec.multiple = placement.tp;
   spec.min_micro_batches = placement.pp;
   const batch::StepPlan plan = batch::plan_batch(0, chosen, std::vector{spec}, compiler::work_model(units_.model()));
-  Lanes lanes;
+  Lanes unlike;  // equal ones take equally long
   for (const std::vector<batch::MicroBatch>& lane : plan.phases.front().lane) {
-    std::vector<Row>& rows = lanes.emplace_back();
+    std::vector<Row> rows;
     for (const batch::MicroBatch& row : lane) rows.push_back({row.T, batch::causal_pairs(row)});
+    if (!rows.empty() && (unlike.empty() || unlike.back().rows != rows)) unlike.push_back({.rows = std::move(rows)});
   }
-  // Equal lanes take equally long.
-  std::vector<std::vector<Row>> unlike;
-  for (std::vector<Row>& lane : lanes)
-    if (!lane.empty() && (unlike.empty() || unlike.back() != lane)) unlike.push_back(std::move(lane));
+  for (Lane& lane : unlike) {
+    lane.forward = sum_over(placement, lane.rows, config::Recompute::none, ir::Pass::F, &lane.most_forward);
+    lane.first_forward = sum_over(placement, {&lane.rows.front(), 1}, config::Recompute::none, ir::Pass::F);
+  }
   return unlike;
 }
 
-const std::vector<CostModel::Lanes>& CostModel::lanes(const Placement& p, i64 capacity, Range range) const {
+CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Row> rows, config::Recompute recompute, ir::Pass pass, ByKind* most) const {
+  ByKind sum{};
+  for (int k = 0; k < kStageKinds; ++k) {
+    const StageKind kind = static_cast<StageKind>(k);
+    if ((p.pp == 1) != (kind == StageKind::whole)) continue;
+    for (const Row& row : rows) {
+      const double seconds = units_.time(kind, p.tp, recompute, pass, row.T).total(row.pairs);
+      sum[static_cast<size_t>(k)] += seconds;
+      if (most) (*most)[static_cast<size_t>(k)] = std::max((*most)[static_cast<size_t>(k)], seconds);
+    }
+  }
+  return sum;
+}
+
+std::vector<CostModel::Lanes>& CostModel::lanes(const Placement& p, i64 capacity, Range range) const {
   const auto [it, fresh] = lanes_.try_emplace({p.dp, p.tp, p.pp, capacity, range});
   if (fresh)
     for (const std::vector<i64>& lengths : workload_.steps) it->second.push_back(packed(lengths, p, capacity, range));
   return it->second;
 }
 
-// Whether any pipeline's sends from each stage to the next cross hosts.
-const std::vector<bool>& CostModel::crossings(const Placement& p) const {
-  const auto [it, fresh] = crossings_.try_emplace(p);
+// A send crosses hosts if that of any pipeline does.
+const CostModel::Hops& CostModel::hops(const Placement& p) const {
+  const auto [it, fresh] = hops_.try_emplace(p);
+  Hops& hops = it->second;
   const int devices = units_.hardware().devices_per_host;
-  for (int stage = 0; fresh && stage + 1 < p.pp; ++stage) {
-    bool any = false;
-    for (int lane = 0; lane < p.dp && !any; ++lane)
-      for (int t = 0; t < p.tp && !any; ++t)
-        any = (first_rank(p, lane, stage) + t) / devices != (first_rank(p, lane, stage + 1) + t) / devices;
-    it->second.push_back(any);
+  for (int at = 0; fresh && at + 1 < p.positions(); ++at) {
+    const int from = p.stage_of(at), to = p.stage_of(at + 1);
+    bool crosses = false;
+    for (int lane = 0; lane < p.dp && !crosses; ++lane)
+      for (int t = 0; t < p.tp && !crosses; ++t) crosses = (first_rank(p, lane, from) + t) / devices != (first_rank(p, lane, to) + t) / devices;
+    hops.to_next.push_back(from == to ? Hop::none : crosses ? Hop::across : Hop::inside);
+    hops.inside.push_back(hops.inside.back() + (hops.to_next.back() == Hop::inside ? 1 : 0));
+    hops.across.push_back(hops.across.back() + (hops.to_next.back() == Hop::across ? 1 : 0));
   }
-  return it->second;
+  return hops;
 }
 
 // Part t of a stage to part t of the next one, all at once.
 double CostModel::send(int tp, bool crosses, i64 T) const {
+  const auto [it, fresh] = sends_.try_emplace((T << 20 | tp) << 1 | (crosses ? 1 : 0), 0.0);
+  if (!fresh) return it->second;
   const cluster::Hardware& hardware = units_.hardware();
-  if (crosses && !hardware.inter_host) return 0;
+  if (crosses && !hardware.inter_host) return it->second = 0;
   const cluster::LinkClass& link = crosses ? *hardware.inter_host : hardware.intra_host;
   const double bytes = static_cast<double>(T / tp * units_.model().hidden_size * size_of(units_.precision().compute));
-  return link.latency.count + std::min(link.shared_by, tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
+  return it->second = link.latency.count + std::min(link.shared_by, tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
 }
 
-const CostModel::RunTime& CostModel::run_time(const Shape& shape, const StageRun& run, i64 T, RunTimes& known) const {
-  const auto [it, fresh] = known.try_emplace(T);
-  if (fresh) {
-    it->second.forward = units_.time(run.kind, run.layers, shape.placement.tp, shape.recompute, true, T);
-    it->second.backward = units_.time(run.kind, run.layers, shape.placement.tp, shape.recompute, false, T);
-    for (const bool crosses : {false, true}) it->second.send[crosses] = send(shape.placement.tp, crosses, T);
-  }
-  return it->second;
+double CostModel::sends(const Shape& shape, const Hops& hops, int from, int to, i64 T) const {
+  const size_t a = static_cast<size_t>(from), b = static_cast<size_t>(to);
+  const int tp = shape.placement.tp, inside = hops.inside[b] - hops.inside[a], across = hops.across[b] - hops.across[a];
+  return (inside > 0 ? inside * send(tp, false, T) : 0) + (across > 0 ? across * send(tp, true, T) : 0);
 }
 
-double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows, std::vector<RunTimes>& known, PhaseParts& spent) const {
+double CostModel::once(const Shape& shape, const Parts& parts, ir::Pass pass, const Row& row) const {
+  return parts.sum([&](StageKind kind) { return units_.time(kind, shape.placement.tp, shape.recompute, pass, row.T).total(row.pairs); });
+}
+
+const CostModel::Gradients& CostModel::gradients(const Shape& shape, Lane& lane) const {
+  std::optional<Gradients>& known = lane.gradients[static_cast<size_t>(shape.recompute)];
+  const std::span<const Row> rows = lane.rows;
+  const auto of = [&](std::span<const Row> some, ir::Pass pass) { return sum_over(shape.placement, some, shape.recompute, pass); };
+  if (!known) known = {of(rows, ir::Pass::BW), of(rows.first(1), ir::Pass::BW), of(rows.last(1), ir::Pass::BW), {}};
+  if (shape.splits_gradients() && !known->first_of_inputs) known->first_of_inputs = of(rows.first(1), ir::Pass::B);
+  return *known;
+}
+
+// Every schedule begins with the first row, and all gradients of a position come in the rows' order. A stage does
+//  all its work after the first row's way to it
+//  all but so many forwards as it may be ahead after the first row's gradient has come to it
+// and, unless gradients are split, the last row's gradient then goes back to the first stage.
+double CostModel::lane_bound(const Shape& shape, Lane& lane) const {
   const Placement& p = shape.placement;
-  const std::vector<StageRun>& runs = stages(p);
-  const std::vector<bool>& crossing = crossings(p);
-  std::vector<std::vector<StageTime>> at;
-  for (size_t r = 0; r < runs.size(); ++r) {
-    const StageRun& run = runs[r];
-    std::vector<StageTime> inside, across;
-    for (const Row& row : rows) {
-      const RunTime& time = run_time(shape, run, row.T, known[r]);
-      const double forward = time.forward.total(row.pairs), backward = time.backward.total(row.pairs);
-      inside.push_back({forward, backward, time.send[0]});
-      across.push_back({forward, backward, time.send[1]});
-      for (const Spent* part : {&time.forward, &time.backward}) {
-        spent.compute += (part->compute + part->per_pair * row.pairs) * run.count / p.pp;
-        spent.communication += part->communication * run.count / p.pp;
-      }
+  const i64 first = lane.rows.front().T, last = lane.rows.back().T;
+  const Gradients& gradients = this->gradients(shape, lane);
+  const Pipeline& pipeline = this->pipeline(p);
+  if (p.pp == 1) return weighed(pipeline.all, lane.forward) + weighed(pipeline.all, gradients.all);
+  const Hops& hops = this->hops(p);
+  const bool split = shape.splits_gradients(), turns = p.path == schedule::Placement::v;
+  const int end = p.positions() - 1, mbs = static_cast<int>(lane.rows.size());
+  const double forward = weighed(pipeline.all, lane.first_forward) + sends(shape, hops, 0, end, first);
+  double later = 0;  // gradients of the first row at positions after the stage's last one
+  const ByKind& first_gradient = split ? *gradients.first_of_inputs : gradients.first;
+  for (const StageRun& run : pipeline.runs)
+    if (!turns) later += run.count * weighed(run.end, first_gradient);
+  double bound = 0, in = 0, back = 0;
+  for (const StageRun& run : pipeline.runs) {
+    const double of_end = weighed(run.end, first_gradient), all_forward = weighed(run.all, lane.forward), all = all_forward + weighed(run.all, gradients.all);
+    const double way = weighed(run.begin, lane.first_forward), way_back = split ? 0 : weighed(run.begin, gradients.last);
+    double slowest = 0;  // forward
+    for (const Position& position : run.positions) slowest = std::max(slowest, weighed(parts_of(position.kind, position.layers), lane.most_forward));
+    for (const int s : {run.first, run.first + run.count - 1}) {
+      const int skipped = s - run.first, last_position = turns ? end - s : end - (p.pp - 1 - s);
+      const double came = in + skipped * way + sends(shape, hops, 0, s, first);
+      const double after = turns ? later + skipped * of_end : later - (skipped + 1) * of_end;
+      const double ahead = std::min(all_forward, forwards_ahead(shape, s, mbs) * slowest);
+      const double gradient = forward + after + sends(shape, hops, last_position, end, first) - ahead;
+      bound = std::max(bound, std::max(came, gradient) + all + (split ? 0 : back + skipped * way_back + sends(shape, hops, 0, s, last)));
     }
-    for (int s = run.first; s < run.first + run.count; ++s) at.push_back(s + 1 < p.pp && crossing[static_cast<size_t>(s)] ? across : inside);
+    in += run.count * way;
+    back += run.count * way_back;
+    later += (turns ? 1 : -1) * run.count * of_end;
   }
-  if (p.pp == 1) return alone(at.front());
-  return pipeline_seconds(schedule::schedule(kind_of(shape.schedule), p.pp, static_cast<int>(rows.size())), at);
+  return bound;
+}
+
+double CostModel::rows_bound(const Shape& shape, i64 capacity, Range range) const {
+  double sum = 0;
+  for (Lanes& lanes : this->lanes(shape.placement, capacity, range)) {
+    double slowest = 0;
+    for (Lane& lane : lanes) slowest = std::max(slowest, lane_bound(shape, lane));
+    sum += slowest;
+  }
+  return sum / static_cast<double>(workload_.steps.size());
+}
+
+StageTime CostModel::stage_time(const Shape& shape, const Position& position, const Row& row) const {
+  const Parts parts = parts_of(position.kind, position.layers);
+  const bool split = shape.splits_gradients();
+  return {once(shape, parts, ir::Pass::F, row), once(shape, parts, split ? ir::Pass::B : ir::Pass::BW, row), split ? once(shape, parts, ir::Pass::W, row) : 0, 0};
+}
+
+schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<Row>& rows) const {
+  const Placement& p = shape.placement;
+  std::vector<compiler::StageCost> costs(static_cast<size_t>(p.positions()));
+  const double mbs = static_cast<double>(rows.size());
+  double T = 0, pairs = 0;
+  if (shape.splits_gradients()) {
+    for (const Row& row : rows) {
+      T += static_cast<double>(row.T) / mbs;
+      pairs += row.pairs / mbs;
+    }
+    for (size_t at = 0; at < costs.size(); ++at) {
+      const Position& position = pipeline(p).positions[at];
+      costs[at] = parts_of(position.kind, position.layers).sum([&](StageKind kind) { return units_.stage_cost(kind, p.tp, shape.recompute); });
+    }
+  }
+  return compiler::schedule_of(shape.schedule, p.chunks, shape.activation_cap, costs, static_cast<int>(rows.size()), T, pairs);
+}
+
+double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows, PhaseParts& spent) const {
+  const Placement& p = shape.placement;
+  const Pipeline& pipeline = this->pipeline(p);
+  const std::vector<ir::Pass> passes = shape.splits_gradients() ? std::vector{ir::Pass::F, ir::Pass::B, ir::Pass::W} : std::vector{ir::Pass::F, ir::Pass::BW};
+  double alone = 0;
+  for (const Row& row : rows)
+    for (const ir::Pass pass : passes) {
+      const Spent all = pipeline.all.sum([&](StageKind kind) { return units_.time(kind, p.tp, shape.recompute, pass, row.T); });
+      spent.compute += (all.compute + all.per_pair * row.pairs) / p.pp;
+      spent.communication += all.communication / p.pp;
+      alone += all.total(row.pairs);
+    }
+  if (p.pp == 1) return alone;  // nothing waits
+  const Hops& hops = this->hops(p);
+  std::vector<std::vector<StageTime>> at;
+  for (size_t i = 0; i < pipeline.positions.size(); ++i) {
+    if (i > 0 && pipeline.positions[i] == pipeline.positions[i - 1]) {
+      at.push_back(at.back());
+    } else {
+      at.emplace_back();
+      for (const Row& row : rows) at.back().push_back(stage_time(shape, pipeline.positions[i], row));
+    }
+    if (i + 1 == pipeline.positions.size()) break;
+    for (size_t mb = 0; mb < rows.size(); ++mb)
+      at.back()[mb].send = hops.to_next[i] == Hop::none ? 0 : send(p.tp, hops.to_next[i] == Hop::across, rows[mb].T);
+  }
+  return pipeline_seconds(schedule_of(shape, rows), at);
 }
 
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
-  std::vector<RunTimes> known(stages(shape.placement).size());
   PhaseParts mean;
   const double share = 1 / static_cast<double>(workload_.steps.size());
   for (const Lanes& lanes : this->lanes(shape.placement, capacity, range)) {
     PhaseParts step;
-    for (const std::vector<Row>& rows : lanes) step.seconds = std::max(step.seconds, lane_seconds(shape, rows, known, step));
+    for (const Lane& lane : lanes) step.seconds = std::max(step.seconds, lane_seconds(shape, lane.rows, step));
     mean.seconds += share * step.seconds;
     const double of_lane = lanes.empty() ? 0 : share / static_cast<double>(lanes.size());
     mean.compute += of_lane * step.compute;
@@ -209,48 +382,63 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
 }
 
 MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const {
-  if (shape.schedule != config::ScheduleKind::gpipe) return least_need(shape, capacity, range);
-  size_t most = 1;
+  if (shape.schedule == config::ScheduleKind::one_f_one_b) return least_need(shape, capacity, range);
+  size_t most = 1, least = std::numeric_limits<size_t>::max();
   for (const Lanes& step : lanes(shape.placement, capacity, range))
-    for (const std::vector<Row>& rows : step) most = std::max(most, rows.size());
-  return need_of(shape, capacity, range, static_cast<i64>(most));
+    for (const Lane& lane : step) {
+      most = std::max(most, lane.rows.size());
+      least = std::min(least, lane.rows.size());
+    }
+  MemoryNeed fullest;
+  // Of interleaved schedules fewer micro-batches may be kept more at a time.
+  const bool any = shape.schedule == config::ScheduleKind::interleaved;
+  for (size_t mbs = any ? std::min(least, most) : most; mbs <= most; ++mbs)
+    if (const MemoryNeed need = need_of(shape, capacity, range, static_cast<int>(mbs), false); need.total() > fullest.total()) fullest = need;
+  return fullest;
 }
 
 MemoryNeed CostModel::least_need(const Shape& shape, i64 capacity, Range range) const {
   i64 tokens = 1;
   for (const Sums& sums : sums_[slot(range)]) tokens = std::max(tokens, sums.tokens);
   const i64 rows = shape.placement.dp * capacity;
-  return need_of(shape, capacity, range, (tokens + rows - 1) / rows);
+  return need_of(shape, capacity, range, static_cast<int>((tokens + rows - 1) / rows), true);
 }
 
-MemoryNeed CostModel::need_of(const Shape& shape, i64 capacity, Range range, i64 micro_batches) const {
+MemoryNeed CostModel::need_of(const Shape& shape, i64 capacity, Range range, int micro_batches, bool least) const {
   const Placement& p = shape.placement;
   const Precision precision = units_.precision();
   MemoryNeed fullest;
-  for (const StageRun& run : stages(p)) {
-    const Kept kept = units_.kept(run.kind, run.layers, p.tp, shape.recompute, capacity, longest(range));
-    const i64 elements = units_.parameters(run.kind, run.layers, p.tp);
-    const i64 in_flight = shape.schedule == config::ScheduleKind::gpipe ? micro_batches : p.pp - run.first;
+  for (const StageRun& run : pipeline(p).runs) {
+    i64 stash = 0, peak = 0;
+    for (const Position& position : run.positions) {
+      const Kept kept = units_.kept(position.kind, position.layers, p.tp, shape.recompute, shape.splits_gradients(), capacity, longest(range));
+      stash = std::max(stash, kept.most());
+      peak = std::max({peak, kept.forward_peak, kept.backward_peak});
+    }
+    const i64 elements = run.all.sum([&](StageKind kind) { return units_.parameters(kind, p.tp); });
+    const i64 in_flight = least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);
     const i64 feeds = capacity * (3 * size_of(DType::i64) + size_of(precision.state));
-    const i64 activations = in_flight * feeds + (in_flight - 1) * kept.stash + std::max(kept.forward_peak, kept.backward_peak);
-    const MemoryNeed need{elements * size_of(precision.compute), elements * size_of(precision.state), activations};
+    const MemoryNeed need{elements * size_of(precision.compute), elements * size_of(precision.state), in_flight * feeds + (in_flight - 1) * stash + peak};
     if (need.total() > fullest.total()) fullest = need;
   }
   return fullest;
 }
 
 i64 CostModel::home_bytes(const Placement& home) const {
+  const auto [it, fresh] = home_bytes_.try_emplace(home);
+  if (!fresh) return it->second;
   const Precision precision = units_.precision();
   const i64 element = 4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
-  i64 most = 0;
-  for (const StageRun& run : stages(home)) most = std::max(most, units_.parameters(run.kind, run.layers, home.tp) / home.dp * element);
-  return most;
+  for (const StageRun& run : pipeline(home).runs)
+    it->second = std::max(it->second, run.all.sum([&](StageKind kind) { return units_.parameters(kind, home.tp); }) / home.dp * element);
+  return it->second;
 }
 
 i64 CostModel::least_home_bytes() const {
   const Precision precision = units_.precision();
   const i64 element = 4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
-  return units_.parameters(StageKind::whole, static_cast<int>(units_.model().layers), 1) / units_.hardware().ranks() * element;
+  const Parts whole = parts_of(StageKind::whole, static_cast<int>(units_.model().layers));
+  return whole.sum([&](StageKind kind) { return units_.parameters(kind, 1); }) / units_.hardware().ranks() * element;
 }
 
 }  // namespace switchyard::planner

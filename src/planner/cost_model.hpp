@@ -1,7 +1,10 @@
 // The planner's model of a phase: what a strategy takes for the documents of a range of lengths, and what memory.
 #pragma once
 
+#include <array>
 #include <map>
+#include <optional>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -35,6 +38,9 @@ struct MemoryNeed {
   i64 total() const { return parameters + gradients + activations; }
 };
 
+/// Most activations of a micro-batch and chunk that a stage keeps at a time, of so many micro-batches.
+int most_kept(const Shape& shape, int stage, int micro_batches);
+
 class CostModel {
  public:
   /// errors  UserError if a document is longer than the last bound
@@ -45,14 +51,18 @@ class CostModel {
   const std::vector<i64>& bounds() const { return workload_.bounds; }
   i64 longest(Range range) const { return workload_.bounds[static_cast<size_t>(range.hi - 1)]; }
 
-  /// Never above seconds(), from sums over the range alone. rough: without tables of the head, of recomputation and of the capacity.
+  /// Never above seconds(), from sums over the range alone. rough: of the placement's degrees, without tables of recomputation and of the
+  /// capacity; layers: of the degrees, without embedding and head.
   double rough_bound(const Placement& placement, Range range) const;
+  double layers_bound(const Placement& placement, config::Recompute recompute, i64 capacity, Range range) const;
   double bound(const Shape& shape, i64 capacity, Range range) const;
+  /// Closer, from the rows into which a step packs the documents.
+  double rows_bound(const Shape& shape, i64 capacity, Range range) const;
   /// The documents packed as a step packs them, the schedule of every pipeline replayed; the slowest pipeline, mean over the steps.
   double seconds(const Shape& shape, i64 capacity, Range range) const { return parts(shape, capacity, range).seconds; }
   PhaseParts parts(const Shape& shape, i64 capacity, Range range) const;
 
-  /// Of rows full to the capacity, in as many micro-batches at a time as the schedule ever keeps; gpipe: as the steps' documents make.
+  /// Of rows full to the capacity, as many at a time as the schedule ever keeps of the steps' micro-batches (1f1b: of any number).
   MemoryNeed need(const Shape& shape, i64 capacity, Range range) const;
   /// Never above it, without packing documents.
   MemoryNeed least_need(const Shape& shape, i64 capacity, Range range) const;
@@ -68,38 +78,72 @@ class CostModel {
     i64 documents = 0, tokens = 0, longest = 0, shortest = 0;
     double pairs = 0;
   };
-  /// Stages from `first` on that are alike, and of which none is slower than `first`.
-  struct StageRun {
-    int first = 0, count = 0, layers = 0;
+  /// A position of the pipeline.
+  struct Position {
     StageKind kind = StageKind::whole;
+    int layers = 0;
+    bool operator==(const Position&) const = default;
   };
-  using Lanes = std::vector<std::vector<Row>>;
+  /// Stages from `first` on that are alike: their positions in order of chunks.
+  struct StageRun {
+    int first = 0, count = 0;
+    std::vector<Position> positions;
+    Parts all, begin, end;  // of all positions, of the first and the last one
+  };
+  struct Pipeline {
+    std::vector<Position> positions;
+    std::vector<StageRun> runs;
+    Parts all;
+  };
+  /// From each position to the next one: on the same host, across hosts, or nothing as it is the same stage; and how many of the sends up to
+  /// a position are inside and across hosts.
+  enum class Hop { inside, across, none };
+  struct Hops {
+    std::vector<Hop> to_next;
+    std::vector<int> inside = {0}, across = {0};
+  };
+  /// What the rows of a pipeline take in a stage of one layer, by kind.
+  using ByKind = std::array<double, kStageKinds>;
+  struct Gradients {
+    ByKind all{}, first{}, last{};           // both at once: of all rows, of the first and the last one
+    std::optional<ByKind> first_of_inputs{};  // of split gradients
+  };
+  struct Lane {
+    std::vector<Row> rows{};
+    ByKind forward{}, most_forward{}, first_forward{};   // of all rows, of the slowest one, of the first one
+    std::array<std::optional<Gradients>, 3> gradients{};  // by recomputation
+  };
+  using Lanes = std::vector<Lane>;
   size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
-  const std::vector<StageRun>& stages(const Placement& placement) const;
+  const Pipeline& pipeline(const Placement& placement) const;
+  double work(const Spent& least, const Spent& filled, double row, const Sums& sums, int dp) const;
+  i64 filled_row(const Sums& sums, int dp, i64 capacity) const;
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
-  const std::vector<Lanes>& lanes(const Placement& placement, i64 capacity, Range range) const;
+  std::vector<Lanes>& lanes(const Placement& placement, i64 capacity, Range range) const;
   Lanes packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
+  ByKind sum_over(const Placement& placement, std::span<const Row> rows, config::Recompute recompute, ir::Pass pass, ByKind* most = nullptr) const;
+  const Gradients& gradients(const Shape& shape, Lane& lane) const;
+  double once(const Shape& shape, const Parts& parts, ir::Pass pass, const Row& row) const;
   double send(int tp, bool crosses, i64 T) const;
-  const std::vector<bool>& crossings(const Placement& placement) const;
-  MemoryNeed need_of(const Shape& shape, i64 capacity, Range range, i64 micro_batches) const;
-  /// Of a run's stages, by the tokens of a row.
-  struct RunTime {
-    Spent forward, backward;
-    double send[2] = {0, 0};  // to the next stage on the same host, on another one
-  };
-  using RunTimes = std::unordered_map<i64, RunTime>;
-  const RunTime& run_time(const Shape& shape, const StageRun& run, i64 T, RunTimes& known) const;
-  double lane_seconds(const Shape& shape, const std::vector<Row>& rows, std::vector<RunTimes>& known, PhaseParts& spent) const;
+  double sends(const Shape& shape, const Hops& hops, int from, int to, i64 T) const;
+  const Hops& hops(const Placement& placement) const;
+  double lane_bound(const Shape& shape, Lane& lane) const;
+  double lane_seconds(const Shape& shape, const std::vector<Row>& rows, PhaseParts& spent) const;
+  StageTime stage_time(const Shape& shape, const Position& position, const Row& row) const;
+  schedule::Schedule schedule_of(const Shape& shape, const std::vector<Row>& rows) const;
+  MemoryNeed need_of(const Shape& shape, i64 capacity, Range range, int micro_batches, bool least) const;
 
   const UnitCosts& units_;
   Workload workload_;
   int levels_;
   std::vector<Sums> total_;             // by slot
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
-  mutable std::map<std::pair<int, int>, std::vector<StageRun>> stages_;  // by stages and layers for the head
+  mutable std::map<std::tuple<int, int, int, schedule::Placement>, Pipeline> pipelines_;  // by stages, layers for the head, chunks, path
   mutable std::map<std::tuple<int, int, int, i64, Range>, std::vector<Lanes>> lanes_;
   mutable std::map<int, Spent> rough_;
-  mutable std::map<Placement, std::vector<bool>> crossings_;
+  mutable std::map<Placement, i64> home_bytes_;
+  mutable std::map<Placement, Hops> hops_;
+  mutable std::unordered_map<i64, double> sends_;  // by tokens, tensor ranks, and whether hosts are crossed
 };
 
 }  // namespace switchyard::planner

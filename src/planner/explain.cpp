@@ -47,12 +47,14 @@ std::string limits(const Planner& planner, const Found& found) {
                      limit_of(a), 100 * share, found.counts.memory);
 }
 
-std::string what_if(const Planner& planner, const Found& found, const std::string& what, const std::function<void(Request&)>& change) {
+using Limit = std::function<std::function<bool()>()>;
+
+std::string what_if(const Planner& planner, const Found& found, const Limit& limit, const std::string& what, const std::function<void(Request&)>& change) {
   Request request = planner.request();
   change(request);
   try {
     const Planner other(std::move(request));
-    const Choice choice = other.plan(1).best.front();
+    const Choice choice = other.plan(1, 0, limit()).best.front();
     const bool same = other.to_string(choice) == planner.to_string(found.best.front());
     return fmt::format("  {}: {}, {}\n", what, duration(choice.seconds), same ? "the same plan" : other.to_string(choice));
   } catch (const UserError& error) {
@@ -72,16 +74,16 @@ std::string limit_of(const Account& a) {
   return fmt::format("{}: {:.0f}% of the step", most->second, 100 * most->first / a.seconds);
 }
 
-std::string explain(const Planner& planner, const Found& found) {
+std::string explain(const Planner& planner, const Found& found, const Limit& limit) {
   std::string text = table(planner, found) + phases(planner, found.best.front()) + limits(planner, found) + "\nWhat would change it:\n";
-  text += what_if(planner, found, "twice the memory", [](Request& r) {
+  text += what_if(planner, found, limit, "twice the memory", [](Request& r) {
     r.hardware.device.memory = {2 * r.hardware.device.memory.count};
     r.memory *= 2;
   });
-  text += what_if(planner, found, "links inside hosts twice as fast", [](Request& r) { faster(r.hardware.intra_host); });
+  text += what_if(planner, found, limit, "links inside hosts twice as fast", [](Request& r) { faster(r.hardware.intra_host); });
   if (planner.request().hardware.hosts > 1)
-    text += what_if(planner, found, "links between hosts twice as fast", [](Request& r) { faster(*r.hardware.inter_host); });
-  text += what_if(planner, found, "the longest document twice as long", [](Request& r) {
+    text += what_if(planner, found, limit, "links between hosts twice as fast", [](Request& r) { faster(*r.hardware.inter_host); });
+  text += what_if(planner, found, limit, "the longest document twice as long", [](Request& r) {
     r.context *= 2;
     for (std::vector<i64>& lengths : r.steps) *std::ranges::max_element(lengths) *= 2;
   });

@@ -1,6 +1,7 @@
 // Why a plan was chosen, in words.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "planner/plan.hpp"
@@ -11,7 +12,7 @@ namespace switchyard::planner {
 std::string limit_of(const Account& account);
 
 /// A table of the plans found: what each step consists of, and how much each takes more than the best; what limits the best one; and what
-/// would be chosen with more memory, faster links or longer documents, which is searched anew.
-std::string explain(const Planner& planner, const Found& found);
+/// would be chosen with more memory, faster links or longer documents, which is searched anew, each time with a new `limit()` as its stop.
+std::string explain(const Planner& planner, const Found& found, const std::function<std::function<bool()>()>& limit);
 
 }  // namespace switchyard::planner

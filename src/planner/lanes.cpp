@@ -9,46 +9,69 @@ namespace {
 
 constexpr double kNotYet = -1;
 
-struct Stage {
-  size_t next = 0;
-  double free = 0, forward_link = 0, backward_link = 0;
+// When what a position needs of a micro-batch has come, and when its links are free.
+struct Position {
+  std::vector<double> activation, gradient;
+  double forward_link = 0, backward_link = 0;
+};
+
+class Replay {
+ public:
+  Replay(const schedule::Schedule& schedule, const std::vector<std::vector<StageTime>>& at)
+      : schedule_(schedule), at_(at), next_(schedule.order.size(), 0), free_(schedule.order.size(), 0) {
+    const std::vector<double> none(at.front().size(), kNotYet), there(at.front().size(), 0);
+    for (size_t p = 0; p < at.size(); ++p) positions_.push_back({p == 0 ? there : none, p + 1 == at.size() ? there : none});
+  }
+
+  double run() {
+    size_t left = 0;
+    for (const auto& items : schedule_.order) left += items.size();
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t stage = 0; stage < next_.size(); ++stage)
+        for (; next_[stage] < schedule_.order[stage].size() && perform(stage, schedule_.order[stage][next_[stage]]); ++next_[stage], --left) moved = true;
+    }
+    check(left == 0, "a schedule of {} stages stops with {} items left", next_.size(), left);
+    return *std::ranges::max_element(free_);
+  }
+
+ private:
+  // Whether what it needs is there.
+  bool perform(size_t stage, const schedule::Item& item) {
+    const size_t p = static_cast<size_t>(schedule::position_of(schedule_.placement, schedule_.stages(), static_cast<int>(stage), item.chunk));
+    const size_t mb = static_cast<size_t>(item.mb);
+    const StageTime& time = at_[p][mb];
+    Position& here = positions_[p];
+    if (item.what == 'W') {
+      free_[stage] += time.weight;
+      return true;
+    }
+    const bool forward = item.what == 'F';
+    const double come = (forward ? here.activation : here.gradient)[mb];
+    if (come == kNotYet) return false;
+    free_[stage] = std::max(free_[stage], come) + (forward ? time.forward : time.backward);
+    if (forward && p + 1 < positions_.size()) {
+      here.forward_link = std::max(free_[stage], here.forward_link) + time.send;
+      positions_[p + 1].activation[mb] = here.forward_link;
+    } else if (!forward && p > 0) {
+      here.backward_link = std::max(free_[stage], here.backward_link) + at_[p - 1][mb].send;
+      positions_[p - 1].gradient[mb] = here.backward_link;
+    }
+    return true;
+  }
+
+  const schedule::Schedule& schedule_;
+  const std::vector<std::vector<StageTime>>& at_;
+  std::vector<size_t> next_;   // of each stage
+  std::vector<double> free_;   // of each stage
+  std::vector<Position> positions_;
 };
 
 }  // namespace
 
-double pipeline_seconds(const schedule::Order& order, const std::vector<std::vector<StageTime>>& at) {
-  const size_t stages = order.size(), mbs = at.front().size();
-  check(stages == at.size(), "times of {} stages for a schedule of {}", at.size(), stages);
-  // When what a stage needs of a micro-batch has come.
-  std::vector<double> activation(stages * mbs, kNotYet), gradient(stages * mbs, kNotYet);
-  std::vector<Stage> state(stages);
-  double end = 0;
-  size_t left = 2 * stages * mbs;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (size_t s = 0; s < stages; ++s) {
-      Stage& stage = state[s];
-      for (; stage.next < order[s].size(); ++stage.next, --left, moved = true) {
-        const schedule::Item& item = order[s][stage.next];
-        const size_t mb = static_cast<size_t>(item.mb);
-        const bool forward = item.what == 'F', enters = forward ? s == 0 : s + 1 == stages;
-        const double come = enters ? 0 : (forward ? activation : gradient)[s * mbs + mb];
-        if (come == kNotYet) break;
-        const StageTime& time = at[s][mb];
-        stage.free = std::max(stage.free, come) + (forward ? time.forward : time.backward);
-        end = std::max(end, stage.free);
-        if (forward && s + 1 < stages) {
-          stage.forward_link = std::max(stage.free, stage.forward_link) + time.send;
-          activation[(s + 1) * mbs + mb] = stage.forward_link;
-        } else if (!forward && s > 0) {
-          stage.backward_link = std::max(stage.free, stage.backward_link) + at[s - 1][mb].send;
-          gradient[(s - 1) * mbs + mb] = stage.backward_link;
-        }
-      }
-    }
-  }
-  check(left == 0, "a schedule of {} stages stops with {} items left", stages, left);
-  return end;
+double pipeline_seconds(const schedule::Schedule& schedule, const std::vector<std::vector<StageTime>>& at) {
+  check(schedule.positions() == static_cast<int>(at.size()), "times of {} positions for a schedule of {}", at.size(), schedule.positions());
+  return Replay(schedule, at).run();
 }
 
 }  // namespace switchyard::planner

@@ -32,8 +32,8 @@ Planner::Planner(Request request) : request_(std::move(request)) {
   shapes_ = shapes(request_.model, request_.hardware.ranks(), request_.limits);
 }
 
-Found Planner::plan(int top, int most_buckets) const {
-  Found found = search(*model_, *transfers_, shapes_, {.memory = memory_, .most_buckets = most_buckets, .top = top});
+Found Planner::plan(int top, int most_buckets, std::function<bool()> stop) const {
+  Found found = search(*model_, *transfers_, shapes_, {.memory = memory_, .most_buckets = most_buckets, .top = top, .stop = std::move(stop)});
   if (found.best.empty()) nothing_fits();
   return found;
 }
@@ -60,7 +60,8 @@ std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets
     const i64 capacity = strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : model_->longest(range);
     const auto same = [&](const Shape& shape) {
       const config::Strategy mine = strategy_of(shape, request_.model.layers, capacity);
-      return mine.groups == strategy.groups && mine.recompute == strategy.recompute && mine.schedule == strategy.schedule;
+      return mine.groups == strategy.groups && mine.recompute == strategy.recompute && mine.schedule == strategy.schedule &&
+             mine.activation_cap == strategy.activation_cap;
     };
     const auto shape = std::ranges::find_if(shapes_, same);
     if (shape == shapes_.end() || capacity < model_->longest(range)) return std::nullopt;

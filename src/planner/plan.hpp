@@ -1,6 +1,7 @@
 // Planning a job: from a model, a cluster and lengths of documents to buckets with strategies.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,9 +33,9 @@ class Planner {
  public:
   explicit Planner(Request request);
 
-  /// The best plans. most_buckets: 0 for any number.
+  /// The best plans. most_buckets: 0 for any number. stop: as in SearchSettings.
   /// errors  UserError if nothing fits: what is missing, and the smallest change that would help
-  Found plan(int top, int most_buckets = 0) const;
+  Found plan(int top, int most_buckets = 0, std::function<bool()> stop = {}) const;
   /// A plan as a job has it: the longest bucket first, home on it.
   std::vector<config::Bucket> buckets(const Choice& choice) const;
   /// The other way: where every bucket's strategy is a shape of equal pipelines with rows that the model can time; else nothing.

@@ -1,9 +1,15 @@
 #include "planner/range_queue.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace switchyard::planner {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
 
 RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts)
     : model_(model),
@@ -13,12 +19,18 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
       room_(memory == 0 ? std::numeric_limits<i64>::max() : memory - model.least_home_bytes()),
       capacities_(capacities(model, range)),
       counts_(counts) {
-  for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
-    const Placement& placement = shapes[first].placement;
-    while (end < shapes.size() && shapes[end].placement == placement) ++end;
-    push({model.rough_bound(placement, range), static_cast<int>(first), static_cast<int>(end - first), 0, 0});
-    counts_.candidates += static_cast<i64>((end - first) * capacities_.size());
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const bool fresh = i == 0 || shapes[i].placement != shapes[i - 1].placement;
+    placement_.push_back(i == 0 ? 0 : placement_.back() + (fresh ? 1 : 0));
+    if (fresh) timed_.emplace_back();
   }
+  const auto degrees = [](const Shape& shape) { return std::tuple(shape.placement.dp, shape.placement.tp, shape.placement.pp); };
+  for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
+    while (end < shapes.size() && degrees(shapes[end]) == degrees(shapes[first])) ++end;
+    entries_.push_back({.value = model.rough_bound(shapes[first].placement, range), .first = static_cast<int>(first), .end = static_cast<int>(end)});
+  }
+  counts_.candidates += static_cast<i64>(shapes.size() * capacities_.size());
+  std::ranges::make_heap(entries_, std::greater<>());
 }
 
 void RangeQueue::push(const Entry& entry) {
@@ -26,23 +38,32 @@ void RangeQueue::push(const Entry& entry) {
   std::ranges::push_heap(entries_, std::greater<>());
 }
 
-double RangeQueue::least_with(const std::function<double(const Placement&)>& extra) const {
-  double least = std::numeric_limits<double>::infinity();
-  for (const Timed& timed : timed_)
-    if (timed.seconds < least) least = std::min(least, timed.seconds + extra(timed.shape.placement));
-  for (const Entry& entry : entries_)
-    if (entry.value < least) least = std::min(least, entry.value + extra(placement_of(entry)));
+bool RangeQueue::pop(Entry& entry) {
+  entry = entries_.front();
+  std::ranges::pop_heap(entries_, std::greater<>());
+  entries_.pop_back();
+  if (entry.known == Known::degrees)
+    expand(entry);
+  else if (entry.known == Known::layers)
+    separate(entry);
+  else if (entry.known == Known::sums)
+    pack(entry);
+  return entry.known == Known::rows;
+}
+
+double RangeQueue::least_of_all() const {
+  double least = this->least();
+  for (const Option& option : options_) least = std::min(least, option.seconds);
   return least;
 }
 
 void RangeQueue::refine() {
-  const Entry entry = entries_.front();
-  std::ranges::pop_heap(entries_, std::greater<>());
-  entries_.pop_back();
-  if (entry.count > 0)
-    expand(entry);
-  else
-    time(entry);
+  if (Entry entry; pop(entry) && add(entry)) time(options_.size() - 1);
+}
+
+void RangeQueue::open(double most, const std::function<bool()>& stop) {
+  while (least() <= most && least() < kNever && !(stop && stop()))
+    if (Entry entry; pop(entry)) add(entry);
 }
 
 // The longest documents' placement is home's, too.
@@ -52,50 +73,79 @@ i64 RangeQueue::room_for(const Placement& placement) const {
 }
 
 void RangeQueue::expand(const Entry& entry) {
-  const Placement& placement = placement_of(entry);
-  const i64 room = room_for(placement);
-  for (int shape = entry.first; shape < entry.first + entry.count; ++shape)
-    for (const i64 capacity : capacities_) {
-      const Shape& what = shapes_[static_cast<size_t>(shape)];
-      const i64 memory = memory_ == 0 ? 0 : model_.least_need(what, capacity, range_).total();
-      if (memory > room) {
-        ++counts_.memory;
-        continue;
+  std::array<bool, 3> any{};  // by recomputation
+  for (int i = entry.first; i < entry.end; ++i) any[static_cast<size_t>(shapes_[static_cast<size_t>(i)].recompute)] = true;
+  for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::selective, config::Recompute::full})
+    for (const i64 capacity : capacities_)
+      if (any[static_cast<size_t>(recompute)]) {
+        const double value = model_.layers_bound(shape(entry).placement, recompute, capacity, range_);
+        push({std::max(entry.value, value), Known::layers, recompute, entry.first, entry.end, capacity, 0});
       }
-      push({std::max(entry.value, model_.bound(what, capacity, range_)), shape, 0, capacity, memory});
-    }
 }
 
-bool RangeQueue::dominated(const Entry& candidate) const {
-  const auto known = of_placement_.find(placement_of(candidate));
-  if (known == of_placement_.end()) return false;
-  return std::ranges::any_of(known->second, [&](size_t i) { return timed_[i].seconds <= candidate.value && timed_[i].memory <= candidate.memory; });
-}
-
-void RangeQueue::time(const Entry& entry) {
-  if (dominated(entry)) {
-    ++counts_.dominated;
-    return;
+void RangeQueue::separate(const Entry& entry) {
+  for (Entry one{entry.value, Known::sums, entry.recompute, entry.first, 0, entry.capacity, 0}; one.first < entry.end; ++one.first) {
+    if (shape(one).recompute != entry.recompute) continue;
+    one.value = std::max(entry.value, model_.bound(shape(one), entry.capacity, range_));
+    push(one);
   }
-  const Shape& shape = shapes_[static_cast<size_t>(entry.first)];
-  const i64 memory = memory_ == 0 ? 0 : model_.need(shape, entry.capacity, range_).total();
-  if (memory > room_for(shape.placement)) {
+}
+
+void RangeQueue::pack(const Entry& entry) {
+  Entry packed = entry;
+  packed.known = Known::rows;
+  packed.memory = memory_ == 0 ? 0 : model_.least_need(shape(entry), entry.capacity, range_).total();
+  if (packed.memory > room_for(shape(entry).placement)) {
     ++counts_.memory;
     return;
   }
+  if (dominated(packed)) {
+    ++counts_.dominated;
+    return;
+  }
+  packed.memory = memory_ == 0 ? 0 : model_.need(shape(entry), entry.capacity, range_).total();
+  if (packed.memory > room_for(shape(entry).placement)) {
+    ++counts_.memory;
+    return;
+  }
+  packed.value = std::max(entry.value, model_.rows_bound(shape(entry), entry.capacity, range_));
+  push(packed);
+}
+
+bool RangeQueue::dominated(const Entry& candidate) const {
+  return std::ranges::any_of(timed_[static_cast<size_t>(placement(candidate))], [&](size_t i) {
+    return options_[i].seconds <= candidate.value && options_[i].memory <= candidate.memory;
+  });
+}
+
+bool RangeQueue::add(const Entry& entry) {
+  if (dominated(entry)) {
+    ++counts_.dominated;
+    return false;
+  }
+  options_.push_back({entry.value, entry.memory, shape(entry), entry.capacity, placement(entry), false});
+  return true;
+}
+
+void RangeQueue::time(size_t index) {
+  Option& option = options_[index];
+  option.exact = true;
   ++counts_.timed;
-  of_placement_[shape.placement].push_back(timed_.size());
-  timed_.push_back({model_.seconds(shape, entry.capacity, range_), memory, shape, entry.capacity});
-  quickest_ = std::min(quickest_, timed_.back().seconds);
+  ++times_;
+  option.seconds = model_.seconds(option.shape, option.capacity, range_);
+  timed_[static_cast<size_t>(option.placement)].push_back(index);
 }
 
 void RangeQueue::count_rest() const {
   for (const Entry& entry : entries_) {
-    if (entry.count > 0)
-      counts_.rough += entry.count * static_cast<i64>(capacities_.size());
+    if (entry.known == Known::degrees)
+      counts_.rough += (entry.end - entry.first) * static_cast<i64>(capacities_.size());
+    else if (entry.known == Known::layers)
+      counts_.rough += std::ranges::count(shapes_.subspan(static_cast<size_t>(entry.first), static_cast<size_t>(entry.end - entry.first)), entry.recompute, &Shape::recompute);
     else
       ++counts_.bound;
   }
+  counts_.bound += std::ranges::count(options_, false, &Option::exact);
 }
 
 }  // namespace switchyard::planner

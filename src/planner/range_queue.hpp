@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <limits>
-#include <map>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -12,44 +11,66 @@
 
 namespace switchyard::planner {
 
-/// A candidate whose time is known.
-struct Timed {
+/// A candidate. exact: its time is known; otherwise it is not less.
+struct Option {
   double seconds = 0;
   i64 memory = 0;  // bytes of a rank besides home
   Shape shape;
   i64 capacity = 0;
+  int placement = 0;  // numbered in the order of shapes
+  bool exact = false;
 };
 
-/// Entries wait in order of what is known not to be above their time: first whole placements, then their candidates, then times.
+/// Entries wait in order of what is known not to be above their time: first all candidates of a placement's degrees, then those of a
+/// recomputation and capacity by sums over the documents for their layers, then each one for all it is, then by packed rows.
 class RangeQueue {
  public:
   /// shapes: of equal placement one after the other; they outlive the queue. memory: bytes of a rank, 0 for no limit.
   RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts);
 
-  /// No candidate that isn't in timed() takes less. Infinite when all are.
+  /// No candidate that still waits takes less. Infinite when none does.
   double least() const { return entries_.empty() ? std::numeric_limits<double>::infinity() : entries_.front().value; }
   /// No candidate takes less.
-  double least_of_all() const { return std::min(least(), timed_.empty() ? std::numeric_limits<double>::infinity() : quickest_); }
-  /// No candidate takes less with what `extra` says of its placement, never negative.
-  double least_with(const std::function<double(const Placement&)>& extra) const;
-  /// Looks closer at the entry with the least value.
+  double least_of_all() const;
+  /// Looks closer at the entry with the least value: a placement turns into its candidates, a candidate into an exact option.
   void refine();
-  const std::vector<Timed>& timed() const { return timed_; }
-  /// Adds what still waits to the counts.
+  /// All that may take `most` seconds or less become options, by their bounds; until `stop` says so, if there is one.
+  void open(double most, const std::function<bool()>& stop = {});
+  const std::vector<Option>& options() const { return options_; }
+  /// Makes an option exact.
+  void time(size_t option);
+  /// Adds what never was timed to the counts.
   void count_rest() const;
+  /// How often that was done.
+  size_t timed() const { return times_; }
+  /// Numbers of placements are less.
+  int placements() const { return static_cast<int>(timed_.size()); }
 
  private:
+  enum class Known { degrees, layers, sums, rows };
+  /// degrees, layers: candidates among the shapes first ... end - 1; sums, rows: the candidate of shape `first`.
   struct Entry {
     double value = 0;
-    int first = 0, count = 0;  // shapes; count 0: the candidate of shape `first`
+    Known known = Known::degrees;
+    config::Recompute recompute = config::Recompute::none;
+    int first = 0, end = 0;
     i64 capacity = 0, memory = 0;
-    bool operator>(const Entry& other) const { return std::tie(value, first, capacity) > std::tie(other.value, other.first, other.capacity); }
+    bool operator>(const Entry& other) const {
+      return std::tie(value, first, capacity, recompute) > std::tie(other.value, other.first, other.capacity, other.recompute);
+    }
   };
   void push(const Entry& entry);
-  const Placement& placement_of(const Entry& entry) const { return shapes_[static_cast<size_t>(entry.first)].placement; }
+  /// Takes the entry with the least value, and looks closer at it. Whether it is a candidate that can be looked at no closer.
+  bool pop(Entry& entry);
+  const Shape& shape(const Entry& entry) const { return shapes_[static_cast<size_t>(entry.first)]; }
+  int placement(const Entry& entry) const { return placement_[static_cast<size_t>(entry.first)]; }
   i64 room_for(const Placement& placement) const;
-  void expand(const Entry& placement);
-  void time(const Entry& candidate);
+  void expand(const Entry& degrees);
+  void separate(const Entry& layers);
+  /// Nothing if it doesn't fit, or is dominated.
+  void pack(const Entry& candidate);
+  /// Unless it is dominated.
+  bool add(const Entry& candidate);
   bool dominated(const Entry& candidate) const;
 
   const CostModel& model_;
@@ -58,10 +79,11 @@ class RangeQueue {
   i64 memory_, room_;
   std::vector<i64> capacities_;
   Counts& counts_;
+  std::vector<int> placement_;  // its number, of each shape
   std::vector<Entry> entries_;  // a heap, the least in front
-  std::vector<Timed> timed_;
-  std::map<Placement, std::vector<size_t>> of_placement_;  // in timed_
-  double quickest_ = std::numeric_limits<double>::infinity();
+  std::vector<Option> options_;
+  size_t times_ = 0;
+  std::vector<std::vector<size_t>> timed_;  // exact options of each placement
 };
 
 }  // namespace switchyard::planner

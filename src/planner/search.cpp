@@ -1,77 +1,79 @@
 #include "planner/search.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
-#include <set>
+#include <utility>
 
 #include "base/errors.hpp"
-#include "planner/range_queue.hpp"
+#include "planner/home_plans.hpp"
 
 namespace switchyard::planner {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kDeeper = 1.003;  // how much further each round of the search looks
+constexpr double kNoLimit = std::numeric_limits<double>::max() / 2;
+constexpr double kDeeper = 0.003;  // how much further the first round looks; each one looks twice as much further as that before
 
-PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous, const Placement& next,
-                    const Placement& home, double work) {
-  const double moves = transfers.moves(previous, next, home);
-  // A stage has its first unit when its share of the moves has come.
-  const double units = static_cast<double>(model.units().model().layers + 2) / next.pp;
-  return {moves, moves / units, work, transfers.flush(next, home)};
-}
-
-/// A plan in the making: the longest bucket, and those from the shortest up to `level`.
-struct Label {
-  Timeline timeline;
-  std::vector<const Timed*> chosen;  // the longest bucket's first
-  std::vector<Range> ranges;
-  int level = 0;
-};
+constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
 class Search {
  public:
   Search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes, const SearchSettings& settings)
-      : model_(model), transfers_(transfers), settings_(settings), levels_(static_cast<int>(model.bounds().size())) {
-    queues_.resize(static_cast<size_t>(levels_ * (levels_ + 1)));
-    for (int lo = 0; lo < levels_; ++lo)
-      for (int hi = lo + 1; hi <= levels_; ++hi)
-        if (model.any({lo, hi})) queues_[slot({lo, hi})] = std::make_unique<RangeQueue>(model, shapes, Range{lo, hi}, settings.memory, found_.counts);
+      : model_(model),
+        transfers_(transfers),
+        settings_(settings),
+        levels_(static_cast<int>(model.bounds().size())),
+        ranges_{levels_, {}},
+        plans_(model, transfers, ranges_, settings_) {
+    settings_.stop = [this, asked = settings.stop] { return stopped_ = stopped_ || (asked && !found_.best.empty() && asked()); };
+    ranges_.queues.resize(ranges_.slots());
+    for_ranges([&](Range range) {
+      if (model.any(range)) ranges_.queues[slot(range)] = std::make_unique<RangeQueue>(model, shapes, range, settings.memory, found_.counts);
+    });
   }
 
-  // Every round finds all plans of at most `limit` seconds, so those it finds are the best there are.
+  // Every round finds the best of all plans of at most `limit` seconds, so those it finds are the best there are.
   Found run() {
-    const double lowest = settle_relaxed();
-    for (double limit = lowest * kDeeper; limit < kNever; limit *= kDeeper) {
-      const bool all = refine_up_to(limit);
-      found_.best.clear();
-      for (int lo = 0; lo < levels_; ++lo) plans_of_longest(lo, limit);
-      if (static_cast<int>(found_.best.size()) >= settings_.top) break;
-      if (all) {
-        if (exhausted_) break;
-        exhausted_ = true;  // one more round, without a limit
-        limit = std::numeric_limits<double>::max() / 2;
-      }
+    double limit = settle_relaxed();
+    if (limit < kNever) settle_single();
+    for (double deeper = kDeeper; limit < kNever; deeper *= 2) {
+      found_.least = limit;
+      limit = std::min(limit * (1 + deeper), std::max(limit, enough()));
+      if (limit > kNoLimit) limit = kNoLimit;
+      const bool all = open_up_to(limit);
+      limit_ = std::min(limit, enough());
+      if (!stopped_) look_at(starts());
+      if (stopped_ || enough() <= limit || limit == kNoLimit) break;
+      if (all) limit = kNoLimit;  // one more round
     }
-    for (const auto& queue : queues_)
+    found_.proven = !stopped_ || (!found_.best.empty() && found_.least >= enough() / kRounding);
+    if (!found_.best.empty() && found_.proven) found_.least = found_.best.front().seconds;
+    for (const auto& queue : ranges_.queues)
       if (queue) queue->count_rest();
     return std::move(found_);
   }
 
  private:
-  size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
-  RangeQueue* queue(Range range) const { return queues_[slot(range)].get(); }
+  size_t slot(Range range) const { return ranges_.slot(range); }
+  RangeQueue* queue(Range range) const { return ranges_.queue(range); }
+  template <class Visit>
+  void for_ranges(Visit visit) const {
+    for (int lo = 0; lo < levels_; ++lo)
+      for (int hi = lo + 1; hi <= levels_; ++hi) visit(Range{lo, hi});
+  }
 
   // cover_[slot]: no buckets for all documents of the range take less, whatever moves between them.
   void cover_ranges() {
-    cover_.assign(queues_.size(), kNever);
+    cover_.assign(ranges_.slots(), kNever);
+    least_.assign(ranges_.slots(), kNever);
     for (int length = 1; length <= levels_; ++length)
       for (int lo = 0; lo + length <= levels_; ++lo) {
         const Range range{lo, lo + length};
         double& least = cover_[slot(range)];
-        if (queue(range)) least = queue(range)->least_of_all();
+        if (queue(range)) least = least_[slot(range)] = queue(range)->least_of_all();
         for (int middle = lo + 1; middle < range.hi; ++middle) least = std::min(least, cover({lo, middle}) + cover({middle, range.hi}));
       }
   }
@@ -79,7 +81,7 @@ class Search {
 
   // Ranges of the best plan if nothing moved.
   void path(Range range, std::vector<Range>& into) const {
-    if (queue(range) && queue(range)->least_of_all() <= cover(range)) return into.push_back(range);
+    if (queue(range) && least_[slot(range)] <= cover(range)) return into.push_back(range);
     for (int middle = range.lo + 1; middle < range.hi; ++middle)
       if (cover({range.lo, middle}) + cover({middle, range.hi}) <= cover(range)) {
         path({range.lo, middle}, into);
@@ -98,165 +100,185 @@ class Search {
       bool settled = true;
       for (const Range range : ranges)
         for (RangeQueue& q = *queue(range); q.least() <= q.least_of_all() && q.least() < kNever; settled = false) q.refine();
-      if (settled) return lowest;
+      if (settled) {
+        keep_relaxed(ranges);
+        return lowest;
+      }
     }
   }
 
-  // Times all candidates that a plan of at most `limit` seconds may have; whether there are no others.
-  bool refine_up_to(double limit) {
-    cover_ranges();
-    for (int lo = 0; lo < levels_; ++lo) refine({lo, levels_}, [&](const RangeQueue&) { return limit - cover({0, lo}); });
-    find_homes(limit);
-    cover_ranges();
-    cover_last();
-    for (int lo = 0; lo < levels_; ++lo)
-      for (int hi = lo + 1; hi <= levels_; ++hi) {
-        const double rest = rest_of({lo, hi});
-        refine({lo, hi}, [&](const RangeQueue&) { return limit - least_finish_ - rest; });
+  // The best single strategy is often near the best of all.
+  void settle_single() {
+    const Range all{0, levels_};
+    for (RangeQueue& q = *queue(all); q.least() <= q.least_of_all() && q.least() < kNever && !settings_.stop();) q.refine();
+    keep_relaxed({all});
+  }
+
+  // A first plan: on each range the quickest option that is known, if it fits beside home. Ranges rise.
+  void keep_relaxed(const std::vector<Range>& ranges) {
+    Draft draft;
+    i64 room = settings_.memory == 0 ? std::numeric_limits<i64>::max() : settings_.memory;
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const Range range = i == 0 ? ranges.back() : ranges[i - 1];
+      const std::vector<Option>& options = queue(range)->options();
+      std::optional<size_t> quickest;
+      for (size_t option = 0; option < options.size(); ++option) {
+        const i64 home = i == 0 && settings_.memory > 0 ? model_.home_bytes(options[option].shape.placement) : 0;
+        if (options[option].exact && options[option].memory + home <= room && (!quickest || options[option].seconds < options[*quickest].seconds)) quickest = option;
       }
-    return std::ranges::all_of(queues_, [](const auto& q) { return !q || q->least() == kNever; });
-  }
-
-  void refine(Range range, const std::function<double(const RangeQueue&)>& most) {
-    if (RangeQueue* q = queue(range))
-      while (q->least() < kNever && q->least() <= most(*q)) q->refine();
-  }
-
-  // Placements that the longest documents may have: home is on one of them.
-  void find_homes(double limit) {
-    std::set<Placement> homes;
-    least_finish_ = kNever;
-    for (int lo = 0; lo < levels_; ++lo)
-      if (queue({lo, levels_}))
-        for (const Timed& timed : queue({lo, levels_})->timed())
-          if (timed.seconds + cover({0, lo}) <= limit) homes.insert(timed.shape.placement);
-    homes_.assign(homes.begin(), homes.end());
-    for (const Placement& home : homes_) least_finish_ = std::min(least_finish_, transfers_.finish(home));
-    least_flush_.clear();
-  }
-
-  // Nothing hides the last phase's gradients.
-  double least_flush(const Placement& placement) {
-    const auto [it, fresh] = least_flush_.try_emplace(placement, kNever);
-    if (fresh)
-      for (const Placement& home : homes_) it->second = std::min(it->second, transfers_.flush(placement, home));
-    return it->second;
-  }
-
-  // last_[slot]: as cover_, where the range's last bucket is the last phase. to_end_[level]: the least of all from there on, the longest
-  // bucket among it, which is not the last phase.
-  void cover_last() {
-    const auto flush = [&](const Placement& placement) { return least_flush(placement); };
-    last_.assign(queues_.size(), kNever);
-    for (int lo = 0; lo < levels_; ++lo)
-      for (int hi = lo + 1; hi <= levels_; ++hi) {
-        if (!queue({lo, hi})) continue;
-        const double last = queue({lo, hi})->least_with(flush);
-        for (int first = 0; first <= lo; ++first) last_[slot({first, hi})] = std::min(last_[slot({first, hi})], cover({first, lo}) + last);
-      }
-    to_end_.assign(static_cast<size_t>(levels_) + 1, kNever);
-    for (int level = 0; level < levels_; ++level)
-      for (int longest = level + 1; longest < levels_; ++longest)
-        if (queue({longest, levels_})) {
-          double& least = to_end_[static_cast<size_t>(level)];
-          least = std::min(least, last_[slot({level, longest})] + queue({longest, levels_})->least_of_all());
-        }
+      if (!quickest) return;
+      draft.steps.push_back({range, *quickest});
+      if (i == 0 && settings_.memory > 0) room -= model_.home_bytes(options[*quickest].shape.placement);
+    }
+    if (settings_.most_buckets == 0 || static_cast<int>(ranges.size()) <= settings_.most_buckets) keep(draft);
   }
 
   // What all else takes at least in a plan that has the range as a bucket.
-  double rest_of(Range range) const {
-    if (range.hi == levels_) return range.lo == 0 ? 0 : last_[slot({0, range.lo})];
-    const double longest_next = queue({range.hi, levels_}) ? queue({range.hi, levels_})->least_of_all() : kNever;
-    return cover({0, range.lo}) + std::min(longest_next, to_end_[static_cast<size_t>(range.hi)]);
+  double rest_of(Range range) const { return cover({0, range.lo}) + cover({range.hi, levels_}); }
+
+  // Makes options of all candidates that a plan of at most `limit` seconds may have; whether there are no others.
+  bool open_up_to(double limit) {
+    cover_ranges();
+    bool all = true;
+    for_ranges([&](Range range) {
+      RangeQueue* q = queue(range);
+      if (!q || settings_.stop()) return;
+      q->open(limit - rest_of(range), settings_.stop);
+      all = all && q->least() == kNever;
+    });
+    cover_ranges();
+    std::vector<double> others(ranges_.slots(), kNever);
+    for_ranges([&](Range range) { others[slot(range)] = rest_of(range); });
+    plans_.open(std::move(others));
+    return all;
   }
 
-  // The quickest candidate of each placement of the range that fits beside home and in the limit.
-  std::vector<const Timed*> usable(Range range, i64 home, double limit) const {
-    std::map<Placement, const Timed*> quickest;
-    for (const Timed& timed : queue(range)->timed()) {
-      if (settings_.memory > 0 && timed.memory + home > settings_.memory) continue;
-      if (timed.seconds > limit) continue;
-      const Timed*& best = quickest[timed.shape.placement];
-      if (!best || std::tie(timed.seconds, timed.shape, timed.capacity) < std::tie(best->seconds, best->shape, best->capacity)) best = &timed;
-    }
-    std::vector<const Timed*> list;
-    for (const auto& [placement, timed] : quickest) list.push_back(timed);
-    return list;
-  }
+  // A placement for the longest documents, and what a plan takes at least that has home there.
+  struct Start {
+    double least = kNever;
+    Range range;
+    int placement = 0;
+    double deeper = kDeeper;
+    bool known = false;             // transfers that nothing hides are counted
+    std::vector<size_t> options{};  // of the placement
+  };
 
-  void plans_of_longest(int lo, double limit) {
-    const Range range{lo, levels_};
-    if (!queue(range)) return;
-    for (const Timed& first : queue(range)->timed()) {
-      const Placement& home = first.shape.placement;
-      const auto fitting = usable(range, model_.home_bytes(home), limit - cover({0, lo}));
-      if (std::ranges::count(fitting, &first) == 0) continue;
-      Label label;
-      label.timeline.add(times_of(model_, transfers_, std::nullopt, home, home, first.seconds));
-      label.chosen = {&first};
-      label.ranges = {range};
-      extend(label, lo, limit);
-    }
-  }
-
-  // From the shortest documents up to those of the longest bucket, level by level.
-  void extend(const Label& first, int end, double limit) {
-    const Placement& home = first.chosen.front()->shape.placement;
-    const double finish = transfers_.finish(home);
-    std::vector<std::map<Placement, std::vector<Label>>> at(static_cast<size_t>(end) + 1);
-    at[0][home] = {first};
-    for (int level = 0; level < end; ++level)
-      for (int next = level + 1; next <= end; ++next) {
-        if (!queue({level, next})) continue;
-        const double after = cover({next, end}) + finish;
-        const auto options = usable({level, next}, model_.home_bytes(home), limit - after);
-        for (const auto& [last, labels] : at[static_cast<size_t>(level)])
-          for (const Label& label : labels)
-            for (const Timed* option : options) add(label, option, {level, next}, home, limit - after, at[static_cast<size_t>(next)]);
+  std::vector<Start> starts() const {
+    std::vector<Start> starts;
+    for (int lo = 0; lo < levels_; ++lo) {
+      const Range range{lo, levels_};
+      if (!queue(range)) continue;
+      std::vector<Start> of(static_cast<size_t>(queue(range)->placements()));
+      for (size_t i = 0; i < queue(range)->options().size(); ++i) {
+        const Option& option = queue(range)->options()[i];
+        Start& start = of[static_cast<size_t>(option.placement)];
+        if (!fits(option)) continue;
+        start = {std::min(start.least, option.seconds + cover({0, lo})), range, option.placement, kDeeper, false, std::move(start.options)};
+        start.options.push_back(i);
       }
-    for (const auto& [last, labels] : at[static_cast<size_t>(end)])
-      for (const Label& label : labels) keep(label, label.timeline.flushed + finish, limit);
+      std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()), std::back_inserter(starts), [](const Start& start) { return !start.options.empty(); });
+    }
+    return starts;
   }
 
-  void add(const Label& label, const Timed* option, Range range, const Placement& home, double limit, std::map<Placement, std::vector<Label>>& into) {
-    const int most = settings_.most_buckets;
-    if (label.timeline.computed + option->seconds > limit || (most > 0 && static_cast<int>(label.chosen.size()) >= most)) return;
-    const Placement& placement = option->shape.placement;
-    Timeline timeline = label.timeline;
-    timeline.add(times_of(model_, transfers_, label.chosen.back()->shape.placement, placement, home, option->seconds));
-    if (timeline.computed > limit) return;
-    std::vector<Label>& labels = into[placement];
-    // With as many plans that nowhere are later, this one isn't among the best, whatever follows.
-    const auto better = [&](const Label& other) {
-      return other.timeline.no_later(timeline) && (most == 0 || other.chosen.size() <= label.chosen.size() + 1);
-    };
-    if (std::ranges::count_if(labels, better) >= settings_.top) return;
-    Label longer{timeline, label.chosen, label.ranges, range.hi};
-    longer.chosen.push_back(option);
-    longer.ranges.push_back(range);
-    labels.push_back(std::move(longer));
+  bool fits(const Option& home) const {
+    return settings_.memory == 0 || home.memory + model_.home_bytes(home.shape.placement) <= settings_.memory;
   }
 
-  void keep(const Label& label, double seconds, double limit) {
-    if (seconds > limit) return;
-    Choice choice{{}, seconds};
-    for (size_t i = 0; i < label.chosen.size(); ++i) choice.phases.push_back({label.ranges[i], label.chosen[i]->shape, label.chosen[i]->capacity});
+  // Always the start whose plans are known to take the least is looked at closer, no further than it must be: only options of plans that
+  // may be the best are timed.
+  void look_at(std::vector<Start> waiting) {
+    const auto later = [](const Start& a, const Start& b) { return std::tie(a.least, a.range, a.placement) > std::tie(b.least, b.range, b.placement); };
+    std::ranges::make_heap(waiting, later);
+    while (!waiting.empty() && waiting.front().least <= limit_) {
+      if (settings_.stop()) {
+        found_.least = std::clamp(waiting.front().least, found_.least, found_.best.front().seconds);
+        return;
+      }
+      std::ranges::pop_heap(waiting, later);
+      if (look_at(waiting.back()))
+        std::ranges::push_heap(waiting, later);
+      else
+        waiting.pop_back();
+    }
+  }
+
+  // Whether there is more to see. A start's plans are looked for up to a limit of its own, which is raised until there are any.
+  bool look_at(Start& start) {
+    const Step first{start.range, quickest(start)};
+    if (!std::exchange(start.known, true)) {
+      start.least = std::max(start.least, plans_.least(first, cover({0, start.range.lo})));
+      return true;
+    }
+    const double limit = std::min(limit_, start.least * (1 + start.deeper));
+    const std::vector<Draft> drafts = plans_.best(first, limit);
+    if (stopped_) return true;
+    bool exact = true;
+    for (size_t i = 0; i < drafts.size(); ++i)
+      if (time(drafts[i]) && static_cast<int>(i) < settings_.top) exact = false;
+    for (const Draft& draft : drafts) keep(draft);
+    if (!exact) {
+      start.least = std::max(start.least, drafts.front().seconds);
+      return true;
+    }
+    if (limit < limit_ && static_cast<int>(drafts.size()) < settings_.top) {
+      if (drafts.empty()) start.least = limit;
+      start.deeper *= 2;
+      return true;
+    }
+    return false;
+  }
+
+  // Makes a draft's options exact; whether they weren't.
+  bool time(const Draft& draft) {
+    bool any = false;
+    for (const Step& step : draft.steps)
+      if (!queue(step.range)->options()[step.option].exact) {
+        queue(step.range)->time(step.option);
+        any = true;
+      }
+    return any;
+  }
+
+  size_t quickest(const Start& start) const {
+    const std::vector<Option>& options = queue(start.range)->options();
+    return *std::ranges::min_element(start.options, {}, [&](size_t option) { return options[option].seconds; });
+  }
+
+  // Plans of equal ranges and placements are one. No plan that takes longer than as many as are asked for is of interest.
+  void keep(const Draft& draft) {
+    Choice choice{{}, plans_.seconds(draft)};
+    for (const Step& step : draft.steps) {
+      const Option& option = queue(step.range)->options()[step.option];
+      choice.phases.push_back({step.range, option.shape, option.capacity});
+    }
     const auto before = [](const Choice& a, const Choice& b) { return std::tie(a.seconds, a.phases) < std::tie(b.seconds, b.phases); };
+    const auto same = [](const Phase& a, const Phase& b) { return a.range == b.range && a.shape.placement == b.shape.placement; };
+    const auto known = std::ranges::find_if(found_.best, [&](const Choice& other) { return std::ranges::equal(other.phases, choice.phases, same); });
+    if (known != found_.best.end()) {
+      if (!before(choice, *known)) return;
+      found_.best.erase(known);
+    }
     found_.best.insert(std::ranges::upper_bound(found_.best, choice, before), std::move(choice));
     if (static_cast<int>(found_.best.size()) > settings_.top) found_.best.pop_back();
+    limit_ = std::min(limit_, enough());
+  }
+
+  // No plan that takes longer is of interest.
+  double enough() const {
+    return static_cast<int>(found_.best.size()) < settings_.top ? kNever : found_.best.back().seconds * kRounding;
   }
 
   const CostModel& model_;
   const Transfers& transfers_;
-  SearchSettings settings_;
+  SearchSettings settings_;  // stop: not before there is a plan
   int levels_;
   Found found_;
-  std::vector<std::unique_ptr<RangeQueue>> queues_;
-  std::vector<double> cover_, last_, to_end_;
-  std::vector<Placement> homes_;
-  std::map<Placement, double> least_flush_;
-  double least_finish_ = 0;
-  bool exhausted_ = false;
+  Ranges ranges_;
+  HomePlans plans_;
+  std::vector<double> cover_, least_;  // by slot
+  double limit_ = 0;
+  bool stopped_ = false;
 };
 
 }  // namespace

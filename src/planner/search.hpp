@@ -36,15 +36,22 @@ struct Counts {
   i64 pruned() const { return candidates - timed; }
 };
 
+/// stop: asked again and again; once it says so, the search ends with the best plan that it has, as soon as it has one.
 struct SearchSettings {
   i64 memory = 0;     // bytes a rank has; 0: without limit
   int most_buckets = 0;  // 0: as many as there are bounds
   int top = 1;        // so many of the best plans, unlike in ranges or placements
+  std::function<bool()> stop{};
 };
 
 struct Found {
   std::vector<Choice> best;  // the best first; fewer than asked for if there are no more. Empty: nothing fits
   Counts counts;
+  double least = 0;    // seconds; no plan takes less
+  bool proven = true;  // `best` are the best of all; else the search was stopped
+
+  /// How much more than the optimum the best plan may take at most, as a fraction of that.
+  double gap() const { return proven ? 0 : best.front().seconds / least - 1; }
 };
 
 /// Capacities of rows for a range: its longest document, and doubled as long as that is at most twice the longest document of all.

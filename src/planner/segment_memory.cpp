@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "base/errors.hpp"
 
@@ -12,7 +11,13 @@ namespace {
 // Buffers of a root share one block, which goes with the last of them and of the root's own release.
 class Replay {
  public:
-  Replay(const ir::StageCode& stage, i64 T, i64 longest) : stage_(stage), extent_{T, T * std::min(T, longest)}, longest_(longest) {}
+  Replay(const ir::StageCode& stage, i64 T, i64 longest)
+      : stage_(stage), extent_{T, T * std::min(T, longest)}, longest_(longest), here_(stage.buffers.size(), false) {
+    for (const ir::Buffer& buffer : stage.buffers) {
+      bytes_.push_back(ir::local_bytes(buffer, 0, stage.lane.size(), extent_));
+      if (buffer.root >= 0) roots_[buffer.root].bytes += bytes_.back();
+    }
+  }
 
   i64 run(const ir::Segment& segment) {
     peak_ = now_;
@@ -25,30 +30,27 @@ class Replay {
     return peak_;
   }
   void take(int b) {
-    if (b < 0 || !here_.insert(b).second) return;
+    if (b < 0 || here_[static_cast<size_t>(b)]) return;
+    here_[static_cast<size_t>(b)] = true;
     const int root = buffer(b).root;
-    if (root >= 0 && members_[root]++ > 0) return;
-    now_ += root < 0 ? bytes(b) : root_bytes(root);
+    if (root < 0)
+      now_ += bytes_[static_cast<size_t>(b)];
+    else if (roots_[root].members++ == 0)
+      now_ += roots_[root].bytes;
   }
   void release(int b) {
-    if (b < 0 || here_.erase(b) == 0) return;
+    if (b < 0 || !here_[static_cast<size_t>(b)]) return;
+    here_[static_cast<size_t>(b)] = false;
     const int root = buffer(b).root;
-    if (root >= 0 && --members_[root] > 0) return;
-    now_ -= root < 0 ? bytes(b) : root_bytes(root);
+    if (root < 0)
+      now_ -= bytes_[static_cast<size_t>(b)];
+    else if (--roots_[root].members == 0)
+      now_ -= roots_[root].bytes;
   }
   i64 now() const { return now_; }
 
  private:
   const ir::Buffer& buffer(int b) const { return stage_.buffers[static_cast<size_t>(b)]; }
-  i64 bytes(int b) const { return ir::local_bytes(buffer(b), 0, stage_.lane.size(), extent_); }
-
-  i64 root_bytes(int root) const {
-    i64 total = 0;
-    for (const ir::Buffer& member : stage_.buffers)
-      if (member.root == root) total += ir::local_bytes(member, 0, stage_.lane.size(), extent_);
-    return total;
-  }
-
   i64 workspace(const ir::Instr& instr) const {
     std::vector<ir::Type> in, out;
     double share = 1, other = 1;
@@ -60,8 +62,13 @@ class Replay {
   const ir::StageCode& stage_;
   ir::Extent extent_;  // rows full of the longest documents
   i64 longest_, now_ = 0, peak_ = 0;
-  std::set<int> here_;
-  std::map<int, int> members_;
+  struct Root {
+    i64 bytes = 0;
+    int members = 0;
+  };
+  std::vector<bool> here_;
+  std::vector<i64> bytes_;
+  std::map<int, Root> roots_;
 };
 
 }  // namespace
@@ -75,6 +82,10 @@ Kept activations_of(const ir::StageCode& stage, i64 T, i64 longest) {
   kept.stash = replay.now();
   replay.take(stage.grad_in);
   kept.backward_peak = std::max(replay.now(), replay.run(stage.backward));
+  if (!stage.weight.code.empty()) {
+    kept.later = replay.now();
+    kept.backward_peak = std::max(kept.backward_peak, replay.run(stage.weight));
+  }
   return kept;
 }
 

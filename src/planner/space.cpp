@@ -28,19 +28,62 @@ std::vector<int> stage_choices(const config::ModelConfig& model, int ranks, int 
   return choices;
 }
 
-// Of one dp, tp, pp.
-std::vector<Placement> placements(int dp, int tp, int pp, i64 layers, const SpaceLimits& limits) {
+// Of one dp, tp, pp and way through the chunks.
+std::vector<Placement> placements(const Placement& plain, i64 layers, const SpaceLimits& limits) {
   std::vector<Placement> all;
   std::set<std::pair<Order, std::vector<int>>> seen;
   for (const Order order : {Order::data_inside, Order::pipeline_inside}) {
-    if (order == Order::pipeline_inside && (!limits.both_orders || dp == 1 || pp == 1)) continue;
-    for (int less = 0; less <= (pp > 1 ? limits.most_head_layers : 0); ++less) {
-      if (layers - pp < less) break;
-      const Placement placement{dp, tp, pp, order, less};
-      if (seen.emplace(order, layers_of_stages(placement, layers)).second) all.push_back(placement);
+    if (order == Order::pipeline_inside && (!limits.both_orders || plain.dp == 1 || plain.pp == 1)) continue;
+    for (int less = 0; less <= (plain.pp > 1 ? limits.most_head_layers : 0); ++less) {
+      if (layers - plain.positions() < less) break;
+      Placement placement = plain;
+      placement.order = order;
+      placement.head_layers = less;
+      if (seen.emplace(order, layers_of_positions(placement, layers)).second) all.push_back(placement);
     }
   }
   return all;
+}
+
+// How a placement may work: schedules with their caps.
+using Manner = std::pair<config::ScheduleKind, int>;
+
+std::vector<Manner> manners(const Placement& p, const SpaceLimits& limits) {
+  using config::ScheduleKind;
+  std::vector<Manner> all;
+  for (const ScheduleKind kind : limits.schedules) {
+    const bool loops = kind == ScheduleKind::interleaved, turns = kind == ScheduleKind::zb_v;
+    if ((p.chunks > 1) != (loops || turns) || (p.path == schedule::Placement::v) != turns) continue;
+    if (p.pp == 1) return {{kind, 0}};  // of one stage all schedules are the same work
+    all.emplace_back(kind, 0);
+    if (kind == ScheduleKind::zero_bubble) all.emplace_back(kind, 2 * p.pp);
+  }
+  return all;
+}
+
+// One chunk, several in a loop, two that turn back.
+std::vector<Placement> ways(int dp, int tp, int pp, i64 layers, const SpaceLimits& limits) {
+  const Placement plain{dp, tp, pp};
+  std::vector<Placement> all = {plain};
+  if (pp == 1) return all;
+  for (int chunks = 2; chunks <= limits.most_chunks && pp * chunks <= layers; ++chunks) {
+    all.push_back(plain);
+    all.back().chunks = chunks;
+  }
+  if (2 * pp <= layers) {
+    all.push_back(plain);
+    all.back().chunks = 2;
+    all.back().path = schedule::Placement::v;
+  }
+  return all;
+}
+
+void add_shapes(const Placement& way, i64 layers, const SpaceLimits& limits, std::vector<Shape>& all) {
+  const std::vector<Manner> how = manners(way, limits);
+  if (how.empty()) return;
+  for (const Placement& placement : placements(way, layers, limits))
+    for (const config::Recompute recompute : limits.recompute)
+      for (const auto& [schedule, cap] : how) all.push_back({placement, recompute, schedule, cap});
 }
 
 }  // namespace
@@ -49,25 +92,20 @@ std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const Spa
   std::vector<Shape> all;
   for (const int tp : tensor_choices(model, ranks, limits))
     for (const int pp : stage_choices(model, ranks, tp, limits))
-      for (const Placement& placement : placements(ranks / (tp * pp), tp, pp, model.layers, limits))
-        for (const config::Recompute recompute : limits.recompute)
-          for (const config::ScheduleKind schedule : limits.schedules) {
-            all.push_back({placement, recompute, schedule});
-            if (pp == 1) break;  // of one stage all schedules are the same work
-          }
+      for (const Placement& way : ways(ranks / (tp * pp), tp, pp, model.layers, limits)) add_shapes(way, model.layers, limits, all);
   return all;
 }
 
-std::vector<int> layers_of_stages(const Placement& placement, i64 layers) {
-  const int pp = placement.pp;
+std::vector<int> layers_of_positions(const Placement& placement, i64 layers) {
+  const int positions = placement.positions();
   const i64 spread = layers + placement.head_layers;
-  std::vector<int> of(static_cast<size_t>(pp));
-  for (int s = 0; s < pp; ++s) of[static_cast<size_t>(s)] = static_cast<int>(spread / pp + (s < spread % pp ? 1 : 0));
+  std::vector<int> of(static_cast<size_t>(positions));
+  for (int at = 0; at < positions; ++at) of[static_cast<size_t>(at)] = static_cast<int>(spread / positions + (at < spread % positions ? 1 : 0));
   of.back() -= placement.head_layers;
-  // A last stage that would be left without a layer gets one from the stages before.
-  for (int s = pp - 2; s >= 0 && of.back() < 1; --s)
-    while (of[static_cast<size_t>(s)] > 1 && of.back() < 1) {
-      --of[static_cast<size_t>(s)];
+  // A last one that would be left without a layer gets one from those before.
+  for (int at = positions - 2; at >= 0 && of.back() < 1; --at)
+    while (of[static_cast<size_t>(at)] > 1 && of.back() < 1) {
+      --of[static_cast<size_t>(at)];
       ++of.back();
     }
   return of;
@@ -80,26 +118,28 @@ int first_rank(const Placement& p, int lane, int stage) {
 bool is_plain(const Placement& placement, i64 layers) {
   Placement plain = placement;
   plain.head_layers = 0;
-  return placement.order == Order::data_inside && layers_of_stages(placement, layers) == layers_of_stages(plain, layers);
+  return placement.order == Order::data_inside && layers_of_positions(placement, layers) == layers_of_positions(plain, layers);
 }
 
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
   const Placement& p = shape.placement;
   config::Group group{p.dp, {}};
   int layer = 0;
-  for (int s = 0; const int count : layers_of_stages(p, layers)) {
+  for (int position = 0; const int count : layers_of_positions(p, layers)) {
     config::Stage stage{{}, p.tp, layer, layer + count};
     for (int lane = 0; lane < p.dp; ++lane)
-      for (int t = 0; t < p.tp; ++t) stage.ranks.push_back(first_rank(p, lane, s) + t);
+      for (int t = 0; t < p.tp; ++t) stage.ranks.push_back(first_rank(p, lane, p.stage_of(position)) + t);
     group.stages.push_back(std::move(stage));
     layer += count;
-    ++s;
+    ++position;
   }
   config::Strategy strategy;
   strategy.name = to_string(p);
   strategy.groups = {std::move(group)};
   strategy.recompute = shape.recompute;
   strategy.schedule = shape.schedule;
+  strategy.chunks = p.chunks > 1 ? p.chunks : 0;
+  strategy.activation_cap = shape.activation_cap;
   strategy.micro_batch_tokens = capacity;
   return strategy;
 }
@@ -108,13 +148,16 @@ std::string to_string(const Placement& p) {
   std::string text = fmt::format("{},{},{}", p.dp, p.tp, p.pp);
   if (p.order == Order::pipeline_inside) text += " pipelines inside";
   if (p.head_layers > 0) text += fmt::format(", head as {} layer{}", p.head_layers, p.head_layers > 1 ? "s" : "");
+  if (p.path == schedule::Placement::v) text += ", zb-v";
+  else if (p.chunks > 1) text += fmt::format(", interleaved {}", p.chunks);
   return text;
 }
 
 std::string to_string(const Shape& shape) {
   std::string text = to_string(shape.placement);
   if (shape.recompute != config::Recompute::none) text += fmt::format(", recompute {}", config::name_of(shape.recompute));
-  if (shape.schedule != config::ScheduleKind::one_f_one_b) text += fmt::format(", {}", config::name_of(shape.schedule));
+  if (shape.schedule != config::ScheduleKind::one_f_one_b && shape.placement.chunks == 1) text += fmt::format(", {}", config::name_of(shape.schedule));
+  if (shape.activation_cap > 0) text += fmt::format(", {} activations", shape.activation_cap);
   return text;
 }
 

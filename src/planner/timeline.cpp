@@ -1,11 +1,9 @@
 #include "planner/timeline.hpp"
 
-#include <algorithm>
-
 namespace switchyard::planner {
 
 void Timeline::add(const PhaseTimes& phase) {
-  const double begin = std::max(moved, before);
+  const double begin = this->begin();
   moved = begin + phase.moves;
   before = computed;
   computed = std::max(std::max(computed, begin + phase.first_unit) + phase.work, moved);

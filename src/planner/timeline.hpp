@@ -1,6 +1,8 @@
 // A step as the planner sees it: phases, the parameters that come before each, and the gradients that leave after it.
 #pragma once
 
+#include <algorithm>
+
 namespace switchyard::planner {
 
 /// Seconds that a phase adds: the parameters that its strategy lacks come (moves), its pipelines work, its gradients go home (flush).
@@ -15,10 +17,10 @@ struct Timeline {
   double before = 0, computed = 0, moved = 0, flushed = 0;  // before: when the phase before the last one ended
 
   void add(const PhaseTimes& phase);
-  /// Neither later in anything.
-  bool no_later(const Timeline& other) const {
-    return before <= other.before && computed <= other.computed && moved <= other.moved && flushed <= other.flushed;
-  }
+  /// When the next phase's parameters may come.
+  double begin() const { return std::max(moved, before); }
+  /// Neither later in anything that matters to what follows.
+  bool no_later(const Timeline& other) const { return begin() <= other.begin() && computed <= other.computed && flushed <= other.flushed; }
 };
 
 }  // namespace switchyard::planner

@@ -1,9 +1,10 @@
 // Parameters and gradients between placements: how long they take on the links.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
-#include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "planner/space.hpp"
@@ -44,21 +45,31 @@ class Transfers {
   std::vector<UnitClass> classes(const std::vector<const Placement*>& placements) const;
   static Interval used(const Placement& placement, const Post& post);
   static Interval at_home(const Placement& placement, const Post& post);
-  static double measure(std::vector<Interval> intervals);
+  static double measure(std::vector<Interval>& intervals);
   double inside(double bytes) const;
   double across(double bytes) const;
-  /// Of a class of units, what a rank holds and needs; missing: how much of it isn't there.
-  struct Share {
-    std::vector<Interval> held, needed;
-    double missing = 0;
+  /// A host's ranks: where they stand in the next placement, at home, and in the previous placement if there is one.
+  struct HostPosts {
+    std::vector<std::vector<std::optional<Post>>> of;  // [placement][device]
+    std::vector<Interval> held, all;                   // of one class of units
+    std::vector<double> busy, missing;
   };
-  /// placements: the next one, home, the previous one if there is one.
-  Share share_of(int rank, const UnitClass& c, const std::vector<const Placement*>& placements) const;
-  double on_host(int host, const std::vector<UnitClass>& classes, const std::vector<const Placement*>& placements, i64 element) const;
+  /// Adds what the host's ranks wait for units of the class. placements: in the order of posts.
+  void add_class(HostPosts& host, const UnitClass& c, const std::vector<const Placement*>& placements, i64 element) const;
   double transfer(const std::optional<Placement>& previous, const Placement& next, const Placement& home, DType type) const;
+  double slowest_host(const std::vector<const Placement*>& placements, i64 element) const;
 
   const UnitCosts& units_;
-  mutable std::map<std::tuple<std::optional<Placement>, Placement, Placement, DType>, double> known_;
+  struct Key {
+    std::uint64_t previous = 0, next = 0, home = 0;  // packed placements
+    DType type = DType::f32;
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Key& key) const;
+  };
+  mutable std::unordered_map<Key, double, Hash> known_;
+  mutable std::map<Placement, double> finish_;
 };
 
 }  // namespace switchyard::planner

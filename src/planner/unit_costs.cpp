@@ -28,11 +28,6 @@ ir::Graph training_graph(config::ModelConfig model, i64 layers, Precision precis
   return graph;
 }
 
-Spent sum(const Spent& base, const Spent& layer, int layers) {
-  const double n = layers - 1;
-  return {base.compute + n * layer.compute, base.communication + n * layer.communication, base.per_pair + n * layer.per_pair};
-}
-
 i64 local_elements(const ir::Graph& graph, const ir::StageCode& stage, const ir::ParamUse& use) {
   i64 elements = 1;
   const layout::Shape& shape = graph.param(use.param).shape;
@@ -44,12 +39,12 @@ i64 local_elements(const ir::Graph& graph, const ir::StageCode& stage, const ir:
   return elements;
 }
 
-// Where shares rise with sizes, a call's time grows more slowly than its size.
+// Where shares rise with sizes, a call's time grows more slowly than its size. Nobody knows how measured ones do.
 bool rises(const cluster::EfficiencyCurve& curve) {
   return std::ranges::is_sorted(curve.points, {}, [](const auto& point) { return point.share; });
 }
 bool shares_rise(const cluster::Hardware& hardware) {
-  bool all = rises(hardware.device.width_curve) && rises(hardware.device.memory_curve) && rises(hardware.intra_host.curve) &&
+  bool all = hardware.device.operators.empty() && rises(hardware.device.width_curve) && rises(hardware.device.memory_curve) && rises(hardware.intra_host.curve) &&
              (!hardware.inter_host || rises(hardware.inter_host->curve));
   for (const auto& [type, rates] : hardware.device.rates) all = all && rises(rates.matmul_curve);
   return all;
@@ -111,33 +106,47 @@ UnitCosts::UnitCosts(const config::ModelConfig& model, Precision precision, cons
       one_layer_(training_graph(model, 1, precision)),
       three_layers_(training_graph(model, 3, precision)) {}
 
-const UnitCosts::Code& UnitCosts::code(StageKind kind, int tp, config::Recompute recompute) const {
-  std::unique_ptr<Code>& known = codes_[{kind, tp, recompute}];
+void Parts::add(StageKind kind, int layers) {
+  ++of[static_cast<size_t>(kind)];
+  of[static_cast<size_t>(StageKind::middle)] += layers - 1;
+}
+
+Parts parts_of(StageKind kind, int layers) {
+  Parts parts;
+  parts.add(kind, layers);
+  return parts;
+}
+
+const UnitCosts::Code& UnitCosts::code(StageKind kind, int tp, config::Recompute recompute, bool split) const {
+  std::unique_ptr<Code>& known = codes_[{kind, tp, recompute, split}];
   if (known) return *known;
   known = std::make_unique<Code>();
   config::Strategy strategy;
   strategy.name = "a layer";
   strategy.recompute = recompute;
+  if (split) strategy.schedule = config::ScheduleKind::zero_bubble;
   const auto [first, end] = kind == StageKind::middle ? std::pair(2, 3) : kind == StageKind::last ? std::pair(3, 5) : std::pair(0, 2);
   known->stage = kind == StageKind::whole ? compiler::compile_stage(one_layer_, strategy, tp, 0, 3)
                                           : compiler::compile_stage(three_layers_, strategy, tp, first, end);
   const ir::StageCode& stage = known->stage;
-  known->forward = TimeTable([this, &stage](i64 T) { return slowest(stage, true, T); }, tp);
-  known->backward = TimeTable([this, &stage](i64 T) { return slowest(stage, false, T); }, tp);
+  known->cost = compiler::cost_of(stage);
+  known->forward = TimeTable([this, &stage](i64 T) { return slowest(stage, stage.forward, T); }, tp);
+  known->backward = TimeTable([this, &stage](i64 T) { return slowest(stage, stage.backward, T); }, tp);
+  known->weight = TimeTable([this, &stage](i64 T) { return slowest(stage, stage.weight, T); }, tp);
   return *known;
 }
 
-// Of blocks of tp ranks, one after the other, those count that lie differently on hosts.
-Spent UnitCosts::slowest(const ir::StageCode& stage, bool forward, i64 T) const {
+// Of blocks of tp ranks, one after the other, those count that lie differently on hosts; all lie alike where they fill hosts and their ports.
+Spent UnitCosts::slowest(const ir::StageCode& stage, const ir::Segment& segment, i64 T) const {
   Spent slowest;
   const int tp = stage.lane.size(), devices = hardware_.devices_per_host;
+  const bool alike = devices % tp == 0 && (tp == 1 || tp % hardware_.intra_host.shared_by == 0);
   std::set<int> seen;
-  for (int first = 0; first + tp <= hardware_.ranks() && seen.insert(first % devices).second; first += tp) {
+  for (int first = 0; first + tp <= hardware_.ranks() && !(alike && first > 0) && seen.insert(first % devices).second; first += tp) {
     std::vector<int> ranks(static_cast<size_t>(tp));
     std::iota(ranks.begin(), ranks.end(), first);
     Spent spent;
-    const simulator::SegmentTimes times =
-        simulator::segment_times(stage, forward ? stage.forward : stage.backward, T, ranks, hardware_, placement_);
+    const simulator::SegmentTimes times = simulator::segment_times(stage, segment, T, ranks, hardware_, placement_);
     for (const simulator::Piece& piece : times.pieces) {
       (piece.what == simulator::Activity::compute ? spent.compute : spent.communication) += piece.fixed;
       spent.per_pair += piece.per_pair + 2 * piece.per_square;  // a square of n tokens has n (n + 1) / 2 pairs
@@ -147,59 +156,72 @@ Spent UnitCosts::slowest(const ir::StageCode& stage, bool forward, i64 T) const 
   return slowest;
 }
 
-Spent UnitCosts::time(StageKind kind, int layers, int tp, config::Recompute recompute, bool forward, i64 T) const {
+std::uint64_t UnitCosts::key(StageKind kind, int tp, config::Recompute recompute, int pass, i64 T) {
+  std::uint64_t bits = static_cast<std::uint64_t>(tp);
+  bits = bits << 2 | static_cast<std::uint64_t>(kind);
+  bits = bits << 2 | static_cast<std::uint64_t>(recompute);
+  bits = bits << 2 | static_cast<std::uint64_t>(pass);
+  return bits << 40 | static_cast<std::uint64_t>(T);
+}
+
+const Spent& UnitCosts::time(StageKind kind, int tp, config::Recompute recompute, ir::Pass pass, i64 T) const {
   // What is recomputed changes the backward pass only.
-  const config::Recompute what = forward ? config::Recompute::none : recompute;
-  const Code &base = code(kind, tp, what), &layer = code(StageKind::middle, tp, what);
-  return sum((forward ? base.forward : base.backward).at(T), layers > 1 ? (forward ? layer.forward : layer.backward).at(T) : Spent{}, layers);
-}
-
-Spent UnitCosts::least(StageKind kind, int layers, int tp, config::Recompute recompute, i64 capacity) const {
-  capacity = (capacity + tp - 1) / tp * tp;  // rows are padded
-  const auto of = [&](StageKind what) {
-    const Code& code = this->code(what, tp, recompute);
-    const auto [it, fresh] = code.least.try_emplace(capacity);
-    if (fresh) {
-      // The head works in chunks of a power of two tokens.
-      const bool falling = shares_rise_ && (what == StageKind::middle || what == StageKind::first || ir::HeadLoss::kChunk % tp == 0);
-      const Spent forward = this->code(what, tp, config::Recompute::none).forward.least(capacity, falling);
-      const Spent backward = code.backward.least(capacity, falling);
-      it->second = {forward.compute + backward.compute, 0, forward.per_pair + backward.per_pair};
-    }
-    return it->second;
-  };
-  return sum(of(kind), layers > 1 ? of(StageKind::middle) : Spent{}, layers);
-}
-
-const Kept& UnitCosts::kept_of(const Code& code, i64 T, i64 longest) const {
-  const auto [it, fresh] = code.kept.try_emplace({T, longest});
-  if (fresh) it->second = activations_of(code.stage, T, longest);
+  const config::Recompute what = pass == ir::Pass::F ? config::Recompute::none : recompute;
+  const auto [it, fresh] = times_.try_emplace(key(kind, tp, what, static_cast<int>(pass), T));
+  if (fresh) {
+    const Code& code = this->code(kind, tp, what, pass == ir::Pass::B || pass == ir::Pass::W);
+    it->second = (pass == ir::Pass::F ? code.forward : pass == ir::Pass::W ? code.weight : code.backward).at(T);
+  }
   return it->second;
 }
 
-Kept UnitCosts::kept(StageKind kind, int layers, int tp, config::Recompute recompute, i64 T, i64 longest) const {
+const Spent& UnitCosts::least(StageKind kind, int tp, config::Recompute recompute, i64 capacity, bool through) const {
+  const auto [it, fresh] = least_.try_emplace(key(kind, tp, recompute, through ? 1 : 0, capacity));
+  if (fresh) it->second = least_of(kind, tp, recompute, capacity, through);
+  return it->second;
+}
+
+Spent UnitCosts::least_of(StageKind kind, int tp, config::Recompute recompute, i64 capacity, bool through) const {
+  capacity = (capacity + tp - 1) / tp * tp;  // rows are padded
+  // The head works in chunks of a power of two tokens.
+  const bool falling = shares_rise_ && (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % tp == 0);
+  const Spent forward = code(kind, tp, config::Recompute::none, false).forward.least(capacity, falling);
+  const Spent backward = code(kind, tp, recompute, through).backward.least(capacity, falling);
+  return {forward.compute + backward.compute, 0, forward.per_pair + backward.per_pair};
+}
+
+const Kept& UnitCosts::kept_of(StageKind kind, int tp, config::Recompute recompute, bool split, i64 T, i64 longest) const {
+  const auto [it, fresh] = kept_[longest].try_emplace(key(kind, tp, recompute, split ? 1 : 0, T));
+  if (fresh) it->second = activations_of(code(kind, tp, recompute, split).stage, T, longest);
+  return it->second;
+}
+
+Kept UnitCosts::kept(StageKind kind, int layers, int tp, config::Recompute recompute, bool split, i64 T, i64 longest) const {
   T = (T + tp - 1) / tp * tp;
-  Kept kept = kept_of(code(kind, tp, recompute), T, longest);
+  Kept kept = kept_of(kind, tp, recompute, split, T, longest);
   if (layers > 1) {
-    const i64 others = (layers - 1) * kept_of(code(StageKind::middle, tp, recompute), T, longest).stash;
-    kept.stash += others;
-    kept.forward_peak += others;
-    kept.backward_peak += others;
+    const Kept& layer = kept_of(StageKind::middle, tp, recompute, split, T, longest);
+    kept.stash += (layers - 1) * layer.stash;
+    kept.later += (layers - 1) * layer.later;
+    kept.forward_peak += (layers - 1) * layer.stash;
+    kept.backward_peak += (layers - 1) * layer.most();
   }
   return kept;
 }
 
-i64 UnitCosts::parameters(StageKind kind, int layers, int tp) const {
+const compiler::StageCost& UnitCosts::stage_cost(StageKind kind, int tp, config::Recompute recompute) const { return code(kind, tp, recompute, true).cost; }
+
+i64 UnitCosts::parameters(StageKind kind, int tp) const {
   const Units each = units(tp);
   const bool first = kind == StageKind::first || kind == StageKind::whole, last = kind == StageKind::last || kind == StageKind::whole;
-  return layers * each.layer + (first ? each.embedding : 0) + (last ? each.head : 0);
+  return each.layer + (first ? each.embedding : 0) + (last ? each.head : 0);
 }
 
 UnitCosts::Units UnitCosts::units(int tp) const {
   const auto [it, fresh] = of_tp_.try_emplace(tp);
   if (!fresh) return it->second;
   Units& units = it->second;
-  const ir::StageCode& whole = code(StageKind::whole, tp, config::Recompute::none).stage;
+  const ir::StageCode& whole = code(StageKind::whole, tp, config::Recompute::none, false).stage;
   for (const ir::ParamUse& use : whole.params) {
     const int unit = one_layer_.param(use.param).unit;
     (unit == 0 ? units.embedding : unit == 1 ? units.layer : units.head) += local_elements(one_layer_, whole, use);

@@ -1,14 +1,17 @@
 // What stages cost, from compiled layers: all layers of a model are alike, so that stages of one layer tell those of any depth.
 #pragma once
 
-#include <functional>
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "cluster/hardware.hpp"
+#include "compiler/assemble.hpp"
 #include "config/model.hpp"
 #include "config/strategy.hpp"
 #include "ir/code.hpp"
@@ -24,6 +27,13 @@ StageKind kind_of(int stage, int stages);
 struct Spent {
   double compute = 0, communication = 0, per_pair = 0;
   double total(double pairs) const { return compute + communication + per_pair * pairs; }
+  Spent& operator+=(const Spent& other) {
+    compute += other.compute;
+    communication += other.communication;
+    per_pair += other.per_pair;
+    return *this;
+  }
+  friend Spent operator*(int times, const Spent& one) { return {times * one.compute, times * one.communication, times * one.per_pair}; }
 };
 
 /// Times of a segment by tokens, found where they are asked for: at two sizes an octave, linear between them, for fewer tokens than
@@ -47,23 +57,51 @@ class TimeTable {
   mutable std::map<int, Spent> points_;
 };
 
-/// Bytes on the fullest position. Activations: kept from forward to backward, and the most that a segment has besides those of other
+/// Bytes on the fullest position. Activations: kept from the forward pass to the next one, from that to the gradients of weights if they come
+/// apart, and the most that a segment has besides those of other
 /// micro-batches; of T tokens, in documents of at most `longest`.
 struct Kept {
-  i64 stash = 0, forward_peak = 0, backward_peak = 0;
+  i64 stash = 0, later = 0, forward_peak = 0, backward_peak = 0;
+  i64 most() const { return stash > later ? stash : later; }
 };
 
-/// One layer's stage of a kind and one further layer: a stage of n layers takes base + (n - 1) * layer.
+/// How many stages of one layer make up the work of others: first, last and whole ones have embedding, head or both, and every further
+/// layer is one in the middle. Whatever adds up over a stage's code is the sum of theirs.
+struct Parts {
+  std::array<int, kStageKinds> of{};
+
+  /// Adds a position of a pipeline.
+  void add(StageKind kind, int layers);
+  /// Sum of value(kind) over them.
+  template <class Value>
+  auto sum(Value value) const {
+    decltype(value(StageKind::middle)) total{};
+    for (int kind = 0; kind < kStageKinds; ++kind)
+      if (const int count = of[static_cast<size_t>(kind)]; count > 0) total += count * value(static_cast<StageKind>(kind));
+    return total;
+  }
+  bool operator==(const Parts&) const = default;
+};
+Parts parts_of(StageKind kind, int layers);
+
+/// What stages of one layer cost, of each kind.
 class UnitCosts {
  public:
   UnitCosts(const config::ModelConfig& model, Precision precision, const cluster::Hardware& hardware);
 
-  Spent time(StageKind kind, int layers, int tp, config::Recompute recompute, bool forward, i64 T) const;
-  /// Seconds a token (compute) and a pair, forward and backward, that rows of at most `capacity` tokens take at least.
-  Spent least(StageKind kind, int layers, int tp, config::Recompute recompute, i64 capacity) const;
-  Kept kept(StageKind kind, int layers, int tp, config::Recompute recompute, i64 T, i64 longest) const;
+  /// A pass of a micro-batch. B and W: of code whose gradients are split.
+  const Spent& time(StageKind kind, int tp, config::Recompute recompute, ir::Pass pass, i64 T) const;
+  /// Seconds a token (compute) and a pair, forward and backward, that rows of at most `capacity` tokens take at least. Split gradients
+  /// take no less than both at once; through: forward and gradients of inputs alone, as a row passes them one after the other.
+  const Spent& least(StageKind kind, int tp, config::Recompute recompute, i64 capacity, bool through = false) const;
+  /// Whether more tokens surely take no less time.
+  bool times_rise() const { return hardware_.device.operators.empty(); }
+  /// Of a position with so many layers, between its passes. split: gradients of weights apart.
+  Kept kept(StageKind kind, int layers, int tp, config::Recompute recompute, bool split, i64 T, i64 longest) const;
+  /// What a trainer's schedule is made from, for code whose gradients are split.
+  const compiler::StageCost& stage_cost(StageKind kind, int tp, config::Recompute recompute) const;
   /// Elements of parameters on a position.
-  i64 parameters(StageKind kind, int layers, int tp) const;
+  i64 parameters(StageKind kind, int tp) const;
   /// Of the embedding, of a layer, of the head: elements on a position under tp.
   struct Units {
     i64 embedding = 0, layer = 0, head = 0;
@@ -77,13 +115,15 @@ class UnitCosts {
  private:
   struct Code {
     ir::StageCode stage;
-    TimeTable forward, backward;
-    mutable std::map<std::pair<i64, i64>, Kept> kept;  // by T and the longest document
-    mutable std::map<i64, Spent> least;
+    TimeTable forward, backward, weight;
+    compiler::StageCost cost;
   };
-  const Code& code(StageKind kind, int tp, config::Recompute recompute) const;
-  Spent slowest(const ir::StageCode& stage, bool forward, i64 T) const;
-  const Kept& kept_of(const Code& code, i64 T, i64 longest) const;
+  const Code& code(StageKind kind, int tp, config::Recompute recompute, bool split) const;
+  Spent slowest(const ir::StageCode& stage, const ir::Segment& segment, i64 T) const;
+  Spent least_of(StageKind kind, int tp, config::Recompute recompute, i64 capacity, bool through) const;
+  const Kept& kept_of(StageKind kind, int tp, config::Recompute recompute, bool split, i64 T, i64 longest) const;
+  /// Of all that a time depends on; T is below 2^40.
+  static std::uint64_t key(StageKind kind, int tp, config::Recompute recompute, int pass, i64 T);
 
   config::ModelConfig model_;
   Precision precision_;
@@ -91,7 +131,9 @@ class UnitCosts {
   cluster::Cluster placement_;
   bool shares_rise_;
   ir::Graph one_layer_, three_layers_;
-  mutable std::map<std::tuple<StageKind, int, config::Recompute>, std::unique_ptr<Code>> codes_;
+  mutable std::map<std::tuple<StageKind, int, config::Recompute, bool>, std::unique_ptr<Code>> codes_;
+  mutable std::unordered_map<std::uint64_t, Spent> times_, least_;
+  mutable std::map<i64, std::unordered_map<std::uint64_t, Kept>> kept_;  // by the longest document
   mutable std::map<int, Units> of_tp_;
 };
 

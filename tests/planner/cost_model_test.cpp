@@ -5,6 +5,7 @@
 #include "base/errors.hpp"
 #include "compiler/assemble.hpp"
 #include "compiler/job_plans.hpp"
+#include "compiler/lane_schedule.hpp"
 #include "ir/autodiff.hpp"
 #include "models/build.hpp"
 #include "simulator/simulate.hpp"
@@ -15,8 +16,8 @@ namespace {
 
 // Links, launches and efficiency count.
 struct Case {
-  explicit Case(int devices, std::vector<std::vector<i64>> steps)
-      : units(model_of(4, 256, 1000), precision_from("bf16"), hardware_of(1, devices, 5e-6, 50e9, 1e9)),
+  explicit Case(int devices, std::vector<std::vector<i64>> steps, double intra = 50e9)
+      : units(model_of(4, 256, 1000), precision_from("bf16"), hardware_of(1, devices, 5e-6, intra, 1e9)),
         model(units, workload_of(std::move(steps), 1024)) {}
   Range all() const { return {0, static_cast<int>(model.bounds().size())}; }
   UnitCosts units;
@@ -62,6 +63,36 @@ TEST(CostModel, takes_what_the_simulator_takes) {
       }
 }
 
+// Links of endless bandwidth, as sends of several positions of a stage share its port.
+TEST(CostModel, takes_what_the_simulator_takes_under_schedules_of_chunks_and_split_gradients) {
+  const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024, 1024};
+  for (const int tp : {1, 2})
+    for (const Shape& shape : shapes(model_of(4, 256, 1000), 4 * tp, {.tp = {tp}, .pp = {2, 4}, .both_orders = false})) {
+      if (shape.placement.dp > 1) continue;
+      const Case one(shape.placement.ranks(), {lengths}, 1e18);
+      const double exact = simulated(one, shape, 1024, lengths);
+      EXPECT_NEAR(one.model.seconds(shape, 1024, one.all()), exact, 1e-6 * exact) << to_string(shape);
+    }
+  for (const Shape& shape : shapes(model_of(4, 256, 1000), 2, {.tp = {1}, .pp = {2}})) {
+    const Case one(2, {lengths}, 1e18);
+    const double exact = simulated(one, shape, 1024, lengths);
+    EXPECT_NEAR(one.model.seconds(shape, 1024, one.all()), exact, 1e-6 * exact) << to_string(shape);
+  }
+}
+
+// What is kept at a time covers what the orders keep.
+TEST(CostModel, memory_covers_all_that_an_order_keeps) {
+  for (const Shape& shape : shapes(model_of(8, 64, 100), 4, {.tp = {1}, .pp = {2, 4}, .recompute = {config::Recompute::none}})) {
+    const int pp = shape.placement.pp, chunks = shape.placement.chunks, cap = shape.activation_cap;
+    for (int mbs = 1; mbs <= 11; ++mbs) {
+      const std::vector<compiler::StageCost> none(static_cast<size_t>(pp * chunks), {{1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}});
+      const std::vector<int> peak = schedule::peak_in_flight(compiler::schedule_of(shape.schedule, chunks, cap, none, mbs, 1e9, 0).order);
+      for (int stage = 0; stage < pp; ++stage)
+        EXPECT_GE(most_kept(shape, stage, mbs), peak[static_cast<size_t>(stage)]) << to_string(shape) << ", stage " << stage << ", " << mbs;
+    }
+  }
+}
+
 TEST(CostModel, parts_of_a_phase_sum_to_it_and_steps_are_averaged) {
   const std::vector<i64> one = {1024, 700, 100}, other = {1000, 1000, 1000, 3, 3};
   const Case both(4, {one, other}), first(4, {one}), second(4, {other});
@@ -89,22 +120,32 @@ TEST(CostModel, a_document_longer_than_all_bounds_is_refused) {
   EXPECT_THROW(CostModel(one.units, {{256, 512}, {{100, 513}}}), UserError);
 }
 
+i64 elements(const Case& of, StageKind kind, int layers) {
+  return parts_of(kind, layers).sum([&](StageKind one) { return of.units.parameters(one, 1); });
+}
+
 TEST(CostModel, gpipe_keeps_all_micro_batches_and_1f1b_as_many_as_stages_follow) {
   const Case one(2, {std::vector<i64>(9, 1024)});
-  const auto stage = [&](StageKind kind, i64 in_flight) {
-    const Kept kept = one.units.kept(kind, 2, 1, config::Recompute::none, 1024, 1024);
-    const i64 state = one.units.parameters(kind, 2, 1) * (2 + 4), feeds = 1024 * (3 * 8 + 4);
-    return state + in_flight * feeds + (in_flight - 1) * kept.stash + std::max(kept.forward_peak, kept.backward_peak);
+  const auto stage = [&](StageKind kind, i64 in_flight, bool split) {
+    const Kept kept = one.units.kept(kind, 2, 1, config::Recompute::none, split, 1024, 1024);
+    const i64 state = elements(one, kind, 2) * (2 + 4), feeds = 1024 * (3 * 8 + 4);
+    return state + in_flight * feeds + (in_flight - 1) * kept.most() + std::max(kept.forward_peak, kept.backward_peak);
   };
-  const auto need = [&](config::ScheduleKind schedule) { return one.model.need({{1, 1, 2}, config::Recompute::none, schedule}, 1024, one.all()).total(); };
-  EXPECT_EQ(need(config::ScheduleKind::gpipe), std::max(stage(StageKind::first, 9), stage(StageKind::last, 9)));
-  EXPECT_EQ(need(config::ScheduleKind::one_f_one_b), std::max(stage(StageKind::first, 2), stage(StageKind::last, 1)));
+  const auto need = [&](config::ScheduleKind schedule, int cap) {
+    return one.model.need({{1, 1, 2}, config::Recompute::none, schedule, cap}, 1024, one.all()).total();
+  };
+  EXPECT_EQ(need(config::ScheduleKind::gpipe, 0), std::max(stage(StageKind::first, 9, false), stage(StageKind::last, 9, false)));
+  EXPECT_EQ(need(config::ScheduleKind::one_f_one_b, 0), std::max(stage(StageKind::first, 2, false), stage(StageKind::last, 1, false)));
+  for (const int cap : {0, 4}) {
+    const int most = cap > 0 ? cap : 2;
+    EXPECT_EQ(need(config::ScheduleKind::zero_bubble, cap), std::max(stage(StageKind::first, most, true), stage(StageKind::last, most, true)));
+  }
 }
 
 TEST(CostModel, home_is_shared_by_replicas_tensor_ranks_and_stages) {
   const Case one(4, {{1024}});
   const i64 alone = one.model.home_bytes({1, 1, 1});
-  EXPECT_EQ(alone, one.units.parameters(StageKind::whole, 4, 1) * (4 * 4 + 2)) << "master, two moments, gradient, image";
+  EXPECT_EQ(alone, elements(one, StageKind::whole, 4) * (4 * 4 + 2)) << "master, two moments, gradient, image";
   EXPECT_EQ(one.model.home_bytes({4, 1, 1}), alone / 4);
   EXPECT_LT(one.model.home_bytes({1, 1, 4}), alone / 2);
   for (const Shape& shape : shapes(one.units.model(), 4, {})) EXPECT_LE(one.model.least_home_bytes(), one.model.home_bytes(shape.placement));

@@ -13,6 +13,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
+std::function<bool()> no_limit() { return {}; }
+
 Request request_of(int hosts) {
   Request request{.model = model_of(3, 256, 1000),
                   .precision = precision_from("bf16"),
@@ -27,14 +29,14 @@ Request request_of(int hosts) {
 
 std::string told(const Request& request, int top) {
   const Planner planner(request);
-  return explain(planner, planner.plan(top));
+  return explain(planner, planner.plan(top), no_limit);
 }
 
 TEST(Explain, has_a_row_for_the_winner_and_each_runner_up) {
   const Planner planner(request_of(1));
   const Found found = planner.plan(3);
   ASSERT_EQ(found.best.size(), 3u);
-  const std::string text = explain(planner, found);
+  const std::string text = explain(planner, found, no_limit);
   for (size_t i = 0; i < 3; ++i) {
     const Account a = planner.account(found.best[i]);
     EXPECT_THAT(text, HasSubstr(fmt::format("\n{:>3} {:>10} {:>7.2f}% {:>10}", i + 1, format_duration(Seconds{a.seconds}),
@@ -46,7 +48,7 @@ TEST(Explain, has_a_row_for_the_winner_and_each_runner_up) {
 TEST(Explain, tells_each_phase_of_the_winner) {
   const Planner planner(request_of(1));
   const Found found = planner.plan(1);
-  const std::string text = explain(planner, found);
+  const std::string text = explain(planner, found, no_limit);
   for (const Phase& phase : found.best[0].phases)
     EXPECT_THAT(text, HasSubstr(fmt::format("  to {} under {}: ", planner.model().longest(phase.range), to_string(phase.shape))));
 }

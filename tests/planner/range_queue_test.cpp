@@ -37,19 +37,18 @@ TEST(RangeQueue, looks_at_entries_in_order_of_their_values_down_to_the_quickest)
     while (queue.least() < kEndless) {
       ASSERT_GE(queue.least(), least) << "seed " << seed;
       least = queue.least();
-      const size_t known = queue.timed().size();
+      const size_t known = queue.options().size();
       queue.refine();
-      if (queue.timed().size() > known) { EXPECT_GE(queue.timed().back().seconds * (1 + 1e-12), least) << "seed " << seed; }
+      if (queue.options().size() > known) { EXPECT_GE(queue.options().back().seconds * (1 + 1e-12), least) << "seed " << seed; }
     }
     const double quickest = one.quickest();
     EXPECT_EQ(queue.least_of_all(), quickest) << "seed " << seed;
-    EXPECT_EQ(queue.least_with([](const Placement&) { return 0.0; }), quickest) << "seed " << seed;
     const Counts& c = one.counts;
     queue.count_rest();
     EXPECT_EQ(c.rough + c.bound, 0) << "nothing waits";
     EXPECT_EQ(c.candidates, one.candidates());
     EXPECT_EQ(c.memory + c.dominated + c.timed, c.candidates) << "seed " << seed;
-    EXPECT_EQ(static_cast<size_t>(c.timed), queue.timed().size());
+    EXPECT_EQ(c.timed, std::ranges::count_if(queue.options(), [](const Option& option) { return option.seconds < kEndless; }));
     if (quickest < kEndless) ++fits;
   }
   EXPECT_GT(fits, 10);
@@ -62,7 +61,7 @@ TEST(RangeQueue, counts_what_was_never_looked_at) {
   EXPECT_EQ(one.counts.rough, one.candidates());
   Case other(3);
   RangeQueue looked = other.queue();
-  while (looked.timed().empty()) looked.refine();
+  while (looked.options().empty()) looked.refine();
   looked.count_rest();
   const Counts& c = other.counts;
   EXPECT_EQ(c.rough + c.memory + c.bound + c.dominated + c.timed, other.candidates());
@@ -70,15 +69,27 @@ TEST(RangeQueue, counts_what_was_never_looked_at) {
   EXPECT_GT(c.rough + c.bound, 0);
 }
 
-TEST(RangeQueue, extras_of_placements_are_added_to_their_entries) {
-  Case one(3);
-  RangeQueue queue = one.queue();
-  while (queue.least() < kEndless) queue.refine();
-  const auto extra = [](const Placement& placement) { return placement.pp > 1 ? 1e6 : 1e3; };
-  double expected = kEndless;
-  for (const Timed& timed : queue.timed()) expected = std::min(expected, timed.seconds + extra(timed.shape.placement));
-  EXPECT_DOUBLE_EQ(queue.least_with(extra), expected);
-  EXPECT_GT(expected, queue.least_of_all());
+TEST(RangeQueue, opened_options_are_bounds_until_they_are_timed) {
+  for (unsigned seed = 1; seed <= 5; ++seed) {
+    Case one(seed);
+    RangeQueue queue = one.queue();
+    queue.refine();
+    const double most = 1.1 * one.quickest();
+    queue.open(most);
+    EXPECT_GT(queue.least(), most);
+    EXPECT_EQ(one.counts.timed, 0);
+    for (size_t i = 0; i < queue.options().size(); ++i) {
+      const Option before = queue.options()[i];
+      EXPECT_FALSE(before.exact);
+      EXPECT_LE(before.seconds, most);
+      queue.time(i);
+      const Option& after = queue.options()[i];
+      EXPECT_TRUE(after.exact);
+      EXPECT_GE(after.seconds * (1 + 1e-12), before.seconds);
+      EXPECT_GE(after.memory, before.memory);
+    }
+    EXPECT_EQ(queue.least_of_all(), one.quickest()) << "seed " << seed;
+  }
 }
 
 }  // namespace

@@ -117,6 +117,36 @@ TEST(Search, finds_what_trying_every_plan_finds) {
   EXPECT_GT(plans, 1000000);
 }
 
+TEST(Search, stopped_anywhere_it_has_a_plan_and_tells_how_good_it_is_at_least) {
+  int stopped = 0, better_later = 0;
+  for (unsigned seed = 1; seed <= kBounded; ++seed) {
+    SmallProblem problem(seed);
+    const Found whole = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+    EXPECT_TRUE(whole.proven);
+    if (whole.best.empty()) continue;
+    const double best = whole.best.front().seconds;
+    EXPECT_EQ(whole.least, best);
+    EXPECT_EQ(whole.gap(), 0);
+    for (const int most : {0, 1, 2, 5, 20, 100, 1000000}) {
+      int asked = 0;
+      problem.settings.stop = [&] { return asked++ >= most; };
+      const Found found = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+      ASSERT_FALSE(found.best.empty()) << "seed " << seed;
+      const Choice& choice = found.best.front();
+      EXPECT_DOUBLE_EQ(choice.seconds, step_seconds(problem.model, problem.transfers, choice.phases, problem.settings.memory)) << "seed " << seed;
+      EXPECT_LE(found.least, best * (1 + 1e-12)) << "seed " << seed << ", stopped after " << most;
+      EXPECT_GE(choice.seconds, best * (1 - 1e-12));
+      EXPECT_GE(found.least * (1 + found.gap()), best * (1 - 1e-12));
+      if (found.proven) { EXPECT_DOUBLE_EQ(choice.seconds, best) << "seed " << seed; }
+      EXPECT_EQ(found.proven, asked <= most);
+      if (!found.proven) ++stopped;
+      if (choice.seconds > best * (1 + 1e-9)) ++better_later;
+    }
+  }
+  EXPECT_GE(stopped, static_cast<int>(kBounded) / 2);
+  if (kBounded > 10) { EXPECT_GT(better_later, 0); }
+}
+
 TEST(Search, bounds_are_below_the_times_they_stand_for) {
   for (unsigned seed = 1; seed <= kBounded; ++seed) {
     SmallProblem p(seed);
@@ -127,6 +157,8 @@ TEST(Search, bounds_are_below_the_times_they_stand_for) {
           const Range range{lo, levels};
           const double seconds = p.model.seconds(shape, capacity, range) * (1 + 1e-12);
           EXPECT_LE(p.model.bound(shape, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
+          EXPECT_LE(p.model.layers_bound(shape.placement, shape.recompute, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
+          EXPECT_LE(p.model.rows_bound(shape, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
           EXPECT_LE(p.model.rough_bound(shape.placement, range), seconds) << "seed " << seed << ", " << to_string(shape);
           EXPECT_LE(p.model.least_need(shape, capacity, range).total(), p.model.need(shape, capacity, range).total());
           EXPECT_LE(p.model.least_home_bytes(), p.model.home_bytes(shape.placement));

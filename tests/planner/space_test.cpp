@@ -14,19 +14,31 @@ namespace {
 
 using testing::ElementsAre;
 
-// 3 recomputations; two schedules, but where there is one stage.
+// 3 recomputations; 1F1B, GPipe and zero-bubble with two caps, but where there is one stage; chunks need a layer each.
 TEST(Space, has_so_many_shapes_as_counted_by_hand) {
   EXPECT_EQ(shapes(model_of(2, 64, 100), 1, {}).size(), 3u);
-  EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 6 + 3) << "2,1,1  1,1,2  1,2,1";
-  EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 12u) << "one layer less in the last stage is 2 and 1 again";
-  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 18u) << "2 and 2, 3 and 1";
-  EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.tp = {1}, .pp = {2}}).size(), 12u) << "either pipelines or stages side by side";
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 3) << "2,1,1  1,1,2  1,2,1";
+  EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 18u) << "one layer less in the last stage is 2 and 1 again";
+  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 3) << "2 and 2, 3 and 1; two chunks of a layer in a loop and in a v";
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.tp = {1}, .pp = {2}}).size(), 24u) << "either pipelines or stages side by side";
+}
+
+TEST(Space, chunks_go_with_their_schedules_and_have_a_layer_each) {
+  std::set<std::tuple<int, schedule::Placement, config::ScheduleKind, int>> found;
+  for (const Shape& shape : shapes(model_of(7, 64, 100), 2, {.tp = {1}, .pp = {2}, .most_head_layers = 0}))
+    found.emplace(shape.placement.chunks, shape.placement.path, shape.schedule, shape.activation_cap);
+  using config::ScheduleKind;
+  using schedule::Placement;
+  EXPECT_THAT(found, testing::UnorderedElementsAre(std::tuple(1, Placement::loop, ScheduleKind::one_f_one_b, 0), std::tuple(1, Placement::loop, ScheduleKind::gpipe, 0),
+                                                   std::tuple(1, Placement::loop, ScheduleKind::zero_bubble, 0), std::tuple(1, Placement::loop, ScheduleKind::zero_bubble, 4),
+                                                   std::tuple(2, Placement::loop, ScheduleKind::interleaved, 0), std::tuple(3, Placement::loop, ScheduleKind::interleaved, 0),
+                                                   std::tuple(2, Placement::v, ScheduleKind::zb_v, 0)));
 }
 
 TEST(Space, limits_are_kept) {
   const SpaceLimits limits{.tp = {2, 4}, .pp = {1, 3}, .most_head_layers = 0, .both_orders = false, .recompute = {config::Recompute::full}};
   const std::vector<Shape> all = shapes(model_of(6, 64, 100), 12, limits);
-  EXPECT_EQ(all.size(), 2u * (1 + 2));
+  EXPECT_EQ(all.size(), 2u * (1 + 4 + 2));
   for (const Shape& shape : all) {
     EXPECT_TRUE(shape.placement.tp == 2 || shape.placement.tp == 4);
     EXPECT_TRUE(is_plain(shape.placement, 6));
@@ -60,7 +72,7 @@ TEST(Space, plain_placements_are_those_of_a_spec) {
   int plain = 0, other = 0;
   for (const Shape& shape : shapes(model_of(7, 64, 100), 8, {})) {
     const Placement& p = shape.placement;
-    const config::Strategy spec = config::strategy_from_spec(fmt::format("{},{},{}", p.dp, p.tp, p.pp), 8, 7);
+    const config::Strategy spec = config::strategy_from_spec(fmt::format("{},{},{}", p.dp, p.tp, p.pp), 8, 7, strategy_of(shape, 7, 0));
     EXPECT_EQ(strategy_of(shape, 7, 0).groups == spec.groups, is_plain(p, 7)) << to_string(p);
     ++(is_plain(p, 7) ? plain : other);
   }
@@ -69,9 +81,9 @@ TEST(Space, plain_placements_are_those_of_a_spec) {
 }
 
 TEST(Space, layers_are_spread_evenly_but_for_the_head) {
-  EXPECT_THAT(layers_of_stages({1, 1, 4}, 10), ElementsAre(3, 3, 2, 2));
-  EXPECT_THAT(layers_of_stages({1, 1, 4, Order::data_inside, 2}, 10), ElementsAre(3, 3, 3, 1));
-  EXPECT_THAT(layers_of_stages({1, 1, 3, Order::data_inside, 2}, 3), ElementsAre(1, 1, 1)) << "none is left without";
+  EXPECT_THAT(layers_of_positions({1, 1, 4}, 10), ElementsAre(3, 3, 2, 2));
+  EXPECT_THAT(layers_of_positions({1, 1, 4, Order::data_inside, 2}, 10), ElementsAre(3, 3, 3, 1));
+  EXPECT_THAT(layers_of_positions({1, 1, 3, Order::data_inside, 2}, 3), ElementsAre(1, 1, 1)) << "none is left without";
 }
 
 TEST(Space, orders_tell_who_is_next) {
@@ -89,6 +101,12 @@ TEST(Space, strategy_has_all_of_the_shape_and_a_name) {
   EXPECT_EQ(strategy.name, "2,2,2 pipelines inside, head as 2 layers");
   EXPECT_EQ(to_string(shape), "2,2,2 pipelines inside, head as 2 layers, recompute full, gpipe");
   EXPECT_EQ(to_string(Shape{{4, 1, 1}}), "4,1,1");
+  Shape chunks{{1, 2, 4}, config::Recompute::none, config::ScheduleKind::interleaved};
+  chunks.placement.chunks = 3;
+  EXPECT_EQ(to_string(chunks), "1,2,4, interleaved 3");
+  EXPECT_EQ(strategy_of(chunks, 12, 512).chunk_count(), 3);
+  EXPECT_EQ(strategy_of(chunks, 12, 512).groups[0].stages.size(), 12u);
+  EXPECT_EQ(to_string(Shape{{1, 2, 4}, config::Recompute::none, config::ScheduleKind::zero_bubble, 8}), "1,2,4, zero-bubble, 8 activations");
 }
 
 }  // namespace

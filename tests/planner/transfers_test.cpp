@@ -25,6 +25,13 @@ struct Case {
 // Embedding and head, and the final norm; of a layer four products of attention, three of the ffn, two norms.
 constexpr double kLayer = 4 * 64 * 64 + 3 * 64 * 192 + 2 * 64, kModel = 2 * 6400 + 64 + 4 * kLayer;
 
+Placement in_chunks(schedule::Placement path) {
+  Placement placement{1, 1, 2};
+  placement.chunks = 2;
+  placement.path = path;
+  return placement;
+}
+
 TEST(Transfers, nothing_moves_between_equal_placements) {
   Case one(1, 4);
   for (const Placement& p : {Placement{4, 1, 1}, Placement{1, 4, 1}, Placement{2, 1, 2}}) EXPECT_EQ(one.transfers.moves(p, p, {4, 1, 1}), 0);
@@ -32,7 +39,7 @@ TEST(Transfers, nothing_moves_between_equal_placements) {
 
 TEST(Transfers, a_replica_alone_is_at_home_with_itself) {
   Case one(1, 4);
-  for (const Placement& p : {Placement{1, 1, 1}, Placement{1, 4, 1}, Placement{1, 1, 4}, Placement{1, 2, 2}}) {
+  for (const Placement& p : {Placement{1, 1, 1}, Placement{1, 4, 1}, Placement{1, 1, 4}, Placement{1, 2, 2}, in_chunks(schedule::Placement::loop)}) {
     EXPECT_EQ(one.transfers.flush(p, p), 0) << to_string(p);
     EXPECT_EQ(one.transfers.moves(std::nullopt, p, p), 0) << to_string(p);
   }
@@ -53,6 +60,14 @@ TEST(Transfers, copies_of_the_phase_before_are_used) {
 TEST(Transfers, stages_take_the_time_of_the_fuller_one) {
   Case one(1, 2);
   EXPECT_NEAR(one.transfers.moves(std::nullopt, {1, 1, 2}, {1, 2, 1}), (6400 + 64 + 2 * kLayer) / 2 * 2 / kInside, 1e-12);
+}
+
+TEST(Transfers, chunks_lie_where_their_path_leads) {
+  Case one(1, 2);
+  const Placement loop = in_chunks(schedule::Placement::loop), v = in_chunks(schedule::Placement::v);
+  EXPECT_NEAR(one.transfers.moves(std::nullopt, loop, {1, 2, 1}), (6400 + 64 + 2 * kLayer) / 2 * 2 / kInside, 1e-12);
+  EXPECT_NEAR(one.transfers.moves(std::nullopt, v, {1, 2, 1}), (2 * 6400 + 64 + 2 * kLayer) / 2 * 2 / kInside, 1e-12) << "embedding and head";
+  EXPECT_NEAR(one.transfers.moves(Placement{1, 1, 2}, loop, {1, 1, 2}), kLayer * 2 / kInside, 1e-12) << "the second and the third layer change places";
 }
 
 TEST(Transfers, what_comes_from_another_host_crosses_once_and_is_passed_on) {

@@ -47,24 +47,47 @@ TEST(UnitCosts, of_a_stage_of_several_layers_add_up_to_what_its_code_takes) {
   const i64 T = 512;
   const double pairs = 4000;
   for (const int tp : {1, 4})
-    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-      config::Strategy strategy;
-      strategy.recompute = recompute;
-      for (const auto& [kind, first, end, layers] :
-           {std::tuple(StageKind::first, 0, 4, 3), {StageKind::middle, 2, 6, 4}, {StageKind::last, 5, 8, 2}, {StageKind::whole, 0, 8, 6}}) {
-        const ir::StageCode stage = compiler::compile_stage(graph, strategy, tp, first, end);
-        const std::string what = fmt::format("tp {}, recompute {}, kind {}", tp, config::name_of(recompute), static_cast<int>(kind));
-        for (const bool forward : {true, false}) {
-          const double exact = seconds(stage, forward ? stage.forward : stage.backward, T, hardware, pairs);
-          EXPECT_NEAR(costs.time(kind, layers, tp, recompute, forward, T).total(pairs), exact, 1e-9 * exact) << what;
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+      for (const bool split : {false, true}) {
+        config::Strategy strategy;
+        strategy.recompute = recompute;
+        if (split) strategy.schedule = config::ScheduleKind::zero_bubble;
+        for (const auto& [kind, first, end, layers] :
+             {std::tuple(StageKind::first, 0, 4, 3), {StageKind::middle, 2, 6, 4}, {StageKind::last, 5, 8, 2}, {StageKind::whole, 0, 8, 6}}) {
+          const ir::StageCode stage = compiler::compile_stage(graph, strategy, tp, first, end);
+          const std::string what = fmt::format("tp {}, recompute {}, kind {}, split {}", tp, config::name_of(recompute), static_cast<int>(kind), split);
+          const Parts parts = parts_of(kind, layers);
+          for (const ir::Pass pass : split ? std::vector{ir::Pass::F, ir::Pass::B, ir::Pass::W} : std::vector{ir::Pass::F, ir::Pass::BW}) {
+            const double exact = seconds(stage, stage.segment(pass), T, hardware, pairs);
+            const double sum = parts.sum([&](StageKind one) { return costs.time(one, tp, recompute, pass, T); }).total(pairs);
+            EXPECT_NEAR(sum, exact, 1e-9 * exact) << what << ", " << ir::name_of(pass);
+          }
+          const Kept exact = activations_of(stage, T, T), kept = costs.kept(kind, layers, tp, recompute, split, T, T);
+          EXPECT_EQ(kept.stash, exact.stash) << what;
+          EXPECT_GE(kept.forward_peak, exact.forward_peak) << what;
+          EXPECT_LE(kept.forward_peak, 1.01 * static_cast<double>(exact.forward_peak)) << what;
+          if (split) {
+            EXPECT_GE(kept.later, exact.later) << what;
+            EXPECT_GE(kept.backward_peak, exact.backward_peak) << what;
+            const compiler::StageCost sum = parts.sum([&](StageKind one) { return costs.stage_cost(one, tp, recompute); }), whole = compiler::cost_of(stage);
+            EXPECT_DOUBLE_EQ(sum.weight.flops_per_token, whole.weight.flops_per_token) << what;
+            EXPECT_DOUBLE_EQ(sum.backward.bytes_per_token, whole.backward.bytes_per_token) << what;
+          } else {
+            EXPECT_EQ(kept.backward_peak, exact.backward_peak) << what;
+          }
         }
-        const Kept exact = activations_of(stage, T, T), kept = costs.kept(kind, layers, tp, recompute, T, T);
-        EXPECT_EQ(kept.stash, exact.stash) << what;
-        EXPECT_GE(kept.forward_peak, exact.forward_peak) << what;
-        EXPECT_LE(kept.forward_peak, 1.01 * static_cast<double>(exact.forward_peak)) << what;
-        EXPECT_EQ(kept.backward_peak, exact.backward_peak) << what;
       }
-    }
+}
+
+TEST(UnitCosts, split_gradients_take_no_less_than_both_at_once) {
+  const UnitCosts costs(six_layers(), precision_from("bf16"), config::load_hardware("a100-80g", 16));
+  for (const StageKind kind : {StageKind::first, StageKind::middle, StageKind::last, StageKind::whole})
+    for (const int tp : {1, 8})
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+        for (const i64 T : {100, 1000, 8192}) {
+          const auto of = [&](ir::Pass pass) { return costs.time(kind, tp, recompute, pass, T).total(5000); };
+          EXPECT_GE((of(ir::Pass::B) + of(ir::Pass::W)) * (1 + 1e-12), of(ir::Pass::BW)) << tp << " " << T;
+        }
 }
 
 TEST(UnitCosts, least_rates_are_below_those_of_any_rows) {
@@ -72,11 +95,18 @@ TEST(UnitCosts, least_rates_are_below_those_of_any_rows) {
   const UnitCosts costs(six_layers(), precision_from("bf16"), hardware);
   for (const int tp : {1, 8})
     for (const i64 capacity : {100, 1000, 8192}) {
-      const Spent least = costs.least(StageKind::last, 3, tp, Recompute::full, capacity);
+      const Parts parts = parts_of(StageKind::last, 3);
+      const Spent least = parts.sum([&](StageKind kind) { return costs.least(kind, tp, Recompute::full, capacity); });
+      const Spent passed = parts.sum([&](StageKind kind) { return costs.least(kind, tp, Recompute::full, capacity, true); });
       for (i64 T = 8; T <= capacity; T += 1 + T / 7) {
         const double pairs = static_cast<double>(T) * static_cast<double>(T) / 2;
         double exact = 0;
-        for (const bool forward : {true, false}) exact += costs.time(StageKind::last, 3, tp, Recompute::full, forward, T).total(pairs);
+        for (const ir::Pass pass : {ir::Pass::F, ir::Pass::BW})
+          exact += parts.sum([&](StageKind kind) { return costs.time(kind, tp, Recompute::full, pass, T); }).total(pairs);
+        double through = 0;
+        for (const ir::Pass pass : {ir::Pass::F, ir::Pass::B})
+          through += parts.sum([&](StageKind kind) { return costs.time(kind, tp, Recompute::full, pass, T); }).total(pairs);
+        EXPECT_GE(through * (1 + 1e-12), passed.compute * static_cast<double>(T) + passed.per_pair * pairs) << tp << " " << T;
         EXPECT_GE(exact * (1 + 1e-12), least.compute * static_cast<double>(T) + least.per_pair * pairs) << tp << " " << T;
       }
     }

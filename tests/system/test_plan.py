@@ -6,7 +6,7 @@ import re
 import pytest
 import tiny_runs as tiny
 
-KEYS = {"chosen", "step_seconds", "candidates", "pruned", "seconds"}
+KEYS = {"chosen", "step_seconds", "proven", "gap", "candidates", "pruned", "seconds"}
 
 
 def write_job(path, lengths="full", context=512, **sections):
@@ -69,6 +69,15 @@ def test_more_plans_are_listed_with_the_best_first(job):
     assert [line.split()[0] for line in lines] == ["1", "2", "3"]
 
 
+def test_a_plan_is_proven_unless_the_limit_is_reached(job):
+    whole = figures("plan", job, "--seconds", 0)
+    assert whole["proven"] and whole["gap"] == 0
+    result = plan(job, "--seconds", 1e-9, "--json")
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert whole["step_seconds"] <= found["step_seconds"] * (1 + 1e-9) and found["step_seconds"] <= whole["step_seconds"] * (1 + found["gap"]) * (1 + 1e-9)
+    assert not found["proven"] and "Not proven best: at most " in result.stdout and "--seconds raises it" in result.stdout
+
+
 def test_one_bucket_is_one_strategy(job):
     assert len(figures("plan", job, "--buckets", 1)["chosen"]) == 1
 
@@ -90,6 +99,7 @@ def test_counts_below_one_are_refused(job):
     for option in ["--top", "--buckets", "--steps", "--ranks"]:
         result = plan(job, option, 0)
         assert result.returncode not in (0, 4) and option in result.stderr and result.stdout == "", result.stderr
+    assert plan(job, "--seconds", -1).returncode not in (0, 4)
 
 
 def test_a_job_that_is_not_there_is_told(tmp_path):

@@ -1,0 +1,94 @@
+#include "planner/home_plans.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "small_problems.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+constexpr double kEndless = std::numeric_limits<double>::infinity();
+
+// A few shapes, all candidates of all ranges as exact options.
+struct Case {
+  explicit Case(unsigned seed) : problem(seed), ranges{static_cast<int>(problem.model.bounds().size()), {}}, plans(problem.model, problem.transfers, ranges, problem.settings) {
+    std::shuffle(problem.shapes.begin(), problem.shapes.end(), problem.random);
+    problem.shapes.resize(std::min<size_t>(problem.shapes.size(), 5));
+    std::ranges::sort(problem.shapes);
+    problem.settings.stop = [this] { return stop; };
+    ranges.queues.resize(ranges.slots());
+    for (int lo = 0; lo < ranges.levels; ++lo)
+      for (int hi = lo + 1; hi <= ranges.levels; ++hi)
+        if (problem.model.any({lo, hi})) {
+          auto& queue = ranges.queues[ranges.slot({lo, hi})];
+          queue = std::make_unique<RangeQueue>(problem.model, problem.shapes, Range{lo, hi}, problem.settings.memory, counts);
+          queue->open(std::numeric_limits<double>::max());
+          for (size_t option = 0; option < queue->options().size(); ++option) queue->time(option);
+        }
+    plans.open(std::vector<double>(ranges.slots(), 0));
+  }
+  bool fits(const Step& first, const Step& step) const {
+    const auto of = [&](const Step& one) { return ranges.queue(one.range)->options()[one.option]; };
+    return problem.settings.memory == 0 || of(step).memory + problem.model.home_bytes(of(first).shape.placement) <= problem.settings.memory;
+  }
+  // Every way to go on from a level.
+  double best(Draft& draft, int level) const {
+    const Step first = draft.steps.front();
+    if (level == first.range.lo) return plans.seconds(draft);
+    double least = kEndless;
+    for (int next = level + 1; next <= first.range.lo; ++next)
+      for (size_t option = 0; ranges.queue({level, next}) && option < ranges.queue({level, next})->options().size(); ++option) {
+        if (!fits(first, {{level, next}, option})) continue;
+        draft.steps.push_back({{level, next}, option});
+        least = std::min(least, best(draft, next));
+        draft.steps.pop_back();
+      }
+    return least;
+  }
+  SmallProblem problem;
+  Ranges ranges;
+  Counts counts;
+  bool stop = false;
+  HomePlans plans;
+};
+
+TEST(HomePlans, of_a_home_are_the_best_of_all_ways_to_go_on) {
+  int several = 0;
+  for (unsigned seed = 1; seed <= 12; ++seed) {
+    Case one(seed);
+    for (int lo = 0; lo < one.ranges.levels; ++lo) {
+      const Range range{lo, one.ranges.levels};
+      for (size_t option = 0; one.ranges.queue(range) && option < std::min<size_t>(2, one.ranges.queue(range)->options().size()); ++option) {
+        const Step first{range, option};
+        if (!one.fits(first, first)) continue;
+        Draft draft{{first}, 0};
+        const double best = one.best(draft, 0);
+        const std::vector<Draft> found = one.plans.best(first, std::numeric_limits<double>::max());
+        ASSERT_EQ(found.empty(), best == kEndless) << "seed " << seed;
+        if (found.empty()) continue;
+        EXPECT_DOUBLE_EQ(found.front().seconds, best) << "seed " << seed;
+        for (const Draft& plan : found) EXPECT_DOUBLE_EQ(plan.seconds, one.plans.seconds(plan));
+        EXPECT_LE(one.plans.least(first, 0), best * (1 + 1e-12));
+        EXPECT_TRUE(one.plans.best(first, best * (1 - 1e-6)).empty()) << "no plan is below the limit";
+        if (found.front().steps.size() > 1) ++several;
+      }
+    }
+  }
+  EXPECT_GT(several, 10);
+}
+
+TEST(HomePlans, end_when_they_are_told_to) {
+  Case one(1);
+  ASSERT_GT(one.ranges.levels, 1);
+  for (int lo = 1; lo < one.ranges.levels; ++lo) {
+    const Range range{lo, one.ranges.levels};
+    if (!one.ranges.queue(range) || one.ranges.queue(range)->options().empty()) continue;
+    one.stop = true;
+    EXPECT_TRUE(one.plans.best({range, 0}, std::numeric_limits<double>::max()).empty());
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::planner
