@@ -4,10 +4,11 @@
     bench/own_runs.py [--program build/switchyard] [--cluster TOOL] [--only WORD]... [--rounds N] [--profile FILE] [--out FOLDER]
 
 Two ranks of one thread each, so that they don't share cores; with --cluster also hosts that slow links connect (TOOL up, run, down as for
-bench/hosts), at two rates. A round profiles the machine, by jobs that are none of these, and then trains every job: machines that others
-use, too, are slow for minutes at a time, so what is predicted is the mean over the rounds' profiles, and a job's error is the median of
-its steps' in all rounds. Memory is the fullest rank's, predicted by the simulator, measured by the allocator. Writes own_runs.md and
-own_runs.jsonl to --out. Exit status 1: the mean error is above 4%, the worst above 10%, or memory is off by more than 5%.
+bench/hosts), at two rates. A round profiles the machine, by jobs that are none of these, and then trains every job. Machines that others
+use, too, change their speed meanwhile: before and after the profile and every job a small job of its own tells by how much, and a job's
+error counts with its steps at the speed that was profiled; the error without that stands beside it. Of all rounds the predictions' mean
+and the median of the steps count. Memory is the fullest rank's, predicted by the simulator, measured by the allocator. Writes own_runs.md
+and own_runs.jsonl to --out. Exit status 1: the mean error is above 4%, the worst above 10%, or memory is off by more than 5%.
 """
 
 import argparse
@@ -73,13 +74,14 @@ class Comparison:
 
     def __init__(self, name, spec, rates):
         self.name, self.spec, self.where = name, spec, f"{rates[0]} between hosts" if rates else "one machine"
-        self.predictions, self.runs, self.memory = [], [], 0
+        self.predictions, self.runs, self.speeds, self.memory = [], [], [], 0
 
     def add(self, machine):
         path = write_job(machine.folder / self.name.replace(" ", "-").replace(",", ""), self.spec)
         self.predictions.append(machine.predicted(path))
-        steps, peak = machine.measured(path)
+        steps, peak, slower = machine.measured(path)
         self.runs.append(steps)
+        self.speeds.append(slower)
         self.memory = max(self.memory, peak)
 
     def mean(self, key):
@@ -88,19 +90,23 @@ class Comparison:
     def result(self):
         said = [sum(steps) / len(self.predictions) for steps in zip(*(prediction["seconds_of_steps"] for prediction in self.predictions))][1:]
         ratios = [seconds / expected for run in self.runs for seconds, expected in zip(run, said)]
+        as_profiled = [seconds / slower / expected for run, slower in zip(self.runs, self.speeds) for seconds, expected in zip(run, said)]
         peak = max(max(prediction["peak_bytes"]) for prediction in self.predictions)
         return {"job": self.name, "where": self.where, "measured": median([seconds for run in self.runs for seconds in run]),
-                "predicted": sum(said) / len(said), "error": 1 / median(ratios) - 1, "spread": max(ratios) / min(ratios) - 1, "memory": self.memory,
+                "predicted": sum(said) / len(said), "error": 1 / median(as_profiled) - 1,
+                "raw_error": 1 / median(ratios) - 1, "slower": sum(self.speeds) / len(self.speeds), "spread": max(ratios) / min(ratios) - 1, "memory": self.memory,
                 "memory_error": peak / self.memory - 1, "idle": self.mean("idle_seconds"), "communication": self.mean("communication_seconds"),
                 "of_rounds": [[sum(p["seconds_of_steps"][1:]) / (STEPS - 1), median(run)] for p, run in zip(self.predictions, self.runs)]}
 
 
 def row(result):
-    return (f"| {result['job']} | {result['where']} | {result['measured']:.3f} | {100 * result['error']:+.1f}% | {100 * result['spread']:.0f}% | "
+    return (f"| {result['job']} | {result['where']} | {result['measured']:.3f} | {100 * result['raw_error']:+.1f}% | {result['slower']:.2f} | "
+            f"{100 * result['error']:+.1f}% | {100 * result['spread']:.0f}% | "
             f"{result['memory'] / 2**20:.0f} | {100 * result['memory_error']:+.1f}% |")
 
 
-HEAD = "| job | on | s per step | predicted | spread of steps | MiB, fullest rank | predicted |\n|---|---|---|---|---|---|---|"
+HEAD = ("| job | on | s per step | predicted | times slower than profiled | predicted at that speed | spread of steps | MiB, fullest rank | predicted |\n"
+        "|---|---|---|---|---|---|---|---|---|")
 
 
 def main():
@@ -128,7 +134,9 @@ def main():
                             print(row(results[-1]), flush=True)
     errors = [abs(result["error"]) for result in results]
     memory = max(abs(result["memory_error"]) for result in results)
-    summary = (f"{len(results)} jobs: step time off by {100 * sum(errors) / len(errors):.1f}% on average, {100 * max(errors):.1f}% at worst; "
+    raw = [abs(result["raw_error"]) for result in results]
+    summary = (f"{len(results)} jobs: step time off by {100 * sum(errors) / len(errors):.1f}% on average, {100 * max(errors):.1f}% at worst "
+               f"(with steps as they were: {100 * sum(raw) / len(raw):.1f}%, {100 * max(raw):.1f}%); "
                f"memory by {100 * memory:.1f}% at worst.")
     print(summary)
     if not arguments.only:
