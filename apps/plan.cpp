@@ -3,11 +3,15 @@
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <optional>
+#include <string_view>
 
 #include "base/errors.hpp"
 #include "commands.hpp"
@@ -23,7 +27,7 @@ namespace {
 constexpr int kRunnersUp = 10;
 
 struct Options {
-  std::string job, cluster, out;
+  std::string job, cluster, out, sequences;
   std::vector<std::string> sets;
   int top = 0, steps = 1, most_buckets = 0, ranks = 0;
   double seconds = 15;
@@ -104,30 +108,83 @@ void print(const planner::Planner& planner, const planner::Found& found, double 
              c.dominated, c.timed);
 }
 
-int run(const Options& options) {
-  const Opened opened = open(options);
+// The ends of LOW..HIGH and the doublings of LOW between them; none: as the job has it.
+std::vector<i64> batch_sizes(const std::string& range) {
+  if (range.empty()) return {0};
+  i64 low = 0, high = 0;
+  const char* end = range.data() + range.size();
+  const auto [middle, fault] = std::from_chars(range.data(), end, low);
+  const bool dots = fault == std::errc() && std::string_view(middle, end).starts_with("..");
+  if (!dots || std::from_chars(middle + 2, end, high).ptr != end || low < 1 || high < low)
+    user_error("--sequences {} is no range of documents a step. Write LOW..HIGH, such as 256..1024.", range);
+  std::vector<i64> sizes;
+  for (i64 size = low; size < high; size *= 2) sizes.push_back(size);
+  sizes.push_back(high);
+  return sizes;
+}
+
+// The best plan for a batch of so many documents.
+struct Planned {
+  Opened opened;
+  std::unique_ptr<planner::Planner> planner;
+  planner::Found found;
+  double seconds = 0;  // of searching
+  i64 sequences() const { return opened.job.batch.sequences; }
+  double step_seconds() const { return found.best.front().seconds; }
+  double tokens_per_second() const {
+    i64 tokens = 0;
+    for (const std::vector<i64>& lengths : planner->request().steps) tokens = std::accumulate(lengths.begin(), lengths.end(), tokens);
+    return static_cast<double>(tokens) / static_cast<double>(planner->request().steps.size()) / step_seconds();
+  }
+};
+
+Planned planned(Options options, i64 sequences, double limit) {
+  if (sequences > 0) options.sets.push_back(fmt::format("batch.sequences={}", sequences));
+  Planned result{.opened = open(options), .planner = nullptr, .found = {}};
   const auto start = std::chrono::steady_clock::now();
-  const planner::Planner planner(request_of(opened.job, opened.hardware, options.steps));
-  planner::Found found = planner.plan(1, options.most_buckets, limit_of(options.seconds));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.planner = std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
+  result.found = result.planner->plan(1, options.most_buckets, limit_of(limit));
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+// Of the batch sizes the one with most tokens a second; the smaller one of equals.
+Planned best_batch(const Options& options) {
+  const std::vector<i64> sizes = batch_sizes(options.sequences);
+  std::optional<Planned> best;
+  for (const i64 size : sizes) {
+    Planned next = planned(options, size, options.seconds / static_cast<double>(sizes.size()));
+    if (size > 0)
+      fmt::print("{} documents a step: {}, {:.4g} tokens/s\n", size, format_duration(Seconds{next.step_seconds()}), next.tokens_per_second());
+    if (!best || next.tokens_per_second() > best->tokens_per_second()) best = std::move(next);
+  }
+  return std::move(*best);
+}
+
+int run(const Options& options) {
+  Planned best = best_batch(options);
+  planner::Found& found = best.found;
+  const planner::Planner& planner = *best.planner;
   // Runners-up are searched for by themselves: they leave less to be pruned.
   const int top = options.top > 0 ? options.top : options.explain ? kRunnersUp : 1;
   if (top > 1) add_runners_up(found, planner.plan(top, options.most_buckets, limit_of(options.seconds)).best);
-  print(planner, found, seconds, opened.hardware);
+  print(planner, found, best.seconds, best.opened.hardware);
   print_proof(found, options.seconds);
-  if (opened.has_buckets)
-    if (const auto given = planner.choice(opened.job.buckets))
+  if (best.opened.has_buckets)
+    if (const auto given = planner.choice(best.opened.job.buckets))
       fmt::print("The job's own buckets: {}, {}\n", format_duration(Seconds{given->seconds}), planner.to_string(*given));
   if (options.explain) fmt::print("{}", planner::explain(planner, found, [&] { return limit_of(options.seconds); }));
-  if (!options.out.empty()) write(options.out, planned_job(opened.job, planner, found.best.front()));
+  if (!options.out.empty()) write(options.out, planned_job(best.opened.job, planner, found.best.front()));
   if (options.json) {
     const nlohmann::json object = {{"chosen", json_of(planner, found.best.front())},
-                                   {"step_seconds", found.best.front().seconds},
+                                   {"step_seconds", best.step_seconds()},
+                                   {"sequences", best.sequences()},
+                                   {"tokens_per_second", best.tokens_per_second()},
                                    {"proven", found.proven},
                                    {"gap", found.gap()},
                                    {"candidates", found.counts.candidates},
                                    {"pruned", found.counts.pruned()},
-                                   {"seconds", seconds}};
+                                   {"seconds", best.seconds}};
     fmt::print("{}\n", object.dump());
   }
   return 0;
@@ -144,6 +201,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("--top", options->top, "So many of the best plans; with --explain 10, else 1")->check(CLI::PositiveNumber);
   command->add_option("--buckets", options->most_buckets, "Most buckets; 1 is the best single strategy")->check(CLI::PositiveNumber);
   command->add_option("--steps", options->steps, "Steps whose documents stand for all")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--sequences", options->sequences, "Documents a step as a range: plans its ends and the doublings between, and takes the one with most tokens a second")->type_name("LOW..HIGH");
   command->add_option("--seconds", options->seconds, "Ends the search after so long with the best plan so far; 0 is no limit")->capture_default_str()->check(CLI::NonNegativeNumber);
   command->add_flag("--explain", options->explain, "What the plans cost and why, what limits the best, and what would change it");
   command->add_option("--out", options->out, "Writes the job with the best plan's buckets")->type_name("planned.toml");

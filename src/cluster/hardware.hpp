@@ -49,6 +49,7 @@ struct Device {
   EfficiencyCurve memory_curve{};  // by bytes that a kernel moves
   // Of its speed where nothing disturbs, by the seconds that ranks compute until they wait for one another, and so for the slowest.
   EfficiencyCurve lockstep_curve{};
+  double alone_speedup = 1;  // how much quicker it computes while the other devices of its host rest
   std::map<DType, std::map<std::string, OperatorTable>> operators{};  // by name; rates and curves stand for those that aren't there
 
   /// The table of an operator, or nothing.

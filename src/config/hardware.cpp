@@ -35,6 +35,7 @@ constexpr Notation kBandwidth{"a bandwidth such as \"300 GB/s\" is needed", band
 constexpr Notation kFlopRate{"a rate of computing such as \"312 TFLOP/s\" is needed", flop_rate_count};
 constexpr Notation kShare{"a share from 0 to 1 is needed", nullptr};
 constexpr Notation kFactor{"a factor from 1 to 2 is needed", nullptr};
+constexpr Notation kSpeedup{"a factor of at least 1 is needed", nullptr};
 constexpr Notation kByteSizes{"sizes are bytes, such as 65536 or \"64 KiB\"", memory_count};
 constexpr Notation kPlainSizes{"sizes are numbers", nullptr};
 constexpr Notation kDurationSizes{"sizes are seconds, such as 1e-3 or \"1 ms\"", duration_count};
@@ -257,6 +258,9 @@ void Reader::read_device(Section& root, cluster::Device& device) {
   device.memory_curve = curve(section, "memory_curve", kByteSizes);
   device.width_curve = curve(section, "width_curve", kPlainSizes);
   device.lockstep_curve = curve(section, "lockstep_curve", kDurationSizes);
+  device.alone_speedup = optional_quantity(section, "alone_speedup", kSpeedup, 1);
+  if (device.alone_speedup < 1)
+    faults_.add(origin_, fmt::format("{} = {} must be at least 1 (the devices of a host don't slow each other down).", section.key("alone_speedup"), device.alone_speedup));
   for (const DType type : {DType::bf16, DType::f32, DType::f64}) {
     const std::string part(name_of(Precision{.compute = type, .state = type}));
     if (const std::optional<cluster::Rates> rates = read_rates(section, part, memory)) device.rates[type] = *rates;

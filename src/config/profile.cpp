@@ -135,6 +135,7 @@ std::string to_json(const Profile& profile) {
   add_curve(device, "width_curve", h.device.width_curve);
   add_curve(device, "memory_curve", h.device.memory_curve);
   add_curve(device, "lockstep_curve", h.device.lockstep_curve);
+  device["alone_speedup"] = h.device.alone_speedup;
   for (const auto& [type, tables] : h.device.operators)
     for (const auto& [name, table] : tables) operators[type_key(type)][name] = json_of(table);
   Json links = {{"intra_host", json_of(h.intra_host)}};

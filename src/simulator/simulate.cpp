@@ -26,7 +26,7 @@ constexpr int kPortsOfDevice = 4;  // at most: inside and between hosts, in and 
 class Simulator {
  public:
   Simulator(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware)
-      : program_(program), plan_(plan), plans_(plans), hardware_(hardware), queues_(program.rows, hardware.ranks()), shared_(hardware.ranks() * (1 + kPortsOfDevice)) {
+      : program_(program), plan_(plan), plans_(plans), hardware_(hardware), queues_(program.rows, hardware.ranks()), shared_(hardware.ranks() * (1 + kPortsOfDevice) + hardware.hosts) {
     check(hardware.ranks() == plans.cluster().ranks(), "hardware of {} ranks for a program of {}", hardware.ranks(), plans.cluster().ranks());
     result_.rows.resize(program.rows.size());
     sums_.resize(program.rows.size());
@@ -170,7 +170,7 @@ class Simulator {
   void add_piece(RowState& s, const Piece& part) {
     const bool computes = part.what == Activity::compute;
     double seconds = part.fixed + part.per_pair * s.pairs + part.per_square * s.squares;
-    if (computes) seconds += std::exchange(s.zeroing, 0.0);
+    if (computes) seconds = (seconds + std::exchange(s.zeroing, 0.0)) / hardware_.device.alone_speedup;
     if (seconds > 0) work_.push_back({seconds, computes ? s.segment->computing : s.segment->communicating, !computes});
   }
 
@@ -243,6 +243,9 @@ class Simulator {
     return plans_.cluster().ranks() + ((port.host * hardware_.devices_per_host + port.number) * 2 + inter) * 2 + port.out;
   }
 
+  // Hosts after the ports.
+  int number_of_host(int host) const { return hardware_.ranks() * (1 + kPortsOfDevice) + host; }
+
   cluster::Link slowest_link(const std::vector<int>& ranks) const {
     cluster::Link slowest = cluster::Link::local;
     for (const int rank : ranks) slowest = std::max(slowest, plans_.cluster().link(ranks[0], rank));
@@ -268,8 +271,23 @@ class Simulator {
 
   const LaneSegment& segment_of(const Task& t) {
     const auto [it, fresh] = segments_.try_emplace({t.phase, t.lane, t.stage, t.pass, micro_batch(t).T});
-    if (fresh) it->second = {&times_of(t), devices_of(t, 1), devices_of(t, hardware_.device_share(slowest_link(t.ranks)))};
+    const cluster::Device& device = hardware_.device;
+    if (fresh)
+      it->second = {&times_of(t), claims_within(t, 1, device.alone_speedup / hardware_.devices_per_host),
+                    claims_within(t, hardware_.device_share(slowest_link(t.ranks)), 0)};
     return it->second;
+  }
+
+  // Of each rank's device and host. Devices that slow each other down share their host: all at once they have what is left of alone_speedup.
+  std::vector<Claim> claims_within(const Task& t, double device, double host) const {
+    std::vector<Claim> claims = devices_of(t, device);
+    if (hardware_.device.alone_speedup == 1) return claims;
+    for (const int rank : t.ranks) {
+      const int number = number_of_host(plans_.cluster().host[static_cast<size_t>(rank)]);
+      const auto known = std::ranges::find(claims, number, &Claim::resource);
+      (known != claims.end() ? *known : claims.emplace_back(Claim{number, 0})).share += host;
+    }
+    return claims;
   }
 
   const SegmentTimes& times_of(const Task& t) {

@@ -120,6 +120,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
       hardware.device.rates[precision.compute] = {.matmul = operators.matmul, .memory = memory_rate(operators.tables.at("copy"))};
       hardware.device.operators[precision.compute] = std::move(operators.tables);
       hardware.device.lockstep_curve = std::move(operators.lockstep);
+      hardware.device.alone_speedup = operators.alone_speedup;
     }
     const std::lock_guard lock(mutex);
     if (fabric.rank() == 0) result = std::move(mine);

@@ -99,7 +99,7 @@ std::vector<Subject> subjects() {
           {gpt2(512, 1024, config::AttentionKind::unfused), rows({256, 1024}, 1024)}};
 }
 
-// An operator's call and what it took on this rank.
+// An operator's call and what it took on this rank, at first the time before the rounds, which found memory untouched.
 struct Call {
   std::string name;
   double rows = 0, columns = 0, work = 0, pairs = 0, squares = 0;
@@ -184,7 +184,8 @@ class ProfiledModel {
     Call call{.name = timed.instr.op->name(),
               .rows = static_cast<double>(timed.micro_batch.T) * local.share,
               .columns = local.columns,
-              .work = local.work_per_row()};
+              .work = local.work_per_row(),
+              .seconds = timed.time.count};
     if (!local.by_documents()) return call;
     if (local.cost.flops_per_pair > 0) call.pairs = batch::causal_pairs(timed.micro_batch);
     else call.squares = static_cast<double>(batch::squares(timed.micro_batch));
@@ -217,7 +218,7 @@ void add_stretches(const std::vector<Call>& calls, double seconds, std::vector<d
 // is slowest meanwhile.
 cluster::EfficiencyCurve settle(std::vector<std::vector<Call>>& steps, Meeting& meeting) {
   std::vector<double> least;
-  for (const Call& call : std::views::join(steps)) least.push_back(std::ranges::min(call.rounds));
+  for (const Call& call : std::views::join(steps)) least.push_back(std::min(call.seconds, std::ranges::min(call.rounds)));
   least = meeting.least(least);
   auto next = least.begin();
   for (Call& call : std::views::join(steps)) call.seconds = *next++;
@@ -305,6 +306,15 @@ class Movers {
   std::vector<Mover> movers_;
 };
 
+// Of one rank of each host, another one each time, while the others wait.
+double alone_rate(Meeting& meeting, int number, const std::function<double()>& rate) {
+  const std::vector<int>& host = meeting.fabric().cluster().host;
+  const int me = meeting.fabric().rank(), mine = host[static_cast<size_t>(me)];
+  const auto devices = std::ranges::count(host, mine), place = std::count(host.begin(), host.begin() + me, mine);
+  meeting.mean({0});
+  return meeting.longest({place == number % devices ? rate() : 0})[0];
+}
+
 }  // namespace
 
 OperatorProfile profile_operators(Meeting& meeting, Precision precision, const RankSettings& settings, bool quick,
@@ -315,7 +325,8 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
   std::vector<std::unique_ptr<ProfiledModel>> models;
   for (const Subject& subject : all) models.push_back(std::make_unique<ProfiledModel>(subject, meeting.fabric(), precision, settings));
   Movers movers(meeting, precision.state, settings.device);
-  std::vector<double> rates;
+  const auto products = [&] { return kernels::matmul_rate(runtime::scalar_type(precision.compute), settings.device, Seconds{0.05}).count; };
+  std::vector<double> rates, alone;
   const auto start = std::chrono::steady_clock::now();
   const auto passed = [&] { return meeting.mean({std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()})[0]; };
   const int rounds = quick ? kQuickRounds : kRounds;
@@ -323,16 +334,19 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
     if (round > kFewestRounds && passed() > kEnough * round / (round + 1)) break;
     for (size_t m = 0; m < models.size(); ++m) {
       models[m]->run();
-      rates.push_back(kernels::matmul_rate(runtime::scalar_type(precision.compute), settings.device, Seconds{0.02}).count);
+      rates.push_back(products());
       told(static_cast<double>(round * all.size() + m + 1) / static_cast<double>((rounds + 1) * all.size()));
     }
-    if (round > 0) movers.run();
+    if (round == 0) continue;
+    movers.run();
+    alone.push_back(alone_rate(meeting, round - 1, products));
   }
   std::vector<std::vector<Call>> steps;
   for (const auto& model : models)
     for (std::vector<Call>& calls : model->calls()) steps.push_back(std::move(calls));
   profile.lockstep = settle(steps, meeting);
   profile.matmul = {meeting.mean({comm::median(rates)})[0]};
+  profile.alone_speedup = std::max(1.0, comm::median(alone) / profile.matmul.count);
   profile.tables = tables_of(steps);
   movers.add_to(profile.tables);
   return profile;

@@ -130,6 +130,13 @@ TEST(HardwareFile, hosts_left_open_follow_from_the_ranks) {
   EXPECT_EQ(fault(open, 10), "my.toml: 10 ranks are no whole number of hosts with 4 devices each. Use 8 or 12 ranks.");
 }
 
+TEST(HardwareFile, devices_may_slow_each_other_down) {
+  EXPECT_EQ(hardware_from_toml(kGood, "my.toml").device.alone_speedup, 1);
+  EXPECT_EQ(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nalone_speedup = 1.5"), "my.toml").device.alone_speedup, 1.5);
+  EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = \"5 us\"\nalone_speedup = 0.5"),
+            "my.toml: device.alone_speedup = 0.5 must be at least 1 (the devices of a host don't slow each other down).");
+}
+
 TEST(HardwareFile, ranks_in_lockstep_have_a_curve_by_seconds) {
   const std::string curve = with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 ms\", 0.75], [0.5, 0.9]]");
   EXPECT_EQ(hardware_from_toml(curve, "my.toml").device.lockstep_curve, (EfficiencyCurve{{{1e-3, 0.75}, {0.5, 0.9}}}));

@@ -1,5 +1,6 @@
 #include "simulator/simulate.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,6 +40,22 @@ TEST(Simulate, replicas_share_the_documents_where_links_take_no_time) {
   const double one = simulated(plans_under({"1,1,1"}, 1, 1), 4, arithmetic_only(1, 1)).step_seconds;
   EXPECT_NEAR(simulated(plans_under({"4,1,1"}, 1, 4), 4, arithmetic_only(1, 4)).step_seconds, one / 4, 1e-9);
   EXPECT_NEAR(simulated(plans_under({"2,1,1"}, 1, 2), 3, arithmetic_only(1, 2)).step_seconds, one / 2, 1e-9) << "two on one of them";
+}
+
+TEST(Simulate, devices_that_slow_each_other_down_are_quicker_while_the_others_of_their_host_rest) {
+  const auto seconds = [](int hosts, int devices, int documents, double speedup) {
+    cluster::Hardware hardware = arithmetic_only(hosts, devices);
+    hardware.device.alone_speedup = speedup;
+    return simulated(plans_under({fmt::format("{},1,1", hosts * devices)}, hosts, devices), documents, hardware).step_seconds;
+  };
+  const double one = seconds(1, 2, 1, 1);
+  EXPECT_NEAR(seconds(1, 2, 2, 1.6), one, 1e-9);
+  EXPECT_NEAR(seconds(1, 2, 1, 1.6), one / 1.6, 1e-9);
+  EXPECT_NEAR(seconds(1, 2, 3, 1.6), one + one / 1.6, 1e-9) << "one has a second document";
+  EXPECT_NEAR(seconds(2, 1, 1, 1.6), one, 1e-9) << "measured alone";
+  EXPECT_NEAR(seconds(1, 4, 4, 2), one, 1e-9);
+  EXPECT_NEAR(seconds(1, 4, 3, 2), one * 3 / 4, 1e-9) << "four on two cores";
+  EXPECT_NEAR(seconds(1, 4, 1, 2), one / 2, 1e-9);
 }
 
 TEST(Simulate, a_pipeline_has_the_bubble_of_its_schedule) {

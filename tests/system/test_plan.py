@@ -6,7 +6,7 @@ import re
 import pytest
 import tiny_runs as tiny
 
-KEYS = {"chosen", "step_seconds", "proven", "gap", "candidates", "pruned", "seconds"}
+KEYS = {"chosen", "step_seconds", "sequences", "tokens_per_second", "proven", "gap", "candidates", "pruned", "seconds"}
 
 
 def write_job(path, lengths="full", context=512, **sections):
@@ -48,6 +48,24 @@ def test_json_has_the_chosen_buckets_and_the_counts(job):
         assert bucket.keys() == {"max_length", "strategy", "recompute", "schedule", "micro_batch_tokens", "full"}
         assert bucket["micro_batch_tokens"] >= bucket["max_length"] and bucket["full"]["groups"]
     assert figures("plan", job)["chosen"] == chosen, "the same again"
+
+
+def test_of_a_range_of_batches_the_one_with_most_tokens_a_second_is_chosen(job, tmp_path):
+    alone = {size: figures("plan", job, "--set", f"batch.sequences={size}") for size in (4, 8, 16, 24)}
+    assert [alone[size]["sequences"] for size in alone] == [*alone]
+    best = max(alone, key=lambda size: (alone[size]["tokens_per_second"], -size))
+    found = figures("plan", job, "--sequences", "4..24", "--out", tmp_path / "planned.toml")
+    assert found["sequences"] == best and found["step_seconds"] == alone[best]["step_seconds"]
+    assert f"sequences = {best}\n" in (tmp_path / "planned.toml").read_text()
+    told = [line for line in plan(job, "--sequences", "4..24").stdout.splitlines() if "documents a step: " in line]
+    assert [line.split()[0] for line in told] == ["4", "8", "16", "24"]
+
+
+@pytest.mark.parametrize("words", ["4", "8..4", "0..4", "4..", "4..8x", "4-8"])
+def test_what_is_no_range_of_batches_is_refused(job, words):
+    result = plan(job, "--sequences", words)
+    assert result.returncode == 2 and result.stderr.strip().endswith(
+        f"--sequences {words} is no range of documents a step. Write LOW..HIGH, such as 256..1024."), result.stderr
 
 
 @pytest.mark.parametrize("cluster, ranks, hidden, close", [("demo", 4, 32, 0.25), ("a100-80g", 16, 1024, 0.1)])
