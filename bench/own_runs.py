@@ -48,7 +48,7 @@ JOBS = {
     "dp 2, 4 micro-batches": job("2,1,1", 512, 16, micro_batch_tokens=1024),
     "tp 2, 8 micro-batches": job("1,2,1", 512, 16, micro_batch_tokens=1024),
     "dp 2, hidden 128": job("2,1,1", 1024, 8, sizes=model(128, 6)),
-    "dp 2, hidden 320": job("2,1,1", 1024, 8, sizes=model(320)),
+    "dp 2, hidden 320": job("2,1,1", 1024, 8, sizes=model(320, kv_heads=5)),
     "dp 2, hidden 640": job("2,1,1", 1024, 4, sizes=model(640, 3)),
     "tp 2, hidden 512": job("1,2,1", 1024, 4, sizes=model(512)),
     "pp 2, hidden 512": job("1,1,2", 512, 8, sizes=model(512), micro_batch_tokens=1024),

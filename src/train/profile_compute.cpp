@@ -335,11 +335,10 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
     for (size_t m = 0; m < models.size(); ++m) {
       models[m]->run();
       rates.push_back(products());
+      alone.push_back(alone_rate(meeting, static_cast<int>(m), products));
       told(static_cast<double>(round * all.size() + m + 1) / static_cast<double>((rounds + 1) * all.size()));
     }
-    if (round == 0) continue;
-    movers.run();
-    alone.push_back(alone_rate(meeting, round - 1, products));
+    if (round > 0) movers.run();
   }
   std::vector<std::vector<Call>> steps;
   for (const auto& model : models)

@@ -1,0 +1,29 @@
+"""The jobs that bench/ trains are jobs that the program takes."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import tiny_runs as tiny
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+import machine_jobs  # noqa: E402
+import own_runs  # noqa: E402
+import planner_choice  # noqa: E402
+
+JOBS = own_runs.JOBS | {f"hosts: {name}": job for name, job in own_runs.ON_HOSTS.items()}
+for workload, sizes in planner_choice.WORKLOADS.items():
+    JOBS |= {f"{workload}: {name}": job for name, job in planner_choice.jobs_of(*sizes).items()}
+
+
+def test_there_are_as_many_as_are_promised():
+    assert len(own_runs.JOBS) >= 30 and len(planner_choice.WORKLOADS) == 5
+    assert all(len(planner_choice.jobs_of(*sizes)) > 12 for sizes in planner_choice.WORKLOADS.values())
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_of_the_bench_is_taken(name, tmp_path):
+    path = machine_jobs.write_job(tmp_path / "job", JOBS[name])
+    command = "simulate" if JOBS[name]["buckets"] else "plan"
+    result = tiny.run([tiny.PROGRAM, command, path, "--cluster", "demo"])
+    assert result.returncode == 0, result.stderr
