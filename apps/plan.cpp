@@ -118,7 +118,7 @@ std::vector<i64> batch_sizes(const std::string& range) {
   if (!dots || std::from_chars(middle + 2, end, high).ptr != end || low < 1 || high < low)
     user_error("--sequences {} is no range of documents a step. Write LOW..HIGH, such as 256..1024.", range);
   std::vector<i64> sizes;
-  for (i64 size = low; size < high; size *= 2) sizes.push_back(size);
+  for (i64 size = low; size < high; size = size > high / 2 ? high : 2 * size) sizes.push_back(size);
   sizes.push_back(high);
   return sizes;
 }
@@ -128,7 +128,7 @@ struct Planned {
   Opened opened;
   std::unique_ptr<planner::Planner> planner;
   planner::Found found;
-  double seconds = 0;  // of searching
+  double limit = 0, seconds = 0;  // of searching
   i64 sequences() const { return opened.job.batch.sequences; }
   double step_seconds() const { return found.best.front().seconds; }
   double tokens_per_second() const {
@@ -140,7 +140,7 @@ struct Planned {
 
 Planned planned(Options options, i64 sequences, double limit) {
   if (sequences > 0) options.sets.push_back(fmt::format("batch.sequences={}", sequences));
-  Planned result{.opened = open(options), .planner = nullptr, .found = {}};
+  Planned result{.opened = open(options), .planner = nullptr, .found = {}, .limit = limit};
   const auto start = std::chrono::steady_clock::now();
   result.planner = std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
   result.found = result.planner->plan(1, options.most_buckets, limit_of(limit));
@@ -169,7 +169,7 @@ int run(const Options& options) {
   const int top = options.top > 0 ? options.top : options.explain ? kRunnersUp : 1;
   if (top > 1) add_runners_up(found, planner.plan(top, options.most_buckets, limit_of(options.seconds)).best);
   print(planner, found, best.seconds, best.opened.hardware);
-  print_proof(found, options.seconds);
+  print_proof(found, best.limit);
   if (best.opened.has_buckets)
     if (const auto given = planner.choice(best.opened.job.buckets))
       fmt::print("The job's own buckets: {}, {}\n", format_duration(Seconds{given->seconds}), planner.to_string(*given));

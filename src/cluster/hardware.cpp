@@ -17,6 +17,12 @@ double EfficiencyCurve::at(double size) const {
   return left->share + way * (right->share - left->share);
 }
 
+void EfficiencyCurve::add(double size, double share) {
+  share = std::min(share, 1.0);
+  if (!points.empty()) share = std::min(share, 0.999 * points.back().share * (1 + std::log(size / points.back().size)));
+  points.push_back({size, share});
+}
+
 std::string EfficiencyCurve::fault() const {
   for (size_t i = 0; i < points.size(); ++i) {
     const Point& point = points[i];

@@ -25,6 +25,8 @@ struct EfficiencyCurve {
   std::vector<Point> points{};  // sizes rise
 
   double at(double size) const;
+  /// A measured point beyond the last one. The share is lowered to at most 1 and where a bigger call would take less time.
+  void add(double size, double share);
   /// What is wrong with the points and how to mend it, the first of them being point 1; "" if nothing. Besides ranges and order: the
   /// share must not rise so fast that a bigger call takes less time, size / share; between two points that is where the rise of the
   /// share exceeds the left share times the logarithm of the sizes' ratio.

@@ -229,9 +229,8 @@ cluster::EfficiencyCurve settle(std::vector<std::vector<Call>>& steps, Meeting& 
     taken = meeting.longest(taken);
     if (quiet.size() < kFewestStretches) continue;
     const double rounds = static_cast<double>(taken.size()) / static_cast<double>(quiet.size()), all = std::reduce(quiet.begin(), quiet.end());
-    const double share = std::min(1.0, rounds * all / std::reduce(taken.begin(), taken.end()));
     const double before = curve.points.empty() ? 0 : curve.points.back().share;
-    curve.points.push_back({all / static_cast<double>(quiet.size()), std::max(before, share)});
+    curve.add(all / static_cast<double>(quiet.size()), std::max(before, rounds * all / std::reduce(taken.begin(), taken.end())));
   }
   return curve;
 }

@@ -106,18 +106,11 @@ class LinkProfiler {
     });
   }
 
-  // Shares of the best rate beyond the latency, none rising so fast that a bigger message would take less time.
+  // Shares of the best rate beyond the latency.
   static cluster::EfficiencyCurve curve_of(const std::vector<std::pair<double, double>>& times, double latency, double& best) {
     for (const auto& [bytes, seconds] : times) best = std::max(best, bytes / (seconds - latency));
     cluster::EfficiencyCurve curve;
-    for (const auto& [bytes, seconds] : times) {
-      double share = bytes / (seconds - latency) / best;
-      if (!curve.points.empty()) {
-        const auto& before = curve.points.back();
-        share = std::min(share, 0.999 * before.share * (1 + std::log(bytes / before.size)));
-      }
-      curve.points.push_back({bytes, share});
-    }
+    for (const auto& [bytes, seconds] : times) curve.add(bytes, bytes / (seconds - latency) / best);
     return curve;
   }
 

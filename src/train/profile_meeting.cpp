@@ -15,6 +15,14 @@ constexpr int kChannel = 5;
 constexpr int kFewest = 5, kMost = 200;
 constexpr double kLong = 0.05;  // seconds of repetitions
 
+// Number by number.
+template <class Choose>
+std::vector<double> chosen(const std::vector<std::vector<double>>& all, const Choose& choose) {
+  std::vector<double> numbers = all.front();
+  for (const std::vector<double>& one : all) std::ranges::transform(numbers, one, numbers.begin(), choose);
+  return numbers;
+}
+
 }  // namespace
 
 Meeting::Meeting(comm::Fabric& fabric) : fabric_(fabric), everyone_{kChannel, std::vector<int>(static_cast<size_t>(fabric.size()))} {
@@ -40,17 +48,11 @@ std::vector<double> Meeting::mean(const std::vector<double>& mine) {
 }
 
 std::vector<double> Meeting::longest(const std::vector<double>& mine) {
-  const auto all = everyones(mine);
-  std::vector<double> most = all.front();
-  for (const std::vector<double>& one : all) std::ranges::transform(most, one, most.begin(), [](double a, double b) { return std::max(a, b); });
-  return most;
+  return chosen(everyones(mine), [](double a, double b) { return std::max(a, b); });
 }
 
 std::vector<double> Meeting::least(const std::vector<double>& mine) {
-  const auto all = everyones(mine);
-  std::vector<double> least = all.front();
-  for (const std::vector<double>& one : all) std::ranges::transform(least, one, least.begin(), [](double a, double b) { return std::min(a, b); });
-  return least;
+  return chosen(everyones(mine), [](double a, double b) { return std::min(a, b); });
 }
 
 double Meeting::longest_of(const std::function<void()>& work) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -67,7 +68,11 @@ class RunLog {
     lines_.emplace(files::JsonLines::open(job.run.out, first_step - 1));
     events_.emplace(files::EventWriter::create(job.run.out, first_step));
     files::write_text(job.run.out + "/job.toml", config::to_toml(job));
-    if (!plan.empty()) files::write_text(job.run.out + "/plan.json", plan);
+    const std::string plan_path = job.run.out + "/plan.json";
+    if (!plan.empty())
+      files::write_text(plan_path, plan);
+    else if (first_step == 1)
+      std::filesystem::remove(plan_path);  // of another run
   }
   void add(const StepRecord& record) {
     if (lines_) lines_->append(to_json(record));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "base/errors.hpp"
@@ -105,6 +106,15 @@ TEST(Hardware, transfers_take_a_share_of_the_device_by_their_link) {
   EXPECT_DOUBLE_EQ(hardware.device_share(Link::intra_host), 0.5);
   EXPECT_NEAR(hardware.device_share(Link::inter_host), 0.1, 1e-12);
   EXPECT_EQ(hardware.device_share(Link::local), 0);
+}
+
+TEST(EfficiencyCurve, of_measured_points_is_always_sound) {
+  EfficiencyCurve curve;
+  for (const auto& [size, share] : {std::pair{1.0, 0.2}, {2.0, 0.9}, {4.0, 0.1}, {8.0, 3.0}}) curve.add(size, share);
+  EXPECT_EQ(curve.fault(), "");
+  EXPECT_DOUBLE_EQ(curve.points[0].share, 0.2);
+  EXPECT_DOUBLE_EQ(curve.points[1].share, 0.999 * 0.2 * (1 + std::log(2))) << "so that twice the size doesn't take less time";
+  EXPECT_DOUBLE_EQ(curve.points[2].share, 0.1);
 }
 
 }  // namespace

@@ -52,6 +52,14 @@ TEST_F(TrainJob, WritesAnEntryForEveryStep) {
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "a/checkpoints/step-00000004/COMMITTED"));
 }
 
+TEST_F(TrainJob, KeepsThePlanOfItsOwnStrategiesOnly) {
+  const std::vector<std::string> one = {"run.steps=1", "run.checkpoint_every=0"};
+  train({.job = job("a", one), .plan = "compared"}, {});
+  EXPECT_EQ(files::get(scratch_ / "a/plan.json"), "compared");
+  train({.job = job("a", one)}, {});
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/plan.json"));
+}
+
 TEST_F(TrainJob, ResumesUnderOtherStrategiesAndRanksWithTheSameLosses) {
   train({job("a"), ""}, {});
   const auto whole = log_of(scratch_ / "a");
