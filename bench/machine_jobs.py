@@ -75,8 +75,8 @@ class Machine:
 
     REFERENCE = job("2,1,1", 512, 8)
 
-    def __init__(self, arguments, folder, rates=None):
-        self.arguments, self.folder, self.rates = arguments, folder, rates
+    def __init__(self, arguments, folder, rates=None, clocked=False):
+        self.arguments, self.folder, self.rates, self.clocked = arguments, folder, rates, clocked
         self.launcher = []
         if rates:
             self.launcher = [arguments.cluster, "run", "--name", HOSTS, "-n", RANKS, "--mca", "mpi_yield_when_idle", "1", "--"]
@@ -88,11 +88,11 @@ class Machine:
         self.profile = self.arguments.profile if self.arguments.profile and not self.rates else self.folder / "profile.json"
         if self.profile == self.folder / "profile.json":
             words = [self.arguments.program, "profile", "--threads", 1, "--out", self.profile]
-            before = self.reference()
+            before = self.reference() if self.clocked else 1
             call(*self.launcher, *words, *([] if self.rates else ["--ranks", RANKS]))
-            self.now = self.reference()
+            self.now = self.reference() if self.clocked else 1
             self.profiled = (before + self.now) / 2
-        else:
+        elif self.clocked:
             self.now = self.profiled = self.reference()
         return self
 
@@ -112,11 +112,14 @@ class Machine:
         return median(seconds_of(self.train([], write_job(self.folder / "reference", self.REFERENCE))))
 
     def measured(self, path):
-        """Seconds of each step, bytes of the fullest rank, and how much slower the machine was than while it was profiled."""
-        before = self.now
+        """Seconds of each step and bytes of the fullest rank."""
         log = self.train(self.launcher, path)
-        self.now = self.reference()
-        return seconds_of(log), max(max(entry["peak_bytes_per_rank"]) for entry in log), (before + self.now) / 2 / self.profiled
+        return seconds_of(log), max(max(entry["peak_bytes_per_rank"]) for entry in log)
+
+    def slower(self):
+        """How much slower the machine was since the last time than while it was profiled; only where it is clocked."""
+        before, self.now = self.now, self.reference()
+        return (before + self.now) / 2 / self.profiled
 
     def predicted(self, path):
         said = call(self.arguments.program, "simulate", path, "--cluster", self.profile, "--steps", STEPS, "--json")

@@ -79,9 +79,9 @@ class Comparison:
     def add(self, machine):
         path = write_job(machine.folder / self.name.replace(" ", "-").replace(",", ""), self.spec)
         self.predictions.append(machine.predicted(path))
-        steps, peak, slower = machine.measured(path)
+        steps, peak = machine.measured(path)
         self.runs.append(steps)
-        self.speeds.append(slower)
+        self.speeds.append(machine.slower())
         self.memory = max(self.memory, peak)
 
     def mean(self, key):
@@ -126,7 +126,7 @@ def main():
         for place, (rates, jobs) in enumerate(places):
             comparisons = [Comparison(name, spec, rates) for name, spec in jobs.items()]
             for number in range(arguments.rounds if jobs else 0):
-                with Machine(arguments, Path(folder) / f"{place}-{number}", rates) as machine:
+                with Machine(arguments, Path(folder) / f"{place}-{number}", rates, clocked=True) as machine:
                     for comparison in comparisons:
                         comparison.add(machine)
                         if number + 1 == arguments.rounds:

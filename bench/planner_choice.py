@@ -111,6 +111,7 @@ def main():
                 for name, spec in jobs.items():
                     path = write_job(machine.folder / workload.replace(" ", "-") / name.replace(" ", "-").replace(",", "").replace("'", ""), spec)
                     steps[workload][name] += machine.measured(path)[0]
+                    print(f"{workload}, {name}: {median(steps[workload][name]):.3f} s", file=sys.stderr, flush=True)
                     resolved[workload][name] = buckets(path.parent)
     text, behind = "", []
     for workload in chosen:
