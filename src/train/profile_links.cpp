@@ -4,6 +4,7 @@
 #include <ATen/ops/ones.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 #include <thread>
@@ -19,6 +20,7 @@ using cluster::Link;
 constexpr int kChannel = 6;
 constexpr i64 kLeast = 64;                                                                      // bytes: a message that is all latency
 constexpr i64 kSizes[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
+constexpr std::chrono::microseconds kLate{300};
 constexpr double kTooLong = 0.4;                                                                // seconds of a message
 constexpr i64 kBeyondCaches = i64{1} << 26, kMostBuffers = 64;                                  // bytes; what is sent was made elsewhere
 
@@ -97,13 +99,27 @@ class LinkProfiler {
     size_t at = 0;
   };
 
-  // Of ranks that have a peer; the others wait.
+  // Of ranks that have a peer; the others wait. In turns one of both comes late, and what the exchange then takes it counts: the other one
+  // sleeps by then and has to be woken, as in steps, where ranks never arrive together.
   double exchange_time(std::optional<int> peer, i64 bytes, bool sum) {
     Buffers buffers(bytes, settings_.device);
-    return meeting_.longest_of([&] {
+    const auto exchanged = [&] {
       const at::Tensor& from = buffers.next();
       exchange(peer, from, buffers.next(), sum);
+    };
+    const bool late_first = peer && fabric_.rank() < *peer;
+    return meeting_.longest_of([&] {
+      if (!late_first) exchanged();
+      if (peer) come_late();
+      const double seconds = seconds_of(exchanged);
+      if (late_first) exchanged();
+      return seconds;
     });
+  }
+
+  static void come_late() {
+    const auto until = std::chrono::steady_clock::now() + kLate;
+    while (std::chrono::steady_clock::now() < until) continue;
   }
 
   // Shares of the best rate beyond the latency.
@@ -130,10 +146,11 @@ class LinkProfiler {
         exchange(peer, from, buffers.next(), false);
       }
     };
-    const double once = meeting_.longest_of([&] { multiply(8); }) / 8, message = meeting_.longest_of([&] { transfer(1); });
+    const auto longest_of = [&](const auto& work) { return meeting_.longest_of([&] { return seconds_of(work); }); };
+    const double once = longest_of([&] { multiply(8); }) / 8, message = longest_of([&] { transfer(1); });
     const int messages = std::clamp(static_cast<int>(kTogether / message), 1, 1000), products = std::max(1, static_cast<int>(messages * message / once));
-    const double alone = meeting_.longest_of([&] { multiply(products); }), moving = meeting_.longest_of([&] { transfer(messages); });
-    const double both = meeting_.longest_of([&] {
+    const double alone = longest_of([&] { multiply(products); }), moving = longest_of([&] { transfer(messages); });
+    const double both = longest_of([&] {
       std::jthread other([&] { transfer(messages); });
       multiply(products);
     });

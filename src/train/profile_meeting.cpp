@@ -5,8 +5,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "comm/collectives.hpp"
 #include "base/errors.hpp"
+#include "comm/collectives.hpp"
+#include "comm/measure.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -24,6 +25,12 @@ std::vector<double> chosen(const std::vector<std::vector<double>>& all, const Ch
 }
 
 }  // namespace
+
+double seconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 Meeting::Meeting(comm::Fabric& fabric) : fabric_(fabric), everyone_{kChannel, std::vector<int>(static_cast<size_t>(fabric.size()))} {
   std::iota(everyone_.ranks.begin(), everyone_.ranks.end(), 0);
@@ -55,24 +62,15 @@ std::vector<double> Meeting::least(const std::vector<double>& mine) {
   return chosen(everyones(mine), [](double a, double b) { return std::min(a, b); });
 }
 
-double Meeting::longest_of(const std::function<void()>& work) {
-  std::vector<double> seconds = repeated(work);
-  const auto quartile = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 4);
-  std::ranges::nth_element(seconds, quartile);
-  return longest({*quartile})[0];
+double Meeting::longest_of(const std::function<double()>& timed) { return longest({comm::median(repeated(timed))})[0]; }
+
+double Meeting::least_of(const std::function<void()>& work) {
+  return least({std::ranges::min(repeated([&] { return seconds_of(work); }))})[0];
 }
 
-double Meeting::least_of(const std::function<void()>& work) { return least({std::ranges::min(repeated(work))})[0]; }
-
 // As many repetitions on all ranks.
-std::vector<double> Meeting::repeated(const std::function<void()>& work) {
-  using Clock = std::chrono::steady_clock;
-  const auto timed = [&] {
-    const auto start = Clock::now();
-    work();
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  };
-  work();
+std::vector<double> Meeting::repeated(const std::function<double()>& timed) {
+  timed();
   const double once = mean({timed()})[0];
   std::vector<double> seconds(static_cast<size_t>(std::clamp(static_cast<int>(kLong / std::max(once, 1e-9)), kFewest, kMost)));
   std::ranges::generate(seconds, timed);

@@ -8,6 +8,8 @@
 
 namespace switchyard::train {
 
+double seconds_of(const std::function<void()>& work);
+
 /// On a channel of all ranks. Every rank calls the same functions in the same order.
 class Meeting {
  public:
@@ -17,14 +19,14 @@ class Meeting {
   std::vector<double> mean(const std::vector<double>& mine);
   std::vector<double> longest(const std::vector<double>& mine);
   std::vector<double> least(const std::vector<double>& mine);
-  /// Seconds of a call, all ranks calling at once: the lower quartile of several on the rank that takes longest.
-  double longest_of(const std::function<void()>& work);
+  /// Of a call that tells its own seconds, all ranks calling at once: the median of several on the rank that takes longest.
+  double longest_of(const std::function<double()>& timed);
   /// The least of several on any rank: what it takes where nothing disturbs.
   double least_of(const std::function<void()>& work);
 
  private:
   std::vector<std::vector<double>> everyones(const std::vector<double>& mine);
-  std::vector<double> repeated(const std::function<void()>& work);
+  std::vector<double> repeated(const std::function<double()>& timed);
 
   comm::Fabric& fabric_;
   comm::Channel everyone_;
