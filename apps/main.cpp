@@ -1,5 +1,10 @@
+#include <unistd.h>
+
+#include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -7,7 +12,7 @@
 #include "base/errors.hpp"
 #include "base/version.hpp"
 #include "commands.hpp"
-#ifdef SWITCHYARD_TORCH
+#ifdef SWITCHYARD_DEVICE
 #include "comm/launch.hpp"
 #endif
 
@@ -15,7 +20,7 @@ namespace {
 
 // Under mpirun and its like every rank is a process, and says which it is.
 std::string speaker() {
-#ifdef SWITCHYARD_TORCH
+#ifdef SWITCHYARD_DEVICE
   try {
     const switchyard::comm::Launch launch = switchyard::comm::launch_from_environment();
     if (launch.distributed) return fmt::format("switchyard, rank {}", launch.rank);
@@ -25,6 +30,15 @@ std::string speaker() {
   return "switchyard";
 }
 
+#ifdef SWITCHYARD_DEVICE_PROGRAM
+// The program beside this one has all commands. Returns only if it is not there.
+void become_device_program(char** argv) {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / SWITCHYARD_DEVICE_PROGRAM;
+  ::execv(program.c_str(), argv);
+  fmt::print(stderr, "switchyard: {}: {}. Both programs belong into one folder.\n", program.string(), std::generic_category().message(errno));
+}
+#endif
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -33,7 +47,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", fmt::format("switchyard {}", kVersion));
   apps::Action action;
-#ifdef SWITCHYARD_TORCH
+#ifdef SWITCHYARD_DEVICE
   apps::add_train(app, action);
   apps::add_verify(app, action);
   apps::add_bench(app, action);
@@ -46,6 +60,13 @@ int main(int argc, char** argv) {
   apps::add_report(app, action);
   apps::add_schedule(app, action);
   apps::add_data(app, action);
+#ifdef SWITCHYARD_DEVICE_PROGRAM
+  const std::string_view word = argc > 1 ? argv[1] : "";
+  if (std::ranges::none_of(app.get_subcommands({}), [&](const CLI::App* command) { return command->get_name() == word; })) {
+    become_device_program(argv);
+    return 4;
+  }
+#endif
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a message, not the end
   CLI11_PARSE(app, argc, argv);
   try {
