@@ -201,8 +201,11 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Row> r
   for (int k = 0; k < kStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
     if ((p.pp == 1) != (kind == StageKind::whole)) continue;
+    const Spent* spent = nullptr;
+    i64 T = 0;  // rows mostly have as many tokens as the one before
     for (const Row& row : rows) {
-      const double seconds = units_.time(kind, p.tp, recompute, pass, row.T).total(row.pairs);
+      if (!spent || row.T != T) spent = &units_.time(kind, p.tp, recompute, pass, T = row.T);
+      const double seconds = spent->total(row.pairs);
       sum[static_cast<size_t>(k)] += seconds;
       if (most) (*most)[static_cast<size_t>(k)] = std::max((*most)[static_cast<size_t>(k)], seconds);
     }
@@ -245,10 +248,9 @@ double CostModel::send(int tp, bool crosses, i64 T) const {
   return it->second = link.latency.count + std::min(link.shared_by, tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
 }
 
-double CostModel::sends(const Shape& shape, const Hops& hops, int from, int to, i64 T) const {
+double CostModel::Hops::sum(int from, int to, const Sends& of_row) const {
   const size_t a = static_cast<size_t>(from), b = static_cast<size_t>(to);
-  const int tp = shape.placement.tp, inside = hops.inside[b] - hops.inside[a], across = hops.across[b] - hops.across[a];
-  return (inside > 0 ? inside * send(tp, false, T) : 0) + (across > 0 ? across * send(tp, true, T) : 0);
+  return (inside[b] - inside[a]) * of_row.inside + (across[b] - across[a]) * of_row.across;
 }
 
 double CostModel::once(const Shape& shape, const Parts& parts, ir::Pass pass, const Row& row) const {
@@ -268,16 +270,15 @@ const CostModel::Gradients& CostModel::gradients(const Shape& shape, Lane& lane)
 //  all its work after the first row's way to it
 //  all but so many forwards as it may be ahead after the first row's gradient has come to it
 // and, unless gradients are split, the last row's gradient then goes back to the first stage.
-double CostModel::lane_bound(const Shape& shape, Lane& lane) const {
+double CostModel::lane_bound(const Shape& shape, Lane& lane, const Pipeline& pipeline, const Hops& hops) const {
   const Placement& p = shape.placement;
-  const i64 first = lane.rows.front().T, last = lane.rows.back().T;
   const Gradients& gradients = this->gradients(shape, lane);
-  const Pipeline& pipeline = this->pipeline(p);
   if (p.pp == 1) return weighed(pipeline.all, lane.forward) + weighed(pipeline.all, gradients.all);
-  const Hops& hops = this->hops(p);
+  const auto sends = [&](const Row& row) { return Sends{send(p.tp, false, row.T), send(p.tp, true, row.T)}; };
+  const Sends first = sends(lane.rows.front()), last = sends(lane.rows.back());
   const bool split = shape.splits_gradients(), turns = p.path == schedule::Placement::v;
   const int end = p.positions() - 1, mbs = static_cast<int>(lane.rows.size());
-  const double forward = weighed(pipeline.all, lane.first_forward) + sends(shape, hops, 0, end, first);
+  const double forward = weighed(pipeline.all, lane.first_forward) + hops.sum(0, end, first);
   double later = 0;  // gradients of the first row at positions after the stage's last one
   const ByKind& first_gradient = split ? *gradients.first_of_inputs : gradients.first;
   for (const StageRun& run : pipeline.runs)
@@ -290,11 +291,11 @@ double CostModel::lane_bound(const Shape& shape, Lane& lane) const {
     for (const Position& position : run.positions) slowest = std::max(slowest, weighed(parts_of(position.kind, position.layers), lane.most_forward));
     for (const int s : {run.first, run.first + run.count - 1}) {
       const int skipped = s - run.first, last_position = turns ? end - s : end - (p.pp - 1 - s);
-      const double came = in + skipped * way + sends(shape, hops, 0, s, first);
+      const double came = in + skipped * way + hops.sum(0, s, first);
       const double after = turns ? later + skipped * of_end : later - (skipped + 1) * of_end;
       const double ahead = std::min(all_forward, forwards_ahead(shape, s, mbs) * slowest);
-      const double gradient = forward + after + sends(shape, hops, last_position, end, first) - ahead;
-      bound = std::max(bound, std::max(came, gradient) + all + (split ? 0 : back + skipped * way_back + sends(shape, hops, 0, s, last)));
+      const double gradient = forward + after + hops.sum(last_position, end, first) - ahead;
+      bound = std::max(bound, std::max(came, gradient) + all + (split ? 0 : back + skipped * way_back + hops.sum(0, s, last)));
     }
     in += run.count * way;
     back += run.count * way_back;
@@ -304,10 +305,12 @@ double CostModel::lane_bound(const Shape& shape, Lane& lane) const {
 }
 
 double CostModel::rows_bound(const Shape& shape, i64 capacity, Range range) const {
+  const Pipeline& pipeline = this->pipeline(shape.placement);
+  const Hops& hops = this->hops(shape.placement);
   double sum = 0;
   for (Lanes& lanes : this->lanes(shape.placement, capacity, range)) {
     double slowest = 0;
-    for (Lane& lane : lanes) slowest = std::max(slowest, lane_bound(shape, lane));
+    for (Lane& lane : lanes) slowest = std::max(slowest, lane_bound(shape, lane, pipeline, hops));
     sum += slowest;
   }
   return sum / static_cast<double>(workload_.steps.size());
@@ -408,20 +411,34 @@ MemoryNeed CostModel::need_of(const Shape& shape, i64 capacity, Range range, int
   const Placement& p = shape.placement;
   const Precision precision = units_.precision();
   MemoryNeed fullest;
-  for (const StageRun& run : pipeline(p).runs) {
-    i64 stash = 0, peak = 0;
-    for (const Position& position : run.positions) {
-      const Kept kept = units_.kept(position.kind, position.layers, p.tp, shape.recompute, shape.splits_gradients(), capacity, longest(range));
-      stash = std::max(stash, kept.most());
-      peak = std::max({peak, kept.forward_peak, kept.backward_peak});
-    }
-    const i64 elements = run.all.sum([&](StageKind kind) { return units_.parameters(kind, p.tp); });
+  const Pipeline& pipeline = this->pipeline(p);
+  const std::vector<StageMemory>& memory = memory_of(pipeline, shape, capacity, longest(range));
+  for (size_t i = 0; i < memory.size(); ++i) {
+    const StageRun& run = pipeline.runs[i];
+    const auto& [elements, stash, peak] = memory[i];
     const i64 in_flight = least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);
     const i64 feeds = capacity * (3 * size_of(DType::i64) + size_of(precision.state));
     const MemoryNeed need{elements * size_of(precision.compute), elements * size_of(precision.state), in_flight * feeds + (in_flight - 1) * stash + peak};
     if (need.total() > fullest.total()) fullest = need;
   }
   return fullest;
+}
+
+// Of each run of stages.
+const std::vector<CostModel::StageMemory>& CostModel::memory_of(const Pipeline& pipeline, const Shape& shape, i64 capacity, i64 longest) const {
+  const int tp = shape.placement.tp;
+  const auto [it, fresh] = memory_.try_emplace({&pipeline, tp, shape.recompute, shape.splits_gradients(), capacity, longest});
+  if (!fresh) return it->second;
+  for (const StageRun& run : pipeline.runs) {
+    StageMemory& memory = it->second.emplace_back();
+    for (const Position& position : run.positions) {
+      const Kept kept = units_.kept(position.kind, position.layers, tp, shape.recompute, shape.splits_gradients(), capacity, longest);
+      memory.stash = std::max(memory.stash, kept.most());
+      memory.peak = std::max({memory.peak, kept.forward_peak, kept.backward_peak});
+    }
+    memory.elements = run.all.sum([&](StageKind kind) { return units_.parameters(kind, tp); });
+  }
+  return it->second;
 }
 
 i64 CostModel::home_bytes(const Placement& home) const {

@@ -62,7 +62,7 @@ class CostModel {
   double seconds(const Shape& shape, i64 capacity, Range range) const { return parts(shape, capacity, range).seconds; }
   PhaseParts parts(const Shape& shape, i64 capacity, Range range) const;
 
-  /// Of rows full to the capacity, as many at a time as the schedule ever keeps of the steps' micro-batches (1f1b: of any number).
+  /// Of rows full to the capacity, as many at a time as the schedule ever keeps of the steps' micro-batches (1f1b: of any number, its least).
   MemoryNeed need(const Shape& shape, i64 capacity, Range range) const;
   /// Never above it, without packing documents.
   MemoryNeed least_need(const Shape& shape, i64 capacity, Range range) const;
@@ -98,9 +98,17 @@ class CostModel {
   /// From each position to the next one: on the same host, across hosts, or nothing as it is the same stage; and how many of the sends up to
   /// a position are inside and across hosts.
   enum class Hop { inside, across, none };
+  struct Sends {
+    double inside = 0, across = 0;  // seconds of one
+  };
   struct Hops {
     std::vector<Hop> to_next;
     std::vector<int> inside = {0}, across = {0};
+    double sum(int from, int to, const Sends& of_row) const;
+  };
+  /// Of a stage: elements of parameters; bytes that a micro-batch keeps, and the most while it is worked on.
+  struct StageMemory {
+    i64 elements = 0, stash = 0, peak = 0;
   };
   /// What the rows of a pipeline take in a stage of one layer, by kind.
   using ByKind = std::array<double, kStageKinds>;
@@ -125,13 +133,13 @@ class CostModel {
   const Gradients& gradients(const Shape& shape, Lane& lane) const;
   double once(const Shape& shape, const Parts& parts, ir::Pass pass, const Row& row) const;
   double send(int tp, bool crosses, i64 T) const;
-  double sends(const Shape& shape, const Hops& hops, int from, int to, i64 T) const;
   const Hops& hops(const Placement& placement) const;
-  double lane_bound(const Shape& shape, Lane& lane) const;
+  double lane_bound(const Shape& shape, Lane& lane, const Pipeline& pipeline, const Hops& hops) const;
   double lane_seconds(const Shape& shape, const std::vector<Row>& rows, PhaseParts& spent) const;
   StageTime stage_time(const Shape& shape, const Position& position, const Row& row) const;
   schedule::Schedule schedule_of(const Shape& shape, const std::vector<Row>& rows) const;
   MemoryNeed need_of(const Shape& shape, i64 capacity, Range range, int micro_batches, bool least) const;
+  const std::vector<StageMemory>& memory_of(const Pipeline& pipeline, const Shape& shape, i64 capacity, i64 longest) const;
 
   const UnitCosts& units_;
   Workload workload_;
@@ -140,6 +148,8 @@ class CostModel {
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   mutable std::map<std::tuple<int, int, int, schedule::Placement>, Pipeline> pipelines_;  // by stages, layers for the head, chunks, path
   mutable std::map<std::tuple<int, int, int, i64, Range>, std::vector<Lanes>> lanes_;
+  // By pipeline, tensor ranks, recomputation, split gradients, capacity, longest document.
+  mutable std::map<std::tuple<const Pipeline*, int, config::Recompute, bool, i64, i64>, std::vector<StageMemory>> memory_;
   mutable std::map<int, Spent> rough_;
   mutable std::map<Placement, i64> home_bytes_;
   mutable std::map<Placement, Hops> hops_;

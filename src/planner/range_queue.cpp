@@ -103,7 +103,7 @@ void RangeQueue::pack(const Entry& entry) {
     ++counts_.dominated;
     return;
   }
-  packed.memory = memory_ == 0 ? 0 : model_.need(shape(entry), entry.capacity, range_).total();
+  if (memory_ > 0 && shape(entry).schedule != config::ScheduleKind::one_f_one_b) packed.memory = model_.need(shape(entry), entry.capacity, range_).total();
   if (packed.memory > room_for(shape(entry).placement)) {
     ++counts_.memory;
     return;
