@@ -1,3 +1,4 @@
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,6 +67,11 @@ int main(int argc, char** argv) {
     become_device_program(argv);
     return 4;
   }
+#endif
+#ifndef SWITCHYARD_DEVICE
+  ::mallopt(M_TOP_PAD, 64 << 20);  // a short life with much small data: memory comes in large parts and isn't given back before the end
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
 #endif
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a message, not the end
   CLI11_PARSE(app, argc, argv);

@@ -38,6 +38,12 @@ template <class... Args>
   throw ClusterError(fmt::format(format, std::forward<Args>(args)...));
 }
 
+/// Base of fmt::formatter<T>: a T as text(value) tells it, so that a check that holds makes no text.
+template <class T, std::string (*text)(const T&)>
+struct FormattedBy : fmt::formatter<fmt::string_view> {
+  auto format(const T& value, fmt::format_context& context) const { return fmt::formatter<fmt::string_view>::format(text(value), context); }
+};
+
 /// An invariant of the program; stays in release builds.
 template <class... Args>
 void check(bool holds, fmt::format_string<Args...> format, Args&&... args) {

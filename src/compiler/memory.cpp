@@ -404,7 +404,7 @@ class Replay {
     if (const int to = target_of(t); position(t, to) >= 0) {
       const ir::StageCode& next = stage_of(t, to);
       const int block = state.slot.at(static_cast<size_t>(t.forward() ? code.act_out : code.grad_out));
-      check(block >= 0, "{} hands over nothing", ir::name_of(t));
+      check(block >= 0, "{} hands over nothing", t);
       activations_.share(block);
       state_of(t, to).slot[static_cast<size_t>(t.forward() ? next.act_in : next.grad_in)] = block;
     }

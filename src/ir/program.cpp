@@ -49,14 +49,14 @@ std::uint64_t Program::fingerprint() const {
 void verify(const Program& program) {
   for (size_t row = 0; row < program.rows.size(); ++row) {
     const Task& task = program.rows[row];
-    check(!task.ranks.empty(), "row {} {} has no ranks", row, name_of(task));
+    check(!task.ranks.empty(), "row {} {} has no ranks", row, task);
     for (const Wait& wait : task.after) {
       check(wait.row >= 0 && static_cast<size_t>(wait.row) < row, "row {} {} waits for row {}, which does not come before it", row,
-            name_of(task), wait.row);
+            task, wait.row);
       const auto& others = program.rows[static_cast<size_t>(wait.row)].ranks;
       const bool met = std::any_of(task.ranks.begin(), task.ranks.end(),
                                    [&](int r) { return std::find(others.begin(), others.end(), r) != others.end(); });
-      check(met, "row {} {} waits for row {} of other ranks", row, name_of(task), wait.row);
+      check(met, "row {} {} waits for row {} of other ranks", row, task, wait.row);
     }
     for (const int rank : task.ranks) {
       const auto& list = program.of_rank.at(static_cast<size_t>(rank));
@@ -65,7 +65,7 @@ void verify(const Program& program) {
     for (const layout::Msg& m : task.messages)
       check(std::find(task.ranks.begin(), task.ranks.end(), m.src) != task.ranks.end() &&
                 std::find(task.ranks.begin(), task.ranks.end(), m.dst) != task.ranks.end(),
-            "row {} {}: message {} > {} of ranks that are no members", row, name_of(task), m.src, m.dst);
+            "row {} {}: message {} > {} of ranks that are no members", row, task, m.src, m.dst);
   }
   for (const auto& list : program.of_rank) check(std::is_sorted(list.begin(), list.end()), "a rank's rows are out of order");
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "ir/code.hpp"
 #include "layout/message_list.hpp"
 
@@ -61,3 +62,6 @@ void verify(const Program& program);
 std::string name_of(const Task& task);
 
 }  // namespace switchyard::ir
+
+template <>
+struct fmt::formatter<switchyard::ir::Task> : switchyard::FormattedBy<switchyard::ir::Task, switchyard::ir::name_of> {};

@@ -165,8 +165,8 @@ void validate(const ShardMap& map, bool exactly_once) {
   for (const Shard& shard : map.shards) {
     check(shard.rank >= 0 && shard.addend >= 0 && shard.addend < map.addends, "shard of rank {}, addend {} of {}", shard.rank, shard.addend,
           map.addends);
-    check(shard.box.dims == all.dims && all.contains(shard.box), "shard {} of rank {} lies outside {}", to_string(shard.box), shard.rank,
-          to_string(all));
+    check(shard.box.dims == all.dims && all.contains(shard.box), "shard {} of rank {} lies outside {}", shard.box, shard.rank,
+          all);
     boxes.push_back(shard.box);
   }
   const Grid grid(boxes);
@@ -174,12 +174,12 @@ void validate(const ShardMap& map, bool exactly_once) {
   for (const Shard& shard : map.shards) {
     grid.each_cell(shard.box, [&](size_t cell) {
       int& rank = holder[cell * static_cast<size_t>(map.addends) + static_cast<size_t>(shard.addend)];
-      check(!exactly_once || rank < 0, "box {} is held by ranks {} and {}", to_string(grid.cell(cell)), rank, shard.rank);
+      check(!exactly_once || rank < 0, "box {} is held by ranks {} and {}", grid.cell(cell), rank, shard.rank);
       rank = shard.rank;
     });
   }
   for (size_t i = 0; i < holder.size(); ++i) {
-    check(holder[i] >= 0, "box {} of addend {} is on no rank", to_string(grid.cell(i / static_cast<size_t>(map.addends))),
+    check(holder[i] >= 0, "box {} of addend {} is on no rank", grid.cell(i / static_cast<size_t>(map.addends)),
           i % static_cast<size_t>(map.addends));
   }
 }

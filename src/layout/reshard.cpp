@@ -101,7 +101,7 @@ Rounds sums(const ShardMap& from, const ShardMap& owners, const cluster::Cluster
     const int owner = slice.takers[0];
     for (int addend = 0; addend < from.addends; ++addend) {
       const std::vector<int> holders = slice.holders_of(addend);
-      check(!holders.empty(), "box {} of addend {} is on no rank", to_string(slice.box), addend);
+      check(!holders.empty(), "box {} of addend {} is on no rank", slice.box, addend);
       const bool here = std::find(holders.begin(), holders.end(), owner) != holders.end();
       const int source = here ? owner : nearest_sender(holders, owner, cluster, sent);
       if (!here) sent[static_cast<size_t>(source)] += slice.box.elements();

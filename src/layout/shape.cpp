@@ -35,7 +35,7 @@ Box whole(std::span<const i64> size) {
 }
 
 Box intersect(const Box& a, const Box& b) {
-  check(a.dims == b.dims, "boxes {} and {} differ in their number of dims", to_string(a), to_string(b));
+  check(a.dims == b.dims, "boxes {} and {} differ in their number of dims", a, b);
   Box common;
   common.dims = a.dims;
   for (size_t d = 0; d < static_cast<size_t>(a.dims); ++d) {

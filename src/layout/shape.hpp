@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/errors.hpp"
 
 namespace switchyard::layout {
 
@@ -46,3 +47,6 @@ Shape plain(std::vector<i64> size);
 i64 cut_start(i64 n, std::span<const i64> granules, i64 part, i64 parts);
 
 }  // namespace switchyard::layout
+
+template <>
+struct fmt::formatter<switchyard::layout::Box> : switchyard::FormattedBy<switchyard::layout::Box, switchyard::layout::to_string> {};

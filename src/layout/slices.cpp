@@ -63,7 +63,7 @@ std::vector<Slice> slices(const ShardMap& from, const ShardMap& to, const Narrow
         slice.takers.push_back(to.shards[static_cast<size_t>(member - split)].rank);
       }
     }
-    check(!slice.holders.empty(), "box {} is wanted by rank {} and held by none", to_string(slice.box), slice.takers[0]);
+    check(!slice.holders.empty(), "box {} is wanted by rank {} and held by none", slice.box, slice.takers[0]);
     result.push_back(std::move(slice));
   }
   return result;

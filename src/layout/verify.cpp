@@ -106,7 +106,7 @@ void replay_copy_message(const Board& board, const Msg& msg, size_t round, std::
       placed[target] = true;
     } else {
       if (since[target] != kNever)
-        throw InternalError(fmt::format("{}: the destination has {} already", at(msg, round), to_string(board.grid.cell(cell))));
+        throw InternalError(fmt::format("{}: the destination has {} already", at(msg, round), board.grid.cell(cell)));
       since[target] = static_cast<int>(round) + 1;
     }
   });
@@ -123,7 +123,7 @@ void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const
   for (const Shard& shard : to.shards) {
     board.grid.each_cell(shard.box, [&](size_t cell) {
       check(since[board.index(shard.rank, cell)] != kNever, "tensor {} box {} never reaches rank {}", tensor,
-            to_string(board.grid.cell(cell)), shard.rank);
+            board.grid.cell(cell), shard.rank);
     });
   }
 }
@@ -141,7 +141,7 @@ class SumReplay {
     for (const Shard& shard : board.from.shards) {
       board.grid.each_cell(shard.box, [&](size_t cell) {
         const size_t index = board.index(shard.rank, cell);
-        check(!holds_[index], "tensor {} box {} is in two source shards of rank {}", tensor, to_string(board.grid.cell(cell)), shard.rank);
+        check(!holds_[index], "tensor {} box {} is in two source shards of rank {}", tensor, board.grid.cell(cell), shard.rank);
         holds_[index] = true;
         running_[index] = {shard.addend};
       });
@@ -171,7 +171,7 @@ class SumReplay {
         std::sort(sum.begin(), sum.end());
         for (int addend = 0; addend < board_.from.addends; ++addend) {
           const auto times = std::count(sum.begin(), sum.end(), addend);
-          check(times == 1, "tensor {} box {} on rank {} has addend {} {} times", tensor_, to_string(board_.grid.cell(cell)), shard.rank,
+          check(times == 1, "tensor {} box {} on rank {} has addend {} {} times", tensor_, board_.grid.cell(cell), shard.rank,
                 addend, times);
         }
       });

@@ -284,7 +284,7 @@ struct Executor::Step {
       if (sending && here.size() > 1) sent = tensor;
     }
     if (here.size() == 1) transact(transfer, row, task);
-    check(here.size() == 1 || here.back().stage == to, "{} is neither sent nor handed over", ir::name_of(task));
+    check(here.size() == 1 || here.back().stage == to, "{} is neither sent nor handed over", task);
   }
 
   void add_messages(Transfer& transfer, const Task& task, const at::Tensor& tensor, const StageRunner& stage, int buffer, i64 T) const {

@@ -141,7 +141,7 @@ at::Tensor Store::source(PhaseKey phase, PhaseKey previous, int p, const layout:
   for (const HomeShard& shard : home_[static_cast<size_t>(unit_of(p))].shards)
     if (shard.param == p && shard.box.contains(box)) return view_of(shard.image, shard.box, box);
   const layout::Box* held = holdings_.used(phase.strategy, p);
-  check(held && held->contains(box), "rank {} has no {} of {}", holdings_.rank(), layout::to_string(box), plans_.graph().param(p).name);
+  check(held && held->contains(box), "rank {} has no {} of {}", holdings_.rank(), box, plans_.graph().param(p).name);
   return view_of(param(phase, p), *held, box);
 }
 

@@ -72,7 +72,7 @@ at::Tensor zeros(const std::vector<i64>& size, DType type, const at::Device& dev
 }
 
 at::Tensor view_of(const at::Tensor& shard, const layout::Box& shard_box, const layout::Box& box) {
-  check(shard_box.contains(box), "box {} lies outside of shard {}", layout::to_string(box), layout::to_string(shard_box));
+  check(shard_box.contains(box), "box {} lies outside of shard {}", box, shard_box);
   at::Tensor view = shard;
   for (int d = 0; d < box.dims; ++d) {
     const size_t i = static_cast<size_t>(d);

@@ -106,7 +106,7 @@ struct Maps {
 
 void check_addends(const layout::Slice& slice, int addends) {
   const std::set<int> found(slice.addends.begin(), slice.addends.end());
-  check(static_cast<int>(found.size()) == addends, "box {} has {} of {} addends", to_string(slice.box), found.size(), addends);
+  check(static_cast<int>(found.size()) == addends, "box {} has {} of {} addends", slice.box, found.size(), addends);
 }
 
 /// Drops shards of the image (those from `first_image` on) on hosts where the previous strategy has copies, but for ranks that
