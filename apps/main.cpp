@@ -32,11 +32,11 @@ std::string speaker() {
 }
 
 #ifdef SWITCHYARD_DEVICE_PROGRAM
-// The program beside this one has all commands. Returns only if it is not there.
-void become_device_program(char** argv) {
+// The program beside this one has all commands.
+[[noreturn]] void become_device_program(char** argv) {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / SWITCHYARD_DEVICE_PROGRAM;
   ::execv(program.c_str(), argv);
-  fmt::print(stderr, "switchyard: {}: {}. Both programs belong into one folder.\n", program.string(), std::generic_category().message(errno));
+  switchyard::user_error("{}: {}. Both programs belong into one folder.", program.string(), std::generic_category().message(errno));
 }
 #endif
 
@@ -61,21 +61,18 @@ int main(int argc, char** argv) {
   apps::add_report(app, action);
   apps::add_schedule(app, action);
   apps::add_data(app, action);
-#ifdef SWITCHYARD_DEVICE_PROGRAM
-  const std::string_view word = argc > 1 ? argv[1] : "";
-  if (std::ranges::none_of(app.get_subcommands({}), [&](const CLI::App* command) { return command->get_name() == word; })) {
-    become_device_program(argv);
-    return 4;
-  }
-#endif
 #ifndef SWITCHYARD_DEVICE
   ::mallopt(M_TOP_PAD, 64 << 20);  // a short life with much small data: memory comes in large parts and isn't given back before the end
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
 #endif
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a message, not the end
-  CLI11_PARSE(app, argc, argv);
   try {
+#ifdef SWITCHYARD_DEVICE_PROGRAM
+    const std::string_view word = argc > 1 ? argv[1] : "";
+    if (std::ranges::none_of(app.get_subcommands({}), [&](const CLI::App* command) { return command->get_name() == word; })) become_device_program(argv);
+#endif
+    CLI11_PARSE(app, argc, argv);
     return action();
   } catch (const UserError& error) {
     fmt::print(stderr, "{}: {}\n", speaker(), error.what());

@@ -70,13 +70,10 @@ def call(*words, **options):
 
 
 class Machine:
-    """Where jobs run: this machine's threads, or hosts of the tool. A machine that others use, too, changes its speed by a fifth within
-    minutes: a small job of no table tells how fast it is at the moment."""
+    """Where jobs run: this machine's threads, or hosts of the tool."""
 
-    REFERENCE = job("2,1,1", 512, 8)
-
-    def __init__(self, arguments, folder, rates=None, clocked=False):
-        self.arguments, self.folder, self.rates, self.clocked = arguments, folder, rates, clocked
+    def __init__(self, arguments, folder, rates=None):
+        self.arguments, self.folder, self.rates = arguments, folder, rates
         self.launcher = []
         if rates:
             self.launcher = [arguments.cluster, "run", "--name", HOSTS, "-n", RANKS, "--mca", "mpi_yield_when_idle", "1", "--"]
@@ -88,38 +85,20 @@ class Machine:
         self.profile = self.arguments.profile if self.arguments.profile and not self.rates else self.folder / "profile.json"
         if self.profile == self.folder / "profile.json":
             words = [self.arguments.program, "profile", "--threads", 1, "--out", self.profile]
-            before = self.reference() if self.clocked else 1
             call(*self.launcher, *words, *([] if self.rates else ["--ranks", RANKS]))
-            self.now = self.reference() if self.clocked else 1
-            self.profiled = (before + self.now) / 2
-        elif self.clocked:
-            self.now = self.profiled = self.reference()
         return self
 
     def __exit__(self, *_):
         if self.rates:
             call(self.arguments.cluster, "down", "--name", HOSTS)
 
-    def train(self, launcher, path):
-        """The log's entries but for the first step, which warms up."""
-        out = path.parent / "run"
-        call(*launcher, self.arguments.program, "train", path, "--out", out, "--set", f'run.profile="{self.profile}"',
-             env=os.environ | {"OMP_WAIT_POLICY": "passive"})
-        return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()][1:]
-
-    def reference(self):
-        """Seconds of a step of the small job on this machine's threads."""
-        return median(seconds_of(self.train([], write_job(self.folder / "reference", self.REFERENCE))))
-
     def measured(self, path):
-        """Seconds of each step and bytes of the fullest rank."""
-        log = self.train(self.launcher, path)
+        """Seconds of each step but the first, which warms up, and bytes of the fullest rank."""
+        out = path.parent / "run"
+        call(*self.launcher, self.arguments.program, "train", path, "--out", out, "--set", f'run.profile="{self.profile}"',
+             env=os.environ | {"OMP_WAIT_POLICY": "passive"})
+        log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()][1:]
         return seconds_of(log), max(max(entry["peak_bytes_per_rank"]) for entry in log)
-
-    def slower(self):
-        """How much slower the machine was since the last time than while it was profiled; only where it is clocked."""
-        before, self.now = self.now, self.reference()
-        return (before + self.now) / 2 / self.profiled
 
     def predicted(self, path):
         said = call(self.arguments.program, "simulate", path, "--cluster", self.profile, "--steps", STEPS, "--json")

@@ -1,8 +1,13 @@
 #include "simulator/simulate.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -12,6 +17,7 @@
 #include "compiler/order.hpp"
 #include "cost/compute_cost.hpp"
 #include "cost/exchange.hpp"
+#include "simulator/fold.hpp"
 #include "simulator/segment_times.hpp"
 #include "simulator/shared_resources.hpp"
 
@@ -22,28 +28,32 @@ using ir::Task;
 using ir::TaskKind;
 
 constexpr int kPortsOfDevice = 4;  // at most: inside and between hosts, in and out
+constexpr int kInOrder = -2;       // why a row waits: it is the next one of a queue; otherwise for a unit
 
 class Simulator {
  public:
   Simulator(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware)
-      : program_(program), plan_(plan), plans_(plans), hardware_(hardware), queues_(program.rows, hardware.ranks()), shared_(hardware.ranks() * (1 + kPortsOfDevice) + hardware.hosts) {
+      : program_(program), plan_(plan), plans_(plans), hardware_(hardware), queues_(program.rows, hardware.ranks()) {
     check(hardware.ranks() == plans.cluster().ranks(), "hardware of {} ranks for a program of {}", hardware.ranks(), plans.cluster().ranks());
     result_.rows.resize(program.rows.size());
+    spans_.resize(program.rows.size());
     sums_.resize(program.rows.size());
   }
 
   Simulation run() {
+    fold();
     prepare();
-    for (size_t row = 0; row < state_.size(); ++row)
-      if (state_[row].missing == 0) ready_.push_back(static_cast<int>(row));
+    for (int row = 0; row < rows(); ++row)
+      if (fold_->stands(row) && state(row).missing == 0) ready_.push_back(row);
     begin_ready();
     for (int ended = shared_.next(); ended >= 0; ended = shared_.next()) {
       work_ended(ended);
       begin_ready();
     }
-    for (size_t row = 0; row < program_.rows.size(); ++row) check(state_[row].done, "row {} never ran", row);
+    unfold();
     for (const RowTime& row : result_.rows) result_.step_seconds = std::max(result_.step_seconds, row.end);
     add_rank_times();
+    result_.kept = std::make_shared<const std::vector<std::vector<Span>>>(std::move(spans_));
     return std::move(result_);
   }
 
@@ -52,15 +62,7 @@ class Simulator {
   struct LaneSegment {
     const SegmentTimes* times = nullptr;
     std::vector<Claim> computing, communicating;
-  };
-
-  // A row on its way. missing: streams and rows that it waits for; zeroing: of accumulators that the run makes; the rest is of runs, too.
-  struct RowState {
-    int missing = 0;
-    bool started = false, done = false, awaited = false;  // awaited: for units
-    const LaneSegment* segment = nullptr;
-    size_t piece = 0, await = 0, release = 0;
-    double pairs = 0, squares = 0, zeroing = 0;
+    std::array<int, 2> lists{};  // of the graph
   };
 
   // What a row takes by itself, and of what.
@@ -72,54 +74,119 @@ class Simulator {
   struct PlacedWork {
     double seconds = 0;
     std::vector<Claim> claims;
+    int list = -1;  // of the graph
+  };
+
+  // A row on its way. missing: streams and rows that it waits for; zeroing: of accumulators that the run makes; the rest is of runs, too.
+  struct RowState {
+    int missing = 0;
+    bool started = false, done = false, awaited = false;  // awaited: for units
+    const LaneSegment* segment = nullptr;
+    const PlacedWork* other = nullptr;  // of rows that aren't runs
+    size_t piece = 0, await = 0, release = 0;
+    double pairs = 0, squares = 0, zeroing = 0;
   };
 
   const Task& task(int row) const { return program_.rows[static_cast<size_t>(row)]; }
   RowTime& time(int row) { return result_.rows[static_cast<size_t>(row)]; }
   RowState& state(int row) { return state_[static_cast<size_t>(row)]; }
 
-  // What each row waits for: its streams' rows before it, other rows, units of other rows.
-  void prepare() {
+  int rows() const { return static_cast<int>(program_.rows.size()); }
+
+  // Which rows are bound to take place together: one of them is looked at.
+  void fold() {
     state_.resize(program_.rows.size());
-    work_began_.resize(program_.rows.size());
-    after_row_.resize(program_.rows.size());
+    RowGraph graph(kinds_of_resources());
     std::vector<int> last_of_queue(queues_.count(), -1);
-    for (size_t r = 0; r < program_.rows.size(); ++r) {
-      const int row = static_cast<int>(r);
+    for (int row = 0; row < rows(); ++row) {
       const Task& t = task(row);
+      if (t.kind == TaskKind::run)
+        add_run(row, graph);
+      else
+        add_other(row, graph);
       int known = -1;  // mostly all ranks of a row have the same row before it
       for (const int rank : t.ranks) {
         const int before = std::exchange(last_of_queue[queues_.of(t, rank)], row);
-        if (before >= 0 && before != known) follow(row, known = before);
+        if (before < 0 || before == known) continue;
+        graph.wait(known = before, kInOrder);
+        in_order_.emplace_back(row, before);
       }
-      if (t.kind == TaskKind::run) begin_run(row);
+      for (const ir::Wait& wait : t.after) graph.wait(wait.row, wait.unit);
+    }
+    fold_.emplace(graph);
+    shared_ = SharedResources(fold_->resources());
+  }
+
+  // Ranks, ports by link and direction, hosts.
+  std::vector<int> kinds_of_resources() const {
+    const int ranks = hardware_.ranks();
+    std::vector<int> kinds(static_cast<size_t>(number_of_host(hardware_.hosts)), 0);
+    for (int port = ranks; port < number_of_host(0); ++port) kinds[static_cast<size_t>(port)] = 1 + (port - ranks) % kPortsOfDevice;
+    std::fill(kinds.begin() + number_of_host(0), kinds.end(), 1 + kPortsOfDevice);
+    return kinds;
+  }
+
+  static std::uint64_t bits(double number) { return std::bit_cast<std::uint64_t>(number); }
+
+  void add_run(int row, RowGraph& graph) {
+    const Task& t = task(row);
+    RowState& s = state(row);
+    LaneSegment& segment = segment_of(t);
+    if (segment.lists[1] == 0) segment.lists = {graph.list(&segment.computing), graph.list(&segment.communicating)};
+    s.segment = &segment;
+    s.pairs = batch::causal_pairs(micro_batch(t));
+    s.squares = static_cast<double>(batch::squares(micro_batch(t)));
+    const bool gradients = t.pass == ir::Pass::W || t.pass == ir::Pass::BW;
+    if (gradients && accumulating_.insert({t.phase, t.lane, t.stage}).second) s.zeroing = zeroed(t);
+    const std::array parts{reinterpret_cast<std::uint64_t>(segment.times), bits(s.pairs), bits(s.squares), bits(s.zeroing)};
+    graph.add_row(RowGraph::work_of(parts), segment.lists);
+  }
+
+  void add_other(int row, RowGraph& graph) {
+    const Task& t = task(row);
+    PlacedWork& work = work_of(t);
+    if (work.list < 0) work.list = graph.list(&work.claims);
+    state(row).other = &work;
+    const std::array parts{bits(work.seconds), static_cast<std::uint64_t>(ir::is_transfer(t.kind))};
+    graph.add_row(RowGraph::work_of(parts), {&work.list, 1});
+  }
+
+  // What each row waits for: its streams' rows before it, other rows, units of other rows.
+  void prepare() {
+    work_began_.resize(program_.rows.size());
+    after_row_.resize(program_.rows.size());
+    for (const auto& [row, before] : in_order_)
+      if (fold_->stands(row)) follow(row, fold_->of(before));
+    for (int row = 0; row < rows(); ++row) {
+      if (!fold_->stands(row)) continue;
+      const Task& t = task(row);
       for (const ir::Wait& wait : t.after) {
         if (t.kind == TaskKind::run && wait.unit >= 0) continue;
+        const int awaited = fold_->of(wait.row);
         if (releases(wait)) {
-          after_unit_[{wait.row, wait.unit}].push_back(row);
-          state(wait.row).awaited = true;
+          after_unit_[{awaited, wait.unit}].push_back(row);
+          state(awaited).awaited = true;
           ++state(row).missing;
         } else {
-          follow(row, wait.row);
+          follow(row, awaited);
         }
       }
+    }
+  }
+
+  // The rows that weren't looked at.
+  void unfold() {
+    for (int row = 0; row < rows(); ++row) {
+      const int first = fold_->of(row);
+      check(state(first).done, "row {} never ran", row);
+      time(first).spans = spans_[static_cast<size_t>(first)];
+      time(row) = time(first);
     }
   }
 
   void follow(int row, int before) {
     after_row_[static_cast<size_t>(before)].push_back(row);
     ++state(row).missing;
-  }
-
-  void begin_run(int row) {
-    const Task& t = task(row);
-    RowState& s = state(row);
-    s.segment = &segment_of(t);
-    time(row).spans.reserve(s.segment->times->pieces.size());
-    s.pairs = batch::causal_pairs(micro_batch(t));
-    s.squares = static_cast<double>(batch::squares(micro_batch(t)));
-    const bool gradients = t.pass == ir::Pass::W || t.pass == ir::Pass::BW;
-    if (gradients && accumulating_.insert({t.phase, t.lane, t.stage}).second) s.zeroing = zeroed(t);
   }
 
   // Whether the row that is waited for has the unit's gradients ready before it ends.
@@ -142,9 +209,8 @@ class Simulator {
     RowState& s = state(row);
     if (t.kind == TaskKind::run) return next_piece(row);
     if (s.piece++ > 0) return finish(row);
-    const PlacedWork& needed = work_of(t);
-    if (needed.seconds <= 0) return finish(row);
-    work_.assign(1, {needed.seconds, needed.claims, ir::is_transfer(t.kind)});
+    if (s.other->seconds <= 0) return finish(row);
+    work_.assign(1, {s.other->seconds, folded(row, s.other->claims), ir::is_transfer(t.kind)});
     work(row);
   }
 
@@ -157,21 +223,29 @@ class Simulator {
         released(row, times.releases[s.release].unit);
       for (; s.await < times.awaits.size() && times.awaits[s.await].before == s.piece; ++s.await)
         for (const ir::Wait& wait : task(row).after)
-          if (wait.unit == times.awaits[s.await].unit && !state(wait.row).done) follow(row, wait.row);
+          if (wait.unit == times.awaits[s.await].unit && !state(fold_->of(wait.row)).done) follow(row, fold_->of(wait.row));
       if (s.missing > 0) return;
       if (s.piece == times.pieces.size()) return finish(row);
       work_.clear();
-      do add_piece(s, times.pieces[s.piece++]);
+      do add_piece(row, times.pieces[s.piece++]);
       while (s.piece < times.pieces.size() && goes_on(row, times));
       if (!work_.empty()) return work(row);
     }
   }
 
-  void add_piece(RowState& s, const Piece& part) {
+  void add_piece(int row, const Piece& part) {
+    RowState& s = state(row);
     const bool computes = part.what == Activity::compute;
     double seconds = part.fixed + part.per_pair * s.pairs + part.per_square * s.squares;
     if (computes) seconds = (seconds + std::exchange(s.zeroing, 0.0)) / hardware_.device.alone_speedup;
-    if (seconds > 0) work_.push_back({seconds, computes ? s.segment->computing : s.segment->communicating, !computes});
+    if (seconds > 0) work_.push_back({seconds, folded(row, computes ? s.segment->computing : s.segment->communicating), !computes});
+  }
+
+  // What it takes of the classes of resources.
+  const std::vector<Claim>& folded(int row, const std::vector<Claim>& claims) {
+    const auto [it, fresh] = folded_.try_emplace({&claims, fold_->size(row)});
+    if (fresh) it->second = fold_->claims(row, claims);
+    return it->second;
   }
 
   // Whether nothing happens at the start of the present piece.
@@ -182,7 +256,7 @@ class Simulator {
       if (s.awaited) return false;
     for (; await < times.awaits.size() && times.awaits[await].before == s.piece; ++await)
       for (const ir::Wait& wait : task(row).after)
-        if (wait.unit == times.awaits[await].unit && !state(wait.row).done) return false;
+        if (wait.unit == times.awaits[await].unit && !state(fold_->of(wait.row)).done) return false;
     s.release = release;
     s.await = await;
     return true;
@@ -200,7 +274,7 @@ class Simulator {
     const std::span<const Stretch> stretches = shared_.stretches(activity);
     const std::span<const double> ends = shared_.ends(activity);
     double begin = work_began_[static_cast<size_t>(row)];
-    for (size_t i = 0; i < ends.size(); ++i) time(row).spans.push_back({std::exchange(begin, ends[i]), ends[i], stretches[i].tag != 0});
+    for (size_t i = 0; i < ends.size(); ++i) spans_[static_cast<size_t>(row)].push_back({std::exchange(begin, ends[i]), ends[i], stretches[i].tag != 0});
     go_on(row);
   }
 
@@ -269,12 +343,12 @@ class Simulator {
     return places;
   }
 
-  const LaneSegment& segment_of(const Task& t) {
+  LaneSegment& segment_of(const Task& t) {
     const auto [it, fresh] = segments_.try_emplace({t.phase, t.lane, t.stage, t.pass, micro_batch(t).T});
     const cluster::Device& device = hardware_.device;
     if (fresh)
       it->second = {&times_of(t), claims_within(t, 1, device.alone_speedup / hardware_.devices_per_host),
-                    claims_within(t, hardware_.device_share(slowest_link(t.ranks)), 0)};
+                    claims_within(t, hardware_.device_share(slowest_link(t.ranks)), 0), {}};
     return it->second;
   }
 
@@ -301,15 +375,15 @@ class Simulator {
   }
 
   // The claims of rows without messages are read until the row ends: each has its own.
-  const PlacedWork& work_of(const Task& t) {
+  PlacedWork& work_of(const Task& t) {
     if (t.messages.empty()) {
       const Work work = fresh_work(t);
-      return others_.emplace_back(PlacedWork{work.seconds, claims_of(t, work)});
+      return others_.emplace_back(PlacedWork{work.seconds, claims_of(t, work), -1});
     }
     const auto [it, fresh] = placed_.try_emplace({t.kind, t.messages.pattern().get(), t.messages.ranks().get()});
     if (fresh) {
       const Work& work = transfer_of(t);
-      it->second = {work.seconds, claims_of(t, work)};
+      it->second = {work.seconds, claims_of(t, work), -1};
     }
     return it->second;
   }
@@ -425,8 +499,8 @@ class Simulator {
 
   // How long a row computes and transfers before a time.
   std::pair<double, double> spent(int row, double until) {
-    RowTime& t = time(row);
-    std::vector<std::pair<double, double>>& sums = sums_[static_cast<size_t>(row)];  // before each span, and at the end
+    const RowTime& t = time(row);
+    std::vector<std::pair<double, double>>& sums = sums_[static_cast<size_t>(fold_->of(row))];  // before each span, and at the end
     if (sums.empty()) {
       sums.emplace_back(0, 0);
       for (const Span& span : t.spans) {
@@ -461,14 +535,24 @@ class Simulator {
     return busy;
   }
 
-  // Neighbours mostly do the same.
+  // Ranks that aren't bound to fare alike may do so; mostly neighbours.
   void add_rank_times() {
     Busy known;
+    int known_rank = -1;
+    std::vector<int> first(static_cast<size_t>(fold_->resources()), -1);
     for (int rank = 0; rank < plans_.cluster().ranks(); ++rank) {
-      Busy busy = busy_of(rank);
-      const bool same = rank > 0 && busy == known;
-      result_.ranks.push_back(same ? result_.ranks.back() : time_of(busy));
-      if (!same) known = std::move(busy);
+      int& alike = first[static_cast<size_t>(fold_->resource(rank))];
+      if (alike < 0) {
+        Busy busy = busy_of(rank);
+        alike = known_rank >= 0 && busy == known ? known_rank : rank;
+        if (alike == rank) {
+          result_.ranks.push_back(time_of(busy));
+          known = std::move(busy);
+          known_rank = rank;
+          continue;
+        }
+      }
+      result_.ranks.push_back(result_.ranks[static_cast<size_t>(alike)]);
     }
   }
 
@@ -515,9 +599,13 @@ class Simulator {
   const compiler::Plans& plans_;
   const cluster::Hardware& hardware_;
   Simulation result_;
+  std::optional<Fold> fold_;
+  std::vector<std::pair<int, int>> in_order_;  // rows of a queue, the later one first
+  std::map<std::pair<const std::vector<Claim>*, i64>, std::vector<Claim>> folded_;  // claims, rows of a class
+  std::vector<std::vector<Span>> spans_;       // of rows that stand for their class
   std::vector<std::vector<std::pair<double, double>>> sums_;  // of a row: see spent
   compiler::QueueNumbers queues_;
-  SharedResources shared_;
+  SharedResources shared_{0};
   std::deque<int> ready_;  // rows that miss nothing
   std::vector<RowState> state_;
   std::vector<std::vector<int>> after_row_;                       // rows that wait for its end

@@ -1,6 +1,8 @@
 // Time of a step before it runs: the rows of a Program on the streams of all ranks.
 #pragma once
 
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "base/units.hpp"
@@ -24,19 +26,20 @@ struct Span {
 /// A row while it works, without what it waits for.
 struct RowTime {
   double begin = 0, end = 0;
-  std::vector<Span> spans;
+  std::span<const Span> spans;  // rows that fare alike have the same ones
 };
 
 struct Simulation {
   double step_seconds = 0;
   std::vector<RankTime> ranks;
   std::vector<RowTime> rows;  // of the Program
+  std::shared_ptr<const std::vector<std::vector<Span>>> kept;  // where the rows' spans lie
 };
 
 /// Each rank's streams take their rows in order and side by side; a row starts when its streams are free on all its ranks and what it
 /// waits for is done, a run stops within for parameters that are not there yet, and a unit's gradients are there before its run ends.
 /// What works at the same time shares devices and ports (shared_resources.hpp): a transfer takes a part of the devices of its ranks, and
-/// transfers of different rows divide a port that they both fill. Collectives within a run take devices, but no ports.
+/// transfers of different rows divide a port that they both fill. Rows that are bound to fare alike are looked at once (fold.hpp). Collectives within a run take devices, but no ports.
 /// errors  UserError if the hardware has no rates for a data type; InternalError if it has other ranks than the plans
 Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware);
 

@@ -65,7 +65,7 @@ std::vector<double> shown_of(const ir::Program& program, const std::vector<RowTi
 
 /// The stretches of a row, or the row as one: with what waits within it.
 std::vector<Span> spans_of(const ir::Task& task, const RowTime& time, bool stretches) {
-  if (stretches || time.spans.size() < 2) return time.spans;
+  if (stretches || time.spans.size() < 2) return {time.spans.begin(), time.spans.end()};
   return {{time.spans.front().begin, time.spans.back().end, ir::is_transfer(task.kind)}};
 }
 

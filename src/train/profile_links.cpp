@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "comm/measure.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/tensors.hpp"
 
@@ -56,7 +57,7 @@ class LinkProfiler {
         found.bandwidth.count *= together / alone;
       }
     }
-    found.overlap_slowdown = slowdown(peer, largest);
+    found.overlap_slowdown = slowdown(peer, largest, paired);
     return found;
   }
 
@@ -130,8 +131,9 @@ class LinkProfiler {
     return curve;
   }
 
-  // k of max(a, b) + (k - 1) min(a, b): products and exchanges that take about equally long, alone and at once.
-  double slowdown(std::optional<int> peer, i64 bytes) {
+  // k of max(a, b) + (k - 1) min(a, b), as many times longer products take while exchanges last: in turns alone and beside them, for what
+  // disturbs the machine disturbs both. The mean over ranks that have a peer.
+  double slowdown(std::optional<int> peer, i64 bytes, double paired) {
     Buffers buffers(bytes, settings_.device);
     constexpr i64 kSize = 256;
     const auto options = at::TensorOptions().dtype(at::kFloat).device(settings_.device);
@@ -149,15 +151,19 @@ class LinkProfiler {
     const auto longest_of = [&](const auto& work) { return meeting_.longest_of([&] { return seconds_of(work); }); };
     const double once = longest_of([&] { multiply(8); }) / 8, message = longest_of([&] { transfer(1); });
     const int messages = std::clamp(static_cast<int>(kTogether / message), 1, 1000), products = std::max(1, static_cast<int>(messages * message / once));
-    const double alone = longest_of([&] { multiply(products); }), moving = longest_of([&] { transfer(messages); });
-    const double both = longest_of([&] {
-      std::jthread other([&] { transfer(messages); });
-      multiply(products);
-    });
-    return std::clamp(1 + (both - std::max(alone, moving)) / std::min(alone, moving), 1.0, 2.0);
+    std::vector<double> longer;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      meeting_.mean({0});
+      const double alone = seconds_of([&] { multiply(products); });
+      meeting_.mean({0});
+      std::jthread other([&] { transfer(2 * messages); });  // beyond the products, which take longer now
+      longer.push_back(seconds_of([&] { multiply(products); }) / alone);
+    }
+    return std::clamp(meeting_.mean({peer ? comm::median(longer) : 0})[0] / paired, 1.0, 2.0);
   }
 
   static constexpr double kTogether = 0.1;  // seconds
+  static constexpr int kTurns = 7;
 
   Meeting& meeting_;
   comm::Fabric& fabric_;

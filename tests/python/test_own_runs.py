@@ -34,13 +34,7 @@ else:
         sys.exit("switchyard: data.path is missing.")
     out = Path(words[words.index("--out") + 1])
     out.mkdir(parents=True, exist_ok=True)
-    seconds = 2
-    if os.environ.get("SLOWS") and "reference" in str(out):  # twice as slow from the third time on
-        log = Path(os.environ["SLOWS"])
-        times = len(log.read_text()) if log.exists() else 0
-        log.write_text("x" * (times + 1))
-        seconds = 2 if times < 2 else 6
-    lines = [dict(step=i, tokens=1000, tokens_per_second=1000 / (5 if i == 1 else seconds), peak_bytes_per_rank=[2 << 20, 1 << 20]) for i in range(1, 6)]
+    lines = [dict(step=i, tokens=1000, tokens_per_second=1000 / (5 if i == 1 else 2), peak_bytes_per_rank=[2 << 20, 1 << 20]) for i in range(1, 6)]
     (out / "log.jsonl").write_text("".join(json.dumps(line) + "\\n" for line in lines))
 """
 
@@ -61,8 +55,8 @@ def own_runs(tmp_path):
 def test_a_job_is_measured_without_its_first_step_beside_its_prediction(own_runs):
     done = own_runs("--rounds", "1", "--only", "dp 2, length 256")
     assert done.returncode == 0, done.stderr
-    assert "| dp 2, length 256 | one machine | 2.000 | +0.0% | 1.00 | +0.0% | 0% | 2 | +0.0% |" in done.stdout
-    assert "1 jobs: step time off by 0.0% on average, 0.0% at worst (with steps as they were: 0.0%, 0.0%); memory by 0.0% at worst." in done.stdout
+    assert "| dp 2, length 256 | one machine | 2.000 | +0.0% | 0% | 2 | +0.0% |" in done.stdout
+    assert "1 jobs: step time off by 0.0% on average, 0.0% at worst; memory by 0.0% at worst." in done.stdout
 
 
 @pytest.mark.parametrize("environment, told", [({"PREDICTED": "2.3"}, "| +15.0% |"), ({"PREDICTED": "1.7"}, "| -15.0% |"),
@@ -88,10 +82,4 @@ def test_a_run_that_fails_is_told(own_runs):
 def test_a_round_profiles_anew_and_predictions_are_means(own_runs, tmp_path):
     done = own_runs("--rounds", "2", "--only", "dp 2, length 256", COUNT=str(tmp_path / "profiles"))
     assert done.returncode == 1, done.stderr  # 2 s and 4 s were predicted
-    assert "| dp 2, length 256 | one machine | 2.000 | +50.0% | 1.00 | +50.0% | 0% | 2 | +0.0% |" in done.stdout
-
-
-def test_a_machine_that_is_slower_than_when_it_was_profiled_is_taken_into_account(own_runs, tmp_path):
-    done = own_runs("--rounds", "1", "--only", "dp 2, length 256", SLOWS=str(tmp_path / "times"))
-    assert done.returncode == 1, done.stderr  # the small job took 2 s before, 6 s after: 4 s, twice what it took around the profile
-    assert "| dp 2, length 256 | one machine | 2.000 | +0.0% | 2.00 | +100.0% |" in done.stdout
+    assert "| dp 2, length 256 | one machine | 2.000 | +50.0% | 0% | 2 | +0.0% |" in done.stdout

@@ -47,8 +47,9 @@ TEST(Trace, of_many_stretches_has_whole_rows) {
   const Step step(plans, 1);
   Simulation simulation = simulate(step.program, step.plan, plans, arithmetic_only(1, 2));
   const auto run = static_cast<size_t>(std::ranges::find(step.program.rows, ir::TaskKind::run, &ir::Task::kind) - step.program.rows.begin());
-  simulation.rows[run].spans.clear();
-  for (int i = 0; i < 100'001; ++i) simulation.rows[run].spans.push_back({1.0 * i, i + 0.5, i % 2 == 1});
+  std::vector<Span> spans;
+  for (int i = 0; i < 100'001; ++i) spans.push_back({1.0 * i, i + 0.5, i % 2 == 1});
+  simulation.rows[run].spans = spans;
   const nlohmann::json trace = nlohmann::json::parse(trace_of(step.program, simulation));
   int events = 0;
   for (const nlohmann::json& event : trace["traceEvents"]) {

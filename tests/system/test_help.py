@@ -1,6 +1,8 @@
 """Every subcommand's --help says something of each option."""
 
 import re
+import shutil
+import subprocess
 
 import pytest
 import tiny_runs as tiny
@@ -28,3 +30,19 @@ def test_the_commands_are_all_that_there_are():
         text = tiny.run([tiny.PROGRAM, name, "--help"]).stdout
         found += [f"{name} {inner}" for inner in subcommands(text)] if "Subcommands:" in text else [name]
     assert sorted(found) == sorted(COMMANDS)
+
+
+def test_commands_that_need_no_device_start_without_libtorch():
+    def libraries(program):
+        return subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+
+    assert "torch" not in libraries(tiny.PROGRAM)
+    assert "torch" in libraries(tiny.PROGRAM + "-device")
+
+
+def test_without_the_program_beside_it_those_that_need_one_say_so(tmp_path):
+    alone = shutil.copy(tiny.PROGRAM, tmp_path / "switchyard")
+    assert tiny.run([alone, "schedule", "--help"]).returncode == 0
+    result = tiny.run([alone, "train", "job.toml"])
+    assert result.returncode == 2
+    assert result.stderr == f"switchyard: {tmp_path}/switchyard-device: No such file or directory. Both programs belong into one folder.\n"

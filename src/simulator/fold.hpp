@@ -1,0 +1,63 @@
+// Rows and resources that are bound to fare alike, found before any time passes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "simulator/shared_resources.hpp"
+
+namespace switchyard::simulator {
+
+/// Rows in an order in which none waits for a later one, what they wait for, and the lists of claims that they take.
+class RowGraph {
+ public:
+  /// kind: of each resource; those of one kind start alike.
+  explicit RowGraph(std::vector<int> kind) : kind_(std::move(kind)) {}
+  /// Lists are told apart by where they lie.
+  int list(const std::vector<Claim>* claims);
+  /// work: rows that differ here differ. lists: in the order in which the row takes them.
+  void add_row(std::uint64_t work, std::span<const int> lists);
+  /// The row added last waits for `row`; why: waits that differ here differ.
+  void wait(int row, int why);
+  /// A number that differs where any of the parts does.
+  static std::uint64_t work_of(std::span<const std::uint64_t> parts);
+
+ private:
+  friend class Fold;
+  struct Row {
+    std::uint64_t work = 0;
+    size_t first_wait = 0, first_list = 0;
+  };
+  struct Wait {
+    int row = 0, why = 0;
+  };
+  std::vector<int> kind_;
+  std::vector<const std::vector<Claim>*> claims_;
+  std::vector<Row> rows_;
+  std::vector<Wait> waits_;
+  std::vector<int> lists_;
+};
+
+/// Classes of rows that begin and end together, and of resources that are taken alike: the coarsest partition in which rows of a class do
+/// the same work, wait for as many rows of every class, and take as much of as many resources of every class, and in which resources of a
+/// class are taken as much by as many rows of every class (colour refinement; colours are 64 bits of hash). What holds at the start then holds
+/// at every event, so one row of a class and one resource of a class stand for all.
+class Fold {
+ public:
+  explicit Fold(const RowGraph& graph);
+  /// The first row of its class.
+  int of(int row) const { return first_[static_cast<size_t>(row)]; }
+  bool stands(int row) const { return of(row) == row; }
+  int resources() const { return static_cast<int>(resource_size_.size()); }
+  int resource(int of) const { return class_of_resource_[static_cast<size_t>(of)]; }
+  /// What a row that stands for its class takes of the classes: as much of each resource as all rows of the class together.
+  std::vector<Claim> claims(int row, const std::vector<Claim>& of_row) const;
+  i64 size(int row) const { return size_[static_cast<size_t>(row)]; }
+
+ private:
+  std::vector<int> first_, class_of_resource_;
+  std::vector<i64> size_, resource_size_;  // size_: at rows that stand for a class
+};
+
+}  // namespace switchyard::simulator
