@@ -392,11 +392,13 @@ MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const 
       most = std::max(most, lane.rows.size());
       least = std::min(least, lane.rows.size());
     }
+  const Pipeline& pipeline = this->pipeline(shape.placement);
+  const std::vector<StageMemory>& memory = memory_of(pipeline, shape, capacity, longest(range));
   MemoryNeed fullest;
   // Of interleaved schedules fewer micro-batches may be kept more at a time.
   const bool any = shape.schedule == config::ScheduleKind::interleaved;
   for (size_t mbs = any ? std::min(least, most) : most; mbs <= most; ++mbs)
-    if (const MemoryNeed need = need_of(shape, capacity, range, static_cast<int>(mbs), false); need.total() > fullest.total()) fullest = need;
+    if (const MemoryNeed need = need_of(shape, pipeline, memory, capacity, static_cast<int>(mbs), false); need.total() > fullest.total()) fullest = need;
   return fullest;
 }
 
@@ -404,15 +406,14 @@ MemoryNeed CostModel::least_need(const Shape& shape, i64 capacity, Range range) 
   i64 tokens = 1;
   for (const Sums& sums : sums_[slot(range)]) tokens = std::max(tokens, sums.tokens);
   const i64 rows = shape.placement.dp * capacity;
-  return need_of(shape, capacity, range, static_cast<int>((tokens + rows - 1) / rows), true);
+  const Pipeline& pipeline = this->pipeline(shape.placement);
+  return need_of(shape, pipeline, memory_of(pipeline, shape, capacity, longest(range)), capacity, static_cast<int>((tokens + rows - 1) / rows), true);
 }
 
-MemoryNeed CostModel::need_of(const Shape& shape, i64 capacity, Range range, int micro_batches, bool least) const {
-  const Placement& p = shape.placement;
+MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, const std::vector<StageMemory>& memory, i64 capacity, int micro_batches,
+                              bool least) const {
   const Precision precision = units_.precision();
   MemoryNeed fullest;
-  const Pipeline& pipeline = this->pipeline(p);
-  const std::vector<StageMemory>& memory = memory_of(pipeline, shape, capacity, longest(range));
   for (size_t i = 0; i < memory.size(); ++i) {
     const StageRun& run = pipeline.runs[i];
     const auto& [elements, stash, peak] = memory[i];

@@ -138,7 +138,8 @@ class CostModel {
   double lane_seconds(const Shape& shape, const std::vector<Row>& rows, PhaseParts& spent) const;
   StageTime stage_time(const Shape& shape, const Position& position, const Row& row) const;
   schedule::Schedule schedule_of(const Shape& shape, const std::vector<Row>& rows) const;
-  MemoryNeed need_of(const Shape& shape, i64 capacity, Range range, int micro_batches, bool least) const;
+  MemoryNeed need_of(const Shape& shape, const Pipeline& pipeline, const std::vector<StageMemory>& memory, i64 capacity, int micro_batches,
+                     bool least) const;
   const std::vector<StageMemory>& memory_of(const Pipeline& pipeline, const Shape& shape, i64 capacity, i64 longest) const;
 
   const UnitCosts& units_;
