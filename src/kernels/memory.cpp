@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <map>
+#include <shared_mutex>
 
 #include "base/errors.hpp"
 
@@ -22,35 +24,66 @@ i64 rounded_up(i64 bytes, i64 unit) { return (bytes + unit - 1) / unit * unit; }
 
 thread_local RankMemory* current_memory = nullptr;
 
-void release_to_malloc(void* block) { std::free(block); }
+/// The address ranges of all rank memories: a block's own address tells where it came from, so that any thread can give it back.
+class Ranges {
+ public:
+  void add(const std::byte* begin, std::size_t bytes, RankMemory* memory) {
+    const std::unique_lock lock(mutex_);
+    ranges_[begin] = {begin + bytes, memory};
+  }
+  /// The range stays known, as nobody's.
+  void retire(const std::byte* begin) {
+    const std::unique_lock lock(mutex_);
+    ranges_.at(begin).memory = nullptr;
+  }
+  void remove(const std::byte* begin) {
+    const std::unique_lock lock(mutex_);
+    ranges_.erase(begin);
+  }
+  void release(void* block) {
+    {
+      const std::shared_lock lock(mutex_);
+      const auto after = ranges_.upper_bound(static_cast<const std::byte*>(block));
+      if (after != ranges_.begin())
+        if (const Range& range = std::prev(after)->second; block < range.end) {
+          if (range.memory) range.memory->release(block);
+          return;
+        }
+    }
+    std::free(block);
+  }
 
-/// Where a tensor's block came from travels with it, so any thread can give it back.
-struct Origin {
-  RankMemory* memory;
-  void* block;
+ private:
+  struct Range {
+    const std::byte* end = nullptr;
+    RankMemory* memory = nullptr;
+  };
+  std::shared_mutex mutex_;
+  std::map<const std::byte*, Range> ranges_;  // by their begin
 };
 
-void release_to_origin(void* context) {
-  auto* origin = static_cast<Origin*>(context);
-  origin->memory->release(origin->block);
-  delete origin;
+Ranges& ranges() {
+  static Ranges& all = *new Ranges;  // libraries give blocks back until the process is gone
+  return all;
 }
+
+void release_block(void* block) { ranges().release(block); }
 
 class RankAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     const c10::Device cpu(c10::DeviceType::CPU);
-    if (bytes == 0) return {nullptr, nullptr, release_to_malloc, cpu};
-    if (RankMemory* memory = current_memory) {
-      void* block = memory->allocate(static_cast<i64>(bytes));
-      return {block, new Origin{memory, block}, release_to_origin, cpu};
-    }
     void* block = nullptr;
-    if (posix_memalign(&block, kAlignment, bytes) != 0) {
+    if (bytes > 0 && current_memory) {
+      block = current_memory->allocate(static_cast<i64>(bytes));
+    } else if (bytes > 0 && posix_memalign(&block, kAlignment, bytes) != 0) {
       cluster_error("out of memory: the system refused {} bytes. Use fewer tokens per micro-batch, or a machine with more memory.", bytes);
     }
-    return {block, block, release_to_malloc, cpu};
+    return {block, block, release_block, cpu};
   }
+
+  /// oneDNN's kernels take and give back plain blocks.
+  c10::DeleterFnPtr raw_deleter() const override { return release_block; }
 
   void copy_data(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
 };
@@ -66,9 +99,19 @@ RankMemory::RankMemory(i64 capacity_bytes) : capacity_(capacity_bytes) {
   base_ = static_cast<std::byte*>(range);
   madvise(range, range_bytes(), MADV_HUGEPAGE);  // a wish; nothing depends on it
   free_.emplace(0, static_cast<i64>(range_bytes()));
+  ranges().add(base_, range_bytes(), this);
 }
 
-RankMemory::~RankMemory() { munmap(base_, range_bytes()); }
+// Blocks that a library still keeps (scratch of kernels) may come back later: their addresses must not become anybody else's.
+RankMemory::~RankMemory() {
+  if (live_ == 0) {
+    ranges().remove(base_);
+    munmap(base_, range_bytes());
+  } else {
+    ranges().retire(base_);
+    madvise(base_, range_bytes(), MADV_DONTNEED);
+  }
+}
 
 void RankMemory::adopt_thread() { current_memory = this; }
 

@@ -62,7 +62,7 @@ class MemoryScope {
 i64 machine_memory();
 
 /// From now on torch's CPU tensors come from the allocating thread's RankMemory, or from malloc where it has none. A tensor may be freed on
-/// any thread, inside or outside a scope, and must not outlive its RankMemory. Idempotent.
+/// any thread, inside or outside a scope, and must not outlive its RankMemory; scratch that a library keeps may. Idempotent.
 void install_rank_allocator();
 
 }  // namespace switchyard::kernels

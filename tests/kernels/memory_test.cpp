@@ -1,6 +1,7 @@
 #include "kernels/memory.hpp"
 
 #include <ATen/ops/mm.h>
+#include <c10/core/CPUAllocator.h>
 
 #include <cstdint>
 #include <thread>
@@ -163,6 +164,23 @@ TEST(RankAllocator, TensorsMayBeFreedOnAnotherThreadAndOutsideTheScope) {
   EXPECT_EQ(memory.live(), 4096);
   std::thread([moved = std::move(x)]() mutable { moved.reset(); }).join();
   EXPECT_EQ(memory.live(), 0);
+}
+
+TEST(RankAllocator, PlainBlocksOfLibrariesComeFromTheThreadsMemoryAndMayComeBackAfterIt) {
+  install_rank_allocator();
+  c10::Allocator& allocator = *c10::GetCPUAllocator();
+  void *late = nullptr, *outside = allocator.raw_allocate(1000);
+  {
+    RankMemory memory(kMiB);
+    const MemoryScope scope(&memory);
+    void* block = allocator.raw_allocate(1000);
+    late = allocator.raw_allocate(100);
+    EXPECT_EQ(memory.live(), 1024 + 128);
+    std::thread([&] { allocator.raw_deallocate(block); }).join();
+    allocator.raw_deallocate(outside);
+    EXPECT_EQ(memory.live(), 128);
+  }
+  allocator.raw_deallocate(late);
 }
 
 TEST(RankAllocator, TemporariesOfOperatorsAreCounted) {
