@@ -48,7 +48,13 @@ Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster
     for (const auto& [rank, count] : load.messages) most = std::max(most, count);
     done.time.count = std::max(done.time.count, most * hardware.link(port.link).latency.count + load.seconds);
   }
-  for (const auto& [port, load] : ports) done.ports.push_back({port, load.seconds / done.time.count});
+  std::map<std::pair<int, cluster::Link>, double> devices;
+  for (const auto& [port, load] : ports) {
+    const double share = load.seconds / done.time.count;
+    done.ports.push_back({port, share});
+    for (const auto& [rank, count] : load.messages) devices[{rank, port.link}] += share / 2;
+  }
+  for (const auto& [which, share] : devices) done.devices.push_back({which.first, which.second, share});
   return done;
 }
 

@@ -23,14 +23,21 @@ struct Port {
   auto operator<=>(const Port&) const = default;
 };
 
-/// How long an exchange takes, and for how much of it each port is busy (0 to 1).
+/// How long an exchange takes, and for how much of it each port is busy (0 to 1). devices: each rank's use of its two directions, on the mean:
+/// 1 in a ring, 0.5 where it only sends or only receives.
 struct Exchange {
   struct PortShare {
     Port port;
     double share = 0;
   };
+  struct DeviceShare {
+    int rank = 0;
+    cluster::Link link = cluster::Link::local;
+    double share = 0;
+  };
   Seconds time{};
   std::vector<PortShare> ports{};
+  std::vector<DeviceShare> devices{};  // in order of ranks and links
 };
 
 /// Until the last of the parcels has come; several between two ranks go as one message. What a rank has for itself takes no time.

@@ -79,5 +79,14 @@ TEST(Exchange, tells_for_how_much_of_it_each_port_is_busy) {
   for (const Exchange::PortShare& use : done.ports) EXPECT_DOUBLE_EQ(use.share, use.port.number < 2 ? 0.75 : 0.25);
 }
 
+TEST(Exchange, tells_how_much_of_both_directions_each_rank_uses) {
+  const cluster::Hardware hardware = two_hosts();
+  const auto devices = [&](const std::vector<Parcel>& parcels) { return exchange_over(hardware, hardware.placement(), parcels).devices; };
+  const std::vector<Exchange::DeviceShare> one_way = devices({{0, 1, 3000}, {2, 3, 1000}});
+  ASSERT_EQ(one_way.size(), 4u);
+  for (const Exchange::DeviceShare& use : one_way) EXPECT_DOUBLE_EQ(use.share, use.rank < 2 ? 0.375 : 0.125);
+  for (const Exchange::DeviceShare& use : devices({{0, 1, 1000}, {1, 2, 1000}, {2, 0, 1000}})) EXPECT_DOUBLE_EQ(use.share, 0.5) << "a ring, half of whose time is latency";
+}
+
 }  // namespace
 }  // namespace switchyard::cost
