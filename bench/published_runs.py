@@ -2,7 +2,7 @@
 """Published training steps beside what `switchyard simulate` says of them: a table in Markdown.
 
 Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198: GPT models under Megatron-LM on A100-80G,
-sequences of 2048, vocabulary 51200. Seconds are those of Table 5; memory is what the equations of section 4 give, in steady state. The
+sequences of 2048, vocabulary 51200. Seconds are those of Table 5 and, for 8 replicas of 530b, of section 6.3; memory is what the equations of section 4 give, in steady state. The
 cluster file's largest share of matmul was fitted to the times of one layer (Table 4), not to these steps.
 
     bench/published_runs.py [PROGRAM]          (default build/switchyard)
@@ -15,13 +15,14 @@ import sys
 import tempfile
 
 # layers, hidden, heads, strategy, ranks, sequences
-MODELS = {"22b": (48, 6144, 64, "pp = 1, micro_batch_sequences = 4", 8, 4),
-          "175b": (96, 12288, 96, 'pp = 8, schedule = "interleaved", chunks = 3, micro_batch_sequences = 1', 64, 64),
-          "530b": (105, 20480, 128, 'pp = 35, schedule = "interleaved", chunks = 3, micro_batch_sequences = 1', 280, 280),
-          "1t": (128, 25600, 160, "pp = 64, micro_batch_sequences = 1", 512, 512)}
+MODELS = {"22b": (48, 6144, 64, "dp = 1, pp = 1, micro_batch_sequences = 4", 8, 4),
+          "175b": (96, 12288, 96, 'dp = 1, pp = 8, schedule = "interleaved", chunks = 3, micro_batch_sequences = 1', 64, 64),
+          "530b": (105, 20480, 128, 'dp = 1, pp = 35, schedule = "interleaved", chunks = 3, micro_batch_sequences = 1', 280, 280),
+          "530b, 8 replicas": (105, 20480, 128, 'dp = 8, pp = 35, schedule = "interleaved", chunks = 3, micro_batch_sequences = 1', 2240, 2240),
+          "1t": (128, 25600, 160, "dp = 1, pp = 64, micro_batch_sequences = 1", 512, 512)}
 SETTINGS = {"none": ("none", "false"), "full": ("full", "false"), "sel": ("selective", "true")}  # recompute, sequence_parallel
 SECONDS = {("22b", "full"): 1.42, ("22b", "sel"): 1.10, ("175b", "full"): 18.13, ("175b", "sel"): 13.75, ("530b", "full"): 49.05,
-           ("530b", "sel"): 37.83, ("1t", "full"): 94.42, ("1t", "sel"): 71.49}
+           ("530b", "sel"): 37.83, ("530b, 8 replicas", "sel"): 39.15, ("1t", "full"): 94.42, ("1t", "sel"): 71.49}
 ACTIVATIONS = {("22b", "none"): 59.25, ("22b", "sel"): 9.56, ("175b", "none"): 66.84, ("175b", "sel"): 12.35}  # GiB, fullest rank
 
 
@@ -42,7 +43,7 @@ context = 2048
 lengths = "full"
 [[bucket]]
 max_length = 2048
-strategy = {{dp = 1, tp = 8, {strategy}, recompute = "{recompute}", sequence_parallel = {sequence_parallel}, zero = 0}}
+strategy = {{tp = 8, {strategy}, recompute = "{recompute}", sequence_parallel = {sequence_parallel}, zero = 0}}
 [run]
 ranks = {ranks}
 precision = "bf16"

@@ -140,7 +140,7 @@ class Assembler {
     std::vector<int>& made = moves_.back()[static_cast<size_t>(unit)];
     std::vector<int> fresh;
     for (const RoundPart& part : known_parts(messages)) {
-      Task move = transfer(TaskKind::move, ir::Queue::switching, p, unit, round, part, messages, plans_.graph().precision().compute);
+      Task move = transfer(TaskKind::move, ir::Queue::switching, p, unit, round, part, messages);
       if (move.bytes == 0) continue;  // local pieces are made by prepare
       wait_for(move, made);
       if (p > 0) wait_for(move, moves_[static_cast<size_t>(p - 1)][static_cast<size_t>(unit)]);
@@ -156,11 +156,11 @@ class Assembler {
     return it->second;
   }
 
-  static Task transfer(TaskKind kind, ir::Queue queue, int p, int unit, int round, const RoundPart& part, const layout::MessageList& all, DType dtype) {
+  Task transfer(TaskKind kind, ir::Queue queue, int p, int unit, int round, const RoundPart& part, const layout::MessageList& all) const {
     Task task{.kind = kind, .queue = queue, .phase = p, .unit = unit, .round = round, .ranks = part.ranks};
     if (all.ranks())
       for (int& rank : task.ranks) rank = (*all.ranks())[static_cast<size_t>(rank)];
-    task.bytes = part.elements * size_of(dtype);
+    task.bytes = part.elements * size_of(ir::type_of(kind, plans_.graph().precision()));
     task.messages = {part.messages, all.ranks(), all.tensors()};
     return task;
   }
@@ -330,7 +330,7 @@ class Assembler {
         std::vector<int> fresh;
         const layout::MessageList& round = units[i].moves.rounds[r];
         for (const RoundPart& part : known_parts(round)) {
-          Task task = transfer(TaskKind::flush, ir::Queue::bulk, p, units[i].unit, static_cast<int>(r), part, round, plans_.graph().precision().state);
+          Task task = transfer(TaskKind::flush, ir::Queue::bulk, p, units[i].unit, static_cast<int>(r), part, round);
           std::set<int> runs;
           for (const int rank : task.ranks)
             for (const int unit : {units[i].unit, kAnyUnit})
@@ -349,10 +349,33 @@ class Assembler {
     }
   }
 
+  // Sums to home's further copies, when all phases have added to them.
+  void spread() {
+    for (const switching::UnitMoves& unit : plans_.spread().units) {
+      std::vector<int> before;
+      for (const std::vector<int>& phase : flushes_)
+        std::ranges::copy_if(phase, std::back_inserter(before), [&](int row) { return rows_[static_cast<size_t>(row)].unit == unit.unit; });
+      for (size_t r = 0; r < unit.moves.rounds.size(); ++r) {
+        const layout::MessageList& round = unit.moves.rounds[r];
+        std::vector<int> fresh;
+        for (const RoundPart& part : known_parts(round)) {
+          Task task = transfer(TaskKind::spread, ir::Queue::bulk, -1, unit.unit, static_cast<int>(r), part, round);
+          if (task.bytes == 0) continue;
+          wait_for(task, before);
+          fresh.push_back(add(std::move(task)));
+        }
+        before.insert(before.end(), fresh.begin(), fresh.end());
+        spreads_.insert(spreads_.end(), fresh.begin(), fresh.end());
+      }
+    }
+  }
+
   void finish() {
+    spread();
     Task norm{.kind = TaskKind::norm, .queue = ir::Queue::compute};
     for (int rank = 0; rank < plans_.cluster().ranks(); ++rank) norm.ranks.push_back(rank);
     for (const std::vector<int>& rows : flushes_) wait_for(norm, rows);
+    wait_for(norm, spreads_);
     const int row = add(std::move(norm));
     for (size_t unit = 0; unit < plans_.units().size(); ++unit) {
       Task update{.kind = TaskKind::update, .queue = ir::Queue::compute, .unit = static_cast<int>(unit)};
@@ -372,6 +395,7 @@ class Assembler {
   std::vector<std::vector<std::vector<int>>> moves_;  // [phase][unit]: prepare and move rows
   std::vector<std::vector<int>> runs_;                // [phase]: run and zero rows
   std::vector<std::vector<int>> flushes_;             // [phase]
+  std::vector<int> spreads_;
   std::map<const std::vector<layout::Msg>*, std::vector<RoundPart>> parts_;  // of a round's pattern
   std::map<CrossingKey, Crossing> crossings_;
   std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, i64>, layout::MessageList::Pattern> boundaries_;

@@ -35,7 +35,7 @@ struct StageCost {
 };
 StageCost cost_of(const ir::StageCode& stage);
 
-/// A strategy, compiled and placed. flush: its gradients to home.
+/// A strategy, compiled and placed. flush: its gradients to home's owners.
 struct CompiledStrategy {
   config::Strategy strategy;
   std::vector<ir::GroupCode> groups;
@@ -50,13 +50,17 @@ struct CompiledStrategy {
 /// What all steps of a job share: one model, many strategies, one home.
 class Plans {
  public:
-  /// `graph` is differentiated. home_anchor indexes `strategies`.
+  /// `graph` is differentiated. home_anchor indexes `strategies`: where that uses the parameters is home, once or (zero = 0) every copy.
   Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster, switching::Planner planner);
 
   const ir::Graph& graph() const { return graph_; }
   const cluster::Cluster& cluster() const { return cluster_; }
   const std::vector<CompiledStrategy>& strategies() const { return strategies_; }
   const std::vector<layout::ShardMap>& home() const { return home_; }
+  /// The part of home that has every element once.
+  const std::vector<layout::ShardMap>& owners() const { return owners_; }
+  /// Summed gradients from their owners to home's other copies; no units where home has every element once.
+  const switching::MovePlan& spread() const { return spread_; }
   const std::vector<switching::UnitMaps>& units() const { return units_; }
   /// Moves to strategy `to` from the copies of `from` (-1: none) and home's image. Planned at first use. Not thread-safe.
   const switching::MovePlan& moves(int from, int to) const;
@@ -66,8 +70,9 @@ class Plans {
   cluster::Cluster cluster_;
   switching::Planner planner_;
   std::vector<CompiledStrategy> strategies_;
-  std::vector<layout::ShardMap> home_;
+  std::vector<layout::ShardMap> owners_, home_;
   std::vector<switching::UnitMaps> units_;
+  switching::MovePlan spread_;
   mutable std::map<std::pair<int, int>, switching::MovePlan> moves_;
 };
 

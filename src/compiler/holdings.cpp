@@ -48,18 +48,20 @@ BoxesByRank boxes_by_rank(const Plans& plans) {
     boxes.grad.push_back(table_of(s.maps.grad, ranks));
   }
   boxes.home = table_of(plans.home(), ranks);
+  boxes.owned = table_of(plans.owners(), ranks);
   return boxes;
 }
 
 Holdings::Holdings(const Plans& plans, int rank) : Holdings(plans, boxes_by_rank(plans), rank) {}
 
-Holdings::Holdings(const Plans& plans, const BoxesByRank& boxes, int rank) : plans_(plans), rank_(rank), home_(plans.home().size()) {
+Holdings::Holdings(const Plans& plans, const BoxesByRank& boxes, int rank) : plans_(plans), rank_(rank), home_(plans.home().size()), owned_(home_.size()) {
   const auto r = static_cast<size_t>(rank);
   for (size_t s = 0; s < plans.strategies().size(); ++s) {
     used_.push_back(by_param(boxes.used[s][r], home_.size()));
     grad_.push_back(by_param(boxes.grad[s][r], home_.size()));
   }
   for (const BoxesByRank::Entry& entry : boxes.home[r]) home_[static_cast<size_t>(entry.param)].push_back(entry.box);
+  for (const BoxesByRank::Entry& entry : boxes.owned[r]) owned_[static_cast<size_t>(entry.param)].push_back(entry.box);
   for (const switching::UnitMaps& unit : plans.units()) groups_.push_back(grouped(plans.graph(), unit.tensors));
 }
 

@@ -25,7 +25,7 @@ struct BoxesByRank {
   };
   using Table = std::vector<std::vector<Entry>>;  // [rank]
   std::vector<Table> used, grad;                  // [strategy]
-  Table home;
+  Table home, owned;
 };
 BoxesByRank boxes_by_rank(const Plans& plans);
 
@@ -40,6 +40,8 @@ class Holdings {
   const layout::Box* used(int strategy, int param) const { return used_[static_cast<size_t>(strategy)][static_cast<size_t>(param)]; }
   const layout::Box* grad(int strategy, int param) const { return grad_[static_cast<size_t>(strategy)][static_cast<size_t>(param)]; }
   const std::vector<const layout::Box*>& home(int param) const { return home_[static_cast<size_t>(param)]; }
+  /// What of the rank's home no other rank counts.
+  const std::vector<const layout::Box*>& owned(int param) const { return owned_[static_cast<size_t>(param)]; }
 
   /// All parameters of a unit, those of one group together: the order in memory.
   const std::vector<std::vector<int>>& groups(int unit) const { return groups_[static_cast<size_t>(unit)]; }
@@ -58,7 +60,7 @@ class Holdings {
   const Plans& plans_;
   int rank_;
   std::vector<std::vector<const layout::Box*>> used_, grad_;  // [strategy][param]
-  std::vector<std::vector<const layout::Box*>> home_;         // [param]
+  std::vector<std::vector<const layout::Box*>> home_, owned_; // [param]
   std::vector<std::vector<std::vector<int>>> groups_;         // [unit]
 };
 

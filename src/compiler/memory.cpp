@@ -239,6 +239,7 @@ class Replay {
         return;
       case TaskKind::move:
       case TaskKind::flush:
+      case TaskKind::spread:
       case TaskKind::norm:
       case TaskKind::update:
         return;

@@ -70,10 +70,12 @@ std::vector<switching::UnitMaps> unit_maps(const ir::Graph& graph) {
   return units;
 }
 
-std::vector<layout::ShardMap> home_maps(const ParamMaps& anchor) {
-  std::vector<layout::ShardMap> home;
-  for (const layout::ShardMap& used : anchor.used) home.push_back(layout::one_owner(used));
-  return home;
+std::vector<layout::ShardMap> owner_maps(const ParamMaps& anchor) {
+  std::vector<layout::ShardMap> owners;
+  for (const layout::ShardMap& used : anchor.used) owners.push_back(layout::one_owner(used));
+  return owners;
 }
+
+std::vector<layout::ShardMap> home_maps(const ParamMaps& anchor, int zero) { return zero == 0 ? anchor.used : owner_maps(anchor); }
 
 }  // namespace switchyard::compiler

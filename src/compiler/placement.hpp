@@ -19,8 +19,11 @@ struct ParamMaps {
 /// The maps of a compiled strategy.
 ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy, const std::vector<ir::GroupCode>& groups);
 
-/// Home of master weights, moments and gradients: one owner per element among the ranks that use it under the anchor.
-std::vector<layout::ShardMap> home_maps(const ParamMaps& anchor);
+/// One owner per element among the ranks that use it under the anchor: where its gradient is summed, and which rank saves it.
+std::vector<layout::ShardMap> owner_maps(const ParamMaps& anchor);
+
+/// Home of master weights, moments and summed gradients: the owners (ZeRO-1), or with `zero` 0 every rank that uses an element.
+std::vector<layout::ShardMap> home_maps(const ParamMaps& anchor, int zero);
 
 /// Which parameters move together: those of each unit, in graph order.
 std::vector<switching::UnitMaps> unit_maps(const ir::Graph& graph);

@@ -88,12 +88,17 @@ Plans::Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home
     : graph_(std::move(graph)), cluster_(std::move(cluster)), planner_(planner) {
   for (config::Strategy& strategy : strategies) strategies_.push_back(compile_strategy(graph_, std::move(strategy)));
   check(home_anchor >= 0 && static_cast<size_t>(home_anchor) < strategies_.size(), "no strategy {} to anchor home", home_anchor);
-  home_ = home_maps(strategies_[static_cast<size_t>(home_anchor)].maps);
+  const CompiledStrategy& anchor = strategies_[static_cast<size_t>(home_anchor)];
+  owners_ = owner_maps(anchor.maps);
+  home_ = home_maps(anchor.maps, anchor.strategy.zero);
   units_ = unit_maps(graph_);
   for (CompiledStrategy& strategy : strategies_) {
-    strategy.flush = switching::plan_flush(units_, strategy.maps.grad, home_, cluster_, planner_);
-    switching::verify_flush(strategy.flush, strategy.maps.grad, home_);
+    strategy.flush = switching::plan_flush(units_, strategy.maps.grad, owners_, cluster_, planner_);
+    switching::verify_flush(strategy.flush, strategy.maps.grad, owners_);
   }
+  if (home_ == owners_) return;
+  spread_ = switching::plan_switch(units_, owners_, {}, home_, cluster_, planner_);
+  switching::verify_switch(spread_, owners_, {}, home_);
 }
 
 const switching::MovePlan& Plans::moves(int from, int to) const {

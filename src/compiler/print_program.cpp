@@ -74,10 +74,10 @@ class ProgramPrinter {
   }
 
  private:
-  // Rounds with transfers of each unit's move and flush; units whose parameters move at all.
+  // Rounds with transfers of each unit's move, flush and spread; units whose parameters move at all.
   void find_rounds() {
     for (const Task& task : program_.rows)
-      if (task.bytes > 0 && (task.kind == TaskKind::move || task.kind == TaskKind::flush))
+      if (task.bytes > 0 && (task.kind == TaskKind::move || task.kind == TaskKind::flush || task.kind == TaskKind::spread))
         rounds_[{task.kind, task.phase, task.unit}].insert(task.round);
   }
 
@@ -163,6 +163,8 @@ class ProgramPrinter {
         return fmt::format("zero g.{} lane{}", stage_text(task), task.lane);
       case TaskKind::flush:
         return fmt::format("flush {} u{}{}", letter(task), task.unit, round_text(task));
+      case TaskKind::spread:
+        return fmt::format("spread u{}{}", task.unit, round_text(task));
       default:
         return ir::name_of(task);
     }
@@ -195,8 +197,7 @@ class ProgramPrinter {
     if (task.kind == TaskKind::prepare) return fmt::format("local {}", copied_bytes(task));
     if (task.messages.empty()) return "";
     if (task.bytes == 0) return "local";
-    const Precision precision = plans_.graph().precision();
-    const i64 element = size_of(task.kind == TaskKind::flush ? precision.state : precision.compute);
+    const i64 element = size_of(ir::type_of(task.kind, plans_.graph().precision()));
     std::map<std::pair<int, int>, i64> pairs;
     for (const layout::Msg& m : task.messages)
       if (m.src != m.dst) pairs[{m.src, m.dst}] += m.box.elements() * element;

@@ -1,5 +1,6 @@
 #include "config/job.hpp"
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <functional>
@@ -37,6 +38,20 @@ void cut_strategies(Job& job, const Where& where, Faults& faults) {
   }
 }
 
+/// The strategy at home says how often the optimizer's state is there; the others borrow parameters only.
+void check_zero(const Job& job, const Where& where, Faults& faults) {
+  if (job.buckets.empty() || job.buckets[static_cast<size_t>(job.run.home)].strategy.zero == 0) return;
+  for (size_t i = 0; i < job.buckets.size(); ++i) {
+    const Strategy& strategy = job.buckets[i].strategy;
+    const bool replicas = std::ranges::any_of(strategy.groups, [](const Group& group) { return group.dp > 1; });
+    if (strategy.zero == 0 && replicas)
+      faults.add(where(fmt::format("bucket.{}.strategy", i)),
+                 fmt::format("bucket.{}: zero = 0, but the optimizer's state is kept once, as bucket {} says (run.home). Set zero = 0 there, or leave it "
+                             "out here.",
+                             i, job.run.home));
+  }
+}
+
 /// Model, strategies and home; a vocabulary size that is still open is left out.
 void check_resolved(const Job& job, const Where& where, Faults& faults) {
   ModelConfig model = job.model.config;
@@ -62,7 +77,9 @@ void check_resolved(const Job& job, const Where& where, Faults& faults) {
   }
   if (job.run.home >= static_cast<int>(job.buckets.size())) {
     faults.add(where("run.home"), fmt::format("run.home = {} is no bucket. Use 0 to {}.", job.run.home, job.buckets.size() - 1));
+    return;
   }
+  check_zero(job, where, faults);
 }
 
 std::string read_text(const std::string& path) {

@@ -242,7 +242,7 @@ auto settings_keys() {
           .unit("documents")
           .at_least(0)
           .fallback("0: any number"),
-      Row<Settings, &S::zero>("zero", "stage of ZeRO: 0 keeps the optimizer's state on every rank that has the parameter, 1 once.")
+      Row<Settings, &S::zero>("zero", "stage of ZeRO, of the bucket run.home: 0 keeps the optimizer's state on every rank that has the parameter, 1 once.")
           .at_least(0)
           .at_most(1),
   };

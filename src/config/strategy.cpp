@@ -60,8 +60,6 @@ class Validator {
   void check_group(const Group& group, const std::string& place) {
     if (group.dp < 1) fault(place + ".dp", "= {} must be at least 1.", group.dp);
     if (group.stages.empty()) fault(place + ".stages", "is empty. Give at least one stage.");
-    if (strategy_.zero == 0 && group.dp > 1)
-      fault("zero", "= 0 with dp = {}: replicas share the optimizer's state, each part is on one rank. Use zero = 1.", group.dp);
     const int positions = static_cast<int>(group.stages.size()), chunks = strategy_.chunk_count();
     if (positions % chunks != 0)
       fault(place + ".stages", "are {}, which {} chunks don't divide. Give every stage the same number of chunks.", positions, chunks);

@@ -71,7 +71,11 @@ void verify(const Program& program) {
 }
 
 bool is_transfer(TaskKind kind) {
-  return kind == TaskKind::move || kind == TaskKind::send || kind == TaskKind::flush || kind == TaskKind::norm;
+  return kind == TaskKind::move || kind == TaskKind::send || kind == TaskKind::flush || kind == TaskKind::spread || kind == TaskKind::norm;
+}
+
+DType type_of(TaskKind transfer, const Precision& precision) {
+  return transfer == TaskKind::flush || transfer == TaskKind::spread ? precision.state : precision.compute;
 }
 
 std::string name_of(const Task& task) {
@@ -89,6 +93,8 @@ std::string name_of(const Task& task) {
       return fmt::format("zero phase {} lane {} stage {}", task.phase, task.lane, task.stage);
     case TaskKind::flush:
       return fmt::format("flush phase {} u{} r{}", task.phase, task.unit, task.round);
+    case TaskKind::spread:
+      return fmt::format("spread u{} r{}", task.unit, task.round);
     case TaskKind::norm:
       return "norm";
     case TaskKind::update:

@@ -18,12 +18,15 @@ enum class TaskKind {
   run,      // a segment on a micro-batch
   send,     // activations or gradients to the next stage
   zero,     // gradients of a lane without micro-batches
-  flush,    // gradients of a unit to home, one round
+  flush,    // gradients of a unit to home's owners, one round
+  spread,   // their sums to home's further copies, one round
   norm,     // global norm, loss and finiteness
   update    // optimizer on home's part of a unit
 };
 /// Whether its work is messages: computing otherwise.
 bool is_transfer(TaskKind kind);
+/// What the elements of a transfer have: gradients are in the precision of state, all else in that of computing.
+DType type_of(TaskKind transfer, const Precision& precision);
 /// Order within a queue is order of rows; queues of a rank run side by side.
 enum class Queue { compute, forward, backward, bulk, switching };
 
@@ -41,7 +44,7 @@ struct Task {
   Pass pass = Pass::F;                // run: which segment; send: F activations, otherwise gradients
   std::vector<int> ranks{};           // members, ascending (run, send: by position)
   std::vector<Wait> after{};
-  layout::MessageList messages{};  // move, flush: tensor = parameter; send: tensor 0, boxes of the boundary value; from a rank to
+  layout::MessageList messages{};  // move, flush, spread: tensor = parameter; send: tensor 0, boxes of the boundary value; from a rank to
                                         // itself where its next chunk takes the value over
   bool forward() const { return pass == Pass::F; }
   i64 bytes = 0;                      // over links, all messages

@@ -145,7 +145,7 @@ Kind kind_of(const std::string& row, bool communication) {
   }
   if (what == "send") return words >> word && word == "act" ? Kind::activation_send : Kind::gradient_send;
   if (what == "move" || what == "prepare") return Kind::move;
-  if (what == "flush") return Kind::flush;
+  if (what == "flush" || what == "spread") return Kind::flush;
   if (what == "norm") return Kind::norm;
   if (what == "update") return Kind::update;
   return Kind::other;

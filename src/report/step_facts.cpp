@@ -25,16 +25,16 @@ class LinkCounter {
       : plan_(plan), plans_(plans), uses_{{"inside stages"}, {"between stages"}, {"parameters to the next strategy"}, {"gradients to home"}} {}
 
   void add(const ir::Task& task) {
-    const Precision precision = plans_.graph().precision();
     switch (task.kind) {
       case ir::TaskKind::run:
         return add_segment(task);
       case ir::TaskKind::send:
-        return add_messages(uses_[1], task, size_of(precision.compute));
+        return add_messages(uses_[1], task);
       case ir::TaskKind::move:
-        return add_messages(uses_[2], task, size_of(precision.compute));
+        return add_messages(uses_[2], task);
       case ir::TaskKind::flush:
-        return add_messages(uses_[3], task, size_of(precision.state));
+      case ir::TaskKind::spread:
+        return add_messages(uses_[3], task);
       default:
         return;
     }
@@ -48,7 +48,8 @@ class LinkCounter {
     if (link == cluster::Link::inter_host) use.inter += bytes;
   }
 
-  void add_messages(LinkUse& use, const ir::Task& task, i64 element) {
+  void add_messages(LinkUse& use, const ir::Task& task) {
+    const i64 element = size_of(ir::type_of(task.kind, plans_.graph().precision()));
     for (const layout::Msg& m : task.messages) add_bytes(use, m.src, m.dst, m.box.elements() * element);
   }
 
@@ -171,6 +172,7 @@ std::vector<Matrix> switch_matrices(const batch::StepPlan& plan, const Plans& pl
     const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
     matrices.push_back(matrix_of(fmt::format("gradients: {} \u2192 home", strategy.strategy.name), strategy.flush, plans, size_of(precision.state)));
   }
+  if (!plans.spread().units.empty()) matrices.push_back(matrix_of("gradients: home \u2192 its copies", plans.spread(), plans, size_of(precision.state)));
   return matrices;
 }
 

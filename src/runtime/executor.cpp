@@ -184,6 +184,8 @@ struct Executor::Step {
         return zero(task);
       case TaskKind::flush:
         return flush(row, task);
+      case TaskKind::spread:
+        return spread(row, task);
       case TaskKind::norm:
         return norm(row, task);
       case TaskKind::update:
@@ -311,18 +313,29 @@ struct Executor::Step {
       const layout::Box* box = e.store_.holdings().grad(phase.strategy, m.tensor);
       return box && box->contains(m.box) ? view_of(e.store_.gradient(phase, m.tensor), *box, m.box) : at::Tensor();
     };
-    const auto at_home = [&](const layout::Msg& m) {
-      HomeShard& shard = e.store_.home_shard(m.tensor, m.box);
-      return view_of(shard.grad, shard.box, m.box);
-    };
     for (const layout::Msg& m : task.messages) {
       if (m.src == e.rank_ && m.dst != e.rank_) transfer.send(m.dst, own(m));
       if (m.dst != e.rank_) continue;
       const at::Tensor sum = own(m);
       if (m.src == e.rank_)
-        transfer.local(at_home(m), sum, true);
+        transfer.local(home_gradient(m), sum, true);
       else
-        transfer.receive(m.src, sum.defined() ? sum : at_home(m), true);
+        transfer.receive(m.src, sum.defined() ? sum : home_gradient(m), true);
+    }
+    transact(transfer, row, task);
+  }
+
+  at::Tensor home_gradient(const layout::Msg& m) const {
+    HomeShard& shard = e.store_.home_shard(m.tensor, m.box);
+    return view_of(shard.grad, shard.box, m.box);
+  }
+
+  void spread(int row, const Task& task) {
+    Transfer transfer;
+    for (const layout::Msg& m : task.messages) {
+      if (m.src == m.dst) continue;
+      if (m.src == e.rank_) transfer.send(m.dst, home_gradient(m));
+      if (m.dst == e.rank_) transfer.receive(m.src, home_gradient(m), false);
     }
     transact(transfer, row, task);
   }

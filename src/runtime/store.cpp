@@ -44,8 +44,18 @@ Store::Store(const compiler::Plans& plans, int rank, at::Device device) : plans_
                                  grad.take(home.grad, *box), image.take(home.image, *box)});
       for (Carver* carver : {&master, &m, &v, &grad, &image}) carver->next_group();
     }
+    home.owned = owned_gradients(home);
     home_.push_back(std::move(home));
   }
+}
+
+std::vector<at::Tensor> Store::owned_gradients(const HomeUnit& home) const {
+  if (plans_.spread().units.empty()) return {home.grad};
+  std::vector<at::Tensor> owned;
+  for (const HomeShard& shard : home.shards)
+    for (const layout::Box* box : holdings_.owned(shard.param))
+      if (shard.box.contains(*box)) owned.push_back(view_of(shard.grad, shard.box, *box));
+  return owned;
 }
 
 void Store::initialize(const Initial& initial) {
@@ -166,7 +176,8 @@ void Store::update(int unit, const UpdateSettings& settings) {
 double Store::gradient_squares() const {
   double total = 0;
   for (const HomeUnit& unit : home_)
-    if (unit.grad.numel() > 0) total += kernels::sum_of_squares(unit.grad);
+    for (const at::Tensor& grad : unit.owned)
+      if (grad.numel() > 0) total += kernels::sum_of_squares(grad.reshape({grad.numel()}));
   return total;
 }
 

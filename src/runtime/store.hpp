@@ -23,10 +23,11 @@ struct HomeShard {
   at::Tensor master, m, v, grad, image;  // shaped like the box; image is master where the precisions agree
 };
 
-/// Home's part of a unit; flat tensors hold the shards one after another.
+/// Home's part of a unit; flat tensors hold the shards one after another. owned: the gradients that no other rank counts.
 struct HomeUnit {
   std::vector<HomeShard> shards;
   at::Tensor master, m, v, grad, image;
+  std::vector<at::Tensor> owned;
 };
 
 /// Borrowed parameters of a unit under a strategy: param -> the rank's shard. Each group has memory of its own, so that one which
@@ -75,11 +76,12 @@ class Store {
 
   /// AdamW on home's part of a unit; zeroes its gradients.
   void update(int unit, const UpdateSettings& settings);
-  /// Sum of squares of home's gradients, fp64.
+  /// Sum of squares of the gradients that this rank owns, fp64.
   double gradient_squares() const;
   void zero_gradients();
 
  private:
+  std::vector<at::Tensor> owned_gradients(const HomeUnit& home) const;
   const Bank& bank(PhaseKey phase, int unit) const;
   void copy_held(at::Tensor& target, int param, const layout::Box& box, PhaseKey previous) const;
   int unit_of(int param) const { return plans_.graph().param(param).unit; }

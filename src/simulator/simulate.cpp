@@ -65,9 +65,10 @@ class Simulator {
     std::array<int, 2> lists{};  // of the graph
   };
 
-  // What a row takes by itself, and of what.
+  // What a row takes by itself, and of what. devices: of each of its ranks; none: all of it.
   struct Work {
-    double seconds = 0, device_share = 1;
+    double seconds = 0;
+    std::vector<double> devices{};
     std::vector<cost::Exchange::PortShare> ports{};
     int first_host = 0;  // of the ranks that it was made for
   };
@@ -301,7 +302,8 @@ class Simulator {
   }
 
   std::vector<Claim> claims_of(const Task& t, const Work& needed) const {
-    std::vector<Claim> claims = devices_of(t, needed.device_share);
+    std::vector<Claim> claims = devices_of(t, 1);
+    for (size_t i = 0; i < needed.devices.size(); ++i) claims[i].share = needed.devices[i];
     const int host = plans_.cluster().host[static_cast<size_t>(t.ranks[0])];
     for (const cost::Exchange::PortShare& use : needed.ports) {
       cost::Port port = use.port;
@@ -399,13 +401,13 @@ class Simulator {
   }
 
   Work fresh_work(const Task& t) const {
-    const Precision precision = plans_.graph().precision();
     switch (t.kind) {
       case TaskKind::send:
       case TaskKind::move:
-        return exchanged(t, precision.compute, false);
+      case TaskKind::spread:
+        return exchanged(t, false);
       case TaskKind::flush: {
-        Work work = exchanged(t, precision.state, true);
+        Work work = exchanged(t, true);
         work.seconds += added_at_home(t);
         return work;
       }
@@ -422,14 +424,16 @@ class Simulator {
     return {};
   }
 
-  Work exchanged(const Task& t, DType type, bool summed) const {
+  Work exchanged(const Task& t, bool summed) const {
+    const i64 element = size_of(ir::type_of(t.kind, plans_.graph().precision()));
     std::vector<cost::Parcel> parcels;
     parcels.reserve(t.messages.size());
-    for (const layout::Msg& m : t.messages) parcels.push_back({m.src, m.dst, m.box.elements() * size_of(type), summed});
+    for (const layout::Msg& m : t.messages) parcels.push_back({m.src, m.dst, m.box.elements() * element, summed});
     const cost::Exchange exchange = cost::exchange_over(hardware_, plans_.cluster(), parcels);
-    cluster::Link slowest = cluster::Link::local;
-    for (const cost::Exchange::PortShare& use : exchange.ports) slowest = std::max(slowest, use.port.link);
-    return {exchange.time.count, hardware_.device_share(slowest), exchange.ports, plans_.cluster().host[static_cast<size_t>(t.ranks[0])]};
+    std::vector<double> devices(t.ranks.size(), 0);
+    for (const cost::Exchange::DeviceShare& use : exchange.devices)
+      devices[static_cast<size_t>(std::ranges::find(t.ranks, use.rank) - t.ranks.begin())] += use.share * hardware_.device_share(use.link);
+    return {exchange.time.count, std::move(devices), exchange.ports, plans_.cluster().host[static_cast<size_t>(t.ranks[0])]};
   }
 
   // Memory traffic of so many bytes an element, on the rank that has most elements.
@@ -448,17 +452,17 @@ class Simulator {
     return memory_time("add", type, elements, 3 * size_of(type));
   }
 
-  // Elements of a unit that each rank has at home.
-  void add_home(int unit, std::map<int, i64>& elements) const {
+  // Elements of a unit that the maps give each rank.
+  void add_elements(const std::vector<layout::ShardMap>& maps, int unit, std::map<int, i64>& elements) const {
     for (const int tensor : plans_.units()[static_cast<size_t>(unit)].tensors)
-      for (const layout::Shard& shard : plans_.home()[static_cast<size_t>(tensor)].shards) elements[shard.rank] += shard.box.elements();
+      for (const layout::Shard& shard : maps[static_cast<size_t>(tensor)].shards) elements[shard.rank] += shard.box.elements();
   }
 
   // Gradients are read.
   double squared() const {
     const DType type = plans_.graph().precision().state;
     std::map<int, i64> elements;
-    for (size_t unit = 0; unit < plans_.units().size(); ++unit) add_home(static_cast<int>(unit), elements);
+    for (size_t unit = 0; unit < plans_.units().size(); ++unit) add_elements(plans_.owners(), static_cast<int>(unit), elements);
     return memory_time("sum_of_squares", type, elements, size_of(type));
   }
 
@@ -476,7 +480,7 @@ class Simulator {
     const Precision precision = plans_.graph().precision();
     const i64 bytes = 8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
     std::map<int, i64> elements;
-    add_home(t.unit, elements);
+    add_elements(plans_.home(), t.unit, elements);
     return memory_time("adamw", precision.state, elements, bytes);
   }
 

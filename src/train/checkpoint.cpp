@@ -45,7 +45,7 @@ layout::Box box_of(const std::vector<i64>& lo, const std::vector<i64>& hi) {
   return box;
 }
 
-// Who writes what follows from home alone, so that every rank knows the whole manifest.
+// Who writes what follows from home's owners alone, so that every rank knows the whole manifest.
 files::Manifest manifest_of(const compiler::Plans& plans) {
   files::Manifest manifest;
   manifest.dtype = plans.graph().precision().state;
@@ -53,7 +53,7 @@ files::Manifest manifest_of(const compiler::Plans& plans) {
     const ir::Param& param = plans.graph().param(static_cast<int>(p));
     manifest.shapes[param.name] = param.shape.size;
     int number = 0;
-    for (const layout::Shard& shard : plans.home()[p].shards) {
+    for (const layout::Shard& shard : plans.owners()[p].shards) {
       const std::string file = files::shard_name(shard.rank, plans.cluster().ranks());
       const std::vector<i64> lo(shard.box.lo.begin(), shard.box.lo.begin() + shard.box.dims),
           hi(shard.box.hi.begin(), shard.box.hi.begin() + shard.box.dims);
@@ -87,7 +87,8 @@ void write_shard(const std::filesystem::path& folder, const files::Manifest& man
   files::TensorWriter writer = files::TensorWriter::create(folder / "state" / file, entries);
   for (const files::ManifestEntry* entry : own)
     for (const auto& [box, tensor] : mine.at({entry->tensor, entry->part}))
-      if (box == box_of(entry->lo, entry->hi)) writer.write(entry->key, 0, bytes_of(tensor.cpu().contiguous()));
+      if (const layout::Box own = box_of(entry->lo, entry->hi); box.contains(own))
+        writer.write(entry->key, 0, bytes_of(runtime::view_of(tensor, box, own).cpu().contiguous()));
   writer.finish();
 }
 

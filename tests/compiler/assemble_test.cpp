@@ -44,6 +44,7 @@ class RandomSteps {
     const int chunks = made.chunk_count();
     made.recompute = static_cast<config::Recompute>(below(3));
     made.sequence_parallel = below(4) > 0;
+    made.zero = below(2);
     while (!free.empty() && (made.groups.empty() || below(4) > 0)) {
       const int most = static_cast<int>(free.size());
       config::Group group{1 + below(std::min(2, most)), {}};
@@ -155,8 +156,12 @@ bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& don
         const bool earlier = t.kind == TaskKind::flush && t.unit == task.unit && t.round < task.round;
         return (gradients || earlier) && t.phase == task.phase && meets(t);
       });
+    case TaskKind::spread:
+      return all_done([&](const Task& t) {
+        return t.unit == task.unit && meets(t) && (t.kind == TaskKind::flush || (t.kind == TaskKind::spread && t.round < task.round));
+      });
     case TaskKind::norm:
-      return all_done([&](const Task& t) { return t.kind == TaskKind::flush; });
+      return all_done([&](const Task& t) { return t.kind == TaskKind::flush || t.kind == TaskKind::spread; });
     case TaskKind::update:
       return all_done([&](const Task& t) { return t.kind == TaskKind::norm; });
     default:
@@ -252,7 +257,7 @@ void expect_flushes_after_runs(const ir::Program& program, int p) {
 }
 
 TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
-  int several_phases = 0, idle = 0, uneven = 0;
+  int several_phases = 0, idle = 0, uneven = 0, spread = 0;
   for (unsigned seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     RandomSteps random(seed);
@@ -269,6 +274,8 @@ TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
         uneven += plans.strategies()[static_cast<size_t>(plan.phases[p].strategy)].groups.size() > 1;
       }
       EXPECT_EQ(tasks(program, TaskKind::norm, -1).size(), 1u);
+      EXPECT_EQ(total_bytes(tasks(program, TaskKind::spread, -1)), link_bytes(plans.spread(), plans, DType::f32));
+      spread += !tasks(program, TaskKind::spread, -1).empty();
       EXPECT_EQ(tasks(program, TaskKind::update, -1).size(), plans.units().size());
     }
     several_phases += plan.phases.size() > 1;
@@ -277,6 +284,7 @@ TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
   EXPECT_GT(several_phases, 10);
   EXPECT_GT(idle, 10);
   EXPECT_GT(uneven, 10);
+  EXPECT_GT(spread, 10);
 }
 
 TEST(Assemble, gives_the_same_rows_for_the_same_step) {

@@ -42,7 +42,7 @@ TEST(PlansOf, have_a_strategy_a_bucket_and_home_where_the_job_says) {
   const Plans plans = plans_of(job, cluster::uniform(2, 2));
   ASSERT_EQ(plans.strategies().size(), 2u);
   EXPECT_EQ(plans.strategies()[0].strategy, job.buckets[0].strategy);
-  EXPECT_EQ(plans.home(), home_maps(plans.strategies()[1].maps));
+  EXPECT_EQ(plans.home(), home_maps(plans.strategies()[1].maps, 1));
   EXPECT_EQ(plans.graph().precision(), precision_from("bf16"));
 }
 

@@ -26,7 +26,7 @@ TEST(ParamMaps, cover_every_element_of_every_addend_under_any_strategy) {
         layout::validate(maps.grad[p]);
         EXPECT_EQ(maps.used[p].addends, 1);
       }
-      for (const layout::ShardMap& home : home_maps(maps)) layout::validate(home, true);
+      for (const layout::ShardMap& owners : owner_maps(maps)) layout::validate(owners, true);
     }
   }
 }
@@ -67,9 +67,16 @@ TEST(ParamMaps, refuse_a_strategy_that_leaves_a_parameter_out) {
             "strategy \"none\" uses model.embed_tokens.weight nowhere");
 }
 
-TEST(HomeMaps, share_copies_out_evenly) {
+TEST(HomeMaps, with_zero_0_are_all_copies) {
   const ir::Graph graph = training_graph(small_llama());
-  const std::vector<layout::ShardMap> home = home_maps(maps_of(graph, config::strategy_from_spec("4,1,1", 4, 2)));
+  const ParamMaps maps = maps_of(graph, config::strategy_from_spec("2,2,1", 4, 2));
+  EXPECT_EQ(home_maps(maps, 0), maps.used);
+  EXPECT_EQ(home_maps(maps, 1), owner_maps(maps));
+}
+
+TEST(OwnerMaps, share_copies_out_evenly) {
+  const ir::Graph graph = training_graph(small_llama());
+  const std::vector<layout::ShardMap> home = owner_maps(maps_of(graph, config::strategy_from_spec("4,1,1", 4, 2)));
   std::vector<i64> held(4);
   for (const layout::ShardMap& map : home)
     for (const layout::Shard& shard : map.shards) held[static_cast<size_t>(shard.rank)] += shard.box.elements();

@@ -57,7 +57,7 @@ TEST(Plans, take_home_from_the_anchor) {
   const std::vector<config::Strategy> strategies = {config::strategy_from_spec("1,2,2", 4, 2), config::strategy_from_spec("4,1,1", 4, 2)};
   for (const int anchor : {0, 1}) {
     const Plans plans(graph, strategies, anchor, cluster::uniform(2, 2), switching::Planner::relay);
-    EXPECT_EQ(plans.home(), home_maps(plans.strategies()[static_cast<size_t>(anchor)].maps));
+    EXPECT_EQ(plans.home(), home_maps(plans.strategies()[static_cast<size_t>(anchor)].maps, 1));
   }
   EXPECT_EQ(internal_message([&] { Plans(graph, strategies, 2, cluster::uniform(2, 2), switching::Planner::relay); }),
             "no strategy 2 to anchor home");

@@ -144,6 +144,14 @@ TEST(Job, home_is_one_of_the_buckets) {
   EXPECT_EQ(fault_of([] { good({"run.home=2"}); }), "--set run.home=2: run.home = 2 is no bucket. Use 0 to 1.");
 }
 
+TEST(Job, only_the_strategy_at_home_keeps_the_optimizers_state_on_every_replica) {
+  EXPECT_EQ(good({"parallel.zero=0"}).buckets[1].strategy.zero, 0);
+  EXPECT_EQ(good({"bucket.1.strategy={dp=8,tp=1,pp=1,zero=0}", "run.home=1"}).buckets[1].strategy.zero, 0);
+  EXPECT_EQ(fault_of([] { good({"bucket.1.strategy={dp=8,tp=1,pp=1,zero=0}"}); }),
+            "job.toml: bucket.1: zero = 0, but the optimizer's state is kept once, as bucket 0 says "
+            "(run.home). Set zero = 0 there, or leave it out here.");
+}
+
 TEST(Job, gpt2_reads_no_further_than_its_positions) {
   const std::vector<std::string> gpt2{"model.architecture=gpt2", "model.kv_heads=8"};
   EXPECT_EQ(good(gpt2).model.config.max_positions, 4096);

@@ -199,10 +199,6 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
               HasSubstr("are 2, but the schedule is for 3. Use as many."));
 }
 
-TEST(Strategy, the_state_of_replicas_is_not_kept_twice) {
-  EXPECT_THAT(fault_after([](Strategy& s) { s.zero = 0; }), HasSubstr("zero = 0 with dp = 2"));
-}
-
 TEST(Strategy, names_of_settings_are_those_of_the_file) {
   EXPECT_EQ(name_of(Recompute::selective), "selective");
   EXPECT_EQ(name_of(ScheduleKind::one_f_one_b), "1f1b");

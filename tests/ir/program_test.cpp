@@ -104,6 +104,7 @@ TEST(NameOf, tells_tasks_apart) {
   EXPECT_EQ(name_of({.kind = TaskKind::zero, .phase = 0, .lane = 3, .stage = 1}), "zero phase 0 lane 3 stage 1");
   EXPECT_EQ(name_of({.kind = TaskKind::run, .phase = 0, .lane = 3, .stage = 1, .micro_batch = 2, .pass = Pass::BW}),
             "run phase 0 lane 3 stage 1 BW mb2");
+  EXPECT_EQ(name_of({.kind = TaskKind::spread, .unit = 2, .round = 1}), "spread u2 r1");
   EXPECT_EQ(name_of({.kind = TaskKind::norm}), "norm");
   EXPECT_EQ(name_of({.kind = TaskKind::update, .unit = 4}), "update u4");
 }

@@ -27,6 +27,7 @@ TEST(Kind, of_a_row_follows_from_the_name_that_the_program_gives_it) {
   for (const auto& [what, expected] : std::vector<std::pair<ir::TaskKind, Kind>>{{ir::TaskKind::move, Kind::move},
                                                                                  {ir::TaskKind::prepare, Kind::move},
                                                                                  {ir::TaskKind::flush, Kind::flush},
+                                                                                 {ir::TaskKind::spread, Kind::flush},
                                                                                  {ir::TaskKind::norm, Kind::norm},
                                                                                  {ir::TaskKind::update, Kind::update},
                                                                                  {ir::TaskKind::zero, Kind::other}}) {

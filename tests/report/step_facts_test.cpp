@@ -91,6 +91,18 @@ TEST(Matrices, sum_to_the_traffic_of_their_plan) {
   EXPECT_LE(*matrices[1].inter_bound, matrices[1].inter);
 }
 
+TEST(Matrices, and_links_have_the_sums_that_replicas_get) {
+  SimulatedStep step({"2,2,2"}, 2, 4, {60, 50, 40, 30}, 0);
+  const std::vector<Matrix> matrices = switch_matrices(step.plan, step.plans);
+  ASSERT_EQ(matrices.size(), 3u);
+  EXPECT_EQ(matrices[0].intra + matrices[0].inter, 0) << "every rank has its parameters";
+  EXPECT_EQ(matrices[2].title, "gradients: home \u2192 its copies");
+  EXPECT_GT(matrices[2].intra, 0);
+  const LinkUse gradients = link_uses(step.program, step.plan, step.plans)[3];
+  EXPECT_EQ(gradients.intra, matrices[1].intra + matrices[2].intra);
+  EXPECT_EQ(gradients.inter, matrices[1].inter + matrices[2].inter);
+}
+
 TEST(Matrices, of_many_ranks_are_folded_to_hosts) {
   const SimulatedStep step({"72,1,1"}, 9, 8, std::vector<i64>(72, 60));
   const std::vector<Matrix> matrices = switch_matrices(step.plan, step.plans);

@@ -11,14 +11,14 @@
 namespace switchyard::report {
 
 /// A job of the small model with a bucket of 64 tokens for the first strategy, 32 for the second, and so on.
-inline config::Job job_of(const std::vector<std::string>& strategies, int ranks) {
+inline config::Job job_of(const std::vector<std::string>& strategies, int ranks, int zero = 1) {
   config::Job job;
   job.model.config = compiler::small_llama();
   job.batch.sequences = 4;
   job.run.ranks = ranks;
   job.run.precision = "fp32";
   for (size_t s = 0; s < strategies.size(); ++s)
-    job.buckets.push_back({i64{64} >> s, strategies[s], config::strategy_from_spec(strategies[s], ranks, job.model.config.layers)});
+    job.buckets.push_back({i64{64} >> s, strategies[s], config::strategy_from_spec(strategies[s], ranks, job.model.config.layers, {.zero = zero})});
   return job;
 }
 
@@ -31,8 +31,8 @@ inline cluster::Hardware with_links(int hosts, int devices) {
 }
 
 struct SimulatedStep {
-  SimulatedStep(const std::vector<std::string>& strategies, int hosts, int devices, std::vector<i64> lengths_in)
-      : job(job_of(strategies, hosts * devices)),
+  SimulatedStep(const std::vector<std::string>& strategies, int hosts, int devices, std::vector<i64> lengths_in, int zero = 1)
+      : job(job_of(strategies, hosts * devices, zero)),
         hardware(with_links(hosts, devices)),
         plans(compiler::plans_of(job, hardware.placement())),
         lengths(std::move(lengths_in)),

@@ -69,6 +69,24 @@ INSTANTIATE_TEST_SUITE_P(Mixes, SwitchingInAStep,
                            return name;
                          });
 
+class StateOnEveryReplica : public testing::TestWithParam<Mix> {};
+
+TEST_P(StateOnEveryReplica, EqualsOneRankAndItsCopiesAreEqualBits) {
+  const Mix& mix = GetParam();
+  const compiler::Plans plans = tiny_plans(mix.specs, mix.ranks, mix.home, kFp64, 2, 0);
+  i64 spread = 0;
+  const batch::StepPlan plan = tiny_batch(0, five_batches()[0], plans, mix.bounds);
+  for (const ir::Task& task : compiler::assemble(plan, plans, {}).rows) spread += task.kind == ir::TaskKind::spread ? task.bytes : 0;
+  EXPECT_GT(spread, 0);
+  const TinyRun run = run_tiny(plans, five_batches(), {.bounds = mix.bounds});
+  expect_like_one_rank(run);
+  EXPECT_TRUE(run.copies_agree);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mixes, StateOnEveryReplica,
+                         testing::Values(Mix{{"4,1,1"}, {24}}, Mix{{"2,2,1"}, {24}}, Mix{{"2,1,2"}, {24}}, Mix{{"1,2,2", "4,1,1"}, {24, 12}, 4, 1},
+                                         Mix{{"2,2,1", "1,4,1"}, {24, 10}}, Mix{{"2,1,2", "4,1,1", "2,2,1"}, {24, 18, 9}, 4, 2}));
+
 TEST(Executor, OneRankLearns) {
   const TinyRun& run = on_one_rank();
   EXPECT_GT(run.steps[0].norm, 0.01);

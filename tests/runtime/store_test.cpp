@@ -48,6 +48,23 @@ TEST(Store, HomeHoldsEveryElementOnceOverTheRanks) {
   for (const at::Tensor& c : count) EXPECT_EQ(c.sub(1).abs().max().item<double>(), 0);
 }
 
+TEST(Store, ReplicasOfHomeCountEveryGradientOnce) {
+  const compiler::Plans plans = tiny_plans({"2,2,1"}, 4, 0, kFp64, 1, 0);
+  double squares = 0, expected = 0;
+  for (int p = 0; p < static_cast<int>(plans.graph().params().size()); ++p) expected += tiny_value(plans.graph(), p).square().sum().item<double>();
+  for (int rank = 0; rank < 4; ++rank) {
+    Store store(plans, rank, at::kCPU);
+    store.initialize(tiny_values(plans.graph()));
+    for (HomeUnit& unit : store.home())
+      for (HomeShard& shard : unit.shards) {
+        EXPECT_EQ(shard.box, *store.holdings().used(0, shard.param)) << "a whole copy";
+        shard.grad.copy_(shard.master);
+      }
+    squares += store.gradient_squares();
+  }
+  EXPECT_NEAR(squares, expected, 1e-12 * expected);
+}
+
 TEST(Store, ParametersAreViewsOfHomesImageWhereTheBoxesAreEqual) {
   const compiler::Plans plans = tiny_plans({"1,1,1"}, 1);
   Store store(plans, 0, at::kCPU);

@@ -48,11 +48,11 @@ inline config::ModelConfig tiny_llama() {
 }
 
 inline compiler::Plans tiny_plans(const std::vector<std::string>& specs, int ranks, int home = 0, Precision precision = kFp64,
-                                  int hosts = 1) {
+                                  int hosts = 1, int zero = 1) {
   ir::Graph graph = models::build(tiny_llama(), precision, models::Output::loss);
   ir::differentiate(graph);
   std::vector<config::Strategy> strategies;
-  for (const std::string& spec : specs) strategies.push_back(config::strategy_from_spec(spec, ranks, tiny_llama().layers));
+  for (const std::string& spec : specs) strategies.push_back(config::strategy_from_spec(spec, ranks, tiny_llama().layers, {.zero = zero}));
   return compiler::Plans(std::move(graph), strategies, home, cluster::uniform(hosts, ranks / hosts), switching::Planner::relay);
 }
 
@@ -99,6 +99,7 @@ inline batch::StepPlan tiny_batch(i64 step, const Documents& documents, const co
 struct TinyRun {
   std::vector<StepResult> steps;    // as rank 0 saw them
   std::vector<at::Tensor> master;   // whole parameters at the end
+  bool copies_agree = true;         // those of a parameter at home, to the last bit
   std::vector<std::string> ends;    // error that ended each rank; empty: none
 };
 
@@ -141,13 +142,15 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
     }
   });
   for (const ir::Param& param : plans.graph().params()) run.master.push_back(zeros(param.shape.size, DType::f64, at::kCPU));
-  for (const auto& store : stores)
-    if (store)
-      for (const HomeUnit& unit : store->home())
-        for (const HomeShard& shard : unit.shards) {
-          at::Tensor& whole = run.master[static_cast<size_t>(shard.param)];
-          view_of(whole, layout::whole(plans.graph().param(shard.param).shape.size), shard.box).copy_(shard.master);
-        }
+  const auto each_shard = [&](const auto& visit) {
+    for (const auto& store : stores)
+      if (store)
+        for (const HomeUnit& unit : store->home())
+          for (const HomeShard& shard : unit.shards)
+            visit(shard, view_of(run.master[static_cast<size_t>(shard.param)], layout::whole(plans.graph().param(shard.param).shape.size), shard.box));
+  };
+  each_shard([](const HomeShard& shard, at::Tensor whole) { whole.copy_(shard.master); });
+  each_shard([&](const HomeShard& shard, const at::Tensor& whole) { run.copies_agree &= whole.equal(shard.master.to(at::kDouble)); });
   return run;
 }
 

@@ -52,7 +52,8 @@ Traffic operator+(Traffic a, const Traffic& b) {
 // Messages of a row. Gradients travel in the state's precision, all else in that of computation.
 Traffic announced(const ir::Task& task, const compiler::Plans& plans) {
   const Precision precision = plans.graph().precision();
-  const i64 element = size_of(task.kind == ir::TaskKind::flush ? precision.state : precision.compute);
+  const bool gradients = task.kind == ir::TaskKind::flush || task.kind == ir::TaskKind::spread;
+  const i64 element = size_of(gradients ? precision.state : precision.compute);
   Traffic bytes{};
   for (const layout::Msg& m : task.messages)
     if (m.src != m.dst) bytes[static_cast<size_t>(plans.cluster().link(m.src, m.dst))] += m.box.elements() * element;
@@ -93,11 +94,16 @@ Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& pl
   return bytes;
 }
 
-class AnnouncedTraffic : public testing::TestWithParam<std::pair<std::vector<std::string>, Precision>> {};
+struct TrafficCase {
+  std::vector<std::string> specs;
+  Precision precision;
+  int zero = 1;
+};
+class AnnouncedTraffic : public testing::TestWithParam<TrafficCase> {};
 
 TEST_P(AnnouncedTraffic, IsWhatTheFabricCounts) {
-  const auto& [specs, precision] = GetParam();
-  const compiler::Plans plans = tiny_plans(specs, 4, 0, precision, 2);
+  const auto& [specs, precision, zero] = GetParam();
+  const compiler::Plans plans = tiny_plans(specs, 4, 0, precision, 2, zero);
   const Documents documents = tiny_documents(11, 8);
   const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest, 14, 7});
   ASSERT_EQ(plan.phases.size(), 3u);
@@ -131,8 +137,9 @@ TEST_P(AnnouncedTraffic, IsWhatTheFabricCounts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, AnnouncedTraffic,
-                         testing::Values(std::pair(std::vector<std::string>{"1,2,2", "2,2,1", "4,1,1"}, kFp64),
-                                         std::pair(std::vector<std::string>{"1,4,1", "2,1,2", "1,2,2"}, precision_from("bf16"))),
+                         testing::Values(TrafficCase{{"1,2,2", "2,2,1", "4,1,1"}, kFp64},
+                                         TrafficCase{{"1,4,1", "2,1,2", "1,2,2"}, precision_from("bf16")},
+                                         TrafficCase{{"2,2,1", "1,2,2", "4,1,1"}, precision_from("bf16"), 0}),
                          [](const auto& p) { return "Case" + std::to_string(p.index); });
 
 }  // namespace

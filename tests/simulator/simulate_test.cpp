@@ -187,6 +187,21 @@ TEST(Simulate, transfers_beside_computing_slow_both) {
   EXPECT_DOUBLE_EQ(simulate(step.program, step.plan, plans, hardware).step_seconds, free.step_seconds) << "the link's own says otherwise";
 }
 
+TEST(Simulate, a_transfer_in_one_direction_takes_half_of_what_both_take_of_a_device) {
+  const compiler::Plans plans = plans_under({"1,1,2"}, 1, 2);
+  const Step step(plans, 2);
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host.bandwidth = {1e5};
+  hardware.overlap_slowdown = 2;
+  const Simulation simulation = simulate(step.program, step.plan, plans, hardware);
+  std::map<int, double> forward;  // of the first stage: the second micro-batch runs beside the first one's transfer
+  for (size_t row = 0; row < step.program.rows.size(); ++row) {
+    const ir::Task& task = step.program.rows[row];
+    if (task.kind == ir::TaskKind::run && task.forward() && task.stage == 0) forward[task.micro_batch] = simulation.rows[row].end - simulation.rows[row].begin;
+  }
+  EXPECT_NEAR(forward.at(1), 1.5 * forward.at(0), 1e-9);
+}
+
 TEST(Simulate, transfers_of_lanes_divide_a_port_that_they_share) {
   const compiler::Plans plans = plans_under({"2,1,2"}, 2, 2);
   const Step step(plans, 2);  // one for each lane; stages lie on hosts
@@ -200,6 +215,26 @@ TEST(Simulate, transfers_of_lanes_divide_a_port_that_they_share) {
     const auto seconds = [&](const Simulation& s) { return s.rows[row].end - s.rows[row].begin; };
     EXPECT_NEAR(seconds(shared), 2 * seconds(own), 1e-9) << "both lanes send at once";
   }
+}
+
+TEST(Simulate, sums_travel_to_replicas_of_the_state_when_they_are_complete) {
+  const compiler::Plans plans = plans_under({"2,1,1"}, 1, 2, 0);
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host.bandwidth = {1e6};
+  const Step step(plans, 2);
+  const Simulation simulation = simulate(step.program, step.plan, plans, hardware);
+  std::map<int, double> summed;  // unit -> when
+  double spread = 0;
+  for (size_t row = 0; row < step.program.rows.size(); ++row) {
+    const ir::Task& task = step.program.rows[row];
+    if (task.kind == ir::TaskKind::flush) summed[task.unit] = std::max(summed[task.unit], simulation.rows[row].end);
+    if (task.kind != ir::TaskKind::spread) continue;
+    EXPECT_GE(simulation.rows[row].begin, summed.at(task.unit));
+    spread += simulation.rows[row].end - simulation.rows[row].begin;
+  }
+  i64 elements = 0;
+  for (const ir::Param& param : plans.graph().params()) elements += ir::elements({DType::f32, param.shape}, {});
+  EXPECT_NEAR(spread, static_cast<double>(elements) / 2 * 4 / 1e6, 0.01 * spread) << "each rank sends its half of all sums";
 }
 
 TEST(Simulate, accumulators_are_filled_with_zeros_once_a_phase) {

@@ -43,7 +43,7 @@ def one_rank(tmp_path_factory, corpus):
     return log
 
 
-def random_strategy(draw, name, ranks):
+def random_strategy(draw, name, ranks, zero_0):
     """Any degrees that fit, with any settings."""
     tp = draw.choice([degree for degree in TENSOR_DEGREES.get(name, [1, 2, 4]) if degree <= ranks])
     pp = draw.randint(1, min(3, ranks // tp))
@@ -52,6 +52,8 @@ def random_strategy(draw, name, ranks):
                 "sequence_parallel": draw.random() < 0.7}
     if strategy["schedule"] in ("zero-bubble", "zb-v") and draw.random() < 0.5:
         strategy["activation_cap"] = draw.randint(2, 8)
+    if zero_0:
+        strategy["zero"] = 0
     if draw.random() < 0.3:
         strategy["micro_batch_tokens"] = draw.randint(tiny.LONGEST, 4 * tiny.LONGEST)
     return strategy
@@ -62,7 +64,8 @@ def random_buckets(draw, name, ranks):
     bounds = sorted(draw.sample(range(1, tiny.LONGEST), draw.randint(0, 3)), reverse=True)
     if draw.random() < 0.3:
         bounds = [tiny.LONGEST - 1] + [bound for bound in bounds if bound < tiny.LONGEST - 1]
-    return [(bound, random_strategy(draw, name, ranks)) for bound in [tiny.LONGEST, *bounds]]
+    zero_0 = draw.random() < 0.3
+    return [(bound, random_strategy(draw, name, ranks, zero_0)) for bound in [tiny.LONGEST, *bounds]]
 
 
 @pytest.mark.parametrize("seed", range(28))

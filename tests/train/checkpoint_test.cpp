@@ -39,36 +39,56 @@ class Checkpoint : public testing::Test {
   config::Job job(const std::vector<std::string>& sets = {}) const {
     return small_job("unused", (scratch_ / "run").string(), sets);
   }
+  /// What save() wrote, whatever ranks and strategies load it.
+  void expect_loaded(const config::Job& other) const {
+    const auto ends = comm::run_ranks(other.run.ranks, {}, [&](comm::Fabric& fabric) {
+      const compiler::Plans plans = compiler::plans_of(other, fabric.cluster());
+      runtime::Store loaded(plans, fabric.rank(), at::kCPU), expected(plans, fabric.rank(), at::kCPU);
+      fill(plans, expected);
+      const TrainState state = load_checkpoint((scratch_ / "run").string(), plans, loaded, other);
+      EXPECT_EQ(state.step, 6);
+      EXPECT_EQ(state.updates, 5);
+      EXPECT_EQ(state.tokens, 4321);
+      EXPECT_EQ(state.cursor.epoch, 1);
+      EXPECT_EQ(state.cursor.position, 7);
+      EXPECT_EQ(state.cursor.offset, 3);
+      size_t shards = 0;
+      for (size_t u = 0; u < loaded.home().size(); ++u)
+        for (size_t s = 0; s < loaded.home()[u].shards.size(); ++s, ++shards) {
+          const runtime::HomeShard &a = loaded.home()[u].shards[s], &b = expected.home()[u].shards[s];
+          EXPECT_TRUE(a.master.equal(b.master));
+          EXPECT_TRUE(a.m.equal(b.m));
+          EXPECT_TRUE(a.v.equal(b.v));
+          EXPECT_TRUE(a.image.equal(b.image));
+        }
+      EXPECT_GT(shards, 0u);
+    });
+    EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(other.run.ranks)));
+  }
+
   const TrainState state_{6, 5, 4321, {1, 7, 3}};
   files::Scratch scratch_;
 };
 
 TEST_F(Checkpoint, IsTheSameBitsUnderOtherStrategiesAndRanks) {
   save(job(), state_);
-  const config::Job other = job({"run.ranks=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"4,1,1\"", "run.home=1"});
-  const auto ends = comm::run_ranks(4, {}, [&](comm::Fabric& fabric) {
-    const compiler::Plans plans = compiler::plans_of(other, fabric.cluster());
-    runtime::Store loaded(plans, fabric.rank(), at::kCPU), expected(plans, fabric.rank(), at::kCPU);
-    fill(plans, expected);
-    const TrainState state = load_checkpoint((scratch_ / "run").string(), plans, loaded, other);
-    EXPECT_EQ(state.step, 6);
-    EXPECT_EQ(state.updates, 5);
-    EXPECT_EQ(state.tokens, 4321);
-    EXPECT_EQ(state.cursor.epoch, 1);
-    EXPECT_EQ(state.cursor.position, 7);
-    EXPECT_EQ(state.cursor.offset, 3);
-    size_t shards = 0;
-    for (size_t u = 0; u < loaded.home().size(); ++u)
-      for (size_t s = 0; s < loaded.home()[u].shards.size(); ++s, ++shards) {
-        const runtime::HomeShard &a = loaded.home()[u].shards[s], &b = expected.home()[u].shards[s];
-        EXPECT_TRUE(a.master.equal(b.master));
-        EXPECT_TRUE(a.m.equal(b.m));
-        EXPECT_TRUE(a.v.equal(b.v));
-        EXPECT_TRUE(a.image.equal(b.image));
-      }
-    EXPECT_GT(shards, 0u);
-  });
-  EXPECT_EQ(ends, std::vector<std::string>(4));
+  expect_loaded(job({"run.ranks=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"4,1,1\"", "run.home=1"}));
+}
+
+TEST_F(Checkpoint, OfReplicasHoldsEveryElementOnce) {
+  save(job(), state_);
+  const auto size_of_state = [&] {
+    uintmax_t bytes = 0;
+    for (const auto& file : std::filesystem::directory_iterator(scratch_ / "run/checkpoints/step-00000006/state"))
+      if (file.path().extension() == ".safetensors") bytes += file.file_size();
+    return static_cast<double>(bytes);
+  };
+  const double once = size_of_state();
+  std::filesystem::remove_all(scratch_ / "run");
+  const std::vector<std::string> replicas{"run.ranks=4", "bucket.0.strategy=\"2,2,1\"", "bucket.1.strategy=\"4,1,1\"", "parallel.zero=0"};
+  save(job(replicas), state_);
+  EXPECT_NEAR(size_of_state(), once, 0.2 * once) << "headers differ";
+  for (const auto& sets : {replicas, std::vector<std::string>{}}) expect_loaded(job(sets));
 }
 
 TEST_F(Checkpoint, ItsModelFolderHoldsTheMasterWeightsInSinglePrecision) {

@@ -111,7 +111,8 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
       {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"2,1,2\"", "parallel.schedule=\"zb-v\"",
        "parallel.recompute=\"selective\""},
       {"model.attention=\"unfused\"", "parallel.recompute=\"selective\"", "bucket.0.strategy=\"1,2,1\""},
-      {"run.precision=\"bf16\""}};
+      {"run.precision=\"bf16\""},
+      {"run.ranks=4", "bucket.0.strategy=\"2,2,1\"", "bucket.1.strategy=\"4,1,1\"", "parallel.zero=0"}};
   for (size_t c = 0; c < cases.size(); ++c) {
     const std::string out = "case" + std::to_string(c);
     std::vector<std::string> sets = cases[c];
