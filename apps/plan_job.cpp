@@ -8,6 +8,7 @@
 
 #include "compiler/job_plans.hpp"
 #include "compiler/memory.hpp"
+#include "config/job_keys.hpp"
 #include "config/job_reader.hpp"
 #include "first_step.hpp"
 #include "open_job.hpp"
@@ -18,7 +19,8 @@ namespace switchyard::apps {
 namespace {
 
 constexpr int kJudged = 8;        // plans that the simulator compares
-constexpr int kSteps = 2;         // whose documents stand for all
+constexpr int kFewestSteps = 2, kMostSteps = 16;  // whose documents stand for all: as many as have so many documents
+constexpr i64 kDocuments = 256;
 constexpr const char* kAuto = "auto";
 
 config::JobDraft draft_of(const std::string& path, const std::vector<std::string>& sets) {
@@ -31,13 +33,18 @@ config::JobDraft draft_of(const std::string& path, const std::vector<std::string
 
 bool is_auto(const config::BucketDraft& bucket) { return bucket.text == kAuto; }
 
+int steps_that_stand_for_all(const config::Job& job) {
+  const auto of_a_step = static_cast<i64>(lengths_of_steps(job, 1).front().size());
+  return static_cast<int>(std::clamp<i64>((kDocuments + of_a_step - 1) / of_a_step, kFewestSteps, kMostSteps));
+}
+
 // By the simulator, mean over the first steps.
-report::Candidate simulated(const std::string& name, const config::Job& job, const cluster::Hardware& hardware) {
+report::Candidate simulated(const std::string& name, const config::Job& job, const cluster::Hardware& hardware, int steps) {
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
   report::Candidate candidate{.name = name, .seconds = 0.0, .peak = 0};
-  for (const PlannedStep& step : first_steps(job, plans, kSteps)) {
+  for (const PlannedStep& step : first_steps(job, plans, steps)) {
     *candidate.peak = std::max(*candidate.peak, compiler::fullest_rank(step.program, step.plan, plans).second.total);
-    *candidate.seconds += simulator::simulate(step.program, step.plan, plans, hardware).step_seconds / kSteps;
+    *candidate.seconds += simulator::simulate(step.program, step.plan, plans, hardware).step_seconds / steps;
   }
   candidate.fits = *candidate.peak <= job.run.memory_budget.count;
   return candidate;
@@ -54,6 +61,14 @@ std::vector<planner::Choice> choices_of(const planner::Planner& planner) {
   return choices;
 }
 
+// The planner wouldn't keep to them.
+void refuse_settings(const config::JobDraft& draft, const std::string& path) {
+  for (const config::Key<config::JobDraft>& key : config::job_keys())
+    if (key.name.starts_with("parallel.") && draft.has(key.name))
+      user_error("{}: {} is set, but the strategies are left to the planner, which chooses that, too. Leave it out, or give the buckets strategies.",
+                 path, key.name);
+}
+
 std::string text_of(double seconds) { return format_duration(Seconds{seconds}); }
 
 }  // namespace
@@ -64,7 +79,9 @@ bool leaves_strategies_open(const std::string& path, const std::vector<std::stri
   if (planned > 0 && planned < static_cast<std::ptrdiff_t>(draft.buckets.size()))
     user_error("{}: {} of {} buckets have strategy = \"auto\". The planner chooses all of them or none: give each a strategy, or none.", path, planned,
                draft.buckets.size());
-  return draft.job.batch.context > 0 && draft.parallel_preset.empty() && planned == static_cast<std::ptrdiff_t>(draft.buckets.size());
+  const bool open = draft.job.batch.context > 0 && draft.parallel_preset.empty() && planned == static_cast<std::ptrdiff_t>(draft.buckets.size());
+  if (open) refuse_settings(draft, path);
+  return open;
 }
 
 std::optional<int> ranks_of(const std::string& path, const std::vector<std::string>& sets) {
@@ -96,10 +113,11 @@ config::Job planned_job(config::Job job, const planner::Planner& planner, const 
 }
 
 ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware) {
-  const planner::Planner planner(request_of(job, hardware, kSteps));
+  const int steps = steps_that_stand_for_all(job);
+  const planner::Planner planner(request_of(job, hardware, steps));
   const std::vector<planner::Choice> choices = choices_of(planner);
   ChosenPlan plan;
-  for (const planner::Choice& choice : choices) plan.compared.push_back(simulated(planner.to_string(choice), planned_job(job, planner, choice), hardware));
+  for (const planner::Choice& choice : choices) plan.compared.push_back(simulated(planner.to_string(choice), planned_job(job, planner, choice), hardware, steps));
   // One that fits, if any does; otherwise training tells what lacks.
   const auto order = [&](size_t i) { return std::pair(!plan.compared[i].fits, *plan.compared[i].seconds); };
   const auto alone = [&](size_t i) { return choices[i].phases.size() == 1 && plan.compared[i].fits; };

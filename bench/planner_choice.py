@@ -6,9 +6,9 @@ thread. A table in Markdown.
 
 The machine is profiled once. Then every round trains every strategy and the job without one, which is planned (`strategy = "auto"`); a
 strategy counts with the median of its steps in all rounds, so that what slows the machine for minutes slows all alike. A strategy that
-takes 20% longer than the best one so far is left out of later rounds. Where the planner took one of the strategies of the table, its steps
-count for both. Writes planner_choice.md to --out. Exit status 1: in a workload the
-planner's choice takes more than 2% longer than the best one.
+takes 20% longer than the best one so far is left out of later rounds. Strategies that come to the same program (their predicted times and
+bytes are the same to the last bit) are one: their steps count for all of them. Writes planner_choice.md to --out. Exit status 1: in a
+workload the planner's choice takes more than 2% longer than the best one.
 """
 
 import argparse
@@ -68,29 +68,20 @@ def jobs_of(lengths, documents, sizes):
     return jobs | {PLANNED: job([], lengths, documents, sizes=sizes)}
 
 
-def buckets(folder):
-    """As a run resolved them, without what they are called."""
-    chosen = tomllib.loads((folder / "run" / "job.toml").read_text())["bucket"]
-    for bucket in chosen:
-        bucket["strategy"].pop("name", None)
-        if bucket["strategy"]["micro_batch_tokens"] == 0:
-            bucket["strategy"]["micro_batch_tokens"] = bucket["max_length"]
-        bucket["strategy"]["chunks"] = max(1, bucket["strategy"]["chunks"])
-    return chosen
-
-
-def compared(steps, resolved):
-    """Name and seconds, the quickest first; those of equal buckets share their steps."""
-    pooled = {name: [step for other in steps if resolved[other] == resolved[name] for step in steps[other]] for name in steps}
+def compared(steps, predictions):
+    """Name and seconds, the quickest first; those of equal predictions share their steps."""
+    same = lambda a, b: all(predictions[a][key] == predictions[b][key] for key in ("seconds_of_steps", "peak_bytes"))
+    pooled = {name: [step for other in steps if same(other, name) for step in steps[other]] for name in steps}
     return sorted(((name, median(values)) for name, values in pooled.items()), key=lambda row: (row[1], row[0] != PLANNED))
 
 
-def described(chosen):
-    """Every bucket, and what isn't as usual in it."""
+def described(job):
+    """Every bucket of a run's job, and what isn't as usual in it."""
     parts = []
-    for bucket in chosen:
+    for bucket in tomllib.loads(job.read_text())["bucket"]:
         strategy = bucket["strategy"]
-        part = f"{strategy['dp']},{strategy['tp']},{strategy['pp']} up to {bucket['max_length']} in rows of {strategy['micro_batch_tokens']}"
+        rows = strategy["micro_batch_tokens"] or bucket["max_length"]
+        part = f"{strategy['dp']},{strategy['tp']},{strategy['pp']} up to {bucket['max_length']} in rows of {rows}"
         part += f", {strategy['schedule']}" if strategy["pp"] > 1 else ""
         parts.append(part + (f", {strategy['recompute']} recomputation" if strategy["recompute"] != "none" else ""))
     return "; ".join(parts)
@@ -106,7 +97,8 @@ def main():
     arguments = parser.parse_args()
     chosen = {name: jobs_of(*spec) for name, spec in WORKLOADS.items() if not arguments.only or any(word in name for word in arguments.only)}
     steps = {workload: {name: [] for name in jobs} for workload, jobs in chosen.items()}
-    resolved = {workload: {} for workload in chosen}
+    predictions = {workload: {} for workload in chosen}
+    choices = {}
     with tempfile.TemporaryDirectory() as folder, Machine(arguments, Path(folder)) as machine:
         for _ in range(arguments.rounds):
             for workload, jobs in chosen.items():
@@ -118,14 +110,18 @@ def main():
                     path = write_job(machine.folder / workload.replace(" ", "-") / name.replace(" ", "-").replace(",", "").replace("'", ""), spec)
                     done += machine.measured(path)[0]
                     print(f"{workload}, {name}: {median(done):.3f} s", file=sys.stderr, flush=True)
-                    resolved[workload][name] = buckets(path.parent)
+                    resolved = path.parent / "run" / "job.toml"
+                    predictions[workload][name] = machine.predicted(resolved)
+                    if name == PLANNED:
+                        choices[workload] = described(resolved)
     text, behind = "", []
     for workload in chosen:
-        rows = compared(steps[workload], resolved[workload])
+        rows = compared(steps[workload], predictions[workload])
         best, planned = rows[0][1], dict(rows)[PLANNED]
         behind.append(planned / best - 1)
-        text += f"\n## {workload}: the planner's choice takes {100 * behind[-1]:+.1f}%\n\nIt is {described(resolved[workload][PLANNED])}.\n\n| strategy | s per step | |\n|---|---|---|\n"
-        text += "".join(f"| {name} | {seconds:.3f} | {100 * (seconds / best - 1):+.1f}% |\n" for name, seconds in rows)
+        text += f"\n## {workload}: the planner's choice takes {100 * behind[-1]:+.1f}%\n\nIt is {choices[workload]}.\n\n| strategy | s per step | | predicted |\n|---|---|---|---|\n"
+        text += "".join(f"| {name} | {seconds:.3f} | {100 * (seconds / best - 1):+.1f}% | {predictions[workload][name]['step_seconds']:.3f} |\n"
+                        for name, seconds in rows)
     summary = f"{len(behind)} workloads: the planner's choice takes {100 * max(behind):.1f}% longer than the best at worst."
     print(text + "\n" + summary)
     if not arguments.only:

@@ -103,6 +103,11 @@ def test_a_job_with_more_ranks_than_were_measured_is_refused(profile, job):
     assert result.returncode == 2 and "4 ranks don't fit on 1 host with 2 devices" in result.stderr, result.stderr
 
 
+def test_settings_of_strategies_that_are_left_open_are_refused(job):
+    result = tiny.run(tiny.command(job([]), "--set", 'parallel.recompute="full"'))
+    assert result.returncode == 2 and "parallel.recompute is set, but the strategies are left to the planner" in result.stderr, result.stderr
+
+
 def test_some_buckets_may_not_be_left_open(job):
     result = tiny.run(tiny.command(job([(48, "auto"), (20, "2,1,1")])))
     assert result.returncode == 2 and 'strategy = "auto"' in result.stderr and "all of them or none" in result.stderr, result.stderr

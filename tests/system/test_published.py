@@ -8,8 +8,6 @@ import tiny_runs as tiny
 sys.path.insert(0, str(tiny.ROOT / "bench"))
 import published_runs as published  # noqa: E402
 
-TIMED = [case for case in published.SECONDS if case[0] in ("22b", "175b") or case == ("530b", "sel")]
-
 
 @pytest.fixture(scope="module")
 def simulated():
@@ -23,7 +21,7 @@ def simulated():
     return figures
 
 
-@pytest.mark.parametrize("case", TIMED, ids="-".join)
+@pytest.mark.parametrize("case", published.SECONDS, ids="-".join)
 def test_the_time_of_a_step_is_within_five_percent(simulated, case):
     assert simulated(*case)["step_seconds"] == pytest.approx(published.SECONDS[case], rel=0.05)
 
