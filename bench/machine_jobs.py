@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -14,6 +15,7 @@ from switchyard_data.indexed import IndexedWriter  # noqa: E402
 VOCAB = 4096
 RANKS, STEPS = 2, 5
 HOSTS = "switchyard"  # the test hosts' name
+SETTLE = 30  # seconds; jobs right after a profile were up to a fifth slower in their first steps, those after them were not
 
 
 def model(hidden, layers=4, **settings):
@@ -86,6 +88,7 @@ class Machine:
         if self.profile == self.folder / "profile.json":
             words = [self.arguments.program, "profile", "--threads", 1, "--out", self.profile]
             call(*self.launcher, *words, *([] if self.rates else ["--ranks", RANKS]))
+            time.sleep(SETTLE)
         return self
 
     def __exit__(self, *_):
