@@ -120,7 +120,7 @@ def main():
         best, planned = rows[0][1], dict(rows)[PLANNED]
         behind.append(planned / best - 1)
         text += f"\n## {workload}: the planner's choice takes {100 * behind[-1]:+.1f}%\n\nIt is {choices[workload]}.\n\n| strategy | s per step | | predicted |\n|---|---|---|---|\n"
-        text += "".join(f"| {name} | {seconds:.3f} | {100 * (seconds / best - 1):+.1f}% | {predictions[workload][name]['step_seconds']:.3f} |\n"
+        text += "".join(f"| {name} | {seconds:.3f} | {100 * (seconds / best - 1):+.1f}% | {median(predictions[workload][name]['seconds_of_steps'][1:]):.3f} |\n"
                         for name, seconds in rows)
     summary = f"{len(behind)} workloads: the planner's choice takes {100 * max(behind):.1f}% longer than the best at worst."
     print(text + "\n" + summary)
