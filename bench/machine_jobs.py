@@ -1,5 +1,6 @@
 """Jobs of two ranks with one thread each, so that they don't share cores: written, trained, timed. For the tables beside it."""
 
+import argparse
 import json
 import os
 import random
@@ -15,7 +16,19 @@ from switchyard_data.indexed import IndexedWriter  # noqa: E402
 VOCAB = 4096
 RANKS, STEPS = 2, 5
 HOSTS = "switchyard"  # the test hosts' name
-SETTLE = 30  # seconds; jobs right after a profile were up to a fifth slower in their first steps, those after them were not
+
+
+def arguments_of(description, rounds, what):
+    """The parser of a script that measures jobs; `what` its table's rows are."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", type=os.path.abspath, default=str(ROOT / "build/switchyard"))
+    parser.add_argument("--only", action="append", default=[], help=f"{what} whose names have this word")
+    parser.add_argument("--profile", type=Path, help="of this machine, instead of a fresh one")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--settle", type=float, default=30, metavar="SECONDS",
+                        help="wait after a profile: jobs right after one were up to a fifth slower in their first steps, those after them were not")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
+    return parser
 
 
 def model(hidden, layers=4, **settings):
@@ -88,7 +101,7 @@ class Machine:
         if self.profile == self.folder / "profile.json":
             words = [self.arguments.program, "profile", "--threads", 1, "--out", self.profile]
             call(*self.launcher, *words, *([] if self.rates else ["--ranks", RANKS]))
-            time.sleep(SETTLE)
+            time.sleep(self.arguments.settle)
         return self
 
     def __exit__(self, *_):

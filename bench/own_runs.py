@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Jobs as they were measured beside what `switchyard simulate` says of them: a table in Markdown.
 
-    bench/own_runs.py [--program build/switchyard] [--cluster TOOL] [--only WORD]... [--rounds N] [--profile FILE] [--out FOLDER]
+    bench/own_runs.py [--program build/switchyard] [--cluster TOOL] [--only WORD]... [--rounds N] [--profile FILE] [--settle SECONDS]
+                      [--out FOLDER]
 
 Two ranks of one thread each, so that they don't share cores; with --cluster also hosts that slow links connect (TOOL up, run, down as for
 bench/hosts), at two rates. A round profiles the machine, by jobs that are none of these, and then trains every job. Machines that others
@@ -10,7 +11,6 @@ the fullest rank's, predicted by the simulator, measured by the allocator. Write
 the mean error is above 4%, the worst above 10%, or memory is off by more than 5%.
 """
 
-import argparse
 import datetime
 import json
 import os
@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from machine_jobs import MIXED, ROOT, STEPS, Machine, gpt2, job, median, model, write_job
+from machine_jobs import MIXED, STEPS, Machine, arguments_of, gpt2, job, median, model, write_job
 
 ROUNDS = 3
 RATES = [("100mbit", "800mbit"), ("400mbit", "2000mbit")]
@@ -106,13 +106,8 @@ HEAD = ("| job | on | s per step | predicted | spread of steps | MiB, fullest ra
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", type=os.path.abspath, default=str(ROOT / "build/switchyard"))
+    parser = arguments_of(__doc__, ROUNDS, "jobs")
     parser.add_argument("--cluster", help="tool that makes hosts; without it only this machine")
-    parser.add_argument("--only", action="append", default=[], help="jobs whose names have this word")
-    parser.add_argument("--profile", type=Path, help="of this machine, instead of a fresh one")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
     arguments = parser.parse_args()
     chosen = lambda jobs: {name: spec for name, spec in jobs.items() if not arguments.only or any(word in name for word in arguments.only)}
     results = []

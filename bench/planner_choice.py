@@ -2,7 +2,7 @@
 """What the planner chooses beside strategies as they were measured: five workloads, at least twelve strategies of each, two ranks of one
 thread. A table in Markdown.
 
-    bench/planner_choice.py [--program build/switchyard] [--only WORD]... [--rounds N] [--profile FILE] [--out FOLDER]
+    bench/planner_choice.py [--program build/switchyard] [--only WORD]... [--rounds N] [--profile FILE] [--settle SECONDS] [--out FOLDER]
 
 The machine is profiled once. Then every round trains every strategy and the job without one, which is planned (`strategy = "auto"`); a
 strategy counts with the median of its steps in all rounds, so that what slows the machine for minutes slows all alike. A strategy that
@@ -11,7 +11,6 @@ bytes are the same to the last bit) are one: their steps count for all of them. 
 workload the planner's choice takes more than 2% longer than the best one.
 """
 
-import argparse
 import datetime
 import os
 import sys
@@ -19,7 +18,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from machine_jobs import MIXED, ROOT, Machine, gpt2, job, median, model, write_job
+from machine_jobs import MIXED, Machine, arguments_of, gpt2, job, median, model, write_job
 
 ROUNDS = 3
 BOUND = 0.02
@@ -88,13 +87,7 @@ def described(job):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", type=os.path.abspath, default=str(ROOT / "build/switchyard"))
-    parser.add_argument("--only", action="append", default=[], help="workloads whose names have this word")
-    parser.add_argument("--profile", type=Path, help="of this machine, instead of a fresh one")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__, ROUNDS, "workloads").parse_args()
     chosen = {name: jobs_of(*spec) for name, spec in WORKLOADS.items() if not arguments.only or any(word in name for word in arguments.only)}
     steps = {workload: {name: [] for name in jobs} for workload, jobs in chosen.items()}
     predictions = {workload: {} for workload in chosen}

@@ -46,8 +46,8 @@ def own_runs(tmp_path):
     program.chmod(0o755)
 
     def run(*arguments, **environment):
-        return subprocess.run([sys.executable, SCRIPT, "--program", program, "--out", tmp_path / "results", *arguments], env=environment, text=True,
-                              capture_output=True, check=False)
+        words = [sys.executable, SCRIPT, "--program", program, "--settle", "0", "--out", tmp_path / "results", *arguments]
+        return subprocess.run(words, env=environment, text=True, capture_output=True, check=False)
 
     return run
 
