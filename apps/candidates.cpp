@@ -36,6 +36,7 @@ config::Job alone(const config::Job& job, const std::string& spec) {
   bucket.strategy = std::move(strategy);
   other.buckets = {std::move(bucket)};
   other.run.home = 0;
+  other.run.order.clear();
   config::validate(other);
   return other;
 }

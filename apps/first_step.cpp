@@ -46,7 +46,8 @@ std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count
 PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths) {
   PlannedStep step;
   step.lengths = std::move(lengths);
-  step.plan = batch::plan_batch(index, step.lengths, compiler::bucket_specs(job, plans), compiler::work_model(job.model.config));
+  step.plan = batch::plan_batch(index, step.lengths, compiler::bucket_specs(job, plans), compiler::work_model(job.model.config),
+                               compiler::phase_order(job));
   const i64 budget = job.run.memory_budget.count;
   step.program = compiler::assemble_within(step.plan, plans, job.run.prefetch, [&](const ir::Program& program) {
     return budget == 0 || compiler::fullest_rank(program, step.plan, plans).second.total <= budget;

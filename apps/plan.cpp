@@ -15,6 +15,7 @@
 
 #include "base/errors.hpp"
 #include "commands.hpp"
+#include "compiler/job_plans.hpp"
 #include "config/hardware.hpp"
 #include "open_job.hpp"
 #include "plan_job.hpp"
@@ -170,13 +171,15 @@ int run(const Options& options) {
   if (top > 1) add_runners_up(found, planner.plan(top, options.most_buckets, limit_of(options.seconds)).best);
   print(planner, found, best.seconds, best.opened.hardware);
   print_proof(found, best.limit);
-  if (best.opened.has_buckets)
-    if (const auto given = planner.choice(best.opened.job.buckets))
+  const config::Job& job = best.opened.job;
+  if (best.opened.has_buckets && job.run.home == 0)
+    if (const auto given = planner.choice(job.buckets, compiler::phase_order(job)))
       fmt::print("The job's own buckets: {}, {}\n", format_duration(Seconds{given->seconds}), planner.to_string(*given));
   if (options.explain) fmt::print("{}", planner::explain(planner, found, [&] { return limit_of(options.seconds); }));
-  if (!options.out.empty()) write(options.out, planned_job(best.opened.job, planner, found.best.front()));
+  if (!options.out.empty()) write(options.out, planned_job(job, planner, found.best.front()));
   if (options.json) {
     const nlohmann::json object = {{"chosen", json_of(planner, found.best.front())},
+                                   {"order", compiler::phase_order(planned_job(job, planner, found.best.front()))},
                                    {"step_seconds", best.step_seconds()},
                                    {"sequences", best.sequences()},
                                    {"tokens_per_second", best.tokens_per_second()},

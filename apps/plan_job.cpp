@@ -55,7 +55,7 @@ std::vector<planner::Choice> choices_of(const planner::Planner& planner) {
   std::vector<planner::Choice> choices = planner.plan(kJudged).best;
   try {
     const planner::Choice single = planner.plan(1, 1).best.front();
-    if (std::ranges::none_of(choices, [&](const planner::Choice& choice) { return choice.phases == single.phases; })) choices.push_back(single);
+    if (std::ranges::none_of(choices, [&](const planner::Choice& choice) { return choice.phases == single.phases && choice.zero == single.zero; })) choices.push_back(single);
   } catch (const UserError&) {
   }
   return choices;
@@ -106,6 +106,7 @@ planner::Request request_of(const config::Job& job, const cluster::Hardware& har
 config::Job planned_job(config::Job job, const planner::Planner& planner, const planner::Choice& choice) {
   job.buckets = planner.buckets(choice);
   job.run.home = 0;
+  job.run.order = planner.order(choice);
   // Within it a step prefetches less, rather than running out of memory.
   const i64 device = planner.request().hardware.device.memory.count;
   if (job.run.memory_budget.count == 0 || job.run.memory_budget.count > device) job.run.memory_budget = {device};

@@ -47,6 +47,10 @@ std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans&
   return specs;
 }
 
+std::vector<int> phase_order(const config::Job& job) {
+  return job.run.order.empty() ? batch::published_order(static_cast<int>(job.buckets.size())) : job.run.order;
+}
+
 batch::WorkModel work_model(const config::ModelConfig& model) {
   // The embedding's rows are looked up, not multiplied; a tied one is the head's product.
   const i64 table = model.vocab_size * model.hidden_size;

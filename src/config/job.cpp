@@ -4,6 +4,7 @@
 #include <array>
 #include <fstream>
 #include <functional>
+#include <numeric>
 #include <sstream>
 
 #include "base/errors.hpp"
@@ -52,6 +53,17 @@ void check_zero(const Job& job, const Where& where, Faults& faults) {
   }
 }
 
+/// Each bucket once.
+void check_order(const Job& job, const Where& where, Faults& faults) {
+  if (job.run.order.empty()) return;
+  std::vector<int> sorted = job.run.order, all(job.buckets.size());
+  std::ranges::sort(sorted);
+  std::iota(all.begin(), all.end(), 0);
+  if (sorted != all)
+    faults.add(where("run.order"), fmt::format("run.order = [{}] doesn't have each of the {} buckets once. Write 0 to {} in some order, or leave it out.",
+                                               fmt::join(job.run.order, ", "), all.size(), all.size() - 1));
+}
+
 /// Model, strategies and home; a vocabulary size that is still open is left out.
 void check_resolved(const Job& job, const Where& where, Faults& faults) {
   ModelConfig model = job.model.config;
@@ -80,6 +92,7 @@ void check_resolved(const Job& job, const Where& where, Faults& faults) {
     return;
   }
   check_zero(job, where, faults);
+  check_order(job, where, faults);
 }
 
 std::string read_text(const std::string& path) {

@@ -73,6 +73,7 @@ struct RunSettings {
   Device device = Device::cpu;
   std::string profile;   // with which a job without strategies is planned; empty: this machine's own
   int home = 0;          // bucket whose strategy anchors the home of master weights and moments
+  std::vector<int> order;  // buckets as a step runs them; empty: as batch::published_order
   bool prefetch = true;  // next switch under the running strategy's computation
   bool operator==(const RunSettings&) const = default;
 };

@@ -37,6 +37,8 @@ constexpr KeyType type_of() {
     return KeyType::boolean;
   else if constexpr (std::is_integral_v<Field>)
     return KeyType::integer;
+  else if constexpr (std::is_same_v<Field, std::vector<int>>)
+    return KeyType::integers;
   else if constexpr (std::is_same_v<Field, double>)
     return KeyType::number;
   else if constexpr (std::is_same_v<Field, Bytes>)
@@ -55,6 +57,8 @@ KeyValue to_value(const Field& field) {
     return field;
   else if constexpr (std::is_integral_v<Field>)
     return i64{field};
+  else if constexpr (std::is_same_v<Field, std::vector<int>>)
+    return std::vector<i64>(field.begin(), field.end());
   else if constexpr (std::is_same_v<Field, Bytes> || std::is_same_v<Field, Seconds>)
     return field.count;
   else if constexpr (std::is_enum_v<Field>)
@@ -69,6 +73,10 @@ void from_value(Field& field, const KeyValue& value) {
     field = std::get<bool>(value);
   else if constexpr (std::is_integral_v<Field>)
     field = static_cast<Field>(std::get<i64>(value));
+  else if constexpr (std::is_same_v<Field, std::vector<int>>) {
+    const auto& items = std::get<std::vector<i64>>(value);
+    field.assign(items.begin(), items.end());
+  }
   else if constexpr (std::is_same_v<Field, Bytes>)
     field = {std::get<i64>(value)};
   else if constexpr (std::is_same_v<Field, Seconds>)
@@ -104,7 +112,7 @@ struct Row {
     if constexpr (std::is_enum_v<Field>) {
       for (int i = 0; i < kValues<Field>; ++i) key.choices.emplace_back(name_of(static_cast<Field>(i)));
     }
-    if constexpr (std::is_same_v<Field, int>) key.range.most = kMostInt;
+    if constexpr (std::is_same_v<Field, int> || std::is_same_v<Field, std::vector<int>>) key.range.most = kMostInt;
     if constexpr (std::is_same_v<Field, i64>) key.range.most = kMostCount;
   }
   Row unit(std::string text) && {
@@ -336,6 +344,9 @@ Keys run_keys() {
           .fallback("none")
           .rank_only(),
       Run<&RunSettings::home>("run.home", "Bucket (from 0) whose strategy says where master weights and moments live.").at_least(0),
+      Run<&RunSettings::order>("run.order", "Buckets (from 0) in the order in which a step runs them, each once.")
+          .at_least(0)
+          .fallback("the first one, then from the last upward"),
       Run<&RunSettings::prefetch>("run.prefetch",
                                   "Prepare the next strategy's parameters while the running one computes, if memory allows."),
       Row<kJob, &Job::fabric, &FabricSettings::timeout>("fabric.timeout",
@@ -393,6 +404,7 @@ std::string wanted(const KeyInfo& key) {
   switch (key.type) {
     case KeyType::boolean: return "true or false is needed";
     case KeyType::integer: return "an integer is needed";
+    case KeyType::integers: return "a list of integers such as [0, 2, 1] is needed";
     case KeyType::number: return "a number is needed";
     case KeyType::text: return "a string is needed";
     case KeyType::choice: return fmt::format("one of \"{}\" is needed", fmt::join(key.choices, "\", \""));
@@ -410,6 +422,11 @@ std::string range_words(const KeyRange& range) {
 }
 
 std::string out_of_range(const KeyInfo& key, const KeyValue& value) {
+  if (const auto* items = std::get_if<std::vector<i64>>(&value)) {
+    for (const i64 item : *items)
+      if (const std::string fault = out_of_range(key, item); !fault.empty()) return fmt::format("has {}, which {}", item, fault);
+    return "";
+  }
   double number = 0;
   if (const auto* integer = std::get_if<i64>(&value))
     number = static_cast<double>(*integer);

@@ -38,9 +38,9 @@ struct JobDraft {
   const std::string& where(const std::string& key) const { return has(key) ? given.at(key) : origin; }
 };
 
-enum class KeyType { boolean, integer, number, text, choice, bytes, duration };
-/// By type: bool, i64, double, string, string, i64 bytes, double seconds.
-using KeyValue = std::variant<bool, i64, double, std::string>;
+enum class KeyType { boolean, integer, integers, number, text, choice, bytes, duration };
+/// By type: bool, i64, list of i64, double, string, string, i64 bytes, double seconds.
+using KeyValue = std::variant<bool, i64, double, std::string, std::vector<i64>>;
 
 struct KeyRange {
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();

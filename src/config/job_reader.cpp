@@ -43,6 +43,19 @@ std::string likely_name(const std::string& name, const std::string& bucket) {
   return nearest_name(name, names);
 }
 
+/// Nothing unless the node is a list of integers.
+std::optional<KeyValue> integers_of(const toml::node& node) {
+  const toml::array* list = node.as_array();
+  if (list == nullptr) return std::nullopt;
+  std::vector<i64> items;
+  for (const toml::node& item : *list) {
+    const auto integer = item.value_exact<i64>();
+    if (!integer) return std::nullopt;
+    items.push_back(*integer);
+  }
+  return items;
+}
+
 /// The node's value in the key's type; nothing if it is of another type. UserError if a text can't be read as a quantity.
 std::optional<KeyValue> value_of(const KeyInfo& key, const toml::node& node) {
   const auto text = node.value_exact<std::string>();
@@ -56,6 +69,7 @@ std::optional<KeyValue> value_of(const KeyInfo& key, const toml::node& node) {
     case KeyType::integer:
       if (integer) return *integer;
       return std::nullopt;
+    case KeyType::integers: return integers_of(node);
     case KeyType::number:
       if (number) return *number;
       return std::nullopt;
@@ -79,7 +93,7 @@ std::optional<KeyValue> value_of(const KeyInfo& key, const toml::node& node) {
 
 /// An override's value: TOML, or the bare text where the key wants text.
 toml::table set_value(const std::string& text, const KeyInfo* key) {
-  const bool textual = key != nullptr && key->type != KeyType::boolean && key->type != KeyType::integer && key->type != KeyType::number;
+  const bool textual = key != nullptr && key->type != KeyType::boolean && key->type != KeyType::integer && key->type != KeyType::integers && key->type != KeyType::number;
   const bool quoted =
       !text.empty() && (text.front() == '"' || text.front() == '\'' || (text.front() == '{' && key != nullptr && key->name == "strategy"));
   if (!textual || quoted) {

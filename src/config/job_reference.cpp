@@ -9,6 +9,7 @@ std::string type_words(const KeyInfo& key) {
   switch (key.type) {
     case KeyType::boolean: return "true, false";
     case KeyType::integer: return "integer";
+    case KeyType::integers: return "list of integers";
     case KeyType::number: return "number";
     case KeyType::text: return "text";
     case KeyType::choice: return fmt::format("{}", fmt::join(key.choices, ", "));

@@ -44,7 +44,8 @@ std::string exact_number(double number) {
 /// A key that was never set and has no plain default: it has no value to write.
 bool is_open(const KeyInfo& key, const KeyValue& value) {
   const std::string* text = std::get_if<std::string>(&value);
-  return (text != nullptr && text->empty()) || !out_of_range(key, value).empty();
+  const auto* list = std::get_if<std::vector<i64>>(&value);
+  return (text != nullptr && text->empty()) || (list != nullptr && list->empty()) || !out_of_range(key, value).empty();
 }
 
 std::string table_of(const Bucket& bucket) {
@@ -77,6 +78,7 @@ std::string toml_literal(const KeyInfo& key, const KeyValue& value) {
   switch (key.type) {
     case KeyType::boolean: return std::get<bool>(value) ? "true" : "false";
     case KeyType::integer: return fmt::format("{}", std::get<i64>(value));
+    case KeyType::integers: return fmt::format("[{}]", fmt::join(std::get<std::vector<i64>>(value), ", "));
     case KeyType::number: return exact_number(std::get<double>(value));
     case KeyType::text:
     case KeyType::choice: return quoted(std::get<std::string>(value));

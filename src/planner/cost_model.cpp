@@ -442,13 +442,14 @@ const std::vector<CostModel::StageMemory>& CostModel::memory_of(const Pipeline& 
   return it->second;
 }
 
-i64 CostModel::home_bytes(const Placement& home) const {
+i64 CostModel::home_bytes(const Home& home) const {
   const auto [it, fresh] = home_bytes_.try_emplace(home);
   if (!fresh) return it->second;
   const Precision precision = units_.precision();
   const i64 element = 4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
-  for (const StageRun& run : pipeline(home).runs)
-    it->second = std::max(it->second, run.all.sum([&](StageKind kind) { return units_.parameters(kind, home.tp); }) / home.dp * element);
+  const Placement& p = home.placement;
+  for (const StageRun& run : pipeline(p).runs)
+    it->second = std::max(it->second, run.all.sum([&](StageKind kind) { return units_.parameters(kind, p.tp); }) / (home.copies() ? 1 : p.dp) * element);
   return it->second;
 }
 

@@ -67,8 +67,8 @@ class CostModel {
   /// Never above it, without packing documents.
   MemoryNeed least_need(const Shape& shape, i64 capacity, Range range) const;
   /// State of a rank at home: master weights, moments, summed gradients, and their image in the precision of computing.
-  i64 home_bytes(const Placement& home) const;
-  /// Never above home_bytes of any placement on the ranks.
+  i64 home_bytes(const Home& home) const;
+  /// Never above home_bytes of any home on the ranks.
   i64 least_home_bytes() const;
 
   const UnitCosts& units() const { return units_; }
@@ -152,7 +152,7 @@ class CostModel {
   // By pipeline, tensor ranks, recomputation, split gradients, capacity, longest document.
   mutable std::map<std::tuple<const Pipeline*, int, config::Recompute, bool, i64, i64>, std::vector<StageMemory>> memory_;
   mutable std::map<int, Spent> rough_;
-  mutable std::map<Placement, i64> home_bytes_;
+  mutable std::map<Home, i64> home_bytes_;
   mutable std::map<Placement, Hops> hops_;
   mutable std::unordered_map<i64, double> sends_;  // by tokens, tensor ranks, and whether hosts are crossed
 };

@@ -27,7 +27,7 @@ std::string table(const Planner& planner, const Found& found) {
 
 std::string phases(const Planner& planner, const Choice& best) {
   std::string text = "\nThe best plan's phases, in their order:\n";
-  const std::vector<PhaseTimes> times = phase_times(planner.model(), planner.transfers(), best.phases);
+  const std::vector<PhaseTimes> times = phase_times(planner.model(), planner.transfers(), best);
   for (size_t i = 0; i < times.size(); ++i) {
     const Phase& phase = best.phases[i];
     const PhaseParts parts = planner.model().parts(phase.shape, phase.capacity, phase.range);

@@ -1,6 +1,7 @@
 #include "planner/home_plans.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -11,12 +12,13 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kDrafts = 4;  // at least so many are returned, as they may be the best when all times are exact
+constexpr int kExactFlushes = 4;  // of the quickest options, in bounds; they take long to find
 constexpr size_t kNotSorted = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
 PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous, const Placement& next,
-                    const Placement& home, double work) {
+                    const Home& home, double work) {
   const double moves = transfers.moves(previous, next, home);
   // A stage has its first unit when its share of the moves has come.
   const double units = static_cast<double>(model.units().model().layers + 2) / next.pp;
@@ -35,48 +37,46 @@ void HomePlans::open(std::vector<double> others) {
   }
 }
 
-PhaseTimes HomePlans::times(const std::optional<Placement>& previous, const Option& next, const Placement& home) const {
+PhaseTimes HomePlans::times(const std::optional<Placement>& previous, const Option& next, const Home& home) const {
   return times_of(model_, transfers_, previous, next.shape.placement, home, next.seconds);
 }
 
-std::vector<Draft> HomePlans::best(const Step& first, double limit) {
-  const Option& longest = option(first);
-  home_ = longest.shape.placement;
-  end_ = first.range.lo;
+HomePlans::Levels HomePlans::levels(Range range) const {
+  return range.hi > end_ ? Levels{1} << end_ : (Levels{1} << range.hi) - (Levels{1} << range.lo);
+}
+
+std::vector<Draft> HomePlans::best(const Step& longest, int zero, double limit) {
+  home_ = {option(longest).shape.placement, zero};
+  end_ = longest.range.lo;
+  all_ = (Levels{2} << end_) - 1;
   limit_ = limit;
   room_ = settings_.memory == 0 ? std::numeric_limits<i64>::max() : settings_.memory - model_.home_bytes(home_);
   finish_ = transfers_.finish(home_);
   stopped_ = false;
-  found_.clear();
-  labels_ = {{{}, first, -1, 1}};
-  labels_.front().timeline.add(times(std::nullopt, longest, home_));
-  at_.assign(static_cast<size_t>(end_) + 1, std::vector<std::vector<int>>(static_cast<size_t>(ranges_.queue(first.range)->placements())));
-  at_.front().front() = {0};
-  if (end_ > 0) {
-    choose_options();
-    bound_rests();
-    if (labels_.front().timeline.computed + rest_.front() > limit_) return {};
-    bound_starts();
-  }
-  for (int level = 0; level < end_; ++level)
-    for (int next = level + 1; next <= end_; ++next)
-      if (ranges_.queue({level, next})) extend(level, next);
-  if (stopped_) return {};
-  for (const std::vector<int>& labels : at_.back())
-    for (const int label : labels) finish(label);
-  return std::move(found_);
+  choose_options();
+  options_[ranges_.slot(longest.range)] = {longest.option};
+  open_.push_back(longest.range);
+  bound_rests();
+  if (rest_.back() > limit_) return {};
+  labels_.assign(1, {});
+  at_.assign(static_cast<size_t>(all_) + 1, {});
+  at_.front() = {0};
+  for (Levels done = 0; done < all_; ++done) extend(done);
+  return stopped_ ? std::vector<Draft>{} : finished();
 }
 
-double HomePlans::least(const Step& first, double rest) const {
-  const Option& longest = option(first);
-  const Placement& home = longest.shape.placement;
+double HomePlans::least(const Step& longest, int zero, double rest) const {
+  const Option& one = option(longest);
+  const Home home{one.shape.placement, zero};
   Timeline timeline;
-  timeline.add(times(std::nullopt, longest, home));
+  // Other phases may run before it, and bring its parameters.
+  timeline.add(longest.range.lo == 0 ? times(std::nullopt, one, home) : PhaseTimes{0, 0, one.seconds, transfers_.flush(home.placement, home)});
   return std::max(timeline.flushed, timeline.computed + rest) + transfers_.finish(home);
 }
 
 double HomePlans::seconds(const Draft& draft) const {
-  const Placement& home = option(draft.steps.front()).shape.placement;
+  const Step& longest = *std::ranges::max_element(draft.steps, {}, [](const Step& step) { return step.range.hi; });
+  const Home home{option(longest).shape.placement, draft.zero};
   Timeline timeline;
   std::optional<Placement> previous;
   for (const Step& step : draft.steps) {
@@ -100,103 +100,131 @@ const std::vector<size_t>& HomePlans::sorted(Range range) {
 
 void HomePlans::choose_options() {
   options_.assign(ranges_.slots(), {});
+  open_.clear();
   std::vector<bool> seen;
   for (int lo = 0; lo < end_; ++lo)
     for (int hi = lo + 1; hi <= end_; ++hi) {
       const Range range{lo, hi};
       const RangeQueue* queue = ranges_.queue(range);
       if (!queue) continue;
+      std::vector<size_t>& options = options_[ranges_.slot(range)];
       seen.assign(static_cast<size_t>(queue->placements()), false);
       for (const size_t index : sorted(range)) {
         const Option& one = queue->options()[index];
         if (one.seconds > limit_ - others_[ranges_.slot(range)]) break;
         if (one.memory > room_ || seen[static_cast<size_t>(one.placement)]) continue;
         seen[static_cast<size_t>(one.placement)] = true;
-        options_[ranges_.slot(range)].push_back(index);
+        options.push_back(index);
       }
+      if (!options.empty()) open_.push_back(range);
     }
 }
 
-// Of what follows each level: the work, the last phase's gradients, which nothing hides, and the update.
+// Of levels that have yet to run: their pipelines, gradients of the phase that is the last, which nothing hides, and the update.
 void HomePlans::bound_rests() {
-  rest_.assign(static_cast<size_t>(end_) + 1, kNever);
-  rest_.back() = finish_;
-  for (int level = end_ - 1; level >= 0; --level)
-    for (int next = level + 1; next <= end_; ++next) {
-      double& least = rest_[static_cast<size_t>(level)];
-      for (const size_t index : options_[ranges_.slot({level, next})]) {
-        const Option& one = option({{level, next}, index});
-        const double so_far = one.seconds + rest_[static_cast<size_t>(next)];
-        if (so_far >= least) break;
-        least = std::min(least, so_far + (next == end_ ? transfers_.flush(one.shape.placement, home_) : 0));
-      }
+  work_.assign(static_cast<size_t>(all_) + 1, kNever);
+  work_.front() = 0;
+  for (Levels left = 1; left <= all_; ++left)
+    for (const Range range : open_)
+      if (const Levels some = levels(range); (some & left) == some && std::countr_zero(some) == std::countr_zero(left))
+        work_[left] = std::min(work_[left], option({range, options_[ranges_.slot(range)].front()}).seconds + work_[left ^ some]);
+  rest_.assign(static_cast<size_t>(all_) + 1, kNever);
+  rest_.front() = finish_;
+  for (const Range range : open_) {
+    double last = kNever;
+    int looked = 0;
+    for (const size_t index : options_[ranges_.slot(range)]) {
+      const Option& one = option({range, index});
+      if (one.seconds >= last) break;
+      last = std::min(last, one.seconds + (++looked > kExactFlushes ? 0 : transfers_.flush(one.shape.placement, home_)));
     }
-}
-
-void HomePlans::bound_starts() {
-  start_.assign(static_cast<size_t>(end_) + 1, kNever);
-  start_.front() = labels_.front().timeline.computed;
-  for (int level = 0; level < end_; ++level)
-    for (int next = level + 1; next <= end_; ++next)
-      if (const auto& options = options_[ranges_.slot({level, next})]; !options.empty())
-        start_[static_cast<size_t>(next)] = std::min(start_[static_cast<size_t>(next)], start_[static_cast<size_t>(level)] + option({{level, next}, options.front()}).seconds);
+    const Levels some = levels(range);
+    for (Levels left = some; left <= all_; left = (left + 1) | some) rest_[left] = std::min(rest_[left], work_[left ^ some] + last + finish_);
+  }
 }
 
 // Labels in the order in which they have computed. Whatever an option's transfers take after one of them, the option's phase begins and
 // ends no earlier than when its parameters are there at once: where that is dominated, so are all later labels.
-void HomePlans::extend(int level, int next) {
-  std::vector<int> labels;
-  for (const std::vector<int>& of_placement : at_[static_cast<size_t>(level)]) labels.insert(labels.end(), of_placement.begin(), of_placement.end());
+void HomePlans::extend(Levels done) {
+  std::vector<int> labels = at_[done];
+  if (labels.empty()) return;
   std::ranges::stable_sort(labels, {}, [&](int label) { return labels_[static_cast<size_t>(label)].timeline.computed; });
-  const double most = limit_ - rest_[static_cast<size_t>(next)];
-  for (const size_t index : options_[ranges_.slot({level, next})]) {
-    const Step step{{level, next}, index};
-    const Option& one = option(step);
-    stopped_ = stopped_ || settings_.stop();
-    if (stopped_) return;
-    if (start_[static_cast<size_t>(level)] + one.seconds > most) break;
-    const double flush = transfers_.flush(one.shape.placement, home_);
-    for (const int label : labels) {
-      const int buckets = labels_[static_cast<size_t>(label)].buckets + 1;
-      const double before = labels_[static_cast<size_t>(label)].timeline.computed, computed = before + one.seconds;
-      if (computed > most) break;
-      if (settings_.most_buckets > 0 && buckets > settings_.most_buckets) continue;
-      const Timeline soonest{before, computed, 0, computed + flush};
-      if (!dominated(soonest, buckets, at_[static_cast<size_t>(next)][static_cast<size_t>(one.placement)]))
-        extend(label, step, next);
-      else if (settings_.most_buckets == 0)
-        break;
+  const double soonest = labels_[static_cast<size_t>(labels.front())].timeline.computed;
+  for (const Range range : open_) {
+    const Levels some = levels(range);
+    if ((done & some) != 0) continue;
+    for (const size_t index : options_[ranges_.slot(range)]) {
+      stopped_ = stopped_ || settings_.stop();
+      if (stopped_ || soonest + option({range, index}).seconds > limit_ - rest_[all_ ^ (done | some)]) break;
+      extend(labels, done | some, {range, index});
     }
   }
 }
 
-// With as many plans that nowhere are later, one isn't among the best, whatever follows.
-bool HomePlans::dominated(const Timeline& timeline, int buckets, const std::vector<int>& labels) const {
-  const auto better = [&](int index) {
-    const Label& other = labels_[static_cast<size_t>(index)];
-    return other.timeline.no_later(timeline) && (settings_.most_buckets == 0 || other.buckets <= buckets);
-  };
-  return std::ranges::count_if(labels, better) >= settings_.top;
-}
-
-void HomePlans::extend(int from, const Step& step, int next) {
-  const Label& before = labels_[static_cast<size_t>(from)];
+void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& step) {
   const Option& one = option(step);
-  Label longer{before.timeline, step, from, before.buckets + 1};
-  longer.timeline.add(times(placement(before), one, home_));
-  std::vector<int>& labels = at_[static_cast<size_t>(next)][static_cast<size_t>(one.placement)];
-  if (longer.timeline.computed > limit_ - rest_[static_cast<size_t>(next)] || dominated(longer.timeline, longer.buckets, labels)) return;
-  labels.push_back(static_cast<int>(labels_.size()));
-  labels_.push_back(longer);
+  const double most = limit_ - rest_[all_ ^ next];
+  for (const int from : labels) {
+    const Label& last = labels_[static_cast<size_t>(from)];
+    const Timeline before = last.timeline;
+    const double computed = before.computed + one.seconds;
+    if (computed > most) break;
+    Label label = longer(from, step);
+    if (settings_.most_buckets > 0 && label.buckets > settings_.most_buckets) continue;
+    const double flush = transfers_.flush(one.shape.placement, home_);
+    label.timeline = {before.computed, computed, 0, computed + flush};
+    if (dominated(label, at_[next])) {
+      if (settings_.most_buckets == 0 && settings_.top == 1) break;
+      continue;
+    }
+    if (std::max(before.flushed, computed) + flush + finish_ > limit_) continue;
+    label.timeline = before;
+    label.timeline.add(times(from == 0 ? std::nullopt : std::optional(option(last.last).shape.placement), one, home_));
+    if (label.timeline.computed > most || dominated(label, at_[next])) continue;
+    at_[next].push_back(static_cast<int>(labels_.size()));
+    labels_.push_back(label);
+  }
 }
 
-void HomePlans::finish(int index) {
-  Draft draft{{}, labels_[static_cast<size_t>(index)].timeline.flushed + finish_};
-  if (draft.seconds > limit_) return;
-  for (int label = index; label >= 0; label = labels_[static_cast<size_t>(label)].before) draft.steps.push_back(labels_[static_cast<size_t>(label)].last);
-  std::ranges::reverse(draft.steps);
-  found_.insert(std::ranges::upper_bound(found_, draft.seconds, {}, &Draft::seconds), std::move(draft));
-  if (static_cast<int>(found_.size()) > std::max(settings_.top, kDrafts)) found_.pop_back();
+// A label with one phase more, but for its timeline.
+HomePlans::Label HomePlans::longer(int from, const Step& step) const {
+  const Label& before = labels_[static_cast<size_t>(from)];
+  std::uint64_t phase = (ranges_.slot(step.range) << 40 ^ step.option) + 1;  // mixed: sums of different phases differ
+  phase = (phase ^ phase >> 31) * 0x9e3779b97f4a7c15U;
+  phase = (phase ^ phase >> 29) * 0xbf58476d1ce4e5b9U;
+  return {{}, step, option(step).placement, from, before.buckets + 1, before.plan + (phase ^ phase >> 32)};
+}
+
+// Another order of the same plan that nowhere is later, or as many plans as are asked for.
+bool HomePlans::dominated(const Label& label, const std::vector<int>& labels) const {
+  std::vector<std::uint64_t> plans;
+  for (const int index : labels) {
+    const Label& other = labels_[static_cast<size_t>(index)];
+    if (other.placement != label.placement || !other.timeline.no_later(label.timeline)) continue;
+    if (settings_.most_buckets > 0 && other.buckets > label.buckets) continue;
+    if (settings_.top == 1 || other.plan == label.plan) return true;
+    if (std::ranges::count(plans, other.plan) == 0) plans.push_back(other.plan);
+    if (static_cast<int>(plans.size()) >= settings_.top) return true;
+  }
+  return false;
+}
+
+std::vector<Draft> HomePlans::finished() const {
+  std::vector<int> labels = at_.back();
+  std::ranges::stable_sort(labels, {}, [&](int label) { return labels_[static_cast<size_t>(label)].timeline.flushed; });
+  std::vector<Draft> drafts;
+  std::vector<std::uint64_t> plans;
+  for (const int index : labels) {
+    const Label& last = labels_[static_cast<size_t>(index)];
+    Draft draft{{}, home_.zero, last.timeline.flushed + finish_};
+    if (draft.seconds > limit_ || static_cast<int>(drafts.size()) == std::max(settings_.top, kDrafts)) break;
+    if (std::ranges::count(plans, last.plan) > 0) continue;
+    plans.push_back(last.plan);
+    for (int label = index; label > 0; label = labels_[static_cast<size_t>(label)].before) draft.steps.push_back(labels_[static_cast<size_t>(label)].last);
+    std::ranges::reverse(draft.steps);
+    drafts.push_back(std::move(draft));
+  }
+  return drafts;
 }
 
 }  // namespace switchyard::planner

@@ -1,6 +1,7 @@
-// The quickest plans with home on one placement.
+// The quickest plans with one home.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -10,7 +11,7 @@ namespace switchyard::planner {
 
 /// What a plan's phases add, from its placements and the times of its pipelines.
 PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous, const Placement& next,
-                    const Placement& home, double work);
+                    const Home& home, double work);
 
 /// The candidates of all ranges of lengths; those of a range without documents are missing.
 struct Ranges {
@@ -31,6 +32,7 @@ struct Step {
 /// Phases in the order in which they run; no less than `seconds` where an option isn't exact.
 struct Draft {
   std::vector<Step> steps;
+  int zero = 1;  // home's
   double seconds = 0;
 };
 
@@ -41,33 +43,37 @@ class HomePlans {
 
   /// From now on plans consist of the options that the ranges have now. others: of each range (by slot), what all else takes at least.
   void open(std::vector<double> others);
-  /// The best plans of at most `limit` seconds that begin with an option of the longest documents, home on its placement; of each
-  /// placement the quickest option that fits beside home is taken. Nothing where there are none, or the search is to stop.
-  std::vector<Draft> best(const Step& first, double limit);
-  /// No plan that begins so takes less, where all after it takes at least `rest`.
-  double least(const Step& first, double rest) const;
+  /// The best plans of at most `limit` seconds that have an option of the longest documents, home on its placement; of each placement the
+  /// quickest option that fits beside home is taken, and of each plan the best order. Nothing where there are none, or the search is to stop.
+  std::vector<Draft> best(const Step& longest, int zero, double limit);
+  /// No plan that has the option and home there takes less, where all else takes at least `rest`.
+  double least(const Step& longest, int zero, double rest) const;
   /// What it takes, whether its options are exact or not.
   double seconds(const Draft& draft) const;
 
  private:
-  /// A plan in the making: the longest bucket, and those from the shortest up to a level.
+  /// Ranges between neighbouring bounds, a bit for each; those of home's bucket share one.
+  using Levels = unsigned;
+  /// A plan in the making: some of its phases, in the order in which they run.
   struct Label {
     Timeline timeline;
     Step last;
-    int before = -1;  // in labels_
+    int placement = -1;  // of the last one, as options number them
+    int before = -1;     // in labels_
     int buckets = 0;
+    std::uint64_t plan = 0;  // the same in any order of the same phases
   };
   const Option& option(const Step& step) const { return ranges_.queue(step.range)->options()[step.option]; }
-  PhaseTimes times(const std::optional<Placement>& previous, const Option& next, const Placement& home) const;
-  const Placement& placement(const Label& label) const { return option(label.last).shape.placement; }
+  PhaseTimes times(const std::optional<Placement>& previous, const Option& next, const Home& home) const;
+  Label longer(int from, const Step& step) const;
+  Levels levels(Range range) const;
   const std::vector<size_t>& sorted(Range range);
   void choose_options();
   void bound_rests();
-  void bound_starts();
-  void extend(int level, int next);
-  void extend(int label, const Step& step, int next);
-  bool dominated(const Timeline& timeline, int buckets, const std::vector<int>& labels) const;
-  void finish(int label);
+  void extend(Levels done);
+  void extend(const std::vector<int>& labels, Levels next, const Step& step);
+  bool dominated(const Label& label, const std::vector<int>& labels) const;
+  std::vector<Draft> finished() const;
 
   const CostModel& model_;
   const Transfers& transfers_;
@@ -78,16 +84,17 @@ class HomePlans {
   std::vector<size_t> timed_;
   std::vector<double> others_;
   // Of the plans in the making.
-  Placement home_;
-  int end_ = 0;
-  i64 room_ = 0;
+  Home home_;
+  int end_ = 0;  // of the ranges below home's bucket
+  Levels all_ = 0;
   double limit_ = 0, finish_ = 0;
+  i64 room_ = 0;
   bool stopped_ = false;
-  std::vector<std::vector<size_t>> options_;  // by slot, the quickest first
-  std::vector<double> rest_, start_;          // of each level: what the rest, the beginning takes at least
+  std::vector<Range> open_;                   // those that a plan may have
+  std::vector<std::vector<size_t>> options_;  // by slot: of each placement the quickest one that fits, the quickest first
+  std::vector<double> work_, rest_;           // by levels: what their pipelines take at least; that, and all that follows
   std::vector<Label> labels_;
-  std::vector<std::vector<std::vector<int>>> at_;  // labels of each level, by the last one's placement
-  std::vector<Draft> found_;
+  std::vector<std::vector<int>> at_;  // by levels that have run
 };
 
 }  // namespace switchyard::planner

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/errors.hpp"
+#include "batch/planner.hpp"
 #include "planner/workload.hpp"
 
 namespace switchyard::planner {
@@ -43,16 +44,25 @@ std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {
   for (const Phase& phase : longest_first(choice)) {
     const Placement& p = phase.shape.placement;
     config::Bucket bucket{model_->longest(phase.range), "", strategy_of(phase.shape, request_.model.layers, phase.capacity)};
+    if (buckets.empty()) bucket.strategy.zero = choice.zero;
     if (is_plain(p, request_.model.layers)) bucket.spec = fmt::format("{},{},{}", p.dp, p.tp, p.pp);
     buckets.push_back(std::move(bucket));
   }
   return buckets;
 }
 
-std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets) const {
+std::vector<int> Planner::order(const Choice& choice) const {
+  const std::vector<Phase> buckets = longest_first(choice);
+  std::vector<int> order;
+  for (const Phase& phase : choice.phases) order.push_back(static_cast<int>(std::ranges::find(buckets, phase) - buckets.begin()));
+  return order == batch::published_order(static_cast<int>(order.size())) ? std::vector<int>{} : order;
+}
+
+std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets, std::span<const int> order) const {
   const std::vector<i64>& bounds = model_->bounds();
   Choice choice;
-  for (size_t b = 0; b < buckets.size(); ++b) {
+  for (const int index : order) {
+    const auto b = static_cast<size_t>(index);
     const auto level = [&](i64 length) { return static_cast<int>(std::ranges::upper_bound(bounds, length) - bounds.begin()); };
     const Range range{b + 1 < buckets.size() ? level(buckets[b + 1].max_length) : 0, b == 0 ? static_cast<int>(bounds.size()) : level(buckets[b].max_length)};
     const config::Strategy& strategy = buckets[b].strategy;
@@ -68,15 +78,15 @@ std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets
     choice.phases.push_back({range, *shape, capacity});
   }
   if (choice.phases.empty()) return std::nullopt;
-  std::reverse(choice.phases.begin() + 1, choice.phases.end());
-  choice.seconds = step_seconds(*model_, *transfers_, choice.phases, 0);
+  choice.zero = buckets.front().strategy.zero;
+  choice.seconds = step_seconds(*model_, *transfers_, choice, 0);
   return choice;
 }
 
 Account Planner::account(const Choice& choice) const {
   Account account{.seconds = choice.seconds};
   double phases = 0;
-  const i64 home = model_->home_bytes(choice.phases.front().shape.placement);
+  const i64 home = model_->home_bytes(choice.home());
   for (const Phase& phase : choice.phases) {
     const PhaseParts parts = model_->parts(phase.shape, phase.capacity, phase.range);
     phases += parts.seconds;
@@ -93,6 +103,12 @@ std::string Planner::to_string(const Choice& choice) const {
   std::string text;
   for (const Phase& phase : longest_first(choice))
     text += fmt::format("{}to {}: {}, rows of {}", text.empty() ? "" : "; ", model_->longest(phase.range), planner::to_string(phase.shape), phase.capacity);
+  if (choice.home().copies()) text += "; optimizer state on every replica";
+  if (const std::vector<int> order = this->order(choice); !order.empty()) {
+    std::vector<i64> lengths;
+    for (const Phase& phase : choice.phases) lengths.push_back(model_->longest(phase.range));
+    text += fmt::format("; in the order {}", fmt::join(lengths, ", "));
+  }
   return text;
 }
 
@@ -111,7 +127,7 @@ i64 Planner::least_need(int levels) const {
   }
   i64 least = std::numeric_limits<i64>::max();
   for (const Shape& shape : shapes_)
-    least = std::min(least, model_->home_bytes(shape.placement) + std::max(shorter, need(shape, {levels - 1, levels})));
+    least = std::min(least, model_->home_bytes({shape.placement}) + std::max(shorter, need(shape, {levels - 1, levels})));
   return least;
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,10 +39,13 @@ class Planner {
   Found plan(int top, int most_buckets = 0, std::function<bool()> stop = {}) const;
   /// A plan as a job has it: the longest bucket first, home on it.
   std::vector<config::Bucket> buckets(const Choice& choice) const;
-  /// The other way: where every bucket's strategy is a shape of equal pipelines with rows that the model can time; else nothing.
-  std::optional<Choice> choice(const std::vector<config::Bucket>& buckets) const;
+  /// The order in which a step runs those; empty if it is the published one.
+  std::vector<int> order(const Choice& choice) const;
+  /// The other way, home on the first bucket: where every bucket's strategy is a shape of equal pipelines with rows that the model can time;
+  /// else nothing.
+  std::optional<Choice> choice(const std::vector<config::Bucket>& buckets, std::span<const int> order) const;
   Account account(const Choice& choice) const;
-  /// "to 4096: 8,1,1, rows of 8192; ..." the longest first.
+  /// "to 4096: 8,1,1, rows of 8192; ..." the longest first, then what isn't as usual: the order, and copies at home.
   std::string to_string(const Choice& choice) const;
 
   const Request& request() const { return request_; }

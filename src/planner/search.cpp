@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kNoLimit = std::numeric_limits<double>::max() / 2;
+constexpr int kZeros = 2;  // stages of ZeRO: copies at home, or none
 constexpr double kDeeper = 0.003;  // how much further the first round looks; each one looks twice as much further as that before
 
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
@@ -119,16 +120,16 @@ class Search {
     Draft draft;
     i64 room = settings_.memory == 0 ? std::numeric_limits<i64>::max() : settings_.memory;
     for (size_t i = 0; i < ranges.size(); ++i) {
-      const Range range = i == 0 ? ranges.back() : ranges[i - 1];
+      const Range range = i == 0 ? ranges.back() : ranges[i - 1];  // the published order
       const std::vector<Option>& options = queue(range)->options();
       std::optional<size_t> quickest;
       for (size_t option = 0; option < options.size(); ++option) {
-        const i64 home = i == 0 && settings_.memory > 0 ? model_.home_bytes(options[option].shape.placement) : 0;
+        const i64 home = i == 0 && settings_.memory > 0 ? model_.home_bytes({options[option].shape.placement}) : 0;
         if (options[option].exact && options[option].memory + home <= room && (!quickest || options[option].seconds < options[*quickest].seconds)) quickest = option;
       }
       if (!quickest) return;
       draft.steps.push_back({range, *quickest});
-      if (i == 0 && settings_.memory > 0) room -= model_.home_bytes(options[*quickest].shape.placement);
+      if (i == 0 && settings_.memory > 0) room -= model_.home_bytes({options[*quickest].shape.placement});
     }
     if (settings_.most_buckets == 0 || static_cast<int>(ranges.size()) <= settings_.most_buckets) keep(draft);
   }
@@ -157,7 +158,7 @@ class Search {
   struct Start {
     double least = kNever;
     Range range;
-    int placement = 0;
+    int placement = 0, zero = 1;
     double deeper = kDeeper;
     bool known = false;             // transfers that nothing hides are counted
     std::vector<size_t> options{};  // of the placement
@@ -168,27 +169,30 @@ class Search {
     for (int lo = 0; lo < levels_; ++lo) {
       const Range range{lo, levels_};
       if (!queue(range)) continue;
-      std::vector<Start> of(static_cast<size_t>(queue(range)->placements()));
+      std::vector<Start> of(static_cast<size_t>(queue(range)->placements() * kZeros));
       for (size_t i = 0; i < queue(range)->options().size(); ++i) {
         const Option& option = queue(range)->options()[i];
-        Start& start = of[static_cast<size_t>(option.placement)];
-        if (!fits(option)) continue;
-        start = {std::min(start.least, option.seconds + cover({0, lo})), range, option.placement, kDeeper, false, std::move(start.options)};
-        start.options.push_back(i);
+        for (int zero = 0; zero < kZeros; ++zero) {
+          const Home home{option.shape.placement, zero};
+          if (!fits(option, home) || (zero == 0 && !home.copies())) continue;
+          Start& start = of[static_cast<size_t>(option.placement * kZeros + zero)];
+          start = {std::min(start.least, option.seconds + cover({0, lo})), range, option.placement, zero, kDeeper, false, std::move(start.options)};
+          start.options.push_back(i);
+        }
       }
       std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()), std::back_inserter(starts), [](const Start& start) { return !start.options.empty(); });
     }
     return starts;
   }
 
-  bool fits(const Option& home) const {
-    return settings_.memory == 0 || home.memory + model_.home_bytes(home.shape.placement) <= settings_.memory;
+  bool fits(const Option& option, const Home& home) const {
+    return settings_.memory == 0 || option.memory + model_.home_bytes(home) <= settings_.memory;
   }
 
   // Always the start whose plans are known to take the least is looked at closer, no further than it must be: only options of plans that
   // may be the best are timed.
   void look_at(std::vector<Start> waiting) {
-    const auto later = [](const Start& a, const Start& b) { return std::tie(a.least, a.range, a.placement) > std::tie(b.least, b.range, b.placement); };
+    const auto later = [](const Start& a, const Start& b) { return std::tie(a.least, a.range, a.placement, b.zero) > std::tie(b.least, b.range, b.placement, a.zero); };
     std::ranges::make_heap(waiting, later);
     while (!waiting.empty() && waiting.front().least <= limit_) {
       if (settings_.stop()) {
@@ -205,13 +209,13 @@ class Search {
 
   // Whether there is more to see. A start's plans are looked for up to a limit of its own, which is raised until there are any.
   bool look_at(Start& start) {
-    const Step first{start.range, quickest(start)};
+    const Step longest{start.range, quickest(start)};
     if (!std::exchange(start.known, true)) {
-      start.least = std::max(start.least, plans_.least(first, cover({0, start.range.lo})));
+      start.least = std::max(start.least, plans_.least(longest, start.zero, cover({0, start.range.lo})));
       return true;
     }
     const double limit = std::min(limit_, start.least * (1 + start.deeper));
-    const std::vector<Draft> drafts = plans_.best(first, limit);
+    const std::vector<Draft> drafts = plans_.best(longest, start.zero, limit);
     if (stopped_) return true;
     bool exact = true;
     for (size_t i = 0; i < drafts.size(); ++i)
@@ -245,16 +249,16 @@ class Search {
     return *std::ranges::min_element(start.options, {}, [&](size_t option) { return options[option].seconds; });
   }
 
-  // Plans of equal ranges and placements are one. No plan that takes longer than as many as are asked for is of interest.
+  // Plans of equal ranges and placements are one, in whatever order and with whatever home. No plan that takes longer than as many as are asked for is of interest.
   void keep(const Draft& draft) {
-    Choice choice{{}, plans_.seconds(draft)};
+    Choice choice{{}, draft.zero, plans_.seconds(draft)};
     for (const Step& step : draft.steps) {
       const Option& option = queue(step.range)->options()[step.option];
       choice.phases.push_back({step.range, option.shape, option.capacity});
     }
-    const auto before = [](const Choice& a, const Choice& b) { return std::tie(a.seconds, a.phases) < std::tie(b.seconds, b.phases); };
+    const auto before = [](const Choice& a, const Choice& b) { return std::tie(a.seconds, a.phases, b.zero) < std::tie(b.seconds, b.phases, a.zero); };
     const auto same = [](const Phase& a, const Phase& b) { return a.range == b.range && a.shape.placement == b.shape.placement; };
-    const auto known = std::ranges::find_if(found_.best, [&](const Choice& other) { return std::ranges::equal(other.phases, choice.phases, same); });
+    const auto known = std::ranges::find_if(found_.best, [&](const Choice& other) { return std::ranges::is_permutation(other.phases, choice.phases, same); });
     if (known != found_.best.end()) {
       if (!before(choice, *known)) return;
       found_.best.erase(known);
@@ -289,24 +293,25 @@ std::vector<i64> capacities(const CostModel& model, Range range) {
   return all;
 }
 
-std::vector<PhaseTimes> phase_times(const CostModel& model, const Transfers& transfers, const std::vector<Phase>& phases) {
+const Phase& Choice::longest() const { return *std::ranges::max_element(phases, {}, [](const Phase& phase) { return phase.range.hi; }); }
+
+std::vector<PhaseTimes> phase_times(const CostModel& model, const Transfers& transfers, const Choice& choice) {
   std::vector<PhaseTimes> times;
   std::optional<Placement> previous;
-  for (const Phase& phase : phases) {
+  for (const Phase& phase : choice.phases) {
     const Placement& next = phase.shape.placement;
-    times.push_back(times_of(model, transfers, previous, next, phases.front().shape.placement, model.seconds(phase.shape, phase.capacity, phase.range)));
+    times.push_back(times_of(model, transfers, previous, next, choice.home(), model.seconds(phase.shape, phase.capacity, phase.range)));
     previous = next;
   }
   return times;
 }
 
-double step_seconds(const CostModel& model, const Transfers& transfers, const std::vector<Phase>& phases, i64 memory) {
-  const Placement& home = phases.front().shape.placement;
-  for (const Phase& phase : phases)
-    if (memory > 0 && model.need(phase.shape, phase.capacity, phase.range).total() + model.home_bytes(home) > memory) return kNever;
+double step_seconds(const CostModel& model, const Transfers& transfers, const Choice& choice, i64 memory) {
+  for (const Phase& phase : choice.phases)
+    if (memory > 0 && model.need(phase.shape, phase.capacity, phase.range).total() + model.home_bytes(choice.home()) > memory) return kNever;
   Timeline timeline;
-  for (const PhaseTimes& times : phase_times(model, transfers, phases)) timeline.add(times);
-  return timeline.flushed + transfers.finish(home);
+  for (const PhaseTimes& times : phase_times(model, transfers, choice)) timeline.add(times);
+  return timeline.flushed + transfers.finish(choice.home());
 }
 
 Found search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes, const SearchSettings& settings) {

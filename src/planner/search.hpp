@@ -19,10 +19,14 @@ struct Phase {
   auto operator<=>(const Phase&) const = default;
 };
 
-/// Phases in the order in which they run: the longest documents, then from the shortest upward. Home is on the first one's placement.
+/// Phases in the order in which they run. Home is on the longest documents' placement.
 struct Choice {
   std::vector<Phase> phases;
+  int zero = 1;  // home's
   double seconds = 0;
+
+  const Phase& longest() const;
+  Home home() const { return {longest().shape.placement, zero}; }
 };
 
 /// What candidates were left out by; a candidate is a shape for a range of lengths with a capacity of rows.
@@ -40,7 +44,7 @@ struct Counts {
 struct SearchSettings {
   i64 memory = 0;     // bytes a rank has; 0: without limit
   int most_buckets = 0;  // 0: as many as there are bounds
-  int top = 1;        // so many of the best plans, unlike in ranges or placements
+  int top = 1;        // so many of the best plans, unlike in ranges or placements; of others the best order and home
   std::function<bool()> stop{};
 };
 
@@ -57,12 +61,13 @@ struct Found {
 /// Capacities of rows for a range: its longest document, and doubled as long as that is at most twice the longest document of all.
 std::vector<i64> capacities(const CostModel& model, Range range);
 
-/// Seconds of a step under the phases, in their order; infinite if a rank needs more than `memory` bytes (0: no limit).
-double step_seconds(const CostModel& model, const Transfers& transfers, const std::vector<Phase>& phases, i64 memory);
+/// Seconds of a choice's step, whatever its `seconds` say; infinite if a rank needs more than `memory` bytes (0: no limit).
+double step_seconds(const CostModel& model, const Transfers& transfers, const Choice& choice, i64 memory);
 /// The same as a timeline, each phase with what it adds.
-std::vector<PhaseTimes> phase_times(const CostModel& model, const Transfers& transfers, const std::vector<Phase>& phases);
+std::vector<PhaseTimes> phase_times(const CostModel& model, const Transfers& transfers, const Choice& choice);
 
-/// The best of all plans whose buckets have documents, whose shapes are among `shapes`, and whose rows have a capacity of capacities().
+/// The best of all plans, in any order, with any home, whose buckets have documents, whose shapes are among `shapes`, and whose rows have a
+/// capacity of capacities().
 /// Equal times are told apart by a fixed order, so the result is a function of the arguments.
 Found search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes, const SearchSettings& settings);
 

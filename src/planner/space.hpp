@@ -29,6 +29,15 @@ struct Placement {
   auto operator<=>(const Placement&) const = default;
 };
 
+/// Where master weights, moments and summed gradients are, on the ranks of a placement. zero: 1 gives each replica its share of its part
+/// (ZeRO-1); 0 all of it, and gradients are added up as with 1, then spread.
+struct Home {
+  Placement placement;
+  int zero = 1;
+  bool copies() const { return zero == 0 && placement.dp > 1; }
+  auto operator<=>(const Home&) const = default;
+};
+
 /// A placement and how it works on micro-batches, whose capacity is chosen for each range of lengths.
 struct Shape {
   Placement placement;

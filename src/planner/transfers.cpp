@@ -1,6 +1,9 @@
 #include "planner/transfers.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
 
 #include "cost/compute_cost.hpp"
 
@@ -33,29 +36,37 @@ std::optional<Post> post_of(const Placement& p, int rank) {
   return Post{block / p.pp, block % p.pp, rank % p.tp};
 }
 
-std::vector<Transfers::UnitClass> Transfers::classes(const std::vector<const Placement*>& placements) const {
+Transfers::Interval Transfers::part_of(const Home& home, const Post& post) {
+  const int shares = home.zero == 0 ? 1 : home.placement.dp;  // of a replica's part
+  const double parts = static_cast<double>(home.placement.tp) * shares, first = static_cast<double>(post.part) * shares + (shares > 1 ? post.lane : 0);
+  return {first / parts, (first + 1) / parts};
+}
+
+// Users of parameters have all of their part, as copies at home do.
+const Transfers::Seats& Transfers::seats(const Home& home) const {
+  const auto [it, fresh] = seats_.try_emplace({packed(home.placement), home.zero == 0 || home.placement.dp == 1});
+  Seats& seats = it->second;
+  if (!fresh) return seats;
+  seats.stage_of_unit = stage_of_units(home.placement, units_.model().layers);
+  seats.of_rank.resize(static_cast<size_t>(units_.hardware().ranks()));
+  for (int rank = 0; rank < std::min(home.placement.ranks(), units_.hardware().ranks()); ++rank) {
+    const Post post = post_of(home.placement, rank).value();
+    seats.of_rank[static_cast<size_t>(rank)] = {post.stage, part_of(home, post)};
+  }
+  return seats;
+}
+
+std::vector<Transfers::UnitClass> Transfers::classes(std::span<const Seats* const> tables) const {
   const i64 layers = units_.model().layers;
-  std::vector<std::vector<int>> stages;
-  for (const Placement* placement : placements) stages.push_back(stage_of_units(*placement, layers));
   const UnitCosts::Units whole = units_.units(1);
   std::vector<UnitClass> classes;
   for (i64 unit = 0; unit < layers + 2; ++unit) {
-    const i64 elements = unit == 0 ? whole.embedding : unit <= layers ? whole.layer : whole.head;
-    std::vector<int> stage;
-    for (const std::vector<int>& of : stages) stage.push_back(of[static_cast<size_t>(unit)]);
-    if (classes.empty() || classes.back().stage != stage || classes.back().elements != elements) classes.push_back({stage, 0, elements});
+    UnitClass one{.elements = unit == 0 ? whole.embedding : unit <= layers ? whole.layer : whole.head};
+    for (size_t t = 0; t < tables.size(); ++t) one.stage[t] = tables[t]->stage_of_unit[static_cast<size_t>(unit)];
+    if (classes.empty() || classes.back().stage != one.stage || classes.back().elements != one.elements) classes.push_back(one);
     ++classes.back().units;
   }
   return classes;
-}
-
-Transfers::Interval Transfers::used(const Placement& p, const Post& post) {
-  return {static_cast<double>(post.part) / p.tp, (post.part + 1.0) / p.tp};
-}
-
-Transfers::Interval Transfers::at_home(const Placement& p, const Post& post) {
-  const double parts = static_cast<double>(p.tp) * p.dp, first = static_cast<double>(post.part) * p.dp + post.lane;
-  return {first / parts, (first + 1) / parts};
 }
 
 // Of the union.
@@ -74,112 +85,182 @@ double Transfers::inside(double bytes) const {
   return bytes < 1 ? 0 : link.latency.count + bytes / (link.bandwidth.count * link.curve.at(bytes));
 }
 
-// A host's bytes over all its adapters.
+// Bytes of an adapter, which come from or go to all the devices that share it.
 double Transfers::across(double bytes) const {
   if (bytes < 1) return 0;
   const cluster::LinkClass& link = units_.hardware().link(cluster::Link::inter_host);
-  const int devices = units_.hardware().devices_per_host, ports = (devices + link.shared_by - 1) / link.shared_by;
-  return link.latency.count + bytes / ports / (link.bandwidth.count * link.curve.at(bytes / devices));
+  return link.latency.count + bytes / (link.bandwidth.count * link.curve.at(bytes / shared_by_));
 }
 
-void Transfers::add_class(HostPosts& host, const UnitClass& c, const std::vector<const Placement*>& placements, i64 element) const {
-  const size_t devices = host.busy.size();
-  const double bytes = static_cast<double>(c.elements * element);
-  size_t users = 0;
-  host.held.clear();
-  host.all.clear();
-  for (size_t d = 0; d < devices; ++d) {
-    const size_t first = host.held.size();
-    for (size_t p = 1; p < placements.size(); ++p)
-      if (const auto& post = host.of[p][d]; post && post->stage == c.stage[p])
-        host.held.push_back(p == 1 ? at_home(*placements[p], *post) : used(*placements[p], *post));
-    host.missing[d] = 0;
-    const auto& post = host.of[0][d];
-    if (!post || post->stage != c.stage[0]) continue;
+// stages: of the users and of those that may have something, in each table.
+Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const std::array<int, kTables>& stages, size_t begin, size_t end) const {
+  Lack lack;
+  int holders = 0, users = 0, adapters = 0, last_adapter = -1;  // of the users
+  double sum = 0, most = 0;                                     // that the users lack
+  held_.clear();
+  all_.clear();
+  for (size_t rank = begin; rank < end; ++rank) {
+    const size_t first = held_.size();
+    for (size_t t = 1; t < tables.size(); ++t)
+      if (const Seat& seat = tables[t]->of_rank[rank]; seat.stage == stages[t]) held_.push_back(seat.part);
+    if (held_.size() > first) ++holders;
+    const Seat& user = tables[0]->of_rank[rank];
+    if (user.stage != stages[0]) continue;
     ++users;
-    const Interval needed = used(*placements[0], *post);
-    host.all.push_back(needed);
+    if (const int adapter = static_cast<int>(rank - begin) / shared_by_; std::exchange(last_adapter, adapter) != adapter) ++adapters;
+    const Interval needed = user.part;
+    all_.push_back(needed);
     // Of what it holds, home's part and a copy may be partly the same.
     double missing = needed.end - needed.begin;
     Interval both = needed;
-    for (size_t i = first; i < host.held.size(); ++i) {
-      const Interval part{std::max(needed.begin, host.held[i].begin), std::min(needed.end, host.held[i].end)};
+    for (size_t i = first; i < held_.size(); ++i) {
+      const Interval part{std::max(needed.begin, held_[i].begin), std::min(needed.end, held_[i].end)};
       both = {std::max(both.begin, part.begin), std::min(both.end, part.end)};
       missing -= std::max(0.0, part.end - part.begin);
     }
-    if (host.held.size() - first == 2) missing += std::max(0.0, both.end - both.begin);
-    host.missing[d] = missing;
+    if (held_.size() - first == 2) missing += std::max(0.0, both.end - both.begin);
+    sum += missing;
+    most = std::max(most, missing);
   }
-  host.all.insert(host.all.end(), host.held.begin(), host.held.end());
-  const bool passed_on = devices > 1 && (users > 1 || !host.held.empty());
-  const double crossing = across((measure(host.all) - measure(host.held)) * bytes);
-  double lacked = 0, taken = 0;  // by the device before; most lack as much
-  for (size_t d = 0; d < devices; ++d) {
-    if (host.missing[d] * bytes < 1) continue;
-    if (passed_on && host.missing[d] != lacked) taken = inside((lacked = host.missing[d]) * bytes);
-    host.busy[d] += static_cast<double>(c.units) * (crossing + taken);
-  }
+  if (users == 0) return lack;
+  all_.insert(all_.end(), held_.begin(), held_.end());
+  lack.of_host = std::max(0.0, measure(all_) - measure(held_));
+  lack.of_adapter = lack.of_host / adapters;
+  lack.inside = most - lack.of_host / users;
+  if (holders > 0) lack.inside = std::max(lack.inside, (sum - users * lack.of_host) / holders);
+  return lack;
 }
 
-double Transfers::slowest_host(const std::vector<const Placement*>& placements, i64 element) const {
-  const std::vector<UnitClass> classes = this->classes(placements);
-  std::vector<std::vector<size_t>> of_stage(static_cast<size_t>(placements[0]->pp));
-  for (size_t c = 0; c < classes.size(); ++c) of_stage[static_cast<size_t>(classes[c].stage[0])].push_back(c);
-  const int devices = units_.hardware().devices_per_host;
-  HostPosts host{std::vector(placements.size(), std::vector<std::optional<Post>>(static_cast<size_t>(devices))), {}, {}, {}, std::vector<double>(static_cast<size_t>(devices))};
-  double slowest = 0;
-  for (int begin = 0; begin < std::min(placements[0]->ranks(), units_.hardware().ranks()); begin += devices) {
-    host.busy.assign(static_cast<size_t>(devices), 0);
-    for (size_t p = 0; p < placements.size(); ++p)
-      for (int d = 0; d < devices; ++d) host.of[p][static_cast<size_t>(d)] = post_of(*placements[p], begin + d);
-    std::vector<int> stages;
-    for (const auto& post : host.of[0])
-      if (post && std::ranges::count(stages, post->stage) == 0) stages.push_back(post->stage);
-    for (const int stage : stages)
-      for (const size_t c : of_stage[static_cast<size_t>(stage)]) add_class(host, classes[c], placements, element);
-    slowest = std::max(slowest, *std::ranges::max_element(host.busy));
+// Of a unit of each class, on the host on which it takes longest.
+std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes, i64 element) const {
+  const auto devices = static_cast<size_t>(units_.hardware().devices_per_host), ranks = static_cast<size_t>(units_.hardware().ranks());
+  struct Sums {
+    double crossing = 0, of_adapter = 0, inside = 0;  // of all hosts, and the most of one
+    int senders = 0;                                  // adapters of those that have something
+  };
+  std::vector<Sums> sums(classes.size());
+  std::vector<int> stages;                             // of a host's users
+  std::array<std::vector<std::uint64_t>, kTables> of;  // [table][stage]: its adapters to ranks of the stage, a bit each
+  for (size_t t = 1; t < tables.size(); ++t) of[t].resize(ranks);
+  for (size_t begin = 0; begin < ranks; begin += devices) {
+    const size_t end = begin + devices;
+    const auto for_seats = [&](auto visit) {
+      for (size_t t = 1; t < tables.size(); ++t)
+        for (size_t rank = begin; rank < end; ++rank)
+          if (const int stage = tables[t]->of_rank[rank].stage; stage >= 0) visit(of[t][static_cast<size_t>(stage)], (rank - begin) / static_cast<size_t>(shared_by_));
+    };
+    for_seats([](std::uint64_t& adapters, size_t adapter) { adapters |= std::uint64_t{1} << std::min<size_t>(adapter, 63); });
+    const auto adapters_of = [&](const UnitClass& c) {
+      std::uint64_t adapters = 0;
+      for (size_t t = 1; t < tables.size(); ++t) adapters |= of[t][static_cast<size_t>(c.stage[t])];
+      return std::popcount(adapters);
+    };
+    stages.clear();
+    for (size_t rank = begin; rank < end; ++rank)
+      if (const int stage = tables[0]->of_rank[rank].stage; stage >= 0 && std::ranges::count(stages, stage) == 0) stages.push_back(stage);
+    std::vector<std::optional<Lack>> bare(stages.size());  // where the host has nothing
+    for (size_t c = 0; c < classes.size(); ++c) {
+      const int adapters = adapters_of(classes[c]);
+      sums[c].senders += adapters;
+      const auto stage = std::ranges::find(stages, classes[c].stage[0]);
+      if (stage == stages.end()) continue;
+      std::optional<Lack>& known = bare[static_cast<size_t>(stage - stages.begin())];
+      const Lack lack = adapters > 0 || !known ? lack_of(tables, classes[c].stage, begin, end) : *known;
+      if (adapters == 0) known = lack;
+      sums[c].crossing += lack.of_host;
+      sums[c].of_adapter = std::max(sums[c].of_adapter, lack.of_adapter);
+      sums[c].inside = std::max(sums[c].inside, lack.inside);
+    }
+    for_seats([](std::uint64_t& adapters, size_t) { adapters = 0; });
   }
-  return slowest;
+  std::vector<double> times;
+  for (size_t c = 0; c < classes.size(); ++c) {
+    const double bytes = static_cast<double>(classes[c].elements * element);
+    times.push_back(across(std::max(sums[c].of_adapter, sums[c].crossing / std::max(1, sums[c].senders)) * bytes) + inside(sums[c].inside * bytes));
+  }
+  return times;
+}
+
+// Every rank that sends or takes something of a unit is busy with it until it is everywhere. Ranks take units in their order, so one that
+// waits for another makes a third one wait.
+double Transfers::last_unit(std::span<const Seats* const> tables, i64 element) const {
+  const std::vector<UnitClass> classes = this->classes(tables);
+  const std::vector<double> times = unit_times(tables, classes, element);
+  struct Ranks {
+    std::array<int, kTables> stage = {-1, -1, -1};
+    double free = 0;  // when they are done with the units before
+  };
+  std::vector<Ranks> ranks;  // those of equal stages are one
+  for (size_t rank = 0; rank < tables[0]->of_rank.size(); ++rank) {
+    Ranks one;
+    for (size_t t = 0; t < tables.size(); ++t) one.stage[t] = tables[t]->of_rank[rank].stage;
+    if (ranks.empty() || ranks.back().stage != one.stage) ranks.push_back(one);
+  }
+  std::ranges::sort(ranks, {}, &Ranks::stage);
+  ranks.erase(std::ranges::unique(ranks, {}, &Ranks::stage).begin(), ranks.end());
+  double last = 0;
+  std::vector<Ranks*> taking_part;
+  for (size_t c = 0; c < classes.size(); ++c) {
+    if (times[c] == 0) continue;
+    taking_part.clear();
+    double free = 0;
+    for (Ranks& rank : ranks) {
+      bool any = false;
+      for (size_t t = 0; t < tables.size(); ++t) any = any || rank.stage[t] == classes[c].stage[t];
+      if (!any) continue;
+      taking_part.push_back(&rank);
+      free = std::max(free, rank.free);
+    }
+    free += static_cast<double>(classes[c].units) * times[c];
+    for (Ranks* rank : taking_part) rank->free = free;
+    last = std::max(last, free);
+  }
+  return last;
 }
 
 size_t Transfers::Hash::operator()(const Key& key) const {
-  std::uint64_t hash = static_cast<std::uint64_t>(key.type);
+  std::uint64_t hash = static_cast<std::uint64_t>(key.type) * 2 + (key.copies ? 1 : 0);
   for (const std::uint64_t part : {key.previous, key.next, key.home}) hash = (hash ^ part ^ part >> 29) * 0x9e3779b97f4a7c15U;
   return static_cast<size_t>(hash ^ hash >> 32);
 }
 
-double Transfers::transfer(const std::optional<Placement>& previous, const Placement& next, const Placement& home, DType type) const {
-  const auto [it, fresh] = known_.try_emplace({previous ? packed(*previous) : 0, packed(next), packed(home), type}, 0.0);
+double Transfers::transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home, DType type) const {
+  const auto [it, fresh] = known_.try_emplace({previous ? packed(*previous) : 0, packed(next), packed(home.placement), type, home.copies()}, 0.0);
   if (!fresh) return it->second;
-  std::vector<const Placement*> placements = {&next, &home};
-  if (previous) placements.push_back(&*previous);
-  return it->second = slowest_host(placements, size_of(type));
+  std::vector<const Seats*> tables = {&seats({next, 0}), &seats(home)};
+  if (previous) tables.push_back(&seats({*previous, 0}));
+  return it->second = last_unit(tables, size_of(type));
 }
 
-double Transfers::moves(const std::optional<Placement>& previous, const Placement& next, const Placement& home) const {
+double Transfers::moves(const std::optional<Placement>& previous, const Placement& next, const Home& home) const {
   return previous == next ? 0 : transfer(previous, next, home, units_.precision().compute);
 }
 
 // What a rank has made of gradients and isn't home for leaves it on the ways on which parameters come to it.
-double Transfers::flush(const Placement& from, const Placement& home) const { return transfer(std::nullopt, from, home, units_.precision().state); }
+double Transfers::flush(const Placement& from, const Home& home) const {
+  return transfer(std::nullopt, from, {home.placement, 1}, units_.precision().state);
+}
 
 // As the simulator: memory traffic of master weights, moments, gradient and image; the norm by halves of the ranks.
-double Transfers::finish(const Placement& home) const {
-  const auto [it, fresh] = finish_.try_emplace(home);
+double Transfers::finish(const Home& at) const {
+  const auto [it, fresh] = finish_.try_emplace(at);
   if (!fresh) return it->second;
+  const Placement& home = at.placement;
   const cluster::Hardware& hardware = units_.hardware();
   const Precision precision = units_.precision();
   const i64 element = 8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   std::vector<double> seconds(static_cast<size_t>(home.pp), 0);  // of stages
-  for (const UnitClass& c : classes({&home})) {
-    const double bytes = static_cast<double>(c.elements * element) / (home.tp * home.dp);
+  const std::array<const Seats*, 1> tables = {&seats({home, 0})};
+  for (const UnitClass& c : classes(tables)) {
+    const double bytes = static_cast<double>(c.elements * element) / (home.tp * (at.copies() ? 1 : home.dp));
     seconds[static_cast<size_t>(c.stage[0])] +=
         static_cast<double>(c.units) * cost::call_time(hardware.device, precision.state, {.flops = 0, .narrowest = 0, .bytes = bytes}).count;
   }
   const double slowest = *std::ranges::max_element(seconds);
   int halvings = 0;
   while ((1 << halvings) < hardware.ranks()) ++halvings;
-  return it->second = slowest + 2 * halvings * (hardware.hosts > 1 ? hardware.link(cluster::Link::inter_host) : hardware.intra_host).latency.count;
+  const double spread = at.copies() ? transfer(std::nullopt, home, {home, 1}, precision.state) : 0;
+  return it->second = spread + slowest + 2 * halvings * (hardware.hosts > 1 ? hardware.link(cluster::Link::inter_host) : hardware.intra_host).latency.count;
 }
 
 }  // namespace switchyard::planner

@@ -148,7 +148,7 @@ class JobOnRank {
   // Planned once, by rank 0: floating-point arithmetic then decides nothing twice.
   batch::StepPlan plan(const std::vector<i64>& lengths) {
     std::vector<std::byte> bytes;
-    if (fabric_.rank() == 0) bytes = batch::encode(batch::plan_batch(state_.step, lengths, buckets_, work_));
+    if (fabric_.rank() == 0) bytes = batch::encode(batch::plan_batch(state_.step, lengths, buckets_, work_, compiler::phase_order(job_)));
     const batch::StepPlan plan = batch::decode(comm::broadcast_blob(fabric_, {kChannel, everyone_}, "batch plan", 2 * state_.step, bytes));
     batch::validate(plan, lengths, buckets_);
     return plan;

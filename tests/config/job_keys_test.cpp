@@ -19,6 +19,7 @@ KeyValue other_value(const KeyInfo& key, const KeyValue& now) {
     case KeyType::boolean: return !std::get<bool>(now);
     case KeyType::integer: return std::get<i64>(now) + (static_cast<double>(std::get<i64>(now)) < key.range.most ? 1 : -1);
     case KeyType::bytes: return std::get<i64>(now) + 1;
+    case KeyType::integers: return std::vector<i64>{1, 0};
     case KeyType::number: return std::get<double>(now) / 2 + 0.25;
     case KeyType::duration: return std::get<double>(now) + 1;
     case KeyType::choice: return key.choices.back() == std::get<std::string>(now) ? key.choices.front() : key.choices.back();

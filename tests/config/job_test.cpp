@@ -144,6 +144,18 @@ TEST(Job, home_is_one_of_the_buckets) {
   EXPECT_EQ(fault_of([] { good({"run.home=2"}); }), "--set run.home=2: run.home = 2 is no bucket. Use 0 to 1.");
 }
 
+TEST(Job, a_step_runs_every_bucket_once_in_the_order_that_is_given) {
+  EXPECT_TRUE(good().run.order.empty());
+  EXPECT_THAT(good({"run.order=[1, 0]"}).run.order, ElementsAre(1, 0));
+  EXPECT_EQ(fault_of([] { good({"run.order=[0, 0]"}); }),
+            "--set run.order=[0, 0]: run.order = [0, 0] doesn't have each of the 2 buckets once. Write 0 to 1 in some order, or leave it out.");
+  EXPECT_THAT(fault_of([] { good({"run.order=[1]"}); }), HasSubstr("doesn't have each of the 2 buckets once"));
+  EXPECT_EQ(fault_of([] { good({"run.order=[1, -1]"}); }), "--set run.order=[1, -1]: run.order = [ 1, -1 ] has -1, which must be at least 0.");
+  EXPECT_EQ(fault_of([] { good({"run.order=[1, 0.5]"}); }),
+            "--set run.order=[1, 0.5]: run.order is a list; a list of integers such as [0, 2, 1] is needed.");
+  EXPECT_EQ(fault_of([] { good({"run.order=1"}); }), "--set run.order=1: run.order = 1 is an integer; a list of integers such as [0, 2, 1] is needed.");
+}
+
 TEST(Job, only_the_strategy_at_home_keeps_the_optimizers_state_on_every_replica) {
   EXPECT_EQ(good({"parallel.zero=0"}).buckets[1].strategy.zero, 0);
   EXPECT_EQ(good({"bucket.1.strategy={dp=8,tp=1,pp=1,zero=0}", "run.home=1"}).buckets[1].strategy.zero, 0);
@@ -167,7 +179,7 @@ TEST(Job, the_fingerprint_tells_jobs_apart_that_ranks_must_share) {
   for (const char* set : {"run.out=elsewhere", "run.log_every=7", "run.threads=2"}) EXPECT_EQ(fingerprint(good({set})), base) << set;
   for (const char* set :
        {"seed=4", "optimizer.lr=1e-3", "run.steps=11", "batch.context=4000", "bucket.0.max_length=8192", "bucket.1.strategy=2,2,1",
-        "parallel.recompute=full", "model.norm_eps=1e-6", "switch.planner=greedy", "run.home=1", "data.path=x", "run.precision=fp64",
+        "parallel.recompute=full", "model.norm_eps=1e-6", "switch.planner=greedy", "run.home=1", "run.order=[1,0]", "data.path=x", "run.precision=fp64",
         "bucket.1.strategy={name = \"x\", dp = 4}", "run.prefetch=false"}) {
     EXPECT_NE(fingerprint(good({set})), base) << set;
   }

@@ -20,7 +20,7 @@ TEST(JobToml, a_resolved_job_reads_back_equal) {
   expect_round_trip(good());
   expect_round_trip(
       good({"data.path=a \"quoted\" 'path' \\ ünï", "run.memory_budget=1234567 B", "fabric.timeout=1.25 ms", "optimizer.lr=1.1e-7",
-            "run.out=runs/x", "model.rope_scaling.factor=8", "parallel.recompute=selective", "run.prefetch=false"}));
+            "run.out=runs/x", "model.rope_scaling.factor=8", "parallel.recompute=selective", "run.prefetch=false", "run.order=[1, 0]"}));
 }
 
 TEST(JobToml, presets_are_written_out) {

@@ -144,11 +144,12 @@ TEST(CostModel, gpipe_keeps_all_micro_batches_and_1f1b_as_many_as_stages_follow)
 
 TEST(CostModel, home_is_shared_by_replicas_tensor_ranks_and_stages) {
   const Case one(4, {{1024}});
-  const i64 alone = one.model.home_bytes({1, 1, 1});
+  const i64 alone = one.model.home_bytes({{1, 1, 1}});
   EXPECT_EQ(alone, elements(one, StageKind::whole, 4) * (4 * 4 + 2)) << "master, two moments, gradient, image";
-  EXPECT_EQ(one.model.home_bytes({4, 1, 1}), alone / 4);
-  EXPECT_LT(one.model.home_bytes({1, 1, 4}), alone / 2);
-  for (const Shape& shape : shapes(one.units.model(), 4, {})) EXPECT_LE(one.model.least_home_bytes(), one.model.home_bytes(shape.placement));
+  EXPECT_EQ(one.model.home_bytes({{4, 1, 1}}), alone / 4);
+  EXPECT_EQ(one.model.home_bytes({{4, 1, 1}, 0}), alone) << "a copy on each replica";
+  EXPECT_LT(one.model.home_bytes({{1, 1, 4}}), alone / 2);
+  for (const Shape& shape : shapes(one.units.model(), 4, {})) EXPECT_LE(one.model.least_home_bytes(), one.model.home_bytes({shape.placement}));
 }
 
 }  // namespace

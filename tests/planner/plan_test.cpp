@@ -6,12 +6,17 @@
 #include <regex>
 
 #include "base/errors.hpp"
+#include "batch/planner.hpp"
 #include "small_problems.hpp"
 
 namespace switchyard::planner {
 namespace {
 
+using testing::AnyOf;
+using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 
 // Slow links between 2 hosts of 2 devices, many short documents, one long one.
 Request request_of(i64 memory = 0, int hosts = 2) {
@@ -27,6 +32,8 @@ Request request_of(i64 memory = 0, int hosts = 2) {
   request.limits = {.most_head_layers = 1, .recompute = {config::Recompute::none, config::Recompute::full}};
   return request;
 }
+
+const std::vector<int> kOne = {0};
 
 std::string refusal(const Request& request) {
   try {
@@ -45,7 +52,8 @@ TEST(Plan, buckets_of_a_choice_are_the_same_choice_again) {
     ASSERT_EQ(buckets.size(), choice.phases.size());
     EXPECT_EQ(buckets.front().max_length, 4096);
     for (size_t b = 1; b < buckets.size(); ++b) EXPECT_LT(buckets[b].max_length, buckets[b - 1].max_length);
-    const std::optional<Choice> again = planner.choice(buckets);
+    const std::vector<int> order = planner.order(choice);
+    const std::optional<Choice> again = planner.choice(buckets, order.empty() ? batch::published_order(static_cast<int>(buckets.size())) : order);
     ASSERT_TRUE(again);
     EXPECT_EQ(again->phases, choice.phases);
     EXPECT_DOUBLE_EQ(again->seconds, choice.seconds);
@@ -54,16 +62,37 @@ TEST(Plan, buckets_of_a_choice_are_the_same_choice_again) {
   EXPECT_GT(most, 1u);
 }
 
+TEST(Plan, order_and_copies_at_home_are_told_and_given) {
+  const Planner planner(request_of());
+  const int end = static_cast<int>(planner.model().bounds().size());
+  const Phase longest{{2, end}, {{2, 2, 1}}, 4096}, shorter{{1, 2}, {{4, 1, 1}}, 2048}, shortest{{0, 1}, {{1, 4, 1}}, 512};
+  const std::vector<i64>& bounds = planner.model().bounds();
+  Choice choice{{longest, shortest, shorter}};
+  EXPECT_TRUE(planner.order(choice).empty()) << "as published";
+  EXPECT_THAT(planner.to_string(choice), Not(AnyOf(HasSubstr("order"), HasSubstr("replica"))));
+  choice = {{shorter, longest, shortest}, 0};
+  EXPECT_THAT(planner.order(choice), ElementsAre(1, 0, 2));
+  EXPECT_EQ(choice.longest(), longest);
+  EXPECT_THAT(planner.to_string(choice), EndsWith(fmt::format("; optimizer state on every replica; in the order {}, {}, {}", bounds[1], bounds.back(), bounds[0])));
+  const std::vector<config::Bucket> buckets = planner.buckets(choice);
+  EXPECT_EQ(buckets[0].strategy.zero, 0);
+  EXPECT_EQ(buckets[1].strategy.zero, 1) << "home is the first one's";
+  const std::optional<Choice> again = planner.choice(buckets, planner.order(choice));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->phases, choice.phases);
+  EXPECT_EQ(again->home(), choice.home());
+}
+
 TEST(Plan, buckets_that_the_model_cannot_time_are_no_choice) {
   const Planner planner(request_of());
   std::vector<config::Bucket> buckets = {{4096, "", config::strategy_from_spec("2,2,1", 4, 4)}};
-  EXPECT_TRUE(planner.choice(buckets)) << "without a capacity rows are of the longest document";
+  EXPECT_TRUE(planner.choice(buckets, kOne)) << "without a capacity rows are of the longest document";
   buckets[0].strategy.micro_batch_tokens = 1024;
-  EXPECT_FALSE(planner.choice(buckets)) << "rows shorter than a document";
+  EXPECT_FALSE(planner.choice(buckets, kOne)) << "rows shorter than a document";
   buckets[0].strategy = config::strategy_from_spec("2,2,1", 4, 4);
   buckets[0].strategy.schedule = config::ScheduleKind::zero_bubble;
-  EXPECT_FALSE(planner.choice(buckets)) << "another schedule";
-  EXPECT_FALSE(planner.choice({}));
+  EXPECT_FALSE(planner.choice(buckets, kOne)) << "another schedule";
+  EXPECT_FALSE(planner.choice({}, {}));
 }
 
 TEST(Plan, buckets_are_as_few_as_asked_for) {
@@ -78,9 +107,9 @@ TEST(Plan, account_sums_to_the_step) {
   for (const Choice& choice : planner.plan(3).best) {
     const Account a = planner.account(choice);
     EXPECT_NEAR(a.compute + a.communication + a.idle + a.transfers, a.seconds, 1e-12);
-    EXPECT_GT(a.memory, planner.model().home_bytes(choice.phases.front().shape.placement));
-    EXPECT_EQ(step_seconds(planner.model(), planner.transfers(), choice.phases, a.memory), choice.seconds);
-    EXPECT_GT(step_seconds(planner.model(), planner.transfers(), choice.phases, a.memory - 1), choice.seconds) << "a byte less is too little";
+    EXPECT_GT(a.memory, planner.model().home_bytes(choice.home()));
+    EXPECT_EQ(step_seconds(planner.model(), planner.transfers(), choice, a.memory), choice.seconds);
+    EXPECT_GT(step_seconds(planner.model(), planner.transfers(), choice, a.memory - 1), choice.seconds) << "a byte less is too little";
   }
 }
 
@@ -92,7 +121,7 @@ TEST(Plan, never_takes_more_memory_than_a_device_has) {
 
 TEST(Plan, tells_in_words_the_longest_first) {
   const Planner planner(request_of());
-  const Choice choice{{{{2, static_cast<int>(planner.model().bounds().size())}, {{1, 4, 1}}, 4096}, {{0, 2}, {{4, 1, 1}, config::Recompute::full}, 1024}}, 0};
+  const Choice choice{{{{2, static_cast<int>(planner.model().bounds().size())}, {{1, 4, 1}}, 4096}, {{0, 2}, {{4, 1, 1}, config::Recompute::full}, 1024}}};
   EXPECT_EQ(planner.to_string(choice), fmt::format("to 4096: 1,4,1, rows of 4096; to {}: 4,1,1, recompute full, rows of 1024", planner.model().bounds()[1]));
 }
 

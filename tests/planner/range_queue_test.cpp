@@ -18,7 +18,7 @@ struct Case {
     double least = kEndless;
     for (const Shape& shape : problem.shapes)
       for (const i64 capacity : capacities(problem.model, range))
-        if (const i64 memory = problem.model.need(shape, capacity, range).total() + problem.model.home_bytes(shape.placement);
+        if (const i64 memory = problem.model.need(shape, capacity, range).total() + problem.model.home_bytes({shape.placement});
             problem.settings.memory == 0 || memory <= problem.settings.memory)
           least = std::min(least, problem.model.seconds(shape, capacity, range));
     return least;

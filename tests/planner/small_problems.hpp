@@ -41,7 +41,7 @@ struct SmallProblem {
   explicit SmallProblem(unsigned seed)
       : random(seed),
         hardware(hardware_of(pick({1, 2}), pick({2, 4}), 1e-6 * pick({1, 5, 40}), 1e9 * pick({5, 50, 200}), 1e9 * pick({1, 10}))),
-        units(model_of(pick({2, 3, 4}), 64 * pick({1, 4, 8}), pick({100, 4000})), precision_from("bf16"), hardware),
+        units(model_of(pick({2, 3, 4}), 64 * pick({1, 4, 8}), pick({100, 4000})), precision_from(seed % 4 < 3 ? "bf16" : "fp32"), hardware),
         model(units, workload_of(documents(), 4096, 512)),
         transfers(units) {
     limits.both_orders = pick({0, 1}) == 1;
@@ -72,7 +72,7 @@ struct SmallProblem {
     std::vector<i64> needs;
     for (const Shape& shape : shapes)
       for (const i64 capacity : capacities(model, longest))
-        needs.push_back(model.need(shape, capacity, longest).total() + model.home_bytes(shape.placement));
+        needs.push_back(model.need(shape, capacity, longest).total() + model.home_bytes({shape.placement}));
     std::ranges::sort(needs);
     return needs[needs.size() * static_cast<size_t>(pick({1, 3, 5})) / 8];
   }

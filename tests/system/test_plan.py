@@ -6,7 +6,7 @@ import re
 import pytest
 import tiny_runs as tiny
 
-KEYS = {"chosen", "step_seconds", "sequences", "tokens_per_second", "proven", "gap", "candidates", "pruned", "seconds"}
+KEYS = {"chosen", "order", "step_seconds", "sequences", "tokens_per_second", "proven", "gap", "candidates", "pruned", "seconds"}
 
 
 def write_job(path, lengths="full", context=512, **sections):
@@ -42,6 +42,7 @@ def test_json_has_the_chosen_buckets_and_the_counts(job):
     assert found.keys() == KEYS
     assert found["step_seconds"] > 0 and found["seconds"] > 0 and 0 < found["pruned"] < found["candidates"]
     chosen = found["chosen"]
+    assert sorted(found["order"]) == list(range(len(chosen)))
     assert [bucket["max_length"] for bucket in chosen] == sorted((bucket["max_length"] for bucket in chosen), reverse=True)
     assert chosen[0]["max_length"] == 512
     for bucket in chosen:

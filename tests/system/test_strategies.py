@@ -75,7 +75,8 @@ def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus,
     ranks = draw.choice([2, 3, 4, 4, 6, 8])
     buckets = random_buckets(draw, name, ranks)
     job = tiny.write_job(tmp_path / "job.toml", corpus, buckets, model=MODELS[name],
-                         run={"ranks": ranks, "home": draw.randrange(len(buckets)), "prefetch": draw.random() < 0.7})
+                         run={"ranks": ranks, "home": draw.randrange(len(buckets)), "prefetch": draw.random() < 0.7,
+                              "order": draw.sample(range(len(buckets)), len(buckets))})
     print(job.read_text())  # shown if it fails
     expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
 
