@@ -81,6 +81,19 @@ def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus,
     expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
 
 
+@pytest.mark.parametrize("order, first", [(None, "long"), ([0, 1], "long"), ([1, 0], "short")])
+def test_buckets_run_in_the_order_that_is_given(tmp_path, corpus, order, first):
+    """Only the first rank works on short documents."""
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, "4,1,1"), (24, "1,1,1")], batch={"sequences": 24},
+                         run={"ranks": 4, "steps": 2} | ({"order": order} if order else {}))
+    tiny.train(job, "--out", tmp_path / "out")
+    events = json.loads((tmp_path / "out" / "timeline.json").read_text())["traceEvents"]
+    ranks = {phase: {event["pid"] for event in events if event["name"].startswith(f"run phase {phase} ")} for phase in (0, 1)}
+    assert ranks == ({0: {0, 1, 2, 3}, 1: {0}} if first == "long" else {0: {0}, 1: {0, 1, 2, 3}})
+    shown = tiny.run([tiny.PROGRAM, "show", "program", job])
+    assert shown.stdout.splitlines()[1].startswith("A/0" if first == "long" else "B/0"), shown.stdout + shown.stderr
+
+
 @pytest.mark.parametrize("bounds", [(47, 46, 45), (2, 1), (30, 29, 1)], ids=str)
 def test_buckets_that_are_often_empty_or_hold_one_document_equal_one_rank(tmp_path, corpus, one_rank, bounds):
     strategies = ["1,2,2", "4,1,1", "2,1,2", "1,4,1"]
