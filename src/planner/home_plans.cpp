@@ -12,7 +12,6 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kDrafts = 4;  // at least so many are returned, as they may be the best when all times are exact
-constexpr int kExactFlushes = 4;  // of the quickest options, in bounds; they take long to find
 constexpr size_t kNotSorted = std::numeric_limits<size_t>::max();
 
 }  // namespace
@@ -131,13 +130,11 @@ void HomePlans::bound_rests() {
   rest_.assign(static_cast<size_t>(all_) + 1, kNever);
   rest_.front() = finish_;
   for (const Range range : open_) {
-    double last = kNever;
-    int looked = 0;
-    for (const size_t index : options_[ranges_.slot(range)]) {
-      const Option& one = option({range, index});
-      if (one.seconds >= last) break;
-      last = std::min(last, one.seconds + (++looked > kExactFlushes ? 0 : transfers_.flush(one.shape.placement, home_)));
-    }
+    // A flush takes long to find, so it is found for the quickest option only.
+    const std::vector<size_t>& options = options_[ranges_.slot(range)];
+    const Option& quickest = option({range, options.front()});
+    double last = quickest.seconds + transfers_.flush(quickest.shape.placement, home_);
+    if (options.size() > 1) last = std::min(last, option({range, options[1]}).seconds);
     const Levels some = levels(range);
     for (Levels left = some; left <= all_; left = (left + 1) | some) rest_[left] = std::min(rest_[left], work_[left ^ some] + last + finish_);
   }

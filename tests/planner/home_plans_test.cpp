@@ -79,6 +79,9 @@ TEST(HomePlans, of_a_home_are_the_best_of_all_ways_to_go_on) {
         EXPECT_DOUBLE_EQ(found.front().seconds, best) << "seed " << seed;
         for (const Draft& plan : found) EXPECT_DOUBLE_EQ(plan.seconds, one.plans.seconds(plan));
         EXPECT_LE(one.plans.least(first, zero, 0), best * (1 + 1e-12));
+        const std::vector<Draft> just = one.plans.best(first, zero, best * (1 + 1e-9));
+        ASSERT_FALSE(just.empty()) << "seed " << seed << ": left out by a bound";
+        EXPECT_DOUBLE_EQ(just.front().seconds, best);
         EXPECT_TRUE(one.plans.best(first, zero, best * (1 - 1e-6)).empty()) << "no plan is below the limit";
         if (found.front().steps.size() > 1) ++several;
       }

@@ -98,6 +98,11 @@ TEST(Transfers, a_host_takes_over_the_adapters_of_those_that_need_it_and_sends_o
   EXPECT_NEAR(two.transfers.moves(std::nullopt, {5, 1, 1}, {{1, 4, 1}}), all + 0.75 * kModel * 2 / kInside, 1e-9 * all) << "four to one";
 }
 
+TEST(Transfers, a_host_sends_to_one_after_the_other) {
+  Case three(3, 1);
+  EXPECT_NEAR(three.transfers.moves(std::nullopt, {3, 1, 1}, {{1, 1, 1}}), 2 * kModel * 2 / kAcross, 1e-12);
+}
+
 TEST(Transfers, a_device_alone_on_its_host_passes_nothing_on) {
   Case two(2, 1);
   EXPECT_NEAR(two.transfers.flush({2, 1, 1}, {{2, 1, 1}}), kModel / 2 * 4 / kAcross, 1e-12);
