@@ -130,7 +130,7 @@ def main():
     print(summary)
     if not arguments.only:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        words = "bench/own_runs.py" + (" --cluster TOOL" if arguments.cluster else "")
+        words = f"bench/own_runs.py --rounds {arguments.rounds}" + (" --cluster TOOL" if arguments.cluster else "")
         text = f"# Jobs as measured and as predicted\n\nCommand: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores.\n\n{summary}\n\n{HEAD}\n"
         (arguments.out / "own_runs.md").write_text(text + "".join(row(result) + "\n" for result in results))
         (arguments.out / "own_runs.jsonl").write_text("".join(json.dumps(result) + "\n" for result in results))
