@@ -64,7 +64,7 @@ std::vector<planner::Choice> choices_of(const planner::Planner& planner) {
 // The planner wouldn't keep to them.
 void refuse_settings(const config::JobDraft& draft, const std::string& path) {
   for (const config::Key<config::JobDraft>& key : config::job_keys())
-    if (key.name.starts_with("parallel.") && draft.has(key.name))
+    if ((key.name.starts_with("parallel.") || key.name == "run.order") && draft.has(key.name))
       user_error("{}: {} is set, but the strategies are left to the planner, which chooses that, too. Leave it out, or give the buckets strategies.",
                  path, key.name);
 }

@@ -4,7 +4,7 @@
 #include <array>
 #include <fstream>
 #include <functional>
-#include <numeric>
+#include <ranges>
 #include <sstream>
 
 #include "base/errors.hpp"
@@ -55,13 +55,10 @@ void check_zero(const Job& job, const Where& where, Faults& faults) {
 
 /// Each bucket once.
 void check_order(const Job& job, const Where& where, Faults& faults) {
-  if (job.run.order.empty()) return;
-  std::vector<int> sorted = job.run.order, all(job.buckets.size());
-  std::ranges::sort(sorted);
-  std::iota(all.begin(), all.end(), 0);
-  if (sorted != all)
+  const int buckets = static_cast<int>(job.buckets.size());
+  if (!job.run.order.empty() && !std::ranges::is_permutation(job.run.order, std::views::iota(0, buckets)))
     faults.add(where("run.order"), fmt::format("run.order = [{}] doesn't have each of the {} buckets once. Write 0 to {} in some order, or leave it out.",
-                                               fmt::join(job.run.order, ", "), all.size(), all.size() - 1));
+                                               fmt::join(job.run.order, ", "), buckets, buckets - 1));
 }
 
 /// Model, strategies and home; a vocabulary size that is still open is left out.

@@ -140,7 +140,7 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
   };
   std::vector<Sums> sums(classes.size());
   std::vector<int> stages;                             // of a host's users
-  std::array<std::vector<std::uint64_t>, kTables> of;  // [table][stage]: its adapters to ranks of the stage, a bit each
+  std::array<std::vector<std::uint64_t>, kTables> of;  // [table][stage]: its adapters to ranks of the stage, a bit each; those above 64 count as one
   for (size_t t = 1; t < tables.size(); ++t) of[t].resize(ranks);
   for (size_t begin = 0; begin < ranks; begin += devices) {
     const size_t end = begin + devices;

@@ -97,6 +97,12 @@ def test_a_plan_is_proven_unless_the_limit_is_reached(job):
     assert not found["proven"] and "Not proven best: at most " in result.stdout and "--seconds raises it" in result.stdout
 
 
+def test_an_order_without_buckets_is_refused(job):
+    result = plan(job, "--set", "run.order=[1, 0]")
+    assert result.returncode == 2 and result.stderr.strip().endswith(
+        "run.order is set, but the strategies are left to the planner, which chooses that, too. Leave it out, or give the buckets strategies."), result.stderr
+
+
 def test_one_bucket_is_one_strategy(job):
     assert len(figures("plan", job, "--buckets", 1)["chosen"]) == 1
 
