@@ -73,7 +73,7 @@ const LinkClass& Hardware::link(Link link) const {
 }
 
 double Hardware::device_share(Link class_of) const {
-  if (class_of == Link::local) return 0;
+  if (class_of == Link::local) return 1;
   const double own = link(class_of).overlap_slowdown;
   return (own > 0 ? own : overlap_slowdown) - 1;
 }

@@ -88,7 +88,7 @@ struct Hardware {
   Cluster placement() const;
   /// InternalError for Link::local and for a class that isn't there.
   const LinkClass& link(Link link) const;
-  /// What transfers over such links take of a device that computes: overlap_slowdown - 1.
+  /// What transfers over such links take of a device that computes: overlap_slowdown - 1; all of it where they stay on the device.
   double device_share(Link link) const;
   bool operator==(const Hardware&) const = default;
 };

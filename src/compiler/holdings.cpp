@@ -1,6 +1,7 @@
 #include "compiler/holdings.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 
@@ -36,6 +37,14 @@ std::vector<std::vector<int>> grouped(const ir::Graph& graph, const std::vector<
     groups[it->second].push_back(p);
   }
   return groups;
+}
+
+// Where a bank finds parameters of a group that a rank uses; the boxes are the rank's. All or none, so that they stay adjacent.
+template <class Used, class Previous, class Home>
+BankGroup::Source source_of(const std::vector<int>& params, const Used& used, const Previous& previous, const Home& home) {
+  if (std::ranges::all_of(params, [&](int p) { return home(p).size() == 1 && *home(p)[0] == *used(p); })) return BankGroup::Source::home;
+  if (std::ranges::all_of(params, [&](int p) { return previous(p) && *previous(p) == *used(p); })) return BankGroup::Source::previous;
+  return BankGroup::Source::own;
 }
 
 }  // namespace
@@ -75,12 +84,9 @@ std::vector<BankGroup> Holdings::bank(int strategy, int previous, int unit) cons
         held.elements += box->elements();
       }
     if (held.params.empty()) continue;
-    // All or none of a group, so that its members stay adjacent.
-    const auto all = [&](const auto& same) { return std::all_of(held.params.begin(), held.params.end(), same); };
-    if (all([&](int p) { return home(p).size() == 1 && *home(p)[0] == *used(strategy, p); }))
-      held.source = BankGroup::Source::home;
-    else if (previous >= 0 && all([&](int p) { return used(previous, p) && *used(previous, p) == *used(strategy, p); }))
-      held.source = BankGroup::Source::previous;
+    held.source = source_of(
+        held.params, [&](int p) { return used(strategy, p); }, [&](int p) { return previous < 0 ? nullptr : used(previous, p); },
+        [&](int p) -> const auto& { return home(p); });
     bank.push_back(std::move(held));
   }
   return bank;
@@ -114,6 +120,44 @@ const std::vector<int>& Holdings::group_of(int param) const {
   for (const std::vector<int>& group : groups(plans_.graph().param(param).unit))
     if (std::find(group.begin(), group.end(), param) != group.end()) return group;
   throw InternalError("a parameter of no group");
+}
+
+std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previous, int unit) {
+  std::map<int, std::map<int, i64>> held;  // by rank and parameter
+  for (const layout::MessageList& round : plans.moves(previous, strategy).units[static_cast<size_t>(unit)].moves.rounds)
+    for (const layout::Msg& m : round)
+      if (m.src == m.dst) held[m.dst][m.tensor] += m.box.elements();
+  std::map<int, i64> copied;
+  if (held.empty()) return copied;
+  // The boxes of the unit, by parameter and rank.
+  using Boxes = std::map<int, std::vector<std::vector<const layout::Box*>>>;
+  const std::vector<int>& params = plans.units()[static_cast<size_t>(unit)].tensors;
+  const auto boxes_of = [&](const std::vector<layout::ShardMap>& maps) {
+    Boxes boxes;
+    for (const int p : params) {
+      auto& of_rank = boxes[p];
+      of_rank.resize(static_cast<size_t>(plans.cluster().ranks()));
+      for (const layout::Shard& shard : maps[static_cast<size_t>(p)].shards) of_rank[static_cast<size_t>(shard.rank)].push_back(&shard.box);
+    }
+    return boxes;
+  };
+  const Boxes now = boxes_of(plans.strategies()[static_cast<size_t>(strategy)].maps.used), home = boxes_of(plans.home());
+  const Boxes before = previous < 0 ? Boxes() : boxes_of(plans.strategies()[static_cast<size_t>(previous)].maps.used);
+  const std::vector<std::vector<int>> groups = grouped(plans.graph(), params);
+  for (const auto& [rank, elements] : held) {
+    const auto of = [r = static_cast<size_t>(rank)](const Boxes& boxes, int p) -> const auto& { return boxes.at(p)[r]; };
+    for (const std::vector<int>& group : groups) {
+      std::vector<int> used;
+      std::ranges::copy_if(group, std::back_inserter(used), [&](int p) { return !of(now, p).empty(); });
+      const BankGroup::Source source = source_of(
+          used, [&](int p) { return of(now, p)[0]; }, [&](int p) { return previous < 0 || of(before, p).empty() ? nullptr : of(before, p)[0]; },
+          [&](int p) -> const auto& { return of(home, p); });
+      if (source != BankGroup::Source::own) continue;
+      for (const int p : used)
+        if (const auto it = elements.find(p); it != elements.end()) copied[rank] += it->second;
+    }
+  }
+  return copied;
 }
 
 std::vector<StateKey> states_of(const ir::Task& task, int rank) {

@@ -2,6 +2,7 @@
 // it, the memory prediction counts by it.
 #pragma once
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,10 @@ class Holdings {
   std::vector<std::vector<const layout::Box*>> home_, owned_; // [param]
   std::vector<std::vector<std::vector<int>>> groups_;         // [unit]
 };
+
+/// What the banks of a unit take over from what their own ranks hold, of other boxes than home's and the previous strategy's (-1: none):
+/// elements that each rank copies. The rest are views or come with moves.
+std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previous, int unit);
 
 /// Groups start on their own cache lines.
 inline constexpr i64 kGroupAlignment = 16;  // elements

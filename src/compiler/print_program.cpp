@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/holdings.hpp"
 #include "compiler/order.hpp"
 #include "compiler/print.hpp"
 
@@ -86,23 +87,9 @@ class ProgramPrinter {
   // Bytes that the ranks of a prepare row copy from what they hold, views left out.
   i64 copied_bytes(const Task& task) const {
     const int previous = task.phase == 0 ? -1 : strategy_of(task.phase - 1), now = strategy_of(task.phase);
-    const switching::UnitMoves& unit = plans_.moves(previous, now).units[static_cast<size_t>(task.unit)];
     i64 elements = 0;
-    for (const auto& round : unit.moves.rounds)
-      for (const layout::Msg& m : round)
-        if (m.src == m.dst && !is_view(previous, now, m)) elements += m.box.elements();
+    for (const auto& [rank, copied] : copied_elements(plans_, now, previous, task.unit)) elements += copied;
     return elements * size_of(plans_.graph().precision().compute);
-  }
-
-  // Whether the rank's whole box lies at home, or lay with the previous strategy, just so.
-  bool is_view(int previous, int now, const layout::Msg& m) const {
-    const auto has = [&](const std::vector<layout::ShardMap>& maps) {
-      const auto& shards = maps[static_cast<size_t>(m.tensor)].shards;
-      return std::any_of(shards.begin(), shards.end(), [&](const layout::Shard& s) { return s.rank == m.dst && s.box == m.box; });
-    };
-    const auto& strategies = plans_.strategies();
-    return has(strategies[static_cast<size_t>(now)].maps.used) &&
-           (has(plans_.home()) || (previous >= 0 && has(strategies[static_cast<size_t>(previous)].maps.used)));
   }
 
   bool is_shown(const Task& task) const {

@@ -58,4 +58,19 @@ Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster
   return done;
 }
 
+Exchange in_turn(const Exchange& first, const Exchange& next, double times) {
+  const double before = first.time.count, after = next.time.count * times;
+  Exchange both{.time = {before + after}};
+  std::map<Port, double> ports;
+  std::map<std::pair<int, cluster::Link>, double> devices;
+  for (const auto& [part, seconds] : {std::pair(&first, before), std::pair(&next, after)}) {
+    if (seconds == 0) continue;
+    for (const auto& [port, share] : part->ports) ports[port] += share * seconds / both.time.count;
+    for (const auto& [rank, link, share] : part->devices) devices[{rank, link}] += share * seconds / both.time.count;
+  }
+  for (const auto& [port, share] : ports) both.ports.push_back({port, share});
+  for (const auto& [which, share] : devices) both.devices.push_back({which.first, which.second, share});
+  return both;
+}
+
 }  // namespace switchyard::cost

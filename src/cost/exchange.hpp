@@ -40,6 +40,9 @@ struct Exchange {
   std::vector<DeviceShare> devices{};  // in order of ranks and links
 };
 
+/// `next`, so many times, after `first`. Shares are means over the time of both.
+Exchange in_turn(const Exchange& first, const Exchange& next, double times = 1);
+
 /// Until the last of the parcels has come; several between two ranks go as one message. What a rank has for itself takes no time.
 /// formula  the longest over all ports and directions of  a n + sum of N / (B share(N));  n: most messages of one rank at the port;
 ///          what is summed has only the class's sum_share of B

@@ -51,7 +51,7 @@ double total(const Piece& piece, i64 T) {
 void append(SegmentTimes& times, const Piece& piece) {
   const bool marked = (!times.awaits.empty() && times.awaits.back().before == times.pieces.size()) ||
                       (!times.releases.empty() && times.releases.back().before == times.pieces.size());
-  if (times.pieces.empty() || times.pieces.back().what != piece.what || marked) {
+  if (times.pieces.empty() || times.pieces.back().exchange != piece.exchange || marked) {
     times.pieces.push_back(piece);
     return;
   }
@@ -69,7 +69,7 @@ void disturb(SegmentTimes& times, const cluster::EfficiencyCurve& curve, i64 T) 
     double seconds = 0;
     for (auto piece = first; piece != end; ++piece) seconds += total(*piece, T);
     const double share = curve.at(alone ? kManySeconds : seconds);
-    for (auto piece = first; piece != end; ++piece) *piece = {piece->what, piece->fixed / share, piece->per_pair / share, piece->per_square / share};
+    for (auto piece = first; piece != end; ++piece) *piece = {.fixed = piece->fixed / share, .per_pair = piece->per_pair / share, .per_square = piece->per_square / share};
     first = end == times.pieces.end() ? end : end + 1;
   }
 }
@@ -130,9 +130,17 @@ bool SegmentTimer::same(const Kind& a, const Kind& b) {
 }
 
 SegmentTimes SegmentTimer::at(i64 T) const {
-  std::vector<Piece> pieces;
-  for (const Kind& kind : kinds_) pieces.push_back(piece_of(kind, T));
   SegmentTimes times;
+  std::vector<Piece> pieces;
+  for (const Kind& kind : kinds_) {
+    if (const auto* computation = std::get_if<Computation>(&kind)) {
+      pieces.push_back(computed(*computation, T));
+      continue;
+    }
+    const auto* exchange = std::get_if<Exchange>(&kind);
+    times.exchanges.push_back(exchange ? exchanged(*exchange, T) : softmax_sums(std::get<Sums>(kind), T));
+    pieces.push_back({.what = Activity::communication, .fixed = times.exchanges.back().time.count, .exchange = static_cast<int>(times.exchanges.size()) - 1});
+  }
   size_t await = 0, release = 0;
   for (size_t i = 0; i < segment_.code.size(); ++i) {
     for (; await < segment_.awaits.size() && segment_.awaits[await].instr == static_cast<int>(i); ++await)
@@ -143,12 +151,6 @@ SegmentTimes SegmentTimer::at(i64 T) const {
   }
   disturb(times, hardware_.device.lockstep_curve, T);
   return times;
-}
-
-Piece SegmentTimer::piece_of(const Kind& kind, i64 T) const {
-  if (const auto* computation = std::get_if<Computation>(&kind)) return computed(*computation, T);
-  if (const auto* exchange = std::get_if<Exchange>(&kind)) return {.what = Activity::communication, .fixed = exchanged(*exchange, T)};
-  return {.what = Activity::communication, .fixed = softmax_sums(std::get<Sums>(kind), T)};
 }
 
 // On the slowest position.
@@ -184,31 +186,34 @@ Piece SegmentTimer::measured(const cluster::OperatorTable& table, const ir::Loca
   return {.fixed = table.seconds(rows, local.columns, local.work_per_row())};
 }
 
-double SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
+cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
   const i64 tokens = exchange.by_tokens ? T / stage_.lane.size() : 1;
   std::vector<cost::Parcel> parcels = exchange.parcels;
   for (cost::Parcel& parcel : parcels) parcel.bytes *= tokens;
   const double copied = static_cast<double>(exchange.copied * tokens);  // most elements that a rank takes over from itself
   const cluster::OperatorTable* copy = hardware_.device.measured(exchange.type, "copy");
-  const double seconds = copy && copied > 0 ? copy->seconds(copied, 1, 2.0 * static_cast<double>(size_of(exchange.type))) : 0;
-  return seconds + cost::exchange(hardware_, placement_, parcels).count;
+  cost::Exchange own;
+  if (copy && copied > 0) own.time.count = copy->seconds(copied, 1, 2.0 * static_cast<double>(size_of(exchange.type)));
+  for (const int rank : ranks_) own.devices.push_back({rank, cluster::Link::local, 1});
+  return cost::in_turn(own, cost::exchange_over(hardware_, placement_, parcels));
 }
 
 // Maximum and two sums a token over the parts of the vocabulary, a chunk of tokens at a time: each a reduction and a gather.
-double SegmentTimer::softmax_sums(const Sums& sums, i64 T) const {
+cost::Exchange SegmentTimer::softmax_sums(const Sums& sums, i64 T) const {
   const i64 n = static_cast<i64>(ranks_.size());
-  const auto both = [&](i64 tokens, i64 rows) {
-    std::vector<cost::Parcel> parcels;
-    for (const int from : ranks_)
-      for (const int to : ranks_) parcels.push_back({from, to, rows * tokens * sums.element / n});
-    return 2 * cost::exchange(hardware_, placement_, parcels).count;
+  cost::Exchange all;
+  const auto add = [&](i64 tokens, i64 chunks) {
+    for (const i64 rows : {1, 2}) {
+      std::vector<cost::Parcel> parcels;
+      for (const int from : ranks_)
+        for (const int to : ranks_) parcels.push_back({from, to, rows * tokens * sums.element / n});
+      all = cost::in_turn(all, cost::exchange_over(hardware_, placement_, parcels), 2.0 * static_cast<double>(chunks));
+    }
   };
   const i64 chunk = ir::HeadLoss::kChunk;
-  const double whole[] = {both(chunk, 1), both(chunk, 2)};
-  double seconds = 0;
-  for (i64 at = 0; at < T; at += chunk)
-    for (const i64 rows : {1, 2}) seconds += T - at < chunk ? both(T - at, rows) : whole[rows - 1];
-  return seconds;
+  if (T >= chunk) add(chunk, T / chunk);
+  if (T % chunk > 0) add(T % chunk, 1);
+  return all;
 }
 
 SegmentTimes segment_times(const ir::StageCode& stage, const ir::Segment& segment, i64 T, const std::vector<int>& ranks,

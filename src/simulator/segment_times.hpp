@@ -17,6 +17,7 @@ enum class Activity { compute, communication };
 struct Piece {
   Activity what = Activity::compute;
   double fixed = 0, per_pair = 0, per_square = 0;
+  int exchange = -1;  // of SegmentTimes::exchanges; what the piece takes of devices and ports while it communicates
 };
 
 /// At the start of piece `before`.
@@ -27,6 +28,7 @@ struct UnitMark {
 
 struct SegmentTimes {
   std::vector<Piece> pieces;
+  std::vector<cost::Exchange> exchanges;  // each kind once
   std::vector<UnitMark> awaits, releases;
 };
 
@@ -42,6 +44,7 @@ class SegmentTimer {
   /// Of a micro-batch of T tokens.
   /// errors  UserError if the device has no rates for a data type
   SegmentTimes at(i64 T) const;
+  const std::vector<int>& ranks() const { return ranks_; }
 
  private:
   // What instructions with the same operator and sizes compute: on each position that differs from those before it.
@@ -66,11 +69,10 @@ class SegmentTimer {
   void add(const ir::Instr& instr);
   void add_kind(Kind kind);
   static bool same(const Kind& a, const Kind& b);
-  Piece piece_of(const Kind& kind, i64 T) const;
   Piece computed(const Computation& computation, i64 T) const;
   Piece measured(const cluster::OperatorTable& table, const ir::LocalWork& local, i64 T) const;
-  double exchanged(const Exchange& exchange, i64 T) const;
-  double softmax_sums(const Sums& sums, i64 T) const;
+  cost::Exchange exchanged(const Exchange& exchange, i64 T) const;
+  cost::Exchange softmax_sums(const Sums& sums, i64 T) const;
 
   const ir::StageCode& stage_;
   const ir::Segment& segment_;

@@ -58,19 +58,28 @@ class Simulator {
   }
 
  private:
-  // A segment on the ranks of a lane.
-  struct LaneSegment {
-    const SegmentTimes* times = nullptr;
-    std::vector<Claim> computing, communicating;
-    std::array<int, 2> lists{};  // of the graph
-  };
-
-  // What a row takes by itself, and of what. devices: of each of its ranks; none: all of it.
-  struct Work {
-    double seconds = 0;
-    std::vector<double> devices{};
+  // What ranks take while they transfer.
+  struct Use {
+    std::vector<double> devices{};  // of each rank
     std::vector<cost::Exchange::PortShare> ports{};
     int first_host = 0;  // of the ranks that it was made for
+  };
+  struct TimedSegment {
+    SegmentTimes times;
+    std::vector<Use> uses;  // of its exchanges
+  };
+  // A segment on the ranks of a lane. All claims are on the same resources.
+  struct LaneSegment {
+    const SegmentTimes* times = nullptr;
+    std::vector<Claim> computing;
+    std::vector<std::vector<Claim>> exchanging;
+    std::vector<int> lists;  // of the graph
+  };
+
+  // What a row takes by itself; without a use all of its devices.
+  struct Work {
+    double seconds = 0;
+    std::optional<Use> use{};
   };
   struct PlacedWork {
     double seconds = 0;
@@ -91,6 +100,9 @@ class Simulator {
   const Task& task(int row) const { return program_.rows[static_cast<size_t>(row)]; }
   RowTime& time(int row) { return result_.rows[static_cast<size_t>(row)]; }
   RowState& state(int row) { return state_[static_cast<size_t>(row)]; }
+
+  // Also by copies within a device, where they are part of a switch.
+  static bool communicates(const Task& t) { return ir::is_transfer(t.kind) || t.kind == TaskKind::prepare; }
 
   int rows() const { return static_cast<int>(program_.rows.size()); }
 
@@ -133,7 +145,10 @@ class Simulator {
     const Task& t = task(row);
     RowState& s = state(row);
     LaneSegment& segment = segment_of(t);
-    if (segment.lists[1] == 0) segment.lists = {graph.list(&segment.computing), graph.list(&segment.communicating)};
+    if (segment.lists.empty()) {
+      segment.lists.push_back(graph.list(&segment.computing));
+      for (const std::vector<Claim>& claims : segment.exchanging) segment.lists.push_back(graph.list(&claims));
+    }
     s.segment = &segment;
     s.pairs = batch::causal_pairs(micro_batch(t));
     s.squares = static_cast<double>(batch::squares(micro_batch(t)));
@@ -148,7 +163,7 @@ class Simulator {
     PlacedWork& work = work_of(t);
     if (work.list < 0) work.list = graph.list(&work.claims);
     state(row).other = &work;
-    const std::array parts{bits(work.seconds), static_cast<std::uint64_t>(ir::is_transfer(t.kind))};
+    const std::array parts{bits(work.seconds), static_cast<std::uint64_t>(communicates(t))};
     graph.add_row(RowGraph::work_of(parts), {&work.list, 1});
   }
 
@@ -211,7 +226,7 @@ class Simulator {
     if (t.kind == TaskKind::run) return next_piece(row);
     if (s.piece++ > 0) return finish(row);
     if (s.other->seconds <= 0) return finish(row);
-    work_.assign(1, {s.other->seconds, folded(row, s.other->claims), ir::is_transfer(t.kind)});
+    work_.assign(1, {s.other->seconds, folded(row, s.other->claims), communicates(t)});
     work(row);
   }
 
@@ -239,7 +254,7 @@ class Simulator {
     const bool computes = part.what == Activity::compute;
     double seconds = part.fixed + part.per_pair * s.pairs + part.per_square * s.squares;
     if (computes) seconds = (seconds + std::exchange(s.zeroing, 0.0)) / hardware_.device.alone_speedup;
-    if (seconds > 0) work_.push_back({seconds, folded(row, computes ? s.segment->computing : s.segment->communicating), !computes});
+    if (seconds > 0) work_.push_back({seconds, folded(row, computes ? s.segment->computing : s.segment->exchanging[static_cast<size_t>(part.exchange)]), !computes});
   }
 
   // What it takes of the classes of resources.
@@ -295,22 +310,33 @@ class Simulator {
     for (const int follower : found->second) arrived(follower);
   }
 
-  std::vector<Claim> devices_of(const Task& t, double share) const {
+  static std::vector<Claim> devices_of(const Task& t) {
     std::vector<Claim> claims;
-    for (const int rank : t.ranks) claims.push_back({rank, share});
+    for (const int rank : t.ranks) claims.push_back({rank, 1});
     return claims;
   }
 
+  static Claim& claim_on(std::vector<Claim>& claims, int resource) {
+    const auto known = std::ranges::find(claims, resource, &Claim::resource);
+    return known != claims.end() ? *known : claims.emplace_back(Claim{resource, 0});
+  }
+
+  // Claims start with the devices.
+  void set(std::vector<Claim>& claims, const Task& t, const Use& use) const {
+    for (size_t i = 0; i < t.ranks.size(); ++i) claims[i].share = use.devices[i];
+    for (const cost::Exchange::PortShare& busy : use.ports) claim_on(claims, number_of(t, use, busy.port)).share = busy.share;
+  }
+
   std::vector<Claim> claims_of(const Task& t, const Work& needed) const {
-    std::vector<Claim> claims = devices_of(t, 1);
-    for (size_t i = 0; i < needed.devices.size(); ++i) claims[i].share = needed.devices[i];
-    const int host = plans_.cluster().host[static_cast<size_t>(t.ranks[0])];
-    for (const cost::Exchange::PortShare& use : needed.ports) {
-      cost::Port port = use.port;
-      port.host += host - needed.first_host;
-      claims.push_back({number_of(port), use.share});
-    }
+    std::vector<Claim> claims = devices_of(t);
+    if (needed.use) set(claims, t, *needed.use);
     return claims;
+  }
+
+  // The port that lies to the row's ranks as this one does to those that the use was made for.
+  int number_of(const Task& t, const Use& use, cost::Port port) const {
+    port.host += plans_.cluster().host[static_cast<size_t>(t.ranks[0])] - use.first_host;
+    return number_of(port);
   }
 
   // Ports are numbered after the ranks.
@@ -321,12 +347,6 @@ class Simulator {
 
   // Hosts after the ports.
   int number_of_host(int host) const { return hardware_.ranks() * (1 + kPortsOfDevice) + host; }
-
-  cluster::Link slowest_link(const std::vector<int>& ranks) const {
-    cluster::Link slowest = cluster::Link::local;
-    for (const int rank : ranks) slowest = std::max(slowest, plans_.cluster().link(ranks[0], rank));
-    return slowest;
-  }
 
   const batch::MicroBatch& micro_batch(const Task& t) const {
     return plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
@@ -347,31 +367,33 @@ class Simulator {
 
   LaneSegment& segment_of(const Task& t) {
     const auto [it, fresh] = segments_.try_emplace({t.phase, t.lane, t.stage, t.pass, micro_batch(t).T});
-    const cluster::Device& device = hardware_.device;
-    if (fresh)
-      it->second = {&times_of(t), claims_within(t, 1, device.alone_speedup / hardware_.devices_per_host),
-                    claims_within(t, hardware_.device_share(slowest_link(t.ranks)), 0), {}};
+    if (fresh) it->second = placed(t, times_of(t));
     return it->second;
   }
 
-  // Of each rank's device and host. Devices that slow each other down share their host: all at once they have what is left of alone_speedup.
-  std::vector<Claim> claims_within(const Task& t, double device, double host) const {
-    std::vector<Claim> claims = devices_of(t, device);
-    if (hardware_.device.alone_speedup == 1) return claims;
-    for (const int rank : t.ranks) {
-      const int number = number_of_host(plans_.cluster().host[static_cast<size_t>(rank)]);
-      const auto known = std::ranges::find(claims, number, &Claim::resource);
-      (known != claims.end() ? *known : claims.emplace_back(Claim{number, 0})).share += host;
-    }
-    return claims;
+  LaneSegment placed(const Task& t, const TimedSegment& timed) const {
+    LaneSegment segment{&timed.times, devices_of(t), {}, {}};
+    for (const Use& use : timed.uses)
+      for (const cost::Exchange::PortShare& busy : use.ports) claim_on(segment.computing, number_of(t, use, busy.port));
+    std::vector<Claim> resting = segment.computing;
+    // Devices that slow each other down share their host: all at once they have what is left of alone_speedup.
+    if (hardware_.device.alone_speedup != 1)
+      for (const int rank : t.ranks) {
+        const int host = number_of_host(plans_.cluster().host[static_cast<size_t>(rank)]);
+        claim_on(segment.computing, host).share += hardware_.device.alone_speedup / hardware_.devices_per_host;
+        claim_on(resting, host);
+      }
+    for (const Use& use : timed.uses) set(segment.exchanging.emplace_back(resting), t, use);
+    return segment;
   }
 
-  const SegmentTimes& times_of(const Task& t) {
+  const TimedSegment& times_of(const Task& t) {
     const auto [it, fresh] = times_.try_emplace({&strategy_of(t), t.group, t.stage, t.pass, micro_batch(t).T, places_of(t.ranks)});
     if (fresh) {
       const ir::StageCode& stage = strategy_of(t).groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(t.stage)];
       const auto [timer, first] = timers_.try_emplace({&stage, t.pass, places_of(t.ranks)}, stage, stage.segment(t.pass), t.ranks, hardware_, plans_.cluster());
-      it->second = timer->second.at(micro_batch(t).T);
+      it->second.times = timer->second.at(micro_batch(t).T);
+      for (const cost::Exchange& exchange : it->second.times.exchanges) it->second.uses.push_back(use_of(exchange, timer->second.ranks()));
     }
     return it->second;
   }
@@ -418,6 +440,7 @@ class Simulator {
       case TaskKind::zero:
         return {.seconds = zeroed(t)};
       case TaskKind::prepare:
+        return {.seconds = copied(t)};
       case TaskKind::run:
         return {};
     }
@@ -430,10 +453,14 @@ class Simulator {
     parcels.reserve(t.messages.size());
     for (const layout::Msg& m : t.messages) parcels.push_back({m.src, m.dst, m.box.elements() * element, summed});
     const cost::Exchange exchange = cost::exchange_over(hardware_, plans_.cluster(), parcels);
-    std::vector<double> devices(t.ranks.size(), 0);
-    for (const cost::Exchange::DeviceShare& use : exchange.devices)
-      devices[static_cast<size_t>(std::ranges::find(t.ranks, use.rank) - t.ranks.begin())] += use.share * hardware_.device_share(use.link);
-    return {exchange.time.count, std::move(devices), exchange.ports, plans_.cluster().host[static_cast<size_t>(t.ranks[0])]};
+    return {exchange.time.count, use_of(exchange, t.ranks)};
+  }
+
+  Use use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const {
+    Use use{std::vector<double>(ranks.size(), 0), exchange.ports, plans_.cluster().host[static_cast<size_t>(ranks[0])]};
+    for (const cost::Exchange::DeviceShare& busy : exchange.devices)
+      use.devices[static_cast<size_t>(std::ranges::find(ranks, busy.rank) - ranks.begin())] += busy.share * hardware_.device_share(busy.link);
+    return use;
   }
 
   // Memory traffic of so many bytes an element, on the rank that has most elements.
@@ -482,6 +509,18 @@ class Simulator {
     std::map<int, i64> elements;
     add_elements(plans_.home(), t.unit, elements);
     return memory_time("adamw", precision.state, elements, bytes);
+  }
+
+  // A bank's own memory takes over what its ranks hold. Units whose moves are alike copy alike.
+  double copied(const Task& t) const {
+    const int strategy = plan_.phases[static_cast<size_t>(t.phase)].strategy;
+    const int previous = t.phase == 0 ? -1 : plan_.phases[static_cast<size_t>(t.phase - 1)].strategy;
+    const auto& rounds = plans_.moves(previous, strategy).units[static_cast<size_t>(t.unit)].moves.rounds;
+    if (rounds.empty()) return 0;
+    const auto [it, fresh] = copied_.try_emplace({previous, strategy, rounds.front().pattern().get()});
+    const DType type = plans_.graph().precision().compute;
+    if (fresh) it->second = memory_time("copy", type, compiler::copied_elements(plans_, strategy, previous, t.unit), 2 * size_of(type));
+    return it->second;
   }
 
   // Accumulators of a stage are filled with zeros.
@@ -620,12 +659,13 @@ class Simulator {
   std::vector<Stretch> work_;                                     // of the row that goes on
   std::map<std::tuple<int, int, int, ir::Pass, i64>, LaneSegment> segments_;  // phase, lane, stage, pass, tokens
   // Strategy, group, stage, pass, tokens; places.
-  std::map<std::tuple<const compiler::CompiledStrategy*, int, int, ir::Pass, i64, std::vector<int>>, SegmentTimes> times_;
+  std::map<std::tuple<const compiler::CompiledStrategy*, int, int, ir::Pass, i64, std::vector<int>>, TimedSegment> times_;
   std::map<std::tuple<const ir::StageCode*, ir::Pass, std::vector<int>>, SegmentTimer> timers_;  // places
   std::map<std::tuple<TaskKind, const std::vector<layout::Msg>*, std::vector<int>>, Work> transfers_;              // messages, places
   std::map<std::tuple<TaskKind, const std::vector<layout::Msg>*, const std::vector<int>*>, PlacedWork> placed_;    // messages, names
   std::deque<PlacedWork> others_;
   mutable std::map<const ir::StageCode*, double> zeroed_;
+  mutable std::map<std::tuple<int, int, const std::vector<layout::Msg>*>, double> copied_;  // of a prepare's strategies and first round
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ struct RankTime {
   double compute = 0, communication = 0, overlap = 0, idle = 0;
 };
 
-/// Seconds from the step's start. communication: transfers and collectives; otherwise computing.
+/// Seconds from the step's start. communication: transfers, collectives and a bank's copies; otherwise computing.
 struct Span {
   double begin = 0, end = 0;
   bool communication = false;
@@ -38,8 +38,8 @@ struct Simulation {
 
 /// Each rank's streams take their rows in order and side by side; a row starts when its streams are free on all its ranks and what it
 /// waits for is done, a run stops within for parameters that are not there yet, and a unit's gradients are there before its run ends.
-/// What works at the same time shares devices and ports (shared_resources.hpp): a transfer takes a part of the devices of its ranks, and
-/// transfers of different rows divide a port that they both fill. Rows that are bound to fare alike are looked at once (fold.hpp). Collectives within a run take devices, but no ports.
+/// What works at the same time shares devices and ports (shared_resources.hpp): a transfer, also one within a run, takes a part of the devices of its
+/// ranks, and transfers divide a port that they both fill. Rows that are bound to fare alike are looked at once (fold.hpp).
 /// errors  UserError if the hardware has no rates for a data type; InternalError if it has other ranks than the plans
 Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware);
 

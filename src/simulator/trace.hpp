@@ -11,7 +11,7 @@
 namespace switchyard::simulator {
 
 /// Trace Event Format (JSON): a process for each rank, a thread for each of its streams, an event for each stretch in which a row works,
-/// in microseconds. Ranks that do the same at the same times share a process, under the lowest number; the title has their count. With more
+/// in microseconds, rounded to eighths. Ranks that do the same at the same times share a process, under the lowest number; the title has their count. With more
 /// than 100,000 stretches an event is a whole row, from its first stretch to its last.
 std::string trace_of(const ir::Program& program, const Simulation& simulation);
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "small_models.hpp"
 
 namespace switchyard::compiler {
@@ -45,6 +47,34 @@ TEST(Holdings, CountWhatABankHasOfItsOwn) {
   EXPECT_EQ(holdings.bank_elements(0, -1, unit), 2 * 64) << "the two norms of a layer";
   EXPECT_EQ(holdings.gradient_elements(0, holdings.group_of(norm)), 64);
   EXPECT_EQ(holdings.used(0, find(plans.graph(), "lm_head")), nullptr) << "rank 0 is in the first stage";
+}
+
+// Of every rank, told by its banks: what groups of their own have of boxes that the rank has at home or used before.
+TEST(Holdings, BanksCopyWhatTheirRanksHoldOfOtherBoxes) {
+  const Plans plans = worked_plans();
+  i64 all = 0;
+  for (const auto& [strategy, previous] : {std::pair(0, -1), std::pair(1, -1), std::pair(1, 0), std::pair(0, 1)})
+    for (size_t unit = 0; unit < plans.units().size(); ++unit) {
+      std::map<int, i64> expected;
+      for (int rank = 0; rank < plans.cluster().ranks(); ++rank) {
+        const Holdings holdings(plans, rank);
+        for (const BankGroup& group : holdings.bank(strategy, previous, static_cast<int>(unit))) {
+          if (group.source != BankGroup::Source::own) continue;
+          for (const int p : group.params) {
+            const layout::Box& box = *holdings.used(strategy, p);
+            std::vector<layout::Box> held;
+            for (const layout::Box* home : holdings.home(p)) held.push_back(layout::intersect(*home, box));
+            const layout::Box* before = previous < 0 ? nullptr : holdings.used(previous, p);
+            i64 elements = before ? layout::intersect(*before, box).elements() : 0;
+            for (const layout::Box& part : held) elements += part.elements() - (before ? layout::intersect(part, *before).elements() : 0);
+            if (elements > 0) expected[rank] += elements;
+          }
+        }
+      }
+      EXPECT_EQ(copied_elements(plans, strategy, previous, static_cast<int>(unit)), expected) << strategy << " after " << previous << ", unit " << unit;
+      for (const auto& [rank, elements] : expected) all += elements;
+    }
+  EXPECT_GT(all, 0);
 }
 
 TEST(Holdings, ARowUsesTheBanksItReadsAndWritesAndSendsFrom) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "cost/link_cost.hpp"
 
 namespace switchyard::cost {
@@ -86,6 +88,23 @@ TEST(Exchange, tells_how_much_of_both_directions_each_rank_uses) {
   ASSERT_EQ(one_way.size(), 4u);
   for (const Exchange::DeviceShare& use : one_way) EXPECT_DOUBLE_EQ(use.share, use.rank < 2 ? 0.375 : 0.125);
   for (const Exchange::DeviceShare& use : devices({{0, 1, 1000}, {1, 2, 1000}, {2, 0, 1000}})) EXPECT_DOUBLE_EQ(use.share, 0.5) << "a ring, half of whose time is latency";
+}
+
+TEST(Exchange, in_turn_with_another_takes_the_time_of_both_and_of_each_port_its_share) {
+  const cluster::Hardware hardware = two_hosts();
+  const auto over = [&](const std::vector<Parcel>& parcels) { return exchange_over(hardware, hardware.placement(), parcels); };
+  const Exchange both = in_turn(over({{0, 1, 3000}}), over({{0, 2, 1000}, {3, 1, 1000}}), 3);
+  EXPECT_DOUBLE_EQ(both.time.count, 4e-3 + 3 * 2e-3);
+  std::map<std::pair<int, bool>, double> ports;
+  for (const Exchange::PortShare& use : both.ports) ports[{use.port.number, use.port.out}] = use.share;
+  const std::map<std::pair<int, bool>, double> expected = {{{0, true}, 0.6}, {{1, false}, 0.6}, {{2, false}, 0.3}, {{3, true}, 0.3}};
+  ASSERT_EQ(ports.size(), expected.size());
+  for (const auto& [port, share] : expected) EXPECT_DOUBLE_EQ(ports.at(port), share) << port.first;
+  std::map<int, double> devices;
+  for (const Exchange::DeviceShare& use : both.devices) devices[use.rank] += use.share;
+  EXPECT_DOUBLE_EQ(devices.at(0), 0.3);
+  EXPECT_DOUBLE_EQ(devices.at(3), 0.15);
+  EXPECT_EQ(in_turn({}, {}).time.count, 0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ir/ops/ops.hpp"
 #include "simple_steps.hpp"
 
 namespace switchyard::simulator {
@@ -27,6 +28,10 @@ TEST(SegmentTimes, of_collectives_are_those_of_the_ring) {
     ASSERT_EQ(times.pieces.size(), 1u);
     EXPECT_EQ(times.pieces[0].what, Activity::communication);
     EXPECT_NEAR(times.pieces[0].fixed, 3 * 1e-3 + 0.75 * bytes / 1e6, 1e-12);
+    const cost::Exchange& exchange = times.exchanges.at(static_cast<size_t>(times.pieces[0].exchange));
+    EXPECT_DOUBLE_EQ(exchange.time.count, times.pieces[0].fixed);
+    ASSERT_EQ(exchange.ports.size(), 8u) << "each rank's, in and out";
+    for (const cost::Exchange::PortShare& use : exchange.ports) EXPECT_NEAR(use.share, 0.75 * bytes / 1e6 / times.pieces[0].fixed, 1e-12);
     ++gathers;
   }
   EXPECT_GT(gathers, 2);
@@ -45,6 +50,28 @@ TEST(SegmentTimes, of_an_operator_are_the_longer_of_arithmetic_and_memory) {
     ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
     EXPECT_NEAR(segment_times(stage, alone, 32, {0}, hardware, plans.cluster()).pieces[0].fixed, 1e-6 + std::max(flops, bytes) / 1e9, 1e-12)
         << instr.op->name();
+  }
+}
+
+// A maximum and two sums for each chunk of tokens: of a reduction and a gather each.
+TEST(SegmentTimes, of_a_head_over_parts_of_the_vocabulary_count_its_sums) {
+  const compiler::Plans plans = plans_under({"1,4,1"}, 1, 4);
+  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+  cluster::Hardware hardware = arithmetic_only(1, 4);
+  hardware.intra_host = {{1e-3}, {1e6}, 1, {}};
+  const auto head = std::ranges::find_if(stage.backward.code, [](const ir::Instr& instr) { return instr.op && instr.op->name() == "head_loss"; });
+  ASSERT_NE(head, stage.backward.code.end());
+  const ir::Segment alone{ir::Phase::F, {*head}, {}, {}};
+  const double element = static_cast<double>(size_of(stage.buffers[static_cast<size_t>(head->in[3])].type.dtype));
+  constexpr i64 chunk = ir::HeadLoss::kChunk;
+  for (const auto& [tokens, chunks] : {std::pair(i64{32}, 1), std::pair(chunk, 1), std::pair(3 * chunk, 3), std::pair(2 * chunk + 32, 3)}) {
+    const SegmentTimes times = segment_times(stage, alone, tokens, {0, 1, 2, 3}, hardware, plans.cluster());
+    double seconds = 0;
+    for (const Piece& piece : times.pieces)
+      if (piece.what == Activity::communication) seconds += piece.fixed;
+    EXPECT_NEAR(seconds, 2 * (chunks * 2 * 3e-3 + 3 * 0.75 * static_cast<double>(tokens) * element / 1e6), 1e-9) << tokens;
+    ASSERT_EQ(times.exchanges.size(), 1u);
+    EXPECT_EQ(times.exchanges[0].ports.size(), 8u);
   }
 }
 

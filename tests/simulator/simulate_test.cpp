@@ -8,7 +8,9 @@
 #include <map>
 #include <set>
 
+#include "compiler/holdings.hpp"
 #include "compiler/order.hpp"
+#include "simulator/segment_times.hpp"
 #include "simple_steps.hpp"
 
 namespace switchyard::simulator {
@@ -148,7 +150,7 @@ TEST(Simulate, slow_links_delay_what_waits_for_them_and_nothing_else) {
     double moved = 0;
     for (const Span& span : slow.rows[row].spans) moved += span.end - span.begin;
     EXPECT_GT(moved, 0.4 * static_cast<double>(task.bytes) / 1e6) << "both ranks may send at once";
-    EXPECT_LE(moved, 1.0001 * static_cast<double>(task.bytes) / 1e6);
+    EXPECT_LE(moved, 2.0001 * static_cast<double>(task.bytes) / 1e6) << "a collective may have the other half";
   }
 }
 
@@ -217,6 +219,63 @@ TEST(Simulate, transfers_of_lanes_divide_a_port_that_they_share) {
   }
 }
 
+// Seconds that the forward runs transfer.
+double within_runs(const Step& step, const Simulation& simulation) {
+  double seconds = 0;
+  for (size_t row = 0; row < step.program.rows.size(); ++row)
+    if (step.program.rows[row].kind == ir::TaskKind::run && step.program.rows[row].forward())
+      for (const Span& span : simulation.rows[row].spans) seconds += span.communication ? span.end - span.begin : 0;
+  return seconds;
+}
+
+TEST(Simulate, collectives_of_lanes_divide_a_port_that_they_share) {
+  const compiler::Plans plans = plans_under({"2,2,1"}, 1, 4, 0);  // nothing moves while they go forward
+  const Step both(plans, 2), one(plans, 1);
+  cluster::Hardware hardware = arithmetic_only(1, 4);
+  const auto seconds = [&](const Step& step, int shared_by) {
+    hardware.intra_host = {{0}, {1e7}, shared_by, {}};
+    return within_runs(step, simulate(step.program, step.plan, plans, hardware));
+  };
+  ASSERT_GT(seconds(one, 2), 0);
+  EXPECT_NEAR(seconds(both, 2), 2 * seconds(one, 2), 1e-9) << "a port for each lane";
+  EXPECT_NEAR(seconds(one, 4), seconds(one, 2), 1e-9) << "the other lane rests";
+  EXPECT_NEAR(seconds(both, 4), 2 * seconds(both, 2), 1e-9);
+}
+
+// Collectives and moves both fill the ports of two ranks: as long as both last they get half of them.
+TEST(Simulate, collectives_divide_a_port_with_what_moves_beside_them) {
+  const compiler::Plans plans = plans_under({"1,2,1", "2,1,1"}, 1, 2);
+  const Step step(plans, 4);
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host.bandwidth = {1e7};
+  const Simulation simulation = simulate(step.program, step.plan, plans, hardware);
+  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+  std::vector<Span> others;
+  for (size_t row = 0; row < step.program.rows.size(); ++row)
+    if (step.program.rows[row].queue != ir::Queue::compute)
+      for (const Span& span : simulation.rows[row].spans) others.push_back(span);
+  double shared = 0;
+  for (size_t row = 0; row < step.program.rows.size(); ++row) {
+    const ir::Task& task = step.program.rows[row];
+    if (task.kind != ir::TaskKind::run || task.phase != 0) continue;
+    const SegmentTimes alone = segment_times(stage, stage.segment(task.pass), 32, {0, 1}, hardware, plans.cluster());
+    auto span = simulation.rows[row].spans.begin();
+    for (const Piece& piece : alone.pieces) {
+      if (piece.fixed + piece.per_pair + piece.per_square == 0) continue;
+      ASSERT_NE(span, simulation.rows[row].spans.end());
+      ASSERT_EQ(span->communication, piece.what == Activity::communication);
+      double together = 0;
+      for (const Span& other : others) together += std::max(0.0, std::min(span->end, other.end) - std::max(span->begin, other.begin));
+      if (span->communication) {
+        EXPECT_NEAR(span->end - span->begin, piece.fixed + together / 2, 1e-9);
+        shared += together;
+      }
+      ++span;
+    }
+  }
+  EXPECT_GT(shared, 0.05 * simulation.step_seconds);
+}
+
 TEST(Simulate, sums_travel_to_replicas_of_the_state_when_they_are_complete) {
   const compiler::Plans plans = plans_under({"2,1,1"}, 1, 2, 0);
   cluster::Hardware hardware = arithmetic_only(1, 2);
@@ -246,6 +305,26 @@ TEST(Simulate, accumulators_are_filled_with_zeros_once_a_phase) {
   hardware.device.operators[plans.graph().precision().state]["zero"] = {{{1, 1, 1, 1e-6}}, {}};  // a microsecond an element and byte
   const i64 bytes = elements * size_of(plans.graph().precision().state);
   EXPECT_NEAR(simulated(plans, 3, hardware).step_seconds, without + 1e-6 * static_cast<double>(bytes), 1e-9);
+}
+
+TEST(Simulate, banks_take_over_what_their_ranks_hold) {
+  const compiler::Plans plans = plans_under({"2,1,1"}, 1, 2);
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  const DType type = plans.graph().precision().compute;
+  for (auto& [of, rates] : hardware.device.rates) rates.matmul = {kEndless};  // nothing beside the copies takes time
+  hardware.device.operators[type]["copy"] = {{{1, 1, 1, 1e-6}}, {}};  // a microsecond an element and byte
+  const Step step(plans, 2);
+  const Simulation simulation = simulate(step.program, step.plan, plans, hardware);
+  double all = 0;
+  for (size_t row = 0; row < step.program.rows.size(); ++row) {
+    if (step.program.rows[row].kind != ir::TaskKind::prepare) continue;
+    i64 most = 0;  // of a rank's half of the unit
+    for (const auto& [rank, elements] : compiler::copied_elements(plans, 0, -1, step.program.rows[row].unit)) most = std::max(most, elements);
+    const double seconds = simulation.rows[row].end - simulation.rows[row].begin;
+    EXPECT_NEAR(seconds, 1e-6 * 2 * static_cast<double>(most * size_of(type)), 1e-9) << "read and written";
+    all += seconds;
+  }
+  EXPECT_GT(all, 0);
 }
 
 TEST(Simulate, refuses_hardware_of_another_size) {

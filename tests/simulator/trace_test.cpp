@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"
@@ -18,13 +20,49 @@ TEST(Trace, has_an_event_for_every_stretch_of_every_rank) {
   const Simulation simulation = simulate(step.program, step.plan, plans, arithmetic_only(1, 2));
   const nlohmann::json trace = nlohmann::json::parse(trace_of(step.program, simulation));
   double busy[2] = {0, 0};
-  int names = 0;
+  int names = 0, events = 0;
   for (const nlohmann::json& event : trace["traceEvents"]) {
     if (event["ph"] == "X" && event["cat"] == "compute") busy[event["pid"].get<int>()] += 1e-6 * event["dur"].get<double>();
     names += event["name"] == "process_name";
+    events += event["ph"] == "X";
   }
   EXPECT_EQ(names, 2);
-  for (const size_t rank : {0, 1}) EXPECT_NEAR(busy[rank], simulation.ranks[rank].compute, 1e-9);
+  for (const size_t rank : {0, 1}) EXPECT_NEAR(busy[rank], simulation.ranks[rank].compute, 0.125e-6 * events);
+}
+
+// In whole nanoseconds, whichever way a viewer rounds.
+TEST(Trace, has_no_events_of_a_thread_that_overlap) {
+  const compiler::Plans plans = plans_under({"1,2,2", "4,1,1"}, 2, 2);
+  const Step step(plans, 5);
+  cluster::Hardware hardware = arithmetic_only(2, 2);
+  hardware.inter_host->bandwidth = {1.1e7};
+  const nlohmann::json trace = nlohmann::json::parse(trace_of(step.program, simulate(step.program, step.plan, plans, hardware)));
+  std::map<std::pair<int, int>, i64> ends;
+  int events = 0;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    EXPECT_GT(event["tid"], 0) << event;
+    if (event["ph"] != "X") continue;
+    const double begin = 1e3 * event["ts"].get<double>(), took = 1e3 * event["dur"].get<double>();
+    EXPECT_EQ(begin, std::floor(begin)) << event;
+    EXPECT_EQ(took, std::floor(took)) << event;
+    i64& end = ends[{event["pid"], event["tid"]}];
+    EXPECT_GE(static_cast<i64>(begin), end) << event;
+    end = static_cast<i64>(begin) + static_cast<i64>(took);
+    ++events;
+  }
+  EXPECT_GT(events, 100);
+}
+
+TEST(Trace, has_titles_in_the_order_of_ranks) {
+  const compiler::Plans plans = plans_under({"6,1,2", "12,1,1"}, 1, 12);
+  const Step step(plans, 13);  // one more for the first rank
+  const nlohmann::json trace = nlohmann::json::parse(trace_of(step.program, simulate(step.program, step.plan, plans, arithmetic_only(1, 12))));
+  std::vector<std::string> titles;
+  for (const nlohmann::json& event : trace["traceEvents"])
+    if (event["name"] == "process_name") titles.push_back(event["args"]["name"]);
+  ASSERT_GT(titles.size(), 3u);
+  EXPECT_EQ(titles[0], "rank 00");
+  EXPECT_TRUE(std::ranges::is_sorted(titles));
 }
 
 TEST(Trace, ranks_that_do_the_same_share_a_process) {

@@ -89,15 +89,20 @@ class Browser:
 
     def open(self, path, timeout=60):
         """Until the page says that it is drawn, or that it could not be."""
-        self.send("Page.navigate", url=Path(path).resolve().as_uri())
-        end = time.monotonic() + timeout
-        while not (state := self.evaluate("document.body && document.body.dataset.state")):
-            if time.monotonic() > end:
-                raise TimeoutError(f"{path} is not drawn after {timeout} s; {self.faults()}")
-            time.sleep(0.1)
+        state = self.go(Path(path).resolve().as_uri(), "document.body && document.body.dataset.state", timeout)
         time.sleep(0.3)
         self.evaluate("1")
         return state
+
+    def go(self, url, ready, timeout=60):
+        """What the expression `ready` gives there once it gives something."""
+        self.send("Page.navigate", url=url)
+        end = time.monotonic() + timeout
+        while not (found := self.evaluate(ready)):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{url} is not ready after {timeout} s; {self.faults()}")
+            time.sleep(0.1)
+        return found
 
     def faults(self):
         faults = []
