@@ -70,12 +70,7 @@ const std::vector<i64>& LocalStage::workspaces(ir::Pass pass, i64 tokens, i64 lo
 }
 
 bool same_sizes(const ir::StageCode& stage, int a, int b) {
-  return std::ranges::all_of(stage.buffers, [&](const ir::Buffer& buffer) {
-    const layout::Box &x = buffer.box[static_cast<size_t>(a)], &y = buffer.box[static_cast<size_t>(b)];
-    for (int d = 0; d < x.dims; ++d)
-      if (x.size(d) != y.size(d)) return false;
-    return true;
-  });
+  return std::ranges::all_of(stage.buffers, [&](const ir::Buffer& buffer) { return ir::same_sizes(buffer, a, b); });
 }
 
 const LocalStage& LocalStages::at(const ir::StageCode& stage, int position) {

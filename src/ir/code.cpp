@@ -50,6 +50,13 @@ Type local_type(const Buffer& buffer, int position, int positions, double* token
   return type;
 }
 
+bool same_sizes(const Buffer& buffer, int a, int b) {
+  const layout::Box &x = buffer.box[static_cast<size_t>(a)], &y = buffer.box[static_cast<size_t>(b)];
+  for (int d = 0; d < x.dims; ++d)
+    if (x.size(d) != y.size(d)) return false;
+  return true;
+}
+
 LocalWork local_work(const StageCode& stage, const Instr& instr, int position) {
   std::vector<Type> in, out;
   LocalWork work;

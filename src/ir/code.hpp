@@ -24,6 +24,9 @@ struct Buffer {
   int root = -1, root_slot = 0;
 };
 
+/// Whether the ranks have shards of equal sizes at two positions.
+bool same_sizes(const Buffer& buffer, int a, int b);
+
 /// One operation. op == null: a reshard, out[0] from in[0] by `steps`. drop: activations that nothing reads later in this
 /// segment (nor in the backward segment). first_addend[position]: this position may add terms that must count once (biases).
 struct Instr {

@@ -26,13 +26,8 @@ bool same_list(const std::vector<T>& a, const std::vector<T>& b) {
 }
 
 // Whether an instruction has shards of the same sizes at two positions.
-bool same_sizes(const ir::StageCode& stage, const ir::Instr& instr, size_t a, size_t b) {
-  const auto same = [&](int buffer) {
-    const std::vector<layout::Box>& box = stage.buffers[static_cast<size_t>(buffer)].box;
-    for (int d = 0; d < box[a].dims; ++d)
-      if (box[a].size(d) != box[b].size(d)) return false;
-    return true;
-  };
+bool same_sizes(const ir::StageCode& stage, const ir::Instr& instr, int a, int b) {
+  const auto same = [&](int buffer) { return ir::same_sizes(stage.buffers[static_cast<size_t>(buffer)], a, b); };
   return std::ranges::all_of(instr.in, same) && std::ranges::all_of(instr.out, same);
 }
 
@@ -104,7 +99,7 @@ void SegmentTimer::add(const ir::Instr& instr) {
   }
   Computation computation{.op = instr.op.get(), .type = type_of(stage_, instr), .positions = {}};
   for (int position = 0; position < stage_.lane.size(); ++position)
-    if (position == 0 || !same_sizes(stage_, instr, static_cast<size_t>(position - 1), static_cast<size_t>(position)))
+    if (position == 0 || !same_sizes(stage_, instr, position - 1, position))
       computation.positions.push_back(ir::local_work(stage_, instr, position));
   add_kind(std::move(computation));
   if (instr.op->name() == "head_loss" && !buffer(instr.in[1]).layout.split[0].empty()) add_kind(Sums{size_of(buffer(instr.in[3]).type.dtype)});

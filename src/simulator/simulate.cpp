@@ -458,8 +458,11 @@ class Simulator {
 
   Use use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const {
     Use use{std::vector<double>(ranks.size(), 0), exchange.ports, plans_.cluster().host[static_cast<size_t>(ranks[0])]};
-    for (const cost::Exchange::DeviceShare& busy : exchange.devices)
-      use.devices[static_cast<size_t>(std::ranges::find(ranks, busy.rank) - ranks.begin())] += busy.share * hardware_.device_share(busy.link);
+    for (const cost::Exchange::DeviceShare& busy : exchange.devices) {
+      const auto place = std::ranges::find(ranks, busy.rank);
+      check(place != ranks.end(), "rank {} transfers in a row of others", busy.rank);
+      use.devices[static_cast<size_t>(place - ranks.begin())] += busy.share * hardware_.device_share(busy.link);
+    }
     return use;
   }
 

@@ -5,7 +5,6 @@
 #include "base/errors.hpp"
 #include "compiler/job_plans.hpp"
 #include "files/disk.hpp"
-#include "train/profile.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -29,9 +28,11 @@ std::optional<config::Profile> kept_profile(const std::string& path, const Profi
   if (path.empty() || !std::filesystem::exists(path)) return std::nullopt;
   try {
     config::Profile profile = config::read_profile(path, settings.ranks);
-    const std::string differs = config::difference(profile.machine, here);
-    if (differs.empty() && profile.machine.threads == here.threads && profile.hardware.device.rates.contains(precision.compute)) return profile;
-    say(fmt::format("{} {}; measuring anew", path, differs.empty() ? "is of other threads" : differs));
+    std::string differs = config::difference(profile.machine, here);
+    if (differs.empty() && profile.machine.threads != here.threads) differs = "is of other threads";
+    if (differs.empty() && !profile.hardware.device.rates.contains(precision.compute)) differs = fmt::format("has no {}", name_of(precision));
+    if (differs.empty()) return profile;
+    say(fmt::format("{} {}; measuring anew", path, differs));
   } catch (const UserError& error) {
     say(fmt::format("{}; measuring anew", error.what()));
   }
@@ -47,7 +48,7 @@ std::string profile_folder(const std::function<std::optional<std::string>(const 
 }
 
 config::Profile machine_profile(const config::Job& job, const comm::Launch& launch, const std::string& folder,
-                                const std::function<void(const std::string&)>& say) {
+                                const std::function<void(const std::string&)>& say, const Measure& measure) {
   const Precision precision = compiler::precision_of(job.run);
   const ProfileSettings settings = settings_of(job.run, precision);
   const config::Machine here = this_machine(settings, launch);
@@ -59,7 +60,7 @@ config::Profile machine_profile(const config::Job& job, const comm::Launch& laun
       folder.empty() ? "" : fmt::format("{}/profile-{}x{}-{}-{}.json", folder, here.ranks, here.threads, here.device, name_of(precision));
   if (auto kept = kept_profile(path, settings, precision, here, say)) return std::move(*kept);
   say(fmt::format("measuring this machine for the plan; {}", path.empty() ? "not kept, for there is no HOME" : "kept in " + path));
-  config::Profile profile = train::profile(settings, launch);
+  config::Profile profile = measure(settings, launch);
   if (!path.empty()) {
     files::make_folder(folder);
     files::write_text(path, config::to_json(profile));

@@ -4,15 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <ranges>
-#include <tuple>
 
 #include "batch/planner.hpp"
 #include "comm/measure.hpp"
@@ -22,6 +18,7 @@
 #include "runtime/tensors.hpp"
 #include "train/bench_rank.hpp"
 #include "train/rank.hpp"
+#include "train/timed_calls.hpp"
 #include "train/weights.hpp"
 
 namespace switchyard::train {
@@ -32,10 +29,7 @@ constexpr int kFewestRounds = 1;
 constexpr int kQuickRounds = 2;
 constexpr size_t kQuickSubjects = 2;
 constexpr double kEnough = 75;  // seconds, after which no further round begins
-constexpr double kLengthsApart = 3.5;  // of documents at least, to tell what pairs take from what rows take
 constexpr i64 kDocument = 256;  // tokens
-constexpr double kStretches[] = {1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1};  // seconds
-constexpr size_t kFewestStretches = 8;
 constexpr i64 kFewRows = 1024;
 
 // A step of `documents` documents of `length` tokens to a micro-batch, on each rank.
@@ -99,33 +93,6 @@ std::vector<Subject> subjects() {
           {gpt2(512, 1024, config::AttentionKind::unfused), rows({256, 1024}, 1024)}};
 }
 
-// An operator's call and what it took on this rank, at first the time before the rounds, which found memory untouched.
-struct Call {
-  std::string name;
-  double rows = 0, columns = 0, work = 0, pairs = 0, squares = 0;
-  double seconds = 0;
-  std::vector<double> rounds{};  // seconds of each
-  bool by_documents() const { return pairs > 0 || squares > 0; }
-};
-
-// seconds = a x + b y with the least relative error, neither of them below 0.
-std::pair<double, double> slopes(const std::vector<std::array<double, 3>>& points) {
-  double xx = 0, xy = 0, yy = 0, x = 0, y = 0;
-  for (const auto& [seconds, px, py] : points) {
-    const double u = px / seconds, v = py / seconds;
-    xx += u * u;
-    xy += u * v;
-    yy += v * v;
-    x += u;
-    y += v;
-  }
-  const double determinant = xx * yy - xy * xy;
-  const double a = determinant > 0 ? (yy * x - xy * y) / determinant : -1, b = determinant > 0 ? (xx * y - xy * x) / determinant : -1;
-  if (a >= 0 && b >= 0) return {a, b};
-  if (yy == 0 || (b < 0 && xx > 0)) return {x / xx, 0};
-  return {0, y / yy};
-}
-
 // A model and its steps. Memory of ranks stays for the next round.
 class ProfiledModel {
  public:
@@ -152,8 +119,8 @@ class ProfiledModel {
   }
 
   /// Of each step.
-  std::vector<std::vector<Call>> calls() const {
-    std::vector<std::vector<Call>> all;
+  CallsOfSteps calls() const {
+    CallsOfSteps all;
     for (const Step& step : steps_) all.push_back(step.calls);
     return all;
   }
@@ -199,71 +166,14 @@ class ProfiledModel {
   i64 updates_ = 0;
 };
 
-// Calls one after the other that take `seconds`, and less than twice as much.
-void add_stretches(const std::vector<Call>& calls, double seconds, std::vector<double>& quiet, std::vector<double>& taken) {
-  for (size_t first = 0, end = 0; first < calls.size(); first = end) {
-    double sum = 0;
-    while (end < calls.size() && sum < seconds) sum += calls[end++].seconds;
-    if (sum < seconds || sum >= 2 * seconds) continue;
-    quiet.push_back(sum);
-    for (size_t round = 0; round < calls.front().rounds.size(); ++round) {
-      double& stretch = taken.emplace_back(0);
-      for (size_t call = first; call < end; ++call) stretch += calls[call].rounds[round];
-    }
-  }
-}
-
-// What disturbs a machine for moments doubles the time of single calls, and of whole steps takes a share. So a call counts with its least
-// time of all rounds and ranks; the curve tells how much longer than that calls take that follow one another for so long, on the rank that
-// is slowest meanwhile.
-cluster::EfficiencyCurve settle(std::vector<std::vector<Call>>& steps, Meeting& meeting) {
-  std::vector<double> least;
-  for (const Call& call : std::views::join(steps)) least.push_back(std::min(call.seconds, std::ranges::min(call.rounds)));
-  least = meeting.least(least);
+// A call counts with its least time of all rounds and ranks; the curve tells of the rank that is slowest meanwhile.
+cluster::EfficiencyCurve settle(CallsOfSteps& steps, Meeting& meeting) {
+  const std::vector<double> least = meeting.least(least_of(steps));
   auto next = least.begin();
   for (Call& call : std::views::join(steps)) call.seconds = *next++;
-  cluster::EfficiencyCurve curve;
-  for (const double seconds : kStretches) {
-    std::vector<double> quiet, taken;  // of each stretch, and in each round
-    for (const std::vector<Call>& calls : steps) add_stretches(calls, seconds, quiet, taken);
-    taken = meeting.longest(taken);
-    if (quiet.size() < kFewestStretches) continue;
-    const double rounds = static_cast<double>(taken.size()) / static_cast<double>(quiet.size()), all = std::reduce(quiet.begin(), quiet.end());
-    const double before = curve.points.empty() ? 0 : curve.points.back().share;
-    curve.add(all / static_cast<double>(quiet.size()), std::max(before, rounds * all / std::reduce(taken.begin(), taken.end())));
-  }
-  return curve;
-}
-
-// The median of calls alike; of attention the slopes that fit all lengths best.
-std::map<std::string, cluster::OperatorTable> tables_of(const std::vector<std::vector<Call>>& steps) {
-  std::map<std::string, cluster::OperatorTable> tables;
-  std::map<std::tuple<std::string, double, double, double>, std::vector<double>> alike;
-  std::map<std::pair<std::string, double>, std::vector<std::array<double, 3>>> by_pairs, by_squares;
-  for (const Call& call : std::views::join(steps)) {
-    if (!call.by_documents()) alike[{call.name, call.rows, call.columns, call.work}].push_back(call.seconds);
-    if (call.pairs > 0) by_pairs[{call.name, call.columns}].push_back({call.seconds, call.rows, call.pairs});
-    else if (call.squares > 0) by_squares[{call.name, call.columns}].push_back({call.seconds, call.rows, call.squares});
-  }
-  for (const auto& [key, seconds] : alike) {
-    const auto& [name, rows, columns, work] = key;
-    tables[name].calls.push_back({rows, columns, work, comm::median(seconds)});
-  }
-  const auto apart = [](const std::vector<std::array<double, 3>>& points) {
-    const auto [least, most] = std::ranges::minmax(points, {}, [](const auto& point) { return point[2] / point[1]; });
-    return most[2] / most[1] >= kLengthsApart * least[2] / least[1];
-  };
-  for (const auto& [key, points] : by_pairs) {
-    if (!apart(points)) continue;
-    const auto [row, pair] = slopes(points);
-    tables[key.first].attention.push_back({key.second, row, pair, 0});
-  }
-  for (const auto& [key, points] : by_squares) {
-    if (!apart(points)) continue;
-    const auto [row, square] = slopes(points);
-    tables[key.first].attention.push_back({key.second, row, 0, square});
-  }
-  return tables;
+  std::vector<Stretches> stretches = stretches_of(steps);
+  for (Stretches& of_length : stretches) of_length.taken = meeting.longest(of_length.taken);
+  return lockstep_curve(stretches);
 }
 
 // What the step does besides operators, by elements.
@@ -305,15 +215,6 @@ class Movers {
   std::vector<Mover> movers_;
 };
 
-// Of one rank of each host, another one each time, while the others wait.
-double alone_rate(Meeting& meeting, int number, const std::function<double()>& rate) {
-  const std::vector<int>& host = meeting.fabric().cluster().host;
-  const int me = meeting.fabric().rank(), mine = host[static_cast<size_t>(me)];
-  const auto devices = std::ranges::count(host, mine), place = std::count(host.begin(), host.begin() + me, mine);
-  meeting.mean({0});
-  return meeting.longest({place == number % devices ? rate() : 0})[0];
-}
-
 }  // namespace
 
 OperatorProfile profile_operators(Meeting& meeting, Precision precision, const RankSettings& settings, bool quick,
@@ -334,12 +235,12 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
     for (size_t m = 0; m < models.size(); ++m) {
       models[m]->run();
       rates.push_back(products());
-      alone.push_back(alone_rate(meeting, static_cast<int>(m), products));
+      alone.push_back(meeting.alone(static_cast<int>(m), products));
       told(static_cast<double>(round * all.size() + m + 1) / static_cast<double>((rounds + 1) * all.size()));
     }
     if (round > 0) movers.run();
   }
-  std::vector<std::vector<Call>> steps;
+  CallsOfSteps steps;
   for (const auto& model : models)
     for (std::vector<Call>& calls : model->calls()) steps.push_back(std::move(calls));
   profile.lockstep = settle(steps, meeting);

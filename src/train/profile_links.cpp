@@ -22,6 +22,7 @@ constexpr int kChannel = 6;
 constexpr i64 kLeast = 64;                                                                      // bytes: a message that is all latency
 constexpr i64 kSizes[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
 constexpr std::chrono::microseconds kLate{300};
+constexpr double kMostLatency = 0.9;                                                           // of any message's time
 constexpr double kTooLong = 0.4;                                                                // seconds of a message
 constexpr i64 kBeyondCaches = i64{1} << 26, kMostBuffers = 64;                                  // bytes; what is sent was made elsewhere
 
@@ -34,8 +35,7 @@ class LinkProfiler {
     const std::optional<int> peer = peer_over(link);
     const double paired = meeting_.mean({peer ? 1.0 : 0.0})[0];
     if (paired == 0) return std::nullopt;
-    cluster::LinkClass found;
-    found.latency = {exchange_time(peer, kLeast, false)};
+    const double latency = exchange_time(peer, kLeast, false);
     std::vector<std::pair<double, double>> times;  // bytes, seconds
     i64 largest = kLeast;
     for (const i64 bytes : kSizes) {
@@ -44,10 +44,7 @@ class LinkProfiler {
       largest = bytes;
       if (seconds > kTooLong / 4) break;
     }
-    // A message that took longer than a bigger one was disturbed.
-    for (size_t i = times.size() - 1; i-- > 0;) times[i].second = std::min(times[i].second, times[i + 1].second);
-    found.latency.count = std::min(found.latency.count, kMostLatency * times.front().second);
-    found.curve = curve_of(times, found.latency.count, found.bandwidth.count);
+    cluster::LinkClass found = link_of(latency, std::move(times));
     found.sum_share = std::min(1.0, exchange_time(peer, largest, false) / exchange_time(peer, largest, true));
     if (link == Link::inter_host && devices_per_host > 1) {
       const std::optional<int> first = fabric_.rank() % devices_per_host == 0 ? peer : std::nullopt;
@@ -63,7 +60,6 @@ class LinkProfiler {
 
  private:
   static constexpr double kDivided = 1.5;
-  static constexpr double kMostLatency = 0.9;  // of any message's time
 
   // The rank beside it on its host, or in the same place of the host beside: the same pairs seen from both ends.
   std::optional<int> peer_over(Link link) const {
@@ -123,14 +119,6 @@ class LinkProfiler {
     while (std::chrono::steady_clock::now() < until) continue;
   }
 
-  // Shares of the best rate beyond the latency.
-  static cluster::EfficiencyCurve curve_of(const std::vector<std::pair<double, double>>& times, double latency, double& best) {
-    for (const auto& [bytes, seconds] : times) best = std::max(best, bytes / (seconds - latency));
-    cluster::EfficiencyCurve curve;
-    for (const auto& [bytes, seconds] : times) curve.add(bytes, bytes / (seconds - latency) / best);
-    return curve;
-  }
-
   // k of max(a, b) + (k - 1) min(a, b), as many times longer products take while exchanges last: in turns alone and beside them, for what
   // disturbs the machine disturbs both. The mean over ranks that have a peer.
   double slowdown(std::optional<int> peer, i64 bytes, double paired) {
@@ -172,6 +160,16 @@ class LinkProfiler {
 };
 
 }  // namespace
+
+cluster::LinkClass link_of(double latency, std::vector<std::pair<double, double>> times) {
+  // A message that took longer than a bigger one was disturbed.
+  for (size_t i = times.size() - 1; i-- > 0;) times[i].second = std::min(times[i].second, times[i + 1].second);
+  latency = std::min(latency, kMostLatency * times.front().second);
+  cluster::LinkClass link{.latency = {latency}};
+  for (const auto& [bytes, seconds] : times) link.bandwidth.count = std::max(link.bandwidth.count, bytes / (seconds - latency));
+  for (const auto& [bytes, seconds] : times) link.curve.add(bytes, bytes / (seconds - latency) / link.bandwidth.count);
+  return link;
+}
 
 void profile_links(Meeting& meeting, const RankSettings& settings, cluster::Hardware& hardware) {
   LinkProfiler profiler(meeting, settings);

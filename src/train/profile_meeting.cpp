@@ -68,6 +68,14 @@ double Meeting::least_of(const std::function<void()>& work) {
   return least({std::ranges::min(repeated([&] { return seconds_of(work); }))})[0];
 }
 
+double Meeting::alone(int number, const std::function<double()>& measured) {
+  const std::vector<int>& host = fabric_.cluster().host;
+  const int me = fabric_.rank(), mine = host[static_cast<size_t>(me)];
+  const auto devices = std::ranges::count(host, mine), place = std::count(host.begin(), host.begin() + me, mine);
+  mean({0});
+  return longest({place == number % devices ? measured() : 0})[0];
+}
+
 // As many repetitions on all ranks.
 std::vector<double> Meeting::repeated(const std::function<double()>& timed) {
   timed();

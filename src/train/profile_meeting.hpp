@@ -23,6 +23,9 @@ class Meeting {
   double longest_of(const std::function<double()>& timed);
   /// The least of several on any rank: what it takes where nothing disturbs.
   double least_of(const std::function<void()>& work);
+  /// What is measured on one rank of each host while the others wait, the most of it: on the first ranks of the hosts for number 0, on the
+  /// next ones for 1, and so on, again and again.
+  double alone(int number, const std::function<double()>& measured);
 
  private:
   std::vector<std::vector<double>> everyones(const std::vector<double>& mine);

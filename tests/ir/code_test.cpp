@@ -60,5 +60,12 @@ TEST(StageCode, is_printed_with_layouts_and_drops) {
             "backward\n");
 }
 
+TEST(SameSizes, compare_what_ranks_have_and_not_where_it_lies) {
+  Buffer buffer = cut_buffer();
+  EXPECT_TRUE(same_sizes(buffer, 0, 3));
+  buffer.box[3].hi[1] += 1;
+  EXPECT_FALSE(same_sizes(buffer, 0, 3));
+}
+
 }  // namespace
 }  // namespace switchyard::ir

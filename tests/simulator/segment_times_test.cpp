@@ -53,6 +53,27 @@ TEST(SegmentTimes, of_an_operator_are_the_longer_of_arithmetic_and_memory) {
   }
 }
 
+TEST(SegmentTimes, of_collectives_count_what_a_rank_takes_over_from_itself) {
+  const compiler::Plans plans = plans_under({"1,2,1"}, 1, 2);
+  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host.bandwidth = {1e6};
+  const SegmentTimes without = segment_times(stage, stage.forward, 32, {0, 1}, hardware, plans.cluster());
+  for (auto& [type, rates] : hardware.device.rates) hardware.device.operators[type]["copy"] = {{{1, 1, 1, 1e-6}}, {}};
+  const SegmentTimes with = segment_times(stage, stage.forward, 32, {0, 1}, hardware, plans.cluster());
+  ASSERT_EQ(with.exchanges.size(), without.exchanges.size());
+  int copying = 0;
+  for (size_t i = 0; i < with.exchanges.size(); ++i) {
+    const double copied = with.exchanges[i].time.count - without.exchanges[i].time.count;
+    if (copied == 0) continue;
+    double local = 0;
+    for (const cost::Exchange::DeviceShare& use : with.exchanges[i].devices) local += use.link == cluster::Link::local ? use.share : 0;
+    EXPECT_NEAR(local, 2 * copied / with.exchanges[i].time.count, 1e-12) << "all of both devices meanwhile";
+    ++copying;
+  }
+  EXPECT_GT(copying, 0);
+}
+
 // A maximum and two sums for each chunk of tokens: of a reduction and a gather each.
 TEST(SegmentTimes, of_a_head_over_parts_of_the_vocabulary_count_its_sums) {
   const compiler::Plans plans = plans_under({"1,4,1"}, 1, 4);

@@ -242,6 +242,30 @@ TEST(Simulate, collectives_of_lanes_divide_a_port_that_they_share) {
   EXPECT_NEAR(seconds(both, 4), 2 * seconds(both, 2), 1e-9);
 }
 
+// Lanes that lie alike, one document each: what was worked out for one of them counts for the other, on its own ports.
+TEST(Simulate, lanes_on_hosts_of_their_own_have_the_times_of_their_documents) {
+  const compiler::Plans plans = plans_under({"2,2,1"}, 2, 2, 0);
+  cluster::Hardware hardware = arithmetic_only(2, 2);
+  hardware.intra_host.bandwidth = {1e7};
+  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+  for (const auto& lengths : {std::vector<int>{32, 64}, {64, 32}, {64, 64}}) {
+    batch::StepPlan plan{.step = 0, .valid_tokens = 1, .phases = {{.strategy = 0, .lane = {}}}};
+    plan.phases[0].lane.resize(2);
+    for (size_t lane = 0; lane < 2; ++lane) plan.phases[0].lane[lane].push_back({lengths[lane], {{{static_cast<i64>(lane), 0, lengths[lane], 1}}}});
+    const ir::Program program = compiler::assemble(plan, plans, {});
+    const Simulation simulation = simulate(program, plan, plans, hardware);
+    for (size_t row = 0; row < program.rows.size(); ++row) {
+      const ir::Task& task = program.rows[row];
+      if (task.kind != ir::TaskKind::run || !task.forward()) continue;
+      const i64 T = lengths[static_cast<size_t>(task.lane)];
+      double seconds = 0;
+      for (const Piece& piece : segment_times(stage, stage.forward, T, task.ranks, hardware, plans.cluster()).pieces)
+        seconds += piece.fixed + piece.per_pair * static_cast<double>(T * (T + 1) / 2) + piece.per_square * static_cast<double>(T * T);
+      EXPECT_NEAR(simulation.rows[row].end - simulation.rows[row].begin, seconds, 1e-9) << T << " tokens on lane " << task.lane;
+    }
+  }
+}
+
 // Collectives and moves both fill the ports of two ranks: as long as both last they get half of them.
 TEST(Simulate, collectives_divide_a_port_with_what_moves_beside_them) {
   const compiler::Plans plans = plans_under({"1,2,1", "2,1,1"}, 1, 2);

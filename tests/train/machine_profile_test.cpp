@@ -12,6 +12,7 @@ namespace switchyard::train {
 namespace {
 
 using files::message_of;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -32,7 +33,13 @@ class MachineProfile : public testing::Test {
     return (scratch_ / name).string();
   }
   config::Profile found(const config::Job& job, const comm::Launch& launch = {}) {
-    return machine_profile(job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); });
+    const auto measure = [this](const ProfileSettings& settings, const comm::Launch&) {
+      config::Profile measured = profile_;
+      measured.machine = this_machine(settings, {});
+      measured.hardware.name = "as measured";
+      return measured;
+    };
+    return machine_profile(job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); }, measure);
   }
   config::Job job(const std::vector<std::string>& sets = {}) const { return small_job("data", "out", sets); }
 
@@ -63,6 +70,41 @@ TEST_F(MachineProfile, that_is_kept_for_as_many_ranks_and_threads_is_used) {
   keep("profile-2x1-cpu-fp64.json");
   EXPECT_EQ(found(job()).hardware.name, "as kept");
   EXPECT_THAT(said_, ElementsAre());
+}
+
+TEST_F(MachineProfile, is_measured_once_and_kept) {
+  EXPECT_EQ(found(job()).hardware.name, "as measured");
+  EXPECT_THAT(said_, ElementsAre(AllOf(HasSubstr("measuring this machine for the plan; kept in "), HasSubstr("profile-2x1-cpu-fp64.json"))));
+  said_.clear();
+  EXPECT_EQ(found(job()).hardware.name, "as measured") << "from the file";
+  EXPECT_THAT(said_, ElementsAre());
+}
+
+TEST_F(MachineProfile, that_is_kept_but_of_another_machine_or_of_other_threads_or_broken_is_measured_anew) {
+  const std::string kept = "profile-2x1-cpu-fp64.json";
+  const config::Profile good = profile_;
+  const auto expect_anew = [&](const std::string& why) {
+    said_.clear();
+    EXPECT_EQ(found(job()).hardware.name, "as measured");
+    ASSERT_EQ(said_.size(), 2u);
+    EXPECT_THAT(said_[0], AllOf(HasSubstr(kept), HasSubstr(why), HasSubstr("measuring anew")));
+  };
+  profile_.machine.processor = "Another CPU";
+  keep(kept);
+  expect_anew("was measured on Another CPU");
+  profile_ = good;
+  profile_.machine.threads = 3;
+  keep(kept);
+  expect_anew("is of other threads");
+  profile_ = good;
+  profile_.hardware.device.rates = {{DType::f32, {.matmul = {1e10}, .memory = {1e10}}}};
+  profile_.hardware.device.operators.clear();
+  keep(kept);
+  profile_ = good;
+  expect_anew("has no fp64");
+  files::put(scratch_ / kept, "{");
+  expect_anew("this is no valid JSON");
+  EXPECT_EQ(config::read_profile((scratch_ / kept).string(), 2).hardware.name, "as measured") << "the broken one is replaced";
 }
 
 TEST_F(MachineProfile, is_asked_of_processes_that_must_share_one) {

@@ -44,5 +44,28 @@ TEST(ProfileLinks, has_none_between_hosts_where_there_is_one) {
   EXPECT_FALSE(found.inter_host.has_value());
 }
 
+TEST(LinkOf, has_the_latency_and_rate_that_times_were_made_of) {
+  std::vector<std::pair<double, double>> times;
+  for (const double bytes : {4096.0, 65536.0, 1048576.0}) times.emplace_back(bytes, 1e-5 + bytes / (bytes < 1e6 ? 1e9 : 2e9));
+  const cluster::LinkClass link = link_of(1e-5, times);
+  EXPECT_DOUBLE_EQ(link.latency.count, 1e-5);
+  EXPECT_NEAR(link.bandwidth.count, 2e9, 1);
+  ASSERT_EQ(link.curve.points.size(), 3u);
+  EXPECT_NEAR(link.curve.at(4096), 0.5, 1e-9);
+  EXPECT_NEAR(link.curve.at(65536), 0.5, 1e-9);
+  EXPECT_NEAR(link.curve.at(1 << 20), 1, 1e-9);
+}
+
+TEST(LinkOf, takes_no_message_for_slower_than_a_bigger_one) {
+  const cluster::LinkClass link = link_of(1e-5, {{1e4, 9e-4}, {1e5, 1.1e-4}, {1e6, 1.01e-3}});  // the first one was disturbed
+  EXPECT_NEAR(link.latency.count + 1e4 / (link.bandwidth.count * link.curve.at(1e4)), 1.1e-4, 1e-9);
+}
+
+TEST(LinkOf, has_less_latency_than_any_message_takes) {
+  const cluster::LinkClass link = link_of(5e-5, {{4096, 2e-5}, {65536, 1e-4}});
+  EXPECT_DOUBLE_EQ(link.latency.count, 1.8e-5);
+  EXPECT_EQ(link.curve.fault(), "");
+}
+
 }  // namespace
 }  // namespace switchyard::train

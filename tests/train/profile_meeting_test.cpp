@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "train/ranks.hpp"
@@ -35,6 +37,23 @@ TEST(Meeting, times_a_call_on_the_slowest_or_the_quickest_rank) {
     EXPECT_GE(least, 2e-3);
     EXPECT_LT(least, 0.2);
   });
+}
+
+TEST(Meeting, has_one_rank_of_each_host_measure_alone_in_turn) {
+  std::mutex mutex;
+  std::set<std::pair<int, int>> measured;  // number, rank
+  on_ranks(5, {}, cluster::Cluster{{0, 0, 0, 1, 1}, {}}, {}, [&](comm::Fabric& fabric) {
+    Meeting meeting(fabric);
+    for (int number = 0; number < 4; ++number) {
+      const double most = meeting.alone(number, [&] {
+        const std::lock_guard lock(mutex);
+        measured.insert({number, fabric.rank()});
+        return 1.0 + fabric.rank();
+      });
+      EXPECT_EQ(most, (std::vector<double>{4, 5, 4, 5})[static_cast<size_t>(number)]) << "on the second host";
+    }
+  });
+  EXPECT_EQ(measured, (std::set<std::pair<int, int>>{{0, 0}, {0, 3}, {1, 1}, {1, 4}, {2, 2}, {2, 3}, {3, 0}, {3, 4}}));
 }
 
 }  // namespace

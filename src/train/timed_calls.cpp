@@ -1,0 +1,103 @@
+#include "train/timed_calls.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <ranges>
+#include <tuple>
+#include <utility>
+
+#include "comm/measure.hpp"
+
+namespace switchyard::train {
+namespace {
+
+constexpr double kLengthsApart = 3.5;  // of documents at least, to tell what pairs take from what rows take
+constexpr double kStretches[] = {1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1};  // seconds
+constexpr size_t kFewestStretches = 8;
+
+// seconds = a x + b y with the least relative error, neither of them below 0.
+std::pair<double, double> slopes(const std::vector<std::array<double, 3>>& points) {
+  double xx = 0, xy = 0, yy = 0, x = 0, y = 0;
+  for (const auto& [seconds, px, py] : points) {
+    const double u = px / seconds, v = py / seconds;
+    xx += u * u;
+    xy += u * v;
+    yy += v * v;
+    x += u;
+    y += v;
+  }
+  const double determinant = xx * yy - xy * xy;
+  const double a = determinant > 0 ? (yy * x - xy * y) / determinant : -1, b = determinant > 0 ? (xx * y - xy * x) / determinant : -1;
+  if (a >= 0 && b >= 0) return {a, b};
+  if (yy == 0 || (b < 0 && xx > 0)) return {x / xx, 0};
+  return {0, y / yy};
+}
+
+// Of less than twice as many seconds.
+Stretches stretches_of(const CallsOfSteps& steps, double seconds) {
+  Stretches found;
+  for (const std::vector<Call>& calls : steps)
+    for (size_t first = 0, end = 0; first < calls.size(); first = end) {
+      double sum = 0;
+      while (end < calls.size() && sum < seconds) sum += calls[end++].seconds;
+      if (sum < seconds || sum >= 2 * seconds) continue;
+      found.quiet.push_back(sum);
+      for (size_t round = 0; round < calls.front().rounds.size(); ++round) {
+        double& stretch = found.taken.emplace_back(0);
+        for (size_t call = first; call < end; ++call) stretch += calls[call].rounds[round];
+      }
+    }
+  return found;
+}
+
+}  // namespace
+
+std::vector<double> least_of(const CallsOfSteps& steps) {
+  std::vector<double> least;
+  for (const Call& call : std::views::join(steps)) least.push_back(std::min(call.seconds, std::ranges::min(call.rounds)));
+  return least;
+}
+
+std::vector<Stretches> stretches_of(const CallsOfSteps& steps) {
+  std::vector<Stretches> by_length;
+  for (const double seconds : kStretches) by_length.push_back(stretches_of(steps, seconds));
+  return by_length;
+}
+
+cluster::EfficiencyCurve lockstep_curve(const std::vector<Stretches>& by_length) {
+  cluster::EfficiencyCurve curve;
+  for (const auto& [quiet, taken] : by_length) {
+    if (quiet.size() < kFewestStretches) continue;
+    const double rounds = static_cast<double>(taken.size()) / static_cast<double>(quiet.size()), all = std::reduce(quiet.begin(), quiet.end());
+    const double before = curve.points.empty() ? 0 : curve.points.back().share;
+    curve.add(all / static_cast<double>(quiet.size()), std::max(before, rounds * all / std::reduce(taken.begin(), taken.end())));
+  }
+  return curve;
+}
+
+std::map<std::string, cluster::OperatorTable> tables_of(const CallsOfSteps& steps) {
+  std::map<std::tuple<std::string, double, double, double>, std::vector<double>> alike;
+  std::map<std::tuple<std::string, double, bool>, std::vector<std::array<double, 3>>> by_documents;  // name, columns, whether by pairs
+  for (const Call& call : std::views::join(steps)) {
+    if (call.by_documents())
+      by_documents[{call.name, call.columns, call.pairs > 0}].push_back({call.seconds, call.rows, call.pairs > 0 ? call.pairs : call.squares});
+    else
+      alike[{call.name, call.rows, call.columns, call.work}].push_back(call.seconds);
+  }
+  std::map<std::string, cluster::OperatorTable> tables;
+  for (const auto& [key, seconds] : alike) {
+    const auto& [name, rows, columns, work] = key;
+    tables[name].calls.push_back({rows, columns, work, comm::median(seconds)});
+  }
+  for (const auto& [key, points] : by_documents) {
+    const auto [least, most] = std::ranges::minmax(points, {}, [](const auto& point) { return point[2] / point[1]; });
+    if (most[2] / most[1] < kLengthsApart * least[2] / least[1]) continue;
+    const auto& [name, columns, by_pairs] = key;
+    const auto [row, other] = slopes(points);
+    tables[name].attention.push_back({columns, row, by_pairs ? other : 0, by_pairs ? 0 : other});
+  }
+  return tables;
+}
+
+}  // namespace switchyard::train

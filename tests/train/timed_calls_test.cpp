@@ -1,0 +1,93 @@
+#include "train/timed_calls.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace switchyard::train {
+namespace {
+
+Call call(const std::string& name, double rows, double seconds, std::vector<double> rounds = {}) {
+  return {.name = name, .rows = rows, .columns = 64, .work = 100, .seconds = seconds, .rounds = std::move(rounds)};
+}
+
+Call attention(double rows, double length, double per_row, double per_pair, bool pairs = true) {
+  const double other = rows / length * (pairs ? length * (length + 1) / 2 : length * length);
+  return {.name = "attention", .rows = rows, .columns = 64, .pairs = pairs ? other : 0, .squares = pairs ? 0 : other, .seconds = per_row * rows + per_pair * other};
+}
+
+TEST(TablesOf, have_the_median_of_calls_alike) {
+  const auto tables = tables_of({{call("linear", 32, 3), call("linear", 32, 1), call("linear", 64, 5)}, {call("linear", 32, 2), call("norm", 32, 7)}});
+  const cluster::OperatorTable& linear = tables.at("linear");
+  ASSERT_EQ(linear.calls.size(), 2u);
+  EXPECT_EQ(linear.calls[0].seconds, 2);
+  EXPECT_EQ(linear.calls[1].seconds, 5);
+  EXPECT_EQ(tables.at("norm").calls.size(), 1u);
+}
+
+TEST(TablesOf, tell_rows_from_pairs_where_lengths_are_far_apart) {
+  for (const bool pairs : {true, false}) {
+    const auto tables = tables_of({{attention(1024, 256, 2e-6, 3e-9, pairs), attention(4096, 256, 2e-6, 3e-9, pairs)}, {attention(2048, 2048, 2e-6, 3e-9, pairs)}});
+    ASSERT_EQ(tables.at("attention").attention.size(), 1u);
+    const cluster::MeasuredAttention found = tables.at("attention").attention[0];
+    EXPECT_EQ(found.columns, 64);
+    EXPECT_NEAR(found.per_row, 2e-6, 1e-12);
+    EXPECT_NEAR(found.per_pair, pairs ? 3e-9 : 0, 1e-15);
+    EXPECT_NEAR(found.per_square, pairs ? 0 : 3e-9, 1e-15);
+  }
+  EXPECT_FALSE(tables_of({{attention(1024, 256, 2e-6, 3e-9), attention(1024, 512, 2e-6, 3e-9)}}).contains("attention")) << "twice the length says little";
+}
+
+// More pairs in less time, as disturbed measurements may say: no row and no pair takes less than nothing.
+TEST(TablesOf, have_no_negative_times) {
+  Call shorter = attention(1024, 256, 1e-6, 0), longer = attention(1024, 1024, 1e-6, 0);
+  longer.seconds = 0.5 * shorter.seconds;
+  const cluster::MeasuredAttention by_rows = tables_of({{shorter, longer}}).at("attention").attention[0];
+  EXPECT_GT(by_rows.per_row, 0);
+  EXPECT_EQ(by_rows.per_pair, 0);
+  longer.seconds = 10 * shorter.seconds;
+  const cluster::MeasuredAttention by_pairs = tables_of({{shorter, longer}}).at("attention").attention[0];
+  EXPECT_EQ(by_pairs.per_row, 0);
+  EXPECT_GT(by_pairs.per_pair, 0);
+}
+
+TEST(LeastOf, looks_at_all_rounds_and_the_call_before_them) {
+  EXPECT_EQ(least_of({{call("a", 1, 3, {5, 4}), call("b", 1, 3, {2, 9})}, {call("c", 1, 8, {9, 6})}}), (std::vector<double>{3, 2, 6}));
+}
+
+// Calls of a bit more than 0.1 ms that took twice as long in one of two rounds.
+CallsOfSteps disturbed(int calls) { return {std::vector<Call>(static_cast<size_t>(calls), call("a", 1, 1.05e-4, {2.1e-4, 1.05e-4}))}; }
+
+TEST(StretchesOf, join_calls_until_they_are_long_enough) {
+  const std::vector<Stretches> found = stretches_of(disturbed(60));
+  ASSERT_EQ(found.size(), 8u) << "0.1 ms to 0.3 s";
+  const size_t counts[] = {60, 20, 6, 2, 0, 0, 0, 0};
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].quiet.size(), counts[i]) << i;
+    EXPECT_EQ(found[i].taken.size(), 2 * counts[i]) << i;
+  }
+  EXPECT_NEAR(found[1].quiet[0], 3.15e-4, 1e-12);
+  EXPECT_NEAR(found[1].taken[0], 6.3e-4, 1e-12);
+  EXPECT_NEAR(found[1].taken[1], 3.15e-4, 1e-12);
+}
+
+TEST(StretchesOf, leave_out_what_is_far_too_long) {
+  const std::vector<Stretches> found = stretches_of({{call("a", 1, 1e-2, {1e-2}), call("b", 1, 1e-4, {1e-4})}});
+  EXPECT_EQ(found[0].quiet, (std::vector<double>{1e-4}));
+  EXPECT_EQ(found[4].quiet, (std::vector<double>{1e-2}));
+}
+
+TEST(LockstepCurve, tells_what_is_left_of_the_speed_by_length) {
+  std::vector<Stretches> by_length = stretches_of(disturbed(90));
+  const cluster::EfficiencyCurve curve = lockstep_curve(by_length);
+  ASSERT_EQ(curve.points.size(), 3u) << "of 90, 30 and 9; three or none are too few";
+  for (const auto& point : curve.points) EXPECT_NEAR(point.share, 2.0 / 3, 1e-9);
+  EXPECT_NEAR(curve.points[1].size, 3.15e-4, 1e-12);
+  for (double& seconds : by_length[0].taken) seconds *= 2;
+  EXPECT_NEAR(lockstep_curve(by_length).points[0].share, 1.0 / 3, 1e-9);
+  for (double& seconds : by_length[2].taken) seconds *= 2;
+  EXPECT_NEAR(lockstep_curve(by_length).points[2].share, 2.0 / 3, 1e-9) << "the share doesn't fall with length";
+}
+
+}  // namespace
+}  // namespace switchyard::train
