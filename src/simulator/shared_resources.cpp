@@ -14,6 +14,9 @@ int SharedResources::start(std::span<const Stretch> stretches) {
   Activity& fresh = activity(number);
   fresh.stretches.assign(stretches.begin(), stretches.end());
   fresh.ends.clear();
+  fresh.modest = std::ranges::all_of(stretches, [](const Stretch& stretch) {
+    return std::ranges::all_of(stretch.claims, [](const Claim& claim) { return claim.share <= 1; });
+  });
   fresh.order = started_++;
   const std::span<const Claim> claims = fresh.present().claims;
   for (const Claim& claim : claims)
@@ -61,11 +64,8 @@ void SharedResources::go_on(int number) {
   if (!it.alone) changed(it.present().claims);
 }
 
-bool SharedResources::can_be_alone(const Activity& it) {
-  if (!std::ranges::all_of(it.present().claims, [&](const Claim& claim) { return resource(claim).users.size() == 1; })) return false;
-  return std::all_of(it.stretches.begin() + static_cast<std::ptrdiff_t>(it.ends.size()), it.stretches.end(), [](const Stretch& stretch) {
-    return std::ranges::all_of(stretch.claims, [](const Claim& claim) { return claim.share <= 1; });
-  });
+bool SharedResources::can_be_alone(const Activity& it) const {
+  return it.modest && std::ranges::all_of(it.present().claims, [&](const Claim& claim) { return resource(claim).users.size() == 1; });
 }
 
 // Another one comes: where it stands now.

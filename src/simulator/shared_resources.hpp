@@ -48,6 +48,7 @@ class SharedResources {
     std::vector<Stretch> stretches;
     std::vector<double> ends;              // of those that are over
     double left = 0, rate = 1, since = 0;  // seconds of the present stretch; since: when `left` was so much
+    bool modest = false;                   // claims no more than the whole of a resource, to its end
     bool alone = false;                    // on all its resources: the loads there aren't kept up to date
     i64 order = 0;                         // of starts
     i64 version = 0;                       // of its next event
@@ -68,8 +69,9 @@ class SharedResources {
 
   Activity& activity(int number) { return activities_[static_cast<size_t>(number)]; }
   Resource& resource(const Claim& claim) { return resources_[static_cast<size_t>(claim.resource)]; }
+  const Resource& resource(const Claim& claim) const { return resources_[static_cast<size_t>(claim.resource)]; }
   int fresh_number();
-  bool can_be_alone(const Activity& activity);
+  bool can_be_alone(const Activity& activity) const;
   void go_on(int number);
   void meet(int number);
   bool next_stretch(int number);

@@ -76,6 +76,12 @@ class Simulator {
     std::vector<int> lists;  // of the graph
   };
 
+  // What a class of rows takes of the classes of resources in a segment.
+  struct FoldedSegment {
+    std::vector<Claim> computing;
+    std::vector<std::vector<Claim>> exchanging;
+  };
+
   // What a row takes by itself; without a use all of its devices.
   struct Work {
     double seconds = 0;
@@ -92,6 +98,7 @@ class Simulator {
     int missing = 0;
     bool started = false, done = false, awaited = false;  // awaited: for units
     const LaneSegment* segment = nullptr;
+    const FoldedSegment* folded = nullptr;
     const PlacedWork* other = nullptr;  // of rows that aren't runs
     size_t piece = 0, await = 0, release = 0;
     double pairs = 0, squares = 0, zeroing = 0;
@@ -226,7 +233,7 @@ class Simulator {
     if (t.kind == TaskKind::run) return next_piece(row);
     if (s.piece++ > 0) return finish(row);
     if (s.other->seconds <= 0) return finish(row);
-    work_.assign(1, {s.other->seconds, folded(row, s.other->claims), communicates(t)});
+    work_.assign(1, {s.other->seconds, folded(row, *s.other), communicates(t)});
     work(row);
   }
 
@@ -252,15 +259,23 @@ class Simulator {
   void add_piece(int row, const Piece& part) {
     RowState& s = state(row);
     const bool computes = part.what == Activity::compute;
+    if (!s.folded) s.folded = &folded(row, *s.segment);
     double seconds = part.fixed + part.per_pair * s.pairs + part.per_square * s.squares;
     if (computes) seconds = (seconds + std::exchange(s.zeroing, 0.0)) / hardware_.device.alone_speedup;
-    if (seconds > 0) work_.push_back({seconds, folded(row, computes ? s.segment->computing : s.segment->exchanging[static_cast<size_t>(part.exchange)]), !computes});
+    if (seconds > 0) work_.push_back({seconds, computes ? s.folded->computing : s.folded->exchanging[static_cast<size_t>(part.exchange)], !computes});
   }
 
-  // What it takes of the classes of resources.
-  const std::vector<Claim>& folded(int row, const std::vector<Claim>& claims) {
-    const auto [it, fresh] = folded_.try_emplace({&claims, fold_->size(row)});
-    if (fresh) it->second = fold_->claims(row, claims);
+  const FoldedSegment& folded(int row, const LaneSegment& segment) {
+    const auto [it, fresh] = folded_segments_.try_emplace({&segment, fold_->size(row)});
+    if (fresh) {
+      it->second.computing = fold_->claims(row, segment.computing);
+      for (const std::vector<Claim>& claims : segment.exchanging) it->second.exchanging.push_back(fold_->claims(row, claims));
+    }
+    return it->second;
+  }
+  const std::vector<Claim>& folded(int row, const PlacedWork& work) {
+    const auto [it, fresh] = folded_.try_emplace({&work, fold_->size(row)});
+    if (fresh) it->second = fold_->claims(row, work.claims);
     return it->second;
   }
 
@@ -647,7 +662,8 @@ class Simulator {
   Simulation result_;
   std::optional<Fold> fold_;
   std::vector<std::pair<int, int>> in_order_;  // rows of a queue, the later one first
-  std::map<std::pair<const std::vector<Claim>*, i64>, std::vector<Claim>> folded_;  // claims, rows of a class
+  std::map<std::pair<const LaneSegment*, i64>, FoldedSegment> folded_segments_;  // rows of a class
+  std::map<std::pair<const PlacedWork*, i64>, std::vector<Claim>> folded_;
   std::vector<std::vector<Span>> spans_;       // of rows that stand for their class
   std::vector<std::vector<std::pair<double, double>>> sums_;  // of a row: see spent
   compiler::QueueNumbers queues_;
