@@ -336,15 +336,16 @@ class Simulator {
     return known != claims.end() ? *known : claims.emplace_back(Claim{resource, 0});
   }
 
-  // Claims start with the devices.
-  void set(std::vector<Claim>& claims, const Task& t, const Use& use) const {
-    for (size_t i = 0; i < t.ranks.size(); ++i) claims[i].share = use.devices[i];
-    for (const cost::Exchange::PortShare& busy : use.ports) claim_on(claims, number_of(t, use, busy.port)).share = busy.share;
+  // Claims start with those of devices.
+  static void set_devices(std::vector<Claim>& claims, const Use& use) {
+    for (size_t i = 0; i < use.devices.size(); ++i) claims[i].share = use.devices[i];
   }
 
   std::vector<Claim> claims_of(const Task& t, const Work& needed) const {
     std::vector<Claim> claims = devices_of(t);
-    if (needed.use) set(claims, t, *needed.use);
+    if (!needed.use) return claims;
+    set_devices(claims, *needed.use);
+    for (const cost::Exchange::PortShare& busy : needed.use->ports) claims.push_back({number_of(t, *needed.use, busy.port), busy.share});
     return claims;
   }
 
@@ -398,7 +399,11 @@ class Simulator {
         claim_on(segment.computing, host).share += hardware_.device.alone_speedup / hardware_.devices_per_host;
         claim_on(resting, host);
       }
-    for (const Use& use : timed.uses) set(segment.exchanging.emplace_back(resting), t, use);
+    for (const Use& use : timed.uses) {
+      std::vector<Claim>& claims = segment.exchanging.emplace_back(resting);
+      set_devices(claims, use);
+      for (const cost::Exchange::PortShare& busy : use.ports) claim_on(claims, number_of(t, use, busy.port)).share = busy.share;
+    }
     return segment;
   }
 
