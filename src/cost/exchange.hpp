@@ -8,7 +8,7 @@
 
 namespace switchyard::cost {
 
-/// What one rank has for another one. summed: the other one adds it to what it has.
+/// What one rank has for another one. bytes: as they travel, whatever they are made of; summed: the other one adds it to what it has.
 struct Parcel {
   int from = 0, to = 0;
   i64 bytes = 0;
@@ -46,11 +46,9 @@ Exchange in_turn(const Exchange& first, const Exchange& next, double times = 1);
 /// Until the last of the parcels has come; several between two ranks go as one message. What a rank has for itself takes no time.
 /// formula  the longest over all ports and directions of  a n + sum of N / (B share(N));  n: most messages of one rank at the port;
 ///          what is summed has only the class's sum_share of B
-///          a ring all-gather, reduce-scatter or all-to-all, sent directly, takes as long as cost/links.hpp says of the ring
+///          n ranks that send each other N / n of N bytes directly take (n-1) a + (n-1)/n N / B, as a ring all-gather or reduce-scatter does
+/// source   Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005
 /// errors   InternalError if a parcel needs a class of link that the hardware lacks
 Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Parcel> parcels);
-inline Seconds exchange(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Parcel> parcels) {
-  return exchange_over(hardware, placement, parcels).time;
-}
 
 }  // namespace switchyard::cost
