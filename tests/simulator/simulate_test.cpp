@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
-#include <set>
 
 #include "compiler/holdings.hpp"
 #include "compiler/order.hpp"
@@ -69,70 +67,6 @@ TEST(Simulate, a_pipeline_has_the_bubble_of_its_schedule) {
   const Simulation simulation = simulated(plans, 6, arithmetic_only(1, 2));
   EXPECT_NEAR(simulation.step_seconds, f0 + 6 * (f1 + b1) + b0, 1e-9) << "the slow stage never waits between its first and its last";
   EXPECT_NEAR(simulation.ranks[1].idle, f0 + b0, 1e-9);
-}
-
-TEST(Simulate, every_rank_accounts_for_the_whole_step) {
-  cluster::Hardware hardware = arithmetic_only(2, 2);
-  hardware.intra_host = {{2e-6}, {1e9}, 1, {}};
-  hardware.inter_host = cluster::LinkClass{{1e-5}, {1e8}, 2, {}};
-  for (auto& [type, rates] : hardware.device.rates) rates.memory = {1e10};
-  hardware.device.launch = {1e-6};
-  for (const auto& strategies : std::vector<std::vector<std::string>>{{"1,2,2", "4,1,1"}, {"2,2,1", "2,1,2", "1,4,1"}}) {
-    const Simulation simulation = simulated(plans_under(strategies, 2, 2), 5, hardware);
-    double overlap = 0;
-    for (const RankTime& rank : simulation.ranks) {
-      EXPECT_NEAR(rank.compute + rank.communication - rank.overlap + rank.idle, simulation.step_seconds, 1e-12);
-      EXPECT_GT(rank.communication, 0);
-      EXPECT_GE(rank.idle, -1e-12);
-      overlap += rank.overlap;
-    }
-    EXPECT_GT(overlap, 0) << "switches and flushes run beside";
-  }
-}
-
-// What a rank's own rows say, instant by instant.
-RankTime time_of(const Step& step, const Simulation& simulation, size_t rank) {
-  std::set<double> instants{0, simulation.step_seconds};
-  std::vector<Span> spans;
-  for (const int row : step.program.of_rank[rank])
-    for (const Span& span : simulation.rows[static_cast<size_t>(row)].spans) {
-      instants.insert({span.begin, span.end});
-      spans.push_back(span);
-    }
-  RankTime sum;
-  for (auto begin = instants.begin(), end = std::next(begin); end != instants.end(); ++begin, ++end) {
-    const auto any = [&](bool communication) {
-      return std::ranges::any_of(spans, [&](const Span& span) { return span.communication == communication && span.begin <= *begin && span.end >= *end; });
-    };
-    const bool computes = any(false), communicates = any(true);
-    (computes ? sum.compute : sum.idle) += computes || !communicates ? *end - *begin : 0;
-    if (communicates) sum.communication += *end - *begin;
-    if (computes && communicates) sum.overlap += *end - *begin;
-  }
-  return sum;
-}
-
-TEST(Simulate, ranks_that_do_the_same_have_the_times_of_their_own_rows) {
-  cluster::Hardware hardware = arithmetic_only(2, 4);
-  hardware.intra_host = {{2e-6}, {1e9}, 1, {}};
-  hardware.inter_host = cluster::LinkClass{{1e-5}, {1e8}, 4, {}};
-  hardware.overlap_slowdown = 1.3;
-  for (auto& [type, rates] : hardware.device.rates) rates.memory = {1e10};
-  for (const int shared_by : {1, 2, 4})
-    for (const int documents : {4, 8, 9})
-      for (const auto& strategies : std::vector<std::vector<std::string>>{{"8,1,1"}, {"2,2,2"}, {"4,2,1"}, {"2,2,2", "8,1,1"}, {"1,4,2", "2,2,2", "4,1,2"}}) {
-        hardware.inter_host->shared_by = shared_by;
-        const compiler::Plans plans = plans_under(strategies, 2, 4);
-        const Step step(plans, documents);
-        const Simulation simulation = simulate(step.program, step.plan, plans, hardware);
-        for (size_t rank = 0; rank < 8; ++rank) {
-          const RankTime own = time_of(step, simulation, rank);
-          EXPECT_NEAR(simulation.ranks[rank].compute, own.compute, 1e-12) << strategies[0] << " rank " << rank;
-          EXPECT_NEAR(simulation.ranks[rank].communication, own.communication, 1e-12) << strategies[0] << " rank " << rank;
-          EXPECT_NEAR(simulation.ranks[rank].overlap, own.overlap, 1e-12) << strategies[0] << " rank " << rank;
-          EXPECT_NEAR(simulation.ranks[rank].idle, own.idle, 1e-12) << strategies[0] << " rank " << rank;
-        }
-      }
 }
 
 TEST(Simulate, slow_links_delay_what_waits_for_them_and_nothing_else) {

@@ -1,0 +1,129 @@
+#include "simulator/rank_times.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace switchyard::simulator {
+namespace {
+
+class RankAccount {
+ public:
+  RankAccount(const ir::Program& program, const std::vector<RowTime>& rows, double step_seconds, const Fold& fold)
+      : program_(program), rows_(rows), step_seconds_(step_seconds), fold_(fold), sums_(rows.size()) {}
+
+  // Ranks that aren't bound to fare alike may do so; mostly neighbours.
+  std::vector<RankTime> run() {
+    std::vector<RankTime> ranks;
+    Busy known;
+    int known_rank = -1;
+    std::vector<int> first(static_cast<size_t>(fold_.resources()), -1);
+    for (int rank = 0; rank < static_cast<int>(program_.of_rank.size()); ++rank) {
+      int& alike = first[static_cast<size_t>(fold_.resource(rank))];
+      if (alike < 0) {
+        Busy busy = busy_of(rank);
+        alike = known_rank >= 0 && busy == known ? known_rank : rank;
+        if (alike == rank) {
+          ranks.push_back(time_of(busy));
+          known = std::move(busy);
+          known_rank = rank;
+          continue;
+        }
+      }
+      ranks.push_back(RankTime(ranks[static_cast<size_t>(alike)]));
+    }
+    return ranks;
+  }
+
+ private:
+  const RowTime& time(int row) const { return rows_[static_cast<size_t>(row)]; }
+
+  // How long a row computes and transfers before a time.
+  std::pair<double, double> spent(int row, double until) {
+    const RowTime& t = time(row);
+    std::vector<std::pair<double, double>>& sums = sums_[static_cast<size_t>(fold_.of(row))];  // before each span, and at the end
+    if (sums.empty()) {
+      sums.emplace_back(0, 0);
+      for (const Span& span : t.spans) {
+        sums.push_back(sums.back());
+        (span.communication ? sums.back().second : sums.back().first) += span.end - span.begin;
+      }
+    }
+    const auto next = std::ranges::upper_bound(t.spans, until, {}, &Span::begin);
+    std::pair<double, double> sum = sums[static_cast<size_t>(next - t.spans.begin())];
+    if (next == t.spans.begin()) return sum;
+    const Span& last = *(next - 1);
+    (last.communication ? sum.second : sum.first) -= std::max(0.0, last.end - until);
+    return sum;
+  }
+
+  // When a rank transfers beside its compute queue, and the rows of that one.
+  struct Busy {
+    std::vector<int> computing;
+    std::vector<std::pair<double, double>> transfers;
+    bool operator==(const Busy&) const = default;
+  };
+
+  Busy busy_of(int rank) const {
+    Busy busy;
+    for (const int row : program_.of_rank[static_cast<size_t>(rank)]) {
+      if (program_.rows[static_cast<size_t>(row)].queue == ir::Queue::compute)
+        busy.computing.push_back(row);
+      else
+        for (const Span& span : rows_[static_cast<size_t>(row)].spans) busy.transfers.emplace_back(span.begin, span.end);
+    }
+    busy.transfers = united(std::move(busy.transfers));
+    return busy;
+  }
+
+  // The compute queue's rows follow one another; what the other queues transfer meanwhile overlaps them.
+  RankTime time_of(const Busy& busy) {
+    const std::vector<int>& computing = busy.computing;
+    RankTime sum;
+    for (const int row : computing) {
+      const auto [compute, communication] = spent(row, time(row).end);
+      sum.compute += compute;
+      sum.communication += communication;
+    }
+    double idle = step_seconds_ - sum.compute - sum.communication;
+    for (const auto& [begin, end] : busy.transfers) {
+      auto row = std::ranges::upper_bound(computing, begin, {}, [&](int r) { return time(r).end; });
+      double overlap = 0, doubled = 0;
+      for (; row != computing.end() && time(*row).begin < end; ++row) {
+        const auto before = spent(*row, begin), after = spent(*row, end);
+        overlap += after.first - before.first;
+        doubled += after.second - before.second;
+      }
+      sum.overlap += overlap;
+      sum.communication += end - begin - doubled;
+      idle -= end - begin - doubled - overlap;
+    }
+    sum.idle = idle;
+    return sum;
+  }
+
+  static std::vector<std::pair<double, double>> united(std::vector<std::pair<double, double>> spans) {
+    std::sort(spans.begin(), spans.end());
+    std::vector<std::pair<double, double>> whole;
+    for (const auto& span : spans) {
+      if (whole.empty() || span.first > whole.back().second)
+        whole.push_back(span);
+      else
+        whole.back().second = std::max(whole.back().second, span.second);
+    }
+    return whole;
+  }
+
+  const ir::Program& program_;
+  const std::vector<RowTime>& rows_;
+  const double step_seconds_;
+  const Fold& fold_;
+  std::vector<std::vector<std::pair<double, double>>> sums_;  // of a row: see spent
+};
+
+}  // namespace
+
+std::vector<RankTime> rank_times(const ir::Program& program, const std::vector<RowTime>& rows, double step_seconds, const Fold& fold) {
+  return RankAccount(program, rows, step_seconds, fold).run();
+}
+
+}  // namespace switchyard::simulator

@@ -1,0 +1,276 @@
+#include "simulator/row_work.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "compiler/holdings.hpp"
+#include "cost/compute_cost.hpp"
+
+namespace switchyard::simulator {
+namespace {
+
+using ir::Task;
+using ir::TaskKind;
+
+constexpr int kPortsOfDevice = 4;  // at most: inside and between hosts, in and out
+
+std::vector<Claim> devices_of(const Task& t) {
+  std::vector<Claim> claims;
+  for (const int rank : t.ranks) claims.push_back({rank, 1});
+  return claims;
+}
+
+Claim& claim_on(std::vector<Claim>& claims, int resource) {
+  const auto known = std::ranges::find(claims, resource, &Claim::resource);
+  return known != claims.end() ? *known : claims.emplace_back(Claim{resource, 0});
+}
+
+// Claims start with those of devices.
+void set_devices(std::vector<Claim>& claims, const std::vector<double>& shares) {
+  for (size_t i = 0; i < shares.size(); ++i) claims[i].share = shares[i];
+}
+
+}  // namespace
+
+RowWork::RowWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware)
+    : plan_(plan), plans_(plans), hardware_(hardware) {
+  check(hardware.ranks() == plans.cluster().ranks(), "hardware of {} ranks for a program of {}", hardware.ranks(), plans.cluster().ranks());
+}
+
+// Ranks, ports by link and direction, hosts.
+std::vector<int> RowWork::kinds_of_resources() const {
+  const int ranks = hardware_.ranks();
+  std::vector<int> kinds(static_cast<size_t>(number_of_host(hardware_.hosts)), 0);
+  for (int port = ranks; port < number_of_host(0); ++port) kinds[static_cast<size_t>(port)] = 1 + (port - ranks) % kPortsOfDevice;
+  std::fill(kinds.begin() + number_of_host(0), kinds.end(), 1 + kPortsOfDevice);
+  return kinds;
+}
+
+std::vector<Claim> RowWork::claims_of(const Task& t, const Work& needed) const {
+  std::vector<Claim> claims = devices_of(t);
+  if (!needed.use) return claims;
+  set_devices(claims, needed.use->devices);
+  for (const cost::Exchange::PortShare& busy : needed.use->ports) claims.push_back({number_of(t, *needed.use, busy.port), busy.share});
+  return claims;
+}
+
+// The port that lies to the row's ranks as this one does to those that the use was made for.
+int RowWork::number_of(const Task& t, const Use& use, cost::Port port) const {
+  port.host += plans_.cluster().host[static_cast<size_t>(t.ranks[0])] - use.first_host;
+  return number_of(port);
+}
+
+// Ports are numbered after the ranks.
+int RowWork::number_of(const cost::Port& port) const {
+  const bool inter = port.link == cluster::Link::inter_host;
+  return plans_.cluster().ranks() + ((port.host * hardware_.devices_per_host + port.number) * 2 + inter) * 2 + port.out;
+}
+
+// Hosts after the ports.
+int RowWork::number_of_host(int host) const { return hardware_.ranks() * (1 + kPortsOfDevice) + host; }
+
+const batch::MicroBatch& RowWork::micro_batch(const Task& t) const {
+  return plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
+}
+
+const compiler::CompiledStrategy& RowWork::strategy_of(const Task& t) const {
+  return plans_.strategies()[static_cast<size_t>(plan_.phases[static_cast<size_t>(t.phase)].strategy)];
+}
+
+const ir::StageCode& RowWork::stage_of(const Task& t) const {
+  return strategy_of(t).groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(t.stage)];
+}
+
+// Devices of ranks, counted from the first one's host: what lies alike takes equally long.
+std::vector<int> RowWork::places_of(const std::vector<int>& ranks) const {
+  const std::vector<int>& host = plans_.cluster().host;
+  const int devices = hardware_.devices_per_host, first = host[static_cast<size_t>(ranks[0])];
+  std::vector<int> places;
+  for (const int rank : ranks) places.push_back((host[static_cast<size_t>(rank)] - first) * devices + rank % devices);
+  return places;
+}
+
+const LaneSegment& RowWork::segment(const Task& t) {
+  const auto [it, fresh] = segments_.try_emplace({t.phase, t.lane, t.stage, t.pass, micro_batch(t).T});
+  if (fresh) it->second = placed(t, times_of(t));
+  return it->second;
+}
+
+LaneSegment RowWork::placed(const Task& t, const TimedSegment& timed) const {
+  LaneSegment segment{&timed.times, devices_of(t), {}};
+  for (const Use& use : timed.uses)
+    for (const cost::Exchange::PortShare& busy : use.ports) claim_on(segment.computing, number_of(t, use, busy.port));
+  std::vector<Claim> resting = segment.computing;
+  // Devices that slow each other down share their host: all at once they have what is left of alone_speedup.
+  if (hardware_.device.alone_speedup != 1)
+    for (const int rank : t.ranks) {
+      const int host = number_of_host(plans_.cluster().host[static_cast<size_t>(rank)]);
+      claim_on(segment.computing, host).share += hardware_.device.alone_speedup / hardware_.devices_per_host;
+      claim_on(resting, host);
+    }
+  for (const Use& use : timed.uses) {
+    std::vector<Claim>& claims = segment.exchanging.emplace_back(resting);
+    set_devices(claims, use.devices);
+    for (const cost::Exchange::PortShare& busy : use.ports) claim_on(claims, number_of(t, use, busy.port)).share = busy.share;
+  }
+  return segment;
+}
+
+const RowWork::TimedSegment& RowWork::times_of(const Task& t) {
+  const auto [it, fresh] = times_.try_emplace({&strategy_of(t), t.group, t.stage, t.pass, micro_batch(t).T, places_of(t.ranks)});
+  if (fresh) {
+    const ir::StageCode& stage = stage_of(t);
+    const auto [timer, first] = timers_.try_emplace({&stage, t.pass, places_of(t.ranks)}, stage, stage.segment(t.pass), t.ranks, hardware_, plans_.cluster());
+    it->second.times = timer->second.at(micro_batch(t).T);
+    for (const cost::Exchange& exchange : it->second.times.exchanges) it->second.uses.push_back(use_of(exchange, timer->second.ranks()));
+  }
+  return it->second;
+}
+
+// The claims of rows without messages are read until the row ends: each has its own.
+const PlacedWork& RowWork::work(const Task& t) {
+  if (t.messages.empty()) {
+    const Work work = fresh_work(t);
+    return others_.emplace_back(PlacedWork{work.seconds, claims_of(t, work)});
+  }
+  const auto [it, fresh] = placed_.try_emplace({t.kind, t.messages.pattern().get(), t.messages.ranks().get()});
+  if (fresh) {
+    const Work& work = transfer_of(t);
+    it->second = {work.seconds, claims_of(t, work)};
+  }
+  return it->second;
+}
+
+// Transfers of the same messages among ranks that lie alike. Those of a send are named by position, others in their order.
+const RowWork::Work& RowWork::transfer_of(const Task& t) {
+  const bool by_position = t.kind == TaskKind::send && t.messages.ranks();
+  std::vector<int> places = places_of(by_position ? *t.messages.ranks() : t.ranks);
+  if (by_position) places.push_back(plans_.cluster().host[static_cast<size_t>((*t.messages.ranks())[0])] - plans_.cluster().host[static_cast<size_t>(t.ranks[0])]);
+  const auto [it, fresh] = transfers_.try_emplace({t.kind, t.messages.pattern().get(), std::move(places)});
+  if (fresh) it->second = fresh_work(t);
+  return it->second;
+}
+
+RowWork::Work RowWork::fresh_work(const Task& t) const {
+  switch (t.kind) {
+    case TaskKind::send:
+    case TaskKind::move:
+    case TaskKind::spread:
+      return exchanged(t, false);
+    case TaskKind::flush: {
+      Work work = exchanged(t, true);
+      work.seconds += added_at_home(t);
+      return work;
+    }
+    case TaskKind::norm:
+      return {.seconds = squared() + agreed(t)};
+    case TaskKind::update:
+      return {.seconds = updated(t)};
+    case TaskKind::zero:
+      return {.seconds = zeroing(t)};
+    case TaskKind::prepare:
+      return {.seconds = copied(t)};
+    case TaskKind::run:
+      return {};
+  }
+  return {};
+}
+
+RowWork::Work RowWork::exchanged(const Task& t, bool summed) const {
+  const i64 element = size_of(ir::type_of(t.kind, plans_.graph().precision()));
+  std::vector<cost::Parcel> parcels;
+  parcels.reserve(t.messages.size());
+  for (const layout::Msg& m : t.messages) parcels.push_back({m.src, m.dst, m.box.elements() * element, summed});
+  const cost::Exchange exchange = cost::exchange_over(hardware_, plans_.cluster(), parcels);
+  return {exchange.time.count, use_of(exchange, t.ranks)};
+}
+
+RowWork::Use RowWork::use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const {
+  Use use{std::vector<double>(ranks.size(), 0), exchange.ports, plans_.cluster().host[static_cast<size_t>(ranks[0])]};
+  for (const cost::Exchange::DeviceShare& busy : exchange.devices) {
+    const auto place = std::ranges::find(ranks, busy.rank);
+    check(place != ranks.end(), "rank {} transfers in a row of others", busy.rank);
+    use.devices[static_cast<size_t>(place - ranks.begin())] += busy.share * hardware_.device_share(busy.link);
+  }
+  return use;
+}
+
+// Memory traffic of so many bytes an element, on the rank that has most elements.
+double RowWork::memory_time(const char* name, DType type, const std::map<int, i64>& elements, i64 bytes) const {
+  i64 most = 0;
+  for (const auto& [rank, count] : elements) most = std::max(most, count);
+  return cost::moving_time(hardware_.device, type, name, static_cast<double>(most), static_cast<double>(bytes)).count;
+}
+
+// A rank's own addends: read, added to home's sum, written.
+double RowWork::added_at_home(const Task& t) const {
+  const DType type = plans_.graph().precision().state;
+  std::map<int, i64> elements;
+  for (const layout::Msg& m : t.messages)
+    if (m.src == m.dst) elements[m.src] += m.box.elements();
+  return memory_time("add", type, elements, 3 * size_of(type));
+}
+
+// Elements of a unit that the maps give each rank.
+void RowWork::add_elements(const std::vector<layout::ShardMap>& maps, int unit, std::map<int, i64>& elements) const {
+  for (const int tensor : plans_.units()[static_cast<size_t>(unit)].tensors)
+    for (const layout::Shard& shard : maps[static_cast<size_t>(tensor)].shards) elements[shard.rank] += shard.box.elements();
+}
+
+// Gradients are read.
+double RowWork::squared() const {
+  const DType type = plans_.graph().precision().state;
+  std::map<int, i64> elements;
+  for (size_t unit = 0; unit < plans_.units().size(); ++unit) add_elements(plans_.owners(), static_cast<int>(unit), elements);
+  return memory_time("sum_of_squares", type, elements, size_of(type));
+}
+
+// A few numbers from all to all, by halves of the ranks: one latency of the slowest link for each halving, there and back.
+double RowWork::agreed(const Task& t) const {
+  if (t.ranks.size() < 2) return 0;
+  const cluster::Link link = plans_.cluster().hosts() > 1 ? cluster::Link::inter_host : cluster::Link::intra_host;
+  int halvings = 0;
+  while ((size_t{1} << halvings) < t.ranks.size()) ++halvings;
+  return 2 * halvings * hardware_.link(link).latency.count;
+}
+
+// Master weights and two moments read and written, the gradient read and cleared, home's image written: memory traffic.
+double RowWork::updated(const Task& t) const {
+  const Precision precision = plans_.graph().precision();
+  const i64 bytes = 8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
+  std::map<int, i64> elements;
+  add_elements(plans_.home(), t.unit, elements);
+  return memory_time("adamw", precision.state, elements, bytes);
+}
+
+// A bank's own memory takes over what its ranks hold. Units whose moves are alike copy alike.
+double RowWork::copied(const Task& t) const {
+  const int strategy = plan_.phases[static_cast<size_t>(t.phase)].strategy;
+  const int previous = t.phase == 0 ? -1 : plan_.phases[static_cast<size_t>(t.phase - 1)].strategy;
+  const auto& rounds = plans_.moves(previous, strategy).units[static_cast<size_t>(t.unit)].moves.rounds;
+  if (rounds.empty()) return 0;
+  const auto [it, fresh] = copied_.try_emplace({previous, strategy, rounds.front().pattern().get()});
+  const DType type = plans_.graph().precision().compute;
+  if (fresh) it->second = memory_time("copy", type, compiler::copied_elements(plans_, strategy, previous, t.unit), 2 * size_of(type));
+  return it->second;
+}
+
+// Accumulators of a stage are filled with zeros.
+double RowWork::zeroing(const Task& t) const {
+  const ir::StageCode& stage = stage_of(t);
+  const auto [it, fresh] = zeroed_.try_emplace(&stage);
+  if (fresh) it->second = zeroing_of(stage);
+  return it->second;
+}
+
+double RowWork::zeroing_of(const ir::StageCode& stage) const {
+  const DType type = plans_.graph().precision().state;
+  std::map<int, i64> elements;
+  for (const ir::ParamUse& use : stage.params)
+    for (int position = 0; position < stage.lane.size(); ++position)
+      elements[position] += layout::shard_box(stage.lane, use.used, plans_.graph().param(use.param).shape, position).elements();
+  return memory_time("zero", type, elements, size_of(type));
+}
+
+}  // namespace switchyard::simulator

@@ -1,0 +1,101 @@
+// What a row of a Program takes by itself, and of which devices and ports.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "batch/step_plan.hpp"
+#include "cluster/hardware.hpp"
+#include "compiler/assemble.hpp"
+#include "cost/exchange.hpp"
+#include "simulator/segment_times.hpp"
+#include "simulator/shared_resources.hpp"
+
+namespace switchyard::simulator {
+
+/// A segment on the ranks of a lane, for the micro-batches of so many tokens. All claims are on the same resources.
+struct LaneSegment {
+  const SegmentTimes* times = nullptr;
+  std::vector<Claim> computing;
+  std::vector<std::vector<Claim>> exchanging;  // of times->exchanges
+};
+
+/// Of a row that is no run.
+struct PlacedWork {
+  double seconds = 0;
+  std::vector<Claim> claims;
+};
+
+/// Works out once what is alike: segments of lanes that lie alike on hosts, transfers of the same messages. What it gives lives as long as it.
+/// Resources are numbered: ranks, ports of each device (by link and direction), hosts. Refers to the plans and the hardware.
+class RowWork {
+ public:
+  /// InternalError if the hardware has other ranks than the plans.
+  RowWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware);
+  /// Of each resource; those of a kind may stand for one another.
+  std::vector<int> kinds_of_resources() const;
+  /// Of a run.
+  const LaneSegment& segment(const ir::Task& run);
+  const batch::MicroBatch& micro_batch(const ir::Task& run) const;
+  /// Seconds in which the accumulators of a run's stage are filled with zeros.
+  double zeroing(const ir::Task& run) const;
+  /// Of a row that is no run.
+  const PlacedWork& work(const ir::Task& row);
+
+ private:
+  // What ranks take while they transfer.
+  struct Use {
+    std::vector<double> devices{};  // of each rank
+    std::vector<cost::Exchange::PortShare> ports{};
+    int first_host = 0;  // of the ranks that it was made for
+  };
+  struct TimedSegment {
+    SegmentTimes times;
+    std::vector<Use> uses;  // of its exchanges
+  };
+  // Without a use all of its devices.
+  struct Work {
+    double seconds = 0;
+    std::optional<Use> use{};
+  };
+
+  std::vector<Claim> claims_of(const ir::Task& t, const Work& needed) const;
+  int number_of(const ir::Task& t, const Use& use, cost::Port port) const;
+  int number_of(const cost::Port& port) const;
+  int number_of_host(int host) const;
+  const compiler::CompiledStrategy& strategy_of(const ir::Task& t) const;
+  const ir::StageCode& stage_of(const ir::Task& t) const;
+  std::vector<int> places_of(const std::vector<int>& ranks) const;
+  LaneSegment placed(const ir::Task& t, const TimedSegment& timed) const;
+  const TimedSegment& times_of(const ir::Task& t);
+  const Work& transfer_of(const ir::Task& t);
+  Work fresh_work(const ir::Task& t) const;
+  Work exchanged(const ir::Task& t, bool summed) const;
+  Use use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const;
+  double memory_time(const char* name, DType type, const std::map<int, i64>& elements, i64 bytes) const;
+  double added_at_home(const ir::Task& t) const;
+  void add_elements(const std::vector<layout::ShardMap>& maps, int unit, std::map<int, i64>& elements) const;
+  double squared() const;
+  double agreed(const ir::Task& t) const;
+  double updated(const ir::Task& t) const;
+  double copied(const ir::Task& t) const;
+  double zeroing_of(const ir::StageCode& stage) const;
+
+  const batch::StepPlan& plan_;
+  const compiler::Plans& plans_;
+  const cluster::Hardware& hardware_;
+  std::map<std::tuple<int, int, int, ir::Pass, i64>, LaneSegment> segments_;  // phase, lane, stage, pass, tokens
+  // Strategy, group, stage, pass, tokens; places.
+  std::map<std::tuple<const compiler::CompiledStrategy*, int, int, ir::Pass, i64, std::vector<int>>, TimedSegment> times_;
+  std::map<std::tuple<const ir::StageCode*, ir::Pass, std::vector<int>>, SegmentTimer> timers_;                      // places
+  std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, std::vector<int>>, Work> transfers_;            // messages, places
+  std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, const std::vector<int>*>, PlacedWork> placed_;  // messages, names
+  std::deque<PlacedWork> others_;
+  mutable std::map<const ir::StageCode*, double> zeroed_;
+  mutable std::map<std::tuple<int, int, const std::vector<layout::Msg>*>, double> copied_;  // of a prepare's strategies and first round
+};
+
+}  // namespace switchyard::simulator
