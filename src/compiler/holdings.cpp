@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <string>
 
 #include "base/errors.hpp"
@@ -10,10 +11,10 @@
 namespace switchyard::compiler {
 namespace {
 
-BoxesByRank::Table table_of(const std::vector<layout::ShardMap>& maps, int ranks) {
+BoxesByRank::Table table_of(const std::vector<layout::ShardMap>& maps, const std::vector<int>& params, int ranks) {
   BoxesByRank::Table table(static_cast<size_t>(ranks));
-  for (size_t p = 0; p < maps.size(); ++p)
-    for (const layout::Shard& shard : maps[p].shards) table[static_cast<size_t>(shard.rank)].push_back({static_cast<int>(p), &shard.box});
+  for (const int p : params)
+    for (const layout::Shard& shard : maps[static_cast<size_t>(p)].shards) table[static_cast<size_t>(shard.rank)].push_back({p, &shard.box});
   return table;
 }
 
@@ -51,13 +52,15 @@ BankGroup::Source source_of(const std::vector<int>& params, const Used& used, co
 
 BoxesByRank boxes_by_rank(const Plans& plans) {
   BoxesByRank boxes;
-  const int ranks = plans.cluster().ranks();
+  std::vector<int> all(plans.graph().params().size());
+  std::iota(all.begin(), all.end(), 0);
+  const auto table = [&](const std::vector<layout::ShardMap>& maps) { return table_of(maps, all, plans.cluster().ranks()); };
   for (const CompiledStrategy& s : plans.strategies()) {
-    boxes.used.push_back(table_of(s.maps.used, ranks));
-    boxes.grad.push_back(table_of(s.maps.grad, ranks));
+    boxes.used.push_back(table(s.maps.used));
+    boxes.grad.push_back(table(s.maps.grad));
   }
-  boxes.home = table_of(plans.home(), ranks);
-  boxes.owned = table_of(plans.owners(), ranks);
+  boxes.home = table(plans.home());
+  boxes.owned = table(plans.owners());
   return boxes;
 }
 
@@ -129,29 +132,28 @@ std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previou
       if (m.src == m.dst) held[m.dst][m.tensor] += m.box.elements();
   std::map<int, i64> copied;
   if (held.empty()) return copied;
-  // The boxes of the unit, by parameter and rank.
-  using Boxes = std::map<int, std::vector<std::vector<const layout::Box*>>>;
   const std::vector<int>& params = plans.units()[static_cast<size_t>(unit)].tensors;
-  const auto boxes_of = [&](const std::vector<layout::ShardMap>& maps) {
-    Boxes boxes;
-    for (const int p : params) {
-      auto& of_rank = boxes[p];
-      of_rank.resize(static_cast<size_t>(plans.cluster().ranks()));
-      for (const layout::Shard& shard : maps[static_cast<size_t>(p)].shards) of_rank[static_cast<size_t>(shard.rank)].push_back(&shard.box);
-    }
-    return boxes;
-  };
-  const Boxes now = boxes_of(plans.strategies()[static_cast<size_t>(strategy)].maps.used), home = boxes_of(plans.home());
-  const Boxes before = previous < 0 ? Boxes() : boxes_of(plans.strategies()[static_cast<size_t>(previous)].maps.used);
+  const auto table = [&](const std::vector<layout::ShardMap>& maps) { return table_of(maps, params, plans.cluster().ranks()); };
+  const auto used_under = [&](int of) { return table(plans.strategies()[static_cast<size_t>(of)].maps.used); };
+  const BoxesByRank::Table now = used_under(strategy), home = table(plans.home());
+  const BoxesByRank::Table before = previous < 0 ? BoxesByRank::Table(now.size()) : used_under(previous);
   const std::vector<std::vector<int>> groups = grouped(plans.graph(), params);
   for (const auto& [rank, elements] : held) {
-    const auto of = [r = static_cast<size_t>(rank)](const Boxes& boxes, int p) -> const auto& { return boxes.at(p)[r]; };
+    const auto boxes = [r = static_cast<size_t>(rank)](const BoxesByRank::Table& of, int p) {
+      std::vector<const layout::Box*> found;
+      for (const BoxesByRank::Entry& entry : of[r])
+        if (entry.param == p) found.push_back(entry.box);
+      return found;
+    };
+    const auto box = [&](const BoxesByRank::Table& of, int p) -> const layout::Box* {
+      const auto found = boxes(of, p);
+      return found.empty() ? nullptr : found[0];
+    };
     for (const std::vector<int>& group : groups) {
       std::vector<int> used;
-      std::ranges::copy_if(group, std::back_inserter(used), [&](int p) { return !of(now, p).empty(); });
-      const BankGroup::Source source = source_of(
-          used, [&](int p) { return of(now, p)[0]; }, [&](int p) { return previous < 0 || of(before, p).empty() ? nullptr : of(before, p)[0]; },
-          [&](int p) -> const auto& { return of(home, p); });
+      std::ranges::copy_if(group, std::back_inserter(used), [&](int p) { return box(now, p) != nullptr; });
+      const BankGroup::Source source =
+          source_of(used, [&](int p) { return box(now, p); }, [&](int p) { return box(before, p); }, [&](int p) { return boxes(home, p); });
       if (source != BankGroup::Source::own) continue;
       for (const int p : used)
         if (const auto it = elements.find(p); it != elements.end()) copied[rank] += it->second;

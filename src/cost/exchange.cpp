@@ -60,11 +60,15 @@ Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster
 
 Exchange in_turn(const Exchange& first, const Exchange& next, double times) {
   const double before = first.time.count, after = next.time.count * times;
+  if (before == 0) {
+    Exchange alone = next;
+    alone.time.count = after;
+    return alone;
+  }
   Exchange both{.time = {before + after}};
   std::map<Port, double> ports;
   std::map<std::pair<int, cluster::Link>, double> devices;
   for (const auto& [part, seconds] : {std::pair(&first, before), std::pair(&next, after)}) {
-    if (seconds == 0) continue;
     for (const auto& [port, share] : part->ports) ports[port] += share * seconds / both.time.count;
     for (const auto& [rank, link, share] : part->devices) devices[{rank, link}] += share * seconds / both.time.count;
   }

@@ -38,10 +38,6 @@ nlohmann::json named(const char* what, int rank, int thread, const std::string& 
   return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}};
 }
 
-}  // namespace
-
-namespace {
-
 constexpr size_t kMostEvents = 100'000;  // of stretches within rows
 
 /// The ranks of a process, and its spans.

@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to over its debugging pipe (Chrome DevTools Protocol), with nothing but the standard library."""
+"""A headless Chromium, spoken to over its debugging pipe (Chrome DevTools Protocol)."""
 
 import base64
 import json
@@ -10,12 +10,17 @@ import tempfile
 import time
 from pathlib import Path
 
+import pytest
+
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
 def program():
     """The first browser there is, or None."""
     return next((found for found in map(shutil.which, PROGRAMS) if found), None)
+
+
+needed = pytest.mark.skipif(program() is None, reason="no Chromium here: apt-get install chromium-headless-shell (or chromium)")
 
 
 class Browser:

@@ -11,8 +11,6 @@ import browser
 import pytest
 import tiny_runs as tiny
 
-in_browser = pytest.mark.skipif(browser.program() is None, reason="no Chromium here: apt-get install chromium-headless-shell (or chromium)")
-
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
@@ -73,7 +71,7 @@ def events_of(path):
     return [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
 
 
-@in_browser
+@browser.needed
 @pytest.mark.parametrize("trace", ["predicted", "measured"])
 def test_a_trace_opens_whole(trace, site, request, tmp_path):
     path = request.getfixturevalue(trace)

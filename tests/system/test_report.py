@@ -8,7 +8,6 @@ import pytest
 import tiny_runs as tiny
 
 BUCKETS = [(48, "1,2,2"), (20, "4,1,1")]
-in_browser = pytest.mark.skipif(browser.program() is None, reason="no Chromium here: apt-get install chromium-headless-shell (or chromium)")
 
 
 def data_of(path):
@@ -96,7 +95,7 @@ def test_what_cannot_be_read_is_told(run_folder, tmp_path, break_it, told):
     assert result.returncode == 2 and told in result.stderr and not (copy / "report.html").exists(), result.stderr
 
 
-@in_browser
+@browser.needed
 def test_pages_draw_without_faults_and_without_a_network(simulated, measured, run_folder, tmp_path):
     both = tmp_path / "both.html"
     assert tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, "--out", both]).returncode == 0
@@ -112,7 +111,7 @@ def test_pages_draw_without_faults_and_without_a_network(simulated, measured, ru
             assert (tmp_path / "page.png").stat().st_size > 50_000
 
 
-@in_browser
+@browser.needed
 def test_names_of_a_run_are_shown_as_they_are(measured, run_folder):
     with browser.Browser() as page:
         page.open(measured)
@@ -127,7 +126,7 @@ TOOLTIP = "(() => { const found = []; const walk = (n) => { if (n.shadowRoot) wa
           "if (n.classList && n.classList.contains('bk-Tooltip')) found.push((n.shadowRoot || n).textContent); }; walk(document.body); return found.join('|'); })()"
 
 
-@in_browser
+@browser.needed
 def test_the_timeline_zooms_with_the_wheel_and_names_what_the_mouse_is_on(simulated):
     timeline = data_of(simulated[0])["runs"][0]["timelines"][0]
     with browser.Browser(height=900) as page:
