@@ -28,7 +28,23 @@ int number_or(const Variables& variable, const std::string& name, int fallback) 
   return variable(name) ? number(variable, name) : fallback;
 }
 
+// Port 0 would be another one for each rank.
+int port(const Variables& variable, const std::string& name, int most) {
+  const int value = number(variable, name);
+  if (value < 1 || value > most) user_error("environment: {} = {} is no port. Use one from 1 to {} that is free on the host of rank 0.", name, value, most);
+  return value;
+}
+
+// One of two variables that only make sense together.
+void need_both(const Variables& variable, const std::string& there, const std::string& missing) {
+  if (variable(there) && !variable(missing))
+    user_error("environment: {} = \"{}\", but {} is missing. Set both, as torchrun does, or unset {} to start ranks as threads.", there, *variable(there),
+               missing, there);
+}
+
 Launch checked(Launch launch, const std::string& rank, const std::string& size) {
+  constexpr int kMostRanks = 1 << 20;  // as run.ranks
+  if (launch.size > kMostRanks) user_error("environment: {} = {} is above {}, the most ranks of a run. Correct it.", size, launch.size, kMostRanks);
   if (launch.rank >= launch.size)
     user_error("environment: {} = {} is not below {} = {}. Ranks count from 0.", rank, launch.rank, size, launch.size);
   return launch;
@@ -51,13 +67,15 @@ Launch by_starter(const Variables& variable) {
   const bool offered = variable("PMIX_RANK") || variable("PMI_RANK") || variable("PMI_FD");
   if (variable("SLURM_PROCID") && variable("SLURM_STEP_ID") && offered)
     return of_variables(variable, Via::mpi, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID");
-  if (variable("RANK") && variable("WORLD_SIZE")) {
+  need_both(variable, "WORLD_SIZE", "RANK");
+  need_both(variable, "RANK", "WORLD_SIZE");
+  if (variable("RANK")) {
     Launch launch = of_variables(variable, Via::tcp, "RANK", "WORLD_SIZE", "LOCAL_RANK");
     if (launch.size == 1) return {};
     const auto address = variable("MASTER_ADDR");
     if (!address) user_error("environment: MASTER_ADDR is missing beside RANK and WORLD_SIZE. Set it to the host of rank 0.");
     launch.master_address = *address;
-    launch.master_port = number(variable, "MASTER_PORT");
+    launch.master_port = port(variable, "MASTER_PORT", variable("TORCHELASTIC_RUN_ID") ? 65534 : 65535);
     // torchrun keeps a store of its own on the port that it hands out.
     if (variable("TORCHELASTIC_RUN_ID")) ++launch.master_port;
     return launch;

@@ -23,7 +23,7 @@ struct Launch {
 };
 
 /// From environment variables, the only place in this layer that reads them. UserError naming the variable if one of a
-/// set is missing or no number, or if the rank is not below the size.
+/// set is missing or no number, if the rank is not below the size, or if the master's port is none.
 Launch launch_from_environment();
 /// The same from any source of variables.
 Launch launch_from(const std::function<std::optional<std::string>(const std::string&)>& variable);

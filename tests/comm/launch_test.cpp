@@ -79,6 +79,32 @@ TEST(Launch, FaultsNameTheVariable) {
             "environment: MASTER_ADDR is missing beside RANK and WORLD_SIZE. Set it to the host of rank 0.");
 }
 
+TEST(Launch, OneOfRankAndSizeAloneIsRefused) {
+  EXPECT_EQ(error_of({{"WORLD_SIZE", "2"}}),
+            "environment: WORLD_SIZE = \"2\", but RANK is missing. Set both, as torchrun does, or unset WORLD_SIZE to start ranks as threads.");
+  EXPECT_EQ(error_of({{"RANK", "0"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}}),
+            "environment: RANK = \"0\", but WORLD_SIZE is missing. Set both, as torchrun does, or unset RANK to start ranks as threads.");
+}
+
+TEST(Launch, AWrongPortIsRefused) {
+  Variables torchrun{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node1"}};
+  EXPECT_THAT(error_of(torchrun), testing::StartsWith("environment: MASTER_PORT is missing"));
+  for (const char* port : {"0", "65536", "99999"}) {
+    torchrun["MASTER_PORT"] = port;
+    EXPECT_EQ(error_of(torchrun),
+              fmt::format("environment: MASTER_PORT = {} is no port. Use one from 1 to 65535 that is free on the host of rank 0.", port));
+  }
+  torchrun["MASTER_PORT"] = "65535";
+  EXPECT_EQ(launch(torchrun).master_port, 65535);
+  torchrun["TORCHELASTIC_RUN_ID"] = "none";  // its own store has the port, the program the next one
+  EXPECT_THAT(error_of(torchrun), testing::HasSubstr("from 1 to 65534"));
+}
+
+TEST(Launch, MoreRanksThanThereCanBeAreRefused) {
+  EXPECT_EQ(error_of({{"RANK", "0"}, {"WORLD_SIZE", "1048577"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}}),
+            "environment: WORLD_SIZE = 1048577 is above 1048576, the most ranks of a run. Correct it.");
+}
+
 TEST(Launch, ASingleProcessHasNoDistributedFabric) { EXPECT_THROW(distributed_fabric(Launch{}, {}), InternalError); }
 
 }  // namespace
