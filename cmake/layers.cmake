@@ -59,7 +59,7 @@ function(switchyard_test target library)
   endif()
   target_compile_definitions(${target} PRIVATE
     SWITCHYARD_SOURCE="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY="${CMAKE_BINARY_DIR}"
-    SWITCHYARD_FIXTURES="${CMAKE_SOURCE_DIR}/../shared/fixtures")
+    SWITCHYARD_FIXTURES="${CMAKE_SOURCE_DIR}/tests/fixtures")
   if(SWITCHYARD_SANITIZE)
     add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set_tests_properties(${target} PROPERTIES LABELS cpu TIMEOUT 900)

@@ -3,7 +3,7 @@
 
 A layer includes its own headers and those of layers it links (CMake passes on what these link in turn, but an include is
 a direct use, so it must be declared). Only comm sees mpi.h and nccl.h; only kernels, runtime and train see libtorch, by its
-small headers. Sources stay below the hard size limit, and each has its test.
+small headers. Sources stay below the hard size limit, and each has its test. Paths stay inside the clone.
 """
 import pathlib
 import re
@@ -16,6 +16,7 @@ COMM_HEADERS = {"mpi.h", "nccl.h"}
 HUGE_HEADERS = {"ATen/ATen.h": "12 s", "torch/torch.h": "24 s", "torch/extension.h": "24 s", "torch/all.h": "24 s"}
 HARD_LINES = 800
 REFERENCE_LINES = 1000
+OUTSIDE = re.compile(r"(CMAKE_SOURCE_DIR\}|SWITCHYARD_SOURCE *\")/\.\..*")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -83,6 +84,15 @@ def twin_faults(root: pathlib.Path) -> list[str]:
     return faults
 
 
+def outside_faults(root: pathlib.Path) -> list[str]:
+    """Builds and tests read nothing beside the clone."""
+    files = [path for folder in ("cmake", "src", "tests", "apps", "bench", "reference") for path in (root / folder).rglob("*")]
+    files = [path for path in files if path.name == "CMakeLists.txt" or path.suffix in (".cmake", ".cpp", ".hpp")]
+    return [f"{path.relative_to(root)}:{number}: {found[0]} leads out of the clone"
+            for path in sorted(files + [root / "CMakeLists.txt"]) if path.is_file()
+            for number, line in enumerate(path.read_text().splitlines(), 1) if (found := OUTSIDE.search(line))]
+
+
 class Repository(unittest.TestCase):
     maxDiff = None
 
@@ -104,6 +114,9 @@ class Repository(unittest.TestCase):
 
     def test_each_source_has_its_test(self):
         self.expect_none(twin_faults(ROOT))
+
+    def test_nothing_outside_the_clone_is_read(self):
+        self.expect_none(outside_faults(ROOT))
 
 
 class Checks(unittest.TestCase):
@@ -164,6 +177,12 @@ class Checks(unittest.TestCase):
     def test_a_source_without_test_is_found(self):
         files = {"src/base/a.cpp": "", "tests/base/a_test.cpp": "", "src/base/deep/b.cpp": ""}
         self.assertEqual(self.faults(files, twin_faults), ["src/base/deep/b.cpp: no test tests/base/deep/b_test.cpp"])
+
+    def test_a_path_that_leads_out_of_the_clone_is_found(self):
+        files = {"cmake/a.cmake": "set(x ${CMAKE_SOURCE_DIR}/tests)\nset(y ${CMAKE_SOURCE_DIR}/../y)\n",
+                 "tests/base/a_test.cpp": 'auto a = SWITCHYARD_SOURCE "/tests", b = SWITCHYARD_SOURCE "/../b";\n'}
+        self.assertEqual(self.faults(files, outside_faults), ["cmake/a.cmake:2: CMAKE_SOURCE_DIR}/../y) leads out of the clone",
+                                                              'tests/base/a_test.cpp:1: SWITCHYARD_SOURCE "/../b"; leads out of the clone'])
 
 
 if __name__ == "__main__":
