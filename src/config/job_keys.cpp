@@ -350,7 +350,7 @@ Keys run_keys() {
       Run<&RunSettings::prefetch>("run.prefetch",
                                   "Prepare the next strategy's parameters while the running one computes, if memory allows."),
       Row<kJob, &Job::fabric, &FabricSettings::timeout>("fabric.timeout",
-                                                        "Longest wait for another rank before the job ends with a message.")
+                                                        "Longest silence of another rank before the job ends with a message. A slow disk is waited for.")
           .above(0)
           .at_most(1e6),
       Row<kJob, &Job::fabric, &FabricSettings::strict>("fabric.strict",

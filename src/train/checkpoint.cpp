@@ -1,6 +1,5 @@
 #include "train/checkpoint.hpp"
 
-#include <exception>
 #include <ATen/ops/from_blob.h>
 
 #include <map>
@@ -14,7 +13,6 @@
 #include "files/safetensors.hpp"
 #include "files/tensor_writer.hpp"
 #include "runtime/tensors.hpp"
-#include "train/rank.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -70,7 +68,7 @@ const at::Tensor& part_of(const runtime::HomeShard& shard, const std::string& pa
 }
 
 void write_shard(const std::filesystem::path& folder, const files::Manifest& manifest, const compiler::Plans& plans,
-                 const runtime::Store& store, int rank) {
+                 const runtime::Store& store, int rank, const comm::JointWork::Check& check_others) {
   std::map<std::pair<std::string, std::string>, std::vector<std::pair<layout::Box, at::Tensor>>> mine;
   for (const runtime::HomeUnit& unit : store.home())
     for (const runtime::HomeShard& shard : unit.shards)
@@ -85,10 +83,12 @@ void write_shard(const std::filesystem::path& folder, const files::Manifest& man
     }
   if (own.empty()) return;
   files::TensorWriter writer = files::TensorWriter::create(folder / "state" / file, entries);
-  for (const files::ManifestEntry* entry : own)
+  for (const files::ManifestEntry* entry : own) {
+    check_others();
     for (const auto& [box, tensor] : mine.at({entry->tensor, entry->part}))
       if (const layout::Box own = box_of(entry->lo, entry->hi); box.contains(own))
         writer.write(entry->key, 0, bytes_of(runtime::view_of(tensor, box, own).cpu().contiguous()));
+  }
   writer.finish();
 }
 
@@ -99,7 +99,7 @@ at::Tensor tensor_of(const files::TensorFile& file, const files::ManifestEntry& 
 
 // Master weights as Hugging Face names them, fp32: parts of a packed tensor side by side, Conv1D turned back.
 void write_model(const std::filesystem::path& folder, const files::Manifest& manifest, const ir::Graph& graph,
-                 const config::ModelConfig& model) {
+                 const config::ModelConfig& model, const comm::JointWork::Check& check_others) {
   std::map<std::string, std::vector<i64>> shapes;
   for (const ir::Param& param : graph.params()) {
     auto& shape = shapes.try_emplace(param.file.name, param.shape.size).first->second;
@@ -121,6 +121,7 @@ void write_model(const std::filesystem::path& folder, const files::Manifest& man
   std::map<std::string, files::TensorFile> shards;
   for (const files::ManifestEntry& entry : manifest.entries) {
     if (entry.part != "master") continue;
+    check_others();
     auto it = shards.find(entry.file);
     if (it == shards.end()) it = shards.emplace(entry.file, files::TensorFile::open(folder / "state" / entry.file)).first;
     const ir::Param& param = *by_name.at(entry.tensor);
@@ -141,27 +142,20 @@ void write_model(const std::filesystem::path& folder, const files::Manifest& man
 
 }  // namespace
 
-void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Store& store, comm::Fabric& fabric,
-                     const TrainState& state) {
+void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Store& store, int rank,
+                     comm::JointWork& together, const TrainState& state) {
   const files::Manifest manifest = manifest_of(plans);
+  // Goes after the last piece of joint work: the folder of a checkpoint that fails is not removed while others write into it.
   std::optional<files::CheckpointWriter> writer;
-  if (fabric.rank() == 0) writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step));
-  // Agreements serve as barriers: the folder is there; nobody writes shards any more; all shards are there; the marker is there.
-  const i64 row = 8 * state.step;
-  const auto barrier = [&](i64 number) { agree_on(fabric, static_cast<std::uint64_t>(state.step), "step of the checkpoint", row + number); };
-  barrier(0);
-  std::exception_ptr failure;
-  try {
-    write_shard(files::partial_path(job.run.out, state.step), manifest, plans, store, fabric.rank());
-  } catch (const std::exception&) {
-    failure = std::current_exception();
-  }
-  // The folder goes with rank 0's writer: not under the hands of a rank that would then tell of its absence.
-  barrier(1);
-  if (failure) std::rethrow_exception(failure);
-  barrier(2);
-  if (writer) {
-    write_model(writer->folder(), manifest, plans.graph(), job.model.config);
+  together.run(fmt::format("folder of checkpoint {}", state.step), [&](const auto&) {
+    if (rank == 0) writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step));
+  });
+  together.run(fmt::format("state of checkpoint {}", state.step), [&](const auto& check_others) {
+    write_shard(files::partial_path(job.run.out, state.step), manifest, plans, store, rank, check_others);
+  });
+  together.run(fmt::format("model of checkpoint {}", state.step), [&](const auto& check_others) {
+    if (!writer) return;
+    write_model(writer->folder(), manifest, plans.graph(), job.model.config, check_others);
     files::write_manifest(writer->folder(), manifest);
     files::CheckpointMeta meta;
     meta.step = state.step;
@@ -173,10 +167,10 @@ void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const
     meta.offset = state.cursor.offset;
     meta.fingerprint = fingerprint_of(job.model.config);
     files::write_meta(writer->folder(), meta);
+    check_others();
     writer->commit();
     if (job.run.keep_checkpoints > 0) files::remove_old_checkpoints(job.run.out, static_cast<int>(job.run.keep_checkpoints));
-  }
-  barrier(3);
+  });
 }
 
 TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Store& store, const config::Job& job) {

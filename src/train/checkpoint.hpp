@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "comm/fabric.hpp"
+#include "comm/joint_work.hpp"
 #include "config/job.hpp"
 #include "data/sampler.hpp"
 #include "runtime/store.hpp"
@@ -16,10 +16,10 @@ struct TrainState {
   data::Cursor cursor;
 };
 
-/// Every rank writes its home shards and its boxes of the weights; rank 0 commits when all are done. Old checkpoints are removed after
-/// that. Collective. ClusterError for the disk; the earlier checkpoint stays.
-void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Store& store, comm::Fabric& fabric,
-                     const TrainState& state);
+/// Every rank writes its home shards; then rank 0 writes the weights of all and commits. Old checkpoints are removed after that.
+/// Collective; `together`: of all ranks, so that the disk may take its time. ClusterError for the disk; the earlier checkpoint stays.
+void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Store& store, int rank,
+                     comm::JointWork& together, const TrainState& state);
 
 /// Fills home from a checkpoint (or the newest one of a run folder), whatever strategies and ranks wrote it. UserError: none there,
 /// damaged, of another model or seed.

@@ -69,16 +69,19 @@ RankSettings with_room_for_home(RankSettings settings, const compiler::Plans& pl
 
 }  // namespace
 
-void agree_on(comm::Fabric& fabric, std::uint64_t number, const std::string& what, i64 row) {
-  require_equal(comm::all_gather_values(fabric, {kAgreementChannel, everyone(fabric)}, "agreement on the " + what, row, number), what);
-}
-
 Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm::Fabric& fabric, RankSettings settings)
     : plans_(plans),
       fabric_(fabric),
       settings_(with_room_for_home(std::move(settings), plans, fabric.rank())),
       store_(plans, fabric.rank(), settings_.device),
       executor_(plans, store_, fabric, executor_options(model, settings_)) {}
+
+template <class T>
+std::vector<T> Rank::everyones(const std::string& what, const T& mine) {
+  return comm::all_gather_values(fabric_, {kAgreementChannel, everyone(fabric_)}, "agreement on the " + what, ++agreements_, mine);
+}
+
+void Rank::agree_on(std::uint64_t number, const std::string& what) { require_equal(everyones(what, number), what); }
 
 void Rank::assemble_within_budget(const batch::StepPlan& plan) {
   int fullest = 0;
@@ -87,8 +90,7 @@ void Rank::assemble_within_budget(const batch::StepPlan& plan) {
   program_ = compiler::assemble_within(plan, plans_, settings_.prefetch, [&](const ir::Program& program) {
     predicted_ = compiler::predict_memory(program, plan, plans_, store_.holdings());
     const compiler::MemoryPeak worst = compiler::predict_memory(program, plan, plans_, store_.holdings(), compiler::Pace::worst);
-    const auto all = comm::all_gather_values(fabric_, {kAgreementChannel, everyone(fabric_)}, "agreement on the program", ++agreements_,
-                                             Proposal{program.fingerprint(), worst});
+    const auto all = everyones("program", Proposal{program.fingerprint(), worst});
     std::vector<std::uint64_t> fingerprints;
     for (const Proposal& proposal : all) fingerprints.push_back(proposal.fingerprint);
     require_equal(fingerprints, "program");
@@ -109,7 +111,7 @@ runtime::StepResult Rank::step(const batch::StepPlan& plan, const runtime::Docum
 
 std::vector<runtime::Logits> Rank::evaluate(const batch::StepPlan& plan, const runtime::Documents& documents) {
   program_ = compiler::assemble(plan, plans_, {.prefetch_units = settings_.prefetch ? compiler::kAllUnits : 0, .train = false});
-  agree_on(fabric_, program_.fingerprint(), "program", ++agreements_);
+  agree_on(program_.fingerprint(), "program");
   executor_.run(program_, {&plan, &documents, {}, false});
   return executor_.take_logits();
 }

@@ -33,6 +33,9 @@ class Rank {
   /// Forward only, for Plans of a graph that ends in logits.
   std::vector<runtime::Logits> evaluate(const batch::StepPlan& plan, const runtime::Documents& documents);
 
+  /// All ranks must hold the same number, or ClusterError names the ranks that differ from rank 0 and `what`.
+  void agree_on(std::uint64_t number, const std::string& what);
+
   runtime::Store& store() { return store_; }
   const ir::Program& program() const { return program_; }
   /// Predicted for the last step, of this rank.
@@ -41,6 +44,9 @@ class Rank {
 
  private:
   void assemble_within_budget(const batch::StepPlan& plan);
+  // Everybody's value. The only user of its channel, so that rows rise.
+  template <class T>
+  std::vector<T> everyones(const std::string& what, const T& mine);
 
   const compiler::Plans& plans_;
   comm::Fabric& fabric_;
@@ -51,8 +57,5 @@ class Rank {
   compiler::MemoryPeak predicted_;
   i64 agreements_ = 0;
 };
-
-/// All ranks must hold the same number, or ClusterError names the ranks that differ from rank 0 and `what`.
-void agree_on(comm::Fabric& fabric, std::uint64_t number, const std::string& what, i64 row);
 
 }  // namespace switchyard::train

@@ -37,7 +37,7 @@
 namespace switchyard::train {
 namespace {
 
-constexpr int kChannel = 3, kTimelineChannel = 4;
+constexpr int kChannel = 3, kTimelineChannel = 4, kFilesChannel = 7;
 
 LearningRate schedule_of(const config::Job& job) {
   const config::OptimizerSettings& o = job.optimizer;
@@ -50,6 +50,16 @@ LearningRate schedule_of(const config::Job& job) {
   rate.warmup_steps = o.warmup_steps;
   rate.decay_steps = o.decay_steps > 0 ? o.decay_steps : job.run.steps;
   return rate;
+}
+
+std::chrono::milliseconds timeout_of(const config::Job& job) {
+  return std::chrono::milliseconds(static_cast<i64>(job.fabric.timeout.count * 1000));
+}
+
+std::vector<int> ranks_of(const comm::Fabric& fabric) {
+  std::vector<int> ranks(static_cast<size_t>(fabric.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 // What each rank tells rank 0 after a step.
@@ -102,24 +112,29 @@ class JobOnRank {
         buckets_(compiler::bucket_specs(job_, plans_)),
         work_(compiler::work_model(job_.model.config)),
         rate_(schedule_of(job_)),
-        rank_(plans_, job_.model.config, fabric, rank_settings()) {
-    everyone_.resize(static_cast<size_t>(fabric.size()));
-    std::iota(everyone_.begin(), everyone_.end(), 0);
-    agree_on(fabric_, config::fingerprint(job_), "job file", 1);
-    if (!settings.resume.empty())
-      state_ = load_checkpoint(settings.resume, plans_, rank_.store(), job_);
-    else
-      rank_.store().initialize(job_.model.path.empty() ? random_weights(plans_.graph(), job_.seed)
-                                                       : weights_from(plans_.graph(), job_.model.path));
+        rank_(plans_, job_.model.config, fabric, rank_settings()),
+        everyone_(ranks_of(fabric)),
+        files_(fabric, {kFilesChannel, everyone_}, comm::sign_interval(timeout_of(job_))) {
+    rank_.agree_on(config::fingerprint(job_), "job file");
+    files_.run("weights", [&](const auto&) {
+      if (!settings.resume.empty())
+        state_ = load_checkpoint(settings.resume, plans_, rank_.store(), job_);
+      else
+        rank_.store().initialize(job_.model.path.empty() ? random_weights(plans_.graph(), job_.seed)
+                                                         : weights_from(plans_.graph(), job_.model.path));
+    });
+    rank_.agree_on(static_cast<std::uint64_t>(state_.step), "step to go on from");
   }
 
   void run() {
     measure_peak();
-    if (fabric_.rank() == 0) log_.emplace(job_, plan_, state_.step + 1);
+    files_.run("run folder", [&](const auto&) {
+      if (fabric_.rank() == 0) log_.emplace(job_, plan_, state_.step + 1);
+    });
     while (state_.step < job_.run.steps) {
       step();
       const bool due = job_.run.checkpoint_every > 0 && (state_.step % job_.run.checkpoint_every == 0 || state_.step == job_.run.steps);
-      if (due && !job_.run.out.empty()) save_checkpoint(job_, plans_, rank_.store(), fabric_, state_);
+      if (due && !job_.run.out.empty()) save_checkpoint(job_, plans_, rank_.store(), fabric_.rank(), files_, state_);
     }
   }
 
@@ -216,7 +231,12 @@ class JobOnRank {
 
   void keep_timeline(const std::vector<runtime::RowSpan>& mine) {
     const auto blobs = comm::all_gather_blobs(fabric_, {kTimelineChannel, everyone_}, "timeline", state_.step, std::as_bytes(std::span(mine)));
-    if (!log_ || job_.run.out.empty()) return;
+    files_.run("timeline", [&](const auto&) {
+      if (log_ && !job_.run.out.empty()) write_timeline(blobs);
+    });
+  }
+
+  void write_timeline(const std::vector<std::vector<std::byte>>& blobs) const {
     std::vector<std::vector<simulator::TracedSpan>> spans(blobs.size());
     for (size_t rank = 0; rank < blobs.size(); ++rank) {
       std::vector<runtime::RowSpan> rows(blobs[rank].size() / sizeof(runtime::RowSpan));
@@ -256,7 +276,8 @@ class JobOnRank {
   batch::WorkModel work_;
   LearningRate rate_;
   Rank rank_;
-  std::vector<int> everyone_;
+  const std::vector<int> everyone_;
+  comm::JointWork files_;  // whatever reads or writes large files or waits for a disk
   TrainState state_;
   double matmul_rate_ = 0;  // flops per second, all ranks
   std::optional<RunLog> log_;
@@ -275,7 +296,7 @@ void train(const TrainSettings& settings, const comm::Launch& launch) {
   const data::Corpus corpus = data::Corpus::open(job.data.path);
   kernels::install_rank_allocator();
   comm::FabricOptions options;
-  options.timeout = std::chrono::milliseconds(static_cast<i64>(job.fabric.timeout.count * 1000));
+  options.timeout = timeout_of(job);
   options.strict = job.fabric.strict;
   on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), options,
            [&](comm::Fabric& fabric) { JobOnRank(settings, corpus, fabric).run(); });

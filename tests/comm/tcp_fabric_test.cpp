@@ -9,8 +9,7 @@
 #include <csignal>
 
 #include "fabric_suite.hpp"
-#include "free_port.hpp"
-#include "rank_threads.hpp"
+#include "tcp_ranks.hpp"
 
 namespace switchyard::comm {
 namespace {
@@ -18,28 +17,6 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::Each;
 using ::testing::HasSubstr;
-
-Launch launch_of(int rank, int size, int port, const std::string& host = "a") {
-  return {true, rank, size, rank, Via::tcp, "127.0.0.1", port, host};
-}
-
-// Every rank opens, uses and closes its fabric on a thread of its own.
-std::vector<std::string> run_tcp(int ranks, FabricOptions options, const std::function<void(Fabric&)>& body) {
-  const int port = free_port();
-  std::vector<std::string> ends(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        const auto fabric = tcp_fabric(launch_of(r, ranks, port, r < (ranks + 1) / 2 ? "a" : "b"), options);
-        body(*fabric);
-      } catch (const std::exception& error) {
-        ends[static_cast<size_t>(r)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return ends;
-}
 
 Op recv(int peer, std::vector<float>& x) {
   return {Op::Kind::recv, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32};

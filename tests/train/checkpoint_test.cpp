@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "../comm/rank_threads.hpp"
 #include "../files/scratch.hpp"
 #include "base/errors.hpp"
@@ -24,12 +26,19 @@ void fill(const compiler::Plans& plans, runtime::Store& store) {
   }
 }
 
+std::vector<int> all_ranks(const config::Job& job) {
+  std::vector<int> ranks(static_cast<size_t>(job.run.ranks));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 void save(const config::Job& job, const TrainState& state) {
   const auto ends = comm::run_ranks(job.run.ranks, {}, [&](comm::Fabric& fabric) {
     const compiler::Plans plans = compiler::plans_of(job, fabric.cluster());
     runtime::Store store(plans, fabric.rank(), at::kCPU);
     fill(plans, store);
-    save_checkpoint(job, plans, store, fabric, state);
+    comm::JointWork together(fabric, {7, all_ranks(job)}, comm::sign_interval(comm::FabricOptions{}.timeout));
+    save_checkpoint(job, plans, store, fabric.rank(), together, state);
   });
   EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(job.run.ranks)));
 }

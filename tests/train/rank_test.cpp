@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -15,15 +18,24 @@
 namespace switchyard::train {
 namespace {
 
+// strict: rows of a channel must rise, whoever agrees on what in which order.
+std::vector<std::string> agree(int ranks, const std::function<void(Rank&, int)>& body) {
+  return comm::run_ranks(ranks, {.strict = true}, [&](comm::Fabric& fabric) {
+    const compiler::Plans plans = runtime::tiny_plans({fmt::format("{},1,1", ranks)}, ranks);
+    Rank rank(plans, runtime::tiny_llama(), fabric, {});
+    body(rank, fabric.rank());
+  });
+}
+
 TEST(Rank, RanksThatHoldTheSameNumberAgree) {
-  const auto ends = comm::run_ranks(3, {}, [](comm::Fabric& fabric) { agree_on(fabric, 17, "job file", 1); });
+  const auto ends = agree(3, [](Rank& rank, int) {
+    for (const std::uint64_t number : {17, 3}) rank.agree_on(number, "job file");
+  });
   EXPECT_EQ(ends, std::vector<std::string>(3));
 }
 
 TEST(Rank, RanksThatDifferAreNamedOnEveryRank) {
-  const auto ends = comm::run_ranks(4, {}, [](comm::Fabric& fabric) {
-    agree_on(fabric, fabric.rank() == 1 || fabric.rank() == 3 ? 18 : 17, "job file", 1);
-  });
+  const auto ends = agree(4, [](Rank& rank, int number) { rank.agree_on(number == 1 || number == 3 ? 18 : 17, "job file"); });
   for (const std::string& end : ends)
     EXPECT_EQ(end, "ranks [1, 3] have another job file than rank 0. Start all ranks with the same job file and program.");
 }
