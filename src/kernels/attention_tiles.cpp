@@ -2,6 +2,7 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -97,23 +98,23 @@ c10::DataPtr elements(i64 n) {
   return c10::GetCPUAllocator()->allocate(static_cast<std::size_t>(n) * sizeof(T));
 }
 
-/// f(task, scratch of its thread) for each task, longest first, on all threads; the outcome must not depend on who runs a task.
-template <class T, class F>
-void run_tasks(const std::vector<double>& costs, i64 scratch_elements, const F& f) {
+/// f(task, scratch of its thread) for each task, longest first, on all threads; the outcome must not depend on who runs a task. Scratch
+/// lies on the threads' stacks: what a rank takes from its memory doesn't depend on the number of threads.
+template <class T, i64 scratch_elements, class F>
+void run_tasks(const std::vector<double>& costs, const F& f) {
+  static_assert(scratch_elements * sizeof(T) <= 512 << 10, "stacks of threads have 2 MiB at least");
   std::vector<std::size_t> order(costs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
   const i64 threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  const c10::DataPtr scratch = elements<T>(threads * scratch_elements);
-  T* const memory = static_cast<T*>(scratch.get());
   // Many small tasks are taken in runs, so that two threads rarely write to neighbouring heads of the same short document.
   const std::size_t grain = std::max<std::size_t>(1, costs.size() / (static_cast<std::size_t>(threads) * 16));
   std::atomic<std::size_t> next{0};
   at::parallel_for(0, threads, 1, [&](i64, i64) {
     const ProductsOnThisThread here;
-    T* const mine = memory + at::get_thread_num() * scratch_elements;
+    alignas(64) std::array<T, scratch_elements> scratch;
     for (std::size_t begin = next.fetch_add(grain); begin < order.size(); begin = next.fetch_add(grain)) {
-      for (std::size_t i = begin; i < std::min(begin + grain, order.size()); ++i) f(order[i], mine);
+      for (std::size_t i = begin; i < std::min(begin + grain, order.size()); ++i) f(order[i], scratch.data());
     }
   });
 }
@@ -210,7 +211,7 @@ void attention_tiles(Rows<T> o, T* lse, const AttentionInput<T>& in, const std::
       }
     }
   }
-  run_tasks<T>(costs, kQueries * (kKeys + 4), [&](std::size_t t, T* scratch) {
+  run_tasks<T, kQueries * (kKeys + 4)>(costs, [&](std::size_t t, T* scratch) {
     forward_tile<T>(o, lse, in, *tasks[t].block, tasks[t].i, tasks[t].head, scratch);
   });
 }
@@ -234,7 +235,7 @@ void attention_tiles_backward(Rows<T> dq, Rows<T> dk, Rows<T> dv, Rows<const T> 
   }
   const BackwardOutput<T> out{dq, dk, dv, d_out, lse, delta};
   const i64 per_kv_head = in.heads / in.kv_heads;
-  run_tasks<T>(costs, 2 * kQueriesBackward * kKeysBackward, [&](std::size_t t, T* scratch) {
+  run_tasks<T, 2 * kQueriesBackward * kKeysBackward>(costs, [&](std::size_t t, T* scratch) {
     const i64 kv_head = static_cast<i64>(t) % in.kv_heads;
     for (const AttentionBlock& block : sets[t / static_cast<std::size_t>(in.kv_heads)]) {
       for (i64 head = kv_head * per_kv_head; head < (kv_head + 1) * per_kv_head; ++head) {

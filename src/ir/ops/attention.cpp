@@ -111,7 +111,9 @@ Cost AttentionDx::cost(std::span<const Type> in, std::span<const Type> out) cons
   return attention_cost(in, out, static_cast<double>(in[1].shape.size[1]), 5, head_dim_);
 }
 
-i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, i64, i64 longest) const {
+// Other than of bf16: the product of output and its gradient, a number for each query and head.
+i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64 longest) const {
+  if (in[1].dtype != DType::bf16) return in[1].shape.size[1] / head_dim_ * tokens * size_of(in[1].dtype);
   return attention_workspace(in[1], in[2], head_dim_, longest, 4);
 }
 

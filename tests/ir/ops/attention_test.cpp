@@ -47,6 +47,14 @@ TEST(Attention, cuts_keys_by_the_outer_axes_only_where_there_are_fewer_key_heads
   EXPECT_EQ(rule.gives[0], cut({{}, {0, 1}}));
 }
 
+TEST(AttentionDx, holds_a_number_for_each_query_and_head_besides_its_results) {
+  for (const DType type : {DType::f32, DType::f64}) {
+    const Type q = tokens_by(type, 128, {16}), k = tokens_by(type, 64, {16}), lse = tokens_by(type, 8, {1});
+    const std::vector<Type> in = {q, q, k, k, q, lse}, out = {q, k, k};
+    EXPECT_EQ(AttentionDx(16, 4).workspace(in, out, 300, 100), 300 * 8 * size_of(type));
+  }
+}
+
 TEST(AttentionDx, leaves_key_gradients_as_addends_where_queries_are_cut_finer) {
   Question question({4, 2});
   for (const auto& axes : {std::vector<int>{0, 1}, {0, 1}, {0}, {0}, {0, 1}, {0, 1}}) question.activation(cut({{}, axes}));
