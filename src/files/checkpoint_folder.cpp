@@ -36,6 +36,8 @@ i64 step_of(const fs::path& folder) {
 
 bool is_committed(const fs::path& folder) { return fs::exists(folder / kMarker); }
 
+fs::path without_slash(const fs::path& folder) { return folder.has_filename() ? folder : folder.parent_path(); }
+
 void remove_folder(const fs::path& folder) {
   std::error_code failed;
   fs::remove_all(folder, failed);
@@ -219,13 +221,34 @@ CheckpointPlace find_checkpoint(const fs::path& folder) {
 void verify_checkpoint(const fs::path& checkpoint) {
   const auto fault = fault_of(checkpoint);
   if (!fault) return;
-  fs::path folder = fs::absolute(checkpoint).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();  // a slash at the end
+  const fs::path folder = without_slash(fs::absolute(checkpoint).lexically_normal());
   auto older = list_folder(folder.parent_path());
   std::erase_if(older, [&](const CheckpointPlace& place) { return place.step >= step_of(folder); });
   while (!older.empty() && fault_of(older.back().folder)) older.pop_back();
   if (older.empty()) user_error("{} No older checkpoint of this run is intact: start again without --resume.", *fault);
   user_error("{} Resume from the one before: --resume {}", *fault, older.back().folder.string());
+}
+
+bool is_checkpoint_of(const fs::path& checkpoint, const fs::path& run) {
+  const fs::path folder = without_slash(fs::weakly_canonical(checkpoint));
+  return folder.parent_path() == fs::weakly_canonical(checkpoints_of(run));
+}
+
+std::optional<AbandonedLine> set_aside_after(const fs::path& run, i64 step) {
+  auto later = list_checkpoints(run);
+  std::erase_if(later, [&](const CheckpointPlace& place) { return place.step <= step; });
+  if (later.empty()) return std::nullopt;
+  AbandonedLine line;
+  for (int number = 1; line.folder.empty() || fs::exists(line.folder); ++number) line.folder = run / fmt::format("abandoned-{}", number);
+  make_folder(checkpoints_of(line.folder));
+  for (const char* name : {"log.jsonl", "job.toml", "plan.json"})
+    if (fs::exists(run / name)) write_text(line.folder / name, read_text(run / name));
+  for (const CheckpointPlace& place : later) line.steps.push_back(place.step);
+  for (auto place = later.rbegin(); place != later.rend(); ++place)
+    rename_folder(place->folder, checkpoints_of(line.folder) / place->folder.filename());
+  sync_folder(checkpoints_of(line.folder));
+  sync_folder(checkpoints_of(run));
+  return line;
 }
 
 std::vector<fs::path> remove_old_checkpoints(const fs::path& run, int keep) {

@@ -4,7 +4,8 @@
 //     state/     manifest.json, home-00003-of-00008.safetensors (boxes of master weights and moments)
 //     meta.json  CheckpointMeta
 //     COMMITTED  written last: size of every file, checksums of the JSON files
-// While it is written it is called step-00000050.partial.
+// While it is written it is called step-00000050.partial. Checkpoints that a run left by going back to an earlier one lie in a run folder of
+// their own, RUN/abandoned-1.
 #pragma once
 
 #include <filesystem>
@@ -67,6 +68,19 @@ CheckpointPlace find_checkpoint(const std::filesystem::path& folder);
 /// Every file is there with its size, JSON files with their checksum, and the manifest and shards agree. UserError naming
 /// the file and an intact older checkpoint to resume from.
 void verify_checkpoint(const std::filesystem::path& checkpoint);
+/// Whether `checkpoint` is one of those in RUN/checkpoints.
+bool is_checkpoint_of(const std::filesystem::path& checkpoint, const std::filesystem::path& run);
+
+/// Checkpoints that were set aside: their steps, and the run folder that has them now.
+struct AbandonedLine {
+  std::filesystem::path folder;
+  std::vector<i64> steps;
+};
+/// For a run that goes on from its checkpoint of `step`: moves the later ones to RUN/abandoned-N/checkpoints (N: the first free number from
+/// 1), with copies of log.jsonl, job.toml and plan.json, so that this is a run folder that can be resumed and reported. Nothing if there
+/// are no later ones. The newest goes first: after a kill the others are still the run's newest. ClusterError for the disk.
+std::optional<AbandonedLine> set_aside_after(const std::filesystem::path& run, i64 step);
+
 /// Removes all but the newest `keep` (at least 1) committed checkpoints. Returns what was removed.
 std::vector<std::filesystem::path> remove_old_checkpoints(const std::filesystem::path& run, int keep);
 

@@ -52,6 +52,8 @@ Descriptor open_for_writing(const std::filesystem::path& path) { return open_or_
 
 Descriptor open_for_appending(const std::filesystem::path& path) { return open_or_throw(path, O_WRONLY | O_CREAT | O_APPEND); }
 
+Descriptor open_for_update(const std::filesystem::path& path) { return open_or_throw(path, O_RDWR | O_CREAT); }
+
 void write_all(const Descriptor& file, std::span<const std::byte> bytes, i64 offset, const std::filesystem::path& path, i64 needed) {
   while (!bytes.empty()) {
     const ssize_t written = offset < 0 ? ::write(file.get(), bytes.data(), bytes.size())

@@ -30,6 +30,8 @@ class Descriptor {
 Descriptor open_for_writing(const std::filesystem::path& path);
 /// An existing or new file, opened to append. ClusterError as disk_error.
 Descriptor open_for_appending(const std::filesystem::path& path);
+/// An existing or new file, opened to read and write. ClusterError as disk_error.
+Descriptor open_for_update(const std::filesystem::path& path);
 /// All bytes, retried after interrupts and short writes; with offset < 0 where the file stands. `needed`: bytes that the
 /// whole operation needs, for the message. ClusterError as disk_error.
 void write_all(const Descriptor& file, std::span<const std::byte> bytes, i64 offset, const std::filesystem::path& path, i64 needed);

@@ -241,6 +241,9 @@ json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
 
 /// A job may combine settings for which Hugging Face's families have no key; then the exported weights would not fit.
 void refuse_unsayable(const ModelConfig& model, const ModelConfig& read_back) {
+  const double context = model.rope_scaling.original_context;
+  if (context != read_back.rope_scaling.original_context && model.rope_scaling.factor != 0)
+    user_error("Hugging Face's {} has whole numbers for rope_scaling.original_context only, not {}. Round it.", config::name_of(model.family), context);
   const auto settings = [](const ModelConfig& m) { return std::array{m.qkv_bias, m.o_bias, m.mlp_bias, m.qk_norm}; };
   if (settings(model) == settings(read_back)) return;
   user_error(

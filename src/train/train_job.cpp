@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -20,7 +23,9 @@
 #include "data/job_sampling.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/disk.hpp"
+#include "files/hf_config.hpp"
 #include "files/json_lines.hpp"
+#include "files/run_lock.hpp"
 #include "files/tensorboard.hpp"
 #include "kernels/matmul_rate.hpp"
 #include "kernels/memory.hpp"
@@ -75,6 +80,8 @@ class RunLog {
       : progress_(std::cerr, {first_step, job.run.steps, isatty(STDERR_FILENO) != 0, job.run.log_every, Clock::now}),
         heartbeat_([this] { progress_.tick(); }, std::chrono::milliseconds(500)) {
     if (job.run.out.empty()) return;
+    if (const auto line = files::set_aside_after(job.run.out, first_step - 1))
+      say(fmt::format("checkpoints of steps {} are set aside in {}, with the log as it was", fmt::join(line->steps, ", "), line->folder.string()));
     lines_.emplace(files::JsonLines::open(job.run.out, first_step - 1));
     events_.emplace(files::EventWriter::create(job.run.out, first_step));
     files::write_text(job.run.out + "/job.toml", config::to_toml(job));
@@ -283,23 +290,51 @@ class JobOnRank {
   std::optional<RunLog> log_;
 };
 
+// The folder of a run that trains, kept from other runs; rank 0 has it.
+class RunFolder {
+ public:
+  RunFolder(const std::filesystem::path& folder, const std::string& resume) : lock_(files::RunLock::take(folder)) {
+    if (!lock_.held())
+      fmt::print(stderr, "{}: this file system has no locks. Start no second run with this folder while this one trains.\n", folder.string());
+    const auto newest = files::newest_complete(folder);
+    if (!newest || (!resume.empty() && files::is_checkpoint_of(files::find_checkpoint(resume).folder, folder))) return;
+    user_error("{0} holds a run already, with a checkpoint of step {1}. Go on with --resume {0}, or choose another run.out.", folder.string(),
+               newest->step);
+  }
+
+ private:
+  files::RunLock lock_;
+};
+
+// Every checkpoint has the weights as Hugging Face has them. A model for which there is no such folder is better refused now.
+void require_export(const config::Job& job) {
+  if (job.run.out.empty() || job.run.checkpoint_every == 0) return;
+  try {
+    files::to_hf_config(job.model.config, DType::f32);
+  } catch (const UserError& error) {
+    user_error("checkpoints hold a Hugging Face model, and this one can't be exported: {} Or train without checkpoints: run.checkpoint_every = 0.",
+               error.what());
+  }
+}
+
 }  // namespace
 
 void train(const TrainSettings& settings, const comm::Launch& launch) {
   const config::Job& job = settings.job;
   if (job.data.path.empty()) user_error("data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
   if (job.run.steps == 0) user_error("run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
-  if (settings.resume.empty() && !job.run.out.empty())
-    if (const auto newest = files::newest_complete(job.run.out))
-      user_error("{} holds a run already, with a checkpoint of step {}. Go on with --resume {}, or choose another run.out.", job.run.out,
-                 newest->step, job.run.out);
+  require_export(job);
   const data::Corpus corpus = data::Corpus::open(job.data.path);
   kernels::install_rank_allocator();
   comm::FabricOptions options;
   options.timeout = timeout_of(job);
   options.strict = job.fabric.strict;
   on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), options,
-           [&](comm::Fabric& fabric) { JobOnRank(settings, corpus, fabric).run(); });
+           [&](comm::Fabric& fabric) {
+             std::optional<RunFolder> folder;
+             if (fabric.rank() == 0 && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume);
+             JobOnRank(settings, corpus, fabric).run();
+           });
 }
 
 }  // namespace switchyard::train

@@ -302,6 +302,54 @@ TEST(Meta, names_the_key_it_lacks) {
   EXPECT_THAT(message_of<UserError>([&] { read_meta(scratch.path()); }), HasSubstr("key 'updates' not found"));
 }
 
+TEST(GoingBack, sets_later_checkpoints_aside_as_a_run_folder_of_their_own) {
+  const Scratch run;
+  put(run / "log.jsonl", "{\"step\":1}\n");
+  put(run / "job.toml", "seed = 1");
+  for (const i64 step : {2, 4, 6}) save(run.path(), step);
+  const auto line = set_aside_after(run.path(), 2);
+  ASSERT_TRUE(line);
+  EXPECT_EQ(line->folder, run / "abandoned-1");
+  EXPECT_EQ(line->steps, (std::vector<i64>{4, 6}));
+  EXPECT_EQ(names_in(run / "checkpoints"), std::vector<std::string>{"step-00000002"});
+  EXPECT_EQ(names_in(line->folder), (std::vector<std::string>{"checkpoints", "job.toml", "log.jsonl"}));
+  EXPECT_EQ(get(line->folder / "log.jsonl"), get(run / "log.jsonl"));
+  expect_values(find_checkpoint(run.path()), 2);
+  expect_values(find_checkpoint(line->folder), 6);
+  expect_values(find_checkpoint(checkpoint_path(line->folder, 4)), 4);
+}
+
+TEST(GoingBack, to_the_newest_checkpoint_changes_nothing) {
+  const Scratch run;
+  for (const i64 step : {2, 4}) save(run.path(), step);
+  EXPECT_FALSE(set_aside_after(run.path(), 4));
+  EXPECT_EQ(names_in(run.path()), std::vector<std::string>{"checkpoints"});
+  EXPECT_EQ(list_checkpoints(run.path()).size(), 2u);
+}
+
+TEST(GoingBack, again_keeps_what_was_set_aside_before) {
+  const Scratch run;
+  for (const i64 step : {2, 4}) save(run.path(), step);
+  set_aside_after(run.path(), 2);
+  put(run / "abandoned-1/checkpoints/step-00000004/first", "");
+  save(run.path(), 4);
+  EXPECT_EQ(set_aside_after(run.path(), 2)->folder, run / "abandoned-2");
+  EXPECT_TRUE(fs::exists(run / "abandoned-1/checkpoints/step-00000004/first"));
+  expect_values(find_checkpoint(run / "abandoned-2"), 4);
+}
+
+TEST(Checkpoint, belongs_to_the_run_whose_folder_it_lies_in) {
+  const Scratch run;
+  save(run.path(), 2);
+  fs::create_directory_symlink(run.path(), run / "link");
+  for (const char* name : {"checkpoints/step-00000002", "checkpoints/step-00000002/", "link/checkpoints/step-00000002"}) {
+    EXPECT_TRUE(is_checkpoint_of(run / name, run.path())) << name;
+    EXPECT_TRUE(is_checkpoint_of(run / name, run / "link/")) << name;
+    EXPECT_FALSE(is_checkpoint_of(run / name, run / "other")) << name;
+  }
+  EXPECT_FALSE(is_checkpoint_of(run / "abandoned-1/checkpoints/step-00000004", run.path()));
+}
+
 TEST(Cleaning, keeps_the_newest_ones_and_never_removes_the_last) {
   const Scratch run;
   for (const i64 step : {1, 2, 3, 4}) save(run.path(), step);

@@ -196,6 +196,13 @@ TEST(ToHfConfig, refuses_biases_for_which_the_family_has_no_key) {
             "the architecture.");
 }
 
+TEST(ToHfConfig, refuses_numbers_that_it_would_have_to_round) {
+  ModelConfig model = parse(R"({"model_type":"llama"})");
+  model.rope_scaling = {.factor = 2, .original_context = 4096.5};
+  EXPECT_EQ(message_of<UserError>([&] { to_hf_config(model, DType::f32); }),
+            "Hugging Face's llama has whole numbers for rope_scaling.original_context only, not 4096.5. Round it.");
+}
+
 /// Writes the model of `from` anew, in several shards: our config.json, our safetensors.
 void rewrite(const std::filesystem::path& from, const std::filesystem::path& to) {
   const TensorFolder weights = TensorFolder::open(from);

@@ -1,5 +1,6 @@
 #include "train/train_job.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 
 #include "../files/scratch.hpp"
 #include "base/errors.hpp"
+#include "files/run_lock.hpp"
 #include "small_run.hpp"
 
 namespace switchyard::train {
@@ -85,6 +87,72 @@ TEST_F(TrainJob, ResumesInTheSameFolderWithTheSameBits) {
   for (size_t s = 0; s < 4; ++s) EXPECT_EQ(again[s].at("loss"), whole[s].at("loss"));
 }
 
+std::vector<i64> steps_of(const std::vector<nlohmann::json>& log) {
+  std::vector<i64> steps;
+  for (const auto& line : log) steps.push_back(line.at("step"));
+  return steps;
+}
+
+TEST_F(TrainJob, GoingBackSetsLaterCheckpointsAsideAndKeepsTheNewOnes) {
+  const auto until = [&](i64 steps, const char* lr) {
+    return job("a", {"run.steps=" + std::to_string(steps), "run.checkpoint_every=1", "run.keep_checkpoints=2", lr});
+  };
+  const std::filesystem::path out = scratch_ / "a", first = out / "checkpoints/step-00000003";
+  train({until(4, "optimizer.lr=1e-2"), ""}, {});
+  const std::string before = files::get(out / "log.jsonl");
+  testing::internal::CaptureStderr();
+  train({until(5, "optimizer.lr=2e-2"), first.string()}, {});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("checkpoints of steps 4 are set aside in " + (out / "abandoned-1").string() + ", with the log as it was\n"));
+  EXPECT_TRUE(std::filesystem::exists(out / "checkpoints/step-00000004/COMMITTED"));
+  EXPECT_TRUE(std::filesystem::exists(out / "checkpoints/step-00000005/COMMITTED"));
+  EXPECT_EQ(files::get(out / "abandoned-1/log.jsonl"), before);
+  EXPECT_EQ(steps_of(log_of(out)), (std::vector<i64>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(log_of(out)[4].at("lr"), 2e-2);
+
+  // The run goes on from the new line, the old one in a folder of its own.
+  train({until(6, "optimizer.lr=2e-2"), out.string()}, {});
+  EXPECT_EQ(steps_of(log_of(out)), (std::vector<i64>{1, 2, 3, 4, 5, 6}));
+  EXPECT_FALSE(std::filesystem::exists(out / "abandoned-2"));
+  train({job("b", {"run.steps=5", "optimizer.lr=1e-2"}), (out / "abandoned-1").string()}, {});
+  EXPECT_EQ(steps_of(log_of(scratch_ / "b")), std::vector<i64>{5});
+}
+
+TEST_F(TrainJob, ACheckpointOfAnotherRunIsNoReasonToTrainInAFolderThatHoldsARun) {
+  for (const char* out : {"a", "b"}) train({job(out), ""}, {});
+  EXPECT_EQ(message_of<UserError>([&] { train({job("b", {"run.steps=6"}), (scratch_ / "a").string()}, {}); }),
+            (scratch_ / "b").string() + " holds a run already, with a checkpoint of step 4. Go on with --resume " + (scratch_ / "b").string() +
+                ", or choose another run.out.");
+}
+
+TEST_F(TrainJob, TwoRunsInOneFolderAreRefused) {
+  const files::RunLock other = files::RunLock::take(scratch_ / "a");
+  EXPECT_THAT(message_of<UserError>([&] { train({job("a"), ""}, {}); }),
+              testing::StartsWith((scratch_ / "a").string() + " is in use by another run: process "));
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/log.jsonl"));
+}
+
+TEST_F(TrainJob, AModelThatHuggingFaceCannotSayIsRefusedBeforeTheFirstStepIfACheckpointIsDue) {
+  const std::vector<std::string> biases = {"model.qkv_bias=true"};
+  EXPECT_EQ(message_of<UserError>([&] { train({job("a", biases), ""}, {}); }),
+            "checkpoints hold a Hugging Face model, and this one can't be exported: Hugging Face's llama has no model with qkv_bias = true, "
+            "o_bias = false, mlp_bias = false, qk_norm = false. Change them, or the architecture. Or train without checkpoints: "
+            "run.checkpoint_every = 0.");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "a"));
+  train({job("a", {"model.qkv_bias=true", "run.checkpoint_every=0"}), ""}, {});
+  EXPECT_EQ(log_of(scratch_ / "a").size(), 4u);
+}
+
+TEST_F(TrainJob, StrictChecksOfMessagesPassWithCheckpointsTimelinesAndResuming) {
+  const std::vector<std::string> plain = {"run.trace_step=2"}, strict = {"run.trace_step=2", "fabric.strict=true"};
+  train({job("a", plain), ""}, {});
+  train({job("b", strict), ""}, {});
+  train({job("b", strict), (scratch_ / "b/checkpoints/step-00000002").string()}, {});
+  const auto expected = log_of(scratch_ / "a"), log = log_of(scratch_ / "b");
+  ASSERT_EQ(log.size(), 4u);
+  for (size_t s = 0; s < 4; ++s) EXPECT_EQ(log[s].at("loss"), expected[s].at("loss"));
+}
+
 TEST_F(TrainJob, AJobWithoutDataOrStepsIsRefused) {
   config::Job without = job("a"), endless = without;
   without.data.path.clear();
@@ -124,6 +192,32 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
       for (size_t rank = 0; rank < measured.size(); ++rank)
         EXPECT_NEAR(predicted[rank].get<double>() / measured[rank].get<double>(), 1, 0.1) << "case " << c << " rank " << rank;
     }
+  }
+}
+
+TEST_F(TrainJob, FusedAttentionTakesThePredictedBytesWithAnyNumberOfThreads) {
+  // Long documents, and more features in attention than elsewhere: its backward pass is where a rank is fullest.
+  const std::filesystem::path data = scratch_ / "long";
+  std::filesystem::create_directories(data);
+  data::write_corpus(data, {1600, 1000, 1360, 1240});
+  for (const char* precision : {"fp32", "fp64"}) {
+    std::vector<std::string> peaks;
+    for (const char* threads : {"1", "2", "4"}) {
+      const std::string out = fmt::format("{}-{}", precision, threads);
+      std::vector<std::string> sets = {"batch.context=2048",  "batch.sequences=4",          "bucket.0.max_length=2048", "bucket.1.max_length=1024",
+                                       "model.vocab_size=1700", "model.heads=16",           "model.kv_heads=16",        "model.head_dim=16",
+                                       "run.steps=2",         "parallel.recompute=\"full\"", "run.checkpoint_every=0"};
+      for (const char* bucket : {"0", "1"}) sets.push_back(fmt::format("bucket.{}.strategy=\"1,2,1\"", bucket));
+      sets.push_back(fmt::format("data.path=\"{}\"", data.string()));
+      sets.push_back(fmt::format("run.precision=\"{}\"", precision));
+      sets.push_back(fmt::format("run.threads={}", threads));
+      train({job(out, sets), ""}, {});
+      for (const auto& line : log_of(scratch_ / out)) {
+        EXPECT_EQ(line.at("peak_bytes_per_rank"), line.at("predicted_peak_bytes_per_rank")) << precision << ", threads " << threads;
+        if (line.at("step") == 2) peaks.push_back(line.at("peak_bytes_per_rank").dump());
+      }
+    }
+    EXPECT_THAT(peaks, testing::Each(peaks[0]));
   }
 }
 

@@ -1,0 +1,127 @@
+"""Checkpoints on slow disks and in shared folders, by whole runs."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import tiny_runs as tiny
+
+BUCKETS = [(48, "1,2,1"), (20, "2,1,1")]
+USER_ERROR, CLUSTER_ERROR = 2, 3
+NEVER_DONE = 100000
+TIMEOUT = 3  # seconds, of the fabric
+SLOW = os.environ.get("SWITCHYARD_SLOW_DISK", str(tiny.ROOT / "build/tests/system/libslow_disk.so"))
+
+
+@pytest.fixture
+def job(tmp_path, corpus):
+    return lambda **changes: tiny.write_job(tmp_path / "job.toml", corpus, BUCKETS, **changes)
+
+
+@pytest.fixture
+def slow_disk(monkeypatch):
+    """From now on programs sync a file or folder in 400 ms: rank 0 needs longer for a checkpoint than the others may be silent."""
+    monkeypatch.setitem(tiny.ENVIRONMENT, "LD_PRELOAD", SLOW)
+    monkeypatch.setitem(tiny.ENVIRONMENT, "SLOW_DISK_MS", "400")
+
+
+def one_checkpoint(job, **changes):
+    return job(run={"steps": 1, "checkpoint_every": 1}, fabric={"timeout": f"{TIMEOUT} s", "strict": True}, **changes)
+
+
+def seconds_of_checkpoint(out):
+    """From the last line of the log to the mark of the complete checkpoint."""
+    return (out / "checkpoints/step-00000001/COMMITTED").stat().st_mtime - (out / "log.jsonl").stat().st_mtime
+
+
+def test_ranks_that_are_threads_wait_for_a_slow_disk_longer_than_for_each_other(job, tmp_path, slow_disk):
+    out = tmp_path / "out"
+    tiny.train(one_checkpoint(job), "--out", out)
+    assert seconds_of_checkpoint(out) > 1.5 * TIMEOUT
+
+
+def test_ranks_that_are_processes_wait_for_a_slow_disk_longer_than_for_each_other(job, tmp_path, slow_disk):
+    out = tmp_path / "out"
+    for rank in tiny.start_ranks([tiny.command(one_checkpoint(job), "--out", out)] * 2):
+        _, error = rank.communicate(timeout=100)
+        assert rank.returncode == 0, error
+    assert seconds_of_checkpoint(out) > 1.5 * TIMEOUT
+
+
+@pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
+def test_ranks_of_mpirun_wait_for_a_slow_disk_longer_than_for_each_other(job, tmp_path, slow_disk):
+    out = tmp_path / "out"
+    tiny.train(one_checkpoint(job), "--out", out, launcher=[*tiny.MPIRUN, "-n", 2], timeout=100)
+    assert seconds_of_checkpoint(out) > 1.5 * TIMEOUT
+
+
+def start_until_it_saves(path, out):
+    """Two processes, the first of which is writing a checkpoint's model."""
+    ranks = tiny.start_ranks([tiny.command(path, "--out", out)] * 2)
+    while not any(out.glob("checkpoints/step-*.partial/model/*")):
+        assert ranks[0].poll() is None, ranks[0].communicate()
+        time.sleep(0.01)
+    return ranks
+
+
+@pytest.mark.parametrize("victim", [0, 1], ids=["the writer", "one that waits"])
+@pytest.mark.parametrize("end, told", [(signal.SIGKILL, "is gone"), (signal.SIGSTOP, f"for {TIMEOUT} s")], ids=["killed", "stopped"])
+def test_a_rank_that_dies_while_a_checkpoint_is_written_is_missed(job, tmp_path, slow_disk, victim, end, told):
+    out = tmp_path / "out"
+    ranks = start_until_it_saves(one_checkpoint(job), out)
+    ranks[victim].send_signal(end)
+    _, error = ranks[1 - victim].communicate(timeout=60)
+    ranks[victim].kill()
+    ranks[victim].communicate()
+    assert ranks[1 - victim].returncode == CLUSTER_ERROR, error
+    assert f"rank {1 - victim} (host " in error and f"rank {victim}" in error and told in error and "checkpoint 1" in error
+    assert victim == 1 or not (out / "checkpoints/step-00000001").exists()
+
+
+def test_a_second_run_in_a_folder_is_refused_until_the_first_has_ended_however_it_ends(job, tmp_path):
+    out = tmp_path / "out"
+    first = subprocess.Popen(tiny.command(job(run={"steps": NEVER_DONE, "checkpoint_every": 1}), "--out", out), env=tiny.ENVIRONMENT, text=True,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    tiny.wait_for_steps(first, 2)
+    for arguments in [["--out", out], ["--out", out, "--resume", out]]:
+        second = tiny.run(tiny.command(job(), *arguments))
+        assert second.returncode == USER_ERROR
+        assert second.stderr.startswith(f"switchyard: {out} is in use by another run: process {first.pid} on host ")
+        assert second.stderr.endswith("Wait until it ends, end it, or choose another run.out.\n")
+    assert first.poll() is None
+    first.kill()
+    first.communicate()
+    done = len(tiny.read_log(out))
+    log = tiny.train(job(run={"steps": done + 2}), "--out", out, "--resume", out)
+    assert [entry["step"] for entry in log] == list(range(1, done + 3))
+
+
+def test_a_second_run_of_processes_is_refused_on_all_ranks(job, tmp_path):
+    out = tmp_path / "out"
+    first = subprocess.Popen(tiny.command(job(run={"steps": NEVER_DONE}), "--out", out), env=tiny.ENVIRONMENT, text=True,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    tiny.wait_for_steps(first, 1)
+    ranks = tiny.start_ranks([tiny.command(job(), "--out", out)] * 2)
+    errors = [rank.communicate(timeout=60)[1] for rank in ranks]
+    first.kill()
+    first.communicate()
+    assert [rank.returncode for rank in ranks] == [USER_ERROR, CLUSTER_ERROR]
+    assert all(f"{out} is in use by another run: process {first.pid} on host " in error for error in errors)
+
+
+def test_a_run_that_goes_back_keeps_both_lines(job, tmp_path):
+    out = tmp_path / "out"
+    keep = {"checkpoint_every": 2, "keep_checkpoints": 2}
+    old = tiny.train(job(run=keep | {"steps": 8}), "--out", out)
+    path = job(run=keep | {"steps": 7, "checkpoint_every": 1}, optimizer={"lr": 1e-3})
+    new = tiny.train(path, "--out", out, "--resume", out / "checkpoints/step-00000006")
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step-00000006", "step-00000007"]
+    assert sorted(path.name for path in (out / "abandoned-1/checkpoints").iterdir()) == ["step-00000008"]
+    assert [entry["lr"] for entry in new] == [1e-2] * 6 + [1e-3]
+    assert tiny.read_log(out / "abandoned-1") == old
+    page = tiny.run([tiny.PROGRAM, "report", out / "abandoned-1"])
+    assert page.returncode == 0, page.stderr
+    more = tiny.train(job(run=keep | {"steps": 9}, optimizer={"lr": 1e-3}), "--out", out, "--resume", out)
+    assert more[:7] == new and [entry["step"] for entry in more[7:]] == [8, 9]
