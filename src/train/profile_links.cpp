@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include "comm/measure.hpp"
@@ -30,30 +31,25 @@ class LinkProfiler {
  public:
   LinkProfiler(Meeting& meeting, const RankSettings& settings) : meeting_(meeting), fabric_(meeting.fabric()), settings_(settings) {}
 
-  // Nothing if no two ranks have such a link.
+  // Nothing if no two ranks have such a link. Between hosts one pair of each two hosts shows what a port carries, and all of them together
+  // whether they share it.
   std::optional<cluster::LinkClass> measure(Link link, int devices_per_host) {
     const std::optional<int> peer = peer_over(link);
     const double paired = meeting_.mean({peer ? 1.0 : 0.0})[0];
     if (paired == 0) return std::nullopt;
-    const double latency = exchange_time(peer, kLeast, false);
+    const bool may_share = link == Link::inter_host && devices_per_host > 1;
+    const std::optional<int> alone = may_share && fabric_.rank() % devices_per_host != 0 ? std::nullopt : peer;
+    latency_ = exchange_and_answer(alone, kLeast, false) / 2;
     std::vector<std::pair<double, double>> times;  // bytes, seconds
-    i64 largest = kLeast;
     for (const i64 bytes : kSizes) {
-      const double seconds = exchange_time(peer, bytes, false);
-      times.emplace_back(bytes, seconds);
-      largest = bytes;
-      if (seconds > kTooLong / 4) break;
+      times.emplace_back(bytes, exchange_time(alone, bytes, false));
+      if (times.back().second > kTooLong / 4) break;
     }
-    cluster::LinkClass found = link_of(latency, std::move(times));
-    found.sum_share = std::min(1.0, exchange_time(peer, largest, false) / exchange_time(peer, largest, true));
-    if (link == Link::inter_host && devices_per_host > 1) {
-      const std::optional<int> first = fabric_.rank() % devices_per_host == 0 ? peer : std::nullopt;
-      const double together = exchange_time(peer, largest, false), alone = exchange_time(first, largest, false);
-      if (together > kDivided * alone) {
-        found.shared_by = devices_per_host;
-        found.bandwidth.count *= together / alone;
-      }
-    }
+    const auto [bytes, seconds] = times.back();
+    const i64 largest = static_cast<i64>(bytes);
+    cluster::LinkClass found = link_of(latency_, std::move(times));
+    found.sum_share = std::min(1.0, seconds / exchange_time(alone, largest, true));
+    if (may_share && exchange_time(peer, largest, false) > kDivided * seconds) found.shared_by = devices_per_host;
     found.overlap_slowdown = slowdown(peer, largest, paired);
     return found;
   }
@@ -96,13 +92,20 @@ class LinkProfiler {
     size_t at = 0;
   };
 
-  // Of ranks that have a peer; the others wait. In turns one of both comes late, and what the exchange then takes it counts: the other one
-  // sleeps by then and has to be woken, as in steps, where ranks never arrive together.
+  // Seconds of an exchange on ranks that have a peer; the others wait. In turns one of the two comes late, as in steps, where ranks never
+  // arrive together, and counts the time until both have everything: what it sends may lie in buffers of the network long after the call
+  // has returned, and what it receives may have come before. So a least message follows, which the peer answers when it is done.
   double exchange_time(std::optional<int> peer, i64 bytes, bool sum) {
-    Buffers buffers(bytes, settings_.device);
+    return std::max(exchange_and_answer(peer, bytes, sum) - latency_, latency_);
+  }
+
+  double exchange_and_answer(std::optional<int> peer, i64 bytes, bool sum) {
+    Buffers buffers(bytes, settings_.device), answers(kLeast, settings_.device);
     const auto exchanged = [&] {
-      const at::Tensor& from = buffers.next();
-      exchange(peer, from, buffers.next(), sum);
+      for (Buffers* which : {&buffers, &answers}) {
+        const at::Tensor& from = which->next();
+        exchange(peer, from, which->next(), sum && which == &buffers);
+      }
     };
     const bool late_first = peer && fabric_.rank() < *peer;
     return meeting_.longest_of([&] {
@@ -157,7 +160,20 @@ class LinkProfiler {
   comm::Fabric& fabric_;
   const RankSettings& settings_;
   i64 row_ = 0;
+  double latency_ = 0;  // seconds of the least message over the link that is being measured
 };
+
+// The rate of message i that larger ones keep. Buffers on the way make messages of their size look quick, but what a larger message has more
+// goes at the link's own rate. Where times are equal, the larger message alone tells a rate.
+double sustained_rate(double latency, const std::vector<std::pair<double, double>>& times, size_t i) {
+  const auto [bytes, seconds] = times[i];
+  double rate = bytes / (seconds - latency);
+  for (const auto& [more_bytes, more_seconds] : std::span(times).subspan(i + 1))
+    rate = more_seconds > seconds ? std::min(rate, (more_bytes - bytes) / (more_seconds - seconds)) : 0;
+  if (i > 0 && i + 1 == times.size() && seconds > times[i - 1].second)
+    rate = std::min(rate, (bytes - times[i - 1].first) / (seconds - times[i - 1].second));
+  return rate;
+}
 
 }  // namespace
 
@@ -166,7 +182,7 @@ cluster::LinkClass link_of(double latency, std::vector<std::pair<double, double>
   for (size_t i = times.size() - 1; i-- > 0;) times[i].second = std::min(times[i].second, times[i + 1].second);
   latency = std::min(latency, kMostLatency * times.front().second);
   cluster::LinkClass link{.latency = {latency}};
-  for (const auto& [bytes, seconds] : times) link.bandwidth.count = std::max(link.bandwidth.count, bytes / (seconds - latency));
+  for (size_t i = 0; i < times.size(); ++i) link.bandwidth.count = std::max(link.bandwidth.count, sustained_rate(latency, times, i));
   for (const auto& [bytes, seconds] : times) link.curve.add(bytes, bytes / (seconds - latency) / link.bandwidth.count);
   return link;
 }

@@ -11,7 +11,7 @@
 namespace switchyard::train {
 
 /// Latency, bandwidth and curve of messages that took so long. latency: what the smallest one takes; times: bytes and seconds, rising sizes.
-/// The bandwidth is the best rate beyond the latency; the curve has shares of it.
+/// The bandwidth is the best rate beyond the latency that the next larger message keeps; the curve has shares of it.
 cluster::LinkClass link_of(double latency, std::vector<std::pair<double, double>> times);
 
 /// Fills in the classes of links that the ranks have, with their slow-down beside computing; one device to a port, or where pairs that

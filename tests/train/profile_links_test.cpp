@@ -56,6 +56,24 @@ TEST(LinkOf, has_the_latency_and_rate_that_times_were_made_of) {
   EXPECT_NEAR(link.curve.at(1 << 20), 1, 1e-9);
 }
 
+TEST(LinkOf, takes_no_buffer_on_the_way_for_the_link) {
+  constexpr double kLatency = 1e-4, kRate = 50e6, kBuffer = 18e3;  // of a link that lets 18 kB pass at once
+  std::vector<std::pair<double, double>> times;
+  for (double bytes = 1 << 12; bytes <= 1 << 24; bytes *= 4)
+    times.emplace_back(bytes, 1.1 * kLatency + std::max(0.0, bytes - kBuffer) / kRate);
+  const cluster::LinkClass link = link_of(kLatency, times);
+  EXPECT_NEAR(link.bandwidth.count / kRate, 1, 0.02);
+  EXPECT_EQ(link.curve.fault(), "");
+  EXPECT_NEAR(link.latency.count + times.back().first / (link.bandwidth.count * link.curve.at(times.back().first)), times.back().second,
+              0.01 * times.back().second);
+}
+
+TEST(LinkOf, has_a_rate_where_messages_of_all_sizes_take_equally_long) {
+  const cluster::LinkClass link = link_of(1e-5, {{1e4, 1e-4}, {1e5, 1e-4}});
+  EXPECT_NEAR(link.bandwidth.count, 1e5 / 9e-5, 1);
+  EXPECT_EQ(link.curve.fault(), "");
+}
+
 TEST(LinkOf, takes_no_message_for_slower_than_a_bigger_one) {
   const cluster::LinkClass link = link_of(1e-5, {{1e4, 9e-4}, {1e5, 1.1e-4}, {1e6, 1.01e-3}});  // the first one was disturbed
   EXPECT_NEAR(link.latency.count + 1e4 / (link.bandwidth.count * link.curve.at(1e4)), 1.1e-4, 1e-9);
