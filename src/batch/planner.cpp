@@ -11,11 +11,6 @@
 namespace switchyard::batch {
 namespace {
 
-i64 row_capacity(const BucketSpec& bucket) {
-  if (bucket.micro_batch_tokens > 0) return bucket.micro_batch_tokens;
-  return bucket.max_length * std::max<i64>(1, bucket.micro_batch_sequences);
-}
-
 void check_bucket(std::size_t index, std::span<const BucketSpec> buckets) {
   const BucketSpec& bucket = buckets[index];
   if (bucket.max_length < 1) user_error("bucket[{}].max_length = {}: give at least 1 token.", index, bucket.max_length);
@@ -68,6 +63,12 @@ PhasePlan plan_phase(std::vector<Item> items, const BucketSpec& bucket) {
 }
 
 }  // namespace
+
+i64 row_capacity(const BucketSpec& bucket) {
+  if (bucket.micro_batch_tokens > 0) return bucket.micro_batch_tokens;
+  const i64 most = std::numeric_limits<i64>::max() / std::max<i64>(1, bucket.max_length);  // the number of documents has no bound
+  return bucket.max_length * std::clamp<i64>(bucket.micro_batch_sequences, 1, most);
+}
 
 std::vector<int> published_order(int buckets) {
   std::vector<int> order;

@@ -21,6 +21,9 @@ struct BucketSpec {
   int min_micro_batches = 1;         // pipeline stages; rows are made smaller to fill them where that pays
 };
 
+/// Tokens that a row of the bucket may have.
+i64 row_capacity(const BucketSpec& bucket);
+
 /// Work of a sequence of n tokens: linear * n + quadratic * n^2. Any unit; only ratios count.
 struct WorkModel {
   double linear = 1, quadratic = 0;

@@ -1,6 +1,7 @@
 #include "batch/validate.hpp"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,14 @@ i64 tokens_of(const MicroBatch& row) {
   for (const std::vector<Piece>& shard : row.shard)
     for (const Piece& piece : shard) tokens += piece.doc < 0 ? 0 : piece.count;
   return tokens;
+}
+
+i64 documents_of(const MicroBatch& row) {
+  std::set<i64> documents;
+  for (const std::vector<Piece>& shard : row.shard)
+    for (const Piece& piece : shard)
+      if (piece.doc >= 0) documents.insert(piece.doc);
+  return static_cast<i64>(documents.size());
 }
 
 // Marks the tokens of one row's documents, each once.
@@ -71,8 +80,11 @@ void check_shape(const MicroBatch& row, const BucketSpec& bucket, const std::str
     }
     check(tokens == row.T / shards, "{}: a shard of {} tokens instead of {}", where, tokens, row.T / shards);
   }
-  const i64 used = tokens_of(row), capacity = bucket.micro_batch_tokens > 0 ? bucket.micro_batch_tokens : bucket.max_length;
+  const i64 used = tokens_of(row), capacity = row_capacity(bucket);
   check(used <= capacity, "{}: {} tokens in a row of {}", where, used, capacity);
+  const i64 documents = documents_of(row);
+  check(bucket.micro_batch_sequences == 0 || documents <= bucket.micro_batch_sequences, "{}: {} documents in a row of {}", where, documents,
+        bucket.micro_batch_sequences);
   // Ring shards are level to a token per document, so only single rows have one right length.
   if (shards == 1 && used > 0)
     check(row.T - used < bucket.multiple, "{}: {} tokens padded to {}, more than a multiple of {} needs", where, used, row.T,

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <ctime>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -50,6 +51,24 @@ TEST(Planner, EachSequenceGoesToTheSmallestBucketThatFits) {
   const auto buckets = three_buckets();
   for (const auto& [length, bucket] : std::vector<std::pair<i64, int>>{{1, 2}, {256, 2}, {257, 1}, {1024, 1}, {1025, 0}, {4096, 0}})
     EXPECT_EQ(bucket_of(length, buckets), bucket) << length;
+}
+
+TEST(Planner, ARowHoldsItsTokensOrThatManyDocumentsOfFullLength) {
+  EXPECT_EQ(row_capacity({.max_length = 48}), 48);
+  EXPECT_EQ(row_capacity({.max_length = 48, .micro_batch_sequences = 3}), 144);
+  EXPECT_EQ(row_capacity({.max_length = 48, .micro_batch_tokens = 60, .micro_batch_sequences = 3}), 60);
+  const i64 most = std::numeric_limits<i64>::max();
+  EXPECT_GT(row_capacity({.max_length = 48, .micro_batch_sequences = most}), most - 48);
+}
+
+TEST(Planner, RowsOfSeveralDocumentsAreValid) {
+  const std::vector<i64> lengths{48, 40, 1, 30, 48, 7, 3, 12};
+  for (const i64 documents : {1, 2, 3, 100}) {
+    const std::vector<BucketSpec> buckets{{.max_length = 48, .micro_batch_sequences = documents}};
+    const StepPlan plan = plan_batch(0, lengths, buckets, {1, 0.01});
+    EXPECT_NO_THROW(validate(plan, lengths, buckets)) << documents;
+    EXPECT_EQ(plan.phases[0].lane[0].size(), (lengths.size() + static_cast<size_t>(documents) - 1) / static_cast<size_t>(documents));
+  }
 }
 
 TEST(Planner, PhasesRunLongestThenShortestThenUpward) {

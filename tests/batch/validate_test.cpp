@@ -105,6 +105,18 @@ TEST(Validate, ARowBeyondItsCapacityIsNamed) {
   }
 }
 
+TEST(Validate, ARowOfTooManyDocumentsIsNamed) {
+  const std::vector<i64> lengths{8, 4};
+  const StepPlan plan{.step = 0, .valid_tokens = 10, .phases = {{.strategy = 0, .lane = {{{.T = 12, .shard = {{{0, 0, 8, 1}, {1, 0, 4, 1}}}}}}}}};
+  EXPECT_NO_THROW(validate(plan, lengths, std::vector<BucketSpec>{{.max_length = 8, .micro_batch_sequences = 2}}));
+  try {
+    validate(plan, lengths, std::vector<BucketSpec>{{.max_length = 8, .micro_batch_tokens = 16, .micro_batch_sequences = 1}});
+    FAIL();
+  } catch (const InternalError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("2 documents in a row of 1"));
+  }
+}
+
 TEST(Validate, TheWrongBucketStrategyOrLanesAreNamed) {
   EXPECT_THAT(fault_of([](StepPlan& plan) { plan.phases[1].strategy = 1; }), HasSubstr("phase 1 runs strategy 1, its bucket 0"));
   EXPECT_THAT(fault_of([](StepPlan& plan) { plan.phases[1].lane.pop_back(); }), HasSubstr("phase 1 has 1 lanes, its bucket 2"));
