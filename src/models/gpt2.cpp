@@ -49,8 +49,9 @@ class Gpt2Builder {
     static constexpr const char* kParts[] = {"q", "k", "v"};
     for (int part = 0; part < 3; ++part) {
       const std::string name = fmt::format("{}attn.c_attn.{}.", at, kParts[part]);
-      in.push_back(conv(name + "weight", at + "attn.c_attn.weight", part * H, unit, at + "qkv", H, H, {D}, {}, 0, 1));
-      biases.push_back(bias(name + "bias", at + "attn.c_attn.bias", part * H, unit, H, {D}, 0));
+      const i64 most_ways = part == 0 ? 0 : m_.kv_heads;
+      in.push_back(conv(name + "weight", at + "attn.c_attn.weight", part * H, unit, at + "qkv", H, H, {D}, {}, 0, 1, most_ways));
+      biases.push_back(bias(name + "bias", at + "attn.c_attn.bias", part * H, unit, H, {D}, 0, most_ways));
     }
     in.insert(in.end(), biases.begin(), biases.end());
     const std::vector<int> qkv = graph_.call(std::make_shared<ir::Linear>(3, true), in, "qkv");
@@ -100,19 +101,20 @@ class Gpt2Builder {
   }
 
   int conv(const std::string& name, const std::string& file, i64 first, int unit, const std::string& group, i64 rows, i64 columns,
-           std::vector<i64> row_cuts, std::vector<i64> column_cuts, int cut_dim, double scale) {
+           std::vector<i64> row_cuts, std::vector<i64> column_cuts, int cut_dim, double scale, i64 most_ways = 0) {
     return graph_.add_param({name,
                              {{rows, columns}, {std::move(row_cuts), std::move(column_cuts)}},
                              unit,
                              group,
                              cut_dim,
-                             0,
+                             most_ways,
                              {m_.initializer_range * scale, 0},
                              {file, true, first}});
   }
 
-  int bias(const std::string& name, const std::string& file, i64 first, int unit, i64 size, std::vector<i64> cuts, int cut_dim) {
-    return graph_.add_param({name, {{size}, {std::move(cuts)}}, unit, "", cut_dim, 0, {0, 0}, {file, false, first}});
+  int bias(const std::string& name, const std::string& file, i64 first, int unit, i64 size, std::vector<i64> cuts, int cut_dim,
+           i64 most_ways = 0) {
+    return graph_.add_param({name, {{size}, {std::move(cuts)}}, unit, "", cut_dim, most_ways, {0, 0}, {file, false, first}});
   }
 
   ir::Init normal() const { return {m_.initializer_range, 0}; }

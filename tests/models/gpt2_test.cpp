@@ -32,6 +32,15 @@ TEST(Gpt2, takes_q_k_and_v_from_thirds_of_a_transposed_tensor) {
   }
 }
 
+TEST(Gpt2, cuts_keys_and_values_into_heads_at_most) {
+  const ir::Graph graph = gpt2();
+  for (const char* what : {"weight", "bias"}) {
+    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.q.") + what).most_ways, 0);
+    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.k.") + what).most_ways, 5);
+    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.v.") + what).most_ways, 5);
+  }
+}
+
 TEST(Gpt2, adds_learned_positions_to_the_words) {
   const ir::Graph graph = gpt2();
   EXPECT_EQ(graph.calls()[0].op->name(), "embedding");

@@ -15,7 +15,7 @@ MODELS = {"llama": SIZES, "tied": SIZES | {"tied_embeddings": True}, "qwen2": SI
           "unfused": SIZES | {"attention": "unfused"},
           "dropout": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3, "attention": "unfused",
                       "dropout": 0.2}}
-TENSOR_DEGREES = {"gpt2": [1, 2, 3, 4], "dropout": [1, 2, 3, 4]}  # as many key/value heads as heads
+TENSOR_DEGREES = {"gpt2": [1, 2, 3, 4, 8], "dropout": [1, 2, 3, 4, 8]}  # as many key/value heads as heads
 STEPS = 5
 
 
@@ -45,7 +45,7 @@ def one_rank(tmp_path_factory, corpus):
 
 def random_strategy(draw, name, ranks, zero_0):
     """Any degrees that fit, with any settings."""
-    tp = draw.choice([degree for degree in TENSOR_DEGREES.get(name, [1, 2, 4]) if degree <= ranks])
+    tp = draw.choice([degree for degree in TENSOR_DEGREES.get(name, [1, 2, 4, 6, 8]) if degree <= ranks])
     pp = draw.randint(1, min(3, ranks // tp))
     strategy = {"dp": draw.randint(1, ranks // (tp * pp)), "tp": tp, "pp": pp, "recompute": draw.choice(["none", "selective", "full"]),
                 "schedule": draw.choice(["1f1b", "gpipe", "zero-bubble"] + (["interleaved", "zb-v"] if 2 * pp <= SIZES["layers"] else [])),
@@ -56,6 +56,8 @@ def random_strategy(draw, name, ranks, zero_0):
         strategy["zero"] = 0
     if draw.random() < 0.3:
         strategy["micro_batch_tokens"] = draw.randint(tiny.LONGEST, 4 * tiny.LONGEST)
+    if draw.random() < 0.3:
+        strategy["micro_batch_sequences"] = draw.randint(1, 4)
     return strategy
 
 
@@ -79,6 +81,22 @@ def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus,
                               "order": draw.sample(range(len(buckets)), len(buckets))})
     print(job.read_text())  # shown if it fails
     expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
+
+
+@pytest.mark.parametrize("architecture, attention", [("llama", "fused"), ("gpt2", "fused"), ("gpt2", "unfused")])
+@pytest.mark.parametrize("heads, kv_heads, degrees", [(1, 1, (2, 3)), (3, 3, (2, 6)), (5, 5, (3, 10)), (3, 1, (2, 4)), (6, 2, (4, 8))])
+def test_heads_that_tensor_degrees_do_not_divide_equal_one_rank(tmp_path, corpus, architecture, attention, heads, kv_heads, degrees):
+    """Also more ranks than heads, of which some have none."""
+    if architecture == "gpt2" and heads != kv_heads:
+        pytest.skip("gpt2 has no grouped heads")
+    model = {"architecture": architecture, "hidden_size": 8 * heads, "layers": 2, "heads": heads, "kv_heads": kv_heads, "ffn_size": 46,
+             "vocab_size": tiny.VOCAB, "attention": attention, "dropout": 0.0}
+
+    def log(name, buckets):
+        job = tiny.write_job(tmp_path / f"{name}.toml", corpus, buckets, model=model, batch={"sequences": 16}, run={"steps": 2})
+        return tiny.train(job, "--out", tmp_path / name)
+
+    expect_equal(log("uneven", [(bound, f"1,{tp},1") for bound, tp in zip((tiny.LONGEST, 24), degrees)]), log("one", [(tiny.LONGEST, "1,1,1")]))
 
 
 @pytest.mark.parametrize("order, first", [(None, "long"), ([0, 1], "long"), ([1, 0], "short")])
