@@ -145,6 +145,10 @@ struct Row {
     key.rank_only = true;
     return std::move(*this);
   }
+  Row same_function() && {
+    key.same_function = true;
+    return std::move(*this);
+  }
   Row one_of(std::vector<std::string> names) && {
     key.type = KeyType::choice;
     key.choices = std::move(names);
@@ -170,12 +174,14 @@ using Keys = std::vector<Key<JobDraft>>;
 Keys model_keys() {
   return {
       Row<&JobDraft::model_preset>("model.preset", "A LLaMA of published size: 3b, 7b, 13b or 32b. Instead of path and sizes.")
-          .fallback("none"),
+          .fallback("none")
+          .same_function(),
       Row<kJob, &Job::model, &ModelSettings::path>(
           "model.path",
           "Folder with config.json and *.safetensors in Hugging Face's form: training goes on from its weights. Instead of "
           "preset and sizes.")
-          .fallback("none"),
+          .fallback("none")
+          .same_function(),
       Model<&ModelConfig::family>("model.architecture", "Family of the model, which also settles biases and norms."),
       Model<&ModelConfig::hidden_size>("model.hidden_size", "Width of the residual stream.")
           .unit("features")
@@ -216,12 +222,13 @@ Keys model_keys() {
       Model<&ModelConfig::gelu_tanh>("model.gelu_tanh", "gpt2: the tanh form of GELU (gelu_new); false: the exact one."),
       Model<&ModelConfig::attention>("model.attention",
                                      "fused: scores are never stored whole. unfused: they are, as in plain GPT-2, and cost memory by the "
-                                     "squares of documents' lengths."),
+                                     "squares of documents' lengths.")
+          .same_function(),
       Model<&ModelConfig::dropout>("model.dropout", "gpt2 with unfused attention: of attention weights, blocks' results and the embedding.")
           .at_least(0)
           .below(1)
           .fallback("0; gpt2 with unfused attention: 0.1"),
-      Model<&ModelConfig::initializer_range>("model.initializer_range", "Standard deviation of initial weights.").at_least(0),
+      Model<&ModelConfig::initializer_range>("model.initializer_range", "Standard deviation of initial weights.").at_least(0).same_function(),
   };
 }
 
@@ -398,6 +405,26 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
     return all;
   }();
   return keys;
+}
+
+std::vector<std::string> function_of(const ModelConfig& model) {
+  // Keys that mean nothing to a family get their default.
+  const ModelConfig none;
+  JobDraft draft;
+  ModelConfig& relevant = draft.job.model.config;
+  relevant = model;
+  if (model.family == Family::gpt2) {
+    relevant.rope_theta = none.rope_theta;
+    relevant.rope_scaling = none.rope_scaling;
+  } else {
+    relevant.max_positions = none.max_positions;
+    relevant.gelu_tanh = none.gelu_tanh;
+    if (model.rope_scaling.factor == 0) relevant.rope_scaling = none.rope_scaling;
+  }
+  std::vector<std::string> function;
+  for (const Key<JobDraft>& key : job_keys())
+    if (key.name.starts_with("model.") && !key.same_function) function.push_back(key.name + " = " + toml_literal(key, key.get(draft)));
+  return function;
 }
 
 std::string wanted(const KeyInfo& key) {

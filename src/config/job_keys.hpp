@@ -54,7 +54,8 @@ struct KeyInfo {
   KeyRange range;
   std::vector<std::string> choices;
   std::string fallback;    // the default in words, where it isn't a plain value
-  bool rank_only = false;  // ranks may differ in it
+  bool rank_only = false;      // ranks may differ in it
+  bool same_function = false;  // of [model]: whatever it is, the same weights compute the same
 };
 
 template <class Owner>
@@ -67,6 +68,9 @@ struct Key : KeyInfo {
 const std::vector<Key<JobDraft>>& job_keys();
 /// Keys of a [[bucket]], names relative to it.
 const std::vector<Key<BucketDraft>>& bucket_keys();
+
+/// What a model computes, apart from its weights: `model.key = value` for each key of [model] that matters to its family.
+std::vector<std::string> function_of(const ModelConfig& model);
 
 /// "an integer is needed", "one of ... is needed": what a message asks for.
 std::string wanted(const KeyInfo& key);

@@ -2,10 +2,12 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/errors.hpp"
+#include "config/job_keys.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/disk.hpp"
 #include "files/hf_config.hpp"
@@ -19,9 +21,40 @@ namespace {
 
 constexpr const char* kParts[] = {"master", "m", "v"};
 
-std::string fingerprint_of(const config::ModelConfig& m) {
-  return fmt::format("{} hidden {} layers {} heads {}/{} head_dim {} ffn {} vocab {} tied {}", config::name_of(m.family), m.hidden_size,
-                     m.layers, m.heads, m.kv_heads, m.head_dim, m.ffn_size, m.vocab_size, m.tied_embeddings);
+constexpr std::string_view kBetweenKeys = ", ";
+
+std::string fingerprint_of(const config::ModelConfig& model) { return fmt::format("{}", fmt::join(config::function_of(model), kBetweenKeys)); }
+
+/// What is in the first list of keys and not in the second.
+std::string without(std::string_view text, const std::string& other) {
+  std::vector<std::string_view> kept;
+  const std::string all = fmt::format("{0}{1}{0}", kBetweenKeys, other);
+  while (!text.empty()) {
+    const size_t end = text.find(kBetweenKeys);
+    const std::string_view key = text.substr(0, end);
+    if (all.find(fmt::format("{0}{1}{0}", kBetweenKeys, key)) == std::string::npos) kept.push_back(key);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + kBetweenKeys.size());
+  }
+  return fmt::format("{}", fmt::join(kept, kBetweenKeys));
+}
+
+/// The state is that of the model's parameters, no fewer and no others.
+void require_parameters(const files::Manifest& manifest, const ir::Graph& graph, const std::string& checkpoint) {
+  constexpr const char* kRemedy = "Use the job file and the program it was made with.";
+  for (const char* part : kParts)
+    if (std::ranges::find(manifest.parts, part) == manifest.parts.end())
+      user_error("checkpoint {}: state/manifest.json has no part \"{}\". {}", checkpoint, part, kRemedy);
+  std::set<std::string> known;
+  for (const ir::Param& param : graph.params()) {
+    known.insert(param.name);
+    const auto found = manifest.shapes.find(param.name);
+    if (found == manifest.shapes.end()) user_error("checkpoint {}: state/manifest.json has no {}, which the job's model has. {}", checkpoint, param.name, kRemedy);
+    if (found->second != param.shape.size)
+      user_error("checkpoint {}: {} has shape {} in state/manifest.json, but {} in the job's model. {}", checkpoint, param.name, found->second,
+                 param.shape.size, kRemedy);
+  }
+  for (const auto& [name, shape] : manifest.shapes)
+    if (!known.contains(name)) user_error("checkpoint {}: state/manifest.json has {}, which the job's model lacks. {}", checkpoint, name, kRemedy);
 }
 
 std::span<const std::byte> bytes_of(const at::Tensor& dense) {
@@ -176,13 +209,14 @@ void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const
 TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Store& store, const config::Job& job) {
   const files::CheckpointPlace place = files::find_checkpoint(folder);
   const files::CheckpointMeta meta = files::read_meta(place.folder);
-  if (meta.fingerprint != fingerprint_of(job.model.config))
+  if (const std::string mine = fingerprint_of(job.model.config); meta.fingerprint != mine)
     user_error("checkpoint {} is of another model ({}) than the job's ({}). Use the job file it was made with.", place.folder.string(),
-               meta.fingerprint, fingerprint_of(job.model.config));
+               without(meta.fingerprint, mine), without(mine, meta.fingerprint));
   if (meta.seed != job.seed)
     user_error("checkpoint {} was made with seed {}, the job has seed {}: the order of the data would change. Set seed = {}.",
                place.folder.string(), meta.seed, job.seed, meta.seed);
   const files::Manifest manifest = files::read_manifest(place.folder);
+  require_parameters(manifest, plans.graph(), place.folder.string());
   std::map<std::pair<std::string, std::string>, std::vector<const files::ManifestEntry*>> entries;
   for (const files::ManifestEntry& entry : manifest.entries) entries[{entry.tensor, entry.part}].push_back(&entry);
   std::map<std::string, files::TensorFile> shards;

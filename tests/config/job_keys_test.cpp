@@ -65,6 +65,43 @@ TEST(JobKeys, the_fingerprint_leaves_out_what_concerns_one_rank) {
   EXPECT_EQ(names, (std::set<std::string>{"run.out", "run.log_every", "run.profile", "run.threads"}));
 }
 
+TEST(JobKeys, of_a_model_every_key_belongs_to_its_function_but_those_that_compute_the_same) {
+  std::set<std::string> names;
+  for (const KeyInfo& key : job_keys())
+    if (key.same_function) names.insert(key.name);
+  EXPECT_EQ(names, (std::set<std::string>{"model.preset", "model.path", "model.attention", "model.initializer_range"}));
+
+  for (const Family family : {Family::llama, Family::gpt2}) {
+    JobDraft draft;
+    draft.job.model.config = family_defaults(family);
+    draft.job.model.config.rope_scaling.factor = family == Family::gpt2 ? 0 : 8;
+    const std::vector<std::string> function = function_of(draft.job.model.config);
+    std::set<std::string> without_effect;
+    for (const Key<JobDraft>& key : job_keys()) {
+      if (!key.name.starts_with("model.") || key.same_function || key.name == "model.architecture") continue;
+      JobDraft changed = draft;
+      key.set(changed, other_value(key, key.get(draft)));
+      if (function_of(changed.job.model.config) == function) without_effect.insert(key.name);
+    }
+    using Names = std::set<std::string>;
+    EXPECT_EQ(without_effect,
+              family == Family::llama
+                  ? (Names{"model.max_positions", "model.gelu_tanh"})
+                  : (Names{"model.rope_theta", "model.rope_scaling.factor", "model.rope_scaling.low_freq_factor",
+                           "model.rope_scaling.high_freq_factor", "model.rope_scaling.original_context"}));
+  }
+}
+
+TEST(JobKeys, the_function_of_a_model_is_told_by_keys) {
+  ModelConfig model = family_defaults(Family::qwen2);
+  model.rope_theta = 12345.5;
+  model.rope_scaling.original_context = 7;  // of a scaling that is off
+  const std::vector<std::string> function = function_of(model);
+  for (const char* key : {"model.architecture = \"qwen2\"", "model.rope_theta = 12345.5", "model.qkv_bias = true", "model.o_bias = false",
+                          "model.rope_scaling.original_context = 8192.0"})
+    EXPECT_THAT(function, testing::Contains(key));
+}
+
 TEST(JobKeys, ranges_are_told_in_words) {
   EXPECT_EQ(out_of_range(key_named("run.steps"), i64{0}), "must be at least 1");
   EXPECT_EQ(out_of_range(key_named("run.steps"), i64{1}), "");

@@ -32,9 +32,10 @@ std::vector<int> all_ranks(const config::Job& job) {
   return ranks;
 }
 
-void save(const config::Job& job, const TrainState& state) {
+/// saved: whose parameters are written, where it isn't the job's model.
+void save(const config::Job& job, const TrainState& state, const config::Job* saved = nullptr) {
   const auto ends = comm::run_ranks(job.run.ranks, {}, [&](comm::Fabric& fabric) {
-    const compiler::Plans plans = compiler::plans_of(job, fabric.cluster());
+    const compiler::Plans plans = compiler::plans_of(saved ? *saved : job, fabric.cluster());
     runtime::Store store(plans, fabric.rank(), at::kCPU);
     fill(plans, store);
     comm::JointWork together(fabric, {7, all_ranks(job)}, comm::sign_interval(comm::FabricOptions{}.timeout));
@@ -123,20 +124,52 @@ TEST_F(Checkpoint, OnlyTheNewestAreKept) {
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "run/checkpoints/step-00000006/COMMITTED"));
 }
 
+/// What resuming under a job is answered with.
+std::string refusal(const files::Scratch& scratch, const config::Job& job) {
+  return message_of<UserError>([&] {
+    const compiler::Plans plans = compiler::plans_of(job, cluster::uniform(1, 2));
+    runtime::Store store(plans, 0, at::kCPU);
+    load_checkpoint((scratch / "run").string(), plans, store, job);
+  });
+}
+
 TEST_F(Checkpoint, AnotherModelOrSeedIsRefusedWithBothNamed) {
   save(job(), state_);
-  const auto load = [&](const config::Job& other) {
-    return message_of<UserError>([&] {
-      const compiler::Plans plans = compiler::plans_of(other, cluster::uniform(1, 2));
-      runtime::Store store(plans, 0, at::kCPU);
-      load_checkpoint((scratch_ / "run").string(), plans, store, other);
-    });
-  };
   const std::string place = "checkpoint " + (scratch_ / "run/checkpoints/step-00000006").string();
-  EXPECT_EQ(load(job({"model.ffn_size=64"})),
-            place + " is of another model (llama hidden 32 layers 2 heads 4/2 head_dim 8 ffn 48 vocab 131 tied false) than the job's (llama "
-                    "hidden 32 layers 2 heads 4/2 head_dim 8 ffn 64 vocab 131 tied false). Use the job file it was made with.");
-  EXPECT_EQ(load(job({"seed=9"})), place + " was made with seed 3, the job has seed 9: the order of the data would change. Set seed = 3.");
+  EXPECT_EQ(refusal(scratch_, job({"model.ffn_size=64", "model.rope_theta=5e5"})),
+            place + " is of another model (model.ffn_size = 48, model.rope_theta = 10000.0) than the job's (model.ffn_size = 64, "
+                    "model.rope_theta = 500000.0). Use the job file it was made with.");
+  EXPECT_EQ(refusal(scratch_, job({"seed=9"})),
+            place + " was made with seed 3, the job has seed 9: the order of the data would change. Set seed = 3.");
+}
+
+TEST_F(Checkpoint, AModelThatComputesSomethingElseIsRefused) {
+  save(job(), state_);
+  for (const char* set : {"model.qkv_bias=true", "model.o_bias=true", "model.mlp_bias=true", "model.qk_norm=true", "model.rope_theta=5e5",
+                          "model.norm_eps=1e-6", "model.rope_scaling.factor=8", "model.tied_embeddings=true"}) {
+    const std::string key = std::string(set).substr(0, std::string(set).find('='));
+    EXPECT_NE(refusal(scratch_, job({set})).find("than the job's (" + key + " = "), std::string::npos) << set;
+  }
+  expect_loaded(job({"model.max_positions=99", "model.attention=unfused", "batch.context=30"}));
+}
+
+TEST_F(Checkpoint, AParameterThatTheStateLacksOrThatTheModelLacksIsNamed) {
+  const config::Job plain = job(), biased = job({"model.qkv_bias=true", "model.o_bias=true"});
+  const std::string place = "checkpoint " + (scratch_ / "run/checkpoints/step-00000006").string();
+  save(biased, state_, &plain);
+  EXPECT_EQ(refusal(scratch_, biased), place + ": state/manifest.json has no model.layers.0.self_attn.q_proj.bias, which the job's model has. "
+                                               "Use the job file and the program it was made with.");
+  std::filesystem::remove_all(scratch_ / "run");
+  save(plain, state_, &biased);
+  EXPECT_EQ(refusal(scratch_, plain), place + ": state/manifest.json has model.layers.0.self_attn.k_proj.bias, which the job's model lacks. "
+                                              "Use the job file and the program it was made with.");
+}
+
+TEST_F(Checkpoint, AParameterOfAnotherShapeIsNamed) {
+  const config::Job other = job({"model.ffn_size=64"});
+  save(job(), state_, &other);
+  EXPECT_NE(refusal(scratch_, job()).find("model.layers.0.mlp.gate_proj.weight has shape [64, 32] in state/manifest.json, but [48, 32] in the job's"),
+            std::string::npos);
 }
 
 }  // namespace
