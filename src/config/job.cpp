@@ -76,6 +76,12 @@ void check_resolved(const Job& job, const Where& where, Faults& faults) {
                fmt::format("batch.context = {} is above model.max_positions = {}: gpt2 knows no later position. Lower the context.",
                            job.batch.context, model.max_positions));
   }
+  if (model.sliding_window > 0 && job.batch.context > model.sliding_window) {
+    faults.add(where("batch.context"),
+               fmt::format("batch.context = {} is above the model's sliding_window = {}: attention with windows is not supported. Lower the "
+                           "context, or set sliding_window to null in {}/config.json to train with full attention.",
+                           job.batch.context, model.sliding_window, job.model.path));
+  }
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     if (job.buckets[i].strategy.groups.empty() && !job.buckets[i].spec.empty()) continue;  // told already
     try {

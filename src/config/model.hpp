@@ -24,6 +24,7 @@ struct ModelConfig {
   Family family = Family::llama;
   i64 hidden_size = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_size = 0, vocab_size = 0;
   i64 max_positions = 0;  // learned positions (gpt2): rows of the table; rotary: advisory
+  i64 sliding_window = 0;  // tokens that a query sees (mistral); 0: all before it. Longer documents are refused
   double norm_eps = 1e-5, rope_theta = 10000, initializer_range = 0.02;
   RopeScaling rope_scaling;
   bool tied_embeddings = false;

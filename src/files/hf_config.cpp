@@ -107,12 +107,11 @@ void read_rope(const Keys& keys, ModelConfig& model) {
   if (!(model.rope_scaling.factor > 0)) scaling->refuse("factor", "it must be above 0");
 }
 
-/// Attention sees the whole document, so a window that would hide part of one is refused.
-void refuse_windows(const Keys& keys, const ModelConfig& model) {
-  constexpr const char* kRemedy = "sliding windows are not supported; set it to null to train with full attention";
-  if (model.family == Family::mistral) {
-    const i64 window = keys.is_null("sliding_window") ? model.max_positions : keys.count("sliding_window", 4096);
-    if (window < model.max_positions) keys.refuse("sliding_window", kRemedy);
+/// Attention sees the whole document. Mistral's one window of all layers bounds the context; those of some layers are refused.
+void read_windows(const Keys& keys, ModelConfig& model) {
+  if (model.family == Family::mistral && !keys.is_null("sliding_window")) {
+    model.sliding_window = keys.count("sliding_window", 4096);
+    if (model.sliding_window < 1) keys.refuse("sliding_window", "it must be at least 1, or null for full attention");
   }
   if (model.family != Family::qwen2 && model.family != Family::qwen3) return;
   if (keys.has("layer_types")) {
@@ -141,7 +140,7 @@ ModelConfig read_rotary(const Keys& keys, const RotaryFamily& family) {
   model.initializer_range = keys.number("initializer_range", 0.02);
   model.tied_embeddings = keys.flag("tie_word_embeddings", false);
   read_rope(keys, model);
-  refuse_windows(keys, model);
+  read_windows(keys, model);
   if (const std::string activation = keys.text("hidden_act", "silu"); activation != "silu" && activation != "swish") {
     keys.refuse("hidden_act", fmt::format("{} supports \"silu\"", config::name_of(family.family)));
   }
@@ -234,7 +233,7 @@ json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
     result["attention_bias"] = model.qkv_bias;
     result["mlp_bias"] = model.mlp_bias;
   } else {
-    result["sliding_window"] = nullptr;
+    result["sliding_window"] = model.sliding_window > 0 ? json(model.sliding_window) : json(nullptr);
   }
   return result;
 }

@@ -173,6 +173,21 @@ TEST(Job, gpt2_reads_no_further_than_its_positions) {
             "job.toml:11: batch.context = 4096 is above model.max_positions = 1024: gpt2 knows no later position. Lower the context.");
 }
 
+TEST(Job, the_context_lies_within_the_window_of_a_folder_s_model) {
+  Job job = job_from_toml(kFromPath, "job.toml");  // context 64
+  ModelConfig model = model_preset("3b");
+  for (const i64 window : {0, 64, 65}) {
+    model.sliding_window = window;
+    resolve_model(job, model);
+    EXPECT_NO_THROW(validate(job)) << window;
+  }
+  model.sliding_window = 63;
+  resolve_model(job, model);
+  EXPECT_EQ(fault_of([&] { validate(job); }),
+            "batch.context = 64 is above the model's sliding_window = 63: attention with windows is not supported. Lower the context, or set "
+            "sliding_window to null in m/config.json to train with full attention.");
+}
+
 TEST(Job, the_fingerprint_tells_jobs_apart_that_ranks_must_share) {
   const std::uint64_t base = fingerprint(good());
   EXPECT_EQ(fingerprint(good()), base);

@@ -121,8 +121,14 @@ TEST(ReadHfConfig, reads_biases_activations_and_rotary_settings) {
   EXPECT_EQ(parse(R"({"model_type":"llama","rope_scaling":{"rope_type":"default"}})").rope_scaling.factor, 0);
 }
 
+TEST(ReadHfConfig, keeps_the_window_of_a_mistral) {
+  EXPECT_EQ(parse(R"({"model_type":"mistral"})").sliding_window, 4096) << "the default of transformers";
+  EXPECT_EQ(parse(R"({"model_type":"mistral","sliding_window":17,"max_position_embeddings":16})").sliding_window, 17);
+  EXPECT_EQ(parse(R"({"model_type":"mistral","sliding_window":null})").sliding_window, 0);
+  EXPECT_EQ(parse(R"({"model_type":"llama","sliding_window":17})").sliding_window, 0) << "llama has no such key";
+}
+
 TEST(ReadHfConfig, accepts_windows_that_hide_nothing) {
-  EXPECT_NO_THROW(parse(R"({"model_type":"mistral","max_position_embeddings":4096})"));
   EXPECT_NO_THROW(parse(R"({"model_type":"qwen2","use_sliding_window":false,"sliding_window":4096})"));
   EXPECT_NO_THROW(parse(R"({"model_type":"qwen2","use_sliding_window":true,"sliding_window":4096,"max_window_layers":32})"));
   EXPECT_NO_THROW(parse(R"({"model_type":"qwen2","use_sliding_window":true,"sliding_window":null,"max_window_layers":0})"));
@@ -142,8 +148,7 @@ TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
   expect(R"("model_type":"gpt2","scale_attn_weights":false)", R"("scale_attn_weights" is false: only true)");
   expect(R"("model_type":"gpt2","n_embd":770)", R"("n_embd" is 770: it must be a multiple of n_head.)");
   expect(R"("model_type":"qwen3","attention_bias":true)", R"("attention_bias" is true: qwen3 is supported with false.)");
-  expect(R"("model_type":"mistral")", R"("sliding_window" is absent: sliding windows are not supported; set it to null)");
-  expect(R"("model_type":"mistral","sliding_window":4096)", R"("sliding_window" is 4096: sliding windows)");
+  expect(R"("model_type":"mistral","sliding_window":0)", R"("sliding_window" is 0: it must be at least 1, or null for full attention.)");
   expect(R"("model_type":"qwen2","use_sliding_window":true)", R"("use_sliding_window" is true: sliding windows)");
   expect(R"("model_type":"qwen2","layer_types":["full_attention","sliding_attention"])",
          R"("layer_types" is ["full_attention","sliding_attention"]: only)");
@@ -178,6 +183,7 @@ TEST(ToHfConfig, is_read_back_the_same) {
   for (const char* text : {R"({"model_type":"llama","attention_bias":true,"rms_norm_eps":1e-5})",
                            R"({"model_type":"gpt2","activation_function":"gelu","tie_word_embeddings":false})",
                            R"({"model_type":"mistral","sliding_window":null,"rope_theta":12345.678})",
+                           R"({"model_type":"mistral","sliding_window":1024})",
                            R"({"model_type":"qwen2","tie_word_embeddings":true})", R"({"model_type":"qwen3","initializer_range":0.015})"}) {
     const ModelConfig model = parse(text);
     EXPECT_EQ(parse(to_hf_config(model, DType::bf16)), model) << text;
