@@ -17,53 +17,16 @@
 #include "runtime/tensors.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
+#include "train/verify_folder.hpp"
 #include "train/weights.hpp"
 
 namespace switchyard::train {
 namespace {
 
-constexpr int kSteps = 5, kChannel = 2;
-
-// Expected tensors of the folder, and the batch.
-class Fixture {
- public:
-  explicit Fixture(const std::string& folder)
-      : input_(files::TensorFile::open(folder + "/input.safetensors")),
-        expected_(files::TensorFile::open(folder + "/expected.safetensors")) {
-    const auto tokens = integers("tokens"), sizes = integers("doc_lengths");
-    i64 at = 0;
-    for (const i64 n : sizes) {
-      auto& document = documents.emplace_back();
-      for (i64 i = 0; i < n; ++i) document.push_back(static_cast<std::int32_t>(tokens.at(static_cast<size_t>(at + i))));
-      starts.push_back(at);
-      lengths.push_back(n);
-      at += n;
-    }
-  }
-  std::vector<double> expected(const std::string& name) const {
-    const auto bytes = expected_.data(name);
-    std::vector<double> values(bytes.size() / sizeof(double));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-  bool has(const std::string& name) const { return expected_.contains(name); }
-  const std::vector<i64>& shape(const std::string& name) const { return expected_.info(name).shape; }
-
-  runtime::Documents documents;
-  std::vector<i64> lengths, starts;
-
- private:
-  std::vector<i64> integers(const std::string& name) const {
-    const auto bytes = input_.data(name);
-    std::vector<i64> values(bytes.size() / sizeof(i64));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-  files::TensorFile input_, expected_;
-};
+constexpr int kSteps = kVerifiedSteps, kChannel = 2;
 
 // Documents by length: as many buckets as strategies, longest first, about equally many documents each.
-std::vector<batch::BucketSpec> buckets_for(const Fixture& fixture, const compiler::Plans& plans) {
+std::vector<batch::BucketSpec> buckets_for(const VerifyFolder& fixture, const compiler::Plans& plans) {
   std::vector<i64> sorted = fixture.lengths;
   std::sort(sorted.rbegin(), sorted.rend());
   std::vector<batch::BucketSpec> buckets;
@@ -137,7 +100,7 @@ std::vector<at::Tensor> gather_home(Rank& rank, const compiler::Plans& plans, co
 
 class Comparison {
  public:
-  Comparison(const Fixture& fixture, const ir::Graph& graph, VerifyResult& result) : fixture_(fixture), graph_(graph), result_(result) {}
+  Comparison(const VerifyFolder& fixture, const ir::Graph& graph, VerifyResult& result) : fixture_(fixture), graph_(graph), result_(result) {}
 
   void loss(int step, double loss, double norm) {
     const auto expected_loss = fixture_.expected("train.loss"), expected_norm = fixture_.expected("train.grad_norm");
@@ -232,7 +195,7 @@ class Comparison {
     result_.adamw_parameter_max_error = worst(result_.adamw_parameter_max_error, error);
   }
 
-  const Fixture& fixture_;
+  const VerifyFolder& fixture_;
   const ir::Graph& graph_;
   VerifyResult& result_;
 };
@@ -264,7 +227,7 @@ Limits limits_of(Precision precision) {
 
 VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) {
   const config::ModelConfig model = files::read_hf_config(settings.folder);
-  const Fixture fixture(settings.folder);
+  const VerifyFolder fixture(settings.folder, model, models::build(model, settings.precision, models::Output::loss));
   int ranks = 0;
   const std::vector<config::Strategy> strategies = strategies_of(settings, model, &ranks);
   if (launch.distributed && settings.ranks == 0) ranks = launch.size;

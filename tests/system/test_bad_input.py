@@ -13,6 +13,7 @@ import pytest
 import safetensors.torch
 import tiny_runs as tiny
 import torch
+from transformers import AutoModelForCausalLM, MistralConfig
 
 USER_ERROR, CLUSTER_ERROR = 2, 3
 BUCKETS = [(48, "1,2,1"), (20, "2,1,1")]
@@ -209,8 +210,68 @@ def test_a_truncated_file_of_weights_is_told(job, finished, tmp_path):
 
 def test_a_checkpoint_of_another_model_is_refused_with_both_named(job, finished):
     message = fails(tiny.command(job(model=tiny.MODEL | {"ffn_size": 64}), "--resume", finished))
-    assert message.startswith(f"checkpoint {checkpoint(finished, 4)} is of another model (llama hidden 32 layers 4 heads 4/2 ")
-    assert "ffn 48" in message and "ffn 64" in message and message.endswith("Use the job file it was made with.")
+    assert message == (f"checkpoint {checkpoint(finished, 4)} is of another model (model.ffn_size = 48) than the job's (model.ffn_size = 64). "
+                       "Use the job file it was made with.")
+
+
+def test_a_context_beyond_the_model_s_window_is_refused(job, tmp_path):
+    """Larger than max_position_embeddings, so that it hides something only from documents as long as the context."""
+    config = MistralConfig(hidden_size=32, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
+                           vocab_size=tiny.VOCAB, max_position_embeddings=16, sliding_window=24)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "mistral")
+    model = {"path": str(tmp_path / "mistral")}
+    assert "batch.context = 48 is above the model's sliding_window = 24" in fails(tiny.command(job(model=model)))
+    tiny.train(job([(24, "1,2,1")], model=model, batch={"context": 24}, run={"steps": 1}), "--out", tmp_path / "out")
+
+
+# ---- verify
+
+
+def damaged_fixture(tmp_path, file, change):
+    """A copy of a fixture in which `change` was made to the tensors of one file."""
+    folder = tmp_path / "odd"
+    shutil.copytree(tiny.ROOT / "tests" / "fixtures" / "llama-tied", folder)
+    tensors = safetensors.torch.load_file(folder / file)
+    change(tensors)
+    safetensors.torch.save_file(tensors, folder / file)
+    return folder
+
+
+def replaced(name, value):
+    return lambda tensors: tensors.update({name: value(tensors[name])})
+
+
+def first_set(value):
+    def change(tensor):
+        tensor.view(-1)[0] = value
+        return tensor
+    return change
+
+
+ODD_FOLDERS = {
+    "a loss of fp32": ("expected", replaced("loss", lambda t: t.float()), 'tensor "loss" is F32 [1], but F64 [1] is needed'),
+    "a loss without shape": ("expected", replaced("loss", lambda t: t[0].clone()), 'tensor "loss" is F64 [], but F64 [1] is needed'),
+    "four losses": ("expected", replaced("train.loss", lambda t: t[:4].clone()), 'tensor "train.loss" is F64 [4], but F64 [5] is needed'),
+    "no losses": ("expected", lambda tensors: tensors.pop("train.loss"), 'there is no tensor "train.loss"'),
+    "nan": ("expected", replaced("logits", first_set(float("nan"))), 'tensor "logits" holds nan'),
+    "a token outside": ("input", replaced("tokens", first_set(103)), 'tensor "tokens" has 103 at place 0, outside the vocabulary of 103'),
+    "a wrong label": ("input", replaced("labels", first_set(102)), 'tensor "labels" has 102 at place 0'),
+    "a document of no tokens": ("input", replaced("doc_lengths", first_set(0)), 'tensor "doc_lengths" has 0 at place 0'),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_FOLDERS)
+def test_a_verification_folder_with_odd_tensors_is_refused(tmp_path, odd):
+    file, change, expected = ODD_FOLDERS[odd]
+    folder = damaged_fixture(tmp_path, f"{file}.safetensors", change)
+    message = fails([tiny.PROGRAM, "verify", folder])
+    assert message.startswith(f"{folder}/{file}.safetensors: ") and expected in message
+
+
+def test_results_that_differ_are_no_error_of_the_user(tmp_path):
+    folder = damaged_fixture(tmp_path, "expected.safetensors", replaced("logits", first_set(9.0)))
+    result = tiny.run([tiny.PROGRAM, "verify", folder])
+    assert result.returncode == 1 and "NOT EQUAL" in result.stdout and result.stderr == ""
 
 
 def test_a_damaged_checkpoint_is_answered_with_the_one_before(job, finished, tmp_path):
