@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -97,7 +96,8 @@ struct MicroBatchState {
 // Switching rows as early, flushes as late as the waits between the rank's rows allow; the others in their order.
 class WorstOrder {
  public:
-  WorstOrder(const ir::Program& program, const std::vector<int>& rows) : program_(program), own_(rows.begin(), rows.end()) {
+  WorstOrder(const ir::Program& program, const std::vector<int>& rows) : program_(program), to_come_(program.rows.size(), false) {
+    for (const int row : rows) to_come_[static_cast<size_t>(row)] = true;
     for (const int row : rows) (queue(row) == ir::Queue::switching ? switching_ : queue(row) == ir::Queue::bulk ? bulk_ : others_).push_back(row);
   }
   std::vector<int> rows() {
@@ -116,23 +116,29 @@ class WorstOrder {
   const std::vector<ir::Wait>& waits(int row) const { return program_.rows[static_cast<size_t>(row)].after; }
   void pass(int row) {
     order_.push_back(row);
-    done_.insert(row);
+    to_come_[static_cast<size_t>(row)] = false;
   }
+  bool to_come(const ir::Wait& wait) const { return to_come_[static_cast<size_t>(wait.row)]; }
+  // Waits that are met stay met.
   void switch_what_can() {
-    const auto met = [&](const ir::Wait& wait) { return !own_.contains(wait.row) || done_.contains(wait.row); };
-    while (next_switch_ < switching_.size() && std::ranges::all_of(waits(switching_[next_switch_]), met)) pass(switching_[next_switch_++]);
+    for (; next_switch_ < switching_.size(); next_wait_ = 0) {
+      const std::vector<ir::Wait>& after = waits(switching_[next_switch_]);
+      while (next_wait_ < after.size() && !to_come(after[next_wait_])) ++next_wait_;
+      if (next_wait_ < after.size()) return;
+      pass(switching_[next_switch_++]);
+    }
   }
   // What the row waits for, and all before it in the queue.
   void flush_what(int row) {
     for (const ir::Wait& wait : waits(row))
-      if (own_.contains(wait.row) && queue(wait.row) == ir::Queue::bulk)
-        while (!done_.contains(wait.row)) pass(bulk_[next_flush_++]);
+      if (queue(wait.row) == ir::Queue::bulk)
+        while (to_come(wait)) pass(bulk_[next_flush_++]);
   }
 
   const ir::Program& program_;
-  std::set<int> own_, done_;
+  std::vector<bool> to_come_;  // the rank's rows
   std::vector<int> switching_, bulk_, others_, order_;
-  size_t next_switch_ = 0, next_flush_ = 0;
+  size_t next_switch_ = 0, next_wait_ = 0, next_flush_ = 0;
 };
 
 class Replay {
