@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 
 #include "base/errors.hpp"
@@ -62,7 +63,7 @@ double weighed(const Parts& parts, const Array& values) {
 int most_kept(const Shape& shape, int stage, int micro_batches) { return forwards_ahead(shape, stage, micro_batches); }
 
 CostModel::CostModel(const UnitCosts& units, Workload workload)
-    : units_(units), workload_(std::move(workload)), levels_(static_cast<int>(workload_.bounds.size())) {
+    : units_(units), speedup_(units.hardware().device.alone_speedup), workload_(std::move(workload)), levels_(static_cast<int>(workload_.bounds.size())) {
   total_.resize(static_cast<size_t>((levels_ + 1) * (levels_ + 1)));
   sums_.assign(total_.size(), std::vector<Sums>(workload_.steps.size()));
   for (size_t step = 0; step < workload_.steps.size(); ++step)
@@ -81,6 +82,8 @@ CostModel::CostModel(const UnitCosts& units, Workload workload)
     }
 }
 
+// Nothing is quicker than devices that are alone on their hosts, so bounds for devices at their usual rates are divided by that speedup.
+
 // The slowest pipeline works at least the mean of all, in the stage with most layers.
 double CostModel::rough_bound(const Placement& placement, Range range) const {
   const auto [it, fresh] = rough_.try_emplace(placement.tp);
@@ -88,7 +91,7 @@ double CostModel::rough_bound(const Placement& placement, Range range) const {
   const Sums& sums = total_[slot(range)];
   const int layers = static_cast<int>((units_.model().layers + placement.pp - 1) / placement.pp);
   const double work = it->second.compute * static_cast<double>(sums.tokens) + it->second.per_pair * sums.pairs;
-  return layers * work / placement.dp / static_cast<double>(workload_.steps.size());
+  return layers * work / placement.dp / static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
 const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
@@ -127,14 +130,14 @@ double CostModel::layers_bound(const Placement& p, config::Recompute recompute, 
     const double passed = through.compute * static_cast<double>(sums.longest) + through.per_pair * pairs_of(sums.longest);
     sum += std::max(most * work(least, units_.least(StageKind::middle, p.tp, recompute, row), static_cast<double>(row), sums, p.dp), layers * passed);
   }
-  return sum / static_cast<double>(workload_.steps.size());
+  return sum / static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
 double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
   double sum = 0;
   for (const Sums& sums : sums_[slot(range)])
     if (sums.documents > 0) sum += step_bound(shape, capacity, sums);
-  return sum / static_cast<double>(workload_.steps.size());
+  return sum / static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
 i64 CostModel::filled_row(const Sums& sums, int dp, i64 capacity) const {
@@ -173,6 +176,33 @@ double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums)
   return std::max(bound, all.compute * static_cast<double>(sums.longest) + all.per_pair * pairs_of(sums.longest));
 }
 
+// Where there are many, some with most tokens, and some with most pairs. A bound on the slowest pipeline needn't see all.
+void CostModel::mark_heavy(Lanes& lanes) {
+  constexpr size_t kHeavy = 3;
+  if (lanes.size() <= 2 * kHeavy) return;
+  struct Sum {
+    i64 tokens = 0;
+    double pairs = 0;
+    Lane* lane = nullptr;
+  };
+  std::vector<Sum> sums;
+  for (Lane& lane : lanes) {
+    lane.heavy = false;
+    Sum& sum = sums.emplace_back();
+    sum.lane = &lane;
+    for (const Row& row : lane.rows) {
+      sum.tokens += row.T;
+      sum.pairs += row.pairs;
+    }
+  }
+  const auto mark = [&](auto member) {
+    std::ranges::nth_element(sums, sums.begin() + kHeavy, std::greater<>(), member);
+    for (size_t i = 0; i < kHeavy; ++i) sums[i].lane->heavy = true;
+  };
+  mark(&Sum::tokens);
+  mark(&Sum::pairs);
+}
+
 CostModel::Lanes CostModel::packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const {
   const i64 above = range.lo == 0 ? 0 : workload_.bounds[static_cast<size_t>(range.lo - 1)];
   std::vector<i64> chosen;
@@ -184,12 +214,20 @@ CostModel::Lanes CostModel::packed(const std::vector<i64>& lengths, const Placem
   spec.min_micro_batches = placement.pp;
   const batch::StepPlan plan = batch::plan_batch(0, chosen, std::vector{spec}, compiler::work_model(units_.model()));
   Lanes unlike;  // equal ones take equally long
+  int number = -1;
   for (const std::vector<batch::MicroBatch>& lane : plan.phases.front().lane) {
     std::vector<Row> rows;
     for (const batch::MicroBatch& row : lane) rows.push_back({row.T, batch::causal_pairs(row)});
-    if (!rows.empty() && (unlike.empty() || unlike.back().rows != rows)) unlike.push_back({.rows = std::move(rows)});
+    ++number;
+    if (rows.empty()) continue;
+    if (!unlike.empty() && unlike.back().rows == rows && unlike.back().first + unlike.back().count == number)
+      ++unlike.back().count;
+    else
+      unlike.push_back({.rows = std::move(rows), .first = number});
   }
+  mark_heavy(unlike);
   for (Lane& lane : unlike) {
+    if (!lane.heavy) continue;
     lane.forward = sum_over(placement, lane.rows, config::Recompute::none, ir::Pass::F, &lane.most_forward);
     lane.first_forward = sum_over(placement, {&lane.rows.front(), 1}, config::Recompute::none, ir::Pass::F);
   }
@@ -310,16 +348,34 @@ double CostModel::rows_bound(const Shape& shape, i64 capacity, Range range) cons
   double sum = 0;
   for (Lanes& lanes : this->lanes(shape.placement, capacity, range)) {
     double slowest = 0;
-    for (Lane& lane : lanes) slowest = std::max(slowest, lane_bound(shape, lane, pipeline, hops));
+    for (Lane& lane : lanes)
+      if (lane.heavy) slowest = std::max(slowest, lane_bound(shape, lane, pipeline, hops));
+    if (speedup_ > 1) slowest = std::max(slowest / speedup_, shared_bound(shape, lanes));
     sum += slowest;
   }
   return sum / static_cast<double>(workload_.steps.size());
 }
 
+// Hosts are never quicker than with all devices computing.
+double CostModel::shared_bound(const Shape& shape, const Lanes& lanes) const {
+  double compute = 0;
+  for (const Lane& lane : lanes) compute += lane.count * spent_by(shape, lane.rows, {ir::Pass::F, ir::Pass::BW}).compute;
+  return compute * shape.placement.tp / units_.hardware().ranks();
+}
+
 StageTime CostModel::stage_time(const Shape& shape, const Position& position, const Row& row) const {
   const Parts parts = parts_of(position.kind, position.layers);
   const bool split = shape.splits_gradients();
-  return {once(shape, parts, ir::Pass::F, row), once(shape, parts, split ? ir::Pass::B : ir::Pass::BW, row), split ? once(shape, parts, ir::Pass::W, row) : 0, 0};
+  StageTime time{once(shape, parts, ir::Pass::F, row), once(shape, parts, split ? ir::Pass::B : ir::Pass::BW, row), split ? once(shape, parts, ir::Pass::W, row) : 0, 0};
+  if (speedup_ > 1) {
+    const auto exchange = [&](ir::Pass pass) {
+      return parts.sum([&](StageKind kind) { return units_.time(kind, shape.placement.tp, shape.recompute, pass, row.T).communication; });
+    };
+    time.forward_exchange = exchange(ir::Pass::F);
+    time.backward_exchange = exchange(split ? ir::Pass::B : ir::Pass::BW);
+    time.weight_exchange = split ? exchange(ir::Pass::W) : 0;
+  }
+  return time;
 }
 
 schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<Row>& rows) const {
@@ -340,19 +396,27 @@ schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<
   return compiler::schedule_of(shape.schedule, p.chunks, shape.activation_cap, costs, static_cast<int>(rows.size()), T, pairs);
 }
 
-double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows, PhaseParts& spent) const {
-  const Placement& p = shape.placement;
-  const Pipeline& pipeline = this->pipeline(p);
-  const std::vector<ir::Pass> passes = shape.splits_gradients() ? std::vector{ir::Pass::F, ir::Pass::B, ir::Pass::W} : std::vector{ir::Pass::F, ir::Pass::BW};
-  double alone = 0;
+// Of all positions; compute has the pairs, too.
+Spent CostModel::spent_by(const Shape& shape, const std::vector<Row>& rows, std::initializer_list<ir::Pass> passes) const {
+  const Pipeline& pipeline = this->pipeline(shape.placement);
+  Spent spent;
   for (const Row& row : rows)
     for (const ir::Pass pass : passes) {
-      const Spent all = pipeline.all.sum([&](StageKind kind) { return units_.time(kind, p.tp, shape.recompute, pass, row.T); });
-      spent.compute += (all.compute + all.per_pair * row.pairs) / p.pp;
-      spent.communication += all.communication / p.pp;
-      alone += all.total(row.pairs);
+      const Spent all = pipeline.all.sum([&](StageKind kind) { return units_.time(kind, shape.placement.tp, shape.recompute, pass, row.T); });
+      spent.compute += all.compute + all.per_pair * row.pairs;
+      spent.communication += all.communication;
     }
-  if (p.pp == 1) return alone;  // nothing waits
+  return spent;
+}
+
+Spent CostModel::spent_by(const Shape& shape, const std::vector<Row>& rows) const {
+  return shape.splits_gradients() ? spent_by(shape, rows, {ir::Pass::F, ir::Pass::B, ir::Pass::W}) : spent_by(shape, rows, {ir::Pass::F, ir::Pass::BW});
+}
+
+// [position][row]
+std::vector<std::vector<StageTime>> CostModel::stage_times(const Shape& shape, const std::vector<Row>& rows) const {
+  const Placement& p = shape.placement;
+  const Pipeline& pipeline = this->pipeline(p);
   const Hops& hops = this->hops(p);
   std::vector<std::vector<StageTime>> at;
   for (size_t i = 0; i < pipeline.positions.size(); ++i) {
@@ -366,7 +430,47 @@ double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows,
     for (size_t mb = 0; mb < rows.size(); ++mb)
       at.back()[mb].send = hops.to_next[i] == Hop::none ? 0 : send(p.tp, hops.to_next[i] == Hop::across, rows[mb].T);
   }
-  return pipeline_seconds(schedule_of(shape, rows), at);
+  return at;
+}
+
+double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows, PhaseParts& spent) const {
+  const Spent all = spent_by(shape, rows);
+  spent.compute += all.compute / shape.placement.pp;
+  spent.communication += all.communication / shape.placement.pp;
+  if (shape.placement.pp == 1) return all.compute + all.communication;  // nothing waits
+  return pipeline_seconds(schedule_of(shape, rows), stage_times(shape, rows));
+}
+
+// While all devices of a host compute, each has its share of it, and none is quicker than the table says; see simulator/row_work.
+std::vector<std::vector<simulator::Claim>> CostModel::host_claims(const Placement& p, int lane) const {
+  const int devices = units_.hardware().devices_per_host;
+  std::vector<std::vector<simulator::Claim>> claims(static_cast<size_t>(p.pp));
+  for (int stage = 0; stage < p.pp; ++stage)
+    for (int t = 0; t < p.tp; ++t) {
+      std::vector<simulator::Claim>& of = claims[static_cast<size_t>(stage)];
+      const int host = (first_rank(p, lane, stage) + t) / devices;
+      if (of.empty() || of.back().resource != host) of.push_back({host, 0});
+      of.back().share += speedup_ / devices;
+    }
+  return claims;
+}
+
+// All pipelines side by side: what some leave of a host the others have.
+PhaseParts CostModel::shared_parts(const Shape& shape, const Lanes& lanes) const {
+  std::vector<SharedPipeline> pipelines;
+  PhaseParts parts;
+  for (const Lane& lane : lanes) {
+    const SharedPipeline alike{schedule_of(shape, lane.rows), stage_times(shape, lane.rows), {}};
+    parts.communication += lane.count * spent_by(shape, lane.rows).communication;
+    for (int number = lane.first; number < lane.first + lane.count; ++number) {
+      pipelines.push_back(alike);
+      pipelines.back().hosts = host_claims(shape.placement, number);
+    }
+  }
+  if (pipelines.empty()) return parts;
+  const SharedSeconds shared = shared_seconds(pipelines, units_.hardware().hosts, speedup_);
+  const double stages = static_cast<double>(pipelines.size()) * shape.placement.pp;
+  return {shared.seconds, shared.compute / stages, parts.communication / stages, 0};
 }
 
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
@@ -374,9 +478,14 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
   const double share = 1 / static_cast<double>(workload_.steps.size());
   for (const Lanes& lanes : this->lanes(shape.placement, capacity, range)) {
     PhaseParts step;
-    for (const Lane& lane : lanes) step.seconds = std::max(step.seconds, lane_seconds(shape, lane.rows, step));
+    double of_lane = share;
+    if (speedup_ > 1) {
+      step = shared_parts(shape, lanes);
+    } else {
+      for (const Lane& lane : lanes) step.seconds = std::max(step.seconds, lane_seconds(shape, lane.rows, step));
+      of_lane = lanes.empty() ? 0 : share / static_cast<double>(lanes.size());
+    }
     mean.seconds += share * step.seconds;
-    const double of_lane = lanes.empty() ? 0 : share / static_cast<double>(lanes.size());
     mean.compute += of_lane * step.compute;
     mean.communication += of_lane * step.communication;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <span>
@@ -118,6 +119,8 @@ class CostModel {
   };
   struct Lane {
     std::vector<Row> rows{};
+    int first = 0, count = 1;  // pipelines that have such rows, one after the other
+    bool heavy = true;         // bounds count it: one of those with most work
     ByKind forward{}, most_forward{}, first_forward{};   // of all rows, of the slowest one, of the first one
     std::array<std::optional<Gradients>, 3> gradients{};  // by recomputation
   };
@@ -128,6 +131,7 @@ class CostModel {
   i64 filled_row(const Sums& sums, int dp, i64 capacity) const;
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
   std::vector<Lanes>& lanes(const Placement& placement, i64 capacity, Range range) const;
+  static void mark_heavy(Lanes& lanes);
   Lanes packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
   ByKind sum_over(const Placement& placement, std::span<const Row> rows, config::Recompute recompute, ir::Pass pass, ByKind* most = nullptr) const;
   const Gradients& gradients(const Shape& shape, Lane& lane) const;
@@ -135,7 +139,13 @@ class CostModel {
   double send(int tp, bool crosses, i64 T) const;
   const Hops& hops(const Placement& placement) const;
   double lane_bound(const Shape& shape, Lane& lane, const Pipeline& pipeline, const Hops& hops) const;
+  double shared_bound(const Shape& shape, const Lanes& lanes) const;
+  Spent spent_by(const Shape& shape, const std::vector<Row>& rows, std::initializer_list<ir::Pass> passes) const;
+  Spent spent_by(const Shape& shape, const std::vector<Row>& rows) const;
   double lane_seconds(const Shape& shape, const std::vector<Row>& rows, PhaseParts& spent) const;
+  std::vector<std::vector<StageTime>> stage_times(const Shape& shape, const std::vector<Row>& rows) const;
+  PhaseParts shared_parts(const Shape& shape, const Lanes& lanes) const;
+  std::vector<std::vector<simulator::Claim>> host_claims(const Placement& placement, int lane) const;
   StageTime stage_time(const Shape& shape, const Position& position, const Row& row) const;
   schedule::Schedule schedule_of(const Shape& shape, const std::vector<Row>& rows) const;
   MemoryNeed need_of(const Shape& shape, const Pipeline& pipeline, const std::vector<StageMemory>& memory, i64 capacity, int micro_batches,
@@ -143,6 +153,7 @@ class CostModel {
   const std::vector<StageMemory>& memory_of(const Pipeline& pipeline, const Shape& shape, i64 capacity, i64 longest) const;
 
   const UnitCosts& units_;
+  double speedup_;  // of devices that compute while the others of their host rest
   Workload workload_;
   int levels_;
   std::vector<Sums> total_;             // by slot

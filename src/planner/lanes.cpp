@@ -1,6 +1,7 @@
 #include "planner/lanes.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/errors.hpp"
 
@@ -67,11 +68,116 @@ class Replay {
   std::vector<Position> positions_;
 };
 
+// Stages and sends of all pipelines as activities, which end in order of time.
+class SharedReplay {
+ public:
+  SharedReplay(std::span<const SharedPipeline> pipelines, int hosts, double speedup) : pipelines_(pipelines), speedup_(speedup), shared_(hosts) {
+    for (const SharedPipeline& one : pipelines) {
+      const std::vector<double> none(one.at.front().size(), kNotYet), there(one.at.front().size(), 0);
+      std::vector<Position>& positions = positions_.emplace_back();
+      for (size_t p = 0; p < one.at.size(); ++p) positions.push_back({p == 0 ? there : none, p + 1 == one.at.size() ? there : none});
+      next_.emplace_back(one.schedule.order.size(), 0);
+      busy_.emplace_back(one.schedule.order.size(), false);
+      for (const auto& items : one.schedule.order) left_ += items.size();
+      resting_.push_back(one.hosts);
+      for (std::vector<simulator::Claim>& claims : resting_.back())
+        for (simulator::Claim& claim : claims) claim.share = 0;
+    }
+  }
+
+  SharedSeconds run() {
+    for (size_t lane = 0; lane < pipelines_.size(); ++lane)
+      for (size_t stage = 0; stage < next_[lane].size(); ++stage) start(lane, stage);
+    for (int ended = shared_.next(); ended >= 0; ended = shared_.next()) end(ended);
+    check(left_ == 0, "schedules stop with {} items left", left_);
+    return result_;
+  }
+
+ private:
+  // What ends: an item of a stage, or a send to a position.
+  struct Activity {
+    size_t lane = 0, stage = 0, position = 0, mb = 0;
+    bool send = false, forward = false;
+    double begin = 0;
+  };
+
+  size_t position_of(size_t lane, size_t stage, const schedule::Item& item) const {
+    const schedule::Schedule& schedule = pipelines_[lane].schedule;
+    return static_cast<size_t>(schedule::position_of(schedule.placement, schedule.stages(), static_cast<int>(stage), item.chunk));
+  }
+
+  // The stage's next item, if the stage is free and what the item needs is there.
+  void start(size_t lane, size_t stage) {
+    const SharedPipeline& pipeline = pipelines_[lane];
+    const auto& items = pipeline.schedule.order[stage];
+    if (busy_[lane][stage] || next_[lane][stage] == items.size()) return;
+    const schedule::Item& item = items[next_[lane][stage]];
+    const size_t p = position_of(lane, stage, item), mb = static_cast<size_t>(item.mb);
+    const StageTime& time = pipeline.at[p][mb];
+    const bool forward = item.what == 'F', weight = item.what == 'W';
+    if (!weight && (forward ? positions_[lane][p].activation : positions_[lane][p].gradient)[mb] == kNotYet) return;
+    const double exchange = forward ? time.forward_exchange : weight ? time.weight_exchange : time.backward_exchange;
+    const double all = forward ? time.forward : weight ? time.weight : time.backward;
+    busy_[lane][stage] = true;
+    const std::array stretches{simulator::Stretch{(all - exchange) / speedup_, pipeline.hosts[stage], 0}, simulator::Stretch{exchange, resting_[lane][stage], 0}};
+    launch({lane, stage, p, mb, false, forward, shared_.now()}, stretches);
+  }
+
+  void send(size_t lane, size_t to, size_t mb, bool forward, double& link, double seconds) {
+    link = std::max(shared_.now(), link) + seconds;
+    const std::array stretches{simulator::Stretch{link - shared_.now(), {}, 0}};
+    launch({lane, 0, to, mb, true, forward, shared_.now()}, stretches);
+  }
+
+  void launch(const Activity& activity, std::span<const simulator::Stretch> stretches) {
+    const auto number = static_cast<size_t>(shared_.start(stretches));
+    if (activities_.size() <= number) activities_.resize(number + 1);
+    activities_[number] = activity;
+  }
+
+  void end(int number) {
+    const Activity one = activities_[static_cast<size_t>(number)];
+    const SharedPipeline& pipeline = pipelines_[one.lane];
+    std::vector<Position>& positions = positions_[one.lane];
+    const size_t p = one.position;
+    if (one.send) {
+      (one.forward ? positions[p].activation : positions[p].gradient)[one.mb] = shared_.now();
+      return start(one.lane, static_cast<size_t>(schedule::stage_of(pipeline.schedule.placement, pipeline.schedule.stages(), static_cast<int>(p))));
+    }
+    result_.compute += shared_.ends(number).front() - one.begin;
+    result_.seconds = shared_.now();
+    const bool weight = pipeline.schedule.order[one.stage][next_[one.lane][one.stage]].what == 'W';
+    --left_;
+    ++next_[one.lane][one.stage];
+    busy_[one.lane][one.stage] = false;
+    if (one.forward && p + 1 < positions.size()) send(one.lane, p + 1, one.mb, true, positions[p].forward_link, pipeline.at[p][one.mb].send);
+    if (!one.forward && !weight && p > 0) send(one.lane, p - 1, one.mb, false, positions[p].backward_link, pipeline.at[p - 1][one.mb].send);
+    start(one.lane, one.stage);
+  }
+
+  std::span<const SharedPipeline> pipelines_;
+  double speedup_;
+  simulator::SharedResources shared_;
+  std::vector<std::vector<Position>> positions_;  // by pipeline
+  std::vector<std::vector<size_t>> next_;         // by pipeline and stage
+  std::vector<std::vector<bool>> busy_;
+  std::vector<Activity> activities_;
+  std::vector<std::vector<std::vector<simulator::Claim>>> resting_;  // what stages claim while they communicate
+  size_t left_ = 0;
+  SharedSeconds result_;
+};
+
 }  // namespace
 
 double pipeline_seconds(const schedule::Schedule& schedule, const std::vector<std::vector<StageTime>>& at) {
   check(schedule.positions() == static_cast<int>(at.size()), "times of {} positions for a schedule of {}", at.size(), schedule.positions());
   return Replay(schedule, at).run();
+}
+
+SharedSeconds shared_seconds(std::span<const SharedPipeline> pipelines, int hosts, double speedup) {
+  for (const SharedPipeline& one : pipelines)
+    check(one.schedule.positions() == static_cast<int>(one.at.size()), "times of {} positions for a schedule of {}", one.at.size(), one.schedule.positions());
+  return SharedReplay(pipelines, hosts, speedup).run();
 }
 
 }  // namespace switchyard::planner

@@ -59,6 +59,50 @@ TEST(Lanes, sends_of_a_direction_go_one_after_the_other) {
   EXPECT_DOUBLE_EQ(pipeline_seconds(made(Kind::gpipe, 2, 3), uniform(2, 3, {1, 1, 0, 5})), 34);
 }
 
+// Each stage has a host for itself, or all share one that is slowed by none of them.
+TEST(Lanes, side_by_side_take_as_long_as_alone_where_nothing_is_shared) {
+  for (const Kind kind : {Kind::gpipe, Kind::one_f_one_b})
+    for (int stages = 1; stages <= 4; ++stages)
+      for (int mbs = 1; mbs <= 5; ++mbs) {
+        auto at = uniform(stages, mbs, {3, 5, 0, 0.5, 1, 2});
+        at.front()[0].forward = 7;
+        const double alone = pipeline_seconds(made(kind, stages, mbs), at);
+        SharedPipeline pipeline{made(kind, stages, mbs), at, {}};
+        for (int stage = 0; stage < stages; ++stage) pipeline.hosts.push_back({{stage, 1}});
+        EXPECT_NEAR(shared_seconds(std::vector{pipeline}, stages, 1).seconds, alone, 1e-9);
+        pipeline.hosts.assign(static_cast<size_t>(stages), {{0, 1.0 / stages}});
+        const SharedSeconds shared = shared_seconds(std::vector{pipeline}, 1, 1);
+        EXPECT_NEAR(shared.seconds, alone, 1e-9);
+        EXPECT_NEAR(shared.compute, (stages * mbs * 5 + 4), 1e-9);
+      }
+}
+
+// Two devices of a host, twice as quick alone: the short one's end leaves the host to the other one.
+TEST(Lanes, side_by_side_have_what_others_leave_of_their_host) {
+  const auto of = [](StageTime time, int host) { return SharedPipeline{made(Kind::one_f_one_b, 1, 1), {{time}}, {{{host, 2.0 / 2}}}}; };
+  const StageTime short_one{1, 3, 0, 0}, long_one{4, 6, 0, 0};
+  EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of(short_one, 0), of(long_one, 0)}, 1, 2).seconds, 4 + (10.0 - 4) / 2);
+  EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of(short_one, 0), of(long_one, 1)}, 2, 2).seconds, 5) << "hosts of their own";
+  // Communication is no quicker, and leaves the host to the other one: 2 s of computing, then 2 s of it.
+  EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of({1, 3, 0, 0, 0, 2}, 0), of(long_one, 0)}, 1, 2).seconds, 2 + (10.0 - 2) / 2);
+  EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of({1, 3, 0, 0, 0, 2}, 0)}, 1, 2).seconds, 1 + 2);
+}
+
+// Of four devices on two cores a pipeline of four stages keeps both cores busy but for the ends.
+TEST(Lanes, stages_that_wait_leave_their_host_to_the_others) {
+  const int stages = 4, mbs = 16;
+  SharedPipeline pipeline{made(Kind::one_f_one_b, stages, mbs), uniform(stages, mbs, {1, 2, 0, 0}), std::vector<std::vector<simulator::Claim>>(4, {{0, 2.0 / 4}})};
+  const double seconds = shared_seconds(std::vector{pipeline}, 1, 2).seconds;
+  EXPECT_GE(seconds, 3.0 * mbs) << "all that is computed";
+  EXPECT_LT(seconds, 3.0 * mbs + 3) << "with idle stages it would be 57 s";
+}
+
+TEST(Lanes, side_by_side_that_wait_in_a_circle_are_an_error) {
+  const schedule::Schedule order{.order = {{{'X', 0, 0}, {'F', 0, 0}}, {{'F', 0, 0}, {'X', 0, 0}}}, .mbs = 1};
+  EXPECT_THROW(shared_seconds(std::vector{SharedPipeline{order, uniform(2, 1, {1, 1, 0, 0}), {{}, {}}}}, 1, 2), InternalError);
+  EXPECT_THROW(shared_seconds(std::vector{SharedPipeline{order, uniform(3, 1, {1, 1, 0, 0}), {{}, {}}}}, 1, 2), InternalError);
+}
+
 TEST(Lanes, stages_that_wait_for_each_other_are_an_error) {
   const schedule::Schedule order{.order = {{{'X', 0, 0}, {'F', 0, 0}}, {{'F', 0, 0}, {'X', 0, 0}}}, .mbs = 1};
   EXPECT_THROW(pipeline_seconds(order, uniform(2, 1, {1, 1, 0, 0})), InternalError);
