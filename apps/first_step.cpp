@@ -50,7 +50,9 @@ PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i
                                compiler::phase_order(job));
   const i64 budget = job.run.memory_budget.count;
   step.program = compiler::assemble_within(step.plan, plans, job.run.prefetch, [&](const ir::Program& program) {
-    return budget == 0 || compiler::fullest_rank(program, step.plan, plans).second.total <= budget;
+    if (budget == 0) return true;
+    step.peak = compiler::fullest_rank(program, step.plan, plans).second.total;
+    return *step.peak <= budget;
   });
   return step;
 }

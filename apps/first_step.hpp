@@ -1,6 +1,7 @@
 // The first steps of a job, planned as they will be when it trains.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "compiler/job_plans.hpp"
@@ -11,6 +12,7 @@ struct PlannedStep {
   std::vector<i64> lengths;  // tokens of each document
   batch::StepPlan plan;
   ir::Program program;
+  std::optional<i64> peak{};  // bytes of the rank with the highest peak, where the job has a budget
 };
 
 /// Tokens of each document of steps 1 to `count`: as batch.lengths says, or of the job's data; without both of made-up documents, which is

@@ -31,9 +31,11 @@ struct Options {
   std::string job, cluster, out, sequences;
   std::vector<std::string> sets;
   int top = 0, steps = 1, most_buckets = 0, ranks = 0;
-  double seconds = 15;
+  double seconds = 20;
   bool explain = false, json = false;
 };
+
+std::string duration(double seconds) { return format_duration(Seconds{seconds}); }
 
 struct Opened {
   config::Job job;
@@ -71,43 +73,19 @@ void write(const std::string& path, const config::Job& job) {
   if (!file) user_error("cannot write {}: {}. Choose another --out.", path, std::strerror(errno));
 }
 
-nlohmann::json json_of(const planner::Planner& planner, const planner::Choice& choice) {
-  nlohmann::json buckets = nlohmann::json::array();
-  for (const config::Bucket& bucket : planner.buckets(choice))
-    buckets.push_back({{"max_length", bucket.max_length},
-                       {"strategy", bucket.strategy.name},
-                       {"recompute", config::name_of(bucket.strategy.recompute)},
-                       {"schedule", config::name_of(bucket.strategy.schedule)},
-                       {"micro_batch_tokens", bucket.strategy.micro_batch_tokens},
-                       {"full", nlohmann::json::parse(config::to_json(bucket.strategy))}});
-  return buckets;
+nlohmann::json json_of(const std::vector<config::Bucket>& buckets) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const config::Bucket& bucket : buckets)
+    list.push_back({{"max_length", bucket.max_length},
+                    {"strategy", bucket.strategy.name},
+                    {"recompute", config::name_of(bucket.strategy.recompute)},
+                    {"schedule", config::name_of(bucket.strategy.schedule)},
+                    {"micro_batch_tokens", bucket.strategy.micro_batch_tokens},
+                    {"full", nlohmann::json::parse(config::to_json(bucket.strategy))}});
+  return list;
 }
 
-// A search that was stopped may lack the best plan, which another one has found.
-void add_runners_up(planner::Found& found, const std::vector<planner::Choice>& more) {
-  if (more.front().seconds <= found.best.front().seconds)
-    found.best = more;
-  else
-    found.best.insert(found.best.end(), more.begin(), more.end());
-}
-
-void print_proof(const planner::Found& found, double limit) {
-  if (!found.proven)
-    fmt::print("Not proven best: at most {:.2g}% above the optimum (limit of {:g} s reached; --seconds raises it)\n", 100 * found.gap(), limit);
-}
-
-void print(const planner::Planner& planner, const planner::Found& found, double seconds, const cluster::Hardware& hardware) {
-  const planner::Counts& c = found.counts;
-  fmt::print("{} on {}: {} hosts of {} devices\n", format_duration(Seconds{found.best.front().seconds}), hardware.name, hardware.hosts,
-             hardware.devices_per_host);
-  for (size_t i = 0; i < found.best.size(); ++i)
-    fmt::print("{:>3} {:>10}  {}\n", i + 1, format_duration(Seconds{found.best[i].seconds}), planner.to_string(found.best[i]));
-  if (found.best.front().phases.size() == 1) fmt::print("One strategy for all: in this model no switch pays.\n");
-  fmt::print("{} candidates, {:.2f}% left out by proof in {:.2f} s: {} by their placement's bound, {} by memory, {} by their own bound, {} as "
-             "no better than one of their placement; {} timed\n",
-             c.candidates, 100.0 * static_cast<double>(c.pruned()) / static_cast<double>(c.candidates), seconds, c.rough, c.memory, c.bound,
-             c.dominated, c.timed);
-}
+std::string count(i64 number, const char* what) { return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s"); }
 
 // The ends of LOW..HIGH and the doublings of LOW between them; none: as the job has it.
 std::vector<i64> batch_sizes(const std::string& range) {
@@ -124,28 +102,34 @@ std::vector<i64> batch_sizes(const std::string& range) {
   return sizes;
 }
 
-// The best plan for a batch of so many documents.
+// The best plan for a batch of so many documents. plans: the simulator's order.
 struct Planned {
   Opened opened;
   std::unique_ptr<planner::Planner> planner;
   planner::Found found;
+  std::vector<JudgedPlan> plans;
   double limit = 0, seconds = 0;  // of searching
   i64 sequences() const { return opened.job.batch.sequences; }
-  double step_seconds() const { return found.best.front().seconds; }
+  const JudgedPlan& best() const { return plans.front(); }
   double tokens_per_second() const {
     i64 tokens = 0;
     for (const std::vector<i64>& lengths : planner->request().steps) tokens = std::accumulate(lengths.begin(), lengths.end(), tokens);
-    return static_cast<double>(tokens) / static_cast<double>(planner->request().steps.size()) / step_seconds();
+    return static_cast<double>(tokens) / static_cast<double>(planner->request().steps.size()) / best().seconds;
   }
 };
 
+int listed(const Options& options) { return options.top > 0 ? options.top : options.explain ? kRunnersUp : 1; }
+
 Planned planned(Options options, i64 sequences, double limit) {
   if (sequences > 0) options.sets.push_back(fmt::format("batch.sequences={}", sequences));
-  Planned result{.opened = open(options), .planner = nullptr, .found = {}, .limit = limit};
+  Planned result{.opened = open(options), .planner = nullptr, .found = {}, .plans = {}, .limit = limit};
   const auto start = std::chrono::steady_clock::now();
   result.planner = std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
-  result.found = result.planner->plan(1, options.most_buckets, limit_of(limit));
+  result.found = result.planner->plan(std::max(kJudged, listed(options)), options.most_buckets, limit_of(limit));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.plans = judged({.job = result.opened.job, .planner = *result.planner, .best = result.found.best, .own = result.opened.has_buckets,
+                         .most_buckets = options.most_buckets},
+                        limit_of(limit));
   return result;
 }
 
@@ -155,39 +139,86 @@ Planned best_batch(const Options& options) {
   std::optional<Planned> best;
   for (const i64 size : sizes) {
     Planned next = planned(options, size, options.seconds / static_cast<double>(sizes.size()));
-    if (size > 0)
-      fmt::print("{} documents a step: {}, {:.4g} tokens/s\n", size, format_duration(Seconds{next.step_seconds()}), next.tokens_per_second());
+    if (size > 0) fmt::print("{} documents a step: {}, {:.4g} tokens/s\n", size, duration(next.best().seconds), next.tokens_per_second());
     if (!best || next.tokens_per_second() > best->tokens_per_second()) best = std::move(next);
   }
   return std::move(*best);
 }
 
+std::string planned_seconds(const JudgedPlan& plan) { return plan.choice ? duration(plan.choice->seconds) : "-"; }
+
+void print(const Planned& planned, int top) {
+  const cluster::Hardware& hardware = planned.opened.hardware;
+  fmt::print("{} on {}: {} of {}\n     simulated    planned\n", duration(planned.best().seconds), hardware.name, count(hardware.hosts, "host"),
+             count(hardware.devices_per_host, "device"));
+  for (size_t i = 0; i < std::min(planned.plans.size(), static_cast<size_t>(top)); ++i) {
+    const JudgedPlan& plan = planned.plans[i];
+    if (plan.remark.empty()) fmt::print("{:>3} {:>10} {:>10}  {}{}\n", i + 1, duration(plan.seconds), planned_seconds(plan), plan.name, plan.fits ? "" : " (exceeds the memory budget)");
+  }
+  if (planned.best().single()) fmt::print("One strategy for all documents: in this model no switch pays.\n");
+  for (const JudgedPlan& plan : planned.plans)
+    if (plan.own && !plan.remark.empty())
+      fmt::print("The job's own buckets: {}\n", plan.remark);
+    else if (plan.own)
+      fmt::print("The job's own buckets: {} simulated, {} planned, {}{}\n", duration(plan.seconds), planned_seconds(plan), plan.name, plan.fits ? "" : "; they exceed the memory budget");
+  const planner::Counts& c = planned.found.counts;
+  fmt::print("{} candidates, {:.2f}% left out by proof in {:.2f} s: {} by their placement's bound, {} by memory, {} by their own bound, {} as "
+             "no better than one of their placement; {} timed\n",
+             c.candidates, 100.0 * static_cast<double>(c.pruned()) / static_cast<double>(c.candidates), planned.seconds, c.rough, c.memory, c.bound,
+             c.dominated, c.timed);
+  if (planned.found.proven)
+    fmt::print("In the planner's model no plan takes less than {}\n", duration(planned.found.least));
+  else
+    fmt::print("Not proven best in the planner's model: at most {:.2g}% above the optimum (limit of {:g} s reached; --seconds raises it)\n",
+               100 * planned.found.gap(), planned.limit);
+}
+
+// A job for another planner's request, which may have other hardware and documents.
+config::Job job_for(config::Job job, const planner::Request& request) {
+  job.run.ranks = request.hardware.ranks();
+  job.batch.context = request.context;
+  job.run.memory_budget = {request.memory};
+  return job;
+}
+
+std::string explained(const Planned& planned, double limit, int top) {
+  std::vector<planner::Judged> plans;
+  for (const JudgedPlan& plan : planned.plans)
+    if (plan.choice && static_cast<int>(plans.size()) < top) plans.push_back({*plan.choice, plan.seconds, plan.peak});
+  const auto simulate = [&](const planner::Planner& other, const std::vector<planner::Choice>& choices, size_t& quickest) {
+    const planner::Request& request = other.request();
+    std::optional<JudgedPlan> best;
+    for (size_t i = 0; i < choices.size(); ++i) {
+      JudgedPlan plan = simulated("", planned_job(job_for(planned.opened.job, request), other, choices[i]), request.hardware, request.steps);
+      if (best && std::pair(!best->fits, best->seconds) <= std::pair(!plan.fits, plan.seconds)) continue;
+      best = std::move(plan);
+      quickest = i;
+    }
+    return best->seconds;
+  };
+  return planner::explain(*planned.planner, plans, planned.found.counts, {[&] { return limit_of(limit); }, simulate});
+}
+
 int run(const Options& options) {
-  Planned best = best_batch(options);
-  planner::Found& found = best.found;
-  const planner::Planner& planner = *best.planner;
-  // Runners-up are searched for by themselves: they leave less to be pruned.
-  const int top = options.top > 0 ? options.top : options.explain ? kRunnersUp : 1;
-  if (top > 1) add_runners_up(found, planner.plan(top, options.most_buckets, limit_of(options.seconds)).best);
-  print(planner, found, best.seconds, best.opened.hardware);
-  print_proof(found, best.limit);
-  const config::Job& job = best.opened.job;
-  if (best.opened.has_buckets && job.run.home == 0)
-    if (const auto given = planner.choice(job.buckets, compiler::phase_order(job)))
-      fmt::print("The job's own buckets: {}, {}\n", format_duration(Seconds{given->seconds}), planner.to_string(*given));
-  if (options.explain) fmt::print("{}", planner::explain(planner, found, [&] { return limit_of(options.seconds); }));
-  if (!options.out.empty()) write(options.out, planned_job(job, planner, found.best.front()));
+  const Planned planned = best_batch(options);
+  const JudgedPlan& best = planned.best();
+  const int top = listed(options);
+  print(planned, top);
+  if (options.explain) fmt::print("{}", explained(planned, options.seconds, top));
+  if (!options.out.empty()) write(options.out, best.job);
   if (options.json) {
-    const nlohmann::json object = {{"chosen", json_of(planner, found.best.front())},
-                                   {"order", compiler::phase_order(planned_job(job, planner, found.best.front()))},
-                                   {"step_seconds", best.step_seconds()},
-                                   {"sequences", best.sequences()},
-                                   {"tokens_per_second", best.tokens_per_second()},
-                                   {"proven", found.proven},
-                                   {"gap", found.gap()},
-                                   {"candidates", found.counts.candidates},
-                                   {"pruned", found.counts.pruned()},
-                                   {"seconds", best.seconds}};
+    const nlohmann::json object = {{"chosen", json_of(best.job.buckets)},
+                                   {"order", compiler::phase_order(best.job)},
+                                   {"step_seconds", best.seconds},
+                                   {"planned_seconds", best.choice ? nlohmann::json(best.choice->seconds) : nlohmann::json()},
+                                   {"own", best.own},
+                                   {"sequences", planned.sequences()},
+                                   {"tokens_per_second", planned.tokens_per_second()},
+                                   {"proven", planned.found.proven},
+                                   {"gap", planned.found.gap()},
+                                   {"candidates", planned.found.counts.candidates},
+                                   {"pruned", planned.found.counts.pruned()},
+                                   {"seconds", planned.seconds}};
     fmt::print("{}\n", object.dump());
   }
   return 0;
@@ -201,7 +232,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("job", options->job, "Job file; its buckets, if any, are compared")->required()->type_name("JOB.toml");
   command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")->required()->type_name("FILE|NAME");
   command->add_option("--ranks", options->ranks, "Ranks, where neither job nor cluster file says how many")->check(CLI::PositiveNumber);
-  command->add_option("--top", options->top, "So many of the best plans; with --explain 10, else 1")->check(CLI::PositiveNumber);
+  command->add_option("--top", options->top, "Number of plans to list; with --explain 10, else 1")->check(CLI::PositiveNumber);
   command->add_option("--buckets", options->most_buckets, "Most buckets; 1 is the best single strategy")->check(CLI::PositiveNumber);
   command->add_option("--steps", options->steps, "Steps whose documents stand for all")->capture_default_str()->check(CLI::PositiveNumber);
   command->add_option("--sequences", options->sequences, "Documents a step as a range: plans its ends and the doublings between, and takes the one with most tokens a second")->type_name("LOW..HIGH");

@@ -1,6 +1,7 @@
 // Jobs that leave their strategies to the planner.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,8 +24,38 @@ planner::Request request_of(const config::Job& job, const cluster::Hardware& har
 /// The job with a plan's buckets; home on the longest, and no more memory than the device has.
 config::Job planned_job(config::Job job, const planner::Planner& planner, const planner::Choice& choice);
 
-/// The best plan that training would take: of the planner's best few and its best single strategy the one that the simulator finds
-/// quickest. why: three lines: what was chosen, what the best single strategy would cost, what limits the plan. compared: all of them.
+/// A plan as the simulator has it: seconds of a step, mean over the request's steps, and the highest peak of any rank.
+struct JudgedPlan {
+  std::string name;
+  std::optional<planner::Choice> choice{};  // none: the job's own buckets, where the planner's model can't time them
+  config::Job job;                          // that has it
+  double seconds = 0;
+  i64 peak = 0;  // bytes
+  bool fits = true, own = false;
+  std::string remark{};  // why the job's own buckets can't run
+  bool single() const { return job.buckets.size() == 1; }
+};
+
+/// So many plans of the planner's are compared at least.
+inline constexpr int kJudged = 8;
+
+/// What the simulator is asked to choose from.
+struct Contest {
+  const config::Job& job;
+  const planner::Planner& planner;
+  const std::vector<planner::Choice>& best;
+  bool own = false;      // the job's own buckets, too
+  int most_buckets = 0;  // of those and of the best single strategy; 0: any number
+};
+
+/// The simulator has the last word: all plans of the contest, the best single strategy (stop: as in planner::SearchSettings) and the job's own
+/// buckets, simulated; the quickest first, those that exceed the memory budget or can't run behind all others.
+std::vector<JudgedPlan> judged(const Contest& contest, std::function<bool()> stop = {});
+/// One plan's job, and mean seconds and highest peak of steps with documents of these lengths.
+JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware, const std::vector<std::vector<i64>>& steps);
+
+/// The plan that training takes. why: three lines: what was chosen, what the best single strategy would cost, what limits the plan.
+/// compared: all that the simulator looked at.
 struct ChosenPlan {
   config::Job job;
   std::vector<std::string> why;

@@ -7,20 +7,22 @@
 #include <functional>
 
 #include "base/errors.hpp"
+#include "batch/planner.hpp"
 
 namespace switchyard::planner {
 namespace {
 
 std::string duration(double seconds) { return format_duration(Seconds{seconds}); }
 
-std::string table(const Planner& planner, const Found& found) {
-  std::string text = fmt::format("\n{:>3} {:>10} {:>8} {:>10} {:>14} {:>10} {:>10} {:>10}\n", "", "step", "more", "compute", "communication", "idle",
-                                 "transfers", "memory");
-  const double best = found.best.front().seconds;
-  for (size_t i = 0; i < found.best.size(); ++i) {
-    const Account a = planner.account(found.best[i]);
-    text += fmt::format("{:>3} {:>10} {:>7.2f}% {:>10} {:>14} {:>10} {:>10} {:>10}\n", i + 1, duration(a.seconds), 100 * (a.seconds / best - 1),
-                        duration(a.compute), duration(a.communication), duration(a.idle), duration(a.transfers), format_bytes(Bytes{a.memory}));
+std::string table(const Planner& planner, std::span<const Judged> plans) {
+  std::string text = fmt::format("\n{:>3} {:>10} {:>8} {:>10} {:>10} {:>14} {:>10} {:>10} {:>10}\n", "", "step", "more", "planned", "compute",
+                                 "communication", "idle", "transfers", "memory");
+  const double best = plans.front().step();
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const Account a = planner.account(plans[i].choice);
+    text += fmt::format("{:>3} {:>10} {:>7.2f}% {:>10} {:>10} {:>14} {:>10} {:>10} {:>10}\n", i + 1, duration(plans[i].step()),
+                        100 * (plans[i].step() / best - 1), duration(a.seconds), duration(a.compute), duration(a.communication), duration(a.idle),
+                        duration(a.transfers), format_bytes(Bytes{plans[i].peak.value_or(a.memory)}));
   }
   return text;
 }
@@ -40,29 +42,52 @@ std::string phases(const Planner& planner, const Choice& best) {
   return text;
 }
 
-std::string limits(const Planner& planner, const Found& found) {
-  const Account a = planner.account(found.best.front());
-  const double share = static_cast<double>(a.memory) / static_cast<double>(planner.request().hardware.device.memory.count);
-  return fmt::format("\nIt is limited by {}. Its fullest rank takes {:.0f}% of the device's memory; {} candidates needed more than there is.\n",
-                     limit_of(a), 100 * share, found.counts.memory);
+std::string limits(const Planner& planner, const Judged& best, const Counts& counts) {
+  const Account a = planner.account(best.choice);
+  return fmt::format("\nIt is limited by {}. The rank with the highest peak needs {}; {} candidates exceeded the budget.\n", limit_of(a),
+                     memory_of(best.peak.value_or(a.memory), planner.memory()), counts.memory);
 }
 
-using Limit = std::function<std::function<bool()>()>;
+// The plan that there is, unless it doesn't go with other ranks, documents or memory: the simulator may still find it quicker.
+std::optional<Choice> there(const Planner& planner, const Choice& choice, const Planner& other) {
+  const std::vector<config::Bucket> buckets = planner.buckets(choice);
+  const std::vector<int> order = planner.order(choice);
+  std::optional<Choice> same = other.choice(buckets, order.empty() ? batch::published_order(static_cast<int>(buckets.size())) : order);
+  if (same && step_seconds(other.model(), other.transfers(), *same, other.memory()) > same->seconds) same.reset();
+  return same;
+}
 
-std::string what_if(const Planner& planner, const Found& found, const Limit& limit, const std::string& what, const std::function<void(Request&)>& change) {
+std::string what_if(const Planner& planner, const Judged& best, const Questions& ask, const std::string& what, const std::function<void(Request&)>& change) {
   Request request = planner.request();
   change(request);
   try {
     const Planner other(std::move(request));
-    const Choice choice = other.plan(1, 0, limit()).best.front();
-    const bool same = other.to_string(choice) == planner.to_string(found.best.front());
-    return fmt::format("  {}: {}, {}\n", what, duration(choice.seconds), same ? "the same plan" : other.to_string(choice));
+    std::vector<Choice> choices = other.plan(1, 0, ask.limit()).best;
+    if (std::optional<Choice> same = there(planner, best.choice, other); same && other.to_string(*same) != other.to_string(choices.front()))
+      choices.push_back(std::move(*same));
+    size_t quickest = 0;
+    const double seconds = ask.simulate ? ask.simulate(other, choices, quickest) : choices.front().seconds;
+    const double before = ask.simulate ? best.step() : best.choice.seconds;
+    const std::string plan = other.to_string(choices[quickest]);
+    return fmt::format("  {}: {} ({:+.1f}%), {}\n", what, duration(seconds), 100 * (seconds / before - 1),
+                       plan == planner.to_string(best.choice) ? "the same plan" : plan);
   } catch (const UserError& error) {
     return fmt::format("  {}: {}\n", what, error.what());
   }
 }
 
 void faster(cluster::LinkClass& link) { link.bandwidth = {2 * link.bandwidth.count}; }
+
+// Twice as quick in all it does itself.
+void faster(cluster::Device& device) {
+  device.launch = {device.launch.count / 2};
+  for (auto& [type, rates] : device.rates) rates = {{2 * rates.matmul.count}, {2 * rates.memory.count}, rates.matmul_curve};
+  for (auto& [type, tables] : device.operators)
+    for (auto& [name, table] : tables) {
+      for (cluster::MeasuredCall& call : table.calls) call.seconds /= 2;
+      for (cluster::MeasuredAttention& one : table.attention) one = {one.columns, one.per_row / 2, one.per_pair / 2, one.per_square / 2};
+    }
+}
 
 }  // namespace
 
@@ -74,16 +99,26 @@ std::string limit_of(const Account& a) {
   return fmt::format("{}: {:.0f}% of the step", most->second, 100 * most->first / a.seconds);
 }
 
-std::string explain(const Planner& planner, const Found& found, const Limit& limit) {
-  std::string text = table(planner, found) + phases(planner, found.best.front()) + limits(planner, found) + "\nWhat would change it:\n";
-  text += what_if(planner, found, limit, "twice the memory", [](Request& r) {
+std::string memory_of(i64 peak, i64 budget) {
+  return fmt::format("{} of the budget of {} ({:.0f}%)", format_bytes(Bytes{peak}), format_bytes(Bytes{budget}),
+                     100 * static_cast<double>(peak) / static_cast<double>(budget));
+}
+
+std::string explain(const Planner& planner, std::span<const Judged> plans, const Counts& counts, const Questions& ask) {
+  const Judged& best = plans.front();
+  std::string text = table(planner, plans) + phases(planner, best.choice) + limits(planner, best, counts) + "\nWhat would change it:\n";
+  const auto add = [&](const std::string& what, const std::function<void(Request&)>& change) { text += what_if(planner, best, ask, what, change); };
+  add("twice the memory", [](Request& r) {
     r.hardware.device.memory = {2 * r.hardware.device.memory.count};
     r.memory *= 2;
   });
-  text += what_if(planner, found, limit, "links inside hosts twice as fast", [](Request& r) { faster(r.hardware.intra_host); });
-  if (planner.request().hardware.hosts > 1)
-    text += what_if(planner, found, limit, "links between hosts twice as fast", [](Request& r) { faster(*r.hardware.inter_host); });
-  text += what_if(planner, found, limit, "the longest document twice as long", [](Request& r) {
+  add("devices twice as quick", [](Request& r) { faster(r.hardware.device); });
+  add("links inside hosts twice as fast", [](Request& r) { faster(r.hardware.intra_host); });
+  if (planner.request().hardware.hosts > 1) {
+    add("links between hosts twice as fast", [](Request& r) { faster(*r.hardware.inter_host); });
+    add("twice as many hosts", [](Request& r) { r.hardware.hosts *= 2; });
+  }
+  add("the longest document twice as long", [](Request& r) {
     r.context *= 2;
     for (std::vector<i64>& lengths : r.steps) *std::ranges::max_element(lengths) *= 2;
   });

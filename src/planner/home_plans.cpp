@@ -11,7 +11,8 @@ namespace switchyard::planner {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr int kDrafts = 4;  // at least so many are returned, as they may be the best when all times are exact
+constexpr int kDrafts = 4;  // so many are returned, as they may be the best when all times are exact
+constexpr size_t kFlushes = 64;
 constexpr size_t kNotSorted = std::numeric_limits<size_t>::max();
 
 }  // namespace
@@ -58,6 +59,7 @@ std::vector<Draft> HomePlans::best(const Step& longest, int zero, double limit) 
   bound_rests();
   if (rest_.back() > limit_) return {};
   labels_.assign(1, {});
+  marks_.clear();
   at_.assign(static_cast<size_t>(all_) + 1, {});
   at_.front() = {0};
   for (Levels done = 0; done < all_; ++done) extend(done);
@@ -130,11 +132,15 @@ void HomePlans::bound_rests() {
   rest_.assign(static_cast<size_t>(all_) + 1, kNever);
   rest_.front() = finish_;
   for (const Range range : open_) {
-    // A flush takes long to find, so it is found for the quickest option only.
+    // A flush takes long to find, so it is found for the quickest options only.
     const std::vector<size_t>& options = options_[ranges_.slot(range)];
-    const Option& quickest = option({range, options.front()});
-    double last = quickest.seconds + transfers_.flush(quickest.shape.placement, home_);
-    if (options.size() > 1) last = std::min(last, option({range, options[1]}).seconds);
+    double last = kNever;
+    for (size_t i = 0; i < options.size(); ++i) {
+      const Option& one = option({range, options[i]});
+      if (one.seconds >= last) break;
+      last = std::min(last, one.seconds + (i < kFlushes ? transfers_.flush(one.shape.placement, home_) : 0));
+      if (i == kFlushes) break;
+    }
     const Levels some = levels(range);
     for (Levels left = some; left <= all_; left = (left + 1) | some) rest_[left] = std::min(rest_[left], work_[left ^ some] + last + finish_);
   }
@@ -160,50 +166,38 @@ void HomePlans::extend(Levels done) {
 
 void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& step) {
   const Option& one = option(step);
-  const double most = limit_ - rest_[all_ ^ next];
+  const double most = limit_ - rest_[all_ ^ next], flush = transfers_.flush(one.shape.placement, home_);
+  std::uint64_t phase = (ranges_.slot(step.range) << 40 ^ step.option) + 1;  // mixed: sums of different phases differ
+  phase = (phase ^ phase >> 31) * 0x9e3779b97f4a7c15U;
+  phase = (phase ^ phase >> 29) * 0xbf58476d1ce4e5b9U;
+  phase ^= phase >> 32;
+  Marks& marks = marks_[static_cast<std::uint64_t>(next) << 32 | static_cast<std::uint64_t>(one.placement)];
   for (const int from : labels) {
     const Label& last = labels_[static_cast<size_t>(from)];
     const Timeline before = last.timeline;
     const double computed = before.computed + one.seconds;
     if (computed > most) break;
-    Label label = longer(from, step);
-    if (settings_.most_buckets > 0 && label.buckets > settings_.most_buckets) continue;
-    const double flush = transfers_.flush(one.shape.placement, home_);
-    label.timeline = {before.computed, computed, 0, computed + flush};
-    if (dominated(label, at_[next])) {
-      if (settings_.most_buckets == 0 && settings_.top == 1) break;
+    Mark mark{{before.computed, computed, 0, computed + flush}, last.buckets + 1};
+    if (settings_.most_buckets > 0 && mark.buckets > settings_.most_buckets) continue;
+    if (dominated(mark, marks)) {
+      if (settings_.most_buckets == 0) break;
       continue;
     }
     if (std::max(before.flushed, computed) + flush + finish_ > limit_) continue;
-    label.timeline = before;
-    label.timeline.add(times(from == 0 ? std::nullopt : std::optional(option(last.last).shape.placement), one, home_));
-    if (label.timeline.computed > most || dominated(label, at_[next])) continue;
+    mark.timeline = before;
+    mark.timeline.add(times(from == 0 ? std::nullopt : std::optional(option(last.last).shape.placement), one, home_));
+    if (mark.timeline.computed > most || dominated(mark, marks)) continue;
+    marks.push_back(mark);
     at_[next].push_back(static_cast<int>(labels_.size()));
-    labels_.push_back(label);
+    labels_.push_back({mark.timeline, step, from, mark.buckets, last.plan + phase});
   }
 }
 
-// A label with one phase more, but for its timeline.
-HomePlans::Label HomePlans::longer(int from, const Step& step) const {
-  const Label& before = labels_[static_cast<size_t>(from)];
-  std::uint64_t phase = (ranges_.slot(step.range) << 40 ^ step.option) + 1;  // mixed: sums of different phases differ
-  phase = (phase ^ phase >> 31) * 0x9e3779b97f4a7c15U;
-  phase = (phase ^ phase >> 29) * 0xbf58476d1ce4e5b9U;
-  return {{}, step, option(step).placement, from, before.buckets + 1, before.plan + (phase ^ phase >> 32)};
-}
-
-// Another order of the same plan that nowhere is later, or as many plans as are asked for.
-bool HomePlans::dominated(const Label& label, const std::vector<int>& labels) const {
-  std::vector<std::uint64_t> plans;
-  for (const int index : labels) {
-    const Label& other = labels_[static_cast<size_t>(index)];
-    if (other.placement != label.placement || !other.timeline.no_later(label.timeline)) continue;
-    if (settings_.most_buckets > 0 && other.buckets > label.buckets) continue;
-    if (settings_.top == 1 || other.plan == label.plan) return true;
-    if (std::ranges::count(plans, other.plan) == 0) plans.push_back(other.plan);
-    if (static_cast<int>(plans.size()) >= settings_.top) return true;
-  }
-  return false;
+// Another one nowhere is later.
+bool HomePlans::dominated(const Mark& mark, const Marks& others) const {
+  return std::ranges::any_of(others, [&](const Mark& other) {
+    return other.timeline.no_later(mark.timeline) && (settings_.most_buckets == 0 || other.buckets <= mark.buckets);
+  });
 }
 
 std::vector<Draft> HomePlans::finished() const {
@@ -214,7 +208,7 @@ std::vector<Draft> HomePlans::finished() const {
   for (const int index : labels) {
     const Label& last = labels_[static_cast<size_t>(index)];
     Draft draft{{}, home_.zero, last.timeline.flushed + finish_};
-    if (draft.seconds > limit_ || static_cast<int>(drafts.size()) == std::max(settings_.top, kDrafts)) break;
+    if (draft.seconds > limit_ || static_cast<int>(drafts.size()) == kDrafts) break;
     if (std::ranges::count(plans, last.plan) > 0) continue;
     plans.push_back(last.plan);
     for (int label = index; label > 0; label = labels_[static_cast<size_t>(label)].before) draft.steps.push_back(labels_[static_cast<size_t>(label)].last);

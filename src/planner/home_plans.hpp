@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "planner/range_queue.hpp"
@@ -43,7 +44,7 @@ class HomePlans {
 
   /// From now on plans consist of the options that the ranges have now. others: of each range (by slot), what all else takes at least.
   void open(std::vector<double> others);
-  /// The best plans of at most `limit` seconds that have an option of the longest documents, home on its placement; of each placement the
+  /// The best plan of at most `limit` seconds, and a few others, that have an option of the longest documents, home on its placement; of each placement the
   /// quickest option that fits beside home is taken, and of each plan the best order. Nothing where there are none, or the search is to stop.
   std::vector<Draft> best(const Step& longest, int zero, double limit);
   /// No plan that has the option and home there takes less, where all else takes at least `rest`.
@@ -58,21 +59,25 @@ class HomePlans {
   struct Label {
     Timeline timeline;
     Step last;
-    int placement = -1;  // of the last one, as options number them
     int before = -1;     // in labels_
     int buckets = 0;
     std::uint64_t plan = 0;  // the same in any order of the same phases
   };
   const Option& option(const Step& step) const { return ranges_.queue(step.range)->options()[step.option]; }
   PhaseTimes times(const std::optional<Placement>& previous, const Option& next, const Home& home) const;
-  Label longer(int from, const Step& step) const;
+  /// What of a label matters to what follows.
+  struct Mark {
+    Timeline timeline;
+    int buckets = 0;
+  };
+  using Marks = std::vector<Mark>;
   Levels levels(Range range) const;
   const std::vector<size_t>& sorted(Range range);
   void choose_options();
   void bound_rests();
   void extend(Levels done);
   void extend(const std::vector<int>& labels, Levels next, const Step& step);
-  bool dominated(const Label& label, const std::vector<int>& labels) const;
+  bool dominated(const Mark& mark, const Marks& others) const;
   std::vector<Draft> finished() const;
 
   const CostModel& model_;
@@ -94,7 +99,8 @@ class HomePlans {
   std::vector<std::vector<size_t>> options_;  // by slot: of each placement the quickest one that fits, the quickest first
   std::vector<double> work_, rest_;           // by levels: what their pipelines take at least; that, and all that follows
   std::vector<Label> labels_;
-  std::vector<std::vector<int>> at_;  // by levels that have run
+  std::vector<std::vector<int>> at_;              // by levels that have run
+  std::unordered_map<std::uint64_t, Marks> marks_;  // of the labels of the same levels and last placement
 };
 
 }  // namespace switchyard::planner

@@ -49,6 +49,8 @@ class Planner {
   std::string to_string(const Choice& choice) const;
 
   const Request& request() const { return request_; }
+  /// Bytes that a rank may use: the budget in force.
+  i64 memory() const { return memory_; }
   const CostModel& model() const { return *model_; }
   const Transfers& transfers() const { return *transfers_; }
 

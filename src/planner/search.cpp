@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,26 +21,53 @@ constexpr double kDeeper = 0.003;  // how much further the first round looks; ea
 
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
+// On one host all orders of ranks are alike.
+std::uint64_t degrees(const CostModel& model, const Placement& p) {
+  std::uint64_t all = 0;
+  for (const int part : {p.dp, p.tp, p.pp}) all = all << 17 | static_cast<std::uint64_t>(part);
+  return (all << 1 | (p.order == Order::pipeline_inside && model.units().hardware().hosts > 1 ? 1U : 0U)) << 8;
+}
+
 class Search {
  public:
   Search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes, const SearchSettings& settings)
       : model_(model),
         transfers_(transfers),
         settings_(settings),
+        wanted_(settings.top),
         levels_(static_cast<int>(model.bounds().size())),
         ranges_{levels_, {}},
         plans_(model, transfers, ranges_, settings_) {
     settings_.stop = [this, asked = settings.stop] { return stopped_ = stopped_ || (asked && !found_.best.empty() && asked()); };
     ranges_.queues.resize(ranges_.slots());
     for_ranges([&](Range range) {
-      if (model.any(range)) ranges_.queues[slot(range)] = std::make_unique<RangeQueue>(model, shapes, range, settings.memory, found_.counts);
+      const bool possible = settings.most_buckets != 1 || range == Range{0, levels_};
+      if (possible && model.any(range)) ranges_.queues[slot(range)] = std::make_unique<RangeQueue>(model, shapes, range, settings.memory, found_.counts);
     });
   }
 
-  // Every round finds the best of all plans of at most `limit` seconds, so those it finds are the best there are.
+  // The best plan comes first: those after it leave less to be pruned.
   Found run() {
-    double limit = settle_relaxed();
+    settings_.top = 1;
+    const double limit = settle_relaxed();
     if (limit < kNever) settle_single();
+    find(limit);
+    found_.proven = !stopped_ || (!found_.best.empty() && found_.least >= enough() / kRounding);
+    if (!found_.best.empty() && found_.proven) found_.least = found_.best.front().seconds;
+    if (wanted_ > 1 && found_.proven && !found_.best.empty()) {
+      settings_.top = wanted_;
+      const double least = found_.least;
+      find(least);
+      found_.least = least;
+    }
+    for (const auto& queue : ranges_.queues)
+      if (queue) queue->count_rest();
+    return std::move(found_);
+  }
+
+ private:
+  // Every round finds the best of all plans of at most `limit` seconds, so those it finds are the best there are.
+  void find(double limit) {
     for (double deeper = kDeeper; limit < kNever; deeper *= 2) {
       found_.least = limit;
       limit = std::min(limit * (1 + deeper), std::max(limit, enough()));
@@ -50,14 +78,8 @@ class Search {
       if (stopped_ || enough() <= limit || limit == kNoLimit) break;
       if (all) limit = kNoLimit;  // one more round
     }
-    found_.proven = !stopped_ || (!found_.best.empty() && found_.least >= enough() / kRounding);
-    if (!found_.best.empty() && found_.proven) found_.least = found_.best.front().seconds;
-    for (const auto& queue : ranges_.queues)
-      if (queue) queue->count_rest();
-    return std::move(found_);
   }
 
- private:
   size_t slot(Range range) const { return ranges_.slot(range); }
   RangeQueue* queue(Range range) const { return ranges_.queue(range); }
   template <class Visit>
@@ -219,14 +241,14 @@ class Search {
     if (stopped_) return true;
     bool exact = true;
     for (size_t i = 0; i < drafts.size(); ++i)
-      if (time(drafts[i]) && static_cast<int>(i) < settings_.top) exact = false;
+      if (time(drafts[i]) && i == 0) exact = false;
     for (const Draft& draft : drafts) keep(draft);
     if (!exact) {
       start.least = std::max(start.least, drafts.front().seconds);
       return true;
     }
-    if (limit < limit_ && static_cast<int>(drafts.size()) < settings_.top) {
-      if (drafts.empty()) start.least = limit;
+    if (limit < limit_ && drafts.empty()) {
+      start.least = limit;
       start.deeper *= 2;
       return true;
     }
@@ -249,35 +271,45 @@ class Search {
     return *std::ranges::min_element(start.options, {}, [&](size_t option) { return options[option].seconds; });
   }
 
-  // Plans of equal ranges and placements are one, in whatever order and with whatever home. No plan that takes longer than as many as are asked for is of interest.
   void keep(const Draft& draft) {
     Choice choice{{}, draft.zero, plans_.seconds(draft)};
     for (const Step& step : draft.steps) {
       const Option& option = queue(step.range)->options()[step.option];
       choice.phases.push_back({step.range, option.shape, option.capacity});
     }
-    const auto before = [](const Choice& a, const Choice& b) { return std::tie(a.seconds, a.phases, b.zero) < std::tie(b.seconds, b.phases, a.zero); };
-    const auto same = [](const Phase& a, const Phase& b) { return a.range == b.range && a.shape.placement == b.shape.placement; };
-    const auto known = std::ranges::find_if(found_.best, [&](const Choice& other) { return std::ranges::is_permutation(other.phases, choice.phases, same); });
-    if (known != found_.best.end()) {
-      if (!before(choice, *known)) return;
-      found_.best.erase(known);
-    }
-    found_.best.insert(std::ranges::upper_bound(found_.best, choice, before), std::move(choice));
-    if (static_cast<int>(found_.best.size()) > settings_.top) found_.best.pop_back();
+    const auto [it, fresh] = of_key_.try_emplace(key_of(model_, choice), choice);
+    if (!fresh && !before(choice, it->second)) return;
+    it->second = std::move(choice);
+    list_best();
     limit_ = std::min(limit_, enough());
+  }
+
+  static bool before(const Choice& a, const Choice& b) { return std::tie(a.seconds, a.phases, b.zero) < std::tie(b.seconds, b.phases, a.zero); }
+
+  void list_best() {
+    std::vector<const Choice*> all;
+    for (const auto& [key, choice] : of_key_) all.push_back(&choice);
+    std::ranges::sort(all, [](const Choice* a, const Choice* b) { return before(*a, *b); });
+    found_.best.clear();
+    for (const Choice* choice : all) {
+      if (std::cmp_equal(found_.best.size(), wanted_)) break;
+      if (std::ranges::none_of(found_.best, [&](const Choice& other) { return same_degrees(model_, other, *choice); })) found_.best.push_back(*choice);
+    }
   }
 
   // No plan that takes longer is of interest.
   double enough() const {
-    return static_cast<int>(found_.best.size()) < settings_.top ? kNever : found_.best.back().seconds * kRounding;
+    const auto top = static_cast<size_t>(settings_.top);
+    return found_.best.size() < top ? kNever : found_.best[top - 1].seconds * kRounding;
   }
 
   const CostModel& model_;
   const Transfers& transfers_;
-  SearchSettings settings_;  // stop: not before there is a plan
+  SearchSettings settings_;  // stop: not before there is a plan; top: 1 until the best one is known
+  int wanted_;
   int levels_;
   Found found_;
+  std::map<std::uint64_t, Choice> of_key_;  // the best one known
   Ranges ranges_;
   HomePlans plans_;
   std::vector<double> cover_, least_;  // by slot
@@ -291,6 +323,21 @@ std::vector<i64> capacities(const CostModel& model, Range range) {
   std::vector<i64> all;
   for (i64 tokens = model.longest(range); all.empty() || tokens <= 2 * model.bounds().back(); tokens *= 2) all.push_back(tokens);
   return all;
+}
+
+std::uint64_t key_of(const CostModel& model, const Choice& choice) {
+  const Phase& longest = choice.longest();
+  return static_cast<std::uint64_t>(longest.range.lo) | degrees(model, longest.shape.placement);
+}
+
+bool same_degrees(const CostModel& model, const Choice& a, const Choice& b) {
+  const auto by_level = [&](const Choice& choice) {
+    std::vector<std::uint64_t> levels(model.bounds().size());
+    for (const Phase& phase : choice.phases)
+      std::fill(levels.begin() + phase.range.lo, levels.begin() + phase.range.hi, degrees(model, phase.shape.placement));
+    return levels;
+  };
+  return by_level(a) == by_level(b);
 }
 
 const Phase& Choice::longest() const { return *std::ranges::max_element(phases, {}, [](const Phase& phase) { return phase.range.hi; }); }

@@ -1,6 +1,7 @@
 // The search for the plans that take the least time in the planner's own model, and only by what is proven.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -40,19 +41,25 @@ struct Counts {
   i64 pruned() const { return candidates - timed; }
 };
 
+/// What tells plans apart: the documents that share the longest ones' bucket, that bucket's degrees (dp, tp, pp), and on several hosts which
+/// ranks are side by side. All else are details, of which the search takes the best.
+std::uint64_t key_of(const CostModel& model, const Choice& choice);
+/// Whether documents of every length have the same degrees (and ranks side by side): a bucket that is cut in two makes no other plan.
+bool same_degrees(const CostModel& model, const Choice& a, const Choice& b);
+
 /// stop: asked again and again; once it says so, the search ends with the best plan that it has, as soon as it has one.
 struct SearchSettings {
   i64 memory = 0;     // bytes a rank has; 0: without limit
   int most_buckets = 0;  // 0: as many as there are bounds
-  int top = 1;        // so many of the best plans, unlike in ranges or placements; of others the best order and home
+  int top = 1;        // so many of the best plans: the best of each key, but for those with the same degrees as a quicker one
   std::function<bool()> stop{};
 };
 
 struct Found {
-  std::vector<Choice> best;  // the best first; fewer than asked for if there are no more. Empty: nothing fits
+  std::vector<Choice> best;  // the best first; fewer than asked for if there are no more or the search was stopped. Empty: nothing fits
   Counts counts;
   double least = 0;    // seconds; no plan takes less
-  bool proven = true;  // `best` are the best of all; else the search was stopped
+  bool proven = true;  // the first of `best` is the best of all; else the search was stopped before that was known
 
   /// How much more than the optimum the best plan may take at most, as a fraction of that.
   double gap() const { return proven ? 0 : best.front().seconds / least - 1; }
