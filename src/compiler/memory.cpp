@@ -143,7 +143,8 @@ class WorstOrder {
 
 class Replay {
  public:
-  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace, LocalStages& stages)
+  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace, LocalStages& stages,
+         RotaryTables tables = {})
       : program_(program),
         plan_(plan),
         plans_(plans),
@@ -159,12 +160,14 @@ class Replay {
         gradients_(meter_, MemoryClass::gradients),
         stages_(stages),
         users_(plan.phases.size() * static_cast<size_t>(units_) * 2),
-        accumulated_(plan.phases.size() * plans.home().size()) {}
+        accumulated_(plan.phases.size() * plans.home().size()),
+        tables_(tables) {}
 
   MemoryPeak run() {
     replay();
     MemoryPeak peak = meter_.peak();
     peak.kept = most_kept_;
+    peak.tables = tables_;
     return peak;
   }
 
@@ -178,6 +181,7 @@ class Replay {
  private:
   void replay() {
     take_home();
+    for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, table_bytes(tables_, state_));
     for (const int row : rows_) {
       for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), plan_, plans_)) ++users_of(use);
       for (const StateKey& state : states_of(task(row), holdings_.rank())) ++workers_[state];
@@ -387,12 +391,20 @@ class Replay {
     most_kept_ = std::max(most_kept_, kept_ += state.kept);
   }
 
-  // Rotary tables are kept, for the longest document so far.
+  // Of cosines or sines.
+  static i64 table_bytes(const RotaryTables& tables, i64 size) { return tables.positions * tables.head_dim / 2 * size; }
+
+  // As runtime's RopeTables: kept for the longest document so far, made in fp64, and the old ones go as the new ones replace them.
   void grow_tables(i64 head_dim, i64 longest) {
-    if (longest <= table_rows_) return;
-    meter_.drop(MemoryClass::workspace, table_rows_ * head_dim * state_);
-    table_rows_ = std::max(longest, 2 * table_rows_);
-    meter_.take(MemoryClass::workspace, table_rows_ * head_dim * state_);
+    if (longest <= tables_.positions) return;
+    const RotaryTables old = std::exchange(tables_, {std::max(longest, 2 * tables_.positions), head_dim});
+    const i64 wide = table_bytes(tables_, size_of(DType::f64)), made = table_bytes(tables_, state_);
+    for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, wide);
+    for (int i = 0; i < 2; ++i) {
+      if (made != wide) meter_.take(MemoryClass::workspace, made);
+      meter_.drop(MemoryClass::workspace, table_bytes(old, state_));
+    }
+    for (int i = 0; i < 2 && made != wide; ++i) meter_.drop(MemoryClass::workspace, wide);
   }
 
   void receive(const Task& t) {
@@ -435,7 +447,8 @@ class Replay {
   std::map<StateKey, int> workers_;
   std::map<UnitUse, std::map<int, int>> banks_, gradient_blocks_;  // parameter (gradients: the group's first) -> block
   std::map<StateKey, MicroBatchState> states_;
-  i64 table_rows_ = 0, kept_ = 0, most_kept_ = 0;
+  RotaryTables tables_;
+  i64 kept_ = 0, most_kept_ = 0;
 };
 
 }  // namespace
@@ -450,9 +463,10 @@ MemoryClass MemoryPeak::largest() const {
   return static_cast<MemoryClass>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
 }
 
-MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace) {
+MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace,
+                          RotaryTables tables) {
   LocalStages stages;
-  return Replay(program, plan, plans, holdings, pace, stages).run();
+  return Replay(program, plan, plans, holdings, pace, stages, tables).run();
 }
 
 std::vector<MemoryPeak> memory_by_row(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings) {

@@ -16,12 +16,18 @@ enum class MemoryClass { master, moments, home_gradients, image, parameters, gra
 inline constexpr size_t kMemoryClasses = 8;
 const char* name_of(MemoryClass what);
 
+/// Rotary tables of a rank: for so many positions of heads with head_dim features. They are kept from step to step.
+struct RotaryTables {
+  i64 positions = 0, head_dim = 0;
+};
+
 /// bytes[c]: what class c takes when the rank is fullest; row: the Program's row in which that is, -1 before the first. kept: the most
-/// that forward passes keep for backward passes at any time.
+/// that forward passes keep for backward passes at any time. tables: as the step leaves them.
 struct MemoryPeak {
   std::array<i64, kMemoryClasses> bytes{};
   i64 total = 0, kept = 0;
   int row = -1;
+  RotaryTables tables{};
   MemoryClass largest() const;
 };
 
@@ -30,9 +36,9 @@ struct MemoryPeak {
 enum class Pace { expected, worst };
 
 /// Peak of a rank in a training step. Each receive's buffer is there from the end of the receive before it. Blocks are counted as
-/// the allocator rounds them, to 64 bytes.
+/// the allocator rounds them, to 64 bytes. tables: those that earlier steps left.
 MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
-                          Pace pace = Pace::expected);
+                          Pace pace = Pace::expected, RotaryTables tables = {});
 
 /// The same of all ranks. Ranks that do the same with tensors of the same sizes are replayed once.
 std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, Pace pace = Pace::expected);

@@ -55,6 +55,7 @@ class Rank {
   runtime::Executor executor_;
   ir::Program program_;
   compiler::MemoryPeak predicted_;
+  compiler::RotaryTables tables_;  // after the last step
   i64 agreements_ = 0;
 };
 

@@ -97,6 +97,21 @@ TEST(Memory, OfASwitchHoldsTheNextStrategyWhileOneRunsOnlyWithPrefetch) {
   EXPECT_GE(with.total, without.total);
 }
 
+TEST(Memory, OfRotaryTablesIsKeptFromStepToStep) {
+  const Plans plans = plans_of({strategy("1,1,1", 1)}, 1);
+  const auto predict = [&](int tokens, RotaryTables tables) {
+    const batch::StepPlan plan = rows(plans, 1, tokens);
+    return predict_memory(assemble(plan, plans, {}), plan, plans, Holdings(plans, 0), Pace::expected, tables);
+  };
+  const MemoryPeak first = predict(64, {}), shorter = predict(32, first.tables), longer = predict(96, first.tables);
+  EXPECT_EQ(first.tables.positions, 64);
+  EXPECT_EQ(shorter.tables.positions, 64);
+  EXPECT_EQ(longer.tables.positions, 128) << "grown to twice as many at least";
+  const i64 head_dim = first.tables.head_dim;
+  EXPECT_EQ(shorter.total - predict(32, {}).total, 4 * head_dim * (64 - 32));
+  EXPECT_EQ(longer.total - predict(96, {}).total, 4 * head_dim * (128 - 96));
+}
+
 TEST(Memory, OfPhasesThatRepeatDoesNotPileUp) {
   const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4);
   const std::vector<batch::PhasePlan> cycle = rows(plans, 2).phases;
