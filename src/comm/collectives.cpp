@@ -107,6 +107,21 @@ void sum_slots(Slots& slots, size_t members, const Block& out) {
   copy_block(out, slots[0]);
 }
 
+// In place, of a few numbers: pairs of ranks, then pairs of pairs, ... ((0 + 1) + (2 + 3)) + ..., and back. Two messages for each doubling.
+void all_reduce_in_pairs(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, const Block& own, DType dtype) {
+  const auto meet = [&](size_t distance, bool sums) {
+    Exchange exchange(fabric, channel, name, row, dtype);
+    const size_t mine = exchange.mine();
+    const bool second = mine % (2 * distance) == distance, first = mine % (2 * distance) == 0 && mine + distance < exchange.members();
+    if (second) sums ? exchange.send(mine - distance, own) : exchange.receive(mine - distance, own);
+    if (first) sums ? exchange.receive(mine + distance, own, true) : exchange.send(mine + distance, own);
+    exchange.run();
+  };
+  size_t distance = 1;
+  for (; distance < channel.ranks.size(); distance *= 2) meet(distance, true);
+  while ((distance /= 2) > 0) meet(distance, false);
+}
+
 // Part i of n of an array, cut evenly.
 std::vector<Block> cut(void* data, i64 elements, i64 element_size, size_t n) {
   std::vector<Block> pieces;
@@ -152,6 +167,8 @@ void reduce_scatter(Fabric& fabric, const Channel& channel, const std::string& n
 
 void all_reduce(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, void* data, i64 elements, DType dtype) {
   if (channel.ranks.size() < 2) return;
+  if (elements < static_cast<i64>(channel.ranks.size()) && dtype != DType::bf16)
+    return all_reduce_in_pairs(fabric, channel, name, row, contiguous(data, elements * size_of(dtype)), dtype);
   const std::vector<Block> pieces = cut(data, elements, size_of(dtype), channel.ranks.size());
   reduce_scatter(fabric, channel, name, row, pieces, pieces[position_of(fabric, channel, name)], dtype);
   all_gather(fabric, channel, name, row, pieces);

@@ -1,5 +1,5 @@
 // Collectives on CPU memory, built from Fabric transactions. Ring volume: each rank sends (n-1)/n of the data
-// for all-gather and reduce-scatter, twice that for all-reduce. Sums are in rank order (order of channel.ranks).
+// for all-gather and reduce-scatter, twice that for all-reduce. Sums are in rank order (order of channel.ranks) if nothing else is said.
 #pragma once
 
 #include <cstring>
@@ -18,7 +18,8 @@ void all_gather(Fabric&, const Channel&, const std::string& name, i64 row, std::
 /// pieces[i]: this rank's addend of what channel.ranks[i] gets; out: sum over ranks of the piece of this rank.
 /// out may be the rank's own piece. Elements of `dtype`; sums are made in fp32 for bf16.
 void reduce_scatter(Fabric&, const Channel&, const std::string& name, i64 row, std::span<const Block> pieces, Block out, DType dtype);
-/// In place: data becomes the sum over ranks. `elements` of `dtype`, contiguous.
+/// In place: data becomes the sum over ranks. `elements` of `dtype`, contiguous. Fewer elements than ranks are summed in pairs of ranks, pairs of
+/// pairs and so on, at two messages a doubling; bf16 is not.
 void all_reduce(Fabric&, const Channel&, const std::string& name, i64 row, void* data, i64 elements, DType dtype);
 /// In place, elementwise maximum (fp32 or fp64), for softmax statistics.
 void all_reduce_max(Fabric&, const Channel&, const std::string& name, i64 row, void* data, i64 elements, DType dtype);

@@ -34,6 +34,25 @@ TEST(Collectives, AllReduceSendsRingVolume) {
   }
 }
 
+// 0.1 + 0.2 + 0.3 ... depends on the order.
+TEST(Collectives, AFewNumbersAreSummedInPairsOfRanks) {
+  for (const int ranks : {2, 3, 5, 8}) {
+    std::vector<double> sums(static_cast<size_t>(ranks)), expected;
+    for (int rank = 0; rank < ranks; ++rank) expected.push_back(sums[static_cast<size_t>(rank)] = 0.1 * (rank + 1));
+    for (size_t distance = 1; distance < expected.size(); distance *= 2)
+      for (size_t i = 0; i + distance < expected.size(); i += 2 * distance) expected[i] += expected[i + distance];
+    std::vector<int> all;
+    for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
+    const auto fabrics = thread_fabrics(ranks, two_hosts(ranks), {120s, true});
+    EXPECT_THAT(run_ranks(fabrics, [&](Fabric& fabric) { all_reduce(fabric, {0, all}, "x", 1, &sums[static_cast<size_t>(fabric.rank())], 1, DType::f64); }),
+                Each(""));
+    EXPECT_THAT(sums, Each(expected[0])) << ranks;
+    i64 bytes = 0;
+    for (const auto& fabric : fabrics) bytes += fabric->traffic()[1] + fabric->traffic()[2];
+    EXPECT_EQ(bytes, 2 * 8 * (ranks - 1)) << "there and back";
+  }
+}
+
 TEST(Collectives, TheMaximumOfANumberAndNaNIsNaNOnAllRanks) {
   std::vector<std::vector<float>> values{{1, NAN, 3}, {2, 5, NAN}, {0, 9, 9}};
   EXPECT_THAT(run_ranks(3, {120s, true},

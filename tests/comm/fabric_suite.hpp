@@ -239,6 +239,16 @@ inline void check_all_reduce(const Case& c, i64 elements, std::mt19937_64& rando
   const std::vector<Memory> addends = random_world(static_cast<int>(c.members()), elements, c.dtype, random);
   Memory mine = addends[c.at], expected;
   plain_sum(addends, expected, c.dtype);
+  if (elements < static_cast<i64>(c.members()) && c.dtype != DType::bf16) {  // pairs of ranks, pairs of pairs, ...
+    std::vector<Memory> sums = addends;
+    for (size_t distance = 1; distance < sums.size(); distance *= 2)
+      for (size_t i = 0; i + distance < sums.size(); i += 2 * distance) {
+        Memory both;
+        plain_sum({sums[i], sums[i + distance]}, both, c.dtype);
+        sums[i] = both;
+      }
+    expected = sums[0];
+  }
   all_reduce(c.fabric, c.channel, "reduce", c.row, mine.data(), elements, c.dtype);
   expect(mine == expected, fmt::format("all_reduce of {} {} on {} ranks", elements, name_of(c.dtype), c.members()));
 }
