@@ -55,11 +55,11 @@ void add_step(CLI::App& bench, Action& action) {
   auto& s = options->settings;
   CLI::App* step = bench.add_subcommand("step", "Tokens per second of a whole training step of a LLaMA on made-up tokens");
   add_model(*step, s.model, llama(512, 8, 4, 1408));
-  step->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str();
-  step->add_option("--batch", s.batch, "Documents of a step")->capture_default_str();
+  step->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str()->check(CLI::Range(1, 1 << 24));
+  step->add_option("--batch", s.batch, "Documents of a step")->capture_default_str()->check(CLI::Range(1, 1 << 20));
   step->add_option("--ranks", s.ranks, "Ranks, as threads of this process")->capture_default_str();
   step->add_option("--threads", s.threads, "Threads of the whole run, shared by the ranks")->capture_default_str();
-  step->add_option("--steps", s.steps, "Steps; the first warms up")->capture_default_str();
+  step->add_option("--steps", s.steps, "Steps; the first warms up")->capture_default_str()->check(CLI::Range(1, 1000000));
   step->add_option("--strategy", s.strategy, "dp,tp,pp")->capture_default_str();
   step->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
   add_json(*step, options->json);
@@ -92,7 +92,7 @@ void add_switch(CLI::App& bench, Action& action) {
   command->add_option("--from", s.from, "dp,tp,pp before")->capture_default_str();
   command->add_option("--to", s.to, "dp,tp,pp after")->capture_default_str();
   command->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
-  command->add_option("--repetitions", s.repetitions, "Switches and copies measured, in turn")->capture_default_str();
+  command->add_option("--repetitions", s.repetitions, "Switches and copies measured, in turn")->capture_default_str()->check(CLI::Range(1, 1000000));
   add_json(*command, options->json);
   command->callback([options, &action] {
     action = [options] {
@@ -121,8 +121,8 @@ void add_kernels(CLI::App& bench, Action& action) {
   auto& s = options->settings;
   CLI::App* command = bench.add_subcommand("kernels", "Each kernel at the shapes of a training step, and attention over packed documents");
   add_model(*command, s.model, llama(512, 8, 4, 1408));
-  command->add_option("--tokens", s.tokens, "Tokens of a row")->capture_default_str();
-  command->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str();
+  command->add_option("--tokens", s.tokens, "Tokens of a row")->capture_default_str()->check(CLI::Range(1, 1 << 24));
+  command->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str()->check(CLI::Range(1, 1 << 24));
   command->add_option("--threads", s.threads, "Threads that share each kernel")->capture_default_str();
   add_json(*command, options->json);
   command->callback([options, &action] {

@@ -11,6 +11,8 @@
 namespace switchyard::apps {
 namespace {
 
+bool has_data(const config::Job& job) { return !job.data.path.empty() && std::filesystem::exists(job.data.path); }
+
 // Lengths of a batch that stands in for data: halves of the longest bucket, down to 16 tokens, over and over.
 std::vector<i64> made_up_lengths(const config::Job& job) {
   const i64 longest = job.buckets.front().max_length, tokens = job.batch.tokens, sequences = job.batch.sequences;
@@ -19,6 +21,7 @@ std::vector<i64> made_up_lengths(const config::Job& job) {
   for (i64 next = longest; sequences > 0 ? static_cast<i64>(lengths.size()) < sequences : total < tokens;
        next = next / 2 < 16 ? longest : next / 2) {
     lengths.push_back(next);
+    data::check_sequences(lengths.size());
     total += next;
   }
   return lengths;
@@ -28,7 +31,7 @@ std::vector<i64> made_up_lengths(const config::Job& job) {
 
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count) {
   if (!job.batch.lengths.empty()) return data::given_lengths(job, count);
-  if (job.data.path.empty() || !std::filesystem::exists(job.data.path)) {
+  if (!has_data(job)) {
     fmt::print("no data at \"{}\": a made-up batch, lengths halving from {} tokens\n", job.data.path, job.buckets.front().max_length);
     return std::vector<std::vector<i64>>(static_cast<size_t>(count), made_up_lengths(job));
   }
@@ -41,6 +44,14 @@ std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count
     lengths.push_back(data::Sampler::lengths(batch));
   }
   return lengths;
+}
+
+std::vector<i64> lengths_of_step(const config::Job& job, i64 index) {
+  if (!job.batch.lengths.empty()) return data::given_lengths(job, 1, index).front();
+  if (!has_data(job)) return lengths_of_steps(job, 1).front();
+  const data::Corpus corpus = data::Corpus::open(job.data.path);
+  const data::Sampler sampler(corpus, data::sampler_settings(job));
+  return data::Sampler::lengths(sampler.batch(sampler.cursor_of(index)));
 }
 
 PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths) {

@@ -18,6 +18,8 @@ struct PlannedStep {
 /// Tokens of each document of steps 1 to `count`: as batch.lengths says, or of the job's data; without both of made-up documents, which is
 /// said on standard output.
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count);
+/// The same of step index + 1 alone.
+std::vector<i64> lengths_of_step(const config::Job& job, i64 index);
 /// Step index + 1 of documents with these lengths.
 PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths);
 

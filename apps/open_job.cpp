@@ -1,12 +1,18 @@
 #include "open_job.hpp"
 
+#include "config/job_draft.hpp"
 #include "data/corpus.hpp"
 #include "files/hf_config.hpp"
 
 namespace switchyard::apps {
 
-config::Job open_job(const std::string& path, const std::vector<std::string>& sets) {
-  config::Job job = config::load_job(path, sets);
+config::Job open_job(const std::string& path, const std::vector<config::Override>& overrides) {
+  config::Faults faults;
+  return open_job(config::load_draft(path, overrides, faults), faults);
+}
+
+config::Job open_job(const config::JobDraft& draft, config::Faults& faults) {
+  config::Job job = config::job_of(draft, faults);
   if (config::needs_model(job)) config::resolve_model(job, files::read_hf_config(job.model.path));
   if (config::needs_vocab(job) && !job.data.path.empty())
     if (const auto vocab = data::Corpus::open(job.data.path).vocab_size()) config::resolve_vocab(job, *vocab);

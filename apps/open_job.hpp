@@ -4,12 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "config/job.hpp"
+#include "config/job_reader.hpp"
 
 namespace switchyard::apps {
 
-/// The job of `path` with the overrides `sets`; sizes from model.path, the vocabulary from the data folder; validated.
+/// The job of `path` with overrides; sizes from model.path, the vocabulary from the data folder; validated.
 /// errors  UserError: the file, the model's folder or the data can't be read, or something in them is wrong
-config::Job open_job(const std::string& path, const std::vector<std::string>& sets);
+config::Job open_job(const std::string& path, const std::vector<config::Override>& overrides = {});
+/// The same of a draft. faults: those of reading, thrown together with all others.
+config::Job open_job(const config::JobDraft& draft, config::Faults& faults);
 
 }  // namespace switchyard::apps

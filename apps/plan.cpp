@@ -43,17 +43,20 @@ struct Opened {
   cluster::Hardware hardware;
 };
 
-// Buckets that the job has are kept for comparison.
-Opened open(const Options& options) {
+// Buckets that the job has are kept for comparison. sequences: of a step, 0: as the job has it.
+Opened open(const Options& options, i64 sequences) {
   Opened opened;
-  opened.has_buckets = !leaves_strategies_open(options.job, options.sets);
-  std::vector<std::string> sets = options.sets;
-  if (options.ranks > 0) sets.push_back(fmt::format("run.ranks={}", options.ranks));
+  std::vector<config::Override> overrides = config::overrides_of(options.sets);
+  if (options.ranks > 0) overrides.push_back({fmt::format("--ranks {}", options.ranks), "run.ranks", i64{options.ranks}});
+  if (sequences > 0) overrides.push_back({"--sequences " + options.sequences, "batch.sequences", sequences});
+  config::Faults faults;
+  config::JobDraft draft = config::load_draft(options.job, overrides, faults);
+  opened.has_buckets = !leaves_strategies_open(draft, faults);
   if (opened.has_buckets) {
-    opened.job = open_job(options.job, sets);
+    opened.job = open_job(draft, faults);
   } else {
-    const int ranks = config::load_hardware(options.cluster, ranks_of(options.job, sets)).ranks();
-    opened.job = open_unplanned(options.job, sets, ranks);
+    const int ranks = config::load_hardware(options.cluster, ranks_of(draft)).ranks();
+    opened.job = open_unplanned(std::move(draft), faults, ranks);
   }
   opened.hardware = config::load_hardware(options.cluster, opened.job.run.ranks);
   return opened;
@@ -120,9 +123,8 @@ struct Planned {
 
 int listed(const Options& options) { return options.top > 0 ? options.top : options.explain ? kRunnersUp : 1; }
 
-Planned planned(Options options, i64 sequences, double limit) {
-  if (sequences > 0) options.sets.push_back(fmt::format("batch.sequences={}", sequences));
-  Planned result{.opened = open(options), .planner = nullptr, .found = {}, .plans = {}, .limit = limit};
+Planned planned(const Options& options, i64 sequences, double limit) {
+  Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}, .limit = limit};
   const auto start = std::chrono::steady_clock::now();
   result.planner = std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
   result.found = result.planner->plan(std::max(kJudged, listed(options)), options.most_buckets, limit_of(limit));
@@ -200,6 +202,9 @@ std::string explained(const Planned& planned, double limit, int top) {
 }
 
 int run(const Options& options) {
+  constexpr double kMostSeconds = 1e6;
+  if (!(options.seconds >= 0 && options.seconds <= kMostSeconds))  // nor nan
+    user_error("--seconds {}: a number from 0 to {:g} is needed.", options.seconds, kMostSeconds);
   const Planned planned = best_batch(options);
   const JudgedPlan& best = planned.best();
   const int top = listed(options);
@@ -232,11 +237,11 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("job", options->job, "Job file; its buckets, if any, are compared")->required()->type_name("JOB.toml");
   command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")->required()->type_name("FILE|NAME");
   command->add_option("--ranks", options->ranks, "Ranks, where neither job nor cluster file says how many")->check(CLI::PositiveNumber);
-  command->add_option("--top", options->top, "Number of plans to list; with --explain 10, else 1")->check(CLI::PositiveNumber);
+  command->add_option("--top", options->top, "Number of plans to list; with --explain 10, else 1")->check(CLI::Range(1, 1000));
   command->add_option("--buckets", options->most_buckets, "Most buckets; 1 is the best single strategy")->check(CLI::PositiveNumber);
-  command->add_option("--steps", options->steps, "Steps whose documents stand for all")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--steps", options->steps, "Steps whose documents stand for all")->capture_default_str()->check(CLI::Range(1, 4096));
   command->add_option("--sequences", options->sequences, "Documents a step as a range: plans its ends and the doublings between, and takes the one with most tokens a second")->type_name("LOW..HIGH");
-  command->add_option("--seconds", options->seconds, "Ends the search after so long with the best plan so far; 0 is no limit")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--seconds", options->seconds, "Ends the search after so long with the best plan so far; 0 is no limit")->capture_default_str();
   command->add_flag("--explain", options->explain, "What the plans cost and why, what limits the best, and what would change it");
   command->add_option("--out", options->out, "Writes the job with the best plan's buckets")->type_name("planned.toml");
   command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");

@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <future>
 #include <limits>
-#include <sstream>
 #include <thread>
 
 #include "compiler/job_plans.hpp"
 #include "compiler/memory.hpp"
-#include "config/job_keys.hpp"
-#include "config/job_reader.hpp"
 #include "first_step.hpp"
 #include "open_job.hpp"
 #include "planner/explain.hpp"
@@ -26,14 +22,6 @@ constexpr int kFewestSteps = 2, kMostSteps = 16;  // whose documents stand for a
 constexpr i64 kDocuments = 256;
 constexpr const char* kAuto = "auto";
 
-config::JobDraft draft_of(const std::string& path, const std::vector<std::string>& sets) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  config::Faults faults;  // told when the job is opened
-  return file ? config::read_draft(text.str(), path, sets, faults) : config::JobDraft{};
-}
-
 bool is_auto(const config::BucketDraft& bucket) { return bucket.text == kAuto; }
 
 int steps_that_stand_for_all(const config::Job& job) {
@@ -42,11 +30,15 @@ int steps_that_stand_for_all(const config::Job& job) {
 }
 
 // The planner wouldn't keep to them.
-void refuse_settings(const config::JobDraft& draft, const std::string& path) {
+void refuse_settings(const config::JobDraft& draft, config::Faults& faults) {
+  const auto refuse = [&](const std::string& key) {
+    if (draft.has(key))
+      faults.add(draft.where(key), fmt::format("{} is set, but the strategies are left to the planner, which chooses that, too. Leave it out, or give the "
+                                               "buckets strategies.", key));
+  };
   for (const config::Key<config::JobDraft>& key : config::job_keys())
-    if ((key.name.starts_with("parallel.") || key.name == "run.order") && draft.has(key.name))
-      user_error("{}: {} is set, but the strategies are left to the planner, which chooses that, too. Leave it out, or give the buckets strategies.",
-                 path, key.name);
+    if (key.name.starts_with("parallel.") || key.name == "run.order") refuse(key.name);
+  for (size_t i = 0; i < draft.buckets.size(); ++i) refuse(fmt::format("bucket.{}.file", i));
 }
 
 // Within the device's memory a step prefetches less, rather than running out of it.
@@ -105,26 +97,33 @@ std::string text_of(double seconds) { return format_duration(Seconds{seconds}); 
 
 }  // namespace
 
-bool leaves_strategies_open(const std::string& path, const std::vector<std::string>& sets) {
-  const config::JobDraft draft = draft_of(path, sets);
+bool leaves_strategies_open(const config::JobDraft& draft, config::Faults& faults) {
   const auto planned = std::ranges::count_if(draft.buckets, is_auto);
   if (planned > 0 && planned < static_cast<std::ptrdiff_t>(draft.buckets.size()))
-    user_error("{}: {} of {} buckets have strategy = \"auto\". The planner chooses all of them or none: give each a strategy, or none.", path, planned,
-               draft.buckets.size());
-  const bool open = draft.job.batch.context > 0 && draft.parallel_preset.empty() && planned == static_cast<std::ptrdiff_t>(draft.buckets.size());
-  if (open) refuse_settings(draft, path);
+    faults.add(draft.origin, fmt::format("{} of {} buckets have strategy = \"auto\". The planner chooses all of them or none: give each a strategy, or none.",
+                                         planned, draft.buckets.size()));
+  const bool tried = draft.faulty.contains("bucket") || draft.faulty.contains("parallel.") || !draft.misses("parallel.preset");
+  const bool open = draft.job.batch.context > 0 && !tried && planned == static_cast<std::ptrdiff_t>(draft.buckets.size());
+  if (open) refuse_settings(draft, faults);
   return open;
 }
 
-std::optional<int> ranks_of(const std::string& path, const std::vector<std::string>& sets) {
-  const config::JobDraft draft = draft_of(path, sets);
+std::optional<int> ranks_of(const config::JobDraft& draft) {
   return draft.has("run.ranks") ? std::optional(draft.job.run.ranks) : std::nullopt;
 }
 
-config::Job open_unplanned(const std::string& path, std::vector<std::string> sets, int ranks) {
-  sets.push_back(fmt::format("bucket=[{{max_length={}, strategy=\"1,1,1\"}}]", draft_of(path, sets).job.batch.context));
-  sets.push_back(fmt::format("run.ranks={}", ranks_of(path, sets).value_or(ranks)));
-  return open_job(path, sets);
+config::Job open_unplanned(config::JobDraft draft, config::Faults& faults, int ranks) {
+  config::BucketDraft all;
+  all.max_length = draft.job.batch.context;
+  all.text = "1,1,1";
+  draft.buckets = {all};
+  std::erase_if(draft.given, [](const auto& given) { return given.first.starts_with("bucket."); });
+  for (const char* key : {"bucket.0.max_length", "bucket.0.strategy"}) draft.given[key] = draft.origin;
+  if (draft.misses("run.ranks")) {
+    draft.job.run.ranks = ranks;
+    draft.given["run.ranks"] = draft.origin;
+  }
+  return open_job(draft, faults);
 }
 
 planner::Request request_of(const config::Job& job, const cluster::Hardware& hardware, int steps) {

@@ -6,18 +6,19 @@
 #include <string>
 #include <vector>
 
-#include "config/job.hpp"
+#include "config/job_reader.hpp"
 #include "planner/plan.hpp"
 #include "report/page.hpp"
 
 namespace switchyard::apps {
 
-/// Whether the job has no buckets nor a preset of them, or all its buckets have strategy = "auto". UserError if only some have.
-bool leaves_strategies_open(const std::string& path, const std::vector<std::string>& sets);
+/// Whether the job has no buckets nor a preset of them, or all its buckets have strategy = "auto". Faults: only some have, or keys are set
+/// that such a job leaves to the planner.
+bool leaves_strategies_open(const config::JobDraft& draft, config::Faults& faults);
 /// Ranks that the job asks for, if it does.
-std::optional<int> ranks_of(const std::string& path, const std::vector<std::string>& sets);
+std::optional<int> ranks_of(const config::JobDraft& draft);
 /// Such a job, for so many ranks where it says nothing else, with one bucket that stands in for those to be planned.
-config::Job open_unplanned(const std::string& path, std::vector<std::string> sets, int ranks);
+config::Job open_unplanned(config::JobDraft draft, config::Faults& faults, int ranks);
 
 /// What the planner is asked for the documents of the first `steps` steps.
 planner::Request request_of(const config::Job& job, const cluster::Hardware& hardware, int steps);

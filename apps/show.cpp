@@ -47,7 +47,7 @@ void show_program(const config::Job& job, const compiler::Plans& plans, int rank
 }
 
 int run(const Options& options) {
-  const config::Job job = open_job(options.job, options.sets);
+  const config::Job job = open_job(options.job, config::overrides_of(options.sets));
   if (options.what == "model") {
     fmt::print("{}", compiler::print_model(models::build(job.model.config, compiler::precision_of(job.run), models::Output::loss)));
     return 0;

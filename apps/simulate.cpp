@@ -120,7 +120,7 @@ void print(const Figures& f, const cluster::Hardware& hardware) {
 }
 
 int run(const Options& options) {
-  const config::Job job = open_job(options.job, options.sets);
+  const config::Job job = open_job(options.job, config::overrides_of(options.sets));
   const cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
   const Figures f = simulate_job(options, job, plans, hardware);
@@ -149,7 +149,7 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")->required()->type_name("FILE|NAME");
   command->add_option("--steps", options->steps, "Steps to simulate, from the first on; figures are their means")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 4096));  // all are planned before the first is simulated
   command->add_option("--trace", options->trace, "Writes the first step's timeline for Perfetto")->type_name("FILE.json");
   command->add_option("--report", options->report, "Writes a page of the first step, report.html, into this folder, and trace.json beside it")
       ->type_name("DIR");

@@ -22,12 +22,14 @@ std::optional<std::string> variable(const std::string& name) {
 }
 
 // Without strategies it is planned first, for the machine that it will train on.
-train::TrainSettings job_to_train(const std::string& path, const std::vector<std::string>& sets, const comm::Launch& launch) {
-  if (!leaves_strategies_open(path, sets)) return {open_job(path, sets)};
+train::TrainSettings job_to_train(const std::string& path, const std::vector<config::Override>& overrides, const comm::Launch& launch) {
+  config::Faults faults;
+  const config::JobDraft draft = config::load_draft(path, overrides, faults);
+  if (!leaves_strategies_open(draft, faults)) return {open_job(draft, faults)};
   const auto say = [&](const std::string& text) {
     if (launch.rank == 0) fmt::print(stderr, "plan: {}\n", text);
   };
-  const config::Job open = open_unplanned(path, sets, launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency()));
+  const config::Job open = open_unplanned(draft, faults, launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency()));
   const config::Profile profile = train::machine_profile(open, launch, train::profile_folder(variable), say);
   ChosenPlan chosen = choose_plan(open, profile.hardware);
   for (const std::string& line : chosen.why) say(line);
@@ -38,10 +40,10 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<std
 
 void add_train(CLI::App& app, Action& action) {
   struct Options {
-    std::string job, out, resume;
+    std::string job;
+    std::optional<std::string> out, resume;
     std::vector<std::string> sets;
-    int ranks = 0;
-    i64 steps = 0;
+    std::optional<i64> ranks, steps;
     bool help_keys = false;
   };
   auto options = std::make_shared<Options>();
@@ -62,13 +64,19 @@ void add_train(CLI::App& app, Action& action) {
       }
       if (options->job.empty())
         throw UserError("train needs a job file: switchyard train JOB.toml. `switchyard train --help-keys` lists its keys.");
-      std::vector<std::string> sets = options->sets;
-      if (options->ranks > 0) sets.push_back(fmt::format("run.ranks={}", options->ranks));
-      if (options->steps > 0) sets.push_back(fmt::format("run.steps={}", options->steps));
-      if (!options->out.empty()) sets.push_back(fmt::format("run.out=\"{}\"", options->out));
+      // An empty name is an unset variable of the shell: without a folder the work would be lost, without a checkpoint begun anew.
+      if (options->out == "") throw UserError("--out is empty. Name the run folder, or leave the option out.");
+      if (options->resume == "") throw UserError("--resume is empty. Name a checkpoint or a run folder, or leave the option out.");
+      std::vector<config::Override> overrides = config::overrides_of(options->sets);
+      const auto add = [&](const char* option, const char* key, const auto& value) {
+        if (value) overrides.push_back({fmt::format("{} {}", option, *value), key, *value});
+      };
+      add("--ranks", "run.ranks", options->ranks);
+      add("--steps", "run.steps", options->steps);
+      add("--out", "run.out", options->out);
       const comm::Launch launch = comm::launch_from_environment();
-      train::TrainSettings settings = job_to_train(options->job, sets, launch);
-      settings.resume = options->resume;
+      train::TrainSettings settings = job_to_train(options->job, overrides, launch);
+      settings.resume = options->resume.value_or("");
       train::train(settings, launch);
       return 0;
     };

@@ -40,6 +40,25 @@ std::string nearest_name(std::string_view name, std::span<const std::string> nam
   return nearest;
 }
 
+bool is_utf8(std::string_view text) {
+  constexpr char32_t kLeast[] = {0, 0x80, 0x800, 0x10000};  // by the number of bytes that follow the first
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (size_t i = 0; i < text.size(); ++i) {
+    const unsigned char first = byte(i);
+    if (first < 0x80) continue;
+    const size_t more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
+    if (first < 0xc0 || first >= 0xf8 || i + more >= text.size()) return false;
+    char32_t point = first & (0x3fu >> more);
+    for (size_t k = 1; k <= more; ++k) {
+      if ((byte(i + k) & 0xc0) != 0x80) return false;
+      point = (point << 6) | (byte(i + k) & 0x3fu);
+    }
+    if (point < kLeast[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return false;
+    i += more;
+  }
+  return true;
+}
+
 bool matches_wildcard(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
   while (t < text.size()) {

@@ -14,6 +14,9 @@ int edit_distance(std::string_view a, std::string_view b);
 /// least 2), for then it is no misspelling.
 std::string nearest_name(std::string_view name, std::span<const std::string> names);
 
+/// Whether the bytes are UTF-8 (RFC 3629: shortest form, no surrogates).
+bool is_utf8(std::string_view text);
+
 /// Whether `text` matches `pattern`, where '*' stands for any run of characters, also none.
 bool matches_wildcard(std::string_view pattern, std::string_view text);
 

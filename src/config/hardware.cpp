@@ -19,6 +19,7 @@ using cluster::EfficiencyCurve;
 using cluster::Hardware;
 
 constexpr int kMostRanks = 1'000'000;
+constexpr double kLeast = 1e-18, kMost = 1e18;  // of any quantity, in its plain unit: so that bytes are countable, and times neither zero nor endless
 
 /// How a quantity is written: as text with a unit, or as a bare number.
 struct Notation {
@@ -138,6 +139,8 @@ double Reader::quantity(Section& section, const std::string& part, const Notatio
     const std::optional<double> value = quantity_of(*node, notation);
     if (!value) {
       wrong(name, *node, fmt::format("is {}; {}", type_name(*node), notation.wanted));
+    } else if (std::isfinite(*value) && *value != 0 && (std::abs(*value) < kLeast || std::abs(*value) > kMost)) {
+      wrong(name, *node, fmt::format("is beyond sense: use {:g} to {:g}", kLeast, kMost));
     } else if (!std::isfinite(*value) || !(zero_too ? *value >= 0 : *value > 0)) {
       wrong(name, *node, zero_too ? "must be at least 0" : "must be above 0");
     } else {

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <functional>
 #include <ranges>
-#include <sstream>
 
 #include "base/errors.hpp"
 #include "config/faults.hpp"
@@ -18,6 +16,25 @@ namespace {
 
 /// Where a key stands, for messages; "" where that is not known.
 using Where = std::function<std::string(const std::string& key)>;
+
+/// What a step holds must be countable in bytes. A bound from above: every activation of the whole batch at once, in doubles.
+void check_countable(const Job& job, const Where& where, Faults& faults) {
+  constexpr double kMost = 0x1p60, kMostParameters = 0x1p50, kElement = 16;  // bytes: a value and its gradient, in fp64
+  const ModelConfig& m = job.model.config;
+  if (static_cast<double>(parameter_count(m)) > kMostParameters) {
+    faults.add(where("model"), fmt::format("the model has {:.2g} parameters, which is beyond sense: at most {:.2g} are supported. Check its sizes.",
+                                           static_cast<double>(parameter_count(m)), kMostParameters));
+    return;
+  }
+  const double layers = static_cast<double>(m.layers), heads = static_cast<double>(m.heads), context = static_cast<double>(job.batch.context);
+  const double tokens = job.batch.tokens > 0 ? static_cast<double>(job.batch.tokens) + context : static_cast<double>(job.batch.sequences) * context;
+  const double of_token = layers * (12 * static_cast<double>(m.hidden_size) + 4 * static_cast<double>(m.ffn_size) + 4 * heads * static_cast<double>(m.head_dim)) +
+                          3 * static_cast<double>(m.vocab_size);
+  const double scores = m.attention == AttentionKind::unfused ? 4 * layers * heads * context : 0;
+  if (const double bytes = kElement * tokens * (of_token + scores); bytes > kMost)
+    faults.add(where("batch.context"), fmt::format("a step of {:.2g} tokens of this model computes {:.2g} bytes, which is beyond sense: at most {:.2g} are supported. "
+                                                   "Check batch.context, the batch's size and the model's sizes.", tokens, bytes, kMost));
+}
 
 std::string unknown_place(const std::string&) { return ""; }
 
@@ -82,6 +99,7 @@ void check_resolved(const Job& job, const Where& where, Faults& faults) {
                            "context, or set sliding_window to null in {}/config.json to train with full attention.",
                            job.batch.context, model.sliding_window, job.model.path));
   }
+  check_countable(job, where, faults);
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     if (job.buckets[i].strategy.groups.empty() && !job.buckets[i].spec.empty()) continue;  // told already
     try {
@@ -96,14 +114,6 @@ void check_resolved(const Job& job, const Where& where, Faults& faults) {
   }
   check_zero(job, where, faults);
   check_order(job, where, faults);
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) user_error("{}: can't read the job file. Check the path.", path);
-  return text.str();
 }
 
 /// FNV-1a over text, each piece closed by a zero byte so that pieces can't run together.
@@ -128,11 +138,17 @@ std::string_view pick(const std::array<std::string_view, count>& names, Enum val
 
 }  // namespace
 
-Job load_job(const std::string& path, const std::vector<std::string>& sets) { return job_from_toml(read_text(path), path, sets); }
+Job load_job(const std::string& path, const std::vector<std::string>& sets) {
+  Faults faults;
+  return job_of(load_draft(path, overrides_of(sets), faults), faults);
+}
 
 Job job_from_toml(const std::string& text, const std::string& origin, const std::vector<std::string>& sets) {
   Faults faults;
-  const JobDraft draft = read_draft(text, origin, sets, faults);
+  return job_of(read_draft(text, origin, overrides_of(sets), faults), faults);
+}
+
+Job job_of(const JobDraft& draft, Faults& faults) {
   Resolution resolution = resolve(draft, faults);
   if (resolution.complete && !needs_model(resolution.job)) {
     const Where where = [&](const std::string& key) { return draft.where(key); };

@@ -14,7 +14,7 @@
 namespace switchyard::config {
 namespace {
 
-constexpr i64 kMostRanks = 1 << 20;
+constexpr i64 kMostRanks = 1 << 16;  // as run.ranks
 constexpr double kGpt2Dropout = 0.1;  // as Hugging Face's GPT2Config
 constexpr std::array<const char*, 7> kSizeKeys{"model.architecture", "model.hidden_size", "model.layers",  "model.heads",
                                                "model.kv_heads",     "model.head_dim",    "model.ffn_size"};
@@ -24,10 +24,13 @@ class Resolver {
   Resolver(const JobDraft& draft, Faults& faults) : draft_(draft), faults_(faults), job_(draft.job) {}
 
   Resolution run() {
-    resolve_model_settings();
-    check_batch();
+    if (unread("model"))
+      complete_ = false;
+    else
+      resolve_model_settings();
+    if (!unread("batch")) check_batch();
     check_optimizer();
-    if (draft_.misses("run.steps") && draft_.misses("batch.lengths"))  // with it the job may be for planning only
+    if (draft_.misses("run.steps") && !unread("run") && draft_.misses("batch.lengths"))  // with it the job may be for planning only
       fault("run.steps", "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
     resolve_buckets();
     check_buckets();
@@ -47,6 +50,9 @@ class Resolver {
   bool wrong_inside(const std::string& section) const {
     return std::any_of(draft_.faulty.begin(), draft_.faulty.end(), [&](const std::string& key) { return key.starts_with(section); });
   }
+
+  /// The section is no table, so nothing is known of its keys.
+  bool unread(const std::string& section) const { return draft_.faulty.contains(section + "."); }
 
   void resolve_model_settings();
   void resolve_written_sizes();
@@ -183,6 +189,7 @@ void Resolver::resolve_preset_buckets() {
 void Resolver::resolve_buckets() {
   if (wrong_inside("bucket") || wrong_inside("parallel.")) complete_ = false;
   if (draft_.buckets.empty() && draft_.misses("bucket")) {
+    if (unread("parallel")) return;
     if (draft_.misses("parallel.preset")) {
       fault("bucket",
             "there is no [[bucket]] and no [parallel] preset, so no strategy. One strategy for all is one bucket: max_length = the "

@@ -14,4 +14,7 @@ struct Resolution {
 /// Checks the keys against each other, fills in presets and defaults. Strategies given by degrees have no groups yet.
 Resolution resolve(const JobDraft& draft, Faults& faults);
 
+/// The job of a draft, as load_job has it. faults: those of reading, thrown together with all others.
+Job job_of(const JobDraft& draft, Faults& faults);
+
 }  // namespace switchyard::config

@@ -11,6 +11,13 @@ namespace {
 
 constexpr double kMostInt = 1 << 30;
 constexpr double kMostCount = 1e15;
+// Bounds of what is listed in memory, so that a slip of the keyboard is told before the memory is gone. All are several times what is published.
+constexpr double kMostRanks = 1 << 16;       // 16384 devices trained LLaMA 3 405B
+constexpr double kMostThreads = 1024;        // hardware threads of the largest hosts
+constexpr double kMostDocuments = 1 << 20;   // of a step: at 500 tokens each 8 times the largest global batches
+constexpr double kMostTokens = 1 << 29;      // of a step: the largest global batches have 60 million
+constexpr double kMostContext = 1 << 24;     // of a document: the longest contexts have 10 million
+constexpr double kMostSteps = 1e9;           // a year of steps of 30 ms
 
 template <class Enum>
 constexpr int kValues = 0;
@@ -247,15 +254,18 @@ auto settings_keys() {
       Row<Settings, &S::activation_cap>("activation_cap",
                                         "zero-bubble, zb-v: most activations that a stage holds, of a chunk and micro-batch.")
           .at_least(0)
+          .at_most(kMostDocuments)
           .fallback("0: the memory of 1f1b"),
       Row<Settings, &S::sequence_parallel>("sequence_parallel", "cut activations between blocks on tokens over the tensor ranks."),
       Row<Settings, &S::micro_batch_tokens>("micro_batch_tokens", "most tokens of a micro-batch.")
           .unit("tokens")
           .at_least(0)
+          .at_most(kMostTokens)
           .fallback("0: the bucket's max_length, times micro_batch_sequences if given"),
       Row<Settings, &S::micro_batch_sequences>("micro_batch_sequences", "most documents of a micro-batch.")
           .unit("documents")
           .at_least(0)
+          .at_most(kMostDocuments)
           .fallback("0: any number"),
       Row<Settings, &S::zero>("zero", "stage of ZeRO, of the bucket run.home: 0 keeps the optimizer's state on every rank that has the parameter, 1 once.")
           .at_least(0)
@@ -290,12 +300,14 @@ Keys data_keys() {
       Batch<&BatchSettings::sequences>("batch.sequences", "Documents of a global batch. Instead of tokens.")
           .unit("documents")
           .at_least(1)
+          .at_most(kMostDocuments)
           .fallback("none"),
       Batch<&BatchSettings::tokens>("batch.tokens", "Tokens of a global batch: whole documents up to this many. Instead of sequences.")
           .unit("tokens")
           .at_least(1)
+          .at_most(kMostTokens)
           .fallback("none"),
-      Batch<&BatchSettings::context>("batch.context", "Longest document.").unit("tokens").at_least(1).fallback("required"),
+      Batch<&BatchSettings::context>("batch.context", "Longest document.").unit("tokens").at_least(1).at_most(kMostContext).fallback("required"),
       Batch<&BatchSettings::lengths>("batch.lengths",
                                      "Lengths that simulate, plan and show take instead of the data's: \"full\" (every document is as long "
                                      "as the context), or a histogram as `data stats --json` writes it.")
@@ -331,8 +343,8 @@ Keys optimizer_keys() {
 
 Keys run_keys() {
   return {
-      Run<&RunSettings::steps>("run.steps", "Optimizer steps.").unit("steps").at_least(1).fallback("required"),
-      Run<&RunSettings::ranks>("run.ranks", "Ranks of the run.").at_least(1).at_most(1 << 20).fallback("what the strategies need"),
+      Run<&RunSettings::steps>("run.steps", "Optimizer steps.").unit("steps").at_least(1).at_most(kMostSteps).fallback("required"),
+      Run<&RunSettings::ranks>("run.ranks", "Ranks of the run.").at_least(1).at_most(kMostRanks).fallback("what the strategies need"),
       Run<&RunSettings::precision>("run.precision",
                                    "Precision of parameters and activations in computation. auto: bf16 where the device is "
                                    "fast at it, else fp32.")
@@ -343,7 +355,7 @@ Keys run_keys() {
       Run<&RunSettings::out>("run.out", "Folder for log, plan, report and checkpoints.").fallback("none").rank_only(),
       Run<&RunSettings::log_every>("run.log_every", "Steps between lines on the terminal.").unit("steps").at_least(1).rank_only(),
       Run<&RunSettings::trace_step>("run.trace_step", "Step whose measured timeline the run folder gets, as timeline.json; 0 is none.").at_least(0),
-      Run<&RunSettings::threads>("run.threads", "Threads that a rank computes with.").at_least(0).fallback("0: cores / ranks").rank_only(),
+      Run<&RunSettings::threads>("run.threads", "Threads that a rank computes with.").at_least(0).at_most(kMostThreads).fallback("0: cores / ranks").rank_only(),
       Run<&RunSettings::device>("run.device", "What ranks compute on."),
       Run<&RunSettings::profile>("run.profile",
                                  "Profile (`switchyard profile`) with which a job without strategies is planned. Without it a kept one of this "
@@ -385,6 +397,7 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
       Row<&BucketDraft::max_length>("max_length", "Longest document of this bucket; buckets stand from the longest to the shortest.")
           .unit("tokens")
           .at_least(1)
+          .at_most(kMostContext)
           .fallback("required"),
       Row<&BucketDraft::text>("strategy",
                               "\"dp,tp,pp\": data, tensor and pipeline parallel degrees; or a table with the keys below; or a "
@@ -392,9 +405,9 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
           .fallback("required"),
       Row<&BucketDraft::file>("file", "Strategy as a JSON file, relative to the job file. Instead of strategy.").fallback("none"),
       Row<&BucketDraft::file>("strategy.file", "The same inside the table, then its only key.").fallback("none"),
-      Row<&BucketDraft::dp>("strategy.dp", "Pipelines side by side.").at_least(1).at_most(1 << 20),
-      Row<&BucketDraft::tp>("strategy.tp", "Ranks that share each layer.").at_least(1).at_most(1 << 20),
-      Row<&BucketDraft::pp>("strategy.pp", "Pipeline stages.").at_least(1).at_most(1 << 20),
+      Row<&BucketDraft::dp>("strategy.dp", "Pipelines side by side.").at_least(1).at_most(kMostRanks),
+      Row<&BucketDraft::tp>("strategy.tp", "Ranks that share each layer.").at_least(1).at_most(kMostRanks),
+      Row<&BucketDraft::pp>("strategy.pp", "Pipeline stages.").at_least(1).at_most(kMostRanks),
       Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),
       Row<&BucketDraft::schedule_file>("strategy.schedule_file",
                                        "Pipeline schedule as a JSON file, relative to the job file. Instead of strategy.schedule.")

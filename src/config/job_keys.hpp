@@ -29,7 +29,7 @@ struct JobDraft {
   std::vector<BucketDraft> buckets;
   std::string origin;
   std::map<std::string, std::string> given;  // key -> where, for messages: "job.toml:12"; buckets as "bucket.0.max_length"
-  std::set<std::string> faulty;              // keys that were given a value that can't be taken
+  std::set<std::string> faulty;              // keys that were given a value that can't be taken; sections that are no tables, as "run."
 
   bool has(const std::string& key) const { return given.contains(key); }
   /// Neither given nor tried.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <optional>
 #include <sstream>
 
@@ -111,7 +112,7 @@ class Reader {
  public:
   Reader(const std::string& origin, Faults& faults) : faults_(faults) { draft_.origin = origin; }
 
-  void override_value(toml::table& root, const std::string& set);
+  void override_value(toml::table& root, const Override& given);
   JobDraft read(const toml::table& root);
 
  private:
@@ -132,7 +133,7 @@ class Reader {
 
   Faults& faults_;
   JobDraft draft_;
-  std::vector<std::pair<std::string, std::string>> sets_;  // key, "--set key=value"
+  std::vector<std::pair<std::string, std::string>> sets_;  // key, where it was given
 };
 
 /// Splits "bucket.0.max_length" at its dots.
@@ -168,13 +169,11 @@ toml::node* step_into(toml::node& node, const std::string& part, bool list) {
   return items->get(index);
 }
 
-void Reader::override_value(toml::table& root, const std::string& set) {
-  const std::string where = "--set " + set;
-  const size_t equals = set.find('=');
-  const std::string name = set.substr(0, equals);
+void Reader::override_value(toml::table& root, const Override& given) {
+  const std::string& name = given.key;
   const std::vector<std::string> parts = parts_of(name);
-  if (equals == std::string::npos || parts.empty()) {
-    faults_.add(where, "there is no key=value. Write for example --set run.steps=100.");
+  if (parts.empty()) {
+    faults_.add(given.where, "there is no key=value. Write for example --set run.steps=100.");
     return;
   }
   toml::node* node = &root;
@@ -182,14 +181,23 @@ void Reader::override_value(toml::table& root, const std::string& set) {
   toml::table* table = node == nullptr ? nullptr : node->as_table();
   if (table == nullptr) {
     faults_.add(
-        where,
+        given.where,
         fmt::format("there is no place for {}: what stands before its last dot is no table or entry of the job. Buckets count from 0.",
                     name));
     return;
   }
-  const toml::table holder = set_value(set.substr(equals + 1), find_any_key(name, parts));
-  table->insert_or_assign(parts.back(), *holder.get("value"));
-  sets_.emplace_back(name, where);
+  const auto* text = std::get_if<std::string>(&given.value);
+  if (text && !is_utf8(*text)) {
+    faults_.add(given.where, fmt::format("the value of {} is no UTF-8 text, which job files are made of. Use other characters.", name));
+    return;
+  }
+  if (given.written)
+    table->insert_or_assign(parts.back(), *set_value(*text, find_any_key(name, parts)).get("value"));
+  else if (text)
+    table->insert_or_assign(parts.back(), *text);
+  else
+    table->insert_or_assign(parts.back(), std::get<i64>(given.value));
+  sets_.emplace_back(name, given.where);
 }
 
 template <class Owner>
@@ -222,13 +230,19 @@ void Reader::read_table(const toml::table& table, const std::string& inside, con
   for (const auto& [part, node] : table) {
     const std::string name = inside + std::string(part.str());
     const std::string full = shown_prefix + name;
-    const Key<Owner>* key = find_key(keys, name);
-    if (node.is_table() && is_section(keys, name)) {
+    const bool quoted = part.str().find('.') != std::string_view::npos;  // "run.steps" = 1 is one word, not a key of [run]
+    const Key<Owner>* key = quoted ? nullptr : find_key(keys, name);
+    if (!quoted && is_section(keys, name) && node.is_table()) {
       read_table(*node.as_table(), name + ".", shown_prefix, keys, owner);
     } else if (key != nullptr) {
       take(*key, node, full, owner);
     } else if (full == "bucket") {
       read_buckets(node);
+    } else if (!quoted && is_section(keys, name)) {
+      const bool list = node.is_array();
+      faults_.add(where(full, node), fmt::format("{}{} is {}; a table is needed: write [{}] {}.", full, list ? "" : " = " + shown(node), type_name(node), full,
+                                                 list ? "with single brackets, once" : "above its keys"));
+      draft_.faulty.insert(full + ".");
     } else {
       const std::string likely = likely_name(full, shown_prefix.empty() ? "bucket.0." : shown_prefix);
       faults_.add(where(full, node),
@@ -259,11 +273,29 @@ JobDraft Reader::read(const toml::table& root) {
 
 }  // namespace
 
-JobDraft read_draft(const std::string& text, const std::string& origin, const std::vector<std::string>& sets, Faults& faults) {
+std::vector<Override> overrides_of(const std::vector<std::string>& sets) {
+  std::vector<Override> overrides;
+  for (const std::string& set : sets) {
+    const size_t equals = set.find('=');
+    const bool whole = equals != std::string::npos;
+    overrides.push_back({.where = "--set " + set, .key = whole ? set.substr(0, equals) : "", .value = whole ? set.substr(equals + 1) : "", .written = true});
+  }
+  return overrides;
+}
+
+JobDraft read_draft(const std::string& text, const std::string& origin, const std::vector<Override>& overrides, Faults& faults) {
   toml::table root = parse_toml(text, origin);
   Reader reader(origin, faults);
-  for (const std::string& set : sets) reader.override_value(root, set);
+  for (const Override& given : overrides) reader.override_value(root, given);
   return reader.read(root);
+}
+
+JobDraft load_draft(const std::string& path, const std::vector<Override>& overrides, Faults& faults) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) user_error("{}: can't read the job file. Check the path.", path);
+  return read_draft(text.str(), path, overrides, faults);
 }
 
 }  // namespace switchyard::config

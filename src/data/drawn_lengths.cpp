@@ -67,6 +67,7 @@ std::vector<i64> draw_lengths(const std::vector<LengthBin>& bins, const Sampler:
     for (; left > 0 && !full(); left -= settings.context) {
       lengths.push_back(std::min(left, settings.context));
       tokens += lengths.back();
+      check_sequences(lengths.size());
     }
   }
   return lengths;

@@ -13,11 +13,11 @@ Sampler::Settings sampler_settings(const config::Job& job) {
   return settings;
 }
 
-std::vector<std::vector<i64>> given_lengths(const config::Job& job, int count) {
+std::vector<std::vector<i64>> given_lengths(const config::Job& job, int count, i64 first) {
   std::vector<LengthBin> bins{{job.batch.context, job.batch.context + 1, 1}};
   if (job.batch.lengths != "full") bins = read_length_bins(job.batch.lengths);
   std::vector<std::vector<i64>> lengths;
-  for (int step = 0; step < count; ++step) lengths.push_back(draw_lengths(bins, sampler_settings(job), step));
+  for (int step = 0; step < count; ++step) lengths.push_back(draw_lengths(bins, sampler_settings(job), first + step));
   return lengths;
 }
 

@@ -8,8 +8,8 @@ namespace switchyard::data {
 
 Sampler::Settings sampler_settings(const config::Job& job);
 
-/// Lengths of the documents of steps 0 ... count - 1 by batch.lengths: "full", or a histogram's file.
+/// Lengths of the documents of `count` steps from index `first` on by batch.lengths: "full", or a histogram's file.
 /// errors  UserError as read_length_bins and draw_lengths
-std::vector<std::vector<i64>> given_lengths(const config::Job& job, int count);
+std::vector<std::vector<i64>> given_lengths(const config::Job& job, int count, i64 first = 0);
 
 }  // namespace switchyard::data

@@ -14,6 +14,11 @@ LongDocuments long_documents_from(std::string_view name) {
   user_error("data.long_documents = \"{}\": use \"split\", \"clip\" or \"error\".", name);
 }
 
+void check_sequences(size_t count) {
+  if (static_cast<i64>(count) > kMostSequences)
+    user_error("a step has more than {} documents. Lower batch.tokens, or use data with longer documents.", kMostSequences);
+}
+
 Sampler::Sampler(const Corpus& corpus, const Settings& settings) : corpus_(corpus), settings_(settings) {
   if (corpus.documents() == 0) user_error("{}.idx: no documents. Prepare the data anew with `switchyard data prepare`.", corpus.origin());
   if (settings.context < 1) user_error("batch.context = {}: give at least 1 token.", settings.context);
@@ -46,7 +51,10 @@ Cursor Sampler::walk(Cursor cursor, std::vector<Sequence>* out) const {
         user_error("{}: the checkpoint continues at token {} of document {}, which has {}. Resume with the data it was written for.",
                    corpus_.origin(), cursor.offset, document, length);
       const i64 count = std::min(length - cursor.offset, settings_.context);
-      if (out) out->push_back({.document = document, .first = cursor.offset, .count = count});
+      if (out) {
+        out->push_back({.document = document, .first = cursor.offset, .count = count});
+        check_sequences(out->size());
+      }
       ++sequences;
       tokens += count;
       cursor.offset += count;

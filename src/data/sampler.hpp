@@ -22,6 +22,11 @@ struct BatchSize {
   i64 tokens = 0;     // the fewest sequences with at least this many tokens
 };
 
+/// Sequences of a step: above, listing them would take the memory before anything is told.
+inline constexpr i64 kMostSequences = i64{1} << 20;
+/// UserError at the first one above kMostSequences.
+void check_sequences(size_t count);
+
 /// Where the next sequence starts; part of a checkpoint. A fresh run starts at {}.
 struct Cursor {
   i64 epoch = 0;

@@ -20,6 +20,7 @@
 #include "kernels/optimizer.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/threads.hpp"
+#include "train/ranks.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -168,6 +169,7 @@ BenchKernelsResult bench_kernels(const BenchKernelsSettings& settings) {
   config::validate(settings.model);
   if (settings.tokens < 1 || settings.seq < 1 || settings.threads < 1)
     user_error("bench kernels: --tokens, --seq and --threads must be 1 or more.");
+  check_threads(1, settings.threads);
   kernels::use_threads(settings.threads);
   return Bench(settings).run();
 }

@@ -29,6 +29,8 @@ runtime::Documents documents_of(const BenchStepSettings& s) {
 BenchStepResult bench_step(const BenchStepSettings& s) {
   config::validate(s.model);
   if (s.steps < 1 || s.seq < 1 || s.batch < 1) user_error("bench step: --steps, --seq and --batch must be 1 or more.");
+  check_threads(s.ranks, 0);
+  check_threads(1, s.threads);
   kernels::install_rank_allocator();
   BenchStepResult result;
   result.parameters = config::parameter_count(s.model);

@@ -115,6 +115,7 @@ class BenchOnRank {
 BenchSwitchResult bench_switch(const BenchSwitchSettings& settings) {
   config::validate(settings.model);
   if (settings.ranks < 1 || settings.repetitions < 1) user_error("bench switch: --ranks and --repetitions must be 1 or more.");
+  check_threads(settings.ranks, 0);
   kernels::install_rank_allocator();
   BenchSwitchResult result;
   on_ranks(settings.ranks, {}, cluster::uniform(1, settings.ranks), {}, [&](comm::Fabric& fabric) {

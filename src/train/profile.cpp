@@ -88,6 +88,7 @@ config::Machine this_machine(const ProfileSettings& settings, const comm::Launch
 
 config::Profile profile(const ProfileSettings& settings, const comm::Launch& launch) {
   const int ranks = ranks_of(settings, launch);
+  check_threads(launch.distributed ? 1 : ranks, settings.threads);
   config::Profile result;
   std::mutex mutex;
   kernels::install_rank_allocator();

@@ -1,5 +1,6 @@
 #include "train/ranks.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -9,6 +10,15 @@
 #include "comm/thread_fabric.hpp"
 
 namespace switchyard::train {
+
+void check_threads(i64 ranks, i64 threads) {
+  if (ranks < 1) user_error("there can't be {} ranks. Use 1 or more.", ranks);
+  if (threads < 0) user_error("a rank can't compute with {} threads. Use 1 or more.", threads);
+  const i64 of_rank = std::max<i64>(1, threads);
+  if (ranks > kMostThreads || of_rank > kMostThreads || ranks * of_rank > kMostThreads)
+    user_error("{} rank{} of {} thread{} each: this process would start more than {} threads. Use fewer, or start ranks as processes on several hosts.", ranks,
+               ranks == 1 ? "" : "s", of_rank, of_rank == 1 ? "" : "s", kMostThreads);
+}
 
 void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& local_cluster, const comm::FabricOptions& options,
               const std::function<void(comm::Fabric&)>& work) {

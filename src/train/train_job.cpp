@@ -131,6 +131,9 @@ class JobOnRank {
                                                          : weights_from(plans_.graph(), job_.model.path));
     });
     rank_.agree_on(static_cast<std::uint64_t>(state_.step), "step to go on from");
+    if (state_.step > job_.run.steps)
+      user_error("run.steps = {}, but --resume {} goes on from step {}. Raise run.steps, or resume from an earlier checkpoint.", job_.run.steps, settings.resume,
+                 state_.step);
   }
 
   void run() {
@@ -324,6 +327,7 @@ void train(const TrainSettings& settings, const comm::Launch& launch) {
   if (job.data.path.empty()) user_error("data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
   if (job.run.steps == 0) user_error("run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
   require_export(job);
+  check_threads(launch.distributed ? 1 : job.run.ranks, job.run.threads);
   const data::Corpus corpus = data::Corpus::open(job.data.path);
   kernels::install_rank_allocator();
   comm::FabricOptions options;

@@ -231,6 +231,7 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
   int ranks = 0;
   const std::vector<config::Strategy> strategies = strategies_of(settings, model, &ranks);
   if (launch.distributed && settings.ranks == 0) ranks = launch.size;
+  check_threads(launch.distributed ? 1 : ranks, 0);
   const cluster::Cluster local = cluster::uniform(1, ranks);
 
   VerifyResult result;

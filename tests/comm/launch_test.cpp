@@ -101,8 +101,8 @@ TEST(Launch, AWrongPortIsRefused) {
 }
 
 TEST(Launch, MoreRanksThanThereCanBeAreRefused) {
-  EXPECT_EQ(error_of({{"RANK", "0"}, {"WORLD_SIZE", "1048577"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}}),
-            "environment: WORLD_SIZE = 1048577 is above 1048576, the most ranks of a run. Correct it.");
+  EXPECT_EQ(error_of({{"RANK", "0"}, {"WORLD_SIZE", "65537"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}}),
+            "environment: WORLD_SIZE = 65537 is above 65536, the most ranks of a run. Correct it.");
 }
 
 TEST(Launch, ASingleProcessHasNoDistributedFabric) { EXPECT_THROW(distributed_fabric(Launch{}, {}), InternalError); }

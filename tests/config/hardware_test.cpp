@@ -16,6 +16,7 @@ namespace {
 using cluster::EfficiencyCurve;
 using cluster::Hardware;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::StartsWith;
 
 // Line numbers count in the messages below.
@@ -91,6 +92,12 @@ TEST(HardwareFile, one_host_needs_no_links_between_hosts) {
   text = kGood;
   text.resize(text.find("[links.inter_host]"));
   EXPECT_EQ(fault(text), "my.toml:18: [links.inter_host] is missing; it gives the links between hosts.");
+}
+
+TEST(HardwareFile, quantities_beyond_sense_are_refused) {
+  for (const char* memory : {"1e300", "\"1e10 TB\"", "1e-300", "-1e300"})
+    EXPECT_THAT(fault_with("memory = \"16 GiB\"", std::string("memory = ") + memory), HasSubstr("device.memory = ")) << memory;
+  EXPECT_THAT(fault_with("memory = \"16 GiB\"", "memory = 1e300"), HasSubstr("is beyond sense: use 1e-18 to 1e+18."));
 }
 
 TEST(HardwareFile, hosts_may_have_names) {

@@ -41,6 +41,17 @@ TEST(JobDraft, a_model_is_a_preset_a_path_or_sizes) {
   EXPECT_EQ(fault("[model]\npreset = \"8b\"\n" + kRest), "job.toml:2: model.preset = \"8b\" is unknown. Use one of 3b, 7b, 13b, 32b.");
 }
 
+TEST(JobDraft, a_section_that_is_no_table_is_one_fault) {
+  const std::string model = "[model]\npreset = \"7b\"\n", batch = "[batch]\nsequences = 8\ncontext = 64\n", run = "[run]\nsteps = 1\n",
+                    bucket = "[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n";
+  for (const auto& [section, text] : {std::pair<std::string, std::string>("run", model + batch + bucket), {"batch", model + run + bucket},
+                                      {"model", batch + run + bucket}, {"parallel", model + batch + run}})
+    EXPECT_EQ(fault("[[" + section + "]]\nx = 1\n" + text), "job.toml:1: " + section + " is a list; a table is needed: write [" + section +
+                                                              "] with single brackets, once.");
+  EXPECT_EQ(fault("[bucket]\nmax_length = 64\nstrategy = \"1,1,1\"\n" + model + batch + run),
+            "job.toml:1: bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.");
+}
+
 TEST(JobDraft, a_preset_takes_a_vocabulary_size_and_settings) {
   const ModelConfig model = model_of("preset = \"3b\"\nvocab_size = 8192\nrope_theta = 5e5\n");
   EXPECT_EQ(model.vocab_size, 8192);
@@ -199,7 +210,7 @@ TEST(JobDraft, ranks_default_to_what_the_strategies_need) {
   Strategy far = strategy_from_spec("1,1,1", 4, 4);
   far.groups[0].stages[0].ranks = {6};
   EXPECT_EQ(good({"bucket.1.strategy=" + to_json(far)}).run.ranks, 7);
-  EXPECT_THAT(fault_with("bucket.0.strategy=4000000000000000000,4,4"), HasSubstr("but the run has 1048576"));
+  EXPECT_THAT(fault_with("bucket.0.strategy=4000000000000000000,4,4"), HasSubstr("but the run has 65536"));
 }
 
 TEST(JobDraft, a_published_preset_fills_buckets_and_ranks_where_they_are_absent) {

@@ -105,7 +105,7 @@ TEST(JobKeys, the_function_of_a_model_is_told_by_keys) {
 TEST(JobKeys, ranges_are_told_in_words) {
   EXPECT_EQ(out_of_range(key_named("run.steps"), i64{0}), "must be at least 1");
   EXPECT_EQ(out_of_range(key_named("run.steps"), i64{1}), "");
-  EXPECT_EQ(out_of_range(key_named("run.ranks"), i64{1} << 40), "must be at most 1048576");
+  EXPECT_EQ(out_of_range(key_named("run.ranks"), i64{1} << 40), "must be at most 65536");
   EXPECT_EQ(out_of_range(key_named("optimizer.beta1"), 1.0), "must be at least 0 and below 1");
   EXPECT_EQ(out_of_range(key_named("optimizer.beta1"), 0.0), "");
   EXPECT_EQ(out_of_range(key_named("optimizer.eps"), 0.0), "must be above 0");

@@ -16,14 +16,14 @@ using testing::StartsWith;
 std::string faults_of(const std::string& text, const std::vector<std::string>& sets = {}) {
   return fault_of([&] {
     Faults faults;
-    read_draft(text, "job.toml", sets, faults);
+    read_draft(text, "job.toml", overrides_of(sets), faults);
     faults.throw_if_any();
   });
 }
 
 JobDraft draft_of(const std::string& text, const std::vector<std::string>& sets = {}) {
   Faults faults;
-  JobDraft draft = read_draft(text, "job.toml", sets, faults);
+  JobDraft draft = read_draft(text, "job.toml", overrides_of(sets), faults);
   faults.throw_if_any();
   return draft;
 }
@@ -111,7 +111,7 @@ TEST(JobReader, a_wrong_choice_or_quantity_lists_what_is_known) {
 TEST(JobReader, a_value_out_of_range_says_the_range) {
   EXPECT_EQ(faults_of("run.steps = 0"), "job.toml:1: run.steps = 0 must be at least 1.");
   EXPECT_EQ(faults_of("optimizer.lr = inf"), "job.toml:1: optimizer.lr = inf must be finite.");
-  EXPECT_EQ(faults_of("run.ranks = 9999999999"), "job.toml:1: run.ranks = 9999999999 must be at most 1048576.");
+  EXPECT_EQ(faults_of("run.ranks = 9999999999"), "job.toml:1: run.ranks = 9999999999 must be at most 65536.");
 }
 
 TEST(JobReader, all_faults_come_together) {
@@ -134,6 +134,38 @@ TEST(JobReader, buckets_are_a_list_of_tables) {
   EXPECT_EQ(faults_of("[bucket]\nmax_length = 64\n"), fault);
   EXPECT_EQ(faults_of("bucket = [1, 2]\n"), fault);
   EXPECT_EQ(faults_of("bucket = 1\n"), fault);
+}
+
+TEST(JobReader, a_section_of_another_kind_is_answered_with_its_form) {
+  EXPECT_EQ(faults_of("[[run]]\nsteps = 5\n"), "job.toml:1: run is a list; a table is needed: write [run] with single brackets, once.");
+  EXPECT_EQ(faults_of("run = 5\n"), "job.toml:1: run = 5 is an integer; a table is needed: write [run] above its keys.");
+  EXPECT_EQ(faults_of("[[parallel]]\npreset = \"a\"\n"),
+            "job.toml:1: parallel is a list; a table is needed: write [parallel] with single brackets, once.");
+  EXPECT_EQ(faults_of("[model]\nrope_scaling = 8.0\n"),
+            "job.toml:2: model.rope_scaling = 8.0 is a fraction; a table is needed: write [model.rope_scaling] above its keys.");
+  EXPECT_EQ(faults_of("seed = [1]\n"), "job.toml:1: seed is a list; an integer is needed.");
+  EXPECT_THAT(faults_of("[seed]\n"), StartsWith("job.toml:1: seed is a table"));
+  EXPECT_THAT(faults_of("[[bucket]]\nmax_length = [64]\n"), StartsWith("job.toml:2: bucket.0.max_length is a list"));
+  EXPECT_THAT(faults_of("[[bucket]]\nmax_length = 64\n[[bucket.strategy]]\ndp = 1\n"), StartsWith("job.toml:3: bucket.0.strategy is a list"));
+  EXPECT_THAT(faults_of("[[bucket]]\nstrategy = 5\n"), StartsWith("job.toml:2: bucket.0.strategy = 5 is an integer"));
+}
+
+TEST(JobReader, a_quoted_name_with_a_dot_is_one_word) {
+  EXPECT_THAT(faults_of("\"run.steps\" = 5\n"), StartsWith("job.toml:1: run.steps is no key."));
+}
+
+TEST(JobReader, values_of_the_command_line_are_taken_as_they_are) {
+  const auto out_of = [](const std::string& out) {
+    Faults faults;
+    const JobDraft draft = read_draft("", "job.toml", {{.where = "--out", .key = "run.out", .value = out}}, faults);
+    faults.throw_if_any();
+    return draft.job.run.out;
+  };
+  for (const std::string out : {"a\"b", "a\\b", "a\\", "\"quoted\"", "'single'", "{ x = 1 }", "a b", "a#b", "a\nb", "1", "true", "\u00fc"}) EXPECT_EQ(out_of(out), out);
+  EXPECT_EQ(fault_of([&] { out_of("a\xff"); }), "--out: the value of run.out is no UTF-8 text, which job files are made of. Use other characters.");
+  Faults faults;
+  read_draft("", "job.toml", {{.where = "--steps -3", .key = "run.steps", .value = i64{-3}}}, faults);
+  EXPECT_EQ(fault_of([&] { faults.throw_if_any(); }), "--steps -3: run.steps = -3 must be at least 1.");
 }
 
 TEST(JobReader, broken_toml_says_line_and_column) {
@@ -175,7 +207,7 @@ TEST(JobReader, a_wrong_override_is_named_as_it_was_typed) {
   EXPECT_THAT(faults_of(good_job(), {"bucket.5.max_length=1"}), HasSubstr("there is no place for bucket.5.max_length"));
   EXPECT_THAT(faults_of(good_job(), {"bucket.0.strategy.tp=1"}), HasSubstr("there is no place for bucket.0.strategy.tp"));
   EXPECT_THAT(faults_of(good_job(), {"run.steps=1\nrun.ranks=2"}), HasSubstr("run.steps"));
-  EXPECT_THAT(faults_of(good_job(), {"run=5"}), HasSubstr("run is no key."));
+  EXPECT_THAT(faults_of(good_job(), {"run=5"}), HasSubstr("--set run=5: run = 5 is an integer; a table is needed"));
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ TEST(JobSampling, a_histogram_is_drawn_from_for_each_step_anew) {
   const std::string path = testing::TempDir() + "/job_lengths.json";
   std::ofstream(path) << R"({"bins": [[8, 60, 1]]})";
   const auto lengths = given_lengths(job(path), 2);
+  EXPECT_EQ(given_lengths(job(path), 1, 1).front(), lengths[1]);
   EXPECT_THAT(lengths, Each(SizeIs(3)));
   EXPECT_NE(lengths[0], lengths[1]);
 }
