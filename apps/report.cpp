@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -33,14 +34,24 @@ cluster::Cluster placement_of(const config::Job& job, const std::optional<cluste
   return cluster::uniform(1, job.run.ranks);
 }
 
+// The step must be one of the run: what it had for documents is found by walking there.
+void check_step(const config::Job& job, const report::RunLog& log, const std::optional<report::MeasuredStep>& measured, const fs::path& folder) {
+  if (const i64 last = log.steps.step.back(); last > job.run.steps)
+    user_error("{} has a step {}, but the run has {} (run.steps in job.toml). Remove what is not of this run.", (folder / "log.jsonl").string(), last, job.run.steps);
+  if (measured && !std::ranges::binary_search(log.steps.step, measured->timeline.step))
+    user_error("{} is of step {}, which log.jsonl doesn't have. Remove it, or train again with run.trace_step.", (folder / "timeline.json").string(),
+               measured->timeline.step);
+}
+
 report::Run measured_run(const fs::path& folder, const std::string& cluster) {
   for (const char* file : {"job.toml", "log.jsonl"})
     if (!fs::exists(folder / file)) user_error("{} has no {}, so it is no run folder. Name a folder that `switchyard train --out` wrote.", folder.string(), file);
-  const config::Job job = open_job((folder / "job.toml").string(), {});
+  const config::Job job = open_job((folder / "job.toml").string());
   const fs::path log_path = folder / "log.jsonl", trace_path = folder / "timeline.json";
   const report::RunLog log = report::read_log(files::read_text(log_path), log_path.string());
   std::optional<report::MeasuredStep> measured;
   if (fs::exists(trace_path)) measured = report::measured_timeline(files::read_text(trace_path), trace_path.string());
+  check_step(job, log, measured, folder);
   std::optional<cluster::Hardware> hardware;
   if (!cluster.empty()) hardware = config::load_hardware(cluster, job.run.ranks);
 
@@ -52,7 +63,7 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
   }
   const compiler::Plans plans = compiler::plans_of(job, placement_of(job, hardware, measured));
   const i64 number = measured ? measured->timeline.step : log.steps.step.front();
-  const PlannedStep step = planned_step(job, plans, number - 1, lengths_of_steps(job, static_cast<int>(number)).back());
+  const PlannedStep step = planned_step(job, plans, number - 1, lengths_of_step(job, number - 1));
   report::PlannedView view{&job, &plans, &step.plan, &step.program, &step.lengths, nullptr, nullptr};
   std::optional<simulator::Simulation> simulation;
   if (hardware) {

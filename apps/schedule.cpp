@@ -36,8 +36,12 @@ std::string read_text(const std::string& path) {
 
 // Chunks are equal parts of a stage: each takes its share of the stage's times.
 schedule::Costs costs_of(const Options& o, int chunks) {
-  if (o.times.size() != 3 || std::ranges::any_of(o.times, [](double time) { return time < 0; }))
-    user_error("--times needs three numbers of at least 0: forward, input gradient, weight gradient of a stage, such as 1000,1050,900.");
+  constexpr double kMost = 1e15;  // sums of so many tasks stay exact enough to tell which is earlier
+  const auto is_time = [](double time) { return time >= 0 && time <= kMost; };  // not so for nan
+  if (o.times.size() != 3 || !std::ranges::all_of(o.times, is_time))
+    user_error("--times needs three numbers from 0 to {:g}: forward, input gradient, weight gradient of a stage, such as 1000,1050,900. It has {}.", kMost,
+               fmt::join(o.times, ","));
+  if (!is_time(o.send)) user_error("--send needs a number from 0 to {1:g}. It has {0}.", o.send, kMost);
   return {.at = {{Seconds{o.times[0] / chunks}, Seconds{o.times[1] / chunks}, Seconds{o.times[2] / chunks}}}, .send = Seconds{o.send}};
 }
 
@@ -58,6 +62,10 @@ schedule::Schedule schedule_of(const Options& o) {
 }
 
 int run(const Options& o) {
+  const i64 tasks = i64{o.stages} * o.micro_batches * (o.kind == "interleaved" ? o.chunks : 1);
+  constexpr i64 kMostTasks = 1 << 22;  // some hundred bytes each
+  if (o.file.empty() && tasks > kMostTasks)
+    user_error("--stages {} and --micro-batches {} have {} forward passes, above the {} that are listed. Use fewer.", o.stages, o.micro_batches, tasks, kMostTasks);
   const schedule::Schedule schedule = schedule_of(o);
   const schedule::Timing timing = schedule::replay(schedule, costs_of(o, schedule.chunks));
   const std::vector<int> held = schedule::peak_in_flight(schedule.order);
@@ -93,7 +101,7 @@ void add_schedule(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->capture_default_str()
       ->type_name("F,B,W");
-  command->add_option("--send", options->send, "Between stages, in the same unit")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--send", options->send, "Between stages, in the same unit")->capture_default_str();
   command->add_option("--file", options->file, "Replays this schedule instead of making one")->type_name("SCHEDULE.json");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

@@ -47,6 +47,17 @@ void Node::expect_keys(std::initializer_list<std::string> known, std::initialize
   }
 }
 
+bool Node::has(const std::string& key) const {
+  if (!value_.is_object()) fault("is {}; an object is needed.", shown(value_));
+  return value_.contains(key);
+}
+
+Node Node::operator[](const std::string& key) const {
+  if (!value_.is_object()) fault("is {}; an object is needed, with the key \"{}\".", shown(value_), key);
+  if (!value_.contains(key)) fault("has no key \"{}\".", key);
+  return {value_.at(key), origin_, path_.empty() ? key : path_ + "." + key};
+}
+
 std::vector<Node> Node::items() const {
   if (!value_.is_array()) fault("is {}; a list is needed.", shown(value_));
   std::vector<Node> nodes;
@@ -74,6 +85,12 @@ std::vector<std::string> Node::keys() const {
 double Node::number() const {
   if (!value_.is_number()) fault("is {}; a number is needed.", shown(value_));
   return value_.get<double>();
+}
+
+double Node::number(double least, double most) const {
+  const double value = number();
+  if (!(value >= least && value <= most)) fault("= {} must lie between {} and {}.", shown(value_), least, most);
+  return value;
 }
 
 bool Node::boolean() const {

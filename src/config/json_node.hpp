@@ -32,8 +32,9 @@ class Node {
 
   /// Refuses keys other than these, and misses of the needed ones.
   void expect_keys(std::initializer_list<std::string> known, std::initializer_list<std::string> needed) const;
-  bool has(const std::string& key) const { return value_.contains(key); }
-  Node operator[](const std::string& key) const { return {value_.at(key), origin_, path_.empty() ? key : path_ + "." + key}; }
+  bool has(const std::string& key) const;
+  bool is_null() const { return value_.is_null(); }
+  Node operator[](const std::string& key) const;
   std::vector<Node> items() const;
   /// Of an object, with any names.
   std::vector<std::string> keys() const;
@@ -42,6 +43,7 @@ class Node {
   /// An integer from `least` to 2^30.
   int small(i64 least) const;
   double number() const;
+  double number(double least, double most) const;
   bool boolean() const;
   std::string text() const;
 

@@ -2,16 +2,21 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/errors.hpp"
+#include "report/kept_file.hpp"
 
 namespace switchyard::report {
 namespace {
 
 using nlohmann::ordered_json;
 
-template <class T>
-std::optional<T> maybe(const ordered_json& value) {
-  return value.is_null() ? std::nullopt : std::optional(value.get<T>());
+Candidate candidate_of(const config::Node& node) {
+  Candidate candidate{.name = node["name"].text()};
+  if (!node["seconds"].is_null()) candidate.seconds = node["seconds"].number(0, kMostSeconds);
+  if (!node["peak"].is_null()) candidate.peak = node["peak"].integer(0, kMostBytes);
+  candidate.fits = node["fits"].boolean();
+  candidate.chosen = node["chosen"].boolean();
+  candidate.remark = node["remark"].text();
+  return candidate;
 }
 
 }  // namespace
@@ -23,20 +28,11 @@ std::string plan_text(const std::vector<Candidate>& candidates) {
 }
 
 std::vector<Candidate> read_plan(const std::string& text, const std::string& origin) {
-  std::vector<Candidate> candidates;
-  try {
-    const ordered_json plan = ordered_json::parse(text);
-    for (const ordered_json& c : plan.at("candidates"))
-      candidates.push_back({.name = c.at("name").get<std::string>(),
-                            .seconds = maybe<double>(c.at("seconds")),
-                            .peak = maybe<i64>(c.at("peak")),
-                            .fits = c.at("fits").get<bool>(),
-                            .chosen = c.at("chosen").get<bool>(),
-                            .remark = c.at("remark").get<std::string>()});
-  } catch (const ordered_json::exception& error) {
-    user_error("{} is no list of plans ({}). Remove it to report without them.", origin, error.what());
-  }
-  return candidates;
+  return read_kept(text, origin, "list of plans", "Remove it to report without them.", [](const config::Node& plan) {
+    std::vector<Candidate> candidates;
+    for (const config::Node& node : plan["candidates"].items()) candidates.push_back(candidate_of(node));
+    return candidates;
+  });
 }
 
 }  // namespace switchyard::report

@@ -1,10 +1,11 @@
 #include "report/run_log.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "base/errors.hpp"
+#include "report/kept_file.hpp"
 
 namespace switchyard::report {
 namespace {
@@ -14,19 +15,26 @@ using nlohmann::json;
 constexpr const char* kColumns[] = {"loss",         "lr",          "grad_norm",      "tokens",       "seconds",       "tokens_per_second", "matmul_share",
                                     "intra_bytes",  "inter_bytes", "switch_seconds", "switch_share", "padding_share", "bubble_share"};
 
-void raise_to(std::vector<i64>& highest, const json& line, const char* key) {
-  if (!line.contains(key)) return;
-  const auto values = line.at(key).get<std::vector<i64>>();
+void raise_to(std::vector<i64>& highest, const config::Node& line, const char* key) {
+  if (!line.has(key)) return;
+  const std::vector<config::Node> values = line[key].items();
   highest.resize(std::max(highest.size(), values.size()));
-  for (size_t i = 0; i < values.size(); ++i) highest[i] = std::max(highest[i], values[i]);
+  for (size_t i = 0; i < values.size(); ++i) highest[i] = std::max(highest[i], values[i].integer(0, kMostBytes));
 }
 
-void add_line(RunLog& log, const json& line) {
-  log.steps.step.push_back(line.at("step").get<i64>());
+double value_of(const config::Node& node, std::string_view column) {
+  if (column.ends_with("_bytes")) return node.number(0, static_cast<double>(kMostBytes));
+  if (column.ends_with("seconds")) return node.number(0, kMostSeconds);
+  return node.number();
+}
+
+void add_line(RunLog& log, const config::Node& line) {
+  const i64 before = log.steps.step.empty() ? 0 : log.steps.step.back();
+  log.steps.step.push_back(line["step"].integer(before + 1, std::numeric_limits<i64>::max() - 1));
   for (size_t c = 0; c < std::size(kColumns); ++c) {
-    const auto value = line.find(kColumns[c]);
-    const bool there = value != line.end() && !value->is_null();
-    log.steps.series[c].values.push_back(there ? std::optional(value->get<double>()) : std::nullopt);
+    const char* column = kColumns[c];
+    const bool there = line.has(column) && !line[column].is_null();
+    log.steps.series[c].values.push_back(there ? std::optional(value_of(line[column], column)) : std::nullopt);
   }
   raise_to(log.measured_peak, line, "peak_bytes_per_rank");
   raise_to(log.predicted_peak, line, "predicted_peak_bytes_per_rank");
@@ -40,14 +48,8 @@ RunLog read_log(const std::string& text, const std::string& origin) {
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
-    const json object = json::parse(line, nullptr, false);
-    if (object.is_discarded() && lines.eof()) break;  // no newline: cut off
-    try {
-      if (!object.is_object()) user_error("{} line {} is no JSON object. Remove the line.", origin, number);
-      add_line(log, object);
-    } catch (const json::exception& error) {
-      user_error("{} line {} is no step of a run ({}). Remove the line.", origin, number, error.what());
-    }
+    if (lines.eof() && !json::accept(line)) break;  // no newline: cut off
+    read_kept(line, fmt::format("{} line {}", origin, number), "step of a run", "Remove the line.", [&](const config::Node& node) { add_line(log, node); });
   }
   if (log.steps.step.empty()) user_error("{} has no steps yet. Report again when the run has logged one.", origin);
   std::erase_if(log.steps.series, [](const Series& series) { return std::ranges::none_of(series.values, [](const auto& v) { return v.has_value(); }); });

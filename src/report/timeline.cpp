@@ -7,10 +7,11 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/errors.hpp"
+#include "report/kept_file.hpp"
 
 namespace switchyard::report {
 namespace {
@@ -159,16 +160,19 @@ std::vector<Span> merged(const std::vector<Span>& spans, double shortest, i64& g
   return out;
 }
 
-Timeline timeline_of_events(const nlohmann::json& events, i64 step) {
+Timeline timeline_of_events(const config::Node& events, i64 step) {
+  constexpr i64 kMostRanks = 1 << 20;
+  constexpr double kMicrosecond = 1e-6;
   Timeline timeline{.step = step};
   Names names(timeline.names);
   std::map<int, Track> tracks;
   double last = 0;
-  for (const nlohmann::json& event : events) {
-    if (event.at("ph") != "X") continue;
-    const int rank = event.at("pid").get<int>();
-    const std::string name = event.at("name").get<std::string>(), category = event.value("cat", "");
-    const double begin = 1e-6 * event.at("ts").get<double>(), end = begin + 1e-6 * event.at("dur").get<double>();
+  const auto seconds = [](const config::Node& node) { return kMicrosecond * node.number(0, kMostSeconds / kMicrosecond); };
+  for (const config::Node& event : events.items()) {
+    if (event["ph"].text() != "X") continue;
+    const int rank = static_cast<int>(event["pid"].integer(0, kMostRanks - 1));
+    const std::string name = event["name"].text(), category = event.has("cat") ? event["cat"].text() : "";
+    const double begin = seconds(event["ts"]), end = begin + seconds(event["dur"]);
     Track& track = tracks[rank];
     track.spans.push_back({begin, end, kind_of(name, category == "communication"), names.of(name)});
     last = std::max(last, end);
@@ -207,14 +211,19 @@ Timeline predicted_timeline(const ir::Program& program, const simulator::Simulat
 }
 
 MeasuredStep measured_timeline(const std::string& text, const std::string& origin) {
-  try {
-    const nlohmann::json trace = nlohmann::json::parse(text);
-    const nlohmann::json& events = trace.at("traceEvents");
-    const nlohmann::json other = trace.value("otherData", nlohmann::json::object());
-    return {timeline_of_events(events, other.value("step", i64{1})), other.value("hosts", std::vector<int>{})};
-  } catch (const nlohmann::json::exception& error) {
-    user_error("{} is no timeline of a run ({}). Remove it, or train again with run.trace_step.", origin, error.what());
-  }
+  return read_kept(text, origin, "timeline of a run", "Remove it, or train again with run.trace_step.", [](const config::Node& trace) {
+    i64 step = 1;
+    std::vector<int> hosts;
+    if (trace.has("otherData")) {
+      const config::Node told = trace["otherData"];
+      if (told.has("step")) step = told["step"].integer(1, std::numeric_limits<i64>::max());
+      if (told.has("hosts")) {
+        const std::vector<config::Node> ranks = told["hosts"].items();
+        for (const config::Node& host : ranks) hosts.push_back(static_cast<int>(host.integer(0, std::ssize(ranks) - 1)));
+      }
+    }
+    return MeasuredStep{timeline_of_events(trace["traceEvents"], step), std::move(hosts)};
+  });
 }
 
 void fold_equal(Timeline& timeline) {

@@ -18,6 +18,17 @@ TEST(JsonNode, a_path_leads_to_each_value) {
   EXPECT_EQ(fault_of([&] { root.expect_keys({"b"}, {}); }), "f.json: the document has an unknown key \"a\". Did you mean \"b\"?");
 }
 
+TEST(JsonNode, a_missing_key_and_a_number_out_of_range_are_told) {
+  const Json document = parse_json(R"({"a": [1.5, 1e308, -1]})", "f.json", "");
+  const std::string origin = "f.json";
+  const Node root(document, origin, "");
+  EXPECT_EQ(root["a"].items()[0].number(0, 2), 1.5);
+  EXPECT_EQ(fault_of([&] { root["a"].items()[1].number(0, 2); }), "f.json: a[1] = 1e+308 must lie between 0 and 2.");
+  EXPECT_EQ(fault_of([&] { root["a"].items()[2].number(0, 2); }), "f.json: a[2] = -1 must lie between 0 and 2.");
+  EXPECT_EQ(fault_of([&] { root["b"]; }), "f.json: the document has no key \"b\".");
+  EXPECT_EQ(fault_of([&] { root["a"]["b"]; }), "f.json: a is a list; an object is needed, with the key \"b\".");
+}
+
 TEST(JsonNode, broken_text_gives_the_remedy) {
   EXPECT_TRUE(fault_of([] { parse_json("[1,", "f.json", "Mend it."); }).ends_with(". Mend it."));
 }

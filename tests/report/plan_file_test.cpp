@@ -23,7 +23,11 @@ TEST(PlanFile, candidates_come_back_as_they_were_written) {
 }
 
 TEST(PlanFile, what_is_no_list_of_plans_is_told_with_its_place) {
-  for (const char* text : {"", "[]", "{}", R"({"candidates": [{"name": 1}]})"}) {
+  for (const char* text : {"", "[]", "{}", R"({"candidates": 1})", R"({"candidates": [1]})", R"({"candidates": [{"name": 1}]})",
+                           R"({"candidates": [{"name":"a","seconds":1e308,"peak":1,"fits":true,"chosen":true,"remark":""}]})",
+                           R"({"candidates": [{"name":"a","seconds":-1,"peak":1,"fits":true,"chosen":true,"remark":""}]})",
+                           R"({"candidates": [{"name":"a","seconds":1,"peak":1e30,"fits":true,"chosen":true,"remark":""}]})",
+                           R"({"candidates": [{"name":"a","seconds":1,"peak":1,"fits":1,"chosen":true,"remark":""}]})"}) {
     try {
       read_plan(text, "runs/x/plan.json");
       ADD_FAILURE() << text;

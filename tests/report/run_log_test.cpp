@@ -27,10 +27,20 @@ TEST(RunLog, passes_over_a_last_line_that_is_cut_off) {
   EXPECT_EQ(read_log("{\"step\":1,\"loss\":1}\n{\"step\":2,\"lo", "log").steps.step, std::vector<i64>{1});
 }
 
+TEST(RunLog, refuses_numbers_that_no_run_writes) {
+  const auto told = [](const std::string& text) { return compiler::user_message([&] { read_log(text, "log.jsonl"); }); };
+  for (const char* line : {R"({"step":-2})", R"({"step":0})", R"({"step":1e308})", R"({"step":1.5})", R"({"step":null})", R"({"step":9223372036854775807})",
+                           R"({"step":1,"loss":1e999})", R"({"step":1,"seconds":-1})", R"({"step":1,"seconds":1e308})", R"({"step":1,"intra_bytes":1e308})",
+                           R"({"step":1,"inter_bytes":-1})", R"({"step":1,"peak_bytes_per_rank":5})", R"({"step":1,"peak_bytes_per_rank":[1e30]})",
+                           R"({"step":1,"predicted_peak_bytes_per_rank":[-1]})", R"({"step":1,"tokens":{}})"})
+    EXPECT_NE(told(std::string(line) + "\n").find("log.jsonl line 1 is no step of a run ("), std::string::npos) << line;
+  EXPECT_NE(told("{\"step\":2}\n{\"step\":2}\n").find("line 2 is no step of a run (step = 2 must lie between 3 and"), std::string::npos);
+}
+
 TEST(RunLog, names_file_and_line_of_what_is_no_step) {
   const auto told = [](const std::string& text) { return compiler::user_message([&] { read_log(text, "run/log.jsonl"); }); };
-  EXPECT_NE(told("{\"step\":1}\nnonsense\n{\"step\":2}\n").find("run/log.jsonl line 2 is no JSON object"), std::string::npos);
-  EXPECT_NE(told("[1]\n").find("run/log.jsonl line 1 is no JSON object"), std::string::npos);
+  EXPECT_NE(told("{\"step\":1}\nnonsense\n{\"step\":2}\n").find("run/log.jsonl line 2 is no step of a run (this is no valid JSON"), std::string::npos);
+  EXPECT_NE(told("[1]\n").find("run/log.jsonl line 1 is no step of a run (the document is a list; an object is needed"), std::string::npos);
   EXPECT_NE(told("{\"loss\":1}\n").find("run/log.jsonl line 1 is no step of a run"), std::string::npos);
   EXPECT_NE(told("{\"step\":1,\"loss\":\"low\"}\n").find("run/log.jsonl line 1 is no step of a run"), std::string::npos);
   EXPECT_NE(told("").find("run/log.jsonl has no steps yet"), std::string::npos);

@@ -204,6 +204,20 @@ TEST(Timeline, that_is_no_trace_is_told_with_its_name) {
         << text;
 }
 
+TEST(Timeline, of_a_trace_has_numbers_that_a_run_can_have) {
+  const auto told = [](const std::string& other, const std::string& event) {
+    const std::string text = "{\"otherData\":" + other + ",\"traceEvents\":[{\"ph\":\"X\",\"name\":\"update u0\"," + event + "}]}";
+    return compiler::user_message([&] { measured_timeline(text, "timeline.json"); });
+  };
+  const std::string good = R"("pid":0,"ts":0,"dur":1)";
+  for (const char* other : {"[]", "3", R"({"step":-2})", R"({"step":0})", R"({"step":1e308})", R"({"step":"1"})", R"({"hosts":1})", R"({"hosts":[-1]})",
+                            R"({"hosts":[0,1000000000]})", R"({"hosts":[0.5]})"})
+    EXPECT_NE(told(other, good).find("timeline.json is no timeline of a run ("), std::string::npos) << other;
+  for (const char* event : {R"("pid":-1,"ts":0,"dur":1)", R"("pid":1e308,"ts":0,"dur":1)", R"("pid":0,"ts":-1,"dur":1)", R"("pid":0,"ts":1e308,"dur":1)",
+                            R"("pid":0,"ts":1e999,"dur":1)", R"("pid":0,"ts":0,"dur":-1)", R"("pid":0,"ts":0,"dur":null)", R"("pid":0,"ts":0)", R"("ts":0,"dur":1)"})
+    EXPECT_NE(told("{}", event).find("timeline.json is no timeline of a run ("), std::string::npos) << event;
+}
+
 TEST(TimeShares, sum_to_the_step_for_every_rank) {
   const SimulatedStep step({"1,2,2"}, 1, 4, kLengths);
   size_t ranks = 0;

@@ -83,7 +83,7 @@ def test_no_step_is_traced_where_none_is_asked_for(job, tmp_path):
 
 @pytest.mark.parametrize("break_it, told", [
     (lambda run: (run / "log.jsonl").unlink(), "has no log.jsonl, so it is no run folder"),
-    (lambda run: (run / "log.jsonl").write_text("x\n"), "log.jsonl line 1 is no JSON object"),
+    (lambda run: (run / "log.jsonl").write_text("x\n"), "log.jsonl line 1 is no step of a run"),
     (lambda run: (run / "timeline.json").write_text("[]"), "timeline.json is no timeline of a run")], ids=["log gone", "log broken", "timeline broken"])
 def test_what_cannot_be_read_is_told(run_folder, tmp_path, break_it, told):
     copy = tmp_path / "run"
@@ -93,6 +93,44 @@ def test_what_cannot_be_read_is_told(run_folder, tmp_path, break_it, told):
     break_it(copy)
     result = tiny.run([tiny.PROGRAM, "report", copy])
     assert result.returncode == 2 and told in result.stderr and not (copy / "report.html").exists(), result.stderr
+
+
+def changed(file, /, **values):
+    """A change of a file of the run: of the trace's otherData, of its first event, or of the last line of the log."""
+    def change(run):
+        path = run / file
+        if file == "log.jsonl":
+            lines = path.read_text().splitlines()
+            path.write_text("\n".join([*lines[:-1], json.dumps(json.loads(lines[-1]) | values)]) + "\n")
+        elif file == "plan.json":
+            path.write_text(json.dumps({"candidates": [{"name": "a", "seconds": 1, "peak": 1, "fits": True, "chosen": True, "remark": ""} | values]}))
+        else:
+            trace = json.loads(path.read_text())
+            event = next(event for event in trace["traceEvents"] if event["ph"] == "X")
+            (trace["otherData"] if {"step", "hosts"} & values.keys() else event).update(values)
+            path.write_text(json.dumps(trace))
+    return change
+
+
+NAN = float("nan")  # Python writes it as NaN, which is no JSON
+ABSURD = [changed("timeline.json", step=-2), changed("timeline.json", step=0), changed("timeline.json", step=999999999999), changed("timeline.json", step=1e308),
+          changed("timeline.json", step="2"), changed("timeline.json", step=NAN), changed("timeline.json", hosts=[0, 0, 0, 10**9]), changed("timeline.json", hosts=3),
+          changed("timeline.json", pid=-1), changed("timeline.json", pid=10**12), changed("timeline.json", ts=1e308), changed("timeline.json", dur=-5),
+          changed("timeline.json", dur=NAN), changed("timeline.json", name=5), changed("log.jsonl", step=-2), changed("log.jsonl", step=999999999999),
+          changed("log.jsonl", step=NAN), changed("log.jsonl", loss="low"), changed("log.jsonl", seconds=1e308), changed("log.jsonl", intra_bytes=1e308),
+          changed("log.jsonl", peak_bytes_per_rank=[1e308]), changed("plan.json", seconds=1e308), changed("plan.json", peak=-1), changed("plan.json", name=None),
+          changed("plan.json", seconds=NAN)]
+
+
+@pytest.mark.parametrize("absurd", ABSURD)
+def test_numbers_that_no_run_writes_are_told(run_folder, tmp_path, absurd):
+    copy = tmp_path / "run"
+    copy.mkdir()
+    for name in ("job.toml", "log.jsonl", "timeline.json"):
+        (copy / name).write_bytes((run_folder / name).read_bytes())
+    absurd(copy)
+    result = tiny.run([tiny.PROGRAM, "report", copy], timeout=30)
+    assert result.returncode == 2 and str(copy) in result.stderr and "internal error" not in result.stderr and not (copy / "report.html").exists(), result.stderr
 
 
 @browser.needed
