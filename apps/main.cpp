@@ -1,16 +1,23 @@
+#include <fcntl.h>
 #include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "base/errors.hpp"
+#include "base/text.hpp"
 #include "base/version.hpp"
 #include "commands.hpp"
 #ifdef SWITCHYARD_DEVICE
@@ -40,10 +47,72 @@ std::string speaker() {
 }
 #endif
 
+// A file that is opened while one of these is closed would take its number, and then what is printed. Writing to what stands in for
+// standard output fails.
+void open_standard_files() {
+  const auto open = [](int fd, int flags) {
+    if (::fcntl(fd, F_GETFD) == 0 || errno != EBADF) return;
+    if (const int got = ::open("/dev/null", flags); got >= 0 && got != fd) {
+      ::dup2(got, fd);
+      ::close(got);
+    }
+  };
+  open(STDIN_FILENO, O_RDONLY);
+  open(STDOUT_FILENO, O_RDONLY);
+  open(STDERR_FILENO, O_WRONLY);
+}
+
+int cannot_print(const std::error_code& reason) {
+  fmt::print(stderr, "{}: cannot write to standard output: {}. What was printed is incomplete.\n", speaker(), reason.message());
+  return 3;
+}
+
+// The exit status, once all that was printed has arrived.
+int printed(int status) {
+  errno = 0;
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout) return status;
+  const int reason = cannot_print(std::error_code(errno != 0 ? errno : EIO, std::generic_category()));
+  return status == 0 ? reason : status;
+}
+
+// The parser would only say that a command is missing.
+void check_commands(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* at = &app;
+  for (int i = 1; i < argc && at->get_require_subcommand_min() > 0 && argv[i][0] != '-'; ++i) {
+    const CLI::App* next = nullptr;
+    std::vector<std::string> names;
+    for (const CLI::App* command : at->get_subcommands({})) {
+      names.push_back(command->get_name());
+      if (names.back() == argv[i]) next = command;
+    }
+    if (!next) {
+      const std::string nearest = switchyard::nearest_name(argv[i], names);
+      switchyard::user_error("{} is no command. {}", argv[i],
+                             nearest.empty() ? fmt::format("Use one of {}.", fmt::join(names, ", ")) : fmt::format("Did you mean {}?", nearest));
+    }
+    at = next;
+  }
+}
+
+// Whether there is something to do beside printing help or version.
+bool parse(CLI::App& app, int argc, char** argv) {
+  check_commands(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+    return true;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) switchyard::user_error("{}. --help lists the options, also behind a command.", error.what());
+    app.exit(error);
+    return false;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace switchyard;
+  open_standard_files();
   CLI::App app{"Switchyard: trains language models with several parallel strategies inside one step"};
   app.require_subcommand(1);
   app.set_version_flag("--version", fmt::format("switchyard {}", kVersion));
@@ -72,14 +141,17 @@ int main(int argc, char** argv) {
     const std::string_view word = argc > 1 ? argv[1] : "";
     if (std::ranges::none_of(app.get_subcommands({}), [&](const CLI::App* command) { return command->get_name() == word; })) become_device_program(argv);
 #endif
-    CLI11_PARSE(app, argc, argv);
-    return action();
+    return printed(parse(app, argc, argv) ? action() : 0);
   } catch (const UserError& error) {
     fmt::print(stderr, "{}: {}\n", speaker(), error.what());
     return 2;
   } catch (const ClusterError& error) {
     fmt::print(stderr, "switchyard: {}\n", error.what());  // names its rank
     return 3;
+  } catch (const std::system_error& error) {
+    if (std::ferror(stdout) != 0) return cannot_print(error.code());
+    fmt::print(stderr, "{}: internal error: {}\n", speaker(), error.what());
+    return 4;
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: internal error: {}\n", speaker(), error.what());
     return 4;
