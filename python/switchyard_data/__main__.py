@@ -1,10 +1,13 @@
 """Command line: `python -m switchyard_data prepare ...`."""
 
 import argparse
+import contextlib
+import errno
+import io
+import os
 import sys
 
 from . import DataError
-from .prepare import prepare
 
 
 def _parser():
@@ -26,12 +29,59 @@ def _parser():
     return parser
 
 
+def _open_standard_files():
+    """A file that is opened while one of these is closed would take its number, and then what is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
+
+
 def main(arguments=None):
+    _open_standard_files()
+    printed = io.StringIO()  # little, and the parser swallows errors of writing help
+    with contextlib.redirect_stdout(printed):
+        try:
+            status = _run(arguments)
+        except SystemExit as end:  # of the parser
+            status = end.code
+    return _write(printed.getvalue()) or status
+
+
+def _write(text):
+    """Exit status 0 or 3."""
+    if not text:
+        return 0
+    try:
+        if sys.stdout is None:  # closed from the start
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(errors="backslashreplace")  # the name of a folder is any bytes
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return 0
+    except OSError as error:
+        print(f"error: cannot write to standard output: {error.strerror}. What was printed is incomplete.", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer goes there at exit, without a second message
+        return 3
+
+
+def _run(arguments):
     options = _parser().parse_args(arguments)
     try:
+        from .prepare import prepare  # takes its time; help needs none of it
         meta, done = prepare(options.input, options.tokenizer, options.out, options.text_key, options.suffix, options.force)
     except DataError as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)  # a message of a library may have several lines
+        return 2
+    except ModuleNotFoundError as error:
+        print(f"error: the Python package {error.name} is missing. Run `make setup`, which installs it into .venv.", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print("error: there is not enough memory. Prepare fewer inputs at once, or a smaller vocabulary.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("error: interrupted; nothing was written.", file=sys.stderr)

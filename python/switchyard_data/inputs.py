@@ -36,22 +36,29 @@ def find_files(inputs, suffixes=()):
     files = []
     for name in inputs:
         path = Path(name)
-        if path.is_dir():
-            files.extend(_files_below(path, tuple(suffixes)))
-        elif path.exists():
-            files.append(_file(path, named=True))
-        else:
-            raise DataError(f"{name}: no such file or folder. Check --input.")
+        try:
+            if path.is_dir():
+                files.extend(_files_below(path, tuple(suffixes)))
+            elif path.exists():
+                files.append(_file(path, named=True))
+            else:
+                raise DataError(f"{name}: no such file or folder. Check --input.")
+        except OSError as error:
+            raise _unreadable(error.filename or name, error) from error
     return files
 
 
 def _files_below(folder, suffixes):
-    for base, folders, names in os.walk(folder):
+    for base, folders, names in os.walk(folder, onerror=_refuse):
         folders[:] = sorted(f for f in folders if f not in SKIPPED_FOLDERS and not f.startswith("."))
         for name in sorted(names):
             path = Path(base, name)
             if not name.startswith(".") and path.is_file() and (not suffixes or name.endswith(suffixes)):
                 yield _file(path, named=False)
+
+
+def _refuse(error):
+    raise error  # os.walk would leave the folder out
 
 
 def _file(path, named):
@@ -113,7 +120,7 @@ class Documents:
     def _row_text(self, line, where):
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: not valid JSON ({error}). Mend or delete the line.") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: not a JSON object. Each line must be one, with the text under a key.")
@@ -133,7 +140,7 @@ class Documents:
                 for text in batch.column(0).to_pylist():
                     rows += 1
                     yield _text_of(text, self.text_key, names, f"{file.path}: row {rows}"), file.size * rows // total
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # also text that is not UTF-8
             raise DataError(f"{file.path}: damaged after row {rows} ({error}). Fetch it again.") from error
 
 

@@ -1,13 +1,12 @@
 """The whole preparation: inputs to corpus.bin, corpus.idx, tokenizer.json and meta.json."""
 
+import errno
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
-from . import DataError, tokenizing
+from . import DataError, scratch_folders, tokenizing
 from .indexed import IndexedWriter
 from .inputs import Documents, find_files
 from .progress import Progress
@@ -24,6 +23,7 @@ def prepare(inputs, tokenizer, out, text_key="content", suffixes=(), force=False
     files = [file for file in find_files(inputs, suffixes) if Path(out).resolve() not in file.path.resolve().parents]
     fingerprint = _fingerprint(files, given.to_str() if given else tokenizer, text_key)
     out = Path(out)
+    scratch_folders.remove_stale(out)
     meta = None if force else _up_to_date(out, fingerprint)
     if meta:
         return meta, False
@@ -31,22 +31,23 @@ def prepare(inputs, tokenizer, out, text_key="content", suffixes=(), force=False
     given = given or _train(documents, vocabulary)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".prepare-", dir=out))
+        with scratch_folders.Scratch(out) as scratch:
+            meta = _write(documents, given, scratch)
+            meta["tokenizer"] = tokenizer
+            meta["fingerprint"] = fingerprint
+            (scratch / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+            with scratch_folders.locked(out):  # two runs don't mix their files
+                (out / "meta.json").unlink(missing_ok=True)
+                for name in OUTPUTS:
+                    os.replace(scratch / name, out / name)
     except OSError as error:
-        raise DataError(f"--out {out}: can't be written ({error.strerror}). Choose another folder.") from error
-    try:
-        meta = _write(documents, given, scratch)
-        meta["tokenizer"] = tokenizer
-        meta["fingerprint"] = fingerprint
-        (scratch / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
-        (out / "meta.json").unlink(missing_ok=True)
-        for name in OUTPUTS:
-            os.replace(scratch / name, out / name)
-    except OSError as error:
-        raise DataError(f"--out {out}: can't be written ({error.strerror}). Make room, or choose another folder.") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        raise DataError(f"--out {out}: can't be written ({error.strerror}). {_remedy(error)}") from error
     return meta, True
+
+
+def _remedy(error):
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return "Make room, or choose another folder." if full else "Choose another folder."
 
 
 def _fingerprint(files, tokenizer, text_key):
@@ -58,7 +59,7 @@ def _up_to_date(out, fingerprint):
     try:
         meta = json.loads((out / "meta.json").read_text(encoding="utf-8"))
         sizes = {name: (out / name).stat().st_size for name in meta["bytes"]}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return meta if meta.get("fingerprint") == fingerprint and sizes == meta["bytes"] else None
 
@@ -98,7 +99,9 @@ def _write(documents, tokenizer, scratch):
     empty = 0
     with Progress("tokenizing", documents.total_bytes) as progress:
         for batch in _batches(documents):
-            for encoding in tokenizer.encode_batch_fast(batch, add_special_tokens=False):
+            with tokenizing.told("--tokenizer: it can't encode the inputs"):
+                encodings = tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+            for encoding in encodings:
                 ids = encoding.ids  # a copy at every call
                 progress.tokens += len(ids)
                 if ids:

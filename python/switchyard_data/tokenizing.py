@@ -1,5 +1,7 @@
 """Tokenizers: a Hugging Face tokenizer.json, or a byte-level BPE trained on the inputs."""
 
+import contextlib
+import os
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -8,6 +10,8 @@ from . import DataError
 
 BYTES = 256  # the alphabet of a byte-level BPE
 TRAIN = "train:"
+MOST_TRAINED = 1 << 20  # four times the largest in use
+MOST_TOKENS = 1 << 31  # token files hold 32-bit integers with a sign
 
 
 def training_vocabulary(spec):
@@ -15,24 +19,38 @@ def training_vocabulary(spec):
     if not spec.startswith(TRAIN):
         return None
     size = spec[len(TRAIN):]
-    if not size.isdigit() or int(size) < BYTES:
-        raise DataError(f"--tokenizer {spec}: the vocabulary must be a number of at least {BYTES}, e.g. train:8192.")
+    is_number = size.isascii() and size.isdecimal() and len(size) <= 20  # longer ones Python itself refuses to read
+    if not is_number or not BYTES <= int(size) <= MOST_TRAINED:
+        raise DataError(f"--tokenizer {spec[:80]}: the vocabulary must be a number from {BYTES} to {MOST_TRAINED}, e.g. train:8192.")
     return int(size)
 
 
 def load(path):
     """The tokenizer of a file, without its padding and truncation: documents are kept whole."""
-    if Path(path).is_dir():
+    if os.path.isdir(path):  # unlike Path's, also of names that can't be
         path = Path(path, "tokenizer.json")
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise DataError(f"--tokenizer {path}: no such file. Give a Hugging Face tokenizer.json, or train:8192 to train one on the inputs.")
-    try:
+    with told(f"--tokenizer {path}: not a Hugging Face tokenizer.json"):
         tokenizer = Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises nothing narrower
-        raise DataError(f"--tokenizer {path}: not a Hugging Face tokenizer.json ({error}).") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        size = vocabulary_size(tokenizer)
+    if not 1 <= size <= MOST_TOKENS:
+        raise DataError(f"--tokenizer {path}: its ids go up to {size - 1}; token files hold ids below {MOST_TOKENS}. Take a tokenizer with a smaller vocabulary."
+                        if size else f"--tokenizer {path}: its vocabulary is empty. Take another, or train:8192 to train one on the inputs.")
     return tokenizer
+
+
+@contextlib.contextmanager
+def told(what):
+    """The library's errors as DataErrors that begin with `what`: it raises nothing narrower than Exception, and panics are none."""
+    try:
+        yield
+    except (DataError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise DataError(f"{what} ({error}).") from error
 
 
 def train(texts, vocabulary):

@@ -1,8 +1,10 @@
 import gzip
 import json
 import os
+import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow
@@ -259,7 +261,7 @@ def test_an_unknown_or_broken_tokenizer(tmp_path, capsys):
         (tmp_path / "t.json").write_text(content)
         assert "not a Hugging Face tokenizer.json (" in fails(capsys, *arguments, tmp_path / "t.json")
     for spec in ("train:", "train:x", "train:255", "train:-1"):
-        assert f"--tokenizer {spec}: the vocabulary must be a number of at least 256" in fails(capsys, *arguments, spec)
+        assert f"--tokenizer {spec}: the vocabulary must be a number from 256 to 1048576" in fails(capsys, *arguments, spec)
 
 
 def test_a_missing_text_key_names_the_keys(tmp_path, capsys):
@@ -347,3 +349,139 @@ def test_the_program_runs_as_a_module_and_reports_by_exit_code(tmp_path):
     bad = run("prepare", "--input", tmp_path / "b.txt", "--tokenizer", "train:256", "--out", tmp_path / "out")
     assert bad.returncode == 2 and bad.stdout == "" and bad.stderr.count("\n") == 1
     assert run("prepare").returncode == 2
+
+
+# Odd inputs: a message, never a traceback.
+
+@pytest.mark.parametrize("spec", ["train:99999999999999999999", "train:" + "9" * 5000, "train:1048577", "train:\u0663\u0663\u0663\u0663", "train:\u00b2\u00b2\u00b2", "train:1_000", "train: 300"])
+def test_a_vocabulary_that_no_tokenizer_has(tmp_path, capsys, spec):
+    (tmp_path / "a.txt").write_text("x")
+    message = fails(capsys, "--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer", spec)
+    assert message == f"error: --tokenizer {spec[:80]}: the vocabulary must be a number from 256 to 1048576, e.g. train:8192."
+    assert not (tmp_path / "out").exists()
+
+
+def tokenizer_json(model, **more):
+    return json.dumps({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
+                       "decoder": None, "model": model} | more)
+
+
+ODD_TOKENIZERS = {
+    "no vocabulary": (tokenizer_json({"type": "WordLevel", "vocab": {}, "unk_token": "u"}), "its vocabulary is empty"),
+    "ids above 31 bits": (tokenizer_json({"type": "WordLevel", "vocab": {"x": 4294967295}, "unk_token": "x"}), "its ids go up to 4294967295"),
+    "ids above 32 bits": (tokenizer_json({"type": "WordLevel", "vocab": {"x": 4294967296}, "unk_token": "x"}), "not a Hugging Face tokenizer.json ("),
+    "no unknown token": (tokenizer_json({"type": "WordLevel", "vocab": {"y": 0}, "unk_token": "u"}), "it can't encode the inputs ("),
+    "deep": ("[" * 100000 + "]" * 100000, "not a Hugging Face tokenizer.json ("),
+    "not text": (b"\xff\xfe", "not a Hugging Face tokenizer.json ("),
+    "a bad pattern": (tokenizer_json({"type": "WordLevel", "vocab": {"y": 0}, "unk_token": "y"},
+                                     pre_tokenizer={"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated", "invert": False}),
+                      "not a Hugging Face tokenizer.json ("),
+    "merges of nothing": (tokenizer_json({"type": "BPE", "vocab": {"y": 0}, "merges": ["a b"]}), "not a Hugging Face tokenizer.json ("),
+}
+
+
+@pytest.mark.parametrize("name", ODD_TOKENIZERS)
+def test_an_odd_tokenizer_is_told(tmp_path, capsys, name):
+    content, message = ODD_TOKENIZERS[name]
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "t.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    error = fails(capsys, "--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer", tmp_path / "t.json")
+    assert error.startswith("error: --tokenizer") and message in error
+    assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
+
+
+def test_a_panic_of_the_library_is_told(tmp_path, capsys, monkeypatch):
+    class Panic(BaseException):
+        """As pyo3's: not an Exception."""
+
+    def panic(*_, **__):
+        raise Panic("index out of bounds")
+
+    (tmp_path / "a.txt").write_text("x")
+    monkeypatch.setattr("switchyard_data.tokenizing.Tokenizer", type("Broken", (), {"from_str": staticmethod(panic)}))
+    (tmp_path / "t.json").write_text("{}")
+    error = fails(capsys, "--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer", tmp_path / "t.json")
+    assert error.endswith("not a Hugging Face tokenizer.json (index out of bounds).")
+
+
+def test_rows_of_any_depth_are_told(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_bytes(rows(["x"]) + b'{"content": ' + b"[" * 100000 + b"]" * 100000 + b"}\n")
+    error = fails(capsys, "--input", tmp_path / "a.jsonl", "--tokenizer", "train:256", "--out", tmp_path / "out")
+    assert "a.jsonl:2: not valid JSON (" in error
+
+
+def test_a_column_that_is_no_utf8_is_told(tmp_path, capsys):
+    bad = pyarrow.Array.from_buffers(pyarrow.string(), 1, [None, pyarrow.py_buffer(struct.pack("<ii", 0, 1)), pyarrow.py_buffer(b"\xff")])
+    pyarrow.parquet.write_table(pyarrow.table({"content": bad}), tmp_path / "rows.parquet")
+    error = fails(capsys, "--input", tmp_path / "rows.parquet", "--tokenizer", "train:256", "--out", tmp_path / "out")
+    assert "rows.parquet: damaged after row 0 (" in error
+
+
+def test_a_name_that_is_too_long_is_told(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("x")
+    name = str(tmp_path / ("x" * 300))
+    for arguments in (("--input", name, "--tokenizer", "train:256", "--out", tmp_path / "out"), ("--input", tmp_path / "a.txt", "--tokenizer", name, "--out", tmp_path / "out"),
+                      ("--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", name)):
+        assert name in fails(capsys, *arguments)
+
+
+def test_a_state_of_any_depth_counts_as_none(tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "out").mkdir()
+    for text in ("[" * 100000, "3", '{"bytes": 3}', '{"bytes": {"corpus.bin": 1}}'):
+        (tmp_path / "out" / "meta.json").write_text(text)
+        assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", tmp_path / "out") == 0
+
+
+# What a killed run leaves.
+
+SLEEPER = """import sys, time
+from switchyard_data import scratch_folders
+with scratch_folders.Scratch(sys.argv[1]) as folder:
+    (folder / "corpus.bin").write_bytes(b"unfinished")
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+def sleeper(out):
+    process = subprocess.Popen([sys.executable, "-c", SLEEPER, str(out)], stdout=subprocess.PIPE, text=True,
+                               env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "python")})
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_the_next_run_removes_what_a_killed_one_left_but_not_what_a_living_one_has(tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    out = tmp_path / "out"
+    out.mkdir()
+    killed, left = sleeper(out)
+    living, kept = sleeper(out)
+    try:
+        killed.kill()
+        killed.wait()
+        assert left.exists() and kept.exists()
+        for state in ("new", "up to date"):
+            assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", out) == 0, state
+            assert not left.exists() and (kept / "corpus.bin").read_bytes() == b"unfinished"
+            left.mkdir()  # an empty one, for the run that finds its files up to date
+    finally:
+        living.kill()
+        living.wait()
+    assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", out) == 0
+    assert sorted(os.listdir(out)) == ["corpus.bin", "corpus.idx", "meta.json", "tokenizer.json"]
+
+
+def test_a_killed_preparation_is_cleaned_up(tmp_path):
+    """The whole program, killed while it writes."""
+    (tmp_path / "a.jsonl").write_bytes(rows(["some words of a text " * 50] * 20000))
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "switchyard_data", "prepare", "--input", str(tmp_path / "a.jsonl"), "--tokenizer", "train:256", "--out", str(out)]
+    process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "python")}, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list(out.glob(".prepare-*/corpus.bin")):
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    assert len(list(out.glob(".prepare-*"))) == 1
+    (tmp_path / "a.jsonl").write_bytes(rows(["x"]))
+    assert prepare(*words[4:]) == 0
+    assert sorted(os.listdir(out)) == ["corpus.bin", "corpus.idx", "meta.json", "tokenizer.json"]
