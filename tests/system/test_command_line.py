@@ -1,0 +1,254 @@
+"""What is given on the command line and in the environment: taken as it is, or refused with exit status 2 and the culprit's name."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+import tiny_runs as tiny
+
+USER_ERROR, CLUSTER_ERROR = 2, 3
+BUCKETS = [(48, "1,2,1"), (20, "2,1,1")]
+
+
+@pytest.fixture
+def job(tmp_path, corpus):
+    return lambda buckets=BUCKETS, **changes: tiny.write_job(tmp_path / "job.toml", corpus, buckets, **changes)
+
+
+def refusal(words, **options):
+    """The message of a command that must end with 2 and print nothing else."""
+    result = tiny.run(words, **options)
+    assert result.returncode == USER_ERROR and result.stdout == "", result
+    assert result.stderr.startswith("switchyard: "), result.stderr
+    return result.stderr[len("switchyard: "):].rstrip("\n")
+
+
+# ---- the kinds of tables
+
+
+@pytest.mark.parametrize("command", [["train"], ["plan", "--cluster", "demo"], ["simulate", "--cluster", "demo"], ["show", "plan"]], ids=lambda words: words[0])
+def test_a_bucket_that_is_no_list_of_tables_is_refused(job, command):
+    path = job([])
+    path.write_text(path.read_text() + '[bucket]\nmax_length = 48\nstrategy = "1,2,1"\n')
+    line = path.read_text().splitlines().index("[bucket]") + 1
+    assert refusal([tiny.PROGRAM, *command, path]) == (f"{path}:{line}: bucket must be a list of tables: write [[bucket]] with double brackets above each "
+                                                       "bucket.")
+
+
+@pytest.mark.parametrize("command", [["train"], ["plan", "--cluster", "demo"], ["simulate", "--cluster", "demo"], ["show", "plan"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("text, message", [("[[run]]\nsteps = 1\n", "run is a list; a table is needed: write [run] with single brackets, once."),
+                                           ('parallel = "full"\n', 'parallel = "full" is a string; a table is needed: write [parallel] above its keys.'),
+                                           ("[[batch]]\ncontext = 48\n", "batch is a list; a table is needed: write [batch] with single brackets, once."),
+                                           ("[buckets]\nmax_length = 48\n", "buckets is no key. Did you mean bucket?")])
+def test_a_section_of_another_kind_is_refused(job, command, text, message):
+    path = job()
+    name = text.strip("[").split("]")[0].split(" ")[0]
+    lines = path.read_text().splitlines()
+    kept, inside = [], False
+    for line in lines:  # without the section itself, and for [buckets] without the buckets
+        if line.startswith("["):
+            inside = line in (f"[{name}]", f"[[{name[:-1]}]]")
+        if not inside:
+            kept.append(line)
+    path.write_text(("" if text.startswith("[") else text) + "\n".join(kept) + "\n" + (text if text.startswith("[") else ""))
+    assert message in refusal([tiny.PROGRAM, *command, path])
+
+
+def test_buckets_for_the_planner_say_nothing_that_it_would_not_keep_to(job):
+    path = job([(48, "auto")])
+    path.write_text(path.read_text() + 'file = "mine.json"\n')
+    assert "bucket.0.file is set, but the strategies are left to the planner" in refusal(tiny.command(path))
+
+
+# ---- names of folders
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\\", '"quoted"', "'single'", "with blank", "gr\u00fc\u00dfe \u2713", "a#b", "{x = 1}", "a\nb", "1", "true", "x]\n[run"])
+def test_a_run_goes_to_exactly_the_folder_that_is_named(job, tmp_path, name):
+    tiny.train(job(run={"steps": 1, "checkpoint_every": 1}), "--out", tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["job.toml", name])
+    report = tiny.run([tiny.PROGRAM, "report", tmp_path / name, "--out", tmp_path / name / "page.html"])
+    assert report.returncode == 0, report.stderr  # job.toml was read back
+    assert tiny.train(job(run={"steps": 2}), "--out", tmp_path / name, "--resume", tmp_path / name)[-1]["step"] == 2
+
+
+def test_a_relative_folder_is_relative(job, tmp_path):
+    result = tiny.run([*tiny.command(job(run={"steps": 1})), "--out", 'deep/a"b'], cwd=tmp_path)
+    assert result.returncode == 0 and (tmp_path / "deep" / 'a"b' / "log.jsonl").exists(), result.stderr
+
+
+def test_a_name_that_is_no_text_is_refused(job, tmp_path):
+    words = [os.fsencode(str(word)) for word in tiny.command(job(), "--out")] + [os.fsencode(tmp_path) + b"/\xff"]
+    result = subprocess.run(words, capture_output=True, env=tiny.ENVIRONMENT, timeout=60)
+    assert result.returncode == USER_ERROR and b"the value of run.out is no UTF-8 text" in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml"]
+
+
+@pytest.mark.parametrize("option", ["--out", "--resume"])
+def test_an_empty_name_is_refused(job, option):
+    assert refusal(tiny.command(job(), option, "")).startswith(f"{option} is empty. Name ")
+
+
+# ---- numbers and words
+
+
+@pytest.mark.parametrize("option, value, message", [("--steps", "-3", "--steps -3: run.steps = -3 must be at least 1."),
+                                                    ("--steps", "0", "--steps 0: run.steps = 0 must be at least 1."),
+                                                    ("--steps", "99999999999999999999", "--steps 9223372036854775807: run.steps = 9223372036854775807 must be at most 1000000000."),
+                                                    ("--ranks", "-1", "--ranks -1: run.ranks = -1 must be at least 1."),
+                                                    ("--ranks", "0", "--ranks 0: run.ranks = 0 must be at least 1.")])
+def test_a_number_out_of_range_is_told_with_its_option(job, option, value, message):
+    assert refusal(tiny.command(job(), option, value)) == message
+
+
+def test_a_run_that_is_beyond_its_last_step_is_told_and_stays_as_it_is(finished):
+    before = (finished / "run" / "log.jsonl").read_text()
+    message = refusal([tiny.PROGRAM, "train", "job-file.toml", "--out", "run", "--resume", "run", "--steps", "1"], cwd=finished)
+    assert message == "run.steps = 1, but --resume run goes on from step 2. Raise run.steps, or resume from an earlier checkpoint."
+    assert (finished / "run" / "log.jsonl").read_text() == before and len(before.splitlines()) == 2
+
+
+MISTAKES = [(["train", "--stepz", "3"], "--stepz"), (["train", "--steps"], "--steps"), (["train", "--steps", "three"], "--steps"),
+            (["train", "--steps", "1e3"], "--steps"), (["trian"], "trian"), (["bench", "stepp"], "stepp"),
+            (["plan", "job.toml"], "--cluster"), (["show", "nothing", "job.toml"], "nothing"), (["schedule", "--kind", "none"], "none"),
+            (["schedule", "--stages", "0"], "0"), (["plan", "job.toml", "--cluster", "demo", "--top", "-1"], "-1"), (["simulate"], "job"), (["data"], "subcommand"),
+            (["data", "stats"], "dir"), (["verify", "--ranks", "x", "folder"], "--ranks"), (["profile", "--ranks", "-1"], "-1"), ([], "subcommand")]
+
+
+@pytest.mark.parametrize("words, culprit", MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else None)
+def test_a_mistake_on_the_command_line_ends_with_2_and_its_name(words, culprit):
+    assert culprit in refusal([tiny.PROGRAM, *words])
+
+
+def test_help_and_version_end_with_0():
+    for words in (["--help"], ["--version"], ["train", "--help"], ["schedule", "--help"], ["data", "prepare", "--help"]):
+        result = tiny.run([tiny.PROGRAM, *words])
+        assert result.returncode == 0 and result.stdout and result.stderr == "", result
+
+
+@pytest.mark.parametrize("words", [["--times", "1e308,1e308,1e308"], ["--times", "1e400,1,1"], ["--times", "nan,1,1"], ["--times", "1,inf,1"], ["--times", "1,1,-1"],
+                                   ["--times", "1,1"], ["--times", "1,1,1,1"], ["--times", "1,1,1", "--send", "nan"], ["--send", "inf"], ["--send", "-1"], ["--send", "1e308"],
+                                   ["--stages", "4096", "--micro-batches", "65536"]], ids=" ".join)
+@pytest.mark.parametrize("kind", ["1f1b", "zero-bubble", "zb-v"])
+def test_times_of_a_schedule_that_no_stage_has_are_refused(words, kind):
+    assert words[-2] in refusal([tiny.PROGRAM, "schedule", "--kind", kind, *words], timeout=20)
+
+
+@pytest.mark.parametrize("times", ["0,0,0", "1e-300,1e-300,1e-300", "1e15,1e-300,0", "1e15,1e15,1e15", "5e-324,1,1e15"])
+@pytest.mark.parametrize("kind", ["1f1b", "interleaved", "zero-bubble", "zb-v"])
+def test_times_of_a_schedule_may_differ_by_any_factor(kind, times):
+    result = tiny.run([tiny.PROGRAM, "schedule", "--kind", kind, "--times", times, "--json"], timeout=20)
+    assert result.returncode == 0 and json.loads(result.stdout.splitlines()[-1])["makespan"] >= 0, result.stderr
+
+
+BEYOND_SENSE = [(["--ranks", "1000000"], "run.ranks = 1000000 must be at most 65536"), (["--set", "run.threads=1000000"], "run.threads = 1000000 must be at most 1024"),
+                (["--ranks", "60000"], "60000 ranks of 1 thread each: this process would start more than 1024 threads."),
+                (["--set", "run.threads=1000"], "2 ranks of 1000 threads each: this process would start more than 1024 threads."),
+                (["--set", "model.hidden_size=1000000000"], "model.hidden_size = 1000000000"), (["--set", "model.layers=1000000"], "model.layers = 1000000"),
+                (["--set", "model.vocab_size=1000000000000"], "model.vocab_size"), (["--set", "batch.sequences=1000000000"], "batch.sequences = 1000000000"),
+                (["--set", "batch.context=1000000000"], "batch.context = 1000000000"), (["--set", "bucket.0.max_length=1000000000"], "bucket.0.max_length"),
+                (["--set", "model.hidden_size=1048576", "--set", "model.ffn_size=16777216", "--set", "model.layers=65536"], "parameters, which is beyond sense"),
+                (["--set", "model.layers=65536", "--set", "batch.context=16777216", "--set", "bucket.0.max_length=16777216", "--set", "batch.sequences=1000000"],
+                 "bytes, which is beyond sense")]
+
+
+def limited(megabytes):
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+
+@pytest.mark.parametrize("words, message", BEYOND_SENSE, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_what_is_beyond_sense_is_refused_before_anything_is_taken(job, words, message):
+    assert message in refusal(tiny.command(job(), *words), timeout=30, preexec_fn=limited(4096))
+
+
+OTHERS = [["bench", "step", "--ranks", "100000"], ["bench", "step", "--ranks", "0"], ["bench", "step", "--threads", "1000000"], ["bench", "step", "--seq", "1000000000000"],
+          ["bench", "step", "--batch", "1000000000000"], ["bench", "switch", "--ranks", "100000"], ["bench", "kernels", "--tokens", "1000000000000"],
+          ["bench", "kernels", "--threads", "1000000"], ["profile", "--ranks", "1000000"], ["profile", "--ranks", "2", "--threads", "1000000"],
+          ["bench", "step", "--hidden", "1000000000"]]
+
+
+@pytest.mark.parametrize("words", OTHERS, ids=" ".join)
+def test_other_commands_refuse_it_as_well(words):
+    refusal([tiny.PROGRAM, *words], timeout=30, preexec_fn=limited(4096))
+
+
+@pytest.mark.parametrize("words", [["plan", "--seconds", "nan"], ["plan", "--seconds", "inf"], ["plan", "--seconds", "-1"], ["plan", "--steps", "1000000000"],
+                                   ["simulate", "--steps", "1000000000"], ["plan", "--top", "1000000000"]], ids=" ".join)
+def test_counts_of_predictions_are_bounded(job, words):
+    assert words[1] in refusal([tiny.PROGRAM, words[0], job(), "--cluster", "demo", *words[1:]], timeout=30)
+
+
+# ---- the environment
+
+
+@pytest.mark.parametrize("variables, culprit", [({"WORLD_SIZE": "2"}, "RANK is missing"), ({"RANK": "0"}, "WORLD_SIZE is missing"),
+                                                ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}, "MASTER_PORT = 0"),
+                                                ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "99999"}, "MASTER_PORT = 99999"),
+                                                ({"RANK": "-1", "WORLD_SIZE": "2"}, 'RANK = "-1"'), ({"RANK": "0", "WORLD_SIZE": "0"}, "WORLD_SIZE = 0")])
+def test_a_mistake_in_the_environment_ends_with_2_and_its_name(job, variables, culprit):
+    assert culprit in refusal(tiny.command(job()), environment=tiny.ENVIRONMENT | variables)
+
+
+# ---- standard output
+
+
+def ends_on(words, redirection, environment=tiny.ENVIRONMENT, **options):
+    """A shell's redirection of standard output; the exit status, and what was said."""
+    return subprocess.run(["sh", "-c", f'exec "$@" {redirection}', "sh", *map(str, words)], capture_output=True, text=True, env=environment, timeout=120, **options)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, corpus):
+    out = tmp_path_factory.mktemp("finished")
+    path = tiny.write_job(out / "job-file.toml", corpus, BUCKETS, run={"steps": 2, "checkpoint_every": 2})
+    tiny.train(path, "--out", out / "run")
+    (out / "text.txt").write_text("some text\n")
+    return out
+
+
+PRINTING = {"version": ["--version"], "help": ["--help"], "help of train": ["train", "--help"], "help of keys": ["train", "--help-keys"],
+            "model": ["show", "model", "job-file.toml"], "plan": ["show", "plan", "job-file.toml"], "program": ["show", "program", "job-file.toml"],
+            "strategy": ["show", "strategy", "job-file.toml"], "simulate": ["simulate", "job-file.toml", "--cluster", "demo", "--json"],
+            "planner": ["plan", "job-file.toml", "--cluster", "demo"], "report": ["report", "run", "--out", "page.html"], "schedule": ["schedule"],
+            "much": ["schedule", "--micro-batches", "3000"], "switch": ["switch-plan", "--model", "7b", "--cluster", "1x2", "--from", "1,2,1", "--to", "2,1,1"],
+            "stats": ["data", "stats", "CORPUS"], "prepare": ["data", "prepare", "--input", "text.txt", "--tokenizer", "train:256", "--out", "prepared"],
+            "help of prepare": ["data", "prepare", "--help"],
+            "bench": ["bench", "switch", "--hidden", "32", "--heads", "4", "--kv-heads", "2", "--ffn", "48", "--vocab", "64", "--layers", "2", "--ranks", "2",
+                      "--from", "1,2,1", "--to", "2,1,1", "--repetitions", "1"]}
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-"], ids=["full", "closed"])
+@pytest.mark.parametrize("name", PRINTING)
+def test_standard_output_that_takes_nothing_is_a_failure(finished, corpus, name, redirection):
+    words = [str(corpus) if word == "CORPUS" else word for word in PRINTING[name]]
+    result = ends_on([tiny.PROGRAM, *words], redirection, cwd=finished)
+    assert result.returncode == CLUSTER_ERROR, result
+    assert "cannot write to standard output: " in result.stderr and "internal error" not in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-"], ids=["full", "closed"])
+def test_data_preparation_by_itself_fails_as_well(finished, redirection):
+    words = [sys.executable, "-m", "switchyard_data", "prepare", "--input", "text.txt", "--tokenizer", "train:256", "--out", "alone"]
+    result = ends_on(words, redirection, tiny.ENVIRONMENT | {"PYTHONPATH": str(tiny.ROOT / "python")}, cwd=finished)
+    assert result.returncode == CLUSTER_ERROR and "error: cannot write to standard output: " in result.stderr and "Traceback" not in result.stderr, result
+
+
+def test_files_do_not_take_the_place_of_closed_output(job, tmp_path):
+    """Training prints nothing there, so that it may be closed; no file may get what is said elsewhere."""
+    result = ends_on(tiny.command(job(run={"steps": 2, "checkpoint_every": 1}), "--out", tmp_path / "out"), ">&- 2>&- <&-")
+    assert result.returncode == 0
+    assert [entry["step"] for entry in tiny.read_log(tmp_path / "out")] == [1, 2]
+
+
+# ---- --json
+
+
+@pytest.mark.parametrize("name", ["simulate", "planner", "schedule", "switch", "stats", "bench"])
+def test_with_json_nothing_is_said_on_standard_error(finished, corpus, name):
+    words = [str(corpus) if word == "CORPUS" else word for word in PRINTING[name]]
+    result = tiny.run([tiny.PROGRAM, *words, *([] if "--json" in words else ["--json"])], cwd=finished)
+    assert result.returncode == 0 and result.stderr == "", result.stderr
+    assert isinstance(json.loads(result.stdout.splitlines()[-1]), dict)
