@@ -14,7 +14,8 @@ constexpr double kMostCount = 1e15;
 // Bounds of what is listed in memory, so that a slip of the keyboard is told before the memory is gone. All are several times what is published.
 constexpr double kMostRanks = 1 << 16;       // 16384 devices trained LLaMA 3 405B
 constexpr double kMostThreads = 1024;        // hardware threads of the largest hosts
-constexpr double kMostDocuments = 1 << 20;   // of a step: at 500 tokens each 8 times the largest global batches
+constexpr double kMostLayers = 2048;         // the deepest that were trained have 1000
+constexpr double kMostDocuments = 1 << 18;   // of a step: at 500 tokens each twice the largest global batches
 constexpr double kMostTokens = 1 << 29;      // of a step: the largest global batches have 60 million
 constexpr double kMostContext = 1 << 24;     // of a document: the longest contexts have 10 million
 constexpr double kMostSteps = 1e9;           // a year of steps of 30 ms
@@ -194,7 +195,7 @@ Keys model_keys() {
           .unit("features")
           .at_least(1)
           .fallback("required"),
-      Model<&ModelConfig::layers>("model.layers", "Transformer layers.").at_least(1).at_most(65536).fallback("required"),
+      Model<&ModelConfig::layers>("model.layers", "Transformer layers.").at_least(1).at_most(kMostLayers).fallback("required"),
       Model<&ModelConfig::heads>("model.heads", "Query heads.").at_least(1).fallback("required"),
       Model<&ModelConfig::kv_heads>("model.kv_heads", "Key/value heads; fewer than heads is grouped-query attention.")
           .at_least(1)

@@ -23,7 +23,7 @@ struct BatchSize {
 };
 
 /// Sequences of a step: above, listing them would take the memory before anything is told.
-inline constexpr i64 kMostSequences = i64{1} << 20;
+inline constexpr i64 kMostSequences = i64{1} << 18;
 /// UserError at the first one above kMostSequences.
 void check_sequences(size_t count);
 
