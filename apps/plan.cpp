@@ -237,7 +237,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("job", options->job, "Job file; its buckets, if any, are compared")->required()->type_name("JOB.toml");
   command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")->required()->type_name("FILE|NAME");
   command->add_option("--ranks", options->ranks, "Ranks, where neither job nor cluster file says how many")->check(CLI::PositiveNumber);
-  command->add_option("--top", options->top, "Number of plans to list; with --explain 10, else 1")->check(CLI::Range(1, 1000));
+  command->add_option("--top", options->top, "Number of plans to list; with --explain 10, else 1")->check(CLI::Range(1, 1000))->type_name("N");
   command->add_option("--buckets", options->most_buckets, "Most buckets; 1 is the best single strategy")->check(CLI::PositiveNumber);
   command->add_option("--steps", options->steps, "Steps whose documents stand for all")->capture_default_str()->check(CLI::Range(1, 4096));
   command->add_option("--sequences", options->sequences, "Documents a step as a range: plans its ends and the doublings between, and takes the one with most tokens a second")->type_name("LOW..HIGH");

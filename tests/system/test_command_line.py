@@ -150,7 +150,8 @@ BEYOND_SENSE = [(["--ranks", "1000000"], "run.ranks = 1000000 must be at most 65
                 (["--set", "model.hidden_size=1000000000"], "model.hidden_size = 1000000000"), (["--set", "model.layers=1000000"], "model.layers = 1000000"),
                 (["--set", "model.vocab_size=1000000000000"], "model.vocab_size"), (["--set", "batch.sequences=1000000000"], "batch.sequences = 1000000000"),
                 (["--set", "batch.context=1000000000"], "batch.context = 1000000000"), (["--set", "bucket.0.max_length=1000000000"], "bucket.0.max_length"),
-                (["--set", "model.hidden_size=1048576", "--set", "model.ffn_size=16777216", "--set", "model.layers=2048"], "parameters, which is beyond sense"),
+                (["--set", "model.hidden_size=1048576", "--set", "model.ffn_size=16777216", "--set", "model.layers=2048", "--set", "model.heads=4096", "--set", "model.kv_heads=4096"],
+                 "parameters, which is beyond sense"),
                 (["--set", "model.layers=2048", "--set", "batch.context=16777216", "--set", "bucket.0.max_length=16777216", "--set", "batch.sequences=200000"],
                  "bytes, which is beyond sense")]
 
