@@ -117,6 +117,7 @@ config::Job open_unplanned(config::JobDraft draft, config::Faults& faults, int r
   all.max_length = draft.job.batch.context;
   all.text = "1,1,1";
   draft.buckets = {all};
+  draft.job.run.order.clear();  // a fault already
   std::erase_if(draft.given, [](const auto& given) { return given.first.starts_with("bucket."); });
   for (const char* key : {"bucket.0.max_length", "bucket.0.strategy"}) draft.given[key] = draft.origin;
   if (draft.misses("run.ranks")) {
