@@ -75,6 +75,10 @@ class Fabric {
 struct FabricOptions {
   std::chrono::milliseconds timeout{30000};
   bool strict = false;  // compare rows and sizes eagerly, poison receive blocks before they are filled
+  // Of ranks that meet over TCP:
+  std::string interface = {};  // name, or a network such as "10.0.0.0/8"; empty: that of the master's address
+  std::string token = {};      // the job's secret: ranks with another one are refused; empty: none
+  std::function<void(const std::string&)> say = {};  // who was refused, and why; empty: nobody hears it
 };
 
 }  // namespace switchyard::comm

@@ -1,7 +1,12 @@
 #include "comm/launch.hpp"
 
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "comm/tcp_fabric.hpp"
@@ -75,9 +80,11 @@ Launch by_starter(const Variables& variable) {
     const auto address = variable("MASTER_ADDR");
     if (!address) user_error("environment: MASTER_ADDR is missing beside RANK and WORLD_SIZE. Set it to the host of rank 0.");
     launch.master_address = *address;
-    launch.master_port = port(variable, "MASTER_PORT", variable("TORCHELASTIC_RUN_ID") ? 65534 : 65535);
-    // torchrun keeps a store of its own on the port that it hands out.
-    if (variable("TORCHELASTIC_RUN_ID")) ++launch.master_port;
+    const auto run_id = variable("TORCHELASTIC_RUN_ID");
+    launch.master_port = port(variable, "MASTER_PORT", run_id ? 65534 : 65535);
+    // torchrun keeps a store of its own on the port that it hands out. A run that was given no id is "none" there.
+    if (run_id) ++launch.master_port;
+    if (run_id && *run_id != "none") launch.run_id = *run_id;
     return launch;
   }
   return {};
@@ -88,6 +95,8 @@ Launch by_starter(const Variables& variable) {
 Launch launch_from(const Variables& variable) {
   Launch launch = by_starter(variable);
   launch.host = variable("SWITCHYARD_HOST").value_or("");
+  launch.interface = variable("SWITCHYARD_INTERFACE").value_or("");
+  launch.token_file = variable("SWITCHYARD_TOKEN_FILE").value_or("");
   return launch;
 }
 
@@ -99,9 +108,25 @@ Launch launch_from_environment() {
   });
 }
 
+std::string read_token(const std::string& path) {
+  std::ifstream file(path);
+  std::string token;
+  std::getline(file, token, '\0');
+  if (!file.is_open() || file.bad()) user_error("the token's file {} can't be read: {}. Make one for the job that all its ranks can read.", path, std::strerror(errno));
+  constexpr const char* kSpace = " \t\r\n";
+  token.erase(token.find_last_not_of(kSpace) + 1);
+  token.erase(0, token.find_first_not_of(kSpace));
+  if (token.empty()) user_error("the token's file {} is empty. Write a secret into it: head -c 32 /dev/urandom | base64 > {}", path, path);
+  return token;
+}
+
 std::unique_ptr<Fabric> distributed_fabric(const Launch& launch, FabricOptions options) {
   check(launch.distributed, "distributed_fabric: started as a single process");
-  if (launch.via == Via::tcp) return tcp_fabric(launch, options);
+  if (launch.via == Via::tcp) {
+    if (options.interface.empty()) options.interface = launch.interface;
+    if (options.token.empty()) options.token = launch.token_file.empty() ? launch.run_id : read_token(launch.token_file);
+    return tcp_fabric(launch, std::move(options));
+  }
 #ifdef SWITCHYARD_MPI
   return mpi_fabric(options, launch.host);
 #else

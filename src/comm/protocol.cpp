@@ -93,6 +93,10 @@ std::string not_taken(const std::string& who, const Transaction& transaction, in
                      transaction.name, peer, seconds(timeout));
 }
 
+std::string not_ended(const std::string& who, const std::string& peer, std::chrono::milliseconds timeout) {
+  return fmt::format("{}: all work is done, but {} has not ended for {}. See its log.", who, peer, seconds(timeout));
+}
+
 std::string disagreement(const std::string& who, const Transaction& transaction, int peer, const Envelope& mine, const Envelope& theirs) {
   return fmt::format("{}: \"{}\" expects {} from rank {}, which sends {}. Do all ranks run the same job file and program?", who,
                      transaction.name, describe(mine), peer, describe(theirs));

@@ -48,6 +48,7 @@ std::string rank_label(int rank, const cluster::Cluster& cluster);
 /// Messages of ClusterErrors. `who` is rank_label.
 std::string heard_nothing(const std::string& who, const Transaction& transaction, int peer, std::chrono::milliseconds timeout);
 std::string not_taken(const std::string& who, const Transaction& transaction, int peer, std::chrono::milliseconds timeout);
+std::string not_ended(const std::string& who, const std::string& peer, std::chrono::milliseconds timeout);
 std::string disagreement(const std::string& who, const Transaction& transaction, int peer, const Envelope& mine, const Envelope& theirs);
 std::string stopped(const std::string& who, const std::string& name, const std::string& reason);
 

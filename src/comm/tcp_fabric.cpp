@@ -80,8 +80,9 @@ struct Peer {
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(std::shared_ptr<Arrivals> arrivals, int rank, Mesh mesh)
-      : arrivals_(std::move(arrivals)), rank_(rank), cluster_(std::move(mesh.cluster)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  TcpTransport(std::shared_ptr<Arrivals> arrivals, int rank, Mesh mesh, const FabricOptions& options)
+      : arrivals_(std::move(arrivals)), rank_(rank), cluster_(std::move(mesh.cluster)), options_(options),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     peers_.resize(mesh.sockets.size());
     for (size_t r = 0; r < peers_.size(); ++r) peers_[r].socket = std::move(mesh.sockets[r]);
     progress_ = std::thread([this] { progress(); });
@@ -305,12 +306,23 @@ class TcpTransport final : public Transport {
     return reason_.substr(0, kReasonBytes);
   }
 
-  // A regular end: waits for everybody's goodbye. Closing earlier could cost a peer the last bytes sent to it.
+  // A regular end: waits for everybody's goodbye. Closing earlier could cost a peer the last bytes sent to it. A peer that never ends is
+  // not waited for: this rank's work is done.
   void part() {
     for (Peer& peer : peers_)
       if (peer.socket.fd() >= 0) peer.outgoing.push_back({Frame{Frame::Kind::goodbye}});
     const auto busy = [](const Peer& peer) { return peer.socket.fd() >= 0 && !(peer.said_goodbye && peer.outgoing.empty()); };
-    while (std::any_of(peers_.begin(), peers_.end(), busy) && !failed()) poll(100);
+    const auto until = Clock::now() + options_.timeout;
+    while (!failed()) {
+      const auto late = std::find_if(peers_.begin(), peers_.end(), busy);
+      if (late == peers_.end()) return;
+      if (Clock::now() >= until) {
+        const auto peer = static_cast<int>(late - peers_.begin());
+        if (options_.say) options_.say(not_ended(rank_label(rank_, cluster_), rank_label(peer, cluster_), options_.timeout));
+        return;
+      }
+      poll(static_cast<int>(std::min<i64>(100, options_.timeout.count())));
+    }
   }
 
   // Every rank passes a failure on, so that all hear the reason before they see a connection end. What is half written goes
@@ -347,6 +359,7 @@ class TcpTransport final : public Transport {
   std::shared_ptr<Arrivals> arrivals_;
   int rank_;
   cluster::Cluster cluster_;
+  const FabricOptions options_;
   Descriptor wake_;
   std::vector<Peer> peers_;
   std::vector<std::byte> dropped_;
@@ -363,8 +376,8 @@ class TcpTransport final : public Transport {
 
 std::unique_ptr<Fabric> tcp_fabric(const Launch& launch, FabricOptions options) {
   auto arrivals = std::make_shared<Arrivals>();
-  auto transport = std::make_unique<TcpTransport>(arrivals, launch.rank, tcp_mesh(launch, options.timeout));
-  return std::make_unique<MessageFabric>(options, std::move(arrivals), std::move(transport));
+  auto transport = std::make_unique<TcpTransport>(arrivals, launch.rank, tcp_mesh(launch, options), options);
+  return std::make_unique<MessageFabric>(std::move(options), std::move(arrivals), std::move(transport));
 }
 
 }  // namespace switchyard::comm

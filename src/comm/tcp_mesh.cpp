@@ -1,20 +1,23 @@
 #include "comm/tcp_mesh.hpp"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
-#include <thread>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include "base/errors.hpp"
+#include "comm/greeting.hpp"
 #include "comm/host_names.hpp"
 
 namespace switchyard::comm {
@@ -23,197 +26,510 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// What a rank says of itself; rank 0 sends all of them to all.
-struct Hello {
-  std::array<char, 8> magic{'s', 'w', 'i', 't', 'c', 'h', 'y', '1'};
-  int rank = 0, size = 0;
-  in_addr address{};         // as rank 0 saw it
-  std::uint16_t port = 0;    // where this rank listens
+constexpr auto kRetry = 20ms;             // between attempts to reach a rank that does not listen yet
+constexpr auto kGrace = 2s;               // rank 0 gives up first, and says why
+constexpr auto kFarewell = 1s;            // to send the reason of a failure
+constexpr size_t kMostStrangers = 256;    // connections that have not greeted, beyond one for each rank
+constexpr int kMostRefusalsSaid = 16;     // a port scan must not fill the log
+
+// Where a rank takes data connections. Address 0: where the others reached rank 0.
+struct Place {
+  in_addr address{};
+  std::int32_t port = 0;
   std::array<char, 256> host{};
 };
 
-struct Rendezvous {
-  const Launch& launch;
-  std::chrono::milliseconds timeout;
-  Clock::time_point deadline;
+// Rank 0 to everybody once all have joined, followed by the places; or why it ended.
+struct Roster {
+  std::int32_t complete = 0;
+  std::array<char, 252> reason{};
+  Digest session{};
+};
 
-  std::string where() const { return fmt::format("{}:{}", launch.master_address, launch.master_port); }
-  [[noreturn]] void fail(const std::string& what) const {
-    cluster_error("rank {}: joining {} ranks at {}: {}", launch.rank, launch.size, where(), what);
+template <class T>
+T read_as(const std::vector<std::byte>& bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+// A connection and what is awaited on it. It reads no byte beyond what is awaited: after the greeting the socket belongs to the fabric.
+struct Contact {
+  enum class Step {
+    connecting, challenge, verdict,  // of a connection that this rank makes
+    hello,                           // of one that it takes: a stranger until then
+    roster,
+    joined,
+    leaving,                         // refused: ends when all is sent
+    gone,
+  };
+  Descriptor socket;
+  Endpoint remote;
+  Phase phase = Phase::join;
+  Step step = Step::hello;
+  int rank = -1;           // who is at the other end, where this is known
+  Challenge challenge;
+  Hello hello;
+  size_t awaited = 0;
+  std::vector<std::byte> in, out;
+  Clock::time_point retry_at{};
+  std::string trouble = {};
+
+  void say(std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); }
+  template <class T>
+  void say_object(const T& object) {
+    say(std::as_bytes(std::span(&object, 1)));
   }
-  [[noreturn]] void fail_late(const std::string& what) const {
-    fail(fmt::format("{} for {:g} s. See the logs of the other ranks, or raise fabric.timeout.", what,
-                     static_cast<double>(timeout.count()) / 1000));
+  void await(Step next, size_t bytes) {
+    step = next;
+    awaited = bytes;
+    in.clear();
   }
 };
 
-void wait_for(int fd, short event, const Rendezvous& meeting, const char* what) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(meeting.deadline - Clock::now()).count();
-  pollfd entry{fd, event, 0};
-  if (left <= 0 || ::poll(&entry, 1, static_cast<int>(left)) == 0) meeting.fail_late(what);
-}
+using Step = Contact::Step;
 
-void tune(int fd) {
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-}
-
-void send_all(int fd, const void* data, size_t bytes, const Rendezvous& meeting) {
-  for (const auto* at = static_cast<const char*>(data); bytes > 0;) {
-    const ssize_t n = ::send(fd, at, bytes, MSG_NOSIGNAL);
-    if (n > 0) at += n, bytes -= static_cast<size_t>(n);
-    else if (errno == EAGAIN) wait_for(fd, POLLOUT, meeting, "could not send");
-    else meeting.fail(fmt::format("a rank closed its connection ({}). See its log.", std::strerror(errno)));
+class Rendezvous {
+ public:
+  Rendezvous(const Launch& launch, const FabricOptions& options)
+      : launch_(launch), options_(options), key_(key_of(options.token)), deadline_(Clock::now() + options.timeout) {
+    places_.resize(static_cast<size_t>(launch.size));
+    joined_.resize(places_.size());
+    left_.resize(places_.size());
+    if (launch.host.empty()) ::gethostname(host_.data(), host_.size() - 1);
+    else launch.host.copy(host_.data(), host_.size() - 1);
+    find_own_interface();
+    find_master();
   }
-}
 
-void receive_all(int fd, void* data, size_t bytes, const Rendezvous& meeting) {
-  for (auto* at = static_cast<char*>(data); bytes > 0;) {
-    const ssize_t n = ::recv(fd, at, bytes, 0);
-    if (n > 0) at += n, bytes -= static_cast<size_t>(n);
-    else if (n < 0 && errno == EAGAIN) wait_for(fd, POLLIN, meeting, "heard nothing");
-    else meeting.fail("a rank closed its connection. See its log.");
+  Mesh meet() {
+    if (launch_.rank == 0) gather();
+    else join();
+    connect_all();
+    Mesh mesh;
+    mesh.sockets.resize(places_.size());
+    for (const auto& contact : contacts_)
+      if (contact->phase == Phase::data && contact->step == Step::joined)
+        mesh.sockets[static_cast<size_t>(contact->rank)] = std::move(contact->socket);
+    std::vector<std::string> names;
+    for (const Place& place : places_) names.push_back(text_of(place.host));
+    mesh.cluster = cluster_of_names(names);
+    return mesh;
   }
-}
 
-Descriptor listen_on(int port, const Rendezvous& meeting) {
-  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  if (::bind(socket.fd(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || ::listen(socket.fd(), 1024) != 0)
-    meeting.fail(fmt::format("can't listen on port {}: {}. Choose another MASTER_PORT.", port, std::strerror(errno)));
-  tune(socket.fd());
-  return socket;
-}
+ private:
+  // ---- messages ----
 
-std::uint16_t port_of(const Descriptor& listener) {
-  sockaddr_in address{};
-  socklen_t length = sizeof address;
-  ::getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &length);
-  return ntohs(address.sin_port);
-}
-
-std::optional<Descriptor> try_connect(const sockaddr_in& address) {
-  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return std::nullopt;
-  tune(socket.fd());
-  return socket;
-}
-
-Descriptor connect_to(const sockaddr_in& address, const Rendezvous& meeting, const std::string& whom) {
-  for (;;) {
-    if (auto socket = try_connect(address)) return std::move(*socket);
-    if (Clock::now() >= meeting.deadline) meeting.fail_late(fmt::format("no connection to {}", whom));
-    std::this_thread::sleep_for(20ms);
+  [[noreturn]] void fail(const std::string& what) const {
+    cluster_error("rank {}: joining {} ranks at {}:{}: {}", launch_.rank, launch_.size, launch_.master_address, launch_.master_port, what);
   }
-}
 
-sockaddr_in master_address(const Rendezvous& meeting) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  const int code = ::getaddrinfo(meeting.launch.master_address.c_str(), nullptr, &hints, &found);
-  if (code != 0) meeting.fail(fmt::format("MASTER_ADDR is unknown: {}. Set it to the host of rank 0.", ::gai_strerror(code)));
-  sockaddr_in address{};
-  std::memcpy(&address, found->ai_addr, sizeof address);
-  ::freeaddrinfo(found);
-  address.sin_port = htons(static_cast<std::uint16_t>(meeting.launch.master_port));
-  return address;
-}
-
-// The next who connects and says Hello in our words; others are turned away.
-std::pair<Descriptor, Hello> accept_one(const Descriptor& listener, const Rendezvous& meeting) {
-  for (;;) {
-    wait_for(listener.fd(), POLLIN, meeting, "not all ranks came");
-    sockaddr_in from{};
-    socklen_t length = sizeof from;
-    Descriptor socket(::accept4(listener.fd(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_CLOEXEC));
-    if (socket.fd() < 0) continue;
-    tune(socket.fd());
-    Hello hello;
-    receive_all(socket.fd(), &hello, sizeof hello, meeting);
-    if (hello.magic != Hello{}.magic) continue;
-    hello.address = from.sin_addr;
-    return {std::move(socket), hello};
+  [[noreturn]] void fail_late() const {
+    const std::string seconds = fmt::format("{:g} s", std::chrono::duration<double>(options_.timeout).count());
+    std::string what;
+    for (const auto& contact : contacts_) {
+      const std::string whom = fmt::format("rank {} ({})", contact->rank, text_of(contact->remote));
+      if (contact->step == Step::connecting)
+        what = fmt::format("no connection to {} for {}{}", whom, seconds, contact->trouble.empty() ? "" : ", last: " + contact->trouble);
+      if (contact->step == Step::challenge || contact->step == Step::verdict)
+        what = fmt::format("{} took the connection, but did not answer for {}. Something else may listen there", whom, seconds);
+      if (contact->step == Step::roster) what = fmt::format("{} did not say for {} where the others are", whom, seconds);
+    }
+    const std::string missing = missing_ranks();
+    if (what.empty()) what = fmt::format("heard nothing from {} for {}", missing, seconds);
+    if (!last_refusal_.empty()) what += fmt::format(" (refused meanwhile: {})", last_refusal_);
+    const bool on_purpose = launch_.master_address == "localhost" || launch_.master_address.starts_with("127.");
+    if (launch_.rank == 0 && is_loopback(master_.address) && !on_purpose)
+      what += fmt::format(" (this rank listens on {}, which only its own host reaches)", text_of(master_.address));
+    fail(fmt::format("{}. See the logs of the other ranks, or raise fabric.timeout.", what));
   }
-}
 
-Hello own_hello(const Launch& launch, std::uint16_t port) {
-  Hello hello;
-  hello.rank = launch.rank, hello.size = launch.size, hello.port = port;
-  if (launch.host.empty()) ::gethostname(hello.host.data(), hello.host.size() - 1);
-  else launch.host.copy(hello.host.data(), hello.host.size() - 1);
-  return hello;
-}
+  // "rank 2", "ranks 1, 3 and 12 others".
+  std::string missing_ranks() const {
+    constexpr size_t kNamed = 8;
+    std::vector<std::string> names;
+    size_t more = 0;
+    for (int r = 0; r < launch_.size; ++r) {
+      if (r == launch_.rank || joined_[static_cast<size_t>(r)]) continue;
+      if (names.size() == kNamed) ++more;
+      else names.push_back(fmt::format("{}{}", r, left_[static_cast<size_t>(r)] ? " (it had joined, and left)" : ""));
+    }
+    return fmt::format("rank{} {}{}", names.size() == 1 ? "" : "s", fmt::join(names, ", "), more == 0 ? "" : fmt::format(" and {} others", more));
+  }
 
-// Rank 0 hears all others and tells all of them where everybody listens.
-std::vector<Hello> meet_as_first(const Rendezvous& meeting, std::vector<Descriptor>& sockets) {
-  const int size = meeting.launch.size;
-  const Descriptor listener = listen_on(meeting.launch.master_port, meeting);
-  std::vector<Hello> everybody(static_cast<size_t>(size));
-  everybody[0] = own_hello(meeting.launch, 0);
-  for (int heard = 1; heard < size; ++heard) {
-    auto [socket, hello] = accept_one(listener, meeting);
-    if (hello.size != size)
-      meeting.fail(fmt::format("rank {} was started for WORLD_SIZE {}, rank 0 for {}.", hello.rank, hello.size, size));
-    if (hello.rank <= 0 || hello.rank >= size || sockets[static_cast<size_t>(hello.rank)].fd() >= 0)
-      meeting.fail(fmt::format("two processes have RANK {}. Each needs its own, from 0 to {}.", hello.rank, size - 1));
-    everybody[static_cast<size_t>(hello.rank)] = hello;
-    sockets[static_cast<size_t>(hello.rank)] = std::move(socket);
+  void refused(const Contact& contact, const std::string& why) {
+    last_refusal_ = fmt::format("{}: {}", text_of(contact.remote), why);
+    ++refusals_;
+    if (!options_.say || refusals_ > kMostRefusalsSaid) return;
+    options_.say(fmt::format("rank {}: refused the connection from {}{}", launch_.rank, last_refusal_,
+                             refusals_ == kMostRefusalsSaid ? " (no more of them are reported)" : ""));
   }
-  for (int r = 1; r < size; ++r)
-    send_all(sockets[static_cast<size_t>(r)].fd(), everybody.data(), everybody.size() * sizeof(Hello), meeting);
-  return everybody;
-}
 
-// The others say Hello to rank 0, connect to the ranks below and hear those above.
-std::vector<Hello> meet_as_other(const Rendezvous& meeting, std::vector<Descriptor>& sockets) {
-  const auto size = static_cast<size_t>(meeting.launch.size), mine = static_cast<size_t>(meeting.launch.rank);
-  const Descriptor listener = listen_on(0, meeting);
-  const Hello hello = own_hello(meeting.launch, port_of(listener));
-  const sockaddr_in master = master_address(meeting);
-  sockets[0] = connect_to(master, meeting, "rank 0");
-  send_all(sockets[0].fd(), &hello, sizeof hello, meeting);
-  std::vector<Hello> everybody(size);
-  receive_all(sockets[0].fd(), everybody.data(), size * sizeof(Hello), meeting);
-  for (size_t r = 1; r < mine; ++r) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr = everybody[r].address;
-    address.sin_port = htons(everybody[r].port);
-    sockets[r] = connect_to(address, meeting, fmt::format("rank {}", r));
-    send_all(sockets[r].fd(), &hello, sizeof hello, meeting);
+  // ---- addresses ----
+
+  void find_own_interface() {
+    if (options_.interface.empty()) return;
+    const std::vector<Interface> all = interfaces();
+    const auto found = find_interface(options_.interface, all);
+    if (!found)
+      user_error("fabric.interface = \"{}\" is none of this host's: {}. Name one of them, or a network such as \"10.0.0.0/8\".",
+                 options_.interface, text_of(all));
+    interface_ = *found;
   }
-  for (size_t heard = mine + 1; heard < size; ++heard) {
-    auto [socket, theirs] = accept_one(listener, meeting);
-    const auto rank = static_cast<size_t>(theirs.rank);
-    if (rank <= mine || rank >= size) meeting.fail(fmt::format("unexpected connection of rank {}.", theirs.rank));
-    sockets[rank] = std::move(socket);
+
+  void find_master() {
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_family = AF_INET;
+    hints.ai_socktype = SOCK_STREAM;
+    const int code = ::getaddrinfo(launch_.master_address.c_str(), nullptr, &hints, &found);
+    if (code != 0) fail(fmt::format("MASTER_ADDR is unknown: {}. Set it to the host of rank 0.", ::gai_strerror(code)));
+    master_.address = reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr;
+    master_.port = launch_.master_port;
+    ::freeaddrinfo(found);
+    // Many hosts give their own name a loopback address; rank 0 is here then.
+    if (interface_.s_addr != 0 && is_loopback(master_.address)) master_.address = interface_;
   }
-  return everybody;
-}
+
+  Descriptor listen(const Endpoint& at) const {
+    Opened opened = listen_on(at);
+    if (opened.error == 0) return std::move(opened.socket);
+    if (opened.error == EADDRNOTAVAIL)
+      user_error("MASTER_ADDR = {} is no address of rank 0's host, which has {}. Start rank 0 there, or set fabric.interface.",
+                 launch_.master_address, text_of(interfaces()));
+    fail(fmt::format("can't listen on {}: {}. Choose another MASTER_PORT.", text_of(at), std::strerror(opened.error)));
+  }
+
+  // Rank 0 behind an address that isn't its host's own listens on the interface that is named.
+  Descriptor listen_as_master() const {
+    if (interface_.s_addr != 0 && listen_on({master_.address, 0}).error == EADDRNOTAVAIL) return listen({interface_, master_.port});
+    return listen(master_);
+  }
+
+  // ---- the two phases ----
+
+  // Rank 0 hears all others, and says to all of them where everybody is.
+  void gather() {
+    listener_ = listen_as_master();
+    try {
+      until([this] { return missing() == 0; });
+    } catch (const std::exception& error) {
+      tell_all(Roster{.complete = 0, .reason = refusing(error.what()).reason}, {});
+      end_by(Clock::now() + kFarewell);
+      throw;
+    }
+    if (interface_.s_addr != 0 && !(interface_.s_addr == local_end(listener_).address.s_addr)) {
+      data_listener_ = listen({interface_, 0});
+      places_[0].address = interface_;
+    }
+    places_[0].port = local_end(data_listener_.fd() >= 0 ? data_listener_ : listener_).port;
+    places_[0].host = host_;
+    const Digest session = random_digest();
+    tell_all(Roster{.complete = 1, .session = session}, std::as_bytes(std::span(places_)));
+    begin_data_phase(session);
+  }
+
+  void tell_all(const Roster& roster, std::span<const std::byte> places) {
+    for (const auto& contact : contacts_) {
+      if (contact->step != Step::joined) continue;
+      contact->say_object(roster);
+      contact->say(places);
+    }
+  }
+
+  void join() {
+    call(0, master_, Phase::join);
+    until([this] { return phase_ == Phase::data; });
+  }
+
+  void begin_data_phase(const Digest& session) {
+    session_key_ = data_key(key_, session);
+    phase_ = Phase::data;
+    deadline_ = Clock::now() + options_.timeout;
+    joined_.assign(places_.size(), false);
+  }
+
+  // Pairwise: to the ranks below, from those above. All of them side by side.
+  void connect_all() {
+    for (int r = 0; r < launch_.rank; ++r) {
+      const Place& place = places_[static_cast<size_t>(r)];
+      call(r, {place.address.s_addr != 0 ? place.address : master_.address, place.port}, Phase::data);
+    }
+    until([this] { return missing() == 0; });
+  }
+
+  int missing() const {
+    int missing = launch_.size - 1 - static_cast<int>(std::ranges::count(joined_, true));
+    for (const auto& contact : contacts_) missing += contact->step == Step::joined && !contact->out.empty();
+    return missing;
+  }
+
+  void call(int rank, const Endpoint& to, Phase phase) {
+    auto contact = std::make_unique<Contact>();
+    contact->rank = rank;
+    contact->remote = to;
+    contact->phase = phase;
+    contact->step = Step::connecting;
+    contacts_.push_back(std::move(contact));
+    connect(*contacts_.back());
+  }
+
+  // ---- the loop ----
+
+  template <class Done>
+  void until(Done done) {
+    while (!done()) {
+      if (Clock::now() >= deadline_) fail_late();
+      turn(deadline_);
+    }
+  }
+
+  // Sends what is to be sent to those who stay, until `end` at most.
+  void end_by(Clock::time_point end) {
+    const auto unsent = [](const auto& contact) { return contact->step == Step::joined && !contact->out.empty(); };
+    while (Clock::now() < end && std::ranges::any_of(contacts_, unsent)) turn(end);
+  }
+
+  void turn(Clock::time_point end) {
+    std::vector<pollfd> entries;
+    for (const Descriptor* listener : {&listener_, &data_listener_})  // others wait in its queue until this rank knows the session
+      if (listener->fd() >= 0 && (launch_.rank == 0 || phase_ == Phase::data)) entries.push_back({listener->fd(), POLLIN, 0});
+    const size_t listeners = entries.size(), contacts = contacts_.size();
+    for (const auto& contact : contacts_) {
+      if (contact->socket.fd() < 0) end = std::min(end, contact->retry_at);
+      const bool writes = contact->step == Step::connecting || !contact->out.empty();
+      const int events = (writes ? POLLOUT : 0) | (contact->awaited > 0 ? POLLIN : POLLRDHUP);
+      entries.push_back({contact->socket.fd(), static_cast<short>(events), 0});  // poll passes over -1
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (::poll(entries.data(), entries.size(), static_cast<int>(std::max<i64>(left, 0))) < 0 && errno != EINTR)
+      fail(fmt::format("poll failed: {}", std::strerror(errno)));
+    for (size_t i = 0; i < listeners; ++i)
+      if (entries[i].revents != 0) accept_from(entries[i].fd);
+    for (size_t i = 0; i < contacts; ++i) serve(*contacts_[i], entries[listeners + i].revents);
+    std::erase_if(contacts_, [](const auto& contact) { return contact->step == Step::gone; });
+  }
+
+  void serve(Contact& contact, short events) {
+    if (contact.step == Step::gone) return;
+    if (contact.step == Step::connecting) {
+      if (contact.socket.fd() < 0 && Clock::now() >= contact.retry_at) connect(contact);
+      else if (events != 0) finish_connecting(contact);
+      return;
+    }
+    if (events & POLLOUT) write(contact);
+    if (contact.step == Step::gone || (events & ~POLLOUT) == 0) return;
+    if (contact.awaited > 0) read(contact);
+    else lose(contact, "it closed the connection");
+  }
+
+  void accept_from(int listener) {
+    for (;;) {
+      auto contact = std::make_unique<Contact>();
+      contact->socket = Descriptor(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (contact->socket.fd() < 0) {
+        const int error = errno;  // nobody waits, or it was that connection's own
+        if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
+        if (!drop_oldest_stranger()) fail(fmt::format("can't take connections: {}. Raise the limit of open files.", std::strerror(error)));
+        return;
+      }
+      tune(contact->socket);
+      contact->remote = remote_end(contact->socket);
+      contact->challenge = make_challenge();
+      contact->say_object(contact->challenge);
+      contact->await(Step::hello, sizeof(Hello));
+      contacts_.push_back(std::move(contact));
+      const auto strangers = std::ranges::count_if(contacts_, [](const auto& c) { return c->step == Step::hello; });
+      if (static_cast<size_t>(strangers) > kMostStrangers + places_.size()) drop_oldest_stranger();
+    }
+  }
+
+  bool drop_oldest_stranger() {
+    const auto oldest = std::ranges::find_if(contacts_, [](const auto& contact) { return contact->step == Step::hello; });
+    if (oldest == contacts_.end()) return false;
+    lose(**oldest, "too many connections wait, and it said nothing");
+    return true;
+  }
+
+  void connect(Contact& contact) {
+    Opened opened = start_connecting(contact.remote, interface_);
+    contact.socket = std::move(opened.socket);
+    if (opened.error != 0) try_later(contact, std::strerror(opened.error));
+  }
+
+  // Rank 0 may not have started; a rank that said where it listens is there, or has ended.
+  void try_later(Contact& contact, const std::string& trouble) {
+    if (contact.phase == Phase::data) fail(fmt::format("no connection to rank {} ({}): {}. See its log.", contact.rank, text_of(contact.remote), trouble));
+    contact.socket = Descriptor();
+    contact.step = Step::connecting;
+    contact.awaited = 0;
+    contact.trouble = trouble;
+    contact.retry_at = Clock::now() + kRetry;
+  }
+
+  void finish_connecting(Contact& contact) {
+    if (const int error = connect_error(contact.socket)) return try_later(contact, std::strerror(error));
+    contact.await(Step::challenge, sizeof(Challenge));
+  }
+
+  void write(Contact& contact) {
+    while (!contact.out.empty()) {
+      const ssize_t n = ::send(contact.socket.fd(), contact.out.data(), contact.out.size(), MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+      if (n < 0) return lose(contact, std::strerror(errno));
+      contact.out.erase(contact.out.begin(), contact.out.begin() + n);
+    }
+    if (contact.step == Step::leaving) contact.step = Step::gone;
+  }
+
+  void read(Contact& contact) {
+    const size_t had = contact.in.size();
+    contact.in.resize(contact.awaited);
+    const ssize_t n = ::recv(contact.socket.fd(), contact.in.data() + had, contact.awaited - had, 0);
+    const int error = errno;
+    contact.in.resize(had + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    if (n < 0 && (error == EAGAIN || error == EWOULDBLOCK || error == EINTR)) return;
+    if (n <= 0) return lose(contact, n == 0 ? "it closed the connection" : std::strerror(error));
+    const bool greets = contact.step == Step::challenge || contact.step == Step::hello;
+    if (greets && std::memcmp(contact.in.data(), kMagic.data(), std::min(contact.in.size(), kMagic.size())) != 0) {
+      if (contact.step == Step::hello) return lose(contact, "no rank of this version of Switchyard");
+      fail(fmt::format("what listens on {} is no rank {} of this version of Switchyard. Choose another MASTER_PORT.", text_of(contact.remote),
+                       contact.rank));
+    }
+    if (contact.in.size() == contact.awaited) take(contact);
+  }
+
+  void take(Contact& contact) {
+    switch (contact.step) {
+      case Step::challenge: return greet(contact);
+      case Step::hello: return judge(contact);
+      case Step::verdict: return accept_verdict(contact);
+      case Step::roster: return take_roster(contact);
+      default: check(false, "rank {}: bytes of a connection that awaits none", launch_.rank);
+    }
+  }
+
+  const Digest& key_for(Phase phase) const { return phase == Phase::join ? key_ : session_key_; }
+
+  void greet(Contact& contact) {
+    if (contact.phase == Phase::join) data_listener_ = listen({local_end(contact.socket).address, 0});
+    Hello& hello = contact.hello = {};
+    hello.phase = contact.phase;
+    hello.rank = launch_.rank, hello.size = launch_.size;
+    hello.address = interface_;
+    hello.port = data_listener_.fd() >= 0 ? local_end(data_listener_).port : 0;
+    hello.host = host_;
+    prove(hello, key_for(contact.phase), read_as<Challenge>(contact.in));
+    contact.say_object(hello);
+    contact.await(Step::verdict, sizeof(Verdict));
+  }
+
+  // What keeps the peer out: what this rank says to itself, and to the peer. Nothing: it is welcome.
+  struct Objection {
+    std::string here, there;
+  };
+  std::optional<Objection> objection(const Contact& contact) const {
+    const Hello& hello = contact.hello;
+    if (hello.phase == Phase::join && launch_.rank != 0) return Objection{"it takes this rank for rank 0", "this is not rank 0"};
+    if (hello.phase != Phase::join && phase_ == Phase::join) return Objection{"it has not joined", "this rank has not joined"};
+    if (!is_proved(hello, key_for(hello.phase), contact.challenge))
+      return Objection{"it has another fabric.token, or is of another run",
+                       "fabric.token (or torchrun's run id) is another one here than there. Give all ranks the same"};
+    const std::string label = fmt::format("RANK {} on host {}", hello.rank, text_of(hello.host));
+    if (hello.size != launch_.size)
+      return Objection{fmt::format("{} was started for WORLD_SIZE {}, this rank for {}", label, hello.size, launch_.size),
+                       fmt::format("WORLD_SIZE is {} here and {} there. Give all ranks the same", hello.size, launch_.size)};
+    const int lowest = launch_.rank + 1;
+    if (hello.rank < lowest || hello.rank >= launch_.size)
+      return Objection{fmt::format("{} is none that it awaits, {} to {}", label, lowest, launch_.size - 1),
+                       fmt::format("RANK {} is none that it awaits, {} to {}", hello.rank, lowest, launch_.size - 1)};
+    const auto rank = static_cast<size_t>(hello.rank);
+    if (hello.phase != phase_ || joined_[rank])
+      return Objection{fmt::format("{} has joined already, from host {}", label, text_of(places_[rank].host)),
+                       fmt::format("RANK {} has joined already, from host {}. Each process needs a rank of its own, from 0 to {}", hello.rank,
+                                   text_of(places_[rank].host), launch_.size - 1)};
+    return std::nullopt;
+  }
+
+  void judge(Contact& contact) {
+    contact.hello = read_as<Hello>(contact.in);
+    if (const auto objection = this->objection(contact)) {
+      refused(contact, objection->here + ".");
+      contact.say_object(refusing(objection->there));
+      contact.await(Step::leaving, 0);
+      return write(contact);
+    }
+    const auto rank = static_cast<size_t>(contact.hello.rank);
+    contact.rank = contact.hello.rank;
+    contact.phase = contact.hello.phase;
+    contact.say_object(accepting(key_for(contact.phase), contact.hello));
+    contact.await(Step::joined, 0);
+    joined_[rank] = true;
+    if (contact.phase == Phase::data) return;
+    const in_addr address = contact.hello.address.s_addr != 0 ? contact.hello.address : contact.remote.address;
+    places_[rank] = {address, contact.hello.port, contact.hello.host};
+  }
+
+  void accept_verdict(Contact& contact) {
+    const auto verdict = read_as<Verdict>(contact.in);
+    const std::string whom = fmt::format("rank {} ({})", contact.rank, text_of(contact.remote));
+    if (verdict.accepted == 0) fail(fmt::format("{} refused this rank: {}.", whom, text_of(verdict.reason)));
+    if (!is_proved(verdict, key_for(contact.phase), contact.hello))
+      fail(fmt::format("what listens on {} does not know this job's fabric.token. Choose another MASTER_PORT.", text_of(contact.remote)));
+    if (contact.phase == Phase::join) {
+      deadline_ = Clock::now() + options_.timeout + kGrace;
+      return contact.await(Step::roster, sizeof(Roster));
+    }
+    contact.await(Step::joined, 0);
+    joined_[static_cast<size_t>(contact.rank)] = true;
+  }
+
+  // First the head, which may say that rank 0 has ended, then all of it.
+  void take_roster(Contact& contact) {
+    const auto roster = read_as<Roster>(contact.in);
+    if (roster.complete == 0) fail(fmt::format("stopped by rank 0: {}", text_of(roster.reason)));
+    const size_t whole = sizeof(Roster) + places_.size() * sizeof(Place);
+    if (contact.awaited < whole) {
+      contact.awaited = whole;
+      return;
+    }
+    std::memcpy(places_.data(), contact.in.data() + sizeof(Roster), places_.size() * sizeof(Place));
+    contact.await(Step::gone, 0);
+    begin_data_phase(roster.session);
+  }
+
+  void lose(Contact& contact, const std::string& how) {
+    const Step was = std::exchange(contact.step, Step::gone);
+    if (was == Step::challenge) return try_later(contact, how);
+    if (was == Step::verdict || was == Step::roster || contact.phase == Phase::data)
+      fail(fmt::format("lost rank {} ({}): {}. See its log.", contact.rank, text_of(contact.remote), how));
+    if (was == Step::hello) return refused(contact, how + ".");
+    if (was != Step::joined || phase_ == Phase::data) return;  // it has the roster
+    const auto rank = static_cast<size_t>(contact.rank);
+    joined_[rank] = false;
+    left_[rank] = true;
+    if (options_.say) options_.say(fmt::format("rank 0: rank {} on host {} left before all had joined: {}.", rank, text_of(places_[rank].host), how));
+  }
+
+  const Launch& launch_;
+  const FabricOptions& options_;
+  const Digest key_;
+  Digest session_key_{};
+  Clock::time_point deadline_;
+  Phase phase_ = Phase::join;
+  std::array<char, 256> host_{};
+  in_addr interface_{};  // this host's address on the interface that the options name; 0: none is named
+  Endpoint master_;
+  Descriptor listener_, data_listener_;  // the second one: where rank 0's data has an interface of its own, and of all other ranks
+  std::deque<std::unique_ptr<Contact>> contacts_;
+  std::vector<bool> joined_, left_;      // per rank, in this phase
+  std::vector<Place> places_;
+  std::string last_refusal_;
+  int refusals_ = 0;
+};
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-Mesh tcp_mesh(const Launch& launch, std::chrono::milliseconds timeout) {
-  const Rendezvous meeting{launch, timeout, Clock::now() + timeout};
-  Mesh mesh;
-  mesh.sockets.resize(static_cast<size_t>(launch.size));
-  const std::vector<Hello> everybody =
-      launch.rank == 0 ? meet_as_first(meeting, mesh.sockets) : meet_as_other(meeting, mesh.sockets);
-  std::vector<std::string> names;
-  for (const Hello& hello : everybody) names.emplace_back(hello.host.data());
-  mesh.cluster = cluster_of_names(names);
-  return mesh;
-}
+Mesh tcp_mesh(const Launch& launch, const FabricOptions& options) { return Rendezvous(launch, options).meet(); }
 
 }  // namespace switchyard::comm

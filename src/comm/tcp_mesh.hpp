@@ -1,38 +1,25 @@
 // Sockets between all ranks of a launch, found through rank 0's address.
 #pragma once
 
-#include <chrono>
-#include <utility>
 #include <vector>
 
 #include "cluster/cluster.hpp"
 #include "comm/launch.hpp"
+#include "comm/sockets.hpp"
 
 namespace switchyard::comm {
-
-/// A file descriptor, closed at the end.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 struct Mesh {
   std::vector<Descriptor> sockets;  // per rank, non-blocking; the own one is empty
   cluster::Cluster cluster;
 };
 
-/// Connects all ranks pairwise. ClusterError with the address if rank 0's port is taken, the others don't come within
-/// `timeout`, two claim one rank, or their sizes differ.
-Mesh tcp_mesh(const Launch& launch, std::chrono::milliseconds timeout);
+/// Connects all ranks pairwise. Rank 0 listens on the master's address, and only there; the connections that carry data use the same
+/// interface, or the one that the options name. Who doesn't know the job's token, says nothing sensible or claims a rank that isn't free is
+/// turned away, which options.say hears, and the others go on.
+/// errors  ClusterError naming the rank, the address and the peer: rank 0's port is taken; ranks are missing after options.timeout, or
+///         silent; this rank was refused, and why; what listens at the address doesn't know the token.
+///         UserError: this host has no such interface, or rank 0's host has no such address
+Mesh tcp_mesh(const Launch& launch, const FabricOptions& options);
 
 }  // namespace switchyard::comm

@@ -81,6 +81,8 @@ struct RunSettings {
 struct FabricSettings {
   Seconds timeout{30};
   bool strict = false;
+  std::string interface;          // name or network; empty: that of the master's address
+  std::string token, token_file;  // the job's secret, or the file that has it; at most one is given
   bool operator==(const FabricSettings&) const = default;
 };
 
@@ -115,7 +117,7 @@ void resolve_vocab(Job& job, i64 vocab_size);
 /// Checks the whole job once resolved: model, strategies against model and run.ranks, home. UserError lists all faults.
 void validate(const Job& job);
 
-/// The job as TOML, complete: reading it back gives an equal job (where model.path is given, once resolved again).
+/// The job as TOML, complete but for secrets: reading it back gives an equal job (where model.path is given, once resolved again).
 std::string to_toml(const Job& job);
 /// Hash of everything that all ranks must agree on; keys that only concern one rank's output or threads are left out.
 std::uint64_t fingerprint(const Job& job);

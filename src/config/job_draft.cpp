@@ -30,6 +30,8 @@ class Resolver {
       resolve_model_settings();
     if (!unread("batch")) check_batch();
     check_optimizer();
+    if (!job_.fabric.token.empty() && !job_.fabric.token_file.empty())
+      fault("fabric.token_file", "fabric.token and fabric.token_file exclude each other. Keep one of them.");
     if (draft_.misses("run.steps") && !unread("run") && draft_.misses("batch.lengths"))  // with it the job may be for planning only
       fault("run.steps", "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
     resolve_buckets();

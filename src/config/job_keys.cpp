@@ -157,6 +157,11 @@ struct Row {
     key.same_function = true;
     return std::move(*this);
   }
+  /// What only the ranks of the job may know, so that it can't be in a fingerprint either.
+  Row secret() && {
+    key.secret = true;
+    return std::move(*this).rank_only();
+  }
   Row one_of(std::vector<std::string> names) && {
     key.type = KeyType::choice;
     key.choices = std::move(names);
@@ -375,6 +380,18 @@ Keys run_keys() {
           .at_most(1e6),
       Row<kJob, &Job::fabric, &FabricSettings::strict>("fabric.strict",
                                                        "Check every message's order and size and poison buffers; slow, for bug hunts."),
+      Row<kJob, &Job::fabric, &FabricSettings::interface>(
+          "fabric.interface", "Network interface of ranks that meet over TCP, also of their data: a name, or a network such as \"10.0.0.0/8\", where "
+                              "hosts name it differently.")
+          .fallback("SWITCHYARD_INTERFACE, else that of MASTER_ADDR")
+          .rank_only(),
+      Row<kJob, &Job::fabric, &FabricSettings::token>(
+          "fabric.token", "Secret of the job: over TCP, a process that does not know it is no rank. It is never sent, written or shown.")
+          .fallback("what fabric.token_file has, else torchrun's run id")
+          .secret(),
+      Row<kJob, &Job::fabric, &FabricSettings::token_file>("fabric.token_file", "File with fabric.token, which all ranks can read and nobody else.")
+          .fallback("SWITCHYARD_TOKEN_FILE")
+          .rank_only(),
       Row<kJob, &Job::switch_planner>("switch.planner",
                                       "Who sends which slice in a hot switch: relay crosses a host boundary once; the others "
                                       "are baselines."),

@@ -56,6 +56,7 @@ struct KeyInfo {
   std::string fallback;    // the default in words, where it isn't a plain value
   bool rank_only = false;      // ranks may differ in it
   bool same_function = false;  // of [model]: whatever it is, the same weights compute the same
+  bool secret = false;         // never written nor shown
 };
 
 template <class Owner>

@@ -172,8 +172,10 @@ toml::node* step_into(toml::node& node, const std::string& part, bool list) {
 void Reader::override_value(toml::table& root, const Override& given) {
   const std::string& name = given.key;
   const std::vector<std::string> parts = parts_of(name);
+  const KeyInfo* key = find_any_key(name, parts);
+  const std::string where = key != nullptr && key->secret ? "--set " + name : given.where;
   if (parts.empty()) {
-    faults_.add(given.where, "there is no key=value. Write for example --set run.steps=100.");
+    faults_.add(where, "there is no key=value. Write for example --set run.steps=100.");
     return;
   }
   toml::node* node = &root;
@@ -181,23 +183,23 @@ void Reader::override_value(toml::table& root, const Override& given) {
   toml::table* table = node == nullptr ? nullptr : node->as_table();
   if (table == nullptr) {
     faults_.add(
-        given.where,
+        where,
         fmt::format("there is no place for {}: what stands before its last dot is no table or entry of the job. Buckets count from 0.",
                     name));
     return;
   }
   const auto* text = std::get_if<std::string>(&given.value);
   if (text && !is_utf8(*text)) {
-    faults_.add(given.where, fmt::format("the value of {} is no UTF-8 text, which job files are made of. Use other characters.", name));
+    faults_.add(where, fmt::format("the value of {} is no UTF-8 text, which job files are made of. Use other characters.", name));
     return;
   }
   if (given.written)
-    table->insert_or_assign(parts.back(), *set_value(*text, find_any_key(name, parts)).get("value"));
+    table->insert_or_assign(parts.back(), *set_value(*text, key).get("value"));
   else if (text)
     table->insert_or_assign(parts.back(), *text);
   else
     table->insert_or_assign(parts.back(), std::get<i64>(given.value));
-  sets_.emplace_back(name, given.where);
+  sets_.emplace_back(name, where);
 }
 
 template <class Owner>
@@ -205,7 +207,7 @@ void Reader::take(const Key<Owner>& key, const toml::node& node, const std::stri
   std::string fault;
   try {
     const std::optional<KeyValue> value = value_of(key, node);
-    const bool container = node.is_table() || node.is_array();
+    const bool container = node.is_table() || node.is_array() || key.secret;
     if (!value && key.type == KeyType::choice && node.is_string()) {
       fault = fmt::format("{} = {} is unknown; {}.", name, shown(node), wanted(key));
     } else if (!value) {

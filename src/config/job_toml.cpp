@@ -68,6 +68,7 @@ std::string table_of(const Bucket& bucket) {
 
 /// [parallel] has gone into the buckets; a model from a folder has its settings there.
 bool is_written(const KeyInfo& key, const Job& job) {
+  if (key.secret) return false;
   if (key.name.starts_with("parallel.") || key.name == "model.preset") return false;
   return job.model.path.empty() || !key.name.starts_with("model.") || key.name == "model.path";
 }

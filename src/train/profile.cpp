@@ -21,7 +21,7 @@
 namespace switchyard::train {
 namespace {
 
-constexpr std::chrono::minutes kPatience{5};  // with a rank that shares its core with others
+constexpr Seconds kPatience{300};  // with a rank that shares its core with others
 
 int cores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
@@ -92,7 +92,9 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
   config::Profile result;
   std::mutex mutex;
   kernels::install_rank_allocator();
-  on_ranks(ranks, launch, cluster::uniform(1, ranks), {.timeout = kPatience}, [&](comm::Fabric& fabric) {
+  config::FabricSettings patient;
+  patient.timeout = kPatience;
+  on_ranks(ranks, launch, cluster::uniform(1, ranks), fabric_options(patient), [&](comm::Fabric& fabric) {
     const cluster::Cluster& placed = fabric.cluster();
     const int hosts = placed.hosts(), devices = fabric.size() / hosts;
     if (hosts * devices != fabric.size()) user_error("{} ranks on {} hosts: a profile needs as many on each. Launch so.", fabric.size(), hosts);

@@ -1,6 +1,8 @@
 #include "train/ranks.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -18,6 +20,16 @@ void check_threads(i64 ranks, i64 threads) {
   if (ranks > kMostThreads || of_rank > kMostThreads || ranks * of_rank > kMostThreads)
     user_error("{} rank{} of {} thread{} each: this process would start more than {} threads. Use fewer, or start ranks as processes on several hosts.", ranks,
                ranks == 1 ? "" : "s", of_rank, of_rank == 1 ? "" : "s", kMostThreads);
+}
+
+comm::FabricOptions fabric_options(const config::FabricSettings& settings) {
+  comm::FabricOptions options;
+  options.timeout = std::chrono::milliseconds(static_cast<i64>(settings.timeout.count * 1000));
+  options.strict = settings.strict;
+  options.interface = settings.interface;
+  options.token = settings.token_file.empty() ? settings.token : comm::read_token(settings.token_file);
+  options.say = [](const std::string& text) { fmt::print(stderr, "switchyard: {}\n", text); };
+  return options;
 }
 
 void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& local_cluster, const comm::FabricOptions& options,

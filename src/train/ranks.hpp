@@ -6,6 +6,7 @@
 
 #include "comm/fabric.hpp"
 #include "comm/launch.hpp"
+#include "config/job.hpp"
 
 namespace switchyard::train {
 
@@ -14,6 +15,9 @@ inline constexpr i64 kMostThreads = 1024;
 /// UserError unless `ranks`, all of them in this process, and what each computes with (threads; 0: left open) are a sensible number of
 /// threads: above it the machine would have no memory for their stacks, and no processes for anybody else.
 void check_threads(i64 ranks, i64 threads);
+
+/// What a job says of its fabric; whom it refuses goes to standard error. UserError if fabric.token_file can't be read.
+comm::FabricOptions fabric_options(const config::FabricSettings& settings);
 
 /// Calls `work` once per local rank, each with its fabric: `ranks` threads of this process, or this process alone when it was
 /// launched as one of many (then `ranks` must be 0 or the launch's size; UserError otherwise). Rethrows the first error; a

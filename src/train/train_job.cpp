@@ -330,10 +330,7 @@ void train(const TrainSettings& settings, const comm::Launch& launch) {
   check_threads(launch.distributed ? 1 : job.run.ranks, job.run.threads);
   const data::Corpus corpus = data::Corpus::open(job.data.path);
   kernels::install_rank_allocator();
-  comm::FabricOptions options;
-  options.timeout = timeout_of(job);
-  options.strict = job.fabric.strict;
-  on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), options,
+  on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), fabric_options(job.fabric),
            [&](comm::Fabric& fabric) {
              std::optional<RunFolder> folder;
              if (fabric.rank() == 0 && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume);

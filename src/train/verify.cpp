@@ -236,7 +236,7 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
 
   VerifyResult result;
   result.ranks = ranks;
-  on_ranks(ranks, launch, local, {}, [&](comm::Fabric& fabric) {
+  on_ranks(ranks, launch, local, fabric_options({}), [&](comm::Fabric& fabric) {
     ir::Graph trained = models::build(model, settings.precision, models::Output::loss);
     ir::differentiate(trained);
     const compiler::Plans plans(std::move(trained), strategies, 0, fabric.cluster(), switching::Planner::relay);

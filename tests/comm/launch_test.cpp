@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 
 #include "base/errors.hpp"
@@ -66,7 +67,36 @@ TEST(Launch, TorchrunsVariablesMeanTcp) {
   EXPECT_EQ(l.master_port, 29500);
   torchrun["TORCHELASTIC_RUN_ID"] = "none";
   EXPECT_EQ(launch(torchrun).master_port, 29501);
+  EXPECT_EQ(launch(torchrun).run_id, "");  // torchrun's word for no id
+  torchrun["TORCHELASTIC_RUN_ID"] = "job-7";
+  EXPECT_EQ(launch(torchrun).run_id, "job-7");
   EXPECT_FALSE(launch({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).distributed);
+}
+
+TEST(Launch, InterfaceAndTokenFileComeFromTheLauncher) {
+  const Launch l = launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"SWITCHYARD_INTERFACE", "ib0"},
+                           {"SWITCHYARD_TOKEN_FILE", "/run/token"}});
+  EXPECT_EQ(l.interface, "ib0");
+  EXPECT_EQ(l.token_file, "/run/token");
+}
+
+TEST(Launch, ATokenIsTheTextOfItsFile) {
+  const std::string path = testing::TempDir() + "token";
+  const auto written = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return path;
+  };
+  EXPECT_EQ(read_token(written("  s3cret word\n\n")), "s3cret word");
+  const auto error = [](const std::string& file) -> std::string {
+    try {
+      return read_token(file);
+    } catch (const UserError& caught) {
+      return caught.what();
+    }
+  };
+  EXPECT_THAT(error(written(" \n")), testing::StartsWith("the token's file " + path + " is empty. Write a secret into it: "));
+  EXPECT_EQ(error("/nonesuch"), "the token's file /nonesuch can't be read: No such file or directory. Make one for the job that all its ranks can read.");
+  EXPECT_THAT(error(testing::TempDir()), testing::HasSubstr("can't be read: Is a directory."));
 }
 
 TEST(Launch, FaultsNameTheVariable) {

@@ -63,6 +63,8 @@ TEST(Protocol, MessagesNameRankHostTransactionAndPeer) {
   const Transaction t{"layer12.qkv", 3, {}};
   EXPECT_EQ(heard_nothing("rank 5 (host b)", t, 6, std::chrono::seconds(30)),
             "rank 5 (host b): \"layer12.qkv\" heard nothing from rank 6 for 30 s. See its log, or raise fabric.timeout.");
+  EXPECT_EQ(not_ended("rank 5 (host b)", "rank 6 (host a)", std::chrono::milliseconds(200)),
+            "rank 5 (host b): all work is done, but rank 6 (host a) has not ended for 0.2 s. See its log.");
 }
 
 TEST(Protocol, TrafficCountsSendsByLinkClass) {

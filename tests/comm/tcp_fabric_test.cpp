@@ -112,6 +112,22 @@ TEST(TcpFabric, ARankThatIsKilledIsMissedAtOnce) {
   ::waitpid(child, nullptr, 0);
 }
 
+TEST(TcpFabric, ARankThatNeverEndsIsNotWaitedForForever) {
+  const int port = free_port();
+  std::atomic<bool> ended = false;
+  std::string said;
+  std::thread first([&] {
+    FabricOptions options{.timeout = 500ms};
+    options.say = [&](const std::string& text) { said = text; };
+    tcp_fabric(launch_of(0, 2, port), options);
+    ended = true;
+  });
+  const auto late = tcp_fabric(launch_of(1, 2, port, "b"), {.timeout = 20s});
+  while (!ended) std::this_thread::sleep_for(5ms);
+  first.join();
+  EXPECT_EQ(said, "rank 0 (host a): all work is done, but rank 1 (host b) has not ended for 0.5 s. See its log.");
+}
+
 TEST(TcpFabric, ARankThatAnExceptionEndsTellsTheOthers) {
   const auto ends = run_tcp(2, {20s, false}, [](Fabric& fabric) {
     std::vector<float> x(4);

@@ -14,8 +14,8 @@ using namespace std::chrono_literals;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr FabricOptions kStrict{20s, true};
-constexpr FabricOptions kHasty{200ms, false};
+const FabricOptions kStrict{20s, true};
+const FabricOptions kHasty{200ms, false};
 
 Op send(int peer, const Block& block, DType dtype = DType::f32) { return {Op::Kind::send, peer, block, {}, false, dtype}; }
 Op recv(int peer, const Block& block, bool add = false, DType dtype = DType::f32) { return {Op::Kind::recv, peer, block, {}, add, dtype}; }

@@ -106,6 +106,16 @@ TEST(JobDraft, a_batch_is_counted_in_sequences_or_tokens) {
   EXPECT_THAT(bare, HasSubstr("batch.context is missing. Give the longest document in tokens, such as context = 32768."));
 }
 
+TEST(JobDraft, a_secret_is_given_once_and_never_shown) {
+  const std::string fault = fault_of([] { good({"fabric.token=s3cret", "fabric.token_file=secret.txt"}); });
+  EXPECT_THAT(fault, HasSubstr("fabric.token and fabric.token_file exclude each other. Keep one of them."));
+  EXPECT_THAT(fault, testing::Not(HasSubstr("s3cret")));
+  const std::string table = fault_of([] { good({"fabric.token={a = 4711}"}); });
+  const std::string number = fault_of([] { job_from_toml(good_job() + "[fabric]\ntoken = 4711\n", "job.toml"); });
+  EXPECT_THAT(number, HasSubstr("fabric.token is an integer; a string is needed."));
+  for (const std::string& text : {table, number}) EXPECT_THAT(text, testing::Not(HasSubstr("4711")));
+}
+
 TEST(JobDraft, steps_are_needed) {
   EXPECT_EQ(fault("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n"),
             "job.toml: run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");

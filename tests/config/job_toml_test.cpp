@@ -63,6 +63,15 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
   EXPECT_THAT(text, Not(HasSubstr("\nsequences")));
 }
 
+TEST(JobToml, secrets_are_not_written) {
+  const Job job = good({"fabric.token=s3cret", "fabric.interface=eth0"});
+  EXPECT_EQ(job.fabric.token, "s3cret");
+  EXPECT_THAT(to_toml(job), Not(HasSubstr("s3cret")));
+  EXPECT_THAT(to_toml(job), HasSubstr("interface = \"eth0\"\n"));
+  EXPECT_EQ(fingerprint(job), fingerprint(good()));
+  expect_round_trip(good({"fabric.token_file=/run/job/token"}));
+}
+
 TEST(JobToml, unlimited_memory_is_none) { EXPECT_THAT(to_toml(good()), HasSubstr("memory_budget = \"none\"\n")); }
 
 }  // namespace

@@ -1,6 +1,8 @@
 """The same job on ranks that are threads, processes of mpirun, and processes that torchrun's variables describe."""
 
 import shutil
+import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,47 @@ def test_ranks_on_two_hosts_count_their_bytes_between_hosts_and_reach_the_same_l
     assert [entry["loss"] for entry in log] == pytest.approx([entry["loss"] for entry in expected], rel=1e-12)
     assert all(entry["inter_bytes"] > 0 for entry in log)
     assert all((entry["intra_bytes"] > 0) == (ranks > 2) for entry in log)
+
+
+@pytest.mark.parametrize("job", [2], indirect=True)
+def test_ranks_with_a_token_and_an_interface_meet_though_strangers_knock(job, tmp_path):
+    path, ranks, expected = job
+    token, port = tmp_path / "token", tiny.free_port()
+    token.write_text("s3cret\n")
+    settings = {"SWITCHYARD_TOKEN_FILE": str(token), "SWITCHYARD_INTERFACE": "lo"}
+    words = tiny.command(path, "--out", tmp_path / "tcp")
+    first, = tiny.start_ranks([words], port=port, variables=[settings | {"WORLD_SIZE": str(ranks)}])
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            stranger = socket.create_connection(("127.0.0.1", port))
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+    while stranger.recv(1000):
+        pass
+    second, = tiny.start_ranks([[*words, "--set", f"fabric.token_file={token}", "--set", "fabric.interface=127.0.0.0/8"]], port=port,
+                               variables=[{"RANK": "1", "WORLD_SIZE": str(ranks)}])
+    errors = [process.communicate(timeout=60)[1] for process in (first, second)]
+    assert first.returncode == second.returncode == 0, errors
+    assert "switchyard: rank 0: refused the connection from 127.0.0.1:" in errors[0] and "no rank of this version" in errors[0]
+    assert what_must_be_the_same(tiny.read_log(tmp_path / "tcp")) == expected
+    assert "s3cret" not in (tmp_path / "tcp" / "job.toml").read_text() + "".join(errors)
+
+
+@pytest.mark.parametrize("job", [2], indirect=True)
+def test_a_rank_with_another_token_ends_with_a_message_and_no_token(job, tmp_path):
+    path, ranks, _ = job
+    commands = [tiny.command(path, "--set", f"fabric.token={token}", "--set", f"fabric.timeout={wait}")
+                for token, wait in (("s3cret", "3 s"), ("gu3ss", "60 s"))]
+    processes = tiny.start_ranks(commands)
+    errors = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [3, 3], errors
+    assert "refused this rank: fabric.token (or torchrun's run id) is another one here than there" in errors[1]
+    assert "it has another fabric.token, or is of another run." in errors[0]
+    assert "heard nothing from rank 1 for 3 s (refused meanwhile: 127.0.0.1:" in errors[0]
+    assert "s3cret" not in "".join(errors) and "gu3ss" not in "".join(errors)
 
 
 @pytest.mark.skipif(not shutil.which(TORCHRUN), reason="no torchrun beside this Python")

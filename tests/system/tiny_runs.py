@@ -90,13 +90,14 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def start_ranks(commands, hosts=None):
-    """One process for each rank, with the variables that torchrun sets; hosts: a name for each, else this machine's."""
-    port = str(free_port())
+def start_ranks(commands, hosts=None, port=None, variables=None):
+    """One process for each rank, with the variables that torchrun sets; hosts: a name for each, else this machine's; variables: more of them,
+    for each rank."""
+    port = str(port or free_port())
     processes = []
     for rank, words in enumerate(commands):
         launch = {"RANK": str(rank), "WORLD_SIZE": str(len(commands)), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
-                  "MASTER_PORT": port} | ({"SWITCHYARD_HOST": hosts[rank]} if hosts else {})
+                  "MASTER_PORT": port} | ({"SWITCHYARD_HOST": hosts[rank]} if hosts else {}) | (variables[rank] if variables else {})
         processes.append(subprocess.Popen(words, env=ENVIRONMENT | launch, text=True, stdout=subprocess.PIPE,
                                           stderr=subprocess.PIPE))
     return processes
