@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 constexpr i64 kPieceBytes = i64{1} << 30;  // MPI counts in int
 constexpr size_t kReasonBytes = 1024;      // of an abort message
 constexpr int kReasonTag = 1;
+constexpr int kHeaderTag = 0;
+constexpr int kLeastTagBound = 32767;      // MPI_TAG_UB is at least this; MPI 4.1, section 9.1.2
 constexpr std::chrono::microseconds kShortestNap = 5us, kLongestNap = 200us, kIdleNap = 5ms;
 
 void must(int code, const char* call) {
@@ -49,28 +53,53 @@ class Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-// A parcel in MPI's hands, and how many of its requests are open.
-struct Flight {
-  Parcel* parcel;
-  int open = 0;
+// Sent ahead of a payload, on a tag of its own. Channels are told apart by it, not by tags, of which many MPIs have few; payloads of one
+// sender have the tags 1, 2, ... in turn.
+struct Header {
+  i64 number = 0;  // of the payload among those from this sender to this receiver
+  int channel = 0;
+  Envelope envelope;
 };
 
-// Parcels of one peer and channel: the envelope of the first is awaited; its payload is received only once the envelope
-// has proved to be the expected one.
+// A message in MPI's hands, and how many of its requests are open. A payload that nobody waits for yet lands in `staged`.
+struct Flight {
+  Parcel* parcel = nullptr;
+  int open = 0;
+  Header header;
+  std::unique_ptr<std::byte[]> staged;
+};
+
+// A message that a peer announced.
+struct Offer {
+  Header header;
+  Flight* staging = nullptr;  // its payload is received already, or on its way
+};
+
 struct Lane {
   std::deque<Parcel*> waiting;
+  std::deque<std::shared_ptr<Offer>> offers;
+};
+
+struct Peer {
+  std::map<int, Lane> lanes;                          // by channel
+  std::map<i64, std::shared_ptr<Offer>> unclaimed;    // by number: payloads whose receive has not been started
+  int waiting = 0;                                    // parcels, over all lanes
+  i64 sent = 0;                                       // payloads
+  bool listening = false;                             // for the next header
+  Flight hearing;
 };
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(std::shared_ptr<Arrivals> arrivals, std::shared_ptr<MpiSession> session, const std::string& host)
+  MpiTransport(std::shared_ptr<Arrivals> arrivals, std::shared_ptr<MpiSession> session, const std::string& host, int tags)
       : arrivals_(std::move(arrivals)), session_(std::move(session)) {
     must(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
     must(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
     void* bound = nullptr;
     int known = 0;
     must(MPI_Comm_get_attr(data_, MPI_TAG_UB, &bound, &known), "MPI_Comm_get_attr");
-    if (known) highest_tag_ = *static_cast<int*>(bound);
+    tags_ = std::min(known ? *static_cast<int*>(bound) : kLeastTagBound, tags > 0 ? tags : std::numeric_limits<int>::max());
+    peers_.resize(static_cast<size_t>(size_));
     exchange_hosts(host);
     progress_ = std::thread([this] { progress(); });
   }
@@ -94,8 +123,6 @@ class MpiTransport final : public Transport {
   const cluster::Cluster& cluster() const override { return cluster_; }
 
   void post(std::span<Parcel* const> parcels) override {
-    for (const Parcel* parcel : parcels)
-      check(parcel->channel >= 0 && parcel->channel <= highest_tag_, "channel {} is no MPI tag: 0 to {}", parcel->channel, highest_tag_);
     std::lock_guard lock(mutex_);
     if (stopping_) return;
     inbox_.insert(inbox_.end(), parcels.begin(), parcels.end());
@@ -170,63 +197,122 @@ class MpiTransport final : public Transport {
     return std::clamp<std::chrono::microseconds>(idle, kShortestNap, kLongestNap);
   }
 
-  void add_request(MPI_Request request, Flight* flight, bool envelope) {
+  enum class Part { send, header, payload };
+
+  void add_request(MPI_Request request, Flight* flight, Part part) {
     requests_.push_back(request);
-    slots_.push_back({flight, envelope});
+    slots_.push_back({flight, part});
     ++flight->open;
   }
 
+  Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
+  int tag_of(const Header& header) const { return 1 + static_cast<int>(header.number % tags_); }
+
   void start_send(Parcel& parcel) {
-    auto* flight = new_flight(parcel);
+    Flight* flight = new_flight(&parcel);
+    flight->header = {parcel.envelope.bytes > 0 ? peer(parcel.peer).sent++ : 0, parcel.channel, parcel.envelope};
     MPI_Request request;
-    must(MPI_Isend(&parcel.envelope, sizeof(Envelope), MPI_BYTE, parcel.peer, parcel.channel, data_, &request), "MPI_Isend");
-    add_request(request, flight, false);
-    for_each_piece(parcel, [&](std::byte* data, int bytes) {
-      must(MPI_Isend(data, bytes, MPI_BYTE, parcel.peer, parcel.channel, data_, &request), "MPI_Isend");
-      add_request(request, flight, false);
+    must(MPI_Isend(&flight->header, sizeof(Header), MPI_BYTE, parcel.peer, kHeaderTag, data_, &request), "MPI_Isend");
+    add_request(request, flight, Part::send);
+    for_each_piece(parcel.data, parcel.envelope.bytes, [&](std::byte* data, int bytes) {
+      must(MPI_Isend(data, bytes, MPI_BYTE, parcel.peer, tag_of(flight->header), data_, &request), "MPI_Isend");
+      add_request(request, flight, Part::send);
     });
   }
 
   void start_receive(Parcel& parcel) {
-    Lane& lane = lanes_[{parcel.peer, parcel.channel}];
+    const int rank = parcel.peer;  // once matched, the parcel may be gone
+    Peer& from = peer(rank);
+    Lane& lane = from.lanes[parcel.channel];
     lane.waiting.push_back(&parcel);
-    if (lane.waiting.size() == 1) await_envelope(parcel);
+    ++from.waiting;
+    match(rank, lane);
+    listen(rank);
   }
 
-  void await_envelope(Parcel& parcel) {
+  // As long as somebody waits for this peer: what nobody asked for stays with the sender.
+  void listen(int rank) {
+    Peer& from = peer(rank);
+    if (from.listening || from.waiting == 0) return;
+    from.listening = true;
     MPI_Request request;
-    must(MPI_Irecv(&parcel.theirs, sizeof(Envelope), MPI_BYTE, parcel.peer, parcel.channel, data_, &request), "MPI_Irecv");
-    add_request(request, new_flight(parcel), true);
+    must(MPI_Irecv(&from.hearing.header, sizeof(Header), MPI_BYTE, rank, kHeaderTag, data_, &request), "MPI_Irecv");
+    add_request(request, &from.hearing, Part::header);
   }
 
-  void open_envelope(Flight* flight) {
-    Parcel& parcel = *flight->parcel;
-    if (parcel.theirs != parcel.envelope) return land(flight);  // the receiver says so and everything stops
+  void take_header(int rank) {
+    Peer& from = peer(rank);
+    from.listening = false;
+    const auto offer = std::make_shared<Offer>(Offer{from.hearing.header});
+    if (offer->header.envelope.bytes > 0) {
+      free_tag(rank, offer->header.number);
+      from.unclaimed.emplace(offer->header.number, offer);
+    }
+    Lane& lane = from.lanes[offer->header.channel];
+    lane.offers.push_back(offer);
+    match(rank, lane);
+    listen(rank);
+  }
+
+  // MPI gives the payloads of one tag to receives in the order in which these are started. So an older one of the same tag, for which
+  // nobody waits yet, is received aside before a receive for the newer one can be.
+  void free_tag(int rank, i64 number) {
+    Peer& from = peer(rank);
+    while (!from.unclaimed.empty() && from.unclaimed.begin()->first <= number - tags_) {
+      Offer& offer = *from.unclaimed.begin()->second;
+      offer.staging = new_flight(nullptr);
+      offer.staging->staged = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(offer.header.envelope.bytes));
+      receive_payload(rank, offer.header, offer.staging->staged.get(), offer.staging);
+      from.unclaimed.erase(from.unclaimed.begin());
+    }
+  }
+
+  void receive_payload(int rank, const Header& header, std::byte* to, Flight* flight) {
     MPI_Request request;
-    for_each_piece(parcel, [&](std::byte* data, int bytes) {
-      must(MPI_Irecv(data, bytes, MPI_BYTE, parcel.peer, parcel.channel, data_, &request), "MPI_Irecv");
-      add_request(request, flight, false);
+    for_each_piece(to, header.envelope.bytes, [&](std::byte* data, int bytes) {
+      must(MPI_Irecv(data, bytes, MPI_BYTE, rank, tag_of(header), data_, &request), "MPI_Irecv");
+      add_request(request, flight, Part::payload);
     });
-    Lane& lane = lanes_.at({parcel.peer, parcel.channel});
-    lane.waiting.pop_front();
-    if (!lane.waiting.empty()) await_envelope(*lane.waiting.front());
-    if (flight->open == 0) land(flight);
+  }
+
+  void match(int rank, Lane& lane) {
+    Peer& from = peer(rank);
+    while (!lane.waiting.empty() && !lane.offers.empty()) {
+      Parcel& parcel = *lane.waiting.front();
+      const std::shared_ptr<Offer> offer = lane.offers.front();
+      lane.waiting.pop_front();
+      lane.offers.pop_front();
+      --from.waiting;
+      parcel.theirs = offer->header.envelope;
+      if (parcel.theirs != parcel.envelope || parcel.envelope.bytes == 0) {
+        arrivals_->finish(parcel);  // where the envelopes differ the receiver says so and everything stops
+      } else if (offer->staging != nullptr) {
+        offer->staging->parcel = &parcel;
+        if (offer->staging->open == 0) land(offer->staging);
+      } else {
+        from.unclaimed.erase(offer->header.number);
+        receive_payload(rank, offer->header, parcel.data, new_flight(&parcel));
+      }
+    }
   }
 
   template <class Visit>
-  static void for_each_piece(const Parcel& parcel, Visit visit) {
-    for (i64 at = 0; at < parcel.envelope.bytes; at += kPieceBytes)
-      visit(parcel.data + at, static_cast<int>(std::min(kPieceBytes, parcel.envelope.bytes - at)));
+  static void for_each_piece(std::byte* data, i64 bytes, Visit visit) {
+    for (i64 at = 0; at < bytes; at += kPieceBytes) visit(data + at, static_cast<int>(std::min(kPieceBytes, bytes - at)));
   }
 
-  Flight* new_flight(Parcel& parcel) {
-    auto flight = std::make_unique<Flight>(Flight{&parcel});
+  Flight* new_flight(Parcel* parcel) {
+    auto flight = std::make_unique<Flight>();
+    flight->parcel = parcel;
     Flight* at = flight.get();
     flights_.emplace(at, std::move(flight));
     return at;
   }
 
+  // All of it has come or gone. Staged, it waits for its parcel.
   void land(Flight* flight) {
+    if (flight->parcel == nullptr) return;
+    if (flight->staged) std::memcpy(flight->parcel->data, flight->staged.get(), static_cast<size_t>(flight->parcel->envelope.bytes));
     arrivals_->finish(*flight->parcel);
     flights_.erase(flight);
   }
@@ -243,13 +329,15 @@ class MpiTransport final : public Transport {
     must(code, "MPI_Testsome");
     if (completed <= 0) return false;
     std::vector<Slot> ended;
-    for (int i = 0; i < completed; ++i) ended.push_back(slots_[static_cast<size_t>(indices_[static_cast<size_t>(i)])]);
-    drop_completed();
-    for (const Slot& slot : ended) {
-      --slot.flight->open;
-      if (slot.envelope) open_envelope(slot.flight);
-      else if (slot.flight->open == 0) land(slot.flight);
+    std::vector<int> heard;
+    for (int i = 0; i < completed; ++i) {
+      ended.push_back(slots_[static_cast<size_t>(indices_[static_cast<size_t>(i)])]);
+      if (ended.back().part == Part::header) heard.push_back(statuses_[static_cast<size_t>(i)].MPI_SOURCE);
     }
+    drop_completed();
+    for (const Slot& slot : ended)
+      if (--slot.flight->open == 0 && slot.part != Part::header) land(slot.flight);
+    for (const int rank : heard) take_header(rank);
     return true;
   }
 
@@ -296,7 +384,7 @@ class MpiTransport final : public Transport {
       }
     }
     for (size_t i = 0; i < requests_.size(); ++i) {
-      if (slots_[i].flight->parcel->send) continue;
+      if (slots_[i].part == Part::send) continue;
       MPI_Cancel(&requests_[i]);
       last.push_back(requests_[i]);
     }
@@ -314,13 +402,14 @@ class MpiTransport final : public Transport {
 
   struct Slot {
     Flight* flight;
-    bool envelope;  // of a receive
+    Part part;
   };
 
   std::shared_ptr<Arrivals> arrivals_;
   std::shared_ptr<MpiSession> session_;
   Communicator data_, control_;
-  int rank_ = 0, size_ = 0, highest_tag_ = 32767;
+  int rank_ = 0, size_ = 0;
+  int tags_ = 0;  // of payloads
   cluster::Cluster cluster_;
 
   std::mutex mutex_;
@@ -334,7 +423,7 @@ class MpiTransport final : public Transport {
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   std::map<Flight*, std::unique_ptr<Flight>> flights_;
-  std::map<std::pair<int, int>, Lane> lanes_;
+  std::vector<Peer> peers_;
   Clock::time_point last_move_ = Clock::now();
   std::array<char, kReasonBytes> heard_{}, said_{};
   MPI_Request hearing_ = MPI_REQUEST_NULL;
@@ -354,10 +443,10 @@ MpiSession::~MpiSession() {
   if (!unfinished_) MPI_Finalize();
 }
 
-std::unique_ptr<Fabric> mpi_fabric(FabricOptions options, const std::string& host, std::shared_ptr<MpiSession> session) {
+std::unique_ptr<Fabric> mpi_fabric(FabricOptions options, const std::string& host, std::shared_ptr<MpiSession> session, int tags) {
   if (!session) session = std::make_shared<MpiSession>();
   auto arrivals = std::make_shared<Arrivals>();
-  auto transport = std::make_unique<MpiTransport>(arrivals, session, host);
+  auto transport = std::make_unique<MpiTransport>(arrivals, session, host, tags);
   return std::make_unique<MessageFabric>(options, std::move(arrivals), std::move(transport));
 }
 

@@ -25,7 +25,8 @@ class MpiSession {
 
 /// This process's end; all processes call it, on the thread that also destroys it. `host` names this machine for the
 /// grouping of ranks by host (empty: the name that MPI gives). Without a session it starts MPI and ends it with the fabric.
-/// Channel ids are MPI tags: 0 or more.
-std::unique_ptr<Fabric> mpi_fabric(FabricOptions options, const std::string& host = "", std::shared_ptr<MpiSession> session = nullptr);
+/// Channels may have any id. tags: payloads on their way to one rank are told apart by so many tags; 0: as many as MPI_TAG_UB allows.
+std::unique_ptr<Fabric> mpi_fabric(FabricOptions options, const std::string& host = "", std::shared_ptr<MpiSession> session = nullptr,
+                                   int tags = 0);
 
 }  // namespace switchyard::comm

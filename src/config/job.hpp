@@ -69,7 +69,7 @@ struct RunSettings {
   std::string out;                 // run folder; empty: nothing is written
   i64 log_every = 1;               // steps between lines on the terminal
   i64 trace_step = 2;              // whose timeline goes to the run folder; 0: none
-  int threads = 0;                 // per rank; 0: cores / ranks
+  int threads = 0;                 // per rank; 0: cores of its host / ranks on it
   Device device = Device::cpu;
   std::string profile;   // with which a job without strategies is planned; empty: this machine's own
   int home = 0;          // bucket whose strategy anchors the home of master weights and moments

@@ -361,8 +361,10 @@ Keys run_keys() {
       Run<&RunSettings::out>("run.out", "Folder for log, plan, report and checkpoints.").fallback("none").rank_only(),
       Run<&RunSettings::log_every>("run.log_every", "Steps between lines on the terminal.").unit("steps").at_least(1).rank_only(),
       Run<&RunSettings::trace_step>("run.trace_step", "Step whose measured timeline the run folder gets, as timeline.json; 0 is none.").at_least(0),
-      Run<&RunSettings::threads>("run.threads", "Threads that a rank computes with.").at_least(0).at_most(kMostThreads).fallback("0: cores / ranks").rank_only(),
-      Run<&RunSettings::device>("run.device", "What ranks compute on."),
+      Run<&RunSettings::threads>("run.threads", "Threads that a rank computes with.").at_least(0).at_most(kMostThreads).fallback("0: cores of its host / ranks on it").rank_only(),
+      Run<&RunSettings::device>("run.device",
+                                "What ranks compute on. cuda: each rank on a device of its own, in turn among the ranks of its host; ranks that are "
+                                "threads of one process share devices where there are fewer."),
       Run<&RunSettings::profile>("run.profile",
                                  "Profile (`switchyard profile`) with which a job without strategies is planned. Without it a kept one of this "
                                  "machine, measured first if there is none.")

@@ -172,7 +172,7 @@ toml::node* step_into(toml::node& node, const std::string& part, bool list) {
 void Reader::override_value(toml::table& root, const Override& given) {
   const std::string& name = given.key;
   const std::vector<std::string> parts = parts_of(name);
-  const KeyInfo* key = find_any_key(name, parts);
+  const KeyInfo* key = parts.empty() ? nullptr : find_any_key(name, parts);
   const std::string where = key != nullptr && key->secret ? "--set " + name : given.where;
   if (parts.empty()) {
     faults_.add(where, "there is no key=value. Write for example --set run.steps=100.");

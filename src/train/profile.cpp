@@ -14,6 +14,7 @@
 #include "base/version.hpp"
 #include "kernels/memory.hpp"
 #include "kernels/threads.hpp"
+#include "train/host_share.hpp"
 #include "train/profile_compute.hpp"
 #include "train/profile_links.hpp"
 #include "train/ranks.hpp"
@@ -91,6 +92,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
   check_threads(launch.distributed ? 1 : ranks, settings.threads);
   config::Profile result;
   std::mutex mutex;
+  require_device(settings.device);
   kernels::install_rank_allocator();
   config::FabricSettings patient;
   patient.timeout = kPatience;
@@ -101,9 +103,9 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     kernels::RankMemory memory(kernels::machine_memory());
     const kernels::MemoryScope scope(&memory);
     RankSettings rank;
-    rank.threads = threads_of(settings, devices);
-    rank.device = settings.device == config::Device::cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+    rank.threads = settings.threads;
     rank.memory = &memory;
+    rank = with_host_share(rank, fabric, settings.device, !launch.distributed);
     kernels::use_threads(rank.threads);
     Meeting meeting(fabric);
     ProfileProgress progress(fabric.rank() == 0);

@@ -33,6 +33,7 @@
 #include "runtime/tensors.hpp"
 #include "simulator/trace.hpp"
 #include "train/checkpoint.hpp"
+#include "train/host_share.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/progress.hpp"
 #include "train/rank.hpp"
@@ -107,7 +108,7 @@ class RunLog {
 
 class JobOnRank {
  public:
-  JobOnRank(const TrainSettings& settings, const data::Corpus& corpus, comm::Fabric& fabric)
+  JobOnRank(const TrainSettings& settings, const data::Corpus& corpus, comm::Fabric& fabric, bool threads_of_one_process)
       : job_(settings.job),
         plan_(settings.plan),
         fabric_(fabric),
@@ -119,7 +120,8 @@ class JobOnRank {
         buckets_(compiler::bucket_specs(job_, plans_)),
         work_(compiler::work_model(job_.model.config)),
         rate_(schedule_of(job_)),
-        rank_(plans_, job_.model.config, fabric, rank_settings()),
+        rank_settings_(with_host_share(rank_settings(), fabric, job_.run.device, threads_of_one_process)),
+        rank_(plans_, job_.model.config, fabric, rank_settings_),
         everyone_(ranks_of(fabric)),
         files_(fabric, {kFilesChannel, everyone_}, comm::sign_interval(timeout_of(job_))) {
     rank_.agree_on(config::fingerprint(job_), "job file");
@@ -150,10 +152,8 @@ class JobOnRank {
 
  private:
   RankSettings rank_settings() {
-    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     RankSettings settings;
-    settings.threads = job_.run.threads > 0 ? job_.run.threads : std::max(1, cores / fabric_.size());
-    settings.device = job_.run.device == config::Device::cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+    settings.threads = job_.run.threads;
     settings.memory_budget = job_.run.memory_budget.count;
     settings.prefetch = job_.run.prefetch;
     settings.seed = static_cast<std::uint64_t>(job_.seed);
@@ -163,10 +163,9 @@ class JobOnRank {
 
   // All ranks at once, as they compute.
   void measure_peak() {
-    const RankSettings settings = rank_settings();
-    kernels::use_threads(settings.threads);
+    kernels::use_threads(rank_settings_.threads);
     const at::ScalarType type = runtime::scalar_type(plans_.graph().precision().compute);
-    const double mine = kernels::matmul_rate(type, settings.device, Seconds{0.05}).count;
+    const double mine = kernels::matmul_rate(type, rank_settings_.device, Seconds{0.05}).count;
     for (const double rate : comm::all_gather_values(fabric_, {kChannel, everyone_}, "matmul rate", 0, mine)) matmul_rate_ += rate;
   }
 
@@ -285,6 +284,7 @@ class JobOnRank {
   std::vector<batch::BucketSpec> buckets_;
   batch::WorkModel work_;
   LearningRate rate_;
+  const RankSettings rank_settings_;
   Rank rank_;
   const std::vector<int> everyone_;
   comm::JointWork files_;  // whatever reads or writes large files or waits for a disk
@@ -328,13 +328,14 @@ void train(const TrainSettings& settings, const comm::Launch& launch) {
   if (job.run.steps == 0) user_error("run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
   require_export(job);
   check_threads(launch.distributed ? 1 : job.run.ranks, job.run.threads);
+  require_device(job.run.device);
   const data::Corpus corpus = data::Corpus::open(job.data.path);
   kernels::install_rank_allocator();
   on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), fabric_options(job.fabric),
            [&](comm::Fabric& fabric) {
              std::optional<RunFolder> folder;
              if (fabric.rank() == 0 && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume);
-             JobOnRank(settings, corpus, fabric).run();
+             JobOnRank(settings, corpus, fabric, !launch.distributed).run();
            });
 }
 

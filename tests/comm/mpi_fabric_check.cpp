@@ -69,6 +69,39 @@ void huge_message(Fabric& fabric) {
   for (i64 i = 0; i < elements; ++i) expect(x[static_cast<size_t>(i)] == i, "element of a huge message");
 }
 
+// Two channels, one of an id that is no tag anywhere; what is sent first is received last, so that payloads of the few tags overtake others
+// that nobody waits for yet.
+void few_tags(Fabric& fabric) {
+  equal_bits(fabric);
+  constexpr int kMessages = 7;
+  const std::array<Channel, 2> channels{Channel{0x7fffffff, suite::all_ranks(fabric)}, Channel{40000, suite::all_ranks(fabric)}};
+  for (const size_t elements : {size_t{4}, size_t{1} << 18}) {
+    const i64 row = static_cast<i64>(100000 * elements);
+    const auto value = [](size_t channel, int message) { return static_cast<float>(100 * channel + static_cast<size_t>(message)); };
+    const auto send_all = [&](size_t channel) {
+      for (int m = 0; m < kMessages; ++m) {
+        std::vector<float> x(elements, value(channel, m));
+        fabric.run(channels[channel], {"few", row + m, {send(1, x)}});
+      }
+    };
+    if (fabric.rank() == 0) {
+      std::thread large([&] {
+        if (elements > 4) send_all(0);  // waits until it is taken
+      });
+      if (elements == 4) send_all(0);
+      send_all(1);
+      large.join();
+    }
+    if (fabric.rank() != 1) continue;
+    for (const size_t channel : {size_t{1}, size_t{0}})
+      for (int m = 0; m < kMessages; ++m) {
+        std::vector<float> x(elements);
+        fabric.run(channels[channel], {"few", row + m, {recv(0, x)}});
+        for (const float got : x) expect(got == value(channel, m), "the message of this channel and turn");
+      }
+  }
+}
+
 // Host names come from the command line of each process, so ranks of one machine can stand for two hosts.
 void hosts(Fabric& fabric) {
   expect(fabric.cluster().hosts() == 2, "two hosts");
@@ -149,6 +182,7 @@ struct Scenario {
   std::chrono::milliseconds timeout;
   bool fails;
   std::function<void(std::unique_ptr<Fabric>&)> body;
+  int tags = 0;
 };
 
 template <class Body>
@@ -160,6 +194,7 @@ const std::map<std::string, Scenario>& scenarios() {
   static const std::map<std::string, Scenario> all{
       {"equal_bits", {60s, false, on_fabric(equal_bits)}}, {"large_messages", {60s, false, on_fabric(large_messages)}},
       {"huge_message", {60s, false, on_fabric(huge_message)}},
+      {"few_tags", {60s, false, on_fabric(few_tags), 2}},  {"one_tag", {60s, false, on_fabric(few_tags), 1}},
       {"hosts", {60s, false, on_fabric(hosts)}},           {"silence", {300ms, true, on_fabric(silence)}},
       {"abort", {60s, true, on_fabric(abort)}},            {"mismatch", {60s, true, on_fabric(mismatch)}},
       {"exception", {60s, true, [](auto& fabric) { exception(std::move(fabric)); }}},
@@ -171,7 +206,7 @@ int check_scenario(const std::string& name, const std::string& host) {
   const Scenario& scenario = scenarios().at(name);
   bool first = false, passed = true;
   {
-    auto fabric = mpi_fabric({scenario.timeout, true}, host);
+    auto fabric = mpi_fabric({.timeout = scenario.timeout, .strict = true}, host, nullptr, scenario.tags);
     first = fabric->rank() == 0;
     try {
       scenario.body(fabric);

@@ -56,6 +56,13 @@ def checkpoint(out, step):
 # ---- the job file
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this host has a CUDA device")
+def test_a_device_that_is_not_there_is_refused_before_ranks_start(job):
+    text = fails(tiny.command(job(), "--set", "run.device=cuda"))
+    assert text.startswith('run.device = "cuda": this process has no CUDA device') and "Use \"cpu\"" in text
+    assert "run.device" in fails([tiny.PROGRAM, "profile", "--quick", "--cuda", "--ranks", "1"])
+
+
 def test_an_unknown_key_is_answered_with_the_nearest_known_one(job):
     path = job(optimizer={"warmup_step": 3})
     line = path.read_text().splitlines().index("warmup_step = 3") + 1

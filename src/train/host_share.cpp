@@ -1,0 +1,85 @@
+#include "train/host_share.hpp"
+
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <string>
+#include <thread>
+
+#include "base/errors.hpp"
+#include "comm/collectives.hpp"
+
+namespace switchyard::train {
+namespace {
+
+constexpr int kChannel = 8;
+
+HostView own_view() {
+  HostView view;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (::sched_getaffinity(0, sizeof cores, &cores) == 0) {
+    for (size_t core = 0; core < std::min<size_t>(CPU_SETSIZE, view.cores.size()); ++core) view.cores[core] = CPU_ISSET(core, &cores);
+  } else {  // a host of more cores than the set has room for
+    for (size_t core = 0; core < std::min<size_t>(std::thread::hardware_concurrency(), view.cores.size()); ++core) view.cores.set(core);
+  }
+  view.gpus = at::detail::getCUDAHooks().hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) std::string(visible).copy(view.visible_gpus.data(), view.visible_gpus.size() - 1);
+  return view;
+}
+
+}  // namespace
+
+int threads_for(int rank, const std::vector<HostView>& all, const std::vector<int>& host) {
+  const auto mine = static_cast<size_t>(rank);
+  double share = 0;
+  for (size_t core = 0; core < all[mine].cores.size(); ++core) {
+    if (!all[mine].cores[core]) continue;
+    int users = 0;
+    for (size_t other = 0; other < all.size(); ++other) users += host[other] == host[mine] && all[other].cores[core];
+    share += 1.0 / users;
+  }
+  return std::max(1, static_cast<int>(share + 1e-6));  // thirds of three cores are one
+}
+
+int gpu_for(int rank, const std::vector<HostView>& all, const std::vector<int>& host, bool threads_of_one_process) {
+  const auto mine = static_cast<size_t>(rank);
+  int before = 0, together = 0;
+  for (size_t other = 0; other < all.size(); ++other) {
+    if (host[other] != host[mine] || all[other].visible_gpus != all[mine].visible_gpus) continue;
+    before += other < mine;
+    ++together;
+  }
+  const int gpus = all[mine].gpus;
+  if (threads_of_one_process && gpus > 0) return before % gpus;
+  if (together > gpus)
+    user_error("run.device = \"cuda\": rank {} shares {} CUDA device{} with {} other ranks of its host. Start as many ranks on a host as it has devices.",
+               rank, gpus, gpus == 1 ? "" : "s", together - 1);
+  return before;
+}
+
+void require_device(config::Device device) {
+  if (device == config::Device::cuda && !at::detail::getCUDAHooks().hasCUDA())
+    user_error("run.device = \"cuda\": this process has no CUDA device: libtorch was built without CUDA, or the driver shows none. Use \"cpu\", or build "
+               "with a libtorch for CUDA and see nvidia-smi.");
+}
+
+RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, config::Device device, bool threads_of_one_process) {
+  std::vector<int> everyone(static_cast<size_t>(fabric.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const auto all = comm::all_gather_values(fabric, {kChannel, everyone}, "what hosts have", 1, own_view());
+  const std::vector<int>& host = fabric.cluster().host;
+  if (settings.threads == 0) settings.threads = threads_for(fabric.rank(), all, host);
+  settings.device = at::Device(at::kCPU);
+  if (device == config::Device::cpu) return settings;
+  for (const int rank : everyone) {
+    const int gpu = gpu_for(rank, all, host, threads_of_one_process);
+    if (rank == fabric.rank()) settings.device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(gpu));
+  }
+  return settings;
+}
+
+}  // namespace switchyard::train

@@ -1,0 +1,100 @@
+#include "train/host_share.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "base/errors.hpp"
+#include "train/ranks.hpp"
+
+namespace switchyard::train {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+HostView view(int first_core, int cores, int gpus = 0, const std::string& visible = "") {
+  HostView made;
+  for (int core = first_core; core < first_core + cores; ++core) made.cores.set(static_cast<size_t>(core));
+  made.gpus = gpus;
+  visible.copy(made.visible_gpus.data(), made.visible_gpus.size() - 1);
+  return made;
+}
+
+std::vector<int> threads_of(const std::vector<HostView>& all, const std::vector<int>& host) {
+  std::vector<int> threads;
+  for (size_t rank = 0; rank < all.size(); ++rank) threads.push_back(threads_for(static_cast<int>(rank), all, host));
+  return threads;
+}
+
+TEST(HostShare, CoresOfAHostAreSharedByItsOwnRanks) {
+  EXPECT_EQ(threads_of(std::vector(4, view(0, 16)), {0, 0, 1, 1}), (std::vector{8, 8, 8, 8}));
+  EXPECT_EQ(threads_of({view(0, 16), view(0, 16), view(0, 16), view(0, 8)}, {0, 0, 0, 1}), (std::vector{5, 5, 5, 8}));
+  EXPECT_EQ(threads_of(std::vector(3, view(0, 3)), {0, 0, 0}), (std::vector{1, 1, 1}));
+  EXPECT_EQ(threads_of(std::vector(4, view(0, 2)), {0, 0, 0, 0}), (std::vector{1, 1, 1, 1}));
+}
+
+TEST(HostShare, ARankThatIsBoundKeepsTheCoresThatItIsBoundTo) {
+  EXPECT_EQ(threads_of({view(0, 8), view(8, 8)}, {0, 0}), (std::vector{8, 8}));
+  EXPECT_EQ(threads_of({view(0, 4), view(0, 16)}, {0, 0}), (std::vector{2, 14}));
+}
+
+std::vector<int> gpus_of(const std::vector<HostView>& all, const std::vector<int>& host, bool threads = false) {
+  std::vector<int> gpus;
+  for (size_t rank = 0; rank < all.size(); ++rank) gpus.push_back(gpu_for(static_cast<int>(rank), all, host, threads));
+  return gpus;
+}
+
+TEST(HostShare, RanksOfAHostTakeItsDevicesInTurn) {
+  EXPECT_EQ(gpus_of(std::vector(4, view(0, 1, 2)), {0, 0, 1, 1}), (std::vector{0, 1, 0, 1}));
+  EXPECT_EQ(gpus_of(std::vector(4, view(0, 1, 2)), {0, 1, 0, 1}), (std::vector{0, 0, 1, 1}));
+  EXPECT_EQ(gpus_of({view(0, 1, 1, "2"), view(0, 1, 1, "5")}, {0, 0}), (std::vector{0, 0}));  // a launcher showed each its own
+}
+
+TEST(HostShare, MoreProcessesThanDevicesAreRefusedAndThreadsShare) {
+  const std::vector<HostView> four(4, view(0, 1, 2));
+  EXPECT_EQ(gpus_of(four, {0, 0, 0, 0}, true), (std::vector{0, 1, 0, 1}));
+  try {
+    gpu_for(3, four, {1, 0, 0, 0}, false);
+    ADD_FAILURE() << "three processes on two devices";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(), "run.device = \"cuda\": rank 3 shares 2 CUDA devices with 2 other ranks of its host. Start as many ranks on a host as it "
+                               "has devices.");
+  }
+  EXPECT_THROW(gpu_for(0, {view(0, 1)}, {0}, true), UserError);
+}
+
+TEST(HostShare, EveryRankGetsThreadsAndThoseThatAreGivenStay) {
+  int cores = 0;  // one rank has them all
+  on_ranks(1, {}, cluster::uniform(1, 1), {}, [&](comm::Fabric& fabric) {
+    cores = with_host_share({.threads = 0}, fabric, config::Device::cpu, true).threads;
+  });
+  EXPECT_GE(cores, 1);
+  for (const auto& [hosts, ranks] : {std::pair{1, 4}, std::pair{2, 2}}) {
+    std::mutex mutex;
+    std::vector<int> threads;
+    on_ranks(hosts * ranks, {}, cluster::uniform(hosts, ranks), {}, [&, ranks = ranks](comm::Fabric& fabric) {
+      const int shared = with_host_share({.threads = 0}, fabric, config::Device::cpu, true).threads;
+      const std::lock_guard lock(mutex);
+      threads.push_back(shared);
+    });
+    EXPECT_THAT(threads, Each(std::max(1, cores / ranks)));
+  }
+  on_ranks(2, {}, cluster::uniform(1, 2), {}, [](comm::Fabric& fabric) {
+    EXPECT_EQ(with_host_share({.threads = 3}, fabric, config::Device::cpu, true).threads, 3);
+  });
+}
+
+TEST(HostShare, ACudaDeviceIsRequiredBeforeAnythingStarts) {
+  EXPECT_NO_THROW(require_device(config::Device::cpu));
+  try {
+    require_device(config::Device::cuda);
+    GTEST_SKIP() << "this host has a CUDA device";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("run.device = \"cuda\": this process has no CUDA device"));
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::train
