@@ -34,8 +34,23 @@ class Cloning {
   bool kept(int buffer) const {
     const ir::Instr& producer = stage_.forward.code[producer_.at(buffer)];
     if (policy_ == config::Recompute::full) return enters_layer_.contains(buffer) || buffer == stage_.act_out;
+    if (!producer.op) return !gathers(producer);
+    if (policy_ == config::Recompute::none) return true;
     const auto output = static_cast<size_t>(std::ranges::find(producer.out, buffer) - producer.out.begin());
-    return producer.op && !producer.op->is_remade(output);
+    return !producer.op->is_remade(output);
+  }
+
+  // Whether a reshard collects what is cut: its input is the smaller one to keep. Gathering sums again is not worth it.
+  bool gathers(const ir::Instr& reshard) const {
+    const layout::Layout &from = layout_of(reshard.in[0]), &to = layout_of(reshard.out[0]);
+    return from.partial.empty() && ways(from) > ways(to);
+  }
+  const layout::Layout& layout_of(int buffer) const { return stage_.buffers[static_cast<size_t>(buffer)].layout; }
+  i64 ways(const layout::Layout& layout) const {
+    i64 ways = 1;
+    for (const std::vector<int>& axes : layout.split)
+      for (const int axis : axes) ways *= stage_.lane.axes[static_cast<size_t>(axis)].size;
+    return ways;
   }
 
   // The buffer from which the backward pass reads `buffer`: itself if kept, else that of a clone made here.
@@ -114,7 +129,7 @@ void unit_events(const ir::Graph& graph, const ir::StageCode& stage, ir::Segment
 }  // namespace
 
 void recompute(ir::StageCode& stage, config::Recompute policy) {
-  if (policy != config::Recompute::none) Cloning(stage, policy).run();
+  Cloning(stage, policy).run();
 }
 
 void split_gradients(ir::StageCode& stage) {

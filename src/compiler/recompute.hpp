@@ -6,8 +6,9 @@
 
 namespace switchyard::compiler {
 
-/// none: everything is kept. selective: results of attention and of collectives are made again. full: only what enters each
-/// layer is kept. Clones stand right before their first reader, so their memory is alive for one layer at most.
+/// none: results of operators are kept; what a collective gathers is gathered again, since each rank keeps its part of it anyway. selective:
+/// results of attention are made again, too. full: only what enters each layer is kept. Clones stand right before their first reader, so
+/// that their memory is alive for one layer at most.
 /// Source: arXiv 2205.05198 (selective), arXiv 1604.06174 (full).
 void recompute(ir::StageCode& stage, config::Recompute policy);
 

@@ -53,13 +53,25 @@ TEST(Recompute, keeps_all_that_the_backward_pass_reads_unless_told_otherwise) {
   EXPECT_EQ(count(stage.backward, "linear"), 0);
 }
 
-TEST(Recompute, selective_makes_attention_and_collectives_again) {
+TEST(Recompute, without_it_what_was_gathered_is_gathered_again) {
+  const ir::StageCode stage = whole_model(small_llama(), 2, Recompute::none);
+  for (const int b : stage.stash) {
+    const auto gathers = [&](const ir::Instr& i) { return !i.op && i.out[0] == b && stage.buffers[static_cast<size_t>(i.in[0])].layout.partial.empty(); };
+    EXPECT_TRUE(std::ranges::none_of(stage.forward.code, gathers)) << stage.buffers[static_cast<size_t>(b)].name << " is kept whole";
+  }
+  EXPECT_EQ(count(stage.backward, "linear"), 0);
+  EXPECT_EQ(count(stage.backward, "attention"), 0);
+  const ir::StageCode alone = whole_model(small_llama(), 1, Recompute::none);
+  EXPECT_NEAR(static_cast<double>(stash_bytes(stage)), 0.5 * static_cast<double>(stash_bytes(alone)), 0.1 * static_cast<double>(stash_bytes(alone)));
+}
+
+TEST(Recompute, selective_makes_attention_again_too) {
   const ir::StageCode none = whole_model(small_llama(), 2, Recompute::none),
                       selective = whole_model(small_llama(), 2, Recompute::selective);
   EXPECT_EQ(count(selective.backward, "attention"), 2);
   EXPECT_EQ(count(selective.backward, "linear"), 0);
   EXPECT_FALSE(stash_names(selective).contains("attention"));
-  EXPECT_GT(count(selective.backward, "reshard"), count(none.backward, "reshard"));
+  EXPECT_EQ(count(selective.backward, "reshard"), count(none.backward, "reshard"));
   EXPECT_LT(stash_bytes(selective), stash_bytes(none));
 }
 
