@@ -43,7 +43,7 @@ void refuse_settings(const config::JobDraft& draft, config::Faults& faults) {
 
 // Within the device's memory a step prefetches less, rather than running out of it.
 config::Job within_memory(config::Job job, const cluster::Hardware& hardware) {
-  const i64 device = hardware.device.memory.count;
+  const i64 device = hardware.device.usable().count;
   if (job.run.memory_budget.count == 0 || job.run.memory_budget.count > device) job.run.memory_budget = {device};
   return job;
 }

@@ -81,9 +81,24 @@ void write_report(const Options& options, const config::Job& job, const compiler
   fmt::print("{}/report.html, and trace.json for Perfetto\n", options.report);
 }
 
+// Steps prefetch no more than the devices have room for.
+config::Job within(config::Job job, const cluster::Hardware& hardware) {
+  Bytes& budget = job.run.memory_budget;
+  if (budget.count == 0 || budget > hardware.device.usable()) budget = hardware.device.usable();
+  return job;
+}
+
+// "79.25 GiB, 4.00 GiB of them in reserve: 1.25 GiB too much".
+std::string room_of(const cluster::Device& device, i64 peak) {
+  std::string text = format_bytes(device.memory);
+  if (device.reserve.count > 0) text += fmt::format(", {} of them in reserve", format_bytes(device.reserve));
+  if (peak > device.usable().count) text += fmt::format(": {} too much", format_bytes(Bytes{peak - device.usable().count}));
+  return text;
+}
+
 Figures simulate_job(const Options& options, const config::Job& job, const compiler::Plans& plans, const cluster::Hardware& hardware) {
   Figures figures;
-  const std::vector<PlannedStep> steps = first_steps(job, plans, options.steps);
+  const std::vector<PlannedStep> steps = first_steps(within(job, hardware), plans, options.steps);
   const double share = 1 / static_cast<double>(steps.size());
   for (const PlannedStep& step : steps) {
     std::future<void> memory = std::async(std::launch::async, [&] { add_memory(figures, step, plans); });  // touches no figure of time
@@ -116,7 +131,7 @@ void print(const Figures& f, const cluster::Hardware& hardware) {
   const auto fullest = std::max_element(f.peak.begin(), f.peak.end());
   fmt::print("  model flops utilization {:.1f}%\n  rank {} is fullest: {}, activations {}, of {}\n", 100 * f.utilization,
              fullest - f.peak.begin(), format_bytes(Bytes{*fullest}),
-             format_bytes(Bytes{f.activations[static_cast<size_t>(fullest - f.peak.begin())]}), format_bytes(hardware.device.memory));
+             format_bytes(Bytes{f.activations[static_cast<size_t>(fullest - f.peak.begin())]}), room_of(hardware.device, *fullest));
 }
 
 int run(const Options& options) {
@@ -134,6 +149,8 @@ int run(const Options& options) {
                                    {"idle_seconds", f.mean.idle},
                                    {"peak_bytes", f.peak},
                                    {"activation_bytes", f.activations},
+                                   {"usable_bytes", hardware.device.usable().count},
+                                   {"fits", std::ranges::max(f.peak) <= hardware.device.usable().count},
                                    {"model_flops_utilization", f.utilization}};
     fmt::print("{}\n", object.dump());
   }

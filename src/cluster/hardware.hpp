@@ -39,12 +39,15 @@ struct Rates {
   FlopsPerSecond matmul{};         // peak of dense products
   BytesPerSecond memory{};         // peak of reading and writing its memory
   EfficiencyCurve matmul_curve{};  // by flops of one product
+  FlopsPerSecond attention{};           // of fused attention's products, forward; 0: as other products
+  FlopsPerSecond attention_backward{};  // the same of its gradients
   bool operator==(const Rates&) const = default;
 };
 
 struct Device {
   std::string name{};
   Bytes memory{};
+  Bytes reserve{};                 // of the memory: what no plan may fill
   Seconds launch{};                // from one kernel to the next beyond the work itself
   std::map<DType, Rates> rates{};  // of the data types it computes in
   EfficiencyCurve width_curve{};   // of products, by the narrowest of m, n, k in elements; multiplies matmul_curve
@@ -53,6 +56,9 @@ struct Device {
   EfficiencyCurve lockstep_curve{};
   double alone_speedup = 1;  // how much quicker it computes while the other devices of its host rest
   std::map<DType, std::map<std::string, OperatorTable>> operators{};  // by name; rates and curves stand for those that aren't there
+
+  /// The memory that tensors may fill.
+  Bytes usable() const { return {memory.count - reserve.count}; }
 
   /// The table of an operator, or nothing.
   const OperatorTable* measured(DType type, const std::string& name) const;

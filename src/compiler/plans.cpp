@@ -18,7 +18,7 @@ SegmentCost segment_cost(const ir::StageCode& stage, const ir::Segment& segment,
     total.flops_per_token += cost.flops_per_token;
     total.flops_per_pair += cost.flops_per_pair + 2 * cost.flops_per_square;  // a square has about two pairs to each that is seen
     total.bytes_per_pair += 2 * cost.bytes_per_square;
-    total.bytes_per_token += cost.bytes_per_token;
+    total.bytes_per_token += cost.bytes_per_token + cost.bytes_after_per_token;
     total.bytes_fixed += cost.bytes_fixed + 0.5 * cost.bytes_accumulated;  // one pass of the two lies under the product
   }
   return total;

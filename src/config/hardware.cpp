@@ -69,7 +69,7 @@ class Reader {
   Section subsection(Section& parent, const std::string& part, const char* needed);
   std::string text(Section& section, const std::string& part);
   double quantity(Section& section, const std::string& part, const Notation& notation, bool zero_too = false);
-  double optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback);
+  double optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback, bool zero_too = false);
   std::optional<int> count(Section& section, const std::string& part, i64 most);
   EfficiencyCurve curve(Section& section, const std::string& part, const Notation& sizes);
   std::optional<EfficiencyCurve::Point> point(const toml::node& item, const Notation& sizes, std::string& fault) const;
@@ -152,8 +152,8 @@ double Reader::quantity(Section& section, const std::string& part, const Notatio
   return 1;
 }
 
-double Reader::optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback) {
-  if (section.table != nullptr && section.table->contains(part)) return quantity(section, part, notation);
+double Reader::optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback, bool zero_too) {
+  if (section.table != nullptr && section.table->contains(part)) return quantity(section, part, notation, zero_too);
   section.asked.push_back(part);
   return fallback;
 }
@@ -248,6 +248,8 @@ std::optional<cluster::Rates> Reader::read_rates(Section& device, const std::str
   rates.matmul = {quantity(section, "matmul", kFlopRate)};
   rates.memory = {optional_quantity(section, "memory_bandwidth", kBandwidth, memory.count)};
   rates.matmul_curve = curve(section, "matmul_curve", kPlainSizes);
+  rates.attention = {optional_quantity(section, "attention", kFlopRate, 0)};
+  rates.attention_backward = {optional_quantity(section, "attention_backward", kFlopRate, 0)};
   close(section);
   return section.table == nullptr ? std::nullopt : std::optional(rates);
 }
@@ -256,6 +258,9 @@ void Reader::read_device(Section& root, cluster::Device& device) {
   Section section = subsection(root, "device", "it gives what one device can do");
   device.name = text(section, "name");
   device.memory = {static_cast<i64>(quantity(section, "memory", kMemory))};
+  device.reserve = {static_cast<i64>(optional_quantity(section, "reserve", kMemory, 0, true))};
+  if (device.reserve >= device.memory && section.table != nullptr && section.table->contains("memory"))
+    wrong(section.key("reserve"), *section.table->get("reserve"), "must be below device.memory");
   const BytesPerSecond memory{quantity(section, "memory_bandwidth", kBandwidth)};
   device.launch = {quantity(section, "launch", kDuration, true)};
   device.memory_curve = curve(section, "memory_curve", kByteSizes);

@@ -125,7 +125,7 @@ std::string difference(const Machine& measured, const Machine& here) {
 
 std::string to_json(const Profile& profile) {
   const Hardware& h = profile.hardware;
-  Json device = {{"name", h.device.name}, {"memory", h.device.memory.count}, {"launch", h.device.launch.count}};
+  Json device = {{"name", h.device.name}, {"memory", h.device.memory.count}, {"reserve", h.device.reserve.count}, {"launch", h.device.launch.count}};
   Json operators = Json::object();
   for (const auto& [type, rates] : h.device.rates) {
     if (!device.contains("memory_bandwidth")) device["memory_bandwidth"] = rates.memory.count;

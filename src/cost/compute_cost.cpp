@@ -31,4 +31,12 @@ FlopsPerSecond product_rate(const cluster::Device& device, DType type, double fl
   return rates.matmul * (rates.matmul_curve.at(flops) * (narrowest > 0 ? device.width_curve.at(narrowest) : 1));
 }
 
+FlopsPerSecond attention_rate(const cluster::Device& device, DType type, double head_dim, bool backward) {
+  constexpr double kManyFlops = 1e15, kUsualHead = 128;
+  const cluster::Rates& rates = device.rates_of(type);
+  const FlopsPerSecond own = backward ? rates.attention_backward : rates.attention;
+  if (own.count == 0) return product_rate(device, type, kManyFlops, head_dim);
+  return own * (device.width_curve.at(head_dim) / device.width_curve.at(kUsualHead));
+}
+
 }  // namespace switchyard::cost

@@ -27,4 +27,8 @@ BytesPerSecond memory_rate(const cluster::Device& device, DType type, double byt
 /// R matmul_curve(F) width_curve(narrowest), R the device's peak for `type`.
 FlopsPerSecond product_rate(const cluster::Device& device, DType type, double flops, double narrowest);
 
+/// Of fused attention over documents long enough to fill the device: the device's rate for heads of 128 features, which width_curve scales to
+/// other heads, or that of products of so many features where the cluster file gives none. head_dim: features of a head.
+FlopsPerSecond attention_rate(const cluster::Device& device, DType type, double head_dim, bool backward);
+
 }  // namespace switchyard::cost

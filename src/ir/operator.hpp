@@ -16,7 +16,9 @@ struct Cost {
   double flops_per_token = 0, flops_per_pair = 0, flops_per_square = 0;
   double bytes_per_token = 0, bytes_per_square = 0, bytes_fixed = 0;  // moved to and from memory
   double bytes_accumulated = 0;                         // accumulators read and written with a product's result, once it is made
+  double bytes_after_per_token = 0;                     // moved by what else follows the products
   double narrowest = 0;                                 // of products: the smallest of their dims other than T; 0: none are made
+  bool backward = false;                                // pairs are those of gradients, which devices have a rate of their own for
 };
 
 /// What the layout rule is asked: the layouts that the inputs have now, on the mesh of one lane of a stage. Parameters

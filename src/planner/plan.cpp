@@ -25,7 +25,7 @@ std::vector<Phase> longest_first(const Choice& choice) {
 }  // namespace
 
 Planner::Planner(Request request) : request_(std::move(request)) {
-  const i64 device = request_.hardware.device.memory.count;
+  const i64 device = request_.hardware.device.usable().count;
   memory_ = request_.memory > 0 ? std::min(request_.memory, device) : device;
   units_ = std::make_unique<UnitCosts>(request_.model, request_.precision, request_.hardware);
   model_ = std::make_unique<CostModel>(*units_, workload_of(request_.steps, request_.context));

@@ -94,8 +94,8 @@ void set_limit(Memory& memory, const config::Job& job, const cluster::Hardware* 
   memory.budget = job.run.memory_budget.count;
   memory.limit_name = "run.memory_budget";
   if (memory.budget > 0 || !hardware) return;
-  memory.budget = hardware->device.memory.count;
-  memory.limit_name = "memory of " + hardware->device.name;
+  memory.budget = hardware->device.usable().count;
+  memory.limit_name = "memory of " + hardware->device.name + (hardware->device.reserve.count > 0 ? " less its reserve" : "");
 }
 
 Timeline folded(Timeline timeline) {

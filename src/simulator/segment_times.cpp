@@ -15,7 +15,7 @@ constexpr double kManySeconds = 1e9;
 auto numbers_of(const ir::LocalWork& work) {
   const ir::Cost& c = work.cost;
   return std::tuple(c.flops_per_token, c.flops_per_pair, c.flops_per_square, c.bytes_per_token, c.bytes_per_square, c.bytes_fixed,
-                    c.bytes_accumulated, c.narrowest, work.share, work.columns);
+                    c.bytes_accumulated, c.bytes_after_per_token, c.narrowest, c.backward, work.share, work.columns);
 }
 
 auto numbers_of(const cost::Parcel& parcel) { return std::tuple(parcel.from, parcel.to, parcel.bytes, parcel.summed); }
@@ -160,11 +160,11 @@ Piece SegmentTimer::computed(const Computation& computation, i64 tokens) const {
     } else {
       const ir::Cost& cost = local.cost;
       const double narrowest = std::min(cost.narrowest, T);
-      const cost::Work work{.flops = cost.flops_per_token * T, .narrowest = narrowest, .bytes = cost.bytes_per_token * T + cost.bytes_fixed, .after = cost.bytes_accumulated};
+      const cost::Work work{.flops = cost.flops_per_token * T, .narrowest = narrowest, .bytes = cost.bytes_per_token * T + cost.bytes_fixed, .after = cost.bytes_accumulated + cost.bytes_after_per_token * T};
       const double rate = cost::product_rate(hardware_.device, computation.type, kManyFlops, narrowest).count;
       const double memory = cost.bytes_per_square == 0 ? 0 : cost.bytes_per_square / cost::memory_rate(hardware_.device, computation.type, kManyBytes).count;
       piece.fixed = cost::call_time(hardware_.device, computation.type, work).count;
-      piece.per_pair = cost.flops_per_pair / rate;
+      if (cost.flops_per_pair > 0) piece.per_pair = cost.flops_per_pair / cost::attention_rate(hardware_.device, computation.type, cost.narrowest, cost.backward).count;
       piece.per_square = cost.flops_per_square / rate + memory;
     }
     if (total(piece, tokens) > total(slowest, tokens)) slowest = piece;

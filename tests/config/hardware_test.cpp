@@ -137,6 +137,22 @@ TEST(HardwareFile, hosts_left_open_follow_from_the_ranks) {
   EXPECT_EQ(fault(open, 10), "my.toml: 10 ranks are no whole number of hosts with 4 devices each. Use 8 or 12 ranks.");
 }
 
+TEST(HardwareFile, a_part_of_the_memory_may_be_kept_free) {
+  EXPECT_EQ(hardware_from_toml(kGood, "my.toml").device.usable(), Bytes{i64{16} << 30});
+  EXPECT_EQ(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = \"3 GiB\""), "my.toml").device.usable(), Bytes{i64{13} << 30});
+  EXPECT_EQ(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = 0"), "my.toml").device.usable(), Bytes{i64{16} << 30});
+  EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = \"16 GiB\""), "my.toml:10: device.reserve = \"16 GiB\" must be below device.memory.");
+  EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = -1"), "my.toml:10: device.reserve = -1 must be at least 0.");
+}
+
+TEST(HardwareFile, fused_attention_may_have_rates_of_its_own) {
+  const auto rates = [](const std::string& text) { return hardware_from_toml(text, "my.toml").device.rates_of(DType::f32); };
+  EXPECT_EQ(rates(kGood).attention, FlopsPerSecond{0});
+  const cluster::Rates own = rates(with("matmul = \"1 TFLOP/s\"", "matmul = \"1 TFLOP/s\"\nattention = \"500 GFLOP/s\"\nattention_backward = 4e11"));
+  EXPECT_EQ(own.attention, FlopsPerSecond{5e11});
+  EXPECT_EQ(own.attention_backward, FlopsPerSecond{4e11});
+}
+
 TEST(HardwareFile, devices_may_slow_each_other_down) {
   EXPECT_EQ(hardware_from_toml(kGood, "my.toml").device.alone_speedup, 1);
   EXPECT_EQ(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nalone_speedup = 1.5"), "my.toml").device.alone_speedup, 1.5);

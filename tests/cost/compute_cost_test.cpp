@@ -56,6 +56,18 @@ TEST(KernelTime, a_kernel_takes_launch_and_bytes_over_bandwidth) {
   EXPECT_EQ(call_time(device, DType::bf16, {.bytes = 800}), Seconds{19}) << "a data type may have its own bandwidth";
 }
 
+TEST(AttentionRate, is_the_devices_own_or_that_of_products) {
+  cluster::Device device = toy();
+  device.width_curve = {{{64, 0.6}, {128, 0.8}, {256, 1}}};
+  EXPECT_NEAR(attention_rate(device, DType::f32, 64, false).count, 600, kClose) << "products of 64 features";
+  device.rates[DType::f32].attention = {400};
+  device.rates[DType::f32].attention_backward = {200};
+  EXPECT_NEAR(attention_rate(device, DType::f32, 128, false).count, 400, kClose);
+  EXPECT_NEAR(attention_rate(device, DType::f32, 64, false).count, 300, kClose) << "smaller heads, as products";
+  EXPECT_NEAR(attention_rate(device, DType::f32, 128, true).count, 200, kClose);
+  EXPECT_NEAR(attention_rate(device, DType::bf16, 128, true).count, 3200, kClose) << "of this type only";
+}
+
 TEST(CallTime, nothing_takes_no_time) {
   EXPECT_EQ(call_time(toy(), DType::f32, {}), Seconds{0});
   EXPECT_THROW(call_time(toy(), DType::f32, {.bytes = -1}), InternalError);

@@ -119,6 +119,13 @@ TEST(Plan, never_takes_more_memory_than_a_device_has) {
   EXPECT_THAT(refusal(request), HasSubstr("no strategy fits 4 ranks of 1 MiB"));
 }
 
+TEST(Plan, leaves_a_devices_reserve_free) {
+  Request request = request_of(i64{1} << 50);
+  request.hardware.device.memory = {9 << 20};
+  request.hardware.device.reserve = {8 << 20};
+  EXPECT_THAT(refusal(request), HasSubstr("no strategy fits 4 ranks of 1 MiB"));
+}
+
 TEST(Plan, tells_in_words_the_longest_first) {
   const Planner planner(request_of());
   const Choice choice{{{{2, static_cast<int>(planner.model().bounds().size())}, {{1, 4, 1}}, 4096}, {{0, 2}, {{4, 1, 1}, config::Recompute::full}, 1024}}};

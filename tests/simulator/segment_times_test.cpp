@@ -53,6 +53,42 @@ TEST(SegmentTimes, of_an_operator_are_the_longer_of_arithmetic_and_memory) {
   }
 }
 
+TEST(SegmentTimes, of_fused_attention_take_its_own_rates_forward_and_backward) {
+  const compiler::Plans plans = plans_under({"1,1,1"}, 1, 1);
+  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+  cluster::Hardware hardware = arithmetic_only(1, 1);
+  for (auto& [type, rates] : hardware.device.rates) {
+    rates.attention = {2e9};
+    rates.attention_backward = {5e8};
+  }
+  const auto per_pair = [&](const ir::Segment& segment, const std::string& name) {
+    const auto instr = std::ranges::find_if(segment.code, [&](const ir::Instr& i) { return i.op && i.op->name() == name; });
+    const ir::Segment alone{segment.phase, {*instr}, {}, {}};
+    return std::pair(segment_times(stage, alone, 32, {0}, hardware, plans.cluster()).pieces[0].per_pair, ir::local_cost(stage, *instr, 0).flops_per_pair);
+  };
+  const auto [forward, flops] = per_pair(stage.forward, "attention");
+  EXPECT_NEAR(forward, flops / 2e9, 1e-18);
+  const auto [backward, gradients] = per_pair(stage.backward, "attention_dx");
+  EXPECT_NEAR(backward, gradients / 5e8, 1e-18);
+}
+
+TEST(SegmentTimes, of_a_head_count_the_traffic_of_its_logits) {
+  const compiler::Plans plans = plans_under({"1,1,1"}, 1, 1);
+  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+  const auto head = std::ranges::find_if(stage.backward.code, [](const ir::Instr& i) { return i.op && i.op->name() == "head_loss"; });
+  ASSERT_NE(head, stage.backward.code.end());
+  const auto seconds = [&](double memory) {
+    cluster::Hardware hardware = arithmetic_only(1, 1);
+    for (auto& [type, rates] : hardware.device.rates) rates.memory = {memory};
+    return segment_times(stage, {ir::Phase::B, {*head}, {}, {}}, 32, {0}, hardware, plans.cluster()).pieces[0].fixed;
+  };
+  const ir::Cost cost = ir::local_cost(stage, *head, 0);
+  EXPECT_GT(cost.bytes_after_per_token, 0);
+  EXPECT_GT(cost.bytes_accumulated, 0);
+  const double bytes = cost.bytes_after_per_token * 32 + cost.bytes_accumulated;
+  EXPECT_NEAR(seconds(1e12) - seconds(1e13), bytes * 0.9e-12, bytes * 1e-16) << "products take longer than what they move themselves";
+}
+
 TEST(SegmentTimes, of_collectives_count_what_a_rank_takes_over_from_itself) {
   const compiler::Plans plans = plans_under({"1,2,1"}, 1, 2);
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];

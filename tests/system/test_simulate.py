@@ -7,7 +7,7 @@ import tiny_runs as tiny
 
 BUCKETS = [(48, "1,2,2"), (20, "4,1,1")]
 KEYS = {"step_seconds", "seconds_of_steps", "compute_seconds", "communication_seconds", "overlap_seconds", "idle_seconds", "peak_bytes", "activation_bytes",
-        "model_flops_utilization"}
+        "usable_bytes", "fits", "model_flops_utilization"}
 
 
 def simulate(job, *arguments):
@@ -30,7 +30,7 @@ def test_the_parts_of_a_step_sum_to_it_and_memory_is_that_of_the_run(job, tmp_pa
     found = figures(job, "--cluster", cluster)
     assert found.keys() == KEYS
     parts = found["compute_seconds"] + found["communication_seconds"] - found["overlap_seconds"] + found["idle_seconds"]
-    assert parts == pytest.approx(found["step_seconds"], rel=1e-9) and min(found[key] for key in KEYS - {"peak_bytes", "activation_bytes", "seconds_of_steps"}) > 0
+    assert parts == pytest.approx(found["step_seconds"], rel=1e-9) and min(found[key] for key in KEYS - {"peak_bytes", "activation_bytes", "seconds_of_steps", "fits"}) > 0
     assert 0 < found["model_flops_utilization"] < 1 and all(a < p for a, p in zip(found["activation_bytes"], found["peak_bytes"]))
     log = tiny.train(job, "--out", tmp_path / "out", "--steps", 1)
     assert found["peak_bytes"] == log[0]["predicted_peak_bytes_per_rank"]
@@ -41,6 +41,20 @@ def test_a_faster_cluster_is_faster_and_more_steps_are_averaged(job):
     one, three = figures(job, "--cluster", "demo"), figures(job, "--cluster", "demo", "--steps", 3)
     assert one["seconds_of_steps"] == [one["step_seconds"]] == three["seconds_of_steps"][:1] and three["step_seconds"] != one["step_seconds"]
     assert sum(three["seconds_of_steps"]) == pytest.approx(3 * three["step_seconds"], rel=1e-12)
+
+
+def test_what_a_device_lacks_beside_its_reserve_is_told(job, tmp_path):
+    text, cluster = (tiny.ROOT / "clusters" / "demo.toml").read_text(), tmp_path / "small.toml"
+    peak = max(figures(job, "--cluster", "demo")["peak_bytes"])
+
+    def found(usable):
+        cluster.write_text(text.replace('memory = "216 MiB"', f"memory = {usable + 2**20}\nreserve = \"1 MiB\""))
+        return figures(job, "--cluster", cluster), simulate(job, "--cluster", cluster).stdout
+
+    fits, told = found(peak)
+    assert fits["fits"] and fits["usable_bytes"] == peak and "1 MiB of them in reserve" in told and "too much" not in told
+    small, told = found(peak // 2)
+    assert not small["fits"] and " too much" in told
 
 
 def test_the_trace_has_a_process_for_each_rank_that_works_within_the_step(job, tmp_path):

@@ -108,7 +108,9 @@ LayoutRule AttentionDx::layout(const LayoutQuery& query) const {
 }
 
 Cost AttentionDx::cost(std::span<const Type> in, std::span<const Type> out) const {
-  return attention_cost(in, out, static_cast<double>(in[1].shape.size[1]), 5, head_dim_);
+  Cost cost = attention_cost(in, out, static_cast<double>(in[1].shape.size[1]), 5, head_dim_);
+  cost.backward = true;
+  return cost;
 }
 
 // Other than of bf16: the product of output and its gradient, a number for each query and head.

@@ -15,6 +15,13 @@ std::vector<layout::Layout> head_needs(const LayoutQuery& query) {
   return {layout::replicated(2), rows, layout::replicated(1), layout::replicated(1)};
 }
 
+// Bytes that kernels/cross_entropy moves for a logit: maximum, sums and gradient each read it, and the gradient is written in its place. Logits
+// in bf16 are converted to fp32 for that: the sums take 6 more passes (converted, less the maximum, exponentials, their sum) and the gradient 12.
+double logit_bytes(DType type) {
+  const double own = 4.0 * static_cast<double>(size_of(type));
+  return type == DType::bf16 ? own + 18.0 * static_cast<double>(size_of(DType::f32)) : own;
+}
+
 }  // namespace
 
 std::vector<Type> Head::shape(std::span<const Type> in) const {
@@ -39,12 +46,14 @@ LayoutRule HeadLoss::layout(const LayoutQuery& query) const {
   return {needs, {layout::replicated(1), dx, needs[1]}};
 }
 
-// Three products with the weight.
+// Three products with the weight. Softmax and its gradient go over the logits when they are made.
 Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
   Cost cost = memory_bound(in, out);
   const double weight = static_cast<double>(elements(in[1], {1}));
   cost.flops_per_token = 6 * weight;
   cost.narrowest = static_cast<double>(std::min(in[1].shape.size[0], in[1].shape.size[1]));
+  for (const Type& sum : out.subspan(std::min<size_t>(2, out.size()))) cost.bytes_accumulated += 2.0 * static_cast<double>(elements(sum, {}) * size_of(sum.dtype));
+  cost.bytes_after_per_token = logit_bytes(in[1].dtype) * static_cast<double>(in[1].shape.size[0]);
   return cost;
 }
 

@@ -46,6 +46,7 @@ TEST(HeadLoss, costs_three_products_and_the_logits_of_a_chunk) {
   const std::vector<Type> in = {tokens_by(DType::bf16, 64, {}), matrix(100, 64), per_token(DType::i64), per_token(DType::f32)},
                           out = HeadLoss().shape(in);
   EXPECT_EQ(HeadLoss().cost(in, out).flops_per_token, 3 * 2 * 6400);
+  EXPECT_EQ(HeadLoss().cost(in, out).bytes_after_per_token, 100 * (4 * 2 + 18 * 4)) << "passes over logits in bf16 and copies in fp32";
   EXPECT_EQ(HeadLoss().workspace(in, out, 4096, 0), 512 * (100 * (2 + 2 * 4) + 3 * 4)) << "a chunk of 512 tokens";
   EXPECT_EQ(HeadLoss().workspace(in, out, 10, 0), 10 * (100 * (2 + 2 * 4) + 3 * 4));
 }
