@@ -1,74 +1,156 @@
 #!/usr/bin/env python3
-"""Published training steps beside what `switchyard simulate` says of them: a table in Markdown.
+"""Published training steps beside what `switchyard simulate` says of them: tables in Markdown.
 
-Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198: GPT models under Megatron-LM on A100-80G,
-sequences of 2048, vocabulary 51200. Seconds are those of Table 5 and, for 8 replicas of 530b, of section 6.3; memory is what the equations of section 4 give, in steady state. The
-cluster file's largest share of matmul was fitted to the times of one layer (Table 4), not to these steps.
+Each file of bench/published is a source: rows whose settings are complete and that the strategies can express. Cluster files were fitted to
+those of use "calibration"; those of use "test" were never looked at for it.
 
-    bench/published_runs.py [PROGRAM]          (default build/switchyard)
+    bench/published_runs.py [--program build/switchyard] [--clusters clusters] [--jobs 2] [SOURCE ...]
 """
 
+import argparse
+import concurrent.futures
+import functools
 import json
 import pathlib
+import re
 import subprocess
-import sys
 import tempfile
+import tomllib
 
-# layers, hidden, heads, strategy, ranks, sequences
-MODELS = {"22b": (48, 6144, 64, "dp = 1, pp = 1, micro_batch_sequences = 4", 8, 4),
-          "175b": (96, 12288, 96, 'dp = 1, pp = 8, schedule = "interleaved", chunks = 3, micro_batch_sequences = 1', 64, 64),
-          "530b": (105, 20480, 128, 'dp = 1, pp = 35, schedule = "interleaved", chunks = 3, micro_batch_sequences = 1', 280, 280),
-          "530b, 8 replicas": (105, 20480, 128, 'dp = 8, pp = 35, schedule = "interleaved", chunks = 3, micro_batch_sequences = 1', 2240, 2240),
-          "1t": (128, 25600, 160, "dp = 1, pp = 64, micro_batch_sequences = 1", 512, 512)}
-SETTINGS = {"none": ("none", "false"), "full": ("full", "false"), "sel": ("selective", "true")}  # recompute, sequence_parallel
-SECONDS = {("22b", "full"): 1.42, ("22b", "sel"): 1.10, ("175b", "full"): 18.13, ("175b", "sel"): 13.75, ("530b", "full"): 49.05,
-           ("530b", "sel"): 37.83, ("530b, 8 replicas", "sel"): 39.15, ("1t", "full"): 94.42, ("1t", "sel"): 71.49}
-ACTIVATIONS = {("22b", "none"): 59.25, ("22b", "sel"): 9.56, ("175b", "none"): 66.84, ("175b", "sel"): 12.35}  # GiB, fullest rank
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def job_of(model, setting):
-    layers, hidden, heads, strategy, ranks, sequences = MODELS[model]
-    recompute, sequence_parallel = SETTINGS[setting]
+@functools.cache
+def source(name):
+    """title, where, cluster, use, notes; run: rows with the defaults filled in."""
+    table = tomllib.loads((ROOT / "bench" / "published" / f"{name}.toml").read_text())
+    usual = {"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1, "architecture": "gpt2", "recompute": "none", "schedule": "1f1b"} | table["defaults"]
+    return table | {"run": [usual | row for row in table["run"]]}
+
+
+def sources():
+    return sorted(path.stem for path in (ROOT / "bench" / "published").glob("*.toml"))
+
+
+def ranks_of(row):
+    return row["dp"] * row["tp"] * len(row["stage_layers"]) if "stage_layers" in row else row["dp"] * row["tp"] * row["pp"]
+
+
+def strategy_of(row, folder):
+    """Of stages of unlike depth a strategy file, else the degrees and settings."""
+    settings = {"schedule": row["schedule"], "recompute": row["recompute"], "sequence_parallel": row["sequence_parallel"] if row["tp"] > 1 else True,
+                "zero": row["zero"], "micro_batch_sequences": row["micro_batch"], "micro_batch_tokens": row["micro_batch"] * row["context"]}
+    if "chunks" in row:
+        settings["chunks"] = row["chunks"]
+    if "stage_layers" in row:
+        bounds = [sum(row["stage_layers"][:i]) for i in range(len(row["stage_layers"]) + 1)]
+        tp = row["tp"]
+        stages = [{"ranks": list(range(i * tp, (i + 1) * tp)), "tp": tp, "layers": [bounds[i], bounds[i + 1]]} for i in range(len(bounds) - 1)]
+        file = pathlib.Path(folder) / "strategy.json"
+        file.write_text(json.dumps({"groups": [{"dp": row["dp"], "stages": stages}]} | settings))
+        return f'file = "{file.name}"'
+    degrees = {key: row[key] for key in ("dp", "tp", "pp")}
+    return "strategy = {" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in (degrees | settings).items()) + "}"
+
+
+def job_of(row, folder):
+    form = {"ffn_size": row.get("ffn"), "kv_heads": row.get("kv_heads")}
     return f"""
 [model]
-architecture = "gpt2"
-hidden_size = {hidden}
-layers = {layers}
-heads = {heads}
-vocab_size = 51200
-attention = "unfused"
+architecture = "{row["architecture"]}"
+{"".join(f"{key} = {value}{chr(10)}" for key, value in form.items() if value)}hidden_size = {row["hidden"]}
+layers = {row["layers"]}
+heads = {row["heads"]}
+vocab_size = {row["vocabulary"]}
+attention = "{row["attention"]}"
 [batch]
-sequences = {sequences}
-context = 2048
+sequences = {row["sequences"]}
+context = {row["context"]}
 lengths = "full"
 [[bucket]]
-max_length = 2048
-strategy = {{tp = 8, {strategy}, recompute = "{recompute}", sequence_parallel = {sequence_parallel}, zero = 0}}
+max_length = {row["context"]}
+{strategy_of(row, folder)}
 [run]
-ranks = {ranks}
+ranks = {ranks_of(row)}
 precision = "bf16"
 """
 
 
-def simulated(program, model, setting):
+def cluster_of(table, clusters):
+    """The shipped file's text, with the source's network."""
+    text = (clusters / f"{table['cluster']}.toml").read_text()
+    for key, value in table.get("network", {}).items():
+        text, found = re.subn(rf"(\[links\.inter_host\][^\[]*\n{key} = )[^\n]*", lambda m: m[1] + json.dumps(value), text)
+        assert found == 1, key
+    return text
+
+
+def simulated(program, name, row, clusters=ROOT / "clusters"):
     with tempfile.TemporaryDirectory() as folder:
-        job = pathlib.Path(folder) / "job.toml"
-        job.write_text(job_of(model, setting))
-        done = subprocess.run([program, "simulate", job, "--cluster", "a100-80g", "--json"], capture_output=True, text=True, check=True)
+        cluster, job = pathlib.Path(folder) / "cluster.toml", pathlib.Path(folder) / "job.toml"
+        cluster.write_text(cluster_of(source(name), clusters))
+        job.write_text(job_of(row, folder))
+        done = subprocess.run([program, "simulate", job, "--cluster", cluster, "--json"], capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def seconds_of(row):
+    """Published seconds of a step; none if only memory was published."""
+    if "tokens_per_second" in row:
+        return row["sequences"] * row["context"] / row["tokens_per_second"]
+    if "sequences_per_second_per_gpu" in row:
+        return row["sequences"] / row["sequences_per_second_per_gpu"] / ranks_of(row)
+    return row.get("seconds")
+
+
+def time_error(row, found):
+    return found["step_seconds"] / seconds_of(row) - 1 if seconds_of(row) else None
+
+
+def mean_and_worst(errors):
+    return sum(map(abs, errors)) / len(errors), max(map(abs, errors))
+
+
+def rows_of(program, names, clusters, jobs):
+    """name -> [(row, figures)]"""
+    cases = [(name, row) for name in names for row in source(name)["run"]]
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        found = list(pool.map(lambda case: simulated(program, *case, clusters), cases))
+    return {name: [(row, f) for (of, row), f in zip(cases, found) if of == name] for name in names}
+
+
 def cell(found, published, unit):
-    return f"{found:.2f} of {published:.2f} {unit} ({100 * (found / published - 1):+.1f}%)" if published else ""
+    return f"{found:.4g} of {published:.4g} {unit} ({100 * (found / published - 1):+.1f}%)" if published else ""
+
+
+def fit_cell(row, found):
+    return "" if "fits" not in row else ("yes" if found["fits"] else "no") + ("" if found["fits"] == row["fits"] else ", and it did")
 
 
 def main():
-    program = sys.argv[1] if len(sys.argv) > 1 else "build/switchyard"
-    print("| model | recomputation | seconds a step, simulated of published | activations, simulated of published |\n|---|---|---|---|")
-    for model, setting in sorted(SECONDS.keys() | ACTIVATIONS.keys(), key=lambda c: (list(MODELS).index(c[0]), c[1])):
-        found = simulated(program, model, setting)
-        print(f"| {model} | {setting} | {cell(found['step_seconds'], SECONDS.get((model, setting)), 's')} | "
-              f"{cell(max(found['activation_bytes']) / 2**30, ACTIVATIONS.get((model, setting)), 'GiB')} |", flush=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", default=ROOT / "build" / "switchyard")
+    parser.add_argument("--clusters", type=pathlib.Path, default=ROOT / "clusters")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("source", nargs="*", choices=[[], *sources()])
+    options = parser.parse_args()
+    names = options.source or sources()
+    found = rows_of(options.program, names, options.clusters, options.jobs)
+    errors = {name: [time_error(row, f) for row, f in found[name] if seconds_of(row)] for name in names}
+    print("| source | use | rows | mean error | worst | signed mean |\n|---|---|---|---|---|---|")
+    for what in [*names, "calibration", "test"]:
+        of = [what] if what in names else [name for name in names if source(name)["use"] == what]
+        if all_of := [error for name in of for error in errors[name]]:
+            mean, worst = mean_and_worst(all_of)
+            use = source(what)["use"] if what in names else "all"
+            print(f"| {what} | {use} | {len(all_of)} | {100 * mean:.1f}% | {100 * worst:.1f}% | {100 * sum(all_of) / len(all_of):+.1f}% |")
+    for name in names:
+        table = source(name)
+        print(f"\n## {table['title']}\n\n{table['where']}. {table['notes']}\n")
+        print("| run | seconds a step, simulated of published | activations, simulated of published | fits |\n|---|---|---|---|")
+        for row, f in found[name]:
+            print(f"| {row['name']} | {cell(f['step_seconds'], seconds_of(row), 's')} | "
+                  f"{cell(max(f['activation_bytes']) / 2**30, row.get('activations_gib'), 'GiB')} | {fit_cell(row, f)} |")
 
 
 if __name__ == "__main__":
