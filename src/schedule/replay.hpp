@@ -8,9 +8,10 @@
 
 namespace switchyard::schedule {
 
-/// Times of one micro-batch at one position of the pipeline. X takes input_gradient + weight_gradient.
+/// Times of one micro-batch at one position of the pipeline. X takes input_gradient + weight_gradient - saved. saved: by both gradients in
+/// one pass, at most their sum.
 struct ItemTimes {
-  Seconds forward, input_gradient, weight_gradient;
+  Seconds forward, input_gradient, weight_gradient, saved{};
   bool operator==(const ItemTimes&) const = default;
 };
 

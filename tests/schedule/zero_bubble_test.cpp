@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+#include <random>
 
 #include "base/errors.hpp"
 
@@ -96,6 +98,87 @@ TEST(ZeroBubbleV, any_order_verifies_within_its_cap) {
         }
       }
     }
+  }
+}
+
+// Of random pipelines, most with a heavy last stage whose gradients take less at once.
+struct RandomPipeline {
+  int stages, mbs;
+  Costs costs, halves;  // halves: of two chunks a stage, in a V
+
+  explicit RandomPipeline(unsigned seed) {
+    std::mt19937 random(seed);
+    const auto between = [&](double a, double b) { return a + (b - a) * static_cast<double>(random()) / 4294967296.0; };
+    stages = 2 + static_cast<int>(random() % 5);
+    mbs = 1 + static_cast<int>(random() % 32);
+    const double b = between(0.7, 2.5), w = between(0.4, 1.3), head = random() % 3 > 0 ? between(0, 3) : 0, uneven = random() % 3 > 0 ? 0 : 0.3;
+    costs.send = halves.send = Seconds{random() % 2 > 0 ? between(0, 0.3) : 0};
+    const auto fill = [&](Costs& made, int positions, double size) {
+      for (int p = 0; p < positions; ++p) {
+        const double load = size * (1 + between(-uneven, uneven)), of_head = p + 1 == positions ? head : 0;
+        made.at.push_back({Seconds{load}, Seconds{load * b + 2 * of_head}, Seconds{load * w + 2 * of_head}, Seconds{of_head}});
+      }
+    };
+    fill(costs, stages, 1);
+    fill(halves, 2 * stages, 0.5);
+  }
+};
+
+double makespan(const Schedule& made, const Costs& costs) { return replay(made, costs).makespan.count; }
+
+TEST(ZeroBubble, never_loses_to_1f1b_of_the_same_memory) {
+  for (unsigned seed = 1; seed <= 150; ++seed) {
+    const RandomPipeline p(seed);
+    const Schedule usual{.order = schedule(Kind::one_f_one_b, p.stages, p.mbs), .mbs = p.mbs};
+    const Schedule made = zero_bubble(p.stages, p.mbs, p.stages, p.costs);
+    EXPECT_NO_THROW(verify(made));
+    EXPECT_LE(makespan(made, p.costs), makespan(usual, p.costs) * (1 + 1e-12)) << "seed " << seed;
+  }
+}
+
+TEST(ZeroBubble, more_memory_never_makes_it_longer) {
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    const RandomPipeline p(seed);
+    double before = std::numeric_limits<double>::infinity(), before_v = before;
+    for (int cap = 1; cap <= 2 * p.stages + 2; ++cap) {
+      const Schedule made = zero_bubble(p.stages, p.mbs, cap, p.costs);
+      EXPECT_THAT(peak_in_flight(made.order), Each(Le(cap)));
+      const double now = makespan(made, p.costs);
+      EXPECT_LE(now, before * (1 + 1e-12)) << "seed " << seed << ", cap " << cap;
+      before = now;
+      if (cap < 2) continue;
+      const Schedule turned = zero_bubble_v(p.stages, p.mbs, cap, p.halves);
+      EXPECT_THAT(peak_in_flight(turned.order), Each(Le(cap)));
+      const double now_v = makespan(turned, p.halves);
+      EXPECT_LE(now_v, before_v * (1 + 1e-12)) << "V, seed " << seed << ", cap " << cap;
+      before_v = now_v;
+    }
+  }
+}
+
+TEST(ZeroBubble, one_more_micro_batch_takes_about_what_the_slowest_stage_does_with_it) {
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    const RandomPipeline p(seed);
+    double slowest = 0;
+    for (int stage = 0; stage < p.stages; ++stage)
+      slowest = std::max(slowest, (p.costs.of('F', stage) + p.costs.of('X', stage)).count);
+    const double few = makespan(zero_bubble(p.stages, 4 * p.stages, 2 * p.stages, p.costs), p.costs);
+    const double many = makespan(zero_bubble(p.stages, 8 * p.stages, 2 * p.stages, p.costs), p.costs);
+    EXPECT_GE((many - few) / (4 * p.stages), slowest * (1 - 0.1)) << "seed " << seed;
+    EXPECT_LE((many - few) / (4 * p.stages), slowest * (1 + 0.1)) << "seed " << seed;
+  }
+}
+
+// The case that lost: the last stage has a head as heavy as its layers.
+TEST(ZeroBubble, a_heavy_last_stage_never_waits_once_it_works) {
+  Costs costs;
+  for (int stage = 0; stage < 4; ++stage) costs.at.push_back({Seconds{1}, Seconds{1.1}, Seconds{0.9}, {}});
+  costs.at[3] = {Seconds{1}, Seconds{1.1 + 1.6}, Seconds{0.9 + 1.6}, Seconds{0.8}};
+  for (const int mbs : {4, 8, 12, 24, 48}) {
+    const Schedule made = zero_bubble(4, mbs, 4, costs), usual{.order = schedule(Kind::one_f_one_b, 4, mbs), .mbs = mbs};
+    EXPECT_LT(makespan(made, costs), makespan(usual, costs) - 1) << mbs << " micro-batches";
+    const auto at_once = std::ranges::count(made.order[3], 'X', &Item::what);
+    EXPECT_GE(at_once, mbs - 4) << "both gradients at once, but for the last few";
   }
 }
 

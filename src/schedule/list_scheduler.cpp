@@ -1,0 +1,274 @@
+#include "schedule/list_scheduler.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/errors.hpp"
+
+namespace switchyard::schedule {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+/// Micro-batches keep their order at each position, so counters say what has run.
+class Machine {
+ public:
+  Machine(const Pipeline& pipeline, const std::vector<Rule>& rules, int split, double most)
+      : pipeline_(pipeline), rules_(rules), mbs_(pipeline.mbs), split_from_(std::max(0, pipeline.mbs - split)), most_(most) {
+    made_ = {.order = Order(static_cast<size_t>(pipeline.stages)), .mbs = mbs_, .chunks = pipeline.chunks, .placement = pipeline.placement};
+    for (int stage = 0; stage < pipeline.stages; ++stage) {
+      stages_.push_back({});
+      for (int chunk = 0; chunk < pipeline.chunks; ++chunk) where_.push_back(position_of(pipeline.placement, pipeline.stages, stage, chunk));
+      made_.order[static_cast<size_t>(stage)].reserve(static_cast<size_t>(3 * mbs_ * pipeline.chunks));
+    }
+    for (int p = 0; p < pipeline.positions(); ++p) {
+      const ItemTimes& times = pipeline.costs.of(p);
+      Position& position = positions_.emplace_back();
+      position.stage = stage_of(pipeline.placement, pipeline.stages, p);
+      position.saves = times.saved.count > 0;
+      position.forward = times.forward.count;
+      position.gradient = times.input_gradient.count;
+      position.weight = times.weight_gradient.count;
+      position.both = position.gradient + position.weight - times.saved.count;
+      position.input_at.assign(static_cast<size_t>(mbs_), p == 0 ? 0 : kNever);
+      position.gradient_at.assign(static_cast<size_t>(mbs_), kNever);
+      stages_[static_cast<size_t>(position.stage)].left += mbs_ * position.forward + at_once(position) * position.both + (mbs_ - at_once(position)) * (position.gradient + position.weight);
+    }
+  }
+
+  std::optional<Scheduled> run() {
+    for (;;) {
+      const auto next = std::ranges::min_element(stages_, {}, &Stage::wakes);
+      if (next->wakes == kNever) break;
+      const double now = next->wakes;
+      const int stage = static_cast<int>(next - stages_.begin());
+      if (const auto choice = choose(stage, now)) {
+        if (!start(stage, *choice, now)) return std::nullopt;
+      } else {
+        next->wakes = next_arrival(stage, now);
+      }
+    }
+    Length length;
+    for (const Stage& stage : stages_) {
+      length.longest_stage = std::max(length.longest_stage, Seconds{stage.free - stage.first});
+      length.makespan = std::max(length.makespan, Seconds{stage.free});
+    }
+    for (const Position& position : positions_) check(position.w == mbs_, "list_schedule: stopped after {} of {} micro-batches", position.w, mbs_);
+    return Scheduled{std::move(made_), length};
+  }
+
+ private:
+  struct Position {
+    int stage = 0;
+    int f = 0, b = 0, w = 0;                    // items run; X counts as B and W
+    std::vector<double> input_at, gradient_at;  // [mb] when F, B may start
+    double forward = 0, gradient = 0, weight = 0, both = 0;
+    bool saves = false;
+
+    double next_input() const { return f < static_cast<int>(input_at.size()) ? input_at[static_cast<size_t>(f)] : kNever; }
+    double next_gradient() const { return b < f ? gradient_at[static_cast<size_t>(b)] : kNever; }
+  };
+  struct Stage {
+    double wakes = 0, first = 0, free = 0, left = 0;  // left: work to do
+    int held = 0;                                     // activations
+    bool begun = false;
+    char last = 'B';
+  };
+  struct Choice {
+    char what;
+    int chunk;
+  };
+
+  int at_once(const Position& position) const { return position.saves ? split_from_ : 0; }
+  Stage& at(int stage) { return stages_[static_cast<size_t>(stage)]; }
+  const Rule& rule(int stage) const { return rules_[static_cast<size_t>(stage)]; }
+  int where(int stage, int chunk) const { return where_[static_cast<size_t>(stage * pipeline_.chunks + chunk)]; }
+  Position& position(int stage, int chunk) { return positions_[static_cast<size_t>(where(stage, chunk))]; }
+
+  /// The last chunk may fill the memory; the others leave a place for each chunk after them that still has forwards to run,
+  /// so that a micro-batch that is in the pipeline can always be finished.
+  bool has_room(int stage, int chunk) {
+    int after = 0;
+    for (int later = chunk + 1; later < pipeline_.chunks; ++later) after += position(stage, later).f < mbs_ ? 1 : 0;
+    return at(stage).held + after < rule(stage).cap;
+  }
+
+  std::optional<Choice> choose(int stage, double now) {
+    const Rule& rule = this->rule(stage);
+    int oldest = -1, waiting = 0;  // chunk of the W that waits for longest; of two, the chunk whose B ran first
+    double coming = kNever, input = kNever;  // the next B, the next F there is room for
+    bool forward = false, blocked = false, gradient = false;
+    for (int chunk = pipeline_.chunks - 1; chunk >= 0; --chunk) {
+      const Position& p = position(stage, chunk);
+      const bool room = has_room(stage, chunk);
+      if (p.next_input() <= now) (room ? forward : blocked) = true;
+      if (room) input = std::min(input, p.next_input());
+      gradient = gradient || p.next_gradient() <= now;
+      coming = std::min(coming, p.next_gradient());
+      waiting += p.b - p.w;
+      if (p.w < p.b && (oldest < 0 || p.w < position(stage, oldest).w)) oldest = chunk;
+    }
+    if (waiting > rule.waiting) return Choice{'W', oldest};
+    // Forward and gradient take turns: where only memory keeps a forward back, a W makes room.
+    if (gradient && blocked && !forward && oldest >= 0 && at(stage).last == 'B') return Choice{'W', oldest};
+    if (forward || gradient) {
+      const Choice choice = best(stage, now);
+      if (choice.what == 'F' && holds_back(stage, choice, now, coming)) return std::nullopt;
+      return choice;
+    }
+    if (oldest < 0 || holds_back(stage, {'W', oldest}, now, std::min(coming, input))) return std::nullopt;
+    return Choice{'W', oldest};
+  }
+
+  /// The first of the rule's list that can run.
+  Choice best(int stage, double now) {
+    for (const char letter : at(stage).last == 'B' ? rule(stage).after_gradient : rule(stage).after_forward) {
+      const int chunk = letter == 'f' || letter == 'b' ? 1 : 0;
+      if (chunk >= pipeline_.chunks) continue;
+      const Position& p = position(stage, chunk);
+      const bool forward = letter == 'F' || letter == 'f';
+      if (forward ? p.next_input() <= now && has_room(stage, chunk) : p.next_gradient() <= now) return {forward ? 'F' : 'B', chunk};
+    }
+    throw InternalError("list_schedule: the rule lacks an item");
+  }
+
+  bool holds_back(int stage, Choice choice, double now, double coming) {
+    const Position& p = position(stage, choice.chunk);
+    return coming > now && coming < now + rule(stage).hold * (choice.what == 'F' ? p.forward : p.weight);
+  }
+
+  /// When something comes that the stage doesn't have yet.
+  double next_arrival(int stage, double now) {
+    double next = kNever;
+    for (int chunk = 0; chunk < pipeline_.chunks; ++chunk)
+      for (const double time : {position(stage, chunk).next_input(), position(stage, chunk).next_gradient()})
+        if (time > now) next = std::min(next, time);
+    return next;
+  }
+
+  /// Whether the schedule can still end in time.
+  bool start(int stage, Choice choice, double now) {
+    const int here = where(stage, choice.chunk);
+    Position& p = positions_[static_cast<size_t>(here)];
+    Stage& s = at(stage);
+    if (now + s.left > most_) return false;
+    const char what = choice.what == 'B' && p.b < at_once(p) ? 'X' : choice.what;
+    const int mb = what == 'F' ? p.f++ : what == 'W' ? p.w++ : p.b++;
+    const double time = what == 'F' ? p.forward : what == 'W' ? p.weight : what == 'X' ? p.both : p.gradient, end = now + time;
+    if (!std::exchange(s.begun, true)) s.first = now;
+    made_.order[static_cast<size_t>(stage)].push_back({what, choice.chunk, mb});
+    s.wakes = s.free = end;
+    s.left = std::max(0.0, s.left - time * (1 + 1e-12));  // rounding never ends a schedule that is in time
+    if (what == 'F') ++s.held;
+    if (what == 'X') ++p.w;
+    if (what == 'W' || what == 'X') --s.held;
+    if (what != 'W') {
+      s.last = what == 'F' ? 'F' : 'B';
+      hand_over(stage, what == 'F' ? here + 1 : here - 1, what == 'F', mb, end);
+    }
+    return true;
+  }
+
+  /// The output of an F or B that ends at `end` comes to position `to`, or turns into the loss's gradient.
+  void hand_over(int stage, int to, bool forward, int mb, double end) {
+    if (to < 0) return;
+    if (to == pipeline_.positions()) {
+      positions_.back().gradient_at[static_cast<size_t>(mb)] = end;
+      return;
+    }
+    Position& p = positions_[static_cast<size_t>(to)];
+    const double arrival = end + (p.stage == stage ? 0.0 : pipeline_.costs.send.count);
+    (forward ? p.input_at : p.gradient_at)[static_cast<size_t>(mb)] = arrival;
+    Stage& receiver = at(p.stage);
+    if (receiver.wakes > arrival) receiver.wakes = std::max(arrival, receiver.free);
+  }
+
+  const Pipeline& pipeline_;
+  const std::vector<Rule>& rules_;
+  const int mbs_, split_from_;
+  const double most_;
+  Schedule made_;
+  std::vector<int> where_;
+  std::vector<Position> positions_;
+  std::vector<Stage> stages_;
+};
+
+}  // namespace
+
+std::optional<Scheduled> list_schedule(const Pipeline& pipeline, const std::vector<Rule>& rules, int split, Seconds most) {
+  check(std::ranges::all_of(rules, [&](const Rule& rule) { return rule.cap >= pipeline.chunks; }), "list_schedule: a cap is below {} chunks", pipeline.chunks);
+  return Machine(pipeline, rules, split, most.count).run();
+}
+
+Length length_of(const Pipeline& pipeline, const Schedule& schedule) {
+  const int positions = pipeline.positions();
+  // [position][mb]: when F, B or X may start.
+  std::vector<std::vector<double>> input(static_cast<size_t>(positions), std::vector<double>(static_cast<size_t>(pipeline.mbs), kNever)), gradient = input;
+  std::ranges::fill(input[0], 0.0);
+  std::vector<size_t> next(schedule.order.size(), 0);
+  std::vector<double> free(next.size(), 0), first(next.size(), kNever);
+  const auto run = [&](size_t stage, const Item& item) {
+    const int here = position_of(pipeline.placement, pipeline.stages, static_cast<int>(stage), item.chunk);
+    const auto p = static_cast<size_t>(here), mb = static_cast<size_t>(item.mb);
+    const double ready = item.what == 'W' ? 0 : (item.what == 'F' ? input : gradient)[p][mb];
+    if (ready == kNever) return false;
+    const double start = std::max(free[stage], ready), end = start + pipeline.costs.of(item.what, here).count;
+    first[stage] = std::min(first[stage], start);
+    free[stage] = end;
+    if (item.what == 'W') return true;
+    const int to = item.what == 'F' ? here + 1 : here - 1;
+    if (to == positions) gradient[p][mb] = end;
+    if (to < 0 || to == positions) return true;
+    const bool stays = stage_of(pipeline.placement, pipeline.stages, to) == static_cast<int>(stage);
+    (item.what == 'F' ? input : gradient)[static_cast<size_t>(to)][mb] = end + (stays ? 0.0 : pipeline.costs.send.count);
+    return true;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t stage = 0; stage < next.size(); ++stage)
+      for (; next[stage] < schedule.order[stage].size() && run(stage, schedule.order[stage][next[stage]]); ++next[stage]) moved = true;
+  }
+  Length length;
+  for (size_t stage = 0; stage < next.size(); ++stage) {
+    check(next[stage] == schedule.order[stage].size(), "length_of: stage {} stops after {} items", stage, next[stage]);
+    if (next[stage] == 0) continue;
+    length.makespan = std::max(length.makespan, Seconds{free[stage]});
+    length.longest_stage = std::max(length.longest_stage, Seconds{free[stage] - first[stage]});
+  }
+  return length;
+}
+
+// A stage begins when the first micro-batch has come to it. It then does all its work, and before the first gradient comes to it no more than
+// `cap` forwards of that.
+Length least_length(const Pipeline& pipeline, int cap) {
+  Length least;
+  std::vector<double> begin(static_cast<size_t>(pipeline.stages), kNever), work(begin.size(), 0), forward(begin.size(), 0);
+  const auto stage_at = [&](int p) { return static_cast<size_t>(stage_of(pipeline.placement, pipeline.stages, p)); };
+  const auto send = [&](int from, int to) { return stage_at(from) == stage_at(to) ? 0.0 : pipeline.costs.send.count; };
+  double now = 0;
+  const int positions = pipeline.positions();
+  for (int p = 0; p < positions; ++p) {
+    const ItemTimes& times = pipeline.costs.of(p);
+    if (p > 0) now += send(p - 1, p);
+    const size_t stage = stage_at(p);
+    begin[stage] = std::min(begin[stage], now);
+    work[stage] += pipeline.mbs * (times.forward + pipeline.costs.of('X', p)).count;
+    forward[stage] = std::max(forward[stage], times.forward.count);
+    now += times.forward.count;
+  }
+  std::vector<double> gradient(begin.size(), kNever);  // the first to come to a stage
+  for (int p = positions - 1; p >= 0; --p) {
+    gradient[stage_at(p)] = std::min(gradient[stage_at(p)], now);
+    now += pipeline.costs.of(p).input_gradient.count + (p > 0 ? send(p, p - 1) : 0);
+  }
+  for (size_t stage = 0; stage < begin.size(); ++stage) {
+    if (pipeline.mbs == 0) break;
+    const double waits = std::max(0.0, gradient[stage] - begin[stage] - std::min(cap, pipeline.mbs * pipeline.chunks) * forward[stage]);
+    least.longest_stage = std::max(least.longest_stage, Seconds{waits + work[stage]});
+    least.makespan = std::max(least.makespan, Seconds{begin[stage] + waits + work[stage]});
+  }
+  return least;
+}
+
+}  // namespace switchyard::schedule
