@@ -69,6 +69,16 @@ std::function<bool()> limit_of(double seconds) {
   return [end] { return std::chrono::steady_clock::now() >= end; };
 }
 
+// Whether, since it was first asked, as much time has passed as before that since now, and half a second.
+std::function<bool()> as_long_again() {
+  using Clock = std::chrono::steady_clock;
+  return [start = Clock::now(), end = std::optional<Clock::time_point>()]() mutable {
+    const Clock::time_point now = Clock::now();
+    if (!end) end = now + (now - start) + std::chrono::milliseconds(500);
+    return now >= *end;
+  };
+}
+
 void write(const std::string& path, const config::Job& job) {
   std::ofstream file(path);
   file << config::to_toml(job);
@@ -127,7 +137,8 @@ Planned planned(const Options& options, i64 sequences, double limit) {
   Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}, .limit = limit};
   const auto start = std::chrono::steady_clock::now();
   result.planner = std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
-  result.found = result.planner->plan(std::max(kJudged, listed(options)), options.most_buckets, limit_of(limit));
+  result.found = result.planner->plan(std::max(kJudged, listed(options)), options.most_buckets, limit_of(limit),
+                                       options.top > 0 ? std::function<bool()>() : as_long_again());
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   result.plans = judged({.job = result.opened.job, .planner = *result.planner, .best = result.found.best, .own = result.opened.has_buckets,
                          .most_buckets = options.most_buckets},

@@ -2,7 +2,7 @@
 """Published training steps beside what `switchyard simulate` says of them: tables in Markdown.
 
 Each file of bench/published is a source: rows whose settings are complete and that the strategies can express. Cluster files were fitted to
-those of use "calibration"; those of use "test" were never looked at for it.
+those of use "calibration" and to no others.
 
     bench/published_runs.py [--program build/switchyard] [--clusters clusters] [--jobs 2] [SOURCE ...]
 """

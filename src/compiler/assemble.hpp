@@ -22,12 +22,17 @@ struct Lane {
 struct SegmentCost {
   double flops_per_token = 0, flops_per_pair = 0, bytes_per_token = 0, bytes_per_pair = 0, bytes_fixed = 0;
 
+  /// On a micro-batch of T tokens with so many query-key pairs.
+  double flops(double T, double pairs) const { return flops_per_token * T + flops_per_pair * pairs; }
+  double bytes(double T, double pairs) const { return bytes_per_token * T + bytes_per_pair * pairs + bytes_fixed; }
+
   SegmentCost& operator+=(const SegmentCost& other);
   friend SegmentCost operator*(int times, const SegmentCost& one);
 };
 
 struct StageCost {
   SegmentCost forward, backward, weight;
+  DType compute = DType::f32;
   const SegmentCost& of(ir::Pass pass) const { return pass == ir::Pass::F ? forward : pass == ir::Pass::W ? weight : backward; }
 
   StageCost& operator+=(const StageCost& other);

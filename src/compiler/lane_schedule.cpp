@@ -1,18 +1,27 @@
 #include "compiler/lane_schedule.hpp"
 
 #include "base/errors.hpp"
-#include "compiler/order.hpp"
 #include "schedule/interleaved.hpp"
 #include "schedule/zero_bubble.hpp"
 
 namespace switchyard::compiler {
 namespace {
 
-// Of each position, in estimated seconds.
+constexpr double kMemory = 1e10;  // bytes a second
+
+// Flops that a device computes while it moves a byte. bf16 products have units of their own: A100 312e12 / 2.0e12 (NVIDIA's data sheet). Others
+// run on CPUs, or on cores that keep up with little more than memory.
+double flops_per_byte(DType compute) { return compute == DType::bf16 ? 150 : 5; }
+
+// Estimated seconds of each position. Only their ratios count, as the schedule must be the same whatever device it runs on.
 schedule::Costs costs_of(const std::vector<StageCost>& stages, double T, double pairs) {
   schedule::Costs costs;
-  const auto seconds = [&](const SegmentCost& cost) { return Seconds{1e-9 * static_cast<double>(estimate_compute(cost, T, pairs))}; };
-  for (const StageCost& stage : stages) costs.at.push_back({seconds(stage.forward), seconds(stage.backward), seconds(stage.weight)});
+  for (const StageCost& stage : stages) {
+    const auto seconds = [&](const SegmentCost& cost) {
+      return Seconds{(cost.flops(T, pairs) / flops_per_byte(stage.compute) + cost.bytes(T, pairs)) / kMemory};
+    };
+    costs.at.push_back({seconds(stage.forward), seconds(stage.backward), seconds(stage.weight)});
+  }
   return costs;
 }
 

@@ -143,8 +143,7 @@ QueueKey queue_of(const ir::Task& task, int rank) {
 }
 
 i64 estimate_compute(const SegmentCost& cost, double T, double pairs) {
-  const double flops = cost.flops_per_token * T + cost.flops_per_pair * pairs, bytes = cost.bytes_per_token * T + cost.bytes_per_pair * pairs + cost.bytes_fixed;
-  return static_cast<i64>(1e9 * (flops / kFlops + bytes / kMemory));
+  return static_cast<i64>(1e9 * (cost.flops(T, pairs) / kFlops + cost.bytes(T, pairs) / kMemory));
 }
 
 ir::Program in_order(std::vector<ir::Task> rows, const cluster::Cluster& cluster) {

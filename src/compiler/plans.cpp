@@ -34,6 +34,14 @@ SegmentCost slowest(const ir::StageCode& stage, const ir::Segment& segment) {
   return worst;
 }
 
+// The narrowest type of an activation: statistics are wider.
+DType compute_type(const ir::StageCode& stage) {
+  DType narrowest = DType::f64;
+  for (const ir::Buffer& buffer : stage.buffers)
+    if (buffer.kind == ir::ValueKind::activation && size_of(buffer.type.dtype) < size_of(narrowest)) narrowest = buffer.type.dtype;
+  return narrowest;
+}
+
 CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strategy) {
   CompiledStrategy compiled;
   compiled.groups = compile(graph, strategy);
@@ -69,12 +77,15 @@ StageCost& StageCost::operator+=(const StageCost& other) {
   forward += other.forward;
   backward += other.backward;
   weight += other.weight;
+  compute = other.compute;
   return *this;
 }
 
-StageCost operator*(int times, const StageCost& one) { return {times * one.forward, times * one.backward, times * one.weight}; }
+StageCost operator*(int times, const StageCost& one) { return {times * one.forward, times * one.backward, times * one.weight, one.compute}; }
 
-StageCost cost_of(const ir::StageCode& stage) { return {slowest(stage, stage.forward), slowest(stage, stage.backward), slowest(stage, stage.weight)}; }
+StageCost cost_of(const ir::StageCode& stage) {
+  return {slowest(stage, stage.forward), slowest(stage, stage.backward), slowest(stage, stage.weight), compute_type(stage)};
+}
 
 std::vector<int> CompiledStrategy::lane_ranks(int lane, int stage) const {
   const Lane& at = lanes[static_cast<size_t>(lane)];

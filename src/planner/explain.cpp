@@ -81,7 +81,10 @@ void faster(cluster::LinkClass& link) { link.bandwidth = {2 * link.bandwidth.cou
 // Twice as quick in all it does itself.
 void faster(cluster::Device& device) {
   device.launch = {device.launch.count / 2};
-  for (auto& [type, rates] : device.rates) rates = {{2 * rates.matmul.count}, {2 * rates.memory.count}, rates.matmul_curve};
+  for (auto& [type, rates] : device.rates) {
+    for (FlopsPerSecond* rate : {&rates.matmul, &rates.attention, &rates.attention_backward}) rate->count *= 2;
+    rates.memory.count *= 2;
+  }
   for (auto& [type, tables] : device.operators)
     for (auto& [name, table] : tables) {
       for (cluster::MeasuredCall& call : table.calls) call.seconds /= 2;

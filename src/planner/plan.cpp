@@ -33,8 +33,8 @@ Planner::Planner(Request request) : request_(std::move(request)) {
   shapes_ = shapes(request_.model, request_.hardware.ranks(), request_.limits);
 }
 
-Found Planner::plan(int top, int most_buckets, std::function<bool()> stop) const {
-  Found found = search(*model_, *transfers_, shapes_, {.memory = memory_, .most_buckets = most_buckets, .top = top, .stop = std::move(stop)});
+Found Planner::plan(int top, int most_buckets, std::function<bool()> stop, std::function<bool()> enough) const {
+  Found found = search(*model_, *transfers_, shapes_, {.memory = memory_, .most_buckets = most_buckets, .top = top, .stop = std::move(stop), .enough = std::move(enough)});
   if (found.best.empty()) nothing_fits();
   return found;
 }

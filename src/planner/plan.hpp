@@ -34,9 +34,9 @@ class Planner {
  public:
   explicit Planner(Request request);
 
-  /// The best plans. most_buckets: 0 for any number. stop: as in SearchSettings.
+  /// The best plans. most_buckets: 0 for any number. stop, enough: as in SearchSettings.
   /// errors  UserError if nothing fits: what is missing, and the smallest change that would help
-  Found plan(int top, int most_buckets = 0, std::function<bool()> stop = {}) const;
+  Found plan(int top, int most_buckets = 0, std::function<bool()> stop = {}, std::function<bool()> enough = {}) const;
   /// A plan as a job has it: the longest bucket first, home on it.
   std::vector<config::Bucket> buckets(const Choice& choice) const;
   /// The order in which a step runs those; empty if it is the published one.

@@ -38,7 +38,10 @@ class Search {
         levels_(static_cast<int>(model.bounds().size())),
         ranges_{levels_, {}},
         plans_(model, transfers, ranges_, settings_) {
-    settings_.stop = [this, asked = settings.stop] { return stopped_ = stopped_ || (asked && !found_.best.empty() && asked()); };
+    settings_.stop = [this, asked = settings.stop, enough = settings.enough] {
+      const bool said = !found_.best.empty() && ((asked && asked()) || (settings_.top > 1 && enough && enough()));
+      return stopped_ = stopped_ || said;
+    };
     ranges_.queues.resize(ranges_.slots());
     for_ranges([&](Range range) {
       const bool possible = settings.most_buckets != 1 || range == Range{0, levels_};

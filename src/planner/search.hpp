@@ -53,6 +53,8 @@ struct SearchSettings {
   int most_buckets = 0;  // 0: as many as there are bounds
   int top = 1;        // so many of the best plans: the best of each key, but for those with the same degrees as a quicker one
   std::function<bool()> stop{};
+  /// Asked besides while all but the best plan are looked for: the best one is known by then.
+  std::function<bool()> enough{};
 };
 
 struct Found {

@@ -29,7 +29,8 @@ TEST(Plans, pad_to_what_all_stages_divide) {
 
 TEST(Plans, cost_more_for_the_backward_segment_and_less_with_more_ranks) {
   const Plans plans = worked_plans();
-  const auto& [forward, backward, weight] = plans.strategies()[1].cost[0][0];
+  const auto& [forward, backward, weight, compute] = plans.strategies()[1].cost[0][0];
+  EXPECT_EQ(compute, DType::bf16);
   EXPECT_EQ(weight.flops_per_token, 0) << "with the backward segment";
   EXPECT_GT(backward.flops_per_token, 1.5 * forward.flops_per_token);
   // Products: two flops a weight, the embedding not counted; norms and sums add a little. The head runs with the gradients.
