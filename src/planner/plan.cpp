@@ -22,6 +22,15 @@ std::vector<Phase> longest_first(const Choice& choice) {
   return phases;
 }
 
+// All but what a choice tells apart from its shapes: capacity, and ZeRO stage, which is home's.
+config::Strategy what_counts(config::Strategy strategy) {
+  strategy.name.clear();
+  strategy.chunks = strategy.chunk_count();
+  strategy.micro_batch_tokens = 0;
+  strategy.zero = 1;
+  return strategy;
+}
+
 }  // namespace
 
 Planner::Planner(Request request) : request_(std::move(request)) {
@@ -69,9 +78,8 @@ std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets
     if (range.lo >= range.hi || !model_->any(range)) continue;
     const i64 capacity = strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : model_->longest(range);
     const auto same = [&](const Shape& shape) {
-      const config::Strategy mine = strategy_of(shape, request_.model.layers, capacity);
-      return mine.groups == strategy.groups && mine.recompute == strategy.recompute && mine.schedule == strategy.schedule &&
-             mine.activation_cap == strategy.activation_cap;
+      return shape.recompute == strategy.recompute && shape.schedule == strategy.schedule && shape.activation_cap == strategy.activation_cap &&
+             shape.placement.chunks == strategy.chunk_count() && what_counts(strategy_of(shape, request_.model.layers, capacity)) == what_counts(strategy);
     };
     const auto shape = std::ranges::find_if(shapes_, same);
     if (shape == shapes_.end() || capacity < model_->longest(range)) return std::nullopt;

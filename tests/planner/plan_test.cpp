@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <regex>
 
 #include "base/errors.hpp"
@@ -93,6 +94,23 @@ TEST(Plan, buckets_that_the_model_cannot_time_are_no_choice) {
   buckets[0].strategy.schedule = config::ScheduleKind::zero_bubble;
   EXPECT_FALSE(planner.choice(buckets, kOne)) << "another schedule";
   EXPECT_FALSE(planner.choice({}, {}));
+}
+
+// Whatever changes how a strategy works, and isn't in the search space.
+TEST(Plan, settings_that_the_model_does_not_know_make_no_choice) {
+  const Planner planner(request_of());
+  const std::vector<std::pair<std::string, std::function<void(config::Strategy&)>>> unknown = {
+      {"documents of a micro-batch", [](config::Strategy& s) { s.micro_batch_sequences = 1; }},
+      {"activations that aren't cut on tokens", [](config::Strategy& s) { s.sequence_parallel = false; }},
+      {"a parameter that is cut otherwise", [](config::Strategy& s) { s.splits = {{"lm_head.weight", {}}}; }},
+      {"a hand-written schedule", [](config::Strategy& s) { s.order.order = schedule::schedule(schedule::Kind::gpipe, 2, 64); }},
+  };
+  for (const auto& [what, change] : unknown) {
+    std::vector<config::Bucket> buckets = {{4096, "", config::strategy_from_spec("1,2,2", 4, 4)}};
+    ASSERT_TRUE(planner.choice(buckets, kOne));
+    change(buckets[0].strategy);
+    EXPECT_FALSE(planner.choice(buckets, kOne)) << what;
+  }
 }
 
 TEST(Plan, buckets_are_as_few_as_asked_for) {
