@@ -166,12 +166,29 @@ class ProfiledModel {
   i64 updates_ = 0;
 };
 
-// A call counts with its least time of all rounds and ranks; the curve tells of the rank that is slowest meanwhile.
+cluster::EfficiencyCurve mean_kept_speed(const CallsOfSteps& steps, Meeting& meeting) {
+  std::vector<CallsOfLength> by_length = calls_by_length(steps);
+  std::vector<double> taken;
+  for (const CallsOfLength& calls : by_length) taken.push_back(calls.taken);
+  taken = meeting.mean(taken);
+  for (size_t length = 0; length < taken.size(); ++length) by_length[length].taken = taken[length];
+  return kept_speed(by_length);
+}
+
+// A call counts with its least time of all rounds and ranks, and with what calls of its length take longer on average, which is returned: what
+// a single one takes longer is a matter of luck.
 cluster::EfficiencyCurve settle(CallsOfSteps& steps, Meeting& meeting) {
   const std::vector<double> least = meeting.least(least_of(steps));
   auto next = least.begin();
   for (Call& call : std::views::join(steps)) call.seconds = *next++;
-  std::vector<Stretches> stretches = stretches_of(steps);
+  cluster::EfficiencyCurve kept = mean_kept_speed(steps, meeting);
+  for (Call& call : std::views::join(steps)) call.seconds /= kept.at(call.seconds);
+  return kept;
+}
+
+// What the rank keeps of its speed that is slowest in a stretch.
+cluster::EfficiencyCurve lockstep_of(const CallsOfSteps& settled, Meeting& meeting) {
+  std::vector<Stretches> stretches = stretches_of(settled);
   for (Stretches& of_length : stretches) of_length.taken = meeting.longest(of_length.taken);
   return lockstep_curve(stretches);
 }
@@ -195,8 +212,8 @@ class Movers {
   void run() {
     for (Mover& mover : movers_) mover.least = std::min(mover.least, meeting_.least_of(mover.work));
   }
-  void add_to(std::map<std::string, cluster::OperatorTable>& tables) const {
-    for (const Mover& mover : movers_) tables[mover.name].calls.push_back({mover.elements, 1, mover.bytes, mover.least});
+  void add_to(std::map<std::string, cluster::OperatorTable>& tables, const cluster::EfficiencyCurve& kept) const {
+    for (const Mover& mover : movers_) tables[mover.name].calls.push_back({mover.elements, 1, mover.bytes, mover.least / kept.at(mover.least)});
   }
 
  private:
@@ -243,11 +260,12 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
   CallsOfSteps steps;
   for (const auto& model : models)
     for (std::vector<Call>& calls : model->calls()) steps.push_back(std::move(calls));
-  profile.lockstep = settle(steps, meeting);
+  const cluster::EfficiencyCurve kept = settle(steps, meeting);
+  profile.lockstep = lockstep_of(steps, meeting);
   profile.matmul = {meeting.mean({comm::median(rates)})[0]};
   profile.alone_speedup = std::max(1.0, comm::median(alone) / profile.matmul.count);
   profile.tables = tables_of(steps);
-  movers.add_to(profile.tables);
+  movers.add_to(profile.tables, kept);
   return profile;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <ranges>
 #include <tuple>
@@ -15,6 +16,8 @@ namespace {
 constexpr double kLengthsApart = 3.5;  // of documents at least, to tell what pairs take from what rows take
 constexpr double kStretches[] = {1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1};  // seconds
 constexpr size_t kFewestStretches = 8;
+constexpr double kShortestCall = 1e-6;  // seconds
+constexpr int kCallLengths = 14;        // half an order of magnitude each
 
 // seconds = a x + b y with the least relative error, neither of them below 0.
 std::pair<double, double> slopes(const std::vector<std::array<double, 3>>& points) {
@@ -57,6 +60,26 @@ std::vector<double> least_of(const CallsOfSteps& steps) {
   std::vector<double> least;
   for (const Call& call : std::views::join(steps)) least.push_back(std::min(call.seconds, std::ranges::min(call.rounds)));
   return least;
+}
+
+std::vector<CallsOfLength> calls_by_length(const CallsOfSteps& steps) {
+  std::vector<CallsOfLength> by_length(kCallLengths);
+  for (const Call& call : std::views::join(steps)) {
+    const int length = std::clamp(static_cast<int>(2 * std::log10(call.seconds / kShortestCall)), 0, kCallLengths - 1);
+    CallsOfLength& alike = by_length[static_cast<size_t>(length)];
+    alike.quiet += call.seconds;
+    alike.taken += std::reduce(call.rounds.begin(), call.rounds.end()) / static_cast<double>(call.rounds.size());
+  }
+  return by_length;
+}
+
+cluster::EfficiencyCurve kept_speed(const std::vector<CallsOfLength>& by_length) {
+  cluster::EfficiencyCurve curve;
+  for (size_t length = 0; length < by_length.size(); ++length) {
+    const auto& [quiet, taken] = by_length[length];
+    if (quiet > 0) curve.add(kShortestCall * std::pow(10, (static_cast<double>(length) + 0.5) / 2), std::min(1.0, quiet / taken));
+  }
+  return curve;
 }
 
 std::vector<Stretches> stretches_of(const CallsOfSteps& steps) {

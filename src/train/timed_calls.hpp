@@ -24,6 +24,16 @@ using CallsOfSteps = std::vector<std::vector<Call>>;
 /// Of each call over its rounds. What disturbs a machine for moments doubles the time of single calls: their least is undisturbed.
 std::vector<double> least_of(const CallsOfSteps& steps);
 
+/// Calls of about one length: the sum of their seconds, and of the means of their rounds.
+struct CallsOfLength {
+  double quiet = 0, taken = 0;
+};
+/// From 1 us to 3 s, half an order of magnitude each.
+std::vector<CallsOfLength> calls_by_length(const CallsOfSteps& steps);
+/// What calls keep of their undisturbed speed on average, by their undisturbed seconds. A machine that gives its ranks less than a core, in
+/// periods, interrupts every long call and only some short ones: the least time of a short one is that of a whole core.
+cluster::EfficiencyCurve kept_speed(const std::vector<CallsOfLength>& by_length);
+
 /// Calls that follow one another for about so long. quiet: their seconds, of each stretch; taken: in each round, stretch by stretch.
 struct Stretches {
   std::vector<double> quiet, taken;

@@ -55,6 +55,36 @@ TEST(LeastOf, looks_at_all_rounds_and_the_call_before_them) {
   EXPECT_EQ(least_of({{call("a", 1, 3, {5, 4}), call("b", 1, 3, {2, 9})}, {call("c", 1, 8, {9, 6})}}), (std::vector<double>{3, 2, 6}));
 }
 
+// As on a rank with half a core: of eight short calls one waits for the next period in every round, another one each time; each long call waits.
+CallsOfSteps interrupted() {
+  std::vector<Call> calls;
+  for (size_t i = 0; i < 8; ++i) {
+    calls.push_back(call("short", 1, 1e-4, {1e-4, 1e-4}));
+    calls.back().rounds[0] += i == 0 ? 8e-4 : 0;
+    calls.back().rounds[1] += i == 1 ? 8e-4 : 0;
+  }
+  calls.push_back(call("long", 1, 2e-2, {2e-2, 2.5e-2}));
+  return {calls};
+}
+
+TEST(KeptSpeed, is_what_calls_of_a_length_keep_on_average) {
+  const cluster::EfficiencyCurve kept = kept_speed(calls_by_length(interrupted()));
+  ASSERT_EQ(kept.points.size(), 2u);
+  EXPECT_NEAR(kept.at(1e-4), 0.5, 1e-9) << "8 calls of 0.1 ms took 1.6 ms";
+  EXPECT_NEAR(kept.at(2e-2), 2e-2 / 2.25e-2, 1e-9);
+}
+
+TEST(KeptSpeed, is_at_most_what_undisturbed_calls_have) {
+  const cluster::EfficiencyCurve kept = kept_speed(calls_by_length({{call("a", 1, 1e-3, {0.5e-3})}}));
+  EXPECT_EQ(kept.at(1e-3), 1);
+}
+
+TEST(CallsByLength, take_any_length) {
+  const std::vector<CallsOfLength> found = calls_by_length({{call("a", 1, 1e-9, {1e-9}), call("b", 1, 100, {100})}});
+  EXPECT_EQ(found.front().quiet, 1e-9);
+  EXPECT_EQ(found.back().taken, 100);
+}
+
 // Calls of a bit more than 0.1 ms that took twice as long in one of two rounds.
 CallsOfSteps disturbed(int calls) { return {std::vector<Call>(static_cast<size_t>(calls), call("a", 1, 1.05e-4, {2.1e-4, 1.05e-4}))}; }
 
