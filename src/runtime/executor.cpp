@@ -20,22 +20,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The same set of ranks on the same queue, for transfers between stages also of the same sending stage, is the same channel on all of them.
-comm::Channel channel_of(int queue, int stage, const std::vector<int>& ranks) {
-  std::uint32_t hash = 2166136261u;
-  const auto add = [&](int number) { hash = (hash ^ static_cast<std::uint32_t>(number + 1)) * 16777619u; };
-  add(queue);
-  add(stage);
-  for (const int rank : ranks) add(rank);
-  return {static_cast<int>(hash & 0x7fffffff), ranks};
-}
-
-constexpr int kLaneQueue = 100;
-
-}  // namespace
-
-namespace {
-
 // Where a run worked: cut at every change between computing and communication, and around waits.
 class SpanCutter {
  public:
@@ -65,11 +49,10 @@ class SpanCutter {
 }  // namespace
 
 struct Executor::StageRunner {
-  StageRunner(const ir::Graph& graph, const ir::StageCode& code, int at, std::vector<int> ranks, DType state, at::Device device)
-      : stage(code), position(at), channel(channel_of(kLaneQueue, 0, ranks)), runner(graph, code, at, state, device) {}
+  StageRunner(const ir::Graph& graph, const ir::StageCode& code, int at, DType state, at::Device device)
+      : stage(code), position(at), runner(graph, code, at, state, device) {}
   const ir::StageCode& stage;
   int position;
-  comm::Channel channel;
   SegmentRunner runner;
 };
 
@@ -195,8 +178,7 @@ struct Executor::Step {
   }
 
   void transact(Transfer& transfer, int row, const Task& task) {
-    transfer.run(e.fabric_, channel_of(static_cast<int>(task.queue), task.stage, task.ranks), ir::name_of(task),
-                 e.steps_ * (1ll << 24) + row);
+    transfer.run(e.fabric_, e.channels_.of(task), ir::name_of(task), e.steps_ * (1ll << 24) + row);
   }
 
   void move(int row, const Task& task) {
@@ -248,7 +230,8 @@ struct Executor::Step {
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({row, unit}); it != release_flag.end()) signals.set(it->second);
     };
-    LaneLink lane{&e.fabric_, stage.channel, &e.channel_rows_[stage.channel.id]};
+    NumberedChannel& channel = e.channels_.within(task);
+    LaneLink lane{&e.fabric_, channel.channel, &channel.row};
     stage.runner.run(stage.stage.segment(task.pass), state, e.store_, key(task.phase), lane, e.rope_, hooks);
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
     if ((task.pass == ir::Pass::B || task.pass == ir::Pass::BW) && stage.stage.loss >= 0 && stage.position == 0)
@@ -343,8 +326,7 @@ struct Executor::Step {
   // Global norm and loss in one small exchange, fp64, in rank order.
   void norm(int row, const Task& task) {
     double sums[2] = {e.store_.gradient_squares(), loss_sum};
-    comm::all_reduce(e.fabric_, channel_of(static_cast<int>(task.queue), task.stage, task.ranks), "norm", e.steps_ * (1ll << 24) + row, sums, 2,
-                     DType::f64);
+    comm::all_reduce(e.fabric_, e.channels_.of(task), "norm", e.steps_ * (1ll << 24) + row, sums, 2, DType::f64);
     result.norm = std::sqrt(sums[0]);
     result.loss = sums[1];
     result.finite = std::isfinite(sums[0]) && std::isfinite(sums[1]);
@@ -401,7 +383,7 @@ Executor::StageRunner& Executor::stage_runner(int strategy, const Task& task, in
     const auto place = std::find(ranks.begin(), ranks.end(), rank_);
     check(place != ranks.end(), "rank {} is not in stage {} of lane {}", rank_, stage, task.lane);
     made = std::make_unique<StageRunner>(plans_.graph(), s.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(stage)],
-                                         static_cast<int>(place - ranks.begin()), ranks, plans_.graph().precision().state, options_.device);
+                                         static_cast<int>(place - ranks.begin()), plans_.graph().precision().state, options_.device);
   }
   return *made;
 }
@@ -410,10 +392,11 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
   ++steps_;
   const auto start = Clock::now();
   Step step(*this, program, input);
-  // Runners and channel counters exist before any stream looks them up.
+  channels_.add(program);
+  // Runners exist before any stream looks them up.
   for (const int row : step.rows) {
     const Task& task = program.rows[static_cast<size_t>(row)];
-    if (task.kind == TaskKind::run || task.kind == TaskKind::zero) channel_rows_.try_emplace(step.runner_of(task).channel.id, 0);
+    if (task.kind == TaskKind::run || task.kind == TaskKind::zero) step.runner_of(task);
   }
   for (const int row : step.rows) stream(program.rows[static_cast<size_t>(row)]).enqueue([&step, row] { step.execute(row); });
   for (auto& [key, s] : streams_) s->drain();

@@ -8,6 +8,7 @@
 
 #include "comm/fabric.hpp"
 #include "kernels/memory.hpp"
+#include "runtime/channels.hpp"
 #include "runtime/segment_runner.hpp"
 #include "runtime/stream.hpp"
 
@@ -101,7 +102,7 @@ class Executor {
   RopeTables rope_;
   std::map<std::pair<int, int>, std::unique_ptr<Stream>> streams_;              // queue, sending stage
   std::map<std::array<int, 3>, std::unique_ptr<StageRunner>> stage_runners_;    // strategy, lane, stage
-  std::map<int, i64> channel_rows_;
+  Channels channels_;
   std::vector<Logits> logits_;
   i64 steps_ = 0;
 };

@@ -1,0 +1,36 @@
+#include "runtime/channels.hpp"
+
+#include "base/errors.hpp"
+
+namespace switchyard::runtime {
+namespace {
+
+constexpr int kWithin = -1;
+
+}  // namespace
+
+void Channels::add(const ir::Program& program) {
+  const auto number = [&](Key key) {
+    const int next = kFirstChannel + static_cast<int>(channels_.size());
+    const auto [it, fresh] = channels_.try_emplace(std::move(key));
+    if (fresh) it->second.channel = {next, std::get<2>(it->first)};
+  };
+  for (const ir::Task& task : program.rows) {
+    if (ir::is_transfer(task.kind)) number({static_cast<int>(task.queue), task.stage, task.ranks});
+    if (task.kind == ir::TaskKind::run) number({kWithin, 0, task.ranks});
+  }
+}
+
+const comm::Channel& Channels::of(const ir::Task& task) const {
+  const auto known = channels_.find({static_cast<int>(task.queue), task.stage, task.ranks});
+  check(known != channels_.end(), "{} has no channel", task);
+  return known->second.channel;
+}
+
+NumberedChannel& Channels::within(const ir::Task& run) {
+  const auto known = channels_.find({kWithin, 0, run.ranks});
+  check(known != channels_.end(), "{} has no channel", run);
+  return known->second;
+}
+
+}  // namespace switchyard::runtime
