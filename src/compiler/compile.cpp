@@ -1,5 +1,6 @@
 #include "compiler/compile.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "base/errors.hpp"
@@ -8,11 +9,22 @@
 
 namespace switchyard::compiler {
 
-ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit) {
+std::vector<std::vector<int>> host_patterns(std::span<const int> ranks, int tp, const cluster::Cluster& cluster) {
+  std::vector<std::vector<int>> patterns;
+  if (cluster.host.empty()) return patterns;
+  for (size_t first = 0; first < ranks.size(); first += static_cast<size_t>(tp)) {
+    std::vector<int> pattern = layout::host_pattern(ranks.subspan(first, static_cast<size_t>(tp)), cluster);
+    if (std::ranges::find(patterns, pattern) == patterns.end()) patterns.push_back(std::move(pattern));
+  }
+  return patterns;
+}
+
+ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit,
+                            const std::vector<std::vector<int>>& hosts) {
   std::set<int> gathered;
   ir::StageCode stage;
   for (bool built = false; !built;) {
-    StageBuilder builder(graph, strategy, tp, first_unit, end_unit, gathered);
+    StageBuilder builder(graph, strategy, tp, first_unit, end_unit, hosts, gathered);
     stage = builder.build();
     built = builder.misfits().empty();
     gathered.insert(builder.misfits().begin(), builder.misfits().end());
@@ -26,7 +38,7 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
   return stage;
 }
 
-std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy) {
+std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy, const cluster::Cluster& cluster) {
   std::vector<ir::GroupCode> groups;
   for (const config::Group& group : strategy.groups) {
     ir::GroupCode code{group.dp, {}};
@@ -35,7 +47,7 @@ std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strateg
       // Unit 0 is the embedding, units 1 .. layers the layers, the last one final norm and head.
       const int first = s == 0 ? 0 : stage.first_layer + 1;
       const int end = s + 1 == group.stages.size() ? graph.units() : stage.end_layer + 1;
-      code.stages.push_back(compile_stage(graph, strategy, stage.tp, first, end));
+      code.stages.push_back(compile_stage(graph, strategy, stage.tp, first, end, host_patterns(stage.ranks, stage.tp, cluster)));
     }
     groups.push_back(std::move(code));
   }

@@ -22,9 +22,15 @@ layout::Layout usual_layout(const ir::Graph& graph, int param, const config::Str
 /// are cut in any case (scatter and gather, arXiv 2104.04473, section 4.1). A parameter
 /// held in cuts that its operators can't compute with is gathered into its usual layout in each segment that uses it, and its
 /// gradient is accumulated in that layout.
-std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy);
+/// Reshards are the quickest for each lane as it lies on the cluster's hosts (layout/exchange); no ranks: all are on one host.
+std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy, const cluster::Cluster& cluster = {});
 
-/// One stage: units [first_unit, end_unit) on `tp` positions.
-ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit);
+/// In which ways lanes of `tp` ranks, one after the other, lie on hosts.
+std::vector<std::vector<int>> host_patterns(std::span<const int> ranks, int tp, const cluster::Cluster& cluster);
+
+/// One stage: units [first_unit, end_unit) on `tp` positions. hosts: ways in which its lanes lie on hosts, as ir::StageCode::hosts; none: all
+/// ranks on one.
+ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit,
+                            const std::vector<std::vector<int>>& hosts = {});
 
 }  // namespace switchyard::compiler

@@ -91,7 +91,7 @@ void Likeness::add_row(const ir::Task& task) {
   const i64 number = number_of(task) * kMostStates;
   if (task.kind == ir::TaskKind::run) {
     const int strategy = phase(task.phase).strategy;
-    const std::vector<int>& shapes = shapes_of(strategy, task.group, task.stage, plans_.strategies()[static_cast<size_t>(strategy)]);
+    const std::vector<int>& shapes = shapes_of(strategy, task.lane, task.stage, plans_.strategies()[static_cast<size_t>(strategy)]);
     for (size_t i = 0; i < task.ranks.size(); ++i) keys_[static_cast<size_t>(task.ranks[i])].push_back(number + shapes[i]);
   } else if (task.kind == ir::TaskKind::send || task.kind == ir::TaskKind::move) {
     const std::vector<i64>& states = states_of_members(task);
@@ -157,19 +157,24 @@ i64 Likeness::state_number(const ir::Task& t, const StateKey& state, int rank) {
   const CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy)];
   const std::vector<int> ranks = s.lane_ranks(t.lane, state.stage);
   const auto position = static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
-  return 2 * shapes_of(strategy, t.group, state.stage, s)[position] + (state.stage == t.stage);
+  return 2 * shapes_of(strategy, t.lane, state.stage, s)[position] + (state.stage == t.stage);
 }
 
-// Numbers the positions of a stage: those with local tensors of equal sizes have the same.
-const std::vector<int>& Likeness::shapes_of(int strategy, int group, int stage, const CompiledStrategy& s) {
-  std::vector<int>& shapes = shapes_[{strategy, group, stage}];
-  if (!shapes.empty()) return shapes;
+// Numbers the positions of a stage for lanes that lie alike on hosts: those with local tensors and scratch of equal sizes have the same.
+const std::vector<int>& Likeness::shapes_of(int strategy, int lane, int stage, const CompiledStrategy& s) {
+  const int group = s.lanes[static_cast<size_t>(lane)].group;
   const ir::StageCode& code = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)];
-  std::map<std::vector<i64>, int> numbers;
+  const size_t pattern = code.hosts.size() == 1 ? 0 : ir::pattern_of(code, s.lane_ranks(lane, stage), plans_.cluster());
+  std::vector<int>& shapes = shapes_[{strategy, group, stage, pattern}];
+  if (!shapes.empty()) return shapes;
+  std::map<std::vector<i64>, int>& numbers = shape_numbers_[{strategy, group, stage}];
   for (int position = 0; position < code.lane.size(); ++position) {
     std::vector<i64> sizes;
     for (const ir::Buffer& buffer : code.buffers)
       for (int d = 0; d < buffer.box[static_cast<size_t>(position)].dims; ++d) sizes.push_back(buffer.box[static_cast<size_t>(position)].size(d));
+    for (const ir::Pass pass : {ir::Pass::F, ir::Pass::BW, ir::Pass::W})
+      for (const ir::Instr& instr : code.segment(pass).code)
+        if (!instr.op) sizes.push_back(ir::scratch_bytes(code, instr, pattern, position, code.lane.size()));
     shapes.push_back(numbers.try_emplace(sizes, static_cast<int>(numbers.size())).first->second);
   }
   return shapes;

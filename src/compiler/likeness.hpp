@@ -27,7 +27,7 @@ class Likeness {
   i64 number_of(const ir::Task& task);
   const std::vector<i64>& states_of_members(const ir::Task& task);
   i64 state_number(const ir::Task& task, const StateKey& state, int rank);
-  const std::vector<int>& shapes_of(int strategy, int group, int stage, const CompiledStrategy& s);
+  const std::vector<int>& shapes_of(int strategy, int lane, int stage, const CompiledStrategy& s);
   const batch::PhasePlan& phase(int p) const { return plan_.phases[static_cast<size_t>(p)]; }
 
   const ir::Program& program_;
@@ -37,7 +37,8 @@ class Likeness {
   std::vector<std::vector<i64>> keys_;  // [rank]
   std::vector<int> group_of_;           // of a parameter, over all units
   std::vector<i64> group_elements_;     // scratch
-  std::map<std::tuple<int, int, int>, std::vector<int>> shapes_;                  // strategy, group, stage -> a number for each position
+  std::map<std::tuple<int, int, int, size_t>, std::vector<int>> shapes_;          // strategy, group, stage, pattern -> a number for each position
+  std::map<std::tuple<int, int, int>, std::map<std::vector<i64>, int>> shape_numbers_;  // strategy, group, stage -> of sizes
   std::map<std::vector<i64>, i64> numbers_;                                       // of rows that differ in ranks and messages only
   std::map<std::tuple<int, int, int>, i64> micro_batches_;                        // phase, lane, index -> their number
   std::map<std::tuple<const void*, const void*, int, int, int>, std::vector<i64>> states_;  // messages, their names, phase, lane, stage

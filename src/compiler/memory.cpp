@@ -87,6 +87,8 @@ class SharedBlocks {
 // Tensors of a micro-batch on the rank: which block each buffer of the stage lies in, and the roots.
 struct MicroBatchState {
   const LocalStage* local = nullptr;
+  int position = 0;
+  size_t pattern = 0;  // of the lane on hosts
   ir::Extent extent;
   i64 longest = 0;  // tokens of its longest document
   i64 feeds = 0, kept = 0;
@@ -306,8 +308,12 @@ class Replay {
   }
   const ir::StageCode& stage_of(const Task& t) const { return stage_of(t, t.stage); }
 
+  std::vector<int> lane_ranks(const Task& t, int stage) const {
+    return plans_.strategies()[static_cast<size_t>(strategy_of(t.phase))].lane_ranks(t.lane, stage);
+  }
+
   int position(const Task& t, int stage) const {
-    const auto ranks = plans_.strategies()[static_cast<size_t>(strategy_of(t.phase))].lane_ranks(t.lane, stage);
+    const std::vector<int> ranks = lane_ranks(t, stage);
     const auto at = std::find(ranks.begin(), ranks.end(), holdings_.rank());
     return at == ranks.end() ? -1 : static_cast<int>(at - ranks.begin());
   }
@@ -316,7 +322,9 @@ class Replay {
     const auto [it, fresh] = states_.try_emplace({t.phase, t.lane, t.micro_batch, stage});
     if (!fresh) return it->second;
     const auto& mb = plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
-    it->second.local = &stages_.at(stage_of(t, stage), position(t, stage));
+    it->second.position = position(t, stage);
+    it->second.pattern = ir::pattern_of(stage_of(t, stage), lane_ranks(t, stage), plans_.cluster());
+    it->second.local = &stages_.at(stage_of(t, stage), it->second.position);
     it->second.slot.assign(it->second.local->buffers(), -1);
     it->second.root.assign(it->second.local->roots(), -1);
     it->second.extent = {mb.T, batch::squares(mb)};
@@ -375,6 +383,8 @@ class Replay {
       if (code[i].op) {
         if (const i64 head_dim = state.local->rotary_head_dim(t.pass, i)) grow_tables(head_dim, state.longest);
         meter_.touch(MemoryClass::workspace, workspaces[i]);
+      } else {
+        meter_.touch(MemoryClass::workspace, ir::scratch_bytes(stage, code[i], state.pattern, state.position, state.extent.tokens));
       }
       for (const int b : code[i].drop) release(stage, b, state);
     }

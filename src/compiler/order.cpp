@@ -152,9 +152,9 @@ ir::Program in_order(std::vector<ir::Task> rows, const cluster::Cluster& cluster
 
 std::vector<layout::Msg> boundary_messages(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from,
                                            const std::vector<int>& to, i64 T) {
-  const std::vector<layout::Step> steps = layout::exchange(boundary_map(out, from, T), boundary_map(in, to, T));
+  const layout::Exchange exchange = layout::exchange(boundary_map(out, from, T), boundary_map(in, to, T));
   std::vector<layout::Msg> messages;
-  for (const layout::Part& part : steps[0].parts)
+  for (const layout::Part& part : exchange.steps[0].parts)
     for (const layout::Piece& piece : part.sends) messages.push_back({part.rank, piece.peer, 0, piece.box});
   return messages;
 }

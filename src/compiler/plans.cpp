@@ -42,9 +42,9 @@ DType compute_type(const ir::StageCode& stage) {
   return narrowest;
 }
 
-CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strategy) {
+CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strategy, const cluster::Cluster& cluster) {
   CompiledStrategy compiled;
-  compiled.groups = compile(graph, strategy);
+  compiled.groups = compile(graph, strategy, cluster);
   compiled.maps = param_maps(graph, strategy, compiled.groups);
   for (size_t g = 0; g < compiled.groups.size(); ++g) {
     for (int lane = 0; lane < compiled.groups[g].dp; ++lane) compiled.lanes.push_back({static_cast<int>(g), lane});
@@ -97,7 +97,7 @@ std::vector<int> CompiledStrategy::lane_ranks(int lane, int stage) const {
 Plans::Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster,
              switching::Planner planner)
     : graph_(std::move(graph)), cluster_(std::move(cluster)), planner_(planner) {
-  for (config::Strategy& strategy : strategies) strategies_.push_back(compile_strategy(graph_, std::move(strategy)));
+  for (config::Strategy& strategy : strategies) strategies_.push_back(compile_strategy(graph_, std::move(strategy), cluster_));
   check(home_anchor >= 0 && static_cast<size_t>(home_anchor) < strategies_.size(), "no strategy {} to anchor home", home_anchor);
   const CompiledStrategy& anchor = strategies_[static_cast<size_t>(home_anchor)];
   owners_ = owner_maps(anchor.maps);

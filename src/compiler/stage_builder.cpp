@@ -1,5 +1,7 @@
 #include "compiler/stage_builder.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 
@@ -51,9 +53,10 @@ void make_adjacent(ir::StageCode& stage, const std::vector<int>& members) {
 }
 
 StageBuilder::StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit,
-                           std::set<int> gathered)
+                           std::vector<std::vector<int>> hosts, std::set<int> gathered)
     : graph_(graph), strategy_(strategy), gathered_(std::move(gathered)), needed_(needed_calls(graph)), primary_(graph.values().size(), -1) {
   stage_.lane = lane_mesh(graph, strategy, tp, first_unit, end_unit);
+  stage_.hosts = hosts.empty() ? std::vector(1, std::vector<int>(static_cast<size_t>(tp), 0)) : std::move(hosts);
   stage_.first_unit = first_unit;
   stage_.end_unit = end_unit;
   stage_.forward.phase = ir::Phase::F;
@@ -208,14 +211,29 @@ int StageBuilder::resharded(int from, const layout::Layout& to, int unit, ir::Ph
 
 void StageBuilder::add_reshard(int from, int to, int unit, ir::Phase phase) {
   const ir::Buffer &source = stage_.buffers[static_cast<size_t>(from)], &target = stage_.buffers[static_cast<size_t>(to)];
-  const layout::Shape shape = unit_shape(source.type, stage_.lane.size());
   ir::Instr instr;
-  instr.steps = layout::exchange(layout::expand(stage_.lane, source.layout, shape), layout::expand(stage_.lane, target.layout, shape));
+  instr.exchanges = exchanges(source, target);
   instr.in = {from};
   instr.out = {to};
   instr.unit = unit;
   instr.phase = phase;
   segment(phase).code.push_back(std::move(instr));
+}
+
+// Layers have the same ones.
+const std::vector<std::shared_ptr<const layout::Exchange>>& StageBuilder::exchanges(const ir::Buffer& from, const ir::Buffer& to) {
+  const layout::Shape shape = unit_shape(from.type, stage_.lane.size());
+  const std::string key = fmt::format("{} {} {} > {}", shape.size, shape.granule, layout::to_string(stage_.lane, from.layout),
+                                      layout::to_string(stage_.lane, to.layout));
+  const auto [it, fresh] = exchanges_.try_emplace(key);
+  if (!fresh) return it->second;
+  const layout::ShardMap before = layout::expand(stage_.lane, from.layout, shape), after = layout::expand(stage_.lane, to.layout, shape);
+  for (const std::vector<int>& hosts : stage_.hosts) {
+    auto exchange = std::make_shared<const layout::Exchange>(layout::quickest_exchange(before, after, hosts));
+    layout::verify_exchange(*exchange, before, after);
+    it->second.push_back(std::move(exchange));
+  }
+  return it->second;
 }
 
 void StageBuilder::produce(const ir::Call& call, const ir::LayoutRule& rule, ir::Instr& instr) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,7 +15,9 @@ namespace switchyard::compiler {
 class StageBuilder {
  public:
   /// gathered: parameters that are brought into their usual layout for use.
-  StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit, std::set<int> gathered = {});
+  /// hosts: ways in which its lanes lie on hosts, as ir::StageCode::hosts; none: all ranks on one.
+  StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit,
+               std::vector<std::vector<int>> hosts = {}, std::set<int> gathered = {});
   /// Forward and backward segments without recomputation, drops and events. Of no use if there are misfits.
   ir::StageCode build();
   /// Parameters whose cuts an operator can't compute with: they need to be gathered, too.
@@ -36,6 +39,7 @@ class StageBuilder {
   int new_buffer(int value, const layout::Layout& layout);
   int resharded(int from, const layout::Layout& to, int unit, ir::Phase phase);
   void add_reshard(int from, int to, int unit, ir::Phase phase);
+  const std::vector<std::shared_ptr<const layout::Exchange>>& exchanges(const ir::Buffer& from, const ir::Buffer& to);
   void produce(const ir::Call& call, const ir::LayoutRule& rule, ir::Instr& instr);
   void record_gradient(const ir::Call& call, int param, const layout::Layout& grad);
   void find_boundaries();
@@ -49,6 +53,7 @@ class StageBuilder {
   std::vector<bool> needed_;          // per call
   std::vector<int> primary_;          // buffer of each value, -1: not here yet
   std::map<Key, int> by_layout_;
+  std::map<std::string, std::vector<std::shared_ptr<const layout::Exchange>>> exchanges_;  // by layouts and shape
   std::map<std::pair<const ir::Segment*, int>, int> copies_;  // gathered, of a parameter's value in a segment
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/errors.hpp"
 
 namespace switchyard::ir {
@@ -55,6 +57,29 @@ bool same_sizes(const Buffer& buffer, int a, int b) {
   for (int d = 0; d < x.dims; ++d)
     if (x.size(d) != y.size(d)) return false;
   return true;
+}
+
+size_t pattern_of(const StageCode& stage, const std::vector<int>& hosts) {
+  const auto known = std::ranges::find(stage.hosts, hosts);
+  check(known != stage.hosts.end(), "units {}..{} aren't compiled for a lane on hosts {}", stage.first_unit, stage.end_unit - 1, hosts);
+  return static_cast<size_t>(known - stage.hosts.begin());
+}
+
+layout::Box scaled(const Buffer& buffer, layout::Box box, i64 unit) {
+  for (int d = 0; d < box.dims; ++d)
+    if (buffer.type.shape.size[static_cast<size_t>(d)] == kTokens) {
+      box.lo[static_cast<size_t>(d)] *= unit;
+      box.hi[static_cast<size_t>(d)] *= unit;
+    }
+  return box;
+}
+
+i64 scratch_bytes(const StageCode& stage, const Instr& reshard, size_t pattern, int position, i64 tokens) {
+  const Buffer& buffer = stage.buffers[static_cast<size_t>(reshard.in[0])];
+  i64 elements = 0;
+  for (const layout::Box& box : reshard.exchanges[pattern]->scratch[static_cast<size_t>(position)])
+    elements += scaled(buffer, box, tokens / stage.lane.size()).elements();
+  return elements * size_of(buffer.type.dtype);
 }
 
 LocalWork local_work(const StageCode& stage, const Instr& instr, int position) {

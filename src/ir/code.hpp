@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,11 +28,12 @@ struct Buffer {
 /// Whether the ranks have shards of equal sizes at two positions.
 bool same_sizes(const Buffer& buffer, int a, int b);
 
-/// One operation. op == null: a reshard, out[0] from in[0] by `steps`. drop: activations that nothing reads later in this
-/// segment (nor in the backward segment). first_addend[position]: this position may add terms that must count once (biases).
+/// One operation. op == null: a reshard, out[0] from in[0] by one of `exchanges`, of which there is one for each of the stage's patterns of
+/// hosts. drop: activations that nothing reads later in this segment (nor in the backward segment). first_addend[position]: this position may
+/// add terms that must count once (biases).
 struct Instr {
   std::shared_ptr<const Operator> op;
-  std::vector<layout::Step> steps;
+  std::vector<std::shared_ptr<const layout::Exchange>> exchanges;
   std::vector<int> in, out, drop;
   std::vector<bool> first_addend;
   int unit = 0;
@@ -64,6 +66,7 @@ struct ParamUse {
 /// Stage of a group, on a lane mesh of positions 0 .. tp-1. Boundary buffers are -1 where there is none (first, last stage).
 struct StageCode {
   layout::Mesh lane;
+  std::vector<std::vector<int>> hosts;  // by position, as layout::host_pattern: in which ways lanes lie on hosts
   int first_unit = 0, end_unit = 0;
   std::vector<Buffer> buffers;
   Segment forward, backward, weight;  // weight: empty unless gradients are split
@@ -74,6 +77,16 @@ struct StageCode {
   int loss = -1, logits = -1;         // last stage: buffer of the loss per token (training), of the logits (evaluation)
   std::vector<int> stash;             // buffers that live from forward to backward or weight
 };
+
+/// Which of the stage's patterns a lane has. InternalError if the stage wasn't compiled for it.
+size_t pattern_of(const StageCode& stage, const std::vector<int>& hosts);
+inline size_t pattern_of(const StageCode& stage, std::span<const int> ranks, const cluster::Cluster& cluster) {
+  return pattern_of(stage, layout::host_pattern(ranks, cluster));
+}
+/// A box of a buffer with token dims in tokens, not in units of T / positions.
+layout::Box scaled(const Buffer& buffer, layout::Box box, i64 unit);
+/// Bytes in which a reshard makes sums for others at a position, for a micro-batch of so many tokens.
+i64 scratch_bytes(const StageCode& stage, const Instr& reshard, size_t pattern, int position, i64 tokens);
 
 struct GroupCode {
   int dp = 1;

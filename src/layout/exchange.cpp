@@ -1,10 +1,15 @@
 #include "layout/exchange.hpp"
 
 #include <algorithm>
+#include <deque>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/errors.hpp"
+#include "layout/slices.hpp"
 
 namespace switchyard::layout {
 namespace {
@@ -31,8 +36,8 @@ std::vector<const Shard*> sources(const ShardMap& from, int addend, int rank) {
   return list;
 }
 
-// Pieces of `wanted` that addend `addend` brings to `shard`'s rank; each element from one holder.
-void fetch(std::map<int, Part>& parts, const ShardMap& from, int addend, const Shard& shard, bool add) {
+// Pieces of `wanted` that addend `addend` brings to `shard`'s rank; each element from one holder, who has it in `place`.
+void fetch(std::map<int, Part>& parts, const ShardMap& from, Place place, int addend, const Shard& shard, bool add) {
   std::vector<Box> missing;
   if (!shard.box.empty()) missing.push_back(shard.box);
   for (const Shard* source : sources(from, addend, shard.rank)) {
@@ -43,8 +48,10 @@ void fetch(std::map<int, Part>& parts, const ShardMap& from, int addend, const S
         left.push_back(box);
         continue;
       }
-      part_of(parts, source->rank).sends.push_back({shard.rank, common, false});
-      part_of(parts, shard.rank).receives.push_back({source->rank, common, add});
+      if (place == Place::input || source->rank != shard.rank) {  // else it lies where it is wanted
+        part_of(parts, source->rank).sends.push_back({shard.rank, common, false, place});
+        part_of(parts, shard.rank).receives.push_back({source->rank, common, add});
+      }
       for (const Box& rest : subtract(box, common)) left.push_back(rest);
     }
     missing = std::move(left);
@@ -61,16 +68,16 @@ std::map<int, Part> everyone(const ShardMap& from, const ShardMap& to) {
   return parts;
 }
 
-Step copy_step(const ShardMap& from, const ShardMap& to) {
+Step copy_step(const ShardMap& from, Place place, const ShardMap& to) {
   std::map<int, Part> parts = everyone(from, to);
-  for (const Shard& shard : to.shards) fetch(parts, from, 0, shard, false);
+  for (const Shard& shard : to.shards) fetch(parts, from, place, 0, shard, false);
   return finish(parts);
 }
 
 Step sum_step(const ShardMap& from, const ShardMap& to) {
   std::map<int, Part> parts = everyone(from, to);
   for (const Shard& shard : to.shards)
-    for (int addend = 0; addend < from.addends; ++addend) fetch(parts, from, addend, shard, addend > 0);
+    for (int addend = 0; addend < from.addends; ++addend) fetch(parts, from, Place::input, addend, shard, addend > 0);
   return finish(parts);
 }
 
@@ -102,7 +109,7 @@ Step regroup_addends(const ShardMap& from, const ShardMap& to) {
     bool empty = true;
     for (int addend = 0; addend < from.addends; ++addend) {
       if (into[static_cast<size_t>(addend)] != shard.addend) continue;
-      fetch(parts, from, addend, shard, !empty);
+      fetch(parts, from, Place::input, addend, shard, !empty);
       empty = false;
     }
     if (empty) part_of(parts, shard.rank).zero = true;
@@ -110,15 +117,202 @@ Step regroup_addends(const ShardMap& from, const ShardMap& to) {
   return finish(parts);
 }
 
+// Nobody has sums to make for others.
+Exchange direct(std::vector<Step> steps) {
+  const size_t parts = steps[0].parts.size();
+  return {std::move(steps), std::vector<std::vector<Box>>(parts)};
+}
+
+/// Steps over hosts, and what has been given to each rank so far: of ranks that could do the same the one with the least does it.
+class OverHosts {
+ public:
+  OverHosts(const ShardMap& from, const ShardMap& to, std::span<const int> host) : from_(from), to_(to), host_(host), everyone_(everyone(from, to)) {}
+
+  /// Of what lies in `place` of its holders.
+  void copy(const ShardMap& from, Place place) {
+    std::map<int, Part> &first = add_step(), &second = add_step();
+    for (const Slice& slice : slices(from, to_))
+      for (const auto& [host, takers] : by_host(slice.takers)) {
+        std::vector<int> lacking;
+        for (const int taker : takers) {
+          if (std::ranges::count(slice.holders, taker) == 0) lacking.push_back(taker);
+          else if (place == Place::input) pass(first, taker, taker, slice.box, place, {.box = slice.box});
+        }
+        if (lacking.empty()) continue;
+        if (const std::vector<int> near = on_host(slice.holders, host); !near.empty()) {
+          for (const int taker : lacking) pass(first, least(near, sent_, slice.box), taker, slice.box, place, {.box = slice.box});
+          continue;
+        }
+        const int gate = least(lacking, crossed_, slice.box);
+        pass(first, least(slice.holders, sent_, slice.box), gate, slice.box, place, {.box = slice.box});
+        for (const int taker : lacking)
+          if (taker != gate) pass(second, gate, taker, slice.box, Place::output, {.box = slice.box});
+      }
+  }
+
+  /// To `owners`, each of whom has a part of its shard in `to`.
+  void sum(const ShardMap& owners) {
+    std::map<int, Part> &inside = add_step(), &across = add_step();
+    for (const Slice& slice : slices(from_, owners)) {
+      const int owner = slice.takers[0];
+      std::map<int, std::vector<int>> addends = contributions(slice, owner);
+      bool add = false;
+      for (const int rank : addends[host_of(owner)]) {
+        pass(across, rank, owner, slice.box, Place::input, {.box = slice.box, .add = add});
+        add = true;
+      }
+      addends.erase(host_of(owner));
+      for (const auto& [host, ranks] : addends) {
+        const int gate = ranks.size() == 1 ? ranks[0] : least(ranks, crossed_, slice.box);
+        if (ranks.size() > 1) {
+          scratch_[gate].push_back(slice.box);
+          for (size_t i = 0; i < ranks.size(); ++i)
+            pass(inside, ranks[i], gate, slice.box, Place::input, {.box = slice.box, .add = i > 0, .place = Place::scratch});
+        }
+        pass(across, gate, owner, slice.box, ranks.size() == 1 ? Place::input : Place::scratch, {.box = slice.box, .add = add});
+        add = true;
+      }
+    }
+  }
+
+  Exchange finished() {
+    Exchange done;
+    for (std::map<int, Part>& step : steps_)
+      if (std::ranges::any_of(step, [](const auto& part) { return !part.second.receives.empty(); })) done.steps.push_back(finish(step));
+    if (done.steps.empty()) done.steps.push_back(finish(everyone_));
+    for (const Part& part : done.steps[0].parts) done.scratch.push_back(std::move(scratch_[part.rank]));
+    return done;
+  }
+
+ private:
+  int host_of(int rank) const { return host_[static_cast<size_t>(rank)]; }
+  std::map<int, Part>& add_step() { return steps_.emplace_back(everyone_); }
+
+  std::map<int, std::vector<int>> by_host(const std::vector<int>& ranks) const {
+    std::map<int, std::vector<int>> hosts;
+    for (const int rank : ranks) hosts[host_of(rank)].push_back(rank);
+    return hosts;
+  }
+  std::vector<int> on_host(const std::vector<int>& ranks, int host) const {
+    std::vector<int> here;
+    std::ranges::copy_if(ranks, std::back_inserter(here), [&](int rank) { return host_of(rank) == host; });
+    return here;
+  }
+
+  // The first of those with the least so far; the box is its from now on.
+  static int least(const std::vector<int>& ranks, std::map<int, i64>& load, const Box& box) {
+    const int rank = *std::ranges::min_element(ranks, {}, [&](int r) { return load[r]; });
+    load[rank] += box.elements();
+    return rank;
+  }
+
+  static void pass(std::map<int, Part>& step, int from, int to, const Box& box, Place place, Piece received) {
+    step.at(from).sends.push_back({to, box, false, place});
+    received.peer = from;
+    step.at(to).receives.push_back(received);
+  }
+
+  // By host, in order of addends: who contributes each. Of an addend's copies the owner's, else one on its host, else one on a host that
+  // contributes in any case, else the first.
+  std::map<int, std::vector<int>> contributions(const Slice& slice, int owner) const {
+    std::vector<int> rank(static_cast<size_t>(from_.addends), -1);
+    std::set<int> hosts;
+    for (const bool sure : {true, false})
+      for (int addend = 0; addend < from_.addends; ++addend) {
+        int& chosen = rank[static_cast<size_t>(addend)];
+        const std::vector<int> holders = slice.holders_of(addend);
+        check(!holders.empty(), "exchange: rank {} finds no holder of addend {} for {}", owner, addend, slice.box);
+        if (chosen >= 0 || (sure && by_host(holders).size() > 1 && on_host(holders, host_of(owner)).empty())) continue;
+        std::vector<int> near = on_host(holders, host_of(owner));
+        for (auto host = hosts.begin(); near.empty() && host != hosts.end(); ++host) near = on_host(holders, *host);
+        if (near.empty()) near = holders;
+        chosen = std::ranges::count(near, owner) > 0 ? owner : near[0];
+        hosts.insert(host_of(chosen));
+      }
+    return by_host(rank);
+  }
+
+  const ShardMap& from_;
+  const ShardMap& to_;
+  std::span<const int> host_;
+  std::map<int, Part> everyone_;
+  std::deque<std::map<int, Part>> steps_;
+  std::map<int, std::vector<Box>> scratch_;
+  std::map<int, i64> sent_, crossed_;
+};
+
+// A rank's port on a kind of link, in one direction.
+struct PortLoad {
+  double messages = 0, elements = 0;
+};
+
+// Of all steps, in units of an element's time between hosts. Token dims count in units of many tokens, so a message's latency is that of few
+// elements.
+double nominal_time(const Exchange& exchange, std::span<const int> host) {
+  constexpr double kIntraHost = 0.2, kLatency = 16;
+  double total = 0;
+  for (const Step& step : exchange.steps) {
+    std::map<std::tuple<int, bool, bool>, PortLoad> ports;
+    for (const Part& part : step.parts)
+      for (const Piece& piece : part.sends) {
+        if (piece.peer == part.rank) continue;
+        const bool crosses = host[static_cast<size_t>(part.rank)] != host[static_cast<size_t>(piece.peer)];
+        for (const auto& [rank, out] : {std::pair(part.rank, true), std::pair(piece.peer, false)}) {
+          PortLoad& port = ports[{rank, crosses, out}];
+          port.messages += 1;
+          port.elements += static_cast<double>(piece.box.elements());
+        }
+      }
+    double longest = 0;
+    for (const auto& [port, load] : ports)
+      longest = std::max(longest, (std::get<1>(port) ? 1 : kIntraHost) * (kLatency * load.messages + load.elements));
+    total += longest;
+  }
+  return total;
+}
+
 }  // namespace
 
-std::vector<Step> exchange(const ShardMap& from, const ShardMap& to) {
+Exchange exchange(const ShardMap& from, const ShardMap& to) {
   check(from.shape.size == to.shape.size, "exchange: shapes differ");
-  if (to.addends > 1) return {regroup_addends(from, to)};
-  if (from.addends == 1) return {copy_step(from, to)};
-  if (!has_copies(to)) return {sum_step(from, to)};
+  if (to.addends > 1) return direct({regroup_addends(from, to)});
+  if (from.addends == 1) return direct({copy_step(from, Place::input, to)});
+  if (!has_copies(to)) return direct({sum_step(from, to)});
   const ShardMap owners = one_owner(to);
-  return {sum_step(from, owners), copy_step(owners, to)};
+  return direct({sum_step(from, owners), copy_step(owners, Place::output, to)});
+}
+
+Exchange exchange_over_hosts(const ShardMap& from, const ShardMap& to, std::span<const int> host) {
+  check(from.shape.size == to.shape.size, "exchange: shapes differ");
+  check(to.addends == 1, "exchange over hosts into {} addends", to.addends);
+  OverHosts made(from, to, host);
+  if (from.addends == 1) {
+    made.copy(from, Place::input);
+    return made.finished();
+  }
+  const ShardMap owners = has_copies(to) ? one_owner(to) : to;
+  made.sum(owners);
+  if (has_copies(to)) made.copy(owners, Place::output);
+  return made.finished();
+}
+
+Exchange quickest_exchange(const ShardMap& from, const ShardMap& to, std::span<const int> host) {
+  Exchange straight = exchange(from, to);
+  const bool one_host = std::ranges::adjacent_find(host, std::not_equal_to()) == host.end();
+  if (one_host || to.addends > 1) return straight;
+  Exchange over_hosts = exchange_over_hosts(from, to, host);
+  return nominal_time(over_hosts, host) < nominal_time(straight, host) ? over_hosts : straight;
+}
+
+std::vector<int> host_pattern(std::span<const int> ranks, const cluster::Cluster& cluster) {
+  std::vector<int> seen, pattern;
+  for (const int rank : ranks) {
+    const int host = cluster.host[static_cast<size_t>(rank)];
+    const auto known = std::ranges::find(seen, host);
+    pattern.push_back(static_cast<int>(known - seen.begin()));
+    if (known == seen.end()) seen.push_back(host);
+  }
+  return pattern;
 }
 
 i64 sent_elements(const Part& part) {

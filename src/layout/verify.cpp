@@ -1,9 +1,13 @@
 // Replays move plans on who-holds-what instead of on numbers.
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "base/errors.hpp"
+#include "layout/exchange.hpp"
 #include "layout/overlay.hpp"
 #include "layout/rank_shards.hpp"
 #include "layout/reshard.hpp"
@@ -201,7 +205,120 @@ class SumReplay {
   std::vector<Sum> result_;
 };
 
+/// State of an exchange's replay: of each rank and cell the sum that lies in its input, output and scratch.
+class ExchangeReplay {
+ public:
+  ExchangeReplay(const Exchange& exchange, const ShardMap& from, const ShardMap& to)
+      : exchange_(exchange), from_(from), to_(to), grid_(boxes(exchange, from, to)) {
+    for (const Shard& shard : from.shards)
+      grid_.each_cell(shard.box, [&](size_t cell) { held_[{shard.rank, Place::input, cell}] = {shard.addend}; });
+  }
+
+  void run() {
+    for (size_t s = 0; s < exchange_.steps.size(); ++s) run(s);
+    check_result();
+  }
+
+ private:
+  using At = std::tuple<int, Place, size_t>;  // rank, memory, cell
+
+  static std::vector<Box> boxes(const Exchange& exchange, const ShardMap& from, const ShardMap& to) {
+    std::vector<Box> all;
+    for (const Shard& shard : from.shards) all.push_back(shard.box);
+    for (const Shard& shard : to.shards) all.push_back(shard.box);
+    for (const Step& step : exchange.steps)
+      for (const Part& part : step.parts)
+        for (const Piece& piece : part.receives) all.push_back(piece.box);
+    return all;
+  }
+
+  static std::string name(size_t step, int from, int to, const Box& box) {
+    return fmt::format("step {}, box {} from rank {} to rank {}", step, to_string(box), from, to);
+  }
+
+  bool has_room(size_t part, int rank, Place place, const Box& box) const {
+    const auto in = [&](const ShardMap& map) {
+      return std::ranges::any_of(map.shards, [&](const Shard& shard) { return shard.rank == rank && shard.box.contains(box); });
+    };
+    if (place == Place::scratch) return std::ranges::count(exchange_.scratch[part], box) == 1;
+    return in(place == Place::input ? from_ : to_);
+  }
+
+  // What is sent is what lies there when the step starts.
+  void run(size_t number) {
+    const Step& step = exchange_.steps[number];
+    std::map<std::pair<int, int>, std::deque<std::pair<Box, std::vector<Sum>>>> sent;
+    std::set<At> read, written;
+    for (size_t p = 0; p < step.parts.size(); ++p) {
+      const Part& part = step.parts[p];
+      for (const Piece& piece : part.sends) {
+        const std::string what = name(number, part.rank, piece.peer, piece.box);
+        check(!piece.box.empty() && has_room(p, part.rank, piece.place, piece.box), "{}: not inside a shard of the sender", what);
+        check(piece.peer != part.rank || piece.place == Place::input, "{}: a local piece that isn't of the input", what);
+        std::vector<Sum>& sums = sent[{part.rank, piece.peer}].emplace_back(piece.box, std::vector<Sum>{}).second;
+        grid_.each_cell(piece.box, [&](size_t cell) {
+          const auto held = held_.find({part.rank, piece.place, cell});
+          check(held != held_.end(), "{}: the sender does not hold it then", what);
+          if (piece.peer != part.rank) read.insert({part.rank, piece.place, cell});
+          sums.push_back(held->second);
+        });
+      }
+    }
+    for (size_t p = 0; p < step.parts.size(); ++p) {
+      const Part& part = step.parts[p];
+      if (part.zero)
+        for (const Shard& shard : to_.shards)
+          if (shard.rank == part.rank) grid_.each_cell(shard.box, [&](size_t cell) { held_[{part.rank, Place::output, cell}] = {}; });
+      for (const Piece& piece : part.receives) {
+        const std::string what = name(number, piece.peer, part.rank, piece.box);
+        auto& queue = sent[{piece.peer, part.rank}];
+        check(!queue.empty() && queue.front().first == piece.box, "{}: nobody sends it, or something else first", what);
+        check(piece.place != Place::input && has_room(p, part.rank, piece.place, piece.box), "{}: not inside a shard of the receiver", what);
+        size_t next = 0;
+        grid_.each_cell(piece.box, [&](size_t cell) {
+          const At at{part.rank, piece.place, cell};
+          check(!read.contains(at), "{}: the receiver sends what lies there in the same step", what);
+          check(held_.contains(at) == piece.add, "{}: {}", what, piece.add ? "added to nothing" : "it overwrites what is there");
+          add(held_[at], queue.front().second[next++]);
+        });
+        queue.pop_front();
+      }
+    }
+    for (const auto& [ranks, queue] : sent)
+      check(queue.empty(), "{}: nobody receives it", name(number, ranks.first, ranks.second, queue.empty() ? Box{} : queue.front().first));
+  }
+
+  // Each addend is in one addend of `to`, on all its copies.
+  void check_result() {
+    std::map<std::pair<size_t, int>, Sum> results;  // cell, addend of `to`
+    for (const Shard& shard : to_.shards)
+      grid_.each_cell(shard.box, [&](size_t cell) {
+        const auto held = held_.find({shard.rank, Place::output, cell});
+        check(held != held_.end(), "box {} never reaches rank {}", grid_.cell(cell), shard.rank);
+        Sum sum = held->second;
+        std::ranges::sort(sum);
+        const auto [known, fresh] = results.try_emplace({cell, shard.addend}, sum);
+        check(fresh || known->second == sum, "box {} has addends {} on rank {}, {} on others", grid_.cell(cell), sum, shard.rank, known->second);
+      });
+    std::map<size_t, Sum> all;
+    for (const auto& [at, sum] : results) add(all[at.first], sum);
+    for (auto& [cell, sum] : all)
+      for (int addend = 0; addend < from_.addends; ++addend) {
+        const auto times = std::ranges::count(sum, addend);
+        check(times == 1, "box {} has addend {} {} times", grid_.cell(cell), addend, times);
+      }
+  }
+
+  const Exchange& exchange_;
+  const ShardMap& from_;
+  const ShardMap& to_;
+  Grid grid_;
+  std::map<At, Sum> held_;
+};
+
 }  // namespace
+
+void verify_exchange(const Exchange& exchange, const ShardMap& from, const ShardMap& to) { ExchangeReplay(exchange, from, to).run(); }
 
 void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
   check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());

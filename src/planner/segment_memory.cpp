@@ -24,7 +24,7 @@ class Replay {
     for (const ir::Instr& instr : segment.code) {
       for (const int b : instr.out)
         if (buffer(b).kind != ir::ValueKind::gradient) take(b);
-      peak_ = std::max(peak_, now_ + (instr.op ? workspace(instr) : 0));
+      peak_ = std::max(peak_, now_ + (instr.op ? workspace(instr) : scratch(instr)));
       for (const int b : instr.drop) release(b);
     }
     return peak_;
@@ -57,6 +57,15 @@ class Replay {
     for (const int b : instr.in) in.push_back(ir::local_type(buffer(b), 0, stage_.lane.size(), in.empty() ? &share : &other));
     for (const int b : instr.out) out.push_back(ir::local_type(buffer(b), 0, stage_.lane.size(), &other));
     return instr.op->workspace(in, out, static_cast<i64>(share * static_cast<double>(extent_.tokens)), longest_);
+  }
+
+  // Of sums for others, where they are most.
+  i64 scratch(const ir::Instr& instr) const {
+    i64 most = 0;
+    for (size_t pattern = 0; pattern < stage_.hosts.size(); ++pattern)
+      for (int position = 0; position < stage_.lane.size(); ++position)
+        most = std::max(most, ir::scratch_bytes(stage_, instr, pattern, position, extent_.tokens));
+    return most;
   }
 
   const ir::StageCode& stage_;

@@ -126,8 +126,11 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, int tp, config::Recompute
   strategy.recompute = recompute;
   if (split) strategy.schedule = config::ScheduleKind::zero_bubble;
   const auto [first, end] = kind == StageKind::middle ? std::pair(2, 3) : kind == StageKind::last ? std::pair(3, 5) : std::pair(0, 2);
-  known->stage = kind == StageKind::whole ? compiler::compile_stage(one_layer_, strategy, tp, 0, 3)
-                                          : compiler::compile_stage(three_layers_, strategy, tp, first, end);
+  std::vector<int> all(static_cast<size_t>(hardware_.ranks() / tp * tp));
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<std::vector<int>> hosts = compiler::host_patterns(all, tp, placement_);
+  known->stage = kind == StageKind::whole ? compiler::compile_stage(one_layer_, strategy, tp, 0, 3, hosts)
+                                          : compiler::compile_stage(three_layers_, strategy, tp, first, end, hosts);
   const ir::StageCode& stage = known->stage;
   known->cost = compiler::cost_of(stage);
   known->forward = TimeTable([this, &stage](i64 T) { return slowest(stage, stage.forward, T); }, tp);

@@ -58,11 +58,12 @@ class LinkCounter {
         plan_.phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
     const ir::StageCode& stage =
         strategy_of(plans_, plan_, task.phase).groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+    const size_t pattern = ir::pattern_of(stage, task.ranks, plans_.cluster());
     for (const ir::Instr& instr : stage.segment(task.pass).code) {
       if (instr.op)
         add_softmax_sums(task, stage, instr, mb.T);
       else
-        for (const layout::Step& step : instr.steps) add_step(task, stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T);
+        for (const layout::Step& step : instr.exchanges[pattern]->steps) add_step(task, stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T);
     }
   }
 

@@ -49,10 +49,12 @@ class SpanCutter {
 }  // namespace
 
 struct Executor::StageRunner {
-  StageRunner(const ir::Graph& graph, const ir::StageCode& code, int at, DType state, at::Device device)
-      : stage(code), position(at), runner(graph, code, at, state, device) {}
+  StageRunner(const ir::Graph& graph, const ir::StageCode& code, int at, const std::vector<int>& ranks, const cluster::Cluster& cluster,
+              DType state, at::Device device)
+      : stage(code), position(at), pattern(ir::pattern_of(code, ranks, cluster)), runner(graph, code, at, state, device) {}
   const ir::StageCode& stage;
   int position;
+  size_t pattern;  // of the stage's hosts
   SegmentRunner runner;
 };
 
@@ -231,7 +233,7 @@ struct Executor::Step {
       if (const auto it = release_flag.find({row, unit}); it != release_flag.end()) signals.set(it->second);
     };
     NumberedChannel& channel = e.channels_.within(task);
-    LaneLink lane{&e.fabric_, channel.channel, &channel.row};
+    LaneLink lane{&e.fabric_, channel.channel, &channel.row, stage.pattern};
     stage.runner.run(stage.stage.segment(task.pass), state, e.store_, key(task.phase), lane, e.rope_, hooks);
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
     if ((task.pass == ir::Pass::B || task.pass == ir::Pass::BW) && stage.stage.loss >= 0 && stage.position == 0)
@@ -383,7 +385,8 @@ Executor::StageRunner& Executor::stage_runner(int strategy, const Task& task, in
     const auto place = std::find(ranks.begin(), ranks.end(), rank_);
     check(place != ranks.end(), "rank {} is not in stage {} of lane {}", rank_, stage, task.lane);
     made = std::make_unique<StageRunner>(plans_.graph(), s.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(stage)],
-                                         static_cast<int>(place - ranks.begin()), plans_.graph().precision().state, options_.device);
+                                         static_cast<int>(place - ranks.begin()), ranks, plans_.cluster(), plans_.graph().precision().state,
+                                         options_.device);
   }
   return *made;
 }

@@ -29,11 +29,13 @@ class RopeTables {
   at::Tensor cos_, sin_;
 };
 
-/// The lane of a stage: channel of its ranks for collectives inside segments, with a running row number.
+/// The lane of a stage: channel of its ranks for collectives inside segments, with a running row number. pattern: how the lane lies on hosts, of
+/// StageCode::hosts.
 struct LaneLink {
   comm::Fabric* fabric = nullptr;
   comm::Channel channel;
   i64* row = nullptr;
+  size_t pattern = 0;
 };
 
 struct KernelCall {
@@ -87,7 +89,24 @@ void run_embedding(KernelCall&);
 void run_embedding_dw(KernelCall&);
 void run_head_loss(KernelCall&);
 
-/// A reshard among the ranks of a lane.
+/// A reshard among the ranks of a lane, on its way. It keeps its tensors, and has memory for sums that the rank makes for others. Refers to the
+/// call's stage and instruction.
+class Reshard {
+ public:
+  explicit Reshard(const KernelCall& call);
+  /// All steps; blocks until they are done.
+  void run();
+
+ private:
+  at::Tensor view(layout::Place place, const layout::Box& units) const;
+
+  const ir::Buffer &from_, &to_;
+  const layout::Exchange& exchange_;
+  size_t position_;
+  i64 unit_;  // tokens of a unit
+  LaneLink lane_;
+  at::Tensor input_, output_, scratch_;
+};
 void run_reshard(KernelCall&);
 
 }  // namespace switchyard::runtime

@@ -82,7 +82,8 @@ void SegmentTimer::add(const ir::Instr& instr) {
   const auto buffer = [&](int b) -> const ir::Buffer& { return stage_.buffers[static_cast<size_t>(b)]; };
   if (!instr.op) {
     const ir::Type& type = buffer(instr.in[0]).type;
-    for (const layout::Step& step : instr.steps) {
+    const size_t pattern = ir::pattern_of(stage_, ranks_, placement_);
+    for (const layout::Step& step : instr.exchanges[pattern]->steps) {
       Exchange exchange{.parcels = {}, .type = type.dtype, .by_tokens = ir::has_dim(type, ir::kTokens)};
       for (const layout::Part& part : step.parts) {
         i64 own = 0;

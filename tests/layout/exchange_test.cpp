@@ -1,9 +1,11 @@
 #include "layout/exchange.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include <gmock/gmock.h>
 
@@ -49,27 +51,40 @@ void expect_paired(const Step& step) {
     }
 }
 
-// One step: what each rank holds afterwards of its shard in `to`.
-Ranks replay(const Step& step, const Ranks& before, const Shape& shape) {
-  Ranks after;
+// What lies in a rank's input, output and scratch.
+using Memory = std::map<int, std::map<Place, Held>>;
+
+// One step, which sends what lies there when it starts.
+void replay(const Step& step, Memory& memory, const Shape& shape) {
+  const Memory before = memory;
+  std::map<std::pair<int, int>, std::vector<const Piece*>> sent;
   for (const Part& part : step.parts)
-    for (const Piece& piece : part.receives)
+    for (const Piece& piece : part.sends) sent[{part.rank, piece.peer}].push_back(&piece);
+  std::map<std::pair<int, int>, size_t> next;
+  for (const Part& part : step.parts)
+    for (const Piece& piece : part.receives) {
+      const std::pair<int, int> ends(piece.peer, part.rank);
+      const Place source = sent.at(ends).at(next[ends]++)->place;
       each_element(piece.box, shape.size, [&](size_t e) {
-        const std::vector<int>& sent = before.at(piece.peer).at(e);
-        EXPECT_EQ(piece.add, after[part.rank].contains(e)) << "the first piece overwrites what the buffer had, later ones add";
-        std::vector<int>& held = after[part.rank][e];
-        held.insert(held.end(), sent.begin(), sent.end());
+        const std::vector<int>& came = before.at(piece.peer).at(source).at(e);
+        Held& there = memory[part.rank][piece.place];
+        EXPECT_EQ(piece.add, there.contains(e)) << "the first piece overwrites what the buffer had, later ones add";
+        there[e].insert(there[e].end(), came.begin(), came.end());
       });
-  return after;
+    }
 }
 
-Ranks run(const std::vector<Step>& steps, const ShardMap& from) {
-  Ranks held = filled(from);
-  for (const Step& step : steps) {
+Ranks run(const Exchange& exchange, const ShardMap& from) {
+  Memory memory;
+  for (auto& [rank, held] : filled(from)) memory[rank][Place::input] = held;
+  for (const Step& step : exchange.steps) {
     expect_paired(step);
-    held = replay(step, held, from.shape);
+    replay(step, memory, from.shape);
   }
-  return held;
+  Ranks outputs;
+  for (auto& [rank, places] : memory)
+    if (!places[Place::output].empty()) outputs[rank] = places[Place::output];
+  return outputs;
 }
 
 std::vector<int> all_addends(int n) {
@@ -80,8 +95,10 @@ std::vector<int> all_addends(int n) {
 
 // Every element of every shard of `to`, and nothing else; sums in the order of addends.
 void expect_result(const ShardMap& from, const ShardMap& to) {
-  const std::vector<Step> steps = exchange(from, to);
-  const Ranks held = run(steps, from);
+  const Exchange made = exchange(from, to);
+  verify_exchange(made, from, to);
+  const std::vector<Step>& steps = made.steps;
+  const Ranks held = run(made, from);
   Ranks expected;
   for (const Shard& shard : to.shards) {
     if (shard.addend > 0 && from.addends == 1) {
@@ -106,7 +123,7 @@ TEST(Exchange, between_random_layouts_gives_every_element_once_and_sums_in_the_o
     expect_result(from, to);
     ASSERT_FALSE(testing::Test::HasFailure());
     sums += from.addends > 1;
-    two_steps += exchange(from, to).size() == 2;
+    two_steps += exchange(from, to).steps.size() == 2;
   }
   EXPECT_GT(sums, 50);
   EXPECT_GT(two_steps, 20);
@@ -117,7 +134,7 @@ TEST(Exchange, makes_a_copy_an_addend_by_zeros_on_the_other_ranks) {
   const Shape shape = plain({6, 2});
   const ShardMap from = expand(mesh, replicated(2), shape), to = expand(mesh, {{{}, {}}, {0}}, shape);
   expect_result(from, to);
-  const std::vector<Step> steps = exchange(from, to);
+  const std::vector<Step> steps = exchange(from, to).steps;
   ASSERT_EQ(steps.size(), 1u);
   EXPECT_FALSE(find_part(steps[0], 4)->zero);
   EXPECT_TRUE(find_part(steps[0], 6)->zero);
@@ -132,9 +149,11 @@ TEST(Exchange, keeps_addends_apart_where_the_cut_changes_but_the_sum_stays_pendi
 
 // Of each element, every addend of `from` is in one addend of `to`, the same on all its copies; nothing in one means zeros.
 void expect_regrouped(const ShardMap& from, const ShardMap& to) {
-  const std::vector<Step> steps = exchange(from, to);
+  const Exchange made = exchange(from, to);
+  verify_exchange(made, from, to);
+  const std::vector<Step>& steps = made.steps;
   ASSERT_EQ(steps.size(), 1u);
-  Ranks held = run(steps, from);
+  Ranks held = run(made, from);
   std::map<int, std::set<int>> parts;  // addend of `to` -> addends of `from` in it
   for (const Shard& shard : to.shards)
     each_element(shard.box, to.shape.size, [&](size_t e) {
@@ -172,13 +191,13 @@ TEST(Exchange, moves_nothing_where_addends_split_or_join_on_their_ranks) {
   const Mesh mesh{{{"a", 2}, {"b", 2}}, {0, 1, 2, 3}};
   const Shape shape = plain({8, 4});
   for (const int axis : {0, 1})
-    for (const Step& step : exchange(expand(mesh, {{{}, {}}, {axis}}, shape), expand(mesh, {{{}, {}}, {0, 1}}, shape)))
+    for (const Step& step : exchange(expand(mesh, {{{}, {}}, {axis}}, shape), expand(mesh, {{{}, {}}, {0, 1}}, shape)).steps)
       for (const Part& part : step.parts) EXPECT_EQ(sent_elements(part), 0) << axis;
 }
 
-i64 sent_by(const std::vector<Step>& steps, int rank) {
+i64 sent_by(const Exchange& exchange, int rank) {
   i64 total = 0;
-  for (const Step& step : steps) total += sent_elements(*find_part(step, rank));
+  for (const Step& step : exchange.steps) total += sent_elements(*find_part(step, rank));
   return total;
 }
 
@@ -194,21 +213,21 @@ TEST(Exchange, sends_what_the_ring_collectives_send) {
     EXPECT_EQ(sent_by(exchange(copies, rows), rank), 0);              // a slice
     EXPECT_EQ(sent_by(exchange(rows, rows), rank), 0);
   }
-  EXPECT_EQ(exchange(partial, copies).size(), 2u);
+  EXPECT_EQ(exchange(partial, copies).steps.size(), 2u);
   EXPECT_EQ(sent_by(exchange(rows, columns), 0), 3 * 4);  // all-to-all; columns are cut 1, 1, 1, 2
 }
 
 TEST(Exchange, prefers_the_rank_itself_then_the_nearest_holder) {
   const Box all = whole(std::vector<i64>{4});
   const ShardMap from{plain({4}), 1, {{0, 0, all}, {5, 0, all}}}, to{plain({4}), 1, {{0, 0, all}, {4, 0, all}}};
-  const std::vector<Step> steps = exchange(from, to);
+  const std::vector<Step> steps = exchange(from, to).steps;
   EXPECT_EQ(find_part(steps[0], 0)->receives, (std::vector<Piece>{{0, all, false}}));
   EXPECT_EQ(find_part(steps[0], 4)->receives, (std::vector<Piece>{{5, all, false}}));
 }
 
 TEST(Exchange, names_every_rank_of_both_sides_even_where_it_has_nothing_to_do) {
   const Box all = whole(std::vector<i64>{4});
-  const std::vector<Step> steps = exchange({plain({4}), 1, {{0, 0, all}, {3, 0, all}}}, {plain({4}), 1, {{1, 0, all}}});
+  const std::vector<Step> steps = exchange({plain({4}), 1, {{0, 0, all}, {3, 0, all}}}, {plain({4}), 1, {{1, 0, all}}}).steps;
   std::vector<int> ranks;
   for (const Part& part : steps[0].parts) ranks.push_back(part.rank);
   EXPECT_EQ(ranks, (std::vector<int>{0, 1, 3}));
@@ -232,6 +251,132 @@ TEST(Exchange, refuses_what_it_cannot_do) {
               exchange(lacking, {plain({4}), 1, {{1, 0, all}}});
             }),
             "exchange: rank 1 finds no holder of addend 0 for [2,4)");
+}
+
+// Elements that leave each rank for other hosts.
+std::vector<i64> crossing(const Exchange& exchange, const std::vector<int>& host) {
+  std::vector<i64> elements(host.size(), 0);
+  for (const Step& step : exchange.steps)
+    for (const Part& part : step.parts)
+      for (const Piece& piece : part.sends)
+        if (host[static_cast<size_t>(piece.peer)] != host[static_cast<size_t>(part.rank)]) elements[static_cast<size_t>(part.rank)] += piece.box.elements();
+  return elements;
+}
+
+std::vector<int> even_hosts(int hosts, int devices) {
+  std::vector<int> host;
+  for (int rank = 0; rank < hosts * devices; ++rank) host.push_back(rank / devices);
+  return host;
+}
+
+// Of tp ranks on so many hosts N elements are to be gathered or summed: each host must get from the others what it lacks, and can give each of
+// them no less than one sum of what is theirs. Its ranks share that evenly.
+TEST(ExchangeOverHosts, crosses_no_more_than_the_bound_and_on_all_ports) {
+  for (const auto& [hosts, devices] : {std::pair(2, 8), std::pair(4, 2), std::pair(3, 3), std::pair(2, 1)}) {
+    const int tp = hosts * devices;
+    const std::vector<int> host = even_hosts(hosts, devices);
+    Mesh mesh{{{"tp", tp}}, {}};
+    for (int rank = 0; rank < tp; ++rank) mesh.ranks.push_back(rank);
+    const Shape shape = plain({tp, 6});
+    const i64 N = shape.elements();
+    const ShardMap whole = expand(mesh, replicated(2), shape), rows = expand(mesh, {{{0}, {}}, {}}, shape), sum = expand(mesh, {{{}, {}}, {0}}, shape);
+    const i64 bound = N * (hosts - 1) / tp;  // N / hosts from each host to each other one, by its ranks
+    for (const auto& [from, to, times] : {std::tuple(&rows, &whole, 1), std::tuple(&sum, &rows, 1), std::tuple(&sum, &whole, 2)}) {
+      const Exchange made = exchange_over_hosts(*from, *to, host);
+      verify_exchange(made, *from, *to);
+      EXPECT_EQ(crossing(made, host), std::vector<i64>(host.size(), times * bound)) << hosts << " x " << devices;
+      EXPECT_EQ(crossing(exchange(*from, *to), host), std::vector<i64>(host.size(), times * bound * devices));
+    }
+  }
+}
+
+TEST(ExchangeOverHosts, adds_inside_hosts_first_and_keeps_those_sums_apart) {
+  Mesh mesh{{{"tp", 4}}, {0, 1, 2, 3}};
+  const Shape shape = plain({4, 2});
+  const ShardMap sum = expand(mesh, {{{}, {}}, {0}}, shape), rows = expand(mesh, {{{0}, {}}, {}}, shape);
+  const Exchange made = exchange_over_hosts(sum, rows, std::vector<int>{0, 0, 1, 1});
+  ASSERT_EQ(made.steps.size(), 2u);
+  for (size_t part = 0; part < 4; ++part) EXPECT_EQ(made.scratch[part].size(), 1u) << "one row for a rank of the other host";
+  const Ranks held = run(made, sum);
+  EXPECT_EQ(held.at(0).begin()->second, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(held.at(2).begin()->second, (std::vector<int>{2, 3, 0, 1})) << "the own host's first";
+}
+
+TEST(ExchangeOverHosts, between_random_layouts_on_random_hosts_is_proved) {
+  int scratch = 0, passed_on = 0;
+  for (unsigned seed = 0; seed < 600; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomMaps random(seed);
+    const Shape shape = random.shape();
+    const Mesh mesh = random.mesh(8), other = random.coin() ? mesh : random.mesh(8);
+    const ShardMap from = expand(mesh, random.layout(mesh, shape, true), shape), to = expand(other, random.layout(other, shape, false), shape);
+    std::vector<int> host;
+    for (int rank = 0; rank < 8; ++rank) host.push_back(random.below(3));
+    const Exchange made = exchange_over_hosts(from, to, host);
+    ASSERT_NO_THROW(verify_exchange(made, from, to));
+    std::vector<i64> straight = crossing(exchange(from, to), host), over = crossing(made, host);
+    EXPECT_LE(std::accumulate(over.begin(), over.end(), i64{0}), std::accumulate(straight.begin(), straight.end(), i64{0}));
+    for (const auto& boxes : made.scratch) scratch += !boxes.empty();
+    passed_on += made.steps.size() > 1 && from.addends == 1;
+    std::map<size_t, std::vector<int>> sums;  // the same on all copies
+    for (const auto& [rank, held] : run(made, from))
+      for (const auto& [element, sum] : held) EXPECT_EQ(sums.try_emplace(element, sum).first->second, sum);
+  }
+  EXPECT_GT(scratch, 50);
+  EXPECT_GT(passed_on, 50);
+}
+
+TEST(QuickestExchange, goes_over_hosts_where_that_sends_less_between_them) {
+  Mesh mesh{{{"tp", 4}}, {0, 1, 2, 3}};
+  const Shape shape = plain({4, 512});
+  const ShardMap whole = expand(mesh, replicated(2), shape), rows = expand(mesh, {{{0}, {}}, {}}, shape), columns = expand(mesh, {{{}, {0}}, {}}, shape);
+  const auto crossings = [&](const ShardMap& from, const ShardMap& to, const std::vector<int>& host) {
+    return crossing(quickest_exchange(from, to, host), host);
+  };
+  EXPECT_EQ(crossings(rows, whole, {0, 0, 1, 1}), (std::vector<i64>{512, 512, 512, 512}));
+  EXPECT_EQ(crossings(rows, whole, {0, 1, 2, 3}), (std::vector<i64>(4, 3 * 512))) << "a host each: directly";
+  EXPECT_EQ(quickest_exchange(rows, whole, std::vector<int>(4, 0)).steps.size(), 1u);
+  EXPECT_EQ(crossings(rows, columns, {0, 0, 1, 1}), (std::vector<i64>(4, 2 * 128))) << "all to all: every piece is for one rank";
+}
+
+TEST(HostPattern, numbers_hosts_as_they_appear) {
+  EXPECT_EQ(host_pattern(std::vector<int>{5, 4, 1, 0}, cluster::uniform(3, 2)), (std::vector<int>{0, 0, 1, 1}));
+}
+
+// What is wrong with an exchange after `spoil`.
+std::string fault_of(const std::function<void(Exchange&)>& spoil) {
+  Mesh mesh{{{"tp", 4}}, {0, 1, 2, 3}};
+  const Shape shape = plain({4, 2});
+  const ShardMap sum = expand(mesh, {{{}, {}}, {0}}, shape), whole = expand(mesh, replicated(2), shape);
+  Exchange made = exchange_over_hosts(sum, whole, std::vector<int>{0, 0, 1, 1});
+  spoil(made);
+  return message_of([&] { verify_exchange(made, sum, whole); });
+}
+
+TEST(VerifyExchange, finds_what_is_wrong) {
+  EXPECT_EQ(fault_of([](Exchange&) {}), "no error");
+  EXPECT_THAT(fault_of([](Exchange& e) { e.steps.pop_back(); }), HasSubstr("never reaches rank"));
+  EXPECT_THAT(fault_of([](Exchange& e) { e.steps.erase(e.steps.begin()); }), HasSubstr("the sender does not hold it then"));
+  EXPECT_THAT(fault_of([](Exchange& e) { e.scratch[0].clear(); }), HasSubstr("not inside a shard of the"));
+  EXPECT_THAT(fault_of([](Exchange& e) { e.steps[1].parts[0].receives.pop_back(); }), HasSubstr("nobody receives it"));
+  EXPECT_THAT(fault_of([](Exchange& e) { e.steps[1].parts[0].sends.pop_back(); }), HasSubstr("nobody sends it"));
+  EXPECT_THAT(fault_of([](Exchange& e) { e.steps[1].parts[0].receives[1].add = false; }), HasSubstr("it overwrites what is there"));
+  EXPECT_THAT(fault_of([](Exchange& e) { e.steps[1].parts[0].receives[0].add = true; }), HasSubstr("added to nothing"));
+  EXPECT_THAT(fault_of([](Exchange& e) { e.steps.push_back(e.steps.back()); }), HasSubstr("it overwrites what is there"));
+  EXPECT_THAT(fault_of([](Exchange& e) {
+                std::vector<Part>& parts = e.steps[2].parts;
+                const Box sum = parts[0].sends[0].box;
+                parts[1].sends.push_back({0, sum, false, Place::input});
+                parts[0].receives.push_back({1, sum, true});
+              }),
+              HasSubstr("in the same step"));
+  EXPECT_THAT(fault_of([](Exchange& e) {
+                for (Part& part : e.steps[1].parts) {  // nobody adds up the other host's
+                  std::erase_if(part.sends, [](const Piece& piece) { return piece.place == Place::scratch; });
+                  std::erase_if(part.receives, [&](const Piece& piece) { return piece.peer / 2 != part.rank / 2; });
+                }
+              }),
+              HasSubstr("0 times"));
 }
 
 }  // namespace

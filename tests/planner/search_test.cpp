@@ -104,7 +104,7 @@ void make_small(SmallProblem& problem) {
 }
 
 #ifdef __OPTIMIZE__
-constexpr unsigned kProblems = 120, kBounded = 20;
+constexpr unsigned kProblems = 140, kBounded = 20;
 #else
 constexpr unsigned kProblems = 6, kBounded = 2;  // sanitizers want to see the code, not all of its cases
 #endif

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <limits>
 
+#include "compiler/memory.hpp"
+#include "kernels/memory.hpp"
 #include "tiny_job.hpp"
 
 namespace switchyard::runtime {
@@ -100,6 +102,52 @@ TEST(Executor, PrefetchChangesNoBit) {
   const TinyRun without = run_tiny(plans, five_batches(), {.bounds = {24, 12}, .prefetch = false});
   for (size_t s = 0; s < with.steps.size(); ++s) EXPECT_EQ(with.steps[s].loss, without.steps[s].loss);
   EXPECT_EQ(largest_gap(with.master, without.master), 0);
+}
+
+// Tensor parallel ranks on two hosts: reshards go over hosts.
+TEST(Executor, TensorParallelRanksOfSeveralHostsTrainAsOneRankDoes) {
+  for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::selective, config::Recompute::full}) {
+    const std::vector<std::string> specs = {"1,4,1", "1,2,2"};
+    const compiler::Plans plans = tiny_plans(specs, 4, 0, kFp64, 2, 1, {.recompute = recompute});
+    const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+    EXPECT_TRUE(std::ranges::any_of(stage.forward.code, [](const ir::Instr& instr) { return !instr.op && !instr.exchanges[0]->scratch[0].empty(); }));
+    expect_like_one_rank(run_tiny(plans, five_batches(), {.bounds = {24, 12}}));
+  }
+}
+
+// With the memory of sums for other hosts.
+TEST(Executor, TensorParallelRanksTakeAsMuchMemoryAsPredicted) {
+  kernels::install_rank_allocator();
+  for (const int hosts : {1, 2})
+    for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::full}) {
+      const compiler::Plans plans = tiny_plans({"1,4,1"}, 4, 0, precision_from("fp32"), hosts, 1, {.recompute = recompute});
+      const Documents documents = tiny_documents(12, 5);
+      const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
+      const ir::Program program = compiler::assemble(plan, plans, {});
+      auto fabrics = comm::thread_fabrics(4, plans.cluster(), {});
+      std::vector<i64> peaks(4);
+      const auto ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
+        kernels::RankMemory memory(i64{1} << 28);
+        {
+          const kernels::MemoryScope scope(&memory);
+          Store store(plans, fabric.rank(), at::kCPU);
+          {
+            const kernels::MemoryScope outside(nullptr);
+            store.initialize(tiny_values(plans.graph()));
+          }
+          memory.reset_peak();
+          ExecutorOptions options;
+          options.memory = &memory;
+          Executor executor(plans, store, fabric, options);
+          executor.run(program, {&plan, &documents, [](double) { return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; }});
+          peaks[static_cast<size_t>(fabric.rank())] = memory.peak();
+        }
+      });
+      ASSERT_EQ(ends, std::vector<std::string>(4));
+      for (int rank = 0; rank < 4; ++rank)
+        EXPECT_EQ(peaks[static_cast<size_t>(rank)], compiler::predict_memory(program, plan, plans, compiler::Holdings(plans, rank)).total)
+            << hosts << " hosts, rank " << rank;
+    }
 }
 
 TEST(Executor, LanesWithoutDocumentsAddNothing) {

@@ -48,11 +48,13 @@ inline config::ModelConfig tiny_llama() {
 }
 
 inline compiler::Plans tiny_plans(const std::vector<std::string>& specs, int ranks, int home = 0, Precision precision = kFp64,
-                                  int hosts = 1, int zero = 1) {
+                                  int hosts = 1, int zero = 1, const config::StrategySettings& settings = {}) {
   ir::Graph graph = models::build(tiny_llama(), precision, models::Output::loss);
   ir::differentiate(graph);
   std::vector<config::Strategy> strategies;
-  for (const std::string& spec : specs) strategies.push_back(config::strategy_from_spec(spec, ranks, tiny_llama().layers, {.zero = zero}));
+  config::StrategySettings all = settings;
+  all.zero = zero;
+  for (const std::string& spec : specs) strategies.push_back(config::strategy_from_spec(spec, ranks, tiny_llama().layers, all));
   return compiler::Plans(std::move(graph), strategies, home, cluster::uniform(hosts, ranks / hosts), switching::Planner::relay);
 }
 

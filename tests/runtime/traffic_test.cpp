@@ -70,7 +70,7 @@ Traffic announced(const ir::Segment& segment, const ir::StageCode& stage, const 
     const ir::Buffer& from = stage.buffers[static_cast<size_t>(instr.in[0])];
     const bool of_tokens = from.type.shape.size[0] == ir::kTokens;
     const i64 element = size_of(from.type.dtype) * (of_tokens ? T / stage.lane.size() : 1);
-    for (const layout::Step& step : instr.steps)
+    for (const layout::Step& step : instr.exchanges[ir::pattern_of(stage, ranks, cluster)]->steps)
       for (const layout::Part& part : step.parts)
         for (const layout::Piece& piece : part.sends)
           if (piece.peer != part.rank)

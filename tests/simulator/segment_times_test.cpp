@@ -37,6 +37,48 @@ TEST(SegmentTimes, of_collectives_are_those_of_the_ring) {
   EXPECT_GT(gathers, 2);
 }
 
+// Hosts of eight devices with a network port each. Rings over all ports carry (n - 1) / n of N through the ports of a host, an eighth through
+// each; what goes over hosts carries N / 16, and no step inside takes longer than a ring's.
+TEST(SegmentTimes, of_collectives_over_hosts_are_no_longer_than_rings_over_all_ports) {
+  config::ModelConfig model = compiler::small_llama();
+  model.heads = model.kv_heads = 16;
+  model.ffn_size = 64;
+  model.vocab_size = 64;
+  const compiler::Plans plans(compiler::training_graph(model), {config::strategy_from_spec("1,16,1", 16, model.layers)}, 0, cluster::uniform(2, 8),
+                              switching::Planner::relay);
+  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+  cluster::Hardware hardware = arithmetic_only(2, 8);
+  constexpr double kIntra = 12e6, kInter = 1e6;
+  hardware.intra_host = {{0}, {kIntra}, 1, {}};
+  hardware.inter_host = cluster::LinkClass{{0}, {kInter}, 1, {}};
+  const std::vector<int> ranks = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  int gathers = 0, sums = 0;
+  for (const ir::Segment* segment : {&stage.forward, &stage.backward})
+    for (const ir::Instr& instr : segment->code) {
+      if (instr.op) continue;
+      const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])], &to = stage.buffers[static_cast<size_t>(instr.out[0])];
+      if (from.kind == ir::ValueKind::feed) continue;
+      const layout::Pattern pattern = layout::classify(stage.lane, from.layout, to.layout);
+      if (pattern != layout::Pattern::all_gather && pattern != layout::Pattern::reduce_scatter) continue;
+      const ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
+      double seconds = 0, between = 0;
+      const SegmentTimes times = segment_times(stage, alone, 64, ranks, hardware, plans.cluster());
+      for (const Piece& piece : times.pieces) {
+        seconds += piece.fixed;
+        for (const cost::Exchange::PortShare& use : times.exchanges[static_cast<size_t>(piece.exchange)].ports)
+          if (use.port.link == cluster::Link::inter_host && use.port.out && use.port.host == 0 && use.port.number == 3) between += use.share * piece.fixed * kInter;
+      }
+      const double N = 64.0 * static_cast<double>(from.type.shape.size[1] * size_of(from.type.dtype));
+      EXPECT_NEAR(between, N / 16, 1e-6) << "bytes through one network port: the bound";
+      const double ring = std::max(15.0 / 16 * N / 8 / kInter, 15.0 / 16 * N / kIntra);
+      EXPECT_LT(seconds, ring);
+      EXPECT_NEAR(seconds, N / 16 / kInter + 7.0 / 16 * N / kIntra, 1e-9);
+      (pattern == layout::Pattern::all_gather ? gathers : sums)++;
+    }
+  EXPECT_GT(gathers, 2);
+  EXPECT_GT(sums, 2);
+}
+
 TEST(SegmentTimes, of_an_operator_are_the_longer_of_arithmetic_and_memory) {
   const compiler::Plans plans = plans_under({"1,1,1"}, 1, 1);
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];

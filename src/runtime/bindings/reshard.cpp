@@ -2,45 +2,49 @@
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
-namespace {
 
-// A buffer's box with token dims scaled from units of T / positions to tokens.
-layout::Box scaled(const ir::Buffer& buffer, layout::Box box, i64 unit) {
-  for (int d = 0; d < box.dims; ++d)
-    if (buffer.type.shape.size[static_cast<size_t>(d)] == ir::kTokens) {
-      box.lo[static_cast<size_t>(d)] *= unit;
-      box.hi[static_cast<size_t>(d)] *= unit;
-    }
-  return box;
+Reshard::Reshard(const KernelCall& call)
+    : from_(call.stage.buffers[static_cast<size_t>(call.instr.in[0])]),
+      to_(call.stage.buffers[static_cast<size_t>(call.instr.out[0])]),
+      exchange_(*call.instr.exchanges[call.lane.pattern]),
+      position_(static_cast<size_t>(call.position)),
+      unit_(call.feeds.T / call.stage.lane.size()),
+      lane_(call.lane),
+      input_(call.in[0]),
+      output_(call.out[0]) {
+  const i64 bytes = ir::scratch_bytes(call.stage, call.instr, call.lane.pattern, call.position, call.feeds.T);
+  if (bytes > 0) scratch_ = empty({bytes / size_of(from_.type.dtype)}, from_.type.dtype, input_.device());
 }
 
-}  // namespace
+at::Tensor Reshard::view(layout::Place place, const layout::Box& units) const {
+  const layout::Box box = ir::scaled(from_, units, unit_);
+  if (place == layout::Place::input) return view_of(input_, ir::scaled(from_, from_.box[position_], unit_), box);
+  if (place == layout::Place::output) return view_of(output_, ir::scaled(to_, to_.box[position_], unit_), box);
+  i64 before = 0;
+  for (auto other = exchange_.scratch[position_].begin(); *other != units; ++other) before += ir::scaled(from_, *other, unit_).elements();
+  std::vector<i64> size;
+  for (int d = 0; d < box.dims; ++d) size.push_back(box.size(d));
+  return scratch_.narrow(0, before, box.elements()).view(size);
+}
 
-void run_reshard(KernelCall& call) {
-  const ir::Buffer &from = call.stage.buffers[static_cast<size_t>(call.instr.in[0])],
-                   &to = call.stage.buffers[static_cast<size_t>(call.instr.out[0])];
-  const i64 unit = call.feeds.T / call.stage.lane.size();
-  const layout::Box from_box = scaled(from, from.box[static_cast<size_t>(call.position)], unit);
-  const layout::Box to_box = scaled(to, to.box[static_cast<size_t>(call.position)], unit);
-  for (size_t s = 0; s < call.instr.steps.size(); ++s) {
-    const layout::Part& part = call.instr.steps[s].parts[static_cast<size_t>(call.position)];
-    // The second step works on what the first left in the destination.
-    const at::Tensor& source = s == 0 ? call.in[0] : call.out[0];
-    const layout::Box& source_box = s == 0 ? from_box : to_box;
-    if (part.zero) call.out[0].zero_();
+void Reshard::run() {
+  for (const layout::Step& step : exchange_.steps) {
+    const layout::Part& part = step.parts[position_];
+    const auto rank = [&](const layout::Piece& piece) { return lane_.channel.ranks[static_cast<size_t>(piece.peer)]; };
+    if (part.zero) output_.zero_();
     Transfer transfer;
     for (const layout::Piece& piece : part.sends)
-      if (piece.peer != part.rank)
-        transfer.send(call.lane.channel.ranks[static_cast<size_t>(piece.peer)], view_of(source, source_box, scaled(from, piece.box, unit)));
+      if (piece.peer != part.rank) transfer.send(rank(piece), view(piece.place, piece.box));
     for (const layout::Piece& piece : part.receives) {
-      const layout::Box box = scaled(to, piece.box, unit);
       if (piece.peer != part.rank)
-        transfer.receive(call.lane.channel.ranks[static_cast<size_t>(piece.peer)], view_of(call.out[0], to_box, box), piece.add);
-      else if (s == 0)
-        transfer.local(view_of(call.out[0], to_box, box), view_of(source, source_box, box), piece.add);
+        transfer.receive(rank(piece), view(piece.place, piece.box), piece.add);
+      else
+        transfer.local(view(piece.place, piece.box), view(layout::Place::input, piece.box), piece.add);
     }
-    transfer.run(*call.lane.fabric, call.lane.channel, "reshard " + from.name, ++*call.lane.row);
+    transfer.run(*lane_.fabric, lane_.channel, "reshard " + from_.name, ++*lane_.row);
   }
 }
+
+void run_reshard(KernelCall& call) { Reshard(call).run(); }
 
 }  // namespace switchyard::runtime

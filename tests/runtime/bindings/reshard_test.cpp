@@ -1,56 +1,84 @@
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "one_call.hpp"
 
 namespace switchyard::runtime {
 namespace {
 
-constexpr i64 kT = 6, kH = 4;
-const layout::Mesh kLane{{{"tp", 2}}, {0, 1}};
+constexpr i64 kT = 12, kH = 4;
 const layout::Layout kWhole{{{}, {}}, {}}, kRows{{{0}, {}}, {}}, kColumns{{{}, {0}}, {}}, kSum{{{}, {}}, {0}};
 
-// Both ranks of a lane of two turn a (T, H) value from one layout to the other.
-std::vector<at::Tensor> reshard(const layout::Layout& from, const layout::Layout& to, const std::vector<at::Tensor>& in) {
-  const layout::Shape units{{2, kH}, {{}, {}}};  // tokens in units of T / 2
+// The ranks of a lane turn a (T, H) value from one layout to the other. host: of each; bytes: what they send to other hosts.
+std::vector<at::Tensor> reshard(const layout::Layout& from, const layout::Layout& to, const std::vector<at::Tensor>& in,
+                                const std::vector<int>& host = {0, 0}, i64* bytes = nullptr) {
+  const int ranks = static_cast<int>(host.size());
+  const layout::Shape units{{ranks, kH}, {{}, {}}};  // tokens in units of T / ranks
   ir::StageCode stage;
-  stage.lane = kLane;
+  stage.lane = {{{"tp", ranks}}, {}};
+  for (int rank = 0; rank < ranks; ++rank) stage.lane.ranks.push_back(rank);
+  stage.hosts = {host};
   for (const layout::Layout* l : {&from, &to}) {
     ir::Buffer b;
     b.name = "stream";
     b.type = {DType::f64, {{ir::kTokens, kH}, {{}, {}}}};
     b.layout = *l;
-    for (int position = 0; position < 2; ++position) b.box.push_back(layout::shard_box(kLane, *l, units, position));
+    for (int position = 0; position < ranks; ++position) b.box.push_back(layout::shard_box(stage.lane, *l, units, position));
     stage.buffers.push_back(b);
   }
   ir::Instr instr;
-  instr.steps = layout::exchange(layout::expand(kLane, from, units), layout::expand(kLane, to, units));
+  instr.exchanges = {std::make_shared<const layout::Exchange>(
+      layout::quickest_exchange(layout::expand(stage.lane, from, units), layout::expand(stage.lane, to, units), host))};
   instr.in = {0};
   instr.out = {1};
-  std::vector<at::Tensor> out(2);
-  const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
+  std::vector<at::Tensor> out(host.size());
+  std::vector<int> all = stage.lane.ranks;
+  std::vector<i64> sent(host.size());
+  const auto ends = comm::run_ranks(comm::thread_fabrics(ranks, cluster::Cluster{host, {}}, {}), [&](comm::Fabric& fabric) {
     const size_t rank = static_cast<size_t>(fabric.rank());
     MicroBatchFeeds feeds;
     feeds.T = kT;
     RopeTables rope(10000, {});
     i64 row = 0;
-    out[rank] = empty(ir::local_size(stage.buffers[1], fabric.rank(), 2, {kT}), DType::f64, at::kCPU);
-    KernelCall call{instr, stage, fabric.rank(), {in[rank]}, {out[rank]}, feeds, rope, {&fabric, {5, {0, 1}}, &row}, DType::f64};
+    out[rank] = empty(ir::local_size(stage.buffers[1], fabric.rank(), ranks, {kT}), DType::f64, at::kCPU);
+    KernelCall call{instr, stage, fabric.rank(), {in[rank]}, {out[rank]}, feeds, rope, {&fabric, {5, all}, &row}, DType::f64};
     run_reshard(call);
-    EXPECT_EQ(row, static_cast<i64>(instr.steps.size()));
+    EXPECT_EQ(row, static_cast<i64>(instr.exchanges[0]->steps.size()));
+    sent[rank] = fabric.traffic()[2];
   });
-  EXPECT_EQ(ends, std::vector<std::string>(2));
+  EXPECT_EQ(ends, std::vector<std::string>(host.size()));
+  if (bytes) *bytes = std::accumulate(sent.begin(), sent.end(), i64{0});
   return out;
+}
+
+// Rows of 12 tokens on two hosts with two ranks each.
+TEST(ReshardBinding, OverHostsSendsEverythingBetweenThemOnce) {
+  const std::vector<int> hosts = {0, 0, 1, 1};
+  std::vector<at::Tensor> sums, rows;
+  for (int rank = 0; rank < 4; ++rank) sums.push_back(wave({kT, kH}, rank + 1));
+  const at::Tensor sum = sums[0].add(sums[1]).add(sums[2].add(sums[3]));
+  for (i64 rank = 0; rank < 4; ++rank) rows.push_back(sum.narrow(0, 3 * rank, 3));
+  const i64 crossing = kT * kH * 8;  // half of it each way
+  i64 bytes = 0;
+  for (const at::Tensor& out : reshard(kRows, kWhole, rows, hosts, &bytes)) EXPECT_TRUE(out.equal(sum));
+  EXPECT_EQ(bytes, crossing);
+  const auto parts = reshard(kSum, kRows, sums, hosts, &bytes);
+  for (size_t rank = 0; rank < 4; ++rank) EXPECT_TRUE(parts[rank].equal(rows[rank]));
+  EXPECT_EQ(bytes, crossing);
+  for (const at::Tensor& out : reshard(kSum, kWhole, sums, hosts, &bytes)) EXPECT_TRUE(out.equal(sum));
+  EXPECT_EQ(bytes, 2 * crossing);
 }
 
 const at::Tensor kA = wave({kT, kH}, 1), kB = wave({kT, kH}, 2);
 
 TEST(ReshardBinding, GathersTokens) {
-  for (const at::Tensor& out : reshard(kRows, kWhole, {kA.narrow(0, 0, 3), kA.narrow(0, 3, 3)})) EXPECT_TRUE(out.equal(kA));
+  for (const at::Tensor& out : reshard(kRows, kWhole, {kA.narrow(0, 0, kT / 2), kA.narrow(0, kT / 2, kT / 2)})) EXPECT_TRUE(out.equal(kA));
 }
 
 TEST(ReshardBinding, SumsIntoPartsOfTheTokens) {
   const auto out = reshard(kSum, kRows, {kA, kB});
-  for (i64 r = 0; r < 2; ++r) EXPECT_TRUE(out[static_cast<size_t>(r)].equal(kA.add(kB).narrow(0, 3 * r, 3)));
+  for (i64 r = 0; r < 2; ++r) EXPECT_TRUE(out[static_cast<size_t>(r)].equal(kA.add(kB).narrow(0, kT / 2 * r, kT / 2)));
 }
 
 TEST(ReshardBinding, SumsForEveryRank) {
@@ -58,13 +86,13 @@ TEST(ReshardBinding, SumsForEveryRank) {
 }
 
 TEST(ReshardBinding, TurnsTokensIntoFeatures) {
-  const auto out = reshard(kRows, kColumns, {kA.narrow(0, 0, 3), kA.narrow(0, 3, 3)});
+  const auto out = reshard(kRows, kColumns, {kA.narrow(0, 0, kT / 2), kA.narrow(0, kT / 2, kT / 2)});
   for (i64 r = 0; r < 2; ++r) EXPECT_TRUE(out[static_cast<size_t>(r)].equal(kA.narrow(1, 2 * r, 2)));
 }
 
 TEST(ReshardBinding, CutsWhatARankHas) {
   const auto out = reshard(kWhole, kRows, {kA, kA});
-  for (i64 r = 0; r < 2; ++r) EXPECT_TRUE(out[static_cast<size_t>(r)].equal(kA.narrow(0, 3 * r, 3)));
+  for (i64 r = 0; r < 2; ++r) EXPECT_TRUE(out[static_cast<size_t>(r)].equal(kA.narrow(0, kT / 2 * r, kT / 2)));
 }
 
 TEST(ReshardBinding, ACopyThatBecomesAnAddendIsZeroOnAllButOne) {
