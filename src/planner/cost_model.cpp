@@ -473,6 +473,33 @@ PhaseParts CostModel::shared_parts(const Shape& shape, const Lanes& lanes) const
   return {shared.seconds, shared.compute / stages, parts.communication / stages, 0};
 }
 
+double CostModel::seconds_up_to(double most, LaneTimes& known, const Shape& shape, i64 capacity, Range range) const {
+  if (speedup_ > 1) return seconds(shape, capacity, range);
+  const std::vector<Lanes>& steps = lanes(shape.placement, capacity, range);
+  known.resize(steps.size());
+  double sum = 0;
+  const double share = 1 / static_cast<double>(steps.size());
+  for (size_t step = 0; step < steps.size(); ++step) {
+    known[step].resize(steps[step].size(), -1);
+    std::vector<std::pair<double, size_t>> by_work;
+    for (size_t lane = 0; lane < steps[step].size(); ++lane) {
+      const Spent spent = spent_by(shape, steps[step][lane].rows);
+      by_work.emplace_back(-(spent.compute + spent.communication), lane);
+    }
+    std::ranges::sort(by_work);
+    double slowest = 0;
+    for (const auto& [work, lane] : by_work) {
+      double& seconds = known[step][lane];
+      PhaseParts parts;
+      if (seconds < 0) seconds = lane_seconds(shape, steps[step][lane].rows, parts);
+      slowest = std::max(slowest, seconds);
+      if (sum + share * slowest > most) return sum + share * slowest;
+    }
+    sum += share * slowest;
+  }
+  return sum;
+}
+
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
   PhaseParts mean;
   const double share = 1 / static_cast<double>(workload_.steps.size());

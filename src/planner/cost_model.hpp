@@ -61,6 +61,11 @@ class CostModel {
   double rows_bound(const Shape& shape, i64 capacity, Range range) const;
   /// The documents packed as a step packs them, the schedule of every pipeline replayed; the slowest pipeline, mean over the steps.
   double seconds(const Shape& shape, i64 capacity, Range range) const { return parts(shape, capacity, range).seconds; }
+  /// Times of pipelines that are known, by step and in the order of the steps' pipelines; below 0: not yet.
+  using LaneTimes = std::vector<std::vector<double>>;
+  /// seconds(), or where it is known to be above `most` what it is at least: pipelines with most work are looked at first, and no further
+  /// than needed. known: of the same shape, capacity and range; empty at first.
+  double seconds_up_to(double most, LaneTimes& known, const Shape& shape, i64 capacity, Range range) const;
   PhaseParts parts(const Shape& shape, i64 capacity, Range range) const;
 
   /// Of rows full to the capacity, as many at a time as the schedule ever keeps of the steps' micro-batches (1f1b: of any number, its least).

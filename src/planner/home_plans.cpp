@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -28,13 +27,7 @@ PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const st
 void HomePlans::open(std::vector<double> others) {
   others_ = std::move(others);
   sorted_.assign(ranges_.slots(), {});
-  timed_.assign(ranges_.slots(), 0);
-  for (size_t slot = 0; slot < ranges_.slots(); ++slot) {
-    if (!ranges_.queues[slot]) continue;
-    sorted_[slot].resize(ranges_.queues[slot]->options().size());
-    std::iota(sorted_[slot].begin(), sorted_[slot].end(), size_t{0});
-    timed_[slot] = kNotSorted;
-  }
+  timed_.assign(ranges_.slots(), kNotSorted);
 }
 
 PhaseTimes HomePlans::times(const std::optional<Placement>& previous, const Option& next, const Home& home) const {
@@ -87,15 +80,16 @@ double HomePlans::seconds(const Draft& draft) const {
   return timeline.flushed + transfers_.finish(home);
 }
 
-// Again where an option's time has become exact.
+// Again where an option's time has become exact, which may have made others options.
 const std::vector<size_t>& HomePlans::sorted(Range range) {
   const RangeQueue& queue = *ranges_.queue(range);
   std::vector<size_t>& sorted = sorted_[ranges_.slot(range)];
-  if (std::exchange(timed_[ranges_.slot(range)], queue.timed()) != queue.timed())
-    std::ranges::sort(sorted, {}, [&](size_t index) {
-      const Option& one = queue.options()[index];
-      return std::tie(one.seconds, one.shape, one.capacity);
-    });
+  if (std::exchange(timed_[ranges_.slot(range)], queue.timed()) == queue.timed()) return sorted;
+  for (size_t option = sorted.size(); option < queue.options().size(); ++option) sorted.push_back(option);
+  std::ranges::sort(sorted, {}, [&](size_t index) {
+    const Option& one = queue.options()[index];
+    return std::tie(one.seconds, one.shape, one.capacity);
+  });
   return sorted;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 namespace switchyard::planner {
 namespace {
@@ -24,6 +25,8 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
     placement_.push_back(i == 0 ? 0 : placement_.back() + (fresh ? 1 : 0));
     if (fresh) timed_.emplace_back();
   }
+  untimed_.resize(timed_.size());
+  aside_.resize(timed_.size());
   const auto degrees = [](const Shape& shape) { return std::tuple(shape.placement.dp, shape.placement.tp, shape.placement.pp); };
   for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
     while (end < shapes.size() && degrees(shapes[end]) == degrees(shapes[first])) ++end;
@@ -58,10 +61,26 @@ double RangeQueue::least_of_all() const {
 }
 
 void RangeQueue::refine() {
-  if (Entry entry; pop(entry) && add(entry)) time(options_.size() - 1);
+  Entry entry;
+  if (!pop(entry)) return;
+  if (dominated(entry)) {
+    ++counts_.dominated;
+    return;
+  }
+  const double most = std::max(entry.value, least_of_all());
+  const std::pair key(entry.first, entry.capacity);
+  const double seconds = model_.seconds_up_to(most, begun_[key], shape(entry), entry.capacity, range_);
+  if (seconds > most) {
+    entry.value = seconds;
+    return push(entry);
+  }
+  begun_.erase(key);
+  options_.push_back({entry.value, entry.memory, shape(entry), entry.capacity, placement(entry), false});
+  make_exact(options_.size() - 1, seconds);
 }
 
 void RangeQueue::open(double most, const std::function<bool()>& stop) {
+  opened_ = std::max(opened_, most);
   while (least() <= most && least() < kNever && !(stop && stop()))
     if (Entry entry; pop(entry)) add(entry);
 }
@@ -103,6 +122,7 @@ void RangeQueue::pack(const Entry& entry) {
     ++counts_.dominated;
     return;
   }
+  if (set_aside(entry, packed.memory)) return;
   if (memory_ > 0 && shape(entry).schedule != config::ScheduleKind::one_f_one_b) packed.memory = model_.need(shape(entry), entry.capacity, range_).total();
   if (packed.memory > room_for(shape(entry).placement)) {
     ++counts_.memory;
@@ -118,22 +138,40 @@ bool RangeQueue::dominated(const Entry& candidate) const {
   });
 }
 
+bool RangeQueue::set_aside(const Entry& candidate, i64 memory) {
+  const auto place = static_cast<size_t>(placement(candidate));
+  const bool aside = std::ranges::any_of(untimed_[place], [&](size_t i) {
+    return options_[i].seconds <= candidate.value && options_[i].memory <= memory;
+  });
+  if (aside) aside_[place].push_back(candidate);
+  return aside;
+}
+
 bool RangeQueue::add(const Entry& entry) {
   if (dominated(entry)) {
     ++counts_.dominated;
     return false;
   }
+  if (set_aside(entry, entry.memory)) return false;
+  untimed_[static_cast<size_t>(placement(entry))].push_back(options_.size());
   options_.push_back({entry.value, entry.memory, shape(entry), entry.capacity, placement(entry), false});
   return true;
 }
 
-void RangeQueue::time(size_t index) {
+void RangeQueue::time(size_t index) { make_exact(index, model_.seconds(options_[index].shape, options_[index].capacity, range_)); }
+
+void RangeQueue::make_exact(size_t index, double seconds) {
   Option& option = options_[index];
   option.exact = true;
+  option.seconds = seconds;
   ++counts_.timed;
   ++times_;
-  option.seconds = model_.seconds(option.shape, option.capacity, range_);
-  timed_[static_cast<size_t>(option.placement)].push_back(index);
+  const auto place = static_cast<size_t>(option.placement);
+  timed_[place].push_back(index);
+  std::erase(untimed_[place], index);
+  // They come back, and those that another option still stands for are set aside again.
+  for (const Entry& entry : std::exchange(aside_[place], {})) push(entry);
+  open(opened_);
 }
 
 void RangeQueue::count_rest() const {
@@ -145,6 +183,7 @@ void RangeQueue::count_rest() const {
     else
       ++counts_.bound;
   }
+  for (const std::vector<Entry>& aside : aside_) counts_.bound += static_cast<i64>(aside.size());
   counts_.bound += std::ranges::count(options_, false, &Option::exact);
 }
 

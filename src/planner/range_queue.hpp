@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <limits>
+#include <map>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -32,12 +33,15 @@ class RangeQueue {
   double least() const { return entries_.empty() ? std::numeric_limits<double>::infinity() : entries_.front().value; }
   /// No candidate takes less.
   double least_of_all() const;
-  /// Looks closer at the entry with the least value: a placement turns into its candidates, a candidate into an exact option.
+  /// Looks closer at the entry with the least value: a placement turns into its candidates, a candidate into an exact option, or where it
+  /// turns out to take longer than another may, into an entry of a higher value.
   void refine();
-  /// All that may take `most` seconds or less become options, by their bounds; until `stop` says so, if there is one.
+  /// All that may take `most` seconds or less become options, by their bounds; until `stop` says so, if there is one. Those for which
+  /// another option of the placement has a bound that is no higher, and takes no more memory, are set aside: they aren't the placement's
+  /// quickest before that one is timed.
   void open(double most, const std::function<bool()>& stop = {});
   const std::vector<Option>& options() const { return options_; }
-  /// Makes an option exact.
+  /// Makes an option exact. Those set aside for it may become options.
   void time(size_t option);
   /// Adds what never was timed to the counts.
   void count_rest() const;
@@ -71,7 +75,10 @@ class RangeQueue {
   void pack(const Entry& candidate);
   /// Unless it is dominated.
   bool add(const Entry& candidate);
+  void make_exact(size_t option, double seconds);
   bool dominated(const Entry& candidate) const;
+  /// Whether an option whose time isn't known stands for the candidate, which takes so much memory at least: then it is set aside.
+  bool set_aside(const Entry& candidate, i64 memory);
 
   const CostModel& model_;
   std::span<const Shape> shapes_;
@@ -83,7 +90,11 @@ class RangeQueue {
   std::vector<Entry> entries_;  // a heap, the least in front
   std::vector<Option> options_;
   size_t times_ = 0;
-  std::vector<std::vector<size_t>> timed_;  // exact options of each placement
+  double opened_ = 0;                         // the most that open() was asked for
+  std::vector<std::vector<size_t>> timed_;    // exact options of each placement
+  std::vector<std::vector<size_t>> untimed_;  // the others
+  std::vector<std::vector<Entry>> aside_;     // of each placement
+  std::map<std::pair<int, i64>, CostModel::LaneTimes> begun_;  // by shape and capacity: candidates whose time is known in part
 };
 
 }  // namespace switchyard::planner

@@ -185,8 +185,7 @@ class Search {
     Range range;
     int placement = 0, zero = 1;
     double deeper = kDeeper;
-    bool known = false;             // transfers that nothing hides are counted
-    std::vector<size_t> options{};  // of the placement
+    bool known = false;  // transfers that nothing hides are counted
   };
 
   std::vector<Start> starts() const {
@@ -195,17 +194,14 @@ class Search {
       const Range range{lo, levels_};
       if (!queue(range)) continue;
       std::vector<Start> of(static_cast<size_t>(queue(range)->placements() * kZeros));
-      for (size_t i = 0; i < queue(range)->options().size(); ++i) {
-        const Option& option = queue(range)->options()[i];
+      for (const Option& option : queue(range)->options())
         for (int zero = 0; zero < kZeros; ++zero) {
           const Home home{option.shape.placement, zero};
           if (!fits(option, home) || (zero == 0 && !home.copies())) continue;
           Start& start = of[static_cast<size_t>(option.placement * kZeros + zero)];
-          start = {std::min(start.least, option.seconds + cover({0, lo})), range, option.placement, zero, kDeeper, false, std::move(start.options)};
-          start.options.push_back(i);
+          start = {std::min(start.least, option.seconds + cover({0, lo})), range, option.placement, zero};
         }
-      }
-      std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()), std::back_inserter(starts), [](const Start& start) { return !start.options.empty(); });
+      std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()), std::back_inserter(starts), [](const Start& start) { return start.least < kNever; });
     }
     return starts;
   }
@@ -271,7 +267,12 @@ class Search {
 
   size_t quickest(const Start& start) const {
     const std::vector<Option>& options = queue(start.range)->options();
-    return *std::ranges::min_element(start.options, {}, [&](size_t option) { return options[option].seconds; });
+    size_t quickest = options.size();
+    for (size_t i = 0; i < options.size(); ++i) {
+      if (options[i].placement != start.placement || (quickest < options.size() && options[i].seconds >= options[quickest].seconds)) continue;
+      if (fits(options[i], {options[i].shape.placement, start.zero})) quickest = i;
+    }
+    return quickest;
   }
 
   void keep(const Draft& draft) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "small_problems.hpp"
 
 namespace switchyard::planner {
@@ -30,7 +32,7 @@ struct Case {
 
 TEST(RangeQueue, looks_at_entries_in_order_of_their_values_down_to_the_quickest) {
   int fits = 0;
-  for (unsigned seed = 1; seed <= 20; ++seed) {
+  for (unsigned seed = 1; seed <= problems(20, 3); ++seed) {
     Case one(seed);
     RangeQueue queue = one.queue();
     double least = 0;
@@ -51,7 +53,7 @@ TEST(RangeQueue, looks_at_entries_in_order_of_their_values_down_to_the_quickest)
     EXPECT_EQ(c.timed, std::ranges::count_if(queue.options(), [](const Option& option) { return option.seconds < kEndless; }));
     if (quickest < kEndless) ++fits;
   }
-  EXPECT_GT(fits, 10);
+  EXPECT_GT(fits, static_cast<int>(problems(10, 0)));
 }
 
 TEST(RangeQueue, counts_what_was_never_looked_at) {
@@ -70,7 +72,7 @@ TEST(RangeQueue, counts_what_was_never_looked_at) {
 }
 
 TEST(RangeQueue, opened_options_are_bounds_until_they_are_timed) {
-  for (unsigned seed = 1; seed <= 5; ++seed) {
+  for (unsigned seed = 1; seed <= problems(5, 2); ++seed) {
     Case one(seed);
     RangeQueue queue = one.queue();
     queue.refine();
@@ -90,6 +92,34 @@ TEST(RangeQueue, opened_options_are_bounds_until_they_are_timed) {
     }
     EXPECT_EQ(queue.least_of_all(), one.quickest()) << "seed " << seed;
   }
+}
+
+TEST(RangeQueue, what_was_set_aside_comes_back_where_it_may_be_the_quickest_of_its_placement) {
+  size_t opened = 0, came_back = 0;
+  for (unsigned seed = 1; seed <= problems(20, 2); ++seed) {
+    Case one(seed);
+    RangeQueue queue = one.queue();
+    queue.open(std::numeric_limits<double>::max());
+    const size_t before = queue.options().size();
+    std::map<Placement, double> found;
+    for (size_t i = 0; i < queue.options().size(); ++i) {
+      queue.time(i);
+      const Option& option = queue.options()[i];
+      double& least = found.try_emplace(option.shape.placement, kEndless).first->second;
+      least = std::min(least, option.seconds);
+    }
+    opened += before;
+    came_back += queue.options().size() - before;
+    for (const Shape& shape : one.problem.shapes)
+      for (const i64 capacity : capacities(one.problem.model, one.range)) {
+        const i64 memory = one.problem.model.need(shape, capacity, one.range).total() + one.problem.model.home_bytes({shape.placement});
+        if (one.problem.settings.memory > 0 && memory > one.problem.settings.memory) continue;
+        ASSERT_TRUE(found.contains(shape.placement)) << "seed " << seed;
+        EXPECT_LE(found[shape.placement], one.problem.model.seconds(shape, capacity, one.range)) << "seed " << seed << ", " << to_string(shape);
+      }
+  }
+  EXPECT_GT(opened, came_back) << "some are never looked at";
+  EXPECT_GT(came_back, 0u);
 }
 
 }  // namespace

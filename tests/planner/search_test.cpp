@@ -103,11 +103,7 @@ void make_small(SmallProblem& problem) {
   std::ranges::sort(problem.shapes);
 }
 
-#ifdef __OPTIMIZE__
-constexpr unsigned kProblems = 140, kBounded = 20;
-#else
-constexpr unsigned kProblems = 6, kBounded = 2;  // sanitizers want to see the code, not all of its cases
-#endif
+constexpr unsigned kProblems = problems(140, 3), kBounded = problems(20, 2);
 
 TEST(Search, finds_what_trying_every_plan_finds) {
   std::set<size_t> buckets;
