@@ -49,6 +49,8 @@ struct Device {
   Bytes memory{};
   Bytes reserve{};                 // of the memory: what no plan may fill
   Seconds launch{};                // from one kernel to the next beyond the work itself
+  Seconds host_launch{};           // until the host has issued an operator or a collective
+  bool host_waits = false;         // the host issues nothing before the device is done with what came before
   std::map<DType, Rates> rates{};  // of the data types it computes in
   EfficiencyCurve width_curve{};   // of products, by the narrowest of m, n, k in elements; multiplies matmul_curve
   EfficiencyCurve memory_curve{};  // by bytes that a kernel moves

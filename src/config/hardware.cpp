@@ -70,6 +70,7 @@ class Reader {
   std::string text(Section& section, const std::string& part);
   double quantity(Section& section, const std::string& part, const Notation& notation, bool zero_too = false);
   double optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback, bool zero_too = false);
+  bool yes(Section& section, const std::string& part);
   std::optional<int> count(Section& section, const std::string& part, i64 most);
   EfficiencyCurve curve(Section& section, const std::string& part, const Notation& sizes);
   std::optional<EfficiencyCurve::Point> point(const toml::node& item, const Notation& sizes, std::string& fault) const;
@@ -156,6 +157,18 @@ double Reader::optional_quantity(Section& section, const std::string& part, cons
   if (section.table != nullptr && section.table->contains(part)) return quantity(section, part, notation, zero_too);
   section.asked.push_back(part);
   return fallback;
+}
+
+/// False if it is wrong or missing.
+bool Reader::yes(Section& section, const std::string& part) {
+  if (section.table == nullptr || !section.table->contains(part)) {
+    section.asked.push_back(part);
+    return false;
+  }
+  const toml::node* node = find(section, part);
+  const auto value = node->value_exact<bool>();
+  if (!value) wrong(section.key(part), *node, fmt::format("is {}; true or false is needed", type_name(*node)));
+  return value.value_or(false);
 }
 
 /// At least 1; nothing if it is wrong or missing.
@@ -263,6 +276,8 @@ void Reader::read_device(Section& root, cluster::Device& device) {
     wrong(section.key("reserve"), *section.table->get("reserve"), "must be below device.memory");
   const BytesPerSecond memory{quantity(section, "memory_bandwidth", kBandwidth)};
   device.launch = {quantity(section, "launch", kDuration, true)};
+  device.host_launch = {optional_quantity(section, "host_launch", kDuration, 0, true)};
+  device.host_waits = yes(section, "host_waits");
   device.memory_curve = curve(section, "memory_curve", kByteSizes);
   device.width_curve = curve(section, "width_curve", kPlainSizes);
   device.lockstep_curve = curve(section, "lockstep_curve", kDurationSizes);

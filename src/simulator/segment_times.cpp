@@ -69,6 +69,13 @@ void disturb(SegmentTimes& times, const cluster::EfficiencyCurve& curve, i64 T) 
   }
 }
 
+// How long the device rests before each of the calls that its host issues for it: for as long as the host takes if that waits for the device,
+// else for what the host's time lacks in the device's, so that the segment takes the longer of both.
+double rest_before_call(const cluster::Device& device, size_t calls, double busy) {
+  if (calls == 0 || device.host_waits) return device.host_launch.count;
+  return std::max(0.0, device.host_launch.count - busy / static_cast<double>(calls));
+}
+
 }  // namespace
 
 SegmentTimer::SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, const std::vector<int>& ranks,
@@ -137,11 +144,22 @@ SegmentTimes SegmentTimer::at(i64 T) const {
     times.exchanges.push_back(exchange ? exchanged(*exchange, T) : softmax_sums(std::get<Sums>(kind), T));
     pieces.push_back({.what = Activity::communication, .fixed = times.exchanges.back().time.count, .exchange = static_cast<int>(times.exchanges.size()) - 1});
   }
+  size_t calls = 0;
+  double busy = 0;
+  for (const std::vector<size_t>& of_instr : pieces_)
+    for (const size_t kind : of_instr) {
+      ++calls;
+      busy += total(pieces[kind], T);
+    }
+  const Piece rest{.fixed = rest_before_call(hardware_.device, calls, busy)};
   size_t await = 0, release = 0;
   for (size_t i = 0; i < segment_.code.size(); ++i) {
     for (; await < segment_.awaits.size() && segment_.awaits[await].instr == static_cast<int>(i); ++await)
       times.awaits.push_back({times.pieces.size(), segment_.awaits[await].unit});
-    for (const size_t kind : pieces_[i]) append(times, pieces[kind]);
+    for (const size_t kind : pieces_[i]) {
+      if (rest.fixed > 0) append(times, rest);
+      append(times, pieces[kind]);
+    }
     for (; release < segment_.releases.size() && segment_.releases[release].instr == static_cast<int>(i); ++release)
       times.releases.push_back({times.pieces.size(), segment_.releases[release].unit});
   }

@@ -35,7 +35,9 @@ struct SegmentTimes {
 /// Times of a segment on the ranks of a lane, by position, for micro-batches of any size. Computing and the lane's collectives follow one
 /// another, as they are executed. An operator takes what the longer of its arithmetic and its memory traffic takes (roofline; S. Williams et
 /// al., CACM 52(4), 2009), with the device's efficiency curves; attention takes both. Computing between two
-/// collectives is slowed as the device's lockstep curve says.
+/// collectives is slowed as the device's lockstep curve says. The host issues operators and collectives one by one and runs ahead of the
+/// device, which rests where they are shorter than that takes: a segment takes max(n h, d), or n h + d if the host waits for the device
+/// (n calls, h host_launch, d the device's time with one document of T tokens). Resting counts as computing.
 /// Refers to the segment, the hardware and the placement.
 class SegmentTimer {
  public:

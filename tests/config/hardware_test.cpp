@@ -145,6 +145,17 @@ TEST(HardwareFile, a_part_of_the_memory_may_be_kept_free) {
   EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = -1"), "my.toml:10: device.reserve = -1 must be at least 0.");
 }
 
+TEST(HardwareFile, the_host_may_take_time_to_issue_operators) {
+  const cluster::Device none = hardware_from_toml(kGood, "my.toml").device;
+  EXPECT_EQ(none.host_launch, Seconds{0});
+  EXPECT_FALSE(none.host_waits);
+  const cluster::Device slow = hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nhost_launch = \"90 us\"\nhost_waits = true"), "my.toml").device;
+  EXPECT_DOUBLE_EQ(slow.host_launch.count, 9e-5);
+  EXPECT_TRUE(slow.host_waits);
+  EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = \"5 us\"\nhost_launch = -1"), "my.toml:10: device.host_launch = -1 must be at least 0.");
+  EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = \"5 us\"\nhost_waits = 1"), "my.toml:10: device.host_waits = 1 is an integer; true or false is needed.");
+}
+
 TEST(HardwareFile, fused_attention_may_have_rates_of_its_own) {
   const auto rates = [](const std::string& text) { return hardware_from_toml(text, "my.toml").device.rates_of(DType::f32); };
   EXPECT_EQ(rates(kGood).attention, FlopsPerSecond{0});

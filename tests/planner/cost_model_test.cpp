@@ -17,8 +17,9 @@ namespace {
 // Links, launches and efficiency count.
 struct Case {
   explicit Case(int devices, std::vector<std::vector<i64>> steps, double intra = 50e9, double alone_speedup = 1)
-      : units(model_of(4, 256, 1000), precision_from("bf16"), hardware(devices, intra, alone_speedup)),
-        model(units, workload_of(std::move(steps), 1024)) {}
+      : Case(hardware(devices, intra, alone_speedup), std::move(steps)) {}
+  Case(const cluster::Hardware& hardware, std::vector<std::vector<i64>> steps)
+      : units(model_of(4, 256, 1000), precision_from("bf16"), hardware), model(units, workload_of(std::move(steps), 1024)) {}
   static cluster::Hardware hardware(int devices, double intra, double alone_speedup) {
     cluster::Hardware hardware = hardware_of(1, devices, 5e-6, intra, 1e9);
     hardware.device.alone_speedup = alone_speedup;
@@ -108,6 +109,22 @@ TEST(CostModel, takes_what_the_simulator_takes_on_devices_that_slow_each_other) 
       EXPECT_NEAR(parts.compute + parts.communication + parts.idle, parts.seconds, 1e-9);
     }
   EXPECT_GT(quicker, 6);
+}
+
+// A host that issues operators more slowly than the device computes, and one that waits for its device.
+TEST(CostModel, takes_what_the_simulator_takes_where_the_host_is_slow) {
+  const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024};
+  for (const Placement& p : {Placement{1, 1, 1}, Placement{1, 2, 1}, Placement{1, 1, 4}})
+    for (const bool waits : {false, true}) {
+      cluster::Hardware hardware = Case::hardware(p.ranks(), 1e18, 1);
+      hardware.device.host_launch = {1e-3};
+      hardware.device.host_waits = waits;
+      const Shape shape{p, config::Recompute::full, config::ScheduleKind::one_f_one_b};
+      const Case one(hardware, {lengths});
+      const double exact = simulated(one, shape, 1024, lengths);
+      EXPECT_NEAR(one.model.seconds(shape, 1024, one.all()), exact, 1e-6 * exact) << to_string(shape);
+      EXPECT_GT(exact, 2 * Case(p.ranks(), {lengths}, 1e18).model.seconds(shape, 1024, one.all()));
+    }
 }
 
 // What is kept at a time covers what the orders keep.
