@@ -2,7 +2,8 @@
 """Published training steps beside what `switchyard simulate` says of them: tables in Markdown.
 
 Each file of bench/published is a source: rows whose settings are complete and that the strategies can express. Cluster files were fitted to
-those of use "calibration" and to no others.
+rows of use "calibration" and to no others: those of clusters/ to whole sources, those of bench/published/clusters, which are systems of hosts
+and software that one source is from, to some of its rows (bench/fit_cluster.py).
 
     bench/published_runs.py [--program build/switchyard] [--clusters clusters] [--jobs 2] [SOURCE ...]
 """
@@ -12,7 +13,6 @@ import concurrent.futures
 import functools
 import json
 import pathlib
-import re
 import subprocess
 import tempfile
 import tomllib
@@ -22,10 +22,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 @functools.cache
 def source(name):
-    """title, where, cluster, use, notes; run: rows with the defaults filled in."""
+    """title, where, cluster, use, notes; run: rows with the defaults filled in. A source of which a part is for calibration says which:
+    every n-th row from the first (calibration_every), or all whose names begin so (calibration_rows)."""
     table = tomllib.loads((ROOT / "bench" / "published" / f"{name}.toml").read_text())
     usual = {"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1, "architecture": "gpt2", "recompute": "none", "schedule": "1f1b"} | table["defaults"]
-    return table | {"run": [usual | row for row in table["run"]]}
+
+    def use(i, row):
+        part = "calibration_every" in table and i % table["calibration_every"] == 0
+        part = part or ("calibration_rows" in table and row["name"].startswith(table["calibration_rows"]))
+        return "calibration" if part else table["use"]
+
+    return table | {"run": [usual | row | {"use": use(i, row)} for i, row in enumerate(table["run"])]}
 
 
 def sources():
@@ -44,8 +51,8 @@ def strategy_of(row, folder):
         settings["chunks"] = row["chunks"]
     if "stage_layers" in row:
         bounds = [sum(row["stage_layers"][:i]) for i in range(len(row["stage_layers"]) + 1)]
-        tp = row["tp"]
-        stages = [{"ranks": list(range(i * tp, (i + 1) * tp)), "tp": tp, "layers": [bounds[i], bounds[i + 1]]} for i in range(len(bounds) - 1)]
+        wide = row["dp"] * row["tp"]
+        stages = [{"ranks": list(range(i * wide, (i + 1) * wide)), "tp": row["tp"], "layers": [bounds[i], bounds[i + 1]]} for i in range(len(bounds) - 1)]
         file = pathlib.Path(folder) / "strategy.json"
         file.write_text(json.dumps({"groups": [{"dp": row["dp"], "stages": stages}]} | settings))
         return f'file = "{file.name}"'
@@ -76,19 +83,15 @@ precision = "bf16"
 """
 
 
-def cluster_of(table, clusters):
-    """The shipped file's text, with the source's network."""
-    text = (clusters / f"{table['cluster']}.toml").read_text()
-    for key, value in table.get("network", {}).items():
-        text, found = re.subn(rf"(\[links\.inter_host\][^\[]*\n{key} = )[^\n]*", lambda m: m[1] + json.dumps(value), text)
-        assert found == 1, key
-    return text
+def cluster_of(table, clusters=ROOT / "clusters"):
+    """The source's own system, or the shipped cluster."""
+    own = ROOT / "bench" / "published" / "clusters" / f"{table['cluster']}.toml"
+    return own if own.exists() else clusters / f"{table['cluster']}.toml"
 
 
-def simulated(program, name, row, clusters=ROOT / "clusters"):
+def simulated(program, cluster, row):
     with tempfile.TemporaryDirectory() as folder:
-        cluster, job = pathlib.Path(folder) / "cluster.toml", pathlib.Path(folder) / "job.toml"
-        cluster.write_text(cluster_of(source(name), clusters))
+        job = pathlib.Path(folder) / "job.toml"
         job.write_text(job_of(row, folder))
         done = subprocess.run([program, "simulate", job, "--cluster", cluster, "--json"], capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -115,7 +118,7 @@ def rows_of(program, names, clusters, jobs):
     """name -> [(row, figures)]"""
     cases = [(name, row) for name in names for row in source(name)["run"]]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(lambda case: simulated(program, *case, clusters), cases))
+        found = list(pool.map(lambda case: simulated(program, cluster_of(source(case[0]), clusters), case[1]), cases))
     return {name: [(row, f) for (of, row), f in zip(cases, found) if of == name] for name in names}
 
 
@@ -136,20 +139,21 @@ def main():
     options = parser.parse_args()
     names = options.source or sources()
     found = rows_of(options.program, names, options.clusters, options.jobs)
-    errors = {name: [time_error(row, f) for row, f in found[name] if seconds_of(row)] for name in names}
-    print("| source | use | rows | mean error | worst | signed mean |\n|---|---|---|---|---|---|")
-    for what in [*names, "calibration", "test"]:
-        of = [what] if what in names else [name for name in names if source(name)["use"] == what]
-        if all_of := [error for name in of for error in errors[name]]:
-            mean, worst = mean_and_worst(all_of)
-            use = source(what)["use"] if what in names else "all"
-            print(f"| {what} | {use} | {len(all_of)} | {100 * mean:.1f}% | {100 * worst:.1f}% | {100 * sum(all_of) / len(all_of):+.1f}% |")
+    errors = {(name, use): [time_error(row, f) for row, f in found[name] if seconds_of(row) and row["use"] == use]
+              for name in names for use in ("calibration", "test")}
+    print("| source | cluster file | use | rows | mean error | worst | signed mean |\n|---|---|---|---|---|---|---|")
+    totals = [(("all", use), [error for (_, of), part in errors.items() if of == use for error in part]) for use in ("calibration", "test")]
+    for (name, use), part in [*errors.items(), *totals]:
+        if part:
+            mean, worst = mean_and_worst(part)
+            cluster = source(name)["cluster"] if name in names else ""
+            print(f"| {name} | {cluster} | {use} | {len(part)} | {100 * mean:.1f}% | {100 * worst:.1f}% | {100 * sum(part) / len(part):+.1f}% |")
     for name in names:
         table = source(name)
         print(f"\n## {table['title']}\n\n{table['where']}. {table['notes']}\n")
-        print("| run | seconds a step, simulated of published | activations, simulated of published | fits |\n|---|---|---|---|")
+        print("| run | use | seconds a step, simulated of published | activations, simulated of published | fits |\n|---|---|---|---|---|")
         for row, f in found[name]:
-            print(f"| {row['name']} | {cell(f['step_seconds'], seconds_of(row), 's')} | "
+            print(f"| {row['name']} | {row['use']} | {cell(f['step_seconds'], seconds_of(row), 's')} | "
                   f"{cell(max(f['activation_bytes']) / 2**30, row.get('activations_gib'), 'GiB')} | {fit_cell(row, f)} |")
 
 
