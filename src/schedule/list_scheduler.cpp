@@ -14,8 +14,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 /// Micro-batches keep their order at each position, so counters say what has run.
 class Machine {
  public:
-  Machine(const Pipeline& pipeline, const std::vector<Rule>& rules, int split, double most)
-      : pipeline_(pipeline), rules_(rules), mbs_(pipeline.mbs), split_from_(std::max(0, pipeline.mbs - split)), most_(most) {
+  Machine(const Pipeline& pipeline, const std::vector<Rule>& rules, double most) : pipeline_(pipeline), rules_(rules), mbs_(pipeline.mbs), most_(most) {
     made_ = {.order = Order(static_cast<size_t>(pipeline.stages)), .mbs = mbs_, .chunks = pipeline.chunks, .placement = pipeline.placement};
     for (int stage = 0; stage < pipeline.stages; ++stage) {
       stages_.push_back({});
@@ -26,14 +25,12 @@ class Machine {
       const ItemTimes& times = pipeline.costs.of(p);
       Position& position = positions_.emplace_back();
       position.stage = stage_of(pipeline.placement, pipeline.stages, p);
-      position.saves = times.saved.count > 0;
       position.forward = times.forward.count;
       position.gradient = times.input_gradient.count;
       position.weight = times.weight_gradient.count;
-      position.both = position.gradient + position.weight - times.saved.count;
       position.input_at.assign(static_cast<size_t>(mbs_), p == 0 ? 0 : kNever);
       position.gradient_at.assign(static_cast<size_t>(mbs_), kNever);
-      stages_[static_cast<size_t>(position.stage)].left += mbs_ * position.forward + at_once(position) * position.both + (mbs_ - at_once(position)) * (position.gradient + position.weight);
+      stages_[static_cast<size_t>(position.stage)].left += mbs_ * (position.forward + position.gradient + position.weight);
     }
   }
 
@@ -61,10 +58,9 @@ class Machine {
  private:
   struct Position {
     int stage = 0;
-    int f = 0, b = 0, w = 0;                    // items run; X counts as B and W
+    int f = 0, b = 0, w = 0;                    // items run
     std::vector<double> input_at, gradient_at;  // [mb] when F, B may start
-    double forward = 0, gradient = 0, weight = 0, both = 0;
-    bool saves = false;
+    double forward = 0, gradient = 0, weight = 0;
 
     double next_input() const { return f < static_cast<int>(input_at.size()) ? input_at[static_cast<size_t>(f)] : kNever; }
     double next_gradient() const { return b < f ? gradient_at[static_cast<size_t>(b)] : kNever; }
@@ -80,7 +76,6 @@ class Machine {
     int chunk;
   };
 
-  int at_once(const Position& position) const { return position.saves ? split_from_ : 0; }
   Stage& at(int stage) { return stages_[static_cast<size_t>(stage)]; }
   const Rule& rule(int stage) const { return rules_[static_cast<size_t>(stage)]; }
   int where(int stage, int chunk) const { return where_[static_cast<size_t>(stage * pipeline_.chunks + chunk)]; }
@@ -153,16 +148,15 @@ class Machine {
     Position& p = positions_[static_cast<size_t>(here)];
     Stage& s = at(stage);
     if (now + s.left > most_) return false;
-    const char what = choice.what == 'B' && p.b < at_once(p) ? 'X' : choice.what;
+    const char what = choice.what;
     const int mb = what == 'F' ? p.f++ : what == 'W' ? p.w++ : p.b++;
-    const double time = what == 'F' ? p.forward : what == 'W' ? p.weight : what == 'X' ? p.both : p.gradient, end = now + time;
+    const double time = what == 'F' ? p.forward : what == 'W' ? p.weight : p.gradient, end = now + time;
     if (!std::exchange(s.begun, true)) s.first = now;
     made_.order[static_cast<size_t>(stage)].push_back({what, choice.chunk, mb});
     s.wakes = s.free = end;
     s.left = std::max(0.0, s.left - time * (1 + 1e-12));  // rounding never ends a schedule that is in time
     if (what == 'F') ++s.held;
-    if (what == 'X') ++p.w;
-    if (what == 'W' || what == 'X') --s.held;
+    if (what == 'W') --s.held;
     if (what != 'W') {
       s.last = what == 'F' ? 'F' : 'B';
       hand_over(stage, what == 'F' ? here + 1 : here - 1, what == 'F', mb, end);
@@ -186,7 +180,7 @@ class Machine {
 
   const Pipeline& pipeline_;
   const std::vector<Rule>& rules_;
-  const int mbs_, split_from_;
+  const int mbs_;
   const double most_;
   Schedule made_;
   std::vector<int> where_;
@@ -196,9 +190,9 @@ class Machine {
 
 }  // namespace
 
-std::optional<Scheduled> list_schedule(const Pipeline& pipeline, const std::vector<Rule>& rules, int split, Seconds most) {
+std::optional<Scheduled> list_schedule(const Pipeline& pipeline, const std::vector<Rule>& rules, Seconds most) {
   check(std::ranges::all_of(rules, [&](const Rule& rule) { return rule.cap >= pipeline.chunks; }), "list_schedule: a cap is below {} chunks", pipeline.chunks);
-  return Machine(pipeline, rules, split, most.count).run();
+  return Machine(pipeline, rules, most.count).run();
 }
 
 Length length_of(const Pipeline& pipeline, const Schedule& schedule) {

@@ -46,11 +46,10 @@ struct Scheduled {
   Length length;
 };
 
-/// The schedule that the stages' rules make: items of a position in the order of micro-batches. Where X saves time, it runs instead of B and W, but
-/// for the last `split` micro-batches. Nothing if it would take longer than `most`. length: what a replay takes, or where a rule holds back a little
-/// more.
+/// The schedule that the stages' rules make: items of a position in the order of micro-batches. Nothing if it would take longer than `most`.
+/// length: what a replay takes, or where a rule holds back a little more.
 /// errors   InternalError if a rule's cap is below the chunks, or its list lacks an item
-std::optional<Scheduled> list_schedule(const Pipeline& pipeline, const std::vector<Rule>& rules, int split, Seconds most);
+std::optional<Scheduled> list_schedule(const Pipeline& pipeline, const std::vector<Rule>& rules, Seconds most);
 
 /// What a replay of a valid schedule takes, without its spans: for searches.
 /// errors   InternalError if the stages wait for each other in a circle

@@ -17,7 +17,7 @@ Seconds Costs::of(char what, int position) const {
   const ItemTimes& times = of(position);
   if (what == 'F') return times.forward;
   if (what == 'B') return times.input_gradient;
-  return what == 'W' ? times.weight_gradient : times.input_gradient + times.weight_gradient - times.saved;
+  return what == 'W' ? times.weight_gradient : times.input_gradient + times.weight_gradient;
 }
 
 Seconds Timing::worst_idle() const { return idle.empty() ? Seconds{} : *std::max_element(idle.begin(), idle.end()); }
@@ -37,8 +37,6 @@ void check_costs(const Costs& costs, int positions) {
     check(is_time(times.forward) && is_time(times.input_gradient) && is_time(times.weight_gradient) && is_time(costs.send),
           "schedule: a time is negative or not finite: F {}, B {}, W {}, send {}", times.forward.count, times.input_gradient.count,
           times.weight_gradient.count, costs.send.count);
-    check(is_time(times.saved) && times.saved <= times.input_gradient + times.weight_gradient,
-          "schedule: both gradients at once save {} of {} and {}", times.saved.count, times.input_gradient.count, times.weight_gradient.count);
   }
 }
 

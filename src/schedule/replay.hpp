@@ -8,10 +8,9 @@
 
 namespace switchyard::schedule {
 
-/// Times of one micro-batch at one position of the pipeline. X takes input_gradient + weight_gradient - saved. saved: by both gradients in
-/// one pass, at most their sum.
+/// Times of one micro-batch at one position of the pipeline. X takes input_gradient + weight_gradient.
 struct ItemTimes {
-  Seconds forward, input_gradient, weight_gradient, saved{};
+  Seconds forward, input_gradient, weight_gradient;
   bool operator==(const ItemTimes&) const = default;
 };
 

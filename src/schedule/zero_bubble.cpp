@@ -19,65 +19,68 @@ const std::vector<Rule>& rules_of(int chunks) {
   return chunks == 1 ? kOne : kTwo;
 }
 
-// How many of the last micro-batches have B and W even where X saves time: those in the pipeline when the last forward has run get through it
-// sooner so.
-std::vector<int> splits_of(const Pipeline& pipeline) {
-  if (std::ranges::none_of(pipeline.costs.at, [](const ItemTimes& times) { return times.saved.count > 0; })) return {pipeline.mbs};
-  std::vector<int> splits{0};
-  for (const int split : {pipeline.stages, pipeline.mbs})
-    if (split <= pipeline.mbs && split > splits.back()) splits.push_back(split);
-  return splits;
-}
-
-// Each X as B and W, but for those that save time: a B sends its gradient sooner.
-Schedule one_f_one_b(const Pipeline& pipeline, int split) {
+// Each X as B and W: a B sends its gradient sooner.
+Schedule one_f_one_b(const Pipeline& pipeline) {
   Schedule made{.order = Order(static_cast<size_t>(pipeline.stages)), .mbs = pipeline.mbs};
   const Order usual = schedule(Kind::one_f_one_b, pipeline.stages, pipeline.mbs);
-  for (int stage = 0; stage < pipeline.stages; ++stage) {
-    const int at_once = pipeline.costs.of(stage).saved.count > 0 ? pipeline.mbs - split : 0;
-    std::vector<Item>& items = made.order[static_cast<size_t>(stage)];
-    for (const Item& item : usual[static_cast<size_t>(stage)]) {
-      if (item.what == 'F' || item.mb < at_once)
-        items.push_back(item);
+  for (size_t stage = 0; stage < usual.size(); ++stage)
+    for (const Item& item : usual[stage]) {
+      if (item.what == 'F')
+        made.order[stage].push_back(item);
       else
-        items.insert(items.end(), {{'B', 0, item.mb}, {'W', 0, item.mb}});
+        made.order[stage].insert(made.order[stage].end(), {{'B', 0, item.mb}, {'W', 0, item.mb}});
     }
-  }
   return made;
 }
 
-// The best of all candidates within a cap. Those of smaller caps are among them, so that more memory never makes it longer.
+// Costs are estimates: what gains less than this share by them may lose in the step that follows.
+constexpr double kGain = 0.005, kRounding = 5e-13;
+
+// The best of all candidates with the memory of 1F1B or less. More memory is taken where it gains, so that it never makes the step longer.
 class Search {
  public:
-  explicit Search(const Pipeline& pipeline) : pipeline_(pipeline), splits_(splits_of(pipeline)) {}
+  explicit Search(const Pipeline& pipeline) : pipeline_(pipeline) {}
 
   Schedule run(int cap) {
-    cap = std::clamp(cap, 1, std::max(1, pipeline_.mbs) * pipeline_.chunks);  // more is never held
-    for (int c = std::max(cap, pipeline_.chunks); c >= pipeline_.chunks && !reaches(least_length(pipeline_, c)); --c)
-      for (const int split : splits_) {
-        for (Rule rule : rules_of(pipeline_.chunks)) {
-          rule.cap = c;
-          consider(rule, split);
-          if (reaches(least_length(pipeline_, c))) break;
-        }
-        if (pipeline_.chunks == 1 && c == std::min(pipeline_.stages, std::max(1, pipeline_.mbs))) consider(timed(one_f_one_b(pipeline_, split)));
-      }
+    cap = std::clamp(cap, pipeline_.chunks, std::max(1, pipeline_.mbs) * pipeline_.chunks);  // more is never held
+    const int usual = std::min(cap, pipeline_.positions());
+    for (int c = usual; c >= pipeline_.chunks && !(best_ && best_->length <= least_length(pipeline_, c)); --c) {
+      Scheduled made = best_of_cap(c);
+      if (!best_ || gains(made.length, best_->length, kRounding)) best_ = std::move(made);
+    }
+    for (int c = usual + 1; c <= cap && gains(least_length(pipeline_, cap), best_->length, kGain); ++c) {
+      if (!gains(least_length(pipeline_, c), best_->length, kGain)) continue;
+      Scheduled made = best_of_cap(c);
+      if (gains(made.length, best_->length, kGain)) best_ = std::move(made);
+    }
     return std::move(best_->schedule);
   }
 
  private:
-  bool reaches(const Length& length) const { return best_ && best_->length <= length; }
-
-  // A stage that holds items back may start some later than it could: only a replay tells how long the schedule takes, and none is given up before.
-  void consider(const Rule& rule, int split) {
-    const bool exact = rule.hold == 0;
-    const Seconds most = exact && best_ ? best_->length.makespan : Seconds{std::numeric_limits<double>::infinity()};
-    std::optional<Scheduled> made = list_schedule(pipeline_, std::vector<Rule>(static_cast<size_t>(pipeline_.stages), rule), split, most);
-    consider(exact ? std::move(made) : timed(std::move(made->schedule)));
+  static bool gains(const Length& now, const Length& before, double share) {
+    if (now.makespan <= before.makespan * (1 - share)) return true;
+    return now.makespan <= before.makespan * (1 + kRounding) && now.longest_stage <= before.longest_stage * (1 - share);
   }
 
-  void consider(std::optional<Scheduled> made) {
-    if (made && (!best_ || made->length < best_->length)) best_ = std::move(made);
+  Scheduled best_of_cap(int cap) {
+    const Length least = least_length(pipeline_, cap);
+    std::optional<Scheduled> best;
+    for (Rule rule : rules_of(pipeline_.chunks)) {
+      rule.cap = cap;
+      std::optional<Scheduled> made = made_by(rule, best ? best->length.makespan : Seconds{std::numeric_limits<double>::infinity()});
+      if (made && (!best || gains(made->length, best->length, kRounding))) best = std::move(made);
+      if (best->length <= least) break;
+    }
+    if (pipeline_.chunks == 1 && cap == std::min(pipeline_.stages, std::max(1, pipeline_.mbs)))
+      if (Scheduled usual = timed(one_f_one_b(pipeline_)); gains(usual.length, best->length, kRounding)) best = std::move(usual);
+    return std::move(*best);
+  }
+
+  // A stage that holds items back may start some later than it could: only a replay tells how long the schedule takes, and none is given up before.
+  std::optional<Scheduled> made_by(const Rule& rule, Seconds most) const {
+    const std::vector<Rule> rules(static_cast<size_t>(pipeline_.stages), rule);
+    if (rule.hold == 0) return list_schedule(pipeline_, rules, most);
+    return timed(list_schedule(pipeline_, rules, Seconds{std::numeric_limits<double>::infinity()})->schedule);
   }
 
   Scheduled timed(Schedule made) const {
@@ -86,7 +89,6 @@ class Search {
   }
 
   const Pipeline& pipeline_;
-  const std::vector<int> splits_;
   std::optional<Scheduled> best_;
 };
 

@@ -12,8 +12,7 @@ namespace switchyard::schedule {
 ///          mbs >= 2 stages - 1
 /// method   list scheduling of all stages under a few rules of choice (list_scheduler.hpp), with this cap and all smaller ones. The candidate with
 ///          the shortest makespan at `costs` is taken, as the optimizer waits for the last gradient of all stages (the global norm needs them);
-///          then that with the shortest longest_stage(), then the first. Where X takes less than B and W (ItemTimes::saved), it stands for
-///          them for all but the last few micro-batches or all of them, whatever is best.
+///          then that with the shortest longest_stage(), then the first. More than `stages` are held only where that makes it shorter by 0.5%.
 /// never    longer than 1F1B at `costs` where cap >= stages (it is a candidate), nor than with a smaller cap
 /// source   arXiv 2401.10241
 /// errors   InternalError for stages < 1, mbs < 0, cap < 1, or costs that aren't those of `stages` positions
