@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "compiler/stage_builder.hpp"
@@ -126,6 +127,37 @@ void unit_events(const ir::Graph& graph, const ir::StageCode& stage, ir::Segment
             [](const ir::UnitEvent& a, const ir::UnitEvent& b) { return a.instr < b.instr; });
 }
 
+// Instructions that give both kinds of gradients, in halves.
+void take_apart(ir::StageCode& stage) {
+  std::vector<ir::Instr> code;
+  for (ir::Instr& whole : stage.backward.code) {
+    const ir::Halves halves = whole.op ? whole.op->halves() : ir::Halves{};
+    if (!halves.inputs) {
+      code.push_back(std::move(whole));
+      continue;
+    }
+    std::vector<ir::Type> in;
+    for (const int b : whole.in) in.push_back(stage.buffers[static_cast<size_t>(b)].type);
+    const ir::Buffer &x = stage.buffers[static_cast<size_t>(whole.in[0])], &weight = stage.buffers[static_cast<size_t>(whole.in[1])];
+    ir::Buffer between{.name = weight.name + "'s rows", .kind = ir::ValueKind::activation, .type = halves.inputs->shape(in).back(), .layout = x.layout, .box = x.box};
+    between.layout.split[1] = weight.layout.split[0];
+    for (size_t position = 0; position < between.box.size(); ++position) {
+      between.box[position].lo[1] = weight.box[position].lo[0];
+      between.box[position].hi[1] = weight.box[position].hi[0];
+    }
+    ir::Instr inputs = whole, weights = whole;
+    inputs.op = halves.inputs;
+    weights.op = halves.weights;
+    weights.phase = ir::Phase::W;
+    weights.out = {std::exchange(inputs.out.back(), static_cast<int>(stage.buffers.size()))};
+    weights.in = {inputs.out.back(), whole.in[0]};
+    stage.buffers.push_back(std::move(between));
+    code.push_back(std::move(inputs));
+    code.push_back(std::move(weights));
+  }
+  stage.backward.code = std::move(code);
+}
+
 }  // namespace
 
 void recompute(ir::StageCode& stage, config::Recompute policy) {
@@ -134,6 +166,7 @@ void recompute(ir::StageCode& stage, config::Recompute policy) {
 
 void split_gradients(ir::StageCode& stage) {
   stage.weight.phase = ir::Phase::W;
+  take_apart(stage);
   std::set<int> read;  // by what stays
   std::vector<ir::Instr> stays, moves;
   for (size_t i = stage.backward.code.size(); i-- > 0;) {

@@ -12,7 +12,8 @@ namespace switchyard::compiler {
 /// Source: arXiv 2205.05198 (selective), arXiv 1604.06174 (full).
 void recompute(ir::StageCode& stage, config::Recompute policy);
 
-/// Moves what only the gradients of weights need from the backward segment to one of its own, order kept.
+/// Moves what only the gradients of weights need from the backward segment to one of its own, order kept. Operators that give both kinds of
+/// gradients come apart (ir::Halves).
 /// Source: arXiv 2401.10241, section 2.
 void split_gradients(ir::StageCode& stage);
 

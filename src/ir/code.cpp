@@ -101,6 +101,11 @@ LocalWork local_work(const StageCode& stage, const Instr& instr, int position) {
   return work;
 }
 
+bool sums_softmax(const StageCode& stage, const Instr& instr) {
+  if (!instr.op || (instr.op->name() != "head_loss" && instr.op->name() != "head_loss_dx")) return false;
+  return !stage.buffers[static_cast<size_t>(instr.in[1])].layout.split[0].empty();
+}
+
 namespace {
 
 std::string text_of(const StageCode& stage, const Segment& segment) {

@@ -112,6 +112,9 @@ struct LocalWork {
 LocalWork local_work(const StageCode& stage, const Instr& instr, int position);
 inline Cost local_cost(const StageCode& stage, const Instr& instr, int position) { return local_work(stage, instr, position).cost; }
 
+/// Whether an instruction of the head reduces statistics of the softmax over the lane, as the vocabulary is cut.
+bool sums_softmax(const StageCode& stage, const Instr& instr);
+
 std::string to_string(const Graph& graph, const StageCode& stage);
 
 }  // namespace switchyard::ir

@@ -2,6 +2,7 @@
 // operators by name in runtime/bindings.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,15 @@ struct LayoutRule {
 /// decide their labels, the first of those that share one; T gives way to axes that other labels use. Source: GSPMD (arXiv 2105.04663), einsum propagation.
 LayoutRule rule_from_labels(const std::string& labels, const LayoutQuery& query);
 
+class Operator;
+
+/// An operator that gives gradients of its inputs and adds to that of a weight (its second input and last output), in two. `inputs` reads
+/// and gives the same, but instead of the weight's gradient a value with a feature for each row of the weight; `weights` makes the gradient from
+/// this and the operator's first input.
+struct Halves {
+  std::shared_ptr<const Operator> inputs, weights;
+};
+
 class Operator {
  public:
   explicit Operator(std::string name) : name_(std::move(name)) {}
@@ -60,6 +70,10 @@ class Operator {
   /// Bytes of the kernel's temporaries, of local shards with so many tokens in documents of at most `longest`. Kernels on fp32 and
   /// fp64 need none, unless an operator says so; others compute in fp32 copies.
   virtual i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const;
+  /// For schedules that run the gradients of weights apart; nothing where they are calls of their own anyway.
+  virtual Halves halves() const { return {}; }
+  /// The operator whose measured times tell this one's, by work.
+  virtual const std::string& measured_as() const { return name(); }
   /// Whether selective recomputation makes an output again instead of keeping it.
   virtual bool is_remade(size_t output) const;
   /// Whether results depend on the seed and the step.

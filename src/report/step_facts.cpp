@@ -77,7 +77,7 @@ class LinkCounter {
 
   // The head over parts of the vocabulary: maximum, then two sums a token, each reduced and gathered.
   void add_softmax_sums(const ir::Task& task, const ir::StageCode& stage, const ir::Instr& instr, i64 T) {
-    if (instr.op->name() != "head_loss" || stage.buffers[static_cast<size_t>(instr.in[1])].layout.split[0].empty()) return;
+    if (!ir::sums_softmax(stage, instr)) return;
     const i64 n = static_cast<i64>(task.ranks.size()), element = size_of(stage.buffers[static_cast<size_t>(instr.in[3])].type.dtype);
     for (const int from : task.ranks)
       for (const int to : task.ranks) add_bytes(uses_[0], from, to, 2 * 3 * T * element / n);

@@ -88,6 +88,7 @@ void run_add(KernelCall&);
 void run_embedding(KernelCall&);
 void run_embedding_dw(KernelCall&);
 void run_head_loss(KernelCall&);
+void run_head_loss_dx(KernelCall&);
 
 /// A reshard among the ranks of a lane, on its way. It keeps its tensors, and has memory for sums that the rank makes for others. Refers to the
 /// call's stage and instruction.

@@ -110,7 +110,7 @@ void SegmentTimer::add(const ir::Instr& instr) {
     if (position == 0 || !same_sizes(stage_, instr, position - 1, position))
       computation.positions.push_back(ir::local_work(stage_, instr, position));
   add_kind(std::move(computation));
-  if (instr.op->name() == "head_loss" && !buffer(instr.in[1]).layout.split[0].empty()) add_kind(Sums{size_of(buffer(instr.in[3]).type.dtype)});
+  if (ir::sums_softmax(stage_, instr)) add_kind(Sums{size_of(buffer(instr.in[3]).type.dtype)});
 }
 
 void SegmentTimer::add_kind(Kind kind) {
@@ -173,7 +173,7 @@ Piece SegmentTimer::computed(const Computation& computation, i64 tokens) const {
   Piece slowest;
   for (const ir::LocalWork& local : computation.positions) {
     Piece piece;
-    const cluster::OperatorTable* table = hardware_.device.measured(computation.type, computation.op->name());
+    const cluster::OperatorTable* table = hardware_.device.measured(computation.type, computation.op->measured_as());
     if (table && !(local.by_documents() ? table->attention.empty() : table->calls.empty())) {
       piece = measured(*table, local, tokens);
     } else {

@@ -135,6 +135,45 @@ void expect_lifetimes(const ir::StageCode& stage) {
   EXPECT_EQ(alive, expected);
 }
 
+// Of code whose gradients are split: what B leaves to W is there, and W leaves nothing.
+void expect_lifetimes_of_split(const ir::StageCode& stage) {
+  std::set<int> alive(stage.stash.begin(), stage.stash.end());
+  if (stage.grad_in >= 0) alive.insert(stage.grad_in);
+  const auto is_activation = [&](int b) { return stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::activation; };
+  for (const ir::Segment* segment : {&stage.backward, &stage.weight})
+    for (const ir::Instr& instr : segment->code) {
+      for (const int b : instr.in) ASSERT_TRUE(!is_activation(b) || alive.contains(b)) << stage.buffers[static_cast<size_t>(b)].name;
+      for (const int b : instr.out) ASSERT_TRUE(!is_activation(b) || alive.insert(b).second) << stage.buffers[static_cast<size_t>(b)].name;
+      for (const int b : instr.drop) ASSERT_EQ(alive.erase(b), 1u) << stage.buffers[static_cast<size_t>(b)].name;
+    }
+  std::set<int> expected;
+  for (const int b : {stage.grad_out, stage.loss})
+    if (b >= 0) expected.insert(b);
+  EXPECT_EQ(alive, expected);
+}
+
+TEST(SplitGradients, take_the_head_apart) {
+  config::ModelConfig tied = small_llama();
+  tied.tied_embeddings = true;
+  for (const config::ModelConfig& model : {small_llama(), tied, small_gpt2()})
+    for (const Recompute policy : kAll)
+      for (const int tp : {1, 2}) {
+        const ir::Graph graph = training_graph(model);
+        config::Strategy strategy = stage_strategy("test");
+        strategy.recompute = policy;
+        EXPECT_EQ(count(compile_stage(graph, strategy, tp, 2, 4).backward, "head_loss"), 1);
+        strategy.schedule = config::ScheduleKind::zero_bubble;
+        const ir::StageCode last = compile_stage(graph, strategy, tp, 2, 4);
+        EXPECT_EQ(count(last.backward, "head_loss"), 0);
+        EXPECT_EQ(count(last.backward, "head_loss_dx"), 1);
+        for (const ir::Instr& instr : last.backward.code)
+          for (const int b : instr.out) EXPECT_NE(last.buffers[static_cast<size_t>(b)].kind, ir::ValueKind::gradient) << "gradients of weights are apart";
+        EXPECT_EQ(last.weight.releases.size(), last.units.size()) << "every unit's are complete at the end of W";
+        expect_lifetimes_of_split(last);
+        expect_lifetimes_of_split(compile_stage(graph, strategy, tp, 0, 2));
+      }
+}
+
 void expect_lifetimes_of_stages(const config::ModelConfig& model, int tp) {
   const ir::Graph graph = training_graph(model);
   for (const Recompute policy : kAll)

@@ -76,6 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"ZeroBubbleFull", "1,2,2", settings(ScheduleKind::zero_bubble, 0, 0, Recompute::full)},
                     Case{"ZeroBubbleAlone", "1,4,1", settings(ScheduleKind::zero_bubble)}, Case{"ZbV", "1,1,3", settings(ScheduleKind::zb_v)},
                     Case{"ZbVTied", "2,1,2", settings(ScheduleKind::zb_v), true},
+                    Case{"ZeroBubbleTied", "1,2,2", settings(ScheduleKind::zero_bubble), true}, Case{"ZbVCutVocabulary", "1,2,2", settings(ScheduleKind::zb_v)},
                     Case{"ZbVFull", "1,2,2", settings(ScheduleKind::zb_v, 0, 3, Recompute::full), true}),
     [](const auto& c) { return c.param.name; });
 

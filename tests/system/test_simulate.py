@@ -71,3 +71,38 @@ def test_a_cluster_that_cannot_be_is_told(tmp_path, corpus, cluster, told):
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "8,1,1")], run={"ranks": 8})
     result = simulate(job, "--cluster", cluster)
     assert result.returncode == 2 and told in result.stderr and result.stdout == "", result.stderr
+
+
+# A model whose head is as heavy as many layers, on four stages of one micro-batch each.
+def heavy_head(path, architecture, micro_batches, schedule, cap=0):
+    path.write_text(f"""
+[model]
+architecture = "{architecture}"
+hidden_size = 1024
+layers = 24
+heads = 16
+vocab_size = 51200
+{"ffn_size = 2816" if architecture == "llama" else ""}
+[batch]
+sequences = {micro_batches}
+context = 2048
+lengths = "full"
+[[bucket]]
+max_length = 2048
+strategy = {{dp = 1, tp = 1, pp = 4, schedule = "{schedule}", {f"activation_cap = {cap}, " if cap else ""}micro_batch_sequences = 1}}
+[run]
+ranks = 4
+precision = "bf16"
+""")
+    return figures(path, "--cluster", "a100-80g")["step_seconds"]
+
+
+@pytest.mark.parametrize("micro_batches", [4, 8, 12, 16, 24, 48])
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_split_gradients_never_lose_to_1f1b_of_the_same_memory_nor_to_a_smaller_cap(tmp_path, architecture, micro_batches):
+    usual = heavy_head(tmp_path / "job.toml", architecture, micro_batches, "1f1b")
+    for schedule, caps in ("zero-bubble", [4, 5, 6, 8]), ("zb-v", [8, 10, 12, 16]):
+        steps = [heavy_head(tmp_path / "job.toml", architecture, micro_batches, schedule, cap) for cap in caps]
+        assert steps[0] < usual, (schedule, steps, usual)
+        # Of two that take as long, one may have a transfer at another time.
+        assert all(later <= before * (1 + 1e-4) for before, later in zip(steps, steps[1:])), (schedule, caps, steps)

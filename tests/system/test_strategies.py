@@ -243,3 +243,16 @@ def test_a_bucket_that_the_job_lacks_cannot_be_printed(tmp_path, corpus):
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, "1,2,1")])
     shown = tiny.run([tiny.PROGRAM, "show", "strategy", job, "--bucket", 1])
     assert shown.returncode == 2 and "--bucket 1: the job has buckets 0 to 0, the longest first." in shown.stderr
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("schedule", ["zero-bubble", "zb-v"])
+@pytest.mark.parametrize("name", ["llama", "tied", "gpt2"])
+def test_heads_whose_gradients_are_split_equal_one_rank(tmp_path, corpus, name, schedule, tp):
+    def log(strategy, ranks):
+        job = tiny.write_job(tmp_path / f"{ranks}.toml", corpus, [(tiny.LONGEST, strategy)], model=MODELS[name] | {"layers": 4},
+                             run={"ranks": ranks, "steps": 2})
+        return tiny.train(job, "--out", tmp_path / f"out-{ranks}")
+
+    split = {"dp": 1, "tp": tp, "pp": 2, "schedule": schedule, "micro_batch_sequences": 1}
+    expect_equal(log(split, 2 * tp), log("1,1,1", 1))

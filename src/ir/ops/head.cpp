@@ -22,6 +22,21 @@ double logit_bytes(DType type) {
   return type == DType::bf16 ? own + 18.0 * static_cast<double>(size_of(DType::f32)) : own;
 }
 
+// So many products with the weight, and passes over the logits when they are made.
+Cost products(std::span<const Type> in, std::span<const Type> out, int count) {
+  Cost cost = memory_bound(in, out);
+  cost.flops_per_token = 2.0 * count * static_cast<double>(elements(in[1], {1}));
+  cost.narrowest = static_cast<double>(std::min(in[1].shape.size[0], in[1].shape.size[1]));
+  cost.bytes_after_per_token = logit_bytes(in[1].dtype) * static_cast<double>(in[1].shape.size[0]);
+  return cost;
+}
+
+// Of a chunk three statistics a token, and of bf16 two copies of the logits in fp32.
+i64 chunk_bytes(std::span<const Type> in, i64 tokens) {
+  const i64 copies = in[1].dtype == DType::bf16 ? 2 * in[1].shape.size[0] * size_of(DType::f32) : 0;
+  return std::min(tokens, HeadLoss::kChunk) * (3 * size_of(in[3].dtype) + copies);
+}
+
 }  // namespace
 
 std::vector<Type> Head::shape(std::span<const Type> in) const {
@@ -46,22 +61,39 @@ LayoutRule HeadLoss::layout(const LayoutQuery& query) const {
   return {needs, {layout::replicated(1), dx, needs[1]}};
 }
 
-// Three products with the weight. Softmax and its gradient go over the logits when they are made.
 Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
-  Cost cost = memory_bound(in, out);
-  const double weight = static_cast<double>(elements(in[1], {1}));
-  cost.flops_per_token = 6 * weight;
-  cost.narrowest = static_cast<double>(std::min(in[1].shape.size[0], in[1].shape.size[1]));
+  Cost cost = products(in, out, 3);
   for (const Type& sum : out.subspan(std::min<size_t>(2, out.size()))) cost.bytes_accumulated += 2.0 * static_cast<double>(elements(sum, {}) * size_of(sum.dtype));
-  cost.bytes_after_per_token = logit_bytes(in[1].dtype) * static_cast<double>(in[1].shape.size[0]);
   return cost;
 }
 
-// A chunk's logits and three statistics a token; of bf16 two copies of the logits in fp32 besides.
 i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const {
-  const i64 logits = std::min(tokens, kChunk) * in[1].shape.size[0];
-  const i64 copies = in[1].dtype == DType::bf16 ? 2 * logits * size_of(DType::f32) : 0;
-  return logits * size_of(in[1].dtype) + 3 * std::min(tokens, kChunk) * size_of(in[3].dtype) + copies;
+  return std::min(tokens, kChunk) * in[1].shape.size[0] * size_of(in[1].dtype) + chunk_bytes(in, tokens);
+}
+
+Halves HeadLoss::halves() const { return {std::make_shared<HeadLossDx>(), std::make_shared<LinearDw>(1)}; }
+
+std::vector<Type> HeadLossDx::shape(std::span<const Type> in) const {
+  Type gradient = in[0];
+  gradient.shape.size[1] = in[1].shape.size[0];
+  gradient.shape.granule[1] = in[1].shape.granule[0];
+  return {loss_type(in[3]), in[0], gradient};
+}
+
+// Its layouts are those of the whole, and the gradient of the logits has the vocabulary as the weight has it.
+LayoutRule HeadLossDx::layout(const LayoutQuery& query) const {
+  LayoutRule rule = HeadLoss().layout(query);
+  rule.gives[2].split = {{}, rule.gives[2].split[0]};
+  return rule;
+}
+
+Cost HeadLossDx::cost(std::span<const Type> in, std::span<const Type> out) const { return products(in, out, 2); }
+
+i64 HeadLossDx::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const { return chunk_bytes(in, tokens); }
+
+const std::string& HeadLossDx::measured_as() const {
+  static const std::string kWhole = "head_loss";
+  return kWhole;
 }
 
 }  // namespace switchyard::ir

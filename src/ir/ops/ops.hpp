@@ -383,6 +383,20 @@ class HeadLoss final : public Operator {
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
   i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  Halves halves() const override;
+};
+
+/// HeadLoss without the weight's gradient, for schedules that run that later: inputs as there; outputs loss (T), dx (T, H) and the
+/// gradient of the logits (T, V), which stays until then. To compute the logits again instead would take a product and the passes of
+/// the softmax, more than the weight's gradient itself.
+class HeadLossDx final : public Operator {
+ public:
+  HeadLossDx() : Operator("head_loss_dx") {}
+  std::vector<Type> shape(std::span<const Type> in) const override;
+  LayoutRule layout(const LayoutQuery& query) const override;
+  Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  const std::string& measured_as() const override;
 };
 
 }  // namespace switchyard::ir

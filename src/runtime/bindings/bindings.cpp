@@ -12,6 +12,7 @@ Kernel find_kernel(const std::string& name) {
       {"attention_dx", run_attention_dx}, {"swiglu", run_swiglu},           {"swiglu_dx", run_swiglu_dx},
       {"gelu", run_gelu},             {"gelu_dx", run_gelu_dx},             {"add", run_add},
       {"embedding", run_embedding},   {"embedding_dw", run_embedding_dw},   {"head_loss", run_head_loss},
+      {"head_loss_dx", run_head_loss_dx},
       {"unfused_attention", run_unfused_attention}, {"unfused_attention_dx", run_unfused_attention_dx},
       {"dropout", run_dropout},       {"dropout_dx", run_dropout_dx}};
   const auto it = kKernels.find(name);

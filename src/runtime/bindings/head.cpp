@@ -30,24 +30,23 @@ bool is_first_copy(const layout::Mesh& lane, const layout::Layout& weight, int p
   return true;
 }
 
-}  // namespace
-
 // A chunk of tokens at a time: logits, statistics over the whole vocabulary, gradient of the logits in place, then both
-// products with the weight. Logits of T tokens never exist together.
-void run_head_loss(KernelCall& call) {
+// products with the weight; or into gradient_TV, from which a later call makes the second product.
+void run_head(KernelCall& call, const at::Tensor& gradient_TV) {
   const at::Tensor &x_TH = call.in[0], &w_VH = call.in[1], &labels = call.in[2], &weights = call.in[3];
-  at::Tensor &loss = call.out[0], &dx_TH = call.out[1], &dw_VH = call.out[2];
+  at::Tensor &loss = call.out[0], &dx_TH = call.out[1];
   const i64 T = x_TH.size(0), V = w_VH.size(0), first = call.first_row(call.instr.in[1]);
   const auto& w_layout = call.stage.buffers[static_cast<size_t>(call.instr.in[1])].layout;
   const bool cut = !w_layout.split[0].empty(), counts = is_first_copy(call.stage.lane, w_layout, call.position);
   const i64 chunk = std::min<i64>(T, ir::HeadLoss::kChunk);
   const DType compute = call.stage.buffers[static_cast<size_t>(call.instr.in[0])].type.dtype;
-  const at::Tensor logits_room = empty({chunk, V}, compute, x_TH.device());
+  const at::Tensor logits_room = gradient_TV.defined() ? gradient_TV : empty({chunk, V}, compute, x_TH.device());
   const at::Tensor top_room = empty({chunk}, call.state, x_TH.device()), sums_room = empty({2 * chunk}, call.state, x_TH.device());
   for (i64 at = 0; at < T; at += chunk) {
     const i64 n = std::min(chunk, T - at);
     const at::Tensor x = x_TH.narrow(0, at, n), label = labels.narrow(0, at, n);
-    at::Tensor logits = logits_room.narrow(0, 0, n), top = top_room.narrow(0, 0, n), sums = sums_room.narrow(0, 0, 2 * n).view({2, n});
+    at::Tensor logits = logits_room.narrow(0, gradient_TV.defined() ? at : 0, n);
+    at::Tensor top = top_room.narrow(0, 0, n), sums = sums_room.narrow(0, 0, 2 * n).view({2, n});
     kernels::linear(logits, x, w_VH, {});
     kernels::xent_max(top, logits);
     if (cut) reduce_over_lane(call, top, true);
@@ -59,8 +58,13 @@ void run_head_loss(KernelCall& call) {
     at::Tensor chunk_loss = loss.narrow(0, at, n), dx = dx_TH.narrow(0, at, n);
     kernels::xent_grad(logits, chunk_loss, top, sums, label, weights.narrow(0, at, n), first);
     kernels::linear_dx(dx, logits, w_VH, false);
-    kernels::linear_dw(dw_VH, logits, x);
+    if (!gradient_TV.defined()) kernels::linear_dw(call.out[2], logits, x);
   }
 }
+
+}  // namespace
+
+void run_head_loss(KernelCall& call) { run_head(call, {}); }
+void run_head_loss_dx(KernelCall& call) { run_head(call, call.out[2]); }
 
 }  // namespace switchyard::runtime

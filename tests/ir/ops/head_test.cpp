@@ -51,5 +51,23 @@ TEST(HeadLoss, costs_three_products_and_the_logits_of_a_chunk) {
   EXPECT_EQ(HeadLoss().workspace(in, out, 10, 0), 10 * (100 * (2 + 2 * 4) + 3 * 4));
 }
 
+TEST(HeadLoss, comes_apart_into_halves_with_the_gradient_of_the_logits_between_them) {
+  const std::vector<Type> in = {tokens_by(DType::bf16, 64, {}), matrix(100, 64), per_token(DType::i64), per_token(DType::f32)};
+  const Halves halves = HeadLoss().halves();
+  ASSERT_TRUE(halves.inputs && halves.weights);
+  const std::vector<Type> out = halves.inputs->shape(in), of_weight{matrix(100, 64)};
+  ASSERT_EQ(out.size(), 3u);
+  EXPECT_EQ(out[2].shape.size, (std::vector<i64>{kTokens, 100}));
+  EXPECT_EQ(out[2].dtype, DType::bf16);
+  const Cost whole = HeadLoss().cost(in, std::vector{out[0], out[1], of_weight[0]}), inputs = halves.inputs->cost(in, out),
+             weights = halves.weights->cost(std::vector{out[2], in[0]}, of_weight);
+  EXPECT_EQ(inputs.flops_per_token + weights.flops_per_token, whole.flops_per_token);
+  EXPECT_EQ(inputs.bytes_after_per_token + weights.bytes_after_per_token, whole.bytes_after_per_token);
+  EXPECT_EQ(weights.bytes_accumulated, whole.bytes_accumulated);
+  EXPECT_EQ(inputs.bytes_accumulated, 0);
+  EXPECT_EQ(halves.inputs->workspace(in, out, 4096, 0), 512 * (2 * 4 * 100 + 3 * 4)) << "the logits lie in the result";
+  EXPECT_FALSE(Head().halves().inputs);
+}
+
 }  // namespace
 }  // namespace switchyard::ir

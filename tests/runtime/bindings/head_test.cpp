@@ -28,6 +28,37 @@ struct Head {
   }
 };
 
+// The same by the operator's halves.
+std::vector<at::Tensor> run_halves(const Head& head, i64 first, i64 rows, const LaneLink& lane) {
+  const ir::Halves halves = ir::HeadLoss().halves();
+  const at::Tensor part = head.w.narrow(0, first, rows);
+  OneCall inputs(halves.inputs), weights(halves.weights);
+  inputs.lane = lane;
+  inputs.in = {head.x, part, head.labels, head.weights};
+  inputs.out = {nothing({kT}), nothing({kT, kH}), nothing({kT, rows})};
+  inputs.instr.in = {inputs.buffer(head.x), inputs.buffer(part, first, rows < kV), inputs.buffer(head.labels), inputs.buffer(head.weights)};
+  inputs.run();
+  weights.in = {inputs.out[2], head.x};
+  weights.out = {nothing({rows, kH}).add(1)};
+  weights.run();
+  return {inputs.out[0], inputs.out[1], weights.out[0]};
+}
+
+TEST(HeadBinding, HalvesGiveWhatTheWholeDoes) {
+  const Head head;
+  const auto expect_same = [](const std::vector<at::Tensor>& whole, const std::vector<at::Tensor>& halves) {
+    for (size_t i = 0; i < whole.size(); ++i) EXPECT_LT(gap(whole[i], halves[i]), i < 2 ? 1e-300 : 1e-12) << i;
+  };
+  expect_same(head.run(0, kV, {}), run_halves(head, 0, kV, {}));
+  const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
+    i64 row = 0, again = 100;
+    const i64 first = fabric.rank() == 0 ? 0 : 4, rows = fabric.rank() == 0 ? 4 : 2;
+    expect_same(head.run(first, rows, {&fabric, {7, {0, 1}}, &row}), run_halves(head, first, rows, {&fabric, {7, {0, 1}}, &again}));
+    EXPECT_EQ(again, 104) << "maximum and sums of two chunks, once";
+  });
+  ASSERT_EQ(ends, std::vector<std::string>(2));
+}
+
 TEST(HeadBinding, LossAndGradientsAreThoseOfTheSoftmax) {
   const Head head;
   const auto out = head.run(0, kV, {});
