@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""The demo's job on two test hosts of two ranks each beside what `switchyard simulate` says of it: a table in Markdown.
+
+    bench/demo_on_hosts.py --cluster TOOL [--program build/switchyard] [--data data/python] [--inter 400mbit] [--intra 2gbit] [--cores 0.45]
+                           [--steps 6] [--out FOLDER]
+
+TOOL makes hosts that slow links connect (up, launch, down as for bench/hosts); every rank has a fixed share of a core. The hosts are profiled
+over TCP, then the job trains under its own buckets and under single strategies, without its memory budget. DATA is the corpus that `make demo`
+prepares. The step's error is that of the median step but the first, which touches fresh memory. Writes demo_on_hosts.md to --out. Exit status
+1: an error is above 5%.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from machine_jobs import HOSTS, ROOT, call, median, seconds_of
+
+STRATEGIES = ["own buckets", "1,2,2", "2,2,1", "1,4,1"]
+BOUND = 0.05
+HEAD = "| strategy | seconds a step, median | predicted of measured, each step | error |\n|---|---|---|---|\n"
+
+
+def write_job(folder, strategy, data):
+    text = (ROOT / "demo/job.toml").read_text().replace('"data/python"', json.dumps(os.path.abspath(data)))
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("memory_budget"))
+    if strategy != STRATEGIES[0]:
+        before, rest = text.split("[[bucket]]", 1)
+        text = f'{before}[[bucket]]\nmax_length = 4096\nstrategy = "{strategy}"\n\n[optimizer]{rest.split("[optimizer]", 1)[1]}'
+    path = folder / "job.toml"
+    folder.mkdir()
+    path.write_text(text + "\n")
+    return path
+
+
+def row(program, launcher, path, profile, strategy, steps):
+    out = path.parent / "run"
+    call(*launcher, program, "train", path, "--steps", steps, "--out", out)
+    measured = seconds_of([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()])[1:]
+    said = json.loads(call(program, "simulate", path, "--cluster", profile, "--steps", steps, "--json").splitlines()[-1])
+    ratios = [predicted / seconds for predicted, seconds in zip(said["seconds_of_steps"][1:], measured)]
+    error = median(ratios) - 1
+    return error, f"| {strategy} | {median(measured):.2f} | {', '.join(f'{ratio:.2f}' for ratio in ratios)} | {100 * error:+.1f}% |\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", type=os.path.abspath, default=str(ROOT / "build/switchyard"))
+    parser.add_argument("--cluster", required=True, help="tool that makes hosts")
+    parser.add_argument("--data", default=str(ROOT / "data/python"))
+    parser.add_argument("--inter", default="400mbit")
+    parser.add_argument("--intra", default="2gbit")
+    parser.add_argument("--cores", default="0.45")
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
+    arguments = parser.parse_args()
+    up = ["up", "--name", HOSTS, "--hosts", 2, "--slots", 2, "--inter", arguments.inter, "--intra", arguments.intra, "--cores", arguments.cores]
+    # Ranks meet at the data address of rank 0, so that their data goes over the limited links.
+    launcher = [arguments.cluster, "launch", "--name", HOSTS, "--timeout", 900, "--", "env", "MASTER_ADDR=10.213.0.1", "OMP_WAIT_POLICY=passive"]
+    call(arguments.cluster, *up)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            profile = Path(folder) / "profile.json"
+            call(*launcher, arguments.program, "profile", "--threads", 1, "--out", profile)
+            links = json.loads(profile.read_text())["links"]
+            rates = ", ".join(f"{name.replace('_', ' ')} {8 * link['bandwidth'] / 1e6:.0f} Mbit/s" for name, link in links.items())
+            text = f"Links as profiled: {rates}.\n\n{HEAD}"
+            print(text, end="", flush=True)
+            errors = []
+            for strategy in STRATEGIES:
+                path = write_job(Path(folder) / strategy.replace(" ", "-"), strategy, arguments.data)
+                error, line = row(arguments.program, launcher, path, profile, strategy, arguments.steps)
+                errors.append(abs(error))
+                print(line, end="", flush=True)
+                text += line
+    finally:
+        call(arguments.cluster, "down", "--name", HOSTS)
+    words = f"bench/demo_on_hosts.py --cluster TOOL --inter {arguments.inter} --intra {arguments.intra} --cores {arguments.cores} --steps {arguments.steps}"
+    title = "# The demo's job on two test hosts, as measured and as predicted"
+    when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
+    (arguments.out / "demo_on_hosts.md").write_text(f"{title}\n\n{when}\n\n{text}")
+    sys.exit(max(errors) > BOUND)
+
+
+if __name__ == "__main__":
+    main()
