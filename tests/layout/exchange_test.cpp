@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include <gmock/gmock.h>
 
@@ -111,15 +112,20 @@ void expect_result(const ShardMap& from, const ShardMap& to) {
   EXPECT_EQ(held, expected);
 }
 
+// What is there, with or without addends, and what is needed; on the same ranks or others.
+std::pair<ShardMap, ShardMap> random_exchange(RandomMaps& random) {
+  const Shape shape = random.shape();
+  const Mesh mesh = random.mesh(8), other = random.coin() ? mesh : random.mesh(8);
+  ShardMap from = expand(mesh, random.layout(mesh, shape, true), shape);
+  return {std::move(from), expand(other, random.layout(other, shape, false), shape)};
+}
+
 TEST(Exchange, between_random_layouts_gives_every_element_once_and_sums_in_the_order_of_addends) {
   int sums = 0, two_steps = 0;
   for (unsigned seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(seed);
     RandomMaps random(seed);
-    const Shape shape = random.shape();
-    const Mesh mesh = random.mesh(8), other = random.coin() ? mesh : random.mesh(8);
-    const ShardMap from = expand(mesh, random.layout(mesh, shape, true), shape),
-                   to = expand(other, random.layout(other, shape, false), shape);
+    const auto [from, to] = random_exchange(random);
     expect_result(from, to);
     ASSERT_FALSE(testing::Test::HasFailure());
     sums += from.addends > 1;
@@ -307,9 +313,7 @@ TEST(ExchangeOverHosts, between_random_layouts_on_random_hosts_is_proved) {
   for (unsigned seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     RandomMaps random(seed);
-    const Shape shape = random.shape();
-    const Mesh mesh = random.mesh(8), other = random.coin() ? mesh : random.mesh(8);
-    const ShardMap from = expand(mesh, random.layout(mesh, shape, true), shape), to = expand(other, random.layout(other, shape, false), shape);
+    const auto [from, to] = random_exchange(random);
     std::vector<int> host;
     for (int rank = 0; rank < 8; ++rank) host.push_back(random.below(3));
     const Exchange made = exchange_over_hosts(from, to, host);
