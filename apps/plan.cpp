@@ -13,6 +13,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
@@ -65,13 +66,12 @@ Opened open(const Options& options, i64 sequences) {
 // Whether so many seconds have passed since now; 0: never.
 std::function<bool()> limit_of(double seconds) {
   if (seconds == 0) return {};
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  return [end] { return std::chrono::steady_clock::now() >= end; };
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  return [end] { return Clock::now() >= end; };
 }
 
 // Whether, since it was first asked, as much time has passed as before that since now, and half a second.
 std::function<bool()> as_long_again() {
-  using Clock = std::chrono::steady_clock;
   return [start = Clock::now(), end = std::optional<Clock::time_point>()]() mutable {
     const Clock::time_point now = Clock::now();
     if (!end) end = now + (now - start) + std::chrono::milliseconds(500);
@@ -135,11 +135,11 @@ int listed(const Options& options) { return options.top > 0 ? options.top : opti
 
 Planned planned(const Options& options, i64 sequences, double limit) {
   Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}, .limit = limit};
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   result.planner = std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
   result.found = result.planner->plan(std::max(kJudged, listed(options)), options.most_buckets, limit_of(limit),
                                        options.top > 0 ? std::function<bool()>() : as_long_again());
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.seconds = seconds_since(start);
   result.plans = judged({.job = result.opened.job, .planner = *result.planner, .best = result.found.best, .own = result.opened.has_buckets,
                          .most_buckets = options.most_buckets},
                         limit_of(limit));

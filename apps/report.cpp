@@ -64,7 +64,7 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
   const compiler::Plans plans = compiler::plans_of(job, placement_of(job, hardware, measured));
   const i64 number = measured ? measured->timeline.step : log.steps.step.front();
   const PlannedStep step = planned_step(job, plans, number - 1, lengths_of_step(job, number - 1));
-  report::PlannedView view{&job, &plans, &step.plan, &step.program, &step.lengths, nullptr, nullptr};
+  report::PlannedView view{.job = &job, .plans = &plans, .plan = &step.plan, .program = &step.program, .lengths = &step.lengths};
   std::optional<simulator::Simulation> simulation;
   if (hardware) {
     simulation = simulator::simulate(step.program, step.plan, plans, *hardware);

@@ -2,15 +2,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <fstream>
 #include <memory>
 #include <numeric>
-#include <sstream>
 #include <string>
 
 #include "base/errors.hpp"
 #include "commands.hpp"
 #include "config/schedule_json.hpp"
+#include "files/disk.hpp"
 #include "schedule/interleaved.hpp"
 #include "schedule/replay.hpp"
 #include "schedule/zero_bubble.hpp"
@@ -26,14 +25,6 @@ struct Options {
   bool json = false;
 };
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) user_error("cannot read {}. Check the path.", path);
-  return text.str();
-}
-
 // Chunks are equal parts of a stage: each takes its share of the stage's times.
 schedule::Costs costs_of(const Options& o, int chunks) {
   constexpr double kMost = 1e15;  // sums of so many tasks stay exact enough to tell which is earlier
@@ -46,7 +37,7 @@ schedule::Costs costs_of(const Options& o, int chunks) {
 }
 
 schedule::Schedule schedule_of(const Options& o) {
-  if (!o.file.empty()) return config::schedule_from_json(read_text(o.file), o.file);
+  if (!o.file.empty()) return config::schedule_from_json(files::read_text(o.file), o.file);
   if (o.kind == "interleaved") return schedule::interleaved(o.stages, o.micro_batches, o.chunks);
   if (o.kind == "zero-bubble") {
     const int cap = o.cap > 0 ? o.cap : o.stages;

@@ -73,7 +73,13 @@ double utilization(const config::Job& job, const PlannedStep& step, double secon
 void write_report(const Options& options, const config::Job& job, const compiler::Plans& plans, const cluster::Hardware& hardware,
                   const PlannedStep& step, const simulator::Simulation& simulated) {
   const std::string name = std::filesystem::path(options.job).stem().string();
-  report::Run run = report::simulated_run(name, {&job, &plans, &step.plan, &step.program, &step.lengths, &simulated, &hardware});
+  report::Run run = report::simulated_run(name, {.job = &job,
+                                                 .plans = &plans,
+                                                 .plan = &step.plan,
+                                                 .program = &step.program,
+                                                 .lengths = &step.lengths,
+                                                 .simulation = &simulated,
+                                                 .hardware = &hardware});
   if (!options.against.empty()) run.candidates = candidates(job, plans, hardware, step, options.against, run.memory->budget);
   files::make_folder(options.report);
   files::write_text(options.report + "/report.html", report::html_of({name + " on " + hardware.name + ", simulated", {std::move(run)}}));

@@ -1,4 +1,3 @@
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -8,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.hpp"
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "compiler/switch_figures.hpp"
@@ -21,10 +21,6 @@ struct Options {
   std::string model, cluster, from, to, planner = "relay", home = "none", precision = "bf16";
   bool json = false;
 };
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 void print_table(const Options& o, const cluster::Cluster& cluster, const compiler::SwitchFigures& f, double planning, double mapping) {
   fmt::print("{} in {}, {} hosts, {} ranks: {} -> {}, planner {}, sources: {}{}\n\n", o.model, o.precision, cluster.hosts(),
@@ -57,13 +53,13 @@ int run(const Options& o) {
   const config::Strategy from = strategy(o.from), to = strategy(o.to);
   std::optional<config::Strategy> home;
   if (o.home != "none") home = strategy(o.home);
-  const switching::Planner planner = switching::planner_from(o.planner);
+  const switching::Planner planner = config::switch_planner_from(o.planner);
   const ir::Graph graph = models::build(model, precision_from(o.precision), models::Output::loss);
 
-  auto start = std::chrono::steady_clock::now();
+  auto start = Clock::now();
   const compiler::SwitchMaps maps = compiler::switch_maps(graph, from, to, home ? &*home : nullptr);
   const double mapping = seconds_since(start);
-  start = std::chrono::steady_clock::now();
+  start = Clock::now();
   const switching::MovePlan plan = switching::plan_switch(maps.units, maps.from, maps.image, maps.to, cluster, planner);
   const double planning = seconds_since(start);
   const compiler::SwitchFigures f = compiler::switch_figures(graph, maps, plan, cluster);

@@ -5,27 +5,21 @@
 #endif
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 
+#include "base/bfloat16.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::comm {
 namespace {
 
-// bf16 as its bits: the upper half of an fp32.
 struct Bf16 {
   std::uint16_t bits;
 };
 
-float widen(Bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
-
-Bf16 narrow(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  if (x != x) return {static_cast<std::uint16_t>((bits >> 16) | 0x40)};
-  return {static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
-}
+float widen(Bf16 x) { return bfloat16_value(x.bits); }
+Bf16 narrow(float x) { return {bfloat16_bits(x)}; }
 
 template <class T>
 T sum(T a, T b) {

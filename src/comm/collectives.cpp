@@ -1,6 +1,7 @@
 #include "comm/collectives.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/errors.hpp"
 #include "comm/block.hpp"
@@ -30,13 +31,13 @@ class Exchange {
   size_t after(size_t k) const { return (mine_ + k) % members(); }
 
   void send(size_t to, const Block& block) {
-    if (block.bytes() > 0) transaction_.ops.push_back({Op::Kind::send, channel_.ranks[to], block, {}, false, dtype_});
+    if (block.bytes() > 0) transaction_.ops.push_back({.kind = Op::Kind::send, .peer = channel_.ranks[to], .block = block, .dtype = dtype_});
   }
   void receive(size_t from, const Block& block, bool add = false) {
-    if (block.bytes() > 0) transaction_.ops.push_back({Op::Kind::recv, channel_.ranks[from], block, {}, add, dtype_});
+    if (block.bytes() > 0) transaction_.ops.push_back({.kind = Op::Kind::recv, .peer = channel_.ranks[from], .block = block, .add = add, .dtype = dtype_});
   }
   void local(const Block& source, const Block& block, bool add = false) {
-    if (block.bytes() > 0) transaction_.ops.push_back({Op::Kind::local, -1, block, source, add, dtype_});
+    if (block.bytes() > 0) transaction_.ops.push_back({.kind = Op::Kind::local, .block = block, .source = source, .add = add, .dtype = dtype_});
   }
   void run() { fabric_.run(channel_, transaction_); }
 
@@ -139,6 +140,12 @@ void take_maximum(T* to, const T* from, i64 elements) {
 }
 
 }  // namespace
+
+Channel everyone(const Fabric& fabric, int id) {
+  Channel channel{id, std::vector<int>(static_cast<size_t>(fabric.size()))};
+  std::iota(channel.ranks.begin(), channel.ranks.end(), 0);
+  return channel;
+}
 
 void all_gather(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, std::span<const Block> pieces) {
   check_pieces(channel, name, pieces.size());

@@ -12,6 +12,9 @@
 
 namespace switchyard::comm {
 
+/// The channel of all ranks with this number.
+Channel everyone(const Fabric& fabric, int id);
+
 /// Every rank's piece to every rank. pieces[i]: where the piece of channel.ranks[i] lies (own piece: its source);
 /// pieces differ in size freely, empty ones send nothing.
 void all_gather(Fabric&, const Channel&, const std::string& name, i64 row, std::span<const Block> pieces);

@@ -34,7 +34,7 @@ Block contiguous(void* data, i64 bytes);
 struct Op {
   enum class Kind { send, recv, local } kind = Kind::send;
   int peer = -1;
-  Block block, source;
+  Block block{}, source{};
   bool add = false;
   DType dtype = DType::f32;
 };

@@ -4,11 +4,12 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/file_text.hpp"
 #include "comm/tcp_fabric.hpp"
 #ifdef SWITCHYARD_MPI
 #include "comm/mpi_fabric.hpp"
@@ -109,10 +110,9 @@ Launch launch_from_environment() {
 }
 
 std::string read_token(const std::string& path) {
-  std::ifstream file(path);
-  std::string token;
-  std::getline(file, token, '\0');
-  if (!file.is_open() || file.bad()) user_error("the token's file {} can't be read: {}. Make one for the job that all its ranks can read.", path, std::strerror(errno));
+  const std::optional<std::string> text = file_text(path);
+  if (!text) user_error("the token's file {} can't be read: {}. Make one for the job that all its ranks can read.", path, std::strerror(errno));
+  std::string token = text->substr(0, text->find('\0'));
   constexpr const char* kSpace = " \t\r\n";
   token.erase(token.find_last_not_of(kSpace) + 1);
   token.erase(0, token.find_first_not_of(kSpace));

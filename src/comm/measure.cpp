@@ -2,20 +2,16 @@
 
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <cstring>
 #include <thread>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
 #include "comm/thread_fabric.hpp"
 
 namespace switchyard::comm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Times `work` between two meetings of all threads.
 template <class Work>

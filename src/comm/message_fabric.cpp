@@ -103,8 +103,11 @@ class MessageFabric::Journey {
     Item& item = items_.emplace_back();
     const Envelope envelope = envelope_of(transaction_, op);
     if (!in_place) item.staging = fabric_.staging_.take(envelope.bytes);
-    item.parcel = {
-        op.kind == Op::Kind::send, op.peer, channel_.id, envelope, in_place ? op.block.data : item.staging.memory.get(), {}, false};
+    item.parcel = {.send = op.kind == Op::Kind::send,
+                   .peer = op.peer,
+                   .channel = channel_.id,
+                   .envelope = envelope,
+                   .data = in_place ? op.block.data : item.staging.memory.get()};
     return item;
   }
 

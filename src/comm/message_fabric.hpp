@@ -20,9 +20,9 @@ namespace switchyard::comm {
 struct Parcel {
   bool send = false;
   int peer = -1, channel = 0;
-  Envelope envelope;  // what is sent, or expected
+  Envelope envelope{};  // what is sent, or expected
   std::byte* data = nullptr;
-  Envelope theirs;    // receive: what the sender said
+  Envelope theirs{};  // receive: what the sender said
   bool done = false;  // belongs to Arrivals
 };
 

@@ -166,7 +166,7 @@ class TcpTransport final : public Transport {
   }
 
   static void start_send(Peer& peer, Parcel& parcel) {
-    Frame frame{Frame::Kind::eager, parcel.channel, 0, parcel.envelope.bytes, parcel.envelope};
+    Frame frame{.kind = Frame::Kind::eager, .channel = parcel.channel, .body = parcel.envelope.bytes, .envelope = parcel.envelope};
     if (parcel.envelope.bytes <= kEagerBytes) {
       peer.outgoing.push_back({frame, parcel.data, &parcel});
       return;
@@ -185,7 +185,7 @@ class TcpTransport final : public Transport {
       parcel.theirs = offer.envelope;
       if (offer.asked && parcel.theirs == parcel.envelope) {
         peer.granted[offer.id] = &parcel;
-        peer.outgoing.push_back({Frame{Frame::Kind::grant, parcel.channel, offer.id, 0, parcel.envelope}});
+        peer.outgoing.push_back({Frame{.kind = Frame::Kind::grant, .channel = parcel.channel, .id = offer.id, .envelope = parcel.envelope}});
         continue;
       }
       if (parcel.theirs == parcel.envelope && !offer.eager.empty()) std::memcpy(parcel.data, offer.eager.data(), offer.eager.size());
@@ -291,7 +291,7 @@ class TcpTransport final : public Transport {
       case Frame::Kind::grant: {
         Parcel* parcel = peer.asked.at(frame.id);
         peer.asked.erase(frame.id);
-        Frame payload{Frame::Kind::payload, frame.channel, frame.id, parcel->envelope.bytes, parcel->envelope};
+        Frame payload{.kind = Frame::Kind::payload, .channel = frame.channel, .id = frame.id, .body = parcel->envelope.bytes, .envelope = parcel->envelope};
         return peer.outgoing.push_back({payload, parcel->data, parcel});
       }
       case Frame::Kind::payload: return arrivals_->finish(*peer.target);
@@ -330,7 +330,7 @@ class TcpTransport final : public Transport {
   void pass_on(const std::string& reason) {
     for (Peer& peer : peers_) {
       std::erase_if(peer.outgoing, [](const Outgoing& out) { return out.written == 0; });
-      peer.outgoing.push_back({Frame{Frame::Kind::reason, 0, 0, static_cast<i64>(reason.size()), {}}, nullptr, nullptr, 0, reason});
+      peer.outgoing.push_back({.frame = {.kind = Frame::Kind::reason, .body = static_cast<i64>(reason.size())}, .text = reason});
       peer.said_goodbye = true;
     }
     const auto until = Clock::now() + 2s;

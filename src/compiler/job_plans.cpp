@@ -6,11 +6,6 @@
 #include "models/build.hpp"
 
 namespace switchyard::compiler {
-namespace {
-
-switching::Planner planner_of(config::SwitchPlanner planner) { return switching::planner_from(config::name_of(planner)); }
-
-}  // namespace
 
 Precision precision_of(const config::RunSettings& run) {
   if (run.precision == "auto") return precision_from(run.device == config::Device::cuda ? "bf16" : "fp32");
@@ -22,7 +17,7 @@ Plans plans_of(const config::Job& job, const cluster::Cluster& cluster) {
   ir::differentiate(graph);
   std::vector<config::Strategy> strategies;
   for (const config::Bucket& bucket : job.buckets) strategies.push_back(bucket.strategy);
-  return Plans(std::move(graph), std::move(strategies), job.run.home, cluster, planner_of(job.switch_planner));
+  return Plans(std::move(graph), std::move(strategies), job.run.home, cluster, job.switch_planner);
 }
 
 std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans& plans) {

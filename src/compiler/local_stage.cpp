@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
-#include "ir/ops/ops.hpp"
 
 namespace switchyard::compiler {
 
@@ -37,7 +36,7 @@ LocalStage::Call LocalStage::call_of(const ir::StageCode& stage, const ir::Instr
   const auto local = [&](int b, double* share) { return ir::local_type(stage.buffers[static_cast<size_t>(b)], position, positions_, share); };
   for (const int b : instr.in) call.in.push_back(local(b, call.in.empty() ? &call.share : &other));
   for (const int b : instr.out) call.out.push_back(local(b, &other));
-  if (const auto* rope = dynamic_cast<const ir::Rope*>(call.op)) call.rotary_head_dim = rope->head_dim();
+  call.rotary_head_dim = call.op->rotary_head_dim();
   return call;
 }
 

@@ -70,7 +70,11 @@ SegmentCost& SegmentCost::operator+=(const SegmentCost& other) {
 }
 
 SegmentCost operator*(int times, const SegmentCost& one) {
-  return {times * one.flops_per_token, times * one.flops_per_pair, times * one.bytes_per_token, times * one.bytes_per_pair, times * one.bytes_fixed};
+  return {.flops_per_token = times * one.flops_per_token,
+          .flops_per_pair = times * one.flops_per_pair,
+          .bytes_per_token = times * one.bytes_per_token,
+          .bytes_per_pair = times * one.bytes_per_pair,
+          .bytes_fixed = times * one.bytes_fixed};
 }
 
 StageCost& StageCost::operator+=(const StageCost& other) {

@@ -115,7 +115,7 @@ int StageBuilder::buffer(int value, const layout::Layout& layout) {
 
 int StageBuilder::new_buffer(int value, const layout::Layout& layout) {
   const ir::Value& v = graph_.value(value);
-  ir::Buffer b{v.name, v.kind, value, v.type, layout, {}, -1, 0};
+  ir::Buffer b{.name = v.name, .kind = v.kind, .value = value, .type = v.type, .layout = layout};
   const layout::Shape shape = unit_shape(v.type, stage_.lane.size());
   for (int position = 0; position < stage_.lane.size(); ++position)
     b.box.push_back(layout::shard_box(stage_.lane, layout, shape, position));
@@ -256,8 +256,7 @@ void StageBuilder::produce(const ir::Call& call, const ir::LayoutRule& rule, ir:
   };
   if (!instr.op->adjacent_inputs().empty()) make_adjacent(stage_, members(instr.op->adjacent_inputs(), instr.in));
   if (!instr.op->adjacent_outputs().empty()) make_adjacent(stage_, members(instr.op->adjacent_outputs(), instr.out));
-  const bool is_loss = call.op->name() == "head_loss";
-  if (is_loss) stage_.loss = instr.out[0];
+  if (const auto loss = instr.op->loss_output()) stage_.loss = instr.out[*loss];
   segment(call.phase).code.push_back(instr);
   for (size_t i = 0; i < call.out.size(); ++i) {
     const ir::Value& value = graph_.value(call.out[i]);

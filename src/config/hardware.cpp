@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <vector>
 
+#include "base/file_text.hpp"
 #include "base/text.hpp"
 #include "config/faults.hpp"
 #include "config/hardware_table.hpp"
@@ -432,13 +430,11 @@ Hardware load_hardware(const std::string& path_or_name, std::optional<int> ranks
     return hardware_from_toml(std::string(shipped.text), fmt::format("clusters/{}.toml", shipped.name), ranks);
   }
   if (path_or_name.ends_with(".json")) return read_profile(path_or_name, ranks).hardware;
-  std::ifstream file(path_or_name);
-  if (!file || !std::filesystem::is_regular_file(path_or_name)) {
+  const std::optional<std::string> text = file_text(path_or_name);
+  if (!text) {
     user_error("cluster \"{}\" is neither a file nor a known name. Check the path, or use one of {}.", path_or_name, known_names());
   }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return hardware_from_toml(text.str(), path_or_name, ranks);
+  return hardware_from_toml(*text, path_or_name, ranks);
 }
 
 }  // namespace switchyard::config

@@ -6,6 +6,7 @@
 #include <ranges>
 
 #include "base/errors.hpp"
+#include "base/fingerprint.hpp"
 #include "config/faults.hpp"
 #include "config/job_draft.hpp"
 #include "config/job_keys.hpp"
@@ -116,20 +117,6 @@ void check_resolved(const Job& job, const Where& where, Faults& faults) {
   check_order(job, where, faults);
 }
 
-/// FNV-1a over text, each piece closed by a zero byte so that pieces can't run together.
-class Hash {
- public:
-  void add(const std::string& text) {
-    for (const char c : text) add_byte(static_cast<unsigned char>(c));
-    add_byte(0);
-  }
-  std::uint64_t value() const { return value_; }
-
- private:
-  void add_byte(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3ull; }
-  std::uint64_t value_ = 0xcbf29ce484222325ull;
-};
-
 template <class Enum, size_t count>
 std::string_view pick(const std::array<std::string_view, count>& names, Enum value) {
   check(static_cast<size_t>(value) < count, "name_of: value {} of {}", static_cast<int>(value), count);
@@ -186,7 +173,7 @@ void validate(const Job& job) {
 std::uint64_t fingerprint(const Job& job) {
   JobDraft draft;
   draft.job = job;
-  Hash hash;
+  Fingerprint hash;
   for (const Key<JobDraft>& key : job_keys()) {
     if (!key.rank_only) hash.add(key.name + "=" + toml_literal(key, key.get(draft)));
   }
@@ -205,9 +192,5 @@ std::string_view name_of(LearningRateSchedule value) {
 }
 
 std::string_view name_of(Device value) { return pick(std::array<std::string_view, 2>{"cpu", "cuda"}, value); }
-
-std::string_view name_of(SwitchPlanner value) {
-  return pick(std::array<std::string_view, 4>{"relay", "greedy", "first", "round-robin"}, value);
-}
 
 }  // namespace switchyard::config

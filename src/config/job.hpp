@@ -9,15 +9,14 @@
 #include "base/units.hpp"
 #include "config/model.hpp"
 #include "config/strategy.hpp"
+#include "config/switch_planner.hpp"
 
 namespace switchyard::config {
 
-/// What to do with a document longer than the context.
+/// Documents longer than the context: cut in pieces of at most `context` tokens, each a sequence of its own; cut off; refused.
 enum class LongDocuments { split, clip, error };
 enum class LearningRateSchedule { cosine, linear, constant };
 enum class Device { cpu, cuda };
-/// Who sends a slice in a hot switch (methods: relay is Switchyard's, the others are baselines).
-enum class SwitchPlanner { relay, greedy, first, round_robin };
 
 /// path: folder with config.json and weights; empty: weights are drawn. With a path the sizes come by resolve_model.
 struct ModelSettings {
@@ -130,6 +129,5 @@ std::string job_reference_markdown();
 std::string_view name_of(LongDocuments value);
 std::string_view name_of(LearningRateSchedule value);
 std::string_view name_of(Device value);
-std::string_view name_of(SwitchPlanner value);
 
 }  // namespace switchyard::config

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 
 #include "base/errors.hpp"
+#include "base/file_text.hpp"
 #include "config/presets.hpp"
 #include "config/schedule_json.hpp"
 
@@ -217,11 +216,9 @@ void Resolver::resolve_buckets() {
 
 std::string read_beside(const std::string& file, const std::string& origin, const char* what) {
   const std::filesystem::path path = std::filesystem::path(origin).parent_path() / file;
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  if (!stream) user_error("can't read the {} file {}. Paths are relative to the job file.", what, path.string());
-  return text.str();
+  const std::optional<std::string> text = file_text(path);
+  if (!text) user_error("can't read the {} file {}. Paths are relative to the job file.", what, path.string());
+  return *text;
 }
 
 /// The strategy of a bucket in any of its forms; spec: its degrees, where given by them. Nothing where a fault was told.

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <optional>
 #include <sstream>
 
+#include "base/file_text.hpp"
 #include "base/text.hpp"
 #include "config/toml_nodes.hpp"
 
@@ -293,11 +293,9 @@ JobDraft read_draft(const std::string& text, const std::string& origin, const st
 }
 
 JobDraft load_draft(const std::string& path, const std::vector<Override>& overrides, Faults& faults) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) user_error("{}: can't read the job file. Check the path.", path);
-  return read_draft(text.str(), path, overrides, faults);
+  const std::optional<std::string> text = file_text(path);
+  if (!text) user_error("{}: can't read the job file. Check the path.", path);
+  return read_draft(*text, path, overrides, faults);
 }
 
 }  // namespace switchyard::config

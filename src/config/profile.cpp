@@ -1,12 +1,11 @@
 #include "config/profile.hpp"
 
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <memory>
-#include <sstream>
 
 #include "base/errors.hpp"
+#include "base/file_text.hpp"
 #include "config/hardware_table.hpp"
 #include "config/json_node.hpp"
 
@@ -171,11 +170,9 @@ Profile profile_from_json(const std::string& text, const std::string& origin, st
 }
 
 Profile read_profile(const std::string& path, std::optional<int> ranks) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) user_error("profile {} can't be read. Check the path, or measure one with `switchyard profile --out {}`.", path, path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return profile_from_json(text.str(), path, ranks);
+  const std::optional<std::string> text = file_text(path);
+  if (!text) user_error("profile {} can't be read. Check the path, or measure one with `switchyard profile --out {}`.", path, path);
+  return profile_from_json(*text, path, ranks);
 }
 
 }  // namespace switchyard::config

@@ -9,7 +9,7 @@ Sampler::Settings sampler_settings(const config::Job& job) {
   settings.seed = static_cast<std::uint64_t>(job.seed);
   settings.size = {job.batch.sequences, job.batch.tokens};
   settings.context = job.batch.context;
-  settings.long_documents = long_documents_from(config::name_of(job.data.long_documents));
+  settings.long_documents = job.data.long_documents;
   return settings;
 }
 

@@ -7,13 +7,6 @@
 
 namespace switchyard::data {
 
-LongDocuments long_documents_from(std::string_view name) {
-  if (name == "split") return LongDocuments::split;
-  if (name == "clip") return LongDocuments::clip;
-  if (name == "error") return LongDocuments::error;
-  user_error("data.long_documents = \"{}\": use \"split\", \"clip\" or \"error\".", name);
-}
-
 void check_sequences(size_t count) {
   if (static_cast<i64>(count) > kMostSequences)
     user_error("a step has more than {} documents. Lower batch.tokens, or use data with longer documents.", kMostSequences);

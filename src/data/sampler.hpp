@@ -2,19 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "config/job.hpp"
 #include "data/corpus.hpp"
 
 namespace switchyard::data {
 
-/// Documents longer than the context: cut in pieces of at most `context` tokens, each a sequence of its own; cut off; refused.
-enum class LongDocuments { split, clip, error };
-
-/// "split", "clip" or "error"; UserError otherwise.
-LongDocuments long_documents_from(std::string_view name);
+using config::LongDocuments;
 
 /// Size of a global batch: exactly one of the two is positive.
 struct BatchSize {

@@ -150,8 +150,14 @@ CheckpointMeta read_meta(const fs::path& checkpoint) {
   try {
     const json object = json::parse(text);
     const auto number = [&](const char* key) { return object.at(key).get<i64>(); };
-    return {number("step"),  number("updates"),  number("tokens"), number("seed"),
-            number("epoch"), number("position"), number("offset"), object.at("fingerprint").get<std::string>()};
+    return {.step = number("step"),
+            .updates = number("updates"),
+            .tokens = number("tokens"),
+            .seed = number("seed"),
+            .epoch = number("epoch"),
+            .position = number("position"),
+            .offset = number("offset"),
+            .fingerprint = object.at("fingerprint").get<std::string>()};
   } catch (const json::exception& error) {
     user_error("{}: {}. The checkpoint is damaged: resume from another one.", path.string(), error.what());
   }

@@ -1,11 +1,11 @@
 #include "files/file_dtype.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
+#include "base/bfloat16.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::files {
@@ -24,18 +24,11 @@ struct Half {
   }
 };
 
-/// The upper half of an fp32.
 struct Bfloat {
   std::uint16_t bits;
   Bfloat() = default;
-  // From fp64 by way of fp32, as torch does.
-  explicit Bfloat(double value) {
-    const auto word = std::bit_cast<std::uint32_t>(static_cast<float>(value));
-    // Half of the last kept bit, and one less where that bit is 0: ties go to even. A NaN keeps a bit that can't carry.
-    bits = std::isnan(value) ? static_cast<std::uint16_t>((word >> 16) | 0x40)
-                             : static_cast<std::uint16_t>((word + 0x7fff + ((word >> 16) & 1)) >> 16);
-  }
-  operator double() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+  explicit Bfloat(double value) : bits(bfloat16_bits(static_cast<float>(value))) {}  // by way of fp32, as torch does
+  operator double() const { return bfloat16_value(bits); }
 };
 
 template <class From, class To>

@@ -113,9 +113,12 @@ Manifest read_manifest(const std::filesystem::path& checkpoint) {
     object.at("parts").get_to(manifest.parts);
     object.at("shapes").get_to(manifest.shapes);
     for (const json& entry : object.at("entries")) {
-      manifest.entries.push_back({entry.at("tensor").get<std::string>(), entry.at("part").get<std::string>(),
-                                  entry.at("lo").get<std::vector<i64>>(), entry.at("hi").get<std::vector<i64>>(),
-                                  entry.at("file").get<std::string>(), entry.at("key").get<std::string>()});
+      manifest.entries.push_back({.tensor = entry.at("tensor").get<std::string>(),
+                                  .part = entry.at("part").get<std::string>(),
+                                  .lo = entry.at("lo").get<std::vector<i64>>(),
+                                  .hi = entry.at("hi").get<std::vector<i64>>(),
+                                  .file = entry.at("file").get<std::string>(),
+                                  .key = entry.at("key").get<std::string>()});
     }
   } catch (const json::exception& error) {
     user_error("{}: {}. {}", path.string(), error.what(), kRemedy);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
-#include "ir/ops/ops.hpp"
+#include "ir/operators/add.hpp"
 
 namespace switchyard::ir {
 namespace {

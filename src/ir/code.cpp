@@ -101,9 +101,10 @@ LocalWork local_work(const StageCode& stage, const Instr& instr, int position) {
   return work;
 }
 
-bool sums_softmax(const StageCode& stage, const Instr& instr) {
-  if (!instr.op || (instr.op->name() != "head_loss" && instr.op->name() != "head_loss_dx")) return false;
-  return !stage.buffers[static_cast<size_t>(instr.in[1])].layout.split[0].empty();
+std::optional<SoftmaxSums> softmax_sums(const StageCode& stage, const Instr& instr) {
+  const std::optional<SoftmaxSums> sums = instr.op ? instr.op->softmax_sums() : std::nullopt;
+  if (!sums || stage.buffers[static_cast<size_t>(instr.in[sums->weight])].layout.split[0].empty()) return std::nullopt;
+  return sums;
 }
 
 namespace {

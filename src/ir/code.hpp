@@ -16,12 +16,12 @@ namespace switchyard::ir {
 /// A tensor of a segment. box[position]: which part of the value the rank holds; along a token dim the unit is T / positions.
 /// Members of one `root` lie side by side in one allocation (columns), in ascending order of `root_slot`.
 struct Buffer {
-  std::string name;
+  std::string name{};
   ValueKind kind = ValueKind::activation;
   int value = -1;                     // in the graph
-  Type type;                          // of the whole value
-  layout::Layout layout;              // on the lane's mesh
-  std::vector<layout::Box> box;       // by position
+  Type type{};                        // of the whole value
+  layout::Layout layout{};            // on the lane's mesh
+  std::vector<layout::Box> box{};     // by position
   int root = -1, root_slot = 0;
 };
 
@@ -112,8 +112,8 @@ struct LocalWork {
 LocalWork local_work(const StageCode& stage, const Instr& instr, int position);
 inline Cost local_cost(const StageCode& stage, const Instr& instr, int position) { return local_work(stage, instr, position).cost; }
 
-/// Whether an instruction of the head reduces statistics of the softmax over the lane, as the vocabulary is cut.
-bool sums_softmax(const StageCode& stage, const Instr& instr);
+/// What an instruction sums over the lane for its softmax; nothing where every rank has all rows of the weight.
+std::optional<SoftmaxSums> softmax_sums(const StageCode& stage, const Instr& instr);
 
 std::string to_string(const Graph& graph, const StageCode& stage);
 

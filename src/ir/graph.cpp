@@ -38,7 +38,7 @@ int Graph::add_param(Param param) {
   const int index = static_cast<int>(params_.size());
   if (param.file.name.empty()) param.file.name = param.name;
   param.shape.granule.resize(param.shape.size.size());
-  const int value = add_value({param.name, {precision_.compute, param.shape}, ValueKind::param, index, Feed::none, ""});
+  const int value = add_value({.name = param.name, .type = {precision_.compute, param.shape}, .kind = ValueKind::param, .param = index});
   params_.push_back(std::move(param));
   param_values_.push_back(value);
   gradient_values_.push_back(-1);
@@ -49,7 +49,7 @@ int Graph::gradient_value(int param) {
   int& value = gradient_values_[static_cast<size_t>(param)];
   if (value < 0) {
     const Param& p = params_[static_cast<size_t>(param)];
-    value = add_value({"d " + p.name, {precision_.state, p.shape}, ValueKind::gradient, param, Feed::none, ""});
+    value = add_value({.name = "d " + p.name, .type = {precision_.state, p.shape}, .kind = ValueKind::gradient, .param = param});
   }
   return value;
 }
@@ -59,7 +59,7 @@ int Graph::feed(Feed feed) {
   int& value = feed_values_[static_cast<size_t>(feed)];
   if (value < 0) {
     const DType dtype = feed == Feed::weights ? precision_.state : DType::i64;
-    value = add_value({kNames[static_cast<size_t>(feed)], {dtype, {{kTokens}, {{}}}}, ValueKind::feed, -1, feed, ""});
+    value = add_value({.name = kNames[static_cast<size_t>(feed)], .type = {dtype, {{kTokens}, {{}}}}, .kind = ValueKind::feed, .feed = feed});
   }
   return value;
 }
@@ -73,9 +73,9 @@ std::vector<int> Graph::call_into(std::shared_ptr<const Operator> op, std::vecto
   std::vector<Type> types;
   for (const int v : in) types.push_back(value(v).type);
   std::vector<int> out;
-  for (const Type& type : op->shape(types)) out.push_back(add_value({name, type, ValueKind::activation, -1, Feed::none, ""}));
+  for (const Type& type : op->shape(types)) out.push_back(add_value({.name = name, .type = type}));
   for (const int accumulator : accumulators) out.push_back(accumulator);
-  calls_.push_back({std::move(op), std::move(in), out, unit_, phase_});
+  calls_.push_back({.op = std::move(op), .in = std::move(in), .out = out, .unit = unit_, .phase = phase_});
   return out;
 }
 

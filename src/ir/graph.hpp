@@ -50,26 +50,26 @@ struct FileTensor {
 /// A weight. `unit`: the model layer it is borrowed with (0 embedding, 1.. layers, last: final norm and head).
 /// Params of one `group` are adjacent in memory. cut_dim: the dim that tensor parallelism cuts by default; -1: none.
 struct Param {
-  std::string name;  // Hugging Face's name, or one that follows it
-  layout::Shape shape;
+  std::string name{};  // Hugging Face's name, or one that follows it
+  layout::Shape shape{};
   int unit = 0;
-  std::string group;
+  std::string group{};
   int cut_dim = -1;
   i64 most_ways = 0;  // more parts than this are copies (key/value heads); 0: no limit
-  Init init;
-  FileTensor file;
+  Init init{};
+  FileTensor file{};
 };
 
 enum class ValueKind { activation, param, gradient /* accumulator of a parameter */, feed };
 
 /// `role` names a family of activations whose layout the strategy decides ("residual").
 struct Value {
-  std::string name;
-  Type type;
+  std::string name{};
+  Type type{};
   ValueKind kind = ValueKind::activation;
   int param = -1;
   Feed feed = Feed::none;
-  std::string role;
+  std::string role{};
 };
 
 enum class Phase { F, B, W };  // forward, input gradient, weight gradient

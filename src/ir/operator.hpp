@@ -1,8 +1,9 @@
-// The operator contract: shape, layout, gradient and cost, in one file per operator (src/ir/ops). Kernels are joined to
+// The operator contract: shape, layout, gradient and cost, in one file per operator (src/ir/operators). Kernels are joined to
 // operators by name in runtime/bindings.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +52,13 @@ struct Halves {
   std::shared_ptr<const Operator> inputs, weights;
 };
 
+/// An operator that needs the softmax over all rows of a weight: where ranks have some of the rows each, they sum statistics.
+struct SoftmaxSums {
+  size_t weight = 0;      // the input whose rows it is over
+  size_t statistics = 0;  // an input whose dtype the statistics have
+  i64 chunk = 0;          // tokens whose statistics are summed at a time
+};
+
 class Operator {
  public:
   explicit Operator(std::string name) : name_(std::move(name)) {}
@@ -74,6 +82,11 @@ class Operator {
   virtual Halves halves() const { return {}; }
   /// The operator whose measured times tell this one's, by work.
   virtual const std::string& measured_as() const { return name(); }
+  /// The output that is the loss of each token; nothing: none is.
+  virtual std::optional<size_t> loss_output() const { return std::nullopt; }
+  /// Features of a head whose positions it turns by tables of angles; 0: it reads no such tables.
+  virtual i64 rotary_head_dim() const { return 0; }
+  virtual std::optional<SoftmaxSums> softmax_sums() const { return std::nullopt; }
   /// Whether selective recomputation makes an output again instead of keeping it.
   virtual bool is_remade(size_t output) const;
   /// Whether results depend on the seed and the step.

@@ -5,22 +5,11 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "base/fingerprint.hpp"
 
 namespace switchyard::ir {
-namespace {
-
-// FNV-1a.
-struct Hash {
-  std::uint64_t value = 1469598103934665603ull;
-  void add(i64 number) {
-    for (int byte = 0; byte < 8; ++byte) value = (value ^ ((static_cast<std::uint64_t>(number) >> (8 * byte)) & 255)) * 1099511628211ull;
-  }
-};
-
-}  // namespace
-
 std::uint64_t Program::fingerprint() const {
-  Hash hash;
+  Fingerprint hash;
   for (const Task& t : rows) {
     hash.add(static_cast<i64>(t.kind));
     hash.add(static_cast<i64>(t.queue));
@@ -43,7 +32,7 @@ std::uint64_t Program::fingerprint() const {
       }
     }
   }
-  return hash.value;
+  return hash.value();
 }
 
 void verify(const Program& program) {

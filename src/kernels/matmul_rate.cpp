@@ -3,15 +3,14 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 
-#include <chrono>
 
+#include "base/clock.hpp"
 #include "kernels/memory.hpp"
 
 namespace switchyard::kernels {
 
 FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Seconds duration) {
   constexpr int64_t kSize = 1024;
-  using Clock = std::chrono::steady_clock;
   const MemoryScope outside(nullptr);
   const at::Tensor a = at::ones({kSize, kSize}, at::TensorOptions().dtype(type).device(device));
   at::Tensor product = at::mm(a, a);
@@ -25,7 +24,7 @@ FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Second
   int64_t products = 0;
   for (; seconds < duration.count; ++products) {
     multiply();
-    seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    seconds = seconds_since(start);
   }
   return FlopsPerSecond{2.0 * kSize * kSize * kSize * static_cast<double>(products) / seconds};
 }

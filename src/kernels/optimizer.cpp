@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/bfloat16.hpp"
 #include "kernels/tensors.hpp"
 #include "kernels/vectorized.hpp"
 

@@ -54,14 +54,6 @@ namespace switchyard::kernels {
 [[gnu::always_inline]] inline float sqrt_of(float x) { return __builtin_sqrtf(x); }
 [[gnu::always_inline]] inline double sqrt_of(double x) { return __builtin_sqrt(x); }
 
-/// The bits of x as bfloat16, rounded to nearest, ties to even; NaN stays NaN.
-[[gnu::always_inline]] inline std::uint16_t bfloat16_bits(float x) {
-  const auto bits = __builtin_bit_cast(std::uint32_t, x);
-  const auto nan = -static_cast<std::uint32_t>(x != x);
-  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  return static_cast<std::uint16_t>((rounded & ~nan) | (0x7fc0u & nan));
-}
-
 /// The sum of n elements, in an order that depends on n only.
 template <class T>
 SWITCHYARD_SUMS static T sum_of(const T* x, std::int64_t n) {

@@ -1,13 +1,49 @@
 #include "models/build.hpp"
 
 #include "base/errors.hpp"
-#include "ir/ops/ops.hpp"
+#include "ir/operators/attention.hpp"
+#include "ir/operators/head.hpp"
+#include "ir/operators/linear.hpp"
 
 namespace switchyard::models {
 
 std::shared_ptr<const ir::Operator> attention_operator(const config::ModelConfig& model, int site) {
   if (model.attention == config::AttentionKind::fused) return std::make_shared<ir::Attention>(model.head_dim, model.kv_heads);
   return std::make_shared<ir::UnfusedAttention>(model.head_dim, model.kv_heads, model.dropout, site);
+}
+
+namespace {
+
+int cut_dim(const Product& product) { return !product.row_cuts.empty() ? 0 : !product.column_cuts.empty() ? 1 : -1; }
+
+std::string in_file(const Product& product, const char* part) {
+  return (product.file.name.empty() ? product.name : product.file.name) + part;
+}
+
+}  // namespace
+
+int add_weight(ir::Graph& graph, const Product& product) {
+  return graph.add_param({.name = product.name + "weight",
+                          .shape = {{product.rows, product.columns}, {product.row_cuts, product.column_cuts}},
+                          .unit = product.unit,
+                          .group = product.group,
+                          .cut_dim = cut_dim(product),
+                          .most_ways = product.most_ways,
+                          .init = {.std = product.std},
+                          .file = {in_file(product, "weight"), product.file.transposed, product.file.first}});
+}
+
+int add_bias(ir::Graph& graph, const Product& product) {
+  return graph.add_param({.name = product.name + "bias",
+                          .shape = {{product.rows}, {product.row_cuts}},
+                          .unit = product.unit,
+                          .cut_dim = product.row_cuts.empty() ? -1 : 0,
+                          .most_ways = product.most_ways,
+                          .file = {in_file(product, "bias"), false, product.file.first}});
+}
+
+int add_vector(ir::Graph& graph, const std::string& name, int unit, i64 size, double constant) {
+  return graph.add_param({.name = name, .shape = {{size}, {{}}}, .unit = unit, .init = {.constant = constant}});
 }
 
 void finish(ir::Graph& graph, int hidden, int head_weight, Output output) {

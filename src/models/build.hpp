@@ -1,6 +1,10 @@
 // Model builders: from a ModelConfig to the forward graph of one lane.
 #pragma once
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "config/model.hpp"
 #include "ir/graph.hpp"
 
@@ -20,6 +24,23 @@ void build_gpt2(ir::Graph& graph, const config::ModelConfig& model, Output outpu
 
 /// As the model says; site: its dropout's number.
 std::shared_ptr<const ir::Operator> attention_operator(const config::ModelConfig& model, int site);
+/// The parameters of a product, or a table of rows: a weight [rows, columns] named NAMEweight, and NAMEbias [rows]. Rows are outputs,
+/// columns inputs. Cuts are granules, as in layout::Shape; the dim that has some is the one that tensor parallelism cuts.
+struct Product {
+  std::string name{};
+  int unit = 0;
+  i64 rows = 0, columns = 0;
+  std::vector<i64> row_cuts{}, column_cuts{};
+  i64 most_ways = 0;        // as in ir::Param
+  std::string group{};      // of the weight
+  double std = 0;           // of initial weights; biases are 0
+  ir::FileTensor file{};    // its name is like `name`, and empty where it is that; biases aren't transposed
+};
+/// Add one to the graph; its value.
+int add_weight(ir::Graph& graph, const Product& product);
+int add_bias(ir::Graph& graph, const Product& product);
+/// A vector of features that is the same on all ranks, filled with `constant`.
+int add_vector(ir::Graph& graph, const std::string& name, int unit, i64 size, double constant);
 /// Loss or logits from the final hidden state; shared by the builders.
 void finish(ir::Graph& graph, int hidden, int head_weight, Output output);
 

@@ -1,13 +1,17 @@
 #include <fmt/format.h>
 
-#include "ir/ops/ops.hpp"
+#include "ir/operators/activation.hpp"
+#include "ir/operators/add.hpp"
+#include "ir/operators/embedding.hpp"
+#include "ir/operators/linear.hpp"
+#include "ir/operators/norm.hpp"
+#include "ir/operators/rope.hpp"
 #include "models/build.hpp"
 
 namespace switchyard::models {
 namespace {
 
 using ir::Graph;
-using ir::Param;
 
 class LlamaBuilder {
  public:
@@ -15,14 +19,18 @@ class LlamaBuilder {
 
   void build(Output output) {
     graph_.set_unit(0);
-    const int table = matrix("model.embed_tokens.weight", 0, "", m_.vocab_size, m_.hidden_size, {8, 1}, {}, 0);
+    Product rows = product("model.embed_tokens.", 0, m_.vocab_size, m_.hidden_size);
+    rows.row_cuts = {8, 1};
+    const int table = add_weight(graph_, rows);
     int x_TH = graph_.call(std::make_shared<ir::Embedding>(), {graph_.feed(ir::Feed::ids), table}, "embedding")[0];
     graph_.set_role(x_TH, "residual");
     for (i64 layer = 0; layer < m_.layers; ++layer) x_TH = decoder_layer(x_TH, layer);
     const int last = static_cast<int>(m_.layers) + 1;
     graph_.set_unit(last);
     const int normed = norm(x_TH, "model.norm.weight", last, 0);
-    const int head = m_.tied_embeddings ? table : matrix("lm_head.weight", last, "", m_.vocab_size, m_.hidden_size, {8, 1}, {}, 0);
+    rows.name = "lm_head.";
+    rows.unit = last;
+    const int head = m_.tied_embeddings ? table : add_weight(graph_, rows);
     finish(graph_, normed, head, output);
   }
 
@@ -37,16 +45,14 @@ class LlamaBuilder {
 
   int attention(int x_TH, const std::string& at, int unit) {
     const i64 D = m_.head_dim, queries = m_.heads * D, keys = m_.kv_heads * D, per_key = m_.heads / m_.kv_heads * D;
-    const std::vector<i64> query_cuts = {per_key, D}, key_cuts = {D};
-    const std::string group = at + "qkv";
-    std::vector<int> in = {x_TH, matrix(at + "q_proj.weight", unit, group, queries, m_.hidden_size, query_cuts, {}, 0),
-                           matrix(at + "k_proj.weight", unit, group, keys, m_.hidden_size, key_cuts, {}, 0, m_.kv_heads),
-                           matrix(at + "v_proj.weight", unit, group, keys, m_.hidden_size, key_cuts, {}, 0, m_.kv_heads)};
-    if (m_.qkv_bias) {
-      in.push_back(bias(at + "q_proj.bias", unit, queries, query_cuts, 0));
-      in.push_back(bias(at + "k_proj.bias", unit, keys, key_cuts, m_.kv_heads));
-      in.push_back(bias(at + "v_proj.bias", unit, keys, key_cuts, m_.kv_heads));
-    }
+    Product q = product(at + "q_proj.", unit, queries, m_.hidden_size), k = product(at + "k_proj.", unit, keys, m_.hidden_size);
+    q.row_cuts = {per_key, D};
+    k.row_cuts = {D};
+    k.most_ways = m_.kv_heads;
+    q.group = k.group = at + "qkv";
+    Product v = k;
+    v.name = at + "v_proj.";
+    const std::vector<int> in = operands(x_TH, {q, k, v}, m_.qkv_bias);
     const std::vector<int> qkv = graph_.call(std::make_shared<ir::Linear>(3, m_.qkv_bias), in, "qkv");
     int q_TN = qkv[0], k_TK = qkv[1];
     if (m_.qk_norm) {
@@ -56,24 +62,24 @@ class LlamaBuilder {
     q_TN = rope(q_TN, "q");
     k_TK = rope(k_TK, "k");
     const int o_TN = graph_.call(attention_operator(m_, 0), {q_TN, k_TK, qkv[2]}, "attention")[0];
-    std::vector<int> out = {o_TN, matrix(at + "o_proj.weight", unit, "", m_.hidden_size, queries, {}, query_cuts, 1)};
-    if (m_.o_bias) out.push_back(vector(at + "o_proj.bias", unit, m_.hidden_size, 0));
+    Product o = product(at + "o_proj.", unit, m_.hidden_size, queries);
+    o.column_cuts = q.row_cuts;
+    const std::vector<int> out = operands(o_TN, {o}, m_.o_bias);
     return graph_.call(std::make_shared<ir::Linear>(1, m_.o_bias), out, "attention out")[0];
   }
 
   int feed_forward(int x_TH, const std::string& at, int unit) {
-    const std::vector<i64> cuts = {8, 1};
-    const std::string group = at + "gate_up";
-    std::vector<int> in = {x_TH, matrix(at + "gate_proj.weight", unit, group, m_.ffn_size, m_.hidden_size, cuts, {}, 0),
-                           matrix(at + "up_proj.weight", unit, group, m_.ffn_size, m_.hidden_size, cuts, {}, 0)};
-    if (m_.mlp_bias) {
-      in.push_back(bias(at + "gate_proj.bias", unit, m_.ffn_size, cuts, 0));
-      in.push_back(bias(at + "up_proj.bias", unit, m_.ffn_size, cuts, 0));
-    }
+    Product gate = product(at + "gate_proj.", unit, m_.ffn_size, m_.hidden_size);
+    gate.row_cuts = {8, 1};
+    gate.group = at + "gate_up";
+    Product up = gate;
+    up.name = at + "up_proj.";
+    const std::vector<int> in = operands(x_TH, {gate, up}, m_.mlp_bias);
     const std::vector<int> gate_up = graph_.call(std::make_shared<ir::Linear>(2, m_.mlp_bias), in, "gate up");
     const int h_TF = graph_.call(std::make_shared<ir::Swiglu>(), gate_up, "swiglu")[0];
-    std::vector<int> out = {h_TF, matrix(at + "down_proj.weight", unit, "", m_.hidden_size, m_.ffn_size, {}, cuts, 1)};
-    if (m_.mlp_bias) out.push_back(vector(at + "down_proj.bias", unit, m_.hidden_size, 0));
+    Product down = product(at + "down_proj.", unit, m_.hidden_size, m_.ffn_size);
+    down.column_cuts = gate.row_cuts;
+    const std::vector<int> out = operands(h_TF, {down}, m_.mlp_bias);
     return graph_.call(std::make_shared<ir::Linear>(1, m_.mlp_bias), out, "feed-forward out")[0];
   }
 
@@ -86,7 +92,7 @@ class LlamaBuilder {
   }
 
   int norm(int x, const std::string& name, int unit, i64 group) {
-    const int weight = vector(name, unit, group == 0 ? m_.hidden_size : group, 1);
+    const int weight = add_vector(graph_, name, unit, group == 0 ? m_.hidden_size : group, 1);
     return graph_.call(std::make_shared<ir::RmsNorm>(m_.norm_eps, group), {x, weight}, "norm")[0];
   }
 
@@ -94,18 +100,17 @@ class LlamaBuilder {
     return graph_.call(std::make_shared<ir::Rope>(m_.head_dim, false), {x, graph_.feed(ir::Feed::positions)}, name)[0];
   }
 
-  int matrix(const std::string& name, int unit, const std::string& group, i64 rows, i64 columns, std::vector<i64> row_cuts,
-             std::vector<i64> column_cuts, int cut_dim, i64 most_ways = 0) {
-    return graph_.add_param({name, {{rows, columns}, {std::move(row_cuts), std::move(column_cuts)}}, unit, group, cut_dim, most_ways,
-                             {m_.initializer_range, 0}, {}});
+  Product product(const std::string& name, int unit, i64 rows, i64 columns) const {
+    return {.name = name, .unit = unit, .rows = rows, .columns = columns, .std = m_.initializer_range};
   }
 
-  int bias(const std::string& name, int unit, i64 size, std::vector<i64> cuts, i64 most_ways) {
-    return graph_.add_param({name, {{size}, {std::move(cuts)}}, unit, "", 0, most_ways, {0, 0}, {}});
-  }
-
-  int vector(const std::string& name, int unit, i64 size, double constant) {
-    return graph_.add_param({name, {{size}, {{}}}, unit, "", -1, 0, {0, constant}, {}});
+  // What ir::Linear takes: x, the weights, and their biases if they have some.
+  std::vector<int> operands(int x, const std::vector<Product>& products, bool biases) {
+    std::vector<int> in = {x};
+    for (const Product& product : products) in.push_back(add_weight(graph_, product));
+    if (!biases) return in;
+    for (const Product& product : products) in.push_back(add_bias(graph_, product));
+    return in;
   }
 
   Graph& graph_;

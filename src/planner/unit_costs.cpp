@@ -11,7 +11,7 @@
 #include "base/errors.hpp"
 #include "compiler/compile.hpp"
 #include "ir/autodiff.hpp"
-#include "ir/ops/ops.hpp"
+#include "ir/operators/head.hpp"
 #include "models/build.hpp"
 #include "planner/segment_memory.hpp"
 #include "simulator/segment_times.hpp"

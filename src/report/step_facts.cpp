@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 
-#include "ir/ops/ops.hpp"
 #include "switching/bounds.hpp"
 
 namespace switchyard::report {
@@ -77,8 +76,9 @@ class LinkCounter {
 
   // The head over parts of the vocabulary: maximum, then two sums a token, each reduced and gathered.
   void add_softmax_sums(const ir::Task& task, const ir::StageCode& stage, const ir::Instr& instr, i64 T) {
-    if (!ir::sums_softmax(stage, instr)) return;
-    const i64 n = static_cast<i64>(task.ranks.size()), element = size_of(stage.buffers[static_cast<size_t>(instr.in[3])].type.dtype);
+    const auto sums = ir::softmax_sums(stage, instr);
+    if (!sums) return;
+    const i64 n = static_cast<i64>(task.ranks.size()), element = size_of(stage.buffers[static_cast<size_t>(instr.in[sums->statistics])].type.dtype);
     for (const int from : task.ranks)
       for (const int to : task.ranks) add_bytes(uses_[0], from, to, 2 * 3 * T * element / n);
   }

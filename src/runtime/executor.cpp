@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
 #include "kernels/threads.hpp"
@@ -16,9 +17,6 @@ namespace {
 
 using ir::Task;
 using ir::TaskKind;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Where a run worked: cut at every change between computing and communication, and around waits.
 class SpanCutter {

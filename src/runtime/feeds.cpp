@@ -48,7 +48,8 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
       label[row + i] = labelled ? document[static_cast<size_t>(i) + 1] : -1;
       weight[row + i] = labelled ? 1.0 / static_cast<double>(valid_tokens) : 0;
     }
-    feeds.blocks.push_back({static_cast<int>(row), piece.count, static_cast<int>(row), piece.count, true});
+    const int first = static_cast<int>(row);
+    feeds.blocks.push_back({.q = first, .qn = piece.count, .k = first, .kn = piece.count, .causal = true});
     row += piece.count;
   }
   check(row == feeds.T, "pieces of {} tokens in a row of {}", row, feeds.T);

@@ -101,8 +101,8 @@ Schedule best_of(const Pipeline& pipeline, int cap) {
 
 }  // namespace
 
-Schedule zero_bubble(int stages, int mbs, int cap, const Costs& costs) { return best_of({stages, mbs, 1, Placement::loop, costs}, cap); }
+Schedule zero_bubble(int stages, int mbs, int cap, const Costs& costs) { return best_of({.stages = stages, .mbs = mbs, .chunks = 1, .placement = Placement::loop, .costs = costs}, cap); }
 
-Schedule zero_bubble_v(int stages, int mbs, int cap, const Costs& costs) { return best_of({stages, mbs, 2, Placement::v, costs}, cap); }
+Schedule zero_bubble_v(int stages, int mbs, int cap, const Costs& costs) { return best_of({.stages = stages, .mbs = mbs, .chunks = 2, .placement = Placement::v, .costs = costs}, cap); }
 
 }  // namespace switchyard::schedule

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/errors.hpp"
+#include "base/random.hpp"
 
 namespace switchyard::simulator {
 namespace {
@@ -14,13 +15,7 @@ using Colour = std::uint64_t;
 
 constexpr double kWorthwhile = 0.6;  // of the rows: more classes than that save nothing
 
-// splitmix64's finalizer (Steele, Lea and Flood 2014).
-Colour mixed(Colour x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-Colour mixed(Colour a, Colour b) { return mixed(a * 0x9e3779b97f4a7c15 + b); }
+Colour mixed(Colour a, Colour b) { return mix(a * kGoldenRatio + b); }
 
 Colour of_share(double share) { return mixed(std::bit_cast<Colour>(share), 3) | 1; }
 
@@ -75,7 +70,7 @@ Fold::Fold(const RowGraph& graph) {
         colour += mixed(row[static_cast<size_t>(graph.waits_[w].row)], static_cast<Colour>(graph.waits_[w].why));
       const size_t end = end_of(r, &RowGraph::Row::first_list, graph.lists_.size());
       for (size_t l = graph.rows_[r].first_list; l < end; ++l) colour = mixed(colour, of_list[static_cast<size_t>(graph.lists_[l])]);
-      row[r] = mixed(colour);
+      row[r] = mix(colour);
       for (size_t l = graph.rows_[r].first_list; l < end; ++l) takers[static_cast<size_t>(graph.lists_[l])] += mixed(row[r], l - graph.rows_[r].first_list);
     }
     std::ranges::fill(taken, 0);

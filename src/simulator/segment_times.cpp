@@ -4,7 +4,6 @@
 #include <tuple>
 
 #include "cost/compute_cost.hpp"
-#include "ir/ops/ops.hpp"
 
 namespace switchyard::simulator {
 namespace {
@@ -110,7 +109,7 @@ void SegmentTimer::add(const ir::Instr& instr) {
     if (position == 0 || !same_sizes(stage_, instr, position - 1, position))
       computation.positions.push_back(ir::local_work(stage_, instr, position));
   add_kind(std::move(computation));
-  if (ir::sums_softmax(stage_, instr)) add_kind(Sums{size_of(buffer(instr.in[3]).type.dtype)});
+  if (const auto sums = ir::softmax_sums(stage_, instr)) add_kind(Sums{size_of(buffer(instr.in[sums->statistics]).type.dtype), sums->chunk});
 }
 
 void SegmentTimer::add_kind(Kind kind) {
@@ -129,7 +128,7 @@ bool SegmentTimer::same(const Kind& a, const Kind& b) {
     const auto& y = std::get<Exchange>(b);
     return x->type == y.type && x->by_tokens == y.by_tokens && x->copied == y.copied && same_list(x->parcels, y.parcels);
   }
-  return std::get<Sums>(a).element == std::get<Sums>(b).element;
+  return std::get<Sums>(a) == std::get<Sums>(b);
 }
 
 SegmentTimes SegmentTimer::at(i64 T) const {
@@ -224,9 +223,8 @@ cost::Exchange SegmentTimer::softmax_sums(const Sums& sums, i64 T) const {
       all = cost::in_turn(all, cost::exchange_over(hardware_, placement_, parcels), 2.0 * static_cast<double>(chunks));
     }
   };
-  const i64 chunk = ir::HeadLoss::kChunk;
-  if (T >= chunk) add(chunk, T / chunk);
-  if (T % chunk > 0) add(T % chunk, 1);
+  if (T >= sums.chunk) add(sums.chunk, T / sums.chunk);
+  if (T % sums.chunk > 0) add(T % sums.chunk, 1);
   return all;
 }
 

@@ -62,9 +62,10 @@ class SegmentTimer {
     DType type{};
     bool by_tokens = false;
   };
-  // Of the head over parts of the vocabulary.
+  // Statistics of a softmax whose rows lie on several ranks.
   struct Sums {
-    i64 element = 0;
+    i64 element = 0, chunk = 0;  // bytes; tokens at a time
+    bool operator==(const Sums&) const = default;
   };
   using Kind = std::variant<Computation, Exchange, Sums>;
 

@@ -11,7 +11,7 @@ std::vector<Bundle> bundles(std::span<const TensorSlice> slices) {
   std::vector<Bundle> result;
   for (const auto& [tensor, slice] : slices) {
     const auto [at, fresh] = known.try_emplace({slice.holders, slice.addends, slice.takers}, result.size());
-    if (fresh) result.push_back({slice.holders, slice.addends, slice.takers, {}, 0});
+    if (fresh) result.push_back({.holders = slice.holders, .addends = slice.addends, .takers = slice.takers});
     Bundle& bundle = result[at->second];
     bundle.pieces.push_back({tensor, slice.box, bundle.elements});
     bundle.elements += slice.box.elements();

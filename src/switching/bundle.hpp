@@ -24,7 +24,7 @@ struct Piece {
 
 struct Bundle {
   std::vector<int> holders, addends, takers;  // as in layout::Slice
-  std::vector<Piece> pieces;
+  std::vector<Piece> pieces{};
   i64 elements = 0;
 };
 

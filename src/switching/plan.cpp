@@ -1,7 +1,6 @@
 #include "switching/plan.hpp"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
 
@@ -19,9 +18,6 @@ using layout::MessageList;
 using layout::Names;
 using layout::Rounds;
 using layout::ShardMap;
-
-constexpr std::array<std::pair<Planner, std::string_view>, 4> kNames{
-    {{Planner::relay, "relay"}, {Planner::greedy, "greedy"}, {Planner::first, "first"}, {Planner::round_robin, "round-robin"}}};
 
 /// The numbers of a unit's ranks: from 0 in their order. Units that differ in names only can use the same moves.
 class Numbering {
@@ -274,17 +270,6 @@ void check_lists(const std::vector<UnitMaps>& units, const Maps& maps) {
 }
 
 }  // namespace
-
-Planner planner_from(std::string_view name) {
-  for (const auto& [planner, known] : kNames) {
-    if (known == name) return planner;
-  }
-  user_error("planner \"{}\" is unknown. Use relay, greedy, first or round-robin.", name);
-}
-
-std::string_view name_of(Planner planner) {
-  return std::find_if(kNames.begin(), kNames.end(), [&](const auto& entry) { return entry.first == planner; })->second;
-}
 
 MovePlan plan_switch(const std::vector<UnitMaps>& units, const std::vector<ShardMap>& from, const std::vector<ShardMap>& image,
                      const std::vector<ShardMap>& to, const Cluster& cluster, Planner planner) {

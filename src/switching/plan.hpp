@@ -2,22 +2,15 @@
 // Source: HotSPa (SOSP 2024) for switching and for `greedy`; relays across hosts are ours.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "cluster/cluster.hpp"
+#include "config/switch_planner.hpp"
 #include "layout/message_list.hpp"
 
 namespace switchyard::switching {
 
-/// Who sends a slice that a rank lacks.
-/// relay: it crosses to a host once, then spreads inside (a flush adds inside, then crosses); loads are evened out.
-/// greedy: the published baseline, layout::nearest_sender with loads carried over the units. first: the first holder.
-/// round_robin: the holders in turn. These three use one round.
-enum class Planner { relay, greedy, first, round_robin };
-/// "relay", "greedy", "first", "round-robin"; UserError otherwise.
-Planner planner_from(std::string_view name);
-std::string_view name_of(Planner planner);
+using Planner = config::SwitchPlanner;
 
 /// The tensors (indices into the lists of maps) that move together: one model layer, the embedding, or the head.
 struct UnitMaps {

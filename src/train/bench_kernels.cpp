@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "kernels/activation.hpp"
 #include "kernels/attention.hpp"
@@ -64,13 +64,12 @@ class Bench {
 
   // The first call warms up.
   double seconds_of(const Work& work) const {
-    using Clock = std::chrono::steady_clock;
     work();
     double best = 1e9, total = 0;
     for (int calls = 0; calls < 5 || total < s_.seconds; ++calls) {
       const auto start = Clock::now();
       work();
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      const double seconds = seconds_since(start);
       best = std::min(best, seconds);
       total += seconds;
     }
@@ -144,7 +143,7 @@ class Bench {
     std::vector<kernels::AttentionBlock> blocks;
     for (i64 d = 0; d < documents; ++d) {
       const int at = static_cast<int>(T_ * d / documents), n = static_cast<int>(T_ * (d + 1) / documents) - at;
-      blocks.push_back({at, n, at, n, true});
+      blocks.push_back({.q = at, .qn = n, .k = at, .kn = n, .causal = true});
       figure.squares += i64{n} * n;
     }
     const int dim = static_cast<int>(D_);

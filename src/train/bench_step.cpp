@@ -1,15 +1,16 @@
 #include "train/bench_step.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
 #include "comm/measure.hpp"
 #include "train/bench_rank.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
+#include "train/update_settings.hpp"
 #include "train/weights.hpp"
 
 namespace switchyard::train {
@@ -55,13 +56,13 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
     rank.store().initialize(random_weights(plans.graph(), 1));
     const runtime::Documents documents = documents_of(s);
     for (int step = 0; step < s.steps; ++step) {
-      const auto start = std::chrono::steady_clock::now();
+      const auto start = Clock::now();
       const runtime::StepResult done = rank.step(plan, documents, [&](double norm) {
-        return runtime::UpdateSettings{{1e-3, 0.9, 0.95, 1e-8, 0.1, step + 1}, std::min(1.0, 1.0 / (norm + 1e-6))};
+        return update_settings({}, 1e-3, step + 1, norm);
       });
       if (fabric.rank() != 0) continue;
       result.losses.push_back(done.loss);
-      result.seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      result.seconds.push_back(seconds_since(start));
     }
     const std::lock_guard lock(mutex);
     result.peak_bytes = std::max(result.peak_bytes, memory.peak());

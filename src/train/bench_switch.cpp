@@ -3,23 +3,23 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <numeric>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
 #include "comm/measure.hpp"
 #include "runtime/executor.hpp"
 #include "runtime/tensors.hpp"
 #include "train/bench_rank.hpp"
+#include "train/channels.hpp"
 #include "train/ranks.hpp"
 
 namespace switchyard::train {
 namespace {
 
 constexpr int kFrom = 0, kTo = 1;  // the plans' strategies
-constexpr int kChannel = 1;
 
 // Phases without documents: their program switches and does nothing else.
 struct Phases {
@@ -52,8 +52,7 @@ class BenchOnRank {
         plans_(bench_plans(s.model, s.precision, {s.from, s.to}, fabric.cluster())),
         store_(plans_, fabric.rank(), at::kCPU),
         executor_(plans_, store_, fabric, {.memory = &memory_}),
-        everyone_{kChannel, std::vector<int>(static_cast<size_t>(fabric.size()))} {
-    std::iota(everyone_.ranks.begin(), everyone_.ranks.end(), 0);
+        everyone_(comm::everyone(fabric, kSwitchBenchChannel)) {
     store_.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(1); });
   }
 
@@ -94,9 +93,9 @@ class BenchOnRank {
   template <class Work>
   double seconds_of(const Work& work) {
     everyones(0);
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     work();
-    return std::ranges::max(everyones(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
+    return std::ranges::max(everyones(seconds_since(start)));
   }
 
   comm::Fabric& fabric_;

@@ -89,7 +89,12 @@ files::Manifest manifest_of(const compiler::Plans& plans) {
       const std::vector<i64> lo(shard.box.lo.begin(), shard.box.lo.begin() + shard.box.dims),
           hi(shard.box.hi.begin(), shard.box.hi.begin() + shard.box.dims);
       for (const char* part : kParts)
-        manifest.entries.push_back({param.name, part, lo, hi, file, fmt::format("{}/{}/{}", part, param.name, number)});
+        manifest.entries.push_back({.tensor = param.name,
+                                    .part = part,
+                                    .lo = lo,
+                                    .hi = hi,
+                                    .file = file,
+                                    .key = fmt::format("{}/{}/{}", part, param.name, number)});
       ++number;
     }
   }

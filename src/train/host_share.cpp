@@ -5,17 +5,15 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 #include <string>
 #include <thread>
 
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
+#include "train/channels.hpp"
 
 namespace switchyard::train {
 namespace {
-
-constexpr int kChannel = 8;
 
 HostView own_view() {
   HostView view;
@@ -68,14 +66,12 @@ void require_device(config::Device device) {
 }
 
 RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, config::Device device, bool threads_of_one_process) {
-  std::vector<int> everyone(static_cast<size_t>(fabric.size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  const auto all = comm::all_gather_values(fabric, {kChannel, everyone}, "what hosts have", 1, own_view());
+  const auto all = comm::all_gather_values(fabric, comm::everyone(fabric, kHostChannel), "what hosts have", 1, own_view());
   const std::vector<int>& host = fabric.cluster().host;
   if (settings.threads == 0) settings.threads = threads_for(fabric.rank(), all, host);
   settings.device = at::Device(at::kCPU);
   if (device == config::Device::cpu) return settings;
-  for (const int rank : everyone) {
+  for (int rank = 0; rank < fabric.size(); ++rank) {
     const int gpu = gpu_for(rank, all, host, threads_of_one_process);
     if (rank == fabric.rank()) settings.device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(gpu));
   }

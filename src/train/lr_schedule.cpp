@@ -7,6 +7,14 @@
 
 namespace switchyard::train {
 
+LearningRate schedule_of(const config::OptimizerSettings& optimizer, i64 run_steps) {
+  return {.decay = optimizer.schedule,
+          .peak = optimizer.lr,
+          .floor = optimizer.min_lr,
+          .warmup_steps = optimizer.warmup_steps,
+          .decay_steps = optimizer.decay_steps > 0 ? optimizer.decay_steps : run_steps};
+}
+
 double learning_rate(const LearningRate& schedule, i64 step) {
   check(step >= 0, "learning rate of step {}: steps are counted from 0", step);
   const auto [decay, peak, floor, warmup, end] = schedule;

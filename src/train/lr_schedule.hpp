@@ -1,18 +1,21 @@
 // The learning rate of each step, as a function of its number alone, so that a resumed run continues it exactly.
 #pragma once
 
-#include "base/dtype.hpp"
+#include "config/job.hpp"
 
 namespace switchyard::train {
 
 /// Linear warm-up to `peak`, then decay to `floor`, which holds from step `decay_steps` on.
 struct LearningRate {
-  enum class Decay { constant, linear, cosine };
+  using Decay = config::LearningRateSchedule;
   Decay decay = Decay::cosine;
   double peak = 3e-4, floor = 0;
   i64 warmup_steps = 0;  // 0: none
   i64 decay_steps = 0;   // counted from step 0, warm-up included; constant ignores it
 };
+
+/// A job's schedule. Where it has no decay_steps the decay ends with the run, after `run_steps`.
+LearningRate schedule_of(const config::OptimizerSettings& optimizer, i64 run_steps);
 
 /// The rate of `step` (the first is 0), W = warmup_steps, E = decay_steps.
 ///   step < W   peak * (step + 1) / W, so that no step has rate 0 and the last one of the warm-up has the peak

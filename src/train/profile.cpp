@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iostream>
 #include <mutex>
 #include <thread>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/version.hpp"
 #include "kernels/memory.hpp"
@@ -54,14 +54,14 @@ class ProfileProgress {
     if (!speaks_ || (!terminal_ && what == what_ && tenth == tenth_)) return;
     what_ = what;
     tenth_ = tenth;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const double seconds = seconds_since(start_);
     std::cerr << (terminal_ ? "\r" : "") << fmt::format("profile: {} {:.0f}%, {:.0f} s  ", what, 100 * share, seconds) << (terminal_ ? "" : "\n")
               << std::flush;
   }
 
  private:
   const bool speaks_, terminal_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const Clock::time_point start_ = Clock::now();
   std::string what_;
   int tenth_ = -1;
 };

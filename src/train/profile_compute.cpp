@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <ranges>
 
+#include "base/clock.hpp"
 #include "batch/planner.hpp"
 #include "comm/measure.hpp"
 #include "compiler/job_plans.hpp"
@@ -19,6 +19,7 @@
 #include "train/bench_rank.hpp"
 #include "train/rank.hpp"
 #include "train/timed_calls.hpp"
+#include "train/update_settings.hpp"
 #include "train/weights.hpp"
 
 namespace switchyard::train {
@@ -114,7 +115,7 @@ class ProfiledModel {
         Call& call = step.calls[index++];
         if (!first) call.rounds.push_back(timed.time.count);
       };
-      rank_.step(step.plan, step.documents, [&](double) { return runtime::UpdateSettings{{1e-4, 0.9, 0.95, 1e-8, 0.1, ++updates_}, 1}; }, probe);
+      rank_.step(step.plan, step.documents, [&](double) { return update_settings({.clip_norm = 0}, 1e-4, ++updates_, 0); }, probe);
     }
   }
 
@@ -244,8 +245,8 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
   Movers movers(meeting, precision.state, settings.device);
   const auto products = [&] { return kernels::matmul_rate(runtime::scalar_type(precision.compute), settings.device, Seconds{0.05}).count; };
   std::vector<double> rates, alone;
-  const auto start = std::chrono::steady_clock::now();
-  const auto passed = [&] { return meeting.mean({std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()})[0]; };
+  const auto start = Clock::now();
+  const auto passed = [&] { return meeting.mean({seconds_since(start)})[0]; };
   const int rounds = quick ? kQuickRounds : kRounds;
   for (int round = 0; round <= rounds; ++round) {  // the first one warms up
     if (round > kFewestRounds && passed() > kEnough * round / (round + 1)) break;

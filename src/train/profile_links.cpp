@@ -13,13 +13,13 @@
 #include "comm/measure.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/tensors.hpp"
+#include "train/channels.hpp"
 
 namespace switchyard::train {
 namespace {
 
 using cluster::Link;
 
-constexpr int kChannel = 6;
 constexpr i64 kLeast = 64;                                                                      // bytes: a message that is all latency
 constexpr i64 kSizes[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
 constexpr std::chrono::microseconds kLate{300};
@@ -77,7 +77,7 @@ class LinkProfiler {
     runtime::Transfer transfer;
     transfer.send(*peer, from);
     transfer.receive(*peer, to, sum);
-    const comm::Channel channel{kChannel, {std::min(fabric_.rank(), *peer), std::max(fabric_.rank(), *peer)}};
+    const comm::Channel channel{kLinkChannel, {std::min(fabric_.rank(), *peer), std::max(fabric_.rank(), *peer)}};
     transfer.run(fabric_, channel, "profile", ++row_);
   }
 

@@ -1,18 +1,17 @@
 #include "train/profile_meeting.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <numeric>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
 #include "comm/measure.hpp"
+#include "train/channels.hpp"
 
 namespace switchyard::train {
 namespace {
 
-constexpr int kChannel = 5;
 constexpr int kFewest = 5, kMost = 200;
 constexpr double kLong = 0.05;  // seconds of repetitions
 
@@ -27,14 +26,12 @@ std::vector<double> chosen(const std::vector<std::vector<double>>& all, const Ch
 }  // namespace
 
 double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return seconds_since(start);
 }
 
-Meeting::Meeting(comm::Fabric& fabric) : fabric_(fabric), everyone_{kChannel, std::vector<int>(static_cast<size_t>(fabric.size()))} {
-  std::iota(everyone_.ranks.begin(), everyone_.ranks.end(), 0);
-}
+Meeting::Meeting(comm::Fabric& fabric) : fabric_(fabric), everyone_(comm::everyone(fabric, kMeasurementChannel)) {}
 
 std::vector<std::vector<double>> Meeting::everyones(const std::vector<double>& mine) {
   std::vector<std::vector<double>> all;

@@ -11,11 +11,10 @@
 #include <string>
 #include <thread>
 
+#include "base/clock.hpp"
 #include "train/metrics.hpp"
 
 namespace switchyard::train {
-
-using Clock = std::chrono::steady_clock;
 
 struct ProgressSettings {
   i64 first_step = 1, last_step = 1;  // of this run

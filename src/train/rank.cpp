@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "comm/collectives.hpp"
+#include "train/channels.hpp"
 
 namespace switchyard::train {
 namespace {
-
-constexpr int kAgreementChannel = 1;
 
 runtime::ExecutorOptions executor_options(const config::ModelConfig& model, const RankSettings& settings) {
   runtime::ExecutorOptions options;
@@ -24,12 +22,6 @@ runtime::ExecutorOptions executor_options(const config::ModelConfig& model, cons
   options.rope_scaling = {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_context};
   options.memory = settings.memory;
   return options;
-}
-
-std::vector<int> everyone(const comm::Fabric& fabric) {
-  std::vector<int> ranks(static_cast<size_t>(fabric.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 void require_equal(const std::vector<std::uint64_t>& numbers, const std::string& what) {
@@ -78,7 +70,7 @@ Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm:
 
 template <class T>
 std::vector<T> Rank::everyones(const std::string& what, const T& mine) {
-  return comm::all_gather_values(fabric_, {kAgreementChannel, everyone(fabric_)}, "agreement on the " + what, ++agreements_, mine);
+  return comm::all_gather_values(fabric_, comm::everyone(fabric_, kAgreementChannel), "agreement on the " + what, ++agreements_, mine);
 }
 
 void Rank::agree_on(std::uint64_t number, const std::string& what) { require_equal(everyones(what, number), what); }

@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "batch/validate.hpp"
 #include "batch/wire.hpp"
@@ -32,40 +33,21 @@
 #include "kernels/threads.hpp"
 #include "runtime/tensors.hpp"
 #include "simulator/trace.hpp"
+#include "train/channels.hpp"
 #include "train/checkpoint.hpp"
 #include "train/host_share.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/progress.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
+#include "train/update_settings.hpp"
 #include "train/weights.hpp"
 
 namespace switchyard::train {
 namespace {
 
-constexpr int kChannel = 3, kTimelineChannel = 4, kFilesChannel = 7;
-
-LearningRate schedule_of(const config::Job& job) {
-  const config::OptimizerSettings& o = job.optimizer;
-  LearningRate rate;
-  rate.decay = o.schedule == config::LearningRateSchedule::cosine   ? LearningRate::Decay::cosine
-               : o.schedule == config::LearningRateSchedule::linear ? LearningRate::Decay::linear
-                                                                    : LearningRate::Decay::constant;
-  rate.peak = o.lr;
-  rate.floor = o.min_lr;
-  rate.warmup_steps = o.warmup_steps;
-  rate.decay_steps = o.decay_steps > 0 ? o.decay_steps : job.run.steps;
-  return rate;
-}
-
 std::chrono::milliseconds timeout_of(const config::Job& job) {
   return std::chrono::milliseconds(static_cast<i64>(job.fabric.timeout.count * 1000));
-}
-
-std::vector<int> ranks_of(const comm::Fabric& fabric) {
-  std::vector<int> ranks(static_cast<size_t>(fabric.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 // What each rank tells rank 0 after a step.
@@ -119,11 +101,10 @@ class JobOnRank {
         plans_(compiler::plans_of(job_, fabric.cluster())),
         buckets_(compiler::bucket_specs(job_, plans_)),
         work_(compiler::work_model(job_.model.config)),
-        rate_(schedule_of(job_)),
+        rate_(schedule_of(job_.optimizer, job_.run.steps)),
         rank_settings_(with_host_share(rank_settings(), fabric, job_.run.device, threads_of_one_process)),
         rank_(plans_, job_.model.config, fabric, rank_settings_),
-        everyone_(ranks_of(fabric)),
-        files_(fabric, {kFilesChannel, everyone_}, comm::sign_interval(timeout_of(job_))) {
+        files_(fabric, comm::everyone(fabric, kFileChannel), comm::sign_interval(timeout_of(job_))) {
     rank_.agree_on(config::fingerprint(job_), "job file");
     files_.run("weights", [&](const auto&) {
       if (!settings.resume.empty())
@@ -166,14 +147,14 @@ class JobOnRank {
     kernels::use_threads(rank_settings_.threads);
     const at::ScalarType type = runtime::scalar_type(plans_.graph().precision().compute);
     const double mine = kernels::matmul_rate(type, rank_settings_.device, Seconds{0.05}).count;
-    for (const double rate : comm::all_gather_values(fabric_, {kChannel, everyone_}, "matmul rate", 0, mine)) matmul_rate_ += rate;
+    for (const double rate : comm::all_gather_values(fabric_, comm::everyone(fabric_, kStepChannel), "matmul rate", 0, mine)) matmul_rate_ += rate;
   }
 
   // Planned once, by rank 0: floating-point arithmetic then decides nothing twice.
   batch::StepPlan plan(const std::vector<i64>& lengths) {
     std::vector<std::byte> bytes;
     if (fabric_.rank() == 0) bytes = batch::encode(batch::plan_batch(state_.step, lengths, buckets_, work_, compiler::phase_order(job_)));
-    const batch::StepPlan plan = batch::decode(comm::broadcast_blob(fabric_, {kChannel, everyone_}, "batch plan", 2 * state_.step, bytes));
+    const batch::StepPlan plan = batch::decode(comm::broadcast_blob(fabric_, comm::everyone(fabric_, kStepChannel), "batch plan", 2 * state_.step, bytes));
     batch::validate(plan, lengths, buckets_);
     return plan;
   }
@@ -199,11 +180,7 @@ class JobOnRank {
     const double lr = learning_rate(rate_, state_.step);
     const bool traced = state_.step + 1 == job_.run.trace_step;
     const runtime::StepResult result = rank_.step(planned, read(batch), [&](double norm) {
-      const config::OptimizerSettings& o = job_.optimizer;
-      runtime::UpdateSettings update;
-      update.adamw = {lr, o.beta1, o.beta2, o.eps, o.weight_decay, state_.updates + 1};
-      update.clip = o.clip_norm > 0 ? std::min(1.0, o.clip_norm / (norm + 1e-6)) : 1;
-      return update;
+      return update_settings(job_.optimizer, lr, state_.updates + 1, norm);
     }, {.spans = traced});
     const comm::Traffic after = fabric_.traffic();
     RankFigures mine;
@@ -214,7 +191,7 @@ class JobOnRank {
     mine.seconds = result.times.total;
     mine.waiting = result.times.waiting;
     mine.parameters = result.times.parameters;
-    const auto all = comm::all_gather_values(fabric_, {kChannel, everyone_}, "step figures", 2 * state_.step + 1, mine);
+    const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kStepChannel), "step figures", 2 * state_.step + 1, mine);
     if (traced) keep_timeline(result.spans);
     ++state_.step;
     if (result.finite) ++state_.updates;
@@ -222,7 +199,7 @@ class JobOnRank {
     const i64 tokens = std::accumulate(lengths.begin(), lengths.end(), i64{0});
     state_.tokens += tokens;
     if (!log_) return;
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = seconds_since(start);
     StepRecord record = figures_of(all, seconds);
     record.step = state_.step;
     record.loss = result.loss;
@@ -239,7 +216,7 @@ class JobOnRank {
   }
 
   void keep_timeline(const std::vector<runtime::RowSpan>& mine) {
-    const auto blobs = comm::all_gather_blobs(fabric_, {kTimelineChannel, everyone_}, "timeline", state_.step, std::as_bytes(std::span(mine)));
+    const auto blobs = comm::all_gather_blobs(fabric_, comm::everyone(fabric_, kTimelineChannel), "timeline", state_.step, std::as_bytes(std::span(mine)));
     files_.run("timeline", [&](const auto&) {
       if (log_ && !job_.run.out.empty()) write_timeline(blobs);
     });
@@ -286,7 +263,6 @@ class JobOnRank {
   LearningRate rate_;
   const RankSettings rank_settings_;
   Rank rank_;
-  const std::vector<int> everyone_;
   comm::JointWork files_;  // whatever reads or writes large files or waits for a disk
   TrainState state_;
   double matmul_rate_ = 0;  // flops per second, all ranks

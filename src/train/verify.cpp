@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <set>
 
 #include "base/errors.hpp"
@@ -15,15 +14,17 @@
 #include "ir/autodiff.hpp"
 #include "models/build.hpp"
 #include "runtime/tensors.hpp"
+#include "train/channels.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
+#include "train/update_settings.hpp"
 #include "train/verify_folder.hpp"
 #include "train/weights.hpp"
 
 namespace switchyard::train {
 namespace {
 
-constexpr int kSteps = kVerifiedSteps, kChannel = 2;
+constexpr int kSteps = kVerifiedSteps;
 
 // Documents by length: as many buckets as strategies, longest first, about equally many documents each.
 std::vector<batch::BucketSpec> buckets_for(const VerifyFolder& fixture, const compiler::Plans& plans) {
@@ -44,12 +45,6 @@ std::vector<batch::BucketSpec> buckets_for(const VerifyFolder& fixture, const co
     buckets.push_back(bucket);
   }
   return buckets;
-}
-
-std::vector<int> all_ranks(const comm::Fabric& fabric) {
-  std::vector<int> ranks(static_cast<size_t>(fabric.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 void append(std::vector<std::byte>& bytes, const void* data, size_t n) {
@@ -81,7 +76,7 @@ std::vector<at::Tensor> gather_home(Rank& rank, const compiler::Plans& plans, co
     }
   std::vector<at::Tensor> whole;
   for (const ir::Param& param : plans.graph().params()) whole.push_back(at::zeros(param.shape.size, at::kDouble));
-  for (const auto& blob : comm::all_gather_blobs(fabric, {kChannel, all_ranks(fabric)}, "home tensors", row, mine)) {
+  for (const auto& blob : comm::all_gather_blobs(fabric, comm::everyone(fabric, kVerificationChannel), "home tensors", row, mine)) {
     std::span<const std::byte> bytes = blob;
     while (!bytes.empty()) {
       const int param = take<int>(bytes);
@@ -218,9 +213,9 @@ struct Limits {
   double logits, loss, gradient, adamw_loss, adamw_parameter;
 };
 Limits limits_of(Precision precision) {
-  if (precision.compute == DType::f64) return {1e-9, 1e-9, 1e-9, 1e-9, 1e-9};
-  if (precision.compute == DType::f32) return {1e-4, 1e-5, 1e-4, 1e-4, 2e-5};
-  return {5e-2, 1e-2, 5e-2, 2e-2, 1e-2};
+  if (precision.compute == DType::f64) return {.logits = 1e-9, .loss = 1e-9, .gradient = 1e-9, .adamw_loss = 1e-9, .adamw_parameter = 1e-9};
+  if (precision.compute == DType::f32) return {.logits = 1e-4, .loss = 1e-5, .gradient = 1e-4, .adamw_loss = 1e-4, .adamw_parameter = 2e-5};
+  return {.logits = 5e-2, .loss = 1e-2, .gradient = 5e-2, .adamw_loss = 2e-2, .adamw_parameter = 1e-2};
 }
 
 }  // namespace
@@ -258,7 +253,7 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
         append(mine, &columns, sizeof columns);
         append_tensor(mine, logits.values);
       }
-      compare.logits(comm::all_gather_blobs(fabric, {kChannel, all_ranks(fabric)}, "logits", 1, mine), plan);
+      compare.logits(comm::all_gather_blobs(fabric, comm::everyone(fabric, kVerificationChannel), "logits", 1, mine), plan);
     }
 
     Rank rank(plans, model, fabric, {});
@@ -270,10 +265,7 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
         if (step == 0)
           for (runtime::HomeUnit& unit : rank.store().home())
             for (runtime::HomeShard& shard : unit.shards) first_gradients.emplace_back(&shard, shard.grad.clone());
-        runtime::UpdateSettings update;
-        update.adamw = {1e-3, 0.9, 0.95, 1e-8, 0.1, step + 1};
-        update.clip = std::min(1.0, 1.0 / (norm + 1e-6));
-        return update;
+        return update_settings({}, 1e-3, step + 1, norm);
       });
       compare.loss(step, done.loss, done.norm);
       if (step == 0) {

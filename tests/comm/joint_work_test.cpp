@@ -7,9 +7,9 @@
 
 #include <atomic>
 #include <csignal>
-#include <numeric>
 
 #include "base/errors.hpp"
+#include "comm/collectives.hpp"
 #include "rank_threads.hpp"
 #include "tcp_ranks.hpp"
 
@@ -20,13 +20,7 @@ using namespace std::chrono_literals;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-Channel everyone(const Fabric& fabric) {
-  Channel channel{7, std::vector<int>(static_cast<size_t>(fabric.size()))};
-  std::iota(channel.ranks.begin(), channel.ranks.end(), 0);
-  return channel;
-}
-
-JointWork joint_work(Fabric& fabric, std::chrono::milliseconds timeout) { return {fabric, everyone(fabric), sign_interval(timeout)}; }
+JointWork joint_work(Fabric& fabric, std::chrono::milliseconds timeout) { return {fabric, everyone(fabric, 7), sign_interval(timeout)}; }
 
 // Ranks as threads over memory and over sockets; a rank that an exception ends aborts, as train's ranks do.
 struct Ranks {

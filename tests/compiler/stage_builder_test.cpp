@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/ops/ops.hpp"
 #include "small_models.hpp"
 
 namespace switchyard::compiler {

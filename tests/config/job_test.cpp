@@ -204,7 +204,6 @@ TEST(Job, names_of_settings_are_those_of_the_file) {
   EXPECT_EQ(name_of(LongDocuments::error), "error");
   EXPECT_EQ(name_of(LearningRateSchedule::linear), "linear");
   EXPECT_EQ(name_of(Device::cuda), "cuda");
-  EXPECT_EQ(name_of(SwitchPlanner::round_robin), "round-robin");
   EXPECT_THROW(name_of(static_cast<Device>(7)), InternalError);
 }
 

@@ -152,11 +152,6 @@ TEST_F(SamplerTest, WrongSettingsAreRefused) {
   EXPECT_THAT(fault({.sequences = 1, .tokens = 1}, 16), HasSubstr("give one of them"));
   EXPECT_THAT(fault({.sequences = -1, .tokens = 1}, 16), HasSubstr("give one of them"));
   EXPECT_THAT(fault({.sequences = 1}, 0), HasSubstr("batch.context = 0: give at least 1 token."));
-  EXPECT_EQ(long_documents_from("split"), LongDocuments::split);
-  EXPECT_EQ(long_documents_from("clip"), LongDocuments::clip);
-  EXPECT_EQ(long_documents_from("error"), LongDocuments::error);
-  EXPECT_THAT(message_of([] { long_documents_from("cut"); }),
-              HasSubstr("data.long_documents = \"cut\": use \"split\", \"clip\" or \"error\"."));
   EXPECT_THAT(message_of([&] { Sampler(corpus_of({}), {.seed = 0, .size = {.sequences = 1}, .context = 16}); }),
               HasSubstr("corpus.idx: no documents."));
 }

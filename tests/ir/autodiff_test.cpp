@@ -6,7 +6,12 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/ops/ops.hpp"
+#include "ir/operators/activation.hpp"
+#include "ir/operators/add.hpp"
+#include "ir/operators/embedding.hpp"
+#include "ir/operators/head.hpp"
+#include "ir/operators/linear.hpp"
+#include "ir/operators/norm.hpp"
 #include "layout_query.hpp"
 
 namespace switchyard::ir {

@@ -2,7 +2,8 @@
 
 #include <gmock/gmock.h>
 
-#include "ir/ops/ops.hpp"
+#include "ir/operators/activation.hpp"
+#include "ir/operators/head.hpp"
 #include "layout_query.hpp"
 
 namespace switchyard::ir {
@@ -11,7 +12,7 @@ namespace {
 // 12 features in fp32 on 4 positions: tokens cut twice, features twice.
 Buffer cut_buffer() {
   const layout::Mesh mesh{{{"a", 2}, {"b", 2}}, {0, 1, 2, 3}};
-  Buffer buffer{"x", ValueKind::activation, 0, tokens_by(DType::f32, 12, {}), cut({{0}, {1}}), {}, -1, 0};
+  Buffer buffer{.name = "x", .value = 0, .type = tokens_by(DType::f32, 12, {}), .layout = cut({{0}, {1}})};
   for (int position = 0; position < 4; ++position)
     buffer.box.push_back(layout::shard_box(mesh, buffer.layout, layout::plain({4, 12}), position));
   return buffer;
@@ -45,9 +46,10 @@ TEST(StageCode, is_printed_with_layouts_and_drops) {
   stage.lane = {{{"tp", 2}}, {0, 1}};
   stage.end_unit = 1;
   stage.params = {{0, cut({{0}, {}}), cut({{0}, {}})}};
-  stage.buffers = {{"x", ValueKind::activation, 0, tokens_by(DType::f32, 12, {}), cut({{0}, {}}), {}, -1, 0},
-                   {"x", ValueKind::activation, 0, tokens_by(DType::f32, 12, {}), cut({{}, {}}), {}, -1, 0},
-                   {"y", ValueKind::activation, 1, tokens_by(DType::f32, 12, {}), cut({{}, {}}), {}, -1, 0}};
+  const Type type = tokens_by(DType::f32, 12, {});
+  stage.buffers = {{.name = "x", .value = 0, .type = type, .layout = cut({{0}, {}})},
+                   {.name = "x", .value = 0, .type = type, .layout = cut({{}, {}})},
+                   {.name = "y", .value = 1, .type = type, .layout = cut({{}, {}})}};
   stage.forward.code.resize(2);
   stage.forward.code[0] = {nullptr, {}, {0}, {1}, {0}, {}, 0, Phase::F};
   stage.forward.code[1] = {std::make_shared<Gelu>(true), {}, {1}, {2}, {}, {}, 0, Phase::F};
@@ -58,6 +60,26 @@ TEST(StageCode, is_printed_with_layouts_and_drops) {
             "  u0 %1 x:{},{} = reshard(%0 x:{tp},{})  drop %0\n"
             "  u0 %2 y:{},{} = gelu(%1 x:{},{})\n"
             "backward\n");
+}
+
+// The head on two ranks, with the weight cut as given.
+StageCode head_stage(const layout::Layout& weight) {
+  StageCode stage;
+  for (int b = 0; b < 4; ++b) stage.buffers.push_back({.name = "", .layout = b == 1 ? weight : cut({{}, {}})});
+  return stage;
+}
+
+TEST(SoftmaxSums, are_made_where_ranks_have_some_rows_of_the_weight_each) {
+  Instr head;
+  head.op = std::make_shared<HeadLoss>();
+  head.in = {0, 1, 2, 3};
+  ASSERT_TRUE(softmax_sums(head_stage(cut({{0}, {}})), head));
+  EXPECT_EQ(softmax_sums(head_stage(cut({{0}, {}})), head)->chunk, HeadLoss::kChunk);
+  EXPECT_FALSE(softmax_sums(head_stage(cut({{}, {0}})), head));
+  head.op = std::make_shared<Gelu>(true);
+  EXPECT_FALSE(softmax_sums(head_stage(cut({{0}, {}})), head));
+  head.op = nullptr;
+  EXPECT_FALSE(softmax_sums(head_stage(cut({{0}, {}})), head)) << "a reshard";
 }
 
 TEST(SameSizes, compare_what_ranks_have_and_not_where_it_lies) {

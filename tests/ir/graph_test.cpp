@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/ops/ops.hpp"
+#include "ir/operators/embedding.hpp"
+#include "ir/operators/linear.hpp"
 
 namespace switchyard::ir {
 namespace {

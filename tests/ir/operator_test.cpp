@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include "ir/ops/ops.hpp"
 #include "layout_query.hpp"
 
 namespace switchyard::ir {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "fixtures.hpp"
-#include "ir/ops/ops.hpp"
+#include "ir/operators/activation.hpp"
 #include "models/build.hpp"
 
 namespace switchyard::models {

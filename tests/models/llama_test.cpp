@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "fixtures.hpp"
-#include "ir/ops/ops.hpp"
+#include "ir/operator.hpp"
 #include "models/build.hpp"
 
 namespace switchyard::models {

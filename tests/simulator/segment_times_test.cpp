@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ir/ops/ops.hpp"
+#include "ir/operators/head.hpp"
 #include "simple_steps.hpp"
 
 namespace switchyard::simulator {

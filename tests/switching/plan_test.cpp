@@ -29,12 +29,6 @@ std::string message_of(Call&& call) {
   return "no error";
 }
 
-TEST(Planners, have_names) {
-  for (const Planner planner : kAll) EXPECT_EQ(planner_from(name_of(planner)), planner);
-  EXPECT_EQ(message_of<UserError>([] { planner_from("roundrobin"); }),
-            "planner \"roundrobin\" is unknown. Use relay, greedy, first or round-robin.");
-}
-
 TEST(Plans, name_the_tensor_that_nobody_holds) {
   const Model model = llama(2, 16, 4, 2, 24, 0);
   auto from = stored(model, strategy(1, 2, 1, 2));

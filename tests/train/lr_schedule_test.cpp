@@ -44,6 +44,13 @@ TEST(LearningRate, CosineIsHalfWayInTheMiddleAndFlatAtBothEnds) {
   EXPECT_EQ(learning_rate(schedule, 1000), 0.5);
 }
 
+TEST(LearningRate, FollowsTheJobAndDecaysUntilTheEndOfTheRunUnlessItSaysOtherwise) {
+  config::OptimizerSettings optimizer{.lr = 1, .min_lr = 0.2, .schedule = Decay::linear, .warmup_steps = 2};
+  expect_rates(schedule_of(optimizer, 6), {0.5, 1, 1, 0.8, 0.6, 0.4, 0.2, 0.2});
+  optimizer.decay_steps = 4;
+  expect_rates(schedule_of(optimizer, 6), {0.5, 1, 1, 0.6, 0.2, 0.2});
+}
+
 TEST(LearningRate, NoStepOfARunHasRateZero) {
   for (const Decay decay : {Decay::constant, Decay::linear, Decay::cosine})
     EXPECT_THAT(rates({.decay = decay, .peak = 1, .warmup_steps = 3, .decay_steps = 10}, 10), testing::Each(testing::Gt(0.0)));

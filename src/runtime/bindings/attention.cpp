@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ir/ops/ops.hpp"
+#include "ir/operators/attention.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/unfused_attention.hpp"
 #include "runtime/kernel_call.hpp"

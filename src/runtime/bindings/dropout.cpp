@@ -2,7 +2,7 @@
 
 #include <ATen/ops/arange.h>
 
-#include "ir/ops/ops.hpp"
+#include "ir/operators/dropout.hpp"
 #include "runtime/kernel_call.hpp"
 
 namespace switchyard::runtime {

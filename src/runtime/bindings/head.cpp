@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "comm/collectives.hpp"
-#include "ir/ops/ops.hpp"
+#include "ir/operators/head.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/linear.hpp"
 #include "runtime/kernel_call.hpp"

@@ -4,7 +4,7 @@
 #include <ATen/ops/cat.h>
 
 #include "base/errors.hpp"
-#include "ir/ops/ops.hpp"
+#include "ir/operators/linear.hpp"
 #include "runtime/kernel_call.hpp"
 
 namespace switchyard::runtime {

@@ -1,6 +1,6 @@
 #include "kernels/norm.hpp"
 
-#include "ir/ops/ops.hpp"
+#include "ir/operators/norm.hpp"
 #include "runtime/kernel_call.hpp"
 
 namespace switchyard::runtime {

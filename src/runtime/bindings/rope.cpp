@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ir/ops/ops.hpp"
+#include "ir/operators/rope.hpp"
 #include "runtime/kernel_call.hpp"
 #include "runtime/tensors.hpp"
 

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "ir/operators/activation.hpp"
+#include "ir/operators/add.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "ir/operators/embedding.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {

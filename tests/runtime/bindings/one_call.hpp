@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "../tiny_job.hpp"
-#include "ir/ops/ops.hpp"
 #include "runtime/kernel_call.hpp"
 
 namespace switchyard::runtime {

@@ -1,7 +1,9 @@
+#include "ir/operators/head.hpp"
+
 #include <algorithm>
 
 #include "base/errors.hpp"
-#include "ir/ops/ops.hpp"
+#include "ir/operators/linear.hpp"
 
 namespace switchyard::ir {
 namespace {
@@ -73,6 +75,8 @@ i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, i64 tok
 
 Halves HeadLoss::halves() const { return {std::make_shared<HeadLossDx>(), std::make_shared<LinearDw>(1)}; }
 
+std::optional<SoftmaxSums> HeadLoss::softmax_sums() const { return SoftmaxSums{.weight = 1, .statistics = 3, .chunk = kChunk}; }
+
 std::vector<Type> HeadLossDx::shape(std::span<const Type> in) const {
   Type gradient = in[0];
   gradient.shape.size[1] = in[1].shape.size[0];
@@ -90,6 +94,8 @@ LayoutRule HeadLossDx::layout(const LayoutQuery& query) const {
 Cost HeadLossDx::cost(std::span<const Type> in, std::span<const Type> out) const { return products(in, out, 2); }
 
 i64 HeadLossDx::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const { return chunk_bytes(in, tokens); }
+
+std::optional<SoftmaxSums> HeadLossDx::softmax_sums() const { return HeadLoss().softmax_sums(); }
 
 const std::string& HeadLossDx::measured_as() const {
   static const std::string kWhole = "head_loss";

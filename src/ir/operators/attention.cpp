@@ -1,7 +1,8 @@
+#include "ir/operators/attention.hpp"
+
 #include <algorithm>
 
 #include "base/errors.hpp"
-#include "ir/ops/ops.hpp"
 
 namespace switchyard::ir {
 namespace {

@@ -1,5 +1,6 @@
+#include "ir/operators/norm.hpp"
+
 #include "base/errors.hpp"
-#include "ir/ops/ops.hpp"
 
 namespace switchyard::ir {
 namespace {

@@ -1,4 +1,4 @@
-#include "ir/ops/ops.hpp"
+#include "ir/operators/embedding.hpp"
 
 namespace switchyard::ir {
 

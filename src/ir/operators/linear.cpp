@@ -1,8 +1,9 @@
+#include "ir/operators/linear.hpp"
+
 #include <algorithm>
 #include <numeric>
 
 #include "base/errors.hpp"
-#include "ir/ops/ops.hpp"
 
 namespace switchyard::ir {
 namespace {
@@ -112,12 +113,12 @@ namespace {
 std::vector<LayoutRule> terms_of(const LayoutQuery& query, size_t terms) {
   std::vector<LayoutRule> rules;
   for (size_t k = 0; k < terms; ++k)
-    rules.push_back(rule_from_labels("~T o, T i -> o i", {query.mesh,
-                                                          {query.in[k], query.in[terms]},
-                                                          {query.in_fixed[k], query.in_fixed[terms]},
-                                                          {query.in_feed[k], query.in_feed[terms]},
-                                                          {query.in_types[k], query.in_types[terms]},
-                                                          {query.out_fixed[k]}}));
+    rules.push_back(rule_from_labels("~T o, T i -> o i", {.mesh = query.mesh,
+                                                          .in = {query.in[k], query.in[terms]},
+                                                          .in_fixed = {query.in_fixed[k], query.in_fixed[terms]},
+                                                          .in_feed = {query.in_feed[k], query.in_feed[terms]},
+                                                          .in_types = {query.in_types[k], query.in_types[terms]},
+                                                          .out_fixed = {query.out_fixed[k]}}));
   return rules;
 }
 

@@ -1,7 +1,8 @@
+#include "ir/operators/linear.hpp"
+
 #include <gtest/gtest.h>
 
 #include "../layout_query.hpp"
-#include "ir/ops/ops.hpp"
 
 namespace switchyard::ir {
 namespace {

@@ -1,7 +1,9 @@
+#include "ir/operators/dropout.hpp"
+
 #include <gtest/gtest.h>
 
 #include "../layout_query.hpp"
-#include "ir/ops/ops.hpp"
+#include "ir/operators/embedding.hpp"
 
 namespace switchyard::ir {
 namespace {

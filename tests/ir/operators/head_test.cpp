@@ -1,7 +1,8 @@
+#include "ir/operators/head.hpp"
+
 #include <gtest/gtest.h>
 
 #include "../layout_query.hpp"
-#include "ir/ops/ops.hpp"
 
 namespace switchyard::ir {
 namespace {
@@ -49,6 +50,18 @@ TEST(HeadLoss, costs_three_products_and_the_logits_of_a_chunk) {
   EXPECT_EQ(HeadLoss().cost(in, out).bytes_after_per_token, 100 * (4 * 2 + 18 * 4)) << "passes over logits in bf16 and copies in fp32";
   EXPECT_EQ(HeadLoss().workspace(in, out, 4096, 0), 512 * (100 * (2 + 2 * 4) + 3 * 4)) << "a chunk of 512 tokens";
   EXPECT_EQ(HeadLoss().workspace(in, out, 10, 0), 10 * (100 * (2 + 2 * 4) + 3 * 4));
+}
+
+TEST(HeadLoss, and_its_first_half_give_the_loss_and_sum_over_the_rows_of_the_weight) {
+  for (const std::shared_ptr<const Operator>& op : {std::shared_ptr<const Operator>(std::make_shared<HeadLoss>()), HeadLoss().halves().inputs}) {
+    EXPECT_EQ(op->loss_output(), 0u);
+    ASSERT_TRUE(op->softmax_sums());
+    EXPECT_EQ(op->softmax_sums()->weight, 1u);
+    EXPECT_EQ(op->softmax_sums()->statistics, 3u);
+    EXPECT_EQ(op->softmax_sums()->chunk, 512);
+  }
+  EXPECT_FALSE(HeadLoss().halves().weights->loss_output());
+  EXPECT_FALSE(Head().loss_output()) << "it computes nothing";
 }
 
 TEST(HeadLoss, comes_apart_into_halves_with_the_gradient_of_the_logits_between_them) {

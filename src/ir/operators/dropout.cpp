@@ -1,4 +1,4 @@
-#include "ir/ops/ops.hpp"
+#include "ir/operators/dropout.hpp"
 
 namespace switchyard::ir {
 

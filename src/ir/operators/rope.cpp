@@ -1,4 +1,4 @@
-#include "ir/ops/ops.hpp"
+#include "ir/operators/rope.hpp"
 
 namespace switchyard::ir {
 

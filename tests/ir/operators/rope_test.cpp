@@ -1,7 +1,8 @@
+#include "ir/operators/rope.hpp"
+
 #include <gtest/gtest.h>
 
 #include "../layout_query.hpp"
-#include "ir/ops/ops.hpp"
 
 namespace switchyard::ir {
 namespace {
@@ -24,6 +25,10 @@ TEST(Rope, follows_the_cut_of_heads_and_lets_pending_sums_pass) {
   const LayoutRule rule = Question({2, 2}).activation(cut({{}, {0}}, {1})).feed().output().ask(Rope(16, true));
   EXPECT_EQ(rule.needs[0], cut({{}, {0}}, {1}));
   EXPECT_EQ(rule.gives[0], cut({{}, {0}}, {1}));
+}
+
+TEST(Rope, reads_tables_for_its_head_dim) {
+  EXPECT_EQ(Rope(16, false).rotary_head_dim(), 16);
 }
 
 }  // namespace

@@ -1,0 +1,13 @@
+// The text of a file.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace switchyard {
+
+/// The whole of a file or pipe. Nothing where it can't be read; errno then has the reason, such as EISDIR for a folder.
+std::optional<std::string> file_text(const std::filesystem::path& path);
+
+}  // namespace switchyard

@@ -1,0 +1,58 @@
+// Nonlinear functions of features. T tokens, F feed-forward.
+#pragma once
+
+#include "ir/operator.hpp"
+
+namespace switchyard::ir {
+
+/// h = silu(gate) * up.   inputs gate, up (T, F)
+class Swiglu final : public Operator {
+ public:
+  Swiglu() : Operator("swiglu") {}
+  std::vector<Type> shape(std::span<const Type> in) const override { return {in[0]}; }
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+
+ protected:
+  std::string labels(const LayoutQuery&) const override { return "T f, T f -> T f"; }
+};
+
+/// inputs dh, gate, up; outputs dgate, dup
+class SwigluDx final : public Operator {
+ public:
+  SwigluDx() : Operator("swiglu_dx") {}
+  std::vector<Type> shape(std::span<const Type> in) const override { return {in[1], in[2]}; }
+
+ protected:
+  std::string labels(const LayoutQuery&) const override { return "~T f, T f, T f -> T f, T f"; }
+};
+
+/// y = gelu(x), tanh form or exact.
+class Gelu final : public Operator {
+ public:
+  explicit Gelu(bool tanh_form) : Operator("gelu"), tanh_form_(tanh_form) {}
+  bool tanh_form() const { return tanh_form_; }
+  std::vector<Type> shape(std::span<const Type> in) const override { return {in[0]}; }
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+
+ protected:
+  std::string labels(const LayoutQuery&) const override { return "T f -> T f"; }
+
+ private:
+  bool tanh_form_;
+};
+
+/// inputs dy, x
+class GeluDx final : public Operator {
+ public:
+  explicit GeluDx(bool tanh_form) : Operator("gelu_dx"), tanh_form_(tanh_form) {}
+  bool tanh_form() const { return tanh_form_; }
+  std::vector<Type> shape(std::span<const Type> in) const override { return {in[1]}; }
+
+ protected:
+  std::string labels(const LayoutQuery&) const override { return "~T f, T f -> T f"; }
+
+ private:
+  bool tanh_form_;
+};
+
+}  // namespace switchyard::ir

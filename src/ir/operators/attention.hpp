@@ -1,0 +1,80 @@
+// Attention within documents. T tokens, N heads, K key/value heads, D head dim; TT places for the pairs of tokens of a document.
+#pragma once
+
+#include "ir/operator.hpp"
+
+namespace switchyard::ir {
+
+/// o = softmax(q k^T / sqrt(D)) v within documents, causal; query head i reads key/value head i / (N / K).
+/// q, o (T, N*D)   k, v (T, K*D)   lse (T, N) natural logarithm, state dtype
+class Attention final : public Operator {
+ public:
+  Attention(i64 head_dim, i64 kv_heads) : Operator("attention"), head_dim_(head_dim), kv_heads_(kv_heads) {}
+  i64 head_dim() const { return head_dim_; }
+  std::vector<Type> shape(std::span<const Type> in) const override;
+  LayoutRule layout(const LayoutQuery& query) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  bool is_remade(size_t) const override { return true; }
+
+ private:
+  i64 head_dim_, kv_heads_;
+};
+
+/// inputs do, q, k, v, o, lse; outputs dq, dk, dv. Where queries are cut finer than keys, dk and dv are partial.
+class AttentionDx final : public Operator {
+ public:
+  AttentionDx(i64 head_dim, i64 kv_heads) : Operator("attention_dx"), head_dim_(head_dim), kv_heads_(kv_heads) {}
+  i64 head_dim() const { return head_dim_; }
+  std::vector<Type> shape(std::span<const Type> in) const override { return {in[1], in[2], in[3]}; }
+  LayoutRule layout(const LayoutQuery& query) const override;
+  Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+
+ private:
+  i64 head_dim_, kv_heads_;
+};
+
+/// The same with scores that are stored: o = d v, d = drop(w), w = softmax(q k^T / sqrt(D)), each document's pairs in a square of their
+/// own. Source: arXiv 1706.03762; what is kept as in arXiv 2205.05198.
+/// q, o (T, N*D)   k, v (T, K*D)   w (N, TT), and with dropout kept (N, TT) u8, d (N, TT)
+class UnfusedAttention final : public Operator {
+ public:
+  UnfusedAttention(i64 head_dim, i64 kv_heads, double dropout, int site)
+      : Operator("unfused_attention"), head_dim_(head_dim), kv_heads_(kv_heads), dropout_(dropout), site_(site) {}
+  i64 head_dim() const { return head_dim_; }
+  double dropout() const { return dropout_; }
+  int site() const { return site_; }
+  std::vector<Type> shape(std::span<const Type> in) const override;
+  LayoutRule layout(const LayoutQuery& query) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  bool is_remade(size_t output) const override { return output > 0; }
+  bool is_random() const override { return dropout_ > 0; }
+
+ private:
+  i64 head_dim_, kv_heads_;
+  double dropout_;
+  int site_;
+};
+
+/// inputs do, q, k, v, w (, kept, d); outputs dq, dk, dv
+class UnfusedAttentionDx final : public Operator {
+ public:
+  UnfusedAttentionDx(i64 head_dim, i64 kv_heads, double dropout)
+      : Operator("unfused_attention_dx"), head_dim_(head_dim), kv_heads_(kv_heads), dropout_(dropout) {}
+  i64 head_dim() const { return head_dim_; }
+  double dropout() const { return dropout_; }
+  std::vector<Type> shape(std::span<const Type> in) const override { return {in[1], in[2], in[3]}; }
+  LayoutRule layout(const LayoutQuery& query) const override;
+  Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+
+ private:
+  i64 head_dim_, kv_heads_;
+  double dropout_;
+};
+
+}  // namespace switchyard::ir

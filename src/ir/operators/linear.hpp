@@ -1,0 +1,71 @@
+// Products with weights. T tokens, I and O features.
+#pragma once
+
+#include "ir/operator.hpp"
+
+namespace switchyard::ir {
+
+/// y_k = x w_k^T (+ b_k) for n weights of one group: one product.   x (T, I)   w_k (O_k, I)   b_k (O_k)   y_k (T, O_k)
+class Linear final : public Operator {
+ public:
+  Linear(int weights, bool bias) : Operator("linear"), weights_(weights), bias_(bias) {}
+  int weights() const { return weights_; }
+  bool bias() const { return bias_; }
+  std::vector<Type> shape(std::span<const Type> in) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
+  Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  std::vector<int> adjacent_outputs() const override;
+
+ protected:
+  std::string labels(const LayoutQuery&) const override;
+
+ private:
+  int weights_;
+  bool bias_;
+};
+
+/// dx = sum_k dy_k w_k.   inputs dy_1..n, w_1..n
+class LinearDx final : public Operator {
+ public:
+  explicit LinearDx(int weights) : Operator("linear_dx"), weights_(weights) {}
+  int weights() const { return weights_; }
+  std::vector<Type> shape(std::span<const Type> in) const override;
+  Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  std::vector<int> adjacent_inputs() const override;
+
+ protected:
+  std::string labels(const LayoutQuery&) const override;
+
+ private:
+  int weights_;
+};
+
+/// dw_k += dy_k^T x.   inputs dy_1..n, x; accumulators dw_1..n
+class LinearDw final : public Operator {
+ public:
+  explicit LinearDw(int weights) : Operator("linear_dw"), weights_(weights) {}
+  int weights() const { return weights_; }
+  std::vector<Type> shape(std::span<const Type>) const override { return {}; }
+  Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  LayoutRule layout(const LayoutQuery& query) const override;
+  std::vector<int> adjacent_inputs() const override;
+
+ private:
+  int weights_;
+};
+
+/// db += sum_T dy.
+class BiasDw final : public Operator {
+ public:
+  BiasDw() : Operator("bias_dw") {}
+  std::vector<Type> shape(std::span<const Type>) const override { return {}; }
+
+ protected:
+  std::string labels(const LayoutQuery&) const override { return "~T o -> o"; }
+};
+
+}  // namespace switchyard::ir

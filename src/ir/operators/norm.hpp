@@ -1,0 +1,91 @@
+// Normalization over features. T tokens, H hidden.
+#pragma once
+
+#include "ir/operator.hpp"
+
+namespace switchyard::ir {
+
+/// y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) + eps), over all features, or per head of `group` features (0: all).
+/// Source: arXiv 1910.07467.   x, y (T, H)   w (H or group)   rstd (T, 1 or H / group)
+class RmsNorm final : public Operator {
+ public:
+  RmsNorm(double eps, i64 group) : Operator("rms_norm"), eps_(eps), group_(group) {}
+  double eps() const { return eps_; }
+  std::vector<Type> shape(std::span<const Type> in) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
+
+ protected:
+  std::string labels(const LayoutQuery&) const override;
+
+ private:
+  double eps_;
+  i64 group_;
+};
+
+/// inputs dy, x, w, rstd (, residual: added to dx)
+class RmsNormDx final : public Operator {
+ public:
+  RmsNormDx(bool per_head, bool residual) : Operator("rms_norm_dx"), per_head_(per_head), residual_(residual) {}
+  std::vector<Type> shape(std::span<const Type> in) const override { return {in[1]}; }
+
+ protected:
+  std::string labels(const LayoutQuery&) const override;
+
+ private:
+  bool per_head_, residual_;
+};
+
+/// inputs dy, x, rstd; accumulator dw
+class RmsNormDw final : public Operator {
+ public:
+  explicit RmsNormDw(bool per_head) : Operator("rms_norm_dw"), per_head_(per_head) {}
+  std::vector<Type> shape(std::span<const Type>) const override { return {}; }
+
+ protected:
+  std::string labels(const LayoutQuery&) const override;
+
+ private:
+  bool per_head_;
+};
+
+/// y = (x - mean) * rstd * w + b, biased variance. Source: arXiv 1607.06450.   mean, rstd (T, 1)
+class LayerNorm final : public Operator {
+ public:
+  explicit LayerNorm(double eps) : Operator("layer_norm"), eps_(eps) {}
+  double eps() const { return eps_; }
+  std::vector<Type> shape(std::span<const Type> in) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
+
+ protected:
+  std::string labels(const LayoutQuery&) const override { return "T h!, h!, h! -> T h, T one, T one"; }
+
+ private:
+  double eps_;
+};
+
+/// inputs dy, x, w, mean, rstd (, residual)
+class LayerNormDx final : public Operator {
+ public:
+  explicit LayerNormDx(bool residual) : Operator("layer_norm_dx"), residual_(residual) {}
+  std::vector<Type> shape(std::span<const Type> in) const override { return {in[1]}; }
+
+ protected:
+  std::string labels(const LayoutQuery&) const override;
+
+ private:
+  bool residual_;
+};
+
+/// inputs dy, x, mean, rstd; accumulators dw, db
+class LayerNormDw final : public Operator {
+ public:
+  LayerNormDw() : Operator("layer_norm_dw") {}
+  std::vector<Type> shape(std::span<const Type>) const override { return {}; }
+
+ protected:
+  std::string labels(const LayoutQuery&) const override { return "T h!, @T h!, T one, T one -> h, h"; }
+};
+
+}  // namespace switchyard::ir

@@ -1,0 +1,27 @@
+// Rotary positions. T tokens, n heads, D head dim.
+#pragma once
+
+#include "ir/operator.hpp"
+
+namespace switchyard::ir {
+
+/// y = x turned by the angles of its positions (inverse: back). Source: arXiv 2104.09864, half-split pairs.
+/// inputs x (T, n*D), positions (T)
+class Rope final : public Operator {
+ public:
+  Rope(i64 head_dim, bool inverse) : Operator("rope"), head_dim_(head_dim), inverse_(inverse) {}
+  i64 head_dim() const { return head_dim_; }
+  i64 rotary_head_dim() const override { return head_dim_; }
+  bool inverse() const { return inverse_; }
+  std::vector<Type> shape(std::span<const Type> in) const override { return {in[0]}; }
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+
+ protected:
+  std::string labels(const LayoutQuery&) const override { return "~T h, T -> T h"; }
+
+ private:
+  i64 head_dim_;
+  bool inverse_;
+};
+
+}  // namespace switchyard::ir
