@@ -258,7 +258,7 @@ class Replay {
     }
   }
 
-  // As Store::prepare: memory for what the rank does not have; what the next strategy keeps lives on with its bank.
+  // As WorkingParameters::prepare: memory for what the rank does not have; what the next strategy keeps lives on with its bank.
   void prepare(const Task& t) {
     std::map<int, int>& blocks = banks_[{t.phase, t.unit, false}];
     for (const BankGroup& group : holdings_.bank(strategy_of(t.phase), strategy_of(t.phase - 1), t.unit)) {

@@ -78,7 +78,7 @@ struct Executor::Step {
   }
 
   int strategy_of(int phase) const { return phase < 0 ? -1 : input.plan->phases[static_cast<size_t>(phase)].strategy; }
-  Store::PhaseKey key(int phase) const { return {strategy_of(phase), phase}; }
+  PhaseKey key(int phase) const { return {strategy_of(phase), phase}; }
   StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage); }
   StageRunner& runner_of(const Task& task, int stage) { return e.stage_runner(strategy_of(task.phase), task, stage); }
 
@@ -92,7 +92,7 @@ struct Executor::Step {
         const std::lock_guard lock(mutex);
         if (--users.at(use) > 0) continue;
       }
-      use.gradient ? e.store_.drop_gradients(key(use.phase), use.unit) : e.store_.drop_bank(key(use.phase), use.unit);
+      use.gradient ? e.store_.working.drop_gradients(key(use.phase), use.unit) : e.store_.working.drop(key(use.phase), use.unit);
     }
     for (const compiler::StateKey& state : compiler::states_of(program.rows[static_cast<size_t>(row)], e.rank_)) {
       const std::lock_guard lock(mutex);
@@ -156,7 +156,7 @@ struct Executor::Step {
   void perform(int row, const Task& task, SpanCutter& cutter) {
     switch (task.kind) {
       case TaskKind::prepare:
-        return e.store_.prepare(key(task.phase), key(task.phase - 1), task.unit);
+        return e.store_.working.prepare(key(task.phase), key(task.phase - 1), task.unit);
       case TaskKind::move:
         return move(row, task);
       case TaskKind::run:
@@ -172,7 +172,7 @@ struct Executor::Step {
       case TaskKind::norm:
         return norm(row, task);
       case TaskKind::update:
-        if (result.finite) e.store_.update(task.unit, update);
+        if (result.finite) e.store_.home.update(task.unit, update);
         return;
     }
   }
@@ -183,12 +183,12 @@ struct Executor::Step {
 
   void move(int row, const Task& task) {
     Transfer transfer;
-    const Store::PhaseKey now = key(task.phase), before = key(task.phase - 1);
+    const PhaseKey now = key(task.phase), before = key(task.phase - 1);
     for (const layout::Msg& m : task.messages) {
       if (m.src == m.dst) continue;
-      if (m.src == e.rank_) transfer.send(m.dst, e.store_.source(now, before, m.tensor, m.box));
+      if (m.src == e.rank_) transfer.send(m.dst, e.store_.working.source(now, before, m.tensor, m.box));
       if (m.dst == e.rank_)
-        transfer.receive(m.src, view_of(e.store_.param(now, m.tensor), *e.store_.holdings().used(now.strategy, m.tensor), m.box), false);
+        transfer.receive(m.src, view_of(e.store_.working.param(now, m.tensor), *e.store_.holdings.used(now.strategy, m.tensor), m.box), false);
     }
     transact(transfer, row, task);
   }
@@ -232,7 +232,7 @@ struct Executor::Step {
     };
     NumberedChannel& channel = e.channels_.within(task);
     LaneLink lane{&e.fabric_, channel.channel, &channel.row, stage.pattern};
-    stage.runner.run(stage.stage.segment(task.pass), state, e.store_, key(task.phase), lane, e.rope_, hooks);
+    stage.runner.run(stage.stage.segment(task.pass), state, e.store_.working, key(task.phase), lane, e.rope_, hooks);
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
     if ((task.pass == ir::Pass::B || task.pass == ir::Pass::BW) && stage.stage.loss >= 0 && stage.position == 0)
       loss_sum += at::sum(state.slots[static_cast<size_t>(stage.stage.loss)], at::kDouble).item<double>();
@@ -285,16 +285,16 @@ struct Executor::Step {
   }
 
   void zero(const Task& task) {
-    for (const ir::ParamUse& use : runner_of(task).stage.params) e.store_.gradient(key(task.phase), use.param);
+    for (const ir::ParamUse& use : runner_of(task).stage.params) e.store_.working.gradient(key(task.phase), use.param);
   }
 
   // Running sums lie in the strategy's accumulators; what reaches its owner is added to home's gradient.
   void flush(int row, const Task& task) {
     Transfer transfer;
-    const Store::PhaseKey phase = key(task.phase);
+    const PhaseKey phase = key(task.phase);
     const auto own = [&](const layout::Msg& m) -> at::Tensor {
-      const layout::Box* box = e.store_.holdings().grad(phase.strategy, m.tensor);
-      return box && box->contains(m.box) ? view_of(e.store_.gradient(phase, m.tensor), *box, m.box) : at::Tensor();
+      const layout::Box* box = e.store_.holdings.grad(phase.strategy, m.tensor);
+      return box && box->contains(m.box) ? view_of(e.store_.working.gradient(phase, m.tensor), *box, m.box) : at::Tensor();
     };
     for (const layout::Msg& m : task.messages) {
       if (m.src == e.rank_ && m.dst != e.rank_) transfer.send(m.dst, own(m));
@@ -309,7 +309,7 @@ struct Executor::Step {
   }
 
   at::Tensor home_gradient(const layout::Msg& m) const {
-    HomeShard& shard = e.store_.home_shard(m.tensor, m.box);
+    const HomeShard& shard = e.store_.home.shard(m.tensor, m.box);
     return view_of(shard.grad, shard.box, m.box);
   }
 
@@ -325,7 +325,7 @@ struct Executor::Step {
 
   // Global norm and loss in one small exchange, fp64, in rank order.
   void norm(int row, const Task& task) {
-    double sums[2] = {e.store_.gradient_squares(), loss_sum};
+    double sums[2] = {e.store_.home.gradient_squares(), loss_sum};
     comm::all_reduce(e.fabric_, e.channels_.of(task), "norm", e.steps_ * (1ll << 24) + row, sums, 2, DType::f64);
     result.norm = std::sqrt(sums[0]);
     result.loss = sums[1];
@@ -333,7 +333,7 @@ struct Executor::Step {
     if (result.finite)
       update = input.update(result.norm);
     else
-      e.store_.zero_gradients();
+      e.store_.home.zero_gradients();
   }
 
   Executor& e;

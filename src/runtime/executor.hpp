@@ -10,6 +10,7 @@
 #include "kernels/memory.hpp"
 #include "runtime/channels.hpp"
 #include "runtime/segment_runner.hpp"
+#include "runtime/store.hpp"
 #include "runtime/stream.hpp"
 
 namespace switchyard::runtime {

@@ -57,14 +57,14 @@ at::Tensor SegmentRunner::allocate(int buffer, MicroBatchState& state) const {
   return slot;
 }
 
-at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& state, Store& store, Store::PhaseKey phase) const {
+at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& state, WorkingParameters& working, PhaseKey phase) const {
   const ir::Buffer& b = stage_.buffers[static_cast<size_t>(buffer)];
   const ir::Value& value = graph_.value(b.value);
   switch (b.kind) {
     case ir::ValueKind::param:
-      return store.param(phase, value.param);
+      return working.param(phase, value.param);
     case ir::ValueKind::gradient:
-      return store.gradient(phase, value.param);
+      return working.gradient(phase, value.param);
     case ir::ValueKind::activation:
       break;
     case ir::ValueKind::feed:
@@ -87,7 +87,7 @@ at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& stat
   return slot;
 }
 
-void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, Store& store, Store::PhaseKey phase, const LaneLink& lane,
+void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, WorkingParameters& working, PhaseKey phase, const LaneLink& lane,
                         RopeTables& rope, const RunHooks& hooks) const {
   if (state.slots.empty()) state.slots.resize(stage_.buffers.size());
   size_t await = 0, release = 0;
@@ -97,8 +97,8 @@ void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, Stor
       hooks.await(segment.awaits[await].unit);
     const auto start = Clock::now();
     KernelCall call{instr, stage_, position_, {}, {}, state.feeds, rope, lane, state_dtype_};
-    for (const int b : instr.in) call.in.push_back(operand(b, false, state, store, phase));
-    for (const int b : instr.out) call.out.push_back(operand(b, true, state, store, phase));
+    for (const int b : instr.in) call.in.push_back(operand(b, false, state, working, phase));
+    for (const int b : instr.out) call.out.push_back(operand(b, true, state, working, phase));
     if (!instr.op && hooks.reshard) hooks.reshard(true);
     if (instr.op)
       kernels_.at(instr.op.get())(call);

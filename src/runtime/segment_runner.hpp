@@ -6,7 +6,7 @@
 
 #include "base/units.hpp"
 #include "runtime/kernel_call.hpp"
-#include "runtime/store.hpp"
+#include "runtime/working_parameters.hpp"
 
 namespace switchyard::runtime {
 
@@ -28,13 +28,13 @@ struct RunHooks {
 class SegmentRunner {
  public:
   SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state, at::Device device);
-  void run(const ir::Segment& segment, MicroBatchState& state, Store& store, Store::PhaseKey phase, const LaneLink& lane, RopeTables& rope,
+  void run(const ir::Segment& segment, MicroBatchState& state, WorkingParameters& working, PhaseKey phase, const LaneLink& lane, RopeTables& rope,
            const RunHooks& hooks) const;
   /// A tensor for a buffer, e.g. a boundary value that a send fills.
   at::Tensor allocate(int buffer, MicroBatchState& state) const;
 
  private:
-  at::Tensor operand(int buffer, bool output, MicroBatchState& state, Store& store, Store::PhaseKey phase) const;
+  at::Tensor operand(int buffer, bool output, MicroBatchState& state, WorkingParameters& working, PhaseKey phase) const;
 
   const ir::Graph& graph_;
   const ir::StageCode& stage_;

@@ -53,7 +53,7 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
     settings.threads = std::max(1, s.threads / s.ranks);
     settings.memory = &memory;
     Rank rank(plans, s.model, fabric, settings);
-    rank.store().initialize(random_weights(plans.graph(), 1));
+    rank.store().home.initialize(random_weights(plans.graph(), 1));
     const runtime::Documents documents = documents_of(s);
     for (int step = 0; step < s.steps; ++step) {
       const auto start = Clock::now();

@@ -53,12 +53,12 @@ class BenchOnRank {
         store_(plans_, fabric.rank(), at::kCPU),
         executor_(plans_, store_, fabric, {.memory = &memory_}),
         everyone_(comm::everyone(fabric, kSwitchBenchChannel)) {
-    store_.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(1); });
+    store_.home.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(1); });
   }
 
   BenchSwitchResult run(int repetitions) {
     const Phases staying(plans_, {kFrom, kFrom}), changing(plans_, {kFrom, kTo, kTo});
-    const i64 bytes = bank_bytes(plans_, store_.holdings()), total = sum(bytes);
+    const i64 bytes = bank_bytes(plans_, store_.holdings), total = sum(bytes);
     if (total == 0) user_error("bench switch: this switch brings nothing to any rank. Give two strategies that differ.");
     const at::Tensor source = runtime::zeros({bytes / 4}, DType::i32, at::kCPU), target = runtime::zeros({bytes / 4}, DType::i32, at::kCPU);
     const i64 staying_sent = sent_by(staying), moved = sent_by(changing) - staying_sent;  // also warms up

@@ -106,9 +106,9 @@ const at::Tensor& part_of(const runtime::HomeShard& shard, const std::string& pa
 }
 
 void write_shard(const std::filesystem::path& folder, const files::Manifest& manifest, const compiler::Plans& plans,
-                 const runtime::Store& store, int rank, const comm::JointWork::Check& check_others) {
+                 const runtime::Home& home, int rank, const comm::JointWork::Check& check_others) {
   std::map<std::pair<std::string, std::string>, std::vector<std::pair<layout::Box, at::Tensor>>> mine;
-  for (const runtime::HomeUnit& unit : store.home())
+  for (const runtime::HomeUnit& unit : home.units())
     for (const runtime::HomeShard& shard : unit.shards)
       for (const char* part : kParts) mine[{plans.graph().param(shard.param).name, part}].emplace_back(shard.box, part_of(shard, part));
   const std::string file = files::shard_name(rank, plans.cluster().ranks());
@@ -180,7 +180,7 @@ void write_model(const std::filesystem::path& folder, const files::Manifest& man
 
 }  // namespace
 
-void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Store& store, int rank,
+void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Home& home, int rank,
                      comm::JointWork& together, const TrainState& state) {
   const files::Manifest manifest = manifest_of(plans);
   // Goes after the last piece of joint work: the folder of a checkpoint that fails is not removed while others write into it.
@@ -189,7 +189,7 @@ void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const
     if (rank == 0) writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step));
   });
   together.run(fmt::format("state of checkpoint {}", state.step), [&](const auto& check_others) {
-    write_shard(files::partial_path(job.run.out, state.step), manifest, plans, store, rank, check_others);
+    write_shard(files::partial_path(job.run.out, state.step), manifest, plans, home, rank, check_others);
   });
   together.run(fmt::format("model of checkpoint {}", state.step), [&](const auto& check_others) {
     if (!writer) return;
@@ -211,7 +211,7 @@ void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const
   });
 }
 
-TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Store& store, const config::Job& job) {
+TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Home& home, const config::Job& job) {
   const files::CheckpointPlace place = files::find_checkpoint(folder);
   const files::CheckpointMeta meta = files::read_meta(place.folder);
   if (const std::string mine = fingerprint_of(job.model.config); meta.fingerprint != mine)
@@ -225,7 +225,7 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
   std::map<std::pair<std::string, std::string>, std::vector<const files::ManifestEntry*>> entries;
   for (const files::ManifestEntry& entry : manifest.entries) entries[{entry.tensor, entry.part}].push_back(&entry);
   std::map<std::string, files::TensorFile> shards;
-  for (runtime::HomeUnit& unit : store.home())
+  for (runtime::HomeUnit& unit : home.units())
     for (runtime::HomeShard& shard : unit.shards) {
       for (const char* part : kParts)
         for (const files::ManifestEntry* entry : entries[{plans.graph().param(shard.param).name, part}]) {

@@ -6,7 +6,7 @@
 #include "comm/joint_work.hpp"
 #include "config/job.hpp"
 #include "data/sampler.hpp"
-#include "runtime/store.hpp"
+#include "runtime/home.hpp"
 
 namespace switchyard::train {
 
@@ -18,11 +18,11 @@ struct TrainState {
 
 /// Every rank writes its home shards; then rank 0 writes the weights of all and commits. Old checkpoints are removed after that.
 /// Collective; `together`: of all ranks, so that the disk may take its time. ClusterError for the disk; the earlier checkpoint stays.
-void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Store& store, int rank,
+void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Home& home, int rank,
                      comm::JointWork& together, const TrainState& state);
 
 /// Fills home from a checkpoint (or the newest one of a run folder), whatever strategies and ranks wrote it. UserError: none there,
 /// damaged, of another model or seed.
-TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Store& store, const config::Job& job);
+TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Home& home, const config::Job& job);
 
 }  // namespace switchyard::train

@@ -99,7 +99,7 @@ class ProfiledModel {
  public:
   ProfiledModel(const Subject& subject, comm::Fabric& fabric, Precision precision, const RankSettings& settings)
       : fabric_(fabric), plans_(bench_plans(subject.model, std::string(name_of(precision)), {fmt::format("{},1,1", fabric.size())}, fabric.cluster())), rank_(plans_, subject.model, fabric, settings) {
-    rank_.store().initialize(random_weights(plans_.graph(), 1));
+    rank_.store().home.initialize(random_weights(plans_.graph(), 1));
     for (const Shape& shape : subject.shapes) steps_.push_back(step_of(shape, subject.model));
   }
 

@@ -108,9 +108,9 @@ class JobOnRank {
     rank_.agree_on(config::fingerprint(job_), "job file");
     files_.run("weights", [&](const auto&) {
       if (!settings.resume.empty())
-        state_ = load_checkpoint(settings.resume, plans_, rank_.store(), job_);
+        state_ = load_checkpoint(settings.resume, plans_, rank_.store().home, job_);
       else
-        rank_.store().initialize(job_.model.path.empty() ? random_weights(plans_.graph(), job_.seed)
+        rank_.store().home.initialize(job_.model.path.empty() ? random_weights(plans_.graph(), job_.seed)
                                                          : weights_from(plans_.graph(), job_.model.path));
     });
     rank_.agree_on(static_cast<std::uint64_t>(state_.step), "step to go on from");
@@ -127,7 +127,7 @@ class JobOnRank {
     while (state_.step < job_.run.steps) {
       step();
       const bool due = job_.run.checkpoint_every > 0 && (state_.step % job_.run.checkpoint_every == 0 || state_.step == job_.run.steps);
-      if (due && !job_.run.out.empty()) save_checkpoint(job_, plans_, rank_.store(), fabric_.rank(), files_, state_);
+      if (due && !job_.run.out.empty()) save_checkpoint(job_, plans_, rank_.store().home, fabric_.rank(), files_, state_);
     }
   }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/job.hpp"
-#include "runtime/store.hpp"
+#include "runtime/home.hpp"
 
 namespace switchyard::train {
 

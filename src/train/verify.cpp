@@ -68,7 +68,7 @@ void append_tensor(std::vector<std::byte>& bytes, const at::Tensor& tensor) {
 // One part of home (master weights or gradients) as whole tensors, on every rank.
 std::vector<at::Tensor> gather_home(Rank& rank, const compiler::Plans& plans, comm::Fabric& fabric, bool gradients, i64 row) {
   std::vector<std::byte> mine;
-  for (const runtime::HomeUnit& unit : rank.store().home())
+  for (const runtime::HomeUnit& unit : rank.store().home.units())
     for (const runtime::HomeShard& shard : unit.shards) {
       append(mine, &shard.param, sizeof shard.param);
       append(mine, &shard.box, sizeof shard.box);
@@ -244,7 +244,7 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
 
     {
       Rank rank(forward, model, fabric, {});
-      rank.store().initialize(weights_from(forward.graph(), settings.folder));
+      rank.store().home.initialize(weights_from(forward.graph(), settings.folder));
       std::vector<std::byte> mine;
       for (const runtime::Logits& logits : rank.evaluate(plan, fixture.documents)) {
         const i64 columns = logits.values.size(1);
@@ -257,13 +257,13 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
     }
 
     Rank rank(plans, model, fabric, {});
-    rank.store().initialize(weights_from(plans.graph(), settings.folder));
+    rank.store().home.initialize(weights_from(plans.graph(), settings.folder));
     std::vector<std::pair<runtime::HomeShard*, at::Tensor>> first_gradients;
     for (int step = 0; step <= kSteps; ++step) {
       if (step == kSteps) compare.parameters(gather_home(rank, plans, fabric, false, 3));
       const runtime::StepResult done = rank.step(plan, fixture.documents, [&](double norm) {
         if (step == 0)
-          for (runtime::HomeUnit& unit : rank.store().home())
+          for (runtime::HomeUnit& unit : rank.store().home.units())
             for (runtime::HomeShard& shard : unit.shards) first_gradients.emplace_back(&shard, shard.grad.clone());
         return update_settings({}, 1e-3, step + 1, norm);
       });
@@ -271,7 +271,7 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
       if (step == 0) {
         for (auto& [shard, gradient] : first_gradients) shard->grad.copy_(gradient);
         compare.gradients(gather_home(rank, plans, fabric, true, 2));
-        rank.store().zero_gradients();
+        rank.store().home.zero_gradients();
       }
     }
   });

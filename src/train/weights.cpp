@@ -68,7 +68,7 @@ std::string name_in(const files::TensorFolder& folder, const std::string& name) 
 
 }  // namespace
 
-runtime::Store::Initial random_weights(const ir::Graph& graph, i64 seed) {
+runtime::Home::Initial random_weights(const ir::Graph& graph, i64 seed) {
   return [&graph, seed](int index, const layout::Box& box, at::Tensor values) {
     const ir::Param& param = graph.param(index);
     const std::uint64_t stream = hash_of(param.name, seed);
@@ -95,7 +95,7 @@ at::Tensor from_file_tensor(const ir::Param& param, const files::TensorFolder& f
   return tensor.narrow(0, param.file.first, param.shape.size[0]);
 }
 
-runtime::Store::Initial weights_from(const ir::Graph& graph, const std::string& folder) {
+runtime::Home::Initial weights_from(const ir::Graph& graph, const std::string& folder) {
   const auto tensors = std::make_shared<files::TensorFolder>(files::TensorFolder::open(folder));
   for (const ir::Param& param : graph.params()) from_file_tensor(param, *tensors);  // all faults before anything is allocated
   return [&graph, tensors](int index, const layout::Box& box, at::Tensor values) {

@@ -5,16 +5,16 @@
 #include <string>
 
 #include "files/safetensors.hpp"
-#include "runtime/store.hpp"
+#include "runtime/home.hpp"
 
 namespace switchyard::train {
 
 /// Normal or constant values as the model builder states, each element a function of (seed, parameter name, index) alone: the
 /// same under every layout.
-runtime::Store::Initial random_weights(const ir::Graph& graph, i64 seed);
+runtime::Home::Initial random_weights(const ir::Graph& graph, i64 seed);
 
 /// From model*.safetensors of `folder`. UserError naming tensor and file if one is missing or has another shape.
-runtime::Store::Initial weights_from(const ir::Graph& graph, const std::string& folder);
+runtime::Home::Initial weights_from(const ir::Graph& graph, const std::string& folder);
 
 /// The file's tensor of a parameter as a (rows, columns) or (rows) tensor of fp64, Conv1D turned, packed parts cut out.
 at::Tensor from_file_tensor(const ir::Param& param, const files::TensorFolder& folder);

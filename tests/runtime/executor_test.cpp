@@ -133,7 +133,7 @@ TEST(Executor, TensorParallelRanksTakeAsMuchMemoryAsPredicted) {
           Store store(plans, fabric.rank(), at::kCPU);
           {
             const kernels::MemoryScope outside(nullptr);
-            store.initialize(tiny_values(plans.graph()));
+            store.home.initialize(tiny_values(plans.graph()));
           }
           memory.reset_peak();
           ExecutorOptions options;

@@ -20,7 +20,7 @@ at::Tensor logits_of(const std::string& spec, int ranks, const Documents& docume
   std::mutex mutex;
   const auto ends = comm::run_ranks(comm::thread_fabrics(ranks, plans.cluster(), {}), [&](comm::Fabric& fabric) {
     Store store(plans, fabric.rank(), at::kCPU);
-    store.initialize(tiny_values(plans.graph()));
+    store.home.initialize(tiny_values(plans.graph()));
     Executor executor(plans, store, fabric, {});
     executor.run(program, {&plan, &documents, {}});
     const std::lock_guard lock(mutex);

@@ -13,18 +13,18 @@ using testing::ElementsAre;
 class SegmentRunnerOnOneRank : public testing::Test {
  protected:
   SegmentRunnerOnOneRank() {
-    store_.initialize(tiny_values(plans_.graph()));
-    for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit) store_.prepare(phase_, {}, unit);
+    store_.home.initialize(tiny_values(plans_.graph()));
+    for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit) store_.working.prepare(phase_, {}, unit);
     state_.feeds = feeds_of({5, {{{0, 0, 4, 1}, {-1, 0, 1, 1}}}}, {{1, 2, 3, 4}}, 3, DType::f64, at::kCPU);
     hooks_.await = [this](int unit) { awaited_.push_back(unit); };
     hooks_.release = [this](int unit) { released_.push_back(unit); };
   }
-  void run(const ir::Segment& segment) { runner_.run(segment, state_, store_, phase_, {}, rope_, hooks_); }
+  void run(const ir::Segment& segment) { runner_.run(segment, state_, store_.working, phase_, {}, rope_, hooks_); }
   double loss() const { return state_.slots[static_cast<size_t>(stage_.loss)].sum().item<double>(); }
 
   const compiler::Plans plans_ = tiny_plans({"1,1,1"}, 1);
   const ir::StageCode& stage_ = plans_.strategies()[0].groups[0].stages[0];
-  const Store::PhaseKey phase_{0, 0};
+  const PhaseKey phase_{0, 0};
   Store store_{plans_, 0, at::kCPU};
   SegmentRunner runner_{plans_.graph(), stage_, 0, DType::f64, at::kCPU};
   MicroBatchState state_;
@@ -56,7 +56,7 @@ TEST_F(SegmentRunnerOnOneRank, KeepsBetweenTheSegmentsWhatIsStashedOnly) {
 }
 
 TEST_F(SegmentRunnerOnOneRank, AHeadOfZerosLosesTheLogarithmOfTheVocabulary) {
-  for (HomeShard& shard : store_.home().back().shards)
+  for (HomeShard& shard : store_.home.units().back().shards)
     if (shard.box.dims == 2) shard.image.zero_();
   run(stage_.forward);
   run(stage_.backward);
@@ -75,8 +75,8 @@ TEST_F(SegmentRunnerOnOneRank, GradientsAreTheSlopesOfTheLoss) {
   loss_now();
   std::vector<at::Tensor> gradients;
   for (size_t p = 0; p < plans_.graph().params().size(); ++p)
-    gradients.push_back(store_.gradient(phase_, static_cast<int>(p)).clone());
-  for (HomeUnit& unit : store_.home())
+    gradients.push_back(store_.working.gradient(phase_, static_cast<int>(p)).clone());
+  for (HomeUnit& unit : store_.home.units())
     for (HomeShard& shard : unit.shards) {
       const at::Tensor direction = wave({shard.image.sizes().begin(), shard.image.sizes().end()}, 0.4);
       const double h = 1e-6, slope = gradients[static_cast<size_t>(shard.param)].mul(direction).sum().item<double>();

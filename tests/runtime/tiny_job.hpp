@@ -65,7 +65,7 @@ inline at::Tensor tiny_value(const ir::Graph& graph, int param) {
   return size.size() == 1 ? t.add(1) : t;
 }
 
-inline Store::Initial tiny_values(const ir::Graph& graph) {
+inline Home::Initial tiny_values(const ir::Graph& graph) {
   return [&graph](int param, const layout::Box& box, at::Tensor values) {
     values.copy_(view_of(tiny_value(graph, param), layout::whole(graph.param(param).shape.size), box));
   };
@@ -132,8 +132,8 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
   run.ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
     auto& store = stores[static_cast<size_t>(fabric.rank())];
     store = std::make_unique<Store>(plans, fabric.rank(), at::kCPU);
-    store->initialize(tiny_values(plans.graph()));
-    if (options.poison && fabric.rank() == 0) store->home()[0].master.select(0, 0).fill_(*options.poison);
+    store->home.initialize(tiny_values(plans.graph()));
+    if (options.poison && fabric.rank() == 0) store->home.units()[0].master.select(0, 0).fill_(*options.poison);
     Executor executor(plans, *store, fabric, {});
     for (size_t s = 0; s < batches.size(); ++s) {
       const StepResult result = executor.run(programs[s], {&steps[s], &batches[s], [&](double norm) {
@@ -147,7 +147,7 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
   const auto each_shard = [&](const auto& visit) {
     for (const auto& store : stores)
       if (store)
-        for (const HomeUnit& unit : store->home())
+        for (const HomeUnit& unit : store->home.units())
           for (const HomeShard& shard : unit.shards)
             visit(shard, view_of(run.master[static_cast<size_t>(shard.param)], layout::whole(plans.graph().param(shard.param).shape.size), shard.box));
   };

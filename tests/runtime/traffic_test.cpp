@@ -114,7 +114,7 @@ TEST_P(AnnouncedTraffic, IsWhatTheFabricCounts) {
     fabrics.push_back(std::make_unique<RecordingFabric>(std::move(fabric), sent));
   const auto ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
     Store store(plans, fabric.rank(), at::kCPU);
-    store.initialize(tiny_values(plans.graph()));
+    store.home.initialize(tiny_values(plans.graph()));
     Executor executor(plans, store, fabric, {});
     executor.run(program, {&plan, &documents, [](double) { return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; }});
   });

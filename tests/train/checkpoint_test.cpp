@@ -8,6 +8,7 @@
 #include "../files/scratch.hpp"
 #include "base/errors.hpp"
 #include "compiler/job_plans.hpp"
+#include "runtime/store.hpp"
 #include "runtime/tensors.hpp"
 #include "small_run.hpp"
 #include "train/weights.hpp"
@@ -19,8 +20,8 @@ using files::message_of;
 
 // Master is drawn with seed 5; the moments are given multiples of it, so that all three differ.
 void fill(const compiler::Plans& plans, runtime::Store& store) {
-  store.initialize(random_weights(plans.graph(), 5));
-  for (runtime::HomeUnit& unit : store.home()) {
+  store.home.initialize(random_weights(plans.graph(), 5));
+  for (runtime::HomeUnit& unit : store.home.units()) {
     unit.m.copy_(unit.master.mul(2));
     unit.v.copy_(unit.master.mul(-3));
   }
@@ -39,7 +40,7 @@ void save(const config::Job& job, const TrainState& state, const config::Job* sa
     runtime::Store store(plans, fabric.rank(), at::kCPU);
     fill(plans, store);
     comm::JointWork together(fabric, {7, all_ranks(job)}, comm::sign_interval(comm::FabricOptions{}.timeout));
-    save_checkpoint(job, plans, store, fabric.rank(), together, state);
+    save_checkpoint(job, plans, store.home, fabric.rank(), together, state);
   });
   EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(job.run.ranks)));
 }
@@ -129,7 +130,7 @@ std::string refusal(const files::Scratch& scratch, const config::Job& job) {
   return message_of<UserError>([&] {
     const compiler::Plans plans = compiler::plans_of(job, cluster::uniform(1, 2));
     runtime::Store store(plans, 0, at::kCPU);
-    load_checkpoint((scratch / "run").string(), plans, store, job);
+    load_checkpoint((scratch / "run").string(), plans, store.home, job);
   });
 }
 

@@ -45,7 +45,7 @@ TEST(Rank, AStepWithoutLearningLeavesTheLossAndOneWithLearningLowersIt) {
   const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
     const compiler::Plans plans = runtime::tiny_plans({"1,2,1"}, 2);
     Rank rank(plans, runtime::tiny_llama(), fabric, {});
-    rank.store().initialize(runtime::tiny_values(plans.graph()));
+    rank.store().home.initialize(runtime::tiny_values(plans.graph()));
     const batch::StepPlan plan = runtime::tiny_batch(0, documents, plans, {runtime::kLongest});
     std::vector<double> losses;
     for (const double lr : {0.0, 1e-3, 0.0})
@@ -65,7 +65,7 @@ TEST(Rank, ATracedStepTellsWhenItsRowsWorkedAndAnotherStepKeepsNothing) {
   const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
     const compiler::Plans plans = runtime::tiny_plans({"1,2,1", "1,1,2"}, 2);
     Rank rank(plans, runtime::tiny_llama(), fabric, {});
-    rank.store().initialize(runtime::tiny_values(plans.graph()));
+    rank.store().home.initialize(runtime::tiny_values(plans.graph()));
     const batch::StepPlan plan = runtime::tiny_batch(0, documents, plans, {runtime::kLongest, runtime::kLongest / 2});
     const auto update = [](double) { return runtime::UpdateSettings{{1e-3, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; };
     EXPECT_TRUE(rank.step(plan, documents, update).spans.empty());
@@ -105,7 +105,7 @@ TEST(Rank, PrefetchesAsMuchAsTheBudgetAllowsAndRefusesWhatDoesNotFit) {
       RankSettings settings;
       settings.memory_budget = budget;
       Rank rank(plans, runtime::tiny_llama(), fabric, settings);
-      rank.store().initialize(runtime::tiny_values(plans.graph()));
+      rank.store().home.initialize(runtime::tiny_values(plans.graph()));
       rank.step(plan, documents, [](double) { return runtime::UpdateSettings{{1e-3, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; });
       return rank.program().fingerprint();
     };

@@ -27,7 +27,7 @@ int find(const ir::Graph& graph, const std::string& name) {
   return 0;
 }
 
-at::Tensor box_values(const runtime::Store::Initial& initial, int param, const layout::Box& box, DType type = DType::f64) {
+at::Tensor box_values(const runtime::Home::Initial& initial, int param, const layout::Box& box, DType type = DType::f64) {
   std::vector<i64> size;
   for (int d = 0; d < box.dims; ++d) size.push_back(box.size(d));
   at::Tensor values = runtime::empty(size, type, at::kCPU);

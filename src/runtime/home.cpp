@@ -1,0 +1,93 @@
+#include "runtime/home.hpp"
+
+#include "base/errors.hpp"
+#include "runtime/flat_memory.hpp"
+#include "runtime/tensors.hpp"
+
+namespace switchyard::runtime {
+
+Home::Home(const compiler::Plans& plans, const compiler::Holdings& holdings, at::Device device) : plans_(plans), holdings_(holdings) {
+  const Precision precision = plans.graph().precision();
+  for (int number = 0; number < static_cast<int>(plans.units().size()); ++number) {
+    const std::vector<i64> n = {holdings.home_elements(number)};
+    HomeUnit unit;
+    for (at::Tensor* flat : {&unit.master, &unit.m, &unit.v, &unit.grad}) *flat = zeros(n, precision.state, device);
+    unit.image = precision.compute == precision.state ? unit.master : zeros(n, precision.compute, device);
+    FlatMemory master(unit.master), m(unit.m), v(unit.v), grad(unit.grad), image(unit.image);
+    for (const auto& group : holdings.groups(number)) {
+      for (const int p : group)
+        for (const layout::Box* box : holdings.home(p))
+          unit.shards.push_back({.param = p,
+                                 .box = *box,
+                                 .master = master.take(*box),
+                                 .m = m.take(*box),
+                                 .v = v.take(*box),
+                                 .grad = grad.take(*box),
+                                 .image = image.take(*box)});
+      for (FlatMemory* flat : {&master, &m, &v, &grad, &image}) flat->next_group();
+    }
+    unit.owned = owned_gradients(unit);
+    units_.push_back(std::move(unit));
+  }
+}
+
+std::vector<at::Tensor> Home::owned_gradients(const HomeUnit& unit) const {
+  if (plans_.spread().units.empty()) return {unit.grad};
+  std::vector<at::Tensor> owned;
+  for (const HomeShard& shard : unit.shards)
+    for (const layout::Box* box : holdings_.owned(shard.param))
+      if (shard.box.contains(*box)) owned.push_back(view_of(shard.grad, shard.box, *box));
+  return owned;
+}
+
+void Home::initialize(const Initial& initial) {
+  for (HomeUnit& unit : units_) {
+    for (HomeShard& shard : unit.shards) {
+      at::Tensor values = empty(sizes_of(shard.box), plans_.graph().precision().state, at::kCPU);
+      initial(shard.param, shard.box, values);
+      shard.master.copy_(values);
+      if (!shard.image.is_same(shard.master)) shard.image.copy_(shard.master);
+    }
+    unit.m.zero_();
+    unit.v.zero_();
+    unit.grad.zero_();
+  }
+}
+
+const HomeShard* Home::find(int param, const layout::Box& box) const {
+  for (const HomeShard& shard : shards_with(param))
+    if (shard.param == param && shard.box.contains(box)) return &shard;
+  return nullptr;
+}
+
+const HomeShard& Home::shard(int param, const layout::Box& box) const {
+  const HomeShard* found = find(param, box);
+  check(found != nullptr, "rank {} is no home of {} {}", holdings_.rank(), plans_.graph().param(param).name, layout::to_string(box));
+  return *found;
+}
+
+void Home::update(int number, const UpdateSettings& settings) {
+  HomeUnit& unit = units_[static_cast<size_t>(number)];
+  for (HomeShard& shard : unit.shards) {
+    kernels::AdamW adamw = settings.adamw;
+    if (shard.box.dims < 2) adamw.weight_decay = 0;
+    const i64 n = shard.master.numel();
+    at::Tensor p = shard.master.view({n}), m = shard.m.view({n}), v = shard.v.view({n}), image = shard.image.view({n});
+    kernels::adamw(p, m, v, image, shard.grad.view({n}), adamw, settings.clip);
+  }
+  unit.grad.zero_();
+}
+
+double Home::gradient_squares() const {
+  double total = 0;
+  for (const HomeUnit& unit : units_)
+    for (const at::Tensor& grad : unit.owned)
+      if (grad.numel() > 0) total += kernels::sum_of_squares(grad.reshape({grad.numel()}));
+  return total;
+}
+
+void Home::zero_gradients() {
+  for (HomeUnit& unit : units_) unit.grad.zero_();
+}
+
+}  // namespace switchyard::runtime

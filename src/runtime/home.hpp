@@ -1,0 +1,69 @@
+// Home: the optimizer's part of the parameters on one rank. Every element's master weight, moments and summed gradient lie on the rank that
+// owns it, whatever strategies compute with it.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "compiler/holdings.hpp"
+#include "kernels/optimizer.hpp"
+
+namespace switchyard::runtime {
+
+/// One box of a parameter at home, and its pieces in the unit's flat tensors.
+struct HomeShard {
+  int param = 0;
+  layout::Box box{};
+  at::Tensor master{}, m{}, v{}, grad{}, image{};  // shaped like the box; image is master where the precisions agree
+};
+
+/// Home's part of a unit; flat tensors hold the shards one after another. owned: the gradients that no other rank counts.
+struct HomeUnit {
+  std::vector<HomeShard> shards;
+  at::Tensor master, m, v, grad, image;
+  std::vector<at::Tensor> owned;
+};
+
+/// What an optimizer step needs besides the gradients.
+struct UpdateSettings {
+  kernels::AdamW adamw;  // lr, betas, eps, step; weight_decay applies to parameters of two or more dims
+  double clip = 1;
+};
+
+/// Its tensors stay where they are, so views of them (working parameters, gradients to add to) hold from step to step. It has no locks: the
+/// program orders who writes what.
+class Home {
+ public:
+  /// Fills a box of a parameter with initial values (state dtype, host memory).
+  using Initial = std::function<void(int param, const layout::Box& box, at::Tensor values)>;
+
+  /// All zero. Refers to plans and holdings.
+  Home(const compiler::Plans& plans, const compiler::Holdings& holdings, at::Device device);
+  /// Sets master (and image) of every shard; moments and gradients become zero.
+  void initialize(const Initial& initial);
+
+  std::vector<HomeUnit>& units() { return units_; }
+  const std::vector<HomeUnit>& units() const { return units_; }
+  const std::vector<HomeShard>& shards_with(int param) const { return units_[static_cast<size_t>(plans_.graph().param(param).unit)].shards; }
+  /// The shard that contains `box`; null if none does.
+  const HomeShard* find(int param, const layout::Box& box) const;
+  /// The same; InternalError if none does.
+  const HomeShard& shard(int param, const layout::Box& box) const;
+
+  /// AdamW on this rank's part of a unit; zeroes its gradients.
+  void update(int unit, const UpdateSettings& settings);
+  /// Sum of squares of the gradients that this rank owns, fp64.
+  double gradient_squares() const;
+  void zero_gradients();
+
+ private:
+  std::vector<at::Tensor> owned_gradients(const HomeUnit& unit) const;
+
+  const compiler::Plans& plans_;
+  const compiler::Holdings& holdings_;
+  std::vector<HomeUnit> units_;
+};
+
+}  // namespace switchyard::runtime
