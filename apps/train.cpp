@@ -33,7 +33,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   const config::Profile profile = train::machine_profile(open, launch, train::profile_folder(variable), say);
   ChosenPlan chosen = choose_plan(open, profile.hardware);
   for (const std::string& line : chosen.why) say(line);
-  return {.job = std::move(chosen.job), .plan = report::plan_text(chosen.compared)};
+  return {.job = std::move(chosen.job), .plan_json = report::plan_text(chosen.compared)};
 }
 
 }  // namespace

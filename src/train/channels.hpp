@@ -5,17 +5,21 @@
 
 namespace switchyard::train {
 
+/// Where a channel's messages belong to steps, their transactions have the numbers of these, from 1; what is said once before them has this.
+inline constexpr i64 kBeforeTheFirstStep = 0;
+
 enum ChannelId : int {
   kAgreementChannel = 1,     // ranks agree before they go on
   kVerificationChannel = 2,  // what `verify` compares
-  kStepChannel = 3,          // batch plans and figures of steps
-  kTimelineChannel = 4,
+  kPlanChannel = 3,          // the batch plan of each step
+  kTimelineChannel = 4,      // when the tasks of a step worked
   kMeasurementChannel = 5,   // meetings of ranks that measure together
   kLinkChannel = 6,          // pairs of ranks whose link is measured
   kFileChannel = 7,          // joint work on files
   kHostChannel = 8,          // what each host has
   kSwitchBenchChannel = 9,
+  kFigureChannel = 10,       // figures of each step
 };
-static_assert(kSwitchBenchChannel < runtime::kFirstChannel, "an executor's channels follow");
+static_assert(kFigureChannel < runtime::kFirstChannel, "an executor's channels follow");
 
 }  // namespace switchyard::train

@@ -66,7 +66,7 @@ void require_device(config::Device device) {
 }
 
 RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, config::Device device, bool threads_of_one_process) {
-  const auto all = comm::all_gather_values(fabric, comm::everyone(fabric, kHostChannel), "what hosts have", 1, own_view());
+  const auto all = comm::all_gather_values(fabric, comm::everyone(fabric, kHostChannel), "what hosts have", kBeforeTheFirstStep, own_view());
   const std::vector<int>& host = fabric.cluster().host;
   if (settings.threads == 0) settings.threads = threads_for(fabric.rank(), all, host);
   settings.device = at::Device(at::kCPU);

@@ -75,7 +75,7 @@ std::vector<T> Rank::everyones(const std::string& what, const T& mine) {
 
 void Rank::agree_on(std::uint64_t number, const std::string& what) { require_equal(everyones(what, number), what); }
 
-void Rank::assemble_within_budget(const batch::StepPlan& plan) {
+void Rank::assemble(const batch::StepPlan& plan) {
   int fullest = 0;
   compiler::MemoryPeak peak;
   bool fits = true;
@@ -97,7 +97,12 @@ void Rank::assemble_within_budget(const batch::StepPlan& plan) {
 
 runtime::StepResult Rank::step(const batch::StepPlan& plan, const runtime::Documents& documents,
                                const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe) {
-  assemble_within_budget(plan);
+  assemble(plan);
+  return run(plan, documents, update, probe);
+}
+
+runtime::StepResult Rank::run(const batch::StepPlan& plan, const runtime::Documents& documents,
+                              const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe) {
   tables_ = predicted_.tables;
   return executor_.run(program_, {&plan, &documents, update, probe});
 }

@@ -25,9 +25,13 @@ class Rank {
  public:
   Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm::Fabric& fabric, RankSettings settings);
 
-  /// One step: the Program of the batch plan, agreed on by all ranks, run to its end. `update` gets the gradients' norm. Of the
-  /// next strategy's units as many are prefetched as the budget allows. UserError on all ranks, before anything runs, where even
-  /// without prefetch one rank's predicted peak is above it.
+  /// The Program of the batch plan, agreed on by all ranks. Of the next strategy's units as many are prefetched as the budget allows.
+  /// UserError on all ranks where even without prefetch one rank's predicted peak is above it.
+  void assemble(const batch::StepPlan& plan);
+  /// Runs what was assembled of this plan to its end. `update` gets the gradients' norm.
+  runtime::StepResult run(const batch::StepPlan& plan, const runtime::Documents& documents,
+                          const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe = {});
+  /// Both.
   runtime::StepResult step(const batch::StepPlan& plan, const runtime::Documents& documents,
                            const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe = {});
   /// Forward only, for Plans of a graph that ends in logits.
@@ -38,12 +42,11 @@ class Rank {
 
   runtime::Store& store() { return store_; }
   const ir::Program& program() const { return program_; }
-  /// Predicted for the last step, of this rank.
+  /// Predicted for the last program, of this rank.
   const compiler::MemoryPeak& predicted() const { return predicted_; }
   void set_prefetch(bool on) { settings_.prefetch = on; }
 
  private:
-  void assemble_within_budget(const batch::StepPlan& plan);
   // Everybody's value. The only user of its channel, so that rows rise.
   template <class T>
   std::vector<T> everyones(const std::string& what, const T& mine);

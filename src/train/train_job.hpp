@@ -8,11 +8,11 @@
 
 namespace switchyard::train {
 
-/// resume: a checkpoint or a run folder, empty: a fresh start. The job is resolved and validated. plan: text of plan.json, empty: the
+/// resume: a checkpoint or a run folder, empty: a fresh start. The job is resolved and validated. plan_json: text of plan.json, empty: the
 /// strategies are not the planner's.
 struct TrainSettings {
   config::Job job{};
-  std::string resume{}, plan{};
+  std::string resume{}, plan_json{};
 };
 
 /// Trains to job.run.steps. With job.run.out the folder gets job.toml, plan.json, log.jsonl, TensorBoard events and checkpoints.

@@ -56,7 +56,7 @@ TEST_F(TrainJob, WritesAnEntryForEveryStep) {
 
 TEST_F(TrainJob, KeepsThePlanOfItsOwnStrategiesOnly) {
   const std::vector<std::string> one = {"run.steps=1", "run.checkpoint_every=0"};
-  train({.job = job("a", one), .plan = "compared"}, {});
+  train({.job = job("a", one), .plan_json = "compared"}, {});
   EXPECT_EQ(files::get(scratch_ / "a/plan.json"), "compared");
   train({.job = job("a", one)}, {});
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/plan.json"));

@@ -1,0 +1,33 @@
+// What a run tells people: its folder's log and TensorBoard events, and the line on the terminal.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "config/job.hpp"
+#include "files/json_lines.hpp"
+#include "files/tensorboard.hpp"
+#include "train/metrics.hpp"
+#include "train/progress.hpp"
+
+namespace switchyard::train {
+
+/// Written by rank 0. Without run.out there is only the terminal.
+class RunLog {
+ public:
+  /// The folder gets job.toml and plan_json as plan.json (empty: the strategies are not the planner's); what it has of steps from
+  /// first_step on is set aside. errors  ClusterError for the disk
+  RunLog(const config::Job& job, const std::string& plan_json, i64 first_step);
+
+  void add(const StepRecord& record);
+  /// A line of its own on the terminal.
+  void say(const std::string& text) { progress_.say(text); }
+
+ private:
+  Progress progress_;
+  Heartbeat heartbeat_;
+  std::optional<files::JsonLines> lines_;
+  std::optional<files::EventWriter> events_;
+};
+
+}  // namespace switchyard::train

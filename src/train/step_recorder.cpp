@@ -1,0 +1,111 @@
+#include "train/step_recorder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <span>
+
+#include "batch/validate.hpp"
+#include "comm/collectives.hpp"
+#include "files/disk.hpp"
+#include "kernels/matmul_rate.hpp"
+#include "kernels/threads.hpp"
+#include "simulator/trace.hpp"
+#include "train/channels.hpp"
+
+namespace switchyard::train {
+
+StepRecorder::StepRecorder(const config::Job& job, comm::Fabric& fabric, comm::JointWork& files, kernels::RankMemory& memory,
+                           batch::WorkModel work)
+    : job_(job), fabric_(fabric), files_(files), memory_(memory), work_(work) {}
+
+void StepRecorder::open(const RankSettings& settings, at::ScalarType type, const std::string& plan_json, i64 first_step) {
+  kernels::use_threads(settings.threads);
+  const double mine = kernels::matmul_rate(type, settings.device, Seconds{0.05}).count;
+  const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "matmul rate", kBeforeTheFirstStep, mine);
+  matmul_rate_ = std::accumulate(all.begin(), all.end(), 0.0);
+  files_.run("run folder", [&](const auto&) {
+    if (fabric_.rank() == 0) log_.emplace(job_, plan_json, first_step);
+  });
+}
+
+void StepRecorder::begin(i64 step) {
+  step_ = step;
+  began_ = Clock::now();
+}
+
+runtime::Probe StepRecorder::planned() {
+  memory_.reset_peak();
+  before_ = fabric_.traffic();
+  return {.spans = traced()};
+}
+
+void StepRecorder::record(const DoneStep& step, const Rank& rank) {
+  const runtime::StepResult& result = step.result;
+  const comm::Traffic after = fabric_.traffic();
+  const auto sent = [&](cluster::Link link) { return after[static_cast<size_t>(link)] - before_[static_cast<size_t>(link)]; };
+  const Figures mine{.peak = memory_.peak(),
+                     .predicted_peak = rank.predicted().total,
+                     .intra = sent(cluster::Link::intra_host),
+                     .inter = sent(cluster::Link::inter_host),
+                     .waiting = result.times.waiting,
+                     .switching = result.times.parameters};
+  const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "step figures", step_, mine);
+  if (traced()) keep_timeline(result.spans, rank.program());
+  if (!log_) return;
+  const double seconds = seconds_since(began_);
+  const std::vector<i64> lengths = data::Sampler::lengths(step.batch);
+  StepRecord record = record_of(all, seconds);
+  record.step = step_;
+  record.loss = result.loss;
+  record.learning_rate = step.learning_rate;
+  record.grad_norm = result.norm;
+  record.tokens = std::accumulate(lengths.begin(), lengths.end(), i64{0});
+  record.padding_share = batch::padding_share(step.plan);
+  record.skipped = !result.finite;
+  double flops = 0;
+  for (const i64 length : lengths) flops += 3 * work_(length);  // backward: twice the forward pass
+  record.matmul_share = flops / (seconds * matmul_rate_);
+  log_->add(record);
+  if (record.skipped) log_->say(fmt::format("step {}: loss or gradient is not finite; the update was skipped", record.step));
+}
+
+StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double seconds) {
+  StepRecord record;
+  record.time = Seconds{seconds};
+  double waiting = 0;
+  for (const Figures& figures : all) {
+    record.peak_memory.push_back(Bytes{figures.peak});
+    record.predicted_peak_memory.push_back(Bytes{figures.predicted_peak});
+    record.intra_host_traffic.count += figures.intra;
+    record.inter_host_traffic.count += figures.inter;
+    record.switch_time.count = std::max(record.switch_time.count, figures.switching);
+    waiting += figures.waiting;
+  }
+  record.bubble_share = waiting / (static_cast<double>(all.size()) * seconds);
+  return record;
+}
+
+void StepRecorder::keep_timeline(const std::vector<runtime::RowSpan>& mine, const ir::Program& program) {
+  const auto spans = comm::all_gather_blobs(fabric_, comm::everyone(fabric_, kTimelineChannel), "timeline", step_, std::as_bytes(std::span(mine)));
+  files_.run("timeline", [&](const auto&) {
+    if (log_ && !job_.run.out.empty()) write_timeline(spans, program);
+  });
+}
+
+void StepRecorder::write_timeline(const std::vector<std::vector<std::byte>>& blobs, const ir::Program& program) const {
+  std::vector<std::vector<simulator::TracedSpan>> spans(blobs.size());
+  for (size_t rank = 0; rank < blobs.size(); ++rank) {
+    std::vector<runtime::RowSpan> rows(blobs[rank].size() / sizeof(runtime::RowSpan));
+    std::memcpy(rows.data(), blobs[rank].data(), blobs[rank].size());
+    for (const runtime::RowSpan& row : rows) spans[rank].push_back({row.row, {row.begin, row.end, row.communication}});
+  }
+  simulator::begin_with_the_last(program, spans);
+  files::write_text(job_.run.out + "/timeline.json",
+                    simulator::trace_of(program, spans, {{"step", step_}, {"hosts", fabric_.cluster().host}}) + "\n");
+}
+
+}  // namespace switchyard::train

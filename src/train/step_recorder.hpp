@@ -1,0 +1,67 @@
+// What is reported of a step: figures of all ranks, the log, and a timeline.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "batch/planner.hpp"
+#include "comm/joint_work.hpp"
+#include "config/job.hpp"
+#include "data/sampler.hpp"
+#include "kernels/memory.hpp"
+#include "train/rank.hpp"
+#include "train/run_log.hpp"
+
+namespace switchyard::train {
+
+/// A step that is done, as the loop knows it.
+struct DoneStep {
+  const data::Batch& batch;
+  const batch::StepPlan& plan;
+  double learning_rate = 0;
+  const runtime::StepResult& result;
+};
+
+/// Collective: every rank calls the same functions in the same order; what they tell comes together on rank 0.
+class StepRecorder {
+ public:
+  /// files: for joint work with the disk. memory: what the rank allocates from. work: flops of a document's forward pass.
+  StepRecorder(const config::Job& job, comm::Fabric& fabric, comm::JointWork& files, kernels::RankMemory& memory, batch::WorkModel work);
+
+  /// Before the first step: measures how quickly all ranks together multiply matrices of `type`, each as `settings` says, and opens the
+  /// run's log.
+  void open(const RankSettings& settings, at::ScalarType type, const std::string& plan_json, i64 first_step);
+
+  /// The step's time counts from here.
+  void begin(i64 step);
+  /// Memory and messages count from here. What the step is to measure.
+  runtime::Probe planned();
+  /// The step's line in the log; its timeline if run.trace_step is its number.
+  void record(const DoneStep& step, const Rank& rank);
+
+ private:
+  // What each rank tells rank 0.
+  struct Figures {
+    i64 peak = 0, predicted_peak = 0, intra = 0, inter = 0;  // bytes
+    double waiting = 0, switching = 0;                       // seconds
+  };
+  static StepRecord record_of(const std::vector<Figures>& all, double seconds);
+  bool traced() const { return step_ == job_.run.trace_step; }
+  void keep_timeline(const std::vector<runtime::RowSpan>& mine, const ir::Program& program);
+  void write_timeline(const std::vector<std::vector<std::byte>>& spans, const ir::Program& program) const;
+
+  const config::Job& job_;
+  comm::Fabric& fabric_;
+  comm::JointWork& files_;
+  kernels::RankMemory& memory_;
+  batch::WorkModel work_;
+  double matmul_rate_ = 0;     // flops per second, all ranks
+  std::optional<RunLog> log_;  // of rank 0
+  i64 step_ = 0;
+  Clock::time_point began_;
+  comm::Traffic before_{};
+};
+
+}  // namespace switchyard::train

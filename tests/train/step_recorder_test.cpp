@@ -1,0 +1,91 @@
+#include "train/step_recorder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "../comm/rank_threads.hpp"
+#include "../files/scratch.hpp"
+#include "../runtime/tiny_job.hpp"
+#include "comm/collectives.hpp"
+#include "small_run.hpp"
+#include "train/channels.hpp"
+#include "train/update_settings.hpp"
+
+namespace switchyard::train {
+namespace {
+
+using testing::HasSubstr;
+
+// Two steps of two ranks, recorded. change: what becomes of a rank's result first.
+std::vector<nlohmann::json> record(const config::Job& job, const std::function<void(runtime::StepResult&, int rank)>& change = {}) {
+  const runtime::Documents documents = runtime::tiny_documents(4, 5);
+  const auto ends = comm::run_ranks(2, {.strict = true}, [&](comm::Fabric& fabric) {
+    kernels::RankMemory memory(i64{1} << 30);
+    const kernels::MemoryScope scope(&memory);
+    comm::JointWork files(fabric, comm::everyone(fabric, kFileChannel), std::chrono::milliseconds(100));
+    const compiler::Plans plans = runtime::tiny_plans({"1,2,1"}, 2);
+    const RankSettings settings{.memory = &memory};
+    Rank rank(plans, runtime::tiny_llama(), fabric, settings);
+    rank.store().home.initialize(runtime::tiny_values(plans.graph()));
+    StepRecorder recorder(job, fabric, files, memory, {1, 0});
+    recorder.open(settings, at::kDouble, "", 1);
+    data::Batch batch;
+    for (const auto& document : documents) batch.sequences.push_back({.count = static_cast<i64>(document.size())});
+    for (i64 step = 0; step < 2; ++step) {
+      recorder.begin(step + 1);
+      const batch::StepPlan plan = runtime::tiny_batch(step, documents, plans, {runtime::kLongest});
+      const runtime::Probe probe = recorder.planned();
+      EXPECT_EQ(probe.spans, step == 1) << "the step of run.trace_step";
+      rank.assemble(plan);
+      runtime::StepResult result = rank.run(plan, documents, [&](double norm) { return update_settings({}, 1e-3, step + 1, norm); }, probe);
+      if (change) change(result, fabric.rank());
+      recorder.record({.batch = batch, .plan = plan, .learning_rate = 0.5, .result = result}, rank);
+    }
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(2));
+  std::istringstream text(job.run.out.empty() ? "" : files::get(job.run.out + "/log.jsonl"));
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+TEST(StepRecorder, BringsTheFiguresOfAllRanksTogether) {
+  const files::Scratch scratch;
+  const auto lines = record(small_job("data", (scratch / "run").string(), {"run.trace_step=2"}), [](runtime::StepResult& result, int rank) {
+    result.loss = 7;
+    result.norm = 3;
+    result.times.parameters = rank == 1 ? 0.25 : 0.125;
+  });
+  ASSERT_EQ(lines.size(), 2u);
+  i64 tokens = 0;
+  for (const auto& document : runtime::tiny_documents(4, 5)) tokens += static_cast<i64>(document.size());
+  for (size_t s = 0; s < 2; ++s) {
+    EXPECT_EQ(lines[s].at("step"), s + 1);
+    EXPECT_EQ(lines[s].at("loss"), 7);
+    EXPECT_EQ(lines[s].at("grad_norm"), 3);
+    EXPECT_EQ(lines[s].at("lr"), 0.5);
+    EXPECT_EQ(lines[s].at("tokens"), tokens);
+    EXPECT_EQ(lines[s].at("switch_seconds"), 0.25) << "the longest";
+    EXPECT_EQ(lines[s].at("peak_bytes_per_rank").size(), 2u);
+    EXPECT_EQ(lines[s].at("predicted_peak_bytes_per_rank").size(), 2u);
+    EXPECT_GT(lines[s].at("intra_bytes").get<i64>(), 0);
+    EXPECT_EQ(lines[s].at("inter_bytes"), 0);
+    EXPECT_GT(lines[s].at("matmul_share").get<double>(), 0);
+  }
+  EXPECT_EQ(lines[0].at("intra_bytes"), lines[1].at("intra_bytes")) << "of its own step";
+  const auto timeline = nlohmann::json::parse(files::get(scratch / "run/timeline.json"));
+  EXPECT_EQ(timeline.at("otherData").at("step"), 2);
+}
+
+TEST(StepRecorder, ASkippedUpdateIsToldAndWithoutAFolderNothingIsWritten) {
+  testing::internal::CaptureStderr();
+  record(small_job("data", "", {"run.trace_step=2"}), [](runtime::StepResult& result, int) { result.finite = false; });
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("step 1: loss or gradient is not finite; the update was skipped\n"));
+}
+
+}  // namespace
+}  // namespace switchyard::train
