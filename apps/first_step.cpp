@@ -60,11 +60,14 @@ PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i
   step.plan = batch::plan_batch(index, step.lengths, compiler::bucket_specs(job, plans), compiler::work_model(job.model.config),
                                compiler::phase_order(job));
   const i64 budget = job.run.memory_budget.count;
+  int suspect = -1;
   step.program = compiler::assemble_within(step.plan, plans, job.run.prefetch, [&](const ir::Program& program) {
     if (budget == 0) return true;
-    step.peak = compiler::fullest_rank(program, step.plan, plans).second.total;
-    return *step.peak <= budget;
+    const std::optional<compiler::MemoryPeak> peak = compiler::peak_within(program, step.plan, plans, budget, suspect);
+    if (peak) step.peak = peak->total;
+    return peak.has_value();
   });
+  if (budget > 0 && !step.peak) step.peak = compiler::fullest_rank(step.program, step.plan, plans).second.total;
   return step;
 }
 

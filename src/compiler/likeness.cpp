@@ -26,6 +26,8 @@ Likeness::Likeness(const ir::Program& program, const batch::StepPlan& plan, cons
     : program_(program), plan_(plan), plans_(plans), boxes_(boxes), keys_(static_cast<size_t>(plans.cluster().ranks())) {
   number_groups();
   for (int rank = 0; rank < plans.cluster().ranks(); ++rank) add_holdings(rank);
+  last_row_.assign(keys_.size(), -1);
+  rows_before_.assign(keys_.size(), 0);
   for (const ir::Task& task : program.rows) {
     add_row(task);
     if (with_waits) add_waits(task);
@@ -103,12 +105,18 @@ void Likeness::add_row(const ir::Task& task) {
 
 // Rows of the rank itself, by their places in its list.
 void Likeness::add_waits(const ir::Task& task) {
-  for (const ir::Wait& wait : task.after)
-    for (const int rank : task.ranks) {
-      const std::vector<int>& rows = program_.of_rank[static_cast<size_t>(rank)];
-      if (const auto own = std::ranges::lower_bound(rows, wait.row); own != rows.end() && *own == wait.row)
-        keys_[static_cast<size_t>(rank)].insert(keys_[static_cast<size_t>(rank)].end(), {-2, own - rows.begin(), wait.unit});
+  const int row = static_cast<int>(first_place_.size());
+  for (const int rank : task.ranks) last_row_[static_cast<size_t>(rank)] = row;
+  for (const ir::Wait& wait : task.after) {
+    size_t place = first_place_[static_cast<size_t>(wait.row)];
+    for (const int rank : program_.rows[static_cast<size_t>(wait.row)].ranks) {
+      std::vector<i64>& key = keys_[static_cast<size_t>(rank)];
+      if (last_row_[static_cast<size_t>(rank)] == row) key.insert(key.end(), {-2, places_[place], wait.unit});
+      ++place;
     }
+  }
+  first_place_.push_back(places_.size());
+  for (const int rank : task.ranks) places_.push_back(rows_before_[static_cast<size_t>(rank)]++);
 }
 
 i64 Likeness::number_of(const ir::Task& t) {

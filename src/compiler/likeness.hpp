@@ -37,6 +37,9 @@ class Likeness {
   std::vector<std::vector<i64>> keys_;  // [rank]
   std::vector<int> group_of_;           // of a parameter, over all units
   std::vector<i64> group_elements_;     // scratch
+  std::vector<int> last_row_, rows_before_;  // [rank]: the last row that it had, and how many
+  std::vector<size_t> first_place_;          // [row]: of its ranks in places_
+  std::vector<int> places_;                  // in its rank's list
   std::map<std::tuple<int, int, int, size_t>, std::vector<int>> shapes_;          // strategy, group, stage, pattern -> a number for each position
   std::map<std::tuple<int, int, int>, std::map<std::vector<i64>, int>> shape_numbers_;  // strategy, group, stage -> of sizes
   std::map<std::vector<i64>, i64> numbers_;                                       // of rows that differ in ranks and messages only

@@ -496,6 +496,25 @@ std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::Ste
   return peaks;
 }
 
+std::optional<MemoryPeak> peak_within(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, i64 budget, int& suspect) {
+  const BoxesByRank boxes = boxes_by_rank(plans);
+  LocalStages stages;
+  const auto peak_of = [&](int rank) { return Replay(program, plan, plans, Holdings(plans, boxes, rank), Pace::worst, stages).run(); };
+  if (suspect >= 0 && peak_of(suspect).total > budget) return std::nullopt;
+  const std::vector<int> first_like = Likeness(program, plan, plans, boxes, true).first_like();
+  MemoryPeak highest;
+  for (int rank = 0; rank < static_cast<int>(first_like.size()); ++rank) {
+    if (first_like[static_cast<size_t>(rank)] != rank) continue;
+    const MemoryPeak peak = peak_of(rank);
+    if (peak.total > budget) {
+      suspect = rank;
+      return std::nullopt;
+    }
+    if (peak.total > highest.total) highest = peak;
+  }
+  return highest;
+}
+
 std::pair<int, MemoryPeak> fullest_rank(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) {
   const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, Pace::worst);
   const auto fullest = std::ranges::max_element(peaks, {}, &MemoryPeak::total);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,10 @@ std::vector<MemoryPeak> memory_by_row(const ir::Program& program, const batch::S
 
 /// The rank with the highest peak at the worst pace, and the peak.
 std::pair<int, MemoryPeak> fullest_rank(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans);
+
+/// The highest peak of all ranks at the worst pace if it is at most `budget` bytes, otherwise nothing: the first rank that is known to exceed
+/// the budget answers for all. suspect: that rank, asked first the next time, as it mostly exceeds the budget in a similar program, too; -1: none.
+std::optional<MemoryPeak> peak_within(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, i64 budget, int& suspect);
 
 /// The program of a training step that prefetches as many units as `fits`, asked of one program after the other, allows; without
 /// prefetch if none fits. prefetch: whether to try any.

@@ -198,6 +198,33 @@ TEST(Memory, OfAllRanksIsThatOfEach) {
   }
 }
 
+TEST(Memory, WithinABudgetIsTheHighestPeakAndOneRankBeyondItIsEnough) {
+  const Plans plans = plans_of({strategy("2,1,2", 4), strategy("1,2,2", 4)}, 4);
+  const batch::StepPlan plan = rows(plans, 3);
+  const ir::Program program = assemble(plan, plans, {});
+  const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, Pace::worst);
+  const auto [fullest, highest] = fullest_rank(program, plan, plans);
+  for (int suspect = -1; suspect < 4; ++suspect) {
+    int asked = suspect;
+    const std::optional<MemoryPeak> within = peak_within(program, plan, plans, highest.total, asked);
+    ASSERT_TRUE(within);
+    EXPECT_EQ(within->bytes, highest.bytes);
+    EXPECT_EQ(asked, suspect);
+    EXPECT_FALSE(peak_within(program, plan, plans, highest.total - 1, asked));
+    EXPECT_EQ(peaks[static_cast<size_t>(asked)].total, highest.total);
+  }
+  const i64 lowest = std::ranges::min(peaks, {}, &MemoryPeak::total).total;
+  ASSERT_LT(lowest, highest.total);
+  for (int suspect = 0; suspect < 4; ++suspect) {
+    int asked = suspect;
+    EXPECT_FALSE(peak_within(program, plan, plans, lowest, asked));
+    EXPECT_GT(peaks[static_cast<size_t>(asked)].total, lowest);
+    if (peaks[static_cast<size_t>(suspect)].total > lowest) {
+      EXPECT_EQ(asked, suspect) << "asked first";
+    }
+  }
+}
+
 TEST(Memory, KeptActivationsAreTheStashOfTheMicroBatchesInFlight) {
   const Plans plans = plans_of({strategy("1,1,2", 2)}, 2);
   const auto kept = [&](int rank, int micro_batches) { return peak_of(plans, rows(plans, micro_batches), rank).kept; };
