@@ -16,12 +16,19 @@ constexpr size_t kNotSorted = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
-PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous, const Placement& next,
-                    const Home& home, double work) {
-  const double moves = transfers.moves(previous, next, home);
+namespace {
+
+PhaseTimes times_with(const CostModel& model, const Placement& next, double moves, double work, double flush) {
   // A stage has its first unit when its share of the moves has come.
   const double units = static_cast<double>(model.units().model().layers + 2) / next.pp;
-  return {moves, moves / units, work, transfers.flush(next, home)};
+  return {moves, moves / units, work, flush};
+}
+
+}  // namespace
+
+PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous, const Placement& next,
+                    const Home& home, double work) {
+  return times_with(model, next, transfers.moves(previous, next, home), work, transfers.flush(next, home));
 }
 
 void HomePlans::open(std::vector<double> others) {
@@ -165,6 +172,16 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
   phase = (phase ^ phase >> 31) * 0x9e3779b97f4a7c15U;
   phase = (phase ^ phase >> 29) * 0xbf58476d1ce4e5b9U;
   phase ^= phase >> 32;
+  // Many labels have the same last placement.
+  moves_.resize(static_cast<size_t>(ranges_.queue(step.range)->placements()) + 1);
+  ++extensions_;
+  const auto moves_after = [&](int from) {
+    const Option* last = from == 0 ? nullptr : &option(labels_[static_cast<size_t>(from)].last);
+    auto& [extension, seconds] = moves_[last ? static_cast<size_t>(last->placement) + 1 : 0];
+    if (std::exchange(extension, extensions_) != extensions_)
+      seconds = transfers_.moves(last ? std::optional(last->shape.placement) : std::nullopt, one.shape.placement, home_);
+    return seconds;
+  };
   Marks& marks = marks_[static_cast<std::uint64_t>(next) << 32 | static_cast<std::uint64_t>(one.placement)];
   for (const int from : labels) {
     const Label& last = labels_[static_cast<size_t>(from)];
@@ -179,9 +196,10 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
     }
     if (std::max(before.flushed, computed) + flush + finish_ > limit_) continue;
     mark.timeline = before;
-    mark.timeline.add(times(from == 0 ? std::nullopt : std::optional(option(last.last).shape.placement), one, home_));
+    mark.timeline.add(times_with(model_, one.shape.placement, moves_after(from), one.seconds, flush));
     if (mark.timeline.computed > most || dominated(mark, marks)) continue;
     marks.push_back(mark);
+    ++made_;
     at_[next].push_back(static_cast<int>(labels_.size()));
     labels_.push_back({mark.timeline, step, from, mark.buckets, last.plan + phase});
   }

@@ -51,6 +51,8 @@ class HomePlans {
   double least(const Step& longest, int zero, double rest) const;
   /// What it takes, whether its options are exact or not.
   double seconds(const Draft& draft) const;
+  /// How many plans in the making were kept so far: the work that best() has done.
+  size_t made() const { return made_; }
 
  private:
   /// Ranges between neighbouring bounds, a bit for each; those of home's bucket share one.
@@ -100,6 +102,10 @@ class HomePlans {
   std::vector<double> work_, rest_;           // by levels: what their pipelines take at least; that, and all that follows
   std::vector<Label> labels_;
   std::vector<std::vector<int>> at_;              // by levels that have run
+  size_t made_ = 0;
+  // Of the extension of labels by one step: what moves after each placement (from 1; 0: none before), and of which extension that is known.
+  std::uint64_t extensions_ = 0;
+  std::vector<std::pair<std::uint64_t, double>> moves_;
   std::unordered_map<std::uint64_t, Marks> marks_;  // of the labels of the same levels and last placement
 };
 

@@ -17,7 +17,8 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kNoLimit = std::numeric_limits<double>::max() / 2;
 constexpr int kZeros = 2;  // stages of ZeRO: copies at home, or none
-constexpr double kDeeper = 0.003;  // how much further the first round looks; each one looks twice as much further as that before
+constexpr double kDeeper = 0.003;  // how much further the first round looks; each one looks twice as much further as a cheap one before
+constexpr size_t kCheap = 1000;    // plans in the making of a round, whose number grows many times as fast as the limit
 
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
@@ -27,6 +28,8 @@ std::uint64_t degrees(const CostModel& model, const Placement& p) {
   for (const int part : {p.dp, p.tp, p.pp}) all = all << 17 | static_cast<std::uint64_t>(part);
   return (all << 1 | (p.order == Order::pipeline_inside && model.units().hardware().hosts > 1 ? 1U : 0U)) << 8;
 }
+
+std::uint64_t key_of(const CostModel& model, Range longest, const Placement& p) { return static_cast<std::uint64_t>(longest.lo) | degrees(model, p); }
 
 class Search {
  public:
@@ -71,8 +74,9 @@ class Search {
  private:
   // Every round finds the best of all plans of at most `limit` seconds, so those it finds are the best there are.
   void find(double limit) {
-    for (double deeper = kDeeper; limit < kNever; deeper *= 2) {
+    for (double deeper = kDeeper; limit < kNever;) {
       found_.least = limit;
+      const size_t made = plans_.made();
       limit = std::min(limit * (1 + deeper), std::max(limit, enough()));
       if (limit > kNoLimit) limit = kNoLimit;
       const bool all = open_up_to(limit);
@@ -80,6 +84,7 @@ class Search {
       if (!stopped_) look_at(starts());
       if (stopped_ || enough() <= limit || limit == kNoLimit) break;
       if (all) limit = kNoLimit;  // one more round
+      if (plans_.made() - made < kCheap) deeper *= 2;
     }
   }
 
@@ -184,6 +189,7 @@ class Search {
     double least = kNever;
     Range range;
     int placement = 0, zero = 1;
+    std::uint64_t key = 0;
     double deeper = kDeeper;
     bool known = false;  // transfers that nothing hides are counted
   };
@@ -199,7 +205,7 @@ class Search {
           const Home home{option.shape.placement, zero};
           if (!fits(option, home) || (zero == 0 && !home.copies())) continue;
           Start& start = of[static_cast<size_t>(option.placement * kZeros + zero)];
-          start = {std::min(start.least, option.seconds + cover({0, lo})), range, option.placement, zero};
+          start = {std::min(start.least, option.seconds + cover({0, lo})), range, option.placement, zero, key_of(model_, range, option.shape.placement)};
         }
       std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()), std::back_inserter(starts), [](const Start& start) { return start.least < kNever; });
     }
@@ -221,11 +227,17 @@ class Search {
         return;
       }
       std::ranges::pop_heap(waiting, later);
-      if (look_at(waiting.back()))
+      if (waiting.back().least <= limit_of(waiting.back()) && look_at(waiting.back()))
         std::ranges::push_heap(waiting, later);
       else
         waiting.pop_back();
     }
+  }
+
+  // Of the plans of a key only the best one is listed.
+  double limit_of(const Start& start) const {
+    const auto known = of_key_.find(start.key);
+    return known == of_key_.end() ? limit_ : std::min(limit_, known->second.seconds * kRounding);
   }
 
   // Whether there is more to see. A start's plans are looked for up to a limit of its own, which is raised until there are any.
@@ -235,7 +247,7 @@ class Search {
       start.least = std::max(start.least, plans_.least(longest, start.zero, cover({0, start.range.lo})));
       return true;
     }
-    const double limit = std::min(limit_, start.least * (1 + start.deeper));
+    const double most = limit_of(start), limit = std::min(most, start.least * (1 + start.deeper));
     const std::vector<Draft> drafts = plans_.best(longest, start.zero, limit);
     if (stopped_) return true;
     bool exact = true;
@@ -246,7 +258,7 @@ class Search {
       start.least = std::max(start.least, drafts.front().seconds);
       return true;
     }
-    if (limit < limit_ && drafts.empty()) {
+    if (limit < most && drafts.empty()) {
       start.least = limit;
       start.deeper *= 2;
       return true;
@@ -331,7 +343,7 @@ std::vector<i64> capacities(const CostModel& model, Range range) {
 
 std::uint64_t key_of(const CostModel& model, const Choice& choice) {
   const Phase& longest = choice.longest();
-  return static_cast<std::uint64_t>(longest.range.lo) | degrees(model, longest.shape.placement);
+  return key_of(model, longest.range, longest.shape.placement);
 }
 
 bool same_degrees(const CostModel& model, const Choice& a, const Choice& b) {
