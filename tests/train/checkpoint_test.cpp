@@ -56,7 +56,7 @@ class Checkpoint : public testing::Test {
       const compiler::Plans plans = compiler::plans_of(other, fabric.cluster());
       runtime::Store loaded(plans, fabric.rank(), at::kCPU), expected(plans, fabric.rank(), at::kCPU);
       fill(plans, expected);
-      const TrainState state = load_checkpoint((scratch_ / "run").string(), plans, loaded, other);
+      const TrainState state = load_checkpoint((scratch_ / "run").string(), plans, loaded.home, other);
       EXPECT_EQ(state.step, 6);
       EXPECT_EQ(state.updates, 5);
       EXPECT_EQ(state.tokens, 4321);
@@ -64,9 +64,9 @@ class Checkpoint : public testing::Test {
       EXPECT_EQ(state.cursor.position, 7);
       EXPECT_EQ(state.cursor.offset, 3);
       size_t shards = 0;
-      for (size_t u = 0; u < loaded.home().size(); ++u)
-        for (size_t s = 0; s < loaded.home()[u].shards.size(); ++s, ++shards) {
-          const runtime::HomeShard &a = loaded.home()[u].shards[s], &b = expected.home()[u].shards[s];
+      for (size_t u = 0; u < loaded.home.units().size(); ++u)
+        for (size_t s = 0; s < loaded.home.units()[u].shards.size(); ++s, ++shards) {
+          const runtime::HomeShard &a = loaded.home.units()[u].shards[s], &b = expected.home.units()[u].shards[s];
           EXPECT_TRUE(a.master.equal(b.master));
           EXPECT_TRUE(a.m.equal(b.m));
           EXPECT_TRUE(a.v.equal(b.v));
