@@ -54,7 +54,7 @@ struct Device {
   std::map<DType, Rates> rates{};  // of the data types it computes in
   EfficiencyCurve width_curve{};   // of products, by the narrowest of m, n, k in elements; multiplies matmul_curve
   EfficiencyCurve memory_curve{};  // by bytes that a kernel moves
-  // Of its speed where nothing disturbs, by the seconds that ranks compute until they wait for one another, and so for the slowest.
+  // Fraction of undisturbed speed the slowest rank keeps, by compute seconds between synchronizations.
   EfficiencyCurve lockstep_curve{};
   double alone_speedup = 1;  // how much quicker it computes while the other devices of its host rest
   std::map<DType, std::map<std::string, OperatorTable>> operators{};  // by name; rates and curves stand for those that aren't there
@@ -76,7 +76,7 @@ struct LinkClass {
   BytesPerSecond bandwidth{};  // of a port and direction
   int shared_by = 1;           // devices of a host with one port, in order: devices 0 .. shared_by-1 have the first
   EfficiencyCurve curve{};     // by bytes of one message
-  double sum_share = 1;        // of the bandwidth that is left where what comes is added up
+  double sum_share = 1;        // fraction of bandwidth achieved when the receiver accumulates
   double overlap_slowdown = 0; // of transfers beside computing, as Hardware's; 0: Hardware's
   bool operator==(const LinkClass&) const = default;
 };
@@ -89,14 +89,14 @@ struct Hardware {
   Device device{};
   LinkClass intra_host{};
   std::optional<LinkClass> inter_host{};  // there if hosts > 1
-  double overlap_slowdown = 1;            // k of two activities that run at the same time on one device: 1 not at all, 2 as one by one
+  double overlap_slowdown = 1;            // slowdown when compute and transfer overlap: 1 none, 2 serialized
 
   int ranks() const { return hosts * devices_per_host; }
   /// Ranks in order of hosts.
   Cluster placement() const;
   /// InternalError for Link::local and for a class that isn't there.
   const LinkClass& link(Link link) const;
-  /// What transfers over such links take of a device that computes: overlap_slowdown - 1; all of it where they stay on the device.
+  /// Fraction of compute throughput lost during a transfer on this link: overlap_slowdown - 1; 1 for local copies.
   double device_share(Link link) const;
   bool operator==(const Hardware&) const = default;
 };

@@ -46,7 +46,7 @@ struct Channel {
   std::vector<int> ranks;
 };
 
-/// What a rank runs on a channel: `name` appears in errors, `row` (rising per channel) is compared among members.
+/// What a rank runs on a channel: `name` appears in errors, `row` is its number there. Members compare it; on a channel it never falls.
 struct Transaction {
   std::string name;
   i64 row = 0;
@@ -74,7 +74,7 @@ class Fabric {
 
 struct FabricOptions {
   std::chrono::milliseconds timeout{30000};
-  bool strict = false;  // compare rows and sizes eagerly, poison receive blocks before they are filled
+  bool strict = false;  // poison receive blocks before they are filled; refuse rows that fall and blocks that are sent and written at once
   // Of ranks that meet over TCP:
   std::string interface = {};  // name, or a network such as "10.0.0.0/8"; empty: that of the master's address
   std::string token = {};      // the job's secret: ranks with another one are refused; empty: none

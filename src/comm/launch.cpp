@@ -30,10 +30,6 @@ int number(const Variables& variable, const std::string& name) {
   return value;
 }
 
-int number_or(const Variables& variable, const std::string& name, int fallback) {
-  return variable(name) ? number(variable, name) : fallback;
-}
-
 // Port 0 would be another one for each rank.
 int port(const Variables& variable, const std::string& name, int most) {
   const int value = number(variable, name);
@@ -56,27 +52,26 @@ Launch checked(Launch launch, const std::string& rank, const std::string& size) 
   return launch;
 }
 
-Launch of_variables(const Variables& variable, Via via, const std::string& rank, const std::string& size, const std::string& local) {
+Launch of_variables(const Variables& variable, Via via, const std::string& rank, const std::string& size) {
   Launch launch;
   launch.distributed = true;
   launch.via = via;
   launch.rank = number(variable, rank);
   launch.size = number(variable, size);
-  launch.local_rank = number_or(variable, local, 0);
   return checked(launch, rank, size);
 }
 
 Launch by_starter(const Variables& variable) {
   if (variable("OMPI_COMM_WORLD_RANK"))
-    return of_variables(variable, Via::mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK");
+    return of_variables(variable, Via::mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   // A batch script's own shell has SLURM_PROCID too; only a step started by srun offers the ranks to each other.
   const bool offered = variable("PMIX_RANK") || variable("PMI_RANK") || variable("PMI_FD");
   if (variable("SLURM_PROCID") && variable("SLURM_STEP_ID") && offered)
-    return of_variables(variable, Via::mpi, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID");
+    return of_variables(variable, Via::mpi, "SLURM_PROCID", "SLURM_NTASKS");
   need_both(variable, "WORLD_SIZE", "RANK");
   need_both(variable, "RANK", "WORLD_SIZE");
   if (variable("RANK")) {
-    Launch launch = of_variables(variable, Via::tcp, "RANK", "WORLD_SIZE", "LOCAL_RANK");
+    Launch launch = of_variables(variable, Via::tcp, "RANK", "WORLD_SIZE");
     if (launch.size == 1) return {};
     const auto address = variable("MASTER_ADDR");
     if (!address) user_error("environment: MASTER_ADDR is missing beside RANK and WORLD_SIZE. Set it to the host of rank 0.");

@@ -15,7 +15,7 @@ enum class Via { none, mpi, tcp };
 
 struct Launch {
   bool distributed = false;
-  int rank = 0, size = 1, local_rank = 0;
+  int rank = 0, size = 1;
   Via via = Via::none;
   std::string master_address;  // tcp: where rank 0 listens
   int master_port = 0;

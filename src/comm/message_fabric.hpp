@@ -29,7 +29,7 @@ struct Parcel {
 /// Where transports report and run() sleeps. Thread-safe.
 class Arrivals {
  public:
-  /// A parcel was delivered, or its bytes need not stay; a receive also ends when `theirs` differs from what it expects.
+  /// Marks a receive complete, or a send buffer reusable. A receive is complete, too, when `theirs` differs from what it expects.
   void finish(Parcel& parcel);
   /// Ends all waits, also later ones. The first reason stays.
   void fail(const std::string& reason);

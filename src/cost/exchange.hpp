@@ -15,7 +15,7 @@ struct Parcel {
   bool summed = false;
 };
 
-/// One direction of a port: of the ranks of a host whose devices share it.
+/// One direction of a NIC or link port shared by consecutive devices of a host.
 struct Port {
   cluster::Link link = cluster::Link::local;
   int host = 0, number = 0;
@@ -23,8 +23,9 @@ struct Port {
   auto operator<=>(const Port&) const = default;
 };
 
-/// How long an exchange takes, and for how much of it each port is busy (0 to 1). devices: each rank's use of its two directions, on the mean:
-/// 1 in a ring, 0.5 where it only sends or only receives.
+/// How long an exchange takes, and for how much of it each port is busy (0 to 1). devices: how busy the ports are that a rank uses, the
+/// mean of both directions: 1 in a ring, 0.5 where it only sends or only receives. A port that devices share is as busy for each of them as for
+/// all together.
 struct Exchange {
   struct PortShare {
     Port port;

@@ -15,7 +15,8 @@ struct LengthBin {
 };
 
 /// The bins of a JSON file as `data stats --json` and json_of write it: "bins": [[lo, hi, count], ...].
-/// errors  UserError naming the file and what is wrong: not readable, not JSON, no bins, a bin that is empty or negative
+/// errors  UserError naming the file and what is wrong: not readable, not JSON, no bins, a bin without lengths
+/// (lo < 1, hi <= lo) or of a negative count, no documents in any bin; a bin may have none
 std::vector<LengthBin> read_length_bins(const std::string& path);
 
 /// The lengths of one step's batch, a function of (seed, step). Longer ones than the context are cut in pieces, cut off, or refused.

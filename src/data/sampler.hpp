@@ -61,8 +61,8 @@ class Sampler {
   /// The batch that starts at a cursor. UserError if the cursor lies outside the corpus (a checkpoint of other data).
   Batch batch(const Cursor& cursor) const;
 
-  /// Cursor of step 0, 1, ... of a fresh run. At once for batches of whole sequences; otherwise it walks the lengths of all
-  /// documents before, so a run keeps the cursor of its last batch instead.
+  /// Cursor of step 0, 1, ... of a fresh run. Computed for batches of a number of sequences whose documents aren't split; otherwise it walks
+  /// the lengths of all documents before, so a run keeps the cursor of its last batch instead.
   Cursor cursor_of(i64 step) const;
 
   /// Tokens of each sequence of a batch, for the batch planner.

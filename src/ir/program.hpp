@@ -1,5 +1,5 @@
-// Program: for every rank the tasks of one step, in the order in which it issues them. Executor, memory planner, printer and
-// (later) simulator read the same rows.
+// Program: for every rank the tasks of one step, in the order in which it issues them. Executor, memory prediction, printer
+// and simulator read the same rows.
 #pragma once
 
 #include <cstdint>

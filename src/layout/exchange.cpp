@@ -36,7 +36,7 @@ std::vector<const Shard*> sources(const ShardMap& from, int addend, int rank) {
   return list;
 }
 
-// Pieces of `wanted` that addend `addend` brings to `shard`'s rank; each element from one holder, who has it in `place`.
+// Pieces of `shard` that addend `addend` brings to its rank; each element from one holder, who has it in `place`.
 void fetch(std::map<int, Part>& parts, const ShardMap& from, Place place, int addend, const Shard& shard, bool add) {
   std::vector<Box> missing;
   if (!shard.box.empty()) missing.push_back(shard.box);

@@ -56,7 +56,7 @@ Exchange quickest_exchange(const ShardMap& from, const ShardMap& to, std::span<c
 /// The hosts of some ranks, numbered in the order in which they appear.
 std::vector<int> host_pattern(std::span<const int> ranks, const cluster::Cluster& cluster);
 
-/// Bytes that `part` sends to other ranks.
+/// Elements that `part` sends to other ranks.
 i64 sent_elements(const Part& part);
 
 /// Replays an exchange on who holds what. InternalError unless sends and receives pair up, every piece lies inside a shard and is there when it is

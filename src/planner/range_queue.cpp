@@ -23,10 +23,8 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
   for (size_t i = 0; i < shapes.size(); ++i) {
     const bool fresh = i == 0 || shapes[i].placement != shapes[i - 1].placement;
     placement_.push_back(i == 0 ? 0 : placement_.back() + (fresh ? 1 : 0));
-    if (fresh) timed_.emplace_back();
+    if (fresh) candidates_.emplace_back();
   }
-  untimed_.resize(timed_.size());
-  aside_.resize(timed_.size());
   const auto degrees = [](const Shape& shape) { return std::tuple(shape.placement.dp, shape.placement.tp, shape.placement.pp); };
   for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
     while (end < shapes.size() && degrees(shapes[end]) == degrees(shapes[first])) ++end;
@@ -133,17 +131,17 @@ void RangeQueue::pack(const Entry& entry) {
 }
 
 bool RangeQueue::dominated(const Entry& candidate) const {
-  return std::ranges::any_of(timed_[static_cast<size_t>(placement(candidate))], [&](size_t i) {
+  return std::ranges::any_of(candidates_[static_cast<size_t>(placement(candidate))].timed, [&](size_t i) {
     return options_[i].seconds <= candidate.value && options_[i].memory <= candidate.memory;
   });
 }
 
 bool RangeQueue::set_aside(const Entry& candidate, i64 memory) {
-  const auto place = static_cast<size_t>(placement(candidate));
-  const bool aside = std::ranges::any_of(untimed_[place], [&](size_t i) {
+  Candidates& others = candidates_of(placement(candidate));
+  const bool aside = std::ranges::any_of(others.untimed, [&](size_t i) {
     return options_[i].seconds <= candidate.value && options_[i].memory <= memory;
   });
-  if (aside) aside_[place].push_back(candidate);
+  if (aside) others.aside.push_back(candidate);
   return aside;
 }
 
@@ -153,7 +151,7 @@ bool RangeQueue::add(const Entry& entry) {
     return false;
   }
   if (set_aside(entry, entry.memory)) return false;
-  untimed_[static_cast<size_t>(placement(entry))].push_back(options_.size());
+  candidates_of(placement(entry)).untimed.push_back(options_.size());
   options_.push_back({entry.value, entry.memory, shape(entry), entry.capacity, placement(entry), false});
   return true;
 }
@@ -166,11 +164,11 @@ void RangeQueue::make_exact(size_t index, double seconds) {
   option.seconds = seconds;
   ++counts_.timed;
   ++times_;
-  const auto place = static_cast<size_t>(option.placement);
-  timed_[place].push_back(index);
-  std::erase(untimed_[place], index);
+  Candidates& of_placement = candidates_of(option.placement);
+  of_placement.timed.push_back(index);
+  std::erase(of_placement.untimed, index);
   // They come back, and those that another option still stands for are set aside again.
-  for (const Entry& entry : std::exchange(aside_[place], {})) push(entry);
+  for (const Entry& entry : std::exchange(of_placement.aside, {})) push(entry);
   open(opened_);
 }
 
@@ -183,7 +181,7 @@ void RangeQueue::count_rest() const {
     else
       ++counts_.bound;
   }
-  for (const std::vector<Entry>& aside : aside_) counts_.bound += static_cast<i64>(aside.size());
+  for (const Candidates& of_placement : candidates_) counts_.bound += static_cast<i64>(of_placement.aside.size());
   counts_.bound += std::ranges::count(options_, false, &Option::exact);
 }
 

@@ -48,7 +48,7 @@ class RangeQueue {
   /// How often that was done.
   size_t timed() const { return times_; }
   /// Numbers of placements are less.
-  int placements() const { return static_cast<int>(timed_.size()); }
+  int placements() const { return static_cast<int>(candidates_.size()); }
 
  private:
   enum class Known { degrees, layers, sums, rows };
@@ -63,10 +63,16 @@ class RangeQueue {
       return std::tie(value, first, capacity, recompute) > std::tie(other.value, other.first, other.capacity, other.recompute);
     }
   };
+  /// Of a placement: the options (their places in options_) whose time is known, the others, and what waits until one of these is timed.
+  struct Candidates {
+    std::vector<size_t> timed{}, untimed{};
+    std::vector<Entry> aside{};
+  };
   void push(const Entry& entry);
   /// Takes the entry with the least value, and looks closer at it. Whether it is a candidate that can be looked at no closer.
   bool pop(Entry& entry);
   const Shape& shape(const Entry& entry) const { return shapes_[static_cast<size_t>(entry.first)]; }
+  Candidates& candidates_of(int placement) { return candidates_[static_cast<size_t>(placement)]; }
   int placement(const Entry& entry) const { return placement_[static_cast<size_t>(entry.first)]; }
   i64 room_for(const Placement& placement) const;
   void expand(const Entry& degrees);
@@ -91,9 +97,7 @@ class RangeQueue {
   std::vector<Option> options_;
   size_t times_ = 0;
   double opened_ = 0;                         // the most that open() was asked for
-  std::vector<std::vector<size_t>> timed_;    // exact options of each placement
-  std::vector<std::vector<size_t>> untimed_;  // the others
-  std::vector<std::vector<Entry>> aside_;     // of each placement
+  std::vector<Candidates> candidates_;        // of each placement
   std::map<std::pair<int, i64>, CostModel::LaneTimes> begun_;  // by shape and capacity: candidates whose time is known in part
 };
 

@@ -14,6 +14,7 @@
 #include "files/manifest.hpp"
 #include "files/safetensors.hpp"
 #include "files/tensor_writer.hpp"
+#include "runtime/flat_memory.hpp"
 #include "runtime/tensors.hpp"
 
 namespace switchyard::train {
@@ -59,12 +60,6 @@ void require_parameters(const files::Manifest& manifest, const ir::Graph& graph,
 
 std::span<const std::byte> bytes_of(const at::Tensor& dense) {
   return {static_cast<const std::byte*>(dense.data_ptr()), static_cast<size_t>(dense.numel()) * dense.element_size()};
-}
-
-std::vector<i64> sizes_of(const layout::Box& box) {
-  std::vector<i64> sizes;
-  for (int d = 0; d < box.dims; ++d) sizes.push_back(box.size(d));
-  return sizes;
 }
 
 layout::Box box_of(const std::vector<i64>& lo, const std::vector<i64>& hi) {
@@ -117,7 +112,7 @@ void write_shard(const std::filesystem::path& folder, const files::Manifest& man
   for (const files::ManifestEntry& entry : manifest.entries)
     if (entry.file == file) {
       own.push_back(&entry);
-      entries.push_back({entry.key, manifest.dtype, sizes_of(box_of(entry.lo, entry.hi))});
+      entries.push_back({entry.key, manifest.dtype, runtime::sizes_of(box_of(entry.lo, entry.hi))});
     }
   if (own.empty()) return;
   files::TensorWriter writer = files::TensorWriter::create(folder / "state" / file, entries);
@@ -132,7 +127,7 @@ void write_shard(const std::filesystem::path& folder, const files::Manifest& man
 
 at::Tensor tensor_of(const files::TensorFile& file, const files::ManifestEntry& entry, DType dtype) {
   void* data = const_cast<std::byte*>(file.data(entry.key).data());  // read only
-  return at::from_blob(data, sizes_of(box_of(entry.lo, entry.hi)), at::TensorOptions().dtype(runtime::scalar_type(dtype)));
+  return at::from_blob(data, runtime::sizes_of(box_of(entry.lo, entry.hi)), at::TensorOptions().dtype(runtime::scalar_type(dtype)));
 }
 
 // Master weights as Hugging Face names them, fp32: parts of a packed tensor side by side, Conv1D turned back.

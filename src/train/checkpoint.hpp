@@ -16,8 +16,9 @@ struct TrainState {
   data::Cursor cursor;
 };
 
-/// Every rank writes its home shards; then rank 0 writes the weights of all and commits. Old checkpoints are removed after that.
-/// Collective; `together`: of all ranks, so that the disk may take its time. ClusterError for the disk; the earlier checkpoint stays.
+/// Every element of home is written by the rank that owns it; a rank that owns none writes nothing. Then rank 0 writes the weights of all
+/// and commits. Old checkpoints are removed after that. Collective; `together`: of all ranks, so that the disk may take its time.
+/// ClusterError for the disk; the earlier checkpoint stays.
 void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Home& home, int rank,
                      comm::JointWork& together, const TrainState& state);
 

@@ -44,7 +44,6 @@ TEST(Launch, UnderMpirunRankAndSizeAreOpenMpis) {
   EXPECT_EQ(l.via, Via::mpi);
   EXPECT_EQ(l.rank, 3);
   EXPECT_EQ(l.size, 4);
-  EXPECT_EQ(l.local_rank, 1);
   EXPECT_EQ(l.host, "b");
 }
 

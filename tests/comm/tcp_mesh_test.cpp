@@ -29,7 +29,13 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 Launch launch_of(int rank, int size, int port, const std::string& address = "127.0.0.1") {
-  return {true, rank, size, rank, Via::tcp, address, port, rank < 2 ? "a" : "b"};
+  return {.distributed = true,
+          .rank = rank,
+          .size = size,
+          .via = Via::tcp,
+          .master_address = address,
+          .master_port = port,
+          .host = rank < 2 ? "a" : "b"};
 }
 
 FabricOptions patient(std::chrono::milliseconds timeout = 60s) { return {.timeout = timeout}; }

@@ -12,7 +12,7 @@
 namespace switchyard::comm {
 
 inline Launch launch_of(int rank, int size, int port, const std::string& host = "a") {
-  return {true, rank, size, rank, Via::tcp, "127.0.0.1", port, host};
+  return {.distributed = true, .rank = rank, .size = size, .via = Via::tcp, .master_address = "127.0.0.1", .master_port = port, .host = host};
 }
 
 /// Every rank opens, uses and closes its fabric on a thread of its own; hosts and results as run_ranks.
