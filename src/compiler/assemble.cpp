@@ -70,6 +70,10 @@ std::vector<ir::Pass> passes_of(const schedule::Item& item, const CompiledStrate
   return s.strategy.splits_gradients() ? std::vector{ir::Pass::B, ir::Pass::W} : std::vector{ir::Pass::BW};
 }
 
+// So many values of a stage wait to be sent before it makes the next one: one is on its way while the next is computed. A slow link would else
+// let a stage fill its memory with what it has made.
+constexpr size_t kUnsent = 2;
+
 class Assembler {
  public:
   Assembler(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options)
@@ -172,6 +176,7 @@ class Assembler {
     std::set<int> begun;  // positions
     // Sends of a (position, micro-batch), made with the run that produces them; runs are made when what they wait for is there.
     std::map<std::tuple<ir::Pass, int, int>, int> sends;
+    std::map<std::pair<ir::Pass, int>, std::vector<int>> sent;  // of a position, in their order
     schedule::run_in_order(schedule::ItemIndex(schedule), [&](schedule::Place place) {
       const schedule::Item& item = schedule.order[static_cast<size_t>(place.stage)][static_cast<size_t>(place.index)];
       const int position = schedule::position_of(schedule.placement, schedule.stages(), place.stage, item.chunk);
@@ -182,11 +187,15 @@ class Assembler {
         const auto incoming = sends.find({what, before, item.mb});
         Task run = run_of(p, lane, group, position, pass, item.mb, micro_batches[static_cast<size_t>(item.mb)]);
         if (pass != ir::Pass::W && incoming != sends.end()) run.after.push_back({incoming->second, -1});
+        const bool sending = pass != ir::Pass::W && after >= 0 && after < schedule.positions();
+        std::vector<int>& own = sent[{what, position}];
+        if (sending && own.size() >= kUnsent) run.after.push_back({own[own.size() - kUnsent], -1});
         if (begun.insert(position).second) first_run(run, p, group, position);
         const int row = add(std::move(run));
         runs_.back().push_back(row);
-        if (pass != ir::Pass::W && after >= 0 && after < schedule.positions())
-          sends[{what, position, item.mb}] = add_send(p, lane, group, position, what, item.mb, micro_batches[static_cast<size_t>(item.mb)].T, row);
+        if (!sending) continue;
+        own.push_back(add_send(p, lane, group, position, what, item.mb, micro_batches[static_cast<size_t>(item.mb)].T, row));
+        sends[{what, position, item.mb}] = own.back();
       }
     });
   }

@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
+#include "base/allocation.hpp"
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "compiler/likeness.hpp"
 #include "compiler/local_stage.hpp"
 #include "compiler/order.hpp"
+#include "compiler/worst_order.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -19,21 +22,18 @@ namespace {
 using ir::Task;
 using ir::TaskKind;
 
-constexpr i64 kBlock = 64;
-i64 block(i64 bytes) { return (bytes + kBlock - 1) / kBlock * kBlock; }
-
 // What is taken now, and the most that was.
 class Meter {
  public:
   void take(MemoryClass what, i64 bytes) {
-    now_.bytes[static_cast<size_t>(what)] += block(bytes);
-    now_.total += block(bytes);
+    now_.bytes[static_cast<size_t>(what)] += allocated(bytes);
+    now_.total += allocated(bytes);
     if (now_.total > peak_.total) peak_ = now_;
     if (keep_rows_ && now_.total > rows_.back().total) rows_.back() = now_;
   }
   void drop(MemoryClass what, i64 bytes) {
-    now_.bytes[static_cast<size_t>(what)] -= block(bytes);
-    now_.total -= block(bytes);
+    now_.bytes[static_cast<size_t>(what)] -= allocated(bytes);
+    now_.total -= allocated(bytes);
   }
   /// Taken and dropped at once.
   void touch(MemoryClass what, i64 bytes) {
@@ -95,65 +95,19 @@ struct MicroBatchState {
   std::vector<int> slot, root;  // block of a buffer, of a root; -1: none
 };
 
-// Switching rows as early, flushes as late as the waits between the rank's rows allow; the others in their order.
-class WorstOrder {
- public:
-  WorstOrder(const ir::Program& program, const std::vector<int>& rows) : program_(program), to_come_(program.rows.size(), false) {
-    for (const int row : rows) to_come_[static_cast<size_t>(row)] = true;
-    for (const int row : rows) (queue(row) == ir::Queue::switching ? switching_ : queue(row) == ir::Queue::bulk ? bulk_ : others_).push_back(row);
-  }
-  std::vector<int> rows() {
-    for (const int row : others_) {
-      switch_what_can();
-      flush_what(row);
-      pass(row);
-    }
-    switch_what_can();
-    for (; next_flush_ < bulk_.size(); ++next_flush_) pass(bulk_[next_flush_]);
-    return order_;
-  }
-
- private:
-  ir::Queue queue(int row) const { return program_.rows[static_cast<size_t>(row)].queue; }
-  const std::vector<ir::Wait>& waits(int row) const { return program_.rows[static_cast<size_t>(row)].after; }
-  void pass(int row) {
-    order_.push_back(row);
-    to_come_[static_cast<size_t>(row)] = false;
-  }
-  bool to_come(const ir::Wait& wait) const { return to_come_[static_cast<size_t>(wait.row)]; }
-  // Waits that are met stay met.
-  void switch_what_can() {
-    for (; next_switch_ < switching_.size(); next_wait_ = 0) {
-      const std::vector<ir::Wait>& after = waits(switching_[next_switch_]);
-      while (next_wait_ < after.size() && !to_come(after[next_wait_])) ++next_wait_;
-      if (next_wait_ < after.size()) return;
-      pass(switching_[next_switch_++]);
-    }
-  }
-  // What the row waits for, and all before it in the queue.
-  void flush_what(int row) {
-    for (const ir::Wait& wait : waits(row))
-      if (queue(wait.row) == ir::Queue::bulk)
-        while (to_come(wait)) pass(bulk_[next_flush_++]);
-  }
-
-  const ir::Program& program_;
-  std::vector<bool> to_come_;  // the rank's rows
-  std::vector<int> switching_, bulk_, others_, order_;
-  size_t next_switch_ = 0, next_wait_ = 0, next_flush_ = 0;
-};
-
 class Replay {
  public:
-  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace, LocalStages& stages,
-         RotaryTables tables = {})
+  /// arrivals: the order is the worst pace's.
+  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, const Arrivals* arrivals,
+         LocalStages& stages, RotaryTables tables = {})
       : program_(program),
         plan_(plan),
         plans_(plans),
         holdings_(holdings),
         units_(static_cast<int>(plans.units().size())),
         rows_(program.of_rank[static_cast<size_t>(holdings.rank())]),
-        order_(pace == Pace::worst ? WorstOrder(program, rows_).rows() : rows_),
+        worst_(arrivals != nullptr),
+        order_(worst_ ? worst_order(program, *arrivals, holdings.rank()) : rows_),
         random_(plans.graph().is_random()),
         state_(size_of(plans.graph().precision().state)),
         compute_(size_of(plans.graph().precision().compute)),
@@ -188,13 +142,15 @@ class Replay {
       for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), plan_, plans_)) ++users_of(use);
       for (const StateKey& state : states_of(task(row), holdings_.rank())) ++workers_[state];
     }
-    const std::map<int, int> next_receive = receives_in_order();
-    for (const auto& [before, row] : next_receive)
-      if (before < 0) receive(task(row));
+    const std::multimap<int, int> receives = receives_in_order();
+    const auto post = [&](int before) {
+      for (auto [it, end] = receives.equal_range(before); it != end; ++it) receive(task(it->second));
+    };
+    post(kStart);
     for (const int row : order_) {
       meter_.at(row);
       perform(task(row));
-      if (const auto next = next_receive.find(row); next != next_receive.end()) receive(task(next->second));
+      post(row);
       for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), plan_, plans_))
         if (--users_of(use) == 0) drop(use);
       for (const StateKey& state : states_of(task(row), holdings_.rank()))
@@ -219,23 +175,22 @@ class Replay {
     }
   }
 
-  bool receives(const Task& t) const {
-    const auto to_me = [&](const layout::Msg& m) { return m.dst == holdings_.rank() && m.src != m.dst; };
-    return t.kind == TaskKind::send && std::any_of(t.messages.begin(), t.messages.end(), to_me);
-  }
+  static constexpr int kStart = -1;
 
-  // Row -> the receive that its queue posts when it is done. Those that no row precedes stand at -1, -2, ...
-  std::map<int, int> receives_in_order() const {
-    std::map<int, int> next;
+  // Row -> the receives that are posted when it is done, each by its queue, which then has nothing else to do; kStart: before the first row. At
+  // the worst pace a send that its queue does first is done as soon as its run is.
+  std::multimap<int, int> receives_in_order() const {
+    std::multimap<int, int> receives;
     std::map<QueueKey, int> last;
-    int none = 0;
     for (const int row : rows_) {
       if (task(row).kind != TaskKind::send) continue;
       const auto [it, fresh] = last.try_emplace(queue_of(task(row), holdings_.rank()), row);
-      const int before = fresh ? --none : std::exchange(it->second, row);
-      if (receives(task(row))) next[before] = row;
+      int before = fresh ? kStart : std::exchange(it->second, row);
+      if (!is_received(task(row), holdings_.rank())) continue;
+      if (worst_ && before != kStart && !is_received(task(before), holdings_.rank())) before = task(before).after.front().row;
+      receives.emplace(before, row);
     }
-    return next;
+    return receives;
   }
 
   void perform(const Task& t) {
@@ -328,8 +283,10 @@ class Replay {
     it->second.slot.assign(it->second.local->buffers(), -1);
     it->second.root.assign(it->second.local->roots(), -1);
     it->second.extent = {mb.T, batch::squares(mb)};
-    it->second.feeds = mb.T * ((random_ ? 4 : 3) * size_of(DType::i64) + state_);
+    const i64 weights = allocated(mb.T * size_of(DType::f64));
+    it->second.feeds = (random_ ? 4 : 3) * allocated(mb.T * size_of(DType::i64)) + allocated(mb.T * state_);
     meter_.take(MemoryClass::workspace, it->second.feeds);
+    if (state_ != size_of(DType::f64)) meter_.touch(MemoryClass::workspace, weights);  // made in fp64
     it->second.longest = batch::longest(mb);
     return it->second;
   }
@@ -446,6 +403,7 @@ class Replay {
   const Holdings& holdings_;
   int units_;
   const std::vector<int>& rows_;
+  bool worst_;
   std::vector<int> order_;
   bool random_;
   i64 state_, compute_;
@@ -460,6 +418,11 @@ class Replay {
   RotaryTables tables_;
   i64 kept_ = 0, most_kept_ = 0;
 };
+
+std::optional<Arrivals> arrivals_at(const ir::Program& program, Pace pace) {
+  if (pace == Pace::worst) return Arrivals(program);
+  return {};
+}
 
 }  // namespace
 
@@ -476,30 +439,33 @@ MemoryClass MemoryPeak::largest() const {
 MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace,
                           RotaryTables tables) {
   LocalStages stages;
-  return Replay(program, plan, plans, holdings, pace, stages, tables).run();
+  const std::optional<Arrivals> arrivals = arrivals_at(program, pace);
+  return Replay(program, plan, plans, holdings, arrivals ? &*arrivals : nullptr, stages, tables).run();
 }
 
 std::vector<MemoryPeak> memory_by_row(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings) {
   LocalStages stages;
-  return Replay(program, plan, plans, holdings, Pace::expected, stages).by_row();
+  return Replay(program, plan, plans, holdings, nullptr, stages).by_row();
 }
 
 std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, Pace pace) {
   const BoxesByRank boxes = boxes_by_rank(plans);
+  const std::optional<Arrivals> arrivals = arrivals_at(program, pace);
   LocalStages stages;
   std::vector<MemoryPeak> peaks;
   for (const int first : Likeness(program, plan, plans, boxes, pace == Pace::worst).first_like()) {
     const int rank = static_cast<int>(peaks.size());
     peaks.push_back(first < rank ? peaks[static_cast<size_t>(first)]
-                                 : Replay(program, plan, plans, Holdings(plans, boxes, rank), pace, stages).run());
+                                 : Replay(program, plan, plans, Holdings(plans, boxes, rank), arrivals ? &*arrivals : nullptr, stages).run());
   }
   return peaks;
 }
 
 std::optional<MemoryPeak> peak_within(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, i64 budget, int& suspect) {
   const BoxesByRank boxes = boxes_by_rank(plans);
+  const Arrivals arrivals(program);
   LocalStages stages;
-  const auto peak_of = [&](int rank) { return Replay(program, plan, plans, Holdings(plans, boxes, rank), Pace::worst, stages).run(); };
+  const auto peak_of = [&](int rank) { return Replay(program, plan, plans, Holdings(plans, boxes, rank), &arrivals, stages).run(); };
   if (suspect >= 0 && peak_of(suspect).total > budget) return std::nullopt;
   const std::vector<int> first_like = Likeness(program, plan, plans, boxes, true).first_like();
   MemoryPeak highest;

@@ -32,11 +32,13 @@ struct MemoryPeak {
   MemoryClass largest() const;
 };
 
-/// The order in which the rows of a rank's streams pass. expected: as estimated. worst: parameters of the next strategy are there as
-/// early, and gradients are flushed as late, as the waits allow; a budget that holds then holds however the streams run.
+/// The order in which the rows of a rank's streams pass. expected: as estimated. worst: what takes memory beside the computing (parameters of the
+/// next strategy, receives) is there as early, and what gives it back (flushes, sends) is done as late, as the waits allow. So worst is a bound:
+/// no run needs more, however its streams run. Where the order is fixed, as with one strategy and no pipeline, the two are equal, and are what
+/// a run needs.
 enum class Pace { expected, worst };
 
-/// Peak of a rank in a training step. Each receive's buffer is there from the end of the receive before it. Blocks are counted as
+/// Peak of a rank in a training step. Each receive's buffer is there from the end of what its queue did before. Blocks are counted as
 /// the allocator rounds them, to 64 bytes. tables: those that earlier steps left.
 MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
                           Pace pace = Pace::expected, RotaryTables tables = {});

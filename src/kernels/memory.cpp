@@ -12,12 +12,12 @@
 #include <map>
 #include <shared_mutex>
 
+#include "base/allocation.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::kernels {
 namespace {
 
-constexpr i64 kAlignment = 64;
 constexpr i64 kHugePage = i64{2} << 20;
 
 i64 rounded_up(i64 bytes, i64 unit) { return (bytes + unit - 1) / unit * unit; }
@@ -76,7 +76,7 @@ class RankAllocator final : public c10::Allocator {
     void* block = nullptr;
     if (bytes > 0 && current_memory) {
       block = current_memory->allocate(static_cast<i64>(bytes));
-    } else if (bytes > 0 && posix_memalign(&block, kAlignment, bytes) != 0) {
+    } else if (bytes > 0 && posix_memalign(&block, kAllocationGranule, bytes) != 0) {
       cluster_error("out of memory: the system refused {} bytes. Use fewer tokens per micro-batch, or a machine with more memory.", bytes);
     }
     return {block, block, release_block, cpu};
@@ -119,7 +119,7 @@ std::size_t RankMemory::range_bytes() const { return static_cast<std::size_t>(ro
 
 void* RankMemory::allocate(i64 bytes) {
   if (bytes <= 0) return nullptr;
-  const i64 need = rounded_up(bytes, kAlignment);
+  const i64 need = allocated(bytes);
   const std::lock_guard lock(mutex_);
   const auto hole = std::find_if(free_.begin(), free_.end(), [&](const auto& entry) { return entry.second >= need; });
   if (hole == free_.end() || live_ + need > capacity_)

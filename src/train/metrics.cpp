@@ -39,6 +39,7 @@ nlohmann::ordered_json to_json(const StepRecord& record) {
   };
   array("peak_bytes_per_rank", record.peak_memory);
   array("predicted_peak_bytes_per_rank", record.predicted_peak_memory);
+  array("peak_bound_bytes_per_rank", record.peak_memory_bound);
   json["skipped"] = record.skipped;
   return json;
 }
@@ -49,6 +50,7 @@ std::vector<std::pair<std::string, double>> scalars(const StepRecord& record) {
   for_each_number(record, add);
   if (!record.peak_memory.empty()) add("peak_bytes", std::ranges::max(record.peak_memory).count);
   if (!record.predicted_peak_memory.empty()) add("predicted_peak_bytes", std::ranges::max(record.predicted_peak_memory).count);
+  if (!record.peak_memory_bound.empty()) add("peak_bound_bytes", std::ranges::max(record.peak_memory_bound).count);
   add("skipped", record.skipped);
   return scalars;
 }

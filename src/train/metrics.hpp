@@ -21,7 +21,8 @@ struct StepRecord {
   Seconds time{};                          // wall time of the step
   std::optional<double> matmul_share{};    // achieved / measured matmul peak of the device
   std::vector<Bytes> peak_memory{};        // of each rank, in the step
-  std::vector<Bytes> predicted_peak_memory{};        // the same as predicted before it
+  std::vector<Bytes> predicted_peak_memory{};        // the same as predicted before it, at the expected pace
+  std::vector<Bytes> peak_memory_bound{};            // the most that it can be, at any pace
   Bytes intra_host_traffic{}, inter_host_traffic{};  // sent by all ranks
   Seconds switch_time{};                   // waited for switches, longest over the ranks
   double padding_share = 0;                // padding / tokens computed, 0 to 1
@@ -33,8 +34,8 @@ struct StepRecord {
   double switch_share() const;
 };
 
-/// A log line. Keys: step, loss, lr, grad_norm, tokens, seconds, tokens_per_second, matmul_share, peak_bytes_per_rank, predicted_peak_bytes_per_rank (arrays),
-/// intra_bytes, inter_bytes, switch_seconds, switch_share, padding_share, bubble_share, skipped. Absent values are left out.
+/// A log line. Keys: step, loss, lr, grad_norm, tokens, seconds, tokens_per_second, matmul_share, peak_bytes_per_rank, predicted_peak_bytes_per_rank,
+/// peak_bound_bytes_per_rank (arrays), intra_bytes, inter_bytes, switch_seconds, switch_share, padding_share, bubble_share, skipped. Absent values are left out.
 nlohmann::ordered_json to_json(const StepRecord& record);
 
 /// The same as (tag, value) for TensorBoard: "train/loss" and so on, "train/peak_bytes" the largest over the ranks.

@@ -81,8 +81,8 @@ void Rank::assemble(const batch::StepPlan& plan) {
   bool fits = true;
   program_ = compiler::assemble_within(plan, plans_, settings_.prefetch, [&](const ir::Program& program) {
     predicted_ = compiler::predict_memory(program, plan, plans_, store_.holdings, compiler::Pace::expected, tables_);
-    const compiler::MemoryPeak worst = compiler::predict_memory(program, plan, plans_, store_.holdings, compiler::Pace::worst, tables_);
-    const auto all = everyones("program", Proposal{program.fingerprint(), worst});
+    bound_ = compiler::predict_memory(program, plan, plans_, store_.holdings, compiler::Pace::worst, tables_);
+    const auto all = everyones("program", Proposal{program.fingerprint(), bound_});
     std::vector<std::uint64_t> fingerprints;
     for (const Proposal& proposal : all) fingerprints.push_back(proposal.fingerprint);
     require_equal(fingerprints, "program");

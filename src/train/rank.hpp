@@ -26,7 +26,7 @@ class Rank {
   Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm::Fabric& fabric, RankSettings settings);
 
   /// The Program of the batch plan, agreed on by all ranks. Of the next strategy's units as many are prefetched as the budget allows.
-  /// UserError on all ranks where even without prefetch one rank's predicted peak is above it.
+  /// UserError on all ranks where even without prefetch one rank's peak may be above it.
   void assemble(const batch::StepPlan& plan);
   /// Runs what was assembled of this plan to its end. `update` gets the gradients' norm.
   runtime::StepResult run(const batch::StepPlan& plan, const runtime::Documents& documents,
@@ -42,8 +42,9 @@ class Rank {
 
   runtime::Store& store() { return store_; }
   const ir::Program& program() const { return program_; }
-  /// Predicted for the last program, of this rank.
+  /// Predicted for the last program, of this rank: at the expected pace, and the most at any.
   const compiler::MemoryPeak& predicted() const { return predicted_; }
+  const compiler::MemoryPeak& bound() const { return bound_; }
   void set_prefetch(bool on) { settings_.prefetch = on; }
 
  private:
@@ -57,7 +58,7 @@ class Rank {
   runtime::Store store_;
   runtime::Executor executor_;
   ir::Program program_;
-  compiler::MemoryPeak predicted_;
+  compiler::MemoryPeak predicted_, bound_;
   compiler::RotaryTables tables_;  // after the last step
   i64 agreements_ = 0;
 };

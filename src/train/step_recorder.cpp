@@ -49,6 +49,7 @@ void StepRecorder::record(const DoneStep& step, const Rank& rank) {
   const auto sent = [&](cluster::Link link) { return after[static_cast<size_t>(link)] - before_[static_cast<size_t>(link)]; };
   const Figures mine{.peak = memory_.peak(),
                      .predicted_peak = rank.predicted().total,
+                     .peak_bound = rank.bound().total,
                      .intra = sent(cluster::Link::intra_host),
                      .inter = sent(cluster::Link::inter_host),
                      .waiting = result.times.waiting,
@@ -80,6 +81,7 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
   for (const Figures& figures : all) {
     record.peak_memory.push_back(Bytes{figures.peak});
     record.predicted_peak_memory.push_back(Bytes{figures.predicted_peak});
+    record.peak_memory_bound.push_back(Bytes{figures.peak_bound});
     record.intra_host_traffic.count += figures.intra;
     record.inter_host_traffic.count += figures.inter;
     record.switch_time.count = std::max(record.switch_time.count, figures.switching);

@@ -123,8 +123,8 @@ TEST(Memory, OfPhasesThatRepeatDoesNotPileUp) {
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(to_string(peak_of(plans, cycles(4), rank)), to_string(peak_of(plans, cycles(2), rank)));
 }
 
-TEST(Memory, AtTheWorstPaceIsAtLeastWhatIsExpectedAndEqualWithoutASwitch) {
-  const Plans switching = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4), still = plans_of({strategy("1,2,2", 4)}, 4);
+TEST(Memory, AtTheWorstPaceIsAtLeastWhatIsExpectedAndEqualWithoutSwitchAndPipeline) {
+  const Plans switching = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4), still = plans_of({strategy("2,2,1", 4)}, 4);
   for (int rank = 0; rank < 4; ++rank) {
     const auto peaks = [&](const Plans& plans) {
       const batch::StepPlan plan = rows(plans, 3);

@@ -18,6 +18,7 @@ StepRecord example() {
           .matmul_share = 0.5,
           .peak_memory = {Bytes{100}, Bytes{300}, Bytes{200}},
           .predicted_peak_memory = {Bytes{110}, Bytes{290}, Bytes{200}},
+          .peak_memory_bound = {Bytes{120}, Bytes{310}, Bytes{200}},
           .intra_host_traffic = Bytes{5000000000},
           .inter_host_traffic = Bytes{7},
           .switch_time = {1},
@@ -30,7 +31,7 @@ TEST(Metrics, ALogLineHasEveryFieldUnderItsName) {
             R"({"step":12,"loss":4.5,"lr":0.0003,"grad_norm":1.25,"tokens":16384,"seconds":4.0,"tokens_per_second":4096.0,)"
             R"("matmul_share":0.5,"intra_bytes":5000000000,"inter_bytes":7,"switch_seconds":1.0,"switch_share":0.25,)"
             R"("padding_share":0.125,"bubble_share":0.25,"peak_bytes_per_rank":[100,300,200],"predicted_peak_bytes_per_rank":[110,290,200],)"
-            R"("skipped":false})");
+            R"("peak_bound_bytes_per_rank":[120,310,200],"skipped":false})");
 }
 
 TEST(Metrics, WhatWasNotMeasuredIsLeftOut) {
@@ -57,6 +58,7 @@ TEST(Metrics, ScalarsAreTheNumbersOfTheLogLine) {
   for (const auto& [tag, value] : scalars(record)) by_tag[tag] = value;
   EXPECT_EQ(by_tag.at("train/peak_bytes"), 300);
   EXPECT_EQ(by_tag.at("train/predicted_peak_bytes"), 290);
+  EXPECT_EQ(by_tag.at("train/peak_bound_bytes"), 310);
   EXPECT_EQ(by_tag.at("train/skipped"), 1);
   for (const auto& [name, value] : json.items()) {
     if (value.is_number() && name != "step") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/allocation.hpp"
 #include "base/errors.hpp"
 #include "ir/operators/linear.hpp"
 
@@ -33,10 +34,11 @@ Cost products(std::span<const Type> in, std::span<const Type> out, int count) {
   return cost;
 }
 
-// Of a chunk three statistics a token, and of bf16 two copies of the logits in fp32.
+// Of a chunk one statistic a token and two more, and of bf16 two copies of the logits in fp32.
 i64 chunk_bytes(std::span<const Type> in, i64 tokens) {
-  const i64 copies = in[1].dtype == DType::bf16 ? 2 * in[1].shape.size[0] * size_of(DType::f32) : 0;
-  return std::min(tokens, HeadLoss::kChunk) * (3 * size_of(in[3].dtype) + copies);
+  const i64 rows = std::min(tokens, HeadLoss::kChunk), statistic = rows * size_of(in[3].dtype);
+  const i64 copies = in[1].dtype == DType::bf16 ? 2 * allocated(rows * in[1].shape.size[0] * size_of(DType::f32)) : 0;
+  return allocated(statistic) + allocated(2 * statistic) + copies;
 }
 
 }  // namespace
@@ -70,7 +72,7 @@ Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
 }
 
 i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const {
-  return std::min(tokens, kChunk) * in[1].shape.size[0] * size_of(in[1].dtype) + chunk_bytes(in, tokens);
+  return allocated(std::min(tokens, kChunk) * in[1].shape.size[0] * size_of(in[1].dtype)) + chunk_bytes(in, tokens);
 }
 
 Halves HeadLoss::halves() const { return {std::make_shared<HeadLossDx>(), std::make_shared<LinearDw>(1)}; }

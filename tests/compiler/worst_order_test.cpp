@@ -1,0 +1,197 @@
+#include "compiler/worst_order.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "compiler/memory.hpp"
+#include "compiler/order.hpp"
+#include "small_models.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+using ir::Task;
+using ir::TaskKind;
+
+constexpr int kLayers = 4, kMicroBatches = 7;
+
+Plans plans_of(const std::vector<std::string>& specs, int ranks, config::ScheduleKind kind, int cap = 0) {
+  config::ModelConfig model = small_llama();
+  model.layers = kLayers;
+  config::StrategySettings settings;
+  settings.schedule = kind;
+  settings.activation_cap = cap;
+  std::vector<config::Strategy> strategies;
+  for (const std::string& spec : specs) strategies.push_back(config::strategy_from_spec(spec, ranks, kLayers, settings));
+  return Plans(training_graph(model, "fp64"), std::move(strategies), 0, cluster::uniform(1, ranks), switching::Planner::relay);
+}
+
+batch::StepPlan step_of(const Plans& plans) {
+  batch::StepPlan plan{0, 1, {}};
+  i64 doc = 0;
+  for (size_t s = 0; s < plans.strategies().size(); ++s) {
+    batch::PhasePlan phase{static_cast<int>(s), {}};
+    for (size_t lane = 0; lane < plans.strategies()[s].lanes.size(); ++lane) {
+      phase.lane.emplace_back();
+      for (int mb = 0; mb < kMicroBatches; ++mb) phase.lane.back().push_back(row_of(doc++, 8, 8));
+    }
+    plan.phases.push_back(std::move(phase));
+  }
+  return plan;
+}
+
+// A step in which one rank computes as late as it can: a row only when nothing else in the whole program can go on. What of its other rows is
+// done by then can be done that early, and nothing can be earlier.
+class LateRank {
+ public:
+  LateRank(const ir::Program& program, int late) : program_(program), late_(late) {
+    for (int rank = 0; rank < static_cast<int>(program.of_rank.size()); ++rank)
+      for (const int row : program.of_rank[static_cast<size_t>(rank)]) queues_[queue_of(task(row), rank)].push_back(row);
+  }
+
+  // Before each of its compute rows: visit(row, rows done).
+  template <class Visit>
+  void run(Visit visit) {
+    for (;;) {
+      while (advance()) continue;
+      std::vector<int>& own = queues_.at({late_, ir::Queue::compute, 0});
+      const size_t next = done_in_[{late_, ir::Queue::compute, 0}]++;
+      if (next == own.size()) break;
+      ASSERT_TRUE(may_start(own[next], late_)) << ir::name_of(task(own[next]));
+      visit(own[next], done_);
+      done_.insert({own[next], late_});
+    }
+    for (const auto& [key, rows] : queues_)
+      if (!is_late(key)) {
+        EXPECT_EQ(done_in_[key], rows.size());
+      }
+  }
+
+ private:
+  const Task& task(int row) const { return program_.rows[static_cast<size_t>(row)]; }
+  bool is_late(const QueueKey& key) const { return std::get<0>(key) == late_ && std::get<1>(key) == ir::Queue::compute; }
+  bool is_on(int row, int rank) const { return std::ranges::find(task(row).ranks, rank) != task(row).ranks.end(); }
+
+  // What of its waits are on the rank.
+  bool may_start(int row, int rank) const {
+    return std::ranges::all_of(task(row).after, [&](const ir::Wait& wait) { return !is_on(wait.row, rank) || done_.contains({wait.row, rank}); });
+  }
+  bool is_next(int row, int rank) {
+    const QueueKey key = queue_of(task(row), rank);
+    const size_t next = done_in_[key];
+    return next < queues_.at(key).size() && queues_.at(key)[next] == row;
+  }
+  // A message passes when both sides are there.
+  bool may_end(int row, int rank) {
+    if (!may_start(row, rank)) return false;
+    if (!ir::is_transfer(task(row).kind)) return true;
+    return std::ranges::all_of(task(row).messages, [&](const layout::Msg& m) {
+      const int peer = m.src == rank ? m.dst : m.src;
+      return (m.src != rank && m.dst != rank) || peer == rank || done_.contains({row, peer}) || (is_next(row, peer) && may_start(row, peer));
+    });
+  }
+  bool advance() {
+    bool any = false;
+    for (const auto& [key, rows] : queues_) {
+      if (is_late(key)) continue;
+      for (size_t& next = done_in_[key]; next < rows.size() && may_end(rows[next], std::get<0>(key)); ++next) {
+        done_.insert({rows[next], std::get<0>(key)});
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  const ir::Program& program_;
+  int late_;
+  std::map<QueueKey, std::vector<int>> queues_;
+  std::map<QueueKey, size_t> done_in_;
+  std::set<std::pair<int, int>> done_;  // row, rank
+};
+
+TEST(WorstOrder, AReceiveIsNeverDoneBeforeWhatItNeedsOfItsOwnRank) {
+  int early = 0, exact = 0;
+  for (const auto kind : {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe, config::ScheduleKind::interleaved,
+                          config::ScheduleKind::zero_bubble, config::ScheduleKind::zb_v})
+    for (const std::vector<std::string>& specs : std::vector<std::vector<std::string>>{{"1,1,2"}, {"1,2,2"}, {"2,1,2", "1,2,2"}}) {
+      const int ranks = specs[0] == "1,1,2" ? 2 : 4;
+      const Plans plans = plans_of(specs, ranks, kind);
+      const ir::Program program = assemble(step_of(plans), plans, {});
+      const Arrivals arrivals(program);
+      for (int rank = 0; rank < ranks; ++rank) {
+        std::map<int, int> first_seen;  // receive -> the compute row before which it is done
+        LateRank(program, rank).run([&](int row, const std::set<std::pair<int, int>>& done) {
+          for (const int other : program.of_rank[static_cast<size_t>(rank)])
+            if (is_received(program.rows[static_cast<size_t>(other)], rank) && done.contains({other, rank})) first_seen.try_emplace(other, row);
+        });
+        for (const auto& [receive, before] : first_seen) {
+          EXPECT_LT(arrivals.needs(receive, rank), before) << ir::name_of(program.rows[static_cast<size_t>(receive)]) << " at rank " << rank;
+          const std::vector<int>& rows = program.of_rank[static_cast<size_t>(rank)];
+          const auto next = std::ranges::find_if(rows, [&](int row) {
+            return row > arrivals.needs(receive, rank) && program.rows[static_cast<size_t>(row)].queue == ir::Queue::compute;
+          });
+          ++(next != rows.end() && *next == before ? exact : early);
+        }
+      }
+    }
+  EXPECT_GT(exact, 9 * early) << "mostly it is the very row";
+}
+
+TEST(WorstOrder, HasEveryRowOnceAndEachAfterThoseOfItsWaitsThatCompute) {
+  const Plans plans = plans_of({"2,1,2", "1,2,2"}, 4, config::ScheduleKind::zero_bubble);
+  const ir::Program program = assemble(step_of(plans), plans, {});
+  const Arrivals arrivals(program);
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::vector<int> order = worst_order(program, arrivals, rank);
+    std::vector<int> sorted = order;
+    std::ranges::sort(sorted);
+    EXPECT_EQ(sorted, program.of_rank[static_cast<size_t>(rank)]);
+    std::set<int> passed;
+    for (const int row : order) {
+      const Task& task = program.rows[static_cast<size_t>(row)];
+      for (const ir::Wait& wait : task.queue == ir::Queue::compute ? task.after : std::vector<ir::Wait>{})
+        EXPECT_TRUE(!std::ranges::binary_search(sorted, wait.row) || passed.contains(wait.row)) << ir::name_of(task);
+      passed.insert(row);
+    }
+  }
+}
+
+TEST(WorstOrder, AStageMakesNoThirdValueBeforeItsFirstIsSent) {
+  for (const auto kind : {config::ScheduleKind::gpipe, config::ScheduleKind::zero_bubble}) {
+    const Plans plans = plans_of({"1,1,4"}, 4, kind, kind == config::ScheduleKind::zero_bubble ? 7 : 0);
+    const ir::Program program = assemble(step_of(plans), plans, {});
+    const Arrivals arrivals(program);
+    for (int rank = 0; rank < 4; ++rank) {
+      std::map<ir::Pass, int> unsent;
+      int most = 0;
+      for (const int row : worst_order(program, arrivals, rank)) {
+        const Task& task = program.rows[static_cast<size_t>(row)];
+        const bool sends = task.stage == rank && (task.forward() ? rank < 3 : rank > 0);
+        if (task.kind == TaskKind::run && task.pass != ir::Pass::W && sends) most = std::max(most, ++unsent[task.forward() ? ir::Pass::F : ir::Pass::B]);
+        if (task.kind == TaskKind::send && task.stage == rank) --unsent[task.forward() ? ir::Pass::F : ir::Pass::B];
+      }
+      EXPECT_EQ(most, 2) << "rank " << rank;
+    }
+  }
+}
+
+TEST(WorstOrder, BoundsTheMemoryOfEveryRankAndIsExactWithoutPipelines) {
+  for (const auto& [specs, fixed] : std::vector<std::pair<std::vector<std::string>, bool>>{{{"2,2,1"}, true}, {{"1,2,2"}, false}}) {
+    const Plans plans = plans_of(specs, 4, config::ScheduleKind::one_f_one_b);
+    const batch::StepPlan plan = step_of(plans);
+    const ir::Program program = assemble(plan, plans, {});
+    const std::vector<MemoryPeak> expected = predict_all(program, plan, plans), bound = predict_all(program, plan, plans, Pace::worst);
+    bool more = false;
+    for (size_t rank = 0; rank < 4; ++rank) {
+      EXPECT_GE(bound[rank].total, expected[rank].total);
+      more |= bound[rank].total > expected[rank].total;
+    }
+    EXPECT_EQ(more, !fixed);
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::compiler
