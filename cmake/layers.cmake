@@ -1,6 +1,8 @@
 # switchyard_layer(NAME [LINKS layer... TORCH MPI]): src/NAME is one static library, tests/NAME its tests.
 # A layer without sources yet is a header-only target.
 set(SWITCHYARD_WARNINGS -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror)
+# Seconds after which a test hangs. No test is judged by its speed: a busy machine takes ten times as long.
+set(SWITCHYARD_HANG 2400)
 
 function(switchyard_target_options target)
   target_compile_options(${target} PRIVATE ${SWITCHYARD_WARNINGS})
@@ -62,8 +64,8 @@ function(switchyard_test target library)
     SWITCHYARD_FIXTURES="${CMAKE_SOURCE_DIR}/tests/fixtures")
   if(SWITCHYARD_SANITIZE)
     add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
-    set_tests_properties(${target} PROPERTIES LABELS cpu TIMEOUT 2400)
+    set_tests_properties(${target} PROPERTIES LABELS cpu TIMEOUT ${SWITCHYARD_HANG})
   else()
-    gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS cpu TIMEOUT 300)
+    gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS cpu TIMEOUT ${SWITCHYARD_HANG})
   endif()
 endfunction()

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tiny_runs import HANG
 
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
@@ -71,7 +72,7 @@ class Browser:
         message, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(message)
 
-    def send(self, method, timeout=60, **parameters):
+    def send(self, method, timeout=HANG, **parameters):
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters} | ({"sessionId": self.session} if self.session else {})
         data = json.dumps(message).encode() + b"\0"
@@ -92,14 +93,14 @@ class Browser:
             raise RuntimeError(answer["exceptionDetails"])
         return answer["result"].get("value")
 
-    def open(self, path, timeout=60):
+    def open(self, path, timeout=HANG):
         """Until the page says that it is drawn, or that it could not be."""
         state = self.go(Path(path).resolve().as_uri(), "document.body && document.body.dataset.state", timeout)
         time.sleep(0.3)
         self.evaluate("1")
         return state
 
-    def go(self, url, ready, timeout=60):
+    def go(self, url, ready, timeout=HANG):
         """What the expression `ready` gives there once it gives something."""
         self.send("Page.navigate", url=url)
         end = time.monotonic() + timeout

@@ -394,7 +394,7 @@ def test_ranks_with_different_job_files_end_with_their_numbers(job, tmp_path):
 
 def test_another_number_of_processes_than_ranks_is_refused_by_each(job):
     for rank, process in enumerate(tiny.start_ranks([tiny.command(job())] * 3)):
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate(timeout=tiny.HANG)
         assert error.startswith(f"switchyard, rank {rank}: ")
         result = subprocess.CompletedProcess([], process.returncode, out, error)
         assert message_of(result, USER_ERROR) == "the job is for 2 ranks, but 3 were launched. Launch 2, or change run.ranks."
@@ -407,7 +407,7 @@ def test_a_killed_rank_ends_the_others_within_seconds_with_its_name(job, tmp_pat
     tiny.wait_for_steps(ranks[0], 1)
     ranks[victim].send_signal(signal.SIGKILL)
     killed = time.monotonic()
-    out, error = ranks[1 - victim].communicate(timeout=60)
+    out, error = ranks[1 - victim].communicate(timeout=tiny.HANG)
     assert time.monotonic() - killed < 15
     message = message_of(subprocess.CompletedProcess([], ranks[1 - victim].returncode, out, error), CLUSTER_ERROR)
     assert message.startswith(f"rank {1 - victim} (") and f"rank {victim} (host " in message and "is gone" in message
@@ -419,7 +419,7 @@ def test_a_rank_that_hangs_ends_the_others_after_the_timeout(job, tmp_path):
     ranks = tiny.start_ranks([tiny.command(path, "--out", tmp_path / "out")] * 2)
     tiny.wait_for_steps(ranks[0], 1)
     ranks[1].send_signal(signal.SIGSTOP)
-    out, error = ranks[0].communicate(timeout=60)
+    out, error = ranks[0].communicate(timeout=tiny.HANG)
     ranks[1].kill()
     ranks[1].communicate()
     message = message_of(subprocess.CompletedProcess([], ranks[0].returncode, out, error), CLUSTER_ERROR)
@@ -435,6 +435,6 @@ def test_a_killed_rank_ends_a_job_of_mpirun(job, tmp_path):
     assert len(ranks) == 2
     os.kill(int(ranks[1]), signal.SIGKILL)
     killed = time.monotonic()
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=tiny.HANG)
     assert time.monotonic() - killed < 15 and process.returncode != 0
     assert "Killed" in error or "is gone" in error

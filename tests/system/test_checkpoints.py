@@ -45,7 +45,7 @@ def test_ranks_that_are_threads_wait_for_a_slow_disk_longer_than_for_each_other(
 def test_ranks_that_are_processes_wait_for_a_slow_disk_longer_than_for_each_other(job, tmp_path, slow_disk):
     out = tmp_path / "out"
     for rank in tiny.start_ranks([tiny.command(one_checkpoint(job), "--out", out)] * 2):
-        _, error = rank.communicate(timeout=100)
+        _, error = rank.communicate(timeout=tiny.HANG)
         assert rank.returncode == 0, error
     assert seconds_of_checkpoint(out) > 1.5 * TIMEOUT
 
@@ -53,7 +53,7 @@ def test_ranks_that_are_processes_wait_for_a_slow_disk_longer_than_for_each_othe
 @pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
 def test_ranks_of_mpirun_wait_for_a_slow_disk_longer_than_for_each_other(job, tmp_path, slow_disk):
     out = tmp_path / "out"
-    tiny.train(one_checkpoint(job), "--out", out, launcher=[*tiny.MPIRUN, "-n", 2], timeout=100)
+    tiny.train(one_checkpoint(job), "--out", out, launcher=[*tiny.MPIRUN, "-n", 2], timeout=tiny.HANG)
     assert seconds_of_checkpoint(out) > 1.5 * TIMEOUT
 
 
@@ -72,7 +72,7 @@ def test_a_rank_that_dies_while_a_checkpoint_is_written_is_missed(job, tmp_path,
     out = tmp_path / "out"
     ranks = start_until_it_saves(one_checkpoint(job), out)
     ranks[victim].send_signal(end)
-    _, error = ranks[1 - victim].communicate(timeout=60)
+    _, error = ranks[1 - victim].communicate(timeout=tiny.HANG)
     ranks[victim].kill()
     ranks[victim].communicate()
     assert ranks[1 - victim].returncode == CLUSTER_ERROR, error
@@ -104,7 +104,7 @@ def test_a_second_run_of_processes_is_refused_on_all_ranks(job, tmp_path):
                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     tiny.wait_for_steps(first, 1)
     ranks = tiny.start_ranks([tiny.command(job(), "--out", out)] * 2)
-    errors = [rank.communicate(timeout=60)[1] for rank in ranks]
+    errors = [rank.communicate(timeout=tiny.HANG)[1] for rank in ranks]
     first.kill()
     first.communicate()
     assert [rank.returncode for rank in ranks] == [USER_ERROR, CLUSTER_ERROR]

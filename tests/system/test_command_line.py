@@ -82,7 +82,7 @@ def test_a_relative_folder_is_relative(job, tmp_path):
 
 def test_a_name_that_is_no_text_is_refused(job, tmp_path):
     words = [os.fsencode(str(word)) for word in tiny.command(job(), "--out")] + [os.fsencode(tmp_path) + b"/\xff"]
-    result = subprocess.run(words, capture_output=True, env=tiny.ENVIRONMENT, timeout=60)
+    result = subprocess.run(words, capture_output=True, env=tiny.ENVIRONMENT, timeout=tiny.HANG)
     assert result.returncode == USER_ERROR and b"the value of run.out is no UTF-8 text" in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml"]
 
@@ -134,13 +134,13 @@ def test_help_and_version_end_with_0():
                                    ["--stages", "4096", "--micro-batches", "65536"]], ids=" ".join)
 @pytest.mark.parametrize("kind", ["1f1b", "zero-bubble", "zb-v"])
 def test_times_of_a_schedule_that_no_stage_has_are_refused(words, kind):
-    assert words[-2] in refusal([tiny.PROGRAM, "schedule", "--kind", kind, *words], timeout=20)
+    assert words[-2] in refusal([tiny.PROGRAM, "schedule", "--kind", kind, *words], timeout=tiny.HANG)
 
 
 @pytest.mark.parametrize("times", ["0,0,0", "1e-300,1e-300,1e-300", "1e15,1e-300,0", "1e15,1e15,1e15", "5e-324,1,1e15"])
 @pytest.mark.parametrize("kind", ["1f1b", "interleaved", "zero-bubble", "zb-v"])
 def test_times_of_a_schedule_may_differ_by_any_factor(kind, times):
-    result = tiny.run([tiny.PROGRAM, "schedule", "--kind", kind, "--times", times, "--json"], timeout=20)
+    result = tiny.run([tiny.PROGRAM, "schedule", "--kind", kind, "--times", times, "--json"], timeout=tiny.HANG)
     assert result.returncode == 0 and json.loads(result.stdout.splitlines()[-1])["makespan"] >= 0, result.stderr
 
 
@@ -162,7 +162,7 @@ def limited(megabytes):
 
 @pytest.mark.parametrize("words, message", BEYOND_SENSE, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_what_is_beyond_sense_is_refused_before_anything_is_taken(job, words, message):
-    assert message in refusal(tiny.command(job(), *words), timeout=30, preexec_fn=limited(4096))
+    assert message in refusal(tiny.command(job(), *words), timeout=tiny.HANG, preexec_fn=limited(4096))
 
 
 OTHERS = [["bench", "step", "--ranks", "100000"], ["bench", "step", "--ranks", "0"], ["bench", "step", "--threads", "1000000"], ["bench", "step", "--seq", "1000000000000"],
@@ -173,13 +173,13 @@ OTHERS = [["bench", "step", "--ranks", "100000"], ["bench", "step", "--ranks", "
 
 @pytest.mark.parametrize("words", OTHERS, ids=" ".join)
 def test_other_commands_refuse_it_as_well(words):
-    refusal([tiny.PROGRAM, *words], timeout=30, preexec_fn=limited(4096))
+    refusal([tiny.PROGRAM, *words], timeout=tiny.HANG, preexec_fn=limited(4096))
 
 
 @pytest.mark.parametrize("words", [["plan", "--seconds", "nan"], ["plan", "--seconds", "inf"], ["plan", "--seconds", "-1"], ["plan", "--steps", "1000000000"],
                                    ["simulate", "--steps", "1000000000"], ["plan", "--top", "1000000000"]], ids=" ".join)
 def test_counts_of_predictions_are_bounded(job, words):
-    assert words[1] in refusal([tiny.PROGRAM, words[0], job(), "--cluster", "demo", *words[1:]], timeout=30)
+    assert words[1] in refusal([tiny.PROGRAM, words[0], job(), "--cluster", "demo", *words[1:]], timeout=tiny.HANG)
 
 
 # ---- the environment
@@ -198,7 +198,7 @@ def test_a_mistake_in_the_environment_ends_with_2_and_its_name(job, variables, c
 
 def ends_on(words, redirection, environment=tiny.ENVIRONMENT, **options):
     """A shell's redirection of standard output; the exit status, and what was said."""
-    return subprocess.run(["sh", "-c", f'exec "$@" {redirection}', "sh", *map(str, words)], capture_output=True, text=True, env=environment, timeout=120, **options)
+    return subprocess.run(["sh", "-c", f'exec "$@" {redirection}', "sh", *map(str, words)], capture_output=True, text=True, env=environment, timeout=tiny.HANG, **options)
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def test_a_run_of_processes_goes_on_as_threads_after_one_was_killed(tmp_path, co
     ranks = tiny.start_ranks([tiny.command(job, "--out", out)] * 2)
     tiny.wait_for_steps(ranks[0], 2)
     kill(ranks[1])
-    ranks[0].communicate(timeout=60)
+    ranks[0].communicate(timeout=tiny.HANG)
     tiny.train(write_job(tmp_path / "job.toml", corpus, LIVES[2]), "--out", out, "--resume", out)
     expect_like(whole, tiny.read_log(out))
 

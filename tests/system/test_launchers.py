@@ -39,7 +39,7 @@ def test_mpirun_gives_the_bits_of_threads(job, tmp_path):
 
 def end_cleanly(processes):
     for process in processes:
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=tiny.HANG)
         assert process.returncode == 0, error
         assert all(line.startswith("step ") for line in error.splitlines()), error
 
@@ -81,7 +81,7 @@ def test_ranks_with_a_token_and_an_interface_meet_though_strangers_knock(job, tm
         pass
     second, = tiny.start_ranks([[*words, "--set", f"fabric.token_file={token}", "--set", "fabric.interface=127.0.0.0/8"]], port=port,
                                variables=[{"RANK": "1", "WORLD_SIZE": str(ranks)}])
-    errors = [process.communicate(timeout=60)[1] for process in (first, second)]
+    errors = [process.communicate(timeout=tiny.HANG)[1] for process in (first, second)]
     assert first.returncode == second.returncode == 0, errors
     assert "switchyard: rank 0: refused the connection from 127.0.0.1:" in errors[0] and "no rank of this version" in errors[0]
     assert what_must_be_the_same(tiny.read_log(tmp_path / "tcp")) == expected
@@ -94,7 +94,7 @@ def test_a_rank_with_another_token_ends_with_a_message_and_no_token(job, tmp_pat
     commands = [tiny.command(path, "--set", f"fabric.token={token}", "--set", f"fabric.timeout={wait}")
                 for token, wait in (("s3cret", "3 s"), ("gu3ss", "60 s"))]
     processes = tiny.start_ranks(commands)
-    errors = [process.communicate(timeout=60)[1] for process in processes]
+    errors = [process.communicate(timeout=tiny.HANG)[1] for process in processes]
     assert [process.returncode for process in processes] == [3, 3], errors
     assert "refused this rank: fabric.token (or torchrun's run id) is another one here than there" in errors[1]
     assert "it has another fabric.token, or is of another run." in errors[0]

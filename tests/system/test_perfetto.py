@@ -57,7 +57,7 @@ class Perfetto:
         folder, address = site
         shutil.copy(trace, folder / "opened.json")
         page.send("Network.setBlockedURLs", urls=["https://*"])
-        page.go(f"{address}/index.html#!/?url={address}/opened.json", "Boolean(window.app && window.app.trace) && document.body.innerText.includes('rank 3')", timeout=120)
+        page.go(f"{address}/index.html#!/?url={address}/opened.json", "Boolean(window.app && window.app.trace) && document.body.innerText.includes('rank 3')", timeout=tiny.HANG)
         self.page = page
 
     def rows(self, sql):

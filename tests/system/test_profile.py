@@ -69,7 +69,7 @@ def test_processes_on_hosts_measure_the_links_between_them(tmp_path):
         pytest.skip("built without MPI")
     command = [tiny.PROGRAM, "profile", "--quick", "--threads", "1", "--out", str(tmp_path / "p.json")]
     words = [*tiny.MPIRUN, "-n", "1", "-x", "SWITCHYARD_HOST=a", *command, ":", "-n", "1", "-x", "SWITCHYARD_HOST=b", *command]
-    result = tiny.run(words, timeout=120)
+    result = tiny.run(words, timeout=tiny.HANG)
     assert result.returncode == 0 and "2 ranks on 2 hosts" in result.stdout, result.stderr
     profile = json.loads((tmp_path / "p.json").read_text())
     assert profile["hosts"] == 2 and profile["machine"]["fabric"] == "mpi" and profile["links"]["inter_host"]["bandwidth"] > 1e6

@@ -17,6 +17,7 @@ PYTHON = sys.executable
 VOCAB = 120
 MODEL = {"hidden_size": 32, "layers": 4, "heads": 4, "kv_heads": 2, "ffn_size": 48, "vocab_size": VOCAB}
 LONGEST = 48
+HANG = 900  # seconds after which a command hangs; the longest takes less than a minute where it has a core
 MPI = os.environ.get("SWITCHYARD_MPI", "1") == "1"  # whether the program was built with it
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--allow-run-as-root"]
 
@@ -69,7 +70,7 @@ def command(job, *arguments):
     return [PROGRAM, "train", str(job), *map(str, arguments)]
 
 
-def run(words, timeout=60, environment=ENVIRONMENT, **options):
+def run(words, timeout=HANG, environment=ENVIRONMENT, **options):
     return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=timeout, env=environment, **options)
 
 
