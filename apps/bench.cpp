@@ -1,10 +1,11 @@
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/units.hpp"
-#include "commands.hpp"
 #include "comm/measure.hpp"
+#include "commands.hpp"
 #include "train/bench_kernels.hpp"
 #include "train/bench_step.hpp"
 #include "train/bench_switch.hpp"
@@ -40,7 +41,7 @@ config::ModelConfig llama(i64 hidden, i64 heads, i64 kv_heads, i64 ffn) {
   return model;
 }
 
-// Heads share the hidden size; what is left over is told by config::validate.
+// Heads share the hidden size; what is left over is reported by config::validate.
 void complete(config::ModelConfig& model, i64 positions) {
   model.head_dim = model.heads > 0 ? model.hidden_size / model.heads : 0;
   model.max_positions = positions;
@@ -53,13 +54,16 @@ void print(const nlohmann::json& object) { fmt::print("{}\n", object.dump()); }
 void add_step(CLI::App& bench, Action& action) {
   auto options = std::make_shared<Options<train::BenchStepSettings>>();
   auto& s = options->settings;
-  CLI::App* step = bench.add_subcommand("step", "Tokens per second of a whole training step of a LLaMA on made-up tokens");
+  CLI::App* step =
+      bench.add_subcommand("step", "Tokens per second of a whole training step of a LLaMA on made-up tokens");
   add_model(*step, s.model, llama(512, 8, 4, 1408));
   step->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str()->check(CLI::Range(1, 1 << 24));
   step->add_option("--batch", s.batch, "Documents of a step")->capture_default_str()->check(CLI::Range(1, 1 << 20));
   step->add_option("--ranks", s.ranks, "Ranks, as threads of this process")->capture_default_str();
   step->add_option("--threads", s.threads, "Threads of the whole run, shared by the ranks")->capture_default_str();
-  step->add_option("--steps", s.steps, "Steps; the first warms up")->capture_default_str()->check(CLI::Range(1, 1000000));
+  step->add_option("--steps", s.steps, "Steps; the first warms up")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
   step->add_option("--strategy", s.strategy, "dp,tp,pp")->capture_default_str();
   step->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
   add_json(*step, options->json);
@@ -68,9 +72,12 @@ void add_step(CLI::App& bench, Action& action) {
       auto& settings = options->settings;
       complete(settings.model, settings.seq);
       const train::BenchStepResult r = train::bench_step(settings);
-      fmt::print("{:.0f} tokens/s, {:.3f} s a step (median after the first), {} parameters, {:.0f} MiB on the fullest rank\n",
-                 r.tokens_per_second, r.step_seconds, r.parameters, static_cast<double>(r.peak_bytes) / (1 << 20));
-      for (size_t i = 0; i < r.losses.size(); ++i) fmt::print("step {}  loss {:.4f}  {:.3f} s\n", i + 1, r.losses[i], r.seconds[i]);
+      fmt::print(
+          "{:.0f} tokens/s, {:.3f} s a step (median after the first), {} parameters, {:.0f} MiB on the rank with the "
+          "highest peak\n",
+          r.tokens_per_second, r.step_seconds, r.parameters, static_cast<double>(r.peak_bytes) / (1 << 20));
+      for (size_t i = 0; i < r.losses.size(); ++i)
+        fmt::print("step {}  loss {:.4f}  {:.3f} s\n", i + 1, r.losses[i], r.seconds[i]);
       if (options->json)
         print({{"tok_s", r.tokens_per_second},
                {"step_seconds", r.step_seconds},
@@ -92,7 +99,9 @@ void add_switch(CLI::App& bench, Action& action) {
   command->add_option("--from", s.from, "dp,tp,pp before")->capture_default_str();
   command->add_option("--to", s.to, "dp,tp,pp after")->capture_default_str();
   command->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
-  command->add_option("--repetitions", s.repetitions, "Switches and copies measured, in turn")->capture_default_str()->check(CLI::Range(1, 1000000));
+  command->add_option("--repetitions", s.repetitions, "Switches and copies measured, in turn")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
   add_json(*command, options->json);
   command->callback([options, &action] {
     action = [options] {
@@ -102,8 +111,8 @@ void add_switch(CLI::App& bench, Action& action) {
       fmt::print("{} -> {}: {} moved between ranks, {} copied inside them\n", settings.from, settings.to,
                  format_bytes(Bytes{r.moved_bytes}), format_bytes(Bytes{r.copied_bytes}));
       fmt::print("{} a switch, {:.2f} GB/s; memcpy of the same bytes {}: {:.0f}% of the bound\n",
-                 format_duration(Seconds{r.switch_seconds}), r.bytes_per_second() / 1e9, format_duration(Seconds{r.copy_seconds}),
-                 100 * r.share());
+                 format_duration(Seconds{r.switch_seconds}), r.bytes_per_second() / 1e9,
+                 format_duration(Seconds{r.copy_seconds}), 100 * r.share());
       if (options->json)
         print({{"moved_bytes", r.moved_bytes},
                {"copied_bytes", r.copied_bytes},
@@ -119,7 +128,8 @@ void add_switch(CLI::App& bench, Action& action) {
 void add_kernels(CLI::App& bench, Action& action) {
   auto options = std::make_shared<Options<train::BenchKernelsSettings>>();
   auto& s = options->settings;
-  CLI::App* command = bench.add_subcommand("kernels", "Each kernel at the shapes of a training step, and attention over packed documents");
+  CLI::App* command = bench.add_subcommand(
+      "kernels", "Each kernel at the shapes of a training step, and attention over packed documents");
   add_model(*command, s.model, llama(512, 8, 4, 1408));
   command->add_option("--tokens", s.tokens, "Tokens of a row")->capture_default_str()->check(CLI::Range(1, 1 << 24));
   command->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str()->check(CLI::Range(1, 1 << 24));
@@ -134,10 +144,13 @@ void add_kernels(CLI::App& bench, Action& action) {
       if (!options->json) return 0;
       nlohmann::json kernels = nlohmann::json::array(), packed = nlohmann::json::array();
       for (const train::KernelFigure& f : r.kernels)
-        kernels.push_back({{"name", f.name}, {"seconds", f.seconds}, {"flops", f.flops}, {"bytes", f.bytes}, {"share", r.share(f)}});
+        kernels.push_back(
+            {{"name", f.name}, {"seconds", f.seconds}, {"flops", f.flops}, {"bytes", f.bytes}, {"share", r.share(f)}});
       for (const train::PackedFigure& f : r.packed)
-        packed.push_back(
-            {{"documents", f.documents}, {"squares", f.squares}, {"forward_seconds", f.forward}, {"backward_seconds", f.backward}});
+        packed.push_back({{"documents", f.documents},
+                          {"squared lengths", f.squared_lengths},
+                          {"forward_seconds", f.forward},
+                          {"backward_seconds", f.backward}});
       print({{"matmul_flops", r.matmul_flops}, {"copy_bytes", r.copy_bytes}, {"kernels", kernels}, {"packed", packed}});
       return 0;
     };
@@ -147,7 +160,9 @@ void add_kernels(CLI::App& bench, Action& action) {
 void add_comm(CLI::App& bench, Action& action) {
   auto options = std::make_shared<Options<int>>(Options<int>{.settings = 2});
   CLI::App* comm = bench.add_subcommand("comm", "All-reduce of the thread fabric against the memory-copy bound");
-  comm->add_option("--ranks", options->settings, "Ranks, as threads of this process")->capture_default_str()->check(CLI::Range(2, 64));
+  comm->add_option("--ranks", options->settings, "Ranks, as threads of this process")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 64));
   add_json(*comm, options->json);
   comm->callback([options, &action] {
     action = [options] {

@@ -41,16 +41,18 @@ config::Job alone(const config::Job& job, const std::string& spec) {
   return other;
 }
 
-void predict(report::Candidate& candidate, const PlannedStep& step, const compiler::Plans& plans, const cluster::Hardware& hardware, i64 limit) {
+void predict(report::Candidate& candidate, const PlannedStep& step, const compiler::Plans& plans,
+             const cluster::Hardware& hardware, i64 limit) {
   candidate.seconds = simulator::simulate(step.program, step.plan, plans, hardware).step_seconds;
-  candidate.peak = compiler::fullest_rank(step.program, step.plan, plans).second.total;
+  candidate.peak = compiler::rank_with_highest_peak(step.program, step.plan, plans).second.total;
   candidate.fits = limit == 0 || candidate.peak <= limit;
 }
 
 }  // namespace
 
-std::vector<report::Candidate> candidates(const config::Job& job, const compiler::Plans& plans, const cluster::Hardware& hardware,
-                                          const PlannedStep& step, const std::vector<std::string>& specs, i64 limit) {
+std::vector<report::Candidate> candidates(const config::Job& job, const compiler::Plans& plans,
+                                          const cluster::Hardware& hardware, const PlannedStep& step,
+                                          const std::vector<std::string>& specs, i64 limit) {
   std::vector<report::Candidate> all{{.name = "this job", .chosen = true}};
   predict(all.front(), step, plans, hardware, limit);
   for (const std::string& spec : written_out(specs, job.run.ranks)) {

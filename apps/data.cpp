@@ -26,8 +26,10 @@ fs::path root() {
 int prepare(std::vector<std::string> arguments) {
   const fs::path package = root() / "python", venv = root() / ".venv/bin/python";
   if (!fs::exists(package / "switchyard_data"))
-    user_error("no data preparation at {}. Run the program from its build folder, or set SWITCHYARD_ROOT to the source folder.",
-               package.string());
+    user_error(
+        "no data preparation at {}. Run the program from its build folder, or set SWITCHYARD_ROOT to the source "
+        "folder.",
+        package.string());
   const std::string python = fs::exists(venv) ? venv.string() : "python3";
   setenv("PYTHONPATH", package.c_str(), 1);
   std::vector<std::string> words = {python, "-m", "switchyard_data", "prepare"};
@@ -56,8 +58,8 @@ int stats(const std::string& folder, bool json) {
 void add_data(CLI::App& app, Action& action) {
   CLI::App* data = app.add_subcommand("data", "Prepares a corpus, or shows how long its documents are");
   data->require_subcommand(1);
-  CLI::App* prepared =
-      data->add_subcommand("prepare", "Tokenizes text, source files, .jsonl(.gz/.zst) or .parquet into a folder to train on");
+  CLI::App* prepared = data->add_subcommand(
+      "prepare", "Tokenizes text, source files, .jsonl(.gz/.zst) or .parquet into a folder to train on");
   prepared->set_help_flag();  // its options, with their help, are Python's
   prepared->allow_extras();
   prepared->callback([prepared, &action] { action = [extras = prepared->remaining()] { return prepare(extras); }; });

@@ -32,7 +32,8 @@ std::vector<i64> made_up_lengths(const config::Job& job) {
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count) {
   if (!job.batch.lengths.empty()) return data::given_lengths(job, count);
   if (!has_data(job)) {
-    fmt::print("no data at \"{}\": a made-up batch, lengths halving from {} tokens\n", job.data.path, job.buckets.front().max_length);
+    fmt::print("no data at \"{}\": a made-up batch, lengths halving from {} tokens\n", job.data.path,
+               job.buckets.front().max_length);
     return std::vector<std::vector<i64>>(static_cast<size_t>(count), made_up_lengths(job));
   }
   const data::Corpus corpus = data::Corpus::open(job.data.path);
@@ -57,8 +58,8 @@ std::vector<i64> lengths_of_step(const config::Job& job, i64 index) {
 PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths) {
   PlannedStep step;
   step.lengths = std::move(lengths);
-  step.plan = batch::plan_batch(index, step.lengths, compiler::bucket_specs(job, plans), compiler::work_model(job.model.config),
-                               compiler::phase_order(job));
+  step.plan = batch::plan_batch(index, step.lengths, compiler::bucket_specs(job, plans),
+                                compiler::work_model(job.model.config), compiler::phase_order(job));
   const i64 budget = job.run.memory_budget.count;
   int suspect = -1;
   step.program = compiler::assemble_within(step.plan, plans, job.run.prefetch, [&](const ir::Program& program) {
@@ -67,7 +68,8 @@ PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i
     if (peak) step.peak = peak->total;
     return peak.has_value();
   });
-  if (budget > 0 && !step.peak) step.peak = compiler::fullest_rank(step.program, step.plan, plans).second.total;
+  if (budget > 0 && !step.peak)
+    step.peak = compiler::rank_with_highest_peak(step.program, step.plan, plans).second.total;
   return step;
 }
 
@@ -78,6 +80,8 @@ std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Pla
   return steps;
 }
 
-PlannedStep first_step(const config::Job& job, const compiler::Plans& plans) { return first_steps(job, plans, 1).front(); }
+PlannedStep first_step(const config::Job& job, const compiler::Plans& plans) {
+  return first_steps(job, plans, 1).front();
+}
 
 }  // namespace switchyard::apps

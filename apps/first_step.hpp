@@ -15,8 +15,8 @@ struct PlannedStep {
   std::optional<i64> peak{};  // bytes of the rank with the highest peak, where the job has a budget
 };
 
-/// Tokens of each document of steps 1 to `count`: as batch.lengths says, or of the job's data; without both of made-up documents, which is
-/// said on standard output.
+/// Tokens of each document of steps 1 to `count`: as batch.lengths says, or of the job's data; without both of made-up
+/// documents, which is said on standard output.
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count);
 /// The same of step index + 1 alone.
 std::vector<i64> lengths_of_step(const config::Job& job, i64 index);

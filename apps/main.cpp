@@ -1,7 +1,9 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <malloc.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -12,9 +14,6 @@
 #include <string_view>
 #include <system_error>
 #include <vector>
-
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "base/errors.hpp"
 #include "base/text.hpp"
@@ -41,14 +40,16 @@ std::string speaker() {
 #ifdef SWITCHYARD_DEVICE_PROGRAM
 // The program beside this one has all commands.
 [[noreturn]] void become_device_program(char** argv) {
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / SWITCHYARD_DEVICE_PROGRAM;
+  const std::filesystem::path program =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / SWITCHYARD_DEVICE_PROGRAM;
   ::execv(program.c_str(), argv);
-  switchyard::user_error("{}: {}. Both programs belong into one folder.", program.string(), std::generic_category().message(errno));
+  switchyard::user_error("{}: {}. Both programs belong into one folder.", program.string(),
+                         std::generic_category().message(errno));
 }
 #endif
 
-// A file that is opened while one of these is closed would take its number, and then what is printed. Writing to what stands in for
-// standard output fails.
+// A file that is opened while one of these is closed would take its number, and then what is printed. Writing to what
+// stands in for standard output fails.
 void open_standard_files() {
   const auto open = [](int fd, int flags) {
     if (::fcntl(fd, F_GETFD) == 0 || errno != EBADF) return;
@@ -63,7 +64,8 @@ void open_standard_files() {
 }
 
 int cannot_print(const std::error_code& reason) {
-  fmt::print(stderr, "{}: cannot write to standard output: {}. What was printed is incomplete.\n", speaker(), reason.message());
+  fmt::print(stderr, "{}: cannot write to standard output: {}. What was printed is incomplete.\n", speaker(),
+             reason.message());
   return 3;
 }
 
@@ -89,7 +91,8 @@ void check_commands(const CLI::App& app, int argc, char** argv) {
     if (!next) {
       const std::string nearest = switchyard::nearest_name(argv[i], names);
       switchyard::user_error("{} is no command. {}", argv[i],
-                             nearest.empty() ? fmt::format("Use one of {}.", fmt::join(names, ", ")) : fmt::format("Did you mean {}?", nearest));
+                             nearest.empty() ? fmt::format("Use one of {}.", fmt::join(names, ", "))
+                                             : fmt::format("Did you mean {}?", nearest));
     }
     at = next;
   }
@@ -102,7 +105,8 @@ bool parse(CLI::App& app, int argc, char** argv) {
     app.parse(argc, argv);
     return true;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) switchyard::user_error("{}. --help lists the options, also behind a command.", error.what());
+    if (error.get_exit_code() != 0)
+      switchyard::user_error("{}. --help lists the options, also behind a command.", error.what());
     app.exit(error);
     return false;
   }
@@ -131,7 +135,9 @@ int main(int argc, char** argv) {
   apps::add_schedule(app, action);
   apps::add_data(app, action);
 #ifndef SWITCHYARD_DEVICE
-  ::mallopt(M_TOP_PAD, 64 << 20);  // a short life with much small data: memory comes in large parts and isn't given back before the end
+  ::mallopt(
+      M_TOP_PAD,
+      64 << 20);  // a short life with much small data: memory comes in large parts and isn't given back before the end
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
 #endif
@@ -139,7 +145,9 @@ int main(int argc, char** argv) {
   try {
 #ifdef SWITCHYARD_DEVICE_PROGRAM
     const std::string_view word = argc > 1 ? argv[1] : "";
-    if (std::ranges::none_of(app.get_subcommands({}), [&](const CLI::App* command) { return command->get_name() == word; })) become_device_program(argv);
+    if (std::ranges::none_of(app.get_subcommands({}),
+                             [&](const CLI::App* command) { return command->get_name() == word; }))
+      become_device_program(argv);
 #endif
     return printed(parse(app, argc, argv) ? action() : 0);
   } catch (const UserError& error) {

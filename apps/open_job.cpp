@@ -7,12 +7,12 @@
 namespace switchyard::apps {
 
 config::Job open_job(const std::string& path, const std::vector<config::Override>& overrides) {
-  config::Faults faults;
-  return open_job(config::load_draft(path, overrides, faults), faults);
+  config::Errors errors;
+  return open_job(config::load_draft(path, overrides, errors), errors);
 }
 
-config::Job open_job(const config::JobDraft& draft, config::Faults& faults) {
-  config::Job job = config::job_of(draft, faults);
+config::Job open_job(const config::JobDraft& draft, config::Errors& errors) {
+  config::Job job = config::job_of(draft, errors);
   if (config::needs_model(job)) config::resolve_model(job, files::read_hf_config(job.model.path));
   if (config::needs_vocab(job) && !job.data.path.empty())
     if (const auto vocab = data::Corpus::open(job.data.path).vocab_size()) config::resolve_vocab(job, *vocab);

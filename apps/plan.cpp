@@ -1,7 +1,8 @@
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include "planner/plan.hpp"
 
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <string_view>
@@ -21,7 +23,6 @@
 #include "open_job.hpp"
 #include "plan_job.hpp"
 #include "planner/explain.hpp"
-#include "planner/plan.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -48,16 +49,17 @@ struct Opened {
 Opened open(const Options& options, i64 sequences) {
   Opened opened;
   std::vector<config::Override> overrides = config::overrides_of(options.sets);
-  if (options.ranks > 0) overrides.push_back({fmt::format("--ranks {}", options.ranks), "run.ranks", i64{options.ranks}});
+  if (options.ranks > 0)
+    overrides.push_back({fmt::format("--ranks {}", options.ranks), "run.ranks", i64{options.ranks}});
   if (sequences > 0) overrides.push_back({"--sequences " + options.sequences, "batch.sequences", sequences});
-  config::Faults faults;
-  config::JobDraft draft = config::load_draft(options.job, overrides, faults);
-  opened.has_buckets = !leaves_strategies_open(draft, faults);
+  config::Errors errors;
+  config::JobDraft draft = config::load_draft(options.job, overrides, errors);
+  opened.has_buckets = !leaves_strategies_open(draft, errors);
   if (opened.has_buckets) {
-    opened.job = open_job(draft, faults);
+    opened.job = open_job(draft, errors);
   } else {
     const int ranks = config::load_hardware(options.cluster, ranks_of(draft)).ranks();
-    opened.job = open_unplanned(std::move(draft), faults, ranks);
+    opened.job = open_unplanned(std::move(draft), errors, ranks);
   }
   opened.hardware = config::load_hardware(options.cluster, opened.job.run.ranks);
   return opened;
@@ -105,12 +107,12 @@ std::vector<i64> batch_sizes(const std::string& range) {
   if (range.empty()) return {0};
   i64 low = 0, high = 0;
   const char* end = range.data() + range.size();
-  const auto [middle, fault] = std::from_chars(range.data(), end, low);
-  const bool dots = fault == std::errc() && std::string_view(middle, end).starts_with("..");
+  const auto [middle, message] = std::from_chars(range.data(), end, low);
+  const bool dots = message == std::errc() && std::string_view(middle, end).starts_with("..");
   if (!dots || std::from_chars(middle + 2, end, high).ptr != end || low < 1 || high < low)
     user_error("--sequences {} is no range of documents a step. Write LOW..HIGH, such as 256..1024.", range);
   std::vector<i64> sizes;
-  for (i64 size = low; size < high; size = size > high / 2 ? high : 2 * size) sizes.push_back(size);
+  for (i64 size = low; size<high; size = size> high / 2 ? high : 2 * size) sizes.push_back(size);
   sizes.push_back(high);
   return sizes;
 }
@@ -126,7 +128,8 @@ struct Planned {
   const JudgedPlan& best() const { return plans.front(); }
   double tokens_per_second() const {
     i64 tokens = 0;
-    for (const std::vector<i64>& lengths : planner->request().steps) tokens = std::accumulate(lengths.begin(), lengths.end(), tokens);
+    for (const std::vector<i64>& lengths : planner->request().steps)
+      tokens = std::accumulate(lengths.begin(), lengths.end(), tokens);
     return static_cast<double>(tokens) / static_cast<double>(planner->request().steps.size()) / best().seconds;
   }
 };
@@ -136,11 +139,15 @@ int listed(const Options& options) { return options.top > 0 ? options.top : opti
 Planned planned(const Options& options, i64 sequences, double limit) {
   Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}, .limit = limit};
   const auto start = Clock::now();
-  result.planner = std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
+  result.planner =
+      std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
   result.found = result.planner->plan(std::max(kJudged, listed(options)), options.most_buckets, limit_of(limit),
-                                       options.top > 0 ? std::function<bool()>() : as_long_again());
+                                      options.top > 0 ? std::function<bool()>() : as_long_again());
   result.seconds = seconds_since(start);
-  result.plans = judged({.job = result.opened.job, .planner = *result.planner, .best = result.found.best, .own = result.opened.has_buckets,
+  result.plans = judged({.job = result.opened.job,
+                         .planner = *result.planner,
+                         .best = result.found.best,
+                         .own = result.opened.has_buckets,
                          .most_buckets = options.most_buckets},
                         limit_of(limit));
   return result;
@@ -152,7 +159,9 @@ Planned best_batch(const Options& options) {
   std::optional<Planned> best;
   for (const i64 size : sizes) {
     Planned next = planned(options, size, options.seconds / static_cast<double>(sizes.size()));
-    if (size > 0) fmt::print("{} documents a step: {}, {:.4g} tokens/s\n", size, duration(next.best().seconds), next.tokens_per_second());
+    if (size > 0)
+      fmt::print("{} documents a step: {}, {:.4g} tokens/s\n", size, duration(next.best().seconds),
+                 next.tokens_per_second());
     if (!best || next.tokens_per_second() > best->tokens_per_second()) best = std::move(next);
   }
   return std::move(*best);
@@ -162,28 +171,35 @@ std::string planned_seconds(const JudgedPlan& plan) { return plan.choice ? durat
 
 void print(const Planned& planned, int top) {
   const cluster::Hardware& hardware = planned.opened.hardware;
-  fmt::print("{} on {}: {} of {}\n     simulated    planned\n", duration(planned.best().seconds), hardware.name, count(hardware.hosts, "host"),
-             count(hardware.devices_per_host, "device"));
+  fmt::print("{} on {}: {} of {}\n     simulated    planned\n", duration(planned.best().seconds), hardware.name,
+             count(hardware.hosts, "host"), count(hardware.devices_per_host, "device"));
   for (size_t i = 0; i < std::min(planned.plans.size(), static_cast<size_t>(top)); ++i) {
     const JudgedPlan& plan = planned.plans[i];
-    if (plan.remark.empty()) fmt::print("{:>3} {:>10} {:>10}  {}{}\n", i + 1, duration(plan.seconds), planned_seconds(plan), plan.name, plan.fits ? "" : " (exceeds the memory budget)");
+    if (plan.remark.empty())
+      fmt::print("{:>3} {:>10} {:>10}  {}{}\n", i + 1, duration(plan.seconds), planned_seconds(plan), plan.name,
+                 plan.fits ? "" : " (exceeds the memory budget)");
   }
   if (planned.best().single()) fmt::print("One strategy for all documents: in this model no switch pays.\n");
   for (const JudgedPlan& plan : planned.plans)
     if (plan.own && !plan.remark.empty())
       fmt::print("The job's own buckets: {}\n", plan.remark);
     else if (plan.own)
-      fmt::print("The job's own buckets: {} simulated, {} planned, {}{}\n", duration(plan.seconds), planned_seconds(plan), plan.name, plan.fits ? "" : "; they exceed the memory budget");
+      fmt::print("The job's own buckets: {} simulated, {} planned, {}{}\n", duration(plan.seconds),
+                 planned_seconds(plan), plan.name, plan.fits ? "" : "; they exceed the memory budget");
   const planner::Counts& c = planned.found.counts;
-  fmt::print("{} candidates, {:.2f}% left out by proof in {:.2f} s: {} by their placement's bound, {} by memory, {} by their own bound, {} as "
-             "no better than one of their placement; {} timed\n",
-             c.candidates, 100.0 * static_cast<double>(c.pruned()) / static_cast<double>(c.candidates), planned.seconds, c.rough, c.memory, c.bound,
-             c.dominated, c.timed);
+  fmt::print(
+      "{} candidates, {:.2f}% left out by proof in {:.2f} s: {} by their placement's bound, {} by memory, {} by their "
+      "own bound, {} as "
+      "no better than one of their placement; {} timed\n",
+      c.candidates, 100.0 * static_cast<double>(c.pruned()) / static_cast<double>(c.candidates), planned.seconds,
+      c.rough, c.memory, c.bound, c.dominated, c.timed);
   if (planned.found.proven)
     fmt::print("In the planner's model no plan takes less than {}\n", duration(planned.found.least));
   else
-    fmt::print("Not proven best in the planner's model: at most {:.2g}% above the optimum (limit of {:g} s reached; --seconds raises it)\n",
-               100 * planned.found.gap(), planned.limit);
+    fmt::print(
+        "Not proven best in the planner's model: at most {:.2g}% above the optimum (limit of {:g} s reached; --seconds "
+        "raises it)\n",
+        100 * planned.found.gap(), planned.limit);
 }
 
 // A job for another planner's request, which may have other hardware and documents.
@@ -198,11 +214,13 @@ std::string explained(const Planned& planned, double limit, int top) {
   std::vector<planner::Judged> plans;
   for (const JudgedPlan& plan : planned.plans)
     if (plan.choice && static_cast<int>(plans.size()) < top) plans.push_back({*plan.choice, plan.seconds, plan.peak});
-  const auto simulate = [&](const planner::Planner& other, const std::vector<planner::Choice>& choices, size_t& quickest) {
+  const auto simulate = [&](const planner::Planner& other, const std::vector<planner::Choice>& choices,
+                            size_t& quickest) {
     const planner::Request& request = other.request();
     std::optional<JudgedPlan> best;
     for (size_t i = 0; i < choices.size(); ++i) {
-      JudgedPlan plan = simulated("", planned_job(job_for(planned.opened.job, request), other, choices[i]), request.hardware, request.steps);
+      JudgedPlan plan = simulated("", planned_job(job_for(planned.opened.job, request), other, choices[i]),
+                                  request.hardware, request.steps);
       if (best && std::pair(!best->fits, best->seconds) <= std::pair(!plan.fits, plan.seconds)) continue;
       best = std::move(plan);
       quickest = i;
@@ -223,18 +241,19 @@ int run(const Options& options) {
   if (options.explain) fmt::print("{}", explained(planned, options.seconds, top));
   if (!options.out.empty()) write(options.out, best.job);
   if (options.json) {
-    const nlohmann::json object = {{"chosen", json_of(best.job.buckets)},
-                                   {"order", compiler::phase_order(best.job)},
-                                   {"step_seconds", best.seconds},
-                                   {"planned_seconds", best.choice ? nlohmann::json(best.choice->seconds) : nlohmann::json()},
-                                   {"own", best.own},
-                                   {"sequences", planned.sequences()},
-                                   {"tokens_per_second", planned.tokens_per_second()},
-                                   {"proven", planned.found.proven},
-                                   {"gap", planned.found.gap()},
-                                   {"candidates", planned.found.counts.candidates},
-                                   {"pruned", planned.found.counts.pruned()},
-                                   {"seconds", planned.seconds}};
+    const nlohmann::json object = {
+        {"chosen", json_of(best.job.buckets)},
+        {"order", compiler::phase_order(best.job)},
+        {"step_seconds", best.seconds},
+        {"planned_seconds", best.choice ? nlohmann::json(best.choice->seconds) : nlohmann::json()},
+        {"own", best.own},
+        {"sequences", planned.sequences()},
+        {"tokens_per_second", planned.tokens_per_second()},
+        {"proven", planned.found.proven},
+        {"gap", planned.found.gap()},
+        {"candidates", planned.found.counts.candidates},
+        {"pruned", planned.found.counts.pruned()},
+        {"seconds", planned.seconds}};
     fmt::print("{}\n", object.dump());
   }
   return 0;
@@ -245,15 +264,33 @@ int run(const Options& options) {
 void add_plan(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("plan", "Chooses buckets and strategies for a job on a cluster");
-  command->add_option("job", options->job, "Job file; its buckets, if any, are compared")->required()->type_name("JOB.toml");
-  command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")->required()->type_name("FILE|NAME");
-  command->add_option("--ranks", options->ranks, "Ranks, where neither job nor cluster file says how many")->check(CLI::PositiveNumber);
-  command->add_option("--top", options->top, "Number of plans to list; with --explain 10, else 1")->check(CLI::Range(1, 1000))->type_name("N");
-  command->add_option("--buckets", options->most_buckets, "Most buckets; 1 is the best single strategy")->check(CLI::PositiveNumber);
-  command->add_option("--steps", options->steps, "Steps whose documents stand for all")->capture_default_str()->check(CLI::Range(1, 4096));
-  command->add_option("--sequences", options->sequences, "Documents a step as a range: plans its ends and the doublings between, and takes the one with most tokens a second")->type_name("LOW..HIGH");
-  command->add_option("--seconds", options->seconds, "Ends the search after so long with the best plan so far; 0 is no limit")->capture_default_str();
-  command->add_flag("--explain", options->explain, "What the plans cost and why, what limits the best, and what would change it");
+  command->add_option("job", options->job, "Job file; its buckets, if any, are compared")
+      ->required()
+      ->type_name("JOB.toml");
+  command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")
+      ->required()
+      ->type_name("FILE|NAME");
+  command->add_option("--ranks", options->ranks, "Ranks, where neither job nor cluster file says how many")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--top", options->top, "Number of plans to list; with --explain 10, else 1")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  command->add_option("--buckets", options->most_buckets, "Most buckets; 1 is the best single strategy")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--steps", options->steps, "Steps whose documents stand for all")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--sequences", options->sequences,
+                   "Documents a step as a range: plans its ends and the doublings between, and takes the one with most "
+                   "tokens a second")
+      ->type_name("LOW..HIGH");
+  command
+      ->add_option("--seconds", options->seconds,
+                   "Ends the search after so long with the best plan so far; 0 is no limit")
+      ->capture_default_str();
+  command->add_flag("--explain", options->explain,
+                    "What the plans cost and why, what limits the best, and what would change it");
   command->add_option("--out", options->out, "Writes the job with the best plan's buckets")->type_name("planned.toml");
   command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");

@@ -30,11 +30,13 @@ int steps_that_stand_for_all(const config::Job& job) {
 }
 
 // The planner wouldn't keep to them.
-void refuse_settings(const config::JobDraft& draft, config::Faults& faults) {
+void refuse_settings(const config::JobDraft& draft, config::Errors& errors) {
   const auto refuse = [&](const std::string& key) {
     if (draft.has(key))
-      faults.add(draft.where(key), fmt::format("{} is set, but the strategies are left to the planner, which chooses that, too. Leave it out, or give the "
-                                               "buckets strategies.", key));
+      errors.add(draft.where(key), fmt::format("{} is set, but the strategies are left to the planner, which chooses "
+                                               "that, too. Leave it out, or give the "
+                                               "buckets strategies.",
+                                               key));
   };
   for (const config::Key<config::JobDraft>& key : config::job_keys())
     if (key.name.starts_with("parallel.") || key.name == "run.order") refuse(key.name);
@@ -53,7 +55,9 @@ std::vector<planner::Choice> contestants(const Contest& contest, std::function<b
   std::vector<planner::Choice> choices = contest.best;
   try {
     const planner::Choice single = contest.planner.plan(1, 1, std::move(stop)).best.front();
-    const auto same = [&](const planner::Choice& choice) { return choice.phases == single.phases && choice.zero == single.zero; };
+    const auto same = [&](const planner::Choice& choice) {
+      return choice.phases == single.phases && choice.zero == single.zero;
+    };
     if (std::ranges::none_of(choices, same)) choices.push_back(single);
   } catch (const UserError&) {
   }
@@ -63,17 +67,21 @@ std::vector<planner::Choice> contestants(const Contest& contest, std::function<b
 std::string name_of(const std::vector<config::Bucket>& buckets) {
   std::string text;
   for (const config::Bucket& bucket : buckets)
-    text += fmt::format("{}to {}: {}", text.empty() ? "" : "; ", bucket.max_length, bucket.spec.empty() ? bucket.strategy.name : bucket.spec);
+    text += fmt::format("{}to {}: {}", text.empty() ? "" : "; ", bucket.max_length,
+                        bucket.spec.empty() ? bucket.strategy.name : bucket.spec);
   return text;
 }
 
 // As one of the others, if it is.
 void add_own(const Contest& contest, std::vector<JudgedPlan>& plans) {
   const config::Job& job = contest.job;
-  JudgedPlan own{.name = name_of(job.buckets), .job = within_memory(job, contest.planner.request().hardware), .own = true};
+  JudgedPlan own{
+      .name = name_of(job.buckets), .job = within_memory(job, contest.planner.request().hardware), .own = true};
   if (job.run.home == 0) own.choice = contest.planner.choice(job.buckets, compiler::phase_order(job));
   if (own.choice) own.name = contest.planner.to_string(*own.choice);
-  const auto same = [&](const JudgedPlan& plan) { return own.choice && plan.choice->phases == own.choice->phases && plan.choice->zero == own.choice->zero; };
+  const auto same = [&](const JudgedPlan& plan) {
+    return own.choice && plan.choice->phases == own.choice->phases && plan.choice->zero == own.choice->zero;
+  };
   if (const auto known = std::ranges::find_if(plans, same); known != plans.end())
     known->own = true;
   else
@@ -97,14 +105,17 @@ std::string text_of(double seconds) { return format_duration(Seconds{seconds}); 
 
 }  // namespace
 
-bool leaves_strategies_open(const config::JobDraft& draft, config::Faults& faults) {
+bool leaves_strategies_open(const config::JobDraft& draft, config::Errors& errors) {
   const auto planned = std::ranges::count_if(draft.buckets, is_auto);
   if (planned > 0 && planned < static_cast<std::ptrdiff_t>(draft.buckets.size()))
-    faults.add(draft.origin, fmt::format("{} of {} buckets have strategy = \"auto\". The planner chooses all of them or none: give each a strategy, or none.",
+    errors.add(draft.origin, fmt::format("{} of {} buckets have strategy = \"auto\". The planner chooses all of them "
+                                         "or none: give each a strategy, or none.",
                                          planned, draft.buckets.size()));
-  const bool tried = draft.faulty.contains("bucket") || draft.faulty.contains("parallel.") || !draft.misses("parallel.preset");
-  const bool open = draft.job.batch.context > 0 && !tried && planned == static_cast<std::ptrdiff_t>(draft.buckets.size());
-  if (open) refuse_settings(draft, faults);
+  const bool tried =
+      draft.faulty.contains("bucket") || draft.faulty.contains("parallel.") || !draft.misses("parallel.preset");
+  const bool open =
+      draft.job.batch.context > 0 && !tried && planned == static_cast<std::ptrdiff_t>(draft.buckets.size());
+  if (open) refuse_settings(draft, errors);
   return open;
 }
 
@@ -112,23 +123,24 @@ std::optional<int> ranks_of(const config::JobDraft& draft) {
   return draft.has("run.ranks") ? std::optional(draft.job.run.ranks) : std::nullopt;
 }
 
-config::Job open_unplanned(config::JobDraft draft, config::Faults& faults, int ranks) {
+config::Job open_unplanned(config::JobDraft draft, config::Errors& errors, int ranks) {
   config::BucketDraft all;
   all.max_length = draft.job.batch.context;
   all.text = "1,1,1";
   draft.buckets = {all};
-  draft.job.run.order.clear();  // a fault already
+  draft.job.run.order.clear();  // an error already
   std::erase_if(draft.given, [](const auto& given) { return given.first.starts_with("bucket."); });
   for (const char* key : {"bucket.0.max_length", "bucket.0.strategy"}) draft.given[key] = draft.origin;
   if (draft.misses("run.ranks")) {
     draft.job.run.ranks = ranks;
     draft.given["run.ranks"] = draft.origin;
   }
-  return open_job(draft, faults);
+  return open_job(draft, errors);
 }
 
 planner::Request request_of(const config::Job& job, const cluster::Hardware& hardware, int steps) {
-  planner::Request request{.model = job.model.config, .precision = compiler::precision_of(job.run), .hardware = hardware, .steps = {}};
+  planner::Request request{
+      .model = job.model.config, .precision = compiler::precision_of(job.run), .hardware = hardware, .steps = {}};
   request.steps = lengths_of_steps(job, steps);
   request.context = job.batch.context;
   request.memory = job.run.memory_budget.count;
@@ -142,13 +154,17 @@ config::Job planned_job(config::Job job, const planner::Planner& planner, const 
   return within_memory(std::move(job), planner.request().hardware);
 }
 
-JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware, const std::vector<std::vector<i64>>& steps) {
+JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware,
+                     const std::vector<std::vector<i64>>& steps) {
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
   JudgedPlan judged{.name = std::move(name), .job = job};
   for (size_t i = 0; i < steps.size(); ++i) {
     const PlannedStep step = planned_step(job, plans, static_cast<i64>(i), steps[i]);
-    judged.peak = std::max(judged.peak, step.peak ? *step.peak : compiler::fullest_rank(step.program, step.plan, plans).second.total);
-    judged.seconds += simulator::simulate(step.program, step.plan, plans, hardware).step_seconds / static_cast<double>(steps.size());
+    judged.peak = std::max(
+        judged.peak,
+        step.peak ? *step.peak : compiler::rank_with_highest_peak(step.program, step.plan, plans).second.total);
+    judged.seconds +=
+        simulator::simulate(step.program, step.plan, plans, hardware).step_seconds / static_cast<double>(steps.size());
   }
   judged.fits = job.run.memory_budget.count == 0 || judged.peak <= job.run.memory_budget.count;
   return judged;
@@ -159,8 +175,11 @@ std::vector<JudgedPlan> judged(const Contest& contest, std::function<bool()> sto
   const cluster::Hardware& hardware = planner.request().hardware;
   std::vector<JudgedPlan> plans;
   for (const planner::Choice& choice : contestants(contest, std::move(stop)))
-    plans.push_back({.name = planner.to_string(choice), .choice = choice, .job = planned_job(contest.job, planner, choice)});
-  if (contest.own && (contest.most_buckets == 0 || static_cast<int>(contest.job.buckets.size()) <= contest.most_buckets)) add_own(contest, plans);
+    plans.push_back(
+        {.name = planner.to_string(choice), .choice = choice, .job = planned_job(contest.job, planner, choice)});
+  if (contest.own &&
+      (contest.most_buckets == 0 || static_cast<int>(contest.job.buckets.size()) <= contest.most_buckets))
+    add_own(contest, plans);
   for_all(plans, [&](JudgedPlan& plan) {
     try {
       const JudgedPlan timed = simulated(plan.name, plan.job, hardware, planner.request().steps);
@@ -186,7 +205,8 @@ ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware
   const auto single = std::ranges::find_if(plans, [](const JudgedPlan& plan) { return plan.single() && plan.fits; });
   ChosenPlan chosen{.job = best.job, .why = {}, .compared = {}};
   for (const JudgedPlan& plan : plans)
-    chosen.compared.push_back({.name = plan.name, .seconds = plan.seconds, .peak = plan.peak, .fits = plan.fits, .chosen = &plan == &best});
+    chosen.compared.push_back(
+        {.name = plan.name, .seconds = plan.seconds, .peak = plan.peak, .fits = plan.fits, .chosen = &plan == &best});
   chosen.why.push_back(fmt::format("{} a step predicted on {}: {}", text_of(best.seconds), hardware.name, best.name));
   if (best.single())
     chosen.why.push_back("one strategy for all documents; no switch pays here");
@@ -195,8 +215,9 @@ ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware
   else
     chosen.why.push_back(fmt::format("the best single strategy would take {} ({:+.0f}%): {}", text_of(single->seconds),
                                      100 * (single->seconds / best.seconds - 1), single->name));
-  chosen.why.push_back(fmt::format("limited by {}; the fullest rank needs {} of {}", planner::limit_of(planner.account(*best.choice)),
-                                   format_bytes(Bytes{best.peak}), format_bytes(Bytes{planner.memory()})));
+  chosen.why.push_back(fmt::format("limited by {}; the rank with the highest peak needs {} of {}",
+                                   planner::limit_of(planner.account(*best.choice)), format_bytes(Bytes{best.peak}),
+                                   format_bytes(Bytes{planner.memory()})));
   return chosen;
 }
 

@@ -12,13 +12,13 @@
 
 namespace switchyard::apps {
 
-/// Whether the job has no buckets nor a preset of them, or all its buckets have strategy = "auto". Faults: only some have, or keys are set
-/// that such a job leaves to the planner.
-bool leaves_strategies_open(const config::JobDraft& draft, config::Faults& faults);
+/// Whether the job has no buckets nor a preset of them, or all its buckets have strategy = "auto". Errors: only some
+/// have, or keys are set that such a job leaves to the planner.
+bool leaves_strategies_open(const config::JobDraft& draft, config::Errors& errors);
 /// Ranks that the job asks for, if it does.
 std::optional<int> ranks_of(const config::JobDraft& draft);
 /// Such a job, for so many ranks where it says nothing else, with one bucket that stands in for those to be planned.
-config::Job open_unplanned(config::JobDraft draft, config::Faults& faults, int ranks);
+config::Job open_unplanned(config::JobDraft draft, config::Errors& errors, int ranks);
 
 /// What the planner is asked for the documents of the first `steps` steps.
 planner::Request request_of(const config::Job& job, const cluster::Hardware& hardware, int steps);
@@ -49,14 +49,16 @@ struct Contest {
   int most_buckets = 0;  // of those and of the best single strategy; 0: any number
 };
 
-/// The simulator has the last word: all plans of the contest, the best single strategy (stop: as in planner::SearchSettings) and the job's own
-/// buckets, simulated; the quickest first, those that exceed the memory budget or can't run behind all others.
+/// The simulator has the last word: all plans of the contest, the best single strategy (stop: as in
+/// planner::SearchSettings) and the job's own buckets, simulated; the quickest first, those that exceed the memory
+/// budget or can't run behind all others.
 std::vector<JudgedPlan> judged(const Contest& contest, std::function<bool()> stop = {});
 /// One plan's job, and mean seconds and highest peak of steps with documents of these lengths.
-JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware, const std::vector<std::vector<i64>>& steps);
+JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware,
+                     const std::vector<std::vector<i64>>& steps);
 
-/// The plan that training takes. why: three lines: what was chosen, what the best single strategy would cost, what limits the plan.
-/// compared: all that the simulator looked at.
+/// The plan that training takes. why: three lines: what was chosen, what the best single strategy would cost, what
+/// limits the plan. compared: all that the simulator looked at.
 struct ChosenPlan {
   config::Job job;
   std::vector<std::string> why;

@@ -1,12 +1,13 @@
-#include <CLI/CLI.hpp>
+#include "train/profile.hpp"
+
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "files/disk.hpp"
-#include "train/profile.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -20,14 +21,16 @@ struct Options {
 
 std::string summary(const config::Profile& profile) {
   const cluster::Hardware& h = profile.hardware;
-  std::string text = fmt::format("{} ranks on {} host{}, {} thread{} each, {}\n", h.ranks(), h.hosts, h.hosts == 1 ? "" : "s", profile.machine.threads,
-                                 profile.machine.threads == 1 ? "" : "s", h.device.name);
+  std::string text =
+      fmt::format("{} ranks on {} host{}, {} thread{} each, {}\n", h.ranks(), h.hosts, h.hosts == 1 ? "" : "s",
+                  profile.machine.threads, profile.machine.threads == 1 ? "" : "s", h.device.name);
   for (const auto& [type, rates] : h.device.rates)
-    text += fmt::format("  {}: products {:.1f} GFLOP/s, memory {:.1f} GB/s, {} operators\n", name_of(type), rates.matmul.count / 1e9,
-                        rates.memory.count / 1e9, h.device.operators.at(type).size());
+    text += fmt::format("  {}: products {:.1f} GFLOP/s, memory {:.1f} GB/s, {} operators\n", name_of(type),
+                        rates.matmul.count / 1e9, rates.memory.count / 1e9, h.device.operators.at(type).size());
   const auto add = [&](const char* name, const cluster::LinkClass& link) {
-    text += fmt::format("  {}: {} latency, {:.2f} GB/s, sums at {:.0f}%, x{:.2f} beside computing{}\n", name, format_duration(link.latency),
-                        link.bandwidth.count / 1e9, 100 * link.sum_share, link.overlap_slowdown,
+    text += fmt::format("  {}: {} latency, {:.2f} GB/s, sums at {:.0f}%, x{:.2f} beside computing{}\n", name,
+                        format_duration(link.latency), link.bandwidth.count / 1e9, 100 * link.sum_share,
+                        link.overlap_slowdown,
                         link.shared_by > 1 ? fmt::format(", shared by {} ranks", link.shared_by) : "");
   };
   if (h.ranks() > 1) add("within a host", h.intra_host);
@@ -52,15 +55,23 @@ int run(const Options& options) {
 
 void add_profile(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("profile", "Measures this machine, or under mpirun this cluster, for simulate, plan and train");
-  command->add_option("--ranks", options->settings.ranks, "Ranks, as threads of this process; one for each core if not given")
+  CLI::App* command = app.add_subcommand(
+      "profile", "Measures this machine, or under mpirun this cluster, for simulate, plan and train");
+  command
+      ->add_option("--ranks", options->settings.ranks,
+                   "Ranks, as threads of this process; one for each core if not given")
       ->check(CLI::PositiveNumber);
   command->add_option("--threads", options->settings.threads, "Threads of a rank; the cores shared out if not given")
       ->check(CLI::PositiveNumber);
-  command->add_option("--precision", options->precisions, "Of operators: fp32, fp64, bf16, or several of them; fp32 if not given")->type_name("TYPE...");
+  command
+      ->add_option("--precision", options->precisions,
+                   "Of operators: fp32, fp64, bf16, or several of them; fp32 if not given")
+      ->type_name("TYPE...");
   command->add_flag("--quick", options->settings.quick, "A coarse profile, in seconds: of the smallest shapes only");
   command->add_flag("--cuda", options->cuda, "Measures the CUDA device");
-  command->add_option("--out", options->out, "File to write, for --cluster")->capture_default_str()->type_name("profile.json");
+  command->add_option("--out", options->out, "File to write, for --cluster")
+      ->capture_default_str()
+      ->type_name("profile.json");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -1,6 +1,6 @@
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -28,24 +28,29 @@ struct Options {
   std::string out, cluster;
 };
 
-cluster::Cluster placement_of(const config::Job& job, const std::optional<cluster::Hardware>& hardware, const std::optional<report::MeasuredStep>& measured) {
+cluster::Cluster placement_of(const config::Job& job, const std::optional<cluster::Hardware>& hardware,
+                              const std::optional<report::MeasuredStep>& measured) {
   if (hardware) return hardware->placement();
   if (measured && static_cast<int>(measured->hosts.size()) == job.run.ranks) return {measured->hosts, {}};
   return cluster::uniform(1, job.run.ranks);
 }
 
 // The step must be one of the run: what it had for documents is found by walking there.
-void check_step(const config::Job& job, const report::RunLog& log, const std::optional<report::MeasuredStep>& measured, const fs::path& folder) {
+void check_step(const config::Job& job, const report::RunLog& log, const std::optional<report::MeasuredStep>& measured,
+                const fs::path& folder) {
   if (const i64 last = log.steps.step.back(); last > job.run.steps)
-    user_error("{} has a step {}, but the run has {} (run.steps in job.toml). Remove what is not of this run.", (folder / "log.jsonl").string(), last, job.run.steps);
+    user_error("{} has a step {}, but the run has {} (run.steps in job.toml). Remove what is not of this run.",
+               (folder / "log.jsonl").string(), last, job.run.steps);
   if (measured && !std::ranges::binary_search(log.steps.step, measured->timeline.step))
-    user_error("{} is of step {}, which log.jsonl doesn't have. Remove it, or train again with run.trace_step.", (folder / "timeline.json").string(),
-               measured->timeline.step);
+    user_error("{} is of step {}, which log.jsonl doesn't have. Remove it, or train again with run.trace_step.",
+               (folder / "timeline.json").string(), measured->timeline.step);
 }
 
 report::Run measured_run(const fs::path& folder, const std::string& cluster) {
   for (const char* file : {"job.toml", "log.jsonl"})
-    if (!fs::exists(folder / file)) user_error("{} has no {}, so it is no run folder. Name a folder that `switchyard train --out` wrote.", folder.string(), file);
+    if (!fs::exists(folder / file))
+      user_error("{} has no {}, so it is no run folder. Name a folder that `switchyard train --out` wrote.",
+                 folder.string(), file);
   const config::Job job = open_job((folder / "job.toml").string());
   const fs::path log_path = folder / "log.jsonl", trace_path = folder / "timeline.json";
   const report::RunLog log = report::read_log(files::read_text(log_path), log_path.string());
@@ -58,13 +63,15 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
   const std::string name = fs::absolute(folder).lexically_normal().filename().string();
   if (!fs::exists(job.data.path) && job.batch.lengths.empty()) {
     report::Run run = report::measured_run(name, job, log, std::move(measured), nullptr);
-    run.notes.push_back(fmt::format("The data \"{}\" isn't here, so buckets, links, switches and the prediction are missing.", job.data.path));
+    run.notes.push_back(fmt::format(
+        "The data \"{}\" isn't here, so buckets, links, switches and the prediction are missing.", job.data.path));
     return run;
   }
   const compiler::Plans plans = compiler::plans_of(job, placement_of(job, hardware, measured));
   const i64 number = measured ? measured->timeline.step : log.steps.step.front();
   const PlannedStep step = planned_step(job, plans, number - 1, lengths_of_step(job, number - 1));
-  report::PlannedView view{.job = &job, .plans = &plans, .plan = &step.plan, .program = &step.program, .lengths = &step.lengths};
+  report::PlannedView view{
+      .job = &job, .plans = &plans, .plan = &step.plan, .program = &step.program, .lengths = &step.lengths};
   std::optional<simulator::Simulation> simulation;
   if (hardware) {
     simulation = simulator::simulate(step.program, step.plan, plans, *hardware);
@@ -76,7 +83,8 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
 
 report::Run run_of(const fs::path& folder, const std::string& cluster) {
   report::Run run = measured_run(folder, cluster);
-  if (const fs::path path = folder / "plan.json"; fs::exists(path)) run.candidates = report::read_plan(files::read_text(path), path.string());
+  if (const fs::path path = folder / "plan.json"; fs::exists(path))
+    run.candidates = report::read_plan(files::read_text(path), path.string());
   return run;
 }
 
@@ -86,7 +94,8 @@ int run(const Options& options) {
     page.runs.push_back(run_of(folder, options.cluster));
     page.title += (page.title.empty() ? "" : ", ") + page.runs.back().name;
   }
-  const std::string out = options.out.empty() ? (fs::path(options.folders.front()) / "report.html").string() : options.out;
+  const std::string out =
+      options.out.empty() ? (fs::path(options.folders.front()) / "report.html").string() : options.out;
   files::write_text(out, report::html_of(page));
   fmt::print("{}\n", out);
   return 0;
@@ -96,10 +105,14 @@ int run(const Options& options) {
 
 void add_report(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("report", "Makes a page of a run, or of several side by side, that opens in any browser");
+  CLI::App* command =
+      app.add_subcommand("report", "Makes a page of a run, or of several side by side, that opens in any browser");
   command->add_option("run", options->folders, "Run folders")->required()->type_name("RUN_DIR...");
-  command->add_option("--out", options->out, "The page (default: report.html in the first folder)")->type_name("FILE.html");
-  command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one: shows what it predicts beside what was measured")
+  command->add_option("--out", options->out, "The page (default: report.html in the first folder)")
+      ->type_name("FILE.html");
+  command
+      ->add_option("--cluster", options->cluster,
+                   "Cluster file, or the name of a shipped one: shows what it predicts beside what was measured")
       ->type_name("FILE|NAME");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

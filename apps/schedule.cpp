@@ -1,8 +1,8 @@
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 
@@ -30,10 +30,13 @@ schedule::Costs costs_of(const Options& o, int chunks) {
   constexpr double kMost = 1e15;  // sums of so many tasks stay exact enough to tell which is earlier
   const auto is_time = [](double time) { return time >= 0 && time <= kMost; };  // not so for nan
   if (o.times.size() != 3 || !std::ranges::all_of(o.times, is_time))
-    user_error("--times needs three numbers from 0 to {:g}: forward, input gradient, weight gradient of a stage, such as 1000,1050,900. It has {}.", kMost,
-               fmt::join(o.times, ","));
+    user_error(
+        "--times needs three numbers from 0 to {:g}: forward, input gradient, weight gradient of a stage, such as "
+        "1000,1050,900. It has {}.",
+        kMost, fmt::join(o.times, ","));
   if (!is_time(o.send)) user_error("--send needs a number from 0 to {1:g}. It has {0}.", o.send, kMost);
-  return {.at = {{Seconds{o.times[0] / chunks}, Seconds{o.times[1] / chunks}, Seconds{o.times[2] / chunks}}}, .send = Seconds{o.send}};
+  return {.at = {{Seconds{o.times[0] / chunks}, Seconds{o.times[1] / chunks}, Seconds{o.times[2] / chunks}}},
+          .send = Seconds{o.send}};
 }
 
 schedule::Schedule schedule_of(const Options& o) {
@@ -56,15 +59,16 @@ int run(const Options& o) {
   const i64 tasks = i64{o.stages} * o.micro_batches * (o.kind == "interleaved" ? o.chunks : 1);
   constexpr i64 kMostTasks = 1 << 22;  // some hundred bytes each
   if (o.file.empty() && tasks > kMostTasks)
-    user_error("--stages {} and --micro-batches {} have {} forward passes, above the {} that are listed. Use fewer.", o.stages, o.micro_batches, tasks, kMostTasks);
+    user_error("--stages {} and --micro-batches {} have {} forward passes, above the {} that are listed. Use fewer.",
+               o.stages, o.micro_batches, tasks, kMostTasks);
   const schedule::Schedule schedule = schedule_of(o);
   const schedule::Timing timing = schedule::replay(schedule, costs_of(o, schedule.chunks));
   const std::vector<int> held = schedule::peak_in_flight(schedule.order);
   fmt::print("{}", config::to_json(schedule));
   std::vector<double> idle;
   for (const Seconds& stage : timing.idle) idle.push_back(stage.count);
-  fmt::print("step {:g}, idle {:g} on the worst stage; activations of micro-batches held, by stage: {}\n", timing.makespan.count,
-             timing.worst_idle().count, fmt::join(held, " "));
+  fmt::print("step {:g}, idle {:g} on the worst stage; activations of micro-batches held, by stage: {}\n",
+             timing.makespan.count, timing.worst_idle().count, fmt::join(held, " "));
   if (o.json)
     fmt::print("{}\n", nlohmann::json{{"makespan", timing.makespan.count},
                                       {"idle", idle},
@@ -79,21 +83,31 @@ int run(const Options& o) {
 
 void add_schedule(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("schedule", "Prints a pipeline schedule as a file, with its idle time and what it holds; nothing runs");
+  CLI::App* command = app.add_subcommand(
+      "schedule", "Prints a pipeline schedule as a file, with its idle time and what it holds; nothing runs");
   command->add_option("--kind", options->kind, "gpipe, 1f1b, interleaved, zero-bubble or zb-v")
       ->capture_default_str()
       ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v"}));
-  command->add_option("--stages", options->stages, "Pipeline stages")->capture_default_str()->check(CLI::Range(1, 4096));
-  command->add_option("--micro-batches", options->micro_batches, "Micro-batches of a step")->capture_default_str()->check(CLI::Range(1, 65536));
-  command->add_option("--chunks", options->chunks, "interleaved: model chunks of a stage")->capture_default_str()->check(CLI::Range(1, 64));
-  command->add_option("--cap", options->cap, "zero-bubble, zb-v: most activations a stage holds, of a chunk and micro-batch (default: as 1F1B)")
+  command->add_option("--stages", options->stages, "Pipeline stages")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--micro-batches", options->micro_batches, "Micro-batches of a step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  command->add_option("--chunks", options->chunks, "interleaved: model chunks of a stage")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--cap", options->cap,
+                   "zero-bubble, zb-v: most activations a stage holds, of a chunk and micro-batch (default: as 1F1B)")
       ->check(CLI::PositiveNumber);
   command->add_option("--times", options->times, "Forward, input gradient and weight gradient of a stage, in any unit")
       ->delimiter(',')
       ->capture_default_str()
       ->type_name("F,B,W");
   command->add_option("--send", options->send, "Between stages, in the same unit")->capture_default_str();
-  command->add_option("--file", options->file, "Replays this schedule instead of making one")->type_name("SCHEDULE.json");
+  command->add_option("--file", options->file, "Replays this schedule instead of making one")
+      ->type_name("SCHEDULE.json");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

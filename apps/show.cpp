@@ -1,17 +1,17 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "base/errors.hpp"
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
 #include "compiler/memory.hpp"
 #include "compiler/print.hpp"
-#include "models/build.hpp"
 #include "first_step.hpp"
+#include "models/build.hpp"
 #include "open_job.hpp"
 
 namespace switchyard::apps {
@@ -27,34 +27,40 @@ cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
   if (options.cluster.empty()) return cluster::uniform(1, job.run.ranks);
   const cluster::Cluster cluster = cluster::from_spec(options.cluster);
   if (cluster.ranks() != job.run.ranks)
-    user_error("--cluster {} has {} ranks, but the job has {}. Give as many, or set run.ranks.", options.cluster, cluster.ranks(),
-               job.run.ranks);
+    user_error("--cluster {} has {} ranks, but the job has {}. Give as many, or set run.ranks.", options.cluster,
+               cluster.ranks(), job.run.ranks);
   return cluster;
 }
 
 void show_plan(const config::Job& job, const compiler::Plans& plans) {
   fmt::print("{}", compiler::print_plan(plans));
   const PlannedStep step = first_step(job, plans);
-  fmt::print("memory in the first step, {} documents\n{}", step.lengths.size(), compiler::print_memory(step.program, step.plan, plans));
+  fmt::print("memory in the first step, {} documents\n{}", step.lengths.size(),
+             compiler::print_memory(step.program, step.plan, plans));
 }
 
 void show_program(const config::Job& job, const compiler::Plans& plans, int rank) {
   const PlannedStep step = first_step(job, plans);
-  fmt::print("{} documents, {} labels\n{}\n", step.lengths.size(), step.plan.valid_tokens, compiler::print_batch(step.plan));
-  fmt::print("row, task, queue on each rank (s switching, c compute, p point to point, b bulk), waits, transfers in bytes\n{}",
-             compiler::print_program(step.program, step.plan, plans, rank));
-  fmt::print("Rows that only prepare a unit's bank are left out.\n");
+  fmt::print("{} documents, {} labels\n{}\n", step.lengths.size(), step.plan.valid_tokens,
+             compiler::print_batch(step.plan));
+  fmt::print(
+      "task, task, queue on each rank (s switching, c compute, p point to point, b bulk), waits, transfers in "
+      "bytes\n{}",
+      compiler::print_program(step.program, step.plan, plans, rank));
+  fmt::print("Tasks that only allocate a unit's working parameters are left out.\n");
 }
 
 int run(const Options& options) {
   const config::Job job = open_job(options.job, config::overrides_of(options.sets));
   if (options.what == "model") {
-    fmt::print("{}", compiler::print_model(models::build(job.model.config, compiler::precision_of(job.run), models::Output::loss)));
+    fmt::print("{}", compiler::print_model(
+                         models::build(job.model.config, compiler::precision_of(job.run), models::Output::loss)));
     return 0;
   }
   if (options.what == "strategy") {
     if (options.bucket >= static_cast<int>(job.buckets.size()))
-      user_error("--bucket {}: the job has buckets 0 to {}, the longest first.", options.bucket, job.buckets.size() - 1);
+      user_error("--bucket {}: the job has buckets 0 to {}, the longest first.", options.bucket,
+                 job.buckets.size() - 1);
     fmt::print("{}", config::to_json(job.buckets[static_cast<size_t>(options.bucket)].strategy));
     return 0;
   }
@@ -72,14 +78,19 @@ int run(const Options& options) {
 
 void add_show(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("show", "Prints what a job's model is, a strategy as a file to edit, who holds what, or what every rank does in the first step");
+  CLI::App* command = app.add_subcommand("show",
+                                         "Prints what a job's model is, a strategy as a file to edit, who holds what, "
+                                         "or what every rank does in the first step");
   command->add_option("what", options->what, "model, strategy, plan or program")
       ->required()
       ->check(CLI::IsMember({"model", "strategy", "plan", "program"}));
   command->add_option("job", options->job, "Job file")->required()->type_name("JOB.toml");
-  command->add_option("--bucket", options->bucket, "strategy: of this bucket, from 0, the longest first")->check(CLI::NonNegativeNumber);
-  command->add_option("--rank", options->rank, "program: only the rows of this rank")->check(CLI::NonNegativeNumber);
-  command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8, or a hostfile (default: all ranks on one host)")
+  command->add_option("--bucket", options->bucket, "strategy: of this bucket, from 0, the longest first")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--rank", options->rank, "program: only the tasks of this rank")->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--cluster", options->cluster,
+                   "Hosts x devices, e.g. 2x8, or a hostfile (default: all ranks on one host)")
       ->type_name("HOSTSxDEVICES|FILE");
   command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

@@ -1,10 +1,12 @@
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include "simulator/simulate.hpp"
 
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 
@@ -18,7 +20,6 @@
 #include "open_job.hpp"
 #include "report/html.hpp"
 #include "report/runs.hpp"
-#include "simulator/simulate.hpp"
 #include "simulator/trace.hpp"
 
 namespace switchyard::apps {
@@ -63,15 +64,16 @@ void add_memory(Figures& figures, const PlannedStep& step, const compiler::Plans
 }
 
 // Three times the forward pass, whatever is recomputed, of what the devices' matrix products could do.
-double utilization(const config::Job& job, const PlannedStep& step, double seconds, const cluster::Hardware& hardware, DType type) {
+double utilization(const config::Job& job, const PlannedStep& step, double seconds, const cluster::Hardware& hardware,
+                   DType type) {
   const batch::WorkModel work = compiler::work_model(job.model.config);
   double flops = 0;
   for (const i64 length : step.lengths) flops += 3 * work(length);
   return flops / (seconds * hardware.ranks() * hardware.device.rates_of(type).matmul.count);
 }
 
-void write_report(const Options& options, const config::Job& job, const compiler::Plans& plans, const cluster::Hardware& hardware,
-                  const PlannedStep& step, const simulator::Simulation& simulated) {
+void write_report(const Options& options, const config::Job& job, const compiler::Plans& plans,
+                  const cluster::Hardware& hardware, const PlannedStep& step, const simulator::Simulation& simulated) {
   const std::string name = std::filesystem::path(options.job).stem().string();
   report::Run run = report::simulated_run(name, {.job = &job,
                                                  .plans = &plans,
@@ -80,9 +82,11 @@ void write_report(const Options& options, const config::Job& job, const compiler
                                                  .lengths = &step.lengths,
                                                  .simulation = &simulated,
                                                  .hardware = &hardware});
-  if (!options.against.empty()) run.candidates = candidates(job, plans, hardware, step, options.against, run.memory->budget);
+  if (!options.against.empty())
+    run.candidates = candidates(job, plans, hardware, step, options.against, run.memory->budget);
   files::make_folder(options.report);
-  files::write_text(options.report + "/report.html", report::html_of({name + " on " + hardware.name + ", simulated", {std::move(run)}}));
+  files::write_text(options.report + "/report.html",
+                    report::html_of({name + " on " + hardware.name + ", simulated", {std::move(run)}}));
   simulator::write_trace(options.report + "/trace.json", step.program, simulated);
   fmt::print("{}/report.html, and trace.json for Perfetto\n", options.report);
 }
@@ -98,19 +102,24 @@ config::Job within(config::Job job, const cluster::Hardware& hardware) {
 std::string room_of(const cluster::Device& device, i64 peak) {
   std::string text = format_bytes(device.memory);
   if (device.reserve.count > 0) text += fmt::format(", {} of them in reserve", format_bytes(device.reserve));
-  if (peak > device.usable().count) text += fmt::format(": {} too much", format_bytes(Bytes{peak - device.usable().count}));
+  if (peak > device.usable().count)
+    text += fmt::format(": {} too much", format_bytes(Bytes{peak - device.usable().count}));
   return text;
 }
 
-Figures simulate_job(const Options& options, const config::Job& job, const compiler::Plans& plans, const cluster::Hardware& hardware) {
+Figures simulate_job(const Options& options, const config::Job& job, const compiler::Plans& plans,
+                     const cluster::Hardware& hardware) {
   Figures figures;
   const std::vector<PlannedStep> steps = first_steps(within(job, hardware), plans, options.steps);
   const double share = 1 / static_cast<double>(steps.size());
   for (const PlannedStep& step : steps) {
-    std::future<void> memory = std::async(std::launch::async, [&] { add_memory(figures, step, plans); });  // touches no figure of time
+    std::future<void> memory =
+        std::async(std::launch::async, [&] { add_memory(figures, step, plans); });  // touches no figure of time
     const simulator::Simulation simulated = simulator::simulate(step.program, step.plan, plans, hardware);
-    if (!options.trace.empty() && &step == &steps.front()) simulator::write_trace(options.trace, step.program, simulated);
-    if (!options.report.empty() && &step == &steps.front()) write_report(options, job, plans, hardware, step, simulated);
+    if (!options.trace.empty() && &step == &steps.front())
+      simulator::write_trace(options.trace, step.program, simulated);
+    if (!options.report.empty() && &step == &steps.front())
+      write_report(options, job, plans, hardware, step, simulated);
     const simulator::RankTime mean = mean_of(simulated.ranks);
     figures.step_seconds += share * simulated.step_seconds;
     figures.steps.push_back(simulated.step_seconds);
@@ -118,7 +127,8 @@ Figures simulate_job(const Options& options, const config::Job& job, const compi
     figures.mean.communication += share * mean.communication;
     figures.mean.overlap += share * mean.overlap;
     figures.mean.idle += share * mean.idle;
-    figures.utilization += share * utilization(job, step, simulated.step_seconds, hardware, plans.graph().precision().compute);
+    figures.utilization +=
+        share * utilization(job, step, simulated.step_seconds, hardware, plans.graph().precision().compute);
     memory.get();
   }
   return figures;
@@ -128,16 +138,17 @@ void print(const Figures& f, const cluster::Hardware& hardware) {
   const auto line = [&](const char* what, double seconds) {
     fmt::print("  {:<16}{:>10}{:>8.1f}%\n", what, format_duration(Seconds{seconds}), 100 * seconds / f.step_seconds);
   };
-  fmt::print("{} on {}: {} hosts of {} devices\n", format_duration(Seconds{f.step_seconds}), hardware.name, hardware.hosts,
-             hardware.devices_per_host);
+  fmt::print("{} on {}: {} hosts of {} devices\n", format_duration(Seconds{f.step_seconds}), hardware.name,
+             hardware.hosts, hardware.devices_per_host);
   line("compute", f.mean.compute);
   line("communication", f.mean.communication);
   line("- overlap", f.mean.overlap);
   line("idle", f.mean.idle);
   const auto fullest = std::max_element(f.peak.begin(), f.peak.end());
-  fmt::print("  model flops utilization {:.1f}%\n  rank {} is fullest: {}, activations {}, of {}\n", 100 * f.utilization,
-             fullest - f.peak.begin(), format_bytes(Bytes{*fullest}),
-             format_bytes(Bytes{f.activations[static_cast<size_t>(fullest - f.peak.begin())]}), room_of(hardware.device, *fullest));
+  fmt::print("  model flops utilization {:.1f}%\n  rank {} is fullest: {}, activations {}, of {}\n",
+             100 * f.utilization, fullest - f.peak.begin(), format_bytes(Bytes{*fullest}),
+             format_bytes(Bytes{f.activations[static_cast<size_t>(fullest - f.peak.begin())]}),
+             room_of(hardware.device, *fullest));
 }
 
 int run(const Options& options) {
@@ -167,16 +178,24 @@ int run(const Options& options) {
 
 void add_simulate(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("simulate", "Predicts time and memory of a job's steps on a cluster that needn't be there");
+  CLI::App* command =
+      app.add_subcommand("simulate", "Predicts time and memory of a job's steps on a cluster that you don't have");
   command->add_option("job", options->job, "Job file")->required()->type_name("JOB.toml");
-  command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")->required()->type_name("FILE|NAME");
+  command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")
+      ->required()
+      ->type_name("FILE|NAME");
   command->add_option("--steps", options->steps, "Steps to simulate, from the first on; figures are their means")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));  // all are planned before the first is simulated
-  command->add_option("--trace", options->trace, "Writes the first step's timeline for Perfetto")->type_name("FILE.json");
-  command->add_option("--report", options->report, "Writes a page of the first step, report.html, into this folder, and trace.json beside it")
+  command->add_option("--trace", options->trace, "Writes the first step's timeline for Perfetto")
+      ->type_name("FILE.json");
+  command
+      ->add_option("--report", options->report,
+                   "Writes a page of the first step, report.html, into this folder, and trace.json beside it")
       ->type_name("DIR");
-  command->add_option("--against", options->against, "In the report: other strategies, each alone for the whole batch; all: every dp,tp,pp")
+  command
+      ->add_option("--against", options->against,
+                   "In the report: other strategies, each alone for the whole batch; all: every dp,tp,pp")
       ->needs("--report")
       ->type_name("DP,TP,PP|all");
   command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");

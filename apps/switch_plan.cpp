@@ -1,11 +1,11 @@
-#include <filesystem>
-#include <memory>
-#include <optional>
-#include <string>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
+#include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 
 #include "base/clock.hpp"
 #include "base/units.hpp"
@@ -22,9 +22,11 @@ struct Options {
   bool json = false;
 };
 
-void print_table(const Options& o, const cluster::Cluster& cluster, const compiler::SwitchFigures& f, double planning, double mapping) {
-  fmt::print("{} in {}, {} hosts, {} ranks: {} -> {}, planner {}, sources: {}{}\n\n", o.model, o.precision, cluster.hosts(),
-             cluster.ranks(), o.from, o.to, o.planner, o.from, o.home == "none" ? "" : " and home on " + o.home);
+void print_table(const Options& o, const cluster::Cluster& cluster, const compiler::SwitchFigures& f, double planning,
+                 double mapping) {
+  fmt::print("{} in {}, {} hosts, {} ranks: {} -> {}, planner {}, sources: {}{}\n\n", o.model, o.precision,
+             cluster.hosts(), cluster.ranks(), o.from, o.to, o.planner, o.from,
+             o.home == "none" ? "" : " and home on " + o.home);
   const auto line = [&](const char* what, i64 bytes) {
     fmt::print("  {:<30} {:>16}  {:>10}  {:>8.2f} layers\n", what, bytes, format_bytes({bytes}),
                static_cast<double>(bytes) / static_cast<double>(f.layer_bytes));
@@ -37,8 +39,8 @@ void print_table(const Options& o, const cluster::Cluster& cluster, const compil
   line("most sent by a rank", f.max_send_bytes);
   line("most received by a rank", f.max_receive_bytes);
   line("one layer's parameters", f.layer_bytes);
-  fmt::print("\n  {} messages, planned in {} (layouts of the strategies: {})\n", f.messages, format_duration({planning}),
-             format_duration({mapping}));
+  fmt::print("\n  {} messages, planned in {} (layouts of the strategies: {})\n", f.messages,
+             format_duration({planning}), format_duration({mapping}));
 }
 
 int run(const Options& o) {
@@ -60,7 +62,8 @@ int run(const Options& o) {
   const compiler::SwitchMaps maps = compiler::switch_maps(graph, from, to, home ? &*home : nullptr);
   const double mapping = seconds_since(start);
   start = Clock::now();
-  const switching::MovePlan plan = switching::plan_switch(maps.units, maps.from, maps.image, maps.to, cluster, planner);
+  const switching::MovePlan plan =
+      switching::plan_switch(maps.units, maps.from, maps.compute_copy, maps.to, cluster, planner);
   const double planning = seconds_since(start);
   const compiler::SwitchFigures f = compiler::switch_figures(graph, maps, plan, cluster);
   print_table(o, cluster, f, planning, mapping);
@@ -85,16 +88,21 @@ int run(const Options& o) {
 
 void add_switch_plan(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("switch-plan", "Plans a hot switch between two strategies and tells what it sends; nothing runs");
+  CLI::App* command = app.add_subcommand(
+      "switch-plan", "Plans a hot switch between two strategies and tells what it sends; nothing runs");
   command->add_option("--model", options->model, "Preset (3b, 7b, 13b, 32b), or a folder with config.json")->required();
-  command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8, or a hostfile")->required()->type_name("HOSTSxDEVICES|FILE");
+  command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8, or a hostfile")
+      ->required()
+      ->type_name("HOSTSxDEVICES|FILE");
   command->add_option("--from", options->from, "Strategy before")->required()->type_name("DP,TP,PP");
   command->add_option("--to", options->to, "Strategy after")->required()->type_name("DP,TP,PP");
-  command->add_option("--planner", options->planner, "Who sends: relay, greedy, first or round-robin")->capture_default_str();
+  command->add_option("--planner", options->planner, "Who sends: relay, greedy, first or round-robin")
+      ->capture_default_str();
   command->add_option("--home", options->home, "Strategy that anchors home, whose copies are a further source; or none")
       ->capture_default_str()
       ->type_name("DP,TP,PP|none");
-  command->add_option("--precision", options->precision, "Of the parameters: bf16, fp32 or fp64")->capture_default_str();
+  command->add_option("--precision", options->precision, "Of the parameters: bf16, fp32 or fp64")
+      ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <thread>
-
-#include <CLI/CLI.hpp>
 
 #include "base/errors.hpp"
 #include "commands.hpp"
@@ -22,14 +21,16 @@ std::optional<std::string> variable(const std::string& name) {
 }
 
 // Without strategies it is planned first, for the machine that it will train on.
-train::TrainSettings job_to_train(const std::string& path, const std::vector<config::Override>& overrides, const comm::Launch& launch) {
-  config::Faults faults;
-  const config::JobDraft draft = config::load_draft(path, overrides, faults);
-  if (!leaves_strategies_open(draft, faults)) return {open_job(draft, faults)};
+train::TrainSettings job_to_train(const std::string& path, const std::vector<config::Override>& overrides,
+                                  const comm::Launch& launch) {
+  config::Errors errors;
+  const config::JobDraft draft = config::load_draft(path, overrides, errors);
+  if (!leaves_strategies_open(draft, errors)) return {open_job(draft, errors)};
   const auto say = [&](const std::string& text) {
     if (launch.rank == 0) fmt::print(stderr, "plan: {}\n", text);
   };
-  const config::Job open = open_unplanned(draft, faults, launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency()));
+  const config::Job open = open_unplanned(
+      draft, errors, launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency()));
   const config::Profile profile = train::machine_profile(open, launch, train::profile_folder(variable), say);
   ChosenPlan chosen = choose_plan(open, profile.hardware);
   for (const std::string& line : chosen.why) say(line);
@@ -47,8 +48,8 @@ void add_train(CLI::App& app, Action& action) {
     bool help_keys = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("train", "Trains a job: ranks as threads of this process, or one rank under mpirun, srun or torchrun");
+  CLI::App* command = app.add_subcommand(
+      "train", "Trains a job: ranks as threads of this process, or one rank under mpirun, srun or torchrun");
   command->add_option("job", options->job, "Job file")->type_name("JOB.toml");
   command->add_option("--set", options->sets, "Overrides a key of the job, e.g. run.steps=10")->type_name("KEY=VALUE");
   command->add_option("--ranks", options->ranks, "Same as --set run.ranks=N");
@@ -63,10 +64,13 @@ void add_train(CLI::App& app, Action& action) {
         return 0;
       }
       if (options->job.empty())
-        throw UserError("train needs a job file: switchyard train JOB.toml. `switchyard train --help-keys` lists its keys.");
-      // An empty name is an unset variable of the shell: without a folder the work would be lost, without a checkpoint begun anew.
+        throw UserError(
+            "train needs a job file: switchyard train JOB.toml. `switchyard train --help-keys` lists its keys.");
+      // An empty name is an unset variable of the shell: without a folder the work would be lost, without a checkpoint
+      // begun anew.
       if (options->out == "") throw UserError("--out is empty. Name the run folder, or leave the option out.");
-      if (options->resume == "") throw UserError("--resume is empty. Name a checkpoint or a run folder, or leave the option out.");
+      if (options->resume == "")
+        throw UserError("--resume is empty. Name a checkpoint or a run folder, or leave the option out.");
       std::vector<config::Override> overrides = config::overrides_of(options->sets);
       const auto add = [&](const char* option, const char* key, const auto& value) {
         if (value) overrides.push_back({fmt::format("{} {}", option, *value), key, *value});

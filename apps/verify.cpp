@@ -16,10 +16,11 @@ void add_verify(CLI::App& app, Action& action) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("verify", "Runs a folder with a model and exact expected results under any strategies, and compares");
+  CLI::App* command = app.add_subcommand(
+      "verify", "Runs a folder with a model and exact expected results under any strategies, and compares");
   command
-      ->add_option("dir", options->settings.folder, "Folder with config.json, model.safetensors, input.safetensors, expected.safetensors")
+      ->add_option("dir", options->settings.folder,
+                   "Folder with config.json, model.safetensors, input.safetensors, expected.safetensors")
       ->required();
   command
       ->add_option("--strategy", options->settings.strategies,
@@ -36,7 +37,8 @@ void add_verify(CLI::App& app, Action& action) {
       if (!r.first_rank) return 0;  // rank 0 judges
       fmt::print("{} ranks, {}: {}\n", r.ranks, options->precision, r.ok ? "ok" : "NOT EQUAL");
       fmt::print(
-          "  logits           {:.3g}  of the largest logit\n  loss             {:.3g}  relative\n  gradient         {:.3g}  of the global "
+          "  logits           {:.3g}  of the largest logit\n  loss             {:.3g}  relative\n  gradient         "
+          "{:.3g}  of the global "
           "norm\n",
           r.logits_max_error, r.loss_error, r.gradient_max_error);
       fmt::print("  AdamW losses     {:.3g}  relative, five steps\n  AdamW parameters {:.3g}\n", r.adamw_loss_max_error,

@@ -109,7 +109,7 @@ class Machine:
             call(self.arguments.cluster, "down", "--name", HOSTS)
 
     def measured(self, path):
-        """Seconds of each step but the first, which warms up, and bytes of the fullest rank."""
+        """Seconds of each step but the first, which warms up, and bytes of the rank with the highest peak."""
         out = path.parent / "run"
         call(*self.launcher, self.arguments.program, "train", path, "--out", out, "--set", f'run.profile="{self.profile}"',
              env=os.environ | {"OMP_WAIT_POLICY": "passive"})

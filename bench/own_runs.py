@@ -7,7 +7,7 @@
 Two ranks of one thread each, so that they don't share cores; with --cluster also hosts that slow links connect (TOOL up, run, down as for
 bench/hosts), at two rates. A round profiles the machine, by jobs that are none of these, and then trains every job. Machines that others
 use, too, change their speed by a fifth within minutes; so the predictions' mean and the median of the steps of all rounds count. Memory is
-the fullest rank's, predicted by the simulator, measured by the allocator. Writes own_runs.md and own_runs.jsonl to --out. Exit status 1:
+the rank with the highest peak's, predicted by the simulator, measured by the allocator. Writes own_runs.md and own_runs.jsonl to --out. Exit status 1:
 the mean error is above 4%, the worst above 10%, or memory is off by more than 5%.
 """
 
@@ -101,7 +101,7 @@ def row(result):
             f"{result['memory'] / 2**20:.0f} | {100 * result['memory_error']:+.1f}% |")
 
 
-HEAD = ("| job | on | s per step | predicted | spread of steps | MiB, fullest rank | predicted |\n"
+HEAD = ("| job | on | s per step | predicted | spread of steps | MiB, rank with the highest peak | predicted |\n"
         "|---|---|---|---|---|---|---|")
 
 

@@ -29,7 +29,7 @@ void switch_between(benchmark::State& state, const SwitchCase& c) {
   const compiler::SwitchMaps maps = compiler::switch_maps(graph, from, to, nullptr);
   for (auto _ : state) {
     const switching::MovePlan plan =
-        switching::plan_switch(maps.units, maps.from, maps.image, maps.to, cluster, switching::Planner::relay);
+        switching::plan_switch(maps.units, maps.from, maps.compute_copy, maps.to, cluster, switching::Planner::relay);
     benchmark::DoNotOptimize(&plan);
   }
 }
@@ -56,8 +56,8 @@ std::vector<i64> falling_lengths(i64 documents) {
 // Documents over two buckets.
 void batch_of(benchmark::State& state) {
   const std::vector<i64> lengths = falling_lengths(state.range(0));
-  const std::vector<batch::BucketSpec> buckets = {{.max_length = 32768, .strategy = 0, .lanes = 2},
-                                                  {.max_length = 4096, .strategy = 1, .lanes = 16}};
+  const std::vector<batch::BucketSpec> buckets = {{.max_length = 32768, .strategy = 0, .replicas = 2},
+                                                  {.max_length = 4096, .strategy = 1, .replicas = 16}};
   for (auto _ : state) {
     const batch::StepPlan plan = batch::plan_batch(0, lengths, buckets, {1, 1e-4});
     benchmark::DoNotOptimize(&plan);
@@ -71,10 +71,11 @@ model = {preset = "7b"}
 batch = {sequences = 512, context = 32768}
 run = {steps = 1, ranks = 16, precision = "bf16"}
 bucket = [{max_length = 32768, strategy = "1,8,2"}, {max_length = 4096, strategy = "8,1,2"}]
-)", "bench");
+)",
+                                                "bench");
   const compiler::Plans plans = compiler::plans_of(job, cluster::uniform(2, 8));
-  const batch::StepPlan plan =
-      batch::plan_batch(0, falling_lengths(512), compiler::bucket_specs(job, plans), compiler::work_model(job.model.config));
+  const batch::StepPlan plan = batch::plan_batch(0, falling_lengths(512), compiler::bucket_specs(job, plans),
+                                                 compiler::work_model(job.model.config));
   for (auto _ : state) {
     const ir::Program program = compiler::assemble(plan, plans, {});
     benchmark::DoNotOptimize(&program);

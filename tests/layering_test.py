@@ -28,63 +28,63 @@ def declared_layers(cmake: str) -> dict[str, list[str]]:
     return layers
 
 
-def order_faults(layers: dict[str, list[str]]) -> list[str]:
-    faults, below = [], []
+def order_errors(layers: dict[str, list[str]]) -> list[str]:
+    errors, below = [], []
     for name, links in layers.items():
-        faults += [f"CMakeLists.txt: {name} links {link}, which isn't a layer declared before it" for link in links if link not in below]
+        errors += [f"CMakeLists.txt: {name} links {link}, which isn't a layer declared before it" for link in links if link not in below]
         below.append(name)
-    return faults
+    return errors
 
 
 def sources(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix in (".cpp", ".hpp"))
 
 
-def include_faults(root: pathlib.Path, layers: dict[str, list[str]]) -> list[str]:
-    faults = []
+def include_errors(root: pathlib.Path, layers: dict[str, list[str]]) -> list[str]:
+    errors = []
     for path in sources(root / "src"):
         where, layer = path.relative_to(root), path.relative_to(root / "src").parts[0]
         if layer not in layers:
-            faults.append(f"{where}: src/{layer} isn't a layer of CMakeLists.txt")
+            errors.append(f"{where}: src/{layer} isn't a layer of CMakeLists.txt")
             continue
         for bracket, header in INCLUDE.findall(path.read_text()):
             first = header.split("/")[0]
             if bracket == '"' and not (root / "src" / header).is_file():
-                faults.append(f"{where}: {header} isn't a file of src; name it from there, others' headers in <>")
+                errors.append(f"{where}: {header} isn't a file of src; name it from there, others' headers in <>")
             elif bracket == '"' and first != layer and first not in layers[layer]:
-                faults.append(f"{where}: {layer} includes {header}, but doesn't link {first}")
+                errors.append(f"{where}: {layer} includes {header}, but doesn't link {first}")
             elif header in HUGE_HEADERS:
-                faults.append(f"{where}: {header} costs {HUGE_HEADERS[header]} a file; include the operator's own header")
+                errors.append(f"{where}: {header} costs {HUGE_HEADERS[header]} a file; include the operator's own header")
             elif first in ("ATen", "c10", "torch") and layer not in TORCH_LAYERS:
-                faults.append(f"{where}: {header} belongs to {', '.join(sorted(TORCH_LAYERS))} only")
+                errors.append(f"{where}: {header} belongs to {', '.join(sorted(TORCH_LAYERS))} only")
             elif header in COMM_HEADERS and layer != "comm":
-                faults.append(f"{where}: {header} belongs to comm only")
-    return faults
+                errors.append(f"{where}: {header} belongs to comm only")
+    return errors
 
 
-def size_faults(root: pathlib.Path) -> list[str]:
+def size_errors(root: pathlib.Path) -> list[str]:
     limits = [("src", HARD_LINES), ("tests", HARD_LINES), ("apps", HARD_LINES), ("reference", REFERENCE_LINES)]
-    faults = []
+    errors = []
     for folder, limit in limits:
         for path in sources(root / folder):
             lines = len(path.read_text().splitlines())
             if lines > limit:
-                faults.append(f"{path.relative_to(root)}: {lines} lines, at most {limit}: look for a seam")
-    return faults
+                errors.append(f"{path.relative_to(root)}: {lines} lines, at most {limit}: look for a seam")
+    return errors
 
 
-def twin_faults(root: pathlib.Path) -> list[str]:
+def twin_errors(root: pathlib.Path) -> list[str]:
     """src/a/b.cpp has tests/a/b_test.cpp, or b_check.cpp: a program for several processes."""
-    faults = []
+    errors = []
     for path in sources(root / "src"):
         twin = root / "tests" / path.relative_to(root / "src").with_name(path.stem + "_test.cpp")
         check = twin.with_name(path.stem + "_check.cpp")
         if path.suffix == ".cpp" and not twin.is_file() and not check.is_file():
-            faults.append(f"{path.relative_to(root)}: no test {twin.relative_to(root)}")
-    return faults
+            errors.append(f"{path.relative_to(root)}: no test {twin.relative_to(root)}")
+    return errors
 
 
-def outside_faults(root: pathlib.Path) -> list[str]:
+def outside_errors(root: pathlib.Path) -> list[str]:
     """Builds and tests read nothing beside the clone."""
     files = [path for folder in ("cmake", "src", "tests", "apps", "bench", "reference") for path in (root / folder).rglob("*")]
     files = [path for path in files if path.name == "CMakeLists.txt" or path.suffix in (".cmake", ".cpp", ".hpp")]
@@ -99,89 +99,89 @@ class Repository(unittest.TestCase):
     def setUp(self):
         self.layers = declared_layers((ROOT / "CMakeLists.txt").read_text())
 
-    def expect_none(self, faults: list[str]):
-        self.assertEqual("", "\n".join(faults))
+    def expect_none(self, errors: list[str]):
+        self.assertEqual("", "\n".join(errors))
 
     def test_layers_link_only_downwards(self):
         self.assertGreater(len(self.layers), 15)
-        self.expect_none(order_faults(self.layers))
+        self.expect_none(order_errors(self.layers))
 
     def test_includes_follow_the_links(self):
-        self.expect_none(include_faults(ROOT, self.layers))
+        self.expect_none(include_errors(ROOT, self.layers))
 
     def test_files_are_short_enough(self):
-        self.expect_none(size_faults(ROOT))
+        self.expect_none(size_errors(ROOT))
 
     def test_each_source_has_its_test(self):
-        self.expect_none(twin_faults(ROOT))
+        self.expect_none(twin_errors(ROOT))
 
     def test_nothing_outside_the_clone_is_read(self):
-        self.expect_none(outside_faults(ROOT))
+        self.expect_none(outside_errors(ROOT))
 
 
 class Checks(unittest.TestCase):
-    """Each rule finds its fault in a small tree made for it."""
+    """Each rule finds its error in a small tree made for it."""
 
     LAYERS = {"base": [], "layout": ["base"], "comm": ["base"], "kernels": ["base"]}
 
-    def faults(self, files: dict[str, str], check=None) -> list[str]:
+    def errors(self, files: dict[str, str], check=None) -> list[str]:
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             for name, text in ({"src/base/a.hpp": "", "src/layout/l.hpp": ""} | files).items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
-            return check(root) if check else include_faults(root, self.LAYERS)
+            return check(root) if check else include_errors(root, self.LAYERS)
 
     def test_layers_and_links_are_read_from_cmake(self):
         text = "switchyard_layer(base)\nswitchyard_layer(comm LINKS base MPI)\n  switchyard_layer(kernels LINKS base comm TORCH)\n"
         self.assertEqual(declared_layers(text), {"base": [], "comm": ["base"], "kernels": ["base", "comm"]})
 
     def test_a_link_upwards_is_found(self):
-        faults = order_faults({"base": ["layout"], "layout": ["base"]})
-        self.assertEqual(faults, ["CMakeLists.txt: base links layout, which isn't a layer declared before it"])
+        errors = order_errors({"base": ["layout"], "layout": ["base"]})
+        self.assertEqual(errors, ["CMakeLists.txt: base links layout, which isn't a layer declared before it"])
 
     def test_includes_of_linked_layers_pass(self):
         files = {"src/layout/l.cpp": '#include "layout/l.hpp"\n#include <vector>\n#include "base/a.hpp"\n',
                  "src/kernels/k.cpp": "#include <ATen/ops/mm.h>\n#include <c10/core/Scalar.h>\n", "src/comm/m.cpp": "#include <mpi.h>\n"}
-        self.assertEqual(self.faults(files), [])
+        self.assertEqual(self.errors(files), [])
 
     def test_an_include_upwards_or_sideways_is_found(self):
-        faults = self.faults({"src/base/b.cpp": '#include "layout/l.hpp"\n'})
-        self.assertEqual(faults, ["src/base/b.cpp: base includes layout/l.hpp, but doesn't link layout"])
+        errors = self.errors({"src/base/b.cpp": '#include "layout/l.hpp"\n'})
+        self.assertEqual(errors, ["src/base/b.cpp: base includes layout/l.hpp, but doesn't link layout"])
 
     def test_a_header_that_is_not_there_is_found(self):
-        faults = self.faults({"src/layout/l.cpp": '#include "l.hpp"\n'})
-        self.assertEqual(len(faults), 1)
-        self.assertIn("l.hpp isn't a file of src", faults[0])
+        errors = self.errors({"src/layout/l.cpp": '#include "l.hpp"\n'})
+        self.assertEqual(len(errors), 1)
+        self.assertIn("l.hpp isn't a file of src", errors[0])
 
     def test_an_undeclared_layer_is_found(self):
-        self.assertEqual(self.faults({"src/misc/m.cpp": ""}), ["src/misc/m.cpp: src/misc isn't a layer of CMakeLists.txt"])
+        self.assertEqual(self.errors({"src/misc/m.cpp": ""}), ["src/misc/m.cpp: src/misc isn't a layer of CMakeLists.txt"])
 
     def test_torch_and_mpi_outside_their_layers_are_found(self):
         for header, owner in [("ATen/ops/mm.h", "kernels, runtime, train only"), ("torch/library.h", "kernels"), ("mpi.h", "comm only"),
                               ("nccl.h", "comm only")]:
-            faults = self.faults({"src/base/b.cpp": f"#include <{header}>\n"})
-            self.assertEqual(len(faults), 1, header)
-            self.assertIn(owner, faults[0])
+            errors = self.errors({"src/base/b.cpp": f"#include <{header}>\n"})
+            self.assertEqual(len(errors), 1, header)
+            self.assertIn(owner, errors[0])
 
     def test_huge_headers_are_found_even_in_torch_layers(self):
         for header in HUGE_HEADERS:
-            faults = self.faults({"src/kernels/k.cpp": f"  # include <{header}>\n"})
-            self.assertEqual(len(faults), 1, header)
-            self.assertIn("include the operator's own header", faults[0])
+            errors = self.errors({"src/kernels/k.cpp": f"  # include <{header}>\n"})
+            self.assertEqual(len(errors), 1, header)
+            self.assertIn("include the operator's own header", errors[0])
 
     def test_long_files_are_found(self):
         files = {"src/base/long.cpp": "\n" * 801, "src/base/fits.cpp": "\n" * 800, "reference/trainer.cpp": "\n" * 1000}
-        self.assertEqual(self.faults(files, size_faults), ["src/base/long.cpp: 801 lines, at most 800: look for a seam"])
+        self.assertEqual(self.errors(files, size_errors), ["src/base/long.cpp: 801 lines, at most 800: look for a seam"])
 
     def test_a_source_without_test_is_found(self):
         files = {"src/base/a.cpp": "", "tests/base/a_test.cpp": "", "src/base/deep/b.cpp": ""}
-        self.assertEqual(self.faults(files, twin_faults), ["src/base/deep/b.cpp: no test tests/base/deep/b_test.cpp"])
+        self.assertEqual(self.errors(files, twin_errors), ["src/base/deep/b.cpp: no test tests/base/deep/b_test.cpp"])
 
     def test_a_path_that_leads_out_of_the_clone_is_found(self):
         files = {"cmake/a.cmake": "set(x ${CMAKE_SOURCE_DIR}/tests)\nset(y ${CMAKE_SOURCE_DIR}/../y)\n",
                  "tests/base/a_test.cpp": 'auto a = SWITCHYARD_SOURCE "/tests", b = SWITCHYARD_SOURCE "/../b";\n'}
-        self.assertEqual(self.faults(files, outside_faults), ["cmake/a.cmake:2: CMAKE_SOURCE_DIR}/../y) leads out of the clone",
+        self.assertEqual(self.errors(files, outside_errors), ["cmake/a.cmake:2: CMAKE_SOURCE_DIR}/../y) leads out of the clone",
                                                               'tests/base/a_test.cpp:1: SWITCHYARD_SOURCE "/../b"; leads out of the clone'])
 
 

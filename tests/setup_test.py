@@ -24,7 +24,7 @@ class Setup(unittest.TestCase):
         self.script("bin/apt-get", 'echo "apt-get $*" >>"$LOG"')
         self.script("bin/sudo", '[ "$1" = -n ] && exit 0; echo sudo >>"$LOG"; exec "$@"')
         self.script("bin/id", "echo 0")
-        # Stands for Python: makes a .venv whose pip writes down what it is told to install.
+        # Stands for Python: makes a .venv whose pip writes down what it is reported to install.
         self.script("bin/python-stand-in", 'if [ "$1" = -m ]; then mkdir -p .venv/bin; cp "$0" .venv/bin/python; '
                                            'cp "$(dirname "$0")/pip-stand-in" .venv/bin/pip; echo venv >>"$LOG"; fi')
         self.script("bin/pip-stand-in", 'echo "pip $*" >>"$LOG"')

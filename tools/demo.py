@@ -179,7 +179,7 @@ def demo(program, steps):
             continue
         rows.append(row(strategy, records))
         worst = max(worst, largest_difference(records, hot[:compared]))
-    print(f"\nSteps 1 to {compared}, peak memory of the fullest rank, strategies as dp,tp,pp:\n\n{table(rows)}\n")
+    print(f"\nSteps 1 to {compared}, peak memory of the rank with the highest peak, strategies as dp,tp,pp:\n\n{table(rows)}\n")
     print(f"hot, steps 1 to {len(hot)}: loss {hot[0]['loss']:.4f} -> {hot[-1]['loss']:.4f}, "
           f"{sum(r['tokens'] for r in hot) / sum(r['seconds'] for r in hot):.0f} tokens/s")
     if worst > TOLERANCE:

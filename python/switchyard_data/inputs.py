@@ -121,7 +121,7 @@ class Documents:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not valid JSON ({error}). Mend or delete the line.") from error
+            raise DataError(f"{where}: not valid JSON ({error}). Fix or delete the line.") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: not a JSON object. Each line must be one, with the text under a key.")
         return _text_of(row.get(self.text_key), self.text_key, row.keys(), where)
@@ -159,7 +159,7 @@ def _text_of(text, key, keys, where):
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise DataError(f"{where}: \"{key}\" is not valid Unicode ({error.reason}). Mend or delete the row.") from error
+        raise DataError(f"{where}: \"{key}\" is not valid Unicode ({error.reason}). Fix or delete the row.") from error
     return text
 
 

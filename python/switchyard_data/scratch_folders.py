@@ -1,4 +1,4 @@
-"""Folders for what is being written. A folder is locked as long as its process lives, so that what a killed one left is told from it."""
+"""Folders for what is being written. A folder is locked as long as its process lives, so that what a killed one left is reported from it."""
 
 import contextlib
 import fcntl

@@ -5,7 +5,8 @@
 
 namespace switchyard {
 
-/// x rounded to nearest, ties to even; any NaN becomes 0x7fc0. There are no branches, so that loops around it vectorize.
+/// x rounded to nearest, ties to even; any NaN becomes 0x7fc0. There are no branches, so that loops around it
+/// vectorize.
 [[gnu::always_inline]] constexpr std::uint16_t bfloat16_bits(float x) {
   const auto bits = __builtin_bit_cast(std::uint32_t, x);
   const auto nan = -static_cast<std::uint32_t>(x != x);

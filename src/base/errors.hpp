@@ -1,4 +1,4 @@
-// Errors of Switchyard. Three kinds, told apart by who can mend them.
+// Errors of Switchyard. Three kinds, told apart by who can fix them.
 #pragma once
 
 #include <fmt/core.h>
@@ -10,7 +10,7 @@
 
 namespace switchyard {
 
-/// Configuration or data is wrong. The message says what, where and how to mend it; `main` exits with 2.
+/// Configuration or data is wrong. The message says what, where and how to fix it; `main` exits with 2.
 class UserError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -41,7 +41,9 @@ template <class... Args>
 /// Base of fmt::formatter<T>: a T as text(value) tells it, so that a check that holds makes no text.
 template <class T, std::string (*text)(const T&)>
 struct FormattedBy : fmt::formatter<fmt::string_view> {
-  auto format(const T& value, fmt::format_context& context) const { return fmt::formatter<fmt::string_view>::format(text(value), context); }
+  auto format(const T& value, fmt::format_context& context) const {
+    return fmt::formatter<fmt::string_view>::format(text(value), context);
+  }
 };
 
 /// An invariant of the program; stays in release builds.

@@ -18,7 +18,8 @@ class Fingerprint {
   }
   /// Eight bytes, the lowest first.
   void add(i64 number) {
-    for (int byte = 0; byte < 8; ++byte) add_byte(static_cast<unsigned char>(static_cast<std::uint64_t>(number) >> (8 * byte)));
+    for (int byte = 0; byte < 8; ++byte)
+      add_byte(static_cast<unsigned char>(static_cast<std::uint64_t>(number) >> (8 * byte)));
   }
   std::uint64_t value() const { return value_; }
 

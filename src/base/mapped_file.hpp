@@ -13,7 +13,8 @@ class MappedFile {
  public:
   MappedFile() = default;
   /// UserError if the file does not exist, is no plain file or may not be read; `remedy` ends the message.
-  explicit MappedFile(const std::filesystem::path& path, std::string_view remedy = "Check the path and its permissions.");
+  explicit MappedFile(const std::filesystem::path& path,
+                      std::string_view remedy = "Check the path and its permissions.");
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();

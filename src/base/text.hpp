@@ -10,8 +10,8 @@ namespace switchyard {
 /// Insertions, deletions, replacements and swaps of neighbours that turn one name into the other.
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The name nearest to `name` by edit distance, the earlier one on a tie; "" if none is within a third of its length (at
-/// least 2), for then it is no misspelling.
+/// The name nearest to `name` by edit distance, the earlier one on a tie; "" if none is within a third of its length
+/// (at least 2), for then it is no misspelling.
 std::string nearest_name(std::string_view name, std::span<const std::string> names);
 
 /// Whether the bytes are UTF-8 (RFC 3629: shortest form, no surrogates).

@@ -28,7 +28,8 @@ constexpr std::array<Unit, 9> kByteUnits{{{"b", 1},
                                           {"mb", 1e6},
                                           {"gb", 1e9},
                                           {"tb", 1e12}}};
-constexpr std::array<Unit, 6> kTimeUnits{{{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}}};
+constexpr std::array<Unit, 6> kTimeUnits{
+    {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}}};
 
 constexpr std::array<Unit, 13> kBandwidthUnits{{{"b/s", 1},
                                                 {"kib/s", kKi},
@@ -58,7 +59,8 @@ std::optional<double> parse_quantity(std::string_view text, std::span<const Unit
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
   std::string name(trim(text.substr(static_cast<size_t>(end - text.data()))));
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (name.empty()) return number;
   for (const Unit& unit : units) {
     if (unit.name == name) return number * unit.size;
@@ -84,7 +86,10 @@ Bytes parse_bytes(std::string_view text) {
   const std::optional<double> bytes = parse_quantity(text, kByteUnits);
   constexpr double kMost = 9e18;
   if (!bytes || *bytes > kMost) {
-    user_error("\"{}\" is no amount of memory. Write a number and B, KiB, MiB, GiB, TiB (or kB, MB, GB, TB), such as \"16 GiB\".", text);
+    user_error(
+        "\"{}\" is no amount of memory. Write a number and B, KiB, MiB, GiB, TiB (or kB, MB, GB, TB), such as \"16 "
+        "GiB\".",
+        text);
   }
   return {static_cast<i64>(std::llround(*bytes))};
 }
@@ -105,7 +110,8 @@ BytesPerSecond parse_bandwidth(std::string_view text) {
   const std::optional<double> rate = parse_quantity(text, kBandwidthUnits);
   if (!rate) {
     user_error(
-        "\"{}\" is no bandwidth. Write a number and MB/s, GB/s, TB/s (or MiB/s, GiB/s, TiB/s; Mbit/s, Gbit/s, Tbit/s), such as "
+        "\"{}\" is no bandwidth. Write a number and MB/s, GB/s, TB/s (or MiB/s, GiB/s, TiB/s; Mbit/s, Gbit/s, Tbit/s), "
+        "such as "
         "\"300 GB/s\".",
         text);
   }
@@ -115,14 +121,18 @@ BytesPerSecond parse_bandwidth(std::string_view text) {
 FlopsPerSecond parse_flop_rate(std::string_view text) {
   const std::optional<double> rate = parse_quantity(text, kFlopUnits);
   if (!rate) {
-    user_error("\"{}\" is no rate of computing. Write a number and MFLOP/s, GFLOP/s, TFLOP/s or PFLOP/s, such as \"312 TFLOP/s\".", text);
+    user_error(
+        "\"{}\" is no rate of computing. Write a number and MFLOP/s, GFLOP/s, TFLOP/s or PFLOP/s, such as \"312 "
+        "TFLOP/s\".",
+        text);
   }
   return {*rate};
 }
 
 Seconds parse_duration(std::string_view text) {
   const std::optional<double> seconds = parse_quantity(text, kTimeUnits);
-  if (!seconds) user_error("\"{}\" is no duration. Write a number and ns, us, ms, s, min or h, such as \"30 s\".", text);
+  if (!seconds)
+    user_error("\"{}\" is no duration. Write a number and ns, us, ms, s, min or h, such as \"30 s\".", text);
   return {*seconds};
 }
 

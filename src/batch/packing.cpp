@@ -17,18 +17,18 @@ namespace {
 template <class Key>
 using LeastFirst = std::priority_queue<Key, std::vector<Key>, std::greater<>>;
 
-// Rows may cost at most this much more time than the best found before a smaller number of them is preferred.
+// Micro-batches may cost at most this much more time than the best found before a smaller number of them is preferred.
 constexpr double kWorthwhile = 1.01;
 
-void put(Row& row, const Item& item) {
-  row.items.push_back(item);
-  row.tokens += item.tokens;
-  row.work += item.work;
+void put(PackedSequence& micro_batch, const Item& item) {
+  micro_batch.items.push_back(item);
+  micro_batch.tokens += item.tokens;
+  micro_batch.work += item.work;
 }
 
-double heaviest(const std::vector<Row>& rows) {
+double heaviest(const std::vector<PackedSequence>& micro_batches) {
   double most = 0;
-  for (const Row& row : rows) most = std::max(most, row.work);
+  for (const PackedSequence& micro_batch : micro_batches) most = std::max(most, micro_batch.work);
   return most;
 }
 
@@ -38,53 +38,54 @@ double total_work(std::span<const Item> items) {
   return sum;
 }
 
-// First-fit decreasing. A tournament tree over rows finds the first one with room in log n steps; node 1 is the root and
-// holds the most room of any row.
-std::vector<Row> first_fit(std::span<const Item> items, Capacity capacity) {
+// First-fit decreasing. A tournament tree over micro-batches finds the first one with room in log n steps; node 1 is
+// the root and holds the most room of any micro-batch.
+std::vector<PackedSequence> first_fit(std::span<const Item> items, Capacity capacity) {
   const std::size_t leaves = std::bit_ceil(std::max<std::size_t>(items.size(), 1));
   std::vector<i64> room(2 * leaves, capacity.tokens);
-  std::vector<Row> rows;
+  std::vector<PackedSequence> micro_batches;
   for (const Item& item : items) {
     std::size_t node = 1;
     while (node < leaves) node = 2 * node + (room[2 * node] < item.tokens ? 1 : 0);
-    const std::size_t row = node - leaves;
-    if (row == rows.size()) rows.emplace_back();
-    put(rows[row], item);
-    room[node] = capacity.left(rows[row]);
+    const std::size_t micro_batch = node - leaves;
+    if (micro_batch == micro_batches.size()) micro_batches.emplace_back();
+    put(micro_batches[micro_batch], item);
+    room[node] = capacity.left(micro_batches[micro_batch]);
     while (node /= 2) room[node] = std::max(room[2 * node], room[2 * node + 1]);
   }
-  return rows;
+  return micro_batches;
 }
 
-// Each document to the lightest row with room for it; nothing if one finds none. Documents get shorter, so a row once
-// without room waits in a queue ordered by its room until a document comes that fits.
-std::optional<std::vector<Row>> lightest_fit(std::span<const Item> items, Capacity capacity, std::size_t count) {
-  std::vector<Row> rows(count);
+// Each document to the lightest micro-batch with room for it; nothing if one finds none. Documents get shorter, so a
+// micro-batch once without room waits in a queue ordered by its room until a document comes that fits.
+std::optional<std::vector<PackedSequence>> lightest_fit(std::span<const Item> items, Capacity capacity,
+                                                        std::size_t count) {
+  std::vector<PackedSequence> micro_batches(count);
   LeastFirst<std::pair<double, std::size_t>> open;
   std::priority_queue<std::pair<i64, std::size_t>> waiting;
-  for (std::size_t row = 0; row < count; ++row) open.emplace(0.0, row);
+  for (std::size_t micro_batch = 0; micro_batch < count; ++micro_batch) open.emplace(0.0, micro_batch);
   for (const Item& item : items) {
     while (!waiting.empty() && waiting.top().first >= item.tokens) {
-      const std::size_t row = waiting.top().second;
+      const std::size_t micro_batch = waiting.top().second;
       waiting.pop();
-      open.emplace(rows[row].work, row);
+      open.emplace(micro_batches[micro_batch].work, micro_batch);
     }
-    while (!open.empty() && capacity.left(rows[open.top().second]) < item.tokens) {
-      const std::size_t row = open.top().second;
+    while (!open.empty() && capacity.left(micro_batches[open.top().second]) < item.tokens) {
+      const std::size_t micro_batch = open.top().second;
       open.pop();
-      waiting.emplace(capacity.left(rows[row]), row);
+      waiting.emplace(capacity.left(micro_batches[micro_batch]), micro_batch);
     }
     if (open.empty()) return std::nullopt;
-    const std::size_t row = open.top().second;
+    const std::size_t micro_batch = open.top().second;
     open.pop();
-    put(rows[row], item);
-    open.emplace(rows[row].work, row);
+    put(micro_batches[micro_batch], item);
+    open.emplace(micro_batches[micro_batch].work, micro_batch);
   }
-  return rows;
+  return micro_batches;
 }
 
-// Numbers of rows worth a try beside the fewest.
-std::vector<std::size_t> row_counts(std::size_t fewest, std::size_t items, std::size_t stages) {
+// Numbers of micro-batches worth a try beside the fewest.
+std::vector<std::size_t> micro_batch_counts(std::size_t fewest, std::size_t items, std::size_t stages) {
   std::vector<std::size_t> counts{fewest};
   if (stages > 1) {
     for (std::size_t count = fewest + 1; count <= stages; ++count) counts.push_back(count);
@@ -98,56 +99,64 @@ std::vector<std::size_t> row_counts(std::size_t fewest, std::size_t items, std::
 
 }  // namespace
 
-std::vector<std::vector<Item>> spread_over_lanes(std::vector<Item> items, std::span<const double> speed, int stages) {
-  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return std::tie(b.tokens, a.doc) < std::tie(a.tokens, b.doc); });
+std::vector<std::vector<Item>> spread_over_replicas(std::vector<Item> items, std::span<const double> speed,
+                                                    int stages) {
+  std::sort(items.begin(), items.end(),
+            [](const Item& a, const Item& b) { return std::tie(b.tokens, a.doc) < std::tie(a.tokens, b.doc); });
   double total_speed = 0;
-  // Lanes of one speed in one queue, least loaded first: only the heads need comparing.
+  // Replicas of one speed in one queue, least loaded first: only the heads need comparing.
   std::map<double, LeastFirst<std::pair<double, std::size_t>>> queues;
-  for (std::size_t lane = 0; lane < speed.size(); ++lane) {
-    queues[speed[lane]].emplace(0.0, lane);
-    total_speed += speed[lane];
+  for (std::size_t replica = 0; replica < speed.size(); ++replica) {
+    queues[speed[replica]].emplace(0.0, replica);
+    total_speed += speed[replica];
   }
-  const double even_lane = total_work(items) / total_speed;  // per unit of speed
-  std::vector<std::vector<Item>> lanes(speed.size());
+  const double even_replica = total_work(items) / total_speed;  // per unit of speed
+  std::vector<std::vector<Item>> replicas(speed.size());
   for (const Item& item : items) {
     auto best = queues.end();
-    std::pair<double, std::size_t> first_end;  // and the lane, so that ties go to the lower one
+    std::pair<double, std::size_t> first_end;  // and the replica, so that ties go to the lower one
     for (auto queue = queues.begin(); queue != queues.end(); ++queue) {
-      const auto& [load, lane] = queue->second.top();
-      const std::pair end((load + item.work) / queue->first, lane);
+      const auto& [load, replica] = queue->second.top();
+      const std::pair end((load + item.work) / queue->first, replica);
       if (best == queues.end() || end < first_end) {
         best = queue;
         first_end = end;
       }
     }
-    auto [load, lane] = best->second.top();
+    auto [load, replica] = best->second.top();
     best->second.pop();
-    if (lanes[lane].empty()) load += (stages - 1) * std::max(0.0, item.work - even_lane * best->first / stages);
-    lanes[lane].push_back(item);
-    best->second.emplace(load + item.work, lane);
+    if (replicas[replica].empty())
+      load += (stages - 1) * std::max(0.0, item.work - even_replica * best->first / stages);
+    replicas[replica].push_back(item);
+    best->second.emplace(load + item.work, replica);
   }
-  return lanes;
+  return replicas;
 }
 
-std::vector<Row> pack_rows(std::span<const Item> items, Capacity capacity, int stages) {
+std::vector<PackedSequence> pack_sequences(std::span<const Item> items, Capacity capacity, int stages) {
   if (items.empty()) return {};
-  check(items.front().tokens <= capacity.tokens, "document {} of {} tokens does not fit in a row of {}", items.front().doc, items.front().tokens,
-        capacity.tokens);
+  check(items.front().tokens <= capacity.tokens, "document {} of {} tokens does not fit in a micro-batch of {}",
+        items.front().doc, items.front().tokens, capacity.tokens);
   const double sum = total_work(items);
-  const auto time = [&](const std::vector<Row>& rows) { return sum + std::max(0, stages - 1) * heaviest(rows); };
-  std::vector<std::vector<Row>> found{first_fit(items, capacity)};
+  const auto time = [&](const std::vector<PackedSequence>& micro_batches) {
+    return sum + std::max(0, stages - 1) * heaviest(micro_batches);
+  };
+  std::vector<std::vector<PackedSequence>> found{first_fit(items, capacity)};
   const std::size_t fewest = found.front().size();
-  for (const std::size_t count : row_counts(fewest, items.size(), static_cast<std::size_t>(std::max(1, stages)))) {
-    std::optional<std::vector<Row>> rows = lightest_fit(items, capacity, count);
-    if (!rows) continue;
-    if (count == fewest && heaviest(*rows) <= heaviest(found.front())) found.clear();
-    found.push_back(std::move(*rows));
+  for (const std::size_t count :
+       micro_batch_counts(fewest, items.size(), static_cast<std::size_t>(std::max(1, stages)))) {
+    std::optional<std::vector<PackedSequence>> micro_batches = lightest_fit(items, capacity, count);
+    if (!micro_batches) continue;
+    if (count == fewest && heaviest(*micro_batches) <= heaviest(found.front())) found.clear();
+    found.push_back(std::move(*micro_batches));
   }
   double best = time(found.front());
-  for (const std::vector<Row>& rows : found) best = std::min(best, time(rows));
-  const auto chosen =
-      std::find_if(found.begin(), found.end(), [&](const std::vector<Row>& rows) { return time(rows) <= best * kWorthwhile; });
-  std::stable_sort(chosen->begin(), chosen->end(), [](const Row& a, const Row& b) { return a.work > b.work; });
+  for (const std::vector<PackedSequence>& micro_batches : found) best = std::min(best, time(micro_batches));
+  const auto chosen = std::find_if(found.begin(), found.end(), [&](const std::vector<PackedSequence>& micro_batches) {
+    return time(micro_batches) <= best * kWorthwhile;
+  });
+  std::stable_sort(chosen->begin(), chosen->end(),
+                   [](const PackedSequence& a, const PackedSequence& b) { return a.work > b.work; });
   return std::move(*chosen);
 }
 

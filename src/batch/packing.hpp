@@ -1,4 +1,5 @@
-// Two packing problems of the batch planner: documents onto lanes, and the documents of a lane into rows.
+// Two packing problems of the batch planner: documents onto replicas, and the documents of a replica into
+// micro-batches.
 #pragma once
 
 #include <span>
@@ -17,27 +18,31 @@ struct Item {
 };
 
 /// What becomes a micro-batch: sums over its items.
-struct Row {
+struct PackedSequence {
   std::vector<Item> items;
   i64 tokens = 0;
   double work = 0;
 };
 
-/// Documents per lane, longest first: each goes where it would end first (longest processing time first).
-/// speed   relative speed, one per lane
-/// stages  of the pipeline: a document heavier than an even row delays its lane by (stages - 1) times the excess
-std::vector<std::vector<Item>> spread_over_lanes(std::vector<Item> items, std::span<const double> speed, int stages);
+/// Documents per replica, longest first: each goes where it would end first (longest processing time first).
+/// speed   relative speed, one per replica
+/// stages  of the pipeline: a document heavier than an even micro-batch delays its replica by (stages - 1) times the
+///         excess
+std::vector<std::vector<Item>> spread_over_replicas(std::vector<Item> items, std::span<const double> speed, int stages);
 
-/// What fits in a row.
+/// What fits in a micro-batch.
 struct Capacity {
   i64 tokens = 0;
   i64 items = 0;  // 0: any number
-  i64 left(const Row& row) const { return items > 0 && std::cmp_equal(row.items.size(), items) ? 0 : tokens - row.tokens; }
+  i64 left(const PackedSequence& micro_batch) const {
+    return items > 0 && std::cmp_equal(micro_batch.items.size(), items) ? 0 : tokens - micro_batch.tokens;
+  }
 };
 
-/// Rows within `capacity`, heaviest first. As few as first-fit decreasing needs, unless more of them (up to
-/// `stages`, or an eighth more) shorten the pipeline's time, sum of work + (stages - 1) * heaviest row, by over 1%.
+/// Micro-batches within `capacity`, heaviest first. As few as first-fit decreasing needs, unless more of them (up to
+/// `stages`, or an eighth more) shorten the pipeline's time, sum of work + (stages - 1) * heaviest micro-batch, by over
+/// 1%.
 /// items   longest first, none longer than capacity.tokens
-std::vector<Row> pack_rows(std::span<const Item> items, Capacity capacity, int stages);
+std::vector<PackedSequence> pack_sequences(std::span<const Item> items, Capacity capacity, int stages);
 
 }  // namespace switchyard::batch

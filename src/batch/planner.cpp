@@ -18,55 +18,62 @@ void check_bucket(std::size_t index, std::span<const BucketSpec> buckets) {
     user_error("bucket[{}].max_length = {}: a sequence may have at most {} tokens.", index, bucket.max_length,
                std::numeric_limits<int>::max());
   if (index > 0 && bucket.max_length >= buckets[index - 1].max_length)
-    user_error("bucket[{}].max_length = {} is not below bucket[{}].max_length = {}. List the buckets longest first.", index,
-               bucket.max_length, index - 1, buckets[index - 1].max_length);
-  if (row_capacity(bucket) < bucket.max_length)
+    user_error("bucket[{}].max_length = {} is not below bucket[{}].max_length = {}. List the buckets longest first.",
+               index, bucket.max_length, index - 1, buckets[index - 1].max_length);
+  if (micro_batch_capacity(bucket) < bucket.max_length)
     user_error(
-        "bucket[{}].micro_batch_tokens = {} is below its max_length = {}: a sequence must fit in a micro-batch. Raise it to {} or leave it "
+        "bucket[{}].micro_batch_tokens = {} is below its max_length = {}: a sequence must fit in a micro-batch. Raise "
+        "it to {} or leave it "
         "out.",
         index, bucket.micro_batch_tokens, bucket.max_length, bucket.max_length);
-  check(bucket.lanes >= 1 && bucket.multiple >= 1, "bucket {} has {} lanes and rows in multiples of {}", index, bucket.lanes,
-        bucket.multiple);
-  check(bucket.lane_speed.empty() || std::cmp_equal(bucket.lane_speed.size(), bucket.lanes), "bucket {} has {} lanes and {} lane speeds",
-        index, bucket.lanes, bucket.lane_speed.size());
-  check(std::all_of(bucket.lane_speed.begin(), bucket.lane_speed.end(), [](double speed) { return speed > 0; }),
-        "bucket {}: lane speeds {} must be positive", index, bucket.lane_speed);
+  check(bucket.replicas >= 1 && bucket.multiple >= 1, "bucket {} has {} replicas and micro-batches in multiples of {}",
+        index, bucket.replicas, bucket.multiple);
+  check(bucket.replica_speed.empty() || std::cmp_equal(bucket.replica_speed.size(), bucket.replicas),
+        "bucket {} has {} replicas and {} replica speeds", index, bucket.replicas, bucket.replica_speed.size());
+  check(std::all_of(bucket.replica_speed.begin(), bucket.replica_speed.end(), [](double speed) { return speed > 0; }),
+        "bucket {}: replica speeds {} must be positive", index, bucket.replica_speed);
 }
 
 void check_order(std::span<const int> order, std::size_t buckets) {
   std::vector<int> sorted(order.begin(), order.end()), all(buckets);
   std::sort(sorted.begin(), sorted.end());
   std::iota(all.begin(), all.end(), 0);
-  check(sorted == all, "the order of phases {} is no permutation of {} buckets", std::vector<int>(order.begin(), order.end()), buckets);
+  check(sorted == all, "the order of phases {} is no permutation of {} buckets",
+        std::vector<int>(order.begin(), order.end()), buckets);
 }
 
-MicroBatch micro_batch_of(Row row, i64 multiple) {
-  std::sort(row.items.begin(), row.items.end(), [](const Item& a, const Item& b) { return a.doc < b.doc; });
-  MicroBatch out{.T = (row.tokens + multiple - 1) / multiple * multiple, .shard = {{}}};
+MicroBatch micro_batch_of(PackedSequence micro_batch, i64 multiple) {
+  std::sort(micro_batch.items.begin(), micro_batch.items.end(),
+            [](const Item& a, const Item& b) { return a.doc < b.doc; });
+  MicroBatch out{.T = (micro_batch.tokens + multiple - 1) / multiple * multiple, .shard = {{}}};
   std::vector<Piece>& pieces = out.shard.front();
-  pieces.reserve(row.items.size() + 1);
-  for (const Item& item : row.items) pieces.push_back({.doc = item.doc, .first = 0, .count = static_cast<int>(item.tokens), .stride = 1});
-  if (out.T > row.tokens) pieces.push_back({.doc = -1, .first = 0, .count = static_cast<int>(out.T - row.tokens), .stride = 1});
+  pieces.reserve(micro_batch.items.size() + 1);
+  for (const Item& item : micro_batch.items)
+    pieces.push_back({.doc = item.doc, .first = 0, .count = static_cast<int>(item.tokens), .stride = 1});
+  if (out.T > micro_batch.tokens)
+    pieces.push_back({.doc = -1, .first = 0, .count = static_cast<int>(out.T - micro_batch.tokens), .stride = 1});
   return out;
 }
 
 PhasePlan plan_phase(std::vector<Item> items, const BucketSpec& bucket) {
-  PhasePlan phase{.strategy = bucket.strategy, .lane = {}};
-  std::vector<double> speed = bucket.lane_speed;
-  if (speed.empty()) speed.assign(static_cast<std::size_t>(bucket.lanes), 1.0);
-  for (const std::vector<Item>& lane : spread_over_lanes(std::move(items), speed, bucket.min_micro_batches)) {
-    std::vector<MicroBatch>& rows = phase.lane.emplace_back();
-    for (Row& row : pack_rows(lane, {row_capacity(bucket), bucket.micro_batch_sequences}, bucket.min_micro_batches))
-      rows.push_back(micro_batch_of(std::move(row), bucket.multiple));
+  PhasePlan phase{.strategy = bucket.strategy, .replica = {}};
+  std::vector<double> speed = bucket.replica_speed;
+  if (speed.empty()) speed.assign(static_cast<std::size_t>(bucket.replicas), 1.0);
+  for (const std::vector<Item>& replica : spread_over_replicas(std::move(items), speed, bucket.min_micro_batches)) {
+    std::vector<MicroBatch>& micro_batches = phase.replica.emplace_back();
+    for (PackedSequence& micro_batch : pack_sequences(
+             replica, {micro_batch_capacity(bucket), bucket.micro_batch_sequences}, bucket.min_micro_batches))
+      micro_batches.push_back(micro_batch_of(std::move(micro_batch), bucket.multiple));
   }
   return phase;
 }
 
 }  // namespace
 
-i64 row_capacity(const BucketSpec& bucket) {
+i64 micro_batch_capacity(const BucketSpec& bucket) {
   if (bucket.micro_batch_tokens > 0) return bucket.micro_batch_tokens;
-  const i64 most = std::numeric_limits<i64>::max() / std::max<i64>(1, bucket.max_length);  // the number of documents has no bound
+  const i64 most =
+      std::numeric_limits<i64>::max() / std::max<i64>(1, bucket.max_length);  // the number of documents has no bound
   return bucket.max_length * std::clamp<i64>(bucket.micro_batch_sequences, 1, most);
 }
 
@@ -79,10 +86,13 @@ std::vector<int> published_order(int buckets) {
 
 int bucket_of(i64 length, std::span<const BucketSpec> buckets) {
   // The first bucket that is too short; the one before it is the smallest that fits.
-  const auto end = std::partition_point(buckets.begin(), buckets.end(), [&](const BucketSpec& b) { return b.max_length >= length; });
+  const auto end =
+      std::partition_point(buckets.begin(), buckets.end(), [&](const BucketSpec& b) { return b.max_length >= length; });
   if (end == buckets.begin())
-    user_error("a sequence of {} tokens is longer than the longest bucket ({} tokens). Raise bucket[0].max_length, or lower batch.context.",
-               length, buckets.empty() ? 0 : buckets.front().max_length);
+    user_error(
+        "a sequence of {} tokens is longer than the longest bucket ({} tokens). Raise bucket[0].max_length, or lower "
+        "batch.context.",
+        length, buckets.empty() ? 0 : buckets.front().max_length);
   return static_cast<int>(end - buckets.begin()) - 1;
 }
 
@@ -105,7 +115,8 @@ StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const Buck
   return plan;
 }
 
-StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const BucketSpec> buckets, const WorkModel& work) {
+StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const BucketSpec> buckets,
+                    const WorkModel& work) {
   return plan_batch(step, lengths, buckets, work, published_order(static_cast<int>(buckets.size())));
 }
 

@@ -1,4 +1,4 @@
-// The batch planner: spreads the sequences of one global batch over length buckets, lanes and micro-batches.
+// The batch planner: spreads the sequences of one global batch over length buckets, replicas and micro-batches.
 #pragma once
 
 #include <span>
@@ -11,23 +11,25 @@ namespace switchyard::batch {
 
 /// Sequences of up to max_length tokens, and how their strategy runs them. Buckets are given longest first.
 struct BucketSpec {
-  i64 max_length = 0;                // tokens
-  int strategy = 0;                  // index of the strategy in the job
-  int lanes = 1;                     // pipelines that work on different tokens: groups times data parallel degree
-  i64 micro_batch_tokens = 0;        // capacity of a row; 0: max_length, times micro_batch_sequences if given
-  i64 micro_batch_sequences = 0;     // most documents of a row; 0: any number
-  i64 multiple = 1;                  // rows are padded to a multiple of this many tokens
-  std::vector<double> lane_speed{};  // relative speed per lane; empty: equal
-  int min_micro_batches = 1;         // pipeline stages; rows are made smaller to fill them where that pays
+  i64 max_length = 0;             // tokens
+  int strategy = 0;               // index of the strategy in the job
+  int replicas = 1;               // pipelines that work on different tokens: groups times data parallel degree
+  i64 micro_batch_tokens = 0;     // capacity of a micro-batch; 0: max_length, times micro_batch_sequences if given
+  i64 micro_batch_sequences = 0;  // most documents of a micro-batch; 0: any number
+  i64 multiple = 1;               // micro-batches are padded to a multiple of this many tokens
+  std::vector<double> replica_speed{};  // relative speed per replica; empty: equal
+  int min_micro_batches = 1;            // pipeline stages; micro-batches are made smaller to fill them where that pays
 };
 
-/// Tokens that a row of the bucket may have.
-i64 row_capacity(const BucketSpec& bucket);
+/// Tokens that a micro-batch of the bucket may have.
+i64 micro_batch_capacity(const BucketSpec& bucket);
 
 /// Work of a sequence of n tokens: linear * n + quadratic * n^2. Any unit; only ratios count.
 struct WorkModel {
   double linear = 1, quadratic = 0;
-  double operator()(i64 n) const { return linear * static_cast<double>(n) + quadratic * static_cast<double>(n) * static_cast<double>(n); }
+  double operator()(i64 n) const {
+    return linear * static_cast<double>(n) + quadratic * static_cast<double>(n) * static_cast<double>(n);
+  }
 };
 
 /// Order of phases as published: longest bucket, shortest, then upward to the second longest. 3 buckets: 0, 2, 1.
@@ -37,11 +39,11 @@ std::vector<int> published_order(int buckets);
 /// Index of the bucket with the smallest max_length that fits. UserError if the sequence is longer than every bucket.
 int bucket_of(i64 length, std::span<const BucketSpec> buckets);
 
-/// Lays out one global batch. lengths[i]: tokens of document i (1 or more); order: buckets in order of execution.
-/// Each document lies whole in one row; rows hold at most micro_batch_tokens and are padded to `multiple` only. Work is level
-/// over lanes (longest processing time first) and over the rows of a lane. Buckets without documents get no phase.
-/// A function of its arguments alone: same input, same plan.
-/// errors  UserError: buckets not falling, a row smaller than a sequence, a sequence longer than every bucket
+/// Lays out one global batch. lengths[i]: tokens of document i (1 or more); order: buckets in order of execution. Each
+/// document lies whole in one micro-batch; micro-batches hold at most micro_batch_tokens and are padded to `multiple`
+/// only. Work is level over replicas (longest processing time first) and over the micro-batches of a replica. Buckets
+/// without documents get no phase. A function of its arguments alone: same input, same plan.
+/// errors  UserError: buckets not falling, a micro-batch smaller than a sequence, a sequence longer than every bucket
 StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const BucketSpec> buckets, const WorkModel& work,
                     std::span<const int> order);
 

@@ -14,50 +14,50 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-/// One row of T tokens. shard[r]: the pieces of ring rank r, T / shard.size() tokens each, padding last (one padding piece
-/// at most). Without ring attention there is one shard.
+/// One micro-batch of T tokens. shard[r]: the pieces of ring rank r, T / shard.size() tokens each, padding last (one
+/// padding piece at most). Without ring attention there is one shard.
 struct MicroBatch {
   i64 T = 0;
   std::vector<std::vector<Piece>> shard;
   bool operator==(const MicroBatch&) const = default;
 };
 
-/// Pairs of a query and a key that it sees, over the documents of a row.
-inline double causal_pairs(const MicroBatch& row) {
-  double pairs = 0;
-  for (const auto& shard : row.shard)
+/// Attention pairs of a query and a key that it sees, over the documents of a micro-batch.
+inline double attention_pairs(const MicroBatch& micro_batch) {
+  double attention_pairs = 0;
+  for (const auto& shard : micro_batch.shard)
     for (const Piece& piece : shard)
-      if (piece.doc >= 0) pairs += 0.5 * piece.count * (piece.count + 1.0);
-  return pairs;
+      if (piece.doc >= 0) attention_pairs += 0.5 * piece.count * (piece.count + 1.0);
+  return attention_pairs;
 }
 
-/// Squared lengths, summed over the documents of a row.
-inline i64 squares(const MicroBatch& row) {
+/// Squared lengths, summed over the documents of a micro-batch.
+inline i64 squared_lengths(const MicroBatch& micro_batch) {
   i64 sum = 0;
-  for (const auto& shard : row.shard)
+  for (const auto& shard : micro_batch.shard)
     for (const Piece& piece : shard)
       if (piece.doc >= 0) sum += i64{piece.count} * piece.count;
   return sum;
 }
 
-/// Tokens of the longest document of a row.
-inline i64 longest(const MicroBatch& row) {
+/// Tokens of the longest document of a micro-batch.
+inline i64 longest(const MicroBatch& micro_batch) {
   i64 most = 0;
-  for (const auto& shard : row.shard)
+  for (const auto& shard : micro_batch.shard)
     for (const Piece& piece : shard)
       if (piece.doc >= 0 && piece.count > most) most = piece.count;
   return most;
 }
 
-/// lane[i]: the micro-batches of pipeline i of the strategy (lanes in order: group, then data), possibly none.
+/// replica[i]: the micro-batches of pipeline i of the strategy (replicas in order: group, then data), possibly none.
 struct PhasePlan {
   int strategy = 0;
-  std::vector<std::vector<MicroBatch>> lane;
+  std::vector<std::vector<MicroBatch>> replica;
   bool operator==(const PhasePlan&) const = default;
 };
 
-/// valid_tokens: labels of the global batch (every document of n tokens has n - 1). Phases in order of execution; strategies
-/// without documents have no phase.
+/// valid_tokens: labels of the global batch (every document of n tokens has n - 1). Phases in order of execution;
+/// strategies without documents have no phase.
 struct StepPlan {
   i64 step = 0, valid_tokens = 0;
   std::vector<PhasePlan> phases;

@@ -10,36 +10,38 @@
 namespace switchyard::batch {
 namespace {
 
-i64 tokens_of(const MicroBatch& row) {
+i64 tokens_of(const MicroBatch& micro_batch) {
   i64 tokens = 0;
-  for (const std::vector<Piece>& shard : row.shard)
+  for (const std::vector<Piece>& shard : micro_batch.shard)
     for (const Piece& piece : shard) tokens += piece.doc < 0 ? 0 : piece.count;
   return tokens;
 }
 
-i64 documents_of(const MicroBatch& row) {
+i64 documents_of(const MicroBatch& micro_batch) {
   std::set<i64> documents;
-  for (const std::vector<Piece>& shard : row.shard)
+  for (const std::vector<Piece>& shard : micro_batch.shard)
     for (const Piece& piece : shard)
       if (piece.doc >= 0) documents.insert(piece.doc);
   return static_cast<i64>(documents.size());
 }
 
-// Marks the tokens of one row's documents, each once.
+// Marks the tokens of one micro-batch's documents, each once.
 class Placement {
  public:
-  explicit Placement(std::span<const i64> lengths) : lengths_(lengths), placed_(lengths.size(), 0), row_(lengths.size(), -1) {}
+  explicit Placement(std::span<const i64> lengths)
+      : lengths_(lengths), placed_(lengths.size(), 0), micro_batch_(lengths.size(), -1) {}
 
-  // One row, whatever its place in the plan; `where` describes it.
-  void add(const MicroBatch& row, const std::string& where) {
-    ++rows_;
+  // One micro-batch, whatever its place in the plan; `where` describes it.
+  void add(const MicroBatch& micro_batch, const std::string& where) {
+    ++micro_batches_;
     std::vector<std::pair<i64, i64>> tokens;  // (document, token) of pieces that are parts
-    for (const std::vector<Piece>& shard : row.shard)
+    for (const std::vector<Piece>& shard : micro_batch.shard)
       for (const Piece& piece : shard)
         if (piece.doc >= 0) add(piece, where, tokens);
     std::sort(tokens.begin(), tokens.end());
     const auto twice = std::adjacent_find(tokens.begin(), tokens.end());
-    if (twice != tokens.end()) check(false, "{}: token {} of document {} is placed twice", where, twice->second, twice->first);
+    if (twice != tokens.end())
+      check(false, "{}: token {} of document {} is placed twice", where, twice->second, twice->first);
   }
 
   void finish() const {
@@ -53,63 +55,70 @@ class Placement {
     check(doc < lengths_.size(), "{}: document {} of {}", where, piece.doc, lengths_.size());
     const i64 last = piece.first + i64{piece.count - 1} * piece.stride;
     check(piece.first >= 0 && piece.count >= 1 && piece.stride >= 1 && last < lengths_[doc],
-          "{}: piece {} + {} * {} of document {} of {} tokens", where, piece.first, piece.count, piece.stride, doc, lengths_[doc]);
-    check(row_[doc] < 0 || row_[doc] == rows_, "{}: document {} is also in another row", where, doc);
-    row_[doc] = rows_;
+          "{}: piece {} + {} * {} of document {} of {} tokens", where, piece.first, piece.count, piece.stride, doc,
+          lengths_[doc]);
+    check(micro_batch_[doc] < 0 || micro_batch_[doc] == micro_batches_,
+          "{}: document {} is also in another micro-batch", where, doc);
+    micro_batch_[doc] = micro_batches_;
     placed_[doc] += piece.count;
-    check(placed_[doc] <= lengths_[doc], "{}: document {} of {} tokens has {} placed", where, doc, lengths_[doc], placed_[doc]);
+    check(placed_[doc] <= lengths_[doc], "{}: document {} of {} tokens has {} placed", where, doc, lengths_[doc],
+          placed_[doc]);
     if (piece.count == lengths_[doc]) return;
     for (i64 token = piece.first; token <= last; token += piece.stride) tokens.emplace_back(piece.doc, token);
   }
 
   std::span<const i64> lengths_;
-  std::vector<i64> placed_, row_;
-  i64 rows_ = -1;
+  std::vector<i64> placed_, micro_batch_;
+  i64 micro_batches_ = -1;
 };
 
-void check_shape(const MicroBatch& row, const BucketSpec& bucket, const std::string& where) {
-  const auto shards = static_cast<i64>(row.shard.size());
-  check(row.T >= 1 && shards >= 1 && row.T % shards == 0, "{}: {} tokens over {} shards", where, row.T, shards);
-  check(row.T % bucket.multiple == 0, "{}: {} tokens are no multiple of {}", where, row.T, bucket.multiple);
-  for (const std::vector<Piece>& shard : row.shard) {
+void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, const std::string& where) {
+  const auto shards = static_cast<i64>(micro_batch.shard.size());
+  check(micro_batch.T >= 1 && shards >= 1 && micro_batch.T % shards == 0, "{}: {} tokens over {} shards", where,
+        micro_batch.T, shards);
+  check(micro_batch.T % bucket.multiple == 0, "{}: {} tokens are no multiple of {}", where, micro_batch.T,
+        bucket.multiple);
+  for (const std::vector<Piece>& shard : micro_batch.shard) {
     i64 tokens = 0;
     for (std::size_t i = 0; i < shard.size(); ++i) {
       check(shard[i].count >= 1, "{}: a piece of {} tokens", where, shard[i].count);
       check(shard[i].doc >= 0 || i + 1 == shard.size(), "{}: padding that is not last", where);
       tokens += shard[i].count;
     }
-    check(tokens == row.T / shards, "{}: a shard of {} tokens instead of {}", where, tokens, row.T / shards);
+    check(tokens == micro_batch.T / shards, "{}: a shard of {} tokens instead of {}", where, tokens,
+          micro_batch.T / shards);
   }
-  const i64 used = tokens_of(row), capacity = row_capacity(bucket);
-  check(used <= capacity, "{}: {} tokens in a row of {}", where, used, capacity);
-  const i64 documents = documents_of(row);
-  check(bucket.micro_batch_sequences == 0 || documents <= bucket.micro_batch_sequences, "{}: {} documents in a row of {}", where, documents,
-        bucket.micro_batch_sequences);
-  // Ring shards are level to a token per document, so only single rows have one right length.
+  const i64 used = tokens_of(micro_batch), capacity = micro_batch_capacity(bucket);
+  check(used <= capacity, "{}: {} tokens in a micro-batch of {}", where, used, capacity);
+  const i64 documents = documents_of(micro_batch);
+  check(bucket.micro_batch_sequences == 0 || documents <= bucket.micro_batch_sequences,
+        "{}: {} documents in a micro-batch of {}", where, documents, bucket.micro_batch_sequences);
+  // Ring shards are level to a token per document, so only single micro-batches have one right length.
   if (shards == 1 && used > 0)
-    check(row.T - used < bucket.multiple, "{}: {} tokens padded to {}, more than a multiple of {} needs", where, used, row.T,
-          bucket.multiple);
+    check(micro_batch.T - used < bucket.multiple, "{}: {} tokens padded to {}, more than a multiple of {} needs", where,
+          used, micro_batch.T, bucket.multiple);
 }
 
 // The bucket of a phase is that of its first document.
-int bucket_of_phase(const PhasePlan& phase, std::span<const i64> lengths, std::span<const BucketSpec> buckets, std::size_t index) {
-  for (const auto& lane : phase.lane)
-    for (const MicroBatch& row : lane)
-      for (const auto& shard : row.shard)
+int bucket_of_phase(const PhasePlan& phase, std::span<const i64> lengths, std::span<const BucketSpec> buckets,
+                    std::size_t index) {
+  for (const auto& replica : phase.replica)
+    for (const MicroBatch& micro_batch : replica)
+      for (const auto& shard : micro_batch.shard)
         for (const Piece& piece : shard)
           if (piece.doc >= 0 && std::cmp_less(piece.doc, lengths.size()))
             return bucket_of(lengths[static_cast<std::size_t>(piece.doc)], buckets);
   throw InternalError(fmt::format("phase {} has no documents", index));
 }
 
-void check_bucket(const MicroBatch& row, std::span<const i64> lengths, std::span<const BucketSpec> buckets, int bucket,
-                  const std::string& where) {
-  for (const auto& shard : row.shard)
+void check_bucket(const MicroBatch& micro_batch, std::span<const i64> lengths, std::span<const BucketSpec> buckets,
+                  int bucket, const std::string& where) {
+  for (const auto& shard : micro_batch.shard)
     for (const Piece& piece : shard)
       if (piece.doc >= 0 && std::cmp_less(piece.doc, lengths.size())) {
         const i64 length = lengths[static_cast<std::size_t>(piece.doc)];
-        check(bucket_of(length, buckets) == bucket, "{}: document {} of {} tokens belongs in bucket {}, not {}", where, piece.doc, length,
-              bucket_of(length, buckets), bucket);
+        check(bucket_of(length, buckets) == bucket, "{}: document {} of {} tokens belongs in bucket {}, not {}", where,
+              piece.doc, length, bucket_of(length, buckets), bucket);
       }
 }
 
@@ -121,40 +130,44 @@ void validate(const StepPlan& plan, std::span<const i64> lengths, std::span<cons
     const PhasePlan& phase = plan.phases[p];
     const int index = bucket_of_phase(phase, lengths, buckets, p);
     const BucketSpec& bucket = buckets[static_cast<std::size_t>(index)];
-    check(phase.strategy == bucket.strategy, "phase {} runs strategy {}, its bucket {}", p, phase.strategy, bucket.strategy);
-    check(std::cmp_equal(phase.lane.size(), bucket.lanes), "phase {} has {} lanes, its bucket {}", p, phase.lane.size(), bucket.lanes);
-    for (std::size_t lane = 0; lane < phase.lane.size(); ++lane)
-      for (std::size_t m = 0; m < phase.lane[lane].size(); ++m) {
-        const MicroBatch& row = phase.lane[lane][m];
-        const std::string where = fmt::format("step {}, phase {}, lane {}, micro-batch {}", plan.step, p, lane, m);
-        check_shape(row, bucket, where);
-        check_bucket(row, lengths, buckets, index, where);
-        placement.add(row, where);
+    check(phase.strategy == bucket.strategy, "phase {} runs strategy {}, its bucket {}", p, phase.strategy,
+          bucket.strategy);
+    check(std::cmp_equal(phase.replica.size(), bucket.replicas), "phase {} has {} replicas, its bucket {}", p,
+          phase.replica.size(), bucket.replicas);
+    for (std::size_t replica = 0; replica < phase.replica.size(); ++replica)
+      for (std::size_t m = 0; m < phase.replica[replica].size(); ++m) {
+        const MicroBatch& micro_batch = phase.replica[replica][m];
+        const std::string where =
+            fmt::format("step {}, phase {}, replica {}, micro-batch {}", plan.step, p, replica, m);
+        check_shape(micro_batch, bucket, where);
+        check_bucket(micro_batch, lengths, buckets, index, where);
+        placement.add(micro_batch, where);
       }
   }
   placement.finish();
   i64 labels = 0;
   for (const i64 length : lengths) labels += length - 1;
-  check(plan.valid_tokens == labels, "step {}: valid_tokens is {}, the documents have {} labels", plan.step, plan.valid_tokens, labels);
+  check(plan.valid_tokens == labels, "step {}: valid_tokens is {}, the documents have {} labels", plan.step,
+        plan.valid_tokens, labels);
 }
 
 double padding_share(const StepPlan& plan) {
   i64 all = 0, used = 0;
   for (const PhasePlan& phase : plan.phases)
-    for (const auto& lane : phase.lane)
-      for (const MicroBatch& row : lane) {
-        all += row.T;
-        used += tokens_of(row);
+    for (const auto& replica : phase.replica)
+      for (const MicroBatch& micro_batch : replica) {
+        all += micro_batch.T;
+        used += tokens_of(micro_batch);
       }
   return all == 0 ? 0.0 : static_cast<double>(all - used) / static_cast<double>(all);
 }
 
-std::vector<double> lane_work(const PhasePlan& phase, std::span<const i64> lengths, const WorkModel& work) {
+std::vector<double> replica_work(const PhasePlan& phase, std::span<const i64> lengths, const WorkModel& work) {
   std::vector<double> out;
-  for (const auto& lane : phase.lane) {
+  for (const auto& replica : phase.replica) {
     double sum = 0;
-    for (const MicroBatch& row : lane)
-      for (const auto& shard : row.shard)
+    for (const MicroBatch& micro_batch : replica)
+      for (const auto& shard : micro_batch.shard)
         for (const Piece& piece : shard)
           // A ring shard holds its share of the document's work.
           if (piece.doc >= 0) {

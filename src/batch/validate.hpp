@@ -10,16 +10,17 @@
 
 namespace switchyard::batch {
 
-/// Proves that every token of every document is placed exactly once, each document in one row of one lane of the bucket it
-/// belongs to; that rows are within capacity, padded to the multiple and no further, with one padding piece at most, last in its shard;
-/// and that valid_tokens counts the labels. Ring shards (more than one per row) may share a document.
-/// errors  InternalError, naming the document or the row
+/// Proves that every token of every document is placed exactly once, each document in one micro-batch of one replica of
+/// the bucket it belongs to; that micro-batches are within capacity, padded to the multiple and no further, with one
+/// padding piece at most, last in its shard; and that valid_tokens counts the labels. Ring shards (more than one per
+/// micro-batch) may share a document.
+/// errors  InternalError, naming the document or the micro-batch
 void validate(const StepPlan& plan, std::span<const i64> lengths, std::span<const BucketSpec> buckets);
 
-/// Padding tokens over all tokens of the plan's rows; 0 for an empty plan.
+/// Padding tokens over all tokens of the plan's micro-batches; 0 for an empty plan.
 double padding_share(const StepPlan& plan);
 
-/// Work per lane of a phase, padding left out.
-std::vector<double> lane_work(const PhasePlan& phase, std::span<const i64> lengths, const WorkModel& work);
+/// Work per replica of a phase, padding left out.
+std::vector<double> replica_work(const PhasePlan& phase, std::span<const i64> lengths, const WorkModel& work);
 
 }  // namespace switchyard::batch

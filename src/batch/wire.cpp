@@ -29,7 +29,8 @@ class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {
     if (bytes.empty() || bytes.front() != kVersion)
-      cluster_error("a step plan of {} bytes has an unknown version. Start every rank with the same program.", bytes.size());
+      cluster_error("a step plan of {} bytes has an unknown version. Start every rank with the same program.",
+                    bytes.size());
   }
   i64 get() {
     std::uint64_t zigzag = 0;
@@ -43,7 +44,8 @@ class Reader {
   }
   int get_int() {
     const i64 value = get();
-    if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max()) fail("has a number out of range");
+    if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max())
+      fail("has a number out of range");
     return static_cast<int>(value);
   }
   // Every element takes a byte or more, which bounds what a damaged count may allocate.
@@ -58,16 +60,17 @@ class Reader {
 
  private:
   [[noreturn]] void fail(const char* what) const {
-    cluster_error("a step plan of {} bytes {} (at byte {}). The message from rank 0 is damaged; see its log.", bytes_.size(), what, at_);
+    cluster_error("a step plan of {} bytes {} (at byte {}). The message from rank 0 is damaged; see its log.",
+                  bytes_.size(), what, at_);
   }
   std::span<const std::byte> bytes_;
   std::size_t at_ = 1;
 };
 
-void put(Writer& out, const MicroBatch& row) {
-  out.put(row.T);
-  out.put_size(row.shard.size());
-  for (const std::vector<Piece>& shard : row.shard) {
+void put(Writer& out, const MicroBatch& micro_batch) {
+  out.put(micro_batch.T);
+  out.put_size(micro_batch.shard.size());
+  for (const std::vector<Piece>& shard : micro_batch.shard) {
     out.put_size(shard.size());
     for (const Piece& piece : shard) {
       out.put(piece.doc);
@@ -78,10 +81,10 @@ void put(Writer& out, const MicroBatch& row) {
   }
 }
 
-MicroBatch get_row(Reader& in) {
-  MicroBatch row{.T = in.get(), .shard = {}};
-  row.shard.resize(in.get_size());
-  for (std::vector<Piece>& shard : row.shard) {
+MicroBatch get_micro_batch(Reader& in) {
+  MicroBatch micro_batch{.T = in.get(), .shard = {}};
+  micro_batch.shard.resize(in.get_size());
+  for (std::vector<Piece>& shard : micro_batch.shard) {
     shard.resize(in.get_size());
     for (Piece& piece : shard) {
       piece.doc = in.get();
@@ -90,7 +93,7 @@ MicroBatch get_row(Reader& in) {
       piece.stride = in.get_int();
     }
   }
-  return row;
+  return micro_batch;
 }
 
 }  // namespace
@@ -102,10 +105,10 @@ std::vector<std::byte> encode(const StepPlan& plan) {
   out.put_size(plan.phases.size());
   for (const PhasePlan& phase : plan.phases) {
     out.put(phase.strategy);
-    out.put_size(phase.lane.size());
-    for (const std::vector<MicroBatch>& lane : phase.lane) {
-      out.put_size(lane.size());
-      for (const MicroBatch& row : lane) put(out, row);
+    out.put_size(phase.replica.size());
+    for (const std::vector<MicroBatch>& replica : phase.replica) {
+      out.put_size(replica.size());
+      for (const MicroBatch& micro_batch : replica) put(out, micro_batch);
     }
   }
   return out.take();
@@ -119,10 +122,11 @@ StepPlan decode(std::span<const std::byte> bytes) {
   plan.phases.resize(in.get_size());
   for (PhasePlan& phase : plan.phases) {
     phase.strategy = in.get_int();
-    phase.lane.resize(in.get_size());
-    for (std::vector<MicroBatch>& lane : phase.lane) {
-      const std::size_t rows = in.get_size();
-      for (std::size_t row = 0; row < rows; ++row) lane.push_back(get_row(in));
+    phase.replica.resize(in.get_size());
+    for (std::vector<MicroBatch>& replica : phase.replica) {
+      const std::size_t micro_batches = in.get_size();
+      for (std::size_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch)
+        replica.push_back(get_micro_batch(in));
     }
   }
   in.finish();

@@ -28,7 +28,8 @@ HostLine parse_host(const std::string& text, const std::string& path, int number
   HostLine line;
   words >> line.name;
   if (line.name.find('=') != std::string::npos) {
-    user_error("{}:{}: the line starts with \"{}\". Write the host's name first: name slots=N", path, number, line.name);
+    user_error("{}:{}: the line starts with \"{}\". Write the host's name first: name slots=N", path, number,
+               line.name);
   }
   for (std::string word; words >> word;) {
     const size_t equals = word.find('=');
@@ -65,10 +66,12 @@ Cluster from_spec(std::string_view spec) {
   const int devices = cross == std::string_view::npos ? 0 : positive(spec.substr(cross + 1));
   if (hosts == 0 || devices == 0) {
     if (std::filesystem::is_regular_file(spec)) return from_hostfile(std::string(spec));
-    user_error("cluster \"{}\" is not understood. Give hosts x devices per host, e.g. 2x8, or the path of a hostfile.", spec);
+    user_error("cluster \"{}\" is not understood. Give hosts x devices per host, e.g. 2x8, or the path of a hostfile.",
+               spec);
   }
   if (static_cast<i64>(hosts) * devices > 1'000'000) {
-    user_error("cluster \"{}\" has {} devices; at most 1000000 are supported.", spec, static_cast<i64>(hosts) * devices);
+    user_error("cluster \"{}\" has {} devices; at most 1000000 are supported.", spec,
+               static_cast<i64>(hosts) * devices);
   }
   return uniform(hosts, devices);
 }
@@ -82,7 +85,8 @@ Cluster from_hostfile(const std::string& path) {
     text.resize(std::min(text.size(), text.find('#')));
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     const HostLine line = parse_host(text, path, number);
-    const auto known = std::find_if(lines.begin(), lines.end(), [&](const HostLine& other) { return other.name == line.name; });
+    const auto known =
+        std::find_if(lines.begin(), lines.end(), [&](const HostLine& other) { return other.name == line.name; });
     if (known == lines.end()) {
       lines.push_back(line);
     } else {

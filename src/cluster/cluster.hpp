@@ -12,8 +12,8 @@ namespace switchyard::cluster {
 enum class Link { local, intra_host, inter_host };
 
 struct Cluster {
-  std::vector<int> host;            // host of each rank
-  std::vector<std::string> names;   // of the hosts; may be empty
+  std::vector<int> host;           // host of each rank
+  std::vector<std::string> names;  // of the hosts; may be empty
   int ranks() const { return static_cast<int>(host.size()); }
   int hosts() const;
   bool same_host(int a, int b) const { return host[static_cast<size_t>(a)] == host[static_cast<size_t>(b)]; }

@@ -11,7 +11,8 @@ double EfficiencyCurve::at(double size) const {
   if (points.empty()) return 1;
   if (!(size > points.front().size)) return points.front().share;
   if (size >= points.back().size) return points.back().share;
-  const auto right = std::upper_bound(points.begin(), points.end(), size, [](double value, const Point& p) { return value < p.size; });
+  const auto right =
+      std::upper_bound(points.begin(), points.end(), size, [](double value, const Point& p) { return value < p.size; });
   const auto left = right - 1;
   const double way = std::log(size / left->size) / std::log(right->size / left->size);
   return left->share + way * (right->share - left->share);
@@ -23,7 +24,7 @@ void EfficiencyCurve::add(double size, double share) {
   points.push_back({size, share});
 }
 
-std::string EfficiencyCurve::fault() const {
+std::string EfficiencyCurve::error() const {
   for (size_t i = 0; i < points.size(); ++i) {
     const Point& point = points[i];
     if (!(point.size > 0) || !std::isfinite(point.size)) {
@@ -34,11 +35,14 @@ std::string EfficiencyCurve::fault() const {
     }
     if (i == 0) continue;
     const Point& before = points[i - 1];
-    if (point.size <= before.size) return fmt::format("point {} has size {} after {}; sizes must rise", i + 1, point.size, before.size);
+    if (point.size <= before.size)
+      return fmt::format("point {} has size {} after {}; sizes must rise", i + 1, point.size, before.size);
     // d(size / share) / dsize > 0 wherever share > rise per unit of log(size), first violated at the left end.
     if (const double logs = std::log(point.size / before.size); point.share - before.share > before.share * logs) {
-      return fmt::format("from point {} to {} the share rises so fast that a bigger size takes less time; raise share {} to {:.2g} or more",
-                         i, i + 1, before.share, std::ceil(100 * point.share / (1 + logs)) / 100);
+      return fmt::format(
+          "from point {} to {} the share rises so fast that a bigger size takes less time; raise share {} to {:.2g} or "
+          "more",
+          i, i + 1, before.share, std::ceil(100 * point.share / (1 + logs)) / 100);
     }
   }
   return "";
@@ -48,7 +52,8 @@ const Rates& Device::rates_of(DType type) const {
   const auto found = rates.find(type);
   if (found != rates.end()) return found->second;
   const std::string_view section = name_of(Precision{.compute = type, .state = type});
-  user_error("device {} has no rates for {}. Add a section [device.{}] with matmul to the cluster file.", name, section, section);
+  user_error("device {} has no rates for {}. Add a section [device.{}] with matmul to the cluster file.", name, section,
+             section);
 }
 
 const OperatorTable* Device::measured(DType type, const std::string& name) const {
@@ -60,7 +65,8 @@ const OperatorTable* Device::measured(DType type, const std::string& name) const
 
 Cluster Hardware::placement() const {
   Cluster placed = uniform(hosts, devices_per_host);
-  check(host_names.empty() || static_cast<int>(host_names.size()) == hosts, "{} names for {} hosts", host_names.size(), hosts);
+  check(host_names.empty() || static_cast<int>(host_names.size()) == hosts, "{} names for {} hosts", host_names.size(),
+        hosts);
   placed.names = host_names;
   return placed;
 }

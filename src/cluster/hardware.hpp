@@ -1,5 +1,5 @@
-// What hosts, devices and links can do: the constants of a cluster file as plain values. Rates are peaks; curves say which share of
-// a peak a call or message of some size reaches.
+// What hosts, devices and links can do: the constants of a cluster file as plain values. Rates are peaks; curves say
+// which share of a peak a call or message of some size reaches.
 #pragma once
 
 #include <map>
@@ -13,8 +13,8 @@
 
 namespace switchyard::cluster {
 
-/// Share of a peak by size. The unit of sizes is that of the quantity: flops of one product, bytes of one message or kernel, elements,
-/// seconds.
+/// Share of a peak by size. The unit of sizes is that of the quantity: flops of one product, bytes of one message or
+/// kernel, elements, seconds.
 /// formula  linear in log(size) between neighbours, constant outside the outermost points; without points 1 everywhere
 struct EfficiencyCurve {
   struct Point {
@@ -25,20 +25,21 @@ struct EfficiencyCurve {
   std::vector<Point> points{};  // sizes rise
 
   double at(double size) const;
-  /// A measured point beyond the last one. The share is lowered to at most 1 and where a bigger call would take less time.
+  /// A measured point beyond the last one. The share is lowered to at most 1 and where a bigger call would take less
+  /// time.
   void add(double size, double share);
-  /// What is wrong with the points and how to mend it, the first of them being point 1; "" if nothing. Besides ranges and order: the
-  /// share must not rise so fast that a bigger call takes less time, size / share; between two points that is where the rise of the
-  /// share exceeds the left share times the logarithm of the sizes' ratio.
-  std::string fault() const;
+  /// What is wrong with the points and how to fix it, the first of them being point 1; "" if nothing. Besides ranges
+  /// and order: the share must not rise so fast that a bigger call takes less time, size / share; between two points
+  /// that is where the rise of the share exceeds the left share times the logarithm of the sizes' ratio.
+  std::string error() const;
   bool operator==(const EfficiencyCurve&) const = default;
 };
 
 /// What a device does with one data type.
 struct Rates {
-  FlopsPerSecond matmul{};         // peak of dense products
-  BytesPerSecond memory{};         // peak of reading and writing its memory
-  EfficiencyCurve matmul_curve{};  // by flops of one product
+  FlopsPerSecond matmul{};              // peak of dense products
+  BytesPerSecond memory{};              // peak of reading and writing its memory
+  EfficiencyCurve matmul_curve{};       // by flops of one product
   FlopsPerSecond attention{};           // of fused attention's products, forward; 0: as other products
   FlopsPerSecond attention_backward{};  // the same of its gradients
   bool operator==(const Rates&) const = default;
@@ -57,7 +58,8 @@ struct Device {
   // Fraction of undisturbed speed the slowest rank keeps, by compute seconds between synchronizations.
   EfficiencyCurve lockstep_curve{};
   double alone_speedup = 1;  // how much quicker it computes while the other devices of its host rest
-  std::map<DType, std::map<std::string, OperatorTable>> operators{};  // by name; rates and curves stand for those that aren't there
+  std::map<DType, std::map<std::string, OperatorTable>>
+      operators{};  // by name; rates and curves stand for those that aren't there
 
   /// The memory that tensors may fill.
   Bytes usable() const { return {memory.count - reserve.count}; }
@@ -70,14 +72,15 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-/// One kind of link. A port carries `bandwidth` in each direction at once; devices of a host that share a port (a NIC) divide it.
+/// One kind of link. A port carries `bandwidth` in each direction at once; devices of a host that share a port (a NIC)
+/// divide it.
 struct LinkClass {
-  Seconds latency{};           // until the first byte arrives
-  BytesPerSecond bandwidth{};  // of a port and direction
-  int shared_by = 1;           // devices of a host with one port, in order: devices 0 .. shared_by-1 have the first
-  EfficiencyCurve curve{};     // by bytes of one message
-  double sum_share = 1;        // fraction of bandwidth achieved when the receiver accumulates
-  double overlap_slowdown = 0; // of transfers beside computing, as Hardware's; 0: Hardware's
+  Seconds latency{};            // until the first byte arrives
+  BytesPerSecond bandwidth{};   // of a port and direction
+  int shared_by = 1;            // devices of a host with one port, in order: devices 0 .. shared_by-1 have the first
+  EfficiencyCurve curve{};      // by bytes of one message
+  double sum_share = 1;         // fraction of bandwidth achieved when the receiver accumulates
+  double overlap_slowdown = 0;  // of transfers beside computing, as Hardware's; 0: Hardware's
   bool operator==(const LinkClass&) const = default;
 };
 

@@ -11,7 +11,7 @@ namespace switchyard::cluster {
 namespace {
 
 constexpr size_t kNearest = 8;
-constexpr double kPower = 4;       // of the distance
+constexpr double kPower = 4;        // of the distance
 constexpr double kRowWeight = 0.7;  // rows matter less than the other sizes: rates hardly change with them
 
 using Place = std::array<double, 3>;
@@ -32,7 +32,8 @@ std::vector<std::pair<size_t, double>> weights(size_t n, const Place& asked, con
   std::vector<std::pair<size_t, double>> nearest;
   for (size_t i = 0; i < n; ++i) nearest.emplace_back(i, distance(place(i), asked));
   const size_t kept = std::min(kNearest, n);
-  std::ranges::partial_sort(nearest, nearest.begin() + static_cast<std::ptrdiff_t>(kept), {}, &std::pair<size_t, double>::second);
+  std::ranges::partial_sort(nearest, nearest.begin() + static_cast<std::ptrdiff_t>(kept), {},
+                            &std::pair<size_t, double>::second);
   nearest.resize(kept);
   constexpr double kSame = 1e-9;
   if (nearest.front().second < kSame) std::erase_if(nearest, [](const auto& one) { return one.second >= kSame; });

@@ -45,16 +45,23 @@ void add_bytes(std::byte* to, const std::byte* from, i64 bytes, DType dtype) {
     add_elements(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), bytes / static_cast<i64>(sizeof(T)));
   };
   switch (dtype) {
-    case DType::f64: return add(double{});
-    case DType::f32: return add(float{});
-    case DType::bf16: return add(Bf16{});
-    case DType::i64: return add(std::uint64_t{});
-    case DType::i32: return add(std::uint32_t{});
-    case DType::u8: return add(std::uint8_t{});
+    case DType::f64:
+      return add(double{});
+    case DType::f32:
+      return add(float{});
+    case DType::bf16:
+      return add(Bf16{});
+    case DType::i64:
+      return add(std::uint64_t{});
+    case DType::i32:
+      return add(std::uint32_t{});
+    case DType::u8:
+      return add(std::uint8_t{});
   }
 }
 
-// A block of this size leaves the caches before it is used. Stores that bypass them save the read of every line that is overwritten.
+// A block of this size leaves the caches before it is used. Stores that bypass them save the read of every line that is
+// overwritten.
 constexpr i64 kStreamed = i64{1} << 20;
 
 #ifdef __SSE2__
@@ -65,7 +72,8 @@ void stream(std::byte* to, const std::byte* from, i64 n) {
   i64 i = head;
   for (; i + kLine <= n; i += kLine)
     for (i64 at = i; at < i + kLine; at += kStore)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
   std::memcpy(to + i, from + i, static_cast<size_t>(n - i));
 }
 // What was streamed is visible to other threads from here on.
@@ -75,7 +83,9 @@ void stream(std::byte* to, const std::byte* from, i64 n) { std::memcpy(to, from,
 void finish_streams() {}
 #endif
 
-Block flattened(const Block& block) { return is_contiguous(block) ? Block{block.data, 1, block.bytes(), block.bytes()} : block; }
+Block flattened(const Block& block) {
+  return is_contiguous(block) ? Block{block.data, 1, block.bytes(), block.bytes()} : block;
+}
 
 // Calls visit(to, from, n) for the longest runs of n bytes that lie in one row of both.
 template <class Visit>
@@ -98,8 +108,8 @@ void check_elements(const Block& block, DType dtype) {
   const i64 size = size_of(dtype);
   const bool whole = block.row_bytes % size == 0 && (block.rows < 2 || block.stride % size == 0) &&
                      reinterpret_cast<std::uintptr_t>(block.data) % static_cast<std::uintptr_t>(size) == 0;
-  check(whole || block.bytes() == 0, "rows of {} bytes, {} apart, don't hold whole aligned elements of {}", block.row_bytes,
-        block.stride, name_of(dtype));
+  check(whole || block.bytes() == 0, "rows of {} bytes, {} apart, don't hold whole aligned elements of {}",
+        block.row_bytes, block.stride, name_of(dtype));
 }
 
 // First byte of a block and the one after its last, as numbers: blocks of different arrays are compared.
@@ -132,10 +142,10 @@ void add_block(const Block& to, const Block& from, DType dtype) {
   for_each_run(to, from, [dtype](std::byte* a, const std::byte* b, i64 n) { add_bytes(a, b, n, dtype); });
 }
 
-void sum_bf16(std::byte* to, std::span<const std::byte* const> addends, i64 elements) {
+void sum_bf16(std::byte* to, std::span<const std::byte* const> partials, i64 elements) {
   for (i64 i = 0; i < elements; ++i) {
-    float total = widen(reinterpret_cast<const Bf16*>(addends.front())[i]);
-    for (const std::byte* addend : addends.subspan(1)) total += widen(reinterpret_cast<const Bf16*>(addend)[i]);
+    float total = widen(reinterpret_cast<const Bf16*>(partials.front())[i]);
+    for (const std::byte* partial : partials.subspan(1)) total += widen(reinterpret_cast<const Bf16*>(partial)[i]);
     reinterpret_cast<Bf16*>(to)[i] = narrow(total);
   }
 }
@@ -143,7 +153,8 @@ void sum_bf16(std::byte* to, std::span<const std::byte* const> addends, i64 elem
 void fill_block(const Block& block, unsigned char byte) {
   if (block.bytes() == 0) return;
   const Block flat = flattened(block);
-  for (i64 row = 0; row < flat.rows; ++row) std::memset(flat.data + row * flat.stride, byte, static_cast<size_t>(flat.row_bytes));
+  for (i64 row = 0; row < flat.rows; ++row)
+    std::memset(flat.data + row * flat.stride, byte, static_cast<size_t>(flat.row_bytes));
 }
 
 bool overlap(const Block& a, const Block& b) {

@@ -7,15 +7,15 @@
 
 namespace switchyard::comm {
 
-/// to := from. Row lengths may differ, total bytes agree; InternalError with both if not. Blocks don't overlap. Copies of
-/// 1 MiB and more pass the caches by, where the processor can.
+/// to := from. Row lengths may differ, total bytes agree; InternalError with both if not. Blocks don't overlap. Copies
+/// of 1 MiB and more pass the caches by, where the processor can.
 void copy_block(const Block& to, const Block& from);
 /// to += from, elements of `dtype`; bf16 adds in fp32 and rounds to nearest even, integers wrap.
 /// Rows hold whole elements and start at multiples of the element size; InternalError otherwise.
 void add_block(const Block& to, const Block& from, DType dtype);
-/// to := sum of the addends in their order, bf16 summed in fp32 and rounded once. Each has `elements` contiguous elements;
-/// `to` may be one of them.
-void sum_bf16(std::byte* to, std::span<const std::byte* const> addends, i64 elements);
+/// to := sum of the partials in their order, bf16 summed in fp32 and rounded once. Each has `elements` contiguous
+/// elements; `to` may be one of them.
+void sum_bf16(std::byte* to, std::span<const std::byte* const> partials, i64 elements);
 /// Sets every byte.
 void fill_block(const Block& block, unsigned char byte);
 /// Rows follow each other without a gap.

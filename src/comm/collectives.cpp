@@ -11,7 +11,8 @@ namespace {
 
 size_t position_of(const Fabric& fabric, const Channel& channel, const std::string& name) {
   const auto at = std::find(channel.ranks.begin(), channel.ranks.end(), fabric.rank());
-  check(at != channel.ranks.end(), "rank {}: \"{}\" on channel {}, which it is no member of", fabric.rank(), name, channel.id);
+  check(at != channel.ranks.end(), "rank {}: \"{}\" on channel {}, which it is no member of", fabric.rank(), name,
+        channel.id);
   return static_cast<size_t>(at - channel.ranks.begin());
 }
 
@@ -23,7 +24,11 @@ void check_pieces(const Channel& channel, const std::string& name, size_t pieces
 class Exchange {
  public:
   Exchange(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, DType dtype)
-      : fabric_(fabric), channel_(channel), mine_(position_of(fabric, channel, name)), dtype_(dtype), transaction_{name, row, {}} {}
+      : fabric_(fabric),
+        channel_(channel),
+        mine_(position_of(fabric, channel, name)),
+        dtype_(dtype),
+        transaction_{name, row, {}} {}
 
   size_t members() const { return channel_.ranks.size(); }
   size_t mine() const { return mine_; }
@@ -31,13 +36,18 @@ class Exchange {
   size_t after(size_t k) const { return (mine_ + k) % members(); }
 
   void send(size_t to, const Block& block) {
-    if (block.bytes() > 0) transaction_.ops.push_back({.kind = Op::Kind::send, .peer = channel_.ranks[to], .block = block, .dtype = dtype_});
+    if (block.bytes() > 0)
+      transaction_.ops.push_back({.kind = Op::Kind::send, .peer = channel_.ranks[to], .block = block, .dtype = dtype_});
   }
   void receive(size_t from, const Block& block, bool add = false) {
-    if (block.bytes() > 0) transaction_.ops.push_back({.kind = Op::Kind::recv, .peer = channel_.ranks[from], .block = block, .add = add, .dtype = dtype_});
+    if (block.bytes() > 0)
+      transaction_.ops.push_back(
+          {.kind = Op::Kind::recv, .peer = channel_.ranks[from], .block = block, .add = add, .dtype = dtype_});
   }
   void local(const Block& source, const Block& block, bool add = false) {
-    if (block.bytes() > 0) transaction_.ops.push_back({.kind = Op::Kind::local, .block = block, .source = source, .add = add, .dtype = dtype_});
+    if (block.bytes() > 0)
+      transaction_.ops.push_back(
+          {.kind = Op::Kind::local, .block = block, .source = source, .add = add, .dtype = dtype_});
   }
   void run() { fabric_.run(channel_, transaction_); }
 
@@ -74,46 +84,51 @@ void gather(Exchange exchange, std::span<const Block> pieces) {
   exchange.run();
 }
 
-// out := ((p0 + p1) + p2) + ..., added where it lies. If `out` is the rank's own piece, ranks 0 and 1 leave their addend
-// in place (p0 + p1 = p1 + p0); later ranks keep a copy of it until its turn.
+// out := ((p0 + p1) + p2) + ..., added where it lies. If `out` is the rank's own piece, ranks 0 and 1 leave their
+// partial in place (p0 + p1 = p1 + p0); later ranks keep a copy of it until its turn.
 void receive_sum(Exchange& exchange, const Block& own, const Block& out, Slots& kept) {
   const size_t mine = exchange.mine();
   const bool in_place = own.data == out.data;
   const bool starts_with_own = mine == 0 || (mine == 1 && in_place);
-  Block addend = own;
+  Block partial = own;
   if (in_place && !starts_with_own) {
-    addend = kept[0];
-    exchange.local(own, addend);
+    partial = kept[0];
+    exchange.local(own, partial);
   }
   if (starts_with_own && !in_place) exchange.local(own, out);
   for (size_t i = 0; i < exchange.members(); ++i) {
     const bool add = i > 0 || starts_with_own;
     if (i != mine) exchange.receive(i, out, add);
-    if (i == mine && !starts_with_own) exchange.local(addend, out, add);
+    if (i == mine && !starts_with_own) exchange.local(partial, out, add);
   }
 }
 
-// bf16: all addends side by side, summed in fp32, rounded once.
+// bf16: all partials side by side, summed in fp32, rounded once.
 void receive_bf16(Exchange& exchange, const Block& own, Slots& slots) {
   for (size_t i = 0; i < exchange.members(); ++i) {
-    if (i == exchange.mine()) exchange.local(own, slots[i]);
-    else exchange.receive(i, slots[i]);
+    if (i == exchange.mine())
+      exchange.local(own, slots[i]);
+    else
+      exchange.receive(i, slots[i]);
   }
 }
 
 void sum_slots(Slots& slots, size_t members, const Block& out) {
-  std::vector<const std::byte*> addends;
-  for (size_t i = 0; i < members; ++i) addends.push_back(slots[i].data);
-  sum_bf16(slots[0].data, addends, out.bytes() / size_of(DType::bf16));
+  std::vector<const std::byte*> partials;
+  for (size_t i = 0; i < members; ++i) partials.push_back(slots[i].data);
+  sum_bf16(slots[0].data, partials, out.bytes() / size_of(DType::bf16));
   copy_block(out, slots[0]);
 }
 
-// In place, of a few numbers: pairs of ranks, then pairs of pairs, ... ((0 + 1) + (2 + 3)) + ..., and back. Two messages for each doubling.
-void all_reduce_in_pairs(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, const Block& own, DType dtype) {
+// In place, of a few numbers: pairs of ranks, then pairs of pairs, ... ((0 + 1) + (2 + 3)) + ..., and back. Two
+// messages for each doubling.
+void all_reduce_in_pairs(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, const Block& own,
+                         DType dtype) {
   const auto meet = [&](size_t distance, bool sums) {
     Exchange exchange(fabric, channel, name, row, dtype);
     const size_t mine = exchange.mine();
-    const bool second = mine % (2 * distance) == distance, first = mine % (2 * distance) == 0 && mine + distance < exchange.members();
+    const bool second = mine % (2 * distance) == distance,
+               first = mine % (2 * distance) == 0 && mine + distance < exchange.members();
     if (second) sums ? exchange.send(mine - distance, own) : exchange.receive(mine - distance, own);
     if (first) sums ? exchange.receive(mine + distance, own, true) : exchange.send(mine + distance, own);
     exchange.run();
@@ -127,7 +142,8 @@ void all_reduce_in_pairs(Fabric& fabric, const Channel& channel, const std::stri
 std::vector<Block> cut(void* data, i64 elements, i64 element_size, size_t n) {
   std::vector<Block> pieces;
   for (size_t i = 0; i < n; ++i) {
-    const i64 begin = elements * static_cast<i64>(i) / static_cast<i64>(n), end = elements * static_cast<i64>(i + 1) / static_cast<i64>(n);
+    const i64 begin = elements * static_cast<i64>(i) / static_cast<i64>(n),
+              end = elements * static_cast<i64>(i + 1) / static_cast<i64>(n);
     pieces.push_back(contiguous(static_cast<std::byte*>(data) + begin * element_size, (end - begin) * element_size));
   }
   return pieces;
@@ -147,13 +163,14 @@ Channel everyone(const Fabric& fabric, int id) {
   return channel;
 }
 
-void all_gather(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, std::span<const Block> pieces) {
+void all_gather(Fabric& fabric, const Channel& channel, const std::string& name, i64 row,
+                std::span<const Block> pieces) {
   check_pieces(channel, name, pieces.size());
   gather(Exchange(fabric, channel, name, row, DType::f32), pieces);
 }
 
-void reduce_scatter(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, std::span<const Block> pieces, Block out,
-                    DType dtype) {
+void reduce_scatter(Fabric& fabric, const Channel& channel, const std::string& name, i64 row,
+                    std::span<const Block> pieces, Block out, DType dtype) {
   check_pieces(channel, name, pieces.size());
   Exchange exchange(fabric, channel, name, row, dtype);
   const Block& own = pieces[exchange.mine()];
@@ -172,7 +189,8 @@ void reduce_scatter(Fabric& fabric, const Channel& channel, const std::string& n
   exchange.run();
 }
 
-void all_reduce(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, void* data, i64 elements, DType dtype) {
+void all_reduce(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, void* data, i64 elements,
+                DType dtype) {
   if (channel.ranks.size() < 2) return;
   if (elements < static_cast<i64>(channel.ranks.size()) && dtype != DType::bf16)
     return all_reduce_in_pairs(fabric, channel, name, row, contiguous(data, elements * size_of(dtype)), dtype);
@@ -181,7 +199,8 @@ void all_reduce(Fabric& fabric, const Channel& channel, const std::string& name,
   all_gather(fabric, channel, name, row, pieces);
 }
 
-void all_reduce_max(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, void* data, i64 elements, DType dtype) {
+void all_reduce_max(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, void* data, i64 elements,
+                    DType dtype) {
   check(dtype == DType::f32 || dtype == DType::f64, "\"{}\": maximum of {}", name, name_of(dtype));
   const size_t members = channel.ranks.size(), mine = position_of(fabric, channel, name);
   const Block own = contiguous(data, elements * size_of(dtype));
@@ -190,17 +209,20 @@ void all_reduce_max(Fabric& fabric, const Channel& channel, const std::string& n
   gather(Exchange(fabric, channel, name, row, dtype), all_of(slots, members));
   copy_block(own, slots[0]);
   for (size_t i = 1; i < members; ++i) {
-    if (dtype == DType::f32) take_maximum(static_cast<float*>(data), reinterpret_cast<const float*>(slots[i].data), elements);
-    else take_maximum(static_cast<double*>(data), reinterpret_cast<const double*>(slots[i].data), elements);
+    if (dtype == DType::f32)
+      take_maximum(static_cast<float*>(data), reinterpret_cast<const float*>(slots[i].data), elements);
+    else
+      take_maximum(static_cast<double*>(data), reinterpret_cast<const double*>(slots[i].data), elements);
   }
 }
 
-std::vector<std::vector<std::byte>> all_gather_blobs(Fabric& fabric, const Channel& channel, const std::string& name, i64 row,
-                                                     std::span<const std::byte> mine) {
+std::vector<std::vector<std::byte>> all_gather_blobs(Fabric& fabric, const Channel& channel, const std::string& name,
+                                                     i64 row, std::span<const std::byte> mine) {
   const size_t members = channel.ranks.size(), at = position_of(fabric, channel, name);
   std::vector<i64> sizes(members);
   sizes[at] = static_cast<i64>(mine.size());
-  gather(Exchange(fabric, channel, name, row, DType::i64), cut(sizes.data(), static_cast<i64>(members), size_of(DType::i64), members));
+  gather(Exchange(fabric, channel, name, row, DType::i64),
+         cut(sizes.data(), static_cast<i64>(members), size_of(DType::i64), members));
   std::vector<std::vector<std::byte>> blobs;
   for (const i64 size : sizes) blobs.emplace_back(static_cast<size_t>(size));
   blobs[at].assign(mine.begin(), mine.end());

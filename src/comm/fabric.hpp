@@ -1,5 +1,5 @@
 // Fabric: how ranks talk. One primitive - a transaction of block messages on a channel - carries every pattern:
-// point to point, switches, flushes, and (comm/collectives.hpp) all-gather, reduce-scatter, all-reduce, all-to-all.
+// point to point, switches, reductions, and (comm/collectives.hpp) all-gather, reduce-scatter, all-reduce, all-to-all.
 // Implementations: ranks as threads of one process (ThreadFabric), MPI processes (MpiFabric).
 // Reductions add in the order in which the transaction lists them, so that all fabrics give equal bits.
 #pragma once
@@ -29,8 +29,8 @@ Block contiguous(void* data, i64 bytes);
 ///   send   `block` to `peer`
 ///   recv   from `peer` into `block`          (add: block += what came, elements of `dtype`)
 ///   local  from `source` into `block`        (add: block += source)
-/// Receives and locals take effect in the order of the list. Sends between the same two ranks on one channel are matched
-/// with receives in order; sizes must agree.
+/// Receives and locals take effect in the order of the list. Sends between the same two ranks on one channel are
+/// matched with receives in order; sizes must agree.
 struct Op {
   enum class Kind { send, recv, local } kind = Kind::send;
   int peer = -1;
@@ -46,7 +46,8 @@ struct Channel {
   std::vector<int> ranks;
 };
 
-/// What a rank runs on a channel: `name` appears in errors, `row` is its number there. Members compare it; on a channel it never falls.
+/// What a rank runs on a channel: `name` appears in errors, `row` is its number there. Members compare it; on a channel
+/// it never falls.
 struct Transaction {
   std::string name;
   i64 row = 0;
@@ -63,8 +64,8 @@ class Fabric {
   virtual ~Fabric() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Blocks until all operations are done and the blocks may be reused. Throws ClusterError naming rank, transaction and
-  /// peer when a peer is silent for longer than the timeout, failed, or disagrees in row, size or dtype.
+  /// Blocks until all operations are done and the blocks may be reused. Throws ClusterError naming rank, transaction
+  /// and peer when a peer is silent for longer than the timeout, failed, or disagrees in row, size or dtype.
   virtual void run(const Channel& channel, const Transaction& transaction) = 0;
   /// Tells every rank that this one failed: their waiting and later calls throw ClusterError with `reason`.
   virtual void abort(const std::string& reason) = 0;
@@ -74,7 +75,8 @@ class Fabric {
 
 struct FabricOptions {
   std::chrono::milliseconds timeout{30000};
-  bool strict = false;  // poison receive blocks before they are filled; refuse rows that fall and blocks that are sent and written at once
+  bool strict = false;  // poison receive blocks before they are filled; refuse rows that fall and blocks that are sent
+                        // and written at once
   // Of ranks that meet over TCP:
   std::string interface = {};  // name, or a network such as "10.0.0.0/8"; empty: that of the master's address
   std::string token = {};      // the job's secret: ranks with another one are refused; empty: none

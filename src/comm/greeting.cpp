@@ -7,7 +7,9 @@
 namespace switchyard::comm {
 namespace {
 
-void append(std::vector<std::byte>& to, std::span<const std::byte> bytes) { to.insert(to.end(), bytes.begin(), bytes.end()); }
+void append(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
 
 // The words differ for the two sides, so that neither's proof serves as the other's.
 Digest proof_of(const Digest& key, const std::string& word, const Digest& nonce, std::span<const std::byte> said) {
@@ -22,11 +24,14 @@ Digest proof_of(const Hello& hello, const Digest& key, const Challenge& challeng
   return proof_of(key, "hello", challenge.nonce, std::as_bytes(std::span(&hello, 1)).first(offsetof(Hello, proof)));
 }
 
-Digest acceptance_of(const Digest& key, const Hello& hello) { return proof_of(key, "welcome", hello.nonce, hello.proof); }
+Digest acceptance_of(const Digest& key, const Hello& hello) {
+  return proof_of(key, "welcome", hello.nonce, hello.proof);
+}
 
 }  // namespace
 
-static_assert(offsetof(Hello, proof) + sizeof(Digest) == sizeof(Hello) && offsetof(Hello, host) == 28, "no bytes between the fields");
+static_assert(offsetof(Hello, proof) + sizeof(Digest) == sizeof(Hello) && offsetof(Hello, host) == 28,
+              "no bytes between the fields");
 
 Challenge make_challenge() { return {.nonce = random_digest()}; }
 
@@ -39,7 +44,9 @@ bool is_proved(const Hello& hello, const Digest& key, const Challenge& challenge
   return equal_in_constant_time(hello.proof, proof_of(hello, key, challenge));
 }
 
-Verdict accepting(const Digest& key, const Hello& hello) { return {.accepted = 1, .reason = {}, .proof = acceptance_of(key, hello)}; }
+Verdict accepting(const Digest& key, const Hello& hello) {
+  return {.accepted = 1, .reason = {}, .proof = acceptance_of(key, hello)};
+}
 
 Verdict refusing(const std::string& reason) {
   Verdict verdict;

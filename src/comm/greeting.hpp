@@ -1,7 +1,9 @@
-// What two ranks say before they trust each other, and how each proves that it knows the job's token without telling it.
+// What two ranks say before they trust each other, and how each proves that it knows the job's token without telling
+// it.
 //
-// The listener sends a Challenge, the other a Hello with a proof for it, the listener a Verdict with a proof for the Hello. Proofs are keyed
-// digests of random numbers of both sides: nothing that was overheard serves again, and an impostor learns nothing that it could use.
+// The listener sends a Challenge, the other a Hello with a proof for it, the listener a Verdict with a proof for the
+// Hello. Proofs are keyed digests of random numbers of both sides: nothing that was overheard serves again, and an
+// impostor learns nothing that it could use.
 #pragma once
 
 #include <array>
@@ -27,7 +29,7 @@ struct Hello {
   std::array<char, 8> magic = kMagic;
   Phase phase = Phase::join;
   std::int32_t rank = 0, size = 0;
-  in_addr address{};              // where this rank takes data connections; 0: where this connection comes from
+  in_addr address{};  // where this rank takes data connections; 0: where this connection comes from
   std::int32_t port = 0;
   std::array<char, 256> host{};
   Digest nonce{};
@@ -49,8 +51,8 @@ Verdict refusing(const std::string& reason);
 /// Whether who accepted `hello` knows the key.
 bool is_proved(const Verdict& verdict, const Digest& key, const Hello& hello);
 
-/// The key that stands for the token, and the one for data connections: also who knows no token can't make it without `session`, which
-/// rank 0 tells those that have joined.
+/// The key that stands for the token, and the one for data connections: also who knows no token can't make it without
+/// `session`, which rank 0 tells those that have joined.
 Digest key_of(const std::string& token);
 Digest data_key(const Digest& key, const Digest& session);
 

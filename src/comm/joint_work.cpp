@@ -16,7 +16,9 @@ using namespace std::chrono_literals;
 
 enum class State : int { working, done, failed };
 
-bool any(const std::vector<State>& states, State state) { return std::find(states.begin(), states.end(), state) != states.end(); }
+bool any(const std::vector<State>& states, State state) {
+  return std::find(states.begin(), states.end(), state) != states.end();
+}
 
 }  // namespace
 

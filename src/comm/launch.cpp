@@ -22,31 +22,39 @@ using Variables = std::function<std::optional<std::string>(const std::string&)>;
 
 int number(const Variables& variable, const std::string& name) {
   const auto text = variable(name);
-  if (!text) user_error("environment: {} is missing beside the other variables of this launch. Set it, or start with mpirun.", name);
+  if (!text)
+    user_error("environment: {} is missing beside the other variables of this launch. Set it, or start with mpirun.",
+               name);
   int value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc{} || end != text->data() + text->size() || value < 0)
-    user_error("environment: {} = \"{}\" is no number of 0 or more. Correct it, or unset it to start ranks as threads.", name, *text);
+    user_error("environment: {} = \"{}\" is no number of 0 or more. Correct it, or unset it to start ranks as threads.",
+               name, *text);
   return value;
 }
 
 // Port 0 would be another one for each rank.
 int port(const Variables& variable, const std::string& name, int most) {
   const int value = number(variable, name);
-  if (value < 1 || value > most) user_error("environment: {} = {} is no port. Use one from 1 to {} that is free on the host of rank 0.", name, value, most);
+  if (value < 1 || value > most)
+    user_error("environment: {} = {} is no port. Use one from 1 to {} that is free on the host of rank 0.", name, value,
+               most);
   return value;
 }
 
 // One of two variables that only make sense together.
 void need_both(const Variables& variable, const std::string& there, const std::string& missing) {
   if (variable(there) && !variable(missing))
-    user_error("environment: {} = \"{}\", but {} is missing. Set both, as torchrun does, or unset {} to start ranks as threads.", there, *variable(there),
-               missing, there);
+    user_error(
+        "environment: {} = \"{}\", but {} is missing. Set both, as torchrun does, or unset {} to start ranks as "
+        "threads.",
+        there, *variable(there), missing, there);
 }
 
 Launch checked(Launch launch, const std::string& rank, const std::string& size) {
   constexpr int kMostRanks = 1 << 16;  // as run.ranks
-  if (launch.size > kMostRanks) user_error("environment: {} = {} is above {}, the most ranks of a run. Correct it.", size, launch.size, kMostRanks);
+  if (launch.size > kMostRanks)
+    user_error("environment: {} = {} is above {}, the most ranks of a run. Correct it.", size, launch.size, kMostRanks);
   if (launch.rank >= launch.size)
     user_error("environment: {} = {} is not below {} = {}. Ranks count from 0.", rank, launch.rank, size, launch.size);
   return launch;
@@ -74,7 +82,8 @@ Launch by_starter(const Variables& variable) {
     Launch launch = of_variables(variable, Via::tcp, "RANK", "WORLD_SIZE");
     if (launch.size == 1) return {};
     const auto address = variable("MASTER_ADDR");
-    if (!address) user_error("environment: MASTER_ADDR is missing beside RANK and WORLD_SIZE. Set it to the host of rank 0.");
+    if (!address)
+      user_error("environment: MASTER_ADDR is missing beside RANK and WORLD_SIZE. Set it to the host of rank 0.");
     launch.master_address = *address;
     const auto run_id = variable("TORCHELASTIC_RUN_ID");
     launch.master_port = port(variable, "MASTER_PORT", run_id ? 65534 : 65535);
@@ -106,12 +115,16 @@ Launch launch_from_environment() {
 
 std::string read_token(const std::string& path) {
   const std::optional<std::string> text = file_text(path);
-  if (!text) user_error("the token's file {} can't be read: {}. Make one for the job that all its ranks can read.", path, std::strerror(errno));
+  if (!text)
+    user_error("the token's file {} can't be read: {}. Make one for the job that all its ranks can read.", path,
+               std::strerror(errno));
   std::string token = text->substr(0, text->find('\0'));
   constexpr const char* kSpace = " \t\r\n";
   token.erase(token.find_last_not_of(kSpace) + 1);
   token.erase(0, token.find_first_not_of(kSpace));
-  if (token.empty()) user_error("the token's file {} is empty. Write a secret into it: head -c 32 /dev/urandom | base64 > {}", path, path);
+  if (token.empty())
+    user_error("the token's file {} is empty. Write a secret into it: head -c 32 /dev/urandom | base64 > {}", path,
+               path);
   return token;
 }
 
@@ -119,14 +132,17 @@ std::unique_ptr<Fabric> distributed_fabric(const Launch& launch, FabricOptions o
   check(launch.distributed, "distributed_fabric: started as a single process");
   if (launch.via == Via::tcp) {
     if (options.interface.empty()) options.interface = launch.interface;
-    if (options.token.empty()) options.token = launch.token_file.empty() ? launch.run_id : read_token(launch.token_file);
+    if (options.token.empty())
+      options.token = launch.token_file.empty() ? launch.run_id : read_token(launch.token_file);
     return tcp_fabric(launch, std::move(options));
   }
 #ifdef SWITCHYARD_MPI
   return mpi_fabric(options, launch.host);
 #else
-  user_error("started under MPI as rank {} of {}, but this build has no MPI. Build with -DSWITCHYARD_MPI=ON, or use torchrun's variables.",
-             launch.rank, launch.size);
+  user_error(
+      "started under MPI as rank {} of {}, but this build has no MPI. Build with -DSWITCHYARD_MPI=ON, or use "
+      "torchrun's variables.",
+      launch.rank, launch.size);
 #endif
 }
 

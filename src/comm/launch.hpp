@@ -19,10 +19,10 @@ struct Launch {
   Via via = Via::none;
   std::string master_address;  // tcp: where rank 0 listens
   int master_port = 0;
-  std::string host;            // SWITCHYARD_HOST; empty: ask the machine
-  std::string interface = {};  // tcp: SWITCHYARD_INTERFACE, where the options name none
+  std::string host;             // SWITCHYARD_HOST; empty: ask the machine
+  std::string interface = {};   // tcp: SWITCHYARD_INTERFACE, where the options name none
   std::string token_file = {};  // tcp: SWITCHYARD_TOKEN_FILE, where the options have no token
-  std::string run_id = {};      // tcp: torchrun's id of the run, the token where there is no other; empty: none was given
+  std::string run_id = {};  // tcp: torchrun's id of the run, the token where there is no other; empty: none was given
 };
 
 /// From environment variables, the only place in this layer that reads them. UserError naming the variable if one of a
@@ -31,10 +31,12 @@ Launch launch_from_environment();
 /// The same from any source of variables.
 Launch launch_from(const std::function<std::optional<std::string>(const std::string&)>& variable);
 
-/// The token in a file that the ranks of a job share: its text without white space at both ends. UserError if it can't be read or is empty.
+/// The token in a file that the ranks of a job share: its text without white space at both ends. UserError if it can't
+/// be read or is empty.
 std::string read_token(const std::string& path);
 
-/// The fabric of a distributed launch; what `options` leave open of interface and token comes from the launch. UserError if it needs MPI and this build has none.
+/// The fabric of a distributed launch; what `options` leave open of interface and token comes from the launch.
+/// UserError if it needs MPI and this build has none.
 std::unique_ptr<Fabric> distributed_fabric(const Launch& launch, FabricOptions options);
 
 }  // namespace switchyard::comm

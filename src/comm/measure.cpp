@@ -15,11 +15,11 @@ namespace {
 
 // Times `work` between two meetings of all threads.
 template <class Work>
-double timed(std::barrier<>& meeting, const Work& work) {
-  meeting.arrive_and_wait();
+double timed(std::barrier<>& barrier, const Work& work) {
+  barrier.arrive_and_wait();
   const auto start = Clock::now();
   work();
-  meeting.arrive_and_wait();
+  barrier.arrive_and_wait();
   return seconds_since(start);
 }
 
@@ -28,16 +28,17 @@ CommFigure measure_size(i64 bytes, int ranks, int repetitions) {
   Channel channel{0, {}};
   for (int r = 0; r < ranks; ++r) channel.ranks.push_back(r);
   const i64 volume = all_reduce_volume(bytes, ranks);
-  std::barrier<> meeting(ranks);
+  std::barrier<> barrier(ranks);
   std::vector<double> reduce, copy;
   const auto body = [&](int rank) {
     std::vector<float> data(static_cast<size_t>(bytes / 4), 1.0f);
-    std::vector<std::byte> from(static_cast<size_t>(volume), std::byte{1}), to(static_cast<size_t>(volume), std::byte{2});
+    std::vector<std::byte> from(static_cast<size_t>(volume), std::byte{1}),
+        to(static_cast<size_t>(volume), std::byte{2});
     for (int i = -1; i < repetitions; ++i) {  // the first round warms up
-      const double reduced = timed(meeting, [&] {
+      const double reduced = timed(barrier, [&] {
         all_reduce(*fabrics[static_cast<size_t>(rank)], channel, "measure", i + 1, data.data(), bytes / 4, DType::f32);
       });
-      const double copied = timed(meeting, [&] { std::memcpy(to.data(), from.data(), to.size()); });
+      const double copied = timed(barrier, [&] { std::memcpy(to.data(), from.data(), to.size()); });
       if (rank == 0 && i >= 0) reduce.push_back(reduced), copy.push_back(copied);
     }
   };
@@ -54,7 +55,9 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-double CommFigure::bytes_per_second() const { return static_cast<double>(all_reduce_volume(bytes, ranks)) / all_reduce_seconds; }
+double CommFigure::bytes_per_second() const {
+  return static_cast<double>(all_reduce_volume(bytes, ranks)) / all_reduce_seconds;
+}
 
 i64 all_reduce_volume(i64 bytes, int ranks) { return 2 * bytes * (ranks - 1) / ranks; }
 
@@ -71,8 +74,8 @@ std::vector<CommFigure> measure_all_reduce(std::span<const i64> sizes, int ranks
 std::string table(std::span<const CommFigure> figures) {
   std::string text = "ranks          bytes   all-reduce    MB/s a rank  memory copy  share of bound\n";
   for (const CommFigure& f : figures)
-    text += fmt::format("{:>5} {:>14} {:>9.3f} ms {:>14.0f} {:>9.3f} ms {:>14.0f}%\n", f.ranks, f.bytes, f.all_reduce_seconds * 1e3,
-                        f.bytes_per_second() / 1e6, f.copy_seconds * 1e3, f.share() * 100);
+    text += fmt::format("{:>5} {:>14} {:>9.3f} ms {:>14.0f} {:>9.3f} ms {:>14.0f}%\n", f.ranks, f.bytes,
+                        f.all_reduce_seconds * 1e3, f.bytes_per_second() / 1e6, f.copy_seconds * 1e3, f.share() * 100);
   return text;
 }
 

@@ -9,11 +9,11 @@
 
 namespace switchyard::comm {
 
-/// All-reduce of `bytes` of fp32 on `ranks` threads of one process.
-/// The bound: an all-reduce brings 2 (n-1)/n of the bytes to every rank. copy_seconds is the time in which as many threads
-/// each memcpy that much between two arrays of their own, all at once. It is no strict bound - a sum reads its target too,
-/// so a perfect all-reduce at 2 ranks moves 5 bytes through memory where the copy moves 4 - but one that can't be argued with.
-/// Both are medians of alternating repetitions in one run.
+/// All-reduce of `bytes` of fp32 on `ranks` threads of one process. The bound: an all-reduce brings 2 (n-1)/n of the
+/// bytes to every rank. copy_seconds is the time in which as many threads each memcpy that much between two arrays of
+/// their own, all at once. It is no strict bound - a sum reads its target too, so a perfect all-reduce at 2 ranks moves
+/// 5 bytes through memory where the copy moves 4 - but one that can't be argued with. Both are medians of alternating
+/// repetitions in one run.
 struct CommFigure {
   int ranks = 0;
   i64 bytes = 0;

@@ -10,14 +10,14 @@
 namespace switchyard::comm {
 namespace {
 
-constexpr i64 kKeptBytes = i64{256} << 20;    // of staging between transactions
-constexpr i64 kStagedBytes = i64{64} << 20;   // of receives that are posted ahead of their turn
+constexpr i64 kKeptBytes = i64{256} << 20;   // of staging between transactions
+constexpr i64 kStagedBytes = i64{64} << 20;  // of receives that are posted ahead of their turn
 
 }  // namespace
 
-void Arrivals::finish(Parcel& parcel) {
+void Arrivals::finish(Message& message) {
   std::lock_guard lock(mutex_);
-  parcel.done = true;
+  message.done = true;
   changed_.notify_all();
 }
 
@@ -32,11 +32,11 @@ std::optional<std::string> Arrivals::failure() const {
   return failure_;
 }
 
-Arrivals::Outcome Arrivals::wait(const Parcel& parcel, std::chrono::milliseconds timeout) const {
+Arrivals::Outcome Arrivals::wait(const Message& message, std::chrono::milliseconds timeout) const {
   std::unique_lock lock(mutex_);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  changed_.wait_until(lock, deadline, [&] { return parcel.done || failure_; });
-  if (parcel.done) return Outcome::done;
+  changed_.wait_until(lock, deadline, [&] { return message.done || failure_; });
+  if (message.done) return Outcome::done;
   return failure_ ? Outcome::failed : Outcome::late;
 }
 
@@ -71,14 +71,14 @@ i64 StagingPool::bytes_kept() const {
   return kept_;
 }
 
-// One transaction under way: its parcels and their staging. Outlives everything the transport does with them.
-class MessageFabric::Journey {
+// One transaction under way: its messages and their staging. Outlives everything the transport does with them.
+class MessageFabric::InFlightTransaction {
  public:
-  Journey(MessageFabric& fabric, const Channel& channel, const Transaction& transaction)
+  InFlightTransaction(MessageFabric& fabric, const Channel& channel, const Transaction& transaction)
       : fabric_(fabric), channel_(channel), transaction_(transaction) {}
-  Journey(const Journey&) = delete;
-  Journey& operator=(const Journey&) = delete;
-  ~Journey() {
+  InFlightTransaction(const InFlightTransaction&) = delete;
+  InFlightTransaction& operator=(const InFlightTransaction&) = delete;
+  ~InFlightTransaction() {
     for (Item& item : items_) fabric_.staging_.give(std::move(item.staging));
   }
 
@@ -90,12 +90,12 @@ class MessageFabric::Journey {
       if (op.kind == Op::Kind::local) apply(op, op.source);
     }
     for (const Item& item : items_)
-      if (item.parcel.send) wait(item.parcel, &not_taken);
+      if (item.message.send) wait(item.message, &not_taken);
   }
 
  private:
   struct Item {
-    Parcel parcel;
+    Message message;
     StagingPool::Buffer staging;
   };
 
@@ -103,59 +103,65 @@ class MessageFabric::Journey {
     Item& item = items_.emplace_back();
     const Envelope envelope = envelope_of(transaction_, op);
     if (!in_place) item.staging = fabric_.staging_.take(envelope.bytes);
-    item.parcel = {.send = op.kind == Op::Kind::send,
-                   .peer = op.peer,
-                   .channel = channel_.id,
-                   .envelope = envelope,
-                   .data = in_place ? op.block.data : item.staging.memory.get()};
+    item.message = {.send = op.kind == Op::Kind::send,
+                    .peer = op.peer,
+                    .channel = channel_.id,
+                    .envelope = envelope,
+                    .data = in_place ? op.block.data : item.staging.memory.get()};
     return item;
   }
 
   void post_sends() {
-    std::vector<Parcel*> parcels;
+    std::vector<Message*> messages;
     for (const Op& op : transaction_.ops) {
       if (op.kind != Op::Kind::send) continue;
       Item& item = add_item(op, is_contiguous(op.block));
-      if (item.staging.memory) copy_block(contiguous(item.parcel.data, op.block.bytes()), op.block);
-      parcels.push_back(&item.parcel);
+      if (item.staging.memory) copy_block(contiguous(item.message.data, op.block.bytes()), op.block);
+      messages.push_back(&item.message);
     }
-    fabric_.transport_->post(parcels);
+    fabric_.transport_->post(messages);
   }
 
   // Receives are posted in list order, ahead of their turn as far as the staging goes.
   void post_receives() {
-    std::vector<Parcel*> parcels;
+    std::vector<Message*> messages;
     for (; next_ < transaction_.ops.size() && (staged_ == 0 || staged_ < kStagedBytes); ++next_) {
       const Op& op = transaction_.ops[next_];
       if (op.kind != Op::Kind::recv) continue;
       Item& item = add_item(op, is_contiguous(op.block) && may_arrive_early(transaction_, next_));
       if (item.staging.memory) staged_ += op.block.bytes();
       received_.emplace(next_, &item);
-      parcels.push_back(&item.parcel);
+      messages.push_back(&item.message);
     }
-    fabric_.transport_->post(parcels);
+    fabric_.transport_->post(messages);
   }
 
   void receive(size_t index) {
     if (index >= next_) post_receives();
     const Op& op = transaction_.ops[index];
     Item& item = *received_.at(index);
-    wait(item.parcel, &heard_nothing);
-    if (item.parcel.theirs != item.parcel.envelope)
-      throw ClusterError(disagreement(fabric_.label_, transaction_, op.peer, item.parcel.envelope, item.parcel.theirs));
+    wait(item.message, &heard_nothing);
+    if (item.message.theirs != item.message.envelope)
+      throw ClusterError(
+          disagreement(fabric_.label_, transaction_, op.peer, item.message.envelope, item.message.theirs));
     if (!item.staging.memory) return;
-    apply(op, contiguous(item.parcel.data, op.block.bytes()));
+    apply(op, contiguous(item.message.data, op.block.bytes()));
     fabric_.staging_.give(std::exchange(item.staging, {}));
     staged_ -= op.block.bytes();
   }
 
-  static void apply(const Op& op, const Block& from) { op.add ? add_block(op.block, from, op.dtype) : copy_block(op.block, from); }
+  static void apply(const Op& op, const Block& from) {
+    op.add ? add_block(op.block, from, op.dtype) : copy_block(op.block, from);
+  }
 
-  void wait(const Parcel& parcel, decltype(&heard_nothing) late) const {
-    switch (fabric_.arrivals_->wait(parcel, fabric_.options_.timeout)) {
-      case Arrivals::Outcome::done: return;
-      case Arrivals::Outcome::late: throw ClusterError(late(fabric_.label_, transaction_, parcel.peer, fabric_.options_.timeout));
-      case Arrivals::Outcome::failed: fabric_.stop_if_failed(transaction_);
+  void wait(const Message& message, decltype(&heard_nothing) late) const {
+    switch (fabric_.arrivals_->wait(message, fabric_.options_.timeout)) {
+      case Arrivals::Outcome::done:
+        return;
+      case Arrivals::Outcome::late:
+        throw ClusterError(late(fabric_.label_, transaction_, message.peer, fabric_.options_.timeout));
+      case Arrivals::Outcome::failed:
+        fabric_.stop_if_failed(transaction_);
     }
   }
 
@@ -168,17 +174,21 @@ class MessageFabric::Journey {
   i64 staged_ = 0;
 };
 
-MessageFabric::MessageFabric(FabricOptions options, std::shared_ptr<Arrivals> arrivals, std::unique_ptr<Transport> transport)
-    : options_(options), arrivals_(std::move(arrivals)), transport_(std::move(transport)),
+MessageFabric::MessageFabric(FabricOptions options, std::shared_ptr<Arrivals> arrivals,
+                             std::unique_ptr<Transport> transport)
+    : options_(options),
+      arrivals_(std::move(arrivals)),
+      transport_(std::move(transport)),
       label_(rank_label(transport_->rank(), transport_->cluster())) {}
 
 MessageFabric::~MessageFabric() {
-  if (std::uncaught_exceptions() > exceptions_at_start_) abort(label_ + " was ended by an error of its own. See its log.");
+  if (std::uncaught_exceptions() > exceptions_at_start_)
+    abort(label_ + " was ended by an error of its own. See its log.");
 }
 
 void MessageFabric::run(const Channel& channel, const Transaction& transaction) {
   stop_if_failed(transaction);
-  Journey journey(*this, channel, transaction);
+  InFlightTransaction in_flight(*this, channel, transaction);
   try {
     check_transaction(rank(), channel, transaction);
     if (options_.strict) {
@@ -186,7 +196,7 @@ void MessageFabric::run(const Channel& channel, const Transaction& transaction) 
       check_sends_unwritten(rank(), transaction);
       poison_receives(transaction);
     }
-    journey.go();
+    in_flight.go();
   } catch (const std::exception& error) {
     abort(error.what());  // before the journey ends: afterwards nobody touches its memory
     throw;

@@ -1,5 +1,5 @@
-// The fabric of ranks that share no memory, on any transport that moves contiguous bytes: staging of strided blocks, sums
-// in list order, timeouts and abort are here, once; a Transport only brings parcels.
+// The fabric of ranks that share no memory, on any transport that moves contiguous bytes: staging of strided blocks,
+// sums in list order, timeouts and abort are here, once; a Transport only brings messages.
 #pragma once
 
 #include <condition_variable>
@@ -15,9 +15,9 @@
 
 namespace switchyard::comm {
 
-/// One message on its way: envelope.bytes at `data`, to or from `peer`. Parcels of one pair of ranks, channel and
+/// One message on its way: envelope.bytes at `data`, to or from `peer`. messages of one pair of ranks, channel and
 /// direction keep their order.
-struct Parcel {
+struct Message {
   bool send = false;
   int peer = -1, channel = 0;
   Envelope envelope{};  // what is sent, or expected
@@ -29,13 +29,14 @@ struct Parcel {
 /// Where transports report and run() sleeps. Thread-safe.
 class Arrivals {
  public:
-  /// Marks a receive complete, or a send buffer reusable. A receive is complete, too, when `theirs` differs from what it expects.
-  void finish(Parcel& parcel);
+  /// Marks a receive complete, or a send buffer reusable. A receive is complete, too, when `theirs` differs from what
+  /// it expects.
+  void finish(Message& message);
   /// Ends all waits, also later ones. The first reason stays.
   void fail(const std::string& reason);
   std::optional<std::string> failure() const;
   enum class Outcome { done, late, failed };
-  Outcome wait(const Parcel& parcel, std::chrono::milliseconds timeout) const;
+  Outcome wait(const Message& message, std::chrono::milliseconds timeout) const;
 
  private:
   mutable std::mutex mutex_;
@@ -43,16 +44,17 @@ class Arrivals {
   std::optional<std::string> failure_;
 };
 
-/// Moves parcels between processes. Reports to the Arrivals it was made with; calls fail() there when another rank
+/// Moves messages between processes. Reports to the Arrivals it was made with; calls fail() there when another rank
 /// aborted or the network broke.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual const cluster::Cluster& cluster() const = 0;
-  /// Starts moving; returns at once. Parcels and their memory stay until finished or until stop() has returned.
-  virtual void post(std::span<Parcel* const> parcels) = 0;
-  /// Tells all other ranks `reason`, lets go of all parcels. Returns within seconds; called again, waits for the first call.
+  /// Starts moving; returns at once. messages and their memory stay until finished or until stop() has returned.
+  virtual void post(std::span<Message* const> messages) = 0;
+  /// Tells all other ranks `reason`, lets go of all messages. Returns within seconds; called again, waits for the first
+  /// call.
   virtual void stop(const std::string& reason) = 0;
 };
 
@@ -87,7 +89,7 @@ class MessageFabric final : public Fabric {
   Traffic traffic() const override;
 
  private:
-  class Journey;
+  class InFlightTransaction;
 
   void stop_if_failed(const Transaction& transaction) const;
 

@@ -26,7 +26,7 @@ constexpr i64 kPieceBytes = i64{1} << 30;  // MPI counts in int
 constexpr size_t kReasonBytes = 1024;      // of an abort message
 constexpr int kReasonTag = 1;
 constexpr int kHeaderTag = 0;
-constexpr int kLeastTagBound = 32767;      // MPI_TAG_UB is at least this; MPI 4.1, section 9.1.2
+constexpr int kLeastTagBound = 32767;  // MPI_TAG_UB is at least this; MPI 4.1, section 9.1.2
 constexpr std::chrono::microseconds kShortestNap = 5us, kLongestNap = 200us, kIdleNap = 5ms;
 
 void must(int code, const char* call) {
@@ -34,7 +34,8 @@ void must(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(code, text, &length);
-  cluster_error("MPI: {} failed: {}. See the logs of the other ranks.", call, std::string(text, static_cast<size_t>(length)));
+  cluster_error("MPI: {} failed: {}. See the logs of the other ranks.", call,
+                std::string(text, static_cast<size_t>(length)));
 }
 
 // A communicator of its own, so that nothing else in the process can match our messages.
@@ -53,17 +54,18 @@ class Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-// Sent ahead of a payload, on a tag of its own. Channels are told apart by it, not by tags, of which many MPIs have few; payloads of one
-// sender have the tags 1, 2, ... in turn.
+// Sent ahead of a payload, on a tag of its own. Channels are reported apart by it, not by tags, of which many MPIs have
+// few; payloads of one sender have the tags 1, 2, ... in turn.
 struct Header {
   i64 number = 0;  // of the payload among those from this sender to this receiver
   int channel = 0;
   Envelope envelope;
 };
 
-// A message in MPI's hands, and how many of its requests are open. A payload that nobody waits for yet lands in `staged`.
+// A message in MPI's hands, and how many of its requests are open. A payload that nobody waits for yet lands in
+// `staged`.
 struct Flight {
-  Parcel* parcel = nullptr;
+  Message* message = nullptr;
   int open = 0;
   Header header;
   std::unique_ptr<std::byte[]> staged;
@@ -75,30 +77,32 @@ struct Offer {
   Flight* staging = nullptr;  // its payload is received already, or on its way
 };
 
-struct Lane {
-  std::deque<Parcel*> waiting;
+struct MessageQueue {
+  std::deque<Message*> waiting;
   std::deque<std::shared_ptr<Offer>> offers;
 };
 
 struct Peer {
-  std::map<int, Lane> lanes;                          // by channel
-  std::map<i64, std::shared_ptr<Offer>> unclaimed;    // by number: payloads whose receive has not been started
-  int waiting = 0;                                    // parcels, over all lanes
-  i64 sent = 0;                                       // payloads
-  bool listening = false;                             // for the next header
+  std::map<int, MessageQueue> queues;               // by channel
+  std::map<i64, std::shared_ptr<Offer>> unclaimed;  // by number: payloads whose receive has not been started
+  int waiting = 0;                                  // messages, over all queues
+  i64 sent = 0;                                     // payloads
+  bool listening = false;                           // for the next header
   Flight hearing;
 };
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(std::shared_ptr<Arrivals> arrivals, std::shared_ptr<MpiSession> session, const std::string& host, int tags)
+  MpiTransport(std::shared_ptr<Arrivals> arrivals, std::shared_ptr<MpiSession> session, const std::string& host,
+               int tags)
       : arrivals_(std::move(arrivals)), session_(std::move(session)) {
     must(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
     must(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
     void* bound = nullptr;
     int known = 0;
     must(MPI_Comm_get_attr(data_, MPI_TAG_UB, &bound, &known), "MPI_Comm_get_attr");
-    tags_ = std::min(known ? *static_cast<int*>(bound) : kLeastTagBound, tags > 0 ? tags : std::numeric_limits<int>::max());
+    tags_ =
+        std::min(known ? *static_cast<int*>(bound) : kLeastTagBound, tags > 0 ? tags : std::numeric_limits<int>::max());
     peers_.resize(static_cast<size_t>(size_));
     exchange_hosts(host);
     progress_ = std::thread([this] { progress(); });
@@ -122,10 +126,10 @@ class MpiTransport final : public Transport {
   int rank() const override { return rank_; }
   const cluster::Cluster& cluster() const override { return cluster_; }
 
-  void post(std::span<Parcel* const> parcels) override {
+  void post(std::span<Message* const> messages) override {
     std::lock_guard lock(mutex_);
     if (stopping_) return;
-    inbox_.insert(inbox_.end(), parcels.begin(), parcels.end());
+    inbox_.insert(inbox_.end(), messages.begin(), messages.end());
     news_.notify_all();
   }
 
@@ -174,7 +178,7 @@ class MpiTransport final : public Transport {
 
   // Starts what was posted, after a nap as long as nothing moves; false when it is time to end.
   bool take_news() {
-    std::vector<Parcel*> posted;
+    std::vector<Message*> posted;
     {
       std::unique_lock lock(mutex_);
       const auto something = [this] { return closing_ || stopping_ || !inbox_.empty(); };
@@ -182,9 +186,11 @@ class MpiTransport final : public Transport {
       if (closing_ || stopping_) return false;
       posted.swap(inbox_);
     }
-    for (Parcel* parcel : posted) {
-      if (parcel->send) start_send(*parcel);
-      else start_receive(*parcel);
+    for (Message* message : posted) {
+      if (message->send)
+        start_send(*message);
+      else
+        start_receive(*message);
     }
     if (!posted.empty()) last_move_ = Clock::now();
     return true;
@@ -208,25 +214,25 @@ class MpiTransport final : public Transport {
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   int tag_of(const Header& header) const { return 1 + static_cast<int>(header.number % tags_); }
 
-  void start_send(Parcel& parcel) {
-    Flight* flight = new_flight(&parcel);
-    flight->header = {parcel.envelope.bytes > 0 ? peer(parcel.peer).sent++ : 0, parcel.channel, parcel.envelope};
+  void start_send(Message& message) {
+    Flight* flight = new_flight(&message);
+    flight->header = {message.envelope.bytes > 0 ? peer(message.peer).sent++ : 0, message.channel, message.envelope};
     MPI_Request request;
-    must(MPI_Isend(&flight->header, sizeof(Header), MPI_BYTE, parcel.peer, kHeaderTag, data_, &request), "MPI_Isend");
+    must(MPI_Isend(&flight->header, sizeof(Header), MPI_BYTE, message.peer, kHeaderTag, data_, &request), "MPI_Isend");
     add_request(request, flight, Part::send);
-    for_each_piece(parcel.data, parcel.envelope.bytes, [&](std::byte* data, int bytes) {
-      must(MPI_Isend(data, bytes, MPI_BYTE, parcel.peer, tag_of(flight->header), data_, &request), "MPI_Isend");
+    for_each_piece(message.data, message.envelope.bytes, [&](std::byte* data, int bytes) {
+      must(MPI_Isend(data, bytes, MPI_BYTE, message.peer, tag_of(flight->header), data_, &request), "MPI_Isend");
       add_request(request, flight, Part::send);
     });
   }
 
-  void start_receive(Parcel& parcel) {
-    const int rank = parcel.peer;  // once matched, the parcel may be gone
+  void start_receive(Message& message) {
+    const int rank = message.peer;  // once matched, the message may be gone
     Peer& from = peer(rank);
-    Lane& lane = from.lanes[parcel.channel];
-    lane.waiting.push_back(&parcel);
+    MessageQueue& queue = from.queues[message.channel];
+    queue.waiting.push_back(&message);
     ++from.waiting;
-    match(rank, lane);
+    match(rank, queue);
     listen(rank);
   }
 
@@ -248,20 +254,21 @@ class MpiTransport final : public Transport {
       free_tag(rank, offer->header.number);
       from.unclaimed.emplace(offer->header.number, offer);
     }
-    Lane& lane = from.lanes[offer->header.channel];
-    lane.offers.push_back(offer);
-    match(rank, lane);
+    MessageQueue& queue = from.queues[offer->header.channel];
+    queue.offers.push_back(offer);
+    match(rank, queue);
     listen(rank);
   }
 
-  // MPI gives the payloads of one tag to receives in the order in which these are started. So an older one of the same tag, for which
-  // nobody waits yet, is received aside before a receive for the newer one can be.
+  // MPI gives the payloads of one tag to receives in the order in which these are started. So an older one of the same
+  // tag, for which nobody waits yet, is received aside before a receive for the newer one can be.
   void free_tag(int rank, i64 number) {
     Peer& from = peer(rank);
     while (!from.unclaimed.empty() && from.unclaimed.begin()->first <= number - tags_) {
       Offer& offer = *from.unclaimed.begin()->second;
       offer.staging = new_flight(nullptr);
-      offer.staging->staged = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(offer.header.envelope.bytes));
+      offer.staging->staged =
+          std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(offer.header.envelope.bytes));
       receive_payload(rank, offer.header, offer.staging->staged.get(), offer.staging);
       from.unclaimed.erase(from.unclaimed.begin());
     }
@@ -275,45 +282,47 @@ class MpiTransport final : public Transport {
     });
   }
 
-  void match(int rank, Lane& lane) {
+  void match(int rank, MessageQueue& queue) {
     Peer& from = peer(rank);
-    while (!lane.waiting.empty() && !lane.offers.empty()) {
-      Parcel& parcel = *lane.waiting.front();
-      const std::shared_ptr<Offer> offer = lane.offers.front();
-      lane.waiting.pop_front();
-      lane.offers.pop_front();
+    while (!queue.waiting.empty() && !queue.offers.empty()) {
+      Message& message = *queue.waiting.front();
+      const std::shared_ptr<Offer> offer = queue.offers.front();
+      queue.waiting.pop_front();
+      queue.offers.pop_front();
       --from.waiting;
-      parcel.theirs = offer->header.envelope;
-      if (parcel.theirs != parcel.envelope || parcel.envelope.bytes == 0) {
-        arrivals_->finish(parcel);  // where the envelopes differ the receiver says so and everything stops
+      message.theirs = offer->header.envelope;
+      if (message.theirs != message.envelope || message.envelope.bytes == 0) {
+        arrivals_->finish(message);  // where the envelopes differ the receiver says so and everything stops
       } else if (offer->staging != nullptr) {
-        offer->staging->parcel = &parcel;
+        offer->staging->message = &message;
         if (offer->staging->open == 0) land(offer->staging);
       } else {
         from.unclaimed.erase(offer->header.number);
-        receive_payload(rank, offer->header, parcel.data, new_flight(&parcel));
+        receive_payload(rank, offer->header, message.data, new_flight(&message));
       }
     }
   }
 
   template <class Visit>
   static void for_each_piece(std::byte* data, i64 bytes, Visit visit) {
-    for (i64 at = 0; at < bytes; at += kPieceBytes) visit(data + at, static_cast<int>(std::min(kPieceBytes, bytes - at)));
+    for (i64 at = 0; at < bytes; at += kPieceBytes)
+      visit(data + at, static_cast<int>(std::min(kPieceBytes, bytes - at)));
   }
 
-  Flight* new_flight(Parcel* parcel) {
+  Flight* new_flight(Message* message) {
     auto flight = std::make_unique<Flight>();
-    flight->parcel = parcel;
+    flight->message = message;
     Flight* at = flight.get();
     flights_.emplace(at, std::move(flight));
     return at;
   }
 
-  // All of it has come or gone. Staged, it waits for its parcel.
+  // All of it has come or gone. Staged, it waits for its message.
   void land(Flight* flight) {
-    if (flight->parcel == nullptr) return;
-    if (flight->staged) std::memcpy(flight->parcel->data, flight->staged.get(), static_cast<size_t>(flight->parcel->envelope.bytes));
-    arrivals_->finish(*flight->parcel);
+    if (flight->message == nullptr) return;
+    if (flight->staged)
+      std::memcpy(flight->message->data, flight->staged.get(), static_cast<size_t>(flight->message->envelope.bytes));
+    arrivals_->finish(*flight->message);
     flights_.erase(flight);
   }
 
@@ -355,7 +364,8 @@ class MpiTransport final : public Transport {
   // ---- aborts ----
 
   void listen_for_reasons() {
-    must(MPI_Irecv(heard_.data(), kReasonBytes, MPI_BYTE, MPI_ANY_SOURCE, kReasonTag, control_, &hearing_), "MPI_Irecv");
+    must(MPI_Irecv(heard_.data(), kReasonBytes, MPI_BYTE, MPI_ANY_SOURCE, kReasonTag, control_, &hearing_),
+         "MPI_Irecv");
   }
 
   void hear_reason() {
@@ -380,7 +390,8 @@ class MpiTransport final : public Transport {
       for (int peer = 0; peer < size_; ++peer) {
         if (peer == rank_) continue;
         MPI_Request request;
-        if (MPI_Isend(said_.data(), kReasonBytes, MPI_BYTE, peer, kReasonTag, control_, &request) == MPI_SUCCESS) last.push_back(request);
+        if (MPI_Isend(said_.data(), kReasonBytes, MPI_BYTE, peer, kReasonTag, control_, &request) == MPI_SUCCESS)
+          last.push_back(request);
       }
     }
     for (size_t i = 0; i < requests_.size(); ++i) {
@@ -414,7 +425,7 @@ class MpiTransport final : public Transport {
 
   std::mutex mutex_;
   std::condition_variable news_, quiet_;
-  std::vector<Parcel*> inbox_;
+  std::vector<Message*> inbox_;
   std::string reason_;
   bool closing_ = false, stopping_ = false, quiesced_ = false, told_ = false;
 
@@ -443,7 +454,8 @@ MpiSession::~MpiSession() {
   if (!unfinished_) MPI_Finalize();
 }
 
-std::unique_ptr<Fabric> mpi_fabric(FabricOptions options, const std::string& host, std::shared_ptr<MpiSession> session, int tags) {
+std::unique_ptr<Fabric> mpi_fabric(FabricOptions options, const std::string& host, std::shared_ptr<MpiSession> session,
+                                   int tags) {
   if (!session) session = std::make_shared<MpiSession>();
   auto arrivals = std::make_shared<Arrivals>();
   auto transport = std::make_unique<MpiTransport>(arrivals, session, host, tags);

@@ -14,27 +14,36 @@ bool well_formed(const Block& b) {
   return b.bytes() == 0 || (b.data != nullptr && (b.rows == 1 || b.stride >= b.row_bytes));
 }
 
-std::string seconds(std::chrono::milliseconds time) { return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0); }
+std::string seconds(std::chrono::milliseconds time) {
+  return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0);
+}
 
-std::string describe(const Envelope& e) { return fmt::format("row {}, {} bytes, {}", e.row, e.bytes, name_of(e.dtype)); }
+std::string describe(const Envelope& e) {
+  return fmt::format("row {}, {} bytes, {}", e.row, e.bytes, name_of(e.dtype));
+}
 
 }  // namespace
 
-Envelope envelope_of(const Transaction& transaction, const Op& op) { return {transaction.row, op.block.bytes(), op.dtype}; }
+Envelope envelope_of(const Transaction& transaction, const Op& op) {
+  return {transaction.row, op.block.bytes(), op.dtype};
+}
 
 void check_transaction(int rank, const Channel& channel, const Transaction& transaction) {
-  const auto member = [&](int r) { return std::find(channel.ranks.begin(), channel.ranks.end(), r) != channel.ranks.end(); };
+  const auto member = [&](int r) {
+    return std::find(channel.ranks.begin(), channel.ranks.end(), r) != channel.ranks.end();
+  };
   for (size_t i = 0; i < transaction.ops.size(); ++i) {
     const Op& op = transaction.ops[i];
     check(well_formed(op.block), "rank {}: \"{}\" operation {}: rows of {} bytes, {} apart", rank, transaction.name, i,
           op.block.row_bytes, op.block.stride);
     if (op.kind == Op::Kind::local) {
       check(well_formed(op.source) && op.source.bytes() == op.block.bytes(),
-            "rank {}: \"{}\" operation {}: local of {} bytes from {} bytes", rank, transaction.name, i, op.block.bytes(),
-            op.source.bytes());
+            "rank {}: \"{}\" operation {}: local of {} bytes from {} bytes", rank, transaction.name, i,
+            op.block.bytes(), op.source.bytes());
     } else {
-      check(op.peer != rank && member(op.peer), "rank {}: \"{}\" operation {}: rank {} is no other member of channel {} ({})", rank,
-            transaction.name, i, op.peer, channel.id, fmt::join(channel.ranks, ", "));
+      check(op.peer != rank && member(op.peer),
+            "rank {}: \"{}\" operation {}: rank {} is no other member of channel {} ({})", rank, transaction.name, i,
+            op.peer, channel.id, fmt::join(channel.ranks, ", "));
     }
   }
 }
@@ -51,10 +60,12 @@ void check_sends_unwritten(int rank, const Transaction& transaction) {
 bool may_arrive_early(const Transaction& transaction, size_t index) {
   const Op& op = transaction.ops[index];
   if (op.kind != Op::Kind::recv || op.add) return false;
-  return std::none_of(transaction.ops.begin(), transaction.ops.begin() + static_cast<std::ptrdiff_t>(index), [&](const Op& earlier) {
-    if (earlier.kind == Op::Kind::send) return false;
-    return overlap(earlier.block, op.block) || (earlier.kind == Op::Kind::local && overlap(earlier.source, op.block));
-  });
+  return std::none_of(transaction.ops.begin(), transaction.ops.begin() + static_cast<std::ptrdiff_t>(index),
+                      [&](const Op& earlier) {
+                        if (earlier.kind == Op::Kind::send) return false;
+                        return overlap(earlier.block, op.block) ||
+                               (earlier.kind == Op::Kind::local && overlap(earlier.source, op.block));
+                      });
 }
 
 void poison_receives(const Transaction& transaction) {
@@ -65,8 +76,8 @@ void poison_receives(const Transaction& transaction) {
 void RowOrder::check_next(int rank, const Channel& channel, const Transaction& transaction) {
   std::lock_guard lock(mutex_);
   const auto [at, first] = last_.try_emplace(channel.id, transaction.row);
-  check(first || transaction.row >= at->second, "rank {}: \"{}\" has row {} on channel {} after row {}", rank, transaction.name,
-        transaction.row, channel.id, at->second);
+  check(first || transaction.row >= at->second, "rank {}: \"{}\" has row {} on channel {} after row {}", rank,
+        transaction.name, transaction.row, channel.id, at->second);
   at->second = transaction.row;
 }
 
@@ -83,23 +94,28 @@ std::string rank_label(int rank, const cluster::Cluster& cluster) {
   return fmt::format("rank {} (host {})", rank, host);
 }
 
-std::string heard_nothing(const std::string& who, const Transaction& transaction, int peer, std::chrono::milliseconds timeout) {
-  return fmt::format("{}: \"{}\" heard nothing from rank {} for {}. See its log, or raise fabric.timeout.", who, transaction.name, peer,
-                     seconds(timeout));
+std::string heard_nothing(const std::string& who, const Transaction& transaction, int peer,
+                          std::chrono::milliseconds timeout) {
+  return fmt::format("{}: \"{}\" heard nothing from rank {} for {}. See its log, or raise fabric.timeout.", who,
+                     transaction.name, peer, seconds(timeout));
 }
 
-std::string not_taken(const std::string& who, const Transaction& transaction, int peer, std::chrono::milliseconds timeout) {
-  return fmt::format("{}: \"{}\" waits for rank {}, which has not taken its data for {}. See its log, or raise fabric.timeout.", who,
-                     transaction.name, peer, seconds(timeout));
+std::string not_taken(const std::string& who, const Transaction& transaction, int peer,
+                      std::chrono::milliseconds timeout) {
+  return fmt::format(
+      "{}: \"{}\" waits for rank {}, which has not taken its data for {}. See its log, or raise fabric.timeout.", who,
+      transaction.name, peer, seconds(timeout));
 }
 
 std::string not_ended(const std::string& who, const std::string& peer, std::chrono::milliseconds timeout) {
   return fmt::format("{}: all work is done, but {} has not ended for {}. See its log.", who, peer, seconds(timeout));
 }
 
-std::string disagreement(const std::string& who, const Transaction& transaction, int peer, const Envelope& mine, const Envelope& theirs) {
-  return fmt::format("{}: \"{}\" expects {} from rank {}, which sends {}. Do all ranks run the same job file and program?", who,
-                     transaction.name, describe(mine), peer, describe(theirs));
+std::string disagreement(const std::string& who, const Transaction& transaction, int peer, const Envelope& mine,
+                         const Envelope& theirs) {
+  return fmt::format(
+      "{}: \"{}\" expects {} from rank {}, which sends {}. Do all ranks run the same job file and program?", who,
+      transaction.name, describe(mine), peer, describe(theirs));
 }
 
 std::string stopped(const std::string& who, const std::string& name, const std::string& reason) {

@@ -23,8 +23,8 @@ Envelope envelope_of(const Transaction& transaction, const Op& op);
 void check_transaction(int rank, const Channel& channel, const Transaction& transaction);
 /// No block that is sent is written in the same transaction. InternalError; quadratic, so for strict mode.
 void check_sends_unwritten(int rank, const Transaction& transaction);
-/// Whether operation `index`, a receive without add, may be written before its turn: nothing earlier in the list reads or
-/// writes its memory.
+/// Whether operation `index`, a receive without add, may be written before its turn: nothing earlier in the list reads
+/// or writes its memory.
 bool may_arrive_early(const Transaction& transaction, size_t index);
 /// 0xFF over every block for which may_arrive_early holds.
 void poison_receives(const Transaction& transaction);
@@ -46,10 +46,13 @@ void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, c
 /// "rank 5 (host b)"; the host's number if it has no name.
 std::string rank_label(int rank, const cluster::Cluster& cluster);
 /// Messages of ClusterErrors. `who` is rank_label.
-std::string heard_nothing(const std::string& who, const Transaction& transaction, int peer, std::chrono::milliseconds timeout);
-std::string not_taken(const std::string& who, const Transaction& transaction, int peer, std::chrono::milliseconds timeout);
+std::string heard_nothing(const std::string& who, const Transaction& transaction, int peer,
+                          std::chrono::milliseconds timeout);
+std::string not_taken(const std::string& who, const Transaction& transaction, int peer,
+                      std::chrono::milliseconds timeout);
 std::string not_ended(const std::string& who, const std::string& peer, std::chrono::milliseconds timeout);
-std::string disagreement(const std::string& who, const Transaction& transaction, int peer, const Envelope& mine, const Envelope& theirs);
+std::string disagreement(const std::string& who, const Transaction& transaction, int peer, const Envelope& mine,
+                         const Envelope& theirs);
 std::string stopped(const std::string& who, const std::string& name, const std::string& reason);
 
 }  // namespace switchyard::comm

@@ -40,8 +40,8 @@ std::optional<std::pair<std::uint32_t, std::uint32_t>> network_of(const std::str
   in_addr network{};
   int bits = -1;
   const auto [end, error] = std::from_chars(text.data() + slash + 1, text.data() + text.size(), bits);
-  if (::inet_pton(AF_INET, text.substr(0, slash).c_str(), &network) != 1 || error != std::errc{} || end != text.data() + text.size() ||
-      bits < 0 || bits > 32)
+  if (::inet_pton(AF_INET, text.substr(0, slash).c_str(), &network) != 1 || error != std::errc{} ||
+      end != text.data() + text.size() || bits < 0 || bits > 32)
     return std::nullopt;
   const std::uint32_t mask = htonl(bits == 0 ? 0 : ~std::uint32_t{0} << (32 - bits));
   return std::pair{network.s_addr & mask, mask};

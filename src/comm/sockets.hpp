@@ -45,7 +45,8 @@ struct Interface {
 std::vector<Interface> interfaces();
 /// "lo (127.0.0.1), eth0 (10.0.0.2)".
 std::string text_of(const std::vector<Interface>& all);
-/// The address of the interface with this name, or of the first one inside a network such as "10.0.0.0/8"; nothing if there is none.
+/// The address of the interface with this name, or of the first one inside a network such as "10.0.0.0/8"; nothing if
+/// there is none.
 std::optional<in_addr> find_interface(const std::string& wanted, const std::vector<Interface>& all);
 
 /// A socket, or errno's value if there is none.
@@ -56,10 +57,11 @@ struct Opened {
 /// A listening socket that does not block. Port 0: any free one.
 Opened listen_on(const Endpoint& at);
 
-/// A socket on its way to `to`: writable once connected, or failed (connect_error). `from`: the source address; 0: the kernel's choice.
+/// A socket on its way to `to`: writable once connected, or failed (connect_error). `from`: the source address; 0: the
+/// kernel's choice.
 Opened start_connecting(const Endpoint& to, in_addr from);
-/// 0 once connected, otherwise errno's value. A socket that got connected to itself (it happens on one host, while nobody listens on a port
-/// of the range that the kernel hands out) counts as refused.
+/// 0 once connected, otherwise errno's value. A socket that got connected to itself (it happens on one host, while
+/// nobody listens on a port of the range that the kernel hands out) counts as refused.
 int connect_error(const Descriptor& socket);
 
 /// Without delay for small messages; calls don't block.

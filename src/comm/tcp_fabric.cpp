@@ -24,12 +24,12 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr i64 kEagerBytes = 32 << 10;    // sent unasked
-constexpr i64 kReasonBytes = 1024;       // of an abort message
-constexpr i64 kPollBytes = 4 << 20;      // read from one peer before the others have their turn
+constexpr i64 kEagerBytes = 32 << 10;  // sent unasked
+constexpr i64 kReasonBytes = 1024;     // of an abort message
+constexpr i64 kPollBytes = 4 << 20;    // read from one peer before the others have their turn
 
-// On the wire: a frame, then its body. Small messages go at once; for a large one the sender asks, and sends it when the
-// receiver has a place for it, so that a rank that is ahead fills no memory of another.
+// On the wire: a frame, then its body. Small messages go at once; for a large one the sender asks, and sends it when
+// the receiver has a place for it, so that a rank that is ahead fills no memory of another.
 struct Frame {
   enum class Kind : std::uint32_t { eager, ask, grant, payload, reason, goodbye };
   Kind kind = Kind::eager;
@@ -39,11 +39,11 @@ struct Frame {
   Envelope envelope = {};
 };
 
-// Bytes on their way out: a frame and a body that lies in a parcel, or in `text`.
+// Bytes on their way out: a frame and a body that lies in a message, or in `text`.
 struct Outgoing {
   Frame frame;
   const std::byte* body = nullptr;
-  Parcel* sent = nullptr;  // finished when all is written
+  Message* sent = nullptr;  // finished when all is written
   i64 written = 0;
   std::string text = {};
   i64 total() const { return static_cast<i64>(sizeof(Frame)) + frame.body; }
@@ -57,17 +57,17 @@ struct Offer {
   bool asked;
 };
 
-struct Lane {
-  std::deque<Parcel*> waiting;
+struct MessageQueue {
+  std::deque<Message*> waiting;
   std::deque<Offer> offers;
 };
 
 struct Peer {
   Descriptor socket;
   std::deque<Outgoing> outgoing;
-  std::map<int, Lane> lanes;                   // by channel
-  std::map<std::uint64_t, Parcel*> asked;      // sends that wait for a grant
-  std::map<std::uint64_t, Parcel*> granted;    // receives whose payload is to come
+  std::map<int, MessageQueue> queues;         // by channel
+  std::map<std::uint64_t, Message*> asked;    // sends that wait for a grant
+  std::map<std::uint64_t, Message*> granted;  // receives whose payload is to come
   std::uint64_t next_id = 0;
   bool said_goodbye = false;
 
@@ -75,13 +75,16 @@ struct Peer {
   Frame incoming;
   i64 read = 0;
   std::vector<std::byte> store;
-  Parcel* target = nullptr;
+  Message* target = nullptr;
 };
 
 class TcpTransport final : public Transport {
  public:
   TcpTransport(std::shared_ptr<Arrivals> arrivals, int rank, Mesh mesh, const FabricOptions& options)
-      : arrivals_(std::move(arrivals)), rank_(rank), cluster_(std::move(mesh.cluster)), options_(options),
+      : arrivals_(std::move(arrivals)),
+        rank_(rank),
+        cluster_(std::move(mesh.cluster)),
+        options_(options),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     peers_.resize(mesh.sockets.size());
     for (size_t r = 0; r < peers_.size(); ++r) peers_[r].socket = std::move(mesh.sockets[r]);
@@ -100,11 +103,11 @@ class TcpTransport final : public Transport {
   int rank() const override { return rank_; }
   const cluster::Cluster& cluster() const override { return cluster_; }
 
-  void post(std::span<Parcel* const> parcels) override {
+  void post(std::span<Message* const> messages) override {
     {
       std::lock_guard lock(mutex_);
       if (stopping_) return;
-      inbox_.insert(inbox_.end(), parcels.begin(), parcels.end());
+      inbox_.insert(inbox_.end(), messages.begin(), messages.end());
     }
     wake();
   }
@@ -146,50 +149,55 @@ class TcpTransport final : public Transport {
   }
 
   bool take_news() {
-    std::vector<Parcel*> posted;
+    std::vector<Message*> posted;
     {
       std::lock_guard lock(mutex_);
       if (closing_ || stopping_) return false;
       posted.swap(inbox_);
     }
-    for (Parcel* parcel : posted) {
-      Peer& peer = peers_[static_cast<size_t>(parcel->peer)];
-      if (parcel->send) {
-        start_send(peer, *parcel);
+    for (Message* message : posted) {
+      Peer& peer = peers_[static_cast<size_t>(message->peer)];
+      if (message->send) {
+        start_send(peer, *message);
       } else {
-        Lane& lane = peer.lanes[parcel->channel];
-        lane.waiting.push_back(parcel);
-        match(peer, lane);
+        MessageQueue& queue = peer.queues[message->channel];
+        queue.waiting.push_back(message);
+        match(peer, queue);
       }
     }
     return true;
   }
 
-  static void start_send(Peer& peer, Parcel& parcel) {
-    Frame frame{.kind = Frame::Kind::eager, .channel = parcel.channel, .body = parcel.envelope.bytes, .envelope = parcel.envelope};
-    if (parcel.envelope.bytes <= kEagerBytes) {
-      peer.outgoing.push_back({frame, parcel.data, &parcel});
+  static void start_send(Peer& peer, Message& message) {
+    Frame frame{.kind = Frame::Kind::eager,
+                .channel = message.channel,
+                .body = message.envelope.bytes,
+                .envelope = message.envelope};
+    if (message.envelope.bytes <= kEagerBytes) {
+      peer.outgoing.push_back({frame, message.data, &message});
       return;
     }
     frame.kind = Frame::Kind::ask, frame.body = 0, frame.id = peer.next_id++;
-    peer.asked[frame.id] = &parcel;
+    peer.asked[frame.id] = &message;
     peer.outgoing.push_back({frame});
   }
 
-  void match(Peer& peer, Lane& lane) {
-    while (!lane.waiting.empty() && !lane.offers.empty()) {
-      Parcel& parcel = *lane.waiting.front();
-      const Offer offer = std::move(lane.offers.front());
-      lane.waiting.pop_front();
-      lane.offers.pop_front();
-      parcel.theirs = offer.envelope;
-      if (offer.asked && parcel.theirs == parcel.envelope) {
-        peer.granted[offer.id] = &parcel;
-        peer.outgoing.push_back({Frame{.kind = Frame::Kind::grant, .channel = parcel.channel, .id = offer.id, .envelope = parcel.envelope}});
+  void match(Peer& peer, MessageQueue& queue) {
+    while (!queue.waiting.empty() && !queue.offers.empty()) {
+      Message& message = *queue.waiting.front();
+      const Offer offer = std::move(queue.offers.front());
+      queue.waiting.pop_front();
+      queue.offers.pop_front();
+      message.theirs = offer.envelope;
+      if (offer.asked && message.theirs == message.envelope) {
+        peer.granted[offer.id] = &message;
+        peer.outgoing.push_back({Frame{
+            .kind = Frame::Kind::grant, .channel = message.channel, .id = offer.id, .envelope = message.envelope}});
         continue;
       }
-      if (parcel.theirs == parcel.envelope && !offer.eager.empty()) std::memcpy(parcel.data, offer.eager.data(), offer.eager.size());
-      arrivals_->finish(parcel);  // where the envelopes differ the receiver says so and everything stops
+      if (message.theirs == message.envelope && !offer.eager.empty())
+        std::memcpy(message.data, offer.eager.data(), offer.eager.size());
+      arrivals_->finish(message);  // where the envelopes differ the receiver says so and everything stops
     }
   }
 
@@ -218,8 +226,8 @@ class TcpTransport final : public Transport {
     peer.socket = Descriptor();
     peer.outgoing.clear();
     if (!peer.said_goodbye)
-      fail(
-          fmt::format("{}: {} is gone ({}). See its log.", rank_label(rank_, cluster_), rank_label(static_cast<int>(rank), cluster_), how));
+      fail(fmt::format("{}: {} is gone ({}). See its log.", rank_label(rank_, cluster_),
+                       rank_label(static_cast<int>(rank), cluster_), how));
   }
 
   void write(size_t rank) {
@@ -229,7 +237,8 @@ class TcpTransport final : public Transport {
       const auto header = static_cast<i64>(sizeof(Frame));
       const std::byte* body = out.text.empty() ? out.body : reinterpret_cast<const std::byte*>(out.text.data());
       const bool in_header = out.written < header;
-      const std::byte* from = in_header ? reinterpret_cast<const std::byte*>(&out.frame) + out.written : body + (out.written - header);
+      const std::byte* from =
+          in_header ? reinterpret_cast<const std::byte*>(&out.frame) + out.written : body + (out.written - header);
       const i64 left = (in_header ? header : out.total()) - out.written;
       const int more = in_header && out.frame.body > 0 ? MSG_MORE : 0;
       if (left > 0) {
@@ -249,7 +258,8 @@ class TcpTransport final : public Transport {
     const auto header = static_cast<i64>(sizeof(Frame));
     for (i64 budget = kPollBytes; budget > 0;) {
       const bool in_header = peer.read < header;
-      std::byte* to = in_header ? reinterpret_cast<std::byte*>(&peer.incoming) + peer.read : body_of(peer) + (peer.read - header);
+      std::byte* to =
+          in_header ? reinterpret_cast<std::byte*>(&peer.incoming) + peer.read : body_of(peer) + (peer.read - header);
       const i64 left = (in_header ? header : header + peer.incoming.body) - peer.read;
       const ssize_t n = ::recv(peer.socket.fd(), to, static_cast<size_t>(left), 0);
       if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -269,13 +279,14 @@ class TcpTransport final : public Transport {
     peer.target = nullptr;
     if (peer.incoming.kind == Frame::Kind::payload) {
       const auto granted = peer.granted.find(peer.incoming.id);
-      check(granted != peer.granted.end() && granted->second->envelope.bytes == peer.incoming.body, "rank {}: payload without a grant",
-            rank_);
+      check(granted != peer.granted.end() && granted->second->envelope.bytes == peer.incoming.body,
+            "rank {}: payload without a grant", rank_);
       peer.target = granted->second;
       peer.granted.erase(granted);
       return;
     }
-    check(peer.incoming.body >= 0 && peer.incoming.body <= kEagerBytes, "rank {}: frame of {} bytes", rank_, peer.incoming.body);
+    check(peer.incoming.body >= 0 && peer.incoming.body <= kEagerBytes, "rank {}: frame of {} bytes", rank_,
+          peer.incoming.body);
     peer.store.resize(static_cast<size_t>(peer.incoming.body));
   }
 
@@ -284,19 +295,28 @@ class TcpTransport final : public Transport {
     switch (frame.kind) {
       case Frame::Kind::eager:
       case Frame::Kind::ask: {
-        Lane& lane = peer.lanes[frame.channel];
-        lane.offers.push_back({frame.envelope, frame.id, std::exchange(peer.store, {}), frame.kind == Frame::Kind::ask});
-        return match(peer, lane);
+        MessageQueue& queue = peer.queues[frame.channel];
+        queue.offers.push_back(
+            {frame.envelope, frame.id, std::exchange(peer.store, {}), frame.kind == Frame::Kind::ask});
+        return match(peer, queue);
       }
       case Frame::Kind::grant: {
-        Parcel* parcel = peer.asked.at(frame.id);
+        Message* message = peer.asked.at(frame.id);
         peer.asked.erase(frame.id);
-        Frame payload{.kind = Frame::Kind::payload, .channel = frame.channel, .id = frame.id, .body = parcel->envelope.bytes, .envelope = parcel->envelope};
-        return peer.outgoing.push_back({payload, parcel->data, parcel});
+        Frame payload{.kind = Frame::Kind::payload,
+                      .channel = frame.channel,
+                      .id = frame.id,
+                      .body = message->envelope.bytes,
+                      .envelope = message->envelope};
+        return peer.outgoing.push_back({payload, message->data, message});
       }
-      case Frame::Kind::payload: return arrivals_->finish(*peer.target);
-      case Frame::Kind::reason: return fail({reinterpret_cast<const char*>(peer.store.data()), peer.store.size()});
-      case Frame::Kind::goodbye: peer.said_goodbye = true; return;
+      case Frame::Kind::payload:
+        return arrivals_->finish(*peer.target);
+      case Frame::Kind::reason:
+        return fail({reinterpret_cast<const char*>(peer.store.data()), peer.store.size()});
+      case Frame::Kind::goodbye:
+        peer.said_goodbye = true;
+        return;
     }
   }
 
@@ -306,31 +326,35 @@ class TcpTransport final : public Transport {
     return reason_.substr(0, kReasonBytes);
   }
 
-  // A regular end: waits for everybody's goodbye. Closing earlier could cost a peer the last bytes sent to it. A peer that never ends is
-  // not waited for: this rank's work is done.
+  // A regular end: waits for everybody's goodbye. Closing earlier could cost a peer the last bytes sent to it. A peer
+  // that never ends is not waited for: this rank's work is done.
   void part() {
     for (Peer& peer : peers_)
       if (peer.socket.fd() >= 0) peer.outgoing.push_back({Frame{Frame::Kind::goodbye}});
-    const auto busy = [](const Peer& peer) { return peer.socket.fd() >= 0 && !(peer.said_goodbye && peer.outgoing.empty()); };
+    const auto busy = [](const Peer& peer) {
+      return peer.socket.fd() >= 0 && !(peer.said_goodbye && peer.outgoing.empty());
+    };
     const auto until = Clock::now() + options_.timeout;
     while (!failed()) {
       const auto late = std::find_if(peers_.begin(), peers_.end(), busy);
       if (late == peers_.end()) return;
       if (Clock::now() >= until) {
         const auto peer = static_cast<int>(late - peers_.begin());
-        if (options_.say) options_.say(not_ended(rank_label(rank_, cluster_), rank_label(peer, cluster_), options_.timeout));
+        if (options_.say)
+          options_.say(not_ended(rank_label(rank_, cluster_), rank_label(peer, cluster_), options_.timeout));
         return;
       }
       poll(static_cast<int>(std::min<i64>(100, options_.timeout.count())));
     }
   }
 
-  // Every rank passes a failure on, so that all hear the reason before they see a connection end. What is half written goes
-  // first; what others still send is thrown away.
+  // Every rank passes a failure on, so that all hear the reason before they see a connection end. What is half written
+  // goes first; what others still send is thrown away.
   void pass_on(const std::string& reason) {
     for (Peer& peer : peers_) {
       std::erase_if(peer.outgoing, [](const Outgoing& out) { return out.written == 0; });
-      peer.outgoing.push_back({.frame = {.kind = Frame::Kind::reason, .body = static_cast<i64>(reason.size())}, .text = reason});
+      peer.outgoing.push_back(
+          {.frame = {.kind = Frame::Kind::reason, .body = static_cast<i64>(reason.size())}, .text = reason});
       peer.said_goodbye = true;
     }
     const auto until = Clock::now() + 2s;
@@ -366,7 +390,7 @@ class TcpTransport final : public Transport {
 
   std::mutex mutex_;
   std::condition_variable quiet_;
-  std::vector<Parcel*> inbox_;
+  std::vector<Message*> inbox_;
   std::string reason_;
   bool closing_ = false, stopping_ = false, quiesced_ = false;
   std::thread progress_;

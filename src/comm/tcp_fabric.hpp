@@ -1,4 +1,5 @@
-// Ranks as processes joined by TCP, with no MPI: rank 0 listens at the launch's address, the others find each other there.
+// Ranks as processes joined by TCP, with no MPI: rank 0 listens at the launch's address, the others find each other
+// there.
 #pragma once
 
 #include <memory>
@@ -8,8 +9,8 @@
 
 namespace switchyard::comm {
 
-/// This process's end; all processes of the launch call it. ClusterError naming the address if the others don't come within
-/// the timeout. Ranks of equal `host` (the machine's name if empty) share a host.
+/// This process's end; all processes of the launch call it. ClusterError naming the address if the others don't come
+/// within the timeout. Ranks of equal `host` (the machine's name if empty) share a host.
 std::unique_ptr<Fabric> tcp_fabric(const Launch& launch, FabricOptions options);
 
 }  // namespace switchyard::comm

@@ -26,11 +26,11 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kRetry = 20ms;             // between attempts to reach a rank that does not listen yet
-constexpr auto kGrace = 2s;               // rank 0 gives up first, and says why
-constexpr auto kFarewell = 1s;            // to send the reason of a failure
-constexpr size_t kMostStrangers = 256;    // connections that have not greeted, beyond one for each rank
-constexpr int kMostRefusalsSaid = 16;     // a port scan must not fill the log
+constexpr auto kRetry = 20ms;           // between attempts to reach a rank that does not listen yet
+constexpr auto kGrace = 2s;             // rank 0 gives up first, and says why
+constexpr auto kFarewell = 1s;          // to send the reason of a failure
+constexpr size_t kMostStrangers = 256;  // connections that have not greeted, beyond one for each rank
+constexpr int kMostRefusalsSaid = 16;   // a port scan must not fill the log
 
 // Where a rank takes data connections. Address 0: where the others reached rank 0.
 struct Place {
@@ -53,21 +53,24 @@ T read_as(const std::vector<std::byte>& bytes) {
   return value;
 }
 
-// A connection and what is awaited on it. It reads no byte beyond what is awaited: after the greeting the socket belongs to the fabric.
+// A connection and what is awaited on it. It reads no byte beyond what is awaited: after the greeting the socket
+// belongs to the fabric.
 struct Contact {
   enum class Step {
-    connecting, challenge, verdict,  // of a connection that this rank makes
-    hello,                           // of one that it takes: a stranger until then
+    connecting,
+    challenge,
+    verdict,  // of a connection that this rank makes
+    hello,    // of one that it takes: a stranger until then
     roster,
     joined,
-    leaving,                         // refused: ends when all is sent
+    leaving,  // refused: ends when all is sent
     gone,
   };
   Descriptor socket;
   Endpoint remote;
   Phase phase = Phase::join;
   Step step = Step::hello;
-  int rank = -1;           // who is at the other end, where this is known
+  int rank = -1;  // who is at the other end, where this is known
   Challenge challenge;
   Hello hello;
   size_t awaited = 0;
@@ -96,15 +99,19 @@ class Rendezvous {
     places_.resize(static_cast<size_t>(launch.size));
     joined_.resize(places_.size());
     left_.resize(places_.size());
-    if (launch.host.empty()) ::gethostname(host_.data(), host_.size() - 1);
-    else launch.host.copy(host_.data(), host_.size() - 1);
+    if (launch.host.empty())
+      ::gethostname(host_.data(), host_.size() - 1);
+    else
+      launch.host.copy(host_.data(), host_.size() - 1);
     find_own_interface();
     find_master();
   }
 
   Mesh meet() {
-    if (launch_.rank == 0) gather();
-    else join();
+    if (launch_.rank == 0)
+      gather();
+    else
+      join();
     connect_all();
     Mesh mesh;
     mesh.sockets.resize(places_.size());
@@ -121,7 +128,8 @@ class Rendezvous {
   // ---- messages ----
 
   [[noreturn]] void fail(const std::string& what) const {
-    cluster_error("rank {}: joining {} ranks at {}:{}: {}", launch_.rank, launch_.size, launch_.master_address, launch_.master_port, what);
+    cluster_error("rank {}: joining {} ranks at {}:{}: {}", launch_.rank, launch_.size, launch_.master_address,
+                  launch_.master_port, what);
   }
 
   [[noreturn]] void fail_late() const {
@@ -130,10 +138,13 @@ class Rendezvous {
     for (const auto& contact : contacts_) {
       const std::string whom = fmt::format("rank {} ({})", contact->rank, text_of(contact->remote));
       if (contact->step == Step::connecting)
-        what = fmt::format("no connection to {} for {}{}", whom, seconds, contact->trouble.empty() ? "" : ", last: " + contact->trouble);
+        what = fmt::format("no connection to {} for {}{}", whom, seconds,
+                           contact->trouble.empty() ? "" : ", last: " + contact->trouble);
       if (contact->step == Step::challenge || contact->step == Step::verdict)
-        what = fmt::format("{} took the connection, but did not answer for {}. Something else may listen there", whom, seconds);
-      if (contact->step == Step::roster) what = fmt::format("{} did not say for {} where the others are", whom, seconds);
+        what = fmt::format("{} took the connection, but did not answer for {}. Something else may listen there", whom,
+                           seconds);
+      if (contact->step == Step::roster)
+        what = fmt::format("{} did not say for {} where the others are", whom, seconds);
     }
     const std::string missing = missing_ranks();
     if (what.empty()) what = fmt::format("heard nothing from {} for {}", missing, seconds);
@@ -151,10 +162,13 @@ class Rendezvous {
     size_t more = 0;
     for (int r = 0; r < launch_.size; ++r) {
       if (r == launch_.rank || joined_[static_cast<size_t>(r)]) continue;
-      if (names.size() == kNamed) ++more;
-      else names.push_back(fmt::format("{}{}", r, left_[static_cast<size_t>(r)] ? " (it had joined, and left)" : ""));
+      if (names.size() == kNamed)
+        ++more;
+      else
+        names.push_back(fmt::format("{}{}", r, left_[static_cast<size_t>(r)] ? " (it had joined, and left)" : ""));
     }
-    return fmt::format("rank{} {}{}", names.size() == 1 ? "" : "s", fmt::join(names, ", "), more == 0 ? "" : fmt::format(" and {} others", more));
+    return fmt::format("rank{} {}{}", names.size() == 1 ? "" : "s", fmt::join(names, ", "),
+                       more == 0 ? "" : fmt::format(" and {} others", more));
   }
 
   void refused(const Contact& contact, const std::string& why) {
@@ -172,8 +186,10 @@ class Rendezvous {
     const std::vector<Interface> all = interfaces();
     const auto found = find_interface(options_.interface, all);
     if (!found)
-      user_error("fabric.interface = \"{}\" is none of this host's: {}. Name one of them, or a network such as \"10.0.0.0/8\".",
-                 options_.interface, text_of(all));
+      user_error(
+          "fabric.interface = \"{}\" is none of this host's: {}. Name one of them, or a network such as "
+          "\"10.0.0.0/8\".",
+          options_.interface, text_of(all));
     interface_ = *found;
   }
 
@@ -194,14 +210,16 @@ class Rendezvous {
     Opened opened = listen_on(at);
     if (opened.error == 0) return std::move(opened.socket);
     if (opened.error == EADDRNOTAVAIL)
-      user_error("MASTER_ADDR = {} is no address of rank 0's host, which has {}. Start rank 0 there, or set fabric.interface.",
-                 launch_.master_address, text_of(interfaces()));
+      user_error(
+          "MASTER_ADDR = {} is no address of rank 0's host, which has {}. Start rank 0 there, or set fabric.interface.",
+          launch_.master_address, text_of(interfaces()));
     fail(fmt::format("can't listen on {}: {}. Choose another MASTER_PORT.", text_of(at), std::strerror(opened.error)));
   }
 
   // Rank 0 behind an address that isn't its host's own listens on the interface that is named.
   Descriptor listen_as_master() const {
-    if (interface_.s_addr != 0 && listen_on({master_.address, 0}).error == EADDRNOTAVAIL) return listen({interface_, master_.port});
+    if (interface_.s_addr != 0 && listen_on({master_.address, 0}).error == EADDRNOTAVAIL)
+      return listen({interface_, master_.port});
     return listen(master_);
   }
 
@@ -291,8 +309,10 @@ class Rendezvous {
 
   void turn(Clock::time_point end) {
     std::vector<pollfd> entries;
-    for (const Descriptor* listener : {&listener_, &data_listener_})  // others wait in its queue until this rank knows the session
-      if (listener->fd() >= 0 && (launch_.rank == 0 || phase_ == Phase::data)) entries.push_back({listener->fd(), POLLIN, 0});
+    for (const Descriptor* listener :
+         {&listener_, &data_listener_})  // others wait in its queue until this rank knows the session
+      if (listener->fd() >= 0 && (launch_.rank == 0 || phase_ == Phase::data))
+        entries.push_back({listener->fd(), POLLIN, 0});
     const size_t listeners = entries.size(), contacts = contacts_.size();
     for (const auto& contact : contacts_) {
       if (contact->socket.fd() < 0) end = std::min(end, contact->retry_at);
@@ -312,14 +332,18 @@ class Rendezvous {
   void serve(Contact& contact, short events) {
     if (contact.step == Step::gone) return;
     if (contact.step == Step::connecting) {
-      if (contact.socket.fd() < 0 && Clock::now() >= contact.retry_at) connect(contact);
-      else if (events != 0) finish_connecting(contact);
+      if (contact.socket.fd() < 0 && Clock::now() >= contact.retry_at)
+        connect(contact);
+      else if (events != 0)
+        finish_connecting(contact);
       return;
     }
     if (events & POLLOUT) write(contact);
     if (contact.step == Step::gone || (events & ~POLLOUT) == 0) return;
-    if (contact.awaited > 0) read(contact);
-    else lose(contact, "it closed the connection");
+    if (contact.awaited > 0)
+      read(contact);
+    else
+      lose(contact, "it closed the connection");
   }
 
   void accept_from(int listener) {
@@ -329,7 +353,8 @@ class Rendezvous {
       if (contact->socket.fd() < 0) {
         const int error = errno;  // nobody waits, or it was that connection's own
         if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
-        if (!drop_oldest_stranger()) fail(fmt::format("can't take connections: {}. Raise the limit of open files.", std::strerror(error)));
+        if (!drop_oldest_stranger())
+          fail(fmt::format("can't take connections: {}. Raise the limit of open files.", std::strerror(error)));
         return;
       }
       tune(contact->socket);
@@ -344,7 +369,8 @@ class Rendezvous {
   }
 
   bool drop_oldest_stranger() {
-    const auto oldest = std::ranges::find_if(contacts_, [](const auto& contact) { return contact->step == Step::hello; });
+    const auto oldest =
+        std::ranges::find_if(contacts_, [](const auto& contact) { return contact->step == Step::hello; });
     if (oldest == contacts_.end()) return false;
     lose(**oldest, "too many connections wait, and it said nothing");
     return true;
@@ -358,7 +384,9 @@ class Rendezvous {
 
   // Rank 0 may not have started; a rank that said where it listens is there, or has ended.
   void try_later(Contact& contact, const std::string& trouble) {
-    if (contact.phase == Phase::data) fail(fmt::format("no connection to rank {} ({}): {}. See its log.", contact.rank, text_of(contact.remote), trouble));
+    if (contact.phase == Phase::data)
+      fail(fmt::format("no connection to rank {} ({}): {}. See its log.", contact.rank, text_of(contact.remote),
+                       trouble));
     contact.socket = Descriptor();
     contact.step = Step::connecting;
     contact.awaited = 0;
@@ -393,19 +421,24 @@ class Rendezvous {
     const bool greets = contact.step == Step::challenge || contact.step == Step::hello;
     if (greets && std::memcmp(contact.in.data(), kMagic.data(), std::min(contact.in.size(), kMagic.size())) != 0) {
       if (contact.step == Step::hello) return lose(contact, "no rank of this version of Switchyard");
-      fail(fmt::format("what listens on {} is no rank {} of this version of Switchyard. Choose another MASTER_PORT.", text_of(contact.remote),
-                       contact.rank));
+      fail(fmt::format("what listens on {} is no rank {} of this version of Switchyard. Choose another MASTER_PORT.",
+                       text_of(contact.remote), contact.rank));
     }
     if (contact.in.size() == contact.awaited) take(contact);
   }
 
   void take(Contact& contact) {
     switch (contact.step) {
-      case Step::challenge: return greet(contact);
-      case Step::hello: return judge(contact);
-      case Step::verdict: return accept_verdict(contact);
-      case Step::roster: return take_roster(contact);
-      default: check(false, "rank {}: bytes of a connection that awaits none", launch_.rank);
+      case Step::challenge:
+        return greet(contact);
+      case Step::hello:
+        return judge(contact);
+      case Step::verdict:
+        return accept_verdict(contact);
+      case Step::roster:
+        return take_roster(contact);
+      default:
+        check(false, "rank {}: bytes of a connection that awaits none", launch_.rank);
     }
   }
 
@@ -430,24 +463,28 @@ class Rendezvous {
   };
   std::optional<Objection> objection(const Contact& contact) const {
     const Hello& hello = contact.hello;
-    if (hello.phase == Phase::join && launch_.rank != 0) return Objection{"it takes this rank for rank 0", "this is not rank 0"};
-    if (hello.phase != Phase::join && phase_ == Phase::join) return Objection{"it has not joined", "this rank has not joined"};
+    if (hello.phase == Phase::join && launch_.rank != 0)
+      return Objection{"it takes this rank for rank 0", "this is not rank 0"};
+    if (hello.phase != Phase::join && phase_ == Phase::join)
+      return Objection{"it has not joined", "this rank has not joined"};
     if (!is_proved(hello, key_for(hello.phase), contact.challenge))
       return Objection{"it has another fabric.token, or is of another run",
                        "fabric.token (or torchrun's run id) is another one here than there. Give all ranks the same"};
     const std::string label = fmt::format("RANK {} on host {}", hello.rank, text_of(hello.host));
     if (hello.size != launch_.size)
-      return Objection{fmt::format("{} was started for WORLD_SIZE {}, this rank for {}", label, hello.size, launch_.size),
-                       fmt::format("WORLD_SIZE is {} here and {} there. Give all ranks the same", hello.size, launch_.size)};
+      return Objection{
+          fmt::format("{} was started for WORLD_SIZE {}, this rank for {}", label, hello.size, launch_.size),
+          fmt::format("WORLD_SIZE is {} here and {} there. Give all ranks the same", hello.size, launch_.size)};
     const int lowest = launch_.rank + 1;
     if (hello.rank < lowest || hello.rank >= launch_.size)
       return Objection{fmt::format("{} is none that it awaits, {} to {}", label, lowest, launch_.size - 1),
                        fmt::format("RANK {} is none that it awaits, {} to {}", hello.rank, lowest, launch_.size - 1)};
     const auto rank = static_cast<size_t>(hello.rank);
     if (hello.phase != phase_ || joined_[rank])
-      return Objection{fmt::format("{} has joined already, from host {}", label, text_of(places_[rank].host)),
-                       fmt::format("RANK {} has joined already, from host {}. Each process needs a rank of its own, from 0 to {}", hello.rank,
-                                   text_of(places_[rank].host), launch_.size - 1)};
+      return Objection{
+          fmt::format("{} has joined already, from host {}", label, text_of(places_[rank].host)),
+          fmt::format("RANK {} has joined already, from host {}. Each process needs a rank of its own, from 0 to {}",
+                      hello.rank, text_of(places_[rank].host), launch_.size - 1)};
     return std::nullopt;
   }
 
@@ -475,7 +512,8 @@ class Rendezvous {
     const std::string whom = fmt::format("rank {} ({})", contact.rank, text_of(contact.remote));
     if (verdict.accepted == 0) fail(fmt::format("{} refused this rank: {}.", whom, text_of(verdict.reason)));
     if (!is_proved(verdict, key_for(contact.phase), contact.hello))
-      fail(fmt::format("what listens on {} does not know this job's fabric.token. Choose another MASTER_PORT.", text_of(contact.remote)));
+      fail(fmt::format("what listens on {} does not know this job's fabric.token. Choose another MASTER_PORT.",
+                       text_of(contact.remote)));
     if (contact.phase == Phase::join) {
       deadline_ = Clock::now() + options_.timeout + kGrace;
       return contact.await(Step::roster, sizeof(Roster));
@@ -508,7 +546,9 @@ class Rendezvous {
     const auto rank = static_cast<size_t>(contact.rank);
     joined_[rank] = false;
     left_[rank] = true;
-    if (options_.say) options_.say(fmt::format("rank 0: rank {} on host {} left before all had joined: {}.", rank, text_of(places_[rank].host), how));
+    if (options_.say)
+      options_.say(fmt::format("rank 0: rank {} on host {} left before all had joined: {}.", rank,
+                               text_of(places_[rank].host), how));
   }
 
   const Launch& launch_;
@@ -520,9 +560,10 @@ class Rendezvous {
   std::array<char, 256> host_{};
   in_addr interface_{};  // this host's address on the interface that the options name; 0: none is named
   Endpoint master_;
-  Descriptor listener_, data_listener_;  // the second one: where rank 0's data has an interface of its own, and of all other ranks
+  Descriptor listener_,
+      data_listener_;  // the second one: where rank 0's data has an interface of its own, and of all other ranks
   std::deque<std::unique_ptr<Contact>> contacts_;
-  std::vector<bool> joined_, left_;      // per rank, in this phase
+  std::vector<bool> joined_, left_;  // per rank, in this phase
   std::vector<Place> places_;
   std::string last_refusal_;
   int refusals_ = 0;

@@ -12,7 +12,8 @@ namespace switchyard::comm {
 /// A fabric whose n-th transaction (counted from 1 over all channels) goes wrong.
 class FaultyFabric final : public Fabric {
  public:
-  /// fail: throws ClusterError without taking part.   silence: never comes back, as a hanging rank, until somebody aborts.
+  /// fail: throws ClusterError without taking part.   silence: never comes back, as a hanging rank, until somebody
+  /// aborts.
   enum class Fault { fail, silence };
   FaultyFabric(std::unique_ptr<Fabric> inner, i64 nth, Fault fault);
 

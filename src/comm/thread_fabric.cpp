@@ -93,7 +93,8 @@ class Hub {
     return reason_;
   }
 
-  // The first reason wins. Sleepers look at failed() under the lock of what they sleep on, so taking it loses no wake-up.
+  // The first reason wins. Sleepers look at failed() under the lock of what they sleep on, so taking it loses no
+  // wake-up.
   void fail(const std::string& reason) {
     std::unique_lock lock(mutex_);
     if (failed_) return;
@@ -157,7 +158,8 @@ class Sends {
     std::unique_lock lock(receipt_.mutex);
     for (const Posting& posting : postings_) {
       const auto deadline = Clock::now() + hub_.options().timeout;
-      if (!receipt_.changed.wait_until(lock, deadline, [&] { return posting.done || hub_.failed(); })) return posting.op->peer;
+      if (!receipt_.changed.wait_until(lock, deadline, [&] { return posting.done || hub_.failed(); }))
+        return posting.op->peer;
       if (!posting.done) return posting.op->peer;
     }
     return std::nullopt;
@@ -181,7 +183,8 @@ class Sends {
 
 class ThreadFabric final : public Fabric {
  public:
-  ThreadFabric(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank), label_(rank_label(rank, hub_->cluster())) {}
+  ThreadFabric(std::shared_ptr<Hub> hub, int rank)
+      : hub_(std::move(hub)), rank_(rank), label_(rank_label(rank, hub_->cluster())) {}
 
   int rank() const override { return rank_; }
   int size() const override { return hub_->cluster().ranks(); }
@@ -229,7 +232,8 @@ class ThreadFabric final : public Fabric {
     // Settled however this ends: the sender sleeps until its block is free.
     const std::unique_ptr<Posting, decltype(&settle_pointer)> settled(&posting, &settle_pointer);
     const Envelope mine = envelope_of(transaction, op);
-    if (mine != posting.envelope) throw ClusterError(disagreement(label_, transaction, op.peer, mine, posting.envelope));
+    if (mine != posting.envelope)
+      throw ClusterError(disagreement(label_, transaction, op.peer, mine, posting.envelope));
     apply(op, posting.op->block);
   }
 
@@ -237,7 +241,8 @@ class ThreadFabric final : public Fabric {
     stay_awake_until([&] { return mailbox.any || hub_->failed(); });
     std::unique_lock lock(mailbox.mutex);
     const auto deadline = Clock::now() + hub_->options().timeout;
-    const bool came = mailbox.arrived.wait_until(lock, deadline, [&] { return !mailbox.queue.empty() || hub_->failed(); });
+    const bool came =
+        mailbox.arrived.wait_until(lock, deadline, [&] { return !mailbox.queue.empty() || hub_->failed(); });
     if (hub_->failed()) {
       lock.unlock();  // fail() takes the locks in the other order
       stop_if_failed(transaction);
@@ -251,7 +256,9 @@ class ThreadFabric final : public Fabric {
 
   static void settle_pointer(Posting* posting) { settle(*posting); }
 
-  static void apply(const Op& op, const Block& from) { op.add ? add_block(op.block, from, op.dtype) : copy_block(op.block, from); }
+  static void apply(const Op& op, const Block& from) {
+    op.add ? add_block(op.block, from, op.dtype) : copy_block(op.block, from);
+  }
 
   void stop_if_failed(const Transaction& transaction) const {
     if (hub_->failed()) throw ClusterError(stopped(label_, transaction.name, hub_->reason()));

@@ -1,5 +1,5 @@
-// Assembling: from compiled strategies and a batch plan to the Program of one step. Table work only; every rank does the same
-// and gets the same rows.
+// Assembling: from compiled strategies and a batch plan to the Program of one step. Table work only; every rank does
+// the same and gets the same tasks.
 #pragma once
 
 #include <map>
@@ -13,8 +13,8 @@
 
 namespace switchyard::compiler {
 
-/// A pipeline of a strategy: lane `index` of group `group`.
-struct Lane {
+/// A pipeline of a strategy: replica `index` of group `group`.
+struct Replica {
   int group = 0, index = 0;
 };
 
@@ -33,30 +33,34 @@ struct SegmentCost {
 struct StageCost {
   SegmentCost forward, backward, weight;
   DType compute = DType::f32;
-  const SegmentCost& of(ir::Pass pass) const { return pass == ir::Pass::F ? forward : pass == ir::Pass::W ? weight : backward; }
+  const SegmentCost& of(ir::Pass pass) const {
+    return pass == ir::Pass::F ? forward : pass == ir::Pass::W ? weight : backward;
+  }
 
   StageCost& operator+=(const StageCost& other);
   friend StageCost operator*(int times, const StageCost& one);
 };
 StageCost cost_of(const ir::StageCode& stage);
 
-/// A strategy, compiled and placed. flush: its gradients to home's owners.
+/// A strategy, compiled and placed. reduce: its gradients to home's owners.
 struct CompiledStrategy {
   config::Strategy strategy;
   std::vector<ir::GroupCode> groups;
-  std::vector<Lane> lanes;
+  std::vector<Replica> replicas;
   ParamMaps maps;
-  switching::MovePlan flush;
+  switching::MovePlan reduce;
   std::vector<std::vector<StageCost>> cost;  // [group][stage]
-  i64 multiple = 1;                                                    // T is a multiple of it
-  std::vector<int> lane_ranks(int lane, int stage) const;
+  i64 multiple = 1;                          // T is a multiple of it
+  std::vector<int> replica_ranks(int replica, int stage) const;
 };
 
 /// What all steps of a job share: one model, many strategies, one home.
 class Plans {
  public:
-  /// `graph` is differentiated. home_anchor indexes `strategies`: where that uses the parameters is home, once or (zero = 0) every copy.
-  Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster, switching::Planner planner);
+  /// `graph` is differentiated. home_anchor indexes `strategies`: where that uses the parameters is home, once or (zero
+  /// = 0) every copy.
+  Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster,
+        switching::Planner planner);
 
   const ir::Graph& graph() const { return graph_; }
   const cluster::Cluster& cluster() const { return cluster_; }
@@ -65,9 +69,10 @@ class Plans {
   /// The part of home that has every element once.
   const std::vector<layout::ShardMap>& owners() const { return owners_; }
   /// Summed gradients from their owners to home's other copies; no units where home has every element once.
-  const switching::MovePlan& spread() const { return spread_; }
+  const switching::MovePlan& broadcast() const { return broadcast_; }
   const std::vector<switching::UnitMaps>& units() const { return units_; }
-  /// Moves to strategy `to` from the copies of `from` (-1: none) and home's image. Planned at first use. Not thread-safe.
+  /// Moves to strategy `to` from the copies of `from` (-1: none) and home's compute copy. Planned at first use. Not
+  /// thread-safe.
   const switching::MovePlan& moves(int from, int to) const;
 
  private:
@@ -77,15 +82,15 @@ class Plans {
   std::vector<CompiledStrategy> strategies_;
   std::vector<layout::ShardMap> owners_, home_;
   std::vector<switching::UnitMaps> units_;
-  switching::MovePlan spread_;
+  switching::MovePlan broadcast_;
   mutable std::map<std::pair<int, int>, switching::MovePlan> moves_;
 };
 
 inline constexpr int kAllUnits = 1 << 30;
 
-/// prefetch_units: so many units, in order of use, move to the next strategy while the running one computes; the others after its
-/// last task on the rank. With 0 a strategy's gradients are flushed before the next one computes.
-/// train: with backward segments, flushes and update; else forward only (evaluation).
+/// prefetch_units: so many units, in order of use, move to the next strategy while the running one computes; the others
+/// after its last task on the rank. With 0 a strategy's gradients are reduced before the next one computes. train: with
+/// backward segments, reductions and update; else forward only (evaluation).
 struct AssembleOptions {
   int prefetch_units = kAllUnits;
   bool train = true;

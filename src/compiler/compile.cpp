@@ -19,8 +19,8 @@ std::vector<std::vector<int>> host_patterns(std::span<const int> ranks, int tp, 
   return patterns;
 }
 
-ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit,
-                            const std::vector<std::vector<int>>& hosts) {
+ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit,
+                            int end_unit, const std::vector<std::vector<int>>& hosts) {
   std::set<int> gathered;
   ir::StageCode stage;
   for (bool built = false; !built;) {
@@ -38,7 +38,8 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
   return stage;
 }
 
-std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy, const cluster::Cluster& cluster) {
+std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy,
+                                   const cluster::Cluster& cluster) {
   std::vector<ir::GroupCode> groups;
   for (const config::Group& group : strategy.groups) {
     ir::GroupCode code{group.dp, {}};
@@ -47,7 +48,8 @@ std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strateg
       // Unit 0 is the embedding, units 1 .. layers the layers, the last one final norm and head.
       const int first = s == 0 ? 0 : stage.first_layer + 1;
       const int end = s + 1 == group.stages.size() ? graph.units() : stage.end_layer + 1;
-      code.stages.push_back(compile_stage(graph, strategy, stage.tp, first, end, host_patterns(stage.ranks, stage.tp, cluster)));
+      code.stages.push_back(
+          compile_stage(graph, strategy, stage.tp, first, end, host_patterns(stage.ranks, stage.tp, cluster)));
     }
     groups.push_back(std::move(code));
   }

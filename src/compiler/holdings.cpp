@@ -14,7 +14,8 @@ namespace {
 BoxesByRank::Table table_of(const std::vector<layout::ShardMap>& maps, const std::vector<int>& params, int ranks) {
   BoxesByRank::Table table(static_cast<size_t>(ranks));
   for (const int p : params)
-    for (const layout::Shard& shard : maps[static_cast<size_t>(p)].shards) table[static_cast<size_t>(shard.rank)].push_back({p, &shard.box});
+    for (const layout::Shard& shard : maps[static_cast<size_t>(p)].shards)
+      table[static_cast<size_t>(shard.rank)].push_back({p, &shard.box});
   return table;
 }
 
@@ -40,12 +41,16 @@ std::vector<std::vector<int>> grouped(const ir::Graph& graph, const std::vector<
   return groups;
 }
 
-// Where a bank finds parameters of a group that a rank uses; the boxes are the rank's. All or none, so that they stay adjacent.
+// Where working parameters finds parameters of a group that a rank uses; the boxes are the rank's. All or none, so that
+// they stay adjacent.
 template <class Used, class Previous, class Home>
-BankGroup::Source source_of(const std::vector<int>& params, const Used& used, const Previous& previous, const Home& home) {
-  if (std::ranges::all_of(params, [&](int p) { return home(p).size() == 1 && *home(p)[0] == *used(p); })) return BankGroup::Source::home;
-  if (std::ranges::all_of(params, [&](int p) { return previous(p) && *previous(p) == *used(p); })) return BankGroup::Source::previous;
-  return BankGroup::Source::own;
+WorkingGroup::Source source_of(const std::vector<int>& params, const Used& used, const Previous& previous,
+                               const Home& home) {
+  if (std::ranges::all_of(params, [&](int p) { return home(p).size() == 1 && *home(p)[0] == *used(p); }))
+    return WorkingGroup::Source::home;
+  if (std::ranges::all_of(params, [&](int p) { return previous(p) && *previous(p) == *used(p); }))
+    return WorkingGroup::Source::previous;
+  return WorkingGroup::Source::own;
 }
 
 }  // namespace
@@ -54,7 +59,9 @@ BoxesByRank boxes_by_rank(const Plans& plans) {
   BoxesByRank boxes;
   std::vector<int> all(plans.graph().params().size());
   std::iota(all.begin(), all.end(), 0);
-  const auto table = [&](const std::vector<layout::ShardMap>& maps) { return table_of(maps, all, plans.cluster().ranks()); };
+  const auto table = [&](const std::vector<layout::ShardMap>& maps) {
+    return table_of(maps, all, plans.cluster().ranks());
+  };
   for (const CompiledStrategy& s : plans.strategies()) {
     boxes.used.push_back(table(s.maps.used));
     boxes.grad.push_back(table(s.maps.grad));
@@ -66,7 +73,8 @@ BoxesByRank boxes_by_rank(const Plans& plans) {
 
 Holdings::Holdings(const Plans& plans, int rank) : Holdings(plans, boxes_by_rank(plans), rank) {}
 
-Holdings::Holdings(const Plans& plans, const BoxesByRank& boxes, int rank) : plans_(plans), rank_(rank), home_(plans.home().size()), owned_(home_.size()) {
+Holdings::Holdings(const Plans& plans, const BoxesByRank& boxes, int rank)
+    : plans_(plans), rank_(rank), home_(plans.home().size()), owned_(home_.size()) {
   const auto r = static_cast<size_t>(rank);
   for (size_t s = 0; s < plans.strategies().size(); ++s) {
     used_.push_back(by_param(boxes.used[s][r], home_.size()));
@@ -77,10 +85,10 @@ Holdings::Holdings(const Plans& plans, const BoxesByRank& boxes, int rank) : pla
   for (const switching::UnitMaps& unit : plans.units()) groups_.push_back(grouped(plans.graph(), unit.tensors));
 }
 
-std::vector<BankGroup> Holdings::bank(int strategy, int previous, int unit) const {
-  std::vector<BankGroup> bank;
+std::vector<WorkingGroup> Holdings::working(int strategy, int previous, int unit) const {
+  std::vector<WorkingGroup> working;
   for (const std::vector<int>& group : groups(unit)) {
-    BankGroup held;
+    WorkingGroup held;
     for (const int p : group)
       if (const layout::Box* box = used(strategy, p)) {
         held.params.push_back(p);
@@ -88,11 +96,12 @@ std::vector<BankGroup> Holdings::bank(int strategy, int previous, int unit) cons
       }
     if (held.params.empty()) continue;
     held.source = source_of(
-        held.params, [&](int p) { return used(strategy, p); }, [&](int p) { return previous < 0 ? nullptr : used(previous, p); },
+        held.params, [&](int p) { return used(strategy, p); },
+        [&](int p) { return previous < 0 ? nullptr : used(previous, p); },
         [&](int p) -> const auto& { return home(p); });
-    bank.push_back(std::move(held));
+    working.push_back(std::move(held));
   }
-  return bank;
+  return working;
 }
 
 i64 Holdings::home_elements(int unit) const {
@@ -105,10 +114,10 @@ i64 Holdings::home_elements(int unit) const {
   return total;
 }
 
-i64 Holdings::bank_elements(int strategy, int previous, int unit) const {
+i64 Holdings::working_elements(int strategy, int previous, int unit) const {
   i64 total = 0;
-  for (const BankGroup& group : bank(strategy, previous, unit))
-    if (group.source == BankGroup::Source::own) total += group.elements;
+  for (const WorkingGroup& group : working(strategy, previous, unit))
+    if (group.source == WorkingGroup::Source::own) total += group.elements;
   return total;
 }
 
@@ -133,7 +142,9 @@ std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previou
   std::map<int, i64> copied;
   if (held.empty()) return copied;
   const std::vector<int>& params = plans.units()[static_cast<size_t>(unit)].tensors;
-  const auto table = [&](const std::vector<layout::ShardMap>& maps) { return table_of(maps, params, plans.cluster().ranks()); };
+  const auto table = [&](const std::vector<layout::ShardMap>& maps) {
+    return table_of(maps, params, plans.cluster().ranks());
+  };
   const auto used_under = [&](int of) { return table(plans.strategies()[static_cast<size_t>(of)].maps.used); };
   const BoxesByRank::Table now = used_under(strategy), home = table(plans.home());
   const BoxesByRank::Table before = previous < 0 ? BoxesByRank::Table(now.size()) : used_under(previous);
@@ -152,9 +163,10 @@ std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previou
     for (const std::vector<int>& group : groups) {
       std::vector<int> used;
       std::ranges::copy_if(group, std::back_inserter(used), [&](int p) { return box(now, p) != nullptr; });
-      const BankGroup::Source source =
-          source_of(used, [&](int p) { return box(now, p); }, [&](int p) { return box(before, p); }, [&](int p) { return boxes(home, p); });
-      if (source != BankGroup::Source::own) continue;
+      const WorkingGroup::Source source = source_of(
+          used, [&](int p) { return box(now, p); }, [&](int p) { return box(before, p); },
+          [&](int p) { return boxes(home, p); });
+      if (source != WorkingGroup::Source::own) continue;
       for (const int p : used)
         if (const auto it = elements.find(p); it != elements.end()) copied[rank] += it->second;
     }
@@ -163,11 +175,13 @@ std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previou
 }
 
 std::vector<StateKey> states_of(const ir::Task& task, int rank) {
-  const auto at = [&](int stage) { return StateKey{task.phase, task.lane, task.micro_batch, stage}; };
+  const auto at = [&](int stage) { return StateKey{task.phase, task.replica, task.micro_batch, stage}; };
   if (task.kind == ir::TaskKind::run) return {at(task.stage)};
   std::vector<StateKey> states;
   if (task.kind != ir::TaskKind::send) return states;
-  const auto is = [&](int layout::Msg::*end) { return std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return m.*end == rank; }); };
+  const auto is = [&](int layout::Msg::*end) {
+    return std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return m.*end == rank; });
+  };
   if (is(&layout::Msg::src)) states.push_back(at(task.stage));
   if (is(&layout::Msg::dst)) states.push_back(at(task.forward() ? task.stage + 1 : task.stage - 1));
   return states;
@@ -176,20 +190,27 @@ std::vector<StateKey> states_of(const ir::Task& task, int rank) {
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans) {
   using ir::TaskKind;
   std::vector<UnitUse> uses;
-  const bool bank = task.kind == TaskKind::run || task.kind == TaskKind::prepare || task.kind == TaskKind::move;
-  const bool gradient = (task.kind == TaskKind::run && !task.forward()) || task.kind == TaskKind::zero || task.kind == TaskKind::flush;
+  const bool working = task.kind == TaskKind::run || task.kind == TaskKind::allocate || task.kind == TaskKind::move;
+  const bool gradient = (task.kind == TaskKind::run && !task.forward()) || task.kind == TaskKind::zero_fill ||
+                        task.kind == TaskKind::reduce;
   const auto add = [&](int unit) {
-    if (bank) uses.push_back({task.phase, unit, false});
+    if (working) uses.push_back({task.phase, unit, false});
     if (gradient) uses.push_back({task.phase, unit, true});
   };
-  if (task.kind == TaskKind::run || task.kind == TaskKind::zero) {
-    const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(task.phase)].strategy)];
-    for (const int unit : strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)].units) add(unit);
-  } else if (bank || gradient) {
+  if (task.kind == TaskKind::run || task.kind == TaskKind::zero_fill) {
+    const CompiledStrategy& strategy =
+        plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(task.phase)].strategy)];
+    for (const int unit :
+         strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)].units)
+      add(unit);
+  } else if (working || gradient) {
     add(task.unit);
   }
-  const auto sends = [&] { return std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return m.src == rank; }); };
-  if (task.phase > 0 && (task.kind == TaskKind::prepare || (task.kind == TaskKind::move && sends()))) uses.push_back({task.phase - 1, task.unit, false});
+  const auto sends = [&] {
+    return std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return m.src == rank; });
+  };
+  if (task.phase > 0 && (task.kind == TaskKind::allocate || (task.kind == TaskKind::move && sends())))
+    uses.push_back({task.phase - 1, task.unit, false});
   return uses;
 }
 

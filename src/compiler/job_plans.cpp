@@ -25,16 +25,16 @@ std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans&
   for (size_t b = 0; b < job.buckets.size(); ++b) {
     const CompiledStrategy& strategy = plans.strategies()[b];
     batch::BucketSpec spec{.max_length = job.buckets[b].max_length, .strategy = static_cast<int>(b)};
-    spec.lanes = static_cast<int>(strategy.lanes.size());
+    spec.replicas = static_cast<int>(strategy.replicas.size());
     spec.micro_batch_tokens = job.buckets[b].strategy.micro_batch_tokens;
     spec.micro_batch_sequences = job.buckets[b].strategy.micro_batch_sequences;
     spec.multiple = strategy.multiple;
-    for (const Lane& lane : strategy.lanes) {
-      const auto& stages = strategy.strategy.groups[static_cast<size_t>(lane.group)].stages;
+    for (const Replica& replica : strategy.replicas) {
+      const auto& stages = strategy.strategy.groups[static_cast<size_t>(replica.group)].stages;
       const size_t deep = stages.size() / static_cast<size_t>(strategy.strategy.chunk_count());
       double ranks = 0;
       for (size_t stage = 0; stage < deep; ++stage) ranks += stages[stage].tp;
-      spec.lane_speed.push_back(ranks);
+      spec.replica_speed.push_back(ranks);
       spec.min_micro_batches = std::max(spec.min_micro_batches, static_cast<int>(deep));
     }
     specs.push_back(std::move(spec));
@@ -52,7 +52,8 @@ batch::WorkModel work_model(const config::ModelConfig& model) {
   const i64 multiplied = config::parameter_count(model) - (model.tied_embeddings ? 0 : table);
   // Causal: half of n^2 pairs, unless scores are stored.
   const double products = model.attention == config::AttentionKind::fused ? 2 : 4;
-  return {2.0 * static_cast<double>(multiplied), products * static_cast<double>(model.layers * model.heads * model.head_dim)};
+  return {2.0 * static_cast<double>(multiplied),
+          products * static_cast<double>(model.layers * model.heads * model.head_dim)};
 }
 
 }  // namespace switchyard::compiler

@@ -16,13 +16,14 @@ Precision precision_of(const config::RunSettings& run);
 /// errors  UserError where a strategy does not fit the model
 Plans plans_of(const config::Job& job, const cluster::Cluster& cluster);
 
-/// The job's buckets for the batch planner. A lane is as fast as it has ranks.
+/// The job's buckets for the batch planner. A replica is as fast as it has ranks.
 std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans& plans);
 
 /// Buckets in the order in which a step of the job runs them.
 std::vector<int> phase_order(const config::Job& job);
 
-/// Flops of the forward pass of a sequence: 2 a token and weight of a product, and 4 * head_dim a head and query-key pair.
+/// Flops of the forward pass of a sequence: 2 a token and weight of a product, and 4 * head_dim a head and query-key
+/// pair.
 batch::WorkModel work_model(const config::ModelConfig& model);
 
 }  // namespace switchyard::compiler

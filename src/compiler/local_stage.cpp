@@ -6,14 +6,14 @@
 
 namespace switchyard::compiler {
 
-LocalStage::LocalStage(const ir::StageCode& stage, int position) : positions_(stage.lane.size()) {
+LocalStage::LocalStage(const ir::StageCode& stage, int position) : positions_(stage.replica.size()) {
   for (const ir::Buffer& buffer : stage.buffers) {
     const layout::Box& box = buffer.box[static_cast<size_t>(position)];
     Size size{.factor = size_of(buffer.type.dtype)};
     for (int d = 0; d < box.dims; ++d) {
       const i64 whole = buffer.type.shape.size[static_cast<size_t>(d)];
-      if (whole == ir::kSquares)
-        ++size.squares;
+      if (whole == ir::kSquaredLengths)
+        ++size.squared_lengths;
       else
         size.factor *= box.size(d);
       if (whole == ir::kTokens) ++size.tokens;
@@ -25,7 +25,8 @@ LocalStage::LocalStage(const ir::StageCode& stage, int position) : positions_(st
     buffers_.push_back(size);
   }
   for (const ir::Pass pass : {ir::Pass::F, ir::Pass::B, ir::Pass::W, ir::Pass::BW})
-    for (const ir::Instr& instr : stage.segment(pass).code) calls_[static_cast<size_t>(pass)].push_back(call_of(stage, instr, position));
+    for (const ir::Instr& instr : stage.segment(pass).code)
+      calls_[static_cast<size_t>(pass)].push_back(call_of(stage, instr, position));
 }
 
 LocalStage::Call LocalStage::call_of(const ir::StageCode& stage, const ir::Instr& instr, int position) const {
@@ -33,7 +34,9 @@ LocalStage::Call LocalStage::call_of(const ir::StageCode& stage, const ir::Instr
   call.op = instr.op.get();
   if (!call.op) return call;
   double other = 1;
-  const auto local = [&](int b, double* share) { return ir::local_type(stage.buffers[static_cast<size_t>(b)], position, positions_, share); };
+  const auto local = [&](int b, double* share) {
+    return ir::local_type(stage.buffers[static_cast<size_t>(b)], position, positions_, share);
+  };
   for (const int b : instr.in) call.in.push_back(local(b, call.in.empty() ? &call.share : &other));
   for (const int b : instr.out) call.out.push_back(local(b, &other));
   call.rotary_head_dim = call.op->rotary_head_dim();
@@ -42,10 +45,11 @@ LocalStage::Call LocalStage::call_of(const ir::StageCode& stage, const ir::Instr
 
 i64 LocalStage::bytes(int buffer, const ir::Extent& extent) const {
   const Size& size = buffers_[static_cast<size_t>(buffer)];
-  if (size.tokens > 0) check(extent.tokens % positions_ == 0, "{} tokens over {} ranks of a lane", extent.tokens, positions_);
+  if (size.tokens > 0)
+    check(extent.tokens % positions_ == 0, "{} tokens over {} ranks of a replica", extent.tokens, positions_);
   i64 n = size.factor;
   for (int i = 0; i < size.tokens; ++i) n *= extent.tokens / positions_;
-  for (int i = 0; i < size.squares; ++i) n *= extent.squares;
+  for (int i = 0; i < size.squared_lengths; ++i) n *= extent.squared_lengths;
   return n;
 }
 
@@ -64,7 +68,8 @@ i64 LocalStage::workspace(ir::Pass pass, size_t instr, i64 tokens, i64 longest) 
 const std::vector<i64>& LocalStage::workspaces(ir::Pass pass, i64 tokens, i64 longest) const {
   const auto [it, fresh] = workspaces_.try_emplace({pass, tokens, longest});
   if (fresh)
-    for (size_t i = 0; i < calls_[static_cast<size_t>(pass)].size(); ++i) it->second.push_back(workspace(pass, i, tokens, longest));
+    for (size_t i = 0; i < calls_[static_cast<size_t>(pass)].size(); ++i)
+      it->second.push_back(workspace(pass, i, tokens, longest));
   return it->second;
 }
 

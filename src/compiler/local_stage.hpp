@@ -1,4 +1,5 @@
-// Sizes of a stage's tensors and workspaces at one position of its lane, prepared to be asked for many micro-batches.
+// Sizes of a stage's tensors and workspaces at one position of its replica, prepared to be asked for many
+// micro-batches.
 #pragma once
 
 #include <map>
@@ -23,15 +24,17 @@ class LocalStage {
   /// Of all instructions of a pass; kept for the next time.
   const std::vector<i64>& workspaces(ir::Pass pass, i64 tokens, i64 longest) const;
   /// Of the rotary tables that an instruction needs; 0: none.
-  i64 rotary_head_dim(ir::Pass pass, size_t instr) const { return calls_[static_cast<size_t>(pass)][instr].rotary_head_dim; }
+  i64 rotary_head_dim(ir::Pass pass, size_t instr) const {
+    return calls_[static_cast<size_t>(pass)][instr].rotary_head_dim;
+  }
 
   size_t buffers() const { return buffers_.size(); }
   size_t roots() const { return members_.size(); }
 
  private:
-  struct Size {  // factor * (tokens of the position)^tokens * squares^squares
+  struct Size {  // factor * (tokens of the position)^tokens * squared lengths^squared lengths
     i64 factor = 1;
-    int tokens = 0, squares = 0;
+    int tokens = 0, squared_lengths = 0;
   };
   struct Call {
     const ir::Operator* op = nullptr;

@@ -11,7 +11,7 @@
 #include "base/allocation.hpp"
 #include "base/errors.hpp"
 #include "base/units.hpp"
-#include "compiler/likeness.hpp"
+#include "compiler/equivalence_classes.hpp"
 #include "compiler/local_stage.hpp"
 #include "compiler/order.hpp"
 #include "compiler/worst_order.hpp"
@@ -29,7 +29,7 @@ class Meter {
     now_.bytes[static_cast<size_t>(what)] += allocated(bytes);
     now_.total += allocated(bytes);
     if (now_.total > peak_.total) peak_ = now_;
-    if (keep_rows_ && now_.total > rows_.back().total) rows_.back() = now_;
+    if (keep_tasks_ && now_.total > tasks_.back().total) tasks_.back() = now_;
   }
   void drop(MemoryClass what, i64 bytes) {
     now_.bytes[static_cast<size_t>(what)] -= allocated(bytes);
@@ -40,22 +40,22 @@ class Meter {
     take(what, bytes);
     drop(what, bytes);
   }
-  void at(int row) {
-    now_.row = row;
-    if (keep_rows_) rows_.push_back(now_);
+  void at(int id) {
+    now_.task = id;
+    if (keep_tasks_) tasks_.push_back(now_);
   }
-  /// From now on the fullest moment of every row is kept.
-  void keep_rows() {
-    keep_rows_ = true;
-    rows_.push_back(now_);
+  /// From now on the fullest moment of every task is kept.
+  void keep_tasks() {
+    keep_tasks_ = true;
+    tasks_.push_back(now_);
   }
   const MemoryPeak& peak() const { return peak_; }
-  std::vector<MemoryPeak> rows() && { return std::move(rows_); }
+  std::vector<MemoryPeak> tasks() && { return std::move(tasks_); }
 
  private:
   MemoryPeak now_, peak_;
-  bool keep_rows_ = false;
-  std::vector<MemoryPeak> rows_;
+  bool keep_tasks_ = false;
+  std::vector<MemoryPeak> tasks_;
 };
 
 // Memory that several owners share: it is dropped with the last of them.
@@ -88,7 +88,7 @@ class SharedBlocks {
 struct MicroBatchState {
   const LocalStage* local = nullptr;
   int position = 0;
-  size_t pattern = 0;  // of the lane on hosts
+  size_t pattern = 0;  // of the replica on hosts
   ir::Extent extent;
   i64 longest = 0;  // tokens of its longest document
   i64 feeds = 0, kept = 0;
@@ -98,16 +98,16 @@ struct MicroBatchState {
 class Replay {
  public:
   /// arrivals: the order is the worst pace's.
-  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, const Arrivals* arrivals,
-         LocalStages& stages, RotaryTables tables = {})
+  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
+         const Arrivals* arrivals, LocalStages& stages, RotaryTables tables = {})
       : program_(program),
         plan_(plan),
         plans_(plans),
         holdings_(holdings),
         units_(static_cast<int>(plans.units().size())),
-        rows_(program.of_rank[static_cast<size_t>(holdings.rank())]),
+        tasks_(program.of_rank[static_cast<size_t>(holdings.rank())]),
         worst_(arrivals != nullptr),
-        order_(worst_ ? worst_order(program, *arrivals, holdings.rank()) : rows_),
+        order_(worst_ ? worst_order(program, *arrivals, holdings.rank()) : tasks_),
         random_(plans.graph().is_random()),
         state_(size_of(plans.graph().precision().state)),
         compute_(size_of(plans.graph().precision().compute)),
@@ -127,41 +127,43 @@ class Replay {
     return peak;
   }
 
-  std::vector<MemoryPeak> by_row() {
+  std::vector<MemoryPeak> by_task() {
     meter_.at(-1);
-    meter_.keep_rows();
+    meter_.keep_tasks();
     replay();
-    return std::move(meter_).rows();
+    return std::move(meter_).tasks();
   }
 
  private:
   void replay() {
     take_home();
     for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, table_bytes(tables_, state_));
-    for (const int row : rows_) {
-      for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), plan_, plans_)) ++users_of(use);
-      for (const StateKey& state : states_of(task(row), holdings_.rank())) ++workers_[state];
+    for (const int id : tasks_) {
+      for (const UnitUse& use : unit_uses(task(id), holdings_.rank(), plan_, plans_)) ++users_of(use);
+      for (const StateKey& state : states_of(task(id), holdings_.rank())) ++workers_[state];
     }
     const std::multimap<int, int> receives = receives_in_order();
     const auto post = [&](int before) {
       for (auto [it, end] = receives.equal_range(before); it != end; ++it) receive(task(it->second));
     };
     post(kStart);
-    for (const int row : order_) {
-      meter_.at(row);
-      perform(task(row));
-      post(row);
-      for (const UnitUse& use : unit_uses(task(row), holdings_.rank(), plan_, plans_))
+    for (const int id : order_) {
+      meter_.at(id);
+      perform(task(id));
+      post(id);
+      for (const UnitUse& use : unit_uses(task(id), holdings_.rank(), plan_, plans_))
         if (--users_of(use) == 0) drop(use);
-      for (const StateKey& state : states_of(task(row), holdings_.rank()))
+      for (const StateKey& state : states_of(task(id), holdings_.rank()))
         if (--workers_.at(state) == 0) end_state(state);
     }
   }
 
-  // Rows to come that need it.
-  int& users_of(const UnitUse& use) { return users_[static_cast<size_t>((use.phase * units_ + use.unit) * 2 + use.gradient)]; }
+  // Tasks to come that need it.
+  int& users_of(const UnitUse& use) {
+    return users_[static_cast<size_t>((use.phase * units_ + use.unit) * 2 + use.gradient)];
+  }
 
-  const Task& task(int row) const { return program_.rows[static_cast<size_t>(row)]; }
+  const Task& task(int id) const { return program_.tasks[static_cast<size_t>(id)]; }
   int strategy_of(int phase) const { return phase < 0 ? -1 : plan_.phases[static_cast<size_t>(phase)].strategy; }
 
   void take_home() {
@@ -171,60 +173,62 @@ class Replay {
       for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::moments, n * state_);
       meter_.take(MemoryClass::home_gradients, n * state_);
       const Precision precision = plans_.graph().precision();
-      if (precision.compute != precision.state) meter_.take(MemoryClass::image, n * compute_);
+      if (precision.compute != precision.state) meter_.take(MemoryClass::compute_copy, n * compute_);
     }
   }
 
   static constexpr int kStart = -1;
 
-  // Row -> the receives that are posted when it is done, each by its queue, which then has nothing else to do; kStart: before the first row. At
-  // the worst pace a send that its queue does first is done as soon as its run is.
+  // Task -> the receives that are posted when it is done, each by its queue, which then has nothing else to do; kStart:
+  // before the first task. At the worst pace a send that its queue does first is done as soon as its run is.
   std::multimap<int, int> receives_in_order() const {
     std::multimap<int, int> receives;
     std::map<QueueKey, int> last;
-    for (const int row : rows_) {
-      if (task(row).kind != TaskKind::send) continue;
-      const auto [it, fresh] = last.try_emplace(queue_of(task(row), holdings_.rank()), row);
-      int before = fresh ? kStart : std::exchange(it->second, row);
-      if (!is_received(task(row), holdings_.rank())) continue;
-      if (worst_ && before != kStart && !is_received(task(before), holdings_.rank())) before = task(before).after.front().row;
-      receives.emplace(before, row);
+    for (const int id : tasks_) {
+      if (task(id).kind != TaskKind::send) continue;
+      const auto [it, fresh] = last.try_emplace(queue_of(task(id), holdings_.rank()), id);
+      int before = fresh ? kStart : std::exchange(it->second, id);
+      if (!is_received(task(id), holdings_.rank())) continue;
+      if (worst_ && before != kStart && !is_received(task(before), holdings_.rank()))
+        before = task(before).after.front().task;
+      receives.emplace(before, id);
     }
     return receives;
   }
 
   void perform(const Task& t) {
     switch (t.kind) {
-      case TaskKind::prepare:
-        return prepare(t);
+      case TaskKind::allocate:
+        return allocate(t);
       case TaskKind::run:
         return run_segment(t);
       case TaskKind::send:
         return sent(t);
-      case TaskKind::zero:
+      case TaskKind::zero_fill:
         for (const ir::ParamUse& use : stage_of(t).params) accumulate(t.phase, use.param);
         return;
       case TaskKind::move:
-      case TaskKind::flush:
-      case TaskKind::spread:
+      case TaskKind::reduce:
+      case TaskKind::broadcast:
       case TaskKind::norm:
       case TaskKind::update:
         return;
     }
   }
 
-  // As WorkingParameters::prepare: memory for what the rank does not have; what the next strategy keeps lives on with its bank.
-  void prepare(const Task& t) {
-    std::map<int, int>& blocks = banks_[{t.phase, t.unit, false}];
-    for (const BankGroup& group : holdings_.bank(strategy_of(t.phase), strategy_of(t.phase - 1), t.unit)) {
-      if (group.source == BankGroup::Source::home) continue;
-      const int fresh = group.source == BankGroup::Source::own ? parameters_.take(group.elements * compute_) : -1;
+  // As WorkingParameters::allocate: memory for what the rank does not have; what the next strategy keeps lives on with
+  // its working parameters.
+  void allocate(const Task& t) {
+    std::map<int, int>& blocks = working_[{t.phase, t.unit, false}];
+    for (const WorkingGroup& group : holdings_.working(strategy_of(t.phase), strategy_of(t.phase - 1), t.unit)) {
+      if (group.source == WorkingGroup::Source::home) continue;
+      const int fresh = group.source == WorkingGroup::Source::own ? parameters_.take(group.elements * compute_) : -1;
       for (const int p : group.params) {
         int id = fresh;
-        if (group.source == BankGroup::Source::previous) {
-          const std::map<int, int>& before = banks_.at({t.phase - 1, t.unit, false});
+        if (group.source == WorkingGroup::Source::previous) {
+          const std::map<int, int>& before = working_.at({t.phase - 1, t.unit, false});
           const auto kept = before.find(p);
-          if (kept == before.end()) continue;  // home's image
+          if (kept == before.end()) continue;  // home's compute copy
           id = kept->second;
         }
         parameters_.share(id);
@@ -237,12 +241,13 @@ class Replay {
   void drop(const UnitUse& use) {
     if (use.gradient) {
       for (const auto& [group, id] : gradient_blocks_[use]) gradients_.drop(id);
-      for (const int param : plans_.units()[static_cast<size_t>(use.unit)].tensors) accumulated(use.phase, param) = false;
+      for (const int param : plans_.units()[static_cast<size_t>(use.unit)].tensors)
+        accumulated(use.phase, param) = false;
       gradient_blocks_.erase(use);
       return;
     }
-    for (const auto& [param, id] : banks_[use]) parameters_.drop(id);
-    banks_.erase(use);
+    for (const auto& [param, id] : working_[use]) parameters_.drop(id);
+    working_.erase(use);
   }
 
   std::vector<bool>::reference accumulated(int phase, int param) {
@@ -253,7 +258,8 @@ class Replay {
     if (accumulated(phase, param)) return;
     accumulated(phase, param) = true;
     const std::vector<int>& group = holdings_.group_of(param);
-    const auto [it, fresh] = gradient_blocks_[{phase, plans_.graph().param(param).unit, true}].try_emplace(group.front(), -1);
+    const auto [it, fresh] =
+        gradient_blocks_[{phase, plans_.graph().param(param).unit, true}].try_emplace(group.front(), -1);
     if (fresh) it->second = gradients_.take(holdings_.gradient_elements(strategy_of(phase), group) * state_);
   }
 
@@ -263,26 +269,27 @@ class Replay {
   }
   const ir::StageCode& stage_of(const Task& t) const { return stage_of(t, t.stage); }
 
-  std::vector<int> lane_ranks(const Task& t, int stage) const {
-    return plans_.strategies()[static_cast<size_t>(strategy_of(t.phase))].lane_ranks(t.lane, stage);
+  std::vector<int> replica_ranks(const Task& t, int stage) const {
+    return plans_.strategies()[static_cast<size_t>(strategy_of(t.phase))].replica_ranks(t.replica, stage);
   }
 
   int position(const Task& t, int stage) const {
-    const std::vector<int> ranks = lane_ranks(t, stage);
+    const std::vector<int> ranks = replica_ranks(t, stage);
     const auto at = std::find(ranks.begin(), ranks.end(), holdings_.rank());
     return at == ranks.end() ? -1 : static_cast<int>(at - ranks.begin());
   }
 
   MicroBatchState& state_of(const Task& t, int stage) {
-    const auto [it, fresh] = states_.try_emplace({t.phase, t.lane, t.micro_batch, stage});
+    const auto [it, fresh] = states_.try_emplace({t.phase, t.replica, t.micro_batch, stage});
     if (!fresh) return it->second;
-    const auto& mb = plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
+    const auto& mb = plan_.phases[static_cast<size_t>(t.phase)]
+                         .replica[static_cast<size_t>(t.replica)][static_cast<size_t>(t.micro_batch)];
     it->second.position = position(t, stage);
-    it->second.pattern = ir::pattern_of(stage_of(t, stage), lane_ranks(t, stage), plans_.cluster());
+    it->second.pattern = ir::pattern_of(stage_of(t, stage), replica_ranks(t, stage), plans_.cluster());
     it->second.local = &stages_.at(stage_of(t, stage), it->second.position);
     it->second.slot.assign(it->second.local->buffers(), -1);
     it->second.root.assign(it->second.local->roots(), -1);
-    it->second.extent = {mb.T, batch::squares(mb)};
+    it->second.extent = {mb.T, batch::squared_lengths(mb)};
     const i64 weights = allocated(mb.T * size_of(DType::f64));
     it->second.feeds = (random_ ? 4 : 3) * allocated(mb.T * size_of(DType::i64)) + allocated(mb.T * state_);
     meter_.take(MemoryClass::workspace, it->second.feeds);
@@ -341,7 +348,8 @@ class Replay {
         if (const i64 head_dim = state.local->rotary_head_dim(t.pass, i)) grow_tables(head_dim, state.longest);
         meter_.touch(MemoryClass::workspace, workspaces[i]);
       } else {
-        meter_.touch(MemoryClass::workspace, ir::scratch_bytes(stage, code[i], state.pattern, state.position, state.extent.tokens));
+        meter_.touch(MemoryClass::workspace,
+                     ir::scratch_bytes(stage, code[i], state.pattern, state.position, state.extent.tokens));
       }
       for (const int b : code[i].drop) release(stage, b, state);
     }
@@ -361,7 +369,8 @@ class Replay {
   // Of cosines or sines.
   static i64 table_bytes(const RotaryTables& tables, i64 size) { return tables.positions * tables.head_dim / 2 * size; }
 
-  // As runtime's RopeTables: kept for the longest document so far, made in fp64, and the old ones go as the new ones replace them.
+  // As runtime's RopeTables: kept for the longest document so far, made in fp64, and the old ones go as the new ones
+  // replace them.
   void grow_tables(i64 head_dim, i64 longest) {
     if (longest <= tables_.positions) return;
     const RotaryTables old = std::exchange(tables_, {std::max(longest, 2 * tables_.positions), head_dim});
@@ -394,7 +403,8 @@ class Replay {
       activations_.share(block);
       state_of(t, to).slot[static_cast<size_t>(t.forward() ? next.act_in : next.grad_in)] = block;
     }
-    if (t.forward() && std::find(code.stash.begin(), code.stash.end(), code.act_out) == code.stash.end()) release(code, code.act_out, state);
+    if (t.forward() && std::find(code.stash.begin(), code.stash.end(), code.act_out) == code.stash.end())
+      release(code, code.act_out, state);
   }
 
   const ir::Program& program_;
@@ -402,7 +412,7 @@ class Replay {
   const Plans& plans_;
   const Holdings& holdings_;
   int units_;
-  const std::vector<int>& rows_;
+  const std::vector<int>& tasks_;
   bool worst_;
   std::vector<int> order_;
   bool random_;
@@ -410,25 +420,27 @@ class Replay {
   Meter meter_;
   SharedBlocks activations_, parameters_, gradients_;
   LocalStages& stages_;
-  std::vector<int> users_;          // [phase][unit][gradient]
-  std::vector<bool> accumulated_;   // [phase][parameter]: its group has a block
+  std::vector<int> users_;         // [phase][unit][gradient]
+  std::vector<bool> accumulated_;  // [phase][parameter]: its group has a block
   std::map<StateKey, int> workers_;
-  std::map<UnitUse, std::map<int, int>> banks_, gradient_blocks_;  // parameter (gradients: the group's first) -> block
+  std::map<UnitUse, std::map<int, int>> working_,
+      gradient_blocks_;  // parameter (gradients: the group's first) -> block
   std::map<StateKey, MicroBatchState> states_;
   RotaryTables tables_;
   i64 kept_ = 0, most_kept_ = 0;
 };
 
-std::optional<Arrivals> arrivals_at(const ir::Program& program, Pace pace) {
-  if (pace == Pace::worst) return Arrivals(program);
+std::optional<Arrivals> arrivals_at(const ir::Program& program, ExecutionOrder order) {
+  if (order == ExecutionOrder::worst) return Arrivals(program);
   return {};
 }
 
 }  // namespace
 
 const char* name_of(MemoryClass what) {
-  constexpr std::array<const char*, kMemoryClasses> kNames = {"master weights", "moments",   "home gradients", "compute-precision weights",
-                                                              "borrowed weights", "gradients", "activations",    "workspace"};
+  constexpr std::array<const char*, kMemoryClasses> kNames = {
+      "master weights",   "moments",   "home gradients", "compute-precision weights",
+      "borrowed weights", "gradients", "activations",    "workspace"};
   return kNames[static_cast<size_t>(what)];
 }
 
@@ -436,38 +448,45 @@ MemoryClass MemoryPeak::largest() const {
   return static_cast<MemoryClass>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
 }
 
-MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings, Pace pace,
-                          RotaryTables tables) {
+MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
+                          const Holdings& holdings, ExecutionOrder order, RotaryTables tables) {
   LocalStages stages;
-  const std::optional<Arrivals> arrivals = arrivals_at(program, pace);
+  const std::optional<Arrivals> arrivals = arrivals_at(program, order);
   return Replay(program, plan, plans, holdings, arrivals ? &*arrivals : nullptr, stages, tables).run();
 }
 
-std::vector<MemoryPeak> memory_by_row(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings) {
+std::vector<MemoryPeak> memory_by_task(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
+                                       const Holdings& holdings) {
   LocalStages stages;
-  return Replay(program, plan, plans, holdings, nullptr, stages).by_row();
+  return Replay(program, plan, plans, holdings, nullptr, stages).by_task();
 }
 
-std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, Pace pace) {
+std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
+                                    ExecutionOrder order) {
   const BoxesByRank boxes = boxes_by_rank(plans);
-  const std::optional<Arrivals> arrivals = arrivals_at(program, pace);
+  const std::optional<Arrivals> arrivals = arrivals_at(program, order);
   LocalStages stages;
   std::vector<MemoryPeak> peaks;
-  for (const int first : Likeness(program, plan, plans, boxes, pace == Pace::worst).first_like()) {
+  for (const int first : EquivalenceClasses(program, plan, plans, boxes, order == ExecutionOrder::worst).first_like()) {
     const int rank = static_cast<int>(peaks.size());
     peaks.push_back(first < rank ? peaks[static_cast<size_t>(first)]
-                                 : Replay(program, plan, plans, Holdings(plans, boxes, rank), arrivals ? &*arrivals : nullptr, stages).run());
+                                 : Replay(program, plan, plans, Holdings(plans, boxes, rank),
+                                          arrivals ? &*arrivals : nullptr, stages)
+                                       .run());
   }
   return peaks;
 }
 
-std::optional<MemoryPeak> peak_within(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, i64 budget, int& suspect) {
+std::optional<MemoryPeak> peak_within(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
+                                      i64 budget, int& suspect) {
   const BoxesByRank boxes = boxes_by_rank(plans);
   const Arrivals arrivals(program);
   LocalStages stages;
-  const auto peak_of = [&](int rank) { return Replay(program, plan, plans, Holdings(plans, boxes, rank), &arrivals, stages).run(); };
+  const auto peak_of = [&](int rank) {
+    return Replay(program, plan, plans, Holdings(plans, boxes, rank), &arrivals, stages).run();
+  };
   if (suspect >= 0 && peak_of(suspect).total > budget) return std::nullopt;
-  const std::vector<int> first_like = Likeness(program, plan, plans, boxes, true).first_like();
+  const std::vector<int> first_like = EquivalenceClasses(program, plan, plans, boxes, true).first_like();
   MemoryPeak highest;
   for (int rank = 0; rank < static_cast<int>(first_like.size()); ++rank) {
     if (first_like[static_cast<size_t>(rank)] != rank) continue;
@@ -481,8 +500,9 @@ std::optional<MemoryPeak> peak_within(const ir::Program& program, const batch::S
   return highest;
 }
 
-std::pair<int, MemoryPeak> fullest_rank(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) {
-  const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, Pace::worst);
+std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, const batch::StepPlan& plan,
+                                                  const Plans& plans) {
+  const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, ExecutionOrder::worst);
   const auto fullest = std::ranges::max_element(peaks, {}, &MemoryPeak::total);
   return {static_cast<int>(fullest - peaks.begin()), *fullest};
 }
@@ -502,7 +522,8 @@ std::string to_string(const MemoryPeak& peak) {
   std::string text = format_bytes(Bytes{peak.total}) + ":";
   for (const size_t c : order)
     if (peak.bytes[c] > 0)
-      text += fmt::format("{} {} {}", text.back() == ':' ? "" : ",", name_of(static_cast<MemoryClass>(c)), format_bytes(Bytes{peak.bytes[c]}));
+      text += fmt::format("{} {} {}", text.back() == ':' ? "" : ",", name_of(static_cast<MemoryClass>(c)),
+                          format_bytes(Bytes{peak.bytes[c]}));
   return text;
 }
 

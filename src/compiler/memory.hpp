@@ -1,4 +1,4 @@
-// Memory of a rank over a step, before it runs: the rows of a Program are replayed with what each takes and drops.
+// Memory of a rank over a step, before it runs: the tasks of a Program are replayed with what each takes and drops.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace switchyard::compiler {
 
-enum class MemoryClass { master, moments, home_gradients, image, parameters, gradients, activations, workspace };
+enum class MemoryClass { master, moments, home_gradients, compute_copy, parameters, gradients, activations, workspace };
 inline constexpr size_t kMemoryClasses = 8;
 const char* name_of(MemoryClass what);
 
@@ -22,44 +22,51 @@ struct RotaryTables {
   i64 positions = 0, head_dim = 0;
 };
 
-/// bytes[c]: what class c takes when the rank is fullest; row: the Program's row in which that is, -1 before the first. kept: the most
-/// that forward passes keep for backward passes at any time. tables: as the step leaves them.
+/// bytes[c]: what class c takes when the rank is fullest; task: the Program's task in which that is, -1 before the
+/// first. kept: the most that forward passes keep for backward passes at any time. tables: as the step leaves them.
 struct MemoryPeak {
   std::array<i64, kMemoryClasses> bytes{};
   i64 total = 0, kept = 0;
-  int row = -1;
+  int task = -1;
   RotaryTables tables{};
   MemoryClass largest() const;
 };
 
-/// The order in which the rows of a rank's streams pass. expected: as estimated. worst: what takes memory beside the computing (parameters of the
-/// next strategy, receives) is there as early, and what gives it back (flushes, sends) is done as late, as the waits allow. So worst is a bound:
-/// no run needs more, however its streams run. Where the order is fixed, as with one strategy and no pipeline, the two are equal, and are what
-/// a run needs.
-enum class Pace { expected, worst };
+/// The order in which the tasks of a rank's streams pass. expected: as estimated. worst: what takes memory beside the
+/// computing (parameters of the next strategy, receives) is there as early, and what gives it back (reductions, sends)
+/// is done as late, as the waits allow. So worst is a bound: no run needs more, however its streams run. Where the
+/// order is fixed, as with one strategy and no pipeline, the two are equal, and are what a run needs.
+enum class ExecutionOrder { expected, worst };
 
-/// Peak of a rank in a training step. Each receive's buffer is there from the end of what its queue did before. Blocks are counted as
-/// the allocator rounds them, to 64 bytes. tables: those that earlier steps left.
-MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
-                          Pace pace = Pace::expected, RotaryTables tables = {});
+/// Peak of a rank in a training step. Each receive's buffer is there from the end of what its queue did before. Blocks
+/// are counted as the allocator rounds them, to 64 bytes. tables: those that earlier steps left.
+MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
+                          const Holdings& holdings, ExecutionOrder order = ExecutionOrder::expected,
+                          RotaryTables tables = {});
 
 /// The same of all ranks. Ranks that do the same with tensors of the same sizes are replayed once.
-std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, Pace pace = Pace::expected);
+std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
+                                    ExecutionOrder order = ExecutionOrder::expected);
 
-/// The same over time, at the expected pace: what the rank takes before its first row (row -1), then the fullest moment of each of its
-/// rows, in their order. The highest of them is the peak.
-std::vector<MemoryPeak> memory_by_row(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings);
+/// The same over time, at the expected pace: what the rank takes before its first task (task -1), then the fullest
+/// moment of each of its tasks, in their order. The highest of them is the peak.
+std::vector<MemoryPeak> memory_by_task(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
+                                       const Holdings& holdings);
 
 /// The rank with the highest peak at the worst pace, and the peak.
-std::pair<int, MemoryPeak> fullest_rank(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans);
+std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, const batch::StepPlan& plan,
+                                                  const Plans& plans);
 
-/// The highest peak of all ranks at the worst pace if it is at most `budget` bytes, otherwise nothing: the first rank that is known to exceed
-/// the budget answers for all. suspect: that rank, asked first the next time, as it mostly exceeds the budget in a similar program, too; -1: none.
-std::optional<MemoryPeak> peak_within(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, i64 budget, int& suspect);
+/// The highest peak of all ranks at the worst pace if it is at most `budget` bytes, otherwise nothing: the first rank
+/// that is known to exceed the budget answers for all. suspect: that rank, asked first the next time, as it mostly
+/// exceeds the budget in a similar program, too; -1: none.
+std::optional<MemoryPeak> peak_within(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
+                                      i64 budget, int& suspect);
 
-/// The program of a training step that prefetches as many units as `fits`, asked of one program after the other, allows; without
-/// prefetch if none fits. prefetch: whether to try any.
-ir::Program assemble_within(const batch::StepPlan& plan, const Plans& plans, bool prefetch, const std::function<bool(const ir::Program&)>& fits);
+/// The program of a training step that prefetches as many units as `fits`, asked of one program after the other,
+/// allows; without prefetch if none fits. prefetch: whether to try any.
+ir::Program assemble_within(const batch::StepPlan& plan, const Plans& plans, bool prefetch,
+                            const std::function<bool(const ir::Program&)>& fits);
 
 /// "386.1 MiB: activations 201.5 MiB, gradients ..." - classes from the largest to the smallest.
 std::string to_string(const MemoryPeak& peak);

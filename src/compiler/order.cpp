@@ -19,22 +19,24 @@ constexpr double kFlops = 5e10, kMemory = 1e10, kIntraHost = 5e9, kInterHost = 1
 
 i64 transfer_time(const Task& task, const cluster::Cluster& cluster) {
   if (task.messages.empty() || task.bytes == 0) return 0;
-  const bool crosses = std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return !cluster.same_host(m.src, m.dst); });
+  const bool crosses =
+      std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return !cluster.same_host(m.src, m.dst); });
   return static_cast<i64>(kLatency + 1e9 * static_cast<double>(task.bytes) / static_cast<double>(task.ranks.size()) /
                                          (crosses ? kInterHost : kIntraHost));
 }
 
 class Ordering {
  public:
-  Ordering(std::vector<Task> rows, const cluster::Cluster& cluster) : rows_(std::move(rows)), open_(rows_.size(), 0), first_(rows_.size() + 1, 0) {
-    for (Task& task : rows_)
+  Ordering(std::vector<Task> tasks, const cluster::Cluster& cluster)
+      : tasks_(std::move(tasks)), open_(tasks_.size(), 0), first_(tasks_.size() + 1, 0) {
+    for (Task& task : tasks_)
       if (task.kind != ir::TaskKind::run) task.end = transfer_time(task, cluster);
     const std::vector<std::pair<int, int>> edges = edges_of(cluster.ranks());
     for (const auto& [from, to] : edges) {
       ++first_[static_cast<size_t>(from) + 1];
       ++open_[static_cast<size_t>(to)];
     }
-    for (size_t i = 0; i < rows_.size(); ++i) first_[i + 1] += first_[i];
+    for (size_t i = 0; i < tasks_.size(); ++i) first_[i + 1] += first_[i];
     next_.resize(edges.size());
     std::vector<size_t> at(first_.begin(), first_.end() - 1);
     for (const auto& [from, to] : edges) next_[at[static_cast<size_t>(from)]++] = to;
@@ -43,46 +45,48 @@ class Ordering {
   ir::Program run(int ranks) {
     using Ready = std::pair<i64, int>;  // earliest start, creation order
     std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
-    for (size_t i = 0; i < rows_.size(); ++i)
+    for (size_t i = 0; i < tasks_.size(); ++i)
       if (open_[i] == 0) ready.emplace(0, static_cast<int>(i));
-    std::vector<int> place(rows_.size(), -1);
+    std::vector<int> place(tasks_.size(), -1);
     ir::Program program;
-    program.rows.reserve(rows_.size());
+    program.tasks.reserve(tasks_.size());
     program.of_rank.resize(static_cast<size_t>(ranks));
     while (!ready.empty()) {
       const auto [start, i] = ready.top();
       ready.pop();
-      Task& task = rows_[static_cast<size_t>(i)];
+      Task& task = tasks_[static_cast<size_t>(i)];
       task.start = start;
       task.end += start;
-      place[static_cast<size_t>(i)] = static_cast<int>(program.rows.size());
-      for (const int rank : task.ranks) program.of_rank[static_cast<size_t>(rank)].push_back(static_cast<int>(program.rows.size()));
+      place[static_cast<size_t>(i)] = static_cast<int>(program.tasks.size());
+      for (const int rank : task.ranks)
+        program.of_rank[static_cast<size_t>(rank)].push_back(static_cast<int>(program.tasks.size()));
       for (const int follower : followers(i)) {
-        i64& at = rows_[static_cast<size_t>(follower)].start;
+        i64& at = tasks_[static_cast<size_t>(follower)].start;
         at = std::max(at, task.end);
         if (--open_[static_cast<size_t>(follower)] == 0) ready.emplace(at, follower);
       }
-      program.rows.push_back(std::move(task));
+      program.tasks.push_back(std::move(task));
     }
-    if (program.rows.size() < rows_.size()) throw InternalError("the program could deadlock: " + circle());
-    for (Task& task : program.rows) {
-      for (ir::Wait& wait : task.after) wait.row = place[static_cast<size_t>(wait.row)];
-      std::sort(task.after.begin(), task.after.end(),
-                [](const ir::Wait& a, const ir::Wait& b) { return std::tie(a.row, a.unit) < std::tie(b.row, b.unit); });
+    if (program.tasks.size() < tasks_.size()) throw InternalError("the program could deadlock: " + cycle());
+    for (Task& task : program.tasks) {
+      for (ir::Wait& wait : task.after) wait.task = place[static_cast<size_t>(wait.task)];
+      std::sort(task.after.begin(), task.after.end(), [](const ir::Wait& a, const ir::Wait& b) {
+        return std::tie(a.task, a.unit) < std::tie(b.task, b.unit);
+      });
     }
     return program;
   }
 
  private:
-  // A row and one that comes after it: by a wait, or on a queue.
+  // A task and one that comes after it: by a wait, or on a queue.
   std::vector<std::pair<int, int>> edges_of(int ranks) const {
-    const QueueNumbers queues(rows_, ranks);
+    const QueueNumbers queues(tasks_, ranks);
     std::vector<int> last(queues.count(), -1);
     std::vector<std::pair<int, int>> edges;
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      const Task& task = rows_[i];
-      for (const ir::Wait& wait : task.after) edges.emplace_back(wait.row, static_cast<int>(i));
-      int known = -1;  // mostly all ranks of a row have the same row before it
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      const Task& task = tasks_[i];
+      for (const ir::Wait& wait : task.after) edges.emplace_back(wait.task, static_cast<int>(i));
+      int known = -1;  // mostly all ranks of a task have the same task before it
       for (const int rank : task.ranks) {
         const int before = std::exchange(last[queues.of(task, rank)], static_cast<int>(i));
         if (before >= 0 && before != known) edges.emplace_back(known = before, static_cast<int>(i));
@@ -91,29 +95,30 @@ class Ordering {
     return edges;
   }
 
-  std::span<const int> followers(int row) const {
-    const auto i = static_cast<size_t>(row);
+  std::span<const int> followers(int id) const {
+    const auto i = static_cast<size_t>(id);
     return {next_.data() + first_[i], first_[i + 1] - first_[i]};
   }
 
   // Among the tasks left each has an open predecessor: walking back must meet a task twice.
-  std::string circle() const {
-    std::vector<int> before(rows_.size(), -1);
-    for (size_t i = 0; i < rows_.size(); ++i)
+  std::string cycle() const {
+    std::vector<int> before(tasks_.size(), -1);
+    for (size_t i = 0; i < tasks_.size(); ++i)
       if (open_[i] > 0)
-        for (const int follower : followers(static_cast<int>(i))) before[static_cast<size_t>(follower)] = static_cast<int>(i);
+        for (const int follower : followers(static_cast<int>(i)))
+          before[static_cast<size_t>(follower)] = static_cast<int>(i);
     size_t at = 0;
     while (open_[at] == 0) ++at;
-    for (size_t steps = 0; steps < rows_.size(); ++steps) at = static_cast<size_t>(before[at]);
-    std::string text = ir::name_of(rows_[at]);
+    for (size_t steps = 0; steps < tasks_.size(); ++steps) at = static_cast<size_t>(before[at]);
+    std::string text = ir::name_of(tasks_[at]);
     for (int i = before[at]; i != static_cast<int>(at); i = before[static_cast<size_t>(i)])
-      text += " <- " + ir::name_of(rows_[static_cast<size_t>(i)]);
-    return text + " <- " + ir::name_of(rows_[at]);
+      text += " <- " + ir::name_of(tasks_[static_cast<size_t>(i)]);
+    return text + " <- " + ir::name_of(tasks_[at]);
   }
 
-  std::vector<Task> rows_;
-  std::vector<int> open_;      // rows before it that aren't placed yet
-  std::vector<size_t> first_;  // of a row's followers in next_
+  std::vector<Task> tasks_;
+  std::vector<int> open_;      // tasks before it that aren't placed yet
+  std::vector<size_t> first_;  // of a task's followers in next_
   std::vector<int> next_;
 };
 
@@ -131,9 +136,9 @@ layout::ShardMap boundary_map(const ir::Buffer& buffer, const std::vector<int>& 
 
 }  // namespace
 
-QueueNumbers::QueueNumbers(const std::vector<ir::Task>& rows, int ranks) : ranks_(ranks) {
+QueueNumbers::QueueNumbers(const std::vector<ir::Task>& tasks, int ranks) : ranks_(ranks) {
   int stages = 0;
-  for (const ir::Task& task : rows) stages = std::max(stages, task.stage + 1);
+  for (const ir::Task& task : tasks) stages = std::max(stages, task.stage + 1);
   of_rank_ = kKinds + 2 * stages;
 }
 
@@ -146,8 +151,8 @@ i64 estimate_compute(const SegmentCost& cost, double T, double pairs) {
   return static_cast<i64>(1e9 * (cost.flops(T, pairs) / kFlops + cost.bytes(T, pairs) / kMemory));
 }
 
-ir::Program in_order(std::vector<ir::Task> rows, const cluster::Cluster& cluster) {
-  return Ordering(std::move(rows), cluster).run(cluster.ranks());
+ir::Program in_order(std::vector<ir::Task> tasks, const cluster::Cluster& cluster) {
+  return Ordering(std::move(tasks), cluster).run(cluster.ranks());
 }
 
 std::vector<layout::Msg> boundary_messages(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from,

@@ -17,11 +17,12 @@ QueueKey queue_of(const ir::Task& task, int rank);
 /// Numbers the queues of all ranks from 0, for tables.
 class QueueNumbers {
  public:
-  QueueNumbers(const std::vector<ir::Task>& rows, int ranks);
+  QueueNumbers(const std::vector<ir::Task>& tasks, int ranks);
   size_t count() const { return static_cast<size_t>(ranks_ * of_rank_); }
   size_t of(const ir::Task& task, int rank) const {
     int queue = static_cast<int>(task.queue);
-    if (task.queue == ir::Queue::forward || task.queue == ir::Queue::backward) queue = kKinds + 2 * task.stage + (task.queue == ir::Queue::backward);
+    if (task.queue == ir::Queue::forward || task.queue == ir::Queue::backward)
+      queue = kKinds + 2 * task.stage + (task.queue == ir::Queue::backward);
     return static_cast<size_t>(rank * of_rank_ + queue);
   }
 
@@ -30,12 +31,13 @@ class QueueNumbers {
   int ranks_ = 0, of_rank_ = 0;
 };
 
-/// Rows in order of estimated start. `rows` are in creation order, waits refer to it; on each rank and queue creation order is
-/// kept. A run's estimated duration (ns) stands in `end`. InternalError with the circle if there is no order: the program
-/// could deadlock.
-ir::Program in_order(std::vector<ir::Task> rows, const cluster::Cluster& cluster);
+/// Tasks in order of estimated start. `tasks` are in creation order, waits refer to it; on each rank and queue creation
+/// order is kept. A run's estimated duration (ns) stands in `end`. InternalError with the cycle if there is no order:
+/// the program could deadlock.
+ir::Program in_order(std::vector<ir::Task> tasks, const cluster::Cluster& cluster);
 
-/// Rough duration in ns of a segment on a micro-batch of T tokens with so many query-key pairs; it decides an order, never a result.
+/// Rough duration in ns of a segment on a micro-batch of T tokens with so many query-key pairs; it decides an order,
+/// never a result.
 i64 estimate_compute(const SegmentCost& cost, double T, double pairs);
 
 /// Messages that carry a boundary value from a stage's ranks to the next one's, as boxes of the whole

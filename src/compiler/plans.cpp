@@ -16,7 +16,8 @@ SegmentCost segment_cost(const ir::StageCode& stage, const ir::Segment& segment,
     if (!instr.op) continue;
     const ir::Cost cost = ir::local_cost(stage, instr, position);
     total.flops_per_token += cost.flops_per_token;
-    total.flops_per_pair += cost.flops_per_pair + 2 * cost.flops_per_square;  // a square has about two pairs to each that is seen
+    total.flops_per_pair +=
+        cost.flops_per_pair + 2 * cost.flops_per_square;  // a square has about two pairs to each that is seen
     total.bytes_per_pair += 2 * cost.bytes_per_square;
     total.bytes_per_token += cost.bytes_per_token + cost.bytes_after_per_token;
     total.bytes_fixed += cost.bytes_fixed + 0.5 * cost.bytes_accumulated;  // one pass of the two lies under the product
@@ -26,7 +27,7 @@ SegmentCost segment_cost(const ir::StageCode& stage, const ir::Segment& segment,
 
 SegmentCost slowest(const ir::StageCode& stage, const ir::Segment& segment) {
   SegmentCost worst;
-  for (int position = 0; position < stage.lane.size(); ++position) {
+  for (int position = 0; position < stage.replica.size(); ++position) {
     if (position > 0 && same_sizes(stage, position - 1, position)) continue;
     const SegmentCost cost = segment_cost(stage, segment, position);
     if (cost.flops_per_token >= worst.flops_per_token) worst = cost;
@@ -38,7 +39,8 @@ SegmentCost slowest(const ir::StageCode& stage, const ir::Segment& segment) {
 DType compute_type(const ir::StageCode& stage) {
   DType narrowest = DType::f64;
   for (const ir::Buffer& buffer : stage.buffers)
-    if (buffer.kind == ir::ValueKind::activation && size_of(buffer.type.dtype) < size_of(narrowest)) narrowest = buffer.type.dtype;
+    if (buffer.kind == ir::ValueKind::activation && size_of(buffer.type.dtype) < size_of(narrowest))
+      narrowest = buffer.type.dtype;
   return narrowest;
 }
 
@@ -47,10 +49,11 @@ CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strat
   compiled.groups = compile(graph, strategy, cluster);
   compiled.maps = param_maps(graph, strategy, compiled.groups);
   for (size_t g = 0; g < compiled.groups.size(); ++g) {
-    for (int lane = 0; lane < compiled.groups[g].dp; ++lane) compiled.lanes.push_back({static_cast<int>(g), lane});
+    for (int replica = 0; replica < compiled.groups[g].dp; ++replica)
+      compiled.replicas.push_back({static_cast<int>(g), replica});
     auto& costs = compiled.cost.emplace_back();
     for (const ir::StageCode& stage : compiled.groups[g].stages) {
-      compiled.multiple = std::lcm(compiled.multiple, static_cast<i64>(stage.lane.size()));
+      compiled.multiple = std::lcm(compiled.multiple, static_cast<i64>(stage.replica.size()));
       costs.push_back(cost_of(stage));
     }
   }
@@ -85,14 +88,17 @@ StageCost& StageCost::operator+=(const StageCost& other) {
   return *this;
 }
 
-StageCost operator*(int times, const StageCost& one) { return {times * one.forward, times * one.backward, times * one.weight, one.compute}; }
-
-StageCost cost_of(const ir::StageCode& stage) {
-  return {slowest(stage, stage.forward), slowest(stage, stage.backward), slowest(stage, stage.weight), compute_type(stage)};
+StageCost operator*(int times, const StageCost& one) {
+  return {times * one.forward, times * one.backward, times * one.weight, one.compute};
 }
 
-std::vector<int> CompiledStrategy::lane_ranks(int lane, int stage) const {
-  const Lane& at = lanes[static_cast<size_t>(lane)];
+StageCost cost_of(const ir::StageCode& stage) {
+  return {slowest(stage, stage.forward), slowest(stage, stage.backward), slowest(stage, stage.weight),
+          compute_type(stage)};
+}
+
+std::vector<int> CompiledStrategy::replica_ranks(int replica, int stage) const {
+  const Replica& at = replicas[static_cast<size_t>(replica)];
   const config::Stage& placed = strategy.groups[static_cast<size_t>(at.group)].stages[static_cast<size_t>(stage)];
   const auto first = placed.ranks.begin() + at.index * placed.tp;
   return {first, first + placed.tp};
@@ -101,19 +107,21 @@ std::vector<int> CompiledStrategy::lane_ranks(int lane, int stage) const {
 Plans::Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster,
              switching::Planner planner)
     : graph_(std::move(graph)), cluster_(std::move(cluster)), planner_(planner) {
-  for (config::Strategy& strategy : strategies) strategies_.push_back(compile_strategy(graph_, std::move(strategy), cluster_));
-  check(home_anchor >= 0 && static_cast<size_t>(home_anchor) < strategies_.size(), "no strategy {} to anchor home", home_anchor);
+  for (config::Strategy& strategy : strategies)
+    strategies_.push_back(compile_strategy(graph_, std::move(strategy), cluster_));
+  check(home_anchor >= 0 && static_cast<size_t>(home_anchor) < strategies_.size(), "no strategy {} to anchor home",
+        home_anchor);
   const CompiledStrategy& anchor = strategies_[static_cast<size_t>(home_anchor)];
   owners_ = owner_maps(anchor.maps);
   home_ = home_maps(anchor.maps, anchor.strategy.zero);
   units_ = unit_maps(graph_);
   for (CompiledStrategy& strategy : strategies_) {
-    strategy.flush = switching::plan_flush(units_, strategy.maps.grad, owners_, cluster_, planner_);
-    switching::verify_flush(strategy.flush, strategy.maps.grad, owners_);
+    strategy.reduce = switching::plan_reduce(units_, strategy.maps.grad, owners_, cluster_, planner_);
+    switching::verify_reduce(strategy.reduce, strategy.maps.grad, owners_);
   }
   if (home_ == owners_) return;
-  spread_ = switching::plan_switch(units_, owners_, {}, home_, cluster_, planner_);
-  switching::verify_switch(spread_, owners_, {}, home_);
+  broadcast_ = switching::plan_switch(units_, owners_, {}, home_, cluster_, planner_);
+  switching::verify_switch(broadcast_, owners_, {}, home_);
 }
 
 const switching::MovePlan& Plans::moves(int from, int to) const {

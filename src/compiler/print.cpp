@@ -1,10 +1,10 @@
 #include "compiler/print.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
-
-#include <fmt/format.h>
 
 #include "base/units.hpp"
 #include "compiler/memory.hpp"
@@ -18,9 +18,10 @@ std::string numbers(const std::vector<i64>& list) { return fmt::format("{}", fmt
 
 std::string shape_text(const ir::Param& param) {
   std::string text = "[" + numbers(param.shape.size) + "]";
-  for (size_t d = 0; d < param.shape.granule.size(); ++d)
-    if (!param.shape.granule[d].empty())
-      text += fmt::format(" granule {}{}", numbers(param.shape.granule[d]), d == 0 ? "" : fmt::format(" (dim {})", d));
+  for (size_t d = 0; d < param.shape.alignment.size(); ++d)
+    if (!param.shape.alignment[d].empty())
+      text +=
+          fmt::format(" alignment {}{}", numbers(param.shape.alignment[d]), d == 0 ? "" : fmt::format(" (dim {})", d));
   return text;
 }
 
@@ -35,7 +36,7 @@ struct UnitText {
   std::vector<std::string> lines;
 };
 
-// Units in order, each under its heading; runs of units of which the same is said are told once.
+// Units in order, each under its heading; runs of units of which the same is said are reported once.
 std::string units_text(const ir::Graph& graph, const std::vector<UnitText>& units) {
   std::string text;
   for (size_t first = 0; first < units.size();) {
@@ -109,13 +110,14 @@ class PlanPrinter {
 
   layout::Mesh mesh_of(int s, size_t group, size_t stage) const {
     const config::Group& placed = strategy(s).strategy.groups[group];
-    return stage_mesh(placed, placed.stages[stage], strategy(s).groups[group].stages[stage].lane);
+    return stage_mesh(placed, placed.stages[stage], strategy(s).groups[group].stages[stage].replica);
   }
 
   std::string strategy_text(int s) const {
     const config::Strategy& told = strategy(s).strategy;
-    std::string text = fmt::format("{} \"{}\": schedule {}, recompute {}, sequence parallel {}\n", letter_of(s), told.name,
-                                   config::name_of(told.schedule), config::name_of(told.recompute), told.sequence_parallel ? "on" : "off");
+    std::string text = fmt::format("{} \"{}\": schedule {}, recompute {}, sequence parallel {}\n", letter_of(s),
+                                   told.name, config::name_of(told.schedule), config::name_of(told.recompute),
+                                   told.sequence_parallel ? "on" : "off");
     for (size_t g = 0; g < strategy(s).groups.size(); ++g)
       for (size_t st = 0; st < strategy(s).groups[g].stages.size(); ++st) {
         const layout::Mesh mesh = mesh_of(s, g, st);
@@ -123,8 +125,8 @@ class PlanPrinter {
         for (const layout::Axis& axis : mesh.axes)
           if (axis.size > 1) axes += fmt::format("{}{}={}", axes.empty() ? "" : " ", axis.name, axis.size);
         const ir::StageCode& code = strategy(s).groups[g].stages[st];
-        text += fmt::format("  mesh {} [{}] {}  u{}..u{}\n", stage_name(s, g, st), axes, fmt::join(mesh.ranks, " "), code.first_unit,
-                            code.end_unit - 1);
+        text += fmt::format("  mesh {} [{}] {}  u{}..u{}\n", stage_name(s, g, st), axes, fmt::join(mesh.ranks, " "),
+                            code.first_unit, code.end_unit - 1);
       }
     return text;
   }
@@ -134,7 +136,8 @@ class PlanPrinter {
     std::string text = " " + shape_text(p);
     for (int s = 0; s < static_cast<int>(plans_.strategies().size()); ++s) {
       const layout::ShardMap& used = strategy(s).maps.used[static_cast<size_t>(param)];
-      text += fmt::format("\n    {}  {}  {}  {}", letter_of(s), layouts_text(s, param), boxes_text(used), gradient_text(s, param));
+      text += fmt::format("\n    {}  {}  {}  {}", letter_of(s), layouts_text(s, param), boxes_text(used),
+                          gradient_text(s, param));
     }
     return text + "\n    home  " + home_text(param);
   }
@@ -142,8 +145,8 @@ class PlanPrinter {
   // Layouts of the stages that use it, each once; "stage:layout" where the stages of several uses differ.
   std::string layouts_text(int s, int param) const {
     std::vector<std::string> told;
-    each_use(s, param, [&](const layout::Mesh& lane, const ir::ParamUse& use) {
-      const std::string text = layout::to_string(lane, use.used);
+    each_use(s, param, [&](const layout::Mesh& replica, const ir::ParamUse& use) {
+      const std::string text = layout::to_string(replica, use.used);
       if (std::find(told.begin(), told.end(), text) == told.end()) told.push_back(text);
     });
     return fmt::format("{}", fmt::join(told, " or "));
@@ -157,9 +160,9 @@ class PlanPrinter {
     };
     for (const config::Group& group : strategy(s).strategy.groups)
       if (group.dp > 1) add("dp");
-    each_use(s, param, [&](const layout::Mesh& lane, const ir::ParamUse& use) {
+    each_use(s, param, [&](const layout::Mesh& replica, const ir::ParamUse& use) {
       ++uses;
-      for (const int axis : use.grad.partial) add(lane.axes[static_cast<size_t>(axis)].name);
+      for (const int axis : use.grad.partial) add(replica.axes[static_cast<size_t>(axis)].name);
     });
     if (uses > 1) axes.push_back(fmt::format("{} uses", uses));
     return axes.empty() ? "grad same" : fmt::format("grad partial {{{}}}", fmt::join(axes, ","));
@@ -170,7 +173,7 @@ class PlanPrinter {
     for (const ir::GroupCode& group : strategy(s).groups)
       for (const ir::StageCode& stage : group.stages)
         for (const ir::ParamUse& use : stage.params)
-          if (use.param == param) visit(stage.lane, use);
+          if (use.param == param) visit(stage.replica, use);
   }
 
   std::string home_text(int param) const {
@@ -184,7 +187,9 @@ class PlanPrinter {
   bool alike(const std::vector<int>& a, const std::vector<int>& b) const {
     const auto same = [&](int x, int y) {
       const size_t i = static_cast<size_t>(x), j = static_cast<size_t>(y);
-      const auto same_use = [&](const CompiledStrategy& s) { return s.maps.used[i] == s.maps.used[j] && s.maps.grad[i] == s.maps.grad[j]; };
+      const auto same_use = [&](const CompiledStrategy& s) {
+        return s.maps.used[i] == s.maps.used[j] && s.maps.grad[i] == s.maps.grad[j];
+      };
       return graph_.param(x).shape == graph_.param(y).shape && plans_.home()[i] == plans_.home()[j] &&
              std::all_of(plans_.strategies().begin(), plans_.strategies().end(), same_use);
     };
@@ -199,14 +204,15 @@ class PlanPrinter {
       const Holdings holdings(plans_, rank);
       i64 home = 0;
       each_unit([&](int unit) { home += holdings.home_elements(unit); });
-      text += fmt::format("rank {} holds: home {}, image {}", rank, 4 * state * home, precision.compute == precision.state ? 0 : compute * home);
+      text += fmt::format("rank {} holds: home {}, compute copy {}", rank, 4 * state * home,
+                          precision.compute == precision.state ? 0 : compute * home);
       for (int s = 0; s < static_cast<int>(plans_.strategies().size()); ++s) {
-        i64 bank = 0, gradients = 0;
+        i64 working = 0, gradients = 0;
         each_unit([&](int unit) {
-          bank += holdings.bank_elements(s, -1, unit);
+          working += holdings.working_elements(s, -1, unit);
           for (const std::vector<int>& group : holdings.groups(unit)) gradients += holdings.gradient_elements(s, group);
         });
-        text += fmt::format(", {0} {1}, grad {0} {2}", letter_of(s), compute * bank, state * gradients);
+        text += fmt::format(", {0} {1}, grad {0} {2}", letter_of(s), compute * working, state * gradients);
       }
       text += " bytes\n";
     }
@@ -253,8 +259,9 @@ std::string print_model(const ir::Graph& graph) {
     }
   }
   const Precision precision = graph.precision();
-  return units_text(graph, units) + fmt::format("{} units, {} parameters of {} elements, {} in {}\n", graph.units(), graph.params().size(),
-                                                total, format_bytes(bytes_of(Elements{total}, precision.compute)),
+  return units_text(graph, units) + fmt::format("{} units, {} parameters of {} elements, {} in {}\n", graph.units(),
+                                                graph.params().size(), total,
+                                                format_bytes(bytes_of(Elements{total}, precision.compute)),
                                                 switchyard::name_of(precision.compute));
 }
 
@@ -264,8 +271,10 @@ std::string print_memory(const ir::Program& program, const batch::StepPlan& plan
   std::string text;
   for (int rank = 0; rank < plans.cluster().ranks(); ++rank) {
     const MemoryPeak peak = predict_memory(program, plan, plans, Holdings(plans, rank));
-    const std::string row = peak.row < 0 ? "the start" : fmt::format("row {} {}", peak.row, ir::name_of(program.rows[static_cast<size_t>(peak.row)]));
-    text += fmt::format("rank {} peak {} bytes, at {}: {}\n", rank, peak.total, row, to_string(peak));
+    const std::string id = peak.task < 0 ? "the start"
+                                         : fmt::format("task {} {}", peak.task,
+                                                       ir::name_of(program.tasks[static_cast<size_t>(peak.task)]));
+    text += fmt::format("rank {} peak {} bytes, at {}: {}\n", rank, peak.total, id, to_string(peak));
   }
   return text;
 }

@@ -1,4 +1,5 @@
-// The printer: models, plans and programs as text, for people and for golden tests. Strategies are called A, B, ... in their order.
+// The printer: models, plans and programs as text, for people and for golden tests. Strategies are called A, B, ... in
+// their order.
 #pragma once
 
 #include <string>
@@ -7,12 +8,13 @@
 
 namespace switchyard::compiler {
 
-/// Units with their parameters: name, shape, granules, group, elements; then the total. Layers that are alike are told once.
+/// Units with their parameters: name, shape, alignments, group, elements; then the total. Layers that are alike are
+/// reported once.
 std::string print_model(const ir::Graph& graph);
 
-/// Meshes of all stages; for every parameter, per strategy, its layout, the boxes of the ranks, the axes over which its gradient
-/// is partial, and its home; then the bytes that each rank holds. Layers that are alike are told once, and of more than 32 boxes
-/// the first.
+/// Meshes of all stages; for every parameter, per strategy, its layout, the boxes of the ranks, the axes over which its
+/// gradient is partial, and its home; then the bytes that each rank holds. Layers that are alike are reported once, and
+/// of more than 32 boxes the first.
 std::string print_plan(const Plans& plans);
 
 /// Predicted peak of every rank in a training step, by class of memory.
@@ -21,11 +23,12 @@ std::string print_memory(const ir::Program& program, const batch::StepPlan& plan
 /// The micro-batches of a step: pipeline, tokens and documents.
 std::string print_batch(const batch::StepPlan& plan);
 
-/// The rows of a step. A column per rank, with the letter of the queue that runs the task there: s switching, c compute, p point
-/// to point, b bulk. `12`: waits for row 12; `u1:6`: for row 6 at the first use of unit 1; `27.u3`: for the last write of unit 3's
-/// gradient in row 27; waits that follow from the order within queues are left out. Last: source>destination and bytes; pairs
-/// with equal bytes stand together, more than 16 are only counted. Rows that only prepare a bank are left out, unless they alone bring it
-/// what it lacks. rank: only the rows of that rank; -1: all. From 65 ranks on a row lists its ranks instead of columns.
+/// The tasks of a step. A column per rank, with the letter of the queue that runs the task there: s switching, c
+/// compute, p point to point, b bulk. `12`: waits for task 12; `u1:6`: for task 6 at the first use of unit 1; `27.u3`:
+/// for the last write of unit 3's gradient in task 27; waits that follow from the order within queues are left out.
+/// Last: source>destination and bytes; pairs with equal bytes stand together, more than 16 are only counted. Tasks that
+/// only allocate working parameters are left out, unless they alone bring it what it lacks. rank: only the tasks of
+/// that rank; -1: all. From 65 ranks on a task lists its ranks instead of columns.
 std::string print_program(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, int rank = -1);
 
 /// "A", "B", ... "Z", "S26", ...

@@ -1,9 +1,9 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
-
-#include <fmt/format.h>
 
 #include "compiler/holdings.hpp"
 #include "compiler/order.hpp"
@@ -31,15 +31,17 @@ char queue_letter(ir::Queue queue) {
   }
 }
 
-// A wait as text needs to know on which side the unit stands: at the waiter's first use, or at the awaited run's last write.
+// A wait as text needs to know on which side the unit stands: at the waiter's first use, or at the awaited run's last
+// write.
 std::string waits_text(const Task& task, const std::vector<ir::Wait>& waits) {
   std::map<int, std::vector<int>> by_unit;
-  for (const ir::Wait& wait : waits) by_unit[wait.unit].push_back(wait.row);
+  for (const ir::Wait& wait : waits) by_unit[wait.unit].push_back(wait.task);
   std::string text;
-  for (const auto& [unit, rows] : by_unit) {
+  for (const auto& [unit, tasks] : by_unit) {
     std::string list;
-    for (const int row : rows) list += fmt::format("{}{}", list.empty() ? "" : ",", row);
-    if (unit >= 0) list = task.kind == TaskKind::run ? fmt::format("u{}:{}", unit, list) : fmt::format("{}.u{}", list, unit);
+    for (const int id : tasks) list += fmt::format("{}{}", list.empty() ? "" : ",", id);
+    if (unit >= 0)
+      list = task.kind == TaskKind::run ? fmt::format("u{}:{}", unit, list) : fmt::format("{}.u{}", list, unit);
     text += (text.empty() ? "" : " ") + list;
   }
   return text;
@@ -55,19 +57,20 @@ class ProgramPrinter {
   std::string print(int only) {
     std::vector<std::array<std::string, 5>> lines;
     std::array<size_t, 5> width{};
-    for (size_t row = 0; row < program_.rows.size(); ++row) {
-      const Task& task = program_.rows[row];
+    for (size_t id = 0; id < program_.tasks.size(); ++id) {
+      const Task& task = program_.tasks[id];
       const bool shown = is_shown(task);
       const std::vector<ir::Wait> waits = waits_left(task, shown);
       const bool wanted = only < 0 || std::binary_search(task.ranks.begin(), task.ranks.end(), only);
       if (!shown || !wanted) continue;
-      lines.push_back({std::to_string(row), name(task), members(task), waits_text(task, waits), transfers(task)});
-      for (size_t column = 0; column < width.size(); ++column) width[column] = std::max(width[column], lines.back()[column].size());
+      lines.push_back({std::to_string(id), name(task), members(task), waits_text(task, waits), transfers(task)});
+      for (size_t column = 0; column < width.size(); ++column)
+        width[column] = std::max(width[column], lines.back()[column].size());
     }
     std::string text;
     for (const auto& line : lines) {
-      std::string one = fmt::format("{:>{}} {:<{}} {:<{}} {:<{}} {}", line[0], width[0], line[1], width[1], line[2], width[2], line[3],
-                                    width[3], line[4]);
+      std::string one = fmt::format("{:>{}} {:<{}} {:<{}} {:<{}} {}", line[0], width[0], line[1], width[1], line[2],
+                                    width[2], line[3], width[3], line[4]);
       one.erase(one.find_last_not_of(' ') + 1);
       text += one + "\n";
     }
@@ -75,16 +78,17 @@ class ProgramPrinter {
   }
 
  private:
-  // Rounds with transfers of each unit's move, flush and spread; units whose parameters move at all.
+  // Rounds with transfers of each unit's move, reduce and broadcast; units whose parameters move at all.
   void find_rounds() {
-    for (const Task& task : program_.rows)
-      if (task.bytes > 0 && (task.kind == TaskKind::move || task.kind == TaskKind::flush || task.kind == TaskKind::spread))
+    for (const Task& task : program_.tasks)
+      if (task.bytes > 0 &&
+          (task.kind == TaskKind::move || task.kind == TaskKind::reduce || task.kind == TaskKind::broadcast))
         rounds_[{task.kind, task.phase, task.unit}].insert(task.round);
   }
 
   int strategy_of(int phase) const { return plan_.phases[static_cast<size_t>(phase)].strategy; }
 
-  // Bytes that the ranks of a prepare row copy from what they hold, views left out.
+  // Bytes that the ranks of a allocate task copy from what they hold, views left out.
   i64 copied_bytes(const Task& task) const {
     const int previous = task.phase == 0 ? -1 : strategy_of(task.phase - 1), now = strategy_of(task.phase);
     i64 elements = 0;
@@ -93,39 +97,43 @@ class ProgramPrinter {
   }
 
   bool is_shown(const Task& task) const {
-    if (task.kind != TaskKind::prepare) return true;
+    if (task.kind != TaskKind::allocate) return true;
     return !rounds_.contains({TaskKind::move, task.phase, task.unit}) && copied_bytes(task) > 0;
   }
 
-  // Waits that neither the order within a queue nor a row shown before in the same queue implies. Those of a row that is not
-  // shown are handed to the next one of its queue.
+  // Waits that neither the order within a queue nor a task shown before in the same queue implies. Those of a task that
+  // is not shown are handed to the next one of its queue.
   std::vector<ir::Wait> waits_left(const Task& task, bool shown) {
-    const auto less = [](const ir::Wait& a, const ir::Wait& b) { return std::tie(a.unit, a.row) < std::tie(b.unit, b.row); };
+    const auto less = [](const ir::Wait& a, const ir::Wait& b) {
+      return std::tie(a.unit, a.task) < std::tie(b.unit, b.task);
+    };
     std::set<ir::Wait, decltype(less)> left(less);
     for (const int rank : task.ranks) {
       const QueueKey queue = queue_of(task, rank);
       std::vector<ir::Wait> open = std::move(pending_[queue]);
       pending_[queue].clear();
       for (const ir::Wait& wait : task.after) {
-        const Task& awaited = program_.rows[static_cast<size_t>(wait.row)];
+        const Task& awaited = program_.tasks[static_cast<size_t>(wait.task)];
         const bool mine = std::binary_search(awaited.ranks.begin(), awaited.ranks.end(), rank);
-        if (mine && queue_of(awaited, rank) != queue && (is_shown(awaited) || awaited.queue != ir::Queue::switching)) open.push_back(wait);
+        if (mine && queue_of(awaited, rank) != queue && (is_shown(awaited) || awaited.queue != ir::Queue::switching))
+          open.push_back(wait);
       }
       if (!shown) {
         pending_[queue] = std::move(open);
         continue;
       }
       for (const ir::Wait& wait : open)
-        if (is_last(open, wait, rank) && seen_[queue].insert({wait.row, wait.unit}).second) left.insert(wait);
+        if (is_last(open, wait, rank) && seen_[queue].insert({wait.task, wait.unit}).second) left.insert(wait);
     }
     return {left.begin(), left.end()};
   }
 
-  // No other wait for the same unit asks for a later row of the same queue.
+  // No other wait for the same unit asks for a later task of the same queue.
   bool is_last(const std::vector<ir::Wait>& open, const ir::Wait& wait, int rank) const {
-    const QueueKey queue = queue_of(program_.rows[static_cast<size_t>(wait.row)], rank);
+    const QueueKey queue = queue_of(program_.tasks[static_cast<size_t>(wait.task)], rank);
     return std::none_of(open.begin(), open.end(), [&](const ir::Wait& other) {
-      return other.unit == wait.unit && other.row > wait.row && queue_of(program_.rows[static_cast<size_t>(other.row)], rank) == queue;
+      return other.unit == wait.unit && other.task > wait.task &&
+             queue_of(program_.tasks[static_cast<size_t>(other.task)], rank) == queue;
     });
   }
 
@@ -138,20 +146,20 @@ class ProgramPrinter {
 
   std::string name(const Task& task) const {
     switch (task.kind) {
-      case TaskKind::prepare:
-        return fmt::format("prepare {} u{}", change(task), task.unit);
+      case TaskKind::allocate:
+        return fmt::format("allocate {} u{}", change(task), task.unit);
       case TaskKind::move:
         return fmt::format("move {} u{}{}", change(task), task.unit, round_text(task));
       case TaskKind::run:
         return fmt::format("run {} {}{}", stage_text(task), name_of(task.pass), position(task));
       case TaskKind::send:
         return fmt::format("send {} {}{}", letter(task), task.forward() ? "act" : "grad", position(task));
-      case TaskKind::zero:
-        return fmt::format("zero g.{} lane{}", stage_text(task), task.lane);
-      case TaskKind::flush:
-        return fmt::format("flush {} u{}{}", letter(task), task.unit, round_text(task));
-      case TaskKind::spread:
-        return fmt::format("spread u{}{}", task.unit, round_text(task));
+      case TaskKind::zero_fill:
+        return fmt::format("zero g.{} replica{}", stage_text(task), task.replica);
+      case TaskKind::reduce:
+        return fmt::format("reduce {} u{}{}", letter(task), task.unit, round_text(task));
+      case TaskKind::broadcast:
+        return fmt::format("broadcast u{}{}", task.unit, round_text(task));
       default:
         return ir::name_of(task);
     }
@@ -164,14 +172,16 @@ class ProgramPrinter {
   }
 
   std::string stage_text(const Task& task) const {
-    const auto& group = plans_.strategies()[static_cast<size_t>(strategy_of(task.phase))].groups[static_cast<size_t>(task.group)];
+    const auto& group =
+        plans_.strategies()[static_cast<size_t>(strategy_of(task.phase))].groups[static_cast<size_t>(task.group)];
     return letter(task) + (group.stages.size() > 1 ? fmt::format(".s{}", task.stage) : "");
   }
 
   std::string position(const Task& task) const {
-    const auto& lanes = plan_.phases[static_cast<size_t>(task.phase)].lane;
-    const bool one = lanes[static_cast<size_t>(task.lane)].size() == 1 && lanes.size() > 1;
-    return (lanes.size() > 1 ? fmt::format(" lane{}", task.lane) : "") + (one ? "" : fmt::format(" mb{}", task.micro_batch));
+    const auto& replicas = plan_.phases[static_cast<size_t>(task.phase)].replica;
+    const bool one = replicas[static_cast<size_t>(task.replica)].size() == 1 && replicas.size() > 1;
+    return (replicas.size() > 1 ? fmt::format(" replica{}", task.replica) : "") +
+           (one ? "" : fmt::format(" mb{}", task.micro_batch));
   }
 
   std::string round_text(const Task& task) const {
@@ -181,7 +191,7 @@ class ProgramPrinter {
   }
 
   std::string transfers(const Task& task) const {
-    if (task.kind == TaskKind::prepare) return fmt::format("local {}", copied_bytes(task));
+    if (task.kind == TaskKind::allocate) return fmt::format("local {}", copied_bytes(task));
     if (task.messages.empty()) return "";
     if (task.bytes == 0) return "local";
     const i64 element = size_of(ir::type_of(task.kind, plans_.graph().precision()));
@@ -195,7 +205,8 @@ class ProgramPrinter {
     }
     std::vector<std::pair<i64, std::string>> sizes;  // in order of first appearance
     for (const auto& [pair, bytes] : pairs) {
-      auto same = std::find_if(sizes.begin(), sizes.end(), [&, size = bytes](const auto& entry) { return entry.first == size; });
+      auto same = std::find_if(sizes.begin(), sizes.end(),
+                               [&, size = bytes](const auto& entry) { return entry.first == size; });
       if (same == sizes.end()) same = sizes.insert(same, {bytes, ""});
       same->second += fmt::format("{}>{} ", pair.first, pair.second);
     }
@@ -219,7 +230,8 @@ std::string pieces_text(const batch::MicroBatch& mb) {
     for (const batch::Piece& piece : shard) {
       text += text.empty() ? "" : ", ";
       const int end = piece.first + (piece.count - 1) * piece.stride + 1;
-      text += piece.doc < 0 ? fmt::format("pad {}", piece.count) : fmt::format("doc{} {}..{}", piece.doc, piece.first, end);
+      text +=
+          piece.doc < 0 ? fmt::format("pad {}", piece.count) : fmt::format("doc{} {}..{}", piece.doc, piece.first, end);
     }
   return text;
 }
@@ -229,11 +241,12 @@ std::string pieces_text(const batch::MicroBatch& mb) {
 std::string print_batch(const batch::StepPlan& plan) {
   std::string text;
   for (const batch::PhasePlan& phase : plan.phases)
-    for (size_t lane = 0; lane < phase.lane.size(); ++lane) {
-      text += fmt::format("{}/{}", letter_of(phase.strategy), lane);
-      if (phase.lane[lane].empty()) text += " none";
-      for (size_t mb = 0; mb < phase.lane[lane].size(); ++mb)
-        text += fmt::format(" mb{} T={} {{{}}}", mb, phase.lane[lane][mb].T, pieces_text(phase.lane[lane][mb]));
+    for (size_t replica = 0; replica < phase.replica.size(); ++replica) {
+      text += fmt::format("{}/{}", letter_of(phase.strategy), replica);
+      if (phase.replica[replica].empty()) text += " none";
+      for (size_t mb = 0; mb < phase.replica[replica].size(); ++mb)
+        text +=
+            fmt::format(" mb{} T={} {{{}}}", mb, phase.replica[replica][mb].T, pieces_text(phase.replica[replica][mb]));
       text += "\n";
     }
   return text;

@@ -44,14 +44,14 @@ class Cloning {
   // Whether a reshard collects what is cut: its input is the smaller one to keep. Gathering sums again is not worth it.
   bool gathers(const ir::Instr& reshard) const {
     const layout::Layout &from = layout_of(reshard.in[0]), &to = layout_of(reshard.out[0]);
-    return from.partial.empty() && ways(from) > ways(to);
+    return from.partial.empty() && parts(from) > parts(to);
   }
   const layout::Layout& layout_of(int buffer) const { return stage_.buffers[static_cast<size_t>(buffer)].layout; }
-  i64 ways(const layout::Layout& layout) const {
-    i64 ways = 1;
+  i64 parts(const layout::Layout& layout) const {
+    i64 parts = 1;
     for (const std::vector<int>& axes : layout.split)
-      for (const int axis : axes) ways *= stage_.lane.axes[static_cast<size_t>(axis)].size;
-    return ways;
+      for (const int axis : axes) parts *= stage_.replica.axes[static_cast<size_t>(axis)].size;
+    return parts;
   }
 
   // The buffer from which the backward pass reads `buffer`: itself if kept, else that of a clone made here.
@@ -83,7 +83,9 @@ class Cloning {
   std::map<int, int> clone_;
 };
 
-bool is_activation(const ir::StageCode& stage, int b) { return stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::activation; }
+bool is_activation(const ir::StageCode& stage, int b) {
+  return stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::activation;
+}
 
 // Last reader or writer of each activation frees it, unless it is needed beyond the segment.
 void drop_after_last_use(const ir::StageCode& stage, ir::Segment& segment, const std::set<int>& outlives) {
@@ -98,7 +100,8 @@ void drop_after_last_use(const ir::StageCode& stage, ir::Segment& segment, const
 }
 
 // Activations that these segments, one after the other, read and none of them makes. come: from elsewhere.
-std::set<int> read_from_before(const ir::StageCode& stage, std::initializer_list<const ir::Segment*> segments, std::set<int> come = {}) {
+std::set<int> read_from_before(const ir::StageCode& stage, std::initializer_list<const ir::Segment*> segments,
+                               std::set<int> come = {}) {
   std::set<int> read, made = std::move(come);
   for (const ir::Segment* segment : segments)
     for (const ir::Instr& instr : segment->code) {
@@ -115,12 +118,15 @@ void unit_events(const ir::Graph& graph, const ir::StageCode& stage, ir::Segment
   std::set<int> awaited;
   std::map<int, int> last_write;
   for (size_t i = 0; i < segment.code.size(); ++i) {
-    const auto unit_of = [&](int b) { return graph.param(graph.value(stage.buffers[static_cast<size_t>(b)].value).param).unit; };
+    const auto unit_of = [&](int b) {
+      return graph.param(graph.value(stage.buffers[static_cast<size_t>(b)].value).param).unit;
+    };
     for (const int b : segment.code[i].in)
       if (stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::param && awaited.insert(unit_of(b)).second)
         segment.awaits.push_back({unit_of(b), static_cast<int>(i)});
     for (const int b : segment.code[i].out)
-      if (stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::gradient) last_write[unit_of(b)] = static_cast<int>(i);
+      if (stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::gradient)
+        last_write[unit_of(b)] = static_cast<int>(i);
   }
   for (const auto& [unit, instr] : last_write) segment.releases.push_back({unit, instr});
   std::sort(segment.releases.begin(), segment.releases.end(),
@@ -138,8 +144,13 @@ void take_apart(ir::StageCode& stage) {
     }
     std::vector<ir::Type> in;
     for (const int b : whole.in) in.push_back(stage.buffers[static_cast<size_t>(b)].type);
-    const ir::Buffer &x = stage.buffers[static_cast<size_t>(whole.in[0])], &weight = stage.buffers[static_cast<size_t>(whole.in[1])];
-    ir::Buffer between{.name = weight.name + "'s rows", .kind = ir::ValueKind::activation, .type = halves.inputs->shape(in).back(), .layout = x.layout, .box = x.box};
+    const ir::Buffer &x = stage.buffers[static_cast<size_t>(whole.in[0])],
+                     &weight = stage.buffers[static_cast<size_t>(whole.in[1])];
+    ir::Buffer between{.name = weight.name + "'s rows",
+                       .kind = ir::ValueKind::activation,
+                       .type = halves.inputs->shape(in).back(),
+                       .layout = x.layout,
+                       .box = x.box};
     between.layout.split[1] = weight.layout.split[0];
     for (size_t position = 0; position < between.box.size(); ++position) {
       between.box[position].lo[1] = weight.box[position].lo[0];
@@ -160,9 +171,7 @@ void take_apart(ir::StageCode& stage) {
 
 }  // namespace
 
-void recompute(ir::StageCode& stage, config::Recompute policy) {
-  Cloning(stage, policy).run();
-}
+void recompute(ir::StageCode& stage, config::Recompute policy) { Cloning(stage, policy).run(); }
 
 void split_gradients(ir::StageCode& stage) {
   stage.weight.phase = ir::Phase::W;
@@ -171,7 +180,8 @@ void split_gradients(ir::StageCode& stage) {
   std::vector<ir::Instr> stays, moves;
   for (size_t i = stage.backward.code.size(); i-- > 0;) {
     ir::Instr& instr = stage.backward.code[i];
-    const bool stay = instr.phase != ir::Phase::W || std::ranges::any_of(instr.out, [&](int b) { return read.contains(b); });
+    const bool stay =
+        instr.phase != ir::Phase::W || std::ranges::any_of(instr.out, [&](int b) { return read.contains(b); });
     if (stay) read.insert(instr.in.begin(), instr.in.end());
     (stay ? stays : moves).push_back(std::move(instr));
   }

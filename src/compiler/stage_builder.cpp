@@ -10,17 +10,19 @@
 namespace switchyard::compiler {
 namespace {
 
-// Token dims in units of T / positions, so that every cut of T is a whole number of units; pairs of tokens are never cut.
+// Token dims in units of T / positions, so that every cut of T is a whole number of units; pairs of tokens are never
+// cut.
 layout::Shape unit_shape(const ir::Type& type, int positions) {
   layout::Shape shape = type.shape;
   for (i64& size : shape.size)
     if (size < 0) size = size == ir::kTokens ? positions : 1;
-  shape.granule.resize(shape.size.size());
+  shape.alignment.resize(shape.size.size());
   return shape;
 }
 
 bool has_gradients(const ir::Graph& graph) {
-  return std::any_of(graph.calls().begin(), graph.calls().end(), [](const ir::Call& c) { return c.phase != ir::Phase::F; });
+  return std::any_of(graph.calls().begin(), graph.calls().end(),
+                     [](const ir::Call& c) { return c.phase != ir::Phase::F; });
 }
 
 }  // namespace
@@ -31,7 +33,8 @@ std::vector<bool> needed_calls(const ir::Graph& graph) {
   for (size_t i = graph.calls().size(); i-- > 0;) {
     const ir::Call& call = graph.calls()[i];
     bool needed = !trained && i + 1 == graph.calls().size();
-    for (const int v : call.out) needed = needed || value_needed[static_cast<size_t>(v)] || graph.value(v).kind == ir::ValueKind::gradient;
+    for (const int v : call.out)
+      needed = needed || value_needed[static_cast<size_t>(v)] || graph.value(v).kind == ir::ValueKind::gradient;
     if (!needed) continue;
     call_needed[i] = true;
     for (const int v : call.in) value_needed[static_cast<size_t>(v)] = true;
@@ -52,17 +55,21 @@ void make_adjacent(ir::StageCode& stage, const std::vector<int>& members) {
   }
 }
 
-StageBuilder::StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit,
-                           std::vector<std::vector<int>> hosts, std::set<int> gathered)
-    : graph_(graph), strategy_(strategy), gathered_(std::move(gathered)), needed_(needed_calls(graph)), primary_(graph.values().size(), -1) {
-  stage_.lane = lane_mesh(graph, strategy, tp, first_unit, end_unit);
+StageBuilder::StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit,
+                           int end_unit, std::vector<std::vector<int>> hosts, std::set<int> gathered)
+    : graph_(graph),
+      strategy_(strategy),
+      gathered_(std::move(gathered)),
+      needed_(needed_calls(graph)),
+      primary_(graph.values().size(), -1) {
+  stage_.replica = replica_mesh(graph, strategy, tp, first_unit, end_unit);
   stage_.hosts = hosts.empty() ? std::vector(1, std::vector<int>(static_cast<size_t>(tp), 0)) : std::move(hosts);
   stage_.first_unit = first_unit;
   stage_.end_unit = end_unit;
   stage_.forward.phase = ir::Phase::F;
   stage_.backward.phase = ir::Phase::B;
   residual_ = boundary_ = layout::replicated(2);
-  for (size_t a = 0; a < stage_.lane.axes.size(); ++a) boundary_.split[0].push_back(static_cast<int>(a));
+  for (size_t a = 0; a < stage_.replica.axes.size(); ++a) boundary_.split[0].push_back(static_cast<int>(a));
   if (strategy.sequence_parallel) residual_ = boundary_;
 }
 
@@ -79,10 +86,12 @@ ir::StageCode StageBuilder::build() {
 }
 
 layout::Layout StageBuilder::use_layout(int param) const {
-  return gathered_.contains(param) ? usual_layout(graph_, param, strategy_, stage_.lane) : param_layout(graph_, param, strategy_, stage_.lane);
+  return gathered_.contains(param) ? usual_layout(graph_, param, strategy_, stage_.replica)
+                                   : param_layout(graph_, param, strategy_, stage_.replica);
 }
 
-// The buffer in which a value is now; parameters and feeds appear at first use, activations of other stages as boundaries.
+// The buffer in which a value is now; parameters and feeds appear at first use, activations of other stages as
+// boundaries.
 int StageBuilder::current(int value) {
   int& buffer_of = primary_[static_cast<size_t>(value)];
   if (buffer_of >= 0) return buffer_of;
@@ -98,17 +107,19 @@ int StageBuilder::current(int value) {
     case ir::ValueKind::activation: {
       const bool forward = stage_.backward.code.empty() && stage_.act_in < 0 && stage_.first_unit > 0;
       int& boundary = forward ? stage_.act_in : stage_.grad_in;
-      check(boundary < 0, "stage {}..{}: a second value, {}, comes from another stage", stage_.first_unit, stage_.end_unit, v.name);
+      check(boundary < 0, "stage {}..{}: a second value, {}, comes from another stage", stage_.first_unit,
+            stage_.end_unit, v.name);
       boundary = buffer(value, boundary_);
-      return primary_[static_cast<size_t>(value)] = resharded(boundary, residual_, forward ? stage_.first_unit : stage_.end_unit - 1,
-                                                              forward ? ir::Phase::F : ir::Phase::B);
+      return primary_[static_cast<size_t>(value)] =
+                 resharded(boundary, residual_, forward ? stage_.first_unit : stage_.end_unit - 1,
+                           forward ? ir::Phase::F : ir::Phase::B);
     }
   }
   return buffer_of;
 }
 
 int StageBuilder::buffer(int value, const layout::Layout& layout) {
-  const Key key{value, layout::to_string(stage_.lane, layout)};
+  const Key key{value, layout::to_string(stage_.replica, layout)};
   if (const auto it = by_layout_.find(key); it != by_layout_.end()) return it->second;
   return by_layout_[key] = new_buffer(value, layout);
 }
@@ -116,9 +127,9 @@ int StageBuilder::buffer(int value, const layout::Layout& layout) {
 int StageBuilder::new_buffer(int value, const layout::Layout& layout) {
   const ir::Value& v = graph_.value(value);
   ir::Buffer b{.name = v.name, .kind = v.kind, .value = value, .type = v.type, .layout = layout};
-  const layout::Shape shape = unit_shape(v.type, stage_.lane.size());
-  for (int position = 0; position < stage_.lane.size(); ++position)
-    b.box.push_back(layout::shard_box(stage_.lane, layout, shape, position));
+  const layout::Shape shape = unit_shape(v.type, stage_.replica.size());
+  for (int position = 0; position < stage_.replica.size(); ++position)
+    b.box.push_back(layout::shard_box(stage_.replica, layout, shape, position));
   stage_.buffers.push_back(std::move(b));
   return static_cast<int>(stage_.buffers.size()) - 1;
 }
@@ -130,7 +141,7 @@ void StageBuilder::gather_params(const ir::Call& call) {
     if (value.kind != ir::ValueKind::param || !gathered_.contains(value.param)) continue;
     const auto [copy, fresh] = copies_.try_emplace({&segment(call.phase), v}, -1);
     if (fresh) {
-      const int held = buffer(v, param_layout(graph_, value.param, strategy_, stage_.lane));
+      const int held = buffer(v, param_layout(graph_, value.param, strategy_, stage_.replica));
       copy->second = new_buffer(v, use_layout(value.param));
       ir::Buffer& made = stage_.buffers[static_cast<size_t>(copy->second)];
       made.kind = ir::ValueKind::activation;
@@ -143,7 +154,7 @@ void StageBuilder::gather_params(const ir::Call& call) {
 
 ir::LayoutQuery StageBuilder::query_of(const ir::Call& call) {
   ir::LayoutQuery query;
-  query.mesh = &stage_.lane;
+  query.mesh = &stage_.replica;
   for (const int v : call.in) {
     const ir::Value& value = graph_.value(v);
     query.in.push_back(stage_.buffers[static_cast<size_t>(current(v))].layout);
@@ -152,8 +163,9 @@ ir::LayoutQuery StageBuilder::query_of(const ir::Call& call) {
     query.in_types.push_back(&value.type);
   }
   for (const int v : call.out)
-    query.out_fixed.push_back(graph_.value(v).kind == ir::ValueKind::gradient ? stage_.buffers[static_cast<size_t>(current(v))].layout
-                                                                              : layout::Layout{});
+    query.out_fixed.push_back(graph_.value(v).kind == ir::ValueKind::gradient
+                                  ? stage_.buffers[static_cast<size_t>(current(v))].layout
+                                  : layout::Layout{});
   return query;
 }
 
@@ -171,9 +183,10 @@ void StageBuilder::misfit(const ir::Call& call) {
   for (const auto* side : {&call.in, &call.out})
     for (const int v : *side)
       if (const int param = graph_.value(v).param;
-          param >= 0 && !(use_layout(param) == usual_layout(graph_, param, strategy_, stage_.lane)))
+          param >= 0 && !(use_layout(param) == usual_layout(graph_, param, strategy_, stage_.replica)))
         misfits_.insert(param);
-  check(!misfits_.empty(), "strategy \"{}\": {} can't compute with its parameters in their usual layouts", strategy_.name, call.op->name());
+  check(!misfits_.empty(), "strategy \"{}\": {} can't compute with its parameters in their usual layouts",
+        strategy_.name, call.op->name());
 }
 
 void StageBuilder::add_call(const ir::Call& call) {
@@ -186,18 +199,19 @@ void StageBuilder::add_call(const ir::Call& call) {
   instr.unit = call.unit;
   instr.phase = call.phase;
   instr.in = inputs_of(call, rule);
-  for (int position = 0; position < stage_.lane.size(); ++position) {
+  for (int position = 0; position < stage_.replica.size(); ++position) {
     bool first = true;
     if (!rule.gives.empty())
-      for (const int axis : rule.gives[0].partial) first = first && stage_.lane.coordinate(position, axis) == 0;
-    instr.first_addend.push_back(first);
+      for (const int axis : rule.gives[0].partial) first = first && stage_.replica.coordinate(position, axis) == 0;
+    instr.first_partial.push_back(first);
   }
   produce(call, rule, instr);
 }
 
 std::vector<int> StageBuilder::inputs_of(const ir::Call& call, const ir::LayoutRule& rule) {
   std::vector<int> in;
-  for (size_t i = 0; i < call.in.size(); ++i) in.push_back(resharded(current(call.in[i]), rule.needs[i], call.unit, call.phase));
+  for (size_t i = 0; i < call.in.size(); ++i)
+    in.push_back(resharded(current(call.in[i]), rule.needs[i], call.unit, call.phase));
   return in;
 }
 
@@ -210,7 +224,8 @@ int StageBuilder::resharded(int from, const layout::Layout& to, int unit, ir::Ph
 }
 
 void StageBuilder::add_reshard(int from, int to, int unit, ir::Phase phase) {
-  const ir::Buffer &source = stage_.buffers[static_cast<size_t>(from)], &target = stage_.buffers[static_cast<size_t>(to)];
+  const ir::Buffer &source = stage_.buffers[static_cast<size_t>(from)],
+                   &target = stage_.buffers[static_cast<size_t>(to)];
   ir::Instr instr;
   instr.exchanges = exchanges(source, target);
   instr.in = {from};
@@ -221,13 +236,16 @@ void StageBuilder::add_reshard(int from, int to, int unit, ir::Phase phase) {
 }
 
 // Layers have the same ones.
-const std::vector<std::shared_ptr<const layout::Exchange>>& StageBuilder::exchanges(const ir::Buffer& from, const ir::Buffer& to) {
-  const layout::Shape shape = unit_shape(from.type, stage_.lane.size());
-  const std::string key = fmt::format("{} {} {} > {}", shape.size, shape.granule, layout::to_string(stage_.lane, from.layout),
-                                      layout::to_string(stage_.lane, to.layout));
+const std::vector<std::shared_ptr<const layout::Exchange>>& StageBuilder::exchanges(const ir::Buffer& from,
+                                                                                    const ir::Buffer& to) {
+  const layout::Shape shape = unit_shape(from.type, stage_.replica.size());
+  const std::string key =
+      fmt::format("{} {} {} > {}", shape.size, shape.alignment, layout::to_string(stage_.replica, from.layout),
+                  layout::to_string(stage_.replica, to.layout));
   const auto [it, fresh] = exchanges_.try_emplace(key);
   if (!fresh) return it->second;
-  const layout::ShardMap before = layout::expand(stage_.lane, from.layout, shape), after = layout::expand(stage_.lane, to.layout, shape);
+  const layout::ShardMap before = layout::expand(stage_.replica, from.layout, shape),
+                         after = layout::expand(stage_.replica, to.layout, shape);
   for (const std::vector<int>& hosts : stage_.hosts) {
     auto exchange = std::make_shared<const layout::Exchange>(layout::quickest_exchange(before, after, hosts));
     layout::verify_exchange(*exchange, before, after);
@@ -237,7 +255,8 @@ const std::vector<std::shared_ptr<const layout::Exchange>>& StageBuilder::exchan
 }
 
 void StageBuilder::produce(const ir::Call& call, const ir::LayoutRule& rule, ir::Instr& instr) {
-  check(rule.gives.size() == call.out.size(), "{}: {} layouts for {} outputs", call.op->name(), rule.gives.size(), call.out.size());
+  check(rule.gives.size() == call.out.size(), "{}: {} layouts for {} outputs", call.op->name(), rule.gives.size(),
+        call.out.size());
   for (size_t i = 0; i < call.out.size(); ++i) {
     const ir::Value& value = graph_.value(call.out[i]);
     if (value.kind == ir::ValueKind::gradient) {
@@ -260,7 +279,8 @@ void StageBuilder::produce(const ir::Call& call, const ir::LayoutRule& rule, ir:
   segment(call.phase).code.push_back(instr);
   for (size_t i = 0; i < call.out.size(); ++i) {
     const ir::Value& value = graph_.value(call.out[i]);
-    if (value.role == "residual") primary_[static_cast<size_t>(call.out[i])] = resharded(instr.out[i], residual_, call.unit, call.phase);
+    if (value.role == "residual")
+      primary_[static_cast<size_t>(call.out[i])] = resharded(instr.out[i], residual_, call.unit, call.phase);
   }
 }
 
@@ -270,10 +290,11 @@ void StageBuilder::record_gradient(const ir::Call& call, int param, const layout
       if (!(use.grad == grad)) misfit(call);
       return;
     }
-  stage_.params.push_back({param, param_layout(graph_, param, strategy_, stage_.lane), grad});
+  stage_.params.push_back({param, param_layout(graph_, param, strategy_, stage_.replica), grad});
 }
 
-// What leaves the stage is cut on tokens, so that each byte is sent once. Parameters of a forward-only graph are recorded here, too.
+// What leaves the stage is cut on tokens, so that each byte is sent once. Parameters of a forward-only graph are
+// recorded here, too.
 void StageBuilder::find_boundaries() {
   const auto came_in = [&](int value) {
     return std::ranges::any_of(std::array{stage_.act_in, stage_.grad_in},
@@ -303,11 +324,13 @@ void StageBuilder::find_boundaries() {
       const ir::Buffer& buffer = stage_.buffers[static_cast<size_t>(b)];
       if (buffer.kind != ir::ValueKind::param) continue;
       const int param = graph_.value(buffer.value).param;
-      const bool known = std::any_of(stage_.params.begin(), stage_.params.end(), [&](const ir::ParamUse& u) { return u.param == param; });
+      const bool known = std::any_of(stage_.params.begin(), stage_.params.end(),
+                                     [&](const ir::ParamUse& u) { return u.param == param; });
       if (!known) stage_.params.push_back({param, buffer.layout, buffer.layout});
     }
   if (!has_gradients(graph_) && stage_.end_unit == graph_.units()) stage_.logits = stage_.forward.code.back().out[0];
-  std::sort(stage_.params.begin(), stage_.params.end(), [](const ir::ParamUse& a, const ir::ParamUse& b) { return a.param < b.param; });
+  std::sort(stage_.params.begin(), stage_.params.end(),
+            [](const ir::ParamUse& a, const ir::ParamUse& b) { return a.param < b.param; });
 }
 
 }  // namespace switchyard::compiler

@@ -1,4 +1,5 @@
-// Layout propagation through one stage: graph calls become instructions on local buffers, with reshards where layouts differ.
+// Layout propagation through one stage: graph calls become instructions on local buffers, with reshards where layouts
+// differ.
 #pragma once
 
 #include <map>
@@ -15,7 +16,7 @@ namespace switchyard::compiler {
 class StageBuilder {
  public:
   /// gathered: parameters that are brought into their usual layout for use.
-  /// hosts: ways in which its lanes lie on hosts, as ir::StageCode::hosts; none: all ranks on one.
+  /// hosts: ways in which its replicas lie on hosts, as ir::StageCode::hosts; none: all ranks on one.
   StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit,
                std::vector<std::vector<int>> hosts = {}, std::set<int> gathered = {});
   /// Forward and backward segments without recomputation, drops and events. Of no use if there are misfits.
@@ -50,8 +51,8 @@ class StageBuilder {
   std::set<int> gathered_, misfits_;
   ir::StageCode stage_;
   layout::Layout residual_, boundary_;  // of the stream inside the stage, and where it comes in and leaves
-  std::vector<bool> needed_;          // per call
-  std::vector<int> primary_;          // buffer of each value, -1: not here yet
+  std::vector<bool> needed_;            // per call
+  std::vector<int> primary_;            // buffer of each value, -1: not here yet
   std::map<Key, int> by_layout_;
   std::map<std::string, std::vector<std::shared_ptr<const layout::Exchange>>> exchanges_;  // by layouts and shape
   std::map<std::pair<const ir::Segment*, int>, int> copies_;  // gathered, of a parameter's value in a segment

@@ -22,10 +22,11 @@ std::vector<layout::ShardMap> of_layers(const ir::Graph& graph, const std::vecto
 
 }  // namespace
 
-SwitchMaps switch_maps(const ir::Graph& graph, const config::Strategy& from, const config::Strategy& to, const config::Strategy* home) {
+SwitchMaps switch_maps(const ir::Graph& graph, const config::Strategy& from, const config::Strategy& to,
+                       const config::Strategy* home) {
   SwitchMaps maps{unit_maps(graph), used_maps(graph, from), {}, used_maps(graph, to)};
   if (home)
-    for (const layout::ShardMap& used : used_maps(graph, *home)) maps.image.push_back(layout::one_owner(used));
+    for (const layout::ShardMap& used : used_maps(graph, *home)) maps.compute_copy.push_back(layout::one_owner(used));
   return maps;
 }
 
@@ -35,7 +36,8 @@ SwitchFigures switch_figures(const ir::Graph& graph, const SwitchMaps& maps, con
   const switching::Traffic all = switching::traffic(plan, cluster, element);
   SwitchFigures figures{.inter_host_bytes = all.links.inter_host,
                         .intra_host_bytes = all.links.intra_host,
-                        .inter_host_bound_bytes = switching::inter_host_bound_bytes(maps.from, maps.image, maps.to, cluster, element),
+                        .inter_host_bound_bytes =
+                            switching::inter_host_bound_bytes(maps.from, maps.compute_copy, maps.to, cluster, element),
                         .max_send_bytes = all.max_send,
                         .max_receive_bytes = all.max_receive};
   switching::MovePlan layers{{}, plan.sum};
@@ -45,9 +47,10 @@ SwitchFigures switch_figures(const ir::Graph& graph, const SwitchMaps& maps, con
       for (const layout::Msg& m : round) figures.messages += m.src == m.dst ? 0 : 1;
   }
   figures.layers_inter_host_bytes = switching::traffic(layers, cluster, element).links.inter_host;
-  figures.layers_inter_host_bound_bytes = switching::inter_host_bound_bytes(of_layers(graph, maps.from), of_layers(graph, maps.image),
-                                                                            of_layers(graph, maps.to), cluster, element);
-  for (const ir::Param& param : graph.params()) figures.layer_bytes += param.unit == 1 ? param.shape.elements() * element : 0;
+  figures.layers_inter_host_bound_bytes = switching::inter_host_bound_bytes(
+      of_layers(graph, maps.from), of_layers(graph, maps.compute_copy), of_layers(graph, maps.to), cluster, element);
+  for (const ir::Param& param : graph.params())
+    figures.layer_bytes += param.unit == 1 ? param.shape.elements() * element : 0;
   return figures;
 }
 

@@ -13,44 +13,45 @@ namespace {
 using ir::Task;
 using ir::TaskKind;
 
-// The last compute row of each rank of a lane that is known to have ended, at some moment; -1: none.
+// The last compute task of each rank of a replica that is known to have ended, at some moment; -1: none.
 using Clock = std::vector<int>;
 
 void advance(Clock& clock, const Clock& to) {
   for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], to[i]);
 }
 
-// One lane of a phase: its runs and sends in the program's order, each after all that it needs.
-class LaneClocks {
+// One replica of a phase: its runs and sends in the program's order, each after all that it needs.
+class ReplicaClocks {
  public:
-  explicit LaneClocks(const std::set<int>& ranks) : ranks_(ranks.begin(), ranks.end()), computed_(ranks_.size(), Clock(ranks_.size(), -1)) {}
+  explicit ReplicaClocks(const std::set<int>& ranks)
+      : ranks_(ranks.begin(), ranks.end()), computed_(ranks_.size(), Clock(ranks_.size(), -1)) {}
 
   /// sent: what it makes is sent.
-  void run(const Task& task, int row, bool sent) {
+  void run(const Task& task, int id, bool sent) {
     for (const int rank : task.ranks) {
       Clock& clock = computed_[at(rank)];
       for (const ir::Wait& wait : task.after)
-        if (const auto received = received_.extract({wait.row, rank})) advance(clock, received.mapped());
-      clock[at(rank)] = row;
-      if (sent) ran_[{row, rank}] = clock;
+        if (const auto received = received_.extract({wait.task, rank})) advance(clock, received.mapped());
+      clock[at(rank)] = id;
+      if (sent) ran_[{id, rank}] = clock;
     }
   }
 
   /// What it needs of each receiving rank.
-  std::vector<std::pair<int, int>> send(const Task& task, int row) {
+  std::vector<std::pair<int, int>> send(const Task& task, int id) {
     std::map<int, Clock> arrived;
     for (const layout::Msg& m : task.messages) {
       if (m.src == m.dst) continue;
       Clock& clock = arrived.try_emplace(m.dst, Clock(ranks_.size(), -1)).first->second;
       for (const ir::Wait& wait : task.after)
-        if (const auto ran = ran_.find({wait.row, m.src}); ran != ran_.end()) advance(clock, ran->second);
+        if (const auto ran = ran_.find({wait.task, m.src}); ran != ran_.end()) advance(clock, ran->second);
     }
     for (const int rank : task.ranks)
-      for (const ir::Wait& wait : task.after) ran_.erase({wait.row, rank});
+      for (const ir::Wait& wait : task.after) ran_.erase({wait.task, rank});
     std::vector<std::pair<int, int>> needs;
     for (auto& [rank, clock] : arrived) {
       needs.emplace_back(rank, clock[at(rank)]);
-      received_[{row, rank}] = std::move(clock);
+      received_[{id, rank}] = std::move(clock);
     }
     return needs;
   }
@@ -60,73 +61,74 @@ class LaneClocks {
 
   std::vector<int> ranks_;
   std::vector<Clock> computed_;                          // of each rank, after its last run so far
-  std::map<std::pair<int, int>, Clock> ran_, received_;  // row, rank: of what waits for its send, its run
+  std::map<std::pair<int, int>, Clock> ran_, received_;  // task, rank: of what waits for its send, its run
 };
 
 class WorstOrder {
  public:
   WorstOrder(const ir::Program& program, const Arrivals& arrivals, int rank)
-      : program_(program), rank_(rank), to_come_(program.rows.size(), false) {
-    for (const int row : program.of_rank[static_cast<size_t>(rank)]) {
-      to_come_[static_cast<size_t>(row)] = true;
-      if (task(row).queue == ir::Queue::switching)
-        switching_.push_back(row);
-      else if (task(row).queue == ir::Queue::compute)
-        compute_.push_back(row);
-      else if (is_received(task(row), rank))
-        receives_.emplace_back(arrivals.needs(row, rank), row);
+      : program_(program), rank_(rank), to_come_(program.tasks.size(), false) {
+    for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
+      to_come_[static_cast<size_t>(id)] = true;
+      if (task(id).queue == ir::Queue::switching)
+        switching_.push_back(id);
+      else if (task(id).queue == ir::Queue::compute)
+        compute_.push_back(id);
+      else if (is_received(task(id), rank))
+        receives_.emplace_back(arrivals.needs(id, rank), id);
       else
-        late_[queue_of(task(row), rank)].rows.push_back(row);
+        late_[queue_of(task(id), rank)].tasks.push_back(id);
     }
     std::ranges::sort(receives_);
   }
 
-  std::vector<int> rows() {
-    for (const int row : compute_) {
+  std::vector<int> tasks() {
+    for (const int id : compute_) {
       switch_what_can();
-      for (; next_receive_ < receives_.size() && receives_[next_receive_].first < row; ++next_receive_) pass(receives_[next_receive_].second);
-      for (const ir::Wait& wait : task(row).after) end_late(wait.row);
-      pass(row);
+      for (; next_receive_ < receives_.size() && receives_[next_receive_].first < id; ++next_receive_)
+        pass(receives_[next_receive_].second);
+      for (const ir::Wait& wait : task(id).after) end_late(wait.task);
+      pass(id);
     }
     switch_what_can();
     for (; next_receive_ < receives_.size(); ++next_receive_) pass(receives_[next_receive_].second);
     for (auto& [key, late] : late_)
-      for (; late.next < late.rows.size(); ++late.next) pass(late.rows[late.next]);
+      for (; late.next < late.tasks.size(); ++late.next) pass(late.tasks[late.next]);
     return order_;
   }
 
  private:
   struct Late {
-    std::vector<int> rows;
+    std::vector<int> tasks;
     size_t next = 0;
   };
 
-  const Task& task(int row) const { return program_.rows[static_cast<size_t>(row)]; }
-  void pass(int row) {
-    order_.push_back(row);
-    to_come_[static_cast<size_t>(row)] = false;
+  const Task& task(int id) const { return program_.tasks[static_cast<size_t>(id)]; }
+  void pass(int id) {
+    order_.push_back(id);
+    to_come_[static_cast<size_t>(id)] = false;
   }
   // Waits that are met stay met.
   void switch_what_can() {
     for (; next_switch_ < switching_.size(); next_wait_ = 0) {
       const std::vector<ir::Wait>& after = task(switching_[next_switch_]).after;
-      while (next_wait_ < after.size() && !to_come_[static_cast<size_t>(after[next_wait_].row)]) ++next_wait_;
+      while (next_wait_ < after.size() && !to_come_[static_cast<size_t>(after[next_wait_].task)]) ++next_wait_;
       if (next_wait_ < after.size()) return;
       pass(switching_[next_switch_++]);
     }
   }
   // With all before it in its queue.
-  void end_late(int row) {
-    if (!to_come_[static_cast<size_t>(row)]) return;
-    const auto late = late_.find(queue_of(task(row), rank_));
-    while (late != late_.end() && to_come_[static_cast<size_t>(row)]) pass(late->second.rows[late->second.next++]);
+  void end_late(int id) {
+    if (!to_come_[static_cast<size_t>(id)]) return;
+    const auto late = late_.find(queue_of(task(id), rank_));
+    while (late != late_.end() && to_come_[static_cast<size_t>(id)]) pass(late->second.tasks[late->second.next++]);
   }
 
   const ir::Program& program_;
   int rank_;
-  std::vector<bool> to_come_;  // the rank's rows
+  std::vector<bool> to_come_;  // the rank's tasks
   std::vector<int> compute_, switching_, order_;
-  std::vector<std::pair<int, int>> receives_;  // the row that each needs, itself
+  std::vector<std::pair<int, int>> receives_;  // the task that each needs, itself
   std::map<QueueKey, Late> late_;
   size_t next_switch_ = 0, next_wait_ = 0, next_receive_ = 0;
 };
@@ -142,38 +144,41 @@ bool is_received(const Task& task, int rank) {
   return to && task.kind == TaskKind::send;
 }
 
-Arrivals::Arrivals(const ir::Program& program) : needs_(program.rows.size()) {
-  using Lane = std::pair<int, int>;  // phase, lane
-  std::map<Lane, std::set<int>> ranks;
-  std::vector<bool> sent(program.rows.size(), false);  // what the run makes
-  for (const Task& task : program.rows) {
+Arrivals::Arrivals(const ir::Program& program) : needs_(program.tasks.size()) {
+  using Replica = std::pair<int, int>;  // phase, replica
+  std::map<Replica, std::set<int>> ranks;
+  std::vector<bool> sent(program.tasks.size(), false);  // what the run makes
+  for (const Task& task : program.tasks) {
     if (task.kind != TaskKind::send) continue;
-    ranks[{task.phase, task.lane}].insert(task.ranks.begin(), task.ranks.end());
-    for (const ir::Wait& wait : task.after) sent[static_cast<size_t>(wait.row)] = true;
+    ranks[{task.phase, task.replica}].insert(task.ranks.begin(), task.ranks.end());
+    for (const ir::Wait& wait : task.after) sent[static_cast<size_t>(wait.task)] = true;
   }
-  for (const Task& task : program.rows)
+  for (const Task& task : program.tasks)
     if (task.kind == TaskKind::run)
-      if (const auto lane = ranks.find({task.phase, task.lane}); lane != ranks.end()) lane->second.insert(task.ranks.begin(), task.ranks.end());
-  std::map<Lane, LaneClocks> clocks;
-  for (const auto& [lane, members] : ranks) clocks.emplace(lane, members);
-  for (size_t row = 0; row < program.rows.size(); ++row) {
-    const Task& task = program.rows[row];
+      if (const auto replica = ranks.find({task.phase, task.replica}); replica != ranks.end())
+        replica->second.insert(task.ranks.begin(), task.ranks.end());
+  std::map<Replica, ReplicaClocks> clocks;
+  for (const auto& [replica, members] : ranks) clocks.emplace(replica, members);
+  for (size_t id = 0; id < program.tasks.size(); ++id) {
+    const Task& task = program.tasks[id];
     if (task.kind != TaskKind::run && task.kind != TaskKind::send) continue;
-    const auto lane = clocks.find({task.phase, task.lane});
-    if (lane == clocks.end()) continue;
+    const auto replica = clocks.find({task.phase, task.replica});
+    if (replica == clocks.end()) continue;
     if (task.kind == TaskKind::run)
-      lane->second.run(task, static_cast<int>(row), sent[row]);
+      replica->second.run(task, static_cast<int>(id), sent[id]);
     else
-      needs_[row] = lane->second.send(task, static_cast<int>(row));
+      needs_[id] = replica->second.send(task, static_cast<int>(id));
   }
 }
 
-int Arrivals::needs(int row, int rank) const {
-  for (const auto& [receiver, needed] : needs_[static_cast<size_t>(row)])
+int Arrivals::needs(int id, int rank) const {
+  for (const auto& [receiver, needed] : needs_[static_cast<size_t>(id)])
     if (receiver == rank) return needed;
   return -1;
 }
 
-std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank) { return WorstOrder(program, arrivals, rank).rows(); }
+std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank) {
+  return WorstOrder(program, arrivals, rank).tasks();
+}
 
 }  // namespace switchyard::compiler

@@ -1,4 +1,4 @@
-// The order of a rank's rows in which it needs the most memory.
+// The order of a rank's tasks in which it needs the most memory.
 #pragma once
 
 #include <utility>
@@ -8,23 +8,23 @@
 
 namespace switchyard::compiler {
 
-/// Whether the rank gets values by the row, and sends none.
+/// Whether the rank gets values by the task, and sends none.
 bool is_received(const ir::Task& task, int rank);
 
-/// How early a receive can be done: what it needs of the receiving rank itself. A value that comes up a pipeline needs the gradients that
-/// its sender waited for before, and these the rank's own runs.
+/// How early a receive can be done: what it needs of the receiving rank itself. A value that comes up a pipeline needs
+/// the gradients that its sender waited for before, and these the rank's own runs.
 class Arrivals {
  public:
   explicit Arrivals(const ir::Program& program);
-  /// The last compute row of the rank that must have ended before the send `row` can be received there; -1: none.
-  int needs(int row, int rank) const;
+  /// The last compute task of the rank that must have ended before the send `task` can be received there; -1: none.
+  int needs(int id, int rank) const;
 
  private:
-  std::vector<std::vector<std::pair<int, int>>> needs_;  // [row]: receiving rank, its row
+  std::vector<std::vector<std::pair<int, int>>> needs_;  // [task]: receiving rank, its task
 };
 
-/// The rank's rows: compute rows in their order; switching rows and receives before the first one that they can pass before; flushes and sends
-/// after the last one that they can pass after.
+/// The rank's tasks: compute tasks in their order; switching tasks and receives before the first one that they can pass
+/// before; reductions and sends after the last one that they can pass after.
 std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank);
 
 }  // namespace switchyard::compiler

@@ -6,7 +6,7 @@
 
 #include "base/file_text.hpp"
 #include "base/text.hpp"
-#include "config/faults.hpp"
+#include "config/errors.hpp"
 #include "config/hardware_table.hpp"
 #include "config/profile.hpp"
 
@@ -17,7 +17,8 @@ using cluster::EfficiencyCurve;
 using cluster::Hardware;
 
 constexpr int kMostRanks = 1'000'000;
-constexpr double kLeast = 1e-18, kMost = 1e18;  // of any quantity, in its plain unit: so that bytes are countable, and times neither zero nor endless
+constexpr double kLeast = 1e-18, kMost = 1e18;  // of any quantity, in its plain unit: so that bytes are countable, and
+                                                // times neither zero nor endless
 
 /// How a quantity is written: as text with a unit, or as a bare number.
 struct Notation {
@@ -49,9 +50,9 @@ std::optional<double> quantity_of(const toml::node& node, const Notation& notati
 
 /// One table of the file. Every key asked for is a known key; what is left over in the end is none.
 struct Section {
-  std::string name;                   // "device.bf16"; "" for the whole file
+  std::string name;                    // "device.bf16"; "" for the whole file
   const toml::table* table = nullptr;  // nothing if the file has no such section
-  std::string where;                  // "my.toml:7"
+  std::string where;                   // "my.toml:7"
   std::vector<std::string> asked;
 
   std::string key(const std::string& part) const { return name.empty() ? part : name + "." + part; }
@@ -59,7 +60,7 @@ struct Section {
 
 class Reader {
  public:
-  Reader(std::string origin, Faults& faults) : origin_(std::move(origin)), faults_(faults) {}
+  Reader(std::string origin, Errors& errors) : origin_(std::move(origin)), errors_(errors) {}
   Hardware read(const toml::table& root, std::optional<int> ranks);
 
  private:
@@ -67,11 +68,13 @@ class Reader {
   Section subsection(Section& parent, const std::string& part, const char* needed);
   std::string text(Section& section, const std::string& part);
   double quantity(Section& section, const std::string& part, const Notation& notation, bool zero_too = false);
-  double optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback, bool zero_too = false);
+  double optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback,
+                           bool zero_too = false);
   bool yes(Section& section, const std::string& part);
   std::optional<int> count(Section& section, const std::string& part, i64 most);
   EfficiencyCurve curve(Section& section, const std::string& part, const Notation& sizes);
-  std::optional<EfficiencyCurve::Point> point(const toml::node& item, const Notation& sizes, std::string& fault) const;
+  std::optional<EfficiencyCurve::Point> point(const toml::node& item, const Notation& sizes,
+                                              std::string& message) const;
 
   void read_device(Section& root, cluster::Device& device);
   std::optional<cluster::Rates> read_rates(Section& device, const std::string& part, BytesPerSecond memory);
@@ -85,15 +88,15 @@ class Reader {
   std::string where(const toml::node& node) const {
     return node.source().begin.line == 0 ? origin_ : fmt::format("{}:{}", origin_, node.source().begin.line);
   }
-  void wrong(const std::string& name, const toml::node& node, const std::string& fault) {
+  void wrong(const std::string& name, const toml::node& node, const std::string& message) {
     const bool container = node.is_table() || node.is_array();
-    faults_.add(where(node), fmt::format("{}{} {}.", name, container ? "" : " = " + shown(node), fault));
+    errors_.add(where(node), fmt::format("{}{} {}.", name, container ? "" : " = " + shown(node), message));
   }
 
   std::string origin_;
-  Faults& faults_;
-  std::vector<std::string> known_;                               // keys asked for
-  std::vector<std::pair<std::string, std::string>> unknown_;     // key, where
+  Errors& errors_;
+  std::vector<std::string> known_;                            // keys asked for
+  std::vector<std::pair<std::string, std::string>> unknown_;  // key, where
   bool hosts_given_ = false, hosts_faulty_ = false;
   std::string hosts_where_;
 };
@@ -106,11 +109,14 @@ const toml::node* Reader::find(Section& section, const std::string& part) const 
 /// needed: what the section is for, where it must be there; else nullptr.
 Section Reader::subsection(Section& parent, const std::string& part, const char* needed) {
   const toml::node* node = find(parent, part);
-  Section section{parent.key(part), node == nullptr ? nullptr : node->as_table(), node == nullptr ? parent.where : where(*node), {}};
+  Section section{parent.key(part),
+                  node == nullptr ? nullptr : node->as_table(),
+                  node == nullptr ? parent.where : where(*node),
+                  {}};
   if (node != nullptr && section.table == nullptr) {
     wrong(section.name, *node, fmt::format("is {}; a section [{}] is needed", type_name(*node), section.name));
   } else if (node == nullptr && needed != nullptr && (parent.table != nullptr)) {
-    faults_.add(parent.where, fmt::format("[{}] is missing; {}.", section.name, needed));
+    errors_.add(parent.where, fmt::format("[{}] is missing; {}.", section.name, needed));
   }
   return section;
 }
@@ -118,7 +124,8 @@ Section Reader::subsection(Section& parent, const std::string& part, const char*
 std::string Reader::text(Section& section, const std::string& part) {
   const toml::node* node = find(section, part);
   if (node == nullptr) {
-    if (section.table != nullptr) faults_.add(section.where, fmt::format("{} is missing; a string is needed.", section.key(part)));
+    if (section.table != nullptr)
+      errors_.add(section.where, fmt::format("{} is missing; a string is needed.", section.key(part)));
     return "";
   }
   if (const auto value = node->value_exact<std::string>()) return *value;
@@ -131,7 +138,7 @@ double Reader::quantity(Section& section, const std::string& part, const Notatio
   const toml::node* node = find(section, part);
   const std::string name = section.key(part);
   if (node == nullptr) {
-    if (section.table != nullptr) faults_.add(section.where, fmt::format("{} is missing; {}.", name, notation.wanted));
+    if (section.table != nullptr) errors_.add(section.where, fmt::format("{} is missing; {}.", name, notation.wanted));
     return 1;
   }
   try {
@@ -146,12 +153,13 @@ double Reader::quantity(Section& section, const std::string& part, const Notatio
       return *value;
     }
   } catch (const UserError& error) {
-    faults_.add(where(*node), fmt::format("{} = {}", name, error.what()));
+    errors_.add(where(*node), fmt::format("{} = {}", name, error.what()));
   }
   return 1;
 }
 
-double Reader::optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback, bool zero_too) {
+double Reader::optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback,
+                                 bool zero_too) {
   if (section.table != nullptr && section.table->contains(part)) return quantity(section, part, notation, zero_too);
   section.asked.push_back(part);
   return fallback;
@@ -174,7 +182,7 @@ std::optional<int> Reader::count(Section& section, const std::string& part, i64 
   const toml::node* node = find(section, part);
   const std::string name = section.key(part);
   if (node == nullptr) {
-    if (section.table != nullptr) faults_.add(section.where, fmt::format("{} is missing; an integer is needed.", name));
+    if (section.table != nullptr) errors_.add(section.where, fmt::format("{} is missing; an integer is needed.", name));
     return std::nullopt;
   }
   const auto value = node->value_exact<i64>();
@@ -188,20 +196,21 @@ std::optional<int> Reader::count(Section& section, const std::string& part, i64 
   return std::nullopt;
 }
 
-std::optional<EfficiencyCurve::Point> Reader::point(const toml::node& item, const Notation& sizes, std::string& fault) const {
+std::optional<EfficiencyCurve::Point> Reader::point(const toml::node& item, const Notation& sizes,
+                                                    std::string& message) const {
   const toml::array* pair = item.as_array();
   if (pair == nullptr || pair->size() != 2) {
-    fault = "must be a list of pairs [size, share]";
+    message = "must be a list of pairs [size, share]";
     return std::nullopt;
   }
   try {
     const std::optional<double> size = quantity_of(*pair->get(0), sizes);
     const std::optional<double> share = quantity_of(*pair->get(1), kPlainSizes);
     if (size && share) return EfficiencyCurve::Point{*size, *share};
-    fault = fmt::format("has a point {}; {}, shares are numbers", shown(item), sizes.wanted);
+    message = fmt::format("has a point {}; {}, shares are numbers", shown(item), sizes.wanted);
   } catch (const UserError& error) {
-    fault = fmt::format("has a point {}: {}", shown(item), error.what());
-    if (fault.back() == '.') fault.pop_back();
+    message = fmt::format("has a point {}: {}", shown(item), error.what());
+    if (message.back() == '.') message.pop_back();
   }
   return std::nullopt;
 }
@@ -212,21 +221,21 @@ EfficiencyCurve Reader::curve(Section& section, const std::string& part, const N
   const std::string name = section.key(part);
   const toml::array* list = node->as_array();
   EfficiencyCurve curve;
-  std::string fault;
+  std::string message;
   if (list == nullptr) {
-    fault = fmt::format("is {}; a list of pairs [size, share] is needed", type_name(*node));
+    message = fmt::format("is {}; a list of pairs [size, share] is needed", type_name(*node));
   } else if (list->empty()) {
-    fault = "has no points; leave it out where the peak is reached at any size";
+    message = "has no points; leave it out where the peak is reached at any size";
   } else {
     for (const toml::node& item : *list) {
-      const std::optional<EfficiencyCurve::Point> next = point(item, sizes, fault);
+      const std::optional<EfficiencyCurve::Point> next = point(item, sizes, message);
       if (!next) break;
       curve.points.push_back(*next);
     }
-    if (const std::string shape = fault.empty() ? curve.fault() : ""; !shape.empty()) fault = "is wrong: " + shape;
+    if (const std::string shape = message.empty() ? curve.error() : ""; !shape.empty()) message = "is wrong: " + shape;
   }
-  if (fault.empty()) return curve;
-  wrong(name, *node, fault);
+  if (message.empty()) return curve;
+  wrong(name, *node, message);
   return {};
 }
 
@@ -245,10 +254,12 @@ void Reader::close(const Section& section) {
 void Reader::tell_unknown() {
   const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   for (const auto& [name, place] : unknown_) {
-    const auto same = std::find_if(known_.begin(), known_.end(), [&](const std::string& known) { return last(known) == last(name); });
+    const auto same =
+        std::find_if(known_.begin(), known_.end(), [&](const std::string& known) { return last(known) == last(name); });
     const std::string likely = same != known_.end() ? *same : nearest_name(name, known_);
-    faults_.add(place, fmt::format("{} is no key. {}", name,
-                                   likely.empty() ? "docs/cluster-format.md lists all keys." : fmt::format("Did you mean {}?", likely)));
+    errors_.add(place, fmt::format("{} is no key. {}", name,
+                                   likely.empty() ? "docs/cluster-format.md lists all keys."
+                                                  : fmt::format("Did you mean {}?", likely)));
   }
 }
 
@@ -281,31 +292,37 @@ void Reader::read_device(Section& root, cluster::Device& device) {
   device.lockstep_curve = curve(section, "lockstep_curve", kDurationSizes);
   device.alone_speedup = optional_quantity(section, "alone_speedup", kSpeedup, 1);
   if (device.alone_speedup < 1)
-    faults_.add(origin_, fmt::format("{} = {} must be at least 1 (the devices of a host don't slow each other down).", section.key("alone_speedup"), device.alone_speedup));
+    errors_.add(origin_, fmt::format("{} = {} must be at least 1 (the devices of a host don't slow each other down).",
+                                     section.key("alone_speedup"), device.alone_speedup));
   for (const DType type : {DType::bf16, DType::f32, DType::f64}) {
     const std::string part(name_of(Precision{.compute = type, .state = type}));
     if (const std::optional<cluster::Rates> rates = read_rates(section, part, memory)) device.rates[type] = *rates;
   }
   if (device.rates.empty() && section.table != nullptr) {
-    faults_.add(section.where, "device has no rates; add a section [device.bf16], [device.fp32] or [device.fp64] with matmul.");
+    errors_.add(section.where,
+                "device has no rates; add a section [device.bf16], [device.fp32] or [device.fp64] with matmul.");
   }
   close(section);
 }
 
 /// Nothing if the section isn't there.
-std::optional<cluster::LinkClass> Reader::read_link(Section& links, const std::string& part, const char* needed, int devices) {
+std::optional<cluster::LinkClass> Reader::read_link(Section& links, const std::string& part, const char* needed,
+                                                    int devices) {
   Section section = subsection(links, part, needed);
   cluster::LinkClass link;
   link.latency = {quantity(section, "latency", kDuration, true)};
   link.bandwidth = {quantity(section, "bandwidth", kBandwidth)};
-  if (section.table != nullptr && section.table->contains("shared_by")) link.shared_by = count(section, "shared_by", devices).value_or(1);
+  if (section.table != nullptr && section.table->contains("shared_by"))
+    link.shared_by = count(section, "shared_by", devices).value_or(1);
   section.asked.push_back("shared_by");
   link.sum_share = optional_quantity(section, "sum_share", kShare, 1);
-  if (link.sum_share > 1) faults_.add(section.where, fmt::format("{} = {} must be at most 1.", section.key("sum_share"), link.sum_share));
+  if (link.sum_share > 1)
+    errors_.add(section.where, fmt::format("{} = {} must be at most 1.", section.key("sum_share"), link.sum_share));
   link.overlap_slowdown = optional_quantity(section, "overlap_slowdown", kFactor, 0);
   if (link.overlap_slowdown != 0 && (link.overlap_slowdown < 1 || link.overlap_slowdown > 2))
-    faults_.add(section.where, fmt::format("{} = {} must be at least 1 (no slow-down) and at most 2 (as one after the other).",
-                                           section.key("overlap_slowdown"), link.overlap_slowdown));
+    errors_.add(section.where,
+                fmt::format("{} = {} must be at least 1 (no slow-down) and at most 2 (as one after the other).",
+                            section.key("overlap_slowdown"), link.overlap_slowdown));
   link.curve = curve(section, "curve", kByteSizes);
   close(section);
   return section.table == nullptr ? std::nullopt : std::optional(link);
@@ -315,12 +332,14 @@ void Reader::read_host_names(const toml::array& list, const std::string& place, 
   for (const toml::node& item : list) {
     const auto name = item.value_exact<std::string>();
     if (!name || name->empty()) {
-      faults_.add(place, fmt::format("hosts has an entry {}; a list holds names of hosts, such as [\"alpha\", \"beta\"].", shown(item)));
+      errors_.add(place,
+                  fmt::format("hosts has an entry {}; a list holds names of hosts, such as [\"alpha\", \"beta\"].",
+                              shown(item)));
       hosts_faulty_ = true;
       return;
     }
     if (std::find(hardware.host_names.begin(), hardware.host_names.end(), *name) != hardware.host_names.end()) {
-      faults_.add(place, fmt::format("hosts names \"{}\" twice; name each host once.", *name));
+      errors_.add(place, fmt::format("hosts names \"{}\" twice; name each host once.", *name));
       hosts_faulty_ = true;
       return;
     }
@@ -328,7 +347,7 @@ void Reader::read_host_names(const toml::array& list, const std::string& place, 
   }
   hardware.hosts = static_cast<int>(hardware.host_names.size());
   if (hardware.hosts > 0) return;
-  faults_.add(place, "hosts is empty; name at least one host, or leave the key out and let the ranks decide.");
+  errors_.add(place, "hosts is empty; name at least one host, or leave the key out and let the ranks decide.");
   hosts_faulty_ = true;
 }
 
@@ -347,7 +366,8 @@ void Reader::read_hosts(Section& root, Hardware& hardware) {
   if (!value) {
     wrong("hosts", *node, fmt::format("is {}; an integer or a list of names is needed", type_name(*node)));
   } else if (hosts_faulty_) {
-    wrong("hosts", *node, fmt::format("must be at least 1 and at most {}; leave it out to let the ranks decide", kMostRanks));
+    wrong("hosts", *node,
+          fmt::format("must be at least 1 and at most {}; leave it out to let the ranks decide", kMostRanks));
   } else {
     hardware.hosts = static_cast<int>(*value);
   }
@@ -357,23 +377,26 @@ void Reader::read_hosts(Section& root, Hardware& hardware) {
 void Reader::fit_ranks(Hardware& hardware, std::optional<int> ranks) {
   const i64 devices = hardware.devices_per_host, capacity = devices * hardware.hosts;
   if (!ranks) {
-    if (!hosts_given_) faults_.add(origin_, "hosts is left open, and the number of ranks isn't given. Set hosts, or give the ranks.");
+    if (!hosts_given_)
+      errors_.add(origin_, "hosts is left open, and the number of ranks isn't given. Set hosts, or give the ranks.");
     if (hosts_given_ && capacity > kMostRanks) {
-      faults_.add(hosts_where_, fmt::format("{} hosts with {} devices each are {} devices; at most {} are supported.", hardware.hosts,
-                                            devices, capacity, kMostRanks));
+      errors_.add(hosts_where_, fmt::format("{} hosts with {} devices each are {} devices; at most {} are supported.",
+                                            hardware.hosts, devices, capacity, kMostRanks));
     }
     return;
   }
   const i64 needed = (*ranks + devices - 1) / devices;  // hosts
   if (*ranks < 1 || *ranks > kMostRanks) {
-    faults_.add(origin_, fmt::format("{} ranks; at least 1 and at most {} are needed.", *ranks, kMostRanks));
+    errors_.add(origin_, fmt::format("{} ranks; at least 1 and at most {} are needed.", *ranks, kMostRanks));
   } else if (hosts_given_ && *ranks > capacity) {
     const bool one = hardware.hosts == 1;
-    faults_.add(hosts_where_, fmt::format("{} ranks don't fit on {} host{} with {} devices{}. Set hosts to {}, or use at most {} ranks.",
-                                          *ranks, hardware.hosts, one ? "" : "s", devices, one ? "" : " each", needed, capacity));
+    errors_.add(
+        hosts_where_,
+        fmt::format("{} ranks don't fit on {} host{} with {} devices{}. Set hosts to {}, or use at most {} ranks.",
+                    *ranks, hardware.hosts, one ? "" : "s", devices, one ? "" : " each", needed, capacity));
   } else if (*ranks > devices && *ranks % devices != 0) {
-    faults_.add(origin_, fmt::format("{} ranks are no whole number of hosts with {} devices each. Use {} or {} ranks.", *ranks, devices,
-                                     (needed - 1) * devices, needed * devices));
+    errors_.add(origin_, fmt::format("{} ranks are no whole number of hosts with {} devices each. Use {} or {} ranks.",
+                                     *ranks, devices, (needed - 1) * devices, needed * devices));
   } else {
     hardware.hosts = static_cast<int>(needed);
     hardware.devices_per_host = std::min(*ranks, hardware.devices_per_host);
@@ -390,14 +413,17 @@ Hardware Reader::read(const toml::table& table, std::optional<int> ranks) {
   hardware.devices_per_host = devices.value_or(1);
   hardware.overlap_slowdown = quantity(root, "overlap_slowdown", kFactor);
   if (hardware.overlap_slowdown < 1 || hardware.overlap_slowdown > 2) {
-    wrong("overlap_slowdown", *table.get("overlap_slowdown"), "must be at least 1 (no slow-down) and at most 2 (as one after the other)");
+    wrong("overlap_slowdown", *table.get("overlap_slowdown"),
+          "must be at least 1 (no slow-down) and at most 2 (as one after the other)");
   }
   read_device(root, hardware.device);
   const bool one_host = hosts_given_ && !hosts_faulty_ && hardware.hosts == 1;
   Section links = subsection(root, "links", "it gives the links inside a host and between hosts");
   const int sharers = devices.value_or(kMostRanks);
-  hardware.intra_host = read_link(links, "intra_host", "it gives the links inside a host", sharers).value_or(cluster::LinkClass{});
-  hardware.inter_host = read_link(links, "inter_host", one_host ? nullptr : "it gives the links between hosts", sharers);
+  hardware.intra_host =
+      read_link(links, "intra_host", "it gives the links inside a host", sharers).value_or(cluster::LinkClass{});
+  hardware.inter_host =
+      read_link(links, "inter_host", one_host ? nullptr : "it gives the links between hosts", sharers);
   close(links);
   close(root);
   tell_unknown();
@@ -418,9 +444,9 @@ Hardware hardware_from_toml(const std::string& text, const std::string& origin, 
 }
 
 Hardware hardware_from_table(const toml::table& table, const std::string& origin, std::optional<int> ranks) {
-  Faults faults("the cluster file");
-  Hardware hardware = Reader(origin, faults).read(table, ranks);
-  faults.throw_if_any();
+  Errors errors("the cluster file");
+  Hardware hardware = Reader(origin, errors).read(table, ranks);
+  errors.throw_if_any();
   return hardware;
 }
 
@@ -432,7 +458,8 @@ Hardware load_hardware(const std::string& path_or_name, std::optional<int> ranks
   if (path_or_name.ends_with(".json")) return read_profile(path_or_name, ranks).hardware;
   const std::optional<std::string> text = file_text(path_or_name);
   if (!text) {
-    user_error("cluster \"{}\" is neither a file nor a known name. Check the path, or use one of {}.", path_or_name, known_names());
+    user_error("cluster \"{}\" is neither a file nor a known name. Check the path, or use one of {}.", path_or_name,
+               known_names());
   }
   return hardware_from_toml(*text, path_or_name, ranks);
 }

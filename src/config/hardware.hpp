@@ -18,12 +18,14 @@ struct ShippedCluster {
 /// By name.
 std::span<const ShippedCluster> shipped_clusters();
 
-/// A shipped cluster by name, else the file at that path; one that ends in .json is a profile (config/profile.hpp). With `ranks`: so much of the cluster that each rank has a device; whole hosts,
-/// or part of one host. Where the file leaves `hosts` open, they follow from the ranks.
-/// errors  UserError with a line per fault: where, the key, what is wrong and how to mend it
+/// A shipped cluster by name, else the file at that path; one that ends in .json is a profile (config/profile.hpp).
+/// With `ranks`: so much of the cluster that each rank has a device; whole hosts, or part of one host. Where the file
+/// leaves `hosts` open, they follow from the ranks.
+/// errors  UserError with a line per error: where, the key, what is wrong and how to fix it
 cluster::Hardware load_hardware(const std::string& path_or_name, std::optional<int> ranks = std::nullopt);
 
 /// The same from text; `origin` names it in messages.
-cluster::Hardware hardware_from_toml(const std::string& text, const std::string& origin, std::optional<int> ranks = std::nullopt);
+cluster::Hardware hardware_from_toml(const std::string& text, const std::string& origin,
+                                     std::optional<int> ranks = std::nullopt);
 
 }  // namespace switchyard::config

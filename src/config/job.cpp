@@ -7,7 +7,7 @@
 
 #include "base/errors.hpp"
 #include "base/fingerprint.hpp"
-#include "config/faults.hpp"
+#include "config/errors.hpp"
 #include "config/job_draft.hpp"
 #include "config/job_keys.hpp"
 #include "config/job_reader.hpp"
@@ -18,33 +18,42 @@ namespace {
 /// Where a key stands, for messages; "" where that is not known.
 using Where = std::function<std::string(const std::string& key)>;
 
-/// What a step holds must be countable in bytes. A bound from above: every activation of the whole batch at once, in doubles.
-void check_countable(const Job& job, const Where& where, Faults& faults) {
+/// What a step holds must be countable in bytes. A bound from above: every activation of the whole batch at once, in
+/// doubles.
+void check_countable(const Job& job, const Where& where, Errors& errors) {
   constexpr double kMost = 0x1p60, kMostParameters = 0x1p50, kElement = 16;  // bytes: a value and its gradient, in fp64
   const ModelConfig& m = job.model.config;
   if (static_cast<double>(parameter_count(m)) > kMostParameters) {
-    faults.add(where("model"), fmt::format("the model has {:.2g} parameters, which is beyond sense: at most {:.2g} are supported. Check its sizes.",
-                                           static_cast<double>(parameter_count(m)), kMostParameters));
+    errors.add(
+        where("model"),
+        fmt::format(
+            "the model has {:.2g} parameters, which is beyond sense: at most {:.2g} are supported. Check its sizes.",
+            static_cast<double>(parameter_count(m)), kMostParameters));
     return;
   }
-  const double layers = static_cast<double>(m.layers), heads = static_cast<double>(m.heads), context = static_cast<double>(job.batch.context);
-  const double tokens = job.batch.tokens > 0 ? static_cast<double>(job.batch.tokens) + context : static_cast<double>(job.batch.sequences) * context;
-  const double of_token = layers * (12 * static_cast<double>(m.hidden_size) + 4 * static_cast<double>(m.ffn_size) + 4 * heads * static_cast<double>(m.head_dim)) +
+  const double layers = static_cast<double>(m.layers), heads = static_cast<double>(m.heads),
+               context = static_cast<double>(job.batch.context);
+  const double tokens = job.batch.tokens > 0 ? static_cast<double>(job.batch.tokens) + context
+                                             : static_cast<double>(job.batch.sequences) * context;
+  const double of_token = layers * (12 * static_cast<double>(m.hidden_size) + 4 * static_cast<double>(m.ffn_size) +
+                                    4 * heads * static_cast<double>(m.head_dim)) +
                           3 * static_cast<double>(m.vocab_size);
   const double scores = m.attention == AttentionKind::unfused ? 4 * layers * heads * context : 0;
   if (const double bytes = kElement * tokens * (of_token + scores); bytes > kMost)
-    faults.add(where("batch.context"), fmt::format("a step of {:.2g} tokens of this model computes {:.2g} bytes, which is beyond sense: at most {:.2g} are supported. "
-                                                   "Check batch.context, the batch's size and the model's sizes.", tokens, bytes, kMost));
+    errors.add(where("batch.context"), fmt::format("a step of {:.2g} tokens of this model computes {:.2g} bytes, which "
+                                                   "is beyond sense: at most {:.2g} are supported. "
+                                                   "Check batch.context, the batch's size and the model's sizes.",
+                                                   tokens, bytes, kMost));
 }
 
 std::string unknown_place(const std::string&) { return ""; }
 
-void add_bucket_fault(Faults& faults, const Where& where, size_t bucket, const UserError& error) {
-  faults.add(where(fmt::format("bucket.{}.strategy", bucket)), fmt::format("bucket.{}: {}", bucket, error.what()));
+void add_bucket_error(Errors& errors, const Where& where, size_t bucket, const UserError& error) {
+  errors.add(where(fmt::format("bucket.{}.strategy", bucket)), fmt::format("bucket.{}: {}", bucket, error.what()));
 }
 
 /// Sets the groups of every strategy given by its degrees.
-void cut_strategies(Job& job, const Where& where, Faults& faults) {
+void cut_strategies(Job& job, const Where& where, Errors& errors) {
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     Bucket& bucket = job.buckets[i];
     if (bucket.spec.empty()) continue;
@@ -52,69 +61,77 @@ void cut_strategies(Job& job, const Where& where, Faults& faults) {
       cut_by_spec(bucket.strategy, bucket.spec, job.run.ranks, job.model.config.layers);
       if (!bucket.strategy.order.order.empty()) bucket.spec.clear();  // written out it is JSON
     } catch (const UserError& error) {
-      add_bucket_fault(faults, where, i, error);
+      add_bucket_error(errors, where, i, error);
     }
   }
 }
 
 /// The strategy at home says how often the optimizer's state is there; the others borrow parameters only.
-void check_zero(const Job& job, const Where& where, Faults& faults) {
+void check_zero(const Job& job, const Where& where, Errors& errors) {
   if (job.buckets.empty() || job.buckets[static_cast<size_t>(job.run.home)].strategy.zero == 0) return;
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     const Strategy& strategy = job.buckets[i].strategy;
     const bool replicas = std::ranges::any_of(strategy.groups, [](const Group& group) { return group.dp > 1; });
     if (strategy.zero == 0 && replicas)
-      faults.add(where(fmt::format("bucket.{}.strategy", i)),
-                 fmt::format("bucket.{}: zero = 0, but the optimizer's state is kept once, as bucket {} says (run.home). Set zero = 0 there, or leave it "
+      errors.add(where(fmt::format("bucket.{}.strategy", i)),
+                 fmt::format("bucket.{}: zero = 0, but the optimizer's state is kept once, as bucket {} says "
+                             "(run.home). Set zero = 0 there, or leave it "
                              "out here.",
                              i, job.run.home));
   }
 }
 
 /// Each bucket once.
-void check_order(const Job& job, const Where& where, Faults& faults) {
+void check_order(const Job& job, const Where& where, Errors& errors) {
   const int buckets = static_cast<int>(job.buckets.size());
   if (!job.run.order.empty() && !std::ranges::is_permutation(job.run.order, std::views::iota(0, buckets)))
-    faults.add(where("run.order"), fmt::format("run.order = [{}] doesn't have each of the {} buckets once. Write 0 to {} in some order, or leave it out.",
-                                               fmt::join(job.run.order, ", "), buckets, buckets - 1));
+    errors.add(
+        where("run.order"),
+        fmt::format(
+            "run.order = [{}] doesn't have each of the {} buckets once. Write 0 to {} in some order, or leave it out.",
+            fmt::join(job.run.order, ", "), buckets, buckets - 1));
 }
 
 /// Model, strategies and home; a vocabulary size that is still open is left out.
-void check_resolved(const Job& job, const Where& where, Faults& faults) {
+void check_resolved(const Job& job, const Where& where, Errors& errors) {
   ModelConfig model = job.model.config;
   if (needs_vocab(job)) model.vocab_size = 1;
   try {
     validate(model);
   } catch (const UserError& error) {
-    faults.add(where("model"), error.what());
+    errors.add(where("model"), error.what());
     return;
   }
   if (model.family == Family::gpt2 && job.batch.context > model.max_positions) {
-    faults.add(where("batch.context"),
-               fmt::format("batch.context = {} is above model.max_positions = {}: gpt2 knows no later position. Lower the context.",
-                           job.batch.context, model.max_positions));
+    errors.add(
+        where("batch.context"),
+        fmt::format(
+            "batch.context = {} is above model.max_positions = {}: gpt2 knows no later position. Lower the context.",
+            job.batch.context, model.max_positions));
   }
   if (model.sliding_window > 0 && job.batch.context > model.sliding_window) {
-    faults.add(where("batch.context"),
-               fmt::format("batch.context = {} is above the model's sliding_window = {}: attention with windows is not supported. Lower the "
+    errors.add(where("batch.context"),
+               fmt::format("batch.context = {} is above the model's sliding_window = {}: attention with windows is not "
+                           "supported. Lower the "
                            "context, or set sliding_window to null in {}/config.json to train with full attention.",
                            job.batch.context, model.sliding_window, job.model.path));
   }
-  check_countable(job, where, faults);
+  check_countable(job, where, errors);
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     if (job.buckets[i].strategy.groups.empty() && !job.buckets[i].spec.empty()) continue;  // told already
     try {
       validate(job.buckets[i].strategy, model, job.run.ranks);
     } catch (const UserError& error) {
-      add_bucket_fault(faults, where, i, error);
+      add_bucket_error(errors, where, i, error);
     }
   }
   if (job.run.home >= static_cast<int>(job.buckets.size())) {
-    faults.add(where("run.home"), fmt::format("run.home = {} is no bucket. Use 0 to {}.", job.run.home, job.buckets.size() - 1));
+    errors.add(where("run.home"),
+               fmt::format("run.home = {} is no bucket. Use 0 to {}.", job.run.home, job.buckets.size() - 1));
     return;
   }
-  check_zero(job, where, faults);
-  check_order(job, where, faults);
+  check_zero(job, where, errors);
+  check_order(job, where, errors);
 }
 
 template <class Enum, size_t count>
@@ -126,23 +143,23 @@ std::string_view pick(const std::array<std::string_view, count>& names, Enum val
 }  // namespace
 
 Job load_job(const std::string& path, const std::vector<std::string>& sets) {
-  Faults faults;
-  return job_of(load_draft(path, overrides_of(sets), faults), faults);
+  Errors errors;
+  return job_of(load_draft(path, overrides_of(sets), errors), errors);
 }
 
 Job job_from_toml(const std::string& text, const std::string& origin, const std::vector<std::string>& sets) {
-  Faults faults;
-  return job_of(read_draft(text, origin, overrides_of(sets), faults), faults);
+  Errors errors;
+  return job_of(read_draft(text, origin, overrides_of(sets), errors), errors);
 }
 
-Job job_of(const JobDraft& draft, Faults& faults) {
-  Resolution resolution = resolve(draft, faults);
+Job job_of(const JobDraft& draft, Errors& errors) {
+  Resolution resolution = resolve(draft, errors);
   if (resolution.complete && !needs_model(resolution.job)) {
     const Where where = [&](const std::string& key) { return draft.where(key); };
-    cut_strategies(resolution.job, where, faults);
-    check_resolved(resolution.job, where, faults);
+    cut_strategies(resolution.job, where, errors);
+    check_resolved(resolution.job, where, errors);
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
   return std::move(resolution.job);
 }
 
@@ -151,23 +168,25 @@ bool needs_model(const Job& job) { return !job.model.path.empty() && job.model.c
 bool needs_vocab(const Job& job) { return !needs_model(job) && job.model.config.vocab_size == 0; }
 
 void resolve_model(Job& job, const ModelConfig& model) {
-  Faults faults;
+  Errors errors;
   job.model.config = model;
-  cut_strategies(job, unknown_place, faults);
-  faults.throw_if_any();
+  cut_strategies(job, unknown_place, errors);
+  errors.throw_if_any();
 }
 
 void resolve_vocab(Job& job, i64 vocab_size) {
-  if (vocab_size < 1) user_error("the data's vocabulary has {} tokens. Prepare the data again, or set model.vocab_size.", vocab_size);
+  if (vocab_size < 1)
+    user_error("the data's vocabulary has {} tokens. Prepare the data again, or set model.vocab_size.", vocab_size);
   job.model.config.vocab_size = vocab_size;
 }
 
 void validate(const Job& job) {
   if (needs_model(job)) user_error("model.path = \"{}\": its config.json has not been read.", job.model.path);
-  Faults faults;
-  if (needs_vocab(job)) faults.add("", "model.vocab_size is missing, and the data's meta.json doesn't tell it. Set model.vocab_size.");
-  check_resolved(job, unknown_place, faults);
-  faults.throw_if_any();
+  Errors errors;
+  if (needs_vocab(job))
+    errors.add("", "model.vocab_size is missing, and the data's meta.json doesn't tell it. Set model.vocab_size.");
+  check_resolved(job, unknown_place, errors);
+  errors.throw_if_any();
 }
 
 std::uint64_t fingerprint(const Job& job) {
@@ -185,7 +204,9 @@ std::uint64_t fingerprint(const Job& job) {
   return hash.value();
 }
 
-std::string_view name_of(LongDocuments value) { return pick(std::array<std::string_view, 3>{"split", "clip", "error"}, value); }
+std::string_view name_of(LongDocuments value) {
+  return pick(std::array<std::string_view, 3>{"split", "clip", "error"}, value);
+}
 
 std::string_view name_of(LearningRateSchedule value) {
   return pick(std::array<std::string_view, 3>{"cosine", "linear", "constant"}, value);

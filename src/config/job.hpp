@@ -1,5 +1,5 @@
-// The job: everything a training run is told, resolved once and constant from then on. Read from TOML; every key is a row
-// of the table in job_keys.cpp, which also writes the help, the reference page and the resolved job.
+// The job: everything a training run is reported, resolved once and constant from then on. Read from TOML; every key is
+// a row of the table in job_keys.cpp, which also writes the help, the reference page and the resolved job.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace switchyard::config {
 
-/// Documents longer than the context: cut in pieces of at most `context` tokens, each a sequence of its own; cut off; refused.
+/// Documents longer than the context: cut in pieces of at most `context` tokens, each a sequence of its own; cut off;
+/// refused.
 enum class LongDocuments { split, clip, error };
 enum class LearningRateSchedule { cosine, linear, constant };
 enum class Device { cpu, cuda };
@@ -42,7 +43,8 @@ struct BatchSettings {
 /// Documents up to max_length tokens and above the next bucket's max_length run under `strategy`.
 struct Bucket {
   i64 max_length = 0;
-  std::string spec;  // "dp,tp,pp"; the strategy's groups follow from it once the model's layers are known. Empty: groups as given
+  std::string spec;  // "dp,tp,pp"; the strategy's groups follow from it once the model's layers are known. Empty:
+                     // groups as given
   Strategy strategy;
   bool operator==(const Bucket&) const = default;
 };
@@ -70,10 +72,10 @@ struct RunSettings {
   i64 trace_step = 2;              // whose timeline goes to the run folder; 0: none
   int threads = 0;                 // per rank; 0: cores of its host / ranks on it
   Device device = Device::cpu;
-  std::string profile;   // with which a job without strategies is planned; empty: this machine's own
-  int home = 0;          // bucket whose strategy anchors the home of master weights and moments
+  std::string profile;     // with which a job without strategies is planned; empty: this machine's own
+  int home = 0;            // bucket whose strategy anchors the home of master weights and moments
   std::vector<int> order;  // buckets as a step runs them; empty: as batch::published_order
-  bool prefetch = true;  // next switch under the running strategy's computation
+  bool prefetch = true;    // next switch under the running strategy's computation
   bool operator==(const RunSettings&) const = default;
 };
 
@@ -99,8 +101,9 @@ struct Job {
 };
 
 /// Reads a job file. sets: "dotted.key=value" overrides, applied in order before anything is checked; bucket keys are
-/// "bucket.0.max_length". Sizes from a preset or written out are resolved and validated at once; a model.path or a missing
-/// vocabulary size waits for resolve_model, resolve_vocab. One UserError lists all faults, a line each: where, what, remedy.
+/// "bucket.0.max_length". Sizes from a preset or written out are resolved and validated at once; a model.path or a
+/// missing vocabulary size waits for resolve_model, resolve_vocab. One UserError lists all errors, a line each: where,
+/// what, remedy.
 Job load_job(const std::string& path, const std::vector<std::string>& sets = {});
 /// The same from text; origin: its file name in messages, and the folder that `file = "strategy.json"` is relative to.
 Job job_from_toml(const std::string& text, const std::string& origin, const std::vector<std::string>& sets = {});
@@ -113,10 +116,11 @@ bool needs_vocab(const Job& job);
 void resolve_model(Job& job, const ModelConfig& model);
 /// Sets the vocabulary size, in tokens. UserError unless positive.
 void resolve_vocab(Job& job, i64 vocab_size);
-/// Checks the whole job once resolved: model, strategies against model and run.ranks, home. UserError lists all faults.
+/// Checks the whole job once resolved: model, strategies against model and run.ranks, home. UserError lists all errors.
 void validate(const Job& job);
 
-/// The job as TOML, complete but for secrets: reading it back gives an equal job (where model.path is given, once resolved again).
+/// The job as TOML, complete but for secrets: reading it back gives an equal job (where model.path is given, once
+/// resolved again).
 std::string to_toml(const Job& job);
 /// Hash of everything that all ranks must agree on; keys that only concern one rank's output or threads are left out.
 std::uint64_t fingerprint(const Job& job);

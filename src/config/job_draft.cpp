@@ -13,14 +13,15 @@
 namespace switchyard::config {
 namespace {
 
-constexpr i64 kMostRanks = 1 << 16;  // as run.ranks
+constexpr i64 kMostRanks = 1 << 16;   // as run.ranks
 constexpr double kGpt2Dropout = 0.1;  // as Hugging Face's GPT2Config
-constexpr std::array<const char*, 7> kSizeKeys{"model.architecture", "model.hidden_size", "model.layers",  "model.heads",
-                                               "model.kv_heads",     "model.head_dim",    "model.ffn_size"};
+constexpr std::array<const char*, 7> kSizeKeys{"model.architecture", "model.hidden_size", "model.layers",
+                                               "model.heads",        "model.kv_heads",    "model.head_dim",
+                                               "model.ffn_size"};
 
 class Resolver {
  public:
-  Resolver(const JobDraft& draft, Faults& faults) : draft_(draft), faults_(faults), job_(draft.job) {}
+  Resolver(const JobDraft& draft, Errors& errors) : draft_(draft), errors_(errors), job_(draft.job) {}
 
   Resolution run() {
     if (unread("model"))
@@ -30,9 +31,10 @@ class Resolver {
     if (!unread("batch")) check_batch();
     check_optimizer();
     if (!job_.fabric.token.empty() && !job_.fabric.token_file.empty())
-      fault("fabric.token_file", "fabric.token and fabric.token_file exclude each other. Keep one of them.");
-    if (draft_.misses("run.steps") && !unread("run") && draft_.misses("batch.lengths"))  // with it the job may be for planning only
-      fault("run.steps", "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
+      error("fabric.token_file", "fabric.token and fabric.token_file exclude each other. Keep one of them.");
+    if (draft_.misses("run.steps") && !unread("run") &&
+        draft_.misses("batch.lengths"))  // with it the job may be for planning only
+      error("run.steps", "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
     resolve_buckets();
     check_buckets();
     resolve_ranks();
@@ -40,16 +42,17 @@ class Resolver {
   }
 
  private:
-  /// Adds a fault that lies in the given key.
-  void fault(const std::string& key, const std::string& text) { faults_.add(draft_.where(key), text); }
+  /// Adds an error that lies in the given key.
+  void error(const std::string& key, const std::string& text) { errors_.add(draft_.where(key), text); }
 
-  void model_fault(const std::string& key, const std::string& text) {
-    fault(key, text);
+  void model_error(const std::string& key, const std::string& text) {
+    error(key, text);
     complete_ = false;
   }
 
   bool wrong_inside(const std::string& section) const {
-    return std::any_of(draft_.faulty.begin(), draft_.faulty.end(), [&](const std::string& key) { return key.starts_with(section); });
+    return std::any_of(draft_.faulty.begin(), draft_.faulty.end(),
+                       [&](const std::string& key) { return key.starts_with(section); });
   }
 
   /// The section is no table, so nothing is known of its keys.
@@ -69,14 +72,15 @@ class Resolver {
   std::string first_size_key() const;
 
   const JobDraft& draft_;
-  Faults& faults_;
+  Errors& errors_;
   Job job_;
   int preset_ranks_ = 0;
   bool complete_ = true;
 };
 
 std::string Resolver::first_size_key() const {
-  const auto found = std::find_if(kSizeKeys.begin(), kSizeKeys.end(), [&](const char* key) { return !draft_.misses(key); });
+  const auto found =
+      std::find_if(kSizeKeys.begin(), kSizeKeys.end(), [&](const char* key) { return !draft_.misses(key); });
   return found == kSizeKeys.end() ? "" : *found;
 }
 
@@ -86,31 +90,33 @@ void Resolver::resolve_model_settings() {
   if (wrong_inside("model.")) complete_ = false;
   if (preset + path + !size.empty() > 1) {
     const std::string first = preset ? "model.preset" : "model.path", second = preset && path ? "model.path" : size;
-    model_fault(second, fmt::format("{} and {} exclude each other. Keep one of a preset, a path, and sizes.", first, second));
+    model_error(second,
+                fmt::format("{} and {} exclude each other. Keep one of a preset, a path, and sizes.", first, second));
   } else if (preset) {
     try {
       if (draft_.has("model.preset")) copy_given_model_keys(model_preset(draft_.model_preset));
     } catch (const UserError& error) {
-      model_fault("model.preset", error.what());
+      model_error("model.preset", error.what());
     }
   } else if (path) {
     check_path();
   } else if (!size.empty()) {
     resolve_written_sizes();
   } else {
-    model_fault(
-        "model",
-        "there is no model. Give model.preset (3b, 7b, 13b, 32b), model.path, or the sizes hidden_size, layers, heads and ffn_size.");
+    model_error("model",
+                "there is no model. Give model.preset (3b, 7b, 13b, 32b), model.path, or the sizes hidden_size, "
+                "layers, heads and ffn_size.");
   }
 }
 
 /// A model from a folder has all its settings from there.
 void Resolver::check_path() {
   if (draft_.has("model.path") && draft_.job.model.path.empty())
-    model_fault("model.path", "model.path is empty. Give a folder with a config.json.");
+    model_error("model.path", "model.path is empty. Give a folder with a config.json.");
   for (const KeyInfo& key : job_keys()) {
     if (key.name.starts_with("model.") && key.name != "model.path" && draft_.has(key.name)) {
-      model_fault(key.name, fmt::format("{} can't stand beside model.path, whose config.json has it. Remove it.", key.name));
+      model_error(key.name,
+                  fmt::format("{} can't stand beside model.path, whose config.json has it. Remove it.", key.name));
     }
   }
 }
@@ -130,18 +136,21 @@ void Resolver::resolve_written_sizes() {
   const bool gpt2 = model.family == Family::gpt2;
   for (const char* key : {"model.hidden_size", "model.layers", "model.heads", "model.ffn_size"}) {
     if (draft_.misses(key) && !(gpt2 && std::string_view(key) == "model.ffn_size")) {
-      model_fault(key, fmt::format("{} is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.", key));
+      model_error(
+          key, fmt::format("{} is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.", key));
     }
   }
   if (draft_.misses("model.vocab_size") && draft_.misses("data.path")) {
-    model_fault("model.vocab_size", "model.vocab_size is missing, and there is no data.path to take it from. Give one of them.");
+    model_error("model.vocab_size",
+                "model.vocab_size is missing, and there is no data.path to take it from. Give one of them.");
   }
   if (!complete_) return;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.head_dim == 0) {
     if (model.hidden_size % model.heads != 0) {
-      model_fault("model.heads", fmt::format("model.heads = {} does not divide hidden_size = {}. Use a divisor, or give head_dim.",
-                                             model.heads, model.hidden_size));
+      model_error("model.heads",
+                  fmt::format("model.heads = {} does not divide hidden_size = {}. Use a divisor, or give head_dim.",
+                              model.heads, model.hidden_size));
       return;
     }
     model.head_dim = model.hidden_size / model.heads;
@@ -153,16 +162,17 @@ void Resolver::resolve_written_sizes() {
 
 void Resolver::check_batch() {
   const bool sequences = !draft_.misses("batch.sequences"), tokens = !draft_.misses("batch.tokens");
-  if (sequences && tokens) fault("batch.tokens", "batch.sequences and batch.tokens exclude each other. Keep one.");
-  if (!sequences && !tokens) fault("batch.sequences", "the batch has no size. Give batch.sequences or batch.tokens.");
+  if (sequences && tokens) error("batch.tokens", "batch.sequences and batch.tokens exclude each other. Keep one.");
+  if (!sequences && !tokens) error("batch.sequences", "the batch has no size. Give batch.sequences or batch.tokens.");
   if (draft_.misses("batch.context"))
-    fault("batch.context", "batch.context is missing. Give the longest document in tokens, such as context = 32768.");
+    error("batch.context", "batch.context is missing. Give the longest document in tokens, such as context = 32768.");
 }
 
 void Resolver::check_optimizer() {
   const OptimizerSettings& optimizer = job_.optimizer;
   if (optimizer.min_lr > optimizer.lr && !wrong_inside("optimizer.")) {
-    fault("optimizer.min_lr", fmt::format("optimizer.min_lr = {} is above lr = {}. Lower it.", optimizer.min_lr, optimizer.lr));
+    error("optimizer.min_lr",
+          fmt::format("optimizer.min_lr = {} is above lr = {}. Lower it.", optimizer.min_lr, optimizer.lr));
   }
 }
 
@@ -183,7 +193,7 @@ void Resolver::resolve_preset_buckets() {
       job_.buckets.push_back({bucket.max_length, spec, *strategy});
     }
   } catch (const UserError& error) {
-    model_fault("parallel.preset", error.what());
+    model_error("parallel.preset", error.what());
   }
 }
 
@@ -192,8 +202,9 @@ void Resolver::resolve_buckets() {
   if (draft_.buckets.empty() && draft_.misses("bucket")) {
     if (unread("parallel")) return;
     if (draft_.misses("parallel.preset")) {
-      fault("bucket",
-            "there is no [[bucket]] and no [parallel] preset, so no strategy. One strategy for all is one bucket: max_length = the "
+      error("bucket",
+            "there is no [[bucket]] and no [parallel] preset, so no strategy. One strategy for all is one bucket: "
+            "max_length = the "
             "context and strategy = \"dp,tp,pp\".");
       complete_ = false;
     } else {
@@ -208,7 +219,7 @@ void Resolver::resolve_buckets() {
       const std::optional<Strategy> strategy = strategy_of(draft_.buckets[i], name, bucket.spec);
       if (strategy) bucket.strategy = *strategy;
     } catch (const UserError& error) {
-      model_fault(name, fmt::format("{}: {}", name, error.what()));
+      model_error(name, fmt::format("{}: {}", name, error.what()));
     }
     job_.buckets.push_back(std::move(bucket));
   }
@@ -221,7 +232,8 @@ std::string read_beside(const std::string& file, const std::string& origin, cons
   return *text;
 }
 
-/// The strategy of a bucket in any of its forms; spec: its degrees, where given by them. Nothing where a fault was told.
+/// The strategy of a bucket in any of its forms; spec: its degrees, where given by them. Nothing where an error was
+/// told.
 std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const std::string& name, std::string& spec) {
   const bool in_table = std::any_of(bucket_keys().begin(), bucket_keys().end(), [&](const KeyInfo& key) {
     return key.name.starts_with("strategy.") && key.name != "strategy.file" && !draft_.misses(name + "." + key.name);
@@ -230,15 +242,21 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
   if (in_table + file + text != 1) {
     const bool tried = wrong_inside(name + ".");
     const bool none = in_table + file + text == 0;
-    if (!none) model_fault(name, fmt::format("{} has more than one strategy. Keep one of strategy (text or table) and file.", name));
+    if (!none)
+      model_error(name,
+                  fmt::format("{} has more than one strategy. Keep one of strategy (text or table) and file.", name));
     if (none && !tried) {
-      model_fault(name,
-                  fmt::format("{} has no strategy. Give strategy = \"dp,tp,pp\", a table of settings, or file = \"strategy.json\".", name));
+      model_error(
+          name,
+          fmt::format(
+              "{} has no strategy. Give strategy = \"dp,tp,pp\", a table of settings, or file = \"strategy.json\".",
+              name));
     }
     return std::nullopt;
   }
   if (file) return strategy_from_json(read_beside(bucket.file, draft_.origin, "strategy"), bucket.file);
-  if (bucket.text.find_first_not_of(" \t\r\n") != std::string::npos && bucket.text[bucket.text.find_first_not_of(" \t\r\n")] == '{') {
+  if (bucket.text.find_first_not_of(" \t\r\n") != std::string::npos &&
+      bucket.text[bucket.text.find_first_not_of(" \t\r\n")] == '{') {
     return strategy_from_json(bucket.text, name + ".strategy");
   }
   const Degrees degrees = text ? degrees_from_spec(bucket.text) : Degrees{bucket.dp, bucket.tp, bucket.pp};
@@ -251,7 +269,8 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
   if (!bucket.schedule_file.empty()) {
     if (draft_.has(name + ".strategy.schedule"))
       user_error("strategy.schedule and strategy.schedule_file exclude each other. Keep one.");
-    strategy.order = schedule_from_json(read_beside(bucket.schedule_file, draft_.origin, "schedule"), bucket.schedule_file);
+    strategy.order =
+        schedule_from_json(read_beside(bucket.schedule_file, draft_.origin, "schedule"), bucket.schedule_file);
   }
   strategy.chunks = strategy.chunk_count();
   return strategy;
@@ -260,28 +279,30 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
 void Resolver::check_buckets() {
   for (size_t i = 0; i < draft_.buckets.size(); ++i) {
     const std::string key = fmt::format("bucket.{}.max_length", i);
-    if (draft_.misses(key)) fault(key, fmt::format("{} is missing. Give the longest document of the bucket in tokens.", key));
+    if (draft_.misses(key))
+      error(key, fmt::format("{} is missing. Give the longest document of the bucket in tokens.", key));
   }
   const i64 context = job_.batch.context;
   for (size_t i = 0; i < job_.buckets.size(); ++i) {
-    const i64 length = job_.buckets[i].max_length, row = job_.buckets[i].strategy.micro_batch_tokens;
+    const i64 length = job_.buckets[i].max_length, micro_batch = job_.buckets[i].strategy.micro_batch_tokens;
     const std::string key = fmt::format("bucket.{}.max_length", i);
-    if (length == 0) return;  // a fault of its own
+    if (length == 0) return;  // an error of its own
     if (i > 0 && length >= job_.buckets[i - 1].max_length) {
-      fault(key, fmt::format("{} = {} is not below that of bucket.{}, {}. List buckets from the longest to the shortest.", key, length,
-                             i - 1, job_.buckets[i - 1].max_length));
+      error(key,
+            fmt::format("{} = {} is not below that of bucket.{}, {}. List buckets from the longest to the shortest.",
+                        key, length, i - 1, job_.buckets[i - 1].max_length));
     }
     if (i == 0 && context > length) {
-      fault(key,
-            fmt::format("{} = {} is below batch.context = {}: documents of {} to {} tokens have no bucket. Raise it to {}, or lower the "
-                        "context.",
-                        key, length, context, length + 1, context, context));
+      error(key, fmt::format("{} = {} is below batch.context = {}: documents of {} to {} tokens have no bucket. Raise "
+                             "it to {}, or lower the "
+                             "context.",
+                             key, length, context, length + 1, context, context));
     }
     const i64 longest = context > 0 ? std::min(length, context) : length;
-    if (row > 0 && row < longest) {
-      fault(key, fmt::format(
-                     "bucket.{}: micro_batch_tokens = {} can't hold a document of {} tokens. Raise it, or use 0 for the bucket's length.",
-                     i, row, longest));
+    if (micro_batch > 0 && micro_batch < longest) {
+      error(key, fmt::format("bucket.{}: micro_batch_tokens = {} can't hold a document of {} tokens. Raise it, or use "
+                             "0 for the bucket's length.",
+                             i, micro_batch, longest));
     }
   }
 }
@@ -308,6 +329,6 @@ void Resolver::resolve_ranks() {
 
 }  // namespace
 
-Resolution resolve(const JobDraft& draft, Faults& faults) { return Resolver(draft, faults).run(); }
+Resolution resolve(const JobDraft& draft, Errors& errors) { return Resolver(draft, errors).run(); }
 
 }  // namespace switchyard::config

@@ -11,14 +11,15 @@ namespace {
 
 constexpr double kMostInt = 1 << 30;
 constexpr double kMostCount = 1e15;
-// Bounds of what is listed in memory, so that a slip of the keyboard is told before the memory is gone. All are several times what is published.
-constexpr double kMostRanks = 1 << 16;       // 16384 devices trained LLaMA 3 405B
-constexpr double kMostThreads = 1024;        // hardware threads of the largest hosts
-constexpr double kMostLayers = 2048;         // the deepest that were trained have 1000
-constexpr double kMostDocuments = 1 << 18;   // of a step: at 500 tokens each twice the largest global batches
-constexpr double kMostTokens = 1 << 29;      // of a step: the largest global batches have 60 million
-constexpr double kMostContext = 1 << 24;     // of a document: the longest contexts have 10 million
-constexpr double kMostSteps = 1e9;           // a year of steps of 30 ms
+// Bounds of what is listed in memory, so that a slip of the keyboard is reported before the memory is gone. All are
+// several times what is published.
+constexpr double kMostRanks = 1 << 16;      // 16384 devices trained LLaMA 3 405B
+constexpr double kMostThreads = 1024;       // hardware threads of the largest hosts
+constexpr double kMostLayers = 2048;        // the deepest that were trained have 1000
+constexpr double kMostDocuments = 1 << 18;  // of a step: at 500 tokens each twice the largest global batches
+constexpr double kMostTokens = 1 << 29;     // of a step: the largest global batches have 60 million
+constexpr double kMostContext = 1 << 24;    // of a document: the longest contexts have 10 million
+constexpr double kMostSteps = 1e9;          // a year of steps of 30 ms
 
 template <class Enum>
 constexpr int kValues = 0;
@@ -84,8 +85,7 @@ void from_value(Field& field, const KeyValue& value) {
   else if constexpr (std::is_same_v<Field, std::vector<int>>) {
     const auto& items = std::get<std::vector<i64>>(value);
     field.assign(items.begin(), items.end());
-  }
-  else if constexpr (std::is_same_v<Field, Bytes>)
+  } else if constexpr (std::is_same_v<Field, Bytes>)
     field = {std::get<i64>(value)};
   else if constexpr (std::is_same_v<Field, Seconds>)
     field = {std::get<double>(value)};
@@ -186,13 +186,14 @@ using Keys = std::vector<Key<JobDraft>>;
 
 Keys model_keys() {
   return {
-      Row<&JobDraft::model_preset>("model.preset", "A LLaMA of published size: 3b, 7b, 13b or 32b. Instead of path and sizes.")
+      Row<&JobDraft::model_preset>("model.preset",
+                                   "A LLaMA of published size: 3b, 7b, 13b or 32b. Instead of path and sizes.")
           .fallback("none")
           .same_function(),
-      Row<kJob, &Job::model, &ModelSettings::path>(
-          "model.path",
-          "Folder with config.json and *.safetensors in Hugging Face's form: training goes on from its weights. Instead of "
-          "preset and sizes.")
+      Row<kJob, &Job::model, &ModelSettings::path>("model.path",
+                                                   "Folder with config.json and *.safetensors in Hugging Face's form: "
+                                                   "training goes on from its weights. Instead of "
+                                                   "preset and sizes.")
           .fallback("none")
           .same_function(),
       Model<&ModelConfig::family>("model.architecture", "Family of the model, which also settles biases and norms."),
@@ -200,12 +201,18 @@ Keys model_keys() {
           .unit("features")
           .at_least(1)
           .fallback("required"),
-      Model<&ModelConfig::layers>("model.layers", "Transformer layers.").at_least(1).at_most(kMostLayers).fallback("required"),
+      Model<&ModelConfig::layers>("model.layers", "Transformer layers.")
+          .at_least(1)
+          .at_most(kMostLayers)
+          .fallback("required"),
       Model<&ModelConfig::heads>("model.heads", "Query heads.").at_least(1).fallback("required"),
       Model<&ModelConfig::kv_heads>("model.kv_heads", "Key/value heads; fewer than heads is grouped-query attention.")
           .at_least(1)
           .fallback("heads"),
-      Model<&ModelConfig::head_dim>("model.head_dim", "Size of a head.").unit("features").at_least(1).fallback("hidden_size / heads"),
+      Model<&ModelConfig::head_dim>("model.head_dim", "Size of a head.")
+          .unit("features")
+          .at_least(1)
+          .fallback("hidden_size / heads"),
       Model<&ModelConfig::ffn_size>("model.ffn_size", "Inner width of the feed-forward block.")
           .unit("features")
           .at_least(1)
@@ -214,34 +221,47 @@ Keys model_keys() {
           .unit("tokens")
           .at_least(1)
           .fallback("the preset's, or the data's"),
-      Model<&ModelConfig::max_positions>("model.max_positions", "gpt2: rows of the table of positions; else only written to config.json.")
+      Model<&ModelConfig::max_positions>("model.max_positions",
+                                         "gpt2: rows of the table of positions; else only written to config.json.")
           .unit("tokens")
           .at_least(1)
           .fallback("batch.context"),
       Model<&ModelConfig::norm_eps>("model.norm_eps", "Added to the variance in norms.").above(0),
       Model<&ModelConfig::rope_theta>("model.rope_theta", "Base of the rotary frequencies.").above(0),
-      Scaling<&RopeScaling::factor>("model.rope_scaling.factor", "Rotary scaling of kind llama3: how many times longer; 0 is off.")
+      Scaling<&RopeScaling::factor>("model.rope_scaling.factor",
+                                    "Rotary scaling of kind llama3: how many times longer; 0 is off.")
           .at_least(0),
-      Scaling<&RopeScaling::low_freq_factor>("model.rope_scaling.low_freq_factor", "Wavelengths above original_context / this are scaled.")
+      Scaling<&RopeScaling::low_freq_factor>("model.rope_scaling.low_freq_factor",
+                                             "Wavelengths above original_context / this are scaled.")
           .above(0),
-      Scaling<&RopeScaling::high_freq_factor>("model.rope_scaling.high_freq_factor", "Wavelengths below original_context / this stay.")
+      Scaling<&RopeScaling::high_freq_factor>("model.rope_scaling.high_freq_factor",
+                                              "Wavelengths below original_context / this stay.")
           .above(0),
-      Scaling<&RopeScaling::original_context>("model.rope_scaling.original_context", "Context before scaling.").unit("tokens").above(0),
-      Model<&ModelConfig::tied_embeddings>("model.tied_embeddings", "One matrix for embedding and head.").fallback("false; gpt2: true"),
+      Scaling<&RopeScaling::original_context>("model.rope_scaling.original_context", "Context before scaling.")
+          .unit("tokens")
+          .above(0),
+      Model<&ModelConfig::tied_embeddings>("model.tied_embeddings", "One matrix for embedding and head.")
+          .fallback("false; gpt2: true"),
       Model<&ModelConfig::qkv_bias>("model.qkv_bias", "Biases on q, k and v.").fallback("false; qwen2, gpt2: true"),
       Model<&ModelConfig::o_bias>("model.o_bias", "Bias on the attention output.").fallback("false; gpt2: true"),
-      Model<&ModelConfig::mlp_bias>("model.mlp_bias", "Biases in the feed-forward block.").fallback("false; gpt2: true"),
+      Model<&ModelConfig::mlp_bias>("model.mlp_bias", "Biases in the feed-forward block.")
+          .fallback("false; gpt2: true"),
       Model<&ModelConfig::qk_norm>("model.qk_norm", "RMSNorm on each head of q and k.").fallback("false; qwen3: true"),
-      Model<&ModelConfig::gelu_tanh>("model.gelu_tanh", "gpt2: the tanh form of GELU (gelu_new); false: the exact one."),
-      Model<&ModelConfig::attention>("model.attention",
-                                     "fused: scores are never stored whole. unfused: they are, as in plain GPT-2, and cost memory by the "
-                                     "squares of documents' lengths.")
+      Model<&ModelConfig::gelu_tanh>("model.gelu_tanh",
+                                     "gpt2: the tanh form of GELU (gelu_new); false: the exact one."),
+      Model<&ModelConfig::attention>(
+          "model.attention",
+          "fused: scores are never stored whole. unfused: they are, as in plain GPT-2, and cost memory by the "
+          "squares of documents' lengths.")
           .same_function(),
-      Model<&ModelConfig::dropout>("model.dropout", "gpt2 with unfused attention: of attention weights, blocks' results and the embedding.")
+      Model<&ModelConfig::dropout>(
+          "model.dropout", "gpt2 with unfused attention: of attention weights, blocks' results and the embedding.")
           .at_least(0)
           .below(1)
           .fallback("0; gpt2 with unfused attention: 0.1"),
-      Model<&ModelConfig::initializer_range>("model.initializer_range", "Standard deviation of initial weights.").at_least(0).same_function(),
+      Model<&ModelConfig::initializer_range>("model.initializer_range", "Standard deviation of initial weights.")
+          .at_least(0)
+          .same_function(),
   };
 }
 
@@ -250,19 +270,22 @@ template <auto Settings>
 auto settings_keys() {
   using S = StrategySettings;
   return std::vector<Key<typename OwnerOf<Settings>::Owner>>{
-      Row<Settings, &S::recompute>("recompute",
-                                   "redo no, only the attention's, or all forward work in the backward pass instead of keeping activations."),
-      Row<Settings, &S::schedule>("schedule", "pipeline schedule; zero-bubble and zb-v compute the weights' gradients apart."),
+      Row<Settings, &S::recompute>(
+          "recompute",
+          "redo no, only the attention's, or all forward work in the backward pass instead of keeping activations."),
+      Row<Settings, &S::schedule>("schedule",
+                                  "pipeline schedule; zero-bubble and zb-v compute the weights' gradients apart."),
       Row<Settings, &S::chunks>("chunks", "interleaved: parts of the model on each stage.")
           .at_least(0)
           .at_most(64)
           .fallback("0: 2 for interleaved and zb-v, else 1"),
-      Row<Settings, &S::activation_cap>("activation_cap",
-                                        "zero-bubble, zb-v: most activations that a stage holds, of a chunk and micro-batch.")
+      Row<Settings, &S::activation_cap>(
+          "activation_cap", "zero-bubble, zb-v: most activations that a stage holds, of a chunk and micro-batch.")
           .at_least(0)
           .at_most(kMostDocuments)
           .fallback("0: the memory of 1f1b"),
-      Row<Settings, &S::sequence_parallel>("sequence_parallel", "cut activations between blocks on tokens over the tensor ranks."),
+      Row<Settings, &S::sequence_parallel>("sequence_parallel",
+                                           "cut activations between blocks on tokens over the tensor ranks."),
       Row<Settings, &S::micro_batch_tokens>("micro_batch_tokens", "most tokens of a micro-batch.")
           .unit("tokens")
           .at_least(0)
@@ -273,7 +296,9 @@ auto settings_keys() {
           .at_least(0)
           .at_most(kMostDocuments)
           .fallback("0: any number"),
-      Row<Settings, &S::zero>("zero", "stage of ZeRO, of the bucket run.home: 0 keeps the optimizer's state on every rank that has the parameter, 1 once.")
+      Row<Settings, &S::zero>("zero",
+                              "stage of ZeRO, of the bucket run.home: 0 keeps the optimizer's state on every rank that "
+                              "has the parameter, 1 once.")
           .at_least(0)
           .at_most(1),
   };
@@ -300,27 +325,36 @@ std::vector<Key<BucketDraft>> strategy_keys() {
 
 Keys data_keys() {
   return {
-      Row<kJob, &Job::data, &DataSettings::path>("data.path", "Folder made by `switchyard data prepare`.").fallback("none"),
+      Row<kJob, &Job::data, &DataSettings::path>("data.path", "Folder made by `switchyard data prepare`.")
+          .fallback("none"),
       Row<kJob, &Job::data, &DataSettings::long_documents>(
-          "data.long_documents", "Documents above batch.context: split them into several, clip them, or refuse them with an error."),
+          "data.long_documents",
+          "Documents above batch.context: split them into several, clip them, or refuse them with an error."),
       Batch<&BatchSettings::sequences>("batch.sequences", "Documents of a global batch. Instead of tokens.")
           .unit("documents")
           .at_least(1)
           .at_most(kMostDocuments)
           .fallback("none"),
-      Batch<&BatchSettings::tokens>("batch.tokens", "Tokens of a global batch: whole documents up to this many. Instead of sequences.")
+      Batch<&BatchSettings::tokens>("batch.tokens",
+                                    "Tokens of a global batch: whole documents up to this many. Instead of sequences.")
           .unit("tokens")
           .at_least(1)
           .at_most(kMostTokens)
           .fallback("none"),
-      Batch<&BatchSettings::context>("batch.context", "Longest document.").unit("tokens").at_least(1).at_most(kMostContext).fallback("required"),
-      Batch<&BatchSettings::lengths>("batch.lengths",
-                                     "Lengths that simulate, plan and show take instead of the data's: \"full\" (every document is as long "
-                                     "as the context), or a histogram as `data stats --json` writes it.")
+      Batch<&BatchSettings::context>("batch.context", "Longest document.")
+          .unit("tokens")
+          .at_least(1)
+          .at_most(kMostContext)
+          .fallback("required"),
+      Batch<&BatchSettings::lengths>(
+          "batch.lengths",
+          "Lengths that simulate, plan and show take instead of the data's: \"full\" (every document is as long "
+          "as the context), or a histogram as `data stats --json` writes it.")
           .fallback("the data's"),
       Row<&JobDraft::parallel_preset>(
           "parallel.preset",
-          "Published buckets and strategies, such as \"hotspa/7b-16gpu-commoncrawl\", used where no [[bucket]] is given; "
+          "Published buckets and strategies, such as \"hotspa/7b-16gpu-commoncrawl\", used where no [[bucket]] is "
+          "given; "
           "bounds above batch.context are dropped. Also sets run.ranks if that is not given.")
           .fallback("none"),
   };
@@ -330,8 +364,10 @@ Keys optimizer_keys() {
   return {
       Optimizer<&OptimizerSettings::lr>("optimizer.lr", "Highest learning rate of AdamW.").at_least(0),
       Optimizer<&OptimizerSettings::min_lr>("optimizer.min_lr", "Learning rate after decay.").at_least(0),
-      Optimizer<&OptimizerSettings::schedule>("optimizer.schedule", "How the learning rate falls from lr to min_lr after warm-up."),
-      Optimizer<&OptimizerSettings::warmup_steps>("optimizer.warmup_steps", "Steps in which the learning rate rises from 0 to lr.")
+      Optimizer<&OptimizerSettings::schedule>("optimizer.schedule",
+                                              "How the learning rate falls from lr to min_lr after warm-up."),
+      Optimizer<&OptimizerSettings::warmup_steps>("optimizer.warmup_steps",
+                                                  "Steps in which the learning rate rises from 0 to lr.")
           .unit("steps")
           .at_least(0),
       Optimizer<&OptimizerSettings::decay_steps>("optimizer.decay_steps", "Step at which min_lr is reached.")
@@ -341,62 +377,94 @@ Keys optimizer_keys() {
       Optimizer<&OptimizerSettings::beta1>("optimizer.beta1", "Decay of the first moment.").at_least(0).below(1),
       Optimizer<&OptimizerSettings::beta2>("optimizer.beta2", "Decay of the second moment.").at_least(0).below(1),
       Optimizer<&OptimizerSettings::eps>("optimizer.eps", "Added to the root of the second moment.").above(0),
-      Optimizer<&OptimizerSettings::weight_decay>("optimizer.weight_decay", "Decoupled decay of tensors of two or more dimensions.")
+      Optimizer<&OptimizerSettings::weight_decay>("optimizer.weight_decay",
+                                                  "Decoupled decay of tensors of two or more dimensions.")
           .at_least(0),
-      Optimizer<&OptimizerSettings::clip_norm>("optimizer.clip_norm", "Largest global gradient norm; 0 is no clipping.").at_least(0),
+      Optimizer<&OptimizerSettings::clip_norm>("optimizer.clip_norm", "Largest global gradient norm; 0 is no clipping.")
+          .at_least(0),
   };
 }
 
 Keys run_keys() {
   return {
-      Run<&RunSettings::steps>("run.steps", "Optimizer steps.").unit("steps").at_least(1).at_most(kMostSteps).fallback("required"),
-      Run<&RunSettings::ranks>("run.ranks", "Ranks of the run.").at_least(1).at_most(kMostRanks).fallback("what the strategies need"),
-      Run<&RunSettings::precision>("run.precision",
-                                   "Precision of parameters and activations in computation. auto: bf16 where the device is "
-                                   "fast at it, else fp32.")
+      Run<&RunSettings::steps>("run.steps", "Optimizer steps.")
+          .unit("steps")
+          .at_least(1)
+          .at_most(kMostSteps)
+          .fallback("required"),
+      Run<&RunSettings::ranks>("run.ranks", "Ranks of the run.")
+          .at_least(1)
+          .at_most(kMostRanks)
+          .fallback("what the strategies need"),
+      Run<&RunSettings::precision>(
+          "run.precision",
+          "Precision of parameters and activations in computation. auto: bf16 where the device is "
+          "fast at it, else fp32.")
           .one_of({"auto", "fp64", "fp32", "bf16"}),
-      Run<&RunSettings::memory_budget>("run.memory_budget", "Memory a rank may use, enforced; \"none\" is unlimited.").at_least(0),
-      Run<&RunSettings::checkpoint_every>("run.checkpoint_every", "Steps between checkpoints; 0 is never.").unit("steps").at_least(0),
-      Run<&RunSettings::keep_checkpoints>("run.keep_checkpoints", "Newest checkpoints that stay; 0 keeps all.").at_least(0),
+      Run<&RunSettings::memory_budget>("run.memory_budget", "Memory a rank may use, enforced; \"none\" is unlimited.")
+          .at_least(0),
+      Run<&RunSettings::checkpoint_every>("run.checkpoint_every", "Steps between checkpoints; 0 is never.")
+          .unit("steps")
+          .at_least(0),
+      Run<&RunSettings::keep_checkpoints>("run.keep_checkpoints", "Newest checkpoints that stay; 0 keeps all.")
+          .at_least(0),
       Run<&RunSettings::out>("run.out", "Folder for log, plan, report and checkpoints.").fallback("none").rank_only(),
-      Run<&RunSettings::log_every>("run.log_every", "Steps between lines on the terminal.").unit("steps").at_least(1).rank_only(),
-      Run<&RunSettings::trace_step>("run.trace_step", "Step whose measured timeline the run folder gets, as timeline.json; 0 is none.").at_least(0),
-      Run<&RunSettings::threads>("run.threads", "Threads that a rank computes with.").at_least(0).at_most(kMostThreads).fallback("0: cores of its host / ranks on it").rank_only(),
+      Run<&RunSettings::log_every>("run.log_every", "Steps between lines on the terminal.")
+          .unit("steps")
+          .at_least(1)
+          .rank_only(),
+      Run<&RunSettings::trace_step>("run.trace_step",
+                                    "Step whose measured timeline the run folder gets, as timeline.json; 0 is none.")
+          .at_least(0),
+      Run<&RunSettings::threads>("run.threads", "Threads that a rank computes with.")
+          .at_least(0)
+          .at_most(kMostThreads)
+          .fallback("0: cores of its host / ranks on it")
+          .rank_only(),
       Run<&RunSettings::device>("run.device",
-                                "What ranks compute on. cuda: each rank on a device of its own, in turn among the ranks of its host; ranks that are "
+                                "What ranks compute on. cuda: each rank on a device of its own, in turn among the "
+                                "ranks of its host; ranks that are "
                                 "threads of one process share devices where there are fewer."),
       Run<&RunSettings::profile>("run.profile",
-                                 "Profile (`switchyard profile`) with which a job without strategies is planned. Without it a kept one of this "
+                                 "Profile (`switchyard profile`) with which a job without strategies is planned. "
+                                 "Without it a kept one of this "
                                  "machine, measured first if there is none.")
           .fallback("none")
           .rank_only(),
-      Run<&RunSettings::home>("run.home", "Bucket (from 0) whose strategy says where master weights and moments live.").at_least(0),
+      Run<&RunSettings::home>("run.home", "Bucket (from 0) whose strategy says where master weights and moments live.")
+          .at_least(0),
       Run<&RunSettings::order>("run.order", "Buckets (from 0) in the order in which a step runs them, each once.")
           .at_least(0)
           .fallback("the first one, then from the last upward"),
-      Run<&RunSettings::prefetch>("run.prefetch",
-                                  "Prepare the next strategy's parameters while the running one computes, if memory allows."),
-      Row<kJob, &Job::fabric, &FabricSettings::timeout>("fabric.timeout",
-                                                        "Longest silence of another rank before the job ends with a message. A slow disk is waited for.")
+      Run<&RunSettings::prefetch>(
+          "run.prefetch", "Prepare the next strategy's parameters while the running one computes, if memory allows."),
+      Row<kJob, &Job::fabric, &FabricSettings::timeout>(
+          "fabric.timeout",
+          "Longest silence of another rank before the job ends with a message. A slow disk is waited for.")
           .above(0)
           .at_most(1e6),
-      Row<kJob, &Job::fabric, &FabricSettings::strict>("fabric.strict",
-                                                       "Check every message's order and size and poison buffers; slow, for bug hunts."),
+      Row<kJob, &Job::fabric, &FabricSettings::strict>(
+          "fabric.strict", "Check every message's order and size and poison buffers; slow, for bug hunts."),
       Row<kJob, &Job::fabric, &FabricSettings::interface>(
-          "fabric.interface", "Network interface of ranks that meet over TCP, also of their data: a name, or a network such as \"10.0.0.0/8\", where "
-                              "hosts name it differently.")
+          "fabric.interface",
+          "Network interface of ranks that meet over TCP, also of their data: a name, or a network such as "
+          "\"10.0.0.0/8\", where "
+          "hosts name it differently.")
           .fallback("SWITCHYARD_INTERFACE, else that of MASTER_ADDR")
           .rank_only(),
-      Row<kJob, &Job::fabric, &FabricSettings::token>(
-          "fabric.token", "Secret of the job: over TCP, a process that does not know it is no rank. It is never sent, written or shown.")
+      Row<kJob, &Job::fabric, &FabricSettings::token>("fabric.token",
+                                                      "Secret of the job: over TCP, a process that does not know it is "
+                                                      "no rank. It is never sent, written or shown.")
           .fallback("what fabric.token_file has, else torchrun's run id")
           .secret(),
-      Row<kJob, &Job::fabric, &FabricSettings::token_file>("fabric.token_file", "File with fabric.token, which all ranks can read and nobody else.")
+      Row<kJob, &Job::fabric, &FabricSettings::token_file>(
+          "fabric.token_file", "File with fabric.token, which all ranks can read and nobody else.")
           .fallback("SWITCHYARD_TOKEN_FILE")
           .rank_only(),
-      Row<kJob, &Job::switch_planner>("switch.planner",
-                                      "Who sends which slice in a hot switch: relay crosses a host boundary once; the others "
-                                      "are baselines."),
+      Row<kJob, &Job::switch_planner>(
+          "switch.planner",
+          "Who sends which slice in a hot switch: relay crosses a host boundary once; the others "
+          "are baselines."),
   };
 }
 
@@ -405,7 +473,8 @@ Keys run_keys() {
 const std::vector<Key<JobDraft>>& job_keys() {
   static const Keys keys = [] {
     Keys all{Row<kJob, &Job::seed>("seed", "Seed of initial weights and data order.").at_least(0)};
-    for (const Keys& part : {model_keys(), data_keys(), parallel_keys(), optimizer_keys(), run_keys()}) all.insert(all.end(), part.begin(), part.end());
+    for (const Keys& part : {model_keys(), data_keys(), parallel_keys(), optimizer_keys(), run_keys()})
+      all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
   return keys;
@@ -414,24 +483,28 @@ const std::vector<Key<JobDraft>>& job_keys() {
 const std::vector<Key<BucketDraft>>& bucket_keys() {
   static const std::vector<Key<BucketDraft>> keys = [] {
     std::vector<Key<BucketDraft>> all{
-      Row<&BucketDraft::max_length>("max_length", "Longest document of this bucket; buckets stand from the longest to the shortest.")
-          .unit("tokens")
-          .at_least(1)
-          .at_most(kMostContext)
-          .fallback("required"),
-      Row<&BucketDraft::text>("strategy",
-                              "\"dp,tp,pp\": data, tensor and pipeline parallel degrees; or a table with the keys below; or a "
-                              "strategy's JSON as text.")
-          .fallback("required"),
-      Row<&BucketDraft::file>("file", "Strategy as a JSON file, relative to the job file. Instead of strategy.").fallback("none"),
-      Row<&BucketDraft::file>("strategy.file", "The same inside the table, then its only key.").fallback("none"),
-      Row<&BucketDraft::dp>("strategy.dp", "Pipelines side by side.").at_least(1).at_most(kMostRanks),
-      Row<&BucketDraft::tp>("strategy.tp", "Ranks that share each layer.").at_least(1).at_most(kMostRanks),
-      Row<&BucketDraft::pp>("strategy.pp", "Pipeline stages.").at_least(1).at_most(kMostRanks),
-      Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),
-      Row<&BucketDraft::schedule_file>("strategy.schedule_file",
-                                       "Pipeline schedule as a JSON file, relative to the job file. Instead of strategy.schedule.")
-          .fallback("none"),
+        Row<&BucketDraft::max_length>(
+            "max_length", "Longest document of this bucket; buckets stand from the longest to the shortest.")
+            .unit("tokens")
+            .at_least(1)
+            .at_most(kMostContext)
+            .fallback("required"),
+        Row<&BucketDraft::text>(
+            "strategy",
+            "\"dp,tp,pp\": data, tensor and pipeline parallel degrees; or a table with the keys below; or a "
+            "strategy's JSON as text.")
+            .fallback("required"),
+        Row<&BucketDraft::file>("file", "Strategy as a JSON file, relative to the job file. Instead of strategy.")
+            .fallback("none"),
+        Row<&BucketDraft::file>("strategy.file", "The same inside the table, then its only key.").fallback("none"),
+        Row<&BucketDraft::dp>("strategy.dp", "Pipelines side by side.").at_least(1).at_most(kMostRanks),
+        Row<&BucketDraft::tp>("strategy.tp", "Ranks that share each layer.").at_least(1).at_most(kMostRanks),
+        Row<&BucketDraft::pp>("strategy.pp", "Pipeline stages.").at_least(1).at_most(kMostRanks),
+        Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),
+        Row<&BucketDraft::schedule_file>(
+            "strategy.schedule_file",
+            "Pipeline schedule as a JSON file, relative to the job file. Instead of strategy.schedule.")
+            .fallback("none"),
     };
     const std::vector<Key<BucketDraft>> settings = strategy_keys();
     all.insert(all.end(), settings.begin(), settings.end());
@@ -456,27 +529,37 @@ std::vector<std::string> function_of(const ModelConfig& model) {
   }
   std::vector<std::string> function;
   for (const Key<JobDraft>& key : job_keys())
-    if (key.name.starts_with("model.") && !key.same_function) function.push_back(key.name + " = " + toml_literal(key, key.get(draft)));
+    if (key.name.starts_with("model.") && !key.same_function)
+      function.push_back(key.name + " = " + toml_literal(key, key.get(draft)));
   return function;
 }
 
 std::string wanted(const KeyInfo& key) {
   switch (key.type) {
-    case KeyType::boolean: return "true or false is needed";
-    case KeyType::integer: return "an integer is needed";
-    case KeyType::integers: return "a list of integers such as [0, 2, 1] is needed";
-    case KeyType::number: return "a number is needed";
-    case KeyType::text: return "a string is needed";
-    case KeyType::choice: return fmt::format("one of \"{}\" is needed", fmt::join(key.choices, "\", \""));
-    case KeyType::bytes: return "an amount of memory such as \"16 GiB\" is needed, or \"none\"";
-    case KeyType::duration: return "a duration such as \"30 s\" is needed";
+    case KeyType::boolean:
+      return "true or false is needed";
+    case KeyType::integer:
+      return "an integer is needed";
+    case KeyType::integers:
+      return "a list of integers such as [0, 2, 1] is needed";
+    case KeyType::number:
+      return "a number is needed";
+    case KeyType::text:
+      return "a string is needed";
+    case KeyType::choice:
+      return fmt::format("one of \"{}\" is needed", fmt::join(key.choices, "\", \""));
+    case KeyType::bytes:
+      return "an amount of memory such as \"16 GiB\" is needed, or \"none\"";
+    case KeyType::duration:
+      return "a duration such as \"30 s\" is needed";
   }
   throw InternalError("wanted: unknown type of key");
 }
 
 std::string range_words(const KeyRange& range) {
   std::string text;
-  if (range.least > -std::numeric_limits<double>::infinity()) text = fmt::format("{} {}", range.above ? "above" : "at least", range.least);
+  if (range.least > -std::numeric_limits<double>::infinity())
+    text = fmt::format("{} {}", range.above ? "above" : "at least", range.least);
   if (range.below) text += fmt::format("{}below {}", text.empty() ? "" : " and ", range.most);
   return text;
 }
@@ -484,7 +567,8 @@ std::string range_words(const KeyRange& range) {
 std::string out_of_range(const KeyInfo& key, const KeyValue& value) {
   if (const auto* items = std::get_if<std::vector<i64>>(&value)) {
     for (const i64 item : *items)
-      if (const std::string fault = out_of_range(key, item); !fault.empty()) return fmt::format("has {}, which {}", item, fault);
+      if (const std::string message = out_of_range(key, item); !message.empty())
+        return fmt::format("has {}, which {}", item, message);
     return "";
   }
   double number = 0;

@@ -1,5 +1,5 @@
-// The table of keys of a job file. One row per key: its name, type, range, unit and meaning, and the field it fills. Reading,
-// overrides, messages, help, the reference page and the resolved job all come from these rows.
+// The table of keys of a job file. One row per key: its name, type, range, unit and meaning, and the field it fills.
+// Reading, overrides, messages, help, the reference page and the resolved job all come from these rows.
 #pragma once
 
 #include <limits>
@@ -28,8 +28,10 @@ struct JobDraft {
   StrategySettings settings;  // [parallel]: of all strategies, unless a bucket says otherwise
   std::vector<BucketDraft> buckets;
   std::string origin;
-  std::map<std::string, std::string> given;  // key -> where, for messages: "job.toml:12"; buckets as "bucket.0.max_length"
-  std::set<std::string> faulty;              // keys that were given a value that can't be taken; sections that are no tables, as "run."
+  std::map<std::string, std::string>
+      given;  // key -> where, for messages: "job.toml:12"; buckets as "bucket.0.max_length"
+  std::set<std::string>
+      faulty;  // keys that were given a value that can't be taken; sections that are no tables, as "run."
 
   bool has(const std::string& key) const { return given.contains(key); }
   /// Neither given nor tried.
@@ -53,7 +55,7 @@ struct KeyInfo {
   std::string unit, meaning;
   KeyRange range;
   std::vector<std::string> choices;
-  std::string fallback;    // the default in words, where it isn't a plain value
+  std::string fallback;        // the default in words, where it isn't a plain value
   bool rank_only = false;      // ranks may differ in it
   bool same_function = false;  // of [model]: whatever it is, the same weights compute the same
   bool secret = false;         // never written nor shown
@@ -70,7 +72,8 @@ const std::vector<Key<JobDraft>>& job_keys();
 /// Keys of a [[bucket]], names relative to it.
 const std::vector<Key<BucketDraft>>& bucket_keys();
 
-/// What a model computes, apart from its weights: `model.key = value` for each key of [model] that matters to its family.
+/// What a model computes, apart from its weights: `model.key = value` for each key of [model] that matters to its
+/// family.
 std::vector<std::string> function_of(const ModelConfig& model);
 
 /// "an integer is needed", "one of ... is needed": what a message asks for.

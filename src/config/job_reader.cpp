@@ -35,7 +35,8 @@ std::vector<std::string> known_names(const std::string& bucket) {
   return names;
 }
 
-/// The known key that an unknown one most likely means: the same word in another section, else the fewest changed letters.
+/// The known key that an unknown one most likely means: the same word in another section, else the fewest changed
+/// letters.
 std::string likely_name(const std::string& name, const std::string& bucket) {
   const std::vector<std::string> names = known_names(bucket);
   for (const std::string& known : names) {
@@ -57,7 +58,8 @@ std::optional<KeyValue> integers_of(const toml::node& node) {
   return items;
 }
 
-/// The node's value in the key's type; nothing if it is of another type. UserError if a text can't be read as a quantity.
+/// The node's value in the key's type; nothing if it is of another type. UserError if a text can't be read as a
+/// quantity.
 std::optional<KeyValue> value_of(const KeyInfo& key, const toml::node& node) {
   const auto text = node.value_exact<std::string>();
   const auto integer = node.value_exact<i64>();
@@ -70,7 +72,8 @@ std::optional<KeyValue> value_of(const KeyInfo& key, const toml::node& node) {
     case KeyType::integer:
       if (integer) return *integer;
       return std::nullopt;
-    case KeyType::integers: return integers_of(node);
+    case KeyType::integers:
+      return integers_of(node);
     case KeyType::number:
       if (number) return *number;
       return std::nullopt;
@@ -94,9 +97,10 @@ std::optional<KeyValue> value_of(const KeyInfo& key, const toml::node& node) {
 
 /// An override's value: TOML, or the bare text where the key wants text.
 toml::table set_value(const std::string& text, const KeyInfo* key) {
-  const bool textual = key != nullptr && key->type != KeyType::boolean && key->type != KeyType::integer && key->type != KeyType::integers && key->type != KeyType::number;
-  const bool quoted =
-      !text.empty() && (text.front() == '"' || text.front() == '\'' || (text.front() == '{' && key != nullptr && key->name == "strategy"));
+  const bool textual = key != nullptr && key->type != KeyType::boolean && key->type != KeyType::integer &&
+                       key->type != KeyType::integers && key->type != KeyType::number;
+  const bool quoted = !text.empty() && (text.front() == '"' || text.front() == '\'' ||
+                                        (text.front() == '{' && key != nullptr && key->name == "strategy"));
   if (!textual || quoted) {
     try {
       toml::table table = toml::parse("value = " + text);
@@ -110,15 +114,15 @@ toml::table set_value(const std::string& text, const KeyInfo* key) {
 
 class Reader {
  public:
-  Reader(const std::string& origin, Faults& faults) : faults_(faults) { draft_.origin = origin; }
+  Reader(const std::string& origin, Errors& errors) : errors_(errors) { draft_.origin = origin; }
 
   void override_value(toml::table& root, const Override& given);
   JobDraft read(const toml::table& root);
 
  private:
   template <class Owner>
-  void read_table(const toml::table& table, const std::string& inside, const std::string& shown_prefix, const std::vector<Key<Owner>>& keys,
-                  Owner& owner);
+  void read_table(const toml::table& table, const std::string& inside, const std::string& shown_prefix,
+                  const std::vector<Key<Owner>>& keys, Owner& owner);
   template <class Owner>
   void take(const Key<Owner>& key, const toml::node& node, const std::string& name, Owner& owner);
   void read_buckets(const toml::node& node);
@@ -128,10 +132,11 @@ class Reader {
     for (auto set = sets_.rbegin(); set != sets_.rend(); ++set) {
       if (name == set->first || name.starts_with(set->first + ".")) return set->second;
     }
-    return node.source().begin.line == 0 ? draft_.origin : fmt::format("{}:{}", draft_.origin, node.source().begin.line);
+    return node.source().begin.line == 0 ? draft_.origin
+                                         : fmt::format("{}:{}", draft_.origin, node.source().begin.line);
   }
 
-  Faults& faults_;
+  Errors& errors_;
   JobDraft draft_;
   std::vector<std::pair<std::string, std::string>> sets_;  // key, where it was given
 };
@@ -146,7 +151,8 @@ std::vector<std::string> parts_of(const std::string& key) {
 
 /// The key's row whatever its table.
 const KeyInfo* find_any_key(const std::string& name, const std::vector<std::string>& parts) {
-  if (parts.size() > 2 && parts[0] == "bucket") return find_key(bucket_keys(), name.substr(parts[0].size() + parts[1].size() + 2));
+  if (parts.size() > 2 && parts[0] == "bucket")
+    return find_key(bucket_keys(), name.substr(parts[0].size() + parts[1].size() + 2));
   return find_key(job_keys(), name);
 }
 
@@ -164,7 +170,8 @@ toml::node* step_into(toml::node& node, const std::string& part, bool list) {
   toml::array* items = node.as_array();
   size_t index = 0;
   const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
-  if (items == nullptr || error != std::errc() || end != part.data() + part.size() || index > items->size()) return nullptr;
+  if (items == nullptr || error != std::errc() || end != part.data() + part.size() || index > items->size())
+    return nullptr;
   if (index == items->size()) items->push_back(toml::table{});
   return items->get(index);
 }
@@ -175,22 +182,24 @@ void Reader::override_value(toml::table& root, const Override& given) {
   const KeyInfo* key = parts.empty() ? nullptr : find_any_key(name, parts);
   const std::string where = key != nullptr && key->secret ? "--set " + name : given.where;
   if (parts.empty()) {
-    faults_.add(where, "there is no key=value. Write for example --set run.steps=100.");
+    errors_.add(where, "there is no key=value. Write for example --set run.steps=100.");
     return;
   }
   toml::node* node = &root;
-  for (size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i) node = step_into(*node, parts[i], i == 0 && parts[i] == "bucket");
+  for (size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i)
+    node = step_into(*node, parts[i], i == 0 && parts[i] == "bucket");
   toml::table* table = node == nullptr ? nullptr : node->as_table();
   if (table == nullptr) {
-    faults_.add(
-        where,
-        fmt::format("there is no place for {}: what stands before its last dot is no table or entry of the job. Buckets count from 0.",
-                    name));
+    errors_.add(where, fmt::format("there is no place for {}: what stands before its last dot is no table or entry of "
+                                   "the job. Buckets count from 0.",
+                                   name));
     return;
   }
   const auto* text = std::get_if<std::string>(&given.value);
   if (text && !is_utf8(*text)) {
-    faults_.add(where, fmt::format("the value of {} is no UTF-8 text, which job files are made of. Use other characters.", name));
+    errors_.add(
+        where,
+        fmt::format("the value of {} is no UTF-8 text, which job files are made of. Use other characters.", name));
     return;
   }
   if (given.written)
@@ -204,25 +213,26 @@ void Reader::override_value(toml::table& root, const Override& given) {
 
 template <class Owner>
 void Reader::take(const Key<Owner>& key, const toml::node& node, const std::string& name, Owner& owner) {
-  std::string fault;
+  std::string message;
   try {
     const std::optional<KeyValue> value = value_of(key, node);
     const bool container = node.is_table() || node.is_array() || key.secret;
     if (!value && key.type == KeyType::choice && node.is_string()) {
-      fault = fmt::format("{} = {} is unknown; {}.", name, shown(node), wanted(key));
+      message = fmt::format("{} = {} is unknown; {}.", name, shown(node), wanted(key));
     } else if (!value) {
-      fault = fmt::format("{}{} is {}; {}.", name, container ? "" : " = " + shown(node), type_name(node), wanted(key));
+      message =
+          fmt::format("{}{} is {}; {}.", name, container ? "" : " = " + shown(node), type_name(node), wanted(key));
     } else if (const std::string range = out_of_range(key, *value); !range.empty()) {
-      fault = fmt::format("{} = {} {}.", name, shown(node), range);
+      message = fmt::format("{} = {} {}.", name, shown(node), range);
     } else {
       key.set(owner, *value);
       draft_.given[name] = where(name, node);
       return;
     }
   } catch (const UserError& error) {
-    fault = fmt::format("{} = {}", name, error.what());
+    message = fmt::format("{} = {}", name, error.what());
   }
-  faults_.add(where(name, node), fault);
+  errors_.add(where(name, node), message);
   draft_.faulty.insert(name);
 }
 
@@ -232,7 +242,8 @@ void Reader::read_table(const toml::table& table, const std::string& inside, con
   for (const auto& [part, node] : table) {
     const std::string name = inside + std::string(part.str());
     const std::string full = shown_prefix + name;
-    const bool quoted = part.str().find('.') != std::string_view::npos;  // "run.steps" = 1 is one word, not a key of [run]
+    const bool quoted =
+        part.str().find('.') != std::string_view::npos;  // "run.steps" = 1 is one word, not a key of [run]
     const Key<Owner>* key = quoted ? nullptr : find_key(keys, name);
     if (!quoted && is_section(keys, name) && node.is_table()) {
       read_table(*node.as_table(), name + ".", shown_prefix, keys, owner);
@@ -242,22 +253,25 @@ void Reader::read_table(const toml::table& table, const std::string& inside, con
       read_buckets(node);
     } else if (!quoted && is_section(keys, name)) {
       const bool list = node.is_array();
-      faults_.add(where(full, node), fmt::format("{}{} is {}; a table is needed: write [{}] {}.", full, list ? "" : " = " + shown(node), type_name(node), full,
-                                                 list ? "with single brackets, once" : "above its keys"));
+      errors_.add(where(full, node),
+                  fmt::format("{}{} is {}; a table is needed: write [{}] {}.", full, list ? "" : " = " + shown(node),
+                              type_name(node), full, list ? "with single brackets, once" : "above its keys"));
       draft_.faulty.insert(full + ".");
     } else {
       const std::string likely = likely_name(full, shown_prefix.empty() ? "bucket.0." : shown_prefix);
-      faults_.add(where(full, node),
-                  fmt::format("{} is no key. {}", full,
-                              likely.empty() ? "`switchyard train --help-keys` lists all keys." : fmt::format("Did you mean {}?", likely)));
+      errors_.add(where(full, node), fmt::format("{} is no key. {}", full,
+                                                 likely.empty() ? "`switchyard train --help-keys` lists all keys."
+                                                                : fmt::format("Did you mean {}?", likely)));
     }
   }
 }
 
 void Reader::read_buckets(const toml::node& node) {
   const toml::array* list = node.as_array();
-  if (list == nullptr || !std::all_of(list->begin(), list->end(), [](const toml::node& item) { return item.is_table(); })) {
-    faults_.add(where("bucket", node), "bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.");
+  if (list == nullptr ||
+      !std::all_of(list->begin(), list->end(), [](const toml::node& item) { return item.is_table(); })) {
+    errors_.add(where("bucket", node),
+                "bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.");
     draft_.faulty.insert("bucket");
     return;
   }
@@ -280,22 +294,26 @@ std::vector<Override> overrides_of(const std::vector<std::string>& sets) {
   for (const std::string& set : sets) {
     const size_t equals = set.find('=');
     const bool whole = equals != std::string::npos;
-    overrides.push_back({.where = "--set " + set, .key = whole ? set.substr(0, equals) : "", .value = whole ? set.substr(equals + 1) : "", .written = true});
+    overrides.push_back({.where = "--set " + set,
+                         .key = whole ? set.substr(0, equals) : "",
+                         .value = whole ? set.substr(equals + 1) : "",
+                         .written = true});
   }
   return overrides;
 }
 
-JobDraft read_draft(const std::string& text, const std::string& origin, const std::vector<Override>& overrides, Faults& faults) {
+JobDraft read_draft(const std::string& text, const std::string& origin, const std::vector<Override>& overrides,
+                    Errors& errors) {
   toml::table root = parse_toml(text, origin);
-  Reader reader(origin, faults);
+  Reader reader(origin, errors);
   for (const Override& given : overrides) reader.override_value(root, given);
   return reader.read(root);
 }
 
-JobDraft load_draft(const std::string& path, const std::vector<Override>& overrides, Faults& faults) {
+JobDraft load_draft(const std::string& path, const std::vector<Override>& overrides, Errors& errors) {
   const std::optional<std::string> text = file_text(path);
   if (!text) user_error("{}: can't read the job file. Check the path.", path);
-  return read_draft(*text, path, overrides, faults);
+  return read_draft(*text, path, overrides, errors);
 }
 
 }  // namespace switchyard::config

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "config/faults.hpp"
+#include "config/errors.hpp"
 #include "config/job_keys.hpp"
 
 namespace switchyard::config {
@@ -14,16 +14,18 @@ struct Override {
   std::string where;     // as it was typed, for messages: "--set run.steps=10", "--steps 10"
   std::string key;       // dotted; empty: a --set without one
   KeyValue value;        // an integer or a text
-  bool written = false;  // the value is a text as --set has it: TOML, or bare where the key wants text. Otherwise it is the value itself
+  bool written = false;  // the value is a text as --set has it: TOML, or bare where the key wants text. Otherwise it is
+                         // the value itself
 };
 
 /// What `--set` was given, once or several times, as "key=value".
 std::vector<Override> overrides_of(const std::vector<std::string>& sets);
 
 /// Reads every key into the draft; unknown keys (with the nearest known one), wrong types and values out of range go to
-/// `faults` with file and line. Overrides are applied in order before. UserError at once for text that is no TOML.
-JobDraft read_draft(const std::string& text, const std::string& origin, const std::vector<Override>& overrides, Faults& faults);
+/// `errors` with file and line. Overrides are applied in order before. UserError at once for text that is no TOML.
+JobDraft read_draft(const std::string& text, const std::string& origin, const std::vector<Override>& overrides,
+                    Errors& errors);
 /// The same from a file. UserError at once if it can't be read.
-JobDraft load_draft(const std::string& path, const std::vector<Override>& overrides, Faults& faults);
+JobDraft load_draft(const std::string& path, const std::vector<Override>& overrides, Errors& errors);
 
 }  // namespace switchyard::config

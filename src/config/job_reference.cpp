@@ -7,14 +7,22 @@ namespace {
 
 std::string type_words(const KeyInfo& key) {
   switch (key.type) {
-    case KeyType::boolean: return "true, false";
-    case KeyType::integer: return "integer";
-    case KeyType::integers: return "list of integers";
-    case KeyType::number: return "number";
-    case KeyType::text: return "text";
-    case KeyType::choice: return fmt::format("{}", fmt::join(key.choices, ", "));
-    case KeyType::bytes: return "memory";
-    case KeyType::duration: return "duration";
+    case KeyType::boolean:
+      return "true, false";
+    case KeyType::integer:
+      return "integer";
+    case KeyType::integers:
+      return "list of integers";
+    case KeyType::number:
+      return "number";
+    case KeyType::text:
+      return "text";
+    case KeyType::choice:
+      return fmt::format("{}", fmt::join(key.choices, ", "));
+    case KeyType::bytes:
+      return "memory";
+    case KeyType::duration:
+      return "duration";
   }
   throw InternalError("type_words: unknown type of key");
 }
@@ -40,14 +48,16 @@ struct Section {
 Section section_of(const std::string& name) {
   const std::string section = name.substr(0, name.find('.'));
   if (name.find('.') == std::string::npos) return {"Top of the file", ""};
-  if (section == "model") return {"[model]", "Exactly one of preset, path, and sizes. A preset takes the other keys too, but for sizes."};
+  if (section == "model")
+    return {"[model]", "Exactly one of preset, path, and sizes. A preset takes the other keys too, but for sizes."};
   if (section == "batch") return {"[batch]", "Exactly one of sequences and tokens."};
   if (section == "parallel") return {"[parallel]", "Settings of all strategies that are given by their degrees."};
   return {"[" + section + "]", ""};
 }
 
 constexpr const char* kBucketRemark =
-    "One table per range of document lengths, longest first; a bucket holds the documents up to its max_length and above the next one's. "
+    "One table per range of document lengths, longest first; a bucket holds the documents up to its max_length and "
+    "above the next one's. "
     "One bucket alone is a static strategy.";
 
 /// Calls section(Section) at each new heading and row(name, key, default) for each key.
@@ -68,7 +78,8 @@ void each_key(OnSection on_section, OnKey on_key) {
 
 std::string help_keys() {
   std::string text =
-      "Keys of a job file, each with its values, its default and its meaning.\nOverride one with --set key=value, a bucket's with --set "
+      "Keys of a job file, each with its values, its default and its meaning.\nOverride one with --set key=value, a "
+      "bucket's with --set "
       "bucket.0.key=value.\n";
   each_key(
       [&](const Section& section) {
@@ -84,9 +95,11 @@ std::string help_keys() {
 std::string job_reference_markdown() {
   std::string text =
       "# Job reference\n\n"
-      "Every key of a job file. This page is written by the program from the table it reads jobs with; `switchyard train --help-keys` "
+      "Every key of a job file. This page is written by the program from the table it reads jobs with; `switchyard "
+      "train --help-keys` "
       "prints\n"
-      "the same. `--set key=value` overrides a key, `--set bucket.0.key=value` one of a bucket. Memory is written as `\"16 GiB\"` (B, KiB, "
+      "the same. `--set key=value` overrides a key, `--set bucket.0.key=value` one of a bucket. Memory is written as "
+      "`\"16 GiB\"` (B, KiB, "
       "MiB,\n"
       "GiB, TiB, or kB, MB, GB, TB), a duration as `\"30 s\"` (ns, us, ms, s, min, h).\n";
   each_key(

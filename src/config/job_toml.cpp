@@ -61,7 +61,8 @@ std::string table_of(const Bucket& bucket) {
   for (const Key<BucketDraft>& key : bucket_keys()) {
     const KeyValue value = key.get(draft);
     if (!key.name.starts_with(kPrefix) || is_open(key, value)) continue;
-    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key.name.substr(kPrefix.size()), toml_literal(key, value));
+    text +=
+        fmt::format("{}{} = {}", text.empty() ? "" : ", ", key.name.substr(kPrefix.size()), toml_literal(key, value));
   }
   return "{ " + text + " }";
 }
@@ -77,14 +78,21 @@ bool is_written(const KeyInfo& key, const Job& job) {
 
 std::string toml_literal(const KeyInfo& key, const KeyValue& value) {
   switch (key.type) {
-    case KeyType::boolean: return std::get<bool>(value) ? "true" : "false";
-    case KeyType::integer: return fmt::format("{}", std::get<i64>(value));
-    case KeyType::integers: return fmt::format("[{}]", fmt::join(std::get<std::vector<i64>>(value), ", "));
-    case KeyType::number: return exact_number(std::get<double>(value));
+    case KeyType::boolean:
+      return std::get<bool>(value) ? "true" : "false";
+    case KeyType::integer:
+      return fmt::format("{}", std::get<i64>(value));
+    case KeyType::integers:
+      return fmt::format("[{}]", fmt::join(std::get<std::vector<i64>>(value), ", "));
+    case KeyType::number:
+      return exact_number(std::get<double>(value));
     case KeyType::text:
-    case KeyType::choice: return quoted(std::get<std::string>(value));
-    case KeyType::bytes: return std::get<i64>(value) == 0 ? "\"none\"" : quoted(exact_bytes(std::get<i64>(value)));
-    case KeyType::duration: return quoted(fmt::format("{} s", std::get<double>(value)));
+    case KeyType::choice:
+      return quoted(std::get<std::string>(value));
+    case KeyType::bytes:
+      return std::get<i64>(value) == 0 ? "\"none\"" : quoted(exact_bytes(std::get<i64>(value)));
+    case KeyType::duration:
+      return quoted(fmt::format("{} s", std::get<double>(value)));
   }
   throw InternalError("toml_literal: unknown type of key");
 }
@@ -101,7 +109,8 @@ std::string to_toml(const Job& job) {
       section = key.name.substr(0, dot);
       text += fmt::format("\n[{}]\n", section);
     }
-    text += fmt::format("{} = {}\n", dot == std::string::npos ? key.name : key.name.substr(dot + 1), toml_literal(key, value));
+    text += fmt::format("{} = {}\n", dot == std::string::npos ? key.name : key.name.substr(dot + 1),
+                        toml_literal(key, value));
   }
   for (const Bucket& bucket : job.buckets) {
     text += fmt::format("\n[[bucket]]\nmax_length = {}\nstrategy = {}\n", bucket.max_length,

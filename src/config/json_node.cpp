@@ -34,32 +34,34 @@ Json parse_json(const std::string& text, const std::string& origin, const std::s
 }
 
 void Node::expect_keys(std::initializer_list<std::string> known, std::initializer_list<std::string> needed) const {
-  if (!value_.is_object()) fault("is {}; an object is needed, with the keys {}.", shown(value_), fmt::join(known, ", "));
+  if (!value_.is_object())
+    error("is {}; an object is needed, with the keys {}.", shown(value_), fmt::join(known, ", "));
   const std::vector<std::string> names(known);
   for (const auto& item : value_.items()) {
     if (std::find(names.begin(), names.end(), item.key()) != names.end()) continue;
     const std::string nearest = nearest_name(item.key(), names);
-    fault("has an unknown key {}. {}", shown(Json(item.key())),
-          nearest.empty() ? fmt::format("Known are {}.", fmt::join(known, ", ")) : fmt::format("Did you mean \"{}\"?", nearest));
+    error("has an unknown key {}. {}", shown(Json(item.key())),
+          nearest.empty() ? fmt::format("Known are {}.", fmt::join(known, ", "))
+                          : fmt::format("Did you mean \"{}\"?", nearest));
   }
   for (const std::string& key : needed) {
-    if (!value_.contains(key)) fault("has no key \"{}\".", key);
+    if (!value_.contains(key)) error("has no key \"{}\".", key);
   }
 }
 
 bool Node::has(const std::string& key) const {
-  if (!value_.is_object()) fault("is {}; an object is needed.", shown(value_));
+  if (!value_.is_object()) error("is {}; an object is needed.", shown(value_));
   return value_.contains(key);
 }
 
 Node Node::operator[](const std::string& key) const {
-  if (!value_.is_object()) fault("is {}; an object is needed, with the key \"{}\".", shown(value_), key);
-  if (!value_.contains(key)) fault("has no key \"{}\".", key);
+  if (!value_.is_object()) error("is {}; an object is needed, with the key \"{}\".", shown(value_), key);
+  if (!value_.contains(key)) error("has no key \"{}\".", key);
   return {value_.at(key), origin_, path_.empty() ? key : path_ + "." + key};
 }
 
 std::vector<Node> Node::items() const {
-  if (!value_.is_array()) fault("is {}; a list is needed.", shown(value_));
+  if (!value_.is_array()) error("is {}; a list is needed.", shown(value_));
   std::vector<Node> nodes;
   nodes.reserve(value_.size());
   for (size_t i = 0; i < value_.size(); ++i) nodes.emplace_back(value_[i], origin_, fmt::format("{}[{}]", path_, i));
@@ -67,44 +69,45 @@ std::vector<Node> Node::items() const {
 }
 
 i64 Node::integer(i64 least, i64 most) const {
-  if (!value_.is_number_integer()) fault("is {}; a whole number is needed.", shown(value_));
+  if (!value_.is_number_integer()) error("is {}; a whole number is needed.", shown(value_));
   const bool huge = value_.is_number_unsigned() && value_.get<std::uint64_t>() > static_cast<std::uint64_t>(most);
-  if (huge || value_.get<i64>() < least || value_.get<i64>() > most) fault("= {} must lie between {} and {}.", shown(value_), least, most);
+  if (huge || value_.get<i64>() < least || value_.get<i64>() > most)
+    error("= {} must lie between {} and {}.", shown(value_), least, most);
   return value_.get<i64>();
 }
 
 int Node::small(i64 least) const { return static_cast<int>(integer(least, kMostInt)); }
 
 std::vector<std::string> Node::keys() const {
-  if (!value_.is_object()) fault("is {}; an object is needed.", shown(value_));
+  if (!value_.is_object()) error("is {}; an object is needed.", shown(value_));
   std::vector<std::string> names;
   for (const auto& item : value_.items()) names.push_back(item.key());
   return names;
 }
 
 double Node::number() const {
-  if (!value_.is_number()) fault("is {}; a number is needed.", shown(value_));
+  if (!value_.is_number()) error("is {}; a number is needed.", shown(value_));
   return value_.get<double>();
 }
 
 double Node::number(double least, double most) const {
   const double value = number();
-  if (!(value >= least && value <= most)) fault("= {} must lie between {} and {}.", shown(value_), least, most);
+  if (!(value >= least && value <= most)) error("= {} must lie between {} and {}.", shown(value_), least, most);
   return value;
 }
 
 bool Node::boolean() const {
-  if (!value_.is_boolean()) fault("is {}; true or false is needed.", shown(value_));
+  if (!value_.is_boolean()) error("is {}; true or false is needed.", shown(value_));
   return value_.get<bool>();
 }
 
 std::string Node::text() const {
-  if (!value_.is_string()) fault("is {}; a string is needed.", shown(value_));
+  if (!value_.is_string()) error("is {}; a string is needed.", shown(value_));
   return value_.get<std::string>();
 }
 
-void Node::fault_unknown(const std::vector<std::string>& names) const {
-  fault("= {} is unknown. Use one of {}.", shown(value_), fmt::join(names, ", "));
+void Node::error_unknown(const std::vector<std::string>& names) const {
+  error("= {} is unknown. Use one of {}.", shown(value_), fmt::join(names, ", "));
 }
 
 }  // namespace switchyard::config

@@ -20,14 +20,16 @@ std::string quoted(const std::string& text);
 /// The document in a text of any content. UserError: origin, where the text is broken, and `remedy`.
 Json parse_json(const std::string& text, const std::string& origin, const std::string& remedy);
 
-/// Keeps references to the document and to origin, its file name in messages. All faults are UserErrors.
+/// Keeps references to the document and to origin, its file name in messages. All errors are UserErrors.
 class Node {
  public:
-  Node(const Json& value, const std::string& origin, std::string path) : value_(value), origin_(origin), path_(std::move(path)) {}
+  Node(const Json& value, const std::string& origin, std::string path)
+      : value_(value), origin_(origin), path_(std::move(path)) {}
 
   template <class... Args>
-  [[noreturn]] void fault(fmt::format_string<Args...> format, Args&&... args) const {
-    user_error("{}: {} {}", origin_, path_.empty() ? "the document" : path_, fmt::format(format, std::forward<Args>(args)...));
+  [[noreturn]] void error(fmt::format_string<Args...> format, Args&&... args) const {
+    user_error("{}: {} {}", origin_, path_.empty() ? "the document" : path_,
+               fmt::format(format, std::forward<Args>(args)...));
   }
 
   /// Refuses keys other than these, and misses of the needed ones.
@@ -56,11 +58,11 @@ class Node {
       if (name == name_of(value)) return value;
       names.emplace_back(name_of(value));
     }
-    fault_unknown(names);
+    error_unknown(names);
   }
 
  private:
-  [[noreturn]] void fault_unknown(const std::vector<std::string>& names) const;
+  [[noreturn]] void error_unknown(const std::vector<std::string>& names) const;
 
   const Json& value_;
   const std::string& origin_;

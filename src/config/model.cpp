@@ -11,7 +11,8 @@ namespace {
 constexpr std::array<std::string_view, kFamilyCount> kFamilies{"llama", "mistral", "qwen2", "qwen3", "gpt2"};
 
 // Bounds that keep every product of sizes within 64 bits (and are far above any model there is).
-constexpr i64 kMostHidden = i64{1} << 20, kMostFfn = i64{1} << 24, kMostVocab = i64{1} << 28, kMostPositions = i64{1} << 32;
+constexpr i64 kMostHidden = i64{1} << 20, kMostFfn = i64{1} << 24, kMostVocab = i64{1} << 28,
+              kMostPositions = i64{1} << 32;
 constexpr i64 kMostLayers = i64{1} << 16, kMostHeads = 4096;
 
 void within(std::string_view name, i64 value, i64 most) {
@@ -31,43 +32,56 @@ void validate_sizes(const ModelConfig& model) {
 }
 
 void validate_gpt2(const ModelConfig& model) {
-  if (model.max_positions < 1) user_error("model.max_positions is missing: gpt2 learns one row per position. Give the longest context.");
+  if (model.max_positions < 1)
+    user_error("model.max_positions is missing: gpt2 learns one row per position. Give the longest context.");
   if (model.kv_heads != model.heads) {
-    user_error("model.kv_heads = {} differs from heads = {}: gpt2 has no grouped heads. Leave kv_heads out.", model.kv_heads, model.heads);
+    user_error("model.kv_heads = {} differs from heads = {}: gpt2 has no grouped heads. Leave kv_heads out.",
+               model.kv_heads, model.heads);
   }
   if (model.heads * model.head_dim != model.hidden_size) {
     user_error(
-        "model.heads = {} times head_dim = {} is not hidden_size = {}, as gpt2 has it. Use a number of heads that divides hidden_size.",
+        "model.heads = {} times head_dim = {} is not hidden_size = {}, as gpt2 has it. Use a number of heads that "
+        "divides hidden_size.",
         model.heads, model.head_dim, model.hidden_size);
   }
-  for (const auto& [key, bias] : {std::pair("qkv_bias", model.qkv_bias), {"o_bias", model.o_bias}, {"mlp_bias", model.mlp_bias}})
+  for (const auto& [key, bias] :
+       {std::pair("qkv_bias", model.qkv_bias), {"o_bias", model.o_bias}, {"mlp_bias", model.mlp_bias}})
     if (!bias) user_error("model.{} = false: gpt2 has biases everywhere. Leave {} out.", key, key);
   if (model.qk_norm) user_error("model.qk_norm = true: gpt2 has no norms on queries and keys. Leave qk_norm out.");
 }
 
 void validate_dropout(const ModelConfig& model) {
-  if (!(model.dropout >= 0 && model.dropout < 1)) user_error("model.dropout = {} must be at least 0 and below 1.", model.dropout);
+  if (!(model.dropout >= 0 && model.dropout < 1))
+    user_error("model.dropout = {} must be at least 0 and below 1.", model.dropout);
   if (model.dropout == 0) return;
-  if (model.family != Family::gpt2) user_error("model.dropout = {}: only gpt2 has dropout. Leave dropout out.", model.dropout);
+  if (model.family != Family::gpt2)
+    user_error("model.dropout = {}: only gpt2 has dropout. Leave dropout out.", model.dropout);
   if (model.attention == AttentionKind::fused)
-    user_error("model.dropout = {}: fused attention has no weights to drop. Set model.attention = \"unfused\", or dropout = 0.", model.dropout);
+    user_error(
+        "model.dropout = {}: fused attention has no weights to drop. Set model.attention = \"unfused\", or dropout = "
+        "0.",
+        model.dropout);
 }
 
 void validate_rotary(const ModelConfig& model) {
-  if (model.head_dim % 2 != 0) user_error("model.head_dim = {} is odd: rotary positions turn pairs. Use an even head_dim.", model.head_dim);
+  if (model.head_dim % 2 != 0)
+    user_error("model.head_dim = {} is odd: rotary positions turn pairs. Use an even head_dim.", model.head_dim);
   if (!(model.rope_theta > 0)) user_error("model.rope_theta = {} must be above 0.", model.rope_theta);
   const RopeScaling& scaling = model.rope_scaling;
   if (scaling.factor == 0) return;
-  if (scaling.factor < 1) user_error("model.rope_scaling.factor = {} must be at least 1, or 0 for no scaling.", scaling.factor);
+  if (scaling.factor < 1)
+    user_error("model.rope_scaling.factor = {} must be at least 1, or 0 for no scaling.", scaling.factor);
   if (!(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor)) {
-    user_error("model.rope_scaling: low_freq_factor = {} must be above 0 and below high_freq_factor = {}.", scaling.low_freq_factor,
-               scaling.high_freq_factor);
+    user_error("model.rope_scaling: low_freq_factor = {} must be above 0 and below high_freq_factor = {}.",
+               scaling.low_freq_factor, scaling.high_freq_factor);
   }
-  if (!(scaling.original_context > 0)) user_error("model.rope_scaling.original_context = {} must be above 0.", scaling.original_context);
+  if (!(scaling.original_context > 0))
+    user_error("model.rope_scaling.original_context = {} must be above 0.", scaling.original_context);
 }
 
 i64 gpt2_layer_parameters(const ModelConfig& m) {
-  const i64 attention = m.hidden_size * 3 * m.hidden_size + 3 * m.hidden_size + m.hidden_size * m.hidden_size + m.hidden_size;
+  const i64 attention =
+      m.hidden_size * 3 * m.hidden_size + 3 * m.hidden_size + m.hidden_size * m.hidden_size + m.hidden_size;
   const i64 mlp = 2 * m.hidden_size * m.ffn_size + m.ffn_size + m.hidden_size;
   return attention + mlp + 2 * 2 * m.hidden_size;  // two LayerNorms, weight and bias
 }
@@ -88,8 +102,10 @@ struct Preset {
 };
 
 // Sizes as published with HotSPa (SOSP'24); head size 128 throughout but for 32b: 6656 / 64 = 104.
-constexpr std::array<Preset, 4> kPresets{
-    {{"3b", 16, 2048, 5120, 16}, {"7b", 32, 4096, 11008, 32}, {"13b", 40, 5120, 13824, 40}, {"32b", 60, 6656, 17920, 64}}};
+constexpr std::array<Preset, 4> kPresets{{{"3b", 16, 2048, 5120, 16},
+                                          {"7b", 32, 4096, 11008, 32},
+                                          {"13b", 40, 5120, 13824, 40},
+                                          {"32b", 60, 6656, 17920, 64}}};
 
 }  // namespace
 
@@ -97,12 +113,14 @@ void validate(const ModelConfig& model) {
   validate_sizes(model);
   if (model.heads % model.kv_heads != 0) {
     user_error(
-        "model.heads = {} is no multiple of kv_heads = {}. Every key/value head serves equally many query heads: use a kv_heads that "
+        "model.heads = {} is no multiple of kv_heads = {}. Every key/value head serves equally many query heads: use a "
+        "kv_heads that "
         "divides {}.",
         model.heads, model.kv_heads, model.heads);
   }
   if (!(model.norm_eps > 0)) user_error("model.norm_eps = {} must be above 0.", model.norm_eps);
-  if (!(model.initializer_range >= 0)) user_error("model.initializer_range = {} must not be negative.", model.initializer_range);
+  if (!(model.initializer_range >= 0))
+    user_error("model.initializer_range = {} must not be negative.", model.initializer_range);
   validate_dropout(model);
   if (model.family == Family::gpt2) {
     validate_gpt2(model);
@@ -115,7 +133,8 @@ i64 parameter_count(const ModelConfig& model) {
   const i64 embedding = model.vocab_size * model.hidden_size;
   const i64 head = model.tied_embeddings ? 0 : embedding;
   if (model.family == Family::gpt2) {
-    return embedding + head + model.max_positions * model.hidden_size + model.layers * gpt2_layer_parameters(model) + 2 * model.hidden_size;
+    return embedding + head + model.max_positions * model.hidden_size + model.layers * gpt2_layer_parameters(model) +
+           2 * model.hidden_size;
   }
   return embedding + head + model.layers * llama_layer_parameters(model) + model.hidden_size;
 }

@@ -11,7 +11,8 @@ namespace switchyard::config {
 enum class Family { llama, mistral, qwen2, qwen3, gpt2 };
 inline constexpr int kFamilyCount = 5;
 
-/// fused: scores are never stored whole. unfused: softmax(q k^T) is stored, a square of each document's tokens for each head.
+/// fused: scores are never stored whole. unfused: softmax(q k^T) is stored, a square of each document's tokens for each
+/// head.
 enum class AttentionKind { fused, unfused };
 
 /// Rotary scaling of kind "llama3"; factor 0: none. original_context in tokens.
@@ -23,7 +24,7 @@ struct RopeScaling {
 struct ModelConfig {
   Family family = Family::llama;
   i64 hidden_size = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_size = 0, vocab_size = 0;
-  i64 max_positions = 0;  // learned positions (gpt2): rows of the table; rotary: advisory
+  i64 max_positions = 0;   // learned positions (gpt2): rows of the table; rotary: advisory
   i64 sliding_window = 0;  // tokens that a query sees (mistral); 0: all before it. Longer documents are refused
   double norm_eps = 1e-5, rope_theta = 10000, initializer_range = 0.02;
   RopeScaling rope_scaling;
@@ -33,11 +34,12 @@ struct ModelConfig {
   bool qk_norm = false;   // qwen3
   bool gelu_tanh = true;  // gpt2: gelu_new; false: exact gelu
   AttentionKind attention = AttentionKind::fused;
-  double dropout = 0;     // gpt2: of attention weights, of blocks' results and of the embedding
+  double dropout = 0;  // gpt2: of attention weights, of blocks' results and of the embedding
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// UserError naming the field and the remedy, e.g. heads not a multiple of kv_heads, zero sizes, odd head_dim with rotary.
+/// UserError naming the field and the remedy, e.g. heads not a multiple of kv_heads, zero sizes, odd head_dim with
+/// rotary.
 void validate(const ModelConfig& model);
 /// Parameters of the model (a tied embedding counts once).
 i64 parameter_count(const ModelConfig& model);

@@ -52,8 +52,10 @@ ParallelPreset parallel_preset(const std::string& name, i64 context) {
   }
   const std::vector<PresetBucket>& published = found->buckets;
   if (context > published.front().max_length) {
-    user_error("parallel.preset = \"{}\" goes up to {} tokens, but batch.context = {}. Lower the context, or write [[bucket]] entries.",
-               name, published.front().max_length, context);
+    user_error(
+        "parallel.preset = \"{}\" goes up to {} tokens, but batch.context = {}. Lower the context, or write [[bucket]] "
+        "entries.",
+        name, published.front().max_length, context);
   }
   ParallelPreset preset{.ranks = found->ranks, .buckets = {}};
   for (const PresetBucket& bucket : published) {

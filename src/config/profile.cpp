@@ -30,7 +30,10 @@ void add_curve(Json& object, const char* key, const EfficiencyCurve& curve) {
 }
 
 Json json_of(const cluster::LinkClass& link) {
-  Json object = {{"latency", link.latency.count}, {"bandwidth", link.bandwidth.count}, {"shared_by", link.shared_by}, {"sum_share", link.sum_share}};
+  Json object = {{"latency", link.latency.count},
+                 {"bandwidth", link.bandwidth.count},
+                 {"shared_by", link.shared_by},
+                 {"sum_share", link.sum_share}};
   if (link.overlap_slowdown > 0) object["overlap_slowdown"] = link.overlap_slowdown;
   add_curve(object, "curve", link.curve);
   return object;
@@ -46,8 +49,10 @@ Json json_of(const OperatorTable& table) {
 std::string type_key(DType type) { return std::string(name_of(Precision{.compute = type, .state = type})); }
 
 Json json_of(const Machine& machine) {
-  return {{"processor", machine.processor}, {"device", machine.device}, {"fabric", machine.fabric},   {"version", machine.version},
-          {"cores", machine.cores},         {"ranks", machine.ranks},   {"threads", machine.threads}, {"measured_at", machine.measured_at}};
+  return {{"processor", machine.processor}, {"device", machine.device},
+          {"fabric", machine.fabric},       {"version", machine.version},
+          {"cores", machine.cores},         {"ranks", machine.ranks},
+          {"threads", machine.threads},     {"measured_at", machine.measured_at}};
 }
 
 // JSON as the reader of cluster files takes it.
@@ -77,9 +82,9 @@ std::unique_ptr<toml::node> node_of(const Json& value) {
 std::vector<double> numbers(const Node& node, size_t count) {
   std::vector<double> values;
   for (const Node& item : node.items()) values.push_back(item.number());
-  if (values.size() != count) node.fault("has {} numbers; {} are needed. {}", values.size(), count, kRemedy);
+  if (values.size() != count) node.error("has {} numbers; {} are needed. {}", values.size(), count, kRemedy);
   for (const double value : values)
-    if (!(value >= 0) || !std::isfinite(value)) node.fault("has {}; no quantity is below 0. {}", value, kRemedy);
+    if (!(value >= 0) || !std::isfinite(value)) node.error("has {}; no quantity is below 0. {}", value, kRemedy);
   return values;
 }
 
@@ -88,12 +93,12 @@ OperatorTable read_table(const Node& node) {
   OperatorTable table;
   for (const Node& item : node["calls"].items()) {
     const std::vector<double> n = numbers(item, 4);
-    if (n[0] <= 0 || n[3] <= 0) item.fault("has {} rows in {} s; both must be above 0. {}", n[0], n[3], kRemedy);
+    if (n[0] <= 0 || n[3] <= 0) item.error("has {} rows in {} s; both must be above 0. {}", n[0], n[3], kRemedy);
     table.calls.push_back({n[0], n[1], n[2], n[3]});
   }
   for (const Node& item : node["attention"].items()) {
     const std::vector<double> n = numbers(item, 4);
-    if (n[0] <= 0) item.fault("has {} columns; they must be above 0. {}", n[0], kRemedy);
+    if (n[0] <= 0) item.error("has {} columns; they must be above 0. {}", n[0], kRemedy);
     table.attention.push_back({n[0], n[1], n[2], n[3]});
   }
   return table;
@@ -114,9 +119,10 @@ Machine read_machine(const Node& node) {
 
 std::string difference(const Machine& measured, const Machine& here) {
   if (measured.processor != here.processor || measured.cores != here.cores || measured.device != here.device)
-    return fmt::format("was measured on {} with {} cores ({}), not on this machine, {} with {} cores ({})", measured.processor, measured.cores,
-                       measured.device, here.processor, here.cores, here.device);
-  if (measured.version != here.version) return fmt::format("was measured by version {}; this is {}", measured.version, here.version);
+    return fmt::format("was measured on {} with {} cores ({}), not on this machine, {} with {} cores ({})",
+                       measured.processor, measured.cores, measured.device, here.processor, here.cores, here.device);
+  if (measured.version != here.version)
+    return fmt::format("was measured by version {}; this is {}", measured.version, here.version);
   if (here.measured_at - measured.measured_at > kFresh)
     return fmt::format("was measured {} days ago", (here.measured_at - measured.measured_at) / kDay);
   return "";
@@ -124,7 +130,10 @@ std::string difference(const Machine& measured, const Machine& here) {
 
 std::string to_json(const Profile& profile) {
   const Hardware& h = profile.hardware;
-  Json device = {{"name", h.device.name}, {"memory", h.device.memory.count}, {"reserve", h.device.reserve.count}, {"launch", h.device.launch.count}};
+  Json device = {{"name", h.device.name},
+                 {"memory", h.device.memory.count},
+                 {"reserve", h.device.reserve.count},
+                 {"launch", h.device.launch.count}};
   Json operators = Json::object();
   for (const auto& [type, rates] : h.device.rates) {
     if (!device.contains("memory_bandwidth")) device["memory_bandwidth"] = rates.memory.count;
@@ -153,8 +162,9 @@ std::string to_json(const Profile& profile) {
 Profile profile_from_json(const std::string& text, const std::string& origin, std::optional<int> ranks) {
   Json document = parse_json(text, origin, kRemedy);
   const Node root(document, origin, "");
-  root.expect_keys({"name", "hosts", "devices_per_host", "overlap_slowdown", "device", "links", "operators", "machine"},
-                   {"name", "hosts", "devices_per_host", "overlap_slowdown", "device", "links", "operators", "machine"});
+  root.expect_keys(
+      {"name", "hosts", "devices_per_host", "overlap_slowdown", "device", "links", "operators", "machine"},
+      {"name", "hosts", "devices_per_host", "overlap_slowdown", "device", "links", "operators", "machine"});
   Profile profile;
   profile.machine = read_machine(root["machine"]);
   std::map<DType, std::map<std::string, OperatorTable>> operators;
@@ -171,7 +181,9 @@ Profile profile_from_json(const std::string& text, const std::string& origin, st
 
 Profile read_profile(const std::string& path, std::optional<int> ranks) {
   const std::optional<std::string> text = file_text(path);
-  if (!text) user_error("profile {} can't be read. Check the path, or measure one with `switchyard profile --out {}`.", path, path);
+  if (!text)
+    user_error("profile {} can't be read. Check the path, or measure one with `switchyard profile --out {}`.", path,
+               path);
   return profile_from_json(*text, path, ranks);
 }
 

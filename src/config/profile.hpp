@@ -11,7 +11,7 @@ namespace switchyard::config {
 /// Where and when a profile was measured. measured_at: seconds since 1970.
 struct Machine {
   std::string processor{}, device{}, fabric{}, version{};  // "AMD EPYC", "cpu", "threads", "0.1.0"
-  int cores = 0, ranks = 0, threads = 0;                    // threads: of a rank
+  int cores = 0, ranks = 0, threads = 0;                   // threads: of a rank
   i64 measured_at = 0;
   bool operator==(const Machine&) const = default;
 };
@@ -21,12 +21,13 @@ struct Profile {
   Machine machine;
 };
 
-/// What an older program or another machine than `here` made of it, such as "was measured on ..., not on this machine ..."; "" if nothing.
-/// A profile is stale after 30 days, and where the program's version is another one.
+/// What an older program or another machine than `here` made of it, such as "was measured on ..., not on this machine
+/// ..."; "" if nothing. A profile is stale after 30 days, and where the program's version is another one.
 std::string difference(const Machine& measured, const Machine& here);
 
 std::string to_json(const Profile& profile);
-/// errors  UserError: no JSON, keys that lack or have another type, times that are not above 0; says how to measure anew
+/// errors  UserError: no JSON, keys that lack or have another type, times that are not above 0; says how to measure
+///         anew
 Profile profile_from_json(const std::string& text, const std::string& origin, std::optional<int> ranks = std::nullopt);
 /// The same of a file.
 Profile read_profile(const std::string& path, std::optional<int> ranks = std::nullopt);

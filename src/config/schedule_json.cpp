@@ -44,10 +44,12 @@ std::optional<Item> item_of(std::string_view word) {
 
 void check_range(const Node& node, const std::string& word, const Item& item, const Schedule& schedule) {
   if (item.mb >= schedule.mbs) {
-    node.fault("has {}, but \"micro_batches\" is {}: their numbers begin at 0. Raise it, or take the item out.", quoted(word), schedule.mbs);
+    node.error("has {}, but \"micro_batches\" is {}: their numbers begin at 0. Raise it, or take the item out.",
+               quoted(word), schedule.mbs);
   }
   if (item.chunk >= schedule.chunks) {
-    node.fault("has {}, but \"chunks\" is {}: their numbers begin at 0. Raise it, or take the item out.", quoted(word), schedule.chunks);
+    node.error("has {}, but \"chunks\" is {}: their numbers begin at 0. Raise it, or take the item out.", quoted(word),
+               schedule.chunks);
   }
 }
 
@@ -61,8 +63,10 @@ std::vector<Item> read_stage(const Node& node, const Schedule& schedule) {
     const std::string word = line.substr(begin, end - begin);
     const auto item = item_of(word);
     if (!item) {
-      node.fault("has {} as item {}; write F, B, W or X, the micro-batch, and for chunks above 0 a dot and the chunk: \"F3\", \"W3.1\".",
-                 quoted(word.substr(0, kLongest)), items.size());
+      node.error(
+          "has {} as item {}; write F, B, W or X, the micro-batch, and for chunks above 0 a dot and the chunk: \"F3\", "
+          "\"W3.1\".",
+          quoted(word.substr(0, kLongest)), items.size());
     }
     check_range(node, word, *item, schedule);
     items.push_back(*item);
@@ -78,8 +82,9 @@ std::string to_json(const Schedule& schedule) {
   for (const std::vector<Item>& items : schedule.order) {
     stages += fmt::format("{}\n    {}", stages.empty() ? "" : ",", quoted(schedule::to_string(items)));
   }
-  return fmt::format("{{\n  \"micro_batches\": {},\n  \"chunks\": {},\n  \"placement\": \"{}\",\n  \"stages\": [{}\n  ]\n}}\n", schedule.mbs,
-                     schedule.chunks, name_of(schedule.placement), stages);
+  return fmt::format(
+      "{{\n  \"micro_batches\": {},\n  \"chunks\": {},\n  \"placement\": \"{}\",\n  \"stages\": [{}\n  ]\n}}\n",
+      schedule.mbs, schedule.chunks, name_of(schedule.placement), stages);
 }
 
 Schedule schedule_from_json(const std::string& text, const std::string& origin) {
@@ -96,12 +101,12 @@ Schedule schedule_from_json(const Node& root) {
   if (root.has("placement")) schedule.placement = root["placement"].choice({Placement::loop, Placement::v});
   const std::vector<Node> stages = root["stages"].items();
   if (stages.empty() || stages.size() > static_cast<size_t>(kMostStages))
-    root["stages"].fault("has {} stages; there must be 1 to {}.", stages.size(), kMostStages);
+    root["stages"].error("has {} stages; there must be 1 to {}.", stages.size(), kMostStages);
   for (const Node& stage : stages) schedule.order.push_back(read_stage(stage, schedule));
   try {
     schedule::verify(schedule);
   } catch (const InternalError& error) {
-    root["stages"].fault("can't run: {}. Mend the order of the items.", error.what());
+    root["stages"].error("can't run: {}. Fix the order of the items.", error.what());
   }
   return schedule;
 }

@@ -11,9 +11,9 @@ namespace switchyard::config {
 /// A page of JSON with a line per stage.
 std::string to_json(const schedule::Schedule& schedule);
 
-/// The schedule in a JSON text of any content and size: memory stays proportional to it. origin: its file name in messages.
-/// UserError names the JSON path and how to mend it; for an order that lacks items or deadlocks it says which, and prints
-/// the circle.
+/// The schedule in a JSON text of any content and size: memory stays proportional to it. origin: its file name in
+/// messages. UserError names the JSON path and how to fix it; for an order that lacks items or deadlocks it says which,
+/// and prints the cycle.
 schedule::Schedule schedule_from_json(const std::string& text, const std::string& origin);
 /// The same as a part of another file.
 schedule::Schedule schedule_from_json(const Node& node);

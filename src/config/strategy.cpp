@@ -13,26 +13,28 @@ namespace {
 /// "1, 2, or a multiple of 2: 4, 6, 8, ...": the tensor degrees that go with a number of key/value heads.
 std::string working_degrees(i64 kv_heads) {
   std::string text = kv_heads == 1 ? "1" : kv_heads == 2 ? "1, 2" : fmt::format("1 to {}", kv_heads);
-  return fmt::format("{}, or a multiple of {}: {}, {}, {} ...", text, kv_heads, 2 * kv_heads, 3 * kv_heads, 4 * kv_heads);
+  return fmt::format("{}, or a multiple of {}: {}, {}, {} ...", text, kv_heads, 2 * kv_heads, 3 * kv_heads,
+                     4 * kv_heads);
 }
 
 /// Checks one strategy; every message begins with its name and the place in it.
 class Validator {
  public:
-  Validator(const Strategy& strategy, const ModelConfig& model, int ranks) : strategy_(strategy), model_(model), ranks_(ranks) {}
+  Validator(const Strategy& strategy, const ModelConfig& model, int ranks)
+      : strategy_(strategy), model_(model), ranks_(ranks) {}
 
   void run() {
-    if (strategy_.groups.empty()) fault("groups", "is empty. Give at least one group of stages.");
+    if (strategy_.groups.empty()) error("groups", "is empty. Give at least one group of stages.");
     check_schedule();
     for (size_t g = 0; g < strategy_.groups.size(); ++g) check_group(strategy_.groups[g], fmt::format("groups[{}]", g));
     for (size_t i = 0; i < strategy_.splits.size(); ++i) check_split(strategy_.splits[i], fmt::format("splits[{}]", i));
     if (strategy_.micro_batch_tokens < 0)
-      fault("micro_batch_tokens", "= {} is negative. Use 0 for the bucket's length.", strategy_.micro_batch_tokens);
+      error("micro_batch_tokens", "= {} is negative. Use 0 for the bucket's length.", strategy_.micro_batch_tokens);
   }
 
  private:
   template <class... Args>
-  [[noreturn]] void fault(const std::string& place, fmt::format_string<Args...> format, Args&&... args) const {
+  [[noreturn]] void error(const std::string& place, fmt::format_string<Args...> format, Args&&... args) const {
     user_error("strategy \"{}\": {} {}", strategy_.name, place, fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -40,82 +42,98 @@ class Validator {
     const int chunks = strategy_.chunk_count();
     const bool by_hand = !strategy_.order.order.empty();
     const ScheduleKind kind = strategy_.schedule;
-    if (chunks < 1) fault("chunks", "= {} must be at least 1.", chunks);
-    if (strategy_.activation_cap < 0) fault("activation_cap", "= {} is negative. Use 0 for the memory of 1F1B.", strategy_.activation_cap);
-    if (strategy_.zero < 0 || strategy_.zero > 1) fault("zero", "= {} is no stage of ZeRO that there is. Use 0 or 1.", strategy_.zero);
+    if (chunks < 1) error("chunks", "= {} must be at least 1.", chunks);
+    if (strategy_.activation_cap < 0)
+      error("activation_cap", "= {} is negative. Use 0 for the memory of 1F1B.", strategy_.activation_cap);
+    if (strategy_.zero < 0 || strategy_.zero > 1)
+      error("zero", "= {} is no stage of ZeRO that there is. Use 0 or 1.", strategy_.zero);
     if (strategy_.micro_batch_sequences < 0)
-      fault("micro_batch_sequences", "= {} is negative. Use 0 for any number.", strategy_.micro_batch_sequences);
+      error("micro_batch_sequences", "= {} is negative. Use 0 for any number.", strategy_.micro_batch_sequences);
     if (by_hand && chunks != strategy_.order.chunks)
-      fault("chunks", "= {}, but the schedule has {}. Leave it out.", chunks, strategy_.order.chunks);
+      error("chunks", "= {}, but the schedule has {}. Leave it out.", chunks, strategy_.order.chunks);
     if (by_hand) return;
     if (strategy_.activation_cap > 0 && kind != ScheduleKind::zero_bubble && kind != ScheduleKind::zb_v)
-      fault("activation_cap", "= {} goes with schedule \"zero-bubble\" or \"zb-v\", not \"{}\". Leave it out.", strategy_.activation_cap, name_of(kind));
+      error("activation_cap", "= {} goes with schedule \"zero-bubble\" or \"zb-v\", not \"{}\". Leave it out.",
+            strategy_.activation_cap, name_of(kind));
     if (chunks > 1 && kind != ScheduleKind::interleaved && kind != ScheduleKind::zb_v)
-      fault("chunks", "= {} go with schedule \"interleaved\" or \"zb-v\", not \"{}\". Use one of them, or one chunk.", chunks, name_of(kind));
-    if (kind == ScheduleKind::zb_v && chunks != 2) fault("chunks", "= {}: schedule \"zb-v\" has 2. Leave it out.", chunks);
+      error("chunks", "= {} go with schedule \"interleaved\" or \"zb-v\", not \"{}\". Use one of them, or one chunk.",
+            chunks, name_of(kind));
+    if (kind == ScheduleKind::zb_v && chunks != 2)
+      error("chunks", "= {}: schedule \"zb-v\" has 2. Leave it out.", chunks);
     if (kind == ScheduleKind::zb_v && strategy_.activation_cap == 1)
-      fault("activation_cap", "= 1: zb-v holds an activation of each of its two chunks. Use 2 or more.");
+      error("activation_cap", "= 1: zb-v holds an activation of each of its two chunks. Use 2 or more.");
   }
 
   void check_group(const Group& group, const std::string& place) {
-    if (group.dp < 1) fault(place + ".dp", "= {} must be at least 1.", group.dp);
-    if (group.stages.empty()) fault(place + ".stages", "is empty. Give at least one stage.");
+    if (group.dp < 1) error(place + ".dp", "= {} must be at least 1.", group.dp);
+    if (group.stages.empty()) error(place + ".stages", "is empty. Give at least one stage.");
     const int positions = static_cast<int>(group.stages.size()), chunks = strategy_.chunk_count();
     if (positions % chunks != 0)
-      fault(place + ".stages", "are {}, which {} chunks don't divide. Give every stage the same number of chunks.", positions, chunks);
+      error(place + ".stages", "are {}, which {} chunks don't divide. Give every stage the same number of chunks.",
+            positions, chunks);
     if (const int stages = strategy_.order.stages(); stages > 0 && stages != positions / chunks)
-      fault(place + ".stages", "are {}, but the schedule is for {}. Use as many.", positions / chunks, stages);
+      error(place + ".stages", "are {}, but the schedule is for {}. Use as many.", positions / chunks, stages);
     i64 next = 0;
     for (size_t s = 0; s < group.stages.size(); ++s) {
       const Stage& stage = group.stages[s];
       const std::string at = fmt::format("{}.stages[{}]", place, s);
       if (stage.first_layer != next) {
-        fault(at + ".layers", "begins at {}, but the stages before it end at {}. Every layer belongs to one stage, in order.",
+        error(at + ".layers",
+              "begins at {}, but the stages before it end at {}. Every layer belongs to one stage, in order.",
               stage.first_layer, next);
       }
       if (stage.end_layer <= stage.first_layer) {
-        fault(at + ".layers", "[{}, {}] is empty. A stage needs at least one layer.", stage.first_layer, stage.end_layer);
+        error(at + ".layers", "[{}, {}] is empty. A stage needs at least one layer.", stage.first_layer,
+              stage.end_layer);
       }
       next = stage.end_layer;
       const int first = schedule::stage_of(strategy_.placement(), positions / chunks, static_cast<int>(s));
-      check_stage(stage, group.dp, at, s < static_cast<size_t>(positions / chunks) ? nullptr : &group.stages[static_cast<size_t>(first)]);
+      check_stage(stage, group.dp, at,
+                  s < static_cast<size_t>(positions / chunks) ? nullptr : &group.stages[static_cast<size_t>(first)]);
     }
     if (next != model_.layers)
-      fault(place + ".stages", "end at layer {} of {}. The last stage must end at {}.", next, model_.layers, model_.layers);
+      error(place + ".stages", "end at layer {} of {}. The last stage must end at {}.", next, model_.layers,
+            model_.layers);
   }
 
   // first: the same ranks' first chunk, for the later ones.
   void check_stage(const Stage& stage, int dp, const std::string& place, const Stage* first) {
-    if (stage.tp < 1) fault(place + ".tp", "= {} must be at least 1.", stage.tp);
+    if (stage.tp < 1) error(place + ".tp", "= {} must be at least 1.", stage.tp);
     if (stage.tp > model_.kv_heads && stage.tp % model_.kv_heads != 0) {
-      fault(place + ".tp", "= {} is above kv_heads = {} and no multiple of it. Use {}", stage.tp, model_.kv_heads,
+      error(place + ".tp", "= {} is above kv_heads = {} and no multiple of it. Use {}", stage.tp, model_.kv_heads,
             working_degrees(model_.kv_heads));
     }
     const i64 needed = static_cast<i64>(dp) * stage.tp;
     if (static_cast<i64>(stage.ranks.size()) != needed) {
-      fault(place + ".ranks", "lists {} ranks, but dp = {} times tp = {} needs {}.", stage.ranks.size(), dp, stage.tp, needed);
+      error(place + ".ranks", "lists {} ranks, but dp = {} times tp = {} needs {}.", stage.ranks.size(), dp, stage.tp,
+            needed);
     }
     if (first && (stage.ranks != first->ranks || stage.tp != first->tp))
-      fault(place, "is a further chunk of the stage with ranks [{}] and tp = {}. Give it the same.", fmt::join(first->ranks, ", "), first->tp);
+      error(place, "is a further chunk of the stage with ranks [{}] and tp = {}. Give it the same.",
+            fmt::join(first->ranks, ", "), first->tp);
     if (first) return;
     for (const int rank : stage.ranks) {
       if (rank < 0 || rank >= ranks_)
-        fault(place + ".ranks", "has rank {}, but the run has ranks 0 to {}. Raise run.ranks or use another.", rank, ranks_ - 1);
+        error(place + ".ranks", "has rank {}, but the run has ranks 0 to {}. Raise run.ranks or use another.", rank,
+              ranks_ - 1);
       if (used_.empty()) used_.resize(static_cast<size_t>(ranks_));
       std::string& user = used_[static_cast<size_t>(rank)];
-      if (!user.empty()) fault(place + ".ranks", "has rank {}, which {} uses already. A rank belongs to one stage.", rank, user);
+      if (!user.empty())
+        error(place + ".ranks", "has rank {}, which {} uses already. A rank belongs to one stage.", rank, user);
       user = place;
     }
   }
 
   void check_split(const ParamSplit& split, const std::string& place) const {
-    if (split.parameter.empty()) fault(place + ".parameter", "is empty. Give a Hugging Face name; '*' matches any characters.");
+    if (split.parameter.empty())
+      error(place + ".parameter", "is empty. Give a Hugging Face name; '*' matches any characters.");
     i64 parts = 1;
     for (size_t i = 0; i < split.cuts.size(); ++i) {
       const Cut& cut = split.cuts[i];
-      if (cut.dim < 0 || cut.dim > 1) fault(fmt::format("{}.cuts[{}].dim", place, i), "= {} must be 0 (rows) or 1 (columns).", cut.dim);
-      if (cut.ways < 1) fault(fmt::format("{}.cuts[{}].ways", place, i), "= {} must be at least 1.", cut.ways);
-      parts = std::min(parts * cut.ways, i64{1} << 31);
+      if (cut.dim < 0 || cut.dim > 1)
+        error(fmt::format("{}.cuts[{}].dim", place, i), "= {} must be 0 (rows) or 1 (columns).", cut.dim);
+      if (cut.parts < 1) error(fmt::format("{}.cuts[{}].parts", place, i), "= {} must be at least 1.", cut.parts);
+      parts = std::min(parts * cut.parts, i64{1} << 31);
     }
     std::string degrees;
     for (const Group& group : strategy_.groups) {
@@ -124,8 +142,9 @@ class Validator {
         degrees += fmt::format("{}{}", degrees.empty() ? "" : ", ", stage.tp);
       }
     }
-    fault(place, "cuts {} into {} parts, which divides the tp of no stage ({}). The product of the ways must divide tp.", split.parameter,
-          parts, degrees);
+    error(place,
+          "cuts {} into {} parts, which divides the tp of no stage ({}). The product of the parts must divide tp.",
+          split.parameter, parts, degrees);
   }
 
   const Strategy& strategy_;
@@ -154,7 +173,7 @@ bool Strategy::splits_gradients() const {
   });
 }
 
-int Strategy::lanes() const {
+int Strategy::replicas() const {
   int count = 0;
   for (const Group& group : groups) count += group.dp;
   return count;
@@ -190,7 +209,8 @@ Degrees degrees_from_spec(std::string_view spec) {
       if (good) rest.remove_prefix(1);
     }
   }
-  if (!good) user_error("strategy \"{}\" is not \"dp,tp,pp\". Write three numbers of at least 1, such as \"1,4,2\".", spec);
+  if (!good)
+    user_error("strategy \"{}\" is not \"dp,tp,pp\". Write three numbers of at least 1, such as \"1,4,2\".", spec);
   return {degrees[0], degrees[1], degrees[2]};
 }
 
@@ -198,16 +218,21 @@ void cut_by_spec(Strategy& strategy, std::string_view spec, int ranks, i64 layer
   const auto [dp, tp, pp] = degrees_from_spec(spec);
   const auto most = [&](i64 degree) { return degree > ranks; };
   if (most(dp) || most(tp) || most(pp) || dp * tp > ranks || dp * tp * pp > ranks) {
-    user_error("strategy \"{}\" needs {} x {} x {} ranks, but the run has {}. Use degrees whose product is at most {}, or raise run.ranks.",
-               spec, dp, tp, pp, ranks, ranks);
+    user_error(
+        "strategy \"{}\" needs {} x {} x {} ranks, but the run has {}. Use degrees whose product is at most {}, or "
+        "raise run.ranks.",
+        spec, dp, tp, pp, ranks, ranks);
   }
   const int chunks = std::max(1, strategy.chunk_count());
   if (chunks > 1 && pp * chunks > layers) {
-    user_error("strategy \"{}\" has {} pipeline stages of {} chunks, but the model has {} layers. Use {} chunks or fewer stages.", spec, pp,
-               chunks, layers, std::max<i64>(1, layers / pp));
+    user_error(
+        "strategy \"{}\" has {} pipeline stages of {} chunks, but the model has {} layers. Use {} chunks or fewer "
+        "stages.",
+        spec, pp, chunks, layers, std::max<i64>(1, layers / pp));
   }
   if (pp > layers) {
-    user_error("strategy \"{}\" has {} pipeline stages, but the model has {} layers. Use pp of at most {}.", spec, pp, layers, layers);
+    user_error("strategy \"{}\" has {} pipeline stages, but the model has {} layers. Use pp of at most {}.", spec, pp,
+               layers, layers);
   }
   Group group{.dp = static_cast<int>(dp), .stages = {}};
   int layer = 0;
@@ -215,7 +240,8 @@ void cut_by_spec(Strategy& strategy, std::string_view spec, int ranks, i64 layer
   for (int position = 0; position < positions; ++position) {
     Stage stage;
     stage.tp = static_cast<int>(tp);
-    const int first = schedule::stage_of(strategy.placement(), static_cast<int>(pp), position) * static_cast<int>(dp * tp);
+    const int first =
+        schedule::stage_of(strategy.placement(), static_cast<int>(pp), position) * static_cast<int>(dp * tp);
     for (int i = 0; i < dp * tp; ++i) stage.ranks.push_back(first + i);
     stage.first_layer = layer;
     layer += static_cast<int>(layers / positions + (position < layers % positions ? 1 : 0));
@@ -241,20 +267,28 @@ void validate(const Strategy& strategy, const ModelConfig& model, int ranks) {
 
 std::string_view name_of(Recompute recompute) {
   switch (recompute) {
-    case Recompute::none: return "none";
-    case Recompute::selective: return "selective";
-    case Recompute::full: return "full";
+    case Recompute::none:
+      return "none";
+    case Recompute::selective:
+      return "selective";
+    case Recompute::full:
+      return "full";
   }
   throw InternalError("name_of: unknown recomputation");
 }
 
 std::string_view name_of(ScheduleKind schedule) {
   switch (schedule) {
-    case ScheduleKind::gpipe: return "gpipe";
-    case ScheduleKind::one_f_one_b: return "1f1b";
-    case ScheduleKind::interleaved: return "interleaved";
-    case ScheduleKind::zero_bubble: return "zero-bubble";
-    case ScheduleKind::zb_v: return "zb-v";
+    case ScheduleKind::gpipe:
+      return "gpipe";
+    case ScheduleKind::one_f_one_b:
+      return "1f1b";
+    case ScheduleKind::interleaved:
+      return "interleaved";
+    case ScheduleKind::zero_bubble:
+      return "zero-bubble";
+    case ScheduleKind::zb_v:
+      return "zb-v";
   }
   throw InternalError("name_of: unknown schedule");
 }

@@ -11,8 +11,8 @@
 
 namespace switchyard::config {
 
-/// One position of a group's pipeline: layers [first_layer, end_layer) of the transformer. The embedding goes with the first
-/// one, final norm and head with the last. ranks: dp * tp of them, data outermost, tensor fastest.
+/// One position of a group's pipeline: layers [first_layer, end_layer) of the transformer. The embedding goes with the
+/// first one, final norm and head with the last. ranks: dp * tp of them, data outermost, tensor fastest.
 struct Stage {
   std::vector<int> ranks;
   int tp = 1;
@@ -20,18 +20,19 @@ struct Stage {
   bool operator==(const Stage&) const = default;
 };
 
-/// `dp` equal pipelines (lanes). Unequal pipelines are several groups. Lane d of a stage: ranks [d*tp, (d+1)*tp). With chunks the
-/// ranks come again: position c * P + s of P * chunks belongs to those of stage s (schedule::Placement).
+/// `dp` equal pipelines (replicas). Unequal pipelines are several groups. Replica d of a stage: ranks [d*tp, (d+1)*tp).
+/// With chunks the ranks come again: position c * P + s of P * chunks belongs to those of stage s
+/// (schedule::Placement).
 struct Group {
   int dp = 1;
   std::vector<Stage> stages;
   bool operator==(const Group&) const = default;
 };
 
-/// How a parameter is cut by tensor parallelism, when not as usual: dims in order, `ways` parts each. The product of the
-/// ways divides tp (the rest are copies). Empty cuts: replicated.
+/// How a parameter is cut by tensor parallelism, when not as usual: dims in order, `parts` each. The product of the
+/// parts divides tp (the rest are copies). Empty cuts: replicated.
 struct Cut {
-  int dim = 0, ways = 1;
+  int dim = 0, parts = 1;
   bool operator==(const Cut&) const = default;
 };
 struct ParamSplit {
@@ -47,12 +48,12 @@ enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
 struct StrategySettings {
   Recompute recompute = Recompute::none;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
-  int chunks = 0;                 // of the model on each stage; 0: 2 for interleaved and zb_v, else 1
-  int activation_cap = 0;         // zero_bubble, zb_v: most activations a stage holds, of a chunk and micro-batch; 0: as 1F1B
+  int chunks = 0;          // of the model on each stage; 0: 2 for interleaved and zb_v, else 1
+  int activation_cap = 0;  // zero_bubble, zb_v: most activations a stage holds, of a chunk and micro-batch; 0: as 1F1B
   bool sequence_parallel = true;  // activations between blocks cut on tokens by tp
   i64 micro_batch_tokens = 0;     // most tokens of a micro-batch; 0: the job's bucket length
   i64 micro_batch_sequences = 0;  // most documents of a micro-batch; 0: any number
-  int zero = 1;                   // optimizer state: 0 on every rank that has the parameter, 1 once (ZeRO-1; arXiv 1910.02054)
+  int zero = 1;  // optimizer state: 0 on every rank that has the parameter, 1 once (ZeRO-1; arXiv 1910.02054)
   bool operator==(const StrategySettings&) const = default;
 };
 
@@ -65,7 +66,7 @@ struct Strategy : StrategySettings {
   int chunk_count() const;
   schedule::Placement placement() const;  // of the chunks
   bool splits_gradients() const;          // W apart from B
-  int lanes() const;                      // pipelines over all groups
+  int replicas() const;                   // pipelines over all groups
   std::vector<int> ranks() const;         // used ranks, ascending, each once
   bool operator==(const Strategy&) const = default;
 };
@@ -77,22 +78,24 @@ struct Degrees {
 };
 /// "1,4,2" (dp,tp,pp; blanks allowed). UserError if it is anything else.
 Degrees degrees_from_spec(std::string_view spec);
-/// "dp,tp,pp" on ranks 0 ... dp*tp*pp-1 with `layers` split as evenly as possible: where the positions (pp times chunks) do not
-/// divide them, the first ones get one more, as the last also holds the head. Tensor fastest, then data, then pipeline.
-/// UserError unless dp*tp*pp <= ranks, positions <= layers, and all positive.
+/// "dp,tp,pp" on ranks 0 ... dp*tp*pp-1 with `layers` split as evenly as possible: where the positions (pp times
+/// chunks) do not divide them, the first ones get one more, as the last also holds the head. Tensor fastest, then data,
+/// then pipeline. UserError unless dp*tp*pp <= ranks, positions <= layers, and all positive.
 Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const StrategySettings& settings = {});
 /// The same for a strategy that lacks its groups.
 void cut_by_spec(Strategy& strategy, std::string_view spec, int ranks, i64 layers);
-/// Checks against a model and a rank count; UserError naming strategy, stage and remedy: ranks out of range or used twice
-/// (but by chunks), layers not covered once in order, ranks != dp*tp, tp above kv_heads and no multiple of it, parts of a split
-/// parameter that divide no stage's tp, chunks or a cap that the schedule hasn't, a hand-written order for other stages.
+/// Checks against a model and a rank count; UserError naming strategy, stage and remedy: ranks out of range or used
+/// twice (but by chunks), layers not covered once in order, ranks != dp*tp, tp above kv_heads and no multiple of it,
+/// parts of a split parameter that divide no stage's tp, chunks or a cap that the schedule hasn't, a hand-written order
+/// for other stages.
 struct ModelConfig;
 void validate(const Strategy& strategy, const ModelConfig& model, int ranks);
 
 /// A page of JSON with a line per stage; docs/strategy-format.md explains it.
 std::string to_json(const Strategy& strategy);
-/// The strategy in a JSON text of any content and size: memory stays proportional to it. origin: its file name in messages.
-/// UserError names the JSON path, and the nearest known key for an unknown one. Whether it fits a model: validate.
+/// The strategy in a JSON text of any content and size: memory stays proportional to it. origin: its file name in
+/// messages. UserError names the JSON path, and the nearest known key for an unknown one. Whether it fits a model:
+/// validate.
 Strategy strategy_from_json(const std::string& text, const std::string& origin);
 
 /// "none", "selective", "full".

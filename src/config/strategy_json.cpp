@@ -16,7 +16,7 @@ Stage read_stage(const Node& node) {
   stage.tp = node["tp"].small(1);
   const std::vector<Node> layers = node["layers"].items();
   if (layers.size() != 2)
-    node["layers"].fault("has {} numbers; two are needed: the first layer and the one after the last.", layers.size());
+    node["layers"].error("has {} numbers; two are needed: the first layer and the one after the last.", layers.size());
   stage.first_layer = layers[0].small(0);
   stage.end_layer = layers[1].small(0);
   return stage;
@@ -35,26 +35,28 @@ ParamSplit read_split(const Node& node) {
   ParamSplit split;
   split.parameter = node["parameter"].text();
   for (const Node& cut : node["cuts"].items()) {
-    cut.expect_keys({"dim", "ways"}, {"dim", "ways"});
-    split.cuts.push_back({cut["dim"].small(0), cut["ways"].small(1)});
+    cut.expect_keys({"dim", "parts"}, {"dim", "parts"});
+    split.cuts.push_back({cut["dim"].small(0), cut["parts"].small(1)});
   }
   return split;
 }
 
 std::string text_of(const Stage& stage) {
-  return fmt::format("{{\"ranks\": [{}], \"tp\": {}, \"layers\": [{}, {}]}}", fmt::join(stage.ranks, ", "), stage.tp, stage.first_layer,
-                     stage.end_layer);
+  return fmt::format("{{\"ranks\": [{}], \"tp\": {}, \"layers\": [{}, {}]}}", fmt::join(stage.ranks, ", "), stage.tp,
+                     stage.first_layer, stage.end_layer);
 }
 
 std::string text_of(const Group& group) {
   std::string stages;
-  for (const Stage& stage : group.stages) stages += fmt::format("{}\n      {}", stages.empty() ? "" : ",", text_of(stage));
+  for (const Stage& stage : group.stages)
+    stages += fmt::format("{}\n      {}", stages.empty() ? "" : ",", text_of(stage));
   return fmt::format("{{\"dp\": {}, \"stages\": [{}\n    ]}}", group.dp, stages);
 }
 
 std::string text_of(const ParamSplit& split) {
   std::string cuts;
-  for (const Cut& cut : split.cuts) cuts += fmt::format("{}{{\"dim\": {}, \"ways\": {}}}", cuts.empty() ? "" : ", ", cut.dim, cut.ways);
+  for (const Cut& cut : split.cuts)
+    cuts += fmt::format("{}{{\"dim\": {}, \"parts\": {}}}", cuts.empty() ? "" : ", ", cut.dim, cut.parts);
   return fmt::format("{{\"parameter\": {}, \"cuts\": [{}]}}", quoted(split.parameter), cuts);
 }
 
@@ -79,16 +81,17 @@ std::string to_json(const Strategy& strategy) {
       "{{\n  \"name\": {},\n  \"groups\": {},\n  \"splits\": {},\n  \"recompute\": \"{}\",\n  \"schedule\": \"{}\",\n"
       "  \"chunks\": {},\n  \"activation_cap\": {},\n  \"sequence_parallel\": {},\n  \"micro_batch_tokens\": {},\n"
       "  \"micro_batch_sequences\": {},\n  \"zero\": {}{}\n}}\n",
-      quoted(strategy.name), text_of(strategy.groups), text_of(strategy.splits), name_of(strategy.recompute), name_of(strategy.schedule),
-      strategy.chunk_count(), strategy.activation_cap, strategy.sequence_parallel, strategy.micro_batch_tokens, strategy.micro_batch_sequences,
-      strategy.zero, strategy.order.order.empty() ? "" : ",\n  \"order\": " + indented(to_json(strategy.order)));
+      quoted(strategy.name), text_of(strategy.groups), text_of(strategy.splits), name_of(strategy.recompute),
+      name_of(strategy.schedule), strategy.chunk_count(), strategy.activation_cap, strategy.sequence_parallel,
+      strategy.micro_batch_tokens, strategy.micro_batch_sequences, strategy.zero,
+      strategy.order.order.empty() ? "" : ",\n  \"order\": " + indented(to_json(strategy.order)));
 }
 
 Strategy strategy_from_json(const std::string& text, const std::string& origin) {
-  const Json document = parse_json(text, origin, "Mend the file, or print a fresh one with `switchyard show plan`.");
+  const Json document = parse_json(text, origin, "Fix the file, or print a fresh one with `switchyard show plan`.");
   const Node root(document, origin, "");
-  root.expect_keys({"name", "groups", "splits", "recompute", "schedule", "chunks", "activation_cap", "sequence_parallel",
-                    "micro_batch_tokens", "micro_batch_sequences", "zero", "order"},
+  root.expect_keys({"name", "groups", "splits", "recompute", "schedule", "chunks", "activation_cap",
+                    "sequence_parallel", "micro_batch_tokens", "micro_batch_sequences", "zero", "order"},
                    {"groups"});
   Strategy strategy;
   strategy.name = root.has("name") ? root["name"].text() : origin;
@@ -96,15 +99,19 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
   if (root.has("splits")) {
     for (const Node& split : root["splits"].items()) strategy.splits.push_back(read_split(split));
   }
-  if (root.has("recompute")) strategy.recompute = root["recompute"].choice({Recompute::none, Recompute::selective, Recompute::full});
-  if (root.has("schedule")) strategy.schedule = root["schedule"].choice({ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
-                                                                        ScheduleKind::zero_bubble, ScheduleKind::zb_v});
+  if (root.has("recompute"))
+    strategy.recompute = root["recompute"].choice({Recompute::none, Recompute::selective, Recompute::full});
+  if (root.has("schedule"))
+    strategy.schedule =
+        root["schedule"].choice({ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
+                                 ScheduleKind::zero_bubble, ScheduleKind::zb_v});
   if (root.has("order")) strategy.order = schedule_from_json(root["order"]);
   if (root.has("chunks")) strategy.chunks = root["chunks"].small(1);
   strategy.chunks = strategy.chunk_count();
   if (root.has("activation_cap")) strategy.activation_cap = root["activation_cap"].small(0);
   if (root.has("sequence_parallel")) strategy.sequence_parallel = root["sequence_parallel"].boolean();
-  if (root.has("micro_batch_tokens")) strategy.micro_batch_tokens = root["micro_batch_tokens"].integer(0, std::numeric_limits<i64>::max());
+  if (root.has("micro_batch_tokens"))
+    strategy.micro_batch_tokens = root["micro_batch_tokens"].integer(0, std::numeric_limits<i64>::max());
   if (root.has("micro_batch_sequences"))
     strategy.micro_batch_sequences = root["micro_batch_sequences"].integer(0, std::numeric_limits<i64>::max());
   if (root.has("zero")) strategy.zero = static_cast<int>(root["zero"].integer(0, 1));

@@ -18,7 +18,8 @@ SwitchPlanner switch_planner_from(std::string_view name) {
 }
 
 std::string_view name_of(SwitchPlanner planner) {
-  check(static_cast<size_t>(planner) < kNames.size(), "name_of: switch planner {} of {}", static_cast<int>(planner), kNames.size());
+  check(static_cast<size_t>(planner) < kNames.size(), "name_of: switch planner {} of {}", static_cast<int>(planner),
+        kNames.size());
   return kNames[static_cast<size_t>(planner)];
 }
 

@@ -10,7 +10,8 @@ toml::table parse_toml(const std::string& text, const std::string& origin) {
   try {
     return toml::parse(text, origin);
   } catch (const toml::parse_error& error) {
-    user_error("{}:{}:{}: this is no valid TOML: {}", origin, error.source().begin.line, error.source().begin.column, error.description());
+    user_error("{}:{}:{}: this is no valid TOML: {}", origin, error.source().begin.line, error.source().begin.column,
+               error.description());
   }
 }
 
@@ -27,13 +28,20 @@ std::string shown(const toml::node& node) {
 
 std::string type_name(const toml::node& node) {
   switch (node.type()) {
-    case toml::node_type::table: return "a table";
-    case toml::node_type::array: return "a list";
-    case toml::node_type::string: return "a string";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a fraction";
-    case toml::node_type::boolean: return "a truth value";
-    default: return "a date or time";
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "a list";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a fraction";
+    case toml::node_type::boolean:
+      return "a truth value";
+    default:
+      return "a date or time";
   }
 }
 

@@ -7,10 +7,11 @@
 namespace switchyard::cost {
 
 Seconds call_time(const cluster::Device& device, DType type, const Work& work) {
-  check(work.flops >= 0 && work.bytes >= 0 && work.after >= 0, "a call of {} flops that moves {} and {} bytes", work.flops, work.bytes,
-        work.after);
+  check(work.flops >= 0 && work.bytes >= 0 && work.after >= 0, "a call of {} flops that moves {} and {} bytes",
+        work.flops, work.bytes, work.after);
   if (work.flops == 0 && work.bytes == 0 && work.after == 0) return {0};
-  const double arithmetic = work.flops == 0 ? 0 : work.flops / product_rate(device, type, work.flops, work.narrowest).count;
+  const double arithmetic =
+      work.flops == 0 ? 0 : work.flops / product_rate(device, type, work.flops, work.narrowest).count;
   const double memory = work.bytes == 0 ? 0 : work.bytes / memory_rate(device, type, work.bytes).count;
   const double after = work.after == 0 ? 0 : work.after / memory_rate(device, type, work.after).count;
   return device.launch + Seconds{std::max(arithmetic, memory) + after};
@@ -18,7 +19,8 @@ Seconds call_time(const cluster::Device& device, DType type, const Work& work) {
 
 Seconds moving_time(const cluster::Device& device, DType type, const char* name, double rows, double bytes_per_row) {
   if (rows == 0) return {0};
-  if (const cluster::OperatorTable* table = device.measured(type, name)) return {table->seconds(rows, 1, bytes_per_row)};
+  if (const cluster::OperatorTable* table = device.measured(type, name))
+    return {table->seconds(rows, 1, bytes_per_row)};
   return call_time(device, type, {.bytes = rows * bytes_per_row});
 }
 

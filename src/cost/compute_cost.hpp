@@ -5,14 +5,16 @@
 
 namespace switchyard::cost {
 
-/// One call: flops of its products, the narrowest of their dims m, n, k (0: as wide as it takes), bytes read and written, and those that
-/// follow when the products are made.
+/// One call: flops of its products, the narrowest of their dims m, n, k (0: as wide as it takes), bytes read and
+/// written, and those that follow when the products are made.
 struct Work {
   double flops = 0, narrowest = 0, bytes = 0, after = 0;
 };
 
-/// Bound by arithmetic or by memory, whichever takes longer (roofline: S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009).
-/// formula  launch + max(F / product_rate(F), M / memory_rate(M)) + A / memory_rate(A);   F flops, M bytes, A bytes after
+/// Bound by arithmetic or by memory, whichever takes longer (roofline: S. Williams, A. Waterman, D. Patterson, CACM
+/// 52(4), 2009).
+/// formula  launch + max(F / product_rate(F), M / memory_rate(M)) + A / memory_rate(A);   F flops, M bytes, A bytes
+///          after
 /// edges    without flops and bytes there is no call: no time
 /// source   NVIDIA, Matrix Multiplication Background User's Guide, DU-09799-001, chapters 2 (bounds) and 2.3 (tiles)
 /// errors   UserError if the cluster file has no rates for `type`; InternalError for negative work
@@ -27,8 +29,9 @@ BytesPerSecond memory_rate(const cluster::Device& device, DType type, double byt
 /// R matmul_curve(F) width_curve(narrowest), R the device's peak for `type`.
 FlopsPerSecond product_rate(const cluster::Device& device, DType type, double flops, double narrowest);
 
-/// Of fused attention over documents long enough to fill the device: the device's rate for heads of 128 features, which width_curve scales to
-/// other heads, or that of products of so many features where the cluster file gives none. head_dim: features of a head.
+/// Of fused attention over documents long enough to fill the device: the device's rate for heads of 128 features, which
+/// width_curve scales to other heads, or that of products of so many features where the cluster file gives none.
+/// head_dim: features of a head.
 FlopsPerSecond attention_rate(const cluster::Device& device, DType type, double head_dim, bool backward);
 
 }  // namespace switchyard::cost

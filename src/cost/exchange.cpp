@@ -16,11 +16,12 @@ struct Load {
 
 }  // namespace
 
-Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Parcel> parcels) {
-  std::vector<Parcel> messages;
-  for (const Parcel& parcel : parcels)
-    if (parcel.from != parcel.to && parcel.bytes > 0) messages.push_back(parcel);
-  const auto ends_of = [](const Parcel& parcel) { return std::pair(parcel.from, parcel.to); };
+Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster& placement,
+                       std::span<const Message> sends) {
+  std::vector<Message> messages;
+  for (const Message& message : sends)
+    if (message.from != message.to && message.bytes > 0) messages.push_back(message);
+  const auto ends_of = [](const Message& message) { return std::pair(message.from, message.to); };
   std::ranges::sort(messages, {}, ends_of);
   std::map<Port, Load> ports;
   for (size_t i = 0, next = 0; i < messages.size(); i = next) {

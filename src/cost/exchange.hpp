@@ -8,8 +8,9 @@
 
 namespace switchyard::cost {
 
-/// What one rank has for another one. bytes: as they travel, whatever they are made of; summed: the other one adds it to what it has.
-struct Parcel {
+/// What one rank has for another one. bytes: as they travel, whatever they are made of; summed: the other one adds it
+/// to what it has.
+struct Message {
   int from = 0, to = 0;
   i64 bytes = 0;
   bool summed = false;
@@ -23,9 +24,9 @@ struct Port {
   auto operator<=>(const Port&) const = default;
 };
 
-/// How long an exchange takes, and for how much of it each port is busy (0 to 1). devices: how busy the ports are that a rank uses, the
-/// mean of both directions: 1 in a ring, 0.5 where it only sends or only receives. A port that devices share is as busy for each of them as for
-/// all together.
+/// How long an exchange takes, and for how much of it each port is busy (0 to 1). devices: how busy the ports are that
+/// a rank uses, the mean of both directions: 1 in a ring, 0.5 where it only sends or only receives. A port that devices
+/// share is as busy for each of them as for all together.
 struct Exchange {
   struct PortShare {
     Port port;
@@ -44,12 +45,16 @@ struct Exchange {
 /// `next`, so many times, after `first`. Shares are means over the time of both.
 Exchange in_turn(const Exchange& first, const Exchange& next, double times = 1);
 
-/// Until the last of the parcels has come; several between two ranks go as one message. What a rank has for itself takes no time.
-/// formula  the longest over all ports and directions of  a n + sum of N / (B share(N));  n: most messages of one rank at the port;
+/// Until the last of the messages has come; several between two ranks go as one message. What a rank has for itself
+/// takes no time.
+/// formula  the longest over all ports and directions of  a n + sum of N / (B share(N));  n: most messages of one rank
+///          at the port;
 ///          what is summed has only the class's sum_share of B
-///          n ranks that send each other N / n of N bytes directly take (n-1) a + (n-1)/n N / B, as a ring all-gather or reduce-scatter does
+///          n ranks that send each other N / n of N bytes directly take (n-1) a + (n-1)/n N / B, as a ring all-gather
+///          or reduce-scatter does
 /// source   Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005
-/// errors   InternalError if a parcel needs a class of link that the hardware lacks
-Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Parcel> parcels);
+/// errors   InternalError if a message needs a class of link that the hardware lacks
+Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster& placement,
+                       std::span<const Message> messages);
 
 }  // namespace switchyard::cost

@@ -29,8 +29,10 @@ std::optional<i64> read_vocab_size(const std::filesystem::path& meta) {
   if (!std::filesystem::exists(meta)) return std::nullopt;
   std::ifstream file(meta);
   const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("vocab_size") || !json["vocab_size"].is_number_integer() || json["vocab_size"].get<i64>() < 1)
-    user_error("{}: no readable vocab_size. Write it anew with `switchyard data prepare --force`, or delete the file.", meta.string());
+  if (!json.is_object() || !json.contains("vocab_size") || !json["vocab_size"].is_number_integer() ||
+      json["vocab_size"].get<i64>() < 1)
+    user_error("{}: no readable vocab_size. Write it anew with `switchyard data prepare --force`, or delete the file.",
+               meta.string());
   return json["vocab_size"].get<i64>();
 }
 
@@ -87,8 +89,10 @@ void Corpus::read(i64 document, i64 first, i64 stride, i64 vocab, std::span<i64>
   for (i64 i = 0; i < count; ++i) {
     const i64 id = all[first + i * stride];
     if (id < 0 || id >= vocab)
-      user_error("{}.bin: token {} of document {} is {}, outside the vocabulary of {}. Set model.vocab_size to the tokenizer's size{}.",
-                 origin_, first + i * stride, document, id, vocab, vocab_size_ ? fmt::format(" ({})", *vocab_size_) : "");
+      user_error(
+          "{}.bin: token {} of document {} is {}, outside the vocabulary of {}. Set model.vocab_size to the "
+          "tokenizer's size{}.",
+          origin_, first + i * stride, document, id, vocab, vocab_size_ ? fmt::format(" ({})", *vocab_size_) : "");
     out[static_cast<std::size_t>(i)] = id;
   }
 }

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/dtype.hpp"
-#include "data/index.hpp"
 #include "base/mapped_file.hpp"
+#include "data/index.hpp"
 
 namespace switchyard::data {
 

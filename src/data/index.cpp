@@ -78,8 +78,8 @@ i64 Index::offset(i64 document) const {
 
 void Index::check_documents(std::string_view origin, i64 data_bytes) const {
   if (mark(0) != 0 || mark(documents_) != sequences_)
-    user_error("{}: the documents are sequences {} to {} of {}: some belong to none. {}", origin, mark(0), mark(documents_), sequences_,
-               kRemedy);
+    user_error("{}: the documents are sequences {} to {} of {}: some belong to none. {}", origin, mark(0),
+               mark(documents_), sequences_, kRemedy);
   const i64 token_bytes = size_of(type_);
   for (i64 document = 0; document < documents_; ++document) {
     const i64 first = mark(document), last = mark(document + 1);
@@ -90,22 +90,29 @@ void Index::check_documents(std::string_view origin, i64 data_bytes) const {
       const i64 count = size(sequence), begin = pointer(sequence);
       if (count < 0) user_error("{}: sequence {} has {} tokens. {}", origin, sequence, count, kRemedy);
       if (begin < 0 || begin > data_bytes || count > (data_bytes - begin) / token_bytes)
-        user_error("{}: sequence {} ({} tokens at byte {}) is outside the .bin file of {} bytes: cut short, or of another index. {}",
-                   origin, sequence, count, begin, data_bytes, kRemedy);
+        user_error(
+            "{}: sequence {} ({} tokens at byte {}) is outside the .bin file of {} bytes: cut short, or of another "
+            "index. {}",
+            origin, sequence, count, begin, data_bytes, kRemedy);
       if (begin % token_bytes != 0)
-        user_error("{}: sequence {} starts at byte {}, not at a token of {} bytes. {}", origin, sequence, begin, token_bytes, kRemedy);
+        user_error("{}: sequence {} starts at byte {}, not at a token of {} bytes. {}", origin, sequence, begin,
+                   token_bytes, kRemedy);
       if (sequence > first && begin != pointer(sequence - 1) + token_bytes * size(sequence - 1))
-        user_error("{}: document {} is torn: sequence {} does not follow the one before. {}", origin, document, sequence, kRemedy);
+        user_error("{}: document {} is torn: sequence {} does not follow the one before. {}", origin, document,
+                   sequence, kRemedy);
       tokens += count;
     }
-    if (tokens == 0) user_error("{}: document {} is empty. Write the files anew without empty documents.", origin, document);
+    if (tokens == 0)
+      user_error("{}: document {} is empty. Write the files anew without empty documents.", origin, document);
   }
 }
 
 Index parse_index(std::span<const std::byte> bytes, std::string_view origin, i64 data_bytes) {
   if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-    user_error("{}: not an index of a token file (it must start with MMIDIDX). Give the folder that `switchyard data prepare` wrote.",
-               origin);
+    user_error(
+        "{}: not an index of a token file (it must start with MMIDIDX). Give the folder that `switchyard data prepare` "
+        "wrote.",
+        origin);
   if (bytes.size() < kHeaderBytes)
     user_error("{}: cut short: {} bytes, the header has {}. {}", origin, bytes.size(), kHeaderBytes, kRemedy);
   const std::byte* at = bytes.data() + kMagic.size();
@@ -117,7 +124,8 @@ Index parse_index(std::span<const std::byte> bytes, std::string_view origin, i64
   // Compared without products, which could overflow: 12 bytes a sequence, 8 a mark.
   const std::uint64_t rest = bytes.size() - kHeaderBytes;
   if (sequences > rest / 12 || marks > (rest - 12 * sequences) / 8)
-    user_error("{}: cut short: {} bytes for {} sequences and {} document marks. {}", origin, bytes.size(), sequences, marks, kRemedy);
+    user_error("{}: cut short: {} bytes for {} sequences and {} document marks. {}", origin, bytes.size(), sequences,
+               marks, kRemedy);
   if (rest != 12 * sequences + 8 * marks)
     user_error("{}: {} bytes follow the end of the index. {}", origin, rest - 12 * sequences - 8 * marks, kRemedy);
   if (marks == 0) user_error("{}: the list of documents is empty; it must at least hold its end. {}", origin, kRemedy);

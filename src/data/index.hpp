@@ -15,9 +15,9 @@ enum class TokenType : unsigned char { u8 = 1, i8 = 2, i16 = 3, i32 = 4, i64 = 5
 /// Bytes of one token.
 i64 size_of(TokenType type);
 
-/// A view of a parsed index; valid as long as its bytes. Layout of the file, little-endian and unaligned:
-/// magic "MMIDIDX\0\0", version u64 = 1, type code u8, sequences u64, document marks u64,
-/// tokens per sequence i32[], byte offsets in .bin i64[], first sequence of each document i64[] with one mark more than documents.
+/// A view of a parsed index; valid as long as its bytes. Layout of the file, little-endian and unaligned: magic
+/// "MMIDIDX\0\0", version u64 = 1, type code u8, sequences u64, document marks u64, tokens per sequence i32[], byte
+/// offsets in .bin i64[], first sequence of each document i64[] with one mark more than documents.
 class Index {
  public:
   TokenType type() const { return type_; }
@@ -42,8 +42,10 @@ class Index {
 /// Reads an index and checks every field: afterwards each document is one contiguous, aligned range of the .bin file.
 /// origin      file name for messages
 /// data_bytes  size of the .bin file
-/// errors      UserError naming file, field and remedy: not such a file, other version or type, cut short, bytes after the
-///             end, counts or sizes out of range, documents that overlap the end of the .bin file, are torn apart or empty
+/// errors      UserError naming file, field and remedy: not such a file, other version or type, cut short, bytes after
+///             the
+///             end, counts or sizes out of range, documents that overlap the end of the .bin file, are torn apart or
+///             empty
 Index parse_index(std::span<const std::byte> bytes, std::string_view origin, i64 data_bytes);
 
 }  // namespace switchyard::data

@@ -8,8 +8,9 @@
 
 namespace switchyard::data {
 
-/// A bijection of [0, size), chosen by (seed, stream); without memory of its own, so any place can be asked for at once.
-/// A balanced Feistel network over the next even power of two, walked until it falls inside (at most 4 rounds on average).
+/// A bijection of [0, size), chosen by (seed, stream); without memory of its own, so any place can be asked for at
+/// once. A balanced Feistel network over the next even power of two, walked until it falls inside (at most 4 rounds on
+/// average).
 class Permutation {
  public:
   Permutation(i64 size, std::uint64_t seed, std::uint64_t stream);

@@ -9,19 +9,24 @@ namespace switchyard::data {
 
 void check_sequences(size_t count) {
   if (static_cast<i64>(count) > kMostSequences)
-    user_error("a step has more than {} documents. Lower batch.tokens, or use data with longer documents.", kMostSequences);
+    user_error("a step has more than {} documents. Lower batch.tokens, or use data with longer documents.",
+               kMostSequences);
 }
 
 Sampler::Sampler(const Corpus& corpus, const Settings& settings) : corpus_(corpus), settings_(settings) {
-  if (corpus.documents() == 0) user_error("{}.idx: no documents. Prepare the data anew with `switchyard data prepare`.", corpus.origin());
+  if (corpus.documents() == 0)
+    user_error("{}.idx: no documents. Prepare the data anew with `switchyard data prepare`.", corpus.origin());
   if (settings.context < 1) user_error("batch.context = {}: give at least 1 token.", settings.context);
-  if ((settings.size.sequences > 0) == (settings.size.tokens > 0) || settings.size.sequences < 0 || settings.size.tokens < 0)
-    user_error("batch.sequences = {} and batch.tokens = {}: give one of them, above zero.", settings.size.sequences, settings.size.tokens);
+  if ((settings.size.sequences > 0) == (settings.size.tokens > 0) || settings.size.sequences < 0 ||
+      settings.size.tokens < 0)
+    user_error("batch.sequences = {} and batch.tokens = {}: give one of them, above zero.", settings.size.sequences,
+               settings.size.tokens);
   if (settings.long_documents != LongDocuments::error) return;
   for (i64 document = 0; document < corpus.documents(); ++document)
     if (corpus.length(document) > settings.context)
       user_error(
-          "{}: document {} has {} tokens, more than batch.context = {}. Set data.long_documents to \"split\" or \"clip\", or raise "
+          "{}: document {} has {} tokens, more than batch.context = {}. Set data.long_documents to \"split\" or "
+          "\"clip\", or raise "
           "batch.context.",
           corpus.origin(), document, corpus.length(document), settings.context);
 }
@@ -41,8 +46,10 @@ Cursor Sampler::walk(Cursor cursor, std::vector<Sequence>* out) const {
     while (!enough() && cursor.position < corpus_.documents()) {
       const i64 document = order[cursor.position], length = usable(document);
       if (cursor.offset >= length)
-        user_error("{}: the checkpoint continues at token {} of document {}, which has {}. Resume with the data it was written for.",
-                   corpus_.origin(), cursor.offset, document, length);
+        user_error(
+            "{}: the checkpoint continues at token {} of document {}, which has {}. Resume with the data it was "
+            "written for.",
+            corpus_.origin(), cursor.offset, document, length);
       const i64 count = std::min(length - cursor.offset, settings_.context);
       if (out) {
         out->push_back({.document = document, .first = cursor.offset, .count = count});
@@ -61,7 +68,8 @@ Cursor Sampler::walk(Cursor cursor, std::vector<Sequence>* out) const {
 Batch Sampler::batch(const Cursor& cursor) const {
   if (cursor.epoch < 0 || cursor.offset < 0 || cursor.position < 0 || cursor.position >= corpus_.documents())
     user_error(
-        "{}: the checkpoint continues at document {} of epoch {}, the data has {} documents. Resume with the data it was written for.",
+        "{}: the checkpoint continues at document {} of epoch {}, the data has {} documents. Resume with the data it "
+        "was written for.",
         corpus_.origin(), cursor.position, cursor.epoch, corpus_.documents());
   Batch out;
   out.next = walk(cursor, &out.sequences);

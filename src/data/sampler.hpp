@@ -18,7 +18,7 @@ struct BatchSize {
   i64 tokens = 0;     // the fewest sequences with at least this many tokens
 };
 
-/// Sequences of a step: above, listing them would take the memory before anything is told.
+/// Sequences of a step: above, listing them would take the memory before anything is reported.
 inline constexpr i64 kMostSequences = i64{1} << 18;
 /// UserError at the first one above kMostSequences.
 void check_sequences(size_t count);
@@ -43,8 +43,8 @@ struct Batch {
   Cursor next;
 };
 
-/// Every epoch visits every document once, in an order of its own; a batch may reach over the end of an epoch. Pieces of a
-/// split document follow one another.
+/// Every epoch visits every document once, in an order of its own; a batch may reach over the end of an epoch. Pieces
+/// of a split document follow one another.
 class Sampler {
  public:
   struct Settings {
@@ -55,14 +55,16 @@ class Sampler {
   };
 
   /// The corpus must outlive the sampler.
-  /// errors  UserError: no documents, a batch or context that is not positive; with `error`, the first document that is too long
+  /// errors  UserError: no documents, a batch or context that is not positive; with `error`, the first document that is
+  ///         too long
   Sampler(const Corpus& corpus, const Settings& settings);
 
   /// The batch that starts at a cursor. UserError if the cursor lies outside the corpus (a checkpoint of other data).
   Batch batch(const Cursor& cursor) const;
 
-  /// Cursor of step 0, 1, ... of a fresh run. Computed for batches of a number of sequences whose documents aren't split; otherwise it walks
-  /// the lengths of all documents before, so a run keeps the cursor of its last batch instead.
+  /// Cursor of step 0, 1, ... of a fresh run. Computed for batches of a number of sequences whose documents aren't
+  /// split; otherwise it walks the lengths of all documents before, so a run keeps the cursor of its last batch
+  /// instead.
   Cursor cursor_of(i64 step) const;
 
   /// Tokens of each sequence of a batch, for the batch planner.

@@ -99,23 +99,27 @@ std::string text_of(const Histogram& histogram) {
                squares = squares_of(histogram);
   i64 most = 0;
   for (const Bin& bin : histogram.bins) most = std::max(most, bin.count);
-  std::string out = fmt::format("{} documents, {} tokens: mean {:.1f}, median {}, p90 {}, p99 {}, longest {}\n", histogram.documents,
-                                histogram.tokens, tokens / documents, histogram.median, histogram.p90, histogram.p99, histogram.longest);
+  std::string out = fmt::format("{} documents, {} tokens: mean {:.1f}, median {}, p90 {}, p99 {}, longest {}\n",
+                                histogram.documents, histogram.tokens, tokens / documents, histogram.median,
+                                histogram.p90, histogram.p99, histogram.longest);
   out += fmt::format("{:>17}  {:>9}  {:>6}  {:>6}  {:>7}\n", "tokens", "documents", "share", "tokens", "squares");
   for (const Bin& bin : histogram.bins) {
-    const auto bar = static_cast<std::size_t>(std::ceil(kBarWidth * static_cast<double>(bin.count) / static_cast<double>(most)));
+    const auto bar =
+        static_cast<std::size_t>(std::ceil(kBarWidth * static_cast<double>(bin.count) / static_cast<double>(most)));
     out += fmt::format("{:>8} {:>8}  {:>9}  {:>5.1f}%  {:>5.1f}%  {:>6.1f}%  {}\n", bin.lo, bin.hi - 1, bin.count,
-                       percent(static_cast<double>(bin.count), documents), percent(static_cast<double>(bin.tokens), tokens),
-                       percent(bin.squares, squares), std::string(bar, '#'));
+                       percent(static_cast<double>(bin.count), documents),
+                       percent(static_cast<double>(bin.tokens), tokens), percent(bin.squares, squares),
+                       std::string(bar, '#'));
   }
   return out;
 }
 
 std::string json_of(const Histogram& histogram, std::string_view name, std::string_view source) {
-  const double mean = histogram.documents > 0 ? static_cast<double>(histogram.tokens) / static_cast<double>(histogram.documents) : 0;
+  const double mean =
+      histogram.documents > 0 ? static_cast<double>(histogram.tokens) / static_cast<double>(histogram.documents) : 0;
   nlohmann::ordered_json out{{"name", name}, {"source", source}, {"unit", "tokens"}};
-  out["notes"] = {
-      fmt::format("measured: {} documents, {} tokens, longest {} tokens", histogram.documents, histogram.tokens, histogram.longest)};
+  out["notes"] = {fmt::format("measured: {} documents, {} tokens, longest {} tokens", histogram.documents,
+                              histogram.tokens, histogram.longest)};
   out["summary"] = {{"sequences", histogram.documents},
                     {"mean", rounded(mean, 1)},
                     {"median", histogram.median},
@@ -123,7 +127,8 @@ std::string json_of(const Histogram& histogram, std::string_view name, std::stri
                     {"p99", histogram.p99},
                     {"percent_up_to", percent_up_to(histogram)}};
   out["bins"] = nlohmann::ordered_json::array();
-  for (const Bin& bin : histogram.bins) out["bins"].push_back(nlohmann::ordered_json::array({bin.lo, bin.hi, bin.count}));
+  for (const Bin& bin : histogram.bins)
+    out["bins"].push_back(nlohmann::ordered_json::array({bin.lo, bin.hi, bin.count}));
   return out.dump();
 }
 

@@ -16,7 +16,8 @@ struct Bin {
   double squares = 0;
 };
 
-/// Edges on all powers of two, four bins an octave from 16 up; the first bin is 1 to 15. Bins without documents are left out.
+/// Edges on all powers of two, four bins an octave from 16 up; the first bin is 1 to 15. Bins without documents are
+/// left out.
 struct Histogram {
   i64 documents = 0, tokens = 0, longest = 0;
   i64 median = 0, p90 = 0, p99 = 0;  // smallest length that at least this share of documents doesn't exceed
@@ -26,11 +27,12 @@ struct Histogram {
 /// lengths  tokens per document, each 1 or more; may be empty
 Histogram histogram_of(std::span<const i64> lengths);
 
-/// A table for people: one line a bin with bars for documents, and shares of documents, tokens and squares (attention work).
+/// A table for people: one line a bin with bars for documents, and shares of documents, tokens and squares (attention
+/// work).
 std::string text_of(const Histogram& histogram);
 
-/// One JSON object: name, source, unit, notes, summary with shares in percent up to each power of two from 512, and bins
-/// [lo, hi, count].
+/// One JSON object: name, source, unit, notes, summary with shares in percent up to each power of two from 512, and
+/// bins [lo, hi, count].
 std::string json_of(const Histogram& histogram, std::string_view name, std::string_view source);
 
 }  // namespace switchyard::data

@@ -48,13 +48,15 @@ void remove_folder(const fs::path& folder) {
 std::vector<std::string> files_below(const fs::path& folder) {
   std::vector<std::string> files;
   for (const auto& item : fs::recursive_directory_iterator(folder)) {
-    if (item.is_regular_file() && item.path().filename() != kMarker) files.push_back(fs::relative(item.path(), folder).string());
+    if (item.is_regular_file() && item.path().filename() != kMarker)
+      files.push_back(fs::relative(item.path(), folder).string());
   }
   std::sort(files.begin(), files.end());
   return files;
 }
 
-/// What the marker says of a file: its size, and of a JSON file the checksum (tensors have too many bytes to read twice).
+/// What the marker says of a file: its size, and of a JSON file the checksum (tensors have too many bytes to read
+/// twice).
 json description(const fs::path& path) {
   json result = {{"bytes", fs::file_size(path)}};
   if (path.extension() == ".json") result["crc32c"] = crc32c(read_text(path));
@@ -98,7 +100,8 @@ void check_files(const fs::path& folder) {
   const fs::path marker = folder / kMarker;
   if (!fs::exists(marker)) user_error("{} is not a complete checkpoint: it has no {} file.", folder.string(), kMarker);
   const json promised = json::parse(read_text(marker), nullptr, false);
-  if (!promised.is_object() || !promised.contains("files") || !promised["files"].is_object()) user_error("{} is damaged.", marker.string());
+  if (!promised.is_object() || !promised.contains("files") || !promised["files"].is_object())
+    user_error("{} is damaged.", marker.string());
   for (const auto& [name, said] : promised["files"].items()) {
     const fs::path path = folder / name;
     if (!fs::exists(path)) user_error("{} is missing.", path.string());
@@ -138,9 +141,9 @@ std::vector<CheckpointPlace> list_folder(const fs::path& checkpoints) {
 }  // namespace
 
 void write_meta(const fs::path& checkpoint, const CheckpointMeta& meta) {
-  const json object = {{"step", meta.step},         {"updates", meta.updates}, {"tokens", meta.tokens},
-                       {"seed", meta.seed},         {"epoch", meta.epoch},     {"position", meta.position},
-                       {"offset", meta.offset},     {"fingerprint", meta.fingerprint}};
+  const json object = {
+      {"step", meta.step},   {"updates", meta.updates},   {"tokens", meta.tokens}, {"seed", meta.seed},
+      {"epoch", meta.epoch}, {"position", meta.position}, {"offset", meta.offset}, {"fingerprint", meta.fingerprint}};
   write_text(checkpoint / "meta.json", object.dump(2) + "\n");
 }
 
@@ -163,7 +166,9 @@ CheckpointMeta read_meta(const fs::path& checkpoint) {
   }
 }
 
-fs::path checkpoint_path(const fs::path& run, i64 step) { return checkpoints_of(run) / fmt::format("{}{:08}", kPrefix, step); }
+fs::path checkpoint_path(const fs::path& run, i64 step) {
+  return checkpoints_of(run) / fmt::format("{}{:08}", kPrefix, step);
+}
 
 fs::path partial_path(const fs::path& run, i64 step) { return checkpoint_path(run, step).concat(kPartial); }
 
@@ -215,7 +220,8 @@ CheckpointPlace find_checkpoint(const fs::path& folder) {
     const auto newest = newest_complete(folder);
     if (!newest) {
       user_error(
-          "{} holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these; or start without --resume.",
+          "{} holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these; or "
+          "start without --resume.",
           folder.string());
     }
     found = newest->folder;
@@ -245,7 +251,8 @@ std::optional<AbandonedLine> set_aside_after(const fs::path& run, i64 step) {
   std::erase_if(later, [&](const CheckpointPlace& place) { return place.step <= step; });
   if (later.empty()) return std::nullopt;
   AbandonedLine line;
-  for (int number = 1; line.folder.empty() || fs::exists(line.folder); ++number) line.folder = run / fmt::format("abandoned-{}", number);
+  for (int number = 1; line.folder.empty() || fs::exists(line.folder); ++number)
+    line.folder = run / fmt::format("abandoned-{}", number);
   make_folder(checkpoints_of(line.folder));
   for (const char* name : {"log.jsonl", "job.toml", "plan.json"})
     if (fs::exists(run / name)) write_text(line.folder / name, read_text(run / name));

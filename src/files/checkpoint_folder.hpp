@@ -4,8 +4,8 @@
 //     state/     manifest.json, home-00003-of-00008.safetensors (boxes of master weights and moments)
 //     meta.json  CheckpointMeta
 //     COMMITTED  written last: size of every file, checksums of the JSON files
-// While it is written it is called step-00000050.partial. Checkpoints that a run left by going back to an earlier one lie in a run folder of
-// their own, RUN/abandoned-1.
+// While it is written it is called step-00000050.partial. Checkpoints that a run left by going back to an earlier one
+// lie in a run folder of their own, RUN/abandoned-1.
 #pragma once
 
 #include <filesystem>
@@ -18,8 +18,8 @@
 
 namespace switchyard::files {
 
-/// step: optimizer steps done; the next one is `step`. updates: those that were applied (a step with a non-finite gradient
-/// is not). epoch, position, offset: where the sampler with this seed draws next. fingerprint: of the model.
+/// step: optimizer steps done; the next one is `step`. updates: those that were applied (a step with a non-finite
+/// gradient is not). epoch, position, offset: where the sampler with this seed draws next. fingerprint: of the model.
 struct CheckpointMeta {
   i64 step = 0, updates = 0, tokens = 0, seed = 0;
   i64 epoch = 0, position = 0, offset = 0;
@@ -46,8 +46,8 @@ class CheckpointWriter {
   ~CheckpointWriter();
   const std::filesystem::path& folder() const { return partial_; }
   /// Syncs every file and folder, writes the marker, renames. A checkpoint of the same step is replaced in one motion.
-  /// Returns the final folder. UserError if meta.json, a manifest entry's file or a model file is missing (a run folder that
-  /// is not shared by all hosts); ClusterError for the disk.
+  /// Returns the final folder. UserError if meta.json, a manifest entry's file or a model file is missing (a run folder
+  /// that is not shared by all hosts); ClusterError for the disk.
   std::filesystem::path commit();
 
  private:
@@ -62,11 +62,11 @@ struct CheckpointPlace {
 };
 std::vector<CheckpointPlace> list_checkpoints(const std::filesystem::path& run);
 std::optional<CheckpointPlace> newest_complete(const std::filesystem::path& run);
-/// What --resume DIR means: DIR itself if it is a committed checkpoint, else the newest of the run folder DIR. Verified.
-/// UserError if there is none, or it is damaged (see verify_checkpoint).
+/// What --resume DIR means: DIR itself if it is a committed checkpoint, else the newest of the run folder DIR.
+/// Verified. UserError if there is none, or it is damaged (see verify_checkpoint).
 CheckpointPlace find_checkpoint(const std::filesystem::path& folder);
-/// Every file is there with its size, JSON files with their checksum, and the manifest and shards agree. UserError naming
-/// the file and an intact older checkpoint to resume from.
+/// Every file is there with its size, JSON files with their checksum, and the manifest and shards agree. UserError
+/// naming the file and an intact older checkpoint to resume from.
 void verify_checkpoint(const std::filesystem::path& checkpoint);
 /// Whether `checkpoint` is one of those in RUN/checkpoints.
 bool is_checkpoint_of(const std::filesystem::path& checkpoint, const std::filesystem::path& run);
@@ -76,9 +76,10 @@ struct AbandonedLine {
   std::filesystem::path folder;
   std::vector<i64> steps;
 };
-/// For a run that goes on from its checkpoint of `step`: moves the later ones to RUN/abandoned-N/checkpoints (N: the first free number from
-/// 1), with copies of log.jsonl, job.toml and plan.json, so that this is a run folder that can be resumed and reported. Nothing if there
-/// are no later ones. The newest goes first: after a kill the others are still the run's newest. ClusterError for the disk.
+/// For a run that goes on from its checkpoint of `step`: moves the later ones to RUN/abandoned-N/checkpoints (N: the
+/// first free number from 1), with copies of log.jsonl, job.toml and plan.json, so that this is a run folder that can
+/// be resumed and reported. Nothing if there are no later ones. The newest goes first: after a kill the others are
+/// still the run's newest. ClusterError for the disk.
 std::optional<AbandonedLine> set_aside_after(const std::filesystem::path& run, i64 step);
 
 /// Removes all but the newest `keep` (at least 1) committed checkpoints. Returns what was removed.

@@ -23,7 +23,9 @@ i64 free_bytes(const std::filesystem::path& near) {
   return static_cast<i64>(info.f_bavail) * static_cast<i64>(info.f_frsize);
 }
 
-std::filesystem::path folder_of(const std::filesystem::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
+}
 
 Descriptor open_or_throw(const std::filesystem::path& path, int flags) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
@@ -48,13 +50,18 @@ void Descriptor::close() {
   fd_ = -1;
 }
 
-Descriptor open_for_writing(const std::filesystem::path& path) { return open_or_throw(path, O_WRONLY | O_CREAT | O_TRUNC); }
+Descriptor open_for_writing(const std::filesystem::path& path) {
+  return open_or_throw(path, O_WRONLY | O_CREAT | O_TRUNC);
+}
 
-Descriptor open_for_appending(const std::filesystem::path& path) { return open_or_throw(path, O_WRONLY | O_CREAT | O_APPEND); }
+Descriptor open_for_appending(const std::filesystem::path& path) {
+  return open_or_throw(path, O_WRONLY | O_CREAT | O_APPEND);
+}
 
 Descriptor open_for_update(const std::filesystem::path& path) { return open_or_throw(path, O_RDWR | O_CREAT); }
 
-void write_all(const Descriptor& file, std::span<const std::byte> bytes, i64 offset, const std::filesystem::path& path, i64 needed) {
+void write_all(const Descriptor& file, std::span<const std::byte> bytes, i64 offset, const std::filesystem::path& path,
+               i64 needed) {
   while (!bytes.empty()) {
     const ssize_t written = offset < 0 ? ::write(file.get(), bytes.data(), bytes.size())
                                        : ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -78,7 +85,8 @@ void sync_folder(const std::filesystem::path& folder) {
 void disk_error(std::string_view action, const std::filesystem::path& path, int error, i64 needed) {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     cluster_error(
-        "cannot {} {}: {}. {} bytes are needed, {} are free. Free some space, raise the quota or file-size limit (ulimit -f), "
+        "cannot {} {}: {}. {} bytes are needed, {} are free. Free some space, raise the quota or file-size limit "
+        "(ulimit -f), "
         "or choose a folder on another disk.",
         action, path.string(), text_of(error), needed, free_bytes(folder_of(path)));
   }

@@ -32,9 +32,10 @@ Descriptor open_for_writing(const std::filesystem::path& path);
 Descriptor open_for_appending(const std::filesystem::path& path);
 /// An existing or new file, opened to read and write. ClusterError as disk_error.
 Descriptor open_for_update(const std::filesystem::path& path);
-/// All bytes, retried after interrupts and short writes; with offset < 0 where the file stands. `needed`: bytes that the
-/// whole operation needs, for the message. ClusterError as disk_error.
-void write_all(const Descriptor& file, std::span<const std::byte> bytes, i64 offset, const std::filesystem::path& path, i64 needed);
+/// All bytes, retried after interrupts and short writes; with offset < 0 where the file stands. `needed`: bytes that
+/// the whole operation needs, for the message. ClusterError as disk_error.
+void write_all(const Descriptor& file, std::span<const std::byte> bytes, i64 offset, const std::filesystem::path& path,
+               i64 needed);
 /// Until the bytes are on the disk. ClusterError as disk_error.
 void sync(const Descriptor& file, const std::filesystem::path& path);
 /// The names in a folder are on the disk. ClusterError as disk_error.
@@ -46,7 +47,8 @@ void sync_folder(const std::filesystem::path& folder);
 void make_folder(const std::filesystem::path& folder);
 /// The whole of a text file. UserError naming the path if it can't be read.
 std::string read_text(const std::filesystem::path& path);
-/// Writes PATH.tmp, syncs, renames: PATH holds the old text or the new. ClusterError as disk_error; the .tmp is removed.
+/// Writes PATH.tmp, syncs, renames: PATH holds the old text or the new. ClusterError as disk_error; the .tmp is
+/// removed.
 void write_text(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace switchyard::files

@@ -44,20 +44,32 @@ void convert_all(std::span<const std::byte> in, std::span<std::byte> out) {
 template <class From>
 bool convert_from(std::span<const std::byte> in, DType to, std::span<std::byte> out) {
   switch (to) {
-    case DType::f64: convert_all<From, double>(in, out); return true;
-    case DType::f32: convert_all<From, float>(in, out); return true;
-    case DType::bf16: convert_all<From, Bfloat>(in, out); return true;
-    default: return false;
+    case DType::f64:
+      convert_all<From, double>(in, out);
+      return true;
+    case DType::f32:
+      convert_all<From, float>(in, out);
+      return true;
+    case DType::bf16:
+      convert_all<From, Bfloat>(in, out);
+      return true;
+    default:
+      return false;
   }
 }
 
 bool convert_any(FileDType from, std::span<const std::byte> in, DType to, std::span<std::byte> out) {
   switch (from) {
-    case FileDType::f64: return convert_from<double>(in, to, out);
-    case FileDType::f32: return convert_from<float>(in, to, out);
-    case FileDType::bf16: return convert_from<Bfloat>(in, to, out);
-    case FileDType::f16: return convert_from<Half>(in, to, out);
-    default: return false;
+    case FileDType::f64:
+      return convert_from<double>(in, to, out);
+    case FileDType::f32:
+      return convert_from<float>(in, to, out);
+    case FileDType::bf16:
+      return convert_from<Bfloat>(in, to, out);
+    case FileDType::f16:
+      return convert_from<Half>(in, to, out);
+    default:
+      return false;
   }
 }
 
@@ -66,48 +78,68 @@ bool convert_any(FileDType from, std::span<const std::byte> in, DType to, std::s
 i64 size_of(FileDType type) {
   switch (type) {
     case FileDType::f64:
-    case FileDType::i64: return 8;
+    case FileDType::i64:
+      return 8;
     case FileDType::f32:
-    case FileDType::i32: return 4;
+    case FileDType::i32:
+      return 4;
     case FileDType::bf16:
-    case FileDType::f16: return 2;
+    case FileDType::f16:
+      return 2;
   }
   throw InternalError("size_of: unknown file dtype");
 }
 
 std::string_view name_of(FileDType type) {
   switch (type) {
-    case FileDType::f64: return "F64";
-    case FileDType::f32: return "F32";
-    case FileDType::bf16: return "BF16";
-    case FileDType::f16: return "F16";
-    case FileDType::i64: return "I64";
-    case FileDType::i32: return "I32";
+    case FileDType::f64:
+      return "F64";
+    case FileDType::f32:
+      return "F32";
+    case FileDType::bf16:
+      return "BF16";
+    case FileDType::f16:
+      return "F16";
+    case FileDType::i64:
+      return "I64";
+    case FileDType::i32:
+      return "I32";
   }
   throw InternalError("name_of: unknown file dtype");
 }
 
 FileDType stored_as(DType type) {
   switch (type) {
-    case DType::f64: return FileDType::f64;
-    case DType::f32: return FileDType::f32;
-    case DType::bf16: return FileDType::bf16;
-    case DType::i64: return FileDType::i64;
-    case DType::i32: return FileDType::i32;
-    case DType::u8: break;
+    case DType::f64:
+      return FileDType::f64;
+    case DType::f32:
+      return FileDType::f32;
+    case DType::bf16:
+      return FileDType::bf16;
+    case DType::i64:
+      return FileDType::i64;
+    case DType::i32:
+      return FileDType::i32;
+    case DType::u8:
+      break;
   }
   throw InternalError("stored_as: unknown dtype");
 }
 
-void convert(FileDType from, std::span<const std::byte> in, DType to, std::span<std::byte> out, const std::string& origin) {
+void convert(FileDType from, std::span<const std::byte> in, DType to, std::span<std::byte> out,
+             const std::string& origin) {
   const size_t elements = in.size() / static_cast<size_t>(size_of(from));
-  check(elements * static_cast<size_t>(size_of(from)) == in.size() && elements * static_cast<size_t>(size_of(to)) == out.size(),
-        "convert {}: {} bytes of {} do not fill {} bytes of {}", origin, in.size(), name_of(from), out.size(), switchyard::name_of(to));
+  check(elements * static_cast<size_t>(size_of(from)) == in.size() &&
+            elements * static_cast<size_t>(size_of(to)) == out.size(),
+        "convert {}: {} bytes of {} do not fill {} bytes of {}", origin, in.size(), name_of(from), out.size(),
+        switchyard::name_of(to));
   if (stored_as(to) == from) {
     std::copy(in.begin(), in.end(), out.begin());
   } else if (!convert_any(from, in, to, out)) {
-    user_error("{} holds {}, where {} is needed. Only F64, F32, BF16 and F16 are turned into each other: store it as one of them.", origin,
-               name_of(from), switchyard::name_of(to));
+    user_error(
+        "{} holds {}, where {} is needed. Only F64, F32, BF16 and F16 are turned into each other: store it as one of "
+        "them.",
+        origin, name_of(from), switchyard::name_of(to));
   }
 }
 

@@ -16,8 +16,9 @@ i64 size_of(FileDType type);
 /// As in the header: "F32".
 std::string_view name_of(FileDType type);
 FileDType stored_as(DType type);
-/// Elements of `from` turned into elements of `to`, rounded to nearest even. Any float to any float, or a type to itself;
-/// UserError for the rest, naming `origin`. out.size() must fit (InternalError).
-void convert(FileDType from, std::span<const std::byte> in, DType to, std::span<std::byte> out, const std::string& origin);
+/// Elements of `from` turned into elements of `to`, rounded to nearest even. Any float to any float, or a type to
+/// itself; UserError for the rest, naming `origin`. out.size() must fit (InternalError).
+void convert(FileDType from, std::span<const std::byte> in, DType to, std::span<std::byte> out,
+             const std::string& origin);
 
 }  // namespace switchyard::files

@@ -72,7 +72,8 @@ class Keys {
 struct RotaryFamily {
   Family family;
   const char* architecture;
-  i64 vocab_size, ffn_size, kv_heads, head_dim, max_positions;  // defaults; kv_heads 0: as heads; head_dim 0: hidden / heads
+  i64 vocab_size, ffn_size, kv_heads, head_dim,
+      max_positions;  // defaults; kv_heads 0: as heads; head_dim 0: hidden / heads
 };
 constexpr RotaryFamily kRotaryFamilies[] = {
     {Family::llama, "LlamaForCausalLM", 32000, 11008, 0, 0, 2048},
@@ -102,12 +103,14 @@ void read_rope(const Keys& keys, ModelConfig& model) {
   for (const char* needed : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
     if (!scaling->has(needed)) scaling->refuse(needed, "rotary scaling of type llama3 needs it");
   }
-  model.rope_scaling = {scaling->number("factor", 0), scaling->number("low_freq_factor", 1), scaling->number("high_freq_factor", 4),
+  model.rope_scaling = {scaling->number("factor", 0), scaling->number("low_freq_factor", 1),
+                        scaling->number("high_freq_factor", 4),
                         static_cast<double>(scaling->count("original_max_position_embeddings", 0))};
   if (!(model.rope_scaling.factor > 0)) scaling->refuse("factor", "it must be above 0");
 }
 
-/// Attention sees the whole document. Mistral's one window of all layers bounds the context; those of some layers are refused.
+/// Attention sees the whole document. Mistral's one window of all layers bounds the context; those of some layers are
+/// refused.
 void read_windows(const Keys& keys, ModelConfig& model) {
   if (model.family == Family::mistral && !keys.is_null("sliding_window")) {
     model.sliding_window = keys.count("sliding_window", 4096);
@@ -120,7 +123,8 @@ void read_windows(const Keys& keys, ModelConfig& model) {
     }
   } else if (keys.flag("use_sliding_window", false) && !keys.is_null("sliding_window") &&
              keys.count("max_window_layers", 28) < model.layers) {
-    keys.refuse("use_sliding_window", "sliding windows are not supported; set it to false to train with full attention");
+    keys.refuse("use_sliding_window",
+                "sliding windows are not supported; set it to false to train with full attention");
   }
 }
 
@@ -182,10 +186,14 @@ ModelConfig read_gpt2(const Keys& keys) {
 
 std::string dtype_name(DType dtype) {
   switch (dtype) {
-    case DType::f64: return "float64";
-    case DType::f32: return "float32";
-    case DType::bf16: return "bfloat16";
-    default: break;
+    case DType::f64:
+      return "float64";
+    case DType::f32:
+      return "float32";
+    case DType::bf16:
+      return "bfloat16";
+    default:
+      break;
   }
   throw InternalError("to_hf_config: weights are no integers");
 }
@@ -242,11 +250,13 @@ json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
 void refuse_unsayable(const ModelConfig& model, const ModelConfig& read_back) {
   const double context = model.rope_scaling.original_context;
   if (context != read_back.rope_scaling.original_context && model.rope_scaling.factor != 0)
-    user_error("Hugging Face's {} has whole numbers for rope_scaling.original_context only, not {}. Round it.", config::name_of(model.family), context);
+    user_error("Hugging Face's {} has whole numbers for rope_scaling.original_context only, not {}. Round it.",
+               config::name_of(model.family), context);
   const auto settings = [](const ModelConfig& m) { return std::array{m.qkv_bias, m.o_bias, m.mlp_bias, m.qk_norm}; };
   if (settings(model) == settings(read_back)) return;
   user_error(
-      "Hugging Face's {} has no model with qkv_bias = {}, o_bias = {}, mlp_bias = {}, qk_norm = {}. Change them, or the architecture.",
+      "Hugging Face's {} has no model with qkv_bias = {}, o_bias = {}, mlp_bias = {}, qk_norm = {}. Change them, or "
+      "the architecture.",
       config::name_of(model.family), model.qkv_bias, model.o_bias, model.mlp_bias, model.qk_norm);
 }
 
@@ -254,9 +264,11 @@ void refuse_unsayable(const ModelConfig& model, const ModelConfig& read_back) {
 
 ModelConfig hf_config_from_json(const std::string& text, const std::string& origin) {
   const json object = json::parse(text, nullptr, false);
-  if (!object.is_object()) user_error("{}: it is not a JSON object. Give the config.json of a Hugging Face model.", origin);
+  if (!object.is_object())
+    user_error("{}: it is not a JSON object. Give the config.json of a Hugging Face model.", origin);
   const Keys keys(object, origin);
-  if (keys.has("quantization_config")) keys.refuse("quantization_config", "quantized weights can't be trained; use the original model");
+  if (keys.has("quantization_config"))
+    keys.refuse("quantization_config", "quantized weights can't be trained; use the original model");
   const std::string type = keys.text("model_type", "");
   ModelConfig model;
   if (type == "gpt2") {
@@ -291,7 +303,8 @@ std::string to_hf_config(const ModelConfig& model, DType dtype) {
   result["initializer_range"] = model.initializer_range;
   result["tie_word_embeddings"] = model.tied_embeddings;
   for (const char* key : {"torch_dtype", "dtype"}) result[key] = dtype_name(dtype);  // the older and the newer name
-  for (const char* key : {"bos_token_id", "eos_token_id"}) result[key] = nullptr;    // the tokenizer's business; defaults may lie outside
+  for (const char* key : {"bos_token_id", "eos_token_id"})
+    result[key] = nullptr;  // the tokenizer's business; defaults may lie outside
   const std::string text = result.dump(2) + "\n";
   refuse_unsayable(model, hf_config_from_json(text, "config.json"));
   return text;

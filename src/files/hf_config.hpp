@@ -14,7 +14,8 @@ namespace switchyard::files {
 config::ModelConfig read_hf_config(const std::filesystem::path& path);
 /// The same from text; `origin` is what messages call it.
 config::ModelConfig hf_config_from_json(const std::string& text, const std::string& origin);
-/// Text of a config.json that transformers loads; `dtype`: of the weights beside it. UserError for settings that no such file can say.
+/// Text of a config.json that transformers loads; `dtype`: of the weights beside it. UserError for settings that no
+/// such file can say.
 std::string to_hf_config(const config::ModelConfig& model, DType dtype);
 
 }  // namespace switchyard::files

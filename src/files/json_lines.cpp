@@ -12,7 +12,8 @@ namespace {
 using nlohmann::json;
 
 bool is_above(const json& object, i64 step) {
-  return object.is_object() && object.contains("step") && object["step"].is_number_integer() && object["step"].get<i64>() > step;
+  return object.is_object() && object.contains("step") && object["step"].is_number_integer() &&
+         object["step"].get<i64>() > step;
 }
 
 /// Leaves the complete lines up to `step`; the log is replaced only if that changes it.

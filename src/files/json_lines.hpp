@@ -12,8 +12,8 @@ namespace switchyard::files {
 /// DIR/log.jsonl. Errors: ClusterError naming the file.
 class JsonLines {
  public:
-  /// Makes the folder; appends to an existing log. Lines whose "step" is above `step`, and a last line that a killed run left
-  /// half-written, are dropped first (the file is replaced in one motion).
+  /// Makes the folder; appends to an existing log. Lines whose "step" is above `step`, and a last line that a killed
+  /// run left half-written, are dropped first (the file is replaced in one motion).
   static JsonLines open(const std::filesystem::path& folder, i64 step);
   /// One line, in the file before it returns. Numbers that aren't finite become null.
   void append(const nlohmann::ordered_json& object);

@@ -17,7 +17,9 @@ using nlohmann::json;
 
 constexpr const char* kRemedy = "The checkpoint is damaged: resume from another one.";
 
-std::filesystem::path manifest_path(const std::filesystem::path& checkpoint) { return checkpoint / "state" / "manifest.json"; }
+std::filesystem::path manifest_path(const std::filesystem::path& checkpoint) {
+  return checkpoint / "state" / "manifest.json";
+}
 
 DType dtype_from(const std::string& name, const std::string& origin) {
   for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::i64, DType::i32}) {
@@ -50,15 +52,17 @@ std::string box_text(const ManifestEntry& entry) {
 
 void check_entry(const Manifest& manifest, const ManifestEntry& entry, const std::string& origin) {
   const auto shape = manifest.shapes.find(entry.tensor);
-  if (shape == manifest.shapes.end() || std::find(manifest.parts.begin(), manifest.parts.end(), entry.part) == manifest.parts.end()) {
-    user_error("{}: an entry for \"{}\" of \"{}\", which is no part or no tensor of this checkpoint. {}", origin, entry.part, entry.tensor,
-               kRemedy);
+  if (shape == manifest.shapes.end() ||
+      std::find(manifest.parts.begin(), manifest.parts.end(), entry.part) == manifest.parts.end()) {
+    user_error("{}: an entry for \"{}\" of \"{}\", which is no part or no tensor of this checkpoint. {}", origin,
+               entry.part, entry.tensor, kRemedy);
   }
-  bool inside = entry.lo.size() == shape->second.size() && entry.hi.size() == shape->second.size() && volume(entry.lo, entry.hi);
+  bool inside =
+      entry.lo.size() == shape->second.size() && entry.hi.size() == shape->second.size() && volume(entry.lo, entry.hi);
   for (size_t d = 0; inside && d < entry.hi.size(); ++d) inside = entry.hi[d] <= shape->second[d];
   if (!inside) {
-    user_error("{}: \"{}\" of \"{}\": box from {} to {} does not lie in shape {}. {}", origin, entry.part, entry.tensor, entry.lo, entry.hi,
-               shape->second, kRemedy);
+    user_error("{}: \"{}\" of \"{}\": box from {} to {} does not lie in shape {}. {}", origin, entry.part, entry.tensor,
+               entry.lo, entry.hi, shape->second, kRemedy);
   }
   // Shards lie beside the manifest; a path would reach elsewhere.
   if (entry.file.empty() || entry.file != std::filesystem::path(entry.file).filename()) {
@@ -66,7 +70,8 @@ void check_entry(const Manifest& manifest, const ManifestEntry& entry, const std
   }
 }
 
-/// The boxes of one part of one tensor cover `shape` once. Sorted by first row, a box can only meet those that start before it ends.
+/// The boxes of one part of one tensor cover `shape` once. Sorted by first row, a box can only meet those that start
+/// before it ends.
 void check_cover(std::vector<const ManifestEntry*> boxes, const std::vector<i64>& shape, const std::string& what,
                  const std::string& origin) {
   const auto total = volume(std::vector<i64>(shape.size(), 0), shape);
@@ -78,11 +83,13 @@ void check_cover(std::vector<const ManifestEntry*> boxes, const std::vector<i64>
     covered += *volume(boxes[i]->lo, boxes[i]->hi);
     for (size_t j = i + 1; j < boxes.size() && (shape.empty() || boxes[j]->lo[0] < boxes[i]->hi[0]); ++j) {
       if (overlap(*boxes[i], *boxes[j])) {
-        user_error("{}: {}: boxes {} and {} overlap. {}", origin, what, box_text(*boxes[i]), box_text(*boxes[j]), kRemedy);
+        user_error("{}: {}: boxes {} and {} overlap. {}", origin, what, box_text(*boxes[i]), box_text(*boxes[j]),
+                   kRemedy);
       }
     }
   }
-  if (covered != *total) user_error("{}: {}: {} of {} elements are in no box. {}", origin, what, *total - covered, *total, kRemedy);
+  if (covered != *total)
+    user_error("{}: {}: {} of {} elements are in no box. {}", origin, what, *total - covered, *total, kRemedy);
 }
 
 }  // namespace
@@ -92,8 +99,12 @@ std::string shard_name(int rank, int ranks) { return fmt::format("home-{:05}-of-
 void write_manifest(const std::filesystem::path& checkpoint, const Manifest& manifest) {
   json entries = json::array();
   for (const ManifestEntry& entry : manifest.entries) {
-    entries.push_back(
-        {{"tensor", entry.tensor}, {"part", entry.part}, {"lo", entry.lo}, {"hi", entry.hi}, {"file", entry.file}, {"key", entry.key}});
+    entries.push_back({{"tensor", entry.tensor},
+                       {"part", entry.part},
+                       {"lo", entry.lo},
+                       {"hi", entry.hi},
+                       {"file", entry.file},
+                       {"key", entry.key}});
   }
   const json object = {{"format", 1},
                        {"dtype", switchyard::name_of(manifest.dtype)},
@@ -148,7 +159,8 @@ void validate_shards(const std::filesystem::path& checkpoint, const Manifest& ma
     if (!shards.contains(entry.file)) {
       if (!std::filesystem::exists(path)) {
         user_error(
-            "{} is missing, which the manifest names. If ranks run on several hosts, the run folder must be one that all of them share. {}",
+            "{} is missing, which the manifest names. If ranks run on several hosts, the run folder must be one that "
+            "all of them share. {}",
             path.string(), kRemedy);
       }
       shards.emplace(entry.file, TensorFile::open(path));
@@ -157,8 +169,8 @@ void validate_shards(const std::filesystem::path& checkpoint, const Manifest& ma
     std::vector<i64> shape;
     for (size_t d = 0; d < entry.lo.size(); ++d) shape.push_back(entry.hi[d] - entry.lo[d]);
     if (info.shape != shape || info.dtype != stored_as(manifest.dtype)) {
-      user_error("{}: tensor \"{}\" is {} {}, the manifest says {} {}. {}", path.string(), entry.key, name_of(info.dtype), info.shape,
-                 name_of(stored_as(manifest.dtype)), shape, kRemedy);
+      user_error("{}: tensor \"{}\" is {} {}, the manifest says {} {}. {}", path.string(), entry.key,
+                 name_of(info.dtype), info.shape, name_of(stored_as(manifest.dtype)), shape, kRemedy);
     }
   }
 }

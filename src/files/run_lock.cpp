@@ -1,5 +1,6 @@
 #include "files/run_lock.hpp"
 
+#include <fmt/chrono.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -7,8 +8,6 @@
 #include <cerrno>
 #include <ctime>
 #include <string>
-
-#include <fmt/chrono.h>
 
 #include "base/errors.hpp"
 
@@ -19,7 +18,8 @@ namespace {
 std::string this_process() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("process {} on host {}, since {:%Y-%m-%d %H:%M:%S} UTC", ::getpid(), host.data(), fmt::gmtime(std::time(nullptr)));
+  return fmt::format("process {} on host {}, since {:%Y-%m-%d %H:%M:%S} UTC", ::getpid(), host.data(),
+                     fmt::gmtime(std::time(nullptr)));
 }
 
 std::string content_of(const Descriptor& file) {
@@ -47,7 +47,8 @@ RunLock RunLock::take(const std::filesystem::path& run) {
     user_error("{} is in use by another run{}{}. Wait until it ends, end it, or choose another run.out.", run.string(),
                holder.empty() ? "" : ": ", holder);
   }
-  if (error != 0 && error != ENOLCK && error != ENOSYS && error != EOPNOTSUPP && error != EINVAL) disk_error("lock", path, error);
+  if (error != 0 && error != ENOLCK && error != ENOSYS && error != EOPNOTSUPP && error != EINVAL)
+    disk_error("lock", path, error);
   result.held_ = error == 0;
   const std::string holder = this_process();
   write_all(result.file_, std::as_bytes(std::span(holder)), 0, path, static_cast<i64>(holder.size()));

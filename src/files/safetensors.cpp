@@ -18,7 +18,8 @@ constexpr i64 kMostHeaderBytes = 100'000'000;  // the format's own limit
 constexpr const char* kDamaged = "The file is damaged or not complete: copy or download it again.";
 
 std::optional<FileDType> dtype_from(const std::string& name) {
-  for (const auto type : {FileDType::f64, FileDType::f32, FileDType::bf16, FileDType::f16, FileDType::i64, FileDType::i32}) {
+  for (const auto type :
+       {FileDType::f64, FileDType::f32, FileDType::bf16, FileDType::f16, FileDType::i64, FileDType::i32}) {
     if (name == name_of(type)) return type;
   }
   return std::nullopt;
@@ -57,20 +58,20 @@ TensorInfo tensor_from(const std::string& name, const json& value, const std::st
   const auto offsets = value.is_object() ? counts_from(value, "data_offsets") : std::nullopt;
   const bool typed = value.is_object() && value.contains("dtype") && value["dtype"].is_string();
   if (!shape || !offsets || offsets->size() != 2 || !typed) {
-    user_error("{}: tensor \"{}\" needs a \"dtype\" (text), a \"shape\" and two \"data_offsets\" (whole numbers). {}", origin, name,
-               kDamaged);
+    user_error("{}: tensor \"{}\" needs a \"dtype\" (text), a \"shape\" and two \"data_offsets\" (whole numbers). {}",
+               origin, name, kDamaged);
   }
   const std::string type_name = value["dtype"].get<std::string>();
   const auto dtype = dtype_from(type_name);
   if (!dtype) {
-    user_error("{}: tensor \"{}\" has dtype \"{}\". Supported are F64, F32, BF16, F16, I64 and I32: convert the file.", origin, name,
-               type_name);
+    user_error("{}: tensor \"{}\" has dtype \"{}\". Supported are F64, F32, BF16, F16, I64 and I32: convert the file.",
+               origin, name, type_name);
   }
   const i64 begin = (*offsets)[0], end = (*offsets)[1];
   const auto bytes = bytes_of(*shape, *dtype);
   if (!bytes || begin > end || end - begin != *bytes) {
-    user_error("{}: tensor \"{}\": data_offsets [{}, {}] do not fit shape {} of {}. {}", origin, name, begin, end, *shape, type_name,
-               kDamaged);
+    user_error("{}: tensor \"{}\": data_offsets [{}, {}] do not fit shape {} of {}. {}", origin, name, begin, end,
+               *shape, type_name, kDamaged);
   }
   return {*dtype, *shape, begin, end};
 }
@@ -79,7 +80,8 @@ std::map<std::string, std::string> metadata_from(const json& value, const std::s
   std::map<std::string, std::string> metadata;
   if (!value.is_object()) user_error("{}: \"__metadata__\" must be an object of texts. {}", origin, kDamaged);
   for (const auto& [key, text] : value.items()) {
-    if (!text.is_string()) user_error("{}: \"__metadata__\" must be an object of texts; \"{}\" is none. {}", origin, key, kDamaged);
+    if (!text.is_string())
+      user_error("{}: \"__metadata__\" must be an object of texts; \"{}\" is none. {}", origin, key, kDamaged);
     metadata[key] = text.get<std::string>();
   }
   return metadata;
@@ -95,16 +97,17 @@ void check_places(const std::map<std::string, TensorInfo>& tensors, i64 data_byt
   i64 reached = 0;
   for (const auto& [name, info] : order) {
     if (info->begin != reached) {
-      user_error("{}: tensor \"{}\" starts at data byte {}, the tensor before it ends at {}: {}. {}", origin, *name, info->begin, reached,
-                 info->begin < reached ? "they overlap" : "there is a hole", kDamaged);
+      user_error("{}: tensor \"{}\" starts at data byte {}, the tensor before it ends at {}: {}. {}", origin, *name,
+                 info->begin, reached, info->begin < reached ? "they overlap" : "there is a hole", kDamaged);
     }
     reached = info->end;
     if (reached > data_bytes) {
-      user_error("{}: tensor \"{}\" ends at data byte {}, the file at {}: it was cut off. {}", origin, *name, reached, data_bytes,
-                 kDamaged);
+      user_error("{}: tensor \"{}\" ends at data byte {}, the file at {}: it was cut off. {}", origin, *name, reached,
+                 data_bytes, kDamaged);
     }
   }
-  if (reached != data_bytes) user_error("{}: {} bytes follow the last tensor. {}", origin, data_bytes - reached, kDamaged);
+  if (reached != data_bytes)
+    user_error("{}: {} bytes follow the last tensor. {}", origin, data_bytes - reached, kDamaged);
 }
 
 json parse_json(std::span<const std::byte> bytes, const std::string& origin) {
@@ -123,13 +126,16 @@ TensorHeader parse_header(std::span<const std::byte> prefix, i64 file_size, cons
     user_error("{}: {} bytes are too few for a safetensors file. {}", origin, file_size, kDamaged);
   }
   std::uint64_t length = 0;
-  for (size_t i = 0; i < static_cast<size_t>(kLengthBytes); ++i) length |= static_cast<std::uint64_t>(prefix[i]) << (8 * i);
-  const i64 most = std::min({kMostHeaderBytes, file_size - kLengthBytes, static_cast<i64>(prefix.size()) - kLengthBytes});
+  for (size_t i = 0; i < static_cast<size_t>(kLengthBytes); ++i)
+    length |= static_cast<std::uint64_t>(prefix[i]) << (8 * i);
+  const i64 most =
+      std::min({kMostHeaderBytes, file_size - kLengthBytes, static_cast<i64>(prefix.size()) - kLengthBytes});
   if (length > static_cast<std::uint64_t>(most)) {
-    user_error("{}: the header's length is {} bytes, at most {} are possible. Is it a safetensors file? {}", origin, length, most,
-               kDamaged);
+    user_error("{}: the header's length is {} bytes, at most {} are possible. Is it a safetensors file? {}", origin,
+               length, most, kDamaged);
   }
-  const json parsed = parse_json(prefix.subspan(static_cast<size_t>(kLengthBytes), static_cast<size_t>(length)), origin);
+  const json parsed =
+      parse_json(prefix.subspan(static_cast<size_t>(kLengthBytes), static_cast<size_t>(length)), origin);
   TensorHeader header;
   for (const auto& [name, value] : parsed.items()) {
     if (name == "__metadata__") {
@@ -211,7 +217,8 @@ TensorFolder TensorFolder::open(const std::filesystem::path& folder) {
   const auto index = folder / "model.safetensors.index.json";
   if (!std::filesystem::exists(index)) {
     user_error(
-        "{}: neither model.safetensors nor model.safetensors.index.json is there. Give a Hugging Face folder with safetensors weights.",
+        "{}: neither model.safetensors nor model.safetensors.index.json is there. Give a Hugging Face folder with "
+        "safetensors weights.",
         folder.string());
   }
   std::map<std::string, size_t> number;
@@ -241,8 +248,8 @@ bool TensorFolder::contains(const std::string& name) const { return where_.conta
 const TensorFile& TensorFolder::file_of(const std::string& name) const {
   const auto found = where_.find(name);
   if (found == where_.end()) {
-    user_error("{}: there is no tensor \"{}\" among its {}. Does config.json describe these weights?", folder_.string(), name,
-               where_.size());
+    user_error("{}: there is no tensor \"{}\" among its {}. Does config.json describe these weights?", folder_.string(),
+               name, where_.size());
   }
   return files_[found->second];
 }

@@ -25,8 +25,8 @@ struct TensorHeader {
   std::map<std::string, TensorInfo> tensors;
   std::map<std::string, std::string> metadata;
 };
-/// The header of a file of `file_size` bytes that starts with `prefix` (header included, rest optional).
-/// UserError naming origin, tensor and remedy: cut off, not JSON, unknown type, shape and bytes disagree, overlap, holes.
+/// The header of a file of `file_size` bytes that starts with `prefix` (header included, rest optional). UserError
+/// naming origin, tensor and remedy: cut off, not JSON, unknown type, shape and bytes disagree, overlap, holes.
 TensorHeader parse_header(std::span<const std::byte> prefix, i64 file_size, const std::string& origin);
 
 /// A memory-mapped file; spans live as long as it does. Reading is thread-safe.

@@ -20,8 +20,9 @@ constexpr size_t kAlignment = 8;  // of the data, so that mapped tensors can be 
 
 /// Wide types first: then every tensor starts at a multiple of its element size.
 std::vector<TensorEntry> placed(std::vector<TensorEntry> entries) {
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const auto& a, const auto& b) { return switchyard::size_of(a.dtype) > switchyard::size_of(b.dtype); });
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return switchyard::size_of(a.dtype) > switchyard::size_of(b.dtype);
+  });
   return entries;
 }
 
@@ -32,7 +33,8 @@ std::string header_text(const std::vector<TensorEntry>& entries, const std::map<
   for (const TensorEntry& entry : entries) {
     check(!header.contains(entry.name), "tensor \"{}\" is declared twice", entry.name);
     const i64 end = offset + entry.bytes();
-    header[entry.name] = {{"dtype", name_of(stored_as(entry.dtype))}, {"shape", entry.shape}, {"data_offsets", {offset, end}}};
+    header[entry.name] = {
+        {"dtype", name_of(stored_as(entry.dtype))}, {"shape", entry.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
@@ -98,7 +100,8 @@ void TensorWriter::write(const std::string& name, i64 offset, std::span<const st
   write_all(file_, bytes, found->second.begin + offset, path_, size_);
 }
 
-void TensorWriter::write_box(const std::string& name, std::span<const i64> lo, std::span<const i64> hi, std::span<const std::byte> bytes) {
+void TensorWriter::write_box(const std::string& name, std::span<const i64> lo, std::span<const i64> hi,
+                             std::span<const std::byte> bytes) {
   const auto found = tensors_.find(name);
   check(found != tensors_.end(), "write {}: tensor \"{}\" was not declared", path_.string(), name);
   const std::vector<i64>& shape = found->second.shape;
@@ -108,8 +111,9 @@ void TensorWriter::write_box(const std::string& name, std::span<const i64> lo, s
     inside = 0 <= lo[d] && lo[d] <= hi[d] && hi[d] <= shape[d];
     box_bytes *= hi[d] - lo[d];
   }
-  check(inside && box_bytes == static_cast<i64>(bytes.size()), "write {}: {} bytes for box {} to {} of \"{}\", which has shape {}",
-        path_.string(), bytes.size(), lo, hi, name, shape);
+  check(inside && box_bytes == static_cast<i64>(bytes.size()),
+        "write {}: {} bytes for box {} to {} of \"{}\", which has shape {}", path_.string(), bytes.size(), lo, hi, name,
+        shape);
   if (box_bytes == 0) return;
   // Dims from `outer` on are contiguous in the file: all but the first of them are whole.
   size_t outer = shape.size();
@@ -123,7 +127,8 @@ void TensorWriter::write_box(const std::string& name, std::span<const i64> lo, s
   for (i64 done = 0; done < box_bytes; done += run) {
     i64 element = 0;
     for (size_t d = 0; d < shape.size(); ++d) element = element * shape[d] + at[d];
-    write(name, element * size_of(found->second.dtype), bytes.subspan(static_cast<size_t>(done), static_cast<size_t>(run)));
+    write(name, element * size_of(found->second.dtype),
+          bytes.subspan(static_cast<size_t>(done), static_cast<size_t>(run)));
     for (size_t d = outer; d-- > 0;) {
       if (++at[d] < hi[d]) break;
       at[d] = lo[d];
@@ -168,8 +173,8 @@ void refuse_other_weights(const std::filesystem::path& folder) {
 
 }  // namespace
 
-TensorFolderWriter TensorFolderWriter::create(const std::filesystem::path& folder, const std::vector<TensorEntry>& entries,
-                                              i64 shard_bytes) {
+TensorFolderWriter TensorFolderWriter::create(const std::filesystem::path& folder,
+                                              const std::vector<TensorEntry>& entries, i64 shard_bytes) {
   make_folder(folder);
   refuse_other_weights(folder);
   TensorFolderWriter writer;
@@ -178,8 +183,8 @@ TensorFolderWriter TensorFolderWriter::create(const std::filesystem::path& folde
   i64 total = 0;
   json map = json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string file =
-        shards.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    const std::string file = shards.size() == 1 ? "model.safetensors"
+                                                : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     writer.files_.push_back(TensorWriter::create(folder / file, shards[i]));
     for (const TensorEntry& entry : shards[i]) {
       writer.where_[entry.name] = i;
@@ -187,7 +192,8 @@ TensorFolderWriter TensorFolderWriter::create(const std::filesystem::path& folde
       total += entry.bytes();
     }
   }
-  if (shards.size() > 1) writer.index_ = json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n";
+  if (shards.size() > 1)
+    writer.index_ = json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n";
   return writer;
 }
 

@@ -60,8 +60,11 @@ void append(const Descriptor& file, const std::filesystem::path& path, std::stri
 std::string file_name() {
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
-  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  return fmt::format("events.out.tfevents.{:010}.{:06}.{}.{}", micros / 1'000'000, micros % 1'000'000, host.data(), getpid());
+  const auto micros =
+      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  return fmt::format("events.out.tfevents.{:010}.{:06}.{}.{}", micros / 1'000'000, micros % 1'000'000, host.data(),
+                     getpid());
 }
 
 }  // namespace

@@ -22,9 +22,11 @@ class Differentiation {
   // A value has a gradient if a parameter stands behind it.
   void mark_differentiable(const std::vector<Call>& forward) {
     differentiable_.assign(graph_.values().size(), false);
-    for (size_t v = 0; v < graph_.values().size(); ++v) differentiable_[v] = graph_.value(static_cast<int>(v)).kind == ValueKind::param;
+    for (size_t v = 0; v < graph_.values().size(); ++v)
+      differentiable_[v] = graph_.value(static_cast<int>(v)).kind == ValueKind::param;
     for (const Call& call : forward) {
-      const bool any = std::any_of(call.in.begin(), call.in.end(), [&](int v) { return differentiable_[static_cast<size_t>(v)]; });
+      const bool any =
+          std::any_of(call.in.begin(), call.in.end(), [&](int v) { return differentiable_[static_cast<size_t>(v)]; });
       for (const int v : call.out) differentiable_[static_cast<size_t>(v)] = any;
     }
     gradient_.assign(graph_.values().size(), -1);
@@ -53,7 +55,9 @@ class Differentiation {
   void accumulate(int value, int gradient, int existing) {
     if (gradient < 0 || !is_activation(value)) return;
     int& slot = gradient_[static_cast<size_t>(value)];
-    slot = existing < 0 ? gradient : graph_.call(std::make_shared<Add>(), {existing, gradient}, "d " + graph_.value(value).name)[0];
+    slot = existing < 0
+               ? gradient
+               : graph_.call(std::make_shared<Add>(), {existing, gradient}, "d " + graph_.value(value).name)[0];
   }
 
   Graph& graph_;

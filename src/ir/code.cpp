@@ -27,8 +27,11 @@ std::vector<i64> local_size(const Buffer& buffer, int position, int positions, c
   std::vector<i64> size;
   for (int d = 0; d < box.dims; ++d) {
     const i64 whole = buffer.type.shape.size[static_cast<size_t>(d)];
-    if (whole == kTokens) check(extent.tokens % positions == 0, "{} tokens over {} ranks of a lane", extent.tokens, positions);
-    size.push_back(whole == kTokens ? box.size(d) * (extent.tokens / positions) : whole == kSquares ? extent.squares : box.size(d));
+    if (whole == kTokens)
+      check(extent.tokens % positions == 0, "{} tokens over {} ranks of a replica", extent.tokens, positions);
+    size.push_back(whole == kTokens           ? box.size(d) * (extent.tokens / positions)
+                   : whole == kSquaredLengths ? extent.squared_lengths
+                                              : box.size(d));
   }
   return size;
 }
@@ -47,7 +50,7 @@ Type local_type(const Buffer& buffer, int position, int positions, double* token
     const i64 whole = buffer.type.shape.size[static_cast<size_t>(d)];
     if (whole == kTokens) *token_share = static_cast<double>(box.size(d)) / positions;
     type.shape.size.push_back(whole < 0 ? whole : box.size(d));
-    type.shape.granule.emplace_back();
+    type.shape.alignment.emplace_back();
   }
   return type;
 }
@@ -61,7 +64,8 @@ bool same_sizes(const Buffer& buffer, int a, int b) {
 
 size_t pattern_of(const StageCode& stage, const std::vector<int>& hosts) {
   const auto known = std::ranges::find(stage.hosts, hosts);
-  check(known != stage.hosts.end(), "units {}..{} aren't compiled for a lane on hosts {}", stage.first_unit, stage.end_unit - 1, hosts);
+  check(known != stage.hosts.end(), "units {}..{} aren't compiled for a replica on hosts {}", stage.first_unit,
+        stage.end_unit - 1, hosts);
   return static_cast<size_t>(known - stage.hosts.begin());
 }
 
@@ -78,7 +82,7 @@ i64 scratch_bytes(const StageCode& stage, const Instr& reshard, size_t pattern, 
   const Buffer& buffer = stage.buffers[static_cast<size_t>(reshard.in[0])];
   i64 elements = 0;
   for (const layout::Box& box : reshard.exchanges[pattern]->scratch[static_cast<size_t>(position)])
-    elements += scaled(buffer, box, tokens / stage.lane.size()).elements();
+    elements += scaled(buffer, box, tokens / stage.replica.size()).elements();
   return elements * size_of(buffer.type.dtype);
 }
 
@@ -87,10 +91,11 @@ LocalWork local_work(const StageCode& stage, const Instr& instr, int position) {
   LocalWork work;
   double other = 1;  // share of the tokens
   const auto local = [&](int b, double* part) {
-    Type type = local_type(stage.buffers[static_cast<size_t>(b)], position, stage.lane.size(), part);
+    Type type = local_type(stage.buffers[static_cast<size_t>(b)], position, stage.replica.size(), part);
     const std::vector<i64>& size = type.shape.size;
     if (work.columns == 0 && size.size() == 2 && size[0] == kTokens) work.columns = static_cast<double>(size[1]);
-    if (work.columns == 0 && size.size() == 2 && size[1] == kSquares) work.columns = static_cast<double>(size[0]);
+    if (work.columns == 0 && size.size() == 2 && size[1] == kSquaredLengths)
+      work.columns = static_cast<double>(size[0]);
     return type;
   };
   for (const int b : instr.in) in.push_back(local(b, in.empty() ? &work.share : &other));
@@ -114,7 +119,8 @@ std::string text_of(const StageCode& stage, const Segment& segment) {
     std::string text;
     for (const int b : list) {
       const Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
-      text += fmt::format("{}%{} {}:{}", text.empty() ? "" : ", ", b, buffer.name, layout::to_string(stage.lane, buffer.layout));
+      text += fmt::format("{}%{} {}:{}", text.empty() ? "" : ", ", b, buffer.name,
+                          layout::to_string(stage.replica, buffer.layout));
     }
     return text;
   };
@@ -133,8 +139,8 @@ std::string text_of(const StageCode& stage, const Segment& segment) {
 std::string to_string(const Graph& graph, const StageCode& stage) {
   std::string text = fmt::format("units {}..{}\n", stage.first_unit, stage.end_unit - 1);
   for (const ParamUse& use : stage.params)
-    text += fmt::format("  {} used {} grad {}\n", graph.param(use.param).name, layout::to_string(stage.lane, use.used),
-                        layout::to_string(stage.lane, use.grad));
+    text += fmt::format("  {} used {} grad {}\n", graph.param(use.param).name,
+                        layout::to_string(stage.replica, use.used), layout::to_string(stage.replica, use.grad));
   return text + "forward\n" + text_of(stage, stage.forward) + "backward\n" + text_of(stage, stage.backward) +
          (stage.weight.code.empty() ? "" : "weight\n" + text_of(stage, stage.weight));
 }

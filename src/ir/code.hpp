@@ -1,5 +1,5 @@
-// Code: what one pipeline stage of a group does with a micro-batch, compiled once. It contains no batch and no global rank:
-// positions are places in the stage's lane (tensor-parallel ranks), T is left open.
+// Code: what one pipeline stage of a group does with a micro-batch, compiled once. It contains no batch and no global
+// rank: positions are places in the stage's replica (tensor-parallel ranks), T is left open.
 #pragma once
 
 #include <memory>
@@ -13,40 +13,42 @@
 
 namespace switchyard::ir {
 
-/// A tensor of a segment. box[position]: which part of the value the rank holds; along a token dim the unit is T / positions.
-/// Members of one `root` lie side by side in one allocation (columns), in ascending order of `root_slot`.
+/// A tensor of a segment. box[position]: which part of the value the rank holds; along a token dim the unit is T /
+/// positions. Members of one `root` lie side by side in one allocation (columns), in ascending order of `root_slot`.
 struct Buffer {
   std::string name{};
   ValueKind kind = ValueKind::activation;
-  int value = -1;                     // in the graph
-  Type type{};                        // of the whole value
-  layout::Layout layout{};            // on the lane's mesh
-  std::vector<layout::Box> box{};     // by position
+  int value = -1;                  // in the graph
+  Type type{};                     // of the whole value
+  layout::Layout layout{};         // on the replica's mesh
+  std::vector<layout::Box> box{};  // by position
   int root = -1, root_slot = 0;
 };
 
 /// Whether the ranks have shards of equal sizes at two positions.
 bool same_sizes(const Buffer& buffer, int a, int b);
 
-/// One operation. op == null: a reshard, out[0] from in[0] by one of `exchanges`, of which there is one for each of the stage's patterns of
-/// hosts. drop: activations that nothing reads later in this segment (nor in the backward segment). first_addend[position]: this position may
-/// add terms that must count once (biases).
+/// One operation. op == null: a reshard, out[0] from in[0] by one of `exchanges`, of which there is one for each of the
+/// stage's patterns of hosts. drop: activations that nothing reads later in this segment (nor in the backward segment).
+/// first_partial[position]: this position may add terms that must count once (biases).
 struct Instr {
   std::shared_ptr<const Operator> op;
   std::vector<std::shared_ptr<const layout::Exchange>> exchanges;
   std::vector<int> in, out, drop;
-  std::vector<bool> first_addend;
+  std::vector<bool> first_partial;
   int unit = 0;
   Phase phase = Phase::F;
 };
 
-/// What a run does with a micro-batch: forward pass, input gradients, weight gradients, or both kinds of gradients at once.
+/// What a run does with a micro-batch: forward pass, input gradients, weight gradients, or both kinds of gradients at
+/// once.
 enum class Pass { F, B, W, BW };
 /// "F", "B", "W", "BW".
 std::string_view name_of(Pass pass);
 
-/// Phase F, B or W; the one of phase B has both kinds of gradients unless there is one for weights, too. awaits: parameter units in
-/// the order of their first use; releases: units whose gradients are complete, with the instruction after which they are.
+/// Phase F, B or W; the one of phase B has both kinds of gradients unless there is one for weights, too. awaits:
+/// parameter units in the order of their first use; releases: units whose gradients are complete, with the instruction
+/// after which they are.
 struct UnitEvent {
   int unit = 0, instr = 0;
   bool operator==(const UnitEvent&) const = default;
@@ -57,28 +59,29 @@ struct Segment {
   std::vector<UnitEvent> awaits, releases;
 };
 
-/// A parameter as a stage uses it: its cut over the lane, and the axes over which its gradient is partial.
+/// A parameter as a stage uses it: its cut over the replica, and the axes over which its gradient is partial.
 struct ParamUse {
   int param = 0;
   layout::Layout used, grad;
 };
 
-/// Stage of a group, on a lane mesh of positions 0 .. tp-1. Boundary buffers are -1 where there is none (first, last stage).
+/// Stage of a group, on a replica mesh of positions 0 .. tp-1. Boundary buffers are -1 where there is none (first, last
+/// stage).
 struct StageCode {
-  layout::Mesh lane;
-  std::vector<std::vector<int>> hosts;  // by position, as layout::host_pattern: in which ways lanes lie on hosts
+  layout::Mesh replica;
+  std::vector<std::vector<int>> hosts;  // by position, as layout::host_pattern: in which ways replicas lie on hosts
   int first_unit = 0, end_unit = 0;
   std::vector<Buffer> buffers;
   Segment forward, backward, weight;  // weight: empty unless gradients are split
   const Segment& segment(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
   std::vector<ParamUse> params;
-  std::vector<int> units;             // of these parameters, ascending
+  std::vector<int> units;  // of these parameters, ascending
   int act_in = -1, act_out = -1, grad_in = -1, grad_out = -1;
-  int loss = -1, logits = -1;         // last stage: buffer of the loss per token (training), of the logits (evaluation)
-  std::vector<int> stash;             // buffers that live from forward to backward or weight
+  int loss = -1, logits = -1;  // last stage: buffer of the loss per token (training), of the logits (evaluation)
+  std::vector<int> stash;      // buffers that live from forward to backward or weight
 };
 
-/// Which of the stage's patterns a lane has. InternalError if the stage wasn't compiled for it.
+/// Which of the stage's patterns a replica has. InternalError if the stage wasn't compiled for it.
 size_t pattern_of(const StageCode& stage, const std::vector<int>& hosts);
 inline size_t pattern_of(const StageCode& stage, std::span<const int> ranks, const cluster::Cluster& cluster) {
   return pattern_of(stage, layout::host_pattern(ranks, cluster));
@@ -96,23 +99,30 @@ struct GroupCode {
 /// Local sizes of a buffer at a position.
 std::vector<i64> local_size(const Buffer& buffer, int position, int positions, const Extent& extent);
 i64 local_bytes(const Buffer& buffer, int position, int positions, const Extent& extent);
-/// Type of the local shard with one token dim left open as kTokens or kSquares (its share of T is `token_share`).
+/// Type of the local shard with one token dim left open as kTokens or kSquaredLengths (its share of T is
+/// `token_share`).
 Type local_type(const Buffer& buffer, int position, int positions, double* token_share);
 
-/// What an operator's instruction works on at a position. cost: per token of the whole micro-batch; share: of its tokens; columns: features
-/// of the first operand that has tokens, or heads of stored scores (0: none has).
+/// What an operator's instruction works on at a position. cost: per token of the whole micro-batch; share: of its
+/// tokens; columns: features of the first operand that has tokens, or heads of stored scores (0: none has).
 struct LocalWork {
   Cost cost;
   double share = 1, columns = 0;
 
-  bool by_documents() const { return cost.flops_per_pair > 0 || cost.flops_per_square > 0 || cost.bytes_per_square > 0; }
+  bool by_documents() const {
+    return cost.flops_per_pair > 0 || cost.flops_per_square > 0 || cost.bytes_per_square > 0;
+  }
   /// Flops of a row's products, or where there are none the bytes that it moves.
-  double work_per_row() const { return (cost.flops_per_token > 0 ? cost.flops_per_token : cost.bytes_per_token) / share; }
+  double work_per_row() const {
+    return (cost.flops_per_token > 0 ? cost.flops_per_token : cost.bytes_per_token) / share;
+  }
 };
 LocalWork local_work(const StageCode& stage, const Instr& instr, int position);
-inline Cost local_cost(const StageCode& stage, const Instr& instr, int position) { return local_work(stage, instr, position).cost; }
+inline Cost local_cost(const StageCode& stage, const Instr& instr, int position) {
+  return local_work(stage, instr, position).cost;
+}
 
-/// What an instruction sums over the lane for its softmax; nothing where every rank has all rows of the weight.
+/// What an instruction sums over the replica for its softmax; nothing where every rank has all rows of the weight.
 std::optional<SoftmaxSums> softmax_sums(const StageCode& stage, const Instr& instr);
 
 std::string to_string(const Graph& graph, const StageCode& stage);

@@ -9,11 +9,14 @@
 
 namespace switchyard::ir {
 
-Type tokens_by(DType dtype, i64 features, std::vector<i64> granules) { return {dtype, {{kTokens, features}, {{}, std::move(granules)}}}; }
+Type tokens_by(DType dtype, i64 features, std::vector<i64> alignments) {
+  return {dtype, {{kTokens, features}, {{}, std::move(alignments)}}};
+}
 
 i64 elements(const Type& type, const Extent& extent) {
   i64 n = 1;
-  for (const i64 size : type.shape.size) n *= size == kTokens ? extent.tokens : size == kSquares ? extent.squares : size;
+  for (const i64 size : type.shape.size)
+    n *= size == kTokens ? extent.tokens : size == kSquaredLengths ? extent.squared_lengths : size;
   return n;
 }
 
@@ -37,8 +40,9 @@ int Graph::add_value(Value value) {
 int Graph::add_param(Param param) {
   const int index = static_cast<int>(params_.size());
   if (param.file.name.empty()) param.file.name = param.name;
-  param.shape.granule.resize(param.shape.size.size());
-  const int value = add_value({.name = param.name, .type = {precision_.compute, param.shape}, .kind = ValueKind::param, .param = index});
+  param.shape.alignment.resize(param.shape.size.size());
+  const int value = add_value(
+      {.name = param.name, .type = {precision_.compute, param.shape}, .kind = ValueKind::param, .param = index});
   params_.push_back(std::move(param));
   param_values_.push_back(value);
   gradient_values_.push_back(-1);
@@ -49,7 +53,8 @@ int Graph::gradient_value(int param) {
   int& value = gradient_values_[static_cast<size_t>(param)];
   if (value < 0) {
     const Param& p = params_[static_cast<size_t>(param)];
-    value = add_value({.name = "d " + p.name, .type = {precision_.state, p.shape}, .kind = ValueKind::gradient, .param = param});
+    value = add_value(
+        {.name = "d " + p.name, .type = {precision_.state, p.shape}, .kind = ValueKind::gradient, .param = param});
   }
   return value;
 }
@@ -59,7 +64,10 @@ int Graph::feed(Feed feed) {
   int& value = feed_values_[static_cast<size_t>(feed)];
   if (value < 0) {
     const DType dtype = feed == Feed::weights ? precision_.state : DType::i64;
-    value = add_value({.name = kNames[static_cast<size_t>(feed)], .type = {dtype, {{kTokens}, {{}}}}, .kind = ValueKind::feed, .feed = feed});
+    value = add_value({.name = kNames[static_cast<size_t>(feed)],
+                       .type = {dtype, {{kTokens}, {{}}}},
+                       .kind = ValueKind::feed,
+                       .feed = feed});
   }
   return value;
 }
@@ -68,8 +76,8 @@ std::vector<int> Graph::call(std::shared_ptr<const Operator> op, std::vector<int
   return call_into(std::move(op), std::move(in), {}, name);
 }
 
-std::vector<int> Graph::call_into(std::shared_ptr<const Operator> op, std::vector<int> in, std::vector<int> accumulators,
-                                  const std::string& name) {
+std::vector<int> Graph::call_into(std::shared_ptr<const Operator> op, std::vector<int> in,
+                                  std::vector<int> accumulators, const std::string& name) {
   std::vector<Type> types;
   for (const int v : in) types.push_back(value(v).type);
   std::vector<int> out;
@@ -85,7 +93,9 @@ std::string to_string(const Graph& graph) {
     const Value& value = graph.value(v);
     std::string sizes;
     for (const i64 size : value.type.shape.size)
-      sizes += (sizes.empty() ? "" : ",") + (size == kTokens ? std::string("T") : size == kSquares ? std::string("TT") : std::to_string(size));
+      sizes += (sizes.empty() ? "" : ",") + (size == kTokens           ? std::string("T")
+                                             : size == kSquaredLengths ? std::string("TT")
+                                                                       : std::to_string(size));
     return fmt::format("%{} {}[{}]", v, value.name, sizes);
   };
   std::string text;
@@ -93,7 +103,8 @@ std::string to_string(const Graph& graph) {
     std::string in, out;
     for (const int v : call.in) in += (in.empty() ? "" : ", ") + operand(v);
     for (const int v : call.out) out += (out.empty() ? "" : ", ") + operand(v);
-    text += fmt::format("u{} {} {} = {}({})\n", call.unit, kPhases[static_cast<size_t>(call.phase)], out, call.op->name(), in);
+    text += fmt::format("u{} {} {} = {}({})\n", call.unit, kPhases[static_cast<size_t>(call.phase)], out,
+                        call.op->name(), in);
   }
   return text;
 }

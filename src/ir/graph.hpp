@@ -1,4 +1,4 @@
-// The graph of a model: values, parameters and calls of operators, for the tokens of one lane (no batch dimension).
+// The graph of a model: values, parameters and calls of operators, for the tokens of one replica (no batch dimension).
 #pragma once
 
 #include <memory>
@@ -14,20 +14,22 @@ class Operator;
 
 /// Size of a dim that is the micro-batch's token count T.
 inline constexpr i64 kTokens = -1;
-/// Size of a dim that has a place for each pair of tokens of one document, in documents' order: the sum of their squared lengths.
-inline constexpr i64 kSquares = -2;
+/// Size of a dim that has a place for each pair of tokens of one document, in documents' order: the sum of their
+/// squared lengths.
+inline constexpr i64 kSquaredLengths = -2;
 /// What such dims are for a micro-batch.
 struct Extent {
-  i64 tokens = 0, squares = 0;
+  i64 tokens = 0, squared_lengths = 0;
 };
 
-/// dtype and shape; a size may be kTokens or kSquares. Granules say where a dim may be cut (heads, vocabulary rows).
+/// dtype and shape; a size may be kTokens or kSquaredLengths. Alignments say where a dim may be cut (heads, vocabulary
+/// rows).
 struct Type {
   DType dtype = DType::f32;
   layout::Shape shape;
   bool operator==(const Type&) const = default;
 };
-Type tokens_by(DType dtype, i64 features, std::vector<i64> granules);
+Type tokens_by(DType dtype, i64 features, std::vector<i64> alignments);
 i64 elements(const Type& type, const Extent& extent);
 bool has_dim(const Type& type, i64 size);
 
@@ -39,8 +41,8 @@ struct Init {
   double std = 0, constant = 0;
 };
 
-/// Where a parameter lies in a Hugging Face file: rows [first, first + size(0)) of tensor `name`, transposed if the file
-/// stores [in, out] (Conv1D).
+/// Where a parameter lies in a Hugging Face file: rows [first, first + size(0)) of tensor `name`, transposed if the
+/// file stores [in, out] (Conv1D).
 struct FileTensor {
   std::string name;
   bool transposed = false;
@@ -55,7 +57,7 @@ struct Param {
   int unit = 0;
   std::string group{};
   int cut_dim = -1;
-  i64 most_ways = 0;  // more parts than this are copies (key/value heads); 0: no limit
+  i64 most_parts = 0;  // more parts than this are copies (key/value heads); 0: no limit
   Init init{};
   FileTensor file{};
 };

@@ -51,8 +51,9 @@ Axes without(const Axes& axes, const Axes& removed) {
 }
 
 bool contains(const std::vector<Operand>& side, const std::string& label) {
-  return std::any_of(side.begin(), side.end(),
-                     [&](const Operand& o) { return std::find(o.labels.begin(), o.labels.end(), label) != o.labels.end(); });
+  return std::any_of(side.begin(), side.end(), [&](const Operand& o) {
+    return std::find(o.labels.begin(), o.labels.end(), label) != o.labels.end();
+  });
 }
 
 class Propagation {
@@ -168,7 +169,8 @@ class Propagation {
 
   layout::Layout split_of(const Operand& operand) const {
     layout::Layout layout;
-    for (const std::string& label : operand.labels) layout.split.push_back(axes_.contains(label) ? axes_.at(label) : Axes{});
+    for (const std::string& label : operand.labels)
+      layout.split.push_back(axes_.contains(label) ? axes_.at(label) : Axes{});
     return layout;
   }
 
@@ -179,7 +181,9 @@ class Propagation {
 
 }  // namespace
 
-LayoutRule rule_from_labels(const std::string& labels, const LayoutQuery& query) { return Propagation(labels, query).rule(); }
+LayoutRule rule_from_labels(const std::string& labels, const LayoutQuery& query) {
+  return Propagation(labels, query).rule();
+}
 
 std::vector<int> Operator::input_gradient(Graph&, const Call&, const std::vector<int>&, std::vector<int>&) const {
   throw InternalError(name_ + " has no input gradient");
@@ -208,7 +212,9 @@ Cost memory_bound(std::span<const Type> in, std::span<const Type> out) {
   for (const auto side : {in, out})
     for (const Type& type : side) {
       const double bytes = static_cast<double>(elements(type, {1, 1})) * static_cast<double>(size_of(type.dtype));
-      (has_dim(type, kTokens) ? cost.bytes_per_token : has_dim(type, kSquares) ? cost.bytes_per_square : cost.bytes_fixed) += bytes;
+      (has_dim(type, kTokens)           ? cost.bytes_per_token
+       : has_dim(type, kSquaredLengths) ? cost.bytes_per_square
+                                        : cost.bytes_fixed) += bytes;
     }
   cost.flops_per_token = cost.bytes_per_token / 4;
   return cost;

@@ -1,5 +1,5 @@
-// The operator contract: shape, layout, gradient and cost, in one file per operator (src/ir/operators). Kernels are joined to
-// operators by name in runtime/bindings.
+// The operator contract: shape, layout, gradient and cost, in one file per operator (src/ir/operators). Kernels are
+// joined to operators by name in runtime/bindings.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,21 @@
 
 namespace switchyard::ir {
 
-/// Linear in T, in the number of query-key pairs of a micro-batch (causal), and in the squared lengths of its documents.
+/// Linear in T, in the number of query-key attention pairs of a micro-batch (causal), and in the squared lengths of its
+/// documents.
 struct Cost {
   double flops_per_token = 0, flops_per_pair = 0, flops_per_square = 0;
   double bytes_per_token = 0, bytes_per_square = 0, bytes_fixed = 0;  // moved to and from memory
-  double bytes_accumulated = 0;                         // accumulators read and written with a product's result, once it is made
-  double bytes_after_per_token = 0;                     // moved by what else follows the products
-  double narrowest = 0;                                 // of products: the smallest of their dims other than T; 0: none are made
-  bool backward = false;                                // pairs are those of gradients, which devices have a rate of their own for
+  double bytes_accumulated = 0;      // accumulators read and written with a product's result, once it is made
+  double bytes_after_per_token = 0;  // moved by what else follows the products
+  double narrowest = 0;              // of products: the smallest of their dims other than T; 0: none are made
+  bool backward = false;  // attention pairs are those of gradients, which devices have a rate of their own for
 };
 
-/// What the layout rule is asked: the layouts that the inputs have now, on the mesh of one lane of a stage. Parameters
-/// and gradient accumulators are where the strategy put them (fixed); gradient accumulators are listed in `out_fixed`, one entry an
-/// output, dims 0 where the output is free. A rule that answers with other cuts than the fixed ones can't compute with them.
+/// What the layout rule is asked: the layouts that the inputs have now, on the mesh of one replica of a stage.
+/// Parameters and gradient accumulators are where the strategy put them (fixed); gradient accumulators are listed in
+/// `out_fixed`, one entry an output, dims 0 where the output is free. A rule that answers with other cuts than the
+/// fixed ones can't compute with them.
 struct LayoutQuery {
   const layout::Mesh* mesh = nullptr;
   std::vector<layout::Layout> in;
@@ -37,22 +39,24 @@ struct LayoutRule {
   std::vector<layout::Layout> needs, gives;
 };
 
-/// The rule that a line of labels states, e.g. "T i, o i -> T o". A label in inputs and outputs may be cut by any axis; a
-/// label in inputs only is summed over: a cut makes the result partial. Marks: `h!` must be whole; `~` before an input: the
-/// operator is linear in it, so partial sums pass through; `@` before an input: its tokens' cut decides T. Fixed operands
-/// decide their labels, the first of those that share one; T gives way to axes that other labels use. Source: GSPMD (arXiv 2105.04663), einsum propagation.
+/// The rule that a line of labels states, e.g. "T i, o i -> T o". A label in inputs and outputs may be cut by any axis;
+/// a label in inputs only is summed over: a cut makes the result partial. Marks: `h!` must be whole; `~` before an
+/// input: the operator is linear in it, so partial sums pass through; `@` before an input: its tokens' cut decides T.
+/// Fixed operands decide their labels, the first of those that share one; T gives way to axes that other labels use.
+/// Source: GSPMD (arXiv 2105.04663), einsum propagation.
 LayoutRule rule_from_labels(const std::string& labels, const LayoutQuery& query);
 
 class Operator;
 
-/// An operator that gives gradients of its inputs and adds to that of a weight (its second input and last output), in two. `inputs` reads
-/// and gives the same, but instead of the weight's gradient a value with a feature for each row of the weight; `weights` makes the gradient from
-/// this and the operator's first input.
+/// An operator that gives gradients of its inputs and adds to that of a weight (its second input and last output), in
+/// two. `inputs` reads and gives the same, but instead of the weight's gradient a value with a feature for each row of
+/// the weight; `weights` makes the gradient from this and the operator's first input.
 struct Halves {
   std::shared_ptr<const Operator> inputs, weights;
 };
 
-/// An operator that needs the softmax over all rows of a weight: where ranks have some of the rows each, they sum statistics.
+/// An operator that needs the softmax over all rows of a weight: where ranks have some of the rows each, they sum
+/// statistics.
 struct SoftmaxSums {
   size_t weight = 0;      // the input whose rows it is over
   size_t statistics = 0;  // an input whose dtype the statistics have
@@ -68,15 +72,16 @@ class Operator {
   /// Output types, without accumulators.
   virtual std::vector<Type> shape(std::span<const Type> in) const = 0;
   virtual LayoutRule layout(const LayoutQuery& query) const { return rule_from_labels(labels(query), query); }
-  /// Gradients of the inputs (-1: none), as calls appended to `graph`. dy[i]: gradient of output i, or -1. existing[i]: the
-  /// gradient of input i so far, or -1; an operator that adds it in sets it to -1 in place.
-  virtual std::vector<int> input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy, std::vector<int>& existing) const;
+  /// Gradients of the inputs (-1: none), as calls appended to `graph`. dy[i]: gradient of output i, or -1. existing[i]:
+  /// the gradient of input i so far, or -1; an operator that adds it in sets it to -1 in place.
+  virtual std::vector<int> input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
+                                          std::vector<int>& existing) const;
   /// Adds the parameters' gradients to their accumulators.
   virtual void weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const;
   /// Of local shards.
   virtual Cost cost(std::span<const Type> in, std::span<const Type> out) const;
-  /// Bytes of the kernel's temporaries, of local shards with so many tokens in documents of at most `longest`. Kernels on fp32 and
-  /// fp64 need none, unless an operator says so; others compute in fp32 copies.
+  /// Bytes of the kernel's temporaries, of local shards with so many tokens in documents of at most `longest`. Kernels
+  /// on fp32 and fp64 need none, unless an operator says so; others compute in fp32 copies.
   virtual i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const;
   /// For schedules that run the gradients of weights apart; nothing where they are calls of their own anyway.
   virtual Halves halves() const { return {}; }

@@ -10,16 +10,16 @@
 namespace switchyard::ir {
 std::uint64_t Program::fingerprint() const {
   Fingerprint hash;
-  for (const Task& t : rows) {
+  for (const Task& t : tasks) {
     hash.add(static_cast<i64>(t.kind));
     hash.add(static_cast<i64>(t.queue));
-    for (const int number : {t.phase, t.lane, t.group, t.stage, t.micro_batch, t.unit, t.round}) hash.add(number);
+    for (const int number : {t.phase, t.replica, t.group, t.stage, t.micro_batch, t.unit, t.round}) hash.add(number);
     hash.add(static_cast<i64>(t.pass));
     for (const size_t size : {t.ranks.size(), t.after.size(), t.messages.size()}) hash.add(static_cast<i64>(size));
     hash.add(t.bytes);
     for (const int rank : t.ranks) hash.add(rank);
     for (const Wait& wait : t.after) {
-      hash.add(wait.row);
+      hash.add(wait.task);
       hash.add(wait.unit);
     }
     for (const layout::Msg& m : t.messages) {
@@ -36,54 +36,58 @@ std::uint64_t Program::fingerprint() const {
 }
 
 void verify(const Program& program) {
-  for (size_t row = 0; row < program.rows.size(); ++row) {
-    const Task& task = program.rows[row];
-    check(!task.ranks.empty(), "row {} {} has no ranks", row, task);
+  for (size_t id = 0; id < program.tasks.size(); ++id) {
+    const Task& task = program.tasks[id];
+    check(!task.ranks.empty(), "task {} {} has no ranks", id, task);
     for (const Wait& wait : task.after) {
-      check(wait.row >= 0 && static_cast<size_t>(wait.row) < row, "row {} {} waits for row {}, which does not come before it", row,
-            task, wait.row);
-      const auto& others = program.rows[static_cast<size_t>(wait.row)].ranks;
+      check(wait.task >= 0 && static_cast<size_t>(wait.task) < id,
+            "task {} {} waits for task {}, which does not come before it", id, task, wait.task);
+      const auto& others = program.tasks[static_cast<size_t>(wait.task)].ranks;
       const bool met = std::any_of(task.ranks.begin(), task.ranks.end(),
                                    [&](int r) { return std::find(others.begin(), others.end(), r) != others.end(); });
-      check(met, "row {} {} waits for row {} of other ranks", row, task, wait.row);
+      check(met, "task {} {} waits for task {} of other ranks", id, task, wait.task);
     }
     for (const int rank : task.ranks) {
       const auto& list = program.of_rank.at(static_cast<size_t>(rank));
-      check(std::binary_search(list.begin(), list.end(), static_cast<int>(row)), "row {} is missing in the list of rank {}", row, rank);
+      check(std::binary_search(list.begin(), list.end(), static_cast<int>(id)),
+            "task {} is missing in the list of rank {}", id, rank);
     }
     for (const layout::Msg& m : task.messages)
       check(std::find(task.ranks.begin(), task.ranks.end(), m.src) != task.ranks.end() &&
                 std::find(task.ranks.begin(), task.ranks.end(), m.dst) != task.ranks.end(),
-            "row {} {}: message {} > {} of ranks that are no members", row, task, m.src, m.dst);
+            "task {} {}: message {} > {} of ranks that are no members", id, task, m.src, m.dst);
   }
-  for (const auto& list : program.of_rank) check(std::is_sorted(list.begin(), list.end()), "a rank's rows are out of order");
+  for (const auto& list : program.of_rank)
+    check(std::is_sorted(list.begin(), list.end()), "a rank's tasks are out of order");
 }
 
 bool is_transfer(TaskKind kind) {
-  return kind == TaskKind::move || kind == TaskKind::send || kind == TaskKind::flush || kind == TaskKind::spread || kind == TaskKind::norm;
+  return kind == TaskKind::move || kind == TaskKind::send || kind == TaskKind::reduce || kind == TaskKind::broadcast ||
+         kind == TaskKind::norm;
 }
 
 DType type_of(TaskKind transfer, const Precision& precision) {
-  return transfer == TaskKind::flush || transfer == TaskKind::spread ? precision.state : precision.compute;
+  return transfer == TaskKind::reduce || transfer == TaskKind::broadcast ? precision.state : precision.compute;
 }
 
 std::string name_of(const Task& task) {
   switch (task.kind) {
-    case TaskKind::prepare:
-      return fmt::format("prepare phase {} u{}", task.phase, task.unit);
+    case TaskKind::allocate:
+      return fmt::format("allocate phase {} u{}", task.phase, task.unit);
     case TaskKind::move:
       return fmt::format("move phase {} u{} r{}", task.phase, task.unit, task.round);
     case TaskKind::run:
-      return fmt::format("run phase {} lane {} stage {} {} mb{}", task.phase, task.lane, task.stage, name_of(task.pass), task.micro_batch);
+      return fmt::format("run phase {} replica {} stage {} {} mb{}", task.phase, task.replica, task.stage,
+                         name_of(task.pass), task.micro_batch);
     case TaskKind::send:
-      return fmt::format("send {} phase {} lane {} stage {} mb{}", task.forward() ? "act" : "grad", task.phase, task.lane, task.stage,
-                         task.micro_batch);
-    case TaskKind::zero:
-      return fmt::format("zero phase {} lane {} stage {}", task.phase, task.lane, task.stage);
-    case TaskKind::flush:
-      return fmt::format("flush phase {} u{} r{}", task.phase, task.unit, task.round);
-    case TaskKind::spread:
-      return fmt::format("spread u{} r{}", task.unit, task.round);
+      return fmt::format("send {} phase {} replica {} stage {} mb{}", task.forward() ? "act" : "grad", task.phase,
+                         task.replica, task.stage, task.micro_batch);
+    case TaskKind::zero_fill:
+      return fmt::format("zero-fill phase {} replica {} stage {}", task.phase, task.replica, task.stage);
+    case TaskKind::reduce:
+      return fmt::format("reduce phase {} u{} r{}", task.phase, task.unit, task.round);
+    case TaskKind::broadcast:
+      return fmt::format("broadcast u{} r{}", task.unit, task.round);
     case TaskKind::norm:
       return "norm";
     case TaskKind::update:

@@ -1,5 +1,5 @@
-// Program: for every rank the tasks of one step, in the order in which it issues them. Executor, memory prediction, printer
-// and simulator read the same rows.
+// Program: for every rank the tasks of one step, in the order in which it issues them. Executor, memory prediction,
+// printer and simulator read the same tasks.
 #pragma once
 
 #include <cstdint>
@@ -13,53 +13,56 @@
 namespace switchyard::ir {
 
 enum class TaskKind {
-  prepare,  // a unit's bank is made on its ranks: views of home's image, local copies, room for what moves bring
-  move,     // parameters of a unit, one round
-  run,      // a segment on a micro-batch
-  send,     // activations or gradients to the next stage
-  zero,     // gradients of a lane without micro-batches
-  flush,    // gradients of a unit to home's owners, one round
-  spread,   // their sums to home's further copies, one round
-  norm,     // global norm, loss and finiteness
-  update    // optimizer on home's part of a unit
+  allocate,   // a unit's working parameters is made on its ranks: views of home's compute copy, local copies, room for
+              // what moves bring
+  move,       // parameters of a unit, one round
+  run,        // a segment on a micro-batch
+  send,       // activations or gradients to the next stage
+  zero_fill,  // gradients of a replica without micro-batches
+  reduce,     // gradients of a unit to home's owners, one round
+  broadcast,  // their sums to home's further copies, one round
+  norm,       // global norm, loss and finiteness
+  update      // optimizer on home's part of a unit
 };
 /// Whether its work is messages: computing otherwise.
 bool is_transfer(TaskKind kind);
 /// What the elements of a transfer have: gradients are in the precision of state, all else in that of computing.
 DType type_of(TaskKind transfer, const Precision& precision);
-/// Order within a queue is order of rows; queues of a rank run side by side.
+/// Order within a queue is order of tasks; queues of a rank run side by side.
 enum class Queue { compute, forward, backward, bulk, switching };
 
-/// Waits for `row`; unit >= 0: for that unit only - as the waiter's first use of it (run), or as the awaited run's last write.
+/// Waits for `task`; unit >= 0: for that unit only - as the waiter's first use of it (run), or as the awaited run's
+/// last write.
 struct Wait {
-  int row = 0, unit = -1;
+  int task = 0, unit = -1;
   bool operator==(const Wait&) const = default;
 };
 
-/// phase: index in the batch plan. lane: pipeline of the strategy (group, then data). Which fields mean something depends on kind.
+/// phase: index in the batch plan. replica: pipeline of the strategy (group, then data). Which fields mean something
+/// depends on kind.
 struct Task {
   TaskKind kind = TaskKind::run;
   Queue queue = Queue::compute;
-  int phase = -1, lane = -1, group = -1, stage = -1, micro_batch = -1, unit = -1, round = -1;
-  Pass pass = Pass::F;                // run: which segment; send: F activations, otherwise gradients
-  std::vector<int> ranks{};           // members, ascending (run, send: by position)
+  int phase = -1, replica = -1, group = -1, stage = -1, micro_batch = -1, unit = -1, round = -1;
+  Pass pass = Pass::F;       // run: which segment; send: F activations, otherwise gradients
+  std::vector<int> ranks{};  // members, ascending (run, send: by position)
   std::vector<Wait> after{};
-  layout::MessageList messages{};  // move, flush, spread: tensor = parameter; send: tensor 0, boxes of the boundary value; from a rank to
-                                        // itself where its next chunk takes the value over
+  layout::MessageList messages{};  // move, reduce, broadcast: tensor = parameter; send: tensor 0, boxes of the boundary
+                                   // value; from a rank to itself where its next chunk takes the value over
   bool forward() const { return pass == Pass::F; }
-  i64 bytes = 0;                      // over links, all messages
-  i64 start = 0, end = 0;             // estimated ns, for order only
+  i64 bytes = 0;           // over links, all messages
+  i64 start = 0, end = 0;  // estimated ns, for order only
 };
 
 struct Program {
-  std::vector<Task> rows;
-  /// Rows of one rank, ascending.
+  std::vector<Task> tasks;
+  /// Tasks of one rank, ascending.
   std::vector<std::vector<int>> of_rank;
   std::uint64_t fingerprint() const;
 };
 
-/// Proves that the rows are executable in their order: every wait is for an earlier row that shares a rank, every rank lists its
-/// rows in rising order, and messages pass between members. InternalError names the row otherwise.
+/// Proves that the tasks are executable in their order: every wait is for an earlier task that shares a rank, every
+/// rank lists its tasks in rising order, and messages pass between members. InternalError names the task otherwise.
 void verify(const Program& program);
 
 std::string name_of(const Task& task);

@@ -34,7 +34,9 @@ SWITCHYARD_LOOPS void add_row(T* y, const T* a, const T* b, i64 n) {
   for (i64 i = 0; i < n; ++i) y[i] = a[i] + b[i];
 }
 
-at::ScalarType statistics_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType statistics_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 }  // namespace
 
@@ -56,7 +58,8 @@ void swiglu(at::Tensor& h, const at::Tensor& gate, const at::Tensor& up) {
 }
 
 void swiglu_dx(at::Tensor& dgate, at::Tensor& dup, const at::Tensor& dh, const at::Tensor& gate, const at::Tensor& up) {
-  require(is_rows(dgate) && is_rows(dup) && is_rows(dh) && is_rows(gate) && is_rows(up) && same_shape({&dgate, &dup, &dh, &gate, &up}),
+  require(is_rows(dgate) && is_rows(dup) && is_rows(dh) && is_rows(gate) && is_rows(up) &&
+              same_shape({&dgate, &dup, &dh, &gate, &up}),
           "swiglu_dx", {&dgate, &dup, &dh, &gate, &up});
   if (dh.numel() == 0) return;
   if (!loops_apply({&dgate, &dup, &dh, &gate, &up})) {
@@ -70,7 +73,8 @@ void swiglu_dx(at::Tensor& dgate, at::Tensor& dup, const at::Tensor& dh, const a
     const auto dg_rows = rows_of<T>(dgate), du_rows = rows_of<T>(dup);
     const auto d_rows = const_rows_of<T>(dh), g_rows = const_rows_of<T>(gate), u_rows = const_rows_of<T>(up);
     parallel_rows(d_rows.rows, d_rows.width, [&](i64 begin, i64 end) {
-      for (i64 t = begin; t < end; ++t) swiglu_dx_row<T>(dg_rows[t], du_rows[t], d_rows[t], g_rows[t], u_rows[t], d_rows.width);
+      for (i64 t = begin; t < end; ++t)
+        swiglu_dx_row<T>(dg_rows[t], du_rows[t], d_rows[t], g_rows[t], u_rows[t], d_rows.width);
     });
   });
 }

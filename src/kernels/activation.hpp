@@ -1,7 +1,9 @@
 // Elementwise operators of the feed-forward block. (T, F) tensors, row strides allowed.
 #pragma once
 
-namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+namespace at {
+class Tensor;
+}  // namespace at
 
 namespace switchyard::kernels {
 

@@ -15,21 +15,25 @@ struct Heads {
   i64 query = 0, key = 0, dim = 0;
 };
 
-Heads heads_of(const at::Tensor& q, const at::Tensor& k, int head_dim) { return {q.size(1) / head_dim, k.size(1) / head_dim, head_dim}; }
+Heads heads_of(const at::Tensor& q, const at::Tensor& k, int head_dim) {
+  return {q.size(1) / head_dim, k.size(1) / head_dim, head_dim};
+}
 
-bool inputs_fit(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse, int head_dim) {
+bool inputs_fit(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& o,
+                const at::Tensor& lse, int head_dim) {
   if (!is_rows(q) || !is_rows(k) || !is_rows(v) || !is_rows(o) || head_dim <= 0) return false;
   const auto [heads, kv_heads, dim] = heads_of(q, k, head_dim);
   return same_shape({&q, &o}) && same_shape({&k, &v}) && q.size(1) == heads * dim && k.size(1) == kv_heads * dim &&
-         (heads == 0 || (kv_heads > 0 && heads % kv_heads == 0)) && lse.dim() == 2 && lse.size(0) == heads && lse.size(1) == q.size(0) &&
-         lse.is_contiguous();
+         (heads == 0 || (kv_heads > 0 && heads % kv_heads == 0)) && lse.dim() == 2 && lse.size(0) == heads &&
+         lse.size(1) == q.size(0) && lse.is_contiguous();
 }
 
 void check_blocks(const std::vector<AttentionBlock>& blocks, i64 queries, i64 keys) {
   for (const AttentionBlock& b : blocks) {
-    check(b.q >= 0 && b.qn >= 0 && b.q + b.qn <= queries && b.k >= 0 && b.kn >= 0 && b.k + b.kn <= keys && (!b.causal || b.qn == b.kn),
-          "attention: block of queries {}+{} against keys {}+{}{} doesn't fit {} queries and {} keys", b.q, b.qn, b.k, b.kn,
-          b.causal ? " (causal)" : "", queries, keys);
+    check(b.q >= 0 && b.qn >= 0 && b.q + b.qn <= queries && b.k >= 0 && b.kn >= 0 && b.k + b.kn <= keys &&
+              (!b.causal || b.qn == b.kn),
+          "attention: block of queries {}+{} against keys {}+{}{} doesn't fit {} queries and {} keys", b.q, b.qn, b.k,
+          b.kn, b.causal ? " (causal)" : "", queries, keys);
   }
 }
 
@@ -43,12 +47,17 @@ bool all_rows_see_keys(const std::vector<AttentionBlock>& blocks, i64 rows) {
 template <class T>
 AttentionInput<T> input_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int head_dim, double scale) {
   const Heads heads = heads_of(q, k, head_dim);
-  return {const_rows_of<T>(q), const_rows_of<T>(k), const_rows_of<T>(v), heads.query, heads.key, heads.dim, static_cast<T>(scale)};
+  return {const_rows_of<T>(q), const_rows_of<T>(k), const_rows_of<T>(v),  heads.query,
+          heads.key,           heads.dim,           static_cast<T>(scale)};
 }
 
 /// Rows [row, row + n) of (T, heads * D) as (K, G * n, D) in the statistics' dtype: a key/value head's queries stacked.
 at::Tensor stacked(const at::Tensor& x, i64 row, i64 n, const Heads& heads, at::ScalarType type) {
-  return x.narrow(0, row, n).to(type).view({n, heads.key, -1, heads.dim}).permute({1, 2, 0, 3}).reshape({heads.key, -1, heads.dim});
+  return x.narrow(0, row, n)
+      .to(type)
+      .view({n, heads.key, -1, heads.dim})
+      .permute({1, 2, 0, 3})
+      .reshape({heads.key, -1, heads.dim});
 }
 
 /// The inverse of `stacked`: (K, G * n, D) as (n, heads * D).
@@ -57,7 +66,8 @@ at::Tensor unstacked(const at::Tensor& x, i64 n, const Heads& heads) {
 }
 
 /// Scaled scores (K, G * n, keys), -inf where a causal block hides the key; i: the first query's place in its block.
-at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const AttentionBlock& block, i64 i, i64 n, double scale) {
+at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const AttentionBlock& block, i64 i, i64 n,
+                     double scale) {
   at::Tensor scores = q.matmul(k.transpose(1, 2)).mul_(scale);
   if (block.causal) {
     const at::Tensor hidden = scores.new_ones({n, k.size(1)}, scores.options().dtype(at::kBool)).triu(i + 1);
@@ -84,9 +94,9 @@ struct WideGradients {  // in the statistics' dtype, since several blocks may ad
   at::Tensor dk, dv;
 };
 
-void backward_by_operators(at::Tensor& dq, WideGradients& wide, const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k,
-                           const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse, const AttentionBlock& block,
-                           const Heads& heads, double scale) {
+void backward_by_operators(at::Tensor& dq, WideGradients& wide, const at::Tensor& d_out, const at::Tensor& q,
+                           const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse,
+                           const AttentionBlock& block, const Heads& heads, double scale) {
   const at::ScalarType type = lse.scalar_type();
   const Heads own{heads.key, heads.key, heads.dim};
   const at::Tensor keys = stacked(k, block.k, block.kn, own, type), values = stacked(v, block.k, block.kn, own, type);
@@ -125,9 +135,9 @@ void attention(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Te
   });
 }
 
-void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q, const at::Tensor& k,
-                        const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse, const std::vector<AttentionBlock>& blocks,
-                        int head_dim, double scale) {
+void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q,
+                        const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse,
+                        const std::vector<AttentionBlock>& blocks, int head_dim, double scale) {
   require(inputs_fit(q, k, v, o, lse, head_dim) && is_rows(do_) && is_rows(dq) && is_rows(dk) && is_rows(dv) &&
               same_shape({&q, &do_, &dq}) && same_shape({&k, &dk, &dv}),
           "attention_backward", {&dq, &dk, &dv, &do_, &q, &k, &v, &o, &lse});
@@ -146,8 +156,9 @@ void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at
     return;
   }
   with_real(q, [&]<class T>() {
-    attention_tiles_backward<T>(rows_of<T>(dq), rows_of<T>(dk), rows_of<T>(dv), const_rows_of<T>(do_), const_rows_of<T>(o),
-                                lse.const_data_ptr<T>(), input_of<T>(q, k, v, head_dim, scale), blocks);
+    attention_tiles_backward<T>(rows_of<T>(dq), rows_of<T>(dk), rows_of<T>(dv), const_rows_of<T>(do_),
+                                const_rows_of<T>(o), lse.const_data_ptr<T>(), input_of<T>(q, k, v, head_dim, scale),
+                                blocks);
   });
 }
 

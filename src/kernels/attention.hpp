@@ -2,7 +2,9 @@
 // Queries' head i reads key/value head i / (N / K). Softmax statistics in fp32 or wider; scores are never stored whole.
 #pragma once
 
-namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+namespace at {
+class Tensor;
+}  // namespace at
 
 #include <vector>
 
@@ -19,8 +21,8 @@ struct AttentionBlock {
 void attention(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                const std::vector<AttentionBlock>& blocks, int head_dim, double scale);
 /// Gradients, overwritten (rows in no block get 0). do_ (T, N*D) and the saved o, lse.
-void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q, const at::Tensor& k,
-                        const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse, const std::vector<AttentionBlock>& blocks,
-                        int head_dim, double scale);
+void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q,
+                        const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse,
+                        const std::vector<AttentionBlock>& blocks, int head_dim, double scale);
 
 }  // namespace switchyard::kernels

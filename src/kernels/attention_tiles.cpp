@@ -14,9 +14,10 @@
 namespace switchyard::kernels {
 namespace {
 
-// Tile sizes: the products run near their peak from 64 rows on, and a causal tile on the diagonal wastes half of itself.
-// Key tiles are whole numbers of query tiles, so that every query of a tile sees the first key of each tile it meets.
-constexpr i64 kQueries = 64, kKeys = 256;                  // forward
+// Tile sizes: the products run near their peak from 64 rows on, and a causal tile on the diagonal wastes half of
+// itself. Key tiles are whole numbers of query tiles, so that every query of a tile sees the first key of each tile it
+// meets.
+constexpr i64 kQueries = 64, kKeys = 256;                   // forward
 constexpr i64 kQueriesBackward = 128, kKeysBackward = 128;  // backward
 static_assert(kKeys % kQueries == 0 && kKeysBackward % kQueriesBackward == 0);
 
@@ -27,7 +28,8 @@ struct Tile {
 };
 
 Tile tile_of(const AttentionBlock& block, i64 i, i64 rows, i64 j, i64 columns) {
-  const i64 qn = std::min(rows, block.qn - i), kn = std::min({columns, block.kn - j, block.causal ? i + qn - j : block.kn});
+  const i64 qn = std::min(rows, block.qn - i),
+            kn = std::min({columns, block.kn - j, block.causal ? i + qn - j : block.kn});
   return {block.q + i, qn, block.k + j, kn, block.causal ? i - j + 1 : kn};
 }
 
@@ -75,7 +77,8 @@ SWITCHYARD_LOOPS void scale_rows(T* __restrict o, i64 stride, const T* __restric
 
 /// d scores = p * (dp - delta of the row), into dp
 template <class T>
-SWITCHYARD_LOOPS void score_gradient(T* __restrict dp, const T* __restrict p, const T* __restrict delta, i64 rows, i64 columns) {
+SWITCHYARD_LOOPS void score_gradient(T* __restrict dp, const T* __restrict p, const T* __restrict delta, i64 rows,
+                                     i64 columns) {
   for (i64 r = 0; r < rows; ++r) {
     const T d = delta[r];
     for (i64 j = 0; j < columns; ++j) dp[r * columns + j] = p[r * columns + j] * (dp[r * columns + j] - d);
@@ -83,8 +86,8 @@ SWITCHYARD_LOOPS void score_gradient(T* __restrict dp, const T* __restrict p, co
 }
 
 template <class T>
-SWITCHYARD_SUMS void row_products(T* __restrict out, const T* __restrict a, i64 a_stride, const T* __restrict b, i64 b_stride, i64 rows,
-                                  i64 width) {
+SWITCHYARD_SUMS void row_products(T* __restrict out, const T* __restrict a, i64 a_stride, const T* __restrict b,
+                                  i64 b_stride, i64 rows, i64 width) {
   for (i64 r = 0; r < rows; ++r) {
     T sum = 0;
     for (i64 d = 0; d < width; ++d) sum += a[r * a_stride + d] * b[r * b_stride + d];
@@ -98,8 +101,9 @@ c10::DataPtr elements(i64 n) {
   return c10::GetCPUAllocator()->allocate(static_cast<std::size_t>(n) * sizeof(T));
 }
 
-/// f(task, scratch of its thread) for each task, longest first, on all threads; the outcome must not depend on who runs a task. Scratch
-/// lies on the threads' stacks: what a rank takes from its memory doesn't depend on the number of threads.
+/// f(task, scratch of its thread) for each task, longest first, on all threads; the outcome must not depend on who runs
+/// a task. Scratch lies on the threads' stacks: what a rank takes from its memory doesn't depend on the number of
+/// threads.
 template <class T, i64 scratch_elements, class F>
 void run_tasks(const std::vector<double>& costs, const F& f) {
   static_assert(scratch_elements * sizeof(T) <= 512 << 10, "stacks of threads have 2 MiB at least");
@@ -107,7 +111,8 @@ void run_tasks(const std::vector<double>& costs, const F& f) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
   const i64 threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  // Many small tasks are taken in runs, so that two threads rarely write to neighbouring heads of the same short document.
+  // Many small tasks are taken in runs, so that two threads rarely write to neighbouring heads of the same short
+  // document.
   const std::size_t grain = std::max<std::size_t>(1, costs.size() / (static_cast<std::size_t>(threads) * 16));
   std::atomic<std::size_t> next{0};
   at::parallel_for(0, threads, 1, [&](i64, i64) {
@@ -126,24 +131,27 @@ Matrix<T> head_of(Rows<const T> rows, i64 row, i64 column, bool transposed = fal
 
 /// One tile of queries of one head against all its keys, by online softmax (arXiv 1805.02867).
 template <class T>
-void forward_tile(Rows<T> o, T* lse, const AttentionInput<T>& in, const AttentionBlock& block, i64 i, i64 head, T* scratch) {
+void forward_tile(Rows<T> o, T* lse, const AttentionInput<T>& in, const AttentionBlock& block, i64 i, i64 head,
+                  T* scratch) {
   const i64 dim = in.head_dim, q_column = head * dim, k_column = head / (in.heads / in.kv_heads) * dim;
-  T *top = scratch, *old_top = top + kQueries, *sum = old_top + kQueries, *factor = sum + kQueries, *scores = factor + kQueries;
+  T *top = scratch, *old_top = top + kQueries, *sum = old_top + kQueries, *factor = sum + kQueries,
+    *scores = factor + kQueries;
   const i64 rows = std::min(kQueries, block.qn - i), end = block.causal ? i + rows : block.kn;
   T* out = o[block.q + i] + q_column;
   std::fill(top, top + rows, -std::numeric_limits<T>::infinity());
   std::fill(sum, sum + rows, T(0));
   for (i64 j = 0; j < end; j += kKeys) {
     const Tile tile = tile_of(block, i, kQueries, j, kKeys);
-    gemm(tile.rows, tile.columns, dim, in.scale, head_of(in.q, tile.q, q_column), head_of(in.k, tile.k, k_column, true), T(0), scores,
-         tile.columns);
+    gemm(tile.rows, tile.columns, dim, in.scale, head_of(in.q, tile.q, q_column), head_of(in.k, tile.k, k_column, true),
+         T(0), scores, tile.columns);
     std::copy(top, top + rows, old_top);
     raise_maxima<T>(top, scores, tile);
     exponentiate<T>(scores, top, tile);
     for (i64 r = 0; r < rows; ++r) factor[r] = j == 0 ? T(0) : std::exp(old_top[r] - top[r]);
     add_row_sums<T>(sum, factor, scores, tile);
     if (j > 0) scale_rows<T>(out, o.stride, factor, rows, dim);
-    gemm(tile.rows, dim, tile.columns, T(1), {scores, tile.columns}, head_of(in.v, tile.k, k_column), j > 0 ? T(1) : T(0), out, o.stride);
+    gemm(tile.rows, dim, tile.columns, T(1), {scores, tile.columns}, head_of(in.v, tile.k, k_column),
+         j > 0 ? T(1) : T(0), out, o.stride);
   }
   for (i64 r = 0; r < rows; ++r) {
     lse[head * in.q.rows + block.q + i + r] = top[r] + std::log(sum[r]);
@@ -162,16 +170,21 @@ struct BackwardOutput {
 /// One tile of the backward pass of one head: scores again, then the five products.
 template <class T>
 void backward_tile(const BackwardOutput<T>& out, const AttentionInput<T>& in, const Tile& tile, i64 head, T* scratch) {
-  const i64 dim = in.head_dim, q_column = head * dim, k_column = head / (in.heads / in.kv_heads) * dim, n = tile.columns;
+  const i64 dim = in.head_dim, q_column = head * dim, k_column = head / (in.heads / in.kv_heads) * dim,
+            n = tile.columns;
   T *p = scratch, *dp = p + kQueriesBackward * kKeysBackward;
   const i64 statistics = head * in.q.rows + tile.q;
   gemm(tile.rows, n, dim, in.scale, head_of(in.q, tile.q, q_column), head_of(in.k, tile.k, k_column, true), T(0), p, n);
   exponentiate<T>(p, out.lse + statistics, tile);
-  gemm(n, dim, tile.rows, T(1), {p, n, true}, head_of(out.d_out, tile.q, q_column), T(1), out.dv[tile.k] + k_column, out.dv.stride);
-  gemm(tile.rows, n, dim, T(1), head_of(out.d_out, tile.q, q_column), head_of(in.v, tile.k, k_column, true), T(0), dp, n);
+  gemm(n, dim, tile.rows, T(1), {p, n, true}, head_of(out.d_out, tile.q, q_column), T(1), out.dv[tile.k] + k_column,
+       out.dv.stride);
+  gemm(tile.rows, n, dim, T(1), head_of(out.d_out, tile.q, q_column), head_of(in.v, tile.k, k_column, true), T(0), dp,
+       n);
   score_gradient<T>(dp, p, out.delta + statistics, tile.rows, n);
-  gemm(n, dim, tile.rows, in.scale, {dp, n, true}, head_of(in.q, tile.q, q_column), T(1), out.dk[tile.k] + k_column, out.dk.stride);
-  gemm(tile.rows, dim, n, in.scale, {dp, n}, head_of(in.k, tile.k, k_column), T(1), out.dq[tile.q] + q_column, out.dq.stride);
+  gemm(n, dim, tile.rows, in.scale, {dp, n, true}, head_of(in.q, tile.q, q_column), T(1), out.dk[tile.k] + k_column,
+       out.dk.stride);
+  gemm(tile.rows, dim, n, in.scale, {dp, n}, head_of(in.k, tile.k, k_column), T(1), out.dq[tile.q] + q_column,
+       out.dq.stride);
 }
 
 double work_of(const AttentionBlock& block) {
@@ -180,7 +193,8 @@ double work_of(const AttentionBlock& block) {
 
 /// Blocks in sets whose keys don't overlap: two sets never add to the same row of dk.
 std::vector<std::vector<AttentionBlock>> sets_with_own_keys(std::vector<AttentionBlock> blocks) {
-  std::stable_sort(blocks.begin(), blocks.end(), [](const AttentionBlock& a, const AttentionBlock& b) { return a.k < b.k; });
+  std::stable_sort(blocks.begin(), blocks.end(),
+                   [](const AttentionBlock& a, const AttentionBlock& b) { return a.k < b.k; });
   std::vector<std::vector<AttentionBlock>> sets;
   i64 end = -1;
   for (const AttentionBlock& block : blocks) {
@@ -211,7 +225,7 @@ void attention_tiles(Rows<T> o, T* lse, const AttentionInput<T>& in, const std::
       }
     }
   }
-  run_tasks<T, kQueries * (kKeys + 4)>(costs, [&](std::size_t t, T* scratch) {
+  run_tasks<T, kQueries*(kKeys + 4)>(costs, [&](std::size_t t, T* scratch) {
     forward_tile<T>(o, lse, in, *tasks[t].block, tasks[t].i, tasks[t].head, scratch);
   });
 }
@@ -223,14 +237,15 @@ void attention_tiles_backward(Rows<T> dq, Rows<T> dk, Rows<T> dv, Rows<const T> 
   T* const delta = static_cast<T*>(deltas.get());
   at::parallel_for(0, in.heads, 1, [&](i64 begin, i64 end) {
     for (i64 h = begin; h < end; ++h) {
-      row_products<T>(delta + h * in.q.rows, d_out.data + h * in.head_dim, d_out.stride, o.data + h * in.head_dim, o.stride, in.q.rows,
-                      in.head_dim);
+      row_products<T>(delta + h * in.q.rows, d_out.data + h * in.head_dim, d_out.stride, o.data + h * in.head_dim,
+                      o.stride, in.q.rows, in.head_dim);
     }
   });
   const auto sets = sets_with_own_keys(blocks);
   std::vector<double> costs;
   for (const auto& set : sets) {
-    const double work = std::accumulate(set.begin(), set.end(), 0.0, [](double sum, const auto& block) { return sum + work_of(block); });
+    const double work = std::accumulate(set.begin(), set.end(), 0.0,
+                                        [](double sum, const auto& block) { return sum + work_of(block); });
     costs.insert(costs.end(), static_cast<std::size_t>(in.kv_heads), work);
   }
   const BackwardOutput<T> out{dq, dk, dv, d_out, lse, delta};
@@ -249,11 +264,15 @@ void attention_tiles_backward(Rows<T> dq, Rows<T> dk, Rows<T> dv, Rows<const T> 
   });
 }
 
-template void attention_tiles<float>(Rows<float>, float*, const AttentionInput<float>&, const std::vector<AttentionBlock>&);
-template void attention_tiles<double>(Rows<double>, double*, const AttentionInput<double>&, const std::vector<AttentionBlock>&);
-template void attention_tiles_backward<float>(Rows<float>, Rows<float>, Rows<float>, Rows<const float>, Rows<const float>, const float*,
-                                              const AttentionInput<float>&, const std::vector<AttentionBlock>&);
-template void attention_tiles_backward<double>(Rows<double>, Rows<double>, Rows<double>, Rows<const double>, Rows<const double>,
-                                               const double*, const AttentionInput<double>&, const std::vector<AttentionBlock>&);
+template void attention_tiles<float>(Rows<float>, float*, const AttentionInput<float>&,
+                                     const std::vector<AttentionBlock>&);
+template void attention_tiles<double>(Rows<double>, double*, const AttentionInput<double>&,
+                                      const std::vector<AttentionBlock>&);
+template void attention_tiles_backward<float>(Rows<float>, Rows<float>, Rows<float>, Rows<const float>,
+                                              Rows<const float>, const float*, const AttentionInput<float>&,
+                                              const std::vector<AttentionBlock>&);
+template void attention_tiles_backward<double>(Rows<double>, Rows<double>, Rows<double>, Rows<const double>,
+                                               Rows<const double>, const double*, const AttentionInput<double>&,
+                                               const std::vector<AttentionBlock>&);
 
 }  // namespace switchyard::kernels

@@ -80,7 +80,8 @@ void xent_max(at::Tensor& top, const at::Tensor& logits) {
   });
 }
 
-void xent_sums(at::Tensor& sums, const at::Tensor& logits, const at::Tensor& top, const at::Tensor& labels, long first) {
+void xent_sums(at::Tensor& sums, const at::Tensor& logits, const at::Tensor& top, const at::Tensor& labels,
+               long first) {
   require(rows_fit(logits, {&top, &labels}) && sums_fit(sums, logits) && labels.scalar_type() == at::kLong, "xent_sums",
           {&sums, &logits, &top, &labels});
   if (logits.numel() == 0) {
@@ -109,17 +110,19 @@ void xent_sums(at::Tensor& sums, const at::Tensor& logits, const at::Tensor& top
   });
 }
 
-void xent_grad(at::Tensor& logits, at::Tensor& loss, const at::Tensor& top, const at::Tensor& sums, const at::Tensor& labels,
-               const at::Tensor& weights, long first) {
-  require(rows_fit(logits, {&loss, &top, &labels, &weights}) && sums_fit(sums, logits) && labels.scalar_type() == at::kLong, "xent_grad",
-          {&logits, &loss, &top, &sums, &labels, &weights});
+void xent_grad(at::Tensor& logits, at::Tensor& loss, const at::Tensor& top, const at::Tensor& sums,
+               const at::Tensor& labels, const at::Tensor& weights, long first) {
+  require(
+      rows_fit(logits, {&loss, &top, &labels, &weights}) && sums_fit(sums, logits) && labels.scalar_type() == at::kLong,
+      "xent_grad", {&logits, &loss, &top, &sums, &labels, &weights});
   if (logits.size(0) == 0) return;
   if (!loops_apply({&logits, &loss, &top, &sums, &weights})) {
     const at::Tensor unused = weights.eq(0).logical_or(labels.lt(0));
     loss.copy_(sums.select(0, 0).log().sub_(sums.select(0, 1)).mul_(weights).masked_fill_(unused, 0));
     if (logits.size(1) == 0) return;
     const auto [column, inside] = label_columns(labels, logits, first);
-    at::Tensor gradient = logits.to(top.scalar_type()).sub(top.unsqueeze(1)).exp_().div_(sums.select(0, 0).unsqueeze(1));
+    at::Tensor gradient =
+        logits.to(top.scalar_type()).sub(top.unsqueeze(1)).exp_().div_(sums.select(0, 0).unsqueeze(1));
     gradient.scatter_add_(1, column, inside.to(gradient.scalar_type()).neg().unsqueeze(1));
     gradient.mul_(weights.unsqueeze(1)).masked_fill_(unused.unsqueeze(1), 0);
     logits.copy_(gradient);

@@ -1,20 +1,22 @@
-// Cross-entropy over a vocabulary cut by rows, in three local passes with small all-reduces (done by the caller) between.
-// logits (T', V'), this rank's columns [first, first + V') of a chunk of tokens; labels (T') i64; statistics in the state dtype.
-// A label < 0 or weight 0 contributes nothing.
+// Cross-entropy over a vocabulary cut by rows, in three local passes with small all-reduces (done by the caller)
+// between. logits (T', V'), this rank's columns [first, first + V') of a chunk of tokens; labels (T') i64; statistics
+// in the state dtype. A label < 0 or weight 0 contributes nothing.
 #pragma once
 
-namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+namespace at {
+class Tensor;
+}  // namespace at
 
 namespace switchyard::kernels {
 
 /// top (T') = max over columns (-inf where V' = 0).
 void xent_max(at::Tensor& top, const at::Tensor& logits);
-/// sums (2, T'): row 0 = sum exp(logits - top), row 1 = logits[label] - top if the label is in this part, else 0. top is the global
-/// maximum.
+/// sums (2, T'): row 0 = sum exp(logits - top), row 1 = logits[label] - top if the label is in this part, else 0. top
+/// is the global maximum.
 void xent_sums(at::Tensor& sums, const at::Tensor& logits, const at::Tensor& top, const at::Tensor& labels, long first);
 /// In place: logits becomes d loss / d logits = weight * (exp(logits - top) / sums[0] - [column is the label]).
 /// loss (T') = weight * (log sums[0] - sums[1]), state dtype. weights (T') state dtype
-void xent_grad(at::Tensor& logits, at::Tensor& loss, const at::Tensor& top, const at::Tensor& sums, const at::Tensor& labels,
-               const at::Tensor& weights, long first);
+void xent_grad(at::Tensor& logits, at::Tensor& loss, const at::Tensor& top, const at::Tensor& sums,
+               const at::Tensor& labels, const at::Tensor& weights, long first);
 
 }  // namespace switchyard::kernels

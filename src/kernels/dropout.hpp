@@ -1,7 +1,9 @@
 // Dropout whose choice is a function of where an element is, not of who computes it.
 #pragma once
 
-namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+namespace at {
+class Tensor;
+}  // namespace at
 
 #include "base/dtype.hpp"
 

@@ -10,10 +10,12 @@
 namespace switchyard::kernels {
 namespace {
 
-constexpr i64 kColumns = 64;  // columns one thread owns at a time: each adds all tokens in order, so no two threads meet
+constexpr i64 kColumns =
+    64;  // columns one thread owns at a time: each adds all tokens in order, so no two threads meet
 
 template <class T>
-SWITCHYARD_LOOPS void add_embedding_columns(Rows<T> table, Rows<const T> dy, const i64* ids, i64 first, i64 begin, i64 end) {
+SWITCHYARD_LOOPS void add_embedding_columns(Rows<T> table, Rows<const T> dy, const i64* ids, i64 first, i64 begin,
+                                            i64 end) {
   for (i64 t = 0; t < dy.rows; ++t) {
     const i64 row = ids[t] - first;
     if (row < 0 || row >= table.rows) continue;
@@ -62,14 +64,15 @@ void embedding(at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, lo
 }
 
 void embedding_dw(at::Tensor& dtable, const at::Tensor& dy, const at::Tensor& ids, long first) {
-  require(is_rows(dy) && is_rows(dtable) && ids.dim() == 1 && dy.size(0) == ids.size(0) && dy.size(1) == dtable.size(1) &&
-              ids.scalar_type() == at::kLong,
+  require(is_rows(dy) && is_rows(dtable) && ids.dim() == 1 && dy.size(0) == ids.size(0) &&
+              dy.size(1) == dtable.size(1) && ids.scalar_type() == at::kLong,
           "embedding_dw", {&dtable, &dy, &ids});
   if (dtable.numel() == 0 || dy.numel() == 0) return;
   if (!loops_apply({&dtable, &dy})) {
     const i64 rows = dtable.size(0);
     const at::Tensor row = ids.sub(first), known = row.masked_fill(row.lt(0).logical_or(row.ge(rows)), rows);
-    dtable.add_(at::embedding_dense_backward(dy.to(dtable.scalar_type()), known, rows + 1, rows, false).narrow(0, 0, rows));
+    dtable.add_(
+        at::embedding_dense_backward(dy.to(dtable.scalar_type()), known, rows + 1, rows, false).narrow(0, 0, rows));
     return;
   }
   const at::Tensor ids_dense = ids.contiguous();
@@ -79,7 +82,8 @@ void embedding_dw(at::Tensor& dtable, const at::Tensor& dy, const at::Tensor& id
     const auto dy_rows = const_rows_of<T>(dy);
     at::parallel_for(0, (dy_rows.width + kColumns - 1) / kColumns, std::max<i64>(1, 16384 / (kColumns * dy_rows.rows)),
                      [&](i64 begin, i64 end) {
-                       add_embedding_columns<T>(table_rows, dy_rows, id, first, begin * kColumns, std::min(end * kColumns, dy_rows.width));
+                       add_embedding_columns<T>(table_rows, dy_rows, id, first, begin * kColumns,
+                                                std::min(end * kColumns, dy_rows.width));
                      });
   });
 }

@@ -1,8 +1,10 @@
-// Rows of a table by index; the table may be the part [first, first + rows) of the vocabulary (tensor parallel): indices
-// outside give zero rows, so the sum over ranks is the whole.
+// Rows of a table by index; the table may be the part [first, first + rows) of the vocabulary (tensor parallel):
+// indices outside give zero rows, so the sum over ranks is the whole.
 #pragma once
 
-namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+namespace at {
+class Tensor;
+}  // namespace at
 
 namespace switchyard::kernels {
 

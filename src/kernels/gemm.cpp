@@ -2,10 +2,12 @@
 
 extern "C" {
 // Fortran BLAS, column-major, 32-bit integers: what libtorch's own operators call.
-void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k, const float* alpha, const float* a,
-            const int* lda, const float* b, const int* ldb, const float* beta, float* c, const int* ldc);
-void dgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k, const double* alpha, const double* a,
-            const int* lda, const double* b, const int* ldb, const double* beta, double* c, const int* ldc);
+void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k, const float* alpha,
+            const float* a, const int* lda, const float* b, const int* ldb, const float* beta, float* c,
+            const int* ldc);
+void dgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k, const double* alpha,
+            const double* a, const int* lda, const double* b, const int* ldb, const double* beta, double* c,
+            const int* ldc);
 // Null where libtorch is built with another BLAS. Gives the thread's former setting, 0 for the common one.
 [[gnu::weak]] int MKL_Set_Num_Threads_Local(int threads);
 }
@@ -18,7 +20,8 @@ template <class T, class Blas>
 void call(Blas blas, i64 m, i64 n, i64 k, T alpha, Matrix<T> a, Matrix<T> b, T beta, T* c, i64 c_stride) {
   const int rows = static_cast<int>(n), columns = static_cast<int>(m), inner = static_cast<int>(k);
   const int lda = static_cast<int>(b.stride), ldb = static_cast<int>(a.stride), ldc = static_cast<int>(c_stride);
-  blas(b.transposed ? "T" : "N", a.transposed ? "T" : "N", &rows, &columns, &inner, &alpha, b.data, &lda, a.data, &ldb, &beta, c, &ldc);
+  blas(b.transposed ? "T" : "N", a.transposed ? "T" : "N", &rows, &columns, &inner, &alpha, b.data, &lda, a.data, &ldb,
+       &beta, c, &ldc);
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ void sum_of_rows(T* sum, Rows<const T> x) {
 }  // namespace
 
 void linear(at::Tensor& y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
-  require(is_rows(y) && is_rows(x) && is_rows(w) && x.size(1) == w.size(1) && y.size(0) == x.size(0) && y.size(1) == w.size(0) &&
-              (!bias.defined() || bias.numel() == y.size(1)),
+  require(is_rows(y) && is_rows(x) && is_rows(w) && x.size(1) == w.size(1) && y.size(0) == x.size(0) &&
+              y.size(1) == w.size(0) && (!bias.defined() || bias.numel() == y.size(1)),
           "linear", {&y, &x, &w, &bias});
   if (y.numel() == 0) return;
   if (bias.defined()) {
@@ -50,7 +50,8 @@ void linear(at::Tensor& y, const at::Tensor& x, const at::Tensor& w, const at::T
 }
 
 void linear_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& w, bool accumulate) {
-  require(is_rows(dx) && is_rows(dy) && is_rows(w) && dy.size(1) == w.size(0) && dx.size(0) == dy.size(0) && dx.size(1) == w.size(1),
+  require(is_rows(dx) && is_rows(dy) && is_rows(w) && dy.size(1) == w.size(0) && dx.size(0) == dy.size(0) &&
+              dx.size(1) == w.size(1),
           "linear_dx", {&dx, &dy, &w});
   if (dx.numel() == 0) return;
   if (accumulate) {
@@ -61,7 +62,8 @@ void linear_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& w, bool a
 }
 
 void linear_dw(at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x) {
-  require(is_rows(dw) && is_rows(dy) && is_rows(x) && dy.size(0) == x.size(0) && dw.size(0) == dy.size(1) && dw.size(1) == x.size(1),
+  require(is_rows(dw) && is_rows(dy) && is_rows(x) && dy.size(0) == x.size(0) && dw.size(0) == dy.size(1) &&
+              dw.size(1) == x.size(1),
           "linear_dw", {&dw, &dy, &x});
   if (dw.numel() == 0 || dy.size(0) == 0) return;
   if (dw.scalar_type() == dy.scalar_type()) {

@@ -1,8 +1,10 @@
-// Matrix products of packed rows. T tokens, I in-features, O out-features. All tensors may have a row stride larger than
-// their width (column views of a fused buffer); the last dim is dense. Effects: queued on the current stream.
+// Matrix products of packed rows. T tokens, I in-features, O out-features. All tensors may have a row stride larger
+// than their width (column views of a fused buffer); the last dim is dense. Effects: queued on the current stream.
 #pragma once
 
-namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+namespace at {
+class Tensor;
+}  // namespace at
 
 namespace switchyard::kernels {
 

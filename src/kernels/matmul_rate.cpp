@@ -3,7 +3,6 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 
-
 #include "base/clock.hpp"
 #include "kernels/memory.hpp"
 

@@ -24,7 +24,8 @@ i64 rounded_up(i64 bytes, i64 unit) { return (bytes + unit - 1) / unit * unit; }
 
 thread_local RankMemory* current_memory = nullptr;
 
-/// The address ranges of all rank memories: a block's own address tells where it came from, so that any thread can give it back.
+/// The address ranges of all rank memories: a block's own address tells where it came from, so that any thread can give
+/// it back.
 class Ranges {
  public:
   void add(const std::byte* begin, std::size_t bytes, RankMemory* memory) {
@@ -76,8 +77,11 @@ class RankAllocator final : public c10::Allocator {
     void* block = nullptr;
     if (bytes > 0 && current_memory) {
       block = current_memory->allocate(static_cast<i64>(bytes));
-    } else if (bytes > 0 && posix_memalign(&block, kAllocationGranule, bytes) != 0) {
-      cluster_error("out of memory: the system refused {} bytes. Use fewer tokens per micro-batch, or a machine with more memory.", bytes);
+    } else if (bytes > 0 && posix_memalign(&block, kAllocationAlignment, bytes) != 0) {
+      cluster_error(
+          "out of memory: the system refused {} bytes. Use fewer tokens per micro-batch, or a machine with more "
+          "memory.",
+          bytes);
     }
     return {block, block, release_block, cpu};
   }
@@ -92,9 +96,11 @@ class RankAllocator final : public c10::Allocator {
 
 RankMemory::RankMemory(i64 capacity_bytes) : capacity_(capacity_bytes) {
   if (capacity_bytes <= 0) user_error("rank memory budget of {} bytes: give more than 0", capacity_bytes);
-  void* range = mmap(nullptr, range_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* range =
+      mmap(nullptr, range_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {
-    cluster_error("rank memory: the system refused an address range of {} bytes: {}. See `ulimit -v`.", capacity_, std::strerror(errno));
+    cluster_error("rank memory: the system refused an address range of {} bytes: {}. See `ulimit -v`.", capacity_,
+                  std::strerror(errno));
   }
   base_ = static_cast<std::byte*>(range);
   madvise(range, range_bytes(), MADV_HUGEPAGE);  // a wish; nothing depends on it
@@ -102,7 +108,8 @@ RankMemory::RankMemory(i64 capacity_bytes) : capacity_(capacity_bytes) {
   ranges().add(base_, range_bytes(), this);
 }
 
-// Blocks that a library still keeps (scratch of kernels) may come back later: their addresses must not become anybody else's.
+// Blocks that a library still keeps (scratch of kernels) may come back later: their addresses must not become anybody
+// else's.
 RankMemory::~RankMemory() {
   if (live_ == 0) {
     ranges().remove(base_);
@@ -123,9 +130,11 @@ void* RankMemory::allocate(i64 bytes) {
   const std::lock_guard lock(mutex_);
   const auto hole = std::find_if(free_.begin(), free_.end(), [&](const auto& entry) { return entry.second >= need; });
   if (hole == free_.end() || live_ + need > capacity_)
-    user_error("rank memory budget of {} bytes exceeded: need {} bytes, live {} of {}. Raise run.memory_budget, or use fewer tokens per "
-               "micro-batch, recomputation, or a strategy with more ranks per replica.",
-               capacity_, bytes, live_, capacity_);
+    user_error(
+        "rank memory budget of {} bytes exceeded: need {} bytes, live {} of {}. Raise run.memory_budget, or use fewer "
+        "tokens per "
+        "micro-batch, recomputation, or a strategy with more ranks per replica.",
+        capacity_, bytes, live_, capacity_);
   const auto [offset, size] = *hole;
   free_.erase(hole);
   if (size > need) free_.emplace(offset + need, size - need);
@@ -141,7 +150,8 @@ void RankMemory::release(void* block) {
   const std::lock_guard lock(mutex_);
   const i64 offset = static_cast<std::byte*>(block) - base_;
   const auto found = occupied_.find(offset);
-  check(found != occupied_.end(), "rank memory: release of a block that isn't live, at offset {} of {}", offset, capacity_);
+  check(found != occupied_.end(), "rank memory: release of a block that isn't live, at offset {} of {}", offset,
+        capacity_);
   const i64 size = found->second;
   occupied_.erase(found);
   live_ -= size;

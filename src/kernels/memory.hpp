@@ -10,9 +10,10 @@
 
 namespace switchyard::kernels {
 
-/// One range of virtual memory; the system gives pages as they are first touched, 2 MiB at a time where it can. Live blocks never
-/// exceed `capacity_bytes`. They are placed first-fit by address and merged with free neighbours when released. The range is twice
-/// the capacity, so that holes between blocks refuse nobody; pages beyond the capacity go back to the system when freed. Thread-safe.
+/// One range of virtual memory; the system gives pages as they are first touched, 2 MiB at a time where it can. Live
+/// blocks never exceed `capacity_bytes`. They are placed first-fit by address and merged with free neighbours when
+/// released. The range is twice the capacity, so that holes between blocks refuse nobody; pages beyond the capacity go
+/// back to the system when freed. Thread-safe.
 /// errors  UserError if the capacity isn't above 0; ClusterError if the system refuses the range
 class RankMemory {
  public:
@@ -24,7 +25,8 @@ class RankMemory {
   /// From now on the calling thread allocates from it, until the thread ends or a MemoryScope says otherwise.
   void adopt_thread();
 
-  /// A block aligned to 64 bytes; null for 0 bytes. UserError if it doesn't fit: gives the need, what is live and the capacity.
+  /// A block aligned to 64 bytes; null for 0 bytes. UserError if it doesn't fit: gives the need, what is live and the
+  /// capacity.
   void* allocate(i64 bytes);
   /// From any thread. Null is accepted; InternalError for anything that isn't a live block.
   void release(void* block);
@@ -46,7 +48,8 @@ class RankMemory {
   std::unordered_map<i64, i64> occupied_;  // offset -> bytes
 };
 
-/// Makes `memory` (or none, for null) the calling thread's memory until the end of the scope; the outer one is restored then.
+/// Makes `memory` (or none, for null) the calling thread's memory until the end of the scope; the outer one is restored
+/// then.
 class MemoryScope {
  public:
   explicit MemoryScope(RankMemory* memory);
@@ -61,8 +64,9 @@ class MemoryScope {
 /// Bytes of memory that the machine has: the budget of a rank without one.
 i64 machine_memory();
 
-/// From now on torch's CPU tensors come from the allocating thread's RankMemory, or from malloc where it has none. A tensor may be freed on
-/// any thread, inside or outside a scope, and must not outlive its RankMemory; scratch that a library keeps may. Idempotent.
+/// From now on torch's CPU tensors come from the allocating thread's RankMemory, or from malloc where it has none. A
+/// tensor may be freed on any thread, inside or outside a scope, and must not outlive its RankMemory; scratch that a
+/// library keeps may. Idempotent.
 void install_rank_allocator();
 
 }  // namespace switchyard::kernels

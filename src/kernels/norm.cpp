@@ -52,8 +52,8 @@ SWITCHYARD_LOOPS void normalise(T* y, const T* x, const T* w, const T* b, Moment
 
 /// dx = rstd (dy w - mean_term - xhat * dot_term) (+ residual)
 template <class T>
-SWITCHYARD_LOOPS void normalise_dx(T* dx, const T* dy, const T* x, const T* w, const T* residual, Moments<T> of, T mean_term, T dot_term,
-                                   i64 n) {
+SWITCHYARD_LOOPS void normalise_dx(T* dx, const T* dy, const T* x, const T* w, const T* residual, Moments<T> of,
+                                   T mean_term, T dot_term, i64 n) {
   if (residual == nullptr) {
 #pragma GCC ivdep
     for (i64 i = 0; i < n; ++i) dx[i] = of.rstd * (dy[i] * w[i] - mean_term - (x[i] - of.mean) * of.rstd * dot_term);
@@ -66,7 +66,8 @@ SWITCHYARD_LOOPS void normalise_dx(T* dx, const T* dy, const T* x, const T* w, c
 }
 
 template <class T>
-SWITCHYARD_LOOPS void add_weight_gradient(T* __restrict dw, const T* __restrict dy, const T* __restrict x, Moments<T> of, i64 n) {
+SWITCHYARD_LOOPS void add_weight_gradient(T* __restrict dw, const T* __restrict dy, const T* __restrict x,
+                                          Moments<T> of, i64 n) {
   for (i64 i = 0; i < n; ++i) dw[i] += dy[i] * ((x[i] - of.mean) * of.rstd);
 }
 
@@ -86,7 +87,8 @@ void weight_gradients(T* dw, T* db, Rows<const T> dy, Rows<const T> x, const T* 
       T* sum = partial.data() + t / kRowsPerPartial * width;
       for (i64 g = 0; g < groups; ++g) {
         const i64 s = t * groups + g;
-        add_weight_gradient<T>(sum, dy[t] + g * group, x[t] + g * group, {mean == nullptr ? T(0) : mean[s], rstd[s]}, group);
+        add_weight_gradient<T>(sum, dy[t] + g * group, x[t] + g * group, {mean == nullptr ? T(0) : mean[s], rstd[s]},
+                               group);
         if (db != nullptr) add_to<T>(sum + group, dy[t] + g * group, group);
       }
     }
@@ -103,21 +105,24 @@ at::Tensor in_groups(const at::Tensor& x, i64 group, const at::Tensor& statistic
 }
 
 bool statistics_fit(const at::Tensor& statistics, const at::Tensor& x, i64 group) {
-  return group > 0 && x.size(1) % group == 0 && statistics.is_contiguous() && statistics.numel() == x.size(0) * (x.size(1) / group);
+  return group > 0 && x.size(1) % group == 0 && statistics.is_contiguous() &&
+         statistics.numel() == x.size(0) * (x.size(1) / group);
 }
 
 bool residual_fits(const at::Tensor& residual, const at::Tensor& x) {
   return !residual.defined() || (is_rows(residual) && same_shape({&residual, &x}));
 }
 
-const at::Tensor& residual_or(const at::Tensor& residual, const at::Tensor& x) { return residual.defined() ? residual : x; }
+const at::Tensor& residual_or(const at::Tensor& residual, const at::Tensor& x) {
+  return residual.defined() ? residual : x;
+}
 
 }  // namespace
 
 void rms_norm(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, double eps) {
   const i64 group = w.numel();
-  require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && w.is_contiguous() && statistics_fit(rstd, x, group), "rms_norm",
-          {&y, &rstd, &x, &w});
+  require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && w.is_contiguous() && statistics_fit(rstd, x, group),
+          "rms_norm", {&y, &rstd, &x, &w});
   if (x.numel() == 0) return;
   if (!loops_apply({&y, &rstd, &x, &w})) {
     const at::Tensor wide = in_groups(x, group, rstd);
@@ -146,12 +151,13 @@ void rms_norm(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x, const at::Te
 void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd,
                  const at::Tensor& residual) {
   const i64 group = w.numel();
-  require(is_rows(dx) && is_rows(dy) && is_rows(x) && same_shape({&dx, &dy, &x}) && w.is_contiguous() && statistics_fit(rstd, x, group) &&
-              residual_fits(residual, x),
+  require(is_rows(dx) && is_rows(dy) && is_rows(x) && same_shape({&dx, &dy, &x}) && w.is_contiguous() &&
+              statistics_fit(rstd, x, group) && residual_fits(residual, x),
           "rms_norm_dx", {&dx, &dy, &x, &w, &rstd, &residual});
   if (x.numel() == 0) return;
   if (!loops_apply({&dx, &dy, &x, &w, &rstd, &residual_or(residual, x)})) {
-    const at::Tensor r = rstd.view({x.size(0), -1, 1}), normal = in_groups(x, group, rstd).mul(r), g = in_groups(dy, group, rstd).mul(w);
+    const at::Tensor r = rstd.view({x.size(0), -1, 1}), normal = in_groups(x, group, rstd).mul(r),
+                     g = in_groups(dy, group, rstd).mul(w);
     const at::Tensor out = g.sub(normal.mul(g.mul(normal).mean({2}, true))).mul_(r).flatten(1);
     dx.copy_(residual.defined() ? out.add(residual) : out);
     return;
@@ -167,7 +173,8 @@ void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, cons
       for (i64 s = begin * groups; s < end * groups; ++s) {
         const i64 t = s / groups, offset = s % groups * group;
         const Moments<T> of{T(0), stat[s]};
-        const T dot = sum_of_weighted<T>(dy_rows[t] + offset, weight, x_rows[t] + offset, of, group) / static_cast<T>(group);
+        const T dot =
+            sum_of_weighted<T>(dy_rows[t] + offset, weight, x_rows[t] + offset, of, group) / static_cast<T>(group);
         normalise_dx<T>(dx_rows[t] + offset, dy_rows[t] + offset, x_rows[t] + offset, weight,
                         residual.defined() ? residual_rows[t] + offset : nullptr, of, T(0), dot, group);
       }
@@ -177,8 +184,8 @@ void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, cons
 
 void rms_norm_dw(at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd) {
   const i64 group = dw.numel();
-  require(is_rows(dy) && is_rows(x) && same_shape({&dy, &x}) && dw.is_contiguous() && statistics_fit(rstd, x, group), "rms_norm_dw",
-          {&dw, &dy, &x, &rstd});
+  require(is_rows(dy) && is_rows(x) && same_shape({&dy, &x}) && dw.is_contiguous() && statistics_fit(rstd, x, group),
+          "rms_norm_dw", {&dw, &dy, &x, &rstd});
   if (x.numel() == 0) return;
   if (!loops_apply({&dw, &dy, &x, &rstd})) {
     const at::Tensor r = rstd.view({x.size(0), -1, 1});
@@ -186,16 +193,17 @@ void rms_norm_dw(at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x, cons
     return;
   }
   with_real(x, [&]<class T>() {
-    weight_gradients<T>(dw.mutable_data_ptr<T>(), nullptr, const_rows_of<T>(dy), const_rows_of<T>(x), nullptr, rstd.const_data_ptr<T>(),
-                        group);
+    weight_gradients<T>(dw.mutable_data_ptr<T>(), nullptr, const_rows_of<T>(dy), const_rows_of<T>(x), nullptr,
+                        rstd.const_data_ptr<T>(), group);
   });
 }
 
-void layer_norm(at::Tensor& y, at::Tensor& mean, at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
-                double eps) {
+void layer_norm(at::Tensor& y, at::Tensor& mean, at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w,
+                const at::Tensor& b, double eps) {
   const i64 width = x.size(1);
-  require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && w.is_contiguous() && b.is_contiguous() && w.numel() == width &&
-              b.numel() == width && statistics_fit(mean, x, width) && statistics_fit(rstd, x, width),
+  require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && w.is_contiguous() && b.is_contiguous() &&
+              w.numel() == width && b.numel() == width && statistics_fit(mean, x, width) &&
+              statistics_fit(rstd, x, width),
           "layer_norm", {&y, &mean, &rstd, &x, &w, &b});
   if (x.numel() == 0) return;
   if (!loops_apply({&y, &mean, &rstd, &x, &w, &b})) {
@@ -214,19 +222,20 @@ void layer_norm(at::Tensor& y, at::Tensor& mean, at::Tensor& rstd, const at::Ten
     parallel_rows(x_rows.rows, width, [&](i64 begin, i64 end) {
       for (i64 t = begin; t < end; ++t) {
         means[t] = sum_of<T>(x_rows[t], width) / static_cast<T>(width);
-        rstds[t] =
-            T(1) / std::sqrt(sum_of_squared_distances<T>(x_rows[t], means[t], width) / static_cast<T>(width) + static_cast<T>(eps));
+        rstds[t] = T(1) / std::sqrt(sum_of_squared_distances<T>(x_rows[t], means[t], width) / static_cast<T>(width) +
+                                    static_cast<T>(eps));
         normalise<T>(y_rows[t], x_rows[t], weight, bias, {means[t], rstds[t]}, width);
       }
     });
   });
 }
 
-void layer_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& mean,
-                   const at::Tensor& rstd, const at::Tensor& residual) {
+void layer_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                   const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& residual) {
   const i64 width = x.size(1);
-  require(is_rows(dx) && is_rows(dy) && is_rows(x) && same_shape({&dx, &dy, &x}) && w.is_contiguous() && w.numel() == width &&
-              statistics_fit(mean, x, width) && statistics_fit(rstd, x, width) && residual_fits(residual, x),
+  require(is_rows(dx) && is_rows(dy) && is_rows(x) && same_shape({&dx, &dy, &x}) && w.is_contiguous() &&
+              w.numel() == width && statistics_fit(mean, x, width) && statistics_fit(rstd, x, width) &&
+              residual_fits(residual, x),
           "layer_norm_dx", {&dx, &dy, &x, &w, &mean, &rstd, &residual});
   if (x.numel() == 0) return;
   if (!loops_apply({&dx, &dy, &x, &w, &mean, &rstd, &residual_or(residual, x)})) {
@@ -246,8 +255,8 @@ void layer_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, co
         const Moments<T> of{means[t], rstds[t]};
         const T mean_term = sum_of_products<T>(dy_rows[t], weight, width) / static_cast<T>(width);
         const T dot = sum_of_weighted<T>(dy_rows[t], weight, x_rows[t], of, width) / static_cast<T>(width);
-        normalise_dx<T>(dx_rows[t], dy_rows[t], x_rows[t], weight, residual.defined() ? residual_rows[t] : nullptr, of, mean_term, dot,
-                        width);
+        normalise_dx<T>(dx_rows[t], dy_rows[t], x_rows[t], weight, residual.defined() ? residual_rows[t] : nullptr, of,
+                        mean_term, dot, width);
       }
     });
   });
@@ -256,8 +265,9 @@ void layer_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, co
 void layer_norm_dw(at::Tensor& dw, at::Tensor& db, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
                    const at::Tensor& rstd) {
   const i64 width = x.size(1);
-  require(is_rows(dy) && is_rows(x) && same_shape({&dy, &x}) && dw.is_contiguous() && db.is_contiguous() && dw.numel() == width &&
-              db.numel() == width && statistics_fit(mean, x, width) && statistics_fit(rstd, x, width),
+  require(is_rows(dy) && is_rows(x) && same_shape({&dy, &x}) && dw.is_contiguous() && db.is_contiguous() &&
+              dw.numel() == width && db.numel() == width && statistics_fit(mean, x, width) &&
+              statistics_fit(rstd, x, width),
           "layer_norm_dw", {&dw, &db, &dy, &x, &mean, &rstd});
   if (x.numel() == 0) return;
   if (!loops_apply({&dw, &db, &dy, &x, &mean, &rstd})) {

@@ -2,11 +2,14 @@
 // Per-head norms (Qwen3) are the same functions: x (T, n*D) with w (D) is normalised per group of D, statistics (T, n).
 #pragma once
 
-namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+namespace at {
+class Tensor;
+}  // namespace at
 
 namespace switchyard::kernels {
 
-/// y = x * rstd * w,  rstd = 1 / sqrt(mean(x^2) + eps).   x, y (T, H)   w (G), G divides H   rstd (T, H / G) state dtype
+/// y = x * rstd * w,  rstd = 1 / sqrt(mean(x^2) + eps).   x, y (T, H)   w (G), G divides H   rstd (T, H / G) state
+/// dtype
 void rms_norm(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, double eps);
 /// dx from dy; overwritten.   Shapes as above. If `residual` is defined (T, H), dx = residual + gradient (one pass).
 void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd,
@@ -15,10 +18,10 @@ void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, cons
 void rms_norm_dw(at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd);
 
 /// y = (x - mean) * rstd * w + b, biased variance.   mean, rstd (T) state dtype
-void layer_norm(at::Tensor& y, at::Tensor& mean, at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
-                double eps);
-void layer_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& mean,
-                   const at::Tensor& rstd, const at::Tensor& residual);
+void layer_norm(at::Tensor& y, at::Tensor& mean, at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w,
+                const at::Tensor& b, double eps);
+void layer_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                   const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& residual);
 /// dw += sum_T dy * xhat,  db += sum_T dy.
 void layer_norm_dw(at::Tensor& dw, at::Tensor& db, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
                    const at::Tensor& rstd);

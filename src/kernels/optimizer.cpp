@@ -11,7 +11,8 @@
 namespace switchyard::kernels {
 namespace {
 
-constexpr i64 kChunk = 16384;  // elements of one partial sum; fixed, so that the norm doesn't depend on the number of threads
+constexpr i64 kChunk =
+    16384;  // elements of one partial sum; fixed, so that the norm doesn't depend on the number of threads
 
 template <class T>
 struct Factors {  // AdamW's settings, folded to what one element needs
@@ -20,14 +21,22 @@ struct Factors {  // AdamW's settings, folded to what one element needs
 
 template <class T>
 Factors<T> factors_of(const AdamW& s, double clip) {
-  const double first = 1 - std::pow(s.beta1, static_cast<double>(s.step)), second = 1 - std::pow(s.beta2, static_cast<double>(s.step));
-  return {static_cast<T>(1 - s.lr * s.weight_decay), static_cast<T>(s.beta1),     static_cast<T>(s.beta2),
-          static_cast<T>(1 - s.beta1),               static_cast<T>(1 - s.beta2), static_cast<T>(s.lr / first),
-          static_cast<T>(1 / second),                static_cast<T>(s.eps),       static_cast<T>(clip)};
+  const double first = 1 - std::pow(s.beta1, static_cast<double>(s.step)),
+               second = 1 - std::pow(s.beta2, static_cast<double>(s.step));
+  return {static_cast<T>(1 - s.lr * s.weight_decay),
+          static_cast<T>(s.beta1),
+          static_cast<T>(s.beta2),
+          static_cast<T>(1 - s.beta1),
+          static_cast<T>(1 - s.beta2),
+          static_cast<T>(s.lr / first),
+          static_cast<T>(1 / second),
+          static_cast<T>(s.eps),
+          static_cast<T>(clip)};
 }
 
 template <class T>
-SWITCHYARD_LOOPS void update(T* __restrict p, T* __restrict m, T* __restrict v, const T* __restrict grad, Factors<T> f, i64 n) {
+SWITCHYARD_LOOPS void update(T* __restrict p, T* __restrict m, T* __restrict v, const T* __restrict grad, Factors<T> f,
+                             i64 n) {
   for (i64 i = 0; i < n; ++i) {
     const T g = grad[i] * f.clip;
     const T m_new = f.beta1 * m[i] + f.rest1 * g;
@@ -67,17 +76,18 @@ double sum_in_chunks(const T* x, i64 n) {
 }
 
 template <class T>
-void write_image(at::Tensor& image, const T* p, i64 begin, i64 n) {
-  if (image.scalar_type() == at::kBFloat16) {
-    write_bfloat16(image.mutable_data_ptr<at::BFloat16>() + begin, p, n);
-  } else if (image.scalar_type() == at::kFloat) {
-    convert(image.mutable_data_ptr<float>() + begin, p, n);
+void write_compute_copy(at::Tensor& compute_copy, const T* p, i64 begin, i64 n) {
+  if (compute_copy.scalar_type() == at::kBFloat16) {
+    write_bfloat16(compute_copy.mutable_data_ptr<at::BFloat16>() + begin, p, n);
+  } else if (compute_copy.scalar_type() == at::kFloat) {
+    convert(compute_copy.mutable_data_ptr<float>() + begin, p, n);
   } else {
-    convert(image.mutable_data_ptr<double>() + begin, p, n);
+    convert(compute_copy.mutable_data_ptr<double>() + begin, p, n);
   }
 }
 
-void adamw_by_operators(at::Tensor& p, at::Tensor& m, at::Tensor& v, const at::Tensor& grad, const AdamW& s, double clip) {
+void adamw_by_operators(at::Tensor& p, at::Tensor& m, at::Tensor& v, const at::Tensor& grad, const AdamW& s,
+                        double clip) {
   const auto f = factors_of<double>(s, clip);
   const at::Tensor g = grad.mul(clip);
   p.mul_(f.decay);
@@ -90,16 +100,19 @@ bool is_flat(const at::Tensor& x) { return x.dim() == 1 && x.is_contiguous(); }
 
 }  // namespace
 
-void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& image, const at::Tensor& grad, const AdamW& settings, double clip) {
+void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& compute_copy, const at::Tensor& grad,
+           const AdamW& settings, double clip) {
   require(is_flat(p) && is_flat(m) && is_flat(v) && is_flat(grad) && same_shape({&p, &m, &v, &grad}) &&
-              (!image.defined() || (is_flat(image) && image.numel() == p.numel())),
-          "adamw", {&p, &m, &v, &image, &grad});
+              (!compute_copy.defined() || (is_flat(compute_copy) && compute_copy.numel() == p.numel())),
+          "adamw", {&p, &m, &v, &compute_copy, &grad});
   if (p.numel() == 0) return;
-  const bool separate_image = image.defined() && image.const_data_ptr() != p.const_data_ptr();
-  const bool known_image = !separate_image || (image.is_cpu() && (image.scalar_type() == at::kBFloat16 || loops_apply({&image})));
-  if (!loops_apply({&p, &m, &v, &grad}) || !known_image) {
+  const bool separate_compute_copy = compute_copy.defined() && compute_copy.const_data_ptr() != p.const_data_ptr();
+  const bool known_compute_copy =
+      !separate_compute_copy ||
+      (compute_copy.is_cpu() && (compute_copy.scalar_type() == at::kBFloat16 || loops_apply({&compute_copy})));
+  if (!loops_apply({&p, &m, &v, &grad}) || !known_compute_copy) {
     adamw_by_operators(p, m, v, grad, settings, clip);
-    if (separate_image) image.copy_(p);
+    if (separate_compute_copy) compute_copy.copy_(p);
     return;
   }
   with_real(p, [&]<class T>() {
@@ -111,7 +124,7 @@ void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& image, const
       for (i64 i = begin * kChunk; i < std::min(n, end * kChunk); i += kChunk) {
         const i64 count = std::min(kChunk, n - i);
         update<T>(p_data + i, m_data + i, v_data + i, g_data + i, factors, count);
-        if (separate_image) write_image<T>(image, p_data + i, i, count);
+        if (separate_compute_copy) write_compute_copy<T>(compute_copy, p_data + i, i, count);
       }
     });
   });

@@ -1,7 +1,9 @@
 // AdamW with decoupled decay (arXiv 1711.05101) on flat ranges, the norm, and casts.
 #pragma once
 
-namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+namespace at {
+class Tensor;
+}  // namespace at
 
 namespace switchyard::kernels {
 
@@ -10,11 +12,14 @@ struct AdamW {
   long step = 1;  // 1 for the first update
 };
 
-/// One pass over n elements, in this order: p *= 1 - lr*decay;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
-/// p -= lr * (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps), with g = grad * clip. grad is left as it is.
-/// image: p in compute precision, written too if defined and not the same memory as p. All (n), p, m, v, grad in the state dtype.
-void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& image, const at::Tensor& grad, const AdamW& settings, double clip);
-/// Sum of squares of a flat tensor in fp64, in a fixed order that does not depend on the number of threads. NaN/inf propagate.
+/// One pass over n elements, in this order: p *= 1 - lr*decay;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2; p -= lr *
+/// (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps), with g = grad * clip. grad is left as it is. compute copy: p
+/// in compute precision, written too if defined and not the same memory as p. All (n), p, m, v, grad in the state
+/// dtype.
+void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& compute_copy, const at::Tensor& grad,
+           const AdamW& settings, double clip);
+/// Sum of squares of a flat tensor in fp64, in a fixed order that does not depend on the number of threads. NaN/inf
+/// propagate.
 double sum_of_squares(const at::Tensor& x);
 
 }  // namespace switchyard::kernels

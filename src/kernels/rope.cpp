@@ -26,11 +26,12 @@ SWITCHYARD_LOOPS void rope_row(T* y, const T* x, const T* cos, const T* sin, T s
   }
 }
 
-void rope_by_operators(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions,
-                       int head_dim, bool inverse) {
+void rope_by_operators(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                       const at::Tensor& positions, int head_dim, bool inverse) {
   const i64 half = head_dim / 2;
   const at::Tensor heads = x.unflatten(1, {-1, head_dim}).to(cos.scalar_type());
-  const at::Tensor c = cos.index_select(0, positions).unsqueeze(1), s = sin.index_select(0, positions).unsqueeze(1).mul_(inverse ? -1 : 1);
+  const at::Tensor c = cos.index_select(0, positions).unsqueeze(1),
+                   s = sin.index_select(0, positions).unsqueeze(1).mul_(inverse ? -1 : 1);
   const at::Tensor a = heads.narrow(2, 0, half), b = heads.narrow(2, half, half);
   const at::Tensor turned = heads.new_empty(heads.sizes());
   turned.narrow(2, 0, half).copy_(a.mul(c).sub_(b.mul(s)));
@@ -55,11 +56,11 @@ std::vector<double> rope_frequencies(int head_dim, double theta, const RopeScali
   return frequencies;
 }
 
-void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions, int head_dim,
-          bool inverse) {
+void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions,
+          int head_dim, bool inverse) {
   require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && positions.dim() == 1 && positions.size(0) == x.size(0) &&
-              positions.scalar_type() == at::kLong && is_rows(cos) && same_shape({&cos, &sin}) && head_dim > 0 && head_dim % 2 == 0 &&
-              cos.size(1) == head_dim / 2 && x.size(1) % head_dim == 0,
+              positions.scalar_type() == at::kLong && is_rows(cos) && same_shape({&cos, &sin}) && head_dim > 0 &&
+              head_dim % 2 == 0 && cos.size(1) == head_dim / 2 && x.size(1) % head_dim == 0,
           "rope", {&y, &x, &cos, &sin, &positions});
   if (y.numel() == 0) return;
   if (!loops_apply({&y, &x, &cos, &sin})) {
@@ -79,15 +80,17 @@ void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::T
           outside = t;
           continue;
         }
-        rope_row<T>(y_rows[t], x_rows[t], cos_rows[p], sin_rows[p], inverse ? T(-1) : T(1), x_rows.width / head_dim, head_dim / 2);
+        rope_row<T>(y_rows[t], x_rows[t], cos_rows[p], sin_rows[p], inverse ? T(-1) : T(1), x_rows.width / head_dim,
+                    head_dim / 2);
       }
     });
   });
-  check(outside < 0, "rope: row {} is at position {}, the tables end before {}", outside.load(), outside < 0 ? 0 : position[outside],
-        cos.size(0));
+  check(outside < 0, "rope: row {} is at position {}, the tables end before {}", outside.load(),
+        outside < 0 ? 0 : position[outside], cos.size(0));
 }
 
-void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& frequencies, long count, const at::Tensor& like) {
+void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& frequencies, long count,
+                 const at::Tensor& like) {
   const auto half = static_cast<i64>(frequencies.size());
   const auto in_fp64 = at::TensorOptions().dtype(at::kDouble).device(at::kCPU);
   const at::Tensor c = like.new_empty({count, half}, in_fp64), s = like.new_empty({count, half}, in_fp64);

@@ -1,7 +1,9 @@
 // Rotary position embedding, half-split pairs: dimension i turns with i + D/2 (arXiv 2104.09864, Hugging Face's order).
 #pragma once
 
-namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+namespace at {
+class Tensor;
+}  // namespace at
 
 #include <vector>
 
@@ -16,9 +18,11 @@ std::vector<double> rope_frequencies(int head_dim, double theta, const RopeScali
 /// y = x turned by the angle of its position; inverse: turned back (the gradient).  x, y (T, n*D), y may be x.
 /// positions (T) i64.   cos, sin (P, D/2) in the state dtype, P above every position
 /// errors  InternalError for a position the tables don't reach (CPU, fp32 and fp64)
-void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions, int head_dim,
-          bool inverse);
-/// Tables for positions [0, count), on the device and dtype of `like`: cos and sin, each (count, D/2); computed in fp64.
-void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& frequencies, long count, const at::Tensor& like);
+void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions,
+          int head_dim, bool inverse);
+/// Tables for positions [0, count), on the device and dtype of `like`: cos and sin, each (count, D/2); computed in
+/// fp64.
+void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& frequencies, long count,
+                 const at::Tensor& like);
 
 }  // namespace switchyard::kernels

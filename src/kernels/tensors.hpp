@@ -35,7 +35,8 @@ void require(bool holds, const char* kernel, std::initializer_list<const at::Ten
 bool is_rows(const at::Tensor& x);
 bool same_shape(std::initializer_list<const at::Tensor*> tensors);
 
-/// Whether the loops on CPU apply: all on CPU and all fp32, or all fp64. Otherwise the same formula runs as ATen operators.
+/// Whether the loops on CPU apply: all on CPU and all fp32, or all fp64. Otherwise the same formula runs as ATen
+/// operators.
 bool loops_apply(std::initializer_list<const at::Tensor*> tensors);
 /// Calls f.operator()<float>() or <double>(), by the dtype of x.
 template <class F>

@@ -2,7 +2,9 @@
 // Queries' head i reads key/value head i / (N / K); a query sees itself and what is before it in its document.
 #pragma once
 
-namespace at { class Tensor; }  // forward declaration; the include costs seconds per file
+namespace at {
+class Tensor;
+}  // namespace at
 
 #include <vector>
 
@@ -10,11 +12,13 @@ namespace at { class Tensor; }  // forward declaration; the include costs second
 
 namespace switchyard::kernels {
 
-/// w (N, TT): documents' squares one after the other, TT the sum of their squared lengths, rows of queries. q (T, N*D)  k (T, K*D)
-void attention_weights(at::Tensor& w, const at::Tensor& q, const at::Tensor& k, const std::vector<AttentionBlock>& blocks, int head_dim,
-                       double scale);
+/// w (N, TT): documents' squared lengths one after the other, TT the sum of their squared lengths, rows of queries. q
+/// (T, N*D)  k (T, K*D)
+void attention_weights(at::Tensor& w, const at::Tensor& q, const at::Tensor& k,
+                       const std::vector<AttentionBlock>& blocks, int head_dim, double scale);
 /// o = w v; rows in no block get 0.   o (T, N*D)   v (T, K*D)
-void weigh_values(at::Tensor& o, const at::Tensor& w, const at::Tensor& v, const std::vector<AttentionBlock>& blocks, int head_dim);
+void weigh_values(at::Tensor& o, const at::Tensor& w, const at::Tensor& v, const std::vector<AttentionBlock>& blocks,
+                  int head_dim);
 
 /// Dropout of the weights: what was kept (u8) and the weights after it, both (N, TT).
 struct DroppedWeights {
@@ -23,8 +27,9 @@ struct DroppedWeights {
   double p = 0;
 };
 /// Gradients, overwritten (rows in no block get 0). dropped: without pointers there was no dropout.
-void unfused_attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q,
-                                const at::Tensor& k, const at::Tensor& v, const at::Tensor& w, const DroppedWeights& dropped,
-                                const std::vector<AttentionBlock>& blocks, int head_dim, double scale);
+void unfused_attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_,
+                                const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& w,
+                                const DroppedWeights& dropped, const std::vector<AttentionBlock>& blocks, int head_dim,
+                                double scale);
 
 }  // namespace switchyard::kernels

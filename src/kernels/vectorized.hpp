@@ -1,13 +1,14 @@
-// How the inner loops on CPU are compiled: once per instruction set, chosen when the program is loaded, and free of what
-// keeps a compiler from using vector registers. The layer is compiled with -fno-math-errno, without which a square root is a call.
-// Internal to kernels.
+// How the inner loops on CPU are compiled: once per instruction set, chosen when the program is loaded, and free of
+// what keeps a compiler from using vector registers. The layer is compiled with -fno-math-errno, without which a square
+// root is a call. Internal to kernels.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
 // An ifunc resolver runs before a sanitizer's runtime is set up, so sanitized builds take the plain version.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define SWITCHYARD_CLONES target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"),
 #else
 #define SWITCHYARD_CLONES
@@ -15,7 +16,8 @@
 #if defined(__GNUC__) && !defined(__clang__)
 /// Elementwise loops: IEEE arithmetic in the written order.
 #define SWITCHYARD_LOOPS __attribute__((SWITCHYARD_CLONES optimize("O3", "no-trapping-math")))
-/// Sums: may be added in another order, the same on every run. Never with exp_of inside: its two-part constants must not be regrouped.
+/// Sums: may be added in another order, the same on every run. Never with exp_of inside: its two-part constants must
+/// not be regrouped.
 #define SWITCHYARD_SUMS \
   __attribute__((SWITCHYARD_CLONES optimize("O3", "no-trapping-math", "no-signed-zeros", "associative-math")))
 /// Maxima: NaNs may be lost.
@@ -29,8 +31,8 @@
 
 namespace switchyard::kernels {
 
-/// e^x within 2 ulp for x in [-87, 88.3], 0 below, infinity above; NaN stays NaN. No branches and no choices between values, so that
-/// loops around it vectorise into one straight path.
+/// e^x within 2 ulp for x in [-87, 88.3], 0 below, infinity above; NaN stays NaN. No branches and no choices between
+/// values, so that loops around it vectorise into one straight path.
 /// source  range reduction by Cody and Waite, polynomial of Cephes' expf
 [[gnu::always_inline]] inline float exp_of(float x) {
   // Adding 1.5 * 2^23 leaves the nearest integer of x / ln 2 in the last bits.

@@ -26,21 +26,21 @@ Step finish(std::map<int, Part>& parts) {
   return step;
 }
 
-// Holders of one addend, best source for `rank` first: itself, then by distance in rank order going round.
-std::vector<const Shard*> sources(const ShardMap& from, int addend, int rank) {
+// Holders of one partial, best source for `rank` first: itself, then by distance in rank order going round.
+std::vector<const Shard*> sources(const ShardMap& from, int partial, int rank) {
   std::vector<const Shard*> list;
   for (const Shard& shard : from.shards)
-    if (shard.addend == addend && !shard.box.empty()) list.push_back(&shard);
+    if (shard.partial == partial && !shard.box.empty()) list.push_back(&shard);
   std::stable_sort(list.begin(), list.end(),
                    [&](const Shard* a, const Shard* b) { return std::abs(a->rank - rank) < std::abs(b->rank - rank); });
   return list;
 }
 
-// Pieces of `shard` that addend `addend` brings to its rank; each element from one holder, who has it in `place`.
-void fetch(std::map<int, Part>& parts, const ShardMap& from, Place place, int addend, const Shard& shard, bool add) {
+// Pieces of `shard` that partial `partial` brings to its rank; each element from one holder, who has it in `place`.
+void fetch(std::map<int, Part>& parts, const ShardMap& from, Place place, int partial, const Shard& shard, bool add) {
   std::vector<Box> missing;
   if (!shard.box.empty()) missing.push_back(shard.box);
-  for (const Shard* source : sources(from, addend, shard.rank)) {
+  for (const Shard* source : sources(from, partial, shard.rank)) {
     std::vector<Box> left;
     for (const Box& box : missing) {
       const Box common = intersect(box, source->box);
@@ -56,7 +56,7 @@ void fetch(std::map<int, Part>& parts, const ShardMap& from, Place place, int ad
     }
     missing = std::move(left);
   }
-  check(missing.empty(), "exchange: rank {} finds no holder of addend {} for {}", shard.rank, addend,
+  check(missing.empty(), "exchange: rank {} finds no holder of partial {} for {}", shard.rank, partial,
         missing.empty() ? "" : to_string(missing[0]));
 }
 
@@ -77,7 +77,8 @@ Step copy_step(const ShardMap& from, Place place, const ShardMap& to) {
 Step sum_step(const ShardMap& from, const ShardMap& to) {
   std::map<int, Part> parts = everyone(from, to);
   for (const Shard& shard : to.shards)
-    for (int addend = 0; addend < from.addends; ++addend) fetch(parts, from, Place::input, addend, shard, addend > 0);
+    for (int partial = 0; partial < from.partials; ++partial)
+      fetch(parts, from, Place::input, partial, shard, partial > 0);
   return finish(parts);
 }
 
@@ -87,29 +88,29 @@ bool has_copies(const ShardMap& map) {
   return held > map.shape.elements();
 }
 
-// Of each addend of `from`, the addend of `to` that it goes into: the first that one of its holders is to hold.
+// Of each partial of `from`, the partial of `to` that it goes into: the first that one of its holders is to hold.
 std::vector<int> successors(const ShardMap& from, const ShardMap& to) {
-  std::vector<std::set<int>> holders(static_cast<size_t>(from.addends));
-  for (const Shard& shard : from.shards) holders[static_cast<size_t>(shard.addend)].insert(shard.rank);
+  std::vector<std::set<int>> holders(static_cast<size_t>(from.partials));
+  for (const Shard& shard : from.shards) holders[static_cast<size_t>(shard.partial)].insert(shard.rank);
   std::vector<int> list;
   for (const std::set<int>& ranks : holders) {
-    int successor = to.addends;
+    int successor = to.partials;
     for (const Shard& shard : to.shards)
-      if (ranks.contains(shard.rank)) successor = std::min(successor, shard.addend);
-    list.push_back(successor % to.addends);
+      if (ranks.contains(shard.rank)) successor = std::min(successor, shard.partial);
+    list.push_back(successor % to.partials);
   }
   return list;
 }
 
-// Addends stay addends: those of `to` are sums of some of `from`, or zero.
-Step regroup_addends(const ShardMap& from, const ShardMap& to) {
+// Partials stay partials: those of `to` are sums of some of `from`, or zero.
+Step regroup_partials(const ShardMap& from, const ShardMap& to) {
   std::map<int, Part> parts = everyone(from, to);
   const std::vector<int> into = successors(from, to);
   for (const Shard& shard : to.shards) {
     bool empty = true;
-    for (int addend = 0; addend < from.addends; ++addend) {
-      if (into[static_cast<size_t>(addend)] != shard.addend) continue;
-      fetch(parts, from, Place::input, addend, shard, !empty);
+    for (int partial = 0; partial < from.partials; ++partial) {
+      if (into[static_cast<size_t>(partial)] != shard.partial) continue;
+      fetch(parts, from, Place::input, partial, shard, !empty);
       empty = false;
     }
     if (empty) part_of(parts, shard.rank).zero = true;
@@ -123,24 +124,29 @@ Exchange direct(std::vector<Step> steps) {
   return {std::move(steps), std::vector<std::vector<Box>>(parts)};
 }
 
-/// Steps over hosts, and what has been given to each rank so far: of ranks that could do the same the one with the least does it.
+/// Steps over hosts, and what has been given to each rank so far: of ranks that could do the same the one with the
+/// least does it.
 class OverHosts {
  public:
-  OverHosts(const ShardMap& from, const ShardMap& to, std::span<const int> host) : from_(from), to_(to), host_(host), everyone_(everyone(from, to)) {}
+  OverHosts(const ShardMap& from, const ShardMap& to, std::span<const int> host)
+      : from_(from), to_(to), host_(host), everyone_(everyone(from, to)) {}
 
   /// Of what lies in `place` of its holders.
   void copy(const ShardMap& from, Place place) {
-    std::map<int, Part> &first = add_step(), &second = add_step();
+    std::map<int, Part>&first = add_step(), &second = add_step();
     for (const Slice& slice : slices(from, to_))
       for (const auto& [host, takers] : by_host(slice.takers)) {
         std::vector<int> lacking;
         for (const int taker : takers) {
-          if (std::ranges::count(slice.holders, taker) == 0) lacking.push_back(taker);
-          else if (place == Place::input) pass(first, taker, taker, slice.box, place, {.box = slice.box});
+          if (std::ranges::count(slice.holders, taker) == 0)
+            lacking.push_back(taker);
+          else if (place == Place::input)
+            pass(first, taker, taker, slice.box, place, {.box = slice.box});
         }
         if (lacking.empty()) continue;
         if (const std::vector<int> near = on_host(slice.holders, host); !near.empty()) {
-          for (const int taker : lacking) pass(first, least(near, sent_, slice.box), taker, slice.box, place, {.box = slice.box});
+          for (const int taker : lacking)
+            pass(first, least(near, sent_, slice.box), taker, slice.box, place, {.box = slice.box});
           continue;
         }
         const int gate = least(lacking, crossed_, slice.box);
@@ -152,24 +158,26 @@ class OverHosts {
 
   /// To `owners`, each of whom has a part of its shard in `to`.
   void sum(const ShardMap& owners) {
-    std::map<int, Part> &inside = add_step(), &across = add_step();
+    std::map<int, Part>&inside = add_step(), &across = add_step();
     for (const Slice& slice : slices(from_, owners)) {
       const int owner = slice.takers[0];
-      std::map<int, std::vector<int>> addends = contributions(slice, owner);
+      std::map<int, std::vector<int>> partials = contributions(slice, owner);
       bool add = false;
-      for (const int rank : addends[host_of(owner)]) {
+      for (const int rank : partials[host_of(owner)]) {
         pass(across, rank, owner, slice.box, Place::input, {.box = slice.box, .add = add});
         add = true;
       }
-      addends.erase(host_of(owner));
-      for (const auto& [host, ranks] : addends) {
+      partials.erase(host_of(owner));
+      for (const auto& [host, ranks] : partials) {
         const int gate = ranks.size() == 1 ? ranks[0] : least(ranks, crossed_, slice.box);
         if (ranks.size() > 1) {
           scratch_[gate].push_back(slice.box);
           for (size_t i = 0; i < ranks.size(); ++i)
-            pass(inside, ranks[i], gate, slice.box, Place::input, {.box = slice.box, .add = i > 0, .place = Place::scratch});
+            pass(inside, ranks[i], gate, slice.box, Place::input,
+                 {.box = slice.box, .add = i > 0, .place = Place::scratch});
         }
-        pass(across, gate, owner, slice.box, ranks.size() == 1 ? Place::input : Place::scratch, {.box = slice.box, .add = add});
+        pass(across, gate, owner, slice.box, ranks.size() == 1 ? Place::input : Place::scratch,
+             {.box = slice.box, .add = add});
         add = true;
       }
     }
@@ -178,7 +186,8 @@ class OverHosts {
   Exchange finished() {
     Exchange done;
     for (std::map<int, Part>& step : steps_)
-      if (std::ranges::any_of(step, [](const auto& part) { return !part.second.receives.empty(); })) done.steps.push_back(finish(step));
+      if (std::ranges::any_of(step, [](const auto& part) { return !part.second.receives.empty(); }))
+        done.steps.push_back(finish(step));
     if (done.steps.empty()) done.steps.push_back(finish(everyone_));
     for (const Part& part : done.steps[0].parts) done.scratch.push_back(std::move(scratch_[part.rank]));
     return done;
@@ -212,16 +221,16 @@ class OverHosts {
     step.at(to).receives.push_back(received);
   }
 
-  // By host, in order of addends: who contributes each. Of an addend's copies the owner's, else one on its host, else one on a host that
-  // contributes in any case, else the first.
+  // By host, in order of partials: who contributes each. Of a partial's copies the owner's, else one on its host, else
+  // one on a host that contributes in any case, else the first.
   std::map<int, std::vector<int>> contributions(const Slice& slice, int owner) const {
-    std::vector<int> rank(static_cast<size_t>(from_.addends), -1);
+    std::vector<int> rank(static_cast<size_t>(from_.partials), -1);
     std::set<int> hosts;
     for (const bool sure : {true, false})
-      for (int addend = 0; addend < from_.addends; ++addend) {
-        int& chosen = rank[static_cast<size_t>(addend)];
-        const std::vector<int> holders = slice.holders_of(addend);
-        check(!holders.empty(), "exchange: rank {} finds no holder of addend {} for {}", owner, addend, slice.box);
+      for (int partial = 0; partial < from_.partials; ++partial) {
+        int& chosen = rank[static_cast<size_t>(partial)];
+        const std::vector<int> holders = slice.holders_of(partial);
+        check(!holders.empty(), "exchange: rank {} finds no holder of partial {} for {}", owner, partial, slice.box);
         if (chosen >= 0 || (sure && by_host(holders).size() > 1 && on_host(holders, host_of(owner)).empty())) continue;
         std::vector<int> near = on_host(holders, host_of(owner));
         for (auto host = hosts.begin(); near.empty() && host != hosts.end(); ++host) near = on_host(holders, *host);
@@ -246,8 +255,8 @@ struct PortLoad {
   double messages = 0, elements = 0;
 };
 
-// Of all steps, in units of an element's time between hosts. Token dims count in units of many tokens, so a message's latency is that of few
-// elements.
+// Of all steps, in units of an element's time between hosts. Token dims count in units of many tokens, so a message's
+// latency is that of few elements.
 double nominal_time(const Exchange& exchange, std::span<const int> host) {
   constexpr double kIntraHost = 0.2, kLatency = 16;
   double total = 0;
@@ -275,8 +284,8 @@ double nominal_time(const Exchange& exchange, std::span<const int> host) {
 
 Exchange exchange(const ShardMap& from, const ShardMap& to) {
   check(from.shape.size == to.shape.size, "exchange: shapes differ");
-  if (to.addends > 1) return direct({regroup_addends(from, to)});
-  if (from.addends == 1) return direct({copy_step(from, Place::input, to)});
+  if (to.partials > 1) return direct({regroup_partials(from, to)});
+  if (from.partials == 1) return direct({copy_step(from, Place::input, to)});
   if (!has_copies(to)) return direct({sum_step(from, to)});
   const ShardMap owners = one_owner(to);
   return direct({sum_step(from, owners), copy_step(owners, Place::output, to)});
@@ -284,9 +293,9 @@ Exchange exchange(const ShardMap& from, const ShardMap& to) {
 
 Exchange exchange_over_hosts(const ShardMap& from, const ShardMap& to, std::span<const int> host) {
   check(from.shape.size == to.shape.size, "exchange: shapes differ");
-  check(to.addends == 1, "exchange over hosts into {} addends", to.addends);
+  check(to.partials == 1, "exchange over hosts into {} partials", to.partials);
   OverHosts made(from, to, host);
-  if (from.addends == 1) {
+  if (from.partials == 1) {
     made.copy(from, Place::input);
     return made.finished();
   }
@@ -299,7 +308,7 @@ Exchange exchange_over_hosts(const ShardMap& from, const ShardMap& to, std::span
 Exchange quickest_exchange(const ShardMap& from, const ShardMap& to, std::span<const int> host) {
   Exchange straight = exchange(from, to);
   const bool one_host = std::ranges::adjacent_find(host, std::not_equal_to()) == host.end();
-  if (one_host || to.addends > 1) return straight;
+  if (one_host || to.partials > 1) return straight;
   Exchange over_hosts = exchange_over_hosts(from, to, host);
   return nominal_time(over_hosts, host) < nominal_time(straight, host) ? over_hosts : straight;
 }

@@ -1,5 +1,5 @@
 // Exchange: resharding among ranks that work in lock step, as transactions of sends and receives. Used inside segments
-// (tensor and sequence parallel collectives) and between pipeline stages; switches and flushes plan with switching/.
+// (tensor and sequence parallel collectives) and between pipeline stages; switches and reductions plan with switching/.
 #pragma once
 
 #include <span>
@@ -10,12 +10,13 @@
 
 namespace switchyard::layout {
 
-/// A rank's memory in an exchange: the shard that it starts with, the one that it ends with, and sums that it makes for others.
+/// A rank's memory in an exchange: the shard that it starts with, the one that it ends with, and sums that it makes for
+/// others.
 enum class Place { input, output, scratch };
 
 /// What one rank does in one transaction. Receives take effect in the order of the list; the first piece of an element
-/// overwrites, later ones (add) are further addends. peer == the rank itself: a local piece.
-/// place: where a sent piece is read; where a received one goes, output or scratch. Local pieces are read from the input.
+/// overwrites, later ones (add) are further partials. peer == the rank itself: a local piece. place: where a sent piece
+/// is read; where a received one goes, output or scratch. Local pieces are read from the input.
 struct Piece {
   int peer = 0;
   Box box;  // global coordinates
@@ -26,31 +27,35 @@ struct Piece {
 struct Part {
   int rank = 0;
   std::vector<Piece> sends, receives;
-  bool zero = false;  // the destination is filled with zeros instead (a copy that becomes an addend)
+  bool zero = false;  // the destination is filled with zeros instead (a copy that becomes a partial)
 };
 struct Step {
   std::vector<Part> parts;  // of all ranks that hold something in `from` or `to`, ascending
 };
 
-/// Steps, one after the other. scratch: boxes of sums that a rank makes for others, by part; disjoint, and each piece there is one of them.
+/// Steps, one after the other. scratch: boxes of sums that a rank makes for others, by part; disjoint, and each piece
+/// there is one of them.
 struct Exchange {
   std::vector<Step> steps;
   std::vector<std::vector<Box>> scratch;
 };
 
-/// Steps that turn `from` into `to` with direct messages. A rank has at most one shard in each map.
-/// Sums are in order of addends, whoever receives. Where every copy of a sum is wanted, the sum is made in pieces first (one
-/// step) and gathered after (ring volume of an all-reduce). Where `to` has several addends, each of `from` goes into the first of
-/// them that one of its holders is to hold, so that most stay where they are; addends of `to` that get none are zero.
+/// Steps that turn `from` into `to` with direct messages. A rank has at most one shard in each map. Sums are in order
+/// of partials, whoever receives. Where every copy of a sum is wanted, the sum is made in pieces first (one step) and
+/// gathered after (ring volume of an all-reduce). Where `to` has several partials, each of `from` goes into the first
+/// of them that one of its holders is to hold, so that most stay where they are; partials of `to` that get none are
+/// zero.
 Exchange exchange(const ShardMap& from, const ShardMap& to);
 
-/// The same over hosts: what several ranks of a host lack crosses to that host once, to one of them, and is passed on inside; addends of a
-/// host are summed there before they cross. Ranks of a host share the crossings evenly. A sum is that of its owner's host, in order of addends,
-/// plus those of the other hosts in their order. host: of each rank. `to` has one addend.
+/// The same over hosts: what several ranks of a host lack crosses to that host once, to one of them, and is passed on
+/// inside; partials of a host are summed there before they cross. Ranks of a host share the crossings evenly. A sum is
+/// that of its owner's host, in order of partials, plus those of the other hosts in their order. host: of each rank.
+/// `to` has one partial.
 Exchange exchange_over_hosts(const ShardMap& from, const ShardMap& to, std::span<const int> host);
 
-/// Whichever of both takes less time by nominal rates of links: a network port of each rank, and five times its rate inside a host. The rates
-/// are the same everywhere, so that all ranks of a job and whoever simulates it choose alike. Direct where both take equally long.
+/// Whichever of both takes less time by nominal rates of links: a network port of each rank, and five times its rate
+/// inside a host. The rates are the same everywhere, so that all ranks of a job and whoever simulates it choose alike.
+/// Direct where both take equally long.
 Exchange quickest_exchange(const ShardMap& from, const ShardMap& to, std::span<const int> host);
 
 /// The hosts of some ranks, numbered in the order in which they appear.
@@ -59,9 +64,9 @@ std::vector<int> host_pattern(std::span<const int> ranks, const cluster::Cluster
 /// Elements that `part` sends to other ranks.
 i64 sent_elements(const Part& part);
 
-/// Replays an exchange on who holds what. InternalError unless sends and receives pair up, every piece lies inside a shard and is there when it is
-/// sent, nothing is sent and overwritten in one step, and every element of every shard of `to` ends with every addend exactly once (`to` with
-/// several addends: in exactly one of them).
+/// Replays an exchange on who holds what. InternalError unless sends and receives pair up, every piece lies inside a
+/// shard and is there when it is sent, nothing is sent and overwritten in one step, and every element of every shard of
+/// `to` ends with every partial exactly once (`to` with several partials: in exactly one of them).
 void verify_exchange(const Exchange& exchange, const ShardMap& from, const ShardMap& to);
 
 }  // namespace switchyard::layout

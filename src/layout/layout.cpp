@@ -18,14 +18,15 @@ std::string axis_names(const Mesh& mesh, const std::vector<int>& axes) {
 
 /// Each axis is used at most once, and exists.
 void check_axes(const Mesh& mesh, const Layout& layout, const Shape& shape) {
-  // Texts are made for faults only.
+  // Texts are made for errors only.
   if (layout.split.size() != shape.size.size())
     throw InternalError(fmt::format("layout {} for a tensor of {} dims", to_string(mesh, layout), shape.dims()));
   std::vector<bool> used(mesh.axes.size());
   const auto use = [&](int axis) {
     check(axis >= 0 && static_cast<size_t>(axis) < used.size(), "axis {} of a mesh with {} axes", axis, used.size());
     if (used[static_cast<size_t>(axis)])
-      throw InternalError(fmt::format("layout {} uses axis \"{}\" twice", to_string(mesh, layout), mesh.axes[static_cast<size_t>(axis)].name));
+      throw InternalError(fmt::format("layout {} uses axis \"{}\" twice", to_string(mesh, layout),
+                                      mesh.axes[static_cast<size_t>(axis)].name));
     used[static_cast<size_t>(axis)] = true;
   };
   for (const auto& axes : layout.split) std::for_each(axes.begin(), axes.end(), use);
@@ -35,13 +36,14 @@ void check_axes(const Mesh& mesh, const Layout& layout, const Shape& shape) {
 Box box_at(const Mesh& mesh, const Layout& layout, const Shape& shape, int position) {
   Box box = whole(shape.size);
   for (size_t d = 0; d < layout.split.size(); ++d) {
-    const std::span<const i64> granules = d < shape.granule.size() ? std::span<const i64>(shape.granule[d]) : std::span<const i64>();
+    const std::span<const i64> alignments =
+        d < shape.alignment.size() ? std::span<const i64>(shape.alignment[d]) : std::span<const i64>();
     for (const int axis : layout.split[d]) {
       const i64 parts = mesh.axes[static_cast<size_t>(axis)].size;
       const i64 part = mesh.coordinate(position, axis);
       const i64 size = box.hi[d] - box.lo[d];
-      box.hi[d] = box.lo[d] + cut_start(size, granules, part + 1, parts);
-      box.lo[d] = box.lo[d] + cut_start(size, granules, part, parts);
+      box.hi[d] = box.lo[d] + cut_start(size, alignments, part + 1, parts);
+      box.lo[d] = box.lo[d] + cut_start(size, alignments, part, parts);
     }
   }
   return box;
@@ -52,12 +54,12 @@ ShardMap joined(const std::vector<ShardMap>& maps, bool renumber) {
   ShardMap all{maps[0].shape, renumber ? 0 : 1, {}};
   for (const ShardMap& map : maps) {
     check(map.shape.size == all.shape.size, "shard maps of sizes {} and {} joined", all.shape.size, map.shape.size);
-    check(renumber || map.addends == 1, "copies of a value with {} addends", map.addends);
+    check(renumber || map.partials == 1, "copies of a value with {} partials", map.partials);
     for (Shard shard : map.shards) {
-      if (renumber) shard.addend += all.addends;
+      if (renumber) shard.partial += all.partials;
       all.shards.push_back(shard);
     }
-    if (renumber) all.addends += map.addends;
+    if (renumber) all.partials += map.partials;
   }
   return all;
 }
@@ -99,8 +101,10 @@ void validate(const Mesh& mesh) {
     product *= axis.size;
   }
   check(product == mesh.size(), "mesh axes have {} positions for {} ranks", product, mesh.size());
-  check(std::set<int>(mesh.ranks.begin(), mesh.ranks.end()).size() == mesh.ranks.size(), "mesh ranks {} repeat", mesh.ranks);
-  check(std::all_of(mesh.ranks.begin(), mesh.ranks.end(), [](int rank) { return rank >= 0; }), "negative rank in {}", mesh.ranks);
+  check(std::set<int>(mesh.ranks.begin(), mesh.ranks.end()).size() == mesh.ranks.size(), "mesh ranks {} repeat",
+        mesh.ranks);
+  check(std::all_of(mesh.ranks.begin(), mesh.ranks.end(), [](int rank) { return rank >= 0; }), "negative rank in {}",
+        mesh.ranks);
 }
 
 Layout replicated(int dims) { return {std::vector<std::vector<int>>(static_cast<size_t>(dims)), {}}; }
@@ -120,21 +124,22 @@ Box shard_box(const Mesh& mesh, const Layout& layout, const Shape& shape, int po
 ShardMap expand(const Mesh& mesh, const Layout& layout, const Shape& shape) {
   check_axes(mesh, layout, shape);
   ShardMap map{shape, 1, {}};
-  for (const int axis : layout.partial) map.addends *= mesh.axes[static_cast<size_t>(axis)].size;
+  for (const int axis : layout.partial) map.partials *= mesh.axes[static_cast<size_t>(axis)].size;
   map.shards.reserve(mesh.ranks.size());
   for (int position = 0; position < mesh.size(); ++position) {
-    int addend = 0;
-    for (const int axis : layout.partial) addend = addend * mesh.axes[static_cast<size_t>(axis)].size + mesh.coordinate(position, axis);
-    map.shards.push_back({mesh.ranks[static_cast<size_t>(position)], addend, box_at(mesh, layout, shape, position)});
+    int partial = 0;
+    for (const int axis : layout.partial)
+      partial = partial * mesh.axes[static_cast<size_t>(axis)].size + mesh.coordinate(position, axis);
+    map.shards.push_back({mesh.ranks[static_cast<size_t>(position)], partial, box_at(mesh, layout, shape, position)});
   }
   return map;
 }
 
 ShardMap as_copies(const std::vector<ShardMap>& maps) { return joined(maps, false); }
-ShardMap as_addends(const std::vector<ShardMap>& maps) { return joined(maps, true); }
+ShardMap as_partials(const std::vector<ShardMap>& maps) { return joined(maps, true); }
 
 ShardMap one_owner(const ShardMap& map) {
-  check(map.addends == 1, "one owner of a value with {} addends", map.addends);
+  check(map.partials == 1, "one owner of a value with {} partials", map.partials);
   std::vector<Box> boxes;
   for (const Shard& shard : map.shards) boxes.push_back(shard.box);
   std::map<int, std::vector<Box>> owned;
@@ -163,24 +168,24 @@ void validate(const ShardMap& map, bool exactly_once) {
   const Box all = whole(map.shape.size);
   std::vector<Box> boxes{all};
   for (const Shard& shard : map.shards) {
-    check(shard.rank >= 0 && shard.addend >= 0 && shard.addend < map.addends, "shard of rank {}, addend {} of {}", shard.rank, shard.addend,
-          map.addends);
-    check(shard.box.dims == all.dims && all.contains(shard.box), "shard {} of rank {} lies outside {}", shard.box, shard.rank,
-          all);
+    check(shard.rank >= 0 && shard.partial >= 0 && shard.partial < map.partials, "shard of rank {}, partial {} of {}",
+          shard.rank, shard.partial, map.partials);
+    check(shard.box.dims == all.dims && all.contains(shard.box), "shard {} of rank {} lies outside {}", shard.box,
+          shard.rank, all);
     boxes.push_back(shard.box);
   }
   const Grid grid(boxes);
-  std::vector<int> holder(grid.cells() * static_cast<size_t>(map.addends), -1);
+  std::vector<int> holder(grid.cells() * static_cast<size_t>(map.partials), -1);
   for (const Shard& shard : map.shards) {
     grid.each_cell(shard.box, [&](size_t cell) {
-      int& rank = holder[cell * static_cast<size_t>(map.addends) + static_cast<size_t>(shard.addend)];
+      int& rank = holder[cell * static_cast<size_t>(map.partials) + static_cast<size_t>(shard.partial)];
       check(!exactly_once || rank < 0, "box {} is held by ranks {} and {}", grid.cell(cell), rank, shard.rank);
       rank = shard.rank;
     });
   }
   for (size_t i = 0; i < holder.size(); ++i) {
-    check(holder[i] >= 0, "box {} of addend {} is on no rank", grid.cell(i / static_cast<size_t>(map.addends)),
-          i % static_cast<size_t>(map.addends));
+    check(holder[i] >= 0, "box {} of partial {} is on no rank", grid.cell(i / static_cast<size_t>(map.partials)),
+          i % static_cast<size_t>(map.partials));
   }
 }
 

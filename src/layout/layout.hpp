@@ -33,7 +33,7 @@ struct Mesh {
 void validate(const Mesh& mesh);
 
 /// How one tensor lies on a mesh. split[d]: the axes (indices into mesh.axes) that cut dim d, outermost cut first.
-/// partial: axes whose members hold addends of the value. Every other axis holds copies.
+/// partial: axes whose members hold partials of the value. Every other axis holds copies.
 struct Layout {
   std::vector<std::vector<int>> split;
   std::vector<int> partial;
@@ -43,35 +43,36 @@ struct Layout {
 Layout replicated(int dims);
 std::string to_string(const Mesh& mesh, const Layout& layout);
 
-/// One rank's piece. addend: which of the value's addends it belongs to.
+/// One rank's piece. partial: which of the value's partials it belongs to.
 struct Shard {
-  int rank = 0, addend = 0;
+  int rank = 0, partial = 0;
   Box box;
   bool operator==(const Shard&) const = default;
 };
 
-/// The general form: the value is the sum over addends of any one copy of each. A rank may hold several shards
-/// (of several addends, or disjoint boxes of one). Shards may be empty boxes.
+/// The general form: the value is the sum over partials of any one copy of each. A rank may hold several shards
+/// (of several partials, or disjoint boxes of one). Shards may be empty boxes.
 struct ShardMap {
   Shape shape;
-  int addends = 1;
+  int partials = 1;
   std::vector<Shard> shards;
   bool operator==(const ShardMap&) const = default;
 };
 
-/// Box of the rank at `position`. Nested splits cut the part that the outer ones left, on granules counted from its start.
+/// Box of the rank at `position`. Nested splits cut the part that the outer ones left, on alignments counted from its
+/// start.
 Box shard_box(const Mesh& mesh, const Layout& layout, const Shape& shape, int position);
-/// Shards in order of position; addend = mixed-radix number of the partial coordinates, partial[0] most significant.
+/// Shards in order of position; partial = mixed-radix number of the partial coordinates, partial[0] most significant.
 ShardMap expand(const Mesh& mesh, const Layout& layout, const Shape& shape);
 
-/// The same value held by several maps: shards are further copies. All maps have one addend.
+/// The same value held by several maps: shards are further copies. All maps have one partial.
 ShardMap as_copies(const std::vector<ShardMap>& maps);
-/// A value that is the sum of the maps' values: addends are renumbered in order.
-ShardMap as_addends(const std::vector<ShardMap>& maps);
+/// A value that is the sum of the maps' values: partials are renumbered in order.
+ShardMap as_partials(const std::vector<ShardMap>& maps);
 /// One owner per element: the copies of each box share it evenly, cut along dim 0 (rows, on single rows; the layout's
-/// granules do not apply), first holder first. `map` has one addend. Ranks that own nothing have no shard.
+/// alignments do not apply), first holder first. `map` has one partial. Ranks that own nothing have no shard.
 ShardMap one_owner(const ShardMap& map);
-/// Every element of every addend is covered; `exactly_once`: and held by one rank only. Throws InternalError.
+/// Every element of every partial is covered; `exactly_once`: and held by one rank only. Throws InternalError.
 void validate(const ShardMap& map, bool exactly_once = false);
 
 }  // namespace switchyard::layout

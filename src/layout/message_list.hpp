@@ -15,8 +15,8 @@ namespace switchyard::layout {
 /// The number that stands for 0, for 1, ...; null: every number for itself.
 using Names = std::shared_ptr<const std::vector<int>>;
 
-/// A list of messages that cannot be changed. Copies share it. It is a pattern, in which `ranks` name sources and destinations and
-/// `tensors` the tensors; its elements come with their names.
+/// A list of messages that cannot be changed. Copies share it. It is a pattern, in which `ranks` name sources and
+/// destinations and `tensors` the tensors; its elements come with their names.
 class MessageList {
  public:
   using Pattern = std::shared_ptr<const std::vector<Msg>>;

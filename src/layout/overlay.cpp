@@ -67,7 +67,8 @@ Grid::Grid(std::span<const Box> boxes) {
 }
 
 Box Grid::cell(size_t index) const {
-  const std::array<size_t, kMaxDims> at{index / (count_[1] * count_[2]), index / count_[2] % count_[1], index % count_[2]};
+  const std::array<size_t, kMaxDims> at{index / (count_[1] * count_[2]), index / count_[2] % count_[1],
+                                        index % count_[2]};
   Box box;
   box.dims = dims_;
   for (size_t d = 0; d < static_cast<size_t>(dims_); ++d) {

@@ -1,4 +1,5 @@
-// Overlaid boxes of one tensor: the grid of their edges, and the regions on which it is constant which of them hold an element.
+// Overlaid boxes of one tensor: the grid of their edges, and the regions on which it is constant which of them hold an
+// element.
 #pragma once
 
 #include <array>

@@ -11,7 +11,8 @@ RankShards::RankShards(const ShardMap& map) : map_(map), order_(map.shards.size(
 }
 
 int RankShards::find(int of_rank, const Box& box) const {
-  auto at = std::lower_bound(order_.begin(), order_.end(), of_rank, [&](int shard, int wanted) { return rank(shard) < wanted; });
+  auto at = std::lower_bound(order_.begin(), order_.end(), of_rank,
+                             [&](int shard, int wanted) { return rank(shard) < wanted; });
   for (; at != order_.end() && rank(*at) == of_rank; ++at) {
     if (map_.shards[static_cast<size_t>(*at)].box.contains(box)) return *at;
   }

@@ -54,7 +54,8 @@ Growth growth(const Layout& less, const Layout& more) {
 Collective reduction(const Layout& from, const Layout& to) {
   if (!std::includes(from.partial.begin(), from.partial.end(), to.partial.begin(), to.partial.end())) return {};
   std::vector<int> summed;
-  std::set_difference(from.partial.begin(), from.partial.end(), to.partial.begin(), to.partial.end(), std::back_inserter(summed));
+  std::set_difference(from.partial.begin(), from.partial.end(), to.partial.begin(), to.partial.end(),
+                      std::back_inserter(summed));
   const Growth cut = growth(from, to);
   if (!cut.possible) return {};
   if (cut.axes.empty()) return {Pattern::all_reduce, summed, -1, -1};
@@ -93,15 +94,15 @@ std::vector<Msg> copies(const ShardMap& from, const ShardMap& to, const cluster:
   return messages;
 }
 
-/// Round 0: each addend to the owner, from the nearest of its copies; round 1: the owner's own sum.
+/// Round 0: each partial to the owner, from the nearest of its copies; round 1: the owner's own sum.
 Rounds sums(const ShardMap& from, const ShardMap& owners, const cluster::Cluster& cluster) {
   std::vector<i64> sent(static_cast<size_t>(cluster.ranks()));
   Rounds plan{{{}, {}}};
   for (const Slice& slice : slices(from, owners)) {
     const int owner = slice.takers[0];
-    for (int addend = 0; addend < from.addends; ++addend) {
-      const std::vector<int> holders = slice.holders_of(addend);
-      check(!holders.empty(), "box {} of addend {} is on no rank", slice.box, addend);
+    for (int partial = 0; partial < from.partials; ++partial) {
+      const std::vector<int> holders = slice.holders_of(partial);
+      check(!holders.empty(), "box {} of partial {} is on no rank", slice.box, partial);
       const bool here = std::find(holders.begin(), holders.end(), owner) != holders.end();
       const int source = here ? owner : nearest_sender(holders, owner, cluster, sent);
       if (!here) sent[static_cast<size_t>(source)] += slice.box.elements();
@@ -137,11 +138,13 @@ Collective collective_between(const Mesh& from_mesh, const Layout& from, const M
   return {same ? Pattern::point_to_point : Pattern::general, {}, -1, -1};
 }
 
-Pattern classify(const Mesh& mesh, const Layout& from, const Layout& to) { return collective_between(mesh, from, to).pattern; }
+Pattern classify(const Mesh& mesh, const Layout& from, const Layout& to) {
+  return collective_between(mesh, from, to).pattern;
+}
 
 Rounds reshard(const ShardMap& from, const ShardMap& to, const cluster::Cluster& cluster) {
-  check(to.addends == 1, "reshard to a value with {} addends", to.addends);
-  if (from.addends == 1) return {{copies(from, to, cluster)}};
+  check(to.partials == 1, "reshard to a value with {} partials", to.partials);
+  if (from.partials == 1) return {{copies(from, to, cluster)}};
   const ShardMap owners = one_owner(to);
   Rounds plan = sums(from, owners, cluster);
   plan.rounds.push_back(copies(owners, to, cluster));
@@ -149,7 +152,7 @@ Rounds reshard(const ShardMap& from, const ShardMap& to, const cluster::Cluster&
 }
 
 void verify_reshard(const Rounds& plan, const ShardMap& from, const ShardMap& to) {
-  if (from.addends == 1) return verify_copy(plan, {from}, {to});
+  if (from.partials == 1) return verify_copy(plan, {from}, {to});
   check(plan.rounds.size() == 3, "a sum and its copies have 3 rounds, not {}", plan.rounds.size());
   const ShardMap owners = one_owner(to);
   verify_sum({{plan.rounds[0], plan.rounds[1]}}, {from}, {owners});

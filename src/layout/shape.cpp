@@ -80,18 +80,18 @@ i64 Shape::elements() const { return whole(size).elements(); }
 
 Shape plain(std::vector<i64> size) {
   Shape shape;
-  shape.granule.resize(size.size());
+  shape.alignment.resize(size.size());
   shape.size = std::move(size);
   return shape;
 }
 
-i64 cut_start(i64 n, std::span<const i64> granules, i64 part, i64 parts) {
+i64 cut_start(i64 n, std::span<const i64> alignments, i64 part, i64 parts) {
   check(parts > 0 && part >= 0 && part <= parts && n >= 0, "part {} of {} of {} elements", part, parts, n);
-  i64 g = granules.empty() ? 1 : granules.back();
-  for (const i64 granule : granules) {
-    check(granule > 0, "granule {} of a cut", granule);
-    if (ceil_div(n, granule) >= parts) {
-      g = granule;
+  i64 g = alignments.empty() ? 1 : alignments.back();
+  for (const i64 alignment : alignments) {
+    check(alignment > 0, "alignment {} of a cut", alignment);
+    if (ceil_div(n, alignment) >= parts) {
+      g = alignment;
       break;
     }
   }

@@ -31,22 +31,24 @@ Box intersect(const Box& a, const Box& b);
 std::vector<Box> subtract(const Box& a, const Box& b);
 std::string to_string(const Box& box);
 
-/// Sizes per dim, and for each dim the granules on which cuts may fall, coarse to fine (none: 1). Elements.
+/// Sizes per dim, and for each dim the alignments on which cuts may fall, coarse to fine (none: 1). Elements.
 struct Shape {
   std::vector<i64> size;
-  std::vector<std::vector<i64>> granule;
+  std::vector<std::vector<i64>> alignment;
   int dims() const { return static_cast<int>(size.size()); }
   i64 elements() const;
   bool operator==(const Shape&) const = default;
 };
-/// A shape without granules.
+/// A shape without alignments.
 Shape plain(std::vector<i64> size);
 
 /// Where part `part` of `parts` of `n` elements starts: min(n, g * floor(part * ceil(n / g) / parts)), g the coarsest
-/// granule with at least `parts` pieces, else the finest. 100 elements, g = 8, 2 parts: 48 + 52. Part `parts` starts at n.
-i64 cut_start(i64 n, std::span<const i64> granules, i64 part, i64 parts);
+/// alignment with at least `parts` pieces, else the finest. 100 elements, g = 8, 2 parts: 48 + 52. Part `parts` starts
+/// at n.
+i64 cut_start(i64 n, std::span<const i64> alignments, i64 part, i64 parts);
 
 }  // namespace switchyard::layout
 
 template <>
-struct fmt::formatter<switchyard::layout::Box> : switchyard::FormattedBy<switchyard::layout::Box, switchyard::layout::to_string> {};
+struct fmt::formatter<switchyard::layout::Box>
+    : switchyard::FormattedBy<switchyard::layout::Box, switchyard::layout::to_string> {};

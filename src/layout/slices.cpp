@@ -14,7 +14,8 @@ void one_per_rank(std::vector<int>& members, const ShardMap& from) {
   for (const int member : members) {
     const int rank = from.shards[static_cast<size_t>(member)].rank;
     const auto end = members.begin() + static_cast<std::ptrdiff_t>(kept);
-    if (std::none_of(members.begin(), end, [&](int other) { return from.shards[static_cast<size_t>(other)].rank == rank; })) {
+    if (std::none_of(members.begin(), end,
+                     [&](int other) { return from.shards[static_cast<size_t>(other)].rank == rank; })) {
       members[kept++] = member;
     }
   }
@@ -23,10 +24,10 @@ void one_per_rank(std::vector<int>& members, const ShardMap& from) {
 
 }  // namespace
 
-std::vector<int> Slice::holders_of(int addend) const {
+std::vector<int> Slice::holders_of(int partial) const {
   std::vector<int> ranks;
   for (size_t i = 0; i < holders.size(); ++i) {
-    if (addends[i] == addend) ranks.push_back(holders[i]);
+    if (partials[i] == partial) ranks.push_back(holders[i]);
   }
   return ranks;
 }
@@ -58,7 +59,7 @@ std::vector<Slice> slices(const ShardMap& from, const ShardMap& to, const Narrow
       if (member < split) {
         const Shard& shard = from.shards[static_cast<size_t>(member)];
         slice.holders.push_back(shard.rank);
-        slice.addends.push_back(shard.addend);
+        slice.partials.push_back(shard.partial);
       } else {
         slice.takers.push_back(to.shards[static_cast<size_t>(member - split)].rank);
       }
@@ -69,7 +70,8 @@ std::vector<Slice> slices(const ShardMap& from, const ShardMap& to, const Narrow
   return result;
 }
 
-int nearest_sender(std::span<const int> holders, int receiver, const cluster::Cluster& cluster, std::span<const i64> sent) {
+int nearest_sender(std::span<const int> holders, int receiver, const cluster::Cluster& cluster,
+                   std::span<const i64> sent) {
   check(!holders.empty(), "rank {} has nobody to receive from", receiver);
   int best = -1;
   bool best_near = false;

@@ -10,12 +10,12 @@
 
 namespace switchyard::layout {
 
-/// A box that lies inside one shard of each rank it names. holders[i] has addend addends[i].
+/// A box that lies inside one shard of each rank it names. holders[i] has partial partials[i].
 struct Slice {
   Box box;
-  std::vector<int> holders, addends, takers;
-  /// Those that hold copies of one addend.
-  std::vector<int> holders_of(int addend) const;
+  std::vector<int> holders, partials, takers;
+  /// Those that hold copies of one partial.
+  std::vector<int> holders_of(int partial) const;
   bool operator==(const Slice&) const = default;
 };
 
@@ -27,8 +27,9 @@ using NarrowHolders = std::function<void(std::vector<int>& shards, const std::ve
 /// Throws InternalError if nobody holds what somebody wants.
 std::vector<Slice> slices(const ShardMap& from, const ShardMap& to, const NarrowHolders& narrow = {});
 
-/// The published sender choice: among the holders on the receiver's host the one that has sent least so far; only if there
-/// is none, the least loaded one elsewhere. `sent`: per rank. The first of equals.
-int nearest_sender(std::span<const int> holders, int receiver, const cluster::Cluster& cluster, std::span<const i64> sent);
+/// The published sender choice: among the holders on the receiver's host the one that has sent least so far; only if
+/// there is none, the least loaded one elsewhere. `sent`: per rank. The first of equals.
+int nearest_sender(std::span<const int> holders, int receiver, const cluster::Cluster& cluster,
+                   std::span<const i64> sent);
 
 }  // namespace switchyard::layout

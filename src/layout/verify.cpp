@@ -16,7 +16,8 @@ namespace switchyard::layout {
 namespace {
 
 std::string at(const Msg& msg, size_t round) {
-  return fmt::format("tensor {} box {} from rank {} to rank {} in round {}", msg.tensor, to_string(msg.box), msg.src, msg.dst, round);
+  return fmt::format("tensor {} box {} from rank {} to rank {} in round {}", msg.tensor, to_string(msg.box), msg.src,
+                     msg.dst, round);
 }
 
 /// Texts are made for messages that are wrong only: there may be millions.
@@ -35,7 +36,8 @@ std::vector<std::vector<Timed>> by_tensor(const Rounds& plan, size_t tensors) {
   std::vector<std::vector<Timed>> result(tensors);
   for (size_t r = 0; r < plan.rounds.size(); ++r) {
     for (const Msg& msg : plan.rounds[r]) {
-      check(msg.tensor >= 0 && static_cast<size_t>(msg.tensor) < tensors, "message of tensor {} of {}", msg.tensor, tensors);
+      check(msg.tensor >= 0 && static_cast<size_t>(msg.tensor) < tensors, "message of tensor {} of {}", msg.tensor,
+            tensors);
       check_at(!msg.box.empty(), "empty message: {}", msg, r);
       result[static_cast<size_t>(msg.tensor)].push_back({&msg, r});
     }
@@ -47,17 +49,19 @@ std::vector<std::vector<Timed>> by_tensor(const Rounds& plan, size_t tensors) {
 std::vector<size_t> distinct(const std::vector<std::vector<Timed>>& messages, const std::vector<ShardMap>& from,
                              const std::vector<ShardMap>& to) {
   const auto same_map = [](const ShardMap& a, const ShardMap& b) {
-    return a.addends == b.addends && a.shape.size == b.shape.size && a.shards == b.shards;
+    return a.partials == b.partials && a.shape.size == b.shape.size && a.shards == b.shards;
   };
   const auto same_move = [](const Timed& a, const Timed& b) {
     return a.round == b.round && a.msg->src == b.msg->src && a.msg->dst == b.msg->dst && a.msg->box == b.msg->box;
   };
   std::vector<size_t> chosen;
   for (size_t t = 0; t < to.size(); ++t) {
-    if (messages[t].empty() && from[t].shards.empty() && to[t].shards.empty()) continue;  // nobody has it, nobody wants it
+    if (messages[t].empty() && from[t].shards.empty() && to[t].shards.empty())
+      continue;  // nobody has it, nobody wants it
     const bool known = std::any_of(chosen.begin(), chosen.end(), [&](size_t other) {
       return same_map(to[t], to[other]) && same_map(from[t], from[other]) &&
-             std::equal(messages[t].begin(), messages[t].end(), messages[other].begin(), messages[other].end(), same_move);
+             std::equal(messages[t].begin(), messages[t].end(), messages[other].begin(), messages[other].end(),
+                        same_move);
     });
     if (!known) chosen.push_back(t);
   }
@@ -99,14 +103,18 @@ struct Board {
 constexpr int kNever = std::numeric_limits<int>::max();
 
 /// since[rank, cell]: the first round that finds the cell on the rank; 0: held in `from`.
-void replay_copy_message(const Board& board, const Msg& msg, size_t round, std::vector<int>& since, std::vector<bool>& placed) {
+void replay_copy_message(const Board& board, const Msg& msg, size_t round, std::vector<int>& since,
+                         std::vector<bool>& placed) {
   check_at(board.in_to(msg.dst, msg.box), "{}: not inside one destination shard", msg, round);
-  check_at(board.in_from(msg.src, msg.box) || board.in_to(msg.src, msg.box), "{}: not inside one shard of the source", msg, round);
+  check_at(board.in_from(msg.src, msg.box) || board.in_to(msg.src, msg.box), "{}: not inside one shard of the source",
+           msg, round);
   board.grid.each_cell(msg.box, [&](size_t cell) {
     const size_t target = board.index(msg.dst, cell);
-    check_at(since[board.index(msg.src, cell)] <= static_cast<int>(round), "{}: the source does not hold it then", msg, round);
+    check_at(since[board.index(msg.src, cell)] <= static_cast<int>(round), "{}: the source does not hold it then", msg,
+             round);
     if (msg.src == msg.dst) {
-      check_at(since[target] == 0 && !placed[target], "{}: a local copy of what was not held before, or placed twice", msg, round);
+      check_at(since[target] == 0 && !placed[target], "{}: a local copy of what was not held before, or placed twice",
+               msg, round);
       placed[target] = true;
     } else {
       if (since[target] != kNever)
@@ -132,7 +140,7 @@ void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const
   }
 }
 
-/// The addends in a sum, with repetition.
+/// The partials in a sum, with repetition.
 using Sum = std::vector<int>;
 
 void add(Sum& sum, const Sum& more) { sum.insert(sum.end(), more.begin(), more.end()); }
@@ -141,13 +149,18 @@ void add(Sum& sum, const Sum& more) { sum.insert(sum.end(), more.begin(), more.e
 class SumReplay {
  public:
   SumReplay(const Board& board, size_t tensor)
-      : board_(board), tensor_(tensor), running_(board.ranks * board.grid.cells()), holds_(running_.size()), result_(board.grid.cells()) {
+      : board_(board),
+        tensor_(tensor),
+        running_(board.ranks * board.grid.cells()),
+        holds_(running_.size()),
+        result_(board.grid.cells()) {
     for (const Shard& shard : board.from.shards) {
       board.grid.each_cell(shard.box, [&](size_t cell) {
         const size_t index = board.index(shard.rank, cell);
-        check(!holds_[index], "tensor {} box {} is in two source shards of rank {}", tensor, board.grid.cell(cell), shard.rank);
+        check(!holds_[index], "tensor {} box {} is in two source shards of rank {}", tensor, board.grid.cell(cell),
+              shard.rank);
         holds_[index] = true;
-        running_[index] = {shard.addend};
+        running_[index] = {shard.partial};
       });
     }
   }
@@ -173,10 +186,10 @@ class SumReplay {
       board_.grid.each_cell(shard.box, [&](size_t cell) {
         Sum& sum = result_[cell];
         std::sort(sum.begin(), sum.end());
-        for (int addend = 0; addend < board_.from.addends; ++addend) {
-          const auto times = std::count(sum.begin(), sum.end(), addend);
-          check(times == 1, "tensor {} box {} on rank {} has addend {} {} times", tensor_, board_.grid.cell(cell), shard.rank,
-                addend, times);
+        for (int partial = 0; partial < board_.from.partials; ++partial) {
+          const auto times = std::count(sum.begin(), sum.end(), partial);
+          check(times == 1, "tensor {} box {} on rank {} has partial {} {} times", tensor_, board_.grid.cell(cell),
+                shard.rank, partial, times);
         }
       });
     }
@@ -191,7 +204,8 @@ class SumReplay {
       if (holds_[board_.index(msg.dst, cell)]) ++held;
     });
     if (msg.src != msg.dst && held > 0) {
-      check_at(held == cells && board_.in_from(msg.dst, msg.box), "{}: not inside one shard of the destination", msg, round);
+      check_at(held == cells && board_.in_from(msg.dst, msg.box), "{}: not inside one shard of the destination", msg,
+               round);
       return false;
     }
     check_at(board_.in_to(msg.dst, msg.box), "{}: the destination neither holds nor owns it", msg, round);
@@ -211,7 +225,7 @@ class ExchangeReplay {
   ExchangeReplay(const Exchange& exchange, const ShardMap& from, const ShardMap& to)
       : exchange_(exchange), from_(from), to_(to), grid_(boxes(exchange, from, to)) {
     for (const Shard& shard : from.shards)
-      grid_.each_cell(shard.box, [&](size_t cell) { held_[{shard.rank, Place::input, cell}] = {shard.addend}; });
+      grid_.each_cell(shard.box, [&](size_t cell) { held_[{shard.rank, Place::input, cell}] = {shard.partial}; });
   }
 
   void run() {
@@ -238,7 +252,8 @@ class ExchangeReplay {
 
   bool has_room(size_t part, int rank, Place place, const Box& box) const {
     const auto in = [&](const ShardMap& map) {
-      return std::ranges::any_of(map.shards, [&](const Shard& shard) { return shard.rank == rank && shard.box.contains(box); });
+      return std::ranges::any_of(map.shards,
+                                 [&](const Shard& shard) { return shard.rank == rank && shard.box.contains(box); });
     };
     if (place == Place::scratch) return std::ranges::count(exchange_.scratch[part], box) == 1;
     return in(place == Place::input ? from_ : to_);
@@ -253,8 +268,10 @@ class ExchangeReplay {
       const Part& part = step.parts[p];
       for (const Piece& piece : part.sends) {
         const std::string what = name(number, part.rank, piece.peer, piece.box);
-        check(!piece.box.empty() && has_room(p, part.rank, piece.place, piece.box), "{}: not inside a shard of the sender", what);
-        check(piece.peer != part.rank || piece.place == Place::input, "{}: a local piece that isn't of the input", what);
+        check(!piece.box.empty() && has_room(p, part.rank, piece.place, piece.box),
+              "{}: not inside a shard of the sender", what);
+        check(piece.peer != part.rank || piece.place == Place::input, "{}: a local piece that isn't of the input",
+              what);
         std::vector<Sum>& sums = sent[{part.rank, piece.peer}].emplace_back(piece.box, std::vector<Sum>{}).second;
         grid_.each_cell(piece.box, [&](size_t cell) {
           const auto held = held_.find({part.rank, piece.place, cell});
@@ -268,44 +285,49 @@ class ExchangeReplay {
       const Part& part = step.parts[p];
       if (part.zero)
         for (const Shard& shard : to_.shards)
-          if (shard.rank == part.rank) grid_.each_cell(shard.box, [&](size_t cell) { held_[{part.rank, Place::output, cell}] = {}; });
+          if (shard.rank == part.rank)
+            grid_.each_cell(shard.box, [&](size_t cell) { held_[{part.rank, Place::output, cell}] = {}; });
       for (const Piece& piece : part.receives) {
         const std::string what = name(number, piece.peer, part.rank, piece.box);
         auto& queue = sent[{piece.peer, part.rank}];
         check(!queue.empty() && queue.front().first == piece.box, "{}: nobody sends it, or something else first", what);
-        check(piece.place != Place::input && has_room(p, part.rank, piece.place, piece.box), "{}: not inside a shard of the receiver", what);
+        check(piece.place != Place::input && has_room(p, part.rank, piece.place, piece.box),
+              "{}: not inside a shard of the receiver", what);
         size_t next = 0;
         grid_.each_cell(piece.box, [&](size_t cell) {
           const At at{part.rank, piece.place, cell};
           check(!read.contains(at), "{}: the receiver sends what lies there in the same step", what);
-          check(held_.contains(at) == piece.add, "{}: {}", what, piece.add ? "added to nothing" : "it overwrites what is there");
+          check(held_.contains(at) == piece.add, "{}: {}", what,
+                piece.add ? "added to nothing" : "it overwrites what is there");
           add(held_[at], queue.front().second[next++]);
         });
         queue.pop_front();
       }
     }
     for (const auto& [ranks, queue] : sent)
-      check(queue.empty(), "{}: nobody receives it", name(number, ranks.first, ranks.second, queue.empty() ? Box{} : queue.front().first));
+      check(queue.empty(), "{}: nobody receives it",
+            name(number, ranks.first, ranks.second, queue.empty() ? Box{} : queue.front().first));
   }
 
-  // Each addend is in one addend of `to`, on all its copies.
+  // Each partial is in one partial of `to`, on all its copies.
   void check_result() {
-    std::map<std::pair<size_t, int>, Sum> results;  // cell, addend of `to`
+    std::map<std::pair<size_t, int>, Sum> results;  // cell, partial of `to`
     for (const Shard& shard : to_.shards)
       grid_.each_cell(shard.box, [&](size_t cell) {
         const auto held = held_.find({shard.rank, Place::output, cell});
         check(held != held_.end(), "box {} never reaches rank {}", grid_.cell(cell), shard.rank);
         Sum sum = held->second;
         std::ranges::sort(sum);
-        const auto [known, fresh] = results.try_emplace({cell, shard.addend}, sum);
-        check(fresh || known->second == sum, "box {} has addends {} on rank {}, {} on others", grid_.cell(cell), sum, shard.rank, known->second);
+        const auto [known, fresh] = results.try_emplace({cell, shard.partial}, sum);
+        check(fresh || known->second == sum, "box {} has partials {} on rank {}, {} on others", grid_.cell(cell), sum,
+              shard.rank, known->second);
       });
     std::map<size_t, Sum> all;
     for (const auto& [at, sum] : results) add(all[at.first], sum);
     for (auto& [cell, sum] : all)
-      for (int addend = 0; addend < from_.addends; ++addend) {
-        const auto times = std::ranges::count(sum, addend);
-        check(times == 1, "box {} has addend {} {} times", grid_.cell(cell), addend, times);
+      for (int partial = 0; partial < from_.partials; ++partial) {
+        const auto times = std::ranges::count(sum, partial);
+        check(times == 1, "box {} has partial {} {} times", grid_.cell(cell), partial, times);
       }
   }
 
@@ -318,13 +340,16 @@ class ExchangeReplay {
 
 }  // namespace
 
-void verify_exchange(const Exchange& exchange, const ShardMap& from, const ShardMap& to) { ExchangeReplay(exchange, from, to).run(); }
+void verify_exchange(const Exchange& exchange, const ShardMap& from, const ShardMap& to) {
+  ExchangeReplay(exchange, from, to).run();
+}
 
 void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
   check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
   const auto messages = by_tensor(plan, to.size());
   for (const size_t t : distinct(messages, from, to)) {
-    check(from[t].addends == 1 && to[t].addends == 1, "tensor {} is copied with {} addends to {}", t, from[t].addends, to[t].addends);
+    check(from[t].partials == 1 && to[t].partials == 1, "tensor {} is copied with {} partials to {}", t,
+          from[t].partials, to[t].partials);
     replay_copy(messages[t], from[t], to[t], t);
   }
 }
@@ -333,12 +358,13 @@ void verify_sum(const Rounds& plan, const std::vector<ShardMap>& from, const std
   check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
   const auto messages = by_tensor(plan, to.size());
   for (const size_t t : distinct(messages, from, to)) {
-    check(to[t].addends == 1, "tensor {} is summed into {} addends", t, to[t].addends);
+    check(to[t].partials == 1, "tensor {} is summed into {} partials", t, to[t].partials);
     validate(to[t], true);
     const Board board(messages[t], from[t], to[t]);
     SumReplay replay(board, t);
     for (std::span<const Timed> rest = messages[t]; !rest.empty();) {
-      const auto end = std::find_if(rest.begin(), rest.end(), [&](const Timed& timed) { return timed.round != rest[0].round; });
+      const auto end =
+          std::find_if(rest.begin(), rest.end(), [&](const Timed& timed) { return timed.round != rest[0].round; });
       replay.run(rest.first(static_cast<size_t>(end - rest.begin())));
       rest = rest.subspan(static_cast<size_t>(end - rest.begin()));
     }

@@ -8,7 +8,8 @@
 namespace switchyard::models {
 
 std::shared_ptr<const ir::Operator> attention_operator(const config::ModelConfig& model, int site) {
-  if (model.attention == config::AttentionKind::fused) return std::make_shared<ir::Attention>(model.head_dim, model.kv_heads);
+  if (model.attention == config::AttentionKind::fused)
+    return std::make_shared<ir::Attention>(model.head_dim, model.kv_heads);
   return std::make_shared<ir::UnfusedAttention>(model.head_dim, model.kv_heads, model.dropout, site);
 }
 
@@ -28,7 +29,7 @@ int add_weight(ir::Graph& graph, const Product& product) {
                           .unit = product.unit,
                           .group = product.group,
                           .cut_dim = cut_dim(product),
-                          .most_ways = product.most_ways,
+                          .most_parts = product.most_parts,
                           .init = {.std = product.std},
                           .file = {in_file(product, "weight"), product.file.transposed, product.file.first}});
 }
@@ -38,7 +39,7 @@ int add_bias(ir::Graph& graph, const Product& product) {
                           .shape = {{product.rows}, {product.row_cuts}},
                           .unit = product.unit,
                           .cut_dim = product.row_cuts.empty() ? -1 : 0,
-                          .most_ways = product.most_ways,
+                          .most_parts = product.most_parts,
                           .file = {in_file(product, "bias"), false, product.file.first}});
 }
 
@@ -51,7 +52,8 @@ void finish(ir::Graph& graph, int hidden, int head_weight, Output output) {
     graph.call(std::make_shared<ir::Linear>(1, false), {hidden, head_weight}, "logits");
     return;
   }
-  graph.call(std::make_shared<ir::Head>(), {hidden, head_weight, graph.feed(ir::Feed::labels), graph.feed(ir::Feed::weights)}, "loss");
+  graph.call(std::make_shared<ir::Head>(),
+             {hidden, head_weight, graph.feed(ir::Feed::labels), graph.feed(ir::Feed::weights)}, "loss");
 }
 
 ir::Graph build(const config::ModelConfig& config, Precision precision, Output output) {

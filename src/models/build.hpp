@@ -1,4 +1,4 @@
-// Model builders: from a ModelConfig to the forward graph of one lane.
+// Model builders: from a ModelConfig to the forward graph of one replica.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace switchyard::models {
 /// What the graph ends in: the weighted loss per token (training), or logits (T, V) without a loss.
 enum class Output { loss, logits };
 
-/// Forward graph of any supported family; for logits without dropout. Units: 0 embedding, 1 .. layers, layers + 1 final norm and head. The stream
-/// between layers has role "residual". Parameters carry Hugging Face names.
+/// Forward graph of any supported family; for logits without dropout. Units: 0 embedding, 1 .. layers, layers + 1 final
+/// norm and head. The stream between layers has role "residual". Parameters carry Hugging Face names.
 ir::Graph build(const config::ModelConfig& model, Precision precision, Output output);
 
 /// Llama, Mistral, Qwen2 (biases on q, k, v), Qwen3 (norms on q and k).
@@ -24,17 +24,18 @@ void build_gpt2(ir::Graph& graph, const config::ModelConfig& model, Output outpu
 
 /// As the model says; site: its dropout's number.
 std::shared_ptr<const ir::Operator> attention_operator(const config::ModelConfig& model, int site);
-/// The parameters of a product, or a table of rows: a weight [rows, columns] named NAMEweight, and NAMEbias [rows]. Rows are outputs,
-/// columns inputs. Cuts are granules, as in layout::Shape; the dim that has some is the one that tensor parallelism cuts.
+/// The parameters of a product, or a table of rows: a weight [rows, columns] named NAMEweight, and NAMEbias [rows].
+/// Rows are outputs, columns inputs. Cuts are alignments, as in layout::Shape; the dim that has some is the one that
+/// tensor parallelism cuts.
 struct Product {
   std::string name{};
   int unit = 0;
   i64 rows = 0, columns = 0;
   std::vector<i64> row_cuts{}, column_cuts{};
-  i64 most_ways = 0;        // as in ir::Param
-  std::string group{};      // of the weight
-  double std = 0;           // of initial weights; biases are 0
-  ir::FileTensor file{};    // its name is like `name`, and empty where it is that; biases aren't transposed
+  i64 most_parts = 0;     // as in ir::Param
+  std::string group{};    // of the weight
+  double std = 0;         // of initial weights; biases are 0
+  ir::FileTensor file{};  // its name is like `name`, and empty where it is that; biases aren't transposed
 };
 /// Add one to the graph; its value.
 int add_weight(ir::Graph& graph, const Product& product);

@@ -22,13 +22,15 @@ class Gpt2Builder {
   void build(Output output) {
     graph_.set_unit(0);
     const double std = m_.initializer_range;
-    const Product table{.name = "transformer.wte.", .rows = m_.vocab_size, .columns = m_.hidden_size, .row_cuts = {8, 1}, .std = std};
+    const Product table{
+        .name = "transformer.wte.", .rows = m_.vocab_size, .columns = m_.hidden_size, .row_cuts = {8, 1}, .std = std};
     const int tokens = add_weight(graph_, table);
-    const int positions =
-        add_weight(graph_, {.name = "transformer.wpe.", .rows = m_.max_positions, .columns = m_.hidden_size, .std = std});
+    const int positions = add_weight(
+        graph_, {.name = "transformer.wpe.", .rows = m_.max_positions, .columns = m_.hidden_size, .std = std});
     const int word_TH = graph_.call(std::make_shared<ir::Embedding>(), {graph_.feed(ir::Feed::ids), tokens}, "word")[0];
     graph_.set_role(word_TH, "residual");
-    const int place_TH = graph_.call(std::make_shared<ir::Embedding>(), {graph_.feed(ir::Feed::positions), positions}, "position")[0];
+    const int place_TH =
+        graph_.call(std::make_shared<ir::Embedding>(), {graph_.feed(ir::Feed::positions), positions}, "position")[0];
     graph_.set_role(place_TH, "residual");
     int x_TH = drop(add(word_TH, place_TH));
     for (i64 layer = 0; layer < m_.layers; ++layer) x_TH = block(x_TH, layer);
@@ -56,7 +58,7 @@ class Gpt2Builder {
     for (int part = 0; part < 3; ++part) {
       Product product = conv(fmt::format("{}attn.c_attn.{}.", at, kParts[part]), unit, H, H);
       product.row_cuts = {D};
-      product.most_ways = part == 0 ? 0 : m_.kv_heads;
+      product.most_parts = part == 0 ? 0 : m_.kv_heads;
       product.group = at + "qkv";
       product.file.name = at + "attn.c_attn.";
       product.file.first = part * H;
@@ -82,7 +84,12 @@ class Gpt2Builder {
 
   // GPT-2's files have weights [in, out].
   Product conv(const std::string& name, int unit, i64 rows, i64 columns) const {
-    return {.name = name, .unit = unit, .rows = rows, .columns = columns, .std = m_.initializer_range, .file = {"", true, 0}};
+    return {.name = name,
+            .unit = unit,
+            .rows = rows,
+            .columns = columns,
+            .std = m_.initializer_range,
+            .file = {"", true, 0}};
   }
 
   int linear(int x, const Product& product, const std::string& name) {
@@ -124,6 +131,8 @@ class Gpt2Builder {
 
 }  // namespace
 
-void build_gpt2(Graph& graph, const config::ModelConfig& model, Output output) { Gpt2Builder(graph, model).build(output); }
+void build_gpt2(Graph& graph, const config::ModelConfig& model, Output output) {
+  Gpt2Builder(graph, model).build(output);
+}
 
 }  // namespace switchyard::models

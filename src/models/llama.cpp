@@ -45,10 +45,11 @@ class LlamaBuilder {
 
   int attention(int x_TH, const std::string& at, int unit) {
     const i64 D = m_.head_dim, queries = m_.heads * D, keys = m_.kv_heads * D, per_key = m_.heads / m_.kv_heads * D;
-    Product q = product(at + "q_proj.", unit, queries, m_.hidden_size), k = product(at + "k_proj.", unit, keys, m_.hidden_size);
+    Product q = product(at + "q_proj.", unit, queries, m_.hidden_size),
+            k = product(at + "k_proj.", unit, keys, m_.hidden_size);
     q.row_cuts = {per_key, D};
     k.row_cuts = {D};
-    k.most_ways = m_.kv_heads;
+    k.most_parts = m_.kv_heads;
     q.group = k.group = at + "qkv";
     Product v = k;
     v.name = at + "v_proj.";
@@ -119,6 +120,8 @@ class LlamaBuilder {
 
 }  // namespace
 
-void build_llama(Graph& graph, const config::ModelConfig& model, Output output) { LlamaBuilder(graph, model).build(output); }
+void build_llama(Graph& graph, const config::ModelConfig& model, Output output) {
+  LlamaBuilder(graph, model).build(output);
+}
 
 }  // namespace switchyard::models

@@ -10,15 +10,15 @@
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
 #include "compiler/job_plans.hpp"
-#include "compiler/lane_schedule.hpp"
+#include "compiler/replica_schedule.hpp"
 
 namespace switchyard::planner {
 namespace {
 
-// Tokens of rows that the rough bound takes as the largest there are.
+// Tokens of micro-batches that the rough bound takes as the largest there are.
 i64 roughly_most(const std::vector<i64>& bounds) { return 4 * bounds.back(); }
 
-double pairs_of(i64 length) { return 0.5 * static_cast<double>(length) * (static_cast<double>(length) + 1); }
+double attention_pairs_of(i64 length) { return 0.5 * static_cast<double>(length) * (static_cast<double>(length) + 1); }
 
 // Micro-batches of the first group of an interleaved schedule.
 int group_size(int stages, int mbs) {
@@ -26,7 +26,9 @@ int group_size(int stages, int mbs) {
   return (mbs + groups - 1) / groups;
 }
 
-int cap_of(const Shape& shape) { return shape.activation_cap > 0 ? shape.activation_cap : shape.placement.pp * shape.placement.chunks; }
+int cap_of(const Shape& shape) {
+  return shape.activation_cap > 0 ? shape.activation_cap : shape.placement.pp * shape.placement.chunks;
+}
 
 // Most forwards of a stage, chunks counted one by one, before its first gradient.
 int forwards_ahead(const Shape& shape, int stage, int mbs) {
@@ -37,7 +39,9 @@ int forwards_ahead(const Shape& shape, int stage, int mbs) {
     case config::ScheduleKind::one_f_one_b:
       return std::min(mbs, p.pp - stage);
     case config::ScheduleKind::interleaved:
-      return mbs <= p.pp ? mbs * p.chunks : std::min(mbs * p.chunks, 2 * (p.pp - 1 - stage) + (p.chunks - 1) * group_size(p.pp, mbs) + 1);
+      return mbs <= p.pp
+                 ? mbs * p.chunks
+                 : std::min(mbs * p.chunks, 2 * (p.pp - 1 - stage) + (p.chunks - 1) * group_size(p.pp, mbs) + 1);
     case config::ScheduleKind::zero_bubble:
     case config::ScheduleKind::zb_v:
       return std::min(cap_of(shape), mbs * p.chunks);
@@ -63,13 +67,17 @@ double weighed(const Parts& parts, const Array& values) {
 int most_kept(const Shape& shape, int stage, int micro_batches) { return forwards_ahead(shape, stage, micro_batches); }
 
 CostModel::CostModel(const UnitCosts& units, Workload workload)
-    : units_(units), speedup_(units.hardware().device.alone_speedup), workload_(std::move(workload)), levels_(static_cast<int>(workload_.bounds.size())) {
+    : units_(units),
+      speedup_(units.hardware().device.alone_speedup),
+      workload_(std::move(workload)),
+      levels_(static_cast<int>(workload_.bounds.size())) {
   total_.resize(static_cast<size_t>((levels_ + 1) * (levels_ + 1)));
   sums_.assign(total_.size(), std::vector<Sums>(workload_.steps.size()));
   for (size_t step = 0; step < workload_.steps.size(); ++step)
     for (const i64 length : workload_.steps[step]) {
       const int level = static_cast<int>(std::ranges::lower_bound(workload_.bounds, length) - workload_.bounds.begin());
-      if (level == levels_) user_error("a document of {} tokens is longer than the longest bucket, {}.", length, workload_.bounds.back());
+      if (level == levels_)
+        user_error("a document of {} tokens is longer than the longest bucket, {}.", length, workload_.bounds.back());
       for (int lo = 0; lo <= level; ++lo)
         for (int hi = level + 1; hi <= levels_; ++hi)
           for (Sums* sums : {&total_[slot({lo, hi})], &sums_[slot({lo, hi})][step]}) {
@@ -77,20 +85,23 @@ CostModel::CostModel(const UnitCosts& units, Workload workload)
             sums->longest = std::max(sums->longest, length);
             ++sums->documents;
             sums->tokens += length;
-            sums->pairs += pairs_of(length);
+            sums->attention_pairs += attention_pairs_of(length);
           }
     }
 }
 
-// Nothing is quicker than devices that are alone on their hosts, so bounds for devices at their usual rates are divided by that speedup.
+// Nothing is quicker than devices that are alone on their hosts, so bounds for devices at their usual rates are divided
+// by that speedup.
 
 // The slowest pipeline works at least the mean of all, in the stage with most layers.
 double CostModel::rough_bound(const Placement& placement, Range range) const {
   const auto [it, fresh] = rough_.try_emplace(placement.tp);
-  if (fresh) it->second = units_.least(StageKind::middle, placement.tp, config::Recompute::none, roughly_most(workload_.bounds));
+  if (fresh)
+    it->second = units_.least(StageKind::middle, placement.tp, config::Recompute::none, roughly_most(workload_.bounds));
   const Sums& sums = total_[slot(range)];
   const int layers = static_cast<int>((units_.model().layers + placement.pp - 1) / placement.pp);
-  const double work = it->second.compute * static_cast<double>(sums.tokens) + it->second.per_pair * sums.pairs;
+  const double work =
+      it->second.compute * static_cast<double>(sums.tokens) + it->second.per_pair * sums.attention_pairs;
   return layers * work / placement.dp / static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
@@ -122,13 +133,17 @@ const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
 
 double CostModel::layers_bound(const Placement& p, config::Recompute recompute, i64 capacity, Range range) const {
   const int layers = static_cast<int>(units_.model().layers), most = (layers + p.pp - 1) / p.pp;
-  const Spent &least = units_.least(StageKind::middle, p.tp, recompute, capacity), &through = units_.least(StageKind::middle, p.tp, recompute, capacity, true);
+  const Spent &least = units_.least(StageKind::middle, p.tp, recompute, capacity),
+              &through = units_.least(StageKind::middle, p.tp, recompute, capacity, true);
   double sum = 0;
   for (const Sums& sums : sums_[slot(range)]) {
     if (sums.documents == 0) continue;
-    const i64 row = filled_row(sums, p.dp, capacity);
-    const double passed = through.compute * static_cast<double>(sums.longest) + through.per_pair * pairs_of(sums.longest);
-    sum += std::max(most * work(least, units_.least(StageKind::middle, p.tp, recompute, row), static_cast<double>(row), sums, p.dp), layers * passed);
+    const i64 micro_batch = filled_micro_batch(sums, p.dp, capacity);
+    const double passed =
+        through.compute * static_cast<double>(sums.longest) + through.per_pair * attention_pairs_of(sums.longest);
+    sum += std::max(most * work(least, units_.least(StageKind::middle, p.tp, recompute, micro_batch),
+                                static_cast<double>(micro_batch), sums, p.dp),
+                    layers * passed);
   }
   return sum / static_cast<double>(workload_.steps.size()) / speedup_;
 }
@@ -140,27 +155,30 @@ double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
   return sum / static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
-i64 CostModel::filled_row(const Sums& sums, int dp, i64 capacity) const {
+i64 CostModel::filled_micro_batch(const Sums& sums, int dp, i64 capacity) const {
   const double tokens = static_cast<double>(sums.tokens) / dp;
   return std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
 }
 
-// Of the pipeline that has most, at the least rates of rows of the capacity and of `row` tokens:
+// Of the pipeline that has most, at the least rates of micro-batches of the capacity and of `micro-batch` tokens:
 //  mean      it has at least the mean of all
-//  filled    where all rows are within T, tokens take at least what those of T do; where one is longer, it alone takes what T tokens do
-//  crowded   a pipeline has at least ceil(documents / pipelines) of them
-double CostModel::work(const Spent& least, const Spent& filled, double row, const Sums& sums, int dp) const {
-  const double tokens = static_cast<double>(sums.tokens) / dp, pairs = sums.pairs / dp, shortest = static_cast<double>(sums.shortest);
+//  filled    where all micro-batches are within T, tokens take at least what those of T do; where one is longer, it
+//  alone takes what T tokens do crowded   a pipeline has at least ceil(documents / pipelines) of them
+double CostModel::work(const Spent& least, const Spent& filled, double micro_batch, const Sums& sums, int dp) const {
+  const double tokens = static_cast<double>(sums.tokens) / dp, attention_pairs = sums.attention_pairs / dp,
+               shortest = static_cast<double>(sums.shortest);
   const double crowd = static_cast<double>((sums.documents + dp - 1) / dp);
-  return std::max({least.compute * tokens + least.per_pair * pairs, filled.compute * std::min(tokens, row),
-                   crowd * (least.compute * shortest + least.per_pair * pairs_of(sums.shortest))});
+  return std::max({least.compute * tokens + least.per_pair * attention_pairs,
+                   filled.compute * std::min(tokens, micro_batch),
+                   crowd * (least.compute * shortest + least.per_pair * attention_pairs_of(sums.shortest))});
 }
 
-// Of all that a stage does: it begins when a first micro-batch has passed the stages before, and unless gradients are split it ends before
-// a last one goes back there. The longest document passes all positions; where gradients are split, those of weights needn't wait.
+// Of all that a stage does: it begins when a first micro-batch has passed the stages before, and unless gradients are
+// split it ends before a last one goes back there. The longest document passes all positions; where gradients are
+// split, those of weights needn't wait.
 double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums) const {
   const Placement& p = shape.placement;
-  const i64 row = filled_row(sums, p.dp, capacity);
+  const i64 micro_batch = filled_micro_batch(sums, p.dp, capacity);
   const auto rate = [&](const Parts& parts, i64 T, bool passed = false) {
     return parts.sum([&](StageKind kind) { return units_.least(kind, p.tp, shape.recompute, T, passed); });
   };
@@ -168,82 +186,96 @@ double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums)
   const Pipeline& pipeline = this->pipeline(p);
   double bound = 0, before = 0;
   for (const StageRun& run : pipeline.runs) {
-    const double way = p.pp == 1 || !units_.times_rise() ? 0 : through(run.begin, ir::Pass::F) + (shape.splits_gradients() ? 0 : through(run.begin, ir::Pass::BW));
-    bound = std::max(bound, before + (run.count - 1) * way + work(rate(run.all, capacity), rate(run.all, row), static_cast<double>(row), sums, p.dp));
+    const double way =
+        p.pp == 1 || !units_.times_rise()
+            ? 0
+            : through(run.begin, ir::Pass::F) + (shape.splits_gradients() ? 0 : through(run.begin, ir::Pass::BW));
+    bound = std::max(bound, before + (run.count - 1) * way +
+                                work(rate(run.all, capacity), rate(run.all, micro_batch),
+                                     static_cast<double>(micro_batch), sums, p.dp));
     before += run.count * way;
   }
   const Spent all = rate(pipeline.all, capacity, shape.splits_gradients());
-  return std::max(bound, all.compute * static_cast<double>(sums.longest) + all.per_pair * pairs_of(sums.longest));
+  return std::max(bound,
+                  all.compute * static_cast<double>(sums.longest) + all.per_pair * attention_pairs_of(sums.longest));
 }
 
-// Where there are many, some with most tokens, and some with most pairs. A bound on the slowest pipeline needn't see all.
-void CostModel::mark_heavy(Lanes& lanes) {
+// Where there are many, some with most tokens, and some with most attention pairs. A bound on the slowest pipeline
+// needn't see all.
+void CostModel::mark_heavy(Replicas& replicas) {
   constexpr size_t kHeavy = 3;
-  if (lanes.size() <= 2 * kHeavy) return;
+  if (replicas.size() <= 2 * kHeavy) return;
   struct Sum {
     i64 tokens = 0;
-    double pairs = 0;
-    Lane* lane = nullptr;
+    double attention_pairs = 0;
+    Replica* replica = nullptr;
   };
   std::vector<Sum> sums;
-  for (Lane& lane : lanes) {
-    lane.heavy = false;
+  for (Replica& replica : replicas) {
+    replica.heavy = false;
     Sum& sum = sums.emplace_back();
-    sum.lane = &lane;
-    for (const Row& row : lane.rows) {
-      sum.tokens += row.T;
-      sum.pairs += row.pairs;
+    sum.replica = &replica;
+    for (const PackedSequence& micro_batch : replica.micro_batches) {
+      sum.tokens += micro_batch.T;
+      sum.attention_pairs += micro_batch.attention_pairs;
     }
   }
   const auto mark = [&](auto member) {
     std::ranges::nth_element(sums, sums.begin() + kHeavy, std::greater<>(), member);
-    for (size_t i = 0; i < kHeavy; ++i) sums[i].lane->heavy = true;
+    for (size_t i = 0; i < kHeavy; ++i) sums[i].replica->heavy = true;
   };
   mark(&Sum::tokens);
-  mark(&Sum::pairs);
+  mark(&Sum::attention_pairs);
 }
 
-CostModel::Lanes CostModel::packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const {
+CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity,
+                                      Range range) const {
   const i64 above = range.lo == 0 ? 0 : workload_.bounds[static_cast<size_t>(range.lo - 1)];
   std::vector<i64> chosen;
   for (const i64 length : lengths)
     if (length > above && length <= longest(range)) chosen.push_back(length);
   if (chosen.empty()) return {};
-  batch::BucketSpec spec{.max_length = longest(range), .strategy = 0, .lanes = placement.dp, .micro_batch_tokens = capacity};
+  batch::BucketSpec spec{
+      .max_length = longest(range), .strategy = 0, .replicas = placement.dp, .micro_batch_tokens = capacity};
   spec.multiple = placement.tp;
   spec.min_micro_batches = placement.pp;
   const batch::StepPlan plan = batch::plan_batch(0, chosen, std::vector{spec}, compiler::work_model(units_.model()));
-  Lanes unlike;  // equal ones take equally long
+  Replicas unlike;  // equal ones take equally long
   int number = -1;
-  for (const std::vector<batch::MicroBatch>& lane : plan.phases.front().lane) {
-    std::vector<Row> rows;
-    for (const batch::MicroBatch& row : lane) rows.push_back({row.T, batch::causal_pairs(row)});
+  for (const std::vector<batch::MicroBatch>& replica : plan.phases.front().replica) {
+    std::vector<PackedSequence> micro_batches;
+    for (const batch::MicroBatch& micro_batch : replica)
+      micro_batches.push_back({micro_batch.T, batch::attention_pairs(micro_batch)});
     ++number;
-    if (rows.empty()) continue;
-    if (!unlike.empty() && unlike.back().rows == rows && unlike.back().first + unlike.back().count == number)
+    if (micro_batches.empty()) continue;
+    if (!unlike.empty() && unlike.back().micro_batches == micro_batches &&
+        unlike.back().first + unlike.back().count == number)
       ++unlike.back().count;
     else
-      unlike.push_back({.rows = std::move(rows), .first = number});
+      unlike.push_back({.micro_batches = std::move(micro_batches), .first = number});
   }
   mark_heavy(unlike);
-  for (Lane& lane : unlike) {
-    if (!lane.heavy) continue;
-    lane.forward = sum_over(placement, lane.rows, config::Recompute::none, ir::Pass::F, &lane.most_forward);
-    lane.first_forward = sum_over(placement, {&lane.rows.front(), 1}, config::Recompute::none, ir::Pass::F);
+  for (Replica& replica : unlike) {
+    if (!replica.heavy) continue;
+    replica.forward =
+        sum_over(placement, replica.micro_batches, config::Recompute::none, ir::Pass::F, &replica.most_forward);
+    replica.first_forward =
+        sum_over(placement, {&replica.micro_batches.front(), 1}, config::Recompute::none, ir::Pass::F);
   }
   return unlike;
 }
 
-CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Row> rows, config::Recompute recompute, ir::Pass pass, ByKind* most) const {
+CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const PackedSequence> micro_batches,
+                                      config::Recompute recompute, ir::Pass pass, ByKind* most) const {
   ByKind sum{};
   for (int k = 0; k < kStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
     if ((p.pp == 1) != (kind == StageKind::whole)) continue;
     const Spent* spent = nullptr;
-    i64 T = 0;  // rows mostly have as many tokens as the one before
-    for (const Row& row : rows) {
-      if (!spent || row.T != T) spent = &units_.time(kind, p.tp, recompute, pass, T = row.T);
-      const double seconds = spent->total(row.pairs);
+    i64 T = 0;  // micro-batches mostly have as many tokens as the one before
+    for (const PackedSequence& micro_batch : micro_batches) {
+      if (!spent || micro_batch.T != T) spent = &units_.time(kind, p.tp, recompute, pass, T = micro_batch.T);
+      const double seconds = spent->total(micro_batch.attention_pairs);
       sum[static_cast<size_t>(k)] += seconds;
       if (most) (*most)[static_cast<size_t>(k)] = std::max((*most)[static_cast<size_t>(k)], seconds);
     }
@@ -251,8 +283,8 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Row> r
   return sum;
 }
 
-std::vector<CostModel::Lanes>& CostModel::lanes(const Placement& p, i64 capacity, Range range) const {
-  const auto [it, fresh] = lanes_.try_emplace({p.dp, p.tp, p.pp, capacity, range});
+std::vector<CostModel::Replicas>& CostModel::replicas(const Placement& p, i64 capacity, Range range) const {
+  const auto [it, fresh] = replicas_.try_emplace({p.dp, p.tp, p.pp, capacity, range});
   if (fresh)
     for (const std::vector<i64>& lengths : workload_.steps) it->second.push_back(packed(lengths, p, capacity, range));
   return it->second;
@@ -266,8 +298,9 @@ const CostModel::Hops& CostModel::hops(const Placement& p) const {
   for (int at = 0; fresh && at + 1 < p.positions(); ++at) {
     const int from = p.stage_of(at), to = p.stage_of(at + 1);
     bool crosses = false;
-    for (int lane = 0; lane < p.dp && !crosses; ++lane)
-      for (int t = 0; t < p.tp && !crosses; ++t) crosses = (first_rank(p, lane, from) + t) / devices != (first_rank(p, lane, to) + t) / devices;
+    for (int replica = 0; replica < p.dp && !crosses; ++replica)
+      for (int t = 0; t < p.tp && !crosses; ++t)
+        crosses = (first_rank(p, replica, from) + t) / devices != (first_rank(p, replica, to) + t) / devices;
     hops.to_next.push_back(from == to ? Hop::none : crosses ? Hop::across : Hop::inside);
     hops.inside.push_back(hops.inside.back() + (hops.to_next.back() == Hop::inside ? 1 : 0));
     hops.across.push_back(hops.across.back() + (hops.to_next.back() == Hop::across ? 1 : 0));
@@ -283,57 +316,76 @@ double CostModel::send(int tp, bool crosses, i64 T) const {
   if (crosses && !hardware.inter_host) return it->second = 0;
   const cluster::LinkClass& link = crosses ? *hardware.inter_host : hardware.intra_host;
   const double bytes = static_cast<double>(T / tp * units_.model().hidden_size * size_of(units_.precision().compute));
-  return it->second = link.latency.count + std::min(link.shared_by, tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
+  return it->second =
+             link.latency.count + std::min(link.shared_by, tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
 }
 
-double CostModel::Hops::sum(int from, int to, const Sends& of_row) const {
+double CostModel::Hops::sum(int from, int to, const Sends& of_micro_batch) const {
   const size_t a = static_cast<size_t>(from), b = static_cast<size_t>(to);
-  return (inside[b] - inside[a]) * of_row.inside + (across[b] - across[a]) * of_row.across;
+  return (inside[b] - inside[a]) * of_micro_batch.inside + (across[b] - across[a]) * of_micro_batch.across;
 }
 
-double CostModel::once(const Shape& shape, const Parts& parts, ir::Pass pass, const Row& row) const {
-  return parts.sum([&](StageKind kind) { return units_.time(kind, shape.placement.tp, shape.recompute, pass, row.T).total(row.pairs); });
+double CostModel::once(const Shape& shape, const Parts& parts, ir::Pass pass, const PackedSequence& micro_batch) const {
+  return parts.sum([&](StageKind kind) {
+    return units_.time(kind, shape.placement.tp, shape.recompute, pass, micro_batch.T)
+        .total(micro_batch.attention_pairs);
+  });
 }
 
-const CostModel::Gradients& CostModel::gradients(const Shape& shape, Lane& lane) const {
-  std::optional<Gradients>& known = lane.gradients[static_cast<size_t>(shape.recompute)];
-  const std::span<const Row> rows = lane.rows;
-  const auto of = [&](std::span<const Row> some, ir::Pass pass) { return sum_over(shape.placement, some, shape.recompute, pass); };
-  if (!known) known = {of(rows, ir::Pass::BW), of(rows.first(1), ir::Pass::BW), of(rows.last(1), ir::Pass::BW), {}};
-  if (shape.splits_gradients() && !known->first_of_inputs) known->first_of_inputs = of(rows.first(1), ir::Pass::B);
+const CostModel::Gradients& CostModel::gradients(const Shape& shape, Replica& replica) const {
+  std::optional<Gradients>& known = replica.gradients[static_cast<size_t>(shape.recompute)];
+  const std::span<const PackedSequence> micro_batches = replica.micro_batches;
+  const auto of = [&](std::span<const PackedSequence> some, ir::Pass pass) {
+    return sum_over(shape.placement, some, shape.recompute, pass);
+  };
+  if (!known)
+    known = {of(micro_batches, ir::Pass::BW),
+             of(micro_batches.first(1), ir::Pass::BW),
+             of(micro_batches.last(1), ir::Pass::BW),
+             {}};
+  if (shape.splits_gradients() && !known->first_of_inputs)
+    known->first_of_inputs = of(micro_batches.first(1), ir::Pass::B);
   return *known;
 }
 
-// Every schedule begins with the first row, and all gradients of a position come in the rows' order. A stage does
-//  all its work after the first row's way to it
-//  all but so many forwards as it may be ahead after the first row's gradient has come to it
-// and, unless gradients are split, the last row's gradient then goes back to the first stage.
-double CostModel::lane_bound(const Shape& shape, Lane& lane, const Pipeline& pipeline, const Hops& hops) const {
+// Every schedule begins with the first micro-batch, and all gradients of a position come in the micro-batches' order. A
+// stage does
+//  all its work after the first micro-batch's way to it
+//  all but so many forwards as it may be ahead after the first micro-batch's gradient has come to it
+// and, unless gradients are split, the last micro-batch's gradient then goes back to the first stage.
+double CostModel::replica_bound(const Shape& shape, Replica& replica, const Pipeline& pipeline,
+                                const Hops& hops) const {
   const Placement& p = shape.placement;
-  const Gradients& gradients = this->gradients(shape, lane);
-  if (p.pp == 1) return weighed(pipeline.all, lane.forward) + weighed(pipeline.all, gradients.all);
-  const auto sends = [&](const Row& row) { return Sends{send(p.tp, false, row.T), send(p.tp, true, row.T)}; };
-  const Sends first = sends(lane.rows.front()), last = sends(lane.rows.back());
+  const Gradients& gradients = this->gradients(shape, replica);
+  if (p.pp == 1) return weighed(pipeline.all, replica.forward) + weighed(pipeline.all, gradients.all);
+  const auto sends = [&](const PackedSequence& micro_batch) {
+    return Sends{send(p.tp, false, micro_batch.T), send(p.tp, true, micro_batch.T)};
+  };
+  const Sends first = sends(replica.micro_batches.front()), last = sends(replica.micro_batches.back());
   const bool split = shape.splits_gradients(), turns = p.path == schedule::Placement::v;
-  const int end = p.positions() - 1, mbs = static_cast<int>(lane.rows.size());
-  const double forward = weighed(pipeline.all, lane.first_forward) + hops.sum(0, end, first);
-  double later = 0;  // gradients of the first row at positions after the stage's last one
+  const int end = p.positions() - 1, mbs = static_cast<int>(replica.micro_batches.size());
+  const double forward = weighed(pipeline.all, replica.first_forward) + hops.sum(0, end, first);
+  double later = 0;  // gradients of the first micro-batch at positions after the stage's last one
   const ByKind& first_gradient = split ? *gradients.first_of_inputs : gradients.first;
   for (const StageRun& run : pipeline.runs)
     if (!turns) later += run.count * weighed(run.end, first_gradient);
   double bound = 0, in = 0, back = 0;
   for (const StageRun& run : pipeline.runs) {
-    const double of_end = weighed(run.end, first_gradient), all_forward = weighed(run.all, lane.forward), all = all_forward + weighed(run.all, gradients.all);
-    const double way = weighed(run.begin, lane.first_forward), way_back = split ? 0 : weighed(run.begin, gradients.last);
+    const double of_end = weighed(run.end, first_gradient), all_forward = weighed(run.all, replica.forward),
+                 all = all_forward + weighed(run.all, gradients.all);
+    const double way = weighed(run.begin, replica.first_forward),
+                 way_back = split ? 0 : weighed(run.begin, gradients.last);
     double slowest = 0;  // forward
-    for (const Position& position : run.positions) slowest = std::max(slowest, weighed(parts_of(position.kind, position.layers), lane.most_forward));
+    for (const Position& position : run.positions)
+      slowest = std::max(slowest, weighed(parts_of(position.kind, position.layers), replica.most_forward));
     for (const int s : {run.first, run.first + run.count - 1}) {
       const int skipped = s - run.first, last_position = turns ? end - s : end - (p.pp - 1 - s);
       const double came = in + skipped * way + hops.sum(0, s, first);
       const double after = turns ? later + skipped * of_end : later - (skipped + 1) * of_end;
       const double ahead = std::min(all_forward, forwards_ahead(shape, s, mbs) * slowest);
       const double gradient = forward + after + hops.sum(last_position, end, first) - ahead;
-      bound = std::max(bound, std::max(came, gradient) + all + (split ? 0 : back + skipped * way_back + hops.sum(0, s, last)));
+      bound = std::max(bound,
+                       std::max(came, gradient) + all + (split ? 0 : back + skipped * way_back + hops.sum(0, s, last)));
     }
     in += run.count * way;
     back += run.count * way_back;
@@ -342,34 +394,39 @@ double CostModel::lane_bound(const Shape& shape, Lane& lane, const Pipeline& pip
   return bound;
 }
 
-double CostModel::rows_bound(const Shape& shape, i64 capacity, Range range) const {
+double CostModel::micro_batches_bound(const Shape& shape, i64 capacity, Range range) const {
   const Pipeline& pipeline = this->pipeline(shape.placement);
   const Hops& hops = this->hops(shape.placement);
   double sum = 0;
-  for (Lanes& lanes : this->lanes(shape.placement, capacity, range)) {
+  for (Replicas& replicas : this->replicas(shape.placement, capacity, range)) {
     double slowest = 0;
-    for (Lane& lane : lanes)
-      if (lane.heavy) slowest = std::max(slowest, lane_bound(shape, lane, pipeline, hops));
-    if (speedup_ > 1) slowest = std::max(slowest / speedup_, shared_bound(shape, lanes));
+    for (Replica& replica : replicas)
+      if (replica.heavy) slowest = std::max(slowest, replica_bound(shape, replica, pipeline, hops));
+    if (speedup_ > 1) slowest = std::max(slowest / speedup_, shared_bound(shape, replicas));
     sum += slowest;
   }
   return sum / static_cast<double>(workload_.steps.size());
 }
 
 // Hosts are never quicker than with all devices computing.
-double CostModel::shared_bound(const Shape& shape, const Lanes& lanes) const {
+double CostModel::shared_bound(const Shape& shape, const Replicas& replicas) const {
   double compute = 0;
-  for (const Lane& lane : lanes) compute += lane.count * spent_by(shape, lane.rows, {ir::Pass::F, ir::Pass::BW}).compute;
+  for (const Replica& replica : replicas)
+    compute += replica.count * spent_by(shape, replica.micro_batches, {ir::Pass::F, ir::Pass::BW}).compute;
   return compute * shape.placement.tp / units_.hardware().ranks();
 }
 
-StageTime CostModel::stage_time(const Shape& shape, const Position& position, const Row& row) const {
+StageTime CostModel::stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch) const {
   const Parts parts = parts_of(position.kind, position.layers);
   const bool split = shape.splits_gradients();
-  StageTime time{once(shape, parts, ir::Pass::F, row), once(shape, parts, split ? ir::Pass::B : ir::Pass::BW, row), split ? once(shape, parts, ir::Pass::W, row) : 0, 0};
+  StageTime time{once(shape, parts, ir::Pass::F, micro_batch),
+                 once(shape, parts, split ? ir::Pass::B : ir::Pass::BW, micro_batch),
+                 split ? once(shape, parts, ir::Pass::W, micro_batch) : 0, 0};
   if (speedup_ > 1) {
     const auto exchange = [&](ir::Pass pass) {
-      return parts.sum([&](StageKind kind) { return units_.time(kind, shape.placement.tp, shape.recompute, pass, row.T).communication; });
+      return parts.sum([&](StageKind kind) {
+        return units_.time(kind, shape.placement.tp, shape.recompute, pass, micro_batch.T).communication;
+      });
     };
     time.forward_exchange = exchange(ir::Pass::F);
     time.backward_exchange = exchange(split ? ir::Pass::B : ir::Pass::BW);
@@ -378,43 +435,50 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
   return time;
 }
 
-schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<Row>& rows) const {
+schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const {
   const Placement& p = shape.placement;
   std::vector<compiler::StageCost> costs(static_cast<size_t>(p.positions()));
-  const double mbs = static_cast<double>(rows.size());
-  double T = 0, pairs = 0;
+  const double mbs = static_cast<double>(micro_batches.size());
+  double T = 0, attention_pairs = 0;
   if (shape.splits_gradients()) {
-    for (const Row& row : rows) {
-      T += static_cast<double>(row.T) / mbs;
-      pairs += row.pairs / mbs;
+    for (const PackedSequence& micro_batch : micro_batches) {
+      T += static_cast<double>(micro_batch.T) / mbs;
+      attention_pairs += micro_batch.attention_pairs / mbs;
     }
     for (size_t at = 0; at < costs.size(); ++at) {
       const Position& position = pipeline(p).positions[at];
-      costs[at] = parts_of(position.kind, position.layers).sum([&](StageKind kind) { return units_.stage_cost(kind, p.tp, shape.recompute); });
+      costs[at] = parts_of(position.kind, position.layers).sum([&](StageKind kind) {
+        return units_.stage_cost(kind, p.tp, shape.recompute);
+      });
     }
   }
-  return compiler::schedule_of(shape.schedule, p.chunks, shape.activation_cap, costs, static_cast<int>(rows.size()), T, pairs);
+  return compiler::schedule_of(shape.schedule, p.chunks, shape.activation_cap, costs,
+                               static_cast<int>(micro_batches.size()), T, attention_pairs);
 }
 
-// Of all positions; compute has the pairs, too.
-Spent CostModel::spent_by(const Shape& shape, const std::vector<Row>& rows, std::initializer_list<ir::Pass> passes) const {
+// Of all positions; compute has the attention pairs, too.
+Spent CostModel::spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches,
+                          std::initializer_list<ir::Pass> passes) const {
   const Pipeline& pipeline = this->pipeline(shape.placement);
   Spent spent;
-  for (const Row& row : rows)
+  for (const PackedSequence& micro_batch : micro_batches)
     for (const ir::Pass pass : passes) {
-      const Spent all = pipeline.all.sum([&](StageKind kind) { return units_.time(kind, shape.placement.tp, shape.recompute, pass, row.T); });
-      spent.compute += all.compute + all.per_pair * row.pairs;
+      const Spent all = pipeline.all.sum(
+          [&](StageKind kind) { return units_.time(kind, shape.placement.tp, shape.recompute, pass, micro_batch.T); });
+      spent.compute += all.compute + all.per_pair * micro_batch.attention_pairs;
       spent.communication += all.communication;
     }
   return spent;
 }
 
-Spent CostModel::spent_by(const Shape& shape, const std::vector<Row>& rows) const {
-  return shape.splits_gradients() ? spent_by(shape, rows, {ir::Pass::F, ir::Pass::B, ir::Pass::W}) : spent_by(shape, rows, {ir::Pass::F, ir::Pass::BW});
+Spent CostModel::spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const {
+  return shape.splits_gradients() ? spent_by(shape, micro_batches, {ir::Pass::F, ir::Pass::B, ir::Pass::W})
+                                  : spent_by(shape, micro_batches, {ir::Pass::F, ir::Pass::BW});
 }
 
-// [position][row]
-std::vector<std::vector<StageTime>> CostModel::stage_times(const Shape& shape, const std::vector<Row>& rows) const {
+// [position][micro-batch]
+std::vector<std::vector<StageTime>> CostModel::stage_times(const Shape& shape,
+                                                           const std::vector<PackedSequence>& micro_batches) const {
   const Placement& p = shape.placement;
   const Pipeline& pipeline = this->pipeline(p);
   const Hops& hops = this->hops(p);
@@ -424,31 +488,35 @@ std::vector<std::vector<StageTime>> CostModel::stage_times(const Shape& shape, c
       at.push_back(at.back());
     } else {
       at.emplace_back();
-      for (const Row& row : rows) at.back().push_back(stage_time(shape, pipeline.positions[i], row));
+      for (const PackedSequence& micro_batch : micro_batches)
+        at.back().push_back(stage_time(shape, pipeline.positions[i], micro_batch));
     }
     if (i + 1 == pipeline.positions.size()) break;
-    for (size_t mb = 0; mb < rows.size(); ++mb)
-      at.back()[mb].send = hops.to_next[i] == Hop::none ? 0 : send(p.tp, hops.to_next[i] == Hop::across, rows[mb].T);
+    for (size_t mb = 0; mb < micro_batches.size(); ++mb)
+      at.back()[mb].send =
+          hops.to_next[i] == Hop::none ? 0 : send(p.tp, hops.to_next[i] == Hop::across, micro_batches[mb].T);
   }
   return at;
 }
 
-double CostModel::lane_seconds(const Shape& shape, const std::vector<Row>& rows, PhaseParts& spent) const {
-  const Spent all = spent_by(shape, rows);
+double CostModel::replica_seconds(const Shape& shape, const std::vector<PackedSequence>& micro_batches,
+                                  PhaseParts& spent) const {
+  const Spent all = spent_by(shape, micro_batches);
   spent.compute += all.compute / shape.placement.pp;
   spent.communication += all.communication / shape.placement.pp;
   if (shape.placement.pp == 1) return all.compute + all.communication;  // nothing waits
-  return pipeline_seconds(schedule_of(shape, rows), stage_times(shape, rows));
+  return pipeline_seconds(schedule_of(shape, micro_batches), stage_times(shape, micro_batches));
 }
 
-// While all devices of a host compute, each has its share of it, and none is quicker than the table says; see simulator/row_work.
-std::vector<std::vector<simulator::Claim>> CostModel::host_claims(const Placement& p, int lane) const {
+// While all devices of a host compute, each has its share of it, and none is quicker than the table says; see
+// simulator/task_work.
+std::vector<std::vector<simulator::Claim>> CostModel::host_claims(const Placement& p, int replica) const {
   const int devices = units_.hardware().devices_per_host;
   std::vector<std::vector<simulator::Claim>> claims(static_cast<size_t>(p.pp));
   for (int stage = 0; stage < p.pp; ++stage)
     for (int t = 0; t < p.tp; ++t) {
       std::vector<simulator::Claim>& of = claims[static_cast<size_t>(stage)];
-      const int host = (first_rank(p, lane, stage) + t) / devices;
+      const int host = (first_rank(p, replica, stage) + t) / devices;
       if (of.empty() || of.back().resource != host) of.push_back({host, 0});
       of.back().share += speedup_ / devices;
     }
@@ -456,13 +524,14 @@ std::vector<std::vector<simulator::Claim>> CostModel::host_claims(const Placemen
 }
 
 // All pipelines side by side: what some leave of a host the others have.
-PhaseParts CostModel::shared_parts(const Shape& shape, const Lanes& lanes) const {
+PhaseParts CostModel::shared_parts(const Shape& shape, const Replicas& replicas) const {
   std::vector<SharedPipeline> pipelines;
   PhaseParts parts;
-  for (const Lane& lane : lanes) {
-    const SharedPipeline alike{schedule_of(shape, lane.rows), stage_times(shape, lane.rows), {}};
-    parts.communication += lane.count * spent_by(shape, lane.rows).communication;
-    for (int number = lane.first; number < lane.first + lane.count; ++number) {
+  for (const Replica& replica : replicas) {
+    const SharedPipeline alike{
+        schedule_of(shape, replica.micro_batches), stage_times(shape, replica.micro_batches), {}};
+    parts.communication += replica.count * spent_by(shape, replica.micro_batches).communication;
+    for (int number = replica.first; number < replica.first + replica.count; ++number) {
       pipelines.push_back(alike);
       pipelines.back().hosts = host_claims(shape.placement, number);
     }
@@ -473,25 +542,25 @@ PhaseParts CostModel::shared_parts(const Shape& shape, const Lanes& lanes) const
   return {shared.seconds, shared.compute / stages, parts.communication / stages, 0};
 }
 
-double CostModel::seconds_up_to(double most, LaneTimes& known, const Shape& shape, i64 capacity, Range range) const {
+double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& shape, i64 capacity, Range range) const {
   if (speedup_ > 1) return seconds(shape, capacity, range);
-  const std::vector<Lanes>& steps = lanes(shape.placement, capacity, range);
+  const std::vector<Replicas>& steps = replicas(shape.placement, capacity, range);
   known.resize(steps.size());
   double sum = 0;
   const double share = 1 / static_cast<double>(steps.size());
   for (size_t step = 0; step < steps.size(); ++step) {
     known[step].resize(steps[step].size(), -1);
     std::vector<std::pair<double, size_t>> by_work;
-    for (size_t lane = 0; lane < steps[step].size(); ++lane) {
-      const Spent spent = spent_by(shape, steps[step][lane].rows);
-      by_work.emplace_back(-(spent.compute + spent.communication), lane);
+    for (size_t replica = 0; replica < steps[step].size(); ++replica) {
+      const Spent spent = spent_by(shape, steps[step][replica].micro_batches);
+      by_work.emplace_back(-(spent.compute + spent.communication), replica);
     }
     std::ranges::sort(by_work);
     double slowest = 0;
-    for (const auto& [work, lane] : by_work) {
-      double& seconds = known[step][lane];
+    for (const auto& [work, replica] : by_work) {
+      double& seconds = known[step][replica];
       PhaseParts parts;
-      if (seconds < 0) seconds = lane_seconds(shape, steps[step][lane].rows, parts);
+      if (seconds < 0) seconds = replica_seconds(shape, steps[step][replica].micro_batches, parts);
       slowest = std::max(slowest, seconds);
       if (sum + share * slowest > most) return sum + share * slowest;
     }
@@ -503,18 +572,19 @@ double CostModel::seconds_up_to(double most, LaneTimes& known, const Shape& shap
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
   PhaseParts mean;
   const double share = 1 / static_cast<double>(workload_.steps.size());
-  for (const Lanes& lanes : this->lanes(shape.placement, capacity, range)) {
+  for (const Replicas& replicas : this->replicas(shape.placement, capacity, range)) {
     PhaseParts step;
-    double of_lane = share;
+    double of_replica = share;
     if (speedup_ > 1) {
-      step = shared_parts(shape, lanes);
+      step = shared_parts(shape, replicas);
     } else {
-      for (const Lane& lane : lanes) step.seconds = std::max(step.seconds, lane_seconds(shape, lane.rows, step));
-      of_lane = lanes.empty() ? 0 : share / static_cast<double>(lanes.size());
+      for (const Replica& replica : replicas)
+        step.seconds = std::max(step.seconds, replica_seconds(shape, replica.micro_batches, step));
+      of_replica = replicas.empty() ? 0 : share / static_cast<double>(replicas.size());
     }
     mean.seconds += share * step.seconds;
-    mean.compute += of_lane * step.compute;
-    mean.communication += of_lane * step.communication;
+    mean.compute += of_replica * step.compute;
+    mean.communication += of_replica * step.communication;
   }
   mean.idle = std::max(0.0, mean.seconds - mean.compute - mean.communication);  // not -0 by rounding
   return mean;
@@ -523,10 +593,10 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
 MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const {
   if (shape.schedule == config::ScheduleKind::one_f_one_b) return least_need(shape, capacity, range);
   size_t most = 1, least = std::numeric_limits<size_t>::max();
-  for (const Lanes& step : lanes(shape.placement, capacity, range))
-    for (const Lane& lane : step) {
-      most = std::max(most, lane.rows.size());
-      least = std::min(least, lane.rows.size());
+  for (const Replicas& step : replicas(shape.placement, capacity, range))
+    for (const Replica& replica : step) {
+      most = std::max(most, replica.micro_batches.size());
+      least = std::min(least, replica.micro_batches.size());
     }
   const Pipeline& pipeline = this->pipeline(shape.placement);
   const std::vector<StageMemory>& memory = memory_of(pipeline, shape, capacity, longest(range));
@@ -534,42 +604,50 @@ MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const 
   // Of interleaved schedules fewer micro-batches may be kept more at a time.
   const bool any = shape.schedule == config::ScheduleKind::interleaved;
   for (size_t mbs = any ? std::min(least, most) : most; mbs <= most; ++mbs)
-    if (const MemoryNeed need = need_of(shape, pipeline, memory, capacity, static_cast<int>(mbs), false); need.total() > fullest.total()) fullest = need;
+    if (const MemoryNeed need = need_of(shape, pipeline, memory, capacity, static_cast<int>(mbs), false);
+        need.total() > fullest.total())
+      fullest = need;
   return fullest;
 }
 
 MemoryNeed CostModel::least_need(const Shape& shape, i64 capacity, Range range) const {
   i64 tokens = 1;
   for (const Sums& sums : sums_[slot(range)]) tokens = std::max(tokens, sums.tokens);
-  const i64 rows = shape.placement.dp * capacity;
+  const i64 micro_batches = shape.placement.dp * capacity;
   const Pipeline& pipeline = this->pipeline(shape.placement);
-  return need_of(shape, pipeline, memory_of(pipeline, shape, capacity, longest(range)), capacity, static_cast<int>((tokens + rows - 1) / rows), true);
+  return need_of(shape, pipeline, memory_of(pipeline, shape, capacity, longest(range)), capacity,
+                 static_cast<int>((tokens + micro_batches - 1) / micro_batches), true);
 }
 
-MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, const std::vector<StageMemory>& memory, i64 capacity, int micro_batches,
-                              bool least) const {
+MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, const std::vector<StageMemory>& memory,
+                              i64 capacity, int micro_batches, bool least) const {
   const Precision precision = units_.precision();
   MemoryNeed fullest;
   for (size_t i = 0; i < memory.size(); ++i) {
     const StageRun& run = pipeline.runs[i];
     const auto& [elements, stash, peak] = memory[i];
-    const i64 in_flight = least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);
+    const i64 in_flight =
+        least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);
     const i64 feeds = capacity * (3 * size_of(DType::i64) + size_of(precision.state));
-    const MemoryNeed need{elements * size_of(precision.compute), elements * size_of(precision.state), in_flight * feeds + (in_flight - 1) * stash + peak};
+    const MemoryNeed need{elements * size_of(precision.compute), elements * size_of(precision.state),
+                          in_flight * feeds + (in_flight - 1) * stash + peak};
     if (need.total() > fullest.total()) fullest = need;
   }
   return fullest;
 }
 
 // Of each run of stages.
-const std::vector<CostModel::StageMemory>& CostModel::memory_of(const Pipeline& pipeline, const Shape& shape, i64 capacity, i64 longest) const {
+const std::vector<CostModel::StageMemory>& CostModel::memory_of(const Pipeline& pipeline, const Shape& shape,
+                                                                i64 capacity, i64 longest) const {
   const int tp = shape.placement.tp;
-  const auto [it, fresh] = memory_.try_emplace({&pipeline, tp, shape.recompute, shape.splits_gradients(), capacity, longest});
+  const auto [it, fresh] =
+      memory_.try_emplace({&pipeline, tp, shape.recompute, shape.splits_gradients(), capacity, longest});
   if (!fresh) return it->second;
   for (const StageRun& run : pipeline.runs) {
     StageMemory& memory = it->second.emplace_back();
     for (const Position& position : run.positions) {
-      const Kept kept = units_.kept(position.kind, position.layers, tp, shape.recompute, shape.splits_gradients(), capacity, longest);
+      const Kept kept =
+          units_.kept(position.kind, position.layers, tp, shape.recompute, shape.splits_gradients(), capacity, longest);
       memory.stash = std::max(memory.stash, kept.most());
       memory.peak = std::max({memory.peak, kept.forward_peak, kept.backward_peak});
     }
@@ -582,16 +660,19 @@ i64 CostModel::home_bytes(const Home& home) const {
   const auto [it, fresh] = home_bytes_.try_emplace(home);
   if (!fresh) return it->second;
   const Precision precision = units_.precision();
-  const i64 element = 4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
+  const i64 element =
+      4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   const Placement& p = home.placement;
   for (const StageRun& run : pipeline(p).runs)
-    it->second = std::max(it->second, run.all.sum([&](StageKind kind) { return units_.parameters(kind, p.tp); }) / (home.copies() ? 1 : p.dp) * element);
+    it->second = std::max(it->second, run.all.sum([&](StageKind kind) { return units_.parameters(kind, p.tp); }) /
+                                          (home.copies() ? 1 : p.dp) * element);
   return it->second;
 }
 
 i64 CostModel::least_home_bytes() const {
   const Precision precision = units_.precision();
-  const i64 element = 4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
+  const i64 element =
+      4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   const Parts whole = parts_of(StageKind::whole, static_cast<int>(units_.model().layers));
   return whole.sum([&](StageKind kind) { return units_.parameters(kind, 1); }) / units_.hardware().ranks() * element;
 }

@@ -15,14 +15,15 @@ namespace {
 std::string duration(double seconds) { return format_duration(Seconds{seconds}); }
 
 std::string table(const Planner& planner, std::span<const Judged> plans) {
-  std::string text = fmt::format("\n{:>3} {:>10} {:>8} {:>10} {:>10} {:>14} {:>10} {:>10} {:>10}\n", "", "step", "more", "planned", "compute",
-                                 "communication", "idle", "transfers", "memory");
+  std::string text = fmt::format("\n{:>3} {:>10} {:>8} {:>10} {:>10} {:>14} {:>10} {:>10} {:>10}\n", "", "step", "more",
+                                 "planned", "compute", "communication", "idle", "transfers", "memory");
   const double best = plans.front().step();
   for (size_t i = 0; i < plans.size(); ++i) {
     const Account a = planner.account(plans[i].choice);
-    text += fmt::format("{:>3} {:>10} {:>7.2f}% {:>10} {:>10} {:>14} {:>10} {:>10} {:>10}\n", i + 1, duration(plans[i].step()),
-                        100 * (plans[i].step() / best - 1), duration(a.seconds), duration(a.compute), duration(a.communication), duration(a.idle),
-                        duration(a.transfers), format_bytes(Bytes{plans[i].peak.value_or(a.memory)}));
+    text += fmt::format("{:>3} {:>10} {:>7.2f}% {:>10} {:>10} {:>14} {:>10} {:>10} {:>10}\n", i + 1,
+                        duration(plans[i].step()), 100 * (plans[i].step() / best - 1), duration(a.seconds),
+                        duration(a.compute), duration(a.communication), duration(a.idle), duration(a.transfers),
+                        format_bytes(Bytes{plans[i].peak.value_or(a.memory)}));
   }
   return text;
 }
@@ -34,36 +35,43 @@ std::string phases(const Planner& planner, const Choice& best) {
     const Phase& phase = best.phases[i];
     const PhaseParts parts = planner.model().parts(phase.shape, phase.capacity, phase.range);
     const MemoryNeed need = planner.model().need(phase.shape, phase.capacity, phase.range);
-    text += fmt::format("  to {} under {}: {} (compute {}, communication {}, idle {}); parameters come in {}, gradients leave in {}; activations {}\n",
-                        planner.model().longest(phase.range), to_string(phase.shape), duration(parts.seconds), duration(parts.compute),
-                        duration(parts.communication), duration(parts.idle), duration(times[i].moves), duration(times[i].flush),
-                        format_bytes(Bytes{need.activations}));
+    text += fmt::format(
+        "  to {} under {}: {} (compute {}, communication {}, idle {}); parameters come in {}, gradients leave in {}; "
+        "activations {}\n",
+        planner.model().longest(phase.range), to_string(phase.shape), duration(parts.seconds), duration(parts.compute),
+        duration(parts.communication), duration(parts.idle), duration(times[i].moves), duration(times[i].reduce),
+        format_bytes(Bytes{need.activations}));
   }
   return text;
 }
 
 std::string limits(const Planner& planner, const Judged& best, const Counts& counts) {
   const Account a = planner.account(best.choice);
-  return fmt::format("\nIt is limited by {}. The rank with the highest peak needs {}; {} candidates exceeded the budget.\n", limit_of(a),
-                     memory_of(best.peak.value_or(a.memory), planner.memory()), counts.memory);
+  return fmt::format(
+      "\nIt is limited by {}. The rank with the highest peak needs {}; {} candidates exceeded the budget.\n",
+      limit_of(a), memory_of(best.peak.value_or(a.memory), planner.memory()), counts.memory);
 }
 
-// The plan that there is, unless it doesn't go with other ranks, documents or memory: the simulator may still find it quicker.
+// The plan that there is, unless it doesn't go with other ranks, documents or memory: the simulator may still find it
+// quicker.
 std::optional<Choice> there(const Planner& planner, const Choice& choice, const Planner& other) {
   const std::vector<config::Bucket> buckets = planner.buckets(choice);
   const std::vector<int> order = planner.order(choice);
-  std::optional<Choice> same = other.choice(buckets, order.empty() ? batch::published_order(static_cast<int>(buckets.size())) : order);
+  std::optional<Choice> same =
+      other.choice(buckets, order.empty() ? batch::published_order(static_cast<int>(buckets.size())) : order);
   if (same && step_seconds(other.model(), other.transfers(), *same, other.memory()) > same->seconds) same.reset();
   return same;
 }
 
-std::string what_if(const Planner& planner, const Judged& best, const Questions& ask, const std::string& what, const std::function<void(Request&)>& change) {
+std::string what_if(const Planner& planner, const Judged& best, const Questions& ask, const std::string& what,
+                    const std::function<void(Request&)>& change) {
   Request request = planner.request();
   change(request);
   try {
     const Planner other(std::move(request));
     std::vector<Choice> choices = other.plan(1, 0, ask.limit()).best;
-    if (std::optional<Choice> same = there(planner, best.choice, other); same && other.to_string(*same) != other.to_string(choices.front()))
+    if (std::optional<Choice> same = there(planner, best.choice, other);
+        same && other.to_string(*same) != other.to_string(choices.front()))
       choices.push_back(std::move(*same));
     size_t quickest = 0;
     const double seconds = ask.simulate ? ask.simulate(other, choices, quickest) : choices.front().seconds;
@@ -88,7 +96,8 @@ void faster(cluster::Device& device) {
   for (auto& [type, tables] : device.operators)
     for (auto& [name, table] : tables) {
       for (cluster::MeasuredCall& call : table.calls) call.seconds /= 2;
-      for (cluster::MeasuredAttention& one : table.attention) one = {one.columns, one.per_row / 2, one.per_pair / 2, one.per_square / 2};
+      for (cluster::MeasuredAttention& one : table.attention)
+        one = {one.columns, one.per_row / 2, one.per_pair / 2, one.per_square / 2};
     }
 }
 
@@ -96,7 +105,9 @@ void faster(cluster::Device& device) {
 
 std::string limit_of(const Account& a) {
   const std::array<std::pair<double, const char*>, 4> parts = {
-      {{a.compute, "computing"}, {a.communication, "communication inside stages"}, {a.idle, "idle time of pipelines and of lanes with less work"},
+      {{a.compute, "computing"},
+       {a.communication, "communication inside stages"},
+       {a.idle, "idle time of pipelines and of replicas with less work"},
        {a.transfers, "parameters, gradients and the update"}}};
   const auto most = std::max_element(parts.begin(), parts.end());
   return fmt::format("{}: {:.0f}% of the step", most->second, 100 * most->first / a.seconds);
@@ -109,8 +120,11 @@ std::string memory_of(i64 peak, i64 budget) {
 
 std::string explain(const Planner& planner, std::span<const Judged> plans, const Counts& counts, const Questions& ask) {
   const Judged& best = plans.front();
-  std::string text = table(planner, plans) + phases(planner, best.choice) + limits(planner, best, counts) + "\nWhat would change it:\n";
-  const auto add = [&](const std::string& what, const std::function<void(Request&)>& change) { text += what_if(planner, best, ask, what, change); };
+  std::string text = table(planner, plans) + phases(planner, best.choice) + limits(planner, best, counts) +
+                     "\nWhat would change it:\n";
+  const auto add = [&](const std::string& what, const std::function<void(Request&)>& change) {
+    text += what_if(planner, best, ask, what, change);
+  };
   add("twice the memory", [](Request& r) {
     r.hardware.device.memory = {2 * r.hardware.device.memory.count};
     r.memory *= 2;

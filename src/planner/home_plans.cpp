@@ -11,24 +11,24 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kDrafts = 4;  // so many are returned, as they may be the best when all times are exact
-constexpr size_t kFlushes = 64;
+constexpr size_t kReductions = 64;
 constexpr size_t kNotSorted = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
 namespace {
 
-PhaseTimes times_with(const CostModel& model, const Placement& next, double moves, double work, double flush) {
+PhaseTimes times_with(const CostModel& model, const Placement& next, double moves, double work, double reduce) {
   // A stage has its first unit when its share of the moves has come.
   const double units = static_cast<double>(model.units().model().layers + 2) / next.pp;
-  return {moves, moves / units, work, flush};
+  return {moves, moves / units, work, reduce};
 }
 
 }  // namespace
 
-PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous, const Placement& next,
-                    const Home& home, double work) {
-  return times_with(model, next, transfers.moves(previous, next, home), work, transfers.flush(next, home));
+PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous,
+                    const Placement& next, const Home& home, double work) {
+  return times_with(model, next, transfers.moves(previous, next, home), work, transfers.reduce(next, home));
 }
 
 void HomePlans::open(std::vector<double> others) {
@@ -71,8 +71,9 @@ double HomePlans::least(const Step& longest, int zero, double rest) const {
   const Home home{one.shape.placement, zero};
   Timeline timeline;
   // Other phases may run before it, and bring its parameters.
-  timeline.add(longest.range.lo == 0 ? times(std::nullopt, one, home) : PhaseTimes{0, 0, one.seconds, transfers_.flush(home.placement, home)});
-  return std::max(timeline.flushed, timeline.computed + rest) + transfers_.finish(home);
+  timeline.add(longest.range.lo == 0 ? times(std::nullopt, one, home)
+                                     : PhaseTimes{0, 0, one.seconds, transfers_.reduce(home.placement, home)});
+  return std::max(timeline.reduced, timeline.computed + rest) + transfers_.finish(home);
 }
 
 double HomePlans::seconds(const Draft& draft) const {
@@ -84,7 +85,7 @@ double HomePlans::seconds(const Draft& draft) const {
     timeline.add(times(previous, option(step), home));
     previous = option(step).shape.placement;
   }
-  return timeline.flushed + transfers_.finish(home);
+  return timeline.reduced + transfers_.finish(home);
 }
 
 // Again where an option's time has become exact, which may have made others options.
@@ -122,37 +123,42 @@ void HomePlans::choose_options() {
     }
 }
 
-// Of levels that have yet to run: their pipelines, gradients of the phase that is the last, which nothing hides, and the update.
+// Of levels that have yet to run: their pipelines, gradients of the phase that is the last, which nothing hides, and
+// the update.
 void HomePlans::bound_rests() {
   work_.assign(static_cast<size_t>(all_) + 1, kNever);
   work_.front() = 0;
   for (Levels left = 1; left <= all_; ++left)
     for (const Range range : open_)
       if (const Levels some = levels(range); (some & left) == some && std::countr_zero(some) == std::countr_zero(left))
-        work_[left] = std::min(work_[left], option({range, options_[ranges_.slot(range)].front()}).seconds + work_[left ^ some]);
+        work_[left] =
+            std::min(work_[left], option({range, options_[ranges_.slot(range)].front()}).seconds + work_[left ^ some]);
   rest_.assign(static_cast<size_t>(all_) + 1, kNever);
   rest_.front() = finish_;
   for (const Range range : open_) {
-    // A flush takes long to find, so it is found for the quickest options only.
+    // A reduction takes long to find, so it is found for the quickest options only.
     const std::vector<size_t>& options = options_[ranges_.slot(range)];
     double last = kNever;
     for (size_t i = 0; i < options.size(); ++i) {
       const Option& one = option({range, options[i]});
       if (one.seconds >= last) break;
-      last = std::min(last, one.seconds + (i < kFlushes ? transfers_.flush(one.shape.placement, home_) : 0));
-      if (i == kFlushes) break;
+      last = std::min(last, one.seconds + (i < kReductions ? transfers_.reduce(one.shape.placement, home_) : 0));
+      if (i == kReductions) break;
     }
     const Levels some = levels(range);
-    for (Levels left = some; left <= all_; left = (left + 1) | some) rest_[left] = std::min(rest_[left], work_[left ^ some] + last + finish_);
+    for (Levels left = some; left <= all_; left = (left + 1) | some)
+      rest_[left] = std::min(rest_[left], work_[left ^ some] + last + finish_);
   }
 }
 
-// Labels in the order in which they have computed. Whatever an option's transfers take after one of them, the option's phase begins and
-// ends no earlier than when its parameters are there at once: where that is dominated, so are all later labels.
+// Labels in the order in which they have computed. Whatever an option's transfers take after one of them, the option's
+// phase begins and ends no earlier than when its parameters are there at once: where that is dominated, so are all
+// later labels.
 void HomePlans::extend(Levels done) {
   std::vector<int> labels = at_[done];
   if (labels.empty()) return;
-  std::ranges::stable_sort(labels, {}, [&](int label) { return labels_[static_cast<size_t>(label)].timeline.computed; });
+  std::ranges::stable_sort(labels, {},
+                           [&](int label) { return labels_[static_cast<size_t>(label)].timeline.computed; });
   const double soonest = labels_[static_cast<size_t>(labels.front())].timeline.computed;
   for (const Range range : open_) {
     const Levels some = levels(range);
@@ -167,7 +173,7 @@ void HomePlans::extend(Levels done) {
 
 void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& step) {
   const Option& one = option(step);
-  const double most = limit_ - rest_[all_ ^ next], flush = transfers_.flush(one.shape.placement, home_);
+  const double most = limit_ - rest_[all_ ^ next], reduce = transfers_.reduce(one.shape.placement, home_);
   std::uint64_t phase = (ranges_.slot(step.range) << 40 ^ step.option) + 1;  // mixed: sums of different phases differ
   phase = (phase ^ phase >> 31) * 0x9e3779b97f4a7c15U;
   phase = (phase ^ phase >> 29) * 0xbf58476d1ce4e5b9U;
@@ -179,7 +185,8 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
     const Option* last = from == 0 ? nullptr : &option(labels_[static_cast<size_t>(from)].last);
     auto& [extension, seconds] = moves_[last ? static_cast<size_t>(last->placement) + 1 : 0];
     if (std::exchange(extension, extensions_) != extensions_)
-      seconds = transfers_.moves(last ? std::optional(last->shape.placement) : std::nullopt, one.shape.placement, home_);
+      seconds =
+          transfers_.moves(last ? std::optional(last->shape.placement) : std::nullopt, one.shape.placement, home_);
     return seconds;
   };
   Marks& marks = marks_[static_cast<std::uint64_t>(next) << 32 | static_cast<std::uint64_t>(one.placement)];
@@ -188,15 +195,15 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
     const Timeline before = last.timeline;
     const double computed = before.computed + one.seconds;
     if (computed > most) break;
-    Mark mark{{before.computed, computed, 0, computed + flush}, last.buckets + 1};
+    Mark mark{{before.computed, computed, 0, computed + reduce}, last.buckets + 1};
     if (settings_.most_buckets > 0 && mark.buckets > settings_.most_buckets) continue;
     if (dominated(mark, marks)) {
       if (settings_.most_buckets == 0) break;
       continue;
     }
-    if (std::max(before.flushed, computed) + flush + finish_ > limit_) continue;
+    if (std::max(before.reduced, computed) + reduce + finish_ > limit_) continue;
     mark.timeline = before;
-    mark.timeline.add(times_with(model_, one.shape.placement, moves_after(from), one.seconds, flush));
+    mark.timeline.add(times_with(model_, one.shape.placement, moves_after(from), one.seconds, reduce));
     if (mark.timeline.computed > most || dominated(mark, marks)) continue;
     marks.push_back(mark);
     ++made_;
@@ -214,16 +221,17 @@ bool HomePlans::dominated(const Mark& mark, const Marks& others) const {
 
 std::vector<Draft> HomePlans::finished() const {
   std::vector<int> labels = at_.back();
-  std::ranges::stable_sort(labels, {}, [&](int label) { return labels_[static_cast<size_t>(label)].timeline.flushed; });
+  std::ranges::stable_sort(labels, {}, [&](int label) { return labels_[static_cast<size_t>(label)].timeline.reduced; });
   std::vector<Draft> drafts;
   std::vector<std::uint64_t> plans;
   for (const int index : labels) {
     const Label& last = labels_[static_cast<size_t>(index)];
-    Draft draft{{}, home_.zero, last.timeline.flushed + finish_};
+    Draft draft{{}, home_.zero, last.timeline.reduced + finish_};
     if (draft.seconds > limit_ || static_cast<int>(drafts.size()) == kDrafts) break;
     if (std::ranges::count(plans, last.plan) > 0) continue;
     plans.push_back(last.plan);
-    for (int label = index; label > 0; label = labels_[static_cast<size_t>(label)].before) draft.steps.push_back(labels_[static_cast<size_t>(label)].last);
+    for (int label = index; label > 0; label = labels_[static_cast<size_t>(label)].before)
+      draft.steps.push_back(labels_[static_cast<size_t>(label)].last);
     std::ranges::reverse(draft.steps);
     drafts.push_back(std::move(draft));
   }

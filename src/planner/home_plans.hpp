@@ -11,8 +11,8 @@
 namespace switchyard::planner {
 
 /// What a plan's phases add, from its placements and the times of its pipelines.
-PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous, const Placement& next,
-                    const Home& home, double work);
+PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous,
+                    const Placement& next, const Home& home, double work);
 
 /// The candidates of all ranges of lengths; those of a range without documents are missing.
 struct Ranges {
@@ -42,10 +42,12 @@ class HomePlans {
   HomePlans(const CostModel& model, const Transfers& transfers, const Ranges& ranges, const SearchSettings& settings)
       : model_(model), transfers_(transfers), ranges_(ranges), settings_(settings) {}
 
-  /// From now on plans consist of the options that the ranges have now. others: of each range (by slot), what all else takes at least.
+  /// From now on plans consist of the options that the ranges have now. others: of each range (by slot), what all else
+  /// takes at least.
   void open(std::vector<double> others);
-  /// The best plan of at most `limit` seconds, and a few others, that have an option of the longest documents, home on its placement; of each placement the
-  /// quickest option that fits beside home is taken, and of each plan the best order. Nothing where there are none, or the search is to stop.
+  /// The best plan of at most `limit` seconds, and a few others, that have an option of the longest documents, home on
+  /// its placement; of each placement the quickest option that fits beside home is taken, and of each plan the best
+  /// order. Nothing where there are none, or the search is to stop.
   std::vector<Draft> best(const Step& longest, int zero, double limit);
   /// No plan that has the option and home there takes less, where all else takes at least `rest`.
   double least(const Step& longest, int zero, double rest) const;
@@ -61,7 +63,7 @@ class HomePlans {
   struct Label {
     Timeline timeline;
     Step last;
-    int before = -1;     // in labels_
+    int before = -1;  // in labels_
     int buckets = 0;
     std::uint64_t plan = 0;  // the same in any order of the same phases
   };
@@ -97,13 +99,15 @@ class HomePlans {
   double limit_ = 0, finish_ = 0;
   i64 room_ = 0;
   bool stopped_ = false;
-  std::vector<Range> open_;                   // those that a plan may have
-  std::vector<std::vector<size_t>> options_;  // by slot: of each placement the quickest one that fits, the quickest first
-  std::vector<double> work_, rest_;           // by levels: what their pipelines take at least; that, and all that follows
+  std::vector<Range> open_;  // those that a plan may have
+  std::vector<std::vector<size_t>>
+      options_;                      // by slot: of each placement the quickest one that fits, the quickest first
+  std::vector<double> work_, rest_;  // by levels: what their pipelines take at least; that, and all that follows
   std::vector<Label> labels_;
-  std::vector<std::vector<int>> at_;              // by levels that have run
+  std::vector<std::vector<int>> at_;  // by levels that have run
   size_t made_ = 0;
-  // Of the extension of labels by one step: what moves after each placement (from 1; 0: none before), and of which extension that is known.
+  // Of the extension of labels by one step: what moves after each placement (from 1; 0: none before), and of which
+  // extension that is known.
   std::uint64_t extensions_ = 0;
   std::vector<std::pair<std::uint64_t, double>> moves_;
   std::unordered_map<std::uint64_t, Marks> marks_;  // of the labels of the same levels and last placement

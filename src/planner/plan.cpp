@@ -43,7 +43,12 @@ Planner::Planner(Request request) : request_(std::move(request)) {
 }
 
 Found Planner::plan(int top, int most_buckets, std::function<bool()> stop, std::function<bool()> enough) const {
-  Found found = search(*model_, *transfers_, shapes_, {.memory = memory_, .most_buckets = most_buckets, .top = top, .stop = std::move(stop), .enough = std::move(enough)});
+  Found found = search(*model_, *transfers_, shapes_,
+                       {.memory = memory_,
+                        .most_buckets = most_buckets,
+                        .top = top,
+                        .stop = std::move(stop),
+                        .enough = std::move(enough)});
   if (found.best.empty()) nothing_fits();
   return found;
 }
@@ -52,7 +57,8 @@ std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {
   std::vector<config::Bucket> buckets;
   for (const Phase& phase : longest_first(choice)) {
     const Placement& p = phase.shape.placement;
-    config::Bucket bucket{model_->longest(phase.range), "", strategy_of(phase.shape, request_.model.layers, phase.capacity)};
+    config::Bucket bucket{model_->longest(phase.range), "",
+                          strategy_of(phase.shape, request_.model.layers, phase.capacity)};
     if (buckets.empty()) bucket.strategy.zero = choice.zero;
     if (is_plain(p, request_.model.layers)) bucket.spec = fmt::format("{},{},{}", p.dp, p.tp, p.pp);
     buckets.push_back(std::move(bucket));
@@ -63,7 +69,8 @@ std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {
 std::vector<int> Planner::order(const Choice& choice) const {
   const std::vector<Phase> buckets = longest_first(choice);
   std::vector<int> order;
-  for (const Phase& phase : choice.phases) order.push_back(static_cast<int>(std::ranges::find(buckets, phase) - buckets.begin()));
+  for (const Phase& phase : choice.phases)
+    order.push_back(static_cast<int>(std::ranges::find(buckets, phase) - buckets.begin()));
   return order == batch::published_order(static_cast<int>(order.size())) ? std::vector<int>{} : order;
 }
 
@@ -72,14 +79,18 @@ std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets
   Choice choice;
   for (const int index : order) {
     const auto b = static_cast<size_t>(index);
-    const auto level = [&](i64 length) { return static_cast<int>(std::ranges::upper_bound(bounds, length) - bounds.begin()); };
-    const Range range{b + 1 < buckets.size() ? level(buckets[b + 1].max_length) : 0, b == 0 ? static_cast<int>(bounds.size()) : level(buckets[b].max_length)};
+    const auto level = [&](i64 length) {
+      return static_cast<int>(std::ranges::upper_bound(bounds, length) - bounds.begin());
+    };
+    const Range range{b + 1 < buckets.size() ? level(buckets[b + 1].max_length) : 0,
+                      b == 0 ? static_cast<int>(bounds.size()) : level(buckets[b].max_length)};
     const config::Strategy& strategy = buckets[b].strategy;
     if (range.lo >= range.hi || !model_->any(range)) continue;
     const i64 capacity = strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : model_->longest(range);
     const auto same = [&](const Shape& shape) {
-      return shape.recompute == strategy.recompute && shape.schedule == strategy.schedule && shape.activation_cap == strategy.activation_cap &&
-             shape.placement.chunks == strategy.chunk_count() && what_counts(strategy_of(shape, request_.model.layers, capacity)) == what_counts(strategy);
+      return shape.recompute == strategy.recompute && shape.schedule == strategy.schedule &&
+             shape.activation_cap == strategy.activation_cap && shape.placement.chunks == strategy.chunk_count() &&
+             what_counts(strategy_of(shape, request_.model.layers, capacity)) == what_counts(strategy);
     };
     const auto shape = std::ranges::find_if(shapes_, same);
     if (shape == shapes_.end() || capacity < model_->longest(range)) return std::nullopt;
@@ -110,7 +121,8 @@ Account Planner::account(const Choice& choice) const {
 std::string Planner::to_string(const Choice& choice) const {
   std::string text;
   for (const Phase& phase : longest_first(choice))
-    text += fmt::format("{}to {}: {}, rows of {}", text.empty() ? "" : "; ", model_->longest(phase.range), planner::to_string(phase.shape), phase.capacity);
+    text += fmt::format("{}to {}: {}, micro-batches of up to {} tokens", text.empty() ? "" : "; ",
+                        model_->longest(phase.range), planner::to_string(phase.shape), phase.capacity);
   if (choice.home().copies()) text += "; optimizer state on every replica";
   if (const std::vector<int> order = this->order(choice); !order.empty()) {
     std::vector<i64> lengths;
@@ -124,7 +136,8 @@ std::string Planner::to_string(const Choice& choice) const {
 i64 Planner::least_need(int levels) const {
   const auto need = [&](const Shape& shape, Range range) {
     i64 least = std::numeric_limits<i64>::max();
-    for (const i64 capacity : capacities(*model_, range)) least = std::min(least, model_->need(shape, capacity, range).total());
+    for (const i64 capacity : capacities(*model_, range))
+      least = std::min(least, model_->need(shape, capacity, range).total());
     return least;
   };
   i64 shorter = 0;
@@ -135,7 +148,8 @@ i64 Planner::least_need(int levels) const {
   }
   i64 least = std::numeric_limits<i64>::max();
   for (const Shape& shape : shapes_)
-    least = std::min(least, model_->home_bytes({shape.placement}) + std::max(shorter, need(shape, {levels - 1, levels})));
+    least =
+        std::min(least, model_->home_bytes({shape.placement}) + std::max(shorter, need(shape, {levels - 1, levels})));
   return least;
 }
 
@@ -148,7 +162,7 @@ i64 Planner::context_that_fits() const {
 
 void Planner::nothing_fits() const {
   const Bytes need{least_need(static_cast<int>(model_->bounds().size()))};
-  // Rounded up, so that it can be given as it is told.
+  // Rounded up, so that it can be given as it is reported.
   std::string remedy = fmt::format("{} MiB of memory a rank", (need.count + kMiB - 1) / kMiB);
   for (int times = 2; times <= kMostTimes; times *= 2) {
     Request larger = request_;
@@ -159,9 +173,12 @@ void Planner::nothing_fits() const {
     remedy += fmt::format(", or {} ranks", larger.hardware.ranks());
     break;
   }
-  if (const i64 context = context_that_fits(); context > 0 && context < request_.context) remedy += fmt::format(", or batch.context = {}", context);
-  user_error("no strategy fits {} ranks of {}: with documents of {} tokens the most frugal one needs {} a rank. What would do: {}.",
-             request_.hardware.ranks(), format_bytes(Bytes{memory_}), request_.context, format_bytes(need), remedy);
+  if (const i64 context = context_that_fits(); context > 0 && context < request_.context)
+    remedy += fmt::format(", or batch.context = {}", context);
+  user_error(
+      "no strategy fits {} ranks of {}: with documents of {} tokens the most frugal one needs {} a rank. What would "
+      "do: {}.",
+      request_.hardware.ranks(), format_bytes(Bytes{memory_}), request_.context, format_bytes(need), remedy);
 }
 
 }  // namespace switchyard::planner

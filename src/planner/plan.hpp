@@ -13,7 +13,8 @@
 
 namespace switchyard::planner {
 
-/// steps: lengths of the documents of steps that stand for all, 1 to context. memory: bytes a rank may use, home and all; 0: the device's.
+/// steps: lengths of the documents of steps that stand for all, 1 to context. memory: bytes a rank may use, home and
+/// all; 0: the device's.
 struct Request {
   config::ModelConfig model;
   Precision precision;
@@ -23,11 +24,11 @@ struct Request {
   SpaceLimits limits{};
 };
 
-/// A plan's step and where it goes: compute + communication + idle are means over ranks of all phases, transfers what parameters,
-/// gradients and the update add to them.
+/// A plan's step and where it goes: compute + communication + idle are means over ranks of all phases, transfers what
+/// parameters, gradients and the update add to them.
 struct Account {
   double seconds = 0, compute = 0, communication = 0, idle = 0, transfers = 0;
-  i64 memory = 0;  // of the fullest rank in its fullest phase, with home
+  i64 memory = 0;  // of the rank with the highest peak in its fullest phase, with home
 };
 
 class Planner {
@@ -41,11 +42,12 @@ class Planner {
   std::vector<config::Bucket> buckets(const Choice& choice) const;
   /// The order in which a step runs those; empty if it is the published one.
   std::vector<int> order(const Choice& choice) const;
-  /// The other way, home on the first bucket: where every bucket's strategy is a shape of equal pipelines with rows that the model can time;
-  /// else nothing.
+  /// The other way, home on the first bucket: where every bucket's strategy is a shape of equal pipelines with
+  /// micro-batches that the model can time; else nothing.
   std::optional<Choice> choice(const std::vector<config::Bucket>& buckets, std::span<const int> order) const;
   Account account(const Choice& choice) const;
-  /// "to 4096: 8,1,1, rows of 8192; ..." the longest first, then what isn't as usual: the order, and copies at home.
+  /// "to 4096: 8,1,1, micro-batches of up to 8192 tokens; ..." the longest first, then what isn't as usual: the order,
+  /// and copies at home.
   std::string to_string(const Choice& choice) const;
 
   const Request& request() const { return request_; }

@@ -25,10 +25,14 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
     placement_.push_back(i == 0 ? 0 : placement_.back() + (fresh ? 1 : 0));
     if (fresh) candidates_.emplace_back();
   }
-  const auto degrees = [](const Shape& shape) { return std::tuple(shape.placement.dp, shape.placement.tp, shape.placement.pp); };
+  const auto degrees = [](const Shape& shape) {
+    return std::tuple(shape.placement.dp, shape.placement.tp, shape.placement.pp);
+  };
   for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
     while (end < shapes.size() && degrees(shapes[end]) == degrees(shapes[first])) ++end;
-    entries_.push_back({.value = model.rough_bound(shapes[first].placement, range), .first = static_cast<int>(first), .end = static_cast<int>(end)});
+    entries_.push_back({.value = model.rough_bound(shapes[first].placement, range),
+                        .first = static_cast<int>(first),
+                        .end = static_cast<int>(end)});
   }
   counts_.candidates += static_cast<i64>(shapes.size() * capacities_.size());
   std::ranges::make_heap(entries_, std::greater<>());
@@ -49,7 +53,7 @@ bool RangeQueue::pop(Entry& entry) {
     separate(entry);
   else if (entry.known == Known::sums)
     pack(entry);
-  return entry.known == Known::rows;
+  return entry.known == Known::micro_batches;
 }
 
 double RangeQueue::least_of_all() const {
@@ -91,8 +95,10 @@ i64 RangeQueue::room_for(const Placement& placement) const {
 
 void RangeQueue::expand(const Entry& entry) {
   std::array<bool, 3> any{};  // by recomputation
-  for (int i = entry.first; i < entry.end; ++i) any[static_cast<size_t>(shapes_[static_cast<size_t>(i)].recompute)] = true;
-  for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::selective, config::Recompute::full})
+  for (int i = entry.first; i < entry.end; ++i)
+    any[static_cast<size_t>(shapes_[static_cast<size_t>(i)].recompute)] = true;
+  for (const config::Recompute recompute :
+       {config::Recompute::none, config::Recompute::selective, config::Recompute::full})
     for (const i64 capacity : capacities_)
       if (any[static_cast<size_t>(recompute)]) {
         const double value = model_.layers_bound(shape(entry).placement, recompute, capacity, range_);
@@ -101,7 +107,8 @@ void RangeQueue::expand(const Entry& entry) {
 }
 
 void RangeQueue::separate(const Entry& entry) {
-  for (Entry one{entry.value, Known::sums, entry.recompute, entry.first, 0, entry.capacity, 0}; one.first < entry.end; ++one.first) {
+  for (Entry one{entry.value, Known::sums, entry.recompute, entry.first, 0, entry.capacity, 0}; one.first < entry.end;
+       ++one.first) {
     if (shape(one).recompute != entry.recompute) continue;
     one.value = std::max(entry.value, model_.bound(shape(one), entry.capacity, range_));
     push(one);
@@ -110,7 +117,7 @@ void RangeQueue::separate(const Entry& entry) {
 
 void RangeQueue::pack(const Entry& entry) {
   Entry packed = entry;
-  packed.known = Known::rows;
+  packed.known = Known::micro_batches;
   packed.memory = memory_ == 0 ? 0 : model_.least_need(shape(entry), entry.capacity, range_).total();
   if (packed.memory > room_for(shape(entry).placement)) {
     ++counts_.memory;
@@ -121,12 +128,13 @@ void RangeQueue::pack(const Entry& entry) {
     return;
   }
   if (set_aside(entry, packed.memory)) return;
-  if (memory_ > 0 && shape(entry).schedule != config::ScheduleKind::one_f_one_b) packed.memory = model_.need(shape(entry), entry.capacity, range_).total();
+  if (memory_ > 0 && shape(entry).schedule != config::ScheduleKind::one_f_one_b)
+    packed.memory = model_.need(shape(entry), entry.capacity, range_).total();
   if (packed.memory > room_for(shape(entry).placement)) {
     ++counts_.memory;
     return;
   }
-  packed.value = std::max(entry.value, model_.rows_bound(shape(entry), entry.capacity, range_));
+  packed.value = std::max(entry.value, model_.micro_batches_bound(shape(entry), entry.capacity, range_));
   push(packed);
 }
 
@@ -138,9 +146,8 @@ bool RangeQueue::dominated(const Entry& candidate) const {
 
 bool RangeQueue::set_aside(const Entry& candidate, i64 memory) {
   Candidates& others = candidates_of(placement(candidate));
-  const bool aside = std::ranges::any_of(others.untimed, [&](size_t i) {
-    return options_[i].seconds <= candidate.value && options_[i].memory <= memory;
-  });
+  const bool aside = std::ranges::any_of(
+      others.untimed, [&](size_t i) { return options_[i].seconds <= candidate.value && options_[i].memory <= memory; });
   if (aside) others.aside.push_back(candidate);
   return aside;
 }
@@ -156,7 +163,9 @@ bool RangeQueue::add(const Entry& entry) {
   return true;
 }
 
-void RangeQueue::time(size_t index) { make_exact(index, model_.seconds(options_[index].shape, options_[index].capacity, range_)); }
+void RangeQueue::time(size_t index) {
+  make_exact(index, model_.seconds(options_[index].shape, options_[index].capacity, range_));
+}
 
 void RangeQueue::make_exact(size_t index, double seconds) {
   Option& option = options_[index];
@@ -177,7 +186,9 @@ void RangeQueue::count_rest() const {
     if (entry.known == Known::degrees)
       counts_.rough += (entry.end - entry.first) * static_cast<i64>(capacities_.size());
     else if (entry.known == Known::layers)
-      counts_.rough += std::ranges::count(shapes_.subspan(static_cast<size_t>(entry.first), static_cast<size_t>(entry.end - entry.first)), entry.recompute, &Shape::recompute);
+      counts_.rough += std::ranges::count(
+          shapes_.subspan(static_cast<size_t>(entry.first), static_cast<size_t>(entry.end - entry.first)),
+          entry.recompute, &Shape::recompute);
     else
       ++counts_.bound;
   }

@@ -22,8 +22,9 @@ struct Option {
   bool exact = false;
 };
 
-/// Entries wait in order of what is known not to be above their time: first all candidates of a placement's degrees, then those of a
-/// recomputation and capacity by sums over the documents for their layers, then each one for all it is, then by packed rows.
+/// Entries wait in order of what is known not to be above their time: first all candidates of a placement's degrees,
+/// then those of a recomputation and capacity by sums over the documents for their layers, then each one for all it is,
+/// then by packed micro-batches.
 class RangeQueue {
  public:
   /// shapes: of equal placement one after the other; they outlive the queue. memory: bytes of a rank, 0 for no limit.
@@ -33,12 +34,12 @@ class RangeQueue {
   double least() const { return entries_.empty() ? std::numeric_limits<double>::infinity() : entries_.front().value; }
   /// No candidate takes less.
   double least_of_all() const;
-  /// Looks closer at the entry with the least value: a placement turns into its candidates, a candidate into an exact option, or where it
-  /// turns out to take longer than another may, into an entry of a higher value.
+  /// Looks closer at the entry with the least value: a placement turns into its candidates, a candidate into an exact
+  /// option, or where it turns out to take longer than another may, into an entry of a higher value.
   void refine();
-  /// All that may take `most` seconds or less become options, by their bounds; until `stop` says so, if there is one. Those for which
-  /// another option of the placement has a bound that is no higher, and takes no more memory, are set aside: they aren't the placement's
-  /// quickest before that one is timed.
+  /// All that may take `most` seconds or less become options, by their bounds; until `stop` says so, if there is one.
+  /// Those for which another option of the placement has a bound that is no higher, and takes no more memory, are set
+  /// aside: they aren't the placement's quickest before that one is timed.
   void open(double most, const std::function<bool()>& stop = {});
   const std::vector<Option>& options() const { return options_; }
   /// Makes an option exact. Those set aside for it may become options.
@@ -51,8 +52,9 @@ class RangeQueue {
   int placements() const { return static_cast<int>(candidates_.size()); }
 
  private:
-  enum class Known { degrees, layers, sums, rows };
-  /// degrees, layers: candidates among the shapes first ... end - 1; sums, rows: the candidate of shape `first`.
+  enum class Known { degrees, layers, sums, micro_batches };
+  /// degrees, layers: candidates among the shapes first ... end - 1; sums, micro-batches: the candidate of shape
+  /// `first`.
   struct Entry {
     double value = 0;
     Known known = Known::degrees;
@@ -60,16 +62,19 @@ class RangeQueue {
     int first = 0, end = 0;
     i64 capacity = 0, memory = 0;
     bool operator>(const Entry& other) const {
-      return std::tie(value, first, capacity, recompute) > std::tie(other.value, other.first, other.capacity, other.recompute);
+      return std::tie(value, first, capacity, recompute) >
+             std::tie(other.value, other.first, other.capacity, other.recompute);
     }
   };
-  /// Of a placement: the options (their places in options_) whose time is known, the others, and what waits until one of these is timed.
+  /// Of a placement: the options (their places in options_) whose time is known, the others, and what waits until one
+  /// of these is timed.
   struct Candidates {
     std::vector<size_t> timed{}, untimed{};
     std::vector<Entry> aside{};
   };
   void push(const Entry& entry);
-  /// Takes the entry with the least value, and looks closer at it. Whether it is a candidate that can be looked at no closer.
+  /// Takes the entry with the least value, and looks closer at it. Whether it is a candidate that can be looked at no
+  /// closer.
   bool pop(Entry& entry);
   const Shape& shape(const Entry& entry) const { return shapes_[static_cast<size_t>(entry.first)]; }
   Candidates& candidates_of(int placement) { return candidates_[static_cast<size_t>(placement)]; }
@@ -83,7 +88,8 @@ class RangeQueue {
   bool add(const Entry& candidate);
   void make_exact(size_t option, double seconds);
   bool dominated(const Entry& candidate) const;
-  /// Whether an option whose time isn't known stands for the candidate, which takes so much memory at least: then it is set aside.
+  /// Whether an option whose time isn't known stands for the candidate, which takes so much memory at least: then it is
+  /// set aside.
   bool set_aside(const Entry& candidate, i64 memory);
 
   const CostModel& model_;
@@ -96,9 +102,10 @@ class RangeQueue {
   std::vector<Entry> entries_;  // a heap, the least in front
   std::vector<Option> options_;
   size_t times_ = 0;
-  double opened_ = 0;                         // the most that open() was asked for
-  std::vector<Candidates> candidates_;        // of each placement
-  std::map<std::pair<int, i64>, CostModel::LaneTimes> begun_;  // by shape and capacity: candidates whose time is known in part
+  double opened_ = 0;                   // the most that open() was asked for
+  std::vector<Candidates> candidates_;  // of each placement
+  std::map<std::pair<int, i64>, CostModel::ReplicaTimes>
+      begun_;  // by shape and capacity: candidates whose time is known in part
 };
 
 }  // namespace switchyard::planner

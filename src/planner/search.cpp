@@ -17,8 +17,9 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kNoLimit = std::numeric_limits<double>::max() / 2;
 constexpr int kZeros = 2;  // stages of ZeRO: copies at home, or none
-constexpr double kDeeper = 0.003;  // how much further the first round looks; each one looks twice as much further as a cheap one before
-constexpr size_t kCheap = 1000;    // plans in the making of a round, whose number grows many times as fast as the limit
+constexpr double kDeeper =
+    0.003;  // how much further the first round looks; each one looks twice as much further as a cheap one before
+constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number grows many times as fast as the limit
 
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
@@ -29,11 +30,14 @@ std::uint64_t degrees(const CostModel& model, const Placement& p) {
   return (all << 1 | (p.order == Order::pipeline_inside && model.units().hardware().hosts > 1 ? 1U : 0U)) << 8;
 }
 
-std::uint64_t key_of(const CostModel& model, Range longest, const Placement& p) { return static_cast<std::uint64_t>(longest.lo) | degrees(model, p); }
+std::uint64_t key_of(const CostModel& model, Range longest, const Placement& p) {
+  return static_cast<std::uint64_t>(longest.lo) | degrees(model, p);
+}
 
 class Search {
  public:
-  Search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes, const SearchSettings& settings)
+  Search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes,
+         const SearchSettings& settings)
       : model_(model),
         transfers_(transfers),
         settings_(settings),
@@ -48,7 +52,9 @@ class Search {
     ranges_.queues.resize(ranges_.slots());
     for_ranges([&](Range range) {
       const bool possible = settings.most_buckets != 1 || range == Range{0, levels_};
-      if (possible && model.any(range)) ranges_.queues[slot(range)] = std::make_unique<RangeQueue>(model, shapes, range, settings.memory, found_.counts);
+      if (possible && model.any(range))
+        ranges_.queues[slot(range)] =
+            std::make_unique<RangeQueue>(model, shapes, range, settings.memory, found_.counts);
     });
   }
 
@@ -105,7 +111,8 @@ class Search {
         const Range range{lo, lo + length};
         double& least = cover_[slot(range)];
         if (queue(range)) least = least_[slot(range)] = queue(range)->least_of_all();
-        for (int middle = lo + 1; middle < range.hi; ++middle) least = std::min(least, cover({lo, middle}) + cover({middle, range.hi}));
+        for (int middle = lo + 1; middle < range.hi; ++middle)
+          least = std::min(least, cover({lo, middle}) + cover({middle, range.hi}));
       }
   }
   double cover(Range range) const { return range.lo == range.hi ? 0 : cover_[slot(range)]; }
@@ -130,7 +137,8 @@ class Search {
       path({0, levels_}, ranges);
       bool settled = true;
       for (const Range range : ranges)
-        for (RangeQueue& q = *queue(range); q.least() <= q.least_of_all() && q.least() < kNever; settled = false) q.refine();
+        for (RangeQueue& q = *queue(range); q.least() <= q.least_of_all() && q.least() < kNever; settled = false)
+          q.refine();
       if (settled) {
         keep_relaxed(ranges);
         return lowest;
@@ -141,7 +149,8 @@ class Search {
   // The best single strategy is often near the best of all.
   void settle_single() {
     const Range all{0, levels_};
-    for (RangeQueue& q = *queue(all); q.least() <= q.least_of_all() && q.least() < kNever && !settings_.stop();) q.refine();
+    for (RangeQueue& q = *queue(all); q.least() <= q.least_of_all() && q.least() < kNever && !settings_.stop();)
+      q.refine();
     keep_relaxed({all});
   }
 
@@ -155,7 +164,9 @@ class Search {
       std::optional<size_t> quickest;
       for (size_t option = 0; option < options.size(); ++option) {
         const i64 home = i == 0 && settings_.memory > 0 ? model_.home_bytes({options[option].shape.placement}) : 0;
-        if (options[option].exact && options[option].memory + home <= room && (!quickest || options[option].seconds < options[*quickest].seconds)) quickest = option;
+        if (options[option].exact && options[option].memory + home <= room &&
+            (!quickest || options[option].seconds < options[*quickest].seconds))
+          quickest = option;
       }
       if (!quickest) return;
       draft.steps.push_back({range, *quickest});
@@ -205,9 +216,11 @@ class Search {
           const Home home{option.shape.placement, zero};
           if (!fits(option, home) || (zero == 0 && !home.copies())) continue;
           Start& start = of[static_cast<size_t>(option.placement * kZeros + zero)];
-          start = {std::min(start.least, option.seconds + cover({0, lo})), range, option.placement, zero, key_of(model_, range, option.shape.placement)};
+          start = {std::min(start.least, option.seconds + cover({0, lo})), range, option.placement, zero,
+                   key_of(model_, range, option.shape.placement)};
         }
-      std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()), std::back_inserter(starts), [](const Start& start) { return start.least < kNever; });
+      std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()),
+                           std::back_inserter(starts), [](const Start& start) { return start.least < kNever; });
     }
     return starts;
   }
@@ -216,10 +229,12 @@ class Search {
     return settings_.memory == 0 || option.memory + model_.home_bytes(home) <= settings_.memory;
   }
 
-  // Always the start whose plans are known to take the least is looked at closer, no further than it must be: only options of plans that
-  // may be the best are timed.
+  // Always the start whose plans are known to take the least is looked at closer, no further than it must be: only
+  // options of plans that may be the best are timed.
   void look_at(std::vector<Start> waiting) {
-    const auto later = [](const Start& a, const Start& b) { return std::tie(a.least, a.range, a.placement, b.zero) > std::tie(b.least, b.range, b.placement, a.zero); };
+    const auto later = [](const Start& a, const Start& b) {
+      return std::tie(a.least, a.range, a.placement, b.zero) > std::tie(b.least, b.range, b.placement, a.zero);
+    };
     std::ranges::make_heap(waiting, later);
     while (!waiting.empty() && waiting.front().least <= limit_) {
       if (settings_.stop()) {
@@ -240,7 +255,8 @@ class Search {
     return known == of_key_.end() ? limit_ : std::min(limit_, known->second.seconds * kRounding);
   }
 
-  // Whether there is more to see. A start's plans are looked for up to a limit of its own, which is raised until there are any.
+  // Whether there is more to see. A start's plans are looked for up to a limit of its own, which is raised until there
+  // are any.
   bool look_at(Start& start) {
     const Step longest{start.range, quickest(start)};
     if (!std::exchange(start.known, true)) {
@@ -281,7 +297,9 @@ class Search {
     const std::vector<Option>& options = queue(start.range)->options();
     size_t quickest = options.size();
     for (size_t i = 0; i < options.size(); ++i) {
-      if (options[i].placement != start.placement || (quickest < options.size() && options[i].seconds >= options[quickest].seconds)) continue;
+      if (options[i].placement != start.placement ||
+          (quickest < options.size() && options[i].seconds >= options[quickest].seconds))
+        continue;
       if (fits(options[i], {options[i].shape.placement, start.zero})) quickest = i;
     }
     return quickest;
@@ -300,7 +318,9 @@ class Search {
     limit_ = std::min(limit_, enough());
   }
 
-  static bool before(const Choice& a, const Choice& b) { return std::tie(a.seconds, a.phases, b.zero) < std::tie(b.seconds, b.phases, a.zero); }
+  static bool before(const Choice& a, const Choice& b) {
+    return std::tie(a.seconds, a.phases, b.zero) < std::tie(b.seconds, b.phases, a.zero);
+  }
 
   void list_best() {
     std::vector<const Choice*> all;
@@ -309,7 +329,8 @@ class Search {
     found_.best.clear();
     for (const Choice* choice : all) {
       if (std::cmp_equal(found_.best.size(), wanted_)) break;
-      if (std::ranges::none_of(found_.best, [&](const Choice& other) { return same_degrees(model_, other, *choice); })) found_.best.push_back(*choice);
+      if (std::ranges::none_of(found_.best, [&](const Choice& other) { return same_degrees(model_, other, *choice); }))
+        found_.best.push_back(*choice);
     }
   }
 
@@ -337,7 +358,8 @@ class Search {
 
 std::vector<i64> capacities(const CostModel& model, Range range) {
   std::vector<i64> all;
-  for (i64 tokens = model.longest(range); all.empty() || tokens <= 2 * model.bounds().back(); tokens *= 2) all.push_back(tokens);
+  for (i64 tokens = model.longest(range); all.empty() || tokens <= 2 * model.bounds().back(); tokens *= 2)
+    all.push_back(tokens);
   return all;
 }
 
@@ -350,20 +372,24 @@ bool same_degrees(const CostModel& model, const Choice& a, const Choice& b) {
   const auto by_level = [&](const Choice& choice) {
     std::vector<std::uint64_t> levels(model.bounds().size());
     for (const Phase& phase : choice.phases)
-      std::fill(levels.begin() + phase.range.lo, levels.begin() + phase.range.hi, degrees(model, phase.shape.placement));
+      std::fill(levels.begin() + phase.range.lo, levels.begin() + phase.range.hi,
+                degrees(model, phase.shape.placement));
     return levels;
   };
   return by_level(a) == by_level(b);
 }
 
-const Phase& Choice::longest() const { return *std::ranges::max_element(phases, {}, [](const Phase& phase) { return phase.range.hi; }); }
+const Phase& Choice::longest() const {
+  return *std::ranges::max_element(phases, {}, [](const Phase& phase) { return phase.range.hi; });
+}
 
 std::vector<PhaseTimes> phase_times(const CostModel& model, const Transfers& transfers, const Choice& choice) {
   std::vector<PhaseTimes> times;
   std::optional<Placement> previous;
   for (const Phase& phase : choice.phases) {
     const Placement& next = phase.shape.placement;
-    times.push_back(times_of(model, transfers, previous, next, choice.home(), model.seconds(phase.shape, phase.capacity, phase.range)));
+    times.push_back(times_of(model, transfers, previous, next, choice.home(),
+                             model.seconds(phase.shape, phase.capacity, phase.range)));
     previous = next;
   }
   return times;
@@ -371,13 +397,16 @@ std::vector<PhaseTimes> phase_times(const CostModel& model, const Transfers& tra
 
 double step_seconds(const CostModel& model, const Transfers& transfers, const Choice& choice, i64 memory) {
   for (const Phase& phase : choice.phases)
-    if (memory > 0 && model.need(phase.shape, phase.capacity, phase.range).total() + model.home_bytes(choice.home()) > memory) return kNever;
+    if (memory > 0 &&
+        model.need(phase.shape, phase.capacity, phase.range).total() + model.home_bytes(choice.home()) > memory)
+      return kNever;
   Timeline timeline;
   for (const PhaseTimes& times : phase_times(model, transfers, choice)) timeline.add(times);
-  return timeline.flushed + transfers.finish(choice.home());
+  return timeline.reduced + transfers.finish(choice.home());
 }
 
-Found search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes, const SearchSettings& settings) {
+Found search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes,
+             const SearchSettings& settings) {
   return Search(model, transfers, shapes, settings).run();
 }
 

@@ -14,7 +14,7 @@ class Replay {
   Replay(const ir::StageCode& stage, i64 T, i64 longest)
       : stage_(stage), extent_{T, T * std::min(T, longest)}, longest_(longest), here_(stage.buffers.size(), false) {
     for (const ir::Buffer& buffer : stage.buffers) {
-      bytes_.push_back(ir::local_bytes(buffer, 0, stage.lane.size(), extent_));
+      bytes_.push_back(ir::local_bytes(buffer, 0, stage.replica.size(), extent_));
       if (buffer.root >= 0) roots_[buffer.root].bytes += bytes_.back();
     }
   }
@@ -54,8 +54,9 @@ class Replay {
   i64 workspace(const ir::Instr& instr) const {
     std::vector<ir::Type> in, out;
     double share = 1, other = 1;
-    for (const int b : instr.in) in.push_back(ir::local_type(buffer(b), 0, stage_.lane.size(), in.empty() ? &share : &other));
-    for (const int b : instr.out) out.push_back(ir::local_type(buffer(b), 0, stage_.lane.size(), &other));
+    for (const int b : instr.in)
+      in.push_back(ir::local_type(buffer(b), 0, stage_.replica.size(), in.empty() ? &share : &other));
+    for (const int b : instr.out) out.push_back(ir::local_type(buffer(b), 0, stage_.replica.size(), &other));
     return instr.op->workspace(in, out, static_cast<i64>(share * static_cast<double>(extent_.tokens)), longest_);
   }
 
@@ -63,13 +64,13 @@ class Replay {
   i64 scratch(const ir::Instr& instr) const {
     i64 most = 0;
     for (size_t pattern = 0; pattern < stage_.hosts.size(); ++pattern)
-      for (int position = 0; position < stage_.lane.size(); ++position)
+      for (int position = 0; position < stage_.replica.size(); ++position)
         most = std::max(most, ir::scratch_bytes(stage_, instr, pattern, position, extent_.tokens));
     return most;
   }
 
   const ir::StageCode& stage_;
-  ir::Extent extent_;  // rows full of the longest documents
+  ir::Extent extent_;  // micro-batches full of the longest documents
   i64 longest_, now_ = 0, peak_ = 0;
   struct Root {
     i64 bytes = 0;

@@ -17,7 +17,8 @@ bool tensor_ranks_fit(const config::ModelConfig& model, int tp) {
 std::vector<int> tensor_choices(const config::ModelConfig& model, int ranks, const SpaceLimits& limits) {
   std::vector<int> choices;
   for (int tp = 1; tp <= ranks && tp <= model.heads; ++tp)
-    if (tensor_ranks_fit(model, tp) && (limits.tp.empty() || std::ranges::count(limits.tp, tp) > 0)) choices.push_back(tp);
+    if (tensor_ranks_fit(model, tp) && (limits.tp.empty() || std::ranges::count(limits.tp, tp) > 0))
+      choices.push_back(tp);
   return choices;
 }
 
@@ -92,7 +93,8 @@ std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const Spa
   std::vector<Shape> all;
   for (const int tp : tensor_choices(model, ranks, limits))
     for (const int pp : stage_choices(model, ranks, tp, limits))
-      for (const Placement& way : ways(ranks / (tp * pp), tp, pp, model.layers, limits)) add_shapes(way, model.layers, limits, all);
+      for (const Placement& way : ways(ranks / (tp * pp), tp, pp, model.layers, limits))
+        add_shapes(way, model.layers, limits, all);
   return all;
 }
 
@@ -100,7 +102,8 @@ std::vector<int> layers_of_positions(const Placement& placement, i64 layers) {
   const int positions = placement.positions();
   const i64 spread = layers + placement.head_layers;
   std::vector<int> of(static_cast<size_t>(positions));
-  for (int at = 0; at < positions; ++at) of[static_cast<size_t>(at)] = static_cast<int>(spread / positions + (at < spread % positions ? 1 : 0));
+  for (int at = 0; at < positions; ++at)
+    of[static_cast<size_t>(at)] = static_cast<int>(spread / positions + (at < spread % positions ? 1 : 0));
   of.back() -= placement.head_layers;
   // A last one that would be left without a layer gets one from those before.
   for (int at = positions - 2; at >= 0 && of.back() < 1; --at)
@@ -111,14 +114,15 @@ std::vector<int> layers_of_positions(const Placement& placement, i64 layers) {
   return of;
 }
 
-int first_rank(const Placement& p, int lane, int stage) {
-  return (p.order == Order::data_inside ? stage * p.dp + lane : lane * p.pp + stage) * p.tp;
+int first_rank(const Placement& p, int replica, int stage) {
+  return (p.order == Order::data_inside ? stage * p.dp + replica : replica * p.pp + stage) * p.tp;
 }
 
 bool is_plain(const Placement& placement, i64 layers) {
   Placement plain = placement;
   plain.head_layers = 0;
-  return placement.order == Order::data_inside && layers_of_positions(placement, layers) == layers_of_positions(plain, layers);
+  return placement.order == Order::data_inside &&
+         layers_of_positions(placement, layers) == layers_of_positions(plain, layers);
 }
 
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
@@ -127,8 +131,8 @@ config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
   int layer = 0;
   for (int position = 0; const int count : layers_of_positions(p, layers)) {
     config::Stage stage{{}, p.tp, layer, layer + count};
-    for (int lane = 0; lane < p.dp; ++lane)
-      for (int t = 0; t < p.tp; ++t) stage.ranks.push_back(first_rank(p, lane, p.stage_of(position)) + t);
+    for (int replica = 0; replica < p.dp; ++replica)
+      for (int t = 0; t < p.tp; ++t) stage.ranks.push_back(first_rank(p, replica, p.stage_of(position)) + t);
     group.stages.push_back(std::move(stage));
     layer += count;
     ++position;
@@ -148,15 +152,19 @@ std::string to_string(const Placement& p) {
   std::string text = fmt::format("{},{},{}", p.dp, p.tp, p.pp);
   if (p.order == Order::pipeline_inside) text += " pipelines inside";
   if (p.head_layers > 0) text += fmt::format(", head as {} layer{}", p.head_layers, p.head_layers > 1 ? "s" : "");
-  if (p.path == schedule::Placement::v) text += ", zb-v";
-  else if (p.chunks > 1) text += fmt::format(", interleaved {}", p.chunks);
+  if (p.path == schedule::Placement::v)
+    text += ", zb-v";
+  else if (p.chunks > 1)
+    text += fmt::format(", interleaved {}", p.chunks);
   return text;
 }
 
 std::string to_string(const Shape& shape) {
   std::string text = to_string(shape.placement);
-  if (shape.recompute != config::Recompute::none) text += fmt::format(", recompute {}", config::name_of(shape.recompute));
-  if (shape.schedule != config::ScheduleKind::one_f_one_b && shape.placement.chunks == 1) text += fmt::format(", {}", config::name_of(shape.schedule));
+  if (shape.recompute != config::Recompute::none)
+    text += fmt::format(", recompute {}", config::name_of(shape.recompute));
+  if (shape.schedule != config::ScheduleKind::one_f_one_b && shape.placement.chunks == 1)
+    text += fmt::format(", {}", config::name_of(shape.schedule));
   if (shape.activation_cap > 0) text += fmt::format(", {} activations", shape.activation_cap);
   return text;
 }

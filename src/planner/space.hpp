@@ -12,11 +12,13 @@
 
 namespace switchyard::planner {
 
-/// Which ranks lie next to each other after those of a tensor group: the same stage of the next pipeline, or the next stage.
+/// Which ranks lie next to each other after those of a tensor group: the same stage of the next pipeline, or the next
+/// stage.
 enum class Order { data_inside, pipeline_inside };
 
-/// Who holds which layers: dp pipelines of pp stages of tp ranks, each stage with `chunks` parts of the model. head_layers: so many layers
-/// the last position of the pipeline has fewer, for its head; the others are spread evenly, the first positions getting one more.
+/// Who holds which layers: dp pipelines of pp stages of tp ranks, each stage with `chunks` parts of the model.
+/// head_layers: so many layers the last position of the pipeline has fewer, for its head; the others are spread evenly,
+/// the first positions getting one more.
 struct Placement {
   int dp = 1, tp = 1, pp = 1;
   Order order = Order::data_inside;
@@ -29,8 +31,8 @@ struct Placement {
   auto operator<=>(const Placement&) const = default;
 };
 
-/// Where master weights, moments and summed gradients are, on the ranks of a placement. zero: 1 gives each replica its share of its part
-/// (ZeRO-1); 0 all of it, and gradients are added up as with 1, then spread.
+/// Where master weights, moments and summed gradients are, on the ranks of a placement. zero: 1 gives each replica its
+/// share of its part (ZeRO-1); 0 all of it, and gradients are added up as with 1, then spread.
 struct Home {
   Placement placement;
   int zero = 1;
@@ -44,7 +46,9 @@ struct Shape {
   config::Recompute recompute = config::Recompute::none;
   config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
   int activation_cap = 0;  // as in config::StrategySettings
-  bool splits_gradients() const { return schedule == config::ScheduleKind::zero_bubble || schedule == config::ScheduleKind::zb_v; }
+  bool splits_gradients() const {
+    return schedule == config::ScheduleKind::zero_bubble || schedule == config::ScheduleKind::zb_v;
+  }
   auto operator<=>(const Shape&) const = default;
 };
 
@@ -53,25 +57,28 @@ struct SpaceLimits {
   std::vector<int> tp{}, pp{};
   int most_head_layers = 2;
   bool both_orders = true;
-  std::vector<config::Recompute> recompute = {config::Recompute::none, config::Recompute::selective, config::Recompute::full};
-  std::vector<config::ScheduleKind> schedules = {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe, config::ScheduleKind::interleaved,
-                                                 config::ScheduleKind::zero_bubble, config::ScheduleKind::zb_v};
+  std::vector<config::Recompute> recompute = {config::Recompute::none, config::Recompute::selective,
+                                              config::Recompute::full};
+  std::vector<config::ScheduleKind> schedules = {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe,
+                                                 config::ScheduleKind::interleaved, config::ScheduleKind::zero_bubble,
+                                                 config::ScheduleKind::zb_v};
   int most_chunks = 4;  // of interleaved
 };
 
-/// All shapes, in a fixed order, those of equal placement one after the other. tp: divisors of the heads that config::validate takes; pp: any number of stages up to the layers; dp: as
-/// many pipelines as fit the ranks; chunks: as many as have a layer. zero_bubble comes with the memory of 1F1B and with twice as much.
-/// Placements that are the same ranks and layers as an earlier one are left out.
+/// All shapes, in a fixed order, those of equal placement one after the other. tp: divisors of the heads that
+/// config::validate takes; pp: any number of stages up to the layers; dp: as many pipelines as fit the ranks; chunks:
+/// as many as have a layer. zero_bubble comes with the memory of 1F1B and with twice as much. Placements that are the
+/// same ranks and layers as an earlier one are left out.
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits);
 
 /// Layers of each position of the pipeline: of each stage, if there is one chunk.
 std::vector<int> layers_of_positions(const Placement& placement, i64 layers);
 /// First of the tp ranks, which follow one another, of a pipeline's stage.
-int first_rank(const Placement& placement, int lane, int stage);
+int first_rank(const Placement& placement, int replica, int stage);
 /// Whether config::strategy_from_spec gives the same ranks and layers.
 bool is_plain(const Placement& placement, i64 layers);
 
-/// As a job has it, with rows of at most `capacity` tokens.
+/// As a job has it, with micro-batches of at most `capacity` tokens.
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity);
 /// "2,4,1" and what differs from the usual: "2,2,2 pipelines inside, last stage 1 layer short".
 std::string to_string(const Placement& placement);

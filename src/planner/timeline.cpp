@@ -7,7 +7,7 @@ void Timeline::add(const PhaseTimes& phase) {
   moved = begin + phase.moves;
   before = computed;
   computed = std::max(std::max(computed, begin + phase.first_unit) + phase.work, moved);
-  flushed = std::max(flushed, computed) + phase.flush;
+  reduced = std::max(reduced, computed) + phase.reduce;
 }
 
 }  // namespace switchyard::planner

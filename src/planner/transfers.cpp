@@ -13,7 +13,8 @@ namespace {
 std::vector<int> stage_of_units(const Placement& placement, i64 layers) {
   std::vector<int> stages = {0};
   const std::vector<int> counts = layers_of_positions(placement, layers);
-  for (size_t at = 0; at < counts.size(); ++at) stages.insert(stages.end(), static_cast<size_t>(counts[at]), placement.stage_of(static_cast<int>(at)));
+  for (size_t at = 0; at < counts.size(); ++at)
+    stages.insert(stages.end(), static_cast<size_t>(counts[at]), placement.stage_of(static_cast<int>(at)));
   stages.push_back(placement.stage_of(placement.positions() - 1));
   return stages;
 }
@@ -38,7 +39,8 @@ std::optional<Post> post_of(const Placement& p, int rank) {
 
 Transfers::Interval Transfers::part_of(const Home& home, const Post& post) {
   const int shares = home.zero == 0 ? 1 : home.placement.dp;  // of a replica's part
-  const double parts = static_cast<double>(home.placement.tp) * shares, first = static_cast<double>(post.part) * shares + (shares > 1 ? post.lane : 0);
+  const double parts = static_cast<double>(home.placement.tp) * shares,
+               first = static_cast<double>(post.part) * shares + (shares > 1 ? post.replica : 0);
   return {first / parts, (first + 1) / parts};
 }
 
@@ -63,7 +65,8 @@ std::vector<Transfers::UnitClass> Transfers::classes(std::span<const Seats* cons
   for (i64 unit = 0; unit < layers + 2; ++unit) {
     UnitClass one{.elements = unit == 0 ? whole.embedding : unit <= layers ? whole.layer : whole.head};
     for (size_t t = 0; t < tables.size(); ++t) one.stage[t] = tables[t]->stage_of_unit[static_cast<size_t>(unit)];
-    if (classes.empty() || classes.back().stage != one.stage || classes.back().elements != one.elements) classes.push_back(one);
+    if (classes.empty() || classes.back().stage != one.stage || classes.back().elements != one.elements)
+      classes.push_back(one);
     ++classes.back().units;
   }
   return classes;
@@ -93,7 +96,8 @@ double Transfers::across(double bytes) const {
 }
 
 // stages: of the users and of those that may have something, in each table.
-Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const std::array<int, kTables>& stages, size_t begin, size_t end) const {
+Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const std::array<int, kTables>& stages,
+                                   size_t begin, size_t end) const {
   Lack lack;
   int holders = 0, users = 0, adapters = 0, last_adapter = -1;  // of the users
   double sum = 0, most = 0;                                     // that the users lack
@@ -107,7 +111,9 @@ Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const s
     const Seat& user = tables[0]->of_rank[rank];
     if (user.stage != stages[0]) continue;
     ++users;
-    if (const int adapter = static_cast<int>(rank - begin) / shared_by_; std::exchange(last_adapter, adapter) != adapter) ++adapters;
+    if (const int adapter = static_cast<int>(rank - begin) / shared_by_;
+        std::exchange(last_adapter, adapter) != adapter)
+      ++adapters;
     const Interval needed = user.part;
     all_.push_back(needed);
     // Of what it holds, home's part and a copy may be partly the same.
@@ -132,24 +138,29 @@ Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const s
 }
 
 // Of a unit of each class, on the host on which it takes longest.
-std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes, i64 element) const {
-  const auto devices = static_cast<size_t>(units_.hardware().devices_per_host), ranks = static_cast<size_t>(units_.hardware().ranks());
+std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
+                                          i64 element) const {
+  const auto devices = static_cast<size_t>(units_.hardware().devices_per_host),
+             ranks = static_cast<size_t>(units_.hardware().ranks());
   struct Sums {
     double crossing = 0, of_adapter = 0, inside = 0;  // of all hosts, and the most of one
     int senders = 0;                                  // adapters of those that have something
   };
   std::vector<Sums> sums(classes.size());
-  std::vector<int> stages;                             // of a host's users
-  std::array<std::vector<std::uint64_t>, kTables> of;  // [table][stage]: its adapters to ranks of the stage, a bit each; those above 64 count as one
+  std::vector<int> stages;  // of a host's users
+  std::array<std::vector<std::uint64_t>, kTables>
+      of;  // [table][stage]: its adapters to ranks of the stage, a bit each; those above 64 count as one
   for (size_t t = 1; t < tables.size(); ++t) of[t].resize(ranks);
   for (size_t begin = 0; begin < ranks; begin += devices) {
     const size_t end = begin + devices;
     const auto for_seats = [&](auto visit) {
       for (size_t t = 1; t < tables.size(); ++t)
         for (size_t rank = begin; rank < end; ++rank)
-          if (const int stage = tables[t]->of_rank[rank].stage; stage >= 0) visit(of[t][static_cast<size_t>(stage)], (rank - begin) / static_cast<size_t>(shared_by_));
+          if (const int stage = tables[t]->of_rank[rank].stage; stage >= 0)
+            visit(of[t][static_cast<size_t>(stage)], (rank - begin) / static_cast<size_t>(shared_by_));
     };
-    for_seats([](std::uint64_t& adapters, size_t adapter) { adapters |= std::uint64_t{1} << std::min<size_t>(adapter, 63); });
+    for_seats(
+        [](std::uint64_t& adapters, size_t adapter) { adapters |= std::uint64_t{1} << std::min<size_t>(adapter, 63); });
     const auto adapters_of = [&](const UnitClass& c) {
       std::uint64_t adapters = 0;
       for (size_t t = 1; t < tables.size(); ++t) adapters |= of[t][static_cast<size_t>(c.stage[t])];
@@ -157,7 +168,8 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
     };
     stages.clear();
     for (size_t rank = begin; rank < end; ++rank)
-      if (const int stage = tables[0]->of_rank[rank].stage; stage >= 0 && std::ranges::count(stages, stage) == 0) stages.push_back(stage);
+      if (const int stage = tables[0]->of_rank[rank].stage; stage >= 0 && std::ranges::count(stages, stage) == 0)
+        stages.push_back(stage);
     std::vector<std::optional<Lack>> bare(stages.size());  // where the host has nothing
     for (size_t c = 0; c < classes.size(); ++c) {
       const int adapters = adapters_of(classes[c]);
@@ -176,13 +188,14 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
   std::vector<double> times;
   for (size_t c = 0; c < classes.size(); ++c) {
     const double bytes = static_cast<double>(classes[c].elements * element);
-    times.push_back(across(std::max(sums[c].of_adapter, sums[c].crossing / std::max(1, sums[c].senders)) * bytes) + inside(sums[c].inside * bytes));
+    times.push_back(across(std::max(sums[c].of_adapter, sums[c].crossing / std::max(1, sums[c].senders)) * bytes) +
+                    inside(sums[c].inside * bytes));
   }
   return times;
 }
 
-// Every rank that sends or takes something of a unit is busy with it until it is everywhere. Ranks take units in their order, so one that
-// waits for another makes a third one wait.
+// Every rank that sends or takes something of a unit is busy with it until it is everywhere. Ranks take units in their
+// order, so one that waits for another makes a third one wait.
 double Transfers::last_unit(std::span<const Seats* const> tables, i64 element) const {
   const std::vector<UnitClass> classes = this->classes(tables);
   const std::vector<double> times = unit_times(tables, classes, element);
@@ -220,12 +233,15 @@ double Transfers::last_unit(std::span<const Seats* const> tables, i64 element) c
 
 size_t Transfers::Hash::operator()(const Key& key) const {
   std::uint64_t hash = static_cast<std::uint64_t>(key.type) * 2 + (key.copies ? 1 : 0);
-  for (const std::uint64_t part : {key.previous, key.next, key.home}) hash = (hash ^ part ^ part >> 29) * 0x9e3779b97f4a7c15U;
+  for (const std::uint64_t part : {key.previous, key.next, key.home})
+    hash = (hash ^ part ^ part >> 29) * 0x9e3779b97f4a7c15U;
   return static_cast<size_t>(hash ^ hash >> 32);
 }
 
-double Transfers::transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home, DType type) const {
-  const auto [it, fresh] = known_.try_emplace({previous ? packed(*previous) : 0, packed(next), packed(home.placement), type, home.copies()}, 0.0);
+double Transfers::transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home,
+                           DType type) const {
+  const auto [it, fresh] = known_.try_emplace(
+      {previous ? packed(*previous) : 0, packed(next), packed(home.placement), type, home.copies()}, 0.0);
   if (!fresh) return it->second;
   std::vector<const Seats*> tables = {&seats({next, 0}), &seats(home)};
   if (previous) tables.push_back(&seats({*previous, 0}));
@@ -237,30 +253,36 @@ double Transfers::moves(const std::optional<Placement>& previous, const Placemen
 }
 
 // What a rank has made of gradients and isn't home for leaves it on the ways on which parameters come to it.
-double Transfers::flush(const Placement& from, const Home& home) const {
+double Transfers::reduce(const Placement& from, const Home& home) const {
   return transfer(std::nullopt, from, {home.placement, 1}, units_.precision().state);
 }
 
-// As the simulator: memory traffic of master weights, moments, gradient and image; the norm by halves of the ranks.
+// As the simulator: memory traffic of master weights, moments, gradient and compute copy; the norm by halves of the
+// ranks.
 double Transfers::finish(const Home& at) const {
   const auto [it, fresh] = finish_.try_emplace(at);
   if (!fresh) return it->second;
   const Placement& home = at.placement;
   const cluster::Hardware& hardware = units_.hardware();
   const Precision precision = units_.precision();
-  const i64 element = 8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
+  const i64 element =
+      8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   std::vector<double> seconds(static_cast<size_t>(home.pp), 0);  // of stages
   const std::array<const Seats*, 1> tables = {&seats({home, 0})};
   for (const UnitClass& c : classes(tables)) {
     const double bytes = static_cast<double>(c.elements * element) / (home.tp * (at.copies() ? 1 : home.dp));
     seconds[static_cast<size_t>(c.stage[0])] +=
-        static_cast<double>(c.units) * cost::call_time(hardware.device, precision.state, {.flops = 0, .narrowest = 0, .bytes = bytes}).count;
+        static_cast<double>(c.units) *
+        cost::call_time(hardware.device, precision.state, {.flops = 0, .narrowest = 0, .bytes = bytes}).count;
   }
   const double slowest = *std::ranges::max_element(seconds);
   int halvings = 0;
   while ((1 << halvings) < hardware.ranks()) ++halvings;
   const double spread = at.copies() ? transfer(std::nullopt, home, {home, 1}, precision.state) : 0;
-  return it->second = spread + slowest + 2 * halvings * (hardware.hosts > 1 ? hardware.link(cluster::Link::inter_host) : hardware.intra_host).latency.count;
+  return it->second =
+             spread + slowest +
+             2 * halvings *
+                 (hardware.hosts > 1 ? hardware.link(cluster::Link::inter_host) : hardware.intra_host).latency.count;
 }
 
 }  // namespace switchyard::planner

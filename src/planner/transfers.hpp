@@ -16,23 +16,24 @@ namespace switchyard::planner {
 
 /// Where a rank stands in a placement.
 struct Post {
-  int lane = 0, stage = 0, part = 0;
+  int replica = 0, stage = 0, part = 0;
 };
 /// Nothing if the placement leaves the rank out.
 std::optional<Post> post_of(const Placement& placement, int rank);
 
-/// Every parameter is taken as an interval: part t of tp holds [t / tp, (t + 1) / tp) of each unit of its stage, and home's ranks the part's
-/// slices in order of its pipelines, or copies of it. Units go one after the other, as their ranks take them. A slice crosses to each
-/// host that lacks it once, to one of the ranks that need it, and is passed on inside, as the relay planner does it; those that have it share
-/// the sending evenly.
+/// Every parameter is taken as an interval: part t of tp holds [t / tp, (t + 1) / tp) of each unit of its stage, and
+/// home's ranks the part's slices in order of its pipelines, or copies of it. Units go one after the other, as their
+/// ranks take them. A slice crosses to each host that lacks it once, to one of the ranks that need it, and is passed on
+/// inside, as the relay planner does it; those that have it share the sending evenly.
 class Transfers {
  public:
-  explicit Transfers(const UnitCosts& units) : units_(units), shared_by_(units.hardware().inter_host ? units.hardware().inter_host->shared_by : 1) {}
+  explicit Transfers(const UnitCosts& units)
+      : units_(units), shared_by_(units.hardware().inter_host ? units.hardware().inter_host->shared_by : 1) {}
 
   /// Parameters that `next` lacks, from the copies of `previous` (none before the first phase) and home.
   double moves(const std::optional<Placement>& previous, const Placement& next, const Home& home) const;
   /// Gradients of `from`, each added up on one rank at home.
-  double flush(const Placement& from, const Home& home) const;
+  double reduce(const Placement& from, const Home& home) const;
   /// At home sums come to all copies; norm and update.
   double finish(const Home& home) const;
 
@@ -56,8 +57,8 @@ class Transfers {
     std::array<int, kTables> stage = {};
     i64 units = 0, elements = 0;
   };
-  /// Shares of a unit: what a host lacks, by adapters of those that need it; and what a device of it takes, or one that has something sends,
-  /// inside the host.
+  /// Shares of a unit: what a host lacks, by adapters of those that need it; and what a device of it takes, or one that
+  /// has something sends, inside the host.
   struct Lack {
     double of_host = 0, of_adapter = 0, inside = 0;
   };
@@ -67,8 +68,10 @@ class Transfers {
   std::vector<UnitClass> classes(std::span<const Seats* const> tables) const;
   double inside(double bytes) const;
   double across(double bytes) const;
-  Lack lack_of(std::span<const Seats* const> tables, const std::array<int, kTables>& stages, size_t begin, size_t end) const;
-  std::vector<double> unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes, i64 element) const;
+  Lack lack_of(std::span<const Seats* const> tables, const std::array<int, kTables>& stages, size_t begin,
+               size_t end) const;
+  std::vector<double> unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
+                                 i64 element) const;
   double last_unit(std::span<const Seats* const> tables, i64 element) const;
   double transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home, DType type) const;
 
@@ -85,8 +88,9 @@ class Transfers {
   };
   mutable std::unordered_map<Key, double, Hash> known_;
   mutable std::map<Home, double> finish_;
-  mutable std::map<std::pair<std::uint64_t, bool>, Seats> seats_;  // by packed placement, and whether all have the whole part
-  mutable std::vector<Interval> held_, all_;                       // of one host
+  mutable std::map<std::pair<std::uint64_t, bool>, Seats>
+      seats_;                                 // by packed placement, and whether all have the whole part
+  mutable std::vector<Interval> held_, all_;  // of one host
 };
 
 }  // namespace switchyard::planner

@@ -32,9 +32,10 @@ i64 local_elements(const ir::Graph& graph, const ir::StageCode& stage, const ir:
   i64 elements = 1;
   const layout::Shape& shape = graph.param(use.param).shape;
   for (int dim = 0; dim < shape.dims(); ++dim) {
-    i64 size = shape.size[static_cast<size_t>(dim)], ways = 1;
-    for (const int axis : use.used.split[static_cast<size_t>(dim)]) ways *= stage.lane.axes[static_cast<size_t>(axis)].size;
-    elements *= (size + ways - 1) / ways;
+    i64 size = shape.size[static_cast<size_t>(dim)], count = 1;
+    for (const int axis : use.used.split[static_cast<size_t>(dim)])
+      count *= stage.replica.axes[static_cast<size_t>(axis)].size;
+    elements *= (size + count - 1) / count;
   }
   return elements;
 }
@@ -44,7 +45,8 @@ bool rises(const cluster::EfficiencyCurve& curve) {
   return std::ranges::is_sorted(curve.points, {}, [](const auto& point) { return point.share; });
 }
 bool shares_rise(const cluster::Hardware& hardware) {
-  bool all = hardware.device.operators.empty() && rises(hardware.device.width_curve) && rises(hardware.device.memory_curve) && rises(hardware.intra_host.curve) &&
+  bool all = hardware.device.operators.empty() && rises(hardware.device.width_curve) &&
+             rises(hardware.device.memory_curve) && rises(hardware.intra_host.curve) &&
              (!hardware.inter_host || rises(hardware.inter_host->curve));
   for (const auto& [type, rates] : hardware.device.rates) all = all && rises(rates.matmul_curve);
   return all;
@@ -125,7 +127,9 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, int tp, config::Recompute
   strategy.name = "a layer";
   strategy.recompute = recompute;
   if (split) strategy.schedule = config::ScheduleKind::zero_bubble;
-  const auto [first, end] = kind == StageKind::middle ? std::pair(2, 3) : kind == StageKind::last ? std::pair(3, 5) : std::pair(0, 2);
+  const auto [first, end] = kind == StageKind::middle ? std::pair(2, 3)
+                            : kind == StageKind::last ? std::pair(3, 5)
+                                                      : std::pair(0, 2);
   std::vector<int> all(static_cast<size_t>(hardware_.ranks() / tp * tp));
   std::iota(all.begin(), all.end(), 0);
   const std::vector<std::vector<int>> hosts = compiler::host_patterns(all, tp, placement_);
@@ -139,20 +143,23 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, int tp, config::Recompute
   return *known;
 }
 
-// Of blocks of tp ranks, one after the other, those count that lie differently on hosts; all lie alike where they fill hosts and their ports.
+// Of blocks of tp ranks, one after the other, those count that lie differently on hosts; all lie alike where they fill
+// hosts and their ports.
 Spent UnitCosts::slowest(const ir::StageCode& stage, const ir::Segment& segment, i64 T) const {
   Spent slowest;
-  const int tp = stage.lane.size(), devices = hardware_.devices_per_host;
+  const int tp = stage.replica.size(), devices = hardware_.devices_per_host;
   const bool alike = devices % tp == 0 && (tp == 1 || tp % hardware_.intra_host.shared_by == 0);
   std::set<int> seen;
-  for (int first = 0; first + tp <= hardware_.ranks() && !(alike && first > 0) && seen.insert(first % devices).second; first += tp) {
+  for (int first = 0; first + tp <= hardware_.ranks() && !(alike && first > 0) && seen.insert(first % devices).second;
+       first += tp) {
     std::vector<int> ranks(static_cast<size_t>(tp));
     std::iota(ranks.begin(), ranks.end(), first);
     Spent spent;
     const simulator::SegmentTimes times = simulator::segment_times(stage, segment, T, ranks, hardware_, placement_);
     for (const simulator::Piece& piece : times.pieces) {
       (piece.what == simulator::Activity::compute ? spent.compute : spent.communication) += piece.fixed;
-      spent.per_pair += piece.per_pair + 2 * piece.per_square;  // a square of n tokens has n (n + 1) / 2 pairs
+      spent.per_pair +=
+          piece.per_pair + 2 * piece.per_square;  // a square of n tokens has n (n + 1) / 2 attention pairs
     }
     if (spent.total(0) > slowest.total(0)) slowest = spent;
   }
@@ -185,21 +192,24 @@ const Spent& UnitCosts::least(StageKind kind, int tp, config::Recompute recomput
 }
 
 Spent UnitCosts::least_of(StageKind kind, int tp, config::Recompute recompute, i64 capacity, bool through) const {
-  capacity = (capacity + tp - 1) / tp * tp;  // rows are padded
+  capacity = (capacity + tp - 1) / tp * tp;  // micro-batches are padded
   // The head works in chunks of a power of two tokens.
-  const bool falling = shares_rise_ && (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % tp == 0);
+  const bool falling =
+      shares_rise_ && (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % tp == 0);
   const Spent forward = code(kind, tp, config::Recompute::none, false).forward.least(capacity, falling);
   const Spent backward = code(kind, tp, recompute, through).backward.least(capacity, falling);
   return {forward.compute + backward.compute, 0, forward.per_pair + backward.per_pair};
 }
 
-const Kept& UnitCosts::kept_of(StageKind kind, int tp, config::Recompute recompute, bool split, i64 T, i64 longest) const {
+const Kept& UnitCosts::kept_of(StageKind kind, int tp, config::Recompute recompute, bool split, i64 T,
+                               i64 longest) const {
   const auto [it, fresh] = kept_[longest].try_emplace(key(kind, tp, recompute, split ? 1 : 0, T));
   if (fresh) it->second = activations_of(code(kind, tp, recompute, split).stage, T, longest);
   return it->second;
 }
 
-Kept UnitCosts::kept(StageKind kind, int layers, int tp, config::Recompute recompute, bool split, i64 T, i64 longest) const {
+Kept UnitCosts::kept(StageKind kind, int layers, int tp, config::Recompute recompute, bool split, i64 T,
+                     i64 longest) const {
   T = (T + tp - 1) / tp * tp;
   Kept kept = kept_of(kind, tp, recompute, split, T, longest);
   if (layers > 1) {
@@ -212,11 +222,14 @@ Kept UnitCosts::kept(StageKind kind, int layers, int tp, config::Recompute recom
   return kept;
 }
 
-const compiler::StageCost& UnitCosts::stage_cost(StageKind kind, int tp, config::Recompute recompute) const { return code(kind, tp, recompute, true).cost; }
+const compiler::StageCost& UnitCosts::stage_cost(StageKind kind, int tp, config::Recompute recompute) const {
+  return code(kind, tp, recompute, true).cost;
+}
 
 i64 UnitCosts::parameters(StageKind kind, int tp) const {
   const Units each = units(tp);
-  const bool first = kind == StageKind::first || kind == StageKind::whole, last = kind == StageKind::last || kind == StageKind::whole;
+  const bool first = kind == StageKind::first || kind == StageKind::whole,
+             last = kind == StageKind::last || kind == StageKind::whole;
   return each.layer + (first ? each.embedding : 0) + (last ? each.head : 0);
 }
 

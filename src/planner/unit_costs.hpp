@@ -1,4 +1,5 @@
-// What stages cost, from compiled layers: all layers of a model are alike, so that stages of one layer tell those of any depth.
+// What stages cost, from compiled layers: all layers of a model are alike, so that stages of one layer tell those of
+// any depth.
 #pragma once
 
 #include <array>
@@ -23,28 +24,32 @@ enum class StageKind { first, middle, last, whole };
 inline constexpr int kStageKinds = 4;
 StageKind kind_of(int stage, int stages);
 
-/// Seconds of a segment on its slowest lane, for one micro-batch. per_pair: of a query and a key that it sees, computing.
+/// Seconds of a segment on its slowest replica, for one micro-batch. per_pair: of a query and a key that it sees,
+/// computing.
 struct Spent {
   double compute = 0, communication = 0, per_pair = 0;
-  double total(double pairs) const { return compute + communication + per_pair * pairs; }
+  double total(double attention_pairs) const { return compute + communication + per_pair * attention_pairs; }
   Spent& operator+=(const Spent& other) {
     compute += other.compute;
     communication += other.communication;
     per_pair += other.per_pair;
     return *this;
   }
-  friend Spent operator*(int times, const Spent& one) { return {times * one.compute, times * one.communication, times * one.per_pair}; }
+  friend Spent operator*(int times, const Spent& one) {
+    return {times * one.compute, times * one.communication, times * one.per_pair};
+  }
 };
 
-/// Times of a segment by tokens, found where they are asked for: at two sizes an octave, linear between them, for fewer tokens than
-/// the least size as for that.
+/// Times of a segment by tokens, found where they are asked for: at two sizes an octave, linear between them, for fewer
+/// tokens than the least size as for that.
 class TimeTable {
  public:
   TimeTable() = default;
   TimeTable(std::function<Spent(i64 T)> measure, i64 multiple) : measure_(std::move(measure)), multiple_(multiple) {}
   Spent at(i64 T) const;
-  /// No more than any rows of at most `capacity` tokens take: seconds a token (compute), and seconds a pair (per_pair). falling: the time
-  /// of a token is known to fall with the tokens of a row, but for rows that aren't a power of two.
+  /// No more than any micro-batches of at most `capacity` tokens take: seconds a token (compute), and seconds a pair
+  /// (per_pair). falling: the time of a token is known to fall with the tokens of a micro-batch, but for micro-batches
+  /// that aren't a power of two.
   Spent least(i64 capacity, bool falling) const;
 
  private:
@@ -57,16 +62,16 @@ class TimeTable {
   mutable std::map<int, Spent> points_;
 };
 
-/// Bytes on the fullest position. Activations: kept from the forward pass to the next one, from that to the gradients of weights if they come
-/// apart, and the most that a segment has besides those of other
-/// micro-batches; of T tokens, in documents of at most `longest`.
+/// Bytes on the fullest position. Activations: kept from the forward pass to the next one, from that to the gradients
+/// of weights if they come apart, and the most that a segment has besides those of other micro-batches; of T tokens, in
+/// documents of at most `longest`.
 struct Kept {
   i64 stash = 0, later = 0, forward_peak = 0, backward_peak = 0;
   i64 most() const { return stash > later ? stash : later; }
 };
 
-/// How many stages of one layer make up the work of others: first, last and whole ones have embedding, head or both, and every further
-/// layer is one in the middle. Whatever adds up over a stage's code is the sum of theirs.
+/// How many stages of one layer make up the work of others: first, last and whole ones have embedding, head or both,
+/// and every further layer is one in the middle. Whatever adds up over a stage's code is the sum of theirs.
 struct Parts {
   std::array<int, kStageKinds> of{};
 
@@ -77,7 +82,8 @@ struct Parts {
   auto sum(Value value) const {
     decltype(value(StageKind::middle)) total{};
     for (int kind = 0; kind < kStageKinds; ++kind)
-      if (const int count = of[static_cast<size_t>(kind)]; count > 0) total += count * value(static_cast<StageKind>(kind));
+      if (const int count = of[static_cast<size_t>(kind)]; count > 0)
+        total += count * value(static_cast<StageKind>(kind));
     return total;
   }
   bool operator==(const Parts&) const = default;
@@ -91,8 +97,9 @@ class UnitCosts {
 
   /// A pass of a micro-batch. B and W: of code whose gradients are split.
   const Spent& time(StageKind kind, int tp, config::Recompute recompute, ir::Pass pass, i64 T) const;
-  /// Seconds a token (compute) and a pair, forward and backward, that rows of at most `capacity` tokens take at least. Split gradients
-  /// take no less than both at once; through: forward and gradients of inputs alone, as a row passes them one after the other.
+  /// Seconds a token (compute) and a pair, forward and backward, that micro-batches of at most `capacity` tokens take
+  /// at least. Split gradients take no less than both at once; through: forward and gradients of inputs alone, as a
+  /// micro-batch passes them one after the other.
   const Spent& least(StageKind kind, int tp, config::Recompute recompute, i64 capacity, bool through = false) const;
   /// Whether more tokens surely take no less time.
   bool times_rise() const { return hardware_.device.operators.empty(); }

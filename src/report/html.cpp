@@ -19,12 +19,15 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
   }
 }
 
-// In JSON a '<' stands only inside strings, where \u003c says the same: no text can end the script it lies in, or start a comment.
+// In JSON a '<' stands only inside strings, where \u003c says the same: no text can end the script it lies in, or start
+// a comment.
 std::string json_of(const Page& page) {
   return replaced(to_json(page).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), "<", "\\u003c");
 }
 
-std::string text_of(std::string_view text) { return replaced(replaced(replaced(text, "&", "&amp;"), "<", "&lt;"), ">", "&gt;"); }
+std::string text_of(std::string_view text) {
+  return replaced(replaced(replaced(text, "&", "&amp;"), "<", "&lt;"), ">", "&gt;");
+}
 
 // The template's {{name}} become the parts.
 std::string filled(std::string_view html, const std::map<std::string_view, std::string>& parts) {
@@ -47,8 +50,10 @@ std::string html_of(const Page& page) { return html_of(page, assets()); }
 
 std::string html_of(const Page& page, const Assets& assets) {
   if (assets.bokeh.empty() || assets.bokeh_api.empty())
-    user_error("this program was built without the plotting library BokehJS, so it makes no report pages. Run `make setup`, which installs "
-               "it into .venv with requirements.txt, and build again.");
+    user_error(
+        "this program was built without the plotting library BokehJS, so it makes no report pages. Run `make setup`, "
+        "which installs "
+        "it into .venv with requirements.txt, and build again.");
   const auto script = [](std::string_view code) { return replaced(code, "</script", "<\\/script"); };
   return filled(assets.html, {{"title", text_of(page.title)},
                               {"css", std::string(assets.css)},

@@ -8,9 +8,11 @@
 
 namespace switchyard::report {
 
-/// What `read` makes of a JSON text. errors  UserError "ORIGIN is no WHAT (reason). REMEDY" for anything that is wrong in it
+/// What `read` makes of a JSON text. errors  UserError "ORIGIN is no WHAT (reason). REMEDY" for anything that is wrong
+/// in it
 template <class Read>
-auto read_kept(const std::string& text, const std::string& origin, std::string_view what, std::string_view remedy, Read read) {
+auto read_kept(const std::string& text, const std::string& origin, std::string_view what, std::string_view remedy,
+               Read read) {
   try {
     const config::Json document = config::parse_json(text, origin, "");
     return read(config::Node(document, origin, ""));

@@ -9,7 +9,9 @@ namespace {
 
 constexpr size_t kMostPoints = 400;
 
-i64 total(const std::array<i64, compiler::kMemoryClasses>& bytes) { return std::accumulate(bytes.begin(), bytes.end(), i64{0}); }
+i64 total(const std::array<i64, compiler::kMemoryClasses>& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), i64{0});
+}
 
 i64 peak(const MemoryCurve& curve) {
   i64 highest = 0;
@@ -19,11 +21,11 @@ i64 peak(const MemoryCurve& curve) {
 
 }  // namespace
 
-MemoryCurve curve_of(int rank, const std::vector<compiler::MemoryPeak>& rows, const RowStart& start) {
+MemoryCurve curve_of(int rank, const std::vector<compiler::MemoryPeak>& tasks, const TaskStart& start) {
   MemoryCurve curve{.ranks = {rank}, .seconds = {}, .bytes = {}};
   double now = 0;
-  for (const compiler::MemoryPeak& moment : rows) {
-    if (moment.row >= 0) now = std::max(now, start(rank, moment.row));
+  for (const compiler::MemoryPeak& moment : tasks) {
+    if (moment.task >= 0) now = std::max(now, start(rank, moment.task));
     if (!curve.seconds.empty() && curve.seconds.back() == now) {
       if (moment.total >= total(curve.bytes.back())) curve.bytes.back() = moment.bytes;
       continue;
@@ -48,11 +50,13 @@ void thin(MemoryCurve& curve, size_t most) {
   curve = std::move(thinned);
 }
 
-Memory memory_of(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, const RowStart& start, size_t most) {
+Memory memory_of(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
+                 const TaskStart& start, size_t most) {
   Memory memory;
   std::map<std::pair<std::vector<double>, std::vector<std::array<i64, compiler::kMemoryClasses>>>, size_t> found;
   for (int rank = 0; rank < plans.cluster().ranks(); ++rank) {
-    MemoryCurve curve = curve_of(rank, compiler::memory_by_row(program, plan, plans, compiler::Holdings(plans, rank)), start);
+    MemoryCurve curve =
+        curve_of(rank, compiler::memory_by_task(program, plan, plans, compiler::Holdings(plans, rank)), start);
     memory.predicted_peak.push_back(peak(curve));
     thin(curve, kMostPoints);
     const auto [it, fresh] = found.try_emplace({curve.seconds, curve.bytes}, memory.curves.size());
@@ -61,7 +65,8 @@ Memory memory_of(const ir::Program& program, const batch::StepPlan& plan, const 
     else
       memory.curves[it->second].ranks.push_back(rank);
   }
-  std::stable_sort(memory.curves.begin(), memory.curves.end(), [](const MemoryCurve& a, const MemoryCurve& b) { return peak(a) > peak(b); });
+  std::stable_sort(memory.curves.begin(), memory.curves.end(),
+                   [](const MemoryCurve& a, const MemoryCurve& b) { return peak(a) > peak(b); });
   if (memory.curves.size() > most) memory.curves.resize(most);
   return memory;
 }

@@ -11,8 +11,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<const char*, kKinds> kKindNames = {"forward",  "backward", "weight gradient", "collective", "activations sent", "gradients sent",
-                                                        "parameters moved", "gradients flushed", "norm", "update", "waiting", "other"};
+constexpr std::array<const char*, kKinds> kKindNames = {"forward",          "backward",          "weight gradient",
+                                                        "collective",       "activations sent",  "gradients sent",
+                                                        "parameters moved", "gradients reduced", "norm",
+                                                        "update",           "waiting",           "other"};
 
 double rounded(double seconds) { return std::round(seconds * 1e9) / 1e9; }
 
@@ -29,10 +31,14 @@ Json pairs(const std::vector<std::pair<std::string, std::string>>& list) {
 }
 
 Json to_json(const Timeline& timeline) {
-  Json tracks = Json::array(), track = Json::array(), begin = Json::array(), end = Json::array(), kind = Json::array(), name = Json::array();
+  Json tracks = Json::array(), track = Json::array(), begin = Json::array(), end = Json::array(), kind = Json::array(),
+       name = Json::array();
   for (size_t t = 0; t < timeline.tracks.size(); ++t) {
     const Track& one = timeline.tracks[t];
-    tracks.push_back({{"ranks", ranks_text(one.ranks)}, {"shown", one.shown}, {"count", one.ranks.size()}, {"measured", one.measured}});
+    tracks.push_back({{"ranks", ranks_text(one.ranks)},
+                      {"shown", one.shown},
+                      {"count", one.ranks.size()},
+                      {"measured", one.measured}});
     for (const Span& span : one.spans) {
       track.push_back(t);
       begin.push_back(rounded(span.begin));
@@ -53,7 +59,8 @@ Json to_json(const Timeline& timeline) {
 
 Json to_json(const Memory& memory) {
   Json classes = Json::array(), curves = Json::array();
-  for (size_t c = 0; c < compiler::kMemoryClasses; ++c) classes.push_back(compiler::name_of(static_cast<compiler::MemoryClass>(c)));
+  for (size_t c = 0; c < compiler::kMemoryClasses; ++c)
+    classes.push_back(compiler::name_of(static_cast<compiler::MemoryClass>(c)));
   for (const MemoryCurve& curve : memory.curves) {
     Json seconds = Json::array(), bytes = Json::array();
     for (const double at : curve.seconds) seconds.push_back(rounded(at));
@@ -62,10 +69,12 @@ Json to_json(const Memory& memory) {
       for (const auto& point : curve.bytes) one.push_back(point[c]);
       bytes.push_back(one);
     }
-    curves.push_back({{"ranks", ranks_text(curve.ranks)}, {"count", curve.ranks.size()}, {"seconds", seconds}, {"bytes", bytes}});
+    curves.push_back(
+        {{"ranks", ranks_text(curve.ranks)}, {"count", curve.ranks.size()}, {"seconds", seconds}, {"bytes", bytes}});
   }
-  return {{"budget", memory.budget},          {"limit_name", memory.limit_name},         {"classes", classes},
-          {"curves", curves},                 {"predicted_peak", memory.predicted_peak}, {"measured_peak", memory.measured_peak}};
+  return {
+      {"budget", memory.budget}, {"limit_name", memory.limit_name},         {"classes", classes},
+      {"curves", curves},        {"predicted_peak", memory.predicted_peak}, {"measured_peak", memory.measured_peak}};
 }
 
 Json to_json(const Steps& steps) {
@@ -86,7 +95,7 @@ Json to_json(const BucketRow& row) {
           {"padding_share", row.padding_share()},
           {"micro_batches", row.micro_batches},
           {"ranks", row.ranks},
-          {"lanes", row.lanes},
+          {"replicas", row.replicas},
           {"predicted_seconds", maybe(row.predicted_seconds)},
           {"measured_seconds", maybe(row.measured_seconds)}};
 }
@@ -94,8 +103,12 @@ Json to_json(const BucketRow& row) {
 Json to_json(const Matrix& matrix) {
   Json cells = Json::array();
   for (const Matrix::Cell& cell : matrix.cells) cells.push_back({cell.from, cell.to, cell.bytes});
-  return {{"title", matrix.title}, {"by_host", matrix.by_host}, {"size", matrix.size},
-          {"cells", cells},        {"intra", matrix.intra},     {"inter", matrix.inter},
+  return {{"title", matrix.title},
+          {"by_host", matrix.by_host},
+          {"size", matrix.size},
+          {"cells", cells},
+          {"intra", matrix.intra},
+          {"inter", matrix.inter},
           {"inter_bound", maybe(matrix.inter_bound)}};
 }
 
@@ -107,17 +120,23 @@ Json list(const std::vector<T>& values, Make make) {
 }
 
 Json to_json(const Run& run) {
-  Json json{{"name", run.name}, {"simulated", run.simulated}, {"facts", pairs(run.facts)}, {"tiles", pairs(run.tiles)}, {"notes", run.notes}};
+  Json json{{"name", run.name},
+            {"simulated", run.simulated},
+            {"facts", pairs(run.facts)},
+            {"tiles", pairs(run.tiles)},
+            {"notes", run.notes}};
   json["steps"] = run.steps ? to_json(*run.steps) : Json(nullptr);
   json["timelines"] = list(run.timelines, [](const Timeline& timeline) { return to_json(timeline); });
   json["memory"] = run.memory ? to_json(*run.memory) : Json(nullptr);
   json["buckets"] = list(run.buckets, [](const BucketRow& row) { return to_json(row); });
-  json["links"] = list(run.links, [](const LinkUse& use) { return Json{{"what", use.what}, {"intra", use.intra}, {"inter", use.inter}}; });
+  json["links"] = list(run.links, [](const LinkUse& use) {
+    return Json{{"what", use.what}, {"intra", use.intra}, {"inter", use.inter}};
+  });
   json["matrices"] = list(run.matrices, [](const Matrix& matrix) { return to_json(matrix); });
   json["candidates"] = list(run.candidates, [](const Candidate& candidate) { return to_json(candidate); });
   json["shares"] = list(run.shares, [](const TimeShare& s) {
-    return Json{{"ranks", ranks_text(s.ranks)}, {"count", s.ranks.size()}, {"compute", s.compute}, {"overlap", s.overlap},
-                {"communication", s.communication}, {"idle", s.idle}};
+    return Json{{"ranks", ranks_text(s.ranks)}, {"count", s.ranks.size()},          {"compute", s.compute},
+                {"overlap", s.overlap},         {"communication", s.communication}, {"idle", s.idle}};
   });
   return json;
 }
@@ -125,7 +144,8 @@ Json to_json(const Run& run) {
 }  // namespace
 
 Json to_json(const Candidate& c) {
-  return {{"name", c.name}, {"seconds", maybe(c.seconds)}, {"peak", maybe(c.peak)}, {"fits", c.fits}, {"chosen", c.chosen}, {"remark", c.remark}};
+  return {{"name", c.name}, {"seconds", maybe(c.seconds)}, {"peak", maybe(c.peak)},
+          {"fits", c.fits}, {"chosen", c.chosen},          {"remark", c.remark}};
 }
 
 const char* name_of(Kind kind) { return kKindNames[static_cast<size_t>(kind)]; }
@@ -144,8 +164,8 @@ Kind kind_of(const std::string& row, bool communication) {
     return Kind::other;
   }
   if (what == "send") return words >> word && word == "act" ? Kind::activation_send : Kind::gradient_send;
-  if (what == "move" || what == "prepare") return Kind::move;
-  if (what == "flush" || what == "spread") return Kind::flush;
+  if (what == "move" || what == "allocate") return Kind::move;
+  if (what == "reduce" || what == "broadcast") return Kind::reduce;
   if (what == "norm") return Kind::norm;
   if (what == "update") return Kind::update;
   return Kind::other;
@@ -168,7 +188,8 @@ bool computes(Kind kind) {
 nlohmann::ordered_json to_json(const Page& page) {
   Json kinds = Json::array();
   for (const char* name : kKindNames) kinds.push_back(name);
-  return {{"title", page.title}, {"kinds", kinds}, {"runs", list(page.runs, [](const Run& run) { return to_json(run); })}};
+  return {
+      {"title", page.title}, {"kinds", kinds}, {"runs", list(page.runs, [](const Run& run) { return to_json(run); })}};
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {

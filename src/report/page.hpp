@@ -14,7 +14,20 @@
 namespace switchyard::report {
 
 /// What a stretch of a rank's time is spent on.
-enum class Kind { forward, backward, weight_gradient, collective, activation_send, gradient_send, move, flush, norm, update, waiting, other };
+enum class Kind {
+  forward,
+  backward,
+  weight_gradient,
+  collective,
+  activation_send,
+  gradient_send,
+  move,
+  reduce,
+  norm,
+  update,
+  waiting,
+  other
+};
 inline constexpr size_t kKinds = 12;
 const char* name_of(Kind kind);
 /// Of a row by its name (ir::name_of). communication: a transfer; inside a run that is a collective.
@@ -77,9 +90,11 @@ struct Steps {
 struct BucketRow {
   std::string strategy{};
   i64 max_length = 0, documents = 0, tokens = 0, computed = 0, micro_batches = 0;
-  int ranks = 0, lanes = 0;
+  int ranks = 0, replicas = 0;
   std::optional<double> predicted_seconds{}, measured_seconds{};
-  double padding_share() const { return computed > 0 ? static_cast<double>(computed - tokens) / static_cast<double>(computed) : 0; }
+  double padding_share() const {
+    return computed > 0 ? static_cast<double>(computed - tokens) / static_cast<double>(computed) : 0;
+  }
 };
 
 /// What all ranks send in a step, by class of link.
@@ -88,7 +103,7 @@ struct LinkUse {
   i64 intra = 0, inter = 0;  // bytes
 };
 
-/// Who sends how much to whom in one switch or flush. Above kMostMatrixRanks ranks it is folded to hosts.
+/// Who sends how much to whom in one switch or reduce. Above kMostMatrixRanks ranks it is folded to hosts.
 struct Matrix {
   struct Cell {
     int from = 0, to = 0;
@@ -107,7 +122,7 @@ inline constexpr int kMostMatrixRanks = 64;
 struct Candidate {
   std::string name{};
   std::optional<double> seconds{};
-  std::optional<i64> peak{};  // bytes of the fullest rank
+  std::optional<i64> peak{};  // bytes of the rank with the highest peak
   bool fits = true, chosen = false;
   std::string remark{};
 };

@@ -225,7 +225,7 @@ function timelines() {
   const runs = page.runs.filter((run) => run.timelines.length);
   if (!runs.length) return;
   const node = section("timeline", "Timeline",
-    "A row for each rank: what it computes, with collectives inside a stage in the lower half; below, in thin lanes, what it sends between stages " +
+    "A row for each rank: what it computes, with collectives inside a stage in the lower half; below, in thin replicas, what it sends between stages " +
     "(activations, gradients), to home, and as parameters. " +
     "Hover names a stretch. Drag to zoom into a stretch of time, Ctrl and wheel zoom around the mouse, the toolbar at the right pans and resets; a click on a colour hides or shows it.");
   const all = runs.flatMap((run) => run.timelines), most = Math.max(...all.map((t) => Math.max(t.predicted_seconds || 0, t.measured_seconds || 0)), 1e-9), ranges = [];
@@ -358,7 +358,7 @@ function buckets() {
     const measured = run.buckets.some((row) => row.measured_seconds !== null), predicted = run.buckets.some((row) => row.predicted_seconds !== null);
     const times = [[predicted, "predicted time", "predicted_seconds"], [measured, "measured time", "measured_seconds"]].filter(([there]) => there);
     const rows = run.buckets.map((row, b) => [row.strategy, `${count(b + 1 < run.buckets.length ? run.buckets[b + 1].max_length + 1 : 1)}\u2013${count(row.max_length)}`,
-      row.ranks, row.lanes, count(row.documents), count(row.tokens), count(row.micro_batches), percent(row.padding_share), ...times.map(([, , field]) => seconds(row[field]))]);
+      row.ranks, row.replicas, count(row.documents), count(row.tokens), count(row.micro_batches), percent(row.padding_share), ...times.map(([, , field]) => seconds(row[field]))]);
     node.append(table(["strategy (dp,tp,pp)", "document length", "ranks", "pipelines", "documents", "tokens", "micro-batches", "padding", ...times.map(([, text]) => text)], rows));
   }
 }
@@ -420,7 +420,7 @@ const kLongestLabel = 44;  // characters, so that half the page is left for bars
 function candidates() {
   const runs = page.runs.filter((run) => run.candidates.length);
   if (!runs.length) return;
-  const node = section("candidates", "Plan candidates", "Predicted time of the same step and peak of its fullest rank. Green: the plan of this job; grey: above the memory limit.");
+  const node = section("candidates", "Plan candidates", "Predicted time of the same step and peak of its rank with the highest peak. Green: the plan of this job; grey: above the memory limit.");
   for (const run of runs) {
     title(node, run);
     const able = run.candidates.filter((c) => c.seconds !== null).sort((a, b) => a.seconds - b.seconds);
@@ -440,7 +440,7 @@ function candidates() {
     const [timeName, time] = timeUnit(Math.max(...able.map((c) => c.seconds), 1e-9)), [byteName, size] = byteUnit(Math.max(...able.map((c) => c.peak || 0), limit));
     if (able.length) {
       draw("seconds", `predicted ${timeName}`, seconds, 1 / time);
-      const figure = draw("peak", `peak of the fullest rank, ${byteName}`, bytes, size);
+      const figure = draw("peak", `peak of the rank with the highest peak, ${byteName}`, bytes, size);
       if (limit > 0) figure.add_layout(line(limit / size, "height", "#b3261e", "dashed"));
     }
     if (able.some((c) => c.name.length > kLongestLabel))
@@ -452,12 +452,12 @@ function candidates() {
 
 // ---- all of it
 
-function fault(text) {
-  document.getElementById("page").prepend(el("div", {class: "fault"}, "This page could not be drawn whole: " + text));
+function error(text) {
+  document.getElementById("page").prepend(el("div", {class: "error"}, "This page could not be drawn whole: " + text));
   document.body.dataset.state = "failed";
 }
-window.addEventListener("error", (event) => fault(event.message));
-window.addEventListener("unhandledrejection", (event) => fault(String(event.reason)));
+window.addEventListener("error", (event) => error(event.message));
+window.addEventListener("unhandledrejection", (event) => error(String(event.reason)));
 
 Bokeh.set_log_level("warn");
 head();

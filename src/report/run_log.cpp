@@ -12,8 +12,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kColumns[] = {"loss",         "lr",          "grad_norm",      "tokens",       "seconds",       "tokens_per_second", "matmul_share",
-                                    "intra_bytes",  "inter_bytes", "switch_seconds", "switch_share", "padding_share", "bubble_share"};
+constexpr const char* kColumns[] = {
+    "loss",         "lr",          "grad_norm",   "tokens",         "seconds",      "tokens_per_second",
+    "matmul_share", "intra_bytes", "inter_bytes", "switch_seconds", "switch_share", "padding_share",
+    "bubble_share"};
 
 void raise_to(std::vector<i64>& highest, const config::Node& line, const char* key) {
   if (!line.has(key)) return;
@@ -49,10 +51,13 @@ RunLog read_log(const std::string& text, const std::string& origin) {
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     if (lines.eof() && !json::accept(line)) break;  // no newline: cut off
-    read_kept(line, fmt::format("{} line {}", origin, number), "step of a run", "Remove the line.", [&](const config::Node& node) { add_line(log, node); });
+    read_kept(line, fmt::format("{} line {}", origin, number), "step of a run", "Remove the line.",
+              [&](const config::Node& node) { add_line(log, node); });
   }
   if (log.steps.step.empty()) user_error("{} has no steps yet. Report again when the run has logged one.", origin);
-  std::erase_if(log.steps.series, [](const Series& series) { return std::ranges::none_of(series.values, [](const auto& v) { return v.has_value(); }); });
+  std::erase_if(log.steps.series, [](const Series& series) {
+    return std::ranges::none_of(series.values, [](const auto& v) { return v.has_value(); });
+  });
   return log;
 }
 

@@ -7,8 +7,8 @@
 
 namespace switchyard::report {
 
-/// What log.jsonl tells (docs/file-formats.md): a column for each number, and the last step's peaks per rank. A last line that a killed
-/// run left half-written is passed over.
+/// What log.jsonl tells (docs/file-formats.md): a column for each number, and the last step's peaks per rank. A last
+/// line that a killed run left half-written is passed over.
 /// errors  UserError naming `origin` and the line if another line is no step of a run, or if there is none
 struct RunLog {
   Steps steps;

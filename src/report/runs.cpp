@@ -28,7 +28,9 @@ std::string rate(double tokens_per_second) {
 
 std::string big(i64 number) {
   const double value = static_cast<double>(number);
-  return number >= 1'000'000'000 ? fmt::format("{:.3g} billion", 1e-9 * value) : number >= 1'000'000 ? fmt::format("{:.3g} million", 1e-6 * value) : std::to_string(number);
+  return number >= 1'000'000'000 ? fmt::format("{:.3g} billion", 1e-9 * value)
+         : number >= 1'000'000   ? fmt::format("{:.3g} million", 1e-6 * value)
+                                 : std::to_string(number);
 }
 
 double median(std::vector<double> values) {
@@ -46,13 +48,16 @@ Pairs facts_of(const config::Job& job) {
   const config::ModelConfig& model = job.model.config;
   Pairs facts;
   if (model.layers > 0)
-    facts.emplace_back("model", fmt::format("{} layers, hidden size {}, {} parameters", model.layers, model.hidden_size, big(config::parameter_count(model))));
+    facts.emplace_back("model", fmt::format("{} layers, hidden size {}, {} parameters", model.layers, model.hidden_size,
+                                            big(config::parameter_count(model))));
   facts.emplace_back("ranks", std::to_string(job.run.ranks));
   facts.emplace_back("precision", std::string(name_of(compiler::precision_of(job.run))));
-  facts.emplace_back("batch", job.batch.tokens > 0 ? fmt::format("{} tokens", job.batch.tokens) : fmt::format("{} documents", job.batch.sequences));
+  facts.emplace_back("batch", job.batch.tokens > 0 ? fmt::format("{} tokens", job.batch.tokens)
+                                                   : fmt::format("{} documents", job.batch.sequences));
   std::string strategies;
   for (const config::Bucket& bucket : job.buckets)
-    strategies += fmt::format("{}{} up to {} tokens", strategies.empty() ? "" : "; ", bucket.strategy.name, bucket.max_length);
+    strategies +=
+        fmt::format("{}{} up to {} tokens", strategies.empty() ? "" : "; ", bucket.strategy.name, bucket.max_length);
   facts.emplace_back("strategies (dp,tp,pp)", strategies);
   facts.emplace_back("memory budget", job.run.memory_budget.count > 0 ? format_bytes(job.run.memory_budget) : "none");
   return facts;
@@ -67,22 +72,23 @@ std::string peak_text(const std::vector<i64>& peaks, i64 limit) {
 
 i64 tokens_of(const PlannedView& step) { return std::accumulate(step.lengths->begin(), step.lengths->end(), i64{0}); }
 
-// Where rows start: as predicted, else as measured (by name; a row that left no span starts with the one before it).
-RowStart row_start(const PlannedView& step, const Timeline* measured) {
+// Where tasks start: as predicted, else as measured (by name; a task that left no span starts with the one before it).
+TaskStart task_start(const PlannedView& step, const Timeline* measured) {
   if (step.simulation)
-    return [&simulation = *step.simulation](int, int row) { return simulation.rows[static_cast<size_t>(row)].begin; };
+    return [&simulation = *step.simulation](int, int id) { return simulation.tasks[static_cast<size_t>(id)].begin; };
   std::map<std::pair<int, std::string>, double> begins;
   for (const Track& track : measured->tracks)
     for (const Span& span : track.spans)
-      if (span.kind != Kind::waiting) begins.try_emplace({track.shown, measured->names[static_cast<size_t>(span.name)]}, span.begin);
-  return [begins = std::move(begins), &program = *step.program](int rank, int row) {
-    const auto found = begins.find({rank, ir::name_of(program.rows[static_cast<size_t>(row)])});
+      if (span.kind != Kind::waiting)
+        begins.try_emplace({track.shown, measured->names[static_cast<size_t>(span.name)]}, span.begin);
+  return [begins = std::move(begins), &program = *step.program](int rank, int id) {
+    const auto found = begins.find({rank, ir::name_of(program.tasks[static_cast<size_t>(id)])});
     return found == begins.end() ? 0.0 : found->second;
   };
 }
 
-// start: null where nothing tells when rows start; then memory over time is missing.
-void add_plan(Run& run, const PlannedView& step, const RowStart* start) {
+// start: null where nothing tells when tasks start; then memory over time is missing.
+void add_plan(Run& run, const PlannedView& step, const TaskStart* start) {
   run.buckets = bucket_rows(*step.job, *step.plan, *step.plans, *step.lengths);
   run.links = link_uses(*step.program, *step.plan, *step.plans);
   run.matrices = switch_matrices(*step.plan, *step.plans);
@@ -95,7 +101,8 @@ void set_limit(Memory& memory, const config::Job& job, const cluster::Hardware* 
   memory.limit_name = "run.memory_budget";
   if (memory.budget > 0 || !hardware) return;
   memory.budget = hardware->device.usable().count;
-  memory.limit_name = "memory of " + hardware->device.name + (hardware->device.reserve.count > 0 ? " less its reserve" : "");
+  memory.limit_name =
+      "memory of " + hardware->device.name + (hardware->device.reserve.count > 0 ? " less its reserve" : "");
 }
 
 Timeline folded(Timeline timeline) {
@@ -118,12 +125,18 @@ void add_log_tiles(Run& run, const RunLog& log) {
   const auto values = [&](const char* name) { return values_of(log.steps, name); };
   if (const auto loss = values("loss"); !loss.empty())
     run.tiles.emplace_back(loss.size() > 1 ? "loss, first to last step" : "loss",
-                           loss.size() > 1 ? fmt::format("{:.4f} \u2192 {:.4f}", loss.front(), loss.back()) : fmt::format("{:.4f}", loss[0]));
-  if (const auto rates = values("tokens_per_second"); !rates.empty()) run.tiles.emplace_back("throughput, median", rate(median(rates)));
-  if (const auto seconds = values("seconds"); !seconds.empty()) run.tiles.emplace_back("step, median", format_duration(Seconds{median(seconds)}));
-  if (const auto shares = values("bubble_share"); !shares.empty()) run.tiles.emplace_back("waiting of compute streams, mean", percent(mean(shares)));
-  if (const auto shares = values("padding_share"); !shares.empty()) run.tiles.emplace_back("padding, mean", percent(mean(shares)));
-  if (const auto shares = values("switch_share"); !shares.empty()) run.tiles.emplace_back("waiting for parameters, mean", percent(mean(shares)));
+                           loss.size() > 1 ? fmt::format("{:.4f} \u2192 {:.4f}", loss.front(), loss.back())
+                                           : fmt::format("{:.4f}", loss[0]));
+  if (const auto rates = values("tokens_per_second"); !rates.empty())
+    run.tiles.emplace_back("throughput, median", rate(median(rates)));
+  if (const auto seconds = values("seconds"); !seconds.empty())
+    run.tiles.emplace_back("step, median", format_duration(Seconds{median(seconds)}));
+  if (const auto shares = values("bubble_share"); !shares.empty())
+    run.tiles.emplace_back("waiting of compute streams, mean", percent(mean(shares)));
+  if (const auto shares = values("padding_share"); !shares.empty())
+    run.tiles.emplace_back("padding, mean", percent(mean(shares)));
+  if (const auto shares = values("switch_share"); !shares.empty())
+    run.tiles.emplace_back("waiting for parameters, mean", percent(mean(shares)));
   if (const auto bytes = values("intra_bytes"); !bytes.empty())
     run.tiles.emplace_back("sent inside hosts, per step", format_bytes(Bytes{static_cast<i64>(mean(bytes))}));
   if (const auto bytes = values("inter_bytes"); !bytes.empty())
@@ -134,9 +147,9 @@ void add_log_tiles(Run& run, const RunLog& log) {
 
 Run simulated_run(const std::string& name, const PlannedView& step) {
   Run run{.name = name, .simulated = true, .facts = facts_of(*step.job)};
-  run.facts.emplace_back("cluster", fmt::format("{}: {} x {} {}", step.hardware->name, step.hardware->hosts, step.hardware->devices_per_host,
-                                                step.hardware->device.name));
-  const RowStart start = row_start(step, nullptr);
+  run.facts.emplace_back("cluster", fmt::format("{}: {} x {} {}", step.hardware->name, step.hardware->hosts,
+                                                step.hardware->devices_per_host, step.hardware->device.name));
+  const TaskStart start = task_start(step, nullptr);
   add_plan(run, step, &start);
   set_limit(*run.memory, *step.job, step.hardware);
   Timeline timeline = predicted_timeline(*step.program, *step.simulation);
@@ -150,31 +163,38 @@ Run simulated_run(const std::string& name, const PlannedView& step) {
   run.tiles.emplace_back("predicted step", format_duration(Seconds{seconds}));
   run.tiles.emplace_back("predicted throughput", rate(static_cast<double>(tokens_of(step)) / seconds));
   double idle = 0;
-  for (const simulator::RankTime& rank : step.simulation->ranks) idle += rank.idle / (seconds * static_cast<double>(step.simulation->ranks.size()));
+  for (const simulator::RankTime& rank : step.simulation->ranks)
+    idle += rank.idle / (seconds * static_cast<double>(step.simulation->ranks.size()));
   run.tiles.emplace_back("idle, mean of ranks", percent(idle));
   run.tiles.emplace_back("padding", percent(batch::padding_share(*step.plan)));
-  run.tiles.emplace_back("peak memory of the fullest rank", peak_text(run.memory->predicted_peak, run.memory->budget));
+  run.tiles.emplace_back("peak memory of the rank with the highest peak",
+                         peak_text(run.memory->predicted_peak, run.memory->budget));
   add_traffic_tiles(run);
   return run;
 }
 
-Run measured_run(const std::string& name, const config::Job& job, const RunLog& log, std::optional<MeasuredStep> measured, const PlannedView* planned) {
+Run measured_run(const std::string& name, const config::Job& job, const RunLog& log,
+                 std::optional<MeasuredStep> measured, const PlannedView* planned) {
   Run run{.name = name, .simulated = false, .facts = facts_of(job), .steps = log.steps};
   add_log_tiles(run, log);
   const bool predicted = planned && planned->simulation;
   if (planned) {
     const bool timed = predicted || measured.has_value();
-    const RowStart start = timed ? row_start(*planned, measured ? &measured->timeline : nullptr) : RowStart{};
+    const TaskStart start = timed ? task_start(*planned, measured ? &measured->timeline : nullptr) : TaskStart{};
     add_plan(run, *planned, timed ? &start : nullptr);
   }
   if (!run.memory) run.memory.emplace();
-  if (!log.predicted_peak.empty()) run.memory->predicted_peak = log.predicted_peak;  // of all steps, as what was measured
+  if (!log.predicted_peak.empty())
+    run.memory->predicted_peak = log.predicted_peak;  // of all steps, as what was measured
   run.memory->measured_peak = log.measured_peak;
   set_limit(*run.memory, job, planned ? planned->hardware : nullptr);
-  if (!log.measured_peak.empty()) run.tiles.emplace_back("peak memory of the fullest rank", peak_text(log.measured_peak, run.memory->budget));
+  if (!log.measured_peak.empty())
+    run.tiles.emplace_back("peak memory of the rank with the highest peak",
+                           peak_text(log.measured_peak, run.memory->budget));
 
   if (measured) {
-    if (planned && planned->plan->step + 1 == measured->timeline.step) add_times(run.buckets, *planned->plan, measured->timeline);
+    if (planned && planned->plan->step + 1 == measured->timeline.step)
+      add_times(run.buckets, *planned->plan, measured->timeline);
     run.timelines.push_back(std::move(measured->timeline));
   }
   if (predicted) {
@@ -183,8 +203,10 @@ Run measured_run(const std::string& name, const config::Job& job, const RunLog& 
     add_times(run.buckets, *planned->plan, timeline);
     timeline = folded(std::move(timeline));
     run.facts.emplace_back("predicted for", planned->hardware->name);
-    run.tiles.emplace_back(fmt::format("predicted step {}", timeline.step), format_duration(Seconds{planned->simulation->step_seconds}));
-    const auto same = std::find_if(run.timelines.begin(), run.timelines.end(), [&](const Timeline& t) { return t.step == timeline.step; });
+    run.tiles.emplace_back(fmt::format("predicted step {}", timeline.step),
+                           format_duration(Seconds{planned->simulation->step_seconds}));
+    const auto same = std::find_if(run.timelines.begin(), run.timelines.end(),
+                                   [&](const Timeline& t) { return t.step == timeline.step; });
     if (same != run.timelines.end() && same->tracks.size() > kMostTracks) fold_as(*same, timeline);
     if (same != run.timelines.end())
       *same = side_by_side(std::move(timeline), std::move(*same));

@@ -29,11 +29,12 @@ struct PlannedView {
 /// A simulated step; simulation and hardware are given.
 Run simulated_run(const std::string& name, const PlannedView& step);
 
-/// A real run of `job`. measured: its traced step. planned: that step as planned again, with or without a prediction; null if it
-/// can't be (its data is gone): then buckets, links, switches and memory over time are missing.
-Run measured_run(const std::string& name, const config::Job& job, const RunLog& log, std::optional<MeasuredStep> measured, const PlannedView* planned);
+/// A real run of `job`. measured: its traced step. planned: that step as planned again, with or without a prediction;
+/// null if it can't be (its data is gone): then buckets, links, switches and memory over time are missing.
+Run measured_run(const std::string& name, const config::Job& job, const RunLog& log,
+                 std::optional<MeasuredStep> measured, const PlannedView* planned);
 
-/// More rows, or more spans, than this are folded and merged.
+/// More tasks, or more spans, than this are folded and merged.
 inline constexpr size_t kMostTracks = 64, kMostSpans = 30000;
 
 }  // namespace switchyard::report

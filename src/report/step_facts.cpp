@@ -21,7 +21,9 @@ const CompiledStrategy& strategy_of(const Plans& plans, const batch::StepPlan& p
 class LinkCounter {
  public:
   LinkCounter(const batch::StepPlan& plan, const Plans& plans)
-      : plan_(plan), plans_(plans), uses_{{"inside stages"}, {"between stages"}, {"parameters to the next strategy"}, {"gradients to home"}} {}
+      : plan_(plan),
+        plans_(plans),
+        uses_{{"inside stages"}, {"between stages"}, {"parameters to the next strategy"}, {"gradients to home"}} {}
 
   void add(const ir::Task& task) {
     switch (task.kind) {
@@ -31,8 +33,8 @@ class LinkCounter {
         return add_messages(uses_[1], task);
       case ir::TaskKind::move:
         return add_messages(uses_[2], task);
-      case ir::TaskKind::flush:
-      case ir::TaskKind::spread:
+      case ir::TaskKind::reduce:
+      case ir::TaskKind::broadcast:
         return add_messages(uses_[3], task);
       default:
         return;
@@ -54,31 +56,37 @@ class LinkCounter {
 
   void add_segment(const ir::Task& task) {
     const batch::MicroBatch& mb =
-        plan_.phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
-    const ir::StageCode& stage =
-        strategy_of(plans_, plan_, task.phase).groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+        plan_.phases[static_cast<size_t>(task.phase)]
+            .replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)];
+    const ir::StageCode& stage = strategy_of(plans_, plan_, task.phase)
+                                     .groups[static_cast<size_t>(task.group)]
+                                     .stages[static_cast<size_t>(task.stage)];
     const size_t pattern = ir::pattern_of(stage, task.ranks, plans_.cluster());
     for (const ir::Instr& instr : stage.segment(task.pass).code) {
       if (instr.op)
         add_softmax_sums(task, stage, instr, mb.T);
       else
-        for (const layout::Step& step : instr.exchanges[pattern]->steps) add_step(task, stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T);
+        for (const layout::Step& step : instr.exchanges[pattern]->steps)
+          add_step(task, stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T);
     }
   }
 
-  void add_step(const ir::Task& task, const ir::StageCode& stage, const ir::Buffer& sent, const layout::Step& step, i64 T) {
+  void add_step(const ir::Task& task, const ir::StageCode& stage, const ir::Buffer& sent, const layout::Step& step,
+                i64 T) {
     const bool by_tokens = std::ranges::count(sent.type.shape.size, ir::kTokens) > 0;
-    const i64 element = size_of(sent.type.dtype) * (by_tokens ? T / stage.lane.size() : 1);
+    const i64 element = size_of(sent.type.dtype) * (by_tokens ? T / stage.replica.size() : 1);
     for (const layout::Part& part : step.parts)
       for (const layout::Piece& piece : part.sends)
-        add_bytes(uses_[0], task.ranks[static_cast<size_t>(part.rank)], task.ranks[static_cast<size_t>(piece.peer)], piece.box.elements() * element);
+        add_bytes(uses_[0], task.ranks[static_cast<size_t>(part.rank)], task.ranks[static_cast<size_t>(piece.peer)],
+                  piece.box.elements() * element);
   }
 
   // The head over parts of the vocabulary: maximum, then two sums a token, each reduced and gathered.
   void add_softmax_sums(const ir::Task& task, const ir::StageCode& stage, const ir::Instr& instr, i64 T) {
     const auto sums = ir::softmax_sums(stage, instr);
     if (!sums) return;
-    const i64 n = static_cast<i64>(task.ranks.size()), element = size_of(stage.buffers[static_cast<size_t>(instr.in[sums->statistics])].type.dtype);
+    const i64 n = static_cast<i64>(task.ranks.size()),
+              element = size_of(stage.buffers[static_cast<size_t>(instr.in[sums->statistics])].type.dtype);
     for (const int from : task.ranks)
       for (const int to : task.ranks) add_bytes(uses_[0], from, to, 2 * 3 * T * element / n);
   }
@@ -107,14 +115,15 @@ Matrix matrix_of(std::string title, const switching::MovePlan& moves, const Plan
 
 }  // namespace
 
-std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan& plan, const Plans& plans, const std::vector<i64>& lengths) {
+std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan& plan, const Plans& plans,
+                                   const std::vector<i64>& lengths) {
   std::vector<BucketRow> rows;
   for (size_t b = 0; b < job.buckets.size(); ++b) {
     const CompiledStrategy& strategy = plans.strategies()[b];
     rows.push_back({.strategy = strategy.strategy.name,
                     .max_length = job.buckets[b].max_length,
                     .ranks = static_cast<int>(strategy.strategy.ranks().size()),
-                    .lanes = static_cast<int>(strategy.lanes.size())});
+                    .replicas = static_cast<int>(strategy.replicas.size())});
   }
   const std::vector<batch::BucketSpec> specs = compiler::bucket_specs(job, plans);
   for (const i64 length : lengths) {
@@ -123,8 +132,8 @@ std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan
     row.tokens += length;
   }
   for (const batch::PhasePlan& phase : plan.phases)
-    for (const auto& lane : phase.lane)
-      for (const batch::MicroBatch& mb : lane) {
+    for (const auto& replica : phase.replica)
+      for (const batch::MicroBatch& mb : replica) {
         ++rows[static_cast<size_t>(phase.strategy)].micro_batches;
         rows[static_cast<size_t>(phase.strategy)].computed += mb.T;
       }
@@ -150,7 +159,7 @@ void add_times(std::vector<BucketRow>& rows, const batch::StepPlan& plan, const 
 
 std::vector<LinkUse> link_uses(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) {
   LinkCounter counter(plan, plans);
-  for (const ir::Task& task : program.rows) counter.add(task);
+  for (const ir::Task& task : program.tasks) counter.add(task);
   return std::move(counter).uses();
 }
 
@@ -161,19 +170,23 @@ std::vector<Matrix> switch_matrices(const batch::StepPlan& plan, const Plans& pl
   for (const batch::PhasePlan& phase : plan.phases) {
     const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
     const std::string from = before < 0 ? "home" : plans.strategies()[static_cast<size_t>(before)].strategy.name;
-    Matrix& moves = matrices.emplace_back(matrix_of(fmt::format("parameters: {} \u2192 {}", from, strategy.strategy.name),
-                                                    plans.moves(before, phase.strategy), plans, size_of(precision.compute)));
+    Matrix& moves =
+        matrices.emplace_back(matrix_of(fmt::format("parameters: {} \u2192 {}", from, strategy.strategy.name),
+                                        plans.moves(before, phase.strategy), plans, size_of(precision.compute)));
     if (plans.cluster().hosts() > 1)
       moves.inter_bound = switching::inter_host_bound_bytes(
-          before < 0 ? std::vector<layout::ShardMap>{} : plans.strategies()[static_cast<size_t>(before)].maps.used, plans.home(), strategy.maps.used,
-          plans.cluster(), size_of(precision.compute));
+          before < 0 ? std::vector<layout::ShardMap>{} : plans.strategies()[static_cast<size_t>(before)].maps.used,
+          plans.home(), strategy.maps.used, plans.cluster(), size_of(precision.compute));
     before = phase.strategy;
   }
   for (const batch::PhasePlan& phase : plan.phases) {
     const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
-    matrices.push_back(matrix_of(fmt::format("gradients: {} \u2192 home", strategy.strategy.name), strategy.flush, plans, size_of(precision.state)));
+    matrices.push_back(matrix_of(fmt::format("gradients: {} \u2192 home", strategy.strategy.name), strategy.reduce,
+                                 plans, size_of(precision.state)));
   }
-  if (!plans.spread().units.empty()) matrices.push_back(matrix_of("gradients: home \u2192 its copies", plans.spread(), plans, size_of(precision.state)));
+  if (!plans.broadcast().units.empty())
+    matrices.push_back(
+        matrix_of("gradients: home \u2192 its copies", plans.broadcast(), plans, size_of(precision.state)));
   return matrices;
 }
 

@@ -1,4 +1,5 @@
-// What a planned step says of itself without being timed: buckets, traffic by class of link, and who sends how much to whom.
+// What a planned step says of itself without being timed: buckets, traffic by class of link, and who sends how much to
+// whom.
 #pragma once
 
 #include <vector>
@@ -11,16 +12,19 @@
 
 namespace switchyard::report {
 
-/// A row for each bucket of the job, the longest first; buckets without documents have zeros. lengths: tokens of the step's documents.
-std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan& plan, const compiler::Plans& plans, const std::vector<i64>& lengths);
+/// A row for each bucket of the job, the longest first; buckets without documents have zeros. lengths: tokens of the
+/// step's documents.
+std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan& plan, const compiler::Plans& plans,
+                                   const std::vector<i64>& lengths);
 /// Sets the seconds of the buckets that `timeline` has runs of; predicted and measured tracks apart.
 void add_times(std::vector<BucketRow>& rows, const batch::StepPlan& plan, const Timeline& timeline);
 
-/// Bytes of a training step: inside tensor-parallel lanes, between stages, parameters to the next strategy, gradients to home. The few
-/// bytes on which ranks agree (batch plan, norm) are left out.
+/// Bytes of a training step: inside tensor-parallel replicas, between stages, parameters to the next strategy,
+/// gradients to home. The few bytes on which ranks agree (batch plan, norm) are left out.
 std::vector<LinkUse> link_uses(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans);
 
-/// A matrix for each switch of the step and for each strategy's flush, in order of phases. Switches of the first step start at home.
+/// A matrix for each switch of the step and for each strategy's reduce, in order of phases. Switches of the first step
+/// start at home.
 std::vector<Matrix> switch_matrices(const batch::StepPlan& plan, const compiler::Plans& plans);
 
 }  // namespace switchyard::report

@@ -53,7 +53,8 @@ using Key = std::vector<std::uint64_t>;
 Key equal_key(const Track& track) {
   Key key{track.measured};
   for (const Span& span : track.spans)
-    key.insert(key.end(), {static_cast<std::uint64_t>(span.kind), std::bit_cast<std::uint64_t>(span.begin), std::bit_cast<std::uint64_t>(span.end)});
+    key.insert(key.end(), {static_cast<std::uint64_t>(span.kind), std::bit_cast<std::uint64_t>(span.begin),
+                           std::bit_cast<std::uint64_t>(span.end)});
   return key;
 }
 
@@ -61,7 +62,8 @@ Key compute_key(const Track& track) {
   Key key{track.measured};
   for (const Span& span : track.spans)
     if (computes(span.kind))
-      key.insert(key.end(), {static_cast<std::uint64_t>(span.kind), std::bit_cast<std::uint64_t>(span.begin), std::bit_cast<std::uint64_t>(span.end)});
+      key.insert(key.end(), {static_cast<std::uint64_t>(span.kind), std::bit_cast<std::uint64_t>(span.begin),
+                             std::bit_cast<std::uint64_t>(span.end)});
   return key;
 }
 
@@ -110,7 +112,8 @@ Track joined(const std::vector<const Track*>& tracks) {
 }
 
 void sort_by_rank(std::vector<Track>& tracks) {
-  std::stable_sort(tracks.begin(), tracks.end(), [](const Track& a, const Track& b) { return a.ranks.front() < b.ranks.front(); });
+  std::stable_sort(tracks.begin(), tracks.end(),
+                   [](const Track& a, const Track& b) { return a.ranks.front() < b.ranks.front(); });
 }
 
 // Neighbours in order of tasks and busy time; each list of tasks gets its share of the `most` tracks, at least one.
@@ -141,7 +144,8 @@ size_t spans_of(const Timeline& timeline) {
   return count;
 }
 
-// Spans of one kind in order of time; each joins the one before if neither the gap nor both together are worth drawing apart.
+// Spans of one kind in order of time; each joins the one before if neither the gap nor both together are worth drawing
+// apart.
 std::vector<Span> merged(const std::vector<Span>& spans, double shortest, i64& gone) {
   std::array<int, kKinds> last;
   last.fill(-1);
@@ -149,7 +153,8 @@ std::vector<Span> merged(const std::vector<Span>& spans, double shortest, i64& g
   for (const Span& span : spans) {
     int& before = last[static_cast<size_t>(span.kind)];
     if (before >= 0 && span.begin - out[static_cast<size_t>(before)].end < shortest &&
-        (span.end - span.begin < shortest || out[static_cast<size_t>(before)].end - out[static_cast<size_t>(before)].begin < shortest)) {
+        (span.end - span.begin < shortest ||
+         out[static_cast<size_t>(before)].end - out[static_cast<size_t>(before)].begin < shortest)) {
       out[static_cast<size_t>(before)].end = std::max(out[static_cast<size_t>(before)].end, span.end);
       ++gone;
       continue;
@@ -167,7 +172,9 @@ Timeline timeline_of_events(const config::Node& events, i64 step) {
   Names names(timeline.names);
   std::map<int, Track> tracks;
   double last = 0;
-  const auto seconds = [](const config::Node& node) { return kMicrosecond * node.number(0, kMostSeconds / kMicrosecond); };
+  const auto seconds = [](const config::Node& node) {
+    return kMicrosecond * node.number(0, kMostSeconds / kMicrosecond);
+  };
   for (const config::Node& event : events.items()) {
     if (event["ph"].text() != "X") continue;
     const int rank = static_cast<int>(event["pid"].integer(0, kMostRanks - 1));
@@ -196,12 +203,13 @@ Timeline predicted_timeline(const ir::Program& program, const simulator::Simulat
   for (int rank = 0; rank < static_cast<int>(program.of_rank.size()); ++rank) {
     Track track{.ranks = {rank}, .shown = rank};
     for (const int row : program.of_rank[static_cast<size_t>(rank)]) {
-      const simulator::RowTime& time = simulation.rows[static_cast<size_t>(row)];
+      const simulator::TaskTime& time = simulation.tasks[static_cast<size_t>(row)];
       if (time.spans.empty()) continue;
-      const std::string name = ir::name_of(program.rows[static_cast<size_t>(row)]);
+      const std::string name = ir::name_of(program.tasks[static_cast<size_t>(row)]);
       const int index = names.of(name);
       for (const simulator::Span& span : time.spans)
-        if (span.end > span.begin) track.spans.push_back({span.begin, span.end, kind_of(name, span.communication), index});
+        if (span.end > span.begin)
+          track.spans.push_back({span.begin, span.end, kind_of(name, span.communication), index});
     }
     add_waiting(track.spans);
     timeline.tracks.push_back(std::move(track));
@@ -211,19 +219,21 @@ Timeline predicted_timeline(const ir::Program& program, const simulator::Simulat
 }
 
 MeasuredStep measured_timeline(const std::string& text, const std::string& origin) {
-  return read_kept(text, origin, "timeline of a run", "Remove it, or train again with run.trace_step.", [](const config::Node& trace) {
-    i64 step = 1;
-    std::vector<int> hosts;
-    if (trace.has("otherData")) {
-      const config::Node told = trace["otherData"];
-      if (told.has("step")) step = told["step"].integer(1, std::numeric_limits<i64>::max());
-      if (told.has("hosts")) {
-        const std::vector<config::Node> ranks = told["hosts"].items();
-        for (const config::Node& host : ranks) hosts.push_back(static_cast<int>(host.integer(0, std::ssize(ranks) - 1)));
-      }
-    }
-    return MeasuredStep{timeline_of_events(trace["traceEvents"], step), std::move(hosts)};
-  });
+  return read_kept(text, origin, "timeline of a run", "Remove it, or train again with run.trace_step.",
+                   [](const config::Node& trace) {
+                     i64 step = 1;
+                     std::vector<int> hosts;
+                     if (trace.has("otherData")) {
+                       const config::Node told = trace["otherData"];
+                       if (told.has("step")) step = told["step"].integer(1, std::numeric_limits<i64>::max());
+                       if (told.has("hosts")) {
+                         const std::vector<config::Node> ranks = told["hosts"].items();
+                         for (const config::Node& host : ranks)
+                           hosts.push_back(static_cast<int>(host.integer(0, std::ssize(ranks) - 1)));
+                       }
+                     }
+                     return MeasuredStep{timeline_of_events(trace["traceEvents"], step), std::move(hosts)};
+                   });
 }
 
 void fold_equal(Timeline& timeline) {
@@ -238,7 +248,9 @@ void fold_alike(Timeline& timeline, size_t most) {
   timeline.folded = "Ranks of one row compute at exactly the same times; transfers are those of one of them.";
   if (timeline.tracks.size() <= most) return;
   fold_by_tasks(timeline, most);
-  timeline.folded = "Ranks of one row do the same kinds of tasks in the same order for about as long; the times are those of one of them.";
+  timeline.folded =
+      "Ranks of one row do the same kinds of tasks in the same order for about as long; the times are those of one of "
+      "them.";
 }
 
 void fold_as(Timeline& measured, const Timeline& predicted) {
@@ -246,7 +258,8 @@ void fold_as(Timeline& measured, const Timeline& predicted) {
   for (const Track& track : measured.tracks) of_rank[track.shown] = &track;
   std::vector<Track> tracks;
   for (const Track& group : predicted.tracks)
-    if (const auto found = of_rank.find(group.shown); found != of_rank.end()) tracks.push_back({group.ranks, group.shown, true, found->second->spans});
+    if (const auto found = of_rank.find(group.shown); found != of_rank.end())
+      tracks.push_back({group.ranks, group.shown, true, found->second->spans});
   measured.tracks = std::move(tracks);
   measured.folded = "The times are those of one rank of the row.";
 }
@@ -265,7 +278,8 @@ Timeline side_by_side(Timeline predicted, Timeline measured) {
   both.measured_seconds = measured.measured_seconds;
   both.merged += measured.merged;
   if (both.folded != measured.folded)
-    both.folded = fmt::format("{}{}{}", both.folded.empty() ? "" : "Predicted: " + both.folded, both.folded.empty() || measured.folded.empty() ? "" : " ",
+    both.folded = fmt::format("{}{}{}", both.folded.empty() ? "" : "Predicted: " + both.folded,
+                              both.folded.empty() || measured.folded.empty() ? "" : " ",
                               measured.folded.empty() ? "" : "Measured: " + measured.folded);
   Names names(both.names);
   for (Track& track : measured.tracks) {
@@ -282,7 +296,8 @@ std::vector<TimeShare> time_shares(const simulator::Simulation& simulation) {
   const double step = simulation.step_seconds > 0 ? simulation.step_seconds : 1;
   for (size_t rank = 0; rank < simulation.ranks.size(); ++rank) {
     const simulator::RankTime& time = simulation.ranks[rank];
-    const std::array<double, 4> parts{(time.compute - time.overlap) / step, time.overlap / step, (time.communication - time.overlap) / step, time.idle / step};
+    const std::array<double, 4> parts{(time.compute - time.overlap) / step, time.overlap / step,
+                                      (time.communication - time.overlap) / step, time.idle / step};
     std::array<i64, 4> key;
     for (size_t p = 0; p < 4; ++p) key[p] = std::llround(1000 * parts[p]);
     const auto [it, fresh] = found.try_emplace(key, shares.size());

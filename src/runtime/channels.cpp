@@ -15,7 +15,7 @@ void Channels::add(const ir::Program& program) {
     const auto [it, fresh] = channels_.try_emplace(std::move(key));
     if (fresh) it->second.channel = {next, std::get<2>(it->first)};
   };
-  for (const ir::Task& task : program.rows) {
+  for (const ir::Task& task : program.tasks) {
     if (ir::is_transfer(task.kind)) number({static_cast<int>(task.queue), task.stage, task.ranks});
     if (task.kind == ir::TaskKind::run) number({kWithin, 0, task.ranks});
   }

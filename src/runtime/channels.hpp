@@ -13,18 +13,19 @@ namespace switchyard::runtime {
 /// Channels below this number are for others who use an executor's fabric.
 inline constexpr int kFirstChannel = 16;
 
-/// row: of the last transaction, where these have no rows of the program (inside runs).
+/// task: of the last transaction, where these have no tasks of the program (inside runs).
 struct NumberedChannel {
   comm::Channel channel;
-  i64 row = 0;
+  i64 id = 0;
 };
 
-/// Consecutive numbers, so that no two channels share one. Transfers have a channel for each queue and set of ranks, those between stages for
-/// each sending stage, too; what runs exchange has one for each lane's ranks. Lookups may come from several threads at once.
+/// Consecutive numbers, so that no two channels share one. Transfers have a channel for each queue and set of ranks,
+/// those between stages for each sending stage, too; what runs exchange has one for each replica's ranks. Lookups may
+/// come from several threads at once.
 class Channels {
  public:
-  /// Numbers what the program needs and none before it needed: for the tasks of all ranks, in their order. So ranks that add the same programs
-  /// in the same order have the same numbers.
+  /// Numbers what the program needs and none before it needed: for the tasks of all ranks, in their order. So ranks
+  /// that add the same programs in the same order have the same numbers.
   void add(const ir::Program& program);
 
   /// Of a transfer or a norm. InternalError if its program wasn't added.

@@ -21,7 +21,7 @@ using ir::TaskKind;
 // Where a run worked: cut at every change between computing and communication, and around waits.
 class SpanCutter {
  public:
-  SpanCutter(int row, Clock::time_point step_start) : row_(row), step_start_(step_start), at_(Clock::now()) {}
+  SpanCutter(int id, Clock::time_point step_start) : id_(id), step_start_(step_start), at_(Clock::now()) {}
   /// What passed since the last cut was work.
   void cut(bool communication) {
     const double begin = seconds(at_);
@@ -30,49 +30,59 @@ class SpanCutter {
     if (!spans_.empty() && spans_.back().communication == communication && spans_.back().end == begin)
       spans_.back().end = end;
     else if (end > begin)
-      spans_.push_back({row_, communication, begin, end});
+      spans_.push_back({id_, communication, begin, end});
   }
   /// What passed since the last cut was not.
   void skip() { at_ = Clock::now(); }
-  const std::vector<RowSpan>& spans() const { return spans_; }
+  const std::vector<TaskSpan>& spans() const { return spans_; }
 
  private:
   double seconds(Clock::time_point at) const { return std::chrono::duration<double>(at - step_start_).count(); }
 
-  int row_;
+  int id_;
   Clock::time_point step_start_, at_;
-  std::vector<RowSpan> spans_;
+  std::vector<TaskSpan> spans_;
 };
 
 }  // namespace
 
 struct Executor::StageRunner {
-  StageRunner(const ir::Graph& graph, const ir::StageCode& code, int at, const std::vector<int>& ranks, const cluster::Cluster& cluster,
-              DType state, at::Device device)
-      : stage(code), position(at), pattern(ir::pattern_of(code, ranks, cluster)), runner(graph, code, at, state, device) {}
+  StageRunner(const ir::Graph& graph, const ir::StageCode& code, int at, const std::vector<int>& ranks,
+              const cluster::Cluster& cluster, DType state, at::Device device)
+      : stage(code),
+        position(at),
+        pattern(ir::pattern_of(code, ranks, cluster)),
+        runner(graph, code, at, state, device) {}
   const ir::StageCode& stage;
   int position;
   size_t pattern;  // of the stage's hosts
   SegmentRunner runner;
 };
 
-// One step of one rank: its flags, the micro-batches in flight, and how many rows still need each bank or accumulator.
+// One step of one rank: its flags, the micro-batches in flight, and how many tasks still need each working parameters
+// or accumulator.
 struct Executor::Step {
   Step(Executor& executor, const ir::Program& program_in, const StepInput& input_in)
-      : e(executor), program(program_in), input(input_in), rows(program.of_rank[static_cast<size_t>(e.rank_)]), signals(flag_count()) {
-    for (const int row : rows) {
-      for (const compiler::UnitUse& use : uses_of(row)) ++users[use];
-      for (const compiler::StateKey& state : compiler::states_of(program.rows[static_cast<size_t>(row)], e.rank_)) ++workers[state];
+      : e(executor),
+        program(program_in),
+        input(input_in),
+        tasks(program.of_rank[static_cast<size_t>(e.rank_)]),
+        signals(flag_count()) {
+    for (const int id : tasks) {
+      for (const compiler::UnitUse& use : uses_of(id)) ++users[use];
+      for (const compiler::StateKey& state : compiler::states_of(program.tasks[static_cast<size_t>(id)], e.rank_))
+        ++workers[state];
     }
   }
 
-  // Flags: one a row, then one for each unit that a run releases.
+  // Flags: one a task, then one for each unit that a run releases.
   size_t flag_count() {
-    size_t count = program.rows.size();
-    for (const int row : rows) {
-      const Task& task = program.rows[static_cast<size_t>(row)];
+    size_t count = program.tasks.size();
+    for (const int id : tasks) {
+      const Task& task = program.tasks[static_cast<size_t>(id)];
       if (task.kind != TaskKind::run || task.forward()) continue;
-      for (const ir::UnitEvent& release : runner_of(task).stage.segment(task.pass).releases) release_flag[{row, release.unit}] = count++;
+      for (const ir::UnitEvent& release : runner_of(task).stage.segment(task.pass).releases)
+        release_flag[{id, release.unit}] = count++;
     }
     return count;
   }
@@ -82,50 +92,51 @@ struct Executor::Step {
   StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage); }
   StageRunner& runner_of(const Task& task, int stage) { return e.stage_runner(strategy_of(task.phase), task, stage); }
 
-  std::vector<compiler::UnitUse> uses_of(int row) const {
-    return compiler::unit_uses(program.rows[static_cast<size_t>(row)], e.rank_, *input.plan, e.plans_);
+  std::vector<compiler::UnitUse> uses_of(int id) const {
+    return compiler::unit_uses(program.tasks[static_cast<size_t>(id)], e.rank_, *input.plan, e.plans_);
   }
 
-  void finished(int row) {
-    for (const compiler::UnitUse& use : uses_of(row)) {
+  void finished(int id) {
+    for (const compiler::UnitUse& use : uses_of(id)) {
       {
         const std::lock_guard lock(mutex);
         if (--users.at(use) > 0) continue;
       }
-      use.gradient ? e.store_.working.drop_gradients(key(use.phase), use.unit) : e.store_.working.drop(key(use.phase), use.unit);
+      use.gradient ? e.store_.working.drop_gradients(key(use.phase), use.unit)
+                   : e.store_.working.drop(key(use.phase), use.unit);
     }
-    for (const compiler::StateKey& state : compiler::states_of(program.rows[static_cast<size_t>(row)], e.rank_)) {
+    for (const compiler::StateKey& state : compiler::states_of(program.tasks[static_cast<size_t>(id)], e.rank_)) {
       const std::lock_guard lock(mutex);
       if (--workers.at(state) == 0) states.erase(state);
     }
-    signals.set(static_cast<size_t>(row));
+    signals.set(static_cast<size_t>(id));
   }
 
-  bool mine(int row) const {
-    const auto& ranks = program.rows[static_cast<size_t>(row)].ranks;
+  bool mine(int id) const {
+    const auto& ranks = program.tasks[static_cast<size_t>(id)].ranks;
     return std::find(ranks.begin(), ranks.end(), e.rank_) != ranks.end();
   }
 
-  // Waits of the whole row; those for one unit wait for its flag. A run's waits for units come later, at its hooks.
+  // Waits of the whole task; those for one unit wait for its flag. A run's waits for units come later, at its hooks.
   void await(const Task& task) {
     for (const ir::Wait& wait : task.after) {
-      if (!mine(wait.row) || (task.kind == TaskKind::run && wait.unit >= 0)) continue;
-      const auto release = release_flag.find({wait.row, wait.unit});
-      signals.wait(release != release_flag.end() ? release->second : static_cast<size_t>(wait.row));
+      if (!mine(wait.task) || (task.kind == TaskKind::run && wait.unit >= 0)) continue;
+      const auto release = release_flag.find({wait.task, wait.unit});
+      signals.wait(release != release_flag.end() ? release->second : static_cast<size_t>(wait.task));
     }
   }
 
-  void execute(int row) {
-    const Task& task = program.rows[static_cast<size_t>(row)];
+  void execute(int id) {
+    const Task& task = program.tasks[static_cast<size_t>(id)];
     try {
       const auto arrived = Clock::now();
       await(task);
       const auto started = Clock::now();
-      SpanCutter cutter(row, start);
-      perform(row, task, cutter);
+      SpanCutter cutter(id, start);
+      perform(id, task, cutter);
       if (input.probe.spans) keep_spans(task, cutter);
       account(task, std::chrono::duration<double>(started - arrived).count(), seconds_since(started));
-      finished(row);
+      finished(id);
     } catch (const Cancelled&) {
     } catch (const std::exception& error) {
       e.fabric_.abort(error.what());
@@ -149,68 +160,73 @@ struct Executor::Step {
     } else if (task.queue == ir::Queue::switching) {
       result.times.switching += worked;
     } else if (task.queue == ir::Queue::bulk) {
-      result.times.flushing += worked;
+      result.times.reducing += worked;
     }
   }
 
-  void perform(int row, const Task& task, SpanCutter& cutter) {
+  void perform(int id, const Task& task, SpanCutter& cutter) {
     switch (task.kind) {
-      case TaskKind::prepare:
-        return e.store_.working.prepare(key(task.phase), key(task.phase - 1), task.unit);
+      case TaskKind::allocate:
+        return e.store_.working.allocate(key(task.phase), key(task.phase - 1), task.unit);
       case TaskKind::move:
-        return move(row, task);
+        return move(id, task);
       case TaskKind::run:
-        return run(row, task, cutter);
+        return run(id, task, cutter);
       case TaskKind::send:
-        return send(row, task);
-      case TaskKind::zero:
+        return send(id, task);
+      case TaskKind::zero_fill:
         return zero(task);
-      case TaskKind::flush:
-        return flush(row, task);
-      case TaskKind::spread:
-        return spread(row, task);
+      case TaskKind::reduce:
+        return reduce(id, task);
+      case TaskKind::broadcast:
+        return broadcast(id, task);
       case TaskKind::norm:
-        return norm(row, task);
+        return norm(id, task);
       case TaskKind::update:
         if (result.finite) e.store_.home.update(task.unit, update);
         return;
     }
   }
 
-  void transact(Transfer& transfer, int row, const Task& task) {
-    transfer.run(e.fabric_, e.channels_.of(task), ir::name_of(task), e.steps_ * (1ll << 24) + row);
+  void transact(Transfer& transfer, int id, const Task& task) {
+    transfer.run(e.fabric_, e.channels_.of(task), ir::name_of(task), e.steps_ * (1ll << 24) + id);
   }
 
-  void move(int row, const Task& task) {
+  void move(int id, const Task& task) {
     Transfer transfer;
     const PhaseKey now = key(task.phase), before = key(task.phase - 1);
     for (const layout::Msg& m : task.messages) {
       if (m.src == m.dst) continue;
       if (m.src == e.rank_) transfer.send(m.dst, e.store_.working.source(now, before, m.tensor, m.box));
       if (m.dst == e.rank_)
-        transfer.receive(m.src, view_of(e.store_.working.param(now, m.tensor), *e.store_.holdings.used(now.strategy, m.tensor), m.box), false);
+        transfer.receive(
+            m.src,
+            view_of(e.store_.working.param(now, m.tensor), *e.store_.holdings.used(now.strategy, m.tensor), m.box),
+            false);
     }
-    transact(transfer, row, task);
+    transact(transfer, id, task);
   }
 
   const batch::MicroBatch& micro_batch_of(const Task& task) const {
-    return input.plan->phases[static_cast<size_t>(task.phase)].lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)];
+    return input.plan->phases[static_cast<size_t>(task.phase)]
+        .replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)];
   }
 
   // A stage's state is made by whoever needs it first: its run, or the send that fills its input.
   MicroBatchState& state_of(const Task& task, int at, const StageRunner& stage) {
     const std::lock_guard lock(mutex);
-    MicroBatchState& state = states[{task.phase, task.lane, task.micro_batch, at}];
+    MicroBatchState& state = states[{task.phase, task.replica, task.micro_batch, at}];
     if (!state.slots.empty()) return state;
     const batch::MicroBatch& mb = micro_batch_of(task);
     std::optional<DropoutSeed> seed;
     if (e.plans_.graph().is_random()) seed = {e.options_.seed, input.plan->step};
-    state.feeds = feeds_of(mb, *input.documents, input.plan->valid_tokens, e.plans_.graph().precision().state, e.options_.device, seed);
+    state.feeds = feeds_of(mb, *input.documents, input.plan->valid_tokens, e.plans_.graph().precision().state,
+                           e.options_.device, seed);
     state.slots.resize(stage.stage.buffers.size());
     return state;
   }
 
-  void run(int row, const Task& task, SpanCutter& cutter) {
+  void run(int id, const Task& task, SpanCutter& cutter) {
     StageRunner& stage = runner_of(task);
     MicroBatchState& state = state_of(task, task.stage, stage);
     RunHooks hooks;
@@ -218,7 +234,7 @@ struct Executor::Step {
       cutter.cut(false);
       const auto arrived = Clock::now();
       for (const ir::Wait& wait : task.after)
-        if (wait.unit == unit && mine(wait.row)) signals.wait(static_cast<size_t>(wait.row));
+        if (wait.unit == unit && mine(wait.task)) signals.wait(static_cast<size_t>(wait.task));
       hook_wait += seconds_since(arrived);
       cutter.skip();
     };
@@ -228,11 +244,11 @@ struct Executor::Step {
         input.probe.timed({stage.stage, instr, stage.position, micro_batch_of(task), time});
       };
     hooks.release = [&](int unit) {
-      if (const auto it = release_flag.find({row, unit}); it != release_flag.end()) signals.set(it->second);
+      if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);
     };
     NumberedChannel& channel = e.channels_.within(task);
-    LaneLink lane{&e.fabric_, channel.channel, &channel.row, stage.pattern};
-    stage.runner.run(stage.stage.segment(task.pass), state, e.store_.working, key(task.phase), lane, e.rope_, hooks);
+    ReplicaLink replica{&e.fabric_, channel.channel, &channel.task, stage.pattern};
+    stage.runner.run(stage.stage.segment(task.pass), state, e.store_.working, key(task.phase), replica, e.rope_, hooks);
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
     if ((task.pass == ir::Pass::B || task.pass == ir::Pass::BW) && stage.stage.loss >= 0 && stage.position == 0)
       loss_sum += at::sum(state.slots[static_cast<size_t>(stage.stage.loss)], at::kDouble).item<double>();
@@ -240,12 +256,14 @@ struct Executor::Step {
 
   void keep_logits(const Task& task, const StageRunner& stage, MicroBatchState& state) {
     const ir::Buffer& buffer = stage.stage.buffers[static_cast<size_t>(stage.stage.logits)];
-    e.logits_.push_back({task.phase, task.lane, task.micro_batch, buffer.box[static_cast<size_t>(stage.position)].lo[1],
+    e.logits_.push_back({task.phase, task.replica, task.micro_batch,
+                         buffer.box[static_cast<size_t>(stage.position)].lo[1],
                          state.slots[static_cast<size_t>(stage.stage.logits)]});
   }
 
-  // Boundary values between two stages of a lane. A rank belongs to one of them, or hands the tensor to its next chunk.
-  void send(int row, const Task& task) {
+  // Boundary values between two stages of a replica. A rank belongs to one of them, or hands the tensor to its next
+  // chunk.
+  void send(int id, const Task& task) {
     const int to = task.forward() ? task.stage + 1 : task.stage - 1;
     const std::vector<compiler::StateKey> here = compiler::states_of(task, e.rank_);
     Transfer transfer;
@@ -255,7 +273,8 @@ struct Executor::Step {
       StageRunner& stage = runner_of(task, at.stage);
       MicroBatchState& state = state_of(task, at.stage, stage);
       const ir::StageCode& code = stage.stage;
-      const int buffer = sending ? (task.forward() ? code.act_out : code.grad_out) : (task.forward() ? code.act_in : code.grad_in);
+      const int buffer =
+          sending ? (task.forward() ? code.act_out : code.grad_out) : (task.forward() ? code.act_in : code.grad_in);
       at::Tensor& slot = state.slots[static_cast<size_t>(buffer)];
       if (!sending && sent.defined()) {
         slot = sent;
@@ -268,13 +287,14 @@ struct Executor::Step {
       if (sending && task.forward() && !stashed) slot = at::Tensor();
       if (sending && here.size() > 1) sent = tensor;
     }
-    if (here.size() == 1) transact(transfer, row, task);
+    if (here.size() == 1) transact(transfer, id, task);
     check(here.size() == 1 || here.back().stage == to, "{} is neither sent nor handed over", task);
   }
 
-  void add_messages(Transfer& transfer, const Task& task, const at::Tensor& tensor, const StageRunner& stage, int buffer, i64 T) const {
+  void add_messages(Transfer& transfer, const Task& task, const at::Tensor& tensor, const StageRunner& stage,
+                    int buffer, i64 T) const {
     layout::Box box = stage.stage.buffers[static_cast<size_t>(buffer)].box[static_cast<size_t>(stage.position)];
-    const i64 unit = T / stage.stage.lane.size();
+    const i64 unit = T / stage.stage.replica.size();
     box.lo[0] *= unit;
     box.hi[0] *= unit;
     for (const layout::Msg& m : task.messages) {
@@ -289,12 +309,13 @@ struct Executor::Step {
   }
 
   // Running sums lie in the strategy's accumulators; what reaches its owner is added to home's gradient.
-  void flush(int row, const Task& task) {
+  void reduce(int id, const Task& task) {
     Transfer transfer;
     const PhaseKey phase = key(task.phase);
     const auto own = [&](const layout::Msg& m) -> at::Tensor {
       const layout::Box* box = e.store_.holdings.grad(phase.strategy, m.tensor);
-      return box && box->contains(m.box) ? view_of(e.store_.working.gradient(phase, m.tensor), *box, m.box) : at::Tensor();
+      return box && box->contains(m.box) ? view_of(e.store_.working.gradient(phase, m.tensor), *box, m.box)
+                                         : at::Tensor();
     };
     for (const layout::Msg& m : task.messages) {
       if (m.src == e.rank_ && m.dst != e.rank_) transfer.send(m.dst, own(m));
@@ -305,7 +326,7 @@ struct Executor::Step {
       else
         transfer.receive(m.src, sum.defined() ? sum : home_gradient(m), true);
     }
-    transact(transfer, row, task);
+    transact(transfer, id, task);
   }
 
   at::Tensor home_gradient(const layout::Msg& m) const {
@@ -313,20 +334,20 @@ struct Executor::Step {
     return view_of(shard.grad, shard.box, m.box);
   }
 
-  void spread(int row, const Task& task) {
+  void broadcast(int id, const Task& task) {
     Transfer transfer;
     for (const layout::Msg& m : task.messages) {
       if (m.src == m.dst) continue;
       if (m.src == e.rank_) transfer.send(m.dst, home_gradient(m));
       if (m.dst == e.rank_) transfer.receive(m.src, home_gradient(m), false);
     }
-    transact(transfer, row, task);
+    transact(transfer, id, task);
   }
 
   // Global norm and loss in one small exchange, fp64, in rank order.
-  void norm(int row, const Task& task) {
+  void norm(int id, const Task& task) {
     double sums[2] = {e.store_.home.gradient_squares(), loss_sum};
-    comm::all_reduce(e.fabric_, e.channels_.of(task), "norm", e.steps_ * (1ll << 24) + row, sums, 2, DType::f64);
+    comm::all_reduce(e.fabric_, e.channels_.of(task), "norm", e.steps_ * (1ll << 24) + id, sums, 2, DType::f64);
     result.norm = std::sqrt(sums[0]);
     result.loss = sums[1];
     result.finite = std::isfinite(sums[0]) && std::isfinite(sums[1]);
@@ -339,13 +360,13 @@ struct Executor::Step {
   Executor& e;
   const ir::Program& program;
   const StepInput& input;
-  const std::vector<int>& rows;
+  const std::vector<int>& tasks;
   std::map<std::pair<int, int>, size_t> release_flag;
   Signals signals;
   std::mutex mutex;
   std::map<compiler::StateKey, MicroBatchState> states;
-  std::map<compiler::UnitUse, int> users;      // rows to come that need it
-  std::map<compiler::StateKey, int> workers;   // rows to come that work on it
+  std::map<compiler::UnitUse, int> users;     // tasks to come that need it
+  std::map<compiler::StateKey, int> workers;  // tasks to come that work on it
   UpdateSettings update;
   double loss_sum = 0, hook_wait = 0;
   StepResult result;
@@ -376,15 +397,16 @@ Stream& Executor::stream(const Task& task) {
 }
 
 Executor::StageRunner& Executor::stage_runner(int strategy, const Task& task, int stage) {
-  std::unique_ptr<StageRunner>& made = stage_runners_[{strategy, task.lane, stage}];
+  std::unique_ptr<StageRunner>& made = stage_runners_[{strategy, task.replica, stage}];
   if (!made) {
     const compiler::CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy)];
-    const std::vector<int> ranks = s.lane_ranks(task.lane, stage);
+    const std::vector<int> ranks = s.replica_ranks(task.replica, stage);
     const auto place = std::find(ranks.begin(), ranks.end(), rank_);
-    check(place != ranks.end(), "rank {} is not in stage {} of lane {}", rank_, stage, task.lane);
-    made = std::make_unique<StageRunner>(plans_.graph(), s.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(stage)],
-                                         static_cast<int>(place - ranks.begin()), ranks, plans_.cluster(), plans_.graph().precision().state,
-                                         options_.device);
+    check(place != ranks.end(), "rank {} is not in stage {} of replica {}", rank_, stage, task.replica);
+    made = std::make_unique<StageRunner>(plans_.graph(),
+                                         s.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(stage)],
+                                         static_cast<int>(place - ranks.begin()), ranks, plans_.cluster(),
+                                         plans_.graph().precision().state, options_.device);
   }
   return *made;
 }
@@ -395,11 +417,12 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
   Step step(*this, program, input);
   channels_.add(program);
   // Runners exist before any stream looks them up.
-  for (const int row : step.rows) {
-    const Task& task = program.rows[static_cast<size_t>(row)];
-    if (task.kind == TaskKind::run || task.kind == TaskKind::zero) step.runner_of(task);
+  for (const int id : step.tasks) {
+    const Task& task = program.tasks[static_cast<size_t>(id)];
+    if (task.kind == TaskKind::run || task.kind == TaskKind::zero_fill) step.runner_of(task);
   }
-  for (const int row : step.rows) stream(program.rows[static_cast<size_t>(row)]).enqueue([&step, row] { step.execute(row); });
+  for (const int id : step.tasks)
+    stream(program.tasks[static_cast<size_t>(id)]).enqueue([&step, id] { step.execute(id); });
   for (auto& [key, s] : streams_) s->drain();
   step.signals.rethrow();
   step.result.times.total = seconds_since(start);

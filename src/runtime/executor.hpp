@@ -1,4 +1,5 @@
-// Executor: runs a rank's rows of a Program on streams. It chooses nothing: order, members and messages are the Program's.
+// Executor: runs a rank's tasks of a Program on streams. It chooses nothing: order, members and messages are the
+// Program's.
 #pragma once
 
 #include <functional>
@@ -17,9 +18,9 @@ namespace switchyard::runtime {
 
 /// Settings of one rank.
 struct ExecutorOptions {
-  int threads = 1;                    // of the compute stream
+  int threads = 1;  // of the compute stream
   at::Device device{at::kCPU};
-  std::uint64_t seed = 0;             // of dropout
+  std::uint64_t seed = 0;  // of dropout
   double rope_theta = 10000;
   kernels::RopeScaling rope_scaling{};
   kernels::RankMemory* memory = nullptr;  // from which all streams allocate; null: torch's own
@@ -34,8 +35,8 @@ struct TimedCall {
   Seconds time;
 };
 
-/// What is measured within a step. spans: keep when each row worked. timed: called after each operator, from the compute stream; may be
-/// empty. Where the device works asynchronously it is waited for before that.
+/// What is measured within a step. spans: keep when each task worked. timed: called after each operator, from the
+/// compute stream; may be empty. Where the device works asynchronously it is waited for before that.
 struct Probe {
   bool spans = false;
   std::function<void(const TimedCall&)> timed{};
@@ -50,32 +51,33 @@ struct StepInput {
   Probe probe{};
 };
 
-/// A stretch in which a row of the Program worked, in seconds from the step's start on this rank, without what it waited for other rows.
-/// communication: a transfer, or a collective inside a run; counts from when this rank was ready for it, so it may wait for its peers within.
-struct RowSpan {
-  int row = 0;
+/// A stretch in which a task of the Program worked, in seconds from the step's start on this rank, without what it
+/// waited for other tasks. communication: a transfer, or a collective inside a run; counts from when this rank was
+/// ready for it, so it may wait for its peers within.
+struct TaskSpan {
+  int task = 0;
   bool communication = false;
   double begin = 0, end = 0;
 };
 
 /// Seconds of this rank's streams in one step.
 struct StepTimes {
-  double total = 0, compute = 0, waiting = 0;      // waiting: of the compute stream, for anything
-  double parameters = 0;                           // part of waiting: for parameters of a switch
-  double switching = 0, flushing = 0;              // busy time of these streams
+  double total = 0, compute = 0, waiting = 0;  // waiting: of the compute stream, for anything
+  double parameters = 0;                       // part of waiting: for parameters of a switch
+  double switching = 0, reducing = 0;          // busy time of these streams
 };
 
 struct StepResult {
-  double loss = 0;        // sum of weighted token losses over all ranks: the mean over the global batch
-  double norm = 0;        // of the gradients before clipping
-  bool finite = true;     // false: the update was skipped
+  double loss = 0;     // sum of weighted token losses over all ranks: the mean over the global batch
+  double norm = 0;     // of the gradients before clipping
+  bool finite = true;  // false: the update was skipped
   StepTimes times;
-  std::vector<RowSpan> spans;  // with Probe::spans
+  std::vector<TaskSpan> spans;  // with Probe::spans
 };
 
 /// Logits of one micro-batch on one rank of a last stage (evaluation): columns [first, first + V') of the vocabulary.
 struct Logits {
-  int phase = 0, lane = 0, micro_batch = 0;
+  int phase = 0, replica = 0, micro_batch = 0;
   i64 first = 0;
   at::Tensor values;
 };
@@ -84,7 +86,7 @@ class Executor {
  public:
   Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fabric, ExecutorOptions options);
   ~Executor();
-  /// Runs the rank's rows; blocks until all are done. Throws what failed first on this rank.
+  /// Runs the rank's tasks; blocks until all are done. Throws what failed first on this rank.
   StepResult run(const ir::Program& program, const StepInput& input);
   /// Logits that the last program left on this rank (evaluation only).
   std::vector<Logits> take_logits() { return std::move(logits_); }
@@ -101,8 +103,8 @@ class Executor {
   ExecutorOptions options_;
   int rank_;
   RopeTables rope_;
-  std::map<std::pair<int, int>, std::unique_ptr<Stream>> streams_;              // queue, sending stage
-  std::map<std::array<int, 3>, std::unique_ptr<StageRunner>> stage_runners_;    // strategy, lane, stage
+  std::map<std::pair<int, int>, std::unique_ptr<Stream>> streams_;            // queue, sending stage
+  std::map<std::array<int, 3>, std::unique_ptr<StageRunner>> stage_runners_;  // strategy, replica, stage
   Channels channels_;
   std::vector<Logits> logits_;
   i64 steps_ = 0;

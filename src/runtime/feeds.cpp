@@ -20,12 +20,12 @@ at::Tensor keys_of(const batch::MicroBatch& micro_batch, const DropoutSeed& seed
 
 }  // namespace
 
-MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& documents, i64 valid_tokens, DType state,
-                         const at::Device& device, std::optional<DropoutSeed> seed) {
+MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& documents, i64 valid_tokens,
+                         DType state, const at::Device& device, std::optional<DropoutSeed> seed) {
   check(micro_batch.shard.size() == 1, "a micro-batch of {} ring shards", micro_batch.shard.size());
   MicroBatchFeeds feeds;
   feeds.T = micro_batch.T;
-  feeds.squares = batch::squares(micro_batch);
+  feeds.squared_lengths = batch::squared_lengths(micro_batch);
   if (seed) feeds.keys = keys_of(micro_batch, *seed).to(device);
   at::Tensor ids = zeros({feeds.T}, DType::i64, at::kCPU), positions = zeros({feeds.T}, DType::i64, at::kCPU),
              labels = empty({feeds.T}, DType::i64, at::kCPU), weights = zeros({feeds.T}, DType::f64, at::kCPU);
@@ -39,8 +39,8 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
       continue;
     }
     const auto& document = documents.at(static_cast<size_t>(piece.doc));
-    check(piece.first == 0 && piece.stride == 1 && piece.count == static_cast<int>(document.size()), "document {} is not whole in its row",
-          piece.doc);
+    check(piece.first == 0 && piece.stride == 1 && piece.count == static_cast<int>(document.size()),
+          "document {} is not whole in its row", piece.doc);
     for (int i = 0; i < piece.count; ++i) {
       const bool labelled = i + 1 < piece.count;
       id[row + i] = document[static_cast<size_t>(i)];

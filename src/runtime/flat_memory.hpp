@@ -1,9 +1,9 @@
 // A flat tensor that is cut into shards.
 #pragma once
 
-#include <vector>
-
 #include <ATen/core/Tensor.h>
+
+#include <vector>
 
 #include "compiler/holdings.hpp"
 

@@ -6,14 +6,15 @@
 
 namespace switchyard::runtime {
 
-Home::Home(const compiler::Plans& plans, const compiler::Holdings& holdings, at::Device device) : plans_(plans), holdings_(holdings) {
+Home::Home(const compiler::Plans& plans, const compiler::Holdings& holdings, at::Device device)
+    : plans_(plans), holdings_(holdings) {
   const Precision precision = plans.graph().precision();
   for (int number = 0; number < static_cast<int>(plans.units().size()); ++number) {
     const std::vector<i64> n = {holdings.home_elements(number)};
     HomeUnit unit;
     for (at::Tensor* flat : {&unit.master, &unit.m, &unit.v, &unit.grad}) *flat = zeros(n, precision.state, device);
-    unit.image = precision.compute == precision.state ? unit.master : zeros(n, precision.compute, device);
-    FlatMemory master(unit.master), m(unit.m), v(unit.v), grad(unit.grad), image(unit.image);
+    unit.compute_copy = precision.compute == precision.state ? unit.master : zeros(n, precision.compute, device);
+    FlatMemory master(unit.master), m(unit.m), v(unit.v), grad(unit.grad), compute_copy(unit.compute_copy);
     for (const auto& group : holdings.groups(number)) {
       for (const int p : group)
         for (const layout::Box* box : holdings.home(p))
@@ -23,8 +24,8 @@ Home::Home(const compiler::Plans& plans, const compiler::Holdings& holdings, at:
                                  .m = m.take(*box),
                                  .v = v.take(*box),
                                  .grad = grad.take(*box),
-                                 .image = image.take(*box)});
-      for (FlatMemory* flat : {&master, &m, &v, &grad, &image}) flat->next_group();
+                                 .compute_copy = compute_copy.take(*box)});
+      for (FlatMemory* flat : {&master, &m, &v, &grad, &compute_copy}) flat->next_group();
     }
     unit.owned = owned_gradients(unit);
     units_.push_back(std::move(unit));
@@ -32,7 +33,7 @@ Home::Home(const compiler::Plans& plans, const compiler::Holdings& holdings, at:
 }
 
 std::vector<at::Tensor> Home::owned_gradients(const HomeUnit& unit) const {
-  if (plans_.spread().units.empty()) return {unit.grad};
+  if (plans_.broadcast().units.empty()) return {unit.grad};
   std::vector<at::Tensor> owned;
   for (const HomeShard& shard : unit.shards)
     for (const layout::Box* box : holdings_.owned(shard.param))
@@ -46,7 +47,7 @@ void Home::initialize(const Initial& initial) {
       at::Tensor values = empty(sizes_of(shard.box), plans_.graph().precision().state, at::kCPU);
       initial(shard.param, shard.box, values);
       shard.master.copy_(values);
-      if (!shard.image.is_same(shard.master)) shard.image.copy_(shard.master);
+      if (!shard.compute_copy.is_same(shard.master)) shard.compute_copy.copy_(shard.master);
     }
     unit.m.zero_();
     unit.v.zero_();
@@ -62,7 +63,8 @@ const HomeShard* Home::find(int param, const layout::Box& box) const {
 
 const HomeShard& Home::shard(int param, const layout::Box& box) const {
   const HomeShard* found = find(param, box);
-  check(found != nullptr, "rank {} is no home of {} {}", holdings_.rank(), plans_.graph().param(param).name, layout::to_string(box));
+  check(found != nullptr, "rank {} is no home of {} {}", holdings_.rank(), plans_.graph().param(param).name,
+        layout::to_string(box));
   return *found;
 }
 
@@ -72,8 +74,9 @@ void Home::update(int number, const UpdateSettings& settings) {
     kernels::AdamW adamw = settings.adamw;
     if (shard.box.dims < 2) adamw.weight_decay = 0;
     const i64 n = shard.master.numel();
-    at::Tensor p = shard.master.view({n}), m = shard.m.view({n}), v = shard.v.view({n}), image = shard.image.view({n});
-    kernels::adamw(p, m, v, image, shard.grad.view({n}), adamw, settings.clip);
+    at::Tensor p = shard.master.view({n}), m = shard.m.view({n}), v = shard.v.view({n}),
+               compute_copy = shard.compute_copy.view({n});
+    kernels::adamw(p, m, v, compute_copy, shard.grad.view({n}), adamw, settings.clip);
   }
   unit.grad.zero_();
 }

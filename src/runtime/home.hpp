@@ -1,11 +1,11 @@
-// Home: the optimizer's part of the parameters on one rank. Every element's master weight, moments and summed gradient lie on the rank that
-// owns it, whatever strategies compute with it.
+// Home: the optimizer's part of the parameters on one rank. Every element's master weight, moments and summed gradient
+// lie on the rank that owns it, whatever strategies compute with it.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 #include "compiler/holdings.hpp"
 #include "kernels/optimizer.hpp"
@@ -16,13 +16,15 @@ namespace switchyard::runtime {
 struct HomeShard {
   int param = 0;
   layout::Box box{};
-  at::Tensor master{}, m{}, v{}, grad{}, image{};  // shaped like the box; image is master where the precisions agree
+  at::Tensor master{}, m{}, v{}, grad{},
+      compute_copy{};  // shaped like the box; compute copy is master where the precisions agree
 };
 
-/// Home's part of a unit; flat tensors hold the shards one after another. owned: the gradients that no other rank counts.
+/// Home's part of a unit; flat tensors hold the shards one after another. owned: the gradients that no other rank
+/// counts.
 struct HomeUnit {
   std::vector<HomeShard> shards;
-  at::Tensor master, m, v, grad, image;
+  at::Tensor master, m, v, grad, compute_copy;
   std::vector<at::Tensor> owned;
 };
 
@@ -32,8 +34,8 @@ struct UpdateSettings {
   double clip = 1;
 };
 
-/// Its tensors stay where they are, so views of them (working parameters, gradients to add to) hold from step to step. It has no locks: the
-/// program orders who writes what.
+/// Its tensors stay where they are, so views of them (working parameters, gradients to add to) hold from step to step.
+/// It has no locks: the program orders who writes what.
 class Home {
  public:
   /// Fills a box of a parameter with initial values (state dtype, host memory).
@@ -41,12 +43,14 @@ class Home {
 
   /// All zero. Refers to plans and holdings.
   Home(const compiler::Plans& plans, const compiler::Holdings& holdings, at::Device device);
-  /// Sets master (and image) of every shard; moments and gradients become zero.
+  /// Sets master (and compute copy) of every shard; moments and gradients become zero.
   void initialize(const Initial& initial);
 
   std::vector<HomeUnit>& units() { return units_; }
   const std::vector<HomeUnit>& units() const { return units_; }
-  const std::vector<HomeShard>& shards_with(int param) const { return units_[static_cast<size_t>(plans_.graph().param(param).unit)].shards; }
+  const std::vector<HomeShard>& shards_with(int param) const {
+    return units_[static_cast<size_t>(plans_.graph().param(param).unit)].shards;
+  }
   /// The shard that contains `box`; null if none does.
   const HomeShard* find(int param, const layout::Box& box) const;
   /// The same; InternalError if none does.

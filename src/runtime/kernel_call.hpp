@@ -1,12 +1,12 @@
 // What a kernel binding gets: an instruction with its tensors, and what a rank knows besides.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
-
-#include <ATen/core/Tensor.h>
 
 #include "comm/fabric.hpp"
 #include "ir/code.hpp"
@@ -29,9 +29,9 @@ class RopeTables {
   at::Tensor cos_, sin_;
 };
 
-/// The lane of a stage: channel of its ranks for collectives inside segments, with a running row number. pattern: how the lane lies on hosts, of
-/// StageCode::hosts.
-struct LaneLink {
+/// The replica of a stage: channel of its ranks for collectives inside segments, with a running row number. pattern:
+/// how the replica lies on hosts, of StageCode::hosts.
+struct ReplicaLink {
   comm::Fabric* fabric = nullptr;
   comm::Channel channel;
   i64* row = nullptr;
@@ -45,12 +45,15 @@ struct KernelCall {
   std::vector<at::Tensor> in, out;  // out: allocated, or accumulators
   const MicroBatchFeeds& feeds;
   RopeTables& rope;
-  LaneLink lane;
+  ReplicaLink replica;
   DType state;
 
-  /// First row (dim 0, global) of an operand's local box: where a part of the vocabulary begins. Of tokens in units of T / positions.
+  /// First row (dim 0, global) of an operand's local box: where a part of the vocabulary begins. Of tokens in units of
+  /// T / positions.
   i64 first_row(int buffer) const { return box(buffer).lo[0]; }
-  const layout::Box& box(int buffer) const { return stage.buffers[static_cast<size_t>(buffer)].box[static_cast<size_t>(position)]; }
+  const layout::Box& box(int buffer) const {
+    return stage.buffers[static_cast<size_t>(buffer)].box[static_cast<size_t>(position)];
+  }
   template <class Op>
   const Op& op() const {
     return static_cast<const Op&>(*instr.op);
@@ -90,8 +93,8 @@ void run_embedding_dw(KernelCall&);
 void run_head_loss(KernelCall&);
 void run_head_loss_dx(KernelCall&);
 
-/// A reshard among the ranks of a lane, on its way. It keeps its tensors, and has memory for sums that the rank makes for others. Refers to the
-/// call's stage and instruction.
+/// A reshard among the ranks of a replica, on its way. It keeps its tensors, and has memory for sums that the rank
+/// makes for others. Refers to the call's stage and instruction.
 class Reshard {
  public:
   explicit Reshard(const KernelCall& call);
@@ -105,7 +108,7 @@ class Reshard {
   const layout::Exchange& exchange_;
   size_t position_;
   i64 unit_;  // tokens of a unit
-  LaneLink lane_;
+  ReplicaLink replica_;
   at::Tensor input_, output_, scratch_;
 };
 void run_reshard(KernelCall&);

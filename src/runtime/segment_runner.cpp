@@ -20,7 +20,8 @@ void wait_for(const at::Device& device) {
 
 }  // namespace
 
-SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state, at::Device device)
+SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state,
+                             at::Device device)
     : graph_(graph), stage_(stage), position_(position), state_dtype_(state), device_(device) {
   for (size_t b = 0; b < stage.buffers.size(); ++b)
     if (stage.buffers[b].root >= 0) members_[stage.buffers[b].root].push_back(static_cast<int>(b));
@@ -36,7 +37,8 @@ SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage,
 at::Tensor SegmentRunner::allocate(int buffer, MicroBatchState& state) const {
   const ir::Buffer& b = stage_.buffers[static_cast<size_t>(buffer)];
   const auto size = [&](int index) {
-    return ir::local_size(stage_.buffers[static_cast<size_t>(index)], position_, stage_.lane.size(), {state.feeds.T, state.feeds.squares});
+    return ir::local_size(stage_.buffers[static_cast<size_t>(index)], position_, stage_.replica.size(),
+                          {state.feeds.T, state.feeds.squared_lengths});
   };
   at::Tensor& slot = state.slots[static_cast<size_t>(buffer)];
   if (b.root < 0) {
@@ -57,7 +59,8 @@ at::Tensor SegmentRunner::allocate(int buffer, MicroBatchState& state) const {
   return slot;
 }
 
-at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& state, WorkingParameters& working, PhaseKey phase) const {
+at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& state, WorkingParameters& working,
+                                  PhaseKey phase) const {
   const ir::Buffer& b = stage_.buffers[static_cast<size_t>(buffer)];
   const ir::Value& value = graph_.value(b.value);
   switch (b.kind) {
@@ -87,8 +90,8 @@ at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& stat
   return slot;
 }
 
-void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, WorkingParameters& working, PhaseKey phase, const LaneLink& lane,
-                        RopeTables& rope, const RunHooks& hooks) const {
+void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, WorkingParameters& working, PhaseKey phase,
+                        const ReplicaLink& replica, RopeTables& rope, const RunHooks& hooks) const {
   if (state.slots.empty()) state.slots.resize(stage_.buffers.size());
   size_t await = 0, release = 0;
   for (size_t i = 0; i < segment.code.size(); ++i) {
@@ -96,7 +99,7 @@ void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, Work
     for (; await < segment.awaits.size() && segment.awaits[await].instr == static_cast<int>(i); ++await)
       hooks.await(segment.awaits[await].unit);
     const auto start = Clock::now();
-    KernelCall call{instr, stage_, position_, {}, {}, state.feeds, rope, lane, state_dtype_};
+    KernelCall call{instr, stage_, position_, {}, {}, state.feeds, rope, replica, state_dtype_};
     for (const int b : instr.in) call.in.push_back(operand(b, false, state, working, phase));
     for (const int b : instr.out) call.out.push_back(operand(b, true, state, working, phase));
     if (!instr.op && hooks.reshard) hooks.reshard(true);

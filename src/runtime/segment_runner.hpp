@@ -17,8 +17,9 @@ struct MicroBatchState {
   std::map<int, at::Tensor> roots;
 };
 
-/// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients. reshard: before and
-/// after a reshard among the lane; timed: after an operator, with what it took; both may be empty.
+/// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients.
+/// reshard: before and after a reshard among the replica; timed: after an operator, with what it took; both may be
+/// empty.
 struct RunHooks {
   std::function<void(int unit)> await, release;
   std::function<void(bool begins)> reshard{};
@@ -28,8 +29,8 @@ struct RunHooks {
 class SegmentRunner {
  public:
   SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state, at::Device device);
-  void run(const ir::Segment& segment, MicroBatchState& state, WorkingParameters& working, PhaseKey phase, const LaneLink& lane, RopeTables& rope,
-           const RunHooks& hooks) const;
+  void run(const ir::Segment& segment, MicroBatchState& state, WorkingParameters& working, PhaseKey phase,
+           const ReplicaLink& replica, RopeTables& rope, const RunHooks& hooks) const;
   /// A tensor for a buffer, e.g. a boundary value that a send fills.
   at::Tensor allocate(int buffer, MicroBatchState& state) const;
 

@@ -1,5 +1,5 @@
-// Streams and signals of one rank: queues of work that run side by side, and the flags by which they wait for each other.
-// A CPU stream is a thread; work of a device is issued in the same order.
+// Streams and signals of one rank: queues of work that run side by side, and the flags by which they wait for each
+// other. A CPU stream is a thread; work of a device is issued in the same order.
 #pragma once
 
 #include <condition_variable>

@@ -27,8 +27,8 @@ DType dtype_of(const at::Tensor& t) {
 }
 
 comm::Block block_of(const at::Tensor& t) {
-  check(t.dim() >= 1 && t.dim() <= 2 && (t.numel() == 0 || t.stride(-1) == 1 || t.size(-1) == 1), "a block of {} dims, last stride {}",
-        t.dim(), t.dim() ? t.stride(-1) : 0);
+  check(t.dim() >= 1 && t.dim() <= 2 && (t.numel() == 0 || t.stride(-1) == 1 || t.size(-1) == 1),
+        "a block of {} dims, last stride {}", t.dim(), t.dim() ? t.stride(-1) : 0);
   const i64 item = static_cast<i64>(t.element_size());
   comm::Block block;
   block.data = static_cast<std::byte*>(t.data_ptr());
@@ -95,13 +95,15 @@ at::Tensor Transfer::host_copy(const at::Tensor& view) {
 
 void Transfer::send(int peer, const at::Tensor& view) {
   if (view.numel() == 0) return;
-  ops_.push_back({.kind = comm::Op::Kind::send, .peer = peer, .block = block_of(host_copy(view)), .dtype = dtype_of(view)});
+  ops_.push_back(
+      {.kind = comm::Op::Kind::send, .peer = peer, .block = block_of(host_copy(view)), .dtype = dtype_of(view)});
 }
 
 void Transfer::receive(int peer, at::Tensor view, bool add) {
   if (view.numel() == 0) return;
   const at::Tensor host = host_copy(view);
-  ops_.push_back({.kind = comm::Op::Kind::recv, .peer = peer, .block = block_of(host), .add = add, .dtype = dtype_of(view)});
+  ops_.push_back(
+      {.kind = comm::Op::Kind::recv, .peer = peer, .block = block_of(host), .add = add, .dtype = dtype_of(view)});
   if (!view.is_cpu()) returns_.emplace_back(std::move(view), host);
 }
 
@@ -109,7 +111,11 @@ void Transfer::local(at::Tensor to, const at::Tensor& from, bool add) {
   if (to.numel() == 0) return;
   check(to.is_cpu() == from.is_cpu(), "a local piece between devices");
   const at::Tensor target = host_copy(to);
-  ops_.push_back({.kind = comm::Op::Kind::local, .block = block_of(target), .source = block_of(host_copy(from)), .add = add, .dtype = dtype_of(to)});
+  ops_.push_back({.kind = comm::Op::Kind::local,
+                  .block = block_of(target),
+                  .source = block_of(host_copy(from)),
+                  .add = add,
+                  .dtype = dtype_of(to)});
   if (!to.is_cpu()) returns_.emplace_back(std::move(to), target);
 }
 

@@ -20,8 +20,9 @@ at::Tensor view_of(const at::Tensor& shard, const layout::Box& shard_box, const 
 /// to = from: views of equal size, dtype and device, one or two dims, dense in the last.
 void copy_view(at::Tensor to, const at::Tensor& from);
 
-/// Fabric operations between tensors. The fabric moves host memory: tensors of a device are staged through host buffers, which
-/// live as long as the list; finish() brings received ones back. Views of one or two dims, dense in the last.
+/// Fabric operations between tensors. The fabric moves host memory: tensors of a device are staged through host
+/// buffers, which live as long as the list; finish() brings received ones back. Views of one or two dims, dense in the
+/// last.
 class Transfer {
  public:
   void send(int peer, const at::Tensor& view);

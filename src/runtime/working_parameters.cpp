@@ -6,19 +6,20 @@
 
 namespace switchyard::runtime {
 
-WorkingParameters::WorkingParameters(const compiler::Plans& plans, const compiler::Holdings& holdings, const Home& home, at::Device device)
+WorkingParameters::WorkingParameters(const compiler::Plans& plans, const compiler::Holdings& holdings, const Home& home,
+                                     at::Device device)
     : plans_(plans), holdings_(holdings), home_(home), device_(device) {}
 
-void WorkingParameters::prepare(PhaseKey phase, PhaseKey previous, int unit) {
-  using Source = compiler::BankGroup::Source;
+void WorkingParameters::allocate(PhaseKey phase, PhaseKey previous, int unit) {
+  using Source = compiler::WorkingGroup::Source;
   Unit made;
-  for (const compiler::BankGroup& group : holdings_.bank(phase.strategy, previous.strategy, unit)) {
+  for (const compiler::WorkingGroup& group : holdings_.working(phase.strategy, previous.strategy, unit)) {
     at::Tensor flat;
     if (group.source == Source::own) flat = empty({group.elements}, plans_.graph().precision().compute, device_);
     FlatMemory memory(flat);
     for (const int p : group.params) {
       const layout::Box& box = *holdings_.used(phase.strategy, p);
-      if (group.source == Source::home) made[p] = home_.shard(p, box).image;
+      if (group.source == Source::home) made[p] = home_.shard(p, box).compute_copy;
       if (group.source == Source::previous) made[p] = param(previous, p);
       if (group.source != Source::own) continue;
       made[p] = memory.take(box);
@@ -38,13 +39,15 @@ void WorkingParameters::copy_held(at::Tensor& target, int p, const layout::Box& 
   const layout::Box* before = previous.strategy >= 0 ? holdings_.used(previous.strategy, p) : nullptr;
   if (before) copy(param(previous, p), *before);
   for (const HomeShard& shard : home_.shards_with(p))
-    if (shard.param == p && !(before && before->contains(layout::intersect(shard.box, box)))) copy(shard.image, shard.box);
+    if (shard.param == p && !(before && before->contains(layout::intersect(shard.box, box))))
+      copy(shard.compute_copy, shard.box);
 }
 
 at::Tensor WorkingParameters::param(PhaseKey phase, int param) const {
   const std::lock_guard lock(mutex_);
   const auto unit = params_.find({phase.phase, unit_of(param)});
-  check(unit != params_.end(), "rank {}: phase {} has no parameters of unit {}", holdings_.rank(), phase.phase, unit_of(param));
+  check(unit != params_.end(), "rank {}: phase {} has no parameters of unit {}", holdings_.rank(), phase.phase,
+        unit_of(param));
   return unit->second.at(param);
 }
 
@@ -59,7 +62,8 @@ at::Tensor WorkingParameters::gradient(PhaseKey phase, int param) {
   if (const auto it = unit.find(param); it != unit.end()) return it->second;
   // A group's accumulators adjoin, so that one product makes them all.
   const std::vector<int>& group = holdings_.group_of(param);
-  FlatMemory memory(zeros({holdings_.gradient_elements(phase.strategy, group)}, plans_.graph().precision().state, device_));
+  FlatMemory memory(
+      zeros({holdings_.gradient_elements(phase.strategy, group)}, plans_.graph().precision().state, device_));
   for (const int p : group)
     if (const layout::Box* box = holdings_.grad(phase.strategy, p)) unit[p] = memory.take(*box);
   return unit.at(param);
@@ -80,7 +84,7 @@ at::Tensor WorkingParameters::source(PhaseKey phase, PhaseKey previous, int p, c
   if (previous.strategy >= 0)
     if (const layout::Box* held = holdings_.used(previous.strategy, p); held && held->contains(box))
       return view_of(param(previous, p), *held, box);
-  if (const HomeShard* shard = home_.find(p, box)) return view_of(shard->image, shard->box, box);
+  if (const HomeShard* shard = home_.find(p, box)) return view_of(shard->compute_copy, shard->box, box);
   const layout::Box* held = holdings_.used(phase.strategy, p);
   check(held && held->contains(box), "rank {} has no {} of {}", holdings_.rank(), box, plans_.graph().param(p).name);
   return view_of(param(phase, p), *held, box);

@@ -1,11 +1,11 @@
 // Working parameters: what strategies borrow on one rank, unit by unit, and the gradients that they make of it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <map>
 #include <mutex>
 #include <utility>
-
-#include <ATen/core/Tensor.h>
 
 #include "compiler/holdings.hpp"
 #include "runtime/home.hpp"
@@ -17,18 +17,20 @@ struct PhaseKey {
   int strategy = -1, phase = -1;
 };
 
-/// Parameters lie in the precision of computation and are read only; gradients are running sums in the precision of the state. Whatever is
-/// borrowed ends with its phase, at the drop that the program's last reader is followed by; the phase after may have taken over its memory.
-/// All functions are thread-safe; which of two calls comes first is up to the program.
+/// Parameters lie in the precision of computation and are read only; gradients are running sums in the precision of the
+/// state. Whatever is borrowed ends with its phase, at the drop that the program's last reader is followed by; the
+/// phase after may have taken over its memory. All functions are thread-safe; which of two calls comes first is up to
+/// the program.
 class WorkingParameters {
  public:
   /// Refers to plans, holdings and home.
-  WorkingParameters(const compiler::Plans& plans, const compiler::Holdings& holdings, const Home& home, at::Device device);
+  WorkingParameters(const compiler::Plans& plans, const compiler::Holdings& holdings, const Home& home,
+                    at::Device device);
 
-  /// Makes a unit's parameters: views of home's image or of the previous phase's tensors where boxes are equal, else room, into which
-  /// pieces that the rank has are copied; moves bring the others. Each group has memory of its own, so that one which the next strategy
-  /// keeps holds no other. previous: the phase before.
-  void prepare(PhaseKey phase, PhaseKey previous, int unit);
+  /// Makes a unit's parameters: views of home's compute copy or of the previous phase's tensors where boxes are equal,
+  /// else room, into which pieces that the rank has are copied; moves bring the others. Each group has memory of its
+  /// own, so that one which the next strategy keeps holds no other. previous: the phase before.
+  void allocate(PhaseKey phase, PhaseKey previous, int unit);
   /// The rank's shard. InternalError unless the unit is prepared.
   at::Tensor param(PhaseKey phase, int param) const;
   void drop(PhaseKey phase, int unit);
@@ -38,8 +40,8 @@ class WorkingParameters {
   bool has_gradient(PhaseKey phase, int param) const;
   void drop_gradients(PhaseKey phase, int unit);
 
-  /// A view of `box` to send: from the previous phase's parameters, home's image, or those of the phase itself. InternalError if the rank
-  /// has it nowhere.
+  /// A view of `box` to send: from the previous phase's parameters, home's compute copy, or those of the phase itself.
+  /// InternalError if the rank has it nowhere.
   at::Tensor source(PhaseKey phase, PhaseKey previous, int param, const layout::Box& box) const;
 
  private:

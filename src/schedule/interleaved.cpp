@@ -7,8 +7,8 @@
 namespace switchyard::schedule {
 namespace {
 
-/// Sizes of the groups: at least `stages` each, so that a chunk's outputs are back at stage 0 when it takes the group up
-/// again, and as even as can be.
+/// Sizes of the groups: at least `stages` each, so that a chunk's outputs are back at stage 0 when it takes the group
+/// up again, and as even as can be.
 std::vector<int> group_sizes(int stages, int mbs) {
   const int groups = std::max(1, mbs / stages);
   std::vector<int> sizes;
@@ -22,7 +22,8 @@ std::vector<Item> pass(char what, const std::vector<int>& sizes, int chunks) {
   int first = 0;
   for (const int size : sizes) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      for (int mb = first; mb < first + size; ++mb) items.push_back({what, what == 'F' ? chunk : chunks - 1 - chunk, mb});
+      for (int mb = first; mb < first + size; ++mb)
+        items.push_back({what, what == 'F' ? chunk : chunks - 1 - chunk, mb});
     }
     first += size;
   }
@@ -32,7 +33,8 @@ std::vector<Item> pass(char what, const std::vector<int>& sizes, int chunks) {
 }  // namespace
 
 Schedule interleaved(int stages, int mbs, int chunks) {
-  check(stages >= 1 && mbs >= 0 && chunks >= 1, "schedule: {} stages, {} micro-batches and {} chunks", stages, mbs, chunks);
+  check(stages >= 1 && mbs >= 0 && chunks >= 1, "schedule: {} stages, {} micro-batches and {} chunks", stages, mbs,
+        chunks);
   if (chunks == 1) return {.order = schedule(Kind::one_f_one_b, stages, mbs), .mbs = mbs};
   const std::vector<int> sizes = group_sizes(stages, mbs);
   const std::vector<Item> forwards = pass('F', sizes, chunks), backwards = pass('X', sizes, chunks);

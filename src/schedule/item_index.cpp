@@ -8,8 +8,8 @@
 namespace switchyard::schedule {
 namespace {
 
-/// Walks from a stage that is stuck to the stage it waits for until one comes again: that is the circle.
-std::string circle(const ItemIndex& index, const std::vector<int>& next, int start) {
+/// Walks from a stage that is stuck to the stage it waits for until one comes again: that is the cycle.
+std::string cycle(const ItemIndex& index, const std::vector<int>& next, int start) {
   const auto blocker = [&](int stage) {
     const Place place{stage, next[static_cast<size_t>(stage)]};
     for (const Place& need : index.waits_for(place)) {
@@ -25,7 +25,8 @@ std::string circle(const ItemIndex& index, const std::vector<int>& next, int sta
   do {
     const Place need = blocker(stage);
     text += fmt::format("{}stage {} at {} waits for {} of stage {}", text.empty() ? "" : "; ", stage,
-                        to_string(index.at({stage, next[static_cast<size_t>(stage)]})), to_string(index.at(need)), need.stage);
+                        to_string(index.at({stage, next[static_cast<size_t>(stage)]})), to_string(index.at(need)),
+                        need.stage);
     stage = need.stage;
   } while (stage != first);
   return text;
@@ -71,7 +72,8 @@ std::vector<Place> ItemIndex::waits_for(Place place) const {
 
 std::uint64_t ItemIndex::key(char what, int position, int mb) const {
   const std::uint64_t kind = what == 'F' ? 0 : what == 'W' ? 2 : 1;  // X stands under B
-  const auto positions = static_cast<std::uint64_t>(schedule_.positions()), mbs = static_cast<std::uint64_t>(schedule_.mbs);
+  const auto positions = static_cast<std::uint64_t>(schedule_.positions()),
+             mbs = static_cast<std::uint64_t>(schedule_.mbs);
   return (kind * positions + static_cast<std::uint64_t>(position)) * mbs + static_cast<std::uint64_t>(mb);
 }
 
@@ -82,9 +84,11 @@ void ItemIndex::add(Place place) {
       places_.emplace(key(item.what, position(place), item.mb), place).second)
     return;  // texts for messages are made for messages only
   check(known, "schedule: stage {} has work '{}', not F, B, W or X", place.stage, item.what);
-  check(item.chunk >= 0 && item.mb >= 0, "schedule: stage {} has a negative chunk or micro-batch in {}", place.stage, to_string(item));
-  check(item.chunk < schedule_.chunks && item.mb < schedule_.mbs, "schedule: stage {} has {}, but chunks end before {}, micro-batches before {}",
-        place.stage, to_string(item), schedule_.chunks, schedule_.mbs);
+  check(item.chunk >= 0 && item.mb >= 0, "schedule: stage {} has a negative chunk or micro-batch in {}", place.stage,
+        to_string(item));
+  check(item.chunk < schedule_.chunks && item.mb < schedule_.mbs,
+        "schedule: stage {} has {}, but chunks end before {}, micro-batches before {}", place.stage, to_string(item),
+        schedule_.chunks, schedule_.mbs);
   throw InternalError(fmt::format("schedule: stage {} runs {} twice", place.stage, to_string(item)));
 }
 
@@ -95,8 +99,8 @@ void ItemIndex::check_complete() const {
       const Place back = find('B', here, mb);
       const bool split = at(back).what == 'B';
       if (split) find('W', here, mb);
-      check(split || !places_.contains(key('W', here, mb)), "schedule: stage {} runs W{} after X{}, which has the weight gradient", back.stage,
-            mb, mb);
+      check(split || !places_.contains(key('W', here, mb)),
+            "schedule: stage {} runs W{} after X{}, which has the weight gradient", back.stage, mb, mb);
     }
   }
 }
@@ -104,8 +108,9 @@ void ItemIndex::check_complete() const {
 Place ItemIndex::find(char what, int position, int mb) const {
   const auto found = places_.find(key(what, position, mb));
   if (found != places_.end()) return found->second;
-  throw InternalError(fmt::format("schedule: stage {} never runs {}{}", stage_of(schedule_.placement, schedule_.stages(), position),
-                                  to_string(Item{what, position / std::max(1, schedule_.stages()), mb}), what == 'B' ? " (or X)" : ""));
+  throw InternalError(
+      fmt::format("schedule: stage {} never runs {}{}", stage_of(schedule_.placement, schedule_.stages(), position),
+                  to_string(Item{what, position / std::max(1, schedule_.stages()), mb}), what == 'B' ? " (or X)" : ""));
 }
 
 void run_in_order(const ItemIndex& index, const std::function<void(Place)>& visit) {
@@ -123,7 +128,8 @@ void run_in_order(const ItemIndex& index, const std::function<void(Place)>& visi
     moved = false;
     stuck.reset();
     for (int stage = 0; stage < stages; ++stage) {
-      for (int& at = next[static_cast<size_t>(stage)]; at < static_cast<int>(order[static_cast<size_t>(stage)].size()); ++at) {
+      for (int& at = next[static_cast<size_t>(stage)]; at < static_cast<int>(order[static_cast<size_t>(stage)].size());
+           ++at) {
         if (!ready(stage)) {
           stuck = stage;
           break;
@@ -133,7 +139,7 @@ void run_in_order(const ItemIndex& index, const std::function<void(Place)>& visi
       }
     }
   }
-  check(!stuck, "schedule: the order deadlocks: {}", stuck ? circle(index, next, *stuck) : "");
+  check(!stuck, "schedule: the order deadlocks: {}", stuck ? cycle(index, next, *stuck) : "");
 }
 
 }  // namespace switchyard::schedule

@@ -40,7 +40,7 @@ class ItemIndex {
 };
 
 /// Visits all items, each after those of its stage before it and after what it waits for. InternalError that prints the
-/// circle if the stages wait for each other in one.
+/// cycle if the stages wait for each other in one.
 void run_in_order(const ItemIndex& index, const std::function<void(Place)>& visit);
 
 }  // namespace switchyard::schedule

@@ -14,11 +14,16 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 /// Micro-batches keep their order at each position, so counters say what has run.
 class Machine {
  public:
-  Machine(const Pipeline& pipeline, const std::vector<Rule>& rules, double most) : pipeline_(pipeline), rules_(rules), mbs_(pipeline.mbs), most_(most) {
-    made_ = {.order = Order(static_cast<size_t>(pipeline.stages)), .mbs = mbs_, .chunks = pipeline.chunks, .placement = pipeline.placement};
+  Machine(const Pipeline& pipeline, const std::vector<Rule>& rules, double most)
+      : pipeline_(pipeline), rules_(rules), mbs_(pipeline.mbs), most_(most) {
+    made_ = {.order = Order(static_cast<size_t>(pipeline.stages)),
+             .mbs = mbs_,
+             .chunks = pipeline.chunks,
+             .placement = pipeline.placement};
     for (int stage = 0; stage < pipeline.stages; ++stage) {
       stages_.push_back({});
-      for (int chunk = 0; chunk < pipeline.chunks; ++chunk) where_.push_back(position_of(pipeline.placement, pipeline.stages, stage, chunk));
+      for (int chunk = 0; chunk < pipeline.chunks; ++chunk)
+        where_.push_back(position_of(pipeline.placement, pipeline.stages, stage, chunk));
       made_.order[static_cast<size_t>(stage)].reserve(static_cast<size_t>(3 * mbs_ * pipeline.chunks));
     }
     for (int p = 0; p < pipeline.positions(); ++p) {
@@ -30,7 +35,8 @@ class Machine {
       position.weight = times.weight_gradient.count;
       position.input_at.assign(static_cast<size_t>(mbs_), p == 0 ? 0 : kNever);
       position.gradient_at.assign(static_cast<size_t>(mbs_), kNever);
-      stages_[static_cast<size_t>(position.stage)].left += mbs_ * (position.forward + position.gradient + position.weight);
+      stages_[static_cast<size_t>(position.stage)].left +=
+          mbs_ * (position.forward + position.gradient + position.weight);
     }
   }
 
@@ -51,7 +57,8 @@ class Machine {
       length.longest_stage = std::max(length.longest_stage, Seconds{stage.free - stage.first});
       length.makespan = std::max(length.makespan, Seconds{stage.free});
     }
-    for (const Position& position : positions_) check(position.w == mbs_, "list_schedule: stopped after {} of {} micro-batches", position.w, mbs_);
+    for (const Position& position : positions_)
+      check(position.w == mbs_, "list_schedule: stopped after {} of {} micro-batches", position.w, mbs_);
     return Scheduled{std::move(made_), length};
   }
 
@@ -62,7 +69,9 @@ class Machine {
     std::vector<double> input_at, gradient_at;  // [mb] when F, B may start
     double forward = 0, gradient = 0, weight = 0;
 
-    double next_input() const { return f < static_cast<int>(input_at.size()) ? input_at[static_cast<size_t>(f)] : kNever; }
+    double next_input() const {
+      return f < static_cast<int>(input_at.size()) ? input_at[static_cast<size_t>(f)] : kNever;
+    }
     double next_gradient() const { return b < f ? gradient_at[static_cast<size_t>(b)] : kNever; }
   };
   struct Stage {
@@ -81,8 +90,8 @@ class Machine {
   int where(int stage, int chunk) const { return where_[static_cast<size_t>(stage * pipeline_.chunks + chunk)]; }
   Position& position(int stage, int chunk) { return positions_[static_cast<size_t>(where(stage, chunk))]; }
 
-  /// The last chunk may fill the memory; the others leave a place for each chunk after them that still has forwards to run,
-  /// so that a micro-batch that is in the pipeline can always be finished.
+  /// The last chunk may fill the memory; the others leave a place for each chunk after them that still has forwards to
+  /// run, so that a micro-batch that is in the pipeline can always be finished.
   bool has_room(int stage, int chunk) {
     int after = 0;
     for (int later = chunk + 1; later < pipeline_.chunks; ++later) after += position(stage, later).f < mbs_ ? 1 : 0;
@@ -123,7 +132,8 @@ class Machine {
       if (chunk >= pipeline_.chunks) continue;
       const Position& p = position(stage, chunk);
       const bool forward = letter == 'F' || letter == 'f';
-      if (forward ? p.next_input() <= now && has_room(stage, chunk) : p.next_gradient() <= now) return {forward ? 'F' : 'B', chunk};
+      if (forward ? p.next_input() <= now && has_room(stage, chunk) : p.next_gradient() <= now)
+        return {forward ? 'F' : 'B', chunk};
     }
     throw InternalError("list_schedule: the rule lacks an item");
   }
@@ -191,14 +201,17 @@ class Machine {
 }  // namespace
 
 std::optional<Scheduled> list_schedule(const Pipeline& pipeline, const std::vector<Rule>& rules, Seconds most) {
-  check(std::ranges::all_of(rules, [&](const Rule& rule) { return rule.cap >= pipeline.chunks; }), "list_schedule: a cap is below {} chunks", pipeline.chunks);
+  check(std::ranges::all_of(rules, [&](const Rule& rule) { return rule.cap >= pipeline.chunks; }),
+        "list_schedule: a cap is below {} chunks", pipeline.chunks);
   return Machine(pipeline, rules, most.count).run();
 }
 
 Length length_of(const Pipeline& pipeline, const Schedule& schedule) {
   const int positions = pipeline.positions();
   // [position][mb]: when F, B or X may start.
-  std::vector<std::vector<double>> input(static_cast<size_t>(positions), std::vector<double>(static_cast<size_t>(pipeline.mbs), kNever)), gradient = input;
+  std::vector<std::vector<double>> input(static_cast<size_t>(positions),
+                                         std::vector<double>(static_cast<size_t>(pipeline.mbs), kNever)),
+      gradient = input;
   std::ranges::fill(input[0], 0.0);
   std::vector<size_t> next(schedule.order.size(), 0);
   std::vector<double> free(next.size(), 0), first(next.size(), kNever);
@@ -215,13 +228,16 @@ Length length_of(const Pipeline& pipeline, const Schedule& schedule) {
     if (to == positions) gradient[p][mb] = end;
     if (to < 0 || to == positions) return true;
     const bool stays = stage_of(pipeline.placement, pipeline.stages, to) == static_cast<int>(stage);
-    (item.what == 'F' ? input : gradient)[static_cast<size_t>(to)][mb] = end + (stays ? 0.0 : pipeline.costs.send.count);
+    (item.what == 'F' ? input : gradient)[static_cast<size_t>(to)][mb] =
+        end + (stays ? 0.0 : pipeline.costs.send.count);
     return true;
   };
   for (bool moved = true; moved;) {
     moved = false;
     for (size_t stage = 0; stage < next.size(); ++stage)
-      for (; next[stage] < schedule.order[stage].size() && run(stage, schedule.order[stage][next[stage]]); ++next[stage]) moved = true;
+      for (; next[stage] < schedule.order[stage].size() && run(stage, schedule.order[stage][next[stage]]);
+           ++next[stage])
+        moved = true;
   }
   Length length;
   for (size_t stage = 0; stage < next.size(); ++stage) {
@@ -233,11 +249,12 @@ Length length_of(const Pipeline& pipeline, const Schedule& schedule) {
   return length;
 }
 
-// A stage begins when the first micro-batch has come to it. It then does all its work, and before the first gradient comes to it no more than
-// `cap` forwards of that.
+// A stage begins when the first micro-batch has come to it. It then does all its work, and before the first gradient
+// comes to it no more than `cap` forwards of that.
 Length least_length(const Pipeline& pipeline, int cap) {
   Length least;
-  std::vector<double> begin(static_cast<size_t>(pipeline.stages), kNever), work(begin.size(), 0), forward(begin.size(), 0);
+  std::vector<double> begin(static_cast<size_t>(pipeline.stages), kNever), work(begin.size(), 0),
+      forward(begin.size(), 0);
   const auto stage_at = [&](int p) { return static_cast<size_t>(stage_of(pipeline.placement, pipeline.stages, p)); };
   const auto send = [&](int from, int to) { return stage_at(from) == stage_at(to) ? 0.0 : pipeline.costs.send.count; };
   double now = 0;
@@ -258,7 +275,8 @@ Length least_length(const Pipeline& pipeline, int cap) {
   }
   for (size_t stage = 0; stage < begin.size(); ++stage) {
     if (pipeline.mbs == 0) break;
-    const double waits = std::max(0.0, gradient[stage] - begin[stage] - std::min(cap, pipeline.mbs * pipeline.chunks) * forward[stage]);
+    const double waits =
+        std::max(0.0, gradient[stage] - begin[stage] - std::min(cap, pipeline.mbs * pipeline.chunks) * forward[stage]);
     least.longest_stage = std::max(least.longest_stage, Seconds{waits + work[stage]});
     least.makespan = std::max(least.makespan, Seconds{begin[stage] + waits + work[stage]});
   }

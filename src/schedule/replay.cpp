@@ -31,12 +31,13 @@ Seconds Timing::longest_stage() const {
 }
 
 void check_costs(const Costs& costs, int positions) {
-  check(costs.at.size() == 1 || static_cast<int>(costs.at.size()) == positions, "schedule: times of {} positions for a pipeline of {}",
-        costs.at.size(), positions);
+  check(costs.at.size() == 1 || static_cast<int>(costs.at.size()) == positions,
+        "schedule: times of {} positions for a pipeline of {}", costs.at.size(), positions);
   for (const ItemTimes& times : costs.at) {
-    check(is_time(times.forward) && is_time(times.input_gradient) && is_time(times.weight_gradient) && is_time(costs.send),
-          "schedule: a time is negative or not finite: F {}, B {}, W {}, send {}", times.forward.count, times.input_gradient.count,
-          times.weight_gradient.count, costs.send.count);
+    check(is_time(times.forward) && is_time(times.input_gradient) && is_time(times.weight_gradient) &&
+              is_time(costs.send),
+          "schedule: a time is negative or not finite: F {}, B {}, W {}, send {}", times.forward.count,
+          times.input_gradient.count, times.weight_gradient.count, costs.send.count);
   }
 }
 

@@ -35,13 +35,13 @@ struct Timing {
   Seconds makespan{};                    // end of the last item of all
 
   Seconds worst_idle() const;
-  /// The longest time from the start of a stage's first item to the end of its last: the pace of steps that need not wait
-  /// for each other at all stages at once.
+  /// The longest time from the start of a stage's first item to the end of its last: the pace of steps that need not
+  /// wait for each other at all stages at once.
   Seconds longest_stage() const;
 };
 
-/// Each item starts as soon as its stage is free and what it waits for is there. InternalError as verify, if `costs` has
-/// neither one entry nor one for each position, or a time is negative or not finite.
+/// Each item starts as soon as its stage is free and what it waits for is there. InternalError as verify, if `costs`
+/// has neither one entry nor one for each position, or a time is negative or not finite.
 Timing replay(const Schedule& schedule, const Costs& costs);
 
 /// InternalError unless these are costs of so many positions.

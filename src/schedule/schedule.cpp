@@ -86,7 +86,8 @@ std::vector<Bytes> peak_bytes(const Order& order, Bytes activation, Bytes gradie
 }
 
 std::string to_string(const Item& item) {
-  return item.chunk == 0 ? fmt::format("{}{}", item.what, item.mb) : fmt::format("{}{}.{}", item.what, item.mb, item.chunk);
+  return item.chunk == 0 ? fmt::format("{}{}", item.what, item.mb)
+                         : fmt::format("{}{}.{}", item.what, item.mb, item.chunk);
 }
 
 std::string to_string(const std::vector<Item>& items) {

@@ -9,8 +9,8 @@
 
 namespace switchyard::schedule {
 
-/// One piece of work of a stage on a micro-batch. what: F forward, B input gradient, W weight gradient, X both gradients.
-/// chunk: which of the stage's model chunks; Placement says where it is in the pipeline.
+/// One piece of work of a stage on a micro-batch. what: F forward, B input gradient, W weight gradient, X both
+/// gradients. chunk: which of the stage's model chunks; Placement says where it is in the pipeline.
 struct Item {
   char what = 'F';
   int chunk = 0, mb = 0;
@@ -19,8 +19,8 @@ struct Item {
 
 using Order = std::vector<std::vector<Item>>;  // [stage]
 
-/// Which position of the pipeline, 0 ... stages * chunks - 1, a chunk is. loop: chunk c of stage s is position
-/// c * stages + s. v: every other chunk runs back, so that chunk 1 of stage s is position 2 * stages - 1 - s and the ends
+/// Which position of the pipeline, 0 ... stages * chunks - 1, a chunk is. loop: chunk c of stage s is position c *
+/// stages + s. v: every other chunk runs back, so that chunk 1 of stage s is position 2 * stages - 1 - s and the ends
 /// of chunks that follow each other share a stage (source: arXiv 2405.15362).
 enum class Placement { loop, v };
 int position_of(Placement placement, int stages, int stage, int chunk);
@@ -39,18 +39,19 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// gpipe: all forwards, then all backwards, in the order of micro-batches, so that both kinds add gradients up in one order
-/// and give equal bits (source: arXiv 1811.06965). one_f_one_b: stage s of p runs p - s
-/// forwards ahead, then backward and forward in turn: it keeps at most min(mbs, p - s) micro-batches (source: arXiv 2006.09503).
-/// Others, with chunks or split gradients: interleaved.hpp, zero_bubble.hpp.
+/// gpipe: all forwards, then all backwards, in the order of micro-batches, so that both kinds add gradients up in one
+/// order and give equal bits (source: arXiv 1811.06965). one_f_one_b: stage s of p runs p - s forwards ahead, then
+/// backward and forward in turn: it keeps at most min(mbs, p - s) micro-batches (source: arXiv 2006.09503). Others,
+/// with chunks or split gradients: interleaved.hpp, zero_bubble.hpp.
 enum class Kind { gpipe, one_f_one_b };
 
-/// The order of each of `stages` stages for `mbs` micro-batches (0: nothing to do). InternalError for stages < 1 or mbs < 0.
+/// The order of each of `stages` stages for `mbs` micro-batches (0: nothing to do). InternalError for stages < 1 or mbs
+/// < 0.
 Order schedule(Kind kind, int stages, int mbs);
 
-/// Replays a schedule: F waits for the F of the position before, a gradient for that of the position after and for its own F,
-/// W for its own B. InternalError if an item is missing, repeated or misplaced, or if the stages wait for each other in a
-/// circle: the message prints the circle.
+/// Replays a schedule: F waits for the F of the position before, a gradient for that of the position after and for its
+/// own F, W for its own B. InternalError if an item is missing, repeated or misplaced, or if the stages wait for each
+/// other in a cycle: the message prints the cycle.
 void verify(const Schedule& schedule);
 
 /// As verify(Schedule), with the chunks (in a loop) and micro-batches that occur in the order.
@@ -59,9 +60,9 @@ void verify(const Order& order);
 /// Most micro-batches a stage holds activations of at any time, chunks counted one by one: from F to X or W.
 std::vector<int> peak_in_flight(const Order& order);
 
-/// Most bytes a stage holds for items begun and not yet finished with. activation: what F keeps for the gradients, until X or
-/// W ends; gradient: the output gradients W needs besides, kept from B until W ends, and while an X runs. Both for one
-/// chunk of a micro-batch.
+/// Most bytes a stage holds for items begun and not yet finished with. activation: what F keeps for the gradients,
+/// until X or W ends; gradient: the output gradients W needs besides, kept from B until W ends, and while an X runs.
+/// Both for one chunk of a micro-batch.
 std::vector<Bytes> peak_bytes(const Order& order, Bytes activation, Bytes gradient);
 
 /// "F0 F1 X0 X1", with ".chunk" behind the micro-batch where chunk is not 0.

@@ -15,7 +15,8 @@ namespace {
 // Each is best for some costs; the first ones mostly are.
 const std::vector<Rule>& rules_of(int chunks) {
   static const std::vector<Rule> kOne{{"FB", "BF"}, {"FB", "BF", 0.25}, {"FB", "BF", 0.5}, {"FB", "BF", 1}};
-  static const std::vector<Rule> kTwo{{"BFfb", "BfFb"}, {"BFfb", "fbBF", 0.5}, {"BbFf", "BfFb", 0.25}, {"BFfb", "BfFb", 0.75}, {"BFfb", "fFbB", 1}, {"bBfF", "fFbB"}};
+  static const std::vector<Rule> kTwo{{"BFfb", "BfFb"},       {"BFfb", "fbBF", 0.5}, {"BbFf", "BfFb", 0.25},
+                                      {"BFfb", "BfFb", 0.75}, {"BFfb", "fFbB", 1},   {"bBfF", "fFbB"}};
   return chunks == 1 ? kOne : kTwo;
 }
 
@@ -36,7 +37,8 @@ Schedule one_f_one_b(const Pipeline& pipeline) {
 // Costs are estimates: what gains less than this share by them may lose in the step that follows.
 constexpr double kGain = 0.005, kRounding = 5e-13;
 
-// The best of all candidates with the memory of 1F1B or less. More memory is taken where it gains, so that it never makes the step longer.
+// The best of all candidates with the memory of 1F1B or less. More memory is taken where it gains, so that it never
+// makes the step longer.
 class Search {
  public:
   explicit Search(const Pipeline& pipeline) : pipeline_(pipeline) {}
@@ -67,16 +69,19 @@ class Search {
     std::optional<Scheduled> best;
     for (Rule rule : rules_of(pipeline_.chunks)) {
       rule.cap = cap;
-      std::optional<Scheduled> made = made_by(rule, best ? best->length.makespan : Seconds{std::numeric_limits<double>::infinity()});
+      std::optional<Scheduled> made =
+          made_by(rule, best ? best->length.makespan : Seconds{std::numeric_limits<double>::infinity()});
       if (made && (!best || gains(made->length, best->length, kRounding))) best = std::move(made);
       if (best->length <= least) break;
     }
     if (pipeline_.chunks == 1 && cap == std::min(pipeline_.stages, std::max(1, pipeline_.mbs)))
-      if (Scheduled usual = timed(one_f_one_b(pipeline_)); gains(usual.length, best->length, kRounding)) best = std::move(usual);
+      if (Scheduled usual = timed(one_f_one_b(pipeline_)); gains(usual.length, best->length, kRounding))
+        best = std::move(usual);
     return std::move(*best);
   }
 
-  // A stage that holds items back may start some later than it could: only a replay tells how long the schedule takes, and none is given up before.
+  // A stage that holds items back may start some later than it could: only a replay tells how long the schedule takes,
+  // and none is given up before.
   std::optional<Scheduled> made_by(const Rule& rule, Seconds most) const {
     const std::vector<Rule> rules(static_cast<size_t>(pipeline_.stages), rule);
     if (rule.hold == 0) return list_schedule(pipeline_, rules, most);
@@ -93,16 +98,21 @@ class Search {
 };
 
 Schedule best_of(const Pipeline& pipeline, int cap) {
-  check(pipeline.stages >= 1 && pipeline.mbs >= 0 && cap >= pipeline.chunks, "zero_bubble: {} stages, {} micro-batches, {} chunks and a cap of {} activations",
-        pipeline.stages, pipeline.mbs, pipeline.chunks, cap);
+  check(pipeline.stages >= 1 && pipeline.mbs >= 0 && cap >= pipeline.chunks,
+        "zero_bubble: {} stages, {} micro-batches, {} chunks and a cap of {} activations", pipeline.stages,
+        pipeline.mbs, pipeline.chunks, cap);
   check_costs(pipeline.costs, pipeline.positions());
   return Search(pipeline).run(cap);
 }
 
 }  // namespace
 
-Schedule zero_bubble(int stages, int mbs, int cap, const Costs& costs) { return best_of({.stages = stages, .mbs = mbs, .chunks = 1, .placement = Placement::loop, .costs = costs}, cap); }
+Schedule zero_bubble(int stages, int mbs, int cap, const Costs& costs) {
+  return best_of({.stages = stages, .mbs = mbs, .chunks = 1, .placement = Placement::loop, .costs = costs}, cap);
+}
 
-Schedule zero_bubble_v(int stages, int mbs, int cap, const Costs& costs) { return best_of({.stages = stages, .mbs = mbs, .chunks = 2, .placement = Placement::v, .costs = costs}, cap); }
+Schedule zero_bubble_v(int stages, int mbs, int cap, const Costs& costs) {
+  return best_of({.stages = stages, .mbs = mbs, .chunks = 2, .placement = Placement::v, .costs = costs}, cap);
+}
 
 }  // namespace switchyard::schedule

@@ -6,22 +6,23 @@
 
 namespace switchyard::schedule {
 
-/// One chunk per stage; no stage holds activations of more than `cap` micro-batches, from F to W. cap = stages is the memory
-/// of 1F1B ("ZB-H1"), 2 * stages - 1 or more the least idle time ("ZB-H2").
+/// One chunk per stage; no stage holds activations of more than `cap` micro-batches, from F to W. cap = stages is the
+/// memory of 1F1B ("ZB-H1"), 2 * stages - 1 or more the least idle time ("ZB-H2").
 /// idle     with F = B = W and no send: max(0, 2 stages - 1 - cap) times F on the worst stage, where stages <= cap and
 ///          mbs >= 2 stages - 1
-/// method   list scheduling of all stages under a few rules of choice (list_scheduler.hpp), with this cap and all smaller ones. The candidate with
-///          the shortest makespan at `costs` is taken, as the optimizer waits for the last gradient of all stages (the global norm needs them);
-///          then that with the shortest longest_stage(), then the first. More than `stages` are held only where that makes it shorter by 0.5%.
+/// method   list scheduling of all stages under a few rules of choice (list_scheduler.hpp), with this cap and all
+///          smaller ones. The candidate with
+///          the shortest makespan at `costs` is taken, as the optimizer waits for the last gradient of all stages (the
+///          global norm needs them); then that with the shortest longest_stage(), then the first. More than `stages`
+///          are held only where that makes it shorter by 0.5%.
 /// never    longer than 1F1B at `costs` where cap >= stages (it is a candidate), nor than with a smaller cap
 /// source   arXiv 2401.10241
 /// errors   InternalError for stages < 1, mbs < 0, cap < 1, or costs that aren't those of `stages` positions
 Schedule zero_bubble(int stages, int mbs, int cap, const Costs& costs);
 
-/// Two chunks per stage in a V: the last stage's forward turns back at once, and the first stage begins and ends the forward
-/// pass. No stage holds more than `cap` activations of a chunk; 2 * stages is the memory of 1F1B. `costs` has the times of
-/// the 2 * stages positions. Method and errors as zero_bubble, without 1F1B; cap
-/// must be at least 2.
+/// Two chunks per stage in a V: the last stage's forward turns back at once, and the first stage begins and ends the
+/// forward pass. No stage holds more than `cap` activations of a chunk; 2 * stages is the memory of 1F1B. `costs` has
+/// the times of the 2 * stages positions. Method and errors as zero_bubble, without 1F1B; cap must be at least 2.
 /// source   arXiv 2401.10241, section 6, and arXiv 2405.15362
 Schedule zero_bubble_v(int stages, int mbs, int cap, const Costs& costs);
 

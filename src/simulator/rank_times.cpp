@@ -8,8 +8,9 @@ namespace {
 
 class RankAccount {
  public:
-  RankAccount(const ir::Program& program, const std::vector<RowTime>& rows, double step_seconds, const Fold& fold)
-      : program_(program), rows_(rows), step_seconds_(step_seconds), fold_(fold), sums_(rows.size()) {}
+  RankAccount(const ir::Program& program, const std::vector<TaskTime>& tasks, double step_seconds,
+              const SymmetryFolding& fold)
+      : program_(program), tasks_(tasks), step_seconds_(step_seconds), fold_(fold), sums_(tasks.size()) {}
 
   // Ranks that aren't bound to fare alike may do so; mostly neighbours.
   std::vector<RankTime> run() {
@@ -35,12 +36,13 @@ class RankAccount {
   }
 
  private:
-  const RowTime& time(int row) const { return rows_[static_cast<size_t>(row)]; }
+  const TaskTime& time(int id) const { return tasks_[static_cast<size_t>(id)]; }
 
-  // How long a row computes and transfers before a time.
-  std::pair<double, double> spent(int row, double until) {
-    const RowTime& t = time(row);
-    std::vector<std::pair<double, double>>& sums = sums_[static_cast<size_t>(fold_.of(row))];  // before each span, and at the end
+  // How long a task computes and transfers before a time.
+  std::pair<double, double> spent(int id, double until) {
+    const TaskTime& t = time(id);
+    std::vector<std::pair<double, double>>& sums =
+        sums_[static_cast<size_t>(fold_.of(id))];  // before each span, and at the end
     if (sums.empty()) {
       sums.emplace_back(0, 0);
       for (const Span& span : t.spans) {
@@ -56,7 +58,7 @@ class RankAccount {
     return sum;
   }
 
-  // When a rank transfers beside its compute queue, and the rows of that one.
+  // When a rank transfers beside its compute queue, and the tasks of that one.
   struct Busy {
     std::vector<int> computing;
     std::vector<std::pair<double, double>> transfers;
@@ -65,31 +67,32 @@ class RankAccount {
 
   Busy busy_of(int rank) const {
     Busy busy;
-    for (const int row : program_.of_rank[static_cast<size_t>(rank)]) {
-      if (program_.rows[static_cast<size_t>(row)].queue == ir::Queue::compute)
-        busy.computing.push_back(row);
+    for (const int id : program_.of_rank[static_cast<size_t>(rank)]) {
+      if (program_.tasks[static_cast<size_t>(id)].queue == ir::Queue::compute)
+        busy.computing.push_back(id);
       else
-        for (const Span& span : rows_[static_cast<size_t>(row)].spans) busy.transfers.emplace_back(span.begin, span.end);
+        for (const Span& span : tasks_[static_cast<size_t>(id)].spans)
+          busy.transfers.emplace_back(span.begin, span.end);
     }
     busy.transfers = united(std::move(busy.transfers));
     return busy;
   }
 
-  // The compute queue's rows follow one another; what the other queues transfer meanwhile overlaps them.
+  // The compute queue's tasks follow one another; what the other queues transfer meanwhile overlaps them.
   RankTime time_of(const Busy& busy) {
     const std::vector<int>& computing = busy.computing;
     RankTime sum;
-    for (const int row : computing) {
-      const auto [compute, communication] = spent(row, time(row).end);
+    for (const int id : computing) {
+      const auto [compute, communication] = spent(id, time(id).end);
       sum.compute += compute;
       sum.communication += communication;
     }
     double idle = step_seconds_ - sum.compute - sum.communication;
     for (const auto& [begin, end] : busy.transfers) {
-      auto row = std::ranges::upper_bound(computing, begin, {}, [&](int r) { return time(r).end; });
+      auto id = std::ranges::upper_bound(computing, begin, {}, [&](int r) { return time(r).end; });
       double overlap = 0, doubled = 0;
-      for (; row != computing.end() && time(*row).begin < end; ++row) {
-        const auto before = spent(*row, begin), after = spent(*row, end);
+      for (; id != computing.end() && time(*id).begin < end; ++id) {
+        const auto before = spent(*id, begin), after = spent(*id, end);
         overlap += after.first - before.first;
         doubled += after.second - before.second;
       }
@@ -114,16 +117,17 @@ class RankAccount {
   }
 
   const ir::Program& program_;
-  const std::vector<RowTime>& rows_;
+  const std::vector<TaskTime>& tasks_;
   const double step_seconds_;
-  const Fold& fold_;
-  std::vector<std::vector<std::pair<double, double>>> sums_;  // of a row: see spent
+  const SymmetryFolding& fold_;
+  std::vector<std::vector<std::pair<double, double>>> sums_;  // of a task: see spent
 };
 
 }  // namespace
 
-std::vector<RankTime> rank_times(const ir::Program& program, const std::vector<RowTime>& rows, double step_seconds, const Fold& fold) {
-  return RankAccount(program, rows, step_seconds, fold).run();
+std::vector<RankTime> rank_times(const ir::Program& program, const std::vector<TaskTime>& tasks, double step_seconds,
+                                 const SymmetryFolding& fold) {
+  return RankAccount(program, tasks, step_seconds, fold).run();
 }
 
 }  // namespace switchyard::simulator

@@ -13,11 +13,14 @@ constexpr double kManySeconds = 1e9;
 
 auto numbers_of(const ir::LocalWork& work) {
   const ir::Cost& c = work.cost;
-  return std::tuple(c.flops_per_token, c.flops_per_pair, c.flops_per_square, c.bytes_per_token, c.bytes_per_square, c.bytes_fixed,
-                    c.bytes_accumulated, c.bytes_after_per_token, c.narrowest, c.backward, work.share, work.columns);
+  return std::tuple(c.flops_per_token, c.flops_per_pair, c.flops_per_square, c.bytes_per_token, c.bytes_per_square,
+                    c.bytes_fixed, c.bytes_accumulated, c.bytes_after_per_token, c.narrowest, c.backward, work.share,
+                    work.columns);
 }
 
-auto numbers_of(const cost::Parcel& parcel) { return std::tuple(parcel.from, parcel.to, parcel.bytes, parcel.summed); }
+auto numbers_of(const cost::Message& message) {
+  return std::tuple(message.from, message.to, message.bytes, message.summed);
+}
 
 template <typename T>
 bool same_list(const std::vector<T>& a, const std::vector<T>& b) {
@@ -33,11 +36,12 @@ bool same_sizes(const ir::StageCode& stage, const ir::Instr& instr, int a, int b
 // Products run in the type of their activations.
 DType type_of(const ir::StageCode& stage, const ir::Instr& instr) {
   for (const int b : instr.in)
-    if (const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)]; buffer.kind != ir::ValueKind::feed) return buffer.type.dtype;
+    if (const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)]; buffer.kind != ir::ValueKind::feed)
+      return buffer.type.dtype;
   return stage.buffers[static_cast<size_t>(instr.out[0])].type.dtype;
 }
 
-// To compare positions: with as many pairs as one document of T tokens has.
+// To compare positions: with as many attention pairs as one document of T tokens has.
 double total(const Piece& piece, i64 T) {
   return piece.fixed + (0.5 * piece.per_pair + piece.per_square) * static_cast<double>(T) * static_cast<double>(T);
 }
@@ -63,13 +67,16 @@ void disturb(SegmentTimes& times, const cluster::EfficiencyCurve& curve, i64 T) 
     double seconds = 0;
     for (auto piece = first; piece != end; ++piece) seconds += total(*piece, T);
     const double share = curve.at(alone ? kManySeconds : seconds);
-    for (auto piece = first; piece != end; ++piece) *piece = {.fixed = piece->fixed / share, .per_pair = piece->per_pair / share, .per_square = piece->per_square / share};
+    for (auto piece = first; piece != end; ++piece)
+      *piece = {
+          .fixed = piece->fixed / share, .per_pair = piece->per_pair / share, .per_square = piece->per_square / share};
     first = end == times.pieces.end() ? end : end + 1;
   }
 }
 
-// How long the device rests before each of the calls that its host issues for it: for as long as the host takes if that waits for the device,
-// else for what the host's time lacks in the device's, so that the segment takes the longer of both.
+// How long the device rests before each of the calls that its host issues for it: for as long as the host takes if that
+// waits for the device, else for what the host's time lacks in the device's, so that the segment takes the longer of
+// both.
 double rest_before_call(const cluster::Device& device, size_t calls, double busy) {
   if (calls == 0 || device.host_waits) return device.host_launch.count;
   return std::max(0.0, device.host_launch.count - busy / static_cast<double>(calls));
@@ -90,13 +97,13 @@ void SegmentTimer::add(const ir::Instr& instr) {
     const ir::Type& type = buffer(instr.in[0]).type;
     const size_t pattern = ir::pattern_of(stage_, ranks_, placement_);
     for (const layout::Step& step : instr.exchanges[pattern]->steps) {
-      Exchange exchange{.parcels = {}, .type = type.dtype, .by_tokens = ir::has_dim(type, ir::kTokens)};
+      Exchange exchange{.messages = {}, .type = type.dtype, .by_tokens = ir::has_dim(type, ir::kTokens)};
       for (const layout::Part& part : step.parts) {
         i64 own = 0;
         for (const layout::Piece& piece : part.receives) {
           if (piece.peer == part.rank) own += piece.box.elements();
-          exchange.parcels.push_back({ranks_[static_cast<size_t>(piece.peer)], ranks_[static_cast<size_t>(part.rank)],
-                                      piece.box.elements() * size_of(type.dtype), piece.add});
+          exchange.messages.push_back({ranks_[static_cast<size_t>(piece.peer)], ranks_[static_cast<size_t>(part.rank)],
+                                       piece.box.elements() * size_of(type.dtype), piece.add});
         }
         exchange.copied = std::max(exchange.copied, own);
       }
@@ -105,11 +112,12 @@ void SegmentTimer::add(const ir::Instr& instr) {
     return;
   }
   Computation computation{.op = instr.op.get(), .type = type_of(stage_, instr), .positions = {}};
-  for (int position = 0; position < stage_.lane.size(); ++position)
+  for (int position = 0; position < stage_.replica.size(); ++position)
     if (position == 0 || !same_sizes(stage_, instr, position - 1, position))
       computation.positions.push_back(ir::local_work(stage_, instr, position));
   add_kind(std::move(computation));
-  if (const auto sums = ir::softmax_sums(stage_, instr)) add_kind(Sums{size_of(buffer(instr.in[sums->statistics]).type.dtype), sums->chunk});
+  if (const auto sums = ir::softmax_sums(stage_, instr))
+    add_kind(Sums{size_of(buffer(instr.in[sums->statistics]).type.dtype), sums->chunk});
 }
 
 void SegmentTimer::add_kind(Kind kind) {
@@ -126,7 +134,8 @@ bool SegmentTimer::same(const Kind& a, const Kind& b) {
   }
   if (const auto* x = std::get_if<Exchange>(&a)) {
     const auto& y = std::get<Exchange>(b);
-    return x->type == y.type && x->by_tokens == y.by_tokens && x->copied == y.copied && same_list(x->parcels, y.parcels);
+    return x->type == y.type && x->by_tokens == y.by_tokens && x->copied == y.copied &&
+           same_list(x->messages, y.messages);
   }
   return std::get<Sums>(a) == std::get<Sums>(b);
 }
@@ -141,7 +150,9 @@ SegmentTimes SegmentTimer::at(i64 T) const {
     }
     const auto* exchange = std::get_if<Exchange>(&kind);
     times.exchanges.push_back(exchange ? exchanged(*exchange, T) : softmax_sums(std::get<Sums>(kind), T));
-    pieces.push_back({.what = Activity::communication, .fixed = times.exchanges.back().time.count, .exchange = static_cast<int>(times.exchanges.size()) - 1});
+    pieces.push_back({.what = Activity::communication,
+                      .fixed = times.exchanges.back().time.count,
+                      .exchange = static_cast<int>(times.exchanges.size()) - 1});
   }
   size_t calls = 0;
   double busy = 0;
@@ -178,11 +189,19 @@ Piece SegmentTimer::computed(const Computation& computation, i64 tokens) const {
     } else {
       const ir::Cost& cost = local.cost;
       const double narrowest = std::min(cost.narrowest, T);
-      const cost::Work work{.flops = cost.flops_per_token * T, .narrowest = narrowest, .bytes = cost.bytes_per_token * T + cost.bytes_fixed, .after = cost.bytes_accumulated + cost.bytes_after_per_token * T};
+      const cost::Work work{.flops = cost.flops_per_token * T,
+                            .narrowest = narrowest,
+                            .bytes = cost.bytes_per_token * T + cost.bytes_fixed,
+                            .after = cost.bytes_accumulated + cost.bytes_after_per_token * T};
       const double rate = cost::product_rate(hardware_.device, computation.type, kManyFlops, narrowest).count;
-      const double memory = cost.bytes_per_square == 0 ? 0 : cost.bytes_per_square / cost::memory_rate(hardware_.device, computation.type, kManyBytes).count;
+      const double memory =
+          cost.bytes_per_square == 0
+              ? 0
+              : cost.bytes_per_square / cost::memory_rate(hardware_.device, computation.type, kManyBytes).count;
       piece.fixed = cost::call_time(hardware_.device, computation.type, work).count;
-      if (cost.flops_per_pair > 0) piece.per_pair = cost.flops_per_pair / cost::attention_rate(hardware_.device, computation.type, cost.narrowest, cost.backward).count;
+      if (cost.flops_per_pair > 0)
+        piece.per_pair = cost.flops_per_pair /
+                         cost::attention_rate(hardware_.device, computation.type, cost.narrowest, cost.backward).count;
       piece.per_square = cost.flops_per_square / rate + memory;
     }
     if (total(piece, tokens) > total(slowest, tokens)) slowest = piece;
@@ -200,27 +219,29 @@ Piece SegmentTimer::measured(const cluster::OperatorTable& table, const ir::Loca
 }
 
 cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
-  const i64 tokens = exchange.by_tokens ? T / stage_.lane.size() : 1;
-  std::vector<cost::Parcel> parcels = exchange.parcels;
-  for (cost::Parcel& parcel : parcels) parcel.bytes *= tokens;
-  const double copied = static_cast<double>(exchange.copied * tokens);  // most elements that a rank takes over from itself
+  const i64 tokens = exchange.by_tokens ? T / stage_.replica.size() : 1;
+  std::vector<cost::Message> messages = exchange.messages;
+  for (cost::Message& message : messages) message.bytes *= tokens;
+  const double copied =
+      static_cast<double>(exchange.copied * tokens);  // most elements that a rank takes over from itself
   const cluster::OperatorTable* copy = hardware_.device.measured(exchange.type, "copy");
   cost::Exchange own;
   if (copy && copied > 0) own.time.count = copy->seconds(copied, 1, 2.0 * static_cast<double>(size_of(exchange.type)));
   for (const int rank : ranks_) own.devices.push_back({rank, cluster::Link::local, 1});
-  return cost::in_turn(own, cost::exchange_over(hardware_, placement_, parcels));
+  return cost::in_turn(own, cost::exchange_over(hardware_, placement_, messages));
 }
 
-// Maximum and two sums a token over the parts of the vocabulary, a chunk of tokens at a time: each a reduction and a gather.
+// Maximum and two sums a token over the parts of the vocabulary, a chunk of tokens at a time: each a reduction and a
+// gather.
 cost::Exchange SegmentTimer::softmax_sums(const Sums& sums, i64 T) const {
   const i64 n = static_cast<i64>(ranks_.size());
   cost::Exchange all;
   const auto add = [&](i64 tokens, i64 chunks) {
     for (const i64 rows : {1, 2}) {
-      std::vector<cost::Parcel> parcels;
+      std::vector<cost::Message> messages;
       for (const int from : ranks_)
-        for (const int to : ranks_) parcels.push_back({from, to, rows * tokens * sums.element / n});
-      all = cost::in_turn(all, cost::exchange_over(hardware_, placement_, parcels), 2.0 * static_cast<double>(chunks));
+        for (const int to : ranks_) messages.push_back({from, to, rows * tokens * sums.element / n});
+      all = cost::in_turn(all, cost::exchange_over(hardware_, placement_, messages), 2.0 * static_cast<double>(chunks));
     }
   };
   if (T >= sums.chunk) add(sums.chunk, T / sums.chunk);

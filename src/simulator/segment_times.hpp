@@ -12,8 +12,9 @@ namespace switchyard::simulator {
 
 enum class Activity { compute, communication };
 
-/// A part of a segment without events inside, on the slowest rank of the lane. It takes fixed + per_pair * pairs + per_square * squares
-/// seconds; pairs: of a query and a key that it sees, squares: squared lengths, both over the micro-batch's documents.
+/// A part of a segment without events inside, on the slowest rank of the replica. It takes fixed + per_pair * attention
+/// pairs + per_square * squared lengths seconds; attention pairs: of a query and a key that it sees, squared lengths:
+/// squared lengths, both over the micro-batch's documents.
 struct Piece {
   Activity what = Activity::compute;
   double fixed = 0, per_pair = 0, per_square = 0;
@@ -32,17 +33,18 @@ struct SegmentTimes {
   std::vector<UnitMark> awaits, releases;
 };
 
-/// Times of a segment on the ranks of a lane, by position, for micro-batches of any size. Computing and the lane's collectives follow one
-/// another, as they are executed. An operator takes what the longer of its arithmetic and its memory traffic takes (roofline; S. Williams et
-/// al., CACM 52(4), 2009), with the device's efficiency curves; attention takes both. Computing between two
-/// collectives is slowed as the device's lockstep curve says. The host issues operators and collectives one by one and runs ahead of the
-/// device, which rests where they are shorter than that takes: a segment takes max(n h, d), or n h + d if the host waits for the device
-/// (n calls, h host_launch, d the device's time with one document of T tokens). Resting counts as computing.
-/// Refers to the segment, the hardware and the placement.
+/// Times of a segment on the ranks of a replica, by position, for micro-batches of any size. Computing and the
+/// replica's collectives follow one another, as they are executed. An operator takes what the longer of its arithmetic
+/// and its memory traffic takes (roofline; S. Williams et al., CACM 52(4), 2009), with the device's efficiency curves;
+/// attention takes both. Computing between two collectives is slowed as the device's lockstep curve says. The host
+/// issues operators and collectives one by one and runs ahead of the device, which rests where they are shorter than
+/// that takes: a segment takes max(n h, d), or n h + d if the host waits for the device (n calls, h host_launch, d the
+/// device's time with one document of T tokens). Resting counts as computing. Refers to the segment, the hardware and
+/// the placement.
 class SegmentTimer {
  public:
-  SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, const std::vector<int>& ranks, const cluster::Hardware& hardware,
-               const cluster::Cluster& placement);
+  SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, const std::vector<int>& ranks,
+               const cluster::Hardware& hardware, const cluster::Cluster& placement);
   /// Of a micro-batch of T tokens.
   /// errors  UserError if the device has no rates for a data type
   SegmentTimes at(i64 T) const;
@@ -55,9 +57,9 @@ class SegmentTimer {
     DType type{};
     std::vector<ir::LocalWork> positions;
   };
-  // A step of a reshard; bytes in parcels and elements copied are for one token of each rank, or altogether.
+  // A step of a reshard; bytes in messages and elements copied are for one token of each rank, or altogether.
   struct Exchange {
-    std::vector<cost::Parcel> parcels;
+    std::vector<cost::Message> messages;
     i64 copied = 0;
     DType type{};
     bool by_tokens = false;

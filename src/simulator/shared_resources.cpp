@@ -20,7 +20,8 @@ int SharedResources::start(std::span<const Stretch> stretches) {
   fresh.order = started_++;
   const std::span<const Claim> claims = fresh.present().claims;
   for (const Claim& claim : claims)
-    if (const std::vector<int>& users = resource(claim).users; users.size() == 1 && activity(users[0]).alone) meet(users[0]);
+    if (const std::vector<int>& users = resource(claim).users; users.size() == 1 && activity(users[0]).alone)
+      meet(users[0]);
   remember_loads(claims);
   for (const Claim& claim : claims) {
     resource(claim).load += claim.share;
@@ -65,7 +66,8 @@ void SharedResources::go_on(int number) {
 }
 
 bool SharedResources::can_be_alone(const Activity& it) const {
-  return it.modest && std::ranges::all_of(it.present().claims, [&](const Claim& claim) { return resource(claim).users.size() == 1; });
+  return it.modest && std::ranges::all_of(it.present().claims,
+                                          [&](const Claim& claim) { return resource(claim).users.size() == 1; });
 }
 
 // Another one comes: where it stands now.
@@ -87,7 +89,8 @@ void SharedResources::meet(int number) {
 bool SharedResources::next_stretch(int number) {
   Activity& it = activity(number);
   if (it.alone) {
-    for (; it.ends.size() + 1 < it.stretches.size(); it.left = it.present().seconds) it.ends.push_back(it.since += it.left);
+    for (; it.ends.size() + 1 < it.stretches.size(); it.left = it.present().seconds)
+      it.ends.push_back(it.since += it.left);
     it.ends.push_back(now_);
     return false;
   }

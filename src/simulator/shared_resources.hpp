@@ -16,26 +16,29 @@ struct Claim {
   double share = 0;
 };
 
-/// A part of an activity that takes so many seconds by itself. The claims are read until the activity has ended. tag: the caller's.
+/// A part of an activity that takes so many seconds by itself. The claims are read until the activity has ended. tag:
+/// the caller's.
 struct Stretch {
   double seconds = 0;
   std::span<const Claim> claims;
   int tag = 0;
 };
 
-/// Time passes from the end of one activity to the next. Where more than the whole of a resource is claimed, all that claim it get their
-/// part in proportion; an activity is as slow as the fullest of its resources.
-///   two activities alone on a device, with claims of 1 and k - 1, that start together: together max(a, b) + (k - 1) min(a, b)
-/// An activity that is alone on its resources isn't looked at before another one comes or it ends, however many stretches it has.
+/// Time passes from the end of one activity to the next. Where more than the whole of a resource is claimed, all that
+/// claim it get their part in proportion; an activity is as slow as the fullest of its resources.
+///   two activities alone on a device, with claims of 1 and k - 1, that start together: together max(a, b) + (k - 1)
+///   min(a, b)
+/// An activity that is alone on its resources isn't looked at before another one comes or it ends, however many
+/// stretches it has.
 class SharedResources {
  public:
   explicit SharedResources(int resources) : resources_(static_cast<size_t>(resources)) {}
 
-  /// Starts what takes these stretches one after the other, one at least, all on the same resources. The number comes back from next(), and
-  /// is then free for another activity; numbers are below the most that run at a time.
+  /// Starts what takes these stretches one after the other, one at least, all on the same resources. The number comes
+  /// back from next(), and is then free for another activity; numbers are below the most that run at a time.
   int start(std::span<const Stretch> stretches);
-  /// Passes to the end of the activity that ends first, and gives its number; -1: none runs. Of those that end at once the one that was
-  /// started first.
+  /// Passes to the end of the activity that ends first, and gives its number; -1: none runs. Of those that end at once
+  /// the one that was started first.
   int next();
   double now() const { return now_; }
 

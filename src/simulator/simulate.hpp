@@ -1,4 +1,4 @@
-// Time of a step before it runs: the rows of a Program on the streams of all ranks.
+// Time of a step before it runs: the tasks of a Program on the streams of all ranks.
 #pragma once
 
 #include <memory>
@@ -12,35 +12,38 @@
 
 namespace switchyard::simulator {
 
-/// How a rank spends a step: compute + communication - overlap + idle is the step. communication: any of its streams transfers;
-/// overlap: while it computes.
+/// How a rank spends a step: compute + communication - overlap + idle is the step. communication: any of its streams
+/// transfers; overlap: while it computes.
 struct RankTime {
   double compute = 0, communication = 0, overlap = 0, idle = 0;
 };
 
-/// Seconds from the step's start. communication: transfers, collectives and a bank's copies; otherwise computing.
+/// Seconds from the step's start. communication: transfers, collectives and the working parameters' copies; otherwise
+/// computing.
 struct Span {
   double begin = 0, end = 0;
   bool communication = false;
 };
-/// A row while it works, without what it waits for.
-struct RowTime {
+/// A task while it works, without what it waits for.
+struct TaskTime {
   double begin = 0, end = 0;
-  std::span<const Span> spans;  // rows that fare alike have the same ones
+  std::span<const Span> spans;  // tasks that fare alike have the same ones
 };
 
 struct Simulation {
   double step_seconds = 0;
   std::vector<RankTime> ranks;
-  std::vector<RowTime> rows;  // of the Program
-  std::shared_ptr<const std::vector<std::vector<Span>>> kept;  // where the rows' spans lie
+  std::vector<TaskTime> tasks;                                 // of the Program
+  std::shared_ptr<const std::vector<std::vector<Span>>> kept;  // where the tasks' spans lie
 };
 
-/// Each rank's streams take their rows in order and side by side; a row starts when its streams are free on all its ranks and what it
-/// waits for is done, a run stops within for parameters that are not there yet, and a unit's gradients are there before its run ends.
-/// What works at the same time shares devices and ports (shared_resources.hpp): a transfer, also one within a run, takes a part of the devices of its
-/// ranks, and transfers divide a port that they both fill. Rows that are bound to fare alike are looked at once (fold.hpp).
+/// Each rank's streams take their tasks in order and side by side; a task starts when its streams are free on all its
+/// ranks and what it waits for is done, a run stops within for parameters that are not there yet, and a unit's
+/// gradients are there before its run ends. What works at the same time shares devices and ports
+/// (shared_resources.hpp): a transfer, also one within a run, takes a part of the devices of its ranks, and transfers
+/// divide a port that they both fill. Tasks that are bound to fare alike are looked at once (fold.hpp).
 /// errors  UserError if the hardware has no rates for a data type; InternalError if it has other ranks than the plans
-Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware);
+Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
+                    const cluster::Hardware& hardware);
 
 }  // namespace switchyard::simulator

@@ -38,7 +38,7 @@ nlohmann::json named(const char* what, int rank, int thread, const std::string& 
   return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}};
 }
 
-constexpr size_t kMostEvents = 100'000;  // of stretches within rows
+constexpr size_t kMostEvents = 100'000;  // of stretches within tasks
 
 /// The ranks of a process, and its spans.
 struct Process {
@@ -46,27 +46,29 @@ struct Process {
   std::vector<TracedSpan> spans;
 };
 
-/// What a rank's process shows, but for lanes: ranks with the same of it have the same process.
-std::vector<double> shown_of(const ir::Program& program, const std::vector<RowTime>& times, int rank) {
+/// What a rank's process shows, but for replicas: ranks with the same of it have the same process.
+std::vector<double> shown_of(const ir::Program& program, const std::vector<TaskTime>& times, int rank) {
   std::vector<double> shown;
-  for (const int row : program.of_rank[static_cast<size_t>(rank)]) {
-    const RowTime& time = times[static_cast<size_t>(row)];
+  for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
+    const TaskTime& time = times[static_cast<size_t>(id)];
     if (time.spans.empty()) continue;
-    const ir::Task& t = program.rows[static_cast<size_t>(row)];
-    for (const int number : {static_cast<int>(t.kind), static_cast<int>(t.queue), static_cast<int>(t.pass), t.phase, t.group, t.stage, t.micro_batch, t.unit, t.round})
+    const ir::Task& t = program.tasks[static_cast<size_t>(id)];
+    for (const int number : {static_cast<int>(t.kind), static_cast<int>(t.queue), static_cast<int>(t.pass), t.phase,
+                             t.group, t.stage, t.micro_batch, t.unit, t.round})
       shown.push_back(number);
-    for (const Span& span : time.spans) shown.insert(shown.end(), {span.begin, span.end, span.communication ? 1.0 : 0.0});
+    for (const Span& span : time.spans)
+      shown.insert(shown.end(), {span.begin, span.end, span.communication ? 1.0 : 0.0});
   }
   return shown;
 }
 
-/// The stretches of a row, or the row as one: with what waits within it.
-std::vector<Span> spans_of(const ir::Task& task, const RowTime& time, bool stretches) {
+/// The stretches of a task, or the task as one: with what waits within it.
+std::vector<Span> spans_of(const ir::Task& task, const TaskTime& time, bool stretches) {
   if (stretches || time.spans.size() < 2) return {time.spans.begin(), time.spans.end()};
   return {{time.spans.front().begin, time.spans.back().end, ir::is_transfer(task.kind)}};
 }
 
-std::vector<Process> processes_of(const ir::Program& program, const std::vector<RowTime>& times) {
+std::vector<Process> processes_of(const ir::Program& program, const std::vector<TaskTime>& times) {
   std::map<std::vector<double>, size_t> known;
   std::vector<Process> processes;
   size_t events = 0;
@@ -74,24 +76,29 @@ std::vector<Process> processes_of(const ir::Program& program, const std::vector<
     const auto [it, fresh] = known.try_emplace(shown_of(program, times, rank), processes.size());
     if (fresh) {
       processes.emplace_back();
-      for (const int row : program.of_rank[static_cast<size_t>(rank)]) events += times[static_cast<size_t>(row)].spans.size();
+      for (const int id : program.of_rank[static_cast<size_t>(rank)])
+        events += times[static_cast<size_t>(id)].spans.size();
     }
     processes[it->second].ranks.push_back(rank);
   }
   for (Process& process : processes)
-    for (const int row : program.of_rank[static_cast<size_t>(process.ranks[0])])
-      for (const Span& span : spans_of(program.rows[static_cast<size_t>(row)], times[static_cast<size_t>(row)], events <= kMostEvents))
-        process.spans.push_back({row, span});
+    for (const int id : program.of_rank[static_cast<size_t>(process.ranks[0])])
+      for (const Span& span :
+           spans_of(program.tasks[static_cast<size_t>(id)], times[static_cast<size_t>(id)], events <= kMostEvents))
+        process.spans.push_back({id, span});
   return processes;
 }
 
-/// Perfetto puts processes of equally many events in the order of their titles: all numbers have as many digits as `last`.
+/// Perfetto puts processes of equally many events in the order of their titles: all numbers have as many digits as
+/// `last`.
 std::string title_of(const std::vector<int>& ranks, int last) {
   const size_t more = ranks.size() - 1, digits = fmt::formatted_size("{}", last);
-  return fmt::format("rank {:0{}}", ranks[0], digits) + (more == 0 ? "" : fmt::format(" and {} like it, to rank {:0{}}", more, ranks.back(), digits));
+  return fmt::format("rank {:0{}}", ranks[0], digits) +
+         (more == 0 ? "" : fmt::format(" and {} like it, to rank {:0{}}", more, ranks.back(), digits));
 }
 
-/// Microseconds, as eighths: viewers read them as whole nanoseconds, and drop an event that then begins before the one ahead of it ends.
+/// Microseconds, as eighths: viewers read them as whole nanoseconds, and drop an event that then begins before the one
+/// ahead of it ends.
 double microseconds(double seconds) { return std::round(8e6 * seconds) / 8; }
 
 void append(std::string& events, const nlohmann::json& event) {
@@ -106,8 +113,8 @@ std::string text_of(const ir::Program& program, const std::vector<Process>& proc
     const int rank = process.ranks[0];
     append(events, named("process_name", rank, 1, title_of(process.ranks, last)));
     std::map<compiler::QueueKey, int> threads;
-    for (const auto& [row, span] : process.spans) {
-      const ir::Task& task = program.rows[static_cast<size_t>(row)];
+    for (const auto& [id, span] : process.spans) {
+      const ir::Task& task = program.tasks[static_cast<size_t>(id)];
       const int next = static_cast<int>(threads.size()) + 1;  // 0 isn't a thread to all viewers
       const auto [thread, fresh] = threads.try_emplace(compiler::queue_of(task, rank), next);
       if (fresh) append(events, named("thread_name", rank, thread->second, name_of(thread->first)));
@@ -120,32 +127,35 @@ std::string text_of(const ir::Program& program, const std::vector<Process>& proc
                       {"dur", microseconds(span.end) - microseconds(span.begin)}});
     }
   }
-  return "{\"traceEvents\":[" + events + "],\"displayTimeUnit\":\"ms\"" + (told.empty() ? "" : ",\"otherData\":" + told.dump()) + "}";
+  return "{\"traceEvents\":[" + events + "],\"displayTimeUnit\":\"ms\"" +
+         (told.empty() ? "" : ",\"otherData\":" + told.dump()) + "}";
 }
 
 }  // namespace
 
 std::string trace_of(const ir::Program& program, const Simulation& simulation) {
-  return text_of(program, processes_of(program, simulation.rows), nlohmann::json::object());
+  return text_of(program, processes_of(program, simulation.tasks), nlohmann::json::object());
 }
 
-std::string trace_of(const ir::Program& program, const std::vector<std::vector<TracedSpan>>& spans, const nlohmann::json& told) {
+std::string trace_of(const ir::Program& program, const std::vector<std::vector<TracedSpan>>& spans,
+                     const nlohmann::json& told) {
   std::vector<Process> processes;
-  for (int rank = 0; rank < static_cast<int>(spans.size()); ++rank) processes.push_back({{rank}, spans[static_cast<size_t>(rank)]});
+  for (int rank = 0; rank < static_cast<int>(spans.size()); ++rank)
+    processes.push_back({{rank}, spans[static_cast<size_t>(rank)]});
   return text_of(program, processes, told);
 }
 
 void begin_with_the_last(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans) {
   const auto is_transfer = [&](const TracedSpan& one) {
-    return one.span.communication && program.rows[static_cast<size_t>(one.row)].kind != ir::TaskKind::run;
+    return one.span.communication && program.tasks[static_cast<size_t>(one.task)].kind != ir::TaskKind::run;
   };
   std::map<int, double> ready;
   for (const auto& of_rank : spans)
     for (const TracedSpan& one : of_rank)
-      if (is_transfer(one)) ready[one.row] = std::max(ready[one.row], one.span.begin);
+      if (is_transfer(one)) ready[one.task] = std::max(ready[one.task], one.span.begin);
   for (auto& of_rank : spans)
     for (TracedSpan& one : of_rank)
-      if (is_transfer(one)) one.span.begin = std::min(ready[one.row], one.span.end);
+      if (is_transfer(one)) one.span.begin = std::min(ready[one.task], one.span.end);
 }
 
 void write_trace(const std::string& path, const ir::Program& program, const Simulation& simulation) {

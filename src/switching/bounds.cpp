@@ -14,7 +14,8 @@ using layout::ShardMap;
 /// The boxes on each host, each once, however many ranks hold it.
 using HostBoxes = std::set<std::pair<int, std::array<i64, 2 * layout::kMaxDims>>>;
 
-void add_boxes(const ShardMap& map, const cluster::Cluster& cluster, HostBoxes& seen, std::vector<Box>& boxes, std::vector<int>& hosts) {
+void add_boxes(const ShardMap& map, const cluster::Cluster& cluster, HostBoxes& seen, std::vector<Box>& boxes,
+               std::vector<int>& hosts) {
   for (const layout::Shard& shard : map.shards) {
     const int host = cluster.host[static_cast<size_t>(shard.rank)];
     std::array<i64, 2 * layout::kMaxDims> corners{};
@@ -27,7 +28,8 @@ void add_boxes(const ShardMap& map, const cluster::Cluster& cluster, HostBoxes& 
 }
 
 /// Elements of one tensor that must cross, counted once per host.
-i64 crossing_elements(const std::vector<const ShardMap*>& sources, const ShardMap& to, const cluster::Cluster& cluster) {
+i64 crossing_elements(const std::vector<const ShardMap*>& sources, const ShardMap& to,
+                      const cluster::Cluster& cluster) {
   HostBoxes seen_sources, seen_targets;
   std::vector<Box> boxes;
   std::vector<int> hosts;
@@ -67,14 +69,16 @@ Traffic traffic(const MovePlan& plan, const cluster::Cluster& cluster, i64 eleme
   return result;
 }
 
-i64 inter_host_bound_bytes(const std::vector<ShardMap>& from, const std::vector<ShardMap>& image, const std::vector<ShardMap>& to,
-                           const cluster::Cluster& cluster, i64 element_size) {
-  const auto same = [](const std::vector<ShardMap>& maps, size_t a, size_t b) { return maps.empty() || maps[a].shards == maps[b].shards; };
+i64 inter_host_bound_bytes(const std::vector<ShardMap>& from, const std::vector<ShardMap>& compute_copy,
+                           const std::vector<ShardMap>& to, const cluster::Cluster& cluster, i64 element_size) {
+  const auto same = [](const std::vector<ShardMap>& maps, size_t a, size_t b) {
+    return maps.empty() || maps[a].shards == maps[b].shards;
+  };
   std::vector<std::pair<size_t, i64>> counted;  // tensors unlike those before them, and their elements
   i64 elements = 0;
   for (size_t t = 0; t < to.size(); ++t) {
     const auto known = std::find_if(counted.begin(), counted.end(), [&](const auto& entry) {
-      return same(to, t, entry.first) && same(from, t, entry.first) && same(image, t, entry.first);
+      return same(to, t, entry.first) && same(from, t, entry.first) && same(compute_copy, t, entry.first);
     });
     if (known != counted.end()) {
       elements += known->second;
@@ -82,7 +86,7 @@ i64 inter_host_bound_bytes(const std::vector<ShardMap>& from, const std::vector<
     }
     std::vector<const ShardMap*> sources;
     if (!from.empty()) sources.push_back(&from[t]);
-    if (!image.empty()) sources.push_back(&image[t]);
+    if (!compute_copy.empty()) sources.push_back(&compute_copy[t]);
     counted.emplace_back(t, crossing_elements(sources, to[t], cluster));
     elements += counted.back().second;
   }

@@ -15,9 +15,9 @@ struct Traffic {
 };
 Traffic traffic(const MovePlan& plan, const cluster::Cluster& cluster, i64 element_size);
 
-/// Bytes that any switch must send between hosts: each element once for every host that wants it and has it on none of its
-/// ranks, in `from` or `image`. Lists as in plan_switch.
-i64 inter_host_bound_bytes(const std::vector<layout::ShardMap>& from, const std::vector<layout::ShardMap>& image,
+/// Bytes that any switch must send between hosts: each element once for every host that wants it and has it on none of
+/// its ranks, in `from` or `compute copy`. Lists as in plan_switch.
+i64 inter_host_bound_bytes(const std::vector<layout::ShardMap>& from, const std::vector<layout::ShardMap>& compute_copy,
                            const std::vector<layout::ShardMap>& to, const cluster::Cluster& cluster, i64 element_size);
 
 }  // namespace switchyard::switching

@@ -1,4 +1,5 @@
-// Bundles: slices of several tensors with the same holders and takers, laid end to end, so that they are shared out as one.
+// Bundles: slices of several tensors with the same holders and takers, laid end to end, so that they are shared out as
+// one.
 #pragma once
 
 #include <span>
@@ -23,16 +24,16 @@ struct Piece {
 };
 
 struct Bundle {
-  std::vector<int> holders, addends, takers;  // as in layout::Slice
+  std::vector<int> holders, partials, takers;  // as in layout::Slice
   std::vector<Piece> pieces{};
   i64 elements = 0;
 };
 
-/// Slices of equal holders, addends and takers are joined, in order of first appearance.
+/// Slices of equal holders, partials and takers are joined, in order of first appearance.
 std::vector<Bundle> bundles(std::span<const TensorSlice> slices);
 
-/// Adds messages from src to dst for the elements [begin, end) of the bundle, rounded to rows of the boxes at both ends: ranges
-/// that abut give messages that abut.
+/// Adds messages from src to dst for the elements [begin, end) of the bundle, rounded to rows of the boxes at both
+/// ends: ranges that abut give messages that abut.
 void send_range(const Bundle& bundle, i64 begin, i64 end, int src, int dst, std::vector<layout::Msg>& messages);
 
 }  // namespace switchyard::switching

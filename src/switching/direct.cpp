@@ -8,7 +8,9 @@
 namespace switchyard::switching {
 namespace {
 
-bool contains(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
 
 }  // namespace
 
@@ -36,14 +38,14 @@ layout::Rounds DirectPlanner::switch_unit(std::span<const TensorSlice> slices) {
   return plan;
 }
 
-layout::Rounds DirectPlanner::flush_unit(std::span<const TensorSlice> slices) {
+layout::Rounds DirectPlanner::reduce_unit(std::span<const TensorSlice> slices) {
   layout::Rounds plan{{{}, {}}};
   for (const auto& [tensor, slice] : slices) {
-    check(slice.takers.size() == 1, "gradients flushed to {} owners", slice.takers.size());
+    check(slice.takers.size() == 1, "gradients reduced to {} owners", slice.takers.size());
     const int owner = slice.takers[0];
-    std::map<int, std::vector<int>> copies;  // by addend
-    for (size_t i = 0; i < slice.holders.size(); ++i) copies[slice.addends[i]].push_back(slice.holders[i]);
-    for (const auto& [addend, holders] : copies) {
+    std::map<int, std::vector<int>> copies;  // by partial
+    for (size_t i = 0; i < slice.holders.size(); ++i) copies[slice.partials[i]].push_back(slice.holders[i]);
+    for (const auto& [partial, holders] : copies) {
       const bool here = contains(holders, owner);
       const int source = here ? owner : choose(holders, owner, slice.box.elements());
       plan.rounds[here ? 1 : 0].push_back({source, owner, tensor, slice.box});

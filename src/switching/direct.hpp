@@ -15,8 +15,8 @@ class DirectPlanner {
   DirectPlanner(Planner policy, const cluster::Cluster& cluster);
   /// Copies, local ones included.
   layout::Rounds switch_unit(std::span<const TensorSlice> slices);
-  /// Each addend straight to the owner, then the owner's own.
-  layout::Rounds flush_unit(std::span<const TensorSlice> slices);
+  /// Each partial straight to the owner, then the owner's own.
+  layout::Rounds reduce_unit(std::span<const TensorSlice> slices);
 
  private:
   /// One of the holders; counts what it will send.

@@ -31,14 +31,17 @@ class Numbering {
   }
   const Names& names() const { return names_; }
   /// -1: not of the unit.
-  int operator[](int rank) const { return static_cast<size_t>(rank) < number_.size() ? number_[static_cast<size_t>(rank)] : -1; }
+  int operator[](int rank) const {
+    return static_cast<size_t>(rank) < number_.size() ? number_[static_cast<size_t>(rank)] : -1;
+  }
 
   bool same_map(const ShardMap& mine, const Numbering& other, const ShardMap& its) const {
-    return mine.addends == its.addends && mine.shape.size == its.shape.size &&
-           std::equal(mine.shards.begin(), mine.shards.end(), its.shards.begin(), its.shards.end(), [&](const layout::Shard& a, const layout::Shard& b) {
-             const int number = (*this)[a.rank];
-             return number >= 0 && number == other[b.rank] && a.addend == b.addend && a.box == b.box;
-           });
+    return mine.partials == its.partials && mine.shape.size == its.shape.size &&
+           std::equal(mine.shards.begin(), mine.shards.end(), its.shards.begin(), its.shards.end(),
+                      [&](const layout::Shard& a, const layout::Shard& b) {
+                        const int number = (*this)[a.rank];
+                        return number >= 0 && number == other[b.rank] && a.partial == b.partial && a.box == b.box;
+                      });
   }
 
   /// Their hosts, numbered from 0 in their order.
@@ -49,7 +52,8 @@ class Numbering {
     const std::vector<int> order(hosts.begin(), hosts.end());
     Cluster numbered;
     for (const int rank : *names_)
-      numbered.host.push_back(static_cast<int>(std::ranges::lower_bound(order, cluster.host[static_cast<size_t>(rank)]) - order.begin()));
+      numbered.host.push_back(
+          static_cast<int>(std::ranges::lower_bound(order, cluster.host[static_cast<size_t>(rank)]) - order.begin()));
     return numbered;
   }
 
@@ -66,21 +70,24 @@ class Numbering {
 /// The maps a plan is about: sources that come first, further sources, destinations.
 struct Maps {
   const std::vector<ShardMap>& from;
-  const std::vector<ShardMap>& image;
+  const std::vector<ShardMap>& compute_copy;
   const std::vector<ShardMap>& to;
 
   /// Whether tensors have the same maps under their numberings.
-  bool alike(const std::vector<int>& tensors, const Numbering& numbers, const std::vector<int>& others, const Numbering& their_numbers) const {
+  bool alike(const std::vector<int>& tensors, const Numbering& numbers, const std::vector<int>& others,
+             const Numbering& their_numbers) const {
     return std::equal(tensors.begin(), tensors.end(), others.begin(), others.end(), [&](int i, int j) {
       const auto x = static_cast<size_t>(i), y = static_cast<size_t>(j);
-      const auto same = [&](const std::vector<ShardMap>& maps) { return maps.empty() || numbers.same_map(maps[x], their_numbers, maps[y]); };
-      return same(to) && same(from) && same(image);
+      const auto same = [&](const std::vector<ShardMap>& maps) {
+        return maps.empty() || numbers.same_map(maps[x], their_numbers, maps[y]);
+      };
+      return same(to) && same(from) && same(compute_copy);
     });
   }
 
   Names ranks_of(const UnitMaps& unit) const {
     std::vector<bool> there;
-    for (const std::vector<ShardMap>* maps : {&from, &image, &to})
+    for (const std::vector<ShardMap>* maps : {&from, &compute_copy, &to})
       if (!maps->empty())
         for (const int tensor : unit.tensors)
           for (const layout::Shard& shard : (*maps)[static_cast<size_t>(tensor)].shards) {
@@ -95,29 +102,30 @@ struct Maps {
 
   /// All sources of a tensor as one map; those of `from` first.
   ShardMap sources(size_t tensor) const {
-    if (image.empty()) return from.empty() ? ShardMap{to[tensor].shape, 1, {}} : from[tensor];
-    return from.empty() ? image[tensor] : layout::as_copies({from[tensor], image[tensor]});
+    if (compute_copy.empty()) return from.empty() ? ShardMap{to[tensor].shape, 1, {}} : from[tensor];
+    return from.empty() ? compute_copy[tensor] : layout::as_copies({from[tensor], compute_copy[tensor]});
   }
 };
 
-void check_addends(const layout::Slice& slice, int addends) {
-  const std::set<int> found(slice.addends.begin(), slice.addends.end());
-  check(static_cast<int>(found.size()) == addends, "box {} has {} of {} addends", slice.box, found.size(), addends);
+void check_partials(const layout::Slice& slice, int partials) {
+  const std::set<int> found(slice.partials.begin(), slice.partials.end());
+  check(static_cast<int>(found.size()) == partials, "box {} has {} of {} partials", slice.box, found.size(), partials);
 }
 
-/// Drops shards of the image (those from `first_image` on) on hosts where the previous strategy has copies, but for ranks that
-/// want the cell themselves: a finely cut image would only make slices small.
-layout::NarrowHolders prefer_previous(const ShardMap& sources, size_t first_image, const Cluster& cluster) {
-  return [&sources, first_image, &cluster](std::vector<int>& shards, const std::vector<int>& takers) {
-    const auto middle = std::lower_bound(shards.begin(), shards.end(), static_cast<int>(first_image));
+/// Drops shards of the compute copy (those from `first_compute_copy` on) on hosts where the previous strategy has
+/// copies, but for ranks that want the cell themselves: a finely cut compute copy would only make slices small.
+layout::NarrowHolders prefer_previous(const ShardMap& sources, size_t first_compute_copy, const Cluster& cluster) {
+  return [&sources, first_compute_copy, &cluster](std::vector<int>& shards, const std::vector<int>& takers) {
+    const auto middle = std::lower_bound(shards.begin(), shards.end(), static_cast<int>(first_compute_copy));
     if (middle == shards.begin()) return;
     const auto rank_of = [&](int shard) { return sources.shards[static_cast<size_t>(shard)].rank; };
     shards.erase(std::remove_if(middle, shards.end(),
                                 [&](int shard) {
                                   const int rank = rank_of(shard);
                                   if (std::find(takers.begin(), takers.end(), rank) != takers.end()) return false;
-                                  return std::any_of(shards.begin(), middle,
-                                                     [&](int other) { return cluster.same_host(rank_of(other), rank); });
+                                  return std::any_of(shards.begin(), middle, [&](int other) {
+                                    return cluster.same_host(rank_of(other), rank);
+                                  });
                                 }),
                  shards.end());
   };
@@ -129,22 +137,22 @@ struct UnitsOwnMaps {
     for (const int tensor : unit.tensors) {
       const auto t = static_cast<size_t>(tensor);
       if (!maps.from.empty()) from.push_back(numbers.within(maps.from[t]));
-      if (!maps.image.empty()) image.push_back(numbers.within(maps.image[t]));
+      if (!maps.compute_copy.empty()) compute_copy.push_back(numbers.within(maps.compute_copy[t]));
       to.push_back(numbers.within(maps.to[t]));
     }
   }
-  Maps maps() const { return {from, image, to}; }
-  std::vector<ShardMap> from, image, to;
+  Maps maps() const { return {from, compute_copy, to}; }
+  std::vector<ShardMap> from, compute_copy, to;
 };
 
 std::vector<TensorSlice> slices_of(const UnitMaps& unit, const Maps& own, const Cluster& cluster) {
   std::vector<TensorSlice> result;
   for (size_t i = 0; i < unit.tensors.size(); ++i) {
     const ShardMap sources = own.sources(i);
-    const size_t first_image = own.from.empty() ? 0 : own.from[i].shards.size();
+    const size_t first_compute_copy = own.from.empty() ? 0 : own.from[i].shards.size();
     try {
-      for (auto& slice : layout::slices(sources, own.to[i], prefer_previous(sources, first_image, cluster))) {
-        check_addends(slice, sources.addends);
+      for (auto& slice : layout::slices(sources, own.to[i], prefer_previous(sources, first_compute_copy, cluster))) {
+        check_partials(slice, sources.partials);
         result.push_back({static_cast<int>(i), std::move(slice)});
       }
     } catch (const InternalError& error) {
@@ -164,14 +172,15 @@ Rounds tidy(Rounds moves) {
 Rounds relayed(std::span<const TensorSlice> slices, const Maps& own, const Cluster& cluster, bool sum) {
   std::vector<ShardMap> from;
   for (size_t i = 0; i < own.to.size(); ++i) from.push_back(own.sources(i));
-  Rounds moves = sum ? relay_flush(slices, cluster) : relay_switch(slices, cluster);
+  Rounds moves = sum ? relay_reduce(slices, cluster) : relay_switch(slices, cluster);
   for (auto& round : moves.rounds) round = coalesce(std::move(round), from, own.to);
   return tidy(std::move(moves));
 }
 
 std::vector<MessageList::Pattern> patterns_of(Rounds moves) {
   std::vector<MessageList::Pattern> patterns;
-  for (auto& round : moves.rounds) patterns.push_back(std::make_shared<const std::vector<layout::Msg>>(std::move(round)));
+  for (auto& round : moves.rounds)
+    patterns.push_back(std::make_shared<const std::vector<layout::Msg>>(std::move(round)));
   return patterns;
 }
 
@@ -184,7 +193,8 @@ SharedRounds named(const std::vector<MessageList::Pattern>& patterns, const Name
 }
 
 /// Plans each distinct unit once; direct policies only share the slices, as their loads go on.
-MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const Cluster& cluster, Planner planner, bool sum) {
+MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const Cluster& cluster, Planner planner,
+                    bool sum) {
   struct Known {
     const UnitMaps* unit;
     Numbering numbers;
@@ -200,7 +210,8 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
     const Numbering numbers(direct ? nullptr : maps.ranks_of(units[u]), cluster.ranks());
     const Cluster within = numbers.within(cluster);
     auto same = std::find_if(known.rbegin(), known.rend(), [&](const Known& other) {
-      return other.cluster.host == within.host && maps.alike(other.unit->tensors, other.numbers, units[u].tensors, numbers);
+      return other.cluster.host == within.host &&
+             maps.alike(other.unit->tensors, other.numbers, units[u].tensors, numbers);
     });
     if (same == known.rend()) {
       const UnitsOwnMaps own(units[u], maps, numbers);
@@ -209,13 +220,16 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
       known.push_back(std::move(fresh));
       same = known.rbegin();
     }
-    const auto moves = direct ? patterns_of(tidy(sum ? direct->flush_unit(same->slices) : direct->switch_unit(same->slices))) : same->moves;
+    const auto moves =
+        direct ? patterns_of(tidy(sum ? direct->reduce_unit(same->slices) : direct->switch_unit(same->slices)))
+               : same->moves;
     plan.units.push_back({static_cast<int>(u), named(moves, numbers.names(), units[u])});
   }
   return plan;
 }
 
-/// What of a plan is to be replayed: all but units that share their messages with another one and have its maps under other names.
+/// What of a plan is to be replayed: all but units that share their messages with another one and have its maps under
+/// other names.
 struct Proof {
   Rounds moves;  // of these units side by side
   std::vector<ShardMap> from, to;
@@ -223,7 +237,7 @@ struct Proof {
 
 Proof to_prove(const MovePlan& plan, const Maps& maps) {
   int ranks = 0;
-  for (const std::vector<ShardMap>* list : {&maps.from, &maps.image, &maps.to})
+  for (const std::vector<ShardMap>* list : {&maps.from, &maps.compute_copy, &maps.to})
     for (const ShardMap& map : *list)
       for (const layout::Shard& shard : map.shards) ranks = std::max(ranks, shard.rank + 1);
   struct Proven {
@@ -239,17 +253,20 @@ Proof to_prove(const MovePlan& plan, const Maps& maps) {
     const Names tensors = rounds[0].tensors();
     const Numbering numbers(rounds[0].ranks(), ranks);
     const bool known = tensors && std::ranges::any_of(proven, [&](const Proven& other) {
-      const auto same_pattern = [](const MessageList& a, const MessageList& b) { return a.pattern() == b.pattern(); };
-      return std::ranges::equal(other.moves->rounds, rounds, same_pattern) &&
-             maps.alike(*other.moves->rounds[0].tensors(), other.numbers, *tensors, numbers);
-    });
+                         const auto same_pattern = [](const MessageList& a, const MessageList& b) {
+                           return a.pattern() == b.pattern();
+                         };
+                         return std::ranges::equal(other.moves->rounds, rounds, same_pattern) &&
+                                maps.alike(*other.moves->rounds[0].tensors(), other.numbers, *tensors, numbers);
+                       });
     if (known) {
       for (const int tensor : *tensors) left_out[static_cast<size_t>(tensor)] = true;
       continue;
     }
     if (tensors) proven.push_back({&unit.moves, numbers});
     if (proof.moves.rounds.size() < rounds.size()) proof.moves.rounds.resize(rounds.size());
-    for (size_t r = 0; r < rounds.size(); ++r) proof.moves.rounds[r].insert(proof.moves.rounds[r].end(), rounds[r].begin(), rounds[r].end());
+    for (size_t r = 0; r < rounds.size(); ++r)
+      proof.moves.rounds[r].insert(proof.moves.rounds[r].end(), rounds[r].begin(), rounds[r].end());
   }
   for (size_t t = 0; t < maps.to.size(); ++t) {
     const ShardMap nothing{maps.to[t].shape, 1, {}};
@@ -262,7 +279,8 @@ Proof to_prove(const MovePlan& plan, const Maps& maps) {
 void check_lists(const std::vector<UnitMaps>& units, const Maps& maps) {
   const size_t tensors = maps.to.size();
   check(maps.from.empty() || maps.from.size() == tensors, "{} tensors to move, {} sources", tensors, maps.from.size());
-  check(maps.image.empty() || maps.image.size() == tensors, "{} tensors to move, {} images", tensors, maps.image.size());
+  check(maps.compute_copy.empty() || maps.compute_copy.size() == tensors, "{} tensors to move, {} compute copies",
+        tensors, maps.compute_copy.size());
   for (const UnitMaps& unit : units) {
     for (const int tensor : unit.tensors)
       check(tensor >= 0 && static_cast<size_t>(tensor) < tensors, "unit with tensor {} of {}", tensor, tensors);
@@ -271,28 +289,29 @@ void check_lists(const std::vector<UnitMaps>& units, const Maps& maps) {
 
 }  // namespace
 
-MovePlan plan_switch(const std::vector<UnitMaps>& units, const std::vector<ShardMap>& from, const std::vector<ShardMap>& image,
-                     const std::vector<ShardMap>& to, const Cluster& cluster, Planner planner) {
-  const Maps maps{from, image, to};
+MovePlan plan_switch(const std::vector<UnitMaps>& units, const std::vector<ShardMap>& from,
+                     const std::vector<ShardMap>& compute_copy, const std::vector<ShardMap>& to, const Cluster& cluster,
+                     Planner planner) {
+  const Maps maps{from, compute_copy, to};
   check_lists(units, maps);
   return plan_units(units, maps, cluster, planner, false);
 }
 
-MovePlan plan_flush(const std::vector<UnitMaps>& units, const std::vector<ShardMap>& grad, const std::vector<ShardMap>& home,
-                    const Cluster& cluster, Planner planner) {
+MovePlan plan_reduce(const std::vector<UnitMaps>& units, const std::vector<ShardMap>& grad,
+                     const std::vector<ShardMap>& home, const Cluster& cluster, Planner planner) {
   const std::vector<ShardMap> none;
   const Maps maps{grad, none, home};
   check_lists(units, maps);
   return plan_units(units, maps, cluster, planner, true);
 }
 
-void verify_switch(const MovePlan& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& image,
+void verify_switch(const MovePlan& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& compute_copy,
                    const std::vector<ShardMap>& to) {
-  const Proof proof = to_prove(plan, {from, image, to});
+  const Proof proof = to_prove(plan, {from, compute_copy, to});
   layout::verify_copy(proof.moves, proof.from, proof.to);
 }
 
-void verify_flush(const MovePlan& plan, const std::vector<ShardMap>& grad, const std::vector<ShardMap>& home) {
+void verify_reduce(const MovePlan& plan, const std::vector<ShardMap>& grad, const std::vector<ShardMap>& home) {
   const Proof proof = to_prove(plan, {grad, {}, home});
   layout::verify_sum(proof.moves, proof.from, proof.to);
 }

@@ -35,24 +35,26 @@ struct MovePlan {
   bool sum = false;
 };
 
-/// Parameters to the shards of `to`. Sources: `from` (the previous strategy's copies) and `image` (home's, in compute
-/// precision); either list may be empty, and so may a map in it. What a rank holds in `from` or `image` already is a local
-/// message of round 0. `from` is preferred: image counts on hosts that `from` doesn't reach, and on its own rank.
-/// Units of equal maps get equal moves (greedy and round_robin: equal but for their load counters). relay: also where ranks and hosts have
-/// other numbers in the same order, as the layers of other pipeline stages have.
-/// InternalError if an element is nowhere.
+/// Parameters to the shards of `to`. Sources: `from` (the previous strategy's copies) and `compute copy` (home's, in
+/// compute precision); either list may be empty, and so may a map in it. What a rank holds in `from` or `compute copy`
+/// already is a local message of round 0. `from` is preferred: compute copy counts on hosts that `from` doesn't reach,
+/// and on its own rank. Units of equal maps get equal moves (greedy and round_robin: equal but for their load
+/// counters). relay: also where ranks and hosts have other numbers in the same order, as the layers of other pipeline
+/// stages have. InternalError if an element is nowhere.
 MovePlan plan_switch(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& from,
-                     const std::vector<layout::ShardMap>& image, const std::vector<layout::ShardMap>& to, const cluster::Cluster& cluster,
-                     Planner planner);
+                     const std::vector<layout::ShardMap>& compute_copy, const std::vector<layout::ShardMap>& to,
+                     const cluster::Cluster& cluster, Planner planner);
 
-/// Gradients (any addends, any copies) to `home` (one owner per element). The last round holds the local messages: the
+/// Gradients (any partials, any copies) to `home` (one owner per element). The last round holds the local messages: the
 /// owner's own sum, once all that it adds has arrived.
-MovePlan plan_flush(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& grad,
-                    const std::vector<layout::ShardMap>& home, const cluster::Cluster& cluster, Planner planner);
+MovePlan plan_reduce(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& grad,
+                     const std::vector<layout::ShardMap>& home, const cluster::Cluster& cluster, Planner planner);
 
-/// Proofs: layout::verify_copy and verify_sum over the whole plan. Of units with the same maps and moves but for names one is replayed.
-void verify_switch(const MovePlan& plan, const std::vector<layout::ShardMap>& from, const std::vector<layout::ShardMap>& image,
-                   const std::vector<layout::ShardMap>& to);
-void verify_flush(const MovePlan& plan, const std::vector<layout::ShardMap>& grad, const std::vector<layout::ShardMap>& home);
+/// Proofs: layout::verify_copy and verify_sum over the whole plan. Of units with the same maps and moves but for names
+/// one is replayed.
+void verify_switch(const MovePlan& plan, const std::vector<layout::ShardMap>& from,
+                   const std::vector<layout::ShardMap>& compute_copy, const std::vector<layout::ShardMap>& to);
+void verify_reduce(const MovePlan& plan, const std::vector<layout::ShardMap>& grad,
+                   const std::vector<layout::ShardMap>& home);
 
 }  // namespace switchyard::switching

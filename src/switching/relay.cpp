@@ -13,7 +13,9 @@ using cluster::Cluster;
 using layout::Msg;
 using layout::Rounds;
 
-bool contains(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
 
 int host_of(const Cluster& cluster, int rank) { return cluster.host[static_cast<size_t>(rank)]; }
 
@@ -30,7 +32,8 @@ struct Delivery {
   std::vector<int> senders, receivers;
 };
 
-/// What arrives at one host from others: demands on its receivers, with the delivery and the sender's part each is about.
+/// What arrives at one host from others: demands on its receivers, with the delivery and the sender's part each is
+/// about.
 struct Arrivals {
   std::vector<Demand> demands;
   std::vector<const Delivery*> deliveries;
@@ -50,13 +53,14 @@ void deliver_inside(const std::map<int, std::vector<Delivery>>& hosts, std::vect
     }
     const auto parts = share(demands);
     for (size_t d = 0; d < demands.size(); ++d) {
-      for (const Part& part : parts[d]) send_range(*what[d], part.begin, part.end, part.rank, demands[d].partner, messages);
+      for (const Part& part : parts[d])
+        send_range(*what[d], part.begin, part.end, part.rank, demands[d].partner, messages);
     }
   }
 }
 
-/// Across hosts: the senders share all crossings; on each host the ranks that lack something share what comes from each sender,
-/// and pass it on.
+/// Across hosts: the senders share all crossings; on each host the ranks that lack something share what comes from each
+/// sender, and pass it on.
 void deliver_across(const std::vector<Delivery>& crossings, const Cluster& cluster, std::vector<Msg>& crossing,
                     std::vector<Msg>& spreading) {
   std::vector<Demand> sending;
@@ -89,68 +93,69 @@ void deliver_across(const std::vector<Delivery>& crossings, const Cluster& clust
   }
 }
 
-/// Which ranks add what on one host: of each addend that this host contributes, one or more ranks that hold it.
+/// Which ranks add what on one host: of each partial that this host contributes, one or more ranks that hold it.
 struct Contribution {
-  std::map<int, std::vector<int>> holders;  // by addend
+  std::map<int, std::vector<int>> holders;  // by partial
 };
 
-/// Every addend is contributed by one host: the owner's if it has a copy there, else one that contributes anyway, else the first
-/// that has it.
+/// Every partial is contributed by one host: the owner's if it has a copy there, else one that contributes anyway, else
+/// the first that has it.
 std::map<int, Contribution> contributions(const Bundle& bundle, int owner, const Cluster& cluster) {
-  std::map<int, std::map<int, std::vector<int>>> holders;  // by addend, by host
+  std::map<int, std::map<int, std::vector<int>>> holders;  // by partial, by host
   for (size_t i = 0; i < bundle.holders.size(); ++i) {
-    holders[bundle.addends[i]][host_of(cluster, bundle.holders[i])].push_back(bundle.holders[i]);
+    holders[bundle.partials[i]][host_of(cluster, bundle.holders[i])].push_back(bundle.holders[i]);
   }
   std::map<int, Contribution> hosts;
   const int home = host_of(cluster, owner);
-  const auto assign = [&](int addend, int host) { hosts[host].holders[addend] = holders.at(addend).at(host); };
-  for (const auto& [addend, places] : holders) {
+  const auto assign = [&](int partial, int host) { hosts[host].holders[partial] = holders.at(partial).at(host); };
+  for (const auto& [partial, places] : holders) {
     if (places.contains(home)) {
-      assign(addend, home);
+      assign(partial, home);
     } else if (places.size() == 1) {
-      assign(addend, places.begin()->first);
+      assign(partial, places.begin()->first);
     }
   }
-  for (const auto& [addend, places] : holders) {
+  for (const auto& [partial, places] : holders) {
     if (places.contains(home)) continue;
-    const auto known = std::find_if(places.begin(), places.end(), [&](const auto& place) { return hosts.contains(place.first); });
-    assign(addend, known == places.end() ? places.begin()->first : known->first);
+    const auto known =
+        std::find_if(places.begin(), places.end(), [&](const auto& place) { return hosts.contains(place.first); });
+    assign(partial, known == places.end() ? places.begin()->first : known->first);
   }
   return hosts;
 }
 
-/// The addends of one host (not the owner's) for one bundle.
-struct Meeting {
+/// The partials of one host (not the owner's) for one bundle.
+struct HostSum {
   const Bundle* bundle;
   Contribution from;
 };
 
-class FlushRounds {
+class ReduceRounds {
  public:
-  explicit FlushRounds(const Cluster& cluster) : cluster_(cluster), sent_(static_cast<size_t>(cluster.ranks())) {}
+  explicit ReduceRounds(const Cluster& cluster) : cluster_(cluster), sent_(static_cast<size_t>(cluster.ranks())) {}
 
   void plan(const Bundle& bundle) {
-    check(bundle.takers.size() == 1, "gradients flushed to {} owners", bundle.takers.size());
+    check(bundle.takers.size() == 1, "gradients reduced to {} owners", bundle.takers.size());
     const int owner = bundle.takers[0];
     for (auto& [host, from] : contributions(bundle, owner, cluster_)) {
       if (host == host_of(cluster_, owner)) {
         gather(bundle, from, owner, 0, bundle.elements);
         if (contains(bundle.holders, owner)) send_range(bundle, 0, bundle.elements, owner, owner, local_);
       } else {
-        meetings_[host].push_back({&bundle, std::move(from)});
+        sums_[host].push_back({&bundle, std::move(from)});
       }
     }
   }
 
   Rounds finish() {
-    for (const auto& [host, meetings] : meetings_) meet(meetings);
+    for (const auto& [host, sums] : sums_) add_on_host(sums);
     return {{std::move(inside_), std::move(across_), std::move(local_)}};
   }
 
  private:
-  /// Round 0: the addends of a host come to `to`, each from the holder that has sent least.
+  /// Round 0: the partials of a host come to `to`, each from the holder that has sent least.
   void gather(const Bundle& bundle, const Contribution& from, int to, i64 begin, i64 end) {
-    for (const auto& [addend, ranks] : from.holders) {
+    for (const auto& [partial, ranks] : from.holders) {
       if (contains(ranks, to)) continue;
       const int source = layout::nearest_sender(ranks, to, cluster_, sent_);
       sent_[static_cast<size_t>(source)] += end - begin;
@@ -158,29 +163,31 @@ class FlushRounds {
     }
   }
 
-  /// The ranks of a host share the bundles that they add and send on. A lone addend needs no meeting and crosses in round 0.
-  void meet(const std::vector<Meeting>& meetings) {
+  /// The ranks of a host share the bundles that they add and send on. A lone partial needs no sum on its host and
+  /// crosses in round 0.
+  void add_on_host(const std::vector<HostSum>& sums) {
     std::vector<Demand> demands;
-    for (const Meeting& meeting : meetings) {
-      Demand demand{meeting.bundle->elements, {}, -1, false};
-      for (const auto& [addend, ranks] : meeting.from.holders)
+    for (const HostSum& sum : sums) {
+      Demand demand{sum.bundle->elements, {}, -1, false};
+      for (const auto& [partial, ranks] : sum.from.holders)
         demand.candidates.insert(demand.candidates.end(), ranks.begin(), ranks.end());
       std::sort(demand.candidates.begin(), demand.candidates.end());
       demands.push_back(std::move(demand));
     }
     const auto parts = share(demands);
-    for (size_t m = 0; m < meetings.size(); ++m) {
-      const bool alone = meetings[m].from.holders.size() == 1;
+    for (size_t m = 0; m < sums.size(); ++m) {
+      const bool alone = sums[m].from.holders.size() == 1;
       for (const Part& part : parts[m]) {
-        gather(*meetings[m].bundle, meetings[m].from, part.rank, part.begin, part.end);
-        send_range(*meetings[m].bundle, part.begin, part.end, part.rank, meetings[m].bundle->takers[0], alone ? inside_ : across_);
+        gather(*sums[m].bundle, sums[m].from, part.rank, part.begin, part.end);
+        send_range(*sums[m].bundle, part.begin, part.end, part.rank, sums[m].bundle->takers[0],
+                   alone ? inside_ : across_);
       }
     }
   }
 
   const Cluster& cluster_;
   std::vector<i64> sent_;
-  std::map<int, std::vector<Meeting>> meetings_;  // by host
+  std::map<int, std::vector<HostSum>> sums_;  // by host
   std::vector<Msg> inside_, across_, local_;
 };
 
@@ -214,9 +221,9 @@ Rounds relay_switch(std::span<const TensorSlice> slices, const Cluster& cluster)
   return {{std::move(first), std::move(second)}};
 }
 
-Rounds relay_flush(std::span<const TensorSlice> slices, const Cluster& cluster) {
+Rounds relay_reduce(std::span<const TensorSlice> slices, const Cluster& cluster) {
   const std::vector<Bundle> all = bundles(slices);
-  FlushRounds rounds(cluster);
+  ReduceRounds rounds(cluster);
   for (const Bundle& bundle : all) rounds.plan(bundle);
   return rounds.finish();
 }

@@ -33,7 +33,8 @@ class Sharing {
       give(demand, demand.candidates[0], demand.elements);
     } else if (demand.evenly && fits_evenly(demand)) {
       for (i64 i = 0; i < count; ++i) {
-        give(demand, demand.candidates[static_cast<size_t>(i)], demand.elements * (i + 1) / count - demand.elements * i / count);
+        give(demand, demand.candidates[static_cast<size_t>(i)],
+             demand.elements * (i + 1) / count - demand.elements * i / count);
       }
     } else if (const int rank = known_partner(demand); rank >= 0) {
       give(demand, rank, demand.elements);
@@ -61,7 +62,8 @@ class Sharing {
 
   bool fits_evenly(const Demand& demand) const {
     const i64 each = demand.elements / static_cast<i64>(demand.candidates.size());
-    return std::all_of(demand.candidates.begin(), demand.candidates.end(), [&](int rank) { return load(rank) + each <= mean_ + slack_; });
+    return std::all_of(demand.candidates.begin(), demand.candidates.end(),
+                       [&](int rank) { return load(rank) + each <= mean_ + slack_; });
   }
 
   int known_partner(const Demand& demand) const {
@@ -72,16 +74,16 @@ class Sharing {
     return -1;
   }
 
-  /// Up to the mean: on with the rank that had work last if no partner matters, else the least loaded first; no part below the
-  /// slack if it can be helped.
+  /// Up to the mean: on with the rank that had work last if no partner matters, else the least loaded first; no part
+  /// below the slack if it can be helped.
   void fill(const Demand& demand) {
-    const bool last_may =
-        demand.partner < 0 && std::find(demand.candidates.begin(), demand.candidates.end(), last_) != demand.candidates.end();
+    const bool last_may = demand.partner < 0 && std::find(demand.candidates.begin(), demand.candidates.end(), last_) !=
+                                                    demand.candidates.end();
     if (last_may && demand.elements <= mean_ - load(last_)) return give(demand, last_, demand.elements);
     while (served() < demand.elements) {
       const i64 left = demand.elements - served();
-      const int rank =
-          *std::min_element(demand.candidates.begin(), demand.candidates.end(), [&](int a, int b) { return load(a) < load(b); });
+      const int rank = *std::min_element(demand.candidates.begin(), demand.candidates.end(),
+                                         [&](int a, int b) { return load(a) < load(b); });
       const i64 room = mean_ - load(rank);
       if (left <= room + slack_) return give(demand, rank, left);
       if (room <= slack_) return level(demand, left);

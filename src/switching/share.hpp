@@ -11,8 +11,8 @@ namespace switchyard::switching {
 struct Demand {
   i64 elements = 0;
   std::vector<int> candidates;  // ranks
-  int partner = -1;             // who is at the other end (-1: no preference): candidates that have worked for it come first
-  bool evenly = false;          // equal parts for all candidates, where that overloads none
+  int partner = -1;     // who is at the other end (-1: no preference): candidates that have worked for it come first
+  bool evenly = false;  // equal parts for all candidates, where that overloads none
 };
 
 /// Elements [begin, end) of a demand go to `rank`.
@@ -22,8 +22,8 @@ struct Part {
   bool operator==(const Part&) const = default;
 };
 
-/// For each demand its parts, in order and without gaps. Demands of few candidates choose first; a rank is filled up to the
-/// mean over all candidates, give or take an eighth; what fits nowhere is levelled over its candidates.
+/// For each demand its parts, in order and without gaps. Demands of few candidates choose first; a rank is filled up to
+/// the mean over all candidates, give or take an eighth; what fits nowhere is levelled over its candidates.
 std::vector<std::vector<Part>> share(const std::vector<Demand>& demands);
 
 }  // namespace switchyard::switching

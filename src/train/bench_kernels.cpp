@@ -36,7 +36,12 @@ double count(const at::Tensor& t) { return static_cast<double>(t.numel()); }
 class Bench {
  public:
   explicit Bench(const BenchKernelsSettings& s)
-      : s_(s), T_(s.tokens), H_(s.model.hidden_size), F_(s.model.ffn_size), D_(s.model.head_dim), K_(s.model.kv_heads * s.model.head_dim) {}
+      : s_(s),
+        T_(s.tokens),
+        H_(s.model.hidden_size),
+        F_(s.model.ffn_size),
+        D_(s.model.head_dim),
+        K_(s.model.kv_heads * s.model.head_dim) {}
 
   BenchKernelsResult run() {
     const at::Tensor a = random({kSquare, kSquare}), b = random({kSquare, kSquare}), from = random({kCopied});
@@ -76,7 +81,9 @@ class Bench {
     return best;
   }
 
-  void computes(const std::string& name, double flops, const Work& work) { result_.kernels.push_back({name, seconds_of(work), flops, 0}); }
+  void computes(const std::string& name, double flops, const Work& work) {
+    result_.kernels.push_back({name, seconds_of(work), flops, 0});
+  }
   void moves(const std::string& name, double elements, const Work& work) {
     result_.kernels.push_back({name, seconds_of(work), 0, elements * kFloat});
   }
@@ -128,10 +135,10 @@ class Bench {
 
   void adamw() {
     const i64 n = config::parameter_count(s_.model);
-    at::Tensor p = random({n}), m = random({n}), v = at::rand({n}), image;
+    at::Tensor p = random({n}), m = random({n}), v = at::rand({n}), compute_copy;
     const at::Tensor grad = random({n});
     moves("sum_of_squares", count(p), [&] { kernels::sum_of_squares(grad); });
-    moves("adamw", 7 * count(p), [&] { kernels::adamw(p, m, v, image, grad, {}, 1); });
+    moves("adamw", 7 * count(p), [&] { kernels::adamw(p, m, v, compute_copy, grad, {}, 1); });
   }
 
   void packed(i64 documents) {
@@ -144,12 +151,13 @@ class Bench {
     for (i64 d = 0; d < documents; ++d) {
       const int at = static_cast<int>(T_ * d / documents), n = static_cast<int>(T_ * (d + 1) / documents) - at;
       blocks.push_back({.q = at, .qn = n, .k = at, .kn = n, .causal = true});
-      figure.squares += i64{n} * n;
+      figure.squared_lengths += i64{n} * n;
     }
     const int dim = static_cast<int>(D_);
     const double scale = 1 / std::sqrt(static_cast<double>(D_));
     figure.forward = seconds_of([&] { kernels::attention(o, lse, q, k, v, blocks, dim, scale); });
-    figure.backward = seconds_of([&] { kernels::attention_backward(dq, dk, dv, d_out, q, k, v, o, lse, blocks, dim, scale); });
+    figure.backward =
+        seconds_of([&] { kernels::attention_backward(dq, dk, dv, d_out, q, k, v, o, lse, blocks, dim, scale); });
     result_.packed.push_back(figure);
   }
 
@@ -174,18 +182,21 @@ BenchKernelsResult bench_kernels(const BenchKernelsSettings& settings) {
 }
 
 std::string table(const BenchKernelsResult& r) {
-  std::string text = fmt::format("matrix product {:.1f} GFLOP/s, copy {:.1f} GB/s\n", r.matmul_flops / 1e9, r.copy_bytes / 1e9);
+  std::string text =
+      fmt::format("matrix product {:.1f} GFLOP/s, copy {:.1f} GB/s\n", r.matmul_flops / 1e9, r.copy_bytes / 1e9);
   text += "kernel                    ms   GFLOP/s      GB/s    share\n";
   for (const KernelFigure& f : r.kernels)
     text += fmt::format("{:<18}{:>10.3f}{:>10}{:>10}{:>8.0f}%\n", f.name, f.seconds * 1e3,
                         f.flops > 0 ? fmt::format("{:.1f}", f.flops / f.seconds / 1e9) : "",
                         f.bytes > 0 ? fmt::format("{:.1f}", f.bytes / f.seconds / 1e9) : "", 100 * r.share(f));
-  text += "attention of a row    squared lengths   forward ms   of one document   backward ms   of one document\n";
+  text +=
+      "attention of a micro-batch    squared lengths   forward ms   of one document   backward ms   of one document\n";
   for (const PackedFigure& f : r.packed) {
     const PackedFigure& one = r.packed.front();
-    text += fmt::format("{:>4} documents{:>22.1f}%{:>13.3f}{:>17.1f}%{:>14.3f}{:>17.1f}%\n", f.documents,
-                        100 * static_cast<double>(f.squares) / static_cast<double>(one.squares), f.forward * 1e3,
-                        100 * f.forward / one.forward, f.backward * 1e3, 100 * f.backward / one.backward);
+    text +=
+        fmt::format("{:>4} documents{:>22.1f}%{:>13.3f}{:>17.1f}%{:>14.3f}{:>17.1f}%\n", f.documents,
+                    100 * static_cast<double>(f.squared_lengths) / static_cast<double>(one.squared_lengths),
+                    f.forward * 1e3, 100 * f.forward / one.forward, f.backward * 1e3, 100 * f.backward / one.backward);
   }
   return text;
 }

@@ -5,8 +5,8 @@
 
 namespace switchyard::train {
 
-compiler::Plans bench_plans(const config::ModelConfig& model, const std::string& precision, const std::vector<std::string>& strategies,
-                            const cluster::Cluster& cluster) {
+compiler::Plans bench_plans(const config::ModelConfig& model, const std::string& precision,
+                            const std::vector<std::string>& strategies, const cluster::Cluster& cluster) {
   std::vector<config::Strategy> made;
   for (const std::string& strategy : strategies) {
     made.push_back(config::strategy_from_spec(strategy, cluster.ranks(), model.layers));

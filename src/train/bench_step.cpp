@@ -43,10 +43,11 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
     const compiler::CompiledStrategy& strategy = plans.strategies()[0];
     batch::BucketSpec bucket;
     bucket.max_length = s.seq;
-    bucket.lanes = static_cast<int>(strategy.lanes.size());
+    bucket.replicas = static_cast<int>(strategy.replicas.size());
     bucket.multiple = strategy.multiple;
     bucket.micro_batch_tokens =
-        s.seq * std::max<i64>(1, s.batch / bucket.lanes / static_cast<i64>(strategy.strategy.groups[0].stages.size()));
+        s.seq *
+        std::max<i64>(1, s.batch / bucket.replicas / static_cast<i64>(strategy.strategy.groups[0].stages.size()));
     const std::vector<i64> lengths(static_cast<size_t>(s.batch), s.seq);
     const batch::StepPlan plan = batch::plan_batch(0, lengths, {&bucket, 1}, {1, 0});
     RankSettings settings;
@@ -57,9 +58,8 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
     const runtime::Documents documents = documents_of(s);
     for (int step = 0; step < s.steps; ++step) {
       const auto start = Clock::now();
-      const runtime::StepResult done = rank.step(plan, documents, [&](double norm) {
-        return update_settings({}, 1e-3, step + 1, norm);
-      });
+      const runtime::StepResult done =
+          rank.step(plan, documents, [&](double norm) { return update_settings({}, 1e-3, step + 1, norm); });
       if (fabric.rank() != 0) continue;
       result.losses.push_back(done.loss);
       result.seconds.push_back(seconds_since(start));

@@ -8,7 +8,8 @@
 
 namespace switchyard::train {
 
-/// A LLaMA in fp32 (or `precision`), `batch` documents of `seq` tokens a step. threads: of the whole run, shared by the ranks.
+/// A LLaMA in fp32 (or `precision`), `batch` documents of `seq` tokens a step. threads: of the whole run, shared by the
+/// ranks.
 struct BenchStepSettings {
   config::ModelConfig model;
   i64 seq = 1024, batch = 4;
@@ -16,7 +17,8 @@ struct BenchStepSettings {
   std::string strategy = "1,1,1", precision = "fp32";
 };
 
-/// step_seconds: median of the steps after the first. peak_bytes: of the fullest rank. losses: one per step.
+/// step_seconds: median of the steps after the first. peak_bytes: of the rank with the highest peak. losses: one per
+/// step.
 struct BenchStepResult {
   double tokens_per_second = 0, step_seconds = 0;
   i64 peak_bytes = 0, parameters = 0;

@@ -27,7 +27,7 @@ struct Phases {
     for (const int strategy : strategies) {
       batch::PhasePlan& phase = plan.phases.emplace_back();
       phase.strategy = strategy;
-      phase.lane.resize(plans.strategies()[static_cast<size_t>(strategy)].lanes.size());
+      phase.replica.resize(plans.strategies()[static_cast<size_t>(strategy)].replicas.size());
     }
     compiler::AssembleOptions options;
     options.train = false;
@@ -37,10 +37,11 @@ struct Phases {
   ir::Program program;
 };
 
-// Bytes of the memory of banks that a switch makes on a rank.
-i64 bank_bytes(const compiler::Plans& plans, const compiler::Holdings& holdings) {
+// Bytes of the memory of working parameters that a switch makes on a rank.
+i64 working_bytes(const compiler::Plans& plans, const compiler::Holdings& holdings) {
   i64 elements = 0;
-  for (int unit = 0; unit < static_cast<int>(plans.units().size()); ++unit) elements += holdings.bank_elements(kTo, kFrom, unit);
+  for (int unit = 0; unit < static_cast<int>(plans.units().size()); ++unit)
+    elements += holdings.working_elements(kTo, kFrom, unit);
   return elements * size_of(plans.graph().precision().compute);
 }
 
@@ -58,9 +59,11 @@ class BenchOnRank {
 
   BenchSwitchResult run(int repetitions) {
     const Phases staying(plans_, {kFrom, kFrom}), changing(plans_, {kFrom, kTo, kTo});
-    const i64 bytes = bank_bytes(plans_, store_.holdings), total = sum(bytes);
-    if (total == 0) user_error("bench switch: this switch brings nothing to any rank. Give two strategies that differ.");
-    const at::Tensor source = runtime::zeros({bytes / 4}, DType::i32, at::kCPU), target = runtime::zeros({bytes / 4}, DType::i32, at::kCPU);
+    const i64 bytes = working_bytes(plans_, store_.holdings), total = sum(bytes);
+    if (total == 0)
+      user_error("bench switch: this switch brings nothing to any rank. Give two strategies that differ.");
+    const at::Tensor source = runtime::zeros({bytes / 4}, DType::i32, at::kCPU),
+                     target = runtime::zeros({bytes / 4}, DType::i32, at::kCPU);
     const i64 staying_sent = sent_by(staying), moved = sent_by(changing) - staying_sent;  // also warms up
     std::vector<double> switches, copies;
     for (int i = 0; i < repetitions; ++i) {
@@ -86,7 +89,8 @@ class BenchOnRank {
     const comm::Traffic before = fabric_.traffic();
     execute(phases);
     const comm::Traffic after = fabric_.traffic();
-    return sum(std::accumulate(after.begin(), after.end(), i64{0}) - std::accumulate(before.begin(), before.end(), i64{0}));
+    return sum(std::accumulate(after.begin(), after.end(), i64{0}) -
+               std::accumulate(before.begin(), before.end(), i64{0}));
   }
 
   // From a common start to the end of the slowest rank.
@@ -113,7 +117,8 @@ class BenchOnRank {
 
 BenchSwitchResult bench_switch(const BenchSwitchSettings& settings) {
   config::validate(settings.model);
-  if (settings.ranks < 1 || settings.repetitions < 1) user_error("bench switch: --ranks and --repetitions must be 1 or more.");
+  if (settings.ranks < 1 || settings.repetitions < 1)
+    user_error("bench switch: --ranks and --repetitions must be 1 or more.");
   check_threads(settings.ranks, 0);
   kernels::install_rank_allocator();
   BenchSwitchResult result;

@@ -5,7 +5,8 @@
 
 namespace switchyard::train {
 
-/// Where a channel's messages belong to steps, their transactions have the numbers of these, from 1; what is said once before them has this.
+/// Where a channel's messages belong to steps, their transactions have the numbers of these, from 1; what is said once
+/// before them has this.
 inline constexpr i64 kBeforeTheFirstStep = 0;
 
 enum ChannelId : int {
@@ -18,7 +19,7 @@ enum ChannelId : int {
   kFileChannel = 7,          // joint work on files
   kHostChannel = 8,          // what each host has
   kSwitchBenchChannel = 9,
-  kFigureChannel = 10,       // figures of each step
+  kFigureChannel = 10,  // figures of each step
 };
 static_assert(kFigureChannel < runtime::kFirstChannel, "an executor's channels follow");
 

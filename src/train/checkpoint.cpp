@@ -24,7 +24,9 @@ constexpr const char* kParts[] = {"master", "m", "v"};
 
 constexpr std::string_view kBetweenKeys = ", ";
 
-std::string fingerprint_of(const config::ModelConfig& model) { return fmt::format("{}", fmt::join(config::function_of(model), kBetweenKeys)); }
+std::string fingerprint_of(const config::ModelConfig& model) {
+  return fmt::format("{}", fmt::join(config::function_of(model), kBetweenKeys));
+}
 
 /// What is in the first list of keys and not in the second.
 std::string without(std::string_view text, const std::string& other) {
@@ -49,13 +51,17 @@ void require_parameters(const files::Manifest& manifest, const ir::Graph& graph,
   for (const ir::Param& param : graph.params()) {
     known.insert(param.name);
     const auto found = manifest.shapes.find(param.name);
-    if (found == manifest.shapes.end()) user_error("checkpoint {}: state/manifest.json has no {}, which the job's model has. {}", checkpoint, param.name, kRemedy);
+    if (found == manifest.shapes.end())
+      user_error("checkpoint {}: state/manifest.json has no {}, which the job's model has. {}", checkpoint, param.name,
+                 kRemedy);
     if (found->second != param.shape.size)
-      user_error("checkpoint {}: {} has shape {} in state/manifest.json, but {} in the job's model. {}", checkpoint, param.name, found->second,
-                 param.shape.size, kRemedy);
+      user_error("checkpoint {}: {} has shape {} in state/manifest.json, but {} in the job's model. {}", checkpoint,
+                 param.name, found->second, param.shape.size, kRemedy);
   }
   for (const auto& [name, shape] : manifest.shapes)
-    if (!known.contains(name)) user_error("checkpoint {}: state/manifest.json has {}, which the job's model lacks. {}", checkpoint, name, kRemedy);
+    if (!known.contains(name))
+      user_error("checkpoint {}: state/manifest.json has {}, which the job's model lacks. {}", checkpoint, name,
+                 kRemedy);
 }
 
 std::span<const std::byte> bytes_of(const at::Tensor& dense) {
@@ -105,7 +111,8 @@ void write_shard(const std::filesystem::path& folder, const files::Manifest& man
   std::map<std::pair<std::string, std::string>, std::vector<std::pair<layout::Box, at::Tensor>>> mine;
   for (const runtime::HomeUnit& unit : home.units())
     for (const runtime::HomeShard& shard : unit.shards)
-      for (const char* part : kParts) mine[{plans.graph().param(shard.param).name, part}].emplace_back(shard.box, part_of(shard, part));
+      for (const char* part : kParts)
+        mine[{plans.graph().param(shard.param).name, part}].emplace_back(shard.box, part_of(shard, part));
   const std::string file = files::shard_name(rank, plans.cluster().ranks());
   std::vector<files::TensorEntry> entries;
   std::vector<const files::ManifestEntry*> own;
@@ -127,7 +134,8 @@ void write_shard(const std::filesystem::path& folder, const files::Manifest& man
 
 at::Tensor tensor_of(const files::TensorFile& file, const files::ManifestEntry& entry, DType dtype) {
   void* data = const_cast<std::byte*>(file.data(entry.key).data());  // read only
-  return at::from_blob(data, runtime::sizes_of(box_of(entry.lo, entry.hi)), at::TensorOptions().dtype(runtime::scalar_type(dtype)));
+  return at::from_blob(data, runtime::sizes_of(box_of(entry.lo, entry.hi)),
+                       at::TensorOptions().dtype(runtime::scalar_type(dtype)));
 }
 
 // Master weights as Hugging Face names them, fp32: parts of a packed tensor side by side, Conv1D turned back.
@@ -156,7 +164,8 @@ void write_model(const std::filesystem::path& folder, const files::Manifest& man
     if (entry.part != "master") continue;
     check_others();
     auto it = shards.find(entry.file);
-    if (it == shards.end()) it = shards.emplace(entry.file, files::TensorFile::open(folder / "state" / entry.file)).first;
+    if (it == shards.end())
+      it = shards.emplace(entry.file, files::TensorFile::open(folder / "state" / entry.file)).first;
     const ir::Param& param = *by_name.at(entry.tensor);
     at::Tensor values = tensor_of(it->second, entry, manifest.dtype).to(at::kFloat);
     std::vector<i64> lo = entry.lo, hi = entry.hi;
@@ -178,7 +187,8 @@ void write_model(const std::filesystem::path& folder, const files::Manifest& man
 void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Home& home, int rank,
                      comm::JointWork& together, const TrainState& state) {
   const files::Manifest manifest = manifest_of(plans);
-  // Goes after the last piece of joint work: the folder of a checkpoint that fails is not removed while others write into it.
+  // Goes after the last piece of joint work: the folder of a checkpoint that fails is not removed while others write
+  // into it.
   std::optional<files::CheckpointWriter> writer;
   together.run(fmt::format("folder of checkpoint {}", state.step), [&](const auto&) {
     if (rank == 0) writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step));
@@ -202,19 +212,22 @@ void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const
     files::write_meta(writer->folder(), meta);
     check_others();
     writer->commit();
-    if (job.run.keep_checkpoints > 0) files::remove_old_checkpoints(job.run.out, static_cast<int>(job.run.keep_checkpoints));
+    if (job.run.keep_checkpoints > 0)
+      files::remove_old_checkpoints(job.run.out, static_cast<int>(job.run.keep_checkpoints));
   });
 }
 
-TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Home& home, const config::Job& job) {
+TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Home& home,
+                           const config::Job& job) {
   const files::CheckpointPlace place = files::find_checkpoint(folder);
   const files::CheckpointMeta meta = files::read_meta(place.folder);
   if (const std::string mine = fingerprint_of(job.model.config); meta.fingerprint != mine)
-    user_error("checkpoint {} is of another model ({}) than the job's ({}). Use the job file it was made with.", place.folder.string(),
-               without(meta.fingerprint, mine), without(mine, meta.fingerprint));
+    user_error("checkpoint {} is of another model ({}) than the job's ({}). Use the job file it was made with.",
+               place.folder.string(), without(meta.fingerprint, mine), without(mine, meta.fingerprint));
   if (meta.seed != job.seed)
-    user_error("checkpoint {} was made with seed {}, the job has seed {}: the order of the data would change. Set seed = {}.",
-               place.folder.string(), meta.seed, job.seed, meta.seed);
+    user_error(
+        "checkpoint {} was made with seed {}, the job has seed {}: the order of the data would change. Set seed = {}.",
+        place.folder.string(), meta.seed, job.seed, meta.seed);
   const files::Manifest manifest = files::read_manifest(place.folder);
   require_parameters(manifest, plans.graph(), place.folder.string());
   std::map<std::pair<std::string, std::string>, std::vector<const files::ManifestEntry*>> entries;
@@ -227,11 +240,12 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
           const layout::Box box = box_of(entry->lo, entry->hi), common = layout::intersect(box, shard.box);
           if (common.empty()) continue;
           auto it = shards.find(entry->file);
-          if (it == shards.end()) it = shards.emplace(entry->file, files::TensorFile::open(place.folder / "state" / entry->file)).first;
+          if (it == shards.end())
+            it = shards.emplace(entry->file, files::TensorFile::open(place.folder / "state" / entry->file)).first;
           runtime::view_of(part_of(shard, part), shard.box, common)
               .copy_(runtime::view_of(tensor_of(it->second, *entry, manifest.dtype), box, common));
         }
-      if (!shard.image.is_same(shard.master)) shard.image.copy_(shard.master);
+      if (!shard.compute_copy.is_same(shard.master)) shard.compute_copy.copy_(shard.master);
     }
   return {meta.step, meta.updates, meta.tokens, {meta.epoch, meta.position, meta.offset}};
 }

@@ -16,14 +16,15 @@ struct TrainState {
   data::Cursor cursor;
 };
 
-/// Every element of home is written by the rank that owns it; a rank that owns none writes nothing. Then rank 0 writes the weights of all
-/// and commits. Old checkpoints are removed after that. Collective; `together`: of all ranks, so that the disk may take its time.
-/// ClusterError for the disk; the earlier checkpoint stays.
+/// Every element of home is written by the rank that owns it; a rank that owns none writes nothing. Then rank 0 writes
+/// the weights of all and commits. Old checkpoints are removed after that. Collective; `together`: of all ranks, so
+/// that the disk may take its time. ClusterError for the disk; the earlier checkpoint stays.
 void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Home& home, int rank,
                      comm::JointWork& together, const TrainState& state);
 
-/// Fills home from a checkpoint (or the newest one of a run folder), whatever strategies and ranks wrote it. UserError: none there,
-/// damaged, of another model or seed.
-TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Home& home, const config::Job& job);
+/// Fills home from a checkpoint (or the newest one of a run folder), whatever strategies and ranks wrote it. UserError:
+/// none there, damaged, of another model or seed.
+TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Home& home,
+                           const config::Job& job);
 
 }  // namespace switchyard::train

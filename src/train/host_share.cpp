@@ -20,12 +20,15 @@ HostView own_view() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (::sched_getaffinity(0, sizeof cores, &cores) == 0) {
-    for (size_t core = 0; core < std::min<size_t>(CPU_SETSIZE, view.cores.size()); ++core) view.cores[core] = CPU_ISSET(core, &cores);
+    for (size_t core = 0; core < std::min<size_t>(CPU_SETSIZE, view.cores.size()); ++core)
+      view.cores[core] = CPU_ISSET(core, &cores);
   } else {  // a host of more cores than the set has room for
-    for (size_t core = 0; core < std::min<size_t>(std::thread::hardware_concurrency(), view.cores.size()); ++core) view.cores.set(core);
+    for (size_t core = 0; core < std::min<size_t>(std::thread::hardware_concurrency(), view.cores.size()); ++core)
+      view.cores.set(core);
   }
   view.gpus = at::detail::getCUDAHooks().hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) std::string(visible).copy(view.visible_gpus.data(), view.visible_gpus.size() - 1);
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
+    std::string(visible).copy(view.visible_gpus.data(), view.visible_gpus.size() - 1);
   return view;
 }
 
@@ -54,19 +57,25 @@ int gpu_for(int rank, const std::vector<HostView>& all, const std::vector<int>& 
   const int gpus = all[mine].gpus;
   if (threads_of_one_process && gpus > 0) return before % gpus;
   if (together > gpus)
-    user_error("run.device = \"cuda\": rank {} shares {} CUDA device{} with {} other ranks of its host. Start as many ranks on a host as it has devices.",
-               rank, gpus, gpus == 1 ? "" : "s", together - 1);
+    user_error(
+        "run.device = \"cuda\": rank {} shares {} CUDA device{} with {} other ranks of its host. Start as many ranks "
+        "on a host as it has devices.",
+        rank, gpus, gpus == 1 ? "" : "s", together - 1);
   return before;
 }
 
 void require_device(config::Device device) {
   if (device == config::Device::cuda && !at::detail::getCUDAHooks().hasCUDA())
-    user_error("run.device = \"cuda\": this process has no CUDA device: libtorch was built without CUDA, or the driver shows none. Use \"cpu\", or build "
-               "with a libtorch for CUDA and see nvidia-smi.");
+    user_error(
+        "run.device = \"cuda\": this process has no CUDA device: libtorch was built without CUDA, or the driver shows "
+        "none. Use \"cpu\", or build "
+        "with a libtorch for CUDA and see nvidia-smi.");
 }
 
-RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, config::Device device, bool threads_of_one_process) {
-  const auto all = comm::all_gather_values(fabric, comm::everyone(fabric, kHostChannel), "what hosts have", kBeforeTheFirstStep, own_view());
+RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, config::Device device,
+                             bool threads_of_one_process) {
+  const auto all = comm::all_gather_values(fabric, comm::everyone(fabric, kHostChannel), "what hosts have",
+                                           kBeforeTheFirstStep, own_view());
   const std::vector<int>& host = fabric.cluster().host;
   if (settings.threads == 0) settings.threads = threads_for(fabric.rank(), all, host);
   settings.device = at::Device(at::kCPU);

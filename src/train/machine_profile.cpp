@@ -17,20 +17,24 @@ config::Profile named_profile(const config::RunSettings& run, const Precision& p
                               const std::function<void(const std::string&)>& say) {
   config::Profile profile = config::read_profile(run.profile, run.ranks);
   if (!profile.hardware.device.rates.contains(precision.compute))
-    user_error("run.profile {} has no {}. Measure it: switchyard profile --precision {}.", run.profile, name_of(precision), name_of(precision));
-  if (const std::string differs = config::difference(profile.machine, here); !differs.empty()) say(fmt::format("{} {}", run.profile, differs));
+    user_error("run.profile {} has no {}. Measure it: switchyard profile --precision {}.", run.profile,
+               name_of(precision), name_of(precision));
+  if (const std::string differs = config::difference(profile.machine, here); !differs.empty())
+    say(fmt::format("{} {}", run.profile, differs));
   return profile;
 }
 
 // Nothing, with the reason said, if it can't be used.
-std::optional<config::Profile> kept_profile(const std::string& path, const ProfileSettings& settings, const Precision& precision, const config::Machine& here,
+std::optional<config::Profile> kept_profile(const std::string& path, const ProfileSettings& settings,
+                                            const Precision& precision, const config::Machine& here,
                                             const std::function<void(const std::string&)>& say) {
   if (path.empty() || !std::filesystem::exists(path)) return std::nullopt;
   try {
     config::Profile profile = config::read_profile(path, settings.ranks);
     std::string differs = config::difference(profile.machine, here);
     if (differs.empty() && profile.machine.threads != here.threads) differs = "is of other threads";
-    if (differs.empty() && !profile.hardware.device.rates.contains(precision.compute)) differs = fmt::format("has no {}", name_of(precision));
+    if (differs.empty() && !profile.hardware.device.rates.contains(precision.compute))
+      differs = fmt::format("has no {}", name_of(precision));
     if (differs.empty()) return profile;
     say(fmt::format("{} {}; measuring anew", path, differs));
   } catch (const UserError& error) {
@@ -54,12 +58,16 @@ config::Profile machine_profile(const config::Job& job, const comm::Launch& laun
   const config::Machine here = this_machine(settings, launch);
   if (!job.run.profile.empty()) return named_profile(job.run, precision, here, say);
   if (launch.distributed)
-    user_error("a job without strategies is planned with a profile that all processes read. Launch `switchyard profile --out profile.json` as the "
-               "job is launched, and set run.profile = \"profile.json\".");
-  const std::string path =
-      folder.empty() ? "" : fmt::format("{}/profile-{}x{}-{}-{}.json", folder, here.ranks, here.threads, here.device, name_of(precision));
+    user_error(
+        "a job without strategies is planned with a profile that all processes read. Launch `switchyard profile --out "
+        "profile.json` as the "
+        "job is launched, and set run.profile = \"profile.json\".");
+  const std::string path = folder.empty() ? ""
+                                          : fmt::format("{}/profile-{}x{}-{}-{}.json", folder, here.ranks, here.threads,
+                                                        here.device, name_of(precision));
   if (auto kept = kept_profile(path, settings, precision, here, say)) return std::move(*kept);
-  say(fmt::format("measuring this machine for the plan; {}", path.empty() ? "not kept, for there is no HOME" : "kept in " + path));
+  say(fmt::format("measuring this machine for the plan; {}",
+                  path.empty() ? "not kept, for there is no HOME" : "kept in " + path));
   config::Profile profile = measure(settings, launch);
   if (!path.empty()) {
     files::make_folder(folder);

@@ -46,10 +46,13 @@ nlohmann::ordered_json to_json(const StepRecord& record) {
 
 std::vector<std::pair<std::string, double>> scalars(const StepRecord& record) {
   std::vector<std::pair<std::string, double>> scalars;
-  const auto add = [&](const std::string& name, auto value) { scalars.emplace_back("train/" + name, static_cast<double>(value)); };
+  const auto add = [&](const std::string& name, auto value) {
+    scalars.emplace_back("train/" + name, static_cast<double>(value));
+  };
   for_each_number(record, add);
   if (!record.peak_memory.empty()) add("peak_bytes", std::ranges::max(record.peak_memory).count);
-  if (!record.predicted_peak_memory.empty()) add("predicted_peak_bytes", std::ranges::max(record.predicted_peak_memory).count);
+  if (!record.predicted_peak_memory.empty())
+    add("predicted_peak_bytes", std::ranges::max(record.predicted_peak_memory).count);
   if (!record.peak_memory_bound.empty()) add("peak_bound_bytes", std::ranges::max(record.peak_memory_bound).count);
   add("skipped", record.skipped);
   return scalars;

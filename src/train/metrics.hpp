@@ -13,29 +13,30 @@ namespace switchyard::train {
 
 /// One optimizer step, over all ranks. Absent values weren't measured.
 struct StepRecord {
-  i64 step = 0;                            // number of the step, the first is 1
-  double loss = 0;                         // mean over all labels of the global batch, natural logarithm
+  i64 step = 0;     // number of the step, the first is 1
+  double loss = 0;  // mean over all labels of the global batch, natural logarithm
   double learning_rate = 0;
-  double grad_norm = 0;                    // before clipping
-  i64 tokens = 0;                          // of the global batch, padding not counted
-  Seconds time{};                          // wall time of the step
-  std::optional<double> matmul_share{};    // achieved / measured matmul peak of the device
-  std::vector<Bytes> peak_memory{};        // of each rank, in the step
+  double grad_norm = 0;                              // before clipping
+  i64 tokens = 0;                                    // of the global batch, padding not counted
+  Seconds time{};                                    // wall time of the step
+  std::optional<double> matmul_share{};              // achieved / measured matmul peak of the device
+  std::vector<Bytes> peak_memory{};                  // of each rank, in the step
   std::vector<Bytes> predicted_peak_memory{};        // the same as predicted before it, at the expected pace
   std::vector<Bytes> peak_memory_bound{};            // the most that it can be, at any pace
   Bytes intra_host_traffic{}, inter_host_traffic{};  // sent by all ranks
-  Seconds switch_time{};                   // waited for switches, longest over the ranks
-  double padding_share = 0;                // padding / tokens computed, 0 to 1
-  std::optional<double> bubble_share{};    // idle / (ranks * time), 0 to 1
-  bool skipped = false;                    // loss or gradient not finite: no update
+  Seconds switch_time{};                             // waited for switches, longest over the ranks
+  double padding_share = 0;                          // padding / tokens computed, 0 to 1
+  std::optional<double> bubble_share{};              // idle / (ranks * time), 0 to 1
+  bool skipped = false;                              // loss or gradient not finite: no update
 
   /// 0 for a step without duration.
   double tokens_per_second() const;
   double switch_share() const;
 };
 
-/// A log line. Keys: step, loss, lr, grad_norm, tokens, seconds, tokens_per_second, matmul_share, peak_bytes_per_rank, predicted_peak_bytes_per_rank,
-/// peak_bound_bytes_per_rank (arrays), intra_bytes, inter_bytes, switch_seconds, switch_share, padding_share, bubble_share, skipped. Absent values are left out.
+/// A log line. Keys: step, loss, lr, grad_norm, tokens, seconds, tokens_per_second, matmul_share, peak_bytes_per_rank,
+/// predicted_peak_bytes_per_rank, peak_bound_bytes_per_rank (arrays), intra_bytes, inter_bytes, switch_seconds,
+/// switch_share, padding_share, bubble_share, skipped. Absent values are left out.
 nlohmann::ordered_json to_json(const StepRecord& record);
 
 /// The same as (tag, value) for TensorBoard: "train/loss" and so on, "train/peak_bytes" the largest over the ranks.

@@ -55,8 +55,8 @@ class ProfileProgress {
     what_ = what;
     tenth_ = tenth;
     const double seconds = seconds_since(start_);
-    std::cerr << (terminal_ ? "\r" : "") << fmt::format("profile: {} {:.0f}%, {:.0f} s  ", what, 100 * share, seconds) << (terminal_ ? "" : "\n")
-              << std::flush;
+    std::cerr << (terminal_ ? "\r" : "") << fmt::format("profile: {} {:.0f}%, {:.0f} s  ", what, 100 * share, seconds)
+              << (terminal_ ? "" : "\n") << std::flush;
   }
 
  private:
@@ -69,7 +69,8 @@ class ProfileProgress {
 // The best that a copy reaches, for operators that were not measured.
 BytesPerSecond memory_rate(const cluster::OperatorTable& copy) {
   BytesPerSecond best{};
-  for (const cluster::MeasuredCall& call : copy.calls) best.count = std::max(best.count, call.rows * call.work / call.seconds);
+  for (const cluster::MeasuredCall& call : copy.calls)
+    best.count = std::max(best.count, call.rows * call.work / call.seconds);
   return best;
 }
 
@@ -99,7 +100,8 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
   on_ranks(ranks, launch, cluster::uniform(1, ranks), fabric_options(patient), [&](comm::Fabric& fabric) {
     const cluster::Cluster& placed = fabric.cluster();
     const int hosts = placed.hosts(), devices = fabric.size() / hosts;
-    if (hosts * devices != fabric.size()) user_error("{} ranks on {} hosts: a profile needs as many on each. Launch so.", fabric.size(), hosts);
+    if (hosts * devices != fabric.size())
+      user_error("{} ranks on {} hosts: a profile needs as many on each. Launch so.", fabric.size(), hosts);
     kernels::RankMemory memory(kernels::machine_memory());
     const kernels::MemoryScope scope(&memory);
     RankSettings rank;
@@ -107,7 +109,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     rank.memory = &memory;
     rank = with_host_share(rank, fabric, settings.device, !launch.distributed);
     kernels::use_threads(rank.threads);
-    Meeting meeting(fabric);
+    MeasurementBarrier barrier(fabric);
     ProfileProgress progress(fabric.rank() == 0);
     config::Profile mine{.hardware = {}, .machine = this_machine(settings, launch)};
     mine.machine.threads = rank.threads;
@@ -118,11 +120,13 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     hardware.device.name = mine.machine.processor;
     hardware.device.memory = {kernels::machine_memory() / devices};
     progress.told("links", 0);
-    profile_links(meeting, rank, hardware);
+    profile_links(barrier, rank, hardware);
     for (const Precision& precision : settings.precisions) {
       const std::string what = fmt::format("operators in {}", name_of(precision));
-      OperatorProfile operators = profile_operators(meeting, precision, rank, settings.quick, [&](double share) { progress.told(what, share); });
-      hardware.device.rates[precision.compute] = {.matmul = operators.matmul, .memory = memory_rate(operators.tables.at("copy"))};
+      OperatorProfile operators = profile_operators(barrier, precision, rank, settings.quick,
+                                                    [&](double share) { progress.told(what, share); });
+      hardware.device.rates[precision.compute] = {.matmul = operators.matmul,
+                                                  .memory = memory_rate(operators.tables.at("copy"))};
       hardware.device.operators[precision.compute] = std::move(operators.tables);
       hardware.device.lockstep_curve = std::move(operators.lockstep);
       hardware.device.alone_speedup = operators.alone_speedup;

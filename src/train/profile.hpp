@@ -9,7 +9,8 @@
 
 namespace switchyard::train {
 
-/// ranks: threads of this process (0: as many as were launched, else one for each core); threads: of a rank (0: the cores shared out).
+/// ranks: threads of this process (0: as many as were launched, else one for each core); threads: of a rank (0: the
+/// cores shared out).
 struct ProfileSettings {
   int ranks = 0, threads = 0;
   config::Device device = config::Device::cpu;
@@ -17,8 +18,8 @@ struct ProfileSettings {
   bool quick = false;  // a coarse profile, in seconds
 };
 
-/// Operators, links and their slow-down, ranks side by side; progress goes to standard error. Under mpirun and the like every process
-/// calls it; rank 0 has the result, the others an empty one.
+/// Operators, links and their slow-down, ranks side by side; progress goes to standard error. Under mpirun and the like
+/// every process calls it; rank 0 has the result, the others an empty one.
 /// errors  UserError: other ranks than were launched
 config::Profile profile(const ProfileSettings& settings, const comm::Launch& launch);
 

@@ -25,7 +25,8 @@
 namespace switchyard::train {
 namespace {
 
-constexpr int kRounds = 5;  // of all models, one step of each shape: machines that others use, too, are slow for seconds at a time
+constexpr int kRounds =
+    5;  // of all models, one step of each shape: machines that others use, too, are slow for seconds at a time
 constexpr int kFewestRounds = 1;
 constexpr int kQuickRounds = 2;
 constexpr size_t kQuickSubjects = 2;
@@ -72,12 +73,13 @@ config::ModelConfig gpt2(i64 hidden, i64 vocab, config::AttentionKind attention)
   return m;
 }
 
-// Hidden sizes about half an octave apart, rows two octaves; the products of a layer differ in aspect by themselves. Attention besides with
-// whole rows as one document.
+// Hidden sizes about half an octave apart, rows two octaves; the products of a layer differ in aspect by themselves.
+// Attention besides with whole rows as one document.
 std::vector<Subject> subjects() {
   const auto rows = [](const std::vector<i64>& sizes, i64 whole = 0) {
     std::vector<Shape> shapes;
-    for (const i64 tokens : sizes) shapes.push_back({std::max<i64>(1, tokens / kDocument), std::min(tokens, kDocument)});
+    for (const i64 tokens : sizes)
+      shapes.push_back({std::max<i64>(1, tokens / kDocument), std::min(tokens, kDocument)});
     if (whole > 0) shapes.push_back({1, whole});
     return shapes;
   };
@@ -98,7 +100,10 @@ std::vector<Subject> subjects() {
 class ProfiledModel {
  public:
   ProfiledModel(const Subject& subject, comm::Fabric& fabric, Precision precision, const RankSettings& settings)
-      : fabric_(fabric), plans_(bench_plans(subject.model, std::string(name_of(precision)), {fmt::format("{},1,1", fabric.size())}, fabric.cluster())), rank_(plans_, subject.model, fabric, settings) {
+      : fabric_(fabric),
+        plans_(bench_plans(subject.model, std::string(name_of(precision)), {fmt::format("{},1,1", fabric.size())},
+                           fabric.cluster())),
+        rank_(plans_, subject.model, fabric, settings) {
     rank_.store().home.initialize(random_weights(plans_.graph(), 1));
     for (const Shape& shape : subject.shapes) steps_.push_back(step_of(shape, subject.model));
   }
@@ -110,12 +115,14 @@ class ProfiledModel {
       const bool first = step.calls.empty();
       runtime::Probe probe;
       probe.timed = [&](const runtime::TimedCall& timed) {
-        if (&timed.micro_batch != &step.plan.phases[0].lane[static_cast<size_t>(fabric_.rank())].back()) return;
+        if (&timed.micro_batch != &step.plan.phases[0].replica[static_cast<size_t>(fabric_.rank())].back()) return;
         if (first) step.calls.push_back(described(timed));
         Call& call = step.calls[index++];
         if (!first) call.rounds.push_back(timed.time.count);
       };
-      rank_.step(step.plan, step.documents, [&](double) { return update_settings({.clip_norm = 0}, 1e-4, ++updates_, 0); }, probe);
+      rank_.step(
+          step.plan, step.documents, [&](double) { return update_settings({.clip_norm = 0}, 1e-4, ++updates_, 0); },
+          probe);
     }
   }
 
@@ -139,7 +146,7 @@ class ProfiledModel {
     const std::vector<i64> lengths(static_cast<size_t>(micro_batches * shape.documents * fabric_.size()), shape.length);
     batch::BucketSpec bucket;
     bucket.max_length = shape.length;
-    bucket.lanes = fabric_.size();
+    bucket.replicas = fabric_.size();
     bucket.micro_batch_tokens = row;
     Step step{batch::plan_batch(0, lengths, {&bucket, 1}, compiler::work_model(model)), {}, {}};
     for (const i64 length : lengths)
@@ -155,8 +162,10 @@ class ProfiledModel {
               .work = local.work_per_row(),
               .seconds = timed.time.count};
     if (!local.by_documents()) return call;
-    if (local.cost.flops_per_pair > 0) call.pairs = batch::causal_pairs(timed.micro_batch);
-    else call.squares = static_cast<double>(batch::squares(timed.micro_batch));
+    if (local.cost.flops_per_pair > 0)
+      call.attention_pairs = batch::attention_pairs(timed.micro_batch);
+    else
+      call.squared_lengths = static_cast<double>(batch::squared_lengths(timed.micro_batch));
     return call;
   }
 
@@ -167,39 +176,42 @@ class ProfiledModel {
   i64 updates_ = 0;
 };
 
-cluster::EfficiencyCurve mean_kept_speed(const CallsOfSteps& steps, Meeting& meeting) {
+cluster::EfficiencyCurve mean_kept_speed(const CallsOfSteps& steps, MeasurementBarrier& barrier) {
   std::vector<CallsOfLength> by_length = calls_by_length(steps);
   std::vector<double> taken;
   for (const CallsOfLength& calls : by_length) taken.push_back(calls.taken);
-  taken = meeting.mean(taken);
+  taken = barrier.mean(taken);
   for (size_t length = 0; length < taken.size(); ++length) by_length[length].taken = taken[length];
   return kept_speed(by_length);
 }
 
-// A call counts with its least time of all rounds and ranks, and with what calls of its length take longer on average, which is returned: what
-// a single one takes longer is a matter of luck.
-cluster::EfficiencyCurve settle(CallsOfSteps& steps, Meeting& meeting) {
-  const std::vector<double> least = meeting.least(least_of(steps));
+// A call counts with its least time of all rounds and ranks, and with what calls of its length take longer on average,
+// which is returned: what a single one takes longer is a matter of luck.
+cluster::EfficiencyCurve settle(CallsOfSteps& steps, MeasurementBarrier& barrier) {
+  const std::vector<double> least = barrier.least(least_of(steps));
   auto next = least.begin();
   for (Call& call : std::views::join(steps)) call.seconds = *next++;
-  cluster::EfficiencyCurve kept = mean_kept_speed(steps, meeting);
+  cluster::EfficiencyCurve kept = mean_kept_speed(steps, barrier);
   for (Call& call : std::views::join(steps)) call.seconds /= kept.at(call.seconds);
   return kept;
 }
 
 // What the rank keeps of its speed that is slowest in a stretch.
-cluster::EfficiencyCurve lockstep_of(const CallsOfSteps& settled, Meeting& meeting) {
+cluster::EfficiencyCurve lockstep_of(const CallsOfSteps& settled, MeasurementBarrier& barrier) {
   std::vector<Stretches> stretches = stretches_of(settled);
-  for (Stretches& of_length : stretches) of_length.taken = meeting.longest(of_length.taken);
+  for (Stretches& of_length : stretches) of_length.taken = barrier.longest(of_length.taken);
   return lockstep_curve(stretches);
 }
 
 // What the step does besides operators, by elements.
 class Movers {
  public:
-  Movers(Meeting& meeting, DType type, const at::Device& device) : meeting_(meeting), size_(static_cast<double>(size_of(type))) {
+  Movers(MeasurementBarrier& barrier, DType type, const at::Device& device)
+      : barrier_(barrier), size_(static_cast<double>(size_of(type))) {
     for (const i64 elements : {i64{1} << 12, i64{1} << 15, i64{1} << 18, i64{1} << 21, i64{1} << 23}) {
-      const auto made = [&] { return at::rand({elements}, at::TensorOptions().dtype(runtime::scalar_type(type)).device(device)); };
+      const auto made = [&] {
+        return at::rand({elements}, at::TensorOptions().dtype(runtime::scalar_type(type)).device(device));
+      };
       at::Tensor a = made(), b = made(), c = made(), none;
       const at::Tensor grad = made();
       add("adamw", elements, 8, [=]() mutable { kernels::adamw(a, b, c, none, grad, {}, 1); });
@@ -211,10 +223,11 @@ class Movers {
   }
 
   void run() {
-    for (Mover& mover : movers_) mover.least = std::min(mover.least, meeting_.least_of(mover.work));
+    for (Mover& mover : movers_) mover.least = std::min(mover.least, barrier_.least_of(mover.work));
   }
   void add_to(std::map<std::string, cluster::OperatorTable>& tables, const cluster::EfficiencyCurve& kept) const {
-    for (const Mover& mover : movers_) tables[mover.name].calls.push_back({mover.elements, 1, mover.bytes, mover.least / kept.at(mover.least)});
+    for (const Mover& mover : movers_)
+      tables[mover.name].calls.push_back({mover.elements, 1, mover.bytes, mover.least / kept.at(mover.least)});
   }
 
  private:
@@ -228,32 +241,35 @@ class Movers {
     movers_.push_back({name, static_cast<double>(elements), times * size_, std::move(work)});
   }
 
-  Meeting& meeting_;
+  MeasurementBarrier& barrier_;
   const double size_;
   std::vector<Mover> movers_;
 };
 
 }  // namespace
 
-OperatorProfile profile_operators(Meeting& meeting, Precision precision, const RankSettings& settings, bool quick,
-                                  const std::function<void(double share)>& told) {
+OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
+                                  bool quick, const std::function<void(double share)>& told) {
   OperatorProfile profile;
   std::vector<Subject> all = subjects();
   if (quick) all.resize(kQuickSubjects);
   std::vector<std::unique_ptr<ProfiledModel>> models;
-  for (const Subject& subject : all) models.push_back(std::make_unique<ProfiledModel>(subject, meeting.fabric(), precision, settings));
-  Movers movers(meeting, precision.state, settings.device);
-  const auto products = [&] { return kernels::matmul_rate(runtime::scalar_type(precision.compute), settings.device, Seconds{0.05}).count; };
+  for (const Subject& subject : all)
+    models.push_back(std::make_unique<ProfiledModel>(subject, barrier.fabric(), precision, settings));
+  Movers movers(barrier, precision.state, settings.device);
+  const auto products = [&] {
+    return kernels::matmul_rate(runtime::scalar_type(precision.compute), settings.device, Seconds{0.05}).count;
+  };
   std::vector<double> rates, alone;
   const auto start = Clock::now();
-  const auto passed = [&] { return meeting.mean({seconds_since(start)})[0]; };
+  const auto passed = [&] { return barrier.mean({seconds_since(start)})[0]; };
   const int rounds = quick ? kQuickRounds : kRounds;
   for (int round = 0; round <= rounds; ++round) {  // the first one warms up
     if (round > kFewestRounds && passed() > kEnough * round / (round + 1)) break;
     for (size_t m = 0; m < models.size(); ++m) {
       models[m]->run();
       rates.push_back(products());
-      alone.push_back(meeting.alone(static_cast<int>(m), products));
+      alone.push_back(barrier.alone(static_cast<int>(m), products));
       told(static_cast<double>(round * all.size() + m + 1) / static_cast<double>((rounds + 1) * all.size()));
     }
     if (round > 0) movers.run();
@@ -261,9 +277,9 @@ OperatorProfile profile_operators(Meeting& meeting, Precision precision, const R
   CallsOfSteps steps;
   for (const auto& model : models)
     for (std::vector<Call>& calls : model->calls()) steps.push_back(std::move(calls));
-  const cluster::EfficiencyCurve kept = settle(steps, meeting);
-  profile.lockstep = lockstep_of(steps, meeting);
-  profile.matmul = {meeting.mean({comm::median(rates)})[0]};
+  const cluster::EfficiencyCurve kept = settle(steps, barrier);
+  profile.lockstep = lockstep_of(steps, barrier);
+  profile.matmul = {barrier.mean({comm::median(rates)})[0]};
   profile.alone_speedup = std::max(1.0, comm::median(alone) / profile.matmul.count);
   profile.tables = tables_of(steps);
   movers.add_to(profile.tables, kept);

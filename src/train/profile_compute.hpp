@@ -7,14 +7,15 @@
 
 #include "base/units.hpp"
 #include "cluster/hardware.hpp"
-#include "train/profile_meeting.hpp"
+#include "train/measurement_barrier.hpp"
 #include "train/rank.hpp"
 
 namespace switchyard::train {
 
-/// Tables by the names of operators; those of the step besides them are "adamw", "sum_of_squares", "zero", "copy", "add" (rows: elements).
-/// Operators as they take where nothing disturbs; lockstep: what ranks that wait for one another after so many seconds keep of that speed.
-/// matmul: of a rank's square products in between; alone_speedup: of those while the other ranks wait.
+/// Tables by the names of operators; those of the step besides them are "adamw", "sum_of_squares", "zero", "copy",
+/// "add" (rows: elements). Operators as they take where nothing disturbs; lockstep: what ranks that wait for one
+/// another after so many seconds keep of that speed. matmul: of a rank's square products in between; alone_speedup: of
+/// those while the other ranks wait.
 struct OperatorProfile {
   std::map<std::string, cluster::OperatorTable> tables;
   cluster::EfficiencyCurve lockstep{};
@@ -22,8 +23,9 @@ struct OperatorProfile {
   double alone_speedup = 1;
 };
 
-/// Every rank of the fabric calls it and gets the same. quick: of the smallest models only, in seconds. told: so much of the work is done, 0 to 1.
-OperatorProfile profile_operators(Meeting& meeting, Precision precision, const RankSettings& settings, bool quick,
-                                  const std::function<void(double share)>& told);
+/// Every rank of the fabric calls it and gets the same. quick: of the smallest models only, in seconds. told: so much
+/// of the work is done, 0 to 1.
+OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
+                                  bool quick, const std::function<void(double share)>& told);
 
 }  // namespace switchyard::train

@@ -20,22 +20,23 @@ namespace {
 
 using cluster::Link;
 
-constexpr i64 kLeast = 64;                                                                      // bytes: a message that is all latency
+constexpr i64 kLeast = 64;  // bytes: a message that is all latency
 constexpr i64 kSizes[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
 constexpr std::chrono::microseconds kLate{300};
-constexpr double kMostLatency = 0.9;                                                           // of any message's time
-constexpr double kTooLong = 0.4;                                                                // seconds of a message
-constexpr i64 kBeyondCaches = i64{1} << 26, kMostBuffers = 64;                                  // bytes; what is sent was made elsewhere
+constexpr double kMostLatency = 0.9;                            // of any message's time
+constexpr double kTooLong = 0.4;                                // seconds of a message
+constexpr i64 kBeyondCaches = i64{1} << 26, kMostBuffers = 64;  // bytes; what is sent was made elsewhere
 
 class LinkProfiler {
  public:
-  LinkProfiler(Meeting& meeting, const RankSettings& settings) : meeting_(meeting), fabric_(meeting.fabric()), settings_(settings) {}
+  LinkProfiler(MeasurementBarrier& barrier, const RankSettings& settings)
+      : barrier_(barrier), fabric_(barrier.fabric()), settings_(settings) {}
 
-  // Nothing if no two ranks have such a link. Between hosts one pair of each two hosts shows what a port carries, and all of them together
-  // whether they share it.
+  // Nothing if no two ranks have such a link. Between hosts one pair of each two hosts shows what a port carries, and
+  // all of them together whether they share it.
   std::optional<cluster::LinkClass> measure(Link link, int devices_per_host) {
     const std::optional<int> peer = peer_over(link);
-    const double paired = meeting_.mean({peer ? 1.0 : 0.0})[0];
+    const double paired = barrier_.mean({peer ? 1.0 : 0.0})[0];
     if (paired == 0) return std::nullopt;
     const bool may_share = link == Link::inter_host && devices_per_host > 1;
     const std::optional<int> alone = may_share && fabric_.rank() % devices_per_host != 0 ? std::nullopt : peer;
@@ -92,9 +93,10 @@ class LinkProfiler {
     size_t at = 0;
   };
 
-  // Seconds of an exchange on ranks that have a peer; the others wait. In turns one of the two comes late, as in steps, where ranks never
-  // arrive together, and counts the time until both have everything: what it sends may lie in buffers of the network long after the call
-  // has returned, and what it receives may have come before. So a least message follows, which the peer answers when it is done.
+  // Seconds of an exchange on ranks that have a peer; the others wait. In turns one of the two comes late, as in steps,
+  // where ranks never arrive together, and counts the time until both have everything: what it sends may lie in buffers
+  // of the network long after the call has returned, and what it receives may have come before. So a least message
+  // follows, which the peer answers when it is done.
   double exchange_time(std::optional<int> peer, i64 bytes, bool sum) {
     return std::max(exchange_and_answer(peer, bytes, sum) - latency_, latency_);
   }
@@ -108,7 +110,7 @@ class LinkProfiler {
       }
     };
     const bool late_first = peer && fabric_.rank() < *peer;
-    return meeting_.longest_of([&] {
+    return barrier_.longest_of([&] {
       if (!late_first) exchanged();
       if (peer) come_late();
       const double seconds = seconds_of(exchanged);
@@ -122,8 +124,8 @@ class LinkProfiler {
     while (std::chrono::steady_clock::now() < until) continue;
   }
 
-  // k of max(a, b) + (k - 1) min(a, b), as many times longer products take while exchanges last: in turns alone and beside them, for what
-  // disturbs the machine disturbs both. The mean over ranks that have a peer.
+  // k of max(a, b) + (k - 1) min(a, b), as many times longer products take while exchanges last: in turns alone and
+  // beside them, for what disturbs the machine disturbs both. The mean over ranks that have a peer.
   double slowdown(std::optional<int> peer, i64 bytes, double paired) {
     Buffers buffers(bytes, settings_.device);
     constexpr i64 kSize = 256;
@@ -139,32 +141,33 @@ class LinkProfiler {
         exchange(peer, from, buffers.next(), false);
       }
     };
-    const auto longest_of = [&](const auto& work) { return meeting_.longest_of([&] { return seconds_of(work); }); };
+    const auto longest_of = [&](const auto& work) { return barrier_.longest_of([&] { return seconds_of(work); }); };
     const double once = longest_of([&] { multiply(8); }) / 8, message = longest_of([&] { transfer(1); });
-    const int messages = std::clamp(static_cast<int>(kTogether / message), 1, 1000), products = std::max(1, static_cast<int>(messages * message / once));
+    const int messages = std::clamp(static_cast<int>(kTogether / message), 1, 1000),
+              products = std::max(1, static_cast<int>(messages * message / once));
     std::vector<double> longer;
     for (int turn = 0; turn < kTurns; ++turn) {
-      meeting_.mean({0});
+      barrier_.mean({0});
       const double alone = seconds_of([&] { multiply(products); });
-      meeting_.mean({0});
+      barrier_.mean({0});
       std::jthread other([&] { transfer(2 * messages); });  // beyond the products, which take longer now
       longer.push_back(seconds_of([&] { multiply(products); }) / alone);
     }
-    return std::clamp(meeting_.mean({peer ? comm::median(longer) : 0})[0] / paired, 1.0, 2.0);
+    return std::clamp(barrier_.mean({peer ? comm::median(longer) : 0})[0] / paired, 1.0, 2.0);
   }
 
   static constexpr double kTogether = 0.1;  // seconds
   static constexpr int kTurns = 7;
 
-  Meeting& meeting_;
+  MeasurementBarrier& barrier_;
   comm::Fabric& fabric_;
   const RankSettings& settings_;
   i64 row_ = 0;
   double latency_ = 0;  // seconds of the least message over the link that is being measured
 };
 
-// The rate of message i that larger ones keep. Buffers on the way make messages of their size look quick, but what a larger message has more
-// goes at the link's own rate. Where times are equal, the larger message alone tells a rate.
+// The rate of message i that larger ones keep. Buffers on the way make messages of their size look quick, but what a
+// larger message has more goes at the link's own rate. Where times are equal, the larger message alone tells a rate.
 double sustained_rate(double latency, const std::vector<std::pair<double, double>>& times, size_t i) {
   const auto [bytes, seconds] = times[i];
   double rate = bytes / (seconds - latency);
@@ -182,15 +185,17 @@ cluster::LinkClass link_of(double latency, std::vector<std::pair<double, double>
   for (size_t i = times.size() - 1; i-- > 0;) times[i].second = std::min(times[i].second, times[i + 1].second);
   latency = std::min(latency, kMostLatency * times.front().second);
   cluster::LinkClass link{.latency = {latency}};
-  for (size_t i = 0; i < times.size(); ++i) link.bandwidth.count = std::max(link.bandwidth.count, sustained_rate(latency, times, i));
+  for (size_t i = 0; i < times.size(); ++i)
+    link.bandwidth.count = std::max(link.bandwidth.count, sustained_rate(latency, times, i));
   for (const auto& [bytes, seconds] : times) link.curve.add(bytes, bytes / (seconds - latency) / link.bandwidth.count);
   return link;
 }
 
-void profile_links(Meeting& meeting, const RankSettings& settings, cluster::Hardware& hardware) {
-  LinkProfiler profiler(meeting, settings);
+void profile_links(MeasurementBarrier& barrier, const RankSettings& settings, cluster::Hardware& hardware) {
+  LinkProfiler profiler(barrier, settings);
   // One rank alone has no link to measure; what it would send itself is free.
-  hardware.intra_host = profiler.measure(Link::intra_host, hardware.devices_per_host).value_or(cluster::LinkClass{{0}, {1e12}});
+  hardware.intra_host =
+      profiler.measure(Link::intra_host, hardware.devices_per_host).value_or(cluster::LinkClass{{0}, {1e12}});
   if (hardware.hosts > 1) hardware.inter_host = profiler.measure(Link::inter_host, hardware.devices_per_host);
   const cluster::LinkClass& usual = hardware.inter_host ? *hardware.inter_host : hardware.intra_host;
   hardware.overlap_slowdown = std::max(1.0, usual.overlap_slowdown);

@@ -23,12 +23,18 @@ std::string short_count(double count) {
   return fmt::format("{:.0f}T", count);
 }
 
-Seconds between(Clock::time_point from, Clock::time_point to) { return {std::chrono::duration<double>(to - from).count()}; }
+Seconds between(Clock::time_point from, Clock::time_point to) {
+  return {std::chrono::duration<double>(to - from).count()};
+}
 
 }  // namespace
 
 Progress::Progress(std::ostream& out, ProgressSettings settings)
-    : out_(out), settings_(std::move(settings)), next_step_(settings_.first_step), step_began_(settings_.now()), printed_(step_began_) {}
+    : out_(out),
+      settings_(std::move(settings)),
+      next_step_(settings_.first_step),
+      step_began_(settings_.now()),
+      printed_(step_began_) {}
 
 Progress::~Progress() { end_line(); }
 
@@ -40,8 +46,10 @@ void Progress::step_done(const StepRecord& record) {
   rates_ = fmt::format("  loss {:.4f}  {} tok/s", record.loss, short_count(record.tokens_per_second()));
   if (record.skipped) rates_ = "  skipped: loss or gradient not finite";
   step_began_ = settings_.now();
-  const bool due = (record.step - settings_.first_step) % settings_.every == 0 || record.step == settings_.last_step || record.skipped;
-  if (settings_.terminal || due) print(fmt::format("step {}/{}{}{}", record.step, settings_.last_step, rates_, time_left({0})));
+  const bool due = (record.step - settings_.first_step) % settings_.every == 0 || record.step == settings_.last_step ||
+                   record.skipped;
+  if (settings_.terminal || due)
+    print(fmt::format("step {}/{}{}{}", record.step, settings_.last_step, rates_, time_left({0})));
 }
 
 void Progress::tick() {
@@ -49,8 +57,8 @@ void Progress::tick() {
   const Clock::time_point now = settings_.now();
   if (now - printed_ < kSilence || next_step_ > settings_.last_step) return;
   const Seconds running = between(step_began_, now);
-  print(fmt::format("step {}/{}  running {}{}{}", next_step_, settings_.last_step, format_duration({std::round(running.count)}), rates_,
-                    time_left(running)));
+  print(fmt::format("step {}/{}  running {}{}{}", next_step_, settings_.last_step,
+                    format_duration({std::round(running.count)}), rates_, time_left(running)));
 }
 
 void Progress::say(const std::string& text) {

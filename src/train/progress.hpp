@@ -23,8 +23,8 @@ struct ProgressSettings {
   std::function<Clock::time_point()> now = Clock::now;
 };
 
-/// "step 12/100  loss 4.1230  3.4k tok/s  left 2 min 10 s". Time left is what is left of the steps at the mean pace of the last 20.
-/// Thread-safe. `out` outlives it.
+/// "step 12/100  loss 4.1230  3.4k tok/s  left 2 min 10 s". Time left is what is left of the steps at the mean pace of
+/// the last 20. Thread-safe. `out` outlives it.
 class Progress {
  public:
   static constexpr std::chrono::seconds kSilence{2};
@@ -50,10 +50,10 @@ class Progress {
   const ProgressSettings settings_;
   std::mutex mutex_;
   i64 next_step_;
-  std::deque<double> pace_;           // seconds of the last steps
-  std::string rates_;                 // loss and tokens/s of the last step
+  std::deque<double> pace_;  // seconds of the last steps
+  std::string rates_;        // loss and tokens/s of the last step
   Clock::time_point step_began_, printed_;
-  size_t width_ = 0;                  // of the open line on the terminal
+  size_t width_ = 0;  // of the open line on the terminal
 };
 
 /// Calls `beat` every `interval` on a thread of its own, until destroyed.

@@ -29,7 +29,8 @@ void require_equal(const std::vector<std::uint64_t>& numbers, const std::string&
   for (size_t rank = 1; rank < numbers.size(); ++rank)
     if (numbers[rank] != numbers[0]) others.push_back(static_cast<int>(rank));
   if (!others.empty())
-    cluster_error("ranks {} have another {} than rank 0. Start all ranks with the same job file and program.", others, what);
+    cluster_error("ranks {} have another {} than rank 0. Start all ranks with the same job file and program.", others,
+                  what);
 }
 
 // What a rank tells the others of its program.
@@ -38,24 +39,28 @@ struct Proposal {
   compiler::MemoryPeak peak;  // at the worst pace
 };
 
-[[noreturn]] void over_budget(const batch::StepPlan& plan, const compiler::Plans& plans, const ir::Program& program, int rank,
-                              const compiler::MemoryPeak& peak, i64 budget) {
-  const int phase = peak.row < 0 ? -1 : program.rows[static_cast<size_t>(peak.row)].phase;
+[[noreturn]] void over_budget(const batch::StepPlan& plan, const compiler::Plans& plans, const ir::Program& program,
+                              int rank, const compiler::MemoryPeak& peak, i64 budget) {
+  const int phase = peak.task < 0 ? -1 : program.tasks[static_cast<size_t>(peak.task)].phase;
   const std::string where =
       phase < 0 ? ""
                 : fmt::format(" under strategy \"{}\"",
-                              plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)].strategy.name);
-  user_error("step {}: rank {} needs {}{}, {} more than the memory budget. Largest: {} - {}. Raise run.memory_budget = \"{}\", set a smaller "
-             "micro_batch_tokens or recompute = \"full\" for this strategy, or give its bucket more ranks per replica.",
-             plan.step + 1, rank, format_bytes(Bytes{peak.total}), where, format_bytes(Bytes{peak.total - budget}),
-             compiler::name_of(peak.largest()), compiler::to_string(peak), format_bytes(Bytes{budget}));
+                              plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)]
+                                  .strategy.name);
+  user_error(
+      "step {}: rank {} needs {}{}, {} more than the memory budget. Largest: {} - {}. Raise run.memory_budget = "
+      "\"{}\", set a smaller "
+      "micro_batch_tokens or recompute = \"full\" for this strategy, or give its bucket more ranks per replica.",
+      plan.step + 1, rank, format_bytes(Bytes{peak.total}), where, format_bytes(Bytes{peak.total - budget}),
+      compiler::name_of(peak.largest()), compiler::to_string(peak), format_bytes(Bytes{budget}));
 }
 
 // Home must fit before the store is made.
 RankSettings with_room_for_home(RankSettings settings, const compiler::Plans& plans, int rank) {
   const ir::Program nothing{{}, std::vector<std::vector<int>>(static_cast<size_t>(plans.cluster().ranks()))};
   const compiler::MemoryPeak home = compiler::predict_memory(nothing, {}, plans, compiler::Holdings(plans, rank));
-  if (settings.memory_budget > 0 && home.total > settings.memory_budget) over_budget({}, plans, nothing, rank, home, settings.memory_budget);
+  if (settings.memory_budget > 0 && home.total > settings.memory_budget)
+    over_budget({}, plans, nothing, rank, home, settings.memory_budget);
   return settings;
 }
 
@@ -70,7 +75,8 @@ Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm:
 
 template <class T>
 std::vector<T> Rank::everyones(const std::string& what, const T& mine) {
-  return comm::all_gather_values(fabric_, comm::everyone(fabric_, kAgreementChannel), "agreement on the " + what, ++agreements_, mine);
+  return comm::all_gather_values(fabric_, comm::everyone(fabric_, kAgreementChannel), "agreement on the " + what,
+                                 ++agreements_, mine);
 }
 
 void Rank::agree_on(std::uint64_t number, const std::string& what) { require_equal(everyones(what, number), what); }
@@ -80,13 +86,15 @@ void Rank::assemble(const batch::StepPlan& plan) {
   compiler::MemoryPeak peak;
   bool fits = true;
   program_ = compiler::assemble_within(plan, plans_, settings_.prefetch, [&](const ir::Program& program) {
-    predicted_ = compiler::predict_memory(program, plan, plans_, store_.holdings, compiler::Pace::expected, tables_);
-    bound_ = compiler::predict_memory(program, plan, plans_, store_.holdings, compiler::Pace::worst, tables_);
+    predicted_ =
+        compiler::predict_memory(program, plan, plans_, store_.holdings, compiler::ExecutionOrder::expected, tables_);
+    bound_ = compiler::predict_memory(program, plan, plans_, store_.holdings, compiler::ExecutionOrder::worst, tables_);
     const auto all = everyones("program", Proposal{program.fingerprint(), bound_});
     std::vector<std::uint64_t> fingerprints;
     for (const Proposal& proposal : all) fingerprints.push_back(proposal.fingerprint);
     require_equal(fingerprints, "program");
-    const auto top = std::max_element(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.peak.total < b.peak.total; });
+    const auto top = std::max_element(all.begin(), all.end(),
+                                      [](const auto& a, const auto& b) { return a.peak.total < b.peak.total; });
     fullest = static_cast<int>(top - all.begin());
     peak = top->peak;
     fits = settings_.memory_budget == 0 || peak.total <= settings_.memory_budget;
@@ -96,19 +104,22 @@ void Rank::assemble(const batch::StepPlan& plan) {
 }
 
 runtime::StepResult Rank::step(const batch::StepPlan& plan, const runtime::Documents& documents,
-                               const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe) {
+                               const std::function<runtime::UpdateSettings(double)>& update,
+                               const runtime::Probe& probe) {
   assemble(plan);
   return run(plan, documents, update, probe);
 }
 
 runtime::StepResult Rank::run(const batch::StepPlan& plan, const runtime::Documents& documents,
-                              const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe) {
+                              const std::function<runtime::UpdateSettings(double)>& update,
+                              const runtime::Probe& probe) {
   tables_ = predicted_.tables;
   return executor_.run(program_, {&plan, &documents, update, probe});
 }
 
 std::vector<runtime::Logits> Rank::evaluate(const batch::StepPlan& plan, const runtime::Documents& documents) {
-  program_ = compiler::assemble(plan, plans_, {.prefetch_units = settings_.prefetch ? compiler::kAllUnits : 0, .train = false});
+  program_ = compiler::assemble(plan, plans_,
+                                {.prefetch_units = settings_.prefetch ? compiler::kAllUnits : 0, .train = false});
   agree_on(program_.fingerprint(), "program");
   executor_.run(program_, {&plan, &documents, {}, false});
   return executor_.take_logits();

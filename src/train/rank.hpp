@@ -25,15 +25,17 @@ class Rank {
  public:
   Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm::Fabric& fabric, RankSettings settings);
 
-  /// The Program of the batch plan, agreed on by all ranks. Of the next strategy's units as many are prefetched as the budget allows.
-  /// UserError on all ranks where even without prefetch one rank's peak may be above it.
+  /// The Program of the batch plan, agreed on by all ranks. Of the next strategy's units as many are prefetched as the
+  /// budget allows. UserError on all ranks where even without prefetch one rank's peak may be above it.
   void assemble(const batch::StepPlan& plan);
   /// Runs what was assembled of this plan to its end. `update` gets the gradients' norm.
   runtime::StepResult run(const batch::StepPlan& plan, const runtime::Documents& documents,
-                          const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe = {});
+                          const std::function<runtime::UpdateSettings(double)>& update,
+                          const runtime::Probe& probe = {});
   /// Both.
   runtime::StepResult step(const batch::StepPlan& plan, const runtime::Documents& documents,
-                           const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe = {});
+                           const std::function<runtime::UpdateSettings(double)>& update,
+                           const runtime::Probe& probe = {});
   /// Forward only, for Plans of a graph that ends in logits.
   std::vector<runtime::Logits> evaluate(const batch::StepPlan& plan, const runtime::Documents& documents);
 
@@ -48,7 +50,7 @@ class Rank {
   void set_prefetch(bool on) { settings_.prefetch = on; }
 
  private:
-  // Everybody's value. The only user of its channel, so that rows rise.
+  // Everybody's value. The only user of its channel, so that tasks rise.
   template <class T>
   std::vector<T> everyones(const std::string& what, const T& mine);
 

@@ -18,8 +18,10 @@ void check_threads(i64 ranks, i64 threads) {
   if (threads < 0) user_error("a rank can't compute with {} threads. Use 1 or more.", threads);
   const i64 of_rank = std::max<i64>(1, threads);
   if (ranks > kMostThreads || of_rank > kMostThreads || ranks * of_rank > kMostThreads)
-    user_error("{} rank{} of {} thread{} each: this process would start more than {} threads. Use fewer, or start ranks as processes on several hosts.", ranks,
-               ranks == 1 ? "" : "s", of_rank, of_rank == 1 ? "" : "s", kMostThreads);
+    user_error(
+        "{} rank{} of {} thread{} each: this process would start more than {} threads. Use fewer, or start ranks as "
+        "processes on several hosts.",
+        ranks, ranks == 1 ? "" : "s", of_rank, of_rank == 1 ? "" : "s", kMostThreads);
 }
 
 comm::FabricOptions fabric_options(const config::FabricSettings& settings) {
@@ -32,8 +34,8 @@ comm::FabricOptions fabric_options(const config::FabricSettings& settings) {
   return options;
 }
 
-void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& local_cluster, const comm::FabricOptions& options,
-              const std::function<void(comm::Fabric&)>& work) {
+void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& local_cluster,
+              const comm::FabricOptions& options, const std::function<void(comm::Fabric&)>& work) {
   std::mutex mutex;
   std::exception_ptr first;
   const auto guarded = [&](comm::Fabric& fabric) {
@@ -49,7 +51,8 @@ void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& loc
   };
   if (launch.distributed) {
     if (ranks > 0 && ranks != launch.size)
-      user_error("the job is for {} ranks, but {} were launched. Launch {}, or change run.ranks.", ranks, launch.size, ranks);
+      user_error("the job is for {} ranks, but {} were launched. Launch {}, or change run.ranks.", ranks, launch.size,
+                 ranks);
     const auto fabric = comm::distributed_fabric(launch, options);
     guarded(*fabric);
     if (first) std::rethrow_exception(first);

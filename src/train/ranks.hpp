@@ -12,17 +12,18 @@ namespace switchyard::train {
 
 /// Threads that a process starts for its ranks to compute with.
 inline constexpr i64 kMostThreads = 1024;
-/// UserError unless `ranks`, all of them in this process, and what each computes with (threads; 0: left open) are a sensible number of
-/// threads: above it the machine would have no memory for their stacks, and no processes for anybody else.
+/// UserError unless `ranks`, all of them in this process, and what each computes with (threads; 0: left open) are a
+/// sensible number of threads: above it the machine would have no memory for their stacks, and no processes for anybody
+/// else.
 void check_threads(i64 ranks, i64 threads);
 
 /// What a job says of its fabric; whom it refuses goes to standard error. UserError if fabric.token_file can't be read.
 comm::FabricOptions fabric_options(const config::FabricSettings& settings);
 
-/// Calls `work` once per local rank, each with its fabric: `ranks` threads of this process, or this process alone when it was
-/// launched as one of many (then `ranks` must be 0 or the launch's size; UserError otherwise). Rethrows the first error; a
-/// failing rank aborts the fabric, so that no other waits for it.
-void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& local_cluster, const comm::FabricOptions& options,
-              const std::function<void(comm::Fabric&)>& work);
+/// Calls `work` once per local rank, each with its fabric: `ranks` threads of this process, or this process alone when
+/// it was launched as one of many (then `ranks` must be 0 or the launch's size; UserError otherwise). Rethrows the
+/// first error; a failing rank aborts the fabric, so that no other waits for it.
+void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& local_cluster,
+              const comm::FabricOptions& options, const std::function<void(comm::Fabric&)>& work);
 
 }  // namespace switchyard::train

@@ -1,9 +1,8 @@
 #include "train/run_log.hpp"
 
-#include <unistd.h>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -23,7 +22,8 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
       heartbeat_([this] { progress_.tick(); }, std::chrono::milliseconds(500)) {
   if (job.run.out.empty()) return;
   if (const auto line = files::set_aside_after(job.run.out, first_step - 1))
-    say(fmt::format("checkpoints of steps {} are set aside in {}, with the log as it was", fmt::join(line->steps, ", "), line->folder.string()));
+    say(fmt::format("checkpoints of steps {} are set aside in {}, with the log as it was", fmt::join(line->steps, ", "),
+                    line->folder.string()));
   lines_.emplace(files::JsonLines::open(job.run.out, first_step - 1));
   events_.emplace(files::EventWriter::create(job.run.out, first_step));
   files::write_text(job.run.out + "/job.toml", config::to_toml(job));

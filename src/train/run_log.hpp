@@ -15,8 +15,8 @@ namespace switchyard::train {
 /// Written by rank 0. Without run.out there is only the terminal.
 class RunLog {
  public:
-  /// The folder gets job.toml and plan_json as plan.json (empty: the strategies are not the planner's); what it has of steps from
-  /// first_step on is set aside. errors  ClusterError for the disk
+  /// The folder gets job.toml and plan_json as plan.json (empty: the strategies are not the planner's); what it has of
+  /// steps from first_step on is set aside. errors  ClusterError for the disk
   RunLog(const config::Job& job, const std::string& plan_json, i64 first_step);
 
   void add(const StepRecord& record);

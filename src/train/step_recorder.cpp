@@ -18,14 +18,16 @@
 
 namespace switchyard::train {
 
-StepRecorder::StepRecorder(const config::Job& job, comm::Fabric& fabric, comm::JointWork& files, kernels::RankMemory& memory,
-                           batch::WorkModel work)
+StepRecorder::StepRecorder(const config::Job& job, comm::Fabric& fabric, comm::JointWork& files,
+                           kernels::RankMemory& memory, batch::WorkModel work)
     : job_(job), fabric_(fabric), files_(files), memory_(memory), work_(work) {}
 
-void StepRecorder::open(const RankSettings& settings, at::ScalarType type, const std::string& plan_json, i64 first_step) {
+void StepRecorder::open(const RankSettings& settings, at::ScalarType type, const std::string& plan_json,
+                        i64 first_step) {
   kernels::use_threads(settings.threads);
   const double mine = kernels::matmul_rate(type, settings.device, Seconds{0.05}).count;
-  const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "matmul rate", kBeforeTheFirstStep, mine);
+  const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "matmul rate",
+                                           kBeforeTheFirstStep, mine);
   matmul_rate_ = std::accumulate(all.begin(), all.end(), 0.0);
   files_.run("run folder", [&](const auto&) {
     if (fabric_.rank() == 0) log_.emplace(job_, plan_json, first_step);
@@ -46,7 +48,9 @@ runtime::Probe StepRecorder::planned() {
 void StepRecorder::record(const DoneStep& step, const Rank& rank) {
   const runtime::StepResult& result = step.result;
   const comm::Traffic after = fabric_.traffic();
-  const auto sent = [&](cluster::Link link) { return after[static_cast<size_t>(link)] - before_[static_cast<size_t>(link)]; };
+  const auto sent = [&](cluster::Link link) {
+    return after[static_cast<size_t>(link)] - before_[static_cast<size_t>(link)];
+  };
   const Figures mine{.peak = memory_.peak(),
                      .predicted_peak = rank.predicted().total,
                      .peak_bound = rank.bound().total,
@@ -54,7 +58,8 @@ void StepRecorder::record(const DoneStep& step, const Rank& rank) {
                      .inter = sent(cluster::Link::inter_host),
                      .waiting = result.times.waiting,
                      .switching = result.times.parameters};
-  const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "step figures", step_, mine);
+  const auto all =
+      comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "step figures", step_, mine);
   if (traced()) keep_timeline(result.spans, rank.program());
   if (!log_) return;
   const double seconds = seconds_since(began_);
@@ -71,7 +76,8 @@ void StepRecorder::record(const DoneStep& step, const Rank& rank) {
   for (const i64 length : lengths) flops += 3 * work_(length);  // backward: twice the forward pass
   record.matmul_share = flops / (seconds * matmul_rate_);
   log_->add(record);
-  if (record.skipped) log_->say(fmt::format("step {}: loss or gradient is not finite; the update was skipped", record.step));
+  if (record.skipped)
+    log_->say(fmt::format("step {}: loss or gradient is not finite; the update was skipped", record.step));
 }
 
 StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double seconds) {
@@ -91,8 +97,9 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
   return record;
 }
 
-void StepRecorder::keep_timeline(const std::vector<runtime::RowSpan>& mine, const ir::Program& program) {
-  const auto spans = comm::all_gather_blobs(fabric_, comm::everyone(fabric_, kTimelineChannel), "timeline", step_, std::as_bytes(std::span(mine)));
+void StepRecorder::keep_timeline(const std::vector<runtime::TaskSpan>& mine, const ir::Program& program) {
+  const auto spans = comm::all_gather_blobs(fabric_, comm::everyone(fabric_, kTimelineChannel), "timeline", step_,
+                                            std::as_bytes(std::span(mine)));
   files_.run("timeline", [&](const auto&) {
     if (log_ && !job_.run.out.empty()) write_timeline(spans, program);
   });
@@ -101,9 +108,9 @@ void StepRecorder::keep_timeline(const std::vector<runtime::RowSpan>& mine, cons
 void StepRecorder::write_timeline(const std::vector<std::vector<std::byte>>& blobs, const ir::Program& program) const {
   std::vector<std::vector<simulator::TracedSpan>> spans(blobs.size());
   for (size_t rank = 0; rank < blobs.size(); ++rank) {
-    std::vector<runtime::RowSpan> rows(blobs[rank].size() / sizeof(runtime::RowSpan));
-    std::memcpy(rows.data(), blobs[rank].data(), blobs[rank].size());
-    for (const runtime::RowSpan& row : rows) spans[rank].push_back({row.row, {row.begin, row.end, row.communication}});
+    std::vector<runtime::TaskSpan> tasks(blobs[rank].size() / sizeof(runtime::TaskSpan));
+    std::memcpy(tasks.data(), blobs[rank].data(), blobs[rank].size());
+    for (const runtime::TaskSpan& id : tasks) spans[rank].push_back({id.task, {id.begin, id.end, id.communication}});
   }
   simulator::begin_with_the_last(program, spans);
   files::write_text(job_.run.out + "/timeline.json",

@@ -27,11 +27,13 @@ struct DoneStep {
 /// Collective: every rank calls the same functions in the same order; what they tell comes together on rank 0.
 class StepRecorder {
  public:
-  /// files: for joint work with the disk. memory: what the rank allocates from. work: flops of a document's forward pass.
-  StepRecorder(const config::Job& job, comm::Fabric& fabric, comm::JointWork& files, kernels::RankMemory& memory, batch::WorkModel work);
+  /// files: for joint work with the disk. memory: what the rank allocates from. work: flops of a document's forward
+  /// pass.
+  StepRecorder(const config::Job& job, comm::Fabric& fabric, comm::JointWork& files, kernels::RankMemory& memory,
+               batch::WorkModel work);
 
-  /// Before the first step: measures how quickly all ranks together multiply matrices of `type`, each as `settings` says, and opens the
-  /// run's log.
+  /// Before the first step: measures how quickly all ranks together multiply matrices of `type`, each as `settings`
+  /// says, and opens the run's log.
   void open(const RankSettings& settings, at::ScalarType type, const std::string& plan_json, i64 first_step);
 
   /// The step's time counts from here.
@@ -45,11 +47,11 @@ class StepRecorder {
   // What each rank tells rank 0.
   struct Figures {
     i64 peak = 0, predicted_peak = 0, peak_bound = 0, intra = 0, inter = 0;  // bytes
-    double waiting = 0, switching = 0;                       // seconds
+    double waiting = 0, switching = 0;                                       // seconds
   };
   static StepRecord record_of(const std::vector<Figures>& all, double seconds);
   bool traced() const { return step_ == job_.run.trace_step; }
-  void keep_timeline(const std::vector<runtime::RowSpan>& mine, const ir::Program& program);
+  void keep_timeline(const std::vector<runtime::TaskSpan>& mine, const ir::Program& program);
   void write_timeline(const std::vector<std::vector<std::byte>>& spans, const ir::Program& program) const;
 
   const config::Job& job_;

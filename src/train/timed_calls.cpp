@@ -13,7 +13,7 @@
 namespace switchyard::train {
 namespace {
 
-constexpr double kLengthsApart = 3.5;  // of documents at least, to tell what pairs take from what rows take
+constexpr double kLengthsApart = 3.5;  // of documents at least, to tell what attention pairs take from what rows take
 constexpr double kStretches[] = {1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1};  // seconds
 constexpr size_t kFewestStretches = 8;
 constexpr double kShortestCall = 1e-6;  // seconds
@@ -31,7 +31,8 @@ std::pair<double, double> slopes(const std::vector<std::array<double, 3>>& point
     y += v;
   }
   const double determinant = xx * yy - xy * xy;
-  const double a = determinant > 0 ? (yy * x - xy * y) / determinant : -1, b = determinant > 0 ? (xx * y - xy * x) / determinant : -1;
+  const double a = determinant > 0 ? (yy * x - xy * y) / determinant : -1,
+               b = determinant > 0 ? (xx * y - xy * x) / determinant : -1;
   if (a >= 0 && b >= 0) return {a, b};
   if (yy == 0 || (b < 0 && xx > 0)) return {x / xx, 0};
   return {0, y / yy};
@@ -58,7 +59,8 @@ Stretches stretches_of(const CallsOfSteps& steps, double seconds) {
 
 std::vector<double> least_of(const CallsOfSteps& steps) {
   std::vector<double> least;
-  for (const Call& call : std::views::join(steps)) least.push_back(std::min(call.seconds, std::ranges::min(call.rounds)));
+  for (const Call& call : std::views::join(steps))
+    least.push_back(std::min(call.seconds, std::ranges::min(call.rounds)));
   return least;
 }
 
@@ -77,7 +79,8 @@ cluster::EfficiencyCurve kept_speed(const std::vector<CallsOfLength>& by_length)
   cluster::EfficiencyCurve curve;
   for (size_t length = 0; length < by_length.size(); ++length) {
     const auto& [quiet, taken] = by_length[length];
-    if (quiet > 0) curve.add(kShortestCall * std::pow(10, (static_cast<double>(length) + 0.5) / 2), std::min(1.0, quiet / taken));
+    if (quiet > 0)
+      curve.add(kShortestCall * std::pow(10, (static_cast<double>(length) + 0.5) / 2), std::min(1.0, quiet / taken));
   }
   return curve;
 }
@@ -92,19 +95,23 @@ cluster::EfficiencyCurve lockstep_curve(const std::vector<Stretches>& by_length)
   cluster::EfficiencyCurve curve;
   for (const auto& [quiet, taken] : by_length) {
     if (quiet.size() < kFewestStretches) continue;
-    const double rounds = static_cast<double>(taken.size()) / static_cast<double>(quiet.size()), all = std::reduce(quiet.begin(), quiet.end());
+    const double rounds = static_cast<double>(taken.size()) / static_cast<double>(quiet.size()),
+                 all = std::reduce(quiet.begin(), quiet.end());
     const double before = curve.points.empty() ? 0 : curve.points.back().share;
-    curve.add(all / static_cast<double>(quiet.size()), std::max(before, rounds * all / std::reduce(taken.begin(), taken.end())));
+    curve.add(all / static_cast<double>(quiet.size()),
+              std::max(before, rounds * all / std::reduce(taken.begin(), taken.end())));
   }
   return curve;
 }
 
 std::map<std::string, cluster::OperatorTable> tables_of(const CallsOfSteps& steps) {
   std::map<std::tuple<std::string, double, double, double>, std::vector<double>> alike;
-  std::map<std::tuple<std::string, double, bool>, std::vector<std::array<double, 3>>> by_documents;  // name, columns, whether by pairs
+  std::map<std::tuple<std::string, double, bool>, std::vector<std::array<double, 3>>>
+      by_documents;  // name, columns, whether by attention pairs
   for (const Call& call : std::views::join(steps)) {
     if (call.by_documents())
-      by_documents[{call.name, call.columns, call.pairs > 0}].push_back({call.seconds, call.rows, call.pairs > 0 ? call.pairs : call.squares});
+      by_documents[{call.name, call.columns, call.attention_pairs > 0}].push_back(
+          {call.seconds, call.rows, call.attention_pairs > 0 ? call.attention_pairs : call.squared_lengths});
     else
       alike[{call.name, call.rows, call.columns, call.work}].push_back(call.seconds);
   }
@@ -116,9 +123,9 @@ std::map<std::string, cluster::OperatorTable> tables_of(const CallsOfSteps& step
   for (const auto& [key, points] : by_documents) {
     const auto [least, most] = std::ranges::minmax(points, {}, [](const auto& point) { return point[2] / point[1]; });
     if (most[2] / most[1] < kLengthsApart * least[2] / least[1]) continue;
-    const auto& [name, columns, by_pairs] = key;
+    const auto& [name, columns, by_attention_pairs] = key;
     const auto [row, other] = slopes(points);
-    tables[name].attention.push_back({columns, row, by_pairs ? other : 0, by_pairs ? 0 : other});
+    tables[name].attention.push_back({columns, row, by_attention_pairs ? other : 0, by_attention_pairs ? 0 : other});
   }
   return tables;
 }

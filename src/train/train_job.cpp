@@ -36,7 +36,8 @@ std::chrono::milliseconds timeout_of(const config::Job& job) {
 
 class JobOnRank {
  public:
-  JobOnRank(const TrainSettings& settings, const data::Corpus& corpus, comm::Fabric& fabric, bool threads_of_one_process)
+  JobOnRank(const TrainSettings& settings, const data::Corpus& corpus, comm::Fabric& fabric,
+            bool threads_of_one_process)
       : job_(settings.job),
         plan_json_(settings.plan_json),
         fabric_(fabric),
@@ -62,16 +63,21 @@ class JobOnRank {
     });
     rank_.agree_on(static_cast<std::uint64_t>(state_.step), "step to go on from");
     if (state_.step > job_.run.steps)
-      user_error("run.steps = {}, but --resume {} goes on from step {}. Raise run.steps, or resume from an earlier checkpoint.", job_.run.steps, settings.resume,
-                 state_.step);
+      user_error(
+          "run.steps = {}, but --resume {} goes on from step {}. Raise run.steps, or resume from an earlier "
+          "checkpoint.",
+          job_.run.steps, settings.resume, state_.step);
   }
 
   void run() {
-    recorder_.open(rank_settings_, runtime::scalar_type(plans_.graph().precision().compute), plan_json_, state_.step + 1);
+    recorder_.open(rank_settings_, runtime::scalar_type(plans_.graph().precision().compute), plan_json_,
+                   state_.step + 1);
     while (state_.step < job_.run.steps) {
       step();
-      const bool due = job_.run.checkpoint_every > 0 && (state_.step % job_.run.checkpoint_every == 0 || state_.step == job_.run.steps);
-      if (due && !job_.run.out.empty()) save_checkpoint(job_, plans_, rank_.store().home, fabric_.rank(), files_, state_);
+      const bool due = job_.run.checkpoint_every > 0 &&
+                       (state_.step % job_.run.checkpoint_every == 0 || state_.step == job_.run.steps);
+      if (due && !job_.run.out.empty())
+        save_checkpoint(job_, plans_, rank_.store().home, fabric_.rank(), files_, state_);
     }
   }
 
@@ -94,9 +100,10 @@ class JobOnRank {
   batch::StepPlan plan_of(const data::Batch& batch) {
     const std::vector<i64> lengths = data::Sampler::lengths(batch);
     std::vector<std::byte> bytes;
-    if (fabric_.rank() == 0) bytes = batch::encode(batch::plan_batch(state_.step, lengths, buckets_, work_, compiler::phase_order(job_)));
-    const batch::StepPlan plan =
-        batch::decode(comm::broadcast_blob(fabric_, comm::everyone(fabric_, kPlanChannel), "batch plan", state_.step + 1, bytes));
+    if (fabric_.rank() == 0)
+      bytes = batch::encode(batch::plan_batch(state_.step, lengths, buckets_, work_, compiler::phase_order(job_)));
+    const batch::StepPlan plan = batch::decode(
+        comm::broadcast_blob(fabric_, comm::everyone(fabric_, kPlanChannel), "batch plan", state_.step + 1, bytes));
     batch::validate(plan, lengths, buckets_);
     return plan;
   }
@@ -152,25 +159,31 @@ class RunFolder {
  public:
   RunFolder(const std::filesystem::path& folder, const std::string& resume) : lock_(files::RunLock::take(folder)) {
     if (!lock_.held())
-      fmt::print(stderr, "{}: this file system has no locks. Start no second run with this folder while this one trains.\n", folder.string());
+      fmt::print(stderr,
+                 "{}: this file system has no locks. Start no second run with this folder while this one trains.\n",
+                 folder.string());
     const auto newest = files::newest_complete(folder);
     if (!newest || (!resume.empty() && files::is_checkpoint_of(files::find_checkpoint(resume).folder, folder))) return;
-    user_error("{0} holds a run already, with a checkpoint of step {1}. Go on with --resume {0}, or choose another run.out.", folder.string(),
-               newest->step);
+    user_error(
+        "{0} holds a run already, with a checkpoint of step {1}. Go on with --resume {0}, or choose another run.out.",
+        folder.string(), newest->step);
   }
 
  private:
   files::RunLock lock_;
 };
 
-// Every checkpoint has the weights as Hugging Face has them. A model for which there is no such folder is better refused now.
+// Every checkpoint has the weights as Hugging Face has them. A model for which there is no such folder is better
+// refused now.
 void require_export(const config::Job& job) {
   if (job.run.out.empty() || job.run.checkpoint_every == 0) return;
   try {
     files::to_hf_config(job.model.config, DType::f32);
   } catch (const UserError& error) {
-    user_error("checkpoints hold a Hugging Face model, and this one can't be exported: {} Or train without checkpoints: run.checkpoint_every = 0.",
-               error.what());
+    user_error(
+        "checkpoints hold a Hugging Face model, and this one can't be exported: {} Or train without checkpoints: "
+        "run.checkpoint_every = 0.",
+        error.what());
   }
 }
 
@@ -178,8 +191,10 @@ void require_export(const config::Job& job) {
 
 void train(const TrainSettings& settings, const comm::Launch& launch) {
   const config::Job& job = settings.job;
-  if (job.data.path.empty()) user_error("data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
-  if (job.run.steps == 0) user_error("run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
+  if (job.data.path.empty())
+    user_error("data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
+  if (job.run.steps == 0)
+    user_error("run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
   require_export(job);
   check_threads(launch.distributed ? 1 : job.run.ranks, job.run.threads);
   require_device(job.run.device);

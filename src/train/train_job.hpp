@@ -8,15 +8,17 @@
 
 namespace switchyard::train {
 
-/// resume: a checkpoint or a run folder, empty: a fresh start. The job is resolved and validated. plan_json: text of plan.json, empty: the
-/// strategies are not the planner's.
+/// resume: a checkpoint or a run folder, empty: a fresh start. The job is resolved and validated. plan_json: text of
+/// plan.json, empty: the strategies are not the planner's.
 struct TrainSettings {
   config::Job job{};
   std::string resume{}, plan_json{};
 };
 
-/// Trains to job.run.steps. With job.run.out the folder gets job.toml, plan.json, log.jsonl, TensorBoard events and checkpoints.
-/// errors  UserError: no data, a model that does not fit the budget, or a fresh start where checkpoints are; ClusterError: a rank
+/// Trains to job.run.steps. With job.run.out the folder gets job.toml, plan.json, log.jsonl, TensorBoard events and
+/// checkpoints.
+/// errors  UserError: no data, a model that does not fit the budget, or a fresh start where checkpoints are;
+///         ClusterError: a rank
 ///         failed or fell silent
 void train(const TrainSettings& settings, const comm::Launch& launch);
 

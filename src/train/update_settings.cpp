@@ -4,7 +4,8 @@
 
 namespace switchyard::train {
 
-runtime::UpdateSettings update_settings(const config::OptimizerSettings& optimizer, double lr, i64 update, double norm) {
+runtime::UpdateSettings update_settings(const config::OptimizerSettings& optimizer, double lr, i64 update,
+                                        double norm) {
   constexpr double kEpsilon = 1e-6;
   return {.adamw = {.lr = lr,
                     .beta1 = optimizer.beta1,

@@ -40,7 +40,7 @@ std::vector<batch::BucketSpec> buckets_for(const VerifyFolder& fixture, const co
     batch::BucketSpec bucket;
     bucket.max_length = bound;
     bucket.strategy = static_cast<int>(s);
-    bucket.lanes = static_cast<int>(strategy.lanes.size());
+    bucket.replicas = static_cast<int>(strategy.replicas.size());
     bucket.multiple = strategy.multiple;
     buckets.push_back(bucket);
   }
@@ -66,7 +66,8 @@ void append_tensor(std::vector<std::byte>& bytes, const at::Tensor& tensor) {
 }
 
 // One part of home (master weights or gradients) as whole tensors, on every rank.
-std::vector<at::Tensor> gather_home(Rank& rank, const compiler::Plans& plans, comm::Fabric& fabric, bool gradients, i64 row) {
+std::vector<at::Tensor> gather_home(Rank& rank, const compiler::Plans& plans, comm::Fabric& fabric, bool gradients,
+                                    i64 row) {
   std::vector<std::byte> mine;
   for (const runtime::HomeUnit& unit : rank.store().home.units())
     for (const runtime::HomeShard& shard : unit.shards) {
@@ -76,13 +77,14 @@ std::vector<at::Tensor> gather_home(Rank& rank, const compiler::Plans& plans, co
     }
   std::vector<at::Tensor> whole;
   for (const ir::Param& param : plans.graph().params()) whole.push_back(at::zeros(param.shape.size, at::kDouble));
-  for (const auto& blob : comm::all_gather_blobs(fabric, comm::everyone(fabric, kVerificationChannel), "home tensors", row, mine)) {
+  for (const auto& blob :
+       comm::all_gather_blobs(fabric, comm::everyone(fabric, kVerificationChannel), "home tensors", row, mine)) {
     std::span<const std::byte> bytes = blob;
     while (!bytes.empty()) {
       const int param = take<int>(bytes);
       const auto box = take<layout::Box>(bytes);
-      const at::Tensor view =
-          runtime::view_of(whole[static_cast<size_t>(param)], layout::whole(plans.graph().param(param).shape.size), box);
+      const at::Tensor view = runtime::view_of(whole[static_cast<size_t>(param)],
+                                               layout::whole(plans.graph().param(param).shape.size), box);
       at::Tensor values = at::zeros(view.sizes(), at::kDouble);
       const size_t n = static_cast<size_t>(box.elements()) * sizeof(double);
       std::memcpy(values.data_ptr(), bytes.data(), n);
@@ -95,7 +97,8 @@ std::vector<at::Tensor> gather_home(Rank& rank, const compiler::Plans& plans, co
 
 class Comparison {
  public:
-  Comparison(const VerifyFolder& fixture, const ir::Graph& graph, VerifyResult& result) : fixture_(fixture), graph_(graph), result_(result) {}
+  Comparison(const VerifyFolder& fixture, const ir::Graph& graph, VerifyResult& result)
+      : fixture_(fixture), graph_(graph), result_(result) {}
 
   void loss(int step, double loss, double norm) {
     const auto expected_loss = fixture_.expected("train.loss"), expected_norm = fixture_.expected("train.grad_norm");
@@ -103,7 +106,8 @@ class Comparison {
     if (step == 0) result_.loss_error = relative(loss, fixture_.expected("loss")[0]);
     const double expected = step < kSteps ? expected_loss.at(s) : fixture_.expected("train.final_loss")[0];
     result_.adamw_loss_max_error = worst(result_.adamw_loss_max_error, relative(loss, expected));
-    if (step < kSteps) result_.adamw_loss_max_error = worst(result_.adamw_loss_max_error, relative(norm, expected_norm.at(s)));
+    if (step < kSteps)
+      result_.adamw_loss_max_error = worst(result_.adamw_loss_max_error, relative(norm, expected_norm.at(s)));
   }
 
   // Each parameter against its part of the file's tensor, as a share of the global norm.
@@ -121,8 +125,8 @@ class Comparison {
     }
   }
 
-  // Sums over the file's tensors; parts of a packed tensor count together, except the keys' bias, whose gradient is zero but
-  // for rounding, which Adam turns into steps.
+  // Sums over the file's tensors; parts of a packed tensor count together, except the keys' bias, whose gradient is
+  // zero but for rounding, which Adam turns into steps.
   void parameters(const std::vector<at::Tensor>& ours) {
     std::map<std::string, std::array<double, 3>> sums;  // sum, sum of squares, elements
     for (size_t p = 0; p < ours.size(); ++p) {
@@ -133,8 +137,8 @@ class Comparison {
       if (fixture_.has(packed)) {
         const size_t part = static_cast<size_t>(param.file.first / rows);
         if (part == 1) continue;
-        compare(sum, fixture_.expected(packed)[part], squares, fixture_.expected("train.final_sumsq_qkv." + param.file.name)[part],
-                static_cast<double>(rows));
+        compare(sum, fixture_.expected(packed)[part], squares,
+                fixture_.expected("train.final_sumsq_qkv." + param.file.name)[part], static_cast<double>(rows));
         continue;
       }
       auto& entry = sums[param.file.name];
@@ -143,8 +147,8 @@ class Comparison {
       entry[2] += static_cast<double>(ours[p].numel());
     }
     for (const auto& [name, entry] : sums)
-      compare(entry[0], fixture_.expected("train.final_sum." + name)[0], entry[1], fixture_.expected("train.final_sumsq." + name)[0],
-              entry[2]);
+      compare(entry[0], fixture_.expected("train.final_sum." + name)[0], entry[1],
+              fixture_.expected("train.final_sumsq." + name)[0], entry[2]);
   }
 
   void logits(const std::vector<std::vector<std::byte>>& blobs, const batch::StepPlan& plan) {
@@ -156,17 +160,21 @@ class Comparison {
     for (const auto& blob : blobs) {
       std::span<const std::byte> bytes = blob;
       while (!bytes.empty()) {
-        const int phase = take<int>(bytes), lane = take<int>(bytes), mb = take<int>(bytes);
+        const int phase = take<int>(bytes), replica = take<int>(bytes), mb = take<int>(bytes);
         const i64 first = take<i64>(bytes), columns = take<i64>(bytes);
         i64 row = 0;
-        for (const batch::Piece& piece :
-             plan.phases.at(static_cast<size_t>(phase)).lane.at(static_cast<size_t>(lane)).at(static_cast<size_t>(mb)).shard.at(0)) {
+        for (const batch::Piece& piece : plan.phases.at(static_cast<size_t>(phase))
+                                             .replica.at(static_cast<size_t>(replica))
+                                             .at(static_cast<size_t>(mb))
+                                             .shard.at(0)) {
           for (int i = 0; i < piece.count; ++i, ++row)
             for (i64 c = 0; c < columns; ++c) {
               double value;
-              std::memcpy(&value, bytes.data() + static_cast<size_t>((row * columns + c)) * sizeof(double), sizeof value);
+              std::memcpy(&value, bytes.data() + static_cast<size_t>((row * columns + c)) * sizeof(double),
+                          sizeof value);
               if (piece.doc < 0) continue;
-              const size_t place = static_cast<size_t>((fixture_.starts[static_cast<size_t>(piece.doc)] + i) * V + first + c);
+              const size_t place =
+                  static_cast<size_t>((fixture_.starts[static_cast<size_t>(piece.doc)] + i) * V + first + c);
               difference = worst(difference, std::abs(value - expected.at(place)));
               seen[place] = true;
             }
@@ -185,8 +193,8 @@ class Comparison {
     return std::isnan(a) || std::isnan(b) ? std::numeric_limits<double>::infinity() : std::max(a, b);
   }
   void compare(double sum, double expected_sum, double squares, double expected_squares, double elements) {
-    const double error =
-        worst(std::abs(sum - expected_sum) / elements, expected_squares > 0 ? relative(squares, expected_squares) : std::abs(squares));
+    const double error = worst(std::abs(sum - expected_sum) / elements,
+                               expected_squares > 0 ? relative(squares, expected_squares) : std::abs(squares));
     result_.adamw_parameter_max_error = worst(result_.adamw_parameter_max_error, error);
   }
 
@@ -195,12 +203,15 @@ class Comparison {
   VerifyResult& result_;
 };
 
-std::vector<config::Strategy> strategies_of(const VerifySettings& settings, const config::ModelConfig& model, int* ranks) {
-  const std::vector<std::string> specs = settings.strategies.empty() ? std::vector<std::string>{"1,1,1"} : settings.strategies;
+std::vector<config::Strategy> strategies_of(const VerifySettings& settings, const config::ModelConfig& model,
+                                            int* ranks) {
+  const std::vector<std::string> specs =
+      settings.strategies.empty() ? std::vector<std::string>{"1,1,1"} : settings.strategies;
   std::vector<config::Strategy> strategies;
   for (const std::string& spec : specs) {
     constexpr int kMany = 1 << 20;
-    const config::Strategy strategy = config::strategy_from_spec(spec, settings.ranks > 0 ? settings.ranks : kMany, model.layers);
+    const config::Strategy strategy =
+        config::strategy_from_spec(spec, settings.ranks > 0 ? settings.ranks : kMany, model.layers);
     *ranks = std::max(*ranks, strategy.ranks().back() + 1);
     strategies.push_back(strategy);
   }
@@ -213,8 +224,10 @@ struct Limits {
   double logits, loss, gradient, adamw_loss, adamw_parameter;
 };
 Limits limits_of(Precision precision) {
-  if (precision.compute == DType::f64) return {.logits = 1e-9, .loss = 1e-9, .gradient = 1e-9, .adamw_loss = 1e-9, .adamw_parameter = 1e-9};
-  if (precision.compute == DType::f32) return {.logits = 1e-4, .loss = 1e-5, .gradient = 1e-4, .adamw_loss = 1e-4, .adamw_parameter = 2e-5};
+  if (precision.compute == DType::f64)
+    return {.logits = 1e-9, .loss = 1e-9, .gradient = 1e-9, .adamw_loss = 1e-9, .adamw_parameter = 1e-9};
+  if (precision.compute == DType::f32)
+    return {.logits = 1e-4, .loss = 1e-5, .gradient = 1e-4, .adamw_loss = 1e-4, .adamw_parameter = 2e-5};
   return {.logits = 5e-2, .loss = 1e-2, .gradient = 5e-2, .adamw_loss = 2e-2, .adamw_parameter = 1e-2};
 }
 
@@ -235,8 +248,8 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
     ir::Graph trained = models::build(model, settings.precision, models::Output::loss);
     ir::differentiate(trained);
     const compiler::Plans plans(std::move(trained), strategies, 0, fabric.cluster(), switching::Planner::relay);
-    const compiler::Plans forward(models::build(model, settings.precision, models::Output::logits), strategies, 0, fabric.cluster(),
-                                  switching::Planner::relay);
+    const compiler::Plans forward(models::build(model, settings.precision, models::Output::logits), strategies, 0,
+                                  fabric.cluster(), switching::Planner::relay);
     const auto buckets = buckets_for(fixture, plans);
     const batch::StepPlan plan = batch::plan_batch(0, fixture.lengths, buckets, {1, 0.01});
     VerifyResult unused;
@@ -248,12 +261,14 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
       std::vector<std::byte> mine;
       for (const runtime::Logits& logits : rank.evaluate(plan, fixture.documents)) {
         const i64 columns = logits.values.size(1);
-        for (const int number : {logits.phase, logits.lane, logits.micro_batch}) append(mine, &number, sizeof number);
+        for (const int number : {logits.phase, logits.replica, logits.micro_batch})
+          append(mine, &number, sizeof number);
         append(mine, &logits.first, sizeof logits.first);
         append(mine, &columns, sizeof columns);
         append_tensor(mine, logits.values);
       }
-      compare.logits(comm::all_gather_blobs(fabric, comm::everyone(fabric, kVerificationChannel), "logits", 1, mine), plan);
+      compare.logits(comm::all_gather_blobs(fabric, comm::everyone(fabric, kVerificationChannel), "logits", 1, mine),
+                     plan);
     }
 
     Rank rank(plans, model, fabric, {});

@@ -17,14 +17,17 @@ constexpr const char* kRemedy = "docs/file-formats.md has what a verification fo
 constexpr i64 kNoLabel = -100;
 
 template <class... Args>
-[[noreturn]] void refuse(const TensorFile& file, const std::string& name, fmt::format_string<Args...> format, Args&&... args) {
-  user_error("{}: tensor \"{}\" {}; {}.", file.path().string(), name, fmt::format(format, std::forward<Args>(args)...), kRemedy);
+[[noreturn]] void refuse(const TensorFile& file, const std::string& name, fmt::format_string<Args...> format,
+                         Args&&... args) {
+  user_error("{}: tensor \"{}\" {}; {}.", file.path().string(), name, fmt::format(format, std::forward<Args>(args)...),
+             kRemedy);
 }
 
 void require(const TensorFile& file, const std::string& name, FileDType type, const std::vector<i64>& shape) {
   const files::TensorInfo& info = file.info(name);
   if (info.dtype != type || info.shape != shape)
-    refuse(file, name, "is {} {}, but {} {} is needed", files::name_of(info.dtype), info.shape, files::name_of(type), shape);
+    refuse(file, name, "is {} {}, but {} {} is needed", files::name_of(info.dtype), info.shape, files::name_of(type),
+           shape);
 }
 
 template <class T>
@@ -70,7 +73,8 @@ class ExpectedCheck {
   void count(const std::string& name, i64 expected) {
     if (!file_.contains(name)) return;
     require(file_, name, FileDType::i64, {1});
-    if (const i64 value = integers(file_, name)[0]; value != expected) refuse(file_, name, "is {}, but the batch has {}", value, expected);
+    if (const i64 value = integers(file_, name)[0]; value != expected)
+      refuse(file_, name, "is {}, but the batch has {}", value, expected);
     known_.insert(name);
   }
   void nothing_else() const {
@@ -95,7 +99,8 @@ class ExpectedCheck {
 }  // namespace
 
 VerifyFolder::VerifyFolder(const std::string& folder, const config::ModelConfig& model, const ir::Graph& graph)
-    : input_(TensorFile::open(folder + "/input.safetensors")), expected_(TensorFile::open(folder + "/expected.safetensors")) {
+    : input_(TensorFile::open(folder + "/input.safetensors")),
+      expected_(TensorFile::open(folder + "/expected.safetensors")) {
   read_documents(model);
   if (input_.contains("labels")) check_labels();
   check_expected(model, graph);
@@ -114,11 +119,13 @@ void VerifyFolder::read_documents(const config::ModelConfig& model) {
   const i64 all = static_cast<i64>(tokens.size());
   for (size_t i = 0; i < lengths.size(); ++i) {
     const i64 n = lengths[i];
-    if (n < 1 || n > all - at) refuse(input_, "doc_lengths", "has {} at place {}, where 1 to {} tokens are left", n, i, all - at);
+    if (n < 1 || n > all - at)
+      refuse(input_, "doc_lengths", "has {} at place {}, where 1 to {} tokens are left", n, i, all - at);
     if (learned && n > model.max_positions)
       refuse(input_, "doc_lengths", "has {} at place {}, but the model has {} positions", n, i, model.max_positions);
     if (model.sliding_window > 0 && n > model.sliding_window)
-      refuse(input_, "doc_lengths", "has {} at place {}, above the model's sliding_window of {}, which is not supported", n, i,
+      refuse(input_, "doc_lengths",
+             "has {} at place {}, above the model's sliding_window of {}, which is not supported", n, i,
              model.sliding_window);
     documents.emplace_back(tokens.begin() + at, tokens.begin() + at + n);
     starts.push_back(at);
@@ -137,7 +144,8 @@ void VerifyFolder::check_labels() const {
     for (size_t i = 0; i < documents[d].size(); ++i) {
       const size_t place = static_cast<size_t>(starts[d]) + i;
       const i64 next = i + 1 < documents[d].size() ? i64{documents[d][i + 1]} : kNoLabel;
-      if (labels[place] != next) refuse(input_, "labels", "has {} at place {}, where {} follows from the tokens", labels[place], place, next);
+      if (labels[place] != next)
+        refuse(input_, "labels", "has {} at place {}, where {} follows from the tokens", labels[place], place, next);
     }
 }
 

@@ -1,4 +1,5 @@
-// The folder of `switchyard verify`: a batch and what another implementation computed of it. tests/fixtures/README.md has the format.
+// The folder of `switchyard verify`: a batch and what another implementation computed of it. tests/fixtures/README.md
+// has the format.
 #pragma once
 
 #include <set>
@@ -17,8 +18,8 @@ inline constexpr int kVerifiedSteps = 5;
 
 class VerifyFolder {
  public:
-  /// Reads the batch, and checks every tensor of input.safetensors and expected.safetensors: its name, type, shape and values.
-  /// graph: of the folder's model, whose parameters the expected results must be of.
+  /// Reads the batch, and checks every tensor of input.safetensors and expected.safetensors: its name, type, shape and
+  /// values. graph: of the folder's model, whose parameters the expected results must be of.
   /// errors  UserError naming file and tensor, what is there and what is needed
   VerifyFolder(const std::string& folder, const config::ModelConfig& model, const ir::Graph& graph);
 

@@ -21,7 +21,8 @@ std::uint64_t hash_of(const std::string& name, i64 seed) {
 // Box-Muller on pairs of elements: 2k takes the cosine, 2k + 1 the sine.
 double normal(std::uint64_t stream, i64 index) {
   const std::uint64_t pair = mix(stream ^ mix(static_cast<std::uint64_t>(index >> 1)));
-  const double u = (static_cast<double>(pair >> 32) + 0.5) * 0x1p-32, v = static_cast<double>(pair & 0xffffffffu) * 0x1p-32;
+  const double u = (static_cast<double>(pair >> 32) + 0.5) * 0x1p-32,
+               v = static_cast<double>(pair & 0xffffffffu) * 0x1p-32;
   const double radius = std::sqrt(-2 * std::log(u)), angle = 2 * std::numbers::pi * v;
   return radius * (index & 1 ? std::sin(angle) : std::cos(angle));
 }
@@ -32,7 +33,8 @@ void draw(const ir::Param& param, std::uint64_t stream, const layout::Box& box, 
   const i64 first = box.dims == 2 ? box.lo[1] : 0, end = box.dims == 2 ? box.hi[1] : 1;
   for (i64 row = box.lo[0]; row < box.hi[0]; ++row)
     for (i64 column = first; column < end; ++column)
-      *out++ = static_cast<T>(param.init.std > 0 ? param.init.std * normal(stream, row * columns + column) : param.init.constant);
+      *out++ = static_cast<T>(param.init.std > 0 ? param.init.std * normal(stream, row * columns + column)
+                                                 : param.init.constant);
 }
 
 at::Tensor tensor_of(const files::TensorFolder& folder, const std::string& name) {
@@ -84,20 +86,23 @@ at::Tensor from_file_tensor(const ir::Param& param, const files::TensorFolder& f
   at::Tensor tensor = tensor_of(folder, name);
   const auto wrong_shape = [&] {
     user_error(
-        "{}: tensor \"{}\" has shape {}, but config.json asks for {} here. Use the config.json that belongs to these weights.",
+        "{}: tensor \"{}\" has shape {}, but config.json asks for {} here. Use the config.json that belongs to these "
+        "weights.",
         folder.path().string(), name, std::vector<i64>(tensor.sizes().begin(), tensor.sizes().end()), param.shape.size);
   };
   if (tensor.dim() != param.shape.dims()) wrong_shape();
   if (param.file.transposed) tensor = tensor.t();
   const bool packed = param.file.first > 0 || param.file.name != param.name;
-  if (packed ? tensor.size(0) < param.file.first + param.shape.size[0] : tensor.size(0) != param.shape.size[0]) wrong_shape();
+  if (packed ? tensor.size(0) < param.file.first + param.shape.size[0] : tensor.size(0) != param.shape.size[0])
+    wrong_shape();
   if (param.shape.dims() == 2 && tensor.size(1) != param.shape.size[1]) wrong_shape();
   return tensor.narrow(0, param.file.first, param.shape.size[0]);
 }
 
 runtime::Home::Initial weights_from(const ir::Graph& graph, const std::string& folder) {
   const auto tensors = std::make_shared<files::TensorFolder>(files::TensorFolder::open(folder));
-  for (const ir::Param& param : graph.params()) from_file_tensor(param, *tensors);  // all faults before anything is allocated
+  for (const ir::Param& param : graph.params())
+    from_file_tensor(param, *tensors);  // all errors before anything is allocated
   return [&graph, tensors](int index, const layout::Box& box, at::Tensor values) {
     const ir::Param& param = graph.param(index);
     values.copy_(runtime::view_of(from_file_tensor(param, *tensors), layout::whole(param.shape.size), box));

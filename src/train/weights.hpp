@@ -9,8 +9,8 @@
 
 namespace switchyard::train {
 
-/// Normal or constant values as the model builder states, each element a function of (seed, parameter name, index) alone: the
-/// same under every layout.
+/// Normal or constant values as the model builder states, each element a function of (seed, parameter name, index)
+/// alone: the same under every layout.
 runtime::Home::Initial random_weights(const ir::Graph& graph, i64 seed);
 
 /// From model*.safetensors of `folder`. UserError naming tensor and file if one is missing or has another shape.

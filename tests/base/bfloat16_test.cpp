@@ -27,7 +27,8 @@ TEST(Bfloat16, rounds_to_nearest_and_ties_to_even) {
 
 TEST(Bfloat16, what_is_too_large_becomes_infinite_and_nan_stays_nan) {
   EXPECT_EQ(bfloat16_value(bfloat16_bits(std::numeric_limits<float>::max())), std::numeric_limits<float>::infinity());
-  EXPECT_EQ(bfloat16_value(bfloat16_bits(-std::numeric_limits<float>::infinity())), -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(bfloat16_value(bfloat16_bits(-std::numeric_limits<float>::infinity())),
+            -std::numeric_limits<float>::infinity());
   // A NaN with only its last bits set would become infinite, one with all bits set would overflow to zero.
   EXPECT_TRUE(std::isnan(bfloat16_value(bfloat16_bits(std::bit_cast<float>(0x7f800001u)))));
   EXPECT_TRUE(std::isnan(bfloat16_value(bfloat16_bits(std::bit_cast<float>(0xffffffffu)))));

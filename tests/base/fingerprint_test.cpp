@@ -20,10 +20,13 @@ TEST(Fingerprint, is_the_published_hash_of_the_text_and_a_zero_byte) {
   EXPECT_EQ(fingerprint_of("foobar"), 0x85944171f73967e8u * kPrime);
 }
 
-TEST(Fingerprint, pieces_of_text_do_not_run_together) { EXPECT_NE(fingerprint_of("ab", "c"), fingerprint_of("a", "bc")); }
+TEST(Fingerprint, pieces_of_text_do_not_run_together) {
+  EXPECT_NE(fingerprint_of("ab", "c"), fingerprint_of("a", "bc"));
+}
 
 TEST(Fingerprint, a_number_is_its_eight_bytes) {
-  EXPECT_EQ(fingerprint_of(i64{'a'}), 0xaf63dc4c8601ec8cu * kPrime * kPrime * kPrime * kPrime * kPrime * kPrime * kPrime);
+  EXPECT_EQ(fingerprint_of(i64{'a'}),
+            0xaf63dc4c8601ec8cu * kPrime * kPrime * kPrime * kPrime * kPrime * kPrime * kPrime);
   EXPECT_NE(fingerprint_of(i64{1} << 56), fingerprint_of(i64{0}));
   EXPECT_NE(fingerprint_of(i64{1}, i64{2}), fingerprint_of(i64{2}, i64{1}));
 }

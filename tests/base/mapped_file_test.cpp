@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "base/errors.hpp"
 #include "../data/index_file.hpp"
+#include "base/errors.hpp"
 
 namespace switchyard {
 namespace {
@@ -15,7 +15,9 @@ namespace {
 using data::TestFolder;
 using data::write_file;
 
-std::string text_of(const MappedFile& file) { return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}; }
+std::string text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
 
 TEST(MappedFile, HoldsTheBytesOfTheFileAndMoves) {
   const TestFolder folder("mapped");
@@ -32,9 +34,11 @@ TEST(MappedFile, HoldsTheBytesOfTheFileAndMoves) {
 TEST(MappedFile, AMissingFileOrAFolderIsRefused) {
   const TestFolder folder("mapped");
   EXPECT_THAT([&] { MappedFile(folder.path() / "none", "Give another."); },
-              testing::ThrowsMessage<UserError>("cannot read " + (folder.path() / "none").string() + ": No such file or directory. Give another."));
+              testing::ThrowsMessage<UserError>("cannot read " + (folder.path() / "none").string() +
+                                                ": No such file or directory. Give another."));
   EXPECT_THAT([&] { MappedFile{folder.path()}; },
-              testing::ThrowsMessage<UserError>("cannot read " + folder.path().string() + ": it is not a file. Check the path and its permissions."));
+              testing::ThrowsMessage<UserError>("cannot read " + folder.path().string() +
+                                                ": it is not a file. Check the path and its permissions."));
 }
 
 }  // namespace

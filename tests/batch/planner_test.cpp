@@ -20,9 +20,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::vector<BucketSpec> three_buckets() {
-  return {{.max_length = 4096, .strategy = 7, .lanes = 1, .multiple = 4, .min_micro_batches = 2},
-          {.max_length = 1024, .strategy = 8, .lanes = 2, .multiple = 2},
-          {.max_length = 256, .strategy = 9, .lanes = 4}};
+  return {{.max_length = 4096, .strategy = 7, .replicas = 1, .multiple = 4, .min_micro_batches = 2},
+          {.max_length = 1024, .strategy = 8, .replicas = 2, .multiple = 2},
+          {.max_length = 256, .strategy = 9, .replicas = 4}};
 }
 
 std::vector<i64> log_uniform(std::mt19937_64& random, std::size_t count, i64 longest) {
@@ -42,32 +42,34 @@ std::string message_of(const std::function<void()>& call) {
 }
 
 double imbalance(const PhasePlan& phase, const std::vector<i64>& lengths, const WorkModel& work) {
-  const std::vector<double> loads = lane_work(phase, lengths, work);
+  const std::vector<double> loads = replica_work(phase, lengths, work);
   const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
   return *std::max_element(loads.begin(), loads.end()) / mean;
 }
 
 TEST(Planner, EachSequenceGoesToTheSmallestBucketThatFits) {
   const auto buckets = three_buckets();
-  for (const auto& [length, bucket] : std::vector<std::pair<i64, int>>{{1, 2}, {256, 2}, {257, 1}, {1024, 1}, {1025, 0}, {4096, 0}})
+  for (const auto& [length, bucket] :
+       std::vector<std::pair<i64, int>>{{1, 2}, {256, 2}, {257, 1}, {1024, 1}, {1025, 0}, {4096, 0}})
     EXPECT_EQ(bucket_of(length, buckets), bucket) << length;
 }
 
-TEST(Planner, ARowHoldsItsTokensOrThatManyDocumentsOfFullLength) {
-  EXPECT_EQ(row_capacity({.max_length = 48}), 48);
-  EXPECT_EQ(row_capacity({.max_length = 48, .micro_batch_sequences = 3}), 144);
-  EXPECT_EQ(row_capacity({.max_length = 48, .micro_batch_tokens = 60, .micro_batch_sequences = 3}), 60);
+TEST(Planner, AMicroBatchHoldsItsTokensOrThatManyDocumentsOfFullLength) {
+  EXPECT_EQ(micro_batch_capacity({.max_length = 48}), 48);
+  EXPECT_EQ(micro_batch_capacity({.max_length = 48, .micro_batch_sequences = 3}), 144);
+  EXPECT_EQ(micro_batch_capacity({.max_length = 48, .micro_batch_tokens = 60, .micro_batch_sequences = 3}), 60);
   const i64 most = std::numeric_limits<i64>::max();
-  EXPECT_GT(row_capacity({.max_length = 48, .micro_batch_sequences = most}), most - 48);
+  EXPECT_GT(micro_batch_capacity({.max_length = 48, .micro_batch_sequences = most}), most - 48);
 }
 
-TEST(Planner, RowsOfSeveralDocumentsAreValid) {
+TEST(Planner, MicroBatchesOfSeveralDocumentsAreValid) {
   const std::vector<i64> lengths{48, 40, 1, 30, 48, 7, 3, 12};
   for (const i64 documents : {1, 2, 3, 100}) {
     const std::vector<BucketSpec> buckets{{.max_length = 48, .micro_batch_sequences = documents}};
     const StepPlan plan = plan_batch(0, lengths, buckets, {1, 0.01});
     EXPECT_NO_THROW(validate(plan, lengths, buckets)) << documents;
-    EXPECT_EQ(plan.phases[0].lane[0].size(), (lengths.size() + static_cast<size_t>(documents) - 1) / static_cast<size_t>(documents));
+    EXPECT_EQ(plan.phases[0].replica[0].size(),
+              (lengths.size() + static_cast<size_t>(documents) - 1) / static_cast<size_t>(documents));
   }
 }
 
@@ -86,36 +88,39 @@ TEST(Planner, PhasesRunLongestThenShortestThenUpward) {
   EXPECT_EQ(plan_batch(3, lengths, three_buckets(), {}, std::vector<int>{2, 1, 0}).phases[0].strategy, 9);
 }
 
-TEST(Planner, ARowIsPaddedToTheMultipleAndNotToTheBucket) {
+TEST(Planner, AMicroBatchIsPaddedToTheMultipleAndNotToTheBucket) {
   const std::vector<BucketSpec> buckets{{.max_length = 64, .multiple = 4}};
   const StepPlan plan = plan_batch(0, std::vector<i64>{9, 5}, buckets, {});
-  const std::vector<std::vector<MicroBatch>> lanes{
-      {{.T = 16,
-        .shard = {{{.doc = 0, .first = 0, .count = 9}, {.doc = 1, .first = 0, .count = 5}, {.doc = -1, .first = 0, .count = 2}}}}}};
-  EXPECT_EQ(plan.phases.at(0).lane, lanes);
+  const std::vector<std::vector<MicroBatch>> replicas{{{.T = 16,
+                                                        .shard = {{{.doc = 0, .first = 0, .count = 9},
+                                                                   {.doc = 1, .first = 0, .count = 5},
+                                                                   {.doc = -1, .first = 0, .count = 2}}}}}};
+  EXPECT_EQ(plan.phases.at(0).replica, replicas);
   EXPECT_DOUBLE_EQ(padding_share(plan), 2.0 / 16);
 }
 
-TEST(Planner, BucketsWithoutDocumentsHaveNoPhaseAndLanesMayBeEmpty) {
+TEST(Planner, BucketsWithoutDocumentsHaveNoPhaseAndReplicasMayBeEmpty) {
   const StepPlan plan = plan_batch(0, std::vector<i64>{10}, three_buckets(), {});
   ASSERT_EQ(plan.phases.size(), 1u);
-  ASSERT_EQ(plan.phases[0].lane.size(), 4u);
-  EXPECT_EQ(plan.phases[0].lane[0].size(), 1u);
-  for (int lane = 1; lane < 4; ++lane) EXPECT_TRUE(plan.phases[0].lane[static_cast<std::size_t>(lane)].empty());
+  ASSERT_EQ(plan.phases[0].replica.size(), 4u);
+  EXPECT_EQ(plan.phases[0].replica[0].size(), 1u);
+  for (int replica = 1; replica < 4; ++replica)
+    EXPECT_TRUE(plan.phases[0].replica[static_cast<std::size_t>(replica)].empty());
   EXPECT_TRUE(plan_batch(0, {}, three_buckets(), {}).phases.empty());
 }
 
-TEST(Planner, EveryPlanOfRandomDocumentsAndLanesIsValidAndTheSameTwice) {
+TEST(Planner, EveryPlanOfRandomDocumentsAndReplicasIsValidAndTheSameTwice) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     std::mt19937_64 random(seed);
     const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
     std::vector<BucketSpec> buckets;
     for (i64 max_length = 3000; max_length > 3 && buckets.size() < 4; max_length /= pick(2, 6)) {
-      BucketSpec bucket{.max_length = max_length, .strategy = pick(0, 3), .lanes = pick(1, 9), .multiple = pick(1, 16)};
+      BucketSpec bucket{
+          .max_length = max_length, .strategy = pick(0, 3), .replicas = pick(1, 9), .multiple = pick(1, 16)};
       if (pick(0, 1)) bucket.micro_batch_tokens = max_length + pick(0, 5000);
       if (pick(0, 1))
-        for (int lane = 0; lane < bucket.lanes; ++lane) bucket.lane_speed.push_back(pick(1, 3));
+        for (int replica = 0; replica < bucket.replicas; ++replica) bucket.replica_speed.push_back(pick(1, 3));
       bucket.min_micro_batches = pick(1, 8);
       buckets.push_back(bucket);
     }
@@ -129,27 +134,28 @@ TEST(Planner, EveryPlanOfRandomDocumentsAndLanesIsValidAndTheSameTwice) {
 
 TEST(Planner, DocumentsOfOneTokenAndEqualDocumentsAndOneGiantArePlaced) {
   const auto buckets = three_buckets();
-  for (const std::vector<i64>& lengths : {std::vector<i64>(1000, 1), std::vector<i64>(64, 256), std::vector<i64>(64, 1024), [] {
-                                            std::vector<i64> giant(300, 5);
-                                            giant[17] = 4096;
-                                            return giant;
-                                          }()}) {
+  for (const std::vector<i64>& lengths :
+       {std::vector<i64>(1000, 1), std::vector<i64>(64, 256), std::vector<i64>(64, 1024), [] {
+          std::vector<i64> giant(300, 5);
+          giant[17] = 4096;
+          return giant;
+        }()}) {
     const StepPlan plan = plan_batch(0, lengths, buckets, {.linear = 1, .quadratic = 1e-3});
     validate(plan, lengths, buckets);
   }
   const std::vector<i64> ones(1000, 1);
   EXPECT_EQ(plan_batch(0, ones, buckets, {}).valid_tokens, 0);
-  // 16 documents of full length for each of 4 lanes: 16 full rows, no padding.
+  // 16 documents of full length for each of 4 replicas: 16 full micro-batches, no padding.
   const StepPlan equal = plan_batch(0, std::vector<i64>(64, 256), buckets, {});
-  for (const auto& lane : equal.phases[0].lane) EXPECT_EQ(lane.size(), 16u);
+  for (const auto& replica : equal.phases[0].replica) EXPECT_EQ(replica.size(), 16u);
   EXPECT_EQ(padding_share(equal), 0);
 }
 
-TEST(Planner, LanesAreLevelToAPercentWhereNoDocumentIsTooLarge) {
+TEST(Planner, ReplicasAreLevelToAPercentWhereNoDocumentIsTooLarge) {
   std::mt19937_64 random(1);
   const WorkModel work{.linear = 1, .quadratic = 1.0 / 4096};
   const std::vector<i64> lengths = log_uniform(random, 2000, 4096);
-  const std::vector<BucketSpec> buckets{{.max_length = 4096, .lanes = 8, .micro_batch_tokens = 8192}};
+  const std::vector<BucketSpec> buckets{{.max_length = 4096, .replicas = 8, .micro_batch_tokens = 8192}};
   EXPECT_LT(imbalance(plan_batch(0, lengths, buckets, work).phases[0], lengths, work), 1.01);
 }
 
@@ -157,28 +163,30 @@ TEST(Planner, BalanceIsByWorkNotByTokens) {
   // With quadratic work one document of 1000 tokens outweighs 10 of 100 tenfold.
   std::vector<i64> lengths(10, 100);
   lengths.insert(lengths.begin(), 1000);
-  const std::vector<BucketSpec> buckets{{.max_length = 1000, .lanes = 2}};
+  const std::vector<BucketSpec> buckets{{.max_length = 1000, .replicas = 2}};
   const StepPlan linear = plan_batch(0, lengths, buckets, {.linear = 1, .quadratic = 0});
-  EXPECT_THAT(lane_work(linear.phases[0], lengths, {}), ElementsAre(1000, 1000));
+  EXPECT_THAT(replica_work(linear.phases[0], lengths, {}), ElementsAre(1000, 1000));
   lengths.insert(lengths.end(), 20, 100);
   const StepPlan quadratic = plan_batch(0, lengths, buckets, {.linear = 0, .quadratic = 1});
-  EXPECT_THAT(lane_work(quadratic.phases[0], lengths, {}), ElementsAre(1000, 3000));
+  EXPECT_THAT(replica_work(quadratic.phases[0], lengths, {}), ElementsAre(1000, 3000));
 }
 
-TEST(Planner, AFasterLaneGetsWorkInProportion) {
+TEST(Planner, AFasterReplicaGetsWorkInProportion) {
   const std::vector<i64> lengths(900, 10);
-  const std::vector<BucketSpec> buckets{{.max_length = 100, .lanes = 3, .lane_speed = {1, 2, 1.5}}};
-  EXPECT_THAT(lane_work(plan_batch(0, lengths, buckets, {}).phases[0], lengths, {}), ElementsAre(2000, 4000, 3000));
+  const std::vector<BucketSpec> buckets{{.max_length = 100, .replicas = 3, .replica_speed = {1, 2, 1.5}}};
+  EXPECT_THAT(replica_work(plan_batch(0, lengths, buckets, {}).phases[0], lengths, {}), ElementsAre(2000, 4000, 3000));
 }
 
 TEST(Planner, AHundredThousandDocumentsTakeWellUnderASecond) {
   std::mt19937_64 random(2);
   const std::vector<i64> lengths = log_uniform(random, 100'000, 32768);
-  std::vector<BucketSpec> buckets{{.max_length = 32768, .strategy = 0, .lanes = 2, .multiple = 8, .min_micro_batches = 4},
-                                  {.max_length = 16384, .strategy = 1, .lanes = 8, .multiple = 4, .min_micro_batches = 2},
-                                  {.max_length = 4096, .strategy = 2, .lanes = 64}};
-  buckets[2].lane_speed.assign(64, 1.0);
-  for (std::size_t lane = 0; lane < 64; ++lane) buckets[2].lane_speed[lane] += static_cast<double>(lane) * 0.01;
+  std::vector<BucketSpec> buckets{
+      {.max_length = 32768, .strategy = 0, .replicas = 2, .multiple = 8, .min_micro_batches = 4},
+      {.max_length = 16384, .strategy = 1, .replicas = 8, .multiple = 4, .min_micro_batches = 2},
+      {.max_length = 4096, .strategy = 2, .replicas = 64}};
+  buckets[2].replica_speed.assign(64, 1.0);
+  for (std::size_t replica = 0; replica < 64; ++replica)
+    buckets[2].replica_speed[replica] += static_cast<double>(replica) * 0.01;
   const WorkModel work{.linear = 1, .quadratic = 1e-4};
   const std::clock_t start = std::clock();  // of this process, whatever else the machine does
   const StepPlan plan = plan_batch(0, lengths, buckets, work);
@@ -191,37 +199,42 @@ TEST(Planner, AHundredThousandDocumentsTakeWellUnderASecond) {
   ASSERT_EQ(plan.phases.size(), 3u);
   EXPECT_LT(imbalance(plan.phases[0], lengths, work), 1.001);
   EXPECT_LT(imbalance(plan.phases[2], lengths, work), 1.001);
-  // The shortest bucket runs on lanes of many speeds: each gets work in proportion.
-  const std::vector<double> loads = lane_work(plan.phases[1], lengths, work);
-  const double even =
-      std::accumulate(loads.begin(), loads.end(), 0.0) / std::accumulate(buckets[2].lane_speed.begin(), buckets[2].lane_speed.end(), 0.0);
-  for (std::size_t lane = 0; lane < loads.size(); ++lane) EXPECT_NEAR(loads[lane] / buckets[2].lane_speed[lane] / even, 1, 0.001) << lane;
+  // The shortest bucket runs on replicas of many speeds: each gets work in proportion.
+  const std::vector<double> loads = replica_work(plan.phases[1], lengths, work);
+  const double even = std::accumulate(loads.begin(), loads.end(), 0.0) /
+                      std::accumulate(buckets[2].replica_speed.begin(), buckets[2].replica_speed.end(), 0.0);
+  for (std::size_t replica = 0; replica < loads.size(); ++replica)
+    EXPECT_NEAR(loads[replica] / buckets[2].replica_speed[replica] / even, 1, 0.001) << replica;
 }
 
 TEST(Planner, ASequenceLongerThanEveryBucketIsRefusedWithTheRemedy) {
   EXPECT_THAT(message_of([] { plan_batch(0, std::vector<i64>{5000}, three_buckets(), {}); }),
-              HasSubstr("a sequence of 5000 tokens is longer than the longest bucket (4096 tokens). Raise bucket[0].max_length, or lower "
+              HasSubstr("a sequence of 5000 tokens is longer than the longest bucket (4096 tokens). Raise "
+                        "bucket[0].max_length, or lower "
                         "batch.context."));
 }
 
 TEST(Planner, BucketsThatDoNotFallAreRefused) {
   auto buckets = three_buckets();
   buckets[2].max_length = 1024;
-  EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }),
-              HasSubstr("bucket[2].max_length = 1024 is not below bucket[1].max_length = 1024. List the buckets longest first."));
-  buckets[2].max_length = 0;
-  EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }), HasSubstr("bucket[2].max_length = 0: give at least 1 token."));
-  buckets[0].max_length = i64{1} << 40;
-  EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }), HasSubstr("a sequence may have at most 2147483647 tokens"));
-}
-
-TEST(Planner, ARowSmallerThanASequenceIsRefused) {
-  auto buckets = three_buckets();
-  buckets[1].micro_batch_tokens = 1000;
   EXPECT_THAT(
       message_of([&] { plan_batch(0, {}, buckets, {}); }),
       HasSubstr(
-          "bucket[1].micro_batch_tokens = 1000 is below its max_length = 1024: a sequence must fit in a micro-batch. Raise it to 1024"));
+          "bucket[2].max_length = 1024 is not below bucket[1].max_length = 1024. List the buckets longest first."));
+  buckets[2].max_length = 0;
+  EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }),
+              HasSubstr("bucket[2].max_length = 0: give at least 1 token."));
+  buckets[0].max_length = i64{1} << 40;
+  EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }),
+              HasSubstr("a sequence may have at most 2147483647 tokens"));
+}
+
+TEST(Planner, AMicroBatchSmallerThanASequenceIsRefused) {
+  auto buckets = three_buckets();
+  buckets[1].micro_batch_tokens = 1000;
+  EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }),
+              HasSubstr("bucket[1].micro_batch_tokens = 1000 is below its max_length = 1024: a sequence must fit in a "
+                        "micro-batch. Raise it to 1024"));
 }
 
 TEST(Planner, BrokenCallsAreInternalErrors) {
@@ -229,9 +242,9 @@ TEST(Planner, BrokenCallsAreInternalErrors) {
   EXPECT_THROW(plan_batch(0, {}, three_buckets(), {}, std::vector<int>{0, 1, 1}), InternalError);
   EXPECT_THROW(plan_batch(0, std::vector<i64>{0}, three_buckets(), {}), InternalError);
   auto buckets = three_buckets();
-  buckets[1].lane_speed = {1};
+  buckets[1].replica_speed = {1};
   EXPECT_THROW(plan_batch(0, {}, buckets, {}), InternalError);
-  buckets[1].lane_speed = {1, 0};
+  buckets[1].replica_speed = {1, 0};
   EXPECT_THROW(plan_batch(0, {}, buckets, {}), InternalError);
 }
 

@@ -14,18 +14,19 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 const std::vector<i64> kLengths{6, 3, 20};
-const std::vector<BucketSpec> kBuckets{{.max_length = 32, .strategy = 1, .lanes = 1, .multiple = 8},
-                                       {.max_length = 16, .strategy = 0, .lanes = 2, .multiple = 4}};
+const std::vector<BucketSpec> kBuckets{{.max_length = 32, .strategy = 1, .replicas = 1, .multiple = 8},
+                                       {.max_length = 16, .strategy = 0, .replicas = 2, .multiple = 4}};
 
-// Documents 0 and 1 in one row of bucket 1, document 2 alone in bucket 0.
+// Documents 0 and 1 in one micro-batch of bucket 1, document 2 alone in bucket 0.
 StepPlan good() {
   return {.step = 5,
           .valid_tokens = 26,
-          .phases = {{.strategy = 1, .lane = {{{.T = 24, .shard = {{{2, 0, 20, 1}, {-1, 0, 4, 1}}}}}}},
-                     {.strategy = 0, .lane = {{{.T = 12, .shard = {{{0, 0, 6, 1}, {1, 0, 3, 1}, {-1, 0, 3, 1}}}}}, {}}}}};
+          .phases = {
+              {.strategy = 1, .replica = {{{.T = 24, .shard = {{{2, 0, 20, 1}, {-1, 0, 4, 1}}}}}}},
+              {.strategy = 0, .replica = {{{.T = 12, .shard = {{{0, 0, 6, 1}, {1, 0, 3, 1}, {-1, 0, 3, 1}}}}}, {}}}}};
 }
 
-std::string fault_of(const std::function<void(StepPlan&)>& damage) {
+std::string error_of(const std::function<void(StepPlan&)>& damage) {
   StepPlan plan = good();
   damage(plan);
   try {
@@ -36,101 +37,117 @@ std::string fault_of(const std::function<void(StepPlan&)>& damage) {
   return "valid";
 }
 
-MicroBatch& row(StepPlan& plan) { return plan.phases[1].lane[0][0]; }
-std::vector<Piece>& pieces(StepPlan& plan) { return row(plan).shard[0]; }
+MicroBatch& micro_batch(StepPlan& plan) { return plan.phases[1].replica[0][0]; }
+std::vector<Piece>& pieces(StepPlan& plan) { return micro_batch(plan).shard[0]; }
 
 TEST(Validate, AGoodPlanPasses) {
-  EXPECT_EQ(fault_of([](StepPlan&) {}), "valid");
+  EXPECT_EQ(error_of([](StepPlan&) {}), "valid");
 }
 
 TEST(Validate, AMissingDocumentIsNamed) {
-  EXPECT_THAT(
-      fault_of([](StepPlan& plan) { pieces(plan).erase(pieces(plan).begin() + 1), pieces(plan).back().count = 2, row(plan).T = 8; }),
-      HasSubstr("document 1: 0 of 3 tokens are placed"));
+  EXPECT_THAT(error_of([](StepPlan& plan) {
+                pieces(plan).erase(pieces(plan).begin() + 1), pieces(plan).back().count = 2, micro_batch(plan).T = 8;
+              }),
+              HasSubstr("document 1: 0 of 3 tokens are placed"));
 }
 
 TEST(Validate, AMissingTokenIsNamed) {
-  EXPECT_THAT(fault_of([](StepPlan& plan) { pieces(plan)[0].count = 5, pieces(plan)[1].count = 3, pieces(plan)[2].count = 4; }),
-              HasSubstr("12, more than a multiple of 4"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) {
-                pieces(plan) = {{0, 1, 5, 1}, {1, 0, 3, 1}}, row(plan).T = 8;
+  EXPECT_THAT(
+      error_of([](StepPlan& plan) { pieces(plan)[0].count = 5, pieces(plan)[1].count = 3, pieces(plan)[2].count = 4; }),
+      HasSubstr("12, more than a multiple of 4"));
+  EXPECT_THAT(error_of([](StepPlan& plan) {
+                pieces(plan) = {{0, 1, 5, 1}, {1, 0, 3, 1}}, micro_batch(plan).T = 8;
               }),
               HasSubstr("document 0: 5 of 6 tokens"));
 }
 
 TEST(Validate, ADocumentPlacedTwiceIsNamed) {
-  EXPECT_THAT(fault_of([](StepPlan& plan) {
+  EXPECT_THAT(error_of([](StepPlan& plan) {
                 pieces(plan)[2] = {1, 0, 3, 1};
               }),
-              HasSubstr("phase 1, lane 0, micro-batch 0: document 1 of 3 tokens has 6"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) {
+              HasSubstr("phase 1, replica 0, micro-batch 0: document 1 of 3 tokens has 6"));
+  EXPECT_THAT(error_of([](StepPlan& plan) {
                 pieces(plan) = {{0, 0, 3, 1}, {0, 2, 3, 1}, {1, 0, 3, 1}, {-1, 0, 3, 1}};
               }),
               HasSubstr("token 2 of document 0 is placed twice"));
 }
 
-TEST(Validate, ADocumentOverTwoRowsIsNamed) {
-  EXPECT_THAT(fault_of([](StepPlan& plan) {
+TEST(Validate, ADocumentOverTwoMicroBatchesIsNamed) {
+  EXPECT_THAT(error_of([](StepPlan& plan) {
                 pieces(plan) = {{0, 0, 5, 1}, {1, 0, 3, 1}};
-                row(plan).T = 8;
-                plan.phases[1].lane[1] = {{.T = 4, .shard = {{{0, 5, 1, 1}, {-1, 0, 3, 1}}}}};
+                micro_batch(plan).T = 8;
+                plan.phases[1].replica[1] = {{.T = 4, .shard = {{{0, 5, 1, 1}, {-1, 0, 3, 1}}}}};
               }),
-              HasSubstr("lane 1, micro-batch 0: document 0 is also in another row"));
+              HasSubstr("replica 1, micro-batch 0: document 0 is also in another micro-batch"));
 }
 
 TEST(Validate, PiecesOutsideTheirDocumentAreNamed) {
-  EXPECT_THAT(fault_of([](StepPlan& plan) { pieces(plan)[0].first = 1; }), HasSubstr("piece 1 + 6 * 1 of document 0 of 6 tokens"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) { pieces(plan)[0].stride = 2; }), HasSubstr("piece 0 + 6 * 2 of document 0"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) { pieces(plan)[0].doc = 3; }), HasSubstr("document 3 of 3"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { pieces(plan)[0].first = 1; }),
+              HasSubstr("piece 1 + 6 * 1 of document 0 of 6 tokens"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { pieces(plan)[0].stride = 2; }), HasSubstr("piece 0 + 6 * 2 of document 0"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { pieces(plan)[0].doc = 3; }), HasSubstr("document 3 of 3"));
 }
 
-TEST(Validate, WrongRowSizesAndPaddingAreNamed) {
-  EXPECT_THAT(fault_of([](StepPlan& plan) { row(plan).T = 16; }), HasSubstr("a shard of 12 tokens instead of 16"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) { row(plan).T = 14; }), HasSubstr("14 tokens are no multiple of 4"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) { row(plan).T = 16, pieces(plan)[2].count = 7; }),
+TEST(Validate, WrongMicroBatchSizesAndPaddingAreNamed) {
+  EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = 16; }),
+              HasSubstr("a shard of 12 tokens instead of 16"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = 14; }), HasSubstr("14 tokens are no multiple of 4"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = 16, pieces(plan)[2].count = 7; }),
               HasSubstr("9 tokens padded to 16, more than a multiple of 4"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) { std::swap(pieces(plan)[1], pieces(plan)[2]); }), HasSubstr("padding that is not last"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) { pieces(plan)[2].count = 0; }), HasSubstr("a piece of 0 tokens"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { std::swap(pieces(plan)[1], pieces(plan)[2]); }),
+              HasSubstr("padding that is not last"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { pieces(plan)[2].count = 0; }), HasSubstr("a piece of 0 tokens"));
 }
 
-TEST(Validate, ARowBeyondItsCapacityIsNamed) {
+TEST(Validate, AMicroBatchBeyondItsCapacityIsNamed) {
   const std::vector<i64> lengths{16, 4};
   const StepPlan plan{
-      .step = 0, .valid_tokens = 18, .phases = {{.strategy = 0, .lane = {{{.T = 20, .shard = {{{0, 0, 16, 1}, {1, 0, 4, 1}}}}}, {}}}}};
+      .step = 0,
+      .valid_tokens = 18,
+      .phases = {{.strategy = 0, .replica = {{{.T = 20, .shard = {{{0, 0, 16, 1}, {1, 0, 4, 1}}}}}, {}}}}};
   try {
     validate(plan, lengths, kBuckets);
     FAIL();
   } catch (const InternalError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("20 tokens in a row of 16"));
+    EXPECT_THAT(error.what(), HasSubstr("20 tokens in a micro-batch of 16"));
   }
 }
 
-TEST(Validate, ARowOfTooManyDocumentsIsNamed) {
+TEST(Validate, AMicroBatchOfTooManyDocumentsIsNamed) {
   const std::vector<i64> lengths{8, 4};
-  const StepPlan plan{.step = 0, .valid_tokens = 10, .phases = {{.strategy = 0, .lane = {{{.T = 12, .shard = {{{0, 0, 8, 1}, {1, 0, 4, 1}}}}}}}}};
+  const StepPlan plan{.step = 0,
+                      .valid_tokens = 10,
+                      .phases = {{.strategy = 0, .replica = {{{.T = 12, .shard = {{{0, 0, 8, 1}, {1, 0, 4, 1}}}}}}}}};
   EXPECT_NO_THROW(validate(plan, lengths, std::vector<BucketSpec>{{.max_length = 8, .micro_batch_sequences = 2}}));
   try {
-    validate(plan, lengths, std::vector<BucketSpec>{{.max_length = 8, .micro_batch_tokens = 16, .micro_batch_sequences = 1}});
+    validate(plan, lengths,
+             std::vector<BucketSpec>{{.max_length = 8, .micro_batch_tokens = 16, .micro_batch_sequences = 1}});
     FAIL();
   } catch (const InternalError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("2 documents in a row of 1"));
+    EXPECT_THAT(error.what(), HasSubstr("2 documents in a micro-batch of 1"));
   }
 }
 
-TEST(Validate, TheWrongBucketStrategyOrLanesAreNamed) {
-  EXPECT_THAT(fault_of([](StepPlan& plan) { plan.phases[1].strategy = 1; }), HasSubstr("phase 1 runs strategy 1, its bucket 0"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) { plan.phases[1].lane.pop_back(); }), HasSubstr("phase 1 has 1 lanes, its bucket 2"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) {
-                plan.phases[0].lane[0].push_back({.T = 8, .shard = {{{0, 0, 6, 1}, {-1, 0, 2, 1}}}});
+TEST(Validate, TheWrongBucketStrategyOrReplicasAreNamed) {
+  EXPECT_THAT(error_of([](StepPlan& plan) { plan.phases[1].strategy = 1; }),
+              HasSubstr("phase 1 runs strategy 1, its bucket 0"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { plan.phases[1].replica.pop_back(); }),
+              HasSubstr("phase 1 has 1 replicas, its bucket 2"));
+  EXPECT_THAT(error_of([](StepPlan& plan) {
+                plan.phases[0].replica[0].push_back({.T = 8, .shard = {{{0, 0, 6, 1}, {-1, 0, 2, 1}}}});
                 pieces(plan) = {{1, 0, 3, 1}, {-1, 0, 1, 1}};
-                row(plan).T = 4;
+                micro_batch(plan).T = 4;
               }),
               HasSubstr("document 0 of 6 tokens belongs in bucket 1, not 0"));
-  EXPECT_THAT(fault_of([](StepPlan& plan) { plan.phases[1].lane = {{}, {}}; }), HasSubstr("phase 1 has no documents"));
+  EXPECT_THAT(error_of([](StepPlan& plan) {
+                plan.phases[1].replica = {{}, {}};
+              }),
+              HasSubstr("phase 1 has no documents"));
 }
 
 TEST(Validate, AWrongNumberOfLabelsIsNamed) {
-  EXPECT_THAT(fault_of([](StepPlan& plan) { plan.valid_tokens = 29; }), HasSubstr("valid_tokens is 29, the documents have 26 labels"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { plan.valid_tokens = 29; }),
+              HasSubstr("valid_tokens is 29, the documents have 26 labels"));
 }
 
 TEST(Validate, RingShardsMayShareADocument) {
@@ -140,13 +157,14 @@ TEST(Validate, RingShardsMayShareADocument) {
   StepPlan plan{.step = 0,
                 .valid_tokens = 11,
                 .phases = {{.strategy = 0,
-                            .lane = {{{.T = 14,
-                                       .shard = {{{0, 0, 3, 1}, {0, 7, 2, 1}, {1, 0, 1, 1}, {1, 3, 1, 1}},
-                                                 {{0, 3, 4, 1}, {1, 1, 2, 1}, {-1, 0, 1, 1}}}}}}}}};
+                            .replica = {{{.T = 14,
+                                          .shard = {{{0, 0, 3, 1}, {0, 7, 2, 1}, {1, 0, 1, 1}, {1, 3, 1, 1}},
+                                                    {{0, 3, 4, 1}, {1, 1, 2, 1}, {-1, 0, 1, 1}}}}}}}}};
   validate(plan, lengths, buckets);
   EXPECT_DOUBLE_EQ(padding_share(plan), 1.0 / 14);
-  EXPECT_THAT(lane_work(plan.phases[0], lengths, {.linear = 1, .quadratic = 1}), ElementsAre(testing::DoubleEq(90 + 20)));
-  plan.phases[0].lane[0][0].shard[1][0].first = 2;
+  EXPECT_THAT(replica_work(plan.phases[0], lengths, {.linear = 1, .quadratic = 1}),
+              ElementsAre(testing::DoubleEq(90 + 20)));
+  plan.phases[0].replica[0][0].shard[1][0].first = 2;
   EXPECT_THROW(validate(plan, lengths, buckets), InternalError);
   EXPECT_EQ(padding_share({}), 0);
 }

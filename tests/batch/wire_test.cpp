@@ -17,8 +17,8 @@ using testing::HasSubstr;
 StepPlan example() {
   std::vector<i64> lengths;
   for (i64 i = 0; i < 200; ++i) lengths.push_back(1 + i * i % 997);
-  const std::vector<BucketSpec> buckets{{.max_length = 1000, .strategy = 3, .lanes = 2, .multiple = 8},
-                                        {.max_length = 100, .strategy = 1, .lanes = 5}};
+  const std::vector<BucketSpec> buckets{{.max_length = 1000, .strategy = 3, .replicas = 2, .multiple = 8},
+                                        {.max_length = 100, .strategy = 1, .replicas = 5}};
   return plan_batch(123456789, lengths, buckets, {});
 }
 
@@ -40,16 +40,19 @@ TEST(Wire, APlanSurvivesThereAndBack) {
 }
 
 TEST(Wire, ExtremeNumbersAndRingShardsSurvive) {
-  const StepPlan plan{.step = std::numeric_limits<i64>::max(),
-                      .valid_tokens = std::numeric_limits<i64>::min(),
-                      .phases = {{.strategy = -1, .lane = {{}, {{.T = 4, .shard = {{{7, 1, 2, 2}}, {{-1, 0, 2, 1}}, {}}}}}}}};
+  const StepPlan plan{
+      .step = std::numeric_limits<i64>::max(),
+      .valid_tokens = std::numeric_limits<i64>::min(),
+      .phases = {{.strategy = -1, .replica = {{}, {{.T = 4, .shard = {{{7, 1, 2, 2}}, {{-1, 0, 2, 1}}, {}}}}}}}};
   EXPECT_EQ(decode(encode(plan)), plan);
 }
 
 TEST(Wire, EveryCutIsNoticed) {
   const std::vector<std::byte> bytes = encode(example());
-  for (std::size_t size = 0; size < bytes.size(); ++size) EXPECT_THROW(decode(std::span(bytes).first(size)), ClusterError) << size;
-  EXPECT_THAT(message_of([&] { decode(std::span(bytes).first(bytes.size() - 1)); }), HasSubstr("is cut short (at byte"));
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_THROW(decode(std::span(bytes).first(size)), ClusterError) << size;
+  EXPECT_THAT(message_of([&] { decode(std::span(bytes).first(bytes.size() - 1)); }),
+              HasSubstr("is cut short (at byte"));
 }
 
 TEST(Wire, BytesAfterTheEndAreNoticed) {
@@ -61,7 +64,8 @@ TEST(Wire, BytesAfterTheEndAreNoticed) {
 TEST(Wire, AnotherVersionIsRefused) {
   std::vector<std::byte> bytes = encode(example());
   bytes[0] = std::byte{2};
-  EXPECT_THAT(message_of([&] { decode(bytes); }), HasSubstr("unknown version. Start every rank with the same program."));
+  EXPECT_THAT(message_of([&] { decode(bytes); }),
+              HasSubstr("unknown version. Start every rank with the same program."));
 }
 
 TEST(Wire, DamagedBytesThrowAndNeverCrash) {

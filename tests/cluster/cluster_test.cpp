@@ -68,13 +68,15 @@ TEST(Cluster, a_specification_gives_hosts_times_devices) {
 }
 
 TEST_F(Hostfile, slots_comments_and_repeated_hosts_are_read_as_open_mpi_reads_them) {
-  const Cluster cluster = from_hostfile(write("# two machines\n\nalpha slots=2 max_slots=4\nbeta  # one slot\r\nalpha slots=1\n"));
+  const Cluster cluster =
+      from_hostfile(write("# two machines\n\nalpha slots=2 max_slots=4\nbeta  # one slot\r\nalpha slots=1\n"));
   EXPECT_THAT(cluster.names, ElementsAre("alpha", "beta"));
   EXPECT_THAT(cluster.host, ElementsAre(0, 0, 0, 1));
 }
 
 TEST_F(Hostfile, a_bad_line_is_named_with_file_and_number) {
-  EXPECT_THAT(message_of("a slots=2\nb slot=2\n"), HasSubstr(path_ + ":2: \"slot=2\" is not understood. A line is: name slots=N"));
+  EXPECT_THAT(message_of("a slots=2\nb slot=2\n"),
+              HasSubstr(path_ + ":2: \"slot=2\" is not understood. A line is: name slots=N"));
   EXPECT_THAT(message_of("a slots=0\n"), HasSubstr(":1: \"slots=0\" needs a positive whole number, e.g. slots=8"));
   EXPECT_THAT(message_of("a slots\n"), HasSubstr(":1: \"slots\" needs a positive whole number"));
   EXPECT_THAT(message_of("slots=4\n"), HasSubstr(":1: the line starts with \"slots=4\""));

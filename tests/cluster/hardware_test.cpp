@@ -38,28 +38,33 @@ TEST(EfficiencyCurve, of_several_segments_the_one_around_the_size_counts) {
   EXPECT_NEAR(curve.at(3.1622776601683795), 0.3, 1e-12);
 }
 
-TEST(EfficiencyCurve, wrong_points_are_told_with_their_number) {
-  const auto fault = [](std::vector<EfficiencyCurve::Point> points) { return EfficiencyCurve{std::move(points)}.fault(); };
-  EXPECT_EQ(fault({}), "");
-  EXPECT_EQ(fault({{1, 1}}), "");
-  EXPECT_EQ(fault({{1, 0.5}, {10, 0.4}, {100, 1}}), "") << "a share may fall, and rise after that";
-  EXPECT_EQ(fault({{0, 0.5}}), "point 1 has size 0; a size must be above 0");
-  EXPECT_EQ(fault({{1, 0.5}, {std::numeric_limits<double>::infinity(), 0.5}}), "point 2 has size inf; a size must be above 0");
-  EXPECT_EQ(fault({{1, 1.5}}), "point 1 has share 1.5; a share must be above 0 and at most 1");
-  EXPECT_EQ(fault({{1, 0.5}, {2, 0}}), "point 2 has share 0; a share must be above 0 and at most 1");
-  EXPECT_EQ(fault({{1, -0.5}}), "point 1 has share -0.5; a share must be above 0 and at most 1");
-  EXPECT_EQ(fault({{1, 0.5}, {100, 0.6}, {10, 0.7}}), "point 3 has size 10 after 100; sizes must rise");
-  EXPECT_EQ(fault({{1, 0.5}, {1, 0.6}}), "point 2 has size 1 after 1; sizes must rise");
+TEST(EfficiencyCurve, wrong_points_are_reported_with_their_number) {
+  const auto error = [](std::vector<EfficiencyCurve::Point> points) {
+    return EfficiencyCurve{std::move(points)}.error();
+  };
+  EXPECT_EQ(error({}), "");
+  EXPECT_EQ(error({{1, 1}}), "");
+  EXPECT_EQ(error({{1, 0.5}, {10, 0.4}, {100, 1}}), "") << "a share may fall, and rise after that";
+  EXPECT_EQ(error({{0, 0.5}}), "point 1 has size 0; a size must be above 0");
+  EXPECT_EQ(error({{1, 0.5}, {std::numeric_limits<double>::infinity(), 0.5}}),
+            "point 2 has size inf; a size must be above 0");
+  EXPECT_EQ(error({{1, 1.5}}), "point 1 has share 1.5; a share must be above 0 and at most 1");
+  EXPECT_EQ(error({{1, 0.5}, {2, 0}}), "point 2 has share 0; a share must be above 0 and at most 1");
+  EXPECT_EQ(error({{1, -0.5}}), "point 1 has share -0.5; a share must be above 0 and at most 1");
+  EXPECT_EQ(error({{1, 0.5}, {100, 0.6}, {10, 0.7}}), "point 3 has size 10 after 100; sizes must rise");
+  EXPECT_EQ(error({{1, 0.5}, {1, 0.6}}), "point 2 has size 1 after 1; sizes must rise");
   // 0.9 - 0.1 > 0.1 ln(100) = 0.46; 0.9 / (1 + ln(100)) = 0.1606
-  EXPECT_EQ(fault({{1, 0.1}, {100, 0.9}}),
-            "from point 1 to 2 the share rises so fast that a bigger size takes less time; raise share 0.1 to 0.17 or more");
-  EXPECT_EQ(fault({{1, 0.17}, {100, 0.9}}), "");
+  EXPECT_EQ(
+      error({{1, 0.1}, {100, 0.9}}),
+      "from point 1 to 2 the share rises so fast that a bigger size takes less time; raise share 0.1 to 0.17 or more");
+  EXPECT_EQ(error({{1, 0.17}, {100, 0.9}}), "");
 }
 
-TEST(EfficiencyCurve, without_fault_a_bigger_size_takes_no_less_time) {
+TEST(EfficiencyCurve, without_error_a_bigger_size_takes_no_less_time) {
   const EfficiencyCurve curve{{{1, 0.17}, {100, 0.9}, {200, 0.5}, {400, 0.8}}};
-  ASSERT_EQ(curve.fault(), "");
-  for (double size = 0.5; size < 1000; size *= 1.01) EXPECT_LT(size / curve.at(size), size * 1.01 / curve.at(size * 1.01)) << size;
+  ASSERT_EQ(curve.error(), "");
+  for (double size = 0.5; size < 1000; size *= 1.01)
+    EXPECT_LT(size / curve.at(size), size * 1.01 / curve.at(size * 1.01)) << size;
 }
 
 TEST(Hardware, ranks_are_placed_in_order_of_hosts_with_their_names) {
@@ -87,7 +92,8 @@ TEST(Hardware, a_data_type_without_rates_names_the_section_to_add) {
     device.rates_of(DType::f64);
     FAIL() << "no error";
   } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(), "device toy has no rates for fp64. Add a section [device.fp64] with matmul to the cluster file.");
+    EXPECT_STREQ(error.what(),
+                 "device toy has no rates for fp64. Add a section [device.fp64] with matmul to the cluster file.");
   }
 }
 
@@ -111,9 +117,10 @@ TEST(Hardware, transfers_take_a_share_of_the_device_by_their_link) {
 TEST(EfficiencyCurve, of_measured_points_is_always_sound) {
   EfficiencyCurve curve;
   for (const auto& [size, share] : {std::pair{1.0, 0.2}, {2.0, 0.9}, {4.0, 0.1}, {8.0, 3.0}}) curve.add(size, share);
-  EXPECT_EQ(curve.fault(), "");
+  EXPECT_EQ(curve.error(), "");
   EXPECT_DOUBLE_EQ(curve.points[0].share, 0.2);
-  EXPECT_DOUBLE_EQ(curve.points[1].share, 0.999 * 0.2 * (1 + std::log(2))) << "so that twice the size doesn't take less time";
+  EXPECT_DOUBLE_EQ(curve.points[1].share, 0.999 * 0.2 * (1 + std::log(2)))
+      << "so that twice the size doesn't take less time";
   EXPECT_DOUBLE_EQ(curve.points[2].share, 0.1);
 }
 

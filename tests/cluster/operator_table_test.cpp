@@ -25,7 +25,8 @@ TEST(OperatorTable, gives_a_measured_call_its_own_time) {
 
 TEST(OperatorTable, keeps_a_rate_that_all_calls_have_also_beyond_them) {
   for (const double rows : {10.0, 100.0, 5000.0})
-    for (const double columns : {30.0, 128.0, 2000.0}) EXPECT_NEAR(steady().seconds(rows, columns, 3e4) / (rows * 3e4 / 1e9), 1, 1e-9);
+    for (const double columns : {30.0, 128.0, 2000.0})
+      EXPECT_NEAR(steady().seconds(rows, columns, 3e4) / (rows * 3e4 / 1e9), 1, 1e-9);
 }
 
 TEST(OperatorTable, lies_between_neighbours_and_nearer_to_the_nearer_one) {
@@ -48,7 +49,8 @@ TEST(OperatorTable, calls_alike_share_their_times_in_the_middle) {
 TEST(OperatorTable, attention_grows_with_its_columns) {
   OperatorTable table;
   table.attention = {{64, 64e-9, 64e-10, 0}, {256, 256e-9, 2 * 256e-10, 0}};
-  const MeasuredAttention own = table.attention_of(256), between = table.attention_of(128), beyond = table.attention_of(1024);
+  const MeasuredAttention own = table.attention_of(256), between = table.attention_of(128),
+                          beyond = table.attention_of(1024);
   EXPECT_NEAR(own.per_pair, 2 * 256e-10, 1e-15);
   EXPECT_NEAR(between.per_row, 128e-9, 1e-15);
   EXPECT_NEAR(between.per_pair, 1.5 * 128e-10, 1e-15) << "as far from one as from the other";

@@ -46,7 +46,8 @@ TEST(Block, LargeCopiesBringEveryByteWhateverTheAlignment) {
     for (const i64 shift : {0, 1, 16, 63}) {
       std::vector<std::uint8_t> to(static_cast<size_t>((kRow + gap) * kRows + 64), 255), expected = to;
       for (i64 i = 0; i < kRow * kRows; ++i)
-        expected[static_cast<size_t>(shift + i / kRow * (kRow + gap) + i % kRow)] = from[static_cast<size_t>(5 + i / 600 * 700 + i % 600)];
+        expected[static_cast<size_t>(shift + i / kRow * (kRow + gap) + i % kRow)] =
+            from[static_cast<size_t>(5 + i / 600 * 700 + i % 600)];
       copy_block(rows_of(to, kRows, kRow, kRow + gap, shift), rows_of(from, kRows * kRow / 600, 600, 700, 5));
       EXPECT_EQ(to, expected) << gap << " " << shift;
     }
@@ -57,9 +58,11 @@ TEST(Block, AddsBetweenDifferentGeometriesInEveryType) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::i64, DType::i32})
     for (const i64 elements : {0, 1, 31, 32, 33, 500}) {
       const i64 size = size_of(dtype);
-      suite::Memory to = suite::random_world(1, elements, dtype, random)[0], from = suite::random_world(1, elements * 2, dtype, random)[0];
+      suite::Memory to = suite::random_world(1, elements, dtype, random)[0],
+                    from = suite::random_world(1, elements * 2, dtype, random)[0];
       suite::Memory expected = to;
-      for (i64 i = 0; i < elements; ++i) suite::add_element(expected.data() + i * size, from.data() + 2 * i * size, dtype);
+      for (i64 i = 0; i < elements; ++i)
+        suite::add_element(expected.data() + i * size, from.data() + 2 * i * size, dtype);
       add_block(contiguous(to.data(), elements * size), {from.data(), elements, size, 2 * size}, dtype);
       EXPECT_EQ(to, expected) << name_of(dtype) << " " << elements;
     }
@@ -83,9 +86,10 @@ TEST(Block, Bf16SumsOfManyAreRoundedOnce) {
   // 256 + 1 + 1: rounding after each addition would lose both ones.
   const std::vector<std::uint16_t> big{0x4380}, one{0x3F80};
   std::uint16_t result = 0;
-  const std::byte* addends[] = {reinterpret_cast<const std::byte*>(big.data()), reinterpret_cast<const std::byte*>(one.data()),
-                                reinterpret_cast<const std::byte*>(one.data())};
-  sum_bf16(reinterpret_cast<std::byte*>(&result), addends, 1);
+  const std::byte* partials[] = {reinterpret_cast<const std::byte*>(big.data()),
+                                 reinterpret_cast<const std::byte*>(one.data()),
+                                 reinterpret_cast<const std::byte*>(one.data())};
+  sum_bf16(reinterpret_cast<std::byte*>(&result), partials, 1);
   EXPECT_EQ(suite::from_bf16(result), 258.0f);
 }
 
@@ -95,7 +99,10 @@ TEST(Block, DifferentSizesAndTornElementsAreRefused) {
             "block of 2 rows x 12 bytes against 1 rows x 20 bytes");
   EXPECT_EQ(error_of([&] { add_block(contiguous(x.data(), 6), contiguous(y.data(), 6), DType::f32); }),
             "rows of 6 bytes, 6 apart, don't hold whole aligned elements of f32");
-  EXPECT_THAT(error_of([&] { add_block(contiguous(reinterpret_cast<std::byte*>(x.data()) + 1, 4), contiguous(y.data(), 4), DType::f32); }),
+  EXPECT_THAT(error_of([&] {
+                add_block(contiguous(reinterpret_cast<std::byte*>(x.data()) + 1, 4), contiguous(y.data(), 4),
+                          DType::f32);
+              }),
               HasSubstr("whole aligned elements"));
 }
 
@@ -109,7 +116,8 @@ TEST(Block, OverlapIsExactlyASharedByte) {
   std::mt19937_64 random(5);
   std::vector<std::uint8_t> memory(200);
   const auto draw = [&] {
-    const i64 rows = static_cast<i64>(random() % 5), row = static_cast<i64>(random() % 6), gap = static_cast<i64>(random() % 10);
+    const i64 rows = static_cast<i64>(random() % 5), row = static_cast<i64>(random() % 6),
+              gap = static_cast<i64>(random() % 10);
     return rows_of(memory, rows, row, row + gap, static_cast<i64>(random() % 120));
   };
   int shared = 0;

@@ -44,8 +44,12 @@ TEST(Collectives, AFewNumbersAreSummedInPairsOfRanks) {
     std::vector<int> all;
     for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
     const auto fabrics = thread_fabrics(ranks, two_hosts(ranks), {120s, true});
-    EXPECT_THAT(run_ranks(fabrics, [&](Fabric& fabric) { all_reduce(fabric, {0, all}, "x", 1, &sums[static_cast<size_t>(fabric.rank())], 1, DType::f64); }),
-                Each(""));
+    EXPECT_THAT(
+        run_ranks(fabrics,
+                  [&](Fabric& fabric) {
+                    all_reduce(fabric, {0, all}, "x", 1, &sums[static_cast<size_t>(fabric.rank())], 1, DType::f64);
+                  }),
+        Each(""));
     EXPECT_THAT(sums, Each(expected[0])) << ranks;
     i64 bytes = 0;
     for (const auto& fabric : fabrics) bytes += fabric->traffic()[1] + fabric->traffic()[2];
@@ -57,7 +61,8 @@ TEST(Collectives, TheMaximumOfANumberAndNaNIsNaNOnAllRanks) {
   std::vector<std::vector<float>> values{{1, NAN, 3}, {2, 5, NAN}, {0, 9, 9}};
   EXPECT_THAT(run_ranks(3, {120s, true},
                         [&](Fabric& fabric) {
-                          all_reduce_max(fabric, {0, {0, 1, 2}}, "x", 1, values[static_cast<size_t>(fabric.rank())].data(), 3, DType::f32);
+                          all_reduce_max(fabric, {0, {0, 1, 2}}, "x", 1,
+                                         values[static_cast<size_t>(fabric.rank())].data(), 3, DType::f32);
                         }),
               Each(""));
   for (const auto& x : values) {
@@ -80,11 +85,17 @@ TEST(Collectives, RefuseWhatCanNotBe) {
     }
     return "";
   };
-  EXPECT_EQ(message([&] { all_gather(fabric, pair, "g", 1, std::vector<Block>{block}); }), "\"g\": 1 pieces for 2 ranks");
-  EXPECT_EQ(message([&] { reduce_scatter(fabric, pair, "s", 1, std::vector<Block>{block, block}, contiguous(x.data(), 8), DType::f32); }),
-            "\"s\": own piece of 16 bytes, result of 8");
+  EXPECT_EQ(message([&] { all_gather(fabric, pair, "g", 1, std::vector<Block>{block}); }),
+            "\"g\": 1 pieces for 2 ranks");
+  EXPECT_EQ(
+      message([&] {
+        reduce_scatter(fabric, pair, "s", 1, std::vector<Block>{block, block}, contiguous(x.data(), 8), DType::f32);
+      }),
+      "\"s\": own piece of 16 bytes, result of 8");
   EXPECT_EQ(message([&] { all_reduce_max(fabric, pair, "m", 1, x.data(), 4, DType::bf16); }), "\"m\": maximum of bf16");
-  EXPECT_EQ(message([&] { all_reduce(fabric, {4, {1, 2}}, "r", 1, x.data(), 4, DType::f32); }),
+  EXPECT_EQ(message([&] {
+              all_reduce(fabric, {4, {1, 2}}, "r", 1, x.data(), 4, DType::f32);
+            }),
             "rank 0: \"r\" on channel 4, which it is no member of");
 }
 

@@ -23,9 +23,12 @@ inline void expect(bool holds, const std::string& what) {
 // bf16 by search: the nearer of the two neighbours of x, the even one between them.
 inline std::uint16_t round_to_bf16(float x) {
   const auto low = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16);
-  const auto value = [](std::uint16_t bits) { return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16)); };
+  const auto value = [](std::uint16_t bits) {
+    return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
+  };
   const auto high = static_cast<std::uint16_t>(low + 1);
-  const double to_low = std::abs(value(low) - static_cast<double>(x)), to_high = std::abs(value(high) - static_cast<double>(x));
+  const double to_low = std::abs(value(low) - static_cast<double>(x)),
+               to_high = std::abs(value(high) - static_cast<double>(x));
   if (to_low != to_high) return to_low < to_high ? low : high;
   return low % 2 == 0 ? low : high;
 }
@@ -44,11 +47,16 @@ void store(std::byte* at, T value) {
 
 inline void add_element(std::byte* to, const std::byte* from, DType dtype) {
   switch (dtype) {
-    case DType::f64: return store(to, load<double>(to) + load<double>(from));
-    case DType::f32: return store(to, load<float>(to) + load<float>(from));
-    case DType::i64: return store(to, load<i64>(to) + load<i64>(from));
-    case DType::i32: return store(to, load<std::int32_t>(to) + load<std::int32_t>(from));
-    case DType::u8: return store(to, static_cast<std::uint8_t>(load<std::uint8_t>(to) + load<std::uint8_t>(from)));
+    case DType::f64:
+      return store(to, load<double>(to) + load<double>(from));
+    case DType::f32:
+      return store(to, load<float>(to) + load<float>(from));
+    case DType::i64:
+      return store(to, load<i64>(to) + load<i64>(from));
+    case DType::i32:
+      return store(to, load<std::int32_t>(to) + load<std::int32_t>(from));
+    case DType::u8:
+      return store(to, static_cast<std::uint8_t>(load<std::uint8_t>(to) + load<std::uint8_t>(from)));
     case DType::bf16:
       return store(to, round_to_bf16(from_bf16(load<std::uint16_t>(to)) + from_bf16(load<std::uint16_t>(from))));
   }
@@ -61,12 +69,18 @@ constexpr i64 kHalf = 1024;  // elements
 inline void store_random(std::byte* at, DType dtype, std::mt19937_64& random) {
   std::normal_distribution<double> normal;
   switch (dtype) {
-    case DType::f64: return store(at, normal(random));
-    case DType::f32: return store(at, static_cast<float>(normal(random)));
-    case DType::bf16: return store(at, round_to_bf16(static_cast<float>(normal(random))));
-    case DType::i64: return store(at, static_cast<i64>(random() % 1000));
-    case DType::i32: return store(at, static_cast<std::int32_t>(random() % 1000));
-    case DType::u8: return store(at, static_cast<std::uint8_t>(random() % 100));
+    case DType::f64:
+      return store(at, normal(random));
+    case DType::f32:
+      return store(at, static_cast<float>(normal(random)));
+    case DType::bf16:
+      return store(at, round_to_bf16(static_cast<float>(normal(random))));
+    case DType::i64:
+      return store(at, static_cast<i64>(random() % 1000));
+    case DType::i32:
+      return store(at, static_cast<std::int32_t>(random() % 1000));
+    case DType::u8:
+      return store(at, static_cast<std::uint8_t>(random() % 100));
   }
 }
 
@@ -89,9 +103,12 @@ inline Place random_place(i64 half, i64 elements, std::mt19937_64& random) {
   const i64 rows = divisors[random() % divisors.size()], row = elements / rows;
   const i64 stride = row + static_cast<i64>(random() % static_cast<std::uint64_t>((kHalf - elements) / rows + 1));
   const i64 extent = (rows - 1) * stride + row;
-  return {half * kHalf + static_cast<i64>(random() % static_cast<std::uint64_t>(kHalf - extent + 1)), rows, row, stride};
+  return {half * kHalf + static_cast<i64>(random() % static_cast<std::uint64_t>(kHalf - extent + 1)), rows, row,
+          stride};
 }
-inline i64 byte_of(const Place& p, i64 i, DType dtype) { return (p.offset + i / p.row * p.stride + i % p.row) * size_of(dtype); }
+inline i64 byte_of(const Place& p, i64 i, DType dtype) {
+  return (p.offset + i / p.row * p.stride + i % p.row) * size_of(dtype);
+}
 inline Block block_at(Memory& memory, const Place& p, DType dtype) {
   const i64 size = size_of(dtype);
   return {memory.data() + p.offset * size, p.rows, p.row * size, p.stride * size};
@@ -123,19 +140,25 @@ inline void predict(std::vector<Memory>& world, const std::vector<Message>& mess
     for (i64 i = 0; i < m.elements; ++i) {
       std::byte* to = world[static_cast<size_t>(m.dst)].data() + byte_of(m.to, i, dtype);
       const std::byte* from = before[static_cast<size_t>(m.src)].data() + byte_of(m.from, i, dtype);
-      if (m.add) add_element(to, from, dtype);
-      else std::memcpy(to, from, static_cast<size_t>(size_of(dtype)));
+      if (m.add)
+        add_element(to, from, dtype);
+      else
+        std::memcpy(to, from, static_cast<size_t>(size_of(dtype)));
     }
   }
 }
 
-inline Transaction transaction_of(const std::vector<Message>& messages, int rank, Memory& memory, DType dtype, i64 row) {
+inline Transaction transaction_of(const std::vector<Message>& messages, int rank, Memory& memory, DType dtype,
+                                  i64 row) {
   Transaction transaction{fmt::format("row {}", row), row, {}};
   for (const Message& m : messages) {
     if (m.src == rank && m.dst == rank)
-      transaction.ops.push_back({Op::Kind::local, -1, block_at(memory, m.to, dtype), block_at(memory, m.from, dtype), m.add, dtype});
-    else if (m.src == rank) transaction.ops.push_back({Op::Kind::send, m.dst, block_at(memory, m.from, dtype), {}, false, dtype});
-    else if (m.dst == rank) transaction.ops.push_back({Op::Kind::recv, m.src, block_at(memory, m.to, dtype), {}, m.add, dtype});
+      transaction.ops.push_back(
+          {Op::Kind::local, -1, block_at(memory, m.to, dtype), block_at(memory, m.from, dtype), m.add, dtype});
+    else if (m.src == rank)
+      transaction.ops.push_back({Op::Kind::send, m.dst, block_at(memory, m.from, dtype), {}, false, dtype});
+    else if (m.dst == rank)
+      transaction.ops.push_back({Op::Kind::recv, m.src, block_at(memory, m.to, dtype), {}, m.add, dtype});
   }
   return transaction;
 }
@@ -147,7 +170,8 @@ inline std::vector<int> all_ranks(const Fabric& fabric) {
 }
 
 /// `count` random transactions on one channel: strided, uneven and empty blocks, sums in list order, locals.
-inline void random_transactions(Fabric& fabric, int channel_id, DType dtype, int count, std::uint64_t seed, i64 first_row) {
+inline void random_transactions(Fabric& fabric, int channel_id, DType dtype, int count, std::uint64_t seed,
+                                i64 first_row) {
   std::mt19937_64 random(seed);
   const Channel channel{channel_id, all_ranks(fabric)};
   std::vector<Memory> world = random_world(fabric.size(), 2 * kHalf, dtype, random);
@@ -157,8 +181,9 @@ inline void random_transactions(Fabric& fabric, int channel_id, DType dtype, int
     predict(world, messages, dtype);
     fabric.run(channel, transaction_of(messages, fabric.rank(), memory, dtype, first_row + i));
     // Strict fabrics poison what they are about to fill, nothing else: the whole memory is compared.
-    expect(memory == world[static_cast<size_t>(fabric.rank())],
-           fmt::format("memory of rank {} after transaction {} of {} (seed {})", fabric.rank(), i, name_of(dtype), seed));
+    expect(
+        memory == world[static_cast<size_t>(fabric.rank())],
+        fmt::format("memory of rank {} after transaction {} of {} (seed {})", fabric.rank(), i, name_of(dtype), seed));
   }
 }
 
@@ -192,16 +217,16 @@ struct Case {
 };
 
 // Sum over members in their order; bf16 in fp32, rounded once.
-inline void plain_sum(const std::vector<Memory>& addends, Memory& to, DType dtype) {
-  to = addends[0];
+inline void plain_sum(const std::vector<Memory>& partials, Memory& to, DType dtype) {
+  to = partials[0];
   const i64 size = size_of(dtype);
   for (size_t at = 0; at < to.size(); at += static_cast<size_t>(size)) {
     if (dtype == DType::bf16) {
-      float total = from_bf16(load<std::uint16_t>(addends[0].data() + at));
-      for (size_t m = 1; m < addends.size(); ++m) total += from_bf16(load<std::uint16_t>(addends[m].data() + at));
+      float total = from_bf16(load<std::uint16_t>(partials[0].data() + at));
+      for (size_t m = 1; m < partials.size(); ++m) total += from_bf16(load<std::uint16_t>(partials[m].data() + at));
       store(to.data() + at, round_to_bf16(total));
     } else {
-      for (size_t m = 1; m < addends.size(); ++m) add_element(to.data() + at, addends[m].data() + at, dtype);
+      for (size_t m = 1; m < partials.size(); ++m) add_element(to.data() + at, partials[m].data() + at, dtype);
     }
   }
 }
@@ -221,26 +246,30 @@ inline void check_all_gather(const Case& c, i64 elements, std::mt19937_64& rando
 
 inline void check_reduce_scatter(const Case& c, i64 elements, bool in_place, std::mt19937_64& random) {
   std::vector<i64> counts;
-  for (size_t m = 0; m < c.members(); ++m) counts.push_back(static_cast<i64>(random() % static_cast<std::uint64_t>(elements + 1)));
-  std::vector<std::vector<Memory>> addends;  // [piece][member]
-  for (const i64 count : counts) addends.push_back(random_world(static_cast<int>(c.members()), count, c.dtype, random));
+  for (size_t m = 0; m < c.members(); ++m)
+    counts.push_back(static_cast<i64>(random() % static_cast<std::uint64_t>(elements + 1)));
+  std::vector<std::vector<Memory>> partials;  // [piece][member]
+  for (const i64 count : counts)
+    partials.push_back(random_world(static_cast<int>(c.members()), count, c.dtype, random));
   std::vector<Memory> mine;
   std::vector<Block> blocks;
-  for (const auto& piece : addends) mine.push_back(piece[c.at]);
+  for (const auto& piece : partials) mine.push_back(piece[c.at]);
   for (Memory& memory : mine) blocks.push_back(contiguous(memory.data(), static_cast<i64>(memory.size())));
   Memory expected, apart(mine[c.at].size());
-  plain_sum(addends[c.at], expected, c.dtype);
+  plain_sum(partials[c.at], expected, c.dtype);
   Memory& out = in_place ? mine[c.at] : apart;
-  reduce_scatter(c.fabric, c.channel, "scatter", c.row, blocks, contiguous(out.data(), static_cast<i64>(out.size())), c.dtype);
-  expect(out == expected, fmt::format("reduce_scatter of {} on {} ranks, in place {}", name_of(c.dtype), c.members(), in_place));
+  reduce_scatter(c.fabric, c.channel, "scatter", c.row, blocks, contiguous(out.data(), static_cast<i64>(out.size())),
+                 c.dtype);
+  expect(out == expected,
+         fmt::format("reduce_scatter of {} on {} ranks, in place {}", name_of(c.dtype), c.members(), in_place));
 }
 
 inline void check_all_reduce(const Case& c, i64 elements, std::mt19937_64& random) {
-  const std::vector<Memory> addends = random_world(static_cast<int>(c.members()), elements, c.dtype, random);
-  Memory mine = addends[c.at], expected;
-  plain_sum(addends, expected, c.dtype);
+  const std::vector<Memory> partials = random_world(static_cast<int>(c.members()), elements, c.dtype, random);
+  Memory mine = partials[c.at], expected;
+  plain_sum(partials, expected, c.dtype);
   if (elements < static_cast<i64>(c.members()) && c.dtype != DType::bf16) {  // pairs of ranks, pairs of pairs, ...
-    std::vector<Memory> sums = addends;
+    std::vector<Memory> sums = partials;
     for (size_t distance = 1; distance < sums.size(); distance *= 2)
       for (size_t i = 0; i + distance < sums.size(); i += 2 * distance) {
         Memory both;
@@ -260,7 +289,8 @@ inline void check_maximum(const Case& c, i64 elements, std::mt19937_64& random) 
     for (i64 i = 0; i < elements; ++i) {
       const i64 at = i * size_of(c.dtype);
       const auto value = [&](const Memory& memory) {
-        return c.dtype == DType::f32 ? static_cast<double>(load<float>(memory.data() + at)) : load<double>(memory.data() + at);
+        return c.dtype == DType::f32 ? static_cast<double>(load<float>(memory.data() + at))
+                                     : load<double>(memory.data() + at);
       };
       if (value(values[m]) > value(expected))
         std::memcpy(expected.data() + at, values[m].data() + at, static_cast<size_t>(size_of(c.dtype)));
@@ -273,9 +303,12 @@ inline void check_blobs(const Case& c, std::mt19937_64& random) {
   std::vector<Memory> blobs;
   for (size_t m = 0; m < c.members(); ++m)
     blobs.push_back(random_world(1, static_cast<i64>(random() % 50) * static_cast<i64>(m % 3), DType::bf16, random)[0]);
-  expect(all_gather_blobs(c.fabric, c.channel, "blobs", c.row, blobs[c.at]) == blobs, fmt::format("blobs of {} ranks", c.members()));
-  const std::span<const std::byte> mine = c.at == 0 ? std::span<const std::byte>(blobs[0]) : std::span<const std::byte>();
-  expect(broadcast_blob(c.fabric, c.channel, "blob", c.row, mine) == blobs[0], fmt::format("blob to {} ranks", c.members()));
+  expect(all_gather_blobs(c.fabric, c.channel, "blobs", c.row, blobs[c.at]) == blobs,
+         fmt::format("blobs of {} ranks", c.members()));
+  const std::span<const std::byte> mine =
+      c.at == 0 ? std::span<const std::byte>(blobs[0]) : std::span<const std::byte>();
+  expect(broadcast_blob(c.fabric, c.channel, "blob", c.row, mine) == blobs[0],
+         fmt::format("blob to {} ranks", c.members()));
 }
 
 /// All collectives among the first k ranks, in rising and falling order, for every k.

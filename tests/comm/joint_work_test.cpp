@@ -20,7 +20,9 @@ using namespace std::chrono_literals;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-JointWork joint_work(Fabric& fabric, std::chrono::milliseconds timeout) { return {fabric, everyone(fabric, 7), sign_interval(timeout)}; }
+JointWork joint_work(Fabric& fabric, std::chrono::milliseconds timeout) {
+  return {fabric, everyone(fabric, 7), sign_interval(timeout)};
+}
 
 // Ranks as threads over memory and over sockets; a rank that an exception ends aborts, as train's ranks do.
 struct Ranks {
@@ -31,7 +33,8 @@ std::ostream& operator<<(std::ostream& out, const Ranks& ranks) { return out << 
 
 class JointWorkOf : public testing::TestWithParam<Ranks> {
  protected:
-  std::vector<std::string> run(int ranks, std::chrono::milliseconds timeout, const std::function<void(Fabric&, JointWork&)>& body) {
+  std::vector<std::string> run(int ranks, std::chrono::milliseconds timeout,
+                               const std::function<void(Fabric&, JointWork&)>& body) {
     return GetParam().run(ranks, {timeout, true}, [&](Fabric& fabric) {
       JointWork work = joint_work(fabric, timeout);
       try {
@@ -98,12 +101,16 @@ TEST_P(JointWorkOf, RanksEndsWhenOneStaysAwayAndThoseAtWorkHearOfItAtTheirNextCh
     });
   });
   for (const size_t rank : {0u, 1u})
-    EXPECT_THAT(ends[rank], HasSubstr("\"shards\" heard nothing from rank 2 for 0.5 s. See its log, or raise fabric.timeout.")) << rank;
+    EXPECT_THAT(ends[rank],
+                HasSubstr("\"shards\" heard nothing from rank 2 for 0.5 s. See its log, or raise fabric.timeout."))
+        << rank;
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, JointWorkOf,
                          testing::Values(Ranks{"threads",
-                                               [](int ranks, FabricOptions options, const auto& body) { return run_ranks(ranks, options, body); }},
+                                               [](int ranks, FabricOptions options, const auto& body) {
+                                                 return run_ranks(ranks, options, body);
+                                               }},
                                          Ranks{"tcp", run_tcp}),
                          [](const auto& info) { return info.param.name; });
 

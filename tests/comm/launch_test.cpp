@@ -38,8 +38,10 @@ TEST(Launch, WithoutVariablesItIsOneProcess) {
 }
 
 TEST(Launch, UnderMpirunRankAndSizeAreOpenMpis) {
-  const Launch l =
-      launch({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"SWITCHYARD_HOST", "b"}});
+  const Launch l = launch({{"OMPI_COMM_WORLD_RANK", "3"},
+                           {"OMPI_COMM_WORLD_SIZE", "4"},
+                           {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                           {"SWITCHYARD_HOST", "b"}});
   EXPECT_TRUE(l.distributed);
   EXPECT_EQ(l.via, Via::mpi);
   EXPECT_EQ(l.rank, 3);
@@ -58,7 +60,8 @@ TEST(Launch, SlurmCountsOnlyInAStepThatOffersPmi) {
 }
 
 TEST(Launch, TorchrunsVariablesMeanTcp) {
-  Variables torchrun{{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}};
+  Variables torchrun{
+      {"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}};
   const Launch l = launch(torchrun);
   EXPECT_EQ(l.via, Via::tcp);
   EXPECT_EQ(l.rank, 2);
@@ -73,7 +76,11 @@ TEST(Launch, TorchrunsVariablesMeanTcp) {
 }
 
 TEST(Launch, InterfaceAndTokenFileComeFromTheLauncher) {
-  const Launch l = launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"SWITCHYARD_INTERFACE", "ib0"},
+  const Launch l = launch({{"RANK", "1"},
+                           {"WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "a"},
+                           {"MASTER_PORT", "1"},
+                           {"SWITCHYARD_INTERFACE", "ib0"},
                            {"SWITCHYARD_TOKEN_FILE", "/run/token"}});
   EXPECT_EQ(l.interface, "ib0");
   EXPECT_EQ(l.token_file, "/run/token");
@@ -93,26 +100,33 @@ TEST(Launch, ATokenIsTheTextOfItsFile) {
       return caught.what();
     }
   };
-  EXPECT_THAT(error(written(" \n")), testing::StartsWith("the token's file " + path + " is empty. Write a secret into it: "));
-  EXPECT_EQ(error("/nonesuch"), "the token's file /nonesuch can't be read: No such file or directory. Make one for the job that all its ranks can read.");
+  EXPECT_THAT(error(written(" \n")),
+              testing::StartsWith("the token's file " + path + " is empty. Write a secret into it: "));
+  EXPECT_EQ(error("/nonesuch"),
+            "the token's file /nonesuch can't be read: No such file or directory. Make one for the job that all its "
+            "ranks can read.");
   EXPECT_THAT(error(testing::TempDir()), testing::HasSubstr("can't be read: Is a directory."));
 }
 
 TEST(Launch, FaultsNameTheVariable) {
   EXPECT_EQ(error_of({{"OMPI_COMM_WORLD_RANK", "0"}}),
-            "environment: OMPI_COMM_WORLD_SIZE is missing beside the other variables of this launch. Set it, or start with mpirun.");
+            "environment: OMPI_COMM_WORLD_SIZE is missing beside the other variables of this launch. Set it, or start "
+            "with mpirun.");
   EXPECT_EQ(error_of({{"RANK", "x"}, {"WORLD_SIZE", "2"}}),
             "environment: RANK = \"x\" is no number of 0 or more. Correct it, or unset it to start ranks as threads.");
-  EXPECT_EQ(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "environment: RANK = 2 is not below WORLD_SIZE = 2. Ranks count from 0.");
+  EXPECT_EQ(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
+            "environment: RANK = 2 is not below WORLD_SIZE = 2. Ranks count from 0.");
   EXPECT_EQ(error_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}),
             "environment: MASTER_ADDR is missing beside RANK and WORLD_SIZE. Set it to the host of rank 0.");
 }
 
 TEST(Launch, OneOfRankAndSizeAloneIsRefused) {
   EXPECT_EQ(error_of({{"WORLD_SIZE", "2"}}),
-            "environment: WORLD_SIZE = \"2\", but RANK is missing. Set both, as torchrun does, or unset WORLD_SIZE to start ranks as threads.");
+            "environment: WORLD_SIZE = \"2\", but RANK is missing. Set both, as torchrun does, or unset WORLD_SIZE to "
+            "start ranks as threads.");
   EXPECT_EQ(error_of({{"RANK", "0"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}}),
-            "environment: RANK = \"0\", but WORLD_SIZE is missing. Set both, as torchrun does, or unset RANK to start ranks as threads.");
+            "environment: RANK = \"0\", but WORLD_SIZE is missing. Set both, as torchrun does, or unset RANK to start "
+            "ranks as threads.");
 }
 
 TEST(Launch, AWrongPortIsRefused) {
@@ -120,8 +134,11 @@ TEST(Launch, AWrongPortIsRefused) {
   EXPECT_THAT(error_of(torchrun), testing::StartsWith("environment: MASTER_PORT is missing"));
   for (const char* port : {"0", "65536", "99999"}) {
     torchrun["MASTER_PORT"] = port;
-    EXPECT_EQ(error_of(torchrun),
-              fmt::format("environment: MASTER_PORT = {} is no port. Use one from 1 to 65535 that is free on the host of rank 0.", port));
+    EXPECT_EQ(
+        error_of(torchrun),
+        fmt::format(
+            "environment: MASTER_PORT = {} is no port. Use one from 1 to 65535 that is free on the host of rank 0.",
+            port));
   }
   torchrun["MASTER_PORT"] = "65535";
   EXPECT_EQ(launch(torchrun).master_port, 65535);

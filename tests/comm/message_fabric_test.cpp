@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 // The peer is a script: sends end at once, receives are filled with `byte` unless `silent`.
 struct Script {
-  std::vector<Parcel*> posted;
+  std::vector<Message*> posted;
   std::vector<std::byte*> places;
   std::string reason;
   bool silent = false;
@@ -25,16 +25,17 @@ struct Script {
 
 class ScriptedTransport final : public Transport {
  public:
-  ScriptedTransport(std::shared_ptr<Arrivals> arrivals, Script& script) : arrivals_(std::move(arrivals)), script_(script) {}
+  ScriptedTransport(std::shared_ptr<Arrivals> arrivals, Script& script)
+      : arrivals_(std::move(arrivals)), script_(script) {}
   int rank() const override { return 0; }
   const cluster::Cluster& cluster() const override { return cluster_; }
-  void post(std::span<Parcel* const> parcels) override {
-    for (Parcel* parcel : parcels) {
-      script_.places.push_back(parcel->data);
+  void post(std::span<Message* const> messages) override {
+    for (Message* message : messages) {
+      script_.places.push_back(message->data);
       if (script_.silent) continue;
-      if (!parcel->send) std::memset(parcel->data, script_.byte++, static_cast<size_t>(parcel->envelope.bytes));
-      parcel->theirs = parcel->envelope;
-      arrivals_->finish(*parcel);
+      if (!message->send) std::memset(message->data, script_.byte++, static_cast<size_t>(message->envelope.bytes));
+      message->theirs = message->envelope;
+      arrivals_->finish(*message);
     }
   }
   void stop(const std::string& reason) override { script_.reason = reason; }
@@ -59,7 +60,8 @@ TEST(MessageFabric, OnlyStridedAndAddedBlocksAreStaged) {
   Script script;
   std::vector<std::uint8_t> plain(8), strided(8, 9);
   alignas(4) std::vector<std::uint8_t> added(4, 1);
-  fabric_with(script, {1s, true})->run({0, {0, 1}}, {"x", 0, {recv(plain, 1, 8, 8), recv(strided, 2, 2, 4), recv(added, 1, 4, 4, true)}});
+  fabric_with(script, {1s, true})
+      ->run({0, {0, 1}}, {"x", 0, {recv(plain, 1, 8, 8), recv(strided, 2, 2, 4), recv(added, 1, 4, 4, true)}});
   EXPECT_EQ(plain, std::vector<std::uint8_t>(8, 1));
   EXPECT_EQ(strided, (std::vector<std::uint8_t>{2, 2, 9, 9, 2, 2, 9, 9}));
   EXPECT_EQ(added, std::vector<std::uint8_t>(4, 4));
@@ -85,9 +87,9 @@ TEST(MessageFabric, TimeoutsStopTheTransportWithTheirMessage) {
   const auto fabric = fabric_with(script, {100ms, false});
   const Op send{Op::Kind::send, 1, contiguous(x.data(), 4), {}, false, DType::f32};
   EXPECT_THROW(fabric->run({0, {0, 1}}, {"layer12.qkv", 0, {send}}), ClusterError);
-  EXPECT_EQ(
-      script.reason,
-      "rank 0 (host a): \"layer12.qkv\" waits for rank 1, which has not taken its data for 0.1 s. See its log, or raise fabric.timeout.");
+  EXPECT_EQ(script.reason,
+            "rank 0 (host a): \"layer12.qkv\" waits for rank 1, which has not taken its data for 0.1 s. See its log, "
+            "or raise fabric.timeout.");
   try {
     fabric->run({0, {0, 1}}, {"next", 1, {}});
     FAIL();

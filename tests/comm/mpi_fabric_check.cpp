@@ -1,5 +1,5 @@
-// Checks of the MPI fabric, started as `mpirun -n N mpi_fabric_check SCENARIO`. Prints "PASS scenario" on rank 0, or "FAIL"
-// with the reason on the rank that saw it. Scenarios that abort end without MPI_Finalize, as a failing job does.
+// Checks of the MPI fabric, started as `mpirun -n N mpi_fabric_check SCENARIO`. Prints "PASS scenario" on rank 0, or
+// "FAIL" with the reason on the rank that saw it. Scenarios that abort end without MPI_Finalize, as a failing job does.
 #include <unistd.h>
 
 #include <csignal>
@@ -51,9 +51,11 @@ void large_messages(Fabric& fabric) {
   for (i64 i = 0; i < elements; ++i) x[static_cast<size_t>(i)] = static_cast<double>(i % 1000 + fabric.rank());
   all_reduce(fabric, all(fabric), "large", 1, x.data(), elements, DType::f64);
   const double ranks = fabric.size(), sum_of_ranks = ranks * (ranks - 1) / 2;
-  for (i64 i = 0; i < elements; ++i) expect(x[static_cast<size_t>(i)] == static_cast<double>(i % 1000) * ranks + sum_of_ranks, "large sum");
+  for (i64 i = 0; i < elements; ++i)
+    expect(x[static_cast<size_t>(i)] == static_cast<double>(i % 1000) * ranks + sum_of_ranks, "large sum");
   const Traffic traffic = fabric.traffic();
-  expect(std::abs(traffic[1] + traffic[2] - 2 * (fabric.size() - 1) * elements * 8 / fabric.size()) < 64, "ring volume");
+  expect(std::abs(traffic[1] + traffic[2] - 2 * (fabric.size() - 1) * elements * 8 / fabric.size()) < 64,
+         "ring volume");
 }
 
 // A message of more than 1 GiB is cut into pieces. Needs 1 GiB of memory on each of two ranks.
@@ -69,15 +71,18 @@ void huge_message(Fabric& fabric) {
   for (i64 i = 0; i < elements; ++i) expect(x[static_cast<size_t>(i)] == i, "element of a huge message");
 }
 
-// Two channels, one of an id that is no tag anywhere; what is sent first is received last, so that payloads of the few tags overtake others
-// that nobody waits for yet.
+// Two channels, one of an id that is no tag anywhere; what is sent first is received last, so that payloads of the few
+// tags overtake others that nobody waits for yet.
 void few_tags(Fabric& fabric) {
   equal_bits(fabric);
   constexpr int kMessages = 7;
-  const std::array<Channel, 2> channels{Channel{0x7fffffff, suite::all_ranks(fabric)}, Channel{40000, suite::all_ranks(fabric)}};
+  const std::array<Channel, 2> channels{Channel{0x7fffffff, suite::all_ranks(fabric)},
+                                        Channel{40000, suite::all_ranks(fabric)}};
   for (const size_t elements : {size_t{4}, size_t{1} << 18}) {
     const i64 row = static_cast<i64>(100000 * elements);
-    const auto value = [](size_t channel, int message) { return static_cast<float>(100 * channel + static_cast<size_t>(message)); };
+    const auto value = [](size_t channel, int message) {
+      return static_cast<float>(100 * channel + static_cast<size_t>(message));
+    };
     const auto send_all = [&](size_t channel) {
       for (int m = 0; m < kMessages; ++m) {
         std::vector<float> x(elements, value(channel, m));
@@ -137,8 +142,10 @@ void abort(Fabric& fabric) {
       fabric.abort("disk full");
       fabric.run(all(fabric), {"late", 1, {}});
     }
-    if (fabric.rank() % 2 == 0) fabric.run(all(fabric), {"send", 1, {send(last, x)}});
-    else fabric.run(all(fabric), {"recv", 1, {recv(last, x)}});
+    if (fabric.rank() % 2 == 0)
+      fabric.run(all(fabric), {"send", 1, {send(last, x)}});
+    else
+      fabric.run(all(fabric), {"recv", 1, {recv(last, x)}});
   });
   expect_text(text, "stopped: disk full");
   expect(std::chrono::steady_clock::now() - start < 5s, "abort within seconds");
@@ -192,11 +199,15 @@ std::function<void(std::unique_ptr<Fabric>&)> on_fabric(Body body) {
 
 const std::map<std::string, Scenario>& scenarios() {
   static const std::map<std::string, Scenario> all{
-      {"equal_bits", {60s, false, on_fabric(equal_bits)}}, {"large_messages", {60s, false, on_fabric(large_messages)}},
+      {"equal_bits", {60s, false, on_fabric(equal_bits)}},
+      {"large_messages", {60s, false, on_fabric(large_messages)}},
       {"huge_message", {60s, false, on_fabric(huge_message)}},
-      {"few_tags", {60s, false, on_fabric(few_tags), 2}},  {"one_tag", {60s, false, on_fabric(few_tags), 1}},
-      {"hosts", {60s, false, on_fabric(hosts)}},           {"silence", {300ms, true, on_fabric(silence)}},
-      {"abort", {60s, true, on_fabric(abort)}},            {"mismatch", {60s, true, on_fabric(mismatch)}},
+      {"few_tags", {60s, false, on_fabric(few_tags), 2}},
+      {"one_tag", {60s, false, on_fabric(few_tags), 1}},
+      {"hosts", {60s, false, on_fabric(hosts)}},
+      {"silence", {300ms, true, on_fabric(silence)}},
+      {"abort", {60s, true, on_fabric(abort)}},
+      {"mismatch", {60s, true, on_fabric(mismatch)}},
       {"exception", {60s, true, [](auto& fabric) { exception(std::move(fabric)); }}},
       {"killed", {60s, true, on_fabric(killed)}}};
   return all;

@@ -35,24 +35,27 @@ TEST(Protocol, RefusesOperationsThatCanNotBe) {
             "rank 1: \"x\" operation 0: local of 8 bytes from 4 bytes");
   EXPECT_EQ(fault_of({Kind::send, 2, {m.bytes.data(), 2, 8, 4}, {}, false, DType::f32}),
             "rank 1: \"x\" operation 0: rows of 8 bytes, 4 apart");
-  EXPECT_EQ(fault_of({Kind::send, 2, {nullptr, 1, 8, 8}, {}, false, DType::f32}), "rank 1: \"x\" operation 0: rows of 8 bytes, 8 apart");
+  EXPECT_EQ(fault_of({Kind::send, 2, {nullptr, 1, 8, 8}, {}, false, DType::f32}),
+            "rank 1: \"x\" operation 0: rows of 8 bytes, 8 apart");
 }
 
 TEST(Protocol, OnlyAReceiveWhoseMemoryNobodyUsedBeforeMayArriveEarly) {
   Memory m;
-  const Transaction t{"x", 0,
+  const Transaction t{"x",
+                      0,
                       {{Kind::recv, 0, m.at(0, 8), {}, false, DType::f32},
-                       {Kind::recv, 0, m.at(0, 8), {}, true, DType::f32},         // adds
+                       {Kind::recv, 0, m.at(0, 8), {}, true, DType::f32},  // adds
                        {Kind::local, -1, m.at(16, 8), m.at(24, 8), false, DType::f32},
-                       {Kind::recv, 0, m.at(20, 8), {}, false, DType::f32},       // written by the local before
-                       {Kind::recv, 0, m.at(28, 8), {}, false, DType::f32},       // read by it
+                       {Kind::recv, 0, m.at(20, 8), {}, false, DType::f32},  // written by the local before
+                       {Kind::recv, 0, m.at(28, 8), {}, false, DType::f32},  // read by it
                        {Kind::recv, 0, m.at(40, 8), {}, false, DType::f32},
                        {Kind::send, 0, m.at(48, 8), {}, false, DType::f32}}};
   std::vector<bool> early;
   for (size_t i = 0; i < t.ops.size(); ++i) early.push_back(may_arrive_early(t, i));
   EXPECT_EQ(early, (std::vector<bool>{true, false, false, false, false, true, false}));
   poison_receives(t);
-  for (size_t i = 0; i < 100; ++i) EXPECT_EQ(m.bytes[i], i < 8 || (i >= 40 && i < 48) ? std::byte{0xFF} : std::byte{0}) << i;
+  for (size_t i = 0; i < 100; ++i)
+    EXPECT_EQ(m.bytes[i], i < 8 || (i >= 40 && i < 48) ? std::byte{0xFF} : std::byte{0}) << i;
 }
 
 TEST(Protocol, MessagesNameRankHostTransactionAndPeer) {
@@ -61,18 +64,21 @@ TEST(Protocol, MessagesNameRankHostTransactionAndPeer) {
   cluster.names.clear();
   EXPECT_EQ(rank_label(2, cluster), "rank 2 (host 1)");
   const Transaction t{"layer12.qkv", 3, {}};
-  EXPECT_EQ(heard_nothing("rank 5 (host b)", t, 6, std::chrono::seconds(30)),
-            "rank 5 (host b): \"layer12.qkv\" heard nothing from rank 6 for 30 s. See its log, or raise fabric.timeout.");
+  EXPECT_EQ(
+      heard_nothing("rank 5 (host b)", t, 6, std::chrono::seconds(30)),
+      "rank 5 (host b): \"layer12.qkv\" heard nothing from rank 6 for 30 s. See its log, or raise fabric.timeout.");
   EXPECT_EQ(not_ended("rank 5 (host b)", "rank 6 (host a)", std::chrono::milliseconds(200)),
             "rank 5 (host b): all work is done, but rank 6 (host a) has not ended for 0.2 s. See its log.");
 }
 
 TEST(Protocol, TrafficCountsSendsByLinkClass) {
   Memory m;
-  const Transaction t{"x", 0, {{Kind::send, 0, m.at(0, 8), {}, false, DType::f32},
-                               {Kind::send, 2, m.at(0, 20), {}, false, DType::f32},
-                               {Kind::recv, 2, m.at(30, 40), {}, false, DType::f32},
-                               {Kind::local, -1, m.at(80, 8), m.at(0, 8), false, DType::f32}}};
+  const Transaction t{"x",
+                      0,
+                      {{Kind::send, 0, m.at(0, 8), {}, false, DType::f32},
+                       {Kind::send, 2, m.at(0, 20), {}, false, DType::f32},
+                       {Kind::recv, 2, m.at(30, 40), {}, false, DType::f32},
+                       {Kind::local, -1, m.at(80, 8), m.at(0, 8), false, DType::f32}}};
   Traffic traffic{1, 1, 1};
   count_traffic(traffic, 1, t, {{0, 0, 1}, {}});
   EXPECT_EQ(traffic, (Traffic{1, 9, 21}));

@@ -18,7 +18,8 @@ inline cluster::Cluster two_hosts(int ranks) {
 }
 
 /// Message of the exception that ended each rank; empty: none. A rank's exception does not stop the others.
-inline std::vector<std::string> run_ranks(const std::vector<std::unique_ptr<Fabric>>& fabrics, const std::function<void(Fabric&)>& body) {
+inline std::vector<std::string> run_ranks(const std::vector<std::unique_ptr<Fabric>>& fabrics,
+                                          const std::function<void(Fabric&)>& body) {
   std::vector<std::string> ends(fabrics.size());
   std::vector<std::thread> threads;
   for (size_t r = 0; r < fabrics.size(); ++r)

@@ -16,7 +16,8 @@ in_addr address(const char* text) {
   return value;
 }
 
-const std::vector<Interface> kThree{{"lo", address("127.0.0.1")}, {"eth0", address("10.1.2.3")}, {"ib0", address("192.168.7.9")}};
+const std::vector<Interface> kThree{
+    {"lo", address("127.0.0.1")}, {"eth0", address("10.1.2.3")}, {"ib0", address("192.168.7.9")}};
 
 TEST(Sockets, AnInterfaceIsFoundByItsNameOrItsNetwork) {
   const auto found = [](const std::string& wanted) {
@@ -29,7 +30,8 @@ TEST(Sockets, AnInterfaceIsFoundByItsNameOrItsNetwork) {
   EXPECT_EQ(found("192.168.0.0/16"), "192.168.7.9");
   EXPECT_EQ(found("192.168.7.9/32"), "192.168.7.9");
   EXPECT_EQ(found("0.0.0.0/0"), "127.0.0.1");
-  for (const char* wrong : {"eth", "eth1", "10.0.0.0/33", "10.0.0.0/", "10.0.0/8", "10.0.0.0/8x", "172.16.0.0/12", ""}) EXPECT_EQ(found(wrong), "none") << wrong;
+  for (const char* wrong : {"eth", "eth1", "10.0.0.0/33", "10.0.0.0/", "10.0.0/8", "10.0.0.0/8x", "172.16.0.0/12", ""})
+    EXPECT_EQ(found(wrong), "none") << wrong;
 }
 
 TEST(Sockets, AddressesHaveTheirUsualText) {

@@ -27,7 +27,9 @@ Op send(int peer, std::vector<float>& x) {
 
 TEST(TcpFabric, RandomTransactionsOnFiveConcurrentChannelsGiveWhatPlainLoopsGive) {
   for (const int ranks : {2, 3, 5})
-    EXPECT_THAT(run_tcp(ranks, {120s, true}, [](Fabric& fabric) { suite::concurrent_channels(fabric, 15, 7, 0); }), Each("")) << ranks;
+    EXPECT_THAT(run_tcp(ranks, {120s, true}, [](Fabric& fabric) { suite::concurrent_channels(fabric, 15, 7, 0); }),
+                Each(""))
+        << ranks;
 }
 
 TEST(TcpFabric, CollectivesAgreeBitForBitWithBruteForce) {
@@ -35,16 +37,17 @@ TEST(TcpFabric, CollectivesAgreeBitForBitWithBruteForce) {
 }
 
 TEST(TcpFabric, LargeMessagesArriveWholeAndAreCountedByLinkClass) {
-  EXPECT_THAT(run_tcp(3, {120s, true},
-                      [](Fabric& fabric) {
-                        std::vector<double> x(3 << 18, static_cast<double>(fabric.rank() + 1));
-                        all_reduce(fabric, {0, {0, 1, 2}}, "sum", 1, x.data(), static_cast<i64>(x.size()), DType::f64);
-                        for (const double value : x) suite::expect(value == 6, "sum of 1, 2, 3");
-                        const i64 part = 8 << 18;  // hosts a a b
-                        const Traffic expected = fabric.rank() < 2 ? Traffic{0, 2 * part, 2 * part} : Traffic{0, 0, 4 * part};
-                        suite::expect(fabric.traffic() == expected, "bytes per link class");
-                      }),
-              Each(""));
+  EXPECT_THAT(
+      run_tcp(3, {120s, true},
+              [](Fabric& fabric) {
+                std::vector<double> x(3 << 18, static_cast<double>(fabric.rank() + 1));
+                all_reduce(fabric, {0, {0, 1, 2}}, "sum", 1, x.data(), static_cast<i64>(x.size()), DType::f64);
+                for (const double value : x) suite::expect(value == 6, "sum of 1, 2, 3");
+                const i64 part = 8 << 18;  // hosts a a b
+                const Traffic expected = fabric.rank() < 2 ? Traffic{0, 2 * part, 2 * part} : Traffic{0, 0, 4 * part};
+                suite::expect(fabric.traffic() == expected, "bytes per link class");
+              }),
+      Each(""));
 }
 
 TEST(TcpFabric, ASilentRankIsNamedAndItsPeersStopWithTheSameReason) {
@@ -54,7 +57,8 @@ TEST(TcpFabric, ASilentRankIsNamedAndItsPeersStopWithTheSameReason) {
     std::this_thread::sleep_for(1s);
     fabric.run({0, {0, 1, 2}}, {"next", 4, {}});
   });
-  const std::string reason = "rank 1 (host a): \"layer12.qkv\" heard nothing from rank 0 for 0.3 s. See its log, or raise fabric.timeout.";
+  const std::string reason =
+      "rank 1 (host a): \"layer12.qkv\" heard nothing from rank 0 for 0.3 s. See its log, or raise fabric.timeout.";
   EXPECT_EQ(ends[1], reason);
   EXPECT_EQ(ends[2], "rank 2 (host b): \"next\" stopped: " + reason);
 }
@@ -82,11 +86,13 @@ TEST(TcpFabric, RanksThatDisagreeSayHowForSmallAndLargeMessages) {
   for (const size_t elements : {size_t{4}, size_t{1} << 20}) {
     const auto ends = run_tcp(2, {20s, false}, [&](Fabric& fabric) {
       std::vector<float> x(elements), y(elements + 1);
-      if (fabric.rank() == 0) fabric.run({0, {0, 1}}, {"t", 7, {send(1, x), recv(1, y)}});
-      else fabric.run({0, {0, 1}}, {"t", 8, {recv(0, y)}});
+      if (fabric.rank() == 0)
+        fabric.run({0, {0, 1}}, {"t", 7, {send(1, x), recv(1, y)}});
+      else
+        fabric.run({0, {0, 1}}, {"t", 8, {recv(0, y)}});
     });
-    const std::string reason =
-        fmt::format("expects row 8, {} bytes, f32 from rank 0, which sends row 7, {} bytes, f32", 4 * elements + 4, 4 * elements);
+    const std::string reason = fmt::format("expects row 8, {} bytes, f32 from rank 0, which sends row 7, {} bytes, f32",
+                                           4 * elements + 4, 4 * elements);
     EXPECT_THAT(ends[1], HasSubstr(reason));
     EXPECT_THAT(ends[0], HasSubstr("\"t\" stopped: rank 1 (host b): \"t\" " + reason));
   }
@@ -135,7 +141,8 @@ TEST(TcpFabric, ARankThatAnExceptionEndsTellsTheOthers) {
     fabric.run({0, {0, 1}}, {"recv", 1, {recv(1, x)}});
   });
   EXPECT_EQ(ends[1], "out of memory");
-  EXPECT_EQ(ends[0], "rank 0 (host a): \"recv\" stopped: rank 1 (host b) was ended by an error of its own. See its log.");
+  EXPECT_EQ(ends[0],
+            "rank 0 (host a): \"recv\" stopped: rank 1 (host b) was ended by an error of its own. See its log.");
 }
 
 }  // namespace

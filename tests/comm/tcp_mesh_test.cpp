@@ -40,11 +40,16 @@ Launch launch_of(int rank, int size, int port, const std::string& address = "127
 
 FabricOptions patient(std::chrono::milliseconds timeout = 60s) { return {.timeout = timeout}; }
 
-// Ranks of one job as threads, each of which joins when it is told to.
+// Ranks of one job as threads, each of which joins when it is reported to.
 class Job {
  public:
   Job(int size, FabricOptions options, const std::string& address = "127.0.0.1")
-      : port(free_port()), meshes(static_cast<size_t>(size)), errors(meshes.size()), size_(size), address_(address), options_(std::move(options)) {
+      : port(free_port()),
+        meshes(static_cast<size_t>(size)),
+        errors(meshes.size()),
+        size_(size),
+        address_(address),
+        options_(std::move(options)) {
     options_.say = [this](const std::string& text) {
       std::lock_guard lock(mutex_);
       said_.push_back(text);
@@ -85,7 +90,9 @@ class Job {
   std::vector<std::thread> threads_;
 };
 
-void write(int fd, const void* data, size_t bytes) { ASSERT_EQ(::send(fd, data, bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes)); }
+void write(int fd, const void* data, size_t bytes) {
+  ASSERT_EQ(::send(fd, data, bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
+}
 
 // A whole T from a peer; nothing if the connection ends before.
 template <class T>
@@ -140,8 +147,10 @@ Verdict answer_to(int fd, Hello hello, const std::string& token = "") {
   return verdict.value_or(Verdict{});
 }
 
-// Two ranks meet although somebody else was at rank 0's port before rank 1. What rank 0 said of it, and that all went well.
-std::vector<std::string> meet_despite(const std::function<Descriptor(int)>& stranger_at, const std::string& token = "") {
+// Two ranks meet although somebody else was at rank 0's port before rank 1. What rank 0 said of it, and that all went
+// well.
+std::vector<std::string> meet_despite(const std::function<Descriptor(int)>& stranger_at,
+                                      const std::string& token = "") {
   Job job(2, {.timeout = 60s, .token = token});
   job.start(0);
   const Descriptor open = stranger_at(job.port);
@@ -170,7 +179,8 @@ TEST(TcpMesh, EverySocketLeadsToTheRankOfItsIndex) {
   for (int r = 0; r < size; ++r)
     for (int peer = 0; peer < size; ++peer) {
       if (peer == r) continue;
-      const auto theirs = read<std::array<int, 2>>(job.meshes[static_cast<size_t>(r)].sockets[static_cast<size_t>(peer)].fd());
+      const auto theirs =
+          read<std::array<int, 2>>(job.meshes[static_cast<size_t>(r)].sockets[static_cast<size_t>(peer)].fd());
       EXPECT_EQ(theirs, (std::array<int, 2>{peer, r}));
     }
 }
@@ -232,7 +242,8 @@ TEST(TcpMesh, AHelloOfAnotherSizeOrRankIsRefusedWithTheReason) {
                 }),
                 ElementsAre(HasSubstr(here)));
   };
-  refuse(hello_of(1, 3), "RANK 1 on host x was started for WORLD_SIZE 3, this rank for 2.", "WORLD_SIZE is 3 here and 2 there. Give all ranks the same");
+  refuse(hello_of(1, 3), "RANK 1 on host x was started for WORLD_SIZE 3, this rank for 2.",
+         "WORLD_SIZE is 3 here and 2 there. Give all ranks the same");
   for (const int rank : {0, 2, -1})
     refuse(hello_of(rank, 2), fmt::format("RANK {} on host x is none that it awaits, 1 to 1.", rank),
            fmt::format("RANK {} is none that it awaits, 1 to 1", rank));
@@ -247,7 +258,8 @@ TEST(TcpMesh, ATakenRankIsRefusedAndTheFirstOneStays) {
   EXPECT_EQ(answer_to(first.fd(), hello_of(1, 3)).accepted, 1);
   const Verdict verdict = answer_to(second.fd(), hello_of(1, 3));
   EXPECT_EQ(verdict.accepted, 0);
-  EXPECT_EQ(text_of(verdict.reason), "RANK 1 has joined already, from host x. Each process needs a rank of its own, from 0 to 2");
+  EXPECT_EQ(text_of(verdict.reason),
+            "RANK 1 has joined already, from host x. Each process needs a rank of its own, from 0 to 2");
   EXPECT_THAT(job.said(), ElementsAre(HasSubstr("RANK 1 on host x has joined already, from host x.")));
   ::shutdown(first.fd(), SHUT_RDWR);  // the first gives its place up, and the true ranks come
   job.start(1);
@@ -261,8 +273,10 @@ TEST(TcpMesh, AProcessThatIsRefusedSaysWhy) {
   job.start(0);
   job.start(launch_of(1, 3, job.port), patient());
   job.wait();
-  EXPECT_EQ(job.errors[1], fmt::format("rank 1: joining 3 ranks at 127.0.0.1:{0}: rank 0 (127.0.0.1:{0}) refused this rank: WORLD_SIZE is 3 here and 2 "
-                                       "there. Give all ranks the same.", job.port));
+  EXPECT_EQ(job.errors[1], fmt::format("rank 1: joining 3 ranks at 127.0.0.1:{0}: rank 0 (127.0.0.1:{0}) refused this "
+                                       "rank: WORLD_SIZE is 3 here and 2 "
+                                       "there. Give all ranks the same.",
+                                       job.port));
   EXPECT_THAT(job.errors[0], HasSubstr("heard nothing from rank 1 for 1 s (refused meanwhile: 127.0.0.1:"));
   EXPECT_THAT(job.errors[0], HasSubstr("RANK 1 on host a was started for WORLD_SIZE 3, this rank for 2.)"));
 }
@@ -275,7 +289,8 @@ TEST(TcpMesh, AnotherTokenIsRefusedAndNeverShown) {
         Descriptor socket = stranger(port);
         const Verdict verdict = answer_to(socket.fd(), hello_of(1, 2), "gu3ss");
         EXPECT_EQ(verdict.accepted, 0);
-        EXPECT_EQ(text_of(verdict.reason), "fabric.token (or torchrun's run id) is another one here than there. Give all ranks the same");
+        EXPECT_EQ(text_of(verdict.reason),
+                  "fabric.token (or torchrun's run id) is another one here than there. Give all ranks the same");
         return socket;
       },
       "s3cret");
@@ -327,9 +342,12 @@ TEST(TcpMesh, AnImpostorInPlaceOfRank0IsFoundOut) {
     };
   };
   const FabricOptions options{.timeout = 60s, .token = "s3cret"};
-  EXPECT_THAT(error_at(impostor(""), options), HasSubstr("does not know this job's fabric.token. Choose another MASTER_PORT."));
-  EXPECT_THAT(error_at(impostor("s3cret"), options), HasSubstr("lost rank 0 (127.0.0.1:"));  // believed, and then it is gone
-  EXPECT_THAT(error_at([](int fd) { write(fd, "SSH-2.0-OpenSSH\r\n", 17); }, options), HasSubstr("is no rank 0 of this version of Switchyard."));
+  EXPECT_THAT(error_at(impostor(""), options),
+              HasSubstr("does not know this job's fabric.token. Choose another MASTER_PORT."));
+  EXPECT_THAT(error_at(impostor("s3cret"), options),
+              HasSubstr("lost rank 0 (127.0.0.1:"));  // believed, and then it is gone
+  EXPECT_THAT(error_at([](int fd) { write(fd, "SSH-2.0-OpenSSH\r\n", 17); }, options),
+              HasSubstr("is no rank 0 of this version of Switchyard."));
 }
 
 TEST(TcpMesh, RanksWithTheSameTokenMeetAndTwoTokensDoNot) {
@@ -337,7 +355,8 @@ TEST(TcpMesh, RanksWithTheSameTokenMeetAndTwoTokensDoNot) {
   job.start(0);
   job.start(launch_of(1, 2, job.port), {.timeout = 60s, .token = "other"});
   job.wait();
-  EXPECT_THAT(job.errors[1], HasSubstr("refused this rank: fabric.token (or torchrun's run id) is another one here than there."));
+  EXPECT_THAT(job.errors[1],
+              HasSubstr("refused this rank: fabric.token (or torchrun's run id) is another one here than there."));
   EXPECT_THAT(job.errors[0], HasSubstr("heard nothing from rank 1 for 1 s (refused meanwhile: "));
 }
 
@@ -348,15 +367,19 @@ TEST(TcpMesh, MissingRanksAreNamedAndThoseThatCameHearOfIt) {
   job.start(0);
   job.start(2);
   job.wait();
-  const std::string missing =
-      fmt::format("rank 0: joining 4 ranks at 127.0.0.1:{}: heard nothing from ranks 1, 3 for 0.5 s. See the logs of the other ranks, or raise "
-                  "fabric.timeout.", job.port);
+  const std::string missing = fmt::format(
+      "rank 0: joining 4 ranks at 127.0.0.1:{}: heard nothing from ranks 1, 3 for 0.5 s. See the logs of the other "
+      "ranks, or raise "
+      "fabric.timeout.",
+      job.port);
   EXPECT_EQ(job.errors[0], missing);
   EXPECT_THAT(job.errors[2], HasSubstr("stopped by rank 0: " + missing));
   Job alone(2, patient(200ms));
   alone.start(1);
   alone.wait();
-  EXPECT_THAT(alone.errors[1], HasSubstr(fmt::format("no connection to rank 0 (127.0.0.1:{}) for 0.2 s, last: Connection refused.", alone.port)));
+  EXPECT_THAT(alone.errors[1],
+              HasSubstr(fmt::format("no connection to rank 0 (127.0.0.1:{}) for 0.2 s, last: Connection refused.",
+                                    alone.port)));
 }
 
 TEST(TcpMesh, ASilentListenerAndOneThatClosesAreToldAtTheDeadline) {
@@ -372,7 +395,9 @@ TEST(TcpMesh, APortInUseAndAnUnknownAddressAreRefused) {
   job.start(launch_of(0, 2, port), patient());
   job.start(launch_of(1, 2, port, "no-such-host.invalid"), patient());
   job.wait();
-  EXPECT_THAT(job.errors[0], HasSubstr(fmt::format("can't listen on 127.0.0.1:{}: Address already in use. Choose another MASTER_PORT.", port)));
+  EXPECT_THAT(job.errors[0],
+              HasSubstr(fmt::format("can't listen on 127.0.0.1:{}: Address already in use. Choose another MASTER_PORT.",
+                                    port)));
   EXPECT_THAT(job.errors[1], HasSubstr("MASTER_ADDR is unknown: "));
 }
 
@@ -432,8 +457,8 @@ TEST(TcpMesh, DataTakesTheInterfaceThatIsNamed) {
   expect_data_on("127.0.0.0/8", "localhost", here);
   const auto outward = outward_interface();
   if (!outward) GTEST_SKIP() << "this host has no interface but lo";
-  expect_data_on("lo", text_of(outward->address), here);                        // met there, data here
-  expect_data_on(outward->name, "127.0.0.1", outward->address);                 // the host's own name may be a loopback address
+  expect_data_on("lo", text_of(outward->address), here);         // met there, data here
+  expect_data_on(outward->name, "127.0.0.1", outward->address);  // the host's own name may be a loopback address
   expect_data_on("", text_of(outward->address), outward->address);
 }
 
@@ -447,7 +472,8 @@ TEST(TcpMesh, AnInterfaceOrMasterAddressOfAnotherHostIsRefused) {
   Job elsewhere(2, patient(), "203.0.113.1");
   elsewhere.start(0);
   elsewhere.wait();
-  EXPECT_THAT(elsewhere.errors[0], StartsWith("MASTER_ADDR = 203.0.113.1 is no address of rank 0's host, which has lo (127.0.0.1)"));
+  EXPECT_THAT(elsewhere.errors[0],
+              StartsWith("MASTER_ADDR = 203.0.113.1 is no address of rank 0's host, which has lo (127.0.0.1)"));
 }
 
 }  // namespace

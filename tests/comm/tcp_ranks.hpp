@@ -12,7 +12,13 @@
 namespace switchyard::comm {
 
 inline Launch launch_of(int rank, int size, int port, const std::string& host = "a") {
-  return {.distributed = true, .rank = rank, .size = size, .via = Via::tcp, .master_address = "127.0.0.1", .master_port = port, .host = host};
+  return {.distributed = true,
+          .rank = rank,
+          .size = size,
+          .via = Via::tcp,
+          .master_address = "127.0.0.1",
+          .master_port = port,
+          .host = host};
 }
 
 /// Every rank opens, uses and closes its fabric on a thread of its own; hosts and results as run_ranks.

@@ -13,7 +13,8 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// Three all-reduces (two transactions each) by two ranks, the second of which is faulty; then each rank's failure aborts.
+// Three all-reduces (two transactions each) by two ranks, the second of which is faulty; then each rank's failure
+// aborts.
 std::vector<std::string> run_with(FaultyFabric::Fault fault, i64 nth) {
   auto fabrics = thread_fabrics(2, two_hosts(2), {300ms, true});
   fabrics[1] = std::make_unique<FaultyFabric>(std::move(fabrics[1]), nth, fault);
@@ -40,7 +41,8 @@ TEST(FaultyFabric, FailsTheNthTransactionAndNoOther) {
 
 TEST(FaultyFabric, ASilentRankIsFoundByItsPeersTimeoutAndThenStopsToo) {
   const auto ends = run_with(FaultyFabric::Fault::silence, 4);
-  EXPECT_EQ(ends[0], "rank 0 (host a): \"reduce 1\" heard nothing from rank 1 for 0.3 s. See its log, or raise fabric.timeout.");
+  EXPECT_EQ(ends[0],
+            "rank 0 (host a): \"reduce 1\" heard nothing from rank 1 for 0.3 s. See its log, or raise fabric.timeout.");
   EXPECT_EQ(ends[1], "rank 1 (host b): \"reduce 1\" stopped: " + ends[0]);
 }
 

@@ -17,8 +17,12 @@ using ::testing::HasSubstr;
 const FabricOptions kStrict{20s, true};
 const FabricOptions kHasty{200ms, false};
 
-Op send(int peer, const Block& block, DType dtype = DType::f32) { return {Op::Kind::send, peer, block, {}, false, dtype}; }
-Op recv(int peer, const Block& block, bool add = false, DType dtype = DType::f32) { return {Op::Kind::recv, peer, block, {}, add, dtype}; }
+Op send(int peer, const Block& block, DType dtype = DType::f32) {
+  return {Op::Kind::send, peer, block, {}, false, dtype};
+}
+Op recv(int peer, const Block& block, bool add = false, DType dtype = DType::f32) {
+  return {Op::Kind::recv, peer, block, {}, add, dtype};
+}
 template <class T>
 Block block_of(std::vector<T>& values) {
   return contiguous(values.data(), static_cast<i64>(values.size() * sizeof(T)));
@@ -27,7 +31,9 @@ Block block_of(std::vector<T>& values) {
 TEST(ThreadFabric, RandomTransactionsOnFiveConcurrentChannelsGiveWhatPlainLoopsGive) {
   for (const int ranks : {1, 2, 3, 4, 8})
     for (const bool strict : {false, true})
-      EXPECT_THAT(run_ranks(ranks, {120s, strict}, [](Fabric& fabric) { suite::concurrent_channels(fabric, 25, 7, 0); }), Each(""))
+      EXPECT_THAT(
+          run_ranks(ranks, {120s, strict}, [](Fabric& fabric) { suite::concurrent_channels(fabric, 25, 7, 0); }),
+          Each(""))
           << ranks << " ranks";
 }
 
@@ -44,10 +50,13 @@ TEST(ThreadFabric, ReceivesAndLocalsTakeEffectInTheOrderOfTheList) {
   const auto ends = run_ranks(2, kStrict, [&](Fabric& fabric) {
     std::vector<float> big{1e8f}, small{1.0f}, two{2.0f}, minus{-1e8f};
     Transaction t{"order", 1, {}};
-    if (fabric.rank() == 0) t.ops = {send(1, block_of(big)), send(1, block_of(small)), send(1, block_of(two))};
+    if (fabric.rank() == 0)
+      t.ops = {send(1, block_of(big)), send(1, block_of(small)), send(1, block_of(two))};
     else
-      t.ops = {recv(0, block_of(result)), {Op::Kind::local, -1, block_of(result), block_of(minus), true, DType::f32},
-               recv(0, block_of(result), true), recv(0, block_of(result), true)};
+      t.ops = {recv(0, block_of(result)),
+               {Op::Kind::local, -1, block_of(result), block_of(minus), true, DType::f32},
+               recv(0, block_of(result), true),
+               recv(0, block_of(result), true)};
     fabric.run({0, {0, 1}}, t);
   });
   EXPECT_THAT(ends, Each(""));
@@ -59,7 +68,9 @@ TEST(ThreadFabric, AReceiverThatHearsNothingNamesRankTransactionAndPeer) {
     std::vector<float> x(4);
     if (fabric.rank() == 1) fabric.run({0, {0, 1}}, {"layer12.qkv", 3, {recv(0, block_of(x))}});
   });
-  EXPECT_EQ(ends[1], "rank 1 (host b): \"layer12.qkv\" heard nothing from rank 0 for 0.2 s. See its log, or raise fabric.timeout.");
+  EXPECT_EQ(
+      ends[1],
+      "rank 1 (host b): \"layer12.qkv\" heard nothing from rank 0 for 0.2 s. See its log, or raise fabric.timeout.");
   EXPECT_EQ(ends[0], "");
 }
 
@@ -69,7 +80,8 @@ TEST(ThreadFabric, ASenderWhoseDataNobodyTakesNamesRankTransactionAndPeer) {
     if (fabric.rank() == 0) fabric.run({0, {0, 1}}, {"layer12.qkv", 3, {send(1, block_of(x))}});
   });
   EXPECT_EQ(ends[0],
-            "rank 0 (host a): \"layer12.qkv\" waits for rank 1, which has not taken its data for 0.2 s. See its log, or raise "
+            "rank 0 (host a): \"layer12.qkv\" waits for rank 1, which has not taken its data for 0.2 s. See its log, "
+            "or raise "
             "fabric.timeout.");
 }
 
@@ -93,13 +105,17 @@ TEST(ThreadFabric, RanksThatDisagreeInRowOrTypeSayHow) {
   const auto end_of_receiver = [](i64 row, DType dtype) {
     return run_ranks(2, {20s, false}, [&](Fabric& fabric) {
       std::vector<float> x(4);
-      if (fabric.rank() == 0) fabric.run({0, {0, 1}}, {"t", 7, {send(1, block_of(x))}});
-      else fabric.run({0, {0, 1}}, {"t", row, {recv(0, block_of(x), true, dtype)}});
+      if (fabric.rank() == 0)
+        fabric.run({0, {0, 1}}, {"t", 7, {send(1, block_of(x))}});
+      else
+        fabric.run({0, {0, 1}}, {"t", row, {recv(0, block_of(x), true, dtype)}});
     })[1];
   };
   EXPECT_EQ(end_of_receiver(7, DType::f32), "");
-  EXPECT_THAT(end_of_receiver(8, DType::f32), HasSubstr("expects row 8, 16 bytes, f32 from rank 0, which sends row 7, 16 bytes, f32"));
-  EXPECT_THAT(end_of_receiver(7, DType::bf16), HasSubstr("expects row 7, 16 bytes, bf16 from rank 0, which sends row 7, 16 bytes, f32"));
+  EXPECT_THAT(end_of_receiver(8, DType::f32),
+              HasSubstr("expects row 8, 16 bytes, f32 from rank 0, which sends row 7, 16 bytes, f32"));
+  EXPECT_THAT(end_of_receiver(7, DType::bf16),
+              HasSubstr("expects row 7, 16 bytes, bf16 from rank 0, which sends row 7, 16 bytes, f32"));
 }
 
 TEST(ThreadFabric, AbortWakesSendersAndReceiversAndLaterCallsThrowTheFirstReason) {
@@ -132,7 +148,8 @@ TEST(ThreadFabric, CountsBytesSentByLinkClass) {
     all_gather(fabric, {0, {0, 1, 2, 3}}, "gather", 1, pieces);
   });
   EXPECT_THAT(ends, Each(""));
-  for (i64 r = 0; r < 4; ++r) EXPECT_EQ(fabrics[static_cast<size_t>(r)]->traffic(), (Traffic{0, 10 * (r + 1), 20 * (r + 1)}));
+  for (i64 r = 0; r < 4; ++r)
+    EXPECT_EQ(fabrics[static_cast<size_t>(r)]->traffic(), (Traffic{0, 10 * (r + 1), 20 * (r + 1)}));
 }
 
 TEST(ThreadFabric, StrictModePoisonsABlockUntilItIsFilled) {
@@ -140,7 +157,8 @@ TEST(ThreadFabric, StrictModePoisonsABlockUntilItIsFilled) {
   const auto ends = run_ranks(2, {200ms, true}, [&](Fabric& fabric) {
     // The second receive adds, so what it adds to must stay.
     if (fabric.rank() == 0)
-      fabric.run({0, {0, 1}}, {"x", 1, {recv(1, {reinterpret_cast<std::byte*>(x.data()), 2, 4, 8}), recv(1, block_of(kept), true)}});
+      fabric.run({0, {0, 1}},
+                 {"x", 1, {recv(1, {reinterpret_cast<std::byte*>(x.data()), 2, 4, 8}), recv(1, block_of(kept), true)}});
   });
   EXPECT_THAT(ends[0], HasSubstr("heard nothing from rank 1"));
   EXPECT_EQ(x, (std::vector<std::uint32_t>{0xFFFFFFFF, 2, 0xFFFFFFFF, 4}));

@@ -1,12 +1,12 @@
 #include "compiler/assemble.hpp"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
-
-#include <gtest/gtest.h>
 
 #include "batch/planner.hpp"
 #include "compiler/order.hpp"
@@ -75,7 +75,7 @@ class RandomSteps {
     std::vector<batch::BucketSpec> buckets;
     for (size_t s = 0; s < plans.strategies().size(); ++s) {
       batch::BucketSpec bucket{.max_length = 64 >> (2 * s), .strategy = static_cast<int>(s)};
-      bucket.lanes = static_cast<int>(plans.strategies()[s].lanes.size());
+      bucket.replicas = static_cast<int>(plans.strategies()[s].replicas.size());
       bucket.multiple = plans.strategies()[s].multiple;
       bucket.micro_batch_tokens = 64;
       buckets.push_back(bucket);
@@ -90,7 +90,8 @@ class RandomSteps {
     std::vector<config::Strategy> strategies;
     for (int s = 0, count = 1 + below(3); s < count; ++s) strategies.push_back(strategy(ranks, std::to_string(s)));
     const int anchor = below(static_cast<int>(strategies.size()));
-    const cluster::Cluster cluster = ranks % 2 == 0 && below(2) == 0 ? cluster::uniform(2, ranks / 2) : cluster::uniform(1, ranks);
+    const cluster::Cluster cluster =
+        ranks % 2 == 0 && below(2) == 0 ? cluster::uniform(2, ranks / 2) : cluster::uniform(1, ranks);
     return Plans(training_graph(model_of_three_layers(below(2) == 0)), std::move(strategies), anchor, cluster,
                  below(2) == 0 ? switching::Planner::relay : switching::Planner::greedy);
   }
@@ -110,17 +111,19 @@ std::set<int> needed_units(const Step& step, const Task& run) {
   const CompiledStrategy& strategy =
       step.plans.strategies()[static_cast<size_t>(step.batch.phases[static_cast<size_t>(run.phase)].strategy)];
   std::set<int> units;
-  for (const ir::ParamUse& use : strategy.groups[static_cast<size_t>(run.group)].stages[static_cast<size_t>(run.stage)].params)
+  for (const ir::ParamUse& use :
+       strategy.groups[static_cast<size_t>(run.group)].stages[static_cast<size_t>(run.stage)].params)
     units.insert(step.plans.graph().param(use.param).unit);
   return units;
 }
 
-// Whether what a task works on is there: its activations, its parameters' banks, its gradients. Queues and waits must see to it.
+// Whether what a task works on is there: its activations, its parameters' working parameters, its gradients. Queues and
+// waits must see to it.
 bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& done) {
   const ir::Program& program = step.program;
   const auto all_done = [&](const auto& needed) {
-    for (size_t row = 0; row < program.rows.size(); ++row)
-      if (!done[row] && needed(program.rows[row])) return false;
+    for (size_t id = 0; id < program.tasks.size(); ++id)
+      if (!done[id] && needed(program.tasks[id])) return false;
     return true;
   };
   const auto meets = [&](const Task& other) {
@@ -128,7 +131,7 @@ bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& don
                        [&](int rank) { return std::binary_search(other.ranks.begin(), other.ranks.end(), rank); });
   };
   const auto same_micro_batch = [&](const Task& t) {
-    return t.phase == task.phase && t.lane == task.lane && t.micro_batch == task.micro_batch;
+    return t.phase == task.phase && t.replica == task.replica && t.micro_batch == task.micro_batch;
   };
   const auto awaited = [&](const Task& t) { return needed_units(step, task).contains(t.unit); };
   switch (task.kind) {
@@ -136,32 +139,37 @@ bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& don
       return all_done([&](const Task& t) {
         if (t.kind == TaskKind::run) return same_micro_batch(t) && t.stage == task.stage && t.pass < task.pass;
         if (t.kind == TaskKind::send)
-          return task.pass != ir::Pass::W && same_micro_batch(t) && t.forward() == task.forward() && t.stage == task.stage + (task.forward() ? -1 : 1);
-        return t.phase == task.phase && (t.kind == TaskKind::prepare || t.kind == TaskKind::move) && meets(t) && awaited(t);
+          return task.pass != ir::Pass::W && same_micro_batch(t) && t.forward() == task.forward() &&
+                 t.stage == task.stage + (task.forward() ? -1 : 1);
+        return t.phase == task.phase && (t.kind == TaskKind::allocate || t.kind == TaskKind::move) && meets(t) &&
+               awaited(t);
       });
     case TaskKind::send:
       return all_done([&](const Task& t) {
-        return t.kind == TaskKind::run && same_micro_batch(t) && t.stage == task.stage && t.forward() == task.forward() && t.pass != ir::Pass::W;
+        return t.kind == TaskKind::run && same_micro_batch(t) && t.stage == task.stage &&
+               t.forward() == task.forward() && t.pass != ir::Pass::W;
       });
     case TaskKind::move:
       return all_done([&](const Task& t) {
-        const bool bank = t.kind == TaskKind::prepare && (t.phase == task.phase || t.phase == task.phase - 1);
-        const bool earlier = t.kind == TaskKind::move && (t.phase == task.phase - 1 || (t.phase == task.phase && t.round < task.round));
-        return (bank || earlier) && t.unit == task.unit && meets(t);
+        const bool working = t.kind == TaskKind::allocate && (t.phase == task.phase || t.phase == task.phase - 1);
+        const bool earlier =
+            t.kind == TaskKind::move && (t.phase == task.phase - 1 || (t.phase == task.phase && t.round < task.round));
+        return (working || earlier) && t.unit == task.unit && meets(t);
       });
-    case TaskKind::flush:
+    case TaskKind::reduce:
       return all_done([&](const Task& t) {
-        const bool gradients = ((t.kind == TaskKind::run && !t.forward()) || t.kind == TaskKind::zero) && t.phase == task.phase &&
-                               needed_units(step, t).contains(task.unit);
-        const bool earlier = t.kind == TaskKind::flush && t.unit == task.unit && t.round < task.round;
+        const bool gradients = ((t.kind == TaskKind::run && !t.forward()) || t.kind == TaskKind::zero_fill) &&
+                               t.phase == task.phase && needed_units(step, t).contains(task.unit);
+        const bool earlier = t.kind == TaskKind::reduce && t.unit == task.unit && t.round < task.round;
         return (gradients || earlier) && t.phase == task.phase && meets(t);
       });
-    case TaskKind::spread:
+    case TaskKind::broadcast:
       return all_done([&](const Task& t) {
-        return t.unit == task.unit && meets(t) && (t.kind == TaskKind::flush || (t.kind == TaskKind::spread && t.round < task.round));
+        return t.unit == task.unit && meets(t) &&
+               (t.kind == TaskKind::reduce || (t.kind == TaskKind::broadcast && t.round < task.round));
       });
     case TaskKind::norm:
-      return all_done([&](const Task& t) { return t.kind == TaskKind::flush || t.kind == TaskKind::spread; });
+      return all_done([&](const Task& t) { return t.kind == TaskKind::reduce || t.kind == TaskKind::broadcast; });
     case TaskKind::update:
       return all_done([&](const Task& t) { return t.kind == TaskKind::norm; });
     default:
@@ -169,33 +177,34 @@ bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& don
   }
 }
 
-// The executor's rules: each queue of a rank runs its rows in order, a row starts when it is first in the queues of all its members
-// and what it waits for is done there. Of several rows that could start, the last one does. Returns the rows that ran.
+// The executor's rules: each queue of a rank runs its tasks in order, a task starts when it is first in the queues of
+// all its members and what it waits for is done there. Of several tasks that could start, the last one does. Returns
+// the tasks that ran.
 size_t execute(const Step& step) {
   const ir::Program& program = step.program;
   std::map<QueueKey, std::vector<int>> queues;
   for (size_t rank = 0; rank < program.of_rank.size(); ++rank)
-    for (const int row : program.of_rank[rank])
-      queues[queue_of(program.rows[static_cast<size_t>(row)], static_cast<int>(rank))].push_back(row);
-  for (auto& [key, rows] : queues) std::reverse(rows.begin(), rows.end());
-  std::vector<bool> done(program.rows.size());
+    for (const int id : program.of_rank[rank])
+      queues[queue_of(program.tasks[static_cast<size_t>(id)], static_cast<int>(rank))].push_back(id);
+  for (auto& [key, tasks] : queues) std::reverse(tasks.begin(), tasks.end());
+  std::vector<bool> done(program.tasks.size());
   size_t finished = 0;
   for (bool moved = true; moved;) {
     moved = false;
-    for (size_t row = program.rows.size(); row-- > 0;) {
-      const Task& task = program.rows[row];
-      const auto first = [&](int rank) { return queues.at(queue_of(task, rank)).back() == static_cast<int>(row); };
-      const auto waited = [&](const ir::Wait& wait) { return done[static_cast<size_t>(wait.row)]; };
-      if (done[row] || !std::all_of(task.ranks.begin(), task.ranks.end(), first) ||
+    for (size_t id = program.tasks.size(); id-- > 0;) {
+      const Task& task = program.tasks[id];
+      const auto first = [&](int rank) { return queues.at(queue_of(task, rank)).back() == static_cast<int>(id); };
+      const auto waited = [&](const ir::Wait& wait) { return done[static_cast<size_t>(wait.task)]; };
+      if (done[id] || !std::all_of(task.ranks.begin(), task.ranks.end(), first) ||
           !std::all_of(task.after.begin(), task.after.end(), waited))
         continue;
-      EXPECT_TRUE(has_inputs(step, task, done)) << "row " << row << " " << ir::name_of(task);
+      EXPECT_TRUE(has_inputs(step, task, done)) << "task " << id << " " << ir::name_of(task);
       for (const int rank : task.ranks) {
         auto& queue = queues.at(queue_of(task, rank));
         queue.pop_back();
         if (queue.empty()) queue.push_back(-1);
       }
-      done[row] = moved = true;
+      done[id] = moved = true;
       ++finished;
       break;
     }
@@ -205,7 +214,7 @@ size_t execute(const Step& step) {
 
 std::vector<const Task*> tasks(const ir::Program& program, TaskKind kind, int phase) {
   std::vector<const Task*> list;
-  for (const Task& task : program.rows)
+  for (const Task& task : program.tasks)
     if (task.kind == kind && task.phase == phase) list.push_back(&task);
   return list;
 }
@@ -223,41 +232,43 @@ void expect_phase(const ir::Program& program, const batch::StepPlan& plan, const
   const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(p)];
   const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
   size_t runs = 0, sends = 0, zeros = 0;
-  for (size_t lane = 0; lane < phase.lane.size(); ++lane) {
-    const size_t stages = strategy.groups[static_cast<size_t>(strategy.lanes[lane].group)].stages.size(), mbs = phase.lane[lane].size();
+  for (size_t replica = 0; replica < phase.replica.size(); ++replica) {
+    const size_t stages = strategy.groups[static_cast<size_t>(strategy.replicas[replica].group)].stages.size(),
+                 mbs = phase.replica[replica].size();
     runs += (strategy.strategy.splits_gradients() ? 3 : 2) * stages * mbs;
     sends += 2 * (stages - 1) * mbs;
     zeros += mbs == 0 ? stages : 0;
   }
   EXPECT_EQ(tasks(program, TaskKind::run, p).size(), runs);
   EXPECT_EQ(tasks(program, TaskKind::send, p).size(), sends);
-  EXPECT_EQ(tasks(program, TaskKind::zero, p).size(), zeros);
+  EXPECT_EQ(tasks(program, TaskKind::zero_fill, p).size(), zeros);
   const int previous = p == 0 ? -1 : plan.phases[static_cast<size_t>(p - 1)].strategy;
-  EXPECT_EQ(total_bytes(tasks(program, TaskKind::move, p)), link_bytes(plans.moves(previous, phase.strategy), plans, DType::bf16));
-  EXPECT_EQ(total_bytes(tasks(program, TaskKind::flush, p)), link_bytes(strategy.flush, plans, DType::f32));
+  EXPECT_EQ(total_bytes(tasks(program, TaskKind::move, p)),
+            link_bytes(plans.moves(previous, phase.strategy), plans, DType::bf16));
+  EXPECT_EQ(total_bytes(tasks(program, TaskKind::reduce, p)), link_bytes(strategy.reduce, plans, DType::f32));
 }
 
-// Every flush of a rank comes after its last run of the phase, in row order.
-void expect_flushes_after_runs(const ir::Program& program, int p) {
+// Every reduce of a rank comes after its last run of the phase, in task order.
+void expect_reductions_after_runs(const ir::Program& program, int p) {
   std::map<int, size_t> last_run;
-  for (size_t row = 0; row < program.rows.size(); ++row) {
-    const Task& task = program.rows[row];
+  for (size_t id = 0; id < program.tasks.size(); ++id) {
+    const Task& task = program.tasks[id];
     if (task.phase != p) continue;
     for (const int rank : task.ranks)
-      if (task.kind == TaskKind::run || task.kind == TaskKind::zero) last_run[rank] = row;
+      if (task.kind == TaskKind::run || task.kind == TaskKind::zero_fill) last_run[rank] = id;
   }
-  for (size_t row = 0; row < program.rows.size(); ++row) {
-    const Task& task = program.rows[row];
-    if (task.phase != p || task.kind != TaskKind::flush) continue;
+  for (size_t id = 0; id < program.tasks.size(); ++id) {
+    const Task& task = program.tasks[id];
+    if (task.phase != p || task.kind != TaskKind::reduce) continue;
     for (const int rank : task.ranks)
       if (last_run.contains(rank)) {
-        EXPECT_GT(row, last_run.at(rank));
+        EXPECT_GT(id, last_run.at(rank));
       }
   }
 }
 
 TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
-  int several_phases = 0, idle = 0, uneven = 0, spread = 0;
+  int several_phases = 0, idle = 0, uneven = 0, broadcast = 0;
   for (unsigned seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     RandomSteps random(seed);
@@ -266,16 +277,16 @@ TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
     for (const int prefetch : {kAllUnits, 2, 0}) {
       const ir::Program program = assemble(plan, plans, {.prefetch_units = prefetch, .train = true});
       verify(program);
-      EXPECT_EQ(execute({plans, plan, program}), program.rows.size());
+      EXPECT_EQ(execute({plans, plan, program}), program.tasks.size());
       for (size_t p = 0; p < plan.phases.size(); ++p) {
         expect_phase(program, plan, plans, static_cast<int>(p));
-        expect_flushes_after_runs(program, static_cast<int>(p));
-        idle += !tasks(program, TaskKind::zero, static_cast<int>(p)).empty();
+        expect_reductions_after_runs(program, static_cast<int>(p));
+        idle += !tasks(program, TaskKind::zero_fill, static_cast<int>(p)).empty();
         uneven += plans.strategies()[static_cast<size_t>(plan.phases[p].strategy)].groups.size() > 1;
       }
       EXPECT_EQ(tasks(program, TaskKind::norm, -1).size(), 1u);
-      EXPECT_EQ(total_bytes(tasks(program, TaskKind::spread, -1)), link_bytes(plans.spread(), plans, DType::f32));
-      spread += !tasks(program, TaskKind::spread, -1).empty();
+      EXPECT_EQ(total_bytes(tasks(program, TaskKind::broadcast, -1)), link_bytes(plans.broadcast(), plans, DType::f32));
+      broadcast += !tasks(program, TaskKind::broadcast, -1).empty();
       EXPECT_EQ(tasks(program, TaskKind::update, -1).size(), plans.units().size());
     }
     several_phases += plan.phases.size() > 1;
@@ -284,10 +295,10 @@ TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
   EXPECT_GT(several_phases, 10);
   EXPECT_GT(idle, 10);
   EXPECT_GT(uneven, 10);
-  EXPECT_GT(spread, 10);
+  EXPECT_GT(broadcast, 10);
 }
 
-TEST(Assemble, gives_the_same_rows_for_the_same_step) {
+TEST(Assemble, gives_the_same_tasks_for_the_same_step) {
   RandomSteps random(7);
   const Plans plans = random.plans();
   const batch::StepPlan plan = random.batch(plans);
@@ -297,24 +308,25 @@ TEST(Assemble, gives_the_same_rows_for_the_same_step) {
 TEST(Assemble, an_evaluation_runs_forward_only) {
   const config::ModelConfig model = small_llama();
   const Plans plans(models::build(model, precision_from("bf16"), models::Output::logits),
-                    {config::strategy_from_spec("1,2,2", 4, 2), config::strategy_from_spec("4,1,1", 4, 2)}, 0, cluster::uniform(2, 2),
-                    switching::Planner::relay);
+                    {config::strategy_from_spec("1,2,2", 4, 2), config::strategy_from_spec("4,1,1", 4, 2)}, 0,
+                    cluster::uniform(2, 2), switching::Planner::relay);
   const batch::StepPlan plan = worked_batch();
   const ir::Program program = assemble(plan, plans, {.prefetch_units = kAllUnits, .train = false});
   verify(program);
-  EXPECT_EQ(execute({plans, plan, program}), program.rows.size());
-  for (const Task& task : program.rows) {
-    EXPECT_TRUE(task.kind == TaskKind::prepare || task.kind == TaskKind::move || task.kind == TaskKind::run || task.kind == TaskKind::send)
+  EXPECT_EQ(execute({plans, plan, program}), program.tasks.size());
+  for (const Task& task : program.tasks) {
+    EXPECT_TRUE(task.kind == TaskKind::allocate || task.kind == TaskKind::move || task.kind == TaskKind::run ||
+                task.kind == TaskKind::send)
         << ir::name_of(task);
     EXPECT_TRUE(task.forward());
   }
 }
 
-// Whether a row of the kind in phase 1 waits for a run of phase 0.
+// Whether a task of the kind in phase 1 waits for a run of phase 0.
 bool waits_for_the_phase_before(const ir::Program& program) {
-  for (const Task* task : tasks(program, TaskKind::prepare, 1))
+  for (const Task* task : tasks(program, TaskKind::allocate, 1))
     for (const ir::Wait& wait : task->after)
-      if (program.rows[static_cast<size_t>(wait.row)].kind == TaskKind::run) return true;
+      if (program.tasks[static_cast<size_t>(wait.task)].kind == TaskKind::run) return true;
   return false;
 }
 
@@ -333,15 +345,18 @@ TEST(Assemble, never_has_the_parameters_of_three_strategies) {
   std::vector<config::Strategy> strategies;
   for (const char* spec : {"1,2,2", "4,1,1", "2,2,1"}) strategies.push_back(config::strategy_from_spec(spec, 4, 2));
   const Plans plans(training_graph(model), strategies, 0, cluster::uniform(1, 4), switching::Planner::relay);
-  const batch::StepPlan plan{
-      0, 50, {{0, {{row_of(0, 20, 20)}}}, {1, {{row_of(1, 9, 9)}, {row_of(2, 9, 9)}, {}, {}}}, {2, {{row_of(3, 12, 12)}, {}}}}};
+  const batch::StepPlan plan{0,
+                             50,
+                             {{0, {{micro_batch_of(0, 20, 20)}}},
+                              {1, {{micro_batch_of(1, 9, 9)}, {micro_batch_of(2, 9, 9)}, {}, {}}},
+                              {2, {{micro_batch_of(3, 12, 12)}, {}}}}};
   const ir::Program program = assemble(plan, plans, {.prefetch_units = kAllUnits});
-  // Banks of phase 2 are made on a rank after its last run of phase 0.
-  for (const Task* task : tasks(program, TaskKind::prepare, 2))
+  // Working parameters of phase 2 are made on a rank after its last run of phase 0.
+  for (const Task* task : tasks(program, TaskKind::allocate, 2))
     for (const int rank : task->ranks) {
       bool waits = false;
       for (const ir::Wait& wait : task->after) {
-        const Task& awaited = program.rows[static_cast<size_t>(wait.row)];
+        const Task& awaited = program.tasks[static_cast<size_t>(wait.task)];
         waits = waits || (awaited.kind == TaskKind::run && awaited.phase == 0 &&
                           std::binary_search(awaited.ranks.begin(), awaited.ranks.end(), rank));
       }
@@ -349,11 +364,11 @@ TEST(Assemble, never_has_the_parameters_of_three_strategies) {
     }
 }
 
-TEST(Assemble, refuses_a_batch_for_other_lanes) {
+TEST(Assemble, refuses_a_batch_for_other_replicas) {
   const Plans plans = worked_plans();
   batch::StepPlan plan = worked_batch();
-  plan.phases[1].lane.pop_back();
-  EXPECT_EQ(internal_message([&] { assemble(plan, plans, {}); }), "phase 1: 3 lanes planned for 4");
+  plan.phases[1].replica.pop_back();
+  EXPECT_EQ(internal_message([&] { assemble(plan, plans, {}); }), "phase 1: 3 replicas planned for 4");
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace {
 TEST(Compile, gives_the_embedding_to_the_first_stage_and_the_head_to_the_last) {
   config::ModelConfig model = small_llama();
   model.layers = 5;
-  const std::vector<ir::GroupCode> groups = compile(training_graph(model), config::strategy_from_spec("2,1,3", 6, model.layers));
+  const std::vector<ir::GroupCode> groups =
+      compile(training_graph(model), config::strategy_from_spec("2,1,3", 6, model.layers));
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(groups[0].dp, 2);
   std::vector<std::pair<int, int>> units;
@@ -42,8 +43,8 @@ TEST(Compile, serves_groups_of_unequal_stages) {
   strategy.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2}, 1, 1, 2}}}, {2, {{{3, 4}, 1, 0, 2}}}};
   const std::vector<ir::GroupCode> groups = compile(training_graph(small_llama()), strategy);
   ASSERT_EQ(groups.size(), 2u);
-  EXPECT_EQ(groups[0].stages[0].lane.size(), 2);
-  EXPECT_EQ(groups[0].stages[1].lane.size(), 1);
+  EXPECT_EQ(groups[0].stages[0].replica.size(), 2);
+  EXPECT_EQ(groups[0].stages[1].replica.size(), 1);
   EXPECT_EQ(groups[1].stages[0].end_unit, 4);
 }
 

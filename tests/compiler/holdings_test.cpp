@@ -15,42 +15,44 @@ int find(const ir::Graph& graph, const std::string& part) {
   return -1;
 }
 
-const BankGroup& group_with(const std::vector<BankGroup>& bank, int param) {
-  for (const BankGroup& group : bank)
+const WorkingGroup& group_with(const std::vector<WorkingGroup>& working, int param) {
+  for (const WorkingGroup& group : working)
     if (std::find(group.params.begin(), group.params.end(), param) != group.params.end()) return group;
   throw InternalError("no group has it");
 }
 
-TEST(Holdings, AreHomesImageWhereTheStrategyUsesWhatTheRankOwns) {
+TEST(Holdings, AreHomesComputeCopyWhereTheStrategyUsesWhatTheRankOwns) {
   const Plans plans = worked_plans();
   const Holdings holdings(plans, 0);
-  const int q = find(plans.graph(), "layers.0.self_attn.q_proj"), norm = find(plans.graph(), "layers.0.input_layernorm");
+  const int q = find(plans.graph(), "layers.0.self_attn.q_proj"),
+            norm = find(plans.graph(), "layers.0.input_layernorm");
   const int unit = plans.graph().param(q).unit;
-  const std::vector<BankGroup> a = holdings.bank(0, -1, unit);
-  EXPECT_EQ(group_with(a, q).source, BankGroup::Source::home);
-  EXPECT_EQ(group_with(a, norm).source, BankGroup::Source::own) << "copied on both ranks, owned in halves";
+  const std::vector<WorkingGroup> a = holdings.working(0, -1, unit);
+  EXPECT_EQ(group_with(a, q).source, WorkingGroup::Source::home);
+  EXPECT_EQ(group_with(a, norm).source, WorkingGroup::Source::own) << "copied on both ranks, owned in halves";
   EXPECT_EQ(group_with(a, q).params.size(), 3u) << "q, k and v adjoin";
-  const std::vector<BankGroup> b = holdings.bank(1, 0, unit);
-  EXPECT_EQ(group_with(b, q).source, BankGroup::Source::own);
-  EXPECT_EQ(group_with(b, norm).source, BankGroup::Source::previous);
+  const std::vector<WorkingGroup> b = holdings.working(1, 0, unit);
+  EXPECT_EQ(group_with(b, q).source, WorkingGroup::Source::own);
+  EXPECT_EQ(group_with(b, norm).source, WorkingGroup::Source::previous);
 }
 
-TEST(Holdings, CountWhatABankHasOfItsOwn) {
+TEST(Holdings, CountWhatAWorkingHasOfItsOwn) {
   const Plans plans = worked_plans();
   const Holdings holdings(plans, 0);
   const int norm = find(plans.graph(), "layers.0.input_layernorm"), unit = plans.graph().param(norm).unit;
   i64 expected = 0;
-  for (const BankGroup& group : holdings.bank(0, -1, unit))
-    if (group.source == BankGroup::Source::own)
+  for (const WorkingGroup& group : holdings.working(0, -1, unit))
+    if (group.source == WorkingGroup::Source::own)
       for (const int p : group.params) expected += holdings.used(0, p)->elements();
-  EXPECT_EQ(holdings.bank_elements(0, -1, unit), expected);
-  EXPECT_EQ(holdings.bank_elements(0, -1, unit), 2 * 64) << "the two norms of a layer";
+  EXPECT_EQ(holdings.working_elements(0, -1, unit), expected);
+  EXPECT_EQ(holdings.working_elements(0, -1, unit), 2 * 64) << "the two norms of a layer";
   EXPECT_EQ(holdings.gradient_elements(0, holdings.group_of(norm)), 64);
   EXPECT_EQ(holdings.used(0, find(plans.graph(), "lm_head")), nullptr) << "rank 0 is in the first stage";
 }
 
-// Of every rank, told by its banks: what groups of their own have of boxes that the rank has at home or used before.
-TEST(Holdings, BanksCopyWhatTheirRanksHoldOfOtherBoxes) {
+// Of every rank, told by its working parameters: what groups of their own have of boxes that the rank has at home or
+// used before.
+TEST(Holdings, WorkingCopyWhatTheirRanksHoldOfOtherBoxes) {
   const Plans plans = worked_plans();
   i64 all = 0;
   for (const auto& [strategy, previous] : {std::pair(0, -1), std::pair(1, -1), std::pair(1, 0), std::pair(0, 1)})
@@ -58,42 +60,46 @@ TEST(Holdings, BanksCopyWhatTheirRanksHoldOfOtherBoxes) {
       std::map<int, i64> expected;
       for (int rank = 0; rank < plans.cluster().ranks(); ++rank) {
         const Holdings holdings(plans, rank);
-        for (const BankGroup& group : holdings.bank(strategy, previous, static_cast<int>(unit))) {
-          if (group.source != BankGroup::Source::own) continue;
+        for (const WorkingGroup& group : holdings.working(strategy, previous, static_cast<int>(unit))) {
+          if (group.source != WorkingGroup::Source::own) continue;
           for (const int p : group.params) {
             const layout::Box& box = *holdings.used(strategy, p);
             std::vector<layout::Box> held;
             for (const layout::Box* home : holdings.home(p)) held.push_back(layout::intersect(*home, box));
             const layout::Box* before = previous < 0 ? nullptr : holdings.used(previous, p);
             i64 elements = before ? layout::intersect(*before, box).elements() : 0;
-            for (const layout::Box& part : held) elements += part.elements() - (before ? layout::intersect(part, *before).elements() : 0);
+            for (const layout::Box& part : held)
+              elements += part.elements() - (before ? layout::intersect(part, *before).elements() : 0);
             if (elements > 0) expected[rank] += elements;
           }
         }
       }
-      EXPECT_EQ(copied_elements(plans, strategy, previous, static_cast<int>(unit)), expected) << strategy << " after " << previous << ", unit " << unit;
+      EXPECT_EQ(copied_elements(plans, strategy, previous, static_cast<int>(unit)), expected)
+          << strategy << " after " << previous << ", unit " << unit;
       for (const auto& [rank, elements] : expected) all += elements;
     }
   EXPECT_GT(all, 0);
 }
 
-TEST(Holdings, ARowUsesTheBanksItReadsAndWritesAndSendsFrom) {
+TEST(Holdings, ATaskUsesTheWorkingItReadsAndWritesAndSendsFrom) {
   using Uses = std::vector<UnitUse>;
   const Plans plans = worked_plans();
-  const batch::StepPlan plan{.step = 0, .valid_tokens = 1, .phases = {{.strategy = 1, .lane = {}}, {.strategy = 0, .lane = {}}}};
+  const batch::StepPlan plan{
+      .step = 0, .valid_tokens = 1, .phases = {{.strategy = 1, .replica = {}}, {.strategy = 0, .replica = {}}}};
   const auto uses = [&](const ir::Task& task, int rank) { return unit_uses(task, rank, plan, plans); };
   ir::Task run{.kind = ir::TaskKind::run, .phase = 1, .group = 0, .stage = 0};
-  EXPECT_EQ(uses(run, 0), (Uses{{1, 0, false}, {1, 1, false}})) << "the first stage of \"1,2,2\" has the embedding and layer 0";
+  EXPECT_EQ(uses(run, 0), (Uses{{1, 0, false}, {1, 1, false}}))
+      << "the first stage of \"1,2,2\" has the embedding and layer 0";
   run.pass = ir::Pass::BW;
   EXPECT_EQ(uses(run, 0), (Uses{{1, 0, false}, {1, 0, true}, {1, 1, false}, {1, 1, true}}));
   ir::Task move{.kind = ir::TaskKind::move, .phase = 1, .unit = 1};
   move.messages = {{2, 3, 0, {}}};
   EXPECT_EQ(uses(move, 3), (Uses{{1, 1, false}}));
-  EXPECT_EQ(uses(move, 2), (Uses{{1, 1, false}, {0, 1, false}})) << "a sender may read the bank before";
+  EXPECT_EQ(uses(move, 2), (Uses{{1, 1, false}, {0, 1, false}})) << "a sender may read the working parameters before";
   move.phase = 0;
   EXPECT_EQ(uses(move, 2), (Uses{{0, 1, false}}));
-  EXPECT_EQ(uses({.kind = ir::TaskKind::flush, .phase = 0, .unit = 1}, 0), (Uses{{0, 1, true}}));
-  EXPECT_EQ(uses({.kind = ir::TaskKind::prepare, .phase = 1, .unit = 0}, 0), (Uses{{1, 0, false}, {0, 0, false}}));
+  EXPECT_EQ(uses({.kind = ir::TaskKind::reduce, .phase = 0, .unit = 1}, 0), (Uses{{0, 1, true}}));
+  EXPECT_EQ(uses({.kind = ir::TaskKind::allocate, .phase = 1, .unit = 0}, 0), (Uses{{1, 0, false}, {0, 0, false}}));
   EXPECT_TRUE(uses({.kind = ir::TaskKind::norm}, 0).empty());
   EXPECT_TRUE(uses({.kind = ir::TaskKind::update, .unit = 1}, 0).empty());
 }

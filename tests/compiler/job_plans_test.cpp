@@ -55,20 +55,20 @@ TEST(PrecisionOf, is_chosen_by_the_device_unless_the_job_says) {
   EXPECT_EQ(precision_of(run), precision_from("fp64"));
 }
 
-TEST(BucketSpecs, describe_the_lanes_of_each_strategy) {
+TEST(BucketSpecs, describe_the_replicas_of_each_strategy) {
   config::Job job = small_job();
   job.buckets[0].strategy.micro_batch_tokens = 128;
   const std::vector<batch::BucketSpec> specs = bucket_specs(job, plans_of(job, cluster::uniform(1, 4)));
   ASSERT_EQ(specs.size(), 2u);
   EXPECT_EQ(specs[0].max_length, 64);
-  EXPECT_EQ(specs[0].lanes, 1);
+  EXPECT_EQ(specs[0].replicas, 1);
   EXPECT_EQ(specs[0].multiple, 2);
   EXPECT_EQ(specs[0].micro_batch_tokens, 128);
   EXPECT_EQ(specs[0].min_micro_batches, 2);
-  EXPECT_EQ(specs[0].lane_speed, std::vector<double>{4});
+  EXPECT_EQ(specs[0].replica_speed, std::vector<double>{4});
   EXPECT_EQ(specs[1].strategy, 1);
-  EXPECT_EQ(specs[1].lanes, 4);
-  EXPECT_EQ(specs[1].lane_speed, (std::vector<double>{1, 1, 1, 1}));
+  EXPECT_EQ(specs[1].replicas, 4);
+  EXPECT_EQ(specs[1].replica_speed, (std::vector<double>{1, 1, 1, 1}));
 }
 
 TEST(BucketSpecs, make_batches_that_can_be_assembled) {

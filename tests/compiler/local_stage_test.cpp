@@ -9,7 +9,8 @@ namespace {
 
 TEST(LocalStage, has_the_sizes_that_the_code_says_at_every_position) {
   const config::ModelConfig model = small_llama();
-  const Plans plans(training_graph(model), {config::strategy_from_spec("1,2,1", 2, model.layers)}, 0, cluster::uniform(1, 2), switching::Planner::relay);
+  const Plans plans(training_graph(model), {config::strategy_from_spec("1,2,1", 2, model.layers)}, 0,
+                    cluster::uniform(1, 2), switching::Planner::relay);
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
   const ir::Extent extent{48, 900};
   for (int position = 0; position < 2; ++position) {
@@ -28,7 +29,8 @@ TEST(LocalStage, has_the_sizes_that_the_code_says_at_every_position) {
 
 TEST(LocalStage, workspaces_are_those_of_the_operators) {
   const config::ModelConfig model = small_llama();
-  const Plans plans(training_graph(model), {config::strategy_from_spec("1,2,1", 2, model.layers)}, 0, cluster::uniform(1, 2), switching::Planner::relay);
+  const Plans plans(training_graph(model), {config::strategy_from_spec("1,2,1", 2, model.layers)}, 0,
+                    cluster::uniform(1, 2), switching::Planner::relay);
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
   LocalStages stages;
   const LocalStage& local = stages.at(stage, 1);
@@ -53,9 +55,10 @@ TEST(LocalStage, workspaces_are_those_of_the_operators) {
 TEST(LocalStages, positions_of_the_same_sizes_share_one) {
   config::ModelConfig model = small_llama();
   for (const bool even : {true, false}) {
-    model.ffn_size = even ? 192 : 176;  // in granules of 16: 176 has 11
+    model.ffn_size = even ? 192 : 176;  // in alignments of 16: 176 has 11
     model.vocab_size = even ? 64 : 67;
-    const Plans plans(training_graph(model), {config::strategy_from_spec("1,2,1", 2, model.layers)}, 0, cluster::uniform(1, 2), switching::Planner::relay);
+    const Plans plans(training_graph(model), {config::strategy_from_spec("1,2,1", 2, model.layers)}, 0,
+                      cluster::uniform(1, 2), switching::Planner::relay);
     const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
     LocalStages stages;
     EXPECT_EQ(same_sizes(stage, 0, 1), even);

@@ -11,23 +11,26 @@ namespace {
 
 constexpr int kLayers = 4;
 
-config::Strategy strategy(const std::string& spec, int ranks) { return config::strategy_from_spec(spec, ranks, kLayers); }
+config::Strategy strategy(const std::string& spec, int ranks) {
+  return config::strategy_from_spec(spec, ranks, kLayers);
+}
 
 Plans plans_of(std::vector<config::Strategy> strategies, int ranks, const std::string& precision = "fp32") {
   config::ModelConfig model = small_llama();
   model.layers = kLayers;
-  return Plans(training_graph(model, precision), std::move(strategies), 0, cluster::uniform(1, ranks), switching::Planner::relay);
+  return Plans(training_graph(model, precision), std::move(strategies), 0, cluster::uniform(1, ranks),
+               switching::Planner::relay);
 }
 
-// One document of 64 tokens a micro-batch, so many on each lane of each strategy.
-batch::StepPlan rows(const Plans& plans, int micro_batches, int tokens = 64) {
+// One document of 64 tokens a micro-batch, so many on each replica of each strategy.
+batch::StepPlan tasks(const Plans& plans, int micro_batches, int tokens = 64) {
   batch::StepPlan plan{0, 1, {}};
   i64 doc = 0;
   for (size_t s = 0; s < plans.strategies().size(); ++s) {
     batch::PhasePlan phase{static_cast<int>(s), {}};
-    for (size_t lane = 0; lane < plans.strategies()[s].lanes.size(); ++lane) {
-      phase.lane.emplace_back();
-      for (int mb = 0; mb < micro_batches; ++mb) phase.lane.back().push_back(row_of(doc++, tokens, tokens));
+    for (size_t replica = 0; replica < plans.strategies()[s].replicas.size(); ++replica) {
+      phase.replica.emplace_back();
+      for (int mb = 0; mb < micro_batches; ++mb) phase.replica.back().push_back(micro_batch_of(doc++, tokens, tokens));
     }
     plan.phases.push_back(std::move(phase));
   }
@@ -37,36 +40,40 @@ batch::StepPlan rows(const Plans& plans, int micro_batches, int tokens = 64) {
 i64 bytes_of(const MemoryPeak& peak, MemoryClass what) { return peak.bytes[static_cast<size_t>(what)]; }
 
 MemoryPeak peak_of(const Plans& plans, const batch::StepPlan& plan, int rank = 0, int prefetch_units = kAllUnits) {
-  return predict_memory(assemble(plan, plans, {.prefetch_units = prefetch_units, .train = true}), plan, plans, Holdings(plans, rank));
+  return predict_memory(assemble(plan, plans, {.prefetch_units = prefetch_units, .train = true}), plan, plans,
+                        Holdings(plans, rank));
 }
 
 TEST(Memory, OfOneRankIsHomeGradientsAndActivationsWithoutBorrowedWeights) {
   const Plans plans = plans_of({strategy("1,1,1", 1)}, 1);
-  const MemoryPeak peak = peak_of(plans, rows(plans, 1));
+  const MemoryPeak peak = peak_of(plans, tasks(plans, 1));
   i64 elements = 0;
   for (const ir::Param& p : plans.graph().params()) elements += p.shape.elements();
   EXPECT_EQ(bytes_of(peak, MemoryClass::master), 4 * elements);
   EXPECT_EQ(bytes_of(peak, MemoryClass::moments), 8 * elements);
   EXPECT_EQ(bytes_of(peak, MemoryClass::home_gradients), 4 * elements);
   EXPECT_EQ(bytes_of(peak, MemoryClass::parameters), 0);
-  EXPECT_EQ(bytes_of(peak, MemoryClass::image), 0);
+  EXPECT_EQ(bytes_of(peak, MemoryClass::compute_copy), 0);
   EXPECT_GT(bytes_of(peak, MemoryClass::gradients), 0);
   i64 total = 0;
   for (const i64 bytes : peak.bytes) total += bytes;
   EXPECT_EQ(peak.total, total);
   const Plans mixed = plans_of({strategy("1,1,1", 1)}, 1, "bf16");
-  EXPECT_EQ(bytes_of(peak_of(mixed, rows(mixed, 1)), MemoryClass::image), 2 * elements);
+  EXPECT_EQ(bytes_of(peak_of(mixed, tasks(mixed, 1)), MemoryClass::compute_copy), 2 * elements);
 }
 
 TEST(Memory, OfActivationsGrowsWithTokensAndFallsWithRecomputation) {
   i64 before = 0;
-  for (const config::Recompute recompute : {config::Recompute::full, config::Recompute::selective, config::Recompute::none}) {
+  for (const config::Recompute recompute :
+       {config::Recompute::full, config::Recompute::selective, config::Recompute::none}) {
     config::Strategy s = strategy("1,1,1", 1);
     s.recompute = recompute;
     const Plans plans = plans_of({s}, 1);
-    const i64 now = bytes_of(peak_of(plans, rows(plans, 1)), MemoryClass::activations);
+    const i64 now = bytes_of(peak_of(plans, tasks(plans, 1)), MemoryClass::activations);
     EXPECT_GT(now, before);
-    EXPECT_NEAR(static_cast<double>(bytes_of(peak_of(plans, rows(plans, 1, 128)), MemoryClass::activations)) / static_cast<double>(now), 2, 0.01);
+    EXPECT_NEAR(static_cast<double>(bytes_of(peak_of(plans, tasks(plans, 1, 128)), MemoryClass::activations)) /
+                    static_cast<double>(now),
+                2, 0.01);
     before = now;
   }
 }
@@ -77,31 +84,32 @@ TEST(Memory, OfAPipelineHoldsTheMicroBatchesThatItsScheduleHasInFlight) {
     config::Strategy s = strategy("1,1,2", 2);
     s.schedule = kind;
     const Plans plans = plans_of({s}, 2);
-    activations[kind] = bytes_of(peak_of(plans, rows(plans, 8)), MemoryClass::activations);
+    activations[kind] = bytes_of(peak_of(plans, tasks(plans, 8)), MemoryClass::activations);
   }
-  const double ratio =
-      static_cast<double>(activations[config::ScheduleKind::gpipe]) / static_cast<double>(activations[config::ScheduleKind::one_f_one_b]);
+  const double ratio = static_cast<double>(activations[config::ScheduleKind::gpipe]) /
+                       static_cast<double>(activations[config::ScheduleKind::one_f_one_b]);
   EXPECT_GT(ratio, 3) << "8 micro-batches against 2";
   EXPECT_LE(ratio, 4.1);
 }
 
 TEST(Memory, OfASwitchHoldsTheNextStrategyWhileOneRunsOnlyWithPrefetch) {
   const Plans plans = plans_of({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
-  const batch::StepPlan plan = rows(plans, 1, 2);  // few activations
+  const batch::StepPlan plan = tasks(plans, 1, 2);  // few activations
   const MemoryPeak with = peak_of(plans, plan), without = peak_of(plans, plan, 0, 0);
-  i64 bank = 0;
+  i64 working = 0;
   const Holdings holdings(plans, 0);
-  for (int unit = 0; unit < static_cast<int>(plans.units().size()); ++unit) bank += 4 * holdings.bank_elements(1, 0, unit);
-  EXPECT_GE(bytes_of(without, MemoryClass::parameters), bank);
-  EXPECT_LE(with.total - without.total, bank);
+  for (int unit = 0; unit < static_cast<int>(plans.units().size()); ++unit)
+    working += 4 * holdings.working_elements(1, 0, unit);
+  EXPECT_GE(bytes_of(without, MemoryClass::parameters), working);
+  EXPECT_LE(with.total - without.total, working);
   EXPECT_GE(with.total, without.total);
 }
 
 TEST(Memory, OfRotaryTablesIsKeptFromStepToStep) {
   const Plans plans = plans_of({strategy("1,1,1", 1)}, 1);
   const auto predict = [&](int tokens, RotaryTables tables) {
-    const batch::StepPlan plan = rows(plans, 1, tokens);
-    return predict_memory(assemble(plan, plans, {}), plan, plans, Holdings(plans, 0), Pace::expected, tables);
+    const batch::StepPlan plan = tasks(plans, 1, tokens);
+    return predict_memory(assemble(plan, plans, {}), plan, plans, Holdings(plans, 0), ExecutionOrder::expected, tables);
   };
   const MemoryPeak first = predict(64, {}), shorter = predict(32, first.tables), longer = predict(96, first.tables);
   EXPECT_EQ(first.tables.positions, 64);
@@ -114,84 +122,92 @@ TEST(Memory, OfRotaryTablesIsKeptFromStepToStep) {
 
 TEST(Memory, OfPhasesThatRepeatDoesNotPileUp) {
   const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4);
-  const std::vector<batch::PhasePlan> cycle = rows(plans, 2).phases;
+  const std::vector<batch::PhasePlan> cycle = tasks(plans, 2).phases;
   const auto cycles = [&](int count) {
     batch::StepPlan plan{0, 1, {}};
     for (int i = 0; i < count; ++i) plan.phases.insert(plan.phases.end(), cycle.begin(), cycle.end());
     return plan;
   };
-  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(to_string(peak_of(plans, cycles(4), rank)), to_string(peak_of(plans, cycles(2), rank)));
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(to_string(peak_of(plans, cycles(4), rank)), to_string(peak_of(plans, cycles(2), rank)));
 }
 
 TEST(Memory, AtTheWorstPaceIsAtLeastWhatIsExpectedAndEqualWithoutSwitchAndPipeline) {
-  const Plans switching = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4), still = plans_of({strategy("2,2,1", 4)}, 4);
+  const Plans switching = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4),
+              still = plans_of({strategy("2,2,1", 4)}, 4);
   for (int rank = 0; rank < 4; ++rank) {
     const auto peaks = [&](const Plans& plans) {
-      const batch::StepPlan plan = rows(plans, 3);
+      const batch::StepPlan plan = tasks(plans, 3);
       const ir::Program program = assemble(plan, plans, {});
       const Holdings holdings(plans, rank);
-      return std::pair{predict_memory(program, plan, plans, holdings).total, predict_memory(program, plan, plans, holdings, Pace::worst).total};
+      return std::pair{predict_memory(program, plan, plans, holdings).total,
+                       predict_memory(program, plan, plans, holdings, ExecutionOrder::worst).total};
     };
     EXPECT_GT(peaks(switching).second, peaks(switching).first);
     EXPECT_EQ(peaks(still).second, peaks(still).first);
   }
 }
 
-TEST(Memory, ByRowPeaksWhereThePeakIsAndBeginsWithHome) {
+TEST(Memory, ByTaskPeaksWhereThePeakIsAndBeginsWithHome) {
   const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4)}, 4);
-  const batch::StepPlan plan = rows(plans, 3);
+  const batch::StepPlan plan = tasks(plans, 3);
   const ir::Program program = assemble(plan, plans, {});
   for (int rank = 0; rank < 4; ++rank) {
     const Holdings holdings(plans, rank);
     const MemoryPeak peak = predict_memory(program, plan, plans, holdings);
-    const std::vector<MemoryPeak> moments = memory_by_row(program, plan, plans, holdings);
+    const std::vector<MemoryPeak> moments = memory_by_task(program, plan, plans, holdings);
     ASSERT_EQ(moments.size(), 1 + program.of_rank[static_cast<size_t>(rank)].size());
     i64 highest = 0;
     for (size_t i = 0; i < moments.size(); ++i) {
-      EXPECT_EQ(moments[i].row, i == 0 ? -1 : program.of_rank[static_cast<size_t>(rank)][i - 1]);
+      EXPECT_EQ(moments[i].task, i == 0 ? -1 : program.of_rank[static_cast<size_t>(rank)][i - 1]);
       EXPECT_GE(moments[i].total, moments.front().bytes[0] + moments.front().bytes[1] + moments.front().bytes[2]);
       highest = std::max(highest, moments[i].total);
     }
     EXPECT_EQ(highest, peak.total);
-    EXPECT_TRUE(std::ranges::any_of(moments, [&](const MemoryPeak& moment) { return moment.row == peak.row && moment.bytes == peak.bytes; }));
+    EXPECT_TRUE(std::ranges::any_of(
+        moments, [&](const MemoryPeak& moment) { return moment.task == peak.task && moment.bytes == peak.bytes; }));
   }
 }
 
 TEST(Memory, AProgramIsFittedByPrefetchingFewerUnits) {
   const Plans plans = plans_of({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
-  const batch::StepPlan plan = rows(plans, 1);
+  const batch::StepPlan plan = tasks(plans, 1);
   std::vector<i64> peaks;
   const auto none_fits = [&](const ir::Program& program) {
-    peaks.push_back(fullest_rank(program, plan, plans).second.total);
+    peaks.push_back(rank_with_highest_peak(program, plan, plans).second.total);
     return false;
   };
   const ir::Program last = assemble_within(plan, plans, true, none_fits);
   ASSERT_EQ(peaks.size(), 4u) << "6, 3, 1 and 0 units";
   EXPECT_TRUE(std::is_sorted(peaks.rbegin(), peaks.rend()));
   EXPECT_EQ(last.fingerprint(), assemble(plan, plans, {.prefetch_units = 0}).fingerprint());
-  const ir::Program second =
-      assemble_within(plan, plans, true, [&](const ir::Program& program) { return fullest_rank(program, plan, plans).second.total <= peaks[1]; });
-  EXPECT_EQ(second.fingerprint(), assemble(plan, plans, {.prefetch_units = peaks[1] == peaks[0] ? kAllUnits : 3}).fingerprint());
+  const ir::Program second = assemble_within(plan, plans, true, [&](const ir::Program& program) {
+    return rank_with_highest_peak(program, plan, plans).second.total <= peaks[1];
+  });
+  EXPECT_EQ(second.fingerprint(),
+            assemble(plan, plans, {.prefetch_units = peaks[1] == peaks[0] ? kAllUnits : 3}).fingerprint());
   int asked = 0;
   assemble_within(plan, plans, false, [&](const ir::Program&) { return ++asked > 9; });
   EXPECT_EQ(asked, 1);
 }
 
-// Strategies whose ranks differ: uneven stages, idle ranks, lanes without documents, documents of many lengths.
+// Strategies whose ranks differ: uneven stages, idle ranks, replicas without documents, documents of many lengths.
 TEST(Memory, OfAllRanksIsThatOfEach) {
   config::StrategySettings chunked;
   chunked.schedule = config::ScheduleKind::interleaved;
   const Plans plans =
-      plans_of({strategy("2,2,2", 8), strategy("3,2,1", 8), config::strategy_from_spec("2,1,2", 8, kLayers, chunked)}, 8, "bf16");
-  batch::StepPlan plan = rows(plans, 3);
-  for (size_t lane = 0; lane < 2; ++lane) plan.phases[0].lane[lane][1] = row_of(100 + static_cast<i64>(lane), 32, 32);
-  plan.phases[1].lane[2].clear();
+      plans_of({strategy("2,2,2", 8), strategy("3,2,1", 8), config::strategy_from_spec("2,1,2", 8, kLayers, chunked)},
+               8, "bf16");
+  batch::StepPlan plan = tasks(plans, 3);
+  for (size_t replica = 0; replica < 2; ++replica)
+    plan.phases[0].replica[replica][1] = micro_batch_of(100 + static_cast<i64>(replica), 32, 32);
+  plan.phases[1].replica[2].clear();
   const ir::Program program = assemble(plan, plans, {});
-  for (const Pace pace : {Pace::expected, Pace::worst}) {
-    const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, pace);
+  for (const ExecutionOrder order : {ExecutionOrder::expected, ExecutionOrder::worst}) {
+    const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, order);
     ASSERT_EQ(peaks.size(), 8u);
     for (int rank = 0; rank < 8; ++rank) {
-      const MemoryPeak alone = predict_memory(program, plan, plans, Holdings(plans, rank), pace);
+      const MemoryPeak alone = predict_memory(program, plan, plans, Holdings(plans, rank), order);
       EXPECT_EQ(peaks[static_cast<size_t>(rank)].bytes, alone.bytes) << rank;
       EXPECT_EQ(peaks[static_cast<size_t>(rank)].kept, alone.kept) << rank;
     }
@@ -200,10 +216,10 @@ TEST(Memory, OfAllRanksIsThatOfEach) {
 
 TEST(Memory, WithinABudgetIsTheHighestPeakAndOneRankBeyondItIsEnough) {
   const Plans plans = plans_of({strategy("2,1,2", 4), strategy("1,2,2", 4)}, 4);
-  const batch::StepPlan plan = rows(plans, 3);
+  const batch::StepPlan plan = tasks(plans, 3);
   const ir::Program program = assemble(plan, plans, {});
-  const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, Pace::worst);
-  const auto [fullest, highest] = fullest_rank(program, plan, plans);
+  const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, ExecutionOrder::worst);
+  const auto [fullest, highest] = rank_with_highest_peak(program, plan, plans);
   for (int suspect = -1; suspect < 4; ++suspect) {
     int asked = suspect;
     const std::optional<MemoryPeak> within = peak_within(program, plan, plans, highest.total, asked);
@@ -227,13 +243,14 @@ TEST(Memory, WithinABudgetIsTheHighestPeakAndOneRankBeyondItIsEnough) {
 
 TEST(Memory, KeptActivationsAreTheStashOfTheMicroBatchesInFlight) {
   const Plans plans = plans_of({strategy("1,1,2", 2)}, 2);
-  const auto kept = [&](int rank, int micro_batches) { return peak_of(plans, rows(plans, micro_batches), rank).kept; };
+  const auto kept = [&](int rank, int micro_batches) { return peak_of(plans, tasks(plans, micro_batches), rank).kept; };
   for (int rank = 0; rank < 2; ++rank) {
     const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[static_cast<size_t>(rank)];
     i64 stash = 0;
     for (const int b : stage.stash) stash += ir::local_bytes(stage.buffers[static_cast<size_t>(b)], 0, 1, {64});
     EXPECT_GE(kept(rank, 1), stash);
-    EXPECT_LT(kept(rank, 1), 1.15 * static_cast<double>(stash)) << "queries and keys before their turn lie beside the values";
+    EXPECT_LT(kept(rank, 1), 1.15 * static_cast<double>(stash))
+        << "queries and keys before their turn lie beside the values";
     EXPECT_EQ(kept(rank, 5), (2 - rank) * kept(rank, 1)) << "1F1B";
   }
 }

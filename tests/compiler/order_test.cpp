@@ -29,68 +29,76 @@ Task transfer(int unit, std::vector<int> ranks, i64 bytes, std::vector<ir::Wait>
 
 std::vector<std::string> names(const ir::Program& program) {
   std::vector<std::string> list;
-  for (const Task& row : program.rows) list.push_back(ir::name_of(row));
+  for (const Task& id : program.tasks) list.push_back(ir::name_of(id));
   return list;
 }
 
-TEST(InOrder, puts_rows_in_the_order_of_their_estimated_starts) {
+TEST(InOrder, puts_tasks_in_the_order_of_their_estimated_starts) {
   const ir::Program program =
-      in_order({transfer(0, {0, 1}, 1 << 20), transfer(1, {0, 1}, 1 << 20), transfer(2, {2, 3}, 1 << 20)}, cluster::uniform(1, 4));
-  EXPECT_EQ(names(program), (std::vector<std::string>{"move phase 0 u0 r0", "move phase 0 u2 r0", "move phase 0 u1 r0"}));
+      in_order({transfer(0, {0, 1}, 1 << 20), transfer(1, {0, 1}, 1 << 20), transfer(2, {2, 3}, 1 << 20)},
+               cluster::uniform(1, 4));
+  EXPECT_EQ(names(program),
+            (std::vector<std::string>{"move phase 0 u0 r0", "move phase 0 u2 r0", "move phase 0 u1 r0"}));
   EXPECT_EQ(program.of_rank[0], (std::vector<int>{0, 2}));
   EXPECT_EQ(program.of_rank[3], (std::vector<int>{1}));
   verify(program);
 }
 
-TEST(InOrder, renumbers_waits_with_the_rows) {
+TEST(InOrder, renumbers_waits_with_the_tasks) {
   const ir::Program program = in_order({transfer(0, {0, 1}, 1 << 20), transfer(1, {0, 1}, 8), transfer(2, {2, 3}, 8),
-                                        task(TaskKind::zero, Queue::compute, -1, {1}, {{1, 4}, {0, -1}})},
+                                        task(TaskKind::zero_fill, Queue::compute, -1, {1}, {{1, 4}, {0, -1}})},
                                        cluster::uniform(1, 4));
-  EXPECT_EQ(program.rows.back().after, (std::vector<ir::Wait>{{0, -1}, {2, 4}}));
+  EXPECT_EQ(program.tasks.back().after, (std::vector<ir::Wait>{{0, -1}, {2, 4}}));
   verify(program);
 }
 
 TEST(InOrder, keeps_the_order_of_creation_in_each_queue_of_a_rank) {
   const ir::Program program =
       in_order({transfer(5, {0, 1}, 1 << 24), transfer(4, {1, 2}, 8), transfer(3, {2, 3}, 8)}, cluster::uniform(1, 4));
-  EXPECT_EQ(names(program), (std::vector<std::string>{"move phase 0 u5 r0", "move phase 0 u4 r0", "move phase 0 u3 r0"}));
+  EXPECT_EQ(names(program),
+            (std::vector<std::string>{"move phase 0 u5 r0", "move phase 0 u4 r0", "move phase 0 u3 r0"}));
 }
 
 TEST(InOrder, takes_links_between_hosts_for_slower) {
-  const auto end = [](const cluster::Cluster& cluster) { return in_order({transfer(0, {0, 1}, 1 << 24)}, cluster).rows[0].end; };
+  const auto end = [](const cluster::Cluster& cluster) {
+    return in_order({transfer(0, {0, 1}, 1 << 24)}, cluster).tasks[0].end;
+  };
   EXPECT_GT(end(cluster::uniform(2, 1)), 4 * end(cluster::uniform(1, 2)));
 }
 
-TEST(InOrder, prints_the_circle_of_a_program_that_could_deadlock) {
+TEST(InOrder, prints_the_cycle_of_a_program_that_could_deadlock) {
   // On rank 0's compute queue update u0 stands before norm, but waits for it.
   const std::string message = internal_message([] {
-    in_order({task(TaskKind::update, Queue::compute, 0, {0}, {{1, -1}}), task(TaskKind::norm, Queue::compute, -1, {0, 1})},
-             cluster::uniform(1, 2));
+    in_order(
+        {task(TaskKind::update, Queue::compute, 0, {0}, {{1, -1}}), task(TaskKind::norm, Queue::compute, -1, {0, 1})},
+        cluster::uniform(1, 2));
   });
   EXPECT_EQ(message, "the program could deadlock: update u0 <- norm <- update u0");
 }
 
-TEST(InOrder, finds_a_circle_over_several_ranks_and_queues) {
+TEST(InOrder, finds_a_cycle_over_several_ranks_and_queues) {
   // Ranks 0 and 1 issue two transfers in turn, each behind a task that waits for the other.
   const std::string message = internal_message([] {
-    in_order({task(TaskKind::flush, Queue::bulk, 0, {0, 1}, {{2, -1}}), task(TaskKind::flush, Queue::bulk, 1, {0, 1}),
-              task(TaskKind::zero, Queue::compute, -1, {1}, {{1, -1}}), task(TaskKind::update, Queue::compute, 7, {1}, {{0, -1}})},
+    in_order({task(TaskKind::reduce, Queue::bulk, 0, {0, 1}, {{2, -1}}), task(TaskKind::reduce, Queue::bulk, 1, {0, 1}),
+              task(TaskKind::zero_fill, Queue::compute, -1, {1}, {{1, -1}}),
+              task(TaskKind::update, Queue::compute, 7, {1}, {{0, -1}})},
              cluster::uniform(1, 2));
   });
-  EXPECT_NE(message.find("flush phase 0 u0 r0"), std::string::npos) << message;
-  EXPECT_NE(message.find("flush phase 0 u1 r0"), std::string::npos) << message;
-  EXPECT_NE(message.find("zero phase 0"), std::string::npos) << message;
-  EXPECT_EQ(message.find("update"), std::string::npos) << message;  // behind the circle, not in it
+  EXPECT_NE(message.find("reduce phase 0 u0 r0"), std::string::npos) << message;
+  EXPECT_NE(message.find("reduce phase 0 u1 r0"), std::string::npos) << message;
+  EXPECT_NE(message.find("zero-fill phase 0"), std::string::npos) << message;
+  EXPECT_EQ(message.find("update"), std::string::npos) << message;  // behind the cycle, not in it
 }
 
 TEST(InOrder, keeps_sends_of_each_stage_and_direction_in_queues_of_their_own) {
-  Task forward = task(TaskKind::send, Queue::forward, -1, {0, 1}), next = forward, back = task(TaskKind::send, Queue::backward, -1, {0, 1});
+  Task forward = task(TaskKind::send, Queue::forward, -1, {0, 1}), next = forward,
+       back = task(TaskKind::send, Queue::backward, -1, {0, 1});
   forward.stage = 0;
   next.stage = 1;
   back.stage = 1;
   forward.after = {{1, -1}};  // waits for one that was created later, on another stage's queue
   const ir::Program program = in_order({forward, next, back}, cluster::uniform(1, 2));
-  EXPECT_EQ(program.rows[0].stage, 1);
+  EXPECT_EQ(program.tasks[0].stage, 1);
   next.stage = 0;
   EXPECT_NE(internal_message([&] { in_order({forward, next, back}, cluster::uniform(1, 2)); }), "");
 }
@@ -104,7 +112,8 @@ TEST(BoundaryMessages, go_to_the_places_of_the_next_stages_cut) {
   const ir::Graph graph = training_graph(small_llama());
   const config::Strategy strategy = stage_strategy("test");
   const ir::StageCode two = compile_stage(graph, strategy, 2, 0, 2), one = compile_stage(graph, strategy, 1, 2, 4);
-  const ir::Buffer &out = two.buffers[static_cast<size_t>(two.act_out)], &in = one.buffers[static_cast<size_t>(one.act_in)];
+  const ir::Buffer &out = two.buffers[static_cast<size_t>(two.act_out)],
+                   &in = one.buffers[static_cast<size_t>(one.act_in)];
   const std::vector<layout::Msg> expected = {{3, 7, 0, {2, {0, 0}, {20, 64}}}, {4, 7, 0, {2, {20, 0}, {40, 64}}}};
   EXPECT_EQ(boundary_messages(out, in, {3, 4}, {7}, 40), expected);
 }

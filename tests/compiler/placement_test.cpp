@@ -12,7 +12,7 @@ ParamMaps maps_of(const ir::Graph& graph, const config::Strategy& strategy) {
   return param_maps(graph, strategy, compile(graph, strategy));
 }
 
-TEST(ParamMaps, cover_every_element_of_every_addend_under_any_strategy) {
+TEST(ParamMaps, cover_every_element_of_every_partial_under_any_strategy) {
   std::vector<config::ModelConfig> models = {small_llama(), small_gpt2(), small_llama()};
   models[2].tied_embeddings = true;
   for (const config::ModelConfig& model : models) {
@@ -24,41 +24,41 @@ TEST(ParamMaps, cover_every_element_of_every_addend_under_any_strategy) {
       for (size_t p = 0; p < maps.used.size(); ++p) {
         layout::validate(maps.used[p]);
         layout::validate(maps.grad[p]);
-        EXPECT_EQ(maps.used[p].addends, 1);
+        EXPECT_EQ(maps.used[p].partials, 1);
       }
       for (const layout::ShardMap& owners : owner_maps(maps)) layout::validate(owners, true);
     }
   }
 }
 
-TEST(ParamMaps, hold_copies_and_addends_of_unequal_groups) {
+TEST(ParamMaps, hold_copies_and_partials_of_unequal_groups) {
   config::Strategy strategy = stage_strategy("uneven");
   strategy.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2}, 1, 1, 2}}}, {2, {{{3, 4}, 1, 0, 2}}}};
   const ir::Graph graph = training_graph(small_llama());
   const ParamMaps maps = maps_of(graph, strategy);
-  // k_proj of layer 0: halves on 0 and 1, copies on 3 and 4; three lanes add.
+  // k_proj of layer 0: halves on 0 and 1, copies on 3 and 4; three replicas add.
   const layout::ShardMap &used = maps.used[3], &grad = maps.grad[3];
   EXPECT_EQ(graph.param(3).name, "model.layers.0.self_attn.k_proj.weight");
   EXPECT_EQ(used.shards.size(), 4u);
   EXPECT_EQ(used.shards[1], (layout::Shard{1, 0, {2, {16, 0}, {32, 64}}}));
-  EXPECT_EQ(grad.addends, 3);
+  EXPECT_EQ(grad.partials, 3);
   layout::validate(grad);
 }
 
-TEST(ParamMaps, count_an_addend_per_data_rank_partial_axis_and_use) {
+TEST(ParamMaps, count_a_partial_per_data_rank_partial_axis_and_use) {
   config::ModelConfig model = small_llama();
   model.tied_embeddings = true;
   const ir::Graph graph = training_graph(model);
-  const auto addends = [&](const char* spec, size_t param) {
-    return maps_of(graph, config::strategy_from_spec(spec, 8, 2)).grad[param].addends;
+  const auto partials = [&](const char* spec, size_t param) {
+    return maps_of(graph, config::strategy_from_spec(spec, 8, 2)).grad[param].partials;
   };
-  EXPECT_EQ(addends("1,1,1", 0), 1);
-  EXPECT_EQ(addends("1,1,2", 0), 2);  // embedding and head
-  EXPECT_EQ(addends("2,1,2", 0), 4);
-  EXPECT_EQ(addends("2,2,2", 0), 4);  // cut by tp in both uses
+  EXPECT_EQ(partials("1,1,1", 0), 1);
+  EXPECT_EQ(partials("1,1,2", 0), 2);  // embedding and head
+  EXPECT_EQ(partials("2,1,2", 0), 4);
+  EXPECT_EQ(partials("2,2,2", 0), 4);  // cut by tp in both uses
   EXPECT_EQ(graph.param(1).name, "model.layers.0.input_layernorm.weight");
-  EXPECT_EQ(addends("1,2,1", 1), 2);  // tokens are cut by tp
-  EXPECT_EQ(addends("2,2,1", 1), 4);
+  EXPECT_EQ(partials("1,2,1", 1), 2);  // tokens are cut by tp
+  EXPECT_EQ(partials("2,2,1", 1), 4);
 }
 
 TEST(ParamMaps, refuse_a_strategy_that_leaves_a_parameter_out) {
@@ -83,7 +83,7 @@ TEST(OwnerMaps, share_copies_out_evenly) {
   EXPECT_EQ(held, (std::vector<i64>{26320, 26320, 26320, 26320}));
 }
 
-TEST(StageMesh, puts_data_outside_the_lane) {
+TEST(StageMesh, puts_data_outside_the_replica) {
   const config::Stage stage{{4, 5, 6, 7}, 2, 0, 2};
   const layout::Mesh mesh = stage_mesh({2, {stage}}, stage, {{{"tp", 2}}, {0, 1}});
   EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"dp", 2}, {"tp", 2}}));

@@ -7,15 +7,15 @@
 namespace switchyard::compiler {
 namespace {
 
-TEST(Plans, number_lanes_by_group_then_data_and_place_them) {
+TEST(Plans, number_replicas_by_group_then_data_and_place_them) {
   config::Strategy uneven = stage_strategy("uneven");
   uneven.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2}, 1, 1, 2}}}, {2, {{{3, 4}, 1, 0, 2}}}};
   const Plans plans(training_graph(small_llama()), {uneven}, 0, cluster::uniform(1, 5), switching::Planner::relay);
   const CompiledStrategy& strategy = plans.strategies()[0];
-  ASSERT_EQ(strategy.lanes.size(), 3u);
-  EXPECT_EQ(strategy.lane_ranks(0, 0), (std::vector<int>{0, 1}));
-  EXPECT_EQ(strategy.lane_ranks(0, 1), std::vector<int>{2});
-  EXPECT_EQ(strategy.lane_ranks(2, 0), std::vector<int>{4});
+  ASSERT_EQ(strategy.replicas.size(), 3u);
+  EXPECT_EQ(strategy.replica_ranks(0, 0), (std::vector<int>{0, 1}));
+  EXPECT_EQ(strategy.replica_ranks(0, 1), std::vector<int>{2});
+  EXPECT_EQ(strategy.replica_ranks(2, 0), std::vector<int>{4});
   EXPECT_EQ(strategy.multiple, 2);
 }
 
@@ -33,7 +33,8 @@ TEST(Plans, cost_more_for_the_backward_segment_and_less_with_more_ranks) {
   EXPECT_EQ(compute, DType::bf16);
   EXPECT_EQ(weight.flops_per_token, 0) << "with the backward segment";
   EXPECT_GT(backward.flops_per_token, 1.5 * forward.flops_per_token);
-  // Products: two flops a weight, the embedding not counted; norms and sums add a little. The head runs with the gradients.
+  // Products: two flops a weight, the embedding not counted; norms and sums add a little. The head runs with the
+  // gradients.
   EXPECT_NEAR(forward.flops_per_token, 2 * 2 * 46080, 0.1 * 2 * 2 * 46080);
   EXPECT_EQ(forward.flops_per_pair, 2 * 4 * 64);
   EXPECT_EQ(plans.strategies()[0].cost[0][0].forward.flops_per_pair, 4 * 64 / 2);  // one of two layers, half its heads
@@ -55,7 +56,8 @@ TEST(Plans, move_nothing_to_the_same_strategy) {
 
 TEST(Plans, take_home_from_the_anchor) {
   const ir::Graph graph = training_graph(small_llama());
-  const std::vector<config::Strategy> strategies = {config::strategy_from_spec("1,2,2", 4, 2), config::strategy_from_spec("4,1,1", 4, 2)};
+  const std::vector<config::Strategy> strategies = {config::strategy_from_spec("1,2,2", 4, 2),
+                                                    config::strategy_from_spec("4,1,1", 4, 2)};
   for (const int anchor : {0, 1}) {
     const Plans plans(graph, strategies, anchor, cluster::uniform(2, 2), switching::Planner::relay);
     EXPECT_EQ(plans.home(), home_maps(plans.strategies()[static_cast<size_t>(anchor)].maps, 1));

@@ -1,9 +1,9 @@
+#include <gmock/gmock.h>
+
 #include <fstream>
 #include <map>
 #include <regex>
 #include <sstream>
-
-#include <gmock/gmock.h>
 
 #include "compiler/print.hpp"
 #include "small_models.hpp"
@@ -14,8 +14,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// The step as designed by hand: task, ranks and queue, transfers, in its order; row numbers and waits left out. norm was on the bulk
-// queue there.
+// The step as designed by hand: task, ranks and queue, transfers, in its order; task numbers and waits left out. norm
+// was on the bulk queue there.
 constexpr const char* kPage = R"(move home>A u1|ss..|0>1 1>0 128
 move home>A u2|..ss|2>3 3>2 128
 move home>A u3|..ss|2>3 3>2 64
@@ -38,34 +38,34 @@ run A.s1 F mb1|..cc|
 run A.s0 BW mb0|cc..|
 run A.s1 BW mb1|..cc|
 send A grad mb1|pppp|2>0 3>1 2176
-flush A u3|..bb|2>3 3>2 128
+reduce A u3|..bb|2>3 3>2 128
 run B F lane2|..c.|
 zero g.B lane3|...c|
-flush A u2|..bb|2>3 3>2 256
+reduce A u2|..bb|2>3 3>2 256
 run A.s0 BW mb1|cc..|
 run B BW lane2|..c.|
-flush B u3 r0|..bb|2>3 13440; 3>2 12416
-flush A u1|bb..|0>1 1>0 256
+reduce B u3 r0|..bb|2>3 13440; 3>2 12416
+reduce A u1|bb..|0>1 1>0 256
 run B F lane0|c...|
 run B F lane1|.c..|
-flush A u0|bb..|local
+reduce A u0|bb..|local
 run B BW lane1|.c..|
 run B BW lane0|c...|
-flush B u3 r0|bb..|0>1 13440; 1>0 12416
-flush B u3 r1|b.b.|0>2 12416
-flush B u3 r1|.b.b|1>3 13440
-flush B u2 r0|bb..|0>1 1>0 92416
-flush B u2 r0|..bb|2>3 3>2 92416
-flush B u2 r1|b.b.|0>2 92416
-flush B u2 r1|.b.b|1>3 92416
-flush B u1 r0|bb..|0>1 1>0 92416
-flush B u1 r0|..bb|2>3 3>2 92416
-flush B u1 r1|b.b.|2>0 92416
-flush B u1 r1|.b.b|3>1 92416
-flush B u0 r0|bb..|0>1 13312; 1>0 12288
-flush B u0 r0|..bb|2>3 13312; 3>2 12288
-flush B u0 r1|b.b.|2>0 12288
-flush B u0 r1|.b.b|3>1 13312
+reduce B u3 r0|bb..|0>1 13440; 1>0 12416
+reduce B u3 r1|b.b.|0>2 12416
+reduce B u3 r1|.b.b|1>3 13440
+reduce B u2 r0|bb..|0>1 1>0 92416
+reduce B u2 r0|..bb|2>3 3>2 92416
+reduce B u2 r1|b.b.|0>2 92416
+reduce B u2 r1|.b.b|1>3 92416
+reduce B u1 r0|bb..|0>1 1>0 92416
+reduce B u1 r0|..bb|2>3 3>2 92416
+reduce B u1 r1|b.b.|2>0 92416
+reduce B u1 r1|.b.b|3>1 92416
+reduce B u0 r0|bb..|0>1 13312; 1>0 12288
+reduce B u0 r0|..bb|2>3 13312; 3>2 12288
+reduce B u0 r1|b.b.|2>0 12288
+reduce B u0 r1|.b.b|3>1 13312
 norm|cccc|
 update u0|cc..|
 update u2|..cc|
@@ -80,11 +80,11 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// "task|ranks|transfers" of a printed row.
-std::string task_of(const std::string& row) {
-  static const std::regex kRow(R"(^ *\d+ (.+?) +([.scpb]{4})(?: (?:.*? )??((?:\d+>\d+ ).*|local))?(?: .*)?$)");
+// "task|ranks|transfers" of a printed task.
+std::string task_of(const std::string& id) {
+  static const std::regex kTask(R"(^ *\d+ (.+?) +([.scpb]{4})(?: (?:.*? )??((?:\d+>\d+ ).*|local))?(?: .*)?$)");
   std::smatch part;
-  EXPECT_TRUE(std::regex_match(row, part, kRow)) << row;
+  EXPECT_TRUE(std::regex_match(id, part, kTask)) << id;
   return part[1].str() + "|" + part[2].str() + "|" + part[3].str();
 }
 
@@ -95,7 +95,9 @@ std::map<std::string, std::vector<std::string>> queues_of(const std::vector<std:
     const std::string columns = task.substr(task.find('|') + 1, 4);
     for (size_t rank = 0; rank < columns.size(); ++rank)
       if (columns[rank] != '.') {
-        const std::string direction = columns[rank] != 'p' ? "" : task.find(" act ") != std::string::npos ? " act" : " grad";
+        const std::string direction = columns[rank] != 'p'                      ? ""
+                                      : task.find(" act ") != std::string::npos ? " act"
+                                                                                : " grad";
         queues[std::to_string(rank) + columns[rank] + direction].push_back(task);
       }
   }
@@ -109,13 +111,14 @@ struct Step {
   std::string text = print_program(program, batch, plans);
 };
 
-// What ours has besides: home's owners add their own sums in rows of their own, where the page has them at the end of a transaction.
-bool is_local_addition(const std::string& task) { return task.ends_with("|local") && !task.starts_with("flush A u0"); }
+// What ours has besides: home's owners add their own sums in tasks of their own, where the page has them at the end of
+// a transaction.
+bool is_local_addition(const std::string& task) { return task.ends_with("|local") && !task.starts_with("reduce A u0"); }
 
 TEST(WorkedStep, runs_on_every_queue_of_every_rank_what_the_page_runs_in_that_order) {
   std::vector<std::string> ours;
-  for (const std::string& row : lines_of(Step().text))
-    if (const std::string task = task_of(row); !is_local_addition(task)) ours.push_back(task);
+  for (const std::string& id : lines_of(Step().text))
+    if (const std::string task = task_of(id); !is_local_addition(task)) ours.push_back(task);
   EXPECT_EQ(ours.size(), lines_of(kPage).size());
   EXPECT_EQ(queues_of(ours), queues_of(lines_of(kPage)));
 }
@@ -140,23 +143,24 @@ TEST(WorkedStep, is_explained_as_it_is_printed) {
 // Bytes between hosts {0,1} and {2,3} of a phase's tasks of one kind.
 i64 inter_host_bytes(const Step& step, ir::TaskKind kind, int phase) {
   i64 total = 0;
-  for (const ir::Task& task : step.program.rows)
+  for (const ir::Task& task : step.program.tasks)
     if (task.kind == kind && task.phase == phase)
       for (const layout::Msg& m : task.messages)
-        if (!step.plans.cluster().same_host(m.src, m.dst)) total += m.box.elements() * (kind == ir::TaskKind::flush ? 4 : 2);
+        if (!step.plans.cluster().same_host(m.src, m.dst))
+          total += m.box.elements() * (kind == ir::TaskKind::reduce ? 4 : 2);
   return total;
 }
 
 TEST(WorkedStep, crosses_hosts_with_half_the_bytes_of_a_step_without_relays) {
   const Step relay;
   EXPECT_EQ(inter_host_bytes(relay, ir::TaskKind::move, 1), 210560);
-  EXPECT_EQ(inter_host_bytes(relay, ir::TaskKind::flush, 1), 421120);
+  EXPECT_EQ(inter_host_bytes(relay, ir::TaskKind::reduce, 1), 421120);
   const Step greedy{.plans = worked_plans(switching::Planner::greedy)};
   EXPECT_EQ(inter_host_bytes(greedy, ir::TaskKind::move, 1), 421120);
-  EXPECT_EQ(inter_host_bytes(greedy, ir::TaskKind::flush, 1), 842240);
+  EXPECT_EQ(inter_host_bytes(greedy, ir::TaskKind::reduce, 1), 842240);
 }
 
-TEST(PrintProgram, shows_one_rank_only_the_rows_it_belongs_to) {
+TEST(PrintProgram, shows_one_rank_only_the_tasks_it_belongs_to) {
   const Step step;
   const std::string rank3 = print_program(step.program, step.batch, step.plans, 3);
   EXPECT_THAT(rank3, HasSubstr("zero g.B lane3"));
@@ -166,41 +170,46 @@ TEST(PrintProgram, shows_one_rank_only_the_rows_it_belongs_to) {
 
 TEST(PrintProgram, shows_a_preparation_that_copies_where_nothing_moves) {
   const config::ModelConfig model = small_llama();
-  const Plans plans(training_graph(model),
-                    {config::strategy_from_spec("2,1,1", 2, model.layers), config::strategy_from_spec("1,2,1", 2, model.layers)}, 1,
-                    cluster::uniform(1, 2), switching::Planner::relay);
-  const batch::StepPlan plan{0, 20, {{0, {{row_of(0, 12, 12)}, {row_of(1, 10, 10)}}}, {1, {{row_of(2, 8, 8)}}}}};
+  const Plans plans(
+      training_graph(model),
+      {config::strategy_from_spec("2,1,1", 2, model.layers), config::strategy_from_spec("1,2,1", 2, model.layers)}, 1,
+      cluster::uniform(1, 2), switching::Planner::relay);
+  const batch::StepPlan plan{
+      0, 20, {{0, {{micro_batch_of(0, 12, 12)}, {micro_batch_of(1, 10, 10)}}}, {1, {{micro_batch_of(2, 8, 8)}}}}};
   const std::string text = print_program(assemble(plan, plans, {}), plan, plans);
-  // From copies to tensor parallelism with home there: only norm vectors are more than home's own, and they lie there already.
+  // From copies to tensor parallelism with home there: only norm vectors are more than home's own, and they lie there
+  // already.
   EXPECT_THAT(text, HasSubstr("move home>A u1"));
   EXPECT_THAT(text, Not(HasSubstr("A>B")));
-  const Plans away(training_graph(model),
-                   {config::strategy_from_spec("2,1,1", 2, model.layers), config::strategy_from_spec("1,2,1", 2, model.layers)}, 0,
-                   cluster::uniform(1, 2), switching::Planner::relay);
+  const Plans away(
+      training_graph(model),
+      {config::strategy_from_spec("2,1,1", 2, model.layers), config::strategy_from_spec("1,2,1", 2, model.layers)}, 0,
+      cluster::uniform(1, 2), switching::Planner::relay);
   const std::string copied = print_program(assemble(plan, away, {}), plan, away);
-  EXPECT_THAT(copied, testing::ContainsRegex("prepare A>B u0 +ss .*local 12800"));  // half the table on each rank: 100 * 64 * 2 bytes
+  EXPECT_THAT(copied, testing::ContainsRegex(
+                          "allocate A>B u0 +ss .*local 12800"));  // half the table on each rank: 100 * 64 * 2 bytes
   EXPECT_THAT(copied, Not(HasSubstr("move A>B")));
 }
 
 TEST(PrintProgram, lists_ranks_and_counts_pairs_where_there_are_too_many) {
   const Step step;
-  ir::Task flush{.kind = ir::TaskKind::flush, .queue = ir::Queue::bulk, .phase = 0, .unit = 1, .round = 0};
+  ir::Task reduce{.kind = ir::TaskKind::reduce, .queue = ir::Queue::bulk, .phase = 0, .unit = 1, .round = 0};
   std::vector<layout::Msg> messages;
   for (int rank = 0; rank < 70; ++rank) {
-    flush.ranks.push_back(rank);
+    reduce.ranks.push_back(rank);
     if (rank == 0) continue;
     messages.push_back({rank, 0, 1, layout::whole(std::vector<i64>{rank})});
-    flush.bytes += 4 * rank;
+    reduce.bytes += 4 * rank;
   }
-  flush.messages = messages;
+  reduce.messages = messages;
   ir::Program program;
-  program.rows = {flush, {.kind = ir::TaskKind::update, .unit = 1, .ranks = {3, 5, 6, 7}}};
+  program.tasks = {reduce, {.kind = ir::TaskKind::update, .unit = 1, .ranks = {3, 5, 6, 7}}};
   program.of_rank.resize(70);
   EXPECT_EQ(print_program(program, step.batch, step.plans),
-            "0 flush A u1 b 0..69   69 pairs of 4 to 276, together 9660\n1 update u1  c 3,5..7\n");
+            "0 reduce A u1 b 0..69   69 pairs of 4 to 276, together 9660\n1 update u1  c 3,5..7\n");
 }
 
-TEST(PrintBatch, names_documents_padding_and_empty_lanes) {
+TEST(PrintBatch, names_documents_padding_and_empty_replicas) {
   EXPECT_EQ(print_batch(worked_batch()),
             "A/0 mb0 T=40 {doc0 0..40} mb1 T=34 {doc1 0..33, pad 1}\n"
             "B/0 mb0 T=12 {doc2 0..12}\nB/1 mb0 T=9 {doc4 0..9}\nB/2 mb0 T=5 {doc3 0..5}\nB/3 none\n");

@@ -14,7 +14,7 @@ TEST(PrintPlan, tells_who_holds_what_as_on_the_page) {
   EXPECT_THAT(text, HasSubstr("mesh A.s0 [tp=2] 0 1  u0..u1\n"));
   EXPECT_THAT(text, HasSubstr("mesh A.s1 [tp=2] 2 3  u2..u3\n"));
   EXPECT_THAT(text, HasSubstr("mesh B [dp=4] 0 1 2 3  u0..u3\n"));
-  EXPECT_THAT(text, HasSubstr("model.layers.0.self_attn.k_proj.weight [32,64] granule 16\n"
+  EXPECT_THAT(text, HasSubstr("model.layers.0.self_attn.k_proj.weight [32,64] alignment 16\n"
                               "    A  {tp},{}  0:[0,16)x[0,64) 1:[16,32)x[0,64)  grad same\n"
                               "    B  {},{}  copies on 0..3  grad partial {dp}\n"
                               "    home  = A\n"));
@@ -22,20 +22,22 @@ TEST(PrintPlan, tells_who_holds_what_as_on_the_page) {
                               "    A  {}  copies on 2,3  grad partial {tp}\n"
                               "    B  {}  copies on 0..3  grad partial {dp}\n"
                               "    home  2:[0,32) 3:[32,64)\n"));
-  EXPECT_THAT(text,
-              HasSubstr("model.embed_tokens.weight [100,64] granule 8,1\n    A  {tp},{}  0:[0,48)x[0,64) 1:[48,100)x[0,64)  grad same\n"));
+  EXPECT_THAT(text, HasSubstr("model.embed_tokens.weight [100,64] alignment 8,1\n    A  {tp},{}  0:[0,48)x[0,64) "
+                              "1:[48,100)x[0,64)  grad same\n"));
 }
 
 TEST(PrintPlan, counts_what_rank_0_holds_as_on_the_page) {
-  EXPECT_THAT(print_plan(worked_plans()),
-              HasSubstr("rank 0 holds: home 418816, image 52352, A 256, grad A 104960, B 210560, grad B 421120 bytes\n"));
+  EXPECT_THAT(
+      print_plan(worked_plans()),
+      HasSubstr(
+          "rank 0 holds: home 418816, compute copy 52352, A 256, grad A 104960, B 210560, grad B 421120 bytes\n"));
 }
 
 TEST(PrintPlan, tells_layers_that_are_alike_once) {
   config::ModelConfig model = small_llama();
   model.layers = 5;
-  const Plans plans(training_graph(model), {config::strategy_from_spec("1,1,2", 2, model.layers)}, 0, cluster::uniform(1, 2),
-                    switching::Planner::relay);
+  const Plans plans(training_graph(model), {config::strategy_from_spec("1,1,2", 2, model.layers)}, 0,
+                    cluster::uniform(1, 2), switching::Planner::relay);
   const std::string text = print_plan(plans);
   EXPECT_THAT(text, HasSubstr("u1 layer 0; u2..u3 alike\n"));
   EXPECT_THAT(text, HasSubstr("u4 layer 3; u5 alike\n"));
@@ -45,15 +47,16 @@ TEST(PrintPlan, tells_layers_that_are_alike_once) {
 TEST(PrintPlan, counts_the_uses_of_a_tied_weight) {
   config::ModelConfig model = small_llama();
   model.tied_embeddings = true;
-  const Plans plans(training_graph(model), {config::strategy_from_spec("1,1,2", 2, model.layers)}, 0, cluster::uniform(1, 2),
-                    switching::Planner::relay);
+  const Plans plans(training_graph(model), {config::strategy_from_spec("1,1,2", 2, model.layers)}, 0,
+                    cluster::uniform(1, 2), switching::Planner::relay);
   EXPECT_THAT(print_plan(plans), HasSubstr("A  {},{}  copies on 0,1  grad partial {2 uses}"));
 }
 
 TEST(PrintModel, lists_units_groups_and_the_total) {
   const std::string text = print_model(training_graph(small_llama()));
   EXPECT_THAT(text, HasSubstr("u1 layer 0; u2 alike\n"));
-  EXPECT_THAT(text, HasSubstr("  model.layers.0.self_attn.q_proj.weight [64,64] granule 32,16  group qkv  4096 elements\n"));
+  EXPECT_THAT(
+      text, HasSubstr("  model.layers.0.self_attn.q_proj.weight [64,64] alignment 32,16  group qkv  4096 elements\n"));
   EXPECT_THAT(text, HasSubstr("u3 norm and head\n"));
   EXPECT_THAT(text, HasSubstr("4 units, 21 parameters of 105280 elements, 206 KiB in bf16\n"));
 }

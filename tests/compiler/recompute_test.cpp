@@ -1,9 +1,9 @@
 #include "compiler/recompute.hpp"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <set>
-
-#include <gtest/gtest.h>
 
 #include "compiler/compile.hpp"
 #include "ir/operator.hpp"
@@ -34,7 +34,8 @@ int count(const ir::Segment& segment, const std::string& name) {
 
 i64 stash_bytes(const ir::StageCode& stage) {
   i64 bytes = 0;
-  for (const int b : stage.stash) bytes += ir::local_bytes(stage.buffers[static_cast<size_t>(b)], 0, stage.lane.size(), {64});
+  for (const int b : stage.stash)
+    bytes += ir::local_bytes(stage.buffers[static_cast<size_t>(b)], 0, stage.replica.size(), {64});
   return bytes;
 }
 
@@ -56,13 +57,17 @@ TEST(Recompute, keeps_all_that_the_backward_pass_reads_unless_told_otherwise) {
 TEST(Recompute, without_it_what_was_gathered_is_gathered_again) {
   const ir::StageCode stage = whole_model(small_llama(), 2, Recompute::none);
   for (const int b : stage.stash) {
-    const auto gathers = [&](const ir::Instr& i) { return !i.op && i.out[0] == b && stage.buffers[static_cast<size_t>(i.in[0])].layout.partial.empty(); };
-    EXPECT_TRUE(std::ranges::none_of(stage.forward.code, gathers)) << stage.buffers[static_cast<size_t>(b)].name << " is kept whole";
+    const auto gathers = [&](const ir::Instr& i) {
+      return !i.op && i.out[0] == b && stage.buffers[static_cast<size_t>(i.in[0])].layout.partial.empty();
+    };
+    EXPECT_TRUE(std::ranges::none_of(stage.forward.code, gathers))
+        << stage.buffers[static_cast<size_t>(b)].name << " is kept whole";
   }
   EXPECT_EQ(count(stage.backward, "linear"), 0);
   EXPECT_EQ(count(stage.backward, "attention"), 0);
   const ir::StageCode alone = whole_model(small_llama(), 1, Recompute::none);
-  EXPECT_NEAR(static_cast<double>(stash_bytes(stage)), 0.5 * static_cast<double>(stash_bytes(alone)), 0.1 * static_cast<double>(stash_bytes(alone)));
+  EXPECT_NEAR(static_cast<double>(stash_bytes(stage)), 0.5 * static_cast<double>(stash_bytes(alone)),
+              0.1 * static_cast<double>(stash_bytes(alone)));
 }
 
 TEST(Recompute, selective_makes_attention_again_too) {
@@ -81,7 +86,8 @@ TEST(Recompute, full_keeps_what_enters_a_layer_and_nothing_else) {
   EXPECT_EQ(kept.size(), 3u);  // into layer 0, layer 1 and the last norm
   for (const int b : kept) EXPECT_EQ(stage.buffers[static_cast<size_t>(b)].layout, (layout::Layout{{{0}, {}}, {}}));
   EXPECT_EQ(count(stage.backward, "attention"), 2);
-  EXPECT_EQ(count(stage.backward, "linear"), 6);  // qkv, attention out, gate and up; the last product of a layer is not read
+  EXPECT_EQ(count(stage.backward, "linear"),
+            6);  // qkv, attention out, gate and up; the last product of a layer is not read
   EXPECT_EQ(count(stage.backward, "embedding"), 0);
 }
 
@@ -110,15 +116,19 @@ TEST(Recompute, lays_products_made_again_side_by_side) {
 // Runs both segments on names only: what is read must be there, what is dropped goes, and in the end nothing is left.
 void expect_lifetimes(const ir::StageCode& stage) {
   std::set<int> alive;
-  const auto is_activation = [&](int b) { return stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::activation; };
+  const auto is_activation = [&](int b) {
+    return stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::activation;
+  };
   const auto run = [&](const ir::Segment& segment) {
     for (const ir::Instr& instr : segment.code) {
       for (const int b : instr.in)
         ASSERT_TRUE(!is_activation(b) || alive.contains(b))
             << stage.buffers[static_cast<size_t>(b)].name << " is read after it was dropped, or before it was made";
       for (const int b : instr.out)
-        ASSERT_TRUE(!is_activation(b) || alive.insert(b).second) << stage.buffers[static_cast<size_t>(b)].name << " is made twice";
-      for (const int b : instr.drop) ASSERT_EQ(alive.erase(b), 1u) << stage.buffers[static_cast<size_t>(b)].name << " is dropped twice";
+        ASSERT_TRUE(!is_activation(b) || alive.insert(b).second)
+            << stage.buffers[static_cast<size_t>(b)].name << " is made twice";
+      for (const int b : instr.drop)
+        ASSERT_EQ(alive.erase(b), 1u) << stage.buffers[static_cast<size_t>(b)].name << " is dropped twice";
     }
   };
   if (stage.act_in >= 0) alive.insert(stage.act_in);
@@ -139,11 +149,15 @@ void expect_lifetimes(const ir::StageCode& stage) {
 void expect_lifetimes_of_split(const ir::StageCode& stage) {
   std::set<int> alive(stage.stash.begin(), stage.stash.end());
   if (stage.grad_in >= 0) alive.insert(stage.grad_in);
-  const auto is_activation = [&](int b) { return stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::activation; };
+  const auto is_activation = [&](int b) {
+    return stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::activation;
+  };
   for (const ir::Segment* segment : {&stage.backward, &stage.weight})
     for (const ir::Instr& instr : segment->code) {
-      for (const int b : instr.in) ASSERT_TRUE(!is_activation(b) || alive.contains(b)) << stage.buffers[static_cast<size_t>(b)].name;
-      for (const int b : instr.out) ASSERT_TRUE(!is_activation(b) || alive.insert(b).second) << stage.buffers[static_cast<size_t>(b)].name;
+      for (const int b : instr.in)
+        ASSERT_TRUE(!is_activation(b) || alive.contains(b)) << stage.buffers[static_cast<size_t>(b)].name;
+      for (const int b : instr.out)
+        ASSERT_TRUE(!is_activation(b) || alive.insert(b).second) << stage.buffers[static_cast<size_t>(b)].name;
       for (const int b : instr.drop) ASSERT_EQ(alive.erase(b), 1u) << stage.buffers[static_cast<size_t>(b)].name;
     }
   std::set<int> expected;
@@ -167,7 +181,9 @@ TEST(SplitGradients, take_the_head_apart) {
         EXPECT_EQ(count(last.backward, "head_loss"), 0);
         EXPECT_EQ(count(last.backward, "head_loss_dx"), 1);
         for (const ir::Instr& instr : last.backward.code)
-          for (const int b : instr.out) EXPECT_NE(last.buffers[static_cast<size_t>(b)].kind, ir::ValueKind::gradient) << "gradients of weights are apart";
+          for (const int b : instr.out)
+            EXPECT_NE(last.buffers[static_cast<size_t>(b)].kind, ir::ValueKind::gradient)
+                << "gradients of weights are apart";
         EXPECT_EQ(last.weight.releases.size(), last.units.size()) << "every unit's are complete at the end of W";
         expect_lifetimes_of_split(last);
         expect_lifetimes_of_split(compile_stage(graph, strategy, tp, 0, 2));
@@ -221,9 +237,10 @@ TEST(UnitEvents, of_a_tied_head_concern_the_embedding) {
   model.tied_embeddings = true;
   const ir::Graph graph = training_graph(model);
   const ir::StageCode last = stage_of(graph, 1, Recompute::none, 2, 4);
-  EXPECT_TRUE(std::any_of(last.backward.awaits.begin(), last.backward.awaits.end(), [](const ir::UnitEvent& e) { return e.unit == 0; }));
-  EXPECT_TRUE(
-      std::any_of(last.backward.releases.begin(), last.backward.releases.end(), [](const ir::UnitEvent& e) { return e.unit == 0; }));
+  EXPECT_TRUE(std::any_of(last.backward.awaits.begin(), last.backward.awaits.end(),
+                          [](const ir::UnitEvent& e) { return e.unit == 0; }));
+  EXPECT_TRUE(std::any_of(last.backward.releases.begin(), last.backward.releases.end(),
+                          [](const ir::UnitEvent& e) { return e.unit == 0; }));
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ inline ir::Graph training_graph(const config::ModelConfig& model, const std::str
   return graph;
 }
 
-/// One document of `tokens` tokens in a row of T.
-inline batch::MicroBatch row_of(i64 doc, int tokens, i64 T) {
+/// One document of `tokens` tokens in a task of T.
+inline batch::MicroBatch micro_batch_of(i64 doc, int tokens, i64 T) {
   batch::MicroBatch mb{T, {{{doc, 0, tokens, 1}}}};
   if (T > tokens) mb.shard[0].push_back({-1, 0, static_cast<int>(T) - tokens, 1});
   return mb;
@@ -89,13 +89,17 @@ inline config::Strategy stage_strategy(const std::string& name, std::vector<conf
 /// The worked step: long documents under A (1,2,2), short ones under B (4,1,1), on two hosts of two ranks.
 inline Plans worked_plans(switching::Planner planner = switching::Planner::relay) {
   const config::ModelConfig model = small_llama();
-  return Plans(training_graph(model),
-               {config::strategy_from_spec("1,2,2", 4, model.layers), config::strategy_from_spec("4,1,1", 4, model.layers)}, 0,
-               cluster::uniform(2, 2), planner);
+  return Plans(
+      training_graph(model),
+      {config::strategy_from_spec("1,2,2", 4, model.layers), config::strategy_from_spec("4,1,1", 4, model.layers)}, 0,
+      cluster::uniform(2, 2), planner);
 }
 
 inline batch::StepPlan worked_batch() {
-  return {0, 94, {{0, {{row_of(0, 40, 40), row_of(1, 33, 34)}}}, {1, {{row_of(2, 12, 12)}, {row_of(4, 9, 9)}, {row_of(3, 5, 5)}, {}}}}};
+  return {0,
+          94,
+          {{0, {{micro_batch_of(0, 40, 40), micro_batch_of(1, 33, 34)}}},
+           {1, {{micro_batch_of(2, 12, 12)}, {micro_batch_of(4, 9, 9)}, {micro_batch_of(3, 5, 5)}, {}}}}};
 }
 
 }  // namespace switchyard::compiler

@@ -1,8 +1,8 @@
 #include "compiler/stage_builder.hpp"
 
-#include <map>
-
 #include <gtest/gtest.h>
+
+#include <map>
 
 #include "small_models.hpp"
 
@@ -21,8 +21,9 @@ Counts reshards(const ir::StageCode& stage, const ir::Segment& segment, int unit
   Counts counts;
   for (const ir::Instr& instr : segment.code)
     if (!instr.op && instr.unit == unit) {
-      const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])], &to = stage.buffers[static_cast<size_t>(instr.out[0])];
-      if (from.kind != ir::ValueKind::feed) ++counts[layout::classify(stage.lane, from.layout, to.layout)];
+      const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
+                       &to = stage.buffers[static_cast<size_t>(instr.out[0])];
+      if (from.kind != ir::ValueKind::feed) ++counts[layout::classify(stage.replica, from.layout, to.layout)];
     }
   return counts;
 }
@@ -59,7 +60,8 @@ TEST(StageBuilder, scatters_the_embedding_and_gathers_before_the_head) {
   const ir::StageCode stage = whole_model(training_graph(small_llama()), 2);
   EXPECT_EQ(reshards(stage, stage.forward, 0), (Counts{{Pattern::reduce_scatter, 1}}));
   EXPECT_EQ(reshards(stage, stage.backward, 0), (Counts{{Pattern::all_gather, 1}}));
-  // Head and loss are made with the gradient: the gather stands in the backward segment, where dx comes back as a scatter.
+  // Head and loss are made with the gradient: the gather stands in the backward segment, where dx comes back as a
+  // scatter.
   EXPECT_EQ(reshards(stage, stage.forward, 3), (Counts{}));
   EXPECT_EQ(reshards(stage, stage.backward, 3), (Counts{{Pattern::all_gather, 1}, {Pattern::reduce_scatter, 1}}));
 }
@@ -71,14 +73,18 @@ TEST(StageBuilder, sums_key_gradients_in_the_weight_where_ranks_share_a_key_head
     const std::string& name = graph.param(use.param).name;
     const bool keys = name.find("k_proj") != std::string::npos || name.find("v_proj") != std::string::npos;
     const bool norm = name.find("norm") != std::string::npos;
-    EXPECT_EQ(use.grad.partial, keys ? std::vector<int>{1} : norm ? (std::vector<int>{0, 1}) : std::vector<int>{}) << name;
+    EXPECT_EQ(use.grad.partial, keys   ? std::vector<int>{1}
+                                : norm ? (std::vector<int>{0, 1})
+                                       : std::vector<int>{})
+        << name;
   }
 }
 
 TEST(StageBuilder, passes_stage_boundaries_on_the_residual_stream) {
   const ir::Graph graph = training_graph(small_llama());
   const config::Strategy strategy = stage_strategy("test");
-  const ir::StageCode first = StageBuilder(graph, strategy, 2, 0, 2).build(), last = StageBuilder(graph, strategy, 2, 2, 4).build();
+  const ir::StageCode first = StageBuilder(graph, strategy, 2, 0, 2).build(),
+                      last = StageBuilder(graph, strategy, 2, 2, 4).build();
   EXPECT_LT(first.act_in, 0);
   EXPECT_LT(first.grad_out, 0);
   EXPECT_LT(first.loss, 0);
@@ -90,7 +96,8 @@ TEST(StageBuilder, passes_stage_boundaries_on_the_residual_stream) {
   EXPECT_EQ(first.buffers[static_cast<size_t>(first.grad_in)].layout, stream);
   EXPECT_EQ(last.buffers[static_cast<size_t>(last.act_in)].layout, stream);
   EXPECT_EQ(last.buffers[static_cast<size_t>(last.grad_out)].layout, stream);
-  EXPECT_EQ(first.buffers[static_cast<size_t>(first.act_out)].value, last.buffers[static_cast<size_t>(last.act_in)].value);
+  EXPECT_EQ(first.buffers[static_cast<size_t>(first.act_out)].value,
+            last.buffers[static_cast<size_t>(last.act_in)].value);
 }
 
 TEST(StageBuilder, lays_results_of_one_product_side_by_side) {
@@ -115,7 +122,7 @@ TEST(StageBuilder, lets_one_position_add_what_must_count_once) {
     if (!instr.op || instr.op->name() != "linear") continue;
     const bool summed = !stage.buffers[static_cast<size_t>(instr.out[0])].layout.partial.empty();
     partial += summed;
-    EXPECT_EQ(instr.first_addend, summed ? (std::vector<bool>{true, false}) : (std::vector<bool>{true, true}));
+    EXPECT_EQ(instr.first_partial, summed ? (std::vector<bool>{true, false}) : (std::vector<bool>{true, true}));
   }
   EXPECT_EQ(partial, 4);  // two projections a layer
 }
@@ -128,14 +135,15 @@ TEST(StageBuilder, reads_a_gathered_value_twice_instead_of_gathering_twice) {
       for (const int b : instr.out) {
         const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
         if (buffer.kind != ir::ValueKind::activation) continue;
-        EXPECT_EQ(++made[std::pair(buffer.value, layout::to_string(stage.lane, buffer.layout))], 1) << buffer.name;
+        EXPECT_EQ(++made[std::pair(buffer.value, layout::to_string(stage.replica, buffer.layout))], 1) << buffer.name;
       }
 }
 
 TEST(StageBuilder, gathers_a_weight_that_its_operator_needs_whole_and_leaves_its_gradient_partial) {
   const ir::Graph graph = training_graph(small_llama());
   const int norm = param_index(graph, "model.layers.0.input_layernorm.weight");
-  const ir::StageCode stage = compile_stage(graph, stage_strategy("odd", {{"*0.input_layernorm.weight", {{0, 2}}}}), 2, 0, graph.units());
+  const ir::StageCode stage =
+      compile_stage(graph, stage_strategy("odd", {{"*0.input_layernorm.weight", {{0, 2}}}}), 2, 0, graph.units());
   for (const ir::ParamUse& use : stage.params) {
     if (use.param != norm) continue;
     EXPECT_EQ(use.used.split, (std::vector<std::vector<int>>{{0}}));
@@ -162,7 +170,8 @@ TEST(StageBuilder, gathers_a_tied_weight_whose_uses_cut_its_gradient_differently
   const ir::Graph graph = training_graph(model);
   const int tied = param_index(graph, "model.embed_tokens.weight");
   for (const std::vector<config::Cut>& cuts : {std::vector<config::Cut>{}, {{1, 2}}}) {
-    const ir::StageCode stage = compile_stage(graph, stage_strategy("odd", {{"model.embed_tokens.weight", cuts}}), 2, 0, graph.units());
+    const ir::StageCode stage =
+        compile_stage(graph, stage_strategy("odd", {{"model.embed_tokens.weight", cuts}}), 2, 0, graph.units());
     for (const ir::ParamUse& use : stage.params) {
       if (use.param != tied) continue;
       EXPECT_EQ(use.used.split[0], std::vector<int>{});
@@ -176,7 +185,8 @@ TEST(StageBuilder, records_the_parameters_of_a_forward_graph) {
   const ir::StageCode stage = whole_model(graph, 2);
   EXPECT_EQ(stage.params.size(), graph.params().size());
   ASSERT_GE(stage.logits, 0);
-  EXPECT_EQ(stage.buffers[static_cast<size_t>(stage.logits)].layout, (layout::Layout{{{}, {0}}, {}}));  // vocabulary cut
+  EXPECT_EQ(stage.buffers[static_cast<size_t>(stage.logits)].layout,
+            (layout::Layout{{{}, {0}}, {}}));  // vocabulary cut
   EXPECT_TRUE(stage.backward.code.empty());
 }
 

@@ -25,8 +25,10 @@ Plans plans_of(const std::vector<std::string>& specs, int ranks, config::Schedul
   settings.schedule = kind;
   settings.activation_cap = cap;
   std::vector<config::Strategy> strategies;
-  for (const std::string& spec : specs) strategies.push_back(config::strategy_from_spec(spec, ranks, kLayers, settings));
-  return Plans(training_graph(model, "fp64"), std::move(strategies), 0, cluster::uniform(1, ranks), switching::Planner::relay);
+  for (const std::string& spec : specs)
+    strategies.push_back(config::strategy_from_spec(spec, ranks, kLayers, settings));
+  return Plans(training_graph(model, "fp64"), std::move(strategies), 0, cluster::uniform(1, ranks),
+               switching::Planner::relay);
 }
 
 batch::StepPlan step_of(const Plans& plans) {
@@ -34,25 +36,25 @@ batch::StepPlan step_of(const Plans& plans) {
   i64 doc = 0;
   for (size_t s = 0; s < plans.strategies().size(); ++s) {
     batch::PhasePlan phase{static_cast<int>(s), {}};
-    for (size_t lane = 0; lane < plans.strategies()[s].lanes.size(); ++lane) {
-      phase.lane.emplace_back();
-      for (int mb = 0; mb < kMicroBatches; ++mb) phase.lane.back().push_back(row_of(doc++, 8, 8));
+    for (size_t replica = 0; replica < plans.strategies()[s].replicas.size(); ++replica) {
+      phase.replica.emplace_back();
+      for (int mb = 0; mb < kMicroBatches; ++mb) phase.replica.back().push_back(micro_batch_of(doc++, 8, 8));
     }
     plan.phases.push_back(std::move(phase));
   }
   return plan;
 }
 
-// A step in which one rank computes as late as it can: a row only when nothing else in the whole program can go on. What of its other rows is
-// done by then can be done that early, and nothing can be earlier.
+// A step in which one rank computes as late as it can: a task only when nothing else in the whole program can go on.
+// What of its other tasks is done by then can be done that early, and nothing can be earlier.
 class LateRank {
  public:
   LateRank(const ir::Program& program, int late) : program_(program), late_(late) {
     for (int rank = 0; rank < static_cast<int>(program.of_rank.size()); ++rank)
-      for (const int row : program.of_rank[static_cast<size_t>(rank)]) queues_[queue_of(task(row), rank)].push_back(row);
+      for (const int id : program.of_rank[static_cast<size_t>(rank)]) queues_[queue_of(task(id), rank)].push_back(id);
   }
 
-  // Before each of its compute rows: visit(row, rows done).
+  // Before each of its compute tasks: visit(task, tasks done).
   template <class Visit>
   void run(Visit visit) {
     for (;;) {
@@ -64,41 +66,46 @@ class LateRank {
       visit(own[next], done_);
       done_.insert({own[next], late_});
     }
-    for (const auto& [key, rows] : queues_)
+    for (const auto& [key, tasks] : queues_)
       if (!is_late(key)) {
-        EXPECT_EQ(done_in_[key], rows.size());
+        EXPECT_EQ(done_in_[key], tasks.size());
       }
   }
 
  private:
-  const Task& task(int row) const { return program_.rows[static_cast<size_t>(row)]; }
-  bool is_late(const QueueKey& key) const { return std::get<0>(key) == late_ && std::get<1>(key) == ir::Queue::compute; }
-  bool is_on(int row, int rank) const { return std::ranges::find(task(row).ranks, rank) != task(row).ranks.end(); }
+  const Task& task(int id) const { return program_.tasks[static_cast<size_t>(id)]; }
+  bool is_late(const QueueKey& key) const {
+    return std::get<0>(key) == late_ && std::get<1>(key) == ir::Queue::compute;
+  }
+  bool is_on(int id, int rank) const { return std::ranges::find(task(id).ranks, rank) != task(id).ranks.end(); }
 
   // What of its waits are on the rank.
-  bool may_start(int row, int rank) const {
-    return std::ranges::all_of(task(row).after, [&](const ir::Wait& wait) { return !is_on(wait.row, rank) || done_.contains({wait.row, rank}); });
+  bool may_start(int id, int rank) const {
+    return std::ranges::all_of(task(id).after, [&](const ir::Wait& wait) {
+      return !is_on(wait.task, rank) || done_.contains({wait.task, rank});
+    });
   }
-  bool is_next(int row, int rank) {
-    const QueueKey key = queue_of(task(row), rank);
+  bool is_next(int id, int rank) {
+    const QueueKey key = queue_of(task(id), rank);
     const size_t next = done_in_[key];
-    return next < queues_.at(key).size() && queues_.at(key)[next] == row;
+    return next < queues_.at(key).size() && queues_.at(key)[next] == id;
   }
   // A message passes when both sides are there.
-  bool may_end(int row, int rank) {
-    if (!may_start(row, rank)) return false;
-    if (!ir::is_transfer(task(row).kind)) return true;
-    return std::ranges::all_of(task(row).messages, [&](const layout::Msg& m) {
+  bool may_end(int id, int rank) {
+    if (!may_start(id, rank)) return false;
+    if (!ir::is_transfer(task(id).kind)) return true;
+    return std::ranges::all_of(task(id).messages, [&](const layout::Msg& m) {
       const int peer = m.src == rank ? m.dst : m.src;
-      return (m.src != rank && m.dst != rank) || peer == rank || done_.contains({row, peer}) || (is_next(row, peer) && may_start(row, peer));
+      return (m.src != rank && m.dst != rank) || peer == rank || done_.contains({id, peer}) ||
+             (is_next(id, peer) && may_start(id, peer));
     });
   }
   bool advance() {
     bool any = false;
-    for (const auto& [key, rows] : queues_) {
+    for (const auto& [key, tasks] : queues_) {
       if (is_late(key)) continue;
-      for (size_t& next = done_in_[key]; next < rows.size() && may_end(rows[next], std::get<0>(key)); ++next) {
-        done_.insert({rows[next], std::get<0>(key)});
+      for (size_t& next = done_in_[key]; next < tasks.size() && may_end(tasks[next], std::get<0>(key)); ++next) {
+        done_.insert({tasks[next], std::get<0>(key)});
         any = true;
       }
     }
@@ -109,38 +116,43 @@ class LateRank {
   int late_;
   std::map<QueueKey, std::vector<int>> queues_;
   std::map<QueueKey, size_t> done_in_;
-  std::set<std::pair<int, int>> done_;  // row, rank
+  std::set<std::pair<int, int>> done_;  // task, rank
 };
 
 TEST(WorstOrder, AReceiveIsNeverDoneBeforeWhatItNeedsOfItsOwnRank) {
   int early = 0, exact = 0;
-  for (const auto kind : {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe, config::ScheduleKind::interleaved,
-                          config::ScheduleKind::zero_bubble, config::ScheduleKind::zb_v})
-    for (const std::vector<std::string>& specs : std::vector<std::vector<std::string>>{{"1,1,2"}, {"1,2,2"}, {"2,1,2", "1,2,2"}}) {
+  for (const auto kind :
+       {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe, config::ScheduleKind::interleaved,
+        config::ScheduleKind::zero_bubble, config::ScheduleKind::zb_v})
+    for (const std::vector<std::string>& specs :
+         std::vector<std::vector<std::string>>{{"1,1,2"}, {"1,2,2"}, {"2,1,2", "1,2,2"}}) {
       const int ranks = specs[0] == "1,1,2" ? 2 : 4;
       const Plans plans = plans_of(specs, ranks, kind);
       const ir::Program program = assemble(step_of(plans), plans, {});
       const Arrivals arrivals(program);
       for (int rank = 0; rank < ranks; ++rank) {
-        std::map<int, int> first_seen;  // receive -> the compute row before which it is done
-        LateRank(program, rank).run([&](int row, const std::set<std::pair<int, int>>& done) {
+        std::map<int, int> first_seen;  // receive -> the compute task before which it is done
+        LateRank(program, rank).run([&](int id, const std::set<std::pair<int, int>>& done) {
           for (const int other : program.of_rank[static_cast<size_t>(rank)])
-            if (is_received(program.rows[static_cast<size_t>(other)], rank) && done.contains({other, rank})) first_seen.try_emplace(other, row);
+            if (is_received(program.tasks[static_cast<size_t>(other)], rank) && done.contains({other, rank}))
+              first_seen.try_emplace(other, id);
         });
         for (const auto& [receive, before] : first_seen) {
-          EXPECT_LT(arrivals.needs(receive, rank), before) << ir::name_of(program.rows[static_cast<size_t>(receive)]) << " at rank " << rank;
-          const std::vector<int>& rows = program.of_rank[static_cast<size_t>(rank)];
-          const auto next = std::ranges::find_if(rows, [&](int row) {
-            return row > arrivals.needs(receive, rank) && program.rows[static_cast<size_t>(row)].queue == ir::Queue::compute;
+          EXPECT_LT(arrivals.needs(receive, rank), before)
+              << ir::name_of(program.tasks[static_cast<size_t>(receive)]) << " at rank " << rank;
+          const std::vector<int>& tasks = program.of_rank[static_cast<size_t>(rank)];
+          const auto next = std::ranges::find_if(tasks, [&](int id) {
+            return id > arrivals.needs(receive, rank) &&
+                   program.tasks[static_cast<size_t>(id)].queue == ir::Queue::compute;
           });
-          ++(next != rows.end() && *next == before ? exact : early);
+          ++(next != tasks.end() && *next == before ? exact : early);
         }
       }
     }
-  EXPECT_GT(exact, 9 * early) << "mostly it is the very row";
+  EXPECT_GT(exact, 9 * early) << "mostly it is the very task";
 }
 
-TEST(WorstOrder, HasEveryRowOnceAndEachAfterThoseOfItsWaitsThatCompute) {
+TEST(WorstOrder, HasEveryTaskOnceAndEachAfterThoseOfItsWaitsThatCompute) {
   const Plans plans = plans_of({"2,1,2", "1,2,2"}, 4, config::ScheduleKind::zero_bubble);
   const ir::Program program = assemble(step_of(plans), plans, {});
   const Arrivals arrivals(program);
@@ -150,11 +162,11 @@ TEST(WorstOrder, HasEveryRowOnceAndEachAfterThoseOfItsWaitsThatCompute) {
     std::ranges::sort(sorted);
     EXPECT_EQ(sorted, program.of_rank[static_cast<size_t>(rank)]);
     std::set<int> passed;
-    for (const int row : order) {
-      const Task& task = program.rows[static_cast<size_t>(row)];
+    for (const int id : order) {
+      const Task& task = program.tasks[static_cast<size_t>(id)];
       for (const ir::Wait& wait : task.queue == ir::Queue::compute ? task.after : std::vector<ir::Wait>{})
-        EXPECT_TRUE(!std::ranges::binary_search(sorted, wait.row) || passed.contains(wait.row)) << ir::name_of(task);
-      passed.insert(row);
+        EXPECT_TRUE(!std::ranges::binary_search(sorted, wait.task) || passed.contains(wait.task)) << ir::name_of(task);
+      passed.insert(id);
     }
   }
 }
@@ -167,10 +179,11 @@ TEST(WorstOrder, AStageMakesNoThirdValueBeforeItsFirstIsSent) {
     for (int rank = 0; rank < 4; ++rank) {
       std::map<ir::Pass, int> unsent;
       int most = 0;
-      for (const int row : worst_order(program, arrivals, rank)) {
-        const Task& task = program.rows[static_cast<size_t>(row)];
+      for (const int id : worst_order(program, arrivals, rank)) {
+        const Task& task = program.tasks[static_cast<size_t>(id)];
         const bool sends = task.stage == rank && (task.forward() ? rank < 3 : rank > 0);
-        if (task.kind == TaskKind::run && task.pass != ir::Pass::W && sends) most = std::max(most, ++unsent[task.forward() ? ir::Pass::F : ir::Pass::B]);
+        if (task.kind == TaskKind::run && task.pass != ir::Pass::W && sends)
+          most = std::max(most, ++unsent[task.forward() ? ir::Pass::F : ir::Pass::B]);
         if (task.kind == TaskKind::send && task.stage == rank) --unsent[task.forward() ? ir::Pass::F : ir::Pass::B];
       }
       EXPECT_EQ(most, 2) << "rank " << rank;
@@ -179,11 +192,13 @@ TEST(WorstOrder, AStageMakesNoThirdValueBeforeItsFirstIsSent) {
 }
 
 TEST(WorstOrder, BoundsTheMemoryOfEveryRankAndIsExactWithoutPipelines) {
-  for (const auto& [specs, fixed] : std::vector<std::pair<std::vector<std::string>, bool>>{{{"2,2,1"}, true}, {{"1,2,2"}, false}}) {
+  for (const auto& [specs, fixed] :
+       std::vector<std::pair<std::vector<std::string>, bool>>{{{"2,2,1"}, true}, {{"1,2,2"}, false}}) {
     const Plans plans = plans_of(specs, 4, config::ScheduleKind::one_f_one_b);
     const batch::StepPlan plan = step_of(plans);
     const ir::Program program = assemble(plan, plans, {});
-    const std::vector<MemoryPeak> expected = predict_all(program, plan, plans), bound = predict_all(program, plan, plans, Pace::worst);
+    const std::vector<MemoryPeak> expected = predict_all(program, plan, plans),
+                                  bound = predict_all(program, plan, plans, ExecutionOrder::worst);
     bool more = false;
     for (size_t rank = 0; rank < 4; ++rank) {
       EXPECT_GE(bound[rank].total, expected[rank].total);

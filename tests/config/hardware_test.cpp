@@ -8,7 +8,7 @@
 #include <regex>
 #include <sstream>
 
-#include "fault_text.hpp"
+#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -55,11 +55,11 @@ std::string with(const std::string& piece, const std::string& other) {
   return text.replace(at, piece.size(), other);
 }
 
-std::string fault(const std::string& text, std::optional<int> ranks = std::nullopt) {
-  return fault_of([&] { hardware_from_toml(text, "my.toml", ranks); });
+std::string error(const std::string& text, std::optional<int> ranks = std::nullopt) {
+  return error_of([&] { hardware_from_toml(text, "my.toml", ranks); });
 }
 
-std::string fault_with(const std::string& piece, const std::string& other) { return fault(with(piece, other)); }
+std::string error_with(const std::string& piece, const std::string& other) { return error(with(piece, other)); }
 
 TEST(HardwareFile, every_key_is_read) {
   const Hardware hardware = hardware_from_toml(kGood, "my.toml");
@@ -75,7 +75,8 @@ TEST(HardwareFile, every_key_is_read) {
   ASSERT_EQ(hardware.device.rates.size(), 2u);
   EXPECT_EQ(hardware.device.rates_of(DType::f32),
             (cluster::Rates{{1e12}, {100e9}, EfficiencyCurve{{{1e6, 0.5}, {1e9, 0.9}}}}));
-  EXPECT_EQ(hardware.device.rates_of(DType::bf16), (cluster::Rates{{2e12}, {5e10}, {}})) << "its own memory bandwidth, in plain numbers";
+  EXPECT_EQ(hardware.device.rates_of(DType::bf16), (cluster::Rates{{2e12}, {5e10}, {}}))
+      << "its own memory bandwidth, in plain numbers";
   EXPECT_DOUBLE_EQ(hardware.intra_host.latency.count, 2e-6);
   EXPECT_EQ(hardware.intra_host.bandwidth, BytesPerSecond{10e9});
   EXPECT_EQ(hardware.intra_host.shared_by, 1);
@@ -91,13 +92,14 @@ TEST(HardwareFile, one_host_needs_no_links_between_hosts) {
   EXPECT_FALSE(hardware_from_toml(text, "my.toml").inter_host.has_value());
   text = kGood;
   text.resize(text.find("[links.inter_host]"));
-  EXPECT_EQ(fault(text), "my.toml:18: [links.inter_host] is missing; it gives the links between hosts.");
+  EXPECT_EQ(error(text), "my.toml:18: [links.inter_host] is missing; it gives the links between hosts.");
 }
 
 TEST(HardwareFile, quantities_beyond_sense_are_refused) {
   for (const char* memory : {"1e300", "\"1e10 TB\"", "1e-300", "-1e300"})
-    EXPECT_THAT(fault_with("memory = \"16 GiB\"", std::string("memory = ") + memory), HasSubstr("device.memory = ")) << memory;
-  EXPECT_THAT(fault_with("memory = \"16 GiB\"", "memory = 1e300"), HasSubstr("is beyond sense: use 1e-18 to 1e+18."));
+    EXPECT_THAT(error_with("memory = \"16 GiB\"", std::string("memory = ") + memory), HasSubstr("device.memory = "))
+        << memory;
+  EXPECT_THAT(error_with("memory = \"16 GiB\"", "memory = 1e300"), HasSubstr("is beyond sense: use 1e-18 to 1e+18."));
 }
 
 TEST(HardwareFile, hosts_may_have_names) {
@@ -105,10 +107,11 @@ TEST(HardwareFile, hosts_may_have_names) {
   EXPECT_THAT(hardware_from_toml(named, "my.toml").placement().names, ElementsAre("alpha", "beta"));
   EXPECT_EQ(hardware_from_toml(named, "my.toml").ranks(), 8);
   EXPECT_THAT(hardware_from_toml(named, "my.toml", 3).host_names, ElementsAre("alpha"));
-  EXPECT_EQ(fault_with("hosts = 2", "hosts = [\"a\", \"b\", \"a\"]"), "my.toml:2: hosts names \"a\" twice; name each host once.");
-  EXPECT_EQ(fault_with("hosts = 2", "hosts = [\"a\", 7]"),
+  EXPECT_EQ(error_with("hosts = 2", "hosts = [\"a\", \"b\", \"a\"]"),
+            "my.toml:2: hosts names \"a\" twice; name each host once.");
+  EXPECT_EQ(error_with("hosts = 2", "hosts = [\"a\", 7]"),
             "my.toml:2: hosts has an entry 7; a list holds names of hosts, such as [\"alpha\", \"beta\"].");
-  EXPECT_EQ(fault_with("hosts = 2", "hosts = []"),
+  EXPECT_EQ(error_with("hosts = 2", "hosts = []"),
             "my.toml:2: hosts is empty; name at least one host, or leave the key out and let the ranks decide.");
 }
 
@@ -122,171 +125,208 @@ TEST(HardwareFile, the_ranks_asked_for_get_whole_hosts_or_a_part_of_one) {
   EXPECT_EQ(taken(4), std::pair(1, 4));
   EXPECT_EQ(taken(3), std::pair(1, 3));
   EXPECT_EQ(taken(1), std::pair(1, 1));
-  EXPECT_EQ(fault(kGood, 6), "my.toml: 6 ranks are no whole number of hosts with 4 devices each. Use 4 or 8 ranks.");
-  EXPECT_EQ(fault(kGood, 12), "my.toml:2: 12 ranks don't fit on 2 hosts with 4 devices each. Set hosts to 3, or use at most 8 ranks.");
-  EXPECT_EQ(fault(with("hosts = 2", "hosts = 1"), 5),
+  EXPECT_EQ(error(kGood, 6), "my.toml: 6 ranks are no whole number of hosts with 4 devices each. Use 4 or 8 ranks.");
+  EXPECT_EQ(error(kGood, 12),
+            "my.toml:2: 12 ranks don't fit on 2 hosts with 4 devices each. Set hosts to 3, or use at most 8 ranks.");
+  EXPECT_EQ(error(with("hosts = 2", "hosts = 1"), 5),
             "my.toml:2: 5 ranks don't fit on 1 host with 4 devices. Set hosts to 2, or use at most 4 ranks.");
-  EXPECT_EQ(fault(kGood, 0), "my.toml: 0 ranks; at least 1 and at most 1000000 are needed.");
+  EXPECT_EQ(error(kGood, 0), "my.toml: 0 ranks; at least 1 and at most 1000000 are needed.");
 }
 
 TEST(HardwareFile, hosts_left_open_follow_from_the_ranks) {
   const std::string open = with("hosts = 2\n", "");
   EXPECT_EQ(hardware_from_toml(open, "my.toml", 4096).hosts, 1024);
   EXPECT_EQ(hardware_from_toml(open, "my.toml", 2).placement().ranks(), 2);
-  EXPECT_EQ(fault(open), "my.toml: hosts is left open, and the number of ranks isn't given. Set hosts, or give the ranks.");
-  EXPECT_EQ(fault(open, 10), "my.toml: 10 ranks are no whole number of hosts with 4 devices each. Use 8 or 12 ranks.");
+  EXPECT_EQ(error(open),
+            "my.toml: hosts is left open, and the number of ranks isn't given. Set hosts, or give the ranks.");
+  EXPECT_EQ(error(open, 10), "my.toml: 10 ranks are no whole number of hosts with 4 devices each. Use 8 or 12 ranks.");
 }
 
 TEST(HardwareFile, a_part_of_the_memory_may_be_kept_free) {
   EXPECT_EQ(hardware_from_toml(kGood, "my.toml").device.usable(), Bytes{i64{16} << 30});
-  EXPECT_EQ(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = \"3 GiB\""), "my.toml").device.usable(), Bytes{i64{13} << 30});
-  EXPECT_EQ(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = 0"), "my.toml").device.usable(), Bytes{i64{16} << 30});
-  EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = \"16 GiB\""), "my.toml:10: device.reserve = \"16 GiB\" must be below device.memory.");
-  EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = -1"), "my.toml:10: device.reserve = -1 must be at least 0.");
+  EXPECT_EQ(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = \"3 GiB\""), "my.toml")
+                .device.usable(),
+            Bytes{i64{13} << 30});
+  EXPECT_EQ(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = 0"), "my.toml").device.usable(),
+            Bytes{i64{16} << 30});
+  EXPECT_EQ(error_with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = \"16 GiB\""),
+            "my.toml:10: device.reserve = \"16 GiB\" must be below device.memory.");
+  EXPECT_EQ(error_with("launch = \"5 us\"", "launch = \"5 us\"\nreserve = -1"),
+            "my.toml:10: device.reserve = -1 must be at least 0.");
 }
 
 TEST(HardwareFile, the_host_may_take_time_to_issue_operators) {
   const cluster::Device none = hardware_from_toml(kGood, "my.toml").device;
   EXPECT_EQ(none.host_launch, Seconds{0});
   EXPECT_FALSE(none.host_waits);
-  const cluster::Device slow = hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nhost_launch = \"90 us\"\nhost_waits = true"), "my.toml").device;
+  const cluster::Device slow =
+      hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nhost_launch = \"90 us\"\nhost_waits = true"),
+                         "my.toml")
+          .device;
   EXPECT_DOUBLE_EQ(slow.host_launch.count, 9e-5);
   EXPECT_TRUE(slow.host_waits);
-  EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = \"5 us\"\nhost_launch = -1"), "my.toml:10: device.host_launch = -1 must be at least 0.");
-  EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = \"5 us\"\nhost_waits = 1"), "my.toml:10: device.host_waits = 1 is an integer; true or false is needed.");
+  EXPECT_EQ(error_with("launch = \"5 us\"", "launch = \"5 us\"\nhost_launch = -1"),
+            "my.toml:10: device.host_launch = -1 must be at least 0.");
+  EXPECT_EQ(error_with("launch = \"5 us\"", "launch = \"5 us\"\nhost_waits = 1"),
+            "my.toml:10: device.host_waits = 1 is an integer; true or false is needed.");
 }
 
 TEST(HardwareFile, fused_attention_may_have_rates_of_its_own) {
-  const auto rates = [](const std::string& text) { return hardware_from_toml(text, "my.toml").device.rates_of(DType::f32); };
+  const auto rates = [](const std::string& text) {
+    return hardware_from_toml(text, "my.toml").device.rates_of(DType::f32);
+  };
   EXPECT_EQ(rates(kGood).attention, FlopsPerSecond{0});
-  const cluster::Rates own = rates(with("matmul = \"1 TFLOP/s\"", "matmul = \"1 TFLOP/s\"\nattention = \"500 GFLOP/s\"\nattention_backward = 4e11"));
+  const cluster::Rates own = rates(
+      with("matmul = \"1 TFLOP/s\"", "matmul = \"1 TFLOP/s\"\nattention = \"500 GFLOP/s\"\nattention_backward = 4e11"));
   EXPECT_EQ(own.attention, FlopsPerSecond{5e11});
   EXPECT_EQ(own.attention_backward, FlopsPerSecond{4e11});
 }
 
 TEST(HardwareFile, devices_may_slow_each_other_down) {
   EXPECT_EQ(hardware_from_toml(kGood, "my.toml").device.alone_speedup, 1);
-  EXPECT_EQ(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nalone_speedup = 1.5"), "my.toml").device.alone_speedup, 1.5);
-  EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = \"5 us\"\nalone_speedup = 0.5"),
-            "my.toml: device.alone_speedup = 0.5 must be at least 1 (the devices of a host don't slow each other down).");
+  EXPECT_EQ(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nalone_speedup = 1.5"), "my.toml")
+                .device.alone_speedup,
+            1.5);
+  EXPECT_EQ(
+      error_with("launch = \"5 us\"", "launch = \"5 us\"\nalone_speedup = 0.5"),
+      "my.toml: device.alone_speedup = 0.5 must be at least 1 (the devices of a host don't slow each other down).");
 }
 
 TEST(HardwareFile, ranks_in_lockstep_have_a_curve_by_seconds) {
-  const std::string curve = with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 ms\", 0.75], [0.5, 0.9]]");
+  const std::string curve =
+      with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 ms\", 0.75], [0.5, 0.9]]");
   EXPECT_EQ(hardware_from_toml(curve, "my.toml").device.lockstep_curve, (EfficiencyCurve{{{1e-3, 0.75}, {0.5, 0.9}}}));
-  EXPECT_THAT(fault_with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 kB\", 0.75]]"),
+  EXPECT_THAT(error_with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 kB\", 0.75]]"),
               testing::HasSubstr("device.lockstep_curve has a point [ '1 kB', 0.75 ]: \"1 kB\" is no duration."));
 }
 
 TEST(HardwareFile, a_missing_constant_is_named_with_what_it_is) {
-  EXPECT_EQ(fault_with("memory = \"16 GiB\"\n", ""),
+  EXPECT_EQ(error_with("memory = \"16 GiB\"\n", ""),
             "my.toml:5: device.memory is missing; an amount of memory such as \"80 GB\" is needed.");
-  EXPECT_EQ(fault_with("memory_bandwidth = \"100 GB/s\"\n", ""),
+  EXPECT_EQ(error_with("memory_bandwidth = \"100 GB/s\"\n", ""),
             "my.toml:5: device.memory_bandwidth is missing; a bandwidth such as \"300 GB/s\" is needed.");
-  EXPECT_EQ(fault_with("launch = \"5 us\"\n", ""), "my.toml:5: device.launch is missing; a duration such as \"5 us\" is needed.");
-  EXPECT_EQ(fault_with("matmul = \"1 TFLOP/s\"\n", ""),
+  EXPECT_EQ(error_with("launch = \"5 us\"\n", ""),
+            "my.toml:5: device.launch is missing; a duration such as \"5 us\" is needed.");
+  EXPECT_EQ(error_with("matmul = \"1 TFLOP/s\"\n", ""),
             "my.toml:12: device.fp32.matmul is missing; a rate of computing such as \"312 TFLOP/s\" is needed.");
-  EXPECT_EQ(fault_with("latency = \"20 us\"\n", ""),
+  EXPECT_EQ(error_with("latency = \"20 us\"\n", ""),
             "my.toml:21: links.inter_host.latency is missing; a duration such as \"5 us\" is needed.");
-  EXPECT_EQ(fault_with("bandwidth = \"10 GB/s\"\n", ""),
+  EXPECT_EQ(error_with("bandwidth = \"10 GB/s\"\n", ""),
             "my.toml:18: links.intra_host.bandwidth is missing; a bandwidth such as \"300 GB/s\" is needed.");
-  EXPECT_EQ(fault_with("devices_per_host = 4\n", ""), "my.toml: devices_per_host is missing; an integer is needed.");
-  EXPECT_EQ(fault_with("overlap_slowdown = 1.25\n", ""), "my.toml: overlap_slowdown is missing; a factor from 1 to 2 is needed.");
-  EXPECT_EQ(fault_with("name = \"toy\"\n", ""), "my.toml: name is missing; a string is needed.");
+  EXPECT_EQ(error_with("devices_per_host = 4\n", ""), "my.toml: devices_per_host is missing; an integer is needed.");
+  EXPECT_EQ(error_with("overlap_slowdown = 1.25\n", ""),
+            "my.toml: overlap_slowdown is missing; a factor from 1 to 2 is needed.");
+  EXPECT_EQ(error_with("name = \"toy\"\n", ""), "my.toml: name is missing; a string is needed.");
 }
 
-TEST(HardwareFile, a_missing_section_is_one_fault) {
+TEST(HardwareFile, a_missing_section_is_one_error) {
   std::string text = kGood;
   text.resize(text.find("[links.intra_host]"));
-  EXPECT_EQ(fault(text), "my.toml: [links] is missing; it gives the links inside a host and between hosts.");
-  EXPECT_EQ(fault("name = \"toy\"\nhosts = 1\ndevices_per_host = 1\noverlap_slowdown = 1\n"
+  EXPECT_EQ(error(text), "my.toml: [links] is missing; it gives the links inside a host and between hosts.");
+  EXPECT_EQ(error("name = \"toy\"\nhosts = 1\ndevices_per_host = 1\noverlap_slowdown = 1\n"
                   "[links.intra_host]\nlatency = 0\nbandwidth = 1\n"),
             "my.toml: [device] is missing; it gives what one device can do.");
   text = kGood;
   text.erase(text.find("[device.fp32]"), text.find("[links.intra_host]") - text.find("[device.fp32]"));
-  EXPECT_EQ(fault(text), "my.toml:5: device has no rates; add a section [device.bf16], [device.fp32] or [device.fp64] with matmul.");
+  EXPECT_EQ(error(text),
+            "my.toml:5: device has no rates; add a section [device.bf16], [device.fp32] or [device.fp64] with matmul.");
 }
 
 TEST(HardwareFile, numbers_that_no_machine_has_are_refused) {
-  EXPECT_EQ(fault_with("hosts = 2", "hosts = 0"),
+  EXPECT_EQ(error_with("hosts = 2", "hosts = 0"),
             "my.toml:2: hosts = 0 must be at least 1 and at most 1000000; leave it out to let the ranks decide.");
-  EXPECT_EQ(fault_with("devices_per_host = 4", "devices_per_host = 0"),
+  EXPECT_EQ(error_with("devices_per_host = 4", "devices_per_host = 0"),
             "my.toml:3: devices_per_host = 0 must be at least 1 and at most 1000000.");
-  EXPECT_EQ(fault_with("hosts = 2", "hosts = 1000000"),
+  EXPECT_EQ(error_with("hosts = 2", "hosts = 1000000"),
             "my.toml:2: 1000000 hosts with 4 devices each are 4000000 devices; at most 1000000 are supported.");
-  EXPECT_EQ(fault_with("overlap_slowdown = 1.25", "overlap_slowdown = 0.9"),
-            "my.toml:4: overlap_slowdown = 0.9 must be at least 1 (no slow-down) and at most 2 (as one after the other).");
-  EXPECT_EQ(fault_with("overlap_slowdown = 1.25", "overlap_slowdown = 3"),
-            "my.toml:4: overlap_slowdown = 3 must be at least 1 (no slow-down) and at most 2 (as one after the other).");
-  EXPECT_EQ(fault_with("memory = \"16 GiB\"", "memory = -1"), "my.toml:7: device.memory = -1 must be above 0.");
-  EXPECT_EQ(fault_with("launch = \"5 us\"", "launch = -1e-6"), "my.toml:9: device.launch = -1e-06 must be at least 0.");
-  EXPECT_EQ(fault_with("matmul = 2e12", "matmul = 0"), "my.toml:16: device.bf16.matmul = 0 must be above 0.");
-  EXPECT_EQ(fault_with("bandwidth = \"8 Gbit/s\"", "bandwidth = inf"), "my.toml:23: links.inter_host.bandwidth = inf must be above 0.");
-  EXPECT_EQ(fault_with("shared_by = 2", "shared_by = 5"), "my.toml:24: links.inter_host.shared_by = 5 must be at least 1 and at most 4.");
-  EXPECT_EQ(fault_with("latency = \"2 us\"", "latency = 0"), "no error") << "a latency of nothing is possible";
+  EXPECT_EQ(
+      error_with("overlap_slowdown = 1.25", "overlap_slowdown = 0.9"),
+      "my.toml:4: overlap_slowdown = 0.9 must be at least 1 (no slow-down) and at most 2 (as one after the other).");
+  EXPECT_EQ(
+      error_with("overlap_slowdown = 1.25", "overlap_slowdown = 3"),
+      "my.toml:4: overlap_slowdown = 3 must be at least 1 (no slow-down) and at most 2 (as one after the other).");
+  EXPECT_EQ(error_with("memory = \"16 GiB\"", "memory = -1"), "my.toml:7: device.memory = -1 must be above 0.");
+  EXPECT_EQ(error_with("launch = \"5 us\"", "launch = -1e-6"), "my.toml:9: device.launch = -1e-06 must be at least 0.");
+  EXPECT_EQ(error_with("matmul = 2e12", "matmul = 0"), "my.toml:16: device.bf16.matmul = 0 must be above 0.");
+  EXPECT_EQ(error_with("bandwidth = \"8 Gbit/s\"", "bandwidth = inf"),
+            "my.toml:23: links.inter_host.bandwidth = inf must be above 0.");
+  EXPECT_EQ(error_with("shared_by = 2", "shared_by = 5"),
+            "my.toml:24: links.inter_host.shared_by = 5 must be at least 1 and at most 4.");
+  EXPECT_EQ(error_with("latency = \"2 us\"", "latency = 0"), "no error") << "a latency of nothing is possible";
 }
 
 TEST(HardwareFile, wrong_types_and_units_say_what_is_needed) {
-  EXPECT_EQ(fault_with("hosts = 2", "hosts = 2.5"), "my.toml:2: hosts = 2.5 is a fraction; an integer or a list of names is needed.");
-  EXPECT_EQ(fault_with("devices_per_host = 4", "devices_per_host = \"4\""),
+  EXPECT_EQ(error_with("hosts = 2", "hosts = 2.5"),
+            "my.toml:2: hosts = 2.5 is a fraction; an integer or a list of names is needed.");
+  EXPECT_EQ(error_with("devices_per_host = 4", "devices_per_host = \"4\""),
             "my.toml:3: devices_per_host = \"4\" is a string; an integer is needed.");
-  EXPECT_EQ(fault_with("name = \"toy\"", "name = 5"), "my.toml:1: name = 5 is an integer; a string is needed.");
-  EXPECT_EQ(fault_with("overlap_slowdown = 1.25", "overlap_slowdown = \"much\""),
+  EXPECT_EQ(error_with("name = \"toy\"", "name = 5"), "my.toml:1: name = 5 is an integer; a string is needed.");
+  EXPECT_EQ(error_with("overlap_slowdown = 1.25", "overlap_slowdown = \"much\""),
             "my.toml:4: overlap_slowdown = \"much\" is a string; a factor from 1 to 2 is needed.");
-  EXPECT_EQ(fault_with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB\""),
-            "my.toml:20: links.intra_host.bandwidth = \"10 GB\" is no bandwidth. Write a number and MB/s, GB/s, TB/s (or MiB/s, GiB/s, "
+  EXPECT_EQ(error_with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB\""),
+            "my.toml:20: links.intra_host.bandwidth = \"10 GB\" is no bandwidth. Write a number and MB/s, GB/s, TB/s "
+            "(or MiB/s, GiB/s, "
             "TiB/s; Mbit/s, Gbit/s, Tbit/s), such as \"300 GB/s\".");
-  EXPECT_EQ(fault_with("latency = \"2 us\"", "latency = [2]"),
+  EXPECT_EQ(error_with("latency = \"2 us\"", "latency = [2]"),
             "my.toml:19: links.intra_host.latency is a list; a duration such as \"5 us\" is needed.");
-  EXPECT_EQ(fault_with("[device.fp32]\nmatmul = \"1 TFLOP/s\"\nmatmul_curve = [[1e6, 0.5], [1e9, 0.9]]", "fp32 = 1e12"),
+  EXPECT_EQ(error_with("[device.fp32]\nmatmul = \"1 TFLOP/s\"\nmatmul_curve = [[1e6, 0.5], [1e9, 0.9]]", "fp32 = 1e12"),
             "my.toml:12: device.fp32 = 1000000000000.0 is a fraction; a section [device.fp32] is needed.");
 }
 
 TEST(HardwareFile, an_unknown_key_names_the_nearest) {
-  EXPECT_EQ(fault_with("launch =", "launch = 0\nlaunches ="), "my.toml:10: device.launches is no key. Did you mean device.launch?");
-  EXPECT_EQ(fault_with("hosts = 2", "hosts = 2\nlaunch = 1"), "my.toml:3: launch is no key. Did you mean device.launch?");
-  EXPECT_EQ(fault_with("shared_by = 2", "shared_bye = 2"),
+  EXPECT_EQ(error_with("launch =", "launch = 0\nlaunches ="),
+            "my.toml:10: device.launches is no key. Did you mean device.launch?");
+  EXPECT_EQ(error_with("hosts = 2", "hosts = 2\nlaunch = 1"),
+            "my.toml:3: launch is no key. Did you mean device.launch?");
+  EXPECT_EQ(error_with("shared_by = 2", "shared_bye = 2"),
             "my.toml:24: links.inter_host.shared_bye is no key. Did you mean links.inter_host.shared_by?");
-  EXPECT_EQ(fault_with("[device.bf16]", "[device.bf17]"), "my.toml:15: device.bf17 is no key. Did you mean device.bf16?");
-  EXPECT_EQ(fault_with("hosts = 2", "hosts = 2\nfrobnicate_everything = 1"),
+  EXPECT_EQ(error_with("[device.bf16]", "[device.bf17]"),
+            "my.toml:15: device.bf17 is no key. Did you mean device.bf16?");
+  EXPECT_EQ(error_with("hosts = 2", "hosts = 2\nfrobnicate_everything = 1"),
             "my.toml:3: frobnicate_everything is no key. docs/cluster-format.md lists all keys.");
   std::string one_host = with("hosts = 2", "hosts = 1");
   one_host.replace(one_host.find("[links.inter_host]"), 18, "[links.inter_hosts]");
-  EXPECT_EQ(fault(one_host), "my.toml:21: links.inter_hosts is no key. Did you mean links.inter_host?");
+  EXPECT_EQ(error(one_host), "my.toml:21: links.inter_hosts is no key. Did you mean links.inter_host?");
 }
 
 TEST(HardwareFile, a_curve_must_be_pairs_that_rise_in_size_with_shares_up_to_1) {
   const auto curve = [](const std::string& points) {
-    return fault_with("memory_curve = [[\"64 KiB\", 0.5], [\"1 MiB\", 1.0]]", "memory_curve = " + points);
+    return error_with("memory_curve = [[\"64 KiB\", 0.5], [\"1 MiB\", 1.0]]", "memory_curve = " + points);
   };
-  EXPECT_EQ(curve("0.5"), "my.toml:10: device.memory_curve = 0.5 is a fraction; a list of pairs [size, share] is needed.");
-  EXPECT_EQ(curve("[]"), "my.toml:10: device.memory_curve has no points; leave it out where the peak is reached at any size.");
+  EXPECT_EQ(curve("0.5"),
+            "my.toml:10: device.memory_curve = 0.5 is a fraction; a list of pairs [size, share] is needed.");
+  EXPECT_EQ(curve("[]"),
+            "my.toml:10: device.memory_curve has no points; leave it out where the peak is reached at any size.");
   EXPECT_EQ(curve("[0.5, 0.6]"), "my.toml:10: device.memory_curve must be a list of pairs [size, share].");
   EXPECT_EQ(curve("[[1, 0.5, 2]]"), "my.toml:10: device.memory_curve must be a list of pairs [size, share].");
   EXPECT_EQ(curve("[[1, \"half\"]]"),
-            "my.toml:10: device.memory_curve has a point [ 1, 'half' ]; sizes are bytes, such as 65536 or \"64 KiB\", shares are numbers.");
+            "my.toml:10: device.memory_curve has a point [ 1, 'half' ]; sizes are bytes, such as 65536 or \"64 KiB\", "
+            "shares are numbers.");
   EXPECT_EQ(curve("[[\"1 MiB\", 0.5], [\"64 KiB\", 0.6]]"),
             "my.toml:10: device.memory_curve is wrong: point 2 has size 65536 after 1048576; sizes must rise.");
   EXPECT_EQ(curve("[[\"1 MiB\", 1.2]]"),
             "my.toml:10: device.memory_curve is wrong: point 1 has share 1.2; a share must be above 0 and at most 1.");
   EXPECT_EQ(curve("[[\"1 MiB\", 0]]"),
             "my.toml:10: device.memory_curve is wrong: point 1 has share 0; a share must be above 0 and at most 1.");
-  EXPECT_EQ(curve("[[0, 0.5]]"), "my.toml:10: device.memory_curve is wrong: point 1 has size 0; a size must be above 0.");
+  EXPECT_EQ(curve("[[0, 0.5]]"),
+            "my.toml:10: device.memory_curve is wrong: point 1 has size 0; a size must be above 0.");
   EXPECT_EQ(curve("[[1, 0.1], [100, 0.9]]"),
-            "my.toml:10: device.memory_curve is wrong: from point 1 to 2 the share rises so fast that a bigger size takes less time; raise "
+            "my.toml:10: device.memory_curve is wrong: from point 1 to 2 the share rises so fast that a bigger size "
+            "takes less time; raise "
             "share 0.1 to 0.17 or more.");
   EXPECT_EQ(curve("[[\"1 mile\", 0.5]]"),
-            "my.toml:10: device.memory_curve has a point [ '1 mile', 0.5 ]: \"1 mile\" is no amount of memory. Write a number and B, KiB, "
+            "my.toml:10: device.memory_curve has a point [ '1 mile', 0.5 ]: \"1 mile\" is no amount of memory. Write a "
+            "number and B, KiB, "
             "MiB, GiB, TiB (or kB, MB, GB, TB), such as \"16 GiB\".");
-  EXPECT_EQ(fault_with("[[16, 0.5], [64, 1]]", "[[\"16 B\", 0.5]]"),
+  EXPECT_EQ(error_with("[[16, 0.5], [64, 1]]", "[[\"16 B\", 0.5]]"),
             "my.toml:11: device.width_curve has a point [ '16 B', 0.5 ]; sizes are numbers, shares are numbers.");
 }
 
-TEST(HardwareFile, all_faults_come_together) {
+TEST(HardwareFile, all_errors_come_together) {
   std::string text = with("hosts = 2", "hosts = 0");
   text.replace(text.find("launch = \"5 us\""), 15, "lunch = \"5 us\"");
-  EXPECT_EQ(fault(text),
-            "3 faults in the cluster file:\n"
+  EXPECT_EQ(error(text),
+            "3 errors in the cluster file:\n"
             "  my.toml:2: hosts = 0 must be at least 1 and at most 1000000; leave it out to let the ranks decide.\n"
             "  my.toml:5: device.launch is missing; a duration such as \"5 us\" is needed.\n"
             "  my.toml:9: device.lunch is no key. Did you mean device.launch?");
@@ -298,7 +338,8 @@ TEST(ShippedClusters, each_loads_and_is_named_as_its_file) {
     const Hardware hardware = load_hardware(std::string(shipped.name), 4);
     EXPECT_EQ(hardware.name, shipped.name);
     EXPECT_EQ(hardware.ranks(), 4);
-    for (const DType type : {DType::f64, DType::f32, DType::bf16}) EXPECT_GT(hardware.device.rates_of(type).matmul.count, 0);
+    for (const DType type : {DType::f64, DType::f32, DType::bf16})
+      EXPECT_GT(hardware.device.rates_of(type).matmul.count, 0);
     names += hardware.name + " ";
   }
   EXPECT_EQ(names, "a100-80g a800-80g demo h100-80g h200-141g ");
@@ -335,7 +376,8 @@ std::string unsourced(std::string_view text) {
       sourced = sourced || line.starts_with("# source: ");
       continue;
     }
-    const bool shape = line.starts_with("devices_per_host") || line.starts_with("hosts") || line.starts_with("shared_by");
+    const bool shape =
+        line.starts_with("devices_per_host") || line.starts_with("hosts") || line.starts_with("shared_by");
     if (std::regex_match(line, number) && !sourced && !shape) found += line + "\n";
     sourced = false;
   }
@@ -362,7 +404,8 @@ TEST(LoadHardware, the_example_of_the_reference_is_accepted) {
   page << file.rdbuf();
   const std::string text = page.str();
   const size_t begin = text.find("```toml\n") + 8;
-  const Hardware hardware = hardware_from_toml(text.substr(begin, text.find("```", begin) - begin), "docs/cluster-format.md");
+  const Hardware hardware =
+      hardware_from_toml(text.substr(begin, text.find("```", begin) - begin), "docs/cluster-format.md");
   EXPECT_THAT(hardware.host_names, ElementsAre("alpha", "beta"));
   EXPECT_EQ(hardware.inter_host->shared_by, 2);
 }
@@ -372,20 +415,22 @@ TEST(LoadHardware, a_path_is_read_and_named_in_messages) {
   std::ofstream(path) << kGood;
   EXPECT_EQ(load_hardware(path, 4), hardware_from_toml(kGood, path, 4));
   std::ofstream(path) << "name = = 1\n";
-  EXPECT_THAT(fault_of([&] { load_hardware(path); }), StartsWith(path + ":1:8: this is no valid TOML: "));
+  EXPECT_THAT(error_of([&] { load_hardware(path); }), StartsWith(path + ":1:8: this is no valid TOML: "));
   std::filesystem::remove(path);
 }
 
 TEST(LoadHardware, an_unknown_name_lists_the_known_ones) {
   const std::string rest =
-      "\" is neither a file nor a known name. Check the path, or use one of a100-80g, a800-80g, demo, h100-80g, h200-141g.";
-  EXPECT_EQ(fault_of([] { load_hardware("a100"); }), "cluster \"a100" + rest);
-  EXPECT_EQ(fault_of([] { load_hardware("/nowhere/my.toml"); }), "cluster \"/nowhere/my.toml" + rest);
-  EXPECT_EQ(fault_of([] { load_hardware("/"); }), "cluster \"/" + rest) << "a folder";
-  EXPECT_EQ(fault_of([] { load_hardware("a100-80g", 12); }),
+      "\" is neither a file nor a known name. Check the path, or use one of a100-80g, a800-80g, demo, h100-80g, "
+      "h200-141g.";
+  EXPECT_EQ(error_of([] { load_hardware("a100"); }), "cluster \"a100" + rest);
+  EXPECT_EQ(error_of([] { load_hardware("/nowhere/my.toml"); }), "cluster \"/nowhere/my.toml" + rest);
+  EXPECT_EQ(error_of([] { load_hardware("/"); }), "cluster \"/" + rest) << "a folder";
+  EXPECT_EQ(error_of([] { load_hardware("a100-80g", 12); }),
             "clusters/a100-80g.toml: 12 ranks are no whole number of hosts with 8 devices each. Use 8 or 16 ranks.");
-  EXPECT_EQ(fault_of([] { load_hardware("demo", 8); }),
-            "clusters/demo.toml:4: 8 ranks don't fit on 1 host with 4 devices. Set hosts to 2, or use at most 4 ranks.");
+  EXPECT_EQ(
+      error_of([] { load_hardware("demo", 8); }),
+      "clusters/demo.toml:4: 8 ranks don't fit on 1 host with 4 devices. Set hosts to 2, or use at most 4 ranks.");
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "fault_text.hpp"
+#include "error_text.hpp"
 #include "job_text.hpp"
 
 namespace switchyard::config {
@@ -15,40 +15,49 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kRest = "[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n";
+const std::string kRest =
+    "[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n";
 
-std::string fault(const std::string& text, const std::vector<std::string>& sets = {}) {
-  return fault_of([&] { job_from_toml(text, "job.toml", sets); });
+std::string error(const std::string& text, const std::vector<std::string>& sets = {}) {
+  return error_of([&] { job_from_toml(text, "job.toml", sets); });
 }
 
-std::string fault_with(const std::string& set) { return fault(good_job(), {set}); }
+std::string error_with(const std::string& set) { return error(good_job(), {set}); }
 
-ModelConfig model_of(const std::string& model) { return job_from_toml("[model]\n" + model + kRest, "job.toml").model.config; }
+ModelConfig model_of(const std::string& model) {
+  return job_from_toml("[model]\n" + model + kRest, "job.toml").model.config;
+}
 
 TEST(JobDraft, a_model_is_a_preset_a_path_or_sizes) {
-  EXPECT_EQ(fault(kRest),
-            "job.toml: there is no model. Give model.preset (3b, 7b, 13b, 32b), model.path, or the sizes hidden_size, layers, heads "
+  EXPECT_EQ(error(kRest),
+            "job.toml: there is no model. Give model.preset (3b, 7b, 13b, 32b), model.path, or the sizes hidden_size, "
+            "layers, heads "
             "and ffn_size.");
-  EXPECT_EQ(fault("[model]\npreset = \"7b\"\npath = \"x\"\n" + kRest),
+  EXPECT_EQ(error("[model]\npreset = \"7b\"\npath = \"x\"\n" + kRest),
             "job.toml:3: model.preset and model.path exclude each other. Keep one of a preset, a path, and sizes.");
-  EXPECT_EQ(fault("[model]\npreset = \"7b\"\nlayers = 2\n" + kRest),
+  EXPECT_EQ(error("[model]\npreset = \"7b\"\nlayers = 2\n" + kRest),
             "job.toml:3: model.preset and model.layers exclude each other. Keep one of a preset, a path, and sizes.");
-  EXPECT_EQ(fault("[model]\npath = \"x\"\nheads = 2\n" + kRest),
+  EXPECT_EQ(error("[model]\npath = \"x\"\nheads = 2\n" + kRest),
             "job.toml:3: model.path and model.heads exclude each other. Keep one of a preset, a path, and sizes.");
-  EXPECT_EQ(fault("[model]\npath = \"x\"\nvocab_size = 2\n" + kRest),
+  EXPECT_EQ(error("[model]\npath = \"x\"\nvocab_size = 2\n" + kRest),
             "job.toml:3: model.vocab_size can't stand beside model.path, whose config.json has it. Remove it.");
-  EXPECT_EQ(fault("[model]\npath = \"\"\n" + kRest), "job.toml:2: model.path is empty. Give a folder with a config.json.");
-  EXPECT_EQ(fault("[model]\npreset = \"8b\"\n" + kRest), "job.toml:2: model.preset = \"8b\" is unknown. Use one of 3b, 7b, 13b, 32b.");
+  EXPECT_EQ(error("[model]\npath = \"\"\n" + kRest),
+            "job.toml:2: model.path is empty. Give a folder with a config.json.");
+  EXPECT_EQ(error("[model]\npreset = \"8b\"\n" + kRest),
+            "job.toml:2: model.preset = \"8b\" is unknown. Use one of 3b, 7b, 13b, 32b.");
 }
 
-TEST(JobDraft, a_section_that_is_no_table_is_one_fault) {
-  const std::string model = "[model]\npreset = \"7b\"\n", batch = "[batch]\nsequences = 8\ncontext = 64\n", run = "[run]\nsteps = 1\n",
-                    bucket = "[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n";
-  for (const auto& [section, text] : {std::pair<std::string, std::string>("run", model + batch + bucket), {"batch", model + run + bucket},
-                                      {"model", batch + run + bucket}, {"parallel", model + batch + run}})
-    EXPECT_EQ(fault("[[" + section + "]]\nx = 1\n" + text), "job.toml:1: " + section + " is a list; a table is needed: write [" + section +
-                                                              "] with single brackets, once.");
-  EXPECT_EQ(fault("[bucket]\nmax_length = 64\nstrategy = \"1,1,1\"\n" + model + batch + run),
+TEST(JobDraft, a_section_that_is_no_table_is_one_error) {
+  const std::string model = "[model]\npreset = \"7b\"\n", batch = "[batch]\nsequences = 8\ncontext = 64\n",
+                    run = "[run]\nsteps = 1\n", bucket = "[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n";
+  for (const auto& [section, text] : {std::pair<std::string, std::string>("run", model + batch + bucket),
+                                      {"batch", model + run + bucket},
+                                      {"model", batch + run + bucket},
+                                      {"parallel", model + batch + run}})
+    EXPECT_EQ(error("[[" + section + "]]\nx = 1\n" + text), "job.toml:1: " + section +
+                                                                " is a list; a table is needed: write [" + section +
+                                                                "] with single brackets, once.");
+  EXPECT_EQ(error("[bucket]\nmax_length = 64\nstrategy = \"1,1,1\"\n" + model + batch + run),
             "job.toml:1: bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.");
 }
 
@@ -67,104 +76,121 @@ TEST(JobDraft, sizes_get_the_family_s_settings_and_the_usual_rest) {
   EXPECT_EQ(model.kv_heads, 6);
   EXPECT_EQ(model.head_dim, 8);
   EXPECT_EQ(model.max_positions, 64);
-  EXPECT_FALSE(
-      model_of("architecture = \"qwen2\"\nqkv_bias = false\nhidden_size = 48\nlayers = 2\nheads = 6\nffn_size = 136\nvocab_size = 149\n")
-          .qkv_bias);
-  const ModelConfig gpt2 = model_of("architecture = \"gpt2\"\nhidden_size = 48\nlayers = 2\nheads = 6\nvocab_size = 149\n");
+  EXPECT_FALSE(model_of("architecture = \"qwen2\"\nqkv_bias = false\nhidden_size = 48\nlayers = 2\nheads = 6\nffn_size "
+                        "= 136\nvocab_size = 149\n")
+                   .qkv_bias);
+  const ModelConfig gpt2 =
+      model_of("architecture = \"gpt2\"\nhidden_size = 48\nlayers = 2\nheads = 6\nvocab_size = 149\n");
   EXPECT_EQ(gpt2.ffn_size, 192);
   EXPECT_TRUE(gpt2.tied_embeddings);
 }
 
 TEST(JobDraft, missing_sizes_are_all_named) {
-  EXPECT_EQ(fault("[model]\nhidden_size = 64\n" + kRest),
-            "4 faults in the job:\n"
-            "  job.toml: model.layers is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.\n"
-            "  job.toml: model.heads is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.\n"
-            "  job.toml: model.ffn_size is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.\n"
-            "  job.toml: model.vocab_size is missing, and there is no data.path to take it from. Give one of them.");
+  EXPECT_EQ(
+      error("[model]\nhidden_size = 64\n" + kRest),
+      "4 errors in the job:\n"
+      "  job.toml: model.layers is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.\n"
+      "  job.toml: model.heads is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.\n"
+      "  job.toml: model.ffn_size is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.\n"
+      "  job.toml: model.vocab_size is missing, and there is no data.path to take it from. Give one of them.");
 }
 
 TEST(JobDraft, a_wrong_value_is_not_also_called_missing) {
-  const std::string text = fault("[model]\nhidden_size = 64\nlayers = \"two\"\nheads = 4\nffn_size = 8\nvocab_size = 9\n" + kRest);
+  const std::string text =
+      error("[model]\nhidden_size = 64\nlayers = \"two\"\nheads = 4\nffn_size = 8\nvocab_size = 9\n" + kRest);
   EXPECT_EQ(text, "job.toml:3: model.layers = \"two\" is a string; an integer is needed.");
-  EXPECT_EQ(fault_with("run.steps=0"), "--set run.steps=0: run.steps = 0 must be at least 1.");
-  EXPECT_EQ(fault_with("batch.context=0"), "--set batch.context=0: batch.context = 0 must be at least 1.");
-  EXPECT_EQ(fault_with("bucket=1"),
-            "--set bucket=1: bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.");
+  EXPECT_EQ(error_with("run.steps=0"), "--set run.steps=0: run.steps = 0 must be at least 1.");
+  EXPECT_EQ(error_with("batch.context=0"), "--set batch.context=0: batch.context = 0 must be at least 1.");
+  EXPECT_EQ(
+      error_with("bucket=1"),
+      "--set bucket=1: bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.");
 }
 
 TEST(JobDraft, heads_must_divide_the_hidden_size_unless_the_head_size_is_given) {
-  EXPECT_EQ(fault_with("model.hidden_size=65"),
+  EXPECT_EQ(error_with("model.hidden_size=65"),
             "job.toml:5: model.heads = 8 does not divide hidden_size = 65. Use a divisor, or give head_dim.");
   EXPECT_EQ(good({"model.hidden_size=65", "model.head_dim=16"}).model.config.head_dim, 16);
 }
 
 TEST(JobDraft, a_batch_is_counted_in_sequences_or_tokens) {
-  EXPECT_THAT(fault_with("batch.sequences=5"), HasSubstr("batch.sequences and batch.tokens exclude each other. Keep one."));
-  const std::string bare = fault("[model]\npreset = \"3b\"\n[run]\nsteps = 1\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n");
+  EXPECT_THAT(error_with("batch.sequences=5"),
+              HasSubstr("batch.sequences and batch.tokens exclude each other. Keep one."));
+  const std::string bare =
+      error("[model]\npreset = \"3b\"\n[run]\nsteps = 1\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n");
   EXPECT_THAT(bare, HasSubstr("the batch has no size. Give batch.sequences or batch.tokens."));
-  EXPECT_THAT(bare, HasSubstr("batch.context is missing. Give the longest document in tokens, such as context = 32768."));
+  EXPECT_THAT(bare,
+              HasSubstr("batch.context is missing. Give the longest document in tokens, such as context = 32768."));
 }
 
 TEST(JobDraft, a_secret_is_given_once_and_never_shown) {
-  const std::string fault = fault_of([] { good({"fabric.token=s3cret", "fabric.token_file=secret.txt"}); });
-  EXPECT_THAT(fault, HasSubstr("fabric.token and fabric.token_file exclude each other. Keep one of them."));
-  EXPECT_THAT(fault, testing::Not(HasSubstr("s3cret")));
-  const std::string table = fault_of([] { good({"fabric.token={a = 4711}"}); });
-  const std::string number = fault_of([] { job_from_toml(good_job() + "[fabric]\ntoken = 4711\n", "job.toml"); });
+  const std::string message = error_of([] { good({"fabric.token=s3cret", "fabric.token_file=secret.txt"}); });
+  EXPECT_THAT(message, HasSubstr("fabric.token and fabric.token_file exclude each other. Keep one of them."));
+  EXPECT_THAT(message, testing::Not(HasSubstr("s3cret")));
+  const std::string table = error_of([] { good({"fabric.token={a = 4711}"}); });
+  const std::string number = error_of([] { job_from_toml(good_job() + "[fabric]\ntoken = 4711\n", "job.toml"); });
   EXPECT_THAT(number, HasSubstr("fabric.token is an integer; a string is needed."));
   for (const std::string& text : {table, number}) EXPECT_THAT(text, testing::Not(HasSubstr("4711")));
 }
 
 TEST(JobDraft, steps_are_needed) {
-  EXPECT_EQ(fault("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n"),
+  EXPECT_EQ(error("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[[bucket]]\nmax_length = "
+                  "64\nstrategy = \"1,1,1\"\n"),
             "job.toml: run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
-  EXPECT_EQ(fault("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\nlengths = \"full\"\n[[bucket]]\nmax_length = 64\nstrategy = "
+  EXPECT_EQ(error("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\nlengths = "
+                  "\"full\"\n[[bucket]]\nmax_length = 64\nstrategy = "
                   "\"1,1,1\"\n"),
             "no error")
       << "a job with lengths may be for planning only";
 }
 
 TEST(JobDraft, stored_scores_bring_dropout_to_gpt2) {
-  const std::string start = "[model]\narchitecture = \"gpt2\"\nhidden_size = 32\nlayers = 2\nheads = 4\nvocab_size = 50\n";
-  const std::string end = "[batch]\nsequences = 8\ncontext = 64\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n[run]\nsteps = 1\n";
-  const auto dropout = [&](const std::string& lines) { return job_from_toml(start + lines + end, "job.toml").model.config.dropout; };
+  const std::string start =
+      "[model]\narchitecture = \"gpt2\"\nhidden_size = 32\nlayers = 2\nheads = 4\nvocab_size = 50\n";
+  const std::string end =
+      "[batch]\nsequences = 8\ncontext = 64\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n[run]\nsteps = 1\n";
+  const auto dropout = [&](const std::string& lines) {
+    return job_from_toml(start + lines + end, "job.toml").model.config.dropout;
+  };
   EXPECT_EQ(dropout(""), 0);
   EXPECT_EQ(dropout("attention = \"unfused\"\n"), 0.1);
   EXPECT_EQ(dropout("attention = \"unfused\"\ndropout = 0.3\n"), 0.3);
-  EXPECT_THAT(fault(start + "dropout = 0.3\n" + end), HasSubstr("model.dropout = 0.3: fused attention has no weights to drop."));
+  EXPECT_THAT(error(start + "dropout = 0.3\n" + end),
+              HasSubstr("model.dropout = 0.3: fused attention has no weights to drop."));
 }
 
 TEST(JobDraft, the_learning_rate_does_not_rise_while_it_decays) {
-  EXPECT_EQ(fault_with("optimizer.min_lr=1"), "--set optimizer.min_lr=1: optimizer.min_lr = 1 is above lr = 0.0003. Lower it.");
+  EXPECT_EQ(error_with("optimizer.min_lr=1"),
+            "--set optimizer.min_lr=1: optimizer.min_lr = 1 is above lr = 0.0003. Lower it.");
 }
 
 TEST(JobDraft, bucket_bounds_fall_strictly_and_reach_the_context) {
-  EXPECT_EQ(fault_with("bucket.1.max_length=4096"),
+  EXPECT_EQ(error_with("bucket.1.max_length=4096"),
             "--set bucket.1.max_length=4096: bucket.1.max_length = 4096 is not below that of bucket.0, 4096. "
             "List buckets from the longest to the shortest.");
-  EXPECT_EQ(fault_with("batch.context=5000"),
+  EXPECT_EQ(error_with("batch.context=5000"),
             "job.toml:13: bucket.0.max_length = 4096 is below batch.context = 5000: documents of 4097 to 5000 tokens "
             "have no bucket. Raise it to 5000, or lower the context.");
   EXPECT_EQ(good({"batch.context=1000"}).buckets[0].max_length, 4096);
-  EXPECT_EQ(fault_with("bucket.2.strategy=1,1,1"),
+  EXPECT_EQ(error_with("bucket.2.strategy=1,1,1"),
             "job.toml: bucket.2.max_length is missing. Give the longest document of the bucket in tokens.");
 }
 
-TEST(JobDraft, no_bucket_and_no_preset_is_told) {
-  EXPECT_EQ(fault("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n"),
-            "job.toml: there is no [[bucket]] and no [parallel] preset, so no strategy. One strategy for all is one bucket: max_length = "
+TEST(JobDraft, no_bucket_and_no_preset_is_reported) {
+  EXPECT_EQ(error("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n"),
+            "job.toml: there is no [[bucket]] and no [parallel] preset, so no strategy. One strategy for all is one "
+            "bucket: max_length = "
             "the context "
             "and strategy = \"dp,tp,pp\".");
 }
 
 TEST(JobDraft, a_bucket_has_one_strategy) {
-  EXPECT_THAT(fault_with("bucket.2.max_length=64"),
+  EXPECT_THAT(error_with("bucket.2.max_length=64"),
               HasSubstr("bucket.2 has no strategy. Give strategy = \"dp,tp,pp\", a table of settings, or file"));
-  EXPECT_THAT(fault_with("bucket.1.file=s.json"),
+  EXPECT_THAT(error_with("bucket.1.file=s.json"),
               HasSubstr("bucket.1 has more than one strategy. Keep one of strategy (text or table) and file."));
-  EXPECT_THAT(fault_with("bucket.1.strategy={file = \"s.json\", tp = 2}"), HasSubstr("bucket.1 has more than one strategy."));
-  EXPECT_THAT(fault_with("bucket.1.strategy=fast"), HasSubstr("bucket.1: strategy \"fast\" is not \"dp,tp,pp\"."));
+  EXPECT_THAT(error_with("bucket.1.strategy={file = \"s.json\", tp = 2}"),
+              HasSubstr("bucket.1 has more than one strategy."));
+  EXPECT_THAT(error_with("bucket.1.strategy=fast"), HasSubstr("bucket.1: strategy \"fast\" is not \"dp,tp,pp\"."));
 }
 
 TEST(JobDraft, a_strategy_table_goes_before_parallel_and_parallel_before_the_defaults) {
@@ -182,10 +208,11 @@ TEST(JobDraft, a_strategy_table_goes_before_parallel_and_parallel_before_the_def
 }
 
 TEST(JobDraft, a_micro_batch_holds_the_longest_document) {
-  EXPECT_THAT(
-      fault_with("parallel.micro_batch_tokens=1024"),
-      HasSubstr("bucket.0: micro_batch_tokens = 1024 can't hold a document of 4096 tokens. Raise it, or use 0 for the bucket's length."));
-  EXPECT_EQ(good({"parallel.micro_batch_tokens=1024", "batch.context=1000"}).buckets[0].strategy.micro_batch_tokens, 1024);
+  EXPECT_THAT(error_with("parallel.micro_batch_tokens=1024"),
+              HasSubstr("bucket.0: micro_batch_tokens = 1024 can't hold a document of 4096 tokens. Raise it, or use 0 "
+                        "for the bucket's length."));
+  EXPECT_EQ(good({"parallel.micro_batch_tokens=1024", "batch.context=1000"}).buckets[0].strategy.micro_batch_tokens,
+            1024);
 }
 
 TEST(JobDraft, a_strategy_file_is_found_beside_the_job) {
@@ -194,23 +221,26 @@ TEST(JobDraft, a_strategy_file_is_found_beside_the_job) {
   std::ofstream(folder / "s.json") << to_json(strategy_from_spec("1,2,2", 4, 4));
   std::ofstream(folder / "broken.json") << "{";
   const std::string origin = (folder / "job.toml").string();
-  for (const char* set : {"bucket.1.strategy={file = \"s.json\"}",
-                          "bucket=[{max_length = 4096, strategy = \"4,1,1\"}, {max_length = 512, file = \"s.json\"}]"}) {
+  for (const char* set :
+       {"bucket.1.strategy={file = \"s.json\"}",
+        "bucket=[{max_length = 4096, strategy = \"4,1,1\"}, {max_length = 512, file = \"s.json\"}]"}) {
     const Job job = job_from_toml(good_job(), origin, {set});
     EXPECT_EQ(job.buckets[1].strategy, strategy_from_spec("1,2,2", 4, 4));
     EXPECT_EQ(job.buckets[1].spec, "");
   }
-  const auto fault_for = [&](const char* file) {
-    return fault_of([&] { job_from_toml(good_job(), origin, {fmt::format("bucket.1.strategy={{file = \"{}\"}}", file)}); });
+  const auto error_for = [&](const char* file) {
+    return error_of(
+        [&] { job_from_toml(good_job(), origin, {fmt::format("bucket.1.strategy={{file = \"{}\"}}", file)}); });
   };
-  EXPECT_THAT(fault_for("nowhere.json"), HasSubstr("can't read the strategy file"));
-  EXPECT_THAT(fault_for("broken.json"), HasSubstr("broken.json: this is no valid JSON"));
+  EXPECT_THAT(error_for("nowhere.json"), HasSubstr("can't read the strategy file"));
+  EXPECT_THAT(error_for("broken.json"), HasSubstr("broken.json: this is no valid JSON"));
 }
 
 TEST(JobDraft, a_strategy_may_stand_in_the_job_as_json) {
   const Strategy strategy = strategy_from_spec("1,2,2", 4, 4);
   EXPECT_EQ(good({"bucket.1.strategy=" + to_json(strategy)}).buckets[1].strategy, strategy);
-  EXPECT_THAT(fault_with("bucket.1.strategy={\"groups\": 5}"), HasSubstr("bucket.1.strategy: groups is 5; a list is needed."));
+  EXPECT_THAT(error_with("bucket.1.strategy={\"groups\": 5}"),
+              HasSubstr("bucket.1.strategy: groups is 5; a list is needed."));
 }
 
 TEST(JobDraft, ranks_default_to_what_the_strategies_need) {
@@ -220,27 +250,32 @@ TEST(JobDraft, ranks_default_to_what_the_strategies_need) {
   Strategy far = strategy_from_spec("1,1,1", 4, 4);
   far.groups[0].stages[0].ranks = {6};
   EXPECT_EQ(good({"bucket.1.strategy=" + to_json(far)}).run.ranks, 7);
-  EXPECT_THAT(fault_with("bucket.0.strategy=4000000000000000000,4,4"), HasSubstr("but the run has 65536"));
+  EXPECT_THAT(error_with("bucket.0.strategy=4000000000000000000,4,4"), HasSubstr("but the run has 65536"));
 }
 
 TEST(JobDraft, a_published_preset_fills_buckets_and_ranks_where_they_are_absent) {
   const std::string text =
-      "model.preset = \"7b\"\nbatch = { sequences = 512, context = 16384 }\nrun.steps = 1\nparallel.preset = \"hotspa/7b-16gpu-github\"\n";
+      "model.preset = \"7b\"\nbatch = { sequences = 512, context = 16384 }\nrun.steps = 1\nparallel.preset = "
+      "\"hotspa/7b-16gpu-github\"\n";
   const Job job = job_from_toml(text, "job.toml");
   ASSERT_EQ(job.buckets.size(), 3u);
   EXPECT_EQ(job.buckets[0].max_length, 16384);
   EXPECT_EQ(job.buckets[0].spec, "4,4,1");
   EXPECT_EQ(job.run.ranks, 16);
-  EXPECT_EQ(job_from_toml(text, "job.toml", {"run.ranks=32", "parallel.recompute=full"}).buckets[2].strategy.recompute, Recompute::full);
-  EXPECT_EQ(job_from_toml(text, "job.toml", {"bucket=[{max_length = 16384, strategy = \"1,4,1\"}]"}).buckets.size(), 1u);
-  EXPECT_THAT(fault(text, {"run.ranks=8"}), HasSubstr("bucket.0: strategy \"4,4,1\" needs 4 x 4 x 1 ranks, but the run has 8."));
-  EXPECT_THAT(fault(text, {"batch.context=65536"}), HasSubstr("goes up to 32768 tokens"));
-  EXPECT_THAT(fault(text, {"parallel.preset=hotspa"}), HasSubstr("parallel.preset = \"hotspa\" is unknown."));
+  EXPECT_EQ(job_from_toml(text, "job.toml", {"run.ranks=32", "parallel.recompute=full"}).buckets[2].strategy.recompute,
+            Recompute::full);
+  EXPECT_EQ(job_from_toml(text, "job.toml", {"bucket=[{max_length = 16384, strategy = \"1,4,1\"}]"}).buckets.size(),
+            1u);
+  EXPECT_THAT(error(text, {"run.ranks=8"}),
+              HasSubstr("bucket.0: strategy \"4,4,1\" needs 4 x 4 x 1 ranks, but the run has 8."));
+  EXPECT_THAT(error(text, {"batch.context=65536"}), HasSubstr("goes up to 32768 tokens"));
+  EXPECT_THAT(error(text, {"parallel.preset=hotspa"}), HasSubstr("parallel.preset = \"hotspa\" is unknown."));
 }
 
-TEST(JobDraft, faults_of_every_kind_come_together) {
-  const std::string text = fault(good_job(), {"run.stps=5", "bucket.1.strategy=1,6,1", "optimizer.min_lr=1", "batch.sequences=5"});
-  EXPECT_THAT(text, HasSubstr("4 faults in the job:"));
+TEST(JobDraft, errors_of_every_kind_come_together) {
+  const std::string text =
+      error(good_job(), {"run.stps=5", "bucket.1.strategy=1,6,1", "optimizer.min_lr=1", "batch.sequences=5"});
+  EXPECT_THAT(text, HasSubstr("4 errors in the job:"));
   EXPECT_THAT(text, HasSubstr("run.stps is no key."));
   EXPECT_THAT(text, HasSubstr("exclude each other"));
   EXPECT_THAT(text, HasSubstr("is above lr"));

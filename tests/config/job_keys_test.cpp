@@ -16,14 +16,22 @@ const Key<JobDraft>& key_named(const std::string& name) {
 /// A value of the key's type that differs from `now` and lies in its range.
 KeyValue other_value(const KeyInfo& key, const KeyValue& now) {
   switch (key.type) {
-    case KeyType::boolean: return !std::get<bool>(now);
-    case KeyType::integer: return std::get<i64>(now) + (static_cast<double>(std::get<i64>(now)) < key.range.most ? 1 : -1);
-    case KeyType::bytes: return std::get<i64>(now) + 1;
-    case KeyType::integers: return std::vector<i64>{1, 0};
-    case KeyType::number: return std::get<double>(now) / 2 + 0.25;
-    case KeyType::duration: return std::get<double>(now) + 1;
-    case KeyType::choice: return key.choices.back() == std::get<std::string>(now) ? key.choices.front() : key.choices.back();
-    default: return "other";
+    case KeyType::boolean:
+      return !std::get<bool>(now);
+    case KeyType::integer:
+      return std::get<i64>(now) + (static_cast<double>(std::get<i64>(now)) < key.range.most ? 1 : -1);
+    case KeyType::bytes:
+      return std::get<i64>(now) + 1;
+    case KeyType::integers:
+      return std::vector<i64>{1, 0};
+    case KeyType::number:
+      return std::get<double>(now) / 2 + 0.25;
+    case KeyType::duration:
+      return std::get<double>(now) + 1;
+    case KeyType::choice:
+      return key.choices.back() == std::get<std::string>(now) ? key.choices.front() : key.choices.back();
+    default:
+      return "other";
   }
 }
 
@@ -93,17 +101,17 @@ TEST(JobKeys, of_a_model_every_key_belongs_to_its_function_but_those_that_comput
   }
 }
 
-TEST(JobKeys, the_function_of_a_model_is_told_by_keys) {
+TEST(JobKeys, the_function_of_a_model_is_reported_by_keys) {
   ModelConfig model = family_defaults(Family::qwen2);
   model.rope_theta = 12345.5;
   model.rope_scaling.original_context = 7;  // of a scaling that is off
   const std::vector<std::string> function = function_of(model);
-  for (const char* key : {"model.architecture = \"qwen2\"", "model.rope_theta = 12345.5", "model.qkv_bias = true", "model.o_bias = false",
-                          "model.rope_scaling.original_context = 8192.0"})
+  for (const char* key : {"model.architecture = \"qwen2\"", "model.rope_theta = 12345.5", "model.qkv_bias = true",
+                          "model.o_bias = false", "model.rope_scaling.original_context = 8192.0"})
     EXPECT_THAT(function, testing::Contains(key));
 }
 
-TEST(JobKeys, ranges_are_told_in_words) {
+TEST(JobKeys, ranges_are_reported_in_words) {
   EXPECT_EQ(out_of_range(key_named("run.steps"), i64{0}), "must be at least 1");
   EXPECT_EQ(out_of_range(key_named("run.steps"), i64{1}), "");
   EXPECT_EQ(out_of_range(key_named("run.ranks"), i64{1} << 40), "must be at most 65536");

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fault_text.hpp"
+#include "error_text.hpp"
 #include "job_text.hpp"
 
 namespace switchyard::config {
@@ -13,18 +13,18 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 /// What reading finds wrong with a text and overrides; cross-checks stay out.
-std::string faults_of(const std::string& text, const std::vector<std::string>& sets = {}) {
-  return fault_of([&] {
-    Faults faults;
-    read_draft(text, "job.toml", overrides_of(sets), faults);
-    faults.throw_if_any();
+std::string errors_of(const std::string& text, const std::vector<std::string>& sets = {}) {
+  return error_of([&] {
+    Errors errors;
+    read_draft(text, "job.toml", overrides_of(sets), errors);
+    errors.throw_if_any();
   });
 }
 
 JobDraft draft_of(const std::string& text, const std::vector<std::string>& sets = {}) {
-  Faults faults;
-  JobDraft draft = read_draft(text, "job.toml", overrides_of(sets), faults);
-  faults.throw_if_any();
+  Errors errors;
+  JobDraft draft = read_draft(text, "job.toml", overrides_of(sets), errors);
+  errors.throw_if_any();
   return draft;
 }
 
@@ -73,50 +73,54 @@ TEST(JobReader, integers_serve_as_numbers_bytes_and_seconds) {
 }
 
 TEST(JobReader, an_unknown_key_names_the_likely_one) {
-  EXPECT_EQ(faults_of("[run]\nstep = 5\n"), "job.toml:2: run.step is no key. Did you mean run.steps?");
-  EXPECT_EQ(faults_of("steps = 5\n"), "job.toml:1: steps is no key. Did you mean run.steps?");
-  EXPECT_EQ(faults_of("[optimiser]\nlr = 1\n"), "job.toml:1: optimiser is no key. Did you mean optimizer?");
-  EXPECT_EQ(faults_of("[model.rope_scaling]\nfacter = 1.0\n"),
+  EXPECT_EQ(errors_of("[run]\nstep = 5\n"), "job.toml:2: run.step is no key. Did you mean run.steps?");
+  EXPECT_EQ(errors_of("steps = 5\n"), "job.toml:1: steps is no key. Did you mean run.steps?");
+  EXPECT_EQ(errors_of("[optimiser]\nlr = 1\n"), "job.toml:1: optimiser is no key. Did you mean optimizer?");
+  EXPECT_EQ(errors_of("[model.rope_scaling]\nfacter = 1.0\n"),
             "job.toml:2: model.rope_scaling.facter is no key. Did you mean model.rope_scaling.factor?");
-  EXPECT_EQ(faults_of("[[bucket]]\nmax_lenght = 5\n"), "job.toml:2: bucket.0.max_lenght is no key. Did you mean bucket.0.max_length?");
-  EXPECT_EQ(faults_of("[[bucket]]\ntp = 5\n"), "job.toml:2: bucket.0.tp is no key. Did you mean bucket.0.strategy.tp?");
-  EXPECT_EQ(faults_of("[run]\nfrobnicate_everything = 5\n"),
+  EXPECT_EQ(errors_of("[[bucket]]\nmax_lenght = 5\n"),
+            "job.toml:2: bucket.0.max_lenght is no key. Did you mean bucket.0.max_length?");
+  EXPECT_EQ(errors_of("[[bucket]]\ntp = 5\n"), "job.toml:2: bucket.0.tp is no key. Did you mean bucket.0.strategy.tp?");
+  EXPECT_EQ(errors_of("[run]\nfrobnicate_everything = 5\n"),
             "job.toml:2: run.frobnicate_everything is no key. `switchyard train --help-keys` lists all keys.");
 }
 
 TEST(JobReader, a_wrong_type_says_what_is_needed) {
-  EXPECT_EQ(faults_of("run.steps = \"ten\""), "job.toml:1: run.steps = \"ten\" is a string; an integer is needed.");
-  EXPECT_EQ(faults_of("run.steps = 1.5"), "job.toml:1: run.steps = 1.5 is a fraction; an integer is needed.");
-  EXPECT_EQ(faults_of("run.steps = [1]"), "job.toml:1: run.steps is a list; an integer is needed.");
-  EXPECT_EQ(faults_of("run.steps = {a = 1}"), "job.toml:1: run.steps is a table; an integer is needed.");
-  EXPECT_EQ(faults_of("run.steps = 2020-01-01"), "job.toml:1: run.steps = 2020-01-01 is a date or time; an integer is needed.");
-  EXPECT_EQ(faults_of("run.prefetch = 1"), "job.toml:1: run.prefetch = 1 is an integer; true or false is needed.");
-  EXPECT_EQ(faults_of("optimizer.lr = true"), "job.toml:1: optimizer.lr = true is a truth value; a number is needed.");
-  EXPECT_EQ(faults_of("data.path = 1"), "job.toml:1: data.path = 1 is an integer; a string is needed.");
-  EXPECT_EQ(faults_of("run.memory_budget = true"),
-            "job.toml:1: run.memory_budget = true is a truth value; an amount of memory such as \"16 GiB\" is needed, or \"none\".");
-  EXPECT_EQ(faults_of("fabric.timeout = true"),
+  EXPECT_EQ(errors_of("run.steps = \"ten\""), "job.toml:1: run.steps = \"ten\" is a string; an integer is needed.");
+  EXPECT_EQ(errors_of("run.steps = 1.5"), "job.toml:1: run.steps = 1.5 is a fraction; an integer is needed.");
+  EXPECT_EQ(errors_of("run.steps = [1]"), "job.toml:1: run.steps is a list; an integer is needed.");
+  EXPECT_EQ(errors_of("run.steps = {a = 1}"), "job.toml:1: run.steps is a table; an integer is needed.");
+  EXPECT_EQ(errors_of("run.steps = 2020-01-01"),
+            "job.toml:1: run.steps = 2020-01-01 is a date or time; an integer is needed.");
+  EXPECT_EQ(errors_of("run.prefetch = 1"), "job.toml:1: run.prefetch = 1 is an integer; true or false is needed.");
+  EXPECT_EQ(errors_of("optimizer.lr = true"), "job.toml:1: optimizer.lr = true is a truth value; a number is needed.");
+  EXPECT_EQ(errors_of("data.path = 1"), "job.toml:1: data.path = 1 is an integer; a string is needed.");
+  EXPECT_EQ(errors_of("run.memory_budget = true"),
+            "job.toml:1: run.memory_budget = true is a truth value; an amount of memory such as \"16 GiB\" is needed, "
+            "or \"none\".");
+  EXPECT_EQ(errors_of("fabric.timeout = true"),
             "job.toml:1: fabric.timeout = true is a truth value; a duration such as \"30 s\" is needed.");
 }
 
 TEST(JobReader, a_wrong_choice_or_quantity_lists_what_is_known) {
-  EXPECT_THAT(faults_of("run.precision = \"fp16\""),
+  EXPECT_THAT(errors_of("run.precision = \"fp16\""),
               HasSubstr("fp16\" is unknown; one of \"auto\", \"fp64\", \"fp32\", \"bf16\" is needed."));
-  EXPECT_THAT(faults_of("run.precision = 16"), HasSubstr("run.precision = 16 is an integer; one of"));
-  EXPECT_THAT(faults_of("run.memory_budget = \"16 gigs\""),
+  EXPECT_THAT(errors_of("run.precision = 16"), HasSubstr("run.precision = 16 is an integer; one of"));
+  EXPECT_THAT(errors_of("run.memory_budget = \"16 gigs\""),
               StartsWith("job.toml:1: run.memory_budget = \"16 gigs\" is no amount of memory."));
-  EXPECT_THAT(faults_of("fabric.timeout = \"soon\""), StartsWith("job.toml:1: fabric.timeout = \"soon\" is no duration."));
+  EXPECT_THAT(errors_of("fabric.timeout = \"soon\""),
+              StartsWith("job.toml:1: fabric.timeout = \"soon\" is no duration."));
 }
 
 TEST(JobReader, a_value_out_of_range_says_the_range) {
-  EXPECT_EQ(faults_of("run.steps = 0"), "job.toml:1: run.steps = 0 must be at least 1.");
-  EXPECT_EQ(faults_of("optimizer.lr = inf"), "job.toml:1: optimizer.lr = inf must be finite.");
-  EXPECT_EQ(faults_of("run.ranks = 9999999999"), "job.toml:1: run.ranks = 9999999999 must be at most 65536.");
+  EXPECT_EQ(errors_of("run.steps = 0"), "job.toml:1: run.steps = 0 must be at least 1.");
+  EXPECT_EQ(errors_of("optimizer.lr = inf"), "job.toml:1: optimizer.lr = inf must be finite.");
+  EXPECT_EQ(errors_of("run.ranks = 9999999999"), "job.toml:1: run.ranks = 9999999999 must be at most 65536.");
 }
 
-TEST(JobReader, all_faults_come_together) {
-  EXPECT_EQ(faults_of("sed = 1\n[run]\nsteps = 0\nranks = \"8\"\n"),
-            "3 faults in the job:\n"
+TEST(JobReader, all_errors_come_together) {
+  EXPECT_EQ(errors_of("sed = 1\n[run]\nsteps = 0\nranks = \"8\"\n"),
+            "3 errors in the job:\n"
             "  job.toml:4: run.ranks = \"8\" is a string; an integer is needed.\n"
             "  job.toml:3: run.steps = 0 must be at least 1.\n"
             "  job.toml:1: sed is no key. Did you mean seed?");
@@ -124,59 +128,69 @@ TEST(JobReader, all_faults_come_together) {
 
 TEST(JobReader, buckets_are_a_list_of_tables) {
   const JobDraft draft = draft_of(
-      "[[bucket]]\nmax_length = 64\nstrategy = \"1,4,2\"\n[[bucket]]\nmax_length = 8\n[bucket.strategy]\ndp = 8\nrecompute = \"full\"\n");
+      "[[bucket]]\nmax_length = 64\nstrategy = \"1,4,2\"\n[[bucket]]\nmax_length = 8\n[bucket.strategy]\ndp = "
+      "8\nrecompute = \"full\"\n");
   ASSERT_EQ(draft.buckets.size(), 2u);
   EXPECT_EQ(draft.buckets[0].text, "1,4,2");
   EXPECT_EQ(draft.buckets[1].dp, 8);
   EXPECT_EQ(draft.buckets[1].settings.recompute, Recompute::full);
   EXPECT_TRUE(draft.has("bucket.1.strategy.dp"));
-  const std::string fault = "job.toml:1: bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.";
-  EXPECT_EQ(faults_of("[bucket]\nmax_length = 64\n"), fault);
-  EXPECT_EQ(faults_of("bucket = [1, 2]\n"), fault);
-  EXPECT_EQ(faults_of("bucket = 1\n"), fault);
+  const std::string message =
+      "job.toml:1: bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.";
+  EXPECT_EQ(errors_of("[bucket]\nmax_length = 64\n"), message);
+  EXPECT_EQ(errors_of("bucket = [1, 2]\n"), message);
+  EXPECT_EQ(errors_of("bucket = 1\n"), message);
 }
 
 TEST(JobReader, a_section_of_another_kind_is_answered_with_its_form) {
-  EXPECT_EQ(faults_of("[[run]]\nsteps = 5\n"), "job.toml:1: run is a list; a table is needed: write [run] with single brackets, once.");
-  EXPECT_EQ(faults_of("run = 5\n"), "job.toml:1: run = 5 is an integer; a table is needed: write [run] above its keys.");
-  EXPECT_EQ(faults_of("[[parallel]]\npreset = \"a\"\n"),
+  EXPECT_EQ(errors_of("[[run]]\nsteps = 5\n"),
+            "job.toml:1: run is a list; a table is needed: write [run] with single brackets, once.");
+  EXPECT_EQ(errors_of("run = 5\n"),
+            "job.toml:1: run = 5 is an integer; a table is needed: write [run] above its keys.");
+  EXPECT_EQ(errors_of("[[parallel]]\npreset = \"a\"\n"),
             "job.toml:1: parallel is a list; a table is needed: write [parallel] with single brackets, once.");
-  EXPECT_EQ(faults_of("[model]\nrope_scaling = 8.0\n"),
-            "job.toml:2: model.rope_scaling = 8.0 is a fraction; a table is needed: write [model.rope_scaling] above its keys.");
-  EXPECT_EQ(faults_of("seed = [1]\n"), "job.toml:1: seed is a list; an integer is needed.");
-  EXPECT_THAT(faults_of("[seed]\n"), StartsWith("job.toml:1: seed is a table"));
-  EXPECT_THAT(faults_of("[[bucket]]\nmax_length = [64]\n"), StartsWith("job.toml:2: bucket.0.max_length is a list"));
-  EXPECT_THAT(faults_of("[[bucket]]\nmax_length = 64\n[[bucket.strategy]]\ndp = 1\n"), StartsWith("job.toml:3: bucket.0.strategy is a list"));
-  EXPECT_THAT(faults_of("[[bucket]]\nstrategy = 5\n"), StartsWith("job.toml:2: bucket.0.strategy = 5 is an integer"));
+  EXPECT_EQ(errors_of("[model]\nrope_scaling = 8.0\n"),
+            "job.toml:2: model.rope_scaling = 8.0 is a fraction; a table is needed: write [model.rope_scaling] above "
+            "its keys.");
+  EXPECT_EQ(errors_of("seed = [1]\n"), "job.toml:1: seed is a list; an integer is needed.");
+  EXPECT_THAT(errors_of("[seed]\n"), StartsWith("job.toml:1: seed is a table"));
+  EXPECT_THAT(errors_of("[[bucket]]\nmax_length = [64]\n"), StartsWith("job.toml:2: bucket.0.max_length is a list"));
+  EXPECT_THAT(errors_of("[[bucket]]\nmax_length = 64\n[[bucket.strategy]]\ndp = 1\n"),
+              StartsWith("job.toml:3: bucket.0.strategy is a list"));
+  EXPECT_THAT(errors_of("[[bucket]]\nstrategy = 5\n"), StartsWith("job.toml:2: bucket.0.strategy = 5 is an integer"));
 }
 
 TEST(JobReader, a_quoted_name_with_a_dot_is_one_word) {
-  EXPECT_THAT(faults_of("\"run.steps\" = 5\n"), StartsWith("job.toml:1: run.steps is no key."));
+  EXPECT_THAT(errors_of("\"run.steps\" = 5\n"), StartsWith("job.toml:1: run.steps is no key."));
 }
 
 TEST(JobReader, values_of_the_command_line_are_taken_as_they_are) {
   const auto out_of = [](const std::string& out) {
-    Faults faults;
-    const JobDraft draft = read_draft("", "job.toml", {{.where = "--out", .key = "run.out", .value = out}}, faults);
-    faults.throw_if_any();
+    Errors errors;
+    const JobDraft draft = read_draft("", "job.toml", {{.where = "--out", .key = "run.out", .value = out}}, errors);
+    errors.throw_if_any();
     return draft.job.run.out;
   };
-  for (const std::string out : {"a\"b", "a\\b", "a\\", "\"quoted\"", "'single'", "{ x = 1 }", "a b", "a#b", "a\nb", "1", "true", "\u00fc"}) EXPECT_EQ(out_of(out), out);
-  EXPECT_EQ(fault_of([&] { out_of("a\xff"); }), "--out: the value of run.out is no UTF-8 text, which job files are made of. Use other characters.");
-  Faults faults;
-  read_draft("", "job.toml", {{.where = "--steps -3", .key = "run.steps", .value = i64{-3}}}, faults);
-  EXPECT_EQ(fault_of([&] { faults.throw_if_any(); }), "--steps -3: run.steps = -3 must be at least 1.");
+  for (const std::string out :
+       {"a\"b", "a\\b", "a\\", "\"quoted\"", "'single'", "{ x = 1 }", "a b", "a#b", "a\nb", "1", "true", "\u00fc"})
+    EXPECT_EQ(out_of(out), out);
+  EXPECT_EQ(error_of([&] { out_of("a\xff"); }),
+            "--out: the value of run.out is no UTF-8 text, which job files are made of. Use other characters.");
+  Errors errors;
+  read_draft("", "job.toml", {{.where = "--steps -3", .key = "run.steps", .value = i64{-3}}}, errors);
+  EXPECT_EQ(error_of([&] { errors.throw_if_any(); }), "--steps -3: run.steps = -3 must be at least 1.");
 }
 
 TEST(JobReader, broken_toml_says_line_and_column) {
-  EXPECT_THAT(faults_of("[run]\nsteps = = 5\n"), StartsWith("job.toml:2:9: this is no valid TOML: "));
-  EXPECT_THAT(faults_of("[run]\nsteps = 5\nsteps = 6\n"), StartsWith("job.toml:3:"));
+  EXPECT_THAT(errors_of("[run]\nsteps = = 5\n"), StartsWith("job.toml:2:9: this is no valid TOML: "));
+  EXPECT_THAT(errors_of("[run]\nsteps = 5\nsteps = 6\n"), StartsWith("job.toml:3:"));
 }
 
 TEST(JobReader, overrides_replace_add_and_reach_into_buckets) {
-  const JobDraft draft = draft_of(
-      good_job(), {"run.steps=20", "run.out=runs/a b", "model.rope_scaling.factor=8", "bucket.0.max_length=8192", "bucket.1.strategy=2,2,1",
-                   "run.memory_budget=2 GiB", "run.prefetch=false", "data.path=\"quoted\"", "run.steps=30"});
+  const JobDraft draft =
+      draft_of(good_job(), {"run.steps=20", "run.out=runs/a b", "model.rope_scaling.factor=8",
+                            "bucket.0.max_length=8192", "bucket.1.strategy=2,2,1", "run.memory_budget=2 GiB",
+                            "run.prefetch=false", "data.path=\"quoted\"", "run.steps=30"});
   EXPECT_EQ(draft.job.run.steps, 30);
   EXPECT_EQ(draft.job.run.out, "runs/a b");
   EXPECT_EQ(draft.job.model.config.rope_scaling.factor, 8);
@@ -200,14 +214,17 @@ TEST(JobReader, overrides_may_set_all_buckets_or_add_one) {
 }
 
 TEST(JobReader, a_wrong_override_is_named_as_it_was_typed) {
-  EXPECT_EQ(faults_of("", {"run.steps=ten"}), "--set run.steps=ten: run.steps = \"ten\" is a string; an integer is needed.");
-  EXPECT_EQ(faults_of("", {"run.stps=1"}), "--set run.stps=1: run.stps is no key. Did you mean run.steps?");
-  EXPECT_EQ(faults_of("", {"run.steps"}), "--set run.steps: there is no key=value. Write for example --set run.steps=100.");
-  EXPECT_EQ(faults_of("", {"=5"}), "--set =5: there is no key=value. Write for example --set run.steps=100.");
-  EXPECT_THAT(faults_of(good_job(), {"bucket.5.max_length=1"}), HasSubstr("there is no place for bucket.5.max_length"));
-  EXPECT_THAT(faults_of(good_job(), {"bucket.0.strategy.tp=1"}), HasSubstr("there is no place for bucket.0.strategy.tp"));
-  EXPECT_THAT(faults_of(good_job(), {"run.steps=1\nrun.ranks=2"}), HasSubstr("run.steps"));
-  EXPECT_THAT(faults_of(good_job(), {"run=5"}), HasSubstr("--set run=5: run = 5 is an integer; a table is needed"));
+  EXPECT_EQ(errors_of("", {"run.steps=ten"}),
+            "--set run.steps=ten: run.steps = \"ten\" is a string; an integer is needed.");
+  EXPECT_EQ(errors_of("", {"run.stps=1"}), "--set run.stps=1: run.stps is no key. Did you mean run.steps?");
+  EXPECT_EQ(errors_of("", {"run.steps"}),
+            "--set run.steps: there is no key=value. Write for example --set run.steps=100.");
+  EXPECT_EQ(errors_of("", {"=5"}), "--set =5: there is no key=value. Write for example --set run.steps=100.");
+  EXPECT_THAT(errors_of(good_job(), {"bucket.5.max_length=1"}), HasSubstr("there is no place for bucket.5.max_length"));
+  EXPECT_THAT(errors_of(good_job(), {"bucket.0.strategy.tp=1"}),
+              HasSubstr("there is no place for bucket.0.strategy.tp"));
+  EXPECT_THAT(errors_of(good_job(), {"run.steps=1\nrun.ranks=2"}), HasSubstr("run.steps"));
+  EXPECT_THAT(errors_of(good_job(), {"run=5"}), HasSubstr("--set run=5: run = 5 is an integer; a table is needed"));
 }
 
 }  // namespace

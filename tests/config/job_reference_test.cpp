@@ -39,7 +39,8 @@ TEST(JobReference, the_page_in_docs_is_the_one_the_program_writes) {
   text << file.rdbuf();
   const std::string fresh = SWITCHYARD_BINARY "/job-reference.md";
   std::ofstream(fresh) << job_reference_markdown();
-  EXPECT_EQ(text.str(), job_reference_markdown()) << "The keys have changed: copy " << fresh << " to docs/job-reference.md.";
+  EXPECT_EQ(text.str(), job_reference_markdown())
+      << "The keys have changed: copy " << fresh << " to docs/job-reference.md.";
 }
 
 }  // namespace

@@ -19,13 +19,15 @@ void expect_round_trip(const Job& job) {
 TEST(JobToml, a_resolved_job_reads_back_equal) {
   expect_round_trip(good());
   expect_round_trip(
-      good({"data.path=a \"quoted\" 'path' \\ ünï", "run.memory_budget=1234567 B", "fabric.timeout=1.25 ms", "optimizer.lr=1.1e-7",
-            "run.out=runs/x", "model.rope_scaling.factor=8", "parallel.recompute=selective", "run.prefetch=false", "run.order=[1, 0]"}));
+      good({"data.path=a \"quoted\" 'path' \\ ünï", "run.memory_budget=1234567 B", "fabric.timeout=1.25 ms",
+            "optimizer.lr=1.1e-7", "run.out=runs/x", "model.rope_scaling.factor=8", "parallel.recompute=selective",
+            "run.prefetch=false", "run.order=[1, 0]"}));
 }
 
 TEST(JobToml, presets_are_written_out) {
   const Job job = job_from_toml(
-      "model.preset = \"7b\"\nbatch = { sequences = 512, context = 16384 }\nrun.steps = 1\nparallel.preset = \"hotspa/7b-16gpu-github\"\n",
+      "model.preset = \"7b\"\nbatch = { sequences = 512, context = 16384 }\nrun.steps = 1\nparallel.preset = "
+      "\"hotspa/7b-16gpu-github\"\n",
       "job.toml");
   expect_round_trip(job);
   EXPECT_THAT(to_toml(job), Not(HasSubstr("preset")));
@@ -42,7 +44,8 @@ TEST(JobToml, strategies_of_any_shape_are_kept) {
 
 TEST(JobToml, a_job_with_a_model_from_a_folder_keeps_the_path) {
   const Job job = job_from_toml(
-      "model.path = \"m\"\nbatch = { tokens = 64, context = 64 }\nrun.steps = 1\nbucket = [{ max_length = 64, strategy = \"1,1,2\" }]\n",
+      "model.path = \"m\"\nbatch = { tokens = 64, context = 64 }\nrun.steps = 1\nbucket = [{ max_length = 64, strategy "
+      "= \"1,1,2\" }]\n",
       "job.toml");
   Job resolved = job;
   resolve_model(resolved, model_preset("3b"));
@@ -55,11 +58,11 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
   EXPECT_THAT(text, HasSubstr("memory_budget = \"16 GiB\"\n"));
   EXPECT_THAT(text, HasSubstr("rope_theta = 10000.0\nrope_scaling.factor = 0.0\n"));
   EXPECT_THAT(text, HasSubstr("timeout = \"30 s\"\n"));
-  EXPECT_THAT(
-      text,
-      HasSubstr("[[bucket]]\nmax_length = 512\nstrategy = { dp = 4, tp = 1, pp = 1, name = \"4,1,1\", recompute = \"none\", schedule = "
-                "\"1f1b\", chunks = 1, activation_cap = 0, sequence_parallel = true, micro_batch_tokens = 0, micro_batch_sequences = 0, "
-                "zero = 1 }\n"));
+  EXPECT_THAT(text, HasSubstr("[[bucket]]\nmax_length = 512\nstrategy = { dp = 4, tp = 1, pp = 1, name = \"4,1,1\", "
+                              "recompute = \"none\", schedule = "
+                              "\"1f1b\", chunks = 1, activation_cap = 0, sequence_parallel = true, micro_batch_tokens "
+                              "= 0, micro_batch_sequences = 0, "
+                              "zero = 1 }\n"));
   EXPECT_THAT(text, Not(HasSubstr("\nsequences")));
 }
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fault_text.hpp"
+#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -26,10 +26,10 @@ ModelConfig tiny() { return sized(Family::llama, 4, 64, 8, 4, 8, 172, 131); }
 
 /// The message after one change to a good model.
 template <class Change>
-std::string fault_after(Change change) {
+std::string error_after(Change change) {
   ModelConfig model = tiny();
   change(model);
-  return fault_of([&] { validate(model); });
+  return error_of([&] { validate(model); });
 }
 
 TEST(Model, parameters_are_counted_as_hugging_face_has_them) {
@@ -68,7 +68,7 @@ TEST(Model, presets_have_the_published_sizes) {
 }
 
 TEST(Model, an_unknown_preset_lists_the_known_ones) {
-  EXPECT_EQ(fault_of([] { model_preset("70b"); }), "model.preset = \"70b\" is unknown. Use one of 3b, 7b, 13b, 32b.");
+  EXPECT_EQ(error_of([] { model_preset("70b"); }), "model.preset = \"70b\" is unknown. Use one of 3b, 7b, 13b, 32b.");
 }
 
 TEST(Model, families_have_their_biases_and_norms) {
@@ -84,14 +84,15 @@ TEST(Model, family_names_go_there_and_back) {
   for (const Family family : {Family::llama, Family::mistral, Family::qwen2, Family::qwen3, Family::gpt2}) {
     EXPECT_EQ(family_from(name_of(family)), family);
   }
-  EXPECT_EQ(fault_of([] { family_from("bert"); }),
+  EXPECT_EQ(error_of([] { family_from("bert"); }),
             "model.architecture = \"bert\" is unknown. Use one of llama, mistral, qwen2, qwen3, gpt2.");
 }
 
 TEST(Model, sizes_of_zero_and_beyond_all_bounds_are_refused) {
-  EXPECT_EQ(fault_after([](ModelConfig& m) { m.layers = 0; }), "model.layers = 0 must be at least 1.");
-  EXPECT_EQ(fault_after([](ModelConfig& m) { m.vocab_size = -5; }), "model.vocab_size = -5 must be at least 1.");
-  EXPECT_THAT(fault_after([](ModelConfig& m) { m.hidden_size = i64{1} << 40; }), HasSubstr("is above 1048576, the most supported."));
+  EXPECT_EQ(error_after([](ModelConfig& m) { m.layers = 0; }), "model.layers = 0 must be at least 1.");
+  EXPECT_EQ(error_after([](ModelConfig& m) { m.vocab_size = -5; }), "model.vocab_size = -5 must be at least 1.");
+  EXPECT_THAT(error_after([](ModelConfig& m) { m.hidden_size = i64{1} << 40; }),
+              HasSubstr("is above 1048576, the most supported."));
 }
 
 TEST(Model, the_largest_sizes_allowed_are_counted_without_overflow) {
@@ -102,19 +103,23 @@ TEST(Model, the_largest_sizes_allowed_are_counted_without_overflow) {
 }
 
 TEST(Model, heads_must_be_a_multiple_of_the_key_value_heads) {
-  EXPECT_EQ(fault_after([](ModelConfig& m) { m.kv_heads = 3; }),
-            "model.heads = 8 is no multiple of kv_heads = 3. Every key/value head serves equally many query heads: use a kv_heads that "
+  EXPECT_EQ(error_after([](ModelConfig& m) { m.kv_heads = 3; }),
+            "model.heads = 8 is no multiple of kv_heads = 3. Every key/value head serves equally many query heads: use "
+            "a kv_heads that "
             "divides 8.");
 }
 
 TEST(Model, rotary_positions_need_an_even_head) {
-  EXPECT_EQ(fault_after([](ModelConfig& m) { m.head_dim = 7; }),
+  EXPECT_EQ(error_after([](ModelConfig& m) { m.head_dim = 7; }),
             "model.head_dim = 7 is odd: rotary positions turn pairs. Use an even head_dim.");
-  EXPECT_THAT(fault_after([](ModelConfig& m) { m.rope_theta = 0; }), HasSubstr("model.rope_theta = 0 must be above 0."));
+  EXPECT_THAT(error_after([](ModelConfig& m) { m.rope_theta = 0; }),
+              HasSubstr("model.rope_theta = 0 must be above 0."));
 }
 
 TEST(Model, rotary_scaling_is_checked_when_it_is_on) {
-  const auto scaled = [](RopeScaling scaling) { return fault_after([&](ModelConfig& m) { m.rope_scaling = scaling; }); };
+  const auto scaled = [](RopeScaling scaling) {
+    return error_after([&](ModelConfig& m) { m.rope_scaling = scaling; });
+  };
   EXPECT_EQ(scaled({8, 1, 4, 64}), "no error");
   EXPECT_EQ(scaled({0, 4, 1, -1}), "no error");
   EXPECT_EQ(scaled({0.5, 1, 4, 64}), "model.rope_scaling.factor = 0.5 must be at least 1, or 0 for no scaling.");
@@ -123,8 +128,8 @@ TEST(Model, rotary_scaling_is_checked_when_it_is_on) {
 }
 
 TEST(Model, norms_and_initial_weights_need_sane_numbers) {
-  EXPECT_THAT(fault_after([](ModelConfig& m) { m.norm_eps = 0; }), HasSubstr("model.norm_eps = 0 must be above 0."));
-  EXPECT_THAT(fault_after([](ModelConfig& m) { m.initializer_range = -1; }),
+  EXPECT_THAT(error_after([](ModelConfig& m) { m.norm_eps = 0; }), HasSubstr("model.norm_eps = 0 must be above 0."));
+  EXPECT_THAT(error_after([](ModelConfig& m) { m.initializer_range = -1; }),
               HasSubstr("model.initializer_range = -1 must not be negative."));
 }
 
@@ -139,21 +144,26 @@ TEST(Model, gpt2_has_biases_everywhere_and_no_norms_on_queries_and_keys) {
   model.max_positions = 64;
   EXPECT_NO_THROW(validate(model));
   model.mlp_bias = false;
-  EXPECT_EQ(fault_of([&] { validate(model); }), "model.mlp_bias = false: gpt2 has biases everywhere. Leave mlp_bias out.");
+  EXPECT_EQ(error_of([&] { validate(model); }),
+            "model.mlp_bias = false: gpt2 has biases everywhere. Leave mlp_bias out.");
   model.mlp_bias = model.qk_norm = true;
-  EXPECT_EQ(fault_of([&] { validate(model); }), "model.qk_norm = true: gpt2 has no norms on queries and keys. Leave qk_norm out.");
+  EXPECT_EQ(error_of([&] { validate(model); }),
+            "model.qk_norm = true: gpt2 has no norms on queries and keys. Leave qk_norm out.");
 }
 
 TEST(Model, gpt2_has_positions_and_no_grouped_heads) {
   ModelConfig model = sized(Family::gpt2, 3, 40, 5, 5, 8, 160, 127);
-  EXPECT_THAT(fault_of([&] { validate(model); }), HasSubstr("model.max_positions is missing: gpt2 learns one row per position."));
+  EXPECT_THAT(error_of([&] { validate(model); }),
+              HasSubstr("model.max_positions is missing: gpt2 learns one row per position."));
   model.max_positions = 160;
   EXPECT_NO_THROW(validate(model));
   model.kv_heads = 1;
-  EXPECT_THAT(fault_of([&] { validate(model); }), HasSubstr("model.kv_heads = 1 differs from heads = 5: gpt2 has no grouped heads."));
+  EXPECT_THAT(error_of([&] { validate(model); }),
+              HasSubstr("model.kv_heads = 1 differs from heads = 5: gpt2 has no grouped heads."));
   model.kv_heads = 5;
   model.head_dim = 9;
-  EXPECT_THAT(fault_of([&] { validate(model); }), HasSubstr("model.heads = 5 times head_dim = 9 is not hidden_size = 40"));
+  EXPECT_THAT(error_of([&] { validate(model); }),
+              HasSubstr("model.heads = 5 times head_dim = 9 is not hidden_size = 40"));
 }
 
 }  // namespace

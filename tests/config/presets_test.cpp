@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fault_text.hpp"
+#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -30,9 +30,9 @@ TEST(Presets, buckets_fall_from_32768_to_4096_and_strategies_use_all_ranks) {
 TEST(Presets, the_published_order_longest_shortest_then_between_is_read_by_length) {
   EXPECT_THAT(parallel_preset("hotspa/7b-16gpu-commoncrawl", 32768).buckets,
               ElementsAre(PresetBucket{32768, "2,4,2"}, PresetBucket{16384, "4,4,1"}, PresetBucket{4096, "16,1,1"}));
-  EXPECT_THAT(
-      parallel_preset("hotspa/32b-32gpu-github", 32768).buckets,
-      ElementsAre(PresetBucket{32768, "1,16,2"}, PresetBucket{16384, "2,8,2"}, PresetBucket{8192, "4,4,2"}, PresetBucket{4096, "4,2,4"}));
+  EXPECT_THAT(parallel_preset("hotspa/32b-32gpu-github", 32768).buckets,
+              ElementsAre(PresetBucket{32768, "1,16,2"}, PresetBucket{16384, "2,8,2"}, PresetBucket{8192, "4,4,2"},
+                          PresetBucket{4096, "4,2,4"}));
 }
 
 TEST(Presets, a_short_context_drops_the_buckets_above_it) {
@@ -45,14 +45,16 @@ TEST(Presets, a_short_context_drops_the_buckets_above_it) {
 }
 
 TEST(Presets, an_unknown_name_says_the_nearest_or_all) {
-  EXPECT_EQ(fault_of([] { parallel_preset("hotspa/7b-16gpu-comoncrawl", 4096); }),
-            "parallel.preset = \"hotspa/7b-16gpu-comoncrawl\" is unknown. Did you mean \"hotspa/7b-16gpu-commoncrawl\"?");
-  EXPECT_THAT(fault_of([] { parallel_preset("fast", 4096); }), HasSubstr("Use one of hotspa/7b-8gpu-commoncrawl, "));
+  EXPECT_EQ(
+      error_of([] { parallel_preset("hotspa/7b-16gpu-comoncrawl", 4096); }),
+      "parallel.preset = \"hotspa/7b-16gpu-comoncrawl\" is unknown. Did you mean \"hotspa/7b-16gpu-commoncrawl\"?");
+  EXPECT_THAT(error_of([] { parallel_preset("fast", 4096); }), HasSubstr("Use one of hotspa/7b-8gpu-commoncrawl, "));
 }
 
 TEST(Presets, a_context_above_the_published_one_is_refused) {
-  EXPECT_EQ(fault_of([] { parallel_preset("hotspa/7b-8gpu-github", 65536); }),
-            "parallel.preset = \"hotspa/7b-8gpu-github\" goes up to 32768 tokens, but batch.context = 65536. Lower the context, or write "
+  EXPECT_EQ(error_of([] { parallel_preset("hotspa/7b-8gpu-github", 65536); }),
+            "parallel.preset = \"hotspa/7b-8gpu-github\" goes up to 32768 tokens, but batch.context = 65536. Lower the "
+            "context, or write "
             "[[bucket]] "
             "entries.");
 }

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "config/hardware.hpp"
-#include "fault_text.hpp"
+#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -33,8 +33,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-std::string fault_in(const std::string& text) {
-  return fault_of([&] { profile_from_json(text, "p.json"); });
+std::string error_in(const std::string& text) {
+  return error_of([&] { profile_from_json(text, "p.json"); });
 }
 
 TEST(Profile, reads_back_as_it_was_written) {
@@ -52,21 +52,25 @@ TEST(Profile, with_links_between_hosts_reads_back_too) {
 
 TEST(Profile, serves_as_many_ranks_as_were_measured_or_fewer) {
   EXPECT_EQ(profile_from_json(to_json(measured()), "p.json", 1).hardware.devices_per_host, 1);
-  EXPECT_THAT(fault_of([&] { profile_from_json(to_json(measured()), "p.json", 4); }),
+  EXPECT_THAT(error_of([&] { profile_from_json(to_json(measured()), "p.json", 4); }),
               testing::HasSubstr("4 ranks don't fit on 1 host with 2 devices"));
 }
 
-TEST(Profile, that_is_corrupted_is_told_with_the_place_and_the_remedy) {
+TEST(Profile, that_is_corrupted_is_reported_with_the_place_and_the_remedy) {
   const std::string text = to_json(measured());
-  EXPECT_THAT(fault_in(text.substr(0, text.size() / 2)), testing::HasSubstr("this is no valid JSON"));
-  EXPECT_THAT(fault_in(text.substr(0, text.size() / 2)), testing::HasSubstr("Measure anew with `switchyard profile`."));
-  EXPECT_THAT(fault_in("{}"), testing::HasSubstr("p.json: the document has no key"));
-  EXPECT_THAT(fault_in("[]"), testing::HasSubstr("an object is needed"));
-  EXPECT_THAT(fault_in(replaced(text, "0.001]", "-0.001]")), testing::HasSubstr("operators.fp32.linear.calls[0] has -0.001"));
-  EXPECT_THAT(fault_in(replaced(text, ",0.001]", "]")), testing::HasSubstr("has 3 numbers; 4 are needed"));
-  EXPECT_THAT(fault_in(replaced(text, "\"fp32\":{\"attention\"", "\"fp8\":{\"attention\"")), testing::HasSubstr("\"fp8\" is unknown"));
-  EXPECT_THAT(fault_in(replaced(text, "\"latency\":2e-05", "\"latency\":-1")), testing::HasSubstr("links.intra_host.latency"));
-  EXPECT_THAT(fault_in(replaced(text, "\"processor\"", "\"procesor\"")), testing::HasSubstr("Did you mean \"processor\"?"));
+  EXPECT_THAT(error_in(text.substr(0, text.size() / 2)), testing::HasSubstr("this is no valid JSON"));
+  EXPECT_THAT(error_in(text.substr(0, text.size() / 2)), testing::HasSubstr("Measure anew with `switchyard profile`."));
+  EXPECT_THAT(error_in("{}"), testing::HasSubstr("p.json: the document has no key"));
+  EXPECT_THAT(error_in("[]"), testing::HasSubstr("an object is needed"));
+  EXPECT_THAT(error_in(replaced(text, "0.001]", "-0.001]")),
+              testing::HasSubstr("operators.fp32.linear.calls[0] has -0.001"));
+  EXPECT_THAT(error_in(replaced(text, ",0.001]", "]")), testing::HasSubstr("has 3 numbers; 4 are needed"));
+  EXPECT_THAT(error_in(replaced(text, "\"fp32\":{\"attention\"", "\"fp8\":{\"attention\"")),
+              testing::HasSubstr("\"fp8\" is unknown"));
+  EXPECT_THAT(error_in(replaced(text, "\"latency\":2e-05", "\"latency\":-1")),
+              testing::HasSubstr("links.intra_host.latency"));
+  EXPECT_THAT(error_in(replaced(text, "\"processor\"", "\"procesor\"")),
+              testing::HasSubstr("Did you mean \"processor\"?"));
 }
 
 TEST(Profile, of_another_machine_version_or_time_is_named) {
@@ -74,7 +78,8 @@ TEST(Profile, of_another_machine_version_or_time_is_named) {
   Machine other = here;
   EXPECT_EQ(difference(other, here), "");
   other.processor = "Another CPU";
-  EXPECT_EQ(difference(other, here), "was measured on Another CPU with 2 cores (cpu), not on this machine, Some CPU with 2 cores (cpu)");
+  EXPECT_EQ(difference(other, here),
+            "was measured on Another CPU with 2 cores (cpu), not on this machine, Some CPU with 2 cores (cpu)");
   other = here;
   other.version = "0.0.9";
   EXPECT_EQ(difference(other, here), "was measured by version 0.0.9; this is 0.1.0");
@@ -83,9 +88,10 @@ TEST(Profile, of_another_machine_version_or_time_is_named) {
   EXPECT_EQ(difference(other, here), "was measured 31 days ago");
 }
 
-TEST(Profile, that_is_not_there_is_told) {
-  EXPECT_EQ(fault_of([] { load_hardware("/nowhere/p.json"); }),
-            "profile /nowhere/p.json can't be read. Check the path, or measure one with `switchyard profile --out /nowhere/p.json`.");
+TEST(Profile, that_is_not_there_is_reported) {
+  EXPECT_EQ(error_of([] { load_hardware("/nowhere/p.json"); }),
+            "profile /nowhere/p.json can't be read. Check the path, or measure one with `switchyard profile --out "
+            "/nowhere/p.json`.");
 }
 
 }  // namespace

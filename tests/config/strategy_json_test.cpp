@@ -4,7 +4,7 @@
 #include <random>
 
 #include "config/strategy.hpp"
-#include "fault_text.hpp"
+#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -13,8 +13,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string fault(const std::string& text) {
-  return fault_of([&] { strategy_from_json(text, "s.json"); });
+std::string error(const std::string& text) {
+  return error_of([&] { strategy_from_json(text, "s.json"); });
 }
 
 /// A document whose only stage is `stage`.
@@ -23,7 +23,8 @@ std::string with_stage(const std::string& stage) { return R"({"groups": [{"dp": 
 Strategy uneven() {
   Strategy strategy;
   strategy.name = "uneven \"é\"\n";
-  strategy.groups = {{.dp = 1, .stages = {{{0, 1, 2, 3}, 4, 0, 20}, {{5, 4}, 2, 20, 32}}}, {.dp = 2, .stages = {{{6, 7}, 1, 0, 32}}}};
+  strategy.groups = {{.dp = 1, .stages = {{{0, 1, 2, 3}, 4, 0, 20}, {{5, 4}, 2, 20, 32}}},
+                     {.dp = 2, .stages = {{{6, 7}, 1, 0, 32}}}};
   strategy.splits = {{"*.down_proj.weight", {{1, 2}, {0, 2}}}, {"lm_head.weight", {}}};
   strategy.recompute = Recompute::selective;
   strategy.schedule = ScheduleKind::gpipe;
@@ -68,7 +69,8 @@ TEST(StrategyJson, the_page_has_a_line_per_stage) {
 }
 
 TEST(StrategyJson, only_groups_are_needed) {
-  const Strategy strategy = strategy_from_json(R"({"groups": [{"stages": [{"ranks": [0], "tp": 1, "layers": [0, 4]}]}]})", "s.json");
+  const Strategy strategy =
+      strategy_from_json(R"({"groups": [{"stages": [{"ranks": [0], "tp": 1, "layers": [0, 4]}]}]})", "s.json");
   EXPECT_EQ(strategy.name, "s.json");
   EXPECT_EQ(strategy.groups[0].dp, 1);
   EXPECT_THAT(strategy.groups[0].stages[0].ranks, ElementsAre(0));
@@ -77,50 +79,55 @@ TEST(StrategyJson, only_groups_are_needed) {
 }
 
 TEST(StrategyJson, an_unknown_key_names_the_nearest) {
-  EXPECT_EQ(fault(R"({"groups": [], "recomptue": "none"})"),
+  EXPECT_EQ(error(R"({"groups": [], "recomptue": "none"})"),
             "s.json: the document has an unknown key \"recomptue\". Did you mean \"recompute\"?");
-  EXPECT_EQ(fault(with_stage(R"({"rank": [0], "tp": 1, "layers": [0, 4]})")),
+  EXPECT_EQ(error(with_stage(R"({"rank": [0], "tp": 1, "layers": [0, 4]})")),
             "s.json: groups[0].stages[0] has an unknown key \"rank\". Did you mean \"ranks\"?");
-  EXPECT_EQ(fault(with_stage(R"({"temperature": 1})")),
+  EXPECT_EQ(error(with_stage(R"({"temperature": 1})")),
             "s.json: groups[0].stages[0] has an unknown key \"temperature\". Known are ranks, tp, layers.");
 }
 
 TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
-  EXPECT_EQ(fault("{}"), "s.json: the document has no key \"groups\".");
-  EXPECT_EQ(fault("[]"),
-            "s.json: the document is a list; an object is needed, with the keys name, groups, splits, recompute, schedule, "
-            "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, zero, order.");
-  EXPECT_EQ(fault(with_stage(R"({"ranks": [0], "tp": "1", "layers": [0, 4]})")),
+  EXPECT_EQ(error("{}"), "s.json: the document has no key \"groups\".");
+  EXPECT_EQ(
+      error("[]"),
+      "s.json: the document is a list; an object is needed, with the keys name, groups, splits, recompute, schedule, "
+      "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, zero, order.");
+  EXPECT_EQ(error(with_stage(R"({"ranks": [0], "tp": "1", "layers": [0, 4]})")),
             "s.json: groups[0].stages[0].tp is \"1\"; a whole number is needed.");
-  EXPECT_EQ(fault(with_stage(R"({"ranks": [0, 1.5], "tp": 1, "layers": [0, 4]})")),
+  EXPECT_EQ(error(with_stage(R"({"ranks": [0, 1.5], "tp": 1, "layers": [0, 4]})")),
             "s.json: groups[0].stages[0].ranks[1] is 1.5; a whole number is needed.");
-  EXPECT_EQ(fault(with_stage(R"({"ranks": 0, "tp": 1, "layers": [0, 4]})")), "s.json: groups[0].stages[0].ranks is 0; a list is needed.");
-  EXPECT_EQ(fault(with_stage(R"({"ranks": [0], "tp": 1, "layers": [0]})")),
-            "s.json: groups[0].stages[0].layers has 1 numbers; two are needed: the first layer and the one after the last.");
-  EXPECT_EQ(fault(R"({"groups": [], "name": 5})"), "s.json: name is 5; a string is needed.");
-  EXPECT_EQ(fault(R"({"groups": [], "sequence_parallel": 1})"), "s.json: sequence_parallel is 1; true or false is needed.");
-  EXPECT_EQ(fault(R"({"groups": [], "schedule": "zb"})"), "s.json: schedule = \"zb\" is unknown. Use one of gpipe, 1f1b, interleaved, zero-bubble, zb-v.");
-  EXPECT_EQ(fault(R"({"groups": [], "splits": [{"parameter": "*", "cuts": [{"dim": 0}]}]})"),
-            "s.json: splits[0].cuts[0] has no key \"ways\".");
+  EXPECT_EQ(error(with_stage(R"({"ranks": 0, "tp": 1, "layers": [0, 4]})")),
+            "s.json: groups[0].stages[0].ranks is 0; a list is needed.");
+  EXPECT_EQ(
+      error(with_stage(R"({"ranks": [0], "tp": 1, "layers": [0]})")),
+      "s.json: groups[0].stages[0].layers has 1 numbers; two are needed: the first layer and the one after the last.");
+  EXPECT_EQ(error(R"({"groups": [], "name": 5})"), "s.json: name is 5; a string is needed.");
+  EXPECT_EQ(error(R"({"groups": [], "sequence_parallel": 1})"),
+            "s.json: sequence_parallel is 1; true or false is needed.");
+  EXPECT_EQ(error(R"({"groups": [], "schedule": "zb"})"),
+            "s.json: schedule = \"zb\" is unknown. Use one of gpipe, 1f1b, interleaved, zero-bubble, zb-v.");
+  EXPECT_EQ(error(R"({"groups": [], "splits": [{"parameter": "*", "cuts": [{"dim": 0}]}]})"),
+            "s.json: splits[0].cuts[0] has no key \"parts\".");
 }
 
 TEST(StrategyJson, numbers_out_of_range_are_refused) {
   for (const char* tp : {"0", "-1", "99999999999", "18446744073709551615", "-9223372036854775808"}) {
-    EXPECT_EQ(fault(with_stage(fmt::format(R"({{"ranks": [0], "tp": {}, "layers": [0, 4]}})", tp))),
+    EXPECT_EQ(error(with_stage(fmt::format(R"({{"ranks": [0], "tp": {}, "layers": [0, 4]}})", tp))),
               fmt::format("s.json: groups[0].stages[0].tp = {} must lie between 1 and 1073741824.", tp));
   }
-  EXPECT_THAT(fault(with_stage(R"({"ranks": [0], "tp": 123456789012345678901234567890, "layers": [0, 4]})")),
+  EXPECT_THAT(error(with_stage(R"({"ranks": [0], "tp": 123456789012345678901234567890, "layers": [0, 4]})")),
               HasSubstr("a whole number is needed"));
 }
 
 TEST(StrategyJson, broken_text_says_where) {
-  EXPECT_THAT(fault("{\"groups\": [}"), StartsWith("s.json: this is no valid JSON: parse error at line 1, column 13"));
-  EXPECT_THAT(fault("{\"groups\": 1e999}"), StartsWith("s.json: this is no valid JSON: number overflow"));
-  EXPECT_THAT(fault(""), StartsWith("s.json: this is no valid JSON"));
-  EXPECT_THAT(fault("{\"name\": \"\xff\xfe\"}"), StartsWith("s.json: this is no valid JSON"));
-  EXPECT_THAT(fault(std::string(1 << 20, '[')), StartsWith("s.json: this is no valid JSON"));
+  EXPECT_THAT(error("{\"groups\": [}"), StartsWith("s.json: this is no valid JSON: parse error at line 1, column 13"));
+  EXPECT_THAT(error("{\"groups\": 1e999}"), StartsWith("s.json: this is no valid JSON: number overflow"));
+  EXPECT_THAT(error(""), StartsWith("s.json: this is no valid JSON"));
+  EXPECT_THAT(error("{\"name\": \"\xff\xfe\"}"), StartsWith("s.json: this is no valid JSON"));
+  EXPECT_THAT(error(std::string(1 << 20, '[')), StartsWith("s.json: this is no valid JSON"));
   std::string deep = std::string(1 << 18, '[') + std::string(1 << 18, ']');
-  EXPECT_THAT(fault("{\"groups\": " + deep + "}"), HasSubstr("groups[0] is a list; an object is needed"));
+  EXPECT_THAT(error("{\"groups\": " + deep + "}"), HasSubstr("groups[0] is a list; an object is needed"));
 }
 
 TEST(StrategyJson, any_damage_to_a_file_ends_in_a_strategy_or_a_message) {
@@ -136,7 +143,7 @@ TEST(StrategyJson, any_damage_to_a_file_ends_in_a_strategy_or_a_message) {
       else
         text.erase(place, random() % 8);
     }
-    messages += fault(text) != "no error";
+    messages += error(text) != "no error";
   }
   EXPECT_GT(messages, 600);
 }

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "config/model.hpp"
-#include "fault_text.hpp"
+#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -23,10 +23,10 @@ ModelConfig model_with(i64 kv_heads) {
 
 /// The message after one change to "2,2,2" on 8 ranks.
 template <class Change>
-std::string fault_after(Change change) {
+std::string error_after(Change change) {
   Strategy strategy = strategy_from_spec("2,2,2", 8, 4);
   change(strategy);
-  return fault_of([&] { validate(strategy, model_with(4), 8); });
+  return error_of([&] { validate(strategy, model_with(4), 8); });
 }
 
 TEST(Strategy, ranks_go_tensor_fastest_then_data_then_pipeline) {
@@ -41,7 +41,7 @@ TEST(Strategy, ranks_go_tensor_fastest_then_data_then_pipeline) {
   EXPECT_EQ(group.stages[1].first_layer, 16);
   EXPECT_EQ(group.stages[1].end_layer, 32);
   EXPECT_EQ(strategy.name, "2,4,2");
-  EXPECT_EQ(strategy.lanes(), 2);
+  EXPECT_EQ(strategy.replicas(), 2);
 }
 
 TEST(Strategy, layers_that_do_not_divide_leave_the_later_stages_one_less) {
@@ -57,28 +57,31 @@ TEST(Strategy, ranks_may_be_left_over) {
   EXPECT_THAT(strategy.ranks(), ElementsAre(0, 1, 2));
 }
 
-TEST(Strategy, ranks_are_listed_in_order_and_lanes_add_up_over_groups) {
+TEST(Strategy, ranks_are_listed_in_order_and_replicas_add_up_over_groups) {
   Strategy strategy = strategy_from_spec("2,1,1", 2, 4);
   strategy.groups.push_back({.dp = 1, .stages = {{.ranks = {3, 2}, .tp = 2, .first_layer = 0, .end_layer = 4}}});
   EXPECT_THAT(strategy.ranks(), ElementsAre(0, 1, 2, 3));
-  EXPECT_EQ(strategy.lanes(), 3);
+  EXPECT_EQ(strategy.replicas(), 3);
   EXPECT_NO_THROW(validate(strategy, model_with(4), 4));
 }
 
 TEST(Strategy, a_spec_takes_blanks_and_nothing_else) {
   EXPECT_EQ(degrees_from_spec(" 1, 4 ,2 "), (Degrees{1, 4, 2}));
-  for (const char* spec : {"", "1", "1,4", "1,4,2,1", "1,4,2x", "0,4,2", "-1,4,2", "1,,2", "1;4;2", "a,b,c", "99999999999999999999,1,1"}) {
-    EXPECT_EQ(fault_of([&] { degrees_from_spec(spec); }),
-              fmt::format("strategy \"{}\" is not \"dp,tp,pp\". Write three numbers of at least 1, such as \"1,4,2\".", spec));
+  for (const char* spec :
+       {"", "1", "1,4", "1,4,2,1", "1,4,2x", "0,4,2", "-1,4,2", "1,,2", "1;4;2", "a,b,c", "99999999999999999999,1,1"}) {
+    EXPECT_EQ(error_of([&] { degrees_from_spec(spec); }),
+              fmt::format("strategy \"{}\" is not \"dp,tp,pp\". Write three numbers of at least 1, such as \"1,4,2\".",
+                          spec));
   }
 }
 
 TEST(Strategy, a_spec_that_needs_more_ranks_or_layers_says_how_many) {
-  EXPECT_EQ(fault_of([] { strategy_from_spec("2,4,2", 8, 32); }),
-            "strategy \"2,4,2\" needs 2 x 4 x 2 ranks, but the run has 8. Use degrees whose product is at most 8, or raise run.ranks.");
-  EXPECT_EQ(fault_of([] { strategy_from_spec("1,1,8", 8, 4); }),
+  EXPECT_EQ(error_of([] { strategy_from_spec("2,4,2", 8, 32); }),
+            "strategy \"2,4,2\" needs 2 x 4 x 2 ranks, but the run has 8. Use degrees whose product is at most 8, or "
+            "raise run.ranks.");
+  EXPECT_EQ(error_of([] { strategy_from_spec("1,1,8", 8, 4); }),
             "strategy \"1,1,8\" has 8 pipeline stages, but the model has 4 layers. Use pp of at most 4.");
-  EXPECT_THAT(fault_of([] { strategy_from_spec("4611686018427387904,4,4", 8, 4); }), HasSubstr("but the run has 8"));
+  EXPECT_THAT(error_of([] { strategy_from_spec("4611686018427387904,4,4", 8, 4); }), HasSubstr("but the run has 8"));
 }
 
 TEST(Strategy, every_spec_that_fits_is_valid) {
@@ -95,64 +98,71 @@ TEST(Strategy, every_spec_that_fits_is_valid) {
 }
 
 TEST(Strategy, a_tensor_degree_above_the_key_value_heads_must_be_a_multiple) {
-  const auto fault = [](const char* spec, i64 kv_heads) {
-    return fault_of([&] { validate(strategy_from_spec(spec, 8, 4), model_with(kv_heads), 8); });
+  const auto error = [](const char* spec, i64 kv_heads) {
+    return error_of([&] { validate(strategy_from_spec(spec, 8, 4), model_with(kv_heads), 8); });
   };
-  EXPECT_EQ(fault("1,3,1", 2),
-            "strategy \"1,3,1\": groups[0].stages[0].tp = 3 is above kv_heads = 2 and no multiple of it. Use 1, 2, or a multiple of 2: 4, "
+  EXPECT_EQ(error("1,3,1", 2),
+            "strategy \"1,3,1\": groups[0].stages[0].tp = 3 is above kv_heads = 2 and no multiple of it. Use 1, 2, or "
+            "a multiple of 2: 4, "
             "6, 8 ...");
-  EXPECT_THAT(fault("1,6,1", 4), HasSubstr("Use 1 to 4, or a multiple of 4: 8, 12, 16 ..."));
-  EXPECT_EQ(fault("1,4,1", 2), "no error");
-  EXPECT_EQ(fault("1,3,1", 4), "no error");
-  EXPECT_EQ(fault("1,7,1", 1), "no error");
+  EXPECT_THAT(error("1,6,1", 4), HasSubstr("Use 1 to 4, or a multiple of 4: 8, 12, 16 ..."));
+  EXPECT_EQ(error("1,4,1", 2), "no error");
+  EXPECT_EQ(error("1,3,1", 4), "no error");
+  EXPECT_EQ(error("1,7,1", 1), "no error");
 }
 
 TEST(Strategy, a_rank_out_of_range_or_used_twice_is_refused) {
-  EXPECT_EQ(fault_after([](Strategy& s) { s.groups[0].stages[1].ranks[0] = 8; }),
-            "strategy \"2,2,2\": groups[0].stages[1].ranks has rank 8, but the run has ranks 0 to 7. Raise run.ranks or use another.");
-  EXPECT_THAT(fault_after([](Strategy& s) { s.groups[0].stages[1].ranks[0] = -1; }), HasSubstr("has rank -1"));
-  EXPECT_EQ(
-      fault_after([](Strategy& s) { s.groups[0].stages[1].ranks[0] = 0; }),
-      "strategy \"2,2,2\": groups[0].stages[1].ranks has rank 0, which groups[0].stages[0] uses already. A rank belongs to one stage.");
+  EXPECT_EQ(error_after([](Strategy& s) { s.groups[0].stages[1].ranks[0] = 8; }),
+            "strategy \"2,2,2\": groups[0].stages[1].ranks has rank 8, but the run has ranks 0 to 7. Raise run.ranks "
+            "or use another.");
+  EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].stages[1].ranks[0] = -1; }), HasSubstr("has rank -1"));
+  EXPECT_EQ(error_after([](Strategy& s) { s.groups[0].stages[1].ranks[0] = 0; }),
+            "strategy \"2,2,2\": groups[0].stages[1].ranks has rank 0, which groups[0].stages[0] uses already. A rank "
+            "belongs to one stage.");
 }
 
 TEST(Strategy, a_stage_needs_dp_times_tp_ranks) {
-  EXPECT_EQ(fault_after([](Strategy& s) { s.groups[0].stages[1].ranks.pop_back(); }),
+  EXPECT_EQ(error_after([](Strategy& s) { s.groups[0].stages[1].ranks.pop_back(); }),
             "strategy \"2,2,2\": groups[0].stages[1].ranks lists 3 ranks, but dp = 2 times tp = 2 needs 4.");
 }
 
 TEST(Strategy, layers_are_covered_once_and_in_order) {
-  EXPECT_EQ(
-      fault_after([](Strategy& s) { s.groups[0].stages[1].first_layer = 3; }),
-      "strategy \"2,2,2\": groups[0].stages[1].layers begins at 3, but the stages before it end at 2. Every layer belongs to one stage, in "
-      "order.");
-  EXPECT_EQ(fault_after([](Strategy& s) { s.groups[0].stages[1].end_layer = 3; }),
+  EXPECT_EQ(error_after([](Strategy& s) { s.groups[0].stages[1].first_layer = 3; }),
+            "strategy \"2,2,2\": groups[0].stages[1].layers begins at 3, but the stages before it end at 2. Every "
+            "layer belongs to one stage, in "
+            "order.");
+  EXPECT_EQ(error_after([](Strategy& s) { s.groups[0].stages[1].end_layer = 3; }),
             "strategy \"2,2,2\": groups[0].stages end at layer 3 of 4. The last stage must end at 4.");
-  EXPECT_EQ(fault_after([](Strategy& s) { s.groups[0].stages[0].end_layer = 0; }),
+  EXPECT_EQ(error_after([](Strategy& s) { s.groups[0].stages[0].end_layer = 0; }),
             "strategy \"2,2,2\": groups[0].stages[0].layers [0, 0] is empty. A stage needs at least one layer.");
 }
 
 TEST(Strategy, empty_and_non_positive_parts_are_refused) {
-  EXPECT_THAT(fault_after([](Strategy& s) { s.groups.clear(); }), HasSubstr("groups is empty. Give at least one group of stages."));
-  EXPECT_THAT(fault_after([](Strategy& s) { s.groups[0].stages.clear(); }), HasSubstr("groups[0].stages is empty."));
-  EXPECT_THAT(fault_after([](Strategy& s) { s.groups[0].dp = 0; }), HasSubstr("groups[0].dp = 0 must be at least 1."));
-  EXPECT_THAT(fault_after([](Strategy& s) { s.groups[0].stages[0].tp = 0; }), HasSubstr("groups[0].stages[0].tp = 0 must be at least 1."));
-  EXPECT_THAT(fault_after([](Strategy& s) { s.micro_batch_tokens = -1; }), HasSubstr("micro_batch_tokens = -1 is negative."));
+  EXPECT_THAT(error_after([](Strategy& s) { s.groups.clear(); }),
+              HasSubstr("groups is empty. Give at least one group of stages."));
+  EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].stages.clear(); }), HasSubstr("groups[0].stages is empty."));
+  EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].dp = 0; }), HasSubstr("groups[0].dp = 0 must be at least 1."));
+  EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].stages[0].tp = 0; }),
+              HasSubstr("groups[0].stages[0].tp = 0 must be at least 1."));
+  EXPECT_THAT(error_after([](Strategy& s) { s.micro_batch_tokens = -1; }),
+              HasSubstr("micro_batch_tokens = -1 is negative."));
 }
 
 TEST(Strategy, the_parts_of_a_split_parameter_divide_some_tp) {
   const auto split = [](std::vector<Cut> cuts) {
-    return fault_after([&](Strategy& s) { s.splits = {{.parameter = "*.down_proj.weight", .cuts = cuts}}; });
+    return error_after([&](Strategy& s) { s.splits = {{.parameter = "*.down_proj.weight", .cuts = cuts}}; });
   };
   EXPECT_EQ(split({}), "no error");
   EXPECT_EQ(split({{1, 2}}), "no error");
   EXPECT_EQ(split({{0, 2}, {1, 2}}),
-            "strategy \"2,2,2\": splits[0] cuts *.down_proj.weight into 4 parts, which divides the tp of no stage (2, 2). The product of "
-            "the ways "
+            "strategy \"2,2,2\": splits[0] cuts *.down_proj.weight into 4 parts, which divides the tp of no stage (2, "
+            "2). The product of "
+            "the parts "
             "must divide tp.");
   EXPECT_THAT(split({{2, 2}}), HasSubstr("splits[0].cuts[0].dim = 2 must be 0 (rows) or 1 (columns)."));
-  EXPECT_THAT(split({{1, 0}}), HasSubstr("splits[0].cuts[0].ways = 0 must be at least 1."));
-  EXPECT_THAT(fault_after([](Strategy& s) { s.splits = {{.parameter = "", .cuts = {}}}; }), HasSubstr("splits[0].parameter is empty."));
+  EXPECT_THAT(split({{1, 0}}), HasSubstr("splits[0].cuts[0].parts = 0 must be at least 1."));
+  EXPECT_THAT(error_after([](Strategy& s) { s.splits = {{.parameter = "", .cuts = {}}}; }),
+              HasSubstr("splits[0].parameter is empty."));
 }
 
 StrategySettings with(ScheduleKind schedule, int chunks = 0) {
@@ -173,29 +183,38 @@ TEST(Strategy, chunks_come_back_to_the_ranks_in_a_loop_or_a_v) {
   EXPECT_EQ(loop.groups[0].stages[0].end_layer, 2) << "the first of six positions gets the seventh layer";
   EXPECT_THAT(loop.ranks(), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(first_ranks(strategy_from_spec("1,2,2", 4, 4, with(ScheduleKind::zb_v))), ElementsAre(0, 2, 2, 0));
-  EXPECT_EQ(fault_of([] { strategy_from_spec("1,1,4", 4, 6, with(ScheduleKind::interleaved)); }),
-            "strategy \"1,1,4\" has 4 pipeline stages of 2 chunks, but the model has 6 layers. Use 1 chunks or fewer stages.");
+  EXPECT_EQ(error_of([] { strategy_from_spec("1,1,4", 4, 6, with(ScheduleKind::interleaved)); }),
+            "strategy \"1,1,4\" has 4 pipeline stages of 2 chunks, but the model has 6 layers. Use 1 chunks or fewer "
+            "stages.");
 }
 
 TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
-  const auto fault = [](ScheduleKind schedule, auto change) {
+  const auto error = [](ScheduleKind schedule, auto change) {
     Strategy strategy = strategy_from_spec("1,2,2", 4, 4, with(schedule));
     change(strategy);
-    return fault_of([&] { validate(strategy, model_with(4), 4); });
+    return error_of([&] { validate(strategy, model_with(4), 4); });
   };
-  EXPECT_EQ(fault(ScheduleKind::interleaved, [](Strategy&) {}), "no error");
-  EXPECT_THAT(fault(ScheduleKind::interleaved, [](Strategy& s) { std::swap(s.groups[0].stages[2].ranks, s.groups[0].stages[3].ranks); }),
-              HasSubstr("groups[0].stages[2] is a further chunk of the stage with ranks [0, 1] and tp = 2. Give it the same."));
-  EXPECT_THAT(fault(ScheduleKind::interleaved, [](Strategy& s) { s.schedule = ScheduleKind::one_f_one_b; }),
+  EXPECT_EQ(error(ScheduleKind::interleaved, [](Strategy&) {}), "no error");
+  EXPECT_THAT(
+      error(ScheduleKind::interleaved,
+            [](Strategy& s) { std::swap(s.groups[0].stages[2].ranks, s.groups[0].stages[3].ranks); }),
+      HasSubstr("groups[0].stages[2] is a further chunk of the stage with ranks [0, 1] and tp = 2. Give it the same."));
+  EXPECT_THAT(error(ScheduleKind::interleaved, [](Strategy& s) { s.schedule = ScheduleKind::one_f_one_b; }),
               HasSubstr("chunks = 2 go with schedule \"interleaved\" or \"zb-v\", not \"1f1b\"."));
-  EXPECT_THAT(fault(ScheduleKind::interleaved, [](Strategy& s) { s.chunks = 3; }), HasSubstr("are 4, which 3 chunks don't divide."));
-  EXPECT_THAT(fault(ScheduleKind::zb_v, [](Strategy& s) { s.chunks = 4; }), HasSubstr("chunks = 4: schedule \"zb-v\" has 2."));
-  EXPECT_THAT(fault(ScheduleKind::zb_v, [](Strategy& s) { s.activation_cap = 1; }), HasSubstr("activation_cap = 1: zb-v holds"));
-  EXPECT_THAT(fault(ScheduleKind::zero_bubble, [](Strategy& s) { s.activation_cap = -1; }), HasSubstr("activation_cap = -1 is negative."));
-  EXPECT_THAT(fault(ScheduleKind::one_f_one_b, [](Strategy& s) { s.activation_cap = 3; }),
-              HasSubstr("activation_cap = 3 goes with schedule \"zero-bubble\" or \"zb-v\", not \"1f1b\". Leave it out."));
-  EXPECT_THAT(fault(ScheduleKind::gpipe, [](Strategy& s) { s.zero = 2; }), HasSubstr("zero = 2 is no stage of ZeRO that there is."));
-  EXPECT_THAT(fault(ScheduleKind::gpipe, [](Strategy& s) { s.order = {.order = schedule::Order(3), .mbs = 0}; }),
+  EXPECT_THAT(error(ScheduleKind::interleaved, [](Strategy& s) { s.chunks = 3; }),
+              HasSubstr("are 4, which 3 chunks don't divide."));
+  EXPECT_THAT(error(ScheduleKind::zb_v, [](Strategy& s) { s.chunks = 4; }),
+              HasSubstr("chunks = 4: schedule \"zb-v\" has 2."));
+  EXPECT_THAT(error(ScheduleKind::zb_v, [](Strategy& s) { s.activation_cap = 1; }),
+              HasSubstr("activation_cap = 1: zb-v holds"));
+  EXPECT_THAT(error(ScheduleKind::zero_bubble, [](Strategy& s) { s.activation_cap = -1; }),
+              HasSubstr("activation_cap = -1 is negative."));
+  EXPECT_THAT(
+      error(ScheduleKind::one_f_one_b, [](Strategy& s) { s.activation_cap = 3; }),
+      HasSubstr("activation_cap = 3 goes with schedule \"zero-bubble\" or \"zb-v\", not \"1f1b\". Leave it out."));
+  EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.zero = 2; }),
+              HasSubstr("zero = 2 is no stage of ZeRO that there is."));
+  EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.order = {.order = schedule::Order(3), .mbs = 0}; }),
               HasSubstr("are 2, but the schedule is for 3. Use as many."));
 }
 

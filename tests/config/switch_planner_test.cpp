@@ -3,16 +3,17 @@
 #include <gtest/gtest.h>
 
 #include "base/errors.hpp"
-#include "fault_text.hpp"
+#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
 
 TEST(SwitchPlanner, has_names) {
-  for (const SwitchPlanner planner : {SwitchPlanner::relay, SwitchPlanner::greedy, SwitchPlanner::first, SwitchPlanner::round_robin})
+  for (const SwitchPlanner planner :
+       {SwitchPlanner::relay, SwitchPlanner::greedy, SwitchPlanner::first, SwitchPlanner::round_robin})
     EXPECT_EQ(switch_planner_from(name_of(planner)), planner);
   EXPECT_EQ(name_of(SwitchPlanner::round_robin), "round-robin");
-  EXPECT_EQ(fault_of([] { switch_planner_from("roundrobin"); }),
+  EXPECT_EQ(error_of([] { switch_planner_from("roundrobin"); }),
             "planner \"roundrobin\" is unknown. Use relay, greedy, first or round-robin.");
   EXPECT_THROW(name_of(static_cast<SwitchPlanner>(4)), InternalError);
 }

@@ -2,13 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include "fault_text.hpp"
+#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
 
 TEST(TomlNodes, values_are_shown_and_named_as_messages_tell_them) {
-  const toml::table table = parse_toml("a = true\nb = 1\nc = \"one\"\nd = 1.5\ne = [1, 2]\nf = {g = 1}\nh = 1979-05-27\n", "x.toml");
+  const toml::table table =
+      parse_toml("a = true\nb = 1\nc = \"one\"\nd = 1.5\ne = [1, 2]\nf = {g = 1}\nh = 1979-05-27\n", "x.toml");
   EXPECT_EQ(shown(*table.get("a")), "true");
   EXPECT_EQ(shown(*table.get("b")), "1");
   EXPECT_EQ(shown(*table.get("c")), "\"one\"");
@@ -28,8 +29,8 @@ TEST(TomlNodes, fractions_are_shown_as_they_were_most_likely_written) {
 }
 
 TEST(TomlNodes, text_that_is_no_toml_is_placed) {
-  const std::string fault = fault_of([] { parse_toml("a = 1\nb = = 2\n", "x.toml"); });
-  EXPECT_EQ(fault.substr(0, 36), "x.toml:2:5: this is no valid TOML: E") << fault;
+  const std::string message = error_of([] { parse_toml("a = 1\nb = = 2\n", "x.toml"); });
+  EXPECT_EQ(message.substr(0, 36), "x.toml:2:5: this is no valid TOML: E") << message;
 }
 
 }  // namespace

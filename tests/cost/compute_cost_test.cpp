@@ -20,8 +20,10 @@ cluster::Device toy() {
 }
 
 Seconds matmul_time(const cluster::Device& device, DType type, double m, double n, double k) {
-  return call_time(device, type, {.flops = 2 * m * n * k, .narrowest = std::min({m, n, k}),
-                                  .bytes = static_cast<double>(size_of(type)) * (m * k + k * n + m * n)});
+  return call_time(device, type,
+                   {.flops = 2 * m * n * k,
+                    .narrowest = std::min({m, n, k}),
+                    .bytes = static_cast<double>(size_of(type)) * (m * k + k * n + m * n)});
 }
 
 TEST(MatmulTime, a_big_product_takes_its_flops_over_the_rate) {

@@ -17,9 +17,9 @@ cluster::Hardware two_hosts() {
   return hardware;
 }
 
-double seconds(std::vector<Parcel> parcels) {
+double seconds(std::vector<Message> messages) {
   const cluster::Hardware hardware = two_hosts();
-  return exchange_over(hardware, hardware.placement(), parcels).time.count;
+  return exchange_over(hardware, hardware.placement(), messages).time.count;
 }
 
 TEST(Exchange, of_one_message_is_latency_and_bytes_over_bandwidth) {
@@ -41,10 +41,10 @@ TEST(Exchange, goes_both_ways_at_once_but_one_after_the_other_through_a_port) {
 
 TEST(Exchange, of_parts_among_all_takes_as_long_as_the_ring) {
   const cluster::Hardware hardware = two_hosts();
-  std::vector<Parcel> parcels;
+  std::vector<Message> messages;
   for (int from = 0; from < 4; ++from)
-    for (int to = 0; to < 4; ++to) parcels.push_back({from, to, 5000});
-  EXPECT_DOUBLE_EQ(exchange_over(hardware, hardware.placement(), parcels).time.count, 3 * 1e-3 + 0.75 * 20000 / 1e6);
+    for (int to = 0; to < 4; ++to) messages.push_back({from, to, 5000});
+  EXPECT_DOUBLE_EQ(exchange_over(hardware, hardware.placement(), messages).time.count, 3 * 1e-3 + 0.75 * 20000 / 1e6);
 }
 
 TEST(Exchange, of_devices_that_share_a_nic_divides_it) {
@@ -52,27 +52,29 @@ TEST(Exchange, of_devices_that_share_a_nic_divides_it) {
   EXPECT_DOUBLE_EQ(seconds({{0, 4, 1000}, {2, 6, 1000}}), 1e-2 + 1e-2);
 }
 
-TEST(Exchange, of_links_of_both_classes_takes_the_longer) { EXPECT_DOUBLE_EQ(seconds({{0, 1, 100000}, {0, 4, 100}}), 1e-3 + 1e-1); }
+TEST(Exchange, of_links_of_both_classes_takes_the_longer) {
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 100000}, {0, 4, 100}}), 1e-3 + 1e-1);
+}
 
 TEST(Exchange, of_small_messages_heeds_the_curve) {
   cluster::Hardware hardware = two_hosts();
   hardware.intra_host.curve.points = {{1000, 0.5}, {1e6, 1}};
-  const Parcel parcel{0, 1, 1000};
-  EXPECT_DOUBLE_EQ(exchange_over(hardware, hardware.placement(), {&parcel, 1}).time.count, 1e-3 + 2e-3);
+  const Message message{0, 1, 1000};
+  EXPECT_DOUBLE_EQ(exchange_over(hardware, hardware.placement(), {&message, 1}).time.count, 1e-3 + 2e-3);
 }
 
 TEST(Exchange, of_what_is_added_up_takes_longer_by_the_class_of_link) {
   cluster::Hardware hardware = two_hosts();
   hardware.intra_host.sum_share = 0.5;
-  const std::vector<Parcel> summed = {{0, 1, 1000, true}}, some = {{0, 1, 500, true}, {0, 1, 500, false}};
+  const std::vector<Message> summed = {{0, 1, 1000, true}}, some = {{0, 1, 500, true}, {0, 1, 500, false}};
   EXPECT_DOUBLE_EQ(exchange_over(hardware, hardware.placement(), summed).time.count, 1e-3 + 2e-3);
   EXPECT_DOUBLE_EQ(exchange_over(hardware, hardware.placement(), some).time.count, 1e-3 + 1.5e-3);
 }
 
 TEST(Exchange, tells_for_how_much_of_it_each_port_is_busy) {
   const cluster::Hardware hardware = two_hosts();
-  const std::vector<Parcel> parcels = {{0, 1, 3000}, {2, 3, 1000}};
-  const Exchange done = exchange_over(hardware, hardware.placement(), parcels);
+  const std::vector<Message> messages = {{0, 1, 3000}, {2, 3, 1000}};
+  const Exchange done = exchange_over(hardware, hardware.placement(), messages);
   EXPECT_DOUBLE_EQ(done.time.count, 4e-3);
   ASSERT_EQ(done.ports.size(), 4u) << "out of 0 and 2, into 1 and 3";
   for (const Exchange::PortShare& use : done.ports) EXPECT_DOUBLE_EQ(use.share, use.port.number < 2 ? 0.75 : 0.25);
@@ -80,21 +82,27 @@ TEST(Exchange, tells_for_how_much_of_it_each_port_is_busy) {
 
 TEST(Exchange, tells_how_much_of_both_directions_each_rank_uses) {
   const cluster::Hardware hardware = two_hosts();
-  const auto devices = [&](const std::vector<Parcel>& parcels) { return exchange_over(hardware, hardware.placement(), parcels).devices; };
+  const auto devices = [&](const std::vector<Message>& messages) {
+    return exchange_over(hardware, hardware.placement(), messages).devices;
+  };
   const std::vector<Exchange::DeviceShare> one_way = devices({{0, 1, 3000}, {2, 3, 1000}});
   ASSERT_EQ(one_way.size(), 4u);
   for (const Exchange::DeviceShare& use : one_way) EXPECT_DOUBLE_EQ(use.share, use.rank < 2 ? 0.375 : 0.125);
-  for (const Exchange::DeviceShare& use : devices({{0, 1, 1000}, {1, 2, 1000}, {2, 0, 1000}})) EXPECT_DOUBLE_EQ(use.share, 0.5) << "a ring, half of whose time is latency";
+  for (const Exchange::DeviceShare& use : devices({{0, 1, 1000}, {1, 2, 1000}, {2, 0, 1000}}))
+    EXPECT_DOUBLE_EQ(use.share, 0.5) << "a ring, half of whose time is latency";
 }
 
 TEST(Exchange, in_turn_with_another_takes_the_time_of_both_and_of_each_port_its_share) {
   const cluster::Hardware hardware = two_hosts();
-  const auto over = [&](const std::vector<Parcel>& parcels) { return exchange_over(hardware, hardware.placement(), parcels); };
+  const auto over = [&](const std::vector<Message>& messages) {
+    return exchange_over(hardware, hardware.placement(), messages);
+  };
   const Exchange both = in_turn(over({{0, 1, 3000}}), over({{0, 2, 1000}, {3, 1, 1000}}), 3);
   EXPECT_DOUBLE_EQ(both.time.count, 4e-3 + 3 * 2e-3);
   std::map<std::pair<int, bool>, double> ports;
   for (const Exchange::PortShare& use : both.ports) ports[{use.port.number, use.port.out}] = use.share;
-  const std::map<std::pair<int, bool>, double> expected = {{{0, true}, 0.6}, {{1, false}, 0.6}, {{2, false}, 0.3}, {{3, true}, 0.3}};
+  const std::map<std::pair<int, bool>, double> expected = {
+      {{0, true}, 0.6}, {{1, false}, 0.6}, {{2, false}, 0.3}, {{3, true}, 0.3}};
   ASSERT_EQ(ports.size(), expected.size());
   for (const auto& [port, share] : expected) EXPECT_DOUBLE_EQ(ports.at(port), share) << port.first;
   std::map<int, double> devices;

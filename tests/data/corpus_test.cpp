@@ -75,11 +75,12 @@ TEST(Corpus, ATokenOutsideTheVocabularyIsNamed) {
   const TestFolder folder("corpus");
   write_corpus(folder.path(), {1, 8});
   std::vector<i64> out(8);
-  EXPECT_THAT(
-      message_of([&] { Corpus::open(folder.path()).read(1, 0, 1, 15, out); }),
-      HasSubstr("corpus.bin: token 5 of document 1 is 15, outside the vocabulary of 15. Set model.vocab_size to the tokenizer's size."));
+  EXPECT_THAT(message_of([&] { Corpus::open(folder.path()).read(1, 0, 1, 15, out); }),
+              HasSubstr("corpus.bin: token 5 of document 1 is 15, outside the vocabulary of 15. Set model.vocab_size "
+                        "to the tokenizer's size."));
   write_file(folder.path() / "meta.json", R"({"vocab_size": 20})");
-  EXPECT_THAT(message_of([&] { Corpus::open(folder.path()).read(1, 0, 1, 15, out); }), HasSubstr("tokenizer's size (20)."));
+  EXPECT_THAT(message_of([&] { Corpus::open(folder.path()).read(1, 0, 1, 15, out); }),
+              HasSubstr("tokenizer's size (20)."));
 }
 
 TEST(Corpus, TheVocabularySizeComesFromMetaJson) {
@@ -90,16 +91,20 @@ TEST(Corpus, TheVocabularySizeComesFromMetaJson) {
   EXPECT_EQ(Corpus::open(folder.path()).vocab_size(), 8192);
   for (const char* bad : {"", "{", "[]", "{}", R"({"vocab_size": "x"})", R"({"vocab_size": 0})"}) {
     write_file(meta, bad);
-    EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }), HasSubstr("meta.json: no readable vocab_size. Write it anew")) << bad;
+    EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }),
+                HasSubstr("meta.json: no readable vocab_size. Write it anew"))
+        << bad;
   }
 }
 
 TEST(Corpus, MissingAndTruncatedFilesAreNamed) {
   const TestFolder folder("corpus");
   EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }),
-              HasSubstr("corpus.bin: No such file or directory. Give the folder that `switchyard data prepare` wrote, in a job as data.path."));
+              HasSubstr("corpus.bin: No such file or directory. Give the folder that `switchyard data prepare` wrote, "
+                        "in a job as data.path."));
   EXPECT_EQ(message_of([&] { Corpus::open("nowhere"); }),
-            "there is no data at nowhere: no such folder, and no nowhere.bin. Give the folder that `switchyard data prepare` wrote, in a "
+            "there is no data at nowhere: no such folder, and no nowhere.bin. Give the folder that `switchyard data "
+            "prepare` wrote, in a "
             "job as data.path.");
   write_corpus(folder.path(), {5, 5});
   std::filesystem::resize_file(folder.path() / "corpus.bin", 19);

@@ -28,7 +28,7 @@ std::string written(const std::string& text) {
   return path;
 }
 
-std::string fault(const std::string& text) {
+std::string error(const std::string& text) {
   try {
     read_length_bins(written(text));
   } catch (const UserError& error) {
@@ -70,7 +70,8 @@ TEST(DrawnLengths, stop_at_the_batch_size_and_treat_long_documents_as_told) {
 }
 
 TEST(DrawnLengths, come_from_what_the_histogram_writes) {
-  const std::vector<LengthBin> bins = read_length_bins(written(json_of(histogram_of(std::vector<i64>{5, 20, 21, 300}), "n", "s")));
+  const std::vector<LengthBin> bins =
+      read_length_bins(written(json_of(histogram_of(std::vector<i64>{5, 20, 21, 300}), "n", "s")));
   ASSERT_EQ(bins.size(), 3u);
   EXPECT_EQ(bins[1].count, 2);
   EXPECT_LE(bins[2].lo, 300);
@@ -78,11 +79,12 @@ TEST(DrawnLengths, come_from_what_the_histogram_writes) {
 }
 
 TEST(DrawnLengths, a_file_that_is_no_histogram_is_refused) {
-  EXPECT_THAT(fault("no"), HasSubstr("not JSON"));
-  EXPECT_THAT(fault("{}"), HasSubstr("has no list \"bins\""));
-  EXPECT_THAT(fault(R"({"bins": [[1, 2]]})"), HasSubstr("bins[0] is not [lo, hi, count]"));
-  EXPECT_THAT(fault(R"({"bins": [[1, 2, 1], [4, 4, 1]]})"), HasSubstr("bins[1] goes from 4 up to, but not including, 4 tokens"));
-  EXPECT_THAT(fault(R"({"bins": [[1, 2, 0]]})"), HasSubstr("count no documents"));
+  EXPECT_THAT(error("no"), HasSubstr("not JSON"));
+  EXPECT_THAT(error("{}"), HasSubstr("has no list \"bins\""));
+  EXPECT_THAT(error(R"({"bins": [[1, 2]]})"), HasSubstr("bins[0] is not [lo, hi, count]"));
+  EXPECT_THAT(error(R"({"bins": [[1, 2, 1], [4, 4, 1]]})"),
+              HasSubstr("bins[1] goes from 4 up to, but not including, 4 tokens"));
+  EXPECT_THAT(error(R"({"bins": [[1, 2, 0]]})"), HasSubstr("count no documents"));
   EXPECT_THROW(read_length_bins("/no/such/file"), UserError);
 }
 

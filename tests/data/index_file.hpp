@@ -52,7 +52,9 @@ struct IndexFile {
   }
 };
 
-inline void write_file(const std::filesystem::path& path, std::string_view bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+inline void write_file(const std::filesystem::path& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
 
 /// Tokens as bytes of type T.
 template <class T>

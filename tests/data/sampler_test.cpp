@@ -116,7 +116,8 @@ TEST_F(SamplerTest, ABatchInTokensIsTheFewestSequencesThatReachIt) {
 
 TEST_F(SamplerTest, ClipCutsOffAndTakesEachDocumentOnce) {
   const Corpus& corpus = corpus_of({40, 8});
-  const Sampler sampler(corpus, {.seed = 2, .size = {.sequences = 2}, .context = 16, .long_documents = LongDocuments::clip});
+  const Sampler sampler(corpus,
+                        {.seed = 2, .size = {.sequences = 2}, .context = 16, .long_documents = LongDocuments::clip});
   EXPECT_THAT(sampler.batch({}).sequences, testing::UnorderedElementsAre(Sequence{0, 0, 16}, Sequence{1, 0, 8}));
 }
 
@@ -137,30 +138,33 @@ TEST_F(SamplerTest, AnotherSeedGivesAnotherOrder) {
 TEST_F(SamplerTest, ALongDocumentIsRefusedByNameIfAsked) {
   const Corpus& corpus = corpus_of(kLengths);
   Sampler(corpus, {.seed = 2, .size = {.sequences = 3}, .context = 100, .long_documents = LongDocuments::error});
-  EXPECT_THAT(
-      message_of([&] { Sampler(corpus, {.seed = 2, .size = {.sequences = 3}, .context = 64, .long_documents = LongDocuments::error}); }),
-      HasSubstr("document 4 has 100 tokens, more than batch.context = 64. Set data.long_documents to \"split\" or \"clip\", or raise "
-                "batch.context."));
+  EXPECT_THAT(message_of([&] {
+                Sampler(corpus,
+                        {.seed = 2, .size = {.sequences = 3}, .context = 64, .long_documents = LongDocuments::error});
+              }),
+              HasSubstr("document 4 has 100 tokens, more than batch.context = 64. Set data.long_documents to \"split\" "
+                        "or \"clip\", or raise "
+                        "batch.context."));
 }
 
 TEST_F(SamplerTest, WrongSettingsAreRefused) {
   const Corpus& corpus = corpus_of(kLengths);
-  const auto fault = [&](BatchSize size, i64 context) {
+  const auto error = [&](BatchSize size, i64 context) {
     return message_of([&] { Sampler(corpus, {.seed = 0, .size = size, .context = context}); });
   };
-  EXPECT_THAT(fault({}, 16), HasSubstr("batch.sequences = 0 and batch.tokens = 0: give one of them, above zero."));
-  EXPECT_THAT(fault({.sequences = 1, .tokens = 1}, 16), HasSubstr("give one of them"));
-  EXPECT_THAT(fault({.sequences = -1, .tokens = 1}, 16), HasSubstr("give one of them"));
-  EXPECT_THAT(fault({.sequences = 1}, 0), HasSubstr("batch.context = 0: give at least 1 token."));
+  EXPECT_THAT(error({}, 16), HasSubstr("batch.sequences = 0 and batch.tokens = 0: give one of them, above zero."));
+  EXPECT_THAT(error({.sequences = 1, .tokens = 1}, 16), HasSubstr("give one of them"));
+  EXPECT_THAT(error({.sequences = -1, .tokens = 1}, 16), HasSubstr("give one of them"));
+  EXPECT_THAT(error({.sequences = 1}, 0), HasSubstr("batch.context = 0: give at least 1 token."));
   EXPECT_THAT(message_of([&] { Sampler(corpus_of({}), {.seed = 0, .size = {.sequences = 1}, .context = 16}); }),
               HasSubstr("corpus.idx: no documents."));
 }
 
 TEST_F(SamplerTest, ACursorOfOtherDataIsRefused) {
   const Sampler sampler(corpus_of(kLengths), {.seed = 2, .size = {.sequences = 3}, .context = 16});
-  EXPECT_THAT(
-      message_of([&] { sampler.batch({.epoch = 0, .position = 11, .offset = 0}); }),
-      HasSubstr("the checkpoint continues at document 11 of epoch 0, the data has 11 documents. Resume with the data it was written for."));
+  EXPECT_THAT(message_of([&] { sampler.batch({.epoch = 0, .position = 11, .offset = 0}); }),
+              HasSubstr("the checkpoint continues at document 11 of epoch 0, the data has 11 documents. Resume with "
+                        "the data it was written for."));
   EXPECT_THAT(message_of([&] { sampler.batch({.epoch = 0, .position = 0, .offset = 500}); }),
               HasSubstr("the checkpoint continues at token 500 of document"));
   EXPECT_THAT(message_of([&] { sampler.batch({.epoch = -1, .position = 0, .offset = 0}); }), HasSubstr("of epoch -1"));

@@ -53,7 +53,8 @@ TEST(Stats, JsonHasTheFormOfTheWorkloadFiles) {
   EXPECT_EQ(json["notes"], nlohmann::json::parse(R"(["measured: 4 documents, 1600 tokens, longest 1000 tokens"])"));
   EXPECT_EQ(json["summary"]["sequences"], 4);
   EXPECT_EQ(json["summary"]["mean"], 400.0);
-  EXPECT_EQ(json["summary"]["percent_up_to"]["512"], nlohmann::json::parse(R"({"sequences": 75.0, "tokens": 37.5, "squares": 12.28})"));
+  EXPECT_EQ(json["summary"]["percent_up_to"]["512"],
+            nlohmann::json::parse(R"({"sequences": 75.0, "tokens": 37.5, "squares": 12.28})"));
   EXPECT_EQ(json["summary"]["percent_up_to"]["1024"]["sequences"], 100.0);
   EXPECT_EQ(json["summary"]["percent_up_to"].size(), 2u);
   EXPECT_EQ(json["bins"], nlohmann::json::parse("[[91, 108, 1], [181, 215, 1], [256, 304, 1], [861, 1024, 1]]"));

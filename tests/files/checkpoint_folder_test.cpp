@@ -26,13 +26,22 @@ constexpr i64 kRows = 64, kColumns = 32;
 float value_at(i64 step, i64 element) { return static_cast<float>(step * 100'000 + element); }
 
 CheckpointMeta meta_of(i64 step) {
-  return {.step = step, .updates = step - 1, .tokens = step * 100, .seed = 7, .epoch = 1, .position = step * 8, .offset = 3, .fingerprint = "tiny"};
+  return {.step = step,
+          .updates = step - 1,
+          .tokens = step * 100,
+          .seed = 7,
+          .epoch = 1,
+          .position = step * 8,
+          .offset = 3,
+          .fingerprint = "tiny"};
 }
 
 void write_shard(const fs::path& folder, i64 step, int rank) {
   std::vector<float> rows;
-  for (i64 i = rank * kRows / 2 * kColumns; i < (rank + 1) * kRows / 2 * kColumns; ++i) rows.push_back(value_at(step, i));
-  TensorWriter shard = TensorWriter::create(folder / "state" / shard_name(rank, 2), {{"w", DType::f32, {kRows / 2, kColumns}}});
+  for (i64 i = rank * kRows / 2 * kColumns; i < (rank + 1) * kRows / 2 * kColumns; ++i)
+    rows.push_back(value_at(step, i));
+  TensorWriter shard =
+      TensorWriter::create(folder / "state" / shard_name(rank, 2), {{"w", DType::f32, {kRows / 2, kColumns}}});
   shard.write("w", 0, bytes_of(rows));
   shard.finish();
 }
@@ -44,7 +53,8 @@ void save(
   reached(0);
   write_text(writer.folder() / "model/config.json", "{}");
   reached(1);
-  TensorFolderWriter weights = TensorFolderWriter::create(writer.folder() / "model", {{"w", DType::f32, {kRows, kColumns}}});
+  TensorFolderWriter weights =
+      TensorFolderWriter::create(writer.folder() / "model", {{"w", DType::f32, {kRows, kColumns}}});
   reached(2);
   weights.finish();
   write_shard(partial_path(run, step), step, 0);
@@ -53,7 +63,8 @@ void save(
   reached(4);
   Manifest manifest{.parts = {"master"}, .shapes = {{"w", {kRows, kColumns}}}, .entries = {}};
   for (int rank = 0; rank < 2; ++rank) {
-    manifest.entries.push_back({"w", "master", {rank * kRows / 2, 0}, {(rank + 1) * kRows / 2, kColumns}, shard_name(rank, 2), "w"});
+    manifest.entries.push_back(
+        {"w", "master", {rank * kRows / 2, 0}, {(rank + 1) * kRows / 2, kColumns}, shard_name(rank, 2), "w"});
   }
   write_manifest(writer.folder(), manifest);
   reached(5);
@@ -71,7 +82,8 @@ void expect_values(const CheckpointPlace& place, i64 step) {
   for (const ManifestEntry& entry : read_manifest(place.folder).entries) {
     const TensorFile shard = TensorFile::open(place.folder / "state" / entry.file);
     const auto values = values_of<float>(shard.data(entry.key));
-    for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], value_at(step, entry.lo[0] * kColumns + static_cast<i64>(i)));
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i], value_at(step, entry.lo[0] * kColumns + static_cast<i64>(i)));
   }
 }
 
@@ -126,9 +138,11 @@ TEST(Checkpoint, that_is_given_up_leaves_nothing) {
 TEST(Checkpoint, is_not_committed_while_a_shard_or_the_meta_file_is_missing) {
   const Scratch run;
   CheckpointWriter writer = CheckpointWriter::begin(run.path(), 1);
-  EXPECT_THAT(message_of<UserError>([&] { writer.commit(); }), HasSubstr("cannot read " + (writer.folder() / "meta.json").string()));
+  EXPECT_THAT(message_of<UserError>([&] { writer.commit(); }),
+              HasSubstr("cannot read " + (writer.folder() / "meta.json").string()));
   write_meta(writer.folder(), meta_of(1));
-  write_manifest(writer.folder(), {.parts = {"m"}, .shapes = {{"w", {1}}}, .entries = {{"w", "m", {0}, {1}, "home", "w"}}});
+  write_manifest(writer.folder(),
+                 {.parts = {"m"}, .shapes = {{"w", {1}}}, .entries = {{"w", "m", {0}, {1}, "home", "w"}}});
   EXPECT_THAT(message_of<UserError>([&] { writer.commit(); }), HasSubstr("state/home is missing"));
   EXPECT_FALSE(newest_complete(run.path()));
 }
@@ -282,16 +296,18 @@ TEST_F(Damage, is_remedied_by_the_newest_older_one_that_is_intact) {
   put(run_ / "checkpoints/step-00000100/meta.json", "");
   put(run_ / "checkpoints/step-00000150/meta.json", "");
   EXPECT_THAT(refusal(), testing::EndsWith(remedy(50)));
-  EXPECT_THAT(message_of<UserError>([&] { find_checkpoint(run_ / "checkpoints/step-00000150/"); }), testing::EndsWith(remedy(50)));
+  EXPECT_THAT(message_of<UserError>([&] { find_checkpoint(run_ / "checkpoints/step-00000150/"); }),
+              testing::EndsWith(remedy(50)));
 }
 
 TEST(Resume, says_that_a_folder_holds_no_checkpoint) {
   const Scratch run;
   CheckpointWriter writer = CheckpointWriter::begin(run.path(), 5);
-  EXPECT_EQ(message_of<UserError>([&] { find_checkpoint(run.path()); }),
-            run.path().string() +
-                " holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these; or start "
-                "without --resume.");
+  EXPECT_EQ(
+      message_of<UserError>([&] { find_checkpoint(run.path()); }),
+      run.path().string() +
+          " holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these; or start "
+          "without --resume.");
   EXPECT_THAT(message_of<UserError>([&] { verify_checkpoint(writer.folder()); }),
               HasSubstr("is not a complete checkpoint: it has no COMMITTED file."));
 }
@@ -342,7 +358,8 @@ TEST(Checkpoint, belongs_to_the_run_whose_folder_it_lies_in) {
   const Scratch run;
   save(run.path(), 2);
   fs::create_directory_symlink(run.path(), run / "link");
-  for (const char* name : {"checkpoints/step-00000002", "checkpoints/step-00000002/", "link/checkpoints/step-00000002"}) {
+  for (const char* name :
+       {"checkpoints/step-00000002", "checkpoints/step-00000002/", "link/checkpoints/step-00000002"}) {
     EXPECT_TRUE(is_checkpoint_of(run / name, run.path())) << name;
     EXPECT_TRUE(is_checkpoint_of(run / name, run / "link/")) << name;
     EXPECT_FALSE(is_checkpoint_of(run / name, run / "other")) << name;
@@ -353,7 +370,8 @@ TEST(Checkpoint, belongs_to_the_run_whose_folder_it_lies_in) {
 TEST(Cleaning, keeps_the_newest_ones_and_never_removes_the_last) {
   const Scratch run;
   for (const i64 step : {1, 2, 3, 4}) save(run.path(), step);
-  EXPECT_EQ(remove_old_checkpoints(run.path(), 2), (std::vector<fs::path>{checkpoint_path(run.path(), 1), checkpoint_path(run.path(), 2)}));
+  EXPECT_EQ(remove_old_checkpoints(run.path(), 2),
+            (std::vector<fs::path>{checkpoint_path(run.path(), 1), checkpoint_path(run.path(), 2)}));
   EXPECT_EQ(names_in(run / "checkpoints"), (std::vector<std::string>{"step-00000003", "step-00000004"}));
   remove_old_checkpoints(run.path(), 0);
   EXPECT_EQ(names_in(run / "checkpoints"), (std::vector<std::string>{"step-00000004"}));

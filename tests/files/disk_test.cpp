@@ -34,7 +34,8 @@ TEST(Disk, keeps_the_old_text_when_the_disk_is_full) {
 
 TEST(Disk, says_how_much_is_needed_and_free_when_a_device_is_full) {
   const Descriptor full = open_for_writing("/dev/full");
-  const std::string message = message_of<ClusterError>([&] { write_all(full, bytes("abc"), -1, "/tmp/weights", 12345); });
+  const std::string message =
+      message_of<ClusterError>([&] { write_all(full, bytes("abc"), -1, "/tmp/weights", 12345); });
   EXPECT_THAT(message, HasSubstr("cannot write /tmp/weights: No space left on device. 12345 bytes are needed, "));
   EXPECT_THAT(message, testing::Not(HasSubstr("needed, 0 are free")));
   EXPECT_THAT(message, HasSubstr("Free some space"));
@@ -42,13 +43,16 @@ TEST(Disk, says_how_much_is_needed_and_free_when_a_device_is_full) {
 
 TEST(Disk, names_the_folder_to_look_at_for_other_failures) {
   const std::string message = message_of<ClusterError>([] { open_for_writing("/proc/there/is/none"); });
-  EXPECT_EQ(message, "cannot open /proc/there/is/none: No such file or directory. Check the disk and the permissions of /proc/there/is.");
+  EXPECT_EQ(message,
+            "cannot open /proc/there/is/none: No such file or directory. Check the disk and the permissions of "
+            "/proc/there/is.");
 }
 
 TEST(Disk, names_a_file_that_cannot_be_read) {
   const Scratch scratch;
   EXPECT_EQ(message_of<UserError>([&] { read_text(scratch / "none"); }),
-            "cannot read " + (scratch / "none").string() + ": No such file or directory. Check the path and its permissions.");
+            "cannot read " + (scratch / "none").string() +
+                ": No such file or directory. Check the path and its permissions.");
   EXPECT_EQ(message_of<UserError>([&] { read_text(scratch.path()); }),
             "cannot read " + scratch.path().string() + ": it is not a file. Check the path and its permissions.");
 }

@@ -41,7 +41,8 @@ TEST(FileDType, reads_half_precision_exactly) {
 }
 
 TEST(FileDType, rounds_to_bfloat16_with_ties_to_even) {
-  const std::vector<float> wide{1.0f, 1.00390625f /* tie, down */, 1.01171875f /* tie, up */, 1.0040f, -3.4e38f, INFINITY};
+  const std::vector<float> wide{1.0f,    1.00390625f /* tie, down */, 1.01171875f /* tie, up */, 1.0040f, -3.4e38f,
+                                INFINITY};
   const auto narrow = converted<std::uint16_t>(FileDType::f32, wide, DType::bf16);
   EXPECT_EQ(narrow, (std::vector<std::uint16_t>{0x3f80, 0x3f80, 0x3f82, 0x3f81, 0xff80, 0x7f80}));
   const auto nan = converted<std::uint16_t>(FileDType::f32, std::vector<float>{NAN, -NAN}, DType::bf16);
@@ -50,9 +51,11 @@ TEST(FileDType, rounds_to_bfloat16_with_ties_to_even) {
 }
 
 TEST(FileDType, widens_bfloat16_and_narrows_doubles) {
-  EXPECT_EQ(converted<float>(FileDType::bf16, std::vector<std::uint16_t>{0x3f80, 0xc040}, DType::f32), (std::vector<float>{1, -3}));
+  EXPECT_EQ(converted<float>(FileDType::bf16, std::vector<std::uint16_t>{0x3f80, 0xc040}, DType::f32),
+            (std::vector<float>{1, -3}));
   EXPECT_EQ(converted<float>(FileDType::f64, std::vector<double>{0.1}, DType::f32), (std::vector<float>{0.1f}));
-  EXPECT_EQ(converted<double>(FileDType::f32, std::vector<float>{0.1f}, DType::f64), (std::vector<double>{static_cast<double>(0.1f)}));
+  EXPECT_EQ(converted<double>(FileDType::f32, std::vector<float>{0.1f}, DType::f64),
+            (std::vector<double>{static_cast<double>(0.1f)}));
 }
 
 TEST(FileDType, copies_equal_types) {
@@ -61,7 +64,8 @@ TEST(FileDType, copies_equal_types) {
 }
 
 TEST(FileDType, refuses_to_turn_integers_into_floats) {
-  const std::string message = message_of<UserError>([] { converted<double>(FileDType::i64, std::vector<std::int64_t>{1}, DType::f64); });
+  const std::string message =
+      message_of<UserError>([] { converted<double>(FileDType::i64, std::vector<std::int64_t>{1}, DType::f64); });
   EXPECT_THAT(message, testing::HasSubstr("test holds I64, where f64 is needed."));
   EXPECT_THAT(message_of<UserError>([] { converted<std::int32_t>(FileDType::f32, std::vector<float>{1}, DType::i32); }),
               testing::HasSubstr("test holds F32, where i32 is needed."));

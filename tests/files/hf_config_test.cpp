@@ -96,7 +96,8 @@ TEST(ReadHfConfig, fills_absent_keys_as_transformers_does) {
   EXPECT_EQ(qwen2.vocab_size, 151936);
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.tied_embeddings || qwen2.o_bias || qwen2.qk_norm);
-  const ModelConfig qwen3 = parse(R"({"model_type":"qwen3","hidden_size":1024,"num_attention_heads":16,"num_key_value_heads":8})");
+  const ModelConfig qwen3 =
+      parse(R"({"model_type":"qwen3","hidden_size":1024,"num_attention_heads":16,"num_key_value_heads":8})");
   EXPECT_EQ(qwen3.head_dim, 128);
   EXPECT_TRUE(qwen3.qk_norm);
   EXPECT_FALSE(qwen3.tied_embeddings || qwen3.qkv_bias);
@@ -112,10 +113,12 @@ TEST(ReadHfConfig, reads_biases_activations_and_rotary_settings) {
   EXPECT_EQ(llama.head_dim, 64);
   EXPECT_FALSE(parse(R"({"model_type":"gpt2","activation_function":"gelu"})").gelu_tanh);
   EXPECT_TRUE(parse(R"({"model_type":"gpt2","activation_function":"gelu_pytorch_tanh"})").gelu_tanh);
-  const std::string scaling = R"("factor":4,"low_freq_factor":2,"high_freq_factor":3,"original_max_position_embeddings":100)";
+  const std::string scaling =
+      R"("factor":4,"low_freq_factor":2,"high_freq_factor":3,"original_max_position_embeddings":100)";
   EXPECT_EQ(parse(R"({"model_type":"llama","rope_scaling":{"type":"llama3",)" + scaling + "}}").rope_scaling,
             (config::RopeScaling{4, 2, 3, 100}));
-  const ModelConfig newer = parse(R"({"model_type":"llama","rope_parameters":{"rope_theta":77.5,"rope_type":"llama3",)" + scaling + "}}");
+  const ModelConfig newer =
+      parse(R"({"model_type":"llama","rope_parameters":{"rope_theta":77.5,"rope_type":"llama3",)" + scaling + "}}");
   EXPECT_EQ(newer.rope_theta, 77.5);
   EXPECT_EQ(newer.rope_scaling.factor, 4);
   EXPECT_EQ(parse(R"({"model_type":"llama","rope_scaling":{"rope_type":"default"}})").rope_scaling.factor, 0);
@@ -130,8 +133,10 @@ TEST(ReadHfConfig, keeps_the_window_of_a_mistral) {
 
 TEST(ReadHfConfig, accepts_windows_that_hide_nothing) {
   EXPECT_NO_THROW(parse(R"({"model_type":"qwen2","use_sliding_window":false,"sliding_window":4096})"));
-  EXPECT_NO_THROW(parse(R"({"model_type":"qwen2","use_sliding_window":true,"sliding_window":4096,"max_window_layers":32})"));
-  EXPECT_NO_THROW(parse(R"({"model_type":"qwen2","use_sliding_window":true,"sliding_window":null,"max_window_layers":0})"));
+  EXPECT_NO_THROW(
+      parse(R"({"model_type":"qwen2","use_sliding_window":true,"sliding_window":4096,"max_window_layers":32})"));
+  EXPECT_NO_THROW(
+      parse(R"({"model_type":"qwen2","use_sliding_window":true,"sliding_window":null,"max_window_layers":0})"));
 }
 
 TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
@@ -141,20 +146,24 @@ TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
   expect(R"("model_type":"bloom")", R"("model_type" is "bloom": supported are llama, mistral, qwen2, qwen3 and gpt2.)");
   expect(R"("hidden_size":4)", R"("model_type" is absent: supported are llama)");
   expect(R"("model_type":"llama","hidden_act":"gelu")", R"("hidden_act" is "gelu": llama supports "silu".)");
-  expect(R"("model_type":"gpt2","activation_function":"relu")", R"("activation_function" is "relu": gpt2 supports "gelu_new")");
+  expect(R"("model_type":"gpt2","activation_function":"relu")",
+         R"("activation_function" is "relu": gpt2 supports "gelu_new")");
   expect(R"("model_type":"gpt2","scale_attn_by_inverse_layer_idx":true)",
          R"("scale_attn_by_inverse_layer_idx" is true: only false is supported.)");
   expect(R"("model_type":"gpt2","add_cross_attention":true)", R"("add_cross_attention" is true: only false)");
   expect(R"("model_type":"gpt2","scale_attn_weights":false)", R"("scale_attn_weights" is false: only true)");
   expect(R"("model_type":"gpt2","n_embd":770)", R"("n_embd" is 770: it must be a multiple of n_head.)");
-  expect(R"("model_type":"qwen3","attention_bias":true)", R"("attention_bias" is true: qwen3 is supported with false.)");
-  expect(R"("model_type":"mistral","sliding_window":0)", R"("sliding_window" is 0: it must be at least 1, or null for full attention.)");
+  expect(R"("model_type":"qwen3","attention_bias":true)",
+         R"("attention_bias" is true: qwen3 is supported with false.)");
+  expect(R"("model_type":"mistral","sliding_window":0)",
+         R"("sliding_window" is 0: it must be at least 1, or null for full attention.)");
   expect(R"("model_type":"qwen2","use_sliding_window":true)", R"("use_sliding_window" is true: sliding windows)");
   expect(R"("model_type":"qwen2","layer_types":["full_attention","sliding_attention"])",
          R"("layer_types" is ["full_attention","sliding_attention"]: only)");
   expect(R"("model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2})",
          R"("rope_scaling.rope_type" is "yarn": supported are "llama3" and "default".)");
-  expect(R"("model_type":"llama","rope_scaling":{"type":"linear","factor":2})", R"("rope_scaling.type" is "linear": supported)");
+  expect(R"("model_type":"llama","rope_scaling":{"type":"linear","factor":2})",
+         R"("rope_scaling.type" is "linear": supported)");
   expect(R"("model_type":"llama","rope_scaling":{"type":"llama3","factor":2})",
          R"("rope_scaling.low_freq_factor" is absent: rotary scaling of type llama3)");
   expect(R"("model_type":"llama","partial_rotary_factor":0.5)", R"("partial_rotary_factor" is 0.5: only 1)");
@@ -162,13 +171,18 @@ TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
 }
 
 TEST(ReadHfConfig, names_the_key_of_a_wrong_type) {
-  EXPECT_THAT(refusal(R"({"model_type":"llama","hidden_size":"64"})"), HasSubstr(R"("hidden_size" is "64": it must be a whole number)"));
-  EXPECT_THAT(refusal(R"({"model_type":"llama","hidden_size":-64})"), HasSubstr(R"("hidden_size" is -64: it must be a whole number)"));
+  EXPECT_THAT(refusal(R"({"model_type":"llama","hidden_size":"64"})"),
+              HasSubstr(R"("hidden_size" is "64": it must be a whole number)"));
+  EXPECT_THAT(refusal(R"({"model_type":"llama","hidden_size":-64})"),
+              HasSubstr(R"("hidden_size" is -64: it must be a whole number)"));
   EXPECT_THAT(refusal(R"({"model_type":"gpt2","n_embd":9223372036854775807})"), HasSubstr("at most 2^31"));
-  EXPECT_THAT(refusal(R"({"model_type":"llama","rope_theta":true})"), HasSubstr(R"("rope_theta" is true: it must be a number.)"));
-  EXPECT_THAT(refusal(R"({"model_type":"llama","mlp_bias":1})"), HasSubstr(R"("mlp_bias" is 1: it must be true or false.)"));
+  EXPECT_THAT(refusal(R"({"model_type":"llama","rope_theta":true})"),
+              HasSubstr(R"("rope_theta" is true: it must be a number.)"));
+  EXPECT_THAT(refusal(R"({"model_type":"llama","mlp_bias":1})"),
+              HasSubstr(R"("mlp_bias" is 1: it must be true or false.)"));
   EXPECT_THAT(refusal(R"({"model_type":7})"), HasSubstr(R"("model_type" is 7: it must be a text.)"));
-  EXPECT_THAT(refusal(R"({"model_type":"llama","rope_scaling":3})"), HasSubstr(R"("rope_scaling" is 3: it must be an object or null.)"));
+  EXPECT_THAT(refusal(R"({"model_type":"llama","rope_scaling":3})"),
+              HasSubstr(R"("rope_scaling" is 3: it must be an object or null.)"));
   EXPECT_THAT(refusal(R"({"model_type":"llama","num_attention_heads":0})"),
               HasSubstr(R"("num_attention_heads" is 0: it must be at least 1.)"));
   EXPECT_THAT(refusal("[]"), HasSubstr("config.json: it is not a JSON object."));
@@ -180,11 +194,12 @@ TEST(ReadHfConfig, names_the_file_when_the_sizes_do_not_fit_each_other) {
 }
 
 TEST(ToHfConfig, is_read_back_the_same) {
-  for (const char* text : {R"({"model_type":"llama","attention_bias":true,"rms_norm_eps":1e-5})",
-                           R"({"model_type":"gpt2","activation_function":"gelu","tie_word_embeddings":false})",
-                           R"({"model_type":"mistral","sliding_window":null,"rope_theta":12345.678})",
-                           R"({"model_type":"mistral","sliding_window":1024})",
-                           R"({"model_type":"qwen2","tie_word_embeddings":true})", R"({"model_type":"qwen3","initializer_range":0.015})"}) {
+  for (const char* text :
+       {R"({"model_type":"llama","attention_bias":true,"rms_norm_eps":1e-5})",
+        R"({"model_type":"gpt2","activation_function":"gelu","tie_word_embeddings":false})",
+        R"({"model_type":"mistral","sliding_window":null,"rope_theta":12345.678})",
+        R"({"model_type":"mistral","sliding_window":1024})", R"({"model_type":"qwen2","tie_word_embeddings":true})",
+        R"({"model_type":"qwen3","initializer_range":0.015})"}) {
     const ModelConfig model = parse(text);
     EXPECT_EQ(parse(to_hf_config(model, DType::bf16)), model) << text;
   }
@@ -198,7 +213,8 @@ TEST(ToHfConfig, refuses_biases_for_which_the_family_has_no_key) {
   ModelConfig model = parse(R"({"model_type":"llama"})");
   model.qkv_bias = true;
   EXPECT_EQ(message_of<UserError>([&] { to_hf_config(model, DType::f32); }),
-            "Hugging Face's llama has no model with qkv_bias = true, o_bias = false, mlp_bias = false, qk_norm = false. Change them, or "
+            "Hugging Face's llama has no model with qkv_bias = true, o_bias = false, mlp_bias = false, qk_norm = "
+            "false. Change them, or "
             "the architecture.");
 }
 
@@ -227,7 +243,8 @@ TEST(ToHfConfig, loads_in_transformers_with_equal_logits) {
   const std::string made = output_of(script + "make " + scratch.path().string() + " llama mistral qwen3");
   ASSERT_THAT(made, testing::EndsWith("exit 0\n"));
   std::vector<std::filesystem::path> models{scratch / "llama", scratch / "mistral", scratch / "qwen3"};
-  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "qwen2", "gpt2"}) models.push_back(kFixtures / name);
+  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "qwen2", "gpt2"})
+    models.push_back(kFixtures / name);
   std::string command = script + "compare";
   for (const auto& model : models) {
     const auto copy = scratch / ("copy-" + model.filename().string());

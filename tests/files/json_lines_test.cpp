@@ -48,7 +48,10 @@ TEST(JsonLines, names_the_log_when_the_disk_is_full) {
   const Scratch scratch;
   JsonLines log = JsonLines::open(scratch.path(), 0);
   const FileSizeLimit limit(5);
-  EXPECT_THAT(message_of<ClusterError>([&] { log.append({{"step", 100000}}); }), testing::HasSubstr("cannot write " + log.path().string()));
+  EXPECT_THAT(message_of<ClusterError>([&] {
+                log.append({{"step", 100000}});
+              }),
+              testing::HasSubstr("cannot write " + log.path().string()));
 }
 
 }  // namespace

@@ -35,13 +35,16 @@ TEST(Manifest, is_read_as_it_was_written) {
   EXPECT_EQ(read_manifest(scratch.path()), sample());
 }
 
-TEST(Manifest, accepts_uneven_boxes_that_cover_each_element_once) { EXPECT_NO_THROW(validate(sample(), "manifest.json")); }
+TEST(Manifest, accepts_uneven_boxes_that_cover_each_element_once) {
+  EXPECT_NO_THROW(validate(sample(), "manifest.json"));
+}
 
 TEST(Manifest, names_overlapping_boxes_and_their_files) {
   Manifest manifest = sample();
   manifest.entries[2].lo[1] = 1;
   EXPECT_EQ(refusal(manifest),
-            "manifest.json: \"m\" of \"w\": boxes [1:4, 0:2] in one and [1:3, 1:6] in two overlap. The checkpoint is damaged: resume from "
+            "manifest.json: \"m\" of \"w\": boxes [1:4, 0:2] in one and [1:3, 1:6] in two overlap. The checkpoint is "
+            "damaged: resume from "
             "another one.");
 }
 
@@ -58,8 +61,13 @@ TEST(Manifest, counts_elements_that_no_box_holds) {
 }
 
 TEST(Manifest, refuses_boxes_outside_their_tensor) {
-  for (const auto& [lo, hi] : std::vector<std::pair<std::vector<i64>, std::vector<i64>>>{
-           {{0, 0}, {5, 6}}, {{-1, 0}, {1, 6}}, {{2, 0}, {1, 6}}, {{0}, {4}}, {{0, 0}, {4}}, {{0, 0}, {INT64_MAX, INT64_MAX}}}) {
+  for (const auto& [lo, hi] :
+       std::vector<std::pair<std::vector<i64>, std::vector<i64>>>{{{0, 0}, {5, 6}},
+                                                                  {{-1, 0}, {1, 6}},
+                                                                  {{2, 0}, {1, 6}},
+                                                                  {{0}, {4}},
+                                                                  {{0, 0}, {4}},
+                                                                  {{0, 0}, {INT64_MAX, INT64_MAX}}}) {
     Manifest manifest = sample();
     manifest.entries[0].lo = lo;
     manifest.entries[0].hi = hi;
@@ -70,7 +78,8 @@ TEST(Manifest, refuses_boxes_outside_their_tensor) {
 TEST(Manifest, refuses_unknown_tensors_parts_and_paths) {
   Manifest manifest = sample();
   manifest.entries[0].tensor = "x";
-  EXPECT_THAT(refusal(manifest), HasSubstr("an entry for \"m\" of \"x\", which is no part or no tensor of this checkpoint"));
+  EXPECT_THAT(refusal(manifest),
+              HasSubstr("an entry for \"m\" of \"x\", which is no part or no tensor of this checkpoint"));
   manifest = sample();
   manifest.entries[0].part = "z";
   EXPECT_THAT(refusal(manifest), HasSubstr("an entry for \"z\" of \"w\""));
@@ -92,14 +101,18 @@ TEST(Manifest, names_the_file_that_is_not_json_or_lacks_a_key) {
   EXPECT_THAT(message_of<UserError>([&] { read_manifest(scratch.path()); }), HasSubstr("dtype \"f8\" is unknown"));
 }
 
-TEST(Manifest, calls_shards_by_rank_and_number_of_ranks) { EXPECT_EQ(shard_name(3, 8), "home-00003-of-00008.safetensors"); }
+TEST(Manifest, calls_shards_by_rank_and_number_of_ranks) {
+  EXPECT_EQ(shard_name(3, 8), "home-00003-of-00008.safetensors");
+}
 
 class Shards : public testing::Test {
  protected:
   Shards() {
     std::filesystem::create_directory(scratch_ / "state");
     write("one", {{"w.0", DType::f32, {1, 6}}, {"w.1", DType::f32, {3, 2}}});
-    write("two", {{"w.0", DType::f32, {2, 4}}, {"w.1", DType::f32, {1, 4}}, {"w.2", DType::f32, {0, 6}}, {"b", DType::f32, {}}});
+    write(
+        "two",
+        {{"w.0", DType::f32, {2, 4}}, {"w.1", DType::f32, {1, 4}}, {"w.2", DType::f32, {0, 6}}, {"b", DType::f32, {}}});
   }
   void write(const std::string& file, const std::vector<TensorEntry>& entries) {
     TensorWriter::create(scratch_ / ("state/" + file), entries).finish();
@@ -114,8 +127,8 @@ TEST_F(Shards, agree_with_their_manifest) { EXPECT_NO_THROW(validate_shards(scra
 
 TEST_F(Shards, are_named_when_missing) {
   std::filesystem::remove(scratch_ / "state/two");
-  EXPECT_THAT(refusal(),
-              HasSubstr((scratch_ / "state/two").string() + " is missing, which the manifest names. If ranks run on several hosts"));
+  EXPECT_THAT(refusal(), HasSubstr((scratch_ / "state/two").string() +
+                                   " is missing, which the manifest names. If ranks run on several hosts"));
 }
 
 TEST_F(Shards, are_named_when_cut_off) {

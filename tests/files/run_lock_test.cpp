@@ -17,9 +17,11 @@ TEST(RunLock, KeepsASecondRunOutAndNamesTheFirst) {
   {
     const RunLock lock = RunLock::take(run);
     EXPECT_TRUE(lock.held());
-    EXPECT_THAT(message_of<UserError>([&] { RunLock::take(run); }),
-                testing::MatchesRegex(run.string() + " is in use by another run: process " + std::to_string(getpid()) +
-                                      " on host .+, since ....-..-.. ..:..:.. UTC\\. Wait until it ends, end it, or choose another run.out\\."));
+    EXPECT_THAT(
+        message_of<UserError>([&] { RunLock::take(run); }),
+        testing::MatchesRegex(
+            run.string() + " is in use by another run: process " + std::to_string(getpid()) +
+            " on host .+, since ....-..-.. ..:..:.. UTC\\. Wait until it ends, end it, or choose another run.out\\."));
     EXPECT_TRUE(RunLock::take(scratch / "b").held());
   }
   EXPECT_TRUE(RunLock::take(run).held());
@@ -37,7 +39,8 @@ TEST(RunLock, IsFreeOnceItsProcessWasKilled) {
   }
   char byte = 0;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  EXPECT_THAT(message_of<UserError>([&] { RunLock::take(run.path()); }), testing::HasSubstr("process " + std::to_string(child) + " on host"));
+  EXPECT_THAT(message_of<UserError>([&] { RunLock::take(run.path()); }),
+              testing::HasSubstr("process " + std::to_string(child) + " on host"));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(RunLock::take(run.path()).held());
@@ -47,7 +50,8 @@ TEST(RunLock, IsFreeOnceItsProcessWasKilled) {
 TEST(RunLock, NeedsAFolderItMayWrite) {
   const Scratch scratch;
   put(scratch / "file", "");
-  EXPECT_THAT(message_of<ClusterError>([&] { RunLock::take(scratch / "file"); }), testing::HasSubstr((scratch / "file").string()));
+  EXPECT_THAT(message_of<ClusterError>([&] { RunLock::take(scratch / "file"); }),
+              testing::HasSubstr((scratch / "file").string()));
 }
 
 }  // namespace

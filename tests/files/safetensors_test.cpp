@@ -45,10 +45,14 @@ TEST(ParseHeader, reads_types_shapes_places_and_metadata) {
 
 TEST(ParseHeader, refuses_a_file_that_is_too_short_or_no_safetensors_file) {
   EXPECT_EQ(message_of<UserError>([] { parse("1234567"); }),
-            "w.safetensors: 7 bytes are too few for a safetensors file. The file is damaged or not complete: copy or download it again.");
-  EXPECT_THAT(message_of<UserError>([] { parse("\xff\xff\xff\xff\xff\xff\xff\xff{}"); }),
-              HasSubstr("the header's length is 18446744073709551615 bytes, at most 2 are possible. Is it a safetensors file?"));
-  EXPECT_THAT(message_of<UserError>([] { parse(std::string("\x03\0\0\0\0\0\0\0{}", 10)); }), HasSubstr("length is 3 bytes, at most 2"));
+            "w.safetensors: 7 bytes are too few for a safetensors file. The file is damaged or not complete: copy or "
+            "download it again.");
+  EXPECT_THAT(
+      message_of<UserError>([] { parse("\xff\xff\xff\xff\xff\xff\xff\xff{}"); }),
+      HasSubstr(
+          "the header's length is 18446744073709551615 bytes, at most 2 are possible. Is it a safetensors file?"));
+  EXPECT_THAT(message_of<UserError>([] { parse(std::string("\x03\0\0\0\0\0\0\0{}", 10)); }),
+              HasSubstr("length is 3 bytes, at most 2"));
 }
 
 TEST(ParseHeader, refuses_what_is_not_a_json_object) {
@@ -57,19 +61,23 @@ TEST(ParseHeader, refuses_what_is_not_a_json_object) {
 }
 
 TEST(ParseHeader, names_the_tensor_whose_entry_is_malformed) {
-  const std::string needs = R"(w.safetensors: tensor "x" needs a "dtype" (text), a "shape" and two "data_offsets" (whole numbers).)";
+  const std::string needs =
+      R"(w.safetensors: tensor "x" needs a "dtype" (text), a "shape" and two "data_offsets" (whole numbers).)";
   for (const char* entry :
-       {R"(3)", R"({})", R"({"dtype":3,"shape":[1],"data_offsets":[0,4]})", R"({"dtype":"F32","shape":1,"data_offsets":[0,4]})",
-        R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})", R"({"dtype":"F32","shape":[1.5],"data_offsets":[0,4]})",
-        R"({"dtype":"F32","shape":[1],"data_offsets":[0]})", R"({"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]})",
+       {R"(3)", R"({})", R"({"dtype":3,"shape":[1],"data_offsets":[0,4]})",
+        R"({"dtype":"F32","shape":1,"data_offsets":[0,4]})", R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})",
+        R"({"dtype":"F32","shape":[1.5],"data_offsets":[0,4]})", R"({"dtype":"F32","shape":[1],"data_offsets":[0]})",
+        R"({"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]})",
         R"({"dtype":"F32","shape":["1"],"data_offsets":[0,4]})"}) {
     EXPECT_THAT(refusal(std::string(R"({"x":)") + entry + "}", 4), HasSubstr(needs)) << entry;
   }
 }
 
 TEST(ParseHeader, names_an_unknown_dtype_and_the_known_ones) {
-  EXPECT_THAT(refusal(R"({"x":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", 4),
-              HasSubstr(R"(tensor "x" has dtype "F8_E4M3". Supported are F64, F32, BF16, F16, I64 and I32: convert the file.)"));
+  EXPECT_THAT(
+      refusal(R"({"x":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", 4),
+      HasSubstr(
+          R"(tensor "x" has dtype "F8_E4M3". Supported are F64, F32, BF16, F16, I64 and I32: convert the file.)"));
 }
 
 TEST(ParseHeader, refuses_a_shape_that_does_not_fit_its_bytes) {
@@ -77,17 +85,23 @@ TEST(ParseHeader, refuses_a_shape_that_does_not_fit_its_bytes) {
               HasSubstr(R"(tensor "x": data_offsets [0, 12] do not fit shape [2, 2] of F32.)"));
   EXPECT_THAT(refusal(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[8,4]}})", 8), HasSubstr("do not fit"));
   // The product overflows to 4 bytes.
-  EXPECT_THAT(refusal(R"({"x":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0), HasSubstr("do not fit"));
+  EXPECT_THAT(refusal(R"({"x":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0),
+              HasSubstr("do not fit"));
 }
 
 TEST(ParseHeader, refuses_overlaps_holes_and_bytes_at_the_end) {
   EXPECT_THAT(
-      refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12),
+      refusal(
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+          12),
       HasSubstr(R"(tensor "b" starts at data byte 4, the tensor before it ends at 8: they overlap.)"));
   EXPECT_THAT(
-      refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", 12),
+      refusal(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+          12),
       HasSubstr("there is a hole"));
-  EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 7), HasSubstr("3 bytes follow the last tensor"));
+  EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 7),
+              HasSubstr("3 bytes follow the last tensor"));
 }
 
 TEST(ParseHeader, says_that_a_file_was_cut_off) {
@@ -96,7 +110,8 @@ TEST(ParseHeader, says_that_a_file_was_cut_off) {
 }
 
 TEST(ParseHeader, refuses_metadata_that_is_no_text) {
-  EXPECT_THAT(refusal(R"({"__metadata__":{"step":3}})", 0), HasSubstr(R"("__metadata__" must be an object of texts; "step" is none.)"));
+  EXPECT_THAT(refusal(R"({"__metadata__":{"step":3}})", 0),
+              HasSubstr(R"("__metadata__" must be an object of texts; "step" is none.)"));
   EXPECT_THAT(refusal(R"({"__metadata__":[]})", 0), HasSubstr(R"("__metadata__" must be an object of texts.)"));
 }
 
@@ -107,7 +122,8 @@ TEST(TensorFile, reads_every_fixture) {
     for (const char* name : {"model.safetensors", "input.safetensors", "expected.safetensors"}) {
       const TensorFile file = TensorFile::open(folder.path() / name);
       for (const std::string& tensor : file.names()) {
-        EXPECT_EQ(static_cast<i64>(file.data(tensor).size()), file.info(tensor).elements() * size_of(file.info(tensor).dtype));
+        EXPECT_EQ(static_cast<i64>(file.data(tensor).size()),
+                  file.info(tensor).elements() * size_of(file.info(tensor).dtype));
       }
       tensors += file.names().size();
     }
@@ -128,7 +144,8 @@ TEST(TensorFile, gives_the_values_of_a_fixture) {
 
 TEST(TensorFile, names_a_missing_file_and_a_missing_tensor) {
   const Scratch scratch;
-  EXPECT_THAT(message_of<UserError>([&] { TensorFile::open(scratch / "none"); }), HasSubstr("cannot read " + (scratch / "none").string()));
+  EXPECT_THAT(message_of<UserError>([&] { TensorFile::open(scratch / "none"); }),
+              HasSubstr("cannot read " + (scratch / "none").string()));
   put(scratch / "a", file_with(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4));
   const TensorFile file = TensorFile::open(scratch / "a");
   EXPECT_TRUE(file.contains("a"));
@@ -142,7 +159,9 @@ class Folder : public testing::Test {
   void shard(const std::string& file, const std::string& tensor) {
     put(scratch_ / file, file_with(R"({")" + tensor + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4));
   }
-  void index(const std::string& map) { put(scratch_ / "model.safetensors.index.json", R"({"metadata":{},"weight_map":)" + map + "}"); }
+  void index(const std::string& map) {
+    put(scratch_ / "model.safetensors.index.json", R"({"metadata":{},"weight_map":)" + map + "}");
+  }
   std::string refusal() {
     return message_of<UserError>([&] { TensorFolder::open(scratch_.path()); });
   }
@@ -171,7 +190,9 @@ TEST_F(Folder, reads_shards_by_their_index) {
 TEST_F(Folder, names_a_missing_shard) {
   shard("one", "a");
   index(R"({"a":"one","b":"two"})");
-  EXPECT_THAT(refusal(), HasSubstr("shard two, which model.safetensors.index.json names for \"b\", is missing. Copy or download it."));
+  EXPECT_THAT(
+      refusal(),
+      HasSubstr("shard two, which model.safetensors.index.json names for \"b\", is missing. Copy or download it."));
 }
 
 TEST_F(Folder, names_a_tensor_that_its_shard_lacks) {

@@ -47,7 +47,9 @@ std::string message_of(Action&& action) {
   return "";
 }
 
-inline void put(const std::filesystem::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+inline void put(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 inline std::string get(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

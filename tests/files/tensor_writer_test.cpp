@@ -22,14 +22,16 @@ std::vector<float> rising(size_t count) {
 }
 
 size_t files_in(const std::filesystem::path& folder) {
-  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()));
+  return static_cast<size_t>(
+      std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()));
 }
 
 TEST(TensorWriter, writes_what_the_reader_reads) {
   const Scratch scratch;
   const auto path = scratch / "a.safetensors";
   TensorWriter writer = TensorWriter::create(
-      path, {{"half", DType::bf16, {3}}, {"x", DType::f32, {2, 3}}, {"count", DType::i64, {}}, {"none", DType::f32, {0, 5}}},
+      path,
+      {{"half", DType::bf16, {3}}, {"x", DType::f32, {2, 3}}, {"count", DType::i64, {}}, {"none", DType::f32, {0, 5}}},
       {{"format", "pt"}});
   const std::vector<float> x = rising(6);
   writer.write("x", 8, bytes_of(x).subspan(8));
@@ -43,7 +45,8 @@ TEST(TensorWriter, writes_what_the_reader_reads) {
   EXPECT_EQ(values_of<std::int64_t>(file.data("count")), std::vector<std::int64_t>{42});
   EXPECT_EQ(values_of<std::uint16_t>(file.data("half")), (std::vector<std::uint16_t>{0, 0, 0}));
   EXPECT_EQ(file.metadata().at("format"), "pt");
-  for (const std::string& name : file.names()) EXPECT_EQ(file.info(name).begin % size_of(file.info(name).dtype), 0) << name;
+  for (const std::string& name : file.names())
+    EXPECT_EQ(file.info(name).begin % size_of(file.info(name).dtype), 0) << name;
   EXPECT_EQ(files_in(scratch.path()), 1u);
 }
 
@@ -90,7 +93,8 @@ TEST(TensorWriter, takes_pieces_from_several_threads) {
   std::vector<std::jthread> threads;
   for (size_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
-      for (size_t i = t; i < 64; i += 4) writer.write("x", static_cast<i64>(i * 256), bytes_of(x).subspan(i * 256, 256));
+      for (size_t i = t; i < 64; i += 4)
+        writer.write("x", static_cast<i64>(i * 256), bytes_of(x).subspan(i * 256, 256));
     });
   }
   threads.clear();
@@ -102,8 +106,10 @@ TEST(TensorWriter, refuses_pieces_that_do_not_fit) {
   const Scratch scratch;
   TensorWriter writer = TensorWriter::create(scratch / "a", {{"x", DType::f32, {2, 2}}});
   const std::vector<float> x = rising(4);
-  EXPECT_THAT(message_of<InternalError>([&] { writer.write("y", 0, bytes_of(x)); }), HasSubstr("tensor \"y\" was not declared"));
-  EXPECT_THAT(message_of<InternalError>([&] { writer.write("x", 4, bytes_of(x)); }), HasSubstr("16 bytes at 4 of \"x\", which has 16"));
+  EXPECT_THAT(message_of<InternalError>([&] { writer.write("y", 0, bytes_of(x)); }),
+              HasSubstr("tensor \"y\" was not declared"));
+  EXPECT_THAT(message_of<InternalError>([&] { writer.write("x", 4, bytes_of(x)); }),
+              HasSubstr("16 bytes at 4 of \"x\", which has 16"));
   EXPECT_THAT(message_of<InternalError>([&] {
                 writer.write_box("x", std::vector<i64>{0, 1}, std::vector<i64>{2, 3}, bytes_of(x));
               }),
@@ -134,15 +140,20 @@ TEST(TensorWriter, says_before_the_first_byte_that_the_disk_is_too_small) {
   const SmallDisk disk(scratch / "disk", 64 * 1024);
   if (!disk.mounted()) GTEST_SKIP() << "mounting needs root";
   const auto path = scratch / "disk/a.safetensors";
-  const std::string message = message_of<ClusterError>([&] { TensorWriter::create(path, {{"x", DType::f32, {100'000}}}); });
-  EXPECT_THAT(message, HasSubstr("cannot write " + path.string() + ": No space left on device. 400104 bytes are needed, 65536 are free."));
+  const std::string message = message_of<ClusterError>([&] {
+    TensorWriter::create(path, {{"x", DType::f32, {100'000}}});
+  });
+  EXPECT_THAT(message, HasSubstr("cannot write " + path.string() +
+                                 ": No space left on device. 400104 bytes are needed, 65536 are free."));
   EXPECT_EQ(files_in(scratch / "disk"), 0u);
 }
 
 TEST(TensorWriter, says_that_a_file_may_not_grow_so_large) {
   const Scratch scratch;
   const FileSizeLimit limit(10'000);
-  const std::string message = message_of<ClusterError>([&] { TensorWriter::create(scratch / "a", {{"x", DType::f32, {100'000}}}); });
+  const std::string message = message_of<ClusterError>([&] {
+    TensorWriter::create(scratch / "a", {{"x", DType::f32, {100'000}}});
+  });
   EXPECT_THAT(message, HasSubstr("File too large"));
   EXPECT_THAT(message, HasSubstr("ulimit -f"));
   EXPECT_EQ(files_in(scratch.path()), 0u);
@@ -150,7 +161,8 @@ TEST(TensorWriter, says_that_a_file_may_not_grow_so_large) {
 
 TEST(TensorFolderWriter, writes_one_file_if_it_fits) {
   const Scratch scratch;
-  TensorFolderWriter writer = TensorFolderWriter::create(scratch / "model", {{"a", DType::f32, {2}}, {"b", DType::f32, {2}}});
+  TensorFolderWriter writer =
+      TensorFolderWriter::create(scratch / "model", {{"a", DType::f32, {2}}, {"b", DType::f32, {2}}});
   writer.write("b", 0, bytes_of(std::vector<float>{1, 2}));
   writer.finish();
   EXPECT_EQ(values_of<float>(TensorFolder::open(scratch / "model").data("b")), (std::vector<float>{1, 2}));
@@ -161,10 +173,12 @@ TEST(TensorFolderWriter, writes_one_file_if_it_fits) {
 TEST(TensorFolderWriter, starts_a_shard_where_the_next_tensor_would_not_fit) {
   const Scratch scratch;
   TensorFolderWriter writer = TensorFolderWriter::create(
-      scratch.path(), {{"a", DType::f32, {2}}, {"b", DType::f32, {3}}, {"c", DType::f32, {9}}, {"d", DType::f32, {1}}}, 20);
+      scratch.path(), {{"a", DType::f32, {2}}, {"b", DType::f32, {3}}, {"c", DType::f32, {9}}, {"d", DType::f32, {1}}},
+      20);
   writer.write_box("c", std::vector<i64>{0}, std::vector<i64>{9}, bytes_of(rising(9)));
   writer.finish();
-  EXPECT_EQ(TensorFile::open(scratch / "model-00001-of-00003.safetensors").names(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(TensorFile::open(scratch / "model-00001-of-00003.safetensors").names(),
+            (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(TensorFile::open(scratch / "model-00002-of-00003.safetensors").names(), (std::vector<std::string>{"c"}));
   const TensorFolder folder = TensorFolder::open(scratch.path());
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"a", "b", "c", "d"}));
@@ -184,7 +198,9 @@ TEST(TensorFolderWriter, refuses_a_folder_that_holds_weights) {
 TEST(TensorFolderWriter, leaves_no_shard_when_the_disk_fills) {
   const Scratch scratch;
   const FileSizeLimit limit(2'000);
-  message_of<ClusterError>([&] { TensorFolderWriter::create(scratch.path(), {{"a", DType::f32, {100}}, {"b", DType::f32, {1000}}}, 400); });
+  message_of<ClusterError>([&] {
+    TensorFolderWriter::create(scratch.path(), {{"a", DType::f32, {100}}, {"b", DType::f32, {1000}}}, 400);
+  });
   EXPECT_EQ(files_in(scratch.path()), 0u);
 }
 

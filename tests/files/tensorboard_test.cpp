@@ -42,7 +42,8 @@ TEST(EventWriter, is_read_by_tensorboard) {
   EventWriter writer = EventWriter::create(scratch.path());
   writer.add(1, {{"train/loss", 2.5}, {"train/lr", 0.125}}, 1000.5);
   writer.add(300, {{"train/loss", -0.75}}, 2000.25);
-  EXPECT_EQ(seen(scratch.path()), "train/loss 1 2.5 1000.5\ntrain/loss 300 -0.75 2000.25\ntrain/lr 1 0.125 1000.5\nexit 0\n");
+  EXPECT_EQ(seen(scratch.path()),
+            "train/loss 1 2.5 1000.5\ntrain/loss 300 -0.75 2000.25\ntrain/lr 1 0.125 1000.5\nexit 0\n");
 }
 
 TEST(EventWriter, makes_viewers_forget_the_steps_that_a_resumed_run_repeats) {

@@ -1,8 +1,9 @@
 // Any text as a config.json: a UserError, or a model that prints to a config.json which reads back the same.
+#include "files/hf_config.hpp"
+
 #include <cstdint>
 
 #include "base/errors.hpp"
-#include "files/hf_config.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, size_t size) {
   using namespace switchyard;

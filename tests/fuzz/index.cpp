@@ -1,8 +1,9 @@
 // Any bytes as an .idx file of a corpus: a UserError, or documents that lie inside the .bin file.
+#include "data/index.hpp"
+
 #include <cstdint>
 
 #include "base/errors.hpp"
-#include "data/index.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, size_t size) {
   using namespace switchyard;

@@ -1,8 +1,9 @@
 // Any text as a strategy file: a UserError, or a strategy that prints to a file which reads back the same.
+#include "config/strategy.hpp"
+
 #include <cstdint>
 
 #include "base/errors.hpp"
-#include "config/strategy.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, size_t size) {
   using namespace switchyard;

@@ -1,10 +1,10 @@
 #include "ir/autodiff.hpp"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
-
-#include <gtest/gtest.h>
 
 #include "ir/operators/activation.hpp"
 #include "ir/operators/add.hpp"
@@ -29,8 +29,8 @@ Graph residual_model(bool tied) {
     graph.set_unit(unit);
     const std::string at = "block" + std::to_string(unit);
     const int a = graph.call(std::make_shared<RmsNorm>(1e-5, 0), {x, param(at + ".norm", {8}, unit)}, "a")[0];
-    const std::vector<int> in = {a, param(at + ".gate", {6, 8}, unit), param(at + ".up", {6, 8}, unit), param(at + ".gate_bias", {6}, unit),
-                                 param(at + ".up_bias", {6}, unit)};
+    const std::vector<int> in = {a, param(at + ".gate", {6, 8}, unit), param(at + ".up", {6, 8}, unit),
+                                 param(at + ".gate_bias", {6}, unit), param(at + ".up_bias", {6}, unit)};
     const std::vector<int> gates = graph.call(std::make_shared<Linear>(2, true), in, "gates");
     const int h = graph.call(std::make_shared<Swiglu>(), gates, "h")[0];
     const int y = graph.call(std::make_shared<Linear>(1, false), {h, param(at + ".down", {8, 6}, unit)}, "y")[0];
@@ -39,7 +39,8 @@ Graph residual_model(bool tied) {
   graph.set_unit(3);
   const int last = graph.call(std::make_shared<RmsNorm>(1e-5, 0), {x, param("norm", {8}, 3)}, "last")[0];
   graph.call(std::make_shared<Head>(),
-             {last, tied ? table : param("head", {10, 8}, 3), graph.feed(Feed::labels), graph.feed(Feed::weights)}, "loss");
+             {last, tied ? table : param("head", {10, 8}, 3), graph.feed(Feed::labels), graph.feed(Feed::weights)},
+             "loss");
   return graph;
 }
 
@@ -52,7 +53,8 @@ std::map<std::string, int> accumulations(const Graph& graph) {
 }
 
 int calls_of(const Graph& graph, const std::string& name) {
-  return static_cast<int>(std::count_if(graph.calls().begin(), graph.calls().end(), [&](const Call& c) { return c.op->name() == name; }));
+  return static_cast<int>(
+      std::count_if(graph.calls().begin(), graph.calls().end(), [&](const Call& c) { return c.op->name() == name; }));
 }
 
 TEST(Differentiate, adds_to_every_parameter_once_a_use) {

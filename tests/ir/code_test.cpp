@@ -23,8 +23,9 @@ TEST(Buffer, has_local_sizes_in_tokens_of_the_micro_batch) {
   EXPECT_EQ(local_bytes(cut_buffer(), 3, 4, {40}), 20 * 6 * 4);
 }
 
-TEST(Buffer, refuses_tokens_that_the_lane_does_not_divide) {
-  EXPECT_EQ(message_of<InternalError>([] { local_size(cut_buffer(), 0, 4, {42}); }), "42 tokens over 4 ranks of a lane");
+TEST(Buffer, refuses_tokens_that_the_replica_does_not_divide) {
+  EXPECT_EQ(message_of<InternalError>([] { local_size(cut_buffer(), 0, 4, {42}); }),
+            "42 tokens over 4 ranks of a replica");
 }
 
 TEST(Buffer, has_a_local_type_with_its_share_of_the_tokens) {
@@ -43,7 +44,7 @@ TEST(StageCode, is_printed_with_layouts_and_drops) {
   Graph graph(precision_from("fp32"));
   graph.add_param({"w", {{4, 12}, {}}, 0, "", 0, 0, {}, {}});
   StageCode stage;
-  stage.lane = {{{"tp", 2}}, {0, 1}};
+  stage.replica = {{{"tp", 2}}, {0, 1}};
   stage.end_unit = 1;
   stage.params = {{0, cut({{0}, {}}), cut({{0}, {}})}};
   const Type type = tokens_by(DType::f32, 12, {});

@@ -39,7 +39,7 @@ TEST(Graph, fills_in_what_a_parameter_leaves_out) {
   const Graph graph = small_graph();
   EXPECT_EQ(graph.param(0).file.name, "table");
   EXPECT_EQ(graph.param(1).file.name, "file.w");
-  EXPECT_EQ(graph.param(1).shape.granule.size(), 2u);
+  EXPECT_EQ(graph.param(1).shape.alignment.size(), 2u);
   EXPECT_EQ(graph.units(), 2);
 }
 

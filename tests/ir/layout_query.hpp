@@ -16,7 +16,7 @@ inline layout::Layout cut(std::vector<std::vector<int>> split, std::vector<int> 
 
 class Question {
  public:
-  /// Axes of the lane's mesh, by size; ranks 0, 1, ...
+  /// Axes of the replica's mesh, by size; ranks 0, 1, ...
   explicit Question(const std::vector<int>& sizes) {
     int ranks = 1;
     for (size_t a = 0; a < sizes.size(); ++a) {
@@ -66,7 +66,7 @@ std::string message_of(Call call) {
   return "";
 }
 
-/// A matrix [rows, columns] in bf16, without granules.
+/// A matrix [rows, columns] in bf16, without alignments.
 inline Type matrix(i64 rows, i64 columns) { return {DType::bf16, {{rows, columns}, {{}, {}}}}; }
 inline Type vector(i64 size) { return {DType::bf16, {{size}, {{}}}}; }
 inline Type per_token(DType dtype) { return {dtype, {{kTokens}, {{}}}}; }

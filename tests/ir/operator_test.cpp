@@ -11,40 +11,46 @@ using testing::HasSubstr;
 using Axes = std::vector<int>;
 
 TEST(Labels, a_label_on_both_sides_keeps_its_cut) {
-  const LayoutRule rule = Question({2}).activation(cut({{}, {0}})).activation(cut({{}, {0}})).output().ask("T f, T f -> T f");
+  const LayoutRule rule =
+      Question({2}).activation(cut({{}, {0}})).activation(cut({{}, {0}})).output().ask("T f, T f -> T f");
   EXPECT_EQ(rule.needs[0], cut({{}, {0}}));
   EXPECT_EQ(rule.needs[1], cut({{}, {0}}));
   EXPECT_EQ(rule.gives[0], cut({{}, {0}}));
 }
 
 TEST(Labels, an_input_that_lies_otherwise_is_asked_to_follow_the_first) {
-  const LayoutRule rule = Question({2}).activation(cut({{0}, {}})).activation(cut({{}, {}})).output().ask("T f, T f -> T f");
+  const LayoutRule rule =
+      Question({2}).activation(cut({{0}, {}})).activation(cut({{}, {}})).output().ask("T f, T f -> T f");
   EXPECT_EQ(rule.needs[1], cut({{0}, {}}));
   EXPECT_EQ(rule.gives[0], cut({{0}, {}}));
 }
 
 TEST(Labels, tokens_give_way_to_axes_that_a_weight_uses) {
-  const LayoutRule rule = Question({2}).activation(cut({{0}, {}})).weight(cut({{0}, {}})).output().ask("T i, o i -> T o");
+  const LayoutRule rule =
+      Question({2}).activation(cut({{0}, {}})).weight(cut({{0}, {}})).output().ask("T i, o i -> T o");
   EXPECT_EQ(rule.needs[0], cut({{}, {}}));  // the all-gather before a column-parallel product
   EXPECT_EQ(rule.gives[0], cut({{}, {0}}));
 }
 
 TEST(Labels, a_cut_of_a_summed_label_makes_the_result_partial) {
-  const LayoutRule rule = Question({2}).activation(cut({{}, {0}})).weight(cut({{}, {0}})).output().ask("T i, o i -> T o");
+  const LayoutRule rule =
+      Question({2}).activation(cut({{}, {0}})).weight(cut({{}, {0}})).output().ask("T i, o i -> T o");
   EXPECT_EQ(rule.needs[0], cut({{}, {0}}));
   EXPECT_EQ(rule.gives[0], cut({{}, {}}, {0}));
 }
 
 TEST(Labels, partial_sums_pass_through_an_input_in_which_the_operator_is_linear) {
-  const LayoutRule linear = Question({2}).activation(cut({{}, {}}, {0})).activation(cut({{}, {}})).output().ask("~T f, T f -> T f");
+  const LayoutRule linear =
+      Question({2}).activation(cut({{}, {}}, {0})).activation(cut({{}, {}})).output().ask("~T f, T f -> T f");
   EXPECT_EQ(linear.needs[0], cut({{}, {}}, {0}));
   EXPECT_EQ(linear.gives[0], cut({{}, {}}, {0}));
-  const LayoutRule other = Question({2}).activation(cut({{}, {}}, {0})).activation(cut({{}, {}})).output().ask("T f, T f -> T f");
+  const LayoutRule other =
+      Question({2}).activation(cut({{}, {}}, {0})).activation(cut({{}, {}})).output().ask("T f, T f -> T f");
   EXPECT_EQ(other.needs[0], cut({{}, {}}));
   EXPECT_EQ(other.gives[0], cut({{}, {}}));
 }
 
-TEST(Labels, a_sum_pending_in_one_linear_input_makes_the_others_addends_too) {
+TEST(Labels, a_sum_pending_in_one_linear_input_makes_the_others_partials_too) {
   // dq is cut by both axes, dk by the outer one and partial over the inner one: the result is partial over both.
   const LayoutRule rule = Question({2, 2})
                               .activation(cut({{}, {0, 1}}))
@@ -59,7 +65,8 @@ TEST(Labels, a_sum_pending_in_one_linear_input_makes_the_others_addends_too) {
 }
 
 TEST(Labels, sums_pending_over_an_axis_that_cuts_the_result_are_done_before) {
-  const LayoutRule rule = Question({2, 2}).activation(cut({{}, {}}, {0, 1})).activation(cut({{}, {0}})).output().ask("~T f, T f -> T f");
+  const LayoutRule rule =
+      Question({2, 2}).activation(cut({{}, {}}, {0, 1})).activation(cut({{}, {0}})).output().ask("~T f, T f -> T f");
   EXPECT_EQ(rule.needs[0], cut({{}, {0}}));
   EXPECT_EQ(rule.needs[1], cut({{}, {0}}));
   EXPECT_EQ(rule.gives[0], cut({{}, {0}}));
@@ -74,7 +81,8 @@ TEST(Labels, a_whole_label_is_never_cut) {
 }
 
 TEST(Labels, the_marked_input_decides_how_tokens_are_cut) {
-  const LayoutRule rule = Question({2}).activation(cut({{}, {}})).activation(cut({{0}, {}})).output().ask("T h, @T h -> T h");
+  const LayoutRule rule =
+      Question({2}).activation(cut({{}, {}})).activation(cut({{0}, {}})).output().ask("T h, @T h -> T h");
   EXPECT_EQ(rule.needs[0], cut({{0}, {}}));
   EXPECT_EQ(rule.gives[0], cut({{0}, {}}));
 }
@@ -88,13 +96,15 @@ TEST(Labels, feeds_follow_and_never_decide) {
 }
 
 TEST(Labels, an_accumulator_decides_its_labels) {
-  const LayoutRule rule = Question({2}).activation(cut({{}, {}})).activation(cut({{}, {}})).output(cut({{0}, {}})).ask("~T o, T i -> o i");
+  const LayoutRule rule =
+      Question({2}).activation(cut({{}, {}})).activation(cut({{}, {}})).output(cut({{0}, {}})).ask("~T o, T i -> o i");
   EXPECT_EQ(rule.needs[0], cut({{}, {0}}));
   EXPECT_EQ(rule.gives[0], cut({{0}, {}}));
 }
 
-TEST(Labels, tokens_cut_while_they_are_summed_leave_addends) {
-  const LayoutRule rule = Question({2}).activation(cut({{0}, {}})).activation(cut({{0}, {}})).output(cut({{}, {}})).ask("~T o, T i -> o i");
+TEST(Labels, tokens_cut_while_they_are_summed_leave_partials) {
+  const LayoutRule rule =
+      Question({2}).activation(cut({{0}, {}})).activation(cut({{0}, {}})).output(cut({{}, {}})).ask("~T o, T i -> o i");
   EXPECT_EQ(rule.gives[0], cut({{}, {}}, {0}));
 }
 
@@ -111,8 +121,10 @@ TEST(Labels, weights_cut_differently_along_a_shared_dim_are_asked_to_follow_the_
 }
 
 TEST(Labels, must_match_the_operands) {
-  EXPECT_EQ(message_of<InternalError>([] { Question({2}).feed().output().ask("T, T -> T"); }), "labels \"T, T -> T\" against 1 inputs");
-  EXPECT_EQ(message_of<InternalError>([] { Question({2}).feed().output().output().ask("T -> T"); }), "labels \"T -> T\" against 2 outputs");
+  EXPECT_EQ(message_of<InternalError>([] { Question({2}).feed().output().ask("T, T -> T"); }),
+            "labels \"T, T -> T\" against 1 inputs");
+  EXPECT_EQ(message_of<InternalError>([] { Question({2}).feed().output().output().ask("T -> T"); }),
+            "labels \"T -> T\" against 2 outputs");
 }
 
 class Bare final : public Operator {
@@ -125,7 +137,8 @@ TEST(Operator, says_which_of_its_rules_is_missing) {
   EXPECT_EQ(message_of<InternalError>([] { Question({2}).feed().output().ask(Bare()); }), "bare has no labels");
   Graph graph(precision_from("fp32"));
   std::vector<int> existing;
-  EXPECT_EQ(message_of<InternalError>([&] { Bare().input_gradient(graph, {}, {}, existing); }), "bare has no input gradient");
+  EXPECT_EQ(message_of<InternalError>([&] { Bare().input_gradient(graph, {}, {}, existing); }),
+            "bare has no input gradient");
 }
 
 TEST(Operator, moves_all_its_operands_by_default) {

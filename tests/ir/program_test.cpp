@@ -1,8 +1,8 @@
 #include "ir/program.hpp"
 
-#include <functional>
-
 #include <gtest/gtest.h>
+
+#include <functional>
 
 #include "layout_query.hpp"
 
@@ -12,72 +12,76 @@ namespace {
 // A run on rank 0, its send to rank 1, and a run there.
 Program small_program() {
   Program program;
-  Task first{.kind = TaskKind::run, .phase = 0, .lane = 0, .stage = 0, .micro_batch = 0, .ranks = {0}};
+  Task first{.kind = TaskKind::run, .phase = 0, .replica = 0, .stage = 0, .micro_batch = 0, .ranks = {0}};
   Task send{.kind = TaskKind::send,
             .queue = Queue::forward,
             .phase = 0,
-            .lane = 0,
+            .replica = 0,
             .stage = 0,
             .micro_batch = 0,
             .ranks = {0, 1},
             .after = {{0, -1}}};
   send.messages = {{0, 1, 0, layout::whole(std::vector<i64>{8, 4})}};
-  Task last{.kind = TaskKind::run, .phase = 0, .lane = 0, .stage = 1, .micro_batch = 0, .ranks = {1}, .after = {{1, -1}}};
-  program.rows = {first, send, last};
+  Task last{
+      .kind = TaskKind::run, .phase = 0, .replica = 0, .stage = 1, .micro_batch = 0, .ranks = {1}, .after = {{1, -1}}};
+  program.tasks = {first, send, last};
   program.of_rank = {{0, 1}, {1, 2}};
   return program;
 }
 
-std::string fault(const std::function<void(Program&)>& change) {
+std::string error(const std::function<void(Program&)>& change) {
   Program program = small_program();
   change(program);
   return message_of<InternalError>([&] { verify(program); });
 }
 
-TEST(VerifyProgram, accepts_rows_in_an_order_in_which_they_can_run) {
-  EXPECT_EQ(fault([](Program&) {}), "");
+TEST(VerifyProgram, accepts_tasks_in_an_order_in_which_they_can_run) {
+  EXPECT_EQ(error([](Program&) {}), "");
 }
 
-TEST(VerifyProgram, finds_a_wait_for_a_later_row) {
-  EXPECT_EQ(fault([](Program& p) {
-              p.rows[0].after = {{1, -1}};
+TEST(VerifyProgram, finds_a_wait_for_a_later_task) {
+  EXPECT_EQ(error([](Program& p) {
+              p.tasks[0].after = {{1, -1}};
             }),
-            "row 0 run phase 0 lane 0 stage 0 F mb0 waits for row 1, which does not come before it");
-  EXPECT_EQ(fault([](Program& p) {
-              p.rows[2].after = {{2, -1}};
+            "task 0 run phase 0 replica 0 stage 0 F mb0 waits for task 1, which does not come before it");
+  EXPECT_EQ(error([](Program& p) {
+              p.tasks[2].after = {{2, -1}};
             }),
-            "row 2 run phase 0 lane 0 stage 1 F mb0 waits for row 2, which does not come before it");
+            "task 2 run phase 0 replica 0 stage 1 F mb0 waits for task 2, which does not come before it");
 }
 
 TEST(VerifyProgram, finds_a_wait_that_no_common_rank_could_keep) {
-  EXPECT_EQ(fault([](Program& p) {
-              p.rows[2].after = {{0, -1}};
+  EXPECT_EQ(error([](Program& p) {
+              p.tasks[2].after = {{0, -1}};
             }),
-            "row 2 run phase 0 lane 0 stage 1 F mb0 waits for row 0 of other ranks");
+            "task 2 run phase 0 replica 0 stage 1 F mb0 waits for task 0 of other ranks");
 }
 
-TEST(VerifyProgram, finds_rows_that_a_rank_would_not_run) {
-  EXPECT_EQ(fault([](Program& p) { p.of_rank[1] = {2}; }), "row 1 is missing in the list of rank 1");
-  EXPECT_EQ(fault([](Program& p) { p.rows[0].ranks.clear(); }), "row 0 run phase 0 lane 0 stage 0 F mb0 has no ranks");
+TEST(VerifyProgram, finds_tasks_that_a_rank_would_not_run) {
+  EXPECT_EQ(error([](Program& p) { p.of_rank[1] = {2}; }), "task 1 is missing in the list of rank 1");
+  EXPECT_EQ(error([](Program& p) { p.tasks[0].ranks.clear(); }),
+            "task 0 run phase 0 replica 0 stage 0 F mb0 has no ranks");
 }
 
 TEST(VerifyProgram, finds_messages_of_ranks_that_are_no_members) {
-  EXPECT_EQ(fault([](Program& p) { p.rows[1].messages = {{0, 3, 0, layout::whole(std::vector<i64>{8, 4})}}; }),
-            "row 1 send act phase 0 lane 0 stage 0 mb0: message 0 > 3 of ranks that are no members");
+  EXPECT_EQ(error([](Program& p) {
+              p.tasks[1].messages = {{0, 3, 0, layout::whole(std::vector<i64>{8, 4})}};
+            }),
+            "task 1 send act phase 0 replica 0 stage 0 mb0: message 0 > 3 of ranks that are no members");
 }
 
 TEST(VerifyProgram, finds_a_list_out_of_order) {
-  EXPECT_EQ(fault([](Program& p) {
-              p.rows.push_back(p.rows[0]);
+  EXPECT_EQ(error([](Program& p) {
+              p.tasks.push_back(p.tasks[0]);
               p.of_rank[0] = {3, 0, 1};
-            }).substr(0, 16),
-            "row 0 is missing");
-  EXPECT_EQ(fault([](Program& p) {
-              p.rows[0].ranks = {1};
-              p.rows[1].after.clear();
+            }).substr(0, 17),
+            "task 0 is missing");
+  EXPECT_EQ(error([](Program& p) {
+              p.tasks[0].ranks = {1};
+              p.tasks[1].after.clear();
               p.of_rank = {{1, 1, 0}, {0, 1, 2}};
             }),
-            "a rank's rows are out of order");
+            "a rank's tasks are out of order");
 }
 
 TEST(Fingerprint, changes_with_anything_that_ranks_must_agree_on) {
@@ -88,23 +92,24 @@ TEST(Fingerprint, changes_with_anything_that_ranks_must_agree_on) {
   };
   const auto same = print([](Program&) {});
   EXPECT_EQ(print([](Program&) {}), same);
-  EXPECT_NE(print([](Program& p) { p.rows[1].messages = {{0, 1, 0, layout::whole(std::vector<i64>{7, 4})}}; }), same);
-  EXPECT_NE(print([](Program& p) { p.rows[1].ranks = {0, 2}; }), same);
-  EXPECT_NE(print([](Program& p) { p.rows[2].after.clear(); }), same);
-  EXPECT_NE(print([](Program& p) { p.rows[2].micro_batch = 1; }), same);
-  EXPECT_NE(print([](Program& p) { std::swap(p.rows[0], p.rows[2]); }), same);
-  EXPECT_NE(print([](Program& p) { p.rows[2].pass = Pass::BW; }), same);
-  EXPECT_NE(print([](Program& p) { p.rows[2].after[0].unit = 3; }), same);
+  EXPECT_NE(print([](Program& p) { p.tasks[1].messages = {{0, 1, 0, layout::whole(std::vector<i64>{7, 4})}}; }), same);
+  EXPECT_NE(print([](Program& p) { p.tasks[1].ranks = {0, 2}; }), same);
+  EXPECT_NE(print([](Program& p) { p.tasks[2].after.clear(); }), same);
+  EXPECT_NE(print([](Program& p) { p.tasks[2].micro_batch = 1; }), same);
+  EXPECT_NE(print([](Program& p) { std::swap(p.tasks[0], p.tasks[2]); }), same);
+  EXPECT_NE(print([](Program& p) { p.tasks[2].pass = Pass::BW; }), same);
+  EXPECT_NE(print([](Program& p) { p.tasks[2].after[0].unit = 3; }), same);
 }
 
 TEST(NameOf, tells_tasks_apart) {
-  EXPECT_EQ(name_of({.kind = TaskKind::prepare, .phase = 1, .unit = 2}), "prepare phase 1 u2");
+  EXPECT_EQ(name_of({.kind = TaskKind::allocate, .phase = 1, .unit = 2}), "allocate phase 1 u2");
   EXPECT_EQ(name_of({.kind = TaskKind::move, .phase = 1, .unit = 2, .round = 0}), "move phase 1 u2 r0");
-  EXPECT_EQ(name_of({.kind = TaskKind::flush, .phase = 1, .unit = 2, .round = 1}), "flush phase 1 u2 r1");
-  EXPECT_EQ(name_of({.kind = TaskKind::zero, .phase = 0, .lane = 3, .stage = 1}), "zero phase 0 lane 3 stage 1");
-  EXPECT_EQ(name_of({.kind = TaskKind::run, .phase = 0, .lane = 3, .stage = 1, .micro_batch = 2, .pass = Pass::BW}),
-            "run phase 0 lane 3 stage 1 BW mb2");
-  EXPECT_EQ(name_of({.kind = TaskKind::spread, .unit = 2, .round = 1}), "spread u2 r1");
+  EXPECT_EQ(name_of({.kind = TaskKind::reduce, .phase = 1, .unit = 2, .round = 1}), "reduce phase 1 u2 r1");
+  EXPECT_EQ(name_of({.kind = TaskKind::zero_fill, .phase = 0, .replica = 3, .stage = 1}),
+            "zero-fill phase 0 replica 3 stage 1");
+  EXPECT_EQ(name_of({.kind = TaskKind::run, .phase = 0, .replica = 3, .stage = 1, .micro_batch = 2, .pass = Pass::BW}),
+            "run phase 0 replica 3 stage 1 BW mb2");
+  EXPECT_EQ(name_of({.kind = TaskKind::broadcast, .unit = 2, .round = 1}), "broadcast u2 r1");
   EXPECT_EQ(name_of({.kind = TaskKind::norm}), "norm");
   EXPECT_EQ(name_of({.kind = TaskKind::update, .unit = 4}), "update u4");
 }

@@ -21,7 +21,8 @@ double slope(double (*f)(double), double x) {
 TEST(Activation, SwigluAndItsGradientsFollowTheFormula) {
   for (const auto type : kTypes) {
     for (const i64 width : {1, 7, 64, 1409}) {
-      const auto gate = random({5, width}, type, 1, 3), up = random({5, width}, type, 2, 3), dh = random({5, width}, type, 3, 3);
+      const auto gate = random({5, width}, type, 1, 3), up = random({5, width}, type, 2, 3),
+                 dh = random({5, width}, type, 3, 3);
       const auto g = values(gate), u = values(up), d = values(dh);
       Doubles h_expected, dgate_expected, dup_expected;
       for (std::size_t i = 0; i < g.size(); ++i) {
@@ -88,7 +89,7 @@ TEST(Activation, GeluHasBothForms) {
   }
 }
 
-TEST(Activation, AddMayOverwriteEitherAddend) {
+TEST(Activation, AddMayOverwriteEitherPartial) {
   for (const auto type : kTypes) {
     for (const bool first : {true, false}) {
       auto a = random({4, 50}, type, 1, 2), b = random({4, 50}, type, 2, 4);

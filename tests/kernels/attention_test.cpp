@@ -21,10 +21,11 @@ struct Reference {
 };
 
 /// Scores, softmax and the chain rule in plain loops over (block, head, query, key).
-Reference reference(const Case& c, const Doubles& q, const Doubles& k, const Doubles& v, const Doubles& d_out, double scale) {
+Reference reference(const Case& c, const Doubles& q, const Doubles& k, const Doubles& v, const Doubles& d_out,
+                    double scale) {
   const i64 D = c.dim, per = c.kv_heads == 0 ? 1 : c.heads / c.kv_heads;
-  Reference r{Doubles(q.size()), Doubles(static_cast<std::size_t>(c.heads * c.queries), -INFINITY), Doubles(q.size()), Doubles(k.size()),
-              Doubles(k.size())};
+  Reference r{Doubles(q.size()), Doubles(static_cast<std::size_t>(c.heads * c.queries), -INFINITY), Doubles(q.size()),
+              Doubles(k.size()), Doubles(k.size())};
   for (const auto& b : c.blocks) {
     for (i64 h = 0; h < c.heads; ++h) {
       for (i64 i = 0; i < b.qn; ++i) {
@@ -66,9 +67,11 @@ struct Tensors {
 
 Tensors tensors_of(const Case& c, at::ScalarType type, i64 spare) {
   const i64 wide = c.heads * c.dim, narrow = c.kv_heads * c.dim;
-  return {random({c.queries, wide}, type, 1, spare), random({c.keys, narrow}, type, 2, spare), random({c.keys, narrow}, type, 3, spare),
-          random({c.queries, wide}, type, 4, spare), hole({c.queries, wide}, type, spare),     hole({c.heads, c.queries}, state_of(type)),
-          hole({c.queries, wide}, type, spare),      hole({c.keys, narrow}, type, spare),      hole({c.keys, narrow}, type, spare)};
+  return {random({c.queries, wide}, type, 1, spare), random({c.keys, narrow}, type, 2, spare),
+          random({c.keys, narrow}, type, 3, spare),  random({c.queries, wide}, type, 4, spare),
+          hole({c.queries, wide}, type, spare),      hole({c.heads, c.queries}, state_of(type)),
+          hole({c.queries, wide}, type, spare),      hole({c.keys, narrow}, type, spare),
+          hole({c.keys, narrow}, type, spare)};
 }
 
 void run(Tensors& t, const Case& c, double scale) {
@@ -124,7 +127,9 @@ TEST(Attention, ADocumentLongerThanOneChunkOfQueriesMatchesPlainLoops) {
 
 TEST(Attention, BlocksMayShareKeysSkipRowsAndDifferInLength) {
   // Two query ranges see the same keys, a third sees keys overlapping them; queries 20..24 and keys 90.. see nothing.
-  const Case c{230, 320, 4, 2, 8, {{0, 20, 0, 90, false}, {25, 70, 0, 90, false}, {95, 130, 50, 270, false}, {225, 5, 60, 5, true}}};
+  const Case c{230, 320,
+               4,   2,
+               8,   {{0, 20, 0, 90, false}, {25, 70, 0, 90, false}, {95, 130, 50, 270, false}, {225, 5, 60, 5, true}}};
   for (const auto type : kTypes) compare(c, type, 4);
 }
 

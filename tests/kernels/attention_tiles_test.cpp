@@ -25,13 +25,15 @@ double seconds_of(const std::vector<int>& lengths) {
     rows += n;
   }
   const i64 width = 2 * 32;
-  const auto q = random({rows, width}, at::kFloat, 1), k = random({rows, width}, at::kFloat, 2), v = random({rows, width}, at::kFloat, 3);
+  const auto q = random({rows, width}, at::kFloat, 1), k = random({rows, width}, at::kFloat, 2),
+             v = random({rows, width}, at::kFloat, 3);
   auto o = hole({rows, width}, at::kFloat), lse = hole({2, rows}, at::kFloat);
   auto dq = hole({rows, width}, at::kFloat), dk = dq.clone(), dv = dq.clone();
   double best = 1e9;
   for (int repeat = 0; repeat < 5; ++repeat) {
     const double start = processor_seconds();
-    const AttentionInput<float> in{const_rows_of<float>(q), const_rows_of<float>(k), const_rows_of<float>(v), 2, 2, 32, 0.2f};
+    const AttentionInput<float> in{
+        const_rows_of<float>(q), const_rows_of<float>(k), const_rows_of<float>(v), 2, 2, 32, 0.2f};
     attention_tiles<float>(rows_of<float>(o), lse.mutable_data_ptr<float>(), in, blocks);
     for (auto* gradient : {&dq, &dk, &dv}) gradient->zero_();
     attention_tiles_backward<float>(rows_of<float>(dq), rows_of<float>(dk), rows_of<float>(dv), const_rows_of<float>(q),
@@ -42,7 +44,8 @@ double seconds_of(const std::vector<int>& lengths) {
 }
 
 TEST(AttentionTiles, WorkFollowsTheSquaresOfDocumentLengths) {
-  // 2048 rows: one document has 2048^2 pairs, eight have an eighth of them. Time may carry a linear part, but not the whole square.
+  // 2048 rows: one document has 2048^2 pairs, eight have an eighth of them. Time may carry a linear part, but not the
+  // whole square.
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
   EXPECT_LT(seconds_of(std::vector<int>(8, 256)), 0.5 * seconds_of({2048}));
@@ -52,7 +55,8 @@ TEST(AttentionTiles, WorkFollowsTheSquaresOfDocumentLengths) {
 TEST(AttentionTiles, RowsOutsideTheBlocksAreLeftAsTheyAre) {
   const auto q = random({6, 4}, at::kFloat, 1);
   auto o = filled({6, 4}, at::kFloat, 9), lse = filled({1, 6}, at::kFloat, 9);
-  const AttentionInput<float> in{const_rows_of<float>(q), const_rows_of<float>(q), const_rows_of<float>(q), 1, 1, 4, 0.5f};
+  const AttentionInput<float> in{
+      const_rows_of<float>(q), const_rows_of<float>(q), const_rows_of<float>(q), 1, 1, 4, 0.5f};
   attention_tiles<float>(rows_of<float>(o), lse.mutable_data_ptr<float>(), in, {{1, 3, 1, 3, true}});
   EXPECT_EQ(values(o)[0], 9);
   EXPECT_EQ(values(o)[16], 9);

@@ -39,7 +39,8 @@ Reference reference(const Doubles& logits) {
   return r;
 }
 
-/// The three passes over `cuts`' parts of the vocabulary, with the all-reduces done here; gives loss and the gradient put together again.
+/// The three passes over `cuts`' parts of the vocabulary, with the all-reduces done here; gives loss and the gradient
+/// put together again.
 std::pair<at::Tensor, at::Tensor> run_in_parts(const at::Tensor& logits, const std::vector<i64>& cuts) {
   const auto state = state_of(logits.scalar_type());
   std::vector<at::Tensor> parts, tops, sums;
@@ -102,7 +103,8 @@ TEST(CrossEntropy, UnusedRowsGiveZeroEvenWhereTheLogitsAreNotNumbers) {
 
 TEST(CrossEntropy, APartWithoutColumnsAddsNothing) {
   for (const auto type : kTypes) {
-    auto empty = hole({3, 0}, type), top = hole({3}, state_of(type)), sums = hole({2, 3}, state_of(type)), loss = hole({3}, state_of(type));
+    auto empty = hole({3, 0}, type), top = hole({3}, state_of(type)), sums = hole({2, 3}, state_of(type)),
+         loss = hole({3}, state_of(type));
     const auto labels = integers({0, 1, 2});
     xent_max(top, empty);
     expect_close(top, Doubles(3, -INFINITY), 0, "top");

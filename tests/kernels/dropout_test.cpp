@@ -40,7 +40,8 @@ TEST(Dropout, ScalesWhatItKeepsInPlaceToo) {
     dropout(y, x, kept, 0.25);
     dropout(in_place, in_place, kept, 0.25);
     EXPECT_TRUE(y.equal(in_place));
-    EXPECT_LT(y.to(at::kDouble).sub(x.to(at::kDouble).mul(kept).div(0.75)).abs().max().item<double>(), oracle::tolerance_of(type) * 4);
+    EXPECT_LT(y.to(at::kDouble).sub(x.to(at::kDouble).mul(kept).div(0.75)).abs().max().item<double>(),
+              oracle::tolerance_of(type) * 4);
   }
 }
 

@@ -21,7 +21,8 @@ void compare_with_loops() {
       for (i64 i = 0; i < m; ++i) {
         for (i64 j = 0; j < n; ++j) {
           double sum = 0;
-          for (i64 l = 0; l < k; ++l) sum += (ta ? a_v[l * m + i] : a_v[i * k + l]) * (tb ? b_v[j * k + l] : b_v[l * n + j]);
+          for (i64 l = 0; l < k; ++l)
+            sum += (ta ? a_v[l * m + i] : a_v[i * k + l]) * (tb ? b_v[j * k + l] : b_v[l * n + j]);
           expected[i * n + j] = 2 * sum + 0.5 * expected[i * n + j];
         }
       }
@@ -49,7 +50,8 @@ TEST(Gemm, ProductsKeptOnThisThreadAreTheSame) {
   const auto a = random({n, n}, at::kFloat, 1), b = random({n, n}, at::kFloat, 2);
   const auto product = [&] {
     const at::Tensor c = hole({n, n}, at::kFloat);
-    gemm(n, n, n, 1.0f, {a.const_data_ptr<float>(), n}, {b.const_data_ptr<float>(), n}, 0.0f, c.mutable_data_ptr<float>(), n);
+    gemm(n, n, n, 1.0f, {a.const_data_ptr<float>(), n}, {b.const_data_ptr<float>(), n}, 0.0f,
+         c.mutable_data_ptr<float>(), n);
     return c;
   };
   const auto before = product();

@@ -33,7 +33,8 @@ TEST(Linear, GivesTheProductsOfPlainLoopsInEveryTypeAndStride) {
   const i64 T = 37, I = 19, O = 23;
   for (const auto type : kTypes) {
     for (const i64 spare : {0, 6}) {
-      const auto x = random({T, I}, type, 1, spare), w = random({O, I}, type, 2, spare), dy = random({T, O}, type, 3, spare);
+      const auto x = random({T, I}, type, 1, spare), w = random({O, I}, type, 2, spare),
+                 dy = random({T, O}, type, 3, spare);
       const auto bias = random({O}, type, 4);
       const auto x_v = values(x), w_v = values(w), dy_v = values(dy), bias_v = values(bias);
       const double tolerance = tolerance_of(type);
@@ -117,7 +118,8 @@ TEST(Linear, RefusesShapesThatDontFitAndNamesThem) {
     linear(y, hole({4, 5}, at::kFloat), hole({3, 6}, at::kFloat), {});
     FAIL() << "no error";
   } catch (const InternalError& error) {
-    EXPECT_STREQ(error.what(), "linear: these tensors don't fit together: (4, 3) Float, (4, 5) Float, (3, 6) Float, none");
+    EXPECT_STREQ(error.what(),
+                 "linear: these tensors don't fit together: (4, 3) Float, (4, 5) Float, (3, 6) Float, none");
   }
   EXPECT_THROW(linear_dx(y, hole({4, 5}, at::kFloat), hole({3, 6}, at::kFloat), false), InternalError);
   EXPECT_THROW(linear_dw(y, hole({4, 5}, at::kFloat), hole({3, 6}, at::kFloat)), InternalError);

@@ -88,7 +88,8 @@ TEST(RankMemory, RefusesWhatExceedsTheBudgetAndSaysByHowMuch) {
     FAIL() << "no error";
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(),
-                 "rank memory budget of 1024 bytes exceeded: need 1000 bytes, live 512 of 1024. Raise run.memory_budget, or use fewer "
+                 "rank memory budget of 1024 bytes exceeded: need 1000 bytes, live 512 of 1024. Raise "
+                 "run.memory_budget, or use fewer "
                  "tokens per micro-batch, recomputation, or a strategy with more ranks per replica.");
   }
   EXPECT_EQ(memory.live(), 512);

@@ -14,8 +14,8 @@ struct Reference {  // of one normalisation, in plain loops: centred for LayerNo
   Doubles y, mean, rstd, dx, dw, db;
 };
 
-/// Groups of G numbers, each normalised by itself. dx is the formula with the mean terms written out; a test of its own checks it
-/// against central differences.
+/// Groups of G numbers, each normalised by itself. dx is the formula with the mean terms written out; a test of its own
+/// checks it against central differences.
 Reference normalise(const Doubles& x, const Doubles& w, const Doubles& b, const Doubles& dy, bool centred) {
   const std::size_t G = w.size();
   Reference r{Doubles(x.size()), {}, {}, Doubles(x.size()), Doubles(G), Doubles(G)};
@@ -52,7 +52,8 @@ Doubles sum(Doubles a, const Doubles& b) {
 
 TEST(Norm, TheReferenceGradientIsTheSlopeOfTheReference) {
   auto x = values(random({2, 5}, at::kDouble, 1));
-  const auto w = values(random({5}, at::kDouble, 2)), dy = values(random({2, 5}, at::kDouble, 3)), b = values(random({5}, at::kDouble, 4));
+  const auto w = values(random({5}, at::kDouble, 2)), dy = values(random({2, 5}, at::kDouble, 3)),
+             b = values(random({5}, at::kDouble, 4));
   for (const bool centred : {false, true}) {
     const auto at_x = normalise(x, w, b, dy, centred);
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -76,7 +77,8 @@ TEST(Norm, RmsNormAndItsGradientsFollowTheFormulaForRowsAndForHeads) {
       const i64 H = 24, groups = H / group;
       const auto x = random({T, H}, type, 1, 2), w = random({group}, type, 2), dy = random({T, H}, type, 3, 4);
       const auto residual = random({T, H}, type, 4, 6);
-      const auto expected = normalise(values(x), values(w), Doubles(static_cast<std::size_t>(group)), values(dy), false);
+      const auto expected =
+          normalise(values(x), values(w), Doubles(static_cast<std::size_t>(group)), values(dy), false);
       auto y = hole({T, H}, type, 2), rstd = hole({T, groups}, state_of(type)), dx = hole({T, H}, type, 2);
       auto dw = random({group}, state_of(type), 5);
       const auto dw_expected = sum(values(dw), expected.dw);
@@ -96,10 +98,12 @@ TEST(Norm, RmsNormAndItsGradientsFollowTheFormulaForRowsAndForHeads) {
 TEST(Norm, LayerNormAndItsGradientsFollowTheFormula) {
   const i64 T = 300, H = 24;
   for (const auto type : kTypes) {
-    const auto x = random({T, H}, type, 1, 2), w = random({H}, type, 2), b = random({H}, type, 6), dy = random({T, H}, type, 3, 4);
+    const auto x = random({T, H}, type, 1, 2), w = random({H}, type, 2), b = random({H}, type, 6),
+               dy = random({T, H}, type, 3, 4);
     const auto residual = random({T, H}, type, 4, 6);
     const auto expected = normalise(values(x), values(w), values(b), values(dy), true);
-    auto y = hole({T, H}, type, 2), mean = hole({T}, state_of(type)), rstd = hole({T}, state_of(type)), dx = hole({T, H}, type, 2);
+    auto y = hole({T, H}, type, 2), mean = hole({T}, state_of(type)), rstd = hole({T}, state_of(type)),
+         dx = hole({T, H}, type, 2);
     auto dw = random({H}, state_of(type), 5), db = random({H}, state_of(type), 7);
     const auto dw_expected = sum(values(dw), expected.dw), db_expected = sum(values(db), expected.db);
     layer_norm(y, mean, rstd, x, w, b, kEps);
@@ -120,7 +124,8 @@ TEST(Norm, GradientsMayOverwriteTheirInputs) {
   for (const auto type : kTypes) {
     const auto x = random({7, 16}, type, 1), w = random({16}, type, 2), b = random({16}, type, 3);
     auto dy = random({7, 16}, type, 4), residual = random({7, 16}, type, 5);
-    auto y = hole({7, 16}, type), mean = hole({7}, state_of(type)), rstd = hole({7}, state_of(type)), dx = hole({7, 16}, type);
+    auto y = hole({7, 16}, type), mean = hole({7}, state_of(type)), rstd = hole({7}, state_of(type)),
+         dx = hole({7, 16}, type);
     layer_norm(y, mean, rstd, x, w, b, kEps);
     layer_norm_dx(dx, dy, x, w, mean, rstd, residual);
     layer_norm_dx(residual, dy, x, w, mean, rstd, residual);
@@ -132,7 +137,8 @@ TEST(Norm, GradientsMayOverwriteTheirInputs) {
 }
 
 TEST(Norm, WeightGradientsHaveTheSameBitsForAnyNumberOfThreads) {
-  const auto x = random({1500, 64}, at::kFloat, 1), dy = random({1500, 64}, at::kFloat, 2), rstd = random({1500}, at::kFloat, 3);
+  const auto x = random({1500, 64}, at::kFloat, 1), dy = random({1500, 64}, at::kFloat, 2),
+             rstd = random({1500}, at::kFloat, 3);
   expect_same_for_any_threads(
       [&] {
         auto dw = filled({64}, at::kFloat, 0);

@@ -14,8 +14,9 @@ constexpr i64 kN = 40001;  // more than two chunks, and no multiple of a vector
 
 TEST(Optimizer, ThreeUpdatesFollowTheFormula) {
   for (const auto state : {at::kDouble, at::kFloat}) {
-    for (const auto image_type : kTypes) {
-      auto p = random({kN}, state, 1), m = filled({kN}, state, 0), v = filled({kN}, state, 0), image = hole({kN}, image_type);
+    for (const auto compute_copy_type : kTypes) {
+      auto p = random({kN}, state, 1), m = filled({kN}, state, 0), v = filled({kN}, state, 0),
+           compute_copy = hole({kN}, compute_copy_type);
       Doubles p_ = values(p), m_(kN), v_(kN);
       AdamW s{3e-3, 0.9, 0.95, 1e-8, 0.1, 1};
       const double clip = 0.7;
@@ -30,18 +31,18 @@ TEST(Optimizer, ThreeUpdatesFollowTheFormula) {
           const double m_hat = m_[i] / (1 - std::pow(s.beta1, s.step)), v_hat = v_[i] / (1 - std::pow(s.beta2, s.step));
           p_[i] -= s.lr * m_hat / (std::sqrt(v_hat) + s.eps);
         }
-        adamw(p, m, v, image, grad, s, clip);
+        adamw(p, m, v, compute_copy, grad, s, clip);
         expect_same_bits(grad, kept, "the gradient is left as it is");
       }
       expect_close(p, p_, tolerance_of(state), "p");
       expect_close(m, m_, tolerance_of(state), "m");
       expect_close(v, v_, tolerance_of(state), "v");
-      expect_same_bits(image, p.to(image_type), "image");
+      expect_same_bits(compute_copy, p.to(compute_copy_type), "compute copy");
     }
   }
 }
 
-TEST(Optimizer, TheImageMayBeMissingOrTheParametersThemselves) {
+TEST(Optimizer, TheComputeCopyMayBeMissingOrTheParametersThemselves) {
   const auto grad = random({100}, at::kFloat, 1);
   at::Tensor p[2], none;
   for (auto& each : p) {
@@ -55,12 +56,12 @@ TEST(Optimizer, TheImageMayBeMissingOrTheParametersThemselves) {
 TEST(Optimizer, MixedTypesTakeThePathByOperatorsAndAgree) {
   const auto grad = random({100}, at::kFloat, 1);
   auto p = random({100}, at::kDouble, 2), m = filled({100}, at::kDouble, 0), v = filled({100}, at::kDouble, 0);
-  auto p2 = p.clone(), m2 = m.clone(), v2 = v.clone(), image = hole({100}, at::kBFloat16);
+  auto p2 = p.clone(), m2 = m.clone(), v2 = v.clone(), compute_copy = hole({100}, at::kBFloat16);
   at::Tensor none;
   adamw(p, m, v, none, grad.to(at::kDouble), {}, 0.5);
-  adamw(p2, m2, v2, image, grad, {}, 0.5);
+  adamw(p2, m2, v2, compute_copy, grad, {}, 0.5);
   expect_close(p2, values(p), 1e-6, "p");
-  expect_same_bits(image, p2.to(at::kBFloat16), "image");
+  expect_same_bits(compute_copy, p2.to(at::kBFloat16), "compute copy");
 }
 
 TEST(Optimizer, SumOfSquaresIsExactToFp64) {
@@ -99,8 +100,8 @@ TEST(Optimizer, ResultsHaveTheSameBitsForAnyNumberOfThreads) {
 }
 
 TEST(Optimizer, EmptyRangesAreAccepted) {
-  auto none = hole({0}, at::kFloat), m = none.clone(), v = none.clone(), image = hole({0}, at::kBFloat16);
-  adamw(none, m, v, image, none, {}, 1);
+  auto none = hole({0}, at::kFloat), m = none.clone(), v = none.clone(), compute_copy = hole({0}, at::kBFloat16);
+  adamw(none, m, v, compute_copy, none, {}, 1);
 }
 
 TEST(Optimizer, RefusesRangesOfOtherLengths) {

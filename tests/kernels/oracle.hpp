@@ -1,4 +1,5 @@
-// What the kernel tests share: tensors with known values, fp64 copies of them for plain-loop references, and comparisons.
+// What the kernel tests share: tensors with known values, fp64 copies of them for plain-loop references, and
+// comparisons.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -23,7 +24,9 @@ inline const at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kBFloat16};
 inline at::ScalarType state_of(at::ScalarType compute) { return compute == at::kDouble ? at::kDouble : at::kFloat; }
 
 /// Rounding of one operation, times a margin for short chains of them.
-inline double tolerance_of(at::ScalarType type) { return type == at::kDouble ? 1e-13 : type == at::kFloat ? 5e-6 : 2e-2; }
+inline double tolerance_of(at::ScalarType type) {
+  return type == at::kDouble ? 1e-13 : type == at::kFloat ? 5e-6 : 2e-2;
+}
 
 /// A tensor full of NaN, so that what a kernel forgets to write is seen. `spare` further columns lie between its rows.
 inline at::Tensor hole(at::IntArrayRef shape, at::ScalarType type, i64 spare = 0) {
@@ -68,7 +71,8 @@ inline void expect_close(const at::Tensor& got, const Doubles& expected, double 
   for (const double e : expected) largest = std::max(largest, std::abs(e));
   for (std::size_t i = 0; i < have.size(); ++i) {
     ASSERT_TRUE(have[i] == expected[i] || std::abs(have[i] - expected[i]) <= tolerance * largest)
-        << what << " [" << i << "]: " << have[i] << " instead of " << expected[i] << " (" << toString(got.scalar_type()) << ")";
+        << what << " [" << i << "]: " << have[i] << " instead of " << expected[i] << " (" << toString(got.scalar_type())
+        << ")";
   }
 }
 

@@ -1,5 +1,7 @@
 #include "layout/exchange.hpp"
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -7,8 +9,6 @@
 #include <set>
 #include <tuple>
 #include <utility>
-
-#include <gmock/gmock.h>
 
 #include "base/errors.hpp"
 #include "random_maps.hpp"
@@ -18,13 +18,15 @@ namespace {
 
 using testing::HasSubstr;
 
-// What a rank holds of each element of the tensor: the addends that went into it, in order. Absent elements have no entry.
+// What a rank holds of each element of the tensor: the partials that went into it, in order. Absent elements have no
+// entry.
 using Held = std::map<size_t, std::vector<int>>;
 using Ranks = std::map<int, Held>;
 
 Ranks filled(const ShardMap& map) {
   Ranks ranks;
-  for (const Shard& shard : map.shards) each_element(shard.box, map.shape.size, [&](size_t e) { ranks[shard.rank][e] = {shard.addend}; });
+  for (const Shard& shard : map.shards)
+    each_element(shard.box, map.shape.size, [&](size_t e) { ranks[shard.rank][e] = {shard.partial}; });
   return ranks;
 }
 
@@ -48,7 +50,8 @@ void expect_paired(const Step& step) {
   for (const Part& sender : step.parts)
     for (const int peer : peers) {
       const Part* receiver = find_part(step, peer);
-      ASSERT_EQ(boxes_between(sender.sends, peer), boxes_between(receiver->receives, sender.rank)) << sender.rank << " > " << peer;
+      ASSERT_EQ(boxes_between(sender.sends, peer), boxes_between(receiver->receives, sender.rank))
+          << sender.rank << " > " << peer;
     }
 }
 
@@ -88,13 +91,13 @@ Ranks run(const Exchange& exchange, const ShardMap& from) {
   return outputs;
 }
 
-std::vector<int> all_addends(int n) {
+std::vector<int> all_partials(int n) {
   std::vector<int> list(static_cast<size_t>(n));
   std::iota(list.begin(), list.end(), 0);
   return list;
 }
 
-// Every element of every shard of `to`, and nothing else; sums in the order of addends.
+// Every element of every shard of `to`, and nothing else; sums in the order of partials.
 void expect_result(const ShardMap& from, const ShardMap& to) {
   const Exchange made = exchange(from, to);
   verify_exchange(made, from, to);
@@ -102,17 +105,18 @@ void expect_result(const ShardMap& from, const ShardMap& to) {
   const Ranks held = run(made, from);
   Ranks expected;
   for (const Shard& shard : to.shards) {
-    if (shard.addend > 0 && from.addends == 1) {
+    if (shard.partial > 0 && from.partials == 1) {
       EXPECT_TRUE(find_part(steps.back(), shard.rank)->zero);
       continue;
     }
-    each_element(shard.box, to.shape.size,
-                 [&](size_t e) { expected[shard.rank][e] = to.addends > 1 ? std::vector<int>{shard.addend} : all_addends(from.addends); });
+    each_element(shard.box, to.shape.size, [&](size_t e) {
+      expected[shard.rank][e] = to.partials > 1 ? std::vector<int>{shard.partial} : all_partials(from.partials);
+    });
   }
   EXPECT_EQ(held, expected);
 }
 
-// What is there, with or without addends, and what is needed; on the same ranks or others.
+// What is there, with or without partials, and what is needed; on the same ranks or others.
 std::pair<ShardMap, ShardMap> random_exchange(RandomMaps& random) {
   const Shape shape = random.shape();
   const Mesh mesh = random.mesh(8), other = random.coin() ? mesh : random.mesh(8);
@@ -120,7 +124,7 @@ std::pair<ShardMap, ShardMap> random_exchange(RandomMaps& random) {
   return {std::move(from), expand(other, random.layout(other, shape, false), shape)};
 }
 
-TEST(Exchange, between_random_layouts_gives_every_element_once_and_sums_in_the_order_of_addends) {
+TEST(Exchange, between_random_layouts_gives_every_element_once_and_sums_in_the_order_of_partials) {
   int sums = 0, two_steps = 0;
   for (unsigned seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(seed);
@@ -128,14 +132,14 @@ TEST(Exchange, between_random_layouts_gives_every_element_once_and_sums_in_the_o
     const auto [from, to] = random_exchange(random);
     expect_result(from, to);
     ASSERT_FALSE(testing::Test::HasFailure());
-    sums += from.addends > 1;
+    sums += from.partials > 1;
     two_steps += exchange(from, to).steps.size() == 2;
   }
   EXPECT_GT(sums, 50);
   EXPECT_GT(two_steps, 20);
 }
 
-TEST(Exchange, makes_a_copy_an_addend_by_zeros_on_the_other_ranks) {
+TEST(Exchange, makes_a_copy_a_partial_by_zeros_on_the_other_ranks) {
   const Mesh mesh{{{"tp", 3}}, {4, 5, 6}};
   const Shape shape = plain({6, 2});
   const ShardMap from = expand(mesh, replicated(2), shape), to = expand(mesh, {{{}, {}}, {0}}, shape);
@@ -147,57 +151,60 @@ TEST(Exchange, makes_a_copy_an_addend_by_zeros_on_the_other_ranks) {
   EXPECT_TRUE(find_part(steps[0], 6)->receives.empty());
 }
 
-TEST(Exchange, keeps_addends_apart_where_the_cut_changes_but_the_sum_stays_pending) {
+TEST(Exchange, keeps_partials_apart_where_the_cut_changes_but_the_sum_stays_pending) {
   const Mesh mesh{{{"a", 2}, {"b", 2}}, {0, 1, 2, 3}};
   const Shape shape = plain({8, 4});
   expect_result(expand(mesh, {{{0}, {}}, {1}}, shape), expand(mesh, {{{}, {0}}, {1}}, shape));
 }
 
-// Of each element, every addend of `from` is in one addend of `to`, the same on all its copies; nothing in one means zeros.
+// Of each element, every partial of `from` is in one partial of `to`, the same on all its copies; nothing in one means
+// zeros.
 void expect_regrouped(const ShardMap& from, const ShardMap& to) {
   const Exchange made = exchange(from, to);
   verify_exchange(made, from, to);
   const std::vector<Step>& steps = made.steps;
   ASSERT_EQ(steps.size(), 1u);
   Ranks held = run(made, from);
-  std::map<int, std::set<int>> parts;  // addend of `to` -> addends of `from` in it
+  std::map<int, std::set<int>> parts;  // partial of `to` -> partials of `from` in it
   for (const Shard& shard : to.shards)
     each_element(shard.box, to.shape.size, [&](size_t e) {
       const std::vector<int>& got = held[shard.rank][e];
       EXPECT_EQ(find_part(steps[0], shard.rank)->zero, got.empty());
       const std::set<int> as_set(got.begin(), got.end());
       EXPECT_EQ(as_set.size(), got.size());
-      EXPECT_EQ(parts.try_emplace(shard.addend, as_set).first->second, as_set);
+      EXPECT_EQ(parts.try_emplace(shard.partial, as_set).first->second, as_set);
     });
   std::vector<int> all;
-  for (const auto& [addend, sources] : parts) all.insert(all.end(), sources.begin(), sources.end());
+  for (const auto& [partial, sources] : parts) all.insert(all.end(), sources.begin(), sources.end());
   std::sort(all.begin(), all.end());
-  EXPECT_EQ(all, all_addends(from.addends));
+  EXPECT_EQ(all, all_partials(from.partials));
 }
 
-TEST(Exchange, of_addends_into_other_addends_puts_each_into_one) {
+TEST(Exchange, of_partials_into_other_partials_puts_each_into_one) {
   int more = 0, fewer = 0;
   for (unsigned seed = 0; more + fewer < 400; ++seed) {
     SCOPED_TRACE(seed);
     RandomMaps random(seed);
     const Shape shape = random.shape();
     const Mesh mesh = random.mesh(8);
-    const ShardMap from = expand(mesh, random.layout(mesh, shape, true), shape), to = expand(mesh, random.layout(mesh, shape, true), shape);
-    if (to.addends == 1 || shape.elements() == 0) continue;
+    const ShardMap from = expand(mesh, random.layout(mesh, shape, true), shape),
+                   to = expand(mesh, random.layout(mesh, shape, true), shape);
+    if (to.partials == 1 || shape.elements() == 0) continue;
     expect_regrouped(from, to);
     ASSERT_FALSE(testing::Test::HasFailure());
-    more += to.addends > from.addends;
-    fewer += to.addends < from.addends;
+    more += to.partials > from.partials;
+    fewer += to.partials < from.partials;
   }
   EXPECT_GT(more, 20);
   EXPECT_GT(fewer, 20);
 }
 
-TEST(Exchange, moves_nothing_where_addends_split_or_join_on_their_ranks) {
+TEST(Exchange, moves_nothing_where_partials_split_or_join_on_their_ranks) {
   const Mesh mesh{{{"a", 2}, {"b", 2}}, {0, 1, 2, 3}};
   const Shape shape = plain({8, 4});
   for (const int axis : {0, 1})
-    for (const Step& step : exchange(expand(mesh, {{{}, {}}, {axis}}, shape), expand(mesh, {{{}, {}}, {0, 1}}, shape)).steps)
+    for (const Step& step :
+         exchange(expand(mesh, {{{}, {}}, {axis}}, shape), expand(mesh, {{{}, {}}, {0, 1}}, shape)).steps)
       for (const Part& part : step.parts) EXPECT_EQ(sent_elements(part), 0) << axis;
 }
 
@@ -211,7 +218,8 @@ TEST(Exchange, sends_what_the_ring_collectives_send) {
   const Mesh mesh{{{"tp", 4}}, {0, 1, 2, 3}};
   const Shape shape = plain({12, 5});
   const ShardMap copies = expand(mesh, replicated(2), shape), rows = expand(mesh, {{{0}, {}}, {}}, shape),
-                 columns = expand(mesh, {{{}, {0}}, {}}, plain({12, 5})), partial = expand(mesh, {{{}, {}}, {0}}, shape);
+                 columns = expand(mesh, {{{}, {0}}, {}}, plain({12, 5})),
+                 partial = expand(mesh, {{{}, {}}, {0}}, shape);
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(sent_by(exchange(rows, copies), rank), 3 * 15);         // all-gather: the own quarter to three others
     EXPECT_EQ(sent_by(exchange(partial, rows), rank), 3 * 15);        // reduce-scatter
@@ -233,7 +241,8 @@ TEST(Exchange, prefers_the_rank_itself_then_the_nearest_holder) {
 
 TEST(Exchange, names_every_rank_of_both_sides_even_where_it_has_nothing_to_do) {
   const Box all = whole(std::vector<i64>{4});
-  const std::vector<Step> steps = exchange({plain({4}), 1, {{0, 0, all}, {3, 0, all}}}, {plain({4}), 1, {{1, 0, all}}}).steps;
+  const std::vector<Step> steps =
+      exchange({plain({4}), 1, {{0, 0, all}, {3, 0, all}}}, {plain({4}), 1, {{1, 0, all}}}).steps;
   std::vector<int> ranks;
   for (const Part& part : steps[0].parts) ranks.push_back(part.rank);
   EXPECT_EQ(ranks, (std::vector<int>{0, 1, 3}));
@@ -256,7 +265,7 @@ TEST(Exchange, refuses_what_it_cannot_do) {
   EXPECT_EQ(message_of([&] {
               exchange(lacking, {plain({4}), 1, {{1, 0, all}}});
             }),
-            "exchange: rank 1 finds no holder of addend 0 for [2,4)");
+            "exchange: rank 1 finds no holder of partial 0 for [2,4)");
 }
 
 // Elements that leave each rank for other hosts.
@@ -265,7 +274,8 @@ std::vector<i64> crossing(const Exchange& exchange, const std::vector<int>& host
   for (const Step& step : exchange.steps)
     for (const Part& part : step.parts)
       for (const Piece& piece : part.sends)
-        if (host[static_cast<size_t>(piece.peer)] != host[static_cast<size_t>(part.rank)]) elements[static_cast<size_t>(part.rank)] += piece.box.elements();
+        if (host[static_cast<size_t>(piece.peer)] != host[static_cast<size_t>(part.rank)])
+          elements[static_cast<size_t>(part.rank)] += piece.box.elements();
   return elements;
 }
 
@@ -275,8 +285,8 @@ std::vector<int> even_hosts(int hosts, int devices) {
   return host;
 }
 
-// Of tp ranks on so many hosts N elements are to be gathered or summed: each host must get from the others what it lacks, and can give each of
-// them no less than one sum of what is theirs. Its ranks share that evenly.
+// Of tp ranks on so many hosts N elements are to be gathered or summed: each host must get from the others what it
+// lacks, and can give each of them no less than one sum of what is theirs. Its ranks share that evenly.
 TEST(ExchangeOverHosts, crosses_no_more_than_the_bound_and_on_all_ports) {
   for (const auto& [hosts, devices] : {std::pair(2, 8), std::pair(4, 2), std::pair(3, 3), std::pair(2, 1)}) {
     const int tp = hosts * devices;
@@ -285,9 +295,11 @@ TEST(ExchangeOverHosts, crosses_no_more_than_the_bound_and_on_all_ports) {
     for (int rank = 0; rank < tp; ++rank) mesh.ranks.push_back(rank);
     const Shape shape = plain({tp, 6});
     const i64 N = shape.elements();
-    const ShardMap whole = expand(mesh, replicated(2), shape), rows = expand(mesh, {{{0}, {}}, {}}, shape), sum = expand(mesh, {{{}, {}}, {0}}, shape);
+    const ShardMap whole = expand(mesh, replicated(2), shape), rows = expand(mesh, {{{0}, {}}, {}}, shape),
+                   sum = expand(mesh, {{{}, {}}, {0}}, shape);
     const i64 bound = N * (hosts - 1) / tp;  // N / hosts from each host to each other one, by its ranks
-    for (const auto& [from, to, times] : {std::tuple(&rows, &whole, 1), std::tuple(&sum, &rows, 1), std::tuple(&sum, &whole, 2)}) {
+    for (const auto& [from, to, times] :
+         {std::tuple(&rows, &whole, 1), std::tuple(&sum, &rows, 1), std::tuple(&sum, &whole, 2)}) {
       const Exchange made = exchange_over_hosts(*from, *to, host);
       verify_exchange(made, *from, *to);
       EXPECT_EQ(crossing(made, host), std::vector<i64>(host.size(), times * bound)) << hosts << " x " << devices;
@@ -302,7 +314,8 @@ TEST(ExchangeOverHosts, adds_inside_hosts_first_and_keeps_those_sums_apart) {
   const ShardMap sum = expand(mesh, {{{}, {}}, {0}}, shape), rows = expand(mesh, {{{0}, {}}, {}}, shape);
   const Exchange made = exchange_over_hosts(sum, rows, std::vector<int>{0, 0, 1, 1});
   ASSERT_EQ(made.steps.size(), 2u);
-  for (size_t part = 0; part < 4; ++part) EXPECT_EQ(made.scratch[part].size(), 1u) << "one row for a rank of the other host";
+  for (size_t part = 0; part < 4; ++part)
+    EXPECT_EQ(made.scratch[part].size(), 1u) << "one row for a rank of the other host";
   const Ranks held = run(made, sum);
   EXPECT_EQ(held.at(0).begin()->second, (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(held.at(2).begin()->second, (std::vector<int>{2, 3, 0, 1})) << "the own host's first";
@@ -319,9 +332,10 @@ TEST(ExchangeOverHosts, between_random_layouts_on_random_hosts_is_proved) {
     const Exchange made = exchange_over_hosts(from, to, host);
     ASSERT_NO_THROW(verify_exchange(made, from, to));
     std::vector<i64> straight = crossing(exchange(from, to), host), over = crossing(made, host);
-    EXPECT_LE(std::accumulate(over.begin(), over.end(), i64{0}), std::accumulate(straight.begin(), straight.end(), i64{0}));
+    EXPECT_LE(std::accumulate(over.begin(), over.end(), i64{0}),
+              std::accumulate(straight.begin(), straight.end(), i64{0}));
     for (const auto& boxes : made.scratch) scratch += !boxes.empty();
-    passed_on += made.steps.size() > 1 && from.addends == 1;
+    passed_on += made.steps.size() > 1 && from.partials == 1;
     std::map<size_t, std::vector<int>> sums;  // the same on all copies
     for (const auto& [rank, held] : run(made, from))
       for (const auto& [element, sum] : held) EXPECT_EQ(sums.try_emplace(element, sum).first->second, sum);
@@ -333,14 +347,16 @@ TEST(ExchangeOverHosts, between_random_layouts_on_random_hosts_is_proved) {
 TEST(QuickestExchange, goes_over_hosts_where_that_sends_less_between_them) {
   Mesh mesh{{{"tp", 4}}, {0, 1, 2, 3}};
   const Shape shape = plain({4, 512});
-  const ShardMap whole = expand(mesh, replicated(2), shape), rows = expand(mesh, {{{0}, {}}, {}}, shape), columns = expand(mesh, {{{}, {0}}, {}}, shape);
+  const ShardMap whole = expand(mesh, replicated(2), shape), rows = expand(mesh, {{{0}, {}}, {}}, shape),
+                 columns = expand(mesh, {{{}, {0}}, {}}, shape);
   const auto crossings = [&](const ShardMap& from, const ShardMap& to, const std::vector<int>& host) {
     return crossing(quickest_exchange(from, to, host), host);
   };
   EXPECT_EQ(crossings(rows, whole, {0, 0, 1, 1}), (std::vector<i64>{512, 512, 512, 512}));
   EXPECT_EQ(crossings(rows, whole, {0, 1, 2, 3}), (std::vector<i64>(4, 3 * 512))) << "a host each: directly";
   EXPECT_EQ(quickest_exchange(rows, whole, std::vector<int>(4, 0)).steps.size(), 1u);
-  EXPECT_EQ(crossings(rows, columns, {0, 0, 1, 1}), (std::vector<i64>(4, 2 * 128))) << "all to all: every piece is for one rank";
+  EXPECT_EQ(crossings(rows, columns, {0, 0, 1, 1}), (std::vector<i64>(4, 2 * 128)))
+      << "all to all: every piece is for one rank";
 }
 
 TEST(HostPattern, numbers_hosts_as_they_appear) {
@@ -348,7 +364,7 @@ TEST(HostPattern, numbers_hosts_as_they_appear) {
 }
 
 // What is wrong with an exchange after `spoil`.
-std::string fault_of(const std::function<void(Exchange&)>& spoil) {
+std::string error_of(const std::function<void(Exchange&)>& spoil) {
   Mesh mesh{{{"tp", 4}}, {0, 1, 2, 3}};
   const Shape shape = plain({4, 2});
   const ShardMap sum = expand(mesh, {{{}, {}}, {0}}, shape), whole = expand(mesh, replicated(2), shape);
@@ -358,23 +374,26 @@ std::string fault_of(const std::function<void(Exchange&)>& spoil) {
 }
 
 TEST(VerifyExchange, finds_what_is_wrong) {
-  EXPECT_EQ(fault_of([](Exchange&) {}), "no error");
-  EXPECT_THAT(fault_of([](Exchange& e) { e.steps.pop_back(); }), HasSubstr("never reaches rank"));
-  EXPECT_THAT(fault_of([](Exchange& e) { e.steps.erase(e.steps.begin()); }), HasSubstr("the sender does not hold it then"));
-  EXPECT_THAT(fault_of([](Exchange& e) { e.scratch[0].clear(); }), HasSubstr("not inside a shard of the"));
-  EXPECT_THAT(fault_of([](Exchange& e) { e.steps[1].parts[0].receives.pop_back(); }), HasSubstr("nobody receives it"));
-  EXPECT_THAT(fault_of([](Exchange& e) { e.steps[1].parts[0].sends.pop_back(); }), HasSubstr("nobody sends it"));
-  EXPECT_THAT(fault_of([](Exchange& e) { e.steps[1].parts[0].receives[1].add = false; }), HasSubstr("it overwrites what is there"));
-  EXPECT_THAT(fault_of([](Exchange& e) { e.steps[1].parts[0].receives[0].add = true; }), HasSubstr("added to nothing"));
-  EXPECT_THAT(fault_of([](Exchange& e) { e.steps.push_back(e.steps.back()); }), HasSubstr("it overwrites what is there"));
-  EXPECT_THAT(fault_of([](Exchange& e) {
+  EXPECT_EQ(error_of([](Exchange&) {}), "no error");
+  EXPECT_THAT(error_of([](Exchange& e) { e.steps.pop_back(); }), HasSubstr("never reaches rank"));
+  EXPECT_THAT(error_of([](Exchange& e) { e.steps.erase(e.steps.begin()); }),
+              HasSubstr("the sender does not hold it then"));
+  EXPECT_THAT(error_of([](Exchange& e) { e.scratch[0].clear(); }), HasSubstr("not inside a shard of the"));
+  EXPECT_THAT(error_of([](Exchange& e) { e.steps[1].parts[0].receives.pop_back(); }), HasSubstr("nobody receives it"));
+  EXPECT_THAT(error_of([](Exchange& e) { e.steps[1].parts[0].sends.pop_back(); }), HasSubstr("nobody sends it"));
+  EXPECT_THAT(error_of([](Exchange& e) { e.steps[1].parts[0].receives[1].add = false; }),
+              HasSubstr("it overwrites what is there"));
+  EXPECT_THAT(error_of([](Exchange& e) { e.steps[1].parts[0].receives[0].add = true; }), HasSubstr("added to nothing"));
+  EXPECT_THAT(error_of([](Exchange& e) { e.steps.push_back(e.steps.back()); }),
+              HasSubstr("it overwrites what is there"));
+  EXPECT_THAT(error_of([](Exchange& e) {
                 std::vector<Part>& parts = e.steps[2].parts;
                 const Box sum = parts[0].sends[0].box;
                 parts[1].sends.push_back({0, sum, false, Place::input});
                 parts[0].receives.push_back({1, sum, true});
               }),
               HasSubstr("in the same step"));
-  EXPECT_THAT(fault_of([](Exchange& e) {
+  EXPECT_THAT(error_of([](Exchange& e) {
                 for (Part& part : e.steps[1].parts) {  // nobody adds up the other host's
                   std::erase_if(part.sends, [](const Piece& piece) { return piece.place == Place::scratch; });
                   std::erase_if(part.receives, [&](const Piece& piece) { return piece.peer / 2 != part.rank / 2; });

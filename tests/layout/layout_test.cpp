@@ -18,8 +18,8 @@ const Mesh kPair{{{"tp", 2}}, {0, 1}};
 const Mesh kSquare{{{"dp", 2}, {"tp", 2}}, {4, 5, 6, 7}};
 const Shape kKeys{{32, 64}, {{16, 1}, {}}};
 
-Shard shard(int rank, i64 lo, i64 hi, int addend = 0) {
-  Shard result{rank, addend, whole(std::vector<i64>{hi})};
+Shard shard(int rank, i64 lo, i64 hi, int partial = 0) {
+  Shard result{rank, partial, whole(std::vector<i64>{hi})};
   result.box.lo[0] = lo;
   return result;
 }
@@ -53,7 +53,8 @@ TEST(Meshes, the_first_axis_is_outermost) {
 }
 
 TEST(Meshes, rank_13_of_four_nested_axes_has_the_published_groups) {
-  const Mesh mesh{{{"data", 2}, {"depth", 2}, {"row", 2}, {"column", 2}}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
+  const Mesh mesh{{{"data", 2}, {"depth", 2}, {"row", 2}, {"column", 2}},
+                  {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
   EXPECT_THAT(mesh.peers(13, {3}), ElementsAre(12, 13));
   EXPECT_THAT(mesh.peers(13, {2}), ElementsAre(13, 15));
   EXPECT_THAT(mesh.peers(13, {1}), ElementsAre(9, 13));
@@ -75,14 +76,14 @@ TEST(Layouts, key_weights_of_two_heads_are_cut_on_heads) {
   EXPECT_THAT(boxes(expand(kPair, cut, kKeys)), ElementsAre("0:[0,16)x[0,64)", "1:[16,32)x[0,64)"));
 }
 
-TEST(Layouts, partial_axes_number_the_addends_first_axis_first) {
+TEST(Layouts, partial_axes_number_the_partials_first_axis_first) {
   const Layout layout{{{}, {}}, {1, 0}};
   EXPECT_EQ(to_string(kSquare, layout), "{},{} partial {tp,dp}");
   const ShardMap map = expand(kSquare, layout, kKeys);
-  EXPECT_EQ(map.addends, 4);
-  std::vector<int> addends;
-  for (const Shard& s : map.shards) addends.push_back(s.addend);
-  EXPECT_THAT(addends, ElementsAre(0, 2, 1, 3));
+  EXPECT_EQ(map.partials, 4);
+  std::vector<int> partials;
+  for (const Shard& s : map.shards) partials.push_back(s.partial);
+  EXPECT_THAT(partials, ElementsAre(0, 2, 1, 3));
 }
 
 TEST(Layouts, the_order_of_nested_cuts_matters) {
@@ -91,9 +92,10 @@ TEST(Layouts, the_order_of_nested_cuts_matters) {
   EXPECT_THAT(boxes(expand(kSquare, {{{1, 0}}, {}}, rows)), ElementsAre("4:[0,2)", "5:[4,6)", "6:[2,4)", "7:[6,8)"));
 }
 
-TEST(Layouts, nested_cuts_count_granules_from_the_start_of_the_part) {
-  const Shape vocabulary{{100}, {{8}}};  // 48 + 52; 48: 24 + 24; 52 in 7 granules: 24 + 28
-  EXPECT_THAT(boxes(expand(kSquare, {{{0, 1}}, {}}, vocabulary)), ElementsAre("4:[0,24)", "5:[24,48)", "6:[48,72)", "7:[72,100)"));
+TEST(Layouts, nested_cuts_count_alignments_from_the_start_of_the_part) {
+  const Shape vocabulary{{100}, {{8}}};  // 48 + 52; 48: 24 + 24; 52 in 7 alignments: 24 + 28
+  EXPECT_THAT(boxes(expand(kSquare, {{{0, 1}}, {}}, vocabulary)),
+              ElementsAre("4:[0,24)", "5:[24,48)", "6:[48,72)", "7:[72,100)"));
 }
 
 TEST(Layouts, ranks_beyond_the_pieces_hold_empty_boxes) {
@@ -107,14 +109,14 @@ TEST(Layouts, that_do_not_fit_the_mesh_are_bugs) {
   EXPECT_THAT(bug([] { expand(kPair, {{{0}, {0}}, {}}, kKeys); }), HasSubstr("uses axis \"tp\" twice"));
 }
 
-TEST(ShardMaps, of_replicas_become_copies_or_addends) {
+TEST(ShardMaps, of_replicas_become_copies_or_partials) {
   const ShardMap a{plain({4}), 1, {shard(0, 0, 4)}}, b{plain({4}), 1, {shard(1, 0, 2), shard(2, 2, 4)}};
-  EXPECT_EQ(as_copies({a, b}).addends, 1);
+  EXPECT_EQ(as_copies({a, b}).partials, 1);
   EXPECT_EQ(as_copies({a, b}).shards.size(), 3u);
-  const ShardMap sum = as_addends({a, ShardMap{plain({4}), 2, {shard(3, 0, 4, 0), shard(4, 0, 4, 1)}}});
-  EXPECT_EQ(sum.addends, 3);
+  const ShardMap sum = as_partials({a, ShardMap{plain({4}), 2, {shard(3, 0, 4, 0), shard(4, 0, 4, 1)}}});
+  EXPECT_EQ(sum.partials, 3);
   EXPECT_EQ(sum.shards[2], shard(4, 0, 4, 2));
-  EXPECT_THAT(bug([&] { as_copies({a, sum}); }), HasSubstr("copies of a value with 3 addends"));
+  EXPECT_THAT(bug([&] { as_copies({a, sum}); }), HasSubstr("copies of a value with 3 partials"));
   EXPECT_THAT(bug([&] { as_copies({a, ShardMap{plain({5}), 1, {}}}); }), HasSubstr("sizes [4] and [5]"));
 }
 
@@ -140,15 +142,17 @@ TEST(ShardMaps, rows_of_one_owner_that_touch_are_one_box) {
 
 TEST(ShardMaps, with_holes_strangers_or_second_owners_are_bugs) {
   const auto complaint = [](ShardMap map, bool once) { return bug([&] { validate(map, once); }); };
-  EXPECT_THAT(complaint({plain({4}), 1, {shard(0, 0, 3)}}, false), HasSubstr("box [3,4) of addend 0 is on no rank"));
-  EXPECT_THAT(complaint({plain({4}), 2, {shard(0, 0, 4, 0), shard(0, 0, 2, 1)}}, false), HasSubstr("box [2,4) of addend 1"));
+  EXPECT_THAT(complaint({plain({4}), 1, {shard(0, 0, 3)}}, false), HasSubstr("box [3,4) of partial 0 is on no rank"));
+  EXPECT_THAT(complaint({plain({4}), 2, {shard(0, 0, 4, 0), shard(0, 0, 2, 1)}}, false),
+              HasSubstr("box [2,4) of partial 1"));
   EXPECT_THAT(complaint({plain({4}), 1, {shard(0, 0, 5)}}, false), HasSubstr("[0,5) of rank 0 lies outside [0,4)"));
-  EXPECT_THAT(complaint({plain({4}), 1, {shard(0, 0, 4, 1)}}, false), HasSubstr("addend 1 of 1"));
-  EXPECT_THAT(complaint({plain({4}), 1, {shard(5, 0, 4), shard(7, 1, 2)}}, true), HasSubstr("box [1,2) is held by ranks 5 and 7"));
+  EXPECT_THAT(complaint({plain({4}), 1, {shard(0, 0, 4, 1)}}, false), HasSubstr("partial 1 of 1"));
+  EXPECT_THAT(complaint({plain({4}), 1, {shard(5, 0, 4), shard(7, 1, 2)}}, true),
+              HasSubstr("box [1,2) is held by ranks 5 and 7"));
   EXPECT_EQ(complaint({plain({4}), 1, {shard(5, 0, 4), shard(7, 1, 2)}}, false), "no error");
 }
 
-TEST(LayoutProperties, boxes_cover_each_addend_and_divide_as_the_mesh_says) {
+TEST(LayoutProperties, boxes_cover_each_partial_and_divide_as_the_mesh_says) {
   for (unsigned seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);
     RandomMaps random(seed);
@@ -158,19 +162,20 @@ TEST(LayoutProperties, boxes_cover_each_addend_and_divide_as_the_mesh_says) {
     ASSERT_NO_THROW(validate(mesh));
     const ShardMap map = expand(mesh, layout, shape);
     ASSERT_NO_THROW(validate(map));
-    int copies = mesh.size() / map.addends;
+    int copies = mesh.size() / map.partials;
     for (const auto& axes : layout.split) {
       for (const int axis : axes) copies /= mesh.axes[static_cast<size_t>(axis)].size;
     }
-    std::vector<int> times(static_cast<size_t>(shape.elements()) * static_cast<size_t>(map.addends));
+    std::vector<int> times(static_cast<size_t>(shape.elements()) * static_cast<size_t>(map.partials));
     for (const Shard& s : map.shards) {
-      each_element(s.box, shape.size, [&](size_t e) { ++times[e * static_cast<size_t>(map.addends) + static_cast<size_t>(s.addend)]; });
+      each_element(s.box, shape.size,
+                   [&](size_t e) { ++times[e * static_cast<size_t>(map.partials) + static_cast<size_t>(s.partial)]; });
     }
     for (const int t : times) ASSERT_EQ(t, copies);
   }
 }
 
-TEST(LayoutProperties, cuts_fall_on_granules_of_the_part_they_cut) {
+TEST(LayoutProperties, cuts_fall_on_alignments_of_the_part_they_cut) {
   for (unsigned seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);
     RandomMaps random(seed);

@@ -19,11 +19,13 @@ Box box(std::vector<i64> lo, std::vector<i64> hi) {
 
 TEST(Overlay, two_overlapping_ranges_give_three_regions) {
   const std::vector<Box> boxes{box({0}, {6}), box({4}, {9})};
-  EXPECT_THAT(overlay(boxes), ElementsAre(Region{box({0}, {4}), {0}}, Region{box({4}, {6}), {0, 1}}, Region{box({6}, {9}), {1}}));
+  EXPECT_THAT(overlay(boxes),
+              ElementsAre(Region{box({0}, {4}), {0}}, Region{box({4}, {6}), {0, 1}}, Region{box({6}, {9}), {1}}));
 }
 
 TEST(Overlay, an_edge_of_a_third_box_does_not_cut_where_membership_is_the_same) {
-  const std::vector<Box> boxes{box({0, 0}, {4, 4}), box({4, 1}, {8, 3})};  // the second cuts the first's columns in the grid only
+  const std::vector<Box> boxes{box({0, 0}, {4, 4}),
+                               box({4, 1}, {8, 3})};  // the second cuts the first's columns in the grid only
   EXPECT_THAT(overlay(boxes), ElementsAre(Region{box({0, 0}, {4, 4}), {0}}, Region{box({4, 1}, {8, 3}), {1}}));
 }
 

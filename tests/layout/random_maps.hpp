@@ -32,13 +32,15 @@ class RandomMaps {
     return result;
   }
 
-  /// One to three dims of 1 to 12 elements, some with granules.
+  /// One to three dims of 1 to 12 elements, some with alignments.
   Shape shape() {
     Shape result;
     for (int d = 0, dims = 1 + below(3); d < dims; ++d) {
       result.size.push_back(1 + below(12));
       const i64 fine = 1 + below(3);
-      result.granule.push_back(coin() ? std::vector<i64>{} : coin() ? std::vector<i64>{fine} : std::vector<i64>{fine * 2, fine});
+      result.alignment.push_back(coin()   ? std::vector<i64>{}
+                                 : coin() ? std::vector<i64>{fine}
+                                          : std::vector<i64>{fine * 2, fine});
     }
     return result;
   }
@@ -57,17 +59,19 @@ class RandomMaps {
     return result;
   }
 
-  /// A map of one mesh, or of two replicas on different meshes (copies or addends).
+  /// A map of one mesh, or of two replicas on different meshes (copies or partials).
   ShardMap map(const Shape& shape, int ranks, bool partial) {
     const Mesh first = mesh(ranks);
     const ShardMap one = expand(first, layout(first, shape, partial), shape);
     if (coin()) return one;
     Mesh second = mesh(ranks);
-    std::erase_if(second.ranks, [&](int rank) { return std::find(first.ranks.begin(), first.ranks.end(), rank) != first.ranks.end(); });
+    std::erase_if(second.ranks, [&](int rank) {
+      return std::find(first.ranks.begin(), first.ranks.end(), rank) != first.ranks.end();
+    });
     if (second.ranks.empty()) return one;
     second.axes = {{"a", second.size()}};
     const ShardMap other = expand(second, layout(second, shape, partial), shape);
-    if (partial) return as_addends({one, other});
+    if (partial) return as_partials({one, other});
     return as_copies({one, other});
   }
 

@@ -10,9 +10,9 @@
 
 namespace switchyard::layout {
 
-/// Value of element e of addend a: whole numbers, so that sums are exact.
-inline double element_value(int tensor, size_t e, int addend = 0) {
-  return static_cast<double>(1 + tensor) * 1e6 + static_cast<double>(e) * 16 + static_cast<double>(addend + 1);
+/// Value of element e of partial a: whole numbers, so that sums are exact.
+inline double element_value(int tensor, size_t e, int partial = 0) {
+  return static_cast<double>(1 + tensor) * 1e6 + static_cast<double>(e) * 16 + static_cast<double>(partial + 1);
 }
 
 /// One array per shard, each as large as the whole tensor: absent elements are not a number.
@@ -25,7 +25,8 @@ inline Arrays absent(const ShardMap& map) {
 inline Arrays filled(const ShardMap& map, int tensor) {
   Arrays arrays = absent(map);
   for (size_t s = 0; s < arrays.size(); ++s) {
-    each_element(map.shards[s].box, map.shape.size, [&](size_t e) { arrays[s][e] = element_value(tensor, e, map.shards[s].addend); });
+    each_element(map.shards[s].box, map.shape.size,
+                 [&](size_t e) { arrays[s][e] = element_value(tensor, e, map.shards[s].partial); });
   }
   return arrays;
 }
@@ -38,8 +39,8 @@ inline std::vector<double>* shard_array(const ShardMap& map, Arrays& arrays, int
   return nullptr;
 }
 
-/// Copies: the arrays of `to` after the plan. Sources are `from` or, where that has no copy, what `to` received in earlier rounds.
-/// What is in `from` on the same rank must come as a local message.
+/// Copies: the arrays of `to` after the plan. Sources are `from` or, where that has no copy, what `to` received in
+/// earlier rounds. What is in `from` on the same rank must come as a local message.
 inline Arrays replay_copy(const Rounds& plan, int tensor, const ShardMap& from, const ShardMap& to) {
   Arrays source = filled(from, tensor), result = absent(to);
   for (const auto& round : plan.rounds) {
@@ -75,13 +76,13 @@ inline Arrays replay_sum(const Rounds& plan, int tensor, const ShardMap& from, c
   return result;
 }
 
-/// Whether every shard has exactly the sum of the given addends (1: the plain values) in its box.
-inline bool holds_values(const ShardMap& map, const Arrays& arrays, int tensor, int addends) {
+/// Whether every shard has exactly the sum of the given partials (1: the plain values) in its box.
+inline bool holds_values(const ShardMap& map, const Arrays& arrays, int tensor, int partials) {
   bool right = true;
   for (size_t s = 0; s < arrays.size(); ++s) {
     each_element(map.shards[s].box, map.shape.size, [&](size_t e) {
       double expected = 0;
-      for (int a = 0; a < addends; ++a) expected += element_value(tensor, e, a);
+      for (int a = 0; a < partials; ++a) expected += element_value(tensor, e, a);
       if (arrays[s][e] != expected) right = false;
     });
   }

@@ -27,7 +27,8 @@ TEST(Patterns, axes_of_size_one_count_for_nothing) {
 
 TEST(Patterns, new_inner_cuts_are_a_slice_and_lost_ones_an_all_gather) {
   EXPECT_EQ(collective_between(kMesh, {{{0}, {}}, {}}, {{{0, 1}, {}}, {}}), (Collective{Pattern::slice, {1}, -1, 0}));
-  EXPECT_EQ(collective_between(kMesh, {{{0, 1}, {}}, {}}, {{{0}, {}}, {}}), (Collective{Pattern::all_gather, {1}, 0, -1}));
+  EXPECT_EQ(collective_between(kMesh, {{{0, 1}, {}}, {}}, {{{0}, {}}, {}}),
+            (Collective{Pattern::all_gather, {1}, 0, -1}));
   EXPECT_EQ(collective_between(kMesh, {{{}, {1, 0}}, {}}, kWhole), (Collective{Pattern::all_gather, {1, 0}, 1, -1}));
   EXPECT_EQ(collective_between(kMesh, kWhole, {{{0}, {1}}, {}}), (Collective{Pattern::slice, {0, 1}, -1, -1}));
 }
@@ -39,16 +40,21 @@ TEST(Patterns, losing_an_outer_cut_is_no_all_gather) {
 
 TEST(Patterns, partial_sums_are_reduced_to_all_or_scattered) {
   EXPECT_EQ(collective_between(kMesh, {{{}, {}}, {1}}, kWhole), (Collective{Pattern::all_reduce, {1}, -1, -1}));
-  EXPECT_EQ(collective_between(kMesh, {{{}, {}}, {1}}, {{{1}, {}}, {}}), (Collective{Pattern::reduce_scatter, {1}, -1, 0}));
-  EXPECT_EQ(collective_between(kMesh, {{{0}, {}}, {1}}, {{{0}, {1}}, {}}), (Collective{Pattern::reduce_scatter, {1}, -1, 1}));
-  EXPECT_EQ(collective_between(kMesh, {{{}, {}}, {0, 1}}, {{{}, {}}, {0}}), (Collective{Pattern::all_reduce, {1}, -1, -1}));
-  EXPECT_EQ(collective_between(kMesh, {{{}, {}}, {1, 0}}, {{{1, 0}, {}}, {}}), (Collective{Pattern::reduce_scatter, {1, 0}, -1, 0}));
+  EXPECT_EQ(collective_between(kMesh, {{{}, {}}, {1}}, {{{1}, {}}, {}}),
+            (Collective{Pattern::reduce_scatter, {1}, -1, 0}));
+  EXPECT_EQ(collective_between(kMesh, {{{0}, {}}, {1}}, {{{0}, {1}}, {}}),
+            (Collective{Pattern::reduce_scatter, {1}, -1, 1}));
+  EXPECT_EQ(collective_between(kMesh, {{{}, {}}, {0, 1}}, {{{}, {}}, {0}}),
+            (Collective{Pattern::all_reduce, {1}, -1, -1}));
+  EXPECT_EQ(collective_between(kMesh, {{{}, {}}, {1, 0}}, {{{1, 0}, {}}, {}}),
+            (Collective{Pattern::reduce_scatter, {1, 0}, -1, 0}));
   EXPECT_EQ(classify(kMesh, {{{}, {}}, {0, 1}}, {{{1}, {}}, {}}), Pattern::general) << "half scattered, half reduced";
-  EXPECT_EQ(classify(kMesh, kWhole, {{{}, {}}, {1}}), Pattern::general) << "a copy does not become an addend";
+  EXPECT_EQ(classify(kMesh, kWhole, {{{}, {}}, {1}}), Pattern::general) << "a copy does not become a partial";
 }
 
 TEST(Patterns, an_axis_that_changes_its_dim_is_an_all_to_all) {
-  EXPECT_EQ(collective_between(kMesh, {{{0, 1}, {}}, {}}, {{{0}, {1}}, {}}), (Collective{Pattern::all_to_all, {1}, 0, 1}));
+  EXPECT_EQ(collective_between(kMesh, {{{0, 1}, {}}, {}}, {{{0}, {1}}, {}}),
+            (Collective{Pattern::all_to_all, {1}, 0, 1}));
   EXPECT_EQ(classify(kMesh, {{{0, 1}, {}}, {}}, {{{1}, {0}}, {}}), Pattern::general);
   EXPECT_EQ(classify(kMesh, {{{0}, {1}}, {}}, {{{1}, {0}}, {}}), Pattern::general);
 }
@@ -66,7 +72,8 @@ TEST(Patterns, the_same_layout_on_other_ranks_goes_point_to_point) {
 }
 
 /// The boxes of the members of `position`'s group along `axes`, in their order.
-std::vector<Box> group_boxes(const Mesh& mesh, const Layout& layout, const Shape& shape, int position, const std::vector<int>& axes) {
+std::vector<Box> group_boxes(const Mesh& mesh, const Layout& layout, const Shape& shape, int position,
+                             const std::vector<int>& axes) {
   std::vector<Box> boxes;
   for (const int peer : mesh.peers(position, axes)) boxes.push_back(shard_box(mesh, layout, shape, peer));
   return boxes;
@@ -127,8 +134,8 @@ TEST(Reshard, copies_come_from_the_receivers_host_and_evenly) {
   const Rounds plan = reshard(all({0, 1, 3}), all({0, 2, 4, 5}), hosts);
   ASSERT_EQ(plan.rounds.size(), 1u);
   const Box whole_box = whole(shape.size);
-  EXPECT_THAT(plan.rounds[0],
-              ElementsAre(Msg{0, 0, 0, whole_box}, Msg{0, 2, 0, whole_box}, Msg{3, 4, 0, whole_box}, Msg{3, 5, 0, whole_box}));
+  EXPECT_THAT(plan.rounds[0], ElementsAre(Msg{0, 0, 0, whole_box}, Msg{0, 2, 0, whole_box}, Msg{3, 4, 0, whole_box},
+                                          Msg{3, 5, 0, whole_box}));
   EXPECT_EQ(bytes_of(plan, hosts, 4), (LinkBytes{96, 0}));
   EXPECT_EQ(bytes_of(reshard(all({0}), all({3, 0, 1}), hosts), hosts, 2), (LinkBytes{16, 16}));
 }
@@ -136,12 +143,14 @@ TEST(Reshard, copies_come_from_the_receivers_host_and_evenly) {
 TEST(Reshard, sums_meet_at_one_owner_and_then_spread) {
   const Shape shape = plain({4});
   const Mesh pair{{{"tp", 2}}, {0, 1}};
-  const Rounds plan = reshard(expand(pair, {{{}}, {0}}, shape), expand(pair, replicated(1), shape), cluster::uniform(1, 2));
+  const Rounds plan =
+      reshard(expand(pair, {{{}}, {0}}, shape), expand(pair, replicated(1), shape), cluster::uniform(1, 2));
   const Box front{1, {0}, {2}}, back{1, {2}, {4}};
   ASSERT_EQ(plan.rounds.size(), 3u);
   EXPECT_THAT(plan.rounds[0], ElementsAre(Msg{0, 1, 0, back}, Msg{1, 0, 0, front}));
   EXPECT_THAT(plan.rounds[1], ElementsAre(Msg{0, 0, 0, front}, Msg{1, 1, 0, back}));
-  EXPECT_THAT(plan.rounds[2], ElementsAre(Msg{0, 0, 0, front}, Msg{0, 1, 0, front}, Msg{1, 0, 0, back}, Msg{1, 1, 0, back}));
+  EXPECT_THAT(plan.rounds[2],
+              ElementsAre(Msg{0, 0, 0, front}, Msg{0, 1, 0, front}, Msg{1, 0, 0, back}, Msg{1, 1, 0, back}));
 }
 
 TEST(Reshard, to_a_sum_is_refused) {
@@ -151,17 +160,18 @@ TEST(Reshard, to_a_sum_is_refused) {
     reshard(sum, sum, cluster::uniform(1, 2));
     FAIL();
   } catch (const InternalError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("reshard to a value with 2 addends"));
+    EXPECT_THAT(error.what(), HasSubstr("reshard to a value with 2 partials"));
   }
 }
 
-TEST(Reshard, a_missing_addend_is_a_bug) {
-  const ShardMap from{plain({4}), 2, {{0, 0, whole(std::vector<i64>{4})}}}, to{plain({4}), 1, {{0, 0, whole(std::vector<i64>{4})}}};
+TEST(Reshard, a_missing_partial_is_a_bug) {
+  const ShardMap from{plain({4}), 2, {{0, 0, whole(std::vector<i64>{4})}}},
+      to{plain({4}), 1, {{0, 0, whole(std::vector<i64>{4})}}};
   try {
     reshard(from, to, cluster::uniform(1, 2));
     FAIL();
   } catch (const InternalError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("box [0,4) of addend 1 is on no rank"));
+    EXPECT_THAT(error.what(), HasSubstr("box [0,4) of partial 1 is on no rank"));
   }
 }
 
@@ -180,7 +190,7 @@ TEST(ReshardProperties, any_map_becomes_any_other_and_goes_back_unchanged) {
   }
 }
 
-TEST(ReshardProperties, sums_are_those_of_all_addends_and_reach_every_copy) {
+TEST(ReshardProperties, sums_are_those_of_all_partials_and_reach_every_copy) {
   for (unsigned seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     RandomMaps random(seed);
@@ -188,9 +198,10 @@ TEST(ReshardProperties, sums_are_those_of_all_addends_and_reach_every_copy) {
     const ShardMap from = random.map(shape, 12, true), to = random.map(shape, 12, false);
     const Rounds plan = reshard(from, to, cluster::uniform(3, 4));
     ASSERT_NO_THROW(verify_reshard(plan, from, to));
-    if (from.addends == 1) continue;
+    if (from.partials == 1) continue;
     const ShardMap owners = one_owner(to);
-    ASSERT_TRUE(holds_values(owners, replay_sum({{plan.rounds[0], plan.rounds[1]}}, 0, from, owners), 0, from.addends));
+    ASSERT_TRUE(
+        holds_values(owners, replay_sum({{plan.rounds[0], plan.rounds[1]}}, 0, from, owners), 0, from.partials));
   }
 }
 

@@ -19,33 +19,39 @@ Box box(std::vector<i64> lo, std::vector<i64> hi) {
   return result;
 }
 
-std::vector<i64> sizes(i64 n, std::vector<i64> granules, i64 parts) {
+std::vector<i64> sizes(i64 n, std::vector<i64> alignments, i64 parts) {
   std::vector<i64> result;
-  for (i64 part = 0; part < parts; ++part) result.push_back(cut_start(n, granules, part + 1, parts) - cut_start(n, granules, part, parts));
+  for (i64 part = 0; part < parts; ++part)
+    result.push_back(cut_start(n, alignments, part + 1, parts) - cut_start(n, alignments, part, parts));
   return result;
 }
 
-TEST(Cut, a_hundred_rows_in_granules_of_eight_split_as_48_and_52) { EXPECT_THAT(sizes(100, {8}, 2), ElementsAre(48, 52)); }
+TEST(Cut, a_hundred_rows_in_alignments_of_eight_split_as_48_and_52) {
+  EXPECT_THAT(sizes(100, {8}, 2), ElementsAre(48, 52));
+}
 TEST(Cut, seven_rows_over_four_parts_differ_by_one_at_most) { EXPECT_THAT(sizes(7, {}, 4), ElementsAre(1, 2, 2, 2)); }
-TEST(Cut, the_coarsest_granule_with_enough_pieces_is_taken) {
+TEST(Cut, the_coarsest_alignment_with_enough_pieces_is_taken) {
   EXPECT_THAT(sizes(32, {16, 1}, 2), ElementsAre(16, 16));
   EXPECT_THAT(sizes(32, {16, 1}, 4), ElementsAre(8, 8, 8, 8));
   EXPECT_THAT(sizes(48, {16, 4, 1}, 5), ElementsAre(8, 8, 12, 8, 12));
 }
-TEST(Cut, more_parts_than_the_finest_granule_has_pieces_leaves_some_empty) { EXPECT_THAT(sizes(32, {16}, 4), ElementsAre(0, 16, 0, 16)); }
+TEST(Cut, more_parts_than_the_finest_alignment_has_pieces_leaves_some_empty) {
+  EXPECT_THAT(sizes(32, {16}, 4), ElementsAre(0, 16, 0, 16));
+}
 TEST(Cut, nothing_is_cut_into_nothing) { EXPECT_THAT(sizes(0, {8}, 3), ElementsAre(0, 0, 0)); }
 TEST(Cut, a_part_out_of_range_is_a_bug) { EXPECT_THROW(cut_start(8, {}, 3, 2), InternalError); }
 
-TEST(Cut, starts_rise_from_0_to_n_on_multiples_of_a_granule) {
+TEST(Cut, starts_rise_from_0_to_n_on_multiples_of_an_alignment) {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
-    const i64 n = static_cast<i64>(random() % 200), parts = 1 + static_cast<i64>(random() % 20), g = 1 + static_cast<i64>(random() % 9);
-    const std::vector<i64> granules{g * 4, g};
-    EXPECT_EQ(cut_start(n, granules, 0, parts), 0);
-    EXPECT_EQ(cut_start(n, granules, parts, parts), n);
+    const i64 n = static_cast<i64>(random() % 200), parts = 1 + static_cast<i64>(random() % 20),
+              g = 1 + static_cast<i64>(random() % 9);
+    const std::vector<i64> alignments{g * 4, g};
+    EXPECT_EQ(cut_start(n, alignments, 0, parts), 0);
+    EXPECT_EQ(cut_start(n, alignments, parts, parts), n);
     for (i64 part = 0; part < parts; ++part) {
-      const i64 start = cut_start(n, granules, part, parts);
-      EXPECT_LE(start, cut_start(n, granules, part + 1, parts));
+      const i64 start = cut_start(n, alignments, part, parts);
+      EXPECT_LE(start, cut_start(n, alignments, part + 1, parts));
       EXPECT_TRUE(start % g == 0 || start == n) << n << " in " << parts << " by " << g;
     }
   }
@@ -92,7 +98,8 @@ TEST(Boxes, subtracting_leaves_disjoint_boxes_of_the_other_elements) {
       for (i64 j = 0; j < 4; ++j) {
         for (i64 k = 0; k < 3; ++k) {
           const auto times = std::count_if(rest.begin(), rest.end(), [&](const Box& r) { return holds(r, i, j, k); });
-          ASSERT_EQ(times, holds(a, i, j, k) && !holds(b, i, j, k) ? 1 : 0) << to_string(a) << " without " << to_string(b);
+          ASSERT_EQ(times, holds(a, i, j, k) && !holds(b, i, j, k) ? 1 : 0)
+              << to_string(a) << " without " << to_string(b);
         }
       }
     }
@@ -108,8 +115,8 @@ TEST(Shapes, of_more_than_three_dims_are_refused) {
   }
 }
 
-TEST(Shapes, without_granules_have_an_empty_list_per_dim) {
-  EXPECT_EQ(plain({4, 5}).granule.size(), 2u);
+TEST(Shapes, without_alignments_have_an_empty_list_per_dim) {
+  EXPECT_EQ(plain({4, 5}).alignment.size(), 2u);
   EXPECT_EQ(plain({4, 5}).elements(), 20);
 }
 

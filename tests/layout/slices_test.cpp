@@ -11,13 +11,13 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Shard shard(int rank, i64 lo, i64 hi, int addend = 0) {
-  Shard result{rank, addend, whole(std::vector<i64>{hi})};
+Shard shard(int rank, i64 lo, i64 hi, int partial = 0) {
+  Shard result{rank, partial, whole(std::vector<i64>{hi})};
   result.box.lo[0] = lo;
   return result;
 }
 
-ShardMap map(std::vector<Shard> shards, int addends = 1) { return {plain({8}), addends, std::move(shards)}; }
+ShardMap map(std::vector<Shard> shards, int partials = 1) { return {plain({8}), partials, std::move(shards)}; }
 
 TEST(Slices, name_holders_and_takers_in_the_order_of_their_shards) {
   const auto found = slices(map({shard(3, 0, 8), shard(1, 4, 8)}), map({shard(2, 2, 8), shard(0, 0, 4)}));
@@ -31,18 +31,21 @@ TEST(Slices, lie_inside_one_shard_of_each_rank) {
 }
 
 TEST(Slices, name_a_rank_with_two_copies_once) {
-  EXPECT_THAT(slices(map({shard(0, 0, 8), shard(0, 0, 8)}), map({shard(1, 0, 8)})), ElementsAre(Slice{shard(0, 0, 8).box, {0}, {0}, {1}}));
+  EXPECT_THAT(slices(map({shard(0, 0, 8), shard(0, 0, 8)}), map({shard(1, 0, 8)})),
+              ElementsAre(Slice{shard(0, 0, 8).box, {0}, {0}, {1}}));
 }
 
-TEST(Slices, know_the_addends) {
+TEST(Slices, know_the_partials) {
   const auto found = slices(map({shard(0, 0, 8, 1), shard(1, 0, 8, 0), shard(2, 0, 8, 1)}, 2), map({shard(1, 0, 8)}));
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_THAT(found[0].addends, ElementsAre(1, 0, 1));
+  EXPECT_THAT(found[0].partials, ElementsAre(1, 0, 1));
   EXPECT_THAT(found[0].holders_of(1), ElementsAre(0, 2));
   EXPECT_THAT(found[0].holders_of(5), ElementsAre());
 }
 
-TEST(Slices, that_nobody_wants_are_left_out) { EXPECT_EQ(slices(map({shard(0, 0, 8)}), map({shard(1, 3, 4)})).size(), 1u); }
+TEST(Slices, that_nobody_wants_are_left_out) {
+  EXPECT_EQ(slices(map({shard(0, 0, 8)}), map({shard(1, 3, 4)})).size(), 1u);
+}
 
 TEST(Slices, that_nobody_holds_are_a_bug) {
   try {

@@ -11,8 +11,8 @@ namespace {
 using testing::HasSubstr;
 
 Box range(i64 lo, i64 hi) { return {1, {lo}, {hi}}; }
-Shard shard(int rank, i64 lo, i64 hi, int addend = 0) { return {rank, addend, range(lo, hi)}; }
-ShardMap map(std::vector<Shard> shards, int addends = 1) { return {plain({8}), addends, std::move(shards)}; }
+Shard shard(int rank, i64 lo, i64 hi, int partial = 0) { return {rank, partial, range(lo, hi)}; }
+ShardMap map(std::vector<Shard> shards, int partials = 1) { return {plain({8}), partials, std::move(shards)}; }
 
 std::string copy_error(const Rounds& plan, const ShardMap& from, const ShardMap& to) {
   try {
@@ -34,12 +34,15 @@ std::string sum_error(const Rounds& plan, const ShardMap& from, const ShardMap& 
 
 const ShardMap kFrom = map({shard(0, 0, 8)}), kTo = map({shard(1, 0, 8), shard(2, 0, 8)});
 
-TEST(VerifyCopy, proves_a_relay) { EXPECT_EQ(copy_error({{{{0, 1, 0, range(0, 8)}}, {{1, 2, 0, range(0, 8)}}}}, kFrom, kTo), "proved"); }
+TEST(VerifyCopy, proves_a_relay) {
+  EXPECT_EQ(copy_error({{{{0, 1, 0, range(0, 8)}}, {{1, 2, 0, range(0, 8)}}}}, kFrom, kTo), "proved");
+}
 
 TEST(VerifyCopy, what_a_rank_holds_needs_no_message_but_may_have_a_local_one) {
   EXPECT_EQ(copy_error({}, kFrom, map({shard(0, 2, 6)})), "proved");
   EXPECT_EQ(copy_error({{{{0, 0, 0, range(2, 6)}}}}, kFrom, map({shard(0, 2, 6)})), "proved");
-  EXPECT_THAT(copy_error({{{{0, 0, 0, range(2, 6)}, {0, 0, 0, range(2, 3)}}}}, kFrom, map({shard(0, 2, 6)})), HasSubstr("placed twice"));
+  EXPECT_THAT(copy_error({{{{0, 0, 0, range(2, 6)}, {0, 0, 0, range(2, 3)}}}}, kFrom, map({shard(0, 2, 6)})),
+              HasSubstr("placed twice"));
 }
 
 TEST(VerifyCopy, finds_what_never_arrives) {
@@ -60,7 +63,8 @@ TEST(VerifyCopy, finds_a_source_that_has_nothing_yet) {
 }
 
 TEST(VerifyCopy, finds_messages_outside_the_shards) {
-  EXPECT_THAT(copy_error({{{{0, 3, 0, range(0, 8)}}}}, kFrom, kTo), HasSubstr("to rank 3 in round 0: not inside one destination shard"));
+  EXPECT_THAT(copy_error({{{{0, 3, 0, range(0, 8)}}}}, kFrom, kTo),
+              HasSubstr("to rank 3 in round 0: not inside one destination shard"));
   EXPECT_THAT(copy_error({{{{3, 1, 0, range(0, 8)}}}}, kFrom, kTo), HasSubstr("not inside one shard of the source"));
   EXPECT_THAT(copy_error({{{{0, 1, 0, range(2, 6)}}}}, map({shard(0, 0, 4), shard(0, 4, 8)}), kTo),
               HasSubstr("not inside one shard of the source"));
@@ -69,47 +73,57 @@ TEST(VerifyCopy, finds_messages_outside_the_shards) {
 TEST(VerifyCopy, finds_malformed_plans) {
   EXPECT_THAT(copy_error({{{{0, 1, 1, range(0, 8)}}}}, kFrom, kTo), HasSubstr("message of tensor 1 of 1"));
   EXPECT_THAT(copy_error({{{{0, 1, 0, range(4, 4)}}}}, kFrom, kTo), HasSubstr("empty message"));
-  EXPECT_THAT(copy_error({}, map({shard(0, 0, 8, 1)}, 2), kTo), HasSubstr("copied with 2 addends"));
+  EXPECT_THAT(copy_error({}, map({shard(0, 0, 8, 1)}, 2), kTo), HasSubstr("copied with 2 partials"));
   EXPECT_THROW(verify_copy({}, {kFrom}, {}), InternalError);
 }
 
-const ShardMap kAddends = map({shard(0, 0, 8, 0), shard(1, 0, 8, 1), shard(2, 0, 8, 2)}, 3), kOwner = map({shard(2, 0, 8)});
+const ShardMap kPartials = map({shard(0, 0, 8, 0), shard(1, 0, 8, 1), shard(2, 0, 8, 2)}, 3),
+               kOwner = map({shard(2, 0, 8)});
 
-TEST(VerifySum, proves_a_relay_to_an_owner_that_has_its_own_addend) {
-  EXPECT_EQ(sum_error({{{{0, 1, 0, range(0, 8)}}, {{1, 2, 0, range(0, 8)}}, {{2, 2, 0, range(0, 8)}}}}, kAddends, kOwner), "proved");
+TEST(VerifySum, proves_a_relay_to_an_owner_that_has_its_own_partial) {
+  EXPECT_EQ(
+      sum_error({{{{0, 1, 0, range(0, 8)}}, {{1, 2, 0, range(0, 8)}}, {{2, 2, 0, range(0, 8)}}}}, kPartials, kOwner),
+      "proved");
 }
 
 TEST(VerifySum, proves_sends_to_an_owner_that_has_none) {
-  EXPECT_EQ(sum_error({{{{0, 5, 0, range(0, 8)}, {1, 5, 0, range(0, 8)}, {2, 5, 0, range(0, 8)}}}}, kAddends, map({shard(5, 0, 8)})),
+  EXPECT_EQ(sum_error({{{{0, 5, 0, range(0, 8)}, {1, 5, 0, range(0, 8)}, {2, 5, 0, range(0, 8)}}}}, kPartials,
+                      map({shard(5, 0, 8)})),
             "proved");
 }
 
 TEST(VerifySum, a_message_carries_the_sum_at_the_start_of_its_round) {
-  EXPECT_THAT(sum_error({{{{0, 1, 0, range(0, 8)}, {1, 2, 0, range(0, 8)}}, {{2, 2, 0, range(0, 8)}}}}, kAddends, kOwner),
-              HasSubstr("tensor 0 box [0,8) on rank 2 has addend 0 0 times"));
+  EXPECT_THAT(
+      sum_error({{{{0, 1, 0, range(0, 8)}, {1, 2, 0, range(0, 8)}}, {{2, 2, 0, range(0, 8)}}}}, kPartials, kOwner),
+      HasSubstr("tensor 0 box [0,8) on rank 2 has partial 0 0 times"));
 }
 
-TEST(VerifySum, finds_addends_missing_or_counted_twice) {
-  EXPECT_THAT(sum_error({{{{0, 2, 0, range(0, 8)}, {1, 2, 0, range(0, 8)}}}}, kAddends, kOwner), HasSubstr("addend 0 0 times"))
+TEST(VerifySum, finds_partials_missing_or_counted_twice) {
+  EXPECT_THAT(sum_error({{{{0, 2, 0, range(0, 8)}, {1, 2, 0, range(0, 8)}}}}, kPartials, kOwner),
+              HasSubstr("partial 0 0 times"))
       << "the owner's running sum never reaches the destination";
   EXPECT_THAT(
-      sum_error({{{{0, 1, 0, range(0, 8)}, {0, 2, 0, range(0, 4)}}, {{1, 2, 0, range(0, 8)}}, {{2, 2, 0, range(0, 8)}}}}, kAddends, kOwner),
-      HasSubstr("box [0,4) on rank 2 has addend 0 2 times"));
+      sum_error(
+          {{{{0, 1, 0, range(0, 8)}, {0, 2, 0, range(0, 4)}}, {{1, 2, 0, range(0, 8)}}, {{2, 2, 0, range(0, 8)}}}},
+          kPartials, kOwner),
+      HasSubstr("box [0,4) on rank 2 has partial 0 2 times"));
 }
 
 TEST(VerifySum, finds_messages_outside_the_shards) {
-  EXPECT_THAT(sum_error({{{{4, 2, 0, range(0, 8)}}}}, kAddends, kOwner), HasSubstr("not inside one shard of the source"));
-  EXPECT_THAT(sum_error({{{{0, 4, 0, range(0, 8)}}}}, kAddends, kOwner),
+  EXPECT_THAT(sum_error({{{{4, 2, 0, range(0, 8)}}}}, kPartials, kOwner),
+              HasSubstr("not inside one shard of the source"));
+  EXPECT_THAT(sum_error({{{{0, 4, 0, range(0, 8)}}}}, kPartials, kOwner),
               HasSubstr("to rank 4 in round 0: the destination neither holds nor owns it"));
   const ShardMap half = map({shard(0, 0, 8, 0), shard(1, 0, 4, 1), shard(2, 4, 8, 1)}, 2);
-  EXPECT_THAT(sum_error({{{{0, 1, 0, range(2, 6)}}}}, half, kOwner), HasSubstr("not inside one shard of the destination"));
+  EXPECT_THAT(sum_error({{{{0, 1, 0, range(2, 6)}}}}, half, kOwner),
+              HasSubstr("not inside one shard of the destination"));
 }
 
 TEST(VerifySum, refuses_maps_it_cannot_speak_about) {
   EXPECT_THAT(sum_error({}, map({shard(0, 0, 8, 0), shard(0, 4, 8, 1)}, 2), kOwner),
               HasSubstr("box [4,8) is in two source shards of rank 0"));
-  EXPECT_THAT(sum_error({}, kAddends, kTo), HasSubstr("held by ranks 1 and 2"));
-  EXPECT_THAT(sum_error({}, kAddends, kAddends), HasSubstr("summed into 3 addends"));
+  EXPECT_THAT(sum_error({}, kPartials, kTo), HasSubstr("held by ranks 1 and 2"));
+  EXPECT_THAT(sum_error({}, kPartials, kPartials), HasSubstr("summed into 3 partials"));
 }
 
 TEST(VerifyCopy, finds_the_one_wrong_tensor_among_equal_ones) {
@@ -154,7 +168,7 @@ TEST(VerifyProperties, a_sum_with_a_message_lost_or_doubled_is_refused) {
     RandomMaps random(seed);
     const Shape shape = random.shape();
     const ShardMap a = random.map(shape, 8, true), b = one_owner(random.map(shape, 8, false));
-    if (a.addends == 1) continue;
+    if (a.partials == 1) continue;
     Rounds plan = reshard(a, b, cluster::uniform(2, 4));
     plan.rounds.pop_back();
     ASSERT_NO_THROW(verify_sum(plan, {a}, {b}));

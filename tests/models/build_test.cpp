@@ -1,9 +1,9 @@
 #include "models/build.hpp"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <set>
-
-#include <gtest/gtest.h>
 
 #include "fixtures.hpp"
 #include "ir/autodiff.hpp"
@@ -17,7 +17,8 @@ ir::Graph graph_of(const std::string& fixture, Output output = Output::loss) {
 }
 
 TEST(Build, has_the_parameters_of_saved_models_by_name_and_shape) {
-  for (const std::string& name : fixture_names()) EXPECT_EQ(file_tensors(graph_of(name)), fixture_tensors(name)) << name;
+  for (const std::string& name : fixture_names())
+    EXPECT_EQ(file_tensors(graph_of(name)), fixture_tensors(name)) << name;
 }
 
 TEST(Build, has_as_many_parameters_as_the_configuration_counts) {
@@ -45,8 +46,8 @@ TEST(Build, numbers_units_by_layer) {
       if (at == std::string::npos) continue;
       EXPECT_EQ(param.unit, std::stoi(param.name.substr(at)) + 1) << param.name;
     }
-    EXPECT_TRUE(
-        std::is_sorted(graph.calls().begin(), graph.calls().end(), [](const ir::Call& a, const ir::Call& b) { return a.unit < b.unit; }));
+    EXPECT_TRUE(std::is_sorted(graph.calls().begin(), graph.calls().end(),
+                               [](const ir::Call& a, const ir::Call& b) { return a.unit < b.unit; }));
   }
 }
 
@@ -54,7 +55,8 @@ TEST(Build, ends_in_a_loss_or_in_logits) {
   for (const std::string& name : fixture_names()) {
     const ir::Graph loss = graph_of(name), logits = graph_of(name, Output::logits);
     EXPECT_EQ(loss.calls().back().op->name(), "head");
-    EXPECT_EQ(logits.value(logits.calls().back().out[0]).type.shape.size, (std::vector<i64>{ir::kTokens, fixture_model(name).vocab_size}));
+    EXPECT_EQ(logits.value(logits.calls().back().out[0]).type.shape.size,
+              (std::vector<i64>{ir::kTokens, fixture_model(name).vocab_size}));
   }
 }
 

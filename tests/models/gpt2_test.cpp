@@ -1,7 +1,7 @@
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
-
-#include <gtest/gtest.h>
 
 #include "fixtures.hpp"
 #include "ir/operators/activation.hpp"
@@ -13,7 +13,8 @@ namespace {
 ir::Graph gpt2() { return build(fixture_model("gpt2"), precision_from("fp32"), Output::loss); }
 
 const ir::Param& param(const ir::Graph& graph, const std::string& name) {
-  return *std::find_if(graph.params().begin(), graph.params().end(), [&](const ir::Param& p) { return p.name == name; });
+  return *std::find_if(graph.params().begin(), graph.params().end(),
+                       [&](const ir::Param& p) { return p.name == name; });
 }
 
 TEST(Gpt2, takes_q_k_and_v_from_thirds_of_a_transposed_tensor) {
@@ -35,9 +36,9 @@ TEST(Gpt2, takes_q_k_and_v_from_thirds_of_a_transposed_tensor) {
 TEST(Gpt2, cuts_keys_and_values_into_heads_at_most) {
   const ir::Graph graph = gpt2();
   for (const char* what : {"weight", "bias"}) {
-    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.q.") + what).most_ways, 0);
-    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.k.") + what).most_ways, 5);
-    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.v.") + what).most_ways, 5);
+    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.q.") + what).most_parts, 0);
+    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.k.") + what).most_parts, 5);
+    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.v.") + what).most_parts, 5);
   }
 }
 
@@ -67,7 +68,8 @@ TEST(Gpt2, is_built_with_either_form_of_gelu) {
   for (const bool tanh : {true, false}) {
     model.gelu_tanh = tanh;
     const ir::Graph graph = build(model, precision_from("fp32"), Output::loss);
-    const auto gelu = std::find_if(graph.calls().begin(), graph.calls().end(), [](const ir::Call& c) { return c.op->name() == "gelu"; });
+    const auto gelu = std::find_if(graph.calls().begin(), graph.calls().end(),
+                                   [](const ir::Call& c) { return c.op->name() == "gelu"; });
     EXPECT_EQ(dynamic_cast<const ir::Gelu&>(*gelu->op).tanh_form(), tanh);
   }
 }

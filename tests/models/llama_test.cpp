@@ -1,6 +1,6 @@
-#include <algorithm>
-
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "fixtures.hpp"
 #include "ir/operator.hpp"
@@ -22,18 +22,20 @@ TEST(Llama, cuts_heads_in_whole_heads_and_query_heads_first_by_key_head) {
   const ir::Param *q = find_param(graph, "model.layers.0.self_attn.q_proj.weight"),
                   *k = find_param(graph, "model.layers.0.self_attn.k_proj.weight"),
                   *o = find_param(graph, "model.layers.0.self_attn.o_proj.weight");
-  EXPECT_EQ(q->shape.granule[0], (std::vector<i64>{16, 8}));
-  EXPECT_EQ(k->shape.granule[0], (std::vector<i64>{8}));
-  EXPECT_EQ(o->shape.granule[1], (std::vector<i64>{16, 8}));
+  EXPECT_EQ(q->shape.alignment[0], (std::vector<i64>{16, 8}));
+  EXPECT_EQ(k->shape.alignment[0], (std::vector<i64>{8}));
+  EXPECT_EQ(o->shape.alignment[1], (std::vector<i64>{16, 8}));
   EXPECT_EQ(q->cut_dim, 0);
   EXPECT_EQ(o->cut_dim, 1);
-  EXPECT_EQ(k->most_ways, 4);
-  EXPECT_EQ(q->most_ways, 0);
+  EXPECT_EQ(k->most_parts, 4);
+  EXPECT_EQ(q->most_parts, 0);
 }
 
 TEST(Llama, keeps_the_weights_of_one_product_in_one_group) {
   const ir::Graph graph = build_fp32(fixture_model("llama-gqa"));
-  const auto group = [&](const std::string& name) { return find_param(graph, "model.layers.1." + name + ".weight")->group; };
+  const auto group = [&](const std::string& name) {
+    return find_param(graph, "model.layers.1." + name + ".weight")->group;
+  };
   EXPECT_EQ(group("self_attn.q_proj"), group("self_attn.v_proj"));
   EXPECT_EQ(group("mlp.gate_proj"), group("mlp.up_proj"));
   EXPECT_NE(group("self_attn.q_proj"), group("mlp.gate_proj"));
@@ -56,7 +58,8 @@ TEST(Llama, norms_queries_and_keys_per_head_for_qwen3) {
   // The norm comes before the rotation.
   const auto& calls = graph.calls();
   const auto rope = std::find_if(calls.begin(), calls.end(), [](const ir::Call& c) { return c.op->name() == "rope"; });
-  const auto made = std::find_if(calls.begin(), calls.end(), [&](const ir::Call& c) { return c.out[0] == rope->in[0]; });
+  const auto made =
+      std::find_if(calls.begin(), calls.end(), [&](const ir::Call& c) { return c.out[0] == rope->in[0]; });
   EXPECT_EQ(made->op->name(), "rms_norm");
 }
 

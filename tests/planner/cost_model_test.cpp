@@ -5,7 +5,7 @@
 #include "base/errors.hpp"
 #include "compiler/assemble.hpp"
 #include "compiler/job_plans.hpp"
-#include "compiler/lane_schedule.hpp"
+#include "compiler/replica_schedule.hpp"
 #include "ir/autodiff.hpp"
 #include "models/build.hpp"
 #include "simulator/simulate.hpp"
@@ -19,7 +19,8 @@ struct Case {
   explicit Case(int devices, std::vector<std::vector<i64>> steps, double intra = 50e9, double alone_speedup = 1)
       : Case(hardware(devices, intra, alone_speedup), std::move(steps)) {}
   Case(const cluster::Hardware& hardware, std::vector<std::vector<i64>> steps)
-      : units(model_of(4, 256, 1000), precision_from("bf16"), hardware), model(units, workload_of(std::move(steps), 1024)) {}
+      : units(model_of(4, 256, 1000), precision_from("bf16"), hardware),
+        model(units, workload_of(std::move(steps), 1024)) {}
   static cluster::Hardware hardware(int devices, double intra, double alone_speedup) {
     cluster::Hardware hardware = hardware_of(1, devices, 5e-6, intra, 1e9);
     hardware.device.alone_speedup = alone_speedup;
@@ -38,38 +39,42 @@ double simulated(const Case& of, const Shape& shape, i64 capacity, const std::ve
   job.buckets = {{1024, "", strategy_of(shape, of.units.model().layers, capacity)}};
   ir::Graph graph = models::build(of.units.model(), of.units.precision(), models::Output::loss);
   ir::differentiate(graph);
-  const compiler::Plans plans(std::move(graph), {job.buckets[0].strategy}, 0, of.units.hardware().placement(), switching::Planner::relay);
-  const batch::StepPlan plan = batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(of.units.model()));
+  const compiler::Plans plans(std::move(graph), {job.buckets[0].strategy}, 0, of.units.hardware().placement(),
+                              switching::Planner::relay);
+  const batch::StepPlan plan =
+      batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(of.units.model()));
   ir::Program program = compiler::assemble(plan, plans, {});
   // What the planner's model of runs leaves out takes nothing here.
-  for (ir::Task& task : program.rows)
-    if (task.kind == ir::TaskKind::move || task.kind == ir::TaskKind::flush) task.messages = {};
+  for (ir::Task& task : program.tasks)
+    if (task.kind == ir::TaskKind::move || task.kind == ir::TaskKind::reduce) task.messages = {};
   cluster::Hardware hardware = of.units.hardware();
   hardware.overlap_slowdown = 1;
   hardware.device.operators[plans.graph().precision().state]["zero"].calls = {{1, 1, 1, 1e-30}};
   hardware.device.operators[plans.graph().precision().compute]["copy"].calls = {{1, 1, 1, 1e-30}};
   const simulator::Simulation simulation = simulator::simulate(program, plan, plans, hardware);
   double begin = std::numeric_limits<double>::infinity(), end = 0;
-  for (size_t row = 0; row < program.rows.size(); ++row)
-    if (program.rows[row].kind == ir::TaskKind::run) {
-      begin = std::min(begin, simulation.rows[row].begin);
-      end = std::max(end, simulation.rows[row].end);
+  for (size_t micro_batch = 0; micro_batch < program.tasks.size(); ++micro_batch)
+    if (program.tasks[micro_batch].kind == ir::TaskKind::run) {
+      begin = std::min(begin, simulation.tasks[micro_batch].begin);
+      end = std::max(end, simulation.tasks[micro_batch].end);
     }
   return end - begin;
 }
 
-// Rows of sizes at which times are taken, so that nothing is interpolated; one pipeline, so that no parameters are on their way.
+// Micro-batches of sizes at which times are taken, so that nothing is interpolated; one pipeline, so that no parameters
+// are on their way.
 TEST(CostModel, takes_what_the_simulator_takes) {
   const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024};
-  for (const Placement& p : {Placement{1, 1, 1}, Placement{1, 2, 1}, Placement{1, 1, 2}, Placement{1, 2, 2}, Placement{1, 1, 4},
-                             Placement{1, 1, 2, Order::data_inside, 2}})
+  for (const Placement& p : {Placement{1, 1, 1}, Placement{1, 2, 1}, Placement{1, 1, 2}, Placement{1, 2, 2},
+                             Placement{1, 1, 4}, Placement{1, 1, 2, Order::data_inside, 2}})
     for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::full})
       for (const config::ScheduleKind schedule : {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe}) {
         const Case one(p.ranks(), {lengths});
         const Shape shape{p, recompute, schedule};
         const double exact = simulated(one, shape, 1024, lengths), said = one.model.seconds(shape, 1024, one.all());
         EXPECT_LE(said, exact * (1 + 1e-6)) << to_string(shape);
-        const bool share = p.tp > 1 && p.pp > 1;  // sends between stages have a port in common with the collectives beside them
+        const bool share =
+            p.tp > 1 && p.pp > 1;  // sends between stages have a port in common with the collectives beside them
         EXPECT_GE(said, exact * (1 - (share ? 4e-3 : 1e-6))) << to_string(shape);
       }
 }
@@ -78,7 +83,8 @@ TEST(CostModel, takes_what_the_simulator_takes) {
 TEST(CostModel, takes_what_the_simulator_takes_under_schedules_of_chunks_and_split_gradients) {
   const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024, 1024};
   for (const int tp : {1, 2})
-    for (const Shape& shape : shapes(model_of(4, 256, 1000), 4 * tp, {.tp = {tp}, .pp = {2, 4}, .both_orders = false})) {
+    for (const Shape& shape :
+         shapes(model_of(4, 256, 1000), 4 * tp, {.tp = {tp}, .pp = {2, 4}, .both_orders = false})) {
       if (shape.placement.dp > 1) continue;
       const Case one(shape.placement.ranks(), {lengths}, 1e18);
       const double exact = simulated(one, shape, 1024, lengths);
@@ -91,16 +97,18 @@ TEST(CostModel, takes_what_the_simulator_takes_under_schedules_of_chunks_and_spl
   }
 }
 
-// Devices that slow each other: stages and pipelines that wait leave their host to the others. Collectives come in the midst of a run, not at
-// its end.
+// Devices that slow each other: stages and pipelines that wait leave their host to the others. Collectives come in the
+// midst of a run, not at its end.
 TEST(CostModel, takes_what_the_simulator_takes_on_devices_that_slow_each_other) {
   const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024};
   int quicker = 0;
-  for (const Placement& p : {Placement{1, 1, 1}, Placement{1, 1, 2}, Placement{1, 1, 4}, Placement{2, 1, 2}, Placement{4, 1, 1}, Placement{1, 2, 2},
-                             Placement{2, 2, 1}, Placement{1, 1, 2, Order::data_inside, 0, 2}})
+  for (const Placement& p :
+       {Placement{1, 1, 1}, Placement{1, 1, 2}, Placement{1, 1, 4}, Placement{2, 1, 2}, Placement{4, 1, 1},
+        Placement{1, 2, 2}, Placement{2, 2, 1}, Placement{1, 1, 2, Order::data_inside, 0, 2}})
     for (const double speedup : {1.5, 2.0}) {
       const bool chunks = p.chunks > 1;
-      const Shape shape{p, config::Recompute::none, chunks ? config::ScheduleKind::interleaved : config::ScheduleKind::one_f_one_b};
+      const Shape shape{p, config::Recompute::none,
+                        chunks ? config::ScheduleKind::interleaved : config::ScheduleKind::one_f_one_b};
       const Case one(4, {lengths}, 1e18, speedup);
       const double exact = simulated(one, shape, 1024, lengths), said = one.model.seconds(shape, 1024, one.all());
       EXPECT_NEAR(said, exact, (p.tp > 1 ? 0.03 : 1e-6) * exact) << to_string(shape) << ", " << speedup;
@@ -129,13 +137,17 @@ TEST(CostModel, takes_what_the_simulator_takes_where_the_host_is_slow) {
 
 // What is kept at a time covers what the orders keep.
 TEST(CostModel, memory_covers_all_that_an_order_keeps) {
-  for (const Shape& shape : shapes(model_of(8, 64, 100), 4, {.tp = {1}, .pp = {2, 4}, .recompute = {config::Recompute::none}})) {
+  for (const Shape& shape :
+       shapes(model_of(8, 64, 100), 4, {.tp = {1}, .pp = {2, 4}, .recompute = {config::Recompute::none}})) {
     const int pp = shape.placement.pp, chunks = shape.placement.chunks, cap = shape.activation_cap;
     for (int mbs = 1; mbs <= 11; ++mbs) {
-      const std::vector<compiler::StageCost> none(static_cast<size_t>(pp * chunks), {{1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}});
-      const std::vector<int> peak = schedule::peak_in_flight(compiler::schedule_of(shape.schedule, chunks, cap, none, mbs, 1e9, 0).order);
+      const std::vector<compiler::StageCost> none(static_cast<size_t>(pp * chunks),
+                                                  {{1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}});
+      const std::vector<int> peak =
+          schedule::peak_in_flight(compiler::schedule_of(shape.schedule, chunks, cap, none, mbs, 1e9, 0).order);
       for (int stage = 0; stage < pp; ++stage)
-        EXPECT_GE(most_kept(shape, stage, mbs), peak[static_cast<size_t>(stage)]) << to_string(shape) << ", stage " << stage << ", " << mbs;
+        EXPECT_GE(most_kept(shape, stage, mbs), peak[static_cast<size_t>(stage)])
+            << to_string(shape) << ", stage " << stage << ", " << mbs;
     }
   }
 }
@@ -148,7 +160,9 @@ TEST(CostModel, parts_of_a_phase_sum_to_it_and_steps_are_averaged) {
   EXPECT_NEAR(parts.compute + parts.communication + parts.idle, parts.seconds, 1e-12);
   EXPECT_GT(parts.compute, 0);
   EXPECT_GE(parts.idle, 0);
-  EXPECT_NEAR(parts.seconds, (first.model.seconds(shape, 1024, first.all()) + second.model.seconds(shape, 1024, second.all())) / 2, 1e-12);
+  EXPECT_NEAR(parts.seconds,
+              (first.model.seconds(shape, 1024, first.all()) + second.model.seconds(shape, 1024, second.all())) / 2,
+              1e-12);
 }
 
 TEST(CostModel, ranges_hold_the_documents_between_bounds) {
@@ -181,22 +195,26 @@ TEST(CostModel, gpipe_keeps_all_micro_batches_and_1f1b_as_many_as_stages_follow)
   const auto need = [&](config::ScheduleKind schedule, int cap) {
     return one.model.need({{1, 1, 2}, config::Recompute::none, schedule, cap}, 1024, one.all()).total();
   };
-  EXPECT_EQ(need(config::ScheduleKind::gpipe, 0), std::max(stage(StageKind::first, 9, false), stage(StageKind::last, 9, false)));
-  EXPECT_EQ(need(config::ScheduleKind::one_f_one_b, 0), std::max(stage(StageKind::first, 2, false), stage(StageKind::last, 1, false)));
+  EXPECT_EQ(need(config::ScheduleKind::gpipe, 0),
+            std::max(stage(StageKind::first, 9, false), stage(StageKind::last, 9, false)));
+  EXPECT_EQ(need(config::ScheduleKind::one_f_one_b, 0),
+            std::max(stage(StageKind::first, 2, false), stage(StageKind::last, 1, false)));
   for (const int cap : {0, 4}) {
     const int most = cap > 0 ? cap : 2;
-    EXPECT_EQ(need(config::ScheduleKind::zero_bubble, cap), std::max(stage(StageKind::first, most, true), stage(StageKind::last, most, true)));
+    EXPECT_EQ(need(config::ScheduleKind::zero_bubble, cap),
+              std::max(stage(StageKind::first, most, true), stage(StageKind::last, most, true)));
   }
 }
 
 TEST(CostModel, home_is_shared_by_replicas_tensor_ranks_and_stages) {
   const Case one(4, {{1024}});
   const i64 alone = one.model.home_bytes({{1, 1, 1}});
-  EXPECT_EQ(alone, elements(one, StageKind::whole, 4) * (4 * 4 + 2)) << "master, two moments, gradient, image";
+  EXPECT_EQ(alone, elements(one, StageKind::whole, 4) * (4 * 4 + 2)) << "master, two moments, gradient, compute copy";
   EXPECT_EQ(one.model.home_bytes({{4, 1, 1}}), alone / 4);
   EXPECT_EQ(one.model.home_bytes({{4, 1, 1}, 0}), alone) << "a copy on each replica";
   EXPECT_LT(one.model.home_bytes({{1, 1, 4}}), alone / 2);
-  for (const Shape& shape : shapes(one.units.model(), 4, {})) EXPECT_LE(one.model.least_home_bytes(), one.model.home_bytes({shape.placement}));
+  for (const Shape& shape : shapes(one.units.model(), 4, {}))
+    EXPECT_LE(one.model.least_home_bytes(), one.model.home_bytes({shape.placement}));
 }
 
 }  // namespace

@@ -46,15 +46,17 @@ std::string answer(const std::string& text, const std::string& question) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-TEST(Explain, has_a_row_for_the_winner_and_each_runner_up) {
+TEST(Explain, has_a_micro_batch_for_the_winner_and_each_runner_up) {
   const Planner planner(request_of(1));
   const Found found = planner.plan(3);
   ASSERT_EQ(found.best.size(), 3u);
   const std::string text = explain(planner, planned(found), found.counts, {no_limit});
   for (size_t i = 0; i < 3; ++i) {
     const Account a = planner.account(found.best[i]);
-    EXPECT_THAT(text, HasSubstr(fmt::format("\n{:>3} {:>10} {:>7.2f}% {:>10} {:>10}", i + 1, format_duration(Seconds{a.seconds}),
-                                            100 * (a.seconds / found.best[0].seconds - 1), format_duration(Seconds{a.seconds}), format_duration(Seconds{a.compute}))));
+    EXPECT_THAT(
+        text, HasSubstr(fmt::format("\n{:>3} {:>10} {:>7.2f}% {:>10} {:>10}", i + 1,
+                                    format_duration(Seconds{a.seconds}), 100 * (a.seconds / found.best[0].seconds - 1),
+                                    format_duration(Seconds{a.seconds}), format_duration(Seconds{a.compute}))));
   }
   EXPECT_THAT(text, Not(HasSubstr("\n  4 ")));
 }
@@ -64,7 +66,8 @@ TEST(Explain, tells_each_phase_of_the_winner) {
   const Found found = planner.plan(1);
   const std::string text = explain(planner, planned(found), found.counts, {no_limit});
   for (const Phase& phase : found.best[0].phases)
-    EXPECT_THAT(text, HasSubstr(fmt::format("  to {} under {}: ", planner.model().longest(phase.range), to_string(phase.shape))));
+    EXPECT_THAT(text, HasSubstr(fmt::format("  to {} under {}: ", planner.model().longest(phase.range),
+                                            to_string(phase.shape))));
 }
 
 TEST(Explain, names_what_takes_most_of_the_step) {
@@ -82,9 +85,11 @@ TEST(Explain, names_what_takes_most_of_the_step) {
 TEST(Explain, tells_what_would_change_the_plan_and_what_that_gains) {
   const std::string one = told(request_of(1), 1), two = told(request_of(2), 1);
   const double seconds = Planner(request_of(1)).plan(1).best[0].seconds;
-  for (const char* what : {"  twice the memory: ", "  devices twice as quick: ", "  links inside hosts twice as fast: ", "  the longest document twice as long: "})
+  for (const char* what : {"  twice the memory: ", "  devices twice as quick: ", "  links inside hosts twice as fast: ",
+                           "  the longest document twice as long: "})
     EXPECT_THAT(one, HasSubstr(what));
-  EXPECT_EQ(answer(one, "twice the memory"), format_duration(Seconds{seconds}) + " (+0.0%), the same plan") << "memory is no limit";
+  EXPECT_EQ(answer(one, "twice the memory"), format_duration(Seconds{seconds}) + " (+0.0%), the same plan")
+      << "memory is no limit";
   EXPECT_THAT(one, Not(AnyOf(HasSubstr("between hosts"), HasSubstr("as many hosts"))));
   EXPECT_THAT(two, HasSubstr("  links between hosts twice as fast: "));
   EXPECT_THAT(two, HasSubstr("  twice as many hosts: "));
@@ -96,21 +101,25 @@ TEST(Explain, devices_twice_as_quick_halve_what_they_take) {
   request.hardware.intra_host = {{}, {1e18}};
   request.limits = {.tp = {1}, .pp = {1}, .most_head_layers = 0, .recompute = {config::Recompute::none}};
   const double seconds = Planner(request).plan(1).best[0].seconds;
-  EXPECT_EQ(answer(told(request, 1), "devices twice as quick"), format_duration(Seconds{seconds / 2}) + " (-50.0%), the same plan");
+  EXPECT_EQ(answer(told(request, 1), "devices twice as quick"),
+            format_duration(Seconds{seconds / 2}) + " (-50.0%), the same plan");
   for (const char* name : {"linear", "attention"})
     request.hardware.device.operators[DType::bf16][name] = {{{1024, 256, 1e6, 1e-2}}, {{256, 1e-7, 1e-9, 0}}};
   const double measured = Planner(request).plan(1).best[0].seconds;
   EXPECT_GT(measured, 1.5 * seconds) << "the tables count";
-  EXPECT_EQ(answer(told(request, 1), "devices twice as quick"), format_duration(Seconds{measured / 2}) + " (-50.0%), the same plan");
+  EXPECT_EQ(answer(told(request, 1), "devices twice as quick"),
+            format_duration(Seconds{measured / 2}) + " (-50.0%), the same plan");
 }
 
-TEST(Explain, memory_is_told_by_the_budget_in_force) {
+TEST(Explain, memory_is_reported_by_the_budget_in_force) {
   Request request = request_of(1);
   const Planner unlimited(request);
   const i64 needed = unlimited.account(unlimited.plan(1).best[0]).memory;
   EXPECT_THAT(told(request, 1), HasSubstr("needs " + memory_of(needed, i64{64} << 30) + ";")) << "the device's";
   request.memory = needed + needed / 9;
-  EXPECT_THAT(told(request, 1), HasSubstr(fmt::format("needs {} of the budget of {} (90%);", format_bytes(Bytes{needed}), format_bytes(Bytes{request.memory}))));
+  EXPECT_THAT(told(request, 1),
+              HasSubstr(fmt::format("needs {} of the budget of {} (90%);", format_bytes(Bytes{needed}),
+                                    format_bytes(Bytes{request.memory}))));
 }
 
 // What a simulator says replaces the model's times, and of two plans it takes its own choice.

@@ -13,7 +13,10 @@ constexpr double kEndless = std::numeric_limits<double>::infinity();
 
 // A few shapes, all candidates of all ranges as exact options.
 struct Case {
-  explicit Case(unsigned seed) : problem(seed), ranges{static_cast<int>(problem.model.bounds().size()), {}}, plans(problem.model, problem.transfers, ranges, problem.settings) {
+  explicit Case(unsigned seed)
+      : problem(seed),
+        ranges{static_cast<int>(problem.model.bounds().size()), {}},
+        plans(problem.model, problem.transfers, ranges, problem.settings) {
     std::shuffle(problem.shapes.begin(), problem.shapes.end(), problem.random);
     problem.shapes.resize(std::min<size_t>(problem.shapes.size(), 5));
     std::ranges::sort(problem.shapes);
@@ -23,7 +26,8 @@ struct Case {
       for (int hi = lo + 1; hi <= ranges.levels; ++hi)
         if (problem.model.any({lo, hi})) {
           auto& queue = ranges.queues[ranges.slot({lo, hi})];
-          queue = std::make_unique<RangeQueue>(problem.model, problem.shapes, Range{lo, hi}, problem.settings.memory, counts);
+          queue = std::make_unique<RangeQueue>(problem.model, problem.shapes, Range{lo, hi}, problem.settings.memory,
+                                               counts);
           queue->open(std::numeric_limits<double>::max());
           for (size_t option = 0; option < queue->options().size(); ++option) queue->time(option);
         }
@@ -31,7 +35,8 @@ struct Case {
   }
   bool fits(const Step& first, int zero, const Step& step) const {
     const auto of = [&](const Step& one) { return ranges.queue(one.range)->options()[one.option]; };
-    return problem.settings.memory == 0 || of(step).memory + problem.model.home_bytes({of(first).shape.placement, zero}) <= problem.settings.memory;
+    return problem.settings.memory == 0 ||
+           of(step).memory + problem.model.home_bytes({of(first).shape.placement, zero}) <= problem.settings.memory;
   }
   // Every way to go on from a level, in every order.
   double best(Draft& draft, int level) const {
@@ -39,7 +44,8 @@ struct Case {
     if (level == longest.range.lo) return best_order(draft);
     double least = kEndless;
     for (int next = level + 1; next <= longest.range.lo; ++next)
-      for (size_t option = 0; ranges.queue({level, next}) && option < ranges.queue({level, next})->options().size(); ++option) {
+      for (size_t option = 0; ranges.queue({level, next}) && option < ranges.queue({level, next})->options().size();
+           ++option) {
         if (!fits(longest, draft.zero, {{level, next}, option})) continue;
         draft.steps.push_back({{level, next}, option});
         least = std::min(least, best(draft, next));
@@ -67,7 +73,9 @@ TEST(HomePlans, of_a_home_are_the_best_of_all_ways_to_go_on) {
     Case one(seed);
     for (int lo = 0; lo < one.ranges.levels; ++lo) {
       const Range range{lo, one.ranges.levels};
-      for (size_t option = 0; one.ranges.queue(range) && option < std::min<size_t>(2, one.ranges.queue(range)->options().size()); ++option) {
+      for (size_t option = 0;
+           one.ranges.queue(range) && option < std::min<size_t>(2, one.ranges.queue(range)->options().size());
+           ++option) {
         const Step first{range, option};
         const int zero = static_cast<int>(seed % 2);
         if (!one.fits(first, zero, first)) continue;
@@ -90,7 +98,7 @@ TEST(HomePlans, of_a_home_are_the_best_of_all_ways_to_go_on) {
   EXPECT_GT(several, static_cast<int>(problems(10, 0)));
 }
 
-TEST(HomePlans, end_when_they_are_told_to) {
+TEST(HomePlans, end_when_they_are_reported_to) {
   Case one(1);
   ASSERT_GT(one.ranges.levels, 1);
   for (int lo = 1; lo < one.ranges.levels; ++lo) {

@@ -54,7 +54,8 @@ TEST(Plan, buckets_of_a_choice_are_the_same_choice_again) {
     EXPECT_EQ(buckets.front().max_length, 4096);
     for (size_t b = 1; b < buckets.size(); ++b) EXPECT_LT(buckets[b].max_length, buckets[b - 1].max_length);
     const std::vector<int> order = planner.order(choice);
-    const std::optional<Choice> again = planner.choice(buckets, order.empty() ? batch::published_order(static_cast<int>(buckets.size())) : order);
+    const std::optional<Choice> again =
+        planner.choice(buckets, order.empty() ? batch::published_order(static_cast<int>(buckets.size())) : order);
     ASSERT_TRUE(again);
     EXPECT_EQ(again->phases, choice.phases);
     EXPECT_DOUBLE_EQ(again->seconds, choice.seconds);
@@ -63,10 +64,11 @@ TEST(Plan, buckets_of_a_choice_are_the_same_choice_again) {
   EXPECT_GT(most, 1u);
 }
 
-TEST(Plan, order_and_copies_at_home_are_told_and_given) {
+TEST(Plan, order_and_copies_at_home_are_reported_and_given) {
   const Planner planner(request_of());
   const int end = static_cast<int>(planner.model().bounds().size());
-  const Phase longest{{2, end}, {{2, 2, 1}}, 4096}, shorter{{1, 2}, {{4, 1, 1}}, 2048}, shortest{{0, 1}, {{1, 4, 1}}, 512};
+  const Phase longest{{2, end}, {{2, 2, 1}}, 4096}, shorter{{1, 2}, {{4, 1, 1}}, 2048},
+      shortest{{0, 1}, {{1, 4, 1}}, 512};
   const std::vector<i64>& bounds = planner.model().bounds();
   Choice choice{{longest, shortest, shorter}};
   EXPECT_TRUE(planner.order(choice).empty()) << "as published";
@@ -74,7 +76,9 @@ TEST(Plan, order_and_copies_at_home_are_told_and_given) {
   choice = {{shorter, longest, shortest}, 0};
   EXPECT_THAT(planner.order(choice), ElementsAre(1, 0, 2));
   EXPECT_EQ(choice.longest(), longest);
-  EXPECT_THAT(planner.to_string(choice), EndsWith(fmt::format("; optimizer state on every replica; in the order {}, {}, {}", bounds[1], bounds.back(), bounds[0])));
+  EXPECT_THAT(planner.to_string(choice),
+              EndsWith(fmt::format("; optimizer state on every replica; in the order {}, {}, {}", bounds[1],
+                                   bounds.back(), bounds[0])));
   const std::vector<config::Bucket> buckets = planner.buckets(choice);
   EXPECT_EQ(buckets[0].strategy.zero, 0);
   EXPECT_EQ(buckets[1].strategy.zero, 1) << "home is the first one's";
@@ -87,9 +91,9 @@ TEST(Plan, order_and_copies_at_home_are_told_and_given) {
 TEST(Plan, buckets_that_the_model_cannot_time_are_no_choice) {
   const Planner planner(request_of());
   std::vector<config::Bucket> buckets = {{4096, "", config::strategy_from_spec("2,2,1", 4, 4)}};
-  EXPECT_TRUE(planner.choice(buckets, kOne)) << "without a capacity rows are of the longest document";
+  EXPECT_TRUE(planner.choice(buckets, kOne)) << "without a capacity micro-batches are of the longest document";
   buckets[0].strategy.micro_batch_tokens = 1024;
-  EXPECT_FALSE(planner.choice(buckets, kOne)) << "rows shorter than a document";
+  EXPECT_FALSE(planner.choice(buckets, kOne)) << "micro-batches shorter than a document";
   buckets[0].strategy = config::strategy_from_spec("2,2,1", 4, 4);
   buckets[0].strategy.schedule = config::ScheduleKind::zero_bubble;
   EXPECT_FALSE(planner.choice(buckets, kOne)) << "another schedule";
@@ -102,8 +106,12 @@ TEST(Plan, settings_that_the_model_does_not_know_make_no_choice) {
   const std::vector<std::pair<std::string, std::function<void(config::Strategy&)>>> unknown = {
       {"documents of a micro-batch", [](config::Strategy& s) { s.micro_batch_sequences = 1; }},
       {"activations that aren't cut on tokens", [](config::Strategy& s) { s.sequence_parallel = false; }},
-      {"a parameter that is cut otherwise", [](config::Strategy& s) { s.splits = {{"lm_head.weight", {}}}; }},
-      {"a hand-written schedule", [](config::Strategy& s) { s.order.order = schedule::schedule(schedule::Kind::gpipe, 2, 64); }},
+      {"a parameter that is cut otherwise",
+       [](config::Strategy& s) {
+         s.splits = {{"lm_head.weight", {}}};
+       }},
+      {"a hand-written schedule",
+       [](config::Strategy& s) { s.order.order = schedule::schedule(schedule::Kind::gpipe, 2, 64); }},
   };
   for (const auto& [what, change] : unknown) {
     std::vector<config::Bucket> buckets = {{4096, "", config::strategy_from_spec("1,2,2", 4, 4)}};
@@ -127,7 +135,8 @@ TEST(Plan, account_sums_to_the_step) {
     EXPECT_NEAR(a.compute + a.communication + a.idle + a.transfers, a.seconds, 1e-12);
     EXPECT_GT(a.memory, planner.model().home_bytes(choice.home()));
     EXPECT_EQ(step_seconds(planner.model(), planner.transfers(), choice, a.memory), choice.seconds);
-    EXPECT_GT(step_seconds(planner.model(), planner.transfers(), choice, a.memory - 1), choice.seconds) << "a byte less is too little";
+    EXPECT_GT(step_seconds(planner.model(), planner.transfers(), choice, a.memory - 1), choice.seconds)
+        << "a byte less is too little";
   }
 }
 
@@ -146,8 +155,11 @@ TEST(Plan, leaves_a_devices_reserve_free) {
 
 TEST(Plan, tells_in_words_the_longest_first) {
   const Planner planner(request_of());
-  const Choice choice{{{{2, static_cast<int>(planner.model().bounds().size())}, {{1, 4, 1}}, 4096}, {{0, 2}, {{4, 1, 1}, config::Recompute::full}, 1024}}};
-  EXPECT_EQ(planner.to_string(choice), fmt::format("to 4096: 1,4,1, rows of 4096; to {}: 4,1,1, recompute full, rows of 1024", planner.model().bounds()[1]));
+  const Choice choice{{{{2, static_cast<int>(planner.model().bounds().size())}, {{1, 4, 1}}, 4096},
+                       {{0, 2}, {{4, 1, 1}, config::Recompute::full}, 1024}}};
+  EXPECT_EQ(planner.to_string(choice), fmt::format("to 4096: 1,4,1, micro-batches of up to 4096 tokens; to {}: 4,1,1, "
+                                                   "recompute full, micro-batches of up to 1024 tokens",
+                                                   planner.model().bounds()[1]));
 }
 
 // What a refusal proposes is tried: so much memory, so many ranks, so short a context; and less of it doesn't do.

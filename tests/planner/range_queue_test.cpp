@@ -20,7 +20,8 @@ struct Case {
     double least = kEndless;
     for (const Shape& shape : problem.shapes)
       for (const i64 capacity : capacities(problem.model, range))
-        if (const i64 memory = problem.model.need(shape, capacity, range).total() + problem.model.home_bytes({shape.placement});
+        if (const i64 memory =
+                problem.model.need(shape, capacity, range).total() + problem.model.home_bytes({shape.placement});
             problem.settings.memory == 0 || memory <= problem.settings.memory)
           least = std::min(least, problem.model.seconds(shape, capacity, range));
     return least;
@@ -41,7 +42,9 @@ TEST(RangeQueue, looks_at_entries_in_order_of_their_values_down_to_the_quickest)
       least = queue.least();
       const size_t known = queue.options().size();
       queue.refine();
-      if (queue.options().size() > known) { EXPECT_GE(queue.options().back().seconds * (1 + 1e-12), least) << "seed " << seed; }
+      if (queue.options().size() > known) {
+        EXPECT_GE(queue.options().back().seconds * (1 + 1e-12), least) << "seed " << seed;
+      }
     }
     const double quickest = one.quickest();
     EXPECT_EQ(queue.least_of_all(), quickest) << "seed " << seed;
@@ -50,7 +53,8 @@ TEST(RangeQueue, looks_at_entries_in_order_of_their_values_down_to_the_quickest)
     EXPECT_EQ(c.rough + c.bound, 0) << "nothing waits";
     EXPECT_EQ(c.candidates, one.candidates());
     EXPECT_EQ(c.memory + c.dominated + c.timed, c.candidates) << "seed " << seed;
-    EXPECT_EQ(c.timed, std::ranges::count_if(queue.options(), [](const Option& option) { return option.seconds < kEndless; }));
+    EXPECT_EQ(c.timed,
+              std::ranges::count_if(queue.options(), [](const Option& option) { return option.seconds < kEndless; }));
     if (quickest < kEndless) ++fits;
   }
   EXPECT_GT(fits, static_cast<int>(problems(10, 0)));
@@ -112,10 +116,12 @@ TEST(RangeQueue, what_was_set_aside_comes_back_where_it_may_be_the_quickest_of_i
     came_back += queue.options().size() - before;
     for (const Shape& shape : one.problem.shapes)
       for (const i64 capacity : capacities(one.problem.model, one.range)) {
-        const i64 memory = one.problem.model.need(shape, capacity, one.range).total() + one.problem.model.home_bytes({shape.placement});
+        const i64 memory = one.problem.model.need(shape, capacity, one.range).total() +
+                           one.problem.model.home_bytes({shape.placement});
         if (one.problem.settings.memory > 0 && memory > one.problem.settings.memory) continue;
         ASSERT_TRUE(found.contains(shape.placement)) << "seed " << seed;
-        EXPECT_LE(found[shape.placement], one.problem.model.seconds(shape, capacity, one.range)) << "seed " << seed << ", " << to_string(shape);
+        EXPECT_LE(found[shape.placement], one.problem.model.seconds(shape, capacity, one.range))
+            << "seed " << seed << ", " << to_string(shape);
       }
   }
   EXPECT_GT(opened, came_back) << "some are never looked at";

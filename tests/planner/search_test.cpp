@@ -18,8 +18,7 @@ class Exhaustive {
 
   std::vector<double> best() {
     std::vector<Phase> phases;
-    for (int lo = 0; lo < levels_; ++lo)
-      for_all({lo, levels_}, phases, [&] { from(0, lo, phases); });
+    for (int lo = 0; lo < levels_; ++lo) for_all({lo, levels_}, phases, [&] { from(0, lo, phases); });
     std::vector<std::pair<double, Degrees>> sorted;
     for (const auto& [key, quickest] : quickest_) sorted.push_back(quickest);
     std::ranges::sort(sorted);
@@ -44,8 +43,7 @@ class Exhaustive {
   }
   void from(int level, int end, std::vector<Phase>& phases) {
     if (level == end) return finish(phases);
-    for (int next = level + 1; next <= end; ++next)
-      for_all({level, next}, phases, [&] { from(next, end, phases); });
+    for (int next = level + 1; next <= end; ++next) for_all({level, next}, phases, [&] { from(next, end, phases); });
   }
   void finish(const std::vector<Phase>& phases) {
     if (p_.settings.most_buckets > 0 && std::cmp_greater(phases.size(), p_.settings.most_buckets)) return;
@@ -54,7 +52,8 @@ class Exhaustive {
     for (const Phase& phase : phases)
       for (int level = phase.range.lo; level < phase.range.hi; ++level) {
         const Placement& p = phase.shape.placement;
-        plan[static_cast<size_t>(level)] = {p.dp, p.tp, p.pp, p_.hardware.hosts > 1 && p.order == Order::pipeline_inside};
+        plan[static_cast<size_t>(level)] = {p.dp, p.tp, p.pp,
+                                            p_.hardware.hosts > 1 && p.order == Order::pipeline_inside};
       }
     Choice choice{phases};
     std::ranges::sort(choice.phases);
@@ -77,14 +76,18 @@ class Exhaustive {
     std::optional<Placement> previous;
     for (const Phase& phase : choice.phases) {
       const auto [it, fresh] = known_.try_emplace(phase);
-      if (fresh) it->second = {p_.model.seconds(phase.shape, phase.capacity, phase.range), p_.model.need(phase.shape, phase.capacity, phase.range).total()};
-      if (p_.settings.memory > 0 && it->second.second + p_.model.home_bytes(home) > p_.settings.memory) return std::numeric_limits<double>::infinity();
+      if (fresh)
+        it->second = {p_.model.seconds(phase.shape, phase.capacity, phase.range),
+                      p_.model.need(phase.shape, phase.capacity, phase.range).total()};
+      if (p_.settings.memory > 0 && it->second.second + p_.model.home_bytes(home) > p_.settings.memory)
+        return std::numeric_limits<double>::infinity();
       const Placement& next = phase.shape.placement;
       const double moves = p_.transfers.moves(previous, next, home);
-      timeline.add({moves, moves / (static_cast<double>(p_.units.model().layers + 2) / next.pp), it->second.first, p_.transfers.flush(next, home)});
+      timeline.add({moves, moves / (static_cast<double>(p_.units.model().layers + 2) / next.pp), it->second.first,
+                    p_.transfers.reduce(next, home)});
       previous = next;
     }
-    return timeline.flushed + p_.transfers.finish(home);
+    return timeline.reduced + p_.transfers.finish(home);
   }
 
   using Degrees = std::vector<std::tuple<int, int, int, bool>>;
@@ -92,7 +95,8 @@ class Exhaustive {
   int levels_;
   i64 plans_ = 0;
   std::map<Phase, std::pair<double, i64>> known_;
-  std::map<std::pair<int, Degrees::value_type>, std::pair<double, Degrees>> quickest_;  // by the longest documents' bucket
+  std::map<std::pair<int, Degrees::value_type>, std::pair<double, Degrees>>
+      quickest_;  // by the longest documents' bucket
 };
 
 // Fewer shapes where the product over buckets would take long.
@@ -118,15 +122,21 @@ TEST(Search, finds_what_trying_every_plan_finds) {
     const std::vector<double> best = exhaustive.best();
     plans += exhaustive.plans();
     const Found found = search(problem.model, problem.transfers, problem.shapes, problem.settings);
-    ASSERT_EQ(found.best.size(), std::min<size_t>(best.size(), static_cast<size_t>(problem.settings.top))) << "seed " << seed;
+    ASSERT_EQ(found.best.size(), std::min<size_t>(best.size(), static_cast<size_t>(problem.settings.top)))
+        << "seed " << seed;
     for (size_t i = 0; i < found.best.size(); ++i) {
       EXPECT_DOUBLE_EQ(found.best[i].seconds, best[i]) << "seed " << seed << ", plan " << i;
-      EXPECT_DOUBLE_EQ(found.best[i].seconds, step_seconds(problem.model, problem.transfers, found.best[i], problem.settings.memory));
+      EXPECT_DOUBLE_EQ(found.best[i].seconds,
+                       step_seconds(problem.model, problem.transfers, found.best[i], problem.settings.memory));
     }
-    if (best.empty()) ++nothing_fits;
-    else buckets.insert(found.best.front().phases.size());
+    if (best.empty())
+      ++nothing_fits;
+    else
+      buckets.insert(found.best.front().phases.size());
     for (const Choice& choice : found.best)
-      if (!std::ranges::is_sorted(choice.phases.begin() + 1, choice.phases.end()) || choice.phases.front() != choice.longest()) ++reordered;
+      if (!std::ranges::is_sorted(choice.phases.begin() + 1, choice.phases.end()) ||
+          choice.phases.front() != choice.longest())
+        ++reordered;
     const Counts& c = found.counts;
     EXPECT_EQ(c.rough + c.memory + c.bound + c.dominated + c.timed, c.candidates);
   }
@@ -149,7 +159,9 @@ TEST(Search, no_other_order_or_home_of_a_plan_is_quicker) {
       std::ranges::sort(other.phases);
       for (other.zero = 0; other.zero < 2; ++other.zero) {
         do {
-          EXPECT_GE(step_seconds(problem.model, problem.transfers, other, problem.settings.memory), choice.seconds * (1 - 1e-12)) << "seed " << seed;
+          EXPECT_GE(step_seconds(problem.model, problem.transfers, other, problem.settings.memory),
+                    choice.seconds * (1 - 1e-12))
+              << "seed " << seed;
         } while (std::ranges::next_permutation(other.phases).found);
       }
     }
@@ -175,18 +187,25 @@ TEST(Search, stopped_anywhere_it_has_a_plan_and_tells_how_good_it_is_at_least) {
       const Found found = search(problem.model, problem.transfers, problem.shapes, problem.settings);
       ASSERT_FALSE(found.best.empty()) << "seed " << seed;
       const Choice& choice = found.best.front();
-      EXPECT_DOUBLE_EQ(choice.seconds, step_seconds(problem.model, problem.transfers, choice, problem.settings.memory)) << "seed " << seed;
+      EXPECT_DOUBLE_EQ(choice.seconds, step_seconds(problem.model, problem.transfers, choice, problem.settings.memory))
+          << "seed " << seed;
       EXPECT_LE(found.least, best * (1 + 1e-12)) << "seed " << seed << ", stopped after " << most;
       EXPECT_GE(choice.seconds, best * (1 - 1e-12));
       EXPECT_GE(found.least * (1 + found.gap()), best * (1 - 1e-12));
-      if (found.proven) { EXPECT_DOUBLE_EQ(choice.seconds, best) << "seed " << seed; }
-      if (asked <= most) { EXPECT_TRUE(found.proven); }
+      if (found.proven) {
+        EXPECT_DOUBLE_EQ(choice.seconds, best) << "seed " << seed;
+      }
+      if (asked <= most) {
+        EXPECT_TRUE(found.proven);
+      }
       if (!found.proven) ++stopped;
       if (choice.seconds > best * (1 + 1e-9)) ++better_later;
     }
   }
   EXPECT_GE(stopped, static_cast<int>(kBounded) / 2);
-  if (kBounded > 10) { EXPECT_GT(better_later, 0); }
+  if (kBounded > 10) {
+    EXPECT_GT(better_later, 0);
+  }
 }
 
 TEST(Search, bounds_are_below_the_times_they_stand_for) {
@@ -199,9 +218,12 @@ TEST(Search, bounds_are_below_the_times_they_stand_for) {
           const Range range{lo, levels};
           const double seconds = p.model.seconds(shape, capacity, range) * (1 + 1e-12);
           EXPECT_LE(p.model.bound(shape, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
-          EXPECT_LE(p.model.layers_bound(shape.placement, shape.recompute, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
-          EXPECT_LE(p.model.rows_bound(shape, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
-          EXPECT_LE(p.model.rough_bound(shape.placement, range), seconds) << "seed " << seed << ", " << to_string(shape);
+          EXPECT_LE(p.model.layers_bound(shape.placement, shape.recompute, capacity, range), seconds)
+              << "seed " << seed << ", " << to_string(shape);
+          EXPECT_LE(p.model.micro_batches_bound(shape, capacity, range), seconds)
+              << "seed " << seed << ", " << to_string(shape);
+          EXPECT_LE(p.model.rough_bound(shape.placement, range), seconds)
+              << "seed " << seed << ", " << to_string(shape);
           EXPECT_LE(p.model.least_need(shape, capacity, range).total(), p.model.need(shape, capacity, range).total());
           EXPECT_LE(p.model.least_home_bytes(), p.model.home_bytes({shape.placement}));
         }

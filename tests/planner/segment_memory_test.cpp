@@ -20,29 +20,35 @@ compiler::Plans one_stage(config::Recompute recompute) {
   return {compiler::training_graph(model), {strategy}, 0, cluster::uniform(1, 1), switching::Planner::relay};
 }
 
-batch::StepPlan rows(int micro_batches) {
+batch::StepPlan micro_batches(int micro_batches) {
   batch::StepPlan plan{.step = 0, .valid_tokens = 1, .phases = {{0, {{}}}}};
-  for (int mb = 0; mb < micro_batches; ++mb) plan.phases[0].lane[0].push_back(compiler::row_of(mb, kTokens, kTokens));
+  for (int mb = 0; mb < micro_batches; ++mb)
+    plan.phases[0].replica[0].push_back(compiler::micro_batch_of(mb, kTokens, kTokens));
   return plan;
 }
 
 compiler::MemoryPeak peak_of(const compiler::Plans& plans) {
-  const batch::StepPlan plan = rows(2);
+  const batch::StepPlan plan = micro_batches(2);
   return compiler::predict_memory(compiler::assemble(plan, plans, {}), plan, plans, compiler::Holdings(plans, 0));
 }
 
-i64 bytes_of(const compiler::MemoryPeak& peak, compiler::MemoryClass what) { return peak.bytes[static_cast<size_t>(what)]; }
+i64 bytes_of(const compiler::MemoryPeak& peak, compiler::MemoryClass what) {
+  return peak.bytes[static_cast<size_t>(what)];
+}
 
 TEST(SegmentMemory, is_what_a_step_of_one_stage_takes) {
-  for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::selective, config::Recompute::full}) {
+  for (const config::Recompute recompute :
+       {config::Recompute::none, config::Recompute::selective, config::Recompute::full}) {
     const compiler::Plans plans = one_stage(recompute);
     const Kept kept = activations_of(plans.strategies()[0].groups[0].stages[0], kTokens, kTokens);
     const compiler::MemoryPeak peak = peak_of(plans);
     EXPECT_NEAR(static_cast<double>(kept.stash), static_cast<double>(peak.kept), kRounding);
     // A micro-batch's tokens, positions, labels and weights, and the rotary table, are counted elsewhere.
     const double feeds = kTokens * (3 * 8 + 4), table = kTokens * 16 * 4;
-    const i64 taken = bytes_of(peak, compiler::MemoryClass::activations) + bytes_of(peak, compiler::MemoryClass::workspace);
-    EXPECT_NEAR(static_cast<double>(std::max(kept.forward_peak, kept.backward_peak)) + feeds + table, static_cast<double>(taken), kRounding);
+    const i64 taken =
+        bytes_of(peak, compiler::MemoryClass::activations) + bytes_of(peak, compiler::MemoryClass::workspace);
+    EXPECT_NEAR(static_cast<double>(std::max(kept.forward_peak, kept.backward_peak)) + feeds + table,
+                static_cast<double>(taken), kRounding);
   }
 }
 
@@ -50,7 +56,8 @@ TEST(SegmentMemory, of_recomputed_segments_keeps_less) {
   const auto kept = [](config::Recompute recompute) {
     return activations_of(one_stage(recompute).strategies()[0].groups[0].stages[0], kTokens, kTokens);
   };
-  const Kept none = kept(config::Recompute::none), selective = kept(config::Recompute::selective), full = kept(config::Recompute::full);
+  const Kept none = kept(config::Recompute::none), selective = kept(config::Recompute::selective),
+             full = kept(config::Recompute::full);
   EXPECT_LT(selective.stash, none.stash);
   EXPECT_LT(full.stash, selective.stash);
   EXPECT_LT(full.backward_peak, none.backward_peak);

@@ -57,8 +57,11 @@ constexpr unsigned problems(unsigned all, unsigned under_sanitizers) {
 struct SmallProblem {
   explicit SmallProblem(unsigned seed)
       : random(seed),
-        hardware(some_shared(hardware_of(pick({1, 2}), pick({2, 4}), 1e-6 * pick({1, 5, 40}), 1e9 * pick({5, 50, 200}), 1e9 * pick({1, 10})), seed)),
-        units(model_of(pick({2, 3, 4}), 64 * pick({1, 4, 8}), pick({100, 4000})), precision_from(seed % 4 < 3 ? "bf16" : "fp32"), hardware),
+        hardware(some_shared(hardware_of(pick({1, 2}), pick({2, 4}), 1e-6 * pick({1, 5, 40}), 1e9 * pick({5, 50, 200}),
+                                         1e9 * pick({1, 10})),
+                             seed)),
+        units(model_of(pick({2, 3, 4}), 64 * pick({1, 4, 8}), pick({100, 4000})),
+              precision_from(seed % 4 < 3 ? "bf16" : "fp32"), hardware),
         model(units, workload_of(documents(), 4096, 512)),
         transfers(units) {
     limits.both_orders = pick({0, 1}) == 1;

@@ -19,8 +19,10 @@ TEST(Space, has_so_many_shapes_as_counted_by_hand) {
   EXPECT_EQ(shapes(model_of(2, 64, 100), 1, {}).size(), 3u);
   EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 3) << "2,1,1  1,1,2  1,2,1";
   EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 18u) << "one layer less in the last stage is 2 and 1 again";
-  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 3) << "2 and 2, 3 and 1; two chunks of a layer in a loop and in a v";
-  EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.tp = {1}, .pp = {2}}).size(), 24u) << "either pipelines or stages side by side";
+  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 3)
+      << "2 and 2, 3 and 1; two chunks of a layer in a loop and in a v";
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.tp = {1}, .pp = {2}}).size(), 24u)
+      << "either pipelines or stages side by side";
 }
 
 TEST(Space, chunks_go_with_their_schedules_and_have_a_layer_each) {
@@ -29,14 +31,18 @@ TEST(Space, chunks_go_with_their_schedules_and_have_a_layer_each) {
     found.emplace(shape.placement.chunks, shape.placement.path, shape.schedule, shape.activation_cap);
   using config::ScheduleKind;
   using schedule::Placement;
-  EXPECT_THAT(found, testing::UnorderedElementsAre(std::tuple(1, Placement::loop, ScheduleKind::one_f_one_b, 0), std::tuple(1, Placement::loop, ScheduleKind::gpipe, 0),
-                                                   std::tuple(1, Placement::loop, ScheduleKind::zero_bubble, 0), std::tuple(1, Placement::loop, ScheduleKind::zero_bubble, 4),
-                                                   std::tuple(2, Placement::loop, ScheduleKind::interleaved, 0), std::tuple(3, Placement::loop, ScheduleKind::interleaved, 0),
+  EXPECT_THAT(found, testing::UnorderedElementsAre(std::tuple(1, Placement::loop, ScheduleKind::one_f_one_b, 0),
+                                                   std::tuple(1, Placement::loop, ScheduleKind::gpipe, 0),
+                                                   std::tuple(1, Placement::loop, ScheduleKind::zero_bubble, 0),
+                                                   std::tuple(1, Placement::loop, ScheduleKind::zero_bubble, 4),
+                                                   std::tuple(2, Placement::loop, ScheduleKind::interleaved, 0),
+                                                   std::tuple(3, Placement::loop, ScheduleKind::interleaved, 0),
                                                    std::tuple(2, Placement::v, ScheduleKind::zb_v, 0)));
 }
 
 TEST(Space, limits_are_kept) {
-  const SpaceLimits limits{.tp = {2, 4}, .pp = {1, 3}, .most_head_layers = 0, .both_orders = false, .recompute = {config::Recompute::full}};
+  const SpaceLimits limits{
+      .tp = {2, 4}, .pp = {1, 3}, .most_head_layers = 0, .both_orders = false, .recompute = {config::Recompute::full}};
   const std::vector<Shape> all = shapes(model_of(6, 64, 100), 12, limits);
   EXPECT_EQ(all.size(), 2u * (1 + 4 + 2));
   for (const Shape& shape : all) {
@@ -72,7 +78,8 @@ TEST(Space, plain_placements_are_those_of_a_spec) {
   int plain = 0, other = 0;
   for (const Shape& shape : shapes(model_of(7, 64, 100), 8, {})) {
     const Placement& p = shape.placement;
-    const config::Strategy spec = config::strategy_from_spec(fmt::format("{},{},{}", p.dp, p.tp, p.pp), 8, 7, strategy_of(shape, 7, 0));
+    const config::Strategy spec =
+        config::strategy_from_spec(fmt::format("{},{},{}", p.dp, p.tp, p.pp), 8, 7, strategy_of(shape, 7, 0));
     EXPECT_EQ(strategy_of(shape, 7, 0).groups == spec.groups, is_plain(p, 7)) << to_string(p);
     ++(is_plain(p, 7) ? plain : other);
   }
@@ -88,8 +95,10 @@ TEST(Space, layers_are_spread_evenly_but_for_the_head) {
 
 TEST(Space, orders_tell_who_is_next) {
   const Placement data{2, 2, 2}, pipeline{2, 2, 2, Order::pipeline_inside};
-  EXPECT_THAT((std::vector{first_rank(data, 0, 0), first_rank(data, 1, 0), first_rank(data, 0, 1)}), ElementsAre(0, 2, 4));
-  EXPECT_THAT((std::vector{first_rank(pipeline, 0, 0), first_rank(pipeline, 1, 0), first_rank(pipeline, 0, 1)}), ElementsAre(0, 4, 2));
+  EXPECT_THAT((std::vector{first_rank(data, 0, 0), first_rank(data, 1, 0), first_rank(data, 0, 1)}),
+              ElementsAre(0, 2, 4));
+  EXPECT_THAT((std::vector{first_rank(pipeline, 0, 0), first_rank(pipeline, 1, 0), first_rank(pipeline, 0, 1)}),
+              ElementsAre(0, 4, 2));
 }
 
 TEST(Space, strategy_has_all_of_the_shape_and_a_name) {
@@ -106,7 +115,8 @@ TEST(Space, strategy_has_all_of_the_shape_and_a_name) {
   EXPECT_EQ(to_string(chunks), "1,2,4, interleaved 3");
   EXPECT_EQ(strategy_of(chunks, 12, 512).chunk_count(), 3);
   EXPECT_EQ(strategy_of(chunks, 12, 512).groups[0].stages.size(), 12u);
-  EXPECT_EQ(to_string(Shape{{1, 2, 4}, config::Recompute::none, config::ScheduleKind::zero_bubble, 8}), "1,2,4, zero-bubble, 8 activations");
+  EXPECT_EQ(to_string(Shape{{1, 2, 4}, config::Recompute::none, config::ScheduleKind::zero_bubble, 8}),
+            "1,2,4, zero-bubble, 8 activations");
 }
 
 }  // namespace

@@ -7,11 +7,11 @@
 namespace switchyard::planner {
 namespace {
 
-void expect(const Timeline& timeline, double before, double computed, double moved, double flushed) {
+void expect(const Timeline& timeline, double before, double computed, double moved, double reduced) {
   EXPECT_DOUBLE_EQ(timeline.before, before);
   EXPECT_DOUBLE_EQ(timeline.computed, computed);
   EXPECT_DOUBLE_EQ(timeline.moved, moved);
-  EXPECT_DOUBLE_EQ(timeline.flushed, flushed);
+  EXPECT_DOUBLE_EQ(timeline.reduced, reduced);
 }
 
 TEST(Timeline, the_first_phase_waits_for_its_first_unit_and_its_gradients_leave_after_it) {
@@ -20,7 +20,7 @@ TEST(Timeline, the_first_phase_waits_for_its_first_unit_and_its_gradients_leave_
   expect(timeline, 0, 11, 3, 13);
 }
 
-TEST(Timeline, transfers_shorter_than_computing_cost_nothing_but_the_last_flush) {
+TEST(Timeline, transfers_shorter_than_computing_cost_nothing_but_the_last_reduce) {
   Timeline timeline;
   timeline.add({0, 0, 10, 2});
   timeline.add({4, 1, 10, 3});
@@ -53,7 +53,8 @@ TEST(Timeline, gradients_leave_one_phase_after_the_other) {
 TEST(Timeline, is_no_later_only_if_nothing_is) {
   const Timeline one{1, 2, 3, 4};
   EXPECT_TRUE(one.no_later(one));
-  for (const Timeline& other : {Timeline{2, 9, 2, 9}, Timeline{9, 1, 9, 9}, Timeline{9, 9, 9, 3}}) EXPECT_FALSE(one.no_later(other));
+  for (const Timeline& other : {Timeline{2, 9, 2, 9}, Timeline{9, 1, 9, 9}, Timeline{9, 9, 9, 3}})
+    EXPECT_FALSE(one.no_later(other));
   EXPECT_TRUE(one.no_later({0, 9, 3, 9})) << "what comes next waits for the later of both";
 }
 
@@ -62,10 +63,10 @@ TEST(Timeline, stays_no_later_whatever_follows) {
   const auto draw = [&] { return static_cast<double>(random() % 20); };
   for (int trial = 0; trial < 2000; ++trial) {
     Timeline early{draw(), draw(), draw(), draw()}, late = early;
-    for (double* at : {&late.before, &late.computed, &late.moved, &late.flushed}) *at += draw();
+    for (double* at : {&late.before, &late.computed, &late.moved, &late.reduced}) *at += draw();
     const PhaseTimes phase{draw(), draw(), draw(), draw()};
     PhaseTimes longer = phase;
-    for (double* part : {&longer.moves, &longer.first_unit, &longer.work, &longer.flush}) *part += draw();
+    for (double* part : {&longer.moves, &longer.first_unit, &longer.work, &longer.reduce}) *part += draw();
     early.add(phase);
     late.add(longer);
     ASSERT_TRUE(early.no_later(late)) << "trial " << trial;

@@ -29,12 +29,14 @@ config::ModelConfig six_layers() {
   return model;
 }
 
-double seconds(const ir::StageCode& stage, const ir::Segment& segment, i64 T, const cluster::Hardware& hardware, double pairs) {
-  std::vector<int> ranks(static_cast<size_t>(stage.lane.size()));
+double seconds(const ir::StageCode& stage, const ir::Segment& segment, i64 T, const cluster::Hardware& hardware,
+               double attention_pairs) {
+  std::vector<int> ranks(static_cast<size_t>(stage.replica.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   double sum = 0;
-  for (const simulator::Piece& piece : simulator::segment_times(stage, segment, T, ranks, hardware, hardware.placement()).pieces)
-    sum += piece.fixed + piece.per_pair * pairs;
+  for (const simulator::Piece& piece :
+       simulator::segment_times(stage, segment, T, ranks, hardware, hardware.placement()).pieces)
+    sum += piece.fixed + piece.per_pair * attention_pairs;
   return sum;
 }
 
@@ -45,21 +47,26 @@ TEST(UnitCosts, of_a_stage_of_several_layers_add_up_to_what_its_code_takes) {
   ir::Graph graph = models::build(model, precision_from("bf16"), models::Output::loss);
   ir::differentiate(graph);
   const i64 T = 512;
-  const double pairs = 4000;
+  const double attention_pairs = 4000;
   for (const int tp : {1, 4})
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
       for (const bool split : {false, true}) {
         config::Strategy strategy;
         strategy.recompute = recompute;
         if (split) strategy.schedule = config::ScheduleKind::zero_bubble;
-        for (const auto& [kind, first, end, layers] :
-             {std::tuple(StageKind::first, 0, 4, 3), {StageKind::middle, 2, 6, 4}, {StageKind::last, 5, 8, 2}, {StageKind::whole, 0, 8, 6}}) {
+        for (const auto& [kind, first, end, layers] : {std::tuple(StageKind::first, 0, 4, 3),
+                                                       {StageKind::middle, 2, 6, 4},
+                                                       {StageKind::last, 5, 8, 2},
+                                                       {StageKind::whole, 0, 8, 6}}) {
           const ir::StageCode stage = compiler::compile_stage(graph, strategy, tp, first, end);
-          const std::string what = fmt::format("tp {}, recompute {}, kind {}, split {}", tp, config::name_of(recompute), static_cast<int>(kind), split);
+          const std::string what = fmt::format("tp {}, recompute {}, kind {}, split {}", tp, config::name_of(recompute),
+                                               static_cast<int>(kind), split);
           const Parts parts = parts_of(kind, layers);
-          for (const ir::Pass pass : split ? std::vector{ir::Pass::F, ir::Pass::B, ir::Pass::W} : std::vector{ir::Pass::F, ir::Pass::BW}) {
-            const double exact = seconds(stage, stage.segment(pass), T, hardware, pairs);
-            const double sum = parts.sum([&](StageKind one) { return costs.time(one, tp, recompute, pass, T); }).total(pairs);
+          for (const ir::Pass pass :
+               split ? std::vector{ir::Pass::F, ir::Pass::B, ir::Pass::W} : std::vector{ir::Pass::F, ir::Pass::BW}) {
+            const double exact = seconds(stage, stage.segment(pass), T, hardware, attention_pairs);
+            const double sum = parts.sum([&](StageKind one) { return costs.time(one, tp, recompute, pass, T); })
+                                   .total(attention_pairs);
             EXPECT_NEAR(sum, exact, 1e-9 * exact) << what << ", " << ir::name_of(pass);
           }
           const Kept exact = activations_of(stage, T, T), kept = costs.kept(kind, layers, tp, recompute, split, T, T);
@@ -69,7 +76,9 @@ TEST(UnitCosts, of_a_stage_of_several_layers_add_up_to_what_its_code_takes) {
           if (split) {
             EXPECT_GE(kept.later, exact.later) << what;
             EXPECT_GE(kept.backward_peak, exact.backward_peak) << what;
-            const compiler::StageCost sum = parts.sum([&](StageKind one) { return costs.stage_cost(one, tp, recompute); }), whole = compiler::cost_of(stage);
+            const compiler::StageCost sum = parts.sum(
+                                          [&](StageKind one) { return costs.stage_cost(one, tp, recompute); }),
+                                      whole = compiler::cost_of(stage);
             EXPECT_DOUBLE_EQ(sum.weight.flops_per_token, whole.weight.flops_per_token) << what;
             EXPECT_DOUBLE_EQ(sum.backward.bytes_per_token, whole.backward.bytes_per_token) << what;
           } else {
@@ -90,24 +99,29 @@ TEST(UnitCosts, split_gradients_take_no_less_than_both_at_once) {
         }
 }
 
-TEST(UnitCosts, least_rates_are_below_those_of_any_rows) {
+TEST(UnitCosts, least_rates_are_below_those_of_any_micro_batches) {
   const cluster::Hardware hardware = config::load_hardware("a100-80g", 16);
   const UnitCosts costs(six_layers(), precision_from("bf16"), hardware);
   for (const int tp : {1, 8})
     for (const i64 capacity : {100, 1000, 8192}) {
       const Parts parts = parts_of(StageKind::last, 3);
       const Spent least = parts.sum([&](StageKind kind) { return costs.least(kind, tp, Recompute::full, capacity); });
-      const Spent passed = parts.sum([&](StageKind kind) { return costs.least(kind, tp, Recompute::full, capacity, true); });
+      const Spent passed =
+          parts.sum([&](StageKind kind) { return costs.least(kind, tp, Recompute::full, capacity, true); });
       for (i64 T = 8; T <= capacity; T += 1 + T / 7) {
-        const double pairs = static_cast<double>(T) * static_cast<double>(T) / 2;
+        const double attention_pairs = static_cast<double>(T) * static_cast<double>(T) / 2;
         double exact = 0;
         for (const ir::Pass pass : {ir::Pass::F, ir::Pass::BW})
-          exact += parts.sum([&](StageKind kind) { return costs.time(kind, tp, Recompute::full, pass, T); }).total(pairs);
+          exact += parts.sum([&](StageKind kind) { return costs.time(kind, tp, Recompute::full, pass, T); })
+                       .total(attention_pairs);
         double through = 0;
         for (const ir::Pass pass : {ir::Pass::F, ir::Pass::B})
-          through += parts.sum([&](StageKind kind) { return costs.time(kind, tp, Recompute::full, pass, T); }).total(pairs);
-        EXPECT_GE(through * (1 + 1e-12), passed.compute * static_cast<double>(T) + passed.per_pair * pairs) << tp << " " << T;
-        EXPECT_GE(exact * (1 + 1e-12), least.compute * static_cast<double>(T) + least.per_pair * pairs) << tp << " " << T;
+          through += parts.sum([&](StageKind kind) { return costs.time(kind, tp, Recompute::full, pass, T); })
+                         .total(attention_pairs);
+        EXPECT_GE(through * (1 + 1e-12), passed.compute * static_cast<double>(T) + passed.per_pair * attention_pairs)
+            << tp << " " << T;
+        EXPECT_GE(exact * (1 + 1e-12), least.compute * static_cast<double>(T) + least.per_pair * attention_pairs)
+            << tp << " " << T;
       }
     }
 }

@@ -15,7 +15,8 @@ TEST(Workload, bounds_are_the_halves_of_the_context_down_to_the_shortest) {
 }
 
 TEST(Workload, bounds_that_no_document_lies_between_are_left_out) {
-  EXPECT_THAT(workload_of({{100, 300, 4096}}, 4096, 512).bounds, ElementsAre(2048, 4096)) << "from 300 to 2048 there is none";
+  EXPECT_THAT(workload_of({{100, 300, 4096}}, 4096, 512).bounds, ElementsAre(2048, 4096))
+      << "from 300 to 2048 there is none";
   EXPECT_THAT(workload_of({{4096}}, 4096).bounds, ElementsAre(4096));
   EXPECT_THAT(workload_of({{300}}, 1000).bounds, ElementsAre(1000)) << "the context stays";
 }

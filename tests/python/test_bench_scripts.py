@@ -92,7 +92,7 @@ def test_hosts_are_made_used_and_taken_down_and_every_step_is_kept(hosts, tmp_pa
     assert {line["inter_mbit"] for line in logged} == {400.0}
 
 
-def test_hosts_that_cannot_be_made_and_runs_that_fail_are_told_and_hosts_taken_down(hosts, tmp_path):
+def test_hosts_that_cannot_be_made_and_runs_that_fail_are_reported_and_hosts_taken_down(hosts, tmp_path):
     assert "hosts: up of the hosts failed: cluster: needs root" in hosts(NO_HOSTS="1").stderr
     failed = hosts(BREAKS="2,2,1")
     assert failed.returncode == 1

@@ -99,7 +99,7 @@ def test_losses_that_differ_are_an_error(demo):
     assert "demo: the losses differ by 1.0e-03 relative, more than 1e-04." in done.stderr
 
 
-def test_a_run_that_fails_is_told_with_its_message(demo):
+def test_a_run_that_fails_is_reported_with_its_message(demo):
     done, _ = demo("--steps", "3", BREAKS="2,2,1")
     assert done.returncode == 1
     assert "demo: 2,2,1 ended with status 1: switchyard: data/python/corpus.bin is cut off." in done.stderr

@@ -74,7 +74,7 @@ def test_all_jobs_are_kept_in_a_table(own_runs, tmp_path):
     assert all(f"| {result['job']} |" in table for result in results)
 
 
-def test_a_run_that_fails_is_told(own_runs):
+def test_a_run_that_fails_is_reported(own_runs):
     done = own_runs("--rounds", "1", "--only", "dp 2, length 256", BREAKS="1")
     assert done.returncode == 1 and "data.path is missing" in done.stderr
 

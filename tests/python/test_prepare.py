@@ -234,7 +234,7 @@ def test_a_run_stopped_between_two_files_is_done_again(tmp_path, capsys, monkeyp
     assert CorpusReader(out).texts() == ["ab"]
 
 
-# Errors: one line, what and where and how to mend it, exit code 2.
+# Errors: one line, what and where and how to fix it, exit code 2.
 
 def test_a_missing_path(tmp_path, capsys):
     message = fails(capsys, "--input", tmp_path / "none", "--tokenizer", "train:300", "--out", tmp_path / "out")
@@ -381,7 +381,7 @@ ODD_TOKENIZERS = {
 
 
 @pytest.mark.parametrize("name", ODD_TOKENIZERS)
-def test_an_odd_tokenizer_is_told(tmp_path, capsys, name):
+def test_an_odd_tokenizer_is_reported(tmp_path, capsys, name):
     content, message = ODD_TOKENIZERS[name]
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "t.json").write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -390,7 +390,7 @@ def test_an_odd_tokenizer_is_told(tmp_path, capsys, name):
     assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
 
 
-def test_a_panic_of_the_library_is_told(tmp_path, capsys, monkeypatch):
+def test_a_panic_of_the_library_is_reported(tmp_path, capsys, monkeypatch):
     class Panic(BaseException):
         """As pyo3's: not an Exception."""
 
@@ -404,20 +404,20 @@ def test_a_panic_of_the_library_is_told(tmp_path, capsys, monkeypatch):
     assert error.endswith("not a Hugging Face tokenizer.json (index out of bounds).")
 
 
-def test_rows_of_any_depth_are_told(tmp_path, capsys):
+def test_rows_of_any_depth_are_reported(tmp_path, capsys):
     (tmp_path / "a.jsonl").write_bytes(rows(["x"]) + b'{"content": ' + b"[" * 100000 + b"]" * 100000 + b"}\n")
     error = fails(capsys, "--input", tmp_path / "a.jsonl", "--tokenizer", "train:256", "--out", tmp_path / "out")
     assert "a.jsonl:2: not valid JSON (" in error
 
 
-def test_a_column_that_is_no_utf8_is_told(tmp_path, capsys):
+def test_a_column_that_is_no_utf8_is_reported(tmp_path, capsys):
     bad = pyarrow.Array.from_buffers(pyarrow.string(), 1, [None, pyarrow.py_buffer(struct.pack("<ii", 0, 1)), pyarrow.py_buffer(b"\xff")])
     pyarrow.parquet.write_table(pyarrow.table({"content": bad}), tmp_path / "rows.parquet")
     error = fails(capsys, "--input", tmp_path / "rows.parquet", "--tokenizer", "train:256", "--out", tmp_path / "out")
     assert "rows.parquet: damaged after row 0 (" in error
 
 
-def test_a_name_that_is_too_long_is_told(tmp_path, capsys):
+def test_a_name_that_is_too_long_is_reported(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("x")
     name = str(tmp_path / ("x" * 300))
     for arguments in (("--input", name, "--tokenizer", "train:256", "--out", tmp_path / "out"), ("--input", tmp_path / "a.txt", "--tokenizer", name, "--out", tmp_path / "out"),
@@ -439,7 +439,7 @@ SLEEPER = """import sys, time
 from switchyard_data import scratch_folders
 with scratch_folders.Scratch(sys.argv[1]) as folder:
     (folder / "corpus.bin").write_bytes(b"unfinished")
-    print(folder, flush=True)
+    print(folder, reduce=True)
     time.sleep(600)
 """
 

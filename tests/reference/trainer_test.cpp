@@ -80,9 +80,12 @@ Named read_safetensors(const fs::path& path) {
       std::memcpy(raw.data(), file.data() + begin, bytes);
       values[name].assign(raw.begin(), raw.end());
     };
-    if (entry["dtype"] == "F32") read(float{});
-    else if (entry["dtype"] == "F64") read(double{});
-    else read(int64_t{});
+    if (entry["dtype"] == "F32")
+      read(float{});
+    else if (entry["dtype"] == "F64")
+      read(double{});
+    else
+      read(int64_t{});
   }
   return values;
 }
@@ -184,7 +187,8 @@ INSTANTIATE_TEST_SUITE_P(Models, ReferenceTrainer,
 using ReferenceTrainerRun = ReferenceTrainer;
 
 TEST_F(ReferenceTrainerRun, AWrittenModelIsAFixtureThatTrainsToTheSameBits) {
-  const Named first = run("--random 7 --model 16,2,4,2,24,31 --tied 1 --rope-llama3 8,1,4,8 --write-model " + path("model"));
+  const Named first =
+      run("--random 7 --model 16,2,4,2,24,31 --tied 1 --rope-llama3 8,1,4,8 --write-model " + path("model"));
   const Named expected = read_safetensors(path("model/expected.safetensors"));
   EXPECT_EQ(expected.at("train.loss").size(), 5u);
   EXPECT_EQ(expected.at("valid_tokens"), Values{8 + 3 + 0 + 12});
@@ -208,7 +212,8 @@ TEST_F(ReferenceTrainerRun, ATokenOfOneDocumentChangesNoLogitOfAnother) {
   const Values after = run(model).at("logits");
   ASSERT_EQ(before.size(), 8u * 31u);
   for (size_t token = 0; token < 8; ++token) {
-    const bool same = std::equal(before.begin() + token * 31, before.begin() + (token + 1) * 31, after.begin() + token * 31);
+    const bool same =
+        std::equal(before.begin() + token * 31, before.begin() + (token + 1) * 31, after.begin() + token * 31);
     EXPECT_EQ(same, token != 5 && token != 6) << "token " << token;
   }
 }
@@ -255,9 +260,11 @@ TEST_F(ReferenceTrainerRun, BadInputIsRefusedWithItsPlace) {
   expect_error("--random 1 --model 16,2,4,2,24,31 --lengths 3,0", "a document is empty");
   expect_error(path("nowhere"), "cannot read " + path("nowhere/config.json"));
   write_file(path("documents"), "1 2\n3 31\n");
-  expect_error("--random 1 --model 16,2,4,2,24,31 --documents " + path("documents"), "token id 31 is outside the vocabulary of 31");
+  expect_error("--random 1 --model 16,2,4,2,24,31 --documents " + path("documents"),
+               "token id 31 is outside the vocabulary of 31");
   write_file(path("documents"), "1 2\n3 x\n");
-  expect_error("--random 1 --model 16,2,4,2,24,31 --documents " + path("documents"), path("documents") + ":2: \"x\" is not a token id");
+  expect_error("--random 1 --model 16,2,4,2,24,31 --documents " + path("documents"),
+               path("documents") + ":2: \"x\" is not a token id");
 }
 
 TEST_F(ReferenceTrainerRun, BadFilesAreRefusedWithTheirName) {

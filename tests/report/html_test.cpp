@@ -9,13 +9,15 @@
 namespace switchyard::report {
 namespace {
 
-constexpr Assets kSmall{.html = "<title>{{title}}</title><!-- {{license}} --><script>{{bokeh}}</script><script>{{bokeh_api}}</script>"
-                                "<script type=\"application/json\">{{data}}</script><script>{{js}}</script><style>{{css}}</style>",
-                        .css = "c{}",
-                        .js = "run()",
-                        .bokeh = "lib('</script>')",
-                        .bokeh_api = "api()",
-                        .bokeh_license = "BSD --> x"};
+constexpr Assets kSmall{
+    .html =
+        "<title>{{title}}</title><!-- {{license}} --><script>{{bokeh}}</script><script>{{bokeh_api}}</script>"
+        "<script type=\"application/json\">{{data}}</script><script>{{js}}</script><style>{{css}}</style>",
+    .css = "c{}",
+    .js = "run()",
+    .bokeh = "lib('</script>')",
+    .bokeh_api = "api()",
+    .bokeh_license = "BSD --> x"};
 
 std::string between(const std::string& text, const std::string& before, const std::string& after) {
   const size_t begin = text.find(before) + before.size();
@@ -50,7 +52,8 @@ TEST(Html, carries_the_library_and_its_licence) {
 TEST(Html, without_the_library_is_refused_with_the_remedy) {
   Assets none = kSmall;
   none.bokeh = {};
-  EXPECT_NE(compiler::user_message([&] { html_of(Page{}, none); }).find("built without the plotting library BokehJS"), std::string::npos);
+  EXPECT_NE(compiler::user_message([&] { html_of(Page{}, none); }).find("built without the plotting library BokehJS"),
+            std::string::npos);
 }
 
 TEST(Html, template_that_asks_for_an_unknown_part_is_a_bug) {
@@ -66,7 +69,8 @@ TEST(Html, is_one_file_that_names_no_other) {
   EXPECT_NE(own.bokeh_license.find("Redistribution and use"), std::string::npos);
   own.bokeh = own.bokeh_api = "library";
   const std::string html = html_of(Page{"t", {}}, own);
-  for (const char* outside : {"src=", "@import", "url(", "fetch(", "XMLHttpRequest", "rel=\"stylesheet\""}) EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+  for (const char* outside : {"src=", "@import", "url(", "fetch(", "XMLHttpRequest", "rel=\"stylesheet\""})
+    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
 }
 
 }  // namespace

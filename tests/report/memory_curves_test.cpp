@@ -9,9 +9,9 @@
 namespace switchyard::report {
 namespace {
 
-compiler::MemoryPeak moment(int row, i64 bytes) {
+compiler::MemoryPeak moment(int id, i64 bytes) {
   compiler::MemoryPeak peak;
-  peak.row = row;
+  peak.task = id;
   peak.total = peak.bytes[0] = bytes;
   return peak;
 }
@@ -22,15 +22,15 @@ i64 highest(const MemoryCurve& curve) {
   return most;
 }
 
-TEST(MemoryCurve, counts_a_row_from_its_start_and_never_goes_back_in_time) {
+TEST(MemoryCurve, counts_a_task_from_its_start_and_never_goes_back_in_time) {
   const std::vector<double> starts{1, 3, 2, 4};
-  const MemoryCurve curve =
-      curve_of(7, {moment(-1, 10), moment(0, 20), moment(1, 30), moment(2, 25), moment(3, 5)}, [&](int, int row) { return starts[static_cast<size_t>(row)]; });
+  const MemoryCurve curve = curve_of(7, {moment(-1, 10), moment(0, 20), moment(1, 30), moment(2, 25), moment(3, 5)},
+                                     [&](int, int id) { return starts[static_cast<size_t>(id)]; });
   EXPECT_EQ(curve.ranks, std::vector<int>{7});
   EXPECT_EQ(curve.seconds, (std::vector<double>{0, 1, 3, 4}));
   std::vector<i64> totals;
   for (const auto& bytes : curve.bytes) totals.push_back(bytes[0]);
-  EXPECT_EQ(totals, (std::vector<i64>{10, 20, 30, 5}));  // row 2 starts with row 1, which takes more
+  EXPECT_EQ(totals, (std::vector<i64>{10, 20, 30, 5}));  // task 2 starts with task 1, which takes more
 }
 
 TEST(MemoryCurve, thinned_keeps_its_peak) {
@@ -51,7 +51,7 @@ TEST(MemoryCurve, thinned_keeps_its_peak) {
 
 TEST(Memory, over_time_peaks_at_the_predicted_peak_of_every_rank) {
   const SimulatedStep step({"1,2,2", "4,1,1"}, 1, 4, {60, 50, 40, 30, 20, 10});
-  const auto start = [&](int, int row) { return step.simulation.rows[static_cast<size_t>(row)].begin; };
+  const auto start = [&](int, int id) { return step.simulation.tasks[static_cast<size_t>(id)].begin; };
   const Memory memory = memory_of(step.program, step.plan, step.plans, start, 64);
   ASSERT_EQ(memory.predicted_peak.size(), 4u);
   size_t ranks = 0;

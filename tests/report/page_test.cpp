@@ -11,7 +11,7 @@ namespace {
 
 TEST(Kind, of_a_row_follows_from_the_name_that_the_program_gives_it) {
   const auto kind = [](ir::Task task, bool communication = false) { return kind_of(ir::name_of(task), communication); };
-  ir::Task task{.kind = ir::TaskKind::run, .phase = 0, .lane = 1, .stage = 2, .micro_batch = 3};
+  ir::Task task{.kind = ir::TaskKind::run, .phase = 0, .replica = 1, .stage = 2, .micro_batch = 3};
   EXPECT_EQ(kind(task), Kind::forward);
   EXPECT_EQ(kind(task, true), Kind::collective);
   task.pass = ir::Pass::W;
@@ -24,20 +24,21 @@ TEST(Kind, of_a_row_follows_from_the_name_that_the_program_gives_it) {
   EXPECT_EQ(kind(task, true), Kind::gradient_send);
   task.pass = ir::Pass::F;
   EXPECT_EQ(kind(task, true), Kind::activation_send);
-  for (const auto& [what, expected] : std::vector<std::pair<ir::TaskKind, Kind>>{{ir::TaskKind::move, Kind::move},
-                                                                                 {ir::TaskKind::prepare, Kind::move},
-                                                                                 {ir::TaskKind::flush, Kind::flush},
-                                                                                 {ir::TaskKind::spread, Kind::flush},
-                                                                                 {ir::TaskKind::norm, Kind::norm},
-                                                                                 {ir::TaskKind::update, Kind::update},
-                                                                                 {ir::TaskKind::zero, Kind::other}}) {
+  for (const auto& [what, expected] :
+       std::vector<std::pair<ir::TaskKind, Kind>>{{ir::TaskKind::move, Kind::move},
+                                                  {ir::TaskKind::allocate, Kind::move},
+                                                  {ir::TaskKind::reduce, Kind::reduce},
+                                                  {ir::TaskKind::broadcast, Kind::reduce},
+                                                  {ir::TaskKind::norm, Kind::norm},
+                                                  {ir::TaskKind::update, Kind::update},
+                                                  {ir::TaskKind::zero_fill, Kind::other}}) {
     task.kind = what;
     EXPECT_EQ(kind(task), expected) << ir::name_of(task);
   }
   EXPECT_EQ(kind_of("", false), Kind::other);
 }
 
-TEST(Ranks, are_told_as_ranges) {
+TEST(Ranks, are_reported_as_ranges) {
   EXPECT_EQ(ranks_text({0, 1, 2, 3, 8}), "0..3, 8");
   EXPECT_EQ(ranks_text({4, 5, 7}), "4, 5, 7");
   EXPECT_EQ(ranks_text({}), "");
@@ -46,9 +47,14 @@ TEST(Ranks, are_told_as_ranges) {
 TEST(Page, as_json_has_every_figure_and_null_for_what_is_absent) {
   report::Run run{.name = "a"};
   run.steps = Steps{{1, 2}, {{"loss", {2.5, std::nullopt}}}};
-  run.timelines.push_back({.step = 2, .predicted_seconds = 0.5, .names = {"norm"}, .tracks = {{{0, 1}, 1, false, {{0.1, 0.25, Kind::norm, 0}}}}});
-  run.memory = Memory{1000, "run.memory_budget", {{{0}, {0.0, 0.5}, {{1, 2, 3, 4, 5, 6, 7, 8}, {8, 7, 6, 5, 4, 3, 2, 1}}}}, {36}, {35}};
-  run.buckets.push_back({.strategy = "1,2,2", .max_length = 64, .documents = 2, .tokens = 90, .computed = 100, .measured_seconds = 0.25});
+  run.timelines.push_back({.step = 2,
+                           .predicted_seconds = 0.5,
+                           .names = {"norm"},
+                           .tracks = {{{0, 1}, 1, false, {{0.1, 0.25, Kind::norm, 0}}}}});
+  run.memory = Memory{
+      1000, "run.memory_budget", {{{0}, {0.0, 0.5}, {{1, 2, 3, 4, 5, 6, 7, 8}, {8, 7, 6, 5, 4, 3, 2, 1}}}}, {36}, {35}};
+  run.buckets.push_back(
+      {.strategy = "1,2,2", .max_length = 64, .documents = 2, .tokens = 90, .computed = 100, .measured_seconds = 0.25});
   run.links.push_back({"between stages", 10, 20});
   run.matrices.push_back({.title = "m", .size = 2, .cells = {{0, 1, 77}}, .intra = 77, .inter_bound = 5});
   run.candidates.push_back({.name = "4,1,1", .seconds = 1.5, .peak = 99, .fits = false});

@@ -8,8 +8,9 @@ namespace switchyard::report {
 namespace {
 
 TEST(PlanFile, candidates_come_back_as_they_were_written) {
-  const std::vector<Candidate> written = {{.name = "up to 8192: 1,4,1", .seconds = 1.25, .peak = i64{1} << 40, .fits = true, .chosen = true},
-                                          {.name = "4,1,1 \"alone\"", .seconds = {}, .peak = {}, .fits = false, .remark = "takes 3 GiB"}};
+  const std::vector<Candidate> written = {
+      {.name = "up to 8192: 1,4,1", .seconds = 1.25, .peak = i64{1} << 40, .fits = true, .chosen = true},
+      {.name = "4,1,1 \"alone\"", .seconds = {}, .peak = {}, .fits = false, .remark = "takes 3 GiB"}};
   const std::vector<Candidate> read = read_plan(plan_text(written), "plan.json");
   ASSERT_EQ(read.size(), written.size());
   for (size_t i = 0; i < read.size(); ++i) {
@@ -22,17 +23,19 @@ TEST(PlanFile, candidates_come_back_as_they_were_written) {
   }
 }
 
-TEST(PlanFile, what_is_no_list_of_plans_is_told_with_its_place) {
-  for (const char* text : {"", "[]", "{}", R"({"candidates": 1})", R"({"candidates": [1]})", R"({"candidates": [{"name": 1}]})",
-                           R"({"candidates": [{"name":"a","seconds":1e308,"peak":1,"fits":true,"chosen":true,"remark":""}]})",
-                           R"({"candidates": [{"name":"a","seconds":-1,"peak":1,"fits":true,"chosen":true,"remark":""}]})",
-                           R"({"candidates": [{"name":"a","seconds":1,"peak":1e30,"fits":true,"chosen":true,"remark":""}]})",
-                           R"({"candidates": [{"name":"a","seconds":1,"peak":1,"fits":1,"chosen":true,"remark":""}]})"}) {
+TEST(PlanFile, what_is_no_list_of_plans_is_reported_with_its_place) {
+  for (const char* text :
+       {"", "[]", "{}", R"({"candidates": 1})", R"({"candidates": [1]})", R"({"candidates": [{"name": 1}]})",
+        R"({"candidates": [{"name":"a","seconds":1e308,"peak":1,"fits":true,"chosen":true,"remark":""}]})",
+        R"({"candidates": [{"name":"a","seconds":-1,"peak":1,"fits":true,"chosen":true,"remark":""}]})",
+        R"({"candidates": [{"name":"a","seconds":1,"peak":1e30,"fits":true,"chosen":true,"remark":""}]})",
+        R"({"candidates": [{"name":"a","seconds":1,"peak":1,"fits":1,"chosen":true,"remark":""}]})"}) {
     try {
       read_plan(text, "runs/x/plan.json");
       ADD_FAILURE() << text;
     } catch (const UserError& error) {
-      EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("runs/x/plan.json is no list of plans"), testing::HasSubstr("Remove it")));
+      EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("runs/x/plan.json is no list of plans"),
+                                               testing::HasSubstr("Remove it")));
     }
   }
 }

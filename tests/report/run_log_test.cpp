@@ -8,10 +8,11 @@ namespace switchyard::report {
 namespace {
 
 TEST(RunLog, gives_columns_with_gaps_and_the_highest_peak_of_each_rank) {
-  const RunLog log = read_log(R"({"step":4,"loss":2.5,"tokens_per_second":10.0,"peak_bytes_per_rank":[5,9],"predicted_peak_bytes_per_rank":[6,8],"skipped":false}
+  const RunLog log = read_log(
+      R"({"step":4,"loss":2.5,"tokens_per_second":10.0,"peak_bytes_per_rank":[5,9],"predicted_peak_bytes_per_rank":[6,8],"skipped":false}
 {"step":5,"loss":null,"tokens_per_second":12.0,"peak_bytes_per_rank":[7,8],"predicted_peak_bytes_per_rank":[6,9],"skipped":true}
 )",
-                              "log.jsonl");
+      "log.jsonl");
   EXPECT_EQ(log.steps.step, (std::vector<i64>{4, 5}));
   ASSERT_EQ(log.steps.series.size(), 2u);
   EXPECT_EQ(log.steps.series[0].name, "loss");
@@ -28,21 +29,32 @@ TEST(RunLog, passes_over_a_last_line_that_is_cut_off) {
 }
 
 TEST(RunLog, refuses_numbers_that_no_run_writes) {
-  const auto told = [](const std::string& text) { return compiler::user_message([&] { read_log(text, "log.jsonl"); }); };
-  for (const char* line : {R"({"step":-2})", R"({"step":0})", R"({"step":1e308})", R"({"step":1.5})", R"({"step":null})", R"({"step":9223372036854775807})",
-                           R"({"step":1,"loss":1e999})", R"({"step":1,"seconds":-1})", R"({"step":1,"seconds":1e308})", R"({"step":1,"intra_bytes":1e308})",
-                           R"({"step":1,"inter_bytes":-1})", R"({"step":1,"peak_bytes_per_rank":5})", R"({"step":1,"peak_bytes_per_rank":[1e30]})",
-                           R"({"step":1,"predicted_peak_bytes_per_rank":[-1]})", R"({"step":1,"tokens":{}})"})
+  const auto told = [](const std::string& text) {
+    return compiler::user_message([&] { read_log(text, "log.jsonl"); });
+  };
+  for (const char* line :
+       {R"({"step":-2})", R"({"step":0})", R"({"step":1e308})", R"({"step":1.5})", R"({"step":null})",
+        R"({"step":9223372036854775807})", R"({"step":1,"loss":1e999})", R"({"step":1,"seconds":-1})",
+        R"({"step":1,"seconds":1e308})", R"({"step":1,"intra_bytes":1e308})", R"({"step":1,"inter_bytes":-1})",
+        R"({"step":1,"peak_bytes_per_rank":5})", R"({"step":1,"peak_bytes_per_rank":[1e30]})",
+        R"({"step":1,"predicted_peak_bytes_per_rank":[-1]})", R"({"step":1,"tokens":{}})"})
     EXPECT_NE(told(std::string(line) + "\n").find("log.jsonl line 1 is no step of a run ("), std::string::npos) << line;
-  EXPECT_NE(told("{\"step\":2}\n{\"step\":2}\n").find("line 2 is no step of a run (step = 2 must lie between 3 and"), std::string::npos);
+  EXPECT_NE(told("{\"step\":2}\n{\"step\":2}\n").find("line 2 is no step of a run (step = 2 must lie between 3 and"),
+            std::string::npos);
 }
 
 TEST(RunLog, names_file_and_line_of_what_is_no_step) {
-  const auto told = [](const std::string& text) { return compiler::user_message([&] { read_log(text, "run/log.jsonl"); }); };
-  EXPECT_NE(told("{\"step\":1}\nnonsense\n{\"step\":2}\n").find("run/log.jsonl line 2 is no step of a run (this is no valid JSON"), std::string::npos);
-  EXPECT_NE(told("[1]\n").find("run/log.jsonl line 1 is no step of a run (the document is a list; an object is needed"), std::string::npos);
+  const auto told = [](const std::string& text) {
+    return compiler::user_message([&] { read_log(text, "run/log.jsonl"); });
+  };
+  EXPECT_NE(told("{\"step\":1}\nnonsense\n{\"step\":2}\n")
+                .find("run/log.jsonl line 2 is no step of a run (this is no valid JSON"),
+            std::string::npos);
+  EXPECT_NE(told("[1]\n").find("run/log.jsonl line 1 is no step of a run (the document is a list; an object is needed"),
+            std::string::npos);
   EXPECT_NE(told("{\"loss\":1}\n").find("run/log.jsonl line 1 is no step of a run"), std::string::npos);
-  EXPECT_NE(told("{\"step\":1,\"loss\":\"low\"}\n").find("run/log.jsonl line 1 is no step of a run"), std::string::npos);
+  EXPECT_NE(told("{\"step\":1,\"loss\":\"low\"}\n").find("run/log.jsonl line 1 is no step of a run"),
+            std::string::npos);
   EXPECT_NE(told("").find("run/log.jsonl has no steps yet"), std::string::npos);
 }
 

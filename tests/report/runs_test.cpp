@@ -21,8 +21,10 @@ std::string tile(const Run& run, const std::string& name) {
 }
 
 RunLog log_of_two_steps() {
-  return read_log("{\"step\":1,\"loss\":3.0,\"tokens_per_second\":10,\"seconds\":2,\"peak_bytes_per_rank\":[5,6,7,8]}\n"
-                  "{\"step\":2,\"loss\":2.0,\"tokens_per_second\":20,\"seconds\":1,\"peak_bytes_per_rank\":[5,6,7,9]}\n", "log");
+  return read_log(
+      "{\"step\":1,\"loss\":3.0,\"tokens_per_second\":10,\"seconds\":2,\"peak_bytes_per_rank\":[5,6,7,8]}\n"
+      "{\"step\":2,\"loss\":2.0,\"tokens_per_second\":20,\"seconds\":1,\"peak_bytes_per_rank\":[5,6,7,9]}\n",
+      "log");
 }
 
 TEST(Run, that_is_simulated_has_all_sections_with_the_simulations_numbers) {
@@ -32,7 +34,8 @@ TEST(Run, that_is_simulated_has_all_sections_with_the_simulations_numbers) {
   const nlohmann::ordered_json json = to_json(Page{"t", {run}}), &r = json["runs"][0];
   EXPECT_TRUE(r["simulated"]);
   EXPECT_TRUE(r["steps"].is_null());
-  for (const char* part : {"timelines", "buckets", "links", "matrices", "shares", "tiles", "facts"}) EXPECT_FALSE(r[part].empty()) << part;
+  for (const char* part : {"timelines", "buckets", "links", "matrices", "shares", "tiles", "facts"})
+    EXPECT_FALSE(r[part].empty()) << part;
   const auto& timeline = r["timelines"][0];
   EXPECT_EQ(timeline["predicted_seconds"].get<double>(), step.simulation.step_seconds);
   EXPECT_EQ(timeline["step"], 1);
@@ -45,21 +48,26 @@ TEST(Run, that_is_simulated_has_all_sections_with_the_simulations_numbers) {
 TEST(Run, that_was_measured_stands_beside_its_prediction) {
   const SimulatedStep step({"1,2,2", "4,1,1"}, 1, 4, kLengths);
   const PlannedView view = step.view();
-  const report::Run run = measured_run("run", step.job, log_of_two_steps(), measured_timeline(simulator::trace_of(step.program, step.simulation), "t"), &view);
+  const report::Run run =
+      measured_run("run", step.job, log_of_two_steps(),
+                   measured_timeline(simulator::trace_of(step.program, step.simulation), "t"), &view);
   EXPECT_EQ(tile(run, "loss, first to last step"), "3.0000 \u2192 2.0000");
   ASSERT_EQ(run.timelines.size(), 1u);
   EXPECT_TRUE(run.timelines[0].predicted_seconds && run.timelines[0].measured_seconds);
   EXPECT_EQ(run.memory->measured_peak, (std::vector<i64>{5, 6, 7, 9}));
   EXPECT_EQ(run.memory->predicted_peak.size(), 4u);
-  for (const BucketRow& row : run.buckets) EXPECT_NEAR(*row.measured_seconds, *row.predicted_seconds, 0.125e-6) << "a trace has eighths of microseconds";
+  for (const BucketRow& id : run.buckets)
+    EXPECT_NEAR(*id.measured_seconds, *id.predicted_seconds, 0.125e-6) << "a trace has eighths of microseconds";
 }
 
-TEST(Run, without_a_cluster_takes_row_times_from_what_was_measured) {
+TEST(Run, without_a_cluster_takes_task_times_from_what_was_measured) {
   const SimulatedStep step({"1,2,2", "4,1,1"}, 1, 4, kLengths);
   PlannedView view = step.view();
   view.simulation = nullptr;
   view.hardware = nullptr;
-  const report::Run run = measured_run("run", step.job, log_of_two_steps(), measured_timeline(simulator::trace_of(step.program, step.simulation), "t"), &view);
+  const report::Run run =
+      measured_run("run", step.job, log_of_two_steps(),
+                   measured_timeline(simulator::trace_of(step.program, step.simulation), "t"), &view);
   EXPECT_FALSE(run.timelines[0].predicted_seconds.has_value());
   EXPECT_FALSE(run.memory->curves.empty());
   EXPECT_GT(run.memory->curves[0].seconds.back(), 0.5 * step.simulation.step_seconds);
@@ -88,7 +96,8 @@ TEST(Run, of_a_thousand_ranks_is_a_page_of_bounded_size) {
 #endif
   std::vector<i64> lengths;
   for (i64 i = 0; i < 2 * kRanks; ++i) lengths.push_back(5 + i % 60);
-  const SimulatedStep step({std::to_string(kRanks / 4) + ",2,2", std::to_string(kRanks) + ",1,1"}, kRanks / 8, 8, lengths);
+  const SimulatedStep step({std::to_string(kRanks / 4) + ",2,2", std::to_string(kRanks) + ",1,1"}, kRanks / 8, 8,
+                           lengths);
   const report::Run run = simulated_run("big", step.view());
   EXPECT_LE(run.timelines[0].tracks.size(), kMostTracks);
   size_t spans = 0, ranks = 0;

@@ -19,18 +19,19 @@ TEST(Buckets, count_documents_tokens_and_padding_of_the_plan) {
   EXPECT_EQ(rows[0].tokens, 60 + 50 + 40 + 33);
   EXPECT_EQ(rows[1].documents, 4);
   EXPECT_EQ(rows[1].tokens, 30 + 20 + 10 + 32);
-  EXPECT_EQ(rows[0].lanes, 1);
-  EXPECT_EQ(rows[1].lanes, 4);
+  EXPECT_EQ(rows[0].replicas, 1);
+  EXPECT_EQ(rows[1].replicas, 4);
   EXPECT_EQ(rows[1].ranks, 4);
   const double computed = static_cast<double>(rows[0].computed + rows[1].computed);
-  EXPECT_NEAR(1 - static_cast<double>(rows[0].tokens + rows[1].tokens) / computed, batch::padding_share(step.plan), 1e-12);
+  EXPECT_NEAR(1 - static_cast<double>(rows[0].tokens + rows[1].tokens) / computed, batch::padding_share(step.plan),
+              1e-12);
   add_times(rows, step.plan, predicted_timeline(step.program, step.simulation));
   for (size_t phase = 0; phase < step.plan.phases.size(); ++phase) {
     double begin = 1e9, end = 0;
-    for (size_t row = 0; row < step.program.rows.size(); ++row) {
-      const ir::Task& task = step.program.rows[row];
+    for (size_t row = 0; row < step.program.tasks.size(); ++row) {
+      const ir::Task& task = step.program.tasks[row];
       if (task.kind != ir::TaskKind::run || task.phase != static_cast<int>(phase)) continue;
-      for (const simulator::Span& span : step.simulation.rows[row].spans) {
+      for (const simulator::Span& span : step.simulation.tasks[row].spans) {
         begin = std::min(begin, span.begin);
         end = std::max(end, span.end);
       }
@@ -54,17 +55,17 @@ TEST(Links, carry_what_the_rows_send_by_class) {
   const SimulatedStep step({"2,2,2", "8,1,1"}, 2, 4, {60, 50, 40, 30, 20, 10, 32, 33});
   const std::vector<LinkUse> uses = link_uses(step.program, step.plan, step.plans);
   ASSERT_EQ(uses.size(), 4u);
-  i64 sends = 0, moves = 0, flushes = 0;
-  for (const ir::Task& task : step.program.rows) {
+  i64 sends = 0, moves = 0, reductions = 0;
+  for (const ir::Task& task : step.program.tasks) {
     if (task.kind == ir::TaskKind::send) sends += task.bytes;
     if (task.kind == ir::TaskKind::move) moves += task.bytes;
-    if (task.kind == ir::TaskKind::flush) flushes += task.bytes;
+    if (task.kind == ir::TaskKind::reduce) reductions += task.bytes;
   }
   EXPECT_GT(uses[0].intra, 0);
   EXPECT_EQ(uses[0].inter, 0);  // tensor parallel pairs share a host
   EXPECT_EQ(uses[1].intra + uses[1].inter, sends);
   EXPECT_EQ(uses[2].intra + uses[2].inter, moves);
-  EXPECT_EQ(uses[3].intra + uses[3].inter, flushes);
+  EXPECT_EQ(uses[3].intra + uses[3].inter, reductions);
   EXPECT_GT(uses[1].inter, 0);  // the stages are on different hosts
 }
 

@@ -18,7 +18,8 @@ inline config::Job job_of(const std::vector<std::string>& strategies, int ranks,
   job.run.ranks = ranks;
   job.run.precision = "fp32";
   for (size_t s = 0; s < strategies.size(); ++s)
-    job.buckets.push_back({i64{64} >> s, strategies[s], config::strategy_from_spec(strategies[s], ranks, job.model.config.layers, {.zero = zero})});
+    job.buckets.push_back({i64{64} >> s, strategies[s],
+                           config::strategy_from_spec(strategies[s], ranks, job.model.config.layers, {.zero = zero})});
   return job;
 }
 
@@ -31,7 +32,8 @@ inline cluster::Hardware with_links(int hosts, int devices) {
 }
 
 struct SimulatedStep {
-  SimulatedStep(const std::vector<std::string>& strategies, int hosts, int devices, std::vector<i64> lengths_in, int zero = 1)
+  SimulatedStep(const std::vector<std::string>& strategies, int hosts, int devices, std::vector<i64> lengths_in,
+                int zero = 1)
       : job(job_of(strategies, hosts * devices, zero)),
         hardware(with_links(hosts, devices)),
         plans(compiler::plans_of(job, hardware.placement())),

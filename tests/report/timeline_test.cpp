@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "simulator/trace.hpp"
@@ -18,7 +17,9 @@ const std::vector<i64> kLengths{60, 50, 40, 30, 20, 10, 31, 7};
 double seconds_of(const Track& track, bool computing) {
   double sum = 0;
   for (const Span& span : track.spans)
-    if (span.kind != Kind::waiting && span.kind != Kind::other && computes(span.kind) && (span.kind != Kind::collective) == computing) sum += span.end - span.begin;
+    if (span.kind != Kind::waiting && span.kind != Kind::other && computes(span.kind) &&
+        (span.kind != Kind::collective) == computing)
+      sum += span.end - span.begin;
   return sum;
 }
 
@@ -32,10 +33,10 @@ TEST(Timeline, of_a_simulation_has_each_span_of_each_rank_at_its_time) {
     EXPECT_NEAR(seconds_of(track, true), step.simulation.ranks[static_cast<size_t>(rank)].compute, 1e-9);
     size_t expected = 0, drawn = 0;
     for (const int row : step.program.of_rank[static_cast<size_t>(rank)])
-      for (const simulator::Span& span : step.simulation.rows[static_cast<size_t>(row)].spans) {
+      for (const simulator::Span& span : step.simulation.tasks[static_cast<size_t>(row)].spans) {
         if (span.end <= span.begin) continue;
         ++expected;
-        const std::string name = ir::name_of(step.program.rows[static_cast<size_t>(row)]);
+        const std::string name = ir::name_of(step.program.tasks[static_cast<size_t>(row)]);
         drawn += std::any_of(track.spans.begin(), track.spans.end(), [&](const Span& s) {
           return s.begin == span.begin && s.end == span.end && timeline.names[static_cast<size_t>(s.name)] == name;
         });
@@ -52,7 +53,7 @@ TEST(Timeline, calls_every_gap_of_the_compute_stream_waiting_for_what_comes_next
   const Span& first = second_stage.spans.front();
   EXPECT_EQ(first.kind, Kind::waiting);
   EXPECT_EQ(first.begin, 0);
-  EXPECT_EQ(timeline.names[static_cast<size_t>(first.name)], "run phase 0 lane 0 stage 1 F mb0");
+  EXPECT_EQ(timeline.names[static_cast<size_t>(first.name)], "run phase 0 replica 0 stage 1 F mb0");
   double at = 0;  // waiting and computing follow each other without gaps and overlaps
   for (const Span& span : second_stage.spans)
     if (span.kind == Kind::waiting || computes(span.kind)) {
@@ -85,7 +86,8 @@ TEST(Timeline, folds_only_ranks_with_identical_spans_and_keeps_every_rank) {
 
 TEST(Timeline, keeps_ranks_apart_that_differ_in_the_last_bit) {
   Timeline timeline{.predicted_seconds = 1, .names = {"update u0"}};
-  timeline.tracks = {{{0}, 0, false, {{0, 1, Kind::update, 0}}}, {{1}, 1, false, {{0, std::nextafter(1.0, 2), Kind::update, 0}}}};
+  timeline.tracks = {{{0}, 0, false, {{0, 1, Kind::update, 0}}},
+                     {{1}, 1, false, {{0, std::nextafter(1.0, 2), Kind::update, 0}}}};
   fold_equal(timeline);
   EXPECT_EQ(timeline.tracks.size(), 2u);
   EXPECT_EQ(timeline.folded, "");
@@ -94,7 +96,8 @@ TEST(Timeline, keeps_ranks_apart_that_differ_in_the_last_bit) {
 TEST(Timeline, with_too_many_tracks_joins_those_that_compute_alike) {
   Timeline timeline{.predicted_seconds = 1, .names = {"update u0", "move phase 0 u0 r0"}};
   for (int rank = 0; rank < 3; ++rank)
-    timeline.tracks.push_back({{rank}, rank, false, {{0.1 * rank, 0.4, Kind::move, 1}, {0.5, rank == 2 ? 0.9 : 0.8, Kind::update, 0}}});
+    timeline.tracks.push_back(
+        {{rank}, rank, false, {{0.1 * rank, 0.4, Kind::move, 1}, {0.5, rank == 2 ? 0.9 : 0.8, Kind::update, 0}}});
   Timeline few = timeline;
   fold_alike(few, 3);
   EXPECT_EQ(few.tracks.size(), 3u);
@@ -132,7 +135,8 @@ std::string trace_of_all_ranks(const SimulatedStep& step) {
   std::vector<std::vector<simulator::TracedSpan>> spans(step.program.of_rank.size());
   for (size_t rank = 0; rank < spans.size(); ++rank)
     for (const int row : step.program.of_rank[rank])
-      for (const simulator::Span& span : step.simulation.rows[static_cast<size_t>(row)].spans) spans[rank].push_back({row, span});
+      for (const simulator::Span& span : step.simulation.tasks[static_cast<size_t>(row)].spans)
+        spans[rank].push_back({row, span});
   return simulator::trace_of(step.program, spans, nlohmann::json::object());
 }
 
@@ -154,7 +158,8 @@ TEST(Timeline, is_merged_until_it_is_small_and_tells_how_many_spans_are_gone) {
   Timeline timeline{.predicted_seconds = 1, .names = {"norm"}};
   timeline.tracks.resize(1);
   timeline.tracks[0].ranks = {0};
-  for (int i = 0; i < 1000; ++i) timeline.tracks[0].spans.push_back({1e-3 * i, 1e-3 * i + 5e-4, i % 2 ? Kind::forward : Kind::collective, 0});
+  for (int i = 0; i < 1000; ++i)
+    timeline.tracks[0].spans.push_back({1e-3 * i, 1e-3 * i + 5e-4, i % 2 ? Kind::forward : Kind::collective, 0});
   merge_short(timeline, 100);
   const auto& spans = timeline.tracks[0].spans;
   EXPECT_LE(spans.size(), 100u);
@@ -173,7 +178,8 @@ TEST(Timeline, that_was_measured_is_read_back_from_a_trace_and_matches_the_predi
   for (size_t t = 0; t < read.tracks.size(); ++t) {
     ASSERT_TRUE(read.tracks[t].measured);
     ASSERT_EQ(read.tracks[t].ranks, predicted.tracks[t].ranks);
-    const double rounded = 0.125e-6 * static_cast<double>(read.tracks[t].spans.size());  // a trace has eighths of microseconds
+    const double rounded =
+        0.125e-6 * static_cast<double>(read.tracks[t].spans.size());  // a trace has eighths of microseconds
     EXPECT_NEAR(seconds_of(read.tracks[t], true), seconds_of(predicted.tracks[t], true), rounded);
     EXPECT_NEAR(seconds_of(read.tracks[t], false), seconds_of(predicted.tracks[t], false), rounded);
   }
@@ -198,23 +204,29 @@ TEST(Timeline, of_a_trace_knows_its_step_and_the_hosts) {
   EXPECT_EQ(step.hosts, (std::vector<int>{0, 1}));
 }
 
-TEST(Timeline, that_is_no_trace_is_told_with_its_name) {
+TEST(Timeline, that_is_no_trace_is_reported_with_its_name) {
   for (const char* text : {"", "{", "[]", "{\"traceEvents\": 3}", "{\"traceEvents\": [{\"ph\": \"X\"}]}"})
-    EXPECT_NE(compiler::user_message([&] { measured_timeline(text, "run/timeline.json"); }).find("run/timeline.json is no timeline of a run"), std::string::npos)
+    EXPECT_NE(compiler::user_message([&] {
+                measured_timeline(text, "run/timeline.json");
+              }).find("run/timeline.json is no timeline of a run"),
+              std::string::npos)
         << text;
 }
 
 TEST(Timeline, of_a_trace_has_numbers_that_a_run_can_have) {
   const auto told = [](const std::string& other, const std::string& event) {
-    const std::string text = "{\"otherData\":" + other + ",\"traceEvents\":[{\"ph\":\"X\",\"name\":\"update u0\"," + event + "}]}";
+    const std::string text =
+        "{\"otherData\":" + other + ",\"traceEvents\":[{\"ph\":\"X\",\"name\":\"update u0\"," + event + "}]}";
     return compiler::user_message([&] { measured_timeline(text, "timeline.json"); });
   };
   const std::string good = R"("pid":0,"ts":0,"dur":1)";
-  for (const char* other : {"[]", "3", R"({"step":-2})", R"({"step":0})", R"({"step":1e308})", R"({"step":"1"})", R"({"hosts":1})", R"({"hosts":[-1]})",
-                            R"({"hosts":[0,1000000000]})", R"({"hosts":[0.5]})"})
+  for (const char* other : {"[]", "3", R"({"step":-2})", R"({"step":0})", R"({"step":1e308})", R"({"step":"1"})",
+                            R"({"hosts":1})", R"({"hosts":[-1]})", R"({"hosts":[0,1000000000]})", R"({"hosts":[0.5]})"})
     EXPECT_NE(told(other, good).find("timeline.json is no timeline of a run ("), std::string::npos) << other;
-  for (const char* event : {R"("pid":-1,"ts":0,"dur":1)", R"("pid":1e308,"ts":0,"dur":1)", R"("pid":0,"ts":-1,"dur":1)", R"("pid":0,"ts":1e308,"dur":1)",
-                            R"("pid":0,"ts":1e999,"dur":1)", R"("pid":0,"ts":0,"dur":-1)", R"("pid":0,"ts":0,"dur":null)", R"("pid":0,"ts":0)", R"("ts":0,"dur":1)"})
+  for (const char* event :
+       {R"("pid":-1,"ts":0,"dur":1)", R"("pid":1e308,"ts":0,"dur":1)", R"("pid":0,"ts":-1,"dur":1)",
+        R"("pid":0,"ts":1e308,"dur":1)", R"("pid":0,"ts":1e999,"dur":1)", R"("pid":0,"ts":0,"dur":-1)",
+        R"("pid":0,"ts":0,"dur":null)", R"("pid":0,"ts":0)", R"("ts":0,"dur":1)"})
     EXPECT_NE(told("{}", event).find("timeline.json is no timeline of a run ("), std::string::npos) << event;
 }
 

@@ -1,10 +1,10 @@
 #include "runtime/channels.hpp"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <set>
 #include <tuple>
-
-#include <gtest/gtest.h>
 
 #include "base/errors.hpp"
 #include "tiny_job.hpp"
@@ -15,49 +15,56 @@ namespace {
 using ir::Queue;
 using ir::TaskKind;
 
-ir::Task flush(std::vector<int> ranks) { return {.kind = TaskKind::flush, .queue = Queue::bulk, .ranks = std::move(ranks)}; }
+ir::Task reduce(std::vector<int> ranks) {
+  return {.kind = TaskKind::reduce, .queue = Queue::bulk, .ranks = std::move(ranks)};
+}
 
-// FNV-1a of queue, stage and ranks in 31 bits, as channels were numbered once, is the same for these two, which have ranks 46 and 56 in common.
+// FNV-1a of queue, stage and ranks in 31 bits, as channels were numbered once, is the same for these two, which have
+// ranks 46 and 56 in common.
 TEST(Channels, ThatAHashTakesForOneAreTwo) {
-  const ir::Program program{.rows = {flush({46, 48, 56, 61}), flush({10, 31, 46, 56})}, .of_rank = {}};
+  const ir::Program program{.tasks = {reduce({46, 48, 56, 61}), reduce({10, 31, 46, 56})}, .of_rank = {}};
   Channels channels;
   channels.add(program);
-  EXPECT_EQ(channels.of(program.rows[0]).id, kFirstChannel);
-  EXPECT_EQ(channels.of(program.rows[1]).id, kFirstChannel + 1);
+  EXPECT_EQ(channels.of(program.tasks[0]).id, kFirstChannel);
+  EXPECT_EQ(channels.of(program.tasks[1]).id, kFirstChannel + 1);
 }
 
 TEST(Channels, OfATaskAreThoseOfItsQueueRanksAndSendingStage) {
   const ir::Task run{.kind = TaskKind::run, .ranks = {0, 1}};
-  const auto send = [](Queue queue, int stage) { return ir::Task{.kind = TaskKind::send, .queue = queue, .stage = stage, .ranks = {0, 1}}; };
-  const ir::Program program{.rows = {run, send(Queue::forward, 0), send(Queue::forward, 1), send(Queue::backward, 1), flush({0, 1}), flush({0, 1}), run},
+  const auto send = [](Queue queue, int stage) {
+    return ir::Task{.kind = TaskKind::send, .queue = queue, .stage = stage, .ranks = {0, 1}};
+  };
+  const ir::Program program{.tasks = {run, send(Queue::forward, 0), send(Queue::forward, 1), send(Queue::backward, 1),
+                                      reduce({0, 1}), reduce({0, 1}), run},
                             .of_rank = {}};
   Channels channels;
   channels.add(program);
   EXPECT_EQ(channels.within(run).channel.id, kFirstChannel);
-  for (size_t row = 1; row <= 4; ++row) EXPECT_EQ(channels.of(program.rows[row]).id, kFirstChannel + static_cast<int>(row));
-  EXPECT_EQ(channels.of(program.rows[5]).id, channels.of(program.rows[4]).id);
-  EXPECT_EQ(channels.of(program.rows[5]).ranks, (std::vector<int>{0, 1}));
+  for (size_t id = 1; id <= 4; ++id) EXPECT_EQ(channels.of(program.tasks[id]).id, kFirstChannel + static_cast<int>(id));
+  EXPECT_EQ(channels.of(program.tasks[5]).id, channels.of(program.tasks[4]).id);
+  EXPECT_EQ(channels.of(program.tasks[5]).ranks, (std::vector<int>{0, 1}));
 }
 
-TEST(Channels, KeepTheirNumbersAndRowsInLaterPrograms) {
+TEST(Channels, KeepTheirNumbersAndTasksInLaterPrograms) {
   const ir::Task run{.kind = TaskKind::run, .ranks = {0, 1}};
   Channels channels;
-  channels.add({.rows = {flush({0, 1}), run}, .of_rank = {}});
-  ++channels.within(run).row;
-  channels.add({.rows = {flush({0, 2}), run, flush({0, 1})}, .of_rank = {}});
-  EXPECT_EQ(channels.of(flush({0, 1})).id, kFirstChannel);
+  channels.add({.tasks = {reduce({0, 1}), run}, .of_rank = {}});
+  ++channels.within(run).task;
+  channels.add({.tasks = {reduce({0, 2}), run, reduce({0, 1})}, .of_rank = {}});
+  EXPECT_EQ(channels.of(reduce({0, 1})).id, kFirstChannel);
   EXPECT_EQ(channels.within(run).channel.id, kFirstChannel + 1);
-  EXPECT_EQ(channels.within(run).row, 1);
-  EXPECT_EQ(channels.of(flush({0, 2})).id, kFirstChannel + 2);
+  EXPECT_EQ(channels.within(run).task, 1);
+  EXPECT_EQ(channels.of(reduce({0, 2})).id, kFirstChannel + 2);
 }
 
 TEST(Channels, OfProgramsThatWereNotAddedAreUnknown) {
   Channels channels;
-  EXPECT_THROW(channels.of(flush({0, 1})), InternalError);
+  EXPECT_THROW(channels.of(reduce({0, 1})), InternalError);
   EXPECT_THROW(channels.within({.kind = TaskKind::run, .ranks = {0}}), InternalError);
 }
 
-// One number for each set of ranks, queue and sending stage of a step with many strategies; none is skipped, and none is another's.
+// One number for each set of ranks, queue and sending stage of a step with many strategies; none is skipped, and none
+// is another's.
 TEST(Channels, OfAStepWithManyStrategiesAreConsecutive) {
   const std::vector<std::string> specs = {"2,4,2", "4,4,1", "4,2,2", "8,2,1", "16,1,1", "8,1,2"};
   const std::vector<i64> bounds = {48, 40, 32, 24, 16, 12};
@@ -69,7 +76,7 @@ TEST(Channels, OfAStepWithManyStrategiesAreConsecutive) {
   channels.add(program);
   std::set<std::tuple<int, int, std::vector<int>>> kinds;
   std::set<int> numbers;
-  for (const ir::Task& task : program.rows) {
+  for (const ir::Task& task : program.tasks) {
     if (ir::is_transfer(task.kind) && kinds.insert({static_cast<int>(task.queue), task.stage, task.ranks}).second) {
       EXPECT_TRUE(numbers.insert(channels.of(task).id).second) << ir::name_of(task);
       EXPECT_EQ(channels.of(task).ranks, task.ranks);

@@ -59,8 +59,9 @@ TEST_P(SwitchingInAStep, EqualsOneRankOverFiveSteps) {
 
 INSTANTIATE_TEST_SUITE_P(Mixes, SwitchingInAStep,
                          testing::Values(Mix{{"1,2,2", "4,1,1"}, {24, 12}}, Mix{{"1,4,1", "2,1,2"}, {24, 10}, 4, 1},
-                                         Mix{{"1,2,1", "1,1,2", "2,1,1"}, {24, 16, 8}, 2}, Mix{{"2,2,1", "1,1,1"}, {24, 6}},
-                                         Mix{{"1,1,2", "3,1,1"}, {24, 14}, 3, 1}, Mix{{"1,2,2", "4,1,1", "2,2,1"}, {24, 18, 9}, 4, 2}),
+                                         Mix{{"1,2,1", "1,1,2", "2,1,1"}, {24, 16, 8}, 2},
+                                         Mix{{"2,2,1", "1,1,1"}, {24, 6}}, Mix{{"1,1,2", "3,1,1"}, {24, 14}, 3, 1},
+                                         Mix{{"1,2,2", "4,1,1", "2,2,1"}, {24, 18, 9}, 4, 2}),
                          [](const auto& mix) {
                            std::string name;
                            for (const std::string& spec : mix.param.specs) {
@@ -76,18 +77,20 @@ class StateOnEveryReplica : public testing::TestWithParam<Mix> {};
 TEST_P(StateOnEveryReplica, EqualsOneRankAndItsCopiesAreEqualBits) {
   const Mix& mix = GetParam();
   const compiler::Plans plans = tiny_plans(mix.specs, mix.ranks, mix.home, kFp64, 2, 0);
-  i64 spread = 0;
+  i64 broadcast = 0;
   const batch::StepPlan plan = tiny_batch(0, five_batches()[0], plans, mix.bounds);
-  for (const ir::Task& task : compiler::assemble(plan, plans, {}).rows) spread += task.kind == ir::TaskKind::spread ? task.bytes : 0;
-  EXPECT_GT(spread, 0);
+  for (const ir::Task& task : compiler::assemble(plan, plans, {}).tasks)
+    broadcast += task.kind == ir::TaskKind::broadcast ? task.bytes : 0;
+  EXPECT_GT(broadcast, 0);
   const TinyRun run = run_tiny(plans, five_batches(), {.bounds = mix.bounds});
   expect_like_one_rank(run);
   EXPECT_TRUE(run.copies_agree);
 }
 
 INSTANTIATE_TEST_SUITE_P(Mixes, StateOnEveryReplica,
-                         testing::Values(Mix{{"4,1,1"}, {24}}, Mix{{"2,2,1"}, {24}}, Mix{{"2,1,2"}, {24}}, Mix{{"1,2,2", "4,1,1"}, {24, 12}, 4, 1},
-                                         Mix{{"2,2,1", "1,4,1"}, {24, 10}}, Mix{{"2,1,2", "4,1,1", "2,2,1"}, {24, 18, 9}, 4, 2}));
+                         testing::Values(Mix{{"4,1,1"}, {24}}, Mix{{"2,2,1"}, {24}}, Mix{{"2,1,2"}, {24}},
+                                         Mix{{"1,2,2", "4,1,1"}, {24, 12}, 4, 1}, Mix{{"2,2,1", "1,4,1"}, {24, 10}},
+                                         Mix{{"2,1,2", "4,1,1", "2,2,1"}, {24, 18, 9}, 4, 2}));
 
 TEST(Executor, OneRankLearns) {
   const TinyRun& run = on_one_rank();
@@ -106,11 +109,14 @@ TEST(Executor, PrefetchChangesNoBit) {
 
 // Tensor parallel ranks on two hosts: reshards go over hosts.
 TEST(Executor, TensorParallelRanksOfSeveralHostsTrainAsOneRankDoes) {
-  for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::selective, config::Recompute::full}) {
+  for (const config::Recompute recompute :
+       {config::Recompute::none, config::Recompute::selective, config::Recompute::full}) {
     const std::vector<std::string> specs = {"1,4,1", "1,2,2"};
     const compiler::Plans plans = tiny_plans(specs, 4, 0, kFp64, 2, 1, {.recompute = recompute});
     const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
-    EXPECT_TRUE(std::ranges::any_of(stage.forward.code, [](const ir::Instr& instr) { return !instr.op && !instr.exchanges[0]->scratch[0].empty(); }));
+    EXPECT_TRUE(std::ranges::any_of(stage.forward.code, [](const ir::Instr& instr) {
+      return !instr.op && !instr.exchanges[0]->scratch[0].empty();
+    }));
     expect_like_one_rank(run_tiny(plans, five_batches(), {.bounds = {24, 12}}));
   }
 }
@@ -120,7 +126,8 @@ TEST(Executor, TensorParallelRanksTakeAsMuchMemoryAsPredicted) {
   kernels::install_rank_allocator();
   for (const int hosts : {1, 2})
     for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::full}) {
-      const compiler::Plans plans = tiny_plans({"1,4,1"}, 4, 0, precision_from("fp32"), hosts, 1, {.recompute = recompute});
+      const compiler::Plans plans =
+          tiny_plans({"1,4,1"}, 4, 0, precision_from("fp32"), hosts, 1, {.recompute = recompute});
       const Documents documents = tiny_documents(12, 5);
       const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
       const ir::Program program = compiler::assemble(plan, plans, {});
@@ -139,18 +146,21 @@ TEST(Executor, TensorParallelRanksTakeAsMuchMemoryAsPredicted) {
           ExecutorOptions options;
           options.memory = &memory;
           Executor executor(plans, store, fabric, options);
-          executor.run(program, {&plan, &documents, [](double) { return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; }});
+          executor.run(program, {&plan, &documents, [](double) {
+                                   return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1};
+                                 }});
           peaks[static_cast<size_t>(fabric.rank())] = memory.peak();
         }
       });
       ASSERT_EQ(ends, std::vector<std::string>(4));
       for (int rank = 0; rank < 4; ++rank)
-        EXPECT_EQ(peaks[static_cast<size_t>(rank)], compiler::predict_memory(program, plan, plans, compiler::Holdings(plans, rank)).total)
+        EXPECT_EQ(peaks[static_cast<size_t>(rank)],
+                  compiler::predict_memory(program, plan, plans, compiler::Holdings(plans, rank)).total)
             << hosts << " hosts, rank " << rank;
     }
 }
 
-TEST(Executor, LanesWithoutDocumentsAddNothing) {
+TEST(Executor, ReplicasWithoutDocumentsAddNothing) {
   const std::vector<Documents> batches = {tiny_documents(1, 3), tiny_documents(2, 4)};
   const TinyRun one = run_tiny(tiny_plans({"1,1,1"}, 1), batches), four = run_tiny(tiny_plans({"4,1,1"}, 4), batches);
   ASSERT_THAT(four.ends, Each(IsEmpty()));
@@ -163,7 +173,7 @@ TEST(Executor, AStepThatIsNotFiniteLeavesParametersAndGradientsOfTheNextStepClea
   const compiler::Plans plans = tiny_plans({"1,2,1"}, 2);
   const TinyRun run = run_tiny(plans, batches, {.poison = std::numeric_limits<double>::infinity()});
   ASSERT_THAT(run.ends, Each(IsEmpty()));
-  // The first master element belongs to token 0's embedding row, which the batch reads.
+  // The first master element belongs to token 0's embedding task, which the batch reads.
   EXPECT_FALSE(run.steps[0].finite);
   const auto& last = run.master.back();
   EXPECT_EQ(gap(last, tiny_value(plans.graph(), static_cast<int>(run.master.size()) - 1)), 0);

@@ -21,9 +21,11 @@ TEST(Home, HoldsEveryElementOnceOverTheRanks) {
     store.home.initialize(tiny_values(plans.graph()));
     for (const HomeUnit& unit : store.home.units())
       for (const HomeShard& shard : unit.shards) {
-        view_of(count[static_cast<size_t>(shard.param)], layout::whole(plans.graph().param(shard.param).shape.size), shard.box).add_(1);
+        view_of(count[static_cast<size_t>(shard.param)], layout::whole(plans.graph().param(shard.param).shape.size),
+                shard.box)
+            .add_(1);
         EXPECT_TRUE(shard.master.equal(expected_box(plans.graph(), shard.param, shard.box)));
-        EXPECT_TRUE(shard.image.is_same(shard.master) || shard.image.equal(shard.master));
+        EXPECT_TRUE(shard.compute_copy.is_same(shard.master) || shard.compute_copy.equal(shard.master));
       }
   }
   for (const at::Tensor& c : count) EXPECT_EQ(c.sub(1).abs().max().item<double>(), 0);
@@ -32,7 +34,8 @@ TEST(Home, HoldsEveryElementOnceOverTheRanks) {
 TEST(Home, ReplicasCountEveryGradientOnce) {
   const compiler::Plans plans = tiny_plans({"2,2,1"}, 4, 0, kFp64, 1, 0);
   double squares = 0, expected = 0;
-  for (int p = 0; p < static_cast<int>(plans.graph().params().size()); ++p) expected += tiny_value(plans.graph(), p).square().sum().item<double>();
+  for (int p = 0; p < static_cast<int>(plans.graph().params().size()); ++p)
+    expected += tiny_value(plans.graph(), p).square().sum().item<double>();
   for (int rank = 0; rank < 4; ++rank) {
     Store store(plans, rank, at::kCPU);
     store.home.initialize(tiny_values(plans.graph()));
@@ -67,23 +70,25 @@ TEST(Home, UpdateIsAdamWWithDecayOnMatricesOnlyAndClearsGradients) {
     }
   }
   EXPECT_NEAR(store.home.gradient_squares(), squares, 1e-10 * squares);
-  for (int unit = 0; unit < static_cast<int>(expected.size()); ++unit) store.home.update(unit, {{0.01, 0.9, 0.95, 1e-8, 0.1, 1}, 0.5});
+  for (int unit = 0; unit < static_cast<int>(expected.size()); ++unit)
+    store.home.update(unit, {{0.01, 0.9, 0.95, 1e-8, 0.1, 1}, 0.5});
   for (size_t u = 0; u < expected.size(); ++u)
-    for (size_t s = 0; s < expected[u].size(); ++s) EXPECT_LT(gap(store.home.units()[u].shards[s].master, expected[u][s]), 1e-12);
+    for (size_t s = 0; s < expected[u].size(); ++s)
+      EXPECT_LT(gap(store.home.units()[u].shards[s].master, expected[u][s]), 1e-12);
   EXPECT_EQ(store.home.gradient_squares(), 0);
 }
 
-TEST(Home, TheImageInLowerPrecisionFollowsTheMaster) {
+TEST(Home, TheComputeCopyInLowerPrecisionFollowsTheMaster) {
   const compiler::Plans plans = tiny_plans({"1,1,1"}, 1, 0, {DType::bf16, DType::f32});
   Store store(plans, 0, at::kCPU);
   store.home.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(0.3); });
   HomeUnit& unit = store.home.units()[1];
-  EXPECT_EQ(unit.shards[0].image.scalar_type(), at::kBFloat16);
-  EXPECT_TRUE(unit.shards[0].image.equal(unit.shards[0].master.to(at::kBFloat16)));
+  EXPECT_EQ(unit.shards[0].compute_copy.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(unit.shards[0].compute_copy.equal(unit.shards[0].master.to(at::kBFloat16)));
   unit.grad.fill_(1);
   store.home.update(1, {{0.1, 0.9, 0.95, 1e-8, 0, 1}, 1});
   EXPECT_NEAR(unit.shards[0].master.max().item<double>(), 0.2, 1e-6);
-  EXPECT_TRUE(unit.shards[0].image.equal(unit.shards[0].master.to(at::kBFloat16)));
+  EXPECT_TRUE(unit.shards[0].compute_copy.equal(unit.shards[0].master.to(at::kBFloat16)));
 }
 
 TEST(Home, FindsTheShardThatHasABox) {
@@ -94,7 +99,8 @@ TEST(Home, FindsTheShardThatHasABox) {
   EXPECT_EQ(store.home.find(p, half), &store.home.shard(p, half));
   EXPECT_TRUE(store.home.shard(p, half).box.contains(half));
   EXPECT_EQ(store.home.find(p, whole), nullptr);
-  EXPECT_THAT(message([&] { store.home.shard(p, whole); }), HasSubstr("rank 0 is no home of model.layers.0.mlp.down_proj.weight"));
+  EXPECT_THAT(message([&] { store.home.shard(p, whole); }),
+              HasSubstr("rank 0 is no home of model.layers.0.mlp.down_proj.weight"));
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ struct Case {
   bool tied = false;
 };
 
-config::StrategySettings settings(ScheduleKind schedule, int chunks = 0, int cap = 0, Recompute recompute = Recompute::none) {
+config::StrategySettings settings(ScheduleKind schedule, int chunks = 0, int cap = 0,
+                                  Recompute recompute = Recompute::none) {
   config::StrategySettings made;
   made.schedule = schedule;
   made.chunks = chunks;
@@ -39,7 +40,8 @@ config::StrategySettings settings(ScheduleKind schedule, int chunks = 0, int cap
 compiler::Plans plans_of(std::vector<config::Strategy> strategies, int ranks, bool tied) {
   ir::Graph graph = models::build(model(tied), kFp64, models::Output::loss);
   ir::differentiate(graph);
-  return compiler::Plans(std::move(graph), std::move(strategies), 0, cluster::uniform(1, ranks), switching::Planner::relay);
+  return compiler::Plans(std::move(graph), std::move(strategies), 0, cluster::uniform(1, ranks),
+                         switching::Planner::relay);
 }
 
 std::vector<Documents> two_batches() { return {tiny_documents(13, 1), tiny_documents(11, 2)}; }
@@ -51,7 +53,8 @@ void expect_like_one_rank(const TinyRun& run, bool tied) {
     EXPECT_NEAR(run.steps[s].loss, one.steps[s].loss, 1e-10 * one.steps[s].loss);
     EXPECT_NEAR(run.steps[s].norm, one.steps[s].norm, 1e-10 * one.steps[s].norm);
   }
-  for (size_t p = 0; p < run.master.size(); ++p) EXPECT_LT(gap(run.master[p], one.master[p]), 1e-10) << "parameter " << p;
+  for (size_t p = 0; p < run.master.size(); ++p)
+    EXPECT_LT(gap(run.master[p], one.master[p]), 1e-10) << "parameter " << p;
 }
 
 class Schedules : public testing::TestWithParam<Case> {};
@@ -65,35 +68,65 @@ TEST_P(Schedules, EqualOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Schedules,
-    testing::Values(Case{"GPipe", "1,1,4", settings(ScheduleKind::gpipe)}, Case{"Interleaved", "1,1,3", settings(ScheduleKind::interleaved)},
+    testing::Values(Case{"GPipe", "1,1,4", settings(ScheduleKind::gpipe)},
+                    Case{"Interleaved", "1,1,3", settings(ScheduleKind::interleaved)},
                     Case{"InterleavedThree", "1,2,2", settings(ScheduleKind::interleaved, 3)},
                     Case{"InterleavedTied", "2,1,2", settings(ScheduleKind::interleaved, 2), true},
                     Case{"InterleavedAlone", "4,1,1", settings(ScheduleKind::interleaved, 3), true},
                     Case{"ZeroBubble", "1,1,4", settings(ScheduleKind::zero_bubble)},
                     Case{"ZeroBubbleTight", "1,2,2", settings(ScheduleKind::zero_bubble, 0, 1)},
                     Case{"ZeroBubbleWide", "1,1,3", settings(ScheduleKind::zero_bubble, 0, 6), true},
-                    Case{"ZeroBubbleSelective", "2,1,2", settings(ScheduleKind::zero_bubble, 0, 0, Recompute::selective)},
+                    Case{"ZeroBubbleSelective", "2,1,2",
+                         settings(ScheduleKind::zero_bubble, 0, 0, Recompute::selective)},
                     Case{"ZeroBubbleFull", "1,2,2", settings(ScheduleKind::zero_bubble, 0, 0, Recompute::full)},
-                    Case{"ZeroBubbleAlone", "1,4,1", settings(ScheduleKind::zero_bubble)}, Case{"ZbV", "1,1,3", settings(ScheduleKind::zb_v)},
+                    Case{"ZeroBubbleAlone", "1,4,1", settings(ScheduleKind::zero_bubble)},
+                    Case{"ZbV", "1,1,3", settings(ScheduleKind::zb_v)},
                     Case{"ZbVTied", "2,1,2", settings(ScheduleKind::zb_v), true},
-                    Case{"ZeroBubbleTied", "1,2,2", settings(ScheduleKind::zero_bubble), true}, Case{"ZbVCutVocabulary", "1,2,2", settings(ScheduleKind::zb_v)},
+                    Case{"ZeroBubbleTied", "1,2,2", settings(ScheduleKind::zero_bubble), true},
+                    Case{"ZbVCutVocabulary", "1,2,2", settings(ScheduleKind::zb_v)},
                     Case{"ZbVFull", "1,2,2", settings(ScheduleKind::zb_v, 0, 3, Recompute::full), true}),
     [](const auto& c) { return c.param.name; });
 
 TEST(Schedules, SwitchFromOneToTheOtherInAStep) {
-  const std::vector<config::Strategy> strategies = {config::strategy_from_spec("1,1,3", 4, kLayers, settings(ScheduleKind::zb_v)),
-                                                    config::strategy_from_spec("2,2,1", 4, kLayers, settings(ScheduleKind::zero_bubble)),
-                                                    config::strategy_from_spec("2,1,2", 4, kLayers, settings(ScheduleKind::interleaved))};
+  const std::vector<config::Strategy> strategies = {
+      config::strategy_from_spec("1,1,3", 4, kLayers, settings(ScheduleKind::zb_v)),
+      config::strategy_from_spec("2,2,1", 4, kLayers, settings(ScheduleKind::zero_bubble)),
+      config::strategy_from_spec("2,1,2", 4, kLayers, settings(ScheduleKind::interleaved))};
   for (const bool prefetch : {true, false})
-    expect_like_one_rank(run_tiny(plans_of(strategies, 4, false), two_batches(), {.bounds = {24, 14, 8}, .prefetch = prefetch}), false);
+    expect_like_one_rank(
+        run_tiny(plans_of(strategies, 4, false), two_batches(), {.bounds = {24, 14, 8}, .prefetch = prefetch}), false);
 }
 
-TEST(Schedules, WrittenByHandLoseWhatALaneLacks) {
+TEST(Schedules, WrittenByHandLoseWhatAReplicaLacks) {
   config::Strategy strategy = config::strategy_from_spec("2,1,2", 4, kLayers);
-  strategy.order = {.order = {{{'F', 0, 1}, {'F', 0, 0}, {'B', 0, 0}, {'X', 0, 1}, {'W', 0, 0}, {'F', 0, 2}, {'F', 0, 3}, {'X', 0, 3}, {'X', 0, 2},
-                               {'F', 0, 4}, {'X', 0, 4}, {'F', 0, 5}, {'X', 0, 5}},
-                              {{'F', 0, 0}, {'X', 0, 0}, {'F', 0, 1}, {'B', 0, 1}, {'F', 0, 2}, {'F', 0, 3}, {'B', 0, 3}, {'B', 0, 2}, {'W', 0, 1},
-                               {'W', 0, 2}, {'W', 0, 3}, {'F', 0, 4}, {'X', 0, 4}, {'F', 0, 5}, {'X', 0, 5}}},
+  strategy.order = {.order = {{{'F', 0, 1},
+                               {'F', 0, 0},
+                               {'B', 0, 0},
+                               {'X', 0, 1},
+                               {'W', 0, 0},
+                               {'F', 0, 2},
+                               {'F', 0, 3},
+                               {'X', 0, 3},
+                               {'X', 0, 2},
+                               {'F', 0, 4},
+                               {'X', 0, 4},
+                               {'F', 0, 5},
+                               {'X', 0, 5}},
+                              {{'F', 0, 0},
+                               {'X', 0, 0},
+                               {'F', 0, 1},
+                               {'B', 0, 1},
+                               {'F', 0, 2},
+                               {'F', 0, 3},
+                               {'B', 0, 3},
+                               {'B', 0, 2},
+                               {'W', 0, 1},
+                               {'W', 0, 2},
+                               {'W', 0, 3},
+                               {'F', 0, 4},
+                               {'X', 0, 4},
+                               {'F', 0, 5},
+                               {'X', 0, 5}}},
                     .mbs = 6};
   schedule::verify(strategy.order);
   expect_like_one_rank(run_tiny(plans_of({strategy}, 4, false), two_batches()), false);

@@ -14,7 +14,8 @@ class SegmentRunnerOnOneRank : public testing::Test {
  protected:
   SegmentRunnerOnOneRank() {
     store_.home.initialize(tiny_values(plans_.graph()));
-    for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit) store_.working.prepare(phase_, {}, unit);
+    for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit)
+      store_.working.allocate(phase_, {}, unit);
     state_.feeds = feeds_of({5, {{{0, 0, 4, 1}, {-1, 0, 1, 1}}}}, {{1, 2, 3, 4}}, 3, DType::f64, at::kCPU);
     hooks_.await = [this](int unit) { awaited_.push_back(unit); };
     hooks_.release = [this](int unit) { released_.push_back(unit); };
@@ -57,7 +58,7 @@ TEST_F(SegmentRunnerOnOneRank, KeepsBetweenTheSegmentsWhatIsStashedOnly) {
 
 TEST_F(SegmentRunnerOnOneRank, AHeadOfZerosLosesTheLogarithmOfTheVocabulary) {
   for (HomeShard& shard : store_.home.units().back().shards)
-    if (shard.box.dims == 2) shard.image.zero_();
+    if (shard.box.dims == 2) shard.compute_copy.zero_();
   run(stage_.forward);
   run(stage_.backward);
   EXPECT_NEAR(loss(), std::log(40.0), 1e-12);
@@ -78,13 +79,13 @@ TEST_F(SegmentRunnerOnOneRank, GradientsAreTheSlopesOfTheLoss) {
     gradients.push_back(store_.working.gradient(phase_, static_cast<int>(p)).clone());
   for (HomeUnit& unit : store_.home.units())
     for (HomeShard& shard : unit.shards) {
-      const at::Tensor direction = wave({shard.image.sizes().begin(), shard.image.sizes().end()}, 0.4);
+      const at::Tensor direction = wave({shard.compute_copy.sizes().begin(), shard.compute_copy.sizes().end()}, 0.4);
       const double h = 1e-6, slope = gradients[static_cast<size_t>(shard.param)].mul(direction).sum().item<double>();
-      shard.image.add_(direction, h);
+      shard.compute_copy.add_(direction, h);
       const double up = loss_now();
-      shard.image.sub_(direction, 2 * h);
+      shard.compute_copy.sub_(direction, 2 * h);
       const double down = loss_now();
-      shard.image.add_(direction, h);
+      shard.compute_copy.add_(direction, h);
       EXPECT_NEAR(slope, (up - down) / (2 * h), 2e-6) << plans_.graph().param(shard.param).name;
     }
 }

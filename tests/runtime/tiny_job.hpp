@@ -47,15 +47,18 @@ inline config::ModelConfig tiny_llama() {
   return model;
 }
 
-inline compiler::Plans tiny_plans(const std::vector<std::string>& specs, int ranks, int home = 0, Precision precision = kFp64,
-                                  int hosts = 1, int zero = 1, const config::StrategySettings& settings = {}) {
+inline compiler::Plans tiny_plans(const std::vector<std::string>& specs, int ranks, int home = 0,
+                                  Precision precision = kFp64, int hosts = 1, int zero = 1,
+                                  const config::StrategySettings& settings = {}) {
   ir::Graph graph = models::build(tiny_llama(), precision, models::Output::loss);
   ir::differentiate(graph);
   std::vector<config::Strategy> strategies;
   config::StrategySettings all = settings;
   all.zero = zero;
-  for (const std::string& spec : specs) strategies.push_back(config::strategy_from_spec(spec, ranks, tiny_llama().layers, all));
-  return compiler::Plans(std::move(graph), strategies, home, cluster::uniform(hosts, ranks / hosts), switching::Planner::relay);
+  for (const std::string& spec : specs)
+    strategies.push_back(config::strategy_from_spec(spec, ranks, tiny_llama().layers, all));
+  return compiler::Plans(std::move(graph), strategies, home, cluster::uniform(hosts, ranks / hosts),
+                         switching::Planner::relay);
 }
 
 /// Whole values of a parameter: near 1 for norms, waves of 0.2 for the rest.
@@ -83,13 +86,14 @@ inline Documents tiny_documents(int count, unsigned seed) {
 }
 
 /// One bucket a strategy, of documents up to bounds[s].
-inline batch::StepPlan tiny_batch(i64 step, const Documents& documents, const compiler::Plans& plans, const std::vector<i64>& bounds) {
+inline batch::StepPlan tiny_batch(i64 step, const Documents& documents, const compiler::Plans& plans,
+                                  const std::vector<i64>& bounds) {
   std::vector<batch::BucketSpec> buckets;
   for (size_t s = 0; s < bounds.size(); ++s) {
     batch::BucketSpec bucket;
     bucket.max_length = bounds[s];
     bucket.strategy = static_cast<int>(s);
-    bucket.lanes = static_cast<int>(plans.strategies()[s].lanes.size());
+    bucket.replicas = static_cast<int>(plans.strategies()[s].replicas.size());
     bucket.multiple = plans.strategies()[s].multiple;
     buckets.push_back(bucket);
   }
@@ -99,33 +103,36 @@ inline batch::StepPlan tiny_batch(i64 step, const Documents& documents, const co
 }
 
 struct TinyRun {
-  std::vector<StepResult> steps;    // as rank 0 saw them
-  std::vector<at::Tensor> master;   // whole parameters at the end
-  bool copies_agree = true;         // those of a parameter at home, to the last bit
-  std::vector<std::string> ends;    // error that ended each rank; empty: none
+  std::vector<StepResult> steps;   // as rank 0 saw them
+  std::vector<at::Tensor> master;  // whole parameters at the end
+  bool copies_agree = true;        // those of a parameter at home, to the last bit
+  std::vector<std::string> ends;   // error that ended each rank; empty: none
 };
 
 struct TinyOptions {
   std::vector<i64> bounds{kLongest};
   bool prefetch = true;
-  int faulty_rank = -1;   // its n-th transaction fails
+  int faulty_rank = -1;  // its n-th transaction fails
   i64 faulty_transaction = 1;
   std::optional<double> poison{};  // written to one element of rank 0's first master tensor
 };
 
 /// One step a batch, AdamW with clipping.
-inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Documents>& batches, const TinyOptions& options = {}) {
+inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Documents>& batches,
+                        const TinyOptions& options = {}) {
   const int ranks = plans.cluster().ranks();
   std::vector<batch::StepPlan> steps;
   std::vector<ir::Program> programs;
   for (const Documents& documents : batches) {
     steps.push_back(tiny_batch(static_cast<i64>(steps.size()), documents, plans, options.bounds));
-    programs.push_back(compiler::assemble(steps.back(), plans, {.prefetch_units = options.prefetch ? compiler::kAllUnits : 0, .train = true}));
+    programs.push_back(compiler::assemble(
+        steps.back(), plans, {.prefetch_units = options.prefetch ? compiler::kAllUnits : 0, .train = true}));
   }
   auto fabrics = comm::thread_fabrics(ranks, plans.cluster(), {});
   if (options.faulty_rank >= 0) {
     auto& fabric = fabrics[static_cast<size_t>(options.faulty_rank)];
-    fabric = std::make_unique<comm::FaultyFabric>(std::move(fabric), options.faulty_transaction, comm::FaultyFabric::Fault::fail);
+    fabric = std::make_unique<comm::FaultyFabric>(std::move(fabric), options.faulty_transaction,
+                                                  comm::FaultyFabric::Fault::fail);
   }
   TinyRun run;
   std::vector<std::unique_ptr<Store>> stores(static_cast<size_t>(ranks));
@@ -136,23 +143,28 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
     if (options.poison && fabric.rank() == 0) store->home.units()[0].master.select(0, 0).fill_(*options.poison);
     Executor executor(plans, *store, fabric, {});
     for (size_t s = 0; s < batches.size(); ++s) {
-      const StepResult result = executor.run(programs[s], {&steps[s], &batches[s], [&](double norm) {
-                                               return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, static_cast<long>(s) + 1},
-                                                                     std::min(1.0, 1.0 / (norm + 1e-6))};
-                                             }});
+      const StepResult result =
+          executor.run(programs[s], {&steps[s], &batches[s], [&](double norm) {
+                                       return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, static_cast<long>(s) + 1},
+                                                             std::min(1.0, 1.0 / (norm + 1e-6))};
+                                     }});
       if (fabric.rank() == 0) run.steps.push_back(result);
     }
   });
-  for (const ir::Param& param : plans.graph().params()) run.master.push_back(zeros(param.shape.size, DType::f64, at::kCPU));
+  for (const ir::Param& param : plans.graph().params())
+    run.master.push_back(zeros(param.shape.size, DType::f64, at::kCPU));
   const auto each_shard = [&](const auto& visit) {
     for (const auto& store : stores)
       if (store)
         for (const HomeUnit& unit : store->home.units())
           for (const HomeShard& shard : unit.shards)
-            visit(shard, view_of(run.master[static_cast<size_t>(shard.param)], layout::whole(plans.graph().param(shard.param).shape.size), shard.box));
+            visit(shard, view_of(run.master[static_cast<size_t>(shard.param)],
+                                 layout::whole(plans.graph().param(shard.param).shape.size), shard.box));
   };
   each_shard([](const HomeShard& shard, at::Tensor whole) { whole.copy_(shard.master); });
-  each_shard([&](const HomeShard& shard, const at::Tensor& whole) { run.copies_agree &= whole.equal(shard.master.to(at::kDouble)); });
+  each_shard([&](const HomeShard& shard, const at::Tensor& whole) {
+    run.copies_agree &= whole.equal(shard.master.to(at::kDouble));
+  });
   return run;
 }
 

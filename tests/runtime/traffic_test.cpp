@@ -12,10 +12,10 @@ namespace {
 
 using comm::Traffic;
 
-// Bytes by row of the Program; bytes inside segments and of the small sums, whose rows are the channels' own.
+// Bytes by task of the Program; bytes inside segments and of the small sums, whose tasks are the channels' own.
 struct Sent {
   std::mutex mutex;
-  std::map<int, Traffic> rows;
+  std::map<int, Traffic> tasks;
   Traffic reshards{}, sums{};
   std::set<std::string> names_of_sums;
 };
@@ -33,8 +33,8 @@ class RecordingFabric final : public comm::Fabric {
     const std::lock_guard lock(sent_.mutex);
     const bool sum = transaction.name == "norm" || transaction.name.starts_with("softmax");
     if (sum) sent_.names_of_sums.insert(transaction.name);
-    const int row = static_cast<int>(transaction.row % (1ll << 24));
-    Traffic& to = sum ? sent_.sums : transaction.name.starts_with("reshard ") ? sent_.reshards : sent_.rows[row];
+    const int id = static_cast<int>(transaction.task % (1ll << 24));
+    Traffic& to = sum ? sent_.sums : transaction.name.starts_with("reshard ") ? sent_.reshards : sent_.tasks[id];
     for (const comm::Op& op : transaction.ops)
       if (op.kind == comm::Op::Kind::send) to[static_cast<size_t>(cluster().link(rank(), op.peer))] += op.block.bytes();
   }
@@ -49,10 +49,10 @@ Traffic operator+(Traffic a, const Traffic& b) {
   return a;
 }
 
-// Messages of a row. Gradients travel in the state's precision, all else in that of computation.
+// Messages of a task. Gradients travel in the state's precision, all else in that of computation.
 Traffic announced(const ir::Task& task, const compiler::Plans& plans) {
   const Precision precision = plans.graph().precision();
-  const bool gradients = task.kind == ir::TaskKind::flush || task.kind == ir::TaskKind::spread;
+  const bool gradients = task.kind == ir::TaskKind::reduce || task.kind == ir::TaskKind::broadcast;
   const i64 element = size_of(gradients ? precision.state : precision.compute);
   Traffic bytes{};
   for (const layout::Msg& m : task.messages)
@@ -69,12 +69,13 @@ Traffic announced(const ir::Segment& segment, const ir::StageCode& stage, const 
     if (instr.op) continue;
     const ir::Buffer& from = stage.buffers[static_cast<size_t>(instr.in[0])];
     const bool of_tokens = from.type.shape.size[0] == ir::kTokens;
-    const i64 element = size_of(from.type.dtype) * (of_tokens ? T / stage.lane.size() : 1);
+    const i64 element = size_of(from.type.dtype) * (of_tokens ? T / stage.replica.size() : 1);
     for (const layout::Step& step : instr.exchanges[ir::pattern_of(stage, ranks, cluster)]->steps)
       for (const layout::Part& part : step.parts)
         for (const layout::Piece& piece : part.sends)
           if (piece.peer != part.rank)
-            bytes[static_cast<size_t>(cluster.link(ranks[static_cast<size_t>(part.rank)], ranks[static_cast<size_t>(piece.peer)]))] +=
+            bytes[static_cast<size_t>(
+                cluster.link(ranks[static_cast<size_t>(part.rank)], ranks[static_cast<size_t>(piece.peer)]))] +=
                 piece.box.elements() * element;
   }
   return bytes;
@@ -82,13 +83,14 @@ Traffic announced(const ir::Segment& segment, const ir::StageCode& stage, const 
 
 Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
   Traffic bytes{};
-  for (const ir::Task& task : program.rows) {
+  for (const ir::Task& task : program.tasks) {
     if (task.kind != ir::TaskKind::run) continue;
     const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(task.phase)];
     const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
-    const ir::StageCode& stage = strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
-    const i64 T = phase.lane[static_cast<size_t>(task.lane)][static_cast<size_t>(task.micro_batch)].T;
-    bytes = bytes + announced(stage.segment(task.pass), stage, strategy.lane_ranks(task.lane, task.stage), T,
+    const ir::StageCode& stage =
+        strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+    const i64 T = phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)].T;
+    bytes = bytes + announced(stage.segment(task.pass), stage, strategy.replica_ranks(task.replica, task.stage), T,
                               plans.cluster());
   }
   return bytes;
@@ -116,23 +118,25 @@ TEST_P(AnnouncedTraffic, IsWhatTheFabricCounts) {
     Store store(plans, fabric.rank(), at::kCPU);
     store.home.initialize(tiny_values(plans.graph()));
     Executor executor(plans, store, fabric, {});
-    executor.run(program, {&plan, &documents, [](double) { return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; }});
+    executor.run(program, {&plan, &documents, [](double) {
+                             return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1};
+                           }});
   });
   ASSERT_EQ(ends, std::vector<std::string>(4));
 
-  Traffic rows{}, counted{};
-  for (size_t row = 0; row < program.rows.size(); ++row) {
-    const Traffic expected = announced(program.rows[row], plans);
-    EXPECT_EQ(sent.rows[static_cast<int>(row)], expected) << ir::name_of(program.rows[row]);
-    rows = rows + expected;
+  Traffic tasks{}, counted{};
+  for (size_t id = 0; id < program.tasks.size(); ++id) {
+    const Traffic expected = announced(program.tasks[id], plans);
+    EXPECT_EQ(sent.tasks[static_cast<int>(id)], expected) << ir::name_of(program.tasks[id]);
+    tasks = tasks + expected;
   }
-  EXPECT_GT(rows[1], 0);
-  EXPECT_GT(rows[2], 0);
+  EXPECT_GT(tasks[1], 0);
+  EXPECT_GT(tasks[2], 0);
   const Traffic reshards = announced_reshards(program, plan, plans);
   EXPECT_EQ(sent.reshards, reshards);
   EXPECT_GT(reshards[1], 0);
   for (const auto& fabric : fabrics) counted = counted + fabric->traffic();
-  EXPECT_EQ(counted, rows + reshards + sent.sums);
+  EXPECT_EQ(counted, tasks + reshards + sent.sums);
   EXPECT_EQ(sent.names_of_sums, (std::set<std::string>{"norm", "softmax maximum", "softmax sums"}));
 }
 

@@ -20,7 +20,8 @@ TEST(Interleaved, any_numbers_of_stages_micro_batches_and_chunks_verify) {
       for (int chunks = 1; chunks <= 4; ++chunks) {
         const Schedule made = interleaved(stages, mbs, chunks);
         EXPECT_NO_THROW(verify(made)) << stages << " stages, " << mbs << " micro-batches, " << chunks << " chunks";
-        for (const std::vector<Item>& items : made.order) EXPECT_EQ(items.size(), static_cast<size_t>(2 * mbs * chunks));
+        for (const std::vector<Item>& items : made.order)
+          EXPECT_EQ(items.size(), static_cast<size_t>(2 * mbs * chunks));
       }
     }
   }

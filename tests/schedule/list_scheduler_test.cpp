@@ -11,7 +11,9 @@ namespace {
 
 constexpr Seconds kAny{std::numeric_limits<double>::infinity()};
 
-Pipeline pipeline(int stages, int mbs, ItemTimes times, double send = 0) { return {stages, mbs, 1, Placement::loop, {.at = {times}, .send = Seconds{send}}}; }
+Pipeline pipeline(int stages, int mbs, ItemTimes times, double send = 0) {
+  return {stages, mbs, 1, Placement::loop, {.at = {times}, .send = Seconds{send}}};
+}
 
 std::vector<Rule> all(int stages, Rule rule) { return std::vector<Rule>(static_cast<size_t>(stages), rule); }
 
@@ -33,7 +35,8 @@ TEST(ListSchedule, tells_the_length_that_a_replay_has) {
 }
 
 TEST(ListSchedule, runs_weights_at_once_where_none_may_wait) {
-  const auto made = list_schedule(pipeline(1, 3, {Seconds{1}, Seconds{1}, Seconds{1}}), all(1, {"FB", "BF", 0, 0}), kAny);
+  const auto made =
+      list_schedule(pipeline(1, 3, {Seconds{1}, Seconds{1}, Seconds{1}}), all(1, {"FB", "BF", 0, 0}), kAny);
   EXPECT_EQ(to_string(made->schedule.order[0]), "F0 B0 W0 F1 B1 W1 F2 B2 W2");
 }
 

@@ -23,7 +23,8 @@ TEST(Replay, one_f_one_b_idles_for_p_minus_1_micro_batches) {
   EXPECT_EQ(replay(plain(Kind::one_f_one_b, 8, 32), equal(1, 1, 1)).worst_idle(), Seconds{21});
   EXPECT_EQ(replay(plain(Kind::one_f_one_b, 8, 32), equal(1000, 1050, 900)).worst_idle(), Seconds{20650});
   for (int stages = 1; stages <= 8; ++stages) {
-    EXPECT_EQ(replay(plain(Kind::one_f_one_b, stages, 2 * stages), equal(1, 1, 1)).worst_idle(), Seconds{3.0 * (stages - 1)});
+    EXPECT_EQ(replay(plain(Kind::one_f_one_b, stages, 2 * stages), equal(1, 1, 1)).worst_idle(),
+              Seconds{3.0 * (stages - 1)});
   }
 }
 
@@ -58,7 +59,7 @@ TEST(Replay, nothing_to_do_takes_no_time) {
 }
 
 TEST(Replay, senseless_times_are_refused) {
-  const auto fault = [](const Costs& costs) {
+  const auto error = [](const Costs& costs) {
     try {
       replay(plain(Kind::gpipe, 3, 1), costs);
     } catch (const InternalError& error) {
@@ -68,9 +69,9 @@ TEST(Replay, senseless_times_are_refused) {
   };
   Costs two = equal(1, 1, 1);
   two.at.push_back(two.at[0]);
-  EXPECT_EQ(fault(two), "schedule: times of 2 positions for a pipeline of 3");
-  EXPECT_THAT(fault(equal(1, -1, 1)), HasSubstr("a time is negative or not finite: F 1, B -1, W 1, send 0"));
-  EXPECT_THAT(fault(equal(1, 1, std::numeric_limits<double>::quiet_NaN())), HasSubstr("not finite"));
+  EXPECT_EQ(error(two), "schedule: times of 2 positions for a pipeline of 3");
+  EXPECT_THAT(error(equal(1, -1, 1)), HasSubstr("a time is negative or not finite: F 1, B -1, W 1, send 0"));
+  EXPECT_THAT(error(equal(1, 1, std::numeric_limits<double>::quiet_NaN())), HasSubstr("not finite"));
 }
 
 }  // namespace

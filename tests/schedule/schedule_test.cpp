@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string fault_of(const Order& order) {
+std::string error_of(const Order& order) {
   try {
     verify(order);
   } catch (const InternalError& error) {
@@ -67,39 +67,45 @@ TEST(Schedule, an_activation_is_alive_until_its_weight_gradient) {
   EXPECT_THAT(peak_in_flight(order), ElementsAre(2));
 }
 
-TEST(Schedule, a_circle_between_stages_is_printed) {
-  const Order order{{{'F', 0, 0}, {'X', 0, 0}, {'F', 0, 1}, {'X', 0, 1}}, {{'F', 0, 0}, {'F', 0, 1}, {'X', 0, 0}, {'X', 0, 1}}};
-  EXPECT_EQ(fault_of(order), "schedule: the order deadlocks: stage 1 at F1 waits for F1 of stage 0; stage 0 at X0 waits for X0 of stage 1");
+TEST(Schedule, a_cycle_between_stages_is_printed) {
+  const Order order{{{'F', 0, 0}, {'X', 0, 0}, {'F', 0, 1}, {'X', 0, 1}},
+                    {{'F', 0, 0}, {'F', 0, 1}, {'X', 0, 0}, {'X', 0, 1}}};
+  EXPECT_EQ(
+      error_of(order),
+      "schedule: the order deadlocks: stage 1 at F1 waits for F1 of stage 0; stage 0 at X0 waits for X0 of stage 1");
 }
 
-TEST(Schedule, a_backward_before_its_own_forward_is_a_circle_of_one_stage) {
-  EXPECT_EQ(fault_of({{{'X', 0, 0}, {'F', 0, 0}}}), "schedule: the order deadlocks: stage 0 at X0 waits for F0 of stage 0");
+TEST(Schedule, a_backward_before_its_own_forward_is_a_cycle_of_one_stage) {
+  EXPECT_EQ(error_of({{{'X', 0, 0}, {'F', 0, 0}}}),
+            "schedule: the order deadlocks: stage 0 at X0 waits for F0 of stage 0");
 }
 
 TEST(Schedule, a_weight_gradient_waits_for_its_input_gradient) {
-  EXPECT_THAT(fault_of({{{'F', 0, 0}, {'W', 0, 0}, {'B', 0, 0}}}), HasSubstr("stage 0 at W0 waits for B0 of stage 0"));
+  EXPECT_THAT(error_of({{{'F', 0, 0}, {'W', 0, 0}, {'B', 0, 0}}}), HasSubstr("stage 0 at W0 waits for B0 of stage 0"));
 }
 
 TEST(Schedule, chunks_follow_each_other_through_all_stages) {
-  const Order order{{{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}, {{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}};
+  const Order order{{{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}},
+                    {{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}};
   EXPECT_NO_THROW(verify(order));
   Order wrong = order;
   std::swap(wrong[0][0], wrong[0][1]);
-  EXPECT_THAT(fault_of(wrong), HasSubstr("stage 0 at F0.1 waits for F0 of stage 1"));
+  EXPECT_THAT(error_of(wrong), HasSubstr("stage 0 at F0.1 waits for F0 of stage 1"));
 }
 
 TEST(Schedule, missing_repeated_and_unknown_items_are_refused) {
-  EXPECT_EQ(fault_of({{{'F', 0, 0}}}), "schedule: stage 0 never runs B0 (or X)");
-  EXPECT_EQ(fault_of({{{'F', 0, 0}, {'B', 0, 0}}}), "schedule: stage 0 never runs W0");
-  EXPECT_EQ(fault_of({{{'F', 0, 0}, {'X', 0, 0}}, {}}), "schedule: stage 1 never runs F0");
-  EXPECT_EQ(fault_of({{{'F', 0, 0}, {'X', 0, 0}, {'X', 0, 0}}}), "schedule: stage 0 runs X0 twice");
-  EXPECT_EQ(fault_of({{{'F', 0, 0}, {'X', 0, 0}, {'W', 0, 0}}}), "schedule: stage 0 runs W0 after X0, which has the weight gradient");
-  EXPECT_EQ(fault_of({{{'Q', 0, 0}}}), "schedule: stage 0 has work 'Q', not F, B, W or X");
-  EXPECT_EQ(fault_of({{{'F', 0, -1}}}), "schedule: stage 0 has a negative chunk or micro-batch in F-1");
+  EXPECT_EQ(error_of({{{'F', 0, 0}}}), "schedule: stage 0 never runs B0 (or X)");
+  EXPECT_EQ(error_of({{{'F', 0, 0}, {'B', 0, 0}}}), "schedule: stage 0 never runs W0");
+  EXPECT_EQ(error_of({{{'F', 0, 0}, {'X', 0, 0}}, {}}), "schedule: stage 1 never runs F0");
+  EXPECT_EQ(error_of({{{'F', 0, 0}, {'X', 0, 0}, {'X', 0, 0}}}), "schedule: stage 0 runs X0 twice");
+  EXPECT_EQ(error_of({{{'F', 0, 0}, {'X', 0, 0}, {'W', 0, 0}}}),
+            "schedule: stage 0 runs W0 after X0, which has the weight gradient");
+  EXPECT_EQ(error_of({{{'Q', 0, 0}}}), "schedule: stage 0 has work 'Q', not F, B, W or X");
+  EXPECT_EQ(error_of({{{'F', 0, -1}}}), "schedule: stage 0 has a negative chunk or micro-batch in F-1");
 }
 
 TEST(Schedule, numbers_beyond_those_of_the_schedule_and_missing_micro_batches_are_refused) {
-  const auto fault = [](const Schedule& given) {
+  const auto error = [](const Schedule& given) {
     try {
       verify(given);
     } catch (const InternalError& error) {
@@ -108,11 +114,12 @@ TEST(Schedule, numbers_beyond_those_of_the_schedule_and_missing_micro_batches_ar
     return std::string("no error");
   };
   const Order one{{{'F', 0, 0}, {'X', 0, 0}}};
-  EXPECT_EQ(fault({.order = one, .mbs = 1}), "no error");
-  EXPECT_EQ(fault({.order = one, .mbs = 0}), "schedule: stage 0 has F0, but chunks end before 1, micro-batches before 0");
-  EXPECT_EQ(fault({.order = one, .mbs = 1 << 30}), "schedule: stage 0 never runs F1");
-  EXPECT_EQ(fault({.order = one, .mbs = 1, .chunks = 2}), "schedule: stage 0 never runs F0.1");
-  EXPECT_EQ(fault({.order = one, .mbs = 1, .chunks = 0}), "schedule: 1 stages with 0 chunks and 1 micro-batches");
+  EXPECT_EQ(error({.order = one, .mbs = 1}), "no error");
+  EXPECT_EQ(error({.order = one, .mbs = 0}),
+            "schedule: stage 0 has F0, but chunks end before 1, micro-batches before 0");
+  EXPECT_EQ(error({.order = one, .mbs = 1 << 30}), "schedule: stage 0 never runs F1");
+  EXPECT_EQ(error({.order = one, .mbs = 1, .chunks = 2}), "schedule: stage 0 never runs F0.1");
+  EXPECT_EQ(error({.order = one, .mbs = 1, .chunks = 0}), "schedule: 1 stages with 0 chunks and 1 micro-batches");
 }
 
 TEST(Schedule, in_a_v_every_other_chunk_runs_back) {
@@ -132,7 +139,8 @@ TEST(Schedule, in_a_v_every_other_chunk_runs_back) {
 }
 
 TEST(Schedule, in_a_v_the_second_chunk_of_the_last_stage_comes_first) {
-  Schedule made{.order = {{{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}, {{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}},
+  Schedule made{.order = {{{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}},
+                          {{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}},
                 .mbs = 1,
                 .chunks = 2,
                 .placement = Placement::v};

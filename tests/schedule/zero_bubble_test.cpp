@@ -45,7 +45,8 @@ TEST(ZeroBubble, idle_time_is_2p_minus_1_minus_cap) {
     for (int cap = stages; cap <= 2 * stages + 1; ++cap) {
       for (int mbs = 2 * stages - 1; mbs <= 20; ++mbs) {
         const Schedule made = zero_bubble(stages, mbs, cap, units);
-        EXPECT_EQ(idle(made, units), std::max(0, 2 * stages - 1 - cap)) << stages << " stages, cap " << cap << ", " << mbs << " micro-batches";
+        EXPECT_EQ(idle(made, units), std::max(0, 2 * stages - 1 - cap))
+            << stages << " stages, cap " << cap << ", " << mbs << " micro-batches";
       }
     }
   }
@@ -120,7 +121,8 @@ struct RandomPipeline {
     const auto between = [&](double a, double b) { return a + (b - a) * static_cast<double>(random()) / 4294967296.0; };
     stages = 2 + static_cast<int>(random() % 5);
     mbs = 1 + static_cast<int>(random() % 32);
-    const double b = between(0.7, 2.5), w = between(0.4, 1.3), head = random() % 3 > 0 ? between(0, 3) : 0, uneven = random() % 3 > 0 ? 0 : 0.3;
+    const double b = between(0.7, 2.5), w = between(0.4, 1.3), head = random() % 3 > 0 ? between(0, 3) : 0,
+                 uneven = random() % 3 > 0 ? 0 : 0.3;
     costs.send = halves.send = Seconds{random() % 2 > 0 ? between(0, 0.3) : 0};
     const auto fill = [&](Costs& made, int positions, double size) {
       for (int p = 0; p < positions; ++p) {
@@ -184,7 +186,8 @@ TEST(ZeroBubble, a_heavy_last_stage_never_waits_once_it_works) {
   for (int stage = 0; stage < 4; ++stage) costs.at.push_back({Seconds{1}, Seconds{1.1}, Seconds{0.9}});
   costs.at[3] = {Seconds{1}, Seconds{1.1 + 1.6}, Seconds{0.9 + 0.8}};
   for (const int mbs : {4, 8, 12, 24, 48}) {
-    const Schedule made = zero_bubble(4, mbs, 4, costs), usual{.order = schedule(Kind::one_f_one_b, 4, mbs), .mbs = mbs};
+    const Schedule made = zero_bubble(4, mbs, 4, costs),
+                   usual{.order = schedule(Kind::one_f_one_b, 4, mbs), .mbs = mbs};
     EXPECT_LT(makespan(made, costs), makespan(usual, costs) - 1) << mbs << " micro-batches";
     const Timing timing = replay(made, costs);
     EXPECT_EQ(timing.idle[3], Seconds{0}) << mbs << " micro-batches";

@@ -20,32 +20,37 @@ TEST(SegmentTimes, of_collectives_are_those_of_the_ring) {
   const std::vector<int> ranks = {0, 1, 2, 3};
   for (const ir::Instr& instr : stage.forward.code) {
     if (instr.op) continue;
-    const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])], &to = stage.buffers[static_cast<size_t>(instr.out[0])];
-    if (from.kind == ir::ValueKind::feed || layout::classify(stage.lane, from.layout, to.layout) != layout::Pattern::all_gather) continue;
+    const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
+                     &to = stage.buffers[static_cast<size_t>(instr.out[0])];
+    if (from.kind == ir::ValueKind::feed ||
+        layout::classify(stage.replica, from.layout, to.layout) != layout::Pattern::all_gather)
+      continue;
     ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
     const SegmentTimes times = segment_times(stage, alone, 32, ranks, hardware, plans.cluster());
-    const double bytes = 32.0 * static_cast<double>(from.type.shape.size[1]) * static_cast<double>(size_of(from.type.dtype));
+    const double bytes =
+        32.0 * static_cast<double>(from.type.shape.size[1]) * static_cast<double>(size_of(from.type.dtype));
     ASSERT_EQ(times.pieces.size(), 1u);
     EXPECT_EQ(times.pieces[0].what, Activity::communication);
     EXPECT_NEAR(times.pieces[0].fixed, 3 * 1e-3 + 0.75 * bytes / 1e6, 1e-12);
     const cost::Exchange& exchange = times.exchanges.at(static_cast<size_t>(times.pieces[0].exchange));
     EXPECT_DOUBLE_EQ(exchange.time.count, times.pieces[0].fixed);
     ASSERT_EQ(exchange.ports.size(), 8u) << "each rank's, in and out";
-    for (const cost::Exchange::PortShare& use : exchange.ports) EXPECT_NEAR(use.share, 0.75 * bytes / 1e6 / times.pieces[0].fixed, 1e-12);
+    for (const cost::Exchange::PortShare& use : exchange.ports)
+      EXPECT_NEAR(use.share, 0.75 * bytes / 1e6 / times.pieces[0].fixed, 1e-12);
     ++gathers;
   }
   EXPECT_GT(gathers, 2);
 }
 
-// Hosts of eight devices with a network port each. Rings over all ports carry (n - 1) / n of N through the ports of a host, an eighth through
-// each; what goes over hosts carries N / 16, and no step inside takes longer than a ring's.
+// Hosts of eight devices with a network port each. Rings over all ports carry (n - 1) / n of N through the ports of a
+// host, an eighth through each; what goes over hosts carries N / 16, and no step inside takes longer than a ring's.
 TEST(SegmentTimes, of_collectives_over_hosts_are_no_longer_than_rings_over_all_ports) {
   config::ModelConfig model = compiler::small_llama();
   model.heads = model.kv_heads = 16;
   model.ffn_size = 64;
   model.vocab_size = 64;
-  const compiler::Plans plans(compiler::training_graph(model), {config::strategy_from_spec("1,16,1", 16, model.layers)}, 0, cluster::uniform(2, 8),
-                              switching::Planner::relay);
+  const compiler::Plans plans(compiler::training_graph(model), {config::strategy_from_spec("1,16,1", 16, model.layers)},
+                              0, cluster::uniform(2, 8), switching::Planner::relay);
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
   cluster::Hardware hardware = arithmetic_only(2, 8);
   constexpr double kIntra = 12e6, kInter = 1e6;
@@ -56,9 +61,10 @@ TEST(SegmentTimes, of_collectives_over_hosts_are_no_longer_than_rings_over_all_p
   for (const ir::Segment* segment : {&stage.forward, &stage.backward})
     for (const ir::Instr& instr : segment->code) {
       if (instr.op) continue;
-      const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])], &to = stage.buffers[static_cast<size_t>(instr.out[0])];
+      const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
+                       &to = stage.buffers[static_cast<size_t>(instr.out[0])];
       if (from.kind == ir::ValueKind::feed) continue;
-      const layout::Pattern pattern = layout::classify(stage.lane, from.layout, to.layout);
+      const layout::Pattern pattern = layout::classify(stage.replica, from.layout, to.layout);
       if (pattern != layout::Pattern::all_gather && pattern != layout::Pattern::reduce_scatter) continue;
       const ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
       double seconds = 0, between = 0;
@@ -66,7 +72,8 @@ TEST(SegmentTimes, of_collectives_over_hosts_are_no_longer_than_rings_over_all_p
       for (const Piece& piece : times.pieces) {
         seconds += piece.fixed;
         for (const cost::Exchange::PortShare& use : times.exchanges[static_cast<size_t>(piece.exchange)].ports)
-          if (use.port.link == cluster::Link::inter_host && use.port.out && use.port.host == 0 && use.port.number == 3) between += use.share * piece.fixed * kInter;
+          if (use.port.link == cluster::Link::inter_host && use.port.out && use.port.host == 0 && use.port.number == 3)
+            between += use.share * piece.fixed * kInter;
       }
       const double N = 64.0 * static_cast<double>(from.type.shape.size[1] * size_of(from.type.dtype));
       EXPECT_NEAR(between, N / 16, 1e-6) << "bytes through one network port: the bound";
@@ -90,12 +97,14 @@ TEST(SegmentTimes, of_an_operator_are_the_longer_of_arithmetic_and_memory) {
     const ir::Cost cost = ir::local_cost(stage, instr, 0);
     const double flops = cost.flops_per_token * 32, bytes = cost.bytes_per_token * 32 + cost.bytes_fixed;
     ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
-    EXPECT_NEAR(segment_times(stage, alone, 32, {0}, hardware, plans.cluster()).pieces[0].fixed, 1e-6 + std::max(flops, bytes) / 1e9, 1e-12)
+    EXPECT_NEAR(segment_times(stage, alone, 32, {0}, hardware, plans.cluster()).pieces[0].fixed,
+                1e-6 + std::max(flops, bytes) / 1e9, 1e-12)
         << instr.op->name();
   }
 }
 
-// A segment as long as its host's time for all calls, or as its device's; both, one after the other, where the host waits.
+// A segment as long as its host's time for all calls, or as its device's; both, one after the other, where the host
+// waits.
 TEST(SegmentTimes, are_no_shorter_than_the_host_takes_to_issue_their_calls) {
   const compiler::Plans plans = plans_under({"1,2,1"}, 1, 2);
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
@@ -110,7 +119,8 @@ TEST(SegmentTimes, are_no_shorter_than_the_host_takes_to_issue_their_calls) {
   };
   const double transfers = seconds(Activity::communication), busy = seconds(Activity::compute) + transfers;
   size_t calls = 0;  // operators and steps of collectives
-  for (const ir::Instr& instr : stage.forward.code) calls += instr.op ? 1 : instr.exchanges[0]->steps.size();  // on one host
+  for (const ir::Instr& instr : stage.forward.code)
+    calls += instr.op ? 1 : instr.exchanges[0]->steps.size();  // on one host
   ASSERT_GT(transfers, 0);
   const double per_call = busy / static_cast<double>(calls);
   const auto with_host = [&](double launch, bool waits) {
@@ -133,9 +143,11 @@ TEST(SegmentTimes, of_fused_attention_take_its_own_rates_forward_and_backward) {
     rates.attention_backward = {5e8};
   }
   const auto per_pair = [&](const ir::Segment& segment, const std::string& name) {
-    const auto instr = std::ranges::find_if(segment.code, [&](const ir::Instr& i) { return i.op && i.op->name() == name; });
+    const auto instr =
+        std::ranges::find_if(segment.code, [&](const ir::Instr& i) { return i.op && i.op->name() == name; });
     const ir::Segment alone{segment.phase, {*instr}, {}, {}};
-    return std::pair(segment_times(stage, alone, 32, {0}, hardware, plans.cluster()).pieces[0].per_pair, ir::local_cost(stage, *instr, 0).flops_per_pair);
+    return std::pair(segment_times(stage, alone, 32, {0}, hardware, plans.cluster()).pieces[0].per_pair,
+                     ir::local_cost(stage, *instr, 0).flops_per_pair);
   };
   const auto [forward, flops] = per_pair(stage.forward, "attention");
   EXPECT_NEAR(forward, flops / 2e9, 1e-18);
@@ -146,7 +158,8 @@ TEST(SegmentTimes, of_fused_attention_take_its_own_rates_forward_and_backward) {
 TEST(SegmentTimes, of_a_head_count_the_traffic_of_its_logits) {
   const compiler::Plans plans = plans_under({"1,1,1"}, 1, 1);
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
-  const auto head = std::ranges::find_if(stage.backward.code, [](const ir::Instr& i) { return i.op && i.op->name() == "head_loss"; });
+  const auto head =
+      std::ranges::find_if(stage.backward.code, [](const ir::Instr& i) { return i.op && i.op->name() == "head_loss"; });
   ASSERT_NE(head, stage.backward.code.end());
   const auto seconds = [&](double memory) {
     cluster::Hardware hardware = arithmetic_only(1, 1);
@@ -157,7 +170,8 @@ TEST(SegmentTimes, of_a_head_count_the_traffic_of_its_logits) {
   EXPECT_GT(cost.bytes_after_per_token, 0);
   EXPECT_GT(cost.bytes_accumulated, 0);
   const double bytes = cost.bytes_after_per_token * 32 + cost.bytes_accumulated;
-  EXPECT_NEAR(seconds(1e12) - seconds(1e13), bytes * 0.9e-12, bytes * 1e-16) << "products take longer than what they move themselves";
+  EXPECT_NEAR(seconds(1e12) - seconds(1e13), bytes * 0.9e-12, bytes * 1e-16)
+      << "products take longer than what they move themselves";
 }
 
 TEST(SegmentTimes, of_collectives_count_what_a_rank_takes_over_from_itself) {
@@ -174,7 +188,8 @@ TEST(SegmentTimes, of_collectives_count_what_a_rank_takes_over_from_itself) {
     const double copied = with.exchanges[i].time.count - without.exchanges[i].time.count;
     if (copied == 0) continue;
     double local = 0;
-    for (const cost::Exchange::DeviceShare& use : with.exchanges[i].devices) local += use.link == cluster::Link::local ? use.share : 0;
+    for (const cost::Exchange::DeviceShare& use : with.exchanges[i].devices)
+      local += use.link == cluster::Link::local ? use.share : 0;
     EXPECT_NEAR(local, 2 * copied / with.exchanges[i].time.count, 1e-12) << "all of both devices meanwhile";
     ++copying;
   }
@@ -187,17 +202,20 @@ TEST(SegmentTimes, of_a_head_over_parts_of_the_vocabulary_count_its_sums) {
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
   cluster::Hardware hardware = arithmetic_only(1, 4);
   hardware.intra_host = {{1e-3}, {1e6}, 1, {}};
-  const auto head = std::ranges::find_if(stage.backward.code, [](const ir::Instr& instr) { return instr.op && instr.op->name() == "head_loss"; });
+  const auto head = std::ranges::find_if(
+      stage.backward.code, [](const ir::Instr& instr) { return instr.op && instr.op->name() == "head_loss"; });
   ASSERT_NE(head, stage.backward.code.end());
   const ir::Segment alone{ir::Phase::F, {*head}, {}, {}};
   const double element = static_cast<double>(size_of(stage.buffers[static_cast<size_t>(head->in[3])].type.dtype));
   constexpr i64 chunk = ir::HeadLoss::kChunk;
-  for (const auto& [tokens, chunks] : {std::pair(i64{32}, 1), std::pair(chunk, 1), std::pair(3 * chunk, 3), std::pair(2 * chunk + 32, 3)}) {
+  for (const auto& [tokens, chunks] :
+       {std::pair(i64{32}, 1), std::pair(chunk, 1), std::pair(3 * chunk, 3), std::pair(2 * chunk + 32, 3)}) {
     const SegmentTimes times = segment_times(stage, alone, tokens, {0, 1, 2, 3}, hardware, plans.cluster());
     double seconds = 0;
     for (const Piece& piece : times.pieces)
       if (piece.what == Activity::communication) seconds += piece.fixed;
-    EXPECT_NEAR(seconds, 2 * (chunks * 2 * 3e-3 + 3 * 0.75 * static_cast<double>(tokens) * element / 1e6), 1e-9) << tokens;
+    EXPECT_NEAR(seconds, 2 * (chunks * 2 * 3e-3 + 3 * 0.75 * static_cast<double>(tokens) * element / 1e6), 1e-9)
+        << tokens;
     ASSERT_EQ(times.exchanges.size(), 1u);
     EXPECT_EQ(times.exchanges[0].ports.size(), 8u);
   }

@@ -59,7 +59,8 @@ TEST(SharedResources, one_that_comes_later_slows_what_is_left) {
   const int mark = start(shared, 1, {{1, 1}});
   EXPECT_EQ(shared.next(), mark);
   start(shared, 1, {{0, 1}, {1, 1}});
-  EXPECT_EQ(ends(shared), (std::map<int, double>{{0, 5}, {mark, 3}})) << "the number is free again; " << "both at half their rate for two seconds";
+  EXPECT_EQ(ends(shared), (std::map<int, double>{{0, 5}, {mark, 3}})) << "the number is free again; "
+                                                                      << "both at half their rate for two seconds";
 }
 
 TEST(SharedResources, stretches_follow_one_another_and_tell_their_ends) {
@@ -78,7 +79,8 @@ TEST(SharedResources, one_that_comes_slows_the_stretches_that_it_meets) {
   const int first = shared.start(std::vector<Stretch>{{2, much, 0}, {4, little, 0}, {3, much, 0}});
   const int clock = shared.start(std::vector<Stretch>{{5, other, 0}});
   EXPECT_EQ(shared.next(), clock);
-  const int second = shared.start(std::vector<Stretch>{{3, half, 0}});  // one second beside the second stretch, the rest beside the third
+  const int second = shared.start(
+      std::vector<Stretch>{{3, half, 0}});  // one second beside the second stretch, the rest beside the third
   EXPECT_EQ(shared.next(), second);
   EXPECT_DOUBLE_EQ(shared.now(), 5 + 1 + 2 * 1.5);
   EXPECT_EQ(shared.next(), first);
@@ -92,7 +94,10 @@ TEST(SharedResources, stretches_take_as_long_as_activities_that_follow_one_anoth
     std::vector<std::vector<Stretch>> chains(3);
     std::deque<std::vector<Claim>> claims;
     for (size_t c = 0; c < chains.size(); ++c)
-      for (int n = 0; n < 4; ++n) chains[c].push_back({any(random), claims.emplace_back(std::vector<Claim>{{static_cast<int>(c), any(random)}, {3, any(random)}}), n});
+      for (int n = 0; n < 4; ++n)
+        chains[c].push_back(
+            {any(random), claims.emplace_back(std::vector<Claim>{{static_cast<int>(c), any(random)}, {3, any(random)}}),
+             n});
     SharedResources whole(4), parts(4);
     std::map<int, std::pair<size_t, size_t>> running;  // chain, stretch
     std::vector<double> ends(chains.size());
@@ -105,7 +110,8 @@ TEST(SharedResources, stretches_take_as_long_as_activities_that_follow_one_anoth
       ends[c] = parts.now();
       if (n + 1 < chains[c].size()) running[parts.start(std::span(chains[c]).subspan(n + 1, 1))] = {c, n + 1};
     }
-    for (int ended = whole.next(); ended >= 0; ended = whole.next()) EXPECT_NEAR(whole.now(), ends[static_cast<size_t>(ended)], 1e-12);
+    for (int ended = whole.next(); ended >= 0; ended = whole.next())
+      EXPECT_NEAR(whole.now(), ends[static_cast<size_t>(ended)], 1e-12);
   }
 }
 

@@ -26,8 +26,10 @@ inline cluster::Hardware arithmetic_only(int hosts, int devices) {
 inline compiler::Plans plans_under(const std::vector<std::string>& strategies, int hosts, int devices, int zero = 1) {
   const config::ModelConfig model = compiler::small_llama();
   std::vector<config::Strategy> made;
-  for (const std::string& strategy : strategies) made.push_back(config::strategy_from_spec(strategy, hosts * devices, model.layers, {.zero = zero}));
-  return compiler::Plans(compiler::training_graph(model), std::move(made), 0, cluster::uniform(hosts, devices), switching::Planner::relay);
+  for (const std::string& strategy : strategies)
+    made.push_back(config::strategy_from_spec(strategy, hosts * devices, model.layers, {.zero = zero}));
+  return compiler::Plans(compiler::training_graph(model), std::move(made), 0, cluster::uniform(hosts, devices),
+                         switching::Planner::relay);
 }
 
 /// Documents of 32 tokens, one a micro-batch, under each strategy in turn.
@@ -38,8 +40,9 @@ struct Step {
     for (size_t s = 0; s < plans.strategies().size(); ++s) {
       batch::PhasePlan& phase = plan.phases.emplace_back();
       phase.strategy = static_cast<int>(s);
-      phase.lane.resize(plans.strategies()[s].lanes.size());
-      for (int d = 0; d < documents_of_each; ++d) phase.lane[static_cast<size_t>(d) % phase.lane.size()].push_back({32, {{{document++, 0, 32, 1}}}});
+      phase.replica.resize(plans.strategies()[s].replicas.size());
+      for (int d = 0; d < documents_of_each; ++d)
+        phase.replica[static_cast<size_t>(d) % phase.replica.size()].push_back({32, {{{document++, 0, 32, 1}}}});
     }
     program = compiler::assemble(plan, plans, {});
   }

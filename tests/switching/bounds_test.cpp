@@ -12,7 +12,8 @@ namespace {
 using layout::LinkBytes;
 
 layout::ShardMap on(std::vector<int> ranks) {
-  return layout::expand(layout::Mesh{{{"dp", static_cast<int>(ranks.size())}}, ranks}, layout::replicated(1), layout::plain({10}));
+  return layout::expand(layout::Mesh{{{"dp", static_cast<int>(ranks.size())}}, ranks}, layout::replicated(1),
+                        layout::plain({10}));
 }
 
 TEST(Bound, counts_an_element_once_per_host_that_lacks_it) {
@@ -35,20 +36,21 @@ struct Published {
 };
 
 Published measure(const Model& model, const cluster::Cluster& hosts, const StrategySpec& from, const StrategySpec& to,
-                  const std::vector<layout::ShardMap>& image) {
+                  const std::vector<layout::ShardMap>& compute_copy) {
   const auto source = stored(model, from), target = stored(model, to);
   const double unit = 2.0 * static_cast<double>(layer_elements(model));
-  const MovePlan relay = plan_switch(model.units, source, image, target, hosts, Planner::relay);
-  EXPECT_NO_THROW(verify_switch(relay, source, image, target));
-  const MovePlan greedy = plan_switch(model.units, source, image, target, hosts, Planner::greedy);
+  const MovePlan relay = plan_switch(model.units, source, compute_copy, target, hosts, Planner::relay);
+  EXPECT_NO_THROW(verify_switch(relay, source, compute_copy, target));
+  const MovePlan greedy = plan_switch(model.units, source, compute_copy, target, hosts, Planner::greedy);
   const Traffic busy = traffic(relay, hosts, 2), published = traffic(greedy, hosts, 2);
-  const i64 bound = inter_host_bound_bytes(source, image, target, hosts, 2);
+  const i64 bound = inter_host_bound_bytes(source, compute_copy, target, hosts, 2);
   EXPECT_EQ(busy.links.inter_host, bound);
   EXPECT_LE(busy.max_receive, published.max_receive);
-  const Published result{static_cast<double>(busy.links.inter_host) / unit, static_cast<double>(published.links.inter_host) / unit,
-                         static_cast<double>(bound) / unit};
-  fmt::print("layer weights between hosts: relay {:.3f}, greedy {:.3f}; busiest sender {:.1f} and {:.1f} MiB\n", result.relay,
-             result.greedy, static_cast<double>(busy.max_send) / 1048576, static_cast<double>(published.max_send) / 1048576);
+  const Published result{static_cast<double>(busy.links.inter_host) / unit,
+                         static_cast<double>(published.links.inter_host) / unit, static_cast<double>(bound) / unit};
+  fmt::print("layer weights between hosts: relay {:.3f}, greedy {:.3f}; busiest sender {:.1f} and {:.1f} MiB\n",
+             result.relay, result.greedy, static_cast<double>(busy.max_send) / 1048576,
+             static_cast<double>(published.max_send) / 1048576);
   return result;
 }
 

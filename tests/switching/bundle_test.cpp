@@ -13,7 +13,8 @@ using testing::ElementsAre;
 Box rows(i64 lo, i64 hi, i64 columns) { return {2, {lo, 0}, {hi, columns}}; }
 
 Bundle two_tensors() {
-  const std::vector<TensorSlice> slices{{0, {rows(0, 4, 10), {0, 1}, {0, 0}, {2}}}, {1, {rows(2, 8, 5), {0, 1}, {0, 0}, {2}}}};
+  const std::vector<TensorSlice> slices{{0, {rows(0, 4, 10), {0, 1}, {0, 0}, {2}}},
+                                        {1, {rows(2, 8, 5), {0, 1}, {0, 0}, {2}}}};
   return bundles(slices)[0];
 }
 
@@ -28,7 +29,7 @@ TEST(Bundles, join_slices_with_the_same_holders_and_takers) {
   ASSERT_EQ(found[0].pieces.size(), 2u);
   EXPECT_EQ(found[0].pieces[1].start, 40);
   EXPECT_THAT(found[1].holders, ElementsAre(1));
-  EXPECT_THAT(found[2].addends, ElementsAre(1));
+  EXPECT_THAT(found[2].partials, ElementsAre(1));
 }
 
 TEST(Bundles, are_sent_whole_piece_by_piece) {

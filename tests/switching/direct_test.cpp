@@ -11,8 +11,8 @@ namespace {
 
 const cluster::Cluster kHosts = cluster::uniform(2, 3);
 
-std::vector<TensorSlice> one(std::vector<int> holders, std::vector<int> addends, std::vector<int> takers) {
-  return {{0, {{1, {0}, {10}}, std::move(holders), std::move(addends), std::move(takers)}}};
+std::vector<TensorSlice> one(std::vector<int> holders, std::vector<int> partials, std::vector<int> takers) {
+  return {{0, {{1, {0}, {10}}, std::move(holders), std::move(partials), std::move(takers)}}};
 }
 
 TEST(DirectPlanner, greedy_prefers_the_receivers_host_and_evens_out_what_was_sent) {
@@ -45,9 +45,9 @@ TEST(DirectPlanner, what_a_taker_holds_is_a_local_message) {
   EXPECT_EQ(plan.rounds[0][0].src, 1);
 }
 
-TEST(DirectPlanner, a_flush_brings_each_addend_to_the_owner_once) {
+TEST(DirectPlanner, a_reduce_brings_each_partial_to_the_owner_once) {
   DirectPlanner planner(Planner::greedy, kHosts);
-  const auto plan = planner.flush_unit(one({0, 1, 2, 3, 4}, {0, 0, 1, 2, 1}, {3}));
+  const auto plan = planner.reduce_unit(one({0, 1, 2, 3, 4}, {0, 0, 1, 2, 1}, {3}));
   EXPECT_EQ(pairs(plan.rounds[0], 1), "0>3 10; 4>3 10");
   EXPECT_EQ(plan.rounds[1].size(), 1u);
 }
@@ -55,7 +55,7 @@ TEST(DirectPlanner, a_flush_brings_each_addend_to_the_owner_once) {
 TEST(DirectPlanner, refuses_what_it_cannot_do) {
   EXPECT_THROW(DirectPlanner(Planner::relay, kHosts), InternalError);
   DirectPlanner planner(Planner::first, kHosts);
-  EXPECT_THROW(planner.flush_unit(one({0}, {0}, {1, 2})), InternalError);
+  EXPECT_THROW(planner.reduce_unit(one({0}, {0}, {1, 2})), InternalError);
 }
 
 }  // namespace

@@ -35,8 +35,10 @@ inline void add_unit(Model& model, int layer, const std::vector<std::pair<layout
 /// `vocabulary` 0: the layers alone.
 inline Model llama(int layers, i64 h, i64 heads, i64 kv_heads, i64 f, i64 vocabulary) {
   const i64 d = h / heads, kv = kv_heads * d;
-  const layout::Shape q{{h, h}, {{d * heads / kv_heads, d}, {}}}, k{{kv, h}, {{d, 1}, {}}}, o{{h, h}, {{}, {d * heads / kv_heads, d}}};
-  const layout::Shape up{{f, h}, {{8}, {}}}, down{{h, f}, {{}, {8}}}, norm = layout::plain({h}), table{{vocabulary, h}, {{8}, {}}};
+  const layout::Shape q{{h, h}, {{d * heads / kv_heads, d}, {}}}, k{{kv, h}, {{d, 1}, {}}},
+      o{{h, h}, {{}, {d * heads / kv_heads, d}}};
+  const layout::Shape up{{f, h}, {{8}, {}}}, down{{h, f}, {{}, {8}}}, norm = layout::plain({h}),
+                                                                      table{{vocabulary, h}, {{8}, {}}};
   Model model{layers, {}, {}};
   if (vocabulary > 0) add_unit(model, -1, {{table, 0}});
   for (int layer = 0; layer < layers; ++layer) {
@@ -83,7 +85,8 @@ inline layout::ShardMap stage_map(const StageSpec& stage, const Tensor& tensor, 
   const layout::Mesh mesh{{{"dp", stage.dp}, {"tp", stage.tp}}, stage.ranks};
   layout::Layout layout = layout::replicated(tensor.shape.dims());
   if (tensor.cut >= 0) layout.split[static_cast<size_t>(tensor.cut)] = {1};
-  if (gradient) layout.partial = tensor.cut >= 0 ? std::vector<int>{0} : std::vector<int>{0, 1};  // norms see a part of the tokens
+  if (gradient)
+    layout.partial = tensor.cut >= 0 ? std::vector<int>{0} : std::vector<int>{0, 1};  // norms see a part of the tokens
   return layout::expand(mesh, layout, tensor.shape);
 }
 
@@ -100,15 +103,15 @@ inline std::vector<layout::ShardMap> stored(const Model& model, const StrategySp
   return maps;
 }
 
-/// Gradients: addends over dp and pipelines, and over tp where the weight is copied.
+/// Gradients: partials over dp and pipelines, and over tp where the weight is copied.
 inline std::vector<layout::ShardMap> gradients(const Model& model, const StrategySpec& stages) {
   std::vector<layout::ShardMap> maps;
   for (const Tensor& tensor : model.tensors) {
-    std::vector<layout::ShardMap> addends;
+    std::vector<layout::ShardMap> partials;
     for (const StageSpec& stage : stages) {
-      if (has_layer(stage, tensor, model.layers)) addends.push_back(stage_map(stage, tensor, true));
+      if (has_layer(stage, tensor, model.layers)) partials.push_back(stage_map(stage, tensor, true));
     }
-    maps.push_back(layout::as_addends(addends));
+    maps.push_back(layout::as_partials(partials));
   }
   return maps;
 }

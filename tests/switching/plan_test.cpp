@@ -33,19 +33,20 @@ TEST(Plans, name_the_tensor_that_nobody_holds) {
   const Model model = llama(2, 16, 4, 2, 24, 0);
   auto from = stored(model, strategy(1, 2, 1, 2));
   from[7].shards.pop_back();
-  const std::string text = message_of<InternalError>(
-      [&] { plan_switch(model.units, from, {}, stored(model, strategy(2, 1, 1, 2)), cluster::uniform(1, 2), Planner::relay); });
+  const std::string text = message_of<InternalError>([&] {
+    plan_switch(model.units, from, {}, stored(model, strategy(2, 1, 1, 2)), cluster::uniform(1, 2), Planner::relay);
+  });
   EXPECT_THAT(text, HasSubstr("tensor 7: box [8,24)x[0,16) is wanted by rank 0 and held by none"));
 }
 
-TEST(Plans, name_the_tensor_whose_addend_nobody_holds) {
+TEST(Plans, name_the_tensor_whose_partial_nobody_holds) {
   const Model model = llama(1, 16, 4, 2, 24, 0);
   auto grad = gradients(model, strategy(2, 1, 1, 1));
   grad[3].shards.pop_back();
   for (const Planner planner : kAll) {
     const std::string text = message_of<InternalError>(
-        [&] { plan_flush(model.units, grad, home(model, strategy(1, 1, 1, 1)), cluster::uniform(1, 2), planner); });
-    EXPECT_THAT(text, HasSubstr("tensor 3: box [0,8)x[0,16) has 1 of 2 addends"));
+        [&] { plan_reduce(model.units, grad, home(model, strategy(1, 1, 1, 1)), cluster::uniform(1, 2), planner); });
+    EXPECT_THAT(text, HasSubstr("tensor 3: box [0,8)x[0,16) has 1 of 2 partials"));
   }
 }
 
@@ -56,7 +57,7 @@ TEST(Plans, refuse_lists_of_different_lengths) {
   EXPECT_THAT(message_of<InternalError>([&] { plan_switch(model.units, {maps[0]}, {}, maps, one, Planner::relay); }),
               HasSubstr("9 tensors to move, 1 sources"));
   EXPECT_THAT(message_of<InternalError>([&] { plan_switch(model.units, {}, {maps[0]}, maps, one, Planner::relay); }),
-              HasSubstr("1 images"));
+              HasSubstr("1 compute copies"));
   EXPECT_THAT(message_of<InternalError>([&] { plan_switch({{{9}}}, maps, {}, maps, one, Planner::relay); }),
               HasSubstr("unit with tensor 9 of 9"));
 }
@@ -66,7 +67,9 @@ TEST(Plans, a_switch_to_the_same_strategy_moves_nothing) {
   const auto maps = stored(model, strategy(2, 2, 2, 4));
   const cluster::Cluster hosts = cluster::uniform(2, 4);
   for (const Planner planner : kAll) {
-    EXPECT_EQ(traffic(plan_switch(model.units, maps, home(model, strategy(1, 4, 2, 4)), maps, hosts, planner), hosts, 2), (Traffic{}));
+    EXPECT_EQ(
+        traffic(plan_switch(model.units, maps, home(model, strategy(1, 4, 2, 4)), maps, hosts, planner), hosts, 2),
+        (Traffic{}));
   }
 }
 
@@ -146,7 +149,8 @@ class RandomStrategies {
   cluster::Cluster hosts(int ranks) {
     cluster::Cluster cluster;
     for (int host = 0; cluster.ranks() < ranks; ++host) {
-      cluster.host.insert(cluster.host.end(), static_cast<size_t>(1 + below(std::min(5, ranks - cluster.ranks()))), host);
+      cluster.host.insert(cluster.host.end(), static_cast<size_t>(1 + below(std::min(5, ranks - cluster.ranks()))),
+                          host);
     }
     return cluster;
   }
@@ -168,20 +172,22 @@ layout::Rounds flat(const MovePlan& plan) {
   return all;
 }
 
-void expect_switch(const Model& model, const std::vector<ShardMap>& from, const std::vector<ShardMap>& image,
+void expect_switch(const Model& model, const std::vector<ShardMap>& from, const std::vector<ShardMap>& compute_copy,
                    const std::vector<ShardMap>& to, const cluster::Cluster& hosts, Planner planner) {
-  const MovePlan plan = plan_switch(model.units, from, image, to, hosts, planner);
-  ASSERT_NO_THROW(verify_switch(plan, from, image, to));
+  const MovePlan plan = plan_switch(model.units, from, compute_copy, to, hosts, planner);
+  ASSERT_NO_THROW(verify_switch(plan, from, compute_copy, to));
   const layout::Rounds moves = flat(plan);
   for (size_t t = 0; t < to.size(); ++t) {
     std::vector<ShardMap> sources;
     if (!from.empty()) sources.push_back(from[t]);
-    if (!image.empty()) sources.push_back(image[t]);
+    if (!compute_copy.empty()) sources.push_back(compute_copy[t]);
     const ShardMap source = layout::as_copies(sources);
-    ASSERT_TRUE(layout::holds_values(to[t], layout::replay_copy(moves, static_cast<int>(t), source, to[t]), static_cast<int>(t), 1))
+    ASSERT_TRUE(layout::holds_values(to[t], layout::replay_copy(moves, static_cast<int>(t), source, to[t]),
+                                     static_cast<int>(t), 1))
         << "tensor " << t;
   }
-  const i64 crossed = traffic(plan, hosts, 1).links.inter_host, bound = inter_host_bound_bytes(from, image, to, hosts, 1);
+  const i64 crossed = traffic(plan, hosts, 1).links.inter_host,
+            bound = inter_host_bound_bytes(from, compute_copy, to, hosts, 1);
   if (planner == Planner::relay) {
     ASSERT_EQ(crossed, bound);
   } else {
@@ -189,15 +195,15 @@ void expect_switch(const Model& model, const std::vector<ShardMap>& from, const 
   }
 }
 
-void expect_flush(const Model& model, const std::vector<ShardMap>& grad, const std::vector<ShardMap>& owners, const cluster::Cluster& hosts,
-                  Planner planner) {
-  const MovePlan plan = plan_flush(model.units, grad, owners, hosts, planner);
+void expect_reduce(const Model& model, const std::vector<ShardMap>& grad, const std::vector<ShardMap>& owners,
+                   const cluster::Cluster& hosts, Planner planner) {
+  const MovePlan plan = plan_reduce(model.units, grad, owners, hosts, planner);
   ASSERT_TRUE(plan.sum);
-  ASSERT_NO_THROW(verify_flush(plan, grad, owners));
+  ASSERT_NO_THROW(verify_reduce(plan, grad, owners));
   const layout::Rounds moves = flat(plan);
   for (size_t t = 0; t < owners.size(); ++t) {
     const auto sums = layout::replay_sum(moves, static_cast<int>(t), grad[t], owners[t]);
-    ASSERT_TRUE(layout::holds_values(owners[t], sums, static_cast<int>(t), grad[t].addends)) << "tensor " << t;
+    ASSERT_TRUE(layout::holds_values(owners[t], sums, static_cast<int>(t), grad[t].partials)) << "tensor " << t;
   }
 }
 
@@ -209,17 +215,17 @@ TEST(PlanProperties, parameters_are_the_same_after_any_switch_and_back) {
     const Model model = llama(layers, 8, 4, 2, 12, 10);
     const cluster::Cluster hosts = random.hosts(ranks);
     const auto a = stored(model, random.draw(ranks, layers)), b = stored(model, random.draw(ranks, layers));
-    const auto image = home(model, random.draw(ranks, layers));
+    const auto compute_copy = home(model, random.draw(ranks, layers));
     for (const Planner planner : kAll) {
-      expect_switch(model, {}, image, a, hosts, planner);
-      expect_switch(model, a, image, b, hosts, planner);
+      expect_switch(model, {}, compute_copy, a, hosts, planner);
+      expect_switch(model, a, compute_copy, b, hosts, planner);
       expect_switch(model, b, {}, a, hosts, planner);
       ASSERT_FALSE(HasFatalFailure());
     }
   }
 }
 
-TEST(PlanProperties, flushed_gradients_are_the_sums_of_all_addends) {
+TEST(PlanProperties, reduced_gradients_are_the_sums_of_all_partials) {
   for (unsigned seed = 100; seed < 160; ++seed) {
     SCOPED_TRACE(seed);
     RandomStrategies random(seed);
@@ -229,13 +235,13 @@ TEST(PlanProperties, flushed_gradients_are_the_sums_of_all_addends) {
     const auto owners = home(model, random.draw(ranks, layers));
     const auto grad = gradients(model, random.draw(ranks, layers));
     for (const Planner planner : kAll) {
-      expect_flush(model, grad, owners, hosts, planner);
+      expect_reduce(model, grad, owners, hosts, planner);
       ASSERT_FALSE(HasFatalFailure());
     }
   }
 }
 
-TEST(PlanProperties, any_maps_of_copies_and_addends_can_be_switched_and_flushed) {
+TEST(PlanProperties, any_maps_of_copies_and_partials_can_be_switched_and_reduced) {
   for (unsigned seed = 200; seed < 400; ++seed) {
     SCOPED_TRACE(seed);
     layout::RandomMaps random(seed);
@@ -243,25 +249,28 @@ TEST(PlanProperties, any_maps_of_copies_and_addends_can_be_switched_and_flushed)
     const layout::Shape shape = random.shape();
     const Model model{1, {}, {{{0}}}};
     const cluster::Cluster hosts = hosts_of.hosts(12);
-    const ShardMap from = random.map(shape, 12, false), to = random.map(shape, 12, false), grad = random.map(shape, 12, true);
+    const ShardMap from = random.map(shape, 12, false), to = random.map(shape, 12, false),
+                   grad = random.map(shape, 12, true);
     const ShardMap owners = layout::one_owner(random.map(shape, 12, false));
     for (const Planner planner : kAll) {
       expect_switch(model, {from}, {owners}, {to}, hosts, planner);
-      expect_flush(model, {grad}, {owners}, hosts, planner);
+      expect_reduce(model, {grad}, {owners}, hosts, planner);
       ASSERT_FALSE(HasFatalFailure());
     }
   }
 }
 
-TEST(PlanProperties, a_relayed_flush_crosses_no_more_than_direct_sends) {
+TEST(PlanProperties, a_relayed_reduce_crosses_no_more_than_direct_sends) {
   for (unsigned seed = 400; seed < 500; ++seed) {
     SCOPED_TRACE(seed);
     RandomStrategies random(seed);
     const Model model = llama(3, 8, 4, 2, 12, 10);
     const cluster::Cluster hosts = random.hosts(12);
     const auto owners = home(model, random.draw(12, 3)), grad = gradients(model, random.draw(12, 3));
-    const i64 relayed = traffic(plan_flush(model.units, grad, owners, hosts, Planner::relay), hosts, 1).links.inter_host;
-    EXPECT_LE(relayed, traffic(plan_flush(model.units, grad, owners, hosts, Planner::greedy), hosts, 1).links.inter_host);
+    const i64 relayed =
+        traffic(plan_reduce(model.units, grad, owners, hosts, Planner::relay), hosts, 1).links.inter_host;
+    EXPECT_LE(relayed,
+              traffic(plan_reduce(model.units, grad, owners, hosts, Planner::greedy), hosts, 1).links.inter_host);
   }
 }
 
@@ -279,7 +288,7 @@ TEST(PlanProperties, all_pairs_of_published_presets_switch_there_and_back) {
     const auto spec = [&](const std::array<int, 3>& s) { return strategy(s[0], s[1], s[2], model.layers); };
     const auto owners = home(model, spec(preset.strategies[0]));
     for (const auto& a : preset.strategies) {
-      expect_flush(model, gradients(model, spec(a)), owners, hosts, Planner::relay);
+      expect_reduce(model, gradients(model, spec(a)), owners, hosts, Planner::relay);
       for (const auto& b : preset.strategies)
         expect_switch(model, stored(model, spec(a)), owners, stored(model, spec(b)), hosts, Planner::relay);
       ASSERT_FALSE(HasFatalFailure());
@@ -287,15 +296,18 @@ TEST(PlanProperties, all_pairs_of_published_presets_switch_there_and_back) {
   }
 }
 
-double milliseconds_since(std::clock_t start) { return 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC; }
+double milliseconds_since(std::clock_t start) {
+  return 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
 
 /// Figures for the reader, in processor time; time decides no test.
-void print_speed(const char* name, const Model& model, const cluster::Cluster& hosts, const StrategySpec& a, const StrategySpec& b,
-                 bool with_home) {
+void print_speed(const char* name, const Model& model, const cluster::Cluster& hosts, const StrategySpec& a,
+                 const StrategySpec& b, bool with_home) {
   const auto from = stored(model, a), to = stored(model, b), owners = home(model, a);
   for (const Planner planner : {Planner::relay, Planner::greedy}) {
     const std::clock_t start = std::clock();
-    const MovePlan moves = plan_switch(model.units, from, with_home ? owners : std::vector<ShardMap>{}, to, hosts, planner);
+    const MovePlan moves =
+        plan_switch(model.units, from, with_home ? owners : std::vector<ShardMap>{}, to, hosts, planner);
     const double spent = milliseconds_since(start);
     size_t messages = 0;
     for (const UnitMoves& unit : moves.units) {
@@ -306,21 +318,22 @@ void print_speed(const char* name, const Model& model, const cluster::Cluster& h
   }
 }
 
-TEST(PlanSpeed, of_flushes_is_printed) {
+TEST(PlanSpeed, of_reductions_is_printed) {
   const Model model = llama_7b();
   const auto owners = home(model, strategy(2, 4, 4, 32)), grad = gradients(model, strategy(32, 1, 1, 32));
   const std::clock_t start = std::clock();
-  const MovePlan flush = plan_flush(model.units, grad, owners, cluster::uniform(4, 8), Planner::relay);
-  fmt::print("7b, 32 ranks, 32,1,1 to home on 2,4,4: flush {:.1f} ms\n", milliseconds_since(start));
-  EXPECT_EQ(flush.units.size(), model.units.size());
+  const MovePlan reduce = plan_reduce(model.units, grad, owners, cluster::uniform(4, 8), Planner::relay);
+  fmt::print("7b, 32 ranks, 32,1,1 to home on 2,4,4: reduce {:.1f} ms\n", milliseconds_since(start));
+  EXPECT_EQ(reduce.units.size(), model.units.size());
 }
 
 TEST(PlanSpeed, of_switches_is_printed) {
-  print_speed("7b, 32 ranks, 2,4,4 to 32,1,1", llama_7b(), cluster::uniform(4, 8), strategy(2, 4, 4, 32), strategy(32, 1, 1, 32), true);
+  print_speed("7b, 32 ranks, 2,4,4 to 32,1,1", llama_7b(), cluster::uniform(4, 8), strategy(2, 4, 4, 32),
+              strategy(32, 1, 1, 32), true);
   print_speed("32b, 1024 ranks, 32,16,2 to 128,2,4", llama_32b(), cluster::uniform(128, 8), strategy(32, 16, 2, 60),
               strategy(128, 2, 4, 60), false);
-  print_speed("32b, 1024 ranks, 8,16,8 to 128,8,1, with home", llama_32b(), cluster::uniform(128, 8), strategy(8, 16, 8, 60),
-              strategy(128, 8, 1, 60), true);
+  print_speed("32b, 1024 ranks, 8,16,8 to 128,8,1, with home", llama_32b(), cluster::uniform(128, 8),
+              strategy(8, 16, 8, 60), strategy(128, 8, 1, 60), true);
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ TEST(Share, no_elements_give_no_parts) { EXPECT_THAT(share({{0, {3, 4}}}), Eleme
 TEST(Share, a_demand_without_candidates_is_a_bug) { EXPECT_THROW(share({{5, {}}}), InternalError); }
 
 TEST(Share, demands_of_about_the_mean_stay_whole) {
-  EXPECT_THAT(share({{96, {0, 1}}, {104, {0, 1}}}), ElementsAre(ElementsAre(Part{0, 0, 96}), ElementsAre(Part{1, 0, 104})));
+  EXPECT_THAT(share({{96, {0, 1}}, {104, {0, 1}}}),
+              ElementsAre(ElementsAre(Part{0, 0, 96}), ElementsAre(Part{1, 0, 104})));
 }
 
 TEST(Share, a_large_demand_is_cut_at_the_mean) {
@@ -28,11 +29,13 @@ TEST(Share, a_large_demand_is_cut_at_the_mean) {
 }
 
 TEST(Share, those_with_few_candidates_choose_first) {
-  EXPECT_THAT(share({{100, {0, 1}}, {100, {0}}}), ElementsAre(ElementsAre(Part{1, 0, 100}), ElementsAre(Part{0, 0, 100})));
+  EXPECT_THAT(share({{100, {0, 1}}, {100, {0}}}),
+              ElementsAre(ElementsAre(Part{1, 0, 100}), ElementsAre(Part{0, 0, 100})));
 }
 
 TEST(Share, equal_parts_are_given_where_nobody_gets_too_much) {
-  EXPECT_THAT(share({{3072, {2}}, {3328, {3}}, {64, {2, 3}, -1, true}})[2], ElementsAre(Part{2, 0, 32}, Part{3, 32, 64}));
+  EXPECT_THAT(share({{3072, {2}}, {3328, {3}}, {64, {2, 3}, -1, true}})[2],
+              ElementsAre(Part{2, 0, 32}, Part{3, 32, 64}));
   EXPECT_THAT(share({{1000, {2}}, {400, {2, 3}, -1, true}})[1], ElementsAre(Part{3, 0, 400}));
 }
 
@@ -81,7 +84,8 @@ TEST(ShareProperties, parts_are_gapless_among_candidates_and_balanced_when_all_m
         EXPECT_EQ(part.begin, at);
         EXPECT_LT(part.begin, part.end);
         at = part.end;
-        EXPECT_TRUE(std::find(demands[d].candidates.begin(), demands[d].candidates.end(), part.rank) != demands[d].candidates.end());
+        EXPECT_TRUE(std::find(demands[d].candidates.begin(), demands[d].candidates.end(), part.rank) !=
+                    demands[d].candidates.end());
         load[part.rank] += part.end - part.begin;
       }
       EXPECT_EQ(at, demands[d].elements);

@@ -25,7 +25,7 @@ needed = pytest.mark.skipif(program() is None, reason="no Chromium here: apt-get
 
 
 class Browser:
-    """One page. events: what the browser told of; faults(): errors of the page, and requests that left it."""
+    """One page. events: what the browser told of; errors(): errors of the page, and requests that left it."""
 
     def __init__(self, width=1400, height=1000):
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -106,23 +106,23 @@ class Browser:
         end = time.monotonic() + timeout
         while not (found := self.evaluate(ready)):
             if time.monotonic() > end:
-                raise TimeoutError(f"{url} is not ready after {timeout} s; {self.faults()}")
+                raise TimeoutError(f"{url} is not ready after {timeout} s; {self.errors()}")
             time.sleep(0.1)
         return found
 
-    def faults(self):
-        faults = []
+    def errors(self):
+        errors = []
         for event in self.events:
             what, details = event.get("method"), event.get("params", {})
             if what == "Runtime.exceptionThrown":
-                faults.append(details["exceptionDetails"].get("exception", {}).get("description") or details["exceptionDetails"]["text"])
+                errors.append(details["exceptionDetails"].get("exception", {}).get("description") or details["exceptionDetails"]["text"])
             elif what == "Runtime.consoleAPICalled" and details["type"] in ("error", "warning", "assert"):
-                faults.append(f"console {details['type']}: {[item.get('value', item.get('description')) for item in details['args']]}")
+                errors.append(f"console {details['type']}: {[item.get('value', item.get('description')) for item in details['args']]}")
             elif what == "Log.entryAdded" and details["entry"]["level"] in ("error", "warning"):
-                faults.append(f"log: {details['entry']['text']}")
+                errors.append(f"log: {details['entry']['text']}")
             elif what == "Network.requestWillBeSent" and not details["request"]["url"].startswith(("file:", "data:", "about:")):
-                faults.append(f"request of {details['request']['url']}")
-        return faults
+                errors.append(f"request of {details['request']['url']}")
+        return errors
 
     def requests(self):
         """Files that the page asked for, itself included."""

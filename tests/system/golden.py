@@ -37,9 +37,9 @@ def stage(ranks, tp, first, end):
 TWO_GROUPS = {"groups": [{"stages": [stage([0, 1], 2, 0, 5)]}, {"stages": [stage([2], 1, 0, 2), stage([3], 1, 2, 5)]}]}
 UNLIKE_STAGES = {"groups": [{"stages": [stage([2, 0], 2, 0, 2), stage([1], 1, 2, 3), stage([3], 1, 3, 5)]}]}
 OTHER_SPLITS = {"groups": [{"stages": [stage([0, 1, 2, 3], 4, 0, 5)]}],
-                "splits": [{"parameter": "*.down_proj.weight", "cuts": [{"dim": 0, "ways": 4}]},
-                           {"parameter": "model.layers.1.mlp.*_proj.weight", "cuts": [{"dim": 0, "ways": 2}, {"dim": 1, "ways": 2}]},
-                           {"parameter": "model.embed_tokens.weight", "cuts": [{"dim": 1, "ways": 2}]}]}
+                "splits": [{"parameter": "*.down_proj.weight", "cuts": [{"dim": 0, "parts": 4}]},
+                           {"parameter": "model.layers.1.mlp.*_proj.weight", "cuts": [{"dim": 0, "parts": 2}, {"dim": 1, "parts": 2}]},
+                           {"parameter": "model.embed_tokens.weight", "cuts": [{"dim": 1, "parts": 2}]}]}
 
 
 def pipeline(schedule, pp=2, **settings):

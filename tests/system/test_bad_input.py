@@ -1,4 +1,4 @@
-"""What is wrong with a job, its files or its ranks is told in one message, with the place and the remedy; exit codes: apps/main.cpp."""
+"""What is wrong with a job, its files or its ranks is reported in one message, with the place and the remedy; exit codes: apps/main.cpp."""
 
 import json
 import os
@@ -69,19 +69,19 @@ def test_an_unknown_key_is_answered_with_the_nearest_known_one(job):
     assert fails(tiny.command(path)) == f"{path}:{line}: optimizer.warmup_step is no key. Did you mean optimizer.warmup_steps?"
 
 
-def test_an_unknown_key_of_the_command_line_is_told_with_its_override(job):
+def test_an_unknown_key_of_the_command_line_is_reported_with_its_override(job):
     expected = "--set run.stepz=3: run.stepz is no key. Did you mean run.steps?"
     assert fails(tiny.command(job(), "--set", "run.stepz=3")) == expected
 
 
-def test_a_value_of_the_wrong_type_is_told_with_the_type_that_is_wanted(job):
+def test_a_value_of_the_wrong_type_is_reported_with_the_type_that_is_wanted(job):
     message = fails(tiny.command(job(run={"steps": "many"})))
     assert message.endswith('run.steps = "many" is a string; an integer is needed.')
 
 
-def test_all_faults_of_a_job_come_in_one_message(job):
+def test_all_errors_of_a_job_come_in_one_message(job):
     message = fails(tiny.command(job(run={"steps": 0, "precision": "fp8"}, batch={"context": "long"})))
-    assert message.startswith("3 faults in the job:\n")
+    assert message.startswith("3 errors in the job:\n")
     assert all(key in message for key in ("run.steps = 0", 'run.precision = "fp8"', 'batch.context = "long"'))
 
 
@@ -107,25 +107,25 @@ def test_documents_without_a_bucket_are_refused(job):
                             "Raise it to 48, or lower the context.")
 
 
-def test_a_strategy_file_with_a_wrong_value_is_told_with_its_place(job, tmp_path):
+def test_a_strategy_file_with_a_wrong_value_is_reported_with_its_place(job, tmp_path):
     strategy = tmp_path / "mine.json"
     strategy.write_text(json.dumps({"groups": [{"stages": [{"ranks": [0], "tp": "1", "layers": [0, 4]}]}]}))
     message = fails(tiny.command(job([(48, strategy)])))
     assert f'{strategy}: groups[0].stages[0].tp is "1"; a whole number is needed.' in message
 
 
-def test_an_order_written_by_hand_that_deadlocks_is_told_with_its_circle(job, tmp_path):
+def test_an_order_written_by_hand_that_deadlocks_is_reported_with_its_cycle(job, tmp_path):
     strategy = tmp_path / "stuck.json"
     stages = [{"ranks": [0], "tp": 1, "layers": [0, 2]}, {"ranks": [1], "tp": 1, "layers": [2, 4]}]
     order = {"micro_batches": 2, "stages": ["F0 X0 F1 X1", "F1 F0 X0 X1"]}
     strategy.write_text(json.dumps({"groups": [{"stages": stages}], "order": order}))
     message = fails(tiny.command(job([(48, strategy)])))
     assert message.endswith(f"{strategy}: order.stages can't run: schedule: the order deadlocks: stage 1 at F1 waits for F1 of stage 0; "
-                            "stage 0 at X0 waits for X0 of stage 1. Mend the order of the items.")
+                            "stage 0 at X0 waits for X0 of stage 1. Fix the order of the items.")
 
 
 @pytest.mark.parametrize("budget, where", [(600, ""), (900, ' under strategy "2,1,1"')], ids=["for the state", "for a step"])
-def test_a_budget_that_is_too_small_is_told_before_the_step_with_what_is_missing_and_what_is_largest(job, tmp_path, budget, where):
+def test_a_budget_that_is_too_small_is_reported_before_the_step_with_what_is_missing_and_what_is_largest(job, tmp_path, budget, where):
     message = fails(tiny.command(job(run={"memory_budget": f"{budget} KiB"}), "--out", tmp_path / "out"))
     found = re.fullmatch(r"step 1: rank \d needs ([\d.]+) (KiB|MiB)(.*), ([\d.]+) KiB more than the memory budget\. "
                          rf'Largest: moments - .*\. Raise run\.memory_budget = "{budget} KiB", set a smaller .*', message)
@@ -141,14 +141,14 @@ def test_no_rank_exceeds_the_budget_of_a_run_that_fits(job, tmp_path):
     assert max(max(entry["peak_bytes_per_rank"]) for entry in log) <= 2 << 20
 
 
-def test_a_job_file_that_is_not_there_is_told(tmp_path):
+def test_a_job_file_that_is_not_there_is_reported(tmp_path):
     assert fails(tiny.command(tmp_path / "none.toml")) == f"{tmp_path / 'none.toml'}: can't read the job file. Check the path."
 
 
 # ---- data
 
 
-def test_a_data_folder_that_is_not_there_is_told_with_the_command_that_makes_one(job, tmp_path):
+def test_a_data_folder_that_is_not_there_is_reported_with_the_command_that_makes_one(job, tmp_path):
     message = fails(tiny.command(job(corpus=tmp_path / "nowhere")))
     assert message.startswith(f"there is no data at {tmp_path / 'nowhere'}: ") and message.endswith("in a job as data.path.")
 
@@ -158,7 +158,7 @@ def cut(path, count):
 
 
 @pytest.mark.parametrize("name", ["corpus.bin", "corpus.idx"])
-def test_a_truncated_file_of_tokens_is_told_before_anything_runs(job, tmp_path, name):
+def test_a_truncated_file_of_tokens_is_reported_before_anything_runs(job, tmp_path, name):
     folder = tiny.write_corpus(tmp_path / "cut", tiny.random_documents(1, 40))
     cut(folder / name, 10)
     message = fails(tiny.command(job(corpus=folder)))
@@ -195,20 +195,20 @@ def damaged_model(finished, folder, change):
     return {"path": str(folder)}
 
 
-def test_a_tensor_of_another_shape_is_told_with_both_shapes(job, finished, tmp_path):
+def test_a_tensor_of_another_shape_is_reported_with_both_shapes(job, finished, tmp_path):
     name = "model.layers.1.mlp.up_proj.weight"
     model = damaged_model(finished, tmp_path / "shape", lambda tensors: tensors.update({name: torch.zeros(40, 32)}))
     message = fails(tiny.command(job(model=model)))
     assert message.startswith(f'{tmp_path / "shape"}: tensor "{name}" has shape [40, 32], but config.json asks for [48, 32] here. Use ')
 
 
-def test_a_missing_tensor_is_told_by_name(job, finished, tmp_path):
+def test_a_missing_tensor_is_reported_by_name(job, finished, tmp_path):
     model = damaged_model(finished, tmp_path / "missing", lambda tensors: tensors.pop("model.norm.weight"))
     message = fails(tiny.command(job(model=model)))
     assert message.startswith(f'{tmp_path / "missing"}: there is no tensor "model.norm.weight"')
 
 
-def test_a_truncated_file_of_weights_is_told(job, finished, tmp_path):
+def test_a_truncated_file_of_weights_is_reported(job, finished, tmp_path):
     model = damaged_model(finished, tmp_path / "cut", lambda tensors: None)
     cut(tmp_path / "cut" / "model.safetensors", 10)
     message = fails(tiny.command(job(model=model)))
@@ -296,7 +296,7 @@ def test_a_fresh_start_in_the_folder_of_another_run_is_refused(job, finished):
     assert fails(tiny.command(job(), "--out", finished)) == expected
 
 
-def test_a_folder_without_checkpoint_is_told(job, tmp_path):
+def test_a_folder_without_checkpoint_is_reported(job, tmp_path):
     assert "holds no complete checkpoint" in fails(tiny.command(job(), "--resume", tmp_path))
 
 
@@ -340,7 +340,7 @@ def pages(path):
 
 @pytest.mark.skipif(not MAY_MOUNT, reason="this user may not mount a small file system")
 @pytest.mark.parametrize("written", [0, 2, 3, 4], ids=["state", "weights", "config", "manifest"])
-def test_a_file_system_without_room_is_told_and_the_run_goes_on_when_there_is_some(job, finished, tmp_path, written):
+def test_a_file_system_without_room_is_reported_and_the_run_goes_on_when_there_is_some(job, finished, tmp_path, written):
     files = ["state/home-00000-of-00002.safetensors", "state/home-00001-of-00002.safetensors", "model/model.safetensors",
              "model/config.json", "state/manifest.json"]
     sizes = [pages(checkpoint(finished, 4) / name) for name in files]
@@ -372,7 +372,7 @@ def test_an_unknown_vocabulary_comes_from_the_data(job, tmp_path):
     assert shown.returncode == 0 and "model.embed_tokens.weight [140,32]" in shown.stdout, shown.stderr
 
 
-def test_an_unknown_vocabulary_that_the_data_does_not_tell_either_is_told(job, tmp_path):
+def test_an_unknown_vocabulary_that_the_data_does_not_tell_either_is_reported(job, tmp_path):
     corpus = tiny.write_corpus(tmp_path / "own", tiny.random_documents(1, 8))
     assert "model.vocab_size is missing" in fails([tiny.PROGRAM, "show", "model", without_vocabulary(job, corpus)])
     message = fails(tiny.command(without_vocabulary(job, tmp_path / "nowhere")))

@@ -100,11 +100,11 @@ def test_an_empty_name_is_refused(job, option):
                                                     ("--steps", "99999999999999999999", "--steps 9223372036854775807: run.steps = 9223372036854775807 must be at most 1000000000."),
                                                     ("--ranks", "-1", "--ranks -1: run.ranks = -1 must be at least 1."),
                                                     ("--ranks", "0", "--ranks 0: run.ranks = 0 must be at least 1.")])
-def test_a_number_out_of_range_is_told_with_its_option(job, option, value, message):
+def test_a_number_out_of_range_is_reported_with_its_option(job, option, value, message):
     assert refusal(tiny.command(job(), option, value)) == message
 
 
-def test_a_run_that_is_beyond_its_last_step_is_told_and_stays_as_it_is(finished):
+def test_a_run_that_is_beyond_its_last_step_is_reported_and_stays_as_it_is(finished):
     before = (finished / "run" / "log.jsonl").read_text()
     message = refusal([tiny.PROGRAM, "train", "job-file.toml", "--out", "run", "--resume", "run", "--steps", "1"], cwd=finished)
     assert message == "run.steps = 1, but --resume run goes on from step 2. Raise run.steps, or resume from an earlier checkpoint."

@@ -60,11 +60,11 @@ class Perfetto:
         page.go(f"{address}/index.html#!/?url={address}/opened.json", "Boolean(window.app && window.app.trace) && document.body.innerText.includes('rank 3')", timeout=tiny.HANG)
         self.page = page
 
-    def rows(self, sql):
+    def tasks(self, sql):
         """Values as text."""
         return json.loads(self.page.evaluate(
-            f"window.app.trace.engine.query({json.dumps(sql)}).then((result) => {{ const columns = result.columns(), rows = []; "
-            "for (const it = result.iter({}); it.valid(); it.next()) rows.push(columns.map((name) => String(it.get(name)))); return JSON.stringify(rows); })"))
+            f"window.app.trace.engine.query({json.dumps(sql)}).then((result) => {{ const columns = result.columns(), tasks = []; "
+            "for (const it = result.iter({}); it.valid(); it.next()) tasks.push(columns.map((name) => String(it.get(name)))); return JSON.stringify(tasks); })"))
 
 
 def events_of(path):
@@ -78,16 +78,16 @@ def test_a_trace_opens_whole(trace, site, request, tmp_path):
     events = events_of(path)
     with browser.Browser() as page:
         perfetto = Perfetto(page, site, path)
-        assert perfetto.rows("select name, value from stats where severity in ('error', 'data_loss') and value > 0") == []
-        (count, seconds), = perfetto.rows("select count(*), sum(dur) from slice")
+        assert perfetto.tasks("select name, value from stats where severity in ('error', 'data_loss') and value > 0") == []
+        (count, seconds), = perfetto.tasks("select count(*), sum(dur) from slice")
         assert int(count) == len(events) > 100
         assert int(seconds) == round(1e3 * sum(event["dur"] for event in events))
-        threads = perfetto.rows("select process.name, thread.name, count(*) from slice join thread_track on slice.track_id = thread_track.id "
+        threads = perfetto.tasks("select process.name, thread.name, count(*) from slice join thread_track on slice.track_id = thread_track.id "
                                 "join thread using (utid) join process using (upid) group by 1, 2 order by 1, 2")
         assert sum(int(number) for _, _, number in threads) == len(events)
         assert [rank for rank, name, _ in threads if name == "compute"] == [f"rank {rank}" for rank in range(4)]
         assert {"parameters", "gradients to home", "activations from stage 0"} <= {name for _, name, _ in threads}
-        names = {name for name, in perfetto.rows("select distinct name from slice")}
+        names = {name for name, in perfetto.tasks("select distinct name from slice")}
         assert names == {event["name"] for event in events}
         page.screenshot(tmp_path / "perfetto.png", whole=False)
         assert (tmp_path / "perfetto.png").stat().st_size > 30_000

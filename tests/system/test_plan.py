@@ -182,7 +182,7 @@ def test_the_explanation_follows_the_plans(job):
     assert "  devices twice as quick: " in result.stdout
 
 
-def test_memory_is_told_by_the_budget(job):
+def test_memory_is_reported_by_the_budget(job):
     found = plan(job, "--explain").stdout
     needed = re.search(r"needs ([\d.]+ [KM]iB) of the budget of 216 MiB ", found)[1]
     tight = plan(job, "--explain", "--set", 'run.memory_budget="100 MiB"').stdout
@@ -192,7 +192,7 @@ def test_memory_is_told_by_the_budget(job):
 @pytest.mark.parametrize("words, told", [
     (["--cluster", "nowhere"], "is neither a file nor a known name"),
     (["--cluster", "demo", "--out", "/nowhere/planned.toml"], "cannot write /nowhere/planned.toml")], ids=["cluster", "out"])
-def test_what_cannot_be_is_told(job, words, told):
+def test_what_cannot_be_is_reported(job, words, told):
     result = tiny.run([tiny.PROGRAM, "plan", job, *words])
     assert result.returncode == 2 and told in result.stderr, result.stderr
 
@@ -204,12 +204,12 @@ def test_counts_below_one_are_refused(job):
     assert plan(job, "--seconds", -1).returncode not in (0, 4)
 
 
-def test_a_job_that_is_not_there_is_told(tmp_path):
+def test_a_job_that_is_not_there_is_reported(tmp_path):
     result = plan(tmp_path / "none.toml")
     assert result.returncode == 2 and "none.toml" in result.stderr, result.stderr
 
 
-def test_a_job_without_a_context_is_told(tmp_path):
+def test_a_job_without_a_context_is_reported(tmp_path):
     job = write_job(tmp_path / "job.toml")
     job.write_text(re.sub(r"context = \d+\n", "", job.read_text()))
     result = plan(job)

@@ -123,7 +123,7 @@ def end_of(words):
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)))
 
 
-def fault_of(words):
+def error_of(words):
     """What is wrong with how a command ended; "" if nothing is."""
     try:
         result = end_of(words)
@@ -138,10 +138,10 @@ def fault_of(words):
 
 @pytest.mark.parametrize("part", range(4))
 def test_any_job_ends_well_or_with_a_message(tmp_path, part):
-    faults = []
+    errors = []
     for number in range(SEED * 10**6 + part, SEED * 10**6 + COUNT, 4):
         path = tmp_path / "job.toml"
         path.write_text(wrong_job(number))
-        if fault := fault_of(command_of(number, path)):
-            faults.append(f"job {number}, {command_of(number, 'job.toml')}: {fault}\n{path.read_text()}")
-    assert not faults, "\n\n".join(faults)
+        if message := error_of(command_of(number, path)):
+            errors.append(f"job {number}, {command_of(number, 'job.toml')}: {error}\n{path.read_text()}")
+    assert not errors, "\n\n".join(errors)

@@ -85,7 +85,7 @@ def test_no_step_is_traced_where_none_is_asked_for(job, tmp_path):
     (lambda run: (run / "log.jsonl").unlink(), "has no log.jsonl, so it is no run folder"),
     (lambda run: (run / "log.jsonl").write_text("x\n"), "log.jsonl line 1 is no step of a run"),
     (lambda run: (run / "timeline.json").write_text("[]"), "timeline.json is no timeline of a run")], ids=["log gone", "log broken", "timeline broken"])
-def test_what_cannot_be_read_is_told(run_folder, tmp_path, break_it, told):
+def test_what_cannot_be_read_is_reported(run_folder, tmp_path, break_it, told):
     copy = tmp_path / "run"
     copy.mkdir()
     for name in ("job.toml", "log.jsonl", "timeline.json"):
@@ -123,7 +123,7 @@ ABSURD = [changed("timeline.json", step=-2), changed("timeline.json", step=0), c
 
 
 @pytest.mark.parametrize("absurd", ABSURD)
-def test_numbers_that_no_run_writes_are_told(run_folder, tmp_path, absurd):
+def test_numbers_that_no_run_writes_are_reported(run_folder, tmp_path, absurd):
     copy = tmp_path / "run"
     copy.mkdir()
     for name in ("job.toml", "log.jsonl", "timeline.json"):
@@ -134,15 +134,15 @@ def test_numbers_that_no_run_writes_are_told(run_folder, tmp_path, absurd):
 
 
 @browser.needed
-def test_pages_draw_without_faults_and_without_a_network(simulated, measured, run_folder, tmp_path):
+def test_pages_draw_without_errors_and_without_a_network(simulated, measured, run_folder, tmp_path):
     both = tmp_path / "both.html"
     assert tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, "--out", both]).returncode == 0
     for path, sections in [(simulated[0], {"timeline", "shares", "memory", "buckets", "links", "switches", "candidates"}),
                            (measured, {"steps", "timeline", "shares", "memory", "buckets", "links", "switches"}),
                            (both, {"steps", "timeline", "memory", "buckets", "links", "switches"})]:
         with browser.Browser() as page:
-            assert page.open(path) == "ready", page.faults()
-            assert page.faults() == [] and len(page.requests()) == 1
+            assert page.open(path) == "ready", page.errors()
+            assert page.errors() == [] and len(page.requests()) == 1
             assert set(page.evaluate("[...document.querySelectorAll('section[id]')].map((s) => s.id)")) == sections
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
             page.screenshot(tmp_path / "page.png")
@@ -185,4 +185,4 @@ def test_the_timeline_zooms_with_the_wheel_and_names_what_the_mouse_is_on(simula
         page.evaluate("new Promise((done) => setTimeout(done, 300))")
         after = page.evaluate(RANGE)
         assert after[1] - after[0] < 0.9 * (before[1] - before[0])
-        assert page.faults() == []
+        assert page.errors() == []

@@ -32,7 +32,7 @@ def test_a_printed_schedule_is_a_file_that_replays_alike(tmp_path):
     assert schedule("--file", tmp_path / "v.json").stdout.splitlines() == made
 
 
-def test_a_file_whose_stages_wait_for_each_other_prints_the_circle(tmp_path):
+def test_a_file_whose_stages_wait_for_each_other_prints_the_cycle(tmp_path):
     file = tmp_path / "stuck.json"
     file.write_text(json.dumps({"micro_batches": 2, "stages": ["F0 X0 F1 X1", "F1 F0 X0 X1"]}))
     result = schedule("--file", file)
@@ -41,6 +41,6 @@ def test_a_file_whose_stages_wait_for_each_other_prints_the_circle(tmp_path):
 
 @pytest.mark.parametrize("arguments, told", [(["--file", "nowhere.json"], "cannot read nowhere.json"), (["--times", "1,2"], "--times needs three"),
                                              (["--kind", "zb-v", "--cap", 1], "--cap 1")], ids=["file", "times", "cap"])
-def test_what_cannot_be_is_told(arguments, told):
+def test_what_cannot_be_is_reported(arguments, told):
     result = schedule(*arguments)
     assert result.returncode == 2 and told in result.stderr and result.stdout == ""

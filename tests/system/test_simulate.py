@@ -43,7 +43,7 @@ def test_a_faster_cluster_is_faster_and_more_steps_are_averaged(job):
     assert sum(three["seconds_of_steps"]) == pytest.approx(3 * three["step_seconds"], rel=1e-12)
 
 
-def test_what_a_device_lacks_beside_its_reserve_is_told(job, tmp_path):
+def test_what_a_device_lacks_beside_its_reserve_is_reported(job, tmp_path):
     text, cluster = (tiny.ROOT / "clusters" / "demo.toml").read_text(), tmp_path / "small.toml"
     peak = max(figures(job, "--cluster", "demo")["peak_bytes"])
 
@@ -67,7 +67,7 @@ def test_the_trace_has_a_process_for_each_rank_that_works_within_the_step(job, t
 
 @pytest.mark.parametrize("cluster, told", [
     ("nowhere", "is neither a file nor a known name"), ("demo", "don't fit on 1 host")], ids=["unknown", "too small"])
-def test_a_cluster_that_cannot_be_is_told(tmp_path, corpus, cluster, told):
+def test_a_cluster_that_cannot_be_is_reported(tmp_path, corpus, cluster, told):
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "8,1,1")], run={"ranks": 8})
     result = simulate(job, "--cluster", cluster)
     assert result.returncode == 2 and told in result.stderr and result.stdout == "", result.stderr

@@ -140,15 +140,15 @@ EDITED = {
     "stages of unlike width and depth": {"groups": [{"stages": [stage([3, 1, 0, 4], 4, 0, 2), stage([2], 1, 2, 3)]}]},
     "a split that only the wide stage can make": {
         "groups": [{"stages": [stage([0, 1, 2, 3], 4, 0, 2), stage([4], 1, 2, 3)]}],
-        "splits": [{"parameter": "model.layers.1.self_attn.o_proj.weight", "cuts": [{"dim": 0, "ways": 4}]}]},
+        "splits": [{"parameter": "model.layers.1.self_attn.o_proj.weight", "cuts": [{"dim": 0, "parts": 4}]}]},
     "two equal narrow pipelines beside a wide one": {
         "groups": [{"dp": 2, "stages": [stage([0, 2], 1, 0, 2), stage([1, 3], 1, 2, 3)]}, {"stages": [stage([4], 1, 0, 3)]}]},
     "parameters split in other dimensions or not at all": {
         "groups": [{"stages": [stage([0, 1, 2, 3], 4, 0, 3)]}],
-        "splits": [{"parameter": "*.mlp.down_proj.weight", "cuts": [{"dim": 0, "ways": 4}]},
-                   {"parameter": "model.layers.1.mlp.*_proj.weight", "cuts": [{"dim": 0, "ways": 2}, {"dim": 1, "ways": 2}]},
+        "splits": [{"parameter": "*.mlp.down_proj.weight", "cuts": [{"dim": 0, "parts": 4}]},
+                   {"parameter": "model.layers.1.mlp.*_proj.weight", "cuts": [{"dim": 0, "parts": 2}, {"dim": 1, "parts": 2}]},
                    {"parameter": "model.layers.2.self_attn.o_proj.weight", "cuts": []},
-                   {"parameter": "model.embed_tokens.weight", "cuts": [{"dim": 1, "ways": 2}]}],
+                   {"parameter": "model.embed_tokens.weight", "cuts": [{"dim": 1, "parts": 2}]}],
         "recompute": "selective"}}
 
 
@@ -191,10 +191,10 @@ def test_the_reference_trainer_takes_the_same_steps(tmp_path, seed, options, buc
 
 
 def random_cuts(draw, dims, tp):
-    ways = [degree for degree in (2, 4) if tp % degree == 0]
-    cuts = [{"dim": draw.randrange(dims), "ways": draw.choice(ways)}]
-    if tp == 4 and cuts[0]["ways"] == 2 and draw.random() < 0.5:
-        cuts.append({"dim": draw.randrange(dims), "ways": 2})
+    parts = [degree for degree in (2, 4) if tp % degree == 0]
+    cuts = [{"dim": draw.randrange(dims), "parts": draw.choice(parts)}]
+    if tp == 4 and cuts[0]["parts"] == 2 and draw.random() < 0.5:
+        cuts.append({"dim": draw.randrange(dims), "parts": 2})
     return draw.choice([[], cuts, cuts, cuts])
 
 

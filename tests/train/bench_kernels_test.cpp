@@ -11,7 +11,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-BenchKernelsSettings small() { return {.model = bench_model(), .tokens = 64, .seq = 16, .threads = 1, .seconds = 0.001}; }
+BenchKernelsSettings small() {
+  return {.model = bench_model(), .tokens = 64, .seq = 16, .threads = 1, .seconds = 0.001};
+}
 
 TEST(BenchKernels, every_kernel_has_a_time_and_either_arithmetic_or_traffic) {
   const BenchKernelsResult result = bench_kernels(small());
@@ -21,7 +23,7 @@ TEST(BenchKernels, every_kernel_has_a_time_and_either_arithmetic_or_traffic) {
     EXPECT_NE(figure.flops > 0, figure.bytes > 0) << figure.name;
     EXPECT_GT(result.share(figure), 0) << figure.name;
   }
-  EXPECT_EQ(result.kernels[0].flops, 2.0 * 64 * 32 * 64);           // 64 tokens, hidden 32, 4 + 2 + 2 heads of 8
+  EXPECT_EQ(result.kernels[0].flops, 2.0 * 64 * 32 * 64);  // 64 tokens, hidden 32, 4 + 2 + 2 heads of 8
   EXPECT_EQ(result.kernels.back().bytes, 28.0 * static_cast<double>(config::parameter_count(bench_model())));
 }
 
@@ -50,7 +52,8 @@ TEST(BenchKernels, the_table_gives_shares_of_the_rate_that_bounds) {
 TEST(BenchKernels, refuses_rows_without_tokens) {
   BenchKernelsSettings settings = small();
   settings.tokens = 0;
-  EXPECT_EQ(error_of<UserError>([&] { bench_kernels(settings); }), "bench kernels: --tokens, --seq and --threads must be 1 or more.");
+  EXPECT_EQ(error_of<UserError>([&] { bench_kernels(settings); }),
+            "bench kernels: --tokens, --seq and --threads must be 1 or more.");
 }
 
 }  // namespace

@@ -15,14 +15,18 @@ TEST(BenchPlans, home_lies_where_the_first_strategy_uses_the_parameters) {
   for (size_t p = 0; p < plans.home().size(); ++p) {
     if (plans.graph().param(static_cast<int>(p)).shape.size.size() < 2) continue;  // norms: one of the copies
     ASSERT_EQ(plans.home()[p].shards.size(), 2u) << p;
-    for (size_t s = 0; s < 2; ++s) EXPECT_EQ(plans.home()[p].shards[s].box, plans.strategies()[0].maps.used[p].shards[s].box) << p;
+    for (size_t s = 0; s < 2; ++s)
+      EXPECT_EQ(plans.home()[p].shards[s].box, plans.strategies()[0].maps.used[p].shards[s].box) << p;
   }
 }
 
 TEST(BenchPlans, strategies_that_do_not_fit_the_ranks_or_the_model_are_refused) {
   EXPECT_EQ(error_of<UserError>([] { bench_plans(bench_model(), "fp32", {"1,4,1"}, cluster::uniform(1, 2)); }),
-            "strategy \"1,4,1\" needs 1 x 4 x 1 ranks, but the run has 2. Use degrees whose product is at most 2, or raise run.ranks.");
-  EXPECT_EQ(error_of<UserError>([] { bench_plans(bench_model(), "fp32", {"3,1,1", "1,3,1"}, cluster::uniform(1, 3)); }),
+            "strategy \"1,4,1\" needs 1 x 4 x 1 ranks, but the run has 2. Use degrees whose product is at most 2, or "
+            "raise run.ranks.");
+  EXPECT_EQ(error_of<UserError>([] {
+              bench_plans(bench_model(), "fp32", {"3,1,1", "1,3,1"}, cluster::uniform(1, 3));
+            }),
             "strategy \"1,3,1\": groups[0].stages[0].tp = 3 is above kv_heads = 2 and no multiple of it. "
             "Use 1, 2, or a multiple of 2: 4, 6, 8 ...");
 }

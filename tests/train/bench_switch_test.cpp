@@ -47,7 +47,8 @@ TEST(BenchSwitch, refuses_a_switch_that_brings_nothing) {
   EXPECT_EQ(error_of<UserError>([&] { bench_switch(settings); }),
             "bench switch: this switch brings nothing to any rank. Give two strategies that differ.");
   settings.repetitions = 0;
-  EXPECT_EQ(error_of<UserError>([&] { bench_switch(settings); }), "bench switch: --ranks and --repetitions must be 1 or more.");
+  EXPECT_EQ(error_of<UserError>([&] { bench_switch(settings); }),
+            "bench switch: --ranks and --repetitions must be 1 or more.");
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ class Checkpoint : public testing::Test {
           EXPECT_TRUE(a.master.equal(b.master));
           EXPECT_TRUE(a.m.equal(b.m));
           EXPECT_TRUE(a.v.equal(b.v));
-          EXPECT_TRUE(a.image.equal(b.image));
+          EXPECT_TRUE(a.compute_copy.equal(b.compute_copy));
         }
       EXPECT_GT(shards, 0u);
     });
@@ -96,7 +96,8 @@ TEST_F(Checkpoint, OfReplicasHoldsEveryElementOnce) {
   };
   const double once = size_of_state();
   std::filesystem::remove_all(scratch_ / "run");
-  const std::vector<std::string> replicas{"run.ranks=4", "bucket.0.strategy=\"2,2,1\"", "bucket.1.strategy=\"4,1,1\"", "parallel.zero=0"};
+  const std::vector<std::string> replicas{"run.ranks=4", "bucket.0.strategy=\"2,2,1\"", "bucket.1.strategy=\"4,1,1\"",
+                                          "parallel.zero=0"};
   save(job(replicas), state_);
   EXPECT_NEAR(size_of_state(), once, 0.2 * once) << "headers differ";
   for (const auto& sets : {replicas, std::vector<std::string>{}}) expect_loaded(job(sets));
@@ -137,17 +138,20 @@ std::string refusal(const files::Scratch& scratch, const config::Job& job) {
 TEST_F(Checkpoint, AnotherModelOrSeedIsRefusedWithBothNamed) {
   save(job(), state_);
   const std::string place = "checkpoint " + (scratch_ / "run/checkpoints/step-00000006").string();
-  EXPECT_EQ(refusal(scratch_, job({"model.ffn_size=64", "model.rope_theta=5e5"})),
-            place + " is of another model (model.ffn_size = 48, model.rope_theta = 10000.0) than the job's (model.ffn_size = 64, "
-                    "model.rope_theta = 500000.0). Use the job file it was made with.");
+  EXPECT_EQ(
+      refusal(scratch_, job({"model.ffn_size=64", "model.rope_theta=5e5"})),
+      place +
+          " is of another model (model.ffn_size = 48, model.rope_theta = 10000.0) than the job's (model.ffn_size = 64, "
+          "model.rope_theta = 500000.0). Use the job file it was made with.");
   EXPECT_EQ(refusal(scratch_, job({"seed=9"})),
             place + " was made with seed 3, the job has seed 9: the order of the data would change. Set seed = 3.");
 }
 
 TEST_F(Checkpoint, AModelThatComputesSomethingElseIsRefused) {
   save(job(), state_);
-  for (const char* set : {"model.qkv_bias=true", "model.o_bias=true", "model.mlp_bias=true", "model.qk_norm=true", "model.rope_theta=5e5",
-                          "model.norm_eps=1e-6", "model.rope_scaling.factor=8", "model.tied_embeddings=true"}) {
+  for (const char* set :
+       {"model.qkv_bias=true", "model.o_bias=true", "model.mlp_bias=true", "model.qk_norm=true", "model.rope_theta=5e5",
+        "model.norm_eps=1e-6", "model.rope_scaling.factor=8", "model.tied_embeddings=true"}) {
     const std::string key = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_NE(refusal(scratch_, job({set})).find("than the job's (" + key + " = "), std::string::npos) << set;
   }
@@ -158,18 +162,24 @@ TEST_F(Checkpoint, AParameterThatTheStateLacksOrThatTheModelLacksIsNamed) {
   const config::Job plain = job(), biased = job({"model.qkv_bias=true", "model.o_bias=true"});
   const std::string place = "checkpoint " + (scratch_ / "run/checkpoints/step-00000006").string();
   save(biased, state_, &plain);
-  EXPECT_EQ(refusal(scratch_, biased), place + ": state/manifest.json has no model.layers.0.self_attn.q_proj.bias, which the job's model has. "
-                                               "Use the job file and the program it was made with.");
+  EXPECT_EQ(refusal(scratch_, biased),
+            place +
+                ": state/manifest.json has no model.layers.0.self_attn.q_proj.bias, which the job's model has. "
+                "Use the job file and the program it was made with.");
   std::filesystem::remove_all(scratch_ / "run");
   save(plain, state_, &biased);
-  EXPECT_EQ(refusal(scratch_, plain), place + ": state/manifest.json has model.layers.0.self_attn.k_proj.bias, which the job's model lacks. "
-                                              "Use the job file and the program it was made with.");
+  EXPECT_EQ(refusal(scratch_, plain),
+            place +
+                ": state/manifest.json has model.layers.0.self_attn.k_proj.bias, which the job's model lacks. "
+                "Use the job file and the program it was made with.");
 }
 
 TEST_F(Checkpoint, AParameterOfAnotherShapeIsNamed) {
   const config::Job other = job({"model.ffn_size=64"});
   save(job(), state_, &other);
-  EXPECT_NE(refusal(scratch_, job()).find("model.layers.0.mlp.gate_proj.weight has shape [64, 32] in state/manifest.json, but [48, 32] in the job's"),
+  EXPECT_NE(refusal(scratch_, job())
+                .find("model.layers.0.mlp.gate_proj.weight has shape [64, 32] in state/manifest.json, but [48, 32] in "
+                      "the job's"),
             std::string::npos);
 }
 

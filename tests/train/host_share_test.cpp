@@ -49,7 +49,8 @@ std::vector<int> gpus_of(const std::vector<HostView>& all, const std::vector<int
 TEST(HostShare, RanksOfAHostTakeItsDevicesInTurn) {
   EXPECT_EQ(gpus_of(std::vector(4, view(0, 1, 2)), {0, 0, 1, 1}), (std::vector{0, 1, 0, 1}));
   EXPECT_EQ(gpus_of(std::vector(4, view(0, 1, 2)), {0, 1, 0, 1}), (std::vector{0, 0, 1, 1}));
-  EXPECT_EQ(gpus_of({view(0, 1, 1, "2"), view(0, 1, 1, "5")}, {0, 0}), (std::vector{0, 0}));  // a launcher showed each its own
+  EXPECT_EQ(gpus_of({view(0, 1, 1, "2"), view(0, 1, 1, "5")}, {0, 0}),
+            (std::vector{0, 0}));  // a launcher showed each its own
 }
 
 TEST(HostShare, MoreProcessesThanDevicesAreRefusedAndThreadsShare) {
@@ -59,8 +60,10 @@ TEST(HostShare, MoreProcessesThanDevicesAreRefusedAndThreadsShare) {
     gpu_for(3, four, {1, 0, 0, 0}, false);
     ADD_FAILURE() << "three processes on two devices";
   } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(), "run.device = \"cuda\": rank 3 shares 2 CUDA devices with 2 other ranks of its host. Start as many ranks on a host as it "
-                               "has devices.");
+    EXPECT_STREQ(error.what(),
+                 "run.device = \"cuda\": rank 3 shares 2 CUDA devices with 2 other ranks of its host. Start as many "
+                 "ranks on a host as it "
+                 "has devices.");
   }
   EXPECT_THROW(gpu_for(0, {view(0, 1)}, {0}, true), UserError);
 }

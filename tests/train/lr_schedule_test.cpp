@@ -27,7 +27,8 @@ void expect_rates(const LearningRate& schedule, const std::vector<double>& expec
 }
 
 TEST(LearningRate, ConstantHoldsThePeakAfterTheWarmUp) {
-  expect_rates({.decay = Decay::constant, .peak = 0.8, .warmup_steps = 4, .decay_steps = 2}, {0.2, 0.4, 0.6, 0.8, 0.8, 0.8});
+  expect_rates({.decay = Decay::constant, .peak = 0.8, .warmup_steps = 4, .decay_steps = 2},
+               {0.2, 0.4, 0.6, 0.8, 0.8, 0.8});
 }
 
 TEST(LearningRate, LinearFallsInEqualStepsAndThenStays) {
@@ -53,11 +54,13 @@ TEST(LearningRate, FollowsTheJobAndDecaysUntilTheEndOfTheRunUnlessItSaysOtherwis
 
 TEST(LearningRate, NoStepOfARunHasRateZero) {
   for (const Decay decay : {Decay::constant, Decay::linear, Decay::cosine})
-    EXPECT_THAT(rates({.decay = decay, .peak = 1, .warmup_steps = 3, .decay_steps = 10}, 10), testing::Each(testing::Gt(0.0)));
+    EXPECT_THAT(rates({.decay = decay, .peak = 1, .warmup_steps = 3, .decay_steps = 10}, 10),
+                testing::Each(testing::Gt(0.0)));
 }
 
 TEST(LearningRate, AWarmUpLongerThanTheDecayIsFinishedFirst) {
-  expect_rates({.decay = Decay::linear, .peak = 1, .floor = 0.1, .warmup_steps = 4, .decay_steps = 2}, {0.25, 0.5, 0.75, 1, 0.1});
+  expect_rates({.decay = Decay::linear, .peak = 1, .floor = 0.1, .warmup_steps = 4, .decay_steps = 2},
+               {0.25, 0.5, 0.75, 1, 0.1});
 }
 
 TEST(LearningRate, ANegativeStepIsRefused) {

@@ -39,7 +39,8 @@ class MachineProfile : public testing::Test {
       measured.hardware.name = "as measured";
       return measured;
     };
-    return machine_profile(job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); }, measure);
+    return machine_profile(
+        job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); }, measure);
   }
   config::Job job(const std::vector<std::string>& sets = {}) const { return small_job("data", "out", sets); }
 
@@ -63,7 +64,8 @@ TEST_F(MachineProfile, of_another_machine_is_used_if_the_job_names_it_and_named_
 
 TEST_F(MachineProfile, without_the_job_s_precision_is_refused) {
   const config::Job named = job({"run.profile=\"" + keep("p.json") + "\"", "run.precision=\"fp32\""});
-  EXPECT_THAT(message_of<UserError>([&] { found(named); }), HasSubstr("has no fp32. Measure it: switchyard profile --precision fp32."));
+  EXPECT_THAT(message_of<UserError>([&] { found(named); }),
+              HasSubstr("has no fp32. Measure it: switchyard profile --precision fp32."));
 }
 
 TEST_F(MachineProfile, that_is_kept_for_as_many_ranks_and_threads_is_used) {
@@ -74,7 +76,8 @@ TEST_F(MachineProfile, that_is_kept_for_as_many_ranks_and_threads_is_used) {
 
 TEST_F(MachineProfile, is_measured_once_and_kept) {
   EXPECT_EQ(found(job()).hardware.name, "as measured");
-  EXPECT_THAT(said_, ElementsAre(AllOf(HasSubstr("measuring this machine for the plan; kept in "), HasSubstr("profile-2x1-cpu-fp64.json"))));
+  EXPECT_THAT(said_, ElementsAre(AllOf(HasSubstr("measuring this machine for the plan; kept in "),
+                                       HasSubstr("profile-2x1-cpu-fp64.json"))));
   said_.clear();
   EXPECT_EQ(found(job()).hardware.name, "as measured") << "from the file";
   EXPECT_THAT(said_, ElementsAre());
@@ -104,19 +107,22 @@ TEST_F(MachineProfile, that_is_kept_but_of_another_machine_or_of_other_threads_o
   expect_anew("has no fp64");
   files::put(scratch_ / kept, "{");
   expect_anew("this is no valid JSON");
-  EXPECT_EQ(config::read_profile((scratch_ / kept).string(), 2).hardware.name, "as measured") << "the broken one is replaced";
+  EXPECT_EQ(config::read_profile((scratch_ / kept).string(), 2).hardware.name, "as measured")
+      << "the broken one is replaced";
 }
 
 TEST_F(MachineProfile, is_asked_of_processes_that_must_share_one) {
   comm::Launch launch;
   launch.distributed = true;
   launch.size = 2;
-  EXPECT_THAT(message_of<UserError>([&] { found(job(), launch); }), HasSubstr("Launch `switchyard profile --out profile.json` as the job is launched"));
+  EXPECT_THAT(message_of<UserError>([&] { found(job(), launch); }),
+              HasSubstr("Launch `switchyard profile --out profile.json` as the job is launched"));
 }
 
 TEST(ProfileFolder, follows_the_user_s_cache) {
   const auto with = [](std::map<std::string, std::string> set) {
-    return profile_folder([set](const std::string& name) { return set.contains(name) ? std::optional(set.at(name)) : std::nullopt; });
+    return profile_folder(
+        [set](const std::string& name) { return set.contains(name) ? std::optional(set.at(name)) : std::nullopt; });
   };
   EXPECT_EQ(with({{"XDG_CACHE_HOME", "/c"}, {"HOME", "/h"}}), "/c/switchyard");
   EXPECT_EQ(with({{"HOME", "/h"}}), "/h/.cache/switchyard");

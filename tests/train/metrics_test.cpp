@@ -27,11 +27,12 @@ StepRecord example() {
 }
 
 TEST(Metrics, ALogLineHasEveryFieldUnderItsName) {
-  EXPECT_EQ(to_json(example()).dump(),
-            R"({"step":12,"loss":4.5,"lr":0.0003,"grad_norm":1.25,"tokens":16384,"seconds":4.0,"tokens_per_second":4096.0,)"
-            R"("matmul_share":0.5,"intra_bytes":5000000000,"inter_bytes":7,"switch_seconds":1.0,"switch_share":0.25,)"
-            R"("padding_share":0.125,"bubble_share":0.25,"peak_bytes_per_rank":[100,300,200],"predicted_peak_bytes_per_rank":[110,290,200],)"
-            R"("peak_bound_bytes_per_rank":[120,310,200],"skipped":false})");
+  EXPECT_EQ(
+      to_json(example()).dump(),
+      R"({"step":12,"loss":4.5,"lr":0.0003,"grad_norm":1.25,"tokens":16384,"seconds":4.0,"tokens_per_second":4096.0,)"
+      R"("matmul_share":0.5,"intra_bytes":5000000000,"inter_bytes":7,"switch_seconds":1.0,"switch_share":0.25,)"
+      R"("padding_share":0.125,"bubble_share":0.25,"peak_bytes_per_rank":[100,300,200],"predicted_peak_bytes_per_rank":[110,290,200],)"
+      R"("peak_bound_bytes_per_rank":[120,310,200],"skipped":false})");
 }
 
 TEST(Metrics, WhatWasNotMeasuredIsLeftOut) {

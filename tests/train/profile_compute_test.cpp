@@ -15,8 +15,8 @@ OperatorProfile measured(std::vector<double>* told = nullptr) {
     const kernels::MemoryScope scope(&memory);
     RankSettings settings;
     settings.memory = &memory;
-    Meeting meeting(fabric);
-    profile = profile_operators(meeting, {}, settings, true, [&](double share) {
+    MeasurementBarrier barrier(fabric);
+    profile = profile_operators(barrier, {}, settings, true, [&](double share) {
       if (told) told->push_back(share);
     });
   });

@@ -10,11 +10,11 @@ namespace {
 cluster::Hardware measured(int hosts, int devices) {
   cluster::Hardware found;
   on_ranks(hosts * devices, {}, cluster::uniform(hosts, devices), {}, [&](comm::Fabric& fabric) {
-    Meeting meeting(fabric);
+    MeasurementBarrier barrier(fabric);
     cluster::Hardware hardware;
     hardware.hosts = hosts;
     hardware.devices_per_host = devices;
-    profile_links(meeting, {}, hardware);
+    profile_links(barrier, {}, hardware);
     if (fabric.rank() == 0) found = hardware;
   });
   return found;
@@ -23,7 +23,7 @@ cluster::Hardware measured(int hosts, int devices) {
 void expect_sound(const cluster::LinkClass& link) {
   EXPECT_GT(link.latency.count, 0);
   EXPECT_GT(link.bandwidth.count, 1e6);
-  EXPECT_EQ(link.curve.fault(), "");
+  EXPECT_EQ(link.curve.error(), "");
   EXPECT_GT(link.sum_share, 0);
   EXPECT_LE(link.sum_share, 1);
   EXPECT_GE(link.overlap_slowdown, 1);
@@ -46,7 +46,8 @@ TEST(ProfileLinks, has_none_between_hosts_where_there_is_one) {
 
 TEST(LinkOf, has_the_latency_and_rate_that_times_were_made_of) {
   std::vector<std::pair<double, double>> times;
-  for (const double bytes : {4096.0, 65536.0, 1048576.0}) times.emplace_back(bytes, 1e-5 + bytes / (bytes < 1e6 ? 1e9 : 2e9));
+  for (const double bytes : {4096.0, 65536.0, 1048576.0})
+    times.emplace_back(bytes, 1e-5 + bytes / (bytes < 1e6 ? 1e9 : 2e9));
   const cluster::LinkClass link = link_of(1e-5, times);
   EXPECT_DOUBLE_EQ(link.latency.count, 1e-5);
   EXPECT_NEAR(link.bandwidth.count, 2e9, 1);
@@ -63,26 +64,27 @@ TEST(LinkOf, takes_no_buffer_on_the_way_for_the_link) {
     times.emplace_back(bytes, 1.1 * kLatency + std::max(0.0, bytes - kBuffer) / kRate);
   const cluster::LinkClass link = link_of(kLatency, times);
   EXPECT_NEAR(link.bandwidth.count / kRate, 1, 0.02);
-  EXPECT_EQ(link.curve.fault(), "");
-  EXPECT_NEAR(link.latency.count + times.back().first / (link.bandwidth.count * link.curve.at(times.back().first)), times.back().second,
-              0.01 * times.back().second);
+  EXPECT_EQ(link.curve.error(), "");
+  EXPECT_NEAR(link.latency.count + times.back().first / (link.bandwidth.count * link.curve.at(times.back().first)),
+              times.back().second, 0.01 * times.back().second);
 }
 
 TEST(LinkOf, has_a_rate_where_messages_of_all_sizes_take_equally_long) {
   const cluster::LinkClass link = link_of(1e-5, {{1e4, 1e-4}, {1e5, 1e-4}});
   EXPECT_NEAR(link.bandwidth.count, 1e5 / 9e-5, 1);
-  EXPECT_EQ(link.curve.fault(), "");
+  EXPECT_EQ(link.curve.error(), "");
 }
 
 TEST(LinkOf, takes_no_message_for_slower_than_a_bigger_one) {
-  const cluster::LinkClass link = link_of(1e-5, {{1e4, 9e-4}, {1e5, 1.1e-4}, {1e6, 1.01e-3}});  // the first one was disturbed
+  const cluster::LinkClass link =
+      link_of(1e-5, {{1e4, 9e-4}, {1e5, 1.1e-4}, {1e6, 1.01e-3}});  // the first one was disturbed
   EXPECT_NEAR(link.latency.count + 1e4 / (link.bandwidth.count * link.curve.at(1e4)), 1.1e-4, 1e-9);
 }
 
 TEST(LinkOf, has_less_latency_than_any_message_takes) {
   const cluster::LinkClass link = link_of(5e-5, {{4096, 2e-5}, {65536, 1e-4}});
   EXPECT_DOUBLE_EQ(link.latency.count, 1.8e-5);
-  EXPECT_EQ(link.curve.fault(), "");
+  EXPECT_EQ(link.curve.error(), "");
 }
 
 }  // namespace

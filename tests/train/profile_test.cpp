@@ -20,9 +20,10 @@ TEST(Profile, has_what_a_simulation_asks_for) {
   EXPECT_GT(h.device.rates_of(DType::f32).matmul.count, 1e8);
   EXPECT_GT(h.intra_host.bandwidth.count, 1e6);
   EXPECT_GT(h.intra_host.latency.count, 0);
-  EXPECT_EQ(h.intra_host.curve.fault(), "");
+  EXPECT_EQ(h.intra_host.curve.error(), "");
   EXPECT_GE(h.intra_host.overlap_slowdown, 1);
-  for (const char* name : {"linear", "linear_dx", "linear_dw", "head_loss", "rms_norm", "swiglu", "rope", "embedding", "adamw", "zero", "copy", "add"}) {
+  for (const char* name : {"linear", "linear_dx", "linear_dw", "head_loss", "rms_norm", "swiglu", "rope", "embedding",
+                           "adamw", "zero", "copy", "add"}) {
     const cluster::OperatorTable* table = h.device.measured(DType::f32, name);
     ASSERT_NE(table, nullptr) << name;
     EXPECT_FALSE(table->calls.empty()) << name;

@@ -62,7 +62,8 @@ TEST_F(ProgressTest, WithoutATerminalEveryNthStepAndTheLastAreShown) {
   Progress progress(out_, sparse);
   for (i64 number = 1; number <= 6; ++number) progress.step_done(step(number, 0));
   EXPECT_EQ(out_.str(),
-            "step 1/6  loss 4.1230  0 tok/s  left 0 s\nstep 4/6  loss 4.1230  0 tok/s  left 0 s\nstep 6/6  loss 4.1230  0 tok/s\n");
+            "step 1/6  loss 4.1230  0 tok/s  left 0 s\nstep 4/6  loss 4.1230  0 tok/s  left 0 s\nstep 6/6  loss 4.1230 "
+            " 0 tok/s\n");
 }
 
 TEST_F(ProgressTest, ALongStepIsReportedAfterTwoSecondsOfSilence) {
@@ -108,12 +109,18 @@ TEST_F(ProgressTest, ASaidLineStandsAboveTheRewrittenOne) {
     progress.say("checkpoint saved");
     progress.step_done(step(2));
   }
-  EXPECT_EQ(out_.str(), "\rstep 1/2  loss 4.1230  3.4k tok/s  left 2 s\ncheckpoint saved\n\rstep 2/2  loss 4.1230  3.4k tok/s\n");
+  EXPECT_EQ(out_.str(),
+            "\rstep 1/2  loss 4.1230  3.4k tok/s  left 2 s\ncheckpoint saved\n\rstep 2/2  loss 4.1230  3.4k tok/s\n");
 }
 
 TEST(ShortCounts, RatesKeepTwoDigitsAtLeast) {
-  for (const auto& [tokens, text] : {std::pair<i64, const char*>{87, "  87 tok/s"}, {999, "  999 tok/s"}, {1000, "  1.0k tok/s"},
-                                     {9949, "  9.9k tok/s"}, {9950, "  10k tok/s"}, {34400, "  34k tok/s"}, {1200000, "  1.2M tok/s"}}) {
+  for (const auto& [tokens, text] : {std::pair<i64, const char*>{87, "  87 tok/s"},
+                                     {999, "  999 tok/s"},
+                                     {1000, "  1.0k tok/s"},
+                                     {9949, "  9.9k tok/s"},
+                                     {9950, "  10k tok/s"},
+                                     {34400, "  34k tok/s"},
+                                     {1200000, "  1.2M tok/s"}}) {
     std::ostringstream out;
     Progress progress(out, {.first_step = 1, .last_step = 1});
     progress.step_done({.step = 1, .tokens = tokens, .time = {1}});
@@ -131,7 +138,9 @@ TEST(Heartbeat, BeatsUntilDestroyedAndStopsAtOnce) {
   std::this_thread::sleep_for(20ms);
   EXPECT_EQ(beats, counted);
   const auto begin = Clock::now();
-  { const Heartbeat slow([&] { ++beats; }, 1h); }
+  {
+    const Heartbeat slow([&] { ++beats; }, 1h);
+  }
   EXPECT_LT(Clock::now() - begin, 10s);
 }
 

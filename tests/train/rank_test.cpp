@@ -1,9 +1,8 @@
 #include "train/rank.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <fmt/format.h>
 
 #include <cmath>
 #include <functional>
@@ -18,7 +17,7 @@
 namespace switchyard::train {
 namespace {
 
-// strict: rows of a channel must rise, whoever agrees on what in which order.
+// strict: tasks of a channel must rise, whoever agrees on what in which order.
 std::vector<std::string> agree(int ranks, const std::function<void(Rank&, int)>& body) {
   return comm::run_ranks(ranks, {.strict = true}, [&](comm::Fabric& fabric) {
     const compiler::Plans plans = runtime::tiny_plans({fmt::format("{},1,1", ranks)}, ranks);
@@ -35,9 +34,11 @@ TEST(Rank, RanksThatHoldTheSameNumberAgree) {
 }
 
 TEST(Rank, RanksThatDifferAreNamedOnEveryRank) {
-  const auto ends = agree(4, [](Rank& rank, int number) { rank.agree_on(number == 1 || number == 3 ? 18 : 17, "job file"); });
+  const auto ends =
+      agree(4, [](Rank& rank, int number) { rank.agree_on(number == 1 || number == 3 ? 18 : 17, "job file"); });
   for (const std::string& end : ends)
-    EXPECT_EQ(end, "ranks [1, 3] have another job file than rank 0. Start all ranks with the same job file and program.");
+    EXPECT_EQ(end,
+              "ranks [1, 3] have another job file than rank 0. Start all ranks with the same job file and program.");
 }
 
 TEST(Rank, AStepWithoutLearningLeavesTheLossAndOneWithLearningLowersIt) {
@@ -49,10 +50,12 @@ TEST(Rank, AStepWithoutLearningLeavesTheLossAndOneWithLearningLowersIt) {
     const batch::StepPlan plan = runtime::tiny_batch(0, documents, plans, {runtime::kLongest});
     std::vector<double> losses;
     for (const double lr : {0.0, 1e-3, 0.0})
-      losses.push_back(rank.step(plan, documents, [&](double norm) {
-        EXPECT_GT(norm, 0);
-        return runtime::UpdateSettings{{lr, 0.9, 0.95, 1e-8, 0.1, 1}, 1};
-      }).loss);
+      losses.push_back(rank.step(plan, documents,
+                                 [&](double norm) {
+                                   EXPECT_GT(norm, 0);
+                                   return runtime::UpdateSettings{{lr, 0.9, 0.95, 1e-8, 0.1, 1}, 1};
+                                 })
+                           .loss);
     EXPECT_EQ(losses[0], losses[1]);
     EXPECT_LT(losses[2], losses[1] - 1e-4);
     EXPECT_EQ(rank.program().of_rank.size(), 2u);
@@ -60,7 +63,7 @@ TEST(Rank, AStepWithoutLearningLeavesTheLossAndOneWithLearningLowersIt) {
   EXPECT_EQ(ends, std::vector<std::string>(2));
 }
 
-TEST(Rank, ATracedStepTellsWhenItsRowsWorkedAndAnotherStepKeepsNothing) {
+TEST(Rank, ATracedStepTellsWhenItsTasksWorkedAndAnotherStepKeepsNothing) {
   const runtime::Documents documents = runtime::tiny_documents(8, 5);
   const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
     const compiler::Plans plans = runtime::tiny_plans({"1,2,1", "1,1,2"}, 2);
@@ -71,21 +74,22 @@ TEST(Rank, ATracedStepTellsWhenItsRowsWorkedAndAnotherStepKeepsNothing) {
     EXPECT_TRUE(rank.step(plan, documents, update).spans.empty());
     const runtime::StepResult result = rank.step(plan, documents, update, {.spans = true});
     std::map<compiler::QueueKey, double> busy_until;
-    std::set<int> rows;
+    std::set<int> tasks;
     double computing = 0;
     int collectives = 0;
-    for (const runtime::RowSpan& span : result.spans) {
-      const ir::Task& task = rank.program().rows[static_cast<size_t>(span.row)];
+    for (const runtime::TaskSpan& span : result.spans) {
+      const ir::Task& task = rank.program().tasks[static_cast<size_t>(span.task)];
       double& until = busy_until[compiler::queue_of(task, fabric.rank())];
       EXPECT_GE(span.begin, until);
       EXPECT_LT(span.begin, span.end);
       EXPECT_LE(span.end, result.times.total);
       until = span.end;
-      rows.insert(span.row);
+      tasks.insert(span.task);
       if (task.queue == ir::Queue::compute) computing += span.end - span.begin;
       collectives += task.kind == ir::TaskKind::run && span.communication;
     }
-    for (const int row : rank.program().of_rank[static_cast<size_t>(fabric.rank())]) EXPECT_TRUE(rows.contains(row)) << row;
+    for (const int id : rank.program().of_rank[static_cast<size_t>(fabric.rank())])
+      EXPECT_TRUE(tasks.contains(id)) << id;
     EXPECT_GT(collectives, 0);
     EXPECT_NEAR(computing, result.times.compute, 0.05 * result.times.total);
   });
@@ -97,9 +101,11 @@ TEST(Rank, PrefetchesAsMuchAsTheBudgetAllowsAndRefusesWhatDoesNotFit) {
   const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
     const compiler::Plans plans = runtime::tiny_plans({"1,2,1", "2,1,1"}, 2);
     const batch::StepPlan plan = runtime::tiny_batch(0, documents, plans, {runtime::kLongest, runtime::kLongest / 2});
-    const auto program = [&](int units) { return compiler::assemble(plan, plans, {.prefetch_units = units, .train = true}); };
-    const i64 most = compiler::fullest_rank(program(compiler::kAllUnits), plan, plans).second.total;
-    const i64 least = compiler::fullest_rank(program(0), plan, plans).second.total;
+    const auto program = [&](int units) {
+      return compiler::assemble(plan, plans, {.prefetch_units = units, .train = true});
+    };
+    const i64 most = compiler::rank_with_highest_peak(program(compiler::kAllUnits), plan, plans).second.total;
+    const i64 least = compiler::rank_with_highest_peak(program(0), plan, plans).second.total;
     ASSERT_LT(least, most);
     const auto step = [&](i64 budget) {
       RankSettings settings;

@@ -27,7 +27,8 @@ TEST(Ranks, TheFirstErrorIsRethrownAndEndsTheWaitingOfTheOthers) {
     if (fabric.rank() == 2) user_error("rank two is unwell");
     double value = 0;
     try {
-      fabric.run({1, {fabric.rank(), 2}}, {"wait", 1, {{comm::Op::Kind::recv, 2, comm::contiguous(&value, 8), {}, false, DType::f64}}});
+      fabric.run({1, {fabric.rank(), 2}},
+                 {"wait", 1, {{comm::Op::Kind::recv, 2, comm::contiguous(&value, 8), {}, false, DType::f64}}});
     } catch (const ClusterError&) {
       ++stopped;
       throw;
@@ -49,9 +50,14 @@ TEST(Ranks, more_threads_than_a_machine_has_are_refused) {
   check_threads(1024, 0);
   check_threads(2, 512);
   EXPECT_EQ(message_of<UserError>([] { check_threads(0, 1); }), "there can't be 0 ranks. Use 1 or more.");
-  EXPECT_EQ(message_of<UserError>([] { check_threads(1, -1); }), "a rank can't compute with -1 threads. Use 1 or more.");
-  for (const auto& [ranks, threads] : {std::pair<i64, i64>(1025, 0), {1, 1025}, {2, 513}, {i64{1} << 62, 4}, {4, i64{1} << 62}})
-    EXPECT_NE(message_of<UserError>([&, r = ranks, t = threads] { check_threads(r, t); }).find("would start more than 1024 threads"), std::string::npos);
+  EXPECT_EQ(message_of<UserError>([] { check_threads(1, -1); }),
+            "a rank can't compute with -1 threads. Use 1 or more.");
+  for (const auto& [ranks, threads] :
+       {std::pair<i64, i64>(1025, 0), {1, 1025}, {2, 513}, {i64{1} << 62, 4}, {4, i64{1} << 62}})
+    EXPECT_NE(message_of<UserError>([&, r = ranks, t = threads] {
+                check_threads(r, t);
+              }).find("would start more than 1024 threads"),
+              std::string::npos);
 }
 
 }  // namespace

@@ -31,7 +31,8 @@ TEST_F(RunLogTest, WritesAFolderAndTheTerminal) {
   const config::Job job = small_job("data", out_);
   const std::string told = write(job, "compared", {1, 2});
   EXPECT_THAT(told, testing::AllOf(HasSubstr("step 1/4"), HasSubstr("step 2/4"), HasSubstr("a word\n")));
-  EXPECT_THAT(files::get(out_ + "/log.jsonl"), testing::AllOf(HasSubstr("{\"step\":1,\"loss\":2.5,"), HasSubstr("{\"step\":2,")));
+  EXPECT_THAT(files::get(out_ + "/log.jsonl"),
+              testing::AllOf(HasSubstr("{\"step\":1,\"loss\":2.5,"), HasSubstr("{\"step\":2,")));
   EXPECT_EQ(files::get(out_ + "/plan.json"), "compared");
   EXPECT_EQ(config::job_from_toml(files::get(out_ + "/job.toml"), "job.toml"), job);
 }

@@ -10,7 +10,8 @@
 namespace switchyard::train {
 
 /// Documents of 2 to 30 tokens below 131; LLaMA of 2 layers, fp64.
-inline config::Job small_job(const std::string& data, const std::string& out, const std::vector<std::string>& sets = {}) {
+inline config::Job small_job(const std::string& data, const std::string& out,
+                             const std::vector<std::string>& sets = {}) {
   const std::string text = R"(seed = 3
 [model]
 hidden_size = 32

@@ -21,7 +21,8 @@ namespace {
 using testing::HasSubstr;
 
 // Two steps of two ranks, recorded. change: what becomes of a rank's result first.
-std::vector<nlohmann::json> record(const config::Job& job, const std::function<void(runtime::StepResult&, int rank)>& change = {}) {
+std::vector<nlohmann::json> record(const config::Job& job,
+                                   const std::function<void(runtime::StepResult&, int rank)>& change = {}) {
   const runtime::Documents documents = runtime::tiny_documents(4, 5);
   const auto ends = comm::run_ranks(2, {.strict = true}, [&](comm::Fabric& fabric) {
     kernels::RankMemory memory(i64{1} << 30);
@@ -41,7 +42,8 @@ std::vector<nlohmann::json> record(const config::Job& job, const std::function<v
       const runtime::Probe probe = recorder.planned();
       EXPECT_EQ(probe.spans, step == 1) << "the step of run.trace_step";
       rank.assemble(plan);
-      runtime::StepResult result = rank.run(plan, documents, [&](double norm) { return update_settings({}, 1e-3, step + 1, norm); }, probe);
+      runtime::StepResult result = rank.run(
+          plan, documents, [&](double norm) { return update_settings({}, 1e-3, step + 1, norm); }, probe);
       if (change) change(result, fabric.rank());
       recorder.record({.batch = batch, .plan = plan, .learning_rate = 0.5, .result = result}, rank);
     }
@@ -55,11 +57,12 @@ std::vector<nlohmann::json> record(const config::Job& job, const std::function<v
 
 TEST(StepRecorder, BringsTheFiguresOfAllRanksTogether) {
   const files::Scratch scratch;
-  const auto lines = record(small_job("data", (scratch / "run").string(), {"run.trace_step=2"}), [](runtime::StepResult& result, int rank) {
-    result.loss = 7;
-    result.norm = 3;
-    result.times.parameters = rank == 1 ? 0.25 : 0.125;
-  });
+  const auto lines = record(small_job("data", (scratch / "run").string(), {"run.trace_step=2"}),
+                            [](runtime::StepResult& result, int rank) {
+                              result.loss = 7;
+                              result.norm = 3;
+                              result.times.parameters = rank == 1 ? 0.25 : 0.125;
+                            });
   ASSERT_EQ(lines.size(), 2u);
   i64 tokens = 0;
   for (const auto& document : runtime::tiny_documents(4, 5)) tokens += static_cast<i64>(document.size());
@@ -84,7 +87,8 @@ TEST(StepRecorder, BringsTheFiguresOfAllRanksTogether) {
 TEST(StepRecorder, ASkippedUpdateIsToldAndWithoutAFolderNothingIsWritten) {
   testing::internal::CaptureStderr();
   record(small_job("data", "", {"run.trace_step=2"}), [](runtime::StepResult& result, int) { result.finite = false; });
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("step 1: loss or gradient is not finite; the update was skipped\n"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("step 1: loss or gradient is not finite; the update was skipped\n"));
 }
 
 }  // namespace

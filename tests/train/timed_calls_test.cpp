@@ -11,13 +11,19 @@ Call call(const std::string& name, double rows, double seconds, std::vector<doub
   return {.name = name, .rows = rows, .columns = 64, .work = 100, .seconds = seconds, .rounds = std::move(rounds)};
 }
 
-Call attention(double rows, double length, double per_row, double per_pair, bool pairs = true) {
-  const double other = rows / length * (pairs ? length * (length + 1) / 2 : length * length);
-  return {.name = "attention", .rows = rows, .columns = 64, .pairs = pairs ? other : 0, .squares = pairs ? 0 : other, .seconds = per_row * rows + per_pair * other};
+Call attention(double rows, double length, double per_row, double per_pair, bool attention_pairs = true) {
+  const double other = rows / length * (attention_pairs ? length * (length + 1) / 2 : length * length);
+  return {.name = "attention",
+          .rows = rows,
+          .columns = 64,
+          .attention_pairs = attention_pairs ? other : 0,
+          .squared_lengths = attention_pairs ? 0 : other,
+          .seconds = per_row * rows + per_pair * other};
 }
 
 TEST(TablesOf, have_the_median_of_calls_alike) {
-  const auto tables = tables_of({{call("linear", 32, 3), call("linear", 32, 1), call("linear", 64, 5)}, {call("linear", 32, 2), call("norm", 32, 7)}});
+  const auto tables = tables_of({{call("linear", 32, 3), call("linear", 32, 1), call("linear", 64, 5)},
+                                 {call("linear", 32, 2), call("norm", 32, 7)}});
   const cluster::OperatorTable& linear = tables.at("linear");
   ASSERT_EQ(linear.calls.size(), 2u);
   EXPECT_EQ(linear.calls[0].seconds, 2);
@@ -25,20 +31,23 @@ TEST(TablesOf, have_the_median_of_calls_alike) {
   EXPECT_EQ(tables.at("norm").calls.size(), 1u);
 }
 
-TEST(TablesOf, tell_rows_from_pairs_where_lengths_are_far_apart) {
-  for (const bool pairs : {true, false}) {
-    const auto tables = tables_of({{attention(1024, 256, 2e-6, 3e-9, pairs), attention(4096, 256, 2e-6, 3e-9, pairs)}, {attention(2048, 2048, 2e-6, 3e-9, pairs)}});
+TEST(TablesOf, tell_rows_from_attention_pairs_where_lengths_are_far_apart) {
+  for (const bool attention_pairs : {true, false}) {
+    const auto tables = tables_of(
+        {{attention(1024, 256, 2e-6, 3e-9, attention_pairs), attention(4096, 256, 2e-6, 3e-9, attention_pairs)},
+         {attention(2048, 2048, 2e-6, 3e-9, attention_pairs)}});
     ASSERT_EQ(tables.at("attention").attention.size(), 1u);
     const cluster::MeasuredAttention found = tables.at("attention").attention[0];
     EXPECT_EQ(found.columns, 64);
     EXPECT_NEAR(found.per_row, 2e-6, 1e-12);
-    EXPECT_NEAR(found.per_pair, pairs ? 3e-9 : 0, 1e-15);
-    EXPECT_NEAR(found.per_square, pairs ? 0 : 3e-9, 1e-15);
+    EXPECT_NEAR(found.per_pair, attention_pairs ? 3e-9 : 0, 1e-15);
+    EXPECT_NEAR(found.per_square, attention_pairs ? 0 : 3e-9, 1e-15);
   }
-  EXPECT_FALSE(tables_of({{attention(1024, 256, 2e-6, 3e-9), attention(1024, 512, 2e-6, 3e-9)}}).contains("attention")) << "twice the length says little";
+  EXPECT_FALSE(tables_of({{attention(1024, 256, 2e-6, 3e-9), attention(1024, 512, 2e-6, 3e-9)}}).contains("attention"))
+      << "twice the length says little";
 }
 
-// More pairs in less time, as disturbed measurements may say: no row and no pair takes less than nothing.
+// More attention pairs in less time, as disturbed measurements may say: no row and no pair takes less than nothing.
 TEST(TablesOf, have_no_negative_times) {
   Call shorter = attention(1024, 256, 1e-6, 0), longer = attention(1024, 1024, 1e-6, 0);
   longer.seconds = 0.5 * shorter.seconds;
@@ -46,16 +55,18 @@ TEST(TablesOf, have_no_negative_times) {
   EXPECT_GT(by_rows.per_row, 0);
   EXPECT_EQ(by_rows.per_pair, 0);
   longer.seconds = 10 * shorter.seconds;
-  const cluster::MeasuredAttention by_pairs = tables_of({{shorter, longer}}).at("attention").attention[0];
-  EXPECT_EQ(by_pairs.per_row, 0);
-  EXPECT_GT(by_pairs.per_pair, 0);
+  const cluster::MeasuredAttention by_attention_pairs = tables_of({{shorter, longer}}).at("attention").attention[0];
+  EXPECT_EQ(by_attention_pairs.per_row, 0);
+  EXPECT_GT(by_attention_pairs.per_pair, 0);
 }
 
 TEST(LeastOf, looks_at_all_rounds_and_the_call_before_them) {
-  EXPECT_EQ(least_of({{call("a", 1, 3, {5, 4}), call("b", 1, 3, {2, 9})}, {call("c", 1, 8, {9, 6})}}), (std::vector<double>{3, 2, 6}));
+  EXPECT_EQ(least_of({{call("a", 1, 3, {5, 4}), call("b", 1, 3, {2, 9})}, {call("c", 1, 8, {9, 6})}}),
+            (std::vector<double>{3, 2, 6}));
 }
 
-// As on a rank with half a core: of eight short calls one waits for the next period in every round, another one each time; each long call waits.
+// As on a rank with half a core: of eight short calls one waits for the next period in every round, another one each
+// time; each long call waits.
 CallsOfSteps interrupted() {
   std::vector<Call> calls;
   for (size_t i = 0; i < 8; ++i) {
@@ -86,7 +97,9 @@ TEST(CallsByLength, take_any_length) {
 }
 
 // Calls of a bit more than 0.1 ms that took twice as long in one of two rounds.
-CallsOfSteps disturbed(int calls) { return {std::vector<Call>(static_cast<size_t>(calls), call("a", 1, 1.05e-4, {2.1e-4, 1.05e-4}))}; }
+CallsOfSteps disturbed(int calls) {
+  return {std::vector<Call>(static_cast<size_t>(calls), call("a", 1, 1.05e-4, {2.1e-4, 1.05e-4}))};
+}
 
 TEST(StretchesOf, join_calls_until_they_are_long_enough) {
   const std::vector<Stretches> found = stretches_of(disturbed(60));

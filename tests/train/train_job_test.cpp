@@ -103,7 +103,8 @@ TEST_F(TrainJob, GoingBackSetsLaterCheckpointsAsideAndKeepsTheNewOnes) {
   testing::internal::CaptureStderr();
   train({until(5, "optimizer.lr=2e-2"), first.string()}, {});
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::HasSubstr("checkpoints of steps 4 are set aside in " + (out / "abandoned-1").string() + ", with the log as it was\n"));
+              testing::HasSubstr("checkpoints of steps 4 are set aside in " + (out / "abandoned-1").string() +
+                                 ", with the log as it was\n"));
   EXPECT_TRUE(std::filesystem::exists(out / "checkpoints/step-00000004/COMMITTED"));
   EXPECT_TRUE(std::filesystem::exists(out / "checkpoints/step-00000005/COMMITTED"));
   EXPECT_EQ(files::get(out / "abandoned-1/log.jsonl"), before);
@@ -120,23 +121,31 @@ TEST_F(TrainJob, GoingBackSetsLaterCheckpointsAsideAndKeepsTheNewOnes) {
 
 TEST_F(TrainJob, ACheckpointOfAnotherRunIsNoReasonToTrainInAFolderThatHoldsARun) {
   for (const char* out : {"a", "b"}) train({job(out), ""}, {});
-  EXPECT_EQ(message_of<UserError>([&] { train({job("b", {"run.steps=6"}), (scratch_ / "a").string()}, {}); }),
-            (scratch_ / "b").string() + " holds a run already, with a checkpoint of step 4. Go on with --resume " + (scratch_ / "b").string() +
-                ", or choose another run.out.");
+  EXPECT_EQ(message_of<UserError>([&] {
+              train({job("b", {"run.steps=6"}), (scratch_ / "a").string()}, {});
+            }),
+            (scratch_ / "b").string() + " holds a run already, with a checkpoint of step 4. Go on with --resume " +
+                (scratch_ / "b").string() + ", or choose another run.out.");
 }
 
 TEST_F(TrainJob, TwoRunsInOneFolderAreRefused) {
   const files::RunLock other = files::RunLock::take(scratch_ / "a");
-  EXPECT_THAT(message_of<UserError>([&] { train({job("a"), ""}, {}); }),
+  EXPECT_THAT(message_of<UserError>([&] {
+                train({job("a"), ""}, {});
+              }),
               testing::StartsWith((scratch_ / "a").string() + " is in use by another run: process "));
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/log.jsonl"));
 }
 
 TEST_F(TrainJob, AModelThatHuggingFaceCannotSayIsRefusedBeforeTheFirstStepIfACheckpointIsDue) {
   const std::vector<std::string> biases = {"model.qkv_bias=true"};
-  EXPECT_EQ(message_of<UserError>([&] { train({job("a", biases), ""}, {}); }),
-            "checkpoints hold a Hugging Face model, and this one can't be exported: Hugging Face's llama has no model with qkv_bias = true, "
-            "o_bias = false, mlp_bias = false, qk_norm = false. Change them, or the architecture. Or train without checkpoints: "
+  EXPECT_EQ(message_of<UserError>([&] {
+              train({job("a", biases), ""}, {});
+            }),
+            "checkpoints hold a Hugging Face model, and this one can't be exported: Hugging Face's llama has no model "
+            "with qkv_bias = true, "
+            "o_bias = false, mlp_bias = false, qk_norm = false. Change them, or the architecture. Or train without "
+            "checkpoints: "
             "run.checkpoint_every = 0.");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a"));
   train({job("a", {"model.qkv_bias=true", "run.checkpoint_every=0"}), ""}, {});
@@ -156,43 +165,56 @@ TEST_F(TrainJob, StrictChecksOfMessagesPassWithCheckpointsTimelinesAndResuming) 
 TEST_F(TrainJob, AJobWithoutDataOrStepsIsRefused) {
   config::Job without = job("a"), endless = without;
   without.data.path.clear();
-  EXPECT_EQ(message_of<UserError>([&] { train({without, ""}, {}); }),
+  EXPECT_EQ(message_of<UserError>([&] {
+              train({without, ""}, {});
+            }),
             "data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
   endless.run.steps = 0;
-  EXPECT_EQ(message_of<UserError>([&] { train({endless, ""}, {}); }),
+  EXPECT_EQ(message_of<UserError>([&] {
+              train({endless, ""}, {});
+            }),
             "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
 }
 
-// What a rank needs depends on the pace of its streams where there are pipelines or switches, else it is known to the byte.
+// What a rank needs depends on the pace of its streams where there are pipelines or switches, else it is known to the
+// byte.
 TEST_F(TrainJob, NoRankEverNeedsMoreThanTheBoundAndExactlyThatWhereTheOrderIsFixed) {
   std::vector<std::pair<bool, std::vector<std::string>>> cases;
-  for (const char* strategy : {"1,1,1", "1,2,1", "2,2,1", "1,4,1", "4,1,1"}) cases.push_back({true, {fmt::format("bucket.0.strategy=\"{}\"", strategy)}});
+  for (const char* strategy : {"1,1,1", "1,2,1", "2,2,1", "1,4,1", "4,1,1"})
+    cases.push_back({true, {fmt::format("bucket.0.strategy=\"{}\"", strategy)}});
   for (const char* strategy : {"1,1,2", "1,2,2", "2,1,2"})
     for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v"})
-      cases.push_back({false, {fmt::format("bucket.0.strategy=\"{}\"", strategy), fmt::format("parallel.schedule=\"{}\"", schedule)}});
-  cases.push_back({false, {"bucket.0.strategy=\"1,1,4\"", "parallel.schedule=\"zero-bubble\"", "parallel.activation_cap=8"}});
-  cases.push_back({false, {"bucket.0.strategy=\"1,1,4\"", "parallel.schedule=\"1f1b\"", "parallel.recompute=\"full\""}});
+      cases.push_back(
+          {false,
+           {fmt::format("bucket.0.strategy=\"{}\"", strategy), fmt::format("parallel.schedule=\"{}\"", schedule)}});
+  cases.push_back(
+      {false, {"bucket.0.strategy=\"1,1,4\"", "parallel.schedule=\"zero-bubble\"", "parallel.activation_cap=8"}});
+  cases.push_back(
+      {false, {"bucket.0.strategy=\"1,1,4\"", "parallel.schedule=\"1f1b\"", "parallel.recompute=\"full\""}});
   for (const char* precision : {"fp64", "fp32"})
     for (size_t c = 0; c < cases.size(); ++c) {
       if (precision == std::string("fp32") && !cases[c].first) continue;
       const std::string out = fmt::format("{}-{}", precision, c);
       std::vector<std::string> sets = cases[c].second;
-      sets.insert(sets.end(), {"bucket.1.max_length=1", "bucket.1.strategy=" + sets[0].substr(sets[0].find('=') + 1), "run.ranks=4", "model.layers=4",
-                               "batch.sequences=12", "parallel.micro_batch_tokens=64", "run.steps=2", "run.checkpoint_every=0"});
+      sets.insert(sets.end(), {"bucket.1.max_length=1", "bucket.1.strategy=" + sets[0].substr(sets[0].find('=') + 1),
+                               "run.ranks=4", "model.layers=4", "batch.sequences=12", "parallel.micro_batch_tokens=64",
+                               "run.steps=2", "run.checkpoint_every=0"});
       sets.push_back(fmt::format("run.precision=\"{}\"", precision));
       train({job(out, sets), ""}, {});
       for (const auto& line : log_of(scratch_ / out))
         for (size_t rank = 0; rank < 4; ++rank) {
-          const auto measured = line.at("peak_bytes_per_rank")[rank].get<i64>(), bound = line.at("peak_bound_bytes_per_rank")[rank].get<i64>();
+          const auto measured = line.at("peak_bytes_per_rank")[rank].get<i64>(),
+                     bound = line.at("peak_bound_bytes_per_rank")[rank].get<i64>();
           EXPECT_LE(measured, bound) << sets[0] << " " << sets[1] << " " << precision << " rank " << rank;
           EXPECT_LE(line.at("predicted_peak_bytes_per_rank")[rank].get<i64>(), bound);
-          EXPECT_TRUE(!cases[c].first || measured == bound) << measured << " of " << bound << " " << sets[0] << " " << precision << " rank " << rank;
+          EXPECT_TRUE(!cases[c].first || measured == bound)
+              << measured << " of " << bound << " " << sets[0] << " " << precision << " rank " << rank;
         }
     }
 }
 
 TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
-  // Activations outweigh what the pace of switches and flushes decides.
+  // Activations outweigh what the pace of switches and reductions decides.
   const std::filesystem::path data = scratch_ / "long";
   std::filesystem::create_directories(data);
   data::write_corpus(data, {1600, 1000, 360, 1240, 480, 240, 1520, 800});
@@ -202,34 +224,38 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
       {"bucket.0.strategy=\"1,1,2\"", "bucket.1.strategy=\"1,2,1\"", "parallel.recompute=\"full\""},
       {"run.ranks=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"4,1,1\"", "run.precision=\"fp32\""},
       {"run.ranks=4", "bucket.0.strategy=\"2,1,2\"", "bucket.1.strategy=\"1,4,1\"", "parallel.schedule=\"gpipe\""},
-      {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"2,1,2\"", "bucket.1.strategy=\"1,2,2\"", "parallel.schedule=\"interleaved\""},
-      {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"1,1,4\"", "bucket.1.strategy=\"2,1,2\"", "parallel.schedule=\"zero-bubble\""},
-      {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"2,1,2\"", "parallel.schedule=\"zb-v\"",
-       "parallel.recompute=\"selective\""},
+      {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"2,1,2\"", "bucket.1.strategy=\"1,2,2\"",
+       "parallel.schedule=\"interleaved\""},
+      {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"1,1,4\"", "bucket.1.strategy=\"2,1,2\"",
+       "parallel.schedule=\"zero-bubble\""},
+      {"run.ranks=4", "model.layers=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"2,1,2\"",
+       "parallel.schedule=\"zb-v\"", "parallel.recompute=\"selective\""},
       {"model.attention=\"unfused\"", "parallel.recompute=\"selective\"", "bucket.0.strategy=\"1,2,1\""},
       {"run.precision=\"bf16\""},
       {"run.ranks=4", "bucket.0.strategy=\"2,2,1\"", "bucket.1.strategy=\"4,1,1\"", "parallel.zero=0"}};
   for (size_t c = 0; c < cases.size(); ++c) {
     const std::string out = "case" + std::to_string(c);
     std::vector<std::string> sets = cases[c];
-    sets.insert(sets.end(), {"data.path=\"" + data.string() + "\"", "model.vocab_size=1700", "batch.context=2048", "bucket.0.max_length=2048", "bucket.1.max_length=1024"});
+    sets.insert(sets.end(), {"data.path=\"" + data.string() + "\"", "model.vocab_size=1700", "batch.context=2048",
+                             "bucket.0.max_length=2048", "bucket.1.max_length=1024"});
     train({job(out, sets), ""}, {});
     for (const auto& line : log_of(scratch_ / out)) {
       const auto &measured = line.at("peak_bytes_per_rank"), &predicted = line.at("predicted_peak_bytes_per_rank");
       ASSERT_EQ(measured.size(), predicted.size());
-      for (size_t rank = 0; rank < measured.size(); ++rank)
-      {
-        EXPECT_NEAR(predicted[rank].get<double>() / measured[rank].get<double>(), 1, 0.1) << "case " << c << " rank " << rank;
+      for (size_t rank = 0; rank < measured.size(); ++rank) {
+        EXPECT_NEAR(predicted[rank].get<double>() / measured[rank].get<double>(), 1, 0.1)
+            << "case " << c << " rank " << rank;
         if (job(out, sets).run.precision == "bf16") continue;  // what kernels copy to fp32 is estimated
-        EXPECT_LE(measured[rank].get<i64>(), line.at("peak_bound_bytes_per_rank")[rank].get<i64>()) << "case " << c << " rank " << rank;
+        EXPECT_LE(measured[rank].get<i64>(), line.at("peak_bound_bytes_per_rank")[rank].get<i64>())
+            << "case " << c << " rank " << rank;
       }
     }
   }
 }
 
 TEST_F(TrainJob, ARankTakesThePredictedBytesInEveryStepWithAnyNumberOfThreads) {
-  // Long documents, and more features in attention than elsewhere: its backward pass is where a rank is fullest. One document a step: rotary
-  // tables grow from step to step.
+  // Long documents, and more features in attention than elsewhere: its backward pass is where a rank is fullest. One
+  // document a step: rotary tables grow from step to step.
   const std::filesystem::path data = scratch_ / "long";
   std::filesystem::create_directories(data);
   data::write_corpus(data, {1600, 1000, 1360, 1240});
@@ -237,10 +263,10 @@ TEST_F(TrainJob, ARankTakesThePredictedBytesInEveryStepWithAnyNumberOfThreads) {
     std::vector<std::string> peaks;
     for (const char* threads : {"1", "2", "4"}) {
       const std::string out = fmt::format("{}-{}", precision, threads);
-      std::vector<std::string> sets = {"batch.context=2048",    "batch.sequences=1",             "bucket.0.max_length=2048",
-                                       "bucket.1.max_length=1", "model.vocab_size=1700",         "model.heads=16",
-                                       "model.kv_heads=16",     "model.head_dim=16",             "run.steps=4",
-                                       "run.checkpoint_every=0", "parallel.recompute=\"full\""};
+      std::vector<std::string> sets = {
+          "batch.context=2048",    "batch.sequences=1",      "bucket.0.max_length=2048",   "bucket.1.max_length=1",
+          "model.vocab_size=1700", "model.heads=16",         "model.kv_heads=16",          "model.head_dim=16",
+          "run.steps=4",           "run.checkpoint_every=0", "parallel.recompute=\"full\""};
       for (const char* bucket : {"0", "1"}) sets.push_back(fmt::format("bucket.{}.strategy=\"1,2,1\"", bucket));
       sets.push_back(fmt::format("data.path=\"{}\"", data.string()));
       sets.push_back(fmt::format("run.precision=\"{}\"", precision));
@@ -248,7 +274,8 @@ TEST_F(TrainJob, ARankTakesThePredictedBytesInEveryStepWithAnyNumberOfThreads) {
       train({job(out, sets), ""}, {});
       std::string all;
       for (const auto& line : log_of(scratch_ / out)) {
-        EXPECT_EQ(line.at("peak_bytes_per_rank"), line.at("predicted_peak_bytes_per_rank")) << precision << ", threads " << threads;
+        EXPECT_EQ(line.at("peak_bytes_per_rank"), line.at("predicted_peak_bytes_per_rank"))
+            << precision << ", threads " << threads;
         all += line.at("peak_bytes_per_rank").dump();
       }
       peaks.push_back(all);
@@ -263,9 +290,11 @@ TEST_F(TrainJob, AModelThatDoesNotFitTheBudgetIsRefusedWithTheClassThatIsLargest
   const auto refusal = [&](const std::string& budget) {
     return message_of<UserError>([&] { train({job("a", {"run.memory_budget=\"" + budget + "\""}), ""}, {}); });
   };
-  EXPECT_THAT(refusal("100 KiB"), AllOf(HasSubstr("more than the memory budget. Largest: moments"), HasSubstr("run.memory_budget = \"100 KiB\"")));
+  EXPECT_THAT(refusal("100 KiB"), AllOf(HasSubstr("more than the memory budget. Largest: moments"),
+                                        HasSubstr("run.memory_budget = \"100 KiB\"")));
   const std::string later = refusal("700 KiB");
-  EXPECT_THAT(later, AllOf(HasSubstr("step 1: rank "), HasSubstr(" under strategy \""), HasSubstr("micro_batch_tokens")));
+  EXPECT_THAT(later,
+              AllOf(HasSubstr("step 1: rank "), HasSubstr(" under strategy \""), HasSubstr("micro_batch_tokens")));
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/checkpoints"));
 }
 

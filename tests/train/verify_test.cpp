@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "../files/scratch.hpp"
-#include "base/errors.hpp"
 #include "base/dtype.hpp"
+#include "base/errors.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -20,10 +20,11 @@ struct Model {
   std::vector<int> refused;  // the others up to 8 that the number of ranks allows
 };
 const std::vector<Model>& fixture_list() {
-  static const std::vector<Model> kModels = {
-      {"llama-gqa", 4, {1, 2, 3, 4, 8}, {5, 6, 7}}, {"llama-tied", 3, {1, 2, 3, 4, 5, 6}, {7, 8}},
-      {"llama3-rope", 2, {1, 2, 4, 8}, {3, 5, 7}},  {"qwen2", 2, {1, 2, 4, 6, 8}, {3, 5, 7}},
-      {"gpt2", 3, {1, 2, 3, 4, 5}, {6, 7, 8}}};
+  static const std::vector<Model> kModels = {{"llama-gqa", 4, {1, 2, 3, 4, 8}, {5, 6, 7}},
+                                             {"llama-tied", 3, {1, 2, 3, 4, 5, 6}, {7, 8}},
+                                             {"llama3-rope", 2, {1, 2, 4, 8}, {3, 5, 7}},
+                                             {"qwen2", 2, {1, 2, 4, 6, 8}, {3, 5, 7}},
+                                             {"gpt2", 3, {1, 2, 3, 4, 5}, {6, 7, 8}}};
   return kModels;
 }
 
@@ -49,7 +50,8 @@ std::vector<Case> single_strategies() {
     for (const int tp : model.tp)
       for (int pp = 1; pp <= model.layers; ++pp)
         for (int dp = 1; dp * tp * pp <= 8; ++dp)
-          if (const int n = dp * tp * pp; n <= 6 || n == 8) cases.push_back({model.name, {fmt::format("{},{},{}", dp, tp, pp)}});
+          if (const int n = dp * tp * pp; n <= 6 || n == 8)
+            cases.push_back({model.name, {fmt::format("{},{},{}", dp, tp, pp)}});
   return cases;
 }
 
@@ -83,8 +85,8 @@ class Verify : public testing::TestWithParam<Case> {};
 TEST_P(Verify, FixtureIsReproduced) {
   const VerifyResult result = verify({kFolder + GetParam().model, GetParam().strategies, 0, GetParam().precision}, {});
   EXPECT_TRUE(result.ok) << "logits " << result.logits_max_error << " loss " << result.loss_error << " gradient "
-                         << result.gradient_max_error << " AdamW loss " << result.adamw_loss_max_error << " AdamW parameter "
-                         << result.adamw_parameter_max_error;
+                         << result.gradient_max_error << " AdamW loss " << result.adamw_loss_max_error
+                         << " AdamW parameter " << result.adamw_parameter_max_error;
   if (GetParam().precision.compute == DType::f32) {
     EXPECT_GT(result.logits_max_error, 1e-10);  // it really was fp32
   } else {
@@ -100,15 +102,18 @@ INSTANTIATE_TEST_SUITE_P(Fp32, Verify, testing::ValuesIn(in_fp32()), label);
 TEST(VerifyRefusals, AStrategyThatTheHeadsDoNotAllowIsRefusedWithTheReason) {
   for (const Model& model : fixture_list())
     for (const int tp : model.refused) {
-      const std::string text = message_of<UserError>([&] { verify({kFolder + model.name, {fmt::format("1,{},1", tp)}}, {}); });
+      const std::string text = message_of<UserError>([&] {
+        verify({kFolder + model.name, {fmt::format("1,{},1", tp)}}, {});
+      });
       EXPECT_NE(text.find(fmt::format("tp = {}", tp)), std::string::npos) << model.name << ": " << text;
       EXPECT_NE(text.find("heads"), std::string::npos) << model.name << ": " << text;
     }
 }
 
 TEST(VerifyRefusals, MoreStrategiesThanLengthsAreRefused) {
-  const std::string text =
-      message_of<UserError>([] { verify({kFolder + "llama-gqa", std::vector<std::string>(64, "1,1,1")}, {}); });
+  const std::string text = message_of<UserError>([] {
+    verify({kFolder + "llama-gqa", std::vector<std::string>(64, "1,1,1")}, {});
+  });
   EXPECT_EQ(text.substr(0, 31), "64 strategies are too many for ");
 }
 

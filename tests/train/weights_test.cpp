@@ -17,7 +17,9 @@ using files::message_of;
 
 const std::string kFolder = SWITCHYARD_FIXTURES "/";
 
-ir::Graph graph_of(const config::ModelConfig& model) { return models::build(model, {DType::f64, DType::f64}, models::Output::loss); }
+ir::Graph graph_of(const config::ModelConfig& model) {
+  return models::build(model, {DType::f64, DType::f64}, models::Output::loss);
+}
 ir::Graph graph_of(const std::string& fixture) { return graph_of(files::read_hf_config(kFolder + fixture)); }
 
 int find(const ir::Graph& graph, const std::string& name) {
@@ -27,7 +29,8 @@ int find(const ir::Graph& graph, const std::string& name) {
   return 0;
 }
 
-at::Tensor box_values(const runtime::Home::Initial& initial, int param, const layout::Box& box, DType type = DType::f64) {
+at::Tensor box_values(const runtime::Home::Initial& initial, int param, const layout::Box& box,
+                      DType type = DType::f64) {
   std::vector<i64> size;
   for (int d = 0; d < box.dims; ++d) size.push_back(box.size(d));
   at::Tensor values = runtime::empty(size, type, at::kCPU);
@@ -66,7 +69,8 @@ TEST(RandomWeights, NormsBeginAtTheirConstant) {
   const ir::Graph graph = graph_of("gpt2");
   const int weight = find(graph, "ln_1.weight"), bias = find(graph, "ln_1.bias");
   const auto initial = random_weights(graph, 5);
-  EXPECT_EQ(box_values(initial, weight, layout::whole(graph.param(weight).shape.size)).sub(1).abs().max().item<double>(), 0);
+  EXPECT_EQ(
+      box_values(initial, weight, layout::whole(graph.param(weight).shape.size)).sub(1).abs().max().item<double>(), 0);
   EXPECT_EQ(box_values(initial, bias, layout::whole(graph.param(bias).shape.size)).abs().max().item<double>(), 0);
 }
 
@@ -89,7 +93,8 @@ TEST(FileWeights, Conv1DIsTurnedAndPackedPartsAreCutOut) {
   const i64 item = static_cast<i64>(bytes.size()) / (3 * H * H);
   for (i64 k = 0; k < 3; ++k) {
     const auto* stored = bytes.data() + (2 * 3 * H + k * H + 7) * item;
-    const double expected = item == 8 ? *reinterpret_cast<const double*>(stored) : *reinterpret_cast<const float*>(stored);
+    const double expected =
+        item == 8 ? *reinterpret_cast<const double*>(stored) : *reinterpret_cast<const float*>(stored);
     EXPECT_EQ(parts[static_cast<size_t>(k)].select(0, 7).select(0, 2).item<double>(), expected);
   }
 }
@@ -112,8 +117,8 @@ TEST(FileWeights, AnotherShapeThanTheConfigurationsIsRefusedBeforeAnythingIsLoad
   const ir::Graph graph = graph_of(model);
   const std::string text = message_of<UserError>([&] { weights_from(graph, kFolder + "llama-gqa"); });
   EXPECT_EQ(text.find(kFolder + "llama-gqa: tensor \"model.layers.0.mlp."), 0u) << text;
-  EXPECT_NE(text.find(fmt::format("asks for [{}, {}] here. Use the config.json that belongs to these weights.", model.ffn_size,
-                                  model.hidden_size)),
+  EXPECT_NE(text.find(fmt::format("asks for [{}, {}] here. Use the config.json that belongs to these weights.",
+                                  model.ffn_size, model.hidden_size)),
             std::string::npos)
       << text;
 }

@@ -10,7 +10,8 @@ class Swiglu final : public Operator {
  public:
   Swiglu() : Operator("swiglu") {}
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[0]}; }
-  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
+                                  std::vector<int>& existing) const override;
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "T f, T f -> T f"; }
@@ -32,7 +33,8 @@ class Gelu final : public Operator {
   explicit Gelu(bool tanh_form) : Operator("gelu"), tanh_form_(tanh_form) {}
   bool tanh_form() const { return tanh_form_; }
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[0]}; }
-  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
+                                  std::vector<int>& existing) const override;
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "T f -> T f"; }

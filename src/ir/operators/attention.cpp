@@ -10,10 +10,10 @@ namespace {
 // Keys and values are cut by as many of the query's axes, outermost first, as leave every rank a key/value head.
 std::vector<int> key_axes(const layout::Mesh& mesh, const std::vector<int>& query_axes, i64 kv_heads) {
   std::vector<int> axes;
-  i64 ways = 1;
+  i64 parts = 1;
   for (const int a : query_axes) {
-    ways *= mesh.axes[static_cast<size_t>(a)].size;
-    if (ways > kv_heads) break;
+    parts *= mesh.axes[static_cast<size_t>(a)].size;
+    if (parts > kv_heads) break;
     axes.push_back(a);
   }
   return axes;
@@ -22,7 +22,8 @@ std::vector<int> key_axes(const layout::Mesh& mesh, const std::vector<int>& quer
 layout::Layout heads_cut(const std::vector<int>& axes) { return {{{}, axes}, {}}; }
 
 // Multiply and add of scores and of values: 4 D per head, pair and forward pass; the backward pass makes five products.
-Cost attention_cost(std::span<const Type> in, std::span<const Type> out, double query_features, double products, i64 head_dim) {
+Cost attention_cost(std::span<const Type> in, std::span<const Type> out, double query_features, double products,
+                    i64 head_dim) {
   Cost cost = memory_bound(in, out);
   cost.flops_per_token = 0;
   cost.narrowest = static_cast<double>(head_dim);
@@ -30,22 +31,23 @@ Cost attention_cost(std::span<const Type> in, std::span<const Type> out, double 
   return cost;
 }
 
-// Of bf16: two matrices of scores of up to 512 queries and a document's keys, all heads at once, with the rows that they are made
-// of in fp32.
+// Of bf16: two matrices of scores of up to 512 queries and a document's keys, all heads at once, with the rows that
+// they are made of in fp32.
 i64 attention_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest, i64 key_copies) {
   if (q.dtype != DType::bf16) return 0;
   const i64 queries = std::min<i64>(longest, 512), heads = q.shape.size[1] / head_dim;
-  const i64 scores = 2 * heads * queries * longest, rows = 2 * queries * q.shape.size[1] + key_copies * longest * k.shape.size[1];
+  const i64 scores = 2 * heads * queries * longest,
+            rows = 2 * queries * q.shape.size[1] + key_copies * longest * k.shape.size[1];
   return (scores + rows) * size_of(DType::f32);
 }
 
-// Granules of a dim of heads, as those of the queries' features.
-std::vector<i64> head_granules(std::span<const Type> in, i64 head_dim, i64 kv_heads) {
-  check(in[1].shape.size[1] == kv_heads * head_dim && in[1].shape == in[2].shape, "attention: keys of {} features, values of {}",
-        in[1].shape.size[1], in[2].shape.size[1]);
-  std::vector<i64> granules;
-  for (const i64 g : in[0].shape.granule[1]) granules.push_back(g / head_dim);
-  return granules;
+// Alignments of a dim of heads, as those of the queries' features.
+std::vector<i64> head_alignments(std::span<const Type> in, i64 head_dim, i64 kv_heads) {
+  check(in[1].shape.size[1] == kv_heads * head_dim && in[1].shape == in[2].shape,
+        "attention: keys of {} features, values of {}", in[1].shape.size[1], in[2].shape.size[1]);
+  std::vector<i64> alignments;
+  for (const i64 g : in[0].shape.alignment[1]) alignments.push_back(g / head_dim);
+  return alignments;
 }
 
 // Gradients of keys and values are partial over the axes that cut only queries.
@@ -56,9 +58,10 @@ layout::Layout key_gradient(const layout::Layout& k, const std::vector<int>& que
   return dk;
 }
 
-// Stored scores: so many products of 2 D flops and so many passes over them, of their element size, for each pair and head.
-Cost stored_scores(std::span<const Type> in, std::span<const Type> out, const Type& q, double products, double passes, double masks,
-                   i64 head_dim) {
+// Stored scores: so many products of 2 D flops and so many passes over them, of their element size, for each pair and
+// head.
+Cost stored_scores(std::span<const Type> in, std::span<const Type> out, const Type& q, double products, double passes,
+                   double masks, i64 head_dim) {
   Cost cost = memory_bound(in, out);
   const double heads = static_cast<double>(q.shape.size[1] / head_dim);
   cost.flops_per_token = 0;
@@ -78,7 +81,7 @@ i64 stored_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest, i6
 
 std::vector<Type> Attention::shape(std::span<const Type> in) const {
   const DType state = in[0].dtype == DType::f64 ? DType::f64 : DType::f32;
-  return {in[0], tokens_by(state, in[0].shape.size[1] / head_dim_, head_granules(in, head_dim_, kv_heads_))};
+  return {in[0], tokens_by(state, in[0].shape.size[1] / head_dim_, head_alignments(in, head_dim_, kv_heads_))};
 }
 
 LayoutRule Attention::layout(const LayoutQuery& query) const {
@@ -87,7 +90,8 @@ LayoutRule Attention::layout(const LayoutQuery& query) const {
   return {{q, k, k}, {q, q}};
 }
 
-std::vector<int> Attention::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy, std::vector<int>&) const {
+std::vector<int> Attention::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
+                                           std::vector<int>&) const {
   check(dy[0] >= 0, "attention without a gradient");
   return graph.call(std::make_shared<AttentionDx>(head_dim_, kv_heads_),
                     {dy[0], call.in[0], call.in[1], call.in[2], call.out[0], call.out[1]}, "d qkv");
@@ -121,28 +125,32 @@ i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, i64 
 }
 
 std::vector<Type> UnfusedAttention::shape(std::span<const Type> in) const {
-  const layout::Shape pairs{{in[0].shape.size[1] / head_dim_, kSquares}, {head_granules(in, head_dim_, kv_heads_), {}}};
-  std::vector<Type> out = {in[0], {in[0].dtype, pairs}};
-  if (dropout_ > 0) out.insert(out.end(), {{DType::u8, pairs}, {in[0].dtype, pairs}});
+  const layout::Shape attention_pairs{{in[0].shape.size[1] / head_dim_, kSquaredLengths},
+                                      {head_alignments(in, head_dim_, kv_heads_), {}}};
+  std::vector<Type> out = {in[0], {in[0].dtype, attention_pairs}};
+  if (dropout_ > 0) out.insert(out.end(), {{DType::u8, attention_pairs}, {in[0].dtype, attention_pairs}});
   return out;
 }
 
 LayoutRule UnfusedAttention::layout(const LayoutQuery& query) const {
   const std::vector<int>& axes = query.in[0].split[1];
-  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_)), pairs{{axes, {}}, {}};
-  LayoutRule rule{{q, k, k}, {q, pairs}};
-  if (dropout_ > 0) rule.gives.insert(rule.gives.end(), {pairs, pairs});
+  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_)),
+                       attention_pairs{{axes, {}}, {}};
+  LayoutRule rule{{q, k, k}, {q, attention_pairs}};
+  if (dropout_ > 0) rule.gives.insert(rule.gives.end(), {attention_pairs, attention_pairs});
   return rule;
 }
 
-std::vector<int> UnfusedAttention::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy, std::vector<int>&) const {
+std::vector<int> UnfusedAttention::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
+                                                  std::vector<int>&) const {
   check(dy[0] >= 0, "attention without a gradient");
   std::vector<int> in = {dy[0], call.in[0], call.in[1], call.in[2]};
   in.insert(in.end(), call.out.begin() + 1, call.out.end());
   return graph.call(std::make_shared<UnfusedAttentionDx>(head_dim_, kv_heads_, dropout_), in, "d qkv");
 }
 
-// Scores written, read and written by the softmax, read by the product with the values; dropout reads, writes, and writes its mask.
+// Scores written, read and written by the softmax, read by the product with the values; dropout reads, writes, and
+// writes its mask.
 Cost UnfusedAttention::cost(std::span<const Type> in, std::span<const Type> out) const {
   return stored_scores(in, out.first(1), in[0], 2, dropout_ > 0 ? 6 : 4, dropout_ > 0 ? 1 : 0, head_dim_);
 }
@@ -153,15 +161,16 @@ i64 UnfusedAttention::workspace(std::span<const Type> in, std::span<const Type>,
 
 LayoutRule UnfusedAttentionDx::layout(const LayoutQuery& query) const {
   const std::vector<int>& axes = query.in[1].split[1];
-  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_)), pairs{{axes, {}}, {}};
+  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_)),
+                       attention_pairs{{axes, {}}, {}};
   const layout::Layout dk = key_gradient(k, axes);
-  LayoutRule rule{{q, q, k, k, pairs}, {q, dk, dk}};
-  if (dropout_ > 0) rule.needs.insert(rule.needs.end(), {pairs, pairs});
+  LayoutRule rule{{q, q, k, k, attention_pairs}, {q, dk, dk}};
+  if (dropout_ > 0) rule.needs.insert(rule.needs.end(), {attention_pairs, attention_pairs});
   return rule;
 }
 
-// The gradient of the weights is written, read with the weights by the softmax's and written, read twice by products; another product
-// reads the weights. Dropout's reads and writes it and reads the mask.
+// The gradient of the weights is written, read with the weights by the softmax's and written, read twice by products;
+// another product reads the weights. Dropout's reads and writes it and reads the mask.
 Cost UnfusedAttentionDx::cost(std::span<const Type> in, std::span<const Type> out) const {
   return stored_scores(in.first(4), out, in[1], 4, dropout_ > 0 ? 9 : 7, dropout_ > 0 ? 1 : 0, head_dim_);
 }

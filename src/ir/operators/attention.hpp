@@ -1,4 +1,5 @@
-// Attention within documents. T tokens, N heads, K key/value heads, D head dim; TT places for the pairs of tokens of a document.
+// Attention within documents. T tokens, N heads, K key/value heads, D head dim; TT places for the attention pairs of
+// tokens of a document.
 #pragma once
 
 #include "ir/operator.hpp"
@@ -13,7 +14,8 @@ class Attention final : public Operator {
   i64 head_dim() const { return head_dim_; }
   std::vector<Type> shape(std::span<const Type> in) const override;
   LayoutRule layout(const LayoutQuery& query) const override;
-  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
+                                  std::vector<int>& existing) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
   i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
   bool is_remade(size_t) const override { return true; }
@@ -36,9 +38,9 @@ class AttentionDx final : public Operator {
   i64 head_dim_, kv_heads_;
 };
 
-/// The same with scores that are stored: o = d v, d = drop(w), w = softmax(q k^T / sqrt(D)), each document's pairs in a square of their
-/// own. Source: arXiv 1706.03762; what is kept as in arXiv 2205.05198.
-/// q, o (T, N*D)   k, v (T, K*D)   w (N, TT), and with dropout kept (N, TT) u8, d (N, TT)
+/// The same with scores that are stored: o = d v, d = drop(w), w = softmax(q k^T / sqrt(D)), each document's attention
+/// pairs in a square of their own. Source: arXiv 1706.03762; what is kept as in arXiv 2205.05198. q, o (T, N*D)   k, v
+/// (T, K*D)   w (N, TT), and with dropout kept (N, TT) u8, d (N, TT)
 class UnfusedAttention final : public Operator {
  public:
   UnfusedAttention(i64 head_dim, i64 kv_heads, double dropout, int site)
@@ -48,7 +50,8 @@ class UnfusedAttention final : public Operator {
   int site() const { return site_; }
   std::vector<Type> shape(std::span<const Type> in) const override;
   LayoutRule layout(const LayoutQuery& query) const override;
-  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
+                                  std::vector<int>& existing) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
   i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
   bool is_remade(size_t output) const override { return output > 0; }

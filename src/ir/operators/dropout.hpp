@@ -5,15 +5,16 @@
 
 namespace switchyard::ir {
 
-/// y = x kept / (1 - p); kept: 1 with probability 1 - p, a function of (seed, step, document, position, feature, site) alone.
-/// Source: JMLR 15 (2014) 1929-1958.   x, y (T, H)   kept (T, H) u8
+/// y = x kept / (1 - p); kept: 1 with probability 1 - p, a function of (seed, step, document, position, feature, site)
+/// alone. Source: JMLR 15 (2014) 1929-1958.   x, y (T, H)   kept (T, H) u8
 class Dropout final : public Operator {
  public:
   Dropout(double p, int site) : Operator("dropout"), p_(p), site_(site) {}
   double p() const { return p_; }
   int site() const { return site_; }
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[0], {DType::u8, in[0].shape}}; }
-  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
+                                  std::vector<int>& existing) const override;
   bool is_random() const override { return true; }
 
  protected:

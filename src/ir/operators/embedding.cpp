@@ -3,7 +3,7 @@
 namespace switchyard::ir {
 
 std::vector<Type> Embedding::shape(std::span<const Type> in) const {
-  return {tokens_by(in[1].dtype, in[1].shape.size[1], in[1].shape.granule[1])};
+  return {tokens_by(in[1].dtype, in[1].shape.size[1], in[1].shape.alignment[1])};
 }
 
 std::vector<int> Embedding::input_gradient(Graph&, const Call& call, const std::vector<int>&, std::vector<int>&) const {

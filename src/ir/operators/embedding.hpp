@@ -11,7 +11,8 @@ class Embedding final : public Operator {
  public:
   Embedding() : Operator("embedding") {}
   std::vector<Type> shape(std::span<const Type> in) const override;
-  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
+                                  std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
 
  protected:

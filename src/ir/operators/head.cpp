@@ -11,15 +11,16 @@ namespace {
 
 Type loss_type(const Type& weights) { return weights; }
 
-// Tokens and features whole on every rank of the lane; the vocabulary as the weight has it.
+// Tokens and features whole on every rank of the replica; the vocabulary as the weight has it.
 std::vector<layout::Layout> head_needs(const LayoutQuery& query) {
   layout::Layout rows = query.in[1];
   rows.split[1].clear();
   return {layout::replicated(2), rows, layout::replicated(1), layout::replicated(1)};
 }
 
-// Bytes that kernels/cross_entropy moves for a logit: maximum, sums and gradient each read it, and the gradient is written in its place. Logits
-// in bf16 are converted to fp32 for that: the sums take 6 more passes (converted, less the maximum, exponentials, their sum) and the gradient 12.
+// Bytes that kernels/cross_entropy moves for a logit: maximum, sums and gradient each read it, and the gradient is
+// written in its place. Logits in bf16 are converted to fp32 for that: the sums take 6 more passes (converted, less the
+// maximum, exponentials, their sum) and the gradient 12.
 double logit_bytes(DType type) {
   const double own = 4.0 * static_cast<double>(size_of(type));
   return type == DType::bf16 ? own + 18.0 * static_cast<double>(size_of(DType::f32)) : own;
@@ -44,13 +45,15 @@ i64 chunk_bytes(std::span<const Type> in, i64 tokens) {
 }  // namespace
 
 std::vector<Type> Head::shape(std::span<const Type> in) const {
-  check(in[0].shape.size[1] == in[1].shape.size[1], "head: {} features against a weight of {}", in[0].shape.size[1], in[1].shape.size[1]);
+  check(in[0].shape.size[1] == in[1].shape.size[1], "head: {} features against a weight of {}", in[0].shape.size[1],
+        in[1].shape.size[1]);
   return {loss_type(in[3])};
 }
 
 LayoutRule Head::layout(const LayoutQuery& query) const { return {head_needs(query), {layout::replicated(1)}}; }
 
-std::vector<int> Head::input_gradient(Graph& graph, const Call& call, const std::vector<int>&, std::vector<int>&) const {
+std::vector<int> Head::input_gradient(Graph& graph, const Call& call, const std::vector<int>&,
+                                      std::vector<int>&) const {
   const int accumulator = graph.gradient_value(graph.value(call.in[1]).param);
   const std::vector<int> out = graph.call_into(std::make_shared<HeadLoss>(), call.in, {accumulator}, "head loss");
   return {out[1], -1, -1, -1};
@@ -67,7 +70,8 @@ LayoutRule HeadLoss::layout(const LayoutQuery& query) const {
 
 Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
   Cost cost = products(in, out, 3);
-  for (const Type& sum : out.subspan(std::min<size_t>(2, out.size()))) cost.bytes_accumulated += 2.0 * static_cast<double>(elements(sum, {}) * size_of(sum.dtype));
+  for (const Type& sum : out.subspan(std::min<size_t>(2, out.size())))
+    cost.bytes_accumulated += 2.0 * static_cast<double>(elements(sum, {}) * size_of(sum.dtype));
   return cost;
 }
 
@@ -77,12 +81,14 @@ i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, i64 tok
 
 Halves HeadLoss::halves() const { return {std::make_shared<HeadLossDx>(), std::make_shared<LinearDw>(1)}; }
 
-std::optional<SoftmaxSums> HeadLoss::softmax_sums() const { return SoftmaxSums{.weight = 1, .statistics = 3, .chunk = kChunk}; }
+std::optional<SoftmaxSums> HeadLoss::softmax_sums() const {
+  return SoftmaxSums{.weight = 1, .statistics = 3, .chunk = kChunk};
+}
 
 std::vector<Type> HeadLossDx::shape(std::span<const Type> in) const {
   Type gradient = in[0];
   gradient.shape.size[1] = in[1].shape.size[0];
-  gradient.shape.granule[1] = in[1].shape.granule[0];
+  gradient.shape.alignment[1] = in[1].shape.alignment[0];
   return {loss_type(in[3]), in[0], gradient};
 }
 
@@ -95,7 +101,9 @@ LayoutRule HeadLossDx::layout(const LayoutQuery& query) const {
 
 Cost HeadLossDx::cost(std::span<const Type> in, std::span<const Type> out) const { return products(in, out, 2); }
 
-i64 HeadLossDx::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const { return chunk_bytes(in, tokens); }
+i64 HeadLossDx::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const {
+  return chunk_bytes(in, tokens);
+}
 
 std::optional<SoftmaxSums> HeadLossDx::softmax_sums() const { return HeadLoss().softmax_sums(); }
 

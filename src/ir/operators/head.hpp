@@ -5,19 +5,20 @@
 
 namespace switchyard::ir {
 
-/// Linear and cross-entropy over the vocabulary: loss[t] = weight[t] * -log softmax(x w^T)[label[t]]. It computes nothing
-/// in the forward pass of training: HeadLoss makes loss and gradients together, from logits of a chunk of tokens at a time.
-/// inputs x (T, H), w (V, H), labels, weights; output loss (T)
+/// Linear and cross-entropy over the vocabulary: loss[t] = weight[t] * -log softmax(x w^T)[label[t]]. It computes
+/// nothing in the forward pass of training: HeadLoss makes loss and gradients together, from logits of a chunk of
+/// tokens at a time. inputs x (T, H), w (V, H), labels, weights; output loss (T)
 class Head final : public Operator {
  public:
   Head() : Operator("head") {}
   std::vector<Type> shape(std::span<const Type> in) const override;
   LayoutRule layout(const LayoutQuery& query) const override;
-  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
+                                  std::vector<int>& existing) const override;
 };
 
-/// inputs x, w, labels, weights; outputs loss (T), dx (T, H), accumulator dw. Composite: it owns the small all-reduces of
-/// softmax statistics over the axes that cut the vocabulary.
+/// inputs x, w, labels, weights; outputs loss (T), dx (T, H), accumulator dw. Composite: it owns the small all-reduces
+/// of softmax statistics over the axes that cut the vocabulary.
 class HeadLoss final : public Operator {
  public:
   HeadLoss() : Operator("head_loss") {}
@@ -32,9 +33,9 @@ class HeadLoss final : public Operator {
   std::optional<SoftmaxSums> softmax_sums() const override;
 };
 
-/// HeadLoss without the weight's gradient, for schedules that run that later: inputs as there; outputs loss (T), dx (T, H) and the
-/// gradient of the logits (T, V), which stays until then. To compute the logits again instead would take a product and the passes of
-/// the softmax, more than the weight's gradient itself.
+/// HeadLoss without the weight's gradient, for schedules that run that later: inputs as there; outputs loss (T), dx (T,
+/// H) and the gradient of the logits (T, V), which stays until then. To compute the logits again instead would take a
+/// product and the passes of the softmax, more than the weight's gradient itself.
 class HeadLossDx final : public Operator {
  public:
   HeadLossDx() : Operator("head_loss_dx") {}

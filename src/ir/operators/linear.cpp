@@ -44,17 +44,20 @@ std::vector<Type> Linear::shape(std::span<const Type> in) const {
   std::vector<Type> out;
   for (int k = 0; k < weights_; ++k) {
     const Type& w = in[static_cast<size_t>(1 + k)];
-    check(w.shape.size[1] == in[0].shape.size[1], "linear: {} in-features against a weight of {}", in[0].shape.size[1], w.shape.size[1]);
-    out.push_back(tokens_by(in[0].dtype, w.shape.size[0], w.shape.granule[0]));
+    check(w.shape.size[1] == in[0].shape.size[1], "linear: {} in-features against a weight of {}", in[0].shape.size[1],
+          w.shape.size[1]);
+    out.push_back(tokens_by(in[0].dtype, w.shape.size[0], w.shape.alignment[0]));
   }
   return out;
 }
 
 std::string Linear::labels(const LayoutQuery&) const {
-  return "T i, " + repeat("o# i", weights_) + (bias_ ? ", " + repeat("o#", weights_) : "") + " -> " + repeat("T o#", weights_);
+  return "T i, " + repeat("o# i", weights_) + (bias_ ? ", " + repeat("o#", weights_) : "") + " -> " +
+         repeat("T o#", weights_);
 }
 
-std::vector<int> Linear::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy, std::vector<int>&) const {
+std::vector<int> Linear::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
+                                        std::vector<int>&) const {
   std::vector<int> in = dy;
   for (int k = 0; k < weights_; ++k) in.push_back(call.in[static_cast<size_t>(1 + k)]);
   const int dx = graph.call(std::make_shared<LinearDx>(weights_), in, "d " + graph.value(call.in[0]).name)[0];
@@ -66,7 +69,8 @@ std::vector<int> Linear::input_gradient(Graph& graph, const Call& call, const st
 void Linear::weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const {
   std::vector<int> in = dy, accumulators;
   in.push_back(call.in[0]);
-  for (int k = 0; k < weights_; ++k) accumulators.push_back(graph.gradient_value(graph.value(call.in[static_cast<size_t>(1 + k)]).param));
+  for (int k = 0; k < weights_; ++k)
+    accumulators.push_back(graph.gradient_value(graph.value(call.in[static_cast<size_t>(1 + k)]).param));
   graph.call_into(std::make_shared<LinearDw>(weights_), in, accumulators, "dw");
   if (!bias_) return;
   for (int k = 0; k < weights_; ++k) {
@@ -96,10 +100,12 @@ std::vector<int> Linear::adjacent_outputs() const { return weights_ > 1 ? number
 
 std::vector<Type> LinearDx::shape(std::span<const Type> in) const {
   const Type& w = in[static_cast<size_t>(weights_)];
-  return {tokens_by(in[0].dtype, w.shape.size[1], w.shape.granule[1])};
+  return {tokens_by(in[0].dtype, w.shape.size[1], w.shape.alignment[1])};
 }
 
-std::string LinearDx::labels(const LayoutQuery&) const { return repeat("~T o#", weights_) + ", " + repeat("o# i", weights_) + " -> T i"; }
+std::string LinearDx::labels(const LayoutQuery&) const {
+  return repeat("~T o#", weights_) + ", " + repeat("o# i", weights_) + " -> T i";
+}
 
 Cost LinearDx::cost(std::span<const Type> in, std::span<const Type> out) const {
   return product_cost(in, out, in.subspan(static_cast<size_t>(weights_)));
@@ -109,7 +115,8 @@ std::vector<int> LinearDx::adjacent_inputs() const { return weights_ > 1 ? numbe
 
 namespace {
 
-// Term by term: keys and values may be cut by fewer axes than queries, so their gradients differ in what is left to sum.
+// Term by term: keys and values may be cut by fewer axes than queries, so their gradients differ in what is left to
+// sum.
 std::vector<LayoutRule> terms_of(const LayoutQuery& query, size_t terms) {
   std::vector<LayoutRule> rules;
   for (size_t k = 0; k < terms; ++k)
@@ -123,12 +130,14 @@ std::vector<LayoutRule> terms_of(const LayoutQuery& query, size_t terms) {
 }
 
 bool share_input(const std::vector<LayoutRule>& rules) {
-  return std::all_of(rules.begin(), rules.end(), [&](const LayoutRule& rule) { return rule.needs[1] == rules[0].needs[1]; });
+  return std::all_of(rules.begin(), rules.end(),
+                     [&](const LayoutRule& rule) { return rule.needs[1] == rules[0].needs[1]; });
 }
 
 }  // namespace
 
-// Terms that would cut the tokens differently get them whole; those that would cut the in-features differently, as the first does.
+// Terms that would cut the tokens differently get them whole; those that would cut the in-features differently, as the
+// first does.
 LayoutRule LinearDw::layout(const LayoutQuery& query) const {
   const size_t n = static_cast<size_t>(weights_);
   LayoutQuery asked = query;
@@ -154,7 +163,8 @@ LayoutRule LinearDw::layout(const LayoutQuery& query) const {
 
 Cost LinearDw::cost(std::span<const Type> in, std::span<const Type> out) const {
   Cost cost = product_cost(in, {}, out);
-  for (const Type& sum : out) cost.bytes_accumulated += 2.0 * static_cast<double>(elements(sum, {}) * size_of(sum.dtype));
+  for (const Type& sum : out)
+    cost.bytes_accumulated += 2.0 * static_cast<double>(elements(sum, {}) * size_of(sum.dtype));
   return cost;
 }
 

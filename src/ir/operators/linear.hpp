@@ -12,7 +12,8 @@ class Linear final : public Operator {
   int weights() const { return weights_; }
   bool bias() const { return bias_; }
   std::vector<Type> shape(std::span<const Type> in) const override;
-  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
+                                  std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
   i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;

@@ -12,7 +12,8 @@ class RmsNorm final : public Operator {
   RmsNorm(double eps, i64 group) : Operator("rms_norm"), eps_(eps), group_(group) {}
   double eps() const { return eps_; }
   std::vector<Type> shape(std::span<const Type> in) const override;
-  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
+                                  std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
 
  protected:
@@ -55,7 +56,8 @@ class LayerNorm final : public Operator {
   explicit LayerNorm(double eps) : Operator("layer_norm"), eps_(eps) {}
   double eps() const { return eps_; }
   std::vector<Type> shape(std::span<const Type> in) const override;
-  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
+                                  std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
 
  protected:

@@ -5,7 +5,7 @@
 
 namespace switchyard::ir {
 
-/// y = x turned by the angles of its positions (inverse: back). Source: arXiv 2104.09864, half-split pairs.
+/// y = x turned by the angles of its positions (inverse: back). Source: arXiv 2104.09864, half-split attention pairs.
 /// inputs x (T, n*D), positions (T)
 class Rope final : public Operator {
  public:
@@ -14,7 +14,8 @@ class Rope final : public Operator {
   i64 rotary_head_dim() const override { return head_dim_; }
   bool inverse() const { return inverse_; }
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[0]}; }
-  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy, std::vector<int>& existing) const override;
+  std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
+                                  std::vector<int>& existing) const override;
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "~T h, T -> T h"; }

@@ -23,7 +23,8 @@ void choose_weights(KernelCall& call, at::Tensor& kept, int site, double p) {
     const i64 L = block.qn;
     for (i64 head = 0; head < kept.size(0); ++head) {
       at::Tensor part = kept.select(0, head).narrow(0, at, L * L).view({L, L});
-      const at::Tensor columns = at::arange((first + head) * kMostKeys, (first + head) * kMostKeys + L, call.feeds.keys.options());
+      const at::Tensor columns =
+          at::arange((first + head) * kMostKeys, (first + head) * kMostKeys + L, call.feeds.keys.options());
       kernels::dropout_choice(part, call.feeds.keys.narrow(0, block.q, L), columns, site, p);
     }
     at += L * L;
@@ -32,18 +33,20 @@ void choose_weights(KernelCall& call, at::Tensor& kept, int site, double p) {
 
 }  // namespace
 
-// The statistics are a (T, heads) value of the graph; the kernel keeps them per head, (heads, T): the same memory, turned.
+// The statistics are a (T, heads) value of the graph; the kernel keeps them per head, (heads, T): the same memory,
+// turned.
 void run_attention(KernelCall& call) {
   const i64 D = call.op<ir::Attention>().head_dim();
   at::Tensor lse = call.out[1].view({call.out[1].size(1), call.out[1].size(0)});
-  kernels::attention(call.out[0], lse, call.in[0], call.in[1], call.in[2], call.feeds.blocks, static_cast<int>(D), scale_of(D));
+  kernels::attention(call.out[0], lse, call.in[0], call.in[1], call.in[2], call.feeds.blocks, static_cast<int>(D),
+                     scale_of(D));
 }
 
 void run_attention_dx(KernelCall& call) {
   const i64 D = call.op<ir::AttentionDx>().head_dim();
   const at::Tensor lse = call.in[5].view({call.in[5].size(1), call.in[5].size(0)});
-  kernels::attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2], call.in[3], call.in[4], lse,
-                              call.feeds.blocks, static_cast<int>(D), scale_of(D));
+  kernels::attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2], call.in[3],
+                              call.in[4], lse, call.feeds.blocks, static_cast<int>(D), scale_of(D));
 }
 
 void run_unfused_attention(KernelCall& call) {
@@ -62,8 +65,8 @@ void run_unfused_attention_dx(KernelCall& call) {
   const int D = static_cast<int>(op.head_dim());
   kernels::DroppedWeights dropped;
   if (op.dropout() > 0) dropped = {&call.in[5], &call.in[6], op.dropout()};
-  kernels::unfused_attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2], call.in[3], call.in[4], dropped,
-                                      call.feeds.blocks, D, scale_of(D));
+  kernels::unfused_attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2],
+                                      call.in[3], call.in[4], dropped, call.feeds.blocks, D, scale_of(D));
 }
 
 }  // namespace switchyard::runtime

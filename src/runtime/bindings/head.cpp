@@ -1,7 +1,8 @@
+#include "ir/operators/head.hpp"
+
 #include <algorithm>
 
 #include "comm/collectives.hpp"
-#include "ir/operators/head.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/linear.hpp"
 #include "runtime/kernel_call.hpp"
@@ -10,22 +11,24 @@
 namespace switchyard::runtime {
 namespace {
 
-// In place over the lane; statistics of a device pass through host memory.
-void reduce_over_lane(const KernelCall& call, at::Tensor& statistics, bool maximum) {
+// In place over the replica; statistics of a device pass through host memory.
+void reduce_over_replica(const KernelCall& call, at::Tensor& statistics, bool maximum) {
   at::Tensor host = statistics.is_cpu() ? statistics : statistics.cpu();
-  const i64 row = ++*call.lane.row;
+  const i64 row = ++*call.replica.row;
   if (maximum)
-    comm::all_reduce_max(*call.lane.fabric, call.lane.channel, "softmax maximum", row, host.data_ptr(), host.numel(), call.state);
+    comm::all_reduce_max(*call.replica.fabric, call.replica.channel, "softmax maximum", row, host.data_ptr(),
+                         host.numel(), call.state);
   else
-    comm::all_reduce(*call.lane.fabric, call.lane.channel, "softmax sums", row, host.data_ptr(), host.numel(), call.state);
+    comm::all_reduce(*call.replica.fabric, call.replica.channel, "softmax sums", row, host.data_ptr(), host.numel(),
+                     call.state);
   if (!statistics.is_cpu()) statistics.copy_(host);
 }
 
-// Whether a rank's part of the vocabulary counts in sums over the lane: of copies, one does.
-bool is_first_copy(const layout::Mesh& lane, const layout::Layout& weight, int position) {
-  for (int axis = 0; axis < static_cast<int>(lane.axes.size()); ++axis) {
+// Whether a rank's part of the vocabulary counts in sums over the replica: of copies, one does.
+bool is_first_copy(const layout::Mesh& replica, const layout::Layout& weight, int position) {
+  for (int axis = 0; axis < static_cast<int>(replica.axes.size()); ++axis) {
     const bool cuts = std::find(weight.split[0].begin(), weight.split[0].end(), axis) != weight.split[0].end();
-    if (!cuts && lane.coordinate(position, axis) != 0) return false;
+    if (!cuts && replica.coordinate(position, axis) != 0) return false;
   }
   return true;
 }
@@ -37,11 +40,12 @@ void run_head(KernelCall& call, const at::Tensor& gradient_TV) {
   at::Tensor &loss = call.out[0], &dx_TH = call.out[1];
   const i64 T = x_TH.size(0), V = w_VH.size(0), first = call.first_row(call.instr.in[1]);
   const auto& w_layout = call.stage.buffers[static_cast<size_t>(call.instr.in[1])].layout;
-  const bool cut = !w_layout.split[0].empty(), counts = is_first_copy(call.stage.lane, w_layout, call.position);
+  const bool cut = !w_layout.split[0].empty(), counts = is_first_copy(call.stage.replica, w_layout, call.position);
   const i64 chunk = std::min<i64>(T, ir::HeadLoss::kChunk);
   const DType compute = call.stage.buffers[static_cast<size_t>(call.instr.in[0])].type.dtype;
   const at::Tensor logits_room = gradient_TV.defined() ? gradient_TV : empty({chunk, V}, compute, x_TH.device());
-  const at::Tensor top_room = empty({chunk}, call.state, x_TH.device()), sums_room = empty({2 * chunk}, call.state, x_TH.device());
+  const at::Tensor top_room = empty({chunk}, call.state, x_TH.device()),
+                   sums_room = empty({2 * chunk}, call.state, x_TH.device());
   for (i64 at = 0; at < T; at += chunk) {
     const i64 n = std::min(chunk, T - at);
     const at::Tensor x = x_TH.narrow(0, at, n), label = labels.narrow(0, at, n);
@@ -49,11 +53,11 @@ void run_head(KernelCall& call, const at::Tensor& gradient_TV) {
     at::Tensor top = top_room.narrow(0, 0, n), sums = sums_room.narrow(0, 0, 2 * n).view({2, n});
     kernels::linear(logits, x, w_VH, {});
     kernels::xent_max(top, logits);
-    if (cut) reduce_over_lane(call, top, true);
+    if (cut) reduce_over_replica(call, top, true);
     kernels::xent_sums(sums, logits, top, label, first);
     if (cut) {
       if (!counts) sums.zero_();
-      reduce_over_lane(call, sums, false);
+      reduce_over_replica(call, sums, false);
     }
     at::Tensor chunk_loss = loss.narrow(0, at, n), dx = dx_TH.narrow(0, at, n);
     kernels::xent_grad(logits, chunk_loss, top, sums, label, weights.narrow(0, at, n), first);

@@ -30,13 +30,15 @@ at::Tensor fused(const Tensors& members, int64_t dim) {
   return members[0].as_strided({members[0].size(0), width}, {members[0].stride(0), 1});
 }
 
-Tensors slice(const Tensors& list, int first, int count) { return {list.begin() + first, list.begin() + first + count}; }
+Tensors slice(const Tensors& list, int first, int count) {
+  return {list.begin() + first, list.begin() + first + count};
+}
 
 }  // namespace
 
 void run_linear(KernelCall& call) {
   const auto& op = call.op<ir::Linear>();
-  const bool adds_bias = op.bias() && call.instr.first_addend[static_cast<size_t>(call.position)];
+  const bool adds_bias = op.bias() && call.instr.first_partial[static_cast<size_t>(call.position)];
   const int n = op.weights();
   if (n > 1) {
     at::Tensor y = fused(call.out, 1), w = fused(slice(call.in, 1, n), 0);
@@ -59,7 +61,8 @@ void run_linear_dx(KernelCall& call) {
       return;
     }
   }
-  for (int k = 0; k < n; ++k) kernels::linear_dx(call.out[0], call.in[static_cast<size_t>(k)], call.in[static_cast<size_t>(n + k)], k > 0);
+  for (int k = 0; k < n; ++k)
+    kernels::linear_dx(call.out[0], call.in[static_cast<size_t>(k)], call.in[static_cast<size_t>(n + k)], k > 0);
 }
 
 void run_linear_dw(KernelCall& call) {

@@ -6,14 +6,20 @@
 namespace switchyard::runtime {
 namespace {
 
-at::Tensor optional_input(const KernelCall& call, size_t index) { return index < call.in.size() ? call.in[index] : at::Tensor(); }
+at::Tensor optional_input(const KernelCall& call, size_t index) {
+  return index < call.in.size() ? call.in[index] : at::Tensor();
+}
 
 // Statistics of one column are vectors to the kernels.
-at::Tensor column(const at::Tensor& statistics) { return statistics.size(1) == 1 ? statistics.select(1, 0) : statistics; }
+at::Tensor column(const at::Tensor& statistics) {
+  return statistics.size(1) == 1 ? statistics.select(1, 0) : statistics;
+}
 
 }  // namespace
 
-void run_rms_norm(KernelCall& call) { kernels::rms_norm(call.out[0], call.out[1], call.in[0], call.in[1], call.op<ir::RmsNorm>().eps()); }
+void run_rms_norm(KernelCall& call) {
+  kernels::rms_norm(call.out[0], call.out[1], call.in[0], call.in[1], call.op<ir::RmsNorm>().eps());
+}
 
 void run_rms_norm_dx(KernelCall& call) {
   kernels::rms_norm_dx(call.out[0], call.in[0], call.in[1], call.in[2], call.in[3], optional_input(call, 4));
@@ -27,7 +33,8 @@ void run_layer_norm(KernelCall& call) {
 }
 
 void run_layer_norm_dx(KernelCall& call) {
-  kernels::layer_norm_dx(call.out[0], call.in[0], call.in[1], call.in[2], column(call.in[3]), column(call.in[4]), optional_input(call, 5));
+  kernels::layer_norm_dx(call.out[0], call.in[0], call.in[1], call.in[2], column(call.in[3]), column(call.in[4]),
+                         optional_input(call, 5));
 }
 
 void run_layer_norm_dw(KernelCall& call) {

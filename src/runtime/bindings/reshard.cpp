@@ -6,13 +6,13 @@ namespace switchyard::runtime {
 Reshard::Reshard(const KernelCall& call)
     : from_(call.stage.buffers[static_cast<size_t>(call.instr.in[0])]),
       to_(call.stage.buffers[static_cast<size_t>(call.instr.out[0])]),
-      exchange_(*call.instr.exchanges[call.lane.pattern]),
+      exchange_(*call.instr.exchanges[call.replica.pattern]),
       position_(static_cast<size_t>(call.position)),
-      unit_(call.feeds.T / call.stage.lane.size()),
-      lane_(call.lane),
+      unit_(call.feeds.T / call.stage.replica.size()),
+      replica_(call.replica),
       input_(call.in[0]),
       output_(call.out[0]) {
-  const i64 bytes = ir::scratch_bytes(call.stage, call.instr, call.lane.pattern, call.position, call.feeds.T);
+  const i64 bytes = ir::scratch_bytes(call.stage, call.instr, call.replica.pattern, call.position, call.feeds.T);
   if (bytes > 0) scratch_ = empty({bytes / size_of(from_.type.dtype)}, from_.type.dtype, input_.device());
 }
 
@@ -21,7 +21,8 @@ at::Tensor Reshard::view(layout::Place place, const layout::Box& units) const {
   if (place == layout::Place::input) return view_of(input_, ir::scaled(from_, from_.box[position_], unit_), box);
   if (place == layout::Place::output) return view_of(output_, ir::scaled(to_, to_.box[position_], unit_), box);
   i64 before = 0;
-  for (auto other = exchange_.scratch[position_].begin(); *other != units; ++other) before += ir::scaled(from_, *other, unit_).elements();
+  for (auto other = exchange_.scratch[position_].begin(); *other != units; ++other)
+    before += ir::scaled(from_, *other, unit_).elements();
   std::vector<i64> size;
   for (int d = 0; d < box.dims; ++d) size.push_back(box.size(d));
   return scratch_.narrow(0, before, box.elements()).view(size);
@@ -30,7 +31,9 @@ at::Tensor Reshard::view(layout::Place place, const layout::Box& units) const {
 void Reshard::run() {
   for (const layout::Step& step : exchange_.steps) {
     const layout::Part& part = step.parts[position_];
-    const auto rank = [&](const layout::Piece& piece) { return lane_.channel.ranks[static_cast<size_t>(piece.peer)]; };
+    const auto rank = [&](const layout::Piece& piece) {
+      return replica_.channel.ranks[static_cast<size_t>(piece.peer)];
+    };
     if (part.zero) output_.zero_();
     Transfer transfer;
     for (const layout::Piece& piece : part.sends)
@@ -41,7 +44,7 @@ void Reshard::run() {
       else
         transfer.local(view(piece.place, piece.box), view(layout::Place::input, piece.box), piece.add);
     }
-    transfer.run(*lane_.fabric, lane_.channel, "reshard " + from_.name, ++*lane_.row);
+    transfer.run(*replica_.fabric, replica_.channel, "reshard " + from_.name, ++*replica_.row);
   }
 }
 

@@ -10,7 +10,8 @@ namespace {
 TEST(Swiglu, and_its_gradient_follow_the_cut_of_the_features) {
   const layout::Layout features = cut({{}, {0}});
   EXPECT_EQ(Question({2}).activation(features).activation(features).output().ask(Swiglu()).gives[0], features);
-  const LayoutRule back = Question({2}).activation(features).activation(features).activation(features).output().output().ask(SwigluDx());
+  const LayoutRule back =
+      Question({2}).activation(features).activation(features).activation(features).output().output().ask(SwigluDx());
   EXPECT_EQ(back.gives[0], features);
   EXPECT_EQ(back.gives[1], features);
 }
@@ -18,7 +19,9 @@ TEST(Swiglu, and_its_gradient_follow_the_cut_of_the_features) {
 TEST(Swiglu, resolves_pending_sums_forward_but_not_in_its_gradient) {
   const layout::Layout pending = cut({{}, {}}, {0}), whole = cut({{}, {}});
   EXPECT_TRUE(Question({2}).activation(pending).activation(whole).output().ask(Swiglu()).needs[0].partial.empty());
-  EXPECT_EQ(Question({2}).activation(pending).activation(whole).activation(whole).output().output().ask(SwigluDx()).gives[1], pending);
+  EXPECT_EQ(
+      Question({2}).activation(pending).activation(whole).activation(whole).output().output().ask(SwigluDx()).gives[1],
+      pending);
 }
 
 TEST(Gelu, passes_the_form_on_to_its_gradient) {

@@ -18,9 +18,11 @@ TEST(Attention, gives_outputs_like_queries_and_a_log_sum_per_head) {
 
 TEST(Attention, refuses_keys_of_another_size) {
   const std::vector<Type> in = {kQueries, kKeys, tokens_by(DType::bf16, 32, {16})};
-  EXPECT_EQ(message_of<InternalError>([&] { Attention(16, 4).shape(in); }), "attention: keys of 64 features, values of 32");
+  EXPECT_EQ(message_of<InternalError>([&] { Attention(16, 4).shape(in); }),
+            "attention: keys of 64 features, values of 32");
   const std::vector<Type> few = {kQueries, kQueries, kQueries};
-  EXPECT_EQ(message_of<InternalError>([&] { Attention(16, 4).shape(few); }), "attention: keys of 128 features, values of 128");
+  EXPECT_EQ(message_of<InternalError>([&] { Attention(16, 4).shape(few); }),
+            "attention: keys of 128 features, values of 128");
 }
 
 TEST(Attention, cuts_queries_and_keys_alike_while_every_rank_has_a_key_head) {
@@ -56,9 +58,10 @@ TEST(AttentionDx, holds_a_number_for_each_query_and_head_besides_its_results) {
   }
 }
 
-TEST(AttentionDx, leaves_key_gradients_as_addends_where_queries_are_cut_finer) {
+TEST(AttentionDx, leaves_key_gradients_as_partials_where_queries_are_cut_finer) {
   Question question({4, 2});
-  for (const auto& axes : {std::vector<int>{0, 1}, {0, 1}, {0}, {0}, {0, 1}, {0, 1}}) question.activation(cut({{}, axes}));
+  for (const auto& axes : {std::vector<int>{0, 1}, {0, 1}, {0}, {0}, {0, 1}, {0, 1}})
+    question.activation(cut({{}, axes}));
   const LayoutRule rule = question.output().output().output().ask(AttentionDx(16, 4));
   EXPECT_EQ(rule.needs[2], cut({{}, {0}}));
   EXPECT_EQ(rule.gives[0], cut({{}, {0, 1}}));
@@ -71,7 +74,8 @@ TEST(Attention, works_by_pairs_of_tokens) {
   const Cost forward = Attention(16, 4).cost(in, out);
   EXPECT_EQ(forward.flops_per_pair, 4 * 128);  // scores and values: 2 flops a feature each
   EXPECT_EQ(forward.flops_per_token, 0);
-  const std::vector<Type> back = {kQueries, kQueries, kKeys, kKeys, kQueries, out[1]}, gradients = {kQueries, kKeys, kKeys};
+  const std::vector<Type> back = {kQueries, kQueries, kKeys, kKeys, kQueries, out[1]},
+                          gradients = {kQueries, kKeys, kKeys};
   EXPECT_EQ(AttentionDx(16, 4).cost(back, gradients).flops_per_pair, 10 * 128);
 }
 
@@ -92,10 +96,11 @@ TEST(Attention, has_one_gradient_call_for_queries_keys_and_values) {
 
 TEST(UnfusedAttention, stores_a_square_for_each_head_and_with_dropout_what_was_kept_and_what_is_left) {
   const std::vector<Type> in = {kQueries, kKeys, kKeys};
-  const std::vector<Type> plain = UnfusedAttention(16, 4, 0, 1).shape(in), dropped = UnfusedAttention(16, 4, 0.1, 1).shape(in);
+  const std::vector<Type> plain = UnfusedAttention(16, 4, 0, 1).shape(in),
+                          dropped = UnfusedAttention(16, 4, 0.1, 1).shape(in);
   ASSERT_EQ(plain.size(), 2u);
-  EXPECT_EQ(plain[1].shape.size, (std::vector<i64>{8, kSquares}));
-  EXPECT_EQ(elements(plain[1], {.tokens = 7, .squares = 49}), 8 * 49);
+  EXPECT_EQ(plain[1].shape.size, (std::vector<i64>{8, kSquaredLengths}));
+  EXPECT_EQ(elements(plain[1], {.tokens = 7, .squared_lengths = 49}), 8 * 49);
   ASSERT_EQ(dropped.size(), 4u);
   EXPECT_EQ(dropped[2].dtype, DType::u8);
   EXPECT_EQ(dropped[3], plain[1]);
@@ -107,7 +112,7 @@ TEST(UnfusedAttention, makes_all_again_but_its_result) {
   EXPECT_TRUE(Attention(16, 4).is_remade(0));
 }
 
-TEST(UnfusedAttention, costs_by_the_squares_of_documents) {
+TEST(UnfusedAttention, costs_by_the_squared_lengths_of_documents) {
   const std::vector<Type> in = {kQueries, kKeys, kKeys}, out = UnfusedAttention(16, 4, 0, 1).shape(in);
   const Cost cost = UnfusedAttention(16, 4, 0, 1).cost(in, out);
   EXPECT_EQ(cost.flops_per_square, 2 * 2 * 128) << "two products of 16 multiplications and additions, 8 heads";
@@ -116,7 +121,7 @@ TEST(UnfusedAttention, costs_by_the_squares_of_documents) {
   EXPECT_EQ(cost.bytes_per_token, 2 * (2 * 128 + 2 * 64)) << "queries, keys, values and results";
 }
 
-TEST(UnfusedAttention, cuts_its_squares_by_heads) {
+TEST(UnfusedAttention, cuts_its_squared_lengths_by_heads) {
   const LayoutRule rule = Question({4})
                               .activation(cut({{}, {0}}))
                               .activation(cut({{}, {0}}))

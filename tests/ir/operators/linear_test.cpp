@@ -13,13 +13,14 @@ TEST(Linear, gives_a_row_of_out_features_per_token_and_weight) {
   const std::vector<Type> in = {kX, {DType::bf16, {{12, 8}, {{4, 2}, {}}}}, matrix(6, 8)};
   const std::vector<Type> out = Linear(2, false).shape(in);
   ASSERT_EQ(out.size(), 2u);
-  EXPECT_EQ(out[0], tokens_by(DType::bf16, 12, {4, 2}));  // heads stay granules
+  EXPECT_EQ(out[0], tokens_by(DType::bf16, 12, {4, 2}));  // heads stay alignments
   EXPECT_EQ(out[1], tokens_by(DType::bf16, 6, {}));
 }
 
 TEST(Linear, refuses_a_weight_of_other_in_features_or_count) {
   const std::vector<Type> in = {kX, matrix(12, 9)}, two = {kX, matrix(12, 8), matrix(12, 8)};
-  EXPECT_EQ(message_of<InternalError>([&] { Linear(1, false).shape(in); }), "linear: 8 in-features against a weight of 9");
+  EXPECT_EQ(message_of<InternalError>([&] { Linear(1, false).shape(in); }),
+            "linear: 8 in-features against a weight of 9");
   EXPECT_EQ(message_of<InternalError>([&] { Linear(1, false).shape(two); }), "linear: 3 inputs");
 }
 
@@ -38,9 +39,11 @@ TEST(Linear, gathers_tokens_before_weights_cut_in_rows_and_cuts_biases_with_them
   EXPECT_EQ(rule.gives[1], cut({{}, {0}}));
 }
 
-TEST(Linear, adds_a_whole_bias_to_one_addend_only) {
-  // Rows whole, columns cut: the result is partial, so the bias must count once. The compiler passes that on as first_addend.
-  const LayoutRule rule = Question({2}).activation(cut({{}, {0}})).weight(cut({{}, {0}})).weight(cut({{}})).output().ask(Linear(1, true));
+TEST(Linear, adds_a_whole_bias_to_one_partial_only) {
+  // Rows whole, columns cut: the result is partial, so the bias must count once. The compiler passes that on as
+  // first_partial.
+  const LayoutRule rule =
+      Question({2}).activation(cut({{}, {0}})).weight(cut({{}, {0}})).weight(cut({{}})).output().ask(Linear(1, true));
   EXPECT_EQ(rule.needs[2], cut({{}}));
   EXPECT_EQ(rule.gives[0], cut({{}, {}}, {0}));
 }
@@ -70,7 +73,8 @@ TEST(LinearDx, of_a_row_parallel_product_is_cut_in_features) {
 }
 
 TEST(LinearDw, of_a_column_parallel_product_has_its_weights_cut_and_sees_all_tokens) {
-  const LayoutRule rule = Question({2}).activation(cut({{}, {0}})).activation(cut({{0}, {}})).output(cut({{0}, {}})).ask(LinearDw(1));
+  const LayoutRule rule =
+      Question({2}).activation(cut({{}, {0}})).activation(cut({{0}, {}})).output(cut({{0}, {}})).ask(LinearDw(1));
   EXPECT_EQ(rule.needs[1], cut({{}, {}}));
   EXPECT_EQ(rule.gives[0], cut({{0}, {}}));
 }
@@ -122,7 +126,8 @@ TEST(BiasDw, sums_over_tokens) {
 }
 
 TEST(Linear, costs_two_flops_a_token_and_weight_in_each_of_its_three_products) {
-  const std::vector<Type> x = {kX, matrix(12, 8), matrix(6, 8)}, y = {tokens_by(DType::bf16, 12, {}), tokens_by(DType::bf16, 6, {})};
+  const std::vector<Type> x = {kX, matrix(12, 8), matrix(6, 8)},
+                          y = {tokens_by(DType::bf16, 12, {}), tokens_by(DType::bf16, 6, {})};
   EXPECT_EQ(Linear(2, false).cost(x, y).flops_per_token, 2 * 8 * 18);
   const std::vector<Type> dx_in = {y[0], y[1], x[1], x[2]}, dx_out = {kX};
   EXPECT_EQ(LinearDx(2).cost(dx_in, dx_out).flops_per_token, 2 * 8 * 18);

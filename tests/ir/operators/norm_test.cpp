@@ -24,15 +24,18 @@ TEST(RmsNorm, refuses_a_weight_of_another_width) {
 }
 
 TEST(RmsNorm, wants_features_whole_and_tokens_as_they_are) {
-  const LayoutRule rule = Question({2}).activation(cut({{0}, {}})).weight(cut({{}})).output().output().ask(RmsNorm(1e-5, 0));
+  const LayoutRule rule =
+      Question({2}).activation(cut({{0}, {}})).weight(cut({{}})).output().output().ask(RmsNorm(1e-5, 0));
   EXPECT_EQ(rule.needs[0], cut({{0}, {}}));
   EXPECT_EQ(rule.gives[1], cut({{0}, {}}));
-  const LayoutRule cut_features = Question({2}).activation(cut({{}, {0}})).weight(cut({{}})).output().output().ask(RmsNorm(1e-5, 0));
+  const LayoutRule cut_features =
+      Question({2}).activation(cut({{}, {0}})).weight(cut({{}})).output().output().ask(RmsNorm(1e-5, 0));
   EXPECT_EQ(cut_features.needs[0], cut({{}, {}}));
 }
 
 TEST(RmsNorm, of_heads_follows_their_cut) {
-  const LayoutRule rule = Question({2}).activation(cut({{}, {0}})).weight(cut({{}})).output().output().ask(RmsNorm(1e-5, 16));
+  const LayoutRule rule =
+      Question({2}).activation(cut({{}, {0}})).weight(cut({{}})).output().output().ask(RmsNorm(1e-5, 16));
   EXPECT_EQ(rule.needs[0], cut({{}, {0}}));
   EXPECT_EQ(rule.gives[0], cut({{}, {0}}));
   EXPECT_EQ(rule.gives[1], cut({{}, {0}}));
@@ -47,14 +50,19 @@ TEST(RmsNorm, of_heads_follows_their_cut) {
 }
 
 TEST(RmsNorm, resolves_a_pending_sum_for_it_is_not_linear) {
-  const LayoutRule rule = Question({2}).activation(cut({{}, {}}, {0})).weight(cut({{}})).output().output().ask(RmsNorm(1e-5, 0));
+  const LayoutRule rule =
+      Question({2}).activation(cut({{}, {}}, {0})).weight(cut({{}})).output().output().ask(RmsNorm(1e-5, 0));
   EXPECT_TRUE(rule.needs[0].partial.empty());
   EXPECT_TRUE(rule.gives[0].partial.empty());
 }
 
 TEST(RmsNormDx, lies_where_the_input_of_the_norm_lies) {
   Question question({2});
-  question.activation(cut({{}, {}}, {0})).activation(cut({{0}, {}})).weight(cut({{}})).activation(cut({{0}, {}})).activation(cut({{}, {}}));
+  question.activation(cut({{}, {}}, {0}))
+      .activation(cut({{0}, {}}))
+      .weight(cut({{}}))
+      .activation(cut({{0}, {}}))
+      .activation(cut({{}, {}}));
   const LayoutRule rule = question.output().ask(RmsNormDx(false, true));
   EXPECT_EQ(rule.needs[0], cut({{0}, {}}));  // the reduce-scatter after a column-parallel product's gradient
   EXPECT_EQ(rule.needs[4], cut({{0}, {}}));
@@ -74,7 +82,8 @@ TEST(RmsNormDw, is_partial_where_tokens_are_cut) {
 
 TEST(RmsNorm, takes_the_gradient_so_far_of_its_input_along) {
   Graph graph(precision_from("bf16"));
-  const int x = graph.add_param({"x", {{4, 64}, {}}, 0, "", -1, 0, {}, {}}), w = graph.add_param({"w", {{64}, {}}, 0, "", -1, 0, {}, {}});
+  const int x = graph.add_param({"x", {{4, 64}, {}}, 0, "", -1, 0, {}, {}}),
+            w = graph.add_param({"w", {{64}, {}}, 0, "", -1, 0, {}, {}});
   graph.call(std::make_shared<RmsNorm>(1e-5, 0), {x, w}, "y");
   const Call call = graph.calls()[0];
   std::vector<int> existing = {w, -1};
@@ -91,12 +100,19 @@ TEST(LayerNorm, keeps_mean_and_deviation_per_token) {
   ASSERT_EQ(out.size(), 3u);
   EXPECT_EQ(out[1], tokens_by(DType::f32, 1, {}));
   const std::vector<Type> wrong = {kX, vector(32), vector(32)};
-  EXPECT_EQ(message_of<InternalError>([&] { LayerNorm(1e-5).shape(wrong); }), "layer_norm: weight 32 against 64 features");
+  EXPECT_EQ(message_of<InternalError>([&] { LayerNorm(1e-5).shape(wrong); }),
+            "layer_norm: weight 32 against 64 features");
 }
 
 TEST(LayerNorm, has_layouts_like_rms_norm) {
-  const LayoutRule rule =
-      Question({2}).activation(cut({{0}, {}})).weight(cut({{}})).weight(cut({{}})).output().output().output().ask(LayerNorm(1e-5));
+  const LayoutRule rule = Question({2})
+                              .activation(cut({{0}, {}}))
+                              .weight(cut({{}}))
+                              .weight(cut({{}}))
+                              .output()
+                              .output()
+                              .output()
+                              .ask(LayerNorm(1e-5));
   EXPECT_EQ(rule.gives[0], cut({{0}, {}}));
   EXPECT_EQ(rule.gives[2], cut({{0}, {}}));
   Question gradient({2});

@@ -27,9 +27,7 @@ TEST(Rope, follows_the_cut_of_heads_and_lets_pending_sums_pass) {
   EXPECT_EQ(rule.gives[0], cut({{}, {0}}, {1}));
 }
 
-TEST(Rope, reads_tables_for_its_head_dim) {
-  EXPECT_EQ(Rope(16, false).rotary_head_dim(), 16);
-}
+TEST(Rope, reads_tables_for_its_head_dim) { EXPECT_EQ(Rope(16, false).rotary_head_dim(), 16); }
 
 }  // namespace
 }  // namespace switchyard::ir

@@ -1,6 +1,7 @@
+#include "ir/operators/activation.hpp"
+
 #include <gtest/gtest.h>
 
-#include "ir/operators/activation.hpp"
 #include "ir/operators/add.hpp"
 #include "one_call.hpp"
 

@@ -1,6 +1,7 @@
+#include "ir/operators/attention.hpp"
+
 #include <gtest/gtest.h>
 
-#include "ir/operators/attention.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {
@@ -23,19 +24,21 @@ std::vector<at::Tensor> forward(const at::Tensor& q, const at::Tensor& k, const 
   return call.out;
 }
 
-const at::Tensor kQ = wave({kT, kHeads * kD}, 1), kK = wave({kT, kD}, 2), kV = wave({kT, kD}, 3);
+const at::Tensor kQ = wave({kT, kHeads*kD}, 1), kK = wave({kT, kD}, 2), kV = wave({kT, kD}, 3);
 
 TEST(AttentionBinding, ScoresAreDividedByTheRootOfTheHeadsSizeAndDocumentsAreApart) {
   const auto out = forward(kQ, kK, kV);
   // A document's first token sees itself alone.
   for (const i64 first : {0, 3})
-    for (i64 h = 0; h < kHeads; ++h) EXPECT_LT(gap(out[0].select(0, first).narrow(0, h * kD, kD), kV.select(0, first)), 1e-15);
+    for (i64 h = 0; h < kHeads; ++h)
+      EXPECT_LT(gap(out[0].select(0, first).narrow(0, h * kD, kD), kV.select(0, first)), 1e-15);
   // Token 4 sees tokens 3 and 4.
   for (i64 h = 0; h < kHeads; ++h) {
     const at::Tensor scores = kK.narrow(0, 3, 2).mv(kQ.select(0, 4).narrow(0, h * kD, kD)).div(2);
     EXPECT_LT(gap(out[0].select(0, 4).narrow(0, h * kD, kD), kV.narrow(0, 3, 2).t().mv(scores.softmax(0))), 1e-14);
     // Statistics lie head by head in the value's memory.
-    EXPECT_NEAR(out[1].view({kHeads, kT}).select(0, h).select(0, 4).item<double>(), scores.logsumexp({0}).item<double>(), 1e-14);
+    EXPECT_NEAR(out[1].view({kHeads, kT}).select(0, h).select(0, 4).item<double>(),
+                scores.logsumexp({0}).item<double>(), 1e-14);
   }
 }
 
@@ -52,9 +55,12 @@ TEST(AttentionBinding, GradientsAreSlopes) {
   };
   const double h = 1e-5;
   const at::Tensor dq = wave({kT, kHeads * kD}, 5).mul(h), dkv = wave({kT, kD}, 6).mul(h);
-  EXPECT_NEAR(call.out[0].mul(dq).sum().item<double>() / h, (loss(kQ.add(dq), kK, kV) - loss(kQ.sub(dq), kK, kV)) / (2 * h), 1e-8);
-  EXPECT_NEAR(call.out[1].mul(dkv).sum().item<double>() / h, (loss(kQ, kK.add(dkv), kV) - loss(kQ, kK.sub(dkv), kV)) / (2 * h), 1e-8);
-  EXPECT_NEAR(call.out[2].mul(dkv).sum().item<double>() / h, (loss(kQ, kK, kV.add(dkv)) - loss(kQ, kK, kV.sub(dkv))) / (2 * h), 1e-8);
+  EXPECT_NEAR(call.out[0].mul(dq).sum().item<double>() / h,
+              (loss(kQ.add(dq), kK, kV) - loss(kQ.sub(dq), kK, kV)) / (2 * h), 1e-8);
+  EXPECT_NEAR(call.out[1].mul(dkv).sum().item<double>() / h,
+              (loss(kQ, kK.add(dkv), kV) - loss(kQ, kK.sub(dkv), kV)) / (2 * h), 1e-8);
+  EXPECT_NEAR(call.out[2].mul(dkv).sum().item<double>() / h,
+              (loss(kQ, kK, kV.add(dkv)) - loss(kQ, kK, kV.sub(dkv))) / (2 * h), 1e-8);
 }
 
 // Squares of both documents: 9 + 4 pairs.
@@ -93,9 +99,12 @@ TEST(UnfusedAttentionBinding, GradientsAreSlopesWithAndWithoutDropout) {
     };
     const double h = 1e-5;
     const at::Tensor dq = wave({kT, kHeads * kD}, 5).mul(h), dkv = wave({kT, kD}, 6).mul(h);
-    EXPECT_NEAR(call.out[0].mul(dq).sum().item<double>() / h, (loss(kQ.add(dq), kK, kV) - loss(kQ.sub(dq), kK, kV)) / (2 * h), 1e-8);
-    EXPECT_NEAR(call.out[1].mul(dkv).sum().item<double>() / h, (loss(kQ, kK.add(dkv), kV) - loss(kQ, kK.sub(dkv), kV)) / (2 * h), 1e-8);
-    EXPECT_NEAR(call.out[2].mul(dkv).sum().item<double>() / h, (loss(kQ, kK, kV.add(dkv)) - loss(kQ, kK, kV.sub(dkv))) / (2 * h), 1e-8);
+    EXPECT_NEAR(call.out[0].mul(dq).sum().item<double>() / h,
+                (loss(kQ.add(dq), kK, kV) - loss(kQ.sub(dq), kK, kV)) / (2 * h), 1e-8);
+    EXPECT_NEAR(call.out[1].mul(dkv).sum().item<double>() / h,
+                (loss(kQ, kK.add(dkv), kV) - loss(kQ, kK.sub(dkv), kV)) / (2 * h), 1e-8);
+    EXPECT_NEAR(call.out[2].mul(dkv).sum().item<double>() / h,
+                (loss(kQ, kK, kV.add(dkv)) - loss(kQ, kK, kV.sub(dkv))) / (2 * h), 1e-8);
   }
 }
 

@@ -13,8 +13,8 @@ TEST(Bindings, EveryOperatorOfTheModelsHasAKernel) {
     model.kv_heads = 4;
     ir::Graph graph = models::build(model, kFp64, models::Output::loss);
     ir::differentiate(graph);
-    const compiler::Plans plans(std::move(graph), {config::strategy_from_spec("1,1,1", 1, 2)}, 0, cluster::uniform(1, 1),
-                                switching::Planner::relay);
+    const compiler::Plans plans(std::move(graph), {config::strategy_from_spec("1,1,1", 1, 2)}, 0,
+                                cluster::uniform(1, 1), switching::Planner::relay);
     size_t found = 0;
     const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
     for (const ir::Segment* segment : {&stage.forward, &stage.backward})

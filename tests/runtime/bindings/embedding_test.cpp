@@ -1,6 +1,7 @@
+#include "ir/operators/embedding.hpp"
+
 #include <gtest/gtest.h>
 
-#include "ir/operators/embedding.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {
@@ -16,7 +17,8 @@ TEST(EmbeddingBinding, APartOfTheVocabularyGivesItsRowsAndZeros) {
   call.run();
   EXPECT_TRUE(call.out[0].select(0, 0).equal(table.select(0, 1)));
   EXPECT_TRUE(call.out[0].select(0, 2).equal(table.select(0, 0)));
-  EXPECT_EQ(call.out[0].select(0, 1).abs().max().item<double>() + call.out[0].select(0, 3).abs().max().item<double>(), 0);
+  EXPECT_EQ(call.out[0].select(0, 1).abs().max().item<double>() + call.out[0].select(0, 3).abs().max().item<double>(),
+            0);
 }
 
 TEST(EmbeddingBinding, ItsGradientIsAddedToTheRowsOfThePart) {

@@ -1,6 +1,7 @@
+#include "ir/operators/head.hpp"
+
 #include <gtest/gtest.h>
 
-#include "ir/operators/head.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {
@@ -17,9 +18,9 @@ struct Head {
     for (i64 t = 0; t < kT; t += 7) weights.select(0, t).zero_();
   }
   // Loss, dx and dw of the part [first, first + rows) of the vocabulary.
-  std::vector<at::Tensor> run(i64 first, i64 rows, const LaneLink& lane) const {
+  std::vector<at::Tensor> run(i64 first, i64 rows, const ReplicaLink& replica) const {
     OneCall call(std::make_shared<ir::HeadLoss>());
-    call.lane = lane;
+    call.replica = replica;
     const at::Tensor part = w.narrow(0, first, rows);
     call.in = {x, part, labels, weights};
     call.out = {nothing({kT}), nothing({kT, kH}), nothing({rows, kH}).add(1)};
@@ -30,14 +31,15 @@ struct Head {
 };
 
 // The same by the operator's halves.
-std::vector<at::Tensor> run_halves(const Head& head, i64 first, i64 rows, const LaneLink& lane) {
+std::vector<at::Tensor> run_halves(const Head& head, i64 first, i64 rows, const ReplicaLink& replica) {
   const ir::Halves halves = ir::HeadLoss().halves();
   const at::Tensor part = head.w.narrow(0, first, rows);
   OneCall inputs(halves.inputs), weights(halves.weights);
-  inputs.lane = lane;
+  inputs.replica = replica;
   inputs.in = {head.x, part, head.labels, head.weights};
   inputs.out = {nothing({kT}), nothing({kT, kH}), nothing({kT, rows})};
-  inputs.instr.in = {inputs.buffer(head.x), inputs.buffer(part, first, rows < kV), inputs.buffer(head.labels), inputs.buffer(head.weights)};
+  inputs.instr.in = {inputs.buffer(head.x), inputs.buffer(part, first, rows < kV), inputs.buffer(head.labels),
+                     inputs.buffer(head.weights)};
   inputs.run();
   weights.in = {inputs.out[2], head.x};
   weights.out = {nothing({rows, kH}).add(1)};
@@ -54,7 +56,8 @@ TEST(HeadBinding, HalvesGiveWhatTheWholeDoes) {
   const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
     i64 row = 0, again = 100;
     const i64 first = fabric.rank() == 0 ? 0 : 4, rows = fabric.rank() == 0 ? 4 : 2;
-    expect_same(head.run(first, rows, {&fabric, {7, {0, 1}}, &row}), run_halves(head, first, rows, {&fabric, {7, {0, 1}}, &again}));
+    expect_same(head.run(first, rows, {&fabric, {7, {0, 1}}, &row}),
+                run_halves(head, first, rows, {&fabric, {7, {0, 1}}, &again}));
     EXPECT_EQ(again, 104) << "maximum and sums of two chunks, once";
   });
   ASSERT_EQ(ends, std::vector<std::string>(2));
@@ -82,7 +85,8 @@ TEST(HeadBinding, AVocabularyCutOverTwoRanksGivesTheSame) {
   std::vector<std::vector<at::Tensor>> parts(2);
   const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
     i64 row = 0;
-    parts[static_cast<size_t>(fabric.rank())] = head.run(fabric.rank() == 0 ? 0 : 4, fabric.rank() == 0 ? 4 : 2, {&fabric, {7, {0, 1}}, &row});
+    parts[static_cast<size_t>(fabric.rank())] =
+        head.run(fabric.rank() == 0 ? 0 : 4, fabric.rank() == 0 ? 4 : 2, {&fabric, {7, {0, 1}}, &row});
     EXPECT_EQ(row, 4);  // maximum and sums of two chunks
   });
   ASSERT_EQ(ends, std::vector<std::string>(2));

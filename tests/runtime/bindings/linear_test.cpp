@@ -1,6 +1,7 @@
+#include "ir/operators/linear.hpp"
+
 #include <gtest/gtest.h>
 
-#include "ir/operators/linear.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {
@@ -24,7 +25,7 @@ const at::Tensor kX = wave({kT, kI}, 1);
 
 class LinearBinding : public testing::TestWithParam<bool> {};
 
-TEST_P(LinearBinding, ForwardAddsTheBiasOnTheFirstAddendOnly) {
+TEST_P(LinearBinding, ForwardAddsTheBiasOnTheFirstPartialOnly) {
   for (const int position : {0, 1}) {
     OneCall call(std::make_shared<ir::Linear>(2, true));
     call.position = position;
@@ -59,7 +60,8 @@ TEST_P(LinearBinding, WeightGradientsAreAddedToWhatIsThere) {
   for (size_t k = 0; k < 2; ++k) EXPECT_LT(gap(call.out[k], before[k].add(dy[k].t().mm(kX))), 1e-14);
 }
 
-INSTANTIATE_TEST_SUITE_P(Memory, LinearBinding, testing::Bool(), [](const auto& adjacent) { return adjacent.param ? "Fused" : "Separate"; });
+INSTANTIATE_TEST_SUITE_P(Memory, LinearBinding, testing::Bool(),
+                         [](const auto& adjacent) { return adjacent.param ? "Fused" : "Separate"; });
 
 TEST(LinearBindingOfMembersInAnotherOrder, IsNotFused) {
   OneCall call(std::make_shared<ir::LinearDx>(2));

@@ -1,13 +1,15 @@
+#include "ir/operators/norm.hpp"
+
 #include <gtest/gtest.h>
 
-#include "ir/operators/norm.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {
 namespace {
 
 constexpr i64 kT = 3, kH = 4;
-const at::Tensor kX = wave({kT, kH}, 1), kW = wave({kH}, 2), kB = wave({kH}, 3), kDy = wave({kT, kH}, 4), kResidual = wave({kT, kH}, 5);
+const at::Tensor kX = wave({kT, kH}, 1), kW = wave({kH}, 2), kB = wave({kH}, 3), kDy = wave({kT, kH}, 4),
+                 kResidual = wave({kT, kH}, 5);
 
 at::Tensor mean_of(const at::Tensor& x) { return x.mean(at::IntArrayRef{1}, true); }
 

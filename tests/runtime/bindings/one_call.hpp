@@ -15,13 +15,13 @@ struct OneCall {
   std::vector<at::Tensor> in{}, out{};
   MicroBatchFeeds feeds{};
   RopeTables rope{10000, {}};
-  LaneLink lane{};
+  ReplicaLink replica{};
 
   explicit OneCall(std::shared_ptr<const ir::Operator> op) {
     instr.op = std::move(op);
-    instr.first_addend = {true, false};
+    instr.first_partial = {true, false};
   }
-  /// A buffer whose rank's part begins at `first_row`; cut: split along dim 0 over the lane. Returns its number.
+  /// A buffer whose rank's part begins at `first_row`; cut: split along dim 0 over the replica. Returns its number.
   int buffer(const at::Tensor& t, i64 first_row = 0, bool cut = false) {
     ir::Buffer b;
     b.type.dtype = DType::f64;
@@ -37,7 +37,7 @@ struct OneCall {
   }
   /// Calls the kernel bound to the operator's name.
   void run() {
-    KernelCall call{instr, stage, position, in, out, feeds, rope, lane, DType::f64};
+    KernelCall call{instr, stage, position, in, out, feeds, rope, replica, DType::f64};
     find_kernel(instr.op->name())(call);
   }
 };

@@ -10,43 +10,47 @@ namespace {
 constexpr i64 kT = 12, kH = 4;
 const layout::Layout kWhole{{{}, {}}, {}}, kRows{{{0}, {}}, {}}, kColumns{{{}, {0}}, {}}, kSum{{{}, {}}, {0}};
 
-// The ranks of a lane turn a (T, H) value from one layout to the other. host: of each; bytes: what they send to other hosts.
+// The ranks of a replica turn a (T, H) value from one layout to the other. host: of each; bytes: what they send to
+// other hosts.
 std::vector<at::Tensor> reshard(const layout::Layout& from, const layout::Layout& to, const std::vector<at::Tensor>& in,
                                 const std::vector<int>& host = {0, 0}, i64* bytes = nullptr) {
   const int ranks = static_cast<int>(host.size());
   const layout::Shape units{{ranks, kH}, {{}, {}}};  // tokens in units of T / ranks
   ir::StageCode stage;
-  stage.lane = {{{"tp", ranks}}, {}};
-  for (int rank = 0; rank < ranks; ++rank) stage.lane.ranks.push_back(rank);
+  stage.replica = {{{"tp", ranks}}, {}};
+  for (int rank = 0; rank < ranks; ++rank) stage.replica.ranks.push_back(rank);
   stage.hosts = {host};
   for (const layout::Layout* l : {&from, &to}) {
     ir::Buffer b;
     b.name = "stream";
     b.type = {DType::f64, {{ir::kTokens, kH}, {{}, {}}}};
     b.layout = *l;
-    for (int position = 0; position < ranks; ++position) b.box.push_back(layout::shard_box(stage.lane, *l, units, position));
+    for (int position = 0; position < ranks; ++position)
+      b.box.push_back(layout::shard_box(stage.replica, *l, units, position));
     stage.buffers.push_back(b);
   }
   ir::Instr instr;
-  instr.exchanges = {std::make_shared<const layout::Exchange>(
-      layout::quickest_exchange(layout::expand(stage.lane, from, units), layout::expand(stage.lane, to, units), host))};
+  instr.exchanges = {std::make_shared<const layout::Exchange>(layout::quickest_exchange(
+      layout::expand(stage.replica, from, units), layout::expand(stage.replica, to, units), host))};
   instr.in = {0};
   instr.out = {1};
   std::vector<at::Tensor> out(host.size());
-  std::vector<int> all = stage.lane.ranks;
+  std::vector<int> all = stage.replica.ranks;
   std::vector<i64> sent(host.size());
-  const auto ends = comm::run_ranks(comm::thread_fabrics(ranks, cluster::Cluster{host, {}}, {}), [&](comm::Fabric& fabric) {
-    const size_t rank = static_cast<size_t>(fabric.rank());
-    MicroBatchFeeds feeds;
-    feeds.T = kT;
-    RopeTables rope(10000, {});
-    i64 row = 0;
-    out[rank] = empty(ir::local_size(stage.buffers[1], fabric.rank(), ranks, {kT}), DType::f64, at::kCPU);
-    KernelCall call{instr, stage, fabric.rank(), {in[rank]}, {out[rank]}, feeds, rope, {&fabric, {5, all}, &row}, DType::f64};
-    run_reshard(call);
-    EXPECT_EQ(row, static_cast<i64>(instr.exchanges[0]->steps.size()));
-    sent[rank] = fabric.traffic()[2];
-  });
+  const auto ends =
+      comm::run_ranks(comm::thread_fabrics(ranks, cluster::Cluster{host, {}}, {}), [&](comm::Fabric& fabric) {
+        const size_t rank = static_cast<size_t>(fabric.rank());
+        MicroBatchFeeds feeds;
+        feeds.T = kT;
+        RopeTables rope(10000, {});
+        i64 row = 0;
+        out[rank] = empty(ir::local_size(stage.buffers[1], fabric.rank(), ranks, {kT}), DType::f64, at::kCPU);
+        KernelCall call{
+            instr, stage, fabric.rank(), {in[rank]}, {out[rank]}, feeds, rope, {&fabric, {5, all}, &row}, DType::f64};
+        run_reshard(call);
+        EXPECT_EQ(row, static_cast<i64>(instr.exchanges[0]->steps.size()));
+        sent[rank] = fabric.traffic()[2];
+      });
   EXPECT_EQ(ends, std::vector<std::string>(host.size()));
   if (bytes) *bytes = std::accumulate(sent.begin(), sent.end(), i64{0});
   return out;
@@ -73,7 +77,8 @@ TEST(ReshardBinding, OverHostsSendsEverythingBetweenThemOnce) {
 const at::Tensor kA = wave({kT, kH}, 1), kB = wave({kT, kH}, 2);
 
 TEST(ReshardBinding, GathersTokens) {
-  for (const at::Tensor& out : reshard(kRows, kWhole, {kA.narrow(0, 0, kT / 2), kA.narrow(0, kT / 2, kT / 2)})) EXPECT_TRUE(out.equal(kA));
+  for (const at::Tensor& out : reshard(kRows, kWhole, {kA.narrow(0, 0, kT / 2), kA.narrow(0, kT / 2, kT / 2)}))
+    EXPECT_TRUE(out.equal(kA));
 }
 
 TEST(ReshardBinding, SumsIntoPartsOfTheTokens) {
@@ -95,7 +100,7 @@ TEST(ReshardBinding, CutsWhatARankHas) {
   for (i64 r = 0; r < 2; ++r) EXPECT_TRUE(out[static_cast<size_t>(r)].equal(kA.narrow(0, kT / 2 * r, kT / 2)));
 }
 
-TEST(ReshardBinding, ACopyThatBecomesAnAddendIsZeroOnAllButOne) {
+TEST(ReshardBinding, ACopyThatBecomesAnPartialIsZeroOnAllButOne) {
   const auto out = reshard(kWhole, kSum, {kA, kA});
   EXPECT_TRUE(out[0].add(out[1]).equal(kA));
 }

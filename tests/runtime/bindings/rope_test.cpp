@@ -1,6 +1,7 @@
+#include "ir/operators/rope.hpp"
+
 #include <gtest/gtest.h>
 
-#include "ir/operators/rope.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {
@@ -22,9 +23,12 @@ TEST(RopeBinding, TurnsEveryHeadByTheAngleOfThePosition) {
   for (const i64 head : {0, 1})
     for (const i64 i : {0, 1}) {
       const double angle = 7 * (i == 0 ? 1.0 : 0.01);  // 10000^(-2i/4)
-      const double a = x.select(0, 2).select(0, 4 * head + i).item<double>(), b = x.select(0, 2).select(0, 4 * head + i + 2).item<double>();
-      EXPECT_NEAR(y.select(0, 2).select(0, 4 * head + i).item<double>(), a * std::cos(angle) - b * std::sin(angle), 1e-14);
-      EXPECT_NEAR(y.select(0, 2).select(0, 4 * head + i + 2).item<double>(), b * std::cos(angle) + a * std::sin(angle), 1e-14);
+      const double a = x.select(0, 2).select(0, 4 * head + i).item<double>(),
+                   b = x.select(0, 2).select(0, 4 * head + i + 2).item<double>();
+      EXPECT_NEAR(y.select(0, 2).select(0, 4 * head + i).item<double>(), a * std::cos(angle) - b * std::sin(angle),
+                  1e-14);
+      EXPECT_NEAR(y.select(0, 2).select(0, 4 * head + i + 2).item<double>(), b * std::cos(angle) + a * std::sin(angle),
+                  1e-14);
     }
 }
 

@@ -1,4 +1,4 @@
-#include "planner/lanes.hpp"
+#include "planner/replicas.hpp"
 
 #include <algorithm>
 #include <array>
@@ -21,7 +21,8 @@ class Replay {
   Replay(const schedule::Schedule& schedule, const std::vector<std::vector<StageTime>>& at)
       : schedule_(schedule), at_(at), next_(schedule.order.size(), 0), free_(schedule.order.size(), 0) {
     const std::vector<double> none(at.front().size(), kNotYet), there(at.front().size(), 0);
-    for (size_t p = 0; p < at.size(); ++p) positions_.push_back({p == 0 ? there : none, p + 1 == at.size() ? there : none});
+    for (size_t p = 0; p < at.size(); ++p)
+      positions_.push_back({p == 0 ? there : none, p + 1 == at.size() ? there : none});
   }
 
   double run() {
@@ -30,7 +31,9 @@ class Replay {
     for (bool moved = true; moved;) {
       moved = false;
       for (size_t stage = 0; stage < next_.size(); ++stage)
-        for (; next_[stage] < schedule_.order[stage].size() && perform(stage, schedule_.order[stage][next_[stage]]); ++next_[stage], --left) moved = true;
+        for (; next_[stage] < schedule_.order[stage].size() && perform(stage, schedule_.order[stage][next_[stage]]);
+             ++next_[stage], --left)
+          moved = true;
     }
     check(left == 0, "a schedule of {} stages stops with {} items left", next_.size(), left);
     return *std::ranges::max_element(free_);
@@ -39,7 +42,8 @@ class Replay {
  private:
   // Whether what it needs is there.
   bool perform(size_t stage, const schedule::Item& item) {
-    const size_t p = static_cast<size_t>(schedule::position_of(schedule_.placement, schedule_.stages(), static_cast<int>(stage), item.chunk));
+    const size_t p = static_cast<size_t>(
+        schedule::position_of(schedule_.placement, schedule_.stages(), static_cast<int>(stage), item.chunk));
     const size_t mb = static_cast<size_t>(item.mb);
     const StageTime& time = at_[p][mb];
     Position& here = positions_[p];
@@ -63,19 +67,21 @@ class Replay {
 
   const schedule::Schedule& schedule_;
   const std::vector<std::vector<StageTime>>& at_;
-  std::vector<size_t> next_;   // of each stage
-  std::vector<double> free_;   // of each stage
+  std::vector<size_t> next_;  // of each stage
+  std::vector<double> free_;  // of each stage
   std::vector<Position> positions_;
 };
 
 // Stages and sends of all pipelines as activities, which end in order of time.
 class SharedReplay {
  public:
-  SharedReplay(std::span<const SharedPipeline> pipelines, int hosts, double speedup) : pipelines_(pipelines), speedup_(speedup), shared_(hosts) {
+  SharedReplay(std::span<const SharedPipeline> pipelines, int hosts, double speedup)
+      : pipelines_(pipelines), speedup_(speedup), shared_(hosts) {
     for (const SharedPipeline& one : pipelines) {
       const std::vector<double> none(one.at.front().size(), kNotYet), there(one.at.front().size(), 0);
       std::vector<Position>& positions = positions_.emplace_back();
-      for (size_t p = 0; p < one.at.size(); ++p) positions.push_back({p == 0 ? there : none, p + 1 == one.at.size() ? there : none});
+      for (size_t p = 0; p < one.at.size(); ++p)
+        positions.push_back({p == 0 ? there : none, p + 1 == one.at.size() ? there : none});
       next_.emplace_back(one.schedule.order.size(), 0);
       busy_.emplace_back(one.schedule.order.size(), false);
       for (const auto& items : one.schedule.order) left_ += items.size();
@@ -86,8 +92,8 @@ class SharedReplay {
   }
 
   SharedSeconds run() {
-    for (size_t lane = 0; lane < pipelines_.size(); ++lane)
-      for (size_t stage = 0; stage < next_[lane].size(); ++stage) start(lane, stage);
+    for (size_t replica = 0; replica < pipelines_.size(); ++replica)
+      for (size_t stage = 0; stage < next_[replica].size(); ++stage) start(replica, stage);
     for (int ended = shared_.next(); ended >= 0; ended = shared_.next()) end(ended);
     check(left_ == 0, "schedules stop with {} items left", left_);
     return result_;
@@ -96,37 +102,40 @@ class SharedReplay {
  private:
   // What ends: an item of a stage, or a send to a position.
   struct Activity {
-    size_t lane = 0, stage = 0, position = 0, mb = 0;
+    size_t replica = 0, stage = 0, position = 0, mb = 0;
     bool send = false, forward = false;
     double begin = 0;
   };
 
-  size_t position_of(size_t lane, size_t stage, const schedule::Item& item) const {
-    const schedule::Schedule& schedule = pipelines_[lane].schedule;
-    return static_cast<size_t>(schedule::position_of(schedule.placement, schedule.stages(), static_cast<int>(stage), item.chunk));
+  size_t position_of(size_t replica, size_t stage, const schedule::Item& item) const {
+    const schedule::Schedule& schedule = pipelines_[replica].schedule;
+    return static_cast<size_t>(
+        schedule::position_of(schedule.placement, schedule.stages(), static_cast<int>(stage), item.chunk));
   }
 
   // The stage's next item, if the stage is free and what the item needs is there.
-  void start(size_t lane, size_t stage) {
-    const SharedPipeline& pipeline = pipelines_[lane];
+  void start(size_t replica, size_t stage) {
+    const SharedPipeline& pipeline = pipelines_[replica];
     const auto& items = pipeline.schedule.order[stage];
-    if (busy_[lane][stage] || next_[lane][stage] == items.size()) return;
-    const schedule::Item& item = items[next_[lane][stage]];
-    const size_t p = position_of(lane, stage, item), mb = static_cast<size_t>(item.mb);
+    if (busy_[replica][stage] || next_[replica][stage] == items.size()) return;
+    const schedule::Item& item = items[next_[replica][stage]];
+    const size_t p = position_of(replica, stage, item), mb = static_cast<size_t>(item.mb);
     const StageTime& time = pipeline.at[p][mb];
     const bool forward = item.what == 'F', weight = item.what == 'W';
-    if (!weight && (forward ? positions_[lane][p].activation : positions_[lane][p].gradient)[mb] == kNotYet) return;
+    if (!weight && (forward ? positions_[replica][p].activation : positions_[replica][p].gradient)[mb] == kNotYet)
+      return;
     const double exchange = forward ? time.forward_exchange : weight ? time.weight_exchange : time.backward_exchange;
     const double all = forward ? time.forward : weight ? time.weight : time.backward;
-    busy_[lane][stage] = true;
-    const std::array stretches{simulator::Stretch{(all - exchange) / speedup_, pipeline.hosts[stage], 0}, simulator::Stretch{exchange, resting_[lane][stage], 0}};
-    launch({lane, stage, p, mb, false, forward, shared_.now()}, stretches);
+    busy_[replica][stage] = true;
+    const std::array stretches{simulator::Stretch{(all - exchange) / speedup_, pipeline.hosts[stage], 0},
+                               simulator::Stretch{exchange, resting_[replica][stage], 0}};
+    launch({replica, stage, p, mb, false, forward, shared_.now()}, stretches);
   }
 
-  void send(size_t lane, size_t to, size_t mb, bool forward, double& link, double seconds) {
+  void send(size_t replica, size_t to, size_t mb, bool forward, double& link, double seconds) {
     link = std::max(shared_.now(), link) + seconds;
     const std::array stretches{simulator::Stretch{link - shared_.now(), {}, 0}};
-    launch({lane, 0, to, mb, true, forward, shared_.now()}, stretches);
+    launch({replica, 0, to, mb, true, forward, shared_.now()}, stretches);
   }
 
   void launch(const Activity& activity, std::span<const simulator::Stretch> stretches) {
@@ -137,22 +146,25 @@ class SharedReplay {
 
   void end(int number) {
     const Activity one = activities_[static_cast<size_t>(number)];
-    const SharedPipeline& pipeline = pipelines_[one.lane];
-    std::vector<Position>& positions = positions_[one.lane];
+    const SharedPipeline& pipeline = pipelines_[one.replica];
+    std::vector<Position>& positions = positions_[one.replica];
     const size_t p = one.position;
     if (one.send) {
       (one.forward ? positions[p].activation : positions[p].gradient)[one.mb] = shared_.now();
-      return start(one.lane, static_cast<size_t>(schedule::stage_of(pipeline.schedule.placement, pipeline.schedule.stages(), static_cast<int>(p))));
+      return start(one.replica, static_cast<size_t>(schedule::stage_of(
+                                    pipeline.schedule.placement, pipeline.schedule.stages(), static_cast<int>(p))));
     }
     result_.compute += shared_.ends(number).front() - one.begin;
     result_.seconds = shared_.now();
-    const bool weight = pipeline.schedule.order[one.stage][next_[one.lane][one.stage]].what == 'W';
+    const bool weight = pipeline.schedule.order[one.stage][next_[one.replica][one.stage]].what == 'W';
     --left_;
-    ++next_[one.lane][one.stage];
-    busy_[one.lane][one.stage] = false;
-    if (one.forward && p + 1 < positions.size()) send(one.lane, p + 1, one.mb, true, positions[p].forward_link, pipeline.at[p][one.mb].send);
-    if (!one.forward && !weight && p > 0) send(one.lane, p - 1, one.mb, false, positions[p].backward_link, pipeline.at[p - 1][one.mb].send);
-    start(one.lane, one.stage);
+    ++next_[one.replica][one.stage];
+    busy_[one.replica][one.stage] = false;
+    if (one.forward && p + 1 < positions.size())
+      send(one.replica, p + 1, one.mb, true, positions[p].forward_link, pipeline.at[p][one.mb].send);
+    if (!one.forward && !weight && p > 0)
+      send(one.replica, p - 1, one.mb, false, positions[p].backward_link, pipeline.at[p - 1][one.mb].send);
+    start(one.replica, one.stage);
   }
 
   std::span<const SharedPipeline> pipelines_;
@@ -170,13 +182,15 @@ class SharedReplay {
 }  // namespace
 
 double pipeline_seconds(const schedule::Schedule& schedule, const std::vector<std::vector<StageTime>>& at) {
-  check(schedule.positions() == static_cast<int>(at.size()), "times of {} positions for a schedule of {}", at.size(), schedule.positions());
+  check(schedule.positions() == static_cast<int>(at.size()), "times of {} positions for a schedule of {}", at.size(),
+        schedule.positions());
   return Replay(schedule, at).run();
 }
 
 SharedSeconds shared_seconds(std::span<const SharedPipeline> pipelines, int hosts, double speedup) {
   for (const SharedPipeline& one : pipelines)
-    check(one.schedule.positions() == static_cast<int>(one.at.size()), "times of {} positions for a schedule of {}", one.at.size(), one.schedule.positions());
+    check(one.schedule.positions() == static_cast<int>(one.at.size()), "times of {} positions for a schedule of {}",
+          one.at.size(), one.schedule.positions());
   return SharedReplay(pipelines, hosts, speedup).run();
 }
 

@@ -1,4 +1,4 @@
-#include "simulator/row_work.hpp"
+#include "simulator/task_work.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -33,57 +33,61 @@ void set_devices(std::vector<Claim>& claims, const std::vector<double>& shares) 
 
 }  // namespace
 
-RowWork::RowWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware)
+TaskWork::TaskWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware)
     : plan_(plan), plans_(plans), hardware_(hardware) {
-  check(hardware.ranks() == plans.cluster().ranks(), "hardware of {} ranks for a program of {}", hardware.ranks(), plans.cluster().ranks());
+  check(hardware.ranks() == plans.cluster().ranks(), "hardware of {} ranks for a program of {}", hardware.ranks(),
+        plans.cluster().ranks());
 }
 
 // Ranks, ports by link and direction, hosts.
-std::vector<int> RowWork::kinds_of_resources() const {
+std::vector<int> TaskWork::kinds_of_resources() const {
   const int ranks = hardware_.ranks();
   std::vector<int> kinds(static_cast<size_t>(number_of_host(hardware_.hosts)), 0);
-  for (int port = ranks; port < number_of_host(0); ++port) kinds[static_cast<size_t>(port)] = 1 + (port - ranks) % kPortsOfDevice;
+  for (int port = ranks; port < number_of_host(0); ++port)
+    kinds[static_cast<size_t>(port)] = 1 + (port - ranks) % kPortsOfDevice;
   std::fill(kinds.begin() + number_of_host(0), kinds.end(), 1 + kPortsOfDevice);
   return kinds;
 }
 
-std::vector<Claim> RowWork::claims_of(const Task& t, const Work& needed) const {
+std::vector<Claim> TaskWork::claims_of(const Task& t, const Work& needed) const {
   std::vector<Claim> claims = devices_of(t);
   if (!needed.use) return claims;
   set_devices(claims, needed.use->devices);
-  for (const cost::Exchange::PortShare& busy : needed.use->ports) claims.push_back({number_of(t, *needed.use, busy.port), busy.share});
+  for (const cost::Exchange::PortShare& busy : needed.use->ports)
+    claims.push_back({number_of(t, *needed.use, busy.port), busy.share});
   return claims;
 }
 
-// The port that lies to the row's ranks as this one does to those that the use was made for.
-int RowWork::number_of(const Task& t, const Use& use, cost::Port port) const {
+// The port that lies to the task's ranks as this one does to those that the use was made for.
+int TaskWork::number_of(const Task& t, const Use& use, cost::Port port) const {
   port.host += plans_.cluster().host[static_cast<size_t>(t.ranks[0])] - use.first_host;
   return number_of(port);
 }
 
 // Ports are numbered after the ranks.
-int RowWork::number_of(const cost::Port& port) const {
+int TaskWork::number_of(const cost::Port& port) const {
   const bool inter = port.link == cluster::Link::inter_host;
   return plans_.cluster().ranks() + ((port.host * hardware_.devices_per_host + port.number) * 2 + inter) * 2 + port.out;
 }
 
 // Hosts after the ports.
-int RowWork::number_of_host(int host) const { return hardware_.ranks() * (1 + kPortsOfDevice) + host; }
+int TaskWork::number_of_host(int host) const { return hardware_.ranks() * (1 + kPortsOfDevice) + host; }
 
-const batch::MicroBatch& RowWork::micro_batch(const Task& t) const {
-  return plan_.phases[static_cast<size_t>(t.phase)].lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
+const batch::MicroBatch& TaskWork::micro_batch(const Task& t) const {
+  return plan_.phases[static_cast<size_t>(t.phase)]
+      .replica[static_cast<size_t>(t.replica)][static_cast<size_t>(t.micro_batch)];
 }
 
-const compiler::CompiledStrategy& RowWork::strategy_of(const Task& t) const {
+const compiler::CompiledStrategy& TaskWork::strategy_of(const Task& t) const {
   return plans_.strategies()[static_cast<size_t>(plan_.phases[static_cast<size_t>(t.phase)].strategy)];
 }
 
-const ir::StageCode& RowWork::stage_of(const Task& t) const {
+const ir::StageCode& TaskWork::stage_of(const Task& t) const {
   return strategy_of(t).groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(t.stage)];
 }
 
 // Devices of ranks, counted from the first one's host: what lies alike takes equally long.
-std::vector<int> RowWork::places_of(const std::vector<int>& ranks) const {
+std::vector<int> TaskWork::places_of(const std::vector<int>& ranks) const {
   const std::vector<int>& host = plans_.cluster().host;
   const int devices = hardware_.devices_per_host, first = host[static_cast<size_t>(ranks[0])];
   std::vector<int> places;
@@ -91,14 +95,14 @@ std::vector<int> RowWork::places_of(const std::vector<int>& ranks) const {
   return places;
 }
 
-const LaneSegment& RowWork::segment(const Task& t) {
-  const auto [it, fresh] = segments_.try_emplace({t.phase, t.lane, t.stage, t.pass, micro_batch(t).T});
+const ReplicaSegment& TaskWork::segment(const Task& t) {
+  const auto [it, fresh] = segments_.try_emplace({t.phase, t.replica, t.stage, t.pass, micro_batch(t).T});
   if (fresh) it->second = placed(t, times_of(t));
   return it->second;
 }
 
-LaneSegment RowWork::placed(const Task& t, const TimedSegment& timed) const {
-  LaneSegment segment{&timed.times, devices_of(t), {}};
+ReplicaSegment TaskWork::placed(const Task& t, const TimedSegment& timed) const {
+  ReplicaSegment segment{&timed.times, devices_of(t), {}};
   for (const Use& use : timed.uses)
     for (const cost::Exchange::PortShare& busy : use.ports) claim_on(segment.computing, number_of(t, use, busy.port));
   std::vector<Claim> resting = segment.computing;
@@ -112,24 +116,28 @@ LaneSegment RowWork::placed(const Task& t, const TimedSegment& timed) const {
   for (const Use& use : timed.uses) {
     std::vector<Claim>& claims = segment.exchanging.emplace_back(resting);
     set_devices(claims, use.devices);
-    for (const cost::Exchange::PortShare& busy : use.ports) claim_on(claims, number_of(t, use, busy.port)).share = busy.share;
+    for (const cost::Exchange::PortShare& busy : use.ports)
+      claim_on(claims, number_of(t, use, busy.port)).share = busy.share;
   }
   return segment;
 }
 
-const RowWork::TimedSegment& RowWork::times_of(const Task& t) {
-  const auto [it, fresh] = times_.try_emplace({&strategy_of(t), t.group, t.stage, t.pass, micro_batch(t).T, places_of(t.ranks)});
+const TaskWork::TimedSegment& TaskWork::times_of(const Task& t) {
+  const auto [it, fresh] =
+      times_.try_emplace({&strategy_of(t), t.group, t.stage, t.pass, micro_batch(t).T, places_of(t.ranks)});
   if (fresh) {
     const ir::StageCode& stage = stage_of(t);
-    const auto [timer, first] = timers_.try_emplace({&stage, t.pass, places_of(t.ranks)}, stage, stage.segment(t.pass), t.ranks, hardware_, plans_.cluster());
+    const auto [timer, first] = timers_.try_emplace({&stage, t.pass, places_of(t.ranks)}, stage, stage.segment(t.pass),
+                                                    t.ranks, hardware_, plans_.cluster());
     it->second.times = timer->second.at(micro_batch(t).T);
-    for (const cost::Exchange& exchange : it->second.times.exchanges) it->second.uses.push_back(use_of(exchange, timer->second.ranks()));
+    for (const cost::Exchange& exchange : it->second.times.exchanges)
+      it->second.uses.push_back(use_of(exchange, timer->second.ranks()));
   }
   return it->second;
 }
 
-// The claims of rows without messages are read until the row ends: each has its own.
-const PlacedWork& RowWork::work(const Task& t) {
+// The claims of tasks without messages are read until the task ends: each has its own.
+const PlacedWork& TaskWork::work(const Task& t) {
   if (t.messages.empty()) {
     const Work work = fresh_work(t);
     return others_.emplace_back(PlacedWork{work.seconds, claims_of(t, work)});
@@ -142,23 +150,26 @@ const PlacedWork& RowWork::work(const Task& t) {
   return it->second;
 }
 
-// Transfers of the same messages among ranks that lie alike. Those of a send are named by position, others in their order.
-const RowWork::Work& RowWork::transfer_of(const Task& t) {
+// Transfers of the same messages among ranks that lie alike. Those of a send are named by position, others in their
+// order.
+const TaskWork::Work& TaskWork::transfer_of(const Task& t) {
   const bool by_position = t.kind == TaskKind::send && t.messages.ranks();
   std::vector<int> places = places_of(by_position ? *t.messages.ranks() : t.ranks);
-  if (by_position) places.push_back(plans_.cluster().host[static_cast<size_t>((*t.messages.ranks())[0])] - plans_.cluster().host[static_cast<size_t>(t.ranks[0])]);
+  if (by_position)
+    places.push_back(plans_.cluster().host[static_cast<size_t>((*t.messages.ranks())[0])] -
+                     plans_.cluster().host[static_cast<size_t>(t.ranks[0])]);
   const auto [it, fresh] = transfers_.try_emplace({t.kind, t.messages.pattern().get(), std::move(places)});
   if (fresh) it->second = fresh_work(t);
   return it->second;
 }
 
-RowWork::Work RowWork::fresh_work(const Task& t) const {
+TaskWork::Work TaskWork::fresh_work(const Task& t) const {
   switch (t.kind) {
     case TaskKind::send:
     case TaskKind::move:
-    case TaskKind::spread:
+    case TaskKind::broadcast:
       return exchanged(t, false);
-    case TaskKind::flush: {
+    case TaskKind::reduce: {
       Work work = exchanged(t, true);
       work.seconds += added_at_home(t);
       return work;
@@ -167,9 +178,9 @@ RowWork::Work RowWork::fresh_work(const Task& t) const {
       return {.seconds = squared() + agreed(t)};
     case TaskKind::update:
       return {.seconds = updated(t)};
-    case TaskKind::zero:
+    case TaskKind::zero_fill:
       return {.seconds = zeroing(t)};
-    case TaskKind::prepare:
+    case TaskKind::allocate:
       return {.seconds = copied(t)};
     case TaskKind::run:
       return {};
@@ -177,34 +188,34 @@ RowWork::Work RowWork::fresh_work(const Task& t) const {
   return {};
 }
 
-RowWork::Work RowWork::exchanged(const Task& t, bool summed) const {
+TaskWork::Work TaskWork::exchanged(const Task& t, bool summed) const {
   const i64 element = size_of(ir::type_of(t.kind, plans_.graph().precision()));
-  std::vector<cost::Parcel> parcels;
-  parcels.reserve(t.messages.size());
-  for (const layout::Msg& m : t.messages) parcels.push_back({m.src, m.dst, m.box.elements() * element, summed});
-  const cost::Exchange exchange = cost::exchange_over(hardware_, plans_.cluster(), parcels);
+  std::vector<cost::Message> messages;
+  messages.reserve(t.messages.size());
+  for (const layout::Msg& m : t.messages) messages.push_back({m.src, m.dst, m.box.elements() * element, summed});
+  const cost::Exchange exchange = cost::exchange_over(hardware_, plans_.cluster(), messages);
   return {exchange.time.count, use_of(exchange, t.ranks)};
 }
 
-RowWork::Use RowWork::use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const {
+TaskWork::Use TaskWork::use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const {
   Use use{std::vector<double>(ranks.size(), 0), exchange.ports, plans_.cluster().host[static_cast<size_t>(ranks[0])]};
   for (const cost::Exchange::DeviceShare& busy : exchange.devices) {
     const auto place = std::ranges::find(ranks, busy.rank);
-    check(place != ranks.end(), "rank {} transfers in a row of others", busy.rank);
+    check(place != ranks.end(), "rank {} transfers in a task of others", busy.rank);
     use.devices[static_cast<size_t>(place - ranks.begin())] += busy.share * hardware_.device_share(busy.link);
   }
   return use;
 }
 
 // Memory traffic of so many bytes an element, on the rank that has most elements.
-double RowWork::memory_time(const char* name, DType type, const std::map<int, i64>& elements, i64 bytes) const {
+double TaskWork::memory_time(const char* name, DType type, const std::map<int, i64>& elements, i64 bytes) const {
   i64 most = 0;
   for (const auto& [rank, count] : elements) most = std::max(most, count);
   return cost::moving_time(hardware_.device, type, name, static_cast<double>(most), static_cast<double>(bytes)).count;
 }
 
-// A rank's own addends: read, added to home's sum, written.
-double RowWork::added_at_home(const Task& t) const {
+// A rank's own partials: read, added to home's sum, written.
+double TaskWork::added_at_home(const Task& t) const {
   const DType type = plans_.graph().precision().state;
   std::map<int, i64> elements;
   for (const layout::Msg& m : t.messages)
@@ -213,21 +224,24 @@ double RowWork::added_at_home(const Task& t) const {
 }
 
 // Elements of a unit that the maps give each rank.
-void RowWork::add_elements(const std::vector<layout::ShardMap>& maps, int unit, std::map<int, i64>& elements) const {
+void TaskWork::add_elements(const std::vector<layout::ShardMap>& maps, int unit, std::map<int, i64>& elements) const {
   for (const int tensor : plans_.units()[static_cast<size_t>(unit)].tensors)
-    for (const layout::Shard& shard : maps[static_cast<size_t>(tensor)].shards) elements[shard.rank] += shard.box.elements();
+    for (const layout::Shard& shard : maps[static_cast<size_t>(tensor)].shards)
+      elements[shard.rank] += shard.box.elements();
 }
 
 // Gradients are read.
-double RowWork::squared() const {
+double TaskWork::squared() const {
   const DType type = plans_.graph().precision().state;
   std::map<int, i64> elements;
-  for (size_t unit = 0; unit < plans_.units().size(); ++unit) add_elements(plans_.owners(), static_cast<int>(unit), elements);
+  for (size_t unit = 0; unit < plans_.units().size(); ++unit)
+    add_elements(plans_.owners(), static_cast<int>(unit), elements);
   return memory_time("sum_of_squares", type, elements, size_of(type));
 }
 
-// A few numbers from all to all, by halves of the ranks: one latency of the slowest link for each halving, there and back.
-double RowWork::agreed(const Task& t) const {
+// A few numbers from all to all, by halves of the ranks: one latency of the slowest link for each halving, there and
+// back.
+double TaskWork::agreed(const Task& t) const {
   if (t.ranks.size() < 2) return 0;
   const cluster::Link link = plans_.cluster().hosts() > 1 ? cluster::Link::inter_host : cluster::Link::intra_host;
   int halvings = 0;
@@ -235,41 +249,46 @@ double RowWork::agreed(const Task& t) const {
   return 2 * halvings * hardware_.link(link).latency.count;
 }
 
-// Master weights and two moments read and written, the gradient read and cleared, home's image written: memory traffic.
-double RowWork::updated(const Task& t) const {
+// Master weights and two moments read and written, the gradient read and cleared, home's compute copy written: memory
+// traffic.
+double TaskWork::updated(const Task& t) const {
   const Precision precision = plans_.graph().precision();
-  const i64 bytes = 8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
+  const i64 bytes =
+      8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   std::map<int, i64> elements;
   add_elements(plans_.home(), t.unit, elements);
   return memory_time("adamw", precision.state, elements, bytes);
 }
 
-// A bank's own memory takes over what its ranks hold. Units whose moves are alike copy alike.
-double RowWork::copied(const Task& t) const {
+// The working parameters' own memory takes over what its ranks hold. Units whose moves are alike copy alike.
+double TaskWork::copied(const Task& t) const {
   const int strategy = plan_.phases[static_cast<size_t>(t.phase)].strategy;
   const int previous = t.phase == 0 ? -1 : plan_.phases[static_cast<size_t>(t.phase - 1)].strategy;
   const auto& rounds = plans_.moves(previous, strategy).units[static_cast<size_t>(t.unit)].moves.rounds;
   if (rounds.empty()) return 0;
   const auto [it, fresh] = copied_.try_emplace({previous, strategy, rounds.front().pattern().get()});
   const DType type = plans_.graph().precision().compute;
-  if (fresh) it->second = memory_time("copy", type, compiler::copied_elements(plans_, strategy, previous, t.unit), 2 * size_of(type));
+  if (fresh)
+    it->second =
+        memory_time("copy", type, compiler::copied_elements(plans_, strategy, previous, t.unit), 2 * size_of(type));
   return it->second;
 }
 
 // Accumulators of a stage are filled with zeros.
-double RowWork::zeroing(const Task& t) const {
+double TaskWork::zeroing(const Task& t) const {
   const ir::StageCode& stage = stage_of(t);
   const auto [it, fresh] = zeroed_.try_emplace(&stage);
   if (fresh) it->second = zeroing_of(stage);
   return it->second;
 }
 
-double RowWork::zeroing_of(const ir::StageCode& stage) const {
+double TaskWork::zeroing_of(const ir::StageCode& stage) const {
   const DType type = plans_.graph().precision().state;
   std::map<int, i64> elements;
   for (const ir::ParamUse& use : stage.params)
-    for (int position = 0; position < stage.lane.size(); ++position)
-      elements[position] += layout::shard_box(stage.lane, use.used, plans_.graph().param(use.param).shape, position).elements();
+    for (int position = 0; position < stage.replica.size(); ++position)
+      elements[position] +=
+          layout::shard_box(stage.replica, use.used, plans_.graph().param(use.param).shape, position).elements();
   return memory_time("zero", type, elements, size_of(type));
 }
 

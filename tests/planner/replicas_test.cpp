@@ -1,4 +1,4 @@
-#include "planner/lanes.hpp"
+#include "planner/replicas.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,51 +16,60 @@ std::vector<std::vector<StageTime>> uniform(int stages, int mbs, StageTime time)
   return std::vector(static_cast<size_t>(stages), std::vector(static_cast<size_t>(mbs), time));
 }
 
-schedule::Schedule made(Kind kind, int stages, int mbs) { return {.order = schedule::schedule(kind, stages, mbs), .mbs = mbs}; }
+schedule::Schedule made(Kind kind, int stages, int mbs) {
+  return {.order = schedule::schedule(kind, stages, mbs), .mbs = mbs};
+}
 
-TEST(Lanes, of_equal_micro_batches_take_what_the_schedule_replayed_takes) {
+TEST(Replicas, of_equal_micro_batches_take_what_the_schedule_replayed_takes) {
   for (const Kind kind : {Kind::gpipe, Kind::one_f_one_b})
     for (int stages = 1; stages <= 5; ++stages)
       for (int mbs = 1; mbs <= 9; ++mbs) {
-        const double replayed = schedule::replay(made(kind, stages, mbs), {.at = {{Seconds{3}, Seconds{4}, Seconds{1}}}}).makespan.count;
-        EXPECT_DOUBLE_EQ(pipeline_seconds(made(kind, stages, mbs), uniform(stages, mbs, {3, 5, 0, 0})), replayed) << stages << " stages, " << mbs;
+        const double replayed =
+            schedule::replay(made(kind, stages, mbs), {.at = {{Seconds{3}, Seconds{4}, Seconds{1}}}}).makespan.count;
+        EXPECT_DOUBLE_EQ(pipeline_seconds(made(kind, stages, mbs), uniform(stages, mbs, {3, 5, 0, 0})), replayed)
+            << stages << " stages, " << mbs;
         EXPECT_DOUBLE_EQ(replayed, 8.0 * (mbs + stages - 1)) << "the known time of a pipeline";
       }
 }
 
 // Chunks and split gradients; without sends both replays are the same.
-TEST(Lanes, of_chunks_and_split_gradients_take_what_the_schedule_replayed_takes) {
+TEST(Replicas, of_chunks_and_split_gradients_take_what_the_schedule_replayed_takes) {
   const schedule::Costs costs{.at = {{Seconds{3}, Seconds{4}, Seconds{1}}}};
   for (int stages = 2; stages <= 4; ++stages)
     for (int mbs = 1; mbs <= 9; ++mbs) {
       for (int chunks = 2; chunks <= 3; ++chunks) {
         const schedule::Schedule looped = schedule::interleaved(stages, mbs, chunks);
-        EXPECT_DOUBLE_EQ(pipeline_seconds(looped, uniform(stages * chunks, mbs, {3, 5, 0, 0})), schedule::replay(looped, costs).makespan.count);
+        EXPECT_DOUBLE_EQ(pipeline_seconds(looped, uniform(stages * chunks, mbs, {3, 5, 0, 0})),
+                         schedule::replay(looped, costs).makespan.count);
       }
-      const schedule::Schedule split = schedule::zero_bubble(stages, mbs, stages, costs), turned = schedule::zero_bubble_v(stages, mbs, 2 * stages, costs);
-      EXPECT_DOUBLE_EQ(pipeline_seconds(split, uniform(stages, mbs, {3, 4, 1, 0})), schedule::replay(split, costs).makespan.count);
-      EXPECT_DOUBLE_EQ(pipeline_seconds(turned, uniform(2 * stages, mbs, {3, 4, 1, 0})), schedule::replay(turned, costs).makespan.count);
+      const schedule::Schedule split = schedule::zero_bubble(stages, mbs, stages, costs),
+                               turned = schedule::zero_bubble_v(stages, mbs, 2 * stages, costs);
+      EXPECT_DOUBLE_EQ(pipeline_seconds(split, uniform(stages, mbs, {3, 4, 1, 0})),
+                       schedule::replay(split, costs).makespan.count);
+      EXPECT_DOUBLE_EQ(pipeline_seconds(turned, uniform(2 * stages, mbs, {3, 4, 1, 0})),
+                       schedule::replay(turned, costs).makespan.count);
     }
 }
 
-TEST(Lanes, a_slow_stage_sets_the_pace) {
+TEST(Replicas, a_slow_stage_sets_the_pace) {
   auto at = uniform(2, 6, {1, 2, 0, 0});
   at[1] = std::vector<StageTime>(6, {4, 7, 0, 0});
   EXPECT_DOUBLE_EQ(pipeline_seconds(made(Kind::one_f_one_b, 2, 6), at), 1 + 6 * 11 + 2);
 }
 
-TEST(Lanes, a_micro_batch_waits_for_what_is_sent) {
+TEST(Replicas, a_micro_batch_waits_for_what_is_sent) {
   std::vector<std::vector<StageTime>> at = {{{1, 2, 0, 10}}, {{3, 5, 0, 100}}};
-  EXPECT_DOUBLE_EQ(pipeline_seconds(made(Kind::one_f_one_b, 2, 1), at), 1 + 10 + 3 + 5 + 10 + 2) << "the last stage sends to nobody";
+  EXPECT_DOUBLE_EQ(pipeline_seconds(made(Kind::one_f_one_b, 2, 1), at), 1 + 10 + 3 + 5 + 10 + 2)
+      << "the last stage sends to nobody";
 }
 
 // Activations come at 6, 11, 16, so the forwards end at 17; gradients leave at 18 and come at 23, 28, 33.
-TEST(Lanes, sends_of_a_direction_go_one_after_the_other) {
+TEST(Replicas, sends_of_a_direction_go_one_after_the_other) {
   EXPECT_DOUBLE_EQ(pipeline_seconds(made(Kind::gpipe, 2, 3), uniform(2, 3, {1, 1, 0, 5})), 34);
 }
 
 // Each stage has a host for itself, or all share one that is slowed by none of them.
-TEST(Lanes, side_by_side_take_as_long_as_alone_where_nothing_is_shared) {
+TEST(Replicas, side_by_side_take_as_long_as_alone_where_nothing_is_shared) {
   for (const Kind kind : {Kind::gpipe, Kind::one_f_one_b})
     for (int stages = 1; stages <= 4; ++stages)
       for (int mbs = 1; mbs <= 5; ++mbs) {
@@ -78,32 +87,39 @@ TEST(Lanes, side_by_side_take_as_long_as_alone_where_nothing_is_shared) {
 }
 
 // Two devices of a host, twice as quick alone: the short one's end leaves the host to the other one.
-TEST(Lanes, side_by_side_have_what_others_leave_of_their_host) {
-  const auto of = [](StageTime time, int host) { return SharedPipeline{made(Kind::one_f_one_b, 1, 1), {{time}}, {{{host, 2.0 / 2}}}}; };
+TEST(Replicas, side_by_side_have_what_others_leave_of_their_host) {
+  const auto of = [](StageTime time, int host) {
+    return SharedPipeline{made(Kind::one_f_one_b, 1, 1), {{time}}, {{{host, 2.0 / 2}}}};
+  };
   const StageTime short_one{1, 3, 0, 0}, long_one{4, 6, 0, 0};
   EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of(short_one, 0), of(long_one, 0)}, 1, 2).seconds, 4 + (10.0 - 4) / 2);
-  EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of(short_one, 0), of(long_one, 1)}, 2, 2).seconds, 5) << "hosts of their own";
+  EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of(short_one, 0), of(long_one, 1)}, 2, 2).seconds, 5)
+      << "hosts of their own";
   // Communication is no quicker, and leaves the host to the other one: 2 s of computing, then 2 s of it.
-  EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of({1, 3, 0, 0, 0, 2}, 0), of(long_one, 0)}, 1, 2).seconds, 2 + (10.0 - 2) / 2);
+  EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of({1, 3, 0, 0, 0, 2}, 0), of(long_one, 0)}, 1, 2).seconds,
+                   2 + (10.0 - 2) / 2);
   EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of({1, 3, 0, 0, 0, 2}, 0)}, 1, 2).seconds, 1 + 2);
 }
 
 // Of four devices on two cores a pipeline of four stages keeps both cores busy but for the ends.
-TEST(Lanes, stages_that_wait_leave_their_host_to_the_others) {
+TEST(Replicas, stages_that_wait_leave_their_host_to_the_others) {
   const int stages = 4, mbs = 16;
-  SharedPipeline pipeline{made(Kind::one_f_one_b, stages, mbs), uniform(stages, mbs, {1, 2, 0, 0}), std::vector<std::vector<simulator::Claim>>(4, {{0, 2.0 / 4}})};
+  SharedPipeline pipeline{made(Kind::one_f_one_b, stages, mbs), uniform(stages, mbs, {1, 2, 0, 0}),
+                          std::vector<std::vector<simulator::Claim>>(4, {{0, 2.0 / 4}})};
   const double seconds = shared_seconds(std::vector{pipeline}, 1, 2).seconds;
   EXPECT_GE(seconds, 3.0 * mbs) << "all that is computed";
   EXPECT_LT(seconds, 3.0 * mbs + 3) << "with idle stages it would be 57 s";
 }
 
-TEST(Lanes, side_by_side_that_wait_in_a_circle_are_an_error) {
+TEST(Replicas, side_by_side_that_wait_in_a_cycle_are_an_error) {
   const schedule::Schedule order{.order = {{{'X', 0, 0}, {'F', 0, 0}}, {{'F', 0, 0}, {'X', 0, 0}}}, .mbs = 1};
-  EXPECT_THROW(shared_seconds(std::vector{SharedPipeline{order, uniform(2, 1, {1, 1, 0, 0}), {{}, {}}}}, 1, 2), InternalError);
-  EXPECT_THROW(shared_seconds(std::vector{SharedPipeline{order, uniform(3, 1, {1, 1, 0, 0}), {{}, {}}}}, 1, 2), InternalError);
+  EXPECT_THROW(shared_seconds(std::vector{SharedPipeline{order, uniform(2, 1, {1, 1, 0, 0}), {{}, {}}}}, 1, 2),
+               InternalError);
+  EXPECT_THROW(shared_seconds(std::vector{SharedPipeline{order, uniform(3, 1, {1, 1, 0, 0}), {{}, {}}}}, 1, 2),
+               InternalError);
 }
 
-TEST(Lanes, stages_that_wait_for_each_other_are_an_error) {
+TEST(Replicas, stages_that_wait_for_each_other_are_an_error) {
   const schedule::Schedule order{.order = {{{'X', 0, 0}, {'F', 0, 0}}, {{'F', 0, 0}, {'X', 0, 0}}}, .mbs = 1};
   EXPECT_THROW(pipeline_seconds(order, uniform(2, 1, {1, 1, 0, 0})), InternalError);
   EXPECT_THROW(pipeline_seconds(order, uniform(3, 1, {1, 1, 0, 0})), InternalError);

@@ -1,4 +1,4 @@
-#include "compiler/lane_schedule.hpp"
+#include "compiler/replica_schedule.hpp"
 
 #include <gtest/gtest.h>
 
@@ -26,20 +26,23 @@ CompiledStrategy compiled(ScheduleKind kind, int cap = 0, schedule::Schedule ord
 
 std::vector<batch::MicroBatch> micro_batches(int count) {
   std::vector<batch::MicroBatch> made;
-  for (int i = 0; i < count; ++i) made.push_back(row_of(i, 64, 64));
+  for (int i = 0; i < count; ++i) made.push_back(micro_batch_of(i, 64, 64));
   return made;
 }
 
-schedule::Schedule schedule_for(const CompiledStrategy& s, int count, bool train = true) { return schedule_of(s, 0, micro_batches(count), train); }
+schedule::Schedule schedule_for(const CompiledStrategy& s, int count, bool train = true) {
+  return schedule_of(s, 0, micro_batches(count), train);
+}
 
-TEST(LaneSchedule, is_the_one_that_the_strategy_names) {
+TEST(ReplicaSchedule, is_the_one_that_the_strategy_names) {
   EXPECT_EQ(schedule_for(compiled(ScheduleKind::gpipe), 5).order, schedule::schedule(schedule::Kind::gpipe, 3, 5));
-  EXPECT_EQ(schedule_for(compiled(ScheduleKind::one_f_one_b), 5).order, schedule::schedule(schedule::Kind::one_f_one_b, 3, 5));
+  EXPECT_EQ(schedule_for(compiled(ScheduleKind::one_f_one_b), 5).order,
+            schedule::schedule(schedule::Kind::one_f_one_b, 3, 5));
   EXPECT_EQ(schedule_for(compiled(ScheduleKind::interleaved), 6), schedule::interleaved(3, 6, 2));
   EXPECT_EQ(schedule_for(compiled(ScheduleKind::zb_v), 6).placement, schedule::Placement::v);
 }
 
-TEST(LaneSchedule, zero_bubble_holds_as_much_as_1f1b_unless_told) {
+TEST(ReplicaSchedule, zero_bubble_holds_as_much_as_1f1b_unless_told) {
   for (const auto& [cap, most] : {std::pair(0, 3), {5, 5}, {2, 2}}) {
     const schedule::Schedule made = schedule_for(compiled(ScheduleKind::zero_bubble, cap), 9);
     schedule::verify(made);
@@ -48,7 +51,7 @@ TEST(LaneSchedule, zero_bubble_holds_as_much_as_1f1b_unless_told) {
   }
 }
 
-TEST(LaneSchedule, of_an_evaluation_runs_forwards_in_the_order_of_chunks) {
+TEST(ReplicaSchedule, of_an_evaluation_runs_forwards_in_the_order_of_chunks) {
   for (const ScheduleKind kind : {ScheduleKind::one_f_one_b, ScheduleKind::interleaved, ScheduleKind::zb_v}) {
     const schedule::Schedule made = schedule_for(compiled(kind), 2, false);
     schedule::verify(made);
@@ -57,11 +60,13 @@ TEST(LaneSchedule, of_an_evaluation_runs_forwards_in_the_order_of_chunks) {
   }
 }
 
-TEST(LaneSchedule, by_hand_leaves_out_what_a_lane_lacks_and_is_refused_where_it_lacks_some) {
-  const CompiledStrategy s = compiled(ScheduleKind::one_f_one_b, 0, {.order = schedule::schedule(schedule::Kind::gpipe, 3, 4), .mbs = 4});
+TEST(ReplicaSchedule, by_hand_leaves_out_what_a_replica_lacks_and_is_refused_where_it_lacks_some) {
+  const CompiledStrategy s =
+      compiled(ScheduleKind::one_f_one_b, 0, {.order = schedule::schedule(schedule::Kind::gpipe, 3, 4), .mbs = 4});
   EXPECT_EQ(schedule_for(s, 2).order, schedule::schedule(schedule::Kind::gpipe, 3, 2));
   EXPECT_EQ(message_of<UserError>([&] { schedule_for(s, 5); }),
-            "strategy \"1,1,3\": its schedule has 4 micro-batches, but a step has 5 on one lane. Give it more, or make the batch smaller.");
+            "strategy \"1,1,3\": its schedule has 4 micro-batches, but a step has 5 on one replica. Give it more, or "
+            "make the batch smaller.");
 }
 
 }  // namespace

@@ -13,15 +13,16 @@ namespace {
 // How a parameter is cut over `tp` ranks, as its operator is made for.
 std::vector<config::Cut> usual_cuts(const ir::Param& param, const config::Strategy& strategy, int tp) {
   if (param.cut_dim < 0) return {};
-  int ways = tp;
-  if (param.most_ways > 0 && tp > param.most_ways) {
-    ways = static_cast<int>(param.most_ways);
-    if (tp % ways != 0)
+  int count = tp;
+  if (param.most_parts > 0 && tp > param.most_parts) {
+    count = static_cast<int>(param.most_parts);
+    if (tp % count != 0)
       user_error(
-          "strategy \"{}\": tp = {} is above the {} key/value heads and no multiple of them. Use a tp up to {}, or a multiple of it.",
-          strategy.name, tp, ways, ways);
+          "strategy \"{}\": tp = {} is above the {} key/value heads and no multiple of them. Use a tp up to {}, or a "
+          "multiple of it.",
+          strategy.name, tp, count, count);
   }
-  return {{param.cut_dim, ways}};
+  return {{param.cut_dim, count}};
 }
 
 // The strategy's own word, where it has one.
@@ -32,21 +33,21 @@ std::vector<config::Cut> cuts_of(const ir::Param& param, const config::Strategy&
 }
 
 int parts(const std::vector<config::Cut>& cuts) {
-  int ways = 1;
-  for (const config::Cut& cut : cuts) ways *= cut.ways;
-  return ways;
+  int count = 1;
+  for (const config::Cut& cut : cuts) count *= cut.parts;
+  return count;
 }
 
 layout::Layout layout_of(const std::vector<config::Cut>& cuts, const ir::Param& param, const config::Strategy& strategy,
-                         const layout::Mesh& lane) {
+                         const layout::Mesh& replica) {
   layout::Layout layout = layout::replicated(param.shape.dims());
   size_t axis = 0;
   for (const config::Cut& cut : cuts) {
     if (cut.dim < 0 || cut.dim >= param.shape.dims())
       user_error("strategy \"{}\": {} has {} dims, so it has no dim {} to cut. Use 0 to {}.", strategy.name, param.name,
                  param.shape.dims(), cut.dim, param.shape.dims() - 1);
-    for (int ways = 1; ways < cut.ways; ++axis) {
-      ways *= lane.axes[axis].size;
+    for (int count = 1; count < cut.parts; ++axis) {
+      count *= replica.axes[axis].size;
       layout.split[static_cast<size_t>(cut.dim)].push_back(static_cast<int>(axis));
     }
   }
@@ -64,17 +65,20 @@ std::set<int> params_of(const ir::Graph& graph, int first_unit, int end_unit) {
 
 }  // namespace
 
-layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit) {
+layout::Mesh replica_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit,
+                          int end_unit) {
   std::set<int> edges = {1, tp};
   for (const int p : params_of(graph, first_unit, end_unit)) {
     const ir::Param& param = graph.param(p);
-    int ways = 1;
+    int count = 1;
     for (const config::Cut& cut : cuts_of(param, strategy, tp)) {
-      ways *= cut.ways;
-      if (cut.ways < 1 || tp % ways != 0)
-        user_error("strategy \"{}\": {} is cut {} ways, which does not divide tp = {}. Use cuts whose product divides it.", strategy.name,
-                   param.name, ways, tp);
-      edges.insert(ways);
+      count *= cut.parts;
+      if (cut.parts < 1 || tp % count != 0)
+        user_error(
+            "strategy \"{}\": {} is cut into {} parts, which does not divide tp = {}. Use cuts whose product divides "
+            "it.",
+            strategy.name, param.name, count, tp);
+      edges.insert(count);
     }
     edges.insert(parts(usual_cuts(param, strategy, tp)));
   }
@@ -83,8 +87,10 @@ layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy,
   for (const int edge : edges) {
     if (edge == 1) continue;
     if (edge % previous != 0)
-      user_error("strategy \"{}\": cuts into {} and into {} parts do not nest on {} ranks. Use ways of which each divides the next.",
-                 strategy.name, previous, edge, tp);
+      user_error(
+          "strategy \"{}\": cuts into {} and into {} parts do not nest on {} ranks. Use parts of which each divides "
+          "the next.",
+          strategy.name, previous, edge, tp);
     mesh.axes.push_back({edges.size() > 2 ? fmt::format("tp/{}", number) : "tp", edge / previous});
     previous = edge;
     ++number;
@@ -93,12 +99,14 @@ layout::Mesh lane_mesh(const ir::Graph& graph, const config::Strategy& strategy,
   return mesh;
 }
 
-layout::Layout param_layout(const ir::Graph& graph, int param, const config::Strategy& strategy, const layout::Mesh& lane) {
-  return layout_of(cuts_of(graph.param(param), strategy, lane.size()), graph.param(param), strategy, lane);
+layout::Layout param_layout(const ir::Graph& graph, int param, const config::Strategy& strategy,
+                            const layout::Mesh& replica) {
+  return layout_of(cuts_of(graph.param(param), strategy, replica.size()), graph.param(param), strategy, replica);
 }
 
-layout::Layout usual_layout(const ir::Graph& graph, int param, const config::Strategy& strategy, const layout::Mesh& lane) {
-  return layout_of(usual_cuts(graph.param(param), strategy, lane.size()), graph.param(param), strategy, lane);
+layout::Layout usual_layout(const ir::Graph& graph, int param, const config::Strategy& strategy,
+                            const layout::Mesh& replica) {
+  return layout_of(usual_cuts(graph.param(param), strategy, replica.size()), graph.param(param), strategy, replica);
 }
 
 }  // namespace switchyard::compiler

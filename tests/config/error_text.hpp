@@ -8,7 +8,7 @@
 namespace switchyard::config {
 
 template <class Call>
-std::string fault_of(Call call) {
+std::string error_of(Call call) {
   try {
     call();
   } catch (const UserError& error) {

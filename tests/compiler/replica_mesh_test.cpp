@@ -17,7 +17,7 @@ ir::Graph grouped_heads() {
 
 // Of a stage with all units.
 layout::Mesh whole_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp) {
-  return lane_mesh(graph, strategy, tp, 0, graph.units());
+  return replica_mesh(graph, strategy, tp, 0, graph.units());
 }
 
 const std::string kQ = "model.layers.0.self_attn.q_proj.weight", kK = "model.layers.0.self_attn.k_proj.weight";
@@ -28,7 +28,7 @@ std::vector<int> sizes_of(const layout::Mesh& mesh) {
   return sizes;
 }
 
-TEST(LaneMesh, is_one_axis_where_every_parameter_is_cut_alike) {
+TEST(ReplicaMesh, is_one_axis_where_every_parameter_is_cut_alike) {
   const ir::Graph graph = grouped_heads();
   const layout::Mesh mesh = whole_mesh(graph, {}, 4);
   EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"tp", 4}}));
@@ -36,7 +36,7 @@ TEST(LaneMesh, is_one_axis_where_every_parameter_is_cut_alike) {
   EXPECT_TRUE(whole_mesh(graph, {}, 1).axes.empty());
 }
 
-TEST(LaneMesh, has_a_factor_for_the_key_heads_where_there_are_fewer_than_ranks) {
+TEST(ReplicaMesh, has_a_factor_for_the_key_heads_where_there_are_fewer_than_ranks) {
   const ir::Graph graph = grouped_heads();
   const layout::Mesh mesh = whole_mesh(graph, {}, 8);
   EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"tp/0", 4}, {"tp/1", 2}}));
@@ -44,48 +44,58 @@ TEST(LaneMesh, has_a_factor_for_the_key_heads_where_there_are_fewer_than_ranks) 
   EXPECT_EQ(param_layout(graph, param_index(graph, kQ), {}, mesh).split, (std::vector<std::vector<int>>{{0, 1}, {}}));
 }
 
-TEST(LaneMesh, refuses_ranks_above_the_key_heads_that_are_no_multiple_of_them) {
+TEST(ReplicaMesh, refuses_ranks_above_the_key_heads_that_are_no_multiple_of_them) {
   const config::Strategy strategy = stage_strategy("1,6,1");
   EXPECT_EQ(user_message([&] { whole_mesh(grouped_heads(), strategy, 6); }),
-            "strategy \"1,6,1\": tp = 6 is above the 4 key/value heads and no multiple of them. Use a tp up to 4, or a multiple of it.");
+            "strategy \"1,6,1\": tp = 6 is above the 4 key/value heads and no multiple of them. Use a tp up to 4, or a "
+            "multiple of it.");
 }
 
-TEST(LaneMesh, follows_the_strategys_own_cuts) {
+TEST(ReplicaMesh, follows_the_strategys_own_cuts) {
   const ir::Graph graph = grouped_heads();
-  const config::Strategy strategy = stage_strategy("own", {{"*.q_proj.weight", {{0, 2}, {1, 2}}}, {"*.up_proj.weight", {}}});
+  const config::Strategy strategy =
+      stage_strategy("own", {{"*.q_proj.weight", {{0, 2}, {1, 2}}}, {"*.up_proj.weight", {}}});
   const layout::Mesh mesh = whole_mesh(graph, strategy, 4);
   EXPECT_EQ(sizes_of(mesh), (std::vector<int>{2, 2}));
-  EXPECT_EQ(param_layout(graph, param_index(graph, kQ), strategy, mesh).split, (std::vector<std::vector<int>>{{0}, {1}}));
-  EXPECT_EQ(param_layout(graph, param_index(graph, kK), strategy, mesh).split, (std::vector<std::vector<int>>{{0, 1}, {}}));
-  EXPECT_EQ(param_layout(graph, param_index(graph, "model.layers.1.mlp.up_proj.weight"), strategy, mesh), layout::replicated(2));
+  EXPECT_EQ(param_layout(graph, param_index(graph, kQ), strategy, mesh).split,
+            (std::vector<std::vector<int>>{{0}, {1}}));
+  EXPECT_EQ(param_layout(graph, param_index(graph, kK), strategy, mesh).split,
+            (std::vector<std::vector<int>>{{0, 1}, {}}));
+  EXPECT_EQ(param_layout(graph, param_index(graph, "model.layers.1.mlp.up_proj.weight"), strategy, mesh),
+            layout::replicated(2));
 }
 
-TEST(LaneMesh, refuses_cuts_that_do_not_fit_the_ranks) {
+TEST(ReplicaMesh, refuses_cuts_that_do_not_fit_the_ranks) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy odd = stage_strategy("odd", {{kQ, {{0, 3}}}});
   EXPECT_EQ(user_message([&] { whole_mesh(graph, odd, 4); }),
-            "strategy \"odd\": " + kQ + " is cut 3 ways, which does not divide tp = 4. Use cuts whose product divides it.");
+            "strategy \"odd\": " + kQ +
+                " is cut into 3 parts, which does not divide tp = 4. Use cuts whose product divides it.");
   config::ModelConfig many = small_llama();
   many.heads = many.kv_heads = 12;
   many.head_dim = 4;
   const ir::Graph wide = models::build(many, precision_from("bf16"), models::Output::loss);
   const config::Strategy crossed = stage_strategy("crossed", {{kQ, {{0, 2}}}, {kK, {{0, 3}}}});
   EXPECT_EQ(user_message([&] { whole_mesh(wide, crossed, 6); }),
-            "strategy \"crossed\": cuts into 2 and into 3 parts do not nest on 6 ranks. Use ways of which each divides the next.");
+            "strategy \"crossed\": cuts into 2 and into 3 parts do not nest on 6 ranks. Use parts of which each "
+            "divides the next.");
 }
 
-TEST(LaneMesh, heeds_only_the_cuts_of_its_own_units) {
+TEST(ReplicaMesh, heeds_only_the_cuts_of_its_own_units) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy strategy = stage_strategy("first", {{kQ, {{0, 4}}}});
-  EXPECT_EQ(sizes_of(lane_mesh(graph, strategy, 2, 2, graph.units())), (std::vector<int>{2}));
-  EXPECT_EQ(user_message([&] { lane_mesh(graph, strategy, 2, 0, 2); }),
-            "strategy \"first\": " + kQ + " is cut 4 ways, which does not divide tp = 2. Use cuts whose product divides it.");
+  EXPECT_EQ(sizes_of(replica_mesh(graph, strategy, 2, 2, graph.units())), (std::vector<int>{2}));
+  EXPECT_EQ(user_message([&] { replica_mesh(graph, strategy, 2, 0, 2); }),
+            "strategy \"first\": " + kQ +
+                " is cut into 4 parts, which does not divide tp = 2. Use cuts whose product divides it.");
 }
 
 TEST(ParamLayout, refuses_a_dim_that_the_parameter_lacks) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy strategy = stage_strategy("deep", {{"model.norm.weight", {{1, 2}}}});
-  EXPECT_EQ(user_message([&] { param_layout(graph, param_index(graph, "model.norm.weight"), strategy, whole_mesh(graph, strategy, 2)); }),
+  EXPECT_EQ(user_message([&] {
+              param_layout(graph, param_index(graph, "model.norm.weight"), strategy, whole_mesh(graph, strategy, 2));
+            }),
             "strategy \"deep\": model.norm.weight has 1 dims, so it has no dim 1 to cut. Use 0 to 0.");
 }
 

@@ -1,4 +1,4 @@
-// What a row of a Program takes by itself, and of which devices and ports.
+// What a task of a Program takes by itself, and of which devices and ports.
 #pragma once
 
 #include <deque>
@@ -16,34 +16,35 @@
 
 namespace switchyard::simulator {
 
-/// A segment on the ranks of a lane, for the micro-batches of so many tokens. All claims are on the same resources.
-struct LaneSegment {
+/// A segment on the ranks of a replica, for the micro-batches of so many tokens. All claims are on the same resources.
+struct ReplicaSegment {
   const SegmentTimes* times = nullptr;
   std::vector<Claim> computing;
   std::vector<std::vector<Claim>> exchanging;  // of times->exchanges
 };
 
-/// Of a row that is no run.
+/// Of a task that is no run.
 struct PlacedWork {
   double seconds = 0;
   std::vector<Claim> claims;
 };
 
-/// Works out once what is alike: segments of lanes that lie alike on hosts, transfers of the same messages. What it gives lives as long as it.
-/// Resources are numbered: ranks, ports of each device (by link and direction), hosts. Refers to the plans and the hardware.
-class RowWork {
+/// Works out once what is alike: segments of replicas that lie alike on hosts, transfers of the same messages. What it
+/// gives lives as long as it. Resources are numbered: ranks, ports of each device (by link and direction), hosts.
+/// Refers to the plans and the hardware.
+class TaskWork {
  public:
   /// InternalError if the hardware has other ranks than the plans.
-  RowWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware);
+  TaskWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware);
   /// Of each resource; those of a kind may stand for one another.
   std::vector<int> kinds_of_resources() const;
   /// Of a run.
-  const LaneSegment& segment(const ir::Task& run);
+  const ReplicaSegment& segment(const ir::Task& run);
   const batch::MicroBatch& micro_batch(const ir::Task& run) const;
   /// Seconds in which the accumulators of a run's stage are filled with zeros.
   double zeroing(const ir::Task& run) const;
-  /// Of a row that is no run.
-  const PlacedWork& work(const ir::Task& row);
+  /// Of a task that is no run.
+  const PlacedWork& work(const ir::Task& id);
 
  private:
   // What ranks take while they transfer.
@@ -69,7 +70,7 @@ class RowWork {
   const compiler::CompiledStrategy& strategy_of(const ir::Task& t) const;
   const ir::StageCode& stage_of(const ir::Task& t) const;
   std::vector<int> places_of(const std::vector<int>& ranks) const;
-  LaneSegment placed(const ir::Task& t, const TimedSegment& timed) const;
+  ReplicaSegment placed(const ir::Task& t, const TimedSegment& timed) const;
   const TimedSegment& times_of(const ir::Task& t);
   const Work& transfer_of(const ir::Task& t);
   Work fresh_work(const ir::Task& t) const;
@@ -87,15 +88,19 @@ class RowWork {
   const batch::StepPlan& plan_;
   const compiler::Plans& plans_;
   const cluster::Hardware& hardware_;
-  std::map<std::tuple<int, int, int, ir::Pass, i64>, LaneSegment> segments_;  // phase, lane, stage, pass, tokens
+  std::map<std::tuple<int, int, int, ir::Pass, i64>, ReplicaSegment> segments_;  // phase, replica, stage, pass, tokens
   // Strategy, group, stage, pass, tokens; places.
-  std::map<std::tuple<const compiler::CompiledStrategy*, int, int, ir::Pass, i64, std::vector<int>>, TimedSegment> times_;
-  std::map<std::tuple<const ir::StageCode*, ir::Pass, std::vector<int>>, SegmentTimer> timers_;                      // places
-  std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, std::vector<int>>, Work> transfers_;            // messages, places
-  std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, const std::vector<int>*>, PlacedWork> placed_;  // messages, names
+  std::map<std::tuple<const compiler::CompiledStrategy*, int, int, ir::Pass, i64, std::vector<int>>, TimedSegment>
+      times_;
+  std::map<std::tuple<const ir::StageCode*, ir::Pass, std::vector<int>>, SegmentTimer> timers_;  // places
+  std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, std::vector<int>>, Work>
+      transfers_;  // messages, places
+  std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, const std::vector<int>*>, PlacedWork>
+      placed_;  // messages, names
   std::deque<PlacedWork> others_;
   mutable std::map<const ir::StageCode*, double> zeroed_;
-  mutable std::map<std::tuple<int, int, const std::vector<layout::Msg>*>, double> copied_;  // of a prepare's strategies and first round
+  mutable std::map<std::tuple<int, int, const std::vector<layout::Msg>*>, double>
+      copied_;  // of an allocation's strategies and first round
 };
 
 }  // namespace switchyard::simulator

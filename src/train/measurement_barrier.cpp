@@ -1,4 +1,4 @@
-#include "train/profile_meeting.hpp"
+#include "train/measurement_barrier.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -31,19 +31,22 @@ double seconds_of(const std::function<void()>& work) {
   return seconds_since(start);
 }
 
-Meeting::Meeting(comm::Fabric& fabric) : fabric_(fabric), everyone_(comm::everyone(fabric, kMeasurementChannel)) {}
+MeasurementBarrier::MeasurementBarrier(comm::Fabric& fabric)
+    : fabric_(fabric), everyone_(comm::everyone(fabric, kMeasurementChannel)) {}
 
-std::vector<std::vector<double>> Meeting::everyones(const std::vector<double>& mine) {
+std::vector<std::vector<double>> MeasurementBarrier::everyones(const std::vector<double>& mine) {
   std::vector<std::vector<double>> all;
-  for (const auto& blob : comm::all_gather_blobs(fabric_, everyone_, "profile", ++meetings_, std::as_bytes(std::span(mine)))) {
+  for (const auto& blob :
+       comm::all_gather_blobs(fabric_, everyone_, "profile", ++meetings_, std::as_bytes(std::span(mine)))) {
     std::vector<double>& one = all.emplace_back(mine.size());
-    check(blob.size() == one.size() * sizeof(double), "ranks tell of {} and {} bytes", blob.size(), one.size() * sizeof(double));
+    check(blob.size() == one.size() * sizeof(double), "ranks tell of {} and {} bytes", blob.size(),
+          one.size() * sizeof(double));
     std::memcpy(one.data(), blob.data(), blob.size());
   }
   return all;
 }
 
-std::vector<double> Meeting::mean(const std::vector<double>& mine) {
+std::vector<double> MeasurementBarrier::mean(const std::vector<double>& mine) {
   std::vector<double> sum(mine.size(), 0);
   const auto all = everyones(mine);
   for (const std::vector<double>& one : all)
@@ -51,21 +54,23 @@ std::vector<double> Meeting::mean(const std::vector<double>& mine) {
   return sum;
 }
 
-std::vector<double> Meeting::longest(const std::vector<double>& mine) {
+std::vector<double> MeasurementBarrier::longest(const std::vector<double>& mine) {
   return chosen(everyones(mine), [](double a, double b) { return std::max(a, b); });
 }
 
-std::vector<double> Meeting::least(const std::vector<double>& mine) {
+std::vector<double> MeasurementBarrier::least(const std::vector<double>& mine) {
   return chosen(everyones(mine), [](double a, double b) { return std::min(a, b); });
 }
 
-double Meeting::longest_of(const std::function<double()>& timed) { return longest({comm::median(repeated(timed))})[0]; }
+double MeasurementBarrier::longest_of(const std::function<double()>& timed) {
+  return longest({comm::median(repeated(timed))})[0];
+}
 
-double Meeting::least_of(const std::function<void()>& work) {
+double MeasurementBarrier::least_of(const std::function<void()>& work) {
   return least({std::ranges::min(repeated([&] { return seconds_of(work); }))})[0];
 }
 
-double Meeting::alone(int number, const std::function<double()>& measured) {
+double MeasurementBarrier::alone(int number, const std::function<double()>& measured) {
   const std::vector<int>& host = fabric_.cluster().host;
   const int me = fabric_.rank(), mine = host[static_cast<size_t>(me)];
   const auto devices = std::ranges::count(host, mine), place = std::count(host.begin(), host.begin() + me, mine);
@@ -74,10 +79,11 @@ double Meeting::alone(int number, const std::function<double()>& measured) {
 }
 
 // As many repetitions on all ranks.
-std::vector<double> Meeting::repeated(const std::function<double()>& timed) {
+std::vector<double> MeasurementBarrier::repeated(const std::function<double()>& timed) {
   timed();
   const double once = mean({timed()})[0];
-  std::vector<double> seconds(static_cast<size_t>(std::clamp(static_cast<int>(kLong / std::max(once, 1e-9)), kFewest, kMost)));
+  std::vector<double> seconds(
+      static_cast<size_t>(std::clamp(static_cast<int>(kLong / std::max(once, 1e-9)), kFewest, kMost)));
   std::ranges::generate(seconds, timed);
   return seconds;
 }

@@ -1,4 +1,4 @@
-#include "compiler/likeness.hpp"
+#include "compiler/equivalence_classes.hpp"
 
 #include <algorithm>
 #include <unordered_map>
@@ -18,30 +18,36 @@ struct Equal {
   bool operator()(const std::vector<i64>* a, const std::vector<i64>* b) const { return *a == *b; }
 };
 
-constexpr i64 kMostStates = 1 << 20;  // numbers of a rank's states in a row are below
+constexpr i64 kMostStates = 1 << 20;  // numbers of a rank's states in a task are below
 
 }  // namespace
 
-Likeness::Likeness(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const BoxesByRank& boxes, bool with_waits)
-    : program_(program), plan_(plan), plans_(plans), boxes_(boxes), keys_(static_cast<size_t>(plans.cluster().ranks())) {
+EquivalenceClasses::EquivalenceClasses(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
+                                       const BoxesByRank& boxes, bool with_waits)
+    : program_(program),
+      plan_(plan),
+      plans_(plans),
+      boxes_(boxes),
+      keys_(static_cast<size_t>(plans.cluster().ranks())) {
   number_groups();
   for (int rank = 0; rank < plans.cluster().ranks(); ++rank) add_holdings(rank);
-  last_row_.assign(keys_.size(), -1);
-  rows_before_.assign(keys_.size(), 0);
-  for (const ir::Task& task : program.rows) {
-    add_row(task);
+  last_task_.assign(keys_.size(), -1);
+  tasks_before_.assign(keys_.size(), 0);
+  for (const ir::Task& task : program.tasks) {
+    add_task(task);
     if (with_waits) add_waits(task);
   }
 }
 
-std::vector<int> Likeness::first_like() const {
+std::vector<int> EquivalenceClasses::first_like() const {
   std::unordered_map<const std::vector<i64>*, int, Hash, Equal> known;
   std::vector<int> first;
-  for (const std::vector<i64>& key : keys_) first.push_back(known.try_emplace(&key, static_cast<int>(first.size())).first->second);
+  for (const std::vector<i64>& key : keys_)
+    first.push_back(known.try_emplace(&key, static_cast<int>(first.size())).first->second);
   return first;
 }
 
-void Likeness::number_groups() {
+void EquivalenceClasses::number_groups() {
   group_of_.resize(plans_.home().size());
   const Holdings any(plans_, boxes_, 0);
   int groups = 0;
@@ -54,17 +60,19 @@ void Likeness::number_groups() {
 }
 
 // Parameters of a unit at home, each group aligned, as Holdings::home_elements.
-void Likeness::add_home(int rank, std::vector<i64>& key) {
+void EquivalenceClasses::add_home(int rank, std::vector<i64>& key) {
   const std::vector<BoxesByRank::Entry>& home = boxes_.home[static_cast<size_t>(rank)];
-  for (const BoxesByRank::Entry& entry : home) group_elements_[static_cast<size_t>(group_of_[static_cast<size_t>(entry.param)])] += entry.box->elements();
+  for (const BoxesByRank::Entry& entry : home)
+    group_elements_[static_cast<size_t>(group_of_[static_cast<size_t>(entry.param)])] += entry.box->elements();
   std::map<int, i64> units;
   for (const BoxesByRank::Entry& entry : home)
-    units[plans_.graph().param(entry.param).unit] += aligned(std::exchange(group_elements_[static_cast<size_t>(group_of_[static_cast<size_t>(entry.param)])], 0));
+    units[plans_.graph().param(entry.param).unit] +=
+        aligned(std::exchange(group_elements_[static_cast<size_t>(group_of_[static_cast<size_t>(entry.param)])], 0));
   for (const auto& [unit, elements] : units) key.insert(key.end(), {unit, elements});
 }
 
-// What Holdings says of banks and accumulators depends on sizes of boxes, and on which of them are equal.
-void Likeness::add_holdings(int rank) {
+// What Holdings says of working parameters and accumulators depends on sizes of boxes, and on which of them are equal.
+void EquivalenceClasses::add_holdings(int rank) {
   const auto r = static_cast<size_t>(rank);
   std::vector<i64>& key = keys_[r];
   add_home(rank, key);
@@ -82,50 +90,58 @@ void Likeness::add_holdings(int rank) {
       key.insert(key.end(), {entry.param, 4 * entry.box->elements() + 2 * at_home + as_before});
     }
     key.push_back(-1);
-    for (const BoxesByRank::Entry& entry : boxes_.grad[static_cast<size_t>(phase.strategy)][r]) key.insert(key.end(), {entry.param, entry.box->elements()});
+    for (const BoxesByRank::Entry& entry : boxes_.grad[static_cast<size_t>(phase.strategy)][r])
+      key.insert(key.end(), {entry.param, entry.box->elements()});
     key.push_back(-1);
     std::ranges::fill(before, nullptr);
     for (const BoxesByRank::Entry& entry : used) before[static_cast<size_t>(entry.param)] = entry.box;
   }
 }
 
-void Likeness::add_row(const ir::Task& task) {
+void EquivalenceClasses::add_task(const ir::Task& task) {
   const i64 number = number_of(task) * kMostStates;
   if (task.kind == ir::TaskKind::run) {
     const int strategy = phase(task.phase).strategy;
-    const std::vector<int>& shapes = shapes_of(strategy, task.lane, task.stage, plans_.strategies()[static_cast<size_t>(strategy)]);
-    for (size_t i = 0; i < task.ranks.size(); ++i) keys_[static_cast<size_t>(task.ranks[i])].push_back(number + shapes[i]);
+    const std::vector<int>& shapes =
+        shapes_of(strategy, task.replica, task.stage, plans_.strategies()[static_cast<size_t>(strategy)]);
+    for (size_t i = 0; i < task.ranks.size(); ++i)
+      keys_[static_cast<size_t>(task.ranks[i])].push_back(number + shapes[i]);
   } else if (task.kind == ir::TaskKind::send || task.kind == ir::TaskKind::move) {
     const std::vector<i64>& states = states_of_members(task);
-    for (size_t i = 0; i < task.ranks.size(); ++i) keys_[static_cast<size_t>(task.ranks[i])].push_back(number + states[i]);
+    for (size_t i = 0; i < task.ranks.size(); ++i)
+      keys_[static_cast<size_t>(task.ranks[i])].push_back(number + states[i]);
   } else {
     for (const int rank : task.ranks) keys_[static_cast<size_t>(rank)].push_back(number);
   }
 }
 
-// Rows of the rank itself, by their places in its list.
-void Likeness::add_waits(const ir::Task& task) {
-  const int row = static_cast<int>(first_place_.size());
-  for (const int rank : task.ranks) last_row_[static_cast<size_t>(rank)] = row;
+// Tasks of the rank itself, by their places in its list.
+void EquivalenceClasses::add_waits(const ir::Task& task) {
+  const int id = static_cast<int>(first_place_.size());
+  for (const int rank : task.ranks) last_task_[static_cast<size_t>(rank)] = id;
   for (const ir::Wait& wait : task.after) {
-    size_t place = first_place_[static_cast<size_t>(wait.row)];
-    for (const int rank : program_.rows[static_cast<size_t>(wait.row)].ranks) {
+    size_t place = first_place_[static_cast<size_t>(wait.task)];
+    for (const int rank : program_.tasks[static_cast<size_t>(wait.task)].ranks) {
       std::vector<i64>& key = keys_[static_cast<size_t>(rank)];
-      if (last_row_[static_cast<size_t>(rank)] == row) key.insert(key.end(), {-2, places_[place], wait.unit});
+      if (last_task_[static_cast<size_t>(rank)] == id) key.insert(key.end(), {-2, places_[place], wait.unit});
       ++place;
     }
   }
   first_place_.push_back(places_.size());
-  for (const int rank : task.ranks) places_.push_back(rows_before_[static_cast<size_t>(rank)]++);
+  for (const int rank : task.ranks) places_.push_back(tasks_before_[static_cast<size_t>(rank)]++);
 }
 
-i64 Likeness::number_of(const ir::Task& t) {
+i64 EquivalenceClasses::number_of(const ir::Task& t) {
   i64 tokens = 0;
   if (t.micro_batch >= 0) {
-    const auto [it, fresh] = micro_batches_.try_emplace({t.phase, t.lane, t.micro_batch});
+    const auto [it, fresh] = micro_batches_.try_emplace({t.phase, t.replica, t.micro_batch});
     if (fresh) {
-      const batch::MicroBatch& mb = phase(t.phase).lane[static_cast<size_t>(t.lane)][static_cast<size_t>(t.micro_batch)];
-      it->second = numbers_.try_emplace({mb.T, batch::squares(mb), batch::longest(mb)}, static_cast<i64>(numbers_.size())).first->second;
+      const batch::MicroBatch& mb =
+          phase(t.phase).replica[static_cast<size_t>(t.replica)][static_cast<size_t>(t.micro_batch)];
+      it->second =
+          numbers_
+              .try_emplace({mb.T, batch::squared_lengths(mb), batch::longest(mb)}, static_cast<i64>(numbers_.size()))
+              .first->second;
     }
     tokens = it->second;
   }
@@ -135,13 +151,16 @@ i64 Likeness::number_of(const ir::Task& t) {
     return packed;
   };
   const i64 what = (static_cast<i64>(t.kind) << 8) + (static_cast<i64>(t.queue) << 4) + static_cast<i64>(t.pass);
-  return numbers_.try_emplace({pack({what, t.phase, t.group}), pack({t.stage, t.micro_batch, t.round}), t.unit, tokens}, static_cast<i64>(numbers_.size()))
+  return numbers_
+      .try_emplace({pack({what, t.phase, t.group}), pack({t.stage, t.micro_batch, t.round}), t.unit, tokens},
+                   static_cast<i64>(numbers_.size()))
       .first->second;
 }
 
 // Of each member: the shapes that it works on, or whether it sends.
-const std::vector<i64>& Likeness::states_of_members(const ir::Task& t) {
-  const auto [it, fresh] = states_.try_emplace({t.messages.pattern().get(), t.messages.ranks().get(), t.phase, t.lane, t.stage});
+const std::vector<i64>& EquivalenceClasses::states_of_members(const ir::Task& t) {
+  const auto [it, fresh] =
+      states_.try_emplace({t.messages.pattern().get(), t.messages.ranks().get(), t.phase, t.replica, t.stage});
   std::vector<i64>& states = it->second;
   if (!fresh) return states;
   if (t.kind == ir::TaskKind::move) {
@@ -160,29 +179,32 @@ const std::vector<i64>& Likeness::states_of_members(const ir::Task& t) {
 }
 
 // A send's states lie at its source, its target, or both.
-i64 Likeness::state_number(const ir::Task& t, const StateKey& state, int rank) {
+i64 EquivalenceClasses::state_number(const ir::Task& t, const StateKey& state, int rank) {
   const int strategy = phase(t.phase).strategy;
   const CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy)];
-  const std::vector<int> ranks = s.lane_ranks(t.lane, state.stage);
+  const std::vector<int> ranks = s.replica_ranks(t.replica, state.stage);
   const auto position = static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
-  return 2 * shapes_of(strategy, t.lane, state.stage, s)[position] + (state.stage == t.stage);
+  return 2 * shapes_of(strategy, t.replica, state.stage, s)[position] + (state.stage == t.stage);
 }
 
-// Numbers the positions of a stage for lanes that lie alike on hosts: those with local tensors and scratch of equal sizes have the same.
-const std::vector<int>& Likeness::shapes_of(int strategy, int lane, int stage, const CompiledStrategy& s) {
-  const int group = s.lanes[static_cast<size_t>(lane)].group;
+// Numbers the positions of a stage for replicas that lie alike on hosts: those with local tensors and scratch of equal
+// sizes have the same.
+const std::vector<int>& EquivalenceClasses::shapes_of(int strategy, int replica, int stage, const CompiledStrategy& s) {
+  const int group = s.replicas[static_cast<size_t>(replica)].group;
   const ir::StageCode& code = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)];
-  const size_t pattern = code.hosts.size() == 1 ? 0 : ir::pattern_of(code, s.lane_ranks(lane, stage), plans_.cluster());
+  const size_t pattern =
+      code.hosts.size() == 1 ? 0 : ir::pattern_of(code, s.replica_ranks(replica, stage), plans_.cluster());
   std::vector<int>& shapes = shapes_[{strategy, group, stage, pattern}];
   if (!shapes.empty()) return shapes;
   std::map<std::vector<i64>, int>& numbers = shape_numbers_[{strategy, group, stage}];
-  for (int position = 0; position < code.lane.size(); ++position) {
+  for (int position = 0; position < code.replica.size(); ++position) {
     std::vector<i64> sizes;
     for (const ir::Buffer& buffer : code.buffers)
-      for (int d = 0; d < buffer.box[static_cast<size_t>(position)].dims; ++d) sizes.push_back(buffer.box[static_cast<size_t>(position)].size(d));
+      for (int d = 0; d < buffer.box[static_cast<size_t>(position)].dims; ++d)
+        sizes.push_back(buffer.box[static_cast<size_t>(position)].size(d));
     for (const ir::Pass pass : {ir::Pass::F, ir::Pass::BW, ir::Pass::W})
       for (const ir::Instr& instr : code.segment(pass).code)
-        if (!instr.op) sizes.push_back(ir::scratch_bytes(code, instr, pattern, position, code.lane.size()));
+        if (!instr.op) sizes.push_back(ir::scratch_bytes(code, instr, pattern, position, code.replica.size()));
     shapes.push_back(numbers.try_emplace(sizes, static_cast<int>(numbers.size())).first->second);
   }
   return shapes;

@@ -1,4 +1,4 @@
-#include "compiler/lane_schedule.hpp"
+#include "compiler/replica_schedule.hpp"
 
 #include "base/errors.hpp"
 #include "schedule/interleaved.hpp"
@@ -9,11 +9,12 @@ namespace {
 
 constexpr double kMemory = 1e10;  // bytes a second
 
-// Flops that a device computes while it moves a byte. bf16 products have units of their own: A100 312e12 / 2.0e12 (NVIDIA's data sheet). Others
-// run on CPUs, or on cores that keep up with little more than memory.
+// Flops that a device computes while it moves a byte. bf16 products have units of their own: A100 312e12 / 2.0e12
+// (NVIDIA's data sheet). Others run on CPUs, or on cores that keep up with little more than memory.
 double flops_per_byte(DType compute) { return compute == DType::bf16 ? 150 : 5; }
 
-// Estimated seconds of each position. Only their ratios count, as the schedule must be the same whatever device it runs on.
+// Estimated seconds of each position. Only their ratios count, as the schedule must be the same whatever device it runs
+// on.
 schedule::Costs costs_of(const std::vector<StageCost>& stages, double T, double pairs) {
   schedule::Costs costs;
   for (const StageCost& stage : stages) {
@@ -27,7 +28,8 @@ schedule::Costs costs_of(const std::vector<StageCost>& stages, double T, double 
 
 // All chunks' forwards, one position after the other.
 schedule::Schedule forwards(int stages, int mbs, int chunks, schedule::Placement placement) {
-  schedule::Schedule made{.order = schedule::Order(static_cast<size_t>(stages)), .mbs = mbs, .chunks = chunks, .placement = placement};
+  schedule::Schedule made{
+      .order = schedule::Order(static_cast<size_t>(stages)), .mbs = mbs, .chunks = chunks, .placement = placement};
   for (std::vector<schedule::Item>& items : made.order)
     for (const char what : {'F', 'X'})
       for (int i = 0; i < chunks; ++i)
@@ -38,30 +40,36 @@ schedule::Schedule forwards(int stages, int mbs, int chunks, schedule::Placement
 schedule::Schedule by_hand(const config::Strategy& strategy, int mbs) {
   schedule::Schedule made = strategy.order;
   if (made.mbs < mbs)
-    user_error("strategy \"{}\": its schedule has {} micro-batches, but a step has {} on one lane. Give it more, or make the batch smaller.",
-               strategy.name, made.mbs, mbs);
+    user_error(
+        "strategy \"{}\": its schedule has {} micro-batches, but a step has {} on one replica. Give it more, or make "
+        "the batch smaller.",
+        strategy.name, made.mbs, mbs);
   made.mbs = mbs;
-  for (std::vector<schedule::Item>& items : made.order) std::erase_if(items, [&](const schedule::Item& item) { return item.mb >= mbs; });
+  for (std::vector<schedule::Item>& items : made.order)
+    std::erase_if(items, [&](const schedule::Item& item) { return item.mb >= mbs; });
   return made;
 }
 
 }  // namespace
 
-schedule::Schedule schedule_of(const CompiledStrategy& s, int group, const std::vector<batch::MicroBatch>& micro_batches, bool train) {
+schedule::Schedule schedule_of(const CompiledStrategy& s, int group,
+                               const std::vector<batch::MicroBatch>& micro_batches, bool train) {
   const config::Strategy& strategy = s.strategy;
   const std::vector<StageCost>& costs = s.cost[static_cast<size_t>(group)];
-  const int mbs = static_cast<int>(micro_batches.size()), chunks = strategy.chunk_count(), stages = static_cast<int>(costs.size()) / chunks;
+  const int mbs = static_cast<int>(micro_batches.size()), chunks = strategy.chunk_count(),
+            stages = static_cast<int>(costs.size()) / chunks;
   if (!train) return forwards(stages, mbs, chunks, strategy.placement());
   if (!strategy.order.order.empty()) return by_hand(strategy, mbs);
   double T = 0, pairs = 0;
   for (const batch::MicroBatch& mb : micro_batches) {
     T += static_cast<double>(mb.T) / static_cast<double>(micro_batches.size());
-    pairs += batch::causal_pairs(mb) / static_cast<double>(micro_batches.size());
+    pairs += batch::attention_pairs(mb) / static_cast<double>(micro_batches.size());
   }
   return schedule_of(strategy.schedule, chunks, strategy.activation_cap, costs, mbs, T, pairs);
 }
 
-schedule::Schedule schedule_of(config::ScheduleKind kind, int chunks, int cap, const std::vector<StageCost>& costs, int mbs, double T, double pairs) {
+schedule::Schedule schedule_of(config::ScheduleKind kind, int chunks, int cap, const std::vector<StageCost>& costs,
+                               int mbs, double T, double pairs) {
   using config::ScheduleKind;
   const int stages = static_cast<int>(costs.size()) / chunks;
   switch (kind) {
