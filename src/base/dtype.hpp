@@ -15,9 +15,8 @@ enum class DType { f64, f32, bf16, i64, i32, u8 };
 i64 size_of(DType type);
 std::string_view name_of(DType type);
 
-/// What a run computes in. `compute`: parameters as borrowed, activations. `state`: master weights, moments,
-/// accumulated gradients, statistics of norms and softmax; fp32 or wider, so that sums over micro-batches keep their
-/// bits.
+/// Data types of a run. `compute`: working parameters and activations. `state`: master weights, moments, accumulated
+/// gradients, statistics of norms and softmax; fp32 or wider, so that sums over micro-batches keep their bits.
 struct Precision {
   DType compute = DType::f32;
   DType state = DType::f32;

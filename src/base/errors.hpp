@@ -1,4 +1,4 @@
-// Errors of Switchyard. Three kinds, told apart by who can fix them.
+// The three kinds of errors, by who can fix them.
 #pragma once
 
 #include <fmt/core.h>
@@ -38,7 +38,7 @@ template <class... Args>
   throw ClusterError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Base of fmt::formatter<T>: a T as text(value) tells it, so that a check that holds makes no text.
+/// Base of fmt::formatter<T> that prints text(value). The text is made only when a check fails.
 template <class T, std::string (*text)(const T&)>
 struct FormattedBy : fmt::formatter<fmt::string_view> {
   auto format(const T& value, fmt::format_context& context) const {

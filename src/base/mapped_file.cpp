@@ -19,7 +19,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, std::string_view remed
   struct stat status {};
   const bool plain = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
   const auto size = static_cast<std::size_t>(status.st_size);
-  void* address = nullptr;  // an empty file can't be mapped, and needn't be
+  void* address = nullptr;  // stays null for an empty file, which can't be mapped
   if (plain && size > 0) address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
   const int error = errno;
   ::close(file);

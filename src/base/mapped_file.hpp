@@ -12,7 +12,7 @@ namespace switchyard {
 class MappedFile {
  public:
   MappedFile() = default;
-  /// UserError if the file does not exist, is no plain file or may not be read; `remedy` ends the message.
+  /// UserError if the file does not exist, is not a regular file or may not be read; `remedy` ends the message.
   explicit MappedFile(const std::filesystem::path& path,
                       std::string_view remedy = "Check the path and its permissions.");
   MappedFile(MappedFile&& other) noexcept;

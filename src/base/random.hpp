@@ -1,4 +1,4 @@
-// Random numbers as a function of where they are used, so that they are the same whoever computes them.
+// Random numbers as a function of where they are used, so that every rank computes the same ones.
 #pragma once
 
 #include <cstdint>

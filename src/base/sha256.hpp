@@ -14,14 +14,14 @@ using Digest = std::array<std::byte, 32>;
 Digest sha256(std::span<const std::byte> bytes);
 Digest sha256(std::string_view text);
 
-/// Keyed hash: only who knows `key` can make it. Keys of any length.
+/// Keyed hash: it can be computed only with `key`, which may have any length.
 /// source  RFC 2104, with SHA-256
 Digest hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);
 
-/// Takes the same time wherever the two differ, so that a guess can't be improved byte by byte.
+/// Comparison whose time does not depend on where the two differ, so that a guess can't be improved byte by byte.
 bool equal_in_constant_time(const Digest& a, const Digest& b);
 
-/// Bytes that nobody can guess, from the kernel.
+/// Unpredictable bytes from the kernel's random generator.
 Digest random_digest();
 
 }  // namespace switchyard

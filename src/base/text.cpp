@@ -24,7 +24,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest_name(std::string_view name, std::span<const std::string> names) {
-  // A name this long is no misspelling of ours; the bound also keeps hostile input from costing quadratic time.
+  // A name this long is not a misspelt key. The bound also keeps hostile input from costing quadratic time.
   constexpr size_t kLongest = 200;
   if (name.size() > kLongest) return "";
   const int limit = std::max(2, static_cast<int>(name.size()) / 3);
@@ -69,7 +69,7 @@ bool matches_wildcard(std::string_view pattern, std::string_view text) {
       ++p;
       ++t;
     } else if (star != std::string_view::npos) {
-      p = star + 1;  // let the last star take one character more
+      p = star + 1;  // let the last star match one more character
       t = ++resume;
     } else {
       return false;

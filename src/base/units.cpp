@@ -52,7 +52,7 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
-/// number * unit; a missing unit counts as 1. Nothing if the text is no such thing or negative.
+/// number * unit; a missing unit counts as 1. Nothing if the text is not a quantity or is negative.
 std::optional<double> parse_quantity(std::string_view text, std::span<const Unit> units) {
   text = trim(text);
   double number = 0;
@@ -87,7 +87,7 @@ Bytes parse_bytes(std::string_view text) {
   constexpr double kMost = 9e18;
   if (!bytes || *bytes > kMost) {
     user_error(
-        "\"{}\" is no amount of memory. Write a number and B, KiB, MiB, GiB, TiB (or kB, MB, GB, TB), such as \"16 "
+        "\"{}\" is not an amount of memory. Write a number and B, KiB, MiB, GiB, TiB (or kB, MB, GB, TB), such as \"16 "
         "GiB\".",
         text);
   }
@@ -110,7 +110,8 @@ BytesPerSecond parse_bandwidth(std::string_view text) {
   const std::optional<double> rate = parse_quantity(text, kBandwidthUnits);
   if (!rate) {
     user_error(
-        "\"{}\" is no bandwidth. Write a number and MB/s, GB/s, TB/s (or MiB/s, GiB/s, TiB/s; Mbit/s, Gbit/s, Tbit/s), "
+        "\"{}\" is not a bandwidth. Write a number and MB/s, GB/s, TB/s (or MiB/s, GiB/s, TiB/s; Mbit/s, Gbit/s, "
+        "Tbit/s), "
         "such as "
         "\"300 GB/s\".",
         text);
@@ -122,7 +123,7 @@ FlopsPerSecond parse_flop_rate(std::string_view text) {
   const std::optional<double> rate = parse_quantity(text, kFlopUnits);
   if (!rate) {
     user_error(
-        "\"{}\" is no rate of computing. Write a number and MFLOP/s, GFLOP/s, TFLOP/s or PFLOP/s, such as \"312 "
+        "\"{}\" is not a compute rate. Write a number and MFLOP/s, GFLOP/s, TFLOP/s or PFLOP/s, such as \"312 "
         "TFLOP/s\".",
         text);
   }
@@ -132,7 +133,7 @@ FlopsPerSecond parse_flop_rate(std::string_view text) {
 Seconds parse_duration(std::string_view text) {
   const std::optional<double> seconds = parse_quantity(text, kTimeUnits);
   if (!seconds)
-    user_error("\"{}\" is no duration. Write a number and ns, us, ms, s, min or h, such as \"30 s\".", text);
+    user_error("\"{}\" is not a duration. Write a number and ns, us, ms, s, min or h, such as \"30 s\".", text);
   return {*seconds};
 }
 

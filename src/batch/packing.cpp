@@ -56,8 +56,8 @@ std::vector<PackedSequence> first_fit(std::span<const Item> items, Capacity capa
   return micro_batches;
 }
 
-// Each document to the lightest micro-batch with room for it; nothing if one finds none. Documents get shorter, so a
-// micro-batch once without room waits in a queue ordered by its room until a document comes that fits.
+// Puts each document into the lightest micro-batch with room for it; returns nothing if a document finds none.
+// Documents get shorter, so a micro-batch without room waits in a queue ordered by its room until a document fits.
 std::optional<std::vector<PackedSequence>> lightest_fit(std::span<const Item> items, Capacity capacity,
                                                         std::size_t count) {
   std::vector<PackedSequence> micro_batches(count);
@@ -84,7 +84,7 @@ std::optional<std::vector<PackedSequence>> lightest_fit(std::span<const Item> it
   return micro_batches;
 }
 
-// Numbers of micro-batches worth a try beside the fewest.
+// Numbers of micro-batches to try: the fewest, and larger ones that may pay.
 std::vector<std::size_t> micro_batch_counts(std::size_t fewest, std::size_t items, std::size_t stages) {
   std::vector<std::size_t> counts{fewest};
   if (stages > 1) {

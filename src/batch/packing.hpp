@@ -17,7 +17,7 @@ struct Item {
   bool operator==(const Item&) const = default;
 };
 
-/// What becomes a micro-batch: sums over its items.
+/// The documents of one micro-batch, and sums over them.
 struct PackedSequence {
   std::vector<Item> items;
   i64 tokens = 0;
@@ -39,9 +39,9 @@ struct Capacity {
   }
 };
 
-/// Micro-batches within `capacity`, heaviest first. As few as first-fit decreasing needs, unless more of them (up to
-/// `stages`, or an eighth more) shorten the pipeline's time, sum of work + (stages - 1) * heaviest micro-batch, by over
-/// 1%.
+/// Micro-batches within `capacity`, heaviest first. Their number is that of first-fit decreasing, unless more of them
+/// (up to `stages`, or an eighth more) shorten the pipeline's time, sum of work + (stages - 1) * heaviest micro-batch,
+/// by over 1%.
 /// items   longest first, none longer than capacity.tokens
 std::vector<PackedSequence> pack_sequences(std::span<const Item> items, Capacity capacity, int stages);
 

@@ -31,7 +31,7 @@ class Placement {
   explicit Placement(std::span<const i64> lengths)
       : lengths_(lengths), placed_(lengths.size(), 0), micro_batch_(lengths.size(), -1) {}
 
-  // One micro-batch, whatever its place in the plan; `where` describes it.
+  // Adds one micro-batch; `where` describes it.
   void add(const MicroBatch& micro_batch, const std::string& where) {
     ++micro_batches_;
     std::vector<std::pair<i64, i64>> tokens;  // (document, token) of pieces that are parts
@@ -76,7 +76,7 @@ void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, const 
   const auto shards = static_cast<i64>(micro_batch.shard.size());
   check(micro_batch.T >= 1 && shards >= 1 && micro_batch.T % shards == 0, "{}: {} tokens over {} shards", where,
         micro_batch.T, shards);
-  check(micro_batch.T % bucket.multiple == 0, "{}: {} tokens are no multiple of {}", where, micro_batch.T,
+  check(micro_batch.T % bucket.multiple == 0, "{}: {} tokens are not a multiple of {}", where, micro_batch.T,
         bucket.multiple);
   for (const std::vector<Piece>& shard : micro_batch.shard) {
     i64 tokens = 0;
@@ -93,7 +93,7 @@ void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, const 
   const i64 documents = documents_of(micro_batch);
   check(bucket.micro_batch_sequences == 0 || documents <= bucket.micro_batch_sequences,
         "{}: {} documents in a micro-batch of {}", where, documents, bucket.micro_batch_sequences);
-  // Ring shards are level to a token per document, so only single micro-batches have one right length.
+  // Ring shards are level to within a token per document, so the padded length is exact only with one shard.
   if (shards == 1 && used > 0)
     check(micro_batch.T - used < bucket.multiple, "{}: {} tokens padded to {}, more than a multiple of {} needs", where,
           used, micro_batch.T, bucket.multiple);

@@ -9,7 +9,8 @@
 
 namespace switchyard::batch {
 
-/// The plan as a version byte and a list of variable-length integers (7 bits a byte, zigzag), some 10 bytes a document.
+/// The plan as a version byte and a list of variable-length integers (7 bits per byte, zigzag), about 10 bytes per
+/// document.
 std::vector<std::byte> encode(const StepPlan& plan);
 
 /// The inverse. ClusterError if the bytes are cut short, go on after the plan, or are of another version.

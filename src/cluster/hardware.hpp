@@ -25,12 +25,12 @@ struct EfficiencyCurve {
   std::vector<Point> points{};  // sizes rise
 
   double at(double size) const;
-  /// A measured point beyond the last one. The share is lowered to at most 1 and where a bigger call would take less
-  /// time.
+  /// Appends a measured point beyond the last one. The share is lowered to at most 1, and until the larger call does
+  /// not take less time than the one before.
   void add(double size, double share);
-  /// What is wrong with the points and how to fix it, the first of them being point 1; "" if nothing. Besides ranges
-  /// and order: the share must not rise so fast that a bigger call takes less time, size / share; between two points
-  /// that is where the rise of the share exceeds the left share times the logarithm of the sizes' ratio.
+  /// Describes what is wrong with the points (counted from 1) and how to fix it; "" if nothing. Besides ranges and
+  /// order, it checks that the share does not rise so fast that a larger call takes less time (size / share): between
+  /// two points, the rise may be at most the left share times the logarithm of the ratio of the sizes.
   std::string error() const;
   bool operator==(const EfficiencyCurve&) const = default;
 };
@@ -40,26 +40,26 @@ struct Rates {
   FlopsPerSecond matmul{};              // peak of dense products
   BytesPerSecond memory{};              // peak of reading and writing its memory
   EfficiencyCurve matmul_curve{};       // by flops of one product
-  FlopsPerSecond attention{};           // of fused attention's products, forward; 0: as other products
-  FlopsPerSecond attention_backward{};  // the same of its gradients
+  FlopsPerSecond attention{};           // of the products of fused attention, forward; 0: as other products
+  FlopsPerSecond attention_backward{};  // the same in the backward pass
   bool operator==(const Rates&) const = default;
 };
 
 struct Device {
   std::string name{};
   Bytes memory{};
-  Bytes reserve{};                 // of the memory: what no plan may fill
-  Seconds launch{};                // from one kernel to the next beyond the work itself
-  Seconds host_launch{};           // until the host has issued an operator or a collective
-  bool host_waits = false;         // the host issues nothing before the device is done with what came before
+  Bytes reserve{};                 // of the memory, kept free by every plan
+  Seconds launch{};                // of each kernel, beyond its work
+  Seconds host_launch{};           // host time to issue an operator or a collective
+  bool host_waits = false;         // the host waits for the device before it issues the next call
   std::map<DType, Rates> rates{};  // of the data types it computes in
   EfficiencyCurve width_curve{};   // of products, by the narrowest of m, n, k in elements; multiplies matmul_curve
   EfficiencyCurve memory_curve{};  // by bytes that a kernel moves
   // Fraction of undisturbed speed the slowest rank keeps, by compute seconds between synchronizations.
   EfficiencyCurve lockstep_curve{};
-  double alone_speedup = 1;  // how much quicker it computes while the other devices of its host rest
+  double alone_speedup = 1;  // speedup while the other devices of its host are idle
   std::map<DType, std::map<std::string, OperatorTable>>
-      operators{};  // by name; rates and curves stand for those that aren't there
+      operators{};  // by name; operators that are not listed use rates and curves
 
   /// The memory that tensors may fill.
   Bytes usable() const { return {memory.count - reserve.count}; }
@@ -97,7 +97,7 @@ struct Hardware {
   int ranks() const { return hosts * devices_per_host; }
   /// Ranks in order of hosts.
   Cluster placement() const;
-  /// InternalError for Link::local and for a class that isn't there.
+  /// InternalError for Link::local and for a class that this hardware lacks.
   const LinkClass& link(Link link) const;
   /// Fraction of compute throughput lost during a transfer on this link: overlap_slowdown - 1; 1 for local copies.
   double device_share(Link link) const;

@@ -26,7 +26,7 @@ double distance(const Place& a, const Place& b) {
   return std::sqrt(sum);
 }
 
-// Weights of the nearest of n places, which sum to 1; the place itself alone, if it is there.
+// Weights of the nearest of n places, which sum to 1. An exact match gets all weight.
 template <class PlaceOf>
 std::vector<std::pair<size_t, double>> weights(size_t n, const Place& asked, const PlaceOf& place) {
   std::vector<std::pair<size_t, double>> nearest;

@@ -1,35 +1,35 @@
-// What operators took where they were measured, by the shapes they worked on.
+// Measured times of operators, by the shapes of their operands.
 #pragma once
 
 #include <vector>
 
 namespace switchyard::cluster {
 
-/// Calls like these took so long: `rows` tokens with `columns` features of the operator's first operand, and `work` for
-/// each row: flops of products, else bytes.
+/// Measured seconds of a call: the operator's first operand has `rows` tokens with `columns` features, and each row
+/// needs `work`, in flops for products, else in bytes.
 struct MeasuredCall {
   double rows = 0, columns = 0, work = 0, seconds = 0;
   bool operator==(const MeasuredCall&) const = default;
 };
 
-/// Attention over `columns` features: seconds for a row, for a pair of a query and a key that it sees, and for a place
-/// of stored scores.
+/// Measured attention over `columns` features: seconds per row, per attention pair (a query and a key that it sees),
+/// and per element of stored scores.
 struct MeasuredAttention {
   double columns = 0, per_row = 0, per_pair = 0, per_square = 0;
   bool operator==(const MeasuredAttention&) const = default;
 };
 
-/// Of one operator and data type. attention: where the time depends on the lengths of documents. Either list may be
-/// empty.
+/// Measurements of one operator and data type. attention: for operators whose time depends on documents' lengths.
+/// Either list may be empty.
 struct OperatorTable {
   std::vector<MeasuredCall> calls{};
   std::vector<MeasuredAttention> attention{};
 
-  /// Of a call between and beyond the measured ones: work over rate, the rate's logarithm interpolated among the
-  /// nearest calls by inverse distance in the logarithms of rows, columns and work.
+  /// Time of any call: work over rate. The rate's logarithm is interpolated among the nearest measured calls by inverse
+  /// distance in the logarithms of rows, columns and work.
   /// source  D. Shepard, A two-dimensional interpolation function for irregularly-spaced data, ACM 1968
   double seconds(double rows, double columns, double work) const;
-  /// Of attention over so many columns, in proportion to them, interpolated alike.
+  /// Attention over `columns` features: times in proportion to the columns, interpolated in the same way.
   MeasuredAttention attention_of(double columns) const;
   bool operator==(const OperatorTable&) const = default;
 };

@@ -76,7 +76,7 @@ void stream(std::byte* to, const std::byte* from, i64 n) {
                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
   std::memcpy(to + i, from + i, static_cast<size_t>(n - i));
 }
-// What was streamed is visible to other threads from here on.
+// Makes streamed stores visible to other threads.
 void finish_streams() { _mm_sfence(); }
 #else
 void stream(std::byte* to, const std::byte* from, i64 n) { std::memcpy(to, from, static_cast<size_t>(n)); }

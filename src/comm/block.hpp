@@ -8,7 +8,7 @@
 namespace switchyard::comm {
 
 /// to := from. Row lengths may differ, total bytes agree; InternalError with both if not. Blocks don't overlap. Copies
-/// of 1 MiB and more pass the caches by, where the processor can.
+/// of 1 MiB and more bypass the caches where the processor supports it.
 void copy_block(const Block& to, const Block& from);
 /// to += from, elements of `dtype`; bf16 adds in fp32 and rounds to nearest even, integers wrap.
 /// Rows hold whole elements and start at multiples of the element size; InternalError otherwise.
@@ -18,7 +18,7 @@ void add_block(const Block& to, const Block& from, DType dtype);
 void sum_bf16(std::byte* to, std::span<const std::byte* const> partials, i64 elements);
 /// Sets every byte.
 void fill_block(const Block& block, unsigned char byte);
-/// Rows follow each other without a gap.
+/// Whether rows follow each other without a gap.
 bool is_contiguous(const Block& block);
 /// Whether the two share a byte.
 bool overlap(const Block& a, const Block& b);

@@ -11,7 +11,7 @@ namespace {
 
 size_t position_of(const Fabric& fabric, const Channel& channel, const std::string& name) {
   const auto at = std::find(channel.ranks.begin(), channel.ranks.end(), fabric.rank());
-  check(at != channel.ranks.end(), "rank {}: \"{}\" on channel {}, which it is no member of", fabric.rank(), name,
+  check(at != channel.ranks.end(), "rank {}: \"{}\" on channel {}, of which it is not a member", fabric.rank(), name,
         channel.id);
   return static_cast<size_t>(at - channel.ranks.begin());
 }
@@ -20,7 +20,7 @@ void check_pieces(const Channel& channel, const std::string& name, size_t pieces
   check(pieces == channel.ranks.size(), "\"{}\": {} pieces for {} ranks", name, pieces, channel.ranks.size());
 }
 
-// What one rank does in a collective: its place among the members and the operations so far.
+// One rank's part in a collective: its place among the members and the operations so far.
 class Exchange {
  public:
   Exchange(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, DType dtype)
@@ -84,8 +84,8 @@ void gather(Exchange exchange, std::span<const Block> pieces) {
   exchange.run();
 }
 
-// out := ((p0 + p1) + p2) + ..., added where it lies. If `out` is the rank's own piece, ranks 0 and 1 leave their
-// partial in place (p0 + p1 = p1 + p0); later ranks keep a copy of it until its turn.
+// out := ((p0 + p1) + p2) + ..., added in place. If `out` is the rank's own piece, ranks 0 and 1 leave their partial in
+// place (p0 + p1 = p1 + p0); later ranks keep a copy of it until its turn.
 void receive_sum(Exchange& exchange, const Block& own, const Block& out, Slots& kept) {
   const size_t mine = exchange.mine();
   const bool in_place = own.data == out.data;
@@ -103,7 +103,7 @@ void receive_sum(Exchange& exchange, const Block& own, const Block& out, Slots& 
   }
 }
 
-// bf16: all partials side by side, summed in fp32, rounded once.
+// For bf16, all partials are received side by side, summed in fp32 and rounded once.
 void receive_bf16(Exchange& exchange, const Block& own, Slots& slots) {
   for (size_t i = 0; i < exchange.members(); ++i) {
     if (i == exchange.mine())
@@ -120,8 +120,8 @@ void sum_slots(Slots& slots, size_t members, const Block& out) {
   copy_block(out, slots[0]);
 }
 
-// In place, of a few numbers: pairs of ranks, then pairs of pairs, ... ((0 + 1) + (2 + 3)) + ..., and back. Two
-// messages for each doubling.
+// All-reduce of a few numbers in place: over pairs of ranks, then pairs of pairs, ... ((0 + 1) + (2 + 3)) + ..., and
+// back, with two messages per doubling.
 void all_reduce_in_pairs(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, const Block& own,
                          DType dtype) {
   const auto meet = [&](size_t distance, bool sums) {

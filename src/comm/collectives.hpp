@@ -1,6 +1,6 @@
 // Collectives on CPU memory, built from Fabric transactions. Ring volume: each rank sends (n-1)/n of the data for
-// all-gather and reduce-scatter, twice that for all-reduce. Sums are in rank order (order of channel.ranks) if nothing
-// else is said.
+// all-gather and reduce-scatter, twice that for all-reduce. Sums are in rank order (order of channel.ranks) unless
+// stated otherwise.
 #pragma once
 
 #include <cstring>
@@ -19,19 +19,19 @@ Channel everyone(const Fabric& fabric, int id);
 /// Every rank's piece to every rank. pieces[i]: where the piece of channel.ranks[i] lies (own piece: its source);
 /// pieces differ in size freely, empty ones send nothing.
 void all_gather(Fabric&, const Channel&, const std::string& name, i64 row, std::span<const Block> pieces);
-/// pieces[i]: this rank's partial of what channel.ranks[i] gets; out: sum over ranks of the piece of this rank.
+/// Sums pieces over ranks. pieces[i]: this rank's partial of the sum that channel.ranks[i] gets; out: this rank's sum.
 /// out may be the rank's own piece. Elements of `dtype`; sums are made in fp32 for bf16.
 void reduce_scatter(Fabric&, const Channel&, const std::string& name, i64 row, std::span<const Block> pieces, Block out,
                     DType dtype);
-/// In place: data becomes the sum over ranks. `elements` of `dtype`, contiguous. Fewer elements than ranks are summed
-/// in pairs of ranks, pairs of pairs and so on, at two messages a doubling; bf16 is not.
+/// Replaces data by the sum over ranks. `elements` of `dtype`, contiguous. If there are fewer elements than ranks, they
+/// are summed over pairs of ranks, pairs of pairs and so on, with two messages per doubling, except in bf16.
 void all_reduce(Fabric&, const Channel&, const std::string& name, i64 row, void* data, i64 elements, DType dtype);
-/// In place, elementwise maximum (fp32 or fp64), for softmax statistics.
+/// Replaces data by the elementwise maximum over ranks (fp32 or fp64), for softmax statistics.
 void all_reduce_max(Fabric&, const Channel&, const std::string& name, i64 row, void* data, i64 elements, DType dtype);
-/// Small blobs of any size from all ranks, in rank order (sizes are exchanged first).
+/// Gathers small blobs of any size from all ranks, in rank order (sizes are exchanged first).
 std::vector<std::vector<std::byte>> all_gather_blobs(Fabric&, const Channel&, const std::string& name, i64 row,
                                                      std::span<const std::byte> mine);
-/// A plain value from each rank, in rank order.
+/// Gathers a plain value from each rank, in rank order.
 template <class T>
 requires std::is_trivially_copyable_v<T> std::vector<T> all_gather_values(Fabric& fabric, const Channel& channel,
                                                                           const std::string& name, i64 row,
@@ -41,7 +41,7 @@ requires std::is_trivially_copyable_v<T> std::vector<T> all_gather_values(Fabric
     std::memcpy(&values.emplace_back(), blob.data(), sizeof(T));
   return values;
 }
-/// Blob of channel.ranks[0] to all.
+/// Sends the blob of channel.ranks[0] to all ranks.
 std::vector<std::byte> broadcast_blob(Fabric&, const Channel&, const std::string& name, i64 row,
                                       std::span<const std::byte> blob);
 

@@ -11,7 +11,7 @@ void append(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-// The words differ for the two sides, so that neither's proof serves as the other's.
+// The words differ for the two sides, so that one side's proof can't be used as the other's.
 Digest proof_of(const Digest& key, const std::string& word, const Digest& nonce, std::span<const std::byte> said) {
   std::vector<std::byte> message;
   append(message, std::as_bytes(std::span(word)));

@@ -1,9 +1,8 @@
-// What two ranks say before they trust each other, and how each proves that it knows the job's token without telling
-// it.
+// Greeting of two ranks: each proves that it knows the job's token without sending it.
 //
-// The listener sends a Challenge, the other a Hello with a proof for it, the listener a Verdict with a proof for the
-// Hello. Proofs are keyed digests of random numbers of both sides: nothing that was overheard serves again, and an
-// impostor learns nothing that it could use.
+// The listener sends a Challenge, the other rank answers with a Hello and a proof for the Challenge, and the listener
+// answers with a Verdict and a proof for the Hello. Proofs are keyed digests of random numbers of both sides, so that
+// an eavesdropper can't replay them and an impostor learns nothing that it could use.
 #pragma once
 
 #include <array>
@@ -23,13 +22,14 @@ struct Challenge {
   Digest nonce{};
 };
 
-enum class Phase : std::int32_t { join, data };  // with rank 0, to learn where all are; then pairwise, for good
+/// join: with rank 0, to learn all addresses; data: pairwise, for the run.
+enum class Phase : std::int32_t { join, data };
 
 struct Hello {
   std::array<char, 8> magic = kMagic;
   Phase phase = Phase::join;
   std::int32_t rank = 0, size = 0;
-  in_addr address{};  // where this rank takes data connections; 0: where this connection comes from
+  in_addr address{};  // where this rank accepts data connections; 0: at the source of this connection
   std::int32_t port = 0;
   std::array<char, 256> host{};
   Digest nonce{};
@@ -38,7 +38,7 @@ struct Hello {
 
 struct Verdict {
   std::int32_t accepted = 0;
-  std::array<char, 252> reason{};  // where it isn't
+  std::array<char, 252> reason{};  // if it is refused
   Digest proof{};
 };
 
@@ -48,15 +48,15 @@ void prove(Hello& hello, const Digest& key, const Challenge& challenge);
 bool is_proved(const Hello& hello, const Digest& key, const Challenge& challenge);
 Verdict accepting(const Digest& key, const Hello& hello);
 Verdict refusing(const std::string& reason);
-/// Whether who accepted `hello` knows the key.
+/// Whether the rank that accepted `hello` knows the key.
 bool is_proved(const Verdict& verdict, const Digest& key, const Hello& hello);
 
-/// The key that stands for the token, and the one for data connections: also who knows no token can't make it without
-/// `session`, which rank 0 tells those that have joined.
+/// The key derived from the token, and the key of data connections. The latter also needs `session`, which rank 0 sends
+/// only to ranks that have joined, so that it is secret even if there is no token.
 Digest key_of(const std::string& token);
 Digest data_key(const Digest& key, const Digest& session);
 
-/// Text of a peer that isn't trusted: up to its first zero, with question marks where a terminal would act on it.
+/// Text from a peer that isn't trusted: up to its first zero, with question marks in place of control characters.
 template <size_t size>
 std::string text_of(const std::array<char, size>& field) {
   std::string text;

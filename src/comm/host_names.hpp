@@ -1,4 +1,4 @@
-// Hosts from what each rank calls its machine.
+// Hosts from the machine names of the ranks.
 #pragma once
 
 #include <string>

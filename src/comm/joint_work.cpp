@@ -36,7 +36,7 @@ void JointWork::run(const std::string& name, const std::function<void(const Chec
   State mine = State::working;
   std::exception_ptr lost, failure;
   bool failed_elsewhere = false;
-  // A round ends when the last member has come to it, so members that are done don't hurry those that work.
+  // A round ends when the last member joins it, so members that are done don't speed up the rounds of those that work.
   std::thread signs([&] {
     try {
       for (std::vector<State> all{State::working}; any(all, State::working);) {
@@ -70,7 +70,7 @@ void JointWork::run(const std::string& name, const std::function<void(const Chec
   signs.join();
   if (failure) std::rethrow_exception(failure);
   if (lost) std::rethrow_exception(lost);
-  if (failed_elsewhere) exchange(State::done);  // nobody who failed comes: the reason does
+  if (failed_elsewhere) exchange(State::done);  // the failed member does not take part, so this throws its reason
 }
 
 }  // namespace switchyard::comm

@@ -9,22 +9,22 @@
 
 namespace switchyard::comm {
 
-/// Signs of life for a fabric with this timeout: at least four within it, at least one a second.
+/// Time between signs of life for a fabric with this timeout: at least four within it, at least one per second.
 std::chrono::milliseconds sign_interval(std::chrono::milliseconds timeout);
 
-/// Joint work of a channel's members. While a member works, a thread of it exchanges signs of life with the others
-/// every `interval`. So the fabric's timeout bounds the silence of a rank, not the time of its work: a slow disk is
-/// waited for, a rank that died is missed. One object for each channel that only it uses. Not thread-safe.
+/// Joint work of a channel's members. While a member works, one of its threads exchanges signs of life with the others
+/// every `interval`. The fabric's timeout thus bounds the silence of a rank and not its work: a slow disk is waited
+/// for, a dead rank is noticed. Each object needs a channel of its own. Not thread-safe.
 class JointWork {
  public:
   JointWork(Fabric& fabric, Channel channel, std::chrono::milliseconds interval);
 
-  /// Long work calls it now and then: throws ClusterError once another member is lost.
+  /// Long work calls this now and then; it throws ClusterError once another member is lost.
   using Check = std::function<void()>;
 
-  /// Runs `work`, and returns when it has ended on all members. What it throws is thrown here, after the work of all
-  /// members has ended; the other members then wait for this rank's abort of the fabric and throw what it says.
-  /// ClusterError if a member is lost: after the own work has ended, or at its next check.
+  /// Runs `work`, and returns when it has ended on all members. An exception of `work` is rethrown after the work of
+  /// all members has ended; the other members then wait for this rank's abort of the fabric and throw its reason.
+  /// ClusterError if a member is lost: after this rank's work has ended, or at its next check.
   void run(const std::string& name, const std::function<void(const Check&)>& work);
 
  private:

@@ -23,13 +23,14 @@ using Variables = std::function<std::optional<std::string>(const std::string&)>;
 int number(const Variables& variable, const std::string& name) {
   const auto text = variable(name);
   if (!text)
-    user_error("environment: {} is missing beside the other variables of this launch. Set it, or start with mpirun.",
+    user_error("environment: {} is missing, but other variables of this launch are set. Set it, or start with mpirun.",
                name);
   int value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc{} || end != text->data() + text->size() || value < 0)
-    user_error("environment: {} = \"{}\" is no number of 0 or more. Correct it, or unset it to start ranks as threads.",
-               name, *text);
+    user_error(
+        "environment: {} = \"{}\" is not a number of 0 or more. Correct it, or unset it to start ranks as threads.",
+        name, *text);
   return value;
 }
 
@@ -37,8 +38,8 @@ int number(const Variables& variable, const std::string& name) {
 int port(const Variables& variable, const std::string& name, int most) {
   const int value = number(variable, name);
   if (value < 1 || value > most)
-    user_error("environment: {} = {} is no port. Use one from 1 to {} that is free on the host of rank 0.", name, value,
-               most);
+    user_error("environment: {} = {} is not a port. Use one from 1 to {} that is free on the host of rank 0.", name,
+               value, most);
   return value;
 }
 
@@ -56,7 +57,8 @@ Launch checked(Launch launch, const std::string& rank, const std::string& size) 
   if (launch.size > kMostRanks)
     user_error("environment: {} = {} is above {}, the most ranks of a run. Correct it.", size, launch.size, kMostRanks);
   if (launch.rank >= launch.size)
-    user_error("environment: {} = {} is not below {} = {}. Ranks count from 0.", rank, launch.rank, size, launch.size);
+    user_error("environment: {} = {} is not below {} = {}. Ranks are counted from 0.", rank, launch.rank, size,
+               launch.size);
   return launch;
 }
 
@@ -83,11 +85,12 @@ Launch by_starter(const Variables& variable) {
     if (launch.size == 1) return {};
     const auto address = variable("MASTER_ADDR");
     if (!address)
-      user_error("environment: MASTER_ADDR is missing beside RANK and WORLD_SIZE. Set it to the host of rank 0.");
+      user_error("environment: RANK and WORLD_SIZE are set, but MASTER_ADDR is missing. Set it to the host of rank 0.");
     launch.master_address = *address;
     const auto run_id = variable("TORCHELASTIC_RUN_ID");
     launch.master_port = port(variable, "MASTER_PORT", run_id ? 65534 : 65535);
-    // torchrun keeps a store of its own on the port that it hands out. A run that was given no id is "none" there.
+    // torchrun's own store uses the port that it sets, so the next one is taken. It gives "none" for a run without an
+    // id.
     if (run_id) ++launch.master_port;
     if (run_id && *run_id != "none") launch.run_id = *run_id;
     return launch;

@@ -26,16 +26,16 @@ struct Launch {
 };
 
 /// From environment variables, the only place in this layer that reads them. UserError naming the variable if one of a
-/// set is missing or no number, if the rank is not below the size, or if the master's port is none.
+/// set is missing or not a number, if the rank is not below the size, or if the master's port is not a port.
 Launch launch_from_environment();
 /// The same from any source of variables.
 Launch launch_from(const std::function<std::optional<std::string>(const std::string&)>& variable);
 
-/// The token in a file that the ranks of a job share: its text without white space at both ends. UserError if it can't
-/// be read or is empty.
+/// The token in a file that the ranks of a job share: its text, trimmed of white space. UserError if it can't be read
+/// or is empty.
 std::string read_token(const std::string& path);
 
-/// The fabric of a distributed launch; what `options` leave open of interface and token comes from the launch.
+/// The fabric of a distributed launch. An interface or token that `options` leave empty comes from the launch.
 /// UserError if it needs MPI and this build has none.
 std::unique_ptr<Fabric> distributed_fabric(const Launch& launch, FabricOptions options);
 

@@ -65,7 +65,7 @@ std::vector<CommFigure> measure_all_reduce(std::span<const i64> sizes, int ranks
   check(ranks >= 2 && repetitions >= 1, "all-reduce of {} ranks, {} repetitions", ranks, repetitions);
   std::vector<CommFigure> figures;
   for (const i64 bytes : sizes) {
-    check(bytes > 0 && bytes % 4 == 0, "all-reduce of {} bytes, which are no fp32 elements", bytes);
+    check(bytes > 0 && bytes % 4 == 0, "all-reduce of {} bytes, which are not whole fp32 elements", bytes);
     figures.push_back(measure_size(bytes, ranks, repetitions));
   }
   return figures;

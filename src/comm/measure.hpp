@@ -1,4 +1,4 @@
-// How fast the fabric is, against what the memory of this machine allows.
+// Measures the speed of the thread fabric against the memory bandwidth of this machine.
 #pragma once
 
 #include <span>
@@ -9,11 +9,10 @@
 
 namespace switchyard::comm {
 
-/// All-reduce of `bytes` of fp32 on `ranks` threads of one process. The bound: an all-reduce brings 2 (n-1)/n of the
-/// bytes to every rank. copy_seconds is the time in which as many threads each memcpy that much between two arrays of
-/// their own, all at once. It is no strict bound - a sum reads its target too, so a perfect all-reduce at 2 ranks moves
-/// 5 bytes through memory where the copy moves 4 - but one that can't be argued with. Both are medians of alternating
-/// repetitions in one run.
+/// All-reduce of `bytes` of fp32 on `ranks` threads of one process. An all-reduce brings 2 (n-1)/n of the bytes to
+/// every rank. As its bound, copy_seconds is the time in which as many threads concurrently memcpy that much between
+/// two arrays of their own. The bound is not tight: a sum reads its target too, so a perfect all-reduce at 2 ranks
+/// moves 5 bytes through memory where the copy moves 4. Both are medians of alternating repetitions in one run.
 struct CommFigure {
   int ranks = 0;
   i64 bytes = 0;
@@ -25,7 +24,7 @@ struct CommFigure {
   double share() const { return copy_seconds / all_reduce_seconds; }
 };
 
-/// The middle of the values, the upper one of an even number. At least one.
+/// The median of at least one value; of an even number, the upper middle one.
 double median(std::vector<double> values);
 /// 2 (n-1)/n of the bytes.
 i64 all_reduce_volume(i64 bytes, int ranks);

@@ -11,7 +11,7 @@ namespace switchyard::comm {
 namespace {
 
 constexpr i64 kKeptBytes = i64{256} << 20;   // of staging between transactions
-constexpr i64 kStagedBytes = i64{64} << 20;  // of receives that are posted ahead of their turn
+constexpr i64 kStagedBytes = i64{64} << 20;  // of receives that are posted early
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void StagingPool::give(Buffer buffer) {
   kept_ += buffer.capacity;
   free_.emplace(buffer.capacity, std::move(buffer));
   while (kept_ > kKeptBytes) {
-    const auto smallest = free_.begin();  // the large ones are dear
+    const auto smallest = free_.begin();  // large ones are expensive to allocate
     kept_ -= smallest->first;
     free_.erase(smallest);
   }
@@ -122,7 +122,7 @@ class MessageFabric::InFlightTransaction {
     fabric_.transport_->post(messages);
   }
 
-  // Receives are posted in list order, ahead of their turn as far as the staging goes.
+  // Posts receives in list order, ahead of their turn as far as the staging memory allows.
   void post_receives() {
     std::vector<Message*> messages;
     for (; next_ < transaction_.ops.size() && (staged_ == 0 || staged_ < kStagedBytes); ++next_) {
@@ -168,7 +168,7 @@ class MessageFabric::InFlightTransaction {
   MessageFabric& fabric_;
   const Channel& channel_;
   const Transaction& transaction_;
-  std::deque<Item> items_;  // stay where they are
+  std::deque<Item> items_;  // a deque, so that items keep their addresses
   std::map<size_t, Item*> received_;
   size_t next_ = 0;
   i64 staged_ = 0;
@@ -198,7 +198,7 @@ void MessageFabric::run(const Channel& channel, const Transaction& transaction) 
     }
     in_flight.go();
   } catch (const std::exception& error) {
-    abort(error.what());  // before the journey ends: afterwards nobody touches its memory
+    abort(error.what());  // before the messages are destroyed: afterwards the transport doesn't use their memory
     throw;
   }
   std::lock_guard lock(traffic_mutex_);

@@ -54,15 +54,15 @@ class Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-// Sent ahead of a payload, on a tag of its own. Channels are reported apart by it, not by tags, of which many MPIs have
-// few; payloads of one sender have the tags 1, 2, ... in turn.
+// Sent ahead of a payload, on a tag of its own. The header identifies the channel, because many MPI libraries have few
+// tags; payloads of one sender have the tags 1, 2, ... in turn.
 struct Header {
   i64 number = 0;  // of the payload among those from this sender to this receiver
   int channel = 0;
   Envelope envelope;
 };
 
-// A message in MPI's hands, and how many of its requests are open. A payload that nobody waits for yet lands in
+// A message in MPI's hands, and how many of its requests are open. A payload without a waiting message is received into
 // `staged`.
 struct Flight {
   Message* message = nullptr;
@@ -176,7 +176,7 @@ class MpiTransport final : public Transport {
     quiet_.notify_all();
   }
 
-  // Starts what was posted, after a nap as long as nothing moves; false when it is time to end.
+  // Starts the posted messages, and first sleeps for a while if there are none. False when it is time to end.
   bool take_news() {
     std::vector<Message*> posted;
     {
@@ -196,7 +196,7 @@ class MpiTransport final : public Transport {
     return true;
   }
 
-  // Short naps while data flows, longer ones the longer nothing came: many ranks may share few cores.
+  // Time to sleep: short while data flows, longer the longer nothing came, because many ranks may share few cores.
   std::chrono::microseconds nap() const {
     if (requests_.empty()) return kIdleNap;
     const auto idle = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - last_move_) / 20;
@@ -236,7 +236,8 @@ class MpiTransport final : public Transport {
     listen(rank);
   }
 
-  // As long as somebody waits for this peer: what nobody asked for stays with the sender.
+  // Receives a peer's next header, but only while a message waits for this peer: what no one waits for stays with the
+  // sender.
   void listen(int rank) {
     Peer& from = peer(rank);
     if (from.listening || from.waiting == 0) return;
@@ -260,8 +261,8 @@ class MpiTransport final : public Transport {
     listen(rank);
   }
 
-  // MPI gives the payloads of one tag to receives in the order in which these are started. So an older one of the same
-  // tag, for which nobody waits yet, is received aside before a receive for the newer one can be.
+  // MPI matches the payloads of one tag with receives in the order in which these are started. So an older payload of
+  // the same tag, for which no message waits yet, is received into staging memory before the newer one is.
   void free_tag(int rank, i64 number) {
     Peer& from = peer(rank);
     while (!from.unclaimed.empty() && from.unclaimed.begin()->first <= number - tags_) {
@@ -292,7 +293,7 @@ class MpiTransport final : public Transport {
       --from.waiting;
       message.theirs = offer->header.envelope;
       if (message.theirs != message.envelope || message.envelope.bytes == 0) {
-        arrivals_->finish(message);  // where the envelopes differ the receiver says so and everything stops
+        arrivals_->finish(message);  // if the envelopes differ, the receiver reports it and aborts
       } else if (offer->staging != nullptr) {
         offer->staging->message = &message;
         if (offer->staging->open == 0) land(offer->staging);
@@ -317,7 +318,7 @@ class MpiTransport final : public Transport {
     return at;
   }
 
-  // All of it has come or gone. Staged, it waits for its message.
+  // Called when all requests of a flight are complete. A staged payload waits for its message.
   void land(Flight* flight) {
     if (flight->message == nullptr) return;
     if (flight->staged)
@@ -374,7 +375,7 @@ class MpiTransport final : public Transport {
     if (!came) return;
     arrivals_->fail(heard_.data());
     std::lock_guard lock(mutex_);
-    stopping_ = told_ = true;  // the rank that failed tells all itself
+    stopping_ = told_ = true;  // the rank that failed informs all others itself
   }
 
   bool has_to_tell() {

@@ -8,7 +8,7 @@
 namespace switchyard::comm {
 namespace {
 
-// Blocks may have empty rows or none, but rows never run into each other.
+// Whether rows don't overlap. Blocks may have empty rows or no rows.
 bool well_formed(const Block& b) {
   if (b.rows < 0 || b.row_bytes < 0) return false;
   return b.bytes() == 0 || (b.data != nullptr && (b.rows == 1 || b.stride >= b.row_bytes));
@@ -42,7 +42,7 @@ void check_transaction(int rank, const Channel& channel, const Transaction& tran
             op.block.bytes(), op.source.bytes());
     } else {
       check(op.peer != rank && member(op.peer),
-            "rank {}: \"{}\" operation {}: rank {} is no other member of channel {} ({})", rank, transaction.name, i,
+            "rank {}: \"{}\" operation {}: rank {} is not another member of channel {} ({})", rank, transaction.name, i,
             op.peer, channel.id, fmt::join(channel.ranks, ", "));
     }
   }

@@ -1,4 +1,4 @@
-// What all fabrics share: the rules a transaction keeps, and the words in which a broken one is reported.
+// Common parts of all fabrics: the rules of a transaction, and the messages when one is broken.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace switchyard::comm {
 
-/// What a sender says about a message and a receiver expects.
+/// The properties of a message that sender and receiver must agree on.
 struct Envelope {
   i64 row = 0;
   i64 bytes = 0;
@@ -18,18 +18,18 @@ struct Envelope {
 };
 Envelope envelope_of(const Transaction& transaction, const Op& op);
 
-/// Peers are other members of the channel, locals agree in size, strides don't fold rows onto each other.
-/// InternalError naming the rank, the transaction and the operation.
+/// Checks that peers are other members of the channel, locals agree in size, and rows don't overlap. InternalError
+/// naming the rank, the transaction and the operation.
 void check_transaction(int rank, const Channel& channel, const Transaction& transaction);
-/// No block that is sent is written in the same transaction. InternalError; quadratic, so for strict mode.
+/// InternalError if a block that is sent is written in the same transaction. Quadratic, so only for strict mode.
 void check_sends_unwritten(int rank, const Transaction& transaction);
 /// Whether operation `index`, a receive without add, may be written before its turn: nothing earlier in the list reads
 /// or writes its memory.
 bool may_arrive_early(const Transaction& transaction, size_t index);
-/// 0xFF over every block for which may_arrive_early holds.
+/// Fills every block for which may_arrive_early holds with 0xFF.
 void poison_receives(const Transaction& transaction);
 
-/// Rows per channel never fall. Thread-safe.
+/// Checks that rows per channel never fall. Thread-safe.
 class RowOrder {
  public:
   /// InternalError naming rank, channel and both rows if `transaction` has a lower row than the one before.
@@ -40,7 +40,7 @@ class RowOrder {
   std::map<int, i64> last_;
 };
 
-/// Adds the bytes sent per link class; local operations count nothing.
+/// Adds the bytes sent per link class; local operations count 0.
 void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, const cluster::Cluster& cluster);
 
 /// "rank 5 (host b)"; the host's number if it has no name.

@@ -10,7 +10,7 @@
 
 namespace switchyard::comm {
 
-/// A file descriptor, closed at the end.
+/// A file descriptor, closed by the destructor.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
@@ -49,7 +49,7 @@ std::string text_of(const std::vector<Interface>& all);
 /// there is none.
 std::optional<in_addr> find_interface(const std::string& wanted, const std::vector<Interface>& all);
 
-/// A socket, or errno's value if there is none.
+/// A socket, or the value of errno if it could not be opened.
 struct Opened {
   Descriptor socket;
   int error = 0;
@@ -57,14 +57,14 @@ struct Opened {
 /// A listening socket that does not block. Port 0: any free one.
 Opened listen_on(const Endpoint& at);
 
-/// A socket on its way to `to`: writable once connected, or failed (connect_error). `from`: the source address; 0: the
-/// kernel's choice.
+/// A socket that is connecting to `to`: it becomes writable once it is connected or has failed (connect_error). `from`:
+/// the source address; 0: the kernel's choice.
 Opened start_connecting(const Endpoint& to, in_addr from);
-/// 0 once connected, otherwise errno's value. A socket that got connected to itself (it happens on one host, while
-/// nobody listens on a port of the range that the kernel hands out) counts as refused.
+/// 0 once connected, otherwise errno's value. A socket that is connected to itself (possible on one host, while nobody
+/// listens on a port of the kernel's ephemeral range) counts as refused.
 int connect_error(const Descriptor& socket);
 
-/// Without delay for small messages; calls don't block.
+/// Disables the delay of small messages (TCP_NODELAY) and makes calls non-blocking.
 void tune(const Descriptor& socket);
 Endpoint local_end(const Descriptor& socket);
 Endpoint remote_end(const Descriptor& socket);

@@ -24,22 +24,22 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr i64 kEagerBytes = 32 << 10;  // sent unasked
+constexpr i64 kEagerBytes = 32 << 10;  // sent without asking the receiver
 constexpr i64 kReasonBytes = 1024;     // of an abort message
 constexpr i64 kPollBytes = 4 << 20;    // read from one peer before the others have their turn
 
-// On the wire: a frame, then its body. Small messages go at once; for a large one the sender asks, and sends it when
-// the receiver has a place for it, so that a rank that is ahead fills no memory of another.
+// Header on the wire, followed by its body. Small messages are sent at once. For a large one the sender asks first, and
+// sends it when the receiver has a place for it, so that a rank that is ahead does not fill another rank's memory.
 struct Frame {
   enum class Kind : std::uint32_t { eager, ask, grant, payload, reason, goodbye };
   Kind kind = Kind::eager;
   int channel = 0;
-  std::uint64_t id = 0;  // of the sender's question
+  std::uint64_t id = 0;  // of the sender's request
   i64 body = 0;          // bytes that follow
   Envelope envelope = {};
 };
 
-// Bytes on their way out: a frame and a body that lies in a message, or in `text`.
+// Bytes to be written: a frame, and a body in a message or in `text`.
 struct Outgoing {
   Frame frame;
   const std::byte* body = nullptr;
@@ -197,11 +197,11 @@ class TcpTransport final : public Transport {
       }
       if (message.theirs == message.envelope && !offer.eager.empty())
         std::memcpy(message.data, offer.eager.data(), offer.eager.size());
-      arrivals_->finish(message);  // where the envelopes differ the receiver says so and everything stops
+      arrivals_->finish(message);  // if the envelopes differ, the receiver reports it and aborts
     }
   }
 
-  // Sleeps until a socket or a post has something to do, then does it.
+  // Sleeps until a socket is ready or a message is posted, then handles it.
   void poll(int milliseconds) {
     std::vector<pollfd> entries{{wake_.fd(), POLLIN, 0}};
     std::vector<size_t> ranks;
@@ -326,8 +326,8 @@ class TcpTransport final : public Transport {
     return reason_.substr(0, kReasonBytes);
   }
 
-  // A regular end: waits for everybody's goodbye. Closing earlier could cost a peer the last bytes sent to it. A peer
-  // that never ends is not waited for: this rank's work is done.
+  // Regular end: waits for the goodbye of all peers, because closing earlier could lose the last bytes sent to a peer.
+  // The wait is bounded by the timeout, as this rank's work is done.
   void part() {
     for (Peer& peer : peers_)
       if (peer.socket.fd() >= 0) peer.outgoing.push_back({Frame{Frame::Kind::goodbye}});
@@ -348,8 +348,8 @@ class TcpTransport final : public Transport {
     }
   }
 
-  // Every rank passes a failure on, so that all hear the reason before they see a connection end. What is half written
-  // goes first; what others still send is thrown away.
+  // Every rank passes a failure on, so that all get the reason before they see a connection end. Frames that are partly
+  // written are completed first; incoming data is discarded.
   void pass_on(const std::string& reason) {
     for (Peer& peer : peers_) {
       std::erase_if(peer.outgoing, [](const Outgoing& out) { return out.written == 0; });
@@ -366,7 +366,7 @@ class TcpTransport final : public Transport {
     }
   }
 
-  // Writes what is left, then waits for the other side's end; false once it came.
+  // Writes what is left, then waits until the peer closes; false once it has.
   bool drain(size_t rank) {
     Peer& peer = peers_[rank];
     if (peer.socket.fd() < 0) return false;

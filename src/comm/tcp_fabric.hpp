@@ -1,5 +1,5 @@
-// Ranks as processes joined by TCP, with no MPI: rank 0 listens at the launch's address, the others find each other
-// there.
+// Ranks as processes joined by TCP, with no MPI: rank 0 listens at the launch's address, and the others learn each
+// other's addresses there.
 #pragma once
 
 #include <memory>

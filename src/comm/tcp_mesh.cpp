@@ -32,14 +32,14 @@ constexpr auto kFarewell = 1s;          // to send the reason of a failure
 constexpr size_t kMostStrangers = 256;  // connections that have not greeted, beyond one for each rank
 constexpr int kMostRefusalsSaid = 16;   // a port scan must not fill the log
 
-// Where a rank takes data connections. Address 0: where the others reached rank 0.
+// Where a rank accepts data connections. Address 0: the one at which the others reached rank 0.
 struct Place {
   in_addr address{};
   std::int32_t port = 0;
   std::array<char, 256> host{};
 };
 
-// Rank 0 to everybody once all have joined, followed by the places; or why it ended.
+// Sent by rank 0 to all ranks once they have joined, followed by their places; or the reason why it ended.
 struct Roster {
   std::int32_t complete = 0;
   std::array<char, 252> reason{};
@@ -53,24 +53,24 @@ T read_as(const std::vector<std::byte>& bytes) {
   return value;
 }
 
-// A connection and what is awaited on it. It reads no byte beyond what is awaited: after the greeting the socket
-// belongs to the fabric.
+// A connection and the message that it awaits. It never reads beyond that message, because after the greeting the
+// socket belongs to the fabric.
 struct Contact {
   enum class Step {
     connecting,
     challenge,
-    verdict,  // of a connection that this rank makes
-    hello,    // of one that it takes: a stranger until then
+    verdict,  // on a connection that this rank makes
+    hello,    // on one that it accepts: a stranger until then
     roster,
     joined,
-    leaving,  // refused: ends when all is sent
+    leaving,  // refused: closed when all is sent
     gone,
   };
   Descriptor socket;
   Endpoint remote;
   Phase phase = Phase::join;
   Step step = Step::hello;
-  int rank = -1;  // who is at the other end, where this is known
+  int rank = -1;  // of the peer, where it is known
   Challenge challenge;
   Hello hello;
   size_t awaited = 0;
@@ -144,7 +144,7 @@ class Rendezvous {
         what = fmt::format("{} took the connection, but did not answer for {}. Something else may listen there", whom,
                            seconds);
       if (contact->step == Step::roster)
-        what = fmt::format("{} did not say for {} where the others are", whom, seconds);
+        what = fmt::format("{} did not send the addresses of the others for {}", whom, seconds);
     }
     const std::string missing = missing_ranks();
     if (what.empty()) what = fmt::format("heard nothing from {} for {}", missing, seconds);
@@ -187,7 +187,8 @@ class Rendezvous {
     const auto found = find_interface(options_.interface, all);
     if (!found)
       user_error(
-          "fabric.interface = \"{}\" is none of this host's: {}. Name one of them, or a network such as "
+          "fabric.interface = \"{}\" is not an interface of this host, which has {}. Name one of them, or a network "
+          "such as "
           "\"10.0.0.0/8\".",
           options_.interface, text_of(all));
     interface_ = *found;
@@ -198,11 +199,12 @@ class Rendezvous {
     hints.ai_family = AF_INET;
     hints.ai_socktype = SOCK_STREAM;
     const int code = ::getaddrinfo(launch_.master_address.c_str(), nullptr, &hints, &found);
-    if (code != 0) fail(fmt::format("MASTER_ADDR is unknown: {}. Set it to the host of rank 0.", ::gai_strerror(code)));
+    if (code != 0)
+      fail(fmt::format("MASTER_ADDR can't be resolved: {}. Set it to the host of rank 0.", ::gai_strerror(code)));
     master_.address = reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr;
     master_.port = launch_.master_port;
     ::freeaddrinfo(found);
-    // Many hosts give their own name a loopback address; rank 0 is here then.
+    // Many hosts resolve their own name to a loopback address; then rank 0 is on this host.
     if (interface_.s_addr != 0 && is_loopback(master_.address)) master_.address = interface_;
   }
 
@@ -211,12 +213,13 @@ class Rendezvous {
     if (opened.error == 0) return std::move(opened.socket);
     if (opened.error == EADDRNOTAVAIL)
       user_error(
-          "MASTER_ADDR = {} is no address of rank 0's host, which has {}. Start rank 0 there, or set fabric.interface.",
+          "MASTER_ADDR = {} is not an address of rank 0's host, which has {}. Start rank 0 there, or set "
+          "fabric.interface.",
           launch_.master_address, text_of(interfaces()));
     fail(fmt::format("can't listen on {}: {}. Choose another MASTER_PORT.", text_of(at), std::strerror(opened.error)));
   }
 
-  // Rank 0 behind an address that isn't its host's own listens on the interface that is named.
+  // If the master's address is not one of this host's own, rank 0 listens on the interface that the options name.
   Descriptor listen_as_master() const {
     if (interface_.s_addr != 0 && listen_on({master_.address, 0}).error == EADDRNOTAVAIL)
       return listen({interface_, master_.port});
@@ -225,7 +228,7 @@ class Rendezvous {
 
   // ---- the two phases ----
 
-  // Rank 0 hears all others, and says to all of them where everybody is.
+  // Rank 0 collects the hellos of all others, and sends all places to each of them.
   void gather() {
     listener_ = listen_as_master();
     try {
@@ -266,7 +269,7 @@ class Rendezvous {
     joined_.assign(places_.size(), false);
   }
 
-  // Pairwise: to the ranks below, from those above. All of them side by side.
+  // Connects pairwise, all at once: to the ranks below, and from those above.
   void connect_all() {
     for (int r = 0; r < launch_.rank; ++r) {
       const Place& place = places_[static_cast<size_t>(r)];
@@ -301,7 +304,7 @@ class Rendezvous {
     }
   }
 
-  // Sends what is to be sent to those who stay, until `end` at most.
+  // Sends pending bytes to ranks that have joined, until `end` at most.
   void end_by(Clock::time_point end) {
     const auto unsent = [](const auto& contact) { return contact->step == Step::joined && !contact->out.empty(); };
     while (Clock::now() < end && std::ranges::any_of(contacts_, unsent)) turn(end);
@@ -310,7 +313,7 @@ class Rendezvous {
   void turn(Clock::time_point end) {
     std::vector<pollfd> entries;
     for (const Descriptor* listener :
-         {&listener_, &data_listener_})  // others wait in its queue until this rank knows the session
+         {&listener_, &data_listener_})  // other connections wait in its queue until this rank knows the session
       if (listener->fd() >= 0 && (launch_.rank == 0 || phase_ == Phase::data))
         entries.push_back({listener->fd(), POLLIN, 0});
     const size_t listeners = entries.size(), contacts = contacts_.size();
@@ -318,7 +321,7 @@ class Rendezvous {
       if (contact->socket.fd() < 0) end = std::min(end, contact->retry_at);
       const bool writes = contact->step == Step::connecting || !contact->out.empty();
       const int events = (writes ? POLLOUT : 0) | (contact->awaited > 0 ? POLLIN : POLLRDHUP);
-      entries.push_back({contact->socket.fd(), static_cast<short>(events), 0});  // poll passes over -1
+      entries.push_back({contact->socket.fd(), static_cast<short>(events), 0});  // poll ignores -1
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
     if (::poll(entries.data(), entries.size(), static_cast<int>(std::max<i64>(left, 0))) < 0 && errno != EINTR)
@@ -351,7 +354,7 @@ class Rendezvous {
       auto contact = std::make_unique<Contact>();
       contact->socket = Descriptor(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (contact->socket.fd() < 0) {
-        const int error = errno;  // nobody waits, or it was that connection's own
+        const int error = errno;  // there was no connection, or the error was the connection's
         if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
         if (!drop_oldest_stranger())
           fail(fmt::format("can't take connections: {}. Raise the limit of open files.", std::strerror(error)));
@@ -382,7 +385,7 @@ class Rendezvous {
     if (opened.error != 0) try_later(contact, std::strerror(opened.error));
   }
 
-  // Rank 0 may not have started; a rank that said where it listens is there, or has ended.
+  // Rank 0 may not have started yet. Any other rank listened already when it sent its address, so it must have ended.
   void try_later(Contact& contact, const std::string& trouble) {
     if (contact.phase == Phase::data)
       fail(fmt::format("no connection to rank {} ({}): {}. See its log.", contact.rank, text_of(contact.remote),
@@ -420,9 +423,10 @@ class Rendezvous {
     if (n <= 0) return lose(contact, n == 0 ? "it closed the connection" : std::strerror(error));
     const bool greets = contact.step == Step::challenge || contact.step == Step::hello;
     if (greets && std::memcmp(contact.in.data(), kMagic.data(), std::min(contact.in.size(), kMagic.size())) != 0) {
-      if (contact.step == Step::hello) return lose(contact, "no rank of this version of Switchyard");
-      fail(fmt::format("what listens on {} is no rank {} of this version of Switchyard. Choose another MASTER_PORT.",
-                       text_of(contact.remote), contact.rank));
+      if (contact.step == Step::hello) return lose(contact, "not a rank of this version of Switchyard");
+      fail(fmt::format(
+          "the listener on {} is not rank {} of this version of Switchyard. Choose another MASTER_PORT.",
+          text_of(contact.remote), contact.rank));
     }
     if (contact.in.size() == contact.awaited) take(contact);
   }
@@ -457,7 +461,7 @@ class Rendezvous {
     contact.await(Step::verdict, sizeof(Verdict));
   }
 
-  // What keeps the peer out: what this rank says to itself, and to the peer. Nothing: it is welcome.
+  // Why a peer is refused, worded for this rank's log and for the peer. Nothing if it is accepted.
   struct Objection {
     std::string here, there;
   };
@@ -468,8 +472,8 @@ class Rendezvous {
     if (hello.phase != Phase::join && phase_ == Phase::join)
       return Objection{"it has not joined", "this rank has not joined"};
     if (!is_proved(hello, key_for(hello.phase), contact.challenge))
-      return Objection{"it has another fabric.token, or is of another run",
-                       "fabric.token (or torchrun's run id) is another one here than there. Give all ranks the same"};
+      return Objection{"it has a different fabric.token, or belongs to another run",
+                       "fabric.token (or torchrun's run id) differs between here and there. Give all ranks the same"};
     const std::string label = fmt::format("RANK {} on host {}", hello.rank, text_of(hello.host));
     if (hello.size != launch_.size)
       return Objection{
@@ -477,8 +481,10 @@ class Rendezvous {
           fmt::format("WORLD_SIZE is {} here and {} there. Give all ranks the same", hello.size, launch_.size)};
     const int lowest = launch_.rank + 1;
     if (hello.rank < lowest || hello.rank >= launch_.size)
-      return Objection{fmt::format("{} is none that it awaits, {} to {}", label, lowest, launch_.size - 1),
-                       fmt::format("RANK {} is none that it awaits, {} to {}", hello.rank, lowest, launch_.size - 1)};
+      return Objection{
+          fmt::format("{} is not one of the ranks that it awaits, {} to {}", label, lowest, launch_.size - 1),
+          fmt::format("RANK {} is not one of the ranks that it awaits, {} to {}", hello.rank, lowest,
+                      launch_.size - 1)};
     const auto rank = static_cast<size_t>(hello.rank);
     if (hello.phase != phase_ || joined_[rank])
       return Objection{
@@ -512,7 +518,7 @@ class Rendezvous {
     const std::string whom = fmt::format("rank {} ({})", contact.rank, text_of(contact.remote));
     if (verdict.accepted == 0) fail(fmt::format("{} refused this rank: {}.", whom, text_of(verdict.reason)));
     if (!is_proved(verdict, key_for(contact.phase), contact.hello))
-      fail(fmt::format("what listens on {} does not know this job's fabric.token. Choose another MASTER_PORT.",
+      fail(fmt::format("the listener on {} does not know this job's fabric.token. Choose another MASTER_PORT.",
                        text_of(contact.remote)));
     if (contact.phase == Phase::join) {
       deadline_ = Clock::now() + options_.timeout + kGrace;
@@ -522,7 +528,7 @@ class Rendezvous {
     joined_[static_cast<size_t>(contact.rank)] = true;
   }
 
-  // First the head, which may say that rank 0 has ended, then all of it.
+  // Reads the head first, which may say that rank 0 has ended, then the rest.
   void take_roster(Contact& contact) {
     const auto roster = read_as<Roster>(contact.in);
     if (roster.complete == 0) fail(fmt::format("stopped by rank 0: {}", text_of(roster.reason)));
@@ -542,7 +548,7 @@ class Rendezvous {
     if (was == Step::verdict || was == Step::roster || contact.phase == Phase::data)
       fail(fmt::format("lost rank {} ({}): {}. See its log.", contact.rank, text_of(contact.remote), how));
     if (was == Step::hello) return refused(contact, how + ".");
-    if (was != Step::joined || phase_ == Phase::data) return;  // it has the roster
+    if (was != Step::joined || phase_ == Phase::data) return;  // it has received the roster
     const auto rank = static_cast<size_t>(contact.rank);
     joined_[rank] = false;
     left_[rank] = true;
@@ -558,10 +564,10 @@ class Rendezvous {
   Clock::time_point deadline_;
   Phase phase_ = Phase::join;
   std::array<char, 256> host_{};
-  in_addr interface_{};  // this host's address on the interface that the options name; 0: none is named
+  in_addr interface_{};  // this host's address on the interface in the options; 0: none is given
   Endpoint master_;
   Descriptor listener_,
-      data_listener_;  // the second one: where rank 0's data has an interface of its own, and of all other ranks
+      data_listener_;  // only on ranks other than 0, and on rank 0 if its data has an interface of its own
   std::deque<std::unique_ptr<Contact>> contacts_;
   std::vector<bool> joined_, left_;  // per rank, in this phase
   std::vector<Place> places_;

@@ -15,12 +15,11 @@ struct Mesh {
 };
 
 /// Connects all ranks pairwise. Rank 0 listens on the master's address, and only there; the connections that carry data
-/// use the same interface, or the one that the options name. Who doesn't know the job's token, says nothing sensible or
-/// claims a rank that isn't free is turned away, which options.say hears, and the others go on.
+/// use the same interface, or the one that the options name. A peer that doesn't know the job's token, sends an invalid
+/// greeting or claims a rank that is taken is refused; options.say reports it, and the others continue.
 /// errors  ClusterError naming the rank, the address and the peer: rank 0's port is taken; ranks are missing after
-///         options.timeout, or
-///         silent; this rank was refused, and why; what listens at the address doesn't know the token.
-///         UserError: this host has no such interface, or rank 0's host has no such address
+///         options.timeout, or silent; this rank was refused, with the reason; the listener at the address doesn't know
+///         the token. UserError: this host has no such interface, or rank 0's host has no such address
 Mesh tcp_mesh(const Launch& launch, const FabricOptions& options);
 
 }  // namespace switchyard::comm

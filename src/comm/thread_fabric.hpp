@@ -1,5 +1,5 @@
-// Ranks as threads of one process. A send posts the place of its block; the receiver copies, or adds, straight from
-// there on its own thread. Waits sleep. One lock per (channel, sender, receiver).
+// Ranks as threads of one process. A send posts the address of its block; the receiver copies or adds from there on its
+// own thread. Waiting ranks sleep after half a millisecond. One lock per (channel, sender, receiver).
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Errors of a configuration, gathered so that one message tells all of them.
+// Errors of a configuration, collected so that one message lists all of them.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace switchyard::config {
 
 class Errors {
  public:
-  /// subject: what the errors are in.
+  /// subject: what has the errors.
   explicit Errors(std::string subject = "the job") : subject_(std::move(subject)) {}
 
   /// where: "job.toml:12" or "--set run.steps=ten"; the text says what is wrong and how to fix it.

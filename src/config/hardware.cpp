@@ -17,8 +17,8 @@ using cluster::EfficiencyCurve;
 using cluster::Hardware;
 
 constexpr int kMostRanks = 1'000'000;
-constexpr double kLeast = 1e-18, kMost = 1e18;  // of any quantity, in its plain unit: so that bytes are countable, and
-                                                // times neither zero nor endless
+// Bounds of any quantity in its plain unit: byte counts stay finite, and times neither zero nor infinite.
+constexpr double kLeast = 1e-18, kMost = 1e18;
 
 /// How a quantity is written: as text with a unit, or as a bare number.
 struct Notation {
@@ -32,7 +32,7 @@ double flop_rate_count(const std::string& text) { return parse_flop_rate(text).c
 constexpr Notation kMemory{"an amount of memory such as \"80 GB\" is needed", memory_count};
 constexpr Notation kDuration{"a duration such as \"5 us\" is needed", duration_count};
 constexpr Notation kBandwidth{"a bandwidth such as \"300 GB/s\" is needed", bandwidth_count};
-constexpr Notation kFlopRate{"a rate of computing such as \"312 TFLOP/s\" is needed", flop_rate_count};
+constexpr Notation kFlopRate{"a compute rate such as \"312 TFLOP/s\" is needed", flop_rate_count};
 constexpr Notation kShare{"a share from 0 to 1 is needed", nullptr};
 constexpr Notation kFactor{"a factor from 1 to 2 is needed", nullptr};
 constexpr Notation kSpeedup{"a factor of at least 1 is needed", nullptr};
@@ -48,10 +48,10 @@ std::optional<double> quantity_of(const toml::node& node, const Notation& notati
   return text && notation.parse ? std::optional(notation.parse(*text)) : std::nullopt;
 }
 
-/// One table of the file. Every key asked for is a known key; what is left over in the end is none.
+/// One table of the file. Every key that is asked for is known; all others are reported as unknown.
 struct Section {
   std::string name;                    // "device.bf16"; "" for the whole file
-  const toml::table* table = nullptr;  // nothing if the file has no such section
+  const toml::table* table = nullptr;  // nullptr if the file has no such section
   std::string where;                   // "my.toml:7"
   std::vector<std::string> asked;
 
@@ -106,7 +106,7 @@ const toml::node* Reader::find(Section& section, const std::string& part) const 
   return section.table == nullptr ? nullptr : section.table->get(part);
 }
 
-/// needed: what the section is for, where it must be there; else nullptr.
+/// needed: what a required section is for; nullptr if the section is optional.
 Section Reader::subsection(Section& parent, const std::string& part, const char* needed) {
   const toml::node* node = find(parent, part);
   Section section{parent.key(part),
@@ -133,7 +133,8 @@ std::string Reader::text(Section& section, const std::string& part) {
   return "";
 }
 
-/// Above 0, or with zero_too at least 0. In an absent section, whose absence was told where it counts, 1.
+/// A quantity above 0, or with zero_too at least 0. 1 in an absent section: its absence has been reported where it
+/// matters.
 double Reader::quantity(Section& section, const std::string& part, const Notation& notation, bool zero_too) {
   const toml::node* node = find(section, part);
   const std::string name = section.key(part);
@@ -146,7 +147,7 @@ double Reader::quantity(Section& section, const std::string& part, const Notatio
     if (!value) {
       wrong(name, *node, fmt::format("is {}; {}", type_name(*node), notation.wanted));
     } else if (std::isfinite(*value) && *value != 0 && (std::abs(*value) < kLeast || std::abs(*value) > kMost)) {
-      wrong(name, *node, fmt::format("is beyond sense: use {:g} to {:g}", kLeast, kMost));
+      wrong(name, *node, fmt::format("is out of range: use {:g} to {:g}", kLeast, kMost));
     } else if (!std::isfinite(*value) || !(zero_too ? *value >= 0 : *value > 0)) {
       wrong(name, *node, zero_too ? "must be at least 0" : "must be above 0");
     } else {
@@ -165,7 +166,7 @@ double Reader::optional_quantity(Section& section, const std::string& part, cons
   return fallback;
 }
 
-/// False if it is wrong or missing.
+/// The key's value; false if it is wrong or missing.
 bool Reader::yes(Section& section, const std::string& part) {
   if (section.table == nullptr || !section.table->contains(part)) {
     section.asked.push_back(part);
@@ -177,7 +178,7 @@ bool Reader::yes(Section& section, const std::string& part) {
   return value.value_or(false);
 }
 
-/// At least 1; nothing if it is wrong or missing.
+/// A number of at least 1; nothing if it is wrong or missing.
 std::optional<int> Reader::count(Section& section, const std::string& part, i64 most) {
   const toml::node* node = find(section, part);
   const std::string name = section.key(part);
@@ -239,7 +240,7 @@ EfficiencyCurve Reader::curve(Section& section, const std::string& part, const N
   return {};
 }
 
-/// A section's keys become known, its others unknown.
+/// Records the keys that were asked for as known, and the section's other keys as unknown.
 void Reader::close(const Section& section) {
   for (const std::string& part : section.asked) known_.push_back(section.key(part));
   if (section.table == nullptr) return;
@@ -257,13 +258,13 @@ void Reader::tell_unknown() {
     const auto same =
         std::find_if(known_.begin(), known_.end(), [&](const std::string& known) { return last(known) == last(name); });
     const std::string likely = same != known_.end() ? *same : nearest_name(name, known_);
-    errors_.add(place, fmt::format("{} is no key. {}", name,
+    errors_.add(place, fmt::format("{} is not a key. {}", name,
                                    likely.empty() ? "docs/cluster-format.md lists all keys."
                                                   : fmt::format("Did you mean {}?", likely)));
   }
 }
 
-/// Nothing if the section isn't there.
+/// The rates of a data type; nothing if the file has no such section.
 std::optional<cluster::Rates> Reader::read_rates(Section& device, const std::string& part, BytesPerSecond memory) {
   Section section = subsection(device, part, nullptr);
   cluster::Rates rates;
@@ -305,7 +306,7 @@ void Reader::read_device(Section& root, cluster::Device& device) {
   close(section);
 }
 
-/// Nothing if the section isn't there.
+/// A class of links; nothing if the file has no such section.
 std::optional<cluster::LinkClass> Reader::read_link(Section& links, const std::string& part, const char* needed,
                                                     int devices) {
   Section section = subsection(links, part, needed);
@@ -320,9 +321,8 @@ std::optional<cluster::LinkClass> Reader::read_link(Section& links, const std::s
     errors_.add(section.where, fmt::format("{} = {} must be at most 1.", section.key("sum_share"), link.sum_share));
   link.overlap_slowdown = optional_quantity(section, "overlap_slowdown", kFactor, 0);
   if (link.overlap_slowdown != 0 && (link.overlap_slowdown < 1 || link.overlap_slowdown > 2))
-    errors_.add(section.where,
-                fmt::format("{} = {} must be at least 1 (no slow-down) and at most 2 (as one after the other).",
-                            section.key("overlap_slowdown"), link.overlap_slowdown));
+    errors_.add(section.where, fmt::format("{} = {} must be at least 1 (no slowdown) and at most 2 (serialized).",
+                                           section.key("overlap_slowdown"), link.overlap_slowdown));
   link.curve = curve(section, "curve", kByteSizes);
   close(section);
   return section.table == nullptr ? std::nullopt : std::optional(link);
@@ -351,7 +351,7 @@ void Reader::read_host_names(const toml::array& list, const std::string& place, 
   hosts_faulty_ = true;
 }
 
-/// A number, a list of names, or open.
+/// Reads `hosts`: a number, a list of names, or left out.
 void Reader::read_hosts(Section& root, Hardware& hardware) {
   const toml::node* node = find(root, "hosts");
   hosts_given_ = node != nullptr;
@@ -373,12 +373,12 @@ void Reader::read_hosts(Section& root, Hardware& hardware) {
   }
 }
 
-/// Takes as many hosts, or so much of one, as the ranks need.
+/// Takes as many hosts as the ranks need, or a part of one host.
 void Reader::fit_ranks(Hardware& hardware, std::optional<int> ranks) {
   const i64 devices = hardware.devices_per_host, capacity = devices * hardware.hosts;
   if (!ranks) {
     if (!hosts_given_)
-      errors_.add(origin_, "hosts is left open, and the number of ranks isn't given. Set hosts, or give the ranks.");
+      errors_.add(origin_, "hosts is not set, and the number of ranks is not given. Set hosts, or pass --ranks N.");
     if (hosts_given_ && capacity > kMostRanks) {
       errors_.add(hosts_where_, fmt::format("{} hosts with {} devices each are {} devices; at most {} are supported.",
                                             hardware.hosts, devices, capacity, kMostRanks));
@@ -395,8 +395,9 @@ void Reader::fit_ranks(Hardware& hardware, std::optional<int> ranks) {
         fmt::format("{} ranks don't fit on {} host{} with {} devices{}. Set hosts to {}, or use at most {} ranks.",
                     *ranks, hardware.hosts, one ? "" : "s", devices, one ? "" : " each", needed, capacity));
   } else if (*ranks > devices && *ranks % devices != 0) {
-    errors_.add(origin_, fmt::format("{} ranks are no whole number of hosts with {} devices each. Use {} or {} ranks.",
-                                     *ranks, devices, (needed - 1) * devices, needed * devices));
+    errors_.add(origin_,
+                fmt::format("{} ranks are not a whole number of hosts with {} devices each. Use {} or {} ranks.",
+                            *ranks, devices, (needed - 1) * devices, needed * devices));
   } else {
     hardware.hosts = static_cast<int>(needed);
     hardware.devices_per_host = std::min(*ranks, hardware.devices_per_host);
@@ -414,7 +415,7 @@ Hardware Reader::read(const toml::table& table, std::optional<int> ranks) {
   hardware.overlap_slowdown = quantity(root, "overlap_slowdown", kFactor);
   if (hardware.overlap_slowdown < 1 || hardware.overlap_slowdown > 2) {
     wrong("overlap_slowdown", *table.get("overlap_slowdown"),
-          "must be at least 1 (no slow-down) and at most 2 (as one after the other)");
+          "must be at least 1 (no slowdown) and at most 2 (serialized)");
   }
   read_device(root, hardware.device);
   const bool one_host = hosts_given_ && !hosts_faulty_ && hardware.hosts == 1;

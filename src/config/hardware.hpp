@@ -15,12 +15,12 @@ struct ShippedCluster {
   std::string_view name;
   std::string_view text;
 };
-/// By name.
+/// All shipped clusters, sorted by name.
 std::span<const ShippedCluster> shipped_clusters();
 
 /// A shipped cluster by name, else the file at that path; one that ends in .json is a profile (config/profile.hpp).
-/// With `ranks`: so much of the cluster that each rank has a device; whole hosts, or part of one host. Where the file
-/// leaves `hosts` open, they follow from the ranks.
+/// With `ranks`: only as many devices of the cluster as there are ranks, in whole hosts or part of one host. Where the
+/// file leaves `hosts` open, they follow from the ranks.
 /// errors  UserError with a line per error: where, the key, what is wrong and how to fix it
 cluster::Hardware load_hardware(const std::string& path_or_name, std::optional<int> ranks = std::nullopt);
 

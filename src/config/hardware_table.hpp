@@ -9,7 +9,7 @@
 
 namespace switchyard::config {
 
-/// As load_hardware.
+/// Reads a cluster from a parsed table, as load_hardware does.
 cluster::Hardware hardware_from_table(const toml::table& table, const std::string& origin, std::optional<int> ranks);
 
 }  // namespace switchyard::config

@@ -18,8 +18,8 @@ namespace {
 /// Where a key stands, for messages; "" where that is not known.
 using Where = std::function<std::string(const std::string& key)>;
 
-/// What a step holds must be countable in bytes. A bound from above: every activation of the whole batch at once, in
-/// doubles.
+/// Checks that the bytes of a step can be counted. The bound is from above: every activation of the whole batch at
+/// once, in doubles.
 void check_countable(const Job& job, const Where& where, Errors& errors) {
   constexpr double kMost = 0x1p60, kMostParameters = 0x1p50, kElement = 16;  // bytes: a value and its gradient, in fp64
   const ModelConfig& m = job.model.config;
@@ -27,7 +27,7 @@ void check_countable(const Job& job, const Where& where, Errors& errors) {
     errors.add(
         where("model"),
         fmt::format(
-            "the model has {:.2g} parameters, which is beyond sense: at most {:.2g} are supported. Check its sizes.",
+            "the model has {:.2g} parameters, which is out of range: at most {:.2g} are supported. Check its sizes.",
             static_cast<double>(parameter_count(m)), kMostParameters));
     return;
   }
@@ -41,7 +41,7 @@ void check_countable(const Job& job, const Where& where, Errors& errors) {
   const double scores = m.attention == AttentionKind::unfused ? 4 * layers * heads * context : 0;
   if (const double bytes = kElement * tokens * (of_token + scores); bytes > kMost)
     errors.add(where("batch.context"), fmt::format("a step of {:.2g} tokens of this model computes {:.2g} bytes, which "
-                                                   "is beyond sense: at most {:.2g} are supported. "
+                                                   "is out of range: at most {:.2g} are supported. "
                                                    "Check batch.context, the batch's size and the model's sizes.",
                                                    tokens, bytes, kMost));
 }
@@ -66,7 +66,7 @@ void cut_strategies(Job& job, const Where& where, Errors& errors) {
   }
 }
 
-/// The strategy at home says how often the optimizer's state is there; the others borrow parameters only.
+/// Only the home strategy decides how many copies of the optimizer's state there are; the others borrow parameters.
 void check_zero(const Job& job, const Where& where, Errors& errors) {
   if (job.buckets.empty() || job.buckets[static_cast<size_t>(job.run.home)].strategy.zero == 0) return;
   for (size_t i = 0; i < job.buckets.size(); ++i) {
@@ -81,7 +81,7 @@ void check_zero(const Job& job, const Where& where, Errors& errors) {
   }
 }
 
-/// Each bucket once.
+/// run.order must name each bucket once.
 void check_order(const Job& job, const Where& where, Errors& errors) {
   const int buckets = static_cast<int>(job.buckets.size());
   if (!job.run.order.empty() && !std::ranges::is_permutation(job.run.order, std::views::iota(0, buckets)))
@@ -92,7 +92,7 @@ void check_order(const Job& job, const Where& where, Errors& errors) {
             fmt::join(job.run.order, ", "), buckets, buckets - 1));
 }
 
-/// Model, strategies and home; a vocabulary size that is still open is left out.
+/// Checks model, strategies and home. A vocabulary size that is not known yet is not checked.
 void check_resolved(const Job& job, const Where& where, Errors& errors) {
   ModelConfig model = job.model.config;
   if (needs_vocab(job)) model.vocab_size = 1;
@@ -118,7 +118,7 @@ void check_resolved(const Job& job, const Where& where, Errors& errors) {
   }
   check_countable(job, where, errors);
   for (size_t i = 0; i < job.buckets.size(); ++i) {
-    if (job.buckets[i].strategy.groups.empty() && !job.buckets[i].spec.empty()) continue;  // told already
+    if (job.buckets[i].strategy.groups.empty() && !job.buckets[i].spec.empty()) continue;  // reported already
     try {
       validate(job.buckets[i].strategy, model, job.run.ranks);
     } catch (const UserError& error) {
@@ -127,7 +127,7 @@ void check_resolved(const Job& job, const Where& where, Errors& errors) {
   }
   if (job.run.home >= static_cast<int>(job.buckets.size())) {
     errors.add(where("run.home"),
-               fmt::format("run.home = {} is no bucket. Use 0 to {}.", job.run.home, job.buckets.size() - 1));
+               fmt::format("run.home = {} is not a bucket. Use 0 to {}.", job.run.home, job.buckets.size() - 1));
     return;
   }
   check_zero(job, where, errors);
@@ -184,7 +184,7 @@ void validate(const Job& job) {
   if (needs_model(job)) user_error("model.path = \"{}\": its config.json has not been read.", job.model.path);
   Errors errors;
   if (needs_vocab(job))
-    errors.add("", "model.vocab_size is missing, and the data's meta.json doesn't tell it. Set model.vocab_size.");
+    errors.add("", "model.vocab_size is missing, and the data's meta.json doesn't have it. Set model.vocab_size.");
   check_resolved(job, unknown_place, errors);
   errors.throw_if_any();
 }

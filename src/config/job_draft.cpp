@@ -42,7 +42,7 @@ class Resolver {
   }
 
  private:
-  /// Adds an error that lies in the given key.
+  /// Adds an error of the given key.
   void error(const std::string& key, const std::string& text) { errors_.add(draft_.where(key), text); }
 
   void model_error(const std::string& key, const std::string& text) {
@@ -55,7 +55,7 @@ class Resolver {
                        [&](const std::string& key) { return key.starts_with(section); });
   }
 
-  /// The section is no table, so nothing is known of its keys.
+  /// Whether the section is not a table, so that nothing is known about its keys.
   bool unread(const std::string& section) const { return draft_.faulty.contains(section + "."); }
 
   void resolve_model_settings();
@@ -109,14 +109,14 @@ void Resolver::resolve_model_settings() {
   }
 }
 
-/// A model from a folder has all its settings from there.
+/// A model from a folder has all its settings from that folder.
 void Resolver::check_path() {
   if (draft_.has("model.path") && draft_.job.model.path.empty())
     model_error("model.path", "model.path is empty. Give a folder with a config.json.");
   for (const KeyInfo& key : job_keys()) {
     if (key.name.starts_with("model.") && key.name != "model.path" && draft_.has(key.name)) {
       model_error(key.name,
-                  fmt::format("{} can't stand beside model.path, whose config.json has it. Remove it.", key.name));
+                  fmt::format("{} can't be given with model.path, whose config.json has it. Remove it.", key.name));
     }
   }
 }
@@ -203,9 +203,8 @@ void Resolver::resolve_buckets() {
     if (unread("parallel")) return;
     if (draft_.misses("parallel.preset")) {
       error("bucket",
-            "there is no [[bucket]] and no [parallel] preset, so no strategy. One strategy for all is one bucket: "
-            "max_length = the "
-            "context and strategy = \"dp,tp,pp\".");
+            "there is no [[bucket]] and no [parallel] preset, so there is no strategy. For one strategy, write one "
+            "[[bucket]] with max_length = the context and strategy = \"dp,tp,pp\".");
       complete_ = false;
     } else {
       resolve_preset_buckets();
@@ -232,8 +231,8 @@ std::string read_beside(const std::string& file, const std::string& origin, cons
   return *text;
 }
 
-/// The strategy of a bucket in any of its forms; spec: its degrees, where given by them. Nothing where an error was
-/// told.
+/// The strategy of a bucket in any of its forms; spec: its degrees, where given by them. Nothing if an error has been
+/// reported.
 std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const std::string& name, std::string& spec) {
   const bool in_table = std::any_of(bucket_keys().begin(), bucket_keys().end(), [&](const KeyInfo& key) {
     return key.name.starts_with("strategy.") && key.name != "strategy.file" && !draft_.misses(name + "." + key.name);
@@ -286,7 +285,7 @@ void Resolver::check_buckets() {
   for (size_t i = 0; i < job_.buckets.size(); ++i) {
     const i64 length = job_.buckets[i].max_length, micro_batch = job_.buckets[i].strategy.micro_batch_tokens;
     const std::string key = fmt::format("bucket.{}.max_length", i);
-    if (length == 0) return;  // an error of its own
+    if (length == 0) return;  // reported separately
     if (i > 0 && length >= job_.buckets[i - 1].max_length) {
       error(key,
             fmt::format("{} = {} is not below that of bucket.{}, {}. List buckets from the longest to the shortest.",

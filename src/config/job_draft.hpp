@@ -1,4 +1,4 @@
-// From the draft of a job, as written, to the job: what excludes what, what is missing, what follows from what.
+// Turns the draft of a job into the job: checks for keys that exclude each other or are missing, and derives the rest.
 #pragma once
 
 #include "config/errors.hpp"
@@ -14,7 +14,7 @@ struct Resolution {
 /// Checks the keys against each other, fills in presets and defaults. Strategies given by degrees have no groups yet.
 Resolution resolve(const JobDraft& draft, Errors& errors);
 
-/// The job of a draft, as load_job has it. errors: those of reading, thrown together with all others.
+/// The job of a draft, as load_job returns it. errors: those found while reading, thrown together with all others.
 Job job_of(const JobDraft& draft, Errors& errors);
 
 }  // namespace switchyard::config

@@ -21,7 +21,7 @@ struct BucketDraft {
   StrategySettings settings;
 };
 
-/// A job file as written, before anything follows from it.
+/// A job file as written, before anything is derived from it.
 struct JobDraft {
   Job job;
   std::string model_preset, parallel_preset;
@@ -29,12 +29,11 @@ struct JobDraft {
   std::vector<BucketDraft> buckets;
   std::string origin;
   std::map<std::string, std::string>
-      given;  // key -> where, for messages: "job.toml:12"; buckets as "bucket.0.max_length"
-  std::set<std::string>
-      faulty;  // keys that were given a value that can't be taken; sections that are no tables, as "run."
+      given;                     // key -> where, for messages: "job.toml:12"; buckets as "bucket.0.max_length"
+  std::set<std::string> faulty;  // keys with an invalid value; sections that are not tables, as "run."
 
   bool has(const std::string& key) const { return given.contains(key); }
-  /// Neither given nor tried.
+  /// Whether the key was given neither a valid nor an invalid value.
   bool misses(const std::string& key) const { return !given.contains(key) && !faulty.contains(key); }
   /// Where a key was given; if it wasn't: the job file.
   const std::string& where(const std::string& key) const { return has(key) ? given.at(key) : origin; }
@@ -57,7 +56,7 @@ struct KeyInfo {
   std::vector<std::string> choices;
   std::string fallback;        // the default in words, where it isn't a plain value
   bool rank_only = false;      // ranks may differ in it
-  bool same_function = false;  // of [model]: whatever it is, the same weights compute the same
+  bool same_function = false;  // of [model]: the same weights compute the same with any value
   bool secret = false;         // never written nor shown
 };
 
@@ -72,15 +71,15 @@ const std::vector<Key<JobDraft>>& job_keys();
 /// Keys of a [[bucket]], names relative to it.
 const std::vector<Key<BucketDraft>>& bucket_keys();
 
-/// What a model computes, apart from its weights: `model.key = value` for each key of [model] that matters to its
-/// family.
+/// The function that a model computes with given weights: `model.key = value` for each key of [model] that matters to
+/// its family.
 std::vector<std::string> function_of(const ModelConfig& model);
 
 /// "an integer is needed", "one of ... is needed": what a message asks for.
 std::string wanted(const KeyInfo& key);
-/// "at least 0 and below 1"; "" if there is no bound worth a word.
+/// "at least 0 and below 1"; "" if there is no bound to report.
 std::string range_words(const KeyRange& range);
-/// "" if the value lies in the key's range, otherwise "must be at least 1" and the like: what a message goes on with.
+/// "" if the value lies in the key's range; otherwise the end of a message, such as "must be at least 1".
 std::string out_of_range(const KeyInfo& key, const KeyValue& value);
 /// The value as it stands in a TOML file.
 std::string toml_literal(const KeyInfo& key, const KeyValue& value);

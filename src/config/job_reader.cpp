@@ -25,7 +25,7 @@ bool is_section(const std::vector<Key<Owner>>& keys, const std::string& name) {
 
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
-/// Every name that may stand in a job file: keys and sections; those of a bucket behind `bucket`.
+/// Every name that a job file may have: keys and sections; those of a bucket follow `bucket`.
 std::vector<std::string> known_names(const std::string& bucket) {
   std::vector<std::string> names;
   for (const KeyInfo& key : job_keys()) names.push_back(key.name);
@@ -149,14 +149,14 @@ std::vector<std::string> parts_of(const std::string& key) {
   return parts;
 }
 
-/// The key's row whatever its table.
+/// The row of a key in either table.
 const KeyInfo* find_any_key(const std::string& name, const std::vector<std::string>& parts) {
   if (parts.size() > 2 && parts[0] == "bucket")
     return find_key(bucket_keys(), name.substr(parts[0].size() + parts[1].size() + 2));
   return find_key(job_keys(), name);
 }
 
-/// Goes from a table or list one step towards the value, making what is missing; nothing if there is no way.
+/// Steps from a table or list to the named part and creates it if it is missing; nullptr if that is impossible.
 toml::node* step_into(toml::node& node, const std::string& part, bool list) {
   if (toml::table* table = node.as_table()) {
     if (!table->contains(part)) {
@@ -182,7 +182,7 @@ void Reader::override_value(toml::table& root, const Override& given) {
   const KeyInfo* key = parts.empty() ? nullptr : find_any_key(name, parts);
   const std::string where = key != nullptr && key->secret ? "--set " + name : given.where;
   if (parts.empty()) {
-    errors_.add(where, "there is no key=value. Write for example --set run.steps=100.");
+    errors_.add(where, "key=value is needed, for example --set run.steps=100.");
     return;
   }
   toml::node* node = &root;
@@ -190,16 +190,15 @@ void Reader::override_value(toml::table& root, const Override& given) {
     node = step_into(*node, parts[i], i == 0 && parts[i] == "bucket");
   toml::table* table = node == nullptr ? nullptr : node->as_table();
   if (table == nullptr) {
-    errors_.add(where, fmt::format("there is no place for {}: what stands before its last dot is no table or entry of "
-                                   "the job. Buckets count from 0.",
+    errors_.add(where, fmt::format("{} can't be set: what precedes its last dot is not a table or an entry of "
+                                   "the job. Buckets are counted from 0.",
                                    name));
     return;
   }
   const auto* text = std::get_if<std::string>(&given.value);
   if (text && !is_utf8(*text)) {
-    errors_.add(
-        where,
-        fmt::format("the value of {} is no UTF-8 text, which job files are made of. Use other characters.", name));
+    errors_.add(where,
+                fmt::format("the value of {} is not UTF-8 text, as job files require. Use other characters.", name));
     return;
   }
   if (given.written)
@@ -259,7 +258,7 @@ void Reader::read_table(const toml::table& table, const std::string& inside, con
       draft_.faulty.insert(full + ".");
     } else {
       const std::string likely = likely_name(full, shown_prefix.empty() ? "bucket.0." : shown_prefix);
-      errors_.add(where(full, node), fmt::format("{} is no key. {}", full,
+      errors_.add(where(full, node), fmt::format("{} is not a key. {}", full,
                                                  likely.empty() ? "`switchyard train --help-keys` lists all keys."
                                                                 : fmt::format("Did you mean {}?", likely)));
     }

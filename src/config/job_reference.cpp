@@ -1,4 +1,4 @@
-// The table of keys as help and as a page.
+// Prints the table of keys as help text and as a page.
 #include "base/errors.hpp"
 #include "config/job_keys.hpp"
 
@@ -44,7 +44,7 @@ struct Section {
   std::string remark;
 };
 
-/// The heading that a key stands under.
+/// The heading of a key's section.
 Section section_of(const std::string& name) {
   const std::string section = name.substr(0, name.find('.'));
   if (name.find('.') == std::string::npos) return {"Top of the file", ""};

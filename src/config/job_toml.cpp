@@ -17,7 +17,7 @@ std::string quoted(const std::string& text) {
   return stream.str();
 }
 
-/// A page of text as it is, between triple quotes, unless it has what may not stand there.
+/// Text as it is, between triple quotes; quoted on one line if it has characters that triple quotes do not allow.
 std::string readable(const std::string& text) {
   constexpr char kDelete = 0x7f;
   if (text.find("'''") != std::string::npos || text.find(kDelete) != std::string::npos) return quoted(text);
@@ -41,7 +41,7 @@ std::string exact_number(double number) {
   return text;
 }
 
-/// A key that was never set and has no plain default: it has no value to write.
+/// Whether a key was never set and has no plain default, so that there is no value to write.
 bool is_open(const KeyInfo& key, const KeyValue& value) {
   const std::string* text = std::get_if<std::string>(&value);
   const auto* list = std::get_if<std::vector<i64>>(&value);
@@ -67,7 +67,7 @@ std::string table_of(const Bucket& bucket) {
   return "{ " + text + " }";
 }
 
-/// [parallel] has gone into the buckets; a model from a folder has its settings there.
+/// [parallel] is part of the buckets by now, and a model from a folder has its settings in that folder.
 bool is_written(const KeyInfo& key, const Job& job) {
   if (key.secret) return false;
   if (key.name.starts_with("parallel.") || key.name == "model.preset") return false;
@@ -100,7 +100,7 @@ std::string toml_literal(const KeyInfo& key, const KeyValue& value) {
 std::string to_toml(const Job& job) {
   JobDraft draft;
   draft.job = job;
-  std::string text = "# The job as resolved: every key, also those left to their defaults.\n", section;
+  std::string text = "# The job as resolved: every key, including those left at their defaults.\n", section;
   for (const Key<JobDraft>& key : job_keys()) {
     const KeyValue value = key.get(draft);
     if (!is_written(key, job) || is_open(key, value)) continue;

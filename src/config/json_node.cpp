@@ -29,7 +29,7 @@ Json parse_json(const std::string& text, const std::string& origin, const std::s
   } catch (const Json::exception& error) {  // parse_error; out_of_range for a number such as 1e999
     std::string_view reason = error.what();
     if (const size_t end = reason.find("] "); end != std::string_view::npos) reason.remove_prefix(end + 2);
-    user_error("{}: this is no valid JSON: {}. {}", origin, reason, remedy);
+    user_error("{}: this is not valid JSON: {}. {}", origin, reason, remedy);
   }
 }
 

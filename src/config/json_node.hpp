@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 /// A string as a JSON string literal.
 std::string quoted(const std::string& text);
 
-/// The document in a text of any content. UserError: origin, where the text is broken, and `remedy`.
+/// Parses text of any content. UserError names origin, the place of the fault, and `remedy`.
 Json parse_json(const std::string& text, const std::string& origin, const std::string& remedy);
 
 /// Keeps references to the document and to origin, its file name in messages. All errors are UserErrors.
@@ -32,13 +32,13 @@ class Node {
                fmt::format(format, std::forward<Args>(args)...));
   }
 
-  /// Refuses keys other than these, and misses of the needed ones.
+  /// UserError for a key that is not in `known`, and for a missing one of `needed`.
   void expect_keys(std::initializer_list<std::string> known, std::initializer_list<std::string> needed) const;
   bool has(const std::string& key) const;
   bool is_null() const { return value_.is_null(); }
   Node operator[](const std::string& key) const;
   std::vector<Node> items() const;
-  /// Of an object, with any names.
+  /// Keys of an object, whatever they are called.
   std::vector<std::string> keys() const;
 
   i64 integer(i64 least, i64 most) const;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array<std::string_view, kFamilyCount> kFamilies{"llama", "mistral", "qwen2", "qwen3", "gpt2"};
 
-// Bounds that keep every product of sizes within 64 bits (and are far above any model there is).
+// Bounds that keep every product of sizes within 64 bits (and are far above those of any model).
 constexpr i64 kMostHidden = i64{1} << 20, kMostFfn = i64{1} << 24, kMostVocab = i64{1} << 28,
               kMostPositions = i64{1} << 32;
 constexpr i64 kMostLayers = i64{1} << 16, kMostHeads = 4096;
@@ -40,7 +40,7 @@ void validate_gpt2(const ModelConfig& model) {
   }
   if (model.heads * model.head_dim != model.hidden_size) {
     user_error(
-        "model.heads = {} times head_dim = {} is not hidden_size = {}, as gpt2 has it. Use a number of heads that "
+        "model.heads = {} times head_dim = {} is not hidden_size = {}, as gpt2 requires. Use a number of heads that "
         "divides hidden_size.",
         model.heads, model.head_dim, model.hidden_size);
   }
@@ -65,7 +65,8 @@ void validate_dropout(const ModelConfig& model) {
 
 void validate_rotary(const ModelConfig& model) {
   if (model.head_dim % 2 != 0)
-    user_error("model.head_dim = {} is odd: rotary positions turn pairs. Use an even head_dim.", model.head_dim);
+    user_error("model.head_dim = {} is odd: rotary positions rotate pairs of features. Use an even head_dim.",
+               model.head_dim);
   if (!(model.rope_theta > 0)) user_error("model.rope_theta = {} must be above 0.", model.rope_theta);
   const RopeScaling& scaling = model.rope_scaling;
   if (scaling.factor == 0) return;
@@ -101,7 +102,7 @@ struct Preset {
   i64 layers, hidden_size, ffn_size, heads;
 };
 
-// Sizes as published with HotSPa (SOSP'24); head size 128 throughout but for 32b: 6656 / 64 = 104.
+// Sizes as published with HotSPa (SOSP'24); head size 128 throughout except for 32b: 6656 / 64 = 104.
 constexpr std::array<Preset, 4> kPresets{{{"3b", 16, 2048, 5120, 16},
                                           {"7b", 32, 4096, 11008, 32},
                                           {"13b", 40, 5120, 13824, 40},
@@ -113,7 +114,8 @@ void validate(const ModelConfig& model) {
   validate_sizes(model);
   if (model.heads % model.kv_heads != 0) {
     user_error(
-        "model.heads = {} is no multiple of kv_heads = {}. Every key/value head serves equally many query heads: use a "
+        "model.heads = {} is not a multiple of kv_heads = {}. Every key/value head serves equally many query heads: "
+        "use a "
         "kv_heads that "
         "divides {}.",
         model.heads, model.kv_heads, model.heads);

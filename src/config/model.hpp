@@ -11,8 +11,7 @@ namespace switchyard::config {
 enum class Family { llama, mistral, qwen2, qwen3, gpt2 };
 inline constexpr int kFamilyCount = 5;
 
-/// fused: scores are never stored whole. unfused: softmax(q k^T) is stored, a square of each document's tokens for each
-/// head.
+/// fused: scores are never stored whole. unfused: softmax(q k^T) is stored, tokens x tokens for each document and head.
 enum class AttentionKind { fused, unfused };
 
 /// Rotary scaling of kind "llama3"; factor 0: none. original_context in tokens.
@@ -34,7 +33,7 @@ struct ModelConfig {
   bool qk_norm = false;   // qwen3
   bool gelu_tanh = true;  // gpt2: gelu_new; false: exact gelu
   AttentionKind attention = AttentionKind::fused;
-  double dropout = 0;  // gpt2: of attention weights, of blocks' results and of the embedding
+  double dropout = 0;  // gpt2: of attention weights, outputs of blocks and the embedding
   bool operator==(const ModelConfig&) const = default;
 };
 

@@ -59,7 +59,7 @@ ParallelPreset parallel_preset(const std::string& name, i64 context) {
   }
   ParallelPreset preset{.ranks = found->ranks, .buckets = {}};
   for (const PresetBucket& bucket : published) {
-    // Dropped: a bucket whose documents all fit the next one once none is longer than the context.
+    // A bucket is dropped if the next one already holds documents as long as the context.
     const PresetBucket* next = &bucket == &published.back() ? nullptr : &bucket + 1;
     if (next != nullptr && next->max_length >= context) continue;
     preset.buckets.push_back({std::min(bucket.max_length, context), bucket.spec});

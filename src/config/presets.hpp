@@ -21,7 +21,7 @@ struct ParallelPreset {
 
 /// "hotspa/7b-16gpu-commoncrawl" and the other nine cases, for documents up to `context` tokens: bounds above the
 /// context are dropped, and the bucket that the context falls into becomes the longest. UserError for an unknown name
-/// (says the nearest) and a context above the published one.
+/// (names the nearest) and a context above the published one.
 ParallelPreset parallel_preset(const std::string& name, i64 context);
 
 /// All names, in the order of publication.

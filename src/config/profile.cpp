@@ -17,7 +17,7 @@ using cluster::Hardware;
 using cluster::OperatorTable;
 
 constexpr i64 kDay = 24 * 60 * 60, kFresh = 30 * kDay;
-constexpr const char* kRemedy = "Measure anew with `switchyard profile`.";
+constexpr const char* kRemedy = "Measure again with `switchyard profile`.";
 
 Json json_of(const EfficiencyCurve& curve) {
   Json points = Json::array();
@@ -55,7 +55,7 @@ Json json_of(const Machine& machine) {
           {"threads", machine.threads},     {"measured_at", machine.measured_at}};
 }
 
-// JSON as the reader of cluster files takes it.
+// Converts JSON to TOML nodes, which the reader of cluster files takes.
 std::unique_ptr<toml::node> node_of(const Json& value);
 
 toml::table table_of(const Json& object) {
@@ -78,7 +78,7 @@ std::unique_ptr<toml::node> node_of(const Json& value) {
   return array;
 }
 
-// A list of so many numbers, none below 0.
+// A list of `count` numbers, none below 0.
 std::vector<double> numbers(const Node& node, size_t count) {
   std::vector<double> values;
   for (const Node& item : node.items()) values.push_back(item.number());

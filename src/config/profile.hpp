@@ -21,15 +21,15 @@ struct Profile {
   Machine machine;
 };
 
-/// What an older program or another machine than `here` made of it, such as "was measured on ..., not on this machine
-/// ..."; "" if nothing. A profile is stale after 30 days, and where the program's version is another one.
+/// Why a profile of `measured` does not hold for `here`, such as "was measured on ..., not on this machine ..."; "" if
+/// it does. A profile is stale after 30 days, and where the program's version is another one.
 std::string difference(const Machine& measured, const Machine& here);
 
 std::string to_json(const Profile& profile);
-/// errors  UserError: no JSON, keys that lack or have another type, times that are not above 0; says how to measure
-///         anew
+/// errors  UserError: no JSON, keys that are missing or have another type, times that are not above 0; says how to
+///         measure again
 Profile profile_from_json(const std::string& text, const std::string& origin, std::optional<int> ranks = std::nullopt);
-/// The same of a file.
+/// The same from a file.
 Profile read_profile(const std::string& path, std::optional<int> ranks = std::nullopt);
 
 }  // namespace switchyard::config

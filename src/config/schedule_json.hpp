@@ -12,8 +12,8 @@ namespace switchyard::config {
 std::string to_json(const schedule::Schedule& schedule);
 
 /// The schedule in a JSON text of any content and size: memory stays proportional to it. origin: its file name in
-/// messages. UserError names the JSON path and how to fix it; for an order that lacks items or deadlocks it says which,
-/// and prints the cycle.
+/// messages. UserError names the JSON path and how to fix it; for an order with missing items it names one, for a
+/// deadlock it prints the cycle.
 schedule::Schedule schedule_from_json(const std::string& text, const std::string& origin);
 /// The same as a part of another file.
 schedule::Schedule schedule_from_json(const Node& node);

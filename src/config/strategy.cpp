@@ -46,7 +46,7 @@ class Validator {
     if (strategy_.activation_cap < 0)
       error("activation_cap", "= {} is negative. Use 0 for the memory of 1F1B.", strategy_.activation_cap);
     if (strategy_.zero < 0 || strategy_.zero > 1)
-      error("zero", "= {} is no stage of ZeRO that there is. Use 0 or 1.", strategy_.zero);
+      error("zero", "= {} is not a supported ZeRO stage. Use 0 or 1.", strategy_.zero);
     if (strategy_.micro_batch_sequences < 0)
       error("micro_batch_sequences", "= {} is negative. Use 0 for any number.", strategy_.micro_batch_sequences);
     if (by_hand && chunks != strategy_.order.chunks)
@@ -100,7 +100,7 @@ class Validator {
   void check_stage(const Stage& stage, int dp, const std::string& place, const Stage* first) {
     if (stage.tp < 1) error(place + ".tp", "= {} must be at least 1.", stage.tp);
     if (stage.tp > model_.kv_heads && stage.tp % model_.kv_heads != 0) {
-      error(place + ".tp", "= {} is above kv_heads = {} and no multiple of it. Use {}", stage.tp, model_.kv_heads,
+      error(place + ".tp", "= {} is above kv_heads = {} and not a multiple of it. Use {}", stage.tp, model_.kv_heads,
             working_degrees(model_.kv_heads));
     }
     const i64 needed = static_cast<i64>(dp) * stage.tp;

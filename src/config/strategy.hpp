@@ -29,8 +29,8 @@ struct Group {
   bool operator==(const Group&) const = default;
 };
 
-/// How a parameter is cut by tensor parallelism, when not as usual: dims in order, `parts` each. The product of the
-/// parts divides tp (the rest are copies). Empty cuts: replicated.
+/// How tensor parallelism cuts a parameter, where it differs from the default: dims in order, `parts` each. The product
+/// of the parts divides tp (the rest are copies). Empty cuts: replicated.
 struct Cut {
   int dim = 0, parts = 1;
   bool operator==(const Cut&) const = default;
@@ -44,7 +44,7 @@ struct ParamSplit {
 enum class Recompute { none, selective, full };
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
 
-/// What a strategy says besides who computes what.
+/// Settings of a strategy besides the layers and ranks of its stages.
 struct StrategySettings {
   Recompute recompute = Recompute::none;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
@@ -61,7 +61,7 @@ struct Strategy : StrategySettings {
   std::string name;  // as the user wrote it, e.g. "1,4,2"
   std::vector<Group> groups;
   std::vector<ParamSplit> splits;
-  schedule::Schedule order;  // written by hand: instead of `schedule`. Without stages there is none
+  schedule::Schedule order;  // written by hand, replaces `schedule`; empty: none
 
   int chunk_count() const;
   schedule::Placement placement() const;  // of the chunks
@@ -85,9 +85,9 @@ Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const 
 /// The same for a strategy that lacks its groups.
 void cut_by_spec(Strategy& strategy, std::string_view spec, int ranks, i64 layers);
 /// Checks against a model and a rank count; UserError naming strategy, stage and remedy: ranks out of range or used
-/// twice (but by chunks), layers not covered once in order, ranks != dp*tp, tp above kv_heads and no multiple of it,
-/// parts of a split parameter that divide no stage's tp, chunks or a cap that the schedule hasn't, a hand-written order
-/// for other stages.
+/// twice (except by chunks), layers not covered once in order, ranks != dp*tp, tp above kv_heads and not a multiple of
+/// it, parts of a split parameter that divide no stage's tp, chunks or a cap that the schedule does not have, a
+/// hand-written order for other stages.
 struct ModelConfig;
 void validate(const Strategy& strategy, const ModelConfig& model, int ranks);
 

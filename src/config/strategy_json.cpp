@@ -67,7 +67,7 @@ std::string text_of(const std::vector<Item>& items) {
   return items.empty() ? "[]" : "[" + text + "\n  ]";
 }
 
-// A page inside another one.
+// JSON text indented by one level, to stand inside other JSON.
 std::string indented(const std::string& page) {
   std::string text;
   for (const char c : page.substr(0, page.find_last_not_of('\n') + 1)) text += c == '\n' ? "\n  " : std::string(1, c);

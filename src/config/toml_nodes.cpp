@@ -10,7 +10,7 @@ toml::table parse_toml(const std::string& text, const std::string& origin) {
   try {
     return toml::parse(text, origin);
   } catch (const toml::parse_error& error) {
-    user_error("{}:{}:{}: this is no valid TOML: {}", origin, error.source().begin.line, error.source().begin.column,
+    user_error("{}:{}:{}: this is not valid TOML: {}", origin, error.source().begin.line, error.source().begin.column,
                error.description());
   }
 }
@@ -39,7 +39,7 @@ std::string type_name(const toml::node& node) {
     case toml::node_type::floating_point:
       return "a fraction";
     case toml::node_type::boolean:
-      return "a truth value";
+      return "a boolean";
     default:
       return "a date or time";
   }

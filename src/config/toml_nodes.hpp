@@ -1,4 +1,4 @@
-// TOML as messages tell of it.
+// TOML values as messages show them.
 #pragma once
 
 #include <toml++/toml.h>
@@ -7,7 +7,7 @@
 
 namespace switchyard::config {
 
-/// UserError with place and reason for text that is no TOML.
+/// UserError with place and reason for text that is not TOML.
 toml::table parse_toml(const std::string& text, const std::string& origin);
 
 /// A value as text: true, 1, 0.9, "one".

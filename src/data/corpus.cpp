@@ -31,7 +31,7 @@ std::optional<i64> read_vocab_size(const std::filesystem::path& meta) {
   const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("vocab_size") || !json["vocab_size"].is_number_integer() ||
       json["vocab_size"].get<i64>() < 1)
-    user_error("{}: no readable vocab_size. Write it anew with `switchyard data prepare --force`, or delete the file.",
+    user_error("{}: no readable vocab_size. Recreate it with `switchyard data prepare --force`, or delete the file.",
                meta.string());
   return json["vocab_size"].get<i64>();
 }

@@ -39,7 +39,7 @@ class Corpus {
   /// Copies tokens first, first + stride, ... of a document.
   /// errors  UserError naming document, position and id if one is not in [0, vocab)
   void read(i64 document, i64 first, i64 stride, i64 vocab, std::span<i64> out) const;
-  /// Of the tokenizer, from meta.json beside the files; nothing without one.
+  /// Vocabulary size of the tokenizer, from meta.json beside the files; nothing without one.
   std::optional<i64> vocab_size() const { return vocab_size_; }
   /// Where it came from, for messages: the path without ending.
   const std::string& origin() const { return origin_; }

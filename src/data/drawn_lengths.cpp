@@ -23,7 +23,7 @@ LengthBin bin_of(const nlohmann::json& entry, const std::string& path, size_t in
   return bin;
 }
 
-/// In [0, 1), from 53 bits.
+/// Uniform in [0, 1), from 53 bits.
 double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
 
 i64 draw(const std::vector<LengthBin>& bins, double total, std::mt19937_64& random) {
@@ -47,7 +47,7 @@ std::vector<LengthBin> read_length_bins(const std::string& path) {
   std::vector<LengthBin> bins;
   for (size_t i = 0; i < document["bins"].size(); ++i) bins.push_back(bin_of(document["bins"][i], path, i));
   if (std::ranges::all_of(bins, [](const LengthBin& bin) { return bin.count == 0; }))
-    user_error("{}: its bins count no documents. Give some a count.", path);
+    user_error("{}: its bins have no documents. Give at least one bin a count above 0.", path);
   return bins;
 }
 

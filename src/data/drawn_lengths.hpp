@@ -19,8 +19,8 @@ struct LengthBin {
 /// (lo < 1, hi <= lo) or of a negative count, no documents in any bin; a bin may have none
 std::vector<LengthBin> read_length_bins(const std::string& path);
 
-/// The lengths of one step's batch, a function of (seed, step). Longer ones than the context are cut in pieces, cut
-/// off, or refused.
+/// The lengths of one step's batch, a function of (seed, step). Lengths above the context are split, clipped or
+/// refused.
 std::vector<i64> draw_lengths(const std::vector<LengthBin>& bins, const Sampler::Settings& settings, i64 step);
 
 }  // namespace switchyard::data

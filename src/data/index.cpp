@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little, "index files are littl
 
 constexpr std::array<char, 9> kMagic{'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr std::size_t kHeaderBytes = kMagic.size() + 8 + 1 + 8 + 8;
-constexpr const char* kRemedy = "Write it anew with `switchyard data prepare --force`.";
+constexpr const char* kRemedy = "Recreate it with `switchyard data prepare --force`.";
 
 // The fields of the file are unaligned.
 template <class T>
@@ -103,7 +103,7 @@ void Index::check_documents(std::string_view origin, i64 data_bytes) const {
       tokens += count;
     }
     if (tokens == 0)
-      user_error("{}: document {} is empty. Write the files anew without empty documents.", origin, document);
+      user_error("{}: document {} is empty. Recreate the files without empty documents.", origin, document);
   }
 }
 

@@ -43,9 +43,8 @@ class Index {
 /// origin      file name for messages
 /// data_bytes  size of the .bin file
 /// errors      UserError naming file, field and remedy: not such a file, other version or type, cut short, bytes after
-///             the
-///             end, counts or sizes out of range, documents that overlap the end of the .bin file, are torn apart or
-///             empty
+///             the end, counts or sizes out of range, documents that reach beyond the .bin file, are not contiguous or
+///             are empty
 Index parse_index(std::span<const std::byte> bytes, std::string_view origin, i64 data_bytes);
 
 }  // namespace switchyard::data

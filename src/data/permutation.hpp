@@ -1,4 +1,4 @@
-// A pseudo-random order of any number of things, computed place by place.
+// A pseudo-random permutation, computed element by element.
 #pragma once
 
 #include <array>
@@ -8,13 +8,13 @@
 
 namespace switchyard::data {
 
-/// A bijection of [0, size), chosen by (seed, stream); without memory of its own, so any place can be asked for at
-/// once. A balanced Feistel network over the next even power of two, walked until it falls inside (at most 4 rounds on
+/// A bijection of [0, size), chosen by (seed, stream); it stores no table, so any element is computed directly. A
+/// balanced Feistel network over the next even power of two, walked until it falls inside (at most 4 rounds on
 /// average).
 class Permutation {
  public:
   Permutation(i64 size, std::uint64_t seed, std::uint64_t stream);
-  /// What stands at a place in [0, size).
+  /// The element at a place in [0, size).
   i64 operator[](i64 place) const;
 
  private:

@@ -15,7 +15,7 @@ void check_sequences(size_t count) {
 
 Sampler::Sampler(const Corpus& corpus, const Settings& settings) : corpus_(corpus), settings_(settings) {
   if (corpus.documents() == 0)
-    user_error("{}.idx: no documents. Prepare the data anew with `switchyard data prepare`.", corpus.origin());
+    user_error("{}.idx: no documents. Prepare the data again with `switchyard data prepare`.", corpus.origin());
   if (settings.context < 1) user_error("batch.context = {}: give at least 1 token.", settings.context);
   if ((settings.size.sequences > 0) == (settings.size.tokens > 0) || settings.size.sequences < 0 ||
       settings.size.tokens < 0)

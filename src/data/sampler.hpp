@@ -18,9 +18,9 @@ struct BatchSize {
   i64 tokens = 0;     // the fewest sequences with at least this many tokens
 };
 
-/// Sequences of a step: above, listing them would take the memory before anything is reported.
+/// Most sequences of a step: listing more could exhaust memory before an error is reported.
 inline constexpr i64 kMostSequences = i64{1} << 18;
-/// UserError at the first one above kMostSequences.
+/// UserError if `count` is above kMostSequences.
 void check_sequences(size_t count);
 
 /// Where the next sequence starts; part of a checkpoint. A fresh run starts at {}.
@@ -43,8 +43,8 @@ struct Batch {
   Cursor next;
 };
 
-/// Every epoch visits every document once, in an order of its own; a batch may reach over the end of an epoch. Pieces
-/// of a split document follow one another.
+/// Every epoch visits every document once, in an order of its own; a batch may cross the end of an epoch. Pieces of a
+/// split document follow one another.
 class Sampler {
  public:
   struct Settings {

@@ -27,8 +27,8 @@ struct Histogram {
 /// lengths  tokens per document, each 1 or more; may be empty
 Histogram histogram_of(std::span<const i64> lengths);
 
-/// A table for people: one line a bin with bars for documents, and shares of documents, tokens and squares (attention
-/// work).
+/// A table for people: one line a bin with bars for documents, and shares of documents, tokens and squared lengths
+/// (attention work).
 std::string text_of(const Histogram& histogram);
 
 /// One JSON object: name, source, unit, notes, summary with shares in percent up to each power of two from 512, and

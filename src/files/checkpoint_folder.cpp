@@ -55,8 +55,7 @@ std::vector<std::string> files_below(const fs::path& folder) {
   return files;
 }
 
-/// What the marker says of a file: its size, and of a JSON file the checksum (tensors have too many bytes to read
-/// twice).
+/// The marker's entry for a file: its size, and the checksum of a JSON file (tensors are too large to read twice).
 json description(const fs::path& path) {
   json result = {{"bytes", fs::file_size(path)}};
   if (path.extension() == ".json") result["crc32c"] = crc32c(read_text(path));
@@ -79,14 +78,14 @@ void rename_folder(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) disk_error("rename to", to, errno);
 }
 
-/// `from` gets the name `to`; what had that name goes.
+/// Renames `from` to `to`, and removes what had that name.
 void take_name(const fs::path& from, const fs::path& to) {
   if (!fs::exists(to)) {
     rename_folder(from, to);
   } else if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
     remove_folder(from);
   } else {
-    // Network file systems can't exchange names; a kill between these two renames costs this step's checkpoint only.
+    // Network file systems can't exchange names. A kill between these two renames loses only this step's checkpoint.
     const fs::path old = fs::path(to).concat(".old").concat(kPartial);
     rename_folder(to, old);
     rename_folder(from, to);
@@ -95,7 +94,7 @@ void take_name(const fs::path& from, const fs::path& to) {
   sync_folder(to.parent_path());
 }
 
-/// Throws UserError for the first fault of a committed checkpoint.
+/// UserError for the first fault of a committed checkpoint.
 void check_files(const fs::path& folder) {
   const fs::path marker = folder / kMarker;
   if (!fs::exists(marker)) user_error("{} is not a complete checkpoint: it has no {} file.", folder.string(), kMarker);
@@ -189,7 +188,7 @@ CheckpointWriter::CheckpointWriter(CheckpointWriter&& other) noexcept
     : partial_(std::exchange(other.partial_, {})), final_(std::move(other.final_)) {}
 
 CheckpointWriter::~CheckpointWriter() {
-  std::error_code ignored;  // what stays is ignored by readers and removed by the next begin()
+  std::error_code ignored;  // readers ignore what remains, and the next begin() removes it
   if (!partial_.empty()) fs::remove_all(partial_, ignored);
 }
 
@@ -269,7 +268,7 @@ std::vector<fs::path> remove_old_checkpoints(const fs::path& run, int keep) {
   std::vector<fs::path> removed;
   const size_t stay = static_cast<size_t>(std::max(keep, 1));
   for (size_t i = 0; i + stay < places.size(); ++i) {
-    // First it stops being one: a kill in the middle leaves no half checkpoint that looks whole.
+    // The folder is renamed first, so that a kill while it is removed leaves no part of a checkpoint that looks whole.
     const fs::path leaving = fs::path(places[i].folder).concat(kPartial);
     rename_folder(places[i].folder, leaving);
     remove_folder(leaving);

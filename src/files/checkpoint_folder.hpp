@@ -1,11 +1,11 @@
-// A checkpoint on disk, complete or not there at all:
+// A checkpoint on disk, either complete or absent:
 //   RUN/checkpoints/step-00000050/
 //     model/     config.json, model*.safetensors               (weights, as Hugging Face)
 //     state/     manifest.json, home-00003-of-00008.safetensors (boxes of master weights and moments)
 //     meta.json  CheckpointMeta
 //     COMMITTED  written last: size of every file, checksums of the JSON files
-// While it is written it is called step-00000050.partial. Checkpoints that a run left by going back to an earlier one
-// lie in a run folder of their own, RUN/abandoned-1.
+// While it is written it is called step-00000050.partial. When a run goes back to an earlier checkpoint, the later ones
+// move to a run folder of their own, RUN/abandoned-1.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,8 @@
 namespace switchyard::files {
 
 /// step: optimizer steps done; the next one is `step`. updates: those that were applied (a step with a non-finite
-/// gradient is not). epoch, position, offset: where the sampler with this seed draws next. fingerprint: of the model.
+/// gradient is not). epoch, position, offset: the sampler's position, where it draws next with this seed. fingerprint:
+/// of the model.
 struct CheckpointMeta {
   i64 step = 0, updates = 0, tokens = 0, seed = 0;
   i64 epoch = 0, position = 0, offset = 0;
@@ -32,22 +33,24 @@ CheckpointMeta read_meta(const std::filesystem::path& checkpoint);
 
 /// RUN/checkpoints/step-00000050
 std::filesystem::path checkpoint_path(const std::filesystem::path& run, i64 step);
-/// Where the folder of an unfinished checkpoint lies: on every rank, after rank 0 began it.
+/// The folder of a checkpoint that is being written, the same on every rank; it exists once rank 0 has begun.
 std::filesystem::path partial_path(const std::filesystem::path& run, i64 step);
 
-/// The transaction, held by one rank. Other ranks write their shards into partial_path between begin() and commit().
+/// The transaction that writes a checkpoint, held by one rank. Other ranks write their shards into partial_path between
+/// begin() and commit().
 class CheckpointWriter {
  public:
-  /// Removes what killed writers left, makes the .partial folder with model/ and state/. ClusterError naming the path.
+  /// Removes what killed writers left, and makes the .partial folder with model/ and state/. ClusterError naming the
+  /// path.
   static CheckpointWriter begin(const std::filesystem::path& run, i64 step);
   CheckpointWriter(CheckpointWriter&& other) noexcept;
   CheckpointWriter& operator=(CheckpointWriter&&) = delete;
-  /// Not committed: removes the folder.
+  /// Removes the folder if it was not committed.
   ~CheckpointWriter();
   const std::filesystem::path& folder() const { return partial_; }
-  /// Syncs every file and folder, writes the marker, renames. A checkpoint of the same step is replaced in one motion.
-  /// Returns the final folder. UserError if meta.json, a manifest entry's file or a model file is missing (a run folder
-  /// that is not shared by all hosts); ClusterError for the disk.
+  /// Syncs every file and folder, writes the marker, renames. A checkpoint of the same step is replaced atomically
+  /// where the file system allows it. Returns the final folder. UserError if meta.json, a manifest entry's file or a
+  /// model file is missing (a run folder that is not shared by all hosts); ClusterError for the disk.
   std::filesystem::path commit();
 
  private:
@@ -55,7 +58,7 @@ class CheckpointWriter {
   std::filesystem::path partial_, final_;
 };
 
-/// Committed checkpoints of a run, oldest first: step and folder. Whatever else lies there is ignored.
+/// Committed checkpoints of a run, oldest first: step and folder. Everything else in the folder is ignored.
 struct CheckpointPlace {
   i64 step = 0;
   std::filesystem::path folder;
@@ -65,8 +68,8 @@ std::optional<CheckpointPlace> newest_complete(const std::filesystem::path& run)
 /// What --resume DIR means: DIR itself if it is a committed checkpoint, else the newest of the run folder DIR.
 /// Verified. UserError if there is none, or it is damaged (see verify_checkpoint).
 CheckpointPlace find_checkpoint(const std::filesystem::path& folder);
-/// Every file is there with its size, JSON files with their checksum, and the manifest and shards agree. UserError
-/// naming the file and an intact older checkpoint to resume from.
+/// Checks that every file has its size, that JSON files have their checksum, and that manifest and shards agree.
+/// UserError naming the file and an intact older checkpoint to resume from.
 void verify_checkpoint(const std::filesystem::path& checkpoint);
 /// Whether `checkpoint` is one of those in RUN/checkpoints.
 bool is_checkpoint_of(const std::filesystem::path& checkpoint, const std::filesystem::path& run);
@@ -78,8 +81,8 @@ struct AbandonedLine {
 };
 /// For a run that goes on from its checkpoint of `step`: moves the later ones to RUN/abandoned-N/checkpoints (N: the
 /// first free number from 1), with copies of log.jsonl, job.toml and plan.json, so that this is a run folder that can
-/// be resumed and reported. Nothing if there are no later ones. The newest goes first: after a kill the others are
-/// still the run's newest. ClusterError for the disk.
+/// be resumed and reported. Returns nothing if there are no later ones. The newest is moved first, so that after a kill
+/// the others are still the run's newest. ClusterError for the disk.
 std::optional<AbandonedLine> set_aside_after(const std::filesystem::path& run, i64 step);
 
 /// Removes all but the newest `keep` (at least 1) committed checkpoints. Returns what was removed.

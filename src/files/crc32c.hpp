@@ -9,7 +9,8 @@ namespace switchyard::files {
 
 std::uint32_t crc32c(std::span<const std::byte> bytes);
 std::uint32_t crc32c(std::string_view text);
-/// Rotated and offset, so that the checksum of data with embedded checksums is still good. Source: TFRecord format.
+/// The checksum rotated and offset, so that data with embedded checksums can be checked reliably. Source: TFRecord
+/// format.
 std::uint32_t masked_crc32c(std::string_view text);
 
 }  // namespace switchyard::files

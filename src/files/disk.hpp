@@ -1,4 +1,4 @@
-// Files written so that a reader sees the whole of one or nothing, and disk failures that name file, sizes and remedy.
+// Writing files so that a reader sees a whole file or none, and disk errors that name file, sizes and remedy.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace switchyard::files {
 
-/// An open file descriptor; closed when it goes.
+/// An open file descriptor, closed by the destructor.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -32,18 +32,18 @@ Descriptor open_for_writing(const std::filesystem::path& path);
 Descriptor open_for_appending(const std::filesystem::path& path);
 /// An existing or new file, opened to read and write. ClusterError as disk_error.
 Descriptor open_for_update(const std::filesystem::path& path);
-/// All bytes, retried after interrupts and short writes; with offset < 0 where the file stands. `needed`: bytes that
-/// the whole operation needs, for the message. ClusterError as disk_error.
+/// Writes all bytes, and retries after interrupts and short writes. offset < 0: at the file's current position.
+/// `needed`: bytes that the whole operation needs, for the message. ClusterError as disk_error.
 void write_all(const Descriptor& file, std::span<const std::byte> bytes, i64 offset, const std::filesystem::path& path,
                i64 needed);
-/// Until the bytes are on the disk. ClusterError as disk_error.
+/// Waits until the bytes are on the disk. ClusterError as disk_error.
 void sync(const Descriptor& file, const std::filesystem::path& path);
-/// The names in a folder are on the disk. ClusterError as disk_error.
+/// Waits until the names in a folder are on the disk. ClusterError as disk_error.
 void sync_folder(const std::filesystem::path& folder);
 /// Throws ClusterError: what failed on which path with which errno; where the disk is full, needed and free bytes.
 [[noreturn]] void disk_error(std::string_view action, const std::filesystem::path& path, int error, i64 needed = 0);
 
-/// The folder and its parents; nothing if it is there. ClusterError as disk_error.
+/// Makes the folder and its parents if they do not exist. ClusterError as disk_error.
 void make_folder(const std::filesystem::path& folder);
 /// The whole of a text file. UserError naming the path if it can't be read.
 std::string read_text(const std::filesystem::path& path);

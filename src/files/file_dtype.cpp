@@ -137,7 +137,8 @@ void convert(FileDType from, std::span<const std::byte> in, DType to, std::span<
     std::copy(in.begin(), in.end(), out.begin());
   } else if (!convert_any(from, in, to, out)) {
     user_error(
-        "{} holds {}, where {} is needed. Only F64, F32, BF16 and F16 are turned into each other: store it as one of "
+        "{} holds {}, where {} is needed. Only F64, F32, BF16 and F16 can be converted into each other: store it as "
+        "one of "
         "them.",
         origin, name_of(from), switchyard::name_of(to));
   }

@@ -9,15 +9,15 @@
 
 namespace switchyard::files {
 
-/// Element types that may lie in a file: DType, and f16, which is only read.
+/// Element types of tensors in files: those of DType, and f16, which is only read.
 enum class FileDType { f64, f32, bf16, f16, i64, i32 };
 /// Bytes of one element.
 i64 size_of(FileDType type);
-/// As in the header: "F32".
+/// Name as in the header: "F32".
 std::string_view name_of(FileDType type);
 FileDType stored_as(DType type);
-/// Elements of `from` turned into elements of `to`, rounded to nearest even. Any float to any float, or a type to
-/// itself; UserError for the rest, naming `origin`. out.size() must fit (InternalError).
+/// Converts elements of `from` into elements of `to`, rounded to nearest even. Any float converts to any float, and a
+/// type to itself; UserError for the rest, naming `origin`. out.size() must fit (InternalError).
 void convert(FileDType from, std::span<const std::byte> in, DType to, std::span<std::byte> out,
              const std::string& origin);
 

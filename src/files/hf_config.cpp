@@ -47,7 +47,7 @@ class Keys {
   }
   std::string text(const char* key, const std::string& absent) const {
     if (!has(key)) return absent;
-    if (!object_[key].is_string()) refuse(key, "it must be a text");
+    if (!object_[key].is_string()) refuse(key, "it must be a string");
     return object_[key].get<std::string>();
   }
   std::optional<Keys> object(const char* key) const {
@@ -55,7 +55,7 @@ class Keys {
     if (!object_[key].is_object()) refuse(key, "it must be an object or null");
     return Keys(object_[key], origin_, prefix_ + key + ".");
   }
-  /// There, and null: not the default then, but none.
+  /// Whether the key is present and null, which means none and not the default.
   bool is_null(const char* key) const { return object_.contains(key) && object_[key].is_null(); }
   const json& value(const char* key) const { return object_[key]; }
 
@@ -68,7 +68,7 @@ class Keys {
   std::string origin_, prefix_;
 };
 
-/// What differs between families with rotary positions. Source: transformers 4.57, configuration_<family>.py.
+/// Differences between families with rotary positions. Source: transformers 4.57, configuration_<family>.py.
 struct RotaryFamily {
   Family family;
   const char* architecture;
@@ -109,7 +109,7 @@ void read_rope(const Keys& keys, ModelConfig& model) {
   if (!(model.rope_scaling.factor > 0)) scaling->refuse("factor", "it must be above 0");
 }
 
-/// Attention sees the whole document. Mistral's one window of all layers bounds the context; those of some layers are
+/// Attention sees the whole document. Mistral's window of all layers bounds the context; windows of some layers are
 /// refused.
 void read_windows(const Keys& keys, ModelConfig& model) {
   if (model.family == Family::mistral && !keys.is_null("sliding_window")) {
@@ -195,7 +195,7 @@ std::string dtype_name(DType dtype) {
     default:
       break;
   }
-  throw InternalError("to_hf_config: weights are no integers");
+  throw InternalError("to_hf_config: weights are not integers");
 }
 
 json gpt2_json(const ModelConfig& model) {
@@ -304,7 +304,7 @@ std::string to_hf_config(const ModelConfig& model, DType dtype) {
   result["tie_word_embeddings"] = model.tied_embeddings;
   for (const char* key : {"torch_dtype", "dtype"}) result[key] = dtype_name(dtype);  // the older and the newer name
   for (const char* key : {"bos_token_id", "eos_token_id"})
-    result[key] = nullptr;  // the tokenizer's business; defaults may lie outside
+    result[key] = nullptr;  // set by the tokenizer; defaults may lie outside the vocabulary
   const std::string text = result.dump(2) + "\n";
   refuse_unsayable(model, hf_config_from_json(text, "config.json"));
   return text;

@@ -12,10 +12,10 @@ namespace switchyard::files {
 
 /// `path`: config.json or the folder that holds it. UserError names file, key and what is supported.
 config::ModelConfig read_hf_config(const std::filesystem::path& path);
-/// The same from text; `origin` is what messages call it.
+/// The same from text; `origin` names it in messages.
 config::ModelConfig hf_config_from_json(const std::string& text, const std::string& origin);
 /// Text of a config.json that transformers loads; `dtype`: of the weights beside it. UserError for settings that no
-/// such file can say.
+/// such file can express.
 std::string to_hf_config(const config::ModelConfig& model, DType dtype);
 
 }  // namespace switchyard::files

@@ -16,7 +16,7 @@ bool is_above(const json& object, i64 step) {
          object["step"].get<i64>() > step;
 }
 
-/// Leaves the complete lines up to `step`; the log is replaced only if that changes it.
+/// Keeps the complete lines up to `step`; the log is replaced only if that changes it.
 void keep_until(const std::filesystem::path& path, i64 step) {
   if (!std::filesystem::exists(path)) return;
   const std::string text = read_text(path);
@@ -44,7 +44,7 @@ JsonLines JsonLines::open(const std::filesystem::path& folder, i64 step) {
 }
 
 void JsonLines::append(const nlohmann::ordered_json& object) {
-  // One write a line: a killed run leaves at most the last line cut.
+  // Each line is one write, so a killed run leaves at most the last line incomplete.
   const std::string line = object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   write_all(file_, std::as_bytes(std::span(line)), -1, path_, static_cast<i64>(line.size()));
 }

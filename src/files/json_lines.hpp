@@ -1,4 +1,4 @@
-// A log of JSON objects, one a line.
+// A log of JSON objects, one per line.
 #pragma once
 
 #include <filesystem>
@@ -13,9 +13,9 @@ namespace switchyard::files {
 class JsonLines {
  public:
   /// Makes the folder; appends to an existing log. Lines whose "step" is above `step`, and a last line that a killed
-  /// run left half-written, are dropped first (the file is replaced in one motion).
+  /// run left half-written, are dropped first (the file is replaced atomically).
   static JsonLines open(const std::filesystem::path& folder, i64 step);
-  /// One line, in the file before it returns. Numbers that aren't finite become null.
+  /// Writes one line before it returns. Numbers that aren't finite become null.
   void append(const nlohmann::ordered_json& object);
   const std::filesystem::path& path() const { return path_; }
 

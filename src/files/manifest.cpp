@@ -54,7 +54,7 @@ void check_entry(const Manifest& manifest, const ManifestEntry& entry, const std
   const auto shape = manifest.shapes.find(entry.tensor);
   if (shape == manifest.shapes.end() ||
       std::find(manifest.parts.begin(), manifest.parts.end(), entry.part) == manifest.parts.end()) {
-    user_error("{}: an entry for \"{}\" of \"{}\", which is no part or no tensor of this checkpoint. {}", origin,
+    user_error("{}: an entry for \"{}\" of \"{}\", which is not a part or tensor of this checkpoint. {}", origin,
                entry.part, entry.tensor, kRemedy);
   }
   bool inside =
@@ -64,14 +64,14 @@ void check_entry(const Manifest& manifest, const ManifestEntry& entry, const std
     user_error("{}: \"{}\" of \"{}\": box from {} to {} does not lie in shape {}. {}", origin, entry.part, entry.tensor,
                entry.lo, entry.hi, shape->second, kRemedy);
   }
-  // Shards lie beside the manifest; a path would reach elsewhere.
+  // Shards are in the manifest's folder; a path could lead out of it.
   if (entry.file.empty() || entry.file != std::filesystem::path(entry.file).filename()) {
-    user_error("{}: \"{}\" is no file name. {}", origin, entry.file, kRemedy);
+    user_error("{}: \"{}\" is not a file name. {}", origin, entry.file, kRemedy);
   }
 }
 
-/// The boxes of one part of one tensor cover `shape` once. Sorted by first row, a box can only meet those that start
-/// before it ends.
+/// Checks that the boxes of one part of one tensor cover `shape` once. With boxes sorted by first row, a box can only
+/// overlap those that start before it ends.
 void check_cover(std::vector<const ManifestEntry*> boxes, const std::vector<i64>& shape, const std::string& what,
                  const std::string& origin) {
   const auto total = volume(std::vector<i64>(shape.size(), 0), shape);

@@ -26,11 +26,12 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 void write_manifest(const std::filesystem::path& checkpoint, const Manifest& manifest);
-/// Parsed and validated. UserError naming file, tensor and remedy.
+/// The manifest, parsed and validated. UserError naming file, tensor and remedy.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
-/// Every element of every part of every tensor is in exactly one entry. UserError naming origin, tensor, part and box.
+/// Checks that every element of every part of every tensor is in exactly one entry. UserError naming origin, tensor,
+/// part and box.
 void validate(const Manifest& manifest, const std::string& origin);
-/// The shards hold what the manifest says: files, keys, shapes, types. UserError naming the file.
+/// Checks that the shards hold what the manifest says: files, keys, shapes, types. UserError naming the file.
 void validate_shards(const std::filesystem::path& checkpoint, const Manifest& manifest);
 /// "home-00003-of-00008.safetensors"
 std::string shard_name(int rank, int ranks);

@@ -7,9 +7,9 @@
 
 namespace switchyard::files {
 
-/// Holds RUN/lock with flock(2) while it lives. The kernel releases it when the process ends, also when it is killed;
-/// the file stays, and says which process holds the lock, or held it last. Between hosts the lock is as good as the
-/// file system's: NFS (Linux) and Lustre mounted with flock keep runs of different hosts apart, local locks only those
+/// Holds RUN/lock with flock(2) while it lives. The kernel releases it when the process ends, even if it is killed; the
+/// file remains, and says which process holds the lock or held it last. Between hosts the lock is only as good as the
+/// file system's: NFS (Linux) and Lustre mounted with flock keep runs of different hosts apart, local locks only runs
 /// of one host.
 class RunLock {
  public:

@@ -78,16 +78,17 @@ TensorInfo tensor_from(const std::string& name, const json& value, const std::st
 
 std::map<std::string, std::string> metadata_from(const json& value, const std::string& origin) {
   std::map<std::string, std::string> metadata;
-  if (!value.is_object()) user_error("{}: \"__metadata__\" must be an object of texts. {}", origin, kDamaged);
+  if (!value.is_object()) user_error("{}: \"__metadata__\" must be an object of strings. {}", origin, kDamaged);
   for (const auto& [key, text] : value.items()) {
     if (!text.is_string())
-      user_error("{}: \"__metadata__\" must be an object of texts; \"{}\" is none. {}", origin, key, kDamaged);
+      user_error("{}: \"__metadata__\" must be an object of strings; \"{}\" is not a string. {}", origin, key,
+                 kDamaged);
     metadata[key] = text.get<std::string>();
   }
   return metadata;
 }
 
-/// Tensors lie one after another: no overlap, no hole, and the file ends with the last one.
+/// Checks that tensors follow each other without overlap or hole, and that the file ends with the last one.
 void check_places(const std::map<std::string, TensorInfo>& tensors, i64 data_bytes, const std::string& origin) {
   std::vector<std::pair<const std::string*, const TensorInfo*>> order;
   for (const auto& [name, info] : tensors) order.emplace_back(&name, &info);
@@ -195,7 +196,7 @@ std::map<std::string, std::string> weight_map(const std::filesystem::path& path)
   std::map<std::string, std::string> result;
   for (const auto& [name, file] : index["weight_map"].items()) {
     const std::string file_name = file.is_string() ? file.get<std::string>() : "";
-    // A shard lies beside its index; a path would reach elsewhere.
+    // A shard is in the folder of its index; a path could lead out of it.
     if (file_name.empty() || file_name != std::filesystem::path(file_name).filename()) {
       user_error("{}: tensor \"{}\" must name a file of the same folder. {}", path.string(), name, kDamaged);
     }

@@ -51,7 +51,7 @@ class TensorFile {
 /// A Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json names.
 class TensorFolder {
  public:
-  /// UserError: neither file; a shard is missing or lacks a tensor that the index promises (named).
+  /// UserError if neither file exists, or a shard is missing or lacks a tensor that the index names.
   static TensorFolder open(const std::filesystem::path& folder);
   const std::filesystem::path& path() const { return folder_; }
   std::vector<std::string> names() const;

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr size_t kAlignment = 8;  // of the data, so that mapped tensors can be read in place
 
-/// Wide types first: then every tensor starts at a multiple of its element size.
+/// Entries with wide types first, so that every tensor starts at a multiple of its element size.
 std::vector<TensorEntry> placed(std::vector<TensorEntry> entries) {
   std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return switchyard::size_of(a.dtype) > switchyard::size_of(b.dtype);
@@ -147,7 +147,7 @@ void TensorWriter::finish() {
 
 namespace {
 
-/// Entries in order, a new shard where the next one would not fit.
+/// Entries in order, with a new shard where the next entry would not fit.
 std::vector<std::vector<TensorEntry>> sharded(const std::vector<TensorEntry>& entries, i64 shard_bytes) {
   std::vector<std::vector<TensorEntry>> shards(1);
   i64 used = 0;

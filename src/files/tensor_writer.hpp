@@ -1,4 +1,4 @@
-// Writing safetensors files by pieces, and Hugging Face folders of them.
+// Writes safetensors files in pieces, and Hugging Face folders of them.
 #pragma once
 
 #include <filesystem>
@@ -21,10 +21,10 @@ struct TensorEntry {
   i64 bytes() const;
 };
 
-/// Writes one file, tensors in any order and by pieces. Everything goes to PATH.tmp until finish(). The space is
-/// reserved by create(), so that a full disk shows before the first byte. Errors: ClusterError naming file, needed and
-/// free bytes; the .tmp is removed then, and when the writer goes without finish(). Disjoint pieces may be written by
-/// several threads.
+/// Writes one file, with tensors in any order and in pieces. Everything goes to PATH.tmp until finish(). create()
+/// reserves the space, so that a full disk is reported before the first byte is written. Errors: ClusterError naming
+/// file, needed and free bytes; the .tmp is removed then, and when the writer is destroyed without finish(). Disjoint
+/// pieces may be written by several threads.
 class TensorWriter {
  public:
   static TensorWriter create(const std::filesystem::path& path, const std::vector<TensorEntry>& entries,
@@ -32,13 +32,13 @@ class TensorWriter {
   TensorWriter(TensorWriter&& other) noexcept;
   TensorWriter& operator=(TensorWriter&&) = delete;
   ~TensorWriter();
-  /// Bytes of tensor `name` from `offset` (bytes inside the tensor) on. InternalError for an unknown name or a piece
-  /// outside.
+  /// Writes bytes of tensor `name` from `offset` (bytes inside the tensor) on. InternalError for an unknown name or a
+  /// piece outside.
   void write(const std::string& name, i64 offset, std::span<const std::byte> bytes);
-  /// The box [lo, hi) of the tensor from `bytes`, the box's elements in row-major order.
+  /// Writes the box [lo, hi) of the tensor; `bytes` has the box's elements in row-major order.
   void write_box(const std::string& name, std::span<const i64> lo, std::span<const i64> hi,
                  std::span<const std::byte> bytes);
-  /// Syncs and gives the file its name. What was never written is zero.
+  /// Syncs, and gives the file its name. Bytes that were never written are zero.
   void finish();
 
  private:
@@ -49,9 +49,9 @@ class TensorWriter {
   std::map<std::string, TensorInfo> tensors_;
 };
 
-/// Writes a Hugging Face folder (made if need be): model.safetensors, or shards of at most `shard_bytes` (a larger
-/// tensor has its own) with their index. Same pieces, errors and clean-up as TensorWriter. UserError if the folder
-/// already holds weights: a reader could mix them.
+/// Writes a Hugging Face folder (made if it does not exist): model.safetensors, or shards of at most `shard_bytes` (a
+/// larger tensor has its own) with their index. Same pieces, errors and clean-up as TensorWriter. UserError if the
+/// folder already holds weights: a reader could mix them.
 class TensorFolderWriter {
  public:
   static TensorFolderWriter create(const std::filesystem::path& folder, const std::vector<TensorEntry>& entries,

@@ -56,7 +56,7 @@ void append(const Descriptor& file, const std::filesystem::path& path, std::stri
   write_all(file, std::as_bytes(std::span(record)), -1, path, static_cast<i64>(record.size()));
 }
 
-/// Names sort by time, so that viewers read an earlier run's file first.
+/// A name that sorts by time, so that viewers read an earlier run's file first.
 std::string file_name() {
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};

@@ -22,7 +22,8 @@ using Scalars = std::vector<std::pair<std::string, double>>;
 /// Errors: ClusterError naming the file.
 class EventWriter {
  public:
-  /// first_step: what a resumed run logs first; viewers then forget the steps from there on that an earlier file holds.
+  /// first_step: the first step that a resumed run logs. Viewers then drop the steps from there on that an earlier file
+  /// has.
   static EventWriter create(const std::filesystem::path& folder, i64 first_step = 0);
   /// wall_time: seconds since 1970; negative: now.
   void add(i64 step, const Scalars& scalars, double wall_time = -1);

@@ -26,7 +26,7 @@ Step finish(std::map<int, Part>& parts) {
   return step;
 }
 
-// Holders of one partial, best source for `rank` first: itself, then by distance in rank order going round.
+// Holders of one partial, best source for `rank` first: the rank itself, then by cyclic distance in rank order.
 std::vector<const Shard*> sources(const ShardMap& from, int partial, int rank) {
   std::vector<const Shard*> list;
   for (const Shard& shard : from.shards)
@@ -48,7 +48,7 @@ void fetch(std::map<int, Part>& parts, const ShardMap& from, Place place, int pa
         left.push_back(box);
         continue;
       }
-      if (place == Place::input || source->rank != shard.rank) {  // else it lies where it is wanted
+      if (place == Place::input || source->rank != shard.rank) {  // else it is in place already
         part_of(parts, source->rank).sends.push_back({shard.rank, common, false, place});
         part_of(parts, shard.rank).receives.push_back({source->rank, common, add});
       }
@@ -60,7 +60,7 @@ void fetch(std::map<int, Part>& parts, const ShardMap& from, Place place, int pa
         missing.empty() ? "" : to_string(missing[0]));
 }
 
-// Every rank of both maps takes part, if only to agree that it has nothing to do.
+// An entry for every rank of both maps, even if it has nothing to do.
 std::map<int, Part> everyone(const ShardMap& from, const ShardMap& to) {
   std::map<int, Part> parts;
   for (const Shard& s : from.shards) part_of(parts, s.rank);
@@ -88,7 +88,7 @@ bool has_copies(const ShardMap& map) {
   return held > map.shape.elements();
 }
 
-// Of each partial of `from`, the partial of `to` that it goes into: the first that one of its holders is to hold.
+// For each partial of `from`, the partial of `to` that it goes into: the first that one of its holders is to hold.
 std::vector<int> successors(const ShardMap& from, const ShardMap& to) {
   std::vector<std::set<int>> holders(static_cast<size_t>(from.partials));
   for (const Shard& shard : from.shards) holders[static_cast<size_t>(shard.partial)].insert(shard.rank);
@@ -118,20 +118,20 @@ Step regroup_partials(const ShardMap& from, const ShardMap& to) {
   return finish(parts);
 }
 
-// Nobody has sums to make for others.
+// An exchange in which no rank makes sums for others.
 Exchange direct(std::vector<Step> steps) {
   const size_t parts = steps[0].parts.size();
   return {std::move(steps), std::vector<std::vector<Box>>(parts)};
 }
 
-/// Steps over hosts, and what has been given to each rank so far: of ranks that could do the same the one with the
-/// least does it.
+/// Steps over hosts, and the load given to each rank so far: among ranks that could do the same, the one with the least
+/// load does it.
 class OverHosts {
  public:
   OverHosts(const ShardMap& from, const ShardMap& to, std::span<const int> host)
       : from_(from), to_(to), host_(host), everyone_(everyone(from, to)) {}
 
-  /// Of what lies in `place` of its holders.
+  /// Copies what the holders have in `place`.
   void copy(const ShardMap& from, Place place) {
     std::map<int, Part>&first = add_step(), &second = add_step();
     for (const Slice& slice : slices(from, to_))
@@ -156,7 +156,7 @@ class OverHosts {
       }
   }
 
-  /// To `owners`, each of whom has a part of its shard in `to`.
+  /// Sums to `owners`, each of which owns a part of its shard in `to`.
   void sum(const ShardMap& owners) {
     std::map<int, Part>&inside = add_step(), &across = add_step();
     for (const Slice& slice : slices(from_, owners)) {
@@ -208,7 +208,7 @@ class OverHosts {
     return here;
   }
 
-  // The first of those with the least so far; the box is its from now on.
+  // The first rank with the least load, which is charged for the box.
   static int least(const std::vector<int>& ranks, std::map<int, i64>& load, const Box& box) {
     const int rank = *std::ranges::min_element(ranks, {}, [&](int r) { return load[r]; });
     load[rank] += box.elements();
@@ -221,8 +221,8 @@ class OverHosts {
     step.at(to).receives.push_back(received);
   }
 
-  // By host, in order of partials: who contributes each. Of a partial's copies the owner's, else one on its host, else
-  // one on a host that contributes in any case, else the first.
+  // The rank that contributes each partial, by host and in order of partials: the owner if it has a copy, else a holder
+  // on its host, else one on a host that contributes in any case, else the first.
   std::map<int, std::vector<int>> contributions(const Slice& slice, int owner) const {
     std::vector<int> rank(static_cast<size_t>(from_.partials), -1);
     std::set<int> hosts;
@@ -255,8 +255,8 @@ struct PortLoad {
   double messages = 0, elements = 0;
 };
 
-// Of all steps, in units of an element's time between hosts. Token dims count in units of many tokens, so a message's
-// latency is that of few elements.
+// Time of all steps, in units of an element's time between hosts. Token dims count in units of many tokens, so a
+// message's latency is only that of a few elements.
 double nominal_time(const Exchange& exchange, std::span<const int> host) {
   constexpr double kIntraHost = 0.2, kLatency = 16;
   double total = 0;

@@ -1,4 +1,4 @@
-// Exchange: resharding among ranks that work in lock step, as transactions of sends and receives. Used inside segments
+// Exchange: resharding among ranks that run in lockstep, as transactions of sends and receives. Used inside segments
 // (tensor and sequence parallel collectives) and between pipeline stages; switches and reductions plan with switching/.
 #pragma once
 
@@ -41,10 +41,10 @@ struct Exchange {
 };
 
 /// Steps that turn `from` into `to` with direct messages. A rank has at most one shard in each map. Sums are in order
-/// of partials, whoever receives. Where every copy of a sum is wanted, the sum is made in pieces first (one step) and
-/// gathered after (ring volume of an all-reduce). Where `to` has several partials, each of `from` goes into the first
-/// of them that one of its holders is to hold, so that most stay where they are; partials of `to` that get none are
-/// zero.
+/// of partials on every receiver. Where several copies of a sum are wanted, the sum is made in pieces first (one step)
+/// and then gathered (ring volume of an all-reduce). Where `to` has several partials, each partial of `from` goes into
+/// the first one that one of its holders is to hold, so that most stay where they are; partials of `to` that get none
+/// are zero.
 Exchange exchange(const ShardMap& from, const ShardMap& to);
 
 /// The same over hosts: what several ranks of a host lack crosses to that host once, to one of them, and is passed on
@@ -53,9 +53,9 @@ Exchange exchange(const ShardMap& from, const ShardMap& to);
 /// `to` has one partial.
 Exchange exchange_over_hosts(const ShardMap& from, const ShardMap& to, std::span<const int> host);
 
-/// Whichever of both takes less time by nominal rates of links: a network port of each rank, and five times its rate
-/// inside a host. The rates are the same everywhere, so that all ranks of a job and whoever simulates it choose alike.
-/// Direct where both take equally long.
+/// The faster of both by nominal rates of links: a network port of each rank, and five times its rate inside a host.
+/// The rates are constants, so that all ranks of a job and its simulation choose the same. Direct if both take equally
+/// long.
 Exchange quickest_exchange(const ShardMap& from, const ShardMap& to, std::span<const int> host);
 
 /// The hosts of some ranks, numbered in the order in which they appear.
@@ -64,9 +64,9 @@ std::vector<int> host_pattern(std::span<const int> ranks, const cluster::Cluster
 /// Elements that `part` sends to other ranks.
 i64 sent_elements(const Part& part);
 
-/// Replays an exchange on who holds what. InternalError unless sends and receives pair up, every piece lies inside a
-/// shard and is there when it is sent, nothing is sent and overwritten in one step, and every element of every shard of
-/// `to` ends with every partial exactly once (`to` with several partials: in exactly one of them).
+/// Replays an exchange on sets of holders. InternalError unless sends and receives pair up, every piece lies inside a
+/// shard and is present when it is sent, nothing is sent and overwritten in one step, and every element of every shard
+/// of `to` ends with every partial exactly once (`to` with several partials: in exactly one of them).
 void verify_exchange(const Exchange& exchange, const ShardMap& from, const ShardMap& to);
 
 }  // namespace switchyard::layout

@@ -16,9 +16,9 @@ std::string axis_names(const Mesh& mesh, const std::vector<int>& axes) {
   return fmt::format("{{{}}}", fmt::join(names, ","));
 }
 
-/// Each axis is used at most once, and exists.
+/// Checks that each axis exists and is used at most once.
 void check_axes(const Mesh& mesh, const Layout& layout, const Shape& shape) {
-  // Texts are made for errors only.
+  // Messages are made for errors only.
   if (layout.split.size() != shape.size.size())
     throw InternalError(fmt::format("layout {} for a tensor of {} dims", to_string(mesh, layout), shape.dims()));
   std::vector<bool> used(mesh.axes.size());

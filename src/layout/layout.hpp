@@ -50,8 +50,8 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
-/// The general form: the value is the sum over partials of any one copy of each. A rank may hold several shards
-/// (of several partials, or disjoint boxes of one). Shards may be empty boxes.
+/// The general form of who holds what: the value is the sum over partials, taking any one copy of each. A rank may hold
+/// several shards (of several partials, or disjoint boxes of one). Shards may be empty boxes.
 struct ShardMap {
   Shape shape;
   int partials = 1;
@@ -72,7 +72,7 @@ ShardMap as_partials(const std::vector<ShardMap>& maps);
 /// One owner per element: the copies of each box share it evenly, cut along dim 0 (rows, on single rows; the layout's
 /// alignments do not apply), first holder first. `map` has one partial. Ranks that own nothing have no shard.
 ShardMap one_owner(const ShardMap& map);
-/// Every element of every partial is covered; `exactly_once`: and held by one rank only. Throws InternalError.
+/// InternalError unless every element of every partial is covered; with `exactly_once`, by one rank only.
 void validate(const ShardMap& map, bool exactly_once = false);
 
 }  // namespace switchyard::layout

@@ -1,4 +1,4 @@
-// Messages that many owners share: written down once, under other names for each.
+// Lists of messages that are stored once and shared under different names of ranks and tensors.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace switchyard::layout {
 
-/// The number that stands for 0, for 1, ...; null: every number for itself.
+/// The numbers that replace 0, 1, ...; null: every number stays as it is.
 using Names = std::shared_ptr<const std::vector<int>>;
 
-/// A list of messages that cannot be changed. Copies share it. It is a pattern, in which `ranks` name sources and
-/// destinations and `tensors` the tensors; its elements come with their names.
+/// A list of messages that cannot be changed. Copies share it. It has a pattern of numbers; `ranks` gives the names of
+/// sources and destinations, `tensors` those of tensors. Its elements are returned with these names.
 class MessageList {
  public:
   using Pattern = std::shared_ptr<const std::vector<Msg>>;

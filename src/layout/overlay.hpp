@@ -1,5 +1,4 @@
-// Overlaid boxes of one tensor: the grid of their edges, and the regions on which it is constant which of them hold an
-// element.
+// Overlaid boxes of one tensor: the grid of their edges, and the regions in which all elements are in the same boxes.
 #pragma once
 
 #include <array>
@@ -56,7 +55,8 @@ using Narrow = std::function<void(std::vector<int>& members)>;
 /// Elements in no box (or, after `narrow`, with no members left) are in no region.
 std::vector<Region> overlay(std::span<const Box> boxes, const Narrow& narrow = {});
 
-/// The same elements in fewer boxes: neighbours that form a box are joined, last dim first. `boxes` are disjoint.
+/// Covers the same elements with fewer boxes: neighbours that form a box are joined, last dim first. `boxes` are
+/// disjoint.
 std::vector<Box> merge(std::vector<Box> boxes);
 
 }  // namespace switchyard::layout

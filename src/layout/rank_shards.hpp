@@ -7,7 +7,7 @@
 
 namespace switchyard::layout {
 
-/// Finds shards of one rank without a search over all. Refers to the map it was made of.
+/// Finds shards of one rank without a search over all. Refers to the map it was made from.
 class RankShards {
  public:
   explicit RankShards(const ShardMap& map);

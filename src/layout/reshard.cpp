@@ -30,7 +30,7 @@ bool starts_with(const std::vector<int>& axes, const std::vector<int>& start) {
   return axes.size() >= start.size() && std::equal(start.begin(), start.end(), axes.begin());
 }
 
-/// What is new in one dim: the axes of `more` after those of `less`.
+/// The axes that `more` adds to `less`: in each dim, those after the axes of `less`.
 struct Growth {
   bool possible = true;   // every dim of `less` starts the same dim of `more`
   std::vector<int> axes;  // in order of the dims
@@ -50,7 +50,7 @@ Growth growth(const Layout& less, const Layout& more) {
   return result;
 }
 
-/// From partial over more axes than `to`.
+/// The collective from a layout that is partial over more axes than `to`.
 Collective reduction(const Layout& from, const Layout& to) {
   if (!std::includes(from.partial.begin(), from.partial.end(), to.partial.begin(), to.partial.end())) return {};
   std::vector<int> summed;
@@ -65,7 +65,7 @@ Collective reduction(const Layout& from, const Layout& to) {
   return {};
 }
 
-/// The innermost axes of one dim become the innermost ones of another.
+/// The collective by which the innermost axes of one dim become the innermost ones of another.
 Collective exchange(const Layout& from, const Layout& to) {
   Layout common = from;  // what both start with
   for (size_t d = 0; d < from.split.size(); ++d) {
@@ -78,7 +78,7 @@ Collective exchange(const Layout& from, const Layout& to) {
   return {Pattern::all_to_all, lost.axes, lost.dim(), gained.dim()};
 }
 
-/// A message for each slice that somebody lacks; a local one where it is held already.
+/// A message for each slice that a rank needs; a local one where the rank holds it already.
 std::vector<Msg> copies(const ShardMap& from, const ShardMap& to, const cluster::Cluster& cluster) {
   std::vector<i64> sent(static_cast<size_t>(cluster.ranks()));
   std::vector<Msg> messages;
@@ -94,7 +94,8 @@ std::vector<Msg> copies(const ShardMap& from, const ShardMap& to, const cluster:
   return messages;
 }
 
-/// Round 0: each partial to the owner, from the nearest of its copies; round 1: the owner's own sum.
+/// Messages of a sum. Round 0: each partial goes to the owner from the nearest of its copies; round 1: the owner's own
+/// sum.
 Rounds sums(const ShardMap& from, const ShardMap& owners, const cluster::Cluster& cluster) {
   std::vector<i64> sent(static_cast<size_t>(cluster.ranks()));
   Rounds plan{{{}, {}}};

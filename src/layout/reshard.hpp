@@ -27,13 +27,13 @@ struct LinkBytes {
   i64 intra_host = 0, inter_host = 0;
   bool operator==(const LinkBytes&) const = default;
 };
-/// What the cheapest collective between two layouts is called. `nothing`: they are the same; `slice`: each rank keeps a
+/// The name of the cheapest collective between two layouts. `nothing`: they are the same; `slice`: each rank keeps a
 /// part of what it has; `point_to_point`: the same layout on other ranks; `general`: none of these, use reshard().
 enum class Pattern { nothing, slice, all_gather, reduce_scatter, all_reduce, all_to_all, point_to_point, general };
 std::string_view name_of(Pattern pattern);
 
-/// A pattern and its arguments. axes: whose members exchange (slice: those that newly cut), outermost first. dim_from:
-/// the dim that loses them (all_gather, all_to_all); dim_to: the one that gains them (slice, reduce_scatter,
+/// A pattern and its arguments. axes: the axes whose members exchange (slice: the axes that are new), outermost first.
+/// dim_from: the dim that loses them (all_gather, all_to_all); dim_to: the one that gains them (slice, reduce_scatter,
 /// all_to_all); -1 where there is none, or where several dims are concerned.
 struct Collective {
   Pattern pattern = Pattern::general;
@@ -41,25 +41,26 @@ struct Collective {
   int dim_from = -1, dim_to = -1;
   bool operator==(const Collective&) const = default;
 };
-/// Axes of size 1 count for nothing. The members of a group, in the order of Mesh::peers(position, axes), hold
-/// consecutive parts of the group's box; parts may be uneven or empty.
+/// The collective between two layouts of one mesh. Axes of size 1 are ignored. The members of a group, in the order of
+/// Mesh::peers(position, axes), hold consecutive parts of the group's box; parts may be uneven or empty.
 Collective collective_between(const Mesh& mesh, const Layout& from, const Layout& to);
-/// Between two meshes: point_to_point where axes and layouts are equal and the ranks differ; general where the axes
-/// differ.
+/// The same between two meshes: point_to_point where axes and layouts are equal and the ranks differ; general where the
+/// axes differ.
 Collective collective_between(const Mesh& from_mesh, const Layout& from, const Mesh& to_mesh, const Layout& to);
 Pattern classify(const Mesh& mesh, const Layout& from, const Layout& to);
 
-/// Any map to any other; `to` has one partial, each Msg has tensor 0. If `from` has one partial, one round of copies,
-/// each from a holder on the receiver's host where there is one, and evenly from the holders. Else two rounds bring the
-/// sums to one_owner(to) (partials, then the owner's own), and a third copies them from there where `to` has copies.
+/// Messages from any map to any map with one partial; each Msg has tensor 0. If `from` has one partial, there is one
+/// round of copies, each from a holder on the receiver's host where there is one, and spread evenly over the holders.
+/// Otherwise two rounds bring the sums to one_owner(to) (partials, then the owner's own), and a third one copies them
+/// from there where `to` has copies.
 Rounds reshard(const ShardMap& from, const ShardMap& to, const cluster::Cluster& cluster);
-/// Proves what reshard() returned, by verify_copy and verify_sum.
+/// Verifies a plan of reshard() by verify_copy and verify_sum.
 void verify_reshard(const Rounds& plan, const ShardMap& from, const ShardMap& to);
 
 /// Sorted by source, destination, tensor, lower corner: the order in which messages are packed and sums are formed.
 void sort_messages(std::vector<Msg>& messages);
 
-/// Bytes on each link class; element_size in bytes. Local copies count nothing.
+/// Bytes on each link class; element_size in bytes. Local copies count 0.
 LinkBytes bytes_of(const Rounds& rounds, const cluster::Cluster& cluster, i64 element_size);
 
 /// Copy: from has one partial, to has one partial. Throws InternalError naming tensor, box and ranks unless every

@@ -1,4 +1,4 @@
-// Boxes and cuts: the arithmetic under every "who holds what".
+// Boxes and cuts: the arithmetic of who holds what.
 #pragma once
 
 #include <array>

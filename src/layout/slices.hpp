@@ -1,4 +1,4 @@
-// Slices of a tensor on its way from one map to another: boxes on which it is constant who has them and who wants them.
+// Slices of a tensor that goes from one map to another: boxes whose elements all have the same holders and takers.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace switchyard::layout {
 struct Slice {
   Box box;
   std::vector<int> holders, partials, takers;
-  /// Those that hold copies of one partial.
+  /// The ranks that hold copies of one partial.
   std::vector<int> holders_of(int partial) const;
   bool operator==(const Slice&) const = default;
 };
@@ -24,11 +24,11 @@ using NarrowHolders = std::function<void(std::vector<int>& shards, const std::ve
 
 /// The slices that some shard of `to` wants, disjoint, in order of their lower corners. A rank is named once among the
 /// holders, for the first of its shards that contains the slice; holders and takers are in order of their shards.
-/// Throws InternalError if nobody holds what somebody wants.
+/// Throws InternalError if no rank holds a slice that is wanted.
 std::vector<Slice> slices(const ShardMap& from, const ShardMap& to, const NarrowHolders& narrow = {});
 
 /// The published sender choice: among the holders on the receiver's host the one that has sent least so far; only if
-/// there is none, the least loaded one elsewhere. `sent`: per rank. The first of equals.
+/// there is none, the least loaded one elsewhere. `sent`: elements sent so far by each rank. On a tie, the first.
 int nearest_sender(std::span<const int> holders, int receiver, const cluster::Cluster& cluster,
                    std::span<const i64> sent);
 

@@ -1,4 +1,4 @@
-// Replays move plans on who-holds-what instead of on numbers.
+// Replays move plans on sets of holders instead of numbers.
 #include <algorithm>
 #include <deque>
 #include <limits>
@@ -20,7 +20,7 @@ std::string at(const Msg& msg, size_t round) {
                      msg.dst, round);
 }
 
-/// Texts are made for messages that are wrong only: there may be millions.
+/// Texts are made only for messages that are wrong, because there may be millions.
 void check_at(bool ok, const char* what, const Msg& msg, size_t round) {
   if (!ok) throw InternalError(fmt::format(fmt::runtime(what), at(msg, round)));
 }
@@ -45,7 +45,7 @@ std::vector<std::vector<Timed>> by_tensor(const Rounds& plan, size_t tensors) {
   return result;
 }
 
-/// Which tensors to prove: of those with the same maps and messages (the layers of one stage) the first.
+/// The tensors to verify: the first one among those with equal maps and messages (such as the layers of a stage).
 std::vector<size_t> distinct(const std::vector<std::vector<Timed>>& messages, const std::vector<ShardMap>& from,
                              const std::vector<ShardMap>& to) {
   const auto same_map = [](const ShardMap& a, const ShardMap& b) {
@@ -56,8 +56,7 @@ std::vector<size_t> distinct(const std::vector<std::vector<Timed>>& messages, co
   };
   std::vector<size_t> chosen;
   for (size_t t = 0; t < to.size(); ++t) {
-    if (messages[t].empty() && from[t].shards.empty() && to[t].shards.empty())
-      continue;  // nobody has it, nobody wants it
+    if (messages[t].empty() && from[t].shards.empty() && to[t].shards.empty()) continue;  // no rank has it or wants it
     const bool known = std::any_of(chosen.begin(), chosen.end(), [&](size_t other) {
       return same_map(to[t], to[other]) && same_map(from[t], from[other]) &&
              std::equal(messages[t].begin(), messages[t].end(), messages[other].begin(), messages[other].end(),
@@ -68,7 +67,7 @@ std::vector<size_t> distinct(const std::vector<std::vector<Timed>>& messages, co
   return chosen;
 }
 
-/// What the proofs of one tensor have in common: its maps, the grid of all boxes, and the number of ranks.
+/// Common data of the proofs of one tensor: its maps, the grid of all boxes, and the number of ranks.
 struct Board {
   Board(const std::vector<Timed>& messages, const ShardMap& from_map, const ShardMap& to_map)
       : from(from_map), to(to_map), sources(from_map), targets(to_map), grid(boxes(messages, from_map, to_map)) {
@@ -102,7 +101,7 @@ struct Board {
 
 constexpr int kNever = std::numeric_limits<int>::max();
 
-/// since[rank, cell]: the first round that finds the cell on the rank; 0: held in `from`.
+/// since[rank, cell]: the first round at whose start the rank has the cell; 0: held in `from`.
 void replay_copy_message(const Board& board, const Msg& msg, size_t round, std::vector<int>& since,
                          std::vector<bool>& placed) {
   check_at(board.in_to(msg.dst, msg.box), "{}: not inside one destination shard", msg, round);
@@ -219,7 +218,7 @@ class SumReplay {
   std::vector<Sum> result_;
 };
 
-/// State of an exchange's replay: of each rank and cell the sum that lies in its input, output and scratch.
+/// State of an exchange's replay: for each rank and cell, the sums in its input, output and scratch memory.
 class ExchangeReplay {
  public:
   ExchangeReplay(const Exchange& exchange, const ShardMap& from, const ShardMap& to)
@@ -259,7 +258,7 @@ class ExchangeReplay {
     return in(place == Place::input ? from_ : to_);
   }
 
-  // What is sent is what lies there when the step starts.
+  // Sent values are those from the start of the step.
   void run(size_t number) {
     const Step& step = exchange_.steps[number];
     std::map<std::pair<int, int>, std::deque<std::pair<Box, std::vector<Sum>>>> sent;
@@ -309,7 +308,7 @@ class ExchangeReplay {
             name(number, ranks.first, ranks.second, queue.empty() ? Box{} : queue.front().first));
   }
 
-  // Each partial is in one partial of `to`, on all its copies.
+  // Checks that each partial is in one partial of `to`, on all its copies.
   void check_result() {
     std::map<std::pair<size_t, int>, Sum> results;  // cell, partial of `to`
     for (const Shard& shard : to_.shards)

@@ -10,7 +10,7 @@
 
 namespace switchyard::models {
 
-/// What the graph ends in: the weighted loss per token (training), or logits (T, V) without a loss.
+/// The end of the graph: the weighted loss per token (training), or logits (T, V) without a loss.
 enum class Output { loss, logits };
 
 /// Forward graph of any supported family; for logits without dropout. Units: 0 embedding, 1 .. layers, layers + 1 final
@@ -22,7 +22,7 @@ void build_llama(ir::Graph& graph, const config::ModelConfig& model, Output outp
 /// GPT-2: learned positions, LayerNorm, GELU, Conv1D weights ([in, out] in files).
 void build_gpt2(ir::Graph& graph, const config::ModelConfig& model, Output output);
 
-/// As the model says; site: its dropout's number.
+/// The attention that the model's settings ask for; site: the number of its dropout.
 std::shared_ptr<const ir::Operator> attention_operator(const config::ModelConfig& model, int site);
 /// The parameters of a product, or a table of rows: a weight [rows, columns] named NAMEweight, and NAMEbias [rows].
 /// Rows are outputs, columns inputs. Cuts are alignments, as in layout::Shape; the dim that has some is the one that

@@ -84,7 +84,7 @@ class LlamaBuilder {
     return graph_.call(std::make_shared<ir::Linear>(1, m_.mlp_bias), out, "feed-forward out")[0];
   }
 
-  // The result of a block, and its sum with the stream, lie where the stream does.
+  // The result of a block and its sum with the residual stream have the stream's layout.
   int residual(int x_TH, int block_TH) {
     graph_.set_role(block_TH, "residual");
     const int sum = graph_.call(std::make_shared<ir::Add>(), {x_TH, block_TH}, "residual")[0];

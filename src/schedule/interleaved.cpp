@@ -7,8 +7,8 @@
 namespace switchyard::schedule {
 namespace {
 
-/// Sizes of the groups: at least `stages` each, so that a chunk's outputs are back at stage 0 when it takes the group
-/// up again, and as even as can be.
+/// Sizes of the groups: at least `stages` each, so that a chunk's outputs are back at stage 0 when that stage continues
+/// with the group, and as even as possible.
 std::vector<int> group_sizes(int stages, int mbs) {
   const int groups = std::max(1, mbs / stages);
   std::vector<int> sizes;

@@ -1,4 +1,4 @@
-// Interleaved 1F1B: each stage has several chunks of the model, so that the pipeline fills in a fraction of the time.
+// Interleaved 1F1B: each stage has several chunks of the model, so that the pipeline fills faster.
 #pragma once
 
 #include "schedule/schedule.hpp"

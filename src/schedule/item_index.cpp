@@ -8,14 +8,14 @@
 namespace switchyard::schedule {
 namespace {
 
-/// Walks from a stage that is stuck to the stage it waits for until one comes again: that is the cycle.
+/// Walks from a stuck stage to the stage that it waits for, until a stage repeats: these form the cycle.
 std::string cycle(const ItemIndex& index, const std::vector<int>& next, int start) {
   const auto blocker = [&](int stage) {
     const Place place{stage, next[static_cast<size_t>(stage)]};
     for (const Place& need : index.waits_for(place)) {
       if (need.index >= next[static_cast<size_t>(need.stage)]) return need;
     }
-    throw InternalError("schedule: a stage that isn't stuck was taken for stuck");
+    throw InternalError("schedule: a cycle was looked for at a stage that isn't stuck");
   };
   std::vector<int> seen(next.size(), 0);
   int stage = start;
@@ -35,7 +35,7 @@ std::string cycle(const ItemIndex& index, const std::vector<int>& next, int star
 }  // namespace
 
 ItemIndex::ItemIndex(const Schedule& schedule) : schedule_(schedule) {
-  constexpr int kMostPositions = 1 << 24;  // so that a key fits
+  constexpr int kMostPositions = 1 << 24;  // so that a key fits into 64 bits
   check(schedule.chunks >= 1 && schedule.chunks <= kMostPositions / std::max(1, schedule.stages()) && schedule.mbs >= 0,
         "schedule: {} stages with {} chunks and {} micro-batches", schedule.stages(), schedule.chunks, schedule.mbs);
   for (int stage = 0; stage < schedule.stages(); ++stage) {
@@ -71,7 +71,7 @@ std::vector<Place> ItemIndex::waits_for(Place place) const {
 }
 
 std::uint64_t ItemIndex::key(char what, int position, int mb) const {
-  const std::uint64_t kind = what == 'F' ? 0 : what == 'W' ? 2 : 1;  // X stands under B
+  const std::uint64_t kind = what == 'F' ? 0 : what == 'W' ? 2 : 1;  // X is stored under B
   const auto positions = static_cast<std::uint64_t>(schedule_.positions()),
              mbs = static_cast<std::uint64_t>(schedule_.mbs);
   return (kind * positions + static_cast<std::uint64_t>(position)) * mbs + static_cast<std::uint64_t>(mb);
@@ -82,7 +82,7 @@ void ItemIndex::add(Place place) {
   const bool known = item.what == 'F' || item.what == 'B' || item.what == 'W' || item.what == 'X';
   if (known && item.chunk >= 0 && item.mb >= 0 && item.chunk < schedule_.chunks && item.mb < schedule_.mbs &&
       places_.emplace(key(item.what, position(place), item.mb), place).second)
-    return;  // texts for messages are made for messages only
+    return;  // the texts below are made only where a message is needed
   check(known, "schedule: stage {} has work '{}', not F, B, W or X", place.stage, item.what);
   check(item.chunk >= 0 && item.mb >= 0, "schedule: stage {} has a negative chunk or micro-batch in {}", place.stage,
         to_string(item));

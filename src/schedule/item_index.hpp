@@ -1,4 +1,4 @@
-// Finds the items of a schedule, and knows which item waits for which.
+// Index of a schedule's items: where each one is, and which items it waits for.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,14 @@
 
 namespace switchyard::schedule {
 
-/// Where an item stands: stage, and place in its stage's order.
+/// Place of an item: its stage, and its index in the stage's order.
 struct Place {
   int stage = 0, index = 0;
   bool operator==(const Place&) const = default;
 };
 
-/// Memory is proportional to the number of items, whatever numbers they carry. Keeps a reference to the schedule.
+/// Memory is proportional to the number of items, however large their micro-batch and chunk numbers are. Keeps a
+/// reference to the schedule.
 class ItemIndex {
  public:
   /// InternalError, with stage and item, if an item is unknown, repeated, out of range or missing.
@@ -39,8 +40,8 @@ class ItemIndex {
   std::unordered_map<std::uint64_t, Place> places_;
 };
 
-/// Visits all items, each after those of its stage before it and after what it waits for. InternalError that prints the
-/// cycle if the stages wait for each other in one.
+/// Visits all items, each after its predecessors on the stage and after the items that it waits for. If the stages wait
+/// for each other in a cycle, InternalError prints it.
 void run_in_order(const ItemIndex& index, const std::function<void(Place)>& visit);
 
 }  // namespace switchyard::schedule

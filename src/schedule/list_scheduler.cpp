@@ -11,7 +11,8 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// Micro-batches keep their order at each position, so counters say what has run.
+/// The clock and the state of all stages. Micro-batches keep their order at each position, so counters say what has
+/// run.
 class Machine {
  public:
   Machine(const Pipeline& pipeline, const std::vector<Rule>& rules, double most)
@@ -90,8 +91,8 @@ class Machine {
   int where(int stage, int chunk) const { return where_[static_cast<size_t>(stage * pipeline_.chunks + chunk)]; }
   Position& position(int stage, int chunk) { return positions_[static_cast<size_t>(where(stage, chunk))]; }
 
-  /// The last chunk may fill the memory; the others leave a place for each chunk after them that still has forwards to
-  /// run, so that a micro-batch that is in the pipeline can always be finished.
+  /// The last chunk may fill the memory. The others leave room for one activation of each later chunk that still has
+  /// forwards to run, so that a micro-batch in the pipeline can always be finished.
   bool has_room(int stage, int chunk) {
     int after = 0;
     for (int later = chunk + 1; later < pipeline_.chunks; ++later) after += position(stage, later).f < mbs_ ? 1 : 0;
@@ -100,7 +101,7 @@ class Machine {
 
   std::optional<Choice> choose(int stage, double now) {
     const Rule& rule = this->rule(stage);
-    int oldest = -1, waiting = 0;  // chunk of the W that waits for longest; of two, the chunk whose B ran first
+    int oldest = -1, waiting = 0;            // chunk of the W with the lowest micro-batch; on a tie, the later chunk
     double coming = kNever, input = kNever;  // the next B, the next F there is room for
     bool forward = false, blocked = false, gradient = false;
     for (int chunk = pipeline_.chunks - 1; chunk >= 0; --chunk) {
@@ -114,7 +115,7 @@ class Machine {
       if (p.w < p.b && (oldest < 0 || p.w < position(stage, oldest).w)) oldest = chunk;
     }
     if (waiting > rule.waiting) return Choice{'W', oldest};
-    // Forward and gradient take turns: where only memory keeps a forward back, a W makes room.
+    // Forward and gradient take turns. Where only memory prevents a forward, a W frees some.
     if (gradient && blocked && !forward && oldest >= 0 && at(stage).last == 'B') return Choice{'W', oldest};
     if (forward || gradient) {
       const Choice choice = best(stage, now);
@@ -125,7 +126,7 @@ class Machine {
     return Choice{'W', oldest};
   }
 
-  /// The first of the rule's list that can run.
+  /// The first item of the rule's list that can run.
   Choice best(int stage, double now) {
     for (const char letter : at(stage).last == 'B' ? rule(stage).after_gradient : rule(stage).after_forward) {
       const int chunk = letter == 'f' || letter == 'b' ? 1 : 0;
@@ -143,7 +144,7 @@ class Machine {
     return coming > now && coming < now + rule(stage).hold * (choice.what == 'F' ? p.forward : p.weight);
   }
 
-  /// When something comes that the stage doesn't have yet.
+  /// The time of the next arrival of an input or gradient that the stage does not have yet.
   double next_arrival(int stage, double now) {
     double next = kNever;
     for (int chunk = 0; chunk < pipeline_.chunks; ++chunk)
@@ -152,7 +153,7 @@ class Machine {
     return next;
   }
 
-  /// Whether the schedule can still end in time.
+  /// Starts an item; returns whether the schedule can still end in time.
   bool start(int stage, Choice choice, double now) {
     const int here = where(stage, choice.chunk);
     Position& p = positions_[static_cast<size_t>(here)];
@@ -174,7 +175,7 @@ class Machine {
     return true;
   }
 
-  /// The output of an F or B that ends at `end` comes to position `to`, or turns into the loss's gradient.
+  /// Passes the output of an F or B that ends at `end` to position `to`, or from the last F to the loss's gradient.
   void hand_over(int stage, int to, bool forward, int mb, double end) {
     if (to < 0) return;
     if (to == pipeline_.positions()) {
@@ -249,8 +250,8 @@ Length length_of(const Pipeline& pipeline, const Schedule& schedule) {
   return length;
 }
 
-// A stage begins when the first micro-batch has come to it. It then does all its work, and before the first gradient
-// comes to it no more than `cap` forwards of that.
+// A stage begins when the first micro-batch reaches it. It then does all its work, of which at most `cap` forwards
+// before the first gradient reaches it.
 Length least_length(const Pipeline& pipeline, int cap) {
   Length least;
   std::vector<double> begin(static_cast<size_t>(pipeline.stages), kNever), work(begin.size(), 0),
@@ -268,7 +269,7 @@ Length least_length(const Pipeline& pipeline, int cap) {
     forward[stage] = std::max(forward[stage], times.forward.count);
     now += times.forward.count;
   }
-  std::vector<double> gradient(begin.size(), kNever);  // the first to come to a stage
+  std::vector<double> gradient(begin.size(), kNever);  // arrival of the first one at a stage
   for (int p = positions - 1; p >= 0; --p) {
     gradient[stage_at(p)] = std::min(gradient[stage_at(p)], now);
     now += pipeline.costs.of(p).input_gradient.count + (p > 0 ? send(p, p - 1) : 0);

@@ -13,21 +13,21 @@ namespace switchyard::schedule {
 
 /// How a stage chooses among items that could run.
 struct Rule {
-  /// Chunks' F and B, best first, written F, B for chunk 0 and f, b for chunk 1; which of the two lists holds depends
-  /// on the F or B that the stage ran last.
+  /// F and B of the chunks in order of preference: F, B for chunk 0 and f, b for chunk 1. Which of the two lists
+  /// applies depends on whether the stage ran a B or an F last.
   std::string_view after_gradient, after_forward;
-  /// Rather than an F, wait for a B that comes within this share of its time; rather than a W, for a B or an F.
+  /// Instead of running an F, wait for a B that comes within this share of the F's time; instead of a W, for a B or an
+  /// F.
   double hold = 0;
-  /// W runs when nothing else can, and first where more than so many wait.
+  /// W runs when nothing else can, and before other items where more than this many wait.
   int waiting = std::numeric_limits<int>::max();
   /// Most activations that the stage holds, from F to W.
   int cap = std::numeric_limits<int>::max();
   bool operator==(const Rule&) const = default;
 };
 
-/// How long a schedule takes, the first thing first: all gradients are needed before the optimizer's step, so the
-/// makespan counts; of two that end together the one with the shorter longest_stage() lets more of what comes before
-/// and after run beside it.
+/// Length of a schedule, compared by makespan first, because the optimizer's step needs all gradients. Of two schedules
+/// with equal makespan, the one with the shorter longest_stage() leaves more time for work before and after it.
 struct Length {
   Seconds makespan, longest_stage;
   auto operator<=>(const Length&) const = default;
@@ -47,16 +47,16 @@ struct Scheduled {
   Length length;
 };
 
-/// The schedule that the stages' rules make: items of a position in the order of micro-batches. Nothing if it would
-/// take longer than `most`. length: what a replay takes, or where a rule holds back a little more.
+/// The schedule that the stages' rules give, with the items of a position in the order of micro-batches. Nothing if it
+/// would take longer than `most`. length: that of a replay, or a little more where a rule holds items back.
 /// errors   InternalError if a rule's cap is below the chunks, or its list lacks an item
 std::optional<Scheduled> list_schedule(const Pipeline& pipeline, const std::vector<Rule>& rules, Seconds most);
 
-/// What a replay of a valid schedule takes, without its spans: for searches.
+/// Length of a replay of a valid schedule, without its spans: for searches.
 /// errors   InternalError if the stages wait for each other in a cycle
 Length length_of(const Pipeline& pipeline, const Schedule& schedule);
 
-/// No schedule of this pipeline in which no stage holds more than `cap` activations takes less.
+/// Lower bound of the length of any schedule of this pipeline in which no stage holds more than `cap` activations.
 Length least_length(const Pipeline& pipeline, int cap);
 
 }  // namespace switchyard::schedule

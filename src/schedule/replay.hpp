@@ -1,4 +1,4 @@
-// What a schedule takes in time, replayed with given times of its items.
+// Time of a schedule, replayed with given times of its items.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ struct ItemTimes {
 };
 
 /// at: [position], or one entry that holds for all. send: between neighbouring positions of different stages, for an
-/// activation or a gradient; it runs beside the computing, and sends don't slow each other.
+/// activation or a gradient; it overlaps with computation, and sends don't slow each other down.
 struct Costs {
   std::vector<ItemTimes> at;
   Seconds send{};
@@ -28,20 +28,21 @@ struct Span {
   Seconds start, end;
 };
 
-/// idle: of each stage, between the start of its first item and the end of its last, without the time it works.
+/// idle: of each stage, between the start of its first item and the end of its last, minus the time it works.
 struct Timing {
   std::vector<std::vector<Span>> spans;  // [stage][item]
   std::vector<Seconds> idle;             // [stage]
   Seconds makespan{};                    // end of the last item of all
 
   Seconds worst_idle() const;
-  /// The longest time from the start of a stage's first item to the end of its last: the pace of steps that need not
-  /// wait for each other at all stages at once.
+  /// The longest time from the start of a stage's first item to the end of its last: the time per step if consecutive
+  /// steps could overlap.
   Seconds longest_stage() const;
 };
 
-/// Each item starts as soon as its stage is free and what it waits for is there. InternalError as verify, if `costs`
-/// has neither one entry nor one for each position, or a time is negative or not finite.
+/// Replays a schedule: each item starts as soon as its stage is free and the items that it waits for have arrived.
+/// InternalError as verify, if `costs` has neither one entry nor one for each position, or a time is negative or not
+/// finite.
 Timing replay(const Schedule& schedule, const Costs& costs);
 
 /// InternalError unless these are costs of so many positions.

@@ -19,9 +19,9 @@ struct Item {
 
 using Order = std::vector<std::vector<Item>>;  // [stage]
 
-/// Which position of the pipeline, 0 ... stages * chunks - 1, a chunk is. loop: chunk c of stage s is position c *
-/// stages + s. v: every other chunk runs back, so that chunk 1 of stage s is position 2 * stages - 1 - s and the ends
-/// of chunks that follow each other share a stage (source: arXiv 2405.15362).
+/// The position of a chunk in the pipeline, 0 ... stages * chunks - 1. loop: chunk c of stage s is position c * stages
+/// + s. v: every other chunk runs backwards, so that chunk 1 of stage s is position 2 * stages - 1 - s and the ends of
+/// chunks that follow each other share a stage (source: arXiv 2405.15362).
 enum class Placement { loop, v };
 int position_of(Placement placement, int stages, int stage, int chunk);
 int stage_of(Placement placement, int stages, int position);
@@ -54,18 +54,18 @@ Order schedule(Kind kind, int stages, int mbs);
 /// other in a cycle: the message prints the cycle.
 void verify(const Schedule& schedule);
 
-/// As verify(Schedule), with the chunks (in a loop) and micro-batches that occur in the order.
+/// The same as verify(Schedule), with the chunks (in a loop) and micro-batches that occur in the order.
 void verify(const Order& order);
 
-/// Most micro-batches a stage holds activations of at any time, chunks counted one by one: from F to X or W.
+/// Most micro-batches whose activations a stage holds at any time, from F to X or W. Chunks are counted separately.
 std::vector<int> peak_in_flight(const Order& order);
 
-/// Most bytes a stage holds for items begun and not yet finished with. activation: what F keeps for the gradients,
-/// until X or W ends; gradient: the output gradients W needs besides, kept from B until W ends, and while an X runs.
-/// Both for one chunk of a micro-batch.
+/// Most bytes that a stage holds at any time. activation: bytes that F keeps for the gradients, until X or W ends;
+/// gradient: the output gradients that W also needs, kept from B until W ends, and while an X runs. Both for one chunk
+/// of a micro-batch.
 std::vector<Bytes> peak_bytes(const Order& order, Bytes activation, Bytes gradient);
 
-/// "F0 F1 X0 X1", with ".chunk" behind the micro-batch where chunk is not 0.
+/// "F0 F1 X0 X1", with ".chunk" after the micro-batch where chunk is not 0.
 std::string to_string(const Item& item);
 std::string to_string(const std::vector<Item>& items);
 

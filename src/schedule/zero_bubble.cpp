@@ -12,7 +12,7 @@
 namespace switchyard::schedule {
 namespace {
 
-// Each is best for some costs; the first ones mostly are.
+// Each rule is the best for some costs, mostly one of the first.
 const std::vector<Rule>& rules_of(int chunks) {
   static const std::vector<Rule> kOne{{"FB", "BF"}, {"FB", "BF", 0.25}, {"FB", "BF", 0.5}, {"FB", "BF", 1}};
   static const std::vector<Rule> kTwo{{"BFfb", "BfFb"},       {"BFfb", "fbBF", 0.5}, {"BbFf", "BfFb", 0.25},
@@ -20,7 +20,7 @@ const std::vector<Rule>& rules_of(int chunks) {
   return chunks == 1 ? kOne : kTwo;
 }
 
-// Each X as B and W: a B sends its gradient sooner.
+// 1F1B with each X replaced by B and W, because a B sends its gradient sooner.
 Schedule one_f_one_b(const Pipeline& pipeline) {
   Schedule made{.order = Order(static_cast<size_t>(pipeline.stages)), .mbs = pipeline.mbs};
   const Order usual = schedule(Kind::one_f_one_b, pipeline.stages, pipeline.mbs);
@@ -34,17 +34,17 @@ Schedule one_f_one_b(const Pipeline& pipeline) {
   return made;
 }
 
-// Costs are estimates: what gains less than this share by them may lose in the step that follows.
+// Costs are estimates: a gain below this share may be a loss in the real step.
 constexpr double kGain = 0.005, kRounding = 5e-13;
 
-// The best of all candidates with the memory of 1F1B or less. More memory is taken where it gains, so that it never
-// makes the step longer.
+// Finds the best of all candidates with the memory of 1F1B or less. More memory is used only where it gains, so that it
+// never makes the step longer.
 class Search {
  public:
   explicit Search(const Pipeline& pipeline) : pipeline_(pipeline) {}
 
   Schedule run(int cap) {
-    cap = std::clamp(cap, pipeline_.chunks, std::max(1, pipeline_.mbs) * pipeline_.chunks);  // more is never held
+    cap = std::clamp(cap, pipeline_.chunks, std::max(1, pipeline_.mbs) * pipeline_.chunks);  // no stage ever holds more
     const int usual = std::min(cap, pipeline_.positions());
     for (int c = usual; c >= pipeline_.chunks && !(best_ && best_->length <= least_length(pipeline_, c)); --c) {
       Scheduled made = best_of_cap(c);
@@ -80,8 +80,8 @@ class Search {
     return std::move(*best);
   }
 
-  // A stage that holds items back may start some later than it could: only a replay tells how long the schedule takes,
-  // and none is given up before.
+  // A stage that holds items back may start some later than it could, so only a replay gives the schedule's length, and
+  // no candidate is given up before its replay.
   std::optional<Scheduled> made_by(const Rule& rule, Seconds most) const {
     const std::vector<Rule> rules(static_cast<size_t>(pipeline_.stages), rule);
     if (rule.hold == 0) return list_schedule(pipeline_, rules, most);

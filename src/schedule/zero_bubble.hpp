@@ -1,4 +1,5 @@
-// Zero-bubble schedules: the gradient of a stage's input (B) goes on at once, that of its weights (W) fills idle time.
+// Zero-bubble schedules: the gradient of a stage's input (B) is sent on at once, the gradient of its weights (W) fills
+// idle time.
 #pragma once
 
 #include "schedule/replay.hpp"
@@ -7,14 +8,13 @@
 namespace switchyard::schedule {
 
 /// One chunk per stage; no stage holds activations of more than `cap` micro-batches, from F to W. cap = stages is the
-/// memory of 1F1B ("ZB-H1"), 2 * stages - 1 or more the least idle time ("ZB-H2").
+/// memory of 1F1B ("ZB-H1"), 2 * stages - 1 or more gives the least idle time ("ZB-H2").
 /// idle     with F = B = W and no send: max(0, 2 stages - 1 - cap) times F on the worst stage, where stages <= cap and
 ///          mbs >= 2 stages - 1
 /// method   list scheduling of all stages under a few rules of choice (list_scheduler.hpp), with this cap and all
-///          smaller ones. The candidate with
-///          the shortest makespan at `costs` is taken, as the optimizer waits for the last gradient of all stages (the
-///          global norm needs them); then that with the shortest longest_stage(), then the first. More than `stages`
-///          are held only where that makes it shorter by 0.5%.
+///          smaller ones. The candidate with the shortest makespan at `costs` is taken, as the optimizer waits for the
+///          last gradient of all stages (the global norm needs them); then that with the shortest longest_stage(), then
+///          the first. More than `stages` activations are held only where that shortens the step by 0.5%.
 /// never    longer than 1F1B at `costs` where cap >= stages (it is a candidate), nor than with a smaller cap
 /// source   arXiv 2401.10241
 /// errors   InternalError for stages < 1, mbs < 0, cap < 1, or costs that aren't those of `stages` positions

@@ -11,7 +11,7 @@ namespace {
 using layout::Box;
 using layout::ShardMap;
 
-/// The boxes on each host, each once, however many ranks hold it.
+/// The boxes on each host; a box that several ranks hold counts once.
 using HostBoxes = std::set<std::pair<int, std::array<i64, 2 * layout::kMaxDims>>>;
 
 void add_boxes(const ShardMap& map, const cluster::Cluster& cluster, HostBoxes& seen, std::vector<Box>& boxes,
@@ -74,7 +74,7 @@ i64 inter_host_bound_bytes(const std::vector<ShardMap>& from, const std::vector<
   const auto same = [](const std::vector<ShardMap>& maps, size_t a, size_t b) {
     return maps.empty() || maps[a].shards == maps[b].shards;
   };
-  std::vector<std::pair<size_t, i64>> counted;  // tensors unlike those before them, and their elements
+  std::vector<std::pair<size_t, i64>> counted;  // the first tensors of their kind, and their elements
   i64 elements = 0;
   for (size_t t = 0; t < to.size(); ++t) {
     const auto known = std::find_if(counted.begin(), counted.end(), [&](const auto& entry) {

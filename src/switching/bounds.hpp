@@ -1,4 +1,4 @@
-// What a move plan costs, and the least that any plan could cost.
+// The traffic of a move plan, and a lower bound for any plan.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace switchyard::switching {
 
-/// Bytes of a plan: per link class, and of the rank that sends or receives most (local copies count nothing).
+/// Bytes of a plan: per link class, and of the rank that sends or receives most (local copies count 0).
 struct Traffic {
   layout::LinkBytes links;
   i64 max_send = 0, max_receive = 0;
@@ -16,7 +16,7 @@ struct Traffic {
 Traffic traffic(const MovePlan& plan, const cluster::Cluster& cluster, i64 element_size);
 
 /// Bytes that any switch must send between hosts: each element once for every host that wants it and has it on none of
-/// its ranks, in `from` or `compute copy`. Lists as in plan_switch.
+/// its ranks, in `from` or `compute_copy`. Lists as in plan_switch.
 i64 inter_host_bound_bytes(const std::vector<layout::ShardMap>& from, const std::vector<layout::ShardMap>& compute_copy,
                            const std::vector<layout::ShardMap>& to, const cluster::Cluster& cluster, i64 element_size);
 

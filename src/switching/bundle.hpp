@@ -1,4 +1,4 @@
-// Bundles: slices of several tensors with the same holders and takers, laid end to end, so that they are shared out as
+// Bundles: slices of several tensors with the same holders and takers, concatenated, so that the ranks share them as
 // one.
 #pragma once
 
@@ -29,11 +29,11 @@ struct Bundle {
   i64 elements = 0;
 };
 
-/// Slices of equal holders, partials and takers are joined, in order of first appearance.
+/// Joins slices with equal holders, partials and takers, in order of first appearance.
 std::vector<Bundle> bundles(std::span<const TensorSlice> slices);
 
 /// Adds messages from src to dst for the elements [begin, end) of the bundle, rounded to rows of the boxes at both
-/// ends: ranges that abut give messages that abut.
+/// ends, so that adjacent ranges give adjacent messages.
 void send_range(const Bundle& bundle, i64 begin, i64 end, int src, int dst, std::vector<layout::Msg>& messages);
 
 }  // namespace switchyard::switching

@@ -14,7 +14,7 @@ using layout::Box;
 using layout::Msg;
 using layout::ShardMap;
 
-/// A message and what it must have in common with those it is joined with.
+/// A message and the shards that it must have in common with messages it is joined with.
 struct Placed {
   Msg msg;
   std::array<int, 4> shards{};  // of the source in from, to; of the destination in from, to

@@ -1,4 +1,4 @@
-// The policies without relays: every rank that lacks a slice gets it from one holder, in one round.
+// The policies without relays: every rank that needs a slice gets it from one holder, in one round.
 #pragma once
 
 #include <span>
@@ -8,18 +8,18 @@
 
 namespace switchyard::switching {
 
-/// Plans unit after unit; what each rank has sent so far, and whose turn it is, carries over.
+/// Plans unit after unit. The loads of the ranks, and whose turn it is, carry over to the next unit.
 class DirectPlanner {
  public:
   /// `policy` is greedy, first or round_robin.
   DirectPlanner(Planner policy, const cluster::Cluster& cluster);
-  /// Copies, local ones included.
+  /// Messages of copies, including local ones.
   layout::Rounds switch_unit(std::span<const TensorSlice> slices);
-  /// Each partial straight to the owner, then the owner's own.
+  /// Messages of each partial directly to the owner, then the owner's own sum.
   layout::Rounds reduce_unit(std::span<const TensorSlice> slices);
 
  private:
-  /// One of the holders; counts what it will send.
+  /// Chooses one of the holders, and adds the elements to its load.
   int choose(const std::vector<int>& holders, int receiver, i64 elements);
 
   Planner policy_;

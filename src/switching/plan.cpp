@@ -22,7 +22,7 @@ using layout::ShardMap;
 /// The numbers of a unit's ranks: from 0 in their order. Units that differ in names only can use the same moves.
 class Numbering {
  public:
-  /// Of the ranks with these names, ascending; null: of all ranks, each with its own number.
+  /// Numbers the ranks with these names, in ascending order; null: every rank keeps its own number.
   Numbering(Names names, int ranks) : names_(std::move(names)) {
     if (names_ && !names_->empty()) ranks = std::max(ranks, names_->back() + 1);
     number_.assign(static_cast<size_t>(ranks), -1);
@@ -30,7 +30,7 @@ class Numbering {
       number_[static_cast<size_t>(names_ ? (*names_)[static_cast<size_t>(i)] : i)] = i;
   }
   const Names& names() const { return names_; }
-  /// -1: not of the unit.
+  /// The rank's number; -1 if it is not in the unit.
   int operator[](int rank) const {
     return static_cast<size_t>(rank) < number_.size() ? number_[static_cast<size_t>(rank)] : -1;
   }
@@ -44,7 +44,7 @@ class Numbering {
                       });
   }
 
-  /// Their hosts, numbered from 0 in their order.
+  /// The hosts of the unit's ranks, numbered from 0 in their order.
   Cluster within(const Cluster& cluster) const {
     if (!names_) return cluster;
     std::set<int> hosts;
@@ -67,7 +67,7 @@ class Numbering {
   std::vector<int> number_;  // of each rank
 };
 
-/// The maps a plan is about: sources that come first, further sources, destinations.
+/// The maps of a plan: preferred sources, further sources, destinations.
 struct Maps {
   const std::vector<ShardMap>& from;
   const std::vector<ShardMap>& compute_copy;
@@ -113,7 +113,8 @@ void check_partials(const layout::Slice& slice, int partials) {
 }
 
 /// Drops shards of the compute copy (those from `first_compute_copy` on) on hosts where the previous strategy has
-/// copies, but for ranks that want the cell themselves: a finely cut compute copy would only make slices small.
+/// copies, because a finely cut compute copy would only make slices small. Ranks that want the cell themselves keep
+/// their shard.
 layout::NarrowHolders prefer_previous(const ShardMap& sources, size_t first_compute_copy, const Cluster& cluster) {
   return [&sources, first_compute_copy, &cluster](std::vector<int>& shards, const std::vector<int>& takers) {
     const auto middle = std::lower_bound(shards.begin(), shards.end(), static_cast<int>(first_compute_copy));
@@ -162,7 +163,7 @@ std::vector<TensorSlice> slices_of(const UnitMaps& unit, const Maps& own, const 
   return result;
 }
 
-/// Empty rounds dropped, messages in order.
+/// Drops empty rounds and sorts the messages.
 Rounds tidy(Rounds moves) {
   std::erase_if(moves.rounds, [](const auto& round) { return round.empty(); });
   for (auto& round : moves.rounds) layout::sort_messages(round);
@@ -184,7 +185,7 @@ std::vector<MessageList::Pattern> patterns_of(Rounds moves) {
   return patterns;
 }
 
-/// Ranks and indices within the unit get their names.
+/// Attaches the names of ranks and tensors to the unit's patterns.
 SharedRounds named(const std::vector<MessageList::Pattern>& patterns, const Names& ranks, const UnitMaps& unit) {
   const auto tensors = std::make_shared<const std::vector<int>>(unit.tensors);
   SharedRounds shared;
@@ -192,7 +193,7 @@ SharedRounds named(const std::vector<MessageList::Pattern>& patterns, const Name
   return shared;
 }
 
-/// Plans each distinct unit once; direct policies only share the slices, as their loads go on.
+/// Plans each distinct unit once. Direct policies share only the slices, because their loads carry over.
 MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const Cluster& cluster, Planner planner,
                     bool sum) {
   struct Known {
@@ -228,8 +229,8 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
   return plan;
 }
 
-/// What of a plan is to be replayed: all but units that share their messages with another one and have its maps under
-/// other names.
+/// The part of a plan to be replayed: all units except those that share messages and maps with another one under other
+/// names.
 struct Proof {
   Rounds moves;  // of these units side by side
   std::vector<ShardMap> from, to;

@@ -17,7 +17,7 @@ struct UnitMaps {
   std::vector<int> tensors;
 };
 
-/// As layout::Rounds; units that differ in names only share their messages.
+/// The same as layout::Rounds; units that differ only in names share their messages.
 struct SharedRounds {
   std::vector<layout::MessageList> rounds;
 };
@@ -35,23 +35,23 @@ struct MovePlan {
   bool sum = false;
 };
 
-/// Parameters to the shards of `to`. Sources: `from` (the previous strategy's copies) and `compute copy` (home's, in
-/// compute precision); either list may be empty, and so may a map in it. What a rank holds in `from` or `compute copy`
-/// already is a local message of round 0. `from` is preferred: compute copy counts on hosts that `from` doesn't reach,
-/// and on its own rank. Units of equal maps get equal moves (greedy and round_robin: equal but for their load
-/// counters). relay: also where ranks and hosts have other numbers in the same order, as the layers of other pipeline
-/// stages have. InternalError if an element is nowhere.
+/// Moves parameters to the shards of `to`. Sources are `from` (the previous strategy's copies) and `compute_copy`
+/// (home's, in compute precision); either list may be empty, and so may a map in it. A shard that a rank already holds
+/// in `from` or `compute_copy` becomes a local message of round 0. `from` is preferred: `compute_copy` is used only on
+/// hosts that `from` doesn't reach, and on its own rank. Units of equal maps get equal moves (greedy and round_robin:
+/// except for the effect of their load counters). For relay, this also holds where ranks and hosts have other numbers
+/// in the same order, as for layers of other pipeline stages. InternalError if an element is on no rank.
 MovePlan plan_switch(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& from,
                      const std::vector<layout::ShardMap>& compute_copy, const std::vector<layout::ShardMap>& to,
                      const cluster::Cluster& cluster, Planner planner);
 
-/// Gradients (any partials, any copies) to `home` (one owner per element). The last round holds the local messages: the
-/// owner's own sum, once all that it adds has arrived.
+/// Moves gradients (any partials, any copies) to `home` (one owner per element). The last round has the local messages:
+/// the owner's own sum, once all partials that it adds have arrived.
 MovePlan plan_reduce(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& grad,
                      const std::vector<layout::ShardMap>& home, const cluster::Cluster& cluster, Planner planner);
 
-/// Proofs: layout::verify_copy and verify_sum over the whole plan. Of units with the same maps and moves but for names
-/// one is replayed.
+/// Verifies the whole plan by layout::verify_copy and verify_sum. Among units whose maps and moves differ only in
+/// names, one is replayed.
 void verify_switch(const MovePlan& plan, const std::vector<layout::ShardMap>& from,
                    const std::vector<layout::ShardMap>& compute_copy, const std::vector<layout::ShardMap>& to);
 void verify_reduce(const MovePlan& plan, const std::vector<layout::ShardMap>& grad,

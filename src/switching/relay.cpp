@@ -26,21 +26,20 @@ std::map<int, std::vector<int>> by_host(const std::vector<int>& ranks, const Clu
   return hosts;
 }
 
-/// A bundle on its way to one host: to one rank of it that lacks the bundle (crossing), or inside it.
+/// A bundle's delivery to one host: to one of its ranks that lack the bundle (crossing), or inside the host.
 struct Delivery {
   const Bundle* bundle;
   std::vector<int> senders, receivers;
 };
 
-/// What arrives at one host from others: demands on its receivers, with the delivery and the sender's part each is
-/// about.
+/// Arrivals of one host from others: demands on its receivers, each with its delivery and the sender's part.
 struct Arrivals {
   std::vector<Demand> demands;
   std::vector<const Delivery*> deliveries;
   std::vector<Part> parts;
 };
 
-/// Inside hosts: every receiver gets the whole bundle; the senders share the deliveries.
+/// Delivers inside hosts: every receiver gets the whole bundle, and the senders share the deliveries.
 void deliver_inside(const std::map<int, std::vector<Delivery>>& hosts, std::vector<Msg>& messages) {
   for (const auto& [host, deliveries] : hosts) {
     std::vector<Demand> demands;
@@ -59,13 +58,13 @@ void deliver_inside(const std::map<int, std::vector<Delivery>>& hosts, std::vect
   }
 }
 
-/// Across hosts: the senders share all crossings; on each host the ranks that lack something share what comes from each
+/// Delivers across hosts: the senders share all crossings. On each host, the receivers share what comes from each
 /// sender, and pass it on.
 void deliver_across(const std::vector<Delivery>& crossings, const Cluster& cluster, std::vector<Msg>& crossing,
                     std::vector<Msg>& spreading) {
   std::vector<Demand> sending;
   for (const Delivery& delivery : crossings) {
-    const bool evenly = delivery.senders.size() <= delivery.receivers.size();  // else parts would be many and small
+    const bool evenly = delivery.senders.size() <= delivery.receivers.size();  // else many small parts
     sending.push_back({delivery.bundle->elements, delivery.senders, -1, evenly});
   }
   const auto sent = share(sending);
@@ -93,12 +92,12 @@ void deliver_across(const std::vector<Delivery>& crossings, const Cluster& clust
   }
 }
 
-/// Which ranks add what on one host: of each partial that this host contributes, one or more ranks that hold it.
+/// The contribution of one host: for each partial that it contributes, the ranks that hold it.
 struct Contribution {
   std::map<int, std::vector<int>> holders;  // by partial
 };
 
-/// Every partial is contributed by one host: the owner's if it has a copy there, else one that contributes anyway, else
+/// The host that contributes each partial: the owner's if it has a copy there, else one that contributes anyway, else
 /// the first that has it.
 std::map<int, Contribution> contributions(const Bundle& bundle, int owner, const Cluster& cluster) {
   std::map<int, std::map<int, std::vector<int>>> holders;  // by partial, by host
@@ -153,7 +152,7 @@ class ReduceRounds {
   }
 
  private:
-  /// Round 0: the partials of a host come to `to`, each from the holder that has sent least.
+  /// Round 0: brings the partials of a host to `to`, each from the holder that has sent least.
   void gather(const Bundle& bundle, const Contribution& from, int to, i64 begin, i64 end) {
     for (const auto& [partial, ranks] : from.holders) {
       if (contains(ranks, to)) continue;

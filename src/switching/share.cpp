@@ -74,8 +74,8 @@ class Sharing {
     return -1;
   }
 
-  /// Up to the mean: on with the rank that had work last if no partner matters, else the least loaded first; no part
-  /// below the slack if it can be helped.
+  /// Fills ranks up to the mean. Without a preferred partner it continues with the rank that was filled last, else with
+  /// the least loaded one; parts below the slack are avoided where possible.
   void fill(const Demand& demand) {
     const bool last_may = demand.partner < 0 && std::find(demand.candidates.begin(), demand.candidates.end(), last_) !=
                                                     demand.candidates.end();
@@ -110,7 +110,7 @@ class Sharing {
   int last_ = -1;
   std::vector<i64> load_;
   std::set<std::pair<int, int>> pairs_;
-  std::vector<Part> parts_;  // of the demand being served
+  std::vector<Part> parts_;  // of the current demand
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Sharing work among ranks so that the most loaded one has little more than its part, in few pieces.
+// Shares work among ranks in few pieces, so that the most loaded one has little more than the mean.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace switchyard::switching {
 struct Demand {
   i64 elements = 0;
   std::vector<int> candidates;  // ranks
-  int partner = -1;     // who is at the other end (-1: no preference): candidates that have worked for it come first
+  int partner = -1;     // rank at the other end (-1: no preference); candidates that have worked for it come first
   bool evenly = false;  // equal parts for all candidates, where that overloads none
 };
 
@@ -22,8 +22,8 @@ struct Part {
   bool operator==(const Part&) const = default;
 };
 
-/// For each demand its parts, in order and without gaps. Demands of few candidates choose first; a rank is filled up to
-/// the mean over all candidates, give or take an eighth; what fits nowhere is levelled over its candidates.
+/// For each demand its parts, in order and without gaps. Demands with few candidates are served first. A rank is filled
+/// up to the mean over all candidates, within an eighth; what fits nowhere is balanced over its candidates.
 std::vector<std::vector<Part>> share(const std::vector<Demand>& demands);
 
 }  // namespace switchyard::switching

@@ -32,7 +32,7 @@ TEST(Errors, a_check_throws_only_when_it_does_not_hold) {
   }
 }
 
-TEST(Errors, the_kinds_are_reported_apart) {
+TEST(Errors, an_internal_error_is_not_a_runtime_error) {
   EXPECT_THROW(
       {
         try {

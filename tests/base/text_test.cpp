@@ -43,7 +43,7 @@ TEST(Text, a_star_matches_any_run_of_characters) {
   EXPECT_FALSE(matches_wildcard("", "a"));
 }
 
-TEST(Text, utf8_is_reported_from_other_bytes) {
+TEST(Text, utf8_is_distinguished_from_other_bytes) {
   for (const char* text : {"", "plain", "gr\u00fc\u00dfe", "\u20ac", "\U0001f600", "\u0080", "\u0800", "\U0010ffff"})
     EXPECT_TRUE(is_utf8(text)) << text;
   for (const char* text : {"\xff", "a\x80", "\xc3", "\xe2\x82", "\xf0\x9f\x98", "\xc0\xaf", "\xe0\x80\x80",

@@ -69,9 +69,10 @@ TEST(Units, amounts_of_memory_are_read_with_binary_and_decimal_units) {
 }
 
 TEST(Units, a_wrong_amount_of_memory_names_the_units) {
-  EXPECT_EQ(error_of([] { parse_bytes("16 gigs"); }),
-            "\"16 gigs\" is no amount of memory. Write a number and B, KiB, MiB, GiB, TiB (or kB, MB, GB, TB), such as "
-            "\"16 GiB\".");
+  EXPECT_EQ(
+      error_of([] { parse_bytes("16 gigs"); }),
+      "\"16 gigs\" is not an amount of memory. Write a number and B, KiB, MiB, GiB, TiB (or kB, MB, GB, TB), such as "
+      "\"16 GiB\".");
   for (const char* text : {"", "GiB", "-1 GiB", "inf", "nan B", "1e30 GiB", "1 GiB extra"})
     EXPECT_THROW(parse_bytes(text), UserError) << text;
 }
@@ -93,19 +94,20 @@ TEST(Units, bandwidths_are_read_in_bytes_and_bits) {
   EXPECT_DOUBLE_EQ(parse_bandwidth("200 Gbit/s").count, 25e9);
   EXPECT_DOUBLE_EQ(parse_bandwidth("400 Mbit/s").count, 50e6);
   EXPECT_DOUBLE_EQ(parse_bandwidth("1e9").count, 1e9);
-  EXPECT_EQ(error_of([] { parse_bandwidth("300 GB"); }),
-            "\"300 GB\" is no bandwidth. Write a number and MB/s, GB/s, TB/s (or MiB/s, GiB/s, TiB/s; Mbit/s, Gbit/s, "
-            "Tbit/s), such as "
-            "\"300 GB/s\".");
+  EXPECT_EQ(
+      error_of([] { parse_bandwidth("300 GB"); }),
+      "\"300 GB\" is not a bandwidth. Write a number and MB/s, GB/s, TB/s (or MiB/s, GiB/s, TiB/s; Mbit/s, Gbit/s, "
+      "Tbit/s), such as "
+      "\"300 GB/s\".");
 }
 
-TEST(Units, rates_of_computing_are_read) {
+TEST(Units, compute_rates_are_read) {
   EXPECT_DOUBLE_EQ(parse_flop_rate("312 TFLOP/s").count, 312e12);
   EXPECT_DOUBLE_EQ(parse_flop_rate("19.5 tflop/s").count, 19.5e12);
   EXPECT_DOUBLE_EQ(parse_flop_rate("1 PFLOP/s").count, 1e15);
   EXPECT_DOUBLE_EQ(parse_flop_rate("5e10").count, 5e10);
   EXPECT_EQ(error_of([] { parse_flop_rate("312 TFLOPS"); }),
-            "\"312 TFLOPS\" is no rate of computing. Write a number and MFLOP/s, GFLOP/s, TFLOP/s or PFLOP/s, such as "
+            "\"312 TFLOPS\" is not a compute rate. Write a number and MFLOP/s, GFLOP/s, TFLOP/s or PFLOP/s, such as "
             "\"312 TFLOP/s\".");
 }
 
@@ -121,7 +123,7 @@ TEST(Units, durations_are_read_in_all_units) {
 
 TEST(Units, a_wrong_duration_names_the_units) {
   EXPECT_EQ(error_of([] { parse_duration("soon"); }),
-            "\"soon\" is no duration. Write a number and ns, us, ms, s, min or h, such as \"30 s\".");
+            "\"soon\" is not a duration. Write a number and ns, us, ms, s, min or h, such as \"30 s\".");
 }
 
 TEST(Units, durations_are_shown_by_size) {

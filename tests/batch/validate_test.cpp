@@ -91,7 +91,8 @@ TEST(Validate, PiecesOutsideTheirDocumentAreNamed) {
 TEST(Validate, WrongMicroBatchSizesAndPaddingAreNamed) {
   EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = 16; }),
               HasSubstr("a shard of 12 tokens instead of 16"));
-  EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = 14; }), HasSubstr("14 tokens are no multiple of 4"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = 14; }),
+              HasSubstr("14 tokens are not a multiple of 4"));
   EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = 16, pieces(plan)[2].count = 7; }),
               HasSubstr("9 tokens padded to 16, more than a multiple of 4"));
   EXPECT_THAT(error_of([](StepPlan& plan) { std::swap(pieces(plan)[1], pieces(plan)[2]); }),

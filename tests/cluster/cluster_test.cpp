@@ -49,7 +49,7 @@ TEST(Cluster, two_hosts_of_three_ranks_are_numbered_in_rank_order) {
   EXPECT_EQ(Cluster{}.hosts(), 0);
 }
 
-TEST(Cluster, links_tell_a_rank_its_host_and_other_hosts_apart) {
+TEST(Cluster, links_differ_for_a_rank_its_host_and_other_hosts) {
   const Cluster cluster = uniform(2, 2);
   EXPECT_EQ(cluster.link(1, 1), Link::local);
   EXPECT_EQ(cluster.link(0, 1), Link::intra_host);

@@ -40,7 +40,7 @@ TEST(OperatorTable, lies_between_neighbours_and_nearer_to_the_nearer_one) {
 
 TEST(OperatorTable, of_nothing_takes_no_time) { EXPECT_EQ(steady().seconds(0, 64, 1e4), 0); }
 
-TEST(OperatorTable, calls_alike_share_their_times_in_the_middle) {
+TEST(OperatorTable, equal_calls_share_their_times_in_the_middle) {
   OperatorTable table;
   table.calls = {{64, 64, 100, 1e-5}, {64, 64, 100, 4e-5}, {640, 640, 1000, 1}};
   EXPECT_NEAR(table.seconds(64, 64, 100), 2e-5, 1e-10);

@@ -96,7 +96,7 @@ TEST(Collectives, RefuseWhatCanNotBe) {
   EXPECT_EQ(message([&] {
               all_reduce(fabric, {4, {1, 2}}, "r", 1, x.data(), 4, DType::f32);
             }),
-            "rank 0: \"r\" on channel 4, which it is no member of");
+            "rank 0: \"r\" on channel 4, of which it is not a member");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What every fabric must do, as functions that each rank calls with its end of the fabric: all ranks draw the same plan
+// Tests for every fabric, as functions that each rank calls with its end of the fabric: all ranks draw the same plan
 // from a seed, predict the whole world's memory with plain loops, run, and compare bits. They throw on a difference.
 #pragma once
 

@@ -109,15 +109,17 @@ TEST(Launch, ATokenIsTheTextOfItsFile) {
 }
 
 TEST(Launch, FaultsNameTheVariable) {
-  EXPECT_EQ(error_of({{"OMPI_COMM_WORLD_RANK", "0"}}),
-            "environment: OMPI_COMM_WORLD_SIZE is missing beside the other variables of this launch. Set it, or start "
-            "with mpirun.");
-  EXPECT_EQ(error_of({{"RANK", "x"}, {"WORLD_SIZE", "2"}}),
-            "environment: RANK = \"x\" is no number of 0 or more. Correct it, or unset it to start ranks as threads.");
+  EXPECT_EQ(
+      error_of({{"OMPI_COMM_WORLD_RANK", "0"}}),
+      "environment: OMPI_COMM_WORLD_SIZE is missing, but other variables of this launch are set. Set it, or start "
+      "with mpirun.");
+  EXPECT_EQ(
+      error_of({{"RANK", "x"}, {"WORLD_SIZE", "2"}}),
+      "environment: RANK = \"x\" is not a number of 0 or more. Correct it, or unset it to start ranks as threads.");
   EXPECT_EQ(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
-            "environment: RANK = 2 is not below WORLD_SIZE = 2. Ranks count from 0.");
+            "environment: RANK = 2 is not below WORLD_SIZE = 2. Ranks are counted from 0.");
   EXPECT_EQ(error_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}),
-            "environment: MASTER_ADDR is missing beside RANK and WORLD_SIZE. Set it to the host of rank 0.");
+            "environment: RANK and WORLD_SIZE are set, but MASTER_ADDR is missing. Set it to the host of rank 0.");
 }
 
 TEST(Launch, OneOfRankAndSizeAloneIsRefused) {
@@ -137,7 +139,7 @@ TEST(Launch, AWrongPortIsRefused) {
     EXPECT_EQ(
         error_of(torchrun),
         fmt::format(
-            "environment: MASTER_PORT = {} is no port. Use one from 1 to 65535 that is free on the host of rank 0.",
+            "environment: MASTER_PORT = {} is not a port. Use one from 1 to 65535 that is free on the host of rank 0.",
             port));
   }
   torchrun["MASTER_PORT"] = "65535";

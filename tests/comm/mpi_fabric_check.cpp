@@ -71,8 +71,8 @@ void huge_message(Fabric& fabric) {
   for (i64 i = 0; i < elements; ++i) expect(x[static_cast<size_t>(i)] == i, "element of a huge message");
 }
 
-// Two channels, one of an id that is no tag anywhere; what is sent first is received last, so that payloads of the few
-// tags overtake others that nobody waits for yet.
+// Two channels, one with an id that is not a valid tag. Messages sent first are received last, so that with few tags
+// payloads overtake others that no receive waits for yet.
 void few_tags(Fabric& fabric) {
   equal_bits(fabric);
   constexpr int kMessages = 7;
@@ -162,7 +162,7 @@ void mismatch(Fabric& fabric) {
   expect_text(text, "\"t\" expects row 8, 20 bytes, f32 from rank 0, which sends row 7, 16 bytes, f32.");
 }
 
-// A rank that an exception takes out of the scope of its fabric tells the others.
+// A rank whose fabric is destroyed by an exception informs the others.
 void exception(std::unique_ptr<Fabric> fabric) {
   std::vector<float> x(4);
   if (fabric->rank() == 0) {
@@ -177,7 +177,7 @@ void exception(std::unique_ptr<Fabric> fabric) {
   expect_text(text, "ended by an error of its own. See its log.");
 }
 
-// Nobody can tell of its own death by signal 9: the launcher ends the others, whose timeout is far away.
+// A rank killed by signal 9 can't inform the others: the launcher ends them, long before their timeout.
 void killed(Fabric& fabric) {
   std::vector<float> x(4);
   if (fabric.rank() == 1) ::kill(::getpid(), SIGKILL);
@@ -227,7 +227,7 @@ int check_scenario(const std::string& name, const std::string& host) {
       if (fabric) fabric->abort(error.what());
     }
   }
-  if (scenario.fails) std::this_thread::sleep_for(first ? 3s : 4s);  // the first to end takes the others with it
+  if (scenario.fails) std::this_thread::sleep_for(first ? 3s : 4s);  // mpirun ends all ranks when the first one ends
   if (first && passed) std::cout << "PASS " << name << std::endl;
   return passed ? 0 : 1;
 }

@@ -28,9 +28,9 @@ TEST(Protocol, RefusesOperationsThatCanNotBe) {
   EXPECT_EQ(fault_of({Kind::send, 2, m.at(0, 8), {}, false, DType::f32}), "");
   EXPECT_EQ(fault_of({Kind::recv, 0, {}, {}, false, DType::f32}), "");
   EXPECT_EQ(fault_of({Kind::send, 1, m.at(0, 8), {}, false, DType::f32}),
-            "rank 1: \"x\" operation 0: rank 1 is no other member of channel 4 (0, 1, 2)");
+            "rank 1: \"x\" operation 0: rank 1 is not another member of channel 4 (0, 1, 2)");
   EXPECT_EQ(fault_of({Kind::recv, 3, m.at(0, 8), {}, false, DType::f32}),
-            "rank 1: \"x\" operation 0: rank 3 is no other member of channel 4 (0, 1, 2)");
+            "rank 1: \"x\" operation 0: rank 3 is not another member of channel 4 (0, 1, 2)");
   EXPECT_EQ(fault_of({Kind::local, -1, m.at(0, 8), m.at(8, 4), false, DType::f32}),
             "rank 1: \"x\" operation 0: local of 8 bytes from 4 bytes");
   EXPECT_EQ(fault_of({Kind::send, 2, {m.bytes.data(), 2, 8, 4}, {}, false, DType::f32}),

@@ -70,7 +70,7 @@ TEST(Sockets, TheTwoEndsOfAConnectionNameEachOther) {
   EXPECT_EQ(listen_on({address("203.0.113.1"), 0}).error, EADDRNOTAVAIL);
 }
 
-// While nobody listens the kernel may hand out the wanted port as the source, and the socket meets itself.
+// While nobody listens, the kernel may choose the wanted port as the source, and the socket connects to itself.
 TEST(Sockets, ASocketThatMeetsItselfIsRefused) {
   Opened listener = listen_on({address("127.0.0.1"), 0});
   const Endpoint at = local_end(listener.socket);

@@ -40,7 +40,7 @@ Launch launch_of(int rank, int size, int port, const std::string& address = "127
 
 FabricOptions patient(std::chrono::milliseconds timeout = 60s) { return {.timeout = timeout}; }
 
-// Ranks of one job as threads, each of which joins when it is reported to.
+// Ranks of one job as threads, each of which joins when the test says so.
 class Job {
  public:
   Job(int size, FabricOptions options, const std::string& address = "127.0.0.1")
@@ -120,7 +120,7 @@ int connect_result(const Descriptor& socket, const sockaddr_in& to) {
   return ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 ? 0 : errno;
 }
 
-// A connection to rank 0 by somebody who is no rank, once rank 0 listens.
+// A connection to rank 0 from a process that is not a rank, once rank 0 listens.
 Descriptor stranger(int port) {
   for (;;) {
     Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
@@ -136,7 +136,7 @@ Hello hello_of(int rank, int size, Phase phase = Phase::join) {
   return hello;
 }
 
-// What rank 0 answers to a stranger who says this.
+// The answer of rank 0 to a stranger who sends this.
 Verdict answer_to(int fd, Hello hello, const std::string& token = "") {
   const auto challenge = read<Challenge>(fd);
   EXPECT_TRUE(challenge);
@@ -147,8 +147,7 @@ Verdict answer_to(int fd, Hello hello, const std::string& token = "") {
   return verdict.value_or(Verdict{});
 }
 
-// Two ranks meet although somebody else was at rank 0's port before rank 1. What rank 0 said of it, and that all went
-// well.
+// Checks that two ranks join although a stranger was at rank 0's port before rank 1. Returns what rank 0 reported.
 std::vector<std::string> meet_despite(const std::function<Descriptor(int)>& stranger_at,
                                       const std::string& token = "") {
   Job job(2, {.timeout = 60s, .token = token});
@@ -185,12 +184,12 @@ TEST(TcpMesh, EverySocketLeadsToTheRankOfItsIndex) {
     }
 }
 
-// ---- who is no rank, or not the one that it claims to be ----
+// ---- peers that are not a rank, or not the one that they claim to be ----
 
 TEST(TcpMesh, ConnectionsThatCloseResetOrStaySilentEndNothing) {
   EXPECT_THAT(meet_despite([](int port) {
                 const Descriptor socket = stranger(port);
-                EXPECT_TRUE(read<Challenge>(socket.fd()));  // an end with bytes unread is a reset
+                EXPECT_TRUE(read<Challenge>(socket.fd()));  // closing with unread bytes sends a reset
                 return Descriptor();
               }),
               ElementsAre(HasSubstr("it closed the connection.")));
@@ -228,7 +227,7 @@ TEST(TcpMesh, GarbageIsTurnedAway) {
                 write(socket.fd(), "GET / HTTP/1.0\r\n\r\n", 18);
                 return socket;
               }),
-              ElementsAre(HasSubstr("no rank of this version of Switchyard.")));
+              ElementsAre(HasSubstr("not a rank of this version of Switchyard.")));
 }
 
 TEST(TcpMesh, AHelloOfAnotherSizeOrRankIsRefusedWithTheReason) {
@@ -245,8 +244,8 @@ TEST(TcpMesh, AHelloOfAnotherSizeOrRankIsRefusedWithTheReason) {
   refuse(hello_of(1, 3), "RANK 1 on host x was started for WORLD_SIZE 3, this rank for 2.",
          "WORLD_SIZE is 3 here and 2 there. Give all ranks the same");
   for (const int rank : {0, 2, -1})
-    refuse(hello_of(rank, 2), fmt::format("RANK {} on host x is none that it awaits, 1 to 1.", rank),
-           fmt::format("RANK {} is none that it awaits, 1 to 1", rank));
+    refuse(hello_of(rank, 2), fmt::format("RANK {} on host x is not one of the ranks that it awaits, 1 to 1.", rank),
+           fmt::format("RANK {} is not one of the ranks that it awaits, 1 to 1", rank));
   refuse(hello_of(1, 2, Phase::data), "it has not joined.", "this rank has not joined");
   refuse(hello_of(1, 2, static_cast<Phase>(7)), "it has not joined.", "this rank has not joined");
 }
@@ -261,7 +260,7 @@ TEST(TcpMesh, ATakenRankIsRefusedAndTheFirstOneStays) {
   EXPECT_EQ(text_of(verdict.reason),
             "RANK 1 has joined already, from host x. Each process needs a rank of its own, from 0 to 2");
   EXPECT_THAT(job.said(), ElementsAre(HasSubstr("RANK 1 on host x has joined already, from host x.")));
-  ::shutdown(first.fd(), SHUT_RDWR);  // the first gives its place up, and the true ranks come
+  ::shutdown(first.fd(), SHUT_RDWR);  // the first one leaves, and the real ranks join
   job.start(1);
   job.start(2);
   job.wait();
@@ -290,11 +289,11 @@ TEST(TcpMesh, AnotherTokenIsRefusedAndNeverShown) {
         const Verdict verdict = answer_to(socket.fd(), hello_of(1, 2), "gu3ss");
         EXPECT_EQ(verdict.accepted, 0);
         EXPECT_EQ(text_of(verdict.reason),
-                  "fabric.token (or torchrun's run id) is another one here than there. Give all ranks the same");
+                  "fabric.token (or torchrun's run id) differs between here and there. Give all ranks the same");
         return socket;
       },
       "s3cret");
-  EXPECT_THAT(said, ElementsAre(HasSubstr("it has another fabric.token, or is of another run.")));
+  EXPECT_THAT(said, ElementsAre(HasSubstr("it has a different fabric.token, or belongs to another run.")));
   EXPECT_THAT(said, Each(Not(HasSubstr("s3cret"))));
   EXPECT_THAT(said, Each(Not(HasSubstr("gu3ss"))));
 }
@@ -345,9 +344,9 @@ TEST(TcpMesh, AnImpostorInPlaceOfRank0IsFoundOut) {
   EXPECT_THAT(error_at(impostor(""), options),
               HasSubstr("does not know this job's fabric.token. Choose another MASTER_PORT."));
   EXPECT_THAT(error_at(impostor("s3cret"), options),
-              HasSubstr("lost rank 0 (127.0.0.1:"));  // believed, and then it is gone
+              HasSubstr("lost rank 0 (127.0.0.1:"));  // the impostor was accepted, and then left
   EXPECT_THAT(error_at([](int fd) { write(fd, "SSH-2.0-OpenSSH\r\n", 17); }, options),
-              HasSubstr("is no rank 0 of this version of Switchyard."));
+              HasSubstr("is not rank 0 of this version of Switchyard."));
 }
 
 TEST(TcpMesh, RanksWithTheSameTokenMeetAndTwoTokensDoNot) {
@@ -356,7 +355,7 @@ TEST(TcpMesh, RanksWithTheSameTokenMeetAndTwoTokensDoNot) {
   job.start(launch_of(1, 2, job.port), {.timeout = 60s, .token = "other"});
   job.wait();
   EXPECT_THAT(job.errors[1],
-              HasSubstr("refused this rank: fabric.token (or torchrun's run id) is another one here than there."));
+              HasSubstr("refused this rank: fabric.token (or torchrun's run id) differs between here and there."));
   EXPECT_THAT(job.errors[0], HasSubstr("heard nothing from rank 1 for 1 s (refused meanwhile: "));
 }
 
@@ -382,7 +381,7 @@ TEST(TcpMesh, MissingRanksAreNamedAndThoseThatCameHearOfIt) {
                                     alone.port)));
 }
 
-TEST(TcpMesh, ASilentListenerAndOneThatClosesAreToldAtTheDeadline) {
+TEST(TcpMesh, ASilentListenerAndOneThatClosesAreReportedAtTheDeadline) {
   EXPECT_THAT(error_at([](int) { std::this_thread::sleep_for(400ms); }, patient(200ms)),
               HasSubstr("took the connection, but did not answer for 0.2 s. Something else may listen there."));
   EXPECT_THAT(error_at([](int fd) { ::shutdown(fd, SHUT_RDWR); }, patient(200ms)), HasSubstr("for 0.2 s"));
@@ -398,7 +397,7 @@ TEST(TcpMesh, APortInUseAndAnUnknownAddressAreRefused) {
   EXPECT_THAT(job.errors[0],
               HasSubstr(fmt::format("can't listen on 127.0.0.1:{}: Address already in use. Choose another MASTER_PORT.",
                                     port)));
-  EXPECT_THAT(job.errors[1], HasSubstr("MASTER_ADDR is unknown: "));
+  EXPECT_THAT(job.errors[1], HasSubstr("MASTER_ADDR can't be resolved: "));
 }
 
 // ---- interfaces ----
@@ -457,7 +456,7 @@ TEST(TcpMesh, DataTakesTheInterfaceThatIsNamed) {
   expect_data_on("127.0.0.0/8", "localhost", here);
   const auto outward = outward_interface();
   if (!outward) GTEST_SKIP() << "this host has no interface but lo";
-  expect_data_on("lo", text_of(outward->address), here);         // met there, data here
+  expect_data_on("lo", text_of(outward->address), here);         // joined there, data here
   expect_data_on(outward->name, "127.0.0.1", outward->address);  // the host's own name may be a loopback address
   expect_data_on("", text_of(outward->address), outward->address);
 }
@@ -467,13 +466,16 @@ TEST(TcpMesh, AnInterfaceOrMasterAddressOfAnotherHostIsRefused) {
   job.start(0);
   job.start(launch_of(1, 2, job.port), {.timeout = 60s, .interface = "203.0.113.0/24"});
   job.wait();
-  EXPECT_THAT(job.errors[0], StartsWith("fabric.interface = \"nonesuch0\" is none of this host's: lo (127.0.0.1)"));
-  EXPECT_THAT(job.errors[1], StartsWith("fabric.interface = \"203.0.113.0/24\" is none of this host's: "));
+  EXPECT_THAT(
+      job.errors[0],
+      StartsWith("fabric.interface = \"nonesuch0\" is not an interface of this host, which has lo (127.0.0.1)"));
+  EXPECT_THAT(job.errors[1],
+              StartsWith("fabric.interface = \"203.0.113.0/24\" is not an interface of this host, which has "));
   Job elsewhere(2, patient(), "203.0.113.1");
   elsewhere.start(0);
   elsewhere.wait();
   EXPECT_THAT(elsewhere.errors[0],
-              StartsWith("MASTER_ADDR = 203.0.113.1 is no address of rank 0's host, which has lo (127.0.0.1)"));
+              StartsWith("MASTER_ADDR = 203.0.113.1 is not an address of rank 0's host, which has lo (127.0.0.1)"));
 }
 
 }  // namespace

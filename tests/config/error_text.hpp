@@ -1,4 +1,4 @@
-// The message of the UserError that a call ends with.
+// The message of the UserError that a call throws.
 #pragma once
 
 #include <string>

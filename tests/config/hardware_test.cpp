@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// Line numbers count in the messages below.
+// The messages below contain line numbers of this text.
 constexpr const char* kGood = R"(name = "toy"
 hosts = 2
 devices_per_host = 4
@@ -95,11 +95,11 @@ TEST(HardwareFile, one_host_needs_no_links_between_hosts) {
   EXPECT_EQ(error(text), "my.toml:18: [links.inter_host] is missing; it gives the links between hosts.");
 }
 
-TEST(HardwareFile, quantities_beyond_sense_are_refused) {
+TEST(HardwareFile, quantities_out_of_range_are_refused) {
   for (const char* memory : {"1e300", "\"1e10 TB\"", "1e-300", "-1e300"})
     EXPECT_THAT(error_with("memory = \"16 GiB\"", std::string("memory = ") + memory), HasSubstr("device.memory = "))
         << memory;
-  EXPECT_THAT(error_with("memory = \"16 GiB\"", "memory = 1e300"), HasSubstr("is beyond sense: use 1e-18 to 1e+18."));
+  EXPECT_THAT(error_with("memory = \"16 GiB\"", "memory = 1e300"), HasSubstr("is out of range: use 1e-18 to 1e+18."));
 }
 
 TEST(HardwareFile, hosts_may_have_names) {
@@ -125,7 +125,7 @@ TEST(HardwareFile, the_ranks_asked_for_get_whole_hosts_or_a_part_of_one) {
   EXPECT_EQ(taken(4), std::pair(1, 4));
   EXPECT_EQ(taken(3), std::pair(1, 3));
   EXPECT_EQ(taken(1), std::pair(1, 1));
-  EXPECT_EQ(error(kGood, 6), "my.toml: 6 ranks are no whole number of hosts with 4 devices each. Use 4 or 8 ranks.");
+  EXPECT_EQ(error(kGood, 6), "my.toml: 6 ranks are not a whole number of hosts with 4 devices each. Use 4 or 8 ranks.");
   EXPECT_EQ(error(kGood, 12),
             "my.toml:2: 12 ranks don't fit on 2 hosts with 4 devices each. Set hosts to 3, or use at most 8 ranks.");
   EXPECT_EQ(error(with("hosts = 2", "hosts = 1"), 5),
@@ -138,8 +138,9 @@ TEST(HardwareFile, hosts_left_open_follow_from_the_ranks) {
   EXPECT_EQ(hardware_from_toml(open, "my.toml", 4096).hosts, 1024);
   EXPECT_EQ(hardware_from_toml(open, "my.toml", 2).placement().ranks(), 2);
   EXPECT_EQ(error(open),
-            "my.toml: hosts is left open, and the number of ranks isn't given. Set hosts, or give the ranks.");
-  EXPECT_EQ(error(open, 10), "my.toml: 10 ranks are no whole number of hosts with 4 devices each. Use 8 or 12 ranks.");
+            "my.toml: hosts is not set, and the number of ranks is not given. Set hosts, or pass --ranks N.");
+  EXPECT_EQ(error(open, 10),
+            "my.toml: 10 ranks are not a whole number of hosts with 4 devices each. Use 8 or 12 ranks.");
 }
 
 TEST(HardwareFile, a_part_of_the_memory_may_be_kept_free) {
@@ -197,7 +198,7 @@ TEST(HardwareFile, ranks_in_lockstep_have_a_curve_by_seconds) {
       with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 ms\", 0.75], [0.5, 0.9]]");
   EXPECT_EQ(hardware_from_toml(curve, "my.toml").device.lockstep_curve, (EfficiencyCurve{{{1e-3, 0.75}, {0.5, 0.9}}}));
   EXPECT_THAT(error_with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 kB\", 0.75]]"),
-              testing::HasSubstr("device.lockstep_curve has a point [ '1 kB', 0.75 ]: \"1 kB\" is no duration."));
+              testing::HasSubstr("device.lockstep_curve has a point [ '1 kB', 0.75 ]: \"1 kB\" is not a duration."));
 }
 
 TEST(HardwareFile, a_missing_constant_is_named_with_what_it_is) {
@@ -208,7 +209,7 @@ TEST(HardwareFile, a_missing_constant_is_named_with_what_it_is) {
   EXPECT_EQ(error_with("launch = \"5 us\"\n", ""),
             "my.toml:5: device.launch is missing; a duration such as \"5 us\" is needed.");
   EXPECT_EQ(error_with("matmul = \"1 TFLOP/s\"\n", ""),
-            "my.toml:12: device.fp32.matmul is missing; a rate of computing such as \"312 TFLOP/s\" is needed.");
+            "my.toml:12: device.fp32.matmul is missing; a compute rate such as \"312 TFLOP/s\" is needed.");
   EXPECT_EQ(error_with("latency = \"20 us\"\n", ""),
             "my.toml:21: links.inter_host.latency is missing; a duration such as \"5 us\" is needed.");
   EXPECT_EQ(error_with("bandwidth = \"10 GB/s\"\n", ""),
@@ -239,12 +240,10 @@ TEST(HardwareFile, numbers_that_no_machine_has_are_refused) {
             "my.toml:3: devices_per_host = 0 must be at least 1 and at most 1000000.");
   EXPECT_EQ(error_with("hosts = 2", "hosts = 1000000"),
             "my.toml:2: 1000000 hosts with 4 devices each are 4000000 devices; at most 1000000 are supported.");
-  EXPECT_EQ(
-      error_with("overlap_slowdown = 1.25", "overlap_slowdown = 0.9"),
-      "my.toml:4: overlap_slowdown = 0.9 must be at least 1 (no slow-down) and at most 2 (as one after the other).");
-  EXPECT_EQ(
-      error_with("overlap_slowdown = 1.25", "overlap_slowdown = 3"),
-      "my.toml:4: overlap_slowdown = 3 must be at least 1 (no slow-down) and at most 2 (as one after the other).");
+  EXPECT_EQ(error_with("overlap_slowdown = 1.25", "overlap_slowdown = 0.9"),
+            "my.toml:4: overlap_slowdown = 0.9 must be at least 1 (no slowdown) and at most 2 (serialized).");
+  EXPECT_EQ(error_with("overlap_slowdown = 1.25", "overlap_slowdown = 3"),
+            "my.toml:4: overlap_slowdown = 3 must be at least 1 (no slowdown) and at most 2 (serialized).");
   EXPECT_EQ(error_with("memory = \"16 GiB\"", "memory = -1"), "my.toml:7: device.memory = -1 must be above 0.");
   EXPECT_EQ(error_with("launch = \"5 us\"", "launch = -1e-6"), "my.toml:9: device.launch = -1e-06 must be at least 0.");
   EXPECT_EQ(error_with("matmul = 2e12", "matmul = 0"), "my.toml:16: device.bf16.matmul = 0 must be above 0.");
@@ -263,10 +262,11 @@ TEST(HardwareFile, wrong_types_and_units_say_what_is_needed) {
   EXPECT_EQ(error_with("name = \"toy\"", "name = 5"), "my.toml:1: name = 5 is an integer; a string is needed.");
   EXPECT_EQ(error_with("overlap_slowdown = 1.25", "overlap_slowdown = \"much\""),
             "my.toml:4: overlap_slowdown = \"much\" is a string; a factor from 1 to 2 is needed.");
-  EXPECT_EQ(error_with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB\""),
-            "my.toml:20: links.intra_host.bandwidth = \"10 GB\" is no bandwidth. Write a number and MB/s, GB/s, TB/s "
-            "(or MiB/s, GiB/s, "
-            "TiB/s; Mbit/s, Gbit/s, Tbit/s), such as \"300 GB/s\".");
+  EXPECT_EQ(
+      error_with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB\""),
+      "my.toml:20: links.intra_host.bandwidth = \"10 GB\" is not a bandwidth. Write a number and MB/s, GB/s, TB/s "
+      "(or MiB/s, GiB/s, "
+      "TiB/s; Mbit/s, Gbit/s, Tbit/s), such as \"300 GB/s\".");
   EXPECT_EQ(error_with("latency = \"2 us\"", "latency = [2]"),
             "my.toml:19: links.intra_host.latency is a list; a duration such as \"5 us\" is needed.");
   EXPECT_EQ(error_with("[device.fp32]\nmatmul = \"1 TFLOP/s\"\nmatmul_curve = [[1e6, 0.5], [1e9, 0.9]]", "fp32 = 1e12"),
@@ -275,18 +275,18 @@ TEST(HardwareFile, wrong_types_and_units_say_what_is_needed) {
 
 TEST(HardwareFile, an_unknown_key_names_the_nearest) {
   EXPECT_EQ(error_with("launch =", "launch = 0\nlaunches ="),
-            "my.toml:10: device.launches is no key. Did you mean device.launch?");
+            "my.toml:10: device.launches is not a key. Did you mean device.launch?");
   EXPECT_EQ(error_with("hosts = 2", "hosts = 2\nlaunch = 1"),
-            "my.toml:3: launch is no key. Did you mean device.launch?");
+            "my.toml:3: launch is not a key. Did you mean device.launch?");
   EXPECT_EQ(error_with("shared_by = 2", "shared_bye = 2"),
-            "my.toml:24: links.inter_host.shared_bye is no key. Did you mean links.inter_host.shared_by?");
+            "my.toml:24: links.inter_host.shared_bye is not a key. Did you mean links.inter_host.shared_by?");
   EXPECT_EQ(error_with("[device.bf16]", "[device.bf17]"),
-            "my.toml:15: device.bf17 is no key. Did you mean device.bf16?");
+            "my.toml:15: device.bf17 is not a key. Did you mean device.bf16?");
   EXPECT_EQ(error_with("hosts = 2", "hosts = 2\nfrobnicate_everything = 1"),
-            "my.toml:3: frobnicate_everything is no key. docs/cluster-format.md lists all keys.");
+            "my.toml:3: frobnicate_everything is not a key. docs/cluster-format.md lists all keys.");
   std::string one_host = with("hosts = 2", "hosts = 1");
   one_host.replace(one_host.find("[links.inter_host]"), 18, "[links.inter_hosts]");
-  EXPECT_EQ(error(one_host), "my.toml:21: links.inter_hosts is no key. Did you mean links.inter_host?");
+  EXPECT_EQ(error(one_host), "my.toml:21: links.inter_hosts is not a key. Did you mean links.inter_host?");
 }
 
 TEST(HardwareFile, a_curve_must_be_pairs_that_rise_in_size_with_shares_up_to_1) {
@@ -314,10 +314,11 @@ TEST(HardwareFile, a_curve_must_be_pairs_that_rise_in_size_with_shares_up_to_1) 
             "my.toml:10: device.memory_curve is wrong: from point 1 to 2 the share rises so fast that a bigger size "
             "takes less time; raise "
             "share 0.1 to 0.17 or more.");
-  EXPECT_EQ(curve("[[\"1 mile\", 0.5]]"),
-            "my.toml:10: device.memory_curve has a point [ '1 mile', 0.5 ]: \"1 mile\" is no amount of memory. Write a "
-            "number and B, KiB, "
-            "MiB, GiB, TiB (or kB, MB, GB, TB), such as \"16 GiB\".");
+  EXPECT_EQ(
+      curve("[[\"1 mile\", 0.5]]"),
+      "my.toml:10: device.memory_curve has a point [ '1 mile', 0.5 ]: \"1 mile\" is not an amount of memory. Write a "
+      "number and B, KiB, "
+      "MiB, GiB, TiB (or kB, MB, GB, TB), such as \"16 GiB\".");
   EXPECT_EQ(error_with("[[16, 0.5], [64, 1]]", "[[\"16 B\", 0.5]]"),
             "my.toml:11: device.width_curve has a point [ '16 B', 0.5 ]; sizes are numbers, shares are numbers.");
 }
@@ -329,7 +330,7 @@ TEST(HardwareFile, all_errors_come_together) {
             "3 errors in the cluster file:\n"
             "  my.toml:2: hosts = 0 must be at least 1 and at most 1000000; leave it out to let the ranks decide.\n"
             "  my.toml:5: device.launch is missing; a duration such as \"5 us\" is needed.\n"
-            "  my.toml:9: device.lunch is no key. Did you mean device.launch?");
+            "  my.toml:9: device.lunch is not a key. Did you mean device.launch?");
 }
 
 TEST(ShippedClusters, each_loads_and_is_named_as_its_file) {
@@ -415,7 +416,7 @@ TEST(LoadHardware, a_path_is_read_and_named_in_messages) {
   std::ofstream(path) << kGood;
   EXPECT_EQ(load_hardware(path, 4), hardware_from_toml(kGood, path, 4));
   std::ofstream(path) << "name = = 1\n";
-  EXPECT_THAT(error_of([&] { load_hardware(path); }), StartsWith(path + ":1:8: this is no valid TOML: "));
+  EXPECT_THAT(error_of([&] { load_hardware(path); }), StartsWith(path + ":1:8: this is not valid TOML: "));
   std::filesystem::remove(path);
 }
 
@@ -427,7 +428,7 @@ TEST(LoadHardware, an_unknown_name_lists_the_known_ones) {
   EXPECT_EQ(error_of([] { load_hardware("/nowhere/my.toml"); }), "cluster \"/nowhere/my.toml" + rest);
   EXPECT_EQ(error_of([] { load_hardware("/"); }), "cluster \"/" + rest) << "a folder";
   EXPECT_EQ(error_of([] { load_hardware("a100-80g", 12); }),
-            "clusters/a100-80g.toml: 12 ranks are no whole number of hosts with 8 devices each. Use 8 or 16 ranks.");
+            "clusters/a100-80g.toml: 12 ranks are not a whole number of hosts with 8 devices each. Use 8 or 16 ranks.");
   EXPECT_EQ(
       error_of([] { load_hardware("demo", 8); }),
       "clusters/demo.toml:4: 8 ranks don't fit on 1 host with 4 devices. Set hosts to 2, or use at most 4 ranks.");

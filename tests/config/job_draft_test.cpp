@@ -40,7 +40,7 @@ TEST(JobDraft, a_model_is_a_preset_a_path_or_sizes) {
   EXPECT_EQ(error("[model]\npath = \"x\"\nheads = 2\n" + kRest),
             "job.toml:3: model.path and model.heads exclude each other. Keep one of a preset, a path, and sizes.");
   EXPECT_EQ(error("[model]\npath = \"x\"\nvocab_size = 2\n" + kRest),
-            "job.toml:3: model.vocab_size can't stand beside model.path, whose config.json has it. Remove it.");
+            "job.toml:3: model.vocab_size can't be given with model.path, whose config.json has it. Remove it.");
   EXPECT_EQ(error("[model]\npath = \"\"\n" + kRest),
             "job.toml:2: model.path is empty. Give a folder with a config.json.");
   EXPECT_EQ(error("[model]\npreset = \"8b\"\n" + kRest),
@@ -176,11 +176,10 @@ TEST(JobDraft, bucket_bounds_fall_strictly_and_reach_the_context) {
 }
 
 TEST(JobDraft, no_bucket_and_no_preset_is_reported) {
-  EXPECT_EQ(error("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n"),
-            "job.toml: there is no [[bucket]] and no [parallel] preset, so no strategy. One strategy for all is one "
-            "bucket: max_length = "
-            "the context "
-            "and strategy = \"dp,tp,pp\".");
+  EXPECT_EQ(
+      error("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n"),
+      "job.toml: there is no [[bucket]] and no [parallel] preset, so there is no strategy. For one strategy, write "
+      "one [[bucket]] with max_length = the context and strategy = \"dp,tp,pp\".");
 }
 
 TEST(JobDraft, a_bucket_has_one_strategy) {
@@ -233,7 +232,7 @@ TEST(JobDraft, a_strategy_file_is_found_beside_the_job) {
         [&] { job_from_toml(good_job(), origin, {fmt::format("bucket.1.strategy={{file = \"{}\"}}", file)}); });
   };
   EXPECT_THAT(error_for("nowhere.json"), HasSubstr("can't read the strategy file"));
-  EXPECT_THAT(error_for("broken.json"), HasSubstr("broken.json: this is no valid JSON"));
+  EXPECT_THAT(error_for("broken.json"), HasSubstr("broken.json: this is not valid JSON"));
 }
 
 TEST(JobDraft, a_strategy_may_stand_in_the_job_as_json) {
@@ -276,7 +275,7 @@ TEST(JobDraft, errors_of_every_kind_come_together) {
   const std::string text =
       error(good_job(), {"run.stps=5", "bucket.1.strategy=1,6,1", "optimizer.min_lr=1", "batch.sequences=5"});
   EXPECT_THAT(text, HasSubstr("4 errors in the job:"));
-  EXPECT_THAT(text, HasSubstr("run.stps is no key."));
+  EXPECT_THAT(text, HasSubstr("run.stps is not a key."));
   EXPECT_THAT(text, HasSubstr("exclude each other"));
   EXPECT_THAT(text, HasSubstr("is above lr"));
   EXPECT_THAT(text, HasSubstr("tp = 6 is above kv_heads"));

@@ -35,7 +35,7 @@ KeyValue other_value(const KeyInfo& key, const KeyValue& now) {
   }
 }
 
-/// Every row changes its own field and no row's field but its own.
+/// Checks that every row changes its own field and no other row's.
 template <class Owner>
 void expect_own_fields(const std::vector<Key<Owner>>& keys, const std::set<std::string>& shared) {
   for (const Key<Owner>& key : keys) {
@@ -104,7 +104,7 @@ TEST(JobKeys, of_a_model_every_key_belongs_to_its_function_but_those_that_comput
 TEST(JobKeys, the_function_of_a_model_is_reported_by_keys) {
   ModelConfig model = family_defaults(Family::qwen2);
   model.rope_theta = 12345.5;
-  model.rope_scaling.original_context = 7;  // of a scaling that is off
+  model.rope_scaling.original_context = 7;  // ignored while scaling is off
   const std::vector<std::string> function = function_of(model);
   for (const char* key : {"model.architecture = \"qwen2\"", "model.rope_theta = 12345.5", "model.qkv_bias = true",
                           "model.o_bias = false", "model.rope_scaling.original_context = 8192.0"})

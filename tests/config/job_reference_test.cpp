@@ -23,7 +23,7 @@ TEST(JobReference, help_and_page_have_every_key_with_its_meaning) {
   for (const KeyInfo& key : bucket_keys()) expect_key(key);
 }
 
-TEST(JobReference, rows_tell_values_units_and_defaults) {
+TEST(JobReference, rows_have_values_units_and_defaults) {
   const std::string page = job_reference_markdown();
   EXPECT_THAT(page, HasSubstr("| `run.steps` | integer at least 1, in steps | required | Optimizer steps. |"));
   EXPECT_THAT(page, HasSubstr("| `optimizer.beta2` | number at least 0 and below 1 | 0.95 |"));

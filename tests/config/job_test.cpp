@@ -110,7 +110,7 @@ TEST(Job, a_missing_vocabulary_size_waits_for_the_data) {
   Job job = job_from_toml(text, "job.toml", {"data.path=data"});
   EXPECT_TRUE(needs_vocab(job));
   EXPECT_EQ(error_of([&] { validate(job); }),
-            "model.vocab_size is missing, and the data's meta.json doesn't tell it. Set model.vocab_size.");
+            "model.vocab_size is missing, and the data's meta.json doesn't have it. Set model.vocab_size.");
   EXPECT_EQ(error_of([&] { resolve_vocab(job, 0); }),
             "the data's vocabulary has 0 tokens. Prepare the data again, or set model.vocab_size.");
   resolve_vocab(job, 131);
@@ -131,22 +131,21 @@ TEST(Job, strategies_are_checked_against_model_and_ranks) {
             "raise run.ranks.");
   EXPECT_EQ(error("bucket.0.strategy=1,6,1"),
             "--set bucket.0.strategy=1,6,1: bucket.0: strategy \"1,6,1\": groups[0].stages[0].tp = 6 is above kv_heads "
-            "= 4 and no multiple "
-            "of it. Use 1 "
-            "to 4, or a multiple of 4: 8, 12, 16 ...");
+            "= 4 and not a multiple of it. Use 1 to 4, or a multiple of 4: 8, 12, 16 ...");
   EXPECT_EQ(error("bucket.0.strategy=1,1,5"),
             "--set bucket.0.strategy=1,1,5: bucket.0: strategy \"1,1,5\" has 5 pipeline stages, but the model has 4 "
             "layers. Use pp of at "
             "most 4.");
-  EXPECT_EQ(error("model.kv_heads=3"),
-            "job.toml: model.heads = 8 is no multiple of kv_heads = 3. Every key/value head serves equally many query "
-            "heads: use a "
-            "kv_heads that divides 8.");
+  EXPECT_EQ(
+      error("model.kv_heads=3"),
+      "job.toml: model.heads = 8 is not a multiple of kv_heads = 3. Every key/value head serves equally many query "
+      "heads: use a "
+      "kv_heads that divides 8.");
 }
 
 TEST(Job, home_is_one_of_the_buckets) {
   EXPECT_EQ(good({"run.home=1"}).run.home, 1);
-  EXPECT_EQ(error_of([] { good({"run.home=2"}); }), "--set run.home=2: run.home = 2 is no bucket. Use 0 to 1.");
+  EXPECT_EQ(error_of([] { good({"run.home=2"}); }), "--set run.home=2: run.home = 2 is not a bucket. Use 0 to 1.");
 }
 
 TEST(Job, a_step_runs_every_bucket_once_in_the_order_that_is_given) {
@@ -198,7 +197,7 @@ TEST(Job, the_context_lies_within_the_window_of_a_folder_s_model) {
             "sliding_window to null in m/config.json to train with full attention.");
 }
 
-TEST(Job, the_fingerprint_tells_jobs_apart_that_ranks_must_share) {
+TEST(Job, the_fingerprint_differs_where_jobs_differ_in_what_ranks_must_share) {
   const std::uint64_t base = fingerprint(good());
   EXPECT_EQ(fingerprint(good()), base);
   for (const char* set : {"run.out=elsewhere", "run.log_every=7", "run.threads=2"})

@@ -103,15 +103,16 @@ TEST(Model, the_largest_sizes_allowed_are_counted_without_overflow) {
 }
 
 TEST(Model, heads_must_be_a_multiple_of_the_key_value_heads) {
-  EXPECT_EQ(error_after([](ModelConfig& m) { m.kv_heads = 3; }),
-            "model.heads = 8 is no multiple of kv_heads = 3. Every key/value head serves equally many query heads: use "
-            "a kv_heads that "
-            "divides 8.");
+  EXPECT_EQ(
+      error_after([](ModelConfig& m) { m.kv_heads = 3; }),
+      "model.heads = 8 is not a multiple of kv_heads = 3. Every key/value head serves equally many query heads: use "
+      "a kv_heads that "
+      "divides 8.");
 }
 
 TEST(Model, rotary_positions_need_an_even_head) {
   EXPECT_EQ(error_after([](ModelConfig& m) { m.head_dim = 7; }),
-            "model.head_dim = 7 is odd: rotary positions turn pairs. Use an even head_dim.");
+            "model.head_dim = 7 is odd: rotary positions rotate pairs of features. Use an even head_dim.");
   EXPECT_THAT(error_after([](ModelConfig& m) { m.rope_theta = 0; }),
               HasSubstr("model.rope_theta = 0 must be above 0."));
 }

@@ -58,8 +58,9 @@ TEST(Profile, serves_as_many_ranks_as_were_measured_or_fewer) {
 
 TEST(Profile, that_is_corrupted_is_reported_with_the_place_and_the_remedy) {
   const std::string text = to_json(measured());
-  EXPECT_THAT(error_in(text.substr(0, text.size() / 2)), testing::HasSubstr("this is no valid JSON"));
-  EXPECT_THAT(error_in(text.substr(0, text.size() / 2)), testing::HasSubstr("Measure anew with `switchyard profile`."));
+  EXPECT_THAT(error_in(text.substr(0, text.size() / 2)), testing::HasSubstr("this is not valid JSON"));
+  EXPECT_THAT(error_in(text.substr(0, text.size() / 2)),
+              testing::HasSubstr("Measure again with `switchyard profile`."));
   EXPECT_THAT(error_in("{}"), testing::HasSubstr("p.json: the document has no key"));
   EXPECT_THAT(error_in("[]"), testing::HasSubstr("an object is needed"));
   EXPECT_THAT(error_in(replaced(text, "0.001]", "-0.001]")),

@@ -93,7 +93,7 @@ TEST(ScheduleJson, errors_name_their_path_and_the_remedy) {
             "s.json: placement = \"w\" is unknown. Use one of loop, v.");
   EXPECT_EQ(error(R"({"micro_batches": 0, "stages": [""], "chunks": 0})"),
             "s.json: chunks = 0 must lie between 1 and 1024.");
-  EXPECT_THAT(error("{"), StartsWith("s.json: this is no valid JSON: parse error at line 1"));
+  EXPECT_THAT(error("{"), StartsWith("s.json: this is not valid JSON: parse error at line 1"));
 }
 
 TEST(ScheduleJson, a_huge_number_of_micro_batches_takes_no_memory) {

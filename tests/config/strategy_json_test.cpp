@@ -121,11 +121,11 @@ TEST(StrategyJson, numbers_out_of_range_are_refused) {
 }
 
 TEST(StrategyJson, broken_text_says_where) {
-  EXPECT_THAT(error("{\"groups\": [}"), StartsWith("s.json: this is no valid JSON: parse error at line 1, column 13"));
-  EXPECT_THAT(error("{\"groups\": 1e999}"), StartsWith("s.json: this is no valid JSON: number overflow"));
-  EXPECT_THAT(error(""), StartsWith("s.json: this is no valid JSON"));
-  EXPECT_THAT(error("{\"name\": \"\xff\xfe\"}"), StartsWith("s.json: this is no valid JSON"));
-  EXPECT_THAT(error(std::string(1 << 20, '[')), StartsWith("s.json: this is no valid JSON"));
+  EXPECT_THAT(error("{\"groups\": [}"), StartsWith("s.json: this is not valid JSON: parse error at line 1, column 13"));
+  EXPECT_THAT(error("{\"groups\": 1e999}"), StartsWith("s.json: this is not valid JSON: number overflow"));
+  EXPECT_THAT(error(""), StartsWith("s.json: this is not valid JSON"));
+  EXPECT_THAT(error("{\"name\": \"\xff\xfe\"}"), StartsWith("s.json: this is not valid JSON"));
+  EXPECT_THAT(error(std::string(1 << 20, '[')), StartsWith("s.json: this is not valid JSON"));
   std::string deep = std::string(1 << 18, '[') + std::string(1 << 18, ']');
   EXPECT_THAT(error("{\"groups\": " + deep + "}"), HasSubstr("groups[0] is a list; an object is needed"));
 }

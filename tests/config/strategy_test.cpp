@@ -101,10 +101,11 @@ TEST(Strategy, a_tensor_degree_above_the_key_value_heads_must_be_a_multiple) {
   const auto error = [](const char* spec, i64 kv_heads) {
     return error_of([&] { validate(strategy_from_spec(spec, 8, 4), model_with(kv_heads), 8); });
   };
-  EXPECT_EQ(error("1,3,1", 2),
-            "strategy \"1,3,1\": groups[0].stages[0].tp = 3 is above kv_heads = 2 and no multiple of it. Use 1, 2, or "
-            "a multiple of 2: 4, "
-            "6, 8 ...");
+  EXPECT_EQ(
+      error("1,3,1", 2),
+      "strategy \"1,3,1\": groups[0].stages[0].tp = 3 is above kv_heads = 2 and not a multiple of it. Use 1, 2, or "
+      "a multiple of 2: 4, "
+      "6, 8 ...");
   EXPECT_THAT(error("1,6,1", 4), HasSubstr("Use 1 to 4, or a multiple of 4: 8, 12, 16 ..."));
   EXPECT_EQ(error("1,4,1", 2), "no error");
   EXPECT_EQ(error("1,3,1", 4), "no error");
@@ -213,7 +214,7 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
       error(ScheduleKind::one_f_one_b, [](Strategy& s) { s.activation_cap = 3; }),
       HasSubstr("activation_cap = 3 goes with schedule \"zero-bubble\" or \"zb-v\", not \"1f1b\". Leave it out."));
   EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.zero = 2; }),
-              HasSubstr("zero = 2 is no stage of ZeRO that there is."));
+              HasSubstr("zero = 2 is not a supported ZeRO stage."));
   EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.order = {.order = schedule::Order(3), .mbs = 0}; }),
               HasSubstr("are 2, but the schedule is for 3. Use as many."));
 }

@@ -7,7 +7,7 @@
 namespace switchyard::config {
 namespace {
 
-TEST(TomlNodes, values_are_shown_and_named_as_messages_tell_them) {
+TEST(TomlNodes, values_are_shown_and_named_as_in_messages) {
   const toml::table table =
       parse_toml("a = true\nb = 1\nc = \"one\"\nd = 1.5\ne = [1, 2]\nf = {g = 1}\nh = 1979-05-27\n", "x.toml");
   EXPECT_EQ(shown(*table.get("a")), "true");
@@ -17,7 +17,7 @@ TEST(TomlNodes, values_are_shown_and_named_as_messages_tell_them) {
   EXPECT_EQ(shown(*table.get("d")), "1.5");
   std::string types;
   for (const char* key : {"a", "b", "c", "d", "e", "f", "h"}) types += type_name(*table.get(key)) + ", ";
-  EXPECT_EQ(types, "a truth value, an integer, a string, a fraction, a list, a table, a date or time, ");
+  EXPECT_EQ(types, "a boolean, an integer, a string, a fraction, a list, a table, a date or time, ");
 }
 
 TEST(TomlNodes, fractions_are_shown_as_they_were_most_likely_written) {
@@ -30,7 +30,7 @@ TEST(TomlNodes, fractions_are_shown_as_they_were_most_likely_written) {
 
 TEST(TomlNodes, text_that_is_no_toml_is_placed) {
   const std::string message = error_of([] { parse_toml("a = 1\nb = = 2\n", "x.toml"); });
-  EXPECT_EQ(message.substr(0, 36), "x.toml:2:5: this is no valid TOML: E") << message;
+  EXPECT_EQ(message.substr(0, 36), "x.toml:2:5: this is not valid TOML: E") << message;
 }
 
 }  // namespace

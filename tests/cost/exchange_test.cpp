@@ -71,7 +71,7 @@ TEST(Exchange, of_what_is_added_up_takes_longer_by_the_class_of_link) {
   EXPECT_DOUBLE_EQ(exchange_over(hardware, hardware.placement(), some).time.count, 1e-3 + 1.5e-3);
 }
 
-TEST(Exchange, tells_for_how_much_of_it_each_port_is_busy) {
+TEST(Exchange, gives_for_how_much_of_it_each_port_is_busy) {
   const cluster::Hardware hardware = two_hosts();
   const std::vector<Message> messages = {{0, 1, 3000}, {2, 3, 1000}};
   const Exchange done = exchange_over(hardware, hardware.placement(), messages);
@@ -80,7 +80,7 @@ TEST(Exchange, tells_for_how_much_of_it_each_port_is_busy) {
   for (const Exchange::PortShare& use : done.ports) EXPECT_DOUBLE_EQ(use.share, use.port.number < 2 ? 0.75 : 0.25);
 }
 
-TEST(Exchange, tells_how_much_of_both_directions_each_rank_uses) {
+TEST(Exchange, gives_how_much_of_both_directions_each_rank_uses) {
   const cluster::Hardware hardware = two_hosts();
   const auto devices = [&](const std::vector<Message>& messages) {
     return exchange_over(hardware, hardware.placement(), messages).devices;

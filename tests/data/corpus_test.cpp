@@ -59,7 +59,7 @@ TEST(Corpus, EveryTokenTypeReadsItsWholeRange) {
   expect_tokens<std::uint16_t>(8, {0, 1, 40000, 65535});
 }
 
-TEST(Corpus, ReadCopiesAStretchOfADocument) {
+TEST(Corpus, ReadCopiesARangeOfADocument) {
   const TestFolder folder("corpus");
   write_corpus(folder.path(), {1, 8});
   const Corpus corpus = Corpus::open(folder.path());
@@ -92,7 +92,7 @@ TEST(Corpus, TheVocabularySizeComesFromMetaJson) {
   for (const char* bad : {"", "{", "[]", "{}", R"({"vocab_size": "x"})", R"({"vocab_size": 0})"}) {
     write_file(meta, bad);
     EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }),
-                HasSubstr("meta.json: no readable vocab_size. Write it anew"))
+                HasSubstr("meta.json: no readable vocab_size. Recreate it"))
         << bad;
   }
 }

@@ -56,7 +56,7 @@ TEST(DrawnLengths, are_the_same_for_a_seed_and_step) {
   EXPECT_NE(of_step(3), of_step(4));
 }
 
-TEST(DrawnLengths, stop_at_the_batch_size_and_treat_long_documents_as_told) {
+TEST(DrawnLengths, stop_at_the_batch_size_and_treat_long_documents_as_set) {
   const std::vector<LengthBin> one{{100, 101, 1}};
   EXPECT_THAT(draw_lengths(one, settings({.tokens = 250}), 0), ElementsAre(100, 100, 100));
   EXPECT_THAT(draw_lengths(one, settings({.sequences = 4}, 60), 0), ElementsAre(60, 40, 60, 40));
@@ -84,7 +84,7 @@ TEST(DrawnLengths, a_file_that_is_no_histogram_is_refused) {
   EXPECT_THAT(error(R"({"bins": [[1, 2]]})"), HasSubstr("bins[0] is not [lo, hi, count]"));
   EXPECT_THAT(error(R"({"bins": [[1, 2, 1], [4, 4, 1]]})"),
               HasSubstr("bins[1] goes from 4 up to, but not including, 4 tokens"));
-  EXPECT_THAT(error(R"({"bins": [[1, 2, 0]]})"), HasSubstr("count no documents"));
+  EXPECT_THAT(error(R"({"bins": [[1, 2, 0]]})"), HasSubstr("have no documents"));
   EXPECT_THROW(read_length_bins("/no/such/file"), UserError);
 }
 

@@ -79,7 +79,7 @@ TEST(Index, AnotherVersionIsRefused) {
   file.version = 2;
   EXPECT_THAT(
       error_of(file.bytes()),
-      HasSubstr("version 2 of the index is unknown, only 1 is. Write it anew with `switchyard data prepare --force`."));
+      HasSubstr("version 2 of the index is unknown, only 1 is. Recreate it with `switchyard data prepare --force`."));
 }
 
 TEST(Index, OtherTokenTypesAreRefused) {

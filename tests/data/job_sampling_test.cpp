@@ -31,7 +31,7 @@ TEST(JobSampling, full_lengths_are_the_context) {
   EXPECT_THAT(given_lengths(job("full"), 2), ElementsAre(ElementsAre(64, 64, 64), ElementsAre(64, 64, 64)));
 }
 
-TEST(JobSampling, a_histogram_is_drawn_from_for_each_step_anew) {
+TEST(JobSampling, each_step_draws_from_the_histogram_again) {
   const std::string path = testing::TempDir() + "/job_lengths.json";
   std::ofstream(path) << R"({"bins": [[8, 60, 1]]})";
   const auto lengths = given_lengths(job(path), 2);

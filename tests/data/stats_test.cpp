@@ -44,7 +44,7 @@ TEST(Stats, CountsTokensAndQuantilesAreThoseOfTheLengths) {
 }
 
 TEST(Stats, JsonHasTheFormOfTheWorkloadFiles) {
-  // 3 of 4 documents, 600 of 1600 tokens and 140,000 of 1,140,000 squares are up to 512.
+  // 3 of 4 documents, 600 of 1600 tokens and 140,000 of 1,140,000 squared lengths are up to 512.
   const std::vector<i64> lengths{100, 200, 300, 1000};
   const auto json = nlohmann::json::parse(json_of(histogram_of(lengths), "mine", "measured: four"));
   EXPECT_EQ(json["name"], "mine");

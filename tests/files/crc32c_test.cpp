@@ -18,7 +18,7 @@ TEST(Crc32c, gives_the_values_of_rfc_3720) {
   EXPECT_EQ(crc32c(""), 0u);
 }
 
-TEST(Crc32c, masks_by_a_turn_of_15_bits_and_a_constant) {
+TEST(Crc32c, masks_by_a_rotation_of_15_bits_and_a_constant) {
   const std::uint32_t plain = crc32c("foo");
   EXPECT_EQ(masked_crc32c("foo"), ((plain >> 15) | (plain << 17)) + 0xa282ead8u);
   EXPECT_NE(masked_crc32c("foo"), plain);

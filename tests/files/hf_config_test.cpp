@@ -180,7 +180,7 @@ TEST(ReadHfConfig, names_the_key_of_a_wrong_type) {
               HasSubstr(R"("rope_theta" is true: it must be a number.)"));
   EXPECT_THAT(refusal(R"({"model_type":"llama","mlp_bias":1})"),
               HasSubstr(R"("mlp_bias" is 1: it must be true or false.)"));
-  EXPECT_THAT(refusal(R"({"model_type":7})"), HasSubstr(R"("model_type" is 7: it must be a text.)"));
+  EXPECT_THAT(refusal(R"({"model_type":7})"), HasSubstr(R"("model_type" is 7: it must be a string.)"));
   EXPECT_THAT(refusal(R"({"model_type":"llama","rope_scaling":3})"),
               HasSubstr(R"("rope_scaling" is 3: it must be an object or null.)"));
   EXPECT_THAT(refusal(R"({"model_type":"llama","num_attention_heads":0})"),
@@ -190,7 +190,7 @@ TEST(ReadHfConfig, names_the_key_of_a_wrong_type) {
 
 TEST(ReadHfConfig, names_the_file_when_the_sizes_do_not_fit_each_other) {
   EXPECT_THAT(refusal(R"({"model_type":"llama","num_key_value_heads":5})"),
-              HasSubstr("config.json: model.heads = 32 is no multiple of kv_heads = 5."));
+              HasSubstr("config.json: model.heads = 32 is not a multiple of kv_heads = 5."));
 }
 
 TEST(ToHfConfig, is_read_back_the_same) {
@@ -225,7 +225,7 @@ TEST(ToHfConfig, refuses_numbers_that_it_would_have_to_round) {
             "Hugging Face's llama has whole numbers for rope_scaling.original_context only, not 4096.5. Round it.");
 }
 
-/// Writes the model of `from` anew, in several shards: our config.json, our safetensors.
+/// Writes the model of `from` again, in several shards: our config.json, our safetensors.
 void rewrite(const std::filesystem::path& from, const std::filesystem::path& to) {
   const TensorFolder weights = TensorFolder::open(from);
   std::vector<TensorEntry> entries;

@@ -79,13 +79,13 @@ TEST(Manifest, refuses_unknown_tensors_parts_and_paths) {
   Manifest manifest = sample();
   manifest.entries[0].tensor = "x";
   EXPECT_THAT(refusal(manifest),
-              HasSubstr("an entry for \"m\" of \"x\", which is no part or no tensor of this checkpoint"));
+              HasSubstr("an entry for \"m\" of \"x\", which is not a part or tensor of this checkpoint"));
   manifest = sample();
   manifest.entries[0].part = "z";
   EXPECT_THAT(refusal(manifest), HasSubstr("an entry for \"z\" of \"w\""));
   manifest = sample();
   manifest.entries[0].file = "../one";
-  EXPECT_THAT(refusal(manifest), HasSubstr("\"../one\" is no file name."));
+  EXPECT_THAT(refusal(manifest), HasSubstr("\"../one\" is not a file name."));
 }
 
 TEST(Manifest, names_the_file_that_is_not_json_or_lacks_a_key) {

@@ -111,8 +111,8 @@ TEST(ParseHeader, says_that_a_file_was_cut_off) {
 
 TEST(ParseHeader, refuses_metadata_that_is_no_text) {
   EXPECT_THAT(refusal(R"({"__metadata__":{"step":3}})", 0),
-              HasSubstr(R"("__metadata__" must be an object of texts; "step" is none.)"));
-  EXPECT_THAT(refusal(R"({"__metadata__":[]})", 0), HasSubstr(R"("__metadata__" must be an object of texts.)"));
+              HasSubstr(R"("__metadata__" must be an object of strings; "step" is not a string.)"));
+  EXPECT_THAT(refusal(R"({"__metadata__":[]})", 0), HasSubstr(R"("__metadata__" must be an object of strings.)"));
 }
 
 TEST(TensorFile, reads_every_fixture) {

@@ -1,4 +1,4 @@
-// What several tests of this layer need: a folder that goes with the test, messages of errors, small files, Python.
+// Helpers of this layer's tests: a temporary folder, messages of errors, small files, Python.
 #pragma once
 
 #include <gtest/gtest.h>

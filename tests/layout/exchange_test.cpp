@@ -18,8 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What a rank holds of each element of the tensor: the partials that went into it, in order. Absent elements have no
-// entry.
+// A rank's sum of each element of the tensor: the partials in it, in order. Absent elements have no entry.
 using Held = std::map<size_t, std::vector<int>>;
 using Ranks = std::map<int, Held>;
 
@@ -55,10 +54,10 @@ void expect_paired(const Step& step) {
     }
 }
 
-// What lies in a rank's input, output and scratch.
+// The contents of a rank's input, output and scratch memory.
 using Memory = std::map<int, std::map<Place, Held>>;
 
-// One step, which sends what lies there when it starts.
+// Runs one step, which sends the values from its start.
 void replay(const Step& step, Memory& memory, const Shape& shape) {
   const Memory before = memory;
   std::map<std::pair<int, int>, std::vector<const Piece*>> sent;
@@ -97,7 +96,7 @@ std::vector<int> all_partials(int n) {
   return list;
 }
 
-// Every element of every shard of `to`, and nothing else; sums in the order of partials.
+// Checks that the outputs have every element of every shard of `to` and no others, with sums in the order of partials.
 void expect_result(const ShardMap& from, const ShardMap& to) {
   const Exchange made = exchange(from, to);
   verify_exchange(made, from, to);
@@ -116,7 +115,7 @@ void expect_result(const ShardMap& from, const ShardMap& to) {
   EXPECT_EQ(held, expected);
 }
 
-// What is there, with or without partials, and what is needed; on the same ranks or others.
+// Source, with or without partials, and destination, on the same ranks or on others.
 std::pair<ShardMap, ShardMap> random_exchange(RandomMaps& random) {
   const Shape shape = random.shape();
   const Mesh mesh = random.mesh(8), other = random.coin() ? mesh : random.mesh(8);
@@ -157,8 +156,8 @@ TEST(Exchange, keeps_partials_apart_where_the_cut_changes_but_the_sum_stays_pend
   expect_result(expand(mesh, {{{0}, {}}, {1}}, shape), expand(mesh, {{{}, {0}}, {1}}, shape));
 }
 
-// Of each element, every partial of `from` is in one partial of `to`, the same on all its copies; nothing in one means
-// zeros.
+// Checks for each element that every partial of `from` is in one partial of `to`, the same on all its copies; a partial
+// of `to` without any is zero.
 void expect_regrouped(const ShardMap& from, const ShardMap& to) {
   const Exchange made = exchange(from, to);
   verify_exchange(made, from, to);
@@ -221,7 +220,7 @@ TEST(Exchange, sends_what_the_ring_collectives_send) {
                  columns = expand(mesh, {{{}, {0}}, {}}, plain({12, 5})),
                  partial = expand(mesh, {{{}, {}}, {0}}, shape);
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(sent_by(exchange(rows, copies), rank), 3 * 15);         // all-gather: the own quarter to three others
+    EXPECT_EQ(sent_by(exchange(rows, copies), rank), 3 * 15);         // all-gather: its own quarter to three others
     EXPECT_EQ(sent_by(exchange(partial, rows), rank), 3 * 15);        // reduce-scatter
     EXPECT_EQ(sent_by(exchange(partial, copies), rank), 2 * 3 * 15);  // all-reduce: both
     EXPECT_EQ(sent_by(exchange(copies, rows), rank), 0);              // a slice
@@ -268,7 +267,7 @@ TEST(Exchange, refuses_what_it_cannot_do) {
             "exchange: rank 1 finds no holder of partial 0 for [2,4)");
 }
 
-// Elements that leave each rank for other hosts.
+// Elements that each rank sends to other hosts.
 std::vector<i64> crossing(const Exchange& exchange, const std::vector<int>& host) {
   std::vector<i64> elements(host.size(), 0);
   for (const Step& step : exchange.steps)
@@ -285,8 +284,8 @@ std::vector<int> even_hosts(int hosts, int devices) {
   return host;
 }
 
-// Of tp ranks on so many hosts N elements are to be gathered or summed: each host must get from the others what it
-// lacks, and can give each of them no less than one sum of what is theirs. Its ranks share that evenly.
+// For an all-gather or a sum of N elements over tp ranks on several hosts, each host must receive what it lacks from
+// the others, and must send each of them at least one sum of their part. Its ranks share that evenly.
 TEST(ExchangeOverHosts, crosses_no_more_than_the_bound_and_on_all_ports) {
   for (const auto& [hosts, devices] : {std::pair(2, 8), std::pair(4, 2), std::pair(3, 3), std::pair(2, 1)}) {
     const int tp = hosts * devices;
@@ -363,7 +362,7 @@ TEST(HostPattern, numbers_hosts_as_they_appear) {
   EXPECT_EQ(host_pattern(std::vector<int>{5, 4, 1, 0}, cluster::uniform(3, 2)), (std::vector<int>{0, 0, 1, 1}));
 }
 
-// What is wrong with an exchange after `spoil`.
+// The error of an exchange that `spoil` has changed.
 std::string error_of(const std::function<void(Exchange&)>& spoil) {
   Mesh mesh{{{"tp", 4}}, {0, 1, 2, 3}};
   const Shape shape = plain({4, 2});
@@ -394,7 +393,7 @@ TEST(VerifyExchange, finds_what_is_wrong) {
               }),
               HasSubstr("in the same step"));
   EXPECT_THAT(error_of([](Exchange& e) {
-                for (Part& part : e.steps[1].parts) {  // nobody adds up the other host's
+                for (Part& part : e.steps[1].parts) {  // no rank adds up the other host's partials
                   std::erase_if(part.sends, [](const Piece& piece) { return piece.place == Place::scratch; });
                   std::erase_if(part.receives, [&](const Piece& piece) { return piece.peer / 2 != part.rank / 2; });
                 }

@@ -1,4 +1,4 @@
-// Replays move plans on arrays: what each rank ends up with, element by element.
+// Replays move plans on arrays: what each rank has at the end, element by element.
 #pragma once
 
 #include <cmath>

@@ -119,7 +119,7 @@ TEST(VerifySum, finds_messages_outside_the_shards) {
               HasSubstr("not inside one shard of the destination"));
 }
 
-TEST(VerifySum, refuses_maps_it_cannot_speak_about) {
+TEST(VerifySum, refuses_overlapping_sources_several_owners_and_several_partials) {
   EXPECT_THAT(sum_error({}, map({shard(0, 0, 8, 0), shard(0, 4, 8, 1)}, 2), kOwner),
               HasSubstr("box [4,8) is in two source shards of rank 0"));
   EXPECT_THAT(sum_error({}, kPartials, kTo), HasSubstr("held by ranks 1 and 2"));

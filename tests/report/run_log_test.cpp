@@ -48,7 +48,7 @@ TEST(RunLog, names_file_and_line_of_what_is_no_step) {
     return compiler::user_message([&] { read_log(text, "run/log.jsonl"); });
   };
   EXPECT_NE(told("{\"step\":1}\nnonsense\n{\"step\":2}\n")
-                .find("run/log.jsonl line 2 is no step of a run (this is no valid JSON"),
+                .find("run/log.jsonl line 2 is no step of a run (this is not valid JSON"),
             std::string::npos);
   EXPECT_NE(told("[1]\n").find("run/log.jsonl line 1 is no step of a run (the document is a list; an object is needed"),
             std::string::npos);

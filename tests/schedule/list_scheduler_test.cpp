@@ -17,7 +17,7 @@ Pipeline pipeline(int stages, int mbs, ItemTimes times, double send = 0) {
 
 std::vector<Rule> all(int stages, Rule rule) { return std::vector<Rule>(static_cast<size_t>(stages), rule); }
 
-TEST(ListSchedule, tells_the_length_that_a_replay_has) {
+TEST(ListSchedule, gives_the_length_that_a_replay_has) {
   for (const double send : {0.0, 0.3})
     for (const double hold : {0.0, 0.25, 0.5, 1.0})
       for (const int waiting : {0, 1, 100}) {

@@ -43,7 +43,7 @@ TEST(Replay, items_start_when_stage_and_input_are_there) {
   EXPECT_EQ(timing.longest_stage(), Seconds{42});
 }
 
-TEST(Replay, chunks_that_meet_on_a_stage_send_nothing) {
+TEST(Replay, neighbouring_chunks_on_a_stage_send_nothing) {
   const std::vector<Item> stage{{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}};
   Schedule made{.order = {stage, stage}, .mbs = 1, .chunks = 2};
   EXPECT_EQ(replay(made, equal(1, 1, 1, 100)).makespan, Seconds{612});

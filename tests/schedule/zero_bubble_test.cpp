@@ -15,7 +15,7 @@ namespace {
 using testing::Each;
 using testing::Le;
 
-// Sanitizers want to see the code, not all of its cases.
+// Builds without optimization, such as those with sanitizers, run fewer cases.
 #ifdef __OPTIMIZE__
 constexpr unsigned kPipelines = 60;
 constexpr int kMicroBatchStep = 1;
@@ -111,10 +111,10 @@ TEST(ZeroBubbleV, any_order_verifies_within_its_cap) {
   }
 }
 
-// Of random pipelines, most with a heavy last stage.
+// Costs of random pipelines, most of them with a heavy last stage.
 struct RandomPipeline {
   int stages, mbs;
-  Costs costs, halves;  // halves: of two chunks a stage, in a V
+  Costs costs, halves;  // halves: for two chunks per stage, in a V
 
   explicit RandomPipeline(unsigned seed) {
     std::mt19937 random(seed);
@@ -180,7 +180,7 @@ TEST(ZeroBubble, one_more_micro_batch_takes_about_what_the_slowest_stage_does_wi
   }
 }
 
-// The case that lost: the last stage has a head as heavy as its layers.
+// A case that once took longer than 1F1B: the last stage has a head as heavy as its layers.
 TEST(ZeroBubble, a_heavy_last_stage_never_waits_once_it_works) {
   Costs costs;
   for (int stage = 0; stage < 4; ++stage) costs.at.push_back({Seconds{1}, Seconds{1.1}, Seconds{0.9}});

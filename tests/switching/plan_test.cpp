@@ -101,7 +101,7 @@ TEST(Plans, units_of_other_stages_share_messages_under_other_names) {
   }
 }
 
-TEST(Plans, hosts_that_lie_otherwise_get_moves_of_their_own) {
+TEST(Plans, ranks_on_other_hosts_get_moves_of_their_own) {
   const Model model = llama(4, 32, 4, 2, 48, 0);
   const auto from = stored(model, strategy(1, 2, 2, 4)), to = stored(model, strategy(2, 1, 2, 4));
   const MovePlan plan = plan_switch(model.units, from, {}, to, {{0, 1, 2, 2}, {}}, Planner::relay);
@@ -300,7 +300,7 @@ double milliseconds_since(std::clock_t start) {
   return 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-/// Figures for the reader, in processor time; time decides no test.
+/// Prints processor times; no test depends on them.
 void print_speed(const char* name, const Model& model, const cluster::Cluster& hosts, const StrategySpec& a,
                  const StrategySpec& b, bool with_home) {
   const auto from = stored(model, a), to = stored(model, b), owners = home(model, a);

@@ -66,11 +66,11 @@ def test_a_device_that_is_not_there_is_refused_before_ranks_start(job):
 def test_an_unknown_key_is_answered_with_the_nearest_known_one(job):
     path = job(optimizer={"warmup_step": 3})
     line = path.read_text().splitlines().index("warmup_step = 3") + 1
-    assert fails(tiny.command(path)) == f"{path}:{line}: optimizer.warmup_step is no key. Did you mean optimizer.warmup_steps?"
+    assert fails(tiny.command(path)) == f"{path}:{line}: optimizer.warmup_step is not a key. Did you mean optimizer.warmup_steps?"
 
 
 def test_an_unknown_key_of_the_command_line_is_reported_with_its_override(job):
-    expected = "--set run.stepz=3: run.stepz is no key. Did you mean run.steps?"
+    expected = "--set run.stepz=3: run.stepz is not a key. Did you mean run.steps?"
     assert fails(tiny.command(job(), "--set", "run.stepz=3")) == expected
 
 
@@ -93,7 +93,7 @@ def test_a_strategy_for_more_ranks_than_the_run_has_is_refused(job):
 
 def test_tensor_parallelism_above_the_kv_heads_and_no_multiple_of_them_is_refused_with_the_reason(job):
     message = fails(tiny.command(job([(48, "1,3,1")])))
-    assert message.endswith("tp = 3 is above kv_heads = 2 and no multiple of it. Use 1, 2, or a multiple of 2: 4, 6, 8 ...")
+    assert message.endswith("tp = 3 is above kv_heads = 2 and not a multiple of it. Use 1, 2, or a multiple of 2: 4, 6, 8 ...")
 
 
 def test_bounds_that_do_not_fall_are_refused(job):
@@ -163,7 +163,7 @@ def test_a_truncated_file_of_tokens_is_reported_before_anything_runs(job, tmp_pa
     cut(folder / name, 10)
     message = fails(tiny.command(job(corpus=folder)))
     assert message.startswith(f"{folder}/corpus.idx: ") and "cut short" in message
-    assert message.endswith("Write it anew with `switchyard data prepare --force`.")
+    assert message.endswith("Recreate it with `switchyard data prepare --force`.")
 
 
 def test_a_token_outside_the_vocabulary_ends_the_run_and_leaves_its_checkpoints(job, tmp_path, corpus):

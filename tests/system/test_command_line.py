@@ -42,7 +42,7 @@ def test_a_bucket_that_is_no_list_of_tables_is_refused(job, command):
 @pytest.mark.parametrize("text, message", [("[[run]]\nsteps = 1\n", "run is a list; a table is needed: write [run] with single brackets, once."),
                                            ('parallel = "full"\n', 'parallel = "full" is a string; a table is needed: write [parallel] above its keys.'),
                                            ("[[batch]]\ncontext = 48\n", "batch is a list; a table is needed: write [batch] with single brackets, once."),
-                                           ("[buckets]\nmax_length = 48\n", "buckets is no key. Did you mean bucket?")])
+                                           ("[buckets]\nmax_length = 48\n", "buckets is not a key. Did you mean bucket?")])
 def test_a_section_of_another_kind_is_refused(job, command, text, message):
     path = job()
     name = text.strip("[").split("]")[0].split(" ")[0]
@@ -151,9 +151,9 @@ BEYOND_SENSE = [(["--ranks", "1000000"], "run.ranks = 1000000 must be at most 65
                 (["--set", "model.vocab_size=1000000000000"], "model.vocab_size"), (["--set", "batch.sequences=1000000000"], "batch.sequences = 1000000000"),
                 (["--set", "batch.context=1000000000"], "batch.context = 1000000000"), (["--set", "bucket.0.max_length=1000000000"], "bucket.0.max_length"),
                 (["--set", "model.hidden_size=1048576", "--set", "model.ffn_size=16777216", "--set", "model.layers=2048", "--set", "model.heads=4096", "--set", "model.kv_heads=4096"],
-                 "parameters, which is beyond sense"),
+                 "parameters, which is out of range"),
                 (["--set", "model.layers=2048", "--set", "batch.context=16777216", "--set", "bucket.0.max_length=16777216", "--set", "batch.sequences=200000"],
-                 "bytes, which is beyond sense")]
+                 "bytes, which is out of range")]
 
 
 def limited(megabytes):

@@ -83,7 +83,7 @@ def test_ranks_with_a_token_and_an_interface_meet_though_strangers_knock(job, tm
                                variables=[{"RANK": "1", "WORLD_SIZE": str(ranks)}])
     errors = [process.communicate(timeout=tiny.HANG)[1] for process in (first, second)]
     assert first.returncode == second.returncode == 0, errors
-    assert "switchyard: rank 0: refused the connection from 127.0.0.1:" in errors[0] and "no rank of this version" in errors[0]
+    assert "switchyard: rank 0: refused the connection from 127.0.0.1:" in errors[0] and "not a rank of this version" in errors[0]
     assert what_must_be_the_same(tiny.read_log(tmp_path / "tcp")) == expected
     assert "s3cret" not in (tmp_path / "tcp" / "job.toml").read_text() + "".join(errors)
 
@@ -96,8 +96,8 @@ def test_a_rank_with_another_token_ends_with_a_message_and_no_token(job, tmp_pat
     processes = tiny.start_ranks(commands)
     errors = [process.communicate(timeout=tiny.HANG)[1] for process in processes]
     assert [process.returncode for process in processes] == [3, 3], errors
-    assert "refused this rank: fabric.token (or torchrun's run id) is another one here than there" in errors[1]
-    assert "it has another fabric.token, or is of another run." in errors[0]
+    assert "refused this rank: fabric.token (or torchrun's run id) differs between here and there" in errors[1]
+    assert "it has a different fabric.token, or belongs to another run." in errors[0]
     assert "heard nothing from rank 1 for 3 s (refused meanwhile: 127.0.0.1:" in errors[0]
     assert "s3cret" not in "".join(errors) and "gu3ss" not in "".join(errors)
 

@@ -87,7 +87,7 @@ def test_a_profile_is_measured_once_and_kept(job, tmp_path):
 
 
 @pytest.mark.parametrize("change, told", [
-    (lambda text: text[:200], "this is no valid JSON"), (lambda text: text.replace('"hosts":1', '"hosts":0'), "hosts = 0 must be at least 1"),
+    (lambda text: text[:200], "this is not valid JSON"), (lambda text: text.replace('"hosts":1', '"hosts":0'), "hosts = 0 must be at least 1"),
     (lambda text: text.replace('"threads":1', '"threads":"one"'), "machine.threads")], ids=["cut", "impossible", "wrong type"])
 def test_a_corrupted_profile_is_reported(profile, job, tmp_path, change, told):
     broken = tmp_path / "broken.json"

@@ -27,7 +27,7 @@ TEST(BenchPlans, strategies_that_do_not_fit_the_ranks_or_the_model_are_refused) 
   EXPECT_EQ(error_of<UserError>([] {
               bench_plans(bench_model(), "fp32", {"3,1,1", "1,3,1"}, cluster::uniform(1, 3));
             }),
-            "strategy \"1,3,1\": groups[0].stages[0].tp = 3 is above kv_heads = 2 and no multiple of it. "
+            "strategy \"1,3,1\": groups[0].stages[0].tp = 3 is above kv_heads = 2 and not a multiple of it. "
             "Use 1, 2, or a multiple of 2: 4, 6, 8 ...");
 }
 

@@ -106,7 +106,7 @@ TEST_F(MachineProfile, that_is_kept_but_of_another_machine_or_of_other_threads_o
   profile_ = good;
   expect_anew("has no fp64");
   files::put(scratch_ / kept, "{");
-  expect_anew("this is no valid JSON");
+  expect_anew("this is not valid JSON");
   EXPECT_EQ(config::read_profile((scratch_ / kept).string(), 2).hardware.name, "as measured")
       << "the broken one is replaced";
 }
