@@ -19,7 +19,7 @@ struct Options {
   bool json = false;
 };
 
-// A LLaMA, and what --hidden and its like make of it.
+// Options for the sizes of a LLaMA model.
 void add_model(CLI::App& command, config::ModelConfig& model, const config::ModelConfig& defaults) {
   model = defaults;
   command.add_option("--hidden", model.hidden_size, "Hidden size")->capture_default_str();
@@ -41,7 +41,7 @@ config::ModelConfig llama(i64 hidden, i64 heads, i64 kv_heads, i64 ffn) {
   return model;
 }
 
-// Heads share the hidden size; what is left over is reported by config::validate.
+// The heads share the hidden size; config::validate reports a remainder.
 void complete(config::ModelConfig& model, i64 positions) {
   model.head_dim = model.heads > 0 ? model.hidden_size / model.heads : 0;
   model.max_positions = positions;
@@ -55,16 +55,16 @@ void add_step(CLI::App& bench, Action& action) {
   auto options = std::make_shared<Options<train::BenchStepSettings>>();
   auto& s = options->settings;
   CLI::App* step =
-      bench.add_subcommand("step", "Tokens per second of a whole training step of a LLaMA on made-up tokens");
+      bench.add_subcommand("step", "Tokens per second of a whole training step of a LLaMA model on synthetic tokens");
   add_model(*step, s.model, llama(512, 8, 4, 1408));
-  step->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str()->check(CLI::Range(1, 1 << 24));
-  step->add_option("--batch", s.batch, "Documents of a step")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  step->add_option("--seq", s.seq, "Tokens per document")->capture_default_str()->check(CLI::Range(1, 1 << 24));
+  step->add_option("--batch", s.batch, "Documents per step")->capture_default_str()->check(CLI::Range(1, 1 << 20));
   step->add_option("--ranks", s.ranks, "Ranks, as threads of this process")->capture_default_str();
-  step->add_option("--threads", s.threads, "Threads of the whole run, shared by the ranks")->capture_default_str();
-  step->add_option("--steps", s.steps, "Steps; the first warms up")
+  step->add_option("--threads", s.threads, "Threads of the whole run, divided among the ranks")->capture_default_str();
+  step->add_option("--steps", s.steps, "Steps; the first one is a warm-up")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
-  step->add_option("--strategy", s.strategy, "dp,tp,pp")->capture_default_str();
+  step->add_option("--strategy", s.strategy, "Strategy, as dp,tp,pp")->capture_default_str();
   step->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
   add_json(*step, options->json);
   step->callback([options, &action] {
@@ -73,8 +73,8 @@ void add_step(CLI::App& bench, Action& action) {
       complete(settings.model, settings.seq);
       const train::BenchStepResult r = train::bench_step(settings);
       fmt::print(
-          "{:.0f} tokens/s, {:.3f} s a step (median after the first), {} parameters, {:.0f} MiB on the rank with the "
-          "highest peak\n",
+          "{:.0f} tokens/s, {:.3f} s per step (median, without the first), {} parameters, {:.0f} MiB on the rank with "
+          "the highest peak\n",
           r.tokens_per_second, r.step_seconds, r.parameters, static_cast<double>(r.peak_bytes) / (1 << 20));
       for (size_t i = 0; i < r.losses.size(); ++i)
         fmt::print("step {}  loss {:.4f}  {:.3f} s\n", i + 1, r.losses[i], r.seconds[i]);
@@ -93,13 +93,14 @@ void add_step(CLI::App& bench, Action& action) {
 void add_switch(CLI::App& bench, Action& action) {
   auto options = std::make_shared<Options<train::BenchSwitchSettings>>();
   auto& s = options->settings;
-  CLI::App* command = bench.add_subcommand("switch", "A hot switch on the thread fabric against the memory-copy bound");
+  CLI::App* command = bench.add_subcommand(
+      "switch", "Time of a hot switch on the thread fabric, compared with a memory copy of the same bytes");
   add_model(*command, s.model, llama(1024, 16, 8, 2816));
   command->add_option("--ranks", s.ranks, "Ranks, as threads of this process")->capture_default_str();
-  command->add_option("--from", s.from, "dp,tp,pp before")->capture_default_str();
-  command->add_option("--to", s.to, "dp,tp,pp after")->capture_default_str();
+  command->add_option("--from", s.from, "Strategy before, as dp,tp,pp")->capture_default_str();
+  command->add_option("--to", s.to, "Strategy after, as dp,tp,pp")->capture_default_str();
   command->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
-  command->add_option("--repetitions", s.repetitions, "Switches and copies measured, in turn")
+  command->add_option("--repetitions", s.repetitions, "Switches and copies to measure, alternating")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
   add_json(*command, options->json);
@@ -110,7 +111,7 @@ void add_switch(CLI::App& bench, Action& action) {
       const train::BenchSwitchResult r = train::bench_switch(settings);
       fmt::print("{} -> {}: {} moved between ranks, {} copied inside them\n", settings.from, settings.to,
                  format_bytes(Bytes{r.moved_bytes}), format_bytes(Bytes{r.copied_bytes}));
-      fmt::print("{} a switch, {:.2f} GB/s; memcpy of the same bytes {}: {:.0f}% of the bound\n",
+      fmt::print("{} per switch, {:.2f} GB/s; memcpy of the same bytes takes {}: {:.0f}% of the bound\n",
                  format_duration(Seconds{r.switch_seconds}), r.bytes_per_second() / 1e9,
                  format_duration(Seconds{r.copy_seconds}), 100 * r.share());
       if (options->json)
@@ -129,11 +130,13 @@ void add_kernels(CLI::App& bench, Action& action) {
   auto options = std::make_shared<Options<train::BenchKernelsSettings>>();
   auto& s = options->settings;
   CLI::App* command = bench.add_subcommand(
-      "kernels", "Each kernel at the shapes of a training step, and attention over packed documents");
+      "kernels", "Speed of each kernel at the shapes of a training step, and of attention over packed documents");
   add_model(*command, s.model, llama(512, 8, 4, 1408));
-  command->add_option("--tokens", s.tokens, "Tokens of a row")->capture_default_str()->check(CLI::Range(1, 1 << 24));
-  command->add_option("--seq", s.seq, "Tokens of a document")->capture_default_str()->check(CLI::Range(1, 1 << 24));
-  command->add_option("--threads", s.threads, "Threads that share each kernel")->capture_default_str();
+  command->add_option("--tokens", s.tokens, "Tokens per micro-batch")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--seq", s.seq, "Tokens per document")->capture_default_str()->check(CLI::Range(1, 1 << 24));
+  command->add_option("--threads", s.threads, "Threads per kernel")->capture_default_str();
   add_json(*command, options->json);
   command->callback([options, &action] {
     action = [options] {
@@ -159,7 +162,8 @@ void add_kernels(CLI::App& bench, Action& action) {
 
 void add_comm(CLI::App& bench, Action& action) {
   auto options = std::make_shared<Options<int>>(Options<int>{.settings = 2});
-  CLI::App* comm = bench.add_subcommand("comm", "All-reduce of the thread fabric against the memory-copy bound");
+  CLI::App* comm =
+      bench.add_subcommand("comm", "Time of an all-reduce on the thread fabric, compared with a memory copy");
   comm->add_option("--ranks", options->settings, "Ranks, as threads of this process")
       ->capture_default_str()
       ->check(CLI::Range(2, 64));
@@ -185,7 +189,7 @@ void add_comm(CLI::App& bench, Action& action) {
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  CLI::App* bench = app.add_subcommand("bench", "Measures this machine");
+  CLI::App* bench = app.add_subcommand("bench", "Measures the speed of this machine");
   bench->require_subcommand(1);
   add_step(*bench, action);
   add_switch(*bench, action);

@@ -26,7 +26,7 @@ std::vector<std::string> written_out(const std::vector<std::string>& specs, int 
   return all;
 }
 
-// The job with one bucket for all documents; its other settings are those of the longest one.
+// The job with one bucket for all documents, with the settings of its longest bucket.
 config::Job alone(const config::Job& job, const std::string& spec) {
   config::Job other = job;
   config::Bucket bucket = job.buckets.front();
@@ -56,7 +56,7 @@ std::vector<report::Candidate> candidates(const config::Job& job, const compiler
   std::vector<report::Candidate> all{{.name = "this job", .chosen = true}};
   predict(all.front(), step, plans, hardware, limit);
   for (const std::string& spec : written_out(specs, job.run.ranks)) {
-    config::degrees_from_spec(spec);  // malformed: an error of the user's, not of the plan
+    config::degrees_from_spec(spec);  // a malformed spec is the user's error, not the candidate's
     report::Candidate& candidate = all.emplace_back(report::Candidate{.name = spec});
     try {
       const config::Job other = alone(job, spec);

@@ -1,4 +1,4 @@
-// The subcommands of switchyard. Each adds itself to the command line; what it found to do runs after parsing.
+// The subcommands of switchyard. Each adds itself to the command line and sets the action that runs after parsing.
 #pragma once
 
 #include <functional>

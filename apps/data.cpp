@@ -16,18 +16,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder of this program's source tree: build/switchyard lies one below it. SWITCHYARD_ROOT names another.
+// The root of the source tree, the parent of the build folder, unless SWITCHYARD_ROOT names another.
 fs::path root() {
   if (const char* named = std::getenv("SWITCHYARD_ROOT")) return named;
   return fs::read_symlink("/proc/self/exe").parent_path().parent_path();
 }
 
-// Data preparation is Python (tokenizers, pyarrow); this process becomes it.
+// Data preparation is written in Python (tokenizers, pyarrow), which replaces this process.
 int prepare(std::vector<std::string> arguments) {
   const fs::path package = root() / "python", venv = root() / ".venv/bin/python";
   if (!fs::exists(package / "switchyard_data"))
     user_error(
-        "no data preparation at {}. Run the program from its build folder, or set SWITCHYARD_ROOT to the source "
+        "found no data preparation at {}. Run the program from its build folder, or set SWITCHYARD_ROOT to the source "
         "folder.",
         package.string());
   const std::string python = fs::exists(venv) ? venv.string() : "python3";
@@ -56,11 +56,11 @@ int stats(const std::string& folder, bool json) {
 }  // namespace
 
 void add_data(CLI::App& app, Action& action) {
-  CLI::App* data = app.add_subcommand("data", "Prepares a corpus, or shows how long its documents are");
+  CLI::App* data = app.add_subcommand("data", "Prepares a corpus, or shows the lengths of its documents");
   data->require_subcommand(1);
   CLI::App* prepared = data->add_subcommand(
-      "prepare", "Tokenizes text, source files, .jsonl(.gz/.zst) or .parquet into a folder to train on");
-  prepared->set_help_flag();  // its options, with their help, are Python's
+      "prepare", "Tokenizes text, source files, .jsonl(.gz/.zst) or .parquet into a folder for training");
+  prepared->set_help_flag();  // Python parses its options and prints their help
   prepared->allow_extras();
   prepared->callback([prepared, &action] { action = [extras = prepared->remaining()] { return prepare(extras); }; });
   auto folder = std::make_shared<std::string>();

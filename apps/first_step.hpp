@@ -1,4 +1,4 @@
-// The first steps of a job, planned as they will be when it trains.
+// The first steps of a job, planned exactly as in training.
 #pragma once
 
 #include <optional>
@@ -15,17 +15,17 @@ struct PlannedStep {
   std::optional<i64> peak{};  // bytes of the rank with the highest peak, where the job has a budget
 };
 
-/// Tokens of each document of steps 1 to `count`: as batch.lengths says, or of the job's data; without both of made-up
-/// documents, which is said on standard output.
+/// Tokens of each document of steps 1 to `count`, from batch.lengths or else from the job's data. Without either the
+/// lengths are synthetic, and a line on standard output says so.
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count);
-/// The same of step index + 1 alone.
+/// The same for step index + 1 alone.
 std::vector<i64> lengths_of_step(const config::Job& job, i64 index);
-/// Step index + 1 of documents with these lengths.
+/// Step index + 1, for documents of these lengths.
 PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths);
 
-/// Of the job's data; without data of made-up documents, which is said on standard output.
+/// Step 1 of the job, with lengths_of_steps.
 PlannedStep first_step(const config::Job& job, const compiler::Plans& plans);
-/// Steps 1 to `count`.
+/// Steps 1 to `count` of the job, with lengths_of_steps.
 std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Plans& plans, int count);
 
 }  // namespace switchyard::apps

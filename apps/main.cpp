@@ -25,31 +25,31 @@
 
 namespace {
 
-// Under mpirun and its like every rank is a process, and says which it is.
+// The prefix of messages. Where every rank is a process of its own (mpirun, srun, torchrun), it names the rank.
 std::string speaker() {
 #ifdef SWITCHYARD_DEVICE
   try {
     const switchyard::comm::Launch launch = switchyard::comm::launch_from_environment();
     if (launch.distributed) return fmt::format("switchyard, rank {}", launch.rank);
-  } catch (const switchyard::UserError&) {  // told where it matters
+  } catch (const switchyard::UserError&) {  // the command reports it if it matters
   }
 #endif
   return "switchyard";
 }
 
 #ifdef SWITCHYARD_DEVICE_PROGRAM
-// The program beside this one has all commands.
+// Replaces this process with the program beside it that has all commands.
 [[noreturn]] void become_device_program(char** argv) {
   const std::filesystem::path program =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / SWITCHYARD_DEVICE_PROGRAM;
   ::execv(program.c_str(), argv);
-  switchyard::user_error("{}: {}. Both programs belong into one folder.", program.string(),
+  switchyard::user_error("{}: {}. Both programs must be in the same folder.", program.string(),
                          std::generic_category().message(errno));
 }
 #endif
 
-// A file that is opened while one of these is closed would take its number, and then what is printed. Writing to what
-// stands in for standard output fails.
+// A file that is opened while a standard stream is closed would get its descriptor, and with it the output. The
+// replacement of standard output is read-only, so that printing to it fails.
 void open_standard_files() {
   const auto open = [](int fd, int flags) {
     if (::fcntl(fd, F_GETFD) == 0 || errno != EBADF) return;
@@ -69,7 +69,7 @@ int cannot_print(const std::error_code& reason) {
   return 3;
 }
 
-// The exit status, once all that was printed has arrived.
+// The exit status, after all output has been flushed; an error if some of it could not be written.
 int printed(int status) {
   errno = 0;
   std::cout.flush();
@@ -78,7 +78,7 @@ int printed(int status) {
   return status == 0 ? reason : status;
 }
 
-// The parser would only say that a command is missing.
+// Reports unknown commands by name; the parser would only say that a command is missing.
 void check_commands(const CLI::App& app, int argc, char** argv) {
   const CLI::App* at = &app;
   for (int i = 1; i < argc && at->get_require_subcommand_min() > 0 && argv[i][0] != '-'; ++i) {
@@ -90,7 +90,7 @@ void check_commands(const CLI::App& app, int argc, char** argv) {
     }
     if (!next) {
       const std::string nearest = switchyard::nearest_name(argv[i], names);
-      switchyard::user_error("{} is no command. {}", argv[i],
+      switchyard::user_error("{} is not a command. {}", argv[i],
                              nearest.empty() ? fmt::format("Use one of {}.", fmt::join(names, ", "))
                                              : fmt::format("Did you mean {}?", nearest));
     }
@@ -98,7 +98,7 @@ void check_commands(const CLI::App& app, int argc, char** argv) {
   }
 }
 
-// Whether there is something to do beside printing help or version.
+// Whether there is a command to run; false after help or version was printed.
 bool parse(CLI::App& app, int argc, char** argv) {
   check_commands(app, argc, argv);
   try {
@@ -106,7 +106,7 @@ bool parse(CLI::App& app, int argc, char** argv) {
     return true;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0)
-      switchyard::user_error("{}. --help lists the options, also behind a command.", error.what());
+      switchyard::user_error("{}. Use --help, also after a command, for a list of options.", error.what());
     app.exit(error);
     return false;
   }
@@ -135,13 +135,12 @@ int main(int argc, char** argv) {
   apps::add_schedule(app, action);
   apps::add_data(app, action);
 #ifndef SWITCHYARD_DEVICE
-  ::mallopt(
-      M_TOP_PAD,
-      64 << 20);  // a short life with much small data: memory comes in large parts and isn't given back before the end
+  // These commands are short and allocate many small objects: memory comes in large parts and is kept until the end.
+  ::mallopt(M_TOP_PAD, 64 << 20);
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
 #endif
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a message, not the end
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is reported as an error instead of killing the process
   try {
 #ifdef SWITCHYARD_DEVICE_PROGRAM
     const std::string_view word = argc > 1 ? argv[1] : "";
@@ -154,7 +153,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "{}: {}\n", speaker(), error.what());
     return 2;
   } catch (const ClusterError& error) {
-    fmt::print(stderr, "switchyard: {}\n", error.what());  // names its rank
+    fmt::print(stderr, "switchyard: {}\n", error.what());  // the message names the rank
     return 3;
   } catch (const std::system_error& error) {
     if (std::ferror(stdout) != 0) return cannot_print(error.code());

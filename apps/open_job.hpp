@@ -1,4 +1,4 @@
-// A job file with nothing left open.
+// Opens job files with all their settings resolved.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace switchyard::apps {
 
-/// The job of `path` with overrides; sizes from model.path, the vocabulary from the data folder; validated.
+/// The validated job at `path` with overrides; sizes come from model.path, the vocabulary from the data folder.
 /// errors  UserError: the file, the model's folder or the data can't be read, or something in them is wrong
 config::Job open_job(const std::string& path, const std::vector<config::Override>& overrides = {});
-/// The same of a draft. errors: those of reading, thrown together with all others.
+/// The same for a draft. errors: errors found while reading it, which are thrown together with all others.
 config::Job open_job(const config::JobDraft& draft, config::Errors& errors);
 
 }  // namespace switchyard::apps

@@ -20,6 +20,7 @@
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
 #include "config/hardware.hpp"
+#include "count_of.hpp"
 #include "open_job.hpp"
 #include "plan_job.hpp"
 #include "planner/explain.hpp"
@@ -45,7 +46,7 @@ struct Opened {
   cluster::Hardware hardware;
 };
 
-// Buckets that the job has are kept for comparison. sequences: of a step, 0: as the job has it.
+// Buckets of the job are kept for comparison. sequences: documents per step; 0: the job's own number.
 Opened open(const Options& options, i64 sequences) {
   Opened opened;
   std::vector<config::Override> overrides = config::overrides_of(options.sets);
@@ -65,14 +66,14 @@ Opened open(const Options& options, i64 sequences) {
   return opened;
 }
 
-// Whether so many seconds have passed since now; 0: never.
+// A function that returns true once `seconds` have passed from now; 0: none.
 std::function<bool()> limit_of(double seconds) {
   if (seconds == 0) return {};
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   return [end] { return Clock::now() >= end; };
 }
 
-// Whether, since it was first asked, as much time has passed as before that since now, and half a second.
+// A function that allows, from its first call, as much time as passed from now until then, plus half a second.
 std::function<bool()> as_long_again() {
   return [start = Clock::now(), end = std::optional<Clock::time_point>()]() mutable {
     const Clock::time_point now = Clock::now();
@@ -100,9 +101,7 @@ nlohmann::json json_of(const std::vector<config::Bucket>& buckets) {
   return list;
 }
 
-std::string count(i64 number, const char* what) { return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s"); }
-
-// The ends of LOW..HIGH and the doublings of LOW between them; none: as the job has it.
+// The ends of LOW..HIGH and the doublings of LOW between them; without a range {0}, the job's own number.
 std::vector<i64> batch_sizes(const std::string& range) {
   if (range.empty()) return {0};
   i64 low = 0, high = 0;
@@ -117,13 +116,13 @@ std::vector<i64> batch_sizes(const std::string& range) {
   return sizes;
 }
 
-// The best plan for a batch of so many documents. plans: the simulator's order.
+// The plans for one batch size, in the order of their simulated times.
 struct Planned {
   Opened opened;
   std::unique_ptr<planner::Planner> planner;
   planner::Found found;
   std::vector<JudgedPlan> plans;
-  double limit = 0, seconds = 0;  // of searching
+  double limit = 0, seconds = 0;  // of the search
   i64 sequences() const { return opened.job.batch.sequences; }
   const JudgedPlan& best() const { return plans.front(); }
   double tokens_per_second() const {
@@ -153,7 +152,7 @@ Planned planned(const Options& options, i64 sequences, double limit) {
   return result;
 }
 
-// Of the batch sizes the one with most tokens a second; the smaller one of equals.
+// The plans for the batch size with the most tokens per second; the smaller size wins a tie.
 Planned best_batch(const Options& options) {
   const std::vector<i64> sizes = batch_sizes(options.sequences);
   std::optional<Planned> best;
@@ -172,37 +171,37 @@ std::string planned_seconds(const JudgedPlan& plan) { return plan.choice ? durat
 void print(const Planned& planned, int top) {
   const cluster::Hardware& hardware = planned.opened.hardware;
   fmt::print("{} on {}: {} of {}\n     simulated    planned\n", duration(planned.best().seconds), hardware.name,
-             count(hardware.hosts, "host"), count(hardware.devices_per_host, "device"));
+             count_of(hardware.hosts, "host"), count_of(hardware.devices_per_host, "device"));
   for (size_t i = 0; i < std::min(planned.plans.size(), static_cast<size_t>(top)); ++i) {
     const JudgedPlan& plan = planned.plans[i];
     if (plan.remark.empty())
       fmt::print("{:>3} {:>10} {:>10}  {}{}\n", i + 1, duration(plan.seconds), planned_seconds(plan), plan.name,
                  plan.fits ? "" : " (exceeds the memory budget)");
   }
-  if (planned.best().single()) fmt::print("One strategy for all documents: in this model no switch pays.\n");
+  if (planned.best().single()) fmt::print("One strategy for all documents is fastest; switching gains nothing.\n");
   for (const JudgedPlan& plan : planned.plans)
     if (plan.own && !plan.remark.empty())
       fmt::print("The job's own buckets: {}\n", plan.remark);
     else if (plan.own)
       fmt::print("The job's own buckets: {} simulated, {} planned, {}{}\n", duration(plan.seconds),
-                 planned_seconds(plan), plan.name, plan.fits ? "" : "; they exceed the memory budget");
+                 planned_seconds(plan), plan.name, plan.fits ? "" : "; exceeds the memory budget");
   const planner::Counts& c = planned.found.counts;
   fmt::print(
-      "{} candidates, {:.2f}% left out by proof in {:.2f} s: {} by their placement's bound, {} by memory, {} by their "
-      "own bound, {} as "
-      "no better than one of their placement; {} timed\n",
-      c.candidates, 100.0 * static_cast<double>(c.pruned()) / static_cast<double>(c.candidates), planned.seconds,
+      "{} candidates in {:.2f} s: {:.2f}% excluded by bounds ({} by their placement's, {} by memory, {} by their own, "
+      "{} no better than another of their placement), {} timed\n",
+      c.candidates, planned.seconds, 100.0 * static_cast<double>(c.pruned()) / static_cast<double>(c.candidates),
       c.rough, c.memory, c.bound, c.dominated, c.timed);
   if (planned.found.proven)
-    fmt::print("In the planner's model no plan takes less than {}\n", duration(planned.found.least));
+    fmt::print("Searched exhaustively; proven optimal in the planner's model: no plan takes less than {}\n",
+               duration(planned.found.least));
   else
     fmt::print(
-        "Not proven best in the planner's model: at most {:.2g}% above the optimum (limit of {:g} s reached; --seconds "
-        "raises it)\n",
+        "Not proven best in the planner's model: at most {:.2g}% above the optimum (limit of {:g} s reached; "
+        "--seconds raises it)\n",
         100 * planned.found.gap(), planned.limit);
 }
 
-// A job for another planner's request, which may have other hardware and documents.
+// The job for another request, which may have other hardware and documents.
 config::Job job_for(config::Job job, const planner::Request& request) {
   job.run.ranks = request.hardware.ranks();
   job.batch.context = request.context;
@@ -232,8 +231,8 @@ std::string explained(const Planned& planned, double limit, int top) {
 
 int run(const Options& options) {
   constexpr double kMostSeconds = 1e6;
-  if (!(options.seconds >= 0 && options.seconds <= kMostSeconds))  // nor nan
-    user_error("--seconds {}: a number from 0 to {:g} is needed.", options.seconds, kMostSeconds);
+  if (!(options.seconds >= 0 && options.seconds <= kMostSeconds))  // also rejects NaN
+    user_error("--seconds {}: must be a number from 0 to {:g}.", options.seconds, kMostSeconds);
   const Planned planned = best_batch(options);
   const JudgedPlan& best = planned.best();
   const int top = listed(options);
@@ -264,33 +263,34 @@ int run(const Options& options) {
 void add_plan(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("plan", "Chooses buckets and strategies for a job on a cluster");
-  command->add_option("job", options->job, "Job file; its buckets, if any, are compared")
+  command->add_option("job", options->job, "Job file; its own buckets, if any, are compared with the plans")
       ->required()
       ->type_name("JOB.toml");
   command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")
       ->required()
       ->type_name("FILE|NAME");
-  command->add_option("--ranks", options->ranks, "Ranks, where neither job nor cluster file says how many")
+  command->add_option("--ranks", options->ranks, "Number of ranks, needed where neither job nor cluster file has it")
       ->check(CLI::PositiveNumber);
-  command->add_option("--top", options->top, "Number of plans to list; with --explain 10, else 1")
+  command->add_option("--top", options->top, "Number of plans to list (default: 1, with --explain 10)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
-  command->add_option("--buckets", options->most_buckets, "Most buckets; 1 is the best single strategy")
+  command->add_option("--buckets", options->most_buckets, "Maximum number of buckets; 1 finds the best single strategy")
       ->check(CLI::PositiveNumber);
-  command->add_option("--steps", options->steps, "Steps whose documents stand for all")
+  command->add_option("--steps", options->steps, "Number of steps whose documents the plan is made for")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
   command
-      ->add_option("--sequences", options->sequences,
-                   "Documents a step as a range: plans its ends and the doublings between, and takes the one with most "
-                   "tokens a second")
+      ->add_option(
+          "--sequences", options->sequences,
+          "Range of documents per step: plans for both ends and the doublings between, and takes the number with "
+          "the most tokens per second")
       ->type_name("LOW..HIGH");
   command
       ->add_option("--seconds", options->seconds,
-                   "Ends the search after so long with the best plan so far; 0 is no limit")
+                   "Time limit of the search, which then returns the best plan so far; 0 is no limit")
       ->capture_default_str();
   command->add_flag("--explain", options->explain,
-                    "What the plans cost and why, what limits the best, and what would change it");
+                    "Prints what the plans cost and why, what limits the best one, and what would change it");
   command->add_option("--out", options->out, "Writes the job with the best plan's buckets")->type_name("planned.toml");
   command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");

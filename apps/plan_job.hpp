@@ -12,24 +12,24 @@
 
 namespace switchyard::apps {
 
-/// Whether the job has no buckets nor a preset of them, or all its buckets have strategy = "auto". Errors: only some
-/// have, or keys are set that such a job leaves to the planner.
+/// Whether the job has neither buckets nor a preset of them, or all its buckets have strategy = "auto". It is an error
+/// if only some of them have, or if keys are set that such a job leaves to the planner.
 bool leaves_strategies_open(const config::JobDraft& draft, config::Errors& errors);
-/// Ranks that the job asks for, if it does.
+/// Number of ranks that the job sets, if it does.
 std::optional<int> ranks_of(const config::JobDraft& draft);
-/// Such a job, for so many ranks where it says nothing else, with one bucket that stands in for those to be planned.
+/// Such a job with one placeholder bucket, which the planner's buckets replace. ranks: used if the job sets none.
 config::Job open_unplanned(config::JobDraft draft, config::Errors& errors, int ranks);
 
-/// What the planner is asked for the documents of the first `steps` steps.
+/// The planner's request for the documents of the first `steps` steps.
 planner::Request request_of(const config::Job& job, const cluster::Hardware& hardware, int steps);
-/// The job with a plan's buckets; home on the longest, and no more memory than the device has.
+/// The job with a plan's buckets, home at the longest one, and a memory budget no larger than the device's memory.
 config::Job planned_job(config::Job job, const planner::Planner& planner, const planner::Choice& choice);
 
-/// A plan as the simulator has it: seconds of a step, mean over the request's steps, and the highest peak of any rank.
+/// A simulated plan: mean seconds per step over the request's steps, and the highest peak of any rank.
 struct JudgedPlan {
   std::string name;
-  std::optional<planner::Choice> choice{};  // none: the job's own buckets, where the planner's model can't time them
-  config::Job job;                          // that has it
+  std::optional<planner::Choice> choice{};  // none: the job's own buckets, which the planner's model can't time
+  config::Job job;                          // with this plan
   double seconds = 0;
   i64 peak = 0;  // bytes
   bool fits = true, own = false;
@@ -37,28 +37,27 @@ struct JudgedPlan {
   bool single() const { return job.buckets.size() == 1; }
 };
 
-/// So many plans of the planner's are compared at least.
+/// Minimum number of the planner's plans that are simulated.
 inline constexpr int kJudged = 8;
 
-/// What the simulator is asked to choose from.
+/// The plans that the simulator compares.
 struct Contest {
   const config::Job& job;
   const planner::Planner& planner;
   const std::vector<planner::Choice>& best;
-  bool own = false;      // the job's own buckets, too
-  int most_buckets = 0;  // of those and of the best single strategy; 0: any number
+  bool own = false;      // whether to compare the job's own buckets, too
+  int most_buckets = 0;  // of the job's own plan; 0: any number
 };
 
-/// The simulator has the last word: all plans of the contest, the best single strategy (stop: as in
-/// planner::SearchSettings) and the job's own buckets, simulated; the quickest first, those that exceed the memory
-/// budget or can't run behind all others.
+/// Simulates all plans of the contest, the best single strategy (stop: as in planner::SearchSettings) and the job's own
+/// buckets. The quickest comes first; those that exceed the memory budget or can't run come last.
 std::vector<JudgedPlan> judged(const Contest& contest, std::function<bool()> stop = {});
-/// One plan's job, and mean seconds and highest peak of steps with documents of these lengths.
+/// Simulates one job for steps with documents of these lengths.
 JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware,
                      const std::vector<std::vector<i64>>& steps);
 
-/// The plan that training takes. why: three lines: what was chosen, what the best single strategy would cost, what
-/// limits the plan. compared: all that the simulator looked at.
+/// The plan used for training. why: three lines that say what was chosen, what the best single strategy would take, and
+/// what limits the plan. compared: all plans that were simulated.
 struct ChosenPlan {
   config::Job job;
   std::vector<std::string> why;

@@ -7,6 +7,7 @@
 
 #include "base/units.hpp"
 #include "commands.hpp"
+#include "count_of.hpp"
 #include "files/disk.hpp"
 
 namespace switchyard::apps {
@@ -21,9 +22,8 @@ struct Options {
 
 std::string summary(const config::Profile& profile) {
   const cluster::Hardware& h = profile.hardware;
-  std::string text =
-      fmt::format("{} ranks on {} host{}, {} thread{} each, {}\n", h.ranks(), h.hosts, h.hosts == 1 ? "" : "s",
-                  profile.machine.threads, profile.machine.threads == 1 ? "" : "s", h.device.name);
+  std::string text = fmt::format("{} on {}, {} each, {}\n", count_of(h.ranks(), "rank"), count_of(h.hosts, "host"),
+                                 count_of(profile.machine.threads, "thread"), h.device.name);
   for (const auto& [type, rates] : h.device.rates)
     text += fmt::format("  {}: products {:.1f} GFLOP/s, memory {:.1f} GB/s, {} operators\n", name_of(type),
                         rates.matmul.count / 1e9, rates.memory.count / 1e9, h.device.operators.at(type).size());
@@ -56,20 +56,19 @@ int run(const Options& options) {
 void add_profile(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "profile", "Measures this machine, or under mpirun this cluster, for simulate, plan and train");
-  command
-      ->add_option("--ranks", options->settings.ranks,
-                   "Ranks, as threads of this process; one for each core if not given")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--threads", options->settings.threads, "Threads of a rank; the cores shared out if not given")
+      "profile",
+      "Measures this machine, or under mpirun this cluster, and writes a cluster file for simulate, plan and train");
+  command->add_option("--ranks", options->settings.ranks, "Ranks, as threads of this process (default: one per core)")
       ->check(CLI::PositiveNumber);
   command
-      ->add_option("--precision", options->precisions,
-                   "Of operators: fp32, fp64, bf16, or several of them; fp32 if not given")
+      ->add_option("--threads", options->settings.threads, "Threads per rank (default: the cores divided by the ranks)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--precision", options->precisions, "Precisions to measure: fp32, fp64 or bf16 (default: fp32)")
       ->type_name("TYPE...");
-  command->add_flag("--quick", options->settings.quick, "A coarse profile, in seconds: of the smallest shapes only");
+  command->add_flag("--quick", options->settings.quick,
+                    "Measures the smallest shapes only: a coarse profile, in seconds");
   command->add_flag("--cuda", options->cuda, "Measures the CUDA device");
-  command->add_option("--out", options->out, "File to write, for --cluster")
+  command->add_option("--out", options->out, "File to write, which --cluster of other commands reads")
       ->capture_default_str()
       ->type_name("profile.json");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

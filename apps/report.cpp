@@ -35,21 +35,21 @@ cluster::Cluster placement_of(const config::Job& job, const std::optional<cluste
   return cluster::uniform(1, job.run.ranks);
 }
 
-// The step must be one of the run: what it had for documents is found by walking there.
+// The shown step must be one of the run: its documents are found by sampling all steps up to it.
 void check_step(const config::Job& job, const report::RunLog& log, const std::optional<report::MeasuredStep>& measured,
                 const fs::path& folder) {
   if (const i64 last = log.steps.step.back(); last > job.run.steps)
-    user_error("{} has a step {}, but the run has {} (run.steps in job.toml). Remove what is not of this run.",
+    user_error("{} has step {}, but the run has {} steps (run.steps in job.toml). Remove lines of other runs.",
                (folder / "log.jsonl").string(), last, job.run.steps);
   if (measured && !std::ranges::binary_search(log.steps.step, measured->timeline.step))
-    user_error("{} is of step {}, which log.jsonl doesn't have. Remove it, or train again with run.trace_step.",
+    user_error("{} shows step {}, which log.jsonl doesn't have. Remove it, or train again with run.trace_step.",
                (folder / "timeline.json").string(), measured->timeline.step);
 }
 
 report::Run measured_run(const fs::path& folder, const std::string& cluster) {
   for (const char* file : {"job.toml", "log.jsonl"})
     if (!fs::exists(folder / file))
-      user_error("{} has no {}, so it is no run folder. Name a folder that `switchyard train --out` wrote.",
+      user_error("{} has no {}, so it is not a run folder. Name a folder that `switchyard train --out` wrote.",
                  folder.string(), file);
   const config::Job job = open_job((folder / "job.toml").string());
   const fs::path log_path = folder / "log.jsonl", trace_path = folder / "timeline.json";
@@ -64,7 +64,7 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
   if (!fs::exists(job.data.path) && job.batch.lengths.empty()) {
     report::Run run = report::measured_run(name, job, log, std::move(measured), nullptr);
     run.notes.push_back(fmt::format(
-        "The data \"{}\" isn't here, so buckets, links, switches and the prediction are missing.", job.data.path));
+        "The data \"{}\" was not found, so buckets, links, switches and the prediction are missing.", job.data.path));
     return run;
   }
   const compiler::Plans plans = compiler::plans_of(job, placement_of(job, hardware, measured));
@@ -105,14 +105,13 @@ int run(const Options& options) {
 
 void add_report(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("report", "Makes a page of a run, or of several side by side, that opens in any browser");
+  CLI::App* command = app.add_subcommand("report", "Writes an HTML page about a run, or about several side by side");
   command->add_option("run", options->folders, "Run folders")->required()->type_name("RUN_DIR...");
-  command->add_option("--out", options->out, "The page (default: report.html in the first folder)")
+  command->add_option("--out", options->out, "File to write (default: report.html in the first folder)")
       ->type_name("FILE.html");
   command
       ->add_option("--cluster", options->cluster,
-                   "Cluster file, or the name of a shipped one: shows what it predicts beside what was measured")
+                   "Cluster file, or the name of a shipped one, to show a prediction beside the measurement")
       ->type_name("FILE|NAME");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -27,8 +27,8 @@ struct Options {
 
 // Chunks are equal parts of a stage: each takes its share of the stage's times.
 schedule::Costs costs_of(const Options& o, int chunks) {
-  constexpr double kMost = 1e15;  // sums of so many tasks stay exact enough to tell which is earlier
-  const auto is_time = [](double time) { return time >= 0 && time <= kMost; };  // not so for nan
+  constexpr double kMost = 1e15;  // sums over all tasks stay precise enough to order them
+  const auto is_time = [](double time) { return time >= 0 && time <= kMost; };  // false for NaN
   if (o.times.size() != 3 || !std::ranges::all_of(o.times, is_time))
     user_error(
         "--times needs three numbers from 0 to {:g}: forward, input gradient, weight gradient of a stage, such as "
@@ -48,7 +48,7 @@ schedule::Schedule schedule_of(const Options& o) {
   }
   if (o.kind == "zb-v") {
     const int cap = o.cap > 0 ? o.cap : 2 * o.stages;
-    if (cap < 2) user_error("--cap {}: zb-v holds an activation of each of its two chunks. Use 2 or more.", cap);
+    if (cap < 2) user_error("--cap {}: zb-v holds one activation for each of its two chunks. Use 2 or more.", cap);
     return schedule::zero_bubble_v(o.stages, o.micro_batches, cap, costs_of(o, 2));
   }
   const schedule::Kind kind = o.kind == "gpipe" ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
@@ -57,17 +57,17 @@ schedule::Schedule schedule_of(const Options& o) {
 
 int run(const Options& o) {
   const i64 tasks = i64{o.stages} * o.micro_batches * (o.kind == "interleaved" ? o.chunks : 1);
-  constexpr i64 kMostTasks = 1 << 22;  // some hundred bytes each
+  constexpr i64 kMostTasks = 1 << 22;  // a few hundred bytes each
   if (o.file.empty() && tasks > kMostTasks)
-    user_error("--stages {} and --micro-batches {} have {} forward passes, above the {} that are listed. Use fewer.",
-               o.stages, o.micro_batches, tasks, kMostTasks);
+    user_error("--stages {} and --micro-batches {} have {} forward passes, above the limit of {}. Use fewer.", o.stages,
+               o.micro_batches, tasks, kMostTasks);
   const schedule::Schedule schedule = schedule_of(o);
   const schedule::Timing timing = schedule::replay(schedule, costs_of(o, schedule.chunks));
   const std::vector<int> held = schedule::peak_in_flight(schedule.order);
   fmt::print("{}", config::to_json(schedule));
   std::vector<double> idle;
   for (const Seconds& stage : timing.idle) idle.push_back(stage.count);
-  fmt::print("step {:g}, idle {:g} on the worst stage; activations of micro-batches held, by stage: {}\n",
+  fmt::print("step {:g}, idle {:g} on the worst stage; micro-batch activations held per stage: {}\n",
              timing.makespan.count, timing.worst_idle().count, fmt::join(held, " "));
   if (o.json)
     fmt::print("{}\n", nlohmann::json{{"makespan", timing.makespan.count},
@@ -84,28 +84,32 @@ int run(const Options& o) {
 void add_schedule(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "schedule", "Prints a pipeline schedule as a file, with its idle time and what it holds; nothing runs");
+      "schedule", "Prints a pipeline schedule as JSON, with its idle time and the activations it holds; nothing runs");
   command->add_option("--kind", options->kind, "gpipe, 1f1b, interleaved, zero-bubble or zb-v")
       ->capture_default_str()
       ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v"}));
   command->add_option("--stages", options->stages, "Pipeline stages")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
-  command->add_option("--micro-batches", options->micro_batches, "Micro-batches of a step")
+  command->add_option("--micro-batches", options->micro_batches, "Micro-batches per step")
       ->capture_default_str()
       ->check(CLI::Range(1, 65536));
-  command->add_option("--chunks", options->chunks, "interleaved: model chunks of a stage")
+  command->add_option("--chunks", options->chunks, "interleaved: model chunks per stage")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
   command
-      ->add_option("--cap", options->cap,
-                   "zero-bubble, zb-v: most activations a stage holds, of a chunk and micro-batch (default: as 1F1B)")
+      ->add_option(
+          "--cap", options->cap,
+          "zero-bubble, zb-v: maximum of activations held per stage, one per chunk and micro-batch (default: as 1F1B)")
       ->check(CLI::PositiveNumber);
-  command->add_option("--times", options->times, "Forward, input gradient and weight gradient of a stage, in any unit")
+  command
+      ->add_option("--times", options->times,
+                   "Times of forward, input gradient and weight gradient per stage, in any unit")
       ->delimiter(',')
       ->capture_default_str()
       ->type_name("F,B,W");
-  command->add_option("--send", options->send, "Between stages, in the same unit")->capture_default_str();
+  command->add_option("--send", options->send, "Time of a transfer between stages, in the same unit")
+      ->capture_default_str();
   command->add_option("--file", options->file, "Replays this schedule instead of making one")
       ->type_name("SCHEDULE.json");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");

@@ -27,7 +27,7 @@ cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
   if (options.cluster.empty()) return cluster::uniform(1, job.run.ranks);
   const cluster::Cluster cluster = cluster::from_spec(options.cluster);
   if (cluster.ranks() != job.run.ranks)
-    user_error("--cluster {} has {} ranks, but the job has {}. Give as many, or set run.ranks.", options.cluster,
+    user_error("--cluster {} has {} ranks, but the job has {}. Change the cluster or run.ranks.", options.cluster,
                cluster.ranks(), job.run.ranks);
   return cluster;
 }
@@ -35,7 +35,7 @@ cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
 void show_plan(const config::Job& job, const compiler::Plans& plans) {
   fmt::print("{}", compiler::print_plan(plans));
   const PlannedStep step = first_step(job, plans);
-  fmt::print("memory in the first step, {} documents\n{}", step.lengths.size(),
+  fmt::print("memory in the first step, which has {} documents\n{}", step.lengths.size(),
              compiler::print_memory(step.program, step.plan, plans));
 }
 
@@ -44,7 +44,7 @@ void show_program(const config::Job& job, const compiler::Plans& plans, int rank
   fmt::print("{} documents, {} labels\n{}\n", step.lengths.size(), step.plan.valid_tokens,
              compiler::print_batch(step.plan));
   fmt::print(
-      "task, task, queue on each rank (s switching, c compute, p point to point, b bulk), waits, transfers in "
+      "number, task, queue on each rank (s switching, c compute, p point to point, b bulk), waits, transfers in "
       "bytes\n{}",
       compiler::print_program(step.program, step.plan, plans, rank));
   fmt::print("Tasks that only allocate a unit's working parameters are left out.\n");
@@ -79,15 +79,16 @@ int run(const Options& options) {
 void add_show(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("show",
-                                         "Prints what a job's model is, a strategy as a file to edit, who holds what, "
-                                         "or what every rank does in the first step");
+                                         "Prints a job's model, a strategy as a file to edit, which rank holds what, "
+                                         "or the tasks of every rank in the first step");
   command->add_option("what", options->what, "model, strategy, plan or program")
       ->required()
       ->check(CLI::IsMember({"model", "strategy", "plan", "program"}));
   command->add_option("job", options->job, "Job file")->required()->type_name("JOB.toml");
-  command->add_option("--bucket", options->bucket, "strategy: of this bucket, from 0, the longest first")
+  command->add_option("--bucket", options->bucket, "strategy: number of the bucket, from 0, the longest first")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--rank", options->rank, "program: only the tasks of this rank")->check(CLI::NonNegativeNumber);
+  command->add_option("--rank", options->rank, "program: prints only the tasks of this rank")
+      ->check(CLI::NonNegativeNumber);
   command
       ->add_option("--cluster", options->cluster,
                    "Hosts x devices, e.g. 2x8, or a hostfile (default: all ranks on one host)")

@@ -15,6 +15,7 @@
 #include "commands.hpp"
 #include "compiler/memory.hpp"
 #include "config/hardware.hpp"
+#include "count_of.hpp"
 #include "files/disk.hpp"
 #include "first_step.hpp"
 #include "open_job.hpp"
@@ -36,8 +37,8 @@ struct Options {
 struct Figures {
   double step_seconds = 0, utilization = 0;
   simulator::RankTime mean;
-  std::vector<double> steps;           // seconds of each
-  std::vector<i64> peak, activations;  // bytes, per rank; activations: kept for the backward pass
+  std::vector<double> steps;           // seconds of each step
+  std::vector<i64> peak, activations;  // bytes per rank; activations: those kept for the backward pass
 };
 
 simulator::RankTime mean_of(const std::vector<simulator::RankTime>& ranks) {
@@ -49,6 +50,7 @@ simulator::RankTime mean_of(const std::vector<simulator::RankTime>& ranks) {
     mean.overlap += share * rank.overlap;
     mean.idle += share * rank.idle;
   }
+  mean.idle = std::max(mean.idle, 0.0);  // a difference of sums, which rounding may leave below zero
   return mean;
 }
 
@@ -63,7 +65,7 @@ void add_memory(Figures& figures, const PlannedStep& step, const compiler::Plans
   }
 }
 
-// Three times the forward pass, whatever is recomputed, of what the devices' matrix products could do.
+// Share of the devices' matrix product rate that three forward passes take; recomputation doesn't count.
 double utilization(const config::Job& job, const PlannedStep& step, double seconds, const cluster::Hardware& hardware,
                    DType type) {
   const batch::WorkModel work = compiler::work_model(job.model.config);
@@ -91,17 +93,17 @@ void write_report(const Options& options, const config::Job& job, const compiler
   fmt::print("{}/report.html, and trace.json for Perfetto\n", options.report);
 }
 
-// Steps prefetch no more than the devices have room for.
+// The memory budget is limited to the devices' memory, so that steps prefetch no more than fits.
 config::Job within(config::Job job, const cluster::Hardware& hardware) {
   Bytes& budget = job.run.memory_budget;
   if (budget.count == 0 || budget > hardware.device.usable()) budget = hardware.device.usable();
   return job;
 }
 
-// "79.25 GiB, 4.00 GiB of them in reserve: 1.25 GiB too much".
+// "79.25 GiB, of which 4.00 GiB are reserved: 1.25 GiB too much".
 std::string room_of(const cluster::Device& device, i64 peak) {
   std::string text = format_bytes(device.memory);
-  if (device.reserve.count > 0) text += fmt::format(", {} of them in reserve", format_bytes(device.reserve));
+  if (device.reserve.count > 0) text += fmt::format(", of which {} are reserved", format_bytes(device.reserve));
   if (peak > device.usable().count)
     text += fmt::format(": {} too much", format_bytes(Bytes{peak - device.usable().count}));
   return text;
@@ -113,8 +115,8 @@ Figures simulate_job(const Options& options, const config::Job& job, const compi
   const std::vector<PlannedStep> steps = first_steps(within(job, hardware), plans, options.steps);
   const double share = 1 / static_cast<double>(steps.size());
   for (const PlannedStep& step : steps) {
-    std::future<void> memory =
-        std::async(std::launch::async, [&] { add_memory(figures, step, plans); });  // touches no figure of time
+    std::future<void> memory = std::async(
+        std::launch::async, [&] { add_memory(figures, step, plans); });  // writes no field that the simulation writes
     const simulator::Simulation simulated = simulator::simulate(step.program, step.plan, plans, hardware);
     if (!options.trace.empty() && &step == &steps.front())
       simulator::write_trace(options.trace, step.program, simulated);
@@ -138,17 +140,17 @@ void print(const Figures& f, const cluster::Hardware& hardware) {
   const auto line = [&](const char* what, double seconds) {
     fmt::print("  {:<16}{:>10}{:>8.1f}%\n", what, format_duration(Seconds{seconds}), 100 * seconds / f.step_seconds);
   };
-  fmt::print("{} on {}: {} hosts of {} devices\n", format_duration(Seconds{f.step_seconds}), hardware.name,
-             hardware.hosts, hardware.devices_per_host);
+  fmt::print("{} on {}: {} of {}\n", format_duration(Seconds{f.step_seconds}), hardware.name,
+             count_of(hardware.hosts, "host"), count_of(hardware.devices_per_host, "device"));
   line("compute", f.mean.compute);
   line("communication", f.mean.communication);
   line("- overlap", f.mean.overlap);
   line("idle", f.mean.idle);
-  const auto fullest = std::max_element(f.peak.begin(), f.peak.end());
-  fmt::print("  model flops utilization {:.1f}%\n  rank {} is fullest: {}, activations {}, of {}\n",
-             100 * f.utilization, fullest - f.peak.begin(), format_bytes(Bytes{*fullest}),
-             format_bytes(Bytes{f.activations[static_cast<size_t>(fullest - f.peak.begin())]}),
-             room_of(hardware.device, *fullest));
+  const auto highest = std::max_element(f.peak.begin(), f.peak.end());
+  fmt::print("  model flops utilization {:.1f}%\n  highest peak memory on rank {}: {}, activations {}, of {}\n",
+             100 * f.utilization, highest - f.peak.begin(), format_bytes(Bytes{*highest}),
+             format_bytes(Bytes{f.activations[static_cast<size_t>(highest - f.peak.begin())]}),
+             room_of(hardware.device, *highest));
 }
 
 int run(const Options& options) {
@@ -184,18 +186,20 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")
       ->required()
       ->type_name("FILE|NAME");
-  command->add_option("--steps", options->steps, "Steps to simulate, from the first on; figures are their means")
+  command
+      ->add_option("--steps", options->steps,
+                   "Number of steps to simulate, from the first on; figures are means over them")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));  // all are planned before the first is simulated
   command->add_option("--trace", options->trace, "Writes the first step's timeline for Perfetto")
       ->type_name("FILE.json");
   command
       ->add_option("--report", options->report,
-                   "Writes a page of the first step, report.html, into this folder, and trace.json beside it")
+                   "Writes report.html, a page about the first step, and trace.json into this folder")
       ->type_name("DIR");
   command
       ->add_option("--against", options->against,
-                   "In the report: other strategies, each alone for the whole batch; all: every dp,tp,pp")
+                   "Strategies that the report compares, each alone for the whole batch; all: every dp,tp,pp")
       ->needs("--report")
       ->type_name("DP,TP,PP|all");
   command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");

@@ -11,6 +11,7 @@
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "compiler/switch_figures.hpp"
+#include "count_of.hpp"
 #include "files/hf_config.hpp"
 #include "models/build.hpp"
 
@@ -24,17 +25,17 @@ struct Options {
 
 void print_table(const Options& o, const cluster::Cluster& cluster, const compiler::SwitchFigures& f, double planning,
                  double mapping) {
-  fmt::print("{} in {}, {} hosts, {} ranks: {} -> {}, planner {}, sources: {}{}\n\n", o.model, o.precision,
-             cluster.hosts(), cluster.ranks(), o.from, o.to, o.planner, o.from,
+  fmt::print("{} in {}, {}, {}: {} -> {}, planner {}, sources: {}{}\n\n", o.model, o.precision,
+             count_of(cluster.hosts(), "host"), count_of(cluster.ranks(), "rank"), o.from, o.to, o.planner, o.from,
              o.home == "none" ? "" : " and home on " + o.home);
   const auto line = [&](const char* what, i64 bytes) {
     fmt::print("  {:<30} {:>16}  {:>10}  {:>8.2f} layers\n", what, bytes, format_bytes({bytes}),
                static_cast<double>(bytes) / static_cast<double>(f.layer_bytes));
   };
   line("between hosts", f.inter_host_bytes);
-  line("  least that any plan needs", f.inter_host_bound_bytes);
+  line("  lower bound for any plan", f.inter_host_bound_bytes);
   line("  layers alone", f.layers_inter_host_bytes);
-  line("  layers alone, least", f.layers_inter_host_bound_bytes);
+  line("  layers alone, lower bound", f.layers_inter_host_bound_bytes);
   line("inside hosts", f.intra_host_bytes);
   line("most sent by a rank", f.max_send_bytes);
   line("most received by a rank", f.max_receive_bytes);
@@ -89,19 +90,19 @@ int run(const Options& o) {
 void add_switch_plan(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "switch-plan", "Plans a hot switch between two strategies and tells what it sends; nothing runs");
+      "switch-plan", "Plans a hot switch between two strategies and prints what it sends; nothing runs");
   command->add_option("--model", options->model, "Preset (3b, 7b, 13b, 32b), or a folder with config.json")->required();
   command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8, or a hostfile")
       ->required()
       ->type_name("HOSTSxDEVICES|FILE");
   command->add_option("--from", options->from, "Strategy before")->required()->type_name("DP,TP,PP");
   command->add_option("--to", options->to, "Strategy after")->required()->type_name("DP,TP,PP");
-  command->add_option("--planner", options->planner, "Who sends: relay, greedy, first or round-robin")
+  command->add_option("--planner", options->planner, "How senders are chosen: relay, greedy, first or round-robin")
       ->capture_default_str();
-  command->add_option("--home", options->home, "Strategy that anchors home, whose copies are a further source; or none")
+  command->add_option("--home", options->home, "Strategy that home follows, whose copies are further sources; or none")
       ->capture_default_str()
       ->type_name("DP,TP,PP|none");
-  command->add_option("--precision", options->precision, "Of the parameters: bf16, fp32 or fp64")
+  command->add_option("--precision", options->precision, "Precision of the parameters: bf16, fp32 or fp64")
       ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

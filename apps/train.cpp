@@ -20,7 +20,7 @@ std::optional<std::string> variable(const std::string& name) {
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-// Without strategies it is planned first, for the machine that it will train on.
+// A job without strategies is planned first, for the machine that it will train on.
 train::TrainSettings job_to_train(const std::string& path, const std::vector<config::Override>& overrides,
                                   const comm::Launch& launch) {
   config::Errors errors;
@@ -49,13 +49,15 @@ void add_train(CLI::App& app, Action& action) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "train", "Trains a job: ranks as threads of this process, or one rank under mpirun, srun or torchrun");
+      "train",
+      "Trains a job: all ranks as threads of this process, or one rank per process under mpirun, srun or torchrun");
   command->add_option("job", options->job, "Job file")->type_name("JOB.toml");
   command->add_option("--set", options->sets, "Overrides a key of the job, e.g. run.steps=10")->type_name("KEY=VALUE");
   command->add_option("--ranks", options->ranks, "Same as --set run.ranks=N");
   command->add_option("--steps", options->steps, "Same as --set run.steps=N");
   command->add_option("--out", options->out, "Run folder for log, events and checkpoints; same as --set run.out=DIR");
-  command->add_option("--resume", options->resume, "A checkpoint, or a run folder whose newest complete one is taken");
+  command->add_option("--resume", options->resume,
+                      "Checkpoint to resume from, or a run folder, whose newest complete checkpoint is taken");
   command->add_flag("--help-keys", options->help_keys, "Prints every key of a job file");
   command->callback([options, &action] {
     action = [options] {
@@ -66,8 +68,8 @@ void add_train(CLI::App& app, Action& action) {
       if (options->job.empty())
         throw UserError(
             "train needs a job file: switchyard train JOB.toml. `switchyard train --help-keys` lists its keys.");
-      // An empty name is an unset variable of the shell: without a folder the work would be lost, without a checkpoint
-      // begun anew.
+      // An empty name usually comes from an unset shell variable. Without a folder the run's results would be lost;
+      // without a checkpoint training would start anew.
       if (options->out == "") throw UserError("--out is empty. Name the run folder, or leave the option out.");
       if (options->resume == "")
         throw UserError("--resume is empty. Name a checkpoint or a run folder, or leave the option out.");

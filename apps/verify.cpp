@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.hpp"
+#include "count_of.hpp"
 
 namespace switchyard::apps {
 
@@ -16,30 +17,30 @@ void add_verify(CLI::App& app, Action& action) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "verify", "Runs a folder with a model and exact expected results under any strategies, and compares");
+  CLI::App* command =
+      app.add_subcommand("verify", "Runs a model under any strategies and compares with the exact results beside it");
   command
       ->add_option("dir", options->settings.folder,
                    "Folder with config.json, model.safetensors, input.safetensors, expected.safetensors")
       ->required();
   command
       ->add_option("--strategy", options->settings.strategies,
-                   "dp,tp,pp; given twice or more, documents are shared by length and every step switches")
+                   "dp,tp,pp; with several, documents are divided by length and every step switches")
       ->delimiter(';')
       ->type_name("DP,TP,PP");
-  command->add_option("--ranks", options->settings.ranks, "Ranks (default: what the strategies need)");
+  command->add_option("--ranks", options->settings.ranks, "Number of ranks (default: what the strategies need)");
   command->add_option("--precision", options->precision, "fp64, fp32 or bf16")->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] {
     action = [options] {
       options->settings.precision = precision_from(options->precision);
       const train::VerifyResult r = train::verify(options->settings, comm::launch_from_environment());
-      if (!r.first_rank) return 0;  // rank 0 judges
-      fmt::print("{} ranks, {}: {}\n", r.ranks, options->precision, r.ok ? "ok" : "NOT EQUAL");
+      if (!r.first_rank) return 0;  // rank 0 has the result
+      fmt::print("{}, {}: {}\n", count_of(r.ranks, "rank"), options->precision, r.ok ? "ok" : "NOT EQUAL");
       fmt::print(
-          "  logits           {:.3g}  of the largest logit\n  loss             {:.3g}  relative\n  gradient         "
-          "{:.3g}  of the global "
-          "norm\n",
+          "  logits           {:.3g}  of the largest logit\n"
+          "  loss             {:.3g}  relative\n"
+          "  gradient         {:.3g}  of the global norm\n",
           r.logits_max_error, r.loss_error, r.gradient_max_error);
       fmt::print("  AdamW losses     {:.3g}  relative, five steps\n  AdamW parameters {:.3g}\n", r.adamw_loss_max_error,
                  r.adamw_parameter_max_error);

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The demo's job on two test hosts of two ranks each beside what `switchyard simulate` says of it: a table in Markdown.
+"""Compares measured steps of the demo's job on two test hosts of two ranks with `switchyard simulate`, as Markdown.
 
-    bench/demo_on_hosts.py --cluster TOOL [--program build/switchyard] [--data data/python] [--inter 400mbit] [--intra 2gbit] [--cores 0.45]
-                           [--steps 6] [--out FOLDER]
+    bench/demo_on_hosts.py --cluster TOOL [--program build/switchyard] [--data data/python] [--inter 400mbit]
+                           [--intra 2gbit] [--cores 0.45] [--steps 6] [--out FOLDER]
 
-TOOL makes hosts that slow links connect (up, launch, down as for bench/hosts); every rank has a fixed share of a core. The hosts are profiled
-over TCP, then the job trains under its own buckets and under single strategies, without its memory budget. DATA is the corpus that `make demo`
-prepares. The step's error is that of the median step but the first, which touches fresh memory. Writes demo_on_hosts.md to --out. Exit status
-1: an error is above 5%.
+TOOL makes hosts with slow links (up, launch, down as for bench/hosts); every rank has a fixed share of a core. The
+hosts are profiled over TCP; then the job trains with its own buckets and with single strategies, without its memory
+budget. DATA is the corpus that `make demo` prepares. The error is that of the median step, without the first, which
+touches fresh memory. Writes demo_on_hosts.md to --out. Exit status 1: an error is above 5%.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from machine_jobs import HOSTS, ROOT, call, median, seconds_of
 
 STRATEGIES = ["own buckets", "1,2,2", "2,2,1", "1,4,1"]
 BOUND = 0.05
-HEAD = "| strategy | seconds a step, median | predicted of measured, each step | error |\n|---|---|---|---|\n"
+HEAD = "| strategy | seconds per step, median | predicted / measured, each step | error |\n|---|---|---|---|\n"
 
 
 def write_job(folder, strategy, data):
@@ -30,7 +30,8 @@ def write_job(folder, strategy, data):
     text = "\n".join(line for line in text.splitlines() if not line.startswith("memory_budget"))
     if strategy != STRATEGIES[0]:
         before, rest = text.split("[[bucket]]", 1)
-        text = f'{before}[[bucket]]\nmax_length = 4096\nstrategy = "{strategy}"\n\n[optimizer]{rest.split("[optimizer]", 1)[1]}'
+        rest = rest.split("[optimizer]", 1)[1]
+        text = f'{before}[[bucket]]\nmax_length = 4096\nstrategy = "{strategy}"\n\n[optimizer]{rest}'
     path = folder / "job.toml"
     folder.mkdir()
     path.write_text(text + "\n")
@@ -41,10 +42,12 @@ def row(program, launcher, path, profile, strategy, steps):
     out = path.parent / "run"
     call(*launcher, program, "train", path, "--steps", steps, "--out", out)
     measured = seconds_of([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()])[1:]
-    said = json.loads(call(program, "simulate", path, "--cluster", profile, "--steps", steps, "--json").splitlines()[-1])
+    said = json.loads(call(program, "simulate", path, "--cluster", profile, "--steps", steps,
+                           "--json").splitlines()[-1])
     ratios = [predicted / seconds for predicted, seconds in zip(said["seconds_of_steps"][1:], measured)]
     error = median(ratios) - 1
-    return error, f"| {strategy} | {median(measured):.2f} | {', '.join(f'{ratio:.2f}' for ratio in ratios)} | {100 * error:+.1f}% |\n"
+    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    return error, f"| {strategy} | {median(measured):.2f} | {each} | {100 * error:+.1f}% |\n"
 
 
 def main():
@@ -58,16 +61,19 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
     arguments = parser.parse_args()
-    up = ["up", "--name", HOSTS, "--hosts", 2, "--slots", 2, "--inter", arguments.inter, "--intra", arguments.intra, "--cores", arguments.cores]
-    # Ranks meet at the data address of rank 0, so that their data goes over the limited links.
-    launcher = [arguments.cluster, "launch", "--name", HOSTS, "--timeout", 900, "--", "env", "MASTER_ADDR=10.213.0.1", "OMP_WAIT_POLICY=passive"]
+    up = ["up", "--name", HOSTS, "--hosts", 2, "--slots", 2, "--inter", arguments.inter, "--intra",
+          arguments.intra, "--cores", arguments.cores]
+    # Ranks connect to the data address of rank 0, so that their data uses the limited links.
+    launcher = [arguments.cluster, "launch", "--name", HOSTS, "--timeout", 900, "--", "env", "MASTER_ADDR=10.213.0.1",
+                "OMP_WAIT_POLICY=passive"]
     call(arguments.cluster, *up)
     try:
         with tempfile.TemporaryDirectory() as folder:
             profile = Path(folder) / "profile.json"
             call(*launcher, arguments.program, "profile", "--threads", 1, "--out", profile)
             links = json.loads(profile.read_text())["links"]
-            rates = ", ".join(f"{name.replace('_', ' ')} {8 * link['bandwidth'] / 1e6:.0f} Mbit/s" for name, link in links.items())
+            rates = ", ".join(f"{name.replace('_', ' ')} {8 * link['bandwidth'] / 1e6:.0f} Mbit/s"
+                              for name, link in links.items())
             text = f"Links as profiled: {rates}.\n\n{HEAD}"
             print(text, end="", flush=True)
             errors = []
@@ -79,8 +85,9 @@ def main():
                 text += line
     finally:
         call(arguments.cluster, "down", "--name", HOSTS)
-    words = f"bench/demo_on_hosts.py --cluster TOOL --inter {arguments.inter} --intra {arguments.intra} --cores {arguments.cores} --steps {arguments.steps}"
-    title = "# The demo's job on two test hosts, as measured and as predicted"
+    words = (f"bench/demo_on_hosts.py --cluster TOOL --inter {arguments.inter} --intra {arguments.intra} "
+             f"--cores {arguments.cores} --steps {arguments.steps}")
+    title = "# The demo's job on two test hosts, measured and predicted"
     when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
     (arguments.out / "demo_on_hosts.md").write_text(f"{title}\n\n{when}\n\n{text}")
     sys.exit(max(errors) > BOUND)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Fits a few constants of a cluster file to the calibration rows of published sources, as one would calibrate a system of one's own: prints the
-values that make the mean square of the relative errors least, within bounds, and the errors of those rows.
+"""Fits a few constants of a cluster file to the calibration rows of published sources.
 
-    bench/fit_cluster.py bench/published/clusters/jean-zay.toml bigscience device.host_launch:0:5e-4 links.inter_host.curve:0.1:1
+Prints the values within bounds that minimize the mean squared relative error, and the errors of those rows.
 
-A constant is KEY:LOW:HIGH: seconds of a plain key, or a factor on the shares of a curve, of which the reciprocal is what times are linear in.
-The search starts in the middle.
+    bench/fit_cluster.py bench/published/clusters/jean-zay.toml bigscience device.host_launch:0:5e-4 \\
+                         links.inter_host.curve:0.1:1
+
+A constant is KEY:LOW:HIGH, where KEY is a number of seconds, or a curve whose shares are multiplied by a factor. Times
+are linear in the factor's reciprocal, which is what is fitted. The search starts in the middle.
 """
 
 import argparse
@@ -19,12 +21,13 @@ import tomllib
 import numpy as np
 import published_runs as published
 
-STEP = 0.05  # of the range, for derivatives
+STEP = 0.05  # for derivatives, as a share of the range
 
 
 def toml_of(table, prefix=""):
     plain = "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items() if not isinstance(value, dict))
-    return plain + "".join(f"[{prefix}{key}]\n{toml_of(value, f'{prefix}{key}.')}" for key, value in table.items() if isinstance(value, dict))
+    return plain + "".join(f"[{prefix}{key}]\n{toml_of(value, f'{prefix}{key}.')}" for key, value in table.items()
+                           if isinstance(value, dict))
 
 
 def is_curve(key):
@@ -46,7 +49,8 @@ def errors(program, table, cases, jobs):
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         cluster = pathlib.Path(folder) / "cluster.toml"
         cluster.write_text(toml_of(table))
-        return np.array(list(pool.map(lambda row: published.time_error(row, published.simulated(program, cluster, row)), cases)))
+        return np.array(list(pool.map(lambda row: published.time_error(row, published.simulated(program, cluster, row)),
+                                      cases)))
 
 
 def main():
@@ -59,14 +63,15 @@ def main():
     parser.add_argument("constant", nargs="+")
     options = parser.parse_args()
     table = tomllib.loads(options.cluster.read_text())
-    cases = [row for row in published.source(options.source)["run"] if row["use"] == "calibration" and published.seconds_of(row)]
+    cases = [row for row in published.source(options.source)["run"] if row["use"] == "calibration"
+             and published.seconds_of(row)]
     keys, low, high = zip(*((key, float(a), float(b)) for key, a, b in (text.split(":") for text in options.constant)))
     low, high = np.array([(1 / b, 1 / a) if is_curve(key) else (a, b) for key, a, b in zip(keys, low, high)]).T
 
     def at(x):
         return errors(options.program, changed(table, dict(zip(keys, x))), cases, options.jobs)
 
-    # Gauss-Newton; a constant that leaves its range stays at the bound.
+    # Gauss-Newton steps; a constant that leaves its range is set to the bound.
     x = (low + high) / 2
     here = at(x)
     for _ in range(options.rounds):
@@ -82,7 +87,8 @@ def main():
                 break
             free &= ~outside
         x, here = target, at(target)
-        print({key: float(f"{1 / value if is_curve(key) else value:.4g}") for key, value in zip(keys, x)}, f"mean {100 * abs(here).mean():.2f}%, worst {100 * abs(here).max():.2f}%")
+        print({key: float(f"{1 / value if is_curve(key) else value:.4g}") for key, value in zip(keys, x)},
+              f"mean {100 * abs(here).mean():.2f}%, worst {100 * abs(here).max():.2f}%")
     for row, error in zip(cases, here):
         print(f"{row['name']}: {100 * error:+.1f}%")
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""The ten published cases of HotSPa (SOSP'24) on the simulated A800 cluster, a table in Markdown: seconds a step of
+"""The ten published cases of HotSPa (SOSP'24) on the simulated A800 cluster, as Markdown: seconds per step of
 
-  (a) the best single strategy where every document is padded to the context and no document is apart from its neighbours
+  (a) the best single strategy, with every document padded to the context and not separated from others
   (b) the best single strategy with packed documents
   (c) the published buckets and strategies
-  (d) the planner's own: its best plan or its best single strategy, whichever the simulator finds quicker, as strategy = "auto" does
+  (d) the planner's best plan or best single strategy, whichever is quicker in the simulator, as for strategy = "auto"
 
-Where the published strategies need more memory than the job allows, all four are on devices with a fifth more than they need, marked *.
-(a) stands for rows padded to the context: as many documents, each as long as the context. All are timed by `switchyard simulate`, on
-lengths drawn from a histogram for each dataset; planner and simulator share their costs, so this compares plans, not systems.
+Where the published strategies need more memory than the job allows, all four are timed on devices with a fifth more
+than they need, marked *. (a) is simulated with as many documents, each as long as the context. All are timed by
+`switchyard simulate`, on lengths drawn from a histogram for each dataset. Planner and simulator share their costs, so
+this compares plans, not systems.
 
     bench/hotspa_table.py WORKLOADS [PROGRAM]      WORKLOADS: folder with commoncrawl-like.json and github-like.json
 """
@@ -29,13 +30,14 @@ class Machine:
         self.program, self.cluster = program, cluster
 
     def figures(self, command, job, *arguments):
-        done = subprocess.run([self.program, command, job, "--cluster", self.cluster, "--json", *arguments], capture_output=True, text=True)
+        done = subprocess.run([self.program, command, job, "--cluster", self.cluster, "--json", *arguments],
+                              capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{job}: {done.stderr.strip()}")
         return json.loads(done.stdout.splitlines()[-1])
 
     def planned(self, job, out, *arguments):
-        """Seconds that the simulator gives the planner's best."""
+        """Simulated seconds of the planner's best plan."""
         self.figures("plan", job, "--out", out, *arguments)
         return self.figures("simulate", out)["step_seconds"]
 
@@ -70,7 +72,8 @@ def case(program, recipe, workloads, folder):
 def main():
     workloads = pathlib.Path(sys.argv[1]).resolve()
     program = sys.argv[2] if len(sys.argv) > 2 else str(ROOT / "build/switchyard")
-    print("| case | (a) padded | (b) best single | (c) published | planner's plan | (d) | (c) / (d) |\n|---|---|---|---|---|---|---|")
+    print("| case | (a) padded | (b) best single | (c) published | planner's plan | (d) | (c) / (d) "
+          "|\n|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for recipe in sorted((ROOT / "recipes/hotspa").glob("*.toml")):
             name, a, b, c, own, d = case(program, recipe, workloads, pathlib.Path(folder))

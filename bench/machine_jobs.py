@@ -1,4 +1,4 @@
-"""Jobs of two ranks with one thread each, so that they don't share cores: written, trained, timed. For the tables beside it."""
+"""Writes, trains and times jobs of two ranks with one thread each, for the scripts of this folder."""
 
 import argparse
 import json
@@ -19,32 +19,38 @@ HOSTS = "switchyard"  # the test hosts' name
 
 
 def arguments_of(description, rounds, what):
-    """The parser of a script that measures jobs; `what` its table's rows are."""
+    """The parser of a script that measures jobs. what: name of the rows of its table."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=os.path.abspath, default=str(ROOT / "build/switchyard"))
-    parser.add_argument("--only", action="append", default=[], help=f"{what} whose names have this word")
-    parser.add_argument("--profile", type=Path, help="of this machine, instead of a fresh one")
+    parser.add_argument("--only", action="append", default=[], help=f"only {what} whose names contain this word")
+    parser.add_argument("--profile", type=Path, help="profile of this machine, instead of a fresh one")
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--settle", type=float, default=30, metavar="SECONDS",
-                        help="wait after a profile: jobs right after one were up to a fifth slower in their first steps, those after them were not")
+                        help="pause after a profile, because jobs right after one were up to a fifth slower in their "
+                             "first steps")
     parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
     return parser
 
 
 def model(hidden, layers=4, **settings):
-    return {"hidden_size": hidden, "layers": layers, "heads": hidden // 64, "kv_heads": max(1, hidden // 128), "ffn_size": hidden * 11 // 4,
+    return {"hidden_size": hidden, "layers": layers, "heads": hidden // 64, "kv_heads": max(1, hidden // 128),
+            "ffn_size": hidden * 11 // 4,
             "vocab_size": VOCAB} | settings
 
 
 def gpt2(hidden, **settings):
-    return {"architecture": "gpt2", "hidden_size": hidden, "layers": 4, "heads": hidden // 64, "ffn_size": 4 * hidden, "vocab_size": VOCAB,
+    return {"architecture": "gpt2", "hidden_size": hidden, "layers": 4, "heads": hidden // 64,
+            "ffn_size": 4 * hidden, "vocab_size": VOCAB,
             "max_positions": 8192} | settings
 
 
 def job(strategy, lengths, documents, sizes=None, **settings):
-    """lengths: of all documents, or a list to draw from. strategy: of one bucket, or (max_length, strategy) from the longest down."""
-    buckets = strategy if isinstance(strategy, list) else [(max(lengths) if isinstance(lengths, list) else lengths, strategy)]
-    return {"model": sizes or model(256), "lengths": lengths, "documents": documents, "buckets": buckets, "parallel": settings}
+    """lengths: of all documents, or a list to draw from. strategy: of one bucket, or a list of (max_length, strategy),
+    the longest first."""
+    buckets = (strategy if isinstance(strategy, list)
+               else [(max(lengths) if isinstance(lengths, list) else lengths, strategy)])
+    return {"model": sizes or model(256), "lengths": lengths, "documents": documents, "buckets": buckets,
+            "parallel": settings}
 
 
 MIXED = [256, 256, 256, 256, 512, 512, 1024, 4096]
@@ -55,7 +61,7 @@ def toml(value):
 
 
 def write_job(folder, spec):
-    """The job file, its corpus beside it."""
+    """Writes the job file and its corpus."""
     folder.mkdir(parents=True, exist_ok=True)
     draw = random.Random(1)
     lengths = spec["lengths"] if isinstance(spec["lengths"], list) else [spec["lengths"]]
@@ -65,8 +71,10 @@ def write_job(folder, spec):
     writer.close()
     writer.write_index(folder / "corpus.idx")
     longest = max(lengths)
-    sections = {"model": spec["model"], "data": {"path": str(folder)}, "batch": {"sequences": spec["documents"], "context": longest},
-                "parallel": spec["parallel"], "run": {"steps": STEPS, "ranks": RANKS, "threads": 1, "precision": "fp32"}}
+    sections = {"model": spec["model"], "data": {"path": str(folder)},
+                "batch": {"sequences": spec["documents"], "context": longest},
+                "parallel": spec["parallel"], "run": {"steps": STEPS, "ranks": RANKS, "threads": 1,
+                                                      "precision": "fp32"}}
     lines = ["seed = 1"]
     for section, keys in sections.items():
         lines += [f"[{section}]"] + [f"{key} = {toml(value)}" for key, value in keys.items()]
@@ -85,19 +93,22 @@ def call(*words, **options):
 
 
 class Machine:
-    """Where jobs run: this machine's threads, or hosts of the tool."""
+    """The place where jobs run: this machine's threads, or hosts of the tool."""
 
     def __init__(self, arguments, folder, rates=None):
         self.arguments, self.folder, self.rates = arguments, folder, rates
         self.launcher = []
         if rates:
-            self.launcher = [arguments.cluster, "run", "--name", HOSTS, "-n", RANKS, "--mca", "mpi_yield_when_idle", "1", "--"]
+            self.launcher = [arguments.cluster, "run", "--name", HOSTS, "-n", RANKS, "--mca", "mpi_yield_when_idle",
+                             "1", "--"]
 
     def __enter__(self):
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.rates:
-            call(self.arguments.cluster, "up", "--name", HOSTS, "--hosts", RANKS, "--slots", 1, "--inter", self.rates[0], "--intra", self.rates[1])
-        self.profile = self.arguments.profile if self.arguments.profile and not self.rates else self.folder / "profile.json"
+            call(self.arguments.cluster, "up", "--name", HOSTS, "--hosts", RANKS, "--slots", 1,
+                 "--inter", self.rates[0], "--intra", self.rates[1])
+        self.profile = (self.arguments.profile if self.arguments.profile and not self.rates
+                        else self.folder / "profile.json")
         if self.profile == self.folder / "profile.json":
             words = [self.arguments.program, "profile", "--threads", 1, "--out", self.profile]
             call(*self.launcher, *words, *([] if self.rates else ["--ranks", RANKS]))
@@ -109,9 +120,10 @@ class Machine:
             call(self.arguments.cluster, "down", "--name", HOSTS)
 
     def measured(self, path):
-        """Seconds of each step but the first, which warms up, and bytes of the rank with the highest peak."""
+        """Seconds of each step except the first, which warms up, and the highest peak of any rank in bytes."""
         out = path.parent / "run"
-        call(*self.launcher, self.arguments.program, "train", path, "--out", out, "--set", f'run.profile="{self.profile}"',
+        call(*self.launcher, self.arguments.program, "train", path, "--out", out, "--set",
+             f'run.profile="{self.profile}"',
              env=os.environ | {"OMP_WAIT_POLICY": "passive"})
         log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()][1:]
         return seconds_of(log), max(max(entry["peak_bytes_per_rank"]) for entry in log)

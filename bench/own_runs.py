@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Jobs as they were measured beside what `switchyard simulate` says of them: a table in Markdown.
+"""Compares measured steps of jobs with `switchyard simulate`, as a table in Markdown.
 
-    bench/own_runs.py [--program build/switchyard] [--cluster TOOL] [--only WORD]... [--rounds N] [--profile FILE] [--settle SECONDS]
-                      [--out FOLDER]
+    bench/own_runs.py [--program build/switchyard] [--cluster TOOL] [--only WORD]... [--rounds N] [--profile FILE]
+                      [--settle SECONDS] [--out FOLDER]
 
-Two ranks of one thread each, so that they don't share cores; with --cluster also hosts that slow links connect (TOOL up, run, down as for
-bench/hosts), at two rates. A round profiles the machine, by jobs that are none of these, and then trains every job. Machines that others
-use, too, change their speed by a fifth within minutes; so the predictions' mean and the median of the steps of all rounds count. Memory is
-the rank with the highest peak's, predicted by the simulator, measured by the allocator. Writes own_runs.md and own_runs.jsonl to --out. Exit status 1:
-the mean error is above 4%, the worst above 10%, or memory is off by more than 5%.
+Two ranks of one thread each, which don't share cores; with --cluster also on hosts with slow links (TOOL up, run, down
+as for bench/hosts), at two rates. A round profiles the machine with other jobs and then trains every job. Machines
+with several users change their speed by a fifth within minutes, so the table compares the mean of the predictions with
+the median of the steps over all rounds. Memory is the highest peak of any rank, predicted by the simulator and measured
+by the allocator. Writes own_runs.md and own_runs.jsonl to --out. Exit status 1: the mean error is above 4%, the worst
+above 10%, or memory is off by more than 5%.
 """
 
 import datetime
@@ -69,7 +70,7 @@ ON_HOSTS = {
 
 
 class Comparison:
-    """A job in one place, over the rounds."""
+    """The results of a job in one place over all rounds."""
 
     def __init__(self, name, spec, rates):
         self.name, self.spec, self.where = name, spec, f"{rates[0]} between hosts" if rates else "one machine"
@@ -86,18 +87,23 @@ class Comparison:
         return sum(prediction[key] for prediction in self.predictions) / len(self.predictions)
 
     def result(self):
-        said = [sum(steps) / len(self.predictions) for steps in zip(*(prediction["seconds_of_steps"] for prediction in self.predictions))][1:]
+        said = [sum(steps) / len(self.predictions)
+                for steps in zip(*(prediction["seconds_of_steps"] for prediction in self.predictions))][1:]
         ratios = [seconds / expected for run in self.runs for seconds, expected in zip(run, said)]
         peak = max(max(prediction["peak_bytes"]) for prediction in self.predictions)
-        return {"job": self.name, "where": self.where, "measured": median([seconds for run in self.runs for seconds in run]),
+        return {"job": self.name, "where": self.where,
+                "measured": median([seconds for run in self.runs for seconds in run]),
                 "predicted": sum(said) / len(said), "error": 1 / median(ratios) - 1,
                 "spread": max(ratios) / min(ratios) - 1, "memory": self.memory,
-                "memory_error": peak / self.memory - 1, "idle": self.mean("idle_seconds"), "communication": self.mean("communication_seconds"),
-                "of_rounds": [[sum(p["seconds_of_steps"][1:]) / (STEPS - 1), median(run)] for p, run in zip(self.predictions, self.runs)]}
+                "memory_error": peak / self.memory - 1, "idle": self.mean("idle_seconds"),
+                "communication": self.mean("communication_seconds"),
+                "of_rounds": [[sum(p["seconds_of_steps"][1:]) / (STEPS - 1), median(run)]
+                              for p, run in zip(self.predictions, self.runs)]}
 
 
 def row(result):
-    return (f"| {result['job']} | {result['where']} | {result['measured']:.3f} | {100 * result['error']:+.1f}% | {100 * result['spread']:.0f}% | "
+    return (f"| {result['job']} | {result['where']} | {result['measured']:.3f} | {100 * result['error']:+.1f}% | "
+            f"{100 * result['spread']:.0f}% | "
             f"{result['memory'] / 2**20:.0f} | {100 * result['memory_error']:+.1f}% |")
 
 
@@ -107,9 +113,10 @@ HEAD = ("| job | on | s per step | predicted | spread of steps | MiB, rank with 
 
 def main():
     parser = arguments_of(__doc__, ROUNDS, "jobs")
-    parser.add_argument("--cluster", help="tool that makes hosts; without it only this machine")
+    parser.add_argument("--cluster", help="tool that makes hosts (default: only this machine)")
     arguments = parser.parse_args()
-    chosen = lambda jobs: {name: spec for name, spec in jobs.items() if not arguments.only or any(word in name for word in arguments.only)}
+    chosen = lambda jobs: {name: spec for name, spec in jobs.items() if not arguments.only
+                           or any(word in name for word in arguments.only)}
     results = []
     with tempfile.TemporaryDirectory() as folder:
         places = [(None, chosen(JOBS))] + [(rates, chosen(ON_HOSTS)) for rates in RATES if arguments.cluster]
@@ -125,13 +132,15 @@ def main():
                             print(row(results[-1]), flush=True)
     errors = [abs(result["error"]) for result in results]
     memory = max(abs(result["memory_error"]) for result in results)
-    summary = (f"{len(results)} jobs: step time off by {100 * sum(errors) / len(errors):.1f}% on average, {100 * max(errors):.1f}% at worst; "
+    summary = (f"{len(results)} jobs: step time off by {100 * sum(errors) / len(errors):.1f}% on average, "
+               f"{100 * max(errors):.1f}% at worst; "
                f"memory by {100 * memory:.1f}% at worst.")
     print(summary)
     if not arguments.only:
         arguments.out.mkdir(parents=True, exist_ok=True)
         words = f"bench/own_runs.py --rounds {arguments.rounds}" + (" --cluster TOOL" if arguments.cluster else "")
-        text = f"# Jobs as measured and as predicted\n\nCommand: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores.\n\n{summary}\n\n{HEAD}\n"
+        text = (f"# Jobs, measured and predicted\n\nCommand: `{words}`, {datetime.date.today().isoformat()}, "
+                f"{os.cpu_count()} cores.\n\n{summary}\n\n{HEAD}\n")
         (arguments.out / "own_runs.md").write_text(text + "".join(row(result) + "\n" for result in results))
         (arguments.out / "own_runs.jsonl").write_text("".join(json.dumps(result) + "\n" for result in results))
     sys.exit(sum(errors) / len(errors) > MEAN_BOUND or max(errors) > WORST_BOUND or memory > MEMORY_BOUND)

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""What the planner chooses beside strategies as they were measured: five workloads, at least twelve strategies of each, two ranks of one
-thread. A table in Markdown.
+"""Compares the planner's choice with measured strategies, as tables in Markdown.
 
-    bench/planner_choice.py [--program build/switchyard] [--only WORD]... [--rounds N] [--profile FILE] [--settle SECONDS] [--out FOLDER]
+    bench/planner_choice.py [--program build/switchyard] [--only WORD]... [--rounds N] [--profile FILE]
+                            [--settle SECONDS] [--out FOLDER]
 
-The machine is profiled once. Then every round trains every strategy and the job without one, which is planned (`strategy = "auto"`); a
-strategy counts with the median of its steps in all rounds, so that what slows the machine for minutes slows all alike. A strategy that
-takes 20% longer than the best one so far is left out of later rounds. Strategies that come to the same program (their predicted times and
-bytes are the same to the last bit) are one: their steps count for all of them. Writes planner_choice.md to --out. Exit status 1: in a
-workload the planner's choice takes more than 2% longer than the best one.
+There are five workloads with at least twelve strategies each, for two ranks of one thread. The machine is profiled
+once. Then every round trains every strategy and the job without one, which is planned (`strategy = "auto"`). The result
+of a strategy is the median of its steps in all rounds, so that a slow period of the machine affects all strategies. A
+strategy that takes 20% longer than the best one so far is left out of later rounds. Strategies with bit-identical
+predicted times and bytes have the same program and share their steps. Writes planner_choice.md to --out. Exit status 1:
+in a workload the planner's choice takes more than 2% longer than the best strategy.
 """
 
 import datetime
 import os
+import re
 import sys
 import tempfile
 import tomllib
@@ -25,7 +27,7 @@ BOUND = 0.02
 BEHIND = 1.2
 PLANNED = "the planner's choice"
 
-# Of a context of so many tokens; the last two switch.
+# Strategies for a context of so many tokens; the last two switch.
 def strategies(context):
     twice = {"micro_batch_tokens": 2 * context}
     return {
@@ -46,7 +48,7 @@ def strategies(context):
     }
 
 
-# lengths of documents, documents of a step, model
+# lengths of documents, documents per step, model
 WORKLOADS = {
     "short": (256, 16, model(256)),
     "mixed": (MIXED, 12, model(256)),
@@ -57,25 +59,26 @@ WORKLOADS = {
 
 
 def jobs_of(lengths, documents, sizes):
-    """By name; the planned one has no buckets."""
+    """Jobs by name; the planned one has no buckets."""
     context = max(lengths) if isinstance(lengths, list) else lengths
     jobs = {}
     for name, (strategy, settings) in strategies(context).items():
         if isinstance(strategy, list) and not isinstance(lengths, list):
-            continue  # nothing to switch for
+            continue  # there is nothing to switch for
         jobs[name] = job(strategy, lengths, documents, sizes=sizes, **settings)
     return jobs | {PLANNED: job([], lengths, documents, sizes=sizes)}
 
 
 def compared(steps, predictions):
-    """Name and seconds, the quickest first; those of equal predictions share their steps."""
+    """Names and seconds, the quickest first. Strategies with equal predictions share their steps."""
     same = lambda a, b: all(predictions[a][key] == predictions[b][key] for key in ("seconds_of_steps", "peak_bytes"))
     pooled = {name: [step for other in steps if same(other, name) for step in steps[other]] for name in steps}
-    return sorted(((name, median(values)) for name, values in pooled.items()), key=lambda row: (row[1], row[0] != PLANNED))
+    return sorted(((name, median(values)) for name, values in pooled.items()),
+                  key=lambda row: (row[1], row[0] != PLANNED))
 
 
 def described(job):
-    """Every bucket of a run's job, and what isn't as usual in it."""
+    """Every bucket of a run's job, with its unusual settings."""
     parts = []
     for bucket in tomllib.loads(job.read_text())["bucket"]:
         strategy = bucket["strategy"]
@@ -88,7 +91,8 @@ def described(job):
 
 def main():
     arguments = arguments_of(__doc__, ROUNDS, "workloads").parse_args()
-    chosen = {name: jobs_of(*spec) for name, spec in WORKLOADS.items() if not arguments.only or any(word in name for word in arguments.only)}
+    chosen = {name: jobs_of(*spec) for name, spec in WORKLOADS.items() if not arguments.only
+              or any(word in name for word in arguments.only)}
     steps = {workload: {name: [] for name in jobs} for workload, jobs in chosen.items()}
     predictions = {workload: {} for workload in chosen}
     choices = {}
@@ -100,7 +104,8 @@ def main():
                     done = steps[workload][name]
                     if done and name != PLANNED and median(done) > BEHIND * best:
                         continue
-                    path = write_job(machine.folder / workload.replace(" ", "-") / name.replace(" ", "-").replace(",", "").replace("'", ""), spec)
+                    folder = machine.folder / workload.replace(" ", "-")
+                    path = write_job(folder / re.sub("[,']", "", name.replace(" ", "-")), spec)
                     done += machine.measured(path)[0]
                     print(f"{workload}, {name}: {median(done):.3f} s", file=sys.stderr, flush=True)
                     resolved = path.parent / "run" / "job.toml"
@@ -112,14 +117,18 @@ def main():
         rows = compared(steps[workload], predictions[workload])
         best, planned = rows[0][1], dict(rows)[PLANNED]
         behind.append(planned / best - 1)
-        text += f"\n## {workload}: the planner's choice takes {100 * behind[-1]:+.1f}%\n\nIt is {choices[workload]}.\n\n| strategy | s per step | | predicted |\n|---|---|---|---|\n"
-        text += "".join(f"| {name} | {seconds:.3f} | {100 * (seconds / best - 1):+.1f}% | {median(predictions[workload][name]['seconds_of_steps'][1:]):.3f} |\n"
+        text += (f"\n## {workload}: the planner's choice takes {100 * behind[-1]:+.1f}%\n\n"
+                 f"It is {choices[workload]}.\n\n| strategy | s per step | | predicted |\n|---|---|---|---|\n")
+        text += "".join(f"| {name} | {seconds:.3f} | {100 * (seconds / best - 1):+.1f}% | "
+                        f"{median(predictions[workload][name]['seconds_of_steps'][1:]):.3f} |\n"
                         for name, seconds in rows)
-    summary = f"{len(behind)} workloads: the planner's choice takes {100 * max(behind):.1f}% longer than the best at worst."
+    summary = (f"{len(behind)} workloads: the planner's choice takes at most {100 * max(behind):.1f}% longer than the "
+               "best strategy.")
     print(text + "\n" + summary)
     if not arguments.only:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        head = f"# The planner's choice beside measured strategies\n\nCommand: `bench/planner_choice.py`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores, "
+        head = (f"# The planner's choice and measured strategies\n\nCommand: `bench/planner_choice.py`, "
+                f"{datetime.date.today().isoformat()}, {os.cpu_count()} cores, ")
         (arguments.out / "planner_choice.md").write_text(f"{head}{arguments.rounds} rounds.\n\n{summary}\n{text}")
     sys.exit(max(behind) > BOUND)
 

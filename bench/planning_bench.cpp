@@ -1,4 +1,4 @@
-// What is planned before and between steps, alone: layouts, switches, batches, programs.
+// Benchmarks of planning before and between steps: layouts, switches, batches and programs.
 //
 //   planning_bench [--benchmark_filter=REGEX] [--benchmark_format=json]
 #include <benchmark/benchmark.h>
@@ -46,14 +46,14 @@ void layouts_of(benchmark::State& state, const SwitchCase& c) {
   }
 }
 
-// Most are short and a few long, as in files: 32768 / k tokens, all k up to 997 equally often.
+// Most documents are short and a few long, as in files: 32768 / k tokens, with all k up to 997 equally often.
 std::vector<i64> falling_lengths(i64 documents) {
   std::vector<i64> lengths;
   for (i64 n = 0; n < documents; ++n) lengths.push_back(32768 / (1 + n * 7919 % 997));
   return lengths;
 }
 
-// Documents over two buckets.
+// Documents divided between two buckets.
 void batch_of(benchmark::State& state) {
   const std::vector<i64> lengths = falling_lengths(state.range(0));
   const std::vector<batch::BucketSpec> buckets = {{.max_length = 32768, .strategy = 0, .replicas = 2},
@@ -64,7 +64,7 @@ void batch_of(benchmark::State& state) {
   }
 }
 
-// The program of a step of 512 documents under two strategies.
+// Assembles the program of a step with 512 documents and two strategies.
 void program_of(benchmark::State& state) {
   const config::Job job = config::job_from_toml(R"(
 model = {preset = "7b"}

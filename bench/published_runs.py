@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Published training steps beside what `switchyard simulate` says of them: tables in Markdown.
+"""Compares published training steps with `switchyard simulate`, as tables in Markdown.
 
-Each file of bench/published is a source: rows whose settings are complete and that the strategies can express. Cluster files were fitted to
-rows of use "calibration" and to no others: those of clusters/ to whole sources, those of bench/published/clusters, which are systems of hosts
-and software that one source is from, to some of its rows (bench/fit_cluster.py).
+Each file of bench/published is a source. It has the rows whose settings are complete and can be expressed as
+strategies. Cluster files were fitted only to rows of use "calibration": those of clusters/ to whole sources; those of
+bench/published/clusters, each of which describes the system of one source, to some of its rows (bench/fit_cluster.py).
 
     bench/published_runs.py [--program build/switchyard] [--clusters clusters] [--jobs 2] [SOURCE ...]
 """
@@ -22,10 +22,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 @functools.cache
 def source(name):
-    """title, where, cluster, use, notes; run: rows with the defaults filled in. A source of which a part is for calibration says which:
-    every n-th row from the first (calibration_every), or all whose names begin so (calibration_rows)."""
+    """title, where, cluster, use, notes; run: rows with the defaults filled in. If only some rows are for calibration,
+    they are every n-th row from the first (calibration_every), or those whose names begin with calibration_rows."""
     table = tomllib.loads((ROOT / "bench" / "published" / f"{name}.toml").read_text())
-    usual = {"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1, "architecture": "gpt2", "recompute": "none", "schedule": "1f1b"} | table["defaults"]
+    usual = {"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1, "architecture": "gpt2", "recompute": "none",
+             "schedule": "1f1b"} | table["defaults"]
 
     def use(i, row):
         part = "calibration_every" in table and i % table["calibration_every"] == 0
@@ -40,24 +41,29 @@ def sources():
 
 
 def ranks_of(row):
-    return row["dp"] * row["tp"] * len(row["stage_layers"]) if "stage_layers" in row else row["dp"] * row["tp"] * row["pp"]
+    return (row["dp"] * row["tp"] * len(row["stage_layers"]) if "stage_layers" in row
+            else row["dp"] * row["tp"] * row["pp"])
 
 
 def strategy_of(row, folder):
-    """Of stages of unlike depth a strategy file, else the degrees and settings."""
-    settings = {"schedule": row["schedule"], "recompute": row["recompute"], "sequence_parallel": row["sequence_parallel"] if row["tp"] > 1 else True,
-                "zero": row["zero"], "micro_batch_sequences": row["micro_batch"], "micro_batch_tokens": row["micro_batch"] * row["context"]}
+    """A strategy file if stages have different numbers of layers, else degrees and settings."""
+    settings = {"schedule": row["schedule"], "recompute": row["recompute"],
+                "sequence_parallel": row["sequence_parallel"] if row["tp"] > 1 else True,
+                "zero": row["zero"], "micro_batch_sequences": row["micro_batch"],
+                "micro_batch_tokens": row["micro_batch"] * row["context"]}
     if "chunks" in row:
         settings["chunks"] = row["chunks"]
     if "stage_layers" in row:
         bounds = [sum(row["stage_layers"][:i]) for i in range(len(row["stage_layers"]) + 1)]
         wide = row["dp"] * row["tp"]
-        stages = [{"ranks": list(range(i * wide, (i + 1) * wide)), "tp": row["tp"], "layers": [bounds[i], bounds[i + 1]]} for i in range(len(bounds) - 1)]
+        stages = [{"ranks": list(range(i * wide, (i + 1) * wide)), "tp": row["tp"],
+                   "layers": [bounds[i], bounds[i + 1]]} for i in range(len(bounds) - 1)]
         file = pathlib.Path(folder) / "strategy.json"
         file.write_text(json.dumps({"groups": [{"dp": row["dp"], "stages": stages}]} | settings))
         return f'file = "{file.name}"'
     degrees = {key: row[key] for key in ("dp", "tp", "pp")}
-    return "strategy = {" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in (degrees | settings).items()) + "}"
+    return "strategy = {" + ", ".join(f"{key} = {json.dumps(value)}"
+                                      for key, value in (degrees | settings).items()) + "}"
 
 
 def job_of(row, folder):
@@ -84,7 +90,7 @@ precision = "bf16"
 
 
 def cluster_of(table, clusters=ROOT / "clusters"):
-    """The source's own system, or the shipped cluster."""
+    """The cluster file of the source's own system, or the shipped one."""
     own = ROOT / "bench" / "published" / "clusters" / f"{table['cluster']}.toml"
     return own if own.exists() else clusters / f"{table['cluster']}.toml"
 
@@ -93,12 +99,13 @@ def simulated(program, cluster, row):
     with tempfile.TemporaryDirectory() as folder:
         job = pathlib.Path(folder) / "job.toml"
         job.write_text(job_of(row, folder))
-        done = subprocess.run([program, "simulate", job, "--cluster", cluster, "--json"], capture_output=True, text=True, check=True)
+        done = subprocess.run([program, "simulate", job, "--cluster", cluster, "--json"], capture_output=True,
+                              text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def seconds_of(row):
-    """Published seconds of a step; none if only memory was published."""
+    """Published seconds per step; None if only memory was published."""
     if "tokens_per_second" in row:
         return row["sequences"] * row["context"] / row["tokens_per_second"]
     if "sequences_per_second_per_gpu" in row:
@@ -127,7 +134,8 @@ def cell(found, published, unit):
 
 
 def fit_cell(row, found):
-    return "" if "fits" not in row else ("yes" if found["fits"] else "no") + ("" if found["fits"] == row["fits"] else ", and it did")
+    return ("" if "fits" not in row else ("yes" if found["fits"] else "no") +
+            ("" if found["fits"] == row["fits"] else ", and it did"))
 
 
 def main():
@@ -142,19 +150,23 @@ def main():
     errors = {(name, use): [time_error(row, f) for row, f in found[name] if seconds_of(row) and row["use"] == use]
               for name in names for use in ("calibration", "test")}
     print("| source | cluster file | use | rows | mean error | worst | signed mean |\n|---|---|---|---|---|---|---|")
-    totals = [(("all", use), [error for (_, of), part in errors.items() if of == use for error in part]) for use in ("calibration", "test")]
+    totals = [(("all", use), [error for (_, of), part in errors.items() if of == use for error in part])
+              for use in ("calibration", "test")]
     for (name, use), part in [*errors.items(), *totals]:
         if part:
             mean, worst = mean_and_worst(part)
             cluster = source(name)["cluster"] if name in names else ""
-            print(f"| {name} | {cluster} | {use} | {len(part)} | {100 * mean:.1f}% | {100 * worst:.1f}% | {100 * sum(part) / len(part):+.1f}% |")
+            print(f"| {name} | {cluster} | {use} | {len(part)} | {100 * mean:.1f}% | {100 * worst:.1f}% | "
+                  f"{100 * sum(part) / len(part):+.1f}% |")
     for name in names:
         table = source(name)
         print(f"\n## {table['title']}\n\n{table['where']}. {table['notes']}\n")
-        print("| run | use | seconds a step, simulated of published | activations, simulated of published | fits |\n|---|---|---|---|---|")
+        print("| run | use | seconds a step, simulated of published | activations, simulated of published | fits "
+              "|\n|---|---|---|---|---|")
         for row, f in found[name]:
             print(f"| {row['name']} | {row['use']} | {cell(f['step_seconds'], seconds_of(row), 's')} | "
-                  f"{cell(max(f['activation_bytes']) / 2**30, row.get('activations_gib'), 'GiB')} | {fit_cell(row, f)} |")
+                  f"{cell(max(f['activation_bytes']) / 2**30, row.get('activations_gib'), 'GiB')} | {fit_cell(row, f)} "
+                  "|")
 
 
 if __name__ == "__main__":

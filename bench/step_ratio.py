@@ -1,10 +1,11 @@
-r"""`switchyard bench step` against the same step in transformers, and data parallelism against one rank: tokens per second, in turn.
+r"""Compares `switchyard bench step` with the same step in transformers, and data parallelism with one rank.
 
     .venv/bin/python bench/step_ratio.py [--rounds 3] [--steps 4] [--compare transformers] [--compare scaling]
 
-transformers: two threads each, the model of bench/transformers_step.py. scaling: two data-parallel ranks of a thread each against one rank
-of one thread, the same global batch. A and B alternate (A B A B ...), each in a process of its own, so that what else the machine does
-hits both. A ratio is the median of the rounds' ratios. The last line printed is one JSON object with all that was measured.
+transformers: two threads each, the model of bench/transformers_step.py. scaling: two data-parallel ranks of one thread
+and one rank of one thread, with the same global batch. The two sides alternate (A B A B ...), each in a process of its
+own, so that other load of the machine affects both. The result is the median of the rounds' ratios of tokens per
+second. The last line printed is a JSON object with all measurements.
 """
 
 import argparse
@@ -18,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def commands(program, steps):
-    """Name of a comparison -> its goal and the two sides, by what they are called."""
-    bench = [program, "bench", "step", "--json", "--steps", str(steps + 1)]  # the first warms up
+    """Name of a comparison -> its goal and the commands of its two sides by name."""
+    bench = [program, "bench", "step", "--json", "--steps", str(steps + 1)]  # the first one is a warm-up
     oracle = [sys.executable, str(ROOT / "bench/transformers_step.py"), "--steps", str(steps), "--threads", "2"]
     return {
         "transformers": (1.25, {"switchyard": [*bench, "--threads", "2"], "transformers": oracle}),
@@ -31,7 +32,8 @@ def commands(program, steps):
 def tokens_per_second(command):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"step_ratio: `{' '.join(command)}` ended with status {done.returncode}: {done.stderr.strip()}")
+        words = " ".join(command)
+        raise SystemExit(f"step_ratio: `{words}` ended with status {done.returncode}: {done.stderr.strip()}")
     return json.loads(done.stdout.splitlines()[-1])["tok_s"]
 
 
@@ -40,11 +42,13 @@ def compare(name, goal, sides, rounds):
     for number in range(1, rounds + 1):
         for side, command in sides.items():
             measured[side].append(tokens_per_second(command))
-            print(f"{name}, round {number} of {rounds}: {side} {measured[side][-1]:.0f} tokens/s", file=sys.stderr, flush=True)
+            print(f"{name}, round {number} of {rounds}: {side} {measured[side][-1]:.0f} tokens/s",
+                  file=sys.stderr, flush=True)
     first, second = measured.values()
     ratios = [a / b for a, b in zip(first, second, strict=True)]
     ratio = statistics.median(ratios)
-    print(f"{name}: " + ", ".join(f"{side} {statistics.median(values):.0f} tokens/s" for side, values in measured.items())
+    print(f"{name}: " + ", ".join(f"{side} {statistics.median(values):.0f} tokens/s"
+                                  for side, values in measured.items())
           + f"; ratio {ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}), goal {goal}")
     return {"tok_s": measured, "ratios": ratios, "ratio": ratio, "goal": goal}
 
@@ -53,7 +57,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=str(ROOT / "build/switchyard"))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=4, help="measured steps of each process")
+    parser.add_argument("--steps", type=int, default=4, help="measured steps per process")
     parser.add_argument("--compare", action="append", choices=["transformers", "scaling"], help="default: both")
     arguments = parser.parse_args()
     results = {}

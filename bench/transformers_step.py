@@ -1,10 +1,10 @@
-r"""The same training step in Hugging Face transformers: what `switchyard bench step` is measured against.
+r"""The training step of `switchyard bench step` in Hugging Face transformers, for comparison.
 
     python bench/transformers_step.py --hidden 512 --layers 8 --heads 8 --kv-heads 4 --ffn 1408 --vocab 8192 \
         --seq 1024 --batch 4 --threads 2
 
-A LLaMA with sdpa attention in fp32, cross-entropy over the whole batch, clipping by global norm, fused AdamW. The last line printed is one
-JSON object: tok_s (tokens per second of the median step), step_seconds, params, loss.
+A LLaMA model with sdpa attention in fp32, cross-entropy over the whole batch, clipping by global norm and fused AdamW.
+The last line printed is a JSON object: tok_s (tokens per second of the median step), step_seconds, params, loss.
 """
 
 import argparse
@@ -15,10 +15,11 @@ import time
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sizes = {"hidden": 512, "layers": 8, "heads": 8, "kv-heads": 4, "ffn": 1408, "vocab": 8192, "seq": 1024, "batch": 4, "threads": 2}
+    sizes = {"hidden": 512, "layers": 8, "heads": 8, "kv-heads": 4, "ffn": 1408, "vocab": 8192,
+             "seq": 1024, "batch": 4, "threads": 2}
     for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--steps", type=int, default=4, help="measured steps, after one to warm up")
+    parser.add_argument("--steps", type=int, default=4, help="measured steps, after one warm-up step")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-# Libraries from outside. Headers of others are SYSTEM, so that our warnings are ours.
+# External libraries. Their headers are SYSTEM, so that warnings come from the project's code only.
 find_package(Threads REQUIRED)
 include(GoogleTest)
 
@@ -12,14 +12,15 @@ else()
   find_package(spdlog REQUIRED)
   find_package(nlohmann_json REQUIRED)
   find_package(CLI11 REQUIRED)
-  target_link_libraries(switchyard_libraries INTERFACE fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json CLI11::CLI11 Threads::Threads)
+  target_link_libraries(switchyard_libraries INTERFACE fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json
+    CLI11::CLI11 Threads::Threads)
 endif()
 if(SWITCHYARD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
 if(SWITCHYARD_MPI)
-  # MPI's C interface only; the wrapper's deprecated C++ bindings stay out.
+  # Only MPI's C interface, without the deprecated C++ bindings.
   find_package(MPI REQUIRED COMPONENTS C)
   add_library(switchyard_mpi INTERFACE)
   target_include_directories(switchyard_mpi SYSTEM INTERFACE ${MPI_C_INCLUDE_DIRS})
@@ -30,6 +31,9 @@ endif()
 if(SWITCHYARD_TORCH)
   if(NOT Torch_DIR)
     file(GLOB torch_dirs ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch/share/cmake/Torch)
+    if(NOT torch_dirs)
+      message(FATAL_ERROR "libtorch not found in .venv. Run `make setup`, set Torch_DIR, or set SWITCHYARD_TORCH=OFF.")
+    endif()
     list(GET torch_dirs 0 Torch_DIR)
   endif()
   get_filename_component(torch_root ${Torch_DIR}/../../.. ABSOLUTE)
@@ -37,8 +41,8 @@ if(SWITCHYARD_TORCH)
   find_library(C10_LIBRARY c10 PATHS ${torch_root}/lib NO_DEFAULT_PATH REQUIRED)
   find_library(TORCH_CUDA_LIBRARY torch_cuda PATHS ${torch_root}/lib NO_DEFAULT_PATH)
   find_library(C10_CUDA_LIBRARY c10_cuda PATHS ${torch_root}/lib NO_DEFAULT_PATH)
-  # Only these folders of torch's `include`: it holds a fmt of its own, newer than the one we link. The folder of torch/torch.h
-  # (24 s a file) stays out on purpose.
+  # Only these folders of torch's `include` are used, because it also has another version of fmt. The folder of
+  # torch/torch.h, which takes 24 s to compile, is left out on purpose.
   foreach(folder ATen c10 torch)
     file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/torch_headers)
     file(CREATE_LINK ${torch_root}/include/${folder} ${CMAKE_BINARY_DIR}/torch_headers/${folder} SYMBOLIC)
@@ -48,7 +52,8 @@ if(SWITCHYARD_TORCH)
   target_compile_definitions(switchyard_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 AT_PER_OPERATOR_HEADERS)
   target_link_libraries(switchyard_torch INTERFACE ${TORCH_CPU_LIBRARY} ${C10_LIBRARY})
   target_link_options(switchyard_torch INTERFACE -Wl,-rpath,${torch_root}/lib)
-  # at::parallel_for is a template: it is parallel only where it is compiled with OpenMP, and must share torch's copy of the runtime.
+  # at::parallel_for is a template: it is parallel only if compiled with OpenMP, and must share torch's copy of the
+  # OpenMP runtime.
   file(GLOB torch_openmp ${torch_root}/lib/libgomp*.so*)
   target_compile_options(switchyard_torch INTERFACE -fopenmp)
   if(torch_openmp)
@@ -58,7 +63,8 @@ if(SWITCHYARD_TORCH)
   endif()
   if(TORCH_CUDA_LIBRARY AND C10_CUDA_LIBRARY)
     # The CUDA kernels register themselves when loaded, so the linker must not drop the library.
-    target_link_libraries(switchyard_torch INTERFACE -Wl,--no-as-needed ${TORCH_CUDA_LIBRARY} -Wl,--as-needed ${C10_CUDA_LIBRARY})
+    target_link_libraries(switchyard_torch INTERFACE -Wl,--no-as-needed ${TORCH_CUDA_LIBRARY} -Wl,--as-needed
+      ${C10_CUDA_LIBRARY})
   endif()
 endif()
 

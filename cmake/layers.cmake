@@ -1,5 +1,5 @@
-# switchyard_layer(NAME [LINKS layer... TORCH MPI]): src/NAME is one static library, tests/NAME its tests.
-# A layer without sources yet is a header-only target.
+# switchyard_layer(NAME [LINKS layer... TORCH MPI]): src/NAME is one static library, tests/NAME has its tests.
+# A layer without sources is a header-only target.
 set(SWITCHYARD_WARNINGS -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror)
 # Seconds after which a test hangs. No test is judged by its speed: a busy machine takes ten times as long.
 set(SWITCHYARD_HANG 2400)
@@ -7,7 +7,7 @@ set(SWITCHYARD_HANG 2400)
 function(switchyard_target_options target)
   target_compile_options(${target} PRIVATE ${SWITCHYARD_WARNINGS})
   if(SWITCHYARD_SANITIZE)
-    # gcc 12 under sanitizers sees uninitialised members in its own <regex>.
+    # With sanitizers, gcc 12 warns of uninitialized members in its own <regex>.
     target_compile_options(${target} PRIVATE -fsanitize=${SWITCHYARD_SANITIZE} -fno-omit-frame-pointer
                            $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     target_link_options(${target} PUBLIC -fsanitize=${SWITCHYARD_SANITIZE})
@@ -50,14 +50,14 @@ function(switchyard_layer name)
   endif()
 endfunction()
 
-# switchyard_test(TARGET LIBRARY source...): one executable, its tests run by ctest one by one; all in one process under sanitizers, whose
-# processes start slowly.
+# switchyard_test(TARGET LIBRARY source...): one executable whose tests ctest runs one by one. With sanitizers, whose
+# processes start slowly, they all run in one process.
 function(switchyard_test target library)
   add_executable(${target} ${ARGN})
   target_link_libraries(${target} PRIVATE ${library} GTest::gtest GTest::gmock GTest::gtest_main)
   switchyard_target_options(${target})
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${target} PRIVATE -O1)  # a quarter less time to compile; the code under test keeps its own level
+    target_compile_options(${target} PRIVATE -O1)  # saves a quarter of compile time; the code under test keeps -O2
   endif()
   target_compile_definitions(${target} PRIVATE
     SWITCHYARD_SOURCE="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY="${CMAKE_BINARY_DIR}"

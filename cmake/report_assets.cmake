@@ -1,5 +1,6 @@
-# The report's page and the plotting library it is drawn with become part of the program, so that a report needs no other file. BokehJS
-# comes with the Python package bokeh of requirements.txt; without it the program builds, but makes no report pages.
+# The report's page and its plotting library are compiled into the program, so that a report needs no other file.
+# BokehJS comes with the Python package bokeh of requirements.txt; without it the program builds, but can't make report
+# pages.
 set(SWITCHYARD_BOKEH "" CACHE PATH "Folder of the Python package bokeh; empty: that of .venv")
 set(bokeh_folder ${SWITCHYARD_BOKEH})
 if(NOT bokeh_folder)
@@ -11,11 +12,14 @@ set(ASSET_ROWS "")
 set(asset_files "")
 function(report_asset field file)
   if(EXISTS "${file}")
-    string(APPEND ASSET_BLOCKS "__asm__(\".section .rodata\\n\"\n        \"report_${field}_begin: .incbin \\\"${file}\\\"\\n\"\n"
-                               "        \"report_${field}_end: .byte 0\\n\"\n        \".global report_${field}_begin, report_${field}_end\\n\"\n"
+    string(APPEND ASSET_BLOCKS "__asm__(\".section .rodata\\n\"\n"
+                               "        \"report_${field}_begin: .incbin \\\"${file}\\\"\\n\"\n"
+                               "        \"report_${field}_end: .byte 0\\n\"\n"
+                               "        \".global report_${field}_begin, report_${field}_end\\n\"\n"
                                "        \".previous\\n\");\n"
                                "extern \"C\" { extern const char report_${field}_begin[], report_${field}_end[]; }\n")
-    string(APPEND ASSET_ROWS "      .${field} = {report_${field}_begin, static_cast<size_t>(report_${field}_end - report_${field}_begin)},\n")
+    string(APPEND ASSET_ROWS "      .${field} = {report_${field}_begin, "
+                             "static_cast<size_t>(report_${field}_end - report_${field}_begin)},\n")
     list(APPEND asset_files "${file}")
   else()
     string(APPEND ASSET_ROWS "      .${field} = {},\n")
@@ -30,7 +34,7 @@ report_asset(bokeh "${bokeh_folder}/server/static/js/bokeh.min.js")
 report_asset(bokeh_api "${bokeh_folder}/server/static/js/bokeh-api.min.js")
 report_asset(bokeh_license "${bokeh_folder}/LICENSE.txt")
 if(NOT EXISTS "${bokeh_folder}/server/static/js/bokeh.min.js")
-  message(STATUS "BokehJS not found: `switchyard report` will make no pages (tools/setup installs it into .venv)")
+  message(STATUS "BokehJS not found: `switchyard report` can't make pages (tools/setup installs it into .venv)")
 endif()
 
 set(assets_source ${CMAKE_BINARY_DIR}/generated/report_assets.cpp)

@@ -1,5 +1,4 @@
-# The cluster files of clusters/ become part of the program: a source file that switchyard_config compiles. CMake runs again when one of
-# them changes.
+# The cluster files of clusters/ are compiled into switchyard_config. CMake runs again when one of them changes.
 file(GLOB cluster_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/clusters/*.toml)
 list(SORT cluster_files)
 set(CLUSTER_ROWS "")
@@ -9,5 +8,6 @@ foreach(cluster_file ${cluster_files})
   string(APPEND CLUSTER_ROWS "    {\"${cluster_name}\", R\"toml(${cluster_text})toml\"},\n")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${cluster_file})
 endforeach()
-configure_file(${CMAKE_SOURCE_DIR}/cmake/shipped_clusters.cpp.in ${CMAKE_BINARY_DIR}/generated/shipped_clusters.cpp @ONLY)
+configure_file(${CMAKE_SOURCE_DIR}/cmake/shipped_clusters.cpp.in
+               ${CMAKE_BINARY_DIR}/generated/shipped_clusters.cpp @ONLY)
 target_sources(switchyard_config PRIVATE ${CMAKE_BINARY_DIR}/generated/shipped_clusters.cpp)

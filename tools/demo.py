@@ -1,8 +1,9 @@
-"""The demo: a job that switches strategies inside each step, as planned and as written, beside every static strategy on the same data.
+"""The demo: compares a job that switches strategies inside each step with every static strategy on the same data.
 
-Profiles the machine; lets the program plan demo/job.toml's strategies by that and trains it into runs/demo/planned; trains the job with the
-strategies that it has into runs/demo/hot, then its first steps under each static strategy; checks that all losses agree, prints a table and
-makes the report page. Finished runs of the same program, job and corpus are reused. Exit status 1: losses differ, or a run failed.
+It profiles the machine, then trains demo/job.toml with strategies planned for this profile (runs/demo/planned), with
+its own strategies (runs/demo/hot) and, for a few steps, with each static strategy. It checks that all losses agree,
+prints a table and makes the report page. Finished runs of the same program, job and corpus are reused. Exit status 1:
+losses differ, or a run failed.
 """
 
 import argparse
@@ -19,12 +20,12 @@ JOB = Path("demo/job.toml")
 CORPUS = Path("data/python")
 RUNS = Path("runs/demo")
 STATIC = ("4,1,1", "2,2,1", "2,1,2", "1,4,1", "1,2,2", "1,1,4")  # dp,tp,pp on four ranks
-OPEN = 'bucket=[{max_length=4096, strategy="auto"}]'  # leaves the strategies to the planner
+OPEN = 'bucket=[{max_length=4096, strategy="auto"}]'  # the planner chooses the strategies
 RANKS = 4
 COMPARED_STEPS = 3
-TOLERANCE = 1e-4  # relative; fp32 adds in another order under another strategy
-QUIET_SECONDS = 15  # between lines about a running step where there is no terminal
-OVER_BUDGET = "memory budget"  # in the program's message when a rank needs more than run.memory_budget
+TOLERANCE = 1e-4  # relative; the order of fp32 sums depends on the strategy
+QUIET_SECONDS = 15  # between lines about a running step if there is no terminal
+OVER_BUDGET = "memory budget"  # part of the message when a rank needs more than run.memory_budget
 
 
 class DemoError(Exception):
@@ -32,7 +33,7 @@ class DemoError(Exception):
 
 
 class Progress:
-    """Passes the program's lines on: in place on a terminal, else a few of them."""
+    """Shows the program's lines: in place on a terminal, otherwise only some of them."""
 
     def __init__(self, title):
         self.title, self.shown, self.open = title, 0.0, False
@@ -52,13 +53,14 @@ class Progress:
 
 def prepare_corpus(program):
     source = sysconfig.get_paths()["stdlib"]
-    command = [program, "data", "prepare", "--input", source, "--suffix", ".py", "--tokenizer", "train:8192", "--out", str(CORPUS)]
+    command = [program, "data", "prepare", "--input", source, "--suffix", ".py", "--tokenizer",
+               "train:8192", "--out", str(CORPUS)]
     if subprocess.run(command, check=False).returncode != 0:
         raise DemoError(f"the corpus could not be prepared from {source}; see the message above.")
 
 
 def profile(program):
-    """The machine's profile for the job's ranks; measured once for each build of the program."""
+    """The machine's profile for the job's ranks, measured once per build of the program."""
     path, stamp = RUNS / "profile.json", RUNS / "profile.stamp"
     key = hashlib.sha256(Path(program).read_bytes()).hexdigest()
     if path.exists() and stamp.exists() and stamp.read_text() == key:
@@ -72,7 +74,7 @@ def profile(program):
 
 
 def key_of(program, arguments):
-    """Changes with anything that a run's result depends on."""
+    """A hash of everything that a run's result depends on."""
     state = hashlib.sha256()
     for path in (Path(program), JOB, CORPUS / "meta.json"):
         state.update(hashlib.sha256(path.read_bytes()).digest())
@@ -88,7 +90,7 @@ def stamp_of(folder):
 
 
 def train(program, title, folder, arguments):
-    """Trains unless that was done already. Returns the records of its steps, or None if a rank's memory did not suffice."""
+    """Trains unless that was done before. Returns the records of its steps; None if a rank's memory was too small."""
     key = key_of(program, arguments)
     stamp = stamp_of(folder)
     if stamp.get("key") != key:
@@ -103,7 +105,7 @@ def train(program, title, folder, arguments):
 
 
 def run(program, title, folder, arguments):
-    """True when it trained to the end, False when it went over the memory budget."""
+    """True if training ended normally, False if it exceeded the memory budget."""
     progress, said = Progress(title), []
     command = [program, "train", str(JOB), "--out", str(folder), *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -128,7 +130,7 @@ def largest_difference(records, reference):
 
 
 def row(name, records):
-    """Cells of the table: means over steps, the peak over steps and ranks."""
+    """Cells of the table: means over steps, and the peak over steps and ranks."""
     seconds = sum(r["seconds"] for r in records)
 
     def mean(field):
@@ -152,7 +154,8 @@ def table(rows):
     rows = [line + [""] * (len(head) - len(line)) for line in rows]
     widths = [max(len(line[i]) for line in [head, *(r for r in rows if r[2])]) for i in range(len(head))]
     return "\n".join(
-        "  ".join(cell.ljust(width) if i == 0 or not line[2] else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths)))
+        "  ".join(cell.ljust(width) if i == 0 or not line[2] else cell.rjust(width)
+                  for i, (cell, width) in enumerate(zip(line, widths)))
         .rstrip()
         for line in [head, *rows]
     )
@@ -164,9 +167,10 @@ def demo(program, steps):
     planned = train(program, "planned", RUNS / "planned", open_job)
     hot = train(program, "hot", RUNS / "hot", ["--steps", str(steps)])
     if hot is None:
-        raise DemoError("the hot job itself does not fit run.memory_budget. Raise it in demo/job.toml.")
+        raise DemoError("the hot job does not fit run.memory_budget. Raise it in demo/job.toml.")
     compared = min(COMPARED_STEPS, steps)
-    rows, worst = [row("planned", planned[:compared]) if planned else ["planned", "does not fit the memory budget"]], 0.0
+    rows, worst = [row("planned", planned[:compared]) if planned else ["planned",
+                                                                       "does not fit the memory budget"]], 0.0
     rows.append(row("hot", hot[:compared]))
     if planned:
         worst = largest_difference(planned, hot)
@@ -179,7 +183,8 @@ def demo(program, steps):
             continue
         rows.append(row(strategy, records))
         worst = max(worst, largest_difference(records, hot[:compared]))
-    print(f"\nSteps 1 to {compared}, peak memory of the rank with the highest peak, strategies as dp,tp,pp:\n\n{table(rows)}\n")
+    print(f"\nSteps 1 to {compared}, peak memory of the rank with the highest peak, strategies as "
+          f"dp,tp,pp:\n\n{table(rows)}\n")
     print(f"hot, steps 1 to {len(hot)}: loss {hot[0]['loss']:.4f} -> {hot[-1]['loss']:.4f}, "
           f"{sum(r['tokens'] for r in hot) / sum(r['seconds'] for r in hot):.0f} tokens/s")
     if worst > TOLERANCE:
@@ -193,7 +198,8 @@ def report(program, folders):
     command = [program, "report", *map(str, folders), "--cluster", str(RUNS / "profile.json"), "--out", str(page)]
     if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode != 0:
         raise DemoError("the report page could not be made; see the message above.")
-    print(f"Report: {page.resolve()} (timelines as predicted and as measured, memory, loss, links; opens in any browser)")
+    print(f"Report: {page.resolve()} (predicted and measured timelines, memory, loss, links; opens in any "
+          "browser)")
 
 
 def main():
@@ -205,7 +211,7 @@ def main():
         if arguments.steps < 1:
             raise DemoError(f"STEPS = {arguments.steps}: give at least 1.")
         if not Path(arguments.program).exists():
-            raise DemoError(f"{arguments.program} is not there. Build it first: make build")
+            raise DemoError(f"{arguments.program} does not exist. Build it first: make build")
         demo(arguments.program, arguments.steps)
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)

@@ -1,8 +1,8 @@
-"""Makes tests/fixtures: tiny models as transformers saves them, each with a batch and what transformers computes of it in fp64.
+"""Makes tests/fixtures: tiny models saved by transformers, each with a batch and transformers' results for it in fp64.
 
-tools/fixtures.py [FOLDER]: writes the folders of MODELS into FOLDER, tests/fixtures unless given. tests/fixtures/README.md has their format
-and conventions. Weights and tokens come from NumPy's RandomState, whose streams never change, so each run gives the same files up to
-rounding.
+tools/fixtures.py [FOLDER]: writes the folders of MODELS into FOLDER (default: tests/fixtures). Their format and
+conventions are in tests/fixtures/README.md. Weights and tokens come from NumPy's RandomState, whose streams never
+change, so each run gives the same files up to rounding.
 """
 
 import sys
@@ -20,25 +20,33 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT_LENGTHS = (1, 3, 5, 17, 33, 64, 96, 130)  # the first has no label
 STEPS = 5
 NO_LABEL = -100
-LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 64}
 
 
 def rotary(hidden, layers, heads, kv_heads, ffn, vocab, positions=256, **others):
-    return dict(hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads, intermediate_size=ffn,
+    return dict(hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads,
+                intermediate_size=ffn,
                 vocab_size=vocab, max_position_embeddings=positions, bos_token_id=None, eos_token_id=None, **others)
 
 
-# name: family, settings, and the seed of weights and tokens. Sizes are awkward on purpose: odd numbers of layers, prime vocabularies.
+# name: family, settings, and the seed of weights and tokens. Sizes are irregular on purpose: odd numbers of layers,
+# prime vocabularies.
 MODELS = {
     "llama-gqa": ("llama", rotary(64, 4, 8, 4, 172, 131, rms_norm_eps=1e-5), 1101),
-    "llama-tied": ("llama", rotary(48, 3, 6, 6, 116, 103, rms_norm_eps=1e-6, rope_theta=5e5, tie_word_embeddings=True), 1102),
-    "llama3-rope": ("llama", rotary(64, 2, 4, 2, 136, 113, positions=512, rms_norm_eps=1e-5, rope_scaling=LLAMA3_ROPE), 1103),
-    "qwen2": ("qwen2", rotary(48, 2, 6, 2, 136, 149, rms_norm_eps=1e-6, rope_theta=1e6, tie_word_embeddings=True), 1104),
-    "gpt2": ("gpt2", dict(n_embd=40, n_layer=3, n_head=5, vocab_size=127, n_positions=160, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0,
+    "llama-tied": ("llama", rotary(48, 3, 6, 6, 116, 103, rms_norm_eps=1e-6, rope_theta=5e5, tie_word_embeddings=True),
+                   1102),
+    "llama3-rope": ("llama", rotary(64, 2, 4, 2, 136, 113, positions=512, rms_norm_eps=1e-5, rope_scaling=LLAMA3_ROPE),
+                    1103),
+    "qwen2": ("qwen2", rotary(48, 2, 6, 2, 136, 149, rms_norm_eps=1e-6, rope_theta=1e6, tie_word_embeddings=True),
+              1104),
+    "gpt2": ("gpt2", dict(n_embd=40, n_layer=3, n_head=5, vocab_size=127, n_positions=160, attn_pdrop=0.0,
+                          embd_pdrop=0.0, resid_pdrop=0.0,
                           bos_token_id=None, eos_token_id=None), 1105),
 }
-# Standard deviations of weights times the square root of their inputs: large enough that attention isn't uniform, gelu's two forms differ
-# and gradients are clipped. Others have 0.9, biases 0.2, embeddings 0.08; gains of norms are around 1.
+# Standard deviations of weights times the square root of their number of inputs. They are so large that attention isn't
+# uniform, gelu's two forms differ and gradients are clipped. Other weights have 0.9, biases 0.2, embeddings 0.08; the
+# weights of norms are around 1.
 SPREADS = {"q_proj": 1.3, "k_proj": 1.3, "c_attn": 1.3, "c_fc": 1.5, "lm_head": 1.2}
 
 
@@ -54,7 +62,7 @@ class OnlyFp64(TorchDispatchMode):
 
 
 def rms_norm(module):
-    """LlamaRMSNorm.forward without its detour through fp32."""
+    """LlamaRMSNorm.forward without its computation in fp32."""
     return lambda x: module.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + module.variance_epsilon))
 
 
@@ -64,7 +72,8 @@ def inverse_frequencies(config):
     if not config.rope_scaling:
         return frequencies
     scaling = config.rope_scaling
-    # Turns within the original context: from high_freq_factor on as they are, up to low_freq_factor divided, between them a mixture.
+    # Turns within the original context: from high_freq_factor on as they are, up to low_freq_factor divided, between
+    # them a mixture.
     turns = scaling["original_max_position_embeddings"] * frequencies / (2 * torch.pi)
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     share = ((turns - low) / (high - low)).clamp(0, 1)
@@ -82,7 +91,7 @@ def rotary_tables(config):
 
 
 def to_fp64(model):
-    """model.double(), and the parts that transformers computes in fp32 nevertheless. Softmax isn't one under sdpa."""
+    """Converts the model to fp64, with the parts that transformers would compute in fp32 (with sdpa not softmax)."""
     model.double()
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
@@ -117,10 +126,11 @@ def batch(random, vocabulary):
 
 
 def forward(model, data):
-    """Logits of all tokens, and the sum of losses of each document. Documents run alone, so none sees another."""
+    """Logits of all tokens, and the sum of losses of each document. Each document has its own forward pass."""
     logits, sums = [], []
     splits = data["doc_lengths"].tolist()
-    for tokens, labels in zip(torch.from_numpy(data["tokens"]).split(splits), torch.from_numpy(data["labels"]).split(splits)):
+    for tokens, labels in zip(torch.from_numpy(data["tokens"]).split(splits),
+                              torch.from_numpy(data["labels"]).split(splits)):
         logits.append(model(input_ids=tokens[None], use_cache=False).logits[0])
         sums.append(torch.nn.functional.cross_entropy(logits[-1], labels, ignore_index=NO_LABEL, reduction="sum"))
     return torch.cat(logits), torch.stack(sums)
@@ -156,7 +166,8 @@ def expected(model, data):
             for suffix, parts in sums.items():
                 results[f"train.final_sum{suffix}.{name}"] = parts.sum(1)
                 results[f"train.final_sumsq{suffix}.{name}"] = parts.square().sum(1)
-    return {name: numpy.atleast_1d(numpy.ascontiguousarray(tensor.detach().numpy())) for name, tensor in results.items()}
+    return {name: numpy.atleast_1d(numpy.ascontiguousarray(tensor.detach().numpy()))
+            for name, tensor in results.items()}
 
 
 def make_model(folder, family, settings, seed):
@@ -170,7 +181,7 @@ def make_model(folder, family, settings, seed):
 
 
 def results_of(folder):
-    """What expected.safetensors holds, computed from the other files of a folder."""
+    """The contents of expected.safetensors, computed from the other files of a folder."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
     return expected(to_fp64(model), load_file(folder / "input.safetensors"))
 
@@ -181,7 +192,8 @@ def main(out):
         make_model(folder, *model)
         results = results_of(folder)
         save_file(results, folder / "expected.safetensors")
-        print(f"{folder}: loss {results['loss'][0]:.6f}, norm of the gradient {results['grad_norm'][0]:.6f}", flush=True)
+        print(f"{folder}: loss {results['loss'][0]:.6f}, norm of the gradient {results['grad_norm'][0]:.6f}",
+              flush=True)
 
 
 if __name__ == "__main__":

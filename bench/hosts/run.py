@@ -1,13 +1,14 @@
-"""Hot switching against every static strategy, on hosts that slow links connect.
+"""Compares hot switching with every static strategy, on hosts with slow links.
 
     python3 bench/hosts/run.py --cluster TOOL [--setting 100/800]... [--strategy hot]... [--steps 2]
 
-Each run is the demo's job (demo/job.toml, its corpus made by `make demo`) under MPI, one process a rank; a static strategy takes the
-place of all buckets. TOOL makes the hosts: `TOOL up --hosts 2 --slots 2 --inter 100mbit --intra 800mbit`, `TOOL run -n 4 -- COMMAND`,
-`TOOL down`; it gives every rank the name of its host in SWITCHYARD_HOST. A setting is the rate between hosts / inside them, in Mbit/s.
+Each run is the demo's job (demo/job.toml, with the corpus of `make demo`) under MPI, one process per rank; a static
+strategy replaces all buckets. TOOL makes the hosts: `TOOL up --hosts 2 --slots 2 --inter 100mbit --intra 800mbit`,
+`TOOL run -n 4 -- COMMAND`, `TOOL down`; it sets SWITCHYARD_HOST of every rank to the name of its host. A setting is
+the rate between hosts / inside them, in Mbit/s.
 
-Writes hosts.md, the table, and hosts-INTER-INTRA.jsonl, the log lines of all steps, to --results. Exit status 1: a run failed for another
-reason than its memory, or losses differ.
+Writes the table hosts.md, and hosts-INTER-INTRA.jsonl with the log lines of all steps, to --results. Exit status 1: a
+run failed for another reason than its memory, or losses differ.
 """
 
 import argparse
@@ -22,15 +23,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import demo  # noqa: E402  the strategies, the table and the check of the losses are the demo's
+import demo  # noqa: E402  for its strategies, table and check of the losses
 
 HOSTS, SLOTS = 2, 2
 NAME = "hosts_bench"
 HEAD = """# Hot switching on hosts with slow links
 
-{hosts} hosts of {slots} ranks, one process each under MPI; the model and corpus of the demo, steps 1 to {steps}. Rates: between hosts,
-over one link that the ranks of a host share, and inside a host, for each rank. All ranks share the machine's {cores} cores, so arithmetic
-takes longer than it would on as many hosts.
+{hosts} hosts of {slots} ranks, one process each under MPI; the model and corpus of the demo, steps 1 to {steps}. The
+ranks of a host share one link to other hosts and have a link each inside the host. All ranks share the machine's
+{cores} cores, so arithmetic takes longer than on real hosts.
 
 Command: `{command}`
 Machine: {machine}
@@ -46,17 +47,20 @@ def parsed_arguments():
     parser.add_argument("--strategy", action="append", help="hot, or dp,tp,pp (default: hot and all static ones)")
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=900, help="seconds that a run may take")
-    parser.add_argument("--fabric-timeout", default="5 min", help="longest wait of a rank for another one")
+    parser.add_argument("--fabric-timeout", default="5 min", help="longest time that a rank waits for another one")
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results")
     return parser.parse_args()
 
 
 def machine():
     def first(path, key):
-        return next((line.split(":", 1)[1].strip() for line in Path(path).read_text().splitlines() if line.startswith(key)), "unknown")
+        return next((line.split(":", 1)[1].strip() for line in Path(path).read_text().splitlines()
+                     if line.startswith(key)), "unknown")
 
     gib = int(first("/proc/meminfo", "MemTotal").split()[0]) / 2**20
-    return f"{os.cpu_count()} cores ({first('/proc/cpuinfo', 'model name')}), {gib:.0f} GiB, {os.uname().sysname} {os.uname().release}"
+    system = os.uname()
+    return (f"{os.cpu_count()} cores ({first('/proc/cpuinfo', 'model name')}), {gib:.0f} GiB, "
+            f"{system.sysname} {system.release}")
 
 
 def tool(arguments, *words):
@@ -91,7 +95,8 @@ def train(arguments, setting, strategy, folder):
 def measure(arguments, setting, strategies):
     """The setting's section of the results; writes its log lines."""
     inter, intra = setting.split("/")
-    tool(arguments, "up", "--hosts", str(HOSTS), "--slots", str(SLOTS), "--inter", f"{inter}mbit", "--intra", f"{intra}mbit")
+    tool(arguments, "up", "--hosts", str(HOSTS), "--slots", str(SLOTS), "--inter", f"{inter}mbit",
+         "--intra", f"{intra}mbit")
     rows, logs = [], {}
     try:
         for strategy in strategies:
@@ -115,7 +120,8 @@ def measure(arguments, setting, strategies):
         raise demo.DemoError(f"{setting}: the losses differ by {worst:.1e} relative, more than {demo.TOLERANCE:.0e}.")
     table = demo.table(rows)
     print(f"\n{setting} Mbit/s:\n\n{table}\n")
-    return f"\n## {inter} Mbit/s between hosts, {intra} Mbit/s inside\n\n```\n{table}\n```\n\nLosses agree to {worst:.1e} relative.\n"
+    return (f"\n## {inter} Mbit/s between hosts, {intra} Mbit/s inside\n\n```\n{table}\n```\n\n"
+            f"Losses agree to {worst:.1e} relative.\n")
 
 
 def main():
@@ -125,7 +131,8 @@ def main():
     arguments.results.mkdir(parents=True, exist_ok=True)
     words = [Path(sys.executable).name, "bench/hosts/run.py", *sys.argv[1:]]
     words = ["TOOL" if word == arguments.cluster else word for word in words]
-    text = HEAD.format(hosts=HOSTS, slots=SLOTS, steps=arguments.steps, cores=os.cpu_count(), command=shlex.join(words), machine=machine(),
+    text = HEAD.format(hosts=HOSTS, slots=SLOTS, steps=arguments.steps, cores=os.cpu_count(), command=shlex.join(words),
+                       machine=machine(),
                        date=datetime.date.today().isoformat())
     try:
         for setting in settings:

@@ -2,4 +2,4 @@
 
 
 class DataError(Exception):
-    """Input or options are wrong. The message says what, where and how to fix it; the program exits with 2."""
+    """An error in input or options. The message says what, where and how to fix it; the program exits with 2."""

@@ -11,42 +11,45 @@ from . import DataError
 
 
 def _parser():
-    parser = argparse.ArgumentParser(prog="switchyard data", description="Prepares token files to train on.")
+    parser = argparse.ArgumentParser(prog="switchyard data", description="Prepares token files for training.")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("prepare", help="tokenize documents into corpus.bin and corpus.idx",
-                                  description="Tokenizes documents into DIR/corpus.bin and corpus.idx, with tokenizer.json and meta.json. "
+                                  description="Tokenizes documents into DIR/corpus.bin and corpus.idx, with "
+                                              "tokenizer.json and meta.json. "
                                   "A second run with the same inputs and options does nothing.")
     command.add_argument("--input", nargs="+", required=True, action="extend", metavar="PATH",
                          help="folders of text files, or files: text, .jsonl, .jsonl.gz, .jsonl.zst, .parquet; "
                          "a document is a file or a row")
     command.add_argument("--tokenizer", required=True, metavar="FILE|train:VOCAB",
-                         help="Hugging Face tokenizer.json, or train:8192 to train a byte-level BPE of that size on the inputs")
+                         help="Hugging Face tokenizer.json, or train:8192 to train a byte-level BPE of that size on "
+                              "the inputs")
     command.add_argument("--out", required=True, metavar="DIR", help="folder to write")
-    command.add_argument("--text-key", default="content", metavar="KEY", help="key or column of the text in rows (default: content)")
+    command.add_argument("--text-key", default="content", metavar="KEY",
+                         help="key or column of the text in rows (default: content)")
     command.add_argument("--suffix", action="append", default=[], metavar=".EXT",
-                         help="of folders, take only files that end so; repeatable")
-    command.add_argument("--force", action="store_true", help="prepare anew even if nothing has changed")
+                         help="take only files with this ending from folders; repeatable")
+    command.add_argument("--force", action="store_true", help="prepare again even if nothing has changed")
     return parser
 
 
 def _open_standard_files():
-    """A file that is opened while one of these is closed would take its number, and then what is printed."""
+    """Opens closed standard streams; otherwise the next file opened would get their descriptor and the output."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")
 
 
 def main(arguments=None):
     _open_standard_files()
-    printed = io.StringIO()  # little, and the parser swallows errors of writing help
+    printed = io.StringIO()  # short; the parser would ignore errors when it prints help
     with contextlib.redirect_stdout(printed):
         try:
             status = _run(arguments)
-        except SystemExit as end:  # of the parser
+        except SystemExit as end:  # raised by the parser
             status = end.code
     return _write(printed.getvalue()) or status
 
@@ -56,32 +59,37 @@ def _write(text):
     if not text:
         return 0
     try:
-        if sys.stdout is None:  # closed from the start
+        if sys.stdout is None:  # it was closed from the start
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         if hasattr(sys.stdout, "reconfigure"):
-            sys.stdout.reconfigure(errors="backslashreplace")  # the name of a folder is any bytes
+            sys.stdout.reconfigure(errors="backslashreplace")  # the name of a folder may be any bytes
         sys.stdout.write(text)
         sys.stdout.flush()
         return 0
     except OSError as error:
-        print(f"error: cannot write to standard output: {error.strerror}. What was printed is incomplete.", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer goes there at exit, without a second message
+        print(f"error: cannot write to standard output: {error.strerror}. What was printed is incomplete.",
+              file=sys.stderr)
+        # what is left in the buffer goes there at exit, without a second message
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 3
 
 
 def _run(arguments):
     options = _parser().parse_args(arguments)
     try:
-        from .prepare import prepare  # takes its time; help needs none of it
-        meta, done = prepare(options.input, options.tokenizer, options.out, options.text_key, options.suffix, options.force)
+        from .prepare import prepare  # slow, and not needed for help
+        meta, done = prepare(options.input, options.tokenizer, options.out, options.text_key, options.suffix,
+                             options.force)
     except DataError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)  # a message of a library may have several lines
+        print("error:", " ".join(str(error).split()), file=sys.stderr)  # a library's message may have several lines
         return 2
     except ModuleNotFoundError as error:
-        print(f"error: the Python package {error.name} is missing. Run `make setup`, which installs it into .venv.", file=sys.stderr)
+        print(f"error: the Python package {error.name} is missing. Run `make setup`, which installs it into .venv.",
+              file=sys.stderr)
         return 2
     except MemoryError:
-        print("error: there is not enough memory. Prepare fewer inputs at once, or a smaller vocabulary.", file=sys.stderr)
+        print("error: there is not enough memory. Prepare fewer inputs at once, or a smaller vocabulary.",
+              file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("error: interrupted; nothing was written.", file=sys.stderr)
@@ -90,7 +98,8 @@ def _run(arguments):
     print(f"{state}{options.out}: {meta['documents']} documents, {meta['tokens']} tokens, longest {meta['longest']}, "
           f"vocabulary {meta['vocab_size']}")
     if done and (meta["empty_documents"] or meta["skipped_files"]):
-        print(f"left out: {meta['empty_documents']} empty documents, {meta['skipped_files']} files that are not UTF-8 text")
+        print(f"skipped: {meta['empty_documents']} empty documents, {meta['skipped_files']} files that are not UTF-8 "
+              "text")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Writes Megatron's indexed dataset: NAME.bin holds the tokens, NAME.idx where each document lies."""
+"""Writes Megatron's indexed dataset: NAME.bin holds the tokens, NAME.idx the position of each document."""
 
 import struct
 
@@ -6,12 +6,12 @@ import numpy
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
-UINT16, INT32 = 8, 4  # codes of the types that are written
-UINT16_VOCABULARY = 65500  # below this tokens take two bytes, as Megatron has it
+UINT16, INT32 = 8, 4  # codes of the data types
+UINT16_VOCABULARY = 65500  # below this, tokens take two bytes, as in Megatron
 
 
 def token_type(vocabulary):
-    """numpy type and code of tokens below a vocabulary size."""
+    """numpy type and code of tokens for a vocabulary size."""
     return (numpy.dtype("<u2"), UINT16) if vocabulary < UINT16_VOCABULARY else (numpy.dtype("<i4"), INT32)
 
 

@@ -14,13 +14,13 @@ from . import DataError
 
 ROW_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 SKIPPED_FOLDERS = ("__pycache__", "site-packages", "dist-packages", "node_modules")
-PARQUET_ROWS = 1024  # read at once
+PARQUET_ROWS = 1024  # read at a time
 
 
 @dataclasses.dataclass(frozen=True)
 class File:
     path: Path
-    named: bool  # on the command line, so that it must be readable as text
+    named: bool  # named on the command line, so it must be readable as text
     size: int
     modified: int  # nanoseconds
 
@@ -29,9 +29,9 @@ class File:
 
 
 def find_files(inputs, suffixes=()):
-    """All files to read, those of a folder sorted by path. Hidden files and folders, and installed packages, are left out.
+    """All files to read, those of a folder sorted by path. Skips hidden files and folders, and installed packages.
 
-    suffixes  if any, only files of folders that end in one of them
+    suffixes  if any, only files with one of these endings are taken from folders
     """
     files = []
     for name in inputs:
@@ -58,7 +58,7 @@ def _files_below(folder, suffixes):
 
 
 def _refuse(error):
-    raise error  # os.walk would leave the folder out
+    raise error  # os.walk would skip the folder
 
 
 def _file(path, named):
@@ -100,7 +100,8 @@ class Documents:
             text = data.decode("utf-8")
         except ValueError as error:
             if file.named:
-                raise DataError(f"{file.path}: not UTF-8 text ({error}). Convert it, or leave it out of --input.") from error
+                remedy = "Convert it, or leave it out of --input."
+                raise DataError(f"{file.path}: not UTF-8 text ({error}). {remedy}") from error
             self.skipped += 1
             return
         yield text, file.size
@@ -112,7 +113,7 @@ class Documents:
                 for number, line in enumerate(stream, 1):
                     if line.strip():
                         yield self._row_text(line, f"{file.path}:{number}"), raw.tell()
-        except (OSError, EOFError, zlib.error) as error:  # pyarrow's errors of damaged streams are OSErrors
+        except (OSError, EOFError, zlib.error) as error:  # pyarrow raises OSError for damaged streams
             if file.path.suffix == ".jsonl":
                 raise _unreadable(file.path, error) from error
             raise DataError(f"{file.path}: truncated or damaged ({error}). Fetch it again.") from error
@@ -130,7 +131,7 @@ class Documents:
         try:
             table = pyarrow.parquet.ParquetFile(file.path)
         except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"{file.path}: truncated or no parquet file ({error}). Fetch it again.") from error
+            raise DataError(f"{file.path}: truncated or not a parquet file ({error}). Fetch it again.") from error
         names = table.schema_arrow.names
         if self.text_key not in names:
             raise _missing_key(self.text_key, names, file.path)
@@ -140,7 +141,7 @@ class Documents:
                 for text in batch.column(0).to_pylist():
                     rows += 1
                     yield _text_of(text, self.text_key, names, f"{file.path}: row {rows}"), file.size * rows // total
-        except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # also text that is not UTF-8
+        except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # or text that is not UTF-8
             raise DataError(f"{file.path}: damaged after row {rows} ({error}). Fetch it again.") from error
 
 
@@ -155,7 +156,8 @@ def _text_of(text, key, keys, where):
     if text is None:
         raise _missing_key(key, keys, where)
     if not isinstance(text, str):
-        raise DataError(f"{where}: \"{key}\" is no text but {type(text).__name__}. Name the key of the text with --text-key.")
+        raise DataError(f"{where}: \"{key}\" is not text but {type(text).__name__}. Name the key of the text with "
+                        "--text-key.")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""The whole preparation: inputs to corpus.bin, corpus.idx, tokenizer.json and meta.json."""
+"""Data preparation: makes corpus.bin, corpus.idx, tokenizer.json and meta.json from the inputs."""
 
 import errno
 import hashlib
@@ -11,13 +11,14 @@ from .indexed import IndexedWriter
 from .inputs import Documents, find_files
 from .progress import Progress
 
-FORMAT = 1  # of the files written; part of the fingerprint
-BATCH_CHARACTERS = 2 << 20  # encoded at once, on all cores
-OUTPUTS = ("corpus.bin", "corpus.idx", "tokenizer.json", "meta.json")  # meta.json last: it vouches for the others
+FORMAT = 1  # version of the written files; part of the fingerprint
+BATCH_CHARACTERS = 2 << 20  # encoded at a time, on all cores
+# meta.json comes last and marks the others as complete.
+OUTPUTS = ("corpus.bin", "corpus.idx", "tokenizer.json", "meta.json")
 
 
 def prepare(inputs, tokenizer, out, text_key="content", suffixes=(), force=False):
-    """Writes the four files to folder `out`, complete or not at all, and returns (meta, whether anything was done)."""
+    """Writes the four files to folder `out`, all or none, and returns (meta, whether anything was done)."""
     vocabulary = tokenizing.training_vocabulary(tokenizer)
     given = None if vocabulary else tokenizing.load(tokenizer)
     files = [file for file in find_files(inputs, suffixes) if Path(out).resolve() not in file.path.resolve().parents]
@@ -36,7 +37,7 @@ def prepare(inputs, tokenizer, out, text_key="content", suffixes=(), force=False
             meta["tokenizer"] = tokenizer
             meta["fingerprint"] = fingerprint
             (scratch / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
-            with scratch_folders.locked(out):  # two runs don't mix their files
+            with scratch_folders.locked(out):  # keeps two runs from mixing their files
                 (out / "meta.json").unlink(missing_ok=True)
                 for name in OUTPUTS:
                     os.replace(scratch / name, out / name)
@@ -102,7 +103,7 @@ def _write(documents, tokenizer, scratch):
             with tokenizing.told("--tokenizer: it can't encode the inputs"):
                 encodings = tokenizer.encode_batch_fast(batch, add_special_tokens=False)
             for encoding in encodings:
-                ids = encoding.ids  # a copy at every call
+                ids = encoding.ids  # every access makes a copy
                 progress.tokens += len(ids)
                 if ids:
                     writer.add(ids)

@@ -6,8 +6,8 @@ import time
 
 
 class Progress:
-    """Counts documents, bytes and tokens while entered, and shows them from a thread of its own, so that a long
-    step of a library doesn't silence it. On a terminal the line is rewritten, elsewhere lines follow one another."""
+    """Counts documents, bytes and tokens while entered. Its own thread shows them, also during long library calls. On a
+    terminal the line is rewritten; elsewhere each line is new."""
 
     def __init__(self, title, total_bytes=0, stream=None, interval=1.0):
         self.title, self.total_bytes = title, total_bytes
@@ -20,7 +20,7 @@ class Progress:
         self._thread = threading.Thread(target=self._show_until_done, daemon=True)
 
     def count(self, texts, consumed):
-        """Texts that are done, and how far into the input files that is."""
+        """Counts finished texts. consumed: bytes of the input files read so far."""
         self.documents += len(texts)
         self.text_bytes += sum(len(text.encode("utf-8")) for text in texts)
         self.consumed = consumed

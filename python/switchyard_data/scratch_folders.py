@@ -1,4 +1,4 @@
-"""Folders for what is being written. A folder is locked as long as its process lives, so that what a killed one left is reported from it."""
+"""Folders for unfinished files. A folder is locked while its process lives, which shows the folders of killed ones."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ def _opened(folder):
 
 
 def _lock(descriptor, wait):
-    """Whether the lock was taken. A file system without locks counts as one where another process has it."""
+    """Whether the lock was taken. Without locks in the file system, it counts as taken by another process."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
@@ -30,15 +30,15 @@ def _lock(descriptor, wait):
 
 @contextlib.contextmanager
 def locked(folder):
-    """For the short moments in which folders come, go, or give up what they hold."""
+    """Held while scratch folders are created or removed, or their files are moved."""
     with _opened(folder) as descriptor:
         _lock(descriptor, wait=True)
         yield
 
 
 def remove_stale(out):
-    """Removes the folders in `out` whose process is gone."""
-    with contextlib.suppress(OSError), locked(out):  # nothing there yet, or nothing to be done about it
+    """Removes the scratch folders in `out` whose process has ended."""
+    with contextlib.suppress(OSError), locked(out):  # no folder yet, or no permission
         for folder in Path(out).glob(PREFIX + "*"):
             with contextlib.suppress(OSError), _opened(folder) as descriptor:
                 if _lock(descriptor, wait=False):
@@ -46,13 +46,13 @@ def remove_stale(out):
 
 
 class Scratch:
-    """A new folder in `out` while entered."""
+    """A new folder in `out` that exists while entered."""
 
     def __init__(self, out):
         self.out = out
 
     def __enter__(self):
-        with locked(self.out):  # no other run may find it before it has its lock
+        with locked(self.out):  # no other run may find it before it is locked
             self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self.out))
             self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
             _lock(self._descriptor, wait=False)

@@ -9,7 +9,7 @@
 namespace switchyard::kernels {
 namespace {
 
-// Each element depends on the elements at its own place only, so outputs may be inputs (ivdep).
+// Each output element depends only on the input elements at the same index, so outputs may be inputs (ivdep).
 template <class T>
 SWITCHYARD_LOOPS void swiglu_row(T* h, const T* gate, const T* up, i64 n) {
 #pragma GCC ivdep

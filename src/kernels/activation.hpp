@@ -1,4 +1,4 @@
-// Elementwise operators of the feed-forward block. (T, F) tensors, row strides allowed.
+// Elementwise operators of the feed-forward block on (T, F) tensors, which may have a row stride.
 #pragma once
 
 namespace at {

@@ -9,7 +9,7 @@
 namespace switchyard::kernels {
 namespace {
 
-constexpr i64 kQueriesAtOnce = 512;  // of the path by operators: bounds the scores that are held
+constexpr i64 kQueriesAtOnce = 512;  // in the path of ATen operators; limits the memory for scores
 
 struct Heads {
   i64 query = 0, key = 0, dim = 0;
@@ -37,7 +37,7 @@ void check_blocks(const std::vector<AttentionBlock>& blocks, i64 queries, i64 ke
   }
 }
 
-/// Whether every query row is in a block that has keys; then nothing needs to be filled beforehand.
+/// Whether every query row is in a block that has keys, so that the outputs need no initial values.
 bool all_rows_see_keys(const std::vector<AttentionBlock>& blocks, i64 rows) {
   i64 seen = 0;
   for (const AttentionBlock& b : blocks) seen += b.kn > 0 ? b.qn : 0;
@@ -51,7 +51,8 @@ AttentionInput<T> input_of(const at::Tensor& q, const at::Tensor& k, const at::T
           heads.key,           heads.dim,           static_cast<T>(scale)};
 }
 
-/// Rows [row, row + n) of (T, heads * D) as (K, G * n, D) in the statistics' dtype: a key/value head's queries stacked.
+/// Rows [row, row + n) of (T, heads * D) as (K, G * n, D) in the statistics' dtype, with the queries of a key/value
+/// head stacked.
 at::Tensor stacked(const at::Tensor& x, i64 row, i64 n, const Heads& heads, at::ScalarType type) {
   return x.narrow(0, row, n)
       .to(type)
@@ -65,7 +66,7 @@ at::Tensor unstacked(const at::Tensor& x, i64 n, const Heads& heads) {
   return x.view({heads.key, -1, n, heads.dim}).permute({2, 0, 1, 3}).reshape({n, -1});
 }
 
-/// Scaled scores (K, G * n, keys), -inf where a causal block hides the key; i: the first query's place in its block.
+/// Scaled scores (K, G * n, keys), -inf where a causal block hides the key; i: the first query's index in its block.
 at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const AttentionBlock& block, i64 i, i64 n,
                      double scale) {
   at::Tensor scores = q.matmul(k.transpose(1, 2)).mul_(scale);
@@ -90,7 +91,7 @@ void forward_by_operators(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, c
   }
 }
 
-struct WideGradients {  // in the statistics' dtype, since several blocks may add to a key's row
+struct WideGradients {  // in the statistics' dtype, because several blocks may add to a key's row
   at::Tensor dk, dv;
 };
 

@@ -1,5 +1,5 @@
-// Attention over packed documents. Blocks say which queries see which keys; everything else sees nothing.
-// Queries' head i reads key/value head i / (N / K). Softmax statistics in fp32 or wider; scores are never stored whole.
+// Attention over packed documents. Queries see only the keys of their block. Query head i reads key/value head
+// i / (N / K). Softmax statistics are in fp32 or wider; the full matrix of scores is never stored.
 #pragma once
 
 namespace at {
@@ -10,7 +10,7 @@ class Tensor;
 
 namespace switchyard::kernels {
 
-/// qn queries from row q against kn keys from row k. causal (qn == kn only): query i sees keys 0..i.
+/// The qn queries from row q on and the kn keys from row k on. causal (qn == kn only): query i sees keys 0..i.
 struct AttentionBlock {
   int q = 0, qn = 0, k = 0, kn = 0;
   bool causal = false;

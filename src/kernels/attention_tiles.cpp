@@ -14,14 +14,13 @@
 namespace switchyard::kernels {
 namespace {
 
-// Tile sizes: the products run near their peak from 64 rows on, and a causal tile on the diagonal wastes half of
-// itself. Key tiles are whole numbers of query tiles, so that every query of a tile sees the first key of each tile it
-// meets.
+// Tile sizes: products run near their peak from 64 rows on, and half the work of a causal tile on the diagonal is
+// wasted. Key tiles are multiples of query tiles, so that every query of a tile sees the first key of each key tile.
 constexpr i64 kQueries = 64, kKeys = 256;                   // forward
 constexpr i64 kQueriesBackward = 128, kKeysBackward = 128;  // backward
 static_assert(kKeys % kQueries == 0 && kKeysBackward % kQueriesBackward == 0);
 
-/// Queries [q, q + rows) against keys [k, k + columns). Row r sees the first `seen + r` columns only.
+/// Queries [q, q + rows) against keys [k, k + columns). Row r sees only the first `seen + r` columns.
 struct Tile {
   i64 q, rows, k, columns, seen;
   i64 visible(i64 row) const { return std::min(columns, seen + row); }
@@ -44,7 +43,7 @@ SWITCHYARD_MAXIMA void raise_maxima(T* __restrict top, const T* __restrict score
   }
 }
 
-/// scores become exp(score - base of the row), 0 where the row sees nothing.
+/// Replaces scores by exp(score - base of the row), or 0 where the row sees nothing.
 template <class T>
 SWITCHYARD_LOOPS void exponentiate(T* __restrict scores, const T* __restrict base, Tile tile) {
   for (i64 r = 0; r < tile.rows; ++r) {
@@ -56,7 +55,7 @@ SWITCHYARD_LOOPS void exponentiate(T* __restrict scores, const T* __restrict bas
   }
 }
 
-/// sum = sum * decay + the row's sum
+/// sum = sum * decay + sum of the row
 template <class T>
 SWITCHYARD_SUMS void add_row_sums(T* __restrict sum, const T* __restrict decay, const T* __restrict scores, Tile tile) {
   for (i64 r = 0; r < tile.rows; ++r) {
@@ -75,7 +74,7 @@ SWITCHYARD_LOOPS void scale_rows(T* __restrict o, i64 stride, const T* __restric
   }
 }
 
-/// d scores = p * (dp - delta of the row), into dp
+/// d scores = p * (dp - delta of the row), written to dp
 template <class T>
 SWITCHYARD_LOOPS void score_gradient(T* __restrict dp, const T* __restrict p, const T* __restrict delta, i64 rows,
                                      i64 columns) {
@@ -95,15 +94,14 @@ SWITCHYARD_SUMS void row_products(T* __restrict out, const T* __restrict a, i64 
   }
 }
 
-/// n elements from torch's allocator, so that a rank's memory counts them.
+/// n elements from torch's allocator, so that they count as the rank's memory.
 template <class T>
 c10::DataPtr elements(i64 n) {
   return c10::GetCPUAllocator()->allocate(static_cast<std::size_t>(n) * sizeof(T));
 }
 
-/// f(task, scratch of its thread) for each task, longest first, on all threads; the outcome must not depend on who runs
-/// a task. Scratch lies on the threads' stacks: what a rank takes from its memory doesn't depend on the number of
-/// threads.
+/// Calls f(task, scratch of its thread) for each task, longest first, on all threads. The result must not depend on
+/// which thread runs a task. Scratch is on the threads' stacks, so that a rank's memory doesn't depend on their number.
 template <class T, i64 scratch_elements, class F>
 void run_tasks(const std::vector<double>& costs, const F& f) {
   static_assert(scratch_elements * sizeof(T) <= 512 << 10, "stacks of threads have 2 MiB at least");
@@ -111,8 +109,7 @@ void run_tasks(const std::vector<double>& costs, const F& f) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
   const i64 threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  // Many small tasks are taken in runs, so that two threads rarely write to neighbouring heads of the same short
-  // document.
+  // Threads take small tasks in groups, so that two threads rarely write to neighbouring heads of a short document.
   const std::size_t grain = std::max<std::size_t>(1, costs.size() / (static_cast<std::size_t>(threads) * 16));
   std::atomic<std::size_t> next{0};
   at::parallel_for(0, threads, 1, [&](i64, i64) {
@@ -167,7 +164,7 @@ struct BackwardOutput {
   const T *lse, *delta;  // (N, T)
 };
 
-/// One tile of the backward pass of one head: scores again, then the five products.
+/// One tile of the backward pass of one head: recomputes the scores; five matrix products.
 template <class T>
 void backward_tile(const BackwardOutput<T>& out, const AttentionInput<T>& in, const Tile& tile, i64 head, T* scratch) {
   const i64 dim = in.head_dim, q_column = head * dim, k_column = head / (in.heads / in.kv_heads) * dim,
@@ -191,7 +188,7 @@ double work_of(const AttentionBlock& block) {
   return static_cast<double>(block.qn) * static_cast<double>(block.kn) * (block.causal ? 0.5 : 1.0);
 }
 
-/// Blocks in sets whose keys don't overlap: two sets never add to the same row of dk.
+/// Groups the blocks into sets with disjoint keys, so that two sets never add to the same row of dk.
 std::vector<std::vector<AttentionBlock>> sets_with_own_keys(std::vector<AttentionBlock> blocks) {
   std::stable_sort(blocks.begin(), blocks.end(),
                    [](const AttentionBlock& a, const AttentionBlock& b) { return a.k < b.k; });

@@ -14,11 +14,11 @@ struct AttentionInput {
   T scale = 1;
 };
 
-/// o and lse (N, T) of the rows in `blocks`; other rows are left as they are.
+/// Sets o and lse (N, T) of the rows in `blocks`; other rows keep their values.
 template <class T>
 void attention_tiles(Rows<T> o, T* lse, const AttentionInput<T>& in, const std::vector<AttentionBlock>& blocks);
 
-/// Adds to dq, dk, dv, which come zeroed.
+/// Adds to dq, dk and dv, which the caller has filled with zeros.
 template <class T>
 void attention_tiles_backward(Rows<T> dq, Rows<T> dk, Rows<T> dv, Rows<const T> d_out, Rows<const T> o, const T* lse,
                               const AttentionInput<T>& in, const std::vector<AttentionBlock>& blocks);

@@ -10,7 +10,7 @@
 namespace switchyard::kernels {
 namespace {
 
-constexpr i64 kBlock = 512;  // columns whose exponentials are kept in L1 until they are summed
+constexpr i64 kBlock = 512;  // columns whose exponentials stay in L1 until they are summed
 
 template <class T>
 SWITCHYARD_MAXIMA T maximum(const T* x, i64 n) {
@@ -41,7 +41,7 @@ T sum_of_exp(const T* x, T top, i64 n) {
   return sum;
 }
 
-/// The label's column in this part, (T', 1) within bounds, and whether it is in it, (T').
+/// The label's column in this part, clamped to it, (T', 1); and whether the label is in this part, (T').
 std::pair<at::Tensor, at::Tensor> label_columns(const at::Tensor& labels, const at::Tensor& logits, i64 first) {
   const at::Tensor column = labels.sub(first);
   const at::Tensor inside = labels.ge(0).logical_and(column.ge(0)).logical_and(column.lt(logits.size(1)));

@@ -1,6 +1,6 @@
-// Cross-entropy over a vocabulary cut by rows, in three local passes with small all-reduces (done by the caller)
-// between. logits (T', V'), this rank's columns [first, first + V') of a chunk of tokens; labels (T') i64; statistics
-// in the state dtype. A label < 0 or weight 0 contributes nothing.
+// Cross-entropy over a split vocabulary, in three local passes; between them the caller makes small all-reduces.
+// logits (T', V'): this rank's columns [first, first + V') for a chunk of tokens; labels (T') i64; statistics in the
+// state dtype. Tokens with a label < 0 or weight 0 contribute nothing.
 #pragma once
 
 namespace at {

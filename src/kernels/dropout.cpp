@@ -10,7 +10,7 @@
 namespace switchyard::kernels {
 namespace {
 
-constexpr i64 kElements = 1 << 18;  // of the hash's temporaries, so that they stay in cache
+constexpr i64 kElements = 1 << 18;  // hashed at once, so that temporaries stay in cache
 constexpr double kValues = 1 << 24;
 
 // Rounds of multiply, xor and shift on 64-bit integers; the upper bits are used.

@@ -1,4 +1,4 @@
-// Dropout whose choice is a function of where an element is, not of who computes it.
+// Dropout that depends on an element's position, not on the rank that computes it.
 #pragma once
 
 namespace at {
@@ -13,7 +13,7 @@ namespace switchyard::kernels {
 /// kept (R, C) u8   keys (R) i64, random   columns (C) i64
 void dropout_choice(at::Tensor& kept, const at::Tensor& keys, const at::Tensor& columns, i64 site, double p);
 
-/// y = x kept / (1 - p), also of gradients; y may be x.   x, y (R, C)
+/// y = x * kept / (1 - p), for values and gradients; y may be x.   x, y (R, C)
 void dropout(at::Tensor& y, const at::Tensor& x, const at::Tensor& kept, double p);
 
 }  // namespace switchyard::kernels

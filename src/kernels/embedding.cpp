@@ -10,8 +10,8 @@
 namespace switchyard::kernels {
 namespace {
 
-constexpr i64 kColumns =
-    64;  // columns one thread owns at a time: each adds all tokens in order, so no two threads meet
+// Columns of one thread: it adds all tokens to them in order, so that no two threads write to the same element.
+constexpr i64 kColumns = 64;
 
 template <class T>
 SWITCHYARD_LOOPS void add_embedding_columns(Rows<T> table, Rows<const T> dy, const i64* ids, i64 first, i64 begin,

@@ -1,5 +1,5 @@
-// Rows of a table by index; the table may be the part [first, first + rows) of the vocabulary (tensor parallel):
-// indices outside give zero rows, so the sum over ranks is the whole.
+// Rows of a table by index. With tensor parallelism the table is the part [first, first + rows) of the vocabulary;
+// indices outside it give zero rows, so that the sum over ranks is the complete result.
 #pragma once
 
 namespace at {

@@ -1,21 +1,21 @@
 #include "kernels/gemm.hpp"
 
 extern "C" {
-// Fortran BLAS, column-major, 32-bit integers: what libtorch's own operators call.
+// Fortran BLAS with column-major matrices and 32-bit integers, which libtorch's own operators call.
 void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k, const float* alpha,
             const float* a, const int* lda, const float* b, const int* ldb, const float* beta, float* c,
             const int* ldc);
 void dgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k, const double* alpha,
             const double* a, const int* lda, const double* b, const int* ldb, const double* beta, double* c,
             const int* ldc);
-// Null where libtorch is built with another BLAS. Gives the thread's former setting, 0 for the common one.
+// Returns the thread's former setting, 0 for the global one. Null where libtorch is built with another BLAS.
 [[gnu::weak]] int MKL_Set_Num_Threads_Local(int threads);
 }
 
 namespace switchyard::kernels {
 namespace {
 
-// A row-major C = A B is a column-major C^T = B^T A^T of the same memory: the operands change places.
+// A row-major C = A B is a column-major C^T = B^T A^T of the same memory, so the operands are swapped.
 template <class T, class Blas>
 void call(Blas blas, i64 m, i64 n, i64 k, T alpha, Matrix<T> a, Matrix<T> b, T beta, T* c, i64 c_stride) {
   const int rows = static_cast<int>(n), columns = static_cast<int>(m), inner = static_cast<int>(k);

@@ -1,4 +1,4 @@
-// One matrix product on the calling thread's memory, for tiles too small to be tensors. Internal to kernels.
+// One matrix product on plain pointers, for tiles too small to be tensors. Internal to kernels.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -12,9 +12,8 @@ struct Matrix {  // row-major, rows `stride` elements apart
   bool transposed = false;
 };
 
-/// While it lives, products of the calling thread run on this thread alone. Torch tells MKL to use its threads in
-/// parallel regions too; MKL then opens a nested region, of one thread, for each small product: 2 to 3 us a call.
-/// Without MKL it does nothing.
+/// While it exists, products of the calling thread use only this thread. Otherwise MKL would open a nested parallel
+/// region of one thread for each small product, which takes 2 to 3 us. Without MKL it does nothing.
 class ProductsOnThisThread {
  public:
   ProductsOnThisThread();
@@ -26,8 +25,8 @@ class ProductsOnThisThread {
   int before_ = 0;
 };
 
-/// C (m, n) = alpha * A (m, k) * B (k, n) + beta * C, A and B as they are after their transposition. beta = 0
-/// overwrites, also NaN. Served by the BLAS inside libtorch.
+/// C (m, n) = alpha * A (m, k) * B (k, n) + beta * C; A and B are meant after their transposition. beta = 0 overwrites
+/// C, even NaN. Calls the BLAS inside libtorch.
 void gemm(i64 m, i64 n, i64 k, float alpha, Matrix<float> a, Matrix<float> b, float beta, float* c, i64 c_stride);
 void gemm(i64 m, i64 n, i64 k, double alpha, Matrix<double> a, Matrix<double> b, double beta, double* c, i64 c_stride);
 

@@ -69,7 +69,7 @@ void linear_dw(at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x) {
   if (dw.scalar_type() == dy.scalar_type()) {
     dw.addmm_(dy.t(), x);
   } else if (dy.is_cuda()) {
-    dw.add_(at::mm(dy.t(), x, dw.scalar_type()));  // tensor cores, summed and delivered in fp32
+    dw.add_(at::mm(dy.t(), x, dw.scalar_type()));  // tensor cores, accumulated and returned in fp32
   } else {
     dw.addmm_(dy.t().to(dw.scalar_type()), x.to(dw.scalar_type()));
   }

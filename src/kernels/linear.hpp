@@ -1,5 +1,5 @@
 // Matrix products of packed rows. T tokens, I in-features, O out-features. All tensors may have a row stride larger
-// than their width (column views of a fused buffer); the last dim is dense. Effects: queued on the current stream.
+// than their width (column views of a fused buffer); the last dim is dense. Work is queued on the current stream.
 #pragma once
 
 namespace at {

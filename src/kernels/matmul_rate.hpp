@@ -1,5 +1,4 @@
-// How fast the calling thread, with its intra-op threads, multiplies matrices: what "share of the matmul peak" refers
-// to.
+// Matrix product rate of the calling thread and its intra-op threads, the basis of "share of the matmul peak".
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +7,8 @@
 
 namespace switchyard::kernels {
 
-/// Rate of square products (1024) of `type` on `device`, repeated for about `duration` after a first one. The operands
-/// don't come from the thread's RankMemory.
+/// Rate of square products (1024) of `type` on `device`, repeated for about `duration` after a warm-up. The operands
+/// are not in the thread's RankMemory.
 FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Seconds duration);
 
 }  // namespace switchyard::kernels

@@ -38,7 +38,7 @@ SWITCHYARD_SUMS T sum_of_weighted(const T* dy, const T* w, const T* x, Moments<T
   return sum * of.rstd;
 }
 
-// Outputs may be inputs (ivdep): each element depends on its own place and on sums already taken.
+// Outputs may be inputs (ivdep): each element depends on the same index and on finished sums.
 template <class T>
 SWITCHYARD_LOOPS void normalise(T* y, const T* x, const T* w, const T* b, Moments<T> of, i64 n) {
   if (b == nullptr) {
@@ -76,7 +76,7 @@ SWITCHYARD_LOOPS void add_to(T* __restrict sum, const T* __restrict x, i64 n) {
   for (i64 i = 0; i < n; ++i) sum[i] += x[i];
 }
 
-/// dw (and db) += sums over rows, in partial sums of a fixed number of rows.
+/// dw (and db) += sum over rows, from partial sums of a fixed number of rows.
 template <class T>
 void weight_gradients(T* dw, T* db, Rows<const T> dy, Rows<const T> x, const T* mean, const T* rstd, i64 group) {
   const i64 groups = x.width / group, parts = (x.rows + kRowsPerPartial - 1) / kRowsPerPartial;

@@ -8,10 +8,10 @@ class Tensor;
 
 namespace switchyard::kernels {
 
-/// y = x * rstd * w,  rstd = 1 / sqrt(mean(x^2) + eps).   x, y (T, H)   w (G), G divides H   rstd (T, H / G) state
-/// dtype
+/// y = x * rstd * w,  rstd = 1 / sqrt(mean(x^2) + eps).
+/// x, y (T, H)   w (G), G divides H   rstd (T, H / G) state dtype
 void rms_norm(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, double eps);
-/// dx from dy; overwritten.   Shapes as above. If `residual` is defined (T, H), dx = residual + gradient (one pass).
+/// dx = gradient, or residual + gradient in one pass if `residual` (T, H) is defined. Overwrites dx. Shapes as above.
 void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd,
                  const at::Tensor& residual);
 /// dw += sum over T (and groups) of dy * x * rstd.   dw (G) state dtype

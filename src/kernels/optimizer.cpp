@@ -11,11 +11,11 @@
 namespace switchyard::kernels {
 namespace {
 
-constexpr i64 kChunk =
-    16384;  // elements of one partial sum; fixed, so that the norm doesn't depend on the number of threads
+// Elements of one partial sum. It is fixed, so that the norm doesn't depend on the number of threads.
+constexpr i64 kChunk = 16384;
 
 template <class T>
-struct Factors {  // AdamW's settings, folded to what one element needs
+struct Factors {  // AdamW's settings as factors for one element
   T decay, beta1, beta2, rest1, rest2, rate, correction2, eps, clip;
 };
 

@@ -1,4 +1,4 @@
-// AdamW with decoupled decay (arXiv 1711.05101) on flat ranges, the norm, and casts.
+// AdamW with decoupled decay (arXiv 1711.05101) and sums of squares, on flat tensors.
 #pragma once
 
 namespace at {
@@ -12,10 +12,11 @@ struct AdamW {
   long step = 1;  // 1 for the first update
 };
 
-/// One pass over n elements, in this order: p *= 1 - lr*decay;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2; p -= lr *
-/// (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps), with g = grad * clip. grad is left as it is. compute copy: p
-/// in compute precision, written too if defined and not the same memory as p. All (n), p, m, v, grad in the state
-/// dtype.
+/// One pass over n elements, in this order, with g = grad * clip:
+///   p *= 1 - lr * decay;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+///   p -= lr * (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
+/// p, m, v, grad (n) in the state dtype; grad is not changed.   compute_copy (n): p in compute precision, written if it
+/// is defined and not the same memory as p
 void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& compute_copy, const at::Tensor& grad,
            const AdamW& settings, double clip);
 /// Sum of squares of a flat tensor in fp64, in a fixed order that does not depend on the number of threads. NaN/inf

@@ -11,7 +11,7 @@
 namespace switchyard::kernels {
 namespace {
 
-// sign = 1 turns forward, -1 back.
+// sign: 1 rotates forward, -1 back.
 template <class T>
 SWITCHYARD_LOOPS void rope_row(T* y, const T* x, const T* cos, const T* sin, T sign, i64 heads, i64 half) {
   for (i64 h = 0; h < heads; ++h) {
@@ -46,7 +46,8 @@ std::vector<double> rope_frequencies(int head_dim, double theta, const RopeScali
   for (int i = 0; i < head_dim / 2; ++i) {
     double f = std::pow(theta, -2.0 * i / head_dim);
     if (scaling.factor > 0) {
-      // Turns made within the original context: many keep their frequency, few are stretched, between is blended.
+      // By the number of turns within the original context: frequencies with many turns are kept, those with few are
+      // divided by the factor, those between are interpolated.
       const double turns = scaling.original_context * f / (2 * std::numbers::pi);
       const double kept = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
       f *= kept >= 1 ? 1 : kept <= 0 ? 1 / scaling.factor : kept + (1 - kept) / scaling.factor;

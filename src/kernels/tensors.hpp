@@ -1,4 +1,4 @@
-// Tensors as pointers and strides for the loops on CPU, and the checks all kernels share. Internal to kernels.
+// Tensors as pointers and strides for loops on CPU, and checks that all kernels share. Internal to kernels.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -31,12 +31,12 @@ Rows<const T> const_rows_of(const at::Tensor& x) {
 
 /// InternalError naming the kernel and every tensor's shape and dtype if `holds` is false.
 void require(bool holds, const char* kernel, std::initializer_list<const at::Tensor*> tensors);
-/// (rows, width) with a dense last dim.
+/// Whether x is (rows, width) with a dense last dim.
 bool is_rows(const at::Tensor& x);
 bool same_shape(std::initializer_list<const at::Tensor*> tensors);
 
-/// Whether the loops on CPU apply: all on CPU and all fp32, or all fp64. Otherwise the same formula runs as ATen
-/// operators.
+/// Whether the loops on CPU apply: all tensors are on CPU, and all are fp32 or all fp64. Otherwise the same formula
+/// runs as ATen operators.
 bool loops_apply(std::initializer_list<const at::Tensor*> tensors);
 /// Calls f.operator()<float>() or <double>(), by the dtype of x.
 template <class F>
@@ -48,7 +48,7 @@ void with_real(const at::Tensor& x, F&& f) {
   }
 }
 
-/// f(begin, end) over [0, rows) on all threads, at least about 16k elements of work for each.
+/// Calls f(begin, end) for parts of [0, rows) on all threads, with at least about 16k elements per part.
 template <class F>
 void parallel_rows(i64 rows, i64 width, const F& f) {
   at::parallel_for(0, rows, std::max<i64>(1, 16384 / std::max<i64>(width, 1)), f);

@@ -1,11 +1,11 @@
-// Intra-op threads of one thread.
+// Number of intra-op threads per thread.
 #pragma once
 
 namespace switchyard::kernels {
 
-/// From now on the calling thread computes with `threads` threads (itself one of them), whatever other threads ask for.
-/// at::set_num_threads alone does not hold: a thread's first operation replaces its count by the one that any thread
-/// set last.
+/// From now on the calling thread computes with `threads` threads, including itself, whatever other threads set.
+/// at::set_num_threads alone is not enough: a thread's first operation replaces its number by the one set last by any
+/// thread.
 void use_threads(int threads);
 
 }  // namespace switchyard::kernels

@@ -14,14 +14,14 @@ at::Tensor heads(const at::Tensor& x, i64 first, i64 L, i64 D) {
   return x.narrow(0, first, L).view({L, x.size(1) / D, D}).transpose(0, 1);
 }
 
-// The same for each of N query heads.
+// The same, repeated for each of N query heads.
 at::Tensor shared_heads(const at::Tensor& x, i64 first, i64 L, i64 D, i64 N) {
   const at::Tensor own = heads(x, first, L, D);
   const i64 K = own.size(0);
   return K == N ? own : own.unsqueeze(1).expand({K, N / K, L, D}).reshape({N, L, D});
 }
 
-// Adds up what the query heads of a key head have: (N, L, D) -> (K, L, D).
+// Sums the query heads of each key head: (N, L, D) -> (K, L, D).
 at::Tensor summed(const at::Tensor& x, i64 K) {
   return x.size(0) == K ? x : x.view({K, x.size(0) / K, x.size(1), x.size(2)}).sum(1);
 }

@@ -1,6 +1,6 @@
-// How the inner loops on CPU are compiled: once per instruction set, chosen when the program is loaded, and free of
-// what keeps a compiler from using vector registers. The layer is compiled with -fno-math-errno, without which a square
-// root is a call. Internal to kernels.
+// Compiler settings for inner loops on CPU: they are compiled once per instruction set, chosen when the program is
+// loaded, with settings that allow vectorization. The layer is compiled with -fno-math-errno, because a square root
+// would otherwise be a function call. Internal to kernels.
 #pragma once
 
 #include <cmath>
@@ -16,8 +16,8 @@
 #if defined(__GNUC__) && !defined(__clang__)
 /// Elementwise loops: IEEE arithmetic in the written order.
 #define SWITCHYARD_LOOPS __attribute__((SWITCHYARD_CLONES optimize("O3", "no-trapping-math")))
-/// Sums: may be added in another order, the same on every run. Never with exp_of inside: its two-part constants must
-/// not be regrouped.
+/// Sums: additions may be reordered, in the same way on every run. Must not contain exp_of, whose two-part constants
+/// must not be regrouped.
 #define SWITCHYARD_SUMS \
   __attribute__((SWITCHYARD_CLONES optimize("O3", "no-trapping-math", "no-signed-zeros", "associative-math")))
 /// Maxima: NaNs may be lost.
@@ -31,11 +31,11 @@
 
 namespace switchyard::kernels {
 
-/// e^x within 2 ulp for x in [-87, 88.3], 0 below, infinity above; NaN stays NaN. No branches and no choices between
-/// values, so that loops around it vectorise into one straight path.
+/// e^x within 2 ulp for x in [-87, 88.3], 0 below, infinity above; NaN stays NaN. Without branches and
+/// selections, so that loops around it are vectorized.
 /// source  range reduction by Cody and Waite, polynomial of Cephes' expf
 [[gnu::always_inline]] inline float exp_of(float x) {
-  // Adding 1.5 * 2^23 leaves the nearest integer of x / ln 2 in the last bits.
+  // After adding 1.5 * 2^23 the last bits are the integer nearest to x / ln 2.
   const float shifted = x * 1.44269504f + 12582912.0f;
   const float n = shifted - 12582912.0f;
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -52,7 +52,7 @@ namespace switchyard::kernels {
 }
 [[gnu::always_inline]] inline double exp_of(double x) { return std::exp(x); }
 
-// std::sqrt is a function of other compiler settings, so it would stay a call inside the loops.
+// std::sqrt has other compiler settings, so it would not be inlined into the loops.
 [[gnu::always_inline]] inline float sqrt_of(float x) { return __builtin_sqrtf(x); }
 [[gnu::always_inline]] inline double sqrt_of(double x) { return __builtin_sqrt(x); }
 

@@ -19,8 +19,8 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
   }
 }
 
-// In JSON a '<' stands only inside strings, where \u003c says the same: no text can end the script it lies in, or start
-// a comment.
+// In JSON a '<' is always inside a string, where \u003c means the same. With it no text can end the surrounding script
+// or start a comment.
 std::string json_of(const Page& page) {
   return replaced(to_json(page).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), "<", "\\u003c");
 }
@@ -29,7 +29,7 @@ std::string text_of(std::string_view text) {
   return replaced(replaced(replaced(text, "&", "&amp;"), "<", "&lt;"), ">", "&gt;");
 }
 
-// The template's {{name}} become the parts.
+// Replaces each {{name}} of the template by its part.
 std::string filled(std::string_view html, const std::map<std::string_view, std::string>& parts) {
   std::string out;
   for (;;) {
@@ -52,8 +52,7 @@ std::string html_of(const Page& page, const Assets& assets) {
   if (assets.bokeh.empty() || assets.bokeh_api.empty())
     user_error(
         "this program was built without the plotting library BokehJS, so it makes no report pages. Run `make setup`, "
-        "which installs "
-        "it into .venv with requirements.txt, and build again.");
+        "which installs it into .venv with requirements.txt, and build again.");
   const auto script = [](std::string_view code) { return replaced(code, "</script", "<\\/script"); };
   return filled(assets.html, {{"title", text_of(page.title)},
                               {"css", std::string(assets.css)},

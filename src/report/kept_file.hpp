@@ -1,4 +1,4 @@
-// Files that a run keeps, read back with the checks of configuration files.
+// Reads files of a run folder with the checks of configuration files.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace switchyard::report {
 
-/// What `read` makes of a JSON text. errors  UserError "ORIGIN is no WHAT (reason). REMEDY" for anything that is wrong
-/// in it
+/// The result of `read` on a JSON text.
+/// errors  UserError "ORIGIN is no WHAT (reason). REMEDY" for anything that is wrong in it
 template <class Read>
 auto read_kept(const std::string& text, const std::string& origin, std::string_view what, std::string_view remedy,
                Read read) {
@@ -24,9 +24,9 @@ auto read_kept(const std::string& text, const std::string& origin, std::string_v
   }
 }
 
-/// Most of what a file may count in 64 bits and still be added up.
+/// Largest number of bytes that a file may state; sums of such numbers fit into 64 bits.
 inline constexpr i64 kMostBytes = i64{1} << 56;
-/// Seconds of a step: more than thirty years are no measurement.
+/// Longest time of a step that a file may state, about thirty years.
 inline constexpr double kMostSeconds = 1e9;
 
 }  // namespace switchyard::report

@@ -150,8 +150,8 @@ Json to_json(const Candidate& c) {
 
 const char* name_of(Kind kind) { return kKindNames[static_cast<size_t>(kind)]; }
 
-Kind kind_of(const std::string& row, bool communication) {
-  std::istringstream words(row);
+Kind kind_of(const std::string& task, bool communication) {
+  std::istringstream words(task);
   std::string what, word;
   words >> what;
   if (what == "run") {

@@ -1,4 +1,4 @@
-// What a report page shows, as plain values: filled by the builders of this layer, turned into a page by html_of.
+// The contents of a report page as plain values. The other files of this layer fill them; html_of makes the page.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace switchyard::report {
 
-/// What a stretch of a rank's time is spent on.
+/// What a rank does during a span of time.
 enum class Kind {
   forward,
   backward,
@@ -30,9 +30,9 @@ enum class Kind {
 };
 inline constexpr size_t kKinds = 12;
 const char* name_of(Kind kind);
-/// Of a row by its name (ir::name_of). communication: a transfer; inside a run that is a collective.
-Kind kind_of(const std::string& row, bool communication);
-/// Whether it occupies the compute stream.
+/// The kind of a task by its name (ir::name_of). communication: a transfer; within a run that is a collective.
+Kind kind_of(const std::string& task, bool communication);
+/// Whether such a span occupies the compute stream.
 bool computes(Kind kind);
 
 /// Seconds from the step's start. name: index into Timeline::names.
@@ -43,7 +43,7 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-/// Ranks that behave alike, drawn as one. ranks: ascending; shown: the one whose spans stand for all.
+/// Ranks that are drawn as one row. ranks: ascending; shown: the rank whose spans are drawn.
 struct Track {
   std::vector<int> ranks{};
   int shown = 0;
@@ -51,14 +51,14 @@ struct Track {
   std::vector<Span> spans{};
 };
 
-/// One step. folded: how alike the ranks of a track are, as a sentence; "" where each has a track of its own.
+/// One step. folded: a sentence on what the ranks of a track have in common; "" where each has a track of its own.
 struct Timeline {
   i64 step = 1;
   std::optional<double> predicted_seconds{}, measured_seconds{};
   std::vector<std::string> names{};
   std::vector<Track> tracks{};
   std::string folded{};
-  i64 merged = 0;  // spans that were joined with a neighbour to bound the page
+  i64 merged = 0;  // spans that were joined with a neighbour to limit the size of the page
 };
 
 /// Bytes of a rank by class while the step runs: bytes[i] from seconds[i] until seconds[i + 1].
@@ -68,7 +68,7 @@ struct MemoryCurve {
   std::vector<std::array<i64, compiler::kMemoryClasses>> bytes{};
 };
 
-/// budget: bytes, 0: none; limit_name says what it is. Peaks: per rank, in bytes; empty if unknown.
+/// budget: bytes, 0: none; limit_name: its name. Peaks: bytes per rank; empty if unknown.
 struct Memory {
   i64 budget = 0;
   std::string limit_name{};
@@ -76,7 +76,7 @@ struct Memory {
   std::vector<i64> predicted_peak{}, measured_peak{};
 };
 
-/// A run's log by columns; a value that was not measured or isn't finite is absent.
+/// A run's log by columns; values that were not measured or are not finite are absent.
 struct Series {
   std::string name{};
   std::vector<std::optional<double>> values{};
@@ -86,7 +86,7 @@ struct Steps {
   std::vector<Series> series{};
 };
 
-/// A bucket in the step shown. seconds: from its first to its last computation, over all ranks.
+/// A bucket in the step shown. seconds: from the start of its first task to the end of its last, over all ranks.
 struct BucketRow {
   std::string strategy{};
   i64 max_length = 0, documents = 0, tokens = 0, computed = 0, micro_batches = 0;
@@ -97,13 +97,13 @@ struct BucketRow {
   }
 };
 
-/// What all ranks send in a step, by class of link.
+/// Bytes that all ranks send in a step, by class of link.
 struct LinkUse {
   std::string what{};
   i64 intra = 0, inter = 0;  // bytes
 };
 
-/// Who sends how much to whom in one switch or reduce. Above kMostMatrixRanks ranks it is folded to hosts.
+/// Bytes between each pair of ranks in one switch or reduce; between hosts if there are over kMostMatrixRanks ranks.
 struct Matrix {
   struct Cell {
     int from = 0, to = 0;
@@ -114,11 +114,11 @@ struct Matrix {
   int size = 0;
   std::vector<Cell> cells{};
   i64 intra = 0, inter = 0;
-  std::optional<i64> inter_bound{};  // least that any plan could send between hosts
+  std::optional<i64> inter_bound{};  // lower bound for bytes between hosts in any plan
 };
 inline constexpr int kMostMatrixRanks = 64;
 
-/// A plan that could have been chosen. seconds, peak: predicted for the step shown; absent where it can't run.
+/// A plan that was compared. seconds, peak: predicted for the step shown; absent where it can't run.
 struct Candidate {
   std::string name{};
   std::optional<double> seconds{};
@@ -127,13 +127,13 @@ struct Candidate {
   std::string remark{};
 };
 
-/// Shares of a step, mean over ranks that behave alike.
+/// Shares of a step, means over ranks with nearly equal shares.
 struct TimeShare {
   std::vector<int> ranks{};
   double compute = 0, overlap = 0, communication = 0, idle = 0;  // compute, communication: without the overlap
 };
 
-/// One run, measured or simulated. facts: what it is, tiles: its figures, both (name, value) for people.
+/// One run, measured or simulated. facts: its settings, tiles: its results, both as texts (name, value).
 struct Run {
   std::string name{};
   bool simulated = false;
@@ -155,7 +155,7 @@ struct Page {
 };
 
 nlohmann::ordered_json to_json(const Candidate& candidate);
-/// The page's data as the page's script reads it. Times are rounded to nanoseconds.
+/// The data for the page's script. Times are rounded to nanoseconds.
 nlohmann::ordered_json to_json(const Page& page);
 /// "0..3, 8": ascending ranks.
 std::string ranks_text(const std::vector<int>& ranks);

@@ -50,11 +50,12 @@ RunLog read_log(const std::string& text, const std::string& origin) {
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
-    if (lines.eof() && !json::accept(line)) break;  // no newline: cut off
+    if (lines.eof() && !json::accept(line)) break;  // no newline: half-written
     read_kept(line, fmt::format("{} line {}", origin, number), "step of a run", "Remove the line.",
               [&](const config::Node& node) { add_line(log, node); });
   }
-  if (log.steps.step.empty()) user_error("{} has no steps yet. Report again when the run has logged one.", origin);
+  if (log.steps.step.empty())
+    user_error("{} has no steps yet. Run `switchyard report` again when the run has logged one.", origin);
   std::erase_if(log.steps.series, [](const Series& series) {
     return std::ranges::none_of(series.values, [](const auto& v) { return v.has_value(); });
   });

@@ -7,16 +7,16 @@
 
 namespace switchyard::report {
 
-/// What log.jsonl tells (docs/file-formats.md): a column for each number, and the last step's peaks per rank. A last
-/// line that a killed run left half-written is passed over.
-/// errors  UserError naming `origin` and the line if another line is no step of a run, or if there is none
+/// The contents of log.jsonl (docs/file-formats.md): a column for each number, and the highest peaks per rank. A last
+/// line that a killed run left half-written is skipped.
+/// errors  UserError naming `origin` and the line if another line is not a step of a run, or if there are no steps
 struct RunLog {
   Steps steps;
-  std::vector<i64> measured_peak, predicted_peak;  // bytes, highest of all steps, per rank
+  std::vector<i64> measured_peak, predicted_peak;  // bytes per rank, highest over all steps
 };
 RunLog read_log(const std::string& text, const std::string& origin);
 
-/// Values of a column that are there, in order; empty if there is no such column.
+/// The present values of a column, in order; empty if there is no such column.
 std::vector<double> values_of(const Steps& steps, const std::string& name);
 
 }  // namespace switchyard::report

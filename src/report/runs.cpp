@@ -72,7 +72,7 @@ std::string peak_text(const std::vector<i64>& peaks, i64 limit) {
 
 i64 tokens_of(const PlannedView& step) { return std::accumulate(step.lengths->begin(), step.lengths->end(), i64{0}); }
 
-// Where tasks start: as predicted, else as measured (by name; a task that left no span starts with the one before it).
+// Start times of tasks: predicted ones, else measured ones by name. A task without a span starts with the one before.
 TaskStart task_start(const PlannedView& step, const Timeline* measured) {
   if (step.simulation)
     return [&simulation = *step.simulation](int, int id) { return simulation.tasks[static_cast<size_t>(id)].begin; };
@@ -87,7 +87,7 @@ TaskStart task_start(const PlannedView& step, const Timeline* measured) {
   };
 }
 
-// start: null where nothing tells when tasks start; then memory over time is missing.
+// start: null if the start times of tasks are unknown; then memory over time is missing.
 void add_plan(Run& run, const PlannedView& step, const TaskStart* start) {
   run.buckets = bucket_rows(*step.job, *step.plan, *step.plans, *step.lengths);
   run.links = link_uses(*step.program, *step.plan, *step.plans);
@@ -132,11 +132,11 @@ void add_log_tiles(Run& run, const RunLog& log) {
   if (const auto seconds = values("seconds"); !seconds.empty())
     run.tiles.emplace_back("step, median", format_duration(Seconds{median(seconds)}));
   if (const auto shares = values("bubble_share"); !shares.empty())
-    run.tiles.emplace_back("waiting of compute streams, mean", percent(mean(shares)));
+    run.tiles.emplace_back("waiting time of compute streams, mean", percent(mean(shares)));
   if (const auto shares = values("padding_share"); !shares.empty())
     run.tiles.emplace_back("padding, mean", percent(mean(shares)));
   if (const auto shares = values("switch_share"); !shares.empty())
-    run.tiles.emplace_back("waiting for parameters, mean", percent(mean(shares)));
+    run.tiles.emplace_back("waiting time for parameters, mean", percent(mean(shares)));
   if (const auto bytes = values("intra_bytes"); !bytes.empty())
     run.tiles.emplace_back("sent inside hosts, per step", format_bytes(Bytes{static_cast<i64>(mean(bytes))}));
   if (const auto bytes = values("inter_bytes"); !bytes.empty())
@@ -165,10 +165,9 @@ Run simulated_run(const std::string& name, const PlannedView& step) {
   double idle = 0;
   for (const simulator::RankTime& rank : step.simulation->ranks)
     idle += rank.idle / (seconds * static_cast<double>(step.simulation->ranks.size()));
-  run.tiles.emplace_back("idle, mean of ranks", percent(idle));
+  run.tiles.emplace_back("idle, mean of ranks", percent(std::max(idle, 0.0)));  // rounding may leave it below zero
   run.tiles.emplace_back("padding", percent(batch::padding_share(*step.plan)));
-  run.tiles.emplace_back("peak memory of the rank with the highest peak",
-                         peak_text(run.memory->predicted_peak, run.memory->budget));
+  run.tiles.emplace_back("highest peak memory of any rank", peak_text(run.memory->predicted_peak, run.memory->budget));
   add_traffic_tiles(run);
   return run;
 }
@@ -185,12 +184,11 @@ Run measured_run(const std::string& name, const config::Job& job, const RunLog& 
   }
   if (!run.memory) run.memory.emplace();
   if (!log.predicted_peak.empty())
-    run.memory->predicted_peak = log.predicted_peak;  // of all steps, as what was measured
+    run.memory->predicted_peak = log.predicted_peak;  // over all steps, like the measured ones
   run.memory->measured_peak = log.measured_peak;
   set_limit(*run.memory, job, planned ? planned->hardware : nullptr);
   if (!log.measured_peak.empty())
-    run.tiles.emplace_back("peak memory of the rank with the highest peak",
-                           peak_text(log.measured_peak, run.memory->budget));
+    run.tiles.emplace_back("highest peak memory of any rank", peak_text(log.measured_peak, run.memory->budget));
 
   if (measured) {
     if (planned && planned->plan->step + 1 == measured->timeline.step)

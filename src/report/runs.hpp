@@ -1,4 +1,4 @@
-// A run as the page shows it: a simulated step, or the folder of a real run.
+// Builds a page's run from a simulated step or from the folder of a real run.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace switchyard::report {
 
-/// A step of a job as planned. simulation, hardware: null where it isn't predicted.
+/// A planned step of a job. simulation, hardware: null without a prediction.
 struct PlannedView {
   const config::Job* job = nullptr;
   const compiler::Plans* plans = nullptr;
@@ -29,12 +29,12 @@ struct PlannedView {
 /// A simulated step; simulation and hardware are given.
 Run simulated_run(const std::string& name, const PlannedView& step);
 
-/// A real run of `job`. measured: its traced step. planned: that step as planned again, with or without a prediction;
-/// null if it can't be (its data is gone): then buckets, links, switches and memory over time are missing.
+/// A real run of `job`. measured: its traced step. planned: the same step planned again, with or without a prediction;
+/// null if that is impossible because the data is gone. Then buckets, links, switches and memory over time are missing.
 Run measured_run(const std::string& name, const config::Job& job, const RunLog& log,
                  std::optional<MeasuredStep> measured, const PlannedView* planned);
 
-/// More tasks, or more spans, than this are folded and merged.
+/// Above these numbers, tracks are folded and spans are merged.
 inline constexpr size_t kMostTracks = 64, kMostSpans = 30000;
 
 }  // namespace switchyard::report

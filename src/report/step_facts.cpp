@@ -81,7 +81,7 @@ class LinkCounter {
                   piece.box.elements() * element);
   }
 
-  // The head over parts of the vocabulary: maximum, then two sums a token, each reduced and gathered.
+  // The head on a split vocabulary: a maximum and two sums per token, each reduced and gathered.
   void add_softmax_sums(const ir::Task& task, const ir::StageCode& stage, const ir::Instr& instr, i64 T) {
     const auto sums = ir::softmax_sums(stage, instr);
     if (!sums) return;

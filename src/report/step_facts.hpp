@@ -1,5 +1,4 @@
-// What a planned step says of itself without being timed: buckets, traffic by class of link, and who sends how much to
-// whom.
+// Facts of a planned step that need no times: buckets, traffic by class of link, and bytes between pairs of ranks.
 #pragma once
 
 #include <vector>
@@ -16,11 +15,11 @@ namespace switchyard::report {
 /// step's documents.
 std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan& plan, const compiler::Plans& plans,
                                    const std::vector<i64>& lengths);
-/// Sets the seconds of the buckets that `timeline` has runs of; predicted and measured tracks apart.
+/// Sets the seconds of the buckets that run in `timeline`, separately for predicted and measured tracks.
 void add_times(std::vector<BucketRow>& rows, const batch::StepPlan& plan, const Timeline& timeline);
 
-/// Bytes of a training step: inside tensor-parallel replicas, between stages, parameters to the next strategy,
-/// gradients to home. The few bytes on which ranks agree (batch plan, norm) are left out.
+/// Bytes sent in a training step: inside stages, between stages, parameters to the next strategy, gradients to home.
+/// The few bytes of the batch plan and the norm are omitted.
 std::vector<LinkUse> link_uses(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans);
 
 /// A matrix for each switch of the step and for each strategy's reduce, in order of phases. Switches of the first step

@@ -47,7 +47,7 @@ void add_waiting(std::vector<Span>& spans) {
   std::stable_sort(spans.begin(), spans.end(), by_begin);
 }
 
-// What makes two tracks the same: numbers, compared one by one.
+// Tracks with equal keys are folded.
 using Key = std::vector<std::uint64_t>;
 
 Key equal_key(const Track& track) {
@@ -67,14 +67,14 @@ Key compute_key(const Track& track) {
   return key;
 }
 
-// Kinds of tasks in their order; the parts of a task count once, for where it is interrupted differs from rank to rank.
+// Kinds of tasks in order. A task counts once, because ranks are interrupted at different points.
 Key task_key(const Track& track) {
   Key key{track.measured};
-  int row = -1;
+  int task = -1;
   for (const Span& span : track.spans) {
-    if (!computes(span.kind) || span.kind == Kind::collective || span.name == row) continue;
+    if (!computes(span.kind) || span.kind == Kind::collective || span.name == task) continue;
     key.push_back(static_cast<std::uint64_t>(span.kind));
-    row = span.name;
+    task = span.name;
   }
   return key;
 }
@@ -116,7 +116,7 @@ void sort_by_rank(std::vector<Track>& tracks) {
                    [](const Track& a, const Track& b) { return a.ranks.front() < b.ranks.front(); });
 }
 
-// Neighbours in order of tasks and busy time; each list of tasks gets its share of the `most` tracks, at least one.
+// Joins tracks that are neighbours by tasks and busy time. Each task list gets its share of `most`, at least one track.
 void fold_by_tasks(Timeline& timeline, size_t most) {
   std::map<Key, std::vector<const Track*>> by_tasks;
   for (const Track& track : timeline.tracks) by_tasks[task_key(track)].push_back(&track);
@@ -144,8 +144,7 @@ size_t spans_of(const Timeline& timeline) {
   return count;
 }
 
-// Spans of one kind in order of time; each joins the one before if neither the gap nor both together are worth drawing
-// apart.
+// Joins a span with the one of its kind before it if the gap and one of both are shorter than `shortest`.
 std::vector<Span> merged(const std::vector<Span>& spans, double shortest, i64& gone) {
   std::array<int, kKinds> last;
   last.fill(-1);
@@ -224,10 +223,10 @@ MeasuredStep measured_timeline(const std::string& text, const std::string& origi
                      i64 step = 1;
                      std::vector<int> hosts;
                      if (trace.has("otherData")) {
-                       const config::Node told = trace["otherData"];
-                       if (told.has("step")) step = told["step"].integer(1, std::numeric_limits<i64>::max());
-                       if (told.has("hosts")) {
-                         const std::vector<config::Node> ranks = told["hosts"].items();
+                       const config::Node other = trace["otherData"];
+                       if (other.has("step")) step = other["step"].integer(1, std::numeric_limits<i64>::max());
+                       if (other.has("hosts")) {
+                         const std::vector<config::Node> ranks = other["hosts"].items();
                          for (const config::Node& host : ranks)
                            hosts.push_back(static_cast<int>(host.integer(0, std::ssize(ranks) - 1)));
                        }
@@ -239,18 +238,18 @@ MeasuredStep measured_timeline(const std::string& text, const std::string& origi
 void fold_equal(Timeline& timeline) {
   const size_t before = timeline.tracks.size();
   fold(timeline, equal_key);
-  if (timeline.tracks.size() < before) timeline.folded = "Ranks of one row work at exactly the same times.";
+  if (timeline.tracks.size() < before) timeline.folded = "Ranks of one row have exactly the same times.";
 }
 
 void fold_alike(Timeline& timeline, size_t most) {
   if (timeline.tracks.size() <= most) return;
   fold(timeline, compute_key);
-  timeline.folded = "Ranks of one row compute at exactly the same times; transfers are those of one of them.";
+  timeline.folded = "Ranks of one row compute at exactly the same times; the transfers are those of one of them.";
   if (timeline.tracks.size() <= most) return;
   fold_by_tasks(timeline, most);
   timeline.folded =
-      "Ranks of one row do the same kinds of tasks in the same order for about as long; the times are those of one of "
-      "them.";
+      "Ranks of one row have the same kinds of tasks in the same order and of similar lengths; the times are those of "
+      "one of them.";
 }
 
 void fold_as(Timeline& measured, const Timeline& predicted) {

@@ -1,4 +1,4 @@
-// Timelines of a step: from a simulation, from a measured trace, and both in one picture.
+// Timelines of a step: from a simulation, from a measured trace, or both side by side.
 #pragma once
 
 #include <string>
@@ -10,36 +10,36 @@
 
 namespace switchyard::report {
 
-/// A track for each rank, with the spans of its rows. Gaps between what its compute stream does are waiting, named
-/// after the row to come.
+/// A track for each rank, with the spans of its tasks. Gaps of its compute stream are waiting, named after the next
+/// task.
 Timeline predicted_timeline(const ir::Program& program, const simulator::Simulation& simulation);
 
-/// The same from the Trace Event Format that a run writes (timeline.json): complete events ("ph": "X") with name, cat,
-/// pid (the rank), ts and dur in microseconds; other events are passed over. otherData tells the step and the hosts of
-/// the ranks (else step 1 and none).
-/// errors  UserError naming `origin` if it is no such trace
+/// The same from a run's timeline.json in the Trace Event Format: complete events ("ph": "X") with name, cat, pid (the
+/// rank), ts and dur in microseconds; other events are skipped. otherData has the step and the hosts of the ranks
+/// (default: step 1, none).
+/// errors  UserError naming `origin` if it is not such a trace
 struct MeasuredStep {
   Timeline timeline;
   std::vector<int> hosts;
 };
 MeasuredStep measured_timeline(const std::string& text, const std::string& origin);
 
-/// Ranks whose spans are the same to the last bit (kinds and times; names may differ by replica) become one track.
+/// Ranks with bit-identical kinds and times of spans become one track; names may differ by replica.
 void fold_equal(Timeline& timeline);
-/// If there are more than `most` tracks: those whose compute streams do the same at the same time become one, whatever
-/// they transfer; if they are still too many (or measured, and so never the same to the last bit), those with tasks of
-/// the same kinds in the same order that take about as long. Timeline::folded tells which.
+/// If there are more than `most` tracks, those whose compute streams have identical times become one, whatever they
+/// transfer. If there are still too many, as always with measured times, those with tasks of the same kinds in the same
+/// order and of similar lengths become one. Timeline::folded says which.
 void fold_alike(Timeline& timeline, size_t most);
-/// A measured timeline with the tracks of a folded predicted one.
+/// Folds a measured timeline to the tracks of a folded predicted one.
 void fold_as(Timeline& measured, const Timeline& predicted);
-/// Until there are at most `most` spans (if one of each kind and track is that few): neighbours of one kind in a track
-/// become one where the gap and one of them are short, the shortest first. Timeline::merged counts how many are gone.
+/// Merges spans until at most `most` remain, or one of each kind per track: neighbours of one kind become one where the
+/// gap and one of them are short, the shortest first. Timeline::merged counts the spans that were merged away.
 void merge_short(Timeline& timeline, size_t most);
 
-/// Tracks of the same first ranks next to each other, the predicted one first.
+/// One timeline with the tracks of both, sorted by first rank, the predicted one first.
 Timeline side_by_side(Timeline predicted, Timeline measured);
 
-/// Shares of the step; ranks whose shares agree to a tenth of a percent are together, with their means.
+/// Shares of the step. Ranks whose shares agree to a tenth of a percent are grouped, with their means.
 std::vector<TimeShare> time_shares(const simulator::Simulation& simulation);
 
 }  // namespace switchyard::report

@@ -12,7 +12,7 @@ double silu(double x) { return x / (1 + std::exp(-x)); }
 double gelu_exact(double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }
 double gelu_tanh(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 
-/// Central difference; good to about 1e-9 in fp64.
+/// Central difference, accurate to about 1e-9 in fp64.
 double slope(double (*f)(double), double x) {
   const double h = 1e-5;
   return (f(x + h) - f(x - h)) / (2 * h);

@@ -99,7 +99,7 @@ void compare(const Case& c, at::ScalarType type, i64 spare = 0) {
   expect_close(t.dv, expected.dv, tolerance, "dv");
 }
 
-/// Causal documents one after another.
+/// Blocks of causal documents, one after another.
 Case documents(const std::vector<int>& lengths, i64 heads, i64 kv_heads, int dim) {
   Case c{0, 0, heads, kv_heads, dim, {}};
   for (const int n : lengths) {
@@ -112,7 +112,7 @@ Case documents(const std::vector<int>& lengths, i64 heads, i64 kv_heads, int dim
 }
 
 TEST(Attention, CausalDocumentsOfAnyLengthMatchPlainLoops) {
-  // Lengths below, at and above the sizes of tiles.
+  // Lengths below, at and above the tile sizes.
   const std::vector<int> lengths = {1, 64, 129, 3, 257, 128, 63, 300};
   for (const auto type : kTypes) {
     compare(documents(lengths, 4, 2, 8), type);
@@ -171,7 +171,7 @@ TEST(Attention, TheReferenceGradientsAreTheSlopesOfTheReference) {
   }
 }
 
-TEST(Attention, ADocumentDoesntFeelWhatAnotherHolds) {
+TEST(Attention, ADocumentIsIndependentOfOthers) {
   const Case c = documents({150, 90, 40}, 4, 2, 16);
   for (const auto type : kTypes) {
     Tensors before = tensors_of(c, type, 0), after = tensors_of(c, type, 0);
@@ -188,7 +188,7 @@ TEST(Attention, ADocumentDoesntFeelWhatAnotherHolds) {
   }
 }
 
-TEST(Attention, AQueryDoesntFeelLaterKeys) {
+TEST(Attention, AQueryIsIndependentOfLaterKeys) {
   const Case c = documents({200}, 2, 1, 16);
   Tensors before = tensors_of(c, at::kFloat, 0), after = tensors_of(c, at::kFloat, 0);
   after.k.narrow(0, 120, 80).fill_(50);

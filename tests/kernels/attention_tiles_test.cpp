@@ -9,7 +9,7 @@ namespace {
 
 using namespace oracle;
 
-/// Seconds this thread computes; what other programs do in the meantime doesn't count.
+/// Processor time of this thread in seconds, without that of other programs.
 double processor_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -44,15 +44,15 @@ double seconds_of(const std::vector<int>& lengths) {
 }
 
 TEST(AttentionTiles, WorkFollowsTheSquaresOfDocumentLengths) {
-  // 2048 rows: one document has 2048^2 pairs, eight have an eighth of them. Time may carry a linear part, but not the
-  // whole square.
+  // 2048 rows: one document has 2048^2 attention pairs, eight documents an eighth of them. Time may have a linear part,
+  // but must not follow the square of the number of rows.
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
   EXPECT_LT(seconds_of(std::vector<int>(8, 256)), 0.5 * seconds_of({2048}));
   at::set_num_threads(threads);
 }
 
-TEST(AttentionTiles, RowsOutsideTheBlocksAreLeftAsTheyAre) {
+TEST(AttentionTiles, RowsOutsideTheBlocksKeepTheirValues) {
   const auto q = random({6, 4}, at::kFloat, 1);
   auto o = filled({6, 4}, at::kFloat, 9), lse = filled({1, 6}, at::kFloat, 9);
   const AttentionInput<float> in{

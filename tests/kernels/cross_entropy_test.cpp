@@ -39,8 +39,8 @@ Reference reference(const Doubles& logits) {
   return r;
 }
 
-/// The three passes over `cuts`' parts of the vocabulary, with the all-reduces done here; gives loss and the gradient
-/// put together again.
+/// Runs the three passes over the parts of the vocabulary between `cuts`, with the all-reduces. Returns the loss and
+/// the concatenated gradient.
 std::pair<at::Tensor, at::Tensor> run_in_parts(const at::Tensor& logits, const std::vector<i64>& cuts) {
   const auto state = state_of(logits.scalar_type());
   std::vector<at::Tensor> parts, tops, sums;

@@ -13,7 +13,7 @@ at::Tensor numbers(i64 first, i64 count) {
   return t;
 }
 
-// Spread over all bits, as the tokens' keys are.
+// Keys with random bits, like those of tokens.
 at::Tensor keys(i64 first, i64 count) { return numbers(first, count).mul_(0x61c8864680b583eb); }
 
 at::Tensor chosen(const at::Tensor& keys, const at::Tensor& columns, i64 site, double p) {
@@ -27,7 +27,7 @@ TEST(Dropout, KeepsTheShareThatIsLeft) {
     EXPECT_NEAR(chosen(keys(0, 1000), numbers(0, 300), 1, p).to(at::kDouble).mean().item<double>(), 1 - p, 0.005) << p;
 }
 
-TEST(Dropout, ChoosesForEachPlaceApartWhateverPartIsAsked) {
+TEST(Dropout, TheChoiceForAnElementIsTheSameInAnyPart) {
   const at::Tensor whole = chosen(keys(0, 700), numbers(0, 500), 1, 0.4);
   EXPECT_TRUE(chosen(keys(100, 50), numbers(77, 9), 1, 0.4).equal(whole.narrow(0, 100, 50).narrow(1, 77, 9)));
   EXPECT_FALSE(chosen(keys(0, 700), numbers(0, 500), 2, 0.4).equal(whole));

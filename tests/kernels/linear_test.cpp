@@ -8,7 +8,7 @@ namespace {
 
 using namespace oracle;
 
-/// a (m, k) times b (k, n), plus c where given.
+/// a (m, k) times b (k, n), plus c if given.
 Doubles product(const Doubles& a, const Doubles& b, i64 m, i64 k, i64 n, const Doubles& c = {}) {
   Doubles out(static_cast<std::size_t>(m * n));
   for (i64 i = 0; i < m; ++i) {

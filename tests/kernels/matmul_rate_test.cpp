@@ -7,7 +7,7 @@
 namespace switchyard::kernels {
 namespace {
 
-TEST(MatmulRate, IsThatOfProductsOutsideOfTheRanksMemory) {
+TEST(MatmulRate, UsesNoMemoryOfTheRank) {
   install_rank_allocator();
   RankMemory memory(1024);
   const MemoryScope scope(&memory);

@@ -10,12 +10,12 @@ using namespace oracle;
 
 constexpr double kEps = 1e-5;
 
-struct Reference {  // of one normalisation, in plain loops: centred for LayerNorm, not for RMSNorm
+struct Reference {  // one normalization in plain loops; centered for LayerNorm, not for RMSNorm
   Doubles y, mean, rstd, dx, dw, db;
 };
 
-/// Groups of G numbers, each normalised by itself. dx is the formula with the mean terms written out; a test of its own
-/// checks it against central differences.
+/// Groups of G numbers, each normalized separately. dx has the mean terms written out; another test checks it against
+/// central differences.
 Reference normalise(const Doubles& x, const Doubles& w, const Doubles& b, const Doubles& dy, bool centred) {
   const std::size_t G = w.size();
   Reference r{Doubles(x.size()), {}, {}, Doubles(x.size()), Doubles(G), Doubles(G)};
@@ -156,7 +156,7 @@ TEST(Norm, WeightGradientsHaveTheSameBitsForAnyNumberOfThreads) {
       "layer norm dw and db");
 }
 
-TEST(Norm, EmptyTensorsLeaveGradientsAsTheyAre) {
+TEST(Norm, EmptyTensorsDontChangeGradients) {
   for (const auto type : kTypes) {
     auto none = hole({0, 8}, type), statistics = hole({0, 1}, state_of(type)), row = hole({0}, state_of(type));
     const auto w = random({8}, type, 1);

@@ -10,7 +10,7 @@ namespace {
 
 using namespace oracle;
 
-constexpr i64 kN = 40001;  // more than two chunks, and no multiple of a vector
+constexpr i64 kN = 40001;  // more than two chunks, and not a multiple of a vector
 
 TEST(Optimizer, ThreeUpdatesFollowTheFormula) {
   for (const auto state : {at::kDouble, at::kFloat}) {

@@ -1,5 +1,4 @@
-// What the kernel tests share: tensors with known values, fp64 copies of them for plain-loop references, and
-// comparisons.
+// Shared by the kernel tests: tensors with known values, fp64 copies for references in plain loops, and comparisons.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -23,12 +22,12 @@ inline const at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kBFloat16};
 
 inline at::ScalarType state_of(at::ScalarType compute) { return compute == at::kDouble ? at::kDouble : at::kFloat; }
 
-/// Rounding of one operation, times a margin for short chains of them.
+/// Rounding error of one operation, times a margin for short chains of operations.
 inline double tolerance_of(at::ScalarType type) {
   return type == at::kDouble ? 1e-13 : type == at::kFloat ? 5e-6 : 2e-2;
 }
 
-/// A tensor full of NaN, so that what a kernel forgets to write is seen. `spare` further columns lie between its rows.
+/// A tensor full of NaN, which shows elements that a kernel doesn't write. `spare`: columns between its rows.
 inline at::Tensor hole(at::IntArrayRef shape, at::ScalarType type, i64 spare = 0) {
   std::vector<i64> whole = shape.vec();
   if (spare > 0) whole.back() += spare;
@@ -36,7 +35,7 @@ inline at::Tensor hole(at::IntArrayRef shape, at::ScalarType type, i64 spare = 0
   return spare > 0 ? all.narrow(static_cast<i64>(whole.size()) - 1, spare / 2, shape.back()) : all;
 }
 
-/// Normal values in a fixed order that depends on seed only.
+/// Normally distributed values that depend only on the seed.
 inline at::Tensor random(at::IntArrayRef shape, at::ScalarType type, unsigned seed, i64 spare = 0) {
   std::mt19937 engine(seed);
   std::normal_distribution<double> normal;
@@ -63,7 +62,7 @@ inline Doubles values(const at::Tensor& x) {
   return {dense.const_data_ptr<double>(), dense.const_data_ptr<double>() + dense.numel()};
 }
 
-/// Every element within tolerance, relative to the largest one expected; NaN never passes.
+/// Checks every element within tolerance, relative to the largest expected one; NaN always fails.
 inline void expect_close(const at::Tensor& got, const Doubles& expected, double tolerance, const char* what) {
   const Doubles have = values(got);
   ASSERT_EQ(have.size(), expected.size()) << what;
@@ -82,7 +81,7 @@ inline void expect_same_bits(const at::Tensor& a, const at::Tensor& b, const cha
   EXPECT_EQ(std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()), 0) << what;
 }
 
-/// Runs f under 1, 2 and 3 threads; the tensor it gives must have the same bits each time.
+/// Runs f with 1, 2 and 3 threads; its tensor must have the same bits each time.
 inline void expect_same_for_any_threads(const std::function<at::Tensor()>& f, const char* what) {
   const int before = at::get_num_threads();
   at::set_num_threads(1);

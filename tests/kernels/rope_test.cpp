@@ -17,8 +17,8 @@ TEST(Rope, FrequenciesFallGeometrically) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(f[i], expected[i], 1e-15);
 }
 
-// Wavelengths below 8192/4 tokens stay, above 8192/1 are stretched by 8, between are blended by where they lie.
-TEST(Rope, Llama3RuleKeepsHighStretchesLowAndBlendsBetween) {
+// Wavelengths below 8192/4 tokens are kept, those above 8192/1 are multiplied by 8, those between are interpolated.
+TEST(Rope, Llama3RuleKeepsHighScalesLowAndInterpolatesBetween) {
   const RopeScaling scaling{8, 1, 4, 8192};
   const auto plain = rope_frequencies(128, 500000, {}), scaled = rope_frequencies(128, 500000, scaling);
   int kept = 0, stretched = 0, blended = 0;
@@ -41,7 +41,7 @@ TEST(Rope, Llama3RuleKeepsHighStretchesLowAndBlendsBetween) {
   EXPECT_GT(blended, 0);
 }
 
-TEST(Rope, TurnsPairsAsComplexNumbers) {
+TEST(Rope, RotatesPairsLikeComplexNumbers) {
   const int dim = 6;
   const auto frequencies = rope_frequencies(dim, 100, {});
   const std::vector<i64> positions = {0, 5, 2, 40};

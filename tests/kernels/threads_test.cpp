@@ -12,7 +12,7 @@
 namespace switchyard::kernels {
 namespace {
 
-// Sets of the threads that share a loop of the calling thread.
+// The number of threads that share a loop of the calling thread.
 size_t threads_of_a_loop() {
   std::mutex mutex;
   std::set<std::thread::id> seen;
@@ -23,13 +23,13 @@ size_t threads_of_a_loop() {
   return seen.size();
 }
 
-TEST(Threads, a_count_holds_though_another_thread_sets_its_own_before_the_first_operation) {
+TEST(Threads, a_number_of_threads_stays_although_another_thread_sets_its_own_before_the_first_operation) {
   std::latch both_set(2);
   size_t of_three = 0, of_one = 0;
   const auto count = [&](int threads, size_t& loop) {
     use_threads(threads);
     both_set.arrive_and_wait();
-    at::ones({1 << 16}).add_(1);  // an operation of the library's own
+    at::ones({1 << 16}).add_(1);  // an operation inside the library
     loop = threads_of_a_loop();
   };
   std::thread three([&] { count(3, of_three); });

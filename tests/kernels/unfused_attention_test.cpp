@@ -26,7 +26,7 @@ double at(const at::Tensor& x, i64 row, i64 column) {
   return x.to(at::kDouble).select(0, row).select(0, column).item<double>();
 }
 
-// Weight of key j for query i of a document, by loops.
+// Weight of key j for query i of a document, in plain loops.
 double weight(const Operands& x, const AttentionBlock& block, i64 head, i64 i, i64 j, double scale) {
   const auto score = [&](i64 key) {
     double sum = 0;

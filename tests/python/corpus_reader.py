@@ -27,4 +27,5 @@ class CorpusReader:
         return list(struct.unpack_from(f"<{self.sizes[document]}{letter}", self.data, self.pointers[document]))
 
     def texts(self):
-        return [self.tokenizer.decode(self.ids(document), skip_special_tokens=False) for document in range(len(self.sizes))]
+        return [self.tokenizer.decode(self.ids(document), skip_special_tokens=False)
+                for document in range(len(self.sizes))]

@@ -1,4 +1,4 @@
-"""bench/hosts/run.py and bench/step_ratio.py with programs that only pretend."""
+"""bench/hosts/run.py and bench/step_ratio.py with fake programs."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Makes no hosts; `run` executes what stands behind `--`.
+# Makes no hosts; `run` executes the words after `--`.
 TOOL = '''
 import os, sys
 words = sys.argv[1:]
@@ -42,15 +42,15 @@ if strategy == os.environ.get("BREAKS"):
 out = Path(words[words.index("--out") + 1])
 out.mkdir(parents=True, exist_ok=True)
 loss = 9.1 if strategy == os.environ.get("DIFFERS") else 9.0
-line = dict(step=1, loss=loss, tokens=1000, seconds=0.5, peak_bytes_per_rank=[1 << 20], intra_bytes=2000000, inter_bytes=7000000,
-            switch_seconds=0.05, padding_share=0.01, bubble_share=0.2)
+line = dict(step=1, loss=loss, tokens=1000, seconds=0.5, peak_bytes_per_rank=[1 << 20], intra_bytes=2000000,
+            inter_bytes=7000000, switch_seconds=0.05, padding_share=0.01, bubble_share=0.2)
 (out / "log.jsonl").write_text(json.dumps(line) + "\\n")
 '''
 
 
 @pytest.fixture
 def bench(tmp_path):
-    """Runs a script of bench/ with both pretenders; environment variables tell them how to behave."""
+    """Runs a script of bench/ with both fake programs; environment variables control what they do."""
     for name, text in ("tool", TOOL), ("program", PROGRAM):
         (tmp_path / name).write_text(f"#!{sys.executable}\n{text}")
         (tmp_path / name).chmod(0o755)
@@ -109,7 +109,9 @@ def test_the_step_ratio_is_the_median_of_rounds_in_turn(bench):
     result = json.loads(done.stdout.splitlines()[-1])["scaling"]
     assert result["tok_s"] == {"dp 2, 2 threads": [190.0, 150.0, 200.0], "1 rank, 1 thread": [100.0] * 3}
     assert result["ratio"] == 1.9
-    assert "scaling: dp 2, 2 threads 190 tokens/s, 1 rank, 1 thread 100 tokens/s; ratio 1.90 (1.50 to 2.00), goal 1.9" in done.stdout
+    assert (
+        "scaling: dp 2, 2 threads 190 tokens/s, 1 rank, 1 thread 100 tokens/s; ratio 1.90 (1.50 to 2.00), goal 1.9" in
+        done.stdout)
     sides = [line.split(": ")[1].rsplit(" ", 2)[0] for line in done.stderr.splitlines()]
     assert sides == ["dp 2, 2 threads", "1 rank, 1 thread"] * 3
 

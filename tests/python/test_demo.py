@@ -41,14 +41,15 @@ off = 1.001 if strategy == os.environ.get("DIFFERS") else 1
 with open(out / "log.jsonl", "w") as log:
     for step in range(1, steps + 1):
         print("step", step, file=sys.stderr)
-        print(json.dumps(dict(step=step, loss=9.0 * off / step, tokens=1000, seconds=0.5, peak_bytes_per_rank=[1 << 20, 3 << 20],
-                              intra_bytes=2000000, inter_bytes=0, switch_seconds=0.05, padding_share=0.01, bubble_share=0.2)), file=log)
+        print(json.dumps(dict(step=step, loss=9.0 * off / step, tokens=1000, seconds=0.5,
+                              peak_bytes_per_rank=[1 << 20, 3 << 20], intra_bytes=2000000, inter_bytes=0,
+                              switch_seconds=0.05, padding_share=0.01, bubble_share=0.2)), file=log)
 '''
 
 
 @pytest.fixture
 def demo(tmp_path):
-    """Runs the demo in an empty folder; environment variables tell the program how to behave."""
+    """Runs the demo in an empty folder; environment variables control what the program does."""
     program = tmp_path / "program"
     program.write_text(textwrap.dedent(PROGRAM).format(python=sys.executable))
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -56,15 +57,17 @@ def demo(tmp_path):
     (tmp_path / "demo/job.toml").write_text("seed = 1\n")
 
     def run(*arguments, **environment):
-        done = subprocess.run([sys.executable, DEMO, str(program), *arguments], cwd=tmp_path, env=environment, text=True, capture_output=True,
+        done = subprocess.run([sys.executable, DEMO, str(program), *arguments], cwd=tmp_path, env=environment,
+                              text=True, capture_output=True,
                               check=False)
-        calls = [json.loads(line) for line in (tmp_path / "calls.txt").read_text().splitlines()] if (tmp_path / "calls.txt").exists() else []
+        calls = ([json.loads(line) for line in (tmp_path / "calls.txt").read_text().splitlines()]
+                 if (tmp_path / "calls.txt").exists() else [])
         return done, calls
 
     return run
 
 
-def test_it_trains_hot_and_under_each_strategy_and_tells_those_that_do_not_fit(demo):
+def test_it_trains_hot_and_under_each_strategy_and_lists_those_that_do_not_fit(demo):
     done, calls = demo("--steps", "5", TOO_LARGE="4,1,1;1,1,4")
     assert done.returncode == 0, done.stderr
     assert [c[0] for c in calls] == ["data", "profile"] + ["train"] * 8 + ["report"]
@@ -72,14 +75,16 @@ def test_it_trains_hot_and_under_each_strategy_and_tells_those_that_do_not_fit(d
     assert calls[-1][1:3] == ["runs/demo/planned", "runs/demo/hot"]
     steps = [c[c.index("--steps") + 1] for c in calls[2:-1]]
     assert steps == ["5", "5"] + ["3"] * 6
-    assert [line for line in done.stderr.splitlines() if "plan: " in line] == [f"planned: plan: {word}" for word in ("chosen", "instead", "limited")]
+    assert [line for line in done.stderr.splitlines()
+            if "plan: " in line] == [f"planned: plan: {word}" for word in ("chosen", "instead", "limited")]
     lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
     assert "does not fit the memory budget" in lines["4,1,1"] and "does not fit the memory budget" in lines["1,1,4"]
     assert lines["hot"].split()[1:] == ["2000", "3", "MiB", "2", "MB", "0", "MB", "50", "ms", "10.00%", "1.0%", "20%"]
     assert "loss 9.0000 -> 1.8000, 2000 tokens/s" in done.stdout
     assert lines["planned"].split()[1:] == lines["hot"].split()[1:]
     assert "Losses of all strategies agree to 0.0e+00 relative." in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("Report: ") and "runs/demo/report.html" in done.stdout.splitlines()[-1]
+    assert (done.stdout.splitlines()[-1].startswith("Report: ")
+            and "runs/demo/report.html" in done.stdout.splitlines()[-1])
 
 
 def test_runs_that_are_done_are_not_repeated_until_the_job_changes(demo, tmp_path):
@@ -106,7 +111,7 @@ def test_a_run_that_fails_is_reported_with_its_message(demo):
 
 
 def test_a_hot_job_that_does_not_fit_and_bad_arguments_are_refused(demo, tmp_path):
-    assert "the hot job itself does not fit run.memory_budget" in demo("--steps", "3", TOO_LARGE="hot")[0].stderr
+    assert "the hot job does not fit run.memory_budget" in demo("--steps", "3", TOO_LARGE="hot")[0].stderr
     assert "STEPS = 0: give at least 1." in demo("--steps", "0")[0].stderr
     (tmp_path / "program").unlink()
-    assert "is not there. Build it first: make build" in demo("--steps", "1")[0].stderr
+    assert "does not exist. Build it first: make build" in demo("--steps", "1")[0].stderr

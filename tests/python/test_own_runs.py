@@ -1,4 +1,4 @@
-"""bench/own_runs.py with a program that only pretends."""
+"""bench/own_runs.py with a fake program."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "own_runs.py"
 
-# Steps take 2 s, the first one 5 s; what is predicted depends on the environment.
+# Steps take 2 s, the first one 5 s; the prediction depends on the environment.
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
@@ -17,7 +17,7 @@ words = sys.argv[1:]
 if words[0] == "profile":
     out = Path(words[words.index("--out") + 1])
     out.write_text("{}")
-    if os.environ.get("COUNT"):  # each predicts twice as much as the one before
+    if os.environ.get("COUNT"):  # each prediction is twice the one before
         count = Path(os.environ["COUNT"])
         factor = 2 * float(count.read_text()) if count.exists() else 1.0
         count.write_text(str(factor))
@@ -27,14 +27,16 @@ elif words[0] == "simulate":
     if os.environ.get("COUNT"):
         step *= float(Path(os.environ["COUNT"]).read_text())
     print("said before")
-    print(json.dumps(dict(step_seconds=step, seconds_of_steps=[step] * int(words[words.index("--steps") + 1]), idle_seconds=0,
-                          communication_seconds=0, peak_bytes=[1 << 20, int(os.environ.get("PEAK", 2 << 20))])))
+    count = int(words[words.index("--steps") + 1])
+    print(json.dumps(dict(step_seconds=step, seconds_of_steps=[step] * count, idle_seconds=0, communication_seconds=0,
+                          peak_bytes=[1 << 20, int(os.environ.get("PEAK", 2 << 20))])))
 else:
     if os.environ.get("BREAKS"):
         sys.exit("switchyard: data.path is missing.")
     out = Path(words[words.index("--out") + 1])
     out.mkdir(parents=True, exist_ok=True)
-    lines = [dict(step=i, tokens=1000, tokens_per_second=1000 / (5 if i == 1 else 2), peak_bytes_per_rank=[2 << 20, 1 << 20]) for i in range(1, 6)]
+    lines = [dict(step=i, tokens=1000, tokens_per_second=1000 / (5 if i == 1 else 2),
+                  peak_bytes_per_rank=[2 << 20, 1 << 20]) for i in range(1, 6)]
     (out / "log.jsonl").write_text("".join(json.dumps(line) + "\\n" for line in lines))
 """
 
@@ -46,7 +48,8 @@ def own_runs(tmp_path):
     program.chmod(0o755)
 
     def run(*arguments, **environment):
-        words = [sys.executable, SCRIPT, "--program", program, "--settle", "0", "--out", tmp_path / "results", *arguments]
+        words = [sys.executable, SCRIPT, "--program", program, "--settle", "0", "--out", tmp_path / "results",
+                 *arguments]
         return subprocess.run(words, env=environment, text=True, capture_output=True, check=False)
 
     return run
@@ -59,7 +62,8 @@ def test_a_job_is_measured_without_its_first_step_beside_its_prediction(own_runs
     assert "1 jobs: step time off by 0.0% on average, 0.0% at worst; memory by 0.0% at worst." in done.stdout
 
 
-@pytest.mark.parametrize("environment, told", [({"PREDICTED": "2.3"}, "| +15.0% |"), ({"PREDICTED": "1.7"}, "| -15.0% |"),
+@pytest.mark.parametrize("environment, told", [({"PREDICTED": "2.3"}, "| +15.0% |"),
+                                               ({"PREDICTED": "1.7"}, "| -15.0% |"),
                                                ({"PEAK": str(int(2.2 * 2**20))}, "memory by 10.0% at worst")])
 def test_a_prediction_that_is_too_far_off_is_a_failure(own_runs, environment, told):
     done = own_runs("--rounds", "1", "--only", "dp 2, length 256", **environment)

@@ -15,7 +15,8 @@ from corpus_reader import CorpusReader
 from switchyard_data.__main__ import main
 from tokenizers import Tokenizer, models, pre_tokenizers, decoders, processors
 
-TEXTS = ["def f(x):\n    return x\n", "\ufeffgrüße \U0001f600\r\n\ttab\n", "x", "  leading and trailing  \n\n", "word " * 300]
+TEXTS = ["def f(x):\n    return x\n", "\ufeffgrüße \U0001f600\r\n\ttab\n", "x", "  leading and trailing  \n\n",
+         "word " * 300]
 
 
 def prepare(*arguments):
@@ -39,7 +40,7 @@ def write_folder(folder):
     (folder / "b").mkdir(parents=True)
     for i, text in enumerate(TEXTS):
         (folder / ("b" if i % 2 else ".") / f"{i}.py").write_bytes(text.encode())
-    return [TEXTS[0], TEXTS[2], TEXTS[4], TEXTS[1], TEXTS[3]]  # in the order of a sorted walk
+    return [TEXTS[0], TEXTS[2], TEXTS[4], TEXTS[1], TEXTS[3]]  # in the order of sorted paths
 
 
 def write_jsonl(folder):
@@ -94,7 +95,8 @@ def test_several_inputs_follow_one_another(tmp_path):
     (tmp_path / "2.txt").write_text("two")
     (tmp_path / "3.jsonl").write_bytes(rows(["three"], key="text"))
     out = tmp_path / "out"
-    assert prepare("--input", tmp_path / "3.jsonl", tmp_path / "a", "--input", tmp_path / "2.txt", "--tokenizer", "train:256", "--out", out,
+    assert prepare("--input", tmp_path / "3.jsonl", tmp_path / "a", "--input", tmp_path / "2.txt",
+                   "--tokenizer", "train:256", "--out", out,
                    "--text-key", "text") == 0
     assert CorpusReader(out).texts() == ["three", "one", "two"]
 
@@ -103,11 +105,12 @@ def test_a_suffix_chooses_files_of_folders(tmp_path):
     (tmp_path / "in").mkdir()
     for name in ("a.py", "b.txt", "c.md", "d.py.orig"):
         (tmp_path / "in" / name).write_text(name)
-    prepare("--input", tmp_path / "in", "--suffix", ".py", "--suffix", ".md", "--tokenizer", "train:256", "--out", tmp_path / "out")
+    prepare("--input", tmp_path / "in", "--suffix", ".py", "--suffix", ".md", "--tokenizer", "train:256",
+            "--out", tmp_path / "out")
     assert CorpusReader(tmp_path / "out").texts() == ["a.py", "c.md"]
 
 
-def test_what_is_no_document_is_left_out_and_counted(tmp_path, capsys):
+def test_what_is_not_a_document_is_skipped_and_counted(tmp_path, capsys):
     source = tmp_path / "in"
     for folder in ("__pycache__", "site-packages", "dist-packages", ".git"):
         (source / folder).mkdir(parents=True)
@@ -126,7 +129,7 @@ def test_what_is_no_document_is_left_out_and_counted(tmp_path, capsys):
     assert corpus.meta["empty_documents"] == 1
     assert corpus.meta["skipped_files"] == 2
     printed = capsys.readouterr().out
-    assert "left out: 1 empty documents, 2 files that are not UTF-8 text" in printed
+    assert "skipped: 1 empty documents, 2 files that are not UTF-8 text" in printed
     assert "up to date" in printed
 
 
@@ -154,7 +157,7 @@ def test_large_vocabularies_take_four_bytes(tmp_path, size, dtype):
     assert prepare("--input", tmp_path / "a.txt", "--tokenizer", tmp_path / "t.json", "--out", tmp_path / "out") == 0
     corpus = CorpusReader(tmp_path / "out")
     assert corpus.meta["dtype"] == dtype and corpus.meta["vocab_size"] == size
-    # Whole, and nothing added: neither the file's truncation and padding nor its special tokens apply.
+    # Documents stay complete: truncation, padding and special tokens of the file are not applied.
     assert corpus.ids(0) == [30000, 65000, size - 1]
 
 
@@ -226,7 +229,7 @@ def test_a_run_stopped_between_two_files_is_done_again(tmp_path, capsys, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", stop)
         assert "can't be written (Input/output error)" in fails(capsys, *arguments)
-    # Back to the first text: the new tokens lie beside the old index, and must not pass for its files.
+    # Back to the first text: the new tokens are now beside the old index and must not be taken for its files.
     source.write_text("ab")
     os.utime(source, ns=(old.st_atime_ns, old.st_mtime_ns))
     assert prepare(*arguments) == 0
@@ -234,7 +237,7 @@ def test_a_run_stopped_between_two_files_is_done_again(tmp_path, capsys, monkeyp
     assert CorpusReader(out).texts() == ["ab"]
 
 
-# Errors: one line, what and where and how to fix it, exit code 2.
+# Errors: one line that says what, where and how to fix it; exit code 2.
 
 def test_a_missing_path(tmp_path, capsys):
     message = fails(capsys, "--input", tmp_path / "none", "--tokenizer", "train:300", "--out", tmp_path / "out")
@@ -256,31 +259,34 @@ def test_an_unknown_or_broken_tokenizer(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("x")
     arguments = ("--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer")
     message = fails(capsys, *arguments, tmp_path / "t.json")
-    assert "t.json: no such file. Give a Hugging Face tokenizer.json, or train:8192 to train one on the inputs." in message
+    assert ("t.json: no such file. Give a Hugging Face tokenizer.json, or train:8192 to train one on the inputs." in
+            message)
     for content in ("{", "{}", '{"model": 3}'):
         (tmp_path / "t.json").write_text(content)
         assert "not a Hugging Face tokenizer.json (" in fails(capsys, *arguments, tmp_path / "t.json")
     for spec in ("train:", "train:x", "train:255", "train:-1"):
-        assert f"--tokenizer {spec}: the vocabulary must be a number from 256 to 1048576" in fails(capsys, *arguments, spec)
+        assert f"--tokenizer {spec}: the vocabulary must be a number from 256 to 1048576" in fails(capsys,
+                                                                                                   *arguments, spec)
 
 
 def test_a_missing_text_key_names_the_keys(tmp_path, capsys):
     (tmp_path / "a.jsonl").write_bytes(rows(["x"]) + rows(["y"], key="text"))
     arguments = ("--tokenizer", "train:300", "--out", tmp_path / "out")
     message = fails(capsys, "--input", tmp_path / "a.jsonl", *arguments)
-    assert 'a.jsonl:2: no key "content"; its keys are "id", "text". Name the one of the text with --text-key.' in message
+    assert ('a.jsonl:2: no key "content"; its keys are "id", "text". Name the one of the text with --text-key.' in
+            message)
     write_parquet(tmp_path)
     message = fails(capsys, "--input", tmp_path / "rows.parquet", *arguments, "--text-key", "body")
     assert 'rows.parquet: no key "body"; its keys are "content", "id".' in message
     message = fails(capsys, "--input", tmp_path / "rows.parquet", *arguments, "--text-key", "id")
-    assert 'rows.parquet: row 1: "id" is no text but int.' in message
+    assert 'rows.parquet: row 1: "id" is not text but int.' in message
 
 
 @pytest.mark.parametrize("line, message", [
     (b'{"content": "x"', "not valid JSON"),
     (b"\xff", "not valid JSON"),
     (b"[]", "not a JSON object"),
-    (b'{"content": 3}', "is no text but int"),
+    (b'{"content": 3}', "is not text but int"),
     (b'{"content": "\\ud800"}', "is not valid Unicode"),
 ])
 def test_a_broken_line_is_named(tmp_path, capsys, line, message):
@@ -319,7 +325,8 @@ def test_a_named_file_must_be_text(tmp_path, capsys):
 
 def test_a_folder_that_cannot_be_written(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("x")
-    error = fails(capsys, "--input", tmp_path / "a.txt", "--tokenizer", "train:300", "--out", tmp_path / "a.txt" / "out")
+    error = fails(capsys, "--input", tmp_path / "a.txt", "--tokenizer", "train:300", "--out",
+                  tmp_path / "a.txt" / "out")
     assert "a.txt/out: can't be written (Not a directory). Choose another folder." in error
 
 
@@ -351,32 +358,41 @@ def test_the_program_runs_as_a_module_and_reports_by_exit_code(tmp_path):
     assert run("prepare").returncode == 2
 
 
-# Odd inputs: a message, never a traceback.
+# Unusual inputs give a message, never a traceback.
 
-@pytest.mark.parametrize("spec", ["train:99999999999999999999", "train:" + "9" * 5000, "train:1048577", "train:\u0663\u0663\u0663\u0663", "train:\u00b2\u00b2\u00b2", "train:1_000", "train: 300"])
+@pytest.mark.parametrize("spec", ["train:99999999999999999999", "train:" + "9" * 5000, "train:1048577",
+                                  "train:\u0663\u0663\u0663\u0663", "train:\u00b2\u00b2\u00b2",
+                                  "train:1_000", "train: 300"])
 def test_a_vocabulary_that_no_tokenizer_has(tmp_path, capsys, spec):
     (tmp_path / "a.txt").write_text("x")
     message = fails(capsys, "--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer", spec)
-    assert message == f"error: --tokenizer {spec[:80]}: the vocabulary must be a number from 256 to 1048576, e.g. train:8192."
+    assert (message == f"error: --tokenizer {spec[:80]}: the vocabulary must be a number from 256 to 1048576, e.g. "
+                       "train:8192.")
     assert not (tmp_path / "out").exists()
 
 
 def tokenizer_json(model, **more):
-    return json.dumps({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
+    return json.dumps({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+                       "normalizer": None, "pre_tokenizer": None, "post_processor": None,
                        "decoder": None, "model": model} | more)
 
 
 ODD_TOKENIZERS = {
     "no vocabulary": (tokenizer_json({"type": "WordLevel", "vocab": {}, "unk_token": "u"}), "its vocabulary is empty"),
-    "ids above 31 bits": (tokenizer_json({"type": "WordLevel", "vocab": {"x": 4294967295}, "unk_token": "x"}), "its ids go up to 4294967295"),
-    "ids above 32 bits": (tokenizer_json({"type": "WordLevel", "vocab": {"x": 4294967296}, "unk_token": "x"}), "not a Hugging Face tokenizer.json ("),
-    "no unknown token": (tokenizer_json({"type": "WordLevel", "vocab": {"y": 0}, "unk_token": "u"}), "it can't encode the inputs ("),
+    "ids above 31 bits": (tokenizer_json({"type": "WordLevel", "vocab": {"x": 4294967295}, "unk_token": "x"}),
+                          "its ids go up to 4294967295"),
+    "ids above 32 bits": (tokenizer_json({"type": "WordLevel", "vocab": {"x": 4294967296}, "unk_token": "x"}),
+                          "not a Hugging Face tokenizer.json ("),
+    "no unknown token": (tokenizer_json({"type": "WordLevel", "vocab": {"y": 0}, "unk_token": "u"}),
+                         "it can't encode the inputs ("),
     "deep": ("[" * 100000 + "]" * 100000, "not a Hugging Face tokenizer.json ("),
     "not text": (b"\xff\xfe", "not a Hugging Face tokenizer.json ("),
     "a bad pattern": (tokenizer_json({"type": "WordLevel", "vocab": {"y": 0}, "unk_token": "y"},
-                                     pre_tokenizer={"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated", "invert": False}),
+                                     pre_tokenizer={"type": "Split", "pattern": {"Regex": "(("},
+                                                    "behavior": "Isolated", "invert": False}),
                       "not a Hugging Face tokenizer.json ("),
-    "merges of nothing": (tokenizer_json({"type": "BPE", "vocab": {"y": 0}, "merges": ["a b"]}), "not a Hugging Face tokenizer.json ("),
+    "merges of nothing": (tokenizer_json({"type": "BPE", "vocab": {"y": 0}, "merges": ["a b"]}),
+                          "not a Hugging Face tokenizer.json ("),
 }
 
 
@@ -392,7 +408,7 @@ def test_an_odd_tokenizer_is_reported(tmp_path, capsys, name):
 
 def test_a_panic_of_the_library_is_reported(tmp_path, capsys, monkeypatch):
     class Panic(BaseException):
-        """As pyo3's: not an Exception."""
+        """Like a panic of pyo3, it is not an Exception."""
 
     def panic(*_, **__):
         raise Panic("index out of bounds")
@@ -411,7 +427,8 @@ def test_rows_of_any_depth_are_reported(tmp_path, capsys):
 
 
 def test_a_column_that_is_no_utf8_is_reported(tmp_path, capsys):
-    bad = pyarrow.Array.from_buffers(pyarrow.string(), 1, [None, pyarrow.py_buffer(struct.pack("<ii", 0, 1)), pyarrow.py_buffer(b"\xff")])
+    bad = pyarrow.Array.from_buffers(pyarrow.string(), 1, [None, pyarrow.py_buffer(struct.pack("<ii", 0, 1)),
+                                                           pyarrow.py_buffer(b"\xff")])
     pyarrow.parquet.write_table(pyarrow.table({"content": bad}), tmp_path / "rows.parquet")
     error = fails(capsys, "--input", tmp_path / "rows.parquet", "--tokenizer", "train:256", "--out", tmp_path / "out")
     assert "rows.parquet: damaged after row 0 (" in error
@@ -420,7 +437,8 @@ def test_a_column_that_is_no_utf8_is_reported(tmp_path, capsys):
 def test_a_name_that_is_too_long_is_reported(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("x")
     name = str(tmp_path / ("x" * 300))
-    for arguments in (("--input", name, "--tokenizer", "train:256", "--out", tmp_path / "out"), ("--input", tmp_path / "a.txt", "--tokenizer", name, "--out", tmp_path / "out"),
+    for arguments in (("--input", name, "--tokenizer", "train:256", "--out", tmp_path / "out"),
+                      ("--input", tmp_path / "a.txt", "--tokenizer", name, "--out", tmp_path / "out"),
                       ("--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", name)):
         assert name in fails(capsys, *arguments)
 
@@ -433,13 +451,13 @@ def test_a_state_of_any_depth_counts_as_none(tmp_path):
         assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", tmp_path / "out") == 0
 
 
-# What a killed run leaves.
+# Files of killed runs.
 
 SLEEPER = """import sys, time
 from switchyard_data import scratch_folders
 with scratch_folders.Scratch(sys.argv[1]) as folder:
     (folder / "corpus.bin").write_bytes(b"unfinished")
-    print(folder, reduce=True)
+    print(folder, flush=True)
     time.sleep(600)
 """
 
@@ -463,7 +481,7 @@ def test_the_next_run_removes_what_a_killed_one_left_but_not_what_a_living_one_h
         for state in ("new", "up to date"):
             assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", out) == 0, state
             assert not left.exists() and (kept / "corpus.bin").read_bytes() == b"unfinished"
-            left.mkdir()  # an empty one, for the run that finds its files up to date
+            left.mkdir()  # an empty one, for the run whose files are up to date
     finally:
         living.kill()
         living.wait()
@@ -475,8 +493,11 @@ def test_a_killed_preparation_is_cleaned_up(tmp_path):
     """The whole program, killed while it writes."""
     (tmp_path / "a.jsonl").write_bytes(rows(["some words of a text " * 50] * 20000))
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "switchyard_data", "prepare", "--input", str(tmp_path / "a.jsonl"), "--tokenizer", "train:256", "--out", str(out)]
-    process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "python")}, stderr=subprocess.DEVNULL)
+    words = [sys.executable, "-m", "switchyard_data", "prepare", "--input", str(tmp_path / "a.jsonl"),
+             "--tokenizer", "train:256", "--out", str(out)]
+    process = subprocess.Popen(words,
+                               env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "python")},
+                               stderr=subprocess.DEVNULL)
     while process.poll() is None and not list(out.glob(".prepare-*/corpus.bin")):
         time.sleep(0.005)
     process.kill()

@@ -1,4 +1,4 @@
-// Runs the reference trainer as a program and compares what it leaves behind.
+// Runs the reference trainer as a program and compares its files.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -46,7 +46,7 @@ std::string read_file(const fs::path& path) {
 
 void write_file(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-/// What a run dumped, by name. Each line of the index is "name dim dim ...".
+/// The tensors that a run dumped, by name. Each line of the index is "name dim dim ...".
 Named read_dump(const fs::path& folder) {
   Named values;
   std::ifstream index(folder / "index.txt");
@@ -101,7 +101,7 @@ double max_error(const Values& a, const Values& b) {
   return worst;
 }
 
-/// A folder of this test alone, removed at its end.
+/// A folder for one test, removed at its end.
 class ReferenceTrainer : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -157,7 +157,7 @@ TEST_P(ReferenceTrainer, GradientIsTheSlopeOfTheLoss) {
   std::memcpy(&length, original.data(), 8);
   const nlohmann::json header = nlohmann::json::parse(original.substr(8, length));
 
-  double slope = 0;  // sum of gradient times the change of the weight, which float32 rounds
+  double slope = 0;  // sum of gradient times change of the weight, which is rounded to float32
   Values loss;
   for (const double sign : {1.0, -1.0}) {
     std::string file = original;

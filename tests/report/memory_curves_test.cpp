@@ -30,7 +30,7 @@ TEST(MemoryCurve, counts_a_task_from_its_start_and_never_goes_back_in_time) {
   EXPECT_EQ(curve.seconds, (std::vector<double>{0, 1, 3, 4}));
   std::vector<i64> totals;
   for (const auto& bytes : curve.bytes) totals.push_back(bytes[0]);
-  EXPECT_EQ(totals, (std::vector<i64>{10, 20, 30, 5}));  // task 2 starts with task 1, which takes more
+  EXPECT_EQ(totals, (std::vector<i64>{10, 20, 30, 5}));  // task 2 starts together with task 1, which needs more
 }
 
 TEST(MemoryCurve, thinned_keeps_its_peak) {
@@ -57,7 +57,7 @@ TEST(Memory, over_time_peaks_at_the_predicted_peak_of_every_rank) {
   size_t ranks = 0;
   i64 before = memory.predicted_peak[0];
   for (const MemoryCurve& curve : memory.curves) {
-    EXPECT_LE(highest(curve), before);  // the fullest first
+    EXPECT_LE(highest(curve), before);  // the highest peak first
     before = highest(curve);
     for (const int rank : curve.ranks) {
       ++ranks;

@@ -9,7 +9,7 @@
 namespace switchyard::report {
 namespace {
 
-TEST(Kind, of_a_row_follows_from_the_name_that_the_program_gives_it) {
+TEST(Kind, of_a_task_follows_from_its_name_in_the_program) {
   const auto kind = [](ir::Task task, bool communication = false) { return kind_of(ir::name_of(task), communication); };
   ir::Task task{.kind = ir::TaskKind::run, .phase = 0, .replica = 1, .stage = 2, .micro_batch = 3};
   EXPECT_EQ(kind(task), Kind::forward);

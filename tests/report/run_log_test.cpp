@@ -9,9 +9,12 @@ namespace {
 
 TEST(RunLog, gives_columns_with_gaps_and_the_highest_peak_of_each_rank) {
   const RunLog log = read_log(
-      R"({"step":4,"loss":2.5,"tokens_per_second":10.0,"peak_bytes_per_rank":[5,9],"predicted_peak_bytes_per_rank":[6,8],"skipped":false}
-{"step":5,"loss":null,"tokens_per_second":12.0,"peak_bytes_per_rank":[7,8],"predicted_peak_bytes_per_rank":[6,9],"skipped":true}
-)",
+      R"({"step":4,"loss":2.5,"tokens_per_second":10.0,"peak_bytes_per_rank":[5,9],)"
+      R"("predicted_peak_bytes_per_rank":[6,8],"skipped":false})"
+      "\n"
+      R"({"step":5,"loss":null,"tokens_per_second":12.0,"peak_bytes_per_rank":[7,8],)"
+      R"("predicted_peak_bytes_per_rank":[6,9],"skipped":true})"
+      "\n",
       "log.jsonl");
   EXPECT_EQ(log.steps.step, (std::vector<i64>{4, 5}));
   ASSERT_EQ(log.steps.series.size(), 2u);
@@ -24,7 +27,7 @@ TEST(RunLog, gives_columns_with_gaps_and_the_highest_peak_of_each_rank) {
   EXPECT_EQ(log.predicted_peak, (std::vector<i64>{6, 9}));
 }
 
-TEST(RunLog, passes_over_a_last_line_that_is_cut_off) {
+TEST(RunLog, skips_a_last_line_that_is_cut_off) {
   EXPECT_EQ(read_log("{\"step\":1,\"loss\":1}\n{\"step\":2,\"lo", "log").steps.step, std::vector<i64>{1});
 }
 
@@ -43,7 +46,7 @@ TEST(RunLog, refuses_numbers_that_no_run_writes) {
             std::string::npos);
 }
 
-TEST(RunLog, names_file_and_line_of_what_is_no_step) {
+TEST(RunLog, names_file_and_line_of_what_is_not_a_step) {
   const auto told = [](const std::string& text) {
     return compiler::user_message([&] { read_log(text, "run/log.jsonl"); });
   };

@@ -92,7 +92,7 @@ TEST(Run, of_a_thousand_ranks_is_a_page_of_bounded_size) {
 #ifdef __OPTIMIZE__
   constexpr int kRanks = 1024;
 #else
-  constexpr int kRanks = 64;  // sanitizers take long
+  constexpr int kRanks = 64;  // sanitizers are slow
 #endif
   std::vector<i64> lengths;
   for (i64 i = 0; i < 2 * kRanks; ++i) lengths.push_back(5 + i % 60);

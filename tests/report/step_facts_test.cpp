@@ -51,7 +51,7 @@ TEST(Buckets, without_documents_have_zeros) {
   EXPECT_FALSE(rows[1].predicted_seconds.has_value());
 }
 
-TEST(Links, carry_what_the_rows_send_by_class) {
+TEST(Links, carry_what_the_tasks_send_by_class) {
   const SimulatedStep step({"2,2,2", "8,1,1"}, 2, 4, {60, 50, 40, 30, 20, 10, 32, 33});
   const std::vector<LinkUse> uses = link_uses(step.program, step.plan, step.plans);
   ASSERT_EQ(uses.size(), 4u);
@@ -62,7 +62,7 @@ TEST(Links, carry_what_the_rows_send_by_class) {
     if (task.kind == ir::TaskKind::reduce) reductions += task.bytes;
   }
   EXPECT_GT(uses[0].intra, 0);
-  EXPECT_EQ(uses[0].inter, 0);  // tensor parallel pairs share a host
+  EXPECT_EQ(uses[0].inter, 0);  // the two ranks of tensor parallelism share a host
   EXPECT_EQ(uses[1].intra + uses[1].inter, sends);
   EXPECT_EQ(uses[2].intra + uses[2].inter, moves);
   EXPECT_EQ(uses[3].intra + uses[3].inter, reductions);

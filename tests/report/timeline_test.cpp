@@ -46,7 +46,7 @@ TEST(Timeline, of_a_simulation_has_each_span_of_each_rank_at_its_time) {
   }
 }
 
-TEST(Timeline, calls_every_gap_of_the_compute_stream_waiting_for_what_comes_next) {
+TEST(Timeline, calls_every_gap_of_the_compute_stream_waiting_for_the_next_task) {
   const SimulatedStep step({"1,1,2"}, 1, 2, kLengths);
   const Timeline timeline = predicted_timeline(step.program, step.simulation);
   const Track& second_stage = timeline.tracks[1];
@@ -93,7 +93,7 @@ TEST(Timeline, keeps_ranks_apart_that_differ_in_the_last_bit) {
   EXPECT_EQ(timeline.folded, "");
 }
 
-TEST(Timeline, with_too_many_tracks_joins_those_that_compute_alike) {
+TEST(Timeline, with_too_many_tracks_joins_those_with_equal_compute_times) {
   Timeline timeline{.predicted_seconds = 1, .names = {"update u0", "move phase 0 u0 r0"}};
   for (int rank = 0; rank < 3; ++rank)
     timeline.tracks.push_back(
@@ -107,7 +107,7 @@ TEST(Timeline, with_too_many_tracks_joins_those_that_compute_alike) {
   EXPECT_NE(timeline.folded.find("compute at exactly the same times"), std::string::npos);
 }
 
-TEST(Timeline, with_too_many_unlike_tracks_shows_one_of_about_as_many_tasks_and_time) {
+TEST(Timeline, with_too_many_different_tracks_joins_those_of_equal_tasks_and_similar_times) {
   Timeline timeline{.predicted_seconds = 10, .names = {"update u0"}};
   for (int rank = 0; rank < 100; ++rank) {  // even ranks work once, odd ones twice
     timeline.tracks.push_back({{rank}, rank, false, {{0, 1 + 0.01 * rank, Kind::update, 0}}});
@@ -127,10 +127,10 @@ TEST(Timeline, with_too_many_unlike_tracks_shows_one_of_about_as_many_tasks_and_
     }
   }
   EXPECT_EQ(seen.size(), 100u);
-  EXPECT_NE(timeline.folded.find("about as long"), std::string::npos);
+  EXPECT_NE(timeline.folded.find("of similar lengths"), std::string::npos);
 }
 
-// As runs keep it: a process for every rank.
+// A trace as runs write it, with a process for every rank.
 std::string trace_of_all_ranks(const SimulatedStep& step) {
   std::vector<std::vector<simulator::TracedSpan>> spans(step.program.of_rank.size());
   for (size_t rank = 0; rank < spans.size(); ++rank)
@@ -154,7 +154,7 @@ TEST(Timeline, measured_is_folded_as_the_predicted_one_beside_it) {
   }
 }
 
-TEST(Timeline, is_merged_until_it_is_small_and_tells_how_many_spans_are_gone) {
+TEST(Timeline, is_merged_until_it_is_small_and_counts_the_spans_that_are_gone) {
   Timeline timeline{.predicted_seconds = 1, .names = {"norm"}};
   timeline.tracks.resize(1);
   timeline.tracks[0].ranks = {0};
@@ -170,7 +170,7 @@ TEST(Timeline, is_merged_until_it_is_small_and_tells_how_many_spans_are_gone) {
   EXPECT_DOUBLE_EQ(last, 0.9995);
 }
 
-TEST(Timeline, that_was_measured_is_read_back_from_a_trace_and_matches_the_predicted_rows_by_name) {
+TEST(Timeline, that_was_measured_is_read_back_from_a_trace_and_matches_the_predicted_tasks_by_name) {
   const SimulatedStep step({"1,2,2", "4,1,1"}, 1, 4, kLengths);
   const Timeline predicted = predicted_timeline(step.program, step.simulation);
   const Timeline read = measured_timeline(trace_of_all_ranks(step), "timeline.json").timeline;

@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to over its debugging pipe (Chrome DevTools Protocol)."""
+"""A headless Chromium, controlled over its debugging pipe (Chrome DevTools Protocol)."""
 
 import base64
 import json
@@ -17,30 +17,34 @@ PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-c
 
 
 def program():
-    """The first browser there is, or None."""
+    """The first browser that is installed, or None."""
     return next((found for found in map(shutil.which, PROGRAMS) if found), None)
 
 
-needed = pytest.mark.skipif(program() is None, reason="no Chromium here: apt-get install chromium-headless-shell (or chromium)")
+needed = pytest.mark.skipif(program() is None,
+                            reason="no Chromium here: apt-get install chromium-headless-shell (or chromium)")
 
 
 class Browser:
-    """One page. events: what the browser told of; errors(): errors of the page, and requests that left it."""
+    """One page. events: messages of the browser; errors(): errors of the page, and requests to other places."""
 
     def __init__(self, width=1400, height=1000):
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_browser, self.write_end = os.pipe()
         self.read_end, from_browser = os.pipe()
 
-        def hand_over():  # the browser reads commands from 3 and answers on 4
+        def hand_over():  # the browser reads commands from descriptor 3 and answers on 4
             commands, answers = os.dup(to_browser), os.dup(from_browser)
             os.dup2(commands, 3)
             os.dup2(answers, 4)
 
-        words = [program(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
-                 "--no-first-run", "--disable-background-networking", "--hide-scrollbars", f"--user-data-dir={self.folder.name}",
+        words = [program(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                 "--remote-debugging-pipe",
+                 "--no-first-run", "--disable-background-networking", "--hide-scrollbars",
+                 f"--user-data-dir={self.folder.name}",
                  f"--window-size={width},{height}", "about:blank"]
-        self.process = subprocess.Popen(words, preexec_fn=hand_over, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        self.process = subprocess.Popen(words, preexec_fn=hand_over, close_fds=False, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL)
         os.close(to_browser)
         os.close(from_browser)
@@ -74,7 +78,8 @@ class Browser:
 
     def send(self, method, timeout=HANG, **parameters):
         self.number += 1
-        message = {"id": self.number, "method": method, "params": parameters} | ({"sessionId": self.session} if self.session else {})
+        message = {"id": self.number, "method": method,
+                   "params": parameters} | ({"sessionId": self.session} if self.session else {})
         data = json.dumps(message).encode() + b"\0"
         while data:
             data = data[os.write(self.write_end, data):]
@@ -115,19 +120,23 @@ class Browser:
         for event in self.events:
             what, details = event.get("method"), event.get("params", {})
             if what == "Runtime.exceptionThrown":
-                errors.append(details["exceptionDetails"].get("exception", {}).get("description") or details["exceptionDetails"]["text"])
+                errors.append(details["exceptionDetails"].get("exception", {}).get("description")
+                              or details["exceptionDetails"]["text"])
             elif what == "Runtime.consoleAPICalled" and details["type"] in ("error", "warning", "assert"):
-                errors.append(f"console {details['type']}: {[item.get('value', item.get('description')) for item in details['args']]}")
+                errors.append(f"console {details['type']}: "
+                              f"{[item.get('value', item.get('description')) for item in details['args']]}")
             elif what == "Log.entryAdded" and details["entry"]["level"] in ("error", "warning"):
                 errors.append(f"log: {details['entry']['text']}")
-            elif what == "Network.requestWillBeSent" and not details["request"]["url"].startswith(("file:", "data:", "about:")):
+            elif what == "Network.requestWillBeSent" and not details["request"]["url"].startswith(("file:",
+                                                                                                   "data:", "about:")):
                 errors.append(f"request of {details['request']['url']}")
         return errors
 
     def requests(self):
-        """Files that the page asked for, itself included."""
+        """Files that were requested, including the page itself."""
         return [event["params"]["request"]["url"] for event in self.events
-                if event.get("method") == "Network.requestWillBeSent" and event["params"]["request"]["url"].startswith("file:")]
+                if event.get("method") == "Network.requestWillBeSent"
+                and event["params"]["request"]["url"].startswith("file:")]
 
     def mouse(self, kind, x, y, **more):
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
@@ -135,6 +144,7 @@ class Browser:
     def screenshot(self, path, whole=True):
         """The whole page as a PNG."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"clip": {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 16000), "scale": 1}} if whole else {}
+        clip = ({"clip": {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 16000), "scale": 1}}
+                if whole else {})
         data = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **clip)["data"]
         Path(path).write_bytes(base64.b64decode(data))

@@ -1,4 +1,4 @@
-// A disk on which every file or folder takes SLOW_DISK_MS milliseconds to be safe. For LD_PRELOAD.
+// For LD_PRELOAD: every sync of a file or folder takes SLOW_DISK_MS milliseconds.
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>

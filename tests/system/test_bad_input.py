@@ -1,4 +1,4 @@
-"""What is wrong with a job, its files or its ranks is reported in one message, with the place and the remedy; exit codes: apps/main.cpp."""
+"""Errors in a job, its files or its ranks give one message with place and remedy. Exit codes: apps/main.cpp."""
 
 import json
 import os
@@ -22,7 +22,7 @@ needs_mpi = pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
 
 
 def message_of(result, code):
-    """The only thing on standard error beside progress."""
+    """The only output on standard error except progress."""
     lines = [line for line in result.stderr.splitlines() if line.strip() and not line.lstrip().startswith("step ")]
     assert result.returncode == code, result.stderr
     assert result.stdout == ""
@@ -37,13 +37,14 @@ def fails(words, code=USER_ERROR, **options):
 
 @pytest.fixture
 def job(tmp_path, corpus):
-    """Writes a job file that would train, but for what the test changes."""
-    return lambda buckets=BUCKETS, corpus=corpus, **changes: tiny.write_job(tmp_path / "job.toml", corpus, buckets, **changes)
+    """Writes a job file that can train, with the changes of the test."""
+    return lambda buckets=BUCKETS, corpus=corpus, **changes: tiny.write_job(tmp_path / "job.toml",
+                                                                            corpus, buckets, **changes)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, corpus):
-    """A run of 4 steps with checkpoints of 2 and 4."""
+    """A run of 4 steps with checkpoints of steps 2 and 4."""
     out = tmp_path_factory.mktemp("finished")
     tiny.train(tiny.write_job(out / "job.toml", corpus, BUCKETS, run={"steps": 4, "checkpoint_every": 2}), "--out", out)
     return out
@@ -96,14 +97,16 @@ def test_tensor_parallelism_above_the_kv_heads_and_no_multiple_of_them_is_refuse
     assert message.endswith("tp = 3 is above kv_heads = 2 and not a multiple of it. Use 1, 2, or a multiple of 2: 4, 6, 8 ...")
 
 
-def test_bounds_that_do_not_fall_are_refused(job):
+def test_bucket_bounds_that_do_not_decrease_are_refused(job):
     message = fails(tiny.command(job([(48, "1,1,1"), (48, "1,1,1")])))
-    assert message.endswith("bucket.1.max_length = 48 is not below that of bucket.0, 48. List buckets from the longest to the shortest.")
+    assert message.endswith("bucket.1.max_length = 48 is not below that of bucket.0, 48. List buckets from the longest "
+                            "to the shortest.")
 
 
 def test_documents_without_a_bucket_are_refused(job):
     message = fails(tiny.command(job([(40, "1,1,1")])))
-    assert message.endswith("bucket.0.max_length = 40 is below batch.context = 48: documents of 41 to 48 tokens have no bucket. "
+    assert message.endswith("bucket.0.max_length = 40 is below batch.context = 48: documents of 41 to 48 tokens have "
+                            "no bucket. "
                             "Raise it to 48, or lower the context.")
 
 
@@ -120,15 +123,18 @@ def test_an_order_written_by_hand_that_deadlocks_is_reported_with_its_cycle(job,
     order = {"micro_batches": 2, "stages": ["F0 X0 F1 X1", "F1 F0 X0 X1"]}
     strategy.write_text(json.dumps({"groups": [{"stages": stages}], "order": order}))
     message = fails(tiny.command(job([(48, strategy)])))
-    assert message.endswith(f"{strategy}: order.stages can't run: schedule: the order deadlocks: stage 1 at F1 waits for F1 of stage 0; "
+    assert message.endswith(f"{strategy}: order.stages can't run: schedule: the order deadlocks: stage 1 at F1 waits "
+                            "for F1 of stage 0; "
                             "stage 0 at X0 waits for X0 of stage 1. Fix the order of the items.")
 
 
-@pytest.mark.parametrize("budget, where", [(600, ""), (900, ' under strategy "2,1,1"')], ids=["for the state", "for a step"])
-def test_a_budget_that_is_too_small_is_reported_before_the_step_with_what_is_missing_and_what_is_largest(job, tmp_path, budget, where):
+@pytest.mark.parametrize("budget, where", [(600, ""), (900, ' under strategy "2,1,1"')],
+                         ids=["for the state", "for a step"])
+def test_a_budget_that_is_too_small_is_reported_before_the_step_with_the_largest_class(job, tmp_path, budget, where):
     message = fails(tiny.command(job(run={"memory_budget": f"{budget} KiB"}), "--out", tmp_path / "out"))
     found = re.fullmatch(r"step 1: rank \d needs ([\d.]+) (KiB|MiB)(.*), ([\d.]+) KiB more than the memory budget\. "
-                         rf'Largest: moments - .*\. Raise run\.memory_budget = "{budget} KiB", set a smaller .*', message)
+                         rf'Largest: moments - .*\. Raise run\.memory_budget = "{budget} KiB", set a smaller .*',
+                         message)
     assert found and found[3] == where, message
     needed = float(found[1]) * {"KiB": 1, "MiB": 1024}[found[2]]
     assert needed - float(found[4]) == pytest.approx(budget, abs=6)  # both are rounded to three digits
@@ -142,7 +148,8 @@ def test_no_rank_exceeds_the_budget_of_a_run_that_fits(job, tmp_path):
 
 
 def test_a_job_file_that_is_not_there_is_reported(tmp_path):
-    assert fails(tiny.command(tmp_path / "none.toml")) == f"{tmp_path / 'none.toml'}: can't read the job file. Check the path."
+    path = tmp_path / "none.toml"
+    assert fails(tiny.command(path)) == f"{path}: can't read the job file. Check the path."
 
 
 # ---- data
@@ -150,7 +157,8 @@ def test_a_job_file_that_is_not_there_is_reported(tmp_path):
 
 def test_a_data_folder_that_is_not_there_is_reported_with_the_command_that_makes_one(job, tmp_path):
     message = fails(tiny.command(job(corpus=tmp_path / "nowhere")))
-    assert message.startswith(f"there is no data at {tmp_path / 'nowhere'}: ") and message.endswith("in a job as data.path.")
+    assert (message.startswith(f"there is no data at {tmp_path / 'nowhere'}: ")
+            and message.endswith("in a job as data.path."))
 
 
 def cut(path, count):
@@ -199,7 +207,8 @@ def test_a_tensor_of_another_shape_is_reported_with_both_shapes(job, finished, t
     name = "model.layers.1.mlp.up_proj.weight"
     model = damaged_model(finished, tmp_path / "shape", lambda tensors: tensors.update({name: torch.zeros(40, 32)}))
     message = fails(tiny.command(job(model=model)))
-    assert message.startswith(f'{tmp_path / "shape"}: tensor "{name}" has shape [40, 32], but config.json asks for [48, 32] here. Use ')
+    assert message.startswith(f'{tmp_path / "shape"}: tensor "{name}" has shape [40, 32], but config.json asks for '
+                              '[48, 32] here. Use ')
 
 
 def test_a_missing_tensor_is_reported_by_name(job, finished, tmp_path):
@@ -212,18 +221,21 @@ def test_a_truncated_file_of_weights_is_reported(job, finished, tmp_path):
     model = damaged_model(finished, tmp_path / "cut", lambda tensors: None)
     cut(tmp_path / "cut" / "model.safetensors", 10)
     message = fails(tiny.command(job(model=model)))
-    assert message.startswith(f"{tmp_path}/cut/model.safetensors: ") and "it was cut off" in message and "copy or download" in message
+    assert (message.startswith(f"{tmp_path}/cut/model.safetensors: ") and "it was cut off" in message
+            and "copy or download" in message)
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_both_named(job, finished):
     message = fails(tiny.command(job(model=tiny.MODEL | {"ffn_size": 64}), "--resume", finished))
-    assert message == (f"checkpoint {checkpoint(finished, 4)} is of another model (model.ffn_size = 48) than the job's (model.ffn_size = 64). "
+    assert message == (f"checkpoint {checkpoint(finished, 4)} is of another model (model.ffn_size = 48) than the job's "
+                       "(model.ffn_size = 64). "
                        "Use the job file it was made with.")
 
 
 def test_a_context_beyond_the_model_s_window_is_refused(job, tmp_path):
     """Larger than max_position_embeddings, so that it hides something only from documents as long as the context."""
-    config = MistralConfig(hidden_size=32, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
+    config = MistralConfig(hidden_size=32, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+                           intermediate_size=48,
                            vocab_size=tiny.VOCAB, max_position_embeddings=16, sliding_window=24)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "mistral")
     model = {"path": str(tmp_path / "mistral")}
@@ -235,7 +247,7 @@ def test_a_context_beyond_the_model_s_window_is_refused(job, tmp_path):
 
 
 def damaged_fixture(tmp_path, file, change):
-    """A copy of a fixture in which `change` was made to the tensors of one file."""
+    """A copy of a fixture with `change` applied to the tensors of one file."""
     folder = tmp_path / "odd"
     shutil.copytree(tiny.ROOT / "tests" / "fixtures" / "llama-tied", folder)
     tensors = safetensors.torch.load_file(folder / file)
@@ -256,14 +268,19 @@ def first_set(value):
 
 
 ODD_FOLDERS = {
-    "a loss of fp32": ("expected", replaced("loss", lambda t: t.float()), 'tensor "loss" is F32 [1], but F64 [1] is needed'),
-    "a loss without shape": ("expected", replaced("loss", lambda t: t[0].clone()), 'tensor "loss" is F64 [], but F64 [1] is needed'),
-    "four losses": ("expected", replaced("train.loss", lambda t: t[:4].clone()), 'tensor "train.loss" is F64 [4], but F64 [5] is needed'),
+    "a loss of fp32": ("expected", replaced("loss", lambda t: t.float()),
+                       'tensor "loss" is F32 [1], but F64 [1] is needed'),
+    "a loss without shape": ("expected", replaced("loss", lambda t: t[0].clone()),
+                             'tensor "loss" is F64 [], but F64 [1] is needed'),
+    "four losses": ("expected", replaced("train.loss", lambda t: t[:4].clone()),
+                    'tensor "train.loss" is F64 [4], but F64 [5] is needed'),
     "no losses": ("expected", lambda tensors: tensors.pop("train.loss"), 'there is no tensor "train.loss"'),
     "nan": ("expected", replaced("logits", first_set(float("nan"))), 'tensor "logits" holds nan'),
-    "a token outside": ("input", replaced("tokens", first_set(103)), 'tensor "tokens" has 103 at place 0, outside the vocabulary of 103'),
+    "a token outside": ("input", replaced("tokens", first_set(103)),
+                        'tensor "tokens" has 103 at place 0, outside the vocabulary of 103'),
     "a wrong label": ("input", replaced("labels", first_set(102)), 'tensor "labels" has 102 at place 0'),
-    "a document of no tokens": ("input", replaced("doc_lengths", first_set(0)), 'tensor "doc_lengths" has 0 at place 0'),
+    "a document of no tokens": ("input", replaced("doc_lengths", first_set(0)),
+                                'tensor "doc_lengths" has 0 at place 0'),
 }
 
 
@@ -288,11 +305,13 @@ def test_a_damaged_checkpoint_is_answered_with_the_one_before(job, finished, tmp
     message = fails(tiny.command(job(), "--out", out, "--resume", out))
     assert "home-00001-of-00002.safetensors is damaged" in message
     assert message.endswith(f"Resume from the one before: --resume {checkpoint(out, 2)}")
-    assert [entry["step"] for entry in tiny.train(job(), "--out", out, "--resume", checkpoint(out, 2))] == [1, 2, 3, 4, 5]
+    assert [entry["step"] for entry in tiny.train(job(), "--out", out, "--resume",
+                                                  checkpoint(out, 2))] == [1, 2, 3, 4, 5]
 
 
 def test_a_fresh_start_in_the_folder_of_another_run_is_refused(job, finished):
-    expected = f"{finished} holds a run already, with a checkpoint of step 4. Go on with --resume {finished}, or choose another run.out."
+    expected = (f"{finished} holds a run already, with a checkpoint of step 4. Go on with --resume {finished}, "
+                "or choose another run.out.")
     assert fails(tiny.command(job(), "--out", finished)) == expected
 
 
@@ -310,7 +329,8 @@ def test_a_full_disk_while_saving_leaves_the_checkpoint_before(job, finished, tm
     path = job(run={"steps": 6, "checkpoint_every": 1})
     words = tiny.command(path, "--out", out, "--resume", out)
     message = fails(words, CLUSTER_ERROR, preexec_fn=file_size_limit(200_000))
-    assert message.startswith(f"cannot write {checkpoint(out, 5)}.partial/state/home-0000") and "Free some space" in message
+    assert (message.startswith(f"cannot write {checkpoint(out, 5)}.partial/state/home-0000")
+            and "Free some space" in message)
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step-00000002", "step-00000004"]
     resumed = tiny.train(path, "--out", out, "--resume", out)
     whole = tiny.train(path, "--out", tmp_path / "whole")
@@ -321,7 +341,8 @@ MAY_MOUNT = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "
                            capture_output=True).returncode == 0
 
 
-# The file system lives as long as the script: it trains, fills the rest, must fail, makes room, and goes on.
+# The file system exists as long as the script, which trains, fills the remaining space, must fail, frees space and
+# goes on.
 SMALL_DISK = """set -eu
 mount -t tmpfs -o size=8m tmpfs "$DISK"
 "$@" --out "$DISK/run" --steps 2
@@ -340,20 +361,23 @@ def pages(path):
 
 @pytest.mark.skipif(not MAY_MOUNT, reason="this user may not mount a small file system")
 @pytest.mark.parametrize("written", [0, 2, 3, 4], ids=["state", "weights", "config", "manifest"])
-def test_a_file_system_without_room_is_reported_and_the_run_goes_on_when_there_is_some(job, finished, tmp_path, written):
-    files = ["state/home-00000-of-00002.safetensors", "state/home-00001-of-00002.safetensors", "model/model.safetensors",
+def test_a_file_system_without_room_is_reported_and_the_run_goes_on_when_there_is_some(job, finished,
+                                                                                       tmp_path, written):
+    files = ["state/home-00000-of-00002.safetensors", "state/home-00001-of-00002.safetensors",
+             "model/model.safetensors",
              "model/config.json", "state/manifest.json"]
     sizes = [pages(checkpoint(finished, 4) / name) for name in files]
     events = 4096  # of the resumed run
     disk = tmp_path / "disk"
     disk.mkdir()
-    variables = tiny.ENVIRONMENT | {"DISK": str(disk), "LEFT": str(events + sum(sizes[:written]) + sizes[written] - 4096),
+    variables = tiny.ENVIRONMENT | {"DISK": str(disk),
+                                    "LEFT": str(events + sum(sizes[:written]) + sizes[written] - 4096),
                                     "KEPT": str(tmp_path / "log.jsonl")}
     words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK, "sh"]
     result = tiny.run(words + tiny.command(job(run={"checkpoint_every": 1})), environment=variables)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == ["failed with 3", "step-00000001", "step-00000002"]
-    # Ranks write the state at the same time, so that either may be the first without room.
+    # Ranks write the state at the same time, so either may be the first without space.
     place = f"switchyard: cannot write {disk}/run/checkpoints/step-00000003.partial/{files[written][:15]}"
     assert place in result.stderr and "No space left on device" in result.stderr and "Free some space" in result.stderr
     assert [entry["step"] for entry in tiny.read_log(tmp_path)] == [1, 2, 3]
@@ -372,7 +396,7 @@ def test_an_unknown_vocabulary_comes_from_the_data(job, tmp_path):
     assert shown.returncode == 0 and "model.embed_tokens.weight [140,32]" in shown.stdout, shown.stderr
 
 
-def test_an_unknown_vocabulary_that_the_data_does_not_tell_either_is_reported(job, tmp_path):
+def test_a_vocabulary_that_is_unknown_to_job_and_data_is_reported(job, tmp_path):
     corpus = tiny.write_corpus(tmp_path / "own", tiny.random_documents(1, 8))
     assert "model.vocab_size is missing" in fails([tiny.PROGRAM, "show", "model", without_vocabulary(job, corpus)])
     message = fails(tiny.command(without_vocabulary(job, tmp_path / "nowhere")))
@@ -388,7 +412,8 @@ def test_ranks_with_different_job_files_end_with_their_numbers(job, tmp_path):
     second = job(optimizer={"lr": 2e-3})
     result = tiny.run([*tiny.MPIRUN, "-n", 1, *tiny.command(first), ":", "-n", 1, *tiny.command(second)])
     assert result.returncode == CLUSTER_ERROR
-    assert ("switchyard: ranks [1] have another job file than rank 0. Start all ranks with the same job file and program."
+    assert ("switchyard: ranks [1] have another job file than rank 0. Start all ranks with the same job file and "
+            "program."
             in result.stderr)
 
 
@@ -397,7 +422,8 @@ def test_another_number_of_processes_than_ranks_is_refused_by_each(job):
         out, error = process.communicate(timeout=tiny.HANG)
         assert error.startswith(f"switchyard, rank {rank}: ")
         result = subprocess.CompletedProcess([], process.returncode, out, error)
-        assert message_of(result, USER_ERROR) == "the job is for 2 ranks, but 3 were launched. Launch 2, or change run.ranks."
+        assert message_of(result,
+                          USER_ERROR) == "the job is for 2 ranks, but 3 were launched. Launch 2, or change run.ranks."
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -431,7 +457,8 @@ def test_a_killed_rank_ends_a_job_of_mpirun(job, tmp_path):
     words = [*tiny.MPIRUN, "-n", "2", *tiny.command(job(run={"steps": NEVER_DONE}), "--out", tmp_path / "out")]
     process = subprocess.Popen(words, env=tiny.ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     tiny.wait_for_steps(process, 1)
-    ranks = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True).stdout.split()
+    ranks = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True,
+                           text=True).stdout.split()
     assert len(ranks) == 2
     os.kill(int(ranks[1]), signal.SIGKILL)
     killed = time.monotonic()

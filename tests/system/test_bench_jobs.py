@@ -1,4 +1,4 @@
-"""The jobs that bench/ trains are jobs that the program takes."""
+"""The program accepts the jobs of bench/."""
 
 import sys
 from pathlib import Path
@@ -16,13 +16,13 @@ for workload, sizes in planner_choice.WORKLOADS.items():
     JOBS |= {f"{workload}: {name}": job for name, job in planner_choice.jobs_of(*sizes).items()}
 
 
-def test_there_are_as_many_as_are_promised():
+def test_there_are_enough_jobs_and_strategies():
     assert len(own_runs.JOBS) >= 30 and len(planner_choice.WORKLOADS) == 5
     assert all(len(planner_choice.jobs_of(*sizes)) > 12 for sizes in planner_choice.WORKLOADS.values())
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_of_the_bench_is_taken(name, tmp_path):
+def test_a_job_of_the_bench_is_accepted(name, tmp_path):
     path = machine_jobs.write_job(tmp_path / "job", JOBS[name])
     command = "simulate" if JOBS[name]["buckets"] else "plan"
     result = tiny.run([tiny.PROGRAM, command, path, "--cluster", "demo"])

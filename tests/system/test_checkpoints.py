@@ -1,4 +1,4 @@
-"""Checkpoints on slow disks and in shared folders, by whole runs."""
+"""Complete runs with checkpoints on slow disks and in shared folders."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import tiny_runs as tiny
 BUCKETS = [(48, "1,2,1"), (20, "2,1,1")]
 USER_ERROR, CLUSTER_ERROR = 2, 3
 NEVER_DONE = 100000
-TIMEOUT = 3  # seconds, of the fabric
+TIMEOUT = 3  # of the fabric, in seconds
 SLOW = os.environ.get("SWITCHYARD_SLOW_DISK", str(tiny.ROOT / "build/tests/system/libslow_disk.so"))
 
 
@@ -22,7 +22,7 @@ def job(tmp_path, corpus):
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    """From now on programs sync a file or folder in 400 ms: rank 0 needs longer for a checkpoint than the others may be silent."""
+    """Makes each sync take 400 ms, so that rank 0 writes a checkpoint for longer than the fabric's timeout."""
     monkeypatch.setitem(tiny.ENVIRONMENT, "LD_PRELOAD", SLOW)
     monkeypatch.setitem(tiny.ENVIRONMENT, "SLOW_DISK_MS", "400")
 
@@ -32,7 +32,7 @@ def one_checkpoint(job, **changes):
 
 
 def seconds_of_checkpoint(out):
-    """From the last line of the log to the mark of the complete checkpoint."""
+    """Time from the last line of the log to the mark of the complete checkpoint."""
     return (out / "checkpoints/step-00000001/COMMITTED").stat().st_mtime - (out / "log.jsonl").stat().st_mtime
 
 
@@ -67,8 +67,9 @@ def start_until_it_saves(path, out):
 
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["the writer", "one that waits"])
-@pytest.mark.parametrize("end, told", [(signal.SIGKILL, "is gone"), (signal.SIGSTOP, f"for {TIMEOUT} s")], ids=["killed", "stopped"])
-def test_a_rank_that_dies_while_a_checkpoint_is_written_is_missed(job, tmp_path, slow_disk, victim, end, told):
+@pytest.mark.parametrize("end, told", [(signal.SIGKILL, "is gone"), (signal.SIGSTOP, f"for {TIMEOUT} s")],
+                         ids=["killed", "stopped"])
+def test_the_death_of_a_rank_while_a_checkpoint_is_written_is_noticed(job, tmp_path, slow_disk, victim, end, told):
     out = tmp_path / "out"
     ranks = start_until_it_saves(one_checkpoint(job), out)
     ranks[victim].send_signal(end)
@@ -76,13 +77,15 @@ def test_a_rank_that_dies_while_a_checkpoint_is_written_is_missed(job, tmp_path,
     ranks[victim].kill()
     ranks[victim].communicate()
     assert ranks[1 - victim].returncode == CLUSTER_ERROR, error
-    assert f"rank {1 - victim} (host " in error and f"rank {victim}" in error and told in error and "checkpoint 1" in error
+    assert (f"rank {1 - victim} (host " in error and f"rank {victim}" in error and told in error
+            and "checkpoint 1" in error)
     assert victim == 1 or not (out / "checkpoints/step-00000001").exists()
 
 
 def test_a_second_run_in_a_folder_is_refused_until_the_first_has_ended_however_it_ends(job, tmp_path):
     out = tmp_path / "out"
-    first = subprocess.Popen(tiny.command(job(run={"steps": NEVER_DONE, "checkpoint_every": 1}), "--out", out), env=tiny.ENVIRONMENT, text=True,
+    first = subprocess.Popen(tiny.command(job(run={"steps": NEVER_DONE, "checkpoint_every": 1}), "--out", out),
+                             env=tiny.ENVIRONMENT, text=True,
                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     tiny.wait_for_steps(first, 2)
     for arguments in [["--out", out], ["--out", out, "--resume", out]]:
@@ -100,7 +103,8 @@ def test_a_second_run_in_a_folder_is_refused_until_the_first_has_ended_however_i
 
 def test_a_second_run_of_processes_is_refused_on_all_ranks(job, tmp_path):
     out = tmp_path / "out"
-    first = subprocess.Popen(tiny.command(job(run={"steps": NEVER_DONE}), "--out", out), env=tiny.ENVIRONMENT, text=True,
+    first = subprocess.Popen(tiny.command(job(run={"steps": NEVER_DONE}), "--out", out), env=tiny.ENVIRONMENT,
+                             text=True,
                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     tiny.wait_for_steps(first, 1)
     ranks = tiny.start_ranks([tiny.command(job(), "--out", out)] * 2)

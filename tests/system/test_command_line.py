@@ -1,4 +1,4 @@
-"""What is given on the command line and in the environment: taken as it is, or refused with exit status 2 and the culprit's name."""
+"""Words of the command line and the environment are used exactly, or refused by name with exit status 2."""
 
 import json
 import os
@@ -19,22 +19,24 @@ def job(tmp_path, corpus):
 
 
 def refusal(words, **options):
-    """The message of a command that must end with 2 and print nothing else."""
+    """The message of a command that must exit with 2 and print nothing else."""
     result = tiny.run(words, **options)
     assert result.returncode == USER_ERROR and result.stdout == "", result
     assert result.stderr.startswith("switchyard: "), result.stderr
     return result.stderr[len("switchyard: "):].rstrip("\n")
 
 
-# ---- the kinds of tables
+# ---- kinds of tables
 
 
-@pytest.mark.parametrize("command", [["train"], ["plan", "--cluster", "demo"], ["simulate", "--cluster", "demo"], ["show", "plan"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("command", [["train"], ["plan", "--cluster", "demo"], ["simulate", "--cluster", "demo"],
+                                     ["show", "plan"]], ids=lambda words: words[0])
 def test_a_bucket_that_is_no_list_of_tables_is_refused(job, command):
     path = job([])
     path.write_text(path.read_text() + '[bucket]\nmax_length = 48\nstrategy = "1,2,1"\n')
     line = path.read_text().splitlines().index("[bucket]") + 1
-    assert refusal([tiny.PROGRAM, *command, path]) == (f"{path}:{line}: bucket must be a list of tables: write [[bucket]] with double brackets above each "
+    assert refusal([tiny.PROGRAM, *command, path]) == (f"{path}:{line}: bucket must be a list of tables: write "
+                                                       "[[bucket]] with double brackets above each "
                                                        "bucket.")
 
 
@@ -53,11 +55,12 @@ def test_a_section_of_another_kind_is_refused(job, command, text, message):
             inside = line in (f"[{name}]", f"[[{name[:-1]}]]")
         if not inside:
             kept.append(line)
-    path.write_text(("" if text.startswith("[") else text) + "\n".join(kept) + "\n" + (text if text.startswith("[") else ""))
+    path.write_text(("" if text.startswith("[") else text) + "\n".join(kept) + "\n" +
+                    (text if text.startswith("[") else ""))
     assert message in refusal([tiny.PROGRAM, *command, path])
 
 
-def test_buckets_for_the_planner_say_nothing_that_it_would_not_keep_to(job):
+def test_buckets_for_the_planner_have_no_settings_that_it_would_ignore(job):
     path = job([(48, "auto")])
     path.write_text(path.read_text() + 'file = "mine.json"\n')
     assert "bucket.0.file is set, but the strategies are left to the planner" in refusal(tiny.command(path))
@@ -66,7 +69,8 @@ def test_buckets_for_the_planner_say_nothing_that_it_would_not_keep_to(job):
 # ---- names of folders
 
 
-@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\\", '"quoted"', "'single'", "with blank", "gr\u00fc\u00dfe \u2713", "a#b", "{x = 1}", "a\nb", "1", "true", "x]\n[run"])
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\\", '"quoted"', "'single'", "with blank", "gr\u00fc\u00dfe \u2713",
+                                  "a#b", "{x = 1}", "a\nb", "1", "true", "x]\n[run"])
 def test_a_run_goes_to_exactly_the_folder_that_is_named(job, tmp_path, name):
     tiny.train(job(run={"steps": 1, "checkpoint_every": 1}), "--out", tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["job.toml", name])
@@ -97,7 +101,9 @@ def test_an_empty_name_is_refused(job, option):
 
 @pytest.mark.parametrize("option, value, message", [("--steps", "-3", "--steps -3: run.steps = -3 must be at least 1."),
                                                     ("--steps", "0", "--steps 0: run.steps = 0 must be at least 1."),
-                                                    ("--steps", "99999999999999999999", "--steps 9223372036854775807: run.steps = 9223372036854775807 must be at most 1000000000."),
+                                                    ("--steps", "99999999999999999999",
+                                                     "--steps 9223372036854775807: run.steps = 9223372036854775807 "
+                                                     "must be at most 1000000000."),
                                                     ("--ranks", "-1", "--ranks -1: run.ranks = -1 must be at least 1."),
                                                     ("--ranks", "0", "--ranks 0: run.ranks = 0 must be at least 1.")])
 def test_a_number_out_of_range_is_reported_with_its_option(job, option, value, message):
@@ -106,31 +112,41 @@ def test_a_number_out_of_range_is_reported_with_its_option(job, option, value, m
 
 def test_a_run_that_is_beyond_its_last_step_is_reported_and_stays_as_it_is(finished):
     before = (finished / "run" / "log.jsonl").read_text()
-    message = refusal([tiny.PROGRAM, "train", "job-file.toml", "--out", "run", "--resume", "run", "--steps", "1"], cwd=finished)
-    assert message == "run.steps = 1, but --resume run goes on from step 2. Raise run.steps, or resume from an earlier checkpoint."
+    message = refusal([tiny.PROGRAM, "train", "job-file.toml", "--out", "run", "--resume", "run", "--steps", "1"],
+                      cwd=finished)
+    assert (message == "run.steps = 1, but --resume run goes on from step 2. Raise run.steps, or resume from an "
+                       "earlier checkpoint.")
     assert (finished / "run" / "log.jsonl").read_text() == before and len(before.splitlines()) == 2
 
 
-MISTAKES = [(["train", "--stepz", "3"], "--stepz"), (["train", "--steps"], "--steps"), (["train", "--steps", "three"], "--steps"),
+MISTAKES = [(["train", "--stepz", "3"], "--stepz"), (["train", "--steps"], "--steps"),
+            (["train", "--steps", "three"], "--steps"),
             (["train", "--steps", "1e3"], "--steps"), (["trian"], "trian"), (["bench", "stepp"], "stepp"),
-            (["plan", "job.toml"], "--cluster"), (["show", "nothing", "job.toml"], "nothing"), (["schedule", "--kind", "none"], "none"),
-            (["schedule", "--stages", "0"], "0"), (["plan", "job.toml", "--cluster", "demo", "--top", "-1"], "-1"), (["simulate"], "job"), (["data"], "subcommand"),
-            (["data", "stats"], "dir"), (["verify", "--ranks", "x", "folder"], "--ranks"), (["profile", "--ranks", "-1"], "-1"), ([], "subcommand")]
+            (["plan", "job.toml"], "--cluster"), (["show", "nothing", "job.toml"], "nothing"),
+            (["schedule", "--kind", "none"], "none"),
+            (["schedule", "--stages", "0"], "0"), (["plan", "job.toml", "--cluster", "demo", "--top", "-1"], "-1"),
+            (["simulate"], "job"), (["data"], "subcommand"),
+            (["data", "stats"], "dir"), (["verify", "--ranks", "x", "folder"], "--ranks"),
+            (["profile", "--ranks", "-1"], "-1"), ([], "subcommand")]
 
 
-@pytest.mark.parametrize("words, culprit", MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else None)
+@pytest.mark.parametrize("words, culprit", MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list)
+                         else None)
 def test_a_mistake_on_the_command_line_ends_with_2_and_its_name(words, culprit):
     assert culprit in refusal([tiny.PROGRAM, *words])
 
 
 def test_help_and_version_end_with_0():
-    for words in (["--help"], ["--version"], ["train", "--help"], ["schedule", "--help"], ["data", "prepare", "--help"]):
+    for words in (["--help"], ["--version"], ["train", "--help"], ["schedule", "--help"],
+                  ["data", "prepare", "--help"]):
         result = tiny.run([tiny.PROGRAM, *words])
         assert result.returncode == 0 and result.stdout and result.stderr == "", result
 
 
-@pytest.mark.parametrize("words", [["--times", "1e308,1e308,1e308"], ["--times", "1e400,1,1"], ["--times", "nan,1,1"], ["--times", "1,inf,1"], ["--times", "1,1,-1"],
-                                   ["--times", "1,1"], ["--times", "1,1,1,1"], ["--times", "1,1,1", "--send", "nan"], ["--send", "inf"], ["--send", "-1"], ["--send", "1e308"],
+@pytest.mark.parametrize("words", [["--times", "1e308,1e308,1e308"], ["--times", "1e400,1,1"],
+                                   ["--times", "nan,1,1"], ["--times", "1,inf,1"], ["--times", "1,1,-1"],
+                                   ["--times", "1,1"], ["--times", "1,1,1,1"], ["--times", "1,1,1", "--send", "nan"],
+                                   ["--send", "inf"], ["--send", "-1"], ["--send", "1e308"],
                                    ["--stages", "4096", "--micro-batches", "65536"]], ids=" ".join)
 @pytest.mark.parametrize("kind", ["1f1b", "zero-bubble", "zb-v"])
 def test_times_of_a_schedule_that_no_stage_has_are_refused(words, kind):
@@ -165,9 +181,12 @@ def test_what_is_beyond_sense_is_refused_before_anything_is_taken(job, words, me
     assert message in refusal(tiny.command(job(), *words), timeout=tiny.HANG, preexec_fn=limited(4096))
 
 
-OTHERS = [["bench", "step", "--ranks", "100000"], ["bench", "step", "--ranks", "0"], ["bench", "step", "--threads", "1000000"], ["bench", "step", "--seq", "1000000000000"],
-          ["bench", "step", "--batch", "1000000000000"], ["bench", "switch", "--ranks", "100000"], ["bench", "kernels", "--tokens", "1000000000000"],
-          ["bench", "kernels", "--threads", "1000000"], ["profile", "--ranks", "1000000"], ["profile", "--ranks", "2", "--threads", "1000000"],
+OTHERS = [["bench", "step", "--ranks", "100000"], ["bench", "step", "--ranks", "0"],
+          ["bench", "step", "--threads", "1000000"], ["bench", "step", "--seq", "1000000000000"],
+          ["bench", "step", "--batch", "1000000000000"], ["bench", "switch", "--ranks", "100000"],
+          ["bench", "kernels", "--tokens", "1000000000000"],
+          ["bench", "kernels", "--threads", "1000000"], ["profile", "--ranks", "1000000"],
+          ["profile", "--ranks", "2", "--threads", "1000000"],
           ["bench", "step", "--hidden", "1000000000"]]
 
 
@@ -176,8 +195,10 @@ def test_other_commands_refuse_it_as_well(words):
     refusal([tiny.PROGRAM, *words], timeout=tiny.HANG, preexec_fn=limited(4096))
 
 
-@pytest.mark.parametrize("words", [["plan", "--seconds", "nan"], ["plan", "--seconds", "inf"], ["plan", "--seconds", "-1"], ["plan", "--steps", "1000000000"],
-                                   ["simulate", "--steps", "1000000000"], ["plan", "--top", "1000000000"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["plan", "--seconds", "nan"], ["plan", "--seconds", "inf"],
+                                   ["plan", "--seconds", "-1"], ["plan", "--steps", "1000000000"],
+                                   ["simulate", "--steps", "1000000000"], ["plan", "--top", "1000000000"]],
+                         ids=" ".join)
 def test_counts_of_predictions_are_bounded(job, words):
     assert words[1] in refusal([tiny.PROGRAM, words[0], job(), "--cluster", "demo", *words[1:]], timeout=tiny.HANG)
 
@@ -185,10 +206,14 @@ def test_counts_of_predictions_are_bounded(job, words):
 # ---- the environment
 
 
-@pytest.mark.parametrize("variables, culprit", [({"WORLD_SIZE": "2"}, "RANK is missing"), ({"RANK": "0"}, "WORLD_SIZE is missing"),
-                                                ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}, "MASTER_PORT = 0"),
-                                                ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "99999"}, "MASTER_PORT = 99999"),
-                                                ({"RANK": "-1", "WORLD_SIZE": "2"}, 'RANK = "-1"'), ({"RANK": "0", "WORLD_SIZE": "0"}, "WORLD_SIZE = 0")])
+@pytest.mark.parametrize("variables, culprit", [({"WORLD_SIZE": "2"}, "RANK is missing"),
+                                                ({"RANK": "0"}, "WORLD_SIZE is missing"),
+                                                ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                                                  "MASTER_PORT": "0"}, "MASTER_PORT = 0"),
+                                                ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                                                  "MASTER_PORT": "99999"}, "MASTER_PORT = 99999"),
+                                                ({"RANK": "-1", "WORLD_SIZE": "2"}, 'RANK = "-1"'),
+                                                ({"RANK": "0", "WORLD_SIZE": "0"}, "WORLD_SIZE = 0")])
 def test_a_mistake_in_the_environment_ends_with_2_and_its_name(job, variables, culprit):
     assert culprit in refusal(tiny.command(job()), environment=tiny.ENVIRONMENT | variables)
 
@@ -210,36 +235,47 @@ def finished(tmp_path_factory, corpus):
     return out
 
 
-PRINTING = {"version": ["--version"], "help": ["--help"], "help of train": ["train", "--help"], "help of keys": ["train", "--help-keys"],
-            "model": ["show", "model", "job-file.toml"], "plan": ["show", "plan", "job-file.toml"], "program": ["show", "program", "job-file.toml"],
-            "strategy": ["show", "strategy", "job-file.toml"], "simulate": ["simulate", "job-file.toml", "--cluster", "demo", "--json"],
-            "planner": ["plan", "job-file.toml", "--cluster", "demo"], "report": ["report", "run", "--out", "page.html"], "schedule": ["schedule"],
-            "much": ["schedule", "--micro-batches", "3000"], "switch": ["switch-plan", "--model", "7b", "--cluster", "1x2", "--from", "1,2,1", "--to", "2,1,1"],
-            "stats": ["data", "stats", "CORPUS"], "prepare": ["data", "prepare", "--input", "text.txt", "--tokenizer", "train:256", "--out", "prepared"],
+PRINTING = {"version": ["--version"], "help": ["--help"], "help of train": ["train", "--help"],
+            "help of keys": ["train", "--help-keys"],
+            "model": ["show", "model", "job-file.toml"], "plan": ["show", "plan", "job-file.toml"],
+            "program": ["show", "program", "job-file.toml"],
+            "strategy": ["show", "strategy", "job-file.toml"],
+            "simulate": ["simulate", "job-file.toml", "--cluster", "demo", "--json"],
+            "planner": ["plan", "job-file.toml", "--cluster", "demo"],
+            "report": ["report", "run", "--out", "page.html"], "schedule": ["schedule"],
+            "much": ["schedule", "--micro-batches", "3000"],
+            "switch": ["switch-plan", "--model", "7b", "--cluster", "1x2", "--from", "1,2,1", "--to", "2,1,1"],
+            "stats": ["data", "stats", "CORPUS"], "prepare": ["data", "prepare", "--input", "text.txt",
+                                                              "--tokenizer", "train:256", "--out", "prepared"],
             "help of prepare": ["data", "prepare", "--help"],
-            "bench": ["bench", "switch", "--hidden", "32", "--heads", "4", "--kv-heads", "2", "--ffn", "48", "--vocab", "64", "--layers", "2", "--ranks", "2",
+            "bench": ["bench", "switch", "--hidden", "32", "--heads", "4", "--kv-heads", "2", "--ffn",
+                      "48", "--vocab", "64", "--layers", "2", "--ranks", "2",
                       "--from", "1,2,1", "--to", "2,1,1", "--repetitions", "1"]}
 
 
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-"], ids=["full", "closed"])
 @pytest.mark.parametrize("name", PRINTING)
-def test_standard_output_that_takes_nothing_is_a_failure(finished, corpus, name, redirection):
+def test_standard_output_that_cannot_be_written_is_a_failure(finished, corpus, name, redirection):
     words = [str(corpus) if word == "CORPUS" else word for word in PRINTING[name]]
     result = ends_on([tiny.PROGRAM, *words], redirection, cwd=finished)
     assert result.returncode == CLUSTER_ERROR, result
-    assert "cannot write to standard output: " in result.stderr and "internal error" not in result.stderr and "Traceback" not in result.stderr
+    assert ("cannot write to standard output: " in result.stderr and "internal error" not in result.stderr
+            and "Traceback" not in result.stderr)
 
 
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-"], ids=["full", "closed"])
 def test_data_preparation_by_itself_fails_as_well(finished, redirection):
-    words = [sys.executable, "-m", "switchyard_data", "prepare", "--input", "text.txt", "--tokenizer", "train:256", "--out", "alone"]
+    words = [sys.executable, "-m", "switchyard_data", "prepare", "--input", "text.txt", "--tokenizer",
+             "train:256", "--out", "alone"]
     result = ends_on(words, redirection, tiny.ENVIRONMENT | {"PYTHONPATH": str(tiny.ROOT / "python")}, cwd=finished)
-    assert result.returncode == CLUSTER_ERROR and "error: cannot write to standard output: " in result.stderr and "Traceback" not in result.stderr, result
+    assert (result.returncode == CLUSTER_ERROR and "error: cannot write to standard output: " in result.stderr
+            and "Traceback" not in result.stderr), result
 
 
-def test_files_do_not_take_the_place_of_closed_output(job, tmp_path):
-    """Training prints nothing there, so that it may be closed; no file may get what is said elsewhere."""
-    result = ends_on(tiny.command(job(run={"steps": 2, "checkpoint_every": 1}), "--out", tmp_path / "out"), ">&- 2>&- <&-")
+def test_files_do_not_get_the_descriptor_of_closed_output(job, tmp_path):
+    """Training prints nothing to standard output, so it may be closed; no file may receive other output."""
+    result = ends_on(tiny.command(job(run={"steps": 2, "checkpoint_every": 1}), "--out", tmp_path / "out"),
+                     ">&- 2>&- <&-")
     assert result.returncode == 0
     assert [entry["step"] for entry in tiny.read_log(tmp_path / "out")] == [1, 2]
 
@@ -248,7 +284,7 @@ def test_files_do_not_take_the_place_of_closed_output(job, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["simulate", "planner", "schedule", "switch", "stats", "bench"])
-def test_with_json_nothing_is_said_on_standard_error(finished, corpus, name):
+def test_with_json_nothing_is_printed_on_standard_error(finished, corpus, name):
     words = [str(corpus) if word == "CORPUS" else word for word in PRINTING[name]]
     result = tiny.run([tiny.PROGRAM, *words, *([] if "--json" in words else ["--json"])], cwd=finished)
     assert result.returncode == 0 and result.stderr == "", result.stderr

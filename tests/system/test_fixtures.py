@@ -1,4 +1,4 @@
-"""tests/fixtures is what tools/fixtures.py makes and what transformers computes."""
+"""tests/fixtures agrees with tools/fixtures.py and with transformers."""
 
 import importlib.util
 import json
@@ -50,7 +50,8 @@ def test_the_script_makes_the_same_model_and_batch(tmp_path, name):
 
 @pytest.mark.parametrize("name", fixtures.MODELS)
 def test_transformers_computes_the_expected_results(name):
-    assert_same_tensors(fixtures.results_of(FOLDER / name), load_file(FOLDER / name / "expected.safetensors"), FP64_ROUNDING)
+    assert_same_tensors(fixtures.results_of(FOLDER / name), load_file(FOLDER / name / "expected.safetensors"),
+                        FP64_ROUNDING)
 
 
 def test_arithmetic_below_fp64_is_refused():

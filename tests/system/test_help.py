@@ -1,4 +1,4 @@
-"""Every subcommand's --help says something of each option."""
+"""The --help of every subcommand explains each option."""
 
 import re
 import shutil
@@ -7,7 +7,8 @@ import subprocess
 import pytest
 import tiny_runs as tiny
 
-COMMANDS = ["train", "verify", "switch-plan", "show", "simulate", "plan", "profile", "report", "schedule", "data prepare", "data stats", "bench step", "bench switch",
+COMMANDS = ["train", "verify", "switch-plan", "show", "simulate", "plan", "profile", "report",
+            "schedule", "data prepare", "data stats", "bench step", "bench switch",
             "bench comm", "bench kernels"]
 
 
@@ -18,10 +19,10 @@ def test_each_option_is_explained(command):
     options = re.split(r"\n(?=  \S)", result.stdout[result.stdout.lower().index("\noptions:"):])[1:]
     assert len(options) > 1
     for option in options:
-        assert re.search(r"\S {2,}\S|\n +\S", option.strip()), option  # beside it or below it
+        assert re.search(r"\S {2,}\S|\n +\S", option.strip()), option  # help text beside or below the option
 
 
-def test_the_commands_are_all_that_there_are():
+def test_the_list_of_commands_is_complete():
     def subcommands(text):
         return re.findall(r"^  ([a-z-]+) +\S", text[text.index("Subcommands:"):], re.MULTILINE)
 
@@ -40,9 +41,10 @@ def test_commands_that_need_no_device_start_without_libtorch():
     assert "torch" in libraries(tiny.PROGRAM + "-device")
 
 
-def test_without_the_program_beside_it_those_that_need_one_say_so(tmp_path):
+def test_commands_that_need_the_device_program_report_that_it_is_missing(tmp_path):
     alone = shutil.copy(tiny.PROGRAM, tmp_path / "switchyard")
     assert tiny.run([alone, "schedule", "--help"]).returncode == 0
     result = tiny.run([alone, "train", "job.toml"])
     assert result.returncode == 2
-    assert result.stderr == f"switchyard: {tmp_path}/switchyard-device: No such file or directory. Both programs belong into one folder.\n"
+    assert (result.stderr == f"switchyard: {tmp_path}/switchyard-device: No such file or directory. Both programs must "
+                             "be in the same folder.\n")

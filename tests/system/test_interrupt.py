@@ -1,4 +1,4 @@
-"""Runs that are killed at any moment and go on, under other strategies and on other ranks, train as if nothing had happened."""
+"""Killed runs that resume, also under other strategies and on other ranks, train as if they had not been killed."""
 
 import random
 import signal
@@ -9,8 +9,9 @@ import pytest
 import tiny_runs as tiny
 
 STEPS, CONTEXT = 40, 32
-# Ranks, and bounds with their strategies; documents above the context are split, so that a checkpoint may lie inside one.
-LIVES = [(1, [(32, "1,1,1")]), (2, [(32, "1,2,1"), (12, "2,1,1")]), (4, [(32, "1,2,2"), (20, "4,1,1")]), (3, [(32, "1,1,3")]),
+# Ranks, and bounds with their strategies. Documents above the context are split, so a checkpoint may be within one.
+LIVES = [(1, [(32, "1,1,1")]), (2, [(32, "1,2,1"), (12, "2,1,1")]), (4, [(32, "1,2,2"), (20, "4,1,1")]),
+         (3, [(32, "1,1,3")]),
          (4, [(32, "1,4,1"), (24, "2,1,2"), (8, "2,2,1")]), (2, [(32, "1,1,2")])]
 
 
@@ -23,7 +24,8 @@ def write_job(path, corpus, life, **run):
 
 def start(job, out):
     resume = ["--resume", out] if any(out.glob("checkpoints/step-*/COMMITTED")) else []
-    return subprocess.Popen(tiny.command(job, "--out", out, *resume), env=tiny.ENVIRONMENT, text=True, stdout=subprocess.DEVNULL,
+    return subprocess.Popen(tiny.command(job, "--out", out, *resume), env=tiny.ENVIRONMENT, text=True,
+                            stdout=subprocess.DEVNULL,
                             stderr=subprocess.PIPE)
 
 
@@ -43,7 +45,7 @@ def expect_like(whole, log):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, corpus):
-    """The log of a run on one rank that nobody interrupts."""
+    """The log of an uninterrupted run on one rank."""
     out = tmp_path_factory.mktemp("whole")
     log = tiny.train(write_job(out / "job.toml", corpus, LIVES[0], checkpoint_every=0), "--out", out)
     assert len({entry["loss"] for entry in log}) == STEPS
@@ -55,7 +57,7 @@ def test_kills_at_random_moments_leave_the_loss_curve_of_a_run_without_them(tmp_
     out = tmp_path / "out"
     for life in draw.sample(LIVES, 5):
         process = start(write_job(tmp_path / "job.toml", corpus, life), out)
-        tiny.wait_for_steps(process, 2)  # then there is a checkpoint of the first
+        tiny.wait_for_steps(process, 2)  # then step 1 has a checkpoint
         time.sleep(draw.uniform(0, 0.15))
         kill(process)
     tiny.train(write_job(tmp_path / "job.toml", corpus, draw.choice(LIVES)), "--out", out, "--resume", out)

@@ -1,4 +1,4 @@
-"""The same job on ranks that are threads, processes of mpirun, and processes that torchrun's variables describe."""
+"""The same job on ranks that are threads, processes of mpirun, and processes with torchrun's variables."""
 
 import shutil
 import socket
@@ -9,7 +9,8 @@ import pytest
 import tiny_runs as tiny
 
 TORCHRUN = Path(tiny.PYTHON).parent / "torchrun"
-JOBS = {2: [(48, "1,2,1"), (20, "1,1,2"), (10, "2,1,1")], 4: [(48, "1,4,1"), (36, "1,2,2"), (24, "2,2,1"), (12, "4,1,1")]}
+JOBS = {2: [(48, "1,2,1"), (20, "1,1,2"), (10, "2,1,1")], 4: [(48, "1,4,1"), (36, "1,2,2"), (24, "2,2,1"),
+                                                              (12, "4,1,1")]}
 SAME = ("step", "loss", "lr", "grad_norm", "tokens", "padding_share", "intra_bytes", "inter_bytes", "skipped")
 
 
@@ -34,7 +35,8 @@ def test_threads_give_the_same_bits_again(job, tmp_path):
 @pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
 def test_mpirun_gives_the_bits_of_threads(job, tmp_path):
     path, ranks, expected = job
-    assert what_must_be_the_same(tiny.train(path, "--out", tmp_path / "mpi", launcher=[*tiny.MPIRUN, "-n", ranks])) == expected
+    assert what_must_be_the_same(tiny.train(path, "--out", tmp_path / "mpi",
+                                            launcher=[*tiny.MPIRUN, "-n", ranks])) == expected
 
 
 def end_cleanly(processes):
@@ -62,7 +64,7 @@ def test_ranks_on_two_hosts_count_their_bytes_between_hosts_and_reach_the_same_l
 
 
 @pytest.mark.parametrize("job", [2], indirect=True)
-def test_ranks_with_a_token_and_an_interface_meet_though_strangers_knock(job, tmp_path):
+def test_ranks_with_a_token_and_an_interface_connect_despite_strangers(job, tmp_path):
     path, ranks, expected = job
     token, port = tmp_path / "token", tiny.free_port()
     token.write_text("s3cret\n")
@@ -79,7 +81,8 @@ def test_ranks_with_a_token_and_an_interface_meet_though_strangers_knock(job, tm
     stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
     while stranger.recv(1000):
         pass
-    second, = tiny.start_ranks([[*words, "--set", f"fabric.token_file={token}", "--set", "fabric.interface=127.0.0.0/8"]], port=port,
+    second, = tiny.start_ranks([[*words, "--set", f"fabric.token_file={token}", "--set",
+                                 "fabric.interface=127.0.0.0/8"]], port=port,
                                variables=[{"RANK": "1", "WORLD_SIZE": str(ranks)}])
     errors = [process.communicate(timeout=tiny.HANG)[1] for process in (first, second)]
     assert first.returncode == second.returncode == 0, errors

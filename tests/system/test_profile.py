@@ -11,14 +11,16 @@ def profile(tmp_path_factory):
     path = tmp_path_factory.mktemp("profile") / "p.json"
     result = tiny.run([tiny.PROGRAM, "profile", "--quick", "--ranks", "2", "--threads", "1", "--out", path])
     assert result.returncode == 0, result.stderr
-    assert f"written to {path}" in result.stdout and "2 ranks on 1 host, 1 thread each" in result.stdout and "profile: " in result.stderr
+    assert (f"written to {path}" in result.stdout and "2 ranks on 1 host, 1 thread each" in result.stdout
+            and "profile: " in result.stderr)
     return path
 
 
 @pytest.fixture
 def job(tmp_path, corpus):
     def write(buckets=(), **run):
-        return tiny.write_job(tmp_path / "job.toml", corpus, list(buckets), run={"ranks": 2, "precision": "fp32", "steps": 2} | run)
+        return tiny.write_job(tmp_path / "job.toml", corpus, list(buckets),
+                              run={"ranks": 2, "precision": "fp32", "steps": 2} | run)
 
     return write
 
@@ -34,7 +36,8 @@ def test_a_profile_is_a_cluster_to_simulate_and_to_plan_for(profile, job):
     assert json.loads(result.stdout.splitlines()[-1])["chosen"]
 
 
-@pytest.mark.parametrize("buckets", [[], [(48, "auto")], [(48, "auto"), (20, "auto")]], ids=["no buckets", "one", "two"])
+@pytest.mark.parametrize("buckets", [[], [(48, "auto")], [(48, "auto"), (20, "auto")]],
+                         ids=["no buckets", "one", "two"])
 def test_a_job_that_leaves_its_strategies_open_is_planned_and_trains(profile, job, tmp_path, buckets):
     path = job(buckets, profile=str(profile))
     result = tiny.run(tiny.command(path, "--out", tmp_path / "out"))
@@ -54,7 +57,7 @@ def test_a_job_that_leaves_its_strategies_open_is_planned_and_trains(profile, jo
     assert [entry["loss"] for entry in log] == pytest.approx([entry["loss"] for entry in given], rel=1e-5)
 
 
-def test_processes_plan_alike_with_the_profile_that_they_share(profile, job, tmp_path):
+def test_processes_make_the_same_plan_from_their_shared_profile(profile, job, tmp_path):
     if not tiny.MPI:
         pytest.skip("built without MPI")
     path = job(profile=str(profile))
@@ -72,11 +75,12 @@ def test_processes_on_hosts_measure_the_links_between_them(tmp_path):
     result = tiny.run(words, timeout=tiny.HANG)
     assert result.returncode == 0 and "2 ranks on 2 hosts" in result.stdout, result.stderr
     profile = json.loads((tmp_path / "p.json").read_text())
-    assert profile["hosts"] == 2 and profile["machine"]["fabric"] == "mpi" and profile["links"]["inter_host"]["bandwidth"] > 1e6
+    assert (profile["hosts"] == 2 and profile["machine"]["fabric"] == "mpi"
+            and profile["links"]["inter_host"]["bandwidth"] > 1e6)
 
 
 def test_a_profile_is_measured_once_and_kept(job, tmp_path):
-    """A broken one is replaced, with a word."""
+    """A broken profile is replaced, with a message."""
     environment = tiny.ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     kept = tmp_path / "cache" / "switchyard" / "profile-2x1-cpu-fp32.json"
     kept.parent.mkdir(parents=True)
@@ -105,9 +109,11 @@ def test_a_job_with_more_ranks_than_were_measured_is_refused(profile, job):
 
 def test_settings_of_strategies_that_are_left_open_are_refused(job):
     result = tiny.run(tiny.command(job([]), "--set", 'parallel.recompute="full"'))
-    assert result.returncode == 2 and "parallel.recompute is set, but the strategies are left to the planner" in result.stderr, result.stderr
+    assert (result.returncode == 2 and "parallel.recompute is set, but the strategies are left to the planner" in
+            result.stderr), result.stderr
 
 
 def test_some_buckets_may_not_be_left_open(job):
     result = tiny.run(tiny.command(job([(48, "auto"), (20, "2,1,1")])))
-    assert result.returncode == 2 and 'strategy = "auto"' in result.stderr and "all of them or none" in result.stderr, result.stderr
+    assert (result.returncode == 2 and 'strategy = "auto"' in result.stderr
+            and "all of them or none" in result.stderr), result.stderr

@@ -1,5 +1,7 @@
-"""Jobs that are wrong in any way end with a message: wrong kinds, absurd numbers, missing and misplaced tables. SWITCHYARD_RANDOM_JOBS
-sets how many are tried, SWITCHYARD_RANDOM_SEED where they begin; a job is a function of its number."""
+"""Random wrong jobs end with a message: wrong types, absurd numbers, missing and misplaced tables.
+
+SWITCHYARD_RANDOM_JOBS is the number of jobs, SWITCHYARD_RANDOM_SEED the number of the first; a job depends only on its
+number."""
 
 import copy
 import json
@@ -15,16 +17,20 @@ SEED = int(os.environ.get("SWITCHYARD_RANDOM_SEED", 1))
 COUNT = int(os.environ.get("SWITCHYARD_RANDOM_JOBS", 60))
 MEMORY = 4 << 30  # address space: what is taken beyond it is refused by the system, and told as an internal error
 
-NUMBERS = [-1, 0, 1, 2, 3, 7, 48, 49, 64, 4095, 65537, 10**6, 2**31 - 1, 2**31, 2**32, 10**12, 10**15, 2**62, 2**63 - 1, -2**63, 0.5, -0.0, 1e-300,
+NUMBERS = [-1, 0, 1, 2, 3, 7, 48, 49, 64, 4095, 65537, 10**6, 2**31 - 1, 2**31, 2**32, 10**12,
+           10**15, 2**62, 2**63 - 1, -2**63, 0.5, -0.0, 1e-300,
            1e308, float("inf"), float("-inf"), float("nan")]
-WORDS = ["", " ", "auto", "none", "full", "1,1,1", "2,1,1", "1,2,1", "1,1,4", "0,1,1", "-1,1,1", "1,1", "1,1,1,1", "9,9,9", "99999999999999999999,1,1",
-         "1048576,1048576,1048576", "{", "{}", '{"groups": []}', "[]", "1 TiB", "-5 GiB", "1e30 GiB", "1e400", "5 s", "fp64", "zb-v", "zero-bubble",
-         "interleaved", "gpt2", "qwen3", "unfused", "7b", "hotspa/7b-16gpu-commoncrawl", "/dev/null", "/dev/zero/x", "gr\u00fc\u00dfe", "a\"b\\c", "x" * 3000]
+WORDS = ["", " ", "auto", "none", "full", "1,1,1", "2,1,1", "1,2,1", "1,1,4", "0,1,1", "-1,1,1",
+         "1,1", "1,1,1,1", "9,9,9", "99999999999999999999,1,1",
+         "1048576,1048576,1048576", "{", "{}", '{"groups": []}', "[]", "1 TiB", "-5 GiB", "1e30 GiB",
+         "1e400", "5 s", "fp64", "zb-v", "zero-bubble",
+         "interleaved", "gpt2", "qwen3", "unfused", "7b", "hotspa/7b-16gpu-commoncrawl", "/dev/null",
+         "/dev/zero/x", "gr\u00fc\u00dfe", "a\"b\\c", "x" * 3000]
 KINDS = [[], [[]], {}, [{}], [1, 2], {"a": 1}, [{"max_length": 48}], True, False]
 
 
 def literal(value):
-    """As TOML: floats have their point, tables are inline."""
+    """The value as TOML; floats have a point, tables are inline."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -39,28 +45,38 @@ def literal(value):
 def good_job(draw):
     strategy = draw.choice(["1,1,1", "2,1,1", "1,2,1", "1,1,2", {"dp": 1, "pp": 2, "schedule": "zero-bubble"},
                             {"tp": 2, "recompute": "full", "micro_batch_tokens": 96}])
-    job = {"seed": 1, "model": {"hidden_size": 32, "layers": 4, "heads": 4, "kv_heads": 2, "ffn_size": 48, "vocab_size": 120},
-           "data": {"path": ""}, "batch": {"sequences": 6, "context": 48}, "bucket": [{"max_length": 48, "strategy": strategy}],
-           "optimizer": {"lr": 1e-2}, "run": {"steps": 1, "ranks": 2, "threads": 1, "precision": "fp32"}, "fabric": {"timeout": "30 s"}}
+    job = {"seed": 1, "model": {"hidden_size": 32, "layers": 4, "heads": 4, "kv_heads": 2, "ffn_size": 48,
+                                "vocab_size": 120},
+           "data": {"path": ""}, "batch": {"sequences": 6, "context": 48},
+           "bucket": [{"max_length": 48, "strategy": strategy}],
+           "optimizer": {"lr": 1e-2}, "run": {"steps": 1, "ranks": 2, "threads": 1, "precision": "fp32"},
+           "fabric": {"timeout": "30 s"}}
     if draw.random() < 0.4:
         job["bucket"].append({"max_length": 20, "strategy": "2,1,1"})
     if draw.random() < 0.3:
-        job["model"] |= draw.choice([{"architecture": "gpt2", "kv_heads": 4}, {"architecture": "qwen3"}, {"architecture": "gpt2", "kv_heads": 4, "attention": "unfused"}])
+        job["model"] |= draw.choice([{"architecture": "gpt2", "kv_heads": 4}, {"architecture": "qwen3"},
+                                     {"architecture": "gpt2", "kv_heads": 4, "attention": "unfused"}])
     return job
 
 
-SETTINGS = {"recompute": "full", "schedule": "1f1b", "chunks": 2, "activation_cap": 3, "sequence_parallel": False, "micro_batch_tokens": 96,
+SETTINGS = {"recompute": "full", "schedule": "1f1b", "chunks": 2, "activation_cap": 3, "sequence_parallel": False,
+            "micro_batch_tokens": 96,
             "micro_batch_sequences": 2, "zero": 0}
-MORE = {"model": {"preset": "7b", "path": "/nowhere", "head_dim": 8, "max_positions": 64, "norm_eps": 1e-6, "rope_theta": 1e4, "dropout": 0.1,
-                  "rope_scaling": {"factor": 2.0}, "tied_embeddings": True, "qk_norm": True, "initializer_range": 0.1, "attention": "unfused"},
-        "batch": {"tokens": 96, "lengths": "full"}, "parallel": SETTINGS | {"preset": "hotspa/7b-16gpu-commoncrawl"}, "bucket": [{"strategy": SETTINGS | {"dp": 1, "name": "x"}}],
-        "optimizer": {"min_lr": 0.0, "warmup_steps": 2, "decay_steps": 3, "beta1": 0.9, "eps": 1e-8, "clip_norm": 1.0, "schedule": "linear"},
-        "run": {"memory_budget": "1 GiB", "checkpoint_every": 1, "keep_checkpoints": 1, "log_every": 1, "trace_step": 1, "home": 0, "order": [0],
+MORE = {"model": {"preset": "7b", "path": "/nowhere", "head_dim": 8, "max_positions": 64, "norm_eps": 1e-6,
+                  "rope_theta": 1e4, "dropout": 0.1,
+                  "rope_scaling": {"factor": 2.0}, "tied_embeddings": True, "qk_norm": True, "initializer_range": 0.1,
+                  "attention": "unfused"},
+        "batch": {"tokens": 96, "lengths": "full"}, "parallel": SETTINGS | {"preset": "hotspa/7b-16gpu-commoncrawl"},
+        "bucket": [{"strategy": SETTINGS | {"dp": 1, "name": "x"}}],
+        "optimizer": {"min_lr": 0.0, "warmup_steps": 2, "decay_steps": 3, "beta1": 0.9, "eps": 1e-8,
+                      "clip_norm": 1.0, "schedule": "linear"},
+        "run": {"memory_budget": "1 GiB", "checkpoint_every": 1, "keep_checkpoints": 1, "log_every": 1,
+                "trace_step": 1, "home": 0, "order": [0],
                 "prefetch": True, "device": "cpu"}, "fabric": {"strict": True}, "switch": {"planner": "greedy"}}
 
 
 def places(node, path=()):
-    """Paths of everything in the job, tables too."""
+    """Paths of all keys and tables of the job."""
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, item in items:
         yield (*path, key)
@@ -87,15 +103,16 @@ def change(draw, job):
         holder[path[-1]] = [holder[path[-1]]]
     elif kind == 2 and isinstance(holder[path[-1]], list) and holder[path[-1]]:
         holder[path[-1]] = holder[path[-1]][0]
-    elif kind == 3:  # a further key, with its usual or any value
+    elif kind == 3:  # another key, with its usual or any value
         path = draw.choice(list(places(MORE)))
         item = holder_of(MORE, path)[path[-1]]
         try:
             holder_of(job, path)[path[-1]] = copy.deepcopy(item) if draw.random() < 0.4 else value(draw)
         except (KeyError, IndexError, TypeError):
             job[path[0]] = copy.deepcopy(MORE.get(path[0], item))
-    elif kind < 6 and type(holder[path[-1]]) is int:  # as large as a slip of the keyboard makes it, and larger
-        holder[path[-1]] = draw.choice([10**draw.randrange(3, 19), 2**draw.randrange(10, 63), -holder[path[-1]], 0, holder[path[-1]] * 1000])
+    elif kind < 6 and type(holder[path[-1]]) is int:  # a number that is too large, by a typing error or more
+        holder[path[-1]] = draw.choice([10**draw.randrange(3, 19), 2**draw.randrange(10, 63), -holder[path[-1]],
+                                        0, holder[path[-1]] * 1000])
     else:
         holder[path[-1]] = value(draw)
 
@@ -124,7 +141,7 @@ def end_of(words):
 
 
 def error_of(words):
-    """What is wrong with how a command ended; "" if nothing is."""
+    """The fault in how a command ended; "" if there is none."""
     try:
         result = end_of(words)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What README and docs tell to type and to write works."""
+"""The commands and files of README and docs work."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def test_the_readme_shows_every_subcommand_that_a_newcomer_needs():
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_command_of_the_readme_has_only_options_that_its_help_tells(line):
+def test_a_command_of_the_readme_has_only_options_that_its_help_lists(line):
     arguments = arguments_of(line)
     help_text = tiny.run([tiny.PROGRAM, *subcommand_of(arguments), "--help"])
     assert help_text.returncode == 0, help_text.stderr
@@ -43,7 +43,8 @@ def profile(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if arguments_of(line)[0] in ("show", "simulate", "switch-plan")])
+@pytest.mark.parametrize("line",
+                         [line for line in COMMANDS if arguments_of(line)[0] in ("show", "simulate", "switch-plan")])
 def test_a_command_of_the_readme_that_only_prints_does_so(line, tmp_path, profile):
     line = line.replace("step.json", str(tmp_path / "step.json")).replace("--report out", f"--report {tmp_path}/out")
     result = tiny.run([tiny.PROGRAM, *arguments_of(line.replace("profile.json", str(profile)))], cwd=tiny.ROOT)
@@ -54,12 +55,13 @@ def with_small_numbers(line):
     return line.replace("run.checkpoint_every=50", "run.checkpoint_every=2").replace("--steps 1000", "--steps 4")
 
 
-def test_the_way_from_own_files_to_a_resumed_run_can_be_walked_as_written(tmp_path):
+def test_the_commands_from_own_files_to_a_resumed_run_work_as_written(tmp_path):
     (tmp_path / "texts").mkdir()
     for i in range(12):
         (tmp_path / "texts" / f"{i}.{'md' if i % 2 else 'txt'}").write_text(f"Line {i} of some text.\n" * (3 * i + 1))
     job = (tiny.ROOT / "demo" / "job.toml").read_text()
-    for key, value in (("path", '"data/mine"'), ("vocab_size", 512), ("hidden_size", 64), ("tokens", 2000), ("steps", 2)):
+    for key, value in (("path", '"data/mine"'), ("vocab_size", 512), ("hidden_size", 64), ("tokens", 2000),
+                       ("steps", 2)):
         job, found = re.subn(rf"^{key} = .*$", f"{key} = {value}", job, flags=re.MULTILINE)
         assert found == 1
     (tmp_path / "mine.toml").write_text(job)
@@ -71,13 +73,13 @@ def test_the_way_from_own_files_to_a_resumed_run_can_be_walked_as_written(tmp_pa
     assert [entry["step"] for entry in tiny.read_log(tmp_path / "runs" / "mine")] == [1, 2, 3, 4]
 
 
-def test_what_the_readme_tells_make_to_do_is_a_target():
+def test_the_make_targets_of_the_readme_exist():
     targets = re.findall(r"^(\w+):", (tiny.ROOT / "Makefile").read_text(), re.MULTILINE)
     told = [line.split()[1] for line in LINES if line.startswith("make ")]
     assert told and set(told) <= set(targets)
 
 
-def test_links_and_files_of_the_readme_are_there():
+def test_links_and_files_of_the_readme_exist():
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
     files = re.findall(r"`((?:demo|docs|recipes|reference|tools|tests|bench)/[\w./-]*|[\w-]+\.txt)`", README)
     assert len(links) > 5 and files

@@ -11,12 +11,14 @@ BUCKETS = [(48, "1,2,2"), (20, "4,1,1")]
 
 
 def data_of(path):
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.S).group(1))
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(),
+                                re.S).group(1))
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory, corpus):
-    return tiny.write_job(tmp_path_factory.mktemp("job") / "job.toml", corpus, BUCKETS, run={"ranks": 4, "precision": "fp32", "steps": 3})
+    return tiny.write_job(tmp_path_factory.mktemp("job") / "job.toml", corpus, BUCKETS,
+                          run={"ranks": 4, "precision": "fp32", "steps": 3})
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,8 @@ def measured(run_folder):
 @pytest.fixture(scope="module")
 def simulated(job, tmp_path_factory):
     out = tmp_path_factory.mktemp("simulated")
-    result = tiny.run([tiny.PROGRAM, "simulate", job, "--cluster", "demo", "--report", out, "--against", "all", "--json"])
+    result = tiny.run([tiny.PROGRAM, "simulate", job, "--cluster", "demo", "--report", out, "--against",
+                       "all", "--json"])
     assert result.returncode == 0, result.stderr
     return out / "report.html", json.loads(result.stdout.splitlines()[-1])
 
@@ -51,18 +54,21 @@ def test_a_simulated_page_has_the_simulations_figures(simulated):
     assert {event["pid"] for event in trace["traceEvents"]} == {0, 1, 2, 3}
 
 
-def test_a_measured_page_has_the_logs_figures_and_rows_that_match_the_prediction(measured, run_folder):
+def test_a_measured_page_has_the_logs_figures_and_tasks_that_match_the_prediction(measured, run_folder):
     log, run = tiny.read_log(run_folder), data_of(measured)["runs"][0]
     for key in ("loss", "tokens_per_second", "seconds", "intra_bytes"):
         assert run["steps"][key] == [line[key] for line in log]
-    assert run["memory"]["measured_peak"] == [max(peaks) for peaks in zip(*(line["peak_bytes_per_rank"] for line in log))]
+    assert run["memory"]["measured_peak"] == [max(peaks)
+                                              for peaks in zip(*(line["peak_bytes_per_rank"] for line in log))]
     timeline = run["timelines"][0]
     assert timeline["step"] == 2 and 0 < timeline["measured_seconds"] <= log[1]["seconds"]
-    names = {measured: {timeline["names"][name] for track, name in zip(timeline["spans"]["track"], timeline["spans"]["name"])
+    names = {measured: {timeline["names"][name] for track, name in zip(timeline["spans"]["track"],
+                                                                       timeline["spans"]["name"])
                         if timeline["tracks"][track]["measured"] == measured} for measured in (False, True)}
-    runs = {measured: {name for name in names[measured] if name.startswith(("run", "send", "update"))} for measured in names}
+    runs = {measured: {name for name in names[measured] if name.startswith(("run", "send", "update"))}
+            for measured in names}
     assert runs[True] == runs[False] and len(runs[True]) > 10
-    sent = sum(use["intra"] for use in run["links"])  # beside it the few bytes on which ranks agree
+    sent = sum(use["intra"] for use in run["links"])  # without the few bytes of the batch plan and the norm
     assert sent <= log[1]["intra_bytes"] <= sent + 20_000
 
 
@@ -70,7 +76,8 @@ def test_the_measured_timeline_is_a_trace_with_a_process_for_each_rank(run_folde
     trace = json.loads((run_folder / "timeline.json").read_text())
     work = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert trace["otherData"] == {"step": 2, "hosts": [0, 0, 0, 0]}
-    assert {event["pid"] for event in work} == {0, 1, 2, 3} and {event["cat"] for event in work} == {"compute", "communication"}
+    assert ({event["pid"] for event in work} == {0, 1, 2, 3}
+            and {event["cat"] for event in work} == {"compute", "communication"})
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in work)
 
 
@@ -82,9 +89,10 @@ def test_no_step_is_traced_where_none_is_asked_for(job, tmp_path):
 
 
 @pytest.mark.parametrize("break_it, told", [
-    (lambda run: (run / "log.jsonl").unlink(), "has no log.jsonl, so it is no run folder"),
+    (lambda run: (run / "log.jsonl").unlink(), "has no log.jsonl, so it is not a run folder"),
     (lambda run: (run / "log.jsonl").write_text("x\n"), "log.jsonl line 1 is no step of a run"),
-    (lambda run: (run / "timeline.json").write_text("[]"), "timeline.json is no timeline of a run")], ids=["log gone", "log broken", "timeline broken"])
+    (lambda run: (run / "timeline.json").write_text("[]"), "timeline.json is no timeline of a run")],
+                         ids=["log gone", "log broken", "timeline broken"])
 def test_what_cannot_be_read_is_reported(run_folder, tmp_path, break_it, told):
     copy = tmp_path / "run"
     copy.mkdir()
@@ -96,14 +104,15 @@ def test_what_cannot_be_read_is_reported(run_folder, tmp_path, break_it, told):
 
 
 def changed(file, /, **values):
-    """A change of a file of the run: of the trace's otherData, of its first event, or of the last line of the log."""
+    """A change of a file of the run: of the trace's otherData or first event, or of the log's last line."""
     def change(run):
         path = run / file
         if file == "log.jsonl":
             lines = path.read_text().splitlines()
             path.write_text("\n".join([*lines[:-1], json.dumps(json.loads(lines[-1]) | values)]) + "\n")
         elif file == "plan.json":
-            path.write_text(json.dumps({"candidates": [{"name": "a", "seconds": 1, "peak": 1, "fits": True, "chosen": True, "remark": ""} | values]}))
+            path.write_text(json.dumps({"candidates": [{"name": "a", "seconds": 1, "peak": 1, "fits": True,
+                                                        "chosen": True, "remark": ""} | values]}))
         else:
             trace = json.loads(path.read_text())
             event = next(event for event in trace["traceEvents"] if event["ph"] == "X")
@@ -112,13 +121,19 @@ def changed(file, /, **values):
     return change
 
 
-NAN = float("nan")  # Python writes it as NaN, which is no JSON
-ABSURD = [changed("timeline.json", step=-2), changed("timeline.json", step=0), changed("timeline.json", step=999999999999), changed("timeline.json", step=1e308),
-          changed("timeline.json", step="2"), changed("timeline.json", step=NAN), changed("timeline.json", hosts=[0, 0, 0, 10**9]), changed("timeline.json", hosts=3),
-          changed("timeline.json", pid=-1), changed("timeline.json", pid=10**12), changed("timeline.json", ts=1e308), changed("timeline.json", dur=-5),
-          changed("timeline.json", dur=NAN), changed("timeline.json", name=5), changed("log.jsonl", step=-2), changed("log.jsonl", step=999999999999),
-          changed("log.jsonl", step=NAN), changed("log.jsonl", loss="low"), changed("log.jsonl", seconds=1e308), changed("log.jsonl", intra_bytes=1e308),
-          changed("log.jsonl", peak_bytes_per_rank=[1e308]), changed("plan.json", seconds=1e308), changed("plan.json", peak=-1), changed("plan.json", name=None),
+NAN = float("nan")  # Python writes it as NaN, which is not JSON
+ABSURD = [changed("timeline.json", step=-2), changed("timeline.json", step=0),
+          changed("timeline.json", step=999999999999), changed("timeline.json", step=1e308),
+          changed("timeline.json", step="2"), changed("timeline.json", step=NAN),
+          changed("timeline.json", hosts=[0, 0, 0, 10**9]), changed("timeline.json", hosts=3),
+          changed("timeline.json", pid=-1), changed("timeline.json", pid=10**12), changed("timeline.json", ts=1e308),
+          changed("timeline.json", dur=-5),
+          changed("timeline.json", dur=NAN), changed("timeline.json", name=5), changed("log.jsonl", step=-2),
+          changed("log.jsonl", step=999999999999),
+          changed("log.jsonl", step=NAN), changed("log.jsonl", loss="low"), changed("log.jsonl", seconds=1e308),
+          changed("log.jsonl", intra_bytes=1e308),
+          changed("log.jsonl", peak_bytes_per_rank=[1e308]), changed("plan.json", seconds=1e308),
+          changed("plan.json", peak=-1), changed("plan.json", name=None),
           changed("plan.json", seconds=NAN)]
 
 
@@ -137,7 +152,8 @@ def test_numbers_that_no_run_writes_are_reported(run_folder, tmp_path, absurd):
 def test_pages_draw_without_errors_and_without_a_network(simulated, measured, run_folder, tmp_path):
     both = tmp_path / "both.html"
     assert tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, "--out", both]).returncode == 0
-    for path, sections in [(simulated[0], {"timeline", "shares", "memory", "buckets", "links", "switches", "candidates"}),
+    for path, sections in [(simulated[0], {"timeline", "shares", "memory", "buckets", "links",
+                                           "switches", "candidates"}),
                            (measured, {"steps", "timeline", "shares", "memory", "buckets", "links", "switches"}),
                            (both, {"steps", "timeline", "memory", "buckets", "links", "switches"})]:
         with browser.Browser() as page:
@@ -157,11 +173,22 @@ def test_names_of_a_run_are_shown_as_they_are(measured, run_folder):
         assert page.evaluate("document.title") == run_folder.name
 
 
-RANGE = "(() => { const p = Object.values(Bokeh.index.get_by_id ? [...Bokeh.index] : Bokeh.index).map((v) => v.model).find((m) => m.x_range && " \
-        "m.x_axis_label_is_time !== 0 && m.y_range.start > m.y_range.end && m.left.some((a) => a.major_label_overrides.size > 0)); " \
-        "return [p.x_range.start, p.x_range.end]; })()"
-TOOLTIP = "(() => { const found = []; const walk = (n) => { if (n.shadowRoot) walk(n.shadowRoot); for (const c of n.children || []) walk(c); " \
-          "if (n.classList && n.classList.contains('bk-Tooltip')) found.push((n.shadowRoot || n).textContent); }; walk(document.body); return found.join('|'); })()"
+RANGE = """(() => {
+  const plots = Object.values(Bokeh.index.get_by_id ? [...Bokeh.index] : Bokeh.index).map((v) => v.model);
+  const p = plots.find((m) => m.x_range && m.x_axis_label_is_time !== 0 && m.y_range.start > m.y_range.end &&
+                              m.left.some((a) => a.major_label_overrides.size > 0));
+  return [p.x_range.start, p.x_range.end];
+})()"""
+TOOLTIP = """(() => {
+  const found = [];
+  const walk = (n) => {
+    if (n.shadowRoot) walk(n.shadowRoot);
+    for (const c of n.children || []) walk(c);
+    if (n.classList && n.classList.contains("bk-Tooltip")) found.push((n.shadowRoot || n).textContent);
+  };
+  walk(document.body);
+  return found.join("|");
+})()"""
 
 
 @browser.needed
@@ -170,11 +197,12 @@ def test_the_timeline_zooms_with_the_wheel_and_names_what_the_mouse_is_on(simula
     with browser.Browser(height=900) as page:
         page.open(simulated[0])
         page.evaluate("document.querySelector('.timeline').scrollIntoView()")
-        box = page.evaluate("(() => { const b = document.querySelector('.timeline > div:last-child').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()")
+        box = page.evaluate("(() => { const b = document.querySelector('.timeline > "
+                            "div:last-child').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()")
         x, y = box[0] + 0.2 * box[2], box[1] + 18
         before = page.evaluate(RANGE)
         seen = ""
-        for step in range(40):  # somewhere along the first row there is work
+        for step in range(40):  # the first row has a span somewhere
             page.mouse("mouseMoved", x + 8 * step, y)
             page.evaluate("new Promise((done) => setTimeout(done, 30))")
             seen = page.evaluate(TOOLTIP)

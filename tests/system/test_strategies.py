@@ -1,4 +1,4 @@
-"""Whatever the strategies, buckets, orders and settings, five steps in fp64 are those of one rank, and of the reference trainer."""
+"""With any strategies, buckets and settings, five steps in fp64 equal those of one rank and of the reference."""
 
 import json
 import random
@@ -7,13 +7,14 @@ import re
 import pytest
 import tiny_runs as tiny
 
-# Nothing divides: 3 layers, vocabulary and feed-forward sizes that no tensor degree divides.
+# Nothing divides evenly: there are 3 layers, and no tensor degree divides the vocabulary and feed-forward sizes.
 SIZES = {"hidden_size": 32, "layers": 3, "heads": 4, "kv_heads": 2, "ffn_size": 46, "vocab_size": tiny.VOCAB + 3}
 MODELS = {"llama": SIZES, "tied": SIZES | {"tied_embeddings": True}, "qwen2": SIZES | {"architecture": "qwen2"},
           "qwen3": SIZES | {"architecture": "qwen3", "head_dim": 12},
           "gpt2": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3},
           "unfused": SIZES | {"attention": "unfused"},
-          "dropout": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3, "attention": "unfused",
+          "dropout": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3,
+                      "attention": "unfused",
                       "dropout": 0.2}}
 TENSOR_DEGREES = {"gpt2": [1, 2, 3, 4, 8], "dropout": [1, 2, 3, 4, 8]}  # as many key/value heads as heads
 STEPS = 5
@@ -35,7 +36,8 @@ def one_rank(tmp_path_factory, corpus):
     def log(name):
         if name not in logs:
             out = tmp_path_factory.mktemp(name)
-            logs[name] = tiny.train(tiny.write_job(out / "job.toml", corpus, [(tiny.LONGEST, "1,1,1")], model=MODELS[name]), "--out", out)
+            logs[name] = tiny.train(tiny.write_job(out / "job.toml", corpus, [(tiny.LONGEST, "1,1,1")],
+                                                   model=MODELS[name]), "--out", out)
             losses = [entry["loss"] for entry in logs[name]]
             assert len(set(losses)) == STEPS and min(entry["grad_norm"] for entry in logs[name]) > 0.1
         return logs[name]
@@ -44,11 +46,13 @@ def one_rank(tmp_path_factory, corpus):
 
 
 def random_strategy(draw, name, ranks, zero_0):
-    """Any degrees that fit, with any settings."""
+    """Random degrees that fit, with random settings."""
     tp = draw.choice([degree for degree in TENSOR_DEGREES.get(name, [1, 2, 4, 6, 8]) if degree <= ranks])
     pp = draw.randint(1, min(3, ranks // tp))
-    strategy = {"dp": draw.randint(1, ranks // (tp * pp)), "tp": tp, "pp": pp, "recompute": draw.choice(["none", "selective", "full"]),
-                "schedule": draw.choice(["1f1b", "gpipe", "zero-bubble"] + (["interleaved", "zb-v"] if 2 * pp <= SIZES["layers"] else [])),
+    strategy = {"dp": draw.randint(1, ranks // (tp * pp)), "tp": tp, "pp": pp,
+                "recompute": draw.choice(["none", "selective", "full"]),
+                "schedule": draw.choice(["1f1b", "gpipe", "zero-bubble"] +
+                                        (["interleaved", "zb-v"] if 2 * pp <= SIZES["layers"] else [])),
                 "sequence_parallel": draw.random() < 0.7}
     if strategy["schedule"] in ("zero-bubble", "zb-v") and draw.random() < 0.5:
         strategy["activation_cap"] = draw.randint(2, 8)
@@ -62,7 +66,7 @@ def random_strategy(draw, name, ranks, zero_0):
 
 
 def random_buckets(draw, name, ranks):
-    """One to four, from the longest down; narrow ones stay empty or get a single document."""
+    """One to four buckets, the longest first; narrow ones stay empty or get a single document."""
     bounds = sorted(draw.sample(range(1, tiny.LONGEST), draw.randint(0, 3)), reverse=True)
     if draw.random() < 0.3:
         bounds = [tiny.LONGEST - 1] + [bound for bound in bounds if bound < tiny.LONGEST - 1]
@@ -84,29 +88,36 @@ def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus,
 
 
 @pytest.mark.parametrize("architecture, attention", [("llama", "fused"), ("gpt2", "fused"), ("gpt2", "unfused")])
-@pytest.mark.parametrize("heads, kv_heads, degrees", [(1, 1, (2, 3)), (3, 3, (2, 6)), (5, 5, (3, 10)), (3, 1, (2, 4)), (6, 2, (4, 8))])
-def test_heads_that_tensor_degrees_do_not_divide_equal_one_rank(tmp_path, corpus, architecture, attention, heads, kv_heads, degrees):
-    """Also more ranks than heads, of which some have none."""
+@pytest.mark.parametrize("heads, kv_heads, degrees", [(1, 1, (2, 3)), (3, 3, (2, 6)), (5, 5, (3, 10)),
+                                                      (3, 1, (2, 4)), (6, 2, (4, 8))])
+def test_heads_that_tensor_degrees_do_not_divide_equal_one_rank(tmp_path, corpus, architecture,
+                                                                attention, heads, kv_heads, degrees):
+    """Includes more ranks than heads, so that some ranks have none."""
     if architecture == "gpt2" and heads != kv_heads:
         pytest.skip("gpt2 has no grouped heads")
-    model = {"architecture": architecture, "hidden_size": 8 * heads, "layers": 2, "heads": heads, "kv_heads": kv_heads, "ffn_size": 46,
+    model = {"architecture": architecture, "hidden_size": 8 * heads, "layers": 2, "heads": heads,
+             "kv_heads": kv_heads, "ffn_size": 46,
              "vocab_size": tiny.VOCAB, "attention": attention, "dropout": 0.0}
 
     def log(name, buckets):
-        job = tiny.write_job(tmp_path / f"{name}.toml", corpus, buckets, model=model, batch={"sequences": 16}, run={"steps": 2})
+        job = tiny.write_job(tmp_path / f"{name}.toml", corpus, buckets, model=model, batch={"sequences": 16},
+                             run={"steps": 2})
         return tiny.train(job, "--out", tmp_path / name)
 
-    expect_equal(log("uneven", [(bound, f"1,{tp},1") for bound, tp in zip((tiny.LONGEST, 24), degrees)]), log("one", [(tiny.LONGEST, "1,1,1")]))
+    expect_equal(log("uneven", [(bound, f"1,{tp},1") for bound, tp in zip((tiny.LONGEST, 24), degrees)]),
+                 log("one", [(tiny.LONGEST, "1,1,1")]))
 
 
 @pytest.mark.parametrize("order, first", [(None, "long"), ([0, 1], "long"), ([1, 0], "short")])
 def test_buckets_run_in_the_order_that_is_given(tmp_path, corpus, order, first):
     """Only the first rank works on short documents."""
-    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, "4,1,1"), (24, "1,1,1")], batch={"sequences": 24},
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, "4,1,1"), (24, "1,1,1")],
+                         batch={"sequences": 24},
                          run={"ranks": 4, "steps": 2} | ({"order": order} if order else {}))
     tiny.train(job, "--out", tmp_path / "out")
     events = json.loads((tmp_path / "out" / "timeline.json").read_text())["traceEvents"]
-    ranks = {phase: {event["pid"] for event in events if event["name"].startswith(f"run phase {phase} ")} for phase in (0, 1)}
+    ranks = {phase: {event["pid"] for event in events if event["name"].startswith(f"run phase {phase} ")}
+             for phase in (0, 1)}
     assert ranks == ({0: {0, 1, 2, 3}, 1: {0}} if first == "long" else {0: {0}, 1: {0, 1, 2, 3}})
     shown = tiny.run([tiny.PROGRAM, "show", "program", job])
     assert shown.stdout.splitlines()[1].startswith("A/0" if first == "long" else "B/0"), shown.stdout + shown.stderr
@@ -142,11 +153,13 @@ EDITED = {
         "groups": [{"stages": [stage([0, 1, 2, 3], 4, 0, 2), stage([4], 1, 2, 3)]}],
         "splits": [{"parameter": "model.layers.1.self_attn.o_proj.weight", "cuts": [{"dim": 0, "parts": 4}]}]},
     "two equal narrow pipelines beside a wide one": {
-        "groups": [{"dp": 2, "stages": [stage([0, 2], 1, 0, 2), stage([1, 3], 1, 2, 3)]}, {"stages": [stage([4], 1, 0, 3)]}]},
+        "groups": [{"dp": 2, "stages": [stage([0, 2], 1, 0, 2), stage([1, 3], 1, 2, 3)]},
+                   {"stages": [stage([4], 1, 0, 3)]}]},
     "parameters split in other dimensions or not at all": {
         "groups": [{"stages": [stage([0, 1, 2, 3], 4, 0, 3)]}],
         "splits": [{"parameter": "*.mlp.down_proj.weight", "cuts": [{"dim": 0, "parts": 4}]},
-                   {"parameter": "model.layers.1.mlp.*_proj.weight", "cuts": [{"dim": 0, "parts": 2}, {"dim": 1, "parts": 2}]},
+                   {"parameter": "model.layers.1.mlp.*_proj.weight",
+                    "cuts": [{"dim": 0, "parts": 2}, {"dim": 1, "parts": 2}]},
                    {"parameter": "model.layers.2.self_attn.o_proj.weight", "cuts": []},
                    {"parameter": "model.embed_tokens.weight", "cuts": [{"dim": 1, "parts": 2}]}],
         "recompute": "selective"}}
@@ -157,7 +170,8 @@ EDITED = {
 def test_an_edited_strategy_file_equals_one_rank(tmp_path, corpus, one_rank, edit, beside):
     strategy = tmp_path / "edited.json"
     strategy.write_text(json.dumps(EDITED[edit]))
-    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, strategy), *beside], model=MODELS["llama"], run={"ranks": 5})
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, strategy), *beside], model=MODELS["llama"],
+                         run={"ranks": 5})
     expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank("llama"))
 
 
@@ -172,17 +186,20 @@ def test_an_edited_strategy_file_equals_one_rank(tmp_path, corpus, one_rank, edi
 def test_the_reference_trainer_takes_the_same_steps(tmp_path, seed, options, buckets):
     documents = tiny.random_documents(10 + seed, 9, vocab=67)
     (tmp_path / "documents").write_text("".join(" ".join(map(str, document)) + "\n" for document in documents))
-    result = tiny.run([tiny.REFERENCE, "--random", seed, "--model", "24,3,4,2,40,67", *options, "--steps", STEPS, "--lr", "1e-2",
+    result = tiny.run([tiny.REFERENCE, "--random", seed, "--model", "24,3,4,2,40,67", *options,
+                       "--steps", STEPS, "--lr", "1e-2",
                        "--documents", tmp_path / "documents", "--write-model", tmp_path / "model"])
     assert result.returncode == 0, result.stderr
     number = r"(\d\S*)"
-    expected = [(float(loss), float(norm)) for loss, norm in re.findall(rf"step \d+  loss {number}  grad_norm {number}", result.stdout)]
+    expected = [(float(loss), float(norm)) for loss, norm in re.findall(rf"step \d+  loss {number}  grad_norm {number}",
+                                                                        result.stdout)]
     final = float(re.search(rf"final_loss {number}", result.stdout)[1])
     assert len(expected) == STEPS and final < expected[0][0] - 0.1
 
-    # A step is one epoch, so that the order of documents doesn't matter; one step more shows the last update.
+    # A step is one epoch, so the order of documents doesn't matter; an additional step shows the last update.
     job = tiny.write_job(tmp_path / "job.toml", tiny.write_corpus(tmp_path / "data", documents), buckets,
-                         model={"path": str(tmp_path / "model")}, batch={"sequences": len(documents)}, run={"steps": STEPS + 1})
+                         model={"path": str(tmp_path / "model")}, batch={"sequences": len(documents)},
+                         run={"steps": STEPS + 1})
     log = tiny.train(job, "--out", tmp_path / "out")
     for entry, (loss, norm) in zip(log, expected):
         assert entry["loss"] == pytest.approx(loss, rel=1e-10)
@@ -208,12 +225,14 @@ def test_any_parameter_may_be_cut_in_any_dimension(tmp_path, corpus, one_rank, s
     parameters = re.findall(r"^ +(\S+\.(?:weight|bias)) +\[([0-9,]+)\]", shown.stdout, re.MULTILINE)
     assert len(parameters) > 5, shown.stdout
     strategy = {"groups": [{"stages": [stage(list(range(wide)), wide, 0, 3)]}],
-                "splits": [{"parameter": re.sub(r"\.[0-9]+\.", ".*.", parameter), "cuts": random_cuts(draw, len(shape.split(",")), wide)}
+                "splits": [{"parameter": re.sub(r"\.[0-9]+\.", ".*.", parameter),
+                            "cuts": random_cuts(draw, len(shape.split(",")), wide)}
                            for parameter, shape in parameters if draw.random() < 0.6],
                 "recompute": draw.choice(["none", "selective", "full"]), "sequence_parallel": draw.random() < 0.7}
     (tmp_path / "cut.json").write_text(json.dumps(strategy))
     print(json.dumps(strategy))  # shown if it fails
-    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, tmp_path / "cut.json"), (20, "5,1,1")], model=MODELS[name],
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, tmp_path / "cut.json"), (20, "5,1,1")],
+                         model=MODELS[name],
                          run={"ranks": 5})
     expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
 
@@ -227,12 +246,14 @@ def printed_strategy(job, bucket):
 def test_a_printed_strategy_is_a_file_that_trains_the_same(tmp_path, corpus, one_rank):
     edit = "parameters split in other dimensions or not at all"
     (tmp_path / "edited.json").write_text(json.dumps(EDITED[edit]))
-    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, tmp_path / "edited.json"), (20, "1,2,2")], model=MODELS["llama"])
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, tmp_path / "edited.json"), (20, "1,2,2")],
+                         model=MODELS["llama"])
     files = [tmp_path / "long.json", tmp_path / "short.json"]
     for bucket, file in enumerate(files):
         file.write_text(printed_strategy(job, bucket))
     assert json.loads(files[0].read_text())["splits"] == EDITED[edit]["splits"]
-    assert json.loads(files[1].read_text())["groups"] == [{"dp": 1, "stages": [stage([0, 1], 2, 0, 2), stage([2, 3], 2, 2, 3)]}]
+    assert json.loads(files[1].read_text())["groups"] == [{"dp": 1,
+                                                           "stages": [stage([0, 1], 2, 0, 2), stage([2, 3], 2, 2, 3)]}]
 
     again = tiny.write_job(tmp_path / "again.toml", corpus, list(zip((tiny.LONGEST, 20), files)), model=MODELS["llama"])
     assert [printed_strategy(again, bucket) for bucket in (0, 1)] == [file.read_text() for file in files]
@@ -250,7 +271,8 @@ def test_a_bucket_that_the_job_lacks_cannot_be_printed(tmp_path, corpus):
 @pytest.mark.parametrize("name", ["llama", "tied", "gpt2"])
 def test_heads_whose_gradients_are_split_equal_one_rank(tmp_path, corpus, name, schedule, tp):
     def log(strategy, ranks):
-        job = tiny.write_job(tmp_path / f"{ranks}.toml", corpus, [(tiny.LONGEST, strategy)], model=MODELS[name] | {"layers": 4},
+        job = tiny.write_job(tmp_path / f"{ranks}.toml", corpus, [(tiny.LONGEST, strategy)],
+                             model=MODELS[name] | {"layers": 4},
                              run={"ranks": ranks, "steps": 2})
         return tiny.train(job, "--out", tmp_path / f"out-{ranks}")
 

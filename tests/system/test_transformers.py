@@ -1,4 +1,4 @@
-"""Weights that a run exports load in transformers, which then computes the losses that the run logs."""
+"""transformers loads the weights that a run exports and computes the same losses."""
 
 import pytest
 import tiny_runs as tiny
@@ -13,23 +13,24 @@ MODELS = {"llama": SIZES, "llama with scaled rotary positions, tied": SIZES | {
           "gpt2": {"architecture": "gpt2", "hidden_size": 32, "layers": 2, "heads": 4, "vocab_size": 67}}
 DOCUMENTS = tiny.random_documents(5, 8, vocab=67)
 STEPS = 3
-ROUNDING = 1e-6  # relative: weights are exported in fp32, and norms of transformers compute in it
+ROUNDING = 1e-6  # relative; exported weights and the norms of transformers are fp32
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A corpus of which each batch holds all documents, so that their order doesn't matter."""
+    """A corpus whose documents are all in each batch, so that their order doesn't matter."""
     return tiny.write_corpus(tmp_path_factory.mktemp("data") / "data", DOCUMENTS)
 
 
 def train(folder, data, buckets, **changes):
-    job = tiny.write_job(folder / f"{len(list(folder.iterdir()))}.toml", data, buckets, batch={"sequences": len(DOCUMENTS)}, **changes)
+    job = tiny.write_job(folder / f"{len(list(folder.iterdir()))}.toml", data, buckets,
+                         batch={"sequences": len(DOCUMENTS)}, **changes)
     out = job.with_suffix("")
     return tiny.train(job, "--out", out), out
 
 
 def loss_in_transformers(folder):
-    """Mean over all labels of the documents, each run alone."""
+    """Mean loss over all labels, with a forward pass for each document."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
     total, labels = 0.0, 0
     with torch.no_grad():
@@ -55,7 +56,8 @@ def test_an_exported_model_has_the_same_loss_in_transformers(tmp_path, data, nam
 
 def test_a_model_written_by_transformers_in_shards_trains_from_its_loss(tmp_path, data):
     torch.manual_seed(3)
-    config = LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=46,
+    config = LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                         intermediate_size=46,
                          vocab_size=67, max_position_embeddings=64)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model", max_shard_size="20KB")
     assert (tmp_path / "model" / "model.safetensors.index.json").exists()

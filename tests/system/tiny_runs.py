@@ -1,4 +1,4 @@
-"""What the system tests share: token files, job files, and the program run on them."""
+"""Shared by the system tests: token files, job files, and runs of the program."""
 
 import json
 import os
@@ -21,7 +21,7 @@ HANG = 900  # seconds after which a command hangs; the longest takes less than a
 MPI = os.environ.get("SWITCHYARD_MPI", "1") == "1"  # whether the program was built with it
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--allow-run-as-root"]
 
-# A run must not take a launch of its own for granted from the shell that started the test.
+# Runs must not inherit launch variables from the shell that started the test.
 _LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in _LAUNCH} | {"OMP_NUM_THREADS": "1"}
 
@@ -32,14 +32,16 @@ def random_documents(seed, count, longest=LONGEST, vocab=VOCAB):
 
 
 def write_corpus(folder, documents):
-    """corpus.bin and corpus.idx as docs/file-formats.md has them: u16 tokens, one sequence a document."""
+    """Writes corpus.bin and corpus.idx (docs/file-formats.md): u16 tokens, one sequence per document."""
     folder.mkdir(parents=True, exist_ok=True)
     sizes = [len(document) for document in documents]
     starts = [2 * sum(sizes[:i]) for i in range(len(sizes))]
     (folder / "corpus.bin").write_bytes(b"".join(struct.pack(f"<{len(d)}H", *d) for d in documents))
     count = len(documents)
-    (folder / "corpus.idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, count, count + 1) + struct.pack(f"<{count}i", *sizes) +
-                                        struct.pack(f"<{count}q", *starts) + struct.pack(f"<{count + 1}q", *range(count + 1)))
+    (folder / "corpus.idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, count, count + 1) +
+                                        struct.pack(f"<{count}i", *sizes) +
+                                        struct.pack(f"<{count}q", *starts) +
+                                        struct.pack(f"<{count + 1}q", *range(count + 1)))
     return folder
 
 
@@ -50,7 +52,7 @@ def toml(value):
 
 
 def write_job(path, corpus, buckets, model=MODEL, seed=1, **sections):
-    """buckets: (max_length, strategy) from the longest down; strategy: "dp,tp,pp", a dict of settings, or a path of a JSON file."""
+    """buckets: (max_length, strategy), the longest first; strategy: "dp,tp,pp", a dict of settings, or a JSON file."""
     job = {"model": model, "data": {"path": str(corpus)}, "batch": {"sequences": 8, "context": LONGEST},
            "optimizer": {"lr": 1e-2, "schedule": "constant"},
            "run": {"steps": 5, "precision": "fp64", "threads": 1, "keep_checkpoints": 0}}
@@ -75,7 +77,7 @@ def run(words, timeout=HANG, environment=ENVIRONMENT, **options):
 
 
 def train(job, *arguments, launcher=(), **options):
-    """Trains and must succeed; the lines of log.jsonl of --out."""
+    """Trains, which must succeed. Returns the lines of log.jsonl in --out."""
     result = run([*launcher, *command(job, *arguments)], **options)
     assert result.returncode == 0, result.stderr
     return read_log(arguments[arguments.index("--out") + 1])
@@ -92,20 +94,23 @@ def free_port():
 
 
 def start_ranks(commands, hosts=None, port=None, variables=None):
-    """One process for each rank, with the variables that torchrun sets; hosts: a name for each, else this machine's; variables: more of them,
-    for each rank."""
+    """Starts one process per rank with the variables of torchrun.
+
+    hosts: a host name for each rank (default: this machine's); variables: further ones for each rank."""
     port = str(port or free_port())
     processes = []
     for rank, words in enumerate(commands):
-        launch = {"RANK": str(rank), "WORLD_SIZE": str(len(commands)), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
-                  "MASTER_PORT": port} | ({"SWITCHYARD_HOST": hosts[rank]} if hosts else {}) | (variables[rank] if variables else {})
+        launch = {"RANK": str(rank), "WORLD_SIZE": str(len(commands)), "LOCAL_RANK": str(rank),
+                  "MASTER_ADDR": "127.0.0.1",
+                  "MASTER_PORT": port} | ({"SWITCHYARD_HOST": hosts[rank]} if hosts
+                                          else {}) | (variables[rank] if variables else {})
         processes.append(subprocess.Popen(words, env=ENVIRONMENT | launch, text=True, stdout=subprocess.PIPE,
                                           stderr=subprocess.PIPE))
     return processes
 
 
 def wait_for_steps(process, count):
-    """Returns when the process has told of so many steps."""
+    """Returns when the process has printed so many steps."""
     seen = []
     for line in process.stderr:
         seen.append(line)

@@ -14,7 +14,7 @@ namespace {
 
 double scale_of(i64 head_dim) { return 1 / std::sqrt(static_cast<double>(head_dim)); }
 
-// Of each head and pair: rows are a document's queries, columns count heads and keys.
+// Chooses the weights kept by dropout. Rows are a document's queries; column numbers count heads and keys.
 void choose_weights(KernelCall& call, at::Tensor& kept, int site, double p) {
   constexpr i64 kMostKeys = i64{1} << 32;
   const i64 first = call.first_row(call.instr.out[2]);
@@ -33,8 +33,7 @@ void choose_weights(KernelCall& call, at::Tensor& kept, int site, double p) {
 
 }  // namespace
 
-// The statistics are a (T, heads) value of the graph; the kernel keeps them per head, (heads, T): the same memory,
-// turned.
+// The statistics are a (T, heads) value of the graph. The kernel stores them as (heads, T) in the same memory.
 void run_attention(KernelCall& call) {
   const i64 D = call.op<ir::Attention>().head_dim();
   at::Tensor lse = call.out[1].view({call.out[1].size(1), call.out[1].size(0)});

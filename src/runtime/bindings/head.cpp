@@ -11,7 +11,7 @@
 namespace switchyard::runtime {
 namespace {
 
-// In place over the replica; statistics of a device pass through host memory.
+// Reduces in place over the replica; statistics on a device are copied through host memory.
 void reduce_over_replica(const KernelCall& call, at::Tensor& statistics, bool maximum) {
   at::Tensor host = statistics.is_cpu() ? statistics : statistics.cpu();
   const i64 row = ++*call.replica.row;
@@ -24,7 +24,7 @@ void reduce_over_replica(const KernelCall& call, at::Tensor& statistics, bool ma
   if (!statistics.is_cpu()) statistics.copy_(host);
 }
 
-// Whether a rank's part of the vocabulary counts in sums over the replica: of copies, one does.
+// Whether a rank's part of the vocabulary counts in sums over the replica: one of several copies does.
 bool is_first_copy(const layout::Mesh& replica, const layout::Layout& weight, int position) {
   for (int axis = 0; axis < static_cast<int>(replica.axes.size()); ++axis) {
     const bool cuts = std::find(weight.split[0].begin(), weight.split[0].end(), axis) != weight.split[0].end();
@@ -33,8 +33,9 @@ bool is_first_copy(const layout::Mesh& replica, const layout::Layout& weight, in
   return true;
 }
 
-// A chunk of tokens at a time: logits, statistics over the whole vocabulary, gradient of the logits in place, then both
-// products with the weight; or into gradient_TV, from which a later call makes the second product.
+// Computes, for a chunk of tokens at a time, the logits, their statistics over the whole vocabulary, the gradient of
+// the logits in place, and both products with the gradient. If gradient_TV is defined, it receives the gradient of the
+// logits, and a later call makes the second product.
 void run_head(KernelCall& call, const at::Tensor& gradient_TV) {
   const at::Tensor &x_TH = call.in[0], &w_VH = call.in[1], &labels = call.in[2], &weights = call.in[3];
   at::Tensor &loss = call.out[0], &dx_TH = call.out[1];

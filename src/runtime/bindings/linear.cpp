@@ -12,8 +12,8 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Members that adjoin in memory along `dim` (0: rows of contiguous matrices, 1: columns of one buffer) as one tensor;
-// undefined if they do not.
+// Tensors that are adjacent in memory along `dim` (0: rows of contiguous matrices, 1: columns of one buffer) as one
+// tensor; undefined if they are not adjacent.
 at::Tensor fused(const Tensors& members, int64_t dim) {
   i64 width = 0;
   for (size_t k = 0; k < members.size(); ++k) {

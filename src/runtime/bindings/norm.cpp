@@ -10,7 +10,7 @@ at::Tensor optional_input(const KernelCall& call, size_t index) {
   return index < call.in.size() ? call.in[index] : at::Tensor();
 }
 
-// Statistics of one column are vectors to the kernels.
+// The kernels expect statistics with one column as vectors.
 at::Tensor column(const at::Tensor& statistics) {
   return statistics.size(1) == 1 ? statistics.select(1, 0) : statistics;
 }
