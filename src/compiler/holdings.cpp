@@ -41,8 +41,8 @@ std::vector<std::vector<int>> grouped(const ir::Graph& graph, const std::vector<
   return groups;
 }
 
-// Where working parameters finds parameters of a group that a rank uses; the boxes are the rank's. All or none, so that
-// they stay adjacent.
+// Where the working parameters of a group come from; the boxes are the rank's. All members of a group have one source,
+// so that they stay adjacent.
 template <class Used, class Previous, class Home>
 WorkingGroup::Source source_of(const std::vector<int>& params, const Used& used, const Previous& previous,
                                const Home& home) {

@@ -1,5 +1,5 @@
 // What one rank holds of the parameters: at home, as a strategy uses them, and as their gradients accumulate. The store
-// allocates by it, the memory prediction counts by it.
+// allocates by it, and the memory prediction counts by it.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace switchyard::compiler {
 
-/// Parameters of a unit that lie next to each other, and where they are while a strategy runs.
+/// Parameters of a unit that are adjacent in memory, and where they are while a strategy runs.
 struct WorkingGroup {
   /// home: views of home's compute copy; previous: tensors of the strategy that ran before; own: memory of the working
   /// parameters.
@@ -19,7 +19,7 @@ struct WorkingGroup {
   i64 elements = 0;
 };
 
-/// The boxes of all ranks, found in one pass over the maps. Refers to the plans.
+/// The boxes of all ranks, found in one pass over the maps. Keeps references to the plans, which must outlive it.
 struct BoxesByRank {
   struct Entry {
     int param = 0;
@@ -46,20 +46,20 @@ class Holdings {
     return grad_[static_cast<size_t>(strategy)][static_cast<size_t>(param)];
   }
   const std::vector<const layout::Box*>& home(int param) const { return home_[static_cast<size_t>(param)]; }
-  /// What of the rank's home no other rank counts.
+  /// The part of the rank's home that this rank counts (global norm, saving): each element has one owner.
   const std::vector<const layout::Box*>& owned(int param) const { return owned_[static_cast<size_t>(param)]; }
 
-  /// All parameters of a unit, those of one group together: the order in memory.
+  /// All parameters of a unit in memory order, members of one group together.
   const std::vector<std::vector<int>>& groups(int unit) const { return groups_[static_cast<size_t>(unit)]; }
-  /// Those that the rank uses under `strategy`, with `previous` (-1: none) still there. Members of a group share their
-  /// source.
+  /// The groups that the rank uses under `strategy`, while the parameters of `previous` (-1: none) still exist. Members
+  /// of a group share their source.
   std::vector<WorkingGroup> working(int strategy, int previous, int unit) const;
 
   /// Elements of home's flat tensors, each group padded to kGroupAlignment.
   i64 home_elements(int unit) const;
-  /// Elements that working parameters has of its own.
+  /// Elements for which a unit's working parameters need memory of their own.
   i64 working_elements(int strategy, int previous, int unit) const;
-  /// Of a group's accumulators.
+  /// Elements of a group's gradient accumulators.
   i64 gradient_elements(int strategy, const std::vector<int>& group) const;
   const std::vector<int>& group_of(int param) const;
 
@@ -71,8 +71,8 @@ class Holdings {
   std::vector<std::vector<std::vector<int>>> groups_;          // [unit]
 };
 
-/// What the working parameters of a unit take over from what their own ranks hold, of other boxes than home's and the
-/// previous strategy's (-1: none): elements that each rank copies. The rest are views or come with moves.
+/// Elements of a unit's working parameters that each rank copies from boxes that it holds, at home or of the previous
+/// strategy (-1: none), and that differ from the boxes it needs. The rest are views or come with moves.
 std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previous, int unit);
 
 /// Groups start on their own cache lines.
@@ -84,18 +84,18 @@ struct StateKey {
   int phase = 0, replica = 0, micro_batch = 0, stage = 0;
   auto operator<=>(const StateKey&) const = default;
 };
-/// Those that a run or send works on at the rank: a send at its source, its target, or both. When the last task that
-/// works on a state is done, it ends.
+/// The states that a run or send uses on the rank: a send uses those at its source, its target, or both. A state ends
+/// when the last task that uses it is done.
 std::vector<StateKey> states_of(const ir::Task& task, int rank);
 
-/// A task's need of a unit in a phase: its working parameters of parameters, or its gradient accumulators.
+/// A task's use of a unit in a phase: of its working parameters, or of its gradient accumulators.
 struct UnitUse {
   int phase = 0, unit = 0;
   bool gradient = false;
   auto operator<=>(const UnitUse&) const = default;
 };
-/// What a task needs on a rank. When the last task that needs working parameters or accumulator is done, its memory is
-/// free.
+/// What a task uses on a rank. The memory of working parameters or accumulators is freed when the last task that uses
+/// them is done.
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans);
 
 }  // namespace switchyard::compiler

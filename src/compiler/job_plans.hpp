@@ -1,4 +1,4 @@
-// From a job to what the compiler and the batch planner work on.
+// From a job to the inputs of the compiler and the batch planner.
 #pragma once
 
 #include <vector>
@@ -9,21 +9,21 @@
 
 namespace switchyard::compiler {
 
-/// "auto" is fp32 on a CPU, which is slow at bf16, and bf16 on CUDA devices.
+/// The job's precision; "auto" is fp32 on a CPU, which is slow at bf16, and bf16 on CUDA devices.
 Precision precision_of(const config::RunSettings& run);
 
 /// Plans for training a resolved job: its model, a strategy per bucket, home on the strategy of bucket run.home.
 /// errors  UserError where a strategy does not fit the model
 Plans plans_of(const config::Job& job, const cluster::Cluster& cluster);
 
-/// The job's buckets for the batch planner. A replica is as fast as it has ranks.
+/// The job's buckets for the batch planner. A replica's speed is its number of ranks.
 std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans& plans);
 
 /// Buckets in the order in which a step of the job runs them.
 std::vector<int> phase_order(const config::Job& job);
 
-/// Flops of the forward pass of a sequence: 2 a token and weight of a product, and 4 * head_dim a head and query-key
-/// pair.
+/// Flops of the forward pass of a sequence: 2 per token and weight of a product, and 4 * head_dim per head and
+/// query-key pair.
 batch::WorkModel work_model(const config::ModelConfig& model);
 
 }  // namespace switchyard::compiler

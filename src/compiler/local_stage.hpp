@@ -1,5 +1,5 @@
-// Sizes of a stage's tensors and workspaces at one position of its replica, prepared to be asked for many
-// micro-batches.
+// Sizes of a stage's tensors and workspaces at one position of its replica, in a form that is quick to evaluate for
+// many micro-batches.
 #pragma once
 
 #include <map>
@@ -11,19 +11,20 @@
 
 namespace switchyard::compiler {
 
-/// Refers to the stage.
+/// Keeps a reference to the operators of the stage, which must outlive it.
 class LocalStage {
  public:
   LocalStage(const ir::StageCode& stage, int position);
-  /// As ir::local_bytes.
+  /// Bytes of a buffer; the same as ir::local_bytes.
   i64 bytes(int buffer, const ir::Extent& extent) const;
-  /// Of all buffers with this root.
+  /// Bytes of all buffers with this root.
   i64 root_bytes(int root, const ir::Extent& extent) const;
-  /// Bytes that an instruction takes and drops; longest: tokens of the longest document. 0 for collectives.
+  /// Bytes that an instruction allocates and frees while it runs; longest: tokens of the longest document. 0 for
+  /// collectives.
   i64 workspace(ir::Pass pass, size_t instr, i64 tokens, i64 longest) const;
-  /// Of all instructions of a pass; kept for the next time.
+  /// Workspaces of all instructions of a pass, cached.
   const std::vector<i64>& workspaces(ir::Pass pass, i64 tokens, i64 longest) const;
-  /// Of the rotary tables that an instruction needs; 0: none.
+  /// Head dim of the rotary tables that an instruction needs; 0: none.
   i64 rotary_head_dim(ir::Pass pass, size_t instr) const {
     return calls_[static_cast<size_t>(pass)][instr].rotary_head_dim;
   }
@@ -48,7 +49,7 @@ class LocalStage {
 
   int positions_;
   std::vector<Size> buffers_;
-  std::vector<std::vector<int>> members_;  // of a root
+  std::vector<std::vector<int>> members_;  // by root
   std::vector<Call> calls_[kPasses];
   mutable std::map<std::tuple<ir::Pass, i64, i64>, std::vector<i64>> workspaces_;  // pass, tokens, longest
 };
@@ -56,7 +57,7 @@ class LocalStage {
 /// Whether all tensors of a stage have the same local sizes at two positions.
 bool same_sizes(const ir::StageCode& stage, int a, int b);
 
-/// Each is made when it is first asked for; positions with the same sizes share one.
+/// Stages by position, made when first used; positions with the same sizes share one.
 class LocalStages {
  public:
   const LocalStage& at(const ir::StageCode& stage, int position);

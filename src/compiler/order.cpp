@@ -78,7 +78,7 @@ class Ordering {
   }
 
  private:
-  // A task and one that comes after it: by a wait, or on a queue.
+  // Pairs of a task and one that must come after it: because of a wait, or because they share a queue.
   std::vector<std::pair<int, int>> edges_of(int ranks) const {
     const QueueNumbers queues(tasks_, ranks);
     std::vector<int> last(queues.count(), -1);
@@ -86,7 +86,7 @@ class Ordering {
     for (size_t i = 0; i < tasks_.size(); ++i) {
       const Task& task = tasks_[i];
       for (const ir::Wait& wait : task.after) edges.emplace_back(wait.task, static_cast<int>(i));
-      int known = -1;  // mostly all ranks of a task have the same task before it
+      int known = -1;  // usually the same task comes before on all ranks
       for (const int rank : task.ranks) {
         const int before = std::exchange(last[queues.of(task, rank)], static_cast<int>(i));
         if (before >= 0 && before != known) edges.emplace_back(known = before, static_cast<int>(i));
@@ -100,7 +100,7 @@ class Ordering {
     return {next_.data() + first_[i], first_[i + 1] - first_[i]};
   }
 
-  // Among the tasks left each has an open predecessor: walking back must meet a task twice.
+  // Each remaining task has an open predecessor, so walking back must reach a task twice.
   std::string cycle() const {
     std::vector<int> before(tasks_.size(), -1);
     for (size_t i = 0; i < tasks_.size(); ++i)
@@ -117,8 +117,8 @@ class Ordering {
   }
 
   std::vector<Task> tasks_;
-  std::vector<int> open_;      // tasks before it that aren't placed yet
-  std::vector<size_t> first_;  // of a task's followers in next_
+  std::vector<int> open_;      // number of its predecessors that aren't placed yet
+  std::vector<size_t> first_;  // index of a task's first successor in next_
   std::vector<int> next_;
 };
 

@@ -1,4 +1,4 @@
-// The order of a Program: list scheduling by estimated times, which is a topological order of the joint task graph.
+// The order of a Program: list scheduling by estimated times, which gives a topological order of the joint task graph.
 #pragma once
 
 #include <tuple>
@@ -10,11 +10,12 @@
 
 namespace switchyard::compiler {
 
-/// A queue of a rank: rank, kind, and for point to point the sending stage, as each stage and direction has its own.
+/// A queue of a rank: rank, kind, and for point-to-point queues the sending stage (each stage and direction has its own
+/// queue).
 using QueueKey = std::tuple<int, ir::Queue, int>;
 QueueKey queue_of(const ir::Task& task, int rank);
 
-/// Numbers the queues of all ranks from 0, for tables.
+/// Numbers the queues of all ranks from 0, as indices of tables.
 class QueueNumbers {
  public:
   QueueNumbers(const std::vector<ir::Task>& tasks, int ranks);
@@ -31,17 +32,17 @@ class QueueNumbers {
   int ranks_ = 0, of_rank_ = 0;
 };
 
-/// Tasks in order of estimated start. `tasks` are in creation order, waits refer to it; on each rank and queue creation
-/// order is kept. A run's estimated duration (ns) stands in `end`. InternalError with the cycle if there is no order:
-/// the program could deadlock.
+/// Tasks in order of estimated start. `tasks` are in creation order, to which their waits refer; on each rank and queue
+/// creation order is kept. A run's estimated duration (ns) is in `end`. InternalError with the cycle if there is no
+/// order: the program could deadlock.
 ir::Program in_order(std::vector<ir::Task> tasks, const cluster::Cluster& cluster);
 
-/// Rough duration in ns of a segment on a micro-batch of T tokens with so many query-key pairs; it decides an order,
-/// never a result.
+/// Rough duration in ns of a segment on a micro-batch of T tokens with `pairs` query-key pairs; it affects only an
+/// order, never a result.
 i64 estimate_compute(const SegmentCost& cost, double T, double pairs);
 
-/// Messages that carry a boundary value from a stage's ranks to the next one's, as boxes of the whole
-/// value of T tokens.
+/// Messages that carry a boundary value from a stage's ranks to the next one's, as boxes of the whole value of T
+/// tokens.
 std::vector<layout::Msg> boundary_messages(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from,
                                            const std::vector<int>& to, i64 T);
 

@@ -7,7 +7,7 @@
 namespace switchyard::compiler {
 namespace {
 
-// A replica layout on the stage's mesh, whose axis 0 is data parallelism.
+// A replica's layout on the stage's mesh, whose axis 0 is data parallelism.
 layout::Layout on_stage(const layout::Layout& replica, bool partial_over_data) {
   layout::Layout stage = replica;
   for (auto& axes : stage.split)
@@ -27,7 +27,8 @@ void add(std::vector<layout::ShardMap>& maps, layout::ShardMap map, const std::s
     if (!shared) continue;
     if (!(other.shards == map.shards && other.partials == map.partials))
       user_error(
-          "strategy \"{}\": two chunks on the same ranks use {} in different cuts. Cut it alike, or use a schedule "
+          "strategy \"{}\": two chunks on the same ranks use {} in different cuts. Give both the same cuts, or use a "
+          "schedule "
           "without chunks.",
           strategy, param);
     return;

@@ -30,21 +30,21 @@ std::string unit_name(const ir::Graph& graph, int unit) {
   return unit + 1 == graph.units() ? "norm and head" : fmt::format("layer {}", unit - 1);
 }
 
-/// What is said of a unit: a text per parameter, without its name.
+/// The text of a unit: a line per parameter, without its name.
 struct UnitText {
   std::vector<int> params;
   std::vector<std::string> lines;
 };
 
-// Units in order, each under its heading; runs of units of which the same is said are reported once.
+// Units in order, each under its heading; consecutive units with equal text are printed once.
 std::string units_text(const ir::Graph& graph, const std::vector<UnitText>& units) {
   std::string text;
   for (size_t first = 0; first < units.size();) {
     size_t end = first + 1;
     while (end < units.size() && units[end].lines == units[first].lines) ++end;
     text += fmt::format("u{} {}", first, unit_name(graph, static_cast<int>(first)));
-    if (end - first == 2) text += fmt::format("; u{} alike", first + 1);
-    if (end - first > 2) text += fmt::format("; u{}..u{} alike", first + 1, end - 1);
+    if (end - first == 2) text += fmt::format("; u{} the same", first + 1);
+    if (end - first > 2) text += fmt::format("; u{}..u{} the same", first + 1, end - 1);
     text += "\n";
     for (size_t i = 0; i < units[first].lines.size(); ++i)
       text += "  " + graph.param(units[first].params[i]).name + units[first].lines[i] + "\n";
@@ -59,7 +59,7 @@ std::vector<UnitText> units_of(const ir::Graph& graph) {
   return units;
 }
 
-// "0,1:[0,16)x[0,64) 2,3:[16,32)x[0,64)"; "copies on 0..3" where all hold the whole.
+// "0,1:[0,16)x[0,64) 2,3:[16,32)x[0,64)"; "copies on 0..3" where every rank holds the whole tensor.
 std::string boxes_text(const layout::ShardMap& map) {
   std::vector<std::pair<layout::Box, std::vector<int>>> holders;  // in order of first appearance
   std::map<std::pair<std::array<i64, layout::kMaxDims>, std::array<i64, layout::kMaxDims>>, size_t> place;
@@ -101,7 +101,7 @@ class PlanPrinter {
  private:
   const CompiledStrategy& strategy(int s) const { return plans_.strategies()[static_cast<size_t>(s)]; }
 
-  // "A", "A.s1", "A.g0.s1": as much as tells the stages of a strategy apart.
+  // "A", "A.s1", "A.g0.s1": only what distinguishes the stages of a strategy.
   std::string stage_name(int s, size_t group, size_t stage) const {
     const auto& groups = strategy(s).groups;
     return letter_of(s) + (groups.size() > 1 ? fmt::format(".g{}", group) : "") +
@@ -142,7 +142,7 @@ class PlanPrinter {
     return text + "\n    home  " + home_text(param);
   }
 
-  // Layouts of the stages that use it, each once; "stage:layout" where the stages of several uses differ.
+  // The distinct layouts of the parameter in the stages that use it; "stage:layout" where they differ between stages.
   std::string layouts_text(int s, int param) const {
     std::vector<std::string> told;
     each_use(s, param, [&](const layout::Mesh& replica, const ir::ParamUse& use) {
@@ -183,7 +183,7 @@ class PlanPrinter {
     return boxes_text(home);
   }
 
-  // Whether the same would be said of both units, as far as it takes long to say.
+  // Whether the same text would be printed for both units; compares only what is expensive to print.
   bool alike(const std::vector<int>& a, const std::vector<int>& b) const {
     const auto same = [&](int x, int y) {
       const size_t i = static_cast<size_t>(x), j = static_cast<size_t>(y);

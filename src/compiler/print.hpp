@@ -8,13 +8,13 @@
 
 namespace switchyard::compiler {
 
-/// Units with their parameters: name, shape, alignments, group, elements; then the total. Layers that are alike are
-/// reported once.
+/// Units with their parameters: name, shape, alignments, group, elements; then the total. Consecutive equal layers are
+/// printed once.
 std::string print_model(const ir::Graph& graph);
 
-/// Meshes of all stages; for every parameter, per strategy, its layout, the boxes of the ranks, the axes over which its
-/// gradient is partial, and its home; then the bytes that each rank holds. Layers that are alike are reported once, and
-/// of more than 32 boxes the first.
+/// Meshes of all stages; for every parameter and strategy its layout, the boxes of the ranks, the axes over which its
+/// gradient is partial, and its home; then the bytes that each rank holds. Consecutive equal layers are printed once,
+/// and of more than 32 boxes only the first ones.
 std::string print_plan(const Plans& plans);
 
 /// Predicted peak of every rank in a training step, by class of memory.

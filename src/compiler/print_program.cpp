@@ -31,7 +31,7 @@ char queue_letter(ir::Queue queue) {
   }
 }
 
-// A wait as text needs to know on which side the unit stands: at the waiter's first use, or at the awaited run's last
+// The text of a wait depends on the side to which its unit belongs: the waiter's first use, or the awaited run's last
 // write.
 std::string waits_text(const Task& task, const std::vector<ir::Wait>& waits) {
   std::map<int, std::vector<int>> by_unit;
@@ -101,8 +101,8 @@ class ProgramPrinter {
     return !rounds_.contains({TaskKind::move, task.phase, task.unit}) && copied_bytes(task) > 0;
   }
 
-  // Waits that neither the order within a queue nor a task shown before in the same queue implies. Those of a task that
-  // is not shown are handed to the next one of its queue.
+  // Waits that neither the order within a queue nor a task shown before in the same queue implies. A task that is not
+  // shown hands its waits on to the next task of its queue.
   std::vector<ir::Wait> waits_left(const Task& task, bool shown) {
     const auto less = [](const ir::Wait& a, const ir::Wait& b) {
       return std::tie(a.unit, a.task) < std::tie(b.unit, b.task);
@@ -128,7 +128,7 @@ class ProgramPrinter {
     return {left.begin(), left.end()};
   }
 
-  // No other wait for the same unit asks for a later task of the same queue.
+  // Whether no other wait for the same unit is for a later task of the same queue.
   bool is_last(const std::vector<ir::Wait>& open, const ir::Wait& wait, int rank) const {
     const QueueKey queue = queue_of(program_.tasks[static_cast<size_t>(wait.task)], rank);
     return std::none_of(open.begin(), open.end(), [&](const ir::Wait& other) {
@@ -155,7 +155,7 @@ class ProgramPrinter {
       case TaskKind::send:
         return fmt::format("send {} {}{}", letter(task), task.forward() ? "act" : "grad", position(task));
       case TaskKind::zero_fill:
-        return fmt::format("zero g.{} replica{}", stage_text(task), task.replica);
+        return fmt::format("zero-fill {} replica{}", stage_text(task), task.replica);
       case TaskKind::reduce:
         return fmt::format("reduce {} u{}{}", letter(task), task.unit, round_text(task));
       case TaskKind::broadcast:

@@ -10,7 +10,7 @@
 namespace switchyard::compiler {
 namespace {
 
-// How a parameter is cut over `tp` ranks, as its operator is made for.
+// The cuts of a parameter over `tp` ranks for which its operator is made.
 std::vector<config::Cut> usual_cuts(const ir::Param& param, const config::Strategy& strategy, int tp) {
   if (param.cut_dim < 0) return {};
   int count = tp;
@@ -18,14 +18,15 @@ std::vector<config::Cut> usual_cuts(const ir::Param& param, const config::Strate
     count = static_cast<int>(param.most_parts);
     if (tp % count != 0)
       user_error(
-          "strategy \"{}\": tp = {} is above the {} key/value heads and no multiple of them. Use a tp up to {}, or a "
+          "strategy \"{}\": tp = {} is above the {} key/value heads and not a multiple of them. Use a tp up to {}, or "
+          "a "
           "multiple of it.",
           strategy.name, tp, count, count);
   }
   return {{param.cut_dim, count}};
 }
 
-// The strategy's own word, where it has one.
+// The strategy's own cuts, where it states some.
 std::vector<config::Cut> cuts_of(const ir::Param& param, const config::Strategy& strategy, int tp) {
   for (const config::ParamSplit& split : strategy.splits)
     if (matches_wildcard(split.parameter, param.name)) return split.cuts;

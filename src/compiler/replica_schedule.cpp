@@ -7,14 +7,13 @@
 namespace switchyard::compiler {
 namespace {
 
-constexpr double kMemory = 1e10;  // bytes a second
+constexpr double kMemory = 1e10;  // bytes per second
 
-// Flops that a device computes while it moves a byte. bf16 products have units of their own: A100 312e12 / 2.0e12
-// (NVIDIA's data sheet). Others run on CPUs, or on cores that keep up with little more than memory.
+// Flops that a device computes in the time in which it moves a byte. bf16 products have hardware of their own: A100
+// 312e12 / 2.0e12 (NVIDIA's data sheet). Other types run on CPUs, or on units whose speed is close to that of memory.
 double flops_per_byte(DType compute) { return compute == DType::bf16 ? 150 : 5; }
 
-// Estimated seconds of each position. Only their ratios count, as the schedule must be the same whatever device it runs
-// on.
+// Estimated seconds of each position. Only ratios matter: the schedule must be the same on every device.
 schedule::Costs costs_of(const std::vector<StageCost>& stages, double T, double pairs) {
   schedule::Costs costs;
   for (const StageCost& stage : stages) {
@@ -26,7 +25,7 @@ schedule::Costs costs_of(const std::vector<StageCost>& stages, double T, double 
   return costs;
 }
 
-// All chunks' forwards, one position after the other.
+// Forward passes of all chunks, one position after the other.
 schedule::Schedule forwards(int stages, int mbs, int chunks, schedule::Placement placement) {
   schedule::Schedule made{
       .order = schedule::Order(static_cast<size_t>(stages)), .mbs = mbs, .chunks = chunks, .placement = placement};

@@ -1,4 +1,4 @@
-// The pipeline schedule of a replica: which order its stages take a step's micro-batches in.
+// The pipeline schedule of a replica: in which order its stages run the passes of a step's micro-batches.
 #pragma once
 
 #include "batch/step_plan.hpp"
@@ -7,15 +7,14 @@
 
 namespace switchyard::compiler {
 
-/// As the strategy says, for the micro-batches of one replica of `group`; a hand-written order loses those that the
-/// replica lacks. Evaluation (train false) has no gradients and runs like GPipe. Zero-bubble schedules are made for the
-/// estimated times of a mean micro-batch.
-/// errors  UserError if a hand-written order has fewer micro-batches than the replica
+/// The strategy's schedule for the micro-batches of one replica of `group`; micro-batches that the replica lacks are
+/// removed from a hand-written order. Evaluation (train false) has no gradients and runs like GPipe. Zero-bubble
+/// schedules are made for the estimated times of a mean micro-batch.
 schedule::Schedule schedule_of(const CompiledStrategy& strategy, int group,
                                const std::vector<batch::MicroBatch>& micro_batches, bool train);
 
-/// The same for training with so many micro-batches of a mean of T tokens and so many pairs, on positions of these
-/// costs. cap: 0 for the memory of 1f1b.
+/// The same for training with `mbs` micro-batches of T tokens and `pairs` attention pairs each, on positions with these
+/// costs. cap: most activations held at a time; 0: as many as 1F1B holds.
 schedule::Schedule schedule_of(config::ScheduleKind kind, int chunks, int cap, const std::vector<StageCost>& costs,
                                int mbs, double T, double pairs);
 

@@ -15,13 +15,14 @@ namespace switchyard::compiler {
 
 class StageBuilder {
  public:
-  /// gathered: parameters that are brought into their usual layout for use.
-  /// hosts: ways in which its replicas lie on hosts, as ir::StageCode::hosts; none: all ranks on one.
+  /// gathered: parameters that are brought into their usual layout for use. hosts: the patterns in which replicas lie
+  /// on hosts, as in ir::StageCode::hosts; empty: all ranks are on one host.
   StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit,
                std::vector<std::vector<int>> hosts = {}, std::set<int> gathered = {});
-  /// Forward and backward segments without recomputation, drops and events. Of no use if there are misfits.
+  /// Forward and backward segments, without recomputation, drops and events. The result is valid only if there are no
+  /// misfits.
   ir::StageCode build();
-  /// Parameters whose cuts an operator can't compute with: they need to be gathered, too.
+  /// Parameters with cuts that an operator can't compute with: they must be gathered, too.
   const std::set<int>& misfits() const { return misfits_; }
 
  private:
@@ -50,17 +51,19 @@ class StageBuilder {
   const config::Strategy& strategy_;
   std::set<int> gathered_, misfits_;
   ir::StageCode stage_;
-  layout::Layout residual_, boundary_;  // of the stream inside the stage, and where it comes in and leaves
+  layout::Layout residual_, boundary_;  // of the residual stream inside the stage and at its boundaries
   std::vector<bool> needed_;            // per call
-  std::vector<int> primary_;            // buffer of each value, -1: not here yet
+  std::vector<int> primary_;            // buffer of each value; -1: none yet
   std::map<Key, int> by_layout_;
   std::map<std::string, std::vector<std::shared_ptr<const layout::Exchange>>> exchanges_;  // by layouts and shape
-  std::map<std::pair<const ir::Segment*, int>, int> copies_;  // gathered, of a parameter's value in a segment
+  std::map<std::pair<const ir::Segment*, int>, int>
+      copies_;  // buffer with the gathered copy of a parameter's value in a segment
 };
 
-/// Calls whose results something needs: accumulators, the loss with its gradients, or the last call of a forward graph.
+/// Marks the calls whose results are needed: accumulators, the loss with its gradients, or the last call of a forward
+/// graph.
 std::vector<bool> needed_calls(const ir::Graph& graph);
-/// Puts the given buffers side by side in one allocation, if none of them has a root yet.
+/// Makes the given buffers adjacent in one allocation, if none of them has a root yet.
 void make_adjacent(ir::StageCode& stage, const std::vector<int>& members);
 
 }  // namespace switchyard::compiler

@@ -19,7 +19,7 @@ class Differentiation {
   }
 
  private:
-  // A value has a gradient if a parameter stands behind it.
+  // A value has a gradient if it depends on a parameter.
   void mark_differentiable(const std::vector<Call>& forward) {
     differentiable_.assign(graph_.values().size(), false);
     for (size_t v = 0; v < graph_.values().size(); ++v)

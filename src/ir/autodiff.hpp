@@ -5,9 +5,10 @@
 
 namespace switchyard::ir {
 
-/// Appends the backward pass of a forward graph whose last call makes the loss: calls of phase B (gradients of
-/// activations) and W (gradients of parameters, added to their accumulators). A call's W follows its B at once; both
-/// keep the unit of the forward call. Gradients of a value used several times are added.
+/// Appends the backward pass of a forward graph whose last call computes the loss: calls of phase B (gradients of
+/// activations) and W (gradients of parameters, added to their accumulators). A call's W directly follows its B; both
+/// keep the unit of the forward call. The gradients of a value with several readers are added.
+/// errors  InternalError if the graph has no calls or an operator has no gradient
 void differentiate(Graph& graph);
 
 }  // namespace switchyard::ir

@@ -14,16 +14,16 @@ class Operator;
 
 /// Size of a dim that is the micro-batch's token count T.
 inline constexpr i64 kTokens = -1;
-/// Size of a dim that has a place for each pair of tokens of one document, in documents' order: the sum of their
+/// Size of a dim with one element for each pair of tokens of the same document, documents in order: the sum of their
 /// squared lengths.
 inline constexpr i64 kSquaredLengths = -2;
-/// What such dims are for a micro-batch.
+/// Sizes of these dims for a micro-batch.
 struct Extent {
   i64 tokens = 0, squared_lengths = 0;
 };
 
-/// dtype and shape; a size may be kTokens or kSquaredLengths. Alignments say where a dim may be cut (heads, vocabulary
-/// rows).
+/// dtype and shape; a size may be kTokens or kSquaredLengths. Alignments restrict where a dim may be cut (heads,
+/// vocabulary rows).
 struct Type {
   DType dtype = DType::f32;
   layout::Shape shape;
@@ -33,7 +33,8 @@ Type tokens_by(DType dtype, i64 features, std::vector<i64> alignments);
 i64 elements(const Type& type, const Extent& extent);
 bool has_dim(const Type& type, i64 size);
 
-/// What a rank is fed with each micro-batch: (T) each; ids, positions, labels i64, weights in the state dtype.
+/// Inputs of a micro-batch, each of shape (T): ids, positions and labels in i64, weights of the labels in the state
+/// dtype.
 enum class Feed { none, ids, positions, labels, weights };
 
 /// How initial weights are drawn: normal with `std`, or constant (`std` 0).
@@ -41,16 +42,17 @@ struct Init {
   double std = 0, constant = 0;
 };
 
-/// Where a parameter lies in a Hugging Face file: rows [first, first + size(0)) of tensor `name`, transposed if the
-/// file stores [in, out] (Conv1D).
+/// Place of a parameter in a Hugging Face file: rows [first, first + size(0)) of tensor `name`, transposed if the file
+/// stores [in, out] (Conv1D).
 struct FileTensor {
   std::string name;
   bool transposed = false;
   i64 first = 0;
 };
 
-/// A weight. `unit`: the model layer it is borrowed with (0 embedding, 1.. layers, last: final norm and head).
-/// Params of one `group` are adjacent in memory. cut_dim: the dim that tensor parallelism cuts by default; -1: none.
+/// A weight. `unit`: the group of parameters that it is moved with (0 embedding, 1.. layers, last: final norm and
+/// head). Params of one `group` are adjacent in memory. cut_dim: the dim that tensor parallelism cuts by default; -1:
+/// none.
 struct Param {
   std::string name{};  // Hugging Face's name, or one that follows it
   layout::Shape shape{};
@@ -64,7 +66,7 @@ struct Param {
 
 enum class ValueKind { activation, param, gradient /* accumulator of a parameter */, feed };
 
-/// `role` names a family of activations whose layout the strategy decides ("residual").
+/// `role` names a family of activations whose layout the strategy sets ("residual").
 struct Value {
   std::string name{};
   Type type{};
@@ -78,7 +80,7 @@ enum class Phase { F, B, W };  // forward, input gradient, weight gradient
 
 struct Call {
   std::shared_ptr<const Operator> op;
-  std::vector<int> in, out;  // value numbers; gradient accumulators stand in `out`
+  std::vector<int> in, out;  // value numbers; `out` includes gradient accumulators
   int unit = 0;
   Phase phase = Phase::F;
 };
@@ -93,19 +95,19 @@ class Graph {
   const std::vector<Call>& calls() const { return calls_; }
   int units() const;
 
-  int add_param(Param param);  // its value
+  int add_param(Param param);  // returns the number of its value
   int param_value(int param) const { return param_values_[static_cast<size_t>(param)]; }
-  int gradient_value(int param);  // the accumulator, made at first use (state dtype)
-  int feed(Feed feed);            // made at first use
+  int gradient_value(int param);  // the accumulator (state dtype), created at first use
+  int feed(Feed feed);            // created at first use
   /// Appends a call in the current unit and phase; output types come from the operator. Returns output values.
   std::vector<int> call(std::shared_ptr<const Operator> op, std::vector<int> in, const std::string& name);
-  /// The same with given outputs (gradient accumulators) appended after the operator's own.
+  /// The same, with the given gradient accumulators appended to the operator's own outputs.
   std::vector<int> call_into(std::shared_ptr<const Operator> op, std::vector<int> in, std::vector<int> accumulators,
                              const std::string& name);
   void set_role(int value, std::string role) { values_[static_cast<size_t>(value)].role = std::move(role); }
   void set_unit(int unit) { unit_ = unit; }
   void set_phase(Phase phase) { phase_ = phase; }
-  /// Whether a call depends on the seed and the step.
+  /// Whether any call depends on the seed and the step.
   bool is_random() const;
   const Value& value(int v) const { return values_[static_cast<size_t>(v)]; }
   const Param& param(int p) const { return params_[static_cast<size_t>(p)]; }

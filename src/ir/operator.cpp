@@ -113,7 +113,7 @@ class Propagation {
       if (!query_.in_fixed[i]) decide(in_[i], query_.in[i], false);
   }
 
-  // T is cut as the deciding input's tokens are, except by axes that other labels use.
+  // T is cut like the tokens of the deciding input, except by axes that other labels use.
   void decide_tokens() {
     Axes used;
     for (const auto& [label, axes] : axes_) include(used, axes);
@@ -151,7 +151,7 @@ class Propagation {
     return cutting;
   }
 
-  // Sums over an axis that cuts the result can't stay pending: they are done before.
+  // A sum over an axis that cuts the result can't stay pending: it is reduced before the operator.
   Axes decide_partial() const {
     Axes pending;
     bool any_linear = false;

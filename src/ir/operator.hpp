@@ -13,21 +13,21 @@
 
 namespace switchyard::ir {
 
-/// Linear in T, in the number of query-key attention pairs of a micro-batch (causal), and in the squared lengths of its
-/// documents.
+/// Cost of one call: linear in T, in the number of query-key pairs of a micro-batch (causal attention), and in the
+/// squared lengths of its documents. Flops count a multiply and an add as two.
 struct Cost {
   double flops_per_token = 0, flops_per_pair = 0, flops_per_square = 0;
   double bytes_per_token = 0, bytes_per_square = 0, bytes_fixed = 0;  // moved to and from memory
-  double bytes_accumulated = 0;      // accumulators read and written with a product's result, once it is made
-  double bytes_after_per_token = 0;  // moved by what else follows the products
-  double narrowest = 0;              // of products: the smallest of their dims other than T; 0: none are made
-  bool backward = false;  // attention pairs are those of gradients, which devices have a rate of their own for
+  double bytes_accumulated = 0;      // traffic of adding a product's result to its accumulators
+  double bytes_after_per_token = 0;  // other memory traffic after the products
+  double narrowest = 0;              // smallest dim, other than T, of the matrix products; 0: no products
+  bool backward = false;             // attention gradients, for which devices have their own rate
 };
 
-/// What the layout rule is asked: the layouts that the inputs have now, on the mesh of one replica of a stage.
-/// Parameters and gradient accumulators are where the strategy put them (fixed); gradient accumulators are listed in
-/// `out_fixed`, one entry an output, dims 0 where the output is free. A rule that answers with other cuts than the
-/// fixed ones can't compute with them.
+/// Input of a layout rule: the current layouts of the inputs, on the mesh of one replica of a stage. The layouts of
+/// parameters and gradient accumulators are fixed by the strategy; `out_fixed` has one entry per output: the layout of
+/// an accumulator, or an empty one where the output is free. A rule that answers with cuts other than the fixed ones
+/// states that the operator can't compute with them.
 struct LayoutQuery {
   const layout::Mesh* mesh = nullptr;
   std::vector<layout::Layout> in;
@@ -39,18 +39,20 @@ struct LayoutRule {
   std::vector<layout::Layout> needs, gives;
 };
 
-/// The rule that a line of labels states, e.g. "T i, o i -> T o". A label in inputs and outputs may be cut by any axis;
-/// a label in inputs only is summed over: a cut makes the result partial. Marks: `h!` must be whole; `~` before an
-/// input: the operator is linear in it, so partial sums pass through; `@` before an input: its tokens' cut decides T.
-/// Fixed operands decide their labels, the first of those that share one; T gives way to axes that other labels use.
+/// The rule that a line of labels states, e.g. "T i, o i -> T o". A label in inputs and outputs may be cut by any axis.
+/// A label in inputs only is summed over: if it is cut, the result is partial. Marks: `h!`: the dim must be whole; `~`
+/// before an input: the operator is linear in it, so partial sums pass through; `@` before an input: its tokens' cut
+/// decides that of T. Fixed operands decide their labels; where several share a label, the first one does. T is not cut
+/// by axes that other labels use.
 /// Source: GSPMD (arXiv 2105.04663), einsum propagation.
 LayoutRule rule_from_labels(const std::string& labels, const LayoutQuery& query);
 
 class Operator;
 
-/// An operator that gives gradients of its inputs and adds to that of a weight (its second input and last output), in
-/// two. `inputs` reads and gives the same, but instead of the weight's gradient a value with a feature for each row of
-/// the weight; `weights` makes the gradient from this and the operator's first input.
+/// Two operators that together replace one that computes the gradients of its inputs and adds that of a weight (its
+/// second input and last output). `inputs` has the same inputs and outputs, except that the weight's gradient is
+/// replaced by a value with one feature per row of the weight; `weights` computes the weight's gradient from this value
+/// and the operator's first input.
 struct Halves {
   std::shared_ptr<const Operator> inputs, weights;
 };
@@ -73,19 +75,19 @@ class Operator {
   virtual std::vector<Type> shape(std::span<const Type> in) const = 0;
   virtual LayoutRule layout(const LayoutQuery& query) const { return rule_from_labels(labels(query), query); }
   /// Gradients of the inputs (-1: none), as calls appended to `graph`. dy[i]: gradient of output i, or -1. existing[i]:
-  /// the gradient of input i so far, or -1; an operator that adds it in sets it to -1 in place.
+  /// the gradient of input i so far, or -1; an operator that adds it to its own result sets existing[i] to -1.
   virtual std::vector<int> input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
                                           std::vector<int>& existing) const;
   /// Adds the parameters' gradients to their accumulators.
   virtual void weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const;
-  /// Of local shards.
+  /// Cost on one rank; `in` and `out` are the types of its local shards.
   virtual Cost cost(std::span<const Type> in, std::span<const Type> out) const;
-  /// Bytes of the kernel's temporaries, of local shards with so many tokens in documents of at most `longest`. Kernels
-  /// on fp32 and fp64 need none, unless an operator says so; others compute in fp32 copies.
+  /// Bytes of the kernel's temporaries on one rank, whose local shards have `tokens` tokens, in documents of at most
+  /// `longest` tokens. By default kernels in fp32 and fp64 need none, and those in bf16 compute on fp32 copies.
   virtual i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const;
-  /// For schedules that run the gradients of weights apart; nothing where they are calls of their own anyway.
+  /// For schedules that run weight gradients separately; empty if they are separate calls anyway.
   virtual Halves halves() const { return {}; }
-  /// The operator whose measured times tell this one's, by work.
+  /// Name of the operator whose measured times predict this one's, in proportion to work.
   virtual const std::string& measured_as() const { return name(); }
   /// The output that is the loss of each token; nothing: none is.
   virtual std::optional<size_t> loss_output() const { return std::nullopt; }
@@ -96,7 +98,7 @@ class Operator {
   virtual bool is_remade(size_t output) const;
   /// Whether results depend on the seed and the step.
   virtual bool is_random() const { return false; }
-  /// Inputs (of backward calls) that should lie side by side in one buffer, so that one matrix product reads them.
+  /// Inputs (of backward calls) that should be adjacent in one buffer, so that one matrix product reads them.
   virtual std::vector<int> adjacent_inputs() const { return {}; }
   /// The same for outputs.
   virtual std::vector<int> adjacent_outputs() const { return {}; }

@@ -55,7 +55,7 @@ void verify(const Program& program) {
     for (const layout::Msg& m : task.messages)
       check(std::find(task.ranks.begin(), task.ranks.end(), m.src) != task.ranks.end() &&
                 std::find(task.ranks.begin(), task.ranks.end(), m.dst) != task.ranks.end(),
-            "task {} {}: message {} > {} of ranks that are no members", id, task, m.src, m.dst);
+            "task {} {}: message {} > {} between ranks that are not members", id, task, m.src, m.dst);
   }
   for (const auto& list : program.of_rank)
     check(std::is_sorted(list.begin(), list.end()), "a rank's tasks are out of order");

@@ -15,12 +15,12 @@
 namespace switchyard::planner {
 namespace {
 
-// Tokens of micro-batches that the rough bound takes as the largest there are.
+// The largest micro-batch, in tokens, that the rough bound assumes.
 i64 roughly_most(const std::vector<i64>& bounds) { return 4 * bounds.back(); }
 
 double attention_pairs_of(i64 length) { return 0.5 * static_cast<double>(length) * (static_cast<double>(length) + 1); }
 
-// Micro-batches of the first group of an interleaved schedule.
+// Number of micro-batches in the first group of an interleaved schedule.
 int group_size(int stages, int mbs) {
   const int groups = std::max(1, mbs / stages);
   return (mbs + groups - 1) / groups;
@@ -30,7 +30,7 @@ int cap_of(const Shape& shape) {
   return shape.activation_cap > 0 ? shape.activation_cap : shape.placement.pp * shape.placement.chunks;
 }
 
-// Most forwards of a stage, chunks counted one by one, before its first gradient.
+// Largest number of forward passes of a stage, counted per chunk, before its first backward pass.
 int forwards_ahead(const Shape& shape, int stage, int mbs) {
   const Placement& p = shape.placement;
   switch (shape.schedule) {
@@ -49,7 +49,7 @@ int forwards_ahead(const Shape& shape, int stage, int mbs) {
   throw InternalError("forwards_ahead: unknown schedule");
 }
 
-// Of so many micro-batches or more, at least so many are kept at a time; a 1f1b is taken to have many.
+// Lower bound on the activations kept at a time with at least `mbs` micro-batches; 1F1B is assumed to have many.
 int kept_at_least(const Shape& shape, int stage, int mbs) {
   const Placement& p = shape.placement;
   if (shape.schedule == config::ScheduleKind::one_f_one_b) return p.pp - stage;
@@ -90,10 +90,9 @@ CostModel::CostModel(const UnitCosts& units, Workload workload)
     }
 }
 
-// Nothing is quicker than devices that are alone on their hosts, so bounds for devices at their usual rates are divided
-// by that speedup.
+// No device is faster than one that is alone on its host, so bounds at the usual rates are divided by that speedup.
 
-// The slowest pipeline works at least the mean of all, in the stage with most layers.
+// The slowest pipeline's work is at least the mean of all, in the stage with most layers.
 double CostModel::rough_bound(const Placement& placement, Range range) const {
   const auto [it, fresh] = rough_.try_emplace(placement.tp);
   if (fresh)
@@ -160,10 +159,12 @@ i64 CostModel::filled_micro_batch(const Sums& sums, int dp, i64 capacity) const 
   return std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
 }
 
-// Of the pipeline that has most, at the least rates of micro-batches of the capacity and of `micro-batch` tokens:
-//  mean      it has at least the mean of all
-//  filled    where all micro-batches are within T, tokens take at least what those of T do; where one is longer, it
-//  alone takes what T tokens do crowded   a pipeline has at least ceil(documents / pipelines) of them
+// Lower bound on the work of the pipeline with most work, at the lowest rates of micro-batches of the capacity and of
+// `micro_batch` tokens; the maximum of three bounds:
+//  mean      it has at least the mean of all pipelines
+//  filled    if all micro-batches are within T, tokens take at least as long as in one of T; a longer one alone takes
+//            at least as long as T tokens
+//  crowded   a pipeline has at least ceil(documents / pipelines) documents
 double CostModel::work(const Spent& least, const Spent& filled, double micro_batch, const Sums& sums, int dp) const {
   const double tokens = static_cast<double>(sums.tokens) / dp, attention_pairs = sums.attention_pairs / dp,
                shortest = static_cast<double>(sums.shortest);
@@ -173,9 +174,9 @@ double CostModel::work(const Spent& least, const Spent& filled, double micro_bat
                    crowd * (least.compute * shortest + least.per_pair * attention_pairs_of(sums.shortest))});
 }
 
-// Of all that a stage does: it begins when a first micro-batch has passed the stages before, and unless gradients are
-// split it ends before a last one goes back there. The longest document passes all positions; where gradients are
-// split, those of weights needn't wait.
+// A stage begins when the first micro-batch has passed the stages before it, and unless gradients are split it ends
+// before the last micro-batch's gradient goes back there. The longest document passes all positions; where gradients
+// are split, weight gradients are not on this path.
 double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums) const {
   const Placement& p = shape.placement;
   const i64 micro_batch = filled_micro_batch(sums, p.dp, capacity);
@@ -200,8 +201,8 @@ double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums)
                   all.compute * static_cast<double>(sums.longest) + all.per_pair * attention_pairs_of(sums.longest));
 }
 
-// Where there are many, some with most tokens, and some with most attention pairs. A bound on the slowest pipeline
-// needn't see all.
+// With many pipelines, marks those with most tokens and those with most attention pairs: a bound on the slowest
+// pipeline doesn't have to consider all.
 void CostModel::mark_heavy(Replicas& replicas) {
   constexpr size_t kHeavy = 3;
   if (replicas.size() <= 2 * kHeavy) return;
@@ -240,7 +241,7 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
   spec.multiple = placement.tp;
   spec.min_micro_batches = placement.pp;
   const batch::StepPlan plan = batch::plan_batch(0, chosen, std::vector{spec}, compiler::work_model(units_.model()));
-  Replicas unlike;  // equal ones take equally long
+  Replicas unlike;  // distinct pipelines: equal ones take equally long
   int number = -1;
   for (const std::vector<batch::MicroBatch>& replica : plan.phases.front().replica) {
     std::vector<PackedSequence> micro_batches;
@@ -272,7 +273,7 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
     const StageKind kind = static_cast<StageKind>(k);
     if ((p.pp == 1) != (kind == StageKind::whole)) continue;
     const Spent* spent = nullptr;
-    i64 T = 0;  // micro-batches mostly have as many tokens as the one before
+    i64 T = 0;  // most micro-batches have as many tokens as the previous one
     for (const PackedSequence& micro_batch : micro_batches) {
       if (!spent || micro_batch.T != T) spent = &units_.time(kind, p.tp, recompute, pass, T = micro_batch.T);
       const double seconds = spent->total(micro_batch.attention_pairs);
@@ -290,7 +291,7 @@ std::vector<CostModel::Replicas>& CostModel::replicas(const Placement& p, i64 ca
   return it->second;
 }
 
-// A send crosses hosts if that of any pipeline does.
+// A send counts as crossing hosts if it does in any pipeline.
 const CostModel::Hops& CostModel::hops(const Placement& p) const {
   const auto [it, fresh] = hops_.try_emplace(p);
   Hops& hops = it->second;
@@ -308,7 +309,7 @@ const CostModel::Hops& CostModel::hops(const Placement& p) const {
   return hops;
 }
 
-// Part t of a stage to part t of the next one, all at once.
+// Seconds of sending each part t of a stage to part t of the next one, all at once.
 double CostModel::send(int tp, bool crosses, i64 T) const {
   const auto [it, fresh] = sends_.try_emplace((T << 20 | tp) << 1 | (crosses ? 1 : 0), 0.0);
   if (!fresh) return it->second;
@@ -348,11 +349,11 @@ const CostModel::Gradients& CostModel::gradients(const Shape& shape, Replica& re
   return *known;
 }
 
-// Every schedule begins with the first micro-batch, and all gradients of a position come in the micro-batches' order. A
-// stage does
-//  all its work after the first micro-batch's way to it
-//  all but so many forwards as it may be ahead after the first micro-batch's gradient has come to it
-// and, unless gradients are split, the last micro-batch's gradient then goes back to the first stage.
+// Every schedule begins with the first micro-batch, and the gradients of a position are computed in the order of
+// micro-batches. Two bounds on the end of a stage:
+//  all its work after the first micro-batch has reached it
+//  all but the forward passes that it may run ahead, after the first micro-batch's gradient has reached it
+// Unless gradients are split, the last micro-batch's gradient then goes back to the first stage.
 double CostModel::replica_bound(const Shape& shape, Replica& replica, const Pipeline& pipeline,
                                 const Hops& hops) const {
   const Placement& p = shape.placement;
@@ -408,7 +409,7 @@ double CostModel::micro_batches_bound(const Shape& shape, i64 capacity, Range ra
   return sum / static_cast<double>(workload_.steps.size());
 }
 
-// Hosts are never quicker than with all devices computing.
+// No host is faster than with all its devices computing.
 double CostModel::shared_bound(const Shape& shape, const Replicas& replicas) const {
   double compute = 0;
   for (const Replica& replica : replicas)
@@ -456,7 +457,7 @@ schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<
                                static_cast<int>(micro_batches.size()), T, attention_pairs);
 }
 
-// Of all positions; compute has the attention pairs, too.
+// Sums over all positions; compute includes the attention pairs.
 Spent CostModel::spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches,
                           std::initializer_list<ir::Pass> passes) const {
   const Pipeline& pipeline = this->pipeline(shape.placement);
@@ -508,7 +509,7 @@ double CostModel::replica_seconds(const Shape& shape, const std::vector<PackedSe
   return pipeline_seconds(schedule_of(shape, micro_batches), stage_times(shape, micro_batches));
 }
 
-// While all devices of a host compute, each has its share of it, and none is quicker than the table says; see
+// While all devices of a host compute, each has its share of the host, and none is faster than the table states; see
 // simulator/task_work.
 std::vector<std::vector<simulator::Claim>> CostModel::host_claims(const Placement& p, int replica) const {
   const int devices = units_.hardware().devices_per_host;
@@ -523,7 +524,7 @@ std::vector<std::vector<simulator::Claim>> CostModel::host_claims(const Placemen
   return claims;
 }
 
-// All pipelines side by side: what some leave of a host the others have.
+// All pipelines run concurrently: the share of a host that some leave idle is available to the others.
 PhaseParts CostModel::shared_parts(const Shape& shape, const Replicas& replicas) const {
   std::vector<SharedPipeline> pipelines;
   PhaseParts parts;
@@ -601,7 +602,7 @@ MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const 
   const Pipeline& pipeline = this->pipeline(shape.placement);
   const std::vector<StageMemory>& memory = memory_of(pipeline, shape, capacity, longest(range));
   MemoryNeed fullest;
-  // Of interleaved schedules fewer micro-batches may be kept more at a time.
+  // In interleaved schedules fewer micro-batches may keep more activations at a time.
   const bool any = shape.schedule == config::ScheduleKind::interleaved;
   for (size_t mbs = any ? std::min(least, most) : most; mbs <= most; ++mbs)
     if (const MemoryNeed need = need_of(shape, pipeline, memory, capacity, static_cast<int>(mbs), false);
@@ -636,7 +637,7 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
   return fullest;
 }
 
-// Of each run of stages.
+// Memory of each run of equal stages.
 const std::vector<CostModel::StageMemory>& CostModel::memory_of(const Pipeline& pipeline, const Shape& shape,
                                                                 i64 capacity, i64 longest) const {
   const int tp = shape.placement.tp;

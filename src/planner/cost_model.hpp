@@ -1,4 +1,4 @@
-// The planner's model of a phase: what a strategy takes for the documents of a range of lengths, and what memory.
+// The planner's model of a phase: time and memory of a strategy for the documents of a range of lengths.
 #pragma once
 
 #include <array>
@@ -16,32 +16,32 @@
 
 namespace switchyard::planner {
 
-/// Documents longer than bounds[lo - 1] (lo = 0: all) and up to bounds[hi - 1]: of the ranges between neighbouring
-/// bounds lo ... hi - 1.
+/// Documents longer than bounds[lo - 1] (lo = 0: all) and up to bounds[hi - 1].
 struct Range {
   int lo = 0, hi = 0;
   auto operator<=>(const Range&) const = default;
 };
 
-/// bounds: possible longest documents of buckets, rising. steps: lengths of the documents of steps that stand for all;
-/// times are means.
+/// bounds: possible longest documents of buckets, ascending. steps: document lengths of representative steps; times are
+/// means over them.
 struct Workload {
   std::vector<i64> bounds;
   std::vector<std::vector<i64>> steps;
 };
 
-/// How a phase spends its time, means over ranks: compute + communication + idle is the phase.
+/// How a phase spends its time, means over ranks: seconds = compute + communication + idle.
 struct PhaseParts {
   double seconds = 0, compute = 0, communication = 0, idle = 0;
 };
 
-/// Bytes of the rank with the highest peak, but for home. At home a rank has `home` bytes besides.
+/// Bytes of the rank with the highest peak, without home.
 struct MemoryNeed {
   i64 parameters = 0, gradients = 0, activations = 0;
   i64 total() const { return parameters + gradients + activations; }
 };
 
-/// Most activations of a micro-batch and chunk that a stage keeps at a time, of so many micro-batches.
+/// The largest number of activations, each of one micro-batch and chunk, that a stage keeps at a time, with
+/// `micro_batches` micro-batches.
 int most_kept(const Shape& shape, int stage, int micro_batches);
 
 class CostModel {
@@ -54,32 +54,32 @@ class CostModel {
   const std::vector<i64>& bounds() const { return workload_.bounds; }
   i64 longest(Range range) const { return workload_.bounds[static_cast<size_t>(range.hi - 1)]; }
 
-  /// Never above seconds(), from sums over the range alone. rough: of the placement's degrees, without tables of
-  /// recomputation and of the capacity; layers: of the degrees, without embedding and head.
+  /// Lower bounds on seconds(), from sums over the range alone. rough: depends on the placement's degrees only, not on
+  /// recomputation and capacity; layers: on the degrees, without embedding and head.
   double rough_bound(const Placement& placement, Range range) const;
   double layers_bound(const Placement& placement, config::Recompute recompute, i64 capacity, Range range) const;
   double bound(const Shape& shape, i64 capacity, Range range) const;
-  /// Closer, from the micro-batches into which a step packs the documents.
+  /// A tighter bound, from the micro-batches into which a step packs the documents.
   double micro_batches_bound(const Shape& shape, i64 capacity, Range range) const;
-  /// The documents packed as a step packs them, the schedule of every pipeline replayed; the slowest pipeline, mean
-  /// over the steps.
+  /// Seconds of the slowest pipeline, mean over the steps: documents are packed as a step packs them, and every
+  /// pipeline's schedule is replayed.
   double seconds(const Shape& shape, i64 capacity, Range range) const { return parts(shape, capacity, range).seconds; }
-  /// Times of pipelines that are known, by step and in the order of the steps' pipelines; below 0: not yet.
+  /// Times of pipelines by step, in the order of the step's pipelines; below 0: not yet known.
   using ReplicaTimes = std::vector<std::vector<double>>;
-  /// seconds(), or where it is known to be above `most` what it is at least: pipelines with most work are looked at
-  /// first, and no further than needed. known: of the same shape, capacity and range; empty at first.
+  /// seconds(), or a lower bound on it that is above `most`: pipelines with most work are timed first, and no more than
+  /// needed. known: of the same shape, capacity and range; empty at first.
   double seconds_up_to(double most, ReplicaTimes& known, const Shape& shape, i64 capacity, Range range) const;
   PhaseParts parts(const Shape& shape, i64 capacity, Range range) const;
 
-  /// Of micro-batches full to the capacity, as many at a time as the schedule ever keeps of the steps' micro-batches
-  /// (1f1b: of any number, its least).
+  /// Memory with micro-batches full to the capacity, as many at a time as the schedule keeps of any step's
+  /// micro-batches (1F1B: as for any number of them).
   MemoryNeed need(const Shape& shape, i64 capacity, Range range) const;
-  /// Never above it, without packing documents.
+  /// A lower bound on need(), without packing documents.
   MemoryNeed least_need(const Shape& shape, i64 capacity, Range range) const;
-  /// State of a rank at home: master weights, moments, summed gradients, and their compute copy in the precision of
-  /// computing.
+  /// Bytes of a rank's state at home: master weights, moments, summed gradients, and the compute copy in compute
+  /// precision.
   i64 home_bytes(const Home& home) const;
-  /// Never above home_bytes of any home on the ranks.
+  /// A lower bound on home_bytes of every home on these ranks.
   i64 least_home_bytes() const;
 
   const UnitCosts& units() const { return units_; }
@@ -95,7 +95,7 @@ class CostModel {
     int layers = 0;
     bool operator==(const Position&) const = default;
   };
-  /// Stages from `first` on that are alike: their positions in order of chunks.
+  /// `count` equal stages from `first` on: their positions in order of chunks.
   struct StageRun {
     int first = 0, count = 0;
     std::vector<Position> positions;
@@ -106,8 +106,8 @@ class CostModel {
     std::vector<StageRun> runs;
     Parts all;
   };
-  /// From each position to the next one: on the same host, across hosts, or nothing as it is the same stage; and how
-  /// many of the sends up to a position are inside and across hosts.
+  /// The hop from each position to the next one: inside a host, across hosts, or none (same stage); and the number of
+  /// sends inside and across hosts up to each position.
   enum class Hop { inside, across, none };
   struct Sends {
     double inside = 0, across = 0;  // seconds of one
@@ -117,11 +117,11 @@ class CostModel {
     std::vector<int> inside = {0}, across = {0};
     double sum(int from, int to, const Sends& of_micro_batch) const;
   };
-  /// Of a stage: elements of parameters; bytes that a micro-batch keeps, and the most while it is worked on.
+  /// Memory of a stage: elements of parameters; bytes that a micro-batch keeps, and their peak while it is processed.
   struct StageMemory {
     i64 elements = 0, stash = 0, peak = 0;
   };
-  /// What the micro-batches of a pipeline take in a stage of one layer, by kind.
+  /// Time of a pipeline's micro-batches in a stage of one layer, by kind of stage.
   using ByKind = std::array<double, kStageKinds>;
   struct Gradients {
     ByKind all{}, first{}, last{};            // both at once: of all micro-batches, of the first and the last one
@@ -129,8 +129,8 @@ class CostModel {
   };
   struct Replica {
     std::vector<PackedSequence> micro_batches{};
-    int first = 0, count = 1;                             // pipelines that have such micro-batches, one after the other
-    bool heavy = true;                                    // bounds count it: one of those with most work
+    int first = 0, count = 1;                             // consecutive pipelines that have such micro-batches
+    bool heavy = true;                                    // one of those with most work, which bounds count
     ByKind forward{}, most_forward{}, first_forward{};    // of all micro-batches, of the slowest one, of the first one
     std::array<std::optional<Gradients>, 3> gradients{};  // by recomputation
   };
@@ -167,7 +167,7 @@ class CostModel {
                                             i64 longest) const;
 
   const UnitCosts& units_;
-  double speedup_;  // of devices that compute while the others of their host rest
+  double speedup_;  // of a device that computes while the others of its host are idle
   Workload workload_;
   int levels_;
   std::vector<Sums> total_;              // by slot
@@ -175,13 +175,13 @@ class CostModel {
   mutable std::map<std::tuple<int, int, int, schedule::Placement>, Pipeline>
       pipelines_;  // by stages, layers for the head, chunks, path
   mutable std::map<std::tuple<int, int, int, i64, Range>, std::vector<Replicas>> replicas_;
-  // By pipeline, tensor ranks, recomputation, split gradients, capacity, longest document.
+  // By pipeline, tensor-parallel degree, recomputation, split gradients, capacity, longest document.
   mutable std::map<std::tuple<const Pipeline*, int, config::Recompute, bool, i64, i64>, std::vector<StageMemory>>
       memory_;
   mutable std::map<int, Spent> rough_;
   mutable std::map<Home, i64> home_bytes_;
   mutable std::map<Placement, Hops> hops_;
-  mutable std::unordered_map<i64, double> sends_;  // by tokens, tensor ranks, and whether hosts are crossed
+  mutable std::unordered_map<i64, double> sends_;  // by tokens, tensor-parallel degree, and whether hosts are crossed
 };
 
 }  // namespace switchyard::planner

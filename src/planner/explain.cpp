@@ -36,7 +36,7 @@ std::string phases(const Planner& planner, const Choice& best) {
     const PhaseParts parts = planner.model().parts(phase.shape, phase.capacity, phase.range);
     const MemoryNeed need = planner.model().need(phase.shape, phase.capacity, phase.range);
     text += fmt::format(
-        "  to {} under {}: {} (compute {}, communication {}, idle {}); parameters come in {}, gradients leave in {}; "
+        "  to {} under {}: {} (compute {}, communication {}, idle {}); receiving parameters {}, reducing gradients {}; "
         "activations {}\n",
         planner.model().longest(phase.range), to_string(phase.shape), duration(parts.seconds), duration(parts.compute),
         duration(parts.communication), duration(parts.idle), duration(times[i].moves), duration(times[i].reduce),
@@ -52,8 +52,8 @@ std::string limits(const Planner& planner, const Judged& best, const Counts& cou
       limit_of(a), memory_of(best.peak.value_or(a.memory), planner.memory()), counts.memory);
 }
 
-// The plan that there is, unless it doesn't go with other ranks, documents or memory: the simulator may still find it
-// quicker.
+// The present plan under the changed request, if it is valid there (ranks, documents, memory): the simulator may still
+// find it faster.
 std::optional<Choice> there(const Planner& planner, const Choice& choice, const Planner& other) {
   const std::vector<config::Bucket> buckets = planner.buckets(choice);
   const std::vector<int> order = planner.order(choice);
@@ -86,7 +86,7 @@ std::string what_if(const Planner& planner, const Judged& best, const Questions&
 
 void faster(cluster::LinkClass& link) { link.bandwidth = {2 * link.bandwidth.count}; }
 
-// Twice as quick in all it does itself.
+// Doubles the speed of all work on the device.
 void faster(cluster::Device& device) {
   device.launch = {device.launch.count / 2};
   for (auto& [type, rates] : device.rates) {

@@ -87,7 +87,7 @@ void RangeQueue::open(double most, const std::function<bool()>& stop) {
     if (Entry entry; pop(entry)) add(entry);
 }
 
-// The longest documents' placement is home's, too, and a home takes least without copies.
+// The placement of the longest documents is also home's, and home takes least memory without copies.
 i64 RangeQueue::room_for(const Placement& placement) const {
   const bool home = range_.hi == static_cast<int>(model_.bounds().size());
   return home && memory_ > 0 ? memory_ - model_.home_bytes({placement}) : room_;

@@ -1,4 +1,4 @@
-// The candidates of one range of lengths, looked at no closer than needed to know which is the quickest.
+// The candidates of one range of lengths, evaluated only as closely as needed to find the fastest.
 #pragma once
 
 #include <functional>
@@ -12,41 +12,41 @@
 
 namespace switchyard::planner {
 
-/// A candidate. exact: its time is known; otherwise it is not less.
+/// A candidate. exact: `seconds` is its time; otherwise a lower bound on it.
 struct Option {
   double seconds = 0;
-  i64 memory = 0;  // bytes of a rank besides home
+  i64 memory = 0;  // bytes of a rank without home
   Shape shape;
   i64 capacity = 0;
   int placement = 0;  // numbered in the order of shapes
   bool exact = false;
 };
 
-/// Entries wait in order of what is known not to be above their time: first all candidates of a placement's degrees,
-/// then those of a recomputation and capacity by sums over the documents for their layers, then each one for all it is,
-/// then by packed micro-batches.
+/// A priority queue of entries by lower bounds on their time. An entry is first all candidates of a placement's
+/// degrees, then those of one recomputation and capacity (bound from sums over the documents for their layers), then a
+/// single candidate (bound from sums), then the same with packed micro-batches.
 class RangeQueue {
  public:
-  /// shapes: of equal placement one after the other; they outlive the queue. memory: bytes of a rank, 0 for no limit.
+  /// shapes: those of equal placement next to each other; they outlive the queue. memory: bytes of a rank, 0: no limit.
   RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts);
 
-  /// No candidate that still waits takes less. Infinite when none does.
+  /// Lower bound on the time of all queued candidates; infinite if there are none.
   double least() const { return entries_.empty() ? std::numeric_limits<double>::infinity() : entries_.front().value; }
-  /// No candidate takes less.
+  /// Lower bound on the time of all candidates.
   double least_of_all() const;
-  /// Looks closer at the entry with the least value: a placement turns into its candidates, a candidate into an exact
-  /// option, or where it turns out to take longer than another may, into an entry of a higher value.
+  /// Evaluates the entry with the lowest bound more closely: a placement is replaced by its candidates, a candidate
+  /// becomes an exact option, or an entry with a higher bound if another one may be faster.
   void refine();
-  /// All that may take `most` seconds or less become options, by their bounds; until `stop` says so, if there is one.
-  /// Those for which another option of the placement has a bound that is no higher, and takes no more memory, are set
-  /// aside: they aren't the placement's quickest before that one is timed.
+  /// Turns all candidates with bounds up to `most` seconds into options, until `stop` returns true, if it is given. A
+  /// candidate is set aside if another option of its placement has a bound that is no higher and takes no more memory:
+  /// it can't be the placement's fastest before that option is timed.
   void open(double most, const std::function<bool()>& stop = {});
   const std::vector<Option>& options() const { return options_; }
-  /// Makes an option exact. Those set aside for it may become options.
+  /// Makes an option exact. Candidates set aside for it may become options.
   void time(size_t option);
-  /// Adds what never was timed to the counts.
+  /// Adds the candidates that were never timed to the counts.
   void count_rest() const;
-  /// How often that was done.
+  /// Number of options that were made exact.
   size_t timed() const { return times_; }
   /// Numbers of placements are less.
   int placements() const { return static_cast<int>(candidates_.size()); }
@@ -73,8 +73,8 @@ class RangeQueue {
     std::vector<Entry> aside{};
   };
   void push(const Entry& entry);
-  /// Takes the entry with the least value, and looks closer at it. Whether it is a candidate that can be looked at no
-  /// closer.
+  /// Removes the entry with the lowest bound and evaluates it more closely. Returns whether it is a candidate that
+  /// can't be evaluated more closely without timing.
   bool pop(Entry& entry);
   const Shape& shape(const Entry& entry) const { return shapes_[static_cast<size_t>(entry.first)]; }
   Candidates& candidates_of(int placement) { return candidates_[static_cast<size_t>(placement)]; }
@@ -82,14 +82,14 @@ class RangeQueue {
   i64 room_for(const Placement& placement) const;
   void expand(const Entry& degrees);
   void separate(const Entry& layers);
-  /// Nothing if it doesn't fit, or is dominated.
+  /// Queues the candidate with the bound of its packed micro-batches, unless it doesn't fit or is dominated.
   void pack(const Entry& candidate);
-  /// Unless it is dominated.
+  /// Adds the candidate as an option, unless it is dominated.
   bool add(const Entry& candidate);
   void make_exact(size_t option, double seconds);
   bool dominated(const Entry& candidate) const;
-  /// Whether an option whose time isn't known stands for the candidate, which takes so much memory at least: then it is
-  /// set aside.
+  /// Sets the candidate, which takes at least `memory` bytes, aside if an option that is not yet timed stands for it;
+  /// returns whether it did.
   bool set_aside(const Entry& candidate, i64 memory);
 
   const CostModel& model_;
@@ -98,8 +98,8 @@ class RangeQueue {
   i64 memory_, room_;
   std::vector<i64> capacities_;
   Counts& counts_;
-  std::vector<int> placement_;  // its number, of each shape
-  std::vector<Entry> entries_;  // a heap, the least in front
+  std::vector<int> placement_;  // number of each shape's placement
+  std::vector<Entry> entries_;  // a heap, lowest bound in front
   std::vector<Option> options_;
   size_t times_ = 0;
   double opened_ = 0;                   // the most that open() was asked for

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kNotYet = -1;
 
-// When what a position needs of a micro-batch has come, and when its links are free.
+// Arrival times at a position of each micro-batch's activations and gradients, and the times at which its links are
+// free.
 struct Position {
   std::vector<double> activation, gradient;
   double forward_link = 0, backward_link = 0;
@@ -40,7 +41,7 @@ class Replay {
   }
 
  private:
-  // Whether what it needs is there.
+  // Runs the item if its input has arrived; returns whether it has.
   bool perform(size_t stage, const schedule::Item& item) {
     const size_t p = static_cast<size_t>(
         schedule::position_of(schedule_.placement, schedule_.stages(), static_cast<int>(stage), item.chunk));
@@ -67,8 +68,8 @@ class Replay {
 
   const schedule::Schedule& schedule_;
   const std::vector<std::vector<StageTime>>& at_;
-  std::vector<size_t> next_;  // of each stage
-  std::vector<double> free_;  // of each stage
+  std::vector<size_t> next_;  // by stage
+  std::vector<double> free_;  // by stage
   std::vector<Position> positions_;
 };
 
@@ -100,7 +101,7 @@ class SharedReplay {
   }
 
  private:
-  // What ends: an item of a stage, or a send to a position.
+  // A running activity: an item of a stage, or a send to a position.
   struct Activity {
     size_t replica = 0, stage = 0, position = 0, mb = 0;
     bool send = false, forward = false;
@@ -113,7 +114,7 @@ class SharedReplay {
         schedule::position_of(schedule.placement, schedule.stages(), static_cast<int>(stage), item.chunk));
   }
 
-  // The stage's next item, if the stage is free and what the item needs is there.
+  // Starts the stage's next item if the stage is free and the item's input has arrived.
   void start(size_t replica, size_t stage) {
     const SharedPipeline& pipeline = pipelines_[replica];
     const auto& items = pipeline.schedule.order[stage];
@@ -174,7 +175,7 @@ class SharedReplay {
   std::vector<std::vector<size_t>> next_;         // by pipeline and stage
   std::vector<std::vector<bool>> busy_;
   std::vector<Activity> activities_;
-  std::vector<std::vector<std::vector<simulator::Claim>>> resting_;  // what stages claim while they communicate
+  std::vector<std::vector<std::vector<simulator::Claim>>> resting_;  // claims of stages while they communicate
   size_t left_ = 0;
   SharedSeconds result_;
 };

@@ -10,40 +10,39 @@
 
 namespace switchyard::planner {
 
-/// A micro-batch: T tokens with padding, and attention pairs of a query and a key that it sees.
+/// A micro-batch: T tokens, including padding, and its number of query-key pairs.
 struct PackedSequence {
   i64 T = 0;
   double attention_pairs = 0;
   bool operator==(const PackedSequence&) const = default;
 };
 
-/// Seconds of one micro-batch at one position of the pipeline. backward: of both gradients, or where the schedule
-/// splits them of the inputs'. send: to the next position, activations, and gradients of the same size back; nothing on
-/// the same stage. ..._exchange: what of it is communication inside the stage.
+/// Seconds of one micro-batch at one position of the pipeline. backward: of both gradients, or of input gradients where
+/// the schedule splits them. send: of activations to the next position, and of their gradients back; 0 if that is the
+/// same stage. ..._exchange: the part that is communication inside the stage.
 struct StageTime {
   double forward = 0, backward = 0, weight = 0, send = 0;
   double forward_exchange = 0, backward_exchange = 0, weight_exchange = 0;
 };
 
-/// When a pipeline is through with its micro-batches: at[position][micro-batch]. Each item starts when its stage is
-/// free and what comes from the position beside is there; sends run beside the computing, those of a position and
-/// direction one after the other.
-/// errors  InternalError if the stages wait for each other in a cycle
+/// Seconds until a pipeline has finished its micro-batches: at[position][micro-batch]. Each item starts when its stage
+/// is free and its input from the neighbouring position has arrived; sends overlap computing, and those of a position
+/// and direction run one after the other.
 double pipeline_seconds(const schedule::Schedule& schedule, const std::vector<std::vector<StageTime>>& at);
 
-/// A pipeline among others whose hosts' devices slow each other. hosts: by stage, what it takes of its hosts while it
-/// computes and nothing slows it; shares of 1 in all are a host's.
+/// A pipeline among others whose devices slow each other on shared hosts. hosts: by stage, its claims on its hosts
+/// while it computes and nothing slows it; claims on a host that add up to 1 use all of it.
 struct SharedPipeline {
   schedule::Schedule schedule;
   std::vector<std::vector<StageTime>> at{};  // [position][micro-batch]
   std::vector<std::vector<simulator::Claim>> hosts{};
 };
 struct SharedSeconds {
-  double seconds = 0, compute = 0;  // until all are through; that all stages of all pipelines computed, summed
+  double seconds = 0, compute = 0;  // seconds until all have finished; compute: summed over all stages of all pipelines
 };
-/// The same for pipelines side by side. Computing is `speedup` times as quick as `at` says where nothing slows it; a
-/// host of which more than the whole is taken gives everybody their part, as in simulator::SharedResources. An item
-/// computes, then it communicates.
+/// The same for concurrent pipelines. Computing is `speedup` times as fast as `at` states where nothing slows it; a
+/// host on which the claims exceed 1 is shared in proportion, as in simulator::SharedResources. An item computes, then
+/// it communicates.
 /// errors  as pipeline_seconds
 SharedSeconds shared_seconds(std::span<const SharedPipeline> pipelines, int hosts, double speedup);
 

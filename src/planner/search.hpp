@@ -1,4 +1,4 @@
-// The search for the plans that take the least time in the planner's own model, and only by what is proven.
+// The search for the plans that take the least time in the planner's own model; it prunes only with proofs.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Phase {
   auto operator<=>(const Phase&) const = default;
 };
 
-/// Phases in the order in which they run. Home is on the longest documents' placement.
+/// Phases in the order in which they run. Home is on the placement of the longest documents.
 struct Choice {
   std::vector<Phase> phases;
   int zero = 1;  // home's
@@ -30,58 +30,60 @@ struct Choice {
   Home home() const { return {longest().shape.placement, zero}; }
 };
 
-/// What candidates were left out by; a candidate is a shape for a range of lengths with a capacity of micro-batches.
+/// Number of candidates by the reason for which they were pruned; a candidate is a shape for a range of lengths with a
+/// capacity of micro-batches.
 struct Counts {
   i64 candidates = 0;
-  i64 rough = 0;      // its placement's bound: no plan with it can be among the best
-  i64 memory = 0;     // it takes more memory than a rank has, wherever home is
-  i64 bound = 0;      // its own bound
-  i64 dominated = 0;  // its bound isn't below the time of another one of the placement that takes no more memory
-  i64 timed = 0;      // not left out: packed and replayed
+  i64 rough = 0;      // by its placement's bound: no plan with it can be among the best
+  i64 memory = 0;     // by memory: it needs more than a rank has, wherever home is
+  i64 bound = 0;      // by its own bound
+  i64 dominated = 0;  // another candidate of the placement is at least as fast and takes no more memory
+  i64 timed = 0;      // not pruned: packed and replayed
   i64 pruned() const { return candidates - timed; }
 };
 
-/// What tells plans apart: the documents that share the longest ones' bucket, that bucket's degrees (dp, tp, pp), and
-/// on several hosts which ranks are side by side. All else are details, of which the search takes the best.
+/// Identifies a plan among others: the documents that share the longest ones' bucket, that bucket's degrees (dp, tp,
+/// pp), and with several hosts which ranks are neighbours. Everything else is a detail, for which the search takes the
+/// best value.
 std::uint64_t key_of(const CostModel& model, const Choice& choice);
-/// Whether documents of every length have the same degrees (and ranks side by side): a bucket that is cut in two makes
-/// no other plan.
+/// Whether documents of every length have the same degrees (and neighbouring ranks): splitting a bucket in two does not
+/// make another plan.
 bool same_degrees(const CostModel& model, const Choice& a, const Choice& b);
 
-/// stop: asked again and again; once it says so, the search ends with the best plan that it has, as soon as it has one.
+/// stop: called repeatedly; once it returns true, the search ends with the best plan so far, as soon as there is one.
 struct SearchSettings {
-  i64 memory = 0;        // bytes a rank has; 0: without limit
+  i64 memory = 0;        // bytes of a rank; 0: no limit
   int most_buckets = 0;  // 0: as many as there are bounds
-  int top = 1;  // so many of the best plans: the best of each key, but for those with the same degrees as a quicker one
+  int top = 1;  // number of plans to return: the best of each key, except those with the same degrees as a faster one
   std::function<bool()> stop{};
-  /// Asked besides while all but the best plan are looked for: the best one is known by then.
+  /// Called in addition to `stop` once the best plan is known and the others are searched for.
   std::function<bool()> enough{};
 };
 
 struct Found {
   std::vector<Choice>
-      best;  // the best first; fewer than asked for if there are no more or the search was stopped. Empty: nothing fits
+      best;  // best first; fewer than `top` if there are no more or the search was stopped; empty: nothing fits
   Counts counts;
-  double least = 0;    // seconds; no plan takes less
-  bool proven = true;  // the first of `best` is the best of all; else the search was stopped before that was known
+  double least = 0;    // lower bound on the seconds of any plan
+  bool proven = true;  // the first of `best` is optimal; false: the search was stopped before that was known
 
-  /// How much more than the optimum the best plan may take at most, as a fraction of that.
+  /// Upper bound on the best plan's excess over the optimum, as a fraction of the optimum.
   double gap() const { return proven ? 0 : best.front().seconds / least - 1; }
 };
 
-/// Capacities of micro-batches for a range: its longest document, and doubled as long as that is at most twice the
-/// longest document of all.
+/// Capacities of micro-batches for a range: its longest document, doubled repeatedly up to twice the longest document
+/// of all.
 std::vector<i64> capacities(const CostModel& model, Range range);
 
-/// Seconds of a choice's step, whatever its `seconds` say; infinite if a rank needs more than `memory` bytes (0: no
-/// limit).
+/// Seconds of a choice's step, computed anew (its `seconds` are ignored); infinite if a rank needs more than `memory`
+/// bytes (0: no limit).
 double step_seconds(const CostModel& model, const Transfers& transfers, const Choice& choice, i64 memory);
-/// The same as a timeline, each phase with what it adds.
+/// The times that each phase of the choice adds to the timeline.
 std::vector<PhaseTimes> phase_times(const CostModel& model, const Transfers& transfers, const Choice& choice);
 
 /// The best of all plans, in any order, with any home, whose buckets have documents, whose shapes are among `shapes`,
-/// and whose micro-batches have a capacity of capacities(). Equal times are reported apart by a fixed order, so the
-/// result is a function of the arguments.
+/// and whose micro-batches have a capacity of capacities(). Ties are broken by a fixed order, so the result is a
+/// function of the arguments.
 Found search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes,
              const SearchSettings& settings);
 

@@ -6,8 +6,8 @@
 
 namespace switchyard::planner {
 
-/// Of a micro-batch of T tokens in documents of at most `longest`, on the first position: with the temporaries of
-/// kernels, counted as compiler/memory counts them, without the rounding of blocks.
+/// Activations of a micro-batch of T tokens in documents of at most `longest`, on the first position: including
+/// kernels' temporaries, counted as in compiler/memory, but without the rounding of allocations.
 Kept activations_of(const ir::StageCode& stage, i64 T, i64 longest);
 
 }  // namespace switchyard::planner

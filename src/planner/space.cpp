@@ -29,7 +29,7 @@ std::vector<int> stage_choices(const config::ModelConfig& model, int ranks, int 
   return choices;
 }
 
-// Of one dp, tp, pp and way through the chunks.
+// Placements with the given dp, tp, pp and path of chunks.
 std::vector<Placement> placements(const Placement& plain, i64 layers, const SpaceLimits& limits) {
   std::vector<Placement> all;
   std::set<std::pair<Order, std::vector<int>>> seen;
@@ -46,7 +46,7 @@ std::vector<Placement> placements(const Placement& plain, i64 layers, const Spac
   return all;
 }
 
-// How a placement may work: schedules with their caps.
+// A schedule and its activation cap.
 using Manner = std::pair<config::ScheduleKind, int>;
 
 std::vector<Manner> manners(const Placement& p, const SpaceLimits& limits) {
@@ -55,14 +55,14 @@ std::vector<Manner> manners(const Placement& p, const SpaceLimits& limits) {
   for (const ScheduleKind kind : limits.schedules) {
     const bool loops = kind == ScheduleKind::interleaved, turns = kind == ScheduleKind::zb_v;
     if ((p.chunks > 1) != (loops || turns) || (p.path == schedule::Placement::v) != turns) continue;
-    if (p.pp == 1) return {{kind, 0}};  // of one stage all schedules are the same work
+    if (p.pp == 1) return {{kind, 0}};  // with one stage all schedules do the same work
     all.emplace_back(kind, 0);
     if (kind == ScheduleKind::zero_bubble) all.emplace_back(kind, 2 * p.pp);
   }
   return all;
 }
 
-// One chunk, several in a loop, two that turn back.
+// Placements with one chunk, with several in a loop, and with two on a V-shaped path.
 std::vector<Placement> ways(int dp, int tp, int pp, i64 layers, const SpaceLimits& limits) {
   const Placement plain{dp, tp, pp};
   std::vector<Placement> all = {plain};
@@ -105,7 +105,7 @@ std::vector<int> layers_of_positions(const Placement& placement, i64 layers) {
   for (int at = 0; at < positions; ++at)
     of[static_cast<size_t>(at)] = static_cast<int>(spread / positions + (at < spread % positions ? 1 : 0));
   of.back() -= placement.head_layers;
-  // A last one that would be left without a layer gets one from those before.
+  // The last position gets layers from earlier ones if it would otherwise have none.
   for (int at = positions - 2; at >= 0 && of.back() < 1; --at)
     while (of[static_cast<size_t>(at)] > 1 && of.back() < 1) {
       --of[static_cast<size_t>(at)];
@@ -150,8 +150,9 @@ config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
 
 std::string to_string(const Placement& p) {
   std::string text = fmt::format("{},{},{}", p.dp, p.tp, p.pp);
-  if (p.order == Order::pipeline_inside) text += " pipelines inside";
-  if (p.head_layers > 0) text += fmt::format(", head as {} layer{}", p.head_layers, p.head_layers > 1 ? "s" : "");
+  if (p.order == Order::pipeline_inside) text += ", stages within a host";
+  if (p.head_layers > 0)
+    text += fmt::format(", last stage {} layer{} fewer", p.head_layers, p.head_layers > 1 ? "s" : "");
   if (p.path == schedule::Placement::v)
     text += ", zb-v";
   else if (p.chunks > 1)

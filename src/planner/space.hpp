@@ -1,4 +1,4 @@
-// The planner's search space: everything that a strategy of a bucket may be.
+// The planner's search space: all strategies that a bucket may have.
 #pragma once
 
 #include <compare>
@@ -12,13 +12,13 @@
 
 namespace switchyard::planner {
 
-/// Which ranks lie next to each other after those of a tensor group: the same stage of the next pipeline, or the next
-/// stage.
+/// What the ranks next to a tensor-parallel group hold: the same stage of the next pipeline, or the next stage of the
+/// same pipeline.
 enum class Order { data_inside, pipeline_inside };
 
 /// Who holds which layers: dp pipelines of pp stages of tp ranks, each stage with `chunks` parts of the model.
-/// head_layers: so many layers the last position of the pipeline has fewer, for its head; the others are spread evenly,
-/// the first positions getting one more.
+/// head_layers: number of layers that the last position of the pipeline has fewer than the others, to make up for its
+/// head; the others are distributed evenly, the first positions getting one more.
 struct Placement {
   int dp = 1, tp = 1, pp = 1;
   Order order = Order::data_inside;
@@ -31,8 +31,8 @@ struct Placement {
   auto operator<=>(const Placement&) const = default;
 };
 
-/// Where master weights, moments and summed gradients are, on the ranks of a placement. zero: 1 gives each replica its
-/// share of its part (ZeRO-1); 0 all of it, and gradients are added up as with 1, then spread.
+/// Where master weights, moments and summed gradients are, on the ranks of a placement. zero: 1 gives each replica a
+/// share of its part (ZeRO-1); 0 gives it all of its part: gradients are summed as with 1, then broadcast.
 struct Home {
   Placement placement;
   int zero = 1;
@@ -52,7 +52,7 @@ struct Shape {
   auto operator<=>(const Shape&) const = default;
 };
 
-/// What the search may choose from. Empty tp or pp: all that the model and the ranks allow.
+/// Limits of the search space. Empty tp or pp: all values that the model and the ranks allow.
 struct SpaceLimits {
   std::vector<int> tp{}, pp{};
   int most_head_layers = 2;
@@ -65,24 +65,24 @@ struct SpaceLimits {
   int most_chunks = 4;  // of interleaved
 };
 
-/// All shapes, in a fixed order, those of equal placement one after the other. tp: divisors of the heads that
-/// config::validate takes; pp: any number of stages up to the layers; dp: as many pipelines as fit the ranks; chunks:
-/// as many as have a layer. zero_bubble comes with the memory of 1F1B and with twice as much. Placements that are the
-/// same ranks and layers as an earlier one are left out.
+/// All shapes, in a fixed order, those of equal placement next to each other. tp: divisors of the heads that
+/// config::validate accepts; pp: any number of stages up to the layers; dp: up to as many pipelines as fit the ranks;
+/// chunks: as many as have at least one layer each. zero_bubble comes with the memory of 1F1B and with twice as much.
+/// Placements with the same ranks and layers as an earlier one are left out.
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits);
 
-/// Layers of each position of the pipeline: of each stage, if there is one chunk.
+/// Number of layers of each position of the pipeline (of each stage, if there is one chunk).
 std::vector<int> layers_of_positions(const Placement& placement, i64 layers);
-/// First of the tp ranks, which follow one another, of a pipeline's stage.
+/// First of the tp consecutive ranks of a pipeline's stage.
 int first_rank(const Placement& placement, int replica, int stage);
 /// Whether config::strategy_from_spec gives the same ranks and layers.
 bool is_plain(const Placement& placement, i64 layers);
 
-/// As a job has it, with micro-batches of at most `capacity` tokens.
+/// The strategy of a job, with micro-batches of at most `capacity` tokens.
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity);
-/// "2,4,1" and what differs from the usual: "2,2,2 pipelines inside, last stage 1 layer short".
+/// "2,4,1" and what differs from the defaults: "2,2,2, stages within a host, last stage 1 layer fewer".
 std::string to_string(const Placement& placement);
-/// The same with recomputation and schedule, where they aren't none and what the placement tells.
+/// The same with recomputation and schedule, where they are not the defaults and don't follow from the placement.
 std::string to_string(const Shape& shape);
 
 }  // namespace switchyard::planner

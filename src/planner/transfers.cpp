@@ -19,7 +19,7 @@ std::vector<int> stage_of_units(const Placement& placement, i64 layers) {
   return stages;
 }
 
-// Never 0. Ranks, heads and layers are fewer than these bits count.
+// A key that is never 0. Ranks, heads and layers fit into these bits.
 std::uint64_t packed(const Placement& p) {
   std::uint64_t bits = 0;
   for (const int field : {p.dp, p.tp, p.pp}) bits = bits << 17 | static_cast<std::uint64_t>(field);
@@ -38,13 +38,13 @@ std::optional<Post> post_of(const Placement& p, int rank) {
 }
 
 Transfers::Interval Transfers::part_of(const Home& home, const Post& post) {
-  const int shares = home.zero == 0 ? 1 : home.placement.dp;  // of a replica's part
+  const int shares = home.zero == 0 ? 1 : home.placement.dp;  // number of shares of a replica's part
   const double parts = static_cast<double>(home.placement.tp) * shares,
                first = static_cast<double>(post.part) * shares + (shares > 1 ? post.replica : 0);
   return {first / parts, (first + 1) / parts};
 }
 
-// Users of parameters have all of their part, as copies at home do.
+// Ranks that use parameters hold their whole part, as copies at home do.
 const Transfers::Seats& Transfers::seats(const Home& home) const {
   const auto [it, fresh] = seats_.try_emplace({packed(home.placement), home.zero == 0 || home.placement.dp == 1});
   Seats& seats = it->second;
@@ -72,7 +72,7 @@ std::vector<Transfers::UnitClass> Transfers::classes(std::span<const Seats* cons
   return classes;
 }
 
-// Of the union.
+// Length of the union.
 double Transfers::measure(std::vector<Interval>& intervals) {
   std::ranges::sort(intervals, {}, &Interval::begin);
   double sum = 0, end = 0;
@@ -88,19 +88,19 @@ double Transfers::inside(double bytes) const {
   return bytes < 1 ? 0 : link.latency.count + bytes / (link.bandwidth.count * link.curve.at(bytes));
 }
 
-// Bytes of an adapter, which come from or go to all the devices that share it.
+// Seconds of bytes over an adapter, whose devices all send or receive a part of them.
 double Transfers::across(double bytes) const {
   if (bytes < 1) return 0;
   const cluster::LinkClass& link = units_.hardware().link(cluster::Link::inter_host);
   return link.latency.count + bytes / (link.bandwidth.count * link.curve.at(bytes / shared_by_));
 }
 
-// stages: of the users and of those that may have something, in each table.
+// stages: of the users and of the possible holders, in each table.
 Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const std::array<int, kTables>& stages,
                                    size_t begin, size_t end) const {
   Lack lack;
   int holders = 0, users = 0, adapters = 0, last_adapter = -1;  // of the users
-  double sum = 0, most = 0;                                     // that the users lack
+  double sum = 0, most = 0;                                     // sum and maximum of what the users lack
   held_.clear();
   all_.clear();
   for (size_t rank = begin; rank < end; ++rank) {
@@ -116,7 +116,7 @@ Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const s
       ++adapters;
     const Interval needed = user.part;
     all_.push_back(needed);
-    // Of what it holds, home's part and a copy may be partly the same.
+    // Home's part and a copy that the rank holds may overlap.
     double missing = needed.end - needed.begin;
     Interval both = needed;
     for (size_t i = first; i < held_.size(); ++i) {
@@ -137,14 +137,14 @@ Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const s
   return lack;
 }
 
-// Of a unit of each class, on the host on which it takes longest.
+// Seconds of a unit of each class, on the host on which it takes longest.
 std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
                                           i64 element) const {
   const auto devices = static_cast<size_t>(units_.hardware().devices_per_host),
              ranks = static_cast<size_t>(units_.hardware().ranks());
   struct Sums {
-    double crossing = 0, of_adapter = 0, inside = 0;  // of all hosts, and the most of one
-    int senders = 0;                                  // adapters of those that have something
+    double crossing = 0, of_adapter = 0, inside = 0;  // crossing: of all hosts; the others: maximum over hosts
+    int senders = 0;                                  // number of adapters of ranks that hold something
   };
   std::vector<Sums> sums(classes.size());
   std::vector<int> stages;  // of a host's users
@@ -194,16 +194,16 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
   return times;
 }
 
-// Every rank that sends or takes something of a unit is busy with it until it is everywhere. Ranks take units in their
-// order, so one that waits for another makes a third one wait.
+// Every rank that sends or receives a part of a unit is busy until the unit's transfer is complete. Ranks process units
+// in order, so a rank that waits for another one delays a third.
 double Transfers::last_unit(std::span<const Seats* const> tables, i64 element) const {
   const std::vector<UnitClass> classes = this->classes(tables);
   const std::vector<double> times = unit_times(tables, classes, element);
   struct Ranks {
     std::array<int, kTables> stage = {-1, -1, -1};
-    double free = 0;  // when they are done with the units before
+    double free = 0;  // time at which they have finished the previous units
   };
-  std::vector<Ranks> ranks;  // those of equal stages are one
+  std::vector<Ranks> ranks;  // ranks with equal stages are one entry
   for (size_t rank = 0; rank < tables[0]->of_rank.size(); ++rank) {
     Ranks one;
     for (size_t t = 0; t < tables.size(); ++t) one.stage[t] = tables[t]->of_rank[rank].stage;
@@ -252,13 +252,14 @@ double Transfers::moves(const std::optional<Placement>& previous, const Placemen
   return previous == next ? 0 : transfer(previous, next, home, units_.precision().compute);
 }
 
-// What a rank has made of gradients and isn't home for leaves it on the ways on which parameters come to it.
+// Gradients that a rank computed and that are not at home there travel the links on which its parameters arrive, in the
+// opposite direction.
 double Transfers::reduce(const Placement& from, const Home& home) const {
   return transfer(std::nullopt, from, {home.placement, 1}, units_.precision().state);
 }
 
-// As the simulator: memory traffic of master weights, moments, gradient and compute copy; the norm by halves of the
-// ranks.
+// Seconds computed as in the simulator: memory traffic of master weights, moments, gradient and compute copy; the norm
+// is agreed by recursive halving of the ranks.
 double Transfers::finish(const Home& at) const {
   const auto [it, fresh] = finish_.try_emplace(at);
   if (!fresh) return it->second;
@@ -267,7 +268,7 @@ double Transfers::finish(const Home& at) const {
   const Precision precision = units_.precision();
   const i64 element =
       8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
-  std::vector<double> seconds(static_cast<size_t>(home.pp), 0);  // of stages
+  std::vector<double> seconds(static_cast<size_t>(home.pp), 0);  // by stage
   const std::array<const Seats*, 1> tables = {&seats({home, 0})};
   for (const UnitClass& c : classes(tables)) {
     const double bytes = static_cast<double>(c.elements * element) / (home.tp * (at.copies() ? 1 : home.dp));

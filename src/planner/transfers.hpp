@@ -1,4 +1,4 @@
-// Parameters and gradients between placements: how long they take on the links.
+// Time of moving parameters and gradients between placements over the links.
 #pragma once
 
 #include <array>
@@ -14,34 +14,36 @@
 
 namespace switchyard::planner {
 
-/// Where a rank stands in a placement.
+/// Position of a rank in a placement.
 struct Post {
   int replica = 0, stage = 0, part = 0;
 };
-/// Nothing if the placement leaves the rank out.
+/// Empty if the placement does not use the rank.
 std::optional<Post> post_of(const Placement& placement, int rank);
 
-/// Every parameter is taken as an interval: part t of tp holds [t / tp, (t + 1) / tp) of each unit of its stage, and
-/// home's ranks the part's slices in order of its pipelines, or copies of it. Units go one after the other, as their
-/// ranks take them. A slice crosses to each host that lacks it once, to one of the ranks that need it, and is passed on
-/// inside, as the relay planner does it; those that have it share the sending evenly.
+/// Every parameter is modelled as an interval: part t of tp holds [t / tp, (t + 1) / tp) of each unit of its stage, and
+/// home's ranks hold slices of the part in order of its pipelines, or copies of it. Units are transferred in order,
+/// each when its ranks are free. A slice crosses to each host that lacks it once, to one of the ranks that need it, and
+/// is forwarded inside, as the relay planner does; ranks that hold it send equal shares.
 class Transfers {
  public:
   explicit Transfers(const UnitCosts& units)
       : units_(units), shared_by_(units.hardware().inter_host ? units.hardware().inter_host->shared_by : 1) {}
 
-  /// Parameters that `next` lacks, from the copies of `previous` (none before the first phase) and home.
+  /// Seconds of moving the parameters that `next` lacks, from the copies of `previous` (none before the first phase)
+  /// and home.
   double moves(const std::optional<Placement>& previous, const Placement& next, const Home& home) const;
-  /// Gradients of `from`, each added up on one rank at home.
+  /// Seconds of reducing the gradients of `from`, each on one rank at home.
   double reduce(const Placement& from, const Home& home) const;
-  /// At home sums come to all copies; norm and update.
+  /// Seconds of the end of a step: broadcast of sums to home's copies, norm and update.
   double finish(const Home& home) const;
 
  private:
   struct Interval {
     double begin = 0, end = 0;
   };
-  /// Which stage of a placement has a unit, and which stage and what of its units a rank has. Stage -1: none.
+  /// The stage of a placement that has a unit; the stage of each rank and the part of its units that the rank holds.
+  /// Stage -1: none.
   struct Seat {
     int stage = -1;
     Interval part;
@@ -50,15 +52,15 @@ class Transfers {
     std::vector<int> stage_of_unit;
     std::vector<Seat> of_rank;
   };
-  /// Tables of a transfer: users of the next placement, home, and the previous placement if there is one.
+  /// Tables of a transfer: the next placement, home, and the previous placement if there is one.
   static constexpr size_t kTables = 3;
-  /// Units that lie on the same stages in all tables.
+  /// Units that are on the same stages in all tables.
   struct UnitClass {
     std::array<int, kTables> stage = {};
     i64 units = 0, elements = 0;
   };
-  /// Shares of a unit: what a host lacks, by adapters of those that need it; and what a device of it takes, or one that
-  /// has something sends, inside the host.
+  /// Shares of a unit: what a host lacks, in all and per adapter of the ranks that need it; and the most that a device
+  /// of the host receives, or a holder sends, inside the host.
   struct Lack {
     double of_host = 0, of_adapter = 0, inside = 0;
   };
@@ -89,7 +91,7 @@ class Transfers {
   mutable std::unordered_map<Key, double, Hash> known_;
   mutable std::map<Home, double> finish_;
   mutable std::map<std::pair<std::uint64_t, bool>, Seats>
-      seats_;                                 // by packed placement, and whether all have the whole part
+      seats_;                                 // by packed placement, and whether all replicas hold their whole part
   mutable std::vector<Interval> held_, all_;  // of one host
 };
 

@@ -40,7 +40,7 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
     }
     const auto& document = documents.at(static_cast<size_t>(piece.doc));
     check(piece.first == 0 && piece.stride == 1 && piece.count == static_cast<int>(document.size()),
-          "document {} is not whole in its row", piece.doc);
+          "document {} is not whole in its micro-batch", piece.doc);
     for (int i = 0; i < piece.count; ++i) {
       const bool labelled = i + 1 < piece.count;
       id[row + i] = document[static_cast<size_t>(i)];
@@ -52,7 +52,7 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
     feeds.blocks.push_back({.q = first, .qn = piece.count, .k = first, .kn = piece.count, .causal = true});
     row += piece.count;
   }
-  check(row == feeds.T, "pieces of {} tokens in a row of {}", row, feeds.T);
+  check(row == feeds.T, "pieces of {} tokens in a micro-batch of {}", row, feeds.T);
   feeds.ids = ids.to(device);
   feeds.positions = positions.to(device);
   feeds.labels = labels.to(device);

@@ -1,4 +1,4 @@
-// Streams and signals of one rank: queues of work that run side by side, and the flags by which they wait for each
+// Streams and signals of one rank: queues of work that run concurrently, and the flags by which they wait for each
 // other. A CPU stream is a thread; work of a device is issued in the same order.
 #pragma once
 
@@ -12,15 +12,15 @@
 
 namespace switchyard::runtime {
 
-/// Thrown in waiting work after another stream of the rank failed; the first error is what the rank reports.
+/// Thrown in work that waits when another stream of the rank has failed; the rank reports the first error.
 class Cancelled : public std::exception {};
 
-/// Flags of one step. Any thread.
+/// Flags of one step. Thread-safe.
 class Signals {
  public:
   explicit Signals(size_t count) : set_(count, false) {}
   void set(size_t flag);
-  /// Blocks until the flag is set; throws Cancelled once fail() was called.
+  /// Blocks until the flag is set; throws Cancelled once fail() has been called.
   void wait(size_t flag);
   void fail(std::exception_ptr error);
   /// Rethrows the first error, if any.
@@ -33,16 +33,16 @@ class Signals {
   std::exception_ptr error_;
 };
 
-/// A thread that runs what it is given, in order.
+/// A thread that runs the work given to it, in order.
 class Stream {
  public:
-  /// `begin` runs first on the thread (threads of compute libraries, memory scope).
+  /// `begin` runs first on the thread (sets the number of threads of compute libraries and the memory scope).
   explicit Stream(std::function<void()> begin);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   void enqueue(std::function<void()> work);
-  /// Blocks until all given work is done.
+  /// Blocks until all work given so far is done.
   void drain();
 
  private:

@@ -109,7 +109,7 @@ void Transfer::receive(int peer, at::Tensor view, bool add) {
 
 void Transfer::local(at::Tensor to, const at::Tensor& from, bool add) {
   if (to.numel() == 0) return;
-  check(to.is_cpu() == from.is_cpu(), "a local piece between devices");
+  check(to.is_cpu() == from.is_cpu(), "a local copy between a device and the host");
   const at::Tensor target = host_copy(to);
   ops_.push_back({.kind = comm::Op::Kind::local,
                   .block = block_of(target),

@@ -10,8 +10,9 @@
 
 namespace switchyard::simulator {
 
-/// Of each rank: its compute queue's tasks follow one another, and what its other queues do meanwhile overlaps them.
-/// fold: tasks of a class have the same times, and ranks of a class the same tasks.
+/// Compute, communication, overlap and idle time of each rank. The tasks of its compute queue run one after another;
+/// the work of its other queues overlaps them. fold: tasks of a class have equal times, and ranks of a class equal
+/// tasks.
 std::vector<RankTime> rank_times(const ir::Program& program, const std::vector<TaskTime>& tasks, double step_seconds,
                                  const SymmetryFolding& fold);
 

@@ -54,7 +54,7 @@ int SharedResources::fresh_number() {
   return number;
 }
 
-// Begins the present stretch; before_ has the loads without it.
+// Begins the present stretch; before_ has the loads from before it.
 void SharedResources::go_on(int number) {
   Activity& it = activity(number);
   it.left = it.present().seconds;
@@ -70,7 +70,7 @@ bool SharedResources::can_be_alone(const Activity& it) const {
                                           [&](const Claim& claim) { return resource(claim).users.size() == 1; });
 }
 
-// Another one comes: where it stands now.
+// Another activity comes to a resource of one that was alone: brings its stretch and remaining time up to date.
 void SharedResources::meet(int number) {
   Activity& it = activity(number);
   while (it.ends.size() + 1 < it.stretches.size() && it.since + it.left <= now_) {
@@ -85,7 +85,8 @@ void SharedResources::meet(int number) {
   settle(number);
 }
 
-// Whether there is one: the present one is over. All are for an activity that was alone to its end.
+// Ends the present stretch and begins the next one, if any; returns whether there is one. For an activity that was
+// alone until now, all its stretches end.
 bool SharedResources::next_stretch(int number) {
   Activity& it = activity(number);
   if (it.alone) {
@@ -123,7 +124,8 @@ double SharedResources::rate_of(const Activity& it) {
   return 1 / fullest;
 }
 
-// When its stretch ends, if its rate stays; alone: when all do.
+// Enters the event at which its stretch ends at the present rate; if it is alone, the event at which all its stretches
+// end.
 void SharedResources::settle(int number) {
   Activity& it = activity(number);
   it.version = ++versions_;
@@ -138,7 +140,7 @@ void SharedResources::remember_loads(std::span<const Claim> claims) {
   for (const Claim& claim : claims) before_.push_back(resource(claim).load);
 }
 
-// Others on these resources go on at their new rates; loads up to 1 slow nothing.
+// Updates the rates of other activities on these resources; loads up to 1 slow nothing.
 void SharedResources::changed(std::span<const Claim> claims) {
   constexpr double kFull = 1 + 1e-12;
   ++changes_;
@@ -147,7 +149,7 @@ void SharedResources::changed(std::span<const Claim> claims) {
     if (before_[i] <= kFull && of.load <= kFull) continue;
     for (const int user : of.users) {
       Activity& it = activity(user);
-      if (std::exchange(it.rated, changes_) == changes_) continue;  // on several of them
+      if (std::exchange(it.rated, changes_) == changes_) continue;  // already updated for another of these resources
       const double rate = rate_of(it);
       if (rate == it.rate) continue;
       it.left = std::max(0.0, it.left - (now_ - it.since) * it.rate);

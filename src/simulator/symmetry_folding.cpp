@@ -13,13 +13,13 @@ namespace {
 
 using Colour = std::uint64_t;
 
-constexpr double kWorthwhile = 0.6;  // of the tasks: more classes than that save nothing
+constexpr double kWorthwhile = 0.6;  // classes per task, above which folding is not worth it
 
 Colour mixed(Colour a, Colour b) { return mix(a * kGoldenRatio + b); }
 
 Colour of_share(double share) { return mixed(std::bit_cast<Colour>(share), 3) | 1; }
 
-// As many numbers as there are colours; the first who has one gets the next.
+// Numbers the colours from 0 in order of first appearance.
 template <class Number>
 std::vector<Number> numbered(const std::vector<Colour>& colours, size_t* count = nullptr) {
   std::unordered_map<Colour, Number> known;
@@ -90,7 +90,7 @@ SymmetryFolding::SymmetryFolding(const TaskGraph& graph) {
     class_of_resource_ = numbered<int>(resource, &resource_classes);
     const bool settled = classes == before && resource_classes == resources_before;
     if (settled || static_cast<double>(classes) > kWorthwhile * static_cast<double>(tasks)) {
-      if (!settled) {  // each for itself
+      if (!settled) {  // every task and resource is a class of its own
         std::iota(first_.begin(), first_.end(), 0);
         std::iota(class_of_resource_.begin(), class_of_resource_.end(), 0);
         classes = tasks;

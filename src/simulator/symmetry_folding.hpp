@@ -1,4 +1,4 @@
-// Tasks and resources that are bound to fare alike, found before any time passes.
+// Symmetry folding: finds tasks and resources that must behave identically, before the simulation starts.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace switchyard::simulator {
 
-/// Tasks in an order in which none waits for a later one, what they wait for, and the lists of claims that they take.
+/// Tasks in an order in which none waits for a later one, their waits, and the lists of claims that they use.
 class TaskGraph {
  public:
-  /// kind: of each resource; those of one kind start alike.
+  /// kind: of each resource; resources of one kind are in the same initial class.
   explicit TaskGraph(std::vector<int> kind) : kind_(std::move(kind)) {}
-  /// Lists are reported apart by where they lie.
+  /// Returns the number of a list of claims. Lists are identified by their address.
   int list(const std::vector<Claim>* claims);
-  /// work: tasks that differ here differ. lists: in the order in which the task takes them.
+  /// work: tasks with different values are in different classes. lists: in the order in which the task uses them.
   void add_task(std::uint64_t work, std::span<const int> lists);
-  /// The task added last waits for `task`; why: waits that differ here differ.
+  /// The task added last waits for task `id`; waits with different `why` differ.
   void wait(int id, int why);
-  /// A number that differs where any of the parts does.
+  /// A hash of the parts.
   static std::uint64_t work_of(std::span<const std::uint64_t> parts);
 
  private:
@@ -39,11 +39,11 @@ class TaskGraph {
   std::vector<int> lists_;
 };
 
-/// Classes of tasks that begin and end together, and of resources that are taken alike: the coarsest partition in which
-/// tasks of a class do the same work, wait for as many tasks of every class, and take as much of as many resources of
-/// every class, and in which resources of a class are taken as much by as many tasks of every class (colour refinement;
-/// colours are 64 bits of hash). What holds at the start then holds at every event, so one task of a class and one
-/// resource of a class stand for all.
+/// Equivalence classes of tasks that begin and end together, and of resources that are used in the same way: the
+/// coarsest partition in which tasks of a class do the same work, wait for equally many tasks of every class, and claim
+/// equal shares of equally many resources of every class, and in which resources of a class are claimed in equal shares
+/// by equally many tasks of every class (colour refinement; colours are 64-bit hashes). What holds at the start then
+/// holds at every event, so one task and one resource of each class represent all others.
 class SymmetryFolding {
  public:
   explicit SymmetryFolding(const TaskGraph& graph);
@@ -52,14 +52,14 @@ class SymmetryFolding {
   bool stands(int id) const { return of(id) == id; }
   int resources() const { return static_cast<int>(resource_size_.size()); }
   int resource(int of) const { return class_of_resource_[static_cast<size_t>(of)]; }
-  /// What a task that stands for its class takes of the classes: as much of each resource as all tasks of the class
-  /// together.
+  /// Claims of a task that represents its class, on classes of resources: for each resource class the sum over all
+  /// tasks of the task's class, per resource.
   std::vector<Claim> claims(int id, const std::vector<Claim>& of_task) const;
   i64 size(int id) const { return size_[static_cast<size_t>(id)]; }
 
  private:
   std::vector<int> first_, class_of_resource_;
-  std::vector<i64> size_, resource_size_;  // size_: at tasks that stand for a class
+  std::vector<i64> size_, resource_size_;  // size_: valid at tasks that represent a class
 };
 
 }  // namespace switchyard::simulator

@@ -10,26 +10,27 @@
 
 namespace switchyard::simulator {
 
-/// Trace Event Format (JSON): a process for each rank, a thread for each of its streams, an event for each stretch in
+/// Trace Event Format (JSON): a process for each rank, a thread for each of its streams, an event for each span in
 /// which a task works, in microseconds, rounded to eighths. Ranks that do the same at the same times share a process,
-/// under the lowest number; the title has their count. With more than 100,000 stretches an event is a whole task, from
-/// its first stretch to its last.
+/// under the lowest number; the title has their count. With more than 100,000 spans an event covers a whole task, from
+/// the begin of its first span to the end of its last.
 std::string trace_of(const ir::Program& program, const Simulation& simulation);
 
-/// A stretch of a task, predicted or measured.
+/// A span in which a task works, predicted or measured.
 struct TracedSpan {
   int task = 0;
   Span span;
 };
-/// Measured transfers begin when the last of their ranks is ready: what a rank waited for the others before is no work.
+/// Moves the begin of measured transfers to the time at which the last of their ranks is ready: waiting for other ranks
+/// is not work.
 void begin_with_the_last(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans);
 
-/// A trace of any spans, those of rank r in spans[r]; stretches in which a task only waits are not among them. told:
-/// goes into otherData as it is.
+/// A trace of any spans, those of rank r in spans[r]; spans in which a task only waits must not be among them. told:
+/// written to otherData unchanged.
 std::string trace_of(const ir::Program& program, const std::vector<std::vector<TracedSpan>>& spans,
                      const nlohmann::json& told);
 
-/// The first to a file. UserError if it can't be written.
+/// Writes the trace of a simulated step to a file. UserError if that fails.
 void write_trace(const std::string& path, const ir::Program& program, const Simulation& simulation);
 
 }  // namespace switchyard::simulator

@@ -26,7 +26,7 @@ namespace switchyard::train {
 namespace {
 
 constexpr double kFloat = 4;       // bytes
-constexpr i64 kHeadTokens = 1024;  // logits are made for this many tokens at a time
+constexpr i64 kHeadTokens = 1024;  // number of tokens whose logits are computed at a time
 constexpr i64 kCopied = i64{1} << 24;
 constexpr i64 kSquare = 1024;
 
@@ -114,7 +114,7 @@ class Bench {
     moves("swiglu_dx", 5 * count(h), [&] { kernels::swiglu_dx(d_gate, d_up, dh, gate, up); });
   }
 
-  // Queries and keys turn alike: one call for both.
+  // Queries and keys are rotated by the same angles: one call for both.
   void rope() {
     at::Tensor cos, sin, qk = random({T_, H_ + K_});
     const int dim = static_cast<int>(D_);
@@ -189,8 +189,7 @@ std::string table(const BenchKernelsResult& r) {
     text += fmt::format("{:<18}{:>10.3f}{:>10}{:>10}{:>8.0f}%\n", f.name, f.seconds * 1e3,
                         f.flops > 0 ? fmt::format("{:.1f}", f.flops / f.seconds / 1e9) : "",
                         f.bytes > 0 ? fmt::format("{:.1f}", f.bytes / f.seconds / 1e9) : "", 100 * r.share(f));
-  text +=
-      "attention of a micro-batch    squared lengths   forward ms   of one document   backward ms   of one document\n";
+  text += "packed attention      squared lengths   forward ms   of one document   backward ms   of one document\n";
   for (const PackedFigure& f : r.packed) {
     const PackedFigure& one = r.packed.front();
     text +=

@@ -1,4 +1,4 @@
-// What the ranks of the benchmarks have in common: the plans of a model made up on the command line.
+// What the ranks of the benchmarks share: the plans of a model given on the command line.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace switchyard::train {
 
-/// Plans of the model with its loss, differentiated, under strategies "dp,tp,pp"; home lies where the first uses the
-/// parameters. UserError if a strategy doesn't fit the model and the cluster's ranks.
+/// Plans of the model with its loss and gradients, under strategies "dp,tp,pp"; home is where the first strategy uses
+/// the parameters. UserError if a strategy doesn't fit the model and the cluster's ranks.
 compiler::Plans bench_plans(const config::ModelConfig& model, const std::string& precision,
                             const std::vector<std::string>& strategies, const cluster::Cluster& cluster);
 

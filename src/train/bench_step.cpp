@@ -16,7 +16,7 @@
 namespace switchyard::train {
 namespace {
 
-// The same few tokens over and over, so that the loss falls and the run shows that it trains.
+// The same few tokens again and again, so that the loss falls and shows that the model trains.
 runtime::Documents documents_of(const BenchStepSettings& s) {
   runtime::Documents documents(static_cast<size_t>(s.batch));
   for (size_t d = 0; d < documents.size(); ++d)

@@ -8,7 +8,7 @@
 
 namespace switchyard::train {
 
-/// A LLaMA in fp32 (or `precision`), `batch` documents of `seq` tokens a step. threads: of the whole run, shared by the
+/// A LLaMA in `precision`, `batch` documents of `seq` tokens per step. threads: of the whole run, divided among the
 /// ranks.
 struct BenchStepSettings {
   config::ModelConfig model;

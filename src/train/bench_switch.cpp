@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kFrom = 0, kTo = 1;  // the plans' strategies
 
-// Phases without documents: their program switches and does nothing else.
+// Phases without documents: their program only switches.
 struct Phases {
   Phases(const compiler::Plans& plans, const std::vector<int>& strategies) {
     for (const int strategy : strategies) {
@@ -37,7 +37,7 @@ struct Phases {
   ir::Program program;
 };
 
-// Bytes of the memory of working parameters that a switch makes on a rank.
+// Bytes of working parameters that a switch allocates on a rank.
 i64 working_bytes(const compiler::Plans& plans, const compiler::Holdings& holdings) {
   i64 elements = 0;
   for (int unit = 0; unit < static_cast<int>(plans.units().size()); ++unit)
@@ -93,7 +93,7 @@ class BenchOnRank {
                std::accumulate(before.begin(), before.end(), i64{0}));
   }
 
-  // From a common start to the end of the slowest rank.
+  // Seconds from a common start to the end of the slowest rank.
   template <class Work>
   double seconds_of(const Work& work) {
     everyones(0);

@@ -28,7 +28,7 @@ std::string fingerprint_of(const config::ModelConfig& model) {
   return fmt::format("{}", fmt::join(config::function_of(model), kBetweenKeys));
 }
 
-/// What is in the first list of keys and not in the second.
+/// The keys that are in the first list and not in the second.
 std::string without(std::string_view text, const std::string& other) {
   std::vector<std::string_view> kept;
   const std::string all = fmt::format("{0}{1}{0}", kBetweenKeys, other);
@@ -41,7 +41,7 @@ std::string without(std::string_view text, const std::string& other) {
   return fmt::format("{}", fmt::join(kept, kBetweenKeys));
 }
 
-/// The state is that of the model's parameters, no fewer and no others.
+/// UserError unless the state has exactly the model's parameters.
 void require_parameters(const files::Manifest& manifest, const ir::Graph& graph, const std::string& checkpoint) {
   constexpr const char* kRemedy = "Use the job file and the program it was made with.";
   for (const char* part : kParts)
@@ -77,7 +77,7 @@ layout::Box box_of(const std::vector<i64>& lo, const std::vector<i64>& hi) {
   return box;
 }
 
-// Who writes what follows from home's owners alone, so that every rank knows the whole manifest.
+// The writers follow from home's owners alone, so every rank knows the whole manifest.
 files::Manifest manifest_of(const compiler::Plans& plans) {
   files::Manifest manifest;
   manifest.dtype = plans.graph().precision().state;
@@ -138,7 +138,8 @@ at::Tensor tensor_of(const files::TensorFile& file, const files::ManifestEntry& 
                        at::TensorOptions().dtype(runtime::scalar_type(dtype)));
 }
 
-// Master weights as Hugging Face names them, fp32: parts of a packed tensor side by side, Conv1D turned back.
+// Writes the master weights in fp32 under Hugging Face's names: parts of a packed tensor together, Conv1D transposed
+// back.
 void write_model(const std::filesystem::path& folder, const files::Manifest& manifest, const ir::Graph& graph,
                  const config::ModelConfig& model, const comm::JointWork::Check& check_others) {
   std::map<std::string, std::vector<i64>> shapes;
@@ -187,8 +188,8 @@ void write_model(const std::filesystem::path& folder, const files::Manifest& man
 void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Home& home, int rank,
                      comm::JointWork& together, const TrainState& state) {
   const files::Manifest manifest = manifest_of(plans);
-  // Goes after the last piece of joint work: the folder of a checkpoint that fails is not removed while others write
-  // into it.
+  // Destroyed after the last joint work: the folder of a failed checkpoint is not removed while others still write into
+  // it.
   std::optional<files::CheckpointWriter> writer;
   together.run(fmt::format("folder of checkpoint {}", state.step), [&](const auto&) {
     if (rank == 0) writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step));

@@ -1,4 +1,4 @@
-// Saving and loading the state of a run: home's shards, the weights as a Hugging Face folder, the place in the data.
+// Saving and loading the state of a run: home's shards, the weights as a Hugging Face folder, the position in the data.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace switchyard::train {
 
-/// What a run is besides its tensors. step: steps done. updates: those applied.
+/// The state of a run without its tensors. step: steps done; updates: steps whose update was applied.
 struct TrainState {
   i64 step = 0, updates = 0, tokens = 0;
   data::Cursor cursor;

@@ -22,7 +22,7 @@ HostView own_view() {
   if (::sched_getaffinity(0, sizeof cores, &cores) == 0) {
     for (size_t core = 0; core < std::min<size_t>(CPU_SETSIZE, view.cores.size()); ++core)
       view.cores[core] = CPU_ISSET(core, &cores);
-  } else {  // a host of more cores than the set has room for
+  } else {  // the host has more cores than the set can hold
     for (size_t core = 0; core < std::min<size_t>(std::thread::hardware_concurrency(), view.cores.size()); ++core)
       view.cores.set(core);
   }
@@ -43,7 +43,7 @@ int threads_for(int rank, const std::vector<HostView>& all, const std::vector<in
     for (size_t other = 0; other < all.size(); ++other) users += host[other] == host[mine] && all[other].cores[core];
     share += 1.0 / users;
   }
-  return std::max(1, static_cast<int>(share + 1e-6));  // thirds of three cores are one
+  return std::max(1, static_cast<int>(share + 1e-6));  // three thirds of a core may add up to slightly less than 1
 }
 
 int gpu_for(int rank, const std::vector<HostView>& all, const std::vector<int>& host, bool threads_of_one_process) {

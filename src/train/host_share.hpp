@@ -1,4 +1,4 @@
-// What a rank may use of its host: threads and a device.
+// A rank's share of its host: threads and a device.
 #pragma once
 
 #include <array>
@@ -11,27 +11,26 @@
 
 namespace switchyard::train {
 
-/// What a rank sees of its host.
+/// The host as a rank sees it.
 struct HostView {
-  std::bitset<1024> cores;  // that its process may run on
-  int gpus = 0;             // CUDA devices of its process
-  std::array<char, 256>
-      visible_gpus{};  // CUDA_VISIBLE_DEVICES: processes in which it differs have devices of their own
+  std::bitset<1024> cores;               // on which its process may run
+  int gpus = 0;                          // CUDA devices of its process
+  std::array<char, 256> visible_gpus{};  // CUDA_VISIBLE_DEVICES: processes with different values have different devices
 };
 
-/// Threads for a rank: the cores that it may run on, each shared by the ranks of its host that may run there too; 1 at
-/// least. all, host  of every rank
+/// Number of threads for a rank: the cores that it may run on, each divided among the ranks of its host that may run
+/// there, too; at least 1. all, host: of every rank.
 int threads_for(int rank, const std::vector<HostView>& all, const std::vector<int>& host);
 
-/// The CUDA device of a rank, by its place among the ranks of its host that see the same devices. Ranks that are
-/// threads of one process take turns where there are fewer devices than ranks.
-/// errors  UserError naming the rank: processes of its host are more than the devices that they see
+/// The CUDA device of a rank, by its index among the ranks of its host that see the same devices. If the ranks are
+/// threads of one process, they share devices in turn where there are fewer devices than ranks.
+/// errors  UserError with the rank: more processes of its host than devices that they see
 int gpu_for(int rank, const std::vector<HostView>& all, const std::vector<int>& host, bool threads_of_one_process);
 
 /// UserError unless this process can compute on such a device. Called before ranks start.
 void require_device(config::Device device);
 
-/// `settings` with threads (unless they are given: above 0) and device. All ranks call it together.
+/// `settings` with the rank's device, and its threads unless they are given (above 0). All ranks call it together.
 /// errors  UserError on all of them where gpu_for has one for any
 RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, config::Device device,
                              bool threads_of_one_process);

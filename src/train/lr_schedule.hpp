@@ -21,8 +21,8 @@ LearningRate schedule_of(const config::OptimizerSettings& optimizer, i64 run_ste
 ///   step < W   peak * (step + 1) / W, so that no step has rate 0 and the last one of the warm-up has the peak
 ///   step >= E  floor (unless constant); a warm-up that ends after E is still finished first
 ///   between    with x = (step - W) / (E - W):  linear  floor + (1 - x) (peak - floor)
-///                                              cosine  floor + (1 + cos(pi x)) / 2 (peak - floor)    source: arXiv
-///                                              1608.03983
+///                                              cosine  floor + (1 + cos(pi x)) / 2 (peak - floor)
+/// source  cosine: arXiv 1608.03983
 /// InternalError if step is negative.
 double learning_rate(const LearningRate& schedule, i64 step);
 

@@ -24,7 +24,7 @@ config::Profile named_profile(const config::RunSettings& run, const Precision& p
   return profile;
 }
 
-// Nothing, with the reason said, if it can't be used.
+// Empty, after reporting the reason, if it can't be used.
 std::optional<config::Profile> kept_profile(const std::string& path, const ProfileSettings& settings,
                                             const Precision& precision, const config::Machine& here,
                                             const std::function<void(const std::string&)>& say) {
@@ -32,13 +32,14 @@ std::optional<config::Profile> kept_profile(const std::string& path, const Profi
   try {
     config::Profile profile = config::read_profile(path, settings.ranks);
     std::string differs = config::difference(profile.machine, here);
-    if (differs.empty() && profile.machine.threads != here.threads) differs = "is of other threads";
+    if (differs.empty() && profile.machine.threads != here.threads)
+      differs = "was measured with another number of threads";
     if (differs.empty() && !profile.hardware.device.rates.contains(precision.compute))
       differs = fmt::format("has no {}", name_of(precision));
     if (differs.empty()) return profile;
-    say(fmt::format("{} {}; measuring anew", path, differs));
+    say(fmt::format("{} {}; measuring again", path, differs));
   } catch (const UserError& error) {
-    say(fmt::format("{}; measuring anew", error.what()));
+    say(fmt::format("{}; measuring again", error.what()));
   }
   return std::nullopt;
 }
@@ -67,7 +68,7 @@ config::Profile machine_profile(const config::Job& job, const comm::Launch& laun
                                                         here.device, name_of(precision));
   if (auto kept = kept_profile(path, settings, precision, here, say)) return std::move(*kept);
   say(fmt::format("measuring this machine for the plan; {}",
-                  path.empty() ? "not kept, for there is no HOME" : "kept in " + path));
+                  path.empty() ? "the profile is not kept, as HOME is not set" : "kept in " + path));
   config::Profile profile = measure(settings, launch);
   if (!path.empty()) {
     files::make_folder(folder);

@@ -13,9 +13,9 @@ namespace switchyard::train {
 namespace {
 
 constexpr int kFewest = 5, kMost = 200;
-constexpr double kLong = 0.05;  // seconds of repetitions
+constexpr double kLong = 0.05;  // seconds of repetitions, in all
 
-// Number by number.
+// Applies `choose` to each element's values over all ranks.
 template <class Choose>
 std::vector<double> chosen(const std::vector<std::vector<double>>& all, const Choose& choose) {
   std::vector<double> numbers = all.front();
@@ -39,7 +39,7 @@ std::vector<std::vector<double>> MeasurementBarrier::everyones(const std::vector
   for (const auto& blob :
        comm::all_gather_blobs(fabric_, everyone_, "profile", ++meetings_, std::as_bytes(std::span(mine)))) {
     std::vector<double>& one = all.emplace_back(mine.size());
-    check(blob.size() == one.size() * sizeof(double), "ranks tell of {} and {} bytes", blob.size(),
+    check(blob.size() == one.size() * sizeof(double), "ranks sent {} and {} bytes", blob.size(),
           one.size() * sizeof(double));
     std::memcpy(one.data(), blob.data(), blob.size());
   }
@@ -78,7 +78,7 @@ double MeasurementBarrier::alone(int number, const std::function<double()>& meas
   return longest({place == number % devices ? measured() : 0})[0];
 }
 
-// As many repetitions on all ranks.
+// All ranks do the same number of repetitions.
 std::vector<double> MeasurementBarrier::repeated(const std::function<double()>& timed) {
   timed();
   const double once = mean({timed()})[0];

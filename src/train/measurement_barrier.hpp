@@ -1,4 +1,4 @@
-// Ranks that measure together.
+// Measurements that all ranks make together.
 #pragma once
 
 #include <functional>
@@ -10,22 +10,22 @@ namespace switchyard::train {
 
 double seconds_of(const std::function<void()>& work);
 
-/// On a channel of all ranks. Every rank calls the same functions in the same order.
+/// Exchanges on a channel of all ranks. Every rank calls the same functions in the same order.
 class MeasurementBarrier {
  public:
   explicit MeasurementBarrier(comm::Fabric& fabric);
   comm::Fabric& fabric() { return fabric_; }
-  /// Number by number over all ranks.
+  /// Mean, maximum and minimum over all ranks, element by element.
   std::vector<double> mean(const std::vector<double>& mine);
   std::vector<double> longest(const std::vector<double>& mine);
   std::vector<double> least(const std::vector<double>& mine);
-  /// Of a call that tells its own seconds, all ranks calling at once: the median of several on the rank that takes
-  /// longest.
+  /// Median of several repetitions, on the rank on which it is largest, of the seconds that `timed` returns; all ranks
+  /// call it at once.
   double longest_of(const std::function<double()>& timed);
-  /// The least of several on any rank: what it takes where nothing disturbs.
+  /// Seconds of the fastest of several repetitions on any rank: the time without disturbance.
   double least_of(const std::function<void()>& work);
-  /// What is measured on one rank of each host while the others wait, the most of it: on the first ranks of the hosts
-  /// for number 0, on the next ones for 1, and so on, again and again.
+  /// The maximum of what one rank of each host measures while the others wait: the first ranks of the hosts for number
+  /// 0, the next ones for 1, and so on, cyclically.
   double alone(int number, const std::function<double()>& measured);
 
  private:

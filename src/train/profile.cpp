@@ -22,7 +22,7 @@
 namespace switchyard::train {
 namespace {
 
-constexpr Seconds kPatience{300};  // with a rank that shares its core with others
+constexpr Seconds kPatience{300};  // for a rank that shares its core with others
 
 int cores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
@@ -42,7 +42,7 @@ int threads_of(const ProfileSettings& settings, int ranks_per_host) {
   return settings.threads > 0 ? settings.threads : std::max(1, cores() / ranks_per_host);
 }
 
-// A line on a terminal, a line for every tenth elsewhere.
+// Progress in one line on a terminal; elsewhere a line for every tenth of the work.
 class ProfileProgress {
  public:
   explicit ProfileProgress(bool speaks) : speaks_(speaks), terminal_(isatty(STDERR_FILENO) != 0) {}
@@ -66,7 +66,7 @@ class ProfileProgress {
   int tenth_ = -1;
 };
 
-// The best that a copy reaches, for operators that were not measured.
+// The best rate of a copy, for operators that were not measured.
 BytesPerSecond memory_rate(const cluster::OperatorTable& copy) {
   BytesPerSecond best{};
   for (const cluster::MeasuredCall& call : copy.calls)
@@ -101,7 +101,8 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     const cluster::Cluster& placed = fabric.cluster();
     const int hosts = placed.hosts(), devices = fabric.size() / hosts;
     if (hosts * devices != fabric.size())
-      user_error("{} ranks on {} hosts: a profile needs as many on each. Launch so.", fabric.size(), hosts);
+      user_error("{} ranks on {} hosts: a profile needs equal numbers of ranks on all hosts. Launch it that way.",
+                 fabric.size(), hosts);
     kernels::RankMemory memory(kernels::machine_memory());
     const kernels::MemoryScope scope(&memory);
     RankSettings rank;

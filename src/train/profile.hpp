@@ -1,4 +1,4 @@
-// `switchyard profile`: this machine, or under mpirun this cluster, as a cluster file of measured times.
+// `switchyard profile`: measures this machine, or with a distributed launch this cluster, and writes a cluster file.
 #pragma once
 
 #include <vector>
@@ -9,21 +9,21 @@
 
 namespace switchyard::train {
 
-/// ranks: threads of this process (0: as many as were launched, else one for each core); threads: of a rank (0: the
-/// cores shared out).
+/// ranks: threads of this process (0: as many as were launched, else one per core); threads: per rank (0: the cores
+/// divided among the ranks).
 struct ProfileSettings {
   int ranks = 0, threads = 0;
   config::Device device = config::Device::cpu;
   std::vector<Precision> precisions{Precision{}};
-  bool quick = false;  // a coarse profile, in seconds
+  bool quick = false;  // a coarse profile that takes seconds
 };
 
-/// Operators, links and their slow-down, ranks side by side; progress goes to standard error. Under mpirun and the like
-/// every process calls it; rank 0 has the result, the others an empty one.
-/// errors  UserError: other ranks than were launched
+/// Times of operators, links and the slowdown of overlap, measured on all ranks at once; progress goes to standard
+/// error. With a distributed launch every process calls it; rank 0 gets the result, the others an empty one.
+/// errors  UserError: `ranks` differs from the number launched, or hosts have unequal numbers of ranks
 config::Profile profile(const ProfileSettings& settings, const comm::Launch& launch);
 
-/// What a profile measured here and now with these settings would say of its machine.
+/// The description of this machine that a profile with these settings would have.
 config::Machine this_machine(const ProfileSettings& settings, const comm::Launch& launch);
 
 }  // namespace switchyard::train

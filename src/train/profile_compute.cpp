@@ -26,15 +26,15 @@ namespace switchyard::train {
 namespace {
 
 constexpr int kRounds =
-    5;  // of all models, one step of each shape: machines that others use, too, are slow for seconds at a time
+    5;  // over all models, one step of each shape per round: shared machines are slow for seconds at a time
 constexpr int kFewestRounds = 1;
 constexpr int kQuickRounds = 2;
 constexpr size_t kQuickSubjects = 2;
-constexpr double kEnough = 75;  // seconds, after which no further round begins
+constexpr double kEnough = 75;  // seconds; no further round begins later
 constexpr i64 kDocument = 256;  // tokens
 constexpr i64 kFewRows = 1024;
 
-// A step of `documents` documents of `length` tokens to a micro-batch, on each rank.
+// A step with micro-batches of `documents` documents of `length` tokens, on each rank.
 struct Shape {
   i64 documents = 1, length = 0;
 };
@@ -43,10 +43,10 @@ struct Subject {
   std::vector<Shape> shapes;
 };
 
-// Layers enough that caches don't hold their weights until the next micro-batch.
+// Enough layers that caches don't hold their weights until the next micro-batch.
 i64 layers_of(i64 hidden) { return std::clamp<i64>(1024 / hidden, 1, 4); }
 
-// share: of the heads, as a tensor rank has them; ffn is what it has.
+// share: the share of the heads that a tensor-parallel rank has; ffn is the size on that rank.
 config::ModelConfig llama(i64 hidden, i64 ffn, i64 vocab, i64 share = 1) {
   config::ModelConfig m;
   m.hidden_size = hidden;
@@ -73,8 +73,8 @@ config::ModelConfig gpt2(i64 hidden, i64 vocab, config::AttentionKind attention)
   return m;
 }
 
-// Hidden sizes about half an octave apart, rows two octaves; the products of a layer differ in aspect by themselves.
-// Attention besides with whole rows as one document.
+// Hidden sizes a factor of about 1.4 apart, tokens a factor of 4; the products of a layer have different aspect ratios
+// anyway. Attention is also measured with a whole packed sequence as one document.
 std::vector<Subject> subjects() {
   const auto rows = [](const std::vector<i64>& sizes, i64 whole = 0) {
     std::vector<Shape> shapes;
@@ -96,7 +96,7 @@ std::vector<Subject> subjects() {
           {gpt2(512, 1024, config::AttentionKind::unfused), rows({256, 1024}, 1024)}};
 }
 
-// A model and its steps. Memory of ranks stays for the next round.
+// A model and its steps. Memory of ranks is kept for the next round.
 class ProfiledModel {
  public:
   ProfiledModel(const Subject& subject, comm::Fabric& fabric, Precision precision, const RankSettings& settings)
@@ -108,7 +108,7 @@ class ProfiledModel {
     for (const Shape& shape : subject.shapes) steps_.push_back(step_of(shape, subject.model));
   }
 
-  /// A step of each shape. The first time warms up.
+  /// Runs a step of each shape. The first time is a warm-up.
   void run() {
     for (Step& step : steps_) {
       size_t index = 0;
@@ -126,7 +126,7 @@ class ProfiledModel {
     }
   }
 
-  /// Of each step.
+  /// The calls of each step.
   CallsOfSteps calls() const {
     CallsOfSteps all;
     for (const Step& step : steps_) all.push_back(step.calls);
@@ -140,7 +140,8 @@ class ProfiledModel {
     std::vector<Call> calls;
   };
 
-  // Of two micro-batches the second finds accumulators made; many rows hide that.
+  // Short steps have two micro-batches, of which the second finds existing accumulators; in long ones the difference is
+  // negligible.
   Step step_of(const Shape& shape, const config::ModelConfig& model) const {
     const i64 row = shape.length * shape.documents, micro_batches = row <= kFewRows ? 2 : 1;
     const std::vector<i64> lengths(static_cast<size_t>(micro_batches * shape.documents * fabric_.size()), shape.length);
@@ -185,8 +186,8 @@ cluster::EfficiencyCurve mean_kept_speed(const CallsOfSteps& steps, MeasurementB
   return kept_speed(by_length);
 }
 
-// A call counts with its least time of all rounds and ranks, and with what calls of its length take longer on average,
-// which is returned: what a single one takes longer is a matter of luck.
+// Sets each call's seconds to its minimum over all rounds and ranks, divided by the mean share of speed that calls of
+// its length keep, which is returned: how much longer a single call takes is chance.
 cluster::EfficiencyCurve settle(CallsOfSteps& steps, MeasurementBarrier& barrier) {
   const std::vector<double> least = barrier.least(least_of(steps));
   auto next = least.begin();
@@ -196,14 +197,14 @@ cluster::EfficiencyCurve settle(CallsOfSteps& steps, MeasurementBarrier& barrier
   return kept;
 }
 
-// What the rank keeps of its speed that is slowest in a stretch.
+// The share of its speed that the slowest rank of each stretch keeps.
 cluster::EfficiencyCurve lockstep_of(const CallsOfSteps& settled, MeasurementBarrier& barrier) {
   std::vector<Stretches> stretches = stretches_of(settled);
   for (Stretches& of_length : stretches) of_length.taken = barrier.longest(of_length.taken);
   return lockstep_curve(stretches);
 }
 
-// What the step does besides operators, by elements.
+// Work of a step besides operators, by elements.
 class Movers {
  public:
   Movers(MeasurementBarrier& barrier, DType type, const at::Device& device)
@@ -233,7 +234,7 @@ class Movers {
  private:
   struct Mover {
     std::string name;
-    double elements = 0, bytes = 0;  // bytes: of each element, read and written
+    double elements = 0, bytes = 0;  // bytes: read and written per element
     std::function<void()> work;
     double least = std::numeric_limits<double>::infinity();
   };

@@ -1,4 +1,4 @@
-// Operators as they take in steps of small models, all ranks side by side.
+// Times of operators in steps of small models, measured on all ranks at once.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@
 
 namespace switchyard::train {
 
-/// Tables by the names of operators; those of the step besides them are "adamw", "sum_of_squares", "zero", "copy",
-/// "add" (rows: elements). Operators as they take where nothing disturbs; lockstep: what ranks that wait for one
-/// another after so many seconds keep of that speed. matmul: of a rank's square products in between; alone_speedup: of
-/// those while the other ranks wait.
+/// Tables by the names of operators; other work of a step has the names "adamw", "sum_of_squares", "zero", "copy",
+/// "add" (rows: elements). The tables have times without disturbance. lockstep: fraction of that speed which ranks keep
+/// that synchronize after so many seconds. matmul: rate of square matrix products; alone_speedup: how much faster these
+/// are while the other ranks wait.
 struct OperatorProfile {
   std::map<std::string, cluster::OperatorTable> tables;
   cluster::EfficiencyCurve lockstep{};
@@ -23,8 +23,8 @@ struct OperatorProfile {
   double alone_speedup = 1;
 };
 
-/// Every rank of the fabric calls it and gets the same. quick: of the smallest models only, in seconds. told: so much
-/// of the work is done, 0 to 1.
+/// Every rank of the fabric calls it and gets the same result. quick: only the smallest models, which takes seconds.
+/// told: called with the share of the work that is done, 0 to 1.
 OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
                                   bool quick, const std::function<void(double share)>& told);
 

@@ -25,15 +25,15 @@ constexpr i64 kSizes[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 
 constexpr std::chrono::microseconds kLate{300};
 constexpr double kMostLatency = 0.9;                            // of any message's time
 constexpr double kTooLong = 0.4;                                // seconds of a message
-constexpr i64 kBeyondCaches = i64{1} << 26, kMostBuffers = 64;  // bytes; what is sent was made elsewhere
+constexpr i64 kBeyondCaches = i64{1} << 26, kMostBuffers = 64;  // bytes; in a step, sent data is rarely in the cache
 
 class LinkProfiler {
  public:
   LinkProfiler(MeasurementBarrier& barrier, const RankSettings& settings)
       : barrier_(barrier), fabric_(barrier.fabric()), settings_(settings) {}
 
-  // Nothing if no two ranks have such a link. Between hosts one pair of each two hosts shows what a port carries, and
-  // all of them together whether they share it.
+  // Empty if no two ranks have such a link. Between hosts, one pair for each two hosts shows the rate of a port, and
+  // all pairs together whether they share it.
   std::optional<cluster::LinkClass> measure(Link link, int devices_per_host) {
     const std::optional<int> peer = peer_over(link);
     const double paired = barrier_.mean({peer ? 1.0 : 0.0})[0];
@@ -58,7 +58,8 @@ class LinkProfiler {
  private:
   static constexpr double kDivided = 1.5;
 
-  // The rank beside it on its host, or in the same place of the host beside: the same pairs seen from both ends.
+  // The neighbouring rank on the same host, or the rank in the same place of the neighbouring host: both ends agree on
+  // the pairs.
   std::optional<int> peer_over(Link link) const {
     const std::vector<int>& host = fabric_.cluster().host;
     const int me = fabric_.rank(), my_host = host[static_cast<size_t>(me)];
@@ -82,7 +83,7 @@ class LinkProfiler {
     transfer.run(fabric_, channel, "profile", ++row_);
   }
 
-  // One after the other, so that caches don't hold them.
+  // Buffers used in turn, so that caches don't hold them.
   struct Buffers {
     Buffers(i64 bytes, const at::Device& device) {
       const i64 count = std::clamp<i64>(kBeyondCaches / (2 * bytes), 1, kMostBuffers);
@@ -93,10 +94,10 @@ class LinkProfiler {
     size_t at = 0;
   };
 
-  // Seconds of an exchange on ranks that have a peer; the others wait. In turns one of the two comes late, as in steps,
-  // where ranks never arrive together, and counts the time until both have everything: what it sends may lie in buffers
-  // of the network long after the call has returned, and what it receives may have come before. So a least message
-  // follows, which the peer answers when it is done.
+  // Seconds of an exchange on ranks that have a peer; the others wait. One of the two comes late, in turn, as in steps,
+  // where ranks never arrive together, and measures the time until both have everything: sent data may be in network
+  // buffers long after the call has returned, and received data may have arrived before. So a smallest message follows,
+  // which the peer answers when it is done.
   double exchange_time(std::optional<int> peer, i64 bytes, bool sum) {
     return std::max(exchange_and_answer(peer, bytes, sum) - latency_, latency_);
   }
@@ -124,8 +125,9 @@ class LinkProfiler {
     while (std::chrono::steady_clock::now() < until) continue;
   }
 
-  // k of max(a, b) + (k - 1) min(a, b), as many times longer products take while exchanges last: in turns alone and
-  // beside them, for what disturbs the machine disturbs both. The mean over ranks that have a peer.
+  // The factor k in max(a, b) + (k - 1) min(a, b): how many times longer matrix products take while exchanges run.
+  // Products are timed alternately alone and with exchanges, so that disturbances affect both. The mean is over ranks
+  // that have a peer.
   double slowdown(std::optional<int> peer, i64 bytes, double paired) {
     Buffers buffers(bytes, settings_.device);
     constexpr i64 kSize = 256;
@@ -150,7 +152,7 @@ class LinkProfiler {
       barrier_.mean({0});
       const double alone = seconds_of([&] { multiply(products); });
       barrier_.mean({0});
-      std::jthread other([&] { transfer(2 * messages); });  // beyond the products, which take longer now
+      std::jthread other([&] { transfer(2 * messages); });  // longer than the products, which are slower now
       longer.push_back(seconds_of([&] { multiply(products); }) / alone);
     }
     return std::clamp(barrier_.mean({peer ? comm::median(longer) : 0})[0] / paired, 1.0, 2.0);
@@ -163,11 +165,12 @@ class LinkProfiler {
   comm::Fabric& fabric_;
   const RankSettings& settings_;
   i64 row_ = 0;
-  double latency_ = 0;  // seconds of the least message over the link that is being measured
+  double latency_ = 0;  // seconds of the smallest message over the link that is being measured
 };
 
-// The rate of message i that larger ones keep. Buffers on the way make messages of their size look quick, but what a
-// larger message has more goes at the link's own rate. Where times are equal, the larger message alone tells a rate.
+// The rate of message i that larger messages keep. Buffers on the way make messages of their size look fast, but the
+// additional bytes of a larger message travel at the link's own rate. Where times are equal, only the larger message
+// determines a rate.
 double sustained_rate(double latency, const std::vector<std::pair<double, double>>& times, size_t i) {
   const auto [bytes, seconds] = times[i];
   double rate = bytes / (seconds - latency);
@@ -193,7 +196,7 @@ cluster::LinkClass link_of(double latency, std::vector<std::pair<double, double>
 
 void profile_links(MeasurementBarrier& barrier, const RankSettings& settings, cluster::Hardware& hardware) {
   LinkProfiler profiler(barrier, settings);
-  // One rank alone has no link to measure; what it would send itself is free.
+  // A single rank has no link to measure; messages to itself cost nothing.
   hardware.intra_host =
       profiler.measure(Link::intra_host, hardware.devices_per_host).value_or(cluster::LinkClass{{0}, {1e12}});
   if (hardware.hosts > 1) hardware.inter_host = profiler.measure(Link::inter_host, hardware.devices_per_host);

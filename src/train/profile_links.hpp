@@ -1,4 +1,4 @@
-// Links as transfers find them, pairs of ranks exchanging side by side.
+// Links under load: pairs of ranks exchange messages at the same time.
 #pragma once
 
 #include <utility>
@@ -10,14 +10,14 @@
 
 namespace switchyard::train {
 
-/// Latency, bandwidth and curve of messages that took so long. latency: what the smallest one takes; times: bytes and
-/// seconds, rising sizes. The bandwidth is the best rate beyond the latency that the next larger message keeps; the
+/// Latency, bandwidth and curve that fit measured messages. latency: seconds of the smallest message; times: bytes and
+/// seconds, ascending sizes. The bandwidth is the best rate beyond the latency that the next larger message keeps; the
 /// curve has shares of it.
 cluster::LinkClass link_of(double latency, std::vector<std::pair<double, double>> times);
 
-/// Fills in the classes of links that the ranks have, with their slow-down beside computing; one device to a port, or
-/// where pairs that exchange at once divide what one of them has, all devices of a host. Every rank calls it and gets
-/// the same.
+/// Fills in the classes of links that the ranks have, and the slowdown of overlap with computing. shared_by: one device
+/// per port, or all devices of a host, if pairs that exchange at once divide the rate of a single pair. Every rank
+/// calls it and gets the same result.
 void profile_links(MeasurementBarrier& barrier, const RankSettings& settings, cluster::Hardware& hardware);
 
 }  // namespace switchyard::train

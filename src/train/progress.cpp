@@ -72,7 +72,7 @@ std::string Progress::time_left(Seconds of_current_step) const {
   const i64 steps = settings_.last_step - next_step_ + 1;
   if (pace_.empty() || steps <= 0) return "";
   const double mean = std::accumulate(pace_.begin(), pace_.end(), 0.0) / static_cast<double>(pace_.size());
-  // A step that takes longer than the mean is taken to end now.
+  // A step that takes longer than the mean is assumed to end now.
   const double left = mean * static_cast<double>(steps) - std::min(of_current_step.count, mean);
   return "  left " + format_duration({std::round(left)});
 }

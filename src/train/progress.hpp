@@ -1,4 +1,4 @@
-// The line that shows a person how training goes.
+// The progress line of a training run.
 #pragma once
 
 #include <chrono>
@@ -18,13 +18,13 @@ namespace switchyard::train {
 
 struct ProgressSettings {
   i64 first_step = 1, last_step = 1;  // of this run
-  bool terminal = false;              // rewrite one line in place; else a line each
+  bool terminal = false;              // rewrite one line in place; otherwise print a new line each time
   i64 every = 1;                      // steps between lines where there is no terminal
   std::function<Clock::time_point()> now = Clock::now;
 };
 
-/// "step 12/100  loss 4.1230  3.4k tok/s  left 2 min 10 s". Time left is what is left of the steps at the mean pace of
-/// the last 20. Thread-safe. `out` outlives it.
+/// "step 12/100 loss 4.1230 3.4k tok/s left 2 min 10 s". The time left is the number of remaining steps times the mean
+/// time of the last 20. Thread-safe. `out` must outlive it.
 class Progress {
  public:
   static constexpr std::chrono::seconds kSilence{2};
@@ -36,7 +36,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void step_done(const StepRecord& record);
-  /// Says how long the current step has been running, if nothing was printed for kSilence; else does nothing.
+  /// Prints how long the current step has been running, if nothing was printed for kSilence.
   void tick();
   /// Prints a line of its own above the progress line.
   void say(const std::string& text);
@@ -50,7 +50,7 @@ class Progress {
   const ProgressSettings settings_;
   std::mutex mutex_;
   i64 next_step_;
-  std::deque<double> pace_;  // seconds of the last steps
+  std::deque<double> pace_;  // seconds of each of the last steps
   std::string rates_;        // loss and tokens/s of the last step
   Clock::time_point step_began_, printed_;
   size_t width_ = 0;  // of the open line on the terminal

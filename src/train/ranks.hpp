@@ -12,12 +12,12 @@ namespace switchyard::train {
 
 /// Threads that a process starts for its ranks to compute with.
 inline constexpr i64 kMostThreads = 1024;
-/// UserError unless `ranks`, all of them in this process, and what each computes with (threads; 0: left open) are a
-/// sensible number of threads: above it the machine would have no memory for their stacks, and no processes for anybody
-/// else.
+/// UserError unless `ranks` ranks in this process with `threads` threads each (0: not given) are at most kMostThreads
+/// threads: more could exhaust the machine's memory for stacks and its limit of processes.
 void check_threads(i64 ranks, i64 threads);
 
-/// What a job says of its fabric; whom it refuses goes to standard error. UserError if fabric.token_file can't be read.
+/// The fabric options of a job; refused connections are reported on standard error. UserError if fabric.token_file
+/// can't be read.
 comm::FabricOptions fabric_options(const config::FabricSettings& settings);
 
 /// Calls `work` once per local rank, each with its fabric: `ranks` threads of this process, or this process alone when

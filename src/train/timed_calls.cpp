@@ -13,13 +13,14 @@
 namespace switchyard::train {
 namespace {
 
-constexpr double kLengthsApart = 3.5;  // of documents at least, to tell what attention pairs take from what rows take
+constexpr double kLengthsApart =
+    3.5;  // minimum ratio of document lengths, to separate the time of attention pairs from that of rows
 constexpr double kStretches[] = {1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1};  // seconds
 constexpr size_t kFewestStretches = 8;
 constexpr double kShortestCall = 1e-6;  // seconds
 constexpr int kCallLengths = 14;        // half an order of magnitude each
 
-// seconds = a x + b y with the least relative error, neither of them below 0.
+// seconds = a x + b y with the smallest relative error, a and b not below 0.
 std::pair<double, double> slopes(const std::vector<std::array<double, 3>>& points) {
   double xx = 0, xy = 0, yy = 0, x = 0, y = 0;
   for (const auto& [seconds, px, py] : points) {
@@ -38,7 +39,7 @@ std::pair<double, double> slopes(const std::vector<std::array<double, 3>>& point
   return {0, y / yy};
 }
 
-// Of less than twice as many seconds.
+// Stretches of at least `seconds` and less than twice as many.
 Stretches stretches_of(const CallsOfSteps& steps, double seconds) {
   Stretches found;
   for (const std::vector<Call>& calls : steps)
@@ -107,7 +108,7 @@ cluster::EfficiencyCurve lockstep_curve(const std::vector<Stretches>& by_length)
 std::map<std::string, cluster::OperatorTable> tables_of(const CallsOfSteps& steps) {
   std::map<std::tuple<std::string, double, double, double>, std::vector<double>> alike;
   std::map<std::tuple<std::string, double, bool>, std::vector<std::array<double, 3>>>
-      by_documents;  // name, columns, whether by attention pairs
+      by_documents;  // name, columns, whether the time depends on attention pairs
   for (const Call& call : std::views::join(steps)) {
     if (call.by_documents())
       by_documents[{call.name, call.columns, call.attention_pairs > 0}].push_back(

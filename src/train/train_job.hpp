@@ -17,9 +17,9 @@ struct TrainSettings {
 
 /// Trains to job.run.steps. With job.run.out the folder gets job.toml, plan.json, log.jsonl, TensorBoard events and
 /// checkpoints.
-/// errors  UserError: no data, a model that does not fit the budget, or a fresh start where checkpoints are;
-///         ClusterError: a rank
-///         failed or fell silent
+/// errors UserError: no data, a model that does not fit the memory budget, or a fresh start in a folder with
+/// checkpoints;
+///         ClusterError: a rank failed or stopped responding
 void train(const TrainSettings& settings, const comm::Launch& launch);
 
 }  // namespace switchyard::train

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kSteps = kVerifiedSteps;
 
-// Documents by length: as many buckets as strategies, longest first, about equally many documents each.
+// Buckets by length: one per strategy, longest first, with about equal numbers of documents.
 std::vector<batch::BucketSpec> buckets_for(const VerifyFolder& fixture, const compiler::Plans& plans) {
   std::vector<i64> sorted = fixture.lengths;
   std::sort(sorted.rbegin(), sorted.rend());
@@ -110,7 +110,7 @@ class Comparison {
       result_.adamw_loss_max_error = worst(result_.adamw_loss_max_error, relative(norm, expected_norm.at(s)));
   }
 
-  // Each parameter against its part of the file's tensor, as a share of the global norm.
+  // The difference of each parameter's gradient from its part of the file's tensor, as a share of the global norm.
   void gradients(const std::vector<at::Tensor>& ours) {
     const double norm = fixture_.expected("grad_norm")[0];
     for (size_t p = 0; p < ours.size(); ++p) {
@@ -126,7 +126,7 @@ class Comparison {
   }
 
   // Sums over the file's tensors; parts of a packed tensor count together, except the keys' bias, whose gradient is
-  // zero but for rounding, which Adam turns into steps.
+  // zero but for rounding errors, which Adam turns into steps.
   void parameters(const std::vector<at::Tensor>& ours) {
     std::map<std::string, std::array<double, 3>> sums;  // sum, sum of squares, elements
     for (size_t p = 0; p < ours.size(); ++p) {
@@ -188,7 +188,7 @@ class Comparison {
 
  private:
   static double relative(double a, double b) { return std::abs(a - b) / std::abs(b); }
-  // NaN must not pass as small.
+  // The maximum; NaN counts as infinite.
   static double worst(double a, double b) {
     return std::isnan(a) || std::isnan(b) ? std::numeric_limits<double>::infinity() : std::max(a, b);
   }

@@ -10,8 +10,8 @@
 
 namespace switchyard::train {
 
-/// strategies: "dp,tp,pp" each; two or more share the batch by document length and switch inside every step. ranks 0:
-/// as many as the largest strategy needs.
+/// strategies: "dp,tp,pp" each; with two or more, documents are divided among them by length, and every step switches.
+/// ranks 0: as many as the largest strategy needs.
 struct VerifySettings {
   std::string folder;
   std::vector<std::string> strategies;

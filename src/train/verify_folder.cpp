@@ -46,7 +46,7 @@ std::vector<i64> integers(const TensorFile& file, const std::string& name) {
   return values_of<i64>(file, name);
 }
 
-/// Shapes of the files' tensors: parts of a packed one together, transposed ones turned.
+/// Shapes of the files' tensors: parts of a packed tensor together, transposed ones as stored.
 std::map<std::string, std::vector<i64>> file_shapes(const ir::Graph& graph) {
   std::map<std::string, std::vector<i64>> shapes;
   for (const ir::Param& param : graph.params()) {
@@ -165,7 +165,7 @@ void VerifyFolder::check_expected(const config::ModelConfig& model, const ir::Gr
       if (parts[name] > 1) check.optional(fmt::format("{}_qkv.{}", sum, name), {parts[name]});
     }
   }
-  // Both or none: what is compared of a packed tensor follows from the first.
+  // Both or none must exist: what is compared of a packed tensor follows from the first.
   for (const auto& [name, count] : parts)
     if (expected_.contains("train.final_sum_qkv." + name)) check.finite("train.final_sumsq_qkv." + name, {count});
   check.nothing_else();

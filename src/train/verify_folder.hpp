@@ -1,5 +1,5 @@
-// The folder of `switchyard verify`: a batch and what another implementation computed of it. tests/fixtures/README.md
-// has the format.
+// The folder of `switchyard verify`: a batch and the results that another implementation computed for it.
+// tests/fixtures/README.md has the format.
 #pragma once
 
 #include <set>
@@ -13,14 +13,14 @@
 
 namespace switchyard::train {
 
-/// Steps of AdamW that the expected results are from.
+/// Number of AdamW steps in the expected results.
 inline constexpr int kVerifiedSteps = 5;
 
 class VerifyFolder {
  public:
   /// Reads the batch, and checks every tensor of input.safetensors and expected.safetensors: its name, type, shape and
-  /// values. graph: of the folder's model, whose parameters the expected results must be of.
-  /// errors  UserError naming file and tensor, what is there and what is needed
+  /// values. graph: of the folder's model.
+  /// errors  UserError with file and tensor, what was found and what is needed
   VerifyFolder(const std::string& folder, const config::ModelConfig& model, const ir::Graph& graph);
 
   /// Values of a tensor of expected.safetensors.

@@ -56,12 +56,12 @@ at::Tensor tensor_of(const files::TensorFolder& folder, const std::string& name)
     default:
       user_error("tensor \"{}\" holds integers; weights are F64, F32, BF16 or F16. Export the model again.", name);
   }
-  // The mapped file is only read; from_blob wants a pointer that could be written.
+  // The mapped file is only read; from_blob takes a pointer to non-const.
   void* data = const_cast<std::byte*>(folder.data(name).data());
   return at::from_blob(data, info.shape, at::TensorOptions().dtype(type));
 }
 
-// Files of a bare base model leave out the first part of the name.
+// The name of a tensor in the files: those of a bare base model leave out the first part of the name.
 std::string name_in(const files::TensorFolder& folder, const std::string& name) {
   if (folder.contains(name)) return name;
   const std::string bare = name.substr(name.find('.') + 1);

@@ -1,4 +1,4 @@
-// Initial weights: drawn from (seed, place), or read from a Hugging Face folder.
+// Initial weights: random, as a function of seed and position, or read from a Hugging Face folder.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,15 @@
 
 namespace switchyard::train {
 
-/// Normal or constant values as the model builder states, each element a function of (seed, parameter name, index)
+/// Normal or constant values as the model builder states. Each element is a function of (seed, parameter name, index)
 /// alone: the same under every layout.
 runtime::Home::Initial random_weights(const ir::Graph& graph, i64 seed);
 
 /// From model*.safetensors of `folder`. UserError naming tensor and file if one is missing or has another shape.
 runtime::Home::Initial weights_from(const ir::Graph& graph, const std::string& folder);
 
-/// The file's tensor of a parameter as a (rows, columns) or (rows) tensor of fp64, Conv1D turned, packed parts cut out.
+/// The file's tensor of a parameter as a (rows, columns) or (rows) tensor of fp64, Conv1D transposed, parts of packed
+/// tensors cut out.
 at::Tensor from_file_tensor(const ir::Param& param, const files::TensorFolder& folder);
 
 }  // namespace switchyard::train

@@ -117,8 +117,8 @@ std::set<int> needed_units(const Step& step, const Task& run) {
   return units;
 }
 
-// Whether what a task works on is there: its activations, its parameters' working parameters, its gradients. Queues and
-// waits must see to it.
+// Whether the inputs of a task exist: its activations, its working parameters, its gradients. Queues and waits must
+// make sure of it.
 bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& done) {
   const ir::Program& program = step.program;
   const auto all_done = [&](const auto& needed) {
@@ -177,9 +177,9 @@ bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& don
   }
 }
 
-// The executor's rules: each queue of a rank runs its tasks in order, a task starts when it is first in the queues of
-// all its members and what it waits for is done there. Of several tasks that could start, the last one does. Returns
-// the tasks that ran.
+// The executor's rules: each queue of a rank runs its tasks in order; a task starts when it is first in the queues of
+// all its members and everything it waits for is done there. Among several tasks that could start, the last one does.
+// Returns the tasks that ran.
 size_t execute(const Step& step) {
   const ir::Program& program = step.program;
   std::map<QueueKey, std::vector<int>> queues;

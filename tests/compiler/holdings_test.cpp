@@ -30,13 +30,13 @@ TEST(Holdings, AreHomesComputeCopyWhereTheStrategyUsesWhatTheRankOwns) {
   const std::vector<WorkingGroup> a = holdings.working(0, -1, unit);
   EXPECT_EQ(group_with(a, q).source, WorkingGroup::Source::home);
   EXPECT_EQ(group_with(a, norm).source, WorkingGroup::Source::own) << "copied on both ranks, owned in halves";
-  EXPECT_EQ(group_with(a, q).params.size(), 3u) << "q, k and v adjoin";
+  EXPECT_EQ(group_with(a, q).params.size(), 3u) << "q, k and v are adjacent";
   const std::vector<WorkingGroup> b = holdings.working(1, 0, unit);
   EXPECT_EQ(group_with(b, q).source, WorkingGroup::Source::own);
   EXPECT_EQ(group_with(b, norm).source, WorkingGroup::Source::previous);
 }
 
-TEST(Holdings, CountWhatAWorkingHasOfItsOwn) {
+TEST(Holdings, CountTheOwnMemoryOfWorkingParameters) {
   const Plans plans = worked_plans();
   const Holdings holdings(plans, 0);
   const int norm = find(plans.graph(), "layers.0.input_layernorm"), unit = plans.graph().param(norm).unit;
@@ -50,9 +50,9 @@ TEST(Holdings, CountWhatAWorkingHasOfItsOwn) {
   EXPECT_EQ(holdings.used(0, find(plans.graph(), "lm_head")), nullptr) << "rank 0 is in the first stage";
 }
 
-// Of every rank, told by its working parameters: what groups of their own have of boxes that the rank has at home or
-// used before.
-TEST(Holdings, WorkingCopyWhatTheirRanksHoldOfOtherBoxes) {
+// The expected elements follow from every rank's working parameters: groups with memory of their own, as far as the
+// rank has their boxes at home or used them before.
+TEST(Holdings, WorkingParametersCopyWhatTheirRanksHoldInOtherBoxes) {
   const Plans plans = worked_plans();
   i64 all = 0;
   for (const auto& [strategy, previous] : {std::pair(0, -1), std::pair(1, -1), std::pair(1, 0), std::pair(0, 1)})
@@ -81,7 +81,7 @@ TEST(Holdings, WorkingCopyWhatTheirRanksHoldOfOtherBoxes) {
   EXPECT_GT(all, 0);
 }
 
-TEST(Holdings, ATaskUsesTheWorkingItReadsAndWritesAndSendsFrom) {
+TEST(Holdings, ATaskUsesTheWorkingParametersItReadsWritesAndSendsFrom) {
   using Uses = std::vector<UnitUse>;
   const Plans plans = worked_plans();
   const batch::StepPlan plan{

@@ -59,7 +59,7 @@ TEST(InOrder, keeps_the_order_of_creation_in_each_queue_of_a_rank) {
             (std::vector<std::string>{"move phase 0 u5 r0", "move phase 0 u4 r0", "move phase 0 u3 r0"}));
 }
 
-TEST(InOrder, takes_links_between_hosts_for_slower) {
+TEST(InOrder, assumes_that_links_between_hosts_are_slower) {
   const auto end = [](const cluster::Cluster& cluster) {
     return in_order({transfer(0, {0, 1}, 1 << 24)}, cluster).tasks[0].end;
   };
@@ -87,7 +87,7 @@ TEST(InOrder, finds_a_cycle_over_several_ranks_and_queues) {
   EXPECT_NE(message.find("reduce phase 0 u0 r0"), std::string::npos) << message;
   EXPECT_NE(message.find("reduce phase 0 u1 r0"), std::string::npos) << message;
   EXPECT_NE(message.find("zero-fill phase 0"), std::string::npos) << message;
-  EXPECT_EQ(message.find("update"), std::string::npos) << message;  // behind the cycle, not in it
+  EXPECT_EQ(message.find("update"), std::string::npos) << message;  // after the cycle, not in it
 }
 
 TEST(InOrder, keeps_sends_of_each_stage_and_direction_in_queues_of_their_own) {

@@ -36,7 +36,7 @@ TEST(ParamMaps, hold_copies_and_partials_of_unequal_groups) {
   strategy.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2}, 1, 1, 2}}}, {2, {{{3, 4}, 1, 0, 2}}}};
   const ir::Graph graph = training_graph(small_llama());
   const ParamMaps maps = maps_of(graph, strategy);
-  // k_proj of layer 0: halves on 0 and 1, copies on 3 and 4; three replicas add.
+  // k_proj of layer 0: halves on 0 and 1, copies on 3 and 4; the gradients of three replicas are summed.
   const layout::ShardMap &used = maps.used[3], &grad = maps.grad[3];
   EXPECT_EQ(graph.param(3).name, "model.layers.0.self_attn.k_proj.weight");
   EXPECT_EQ(used.shards.size(), 4u);
@@ -74,7 +74,7 @@ TEST(HomeMaps, with_zero_0_are_all_copies) {
   EXPECT_EQ(home_maps(maps, 1), owner_maps(maps));
 }
 
-TEST(OwnerMaps, share_copies_out_evenly) {
+TEST(OwnerMaps, distribute_copies_evenly) {
   const ir::Graph graph = training_graph(small_llama());
   const std::vector<layout::ShardMap> home = owner_maps(maps_of(graph, config::strategy_from_spec("4,1,1", 4, 2)));
   std::vector<i64> held(4);

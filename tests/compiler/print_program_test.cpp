@@ -14,8 +14,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// The step as designed by hand: task, ranks and queue, transfers, in its order; task numbers and waits left out. norm
-// was on the bulk queue there.
+// The step as designed by hand, in its order: task, ranks and queue, transfers; without task numbers and waits. The
+// design has norm on the bulk queue.
 constexpr const char* kPage = R"(move home>A u1|ss..|0>1 1>0 128
 move home>A u2|..ss|2>3 3>2 128
 move home>A u3|..ss|2>3 3>2 64
@@ -39,18 +39,18 @@ run A.s0 BW mb0|cc..|
 run A.s1 BW mb1|..cc|
 send A grad mb1|pppp|2>0 3>1 2176
 reduce A u3|..bb|2>3 3>2 128
-run B F lane2|..c.|
-zero g.B lane3|...c|
+run B F replica2|..c.|
+zero-fill B replica3|...c|
 reduce A u2|..bb|2>3 3>2 256
 run A.s0 BW mb1|cc..|
-run B BW lane2|..c.|
+run B BW replica2|..c.|
 reduce B u3 r0|..bb|2>3 13440; 3>2 12416
 reduce A u1|bb..|0>1 1>0 256
-run B F lane0|c...|
-run B F lane1|.c..|
+run B F replica0|c...|
+run B F replica1|.c..|
 reduce A u0|bb..|local
-run B BW lane1|.c..|
-run B BW lane0|c...|
+run B BW replica1|.c..|
+run B BW replica0|c...|
 reduce B u3 r0|bb..|0>1 13440; 1>0 12416
 reduce B u3 r1|b.b.|0>2 12416
 reduce B u3 r1|.b.b|1>3 13440
@@ -111,8 +111,8 @@ struct Step {
   std::string text = print_program(program, batch, plans);
 };
 
-// What ours has besides: home's owners add their own sums in tasks of their own, where the page has them at the end of
-// a transaction.
+// Tasks that the program has and the page lacks: home's owners add their own sums in separate tasks, where the page has
+// them at the end of a transaction.
 bool is_local_addition(const std::string& task) { return task.ends_with("|local") && !task.starts_with("reduce A u0"); }
 
 TEST(WorkedStep, runs_on_every_queue_of_every_rank_what_the_page_runs_in_that_order) {
@@ -163,12 +163,12 @@ TEST(WorkedStep, crosses_hosts_with_half_the_bytes_of_a_step_without_relays) {
 TEST(PrintProgram, shows_one_rank_only_the_tasks_it_belongs_to) {
   const Step step;
   const std::string rank3 = print_program(step.program, step.batch, step.plans, 3);
-  EXPECT_THAT(rank3, HasSubstr("zero g.B lane3"));
+  EXPECT_THAT(rank3, HasSubstr("zero-fill B replica3"));
   EXPECT_THAT(rank3, Not(HasSubstr("run A.s0")));
   for (const std::string& line : lines_of(rank3)) EXPECT_THAT(step.text, HasSubstr(line.substr(0, 20)));
 }
 
-TEST(PrintProgram, shows_a_preparation_that_copies_where_nothing_moves) {
+TEST(PrintProgram, shows_an_allocation_that_copies_where_nothing_moves) {
   const config::ModelConfig model = small_llama();
   const Plans plans(
       training_graph(model),
@@ -177,8 +177,8 @@ TEST(PrintProgram, shows_a_preparation_that_copies_where_nothing_moves) {
   const batch::StepPlan plan{
       0, 20, {{0, {{micro_batch_of(0, 12, 12)}, {micro_batch_of(1, 10, 10)}}}, {1, {{micro_batch_of(2, 8, 8)}}}}};
   const std::string text = print_program(assemble(plan, plans, {}), plan, plans);
-  // From copies to tensor parallelism with home there: only norm vectors are more than home's own, and they lie there
-  // already.
+  // From copies to tensor parallelism with home there: beyond home's own part only norm vectors are needed, and the
+  // ranks already hold them.
   EXPECT_THAT(text, HasSubstr("move home>A u1"));
   EXPECT_THAT(text, Not(HasSubstr("A>B")));
   const Plans away(

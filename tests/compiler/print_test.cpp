@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(PrintPlan, tells_who_holds_what_as_on_the_page) {
+TEST(PrintPlan, prints_layouts_as_in_the_worked_step) {
   const std::string text = print_plan(worked_plans());
   EXPECT_THAT(text, HasSubstr("mesh A.s0 [tp=2] 0 1  u0..u1\n"));
   EXPECT_THAT(text, HasSubstr("mesh A.s1 [tp=2] 2 3  u2..u3\n"));
@@ -26,21 +26,21 @@ TEST(PrintPlan, tells_who_holds_what_as_on_the_page) {
                               "1:[48,100)x[0,64)  grad same\n"));
 }
 
-TEST(PrintPlan, counts_what_rank_0_holds_as_on_the_page) {
+TEST(PrintPlan, counts_what_rank_0_holds_as_in_the_worked_step) {
   EXPECT_THAT(
       print_plan(worked_plans()),
       HasSubstr(
           "rank 0 holds: home 418816, compute copy 52352, A 256, grad A 104960, B 210560, grad B 421120 bytes\n"));
 }
 
-TEST(PrintPlan, tells_layers_that_are_alike_once) {
+TEST(PrintPlan, prints_equal_layers_once) {
   config::ModelConfig model = small_llama();
   model.layers = 5;
   const Plans plans(training_graph(model), {config::strategy_from_spec("1,1,2", 2, model.layers)}, 0,
                     cluster::uniform(1, 2), switching::Planner::relay);
   const std::string text = print_plan(plans);
-  EXPECT_THAT(text, HasSubstr("u1 layer 0; u2..u3 alike\n"));
-  EXPECT_THAT(text, HasSubstr("u4 layer 3; u5 alike\n"));
+  EXPECT_THAT(text, HasSubstr("u1 layer 0; u2..u3 the same\n"));
+  EXPECT_THAT(text, HasSubstr("u4 layer 3; u5 the same\n"));
   EXPECT_THAT(text, testing::Not(HasSubstr("layers.1.")));
 }
 
@@ -54,7 +54,7 @@ TEST(PrintPlan, counts_the_uses_of_a_tied_weight) {
 
 TEST(PrintModel, lists_units_groups_and_the_total) {
   const std::string text = print_model(training_graph(small_llama()));
-  EXPECT_THAT(text, HasSubstr("u1 layer 0; u2 alike\n"));
+  EXPECT_THAT(text, HasSubstr("u1 layer 0; u2 the same\n"));
   EXPECT_THAT(
       text, HasSubstr("  model.layers.0.self_attn.q_proj.weight [64,64] alignment 32,16  group qkv  4096 elements\n"));
   EXPECT_THAT(text, HasSubstr("u3 norm and head\n"));

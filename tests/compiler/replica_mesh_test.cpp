@@ -15,7 +15,7 @@ ir::Graph grouped_heads() {
   return models::build(model, precision_from("bf16"), models::Output::loss);
 }
 
-// Of a stage with all units.
+// The mesh of a stage with all units.
 layout::Mesh whole_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp) {
   return replica_mesh(graph, strategy, tp, 0, graph.units());
 }
@@ -28,7 +28,7 @@ std::vector<int> sizes_of(const layout::Mesh& mesh) {
   return sizes;
 }
 
-TEST(ReplicaMesh, is_one_axis_where_every_parameter_is_cut_alike) {
+TEST(ReplicaMesh, is_one_axis_where_every_parameter_has_the_same_cut) {
   const ir::Graph graph = grouped_heads();
   const layout::Mesh mesh = whole_mesh(graph, {}, 4);
   EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"tp", 4}}));
@@ -44,11 +44,12 @@ TEST(ReplicaMesh, has_a_factor_for_the_key_heads_where_there_are_fewer_than_rank
   EXPECT_EQ(param_layout(graph, param_index(graph, kQ), {}, mesh).split, (std::vector<std::vector<int>>{{0, 1}, {}}));
 }
 
-TEST(ReplicaMesh, refuses_ranks_above_the_key_heads_that_are_no_multiple_of_them) {
+TEST(ReplicaMesh, refuses_ranks_above_the_key_heads_that_are_not_a_multiple_of_them) {
   const config::Strategy strategy = stage_strategy("1,6,1");
-  EXPECT_EQ(user_message([&] { whole_mesh(grouped_heads(), strategy, 6); }),
-            "strategy \"1,6,1\": tp = 6 is above the 4 key/value heads and no multiple of them. Use a tp up to 4, or a "
-            "multiple of it.");
+  EXPECT_EQ(
+      user_message([&] { whole_mesh(grouped_heads(), strategy, 6); }),
+      "strategy \"1,6,1\": tp = 6 is above the 4 key/value heads and not a multiple of them. Use a tp up to 4, or a "
+      "multiple of it.");
 }
 
 TEST(ReplicaMesh, follows_the_strategys_own_cuts) {

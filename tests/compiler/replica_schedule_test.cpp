@@ -42,7 +42,7 @@ TEST(ReplicaSchedule, is_the_one_that_the_strategy_names) {
   EXPECT_EQ(schedule_for(compiled(ScheduleKind::zb_v), 6).placement, schedule::Placement::v);
 }
 
-TEST(ReplicaSchedule, zero_bubble_holds_as_much_as_1f1b_unless_told) {
+TEST(ReplicaSchedule, zero_bubble_holds_as_much_as_1f1b_by_default) {
   for (const auto& [cap, most] : {std::pair(0, 3), {5, 5}, {2, 2}}) {
     const schedule::Schedule made = schedule_for(compiled(ScheduleKind::zero_bubble, cap), 9);
     schedule::verify(made);
@@ -60,7 +60,7 @@ TEST(ReplicaSchedule, of_an_evaluation_runs_forwards_in_the_order_of_chunks) {
   }
 }
 
-TEST(ReplicaSchedule, by_hand_leaves_out_what_a_replica_lacks_and_is_refused_where_it_lacks_some) {
+TEST(ReplicaSchedule, by_hand_leaves_out_what_a_replica_lacks_and_is_refused_where_it_has_too_few) {
   const CompiledStrategy s =
       compiled(ScheduleKind::one_f_one_b, 0, {.order = schedule::schedule(schedule::Kind::gpipe, 3, 4), .mbs = 4});
   EXPECT_EQ(schedule_for(s, 2).order, schedule::schedule(schedule::Kind::gpipe, 3, 2));

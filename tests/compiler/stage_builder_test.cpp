@@ -16,7 +16,7 @@ ir::StageCode whole_model(const ir::Graph& graph, int tp, const config::Strategy
   return StageBuilder(graph, strategy, tp, 0, graph.units()).build();
 }
 
-// Reshards of a unit in one segment, by the collective that they are.
+// Counts the reshards of a unit in one segment by collective.
 Counts reshards(const ir::StageCode& stage, const ir::Segment& segment, int unit) {
   Counts counts;
   for (const ir::Instr& instr : segment.code)
@@ -124,7 +124,7 @@ TEST(StageBuilder, lets_one_position_add_what_must_count_once) {
     partial += summed;
     EXPECT_EQ(instr.first_partial, summed ? (std::vector<bool>{true, false}) : (std::vector<bool>{true, true}));
   }
-  EXPECT_EQ(partial, 4);  // two projections a layer
+  EXPECT_EQ(partial, 4);  // two projections per layer
 }
 
 TEST(StageBuilder, reads_a_gathered_value_twice_instead_of_gathering_twice) {

@@ -17,7 +17,7 @@
 namespace switchyard::ir {
 namespace {
 
-// Two blocks of norm, product and sum on a stream, with a head; `tied`: the head's weight is the embedding.
+// Two blocks of norm, product and sum on a residual stream, with a head; `tied`: the head's weight is the embedding.
 Graph residual_model(bool tied) {
   Graph graph(precision_from("bf16"));
   const auto param = [&](const std::string& name, std::vector<i64> size, int unit) {
@@ -57,7 +57,7 @@ int calls_of(const Graph& graph, const std::string& name) {
       std::count_if(graph.calls().begin(), graph.calls().end(), [&](const Call& c) { return c.op->name() == name; }));
 }
 
-TEST(Differentiate, adds_to_every_parameter_once_a_use) {
+TEST(Differentiate, adds_to_every_parameter_once_per_use) {
   for (const bool tied : {false, true}) {
     Graph graph = residual_model(tied);
     differentiate(graph);

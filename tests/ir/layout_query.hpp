@@ -1,4 +1,4 @@
-// Questions to operators' layout rules, as the compiler asks them.
+// Queries of operators' layout rules, as the compiler makes them.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ class Question {
   Question& weight(layout::Layout layout) { return add(std::move(layout), true, false); }
   Question& feed() { return add(layout::replicated(1), false, true); }
   Question& output() { return output(layout::Layout{}); }
-  /// An accumulator: it is where the strategy put it.
+  /// An accumulator, whose layout the strategy fixes.
   Question& output(layout::Layout fixed) {
     query_.out_fixed.push_back(std::move(fixed));
     return *this;

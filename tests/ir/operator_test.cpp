@@ -18,14 +18,14 @@ TEST(Labels, a_label_on_both_sides_keeps_its_cut) {
   EXPECT_EQ(rule.gives[0], cut({{}, {0}}));
 }
 
-TEST(Labels, an_input_that_lies_otherwise_is_asked_to_follow_the_first) {
+TEST(Labels, an_input_with_another_layout_follows_the_first) {
   const LayoutRule rule =
       Question({2}).activation(cut({{0}, {}})).activation(cut({{}, {}})).output().ask("T f, T f -> T f");
   EXPECT_EQ(rule.needs[1], cut({{0}, {}}));
   EXPECT_EQ(rule.gives[0], cut({{0}, {}}));
 }
 
-TEST(Labels, tokens_give_way_to_axes_that_a_weight_uses) {
+TEST(Labels, tokens_are_not_cut_by_axes_that_a_weight_uses) {
   const LayoutRule rule =
       Question({2}).activation(cut({{0}, {}})).weight(cut({{0}, {}})).output().ask("T i, o i -> T o");
   EXPECT_EQ(rule.needs[0], cut({{}, {}}));  // the all-gather before a column-parallel product
@@ -108,7 +108,7 @@ TEST(Labels, tokens_cut_while_they_are_summed_leave_partials) {
   EXPECT_EQ(rule.gives[0], cut({{}, {}}, {0}));
 }
 
-TEST(Labels, weights_cut_differently_along_a_shared_dim_are_asked_to_follow_the_first) {
+TEST(Labels, weights_cut_differently_along_a_shared_dim_follow_the_first) {
   const LayoutRule rule = Question({2})
                               .activation(cut({{}, {}}))
                               .weight(cut({{}, {0}}))

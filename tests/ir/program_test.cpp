@@ -63,11 +63,11 @@ TEST(VerifyProgram, finds_tasks_that_a_rank_would_not_run) {
             "task 0 run phase 0 replica 0 stage 0 F mb0 has no ranks");
 }
 
-TEST(VerifyProgram, finds_messages_of_ranks_that_are_no_members) {
+TEST(VerifyProgram, finds_messages_between_ranks_that_are_not_members) {
   EXPECT_EQ(error([](Program& p) {
               p.tasks[1].messages = {{0, 3, 0, layout::whole(std::vector<i64>{8, 4})}};
             }),
-            "task 1 send act phase 0 replica 0 stage 0 mb0: message 0 > 3 of ranks that are no members");
+            "task 1 send act phase 0 replica 0 stage 0 mb0: message 0 > 3 between ranks that are not members");
 }
 
 TEST(VerifyProgram, finds_a_list_out_of_order) {
@@ -101,7 +101,7 @@ TEST(Fingerprint, changes_with_anything_that_ranks_must_agree_on) {
   EXPECT_NE(print([](Program& p) { p.tasks[2].after[0].unit = 3; }), same);
 }
 
-TEST(NameOf, tells_tasks_apart) {
+TEST(NameOf, differs_between_tasks) {
   EXPECT_EQ(name_of({.kind = TaskKind::allocate, .phase = 1, .unit = 2}), "allocate phase 1 u2");
   EXPECT_EQ(name_of({.kind = TaskKind::move, .phase = 1, .unit = 2, .round = 0}), "move phase 1 u2 r0");
   EXPECT_EQ(name_of({.kind = TaskKind::reduce, .phase = 1, .unit = 2, .round = 1}), "reduce phase 1 u2 r1");

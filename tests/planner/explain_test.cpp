@@ -40,13 +40,13 @@ std::string told(const Request& request, int top) {
   return explain(planner, planned(found), found.counts, {no_limit});
 }
 
-// The line that begins so, but for that.
+// The rest of the line that begins with the given text.
 std::string answer(const std::string& text, const std::string& question) {
   const size_t begin = text.find("  " + question + ": ") + question.size() + 4;
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-TEST(Explain, has_a_micro_batch_for_the_winner_and_each_runner_up) {
+TEST(Explain, has_a_row_for_the_winner_and_each_runner_up) {
   const Planner planner(request_of(1));
   const Found found = planner.plan(3);
   ASSERT_EQ(found.best.size(), 3u);
@@ -61,7 +61,7 @@ TEST(Explain, has_a_micro_batch_for_the_winner_and_each_runner_up) {
   EXPECT_THAT(text, Not(HasSubstr("\n  4 ")));
 }
 
-TEST(Explain, tells_each_phase_of_the_winner) {
+TEST(Explain, lists_each_phase_of_the_winner) {
   const Planner planner(request_of(1));
   const Found found = planner.plan(1);
   const std::string text = explain(planner, planned(found), found.counts, {no_limit});
@@ -82,7 +82,7 @@ TEST(Explain, names_what_takes_most_of_the_step) {
   EXPECT_THAT(told(request, 1), HasSubstr("It is limited by parameters, gradients and the update: "));
 }
 
-TEST(Explain, tells_what_would_change_the_plan_and_what_that_gains) {
+TEST(Explain, lists_what_would_change_the_plan_and_the_gain) {
   const std::string one = told(request_of(1), 1), two = told(request_of(2), 1);
   const double seconds = Planner(request_of(1)).plan(1).best[0].seconds;
   for (const char* what : {"  twice the memory: ", "  devices twice as quick: ", "  links inside hosts twice as fast: ",
@@ -95,7 +95,7 @@ TEST(Explain, tells_what_would_change_the_plan_and_what_that_gains) {
   EXPECT_THAT(two, HasSubstr("  twice as many hosts: "));
 }
 
-// Nothing but the devices takes time.
+// Only devices take time.
 TEST(Explain, devices_twice_as_quick_halve_what_they_take) {
   Request request = request_of(1);
   request.hardware.intra_host = {{}, {1e18}};
@@ -122,7 +122,7 @@ TEST(Explain, memory_is_reported_by_the_budget_in_force) {
                                     format_bytes(Bytes{request.memory}))));
 }
 
-// What a simulator says replaces the model's times, and of two plans it takes its own choice.
+// Simulated times replace the model's times, and of two plans the simulator's choice is taken.
 TEST(Explain, times_are_the_simulators_where_there_is_one) {
   const Planner planner(request_of(1));
   const Found found = planner.plan(2);
@@ -144,7 +144,7 @@ TEST(Explain, times_are_the_simulators_where_there_is_one) {
   EXPECT_EQ(most, 2u) << "the plan that there is and another one";
 }
 
-TEST(Explain, tells_where_a_change_leaves_nothing_that_fits) {
+TEST(Explain, reports_a_change_under_which_no_plan_fits) {
   Request request = request_of(1);
   const Planner planner(request);
   i64 memory = 0;

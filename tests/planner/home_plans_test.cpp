@@ -38,7 +38,7 @@ struct Case {
     return problem.settings.memory == 0 ||
            of(step).memory + problem.model.home_bytes({of(first).shape.placement, zero}) <= problem.settings.memory;
   }
-  // Every way to go on from a level, in every order.
+  // All ways to continue from a level, in every order.
   double best(Draft& draft, int level) const {
     const Step longest = draft.steps.front();
     if (level == longest.range.lo) return best_order(draft);
@@ -98,7 +98,7 @@ TEST(HomePlans, of_a_home_are_the_best_of_all_ways_to_go_on) {
   EXPECT_GT(several, static_cast<int>(problems(10, 0)));
 }
 
-TEST(HomePlans, end_when_they_are_reported_to) {
+TEST(HomePlans, end_when_asked_to) {
   Case one(1);
   ASSERT_GT(one.ranges.levels, 1);
   for (int lo = 1; lo < one.ranges.levels; ++lo) {

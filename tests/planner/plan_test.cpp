@@ -100,7 +100,7 @@ TEST(Plan, buckets_that_the_model_cannot_time_are_no_choice) {
   EXPECT_FALSE(planner.choice({}, {}));
 }
 
-// Whatever changes how a strategy works, and isn't in the search space.
+// Settings that change how a strategy works and are not in the search space.
 TEST(Plan, settings_that_the_model_does_not_know_make_no_choice) {
   const Planner planner(request_of());
   const std::vector<std::pair<std::string, std::function<void(config::Strategy&)>>> unknown = {
@@ -153,7 +153,7 @@ TEST(Plan, leaves_a_devices_reserve_free) {
   EXPECT_THAT(refusal(request), HasSubstr("no strategy fits 4 ranks of 1 MiB"));
 }
 
-TEST(Plan, tells_in_words_the_longest_first) {
+TEST(Plan, prints_the_longest_bucket_first) {
   const Planner planner(request_of());
   const Choice choice{{{{2, static_cast<int>(planner.model().bounds().size())}, {{1, 4, 1}}, 4096},
                        {{0, 2}, {{4, 1, 1}, config::Recompute::full}, 1024}}};
@@ -162,7 +162,8 @@ TEST(Plan, tells_in_words_the_longest_first) {
                                                    planner.model().bounds()[1]));
 }
 
-// What a refusal proposes is tried: so much memory, so many ranks, so short a context; and less of it doesn't do.
+// The remedies that an error proposes are tried: this much memory, this many ranks, this short a context; and less of
+// each doesn't suffice.
 TEST(Plan, remedies_of_a_refusal_help) {
   const auto with = [](i64 memory, int hosts = 2) {
     Request request = request_of(memory, hosts);

@@ -15,7 +15,7 @@ struct Case {
   explicit Case(unsigned seed) : problem(seed), range{0, static_cast<int>(problem.model.bounds().size())} {}
   RangeQueue queue() { return {problem.model, problem.shapes, range, problem.settings.memory, counts}; }
   i64 candidates() const { return static_cast<i64>(problem.shapes.size() * capacities(problem.model, range).size()); }
-  // Of all candidates that fit with home on them.
+  // All candidates that fit together with home.
   double quickest() {
     double least = kEndless;
     for (const Shape& shape : problem.shapes)

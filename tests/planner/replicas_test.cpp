@@ -68,7 +68,7 @@ TEST(Replicas, sends_of_a_direction_go_one_after_the_other) {
   EXPECT_DOUBLE_EQ(pipeline_seconds(made(Kind::gpipe, 2, 3), uniform(2, 3, {1, 1, 0, 5})), 34);
 }
 
-// Each stage has a host for itself, or all share one that is slowed by none of them.
+// Each stage has a host of its own, or all share a host that none of them slows.
 TEST(Replicas, side_by_side_take_as_long_as_alone_where_nothing_is_shared) {
   for (const Kind kind : {Kind::gpipe, Kind::one_f_one_b})
     for (int stages = 1; stages <= 4; ++stages)
@@ -86,7 +86,7 @@ TEST(Replicas, side_by_side_take_as_long_as_alone_where_nothing_is_shared) {
       }
 }
 
-// Two devices of a host, twice as quick alone: the short one's end leaves the host to the other one.
+// Two devices of a host, each twice as fast when alone: after the short one's end the other has the host to itself.
 TEST(Replicas, side_by_side_have_what_others_leave_of_their_host) {
   const auto of = [](StageTime time, int host) {
     return SharedPipeline{made(Kind::one_f_one_b, 1, 1), {{time}}, {{{host, 2.0 / 2}}}};
@@ -95,13 +95,13 @@ TEST(Replicas, side_by_side_have_what_others_leave_of_their_host) {
   EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of(short_one, 0), of(long_one, 0)}, 1, 2).seconds, 4 + (10.0 - 4) / 2);
   EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of(short_one, 0), of(long_one, 1)}, 2, 2).seconds, 5)
       << "hosts of their own";
-  // Communication is no quicker, and leaves the host to the other one: 2 s of computing, then 2 s of it.
+  // Communication is not faster, and leaves the host to the other one: 2 s of computing, then 2 s of communication.
   EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of({1, 3, 0, 0, 0, 2}, 0), of(long_one, 0)}, 1, 2).seconds,
                    2 + (10.0 - 2) / 2);
   EXPECT_DOUBLE_EQ(shared_seconds(std::vector{of({1, 3, 0, 0, 0, 2}, 0)}, 1, 2).seconds, 1 + 2);
 }
 
-// Of four devices on two cores a pipeline of four stages keeps both cores busy but for the ends.
+// A pipeline of four stages on four devices that share two cores keeps both cores busy except at its ends.
 TEST(Replicas, stages_that_wait_leave_their_host_to_the_others) {
   const int stages = 4, mbs = 16;
   SharedPipeline pipeline{made(Kind::one_f_one_b, stages, mbs), uniform(stages, mbs, {1, 2, 0, 0}),

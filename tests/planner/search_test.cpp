@@ -11,7 +11,7 @@
 namespace switchyard::planner {
 namespace {
 
-// Every plan there is, one after the other, each timed as a whole; nothing is left out.
+// Enumerates every plan and times each as a whole; nothing is pruned.
 class Exhaustive {
  public:
   explicit Exhaustive(SmallProblem& problem) : p_(problem), levels_(static_cast<int>(problem.model.bounds().size())) {}
@@ -69,7 +69,7 @@ class Exhaustive {
     const auto [it, fresh] = quickest_.try_emplace(key, least, plan);
     it->second = std::min(it->second, std::pair(least, plan));
   }
-  // As step_seconds, with the phases' times kept.
+  // The same as step_seconds, but caches the phases' times.
   double seconds_of(const Choice& choice) {
     const Home home = choice.home();
     Timeline timeline;
@@ -171,7 +171,7 @@ TEST(Search, no_other_order_or_home_of_a_plan_is_quicker) {
   EXPECT_GT(copies, 0) << "ZeRO stage 0";
 }
 
-TEST(Search, stopped_anywhere_it_has_a_plan_and_tells_how_good_it_is_at_least) {
+TEST(Search, stopped_anywhere_it_has_a_plan_and_a_bound_on_its_gap) {
   int stopped = 0, better_later = 0;
   for (unsigned seed = 1; seed <= kBounded; ++seed) {
     SmallProblem problem(seed);

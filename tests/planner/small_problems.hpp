@@ -37,13 +37,13 @@ inline cluster::Hardware hardware_of(int hosts, int devices, double launch, doub
   return hardware;
 }
 
-/// Of every sixth problem devices slow each other down.
+/// In every sixth problem devices slow each other down.
 inline cluster::Hardware some_shared(cluster::Hardware hardware, unsigned seed) {
   if (seed % 6 == 5) hardware.device.alone_speedup = 1.7;
   return hardware;
 }
 
-/// Sanitizers want to see the code, not all of its cases.
+/// Fewer problems under sanitizers, which need to run the code, not all cases.
 constexpr unsigned problems(unsigned all, unsigned under_sanitizers) {
 #ifdef __OPTIMIZE__
   static_cast<void>(under_sanitizers);
@@ -75,7 +75,7 @@ struct SmallProblem {
 
   int pick(std::initializer_list<int> of) { return *(of.begin() + static_cast<std::ptrdiff_t>(random() % of.size())); }
 
-  // Mostly short ones, as corpora are.
+  // Most documents are short, as in real corpora.
   std::vector<std::vector<i64>> documents() {
     std::vector<std::vector<i64>> steps(static_cast<size_t>(pick({1, 1, 2})));
     for (std::vector<i64>& lengths : steps)
@@ -86,7 +86,7 @@ struct SmallProblem {
     return steps;
   }
 
-  // Between what the most frugal and the most wasteful candidate for the longest documents needs.
+  // A budget between the needs of the candidates for the longest documents that take least and most memory.
   i64 memory() {
     const Range longest{static_cast<int>(model.bounds().size()) - 1, static_cast<int>(model.bounds().size())};
     std::vector<i64> needs;

@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 
 // 3 recomputations; 1F1B, GPipe and zero-bubble with two caps, but where there is one stage; chunks need a layer each.
-TEST(Space, has_so_many_shapes_as_counted_by_hand) {
+TEST(Space, has_as_many_shapes_as_counted_by_hand) {
   EXPECT_EQ(shapes(model_of(2, 64, 100), 1, {}).size(), 3u);
   EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 3) << "2,1,1  1,1,2  1,2,1";
   EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 18u) << "one layer less in the last stage is 2 and 1 again";
@@ -107,8 +107,8 @@ TEST(Space, strategy_has_all_of_the_shape_and_a_name) {
   EXPECT_EQ(strategy.recompute, config::Recompute::full);
   EXPECT_EQ(strategy.schedule, config::ScheduleKind::gpipe);
   EXPECT_EQ(strategy.micro_batch_tokens, 512);
-  EXPECT_EQ(strategy.name, "2,2,2 pipelines inside, head as 2 layers");
-  EXPECT_EQ(to_string(shape), "2,2,2 pipelines inside, head as 2 layers, recompute full, gpipe");
+  EXPECT_EQ(strategy.name, "2,2,2, stages within a host, last stage 2 layers fewer");
+  EXPECT_EQ(to_string(shape), "2,2,2, stages within a host, last stage 2 layers fewer, recompute full, gpipe");
   EXPECT_EQ(to_string(Shape{{4, 1, 1}}), "4,1,1");
   Shape chunks{{1, 2, 4}, config::Recompute::none, config::ScheduleKind::interleaved};
   chunks.placement.chunks = 3;

@@ -27,7 +27,7 @@ TEST(Timeline, transfers_shorter_than_computing_cost_nothing_but_the_last_reduce
   expect(timeline, 10, 20, 4, 23);
 }
 
-// The third phase's parameters don't come before the first phase has ended, at 10.
+// The third phase's parameters are not received before the first phase has ended, at 10.
 TEST(Timeline, parameters_come_no_sooner_than_during_the_phase_before) {
   Timeline timeline;
   timeline.add({0, 0, 10, 0});

@@ -7,7 +7,7 @@
 namespace switchyard::planner {
 namespace {
 
-constexpr double kInside = 1e9, kAcross = 1e8;  // bytes a second
+constexpr double kInside = 1e9, kAcross = 1e8;  // bytes per second
 
 // Links without latency, on which messages of all sizes go equally fast. adapters: of a host.
 struct Case {
@@ -75,14 +75,14 @@ TEST(Transfers, a_rank_that_sends_is_busy_as_well) {
 }
 
 // The first stage is on ranks 0 and 2, the second one on 1 and 3; layers are at home on one rank each.
-TEST(Transfers, who_waits_for_a_rank_makes_others_wait) {
+TEST(Transfers, a_rank_that_waits_makes_others_wait) {
   Case one(1, 4);
   EXPECT_NEAR(one.transfers.moves(std::nullopt, {2, 1, 2, Order::pipeline_inside}, {{1, 1, 4}}),
               (kModel + 2 * kLayer) * 2 / kInside, 1e-12)
       << "the inner layers are sent to two ranks, and rank 2 sends its layer when it has got those of the first stage";
 }
 
-TEST(Transfers, chunks_lie_where_their_path_leads) {
+TEST(Transfers, chunks_are_on_the_stages_of_their_path) {
   Case one(1, 2);
   const Placement loop = in_chunks(schedule::Placement::loop), v = in_chunks(schedule::Placement::v);
   EXPECT_NEAR(one.transfers.moves(Placement{1, 1, 2}, loop, {{1, 1, 2}}), 2 * kLayer * 2 / kInside, 1e-12)

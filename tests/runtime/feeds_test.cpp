@@ -51,12 +51,12 @@ TEST(Feeds, WeightsHaveTheStatesType) {
 }
 
 TEST(Feeds, ADocumentThatIsCutIsRefused) {
-  EXPECT_THAT(message({2, {{{0, 0, 2, 1}}}}, kDocuments), HasSubstr("document 0 is not whole in its row"));
-  EXPECT_THAT(message({1, {{{1, 1, 1, 1}}}}, kDocuments), HasSubstr("document 1 is not whole in its row"));
+  EXPECT_THAT(message({2, {{{0, 0, 2, 1}}}}, kDocuments), HasSubstr("document 0 is not whole in its micro-batch"));
+  EXPECT_THAT(message({1, {{{1, 1, 1, 1}}}}, kDocuments), HasSubstr("document 1 is not whole in its micro-batch"));
 }
 
-TEST(Feeds, ARowThatItsPiecesDoNotFillIsRefused) {
-  EXPECT_THAT(message({4, {{{0, 0, 3, 1}}}}, kDocuments), HasSubstr("pieces of 3 tokens in a row of 4"));
+TEST(Feeds, AMicroBatchThatItsPiecesDoNotFillIsRefused) {
+  EXPECT_THAT(message({4, {{{0, 0, 3, 1}}}}, kDocuments), HasSubstr("pieces of 3 tokens in a micro-batch of 4"));
 }
 
 TEST(Feeds, RingShardsAreRefused) {

@@ -1,4 +1,4 @@
-// Documents that share a task know nothing of each other.
+// Documents in the same packed sequence don't affect each other.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -8,7 +8,7 @@
 namespace switchyard::runtime {
 namespace {
 
-// Logits (T, V) of the only task of a batch, forward only.
+// Logits (T, V) of the only micro-batch of a batch, forward only.
 at::Tensor logits_of(const std::string& spec, int ranks, const Documents& documents) {
   const compiler::Plans plans(models::build(tiny_llama(), kFp64, models::Output::logits),
                               {config::strategy_from_spec(spec, ranks, tiny_llama().layers)}, 0,
@@ -31,7 +31,7 @@ at::Tensor logits_of(const std::string& spec, int ranks, const Documents& docume
   return whole;
 }
 
-// First task and number of each document's tokens.
+// First position and number of tokens of each document.
 std::vector<std::pair<i64, i64>> places_of(const Documents& documents) {
   const compiler::Plans plans = tiny_plans({"1,1,1"}, 1);
   std::vector<std::pair<i64, i64>> places(documents.size());

@@ -1,4 +1,4 @@
-// Every pipeline schedule trains to the numbers of one rank.
+// Every pipeline schedule gives the numbers of training on one rank.
 #include <gmock/gmock.h>
 
 #include "schedule/interleaved.hpp"
@@ -97,7 +97,7 @@ TEST(Schedules, SwitchFromOneToTheOtherInAStep) {
         run_tiny(plans_of(strategies, 4, false), two_batches(), {.bounds = {24, 14, 8}, .prefetch = prefetch}), false);
 }
 
-TEST(Schedules, WrittenByHandLoseWhatAReplicaLacks) {
+TEST(Schedules, WrittenByHandLeaveOutWhatAReplicaLacks) {
   config::Strategy strategy = config::strategy_from_spec("2,1,2", 4, kLayers);
   strategy.order = {.order = {{{'F', 0, 1},
                                {'F', 0, 0},

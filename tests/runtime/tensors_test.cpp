@@ -15,12 +15,12 @@ const layout::Box kShard{2, {10, 20}, {14, 26}};  // 4 x 6
 TEST(Tensors, ACopyBetweenViewsLeavesTheRestAlone) {
   const at::Tensor from = wave({1024, 1024});
   at::Tensor to = zeros({1024, 1030}, DType::f64, at::kCPU);
-  copy_view(to.narrow(1, 3, 512), from.narrow(1, 500, 512));  // large enough to pass the caches by
+  copy_view(to.narrow(1, 3, 512), from.narrow(1, 500, 512));  // large enough to bypass the caches
   EXPECT_TRUE(to.narrow(1, 3, 512).equal(from.narrow(1, 500, 512)));
   EXPECT_EQ(to.narrow(1, 0, 3).abs().sum().item<double>() + to.narrow(1, 515, 515).abs().sum().item<double>(), 0);
 }
 
-TEST(Tensors, AViewSharesMemoryAndStandsAtItsGlobalPlace) {
+TEST(Tensors, AViewSharesMemoryAndHasItsGlobalPosition) {
   at::Tensor shard = wave({4, 6});
   const at::Tensor view = view_of(shard, kShard, {2, {11, 22}, {13, 26}});
   EXPECT_EQ(view.size(0), 2);
@@ -70,7 +70,7 @@ TEST(Transfer, MovesAndAddsViewsBetweenRanks) {
   EXPECT_TRUE(got[0].narrow(1, 0, 3).equal(a.narrow(1, 0, 3)));
 }
 
-TEST(Transfer, LocalPiecesAreCopiedOrAdded) {
+TEST(Transfer, LocalPartsAreCopiedOrAdded) {
   at::Tensor to = wave({5}, 1);
   const at::Tensor before = to.clone(), from = wave({5}, 2);
   comm::run_ranks(1, {}, [&](comm::Fabric& fabric) {

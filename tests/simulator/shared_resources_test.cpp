@@ -14,7 +14,7 @@
 namespace switchyard::simulator {
 namespace {
 
-// Claims are read until the activity has ended.
+// Keeps claims alive until the activity has ended.
 int start(SharedResources& shared, double seconds, std::vector<Claim> claims) {
   static std::deque<std::vector<Claim>> kept;
   return shared.start(std::vector<Stretch>{{seconds, kept.emplace_back(std::move(claims))}});
@@ -63,7 +63,7 @@ TEST(SharedResources, one_that_comes_later_slows_what_is_left) {
                                                                       << "both at half their rate for two seconds";
 }
 
-TEST(SharedResources, stretches_follow_one_another_and_tell_their_ends) {
+TEST(SharedResources, stretches_follow_one_another_and_have_their_ends_recorded) {
   SharedResources shared(1);
   const std::vector<Claim> much{{0, 1}}, little{{0, 0.25}};
   const int number = shared.start(std::vector<Stretch>{{2, much, 7}, {1, little, 8}, {3, much, 9}});

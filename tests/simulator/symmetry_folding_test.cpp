@@ -42,7 +42,7 @@ struct Case {
   }
 };
 
-// Replicas with a device each and a port for every two of them; tasks one after the other.
+// Replicas with one device each and a port for every two of them; tasks run one after the other.
 Case replicas(int count, int tasks) {
   Case c;
   c.kinds.assign(static_cast<size_t>(count), 0);
@@ -66,12 +66,12 @@ TEST(SymmetryFolding, has_a_class_for_tasks_of_all_replicas_that_do_the_same) {
   EXPECT_EQ(fold.size(0), 6);
 }
 
-TEST(SymmetryFolding, tells_a_replica_that_works_otherwise_from_the_others) {
+TEST(SymmetryFolding, distinguishes_a_replica_with_other_work) {
   Case c = replicas(6, 5);
   c.tasks[2 * 6 + 5].work = 99;
   const SymmetryFolding fold = c.fold();
   EXPECT_FALSE(fold.stands(1));
-  EXPECT_NE(fold.of(0), fold.of(5));  // what it waits for later doesn't matter, but its device is taken otherwise
+  EXPECT_NE(fold.of(0), fold.of(5));  // its later waits don't matter, but its device is used differently
   EXPECT_NE(fold.of(4), fold.of(0));  // it shares a port with replica 5
   EXPECT_EQ(fold.of(3 * 6 + 3), 3 * 6);
   EXPECT_NE(fold.resource(5), fold.resource(4));
@@ -88,7 +88,7 @@ TEST(SymmetryFolding, takes_of_a_class_what_all_tasks_take_of_each_of_its_resour
   EXPECT_EQ(claims[1].share, 1.2);  // two replicas at each port
 }
 
-TEST(SymmetryFolding, leaves_all_as_they_are_where_little_is_alike) {
+TEST(SymmetryFolding, makes_no_classes_where_few_tasks_are_equivalent) {
   Case c = replicas(6, 5);
   for (size_t id = 0; id < c.tasks.size(); ++id) c.tasks[id].work = id;
   const SymmetryFolding fold = c.fold();
@@ -97,7 +97,7 @@ TEST(SymmetryFolding, leaves_all_as_they_are_where_little_is_alike) {
   EXPECT_EQ(fold.claims(6, *c.lists[0])[1].share, 0.6);
 }
 
-// Tasks of a class can't be told apart by what they depend on, nor resources of a class by who takes them.
+// Tasks of a class don't differ in what they depend on, nor resources of a class in who uses them.
 TEST(SymmetryFolding, is_stable_on_random_graphs) {
   std::mt19937 random(5);
   const auto draw = [&](int below) { return static_cast<int>(random() % static_cast<unsigned>(below)); };

@@ -22,7 +22,7 @@ class TaskWorkTest : public testing::Test {
   const ir::Task& first(ir::TaskKind kind) const {
     return *std::ranges::find(step_.program.tasks, kind, &ir::Task::kind);
   }
-  // Most elements that a rank has of a unit; -1: of all.
+  // Largest number of elements of a unit on any rank; -1: of all units.
   double most_elements(const std::vector<layout::ShardMap>& maps, int unit) const {
     std::map<int, i64> elements;
     for (size_t u = 0; u < plans_.units().size(); ++u)
@@ -82,7 +82,7 @@ TEST_F(TaskWorkTest, a_reduce_takes_devices_and_their_ports) {
   EXPECT_LT(*resources.rbegin(), 4 + 4 * 4) << "and before the hosts";
 }
 
-TEST_F(TaskWorkTest, replicas_with_equal_batches_that_lie_alike_share_their_times) {
+TEST_F(TaskWorkTest, replicas_with_equal_batches_and_host_patterns_share_their_times) {
   TaskWork work(step_.plan, plans_, hardware_);
   std::set<const SegmentTimes*> times;
   std::set<int> devices;

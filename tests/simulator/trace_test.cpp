@@ -14,7 +14,7 @@
 namespace switchyard::simulator {
 namespace {
 
-TEST(Trace, has_an_event_for_every_stretch_of_every_rank) {
+TEST(Trace, has_an_event_for_every_span_of_every_rank) {
   const compiler::Plans plans = plans_under({"1,1,2"}, 1, 2);
   const Step step(plans, 2);
   const Simulation simulation = simulate(step.program, step.plan, plans, arithmetic_only(1, 2));
@@ -31,7 +31,7 @@ TEST(Trace, has_an_event_for_every_stretch_of_every_rank) {
   for (const size_t rank : {0, 1}) EXPECT_NEAR(busy[rank], simulation.ranks[rank].compute, 0.125e-6 * events);
 }
 
-// In whole nanoseconds, whichever way a viewer rounds.
+// Rounded to whole nanoseconds, in whatever way a viewer rounds.
 TEST(Trace, has_no_events_of_a_thread_that_overlap) {
   const compiler::Plans plans = plans_under({"1,2,2", "4,1,1"}, 2, 2);
   const Step step(plans, 5);
@@ -85,7 +85,7 @@ TEST(Trace, ranks_that_do_the_same_share_a_process) {
       << "one of them has two documents";
 }
 
-TEST(Trace, of_many_stretches_has_whole_tasks) {
+TEST(Trace, of_many_spans_has_whole_tasks) {
   const compiler::Plans plans = plans_under({"1,2,1"}, 1, 2);
   const Step step(plans, 1);
   Simulation simulation = simulate(step.program, step.plan, plans, arithmetic_only(1, 2));
@@ -105,7 +105,7 @@ TEST(Trace, of_many_stretches_has_whole_tasks) {
   EXPECT_EQ(events, 1);
 }
 
-TEST(Trace, of_given_spans_has_them_on_the_task_s_stream_with_what_is_reported) {
+TEST(Trace, of_given_spans_has_them_on_the_task_s_stream_with_the_given_data) {
   const compiler::Plans plans = plans_under({"1,1,2"}, 1, 2);
   const Step step(plans, 1);
   const int first = step.program.of_rank[1].front();
@@ -137,7 +137,7 @@ TEST(Trace, counts_a_measured_transfer_from_when_the_last_of_its_ranks_is_ready)
   EXPECT_EQ(spans[0][1].span.begin, 0);  // a collective inside a run stays as it was measured
   spans = {{{send, {1, 2, true}}}, {{send, {8, 9, true}}}};
   begin_with_the_last(step.program, spans);
-  EXPECT_EQ(spans[0][0].span.begin, 2);  // sent and done before the other was ready
+  EXPECT_EQ(spans[0][0].span.begin, 2);  // the send was complete before the other rank was ready
 }
 
 TEST(Trace, that_cannot_be_written_is_reported) {

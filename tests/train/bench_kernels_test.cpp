@@ -27,7 +27,7 @@ TEST(BenchKernels, every_kernel_has_a_time_and_either_arithmetic_or_traffic) {
   EXPECT_EQ(result.kernels.back().bytes, 28.0 * static_cast<double>(config::parameter_count(bench_model())));
 }
 
-TEST(BenchKernels, packed_rows_hold_equal_documents) {
+TEST(BenchKernels, packed_sequences_hold_equal_documents) {
   const BenchKernelsResult result = bench_kernels(small());
   ASSERT_EQ(result.packed.size(), 3u);
   EXPECT_EQ(result.packed[0].squares, 64 * 64);
@@ -44,12 +44,12 @@ TEST(BenchKernels, the_table_gives_shares_of_the_rate_that_bounds) {
             "kernel                    ms   GFLOP/s      GB/s    share\n"
             "product                2.000       0.5                50%\n"
             "sum                    4.000                 0.2      25%\n"
-            "attention of a row    squared lengths   forward ms   of one document   backward ms   of one document\n"
+            "packed attention      squared lengths   forward ms   of one document   backward ms   of one document\n"
             "   1 documents                 100.0%      200.000            100.0%       400.000            100.0%\n"
             "   2 documents                  50.0%      100.000             50.0%       300.000             75.0%\n");
 }
 
-TEST(BenchKernels, refuses_rows_without_tokens) {
+TEST(BenchKernels, refuses_micro_batches_without_tokens) {
   BenchKernelsSettings settings = small();
   settings.tokens = 0;
   EXPECT_EQ(error_of<UserError>([&] { bench_kernels(settings); }),

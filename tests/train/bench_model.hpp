@@ -20,7 +20,7 @@ inline config::ModelConfig bench_model() {
   return model;
 }
 
-/// What a call that must fail says.
+/// The message of the error that the call must throw.
 template <class Error, class Call>
 std::string error_of(const Call& call) {
   try {

@@ -8,7 +8,7 @@
 namespace switchyard::train {
 namespace {
 
-TEST(BenchPlans, home_lies_where_the_first_strategy_uses_the_parameters) {
+TEST(BenchPlans, home_is_where_the_first_strategy_uses_the_parameters) {
   const compiler::Plans plans = bench_plans(bench_model(), "bf16", {"1,2,1", "2,1,1"}, cluster::uniform(1, 2));
   ASSERT_EQ(plans.strategies().size(), 2u);
   EXPECT_EQ(plans.graph().precision().compute, DType::bf16);

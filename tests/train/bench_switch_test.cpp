@@ -15,7 +15,7 @@ BenchSwitchSettings small() {
   return settings;
 }
 
-// Of the 2 layers' norms and the last one every rank has a copy all along.
+// Every rank holds a copy of the norms of the 2 layers and the last norm all along.
 i64 matrix_bytes() { return 4 * (config::parameter_count(bench_model()) - 5 * bench_model().hidden_size); }
 
 TEST(BenchSwitch, from_two_halves_to_two_copies_each_rank_keeps_one_half_and_gets_the_other) {
@@ -41,11 +41,11 @@ TEST(BenchSwitch, the_share_compares_equal_bytes) {
   EXPECT_DOUBLE_EQ(result.bytes_per_second(), 2e9);
 }
 
-TEST(BenchSwitch, refuses_a_switch_that_brings_nothing) {
+TEST(BenchSwitch, refuses_a_switch_that_moves_and_copies_nothing) {
   BenchSwitchSettings settings = small();
   settings.to = settings.from;
   EXPECT_EQ(error_of<UserError>([&] { bench_switch(settings); }),
-            "bench switch: this switch brings nothing to any rank. Give two strategies that differ.");
+            "bench switch: this switch moves and copies nothing. Give two strategies that differ.");
   settings.repetitions = 0;
   EXPECT_EQ(error_of<UserError>([&] { bench_switch(settings); }),
             "bench switch: --ranks and --repetitions must be 1 or more.");

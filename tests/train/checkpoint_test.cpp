@@ -33,7 +33,7 @@ std::vector<int> all_ranks(const config::Job& job) {
   return ranks;
 }
 
-/// saved: whose parameters are written, where it isn't the job's model.
+/// saved: the model whose parameters are written, if it isn't the job's.
 void save(const config::Job& job, const TrainState& state, const config::Job* saved = nullptr) {
   const auto ends = comm::run_ranks(job.run.ranks, {}, [&](comm::Fabric& fabric) {
     const compiler::Plans plans = compiler::plans_of(saved ? *saved : job, fabric.cluster());
@@ -126,7 +126,7 @@ TEST_F(Checkpoint, OnlyTheNewestAreKept) {
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "run/checkpoints/step-00000006/COMMITTED"));
 }
 
-/// What resuming under a job is answered with.
+/// The error of resuming under a job.
 std::string refusal(const files::Scratch& scratch, const config::Job& job) {
   return message_of<UserError>([&] {
     const compiler::Plans plans = compiler::plans_of(job, cluster::uniform(1, 2));

@@ -55,7 +55,7 @@ TEST_F(MachineProfile, that_the_job_names_is_used_as_it_is) {
   EXPECT_THAT(said_, ElementsAre());
 }
 
-TEST_F(MachineProfile, of_another_machine_is_used_if_the_job_names_it_and_named_so) {
+TEST_F(MachineProfile, of_another_machine_is_used_if_the_job_names_it_and_the_difference_reported) {
   profile_.machine.processor = "Another CPU";
   const config::Job named = job({"run.profile=\"" + keep("p.json") + "\""});
   EXPECT_EQ(found(named).hardware.name, "as kept");
@@ -83,14 +83,14 @@ TEST_F(MachineProfile, is_measured_once_and_kept) {
   EXPECT_THAT(said_, ElementsAre());
 }
 
-TEST_F(MachineProfile, that_is_kept_but_of_another_machine_or_of_other_threads_or_broken_is_measured_anew) {
+TEST_F(MachineProfile, that_is_kept_but_of_another_machine_or_other_threads_or_broken_is_measured_again) {
   const std::string kept = "profile-2x1-cpu-fp64.json";
   const config::Profile good = profile_;
   const auto expect_anew = [&](const std::string& why) {
     said_.clear();
     EXPECT_EQ(found(job()).hardware.name, "as measured");
     ASSERT_EQ(said_.size(), 2u);
-    EXPECT_THAT(said_[0], AllOf(HasSubstr(kept), HasSubstr(why), HasSubstr("measuring anew")));
+    EXPECT_THAT(said_[0], AllOf(HasSubstr(kept), HasSubstr(why), HasSubstr("measuring again")));
   };
   profile_.machine.processor = "Another CPU";
   keep(kept);
@@ -98,7 +98,7 @@ TEST_F(MachineProfile, that_is_kept_but_of_another_machine_or_of_other_threads_o
   profile_ = good;
   profile_.machine.threads = 3;
   keep(kept);
-  expect_anew("is of other threads");
+  expect_anew("was measured with another number of threads");
   profile_ = good;
   profile_.hardware.device.rates = {{DType::f32, {.matmul = {1e10}, .memory = {1e10}}}};
   profile_.hardware.device.operators.clear();
@@ -111,7 +111,7 @@ TEST_F(MachineProfile, that_is_kept_but_of_another_machine_or_of_other_threads_o
       << "the broken one is replaced";
 }
 
-TEST_F(MachineProfile, is_asked_of_processes_that_must_share_one) {
+TEST_F(MachineProfile, is_required_of_processes_that_must_share_one) {
   comm::Launch launch;
   launch.distributed = true;
   launch.size = 2;

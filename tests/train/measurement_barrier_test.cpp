@@ -28,7 +28,7 @@ TEST(MeasurementBarrier, gives_all_ranks_the_mean_the_most_and_the_least_of_each
   });
 }
 
-TEST(MeasurementBarrier, times_a_call_on_the_slowest_or_the_quickest_rank) {
+TEST(MeasurementBarrier, times_a_call_on_the_slowest_or_the_fastest_rank) {
   on_three([](MeasurementBarrier& barrier) {
     const std::chrono::milliseconds nap(barrier.fabric().rank() == 2 ? 200 : 2);
     const auto sleep = [&] { std::this_thread::sleep_for(nap); };

@@ -57,7 +57,7 @@ TEST(LinkOf, has_the_latency_and_rate_that_times_were_made_of) {
   EXPECT_NEAR(link.curve.at(1 << 20), 1, 1e-9);
 }
 
-TEST(LinkOf, takes_no_buffer_on_the_way_for_the_link) {
+TEST(LinkOf, does_not_mistake_a_buffer_on_the_way_for_the_link) {
   constexpr double kLatency = 1e-4, kRate = 50e6, kBuffer = 18e3;  // of a link that lets 18 kB pass at once
   std::vector<std::pair<double, double>> times;
   for (double bytes = 1 << 12; bytes <= 1 << 24; bytes *= 4)
@@ -75,7 +75,7 @@ TEST(LinkOf, has_a_rate_where_messages_of_all_sizes_take_equally_long) {
   EXPECT_EQ(link.curve.error(), "");
 }
 
-TEST(LinkOf, takes_no_message_for_slower_than_a_bigger_one) {
+TEST(LinkOf, gives_no_message_more_time_than_a_bigger_one) {
   const cluster::LinkClass link =
       link_of(1e-5, {{1e4, 9e-4}, {1e5, 1.1e-4}, {1e6, 1.01e-3}});  // the first one was disturbed
   EXPECT_NEAR(link.latency.count + 1e4 / (link.bandwidth.count * link.curve.at(1e4)), 1.1e-4, 1e-9);

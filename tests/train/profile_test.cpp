@@ -43,7 +43,7 @@ TEST(Profile, of_one_rank_has_links_that_take_nothing) {
   EXPECT_NE(found.hardware.device.measured(DType::f64, "linear"), nullptr);
 }
 
-TEST(Profile, says_of_this_machine_what_tells_it_from_others) {
+TEST(Profile, describes_this_machine_by_what_distinguishes_it) {
   const config::Machine here = this_machine({.ranks = 2, .threads = 1}, {});
   EXPECT_NE(here.processor, "");
   EXPECT_GT(here.cores, 0);

@@ -83,7 +83,7 @@ TEST_F(ProgressTest, ALongStepIsReportedAfterTwoSecondsOfSilence) {
   EXPECT_EQ(out_.str(), "step 2/4  running 4 s  loss 4.1230  600 tok/s  left 26 s\n");
 }
 
-TEST_F(ProgressTest, AfterTheLastStepSilenceIsKept) {
+TEST_F(ProgressTest, AfterTheLastStepNothingIsPrinted) {
   Progress progress(out_, settings(false, 4));
   progress.step_done(step(4));
   out_.str("");
@@ -102,7 +102,7 @@ TEST_F(ProgressTest, ASkippedStepIsAlwaysShown) {
   EXPECT_EQ(out_.str(), "step 3/10  skipped: loss or gradient not finite  left 14 s\n");
 }
 
-TEST_F(ProgressTest, ASaidLineStandsAboveTheRewrittenOne) {
+TEST_F(ProgressTest, AMessageIsPrintedAboveTheRewrittenLine) {
   {
     Progress progress(out_, settings(true, 2));
     progress.step_done(step(1));

@@ -17,7 +17,7 @@
 namespace switchyard::train {
 namespace {
 
-// strict: tasks of a channel must rise, whoever agrees on what in which order.
+// strict: sequence numbers on a channel must ascend, whatever the ranks agree on and in which order.
 std::vector<std::string> agree(int ranks, const std::function<void(Rank&, int)>& body) {
   return comm::run_ranks(ranks, {.strict = true}, [&](comm::Fabric& fabric) {
     const compiler::Plans plans = runtime::tiny_plans({fmt::format("{},1,1", ranks)}, ranks);
@@ -63,7 +63,7 @@ TEST(Rank, AStepWithoutLearningLeavesTheLossAndOneWithLearningLowersIt) {
   EXPECT_EQ(ends, std::vector<std::string>(2));
 }
 
-TEST(Rank, ATracedStepTellsWhenItsTasksWorkedAndAnotherStepKeepsNothing) {
+TEST(Rank, ATracedStepHasTheSpansOfItsTasksAndAnotherStepKeepsNothing) {
   const runtime::Documents documents = runtime::tiny_documents(8, 5);
   const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
     const compiler::Plans plans = runtime::tiny_plans({"1,2,1", "1,1,2"}, 2);

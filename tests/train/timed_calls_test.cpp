@@ -21,7 +21,7 @@ Call attention(double rows, double length, double per_row, double per_pair, bool
           .seconds = per_row * rows + per_pair * other};
 }
 
-TEST(TablesOf, have_the_median_of_calls_alike) {
+TEST(TablesOf, have_the_median_of_equal_calls) {
   const auto tables = tables_of({{call("linear", 32, 3), call("linear", 32, 1), call("linear", 64, 5)},
                                  {call("linear", 32, 2), call("norm", 32, 7)}});
   const cluster::OperatorTable& linear = tables.at("linear");
@@ -31,7 +31,7 @@ TEST(TablesOf, have_the_median_of_calls_alike) {
   EXPECT_EQ(tables.at("norm").calls.size(), 1u);
 }
 
-TEST(TablesOf, tell_rows_from_attention_pairs_where_lengths_are_far_apart) {
+TEST(TablesOf, separate_rows_from_attention_pairs_where_lengths_are_far_apart) {
   for (const bool attention_pairs : {true, false}) {
     const auto tables = tables_of(
         {{attention(1024, 256, 2e-6, 3e-9, attention_pairs), attention(4096, 256, 2e-6, 3e-9, attention_pairs)},
@@ -47,7 +47,7 @@ TEST(TablesOf, tell_rows_from_attention_pairs_where_lengths_are_far_apart) {
       << "twice the length says little";
 }
 
-// More attention pairs in less time, as disturbed measurements may say: no row and no pair takes less than nothing.
+// More attention pairs in less time, as in disturbed measurements: no row and no pair takes less than 0 s.
 TEST(TablesOf, have_no_negative_times) {
   Call shorter = attention(1024, 256, 1e-6, 0), longer = attention(1024, 1024, 1e-6, 0);
   longer.seconds = 0.5 * shorter.seconds;
@@ -65,8 +65,8 @@ TEST(LeastOf, looks_at_all_rounds_and_the_call_before_them) {
             (std::vector<double>{3, 2, 6}));
 }
 
-// As on a rank with half a core: of eight short calls one waits for the next period in every round, another one each
-// time; each long call waits.
+// Calls on a rank with half a core: one of eight short calls waits for the next period in every round, a different one
+// each time; every long call waits.
 CallsOfSteps interrupted() {
   std::vector<Call> calls;
   for (size_t i = 0; i < 8; ++i) {
@@ -120,7 +120,7 @@ TEST(StretchesOf, leave_out_what_is_far_too_long) {
   EXPECT_EQ(found[4].quiet, (std::vector<double>{1e-2}));
 }
 
-TEST(LockstepCurve, tells_what_is_left_of_the_speed_by_length) {
+TEST(LockstepCurve, has_the_remaining_speed_by_length) {
   std::vector<Stretches> by_length = stretches_of(disturbed(90));
   const cluster::EfficiencyCurve curve = lockstep_curve(by_length);
   ASSERT_EQ(curve.points.size(), 3u) << "of 90, 30 and 9; three or none are too few";

@@ -181,13 +181,13 @@ TEST(VerifyFolder, results_of_another_model_are_named) {
               HasSubstr("tensor \"valid_tokens\" is 7, but the batch has 341"));
 }
 
-TEST(VerifyFolder, tokens_lie_in_the_vocabulary) {
+TEST(VerifyFolder, tokens_are_in_the_vocabulary) {
   for (const i64 token : {i64{103}, i64{-1}, i64{1} << 40})
     EXPECT_THAT(error_of({.input = [&](Tensors& t) { data<i64>(t.at("tokens"))[5] = token; }}),
                 HasSubstr(fmt::format("tensor \"tokens\" has {} at place 5, outside the vocabulary of 103", token)));
 }
 
-TEST(VerifyFolder, documents_cut_the_tokens) {
+TEST(VerifyFolder, documents_add_up_to_the_tokens) {
   const auto lengths = [](std::vector<i64> list) {
     return error_of({.input = [&](Tensors& t) { t["doc_lengths"] = values(DType::i64, {std::ssize(list)}, list); }});
   };

@@ -55,7 +55,7 @@ std::vector<Case> single_strategies() {
   return cases;
 }
 
-// Strategies that share the batch and switch inside every step.
+// Strategies that divide the batch among them, with switches inside every step.
 std::vector<Case> several_strategies() {
   std::vector<Case> cases;
   for (const char* model : {"llama-gqa", "llama-tied", "llama3-rope", "qwen2"}) {

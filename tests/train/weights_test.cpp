@@ -74,7 +74,7 @@ TEST(RandomWeights, NormsBeginAtTheirConstant) {
   EXPECT_EQ(box_values(initial, bias, layout::whole(graph.param(bias).shape.size)).abs().max().item<double>(), 0);
 }
 
-TEST(FileWeights, Conv1DIsTurnedAndPackedPartsAreCutOut) {
+TEST(FileWeights, Conv1DIsTransposedAndPackedPartsAreCutOut) {
   const ir::Graph graph = graph_of("gpt2");
   const auto folder = files::TensorFolder::open(kFolder + "gpt2");
   const std::string packed = "transformer.h.0.attn.c_attn.weight";

@@ -7,7 +7,7 @@
 namespace switchyard::ir {
 namespace {
 
-// Keys and values are cut by as many of the query's axes, outermost first, as leave every rank a key/value head.
+// Keys and values are cut by the query's axes, outermost first, as long as every rank has at least one key/value head.
 std::vector<int> key_axes(const layout::Mesh& mesh, const std::vector<int>& query_axes, i64 kv_heads) {
   std::vector<int> axes;
   i64 parts = 1;
@@ -21,7 +21,7 @@ std::vector<int> key_axes(const layout::Mesh& mesh, const std::vector<int>& quer
 
 layout::Layout heads_cut(const std::vector<int>& axes) { return {{{}, axes}, {}}; }
 
-// Multiply and add of scores and of values: 4 D per head, pair and forward pass; the backward pass makes five products.
+// Flops: each product takes 2 D per head and pair; the forward pass makes two products, the backward pass five.
 Cost attention_cost(std::span<const Type> in, std::span<const Type> out, double query_features, double products,
                     i64 head_dim) {
   Cost cost = memory_bound(in, out);
@@ -31,8 +31,8 @@ Cost attention_cost(std::span<const Type> in, std::span<const Type> out, double 
   return cost;
 }
 
-// Of bf16: two matrices of scores of up to 512 queries and a document's keys, all heads at once, with the rows that
-// they are made of in fp32.
+// Kernels in bf16: two matrices of scores of up to 512 queries and a document's keys, for all heads at once, and the
+// fp32 copies of the query and key rows that they are computed from.
 i64 attention_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest, i64 key_copies) {
   if (q.dtype != DType::bf16) return 0;
   const i64 queries = std::min<i64>(longest, 512), heads = q.shape.size[1] / head_dim;
@@ -41,7 +41,7 @@ i64 attention_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest,
   return (scores + rows) * size_of(DType::f32);
 }
 
-// Alignments of a dim of heads, as those of the queries' features.
+// Alignments of a dim of heads, which follow from those of the queries' features.
 std::vector<i64> head_alignments(std::span<const Type> in, i64 head_dim, i64 kv_heads) {
   check(in[1].shape.size[1] == kv_heads * head_dim && in[1].shape == in[2].shape,
         "attention: keys of {} features, values of {}", in[1].shape.size[1], in[2].shape.size[1]);
@@ -58,8 +58,8 @@ layout::Layout key_gradient(const layout::Layout& k, const std::vector<int>& que
   return dk;
 }
 
-// Stored scores: so many products of 2 D flops and so many passes over them, of their element size, for each pair and
-// head.
+// Cost of stored scores: for each pair and head `products` products of 2 D flops, `passes` passes over values of q's
+// element size, and `masks` bytes of dropout masks.
 Cost stored_scores(std::span<const Type> in, std::span<const Type> out, const Type& q, double products, double passes,
                    double masks, i64 head_dim) {
   Cost cost = memory_bound(in, out);
@@ -71,7 +71,7 @@ Cost stored_scores(std::span<const Type> in, std::span<const Type> out, const Ty
   return cost;
 }
 
-// Scores of a document, some at a time of them in the state dtype, and whole keys and values where heads share them.
+// `scores` score matrices of a document in the state dtype, and whole keys and values where query heads share them.
 i64 stored_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest, i64 scores) {
   const i64 state = q.dtype == DType::f64 ? 8 : 4, heads = q.shape.size[1] / head_dim;
   return state * (scores * heads * longest * longest + 2 * longest * (q.shape.size[1] + k.shape.size[1]));
@@ -118,7 +118,7 @@ Cost AttentionDx::cost(std::span<const Type> in, std::span<const Type> out) cons
   return cost;
 }
 
-// Other than of bf16: the product of output and its gradient, a number for each query and head.
+// Kernels other than bf16: the product of output and its gradient, one number for each query and head.
 i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64 longest) const {
   if (in[1].dtype != DType::bf16) return in[1].shape.size[1] / head_dim_ * tokens * size_of(in[1].dtype);
   return attention_workspace(in[1], in[2], head_dim_, longest, 4);
@@ -149,8 +149,8 @@ std::vector<int> UnfusedAttention::input_gradient(Graph& graph, const Call& call
   return graph.call(std::make_shared<UnfusedAttentionDx>(head_dim_, kv_heads_, dropout_), in, "d qkv");
 }
 
-// Scores written, read and written by the softmax, read by the product with the values; dropout reads, writes, and
-// writes its mask.
+// The scores are written, read and written by the softmax, and read by the product with the values; dropout reads,
+// writes, and writes its mask.
 Cost UnfusedAttention::cost(std::span<const Type> in, std::span<const Type> out) const {
   return stored_scores(in, out.first(1), in[0], 2, dropout_ > 0 ? 6 : 4, dropout_ > 0 ? 1 : 0, head_dim_);
 }
@@ -169,8 +169,9 @@ LayoutRule UnfusedAttentionDx::layout(const LayoutQuery& query) const {
   return rule;
 }
 
-// The gradient of the weights is written, read with the weights by the softmax's and written, read twice by products;
-// another product reads the weights. Dropout's reads and writes it and reads the mask.
+// The gradient of the softmax's result w is written, then read together with w and written by the softmax's backward
+// pass, then read by two products; another product reads w. Dropout's backward pass reads and writes it and reads the
+// mask.
 Cost UnfusedAttentionDx::cost(std::span<const Type> in, std::span<const Type> out) const {
   return stored_scores(in.first(4), out, in[1], 4, dropout_ > 0 ? 9 : 7, dropout_ > 0 ? 1 : 0, head_dim_);
 }

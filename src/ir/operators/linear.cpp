@@ -24,11 +24,11 @@ std::string repeat(const std::string& pattern, int count) {
   return text;
 }
 
-// 2 * T * I * O products, and the operands' bytes.
+// 2 * T * I * O flops, and the operands' bytes.
 Cost product_cost(std::span<const Type> in, std::span<const Type> out, std::span<const Type> weights) {
   Cost cost = memory_bound(in, out);
   cost.flops_per_token = 0;
-  double rows = 0;  // of all weights, which are one product
+  double rows = 0;  // of all weights, which form one product
   for (const Type& w : weights) {
     cost.flops_per_token += 2.0 * static_cast<double>(elements(w, {1}));
     rows += static_cast<double>(w.shape.size[0]);
@@ -83,11 +83,11 @@ Cost Linear::cost(std::span<const Type> in, std::span<const Type> out) const {
   return product_cost(in, out, in.subspan(1, static_cast<size_t>(weights_)));
 }
 
-// Products need none.
+// Matrix products need no workspace.
 i64 Linear::workspace(std::span<const Type>, std::span<const Type>, i64, i64) const { return 0; }
 i64 LinearDx::workspace(std::span<const Type>, std::span<const Type>, i64, i64) const { return 0; }
 
-// Accumulators in fp32 of operands in bf16: copies of the operands, or the product before it is added.
+// Operands in bf16 with accumulators in fp32: copies of the operands, or the product before it is added.
 i64 LinearDw::workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64) const {
   if (in[0].dtype == out[0].dtype) return 0;
   i64 operands = 0, product = 0;
@@ -115,8 +115,8 @@ std::vector<int> LinearDx::adjacent_inputs() const { return weights_ > 1 ? numbe
 
 namespace {
 
-// Term by term: keys and values may be cut by fewer axes than queries, so their gradients differ in what is left to
-// sum.
+// Each term has its own rule: keys and values may be cut by fewer axes than queries, so their gradients differ in the
+// axes over which they are partial.
 std::vector<LayoutRule> terms_of(const LayoutQuery& query, size_t terms) {
   std::vector<LayoutRule> rules;
   for (size_t k = 0; k < terms; ++k)
@@ -136,8 +136,7 @@ bool share_input(const std::vector<LayoutRule>& rules) {
 
 }  // namespace
 
-// Terms that would cut the tokens differently get them whole; those that would cut the in-features differently, as the
-// first does.
+// Terms that would cut the tokens differently get them whole; the in-features are cut as the first term cuts them.
 LayoutRule LinearDw::layout(const LayoutQuery& query) const {
   const size_t n = static_cast<size_t>(weights_);
   LayoutQuery asked = query;

@@ -11,7 +11,7 @@ Type statistics(DType state, i64 columns, std::vector<i64> alignments) {
 
 DType state_of(DType compute) { return compute == DType::f64 ? DType::f64 : DType::f32; }
 
-// The gradient so far of the input is added in the same pass.
+// The input's gradient so far is added in the same pass.
 int take(std::vector<int>& existing) {
   const int value = existing[0];
   existing[0] = -1;
@@ -30,7 +30,7 @@ std::vector<Type> RmsNorm::shape(std::span<const Type> in) const {
   return {in[0], statistics(state_of(in[0].dtype), features / width, alignments)};
 }
 
-// A norm over all features averages over them: they are whole. Per head, heads may be cut.
+// A norm over all features averages over them, so they must be whole; a norm per head lets heads be cut.
 std::string RmsNorm::labels(const LayoutQuery&) const {
   return group_ == 0 ? "T h!, h! -> T h, T one" : "T n, d! -> T n, T n";
 }

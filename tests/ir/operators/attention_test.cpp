@@ -25,7 +25,7 @@ TEST(Attention, refuses_keys_of_another_size) {
             "attention: keys of 128 features, values of 128");
 }
 
-TEST(Attention, cuts_queries_and_keys_alike_while_every_rank_has_a_key_head) {
+TEST(Attention, cuts_keys_like_queries_while_every_rank_has_a_key_head) {
   const LayoutRule rule = Question({4})
                               .activation(cut({{}, {0}}))
                               .activation(cut({{}, {0}}))
@@ -69,7 +69,7 @@ TEST(AttentionDx, leaves_key_gradients_as_partials_where_queries_are_cut_finer) 
   EXPECT_EQ(rule.gives[2], cut({{}, {0}}, {1}));
 }
 
-TEST(Attention, works_by_pairs_of_tokens) {
+TEST(Attention, costs_by_pairs_of_tokens) {
   const std::vector<Type> in = {kQueries, kKeys, kKeys}, out = Attention(16, 4).shape(in);
   const Cost forward = Attention(16, 4).cost(in, out);
   EXPECT_EQ(forward.flops_per_pair, 4 * 128);  // scores and values: 2 flops a feature each
@@ -94,7 +94,7 @@ TEST(Attention, has_one_gradient_call_for_queries_keys_and_values) {
             "attention without a gradient");
 }
 
-TEST(UnfusedAttention, stores_a_square_for_each_head_and_with_dropout_what_was_kept_and_what_is_left) {
+TEST(UnfusedAttention, stores_a_square_for_each_head_and_with_dropout_the_mask_and_the_result) {
   const std::vector<Type> in = {kQueries, kKeys, kKeys};
   const std::vector<Type> plain = UnfusedAttention(16, 4, 0, 1).shape(in),
                           dropped = UnfusedAttention(16, 4, 0.1, 1).shape(in);
@@ -106,7 +106,7 @@ TEST(UnfusedAttention, stores_a_square_for_each_head_and_with_dropout_what_was_k
   EXPECT_EQ(dropped[3], plain[1]);
 }
 
-TEST(UnfusedAttention, makes_all_again_but_its_result) {
+TEST(UnfusedAttention, recomputes_all_but_its_result) {
   EXPECT_FALSE(UnfusedAttention(16, 4, 0.1, 1).is_remade(0));
   EXPECT_TRUE(UnfusedAttention(16, 4, 0.1, 1).is_remade(1));
   EXPECT_TRUE(Attention(16, 4).is_remade(0));

@@ -56,7 +56,7 @@ TEST(RmsNorm, resolves_a_pending_sum_for_it_is_not_linear) {
   EXPECT_TRUE(rule.gives[0].partial.empty());
 }
 
-TEST(RmsNormDx, lies_where_the_input_of_the_norm_lies) {
+TEST(RmsNormDx, has_the_layout_of_the_norms_input) {
   Question question({2});
   question.activation(cut({{}, {}}, {0}))
       .activation(cut({{0}, {}}))
@@ -80,7 +80,7 @@ TEST(RmsNormDw, is_partial_where_tokens_are_cut) {
   EXPECT_EQ(rule.gives[0], cut({{}}, {0}));
 }
 
-TEST(RmsNorm, takes_the_gradient_so_far_of_its_input_along) {
+TEST(RmsNorm, adds_the_gradient_of_its_input_so_far) {
   Graph graph(precision_from("bf16"));
   const int x = graph.add_param({"x", {{4, 64}, {}}, 0, "", -1, 0, {}, {}}),
             w = graph.add_param({"w", {{64}, {}}, 0, "", -1, 0, {}, {}});

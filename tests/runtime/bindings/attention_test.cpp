@@ -36,7 +36,7 @@ TEST(AttentionBinding, ScoresAreDividedByTheRootOfTheHeadsSizeAndDocumentsAreApa
   for (i64 h = 0; h < kHeads; ++h) {
     const at::Tensor scores = kK.narrow(0, 3, 2).mv(kQ.select(0, 4).narrow(0, h * kD, kD)).div(2);
     EXPECT_LT(gap(out[0].select(0, 4).narrow(0, h * kD, kD), kV.narrow(0, 3, 2).t().mv(scores.softmax(0))), 1e-14);
-    // Statistics lie head by head in the value's memory.
+    // Statistics are stored head by head in the value's memory.
     EXPECT_NEAR(out[1].view({kHeads, kT}).select(0, h).select(0, 4).item<double>(),
                 scores.logsumexp({0}).item<double>(), 1e-14);
   }

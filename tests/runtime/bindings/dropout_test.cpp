@@ -16,7 +16,7 @@ MicroBatchFeeds feeds(std::uint64_t seed, i64 step) {
                   DropoutSeed{seed, step});
 }
 
-// y and kept of rows [first, first + rows) and features [column, column + columns).
+// y and kept for rows [first, first + rows) and features [column, column + columns).
 std::vector<at::Tensor> dropped(const MicroBatchFeeds& feeds, int site, i64 first = 0, i64 rows = kT, i64 column = 0,
                                 i64 columns = kH) {
   OneCall call(std::make_shared<ir::Dropout>(kP, site));
@@ -31,7 +31,7 @@ std::vector<at::Tensor> dropped(const MicroBatchFeeds& feeds, int site, i64 firs
   return call.out;
 }
 
-TEST(DropoutBinding, KeepsAsManyAsToldAndMakesUpForTheRest) {
+TEST(DropoutBinding, KeepsTheStatedShareAndScalesItUp) {
   const auto out = dropped(feeds(1, 1), 1);
   const at::Tensor kept = out[1].to(at::kDouble);
   EXPECT_NEAR(kept.mean().item<double>(), 1 - kP, 0.01);

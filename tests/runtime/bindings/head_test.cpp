@@ -30,7 +30,7 @@ struct Head {
   }
 };
 
-// The same by the operator's halves.
+// The same, computed by the operator's halves.
 std::vector<at::Tensor> run_halves(const Head& head, i64 first, i64 rows, const ReplicaLink& replica) {
   const ir::Halves halves = ir::HeadLoss().halves();
   const at::Tensor part = head.w.narrow(0, first, rows);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr i64 kT = 5, kI = 3;
 
-// Two matrices in one allocation, rows after rows; or each for itself.
+// Two matrices, the rows of one after those of the other in one allocation, or each in its own.
 std::vector<at::Tensor> rows(bool adjacent) {
   const at::Tensor both = wave({6, kI}, 2);
   const std::vector<at::Tensor> views = {both.narrow(0, 0, 4), both.narrow(0, 4, 2)};

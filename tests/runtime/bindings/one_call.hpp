@@ -21,7 +21,8 @@ struct OneCall {
     instr.op = std::move(op);
     instr.first_partial = {true, false};
   }
-  /// A buffer whose rank's part begins at `first_row`; cut: split along dim 0 over the replica. Returns its number.
+  /// Adds a buffer whose part on this rank begins at `first_row`; cut: split along dim 0 over the replica. Returns its
+  /// number.
   int buffer(const at::Tensor& t, i64 first_row = 0, bool cut = false) {
     ir::Buffer b;
     b.type.dtype = DType::f64;

@@ -17,7 +17,7 @@ at::Tensor turned(const at::Tensor& x, const at::Tensor& positions, bool inverse
   return call.out[0];
 }
 
-TEST(RopeBinding, TurnsEveryHeadByTheAngleOfThePosition) {
+TEST(RopeBinding, RotatesEveryHeadByTheAngleOfThePosition) {
   const at::Tensor x = wave({3, 8}), y = turned(x, integers({0, 1, 7}), false);
   EXPECT_TRUE(y.select(0, 0).equal(x.select(0, 0)));
   for (const i64 head : {0, 1})
@@ -32,7 +32,7 @@ TEST(RopeBinding, TurnsEveryHeadByTheAngleOfThePosition) {
     }
 }
 
-TEST(RopeBinding, TheInverseTurnsBack) {
+TEST(RopeBinding, TheInverseRotatesBack) {
   const at::Tensor x = wave({3, 8}), positions = integers({2, 5, 6});
   EXPECT_LT(gap(turned(turned(x, positions, false), positions, true), x), 1e-14);
 }
