@@ -187,16 +187,16 @@ using Keys = std::vector<Key<JobDraft>>;
 Keys model_keys() {
   return {
       Row<&JobDraft::model_preset>("model.preset",
-                                   "A LLaMA of published size: 3b, 7b, 13b or 32b. Instead of path and sizes.")
+                                   "LLaMA of a published size: 3b, 7b, 13b or 32b. Excludes path and sizes.")
           .fallback("none")
           .same_function(),
-      Row<kJob, &Job::model, &ModelSettings::path>("model.path",
-                                                   "Folder with config.json and *.safetensors in Hugging Face's form: "
-                                                   "training goes on from its weights. Instead of "
-                                                   "preset and sizes.")
+      Row<kJob, &Job::model, &ModelSettings::path>(
+          "model.path",
+          "Folder with config.json and *.safetensors in Hugging Face's format; training continues from its weights. "
+          "Excludes preset and sizes.")
           .fallback("none")
           .same_function(),
-      Model<&ModelConfig::family>("model.architecture", "Family of the model, which also settles biases and norms."),
+      Model<&ModelConfig::family>("model.architecture", "Family of the model; it also decides biases and norms."),
       Model<&ModelConfig::hidden_size>("model.hidden_size", "Width of the residual stream.")
           .unit("features")
           .at_least(1)
@@ -217,25 +217,25 @@ Keys model_keys() {
           .unit("features")
           .at_least(1)
           .fallback("required; gpt2: 4 * hidden_size"),
-      Model<&ModelConfig::vocab_size>("model.vocab_size", "Rows of the embedding.")
+      Model<&ModelConfig::vocab_size>("model.vocab_size", "Size of the vocabulary.")
           .unit("tokens")
           .at_least(1)
           .fallback("the preset's, or the data's"),
-      Model<&ModelConfig::max_positions>("model.max_positions",
-                                         "gpt2: rows of the table of positions; else only written to config.json.")
+      Model<&ModelConfig::max_positions>(
+          "model.max_positions", "gpt2: number of learned positions. Other families: only written to config.json.")
           .unit("tokens")
           .at_least(1)
           .fallback("batch.context"),
       Model<&ModelConfig::norm_eps>("model.norm_eps", "Added to the variance in norms.").above(0),
       Model<&ModelConfig::rope_theta>("model.rope_theta", "Base of the rotary frequencies.").above(0),
       Scaling<&RopeScaling::factor>("model.rope_scaling.factor",
-                                    "Rotary scaling of kind llama3: how many times longer; 0 is off.")
+                                    "Factor of rotary scaling of type llama3; 0 disables it.")
           .at_least(0),
       Scaling<&RopeScaling::low_freq_factor>("model.rope_scaling.low_freq_factor",
-                                             "Wavelengths above original_context / this are scaled.")
+                                             "Wavelengths above original_context / low_freq_factor are scaled.")
           .above(0),
       Scaling<&RopeScaling::high_freq_factor>("model.rope_scaling.high_freq_factor",
-                                              "Wavelengths below original_context / this stay.")
+                                              "Wavelengths below original_context / high_freq_factor are not scaled.")
           .above(0),
       Scaling<&RopeScaling::original_context>("model.rope_scaling.original_context", "Context before scaling.")
           .unit("tokens")
@@ -251,11 +251,12 @@ Keys model_keys() {
                                      "gpt2: the tanh form of GELU (gelu_new); false: the exact one."),
       Model<&ModelConfig::attention>(
           "model.attention",
-          "fused: scores are never stored whole. unfused: they are, as in plain GPT-2, and cost memory by the "
-          "squares of documents' lengths.")
+          "fused: attention scores are never stored whole. unfused: they are stored, as in plain GPT-2, which takes "
+          "memory in proportion to the squared lengths of documents.")
           .same_function(),
       Model<&ModelConfig::dropout>(
-          "model.dropout", "gpt2 with unfused attention: of attention weights, blocks' results and the embedding.")
+          "model.dropout",
+          "gpt2 with unfused attention: dropout of attention weights, outputs of blocks and the embedding.")
           .at_least(0)
           .below(1)
           .fallback("0; gpt2 with unfused attention: 0.1"),
@@ -270,22 +271,24 @@ template <auto Settings>
 auto settings_keys() {
   using S = StrategySettings;
   return std::vector<Key<typename OwnerOf<Settings>::Owner>>{
-      Row<Settings, &S::recompute>(
-          "recompute",
-          "redo no, only the attention's, or all forward work in the backward pass instead of keeping activations."),
-      Row<Settings, &S::schedule>("schedule",
-                                  "pipeline schedule; zero-bubble and zb-v compute the weights' gradients apart."),
-      Row<Settings, &S::chunks>("chunks", "interleaved: parts of the model on each stage.")
+      Row<Settings, &S::recompute>("recompute",
+                                   "forward work that the backward pass repeats instead of keeping activations: none, "
+                                   "that of attention (selective), or all (full)."),
+      Row<Settings, &S::schedule>(
+          "schedule",
+          "pipeline schedule; zero-bubble and zb-v compute weight gradients separately from input gradients."),
+      Row<Settings, &S::chunks>("chunks", "model chunks per pipeline stage, for schedules interleaved and zb-v.")
           .at_least(0)
           .at_most(64)
           .fallback("0: 2 for interleaved and zb-v, else 1"),
       Row<Settings, &S::activation_cap>(
-          "activation_cap", "zero-bubble, zb-v: most activations that a stage holds, of a chunk and micro-batch.")
+          "activation_cap",
+          "most activations that a stage holds, each of one chunk and micro-batch, for schedules zero-bubble and zb-v.")
           .at_least(0)
           .at_most(kMostDocuments)
           .fallback("0: the memory of 1f1b"),
-      Row<Settings, &S::sequence_parallel>("sequence_parallel",
-                                           "cut activations between blocks on tokens over the tensor ranks."),
+      Row<Settings, &S::sequence_parallel>(
+          "sequence_parallel", "split activations between blocks by tokens over the tensor parallel ranks."),
       Row<Settings, &S::micro_batch_tokens>("micro_batch_tokens", "most tokens of a micro-batch.")
           .unit("tokens")
           .at_least(0)
@@ -297,8 +300,8 @@ auto settings_keys() {
           .at_most(kMostDocuments)
           .fallback("0: any number"),
       Row<Settings, &S::zero>("zero",
-                              "stage of ZeRO, of the bucket run.home: 0 keeps the optimizer's state on every rank that "
-                              "has the parameter, 1 once.")
+                              "ZeRO stage of the bucket run.home: 0 keeps the optimizer's state on every rank that has "
+                              "the parameter, 1 keeps it once.")
           .at_least(0)
           .at_most(1),
   };
@@ -308,7 +311,7 @@ Keys parallel_keys() {
   Keys keys = settings_keys<&JobDraft::settings>();
   for (Key<JobDraft>& key : keys) {
     key.name = "parallel." + key.name;
-    key.meaning = "Of all strategies: " + key.meaning;
+    key.meaning = "For all strategies: " + key.meaning;
   }
   return keys;
 }
@@ -316,7 +319,7 @@ Keys parallel_keys() {
 std::vector<Key<BucketDraft>> strategy_keys() {
   std::vector<Key<BucketDraft>> keys = settings_keys<&BucketDraft::settings>();
   for (Key<BucketDraft>& key : keys) {
-    key.meaning = fmt::format("As parallel.{}, for this bucket.", key.name);
+    key.meaning = fmt::format("Same as parallel.{}, for this bucket.", key.name);
     key.fallback = "parallel." + key.name;
     key.name = "strategy." + key.name;
   }
@@ -329,14 +332,15 @@ Keys data_keys() {
           .fallback("none"),
       Row<kJob, &Job::data, &DataSettings::long_documents>(
           "data.long_documents",
-          "Documents above batch.context: split them into several, clip them, or refuse them with an error."),
-      Batch<&BatchSettings::sequences>("batch.sequences", "Documents of a global batch. Instead of tokens.")
+          "What to do with documents above batch.context: split them into several, clip them, or end with an error."),
+      Batch<&BatchSettings::sequences>("batch.sequences", "Documents of a global batch. Excludes tokens.")
           .unit("documents")
           .at_least(1)
           .at_most(kMostDocuments)
           .fallback("none"),
-      Batch<&BatchSettings::tokens>("batch.tokens",
-                                    "Tokens of a global batch: whole documents up to this many. Instead of sequences.")
+      Batch<&BatchSettings::tokens>(
+          "batch.tokens",
+          "Least tokens of a global batch: the fewest whole documents that reach this number. Excludes sequences.")
           .unit("tokens")
           .at_least(1)
           .at_most(kMostTokens)
@@ -348,8 +352,8 @@ Keys data_keys() {
           .fallback("required"),
       Batch<&BatchSettings::lengths>(
           "batch.lengths",
-          "Lengths that simulate, plan and show take instead of the data's: \"full\" (every document is as long "
-          "as the context), or a histogram as `data stats --json` writes it.")
+          "Document lengths for simulate, plan and show in place of the data's: \"full\" (every document is as long as "
+          "the context), or the path of a histogram written by `data stats --json`.")
           .fallback("the data's"),
       Row<&JobDraft::parallel_preset>(
           "parallel.preset",
@@ -365,9 +369,9 @@ Keys optimizer_keys() {
       Optimizer<&OptimizerSettings::lr>("optimizer.lr", "Highest learning rate of AdamW.").at_least(0),
       Optimizer<&OptimizerSettings::min_lr>("optimizer.min_lr", "Learning rate after decay.").at_least(0),
       Optimizer<&OptimizerSettings::schedule>("optimizer.schedule",
-                                              "How the learning rate falls from lr to min_lr after warm-up."),
+                                              "Shape of the learning rate's decay from lr to min_lr after warm-up."),
       Optimizer<&OptimizerSettings::warmup_steps>("optimizer.warmup_steps",
-                                                  "Steps in which the learning rate rises from 0 to lr.")
+                                                  "Steps over which the learning rate rises from 0 to lr.")
           .unit("steps")
           .at_least(0),
       Optimizer<&OptimizerSettings::decay_steps>("optimizer.decay_steps", "Step at which min_lr is reached.")
@@ -380,7 +384,8 @@ Keys optimizer_keys() {
       Optimizer<&OptimizerSettings::weight_decay>("optimizer.weight_decay",
                                                   "Decoupled decay of tensors of two or more dimensions.")
           .at_least(0),
-      Optimizer<&OptimizerSettings::clip_norm>("optimizer.clip_norm", "Largest global gradient norm; 0 is no clipping.")
+      Optimizer<&OptimizerSettings::clip_norm>(
+          "optimizer.clip_norm", "Global gradient norm above which gradients are clipped; 0 disables clipping.")
           .at_least(0),
   };
 }
@@ -401,70 +406,72 @@ Keys run_keys() {
           "Precision of parameters and activations in computation. auto: bf16 where the device is "
           "fast at it, else fp32.")
           .one_of({"auto", "fp64", "fp32", "bf16"}),
-      Run<&RunSettings::memory_budget>("run.memory_budget", "Memory a rank may use, enforced; \"none\" is unlimited.")
+      Run<&RunSettings::memory_budget>("run.memory_budget",
+                                       "Memory that each rank may use, enforced; \"none\" is unlimited.")
           .at_least(0),
       Run<&RunSettings::checkpoint_every>("run.checkpoint_every", "Steps between checkpoints; 0 is never.")
           .unit("steps")
           .at_least(0),
-      Run<&RunSettings::keep_checkpoints>("run.keep_checkpoints", "Newest checkpoints that stay; 0 keeps all.")
+      Run<&RunSettings::keep_checkpoints>("run.keep_checkpoints", "Number of newest checkpoints to keep; 0 keeps all.")
           .at_least(0),
       Run<&RunSettings::out>("run.out", "Folder for log, plan, report and checkpoints.").fallback("none").rank_only(),
       Run<&RunSettings::log_every>("run.log_every", "Steps between lines on the terminal.")
           .unit("steps")
           .at_least(1)
           .rank_only(),
-      Run<&RunSettings::trace_step>("run.trace_step",
-                                    "Step whose measured timeline the run folder gets, as timeline.json; 0 is none.")
+      Run<&RunSettings::trace_step>(
+          "run.trace_step", "Step whose measured timeline is written to timeline.json in the run folder; 0 is none.")
           .at_least(0),
-      Run<&RunSettings::threads>("run.threads", "Threads that a rank computes with.")
+      Run<&RunSettings::threads>("run.threads", "Compute threads per rank.")
           .at_least(0)
           .at_most(kMostThreads)
           .fallback("0: cores of its host / ranks on it")
           .rank_only(),
-      Run<&RunSettings::device>("run.device",
-                                "What ranks compute on. cuda: each rank on a device of its own, in turn among the "
-                                "ranks of its host; ranks that are "
-                                "threads of one process share devices where there are fewer."),
-      Run<&RunSettings::profile>("run.profile",
-                                 "Profile (`switchyard profile`) with which a job without strategies is planned. "
-                                 "Without it a kept one of this "
-                                 "machine, measured first if there is none.")
+      Run<&RunSettings::device>(
+          "run.device",
+          "Type of device. cuda: each rank uses a device of its own, in the order of the ranks of its host; ranks that "
+          "are threads of one process share devices if there are fewer devices than ranks."),
+      Run<&RunSettings::profile>(
+          "run.profile",
+          "Profile (written by `switchyard profile`) for planning a job without strategies. Default: the saved profile "
+          "of this machine, which is measured first if there is none.")
           .fallback("none")
           .rank_only(),
-      Run<&RunSettings::home>("run.home", "Bucket (from 0) whose strategy says where master weights and moments live.")
+      Run<&RunSettings::home>(
+          "run.home", "Bucket (counted from 0) whose strategy decides which ranks hold master weights and moments.")
           .at_least(0),
-      Run<&RunSettings::order>("run.order", "Buckets (from 0) in the order in which a step runs them, each once.")
+      Run<&RunSettings::order>("run.order",
+                               "Buckets (counted from 0) in the order in which a step runs them, each once.")
           .at_least(0)
           .fallback("the first one, then from the last upward"),
       Run<&RunSettings::prefetch>(
-          "run.prefetch", "Prepare the next strategy's parameters while the running one computes, if memory allows."),
-      Row<kJob, &Job::fabric, &FabricSettings::timeout>(
-          "fabric.timeout",
-          "Longest silence of another rank before the job ends with a message. A slow disk is waited for.")
+          "run.prefetch",
+          "Receive the next strategy's parameters while the current one still computes, if memory allows."),
+      Row<kJob, &Job::fabric, &FabricSettings::timeout>("fabric.timeout",
+                                                        "Longest time to wait for a silent rank before the job ends "
+                                                        "with an error. Slow disks do not count as silence.")
           .above(0)
           .at_most(1e6),
       Row<kJob, &Job::fabric, &FabricSettings::strict>(
-          "fabric.strict", "Check every message's order and size and poison buffers; slow, for bug hunts."),
+          "fabric.strict", "Check order and size of every message, and poison buffers; slow, for debugging."),
       Row<kJob, &Job::fabric, &FabricSettings::interface>(
           "fabric.interface",
-          "Network interface of ranks that meet over TCP, also of their data: a name, or a network such as "
-          "\"10.0.0.0/8\", where "
-          "hosts name it differently.")
-          .fallback("SWITCHYARD_INTERFACE, else that of MASTER_ADDR")
+          "Network interface for TCP connections between ranks: a name, or a network such as \"10.0.0.0/8\" if hosts "
+          "name it differently.")
+          .fallback("SWITCHYARD_INTERFACE, else the interface of MASTER_ADDR")
           .rank_only(),
       Row<kJob, &Job::fabric, &FabricSettings::token>("fabric.token",
-                                                      "Secret of the job: over TCP, a process that does not know it is "
-                                                      "no rank. It is never sent, written or shown.")
-          .fallback("what fabric.token_file has, else torchrun's run id")
+                                                      "Secret of the job: over TCP, a process that does not know it "
+                                                      "can't join. It is never sent, written or shown.")
+          .fallback("the content of fabric.token_file, else torchrun's run id")
           .secret(),
       Row<kJob, &Job::fabric, &FabricSettings::token_file>(
-          "fabric.token_file", "File with fabric.token, which all ranks can read and nobody else.")
+          "fabric.token_file", "File with the token. It should be readable by the ranks of the job and nobody else.")
           .fallback("SWITCHYARD_TOKEN_FILE")
           .rank_only(),
-      Row<kJob, &Job::switch_planner>(
-          "switch.planner",
-          "Who sends which slice in a hot switch: relay crosses a host boundary once; the others "
-          "are baselines."),
+      Row<kJob, &Job::switch_planner>("switch.planner",
+                                      "Method that chooses the sender of each slice in a hot switch: relay sends a "
+                                      "slice to each host once; the others are baselines."),
   };
 }
 
@@ -484,7 +491,7 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
   static const std::vector<Key<BucketDraft>> keys = [] {
     std::vector<Key<BucketDraft>> all{
         Row<&BucketDraft::max_length>(
-            "max_length", "Longest document of this bucket; buckets stand from the longest to the shortest.")
+            "max_length", "Longest document of this bucket. Buckets are listed from the longest to the shortest.")
             .unit("tokens")
             .at_least(1)
             .at_most(kMostContext)
@@ -494,16 +501,23 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
             "\"dp,tp,pp\": data, tensor and pipeline parallel degrees; or a table with the keys below; or a "
             "strategy's JSON as text.")
             .fallback("required"),
-        Row<&BucketDraft::file>("file", "Strategy as a JSON file, relative to the job file. Instead of strategy.")
+        Row<&BucketDraft::file>("file", "Path of a strategy in JSON, relative to the job file. Excludes strategy.")
             .fallback("none"),
-        Row<&BucketDraft::file>("strategy.file", "The same inside the table, then its only key.").fallback("none"),
-        Row<&BucketDraft::dp>("strategy.dp", "Pipelines side by side.").at_least(1).at_most(kMostRanks),
-        Row<&BucketDraft::tp>("strategy.tp", "Ranks that share each layer.").at_least(1).at_most(kMostRanks),
-        Row<&BucketDraft::pp>("strategy.pp", "Pipeline stages.").at_least(1).at_most(kMostRanks),
+        Row<&BucketDraft::file>("strategy.file", "The same inside the table; excludes all other keys of the table.")
+            .fallback("none"),
+        Row<&BucketDraft::dp>("strategy.dp", "Data parallel degree: parallel pipelines.")
+            .at_least(1)
+            .at_most(kMostRanks),
+        Row<&BucketDraft::tp>("strategy.tp", "Tensor parallel degree: ranks that share each layer.")
+            .at_least(1)
+            .at_most(kMostRanks),
+        Row<&BucketDraft::pp>("strategy.pp", "Pipeline parallel degree: number of stages.")
+            .at_least(1)
+            .at_most(kMostRanks),
         Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),
         Row<&BucketDraft::schedule_file>(
             "strategy.schedule_file",
-            "Pipeline schedule as a JSON file, relative to the job file. Instead of strategy.schedule.")
+            "Path of a pipeline schedule in JSON, relative to the job file. Excludes strategy.schedule.")
             .fallback("none"),
     };
     const std::vector<Key<BucketDraft>> settings = strategy_keys();

@@ -49,16 +49,19 @@ Section section_of(const std::string& name) {
   const std::string section = name.substr(0, name.find('.'));
   if (name.find('.') == std::string::npos) return {"Top of the file", ""};
   if (section == "model")
-    return {"[model]", "Exactly one of preset, path, and sizes. A preset takes the other keys too, but for sizes."};
-  if (section == "batch") return {"[batch]", "Exactly one of sequences and tokens."};
-  if (section == "parallel") return {"[parallel]", "Settings of all strategies that are given by their degrees."};
+    return {"[model]",
+            "Give exactly one of preset, path, and sizes. With a preset, all other keys except the sizes may be given "
+            "too."};
+  if (section == "batch") return {"[batch]", "Give exactly one of sequences and tokens."};
+  if (section == "parallel")
+    return {"[parallel]",
+            "Settings of all strategies that are given by their degrees. A bucket's own settings take precedence."};
   return {"[" + section + "]", ""};
 }
 
 constexpr const char* kBucketRemark =
-    "One table per range of document lengths, longest first; a bucket holds the documents up to its max_length and "
-    "above the next one's. "
-    "One bucket alone is a static strategy.";
+    "One table per range of document lengths, longest first; a bucket holds the documents that are longer than the "
+    "next bucket's max_length, up to its own. A single bucket is a static strategy.";
 
 /// Calls section(Section) at each new heading and row(name, key, default) for each key.
 template <class OnSection, class OnKey>
@@ -95,13 +98,11 @@ std::string help_keys() {
 std::string job_reference_markdown() {
   std::string text =
       "# Job reference\n\n"
-      "Every key of a job file. This page is written by the program from the table it reads jobs with; `switchyard "
-      "train --help-keys` "
+      "Every key of a job file. The program generates this page from its table of keys; `switchyard train --help-keys` "
       "prints\n"
-      "the same. `--set key=value` overrides a key, `--set bucket.0.key=value` one of a bucket. Memory is written as "
-      "`\"16 GiB\"` (B, KiB, "
-      "MiB,\n"
-      "GiB, TiB, or kB, MB, GB, TB), a duration as `\"30 s\"` (ns, us, ms, s, min, h).\n";
+      "the same. `--set key=value` overrides a key, `--set bucket.0.key=value` a key of a bucket. Memory is written "
+      "as\n"
+      "`\"16 GiB\"` (B, KiB, MiB, GiB, TiB, or kB, MB, GB, TB), a duration as `\"30 s\"` (ns, us, ms, s, min, h).\n";
   each_key(
       [&](const Section& section) {
         text += fmt::format("\n## {}\n\n", section.title);

@@ -60,7 +60,7 @@ at::Tensor WorkingParameters::gradient(PhaseKey phase, int param) {
   const std::lock_guard lock(mutex_);
   Unit& unit = gradients_[{phase.phase, unit_of(param)}];
   if (const auto it = unit.find(param); it != unit.end()) return it->second;
-  // A group's accumulators adjoin, so that one product makes them all.
+  // A group's accumulators are adjacent, so that one matrix product writes them all.
   const std::vector<int>& group = holdings_.group_of(param);
   FlatMemory memory(
       zeros({holdings_.gradient_elements(phase.strategy, group)}, plans_.graph().precision().state, device_));

@@ -100,7 +100,7 @@ TEST(Home, FindsTheShardThatHasABox) {
   EXPECT_TRUE(store.home.shard(p, half).box.contains(half));
   EXPECT_EQ(store.home.find(p, whole), nullptr);
   EXPECT_THAT(message([&] { store.home.shard(p, whole); }),
-              HasSubstr("rank 0 is no home of model.layers.0.mlp.down_proj.weight"));
+              HasSubstr("rank 0 has no home shard of model.layers.0.mlp.down_proj.weight"));
 }
 
 }  // namespace

@@ -38,9 +38,9 @@ class AttentionDx final : public Operator {
   i64 head_dim_, kv_heads_;
 };
 
-/// The same with scores that are stored: o = d v, d = drop(w), w = softmax(q k^T / sqrt(D)), each document's attention
-/// pairs in a square of their own. Source: arXiv 1706.03762; what is kept as in arXiv 2205.05198. q, o (T, N*D)   k, v
-/// (T, K*D)   w (N, TT), and with dropout kept (N, TT) u8, d (N, TT)
+/// Attention that stores its scores: o = d v, d = drop(w), w = softmax(q k^T / sqrt(D)); the scores of each document
+/// form a square. q, o (T, N*D) k, v (T, K*D) w (N, TT), and with dropout kept (N, TT) u8, d (N, TT)
+/// Source: arXiv 1706.03762; the stored tensors are those of arXiv 2205.05198.
 class UnfusedAttention final : public Operator {
  public:
   UnfusedAttention(i64 head_dim, i64 kv_heads, double dropout, int site)

@@ -5,7 +5,7 @@
 
 namespace switchyard::ir {
 
-/// y[t] = table[ids[t]]; a rank with part of the rows gives zeros for the others, so the result is partial.
+/// y[t] = table[ids[t]]; a rank that holds some rows gives zeros for the others, so the result is partial.
 /// inputs ids (T), table (V, H)
 class Embedding final : public Operator {
  public:

@@ -5,9 +5,9 @@
 
 namespace switchyard::ir {
 
-/// Linear and cross-entropy over the vocabulary: loss[t] = weight[t] * -log softmax(x w^T)[label[t]]. It computes
-/// nothing in the forward pass of training: HeadLoss makes loss and gradients together, from logits of a chunk of
-/// tokens at a time. inputs x (T, H), w (V, H), labels, weights; output loss (T)
+/// Linear and cross-entropy over the vocabulary: loss[t] = weight[t] * -log softmax(x w^T)[label[t]]. In training its
+/// forward pass computes nothing: HeadLoss computes loss and gradients together, from the logits of one chunk of tokens
+/// at a time. inputs x (T, H), w (V, H), labels, weights; output loss (T)
 class Head final : public Operator {
  public:
   Head() : Operator("head") {}
@@ -17,12 +17,12 @@ class Head final : public Operator {
                                   std::vector<int>& existing) const override;
 };
 
-/// inputs x, w, labels, weights; outputs loss (T), dx (T, H), accumulator dw. Composite: it owns the small all-reduces
-/// of softmax statistics over the axes that cut the vocabulary.
+/// inputs x, w, labels, weights; outputs loss (T), dx (T, H), accumulator dw. The operator is composite: its kernel
+/// also does the small all-reduces of softmax statistics over the axes that cut the vocabulary.
 class HeadLoss final : public Operator {
  public:
   HeadLoss() : Operator("head_loss") {}
-  /// Tokens whose logits exist at a time.
+  /// Number of tokens whose logits exist at a time.
   static constexpr i64 kChunk = 512;
   std::vector<Type> shape(std::span<const Type> in) const override;
   LayoutRule layout(const LayoutQuery& query) const override;
@@ -33,9 +33,9 @@ class HeadLoss final : public Operator {
   std::optional<SoftmaxSums> softmax_sums() const override;
 };
 
-/// HeadLoss without the weight's gradient, for schedules that run that later: inputs as there; outputs loss (T), dx (T,
-/// H) and the gradient of the logits (T, V), which stays until then. To compute the logits again instead would take a
-/// product and the passes of the softmax, more than the weight's gradient itself.
+/// HeadLoss without the weight's gradient, for schedules that compute it later. The inputs are the same; outputs loss
+/// (T), dx (T, H) and the gradient of the logits (T, V), which is kept until then: computing the logits again would
+/// take a product and the passes of the softmax, more than the weight's gradient itself.
 class HeadLossDx final : public Operator {
  public:
   HeadLossDx() : Operator("head_loss_dx") {}

@@ -5,7 +5,8 @@
 
 namespace switchyard::ir {
 
-/// y_k = x w_k^T (+ b_k) for n weights of one group: one product.   x (T, I)   w_k (O_k, I)   b_k (O_k)   y_k (T, O_k)
+/// y_k = x w_k^T (+ b_k) for the n weights of one group, as one matrix product. x (T, I) w_k (O_k, I) b_k (O_k) y_k (T,
+/// O_k)
 class Linear final : public Operator {
  public:
   Linear(int weights, bool bias) : Operator("linear"), weights_(weights), bias_(bias) {}

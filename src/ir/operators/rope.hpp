@@ -5,7 +5,8 @@
 
 namespace switchyard::ir {
 
-/// y = x turned by the angles of its positions (inverse: back). Source: arXiv 2104.09864, half-split attention pairs.
+/// y = x rotated by the angles of its positions (inverse: rotated back). Features i and i + D / 2 form a pair. Source:
+/// arXiv 2104.09864.
 /// inputs x (T, n*D), positions (T)
 class Rope final : public Operator {
  public:
