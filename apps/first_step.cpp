@@ -32,8 +32,9 @@ std::vector<i64> made_up_lengths(const config::Job& job) {
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count) {
   if (!job.batch.lengths.empty()) return data::given_lengths(job, count);
   if (!has_data(job)) {
-    fmt::print("no data at \"{}\": a made-up batch, lengths halving from {} tokens\n", job.data.path,
-               job.buckets.front().max_length);
+    fmt::print(
+        "no data at \"{}\": using a synthetic batch, lengths halving from {} tokens; results won't match yours\n",
+        job.data.path, job.buckets.front().max_length);
     return std::vector<std::vector<i64>>(static_cast<size_t>(count), made_up_lengths(job));
   }
   const data::Corpus corpus = data::Corpus::open(job.data.path);

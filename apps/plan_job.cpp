@@ -200,7 +200,7 @@ std::vector<JudgedPlan> judged(const Contest& contest, std::function<bool()> sto
 ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware) {
   const planner::Planner planner(request_of(job, hardware, steps_that_stand_for_all(job)));
   const std::vector<JudgedPlan> plans = judged({.job = job, .planner = planner, .best = planner.plan(kJudged).best});
-  // One that fits, if any does; otherwise training tells what lacks.
+  // One that fits, if any does; otherwise training reports what is missing.
   const JudgedPlan& best = plans.front();
   const auto single = std::ranges::find_if(plans, [](const JudgedPlan& plan) { return plan.single() && plan.fits; });
   ChosenPlan chosen{.job = best.job, .why = {}, .compared = {}};
@@ -209,7 +209,7 @@ ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware
         {.name = plan.name, .seconds = plan.seconds, .peak = plan.peak, .fits = plan.fits, .chosen = &plan == &best});
   chosen.why.push_back(fmt::format("{} a step predicted on {}: {}", text_of(best.seconds), hardware.name, best.name));
   if (best.single())
-    chosen.why.push_back("one strategy for all documents; no switch pays here");
+    chosen.why.push_back("one strategy for all documents is fastest; switching gains nothing here");
   else if (single == plans.end())
     chosen.why.push_back("no single strategy fits the memory");
   else

@@ -15,7 +15,7 @@
 
 namespace switchyard::comm {
 
-/// One message on its way: envelope.bytes at `data`, to or from `peer`. messages of one pair of ranks, channel and
+/// One message on its way: envelope.bytes at `data`, to or from `peer`. Messages of one pair of ranks, channel and
 /// direction keep their order.
 struct Message {
   bool send = false;
@@ -51,10 +51,10 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual const cluster::Cluster& cluster() const = 0;
-  /// Starts moving; returns at once. messages and their memory stay until finished or until stop() has returned.
+  /// Starts moving; returns at once. Messages and their memory stay until finished or until stop() has returned.
   virtual void post(std::span<Message* const> messages) = 0;
-  /// Tells all other ranks `reason`, lets go of all messages. Returns within seconds; called again, waits for the first
-  /// call.
+  /// Sends `reason` to all other ranks and releases all messages. Returns within seconds; called again, waits for the
+  /// first call.
   virtual void stop(const std::string& reason) = 0;
 };
 
@@ -79,7 +79,7 @@ class StagingPool {
 class MessageFabric final : public Fabric {
  public:
   MessageFabric(FabricOptions options, std::shared_ptr<Arrivals> arrivals, std::unique_ptr<Transport> transport);
-  /// If an exception is on its way, tells the other ranks that this one is gone.
+  /// If an exception is in flight, reports to the other ranks that this one is gone.
   ~MessageFabric() override;
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->cluster().ranks(); }

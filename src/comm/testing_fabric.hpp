@@ -31,7 +31,7 @@ class FaultyFabric final : public Fabric {
   std::atomic<i64> runs_ = 0;
 };
 
-/// One rank of a cluster that isn't there: checks transactions and counts bytes, moves nothing, never waits.
+/// One rank of a simulated cluster: checks transactions and counts bytes, moves nothing, never waits.
 class FakeFabric final : public Fabric {
  public:
   FakeFabric(int rank, cluster::Cluster cluster);

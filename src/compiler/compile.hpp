@@ -30,10 +30,10 @@ layout::Layout usual_layout(const ir::Graph& graph, int param, const config::Str
 std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy,
                                    const cluster::Cluster& cluster = {});
 
-/// In which ways replicas of `tp` ranks, one after the other, lie on hosts.
+/// The different placements on hosts of replicas of `tp` ranks, one after the other.
 std::vector<std::vector<int>> host_patterns(std::span<const int> ranks, int tp, const cluster::Cluster& cluster);
 
-/// One stage: units [first_unit, end_unit) on `tp` positions. hosts: ways in which its replicas lie on hosts, as
+/// One stage: units [first_unit, end_unit) on `tp` positions. hosts: the placements of its replicas on hosts, as
 /// ir::StageCode::hosts; none: all ranks on one.
 ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit,
                             int end_unit, const std::vector<std::vector<int>>& hosts = {});

@@ -187,8 +187,8 @@ i64 EquivalenceClasses::state_number(const ir::Task& t, const StateKey& state, i
   return 2 * shapes_of(strategy, t.replica, state.stage, s)[position] + (state.stage == t.stage);
 }
 
-// Numbers the positions of a stage for replicas that lie alike on hosts: those with local tensors and scratch of equal
-// sizes have the same.
+// Numbers the positions of a stage for replicas with the same placement on hosts: those with local tensors and scratch
+// of equal sizes have the same.
 const std::vector<int>& EquivalenceClasses::shapes_of(int strategy, int replica, int stage, const CompiledStrategy& s) {
   const int group = s.replicas[static_cast<size_t>(replica)].group;
   const ir::StageCode& code = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)];

@@ -44,7 +44,7 @@ class Meter {
     now_.task = id;
     if (keep_tasks_) tasks_.push_back(now_);
   }
-  /// From now on the fullest moment of every task is kept.
+  /// From now on the peak within every task is kept.
   void keep_tasks() {
     keep_tasks_ = true;
     tasks_.push_back(now_);

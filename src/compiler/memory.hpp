@@ -22,7 +22,7 @@ struct RotaryTables {
   i64 positions = 0, head_dim = 0;
 };
 
-/// bytes[c]: what class c takes when the rank is fullest; task: the Program's task in which that is, -1 before the
+/// bytes[c]: what class c takes at the rank's peak; task: the Program's task in which that is, -1 before the
 /// first. kept: the most that forward passes keep for backward passes at any time. tables: as the step leaves them.
 struct MemoryPeak {
   std::array<i64, kMemoryClasses> bytes{};
@@ -48,16 +48,16 @@ MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& pla
 std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
                                     ExecutionOrder order = ExecutionOrder::expected);
 
-/// The same over time, at the expected pace: what the rank takes before its first task (task -1), then the fullest
-/// moment of each of its tasks, in their order. The highest of them is the peak.
+/// The same over time, in the expected order: what the rank takes before its first task (task -1), then the peak within
+/// each of its tasks, in their order. The highest of them is the peak.
 std::vector<MemoryPeak> memory_by_task(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
                                        const Holdings& holdings);
 
-/// The rank with the highest peak at the worst pace, and the peak.
+/// The rank with the highest peak in the worst order, and the peak.
 std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, const batch::StepPlan& plan,
                                                   const Plans& plans);
 
-/// The highest peak of all ranks at the worst pace if it is at most `budget` bytes, otherwise nothing: the first rank
+/// The highest peak of all ranks in the worst order if it is at most `budget` bytes, otherwise nothing: the first rank
 /// that is known to exceed the budget answers for all. suspect: that rank, asked first the next time, as it mostly
 /// exceeds the budget in a similar program, too; -1: none.
 std::optional<MemoryPeak> peak_within(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,

@@ -1,4 +1,4 @@
-// The job: everything a training run is reported, resolved once and constant from then on. Read from TOML; every key is
+// The job: all settings of a training run, resolved once and constant from then on. Read from TOML; every key is
 // a row of the table in job_keys.cpp, which also writes the help, the reference page and the resolved job.
 #pragma once
 

@@ -69,7 +69,7 @@ struct ParamUse {
 /// stage).
 struct StageCode {
   layout::Mesh replica;
-  std::vector<std::vector<int>> hosts;  // by position, as layout::host_pattern: in which ways replicas lie on hosts
+  std::vector<std::vector<int>> hosts;  // by position, as layout::host_pattern: the placements of replicas on hosts
   int first_unit = 0, end_unit = 0;
   std::vector<Buffer> buffers;
   Segment forward, backward, weight;  // weight: empty unless gradients are split

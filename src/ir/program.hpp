@@ -13,7 +13,7 @@
 namespace switchyard::ir {
 
 enum class TaskKind {
-  allocate,   // a unit's working parameters is made on its ranks: views of home's compute copy, local copies, room for
+  allocate,   // a unit's working parameters are made on its ranks: views of home's compute copy, local copies, room for
               // what moves bring
   move,       // parameters of a unit, one round
   run,        // a segment on a micro-batch

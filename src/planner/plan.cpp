@@ -22,7 +22,7 @@ std::vector<Phase> longest_first(const Choice& choice) {
   return phases;
 }
 
-// All but what a choice tells apart from its shapes: capacity, and ZeRO stage, which is home's.
+// What distinguishes choices of equal shapes is left out: capacity, and ZeRO stage, which is home's.
 config::Strategy what_counts(config::Strategy strategy) {
   strategy.name.clear();
   strategy.chunks = strategy.chunk_count();

@@ -28,7 +28,7 @@ struct Request {
 /// parameters, gradients and the update add to them.
 struct Account {
   double seconds = 0, compute = 0, communication = 0, idle = 0, transfers = 0;
-  i64 memory = 0;  // of the rank with the highest peak in its fullest phase, with home
+  i64 memory = 0;  // peak of the rank with the highest one, with home
 };
 
 class Planner {

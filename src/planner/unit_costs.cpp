@@ -143,8 +143,8 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, int tp, config::Recompute
   return *known;
 }
 
-// Of blocks of tp ranks, one after the other, those count that lie differently on hosts; all lie alike where they fill
-// hosts and their ports.
+// Of blocks of tp ranks, one after the other, those with different placements on hosts count; all placements are equal
+// where they fill hosts and their ports.
 Spent UnitCosts::slowest(const ir::StageCode& stage, const ir::Segment& segment, i64 T) const {
   Spent slowest;
   const int tp = stage.replica.size(), devices = hardware_.devices_per_host;

@@ -62,9 +62,9 @@ class TimeTable {
   mutable std::map<int, Spent> points_;
 };
 
-/// Bytes on the fullest position. Activations: kept from the forward pass to the next one, from that to the gradients
-/// of weights if they come apart, and the most that a segment has besides those of other micro-batches; of T tokens, in
-/// documents of at most `longest`.
+/// Bytes on the position with the most. Activations: kept from the forward pass to the next one, from that to the
+/// gradients of weights if they come apart, and the most that a segment has besides those of other micro-batches; of T
+/// tokens, in documents of at most `longest`.
 struct Kept {
   i64 stash = 0, later = 0, forward_peak = 0, backward_peak = 0;
   i64 most() const { return stash > later ? stash : later; }

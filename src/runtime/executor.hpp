@@ -51,7 +51,7 @@ struct StepInput {
   Probe probe{};
 };
 
-/// A stretch in which a task of the Program worked, in seconds from the step's start on this rank, without what it
+/// A span of time in which a task of the Program worked, in seconds from the step's start on this rank, without what it
 /// waited for other tasks. communication: a transfer, or a collective inside a run; counts from when this rank was
 /// ready for it, so it may wait for its peers within.
 struct TaskSpan {

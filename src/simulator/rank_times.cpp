@@ -12,7 +12,7 @@ class RankAccount {
               const SymmetryFolding& fold)
       : program_(program), tasks_(tasks), step_seconds_(step_seconds), fold_(fold), sums_(tasks.size()) {}
 
-  // Ranks that aren't bound to fare alike may do so; mostly neighbours.
+  // Ranks of different classes may still have equal times; mostly neighbours.
   std::vector<RankTime> run() {
     std::vector<RankTime> ranks;
     Busy known;

@@ -58,7 +58,7 @@ void append(SegmentTimes& times, const Piece& piece) {
   times.pieces.back().per_square += piece.per_square;
 }
 
-// Computing lasts until the next communication; without any, ranks go on for longer than a curve tells of.
+// Computing lasts until the next communication; without any, ranks compute for longer than the curve covers.
 void disturb(SegmentTimes& times, const cluster::EfficiencyCurve& curve, i64 T) {
   const auto transfers = [](const Piece& piece) { return piece.what == Activity::communication; };
   const bool alone = std::ranges::none_of(times.pieces, transfers);

@@ -27,7 +27,7 @@ struct Span {
 /// A task while it works, without what it waits for.
 struct TaskTime {
   double begin = 0, end = 0;
-  std::span<const Span> spans;  // tasks that fare alike have the same ones
+  std::span<const Span> spans;  // tasks of a class have the same ones
 };
 
 struct Simulation {
@@ -41,7 +41,7 @@ struct Simulation {
 /// ranks and what it waits for is done, a run stops within for parameters that are not there yet, and a unit's
 /// gradients are there before its run ends. What works at the same time shares devices and ports
 /// (shared_resources.hpp): a transfer, also one within a run, takes a part of the devices of its ranks, and transfers
-/// divide a port that they both fill. Tasks that are bound to fare alike are looked at once (fold.hpp).
+/// divide a port that they both fill. Tasks that must have equal times are simulated once (symmetry_folding.hpp).
 /// errors  UserError if the hardware has no rates for a data type; InternalError if it has other ranks than the plans
 Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
                     const cluster::Hardware& hardware);

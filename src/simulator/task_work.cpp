@@ -86,7 +86,7 @@ const ir::StageCode& TaskWork::stage_of(const Task& t) const {
   return strategy_of(t).groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(t.stage)];
 }
 
-// Devices of ranks, counted from the first one's host: what lies alike takes equally long.
+// Devices of ranks, counted from the first one's host: equal placements take equally long.
 std::vector<int> TaskWork::places_of(const std::vector<int>& ranks) const {
   const std::vector<int>& host = plans_.cluster().host;
   const int devices = hardware_.devices_per_host, first = host[static_cast<size_t>(ranks[0])];
@@ -150,8 +150,8 @@ const PlacedWork& TaskWork::work(const Task& t) {
   return it->second;
 }
 
-// Transfers of the same messages among ranks that lie alike. Those of a send are named by position, others in their
-// order.
+// Transfers of the same messages among ranks with the same placement. Those of a send are named by position, others in
+// their order.
 const TaskWork::Work& TaskWork::transfer_of(const Task& t) {
   const bool by_position = t.kind == TaskKind::send && t.messages.ranks();
   std::vector<int> places = places_of(by_position ? *t.messages.ranks() : t.ranks);
@@ -260,7 +260,7 @@ double TaskWork::updated(const Task& t) const {
   return memory_time("adamw", precision.state, elements, bytes);
 }
 
-// The working parameters' own memory takes over what its ranks hold. Units whose moves are alike copy alike.
+// Memory of the working parameters is filled from what their ranks hold. Units with equal moves copy equally much.
 double TaskWork::copied(const Task& t) const {
   const int strategy = plan_.phases[static_cast<size_t>(t.phase)].strategy;
   const int previous = t.phase == 0 ? -1 : plan_.phases[static_cast<size_t>(t.phase - 1)].strategy;

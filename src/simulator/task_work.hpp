@@ -29,9 +29,9 @@ struct PlacedWork {
   std::vector<Claim> claims;
 };
 
-/// Works out once what is alike: segments of replicas that lie alike on hosts, transfers of the same messages. What it
-/// gives lives as long as it. Resources are numbered: ranks, ports of each device (by link and direction), hosts.
-/// Refers to the plans and the hardware.
+/// Computes what is equal once: segments of replicas with the same placement on hosts, transfers of the same messages.
+/// What it gives lives as long as it. Resources are numbered: ranks, ports of each device (by link and direction),
+/// hosts. Refers to the plans and the hardware.
 class TaskWork {
  public:
   /// InternalError if the hardware has other ranks than the plans.

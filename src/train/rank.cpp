@@ -33,7 +33,7 @@ void require_equal(const std::vector<std::uint64_t>& numbers, const std::string&
                   what);
 }
 
-// What a rank tells the others of its program.
+// What a rank sends the others about its program.
 struct Proposal {
   std::uint64_t fingerprint = 0;
   compiler::MemoryPeak peak;  // at the worst pace

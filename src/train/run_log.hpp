@@ -1,4 +1,4 @@
-// What a run tells people: its folder's log and TensorBoard events, and the line on the terminal.
+// What a run reports: its folder's log and TensorBoard events, and the line on the terminal.
 #pragma once
 
 #include <optional>

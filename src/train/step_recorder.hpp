@@ -44,7 +44,7 @@ class StepRecorder {
   void record(const DoneStep& step, const Rank& rank);
 
  private:
-  // What each rank tells rank 0.
+  // What each rank sends to rank 0.
   struct Figures {
     i64 peak = 0, predicted_peak = 0, peak_bound = 0, intra = 0, inter = 0;  // bytes
     double waiting = 0, switching = 0;                                       // seconds

@@ -186,8 +186,8 @@ TEST(Simulate, collectives_of_replicas_divide_a_port_that_they_share) {
   EXPECT_NEAR(seconds(both, 4), 2 * seconds(both, 2), 1e-9);
 }
 
-// Replicas that lie alike, one document each: what was worked out for one of them counts for the other, on its own
-// ports.
+// Replicas with the same placement, one document each: what was computed for one of them counts for the other, on its
+// own ports.
 TEST(Simulate, replicas_on_hosts_of_their_own_have_the_times_of_their_documents) {
   const compiler::Plans plans = plans_under({"2,2,1"}, 2, 2, 0);
   cluster::Hardware hardware = arithmetic_only(2, 2);
