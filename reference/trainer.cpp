@@ -114,7 +114,7 @@ std::string read_file(const fs::path& path) {
 void write_file(const fs::path& path, const std::string& bytes) {
   std::ofstream out(path, std::ios::binary);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!out.reduce()) fail("cannot write " + path.string());
+  if (!out.flush()) fail("cannot write " + path.string());
 }
 
 size_t count(const Shape& shape) {

@@ -13,10 +13,10 @@ namespace switchyard::runtime {
 /// Channels below this number are for others who use an executor's fabric.
 inline constexpr int kFirstChannel = 16;
 
-/// task: of the last transaction, where these have no tasks of the program (inside runs).
+/// row: number of the last transaction, for transactions that are no tasks of the program (inside runs).
 struct NumberedChannel {
   comm::Channel channel;
-  i64 id = 0;
+  i64 row = 0;
 };
 
 /// Consecutive numbers, so that no two channels share one. Transfers have a channel for each queue and set of ranks,

@@ -247,7 +247,7 @@ struct Executor::Step {
       if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);
     };
     NumberedChannel& channel = e.channels_.within(task);
-    ReplicaLink replica{&e.fabric_, channel.channel, &channel.task, stage.pattern};
+    ReplicaLink replica{&e.fabric_, channel.channel, &channel.row, stage.pattern};
     stage.runner.run(stage.stage.segment(task.pass), state, e.store_.working, key(task.phase), replica, e.rope_, hooks);
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
     if ((task.pass == ir::Pass::B || task.pass == ir::Pass::BW) && stage.stage.loss >= 0 && stage.position == 0)

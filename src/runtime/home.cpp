@@ -63,7 +63,7 @@ const HomeShard* Home::find(int param, const layout::Box& box) const {
 
 const HomeShard& Home::shard(int param, const layout::Box& box) const {
   const HomeShard* found = find(param, box);
-  check(found != nullptr, "rank {} is no home of {} {}", holdings_.rank(), plans_.graph().param(param).name,
+  check(found != nullptr, "rank {} has no home shard of {} with {}", holdings_.rank(), plans_.graph().param(param).name,
         layout::to_string(box));
   return *found;
 }

@@ -206,7 +206,7 @@ TEST(PrintProgram, lists_ranks_and_counts_pairs_where_there_are_too_many) {
   program.tasks = {reduce, {.kind = ir::TaskKind::update, .unit = 1, .ranks = {3, 5, 6, 7}}};
   program.of_rank.resize(70);
   EXPECT_EQ(print_program(program, step.batch, step.plans),
-            "0 reduce A u1 b 0..69   69 pairs of 4 to 276, together 9660\n1 update u1  c 3,5..7\n");
+            "0 reduce A u1 b 0..69   69 pairs of 4 to 276, together 9660\n1 update u1   c 3,5..7\n");
 }
 
 TEST(PrintBatch, names_documents_padding_and_empty_replicas) {

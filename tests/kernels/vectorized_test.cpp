@@ -28,15 +28,5 @@ TEST(Vectorized, ExponentialHasTheEdgesOfTheRealOne) {
   EXPECT_EQ(exp_of(1.0), std::exp(1.0));
 }
 
-TEST(Vectorized, Bfloat16RoundsToNearestAndTiesToEven) {
-  EXPECT_EQ(bfloat16_bits(1.0f), 0x3f80);
-  EXPECT_EQ(bfloat16_bits(1.00390625f), 0x3f80) << "half way: to even, down";
-  EXPECT_EQ(bfloat16_bits(1.01171875f), 0x3f82) << "half way: to even, up";
-  EXPECT_EQ(bfloat16_bits(1.00391f), 0x3f81);
-  EXPECT_EQ(bfloat16_bits(-std::numeric_limits<float>::infinity()), 0xff80);
-  EXPECT_EQ(bfloat16_bits(std::numeric_limits<float>::max()), 0x7f80);
-  EXPECT_EQ(bfloat16_bits(std::nanf("")), 0x7fc0);
-}
-
 }  // namespace
 }  // namespace switchyard::kernels

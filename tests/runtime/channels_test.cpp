@@ -49,11 +49,11 @@ TEST(Channels, KeepTheirNumbersAndTasksInLaterPrograms) {
   const ir::Task run{.kind = TaskKind::run, .ranks = {0, 1}};
   Channels channels;
   channels.add({.tasks = {reduce({0, 1}), run}, .of_rank = {}});
-  ++channels.within(run).task;
+  ++channels.within(run).row;
   channels.add({.tasks = {reduce({0, 2}), run, reduce({0, 1})}, .of_rank = {}});
   EXPECT_EQ(channels.of(reduce({0, 1})).id, kFirstChannel);
   EXPECT_EQ(channels.within(run).channel.id, kFirstChannel + 1);
-  EXPECT_EQ(channels.within(run).task, 1);
+  EXPECT_EQ(channels.within(run).row, 1);
   EXPECT_EQ(channels.of(reduce({0, 2})).id, kFirstChannel + 2);
 }
 

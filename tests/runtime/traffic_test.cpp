@@ -33,7 +33,7 @@ class RecordingFabric final : public comm::Fabric {
     const std::lock_guard lock(sent_.mutex);
     const bool sum = transaction.name == "norm" || transaction.name.starts_with("softmax");
     if (sum) sent_.names_of_sums.insert(transaction.name);
-    const int id = static_cast<int>(transaction.task % (1ll << 24));
+    const int id = static_cast<int>(transaction.row % (1ll << 24));
     Traffic& to = sum ? sent_.sums : transaction.name.starts_with("reshard ") ? sent_.reshards : sent_.tasks[id];
     for (const comm::Op& op : transaction.ops)
       if (op.kind == comm::Op::Kind::send) to[static_cast<size_t>(cluster().link(rank(), op.peer))] += op.block.bytes();

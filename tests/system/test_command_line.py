@@ -87,7 +87,7 @@ def test_a_relative_folder_is_relative(job, tmp_path):
 def test_a_name_that_is_no_text_is_refused(job, tmp_path):
     words = [os.fsencode(str(word)) for word in tiny.command(job(), "--out")] + [os.fsencode(tmp_path) + b"/\xff"]
     result = subprocess.run(words, capture_output=True, env=tiny.ENVIRONMENT, timeout=tiny.HANG)
-    assert result.returncode == USER_ERROR and b"the value of run.out is no UTF-8 text" in result.stderr
+    assert result.returncode == USER_ERROR and b"the value of run.out is not UTF-8 text" in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml"]
 
 

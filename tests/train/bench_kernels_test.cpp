@@ -30,9 +30,9 @@ TEST(BenchKernels, every_kernel_has_a_time_and_either_arithmetic_or_traffic) {
 TEST(BenchKernels, packed_sequences_hold_equal_documents) {
   const BenchKernelsResult result = bench_kernels(small());
   ASSERT_EQ(result.packed.size(), 3u);
-  EXPECT_EQ(result.packed[0].squares, 64 * 64);
-  EXPECT_EQ(result.packed[1].squares, 4 * 16 * 16);
-  EXPECT_EQ(result.packed[2].squares, 16 * 4 * 4);
+  EXPECT_EQ(result.packed[0].squared_lengths, 64 * 64);
+  EXPECT_EQ(result.packed[1].squared_lengths, 4 * 16 * 16);
+  EXPECT_EQ(result.packed[2].squared_lengths, 16 * 4 * 4);
 }
 
 TEST(BenchKernels, the_table_gives_shares_of_the_rate_that_bounds) {
