@@ -22,21 +22,6 @@ Plans plans_of(std::vector<config::Strategy> strategies, int ranks, const std::s
                switching::Planner::relay);
 }
 
-// One document of 64 tokens a micro-batch, so many on each replica of each strategy.
-batch::StepPlan tasks(const Plans& plans, int micro_batches, int tokens = 64) {
-  batch::StepPlan plan{0, 1, {}};
-  i64 doc = 0;
-  for (size_t s = 0; s < plans.strategies().size(); ++s) {
-    batch::PhasePlan phase{static_cast<int>(s), {}};
-    for (size_t replica = 0; replica < plans.strategies()[s].replicas.size(); ++replica) {
-      phase.replica.emplace_back();
-      for (int mb = 0; mb < micro_batches; ++mb) phase.replica.back().push_back(micro_batch_of(doc++, tokens, tokens));
-    }
-    plan.phases.push_back(std::move(phase));
-  }
-  return plan;
-}
-
 i64 bytes_of(const MemoryPeak& peak, MemoryClass what) { return peak.bytes[static_cast<size_t>(what)]; }
 
 MemoryPeak peak_of(const Plans& plans, const batch::StepPlan& plan, int rank = 0, int prefetch_units = kAllUnits) {
@@ -46,7 +31,7 @@ MemoryPeak peak_of(const Plans& plans, const batch::StepPlan& plan, int rank = 0
 
 TEST(Memory, OfOneRankIsHomeGradientsAndActivationsWithoutBorrowedWeights) {
   const Plans plans = plans_of({strategy("1,1,1", 1)}, 1);
-  const MemoryPeak peak = peak_of(plans, tasks(plans, 1));
+  const MemoryPeak peak = peak_of(plans, level_step(plans, 1));
   i64 elements = 0;
   for (const ir::Param& p : plans.graph().params()) elements += p.shape.elements();
   EXPECT_EQ(bytes_of(peak, MemoryClass::master), 4 * elements);
@@ -59,7 +44,7 @@ TEST(Memory, OfOneRankIsHomeGradientsAndActivationsWithoutBorrowedWeights) {
   for (const i64 bytes : peak.bytes) total += bytes;
   EXPECT_EQ(peak.total, total);
   const Plans mixed = plans_of({strategy("1,1,1", 1)}, 1, "bf16");
-  EXPECT_EQ(bytes_of(peak_of(mixed, tasks(mixed, 1)), MemoryClass::compute_copy), 2 * elements);
+  EXPECT_EQ(bytes_of(peak_of(mixed, level_step(mixed, 1)), MemoryClass::compute_copy), 2 * elements);
 }
 
 TEST(Memory, OfActivationsGrowsWithTokensAndFallsWithRecomputation) {
@@ -69,9 +54,9 @@ TEST(Memory, OfActivationsGrowsWithTokensAndFallsWithRecomputation) {
     config::Strategy s = strategy("1,1,1", 1);
     s.recompute = recompute;
     const Plans plans = plans_of({s}, 1);
-    const i64 now = bytes_of(peak_of(plans, tasks(plans, 1)), MemoryClass::activations);
+    const i64 now = bytes_of(peak_of(plans, level_step(plans, 1)), MemoryClass::activations);
     EXPECT_GT(now, before);
-    EXPECT_NEAR(static_cast<double>(bytes_of(peak_of(plans, tasks(plans, 1, 128)), MemoryClass::activations)) /
+    EXPECT_NEAR(static_cast<double>(bytes_of(peak_of(plans, level_step(plans, 1, 128)), MemoryClass::activations)) /
                     static_cast<double>(now),
                 2, 0.01);
     before = now;
@@ -84,7 +69,7 @@ TEST(Memory, OfAPipelineHoldsTheMicroBatchesThatItsScheduleHasInFlight) {
     config::Strategy s = strategy("1,1,2", 2);
     s.schedule = kind;
     const Plans plans = plans_of({s}, 2);
-    activations[kind] = bytes_of(peak_of(plans, tasks(plans, 8)), MemoryClass::activations);
+    activations[kind] = bytes_of(peak_of(plans, level_step(plans, 8)), MemoryClass::activations);
   }
   const double ratio = static_cast<double>(activations[config::ScheduleKind::gpipe]) /
                        static_cast<double>(activations[config::ScheduleKind::one_f_one_b]);
@@ -94,7 +79,7 @@ TEST(Memory, OfAPipelineHoldsTheMicroBatchesThatItsScheduleHasInFlight) {
 
 TEST(Memory, OfASwitchHoldsTheNextStrategyWhileOneRunsOnlyWithPrefetch) {
   const Plans plans = plans_of({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
-  const batch::StepPlan plan = tasks(plans, 1, 2);  // few activations
+  const batch::StepPlan plan = level_step(plans, 1, 2);  // few activations
   const MemoryPeak with = peak_of(plans, plan), without = peak_of(plans, plan, 0, 0);
   i64 working = 0;
   const Holdings holdings(plans, 0);
@@ -108,7 +93,7 @@ TEST(Memory, OfASwitchHoldsTheNextStrategyWhileOneRunsOnlyWithPrefetch) {
 TEST(Memory, OfRotaryTablesIsKeptFromStepToStep) {
   const Plans plans = plans_of({strategy("1,1,1", 1)}, 1);
   const auto predict = [&](int tokens, RotaryTables tables) {
-    const batch::StepPlan plan = tasks(plans, 1, tokens);
+    const batch::StepPlan plan = level_step(plans, 1, tokens);
     return predict_memory(assemble(plan, plans, {}), plan, plans, Holdings(plans, 0), ExecutionOrder::expected, tables);
   };
   const MemoryPeak first = predict(64, {}), shorter = predict(32, first.tables), longer = predict(96, first.tables);
@@ -122,7 +107,7 @@ TEST(Memory, OfRotaryTablesIsKeptFromStepToStep) {
 
 TEST(Memory, OfPhasesThatRepeatDoesNotPileUp) {
   const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4);
-  const std::vector<batch::PhasePlan> cycle = tasks(plans, 2).phases;
+  const std::vector<batch::PhasePlan> cycle = level_step(plans, 2).phases;
   const auto cycles = [&](int count) {
     batch::StepPlan plan{0, 1, {}};
     for (int i = 0; i < count; ++i) plan.phases.insert(plan.phases.end(), cycle.begin(), cycle.end());
@@ -137,7 +122,7 @@ TEST(Memory, AtTheWorstPaceIsAtLeastWhatIsExpectedAndEqualWithoutSwitchAndPipeli
               still = plans_of({strategy("2,2,1", 4)}, 4);
   for (int rank = 0; rank < 4; ++rank) {
     const auto peaks = [&](const Plans& plans) {
-      const batch::StepPlan plan = tasks(plans, 3);
+      const batch::StepPlan plan = level_step(plans, 3);
       const ir::Program program = assemble(plan, plans, {});
       const Holdings holdings(plans, rank);
       return std::pair{predict_memory(program, plan, plans, holdings).total,
@@ -150,7 +135,7 @@ TEST(Memory, AtTheWorstPaceIsAtLeastWhatIsExpectedAndEqualWithoutSwitchAndPipeli
 
 TEST(Memory, ByTaskPeaksWhereThePeakIsAndBeginsWithHome) {
   const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4)}, 4);
-  const batch::StepPlan plan = tasks(plans, 3);
+  const batch::StepPlan plan = level_step(plans, 3);
   const ir::Program program = assemble(plan, plans, {});
   for (int rank = 0; rank < 4; ++rank) {
     const Holdings holdings(plans, rank);
@@ -171,7 +156,7 @@ TEST(Memory, ByTaskPeaksWhereThePeakIsAndBeginsWithHome) {
 
 TEST(Memory, AProgramIsFittedByPrefetchingFewerUnits) {
   const Plans plans = plans_of({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
-  const batch::StepPlan plan = tasks(plans, 1);
+  const batch::StepPlan plan = level_step(plans, 1);
   std::vector<i64> peaks;
   const auto none_fits = [&](const ir::Program& program) {
     peaks.push_back(rank_with_highest_peak(program, plan, plans).second.total);
@@ -198,7 +183,7 @@ TEST(Memory, OfAllRanksIsThatOfEach) {
   const Plans plans =
       plans_of({strategy("2,2,2", 8), strategy("3,2,1", 8), config::strategy_from_spec("2,1,2", 8, kLayers, chunked)},
                8, "bf16");
-  batch::StepPlan plan = tasks(plans, 3);
+  batch::StepPlan plan = level_step(plans, 3);
   for (size_t replica = 0; replica < 2; ++replica)
     plan.phases[0].replica[replica][1] = micro_batch_of(100 + static_cast<i64>(replica), 32, 32);
   plan.phases[1].replica[2].clear();
@@ -216,7 +201,7 @@ TEST(Memory, OfAllRanksIsThatOfEach) {
 
 TEST(Memory, WithinABudgetIsTheHighestPeakAndOneRankBeyondItIsEnough) {
   const Plans plans = plans_of({strategy("2,1,2", 4), strategy("1,2,2", 4)}, 4);
-  const batch::StepPlan plan = tasks(plans, 3);
+  const batch::StepPlan plan = level_step(plans, 3);
   const ir::Program program = assemble(plan, plans, {});
   const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, ExecutionOrder::worst);
   const auto [fullest, highest] = rank_with_highest_peak(program, plan, plans);
@@ -243,7 +228,9 @@ TEST(Memory, WithinABudgetIsTheHighestPeakAndOneRankBeyondItIsEnough) {
 
 TEST(Memory, KeptActivationsAreTheStashOfTheMicroBatchesInFlight) {
   const Plans plans = plans_of({strategy("1,1,2", 2)}, 2);
-  const auto kept = [&](int rank, int micro_batches) { return peak_of(plans, tasks(plans, micro_batches), rank).kept; };
+  const auto kept = [&](int rank, int micro_batches) {
+    return peak_of(plans, level_step(plans, micro_batches), rank).kept;
+  };
   for (int rank = 0; rank < 2; ++rank) {
     const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[static_cast<size_t>(rank)];
     i64 stash = 0;

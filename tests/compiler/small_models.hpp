@@ -33,11 +33,26 @@ inline ir::Graph training_graph(const config::ModelConfig& model, const std::str
   return graph;
 }
 
-/// One document of `tokens` tokens in a task of T.
+/// One document of `tokens` tokens in a micro-batch of T.
 inline batch::MicroBatch micro_batch_of(i64 doc, int tokens, i64 T) {
   batch::MicroBatch mb{T, {{{doc, 0, tokens, 1}}}};
   if (T > tokens) mb.shard[0].push_back({-1, 0, static_cast<int>(T) - tokens, 1});
   return mb;
+}
+
+/// A step with so many micro-batches, of one document of `tokens` tokens each, on every replica of every strategy.
+inline batch::StepPlan level_step(const Plans& plans, int micro_batches, int tokens = 64) {
+  batch::StepPlan plan{0, 1, {}};
+  i64 doc = 0;
+  for (size_t s = 0; s < plans.strategies().size(); ++s) {
+    batch::PhasePlan phase{static_cast<int>(s), {}};
+    for (size_t replica = 0; replica < plans.strategies()[s].replicas.size(); ++replica) {
+      phase.replica.emplace_back();
+      for (int mb = 0; mb < micro_batches; ++mb) phase.replica.back().push_back(micro_batch_of(doc++, tokens, tokens));
+    }
+    plan.phases.push_back(std::move(phase));
+  }
+  return plan;
 }
 
 /// GPT-2 of the same size, with 2 heads more.

@@ -31,20 +31,6 @@ Plans plans_of(const std::vector<std::string>& specs, int ranks, config::Schedul
                switching::Planner::relay);
 }
 
-batch::StepPlan step_of(const Plans& plans) {
-  batch::StepPlan plan{0, 1, {}};
-  i64 doc = 0;
-  for (size_t s = 0; s < plans.strategies().size(); ++s) {
-    batch::PhasePlan phase{static_cast<int>(s), {}};
-    for (size_t replica = 0; replica < plans.strategies()[s].replicas.size(); ++replica) {
-      phase.replica.emplace_back();
-      for (int mb = 0; mb < kMicroBatches; ++mb) phase.replica.back().push_back(micro_batch_of(doc++, 8, 8));
-    }
-    plan.phases.push_back(std::move(phase));
-  }
-  return plan;
-}
-
 // A step in which one rank computes as late as it can: a task only when nothing else in the whole program can go on.
 // What of its other tasks is done by then can be done that early, and nothing can be earlier.
 class LateRank {
@@ -128,7 +114,7 @@ TEST(WorstOrder, AReceiveIsNeverDoneBeforeWhatItNeedsOfItsOwnRank) {
          std::vector<std::vector<std::string>>{{"1,1,2"}, {"1,2,2"}, {"2,1,2", "1,2,2"}}) {
       const int ranks = specs[0] == "1,1,2" ? 2 : 4;
       const Plans plans = plans_of(specs, ranks, kind);
-      const ir::Program program = assemble(step_of(plans), plans, {});
+      const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
       const Arrivals arrivals(program);
       for (int rank = 0; rank < ranks; ++rank) {
         std::map<int, int> first_seen;  // receive -> the compute task before which it is done
@@ -154,7 +140,7 @@ TEST(WorstOrder, AReceiveIsNeverDoneBeforeWhatItNeedsOfItsOwnRank) {
 
 TEST(WorstOrder, HasEveryTaskOnceAndEachAfterThoseOfItsWaitsThatCompute) {
   const Plans plans = plans_of({"2,1,2", "1,2,2"}, 4, config::ScheduleKind::zero_bubble);
-  const ir::Program program = assemble(step_of(plans), plans, {});
+  const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
   const Arrivals arrivals(program);
   for (int rank = 0; rank < 4; ++rank) {
     const std::vector<int> order = worst_order(program, arrivals, rank);
@@ -174,7 +160,7 @@ TEST(WorstOrder, HasEveryTaskOnceAndEachAfterThoseOfItsWaitsThatCompute) {
 TEST(WorstOrder, AStageMakesNoThirdValueBeforeItsFirstIsSent) {
   for (const auto kind : {config::ScheduleKind::gpipe, config::ScheduleKind::zero_bubble}) {
     const Plans plans = plans_of({"1,1,4"}, 4, kind, kind == config::ScheduleKind::zero_bubble ? 7 : 0);
-    const ir::Program program = assemble(step_of(plans), plans, {});
+    const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
     const Arrivals arrivals(program);
     for (int rank = 0; rank < 4; ++rank) {
       std::map<ir::Pass, int> unsent;
@@ -195,7 +181,7 @@ TEST(WorstOrder, BoundsTheMemoryOfEveryRankAndIsExactWithoutPipelines) {
   for (const auto& [specs, fixed] :
        std::vector<std::pair<std::vector<std::string>, bool>>{{{"2,2,1"}, true}, {{"1,2,2"}, false}}) {
     const Plans plans = plans_of(specs, 4, config::ScheduleKind::one_f_one_b);
-    const batch::StepPlan plan = step_of(plans);
+    const batch::StepPlan plan = level_step(plans, kMicroBatches, 8);
     const ir::Program program = assemble(plan, plans, {});
     const std::vector<MemoryPeak> expected = predict_all(program, plan, plans),
                                   bound = predict_all(program, plan, plans, ExecutionOrder::worst);
