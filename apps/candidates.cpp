@@ -30,10 +30,8 @@ std::vector<std::string> written_out(const std::vector<std::string>& specs, int 
 config::Job alone(const config::Job& job, const std::string& spec) {
   config::Job other = job;
   config::Bucket bucket = job.buckets.front();
-  config::Strategy strategy = config::strategy_from_spec(spec, job.run.ranks, job.model.config.layers);
-  static_cast<config::StrategySettings&>(strategy) = bucket.strategy;
-  bucket.spec = spec;
-  bucket.strategy = std::move(strategy);
+  bucket.degrees = config::read_strategy_text(spec).degrees;
+  bucket.strategy = config::strategy_from_spec(spec, job.run.ranks, job.model.config.layers, bucket.strategy);
   other.buckets = {std::move(bucket)};
   other.run.home = 0;
   other.run.order.clear();
@@ -56,7 +54,7 @@ std::vector<report::Candidate> candidates(const config::Job& job, const compiler
   std::vector<report::Candidate> all{{.name = "this job", .chosen = true}};
   predict(all.front(), step, plans, hardware, limit);
   for (const std::string& spec : written_out(specs, job.run.ranks)) {
-    config::degrees_from_spec(spec);  // a malformed spec is the user's error, not the candidate's
+    config::read_strategy_text(spec);  // a malformed spec is the user's error, not the candidate's
     report::Candidate& candidate = all.emplace_back(report::Candidate{.name = spec});
     try {
       const config::Job other = alone(job, spec);

@@ -62,10 +62,10 @@ PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i
   step.plan = batch::plan_batch(index, step.lengths, compiler::bucket_specs(job, plans),
                                 compiler::work_model(job.model.config), compiler::phase_order(job));
   const i64 budget = job.run.memory_budget.count;
-  int suspect = -1;
+  compiler::BudgetCheck check(step.plan, plans, budget);
   step.program = compiler::assemble_within(step.plan, plans, job.run.prefetch, [&](const ir::Program& program) {
     if (budget == 0) return true;
-    const std::optional<compiler::MemoryPeak> peak = compiler::peak_within(program, step.plan, plans, budget, suspect);
+    const std::optional<compiler::MemoryPeak> peak = check.peak_within(program);
     if (peak) step.peak = peak->total;
     return peak.has_value();
   });

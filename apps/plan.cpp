@@ -73,15 +73,6 @@ std::function<bool()> limit_of(double seconds) {
   return [end] { return Clock::now() >= end; };
 }
 
-// A function that allows, from its first call, as much time as passed from now until then, plus half a second.
-std::function<bool()> as_long_again() {
-  return [start = Clock::now(), end = std::optional<Clock::time_point>()]() mutable {
-    const Clock::time_point now = Clock::now();
-    if (!end) end = now + (now - start) + std::chrono::milliseconds(500);
-    return now >= *end;
-  };
-}
-
 void write(const std::string& path, const config::Job& job) {
   std::ofstream file(path);
   file << config::to_toml(job);
@@ -140,15 +131,12 @@ Planned planned(const Options& options, i64 sequences, double limit) {
   const auto start = Clock::now();
   result.planner =
       std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
-  result.found = result.planner->plan(std::max(kJudged, listed(options)), options.most_buckets, limit_of(limit),
-                                      options.top > 0 ? std::function<bool()>() : as_long_again());
+  Contest contest(result.opened.job, *result.planner, result.opened.has_buckets, options.most_buckets);
+  result.found = search_and_simulate(
+      contest, *result.planner, std::max(kJudged, listed(options)), options.most_buckets,
+      [&] { return limit_of(limit); }, options.top > 0 ? std::nullopt : std::optional(planner::Effort{}));
   result.seconds = seconds_since(start);
-  result.plans = judged({.job = result.opened.job,
-                         .planner = *result.planner,
-                         .best = result.found.best,
-                         .own = result.opened.has_buckets,
-                         .most_buckets = options.most_buckets},
-                        limit_of(limit));
+  result.plans = contest.judged();
   return result;
 }
 

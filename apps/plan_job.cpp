@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
 #include <future>
 #include <limits>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "compiler/job_plans.hpp"
 #include "compiler/memory.hpp"
@@ -50,56 +54,15 @@ config::Job within_memory(config::Job job, const cluster::Hardware& hardware) {
   return job;
 }
 
-// The planner's best, and the best of one strategy, if any fits.
-std::vector<planner::Choice> contestants(const Contest& contest, std::function<bool()> stop) {
-  std::vector<planner::Choice> choices = contest.best;
-  try {
-    const planner::Choice single = contest.planner.plan(1, 1, std::move(stop)).best.front();
-    const auto same = [&](const planner::Choice& choice) {
-      return choice.phases == single.phases && choice.zero == single.zero;
-    };
-    if (std::ranges::none_of(choices, same)) choices.push_back(single);
-  } catch (const UserError&) {
-  }
-  return choices;
-}
-
 std::string name_of(const std::vector<config::Bucket>& buckets) {
   std::string text;
   for (const config::Bucket& bucket : buckets)
     text += fmt::format("{}to {}: {}", text.empty() ? "" : "; ", bucket.max_length,
-                        bucket.spec.empty() ? bucket.strategy.name : bucket.spec);
+                        bucket.degrees ? config::to_text(*bucket.degrees) : bucket.strategy.name);
   return text;
 }
 
-// As one of the others, if it is.
-void add_own(const Contest& contest, std::vector<JudgedPlan>& plans) {
-  const config::Job& job = contest.job;
-  JudgedPlan own{
-      .name = name_of(job.buckets), .job = within_memory(job, contest.planner.request().hardware), .own = true};
-  if (job.run.home == 0) own.choice = contest.planner.choice(job.buckets, compiler::phase_order(job));
-  if (own.choice) own.name = contest.planner.to_string(*own.choice);
-  const auto same = [&](const JudgedPlan& plan) {
-    return own.choice && plan.choice->phases == own.choice->phases && plan.choice->zero == own.choice->zero;
-  };
-  if (const auto known = std::ranges::find_if(plans, same); known != plans.end())
-    known->own = true;
-  else
-    plans.push_back(std::move(own));
-}
-
-// On all cores.
-void for_all(std::vector<JudgedPlan>& plans, const std::function<void(JudgedPlan&)>& work) {
-  std::atomic<size_t> next = 0;
-  const auto some = [&] {
-    for (size_t i = next++; i < plans.size(); i = next++) work(plans[i]);
-  };
-  std::vector<std::future<void>> others;
-  for (unsigned thread = 1; thread < std::min<size_t>(plans.size(), std::thread::hardware_concurrency()); ++thread)
-    others.push_back(std::async(std::launch::async, some));
-  some();
-  for (std::future<void>& other : others) other.get();
-}
+bool same(const planner::Choice& a, const planner::Choice& b) { return a.phases == b.phases && a.zero == b.zero; }
 
 std::string text_of(double seconds) { return format_duration(Seconds{seconds}); }
 
@@ -139,8 +102,11 @@ config::Job open_unplanned(config::JobDraft draft, config::Errors& errors, int r
 }
 
 planner::Request request_of(const config::Job& job, const cluster::Hardware& hardware, int steps) {
-  planner::Request request{
-      .model = job.model.config, .precision = compiler::precision_of(job.run), .hardware = hardware, .steps = {}};
+  planner::Request request{.model = job.model.config,
+                           .precision = compiler::precision_of(job.run),
+                           .hardware = hardware,
+                           .steps = {},
+                           .code = compiler::code_options(job, hardware.placement())};
   request.steps = lengths_of_steps(job, steps);
   request.context = job.batch.context;
   request.memory = job.run.memory_budget.count;
@@ -170,36 +136,152 @@ JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Ha
   return judged;
 }
 
-std::vector<JudgedPlan> judged(const Contest& contest, std::function<bool()> stop) {
-  const planner::Planner& planner = contest.planner;
-  const cluster::Hardware& hardware = planner.request().hardware;
-  std::vector<JudgedPlan> plans;
-  for (const planner::Choice& choice : contestants(contest, std::move(stop)))
-    plans.push_back(
-        {.name = planner.to_string(choice), .choice = choice, .job = planned_job(contest.job, planner, choice)});
-  if (contest.own &&
-      (contest.most_buckets == 0 || static_cast<int>(contest.job.buckets.size()) <= contest.most_buckets))
-    add_own(contest, plans);
-  for_all(plans, [&](JudgedPlan& plan) {
+struct Contest::Entry {
+  JudgedPlan plan;
+  std::exception_ptr failed{};
+};
+
+// A queue of plans; its threads leave a core to the search, which works along when it has ended.
+class Contest::Simulations {
+ public:
+  Simulations(const cluster::Hardware& hardware, const std::vector<std::vector<i64>>& steps)
+      : hardware_(hardware), steps_(steps) {
+    for (unsigned thread = 1; thread < std::thread::hardware_concurrency(); ++thread)
+      others_.push_back(std::async(std::launch::async, [this] { work(); }));
+  }
+  // What has not begun is left out.
+  ~Simulations() {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.clear();
+    }
+    finish();
+  }
+
+  void add(Entry& entry) {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(&entry);
+    changed_.notify_one();
+  }
+
+  void finish() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+      changed_.notify_all();
+    }
+    work();
+    for (std::future<void>& other : others_) other.get();
+    others_.clear();
+  }
+
+ private:
+  // Until nothing is left and nothing more comes.
+  void work() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return ended_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      Entry& entry = *waiting_.front();
+      waiting_.pop_front();
+      lock.unlock();
+      simulate(entry);
+    }
+  }
+
+  void simulate(Entry& entry) const {
+    JudgedPlan& plan = entry.plan;
     try {
-      const JudgedPlan timed = simulated(plan.name, plan.job, hardware, planner.request().steps);
+      const JudgedPlan timed = simulated(plan.name, plan.job, hardware_, steps_);
       plan.seconds = timed.seconds;
       plan.peak = timed.peak;
       plan.fits = timed.fits;
     } catch (const UserError& error) {
-      if (!plan.own) throw;
+      if (!plan.own) entry.failed = std::current_exception();
       plan.remark = error.what();
       plan.seconds = std::numeric_limits<double>::infinity();
       plan.fits = false;
+    } catch (...) {
+      entry.failed = std::current_exception();
     }
-  });
+  }
+
+  const cluster::Hardware& hardware_;
+  const std::vector<std::vector<i64>>& steps_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Entry*> waiting_;
+  bool ended_ = false;
+  std::vector<std::future<void>> others_;
+};
+
+Contest::Contest(const config::Job& job, const planner::Planner& planner, bool own, int most_buckets)
+    : job_(job),
+      planner_(planner),
+      simulations_(std::make_unique<Simulations>(planner.request().hardware, planner.request().steps)) {
+  if (!own || (most_buckets > 0 && std::cmp_greater(job.buckets.size(), most_buckets))) return;
+  JudgedPlan plan{.name = name_of(job.buckets), .job = within_memory(job, planner.request().hardware), .own = true};
+  if (job.run.home == 0) plan.choice = planner.choice(job.buckets, compiler::phase_order(job));
+  if (plan.choice) plan.name = planner.to_string(*plan.choice);
+  own_ = std::make_unique<Entry>(std::move(plan));
+  simulations_->add(*own_);
+}
+
+Contest::~Contest() = default;
+
+void Contest::add(const planner::Choice& choice) {
+  if (std::ranges::any_of(entries_, [&](const Entry& entry) { return same(*entry.plan.choice, choice); })) return;
+  Entry& entry = entries_.emplace_back(
+      JudgedPlan{.name = planner_.to_string(choice), .choice = choice, .job = planned_job(job_, planner_, choice)});
+  if (own_ && own_->plan.choice && same(*own_->plan.choice, choice))
+    entry.plan.own = true;
+  else
+    simulations_->add(entry);
+}
+
+std::vector<JudgedPlan> Contest::judged() {
+  simulations_->finish();
+  std::vector<JudgedPlan> plans;
+  const auto add = [&](Entry& entry) {
+    if (entry.failed) std::rethrow_exception(entry.failed);
+    plans.push_back(std::move(entry.plan));
+  };
+  bool listed = false;
+  for (Entry& entry : entries_) {
+    if (entry.plan.own) {
+      entry.plan.seconds = own_->plan.seconds;
+      entry.plan.peak = own_->plan.peak;
+      entry.plan.fits = own_->plan.fits;
+      entry.plan.remark = own_->plan.remark;
+      entry.failed = own_->failed;
+      listed = true;
+    }
+    add(entry);
+  }
+  if (own_ && !listed) add(*own_);
   std::ranges::stable_sort(plans, {}, [](const JudgedPlan& plan) { return std::pair(!plan.fits, plan.seconds); });
   return plans;
 }
 
+planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, int most_buckets,
+                                   const std::function<std::function<bool()>()>& limit,
+                                   std::optional<planner::Effort> runners_up) {
+  const auto stop = [&] { return limit ? limit() : std::function<bool()>(); };
+  const planner::Found found =
+      planner.plan(top, most_buckets, stop(), runners_up, [&](const planner::Choice& choice) { contest.add(choice); });
+  for (const planner::Choice& choice : found.best) contest.add(choice);
+  try {
+    contest.add(planner.plan(1, 1, stop()).best.front());
+  } catch (const UserError&) {  // no single strategy fits
+  }
+  return found;
+}
+
 ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware) {
   const planner::Planner planner(request_of(job, hardware, steps_that_stand_for_all(job)));
-  const std::vector<JudgedPlan> plans = judged({.job = job, .planner = planner, .best = planner.plan(kJudged).best});
+  Contest contest(job, planner);
+  search_and_simulate(contest, planner, kJudged);
+  const std::vector<JudgedPlan> plans = contest.judged();
   // One that fits, if any does; otherwise training reports what is missing.
   const JudgedPlan& best = plans.front();
   const auto single = std::ranges::find_if(plans, [](const JudgedPlan& plan) { return plan.single() && plan.fits; });

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,18 +42,35 @@ struct JudgedPlan {
 /// Minimum number of the planner's plans that are simulated.
 inline constexpr int kJudged = 8;
 
-/// The plans that the simulator compares.
-struct Contest {
-  const config::Job& job;
-  const planner::Planner& planner;
-  const std::vector<planner::Choice>& best;
-  bool own = false;      // whether to compare the job's own buckets, too
-  int most_buckets = 0;  // of the job's own plan; 0: any number
+/// Simulates plans of a job, on other cores while the planner searches for more of them. Keeps references to the job
+/// and the planner.
+class Contest {
+ public:
+  /// own: whether to compare the job's own buckets, too, if there are no more of them than most_buckets (0: any
+  /// number).
+  Contest(const config::Job& job, const planner::Planner& planner, bool own = false, int most_buckets = 0);
+  ~Contest();
+  /// Starts to simulate a plan, unless it is known.
+  void add(const planner::Choice& choice);
+  /// All plans that were added, and the job's own buckets. The quickest comes first; those that exceed the memory
+  /// budget or can't run come last.
+  std::vector<JudgedPlan> judged();
+
+ private:
+  struct Entry;
+  class Simulations;
+  const config::Job& job_;
+  const planner::Planner& planner_;
+  std::unique_ptr<Entry> own_;
+  std::list<Entry> entries_;
+  std::unique_ptr<Simulations> simulations_;  // ends before what it simulates
 };
 
-/// Simulates all plans of the contest, the best single strategy (stop: as in planner::SearchSettings) and the job's own
-/// buckets. The quickest comes first; those that exceed the memory budget or can't run come last.
-std::vector<JudgedPlan> judged(const Contest& contest, std::function<bool()> stop = {});
+/// The planner's best plans with what the simulator says of them: those that a search for `top` finds, and the best
+/// single strategy. stop, runners_up: as in planner::SearchSettings.
+planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, int most_buckets = 0,
+                                   const std::function<std::function<bool()>()>& limit = {},
+                                   std::optional<planner::Effort> runners_up = planner::Effort{});
 /// Simulates one job for steps with documents of these lengths.
 JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware,
                      const std::vector<std::vector<i64>>& steps);

@@ -31,7 +31,7 @@ struct Options {
 cluster::Cluster placement_of(const config::Job& job, const std::optional<cluster::Hardware>& hardware,
                               const std::optional<report::MeasuredStep>& measured) {
   if (hardware) return hardware->placement();
-  if (measured && static_cast<int>(measured->hosts.size()) == job.run.ranks) return {measured->hosts, {}};
+  if (measured && measured->cluster.ranks() == job.run.ranks) return measured->cluster;
   return cluster::uniform(1, job.run.ranks);
 }
 

@@ -24,7 +24,11 @@ struct Options {
 };
 
 cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
-  if (options.cluster.empty()) return cluster::uniform(1, job.run.ranks);
+  if (options.cluster.empty()) {  // as threads of one process, which is how `train` runs it here
+    cluster::Cluster here = cluster::uniform(1, job.run.ranks);
+    here.overlaps_collectives = false;
+    return here;
+  }
   const cluster::Cluster cluster = cluster::from_spec(options.cluster);
   if (cluster.ranks() != job.run.ranks)
     user_error("--cluster {} has {} ranks, but the job has {}. Change the cluster or run.ranks.", options.cluster,

@@ -144,7 +144,7 @@ void print(const Figures& f, const cluster::Hardware& hardware) {
              count_of(hardware.hosts, "host"), count_of(hardware.devices_per_host, "device"));
   line("compute", f.mean.compute);
   line("communication", f.mean.communication);
-  line("- overlap", f.mean.overlap);
+  line("- hidden", f.mean.overlap);
   line("idle", f.mean.idle);
   const auto highest = std::max_element(f.peak.begin(), f.peak.end());
   fmt::print("  model flops utilization {:.1f}%\n  highest peak memory on rank {}: {}, activations {}, of {}\n",

@@ -11,6 +11,7 @@ touches fresh memory. Writes demo_on_hosts.md to --out. Exit status 1: an error 
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -50,41 +51,50 @@ def row(program, launcher, path, profile, strategy, steps):
     return error, f"| {strategy} | {median(measured):.2f} | {each} | {100 * error:+.1f}% |\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_hosts(parser, cores):
+    """Options of the hosts, of the program and of what it trains on."""
     parser.add_argument("--program", type=os.path.abspath, default=str(ROOT / "build/switchyard"))
     parser.add_argument("--cluster", required=True, help="tool that makes hosts")
     parser.add_argument("--data", default=str(ROOT / "data/python"))
     parser.add_argument("--inter", default="400mbit")
     parser.add_argument("--intra", default="2gbit")
-    parser.add_argument("--cores", default="0.45")
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--cores", default=cores)
     parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
-    arguments = parser.parse_args()
-    up = ["up", "--name", HOSTS, "--hosts", 2, "--slots", 2, "--inter", arguments.inter, "--intra",
-          arguments.intra, "--cores", arguments.cores]
-    # Ranks connect to the data address of rank 0, so that their data uses the limited links.
-    launcher = [arguments.cluster, "launch", "--name", HOSTS, "--timeout", 900, "--", "env", "MASTER_ADDR=10.213.0.1",
-                "OMP_WAIT_POLICY=passive"]
-    call(arguments.cluster, *up)
+
+
+@contextlib.contextmanager
+def hosts_of(arguments):
+    """Two hosts of two ranks while it lasts: the command that launches a program there."""
+    call(arguments.cluster, "up", "--name", HOSTS, "--hosts", 2, "--slots", 2, "--inter", arguments.inter, "--intra",
+         arguments.intra, "--cores", arguments.cores)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            profile = Path(folder) / "profile.json"
-            call(*launcher, arguments.program, "profile", "--threads", 1, "--out", profile)
-            links = json.loads(profile.read_text())["links"]
-            rates = ", ".join(f"{name.replace('_', ' ')} {8 * link['bandwidth'] / 1e6:.0f} Mbit/s"
-                              for name, link in links.items())
-            text = f"Links as profiled: {rates}.\n\n{HEAD}"
-            print(text, end="", flush=True)
-            errors = []
-            for strategy in STRATEGIES:
-                path = write_job(Path(folder) / strategy.replace(" ", "-"), strategy, arguments.data)
-                error, line = row(arguments.program, launcher, path, profile, strategy, arguments.steps)
-                errors.append(abs(error))
-                print(line, end="", flush=True)
-                text += line
+        # Ranks connect to the data address of rank 0, so that their data uses the limited links.
+        yield [arguments.cluster, "launch", "--name", HOSTS, "--timeout", 900, "--", "env",
+               "MASTER_ADDR=10.213.0.1", "OMP_WAIT_POLICY=passive"]
     finally:
         call(arguments.cluster, "down", "--name", HOSTS)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_hosts(parser, cores="0.45")
+    parser.add_argument("--steps", type=int, default=6)
+    arguments = parser.parse_args()
+    with hosts_of(arguments) as launcher, tempfile.TemporaryDirectory() as folder:
+        profile = Path(folder) / "profile.json"
+        call(*launcher, arguments.program, "profile", "--threads", 1, "--out", profile)
+        links = json.loads(profile.read_text())["links"]
+        rates = ", ".join(f"{name.replace('_', ' ')} {8 * link['bandwidth'] / 1e6:.0f} Mbit/s"
+                          for name, link in links.items())
+        text = f"Links as profiled: {rates}.\n\n{HEAD}"
+        print(text, end="", flush=True)
+        errors = []
+        for strategy in STRATEGIES:
+            path = write_job(Path(folder) / strategy.replace(" ", "-"), strategy, arguments.data)
+            error, line = row(arguments.program, launcher, path, profile, strategy, arguments.steps)
+            errors.append(abs(error))
+            print(line, end="", flush=True)
+            text += line
     words = (f"bench/demo_on_hosts.py --cluster TOOL --inter {arguments.inter} --intra {arguments.intra} "
              f"--cores {arguments.cores} --steps {arguments.steps}")
     title = "# The demo's job on two test hosts, measured and predicted"

@@ -6,8 +6,10 @@ Prints the values within bounds that minimize the mean squared relative error, a
     bench/fit_cluster.py bench/published/clusters/jean-zay.toml bigscience device.host_launch:0:5e-4 \\
                          links.inter_host.curve:0.1:1
 
-A constant is KEY:LOW:HIGH, where KEY is a number of seconds, or a curve whose shares are multiplied by a factor. Times
-are linear in the factor's reciprocal, which is what is fitted. The search starts in the middle.
+A constant is KEY:LOW:HIGH, where KEY is a number of seconds, a curve whose shares are multiplied by a factor, or the
+share of one point of a curve (device.bf16.matmul_curve.5.1 is that of its sixth point). Times are linear in a factor's
+reciprocal, which is what is fitted. The search starts in the middle. Constants are set in the order in which they are
+given.
 """
 
 import argparse
@@ -37,7 +39,7 @@ def is_curve(key):
 def changed(table, values):
     table = copy.deepcopy(table)
     for key, value in values.items():
-        *path, last = key.split(".")
+        *path, last = (int(part) if part.isdigit() else part for part in key.split("."))
         section = table
         for part in path:
             section = section[part]

@@ -9,31 +9,65 @@ bench/published/clusters, each of which describes the system of one source, to s
 """
 
 import argparse
+import collections
 import concurrent.futures
 import functools
 import json
 import pathlib
+import statistics
 import subprocess
 import tempfile
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+WORST_ERROR = 0.12  # goal for a test row
+NEIGHBOURS = 3  # the least rows that have a median
+USES = ("calibration", "test", "contradicted")
+
+
+@functools.cache
+def tables():
+    """name -> title, where, cluster, use, notes; run: rows with the defaults filled in."""
+    usual = {"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1, "architecture": "gpt2", "recompute": "none",
+             "schedule": "1f1b"}
+    found = {name: tomllib.loads((ROOT / "bench" / "published" / f"{name}.toml").read_text()) for name in sources()}
+    return {name: table | {"run": [usual | table["defaults"] | row for row in table["run"]]}
+            for name, table in found.items()}
+
+
+@functools.cache
+def usual_seconds(cluster):
+    """Median time of the runs of a system that share what decides a step's work: layers, width, degrees, sequences."""
+    groups = collections.defaultdict(list)
+    for table in tables().values():
+        for row in table["run"]:
+            if table["cluster"] == cluster and seconds_of(row):
+                groups[work_of(row)].append(seconds_of(row))
+    return {work: statistics.median(times) for work, times in groups.items() if len(times) >= NEIGHBOURS}
+
+
+def work_of(row):
+    return tuple(str(row.get(key)) for key in ("layers", "hidden", "dp", "tp", "pp", "stage_layers", "sequences",
+                                               "context", "recompute"))
 
 
 @functools.cache
 def source(name):
-    """title, where, cluster, use, notes; run: rows with the defaults filled in. If only some rows are for calibration,
-    they are every n-th row from the first (calibration_every), or those whose names begin with calibration_rows."""
-    table = tomllib.loads((ROOT / "bench" / "published" / f"{name}.toml").read_text())
-    usual = {"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1, "architecture": "gpt2", "recompute": "none",
-             "schedule": "1f1b"} | table["defaults"]
+    """A table whose rows have their use. If only some rows are for calibration, they are every n-th row from the first
+    (calibration_every), or those whose names begin with calibration_rows. Where the source gives the time of a single
+    step (single_steps), a row is contradicted if it is further from the median of its neighbours, the runs of the same
+    work, than the goal for the worst error: whatever predicts the neighbours well can't predict it."""
+    table = tables()[name]
 
     def use(i, row):
         part = "calibration_every" in table and i % table["calibration_every"] == 0
         part = part or ("calibration_rows" in table and row["name"].startswith(table["calibration_rows"]))
-        return "calibration" if part else table["use"]
+        if part:
+            return "calibration"
+        usual = usual_seconds(table["cluster"]).get(work_of(row)) if table.get("single_steps") else None
+        return "contradicted" if usual and abs(seconds_of(row) / usual - 1) > WORST_ERROR else table["use"]
 
-    return table | {"run": [usual | row | {"use": use(i, row)} for i, row in enumerate(table["run"])]}
+    return table | {"run": [row | {"use": use(i, row)} for i, row in enumerate(table["run"])]}
 
 
 def sources():
@@ -56,10 +90,10 @@ def strategy_of(row, folder):
     if "stage_layers" in row:
         bounds = [sum(row["stage_layers"][:i]) for i in range(len(row["stage_layers"]) + 1)]
         wide = row["dp"] * row["tp"]
-        stages = [{"ranks": list(range(i * wide, (i + 1) * wide)), "tp": row["tp"],
-                   "layers": [bounds[i], bounds[i + 1]]} for i in range(len(bounds) - 1)]
+        stages = [{"ranks": list(range(i * wide, (i + 1) * wide)),
+                   "mesh": {"data": row["dp"], "outer": row["tp"]}, "layers": [bounds[i], bounds[i + 1]]} for i in range(len(bounds) - 1)]
         file = pathlib.Path(folder) / "strategy.json"
-        file.write_text(json.dumps({"groups": [{"dp": row["dp"], "stages": stages}]} | settings))
+        file.write_text(json.dumps({"groups": [{"stages": stages}]} | settings))
         return f'file = "{file.name}"'
     degrees = {key: row[key] for key in ("dp", "tp", "pp")}
     return "strategy = {" + ", ".join(f"{key} = {json.dumps(value)}"
@@ -148,10 +182,10 @@ def main():
     names = options.source or sources()
     found = rows_of(options.program, names, options.clusters, options.jobs)
     errors = {(name, use): [time_error(row, f) for row, f in found[name] if seconds_of(row) and row["use"] == use]
-              for name in names for use in ("calibration", "test")}
+              for name in names for use in USES}
     print("| source | cluster file | use | rows | mean error | worst | signed mean |\n|---|---|---|---|---|---|---|")
     totals = [(("all", use), [error for (_, of), part in errors.items() if of == use for error in part])
-              for use in ("calibration", "test")]
+              for use in USES]
     for (name, use), part in [*errors.items(), *totals]:
         if part:
             mean, worst = mean_and_worst(part)

@@ -37,6 +37,7 @@ function(switchyard_layer name)
     target_include_directories(switchyard_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(switchyard_${name} PUBLIC ${links})
     switchyard_target_options(switchyard_${name})
+    switchyard_unity(switchyard_${name} ${sources})
   else()
     add_library(switchyard_${name} INTERFACE)
     target_include_directories(switchyard_${name} INTERFACE ${CMAKE_SOURCE_DIR}/src)
@@ -50,21 +51,22 @@ function(switchyard_layer name)
   endif()
 endfunction()
 
-# switchyard_test(TARGET LIBRARY source...): one executable whose tests ctest runs one by one. With sanitizers, whose
-# processes start slowly, they all run in one process.
+# switchyard_test(TARGET LIBRARY source...): one executable whose tests ctest runs one by one. Short tests whose
+# processes start slowly, with libtorch or sanitizers, run in one process.
 function(switchyard_test target library)
   add_executable(${target} ${ARGN})
   target_link_libraries(${target} PRIVATE ${library} GTest::gtest GTest::gmock GTest::gtest_main)
   switchyard_target_options(${target})
+  switchyard_unity(${target} ${ARGN})
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O1)  # saves a quarter of compile time; the code under test keeps -O2
   endif()
   target_compile_definitions(${target} PRIVATE
     SWITCHYARD_SOURCE="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY="${CMAKE_BINARY_DIR}"
     SWITCHYARD_FIXTURES="${CMAKE_SOURCE_DIR}/tests/fixtures")
-  if(SWITCHYARD_SANITIZE)
+  if(SWITCHYARD_SANITIZE OR target MATCHES "^(kernels|runtime)_tests$")
     add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
-    set_tests_properties(${target} PROPERTIES LABELS cpu TIMEOUT ${SWITCHYARD_HANG})
+    set_tests_properties(${target} PROPERTIES LABELS cpu TIMEOUT ${SWITCHYARD_HANG} COST 300)
   else()
     gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS cpu TIMEOUT ${SWITCHYARD_HANG})
   endif()

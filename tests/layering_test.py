@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The include graph follows the layers that CMakeLists.txt declares. Run by ctest; `layering_test.py` alone works too.
 
-A layer includes its own headers and those of layers it links (CMake passes on what these link in turn, but an include is
-a direct use, so it must be declared). Only comm sees mpi.h and nccl.h; only kernels, runtime and train see libtorch, by its
-small headers. Sources stay below the hard size limit, and each has its test. Paths stay inside the clone.
+A layer includes its own headers and those of layers it links (CMake passes on what these link in turn, but an include
+is a direct use, so it must be declared). Only comm sees mpi.h and nccl.h; only kernels, runtime and train see libtorch,
+by its small headers. Sources stay below the hard size limit, and each has its test. Paths stay inside the clone.
 """
 import pathlib
 import re
@@ -31,7 +31,8 @@ def declared_layers(cmake: str) -> dict[str, list[str]]:
 def order_errors(layers: dict[str, list[str]]) -> list[str]:
     errors, below = [], []
     for name, links in layers.items():
-        errors += [f"CMakeLists.txt: {name} links {link}, which isn't a layer declared before it" for link in links if link not in below]
+        errors += [f"CMakeLists.txt: {name} links {link}, which isn't a layer declared before it"
+                   for link in links if link not in below]
         below.append(name)
     return errors
 
@@ -54,7 +55,8 @@ def include_errors(root: pathlib.Path, layers: dict[str, list[str]]) -> list[str
             elif bracket == '"' and first != layer and first not in layers[layer]:
                 errors.append(f"{where}: {layer} includes {header}, but doesn't link {first}")
             elif header in HUGE_HEADERS:
-                errors.append(f"{where}: {header} costs {HUGE_HEADERS[header]} a file; include the operator's own header")
+                errors.append(f"{where}: {header} costs {HUGE_HEADERS[header]} a file; "
+                              "include the operator's own header")
             elif first in ("ATen", "c10", "torch") and layer not in TORCH_LAYERS:
                 errors.append(f"{where}: {header} belongs to {', '.join(sorted(TORCH_LAYERS))} only")
             elif header in COMM_HEADERS and layer != "comm":
@@ -86,7 +88,8 @@ def twin_errors(root: pathlib.Path) -> list[str]:
 
 def outside_errors(root: pathlib.Path) -> list[str]:
     """Builds and tests read nothing beside the clone."""
-    files = [path for folder in ("cmake", "src", "tests", "apps", "bench", "reference") for path in (root / folder).rglob("*")]
+    files = [path for folder in ("cmake", "src", "tests", "apps", "bench", "reference")
+             for path in (root / folder).rglob("*")]
     files = [path for path in files if path.name == "CMakeLists.txt" or path.suffix in (".cmake", ".cpp", ".hpp")]
     return [f"{path.relative_to(root)}:{number}: {found[0]} leads out of the clone"
             for path in sorted(files + [root / "CMakeLists.txt"]) if path.is_file()
@@ -133,7 +136,8 @@ class Checks(unittest.TestCase):
             return check(root) if check else include_errors(root, self.LAYERS)
 
     def test_layers_and_links_are_read_from_cmake(self):
-        text = "switchyard_layer(base)\nswitchyard_layer(comm LINKS base MPI)\n  switchyard_layer(kernels LINKS base comm TORCH)\n"
+        text = ("switchyard_layer(base)\nswitchyard_layer(comm LINKS base MPI)\n"
+                "  switchyard_layer(kernels LINKS base comm TORCH)\n")
         self.assertEqual(declared_layers(text), {"base": [], "comm": ["base"], "kernels": ["base", "comm"]})
 
     def test_a_link_upwards_is_found(self):
@@ -142,7 +146,8 @@ class Checks(unittest.TestCase):
 
     def test_includes_of_linked_layers_pass(self):
         files = {"src/layout/l.cpp": '#include "layout/l.hpp"\n#include <vector>\n#include "base/a.hpp"\n',
-                 "src/kernels/k.cpp": "#include <ATen/ops/mm.h>\n#include <c10/core/Scalar.h>\n", "src/comm/m.cpp": "#include <mpi.h>\n"}
+                 "src/kernels/k.cpp": "#include <ATen/ops/mm.h>\n#include <c10/core/Scalar.h>\n",
+                 "src/comm/m.cpp": "#include <mpi.h>\n"}
         self.assertEqual(self.errors(files), [])
 
     def test_an_include_upwards_or_sideways_is_found(self):
@@ -155,11 +160,12 @@ class Checks(unittest.TestCase):
         self.assertIn("l.hpp isn't a file of src", errors[0])
 
     def test_an_undeclared_layer_is_found(self):
-        self.assertEqual(self.errors({"src/misc/m.cpp": ""}), ["src/misc/m.cpp: src/misc isn't a layer of CMakeLists.txt"])
+        self.assertEqual(self.errors({"src/misc/m.cpp": ""}),
+                         ["src/misc/m.cpp: src/misc isn't a layer of CMakeLists.txt"])
 
     def test_torch_and_mpi_outside_their_layers_are_found(self):
-        for header, owner in [("ATen/ops/mm.h", "kernels, runtime, train only"), ("torch/library.h", "kernels"), ("mpi.h", "comm only"),
-                              ("nccl.h", "comm only")]:
+        for header, owner in [("ATen/ops/mm.h", "kernels, runtime, train only"), ("torch/library.h", "kernels"),
+                              ("mpi.h", "comm only"), ("nccl.h", "comm only")]:
             errors = self.errors({"src/base/b.cpp": f"#include <{header}>\n"})
             self.assertEqual(len(errors), 1, header)
             self.assertIn(owner, errors[0])
@@ -172,7 +178,8 @@ class Checks(unittest.TestCase):
 
     def test_long_files_are_found(self):
         files = {"src/base/long.cpp": "\n" * 801, "src/base/fits.cpp": "\n" * 800, "reference/trainer.cpp": "\n" * 1000}
-        self.assertEqual(self.errors(files, size_errors), ["src/base/long.cpp: 801 lines, at most 800: look for a seam"])
+        self.assertEqual(self.errors(files, size_errors),
+                         ["src/base/long.cpp: 801 lines, at most 800: look for a seam"])
 
     def test_a_source_without_test_is_found(self):
         files = {"src/base/a.cpp": "", "tests/base/a_test.cpp": "", "src/base/deep/b.cpp": ""}
@@ -181,8 +188,9 @@ class Checks(unittest.TestCase):
     def test_a_path_that_leads_out_of_the_clone_is_found(self):
         files = {"cmake/a.cmake": "set(x ${CMAKE_SOURCE_DIR}/tests)\nset(y ${CMAKE_SOURCE_DIR}/../y)\n",
                  "tests/base/a_test.cpp": 'auto a = SWITCHYARD_SOURCE "/tests", b = SWITCHYARD_SOURCE "/../b";\n'}
-        self.assertEqual(self.errors(files, outside_errors), ["cmake/a.cmake:2: CMAKE_SOURCE_DIR}/../y) leads out of the clone",
-                                                              'tests/base/a_test.cpp:1: SWITCHYARD_SOURCE "/../b"; leads out of the clone'])
+        self.assertEqual(self.errors(files, outside_errors),
+                         ["cmake/a.cmake:2: CMAKE_SOURCE_DIR}/../y) leads out of the clone",
+                          'tests/base/a_test.cpp:1: SWITCHYARD_SOURCE "/../b"; leads out of the clone'])
 
 
 if __name__ == "__main__":

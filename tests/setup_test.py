@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/setup in a folder of its own, with stand-ins for apt-get, sudo, id and pip that write down how they were called."""
+"""tools/setup in a folder of its own, with stand-ins for apt-get, sudo, id and pip that write down their calls."""
 import os
 import pathlib
 import shutil
@@ -40,7 +40,8 @@ class Setup(unittest.TestCase):
         log = self.root / "log"
         log.write_text("")
         env = dict(os.environ, PATH=f"{self.root}/bin:{os.environ['PATH']}", LOG=str(log), PYTHON="python-stand-in")
-        done = subprocess.run([self.root / "tools/setup"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([self.root / "tools/setup"], env=env, stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=60)
         return done.returncode, done.stderr, log.read_text().splitlines()
 
     def want_missing_package(self):
@@ -75,7 +76,8 @@ class Setup(unittest.TestCase):
             file.write(f"?{MISSING}\n")
         self.assertEqual([call for call in self.run_setup()[2] if "apt-get" in call], [])
         self.script("bin/apt-cache", f'[ "$2" = {MISSING} ]')
-        self.assertEqual(self.run_setup()[2][:2], ["apt-get update", f"apt-get install -y --no-install-recommends {MISSING}"])
+        self.assertEqual(self.run_setup()[2][:2],
+                         ["apt-get update", f"apt-get install -y --no-install-recommends {MISSING}"])
 
     def test_sudo_is_used_by_others_than_root(self):
         self.want_missing_package()

@@ -34,9 +34,6 @@ std::vector<std::vector<Item>> spread_over_replicas(std::vector<Item> items, std
 struct Capacity {
   i64 tokens = 0;
   i64 items = 0;  // 0: any number
-  i64 left(const PackedSequence& micro_batch) const {
-    return items > 0 && std::cmp_equal(micro_batch.items.size(), items) ? 0 : tokens - micro_batch.tokens;
-  }
 };
 
 /// Micro-batches within `capacity`, heaviest first. Their number is that of first-fit decreasing, unless more of them

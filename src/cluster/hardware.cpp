@@ -68,6 +68,7 @@ Cluster Hardware::placement() const {
   check(host_names.empty() || static_cast<int>(host_names.size()) == hosts, "{} names for {} hosts", host_names.size(),
         hosts);
   placed.names = host_names;
+  placed.overlaps_collectives = overlaps_collectives;
   return placed;
 }
 

@@ -93,6 +93,7 @@ struct Hardware {
   LinkClass intra_host{};
   std::optional<LinkClass> inter_host{};  // there if hosts > 1
   double overlap_slowdown = 1;            // slowdown when compute and transfer overlap: 1 none, 2 serialized
+  bool overlaps_collectives = true;       // as Cluster's
 
   int ranks() const { return hosts * devices_per_host; }
   /// Ranks in order of hosts.

@@ -62,7 +62,9 @@ void settle(Posting& posting) {
 // What the ranks share.
 class Hub {
  public:
-  Hub(cluster::Cluster cluster, FabricOptions options) : cluster_(std::move(cluster)), options_(options) {}
+  Hub(cluster::Cluster cluster, FabricOptions options) : cluster_(std::move(cluster)), options_(options) {
+    cluster_.overlaps_collectives = false;  // the ranks' own threads copy messages, which is computing
+  }
 
   const cluster::Cluster& cluster() const { return cluster_; }
   const FabricOptions& options() const { return options_; }

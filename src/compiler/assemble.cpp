@@ -8,6 +8,7 @@
 #include "base/errors.hpp"
 #include "compiler/order.hpp"
 #include "compiler/replica_schedule.hpp"
+#include "compiler/step_assembler.hpp"
 #include "schedule/item_index.hpp"
 
 namespace switchyard::compiler {
@@ -65,21 +66,38 @@ std::vector<RoundPart> parts_of(const std::vector<layout::Msg>& round) {
 }
 
 // What a rank runs for an item of the schedule.
-std::vector<ir::Pass> passes_of(const schedule::Item& item, const CompiledStrategy& s) {
-  if (item.what == 'F') return {ir::Pass::F};
-  if (item.what == 'B') return {ir::Pass::B};
-  if (item.what == 'W') return {ir::Pass::W};
-  return s.strategy.splits_gradients() ? std::vector{ir::Pass::B, ir::Pass::W} : std::vector{ir::Pass::BW};
+std::vector<Pass> passes_of(const schedule::Item& item, const CompiledStrategy& s) {
+  if (item.pass == Pass::BW && s.strategy.splits_gradients()) return {Pass::B, Pass::W};
+  return {item.pass};
 }
 
 // So many values of a stage wait to be sent before it makes the next one: one is on its way while the next is computed.
 // A slow link would else let a stage fill its memory with what it has made.
 constexpr size_t kUnsent = 2;
 
+// What all sends of a replica from one stage to another have in common, if they carry as many tokens.
+struct Crossing {
+  std::vector<int> ranks;
+  layout::MessageList messages;
+  i64 bytes = 0;
+};
+struct CrossingKey {
+  int phase = 0, replica = 0, from = 0, to = 0;
+  i64 T = 0;
+  auto operator<=>(const CrossingKey&) const = default;
+};
+
+// What doesn't depend on the options.
+struct Transactions {
+  std::map<const std::vector<layout::Msg>*, std::vector<RoundPart>> parts;  // of a round's pattern
+  std::map<CrossingKey, Crossing> crossings;
+  std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, i64>, layout::MessageList::Pattern> boundaries;
+};
+
 class Assembler {
  public:
-  Assembler(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options)
-      : plan_(plan), plans_(plans), options_(options) {}
+  Assembler(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options, Transactions& known)
+      : plan_(plan), plans_(plans), options_(options), known_(known) {}
 
   ir::Program run() {
     for (size_t p = 0; p < plan_.phases.size(); ++p) phase(static_cast<int>(p));
@@ -162,7 +180,7 @@ class Assembler {
 
   // Units that share their messages share the parts.
   const std::vector<RoundPart>& known_parts(const layout::MessageList& round) {
-    const auto [it, fresh] = parts_.try_emplace(round.pattern().get());
+    const auto [it, fresh] = known_.parts.try_emplace(round.pattern().get());
     if (fresh) it->second = parts_of(*round.pattern());
     return it->second;
   }
@@ -184,20 +202,20 @@ class Assembler {
     std::set<int> begun;  // positions
     // Sends of a (position, micro-batch), made with the run that produces them; runs are made when what they wait for
     // is there.
-    std::map<std::tuple<ir::Pass, int, int>, int> sends;
-    std::map<std::pair<ir::Pass, int>, std::vector<int>> sent;  // of a position, in their order
+    std::map<std::tuple<Pass, int, int>, int> sends;
+    std::map<std::pair<Pass, int>, std::vector<int>> sent;  // of a position, in their order
     schedule::run_in_order(schedule::ItemIndex(schedule), [&](schedule::Place place) {
       const schedule::Item& item = schedule.order[static_cast<size_t>(place.stage)][static_cast<size_t>(place.index)];
       const int position = schedule::position_of(schedule.placement, schedule.stages(), place.stage, item.chunk);
-      for (const ir::Pass pass : passes_of(item, s)) {
-        if (pass != ir::Pass::F && !options_.train) continue;
-        const int before = pass == ir::Pass::F ? position - 1 : position + 1,
-                  after = pass == ir::Pass::F ? position + 1 : position - 1;
-        const ir::Pass what = pass == ir::Pass::F ? ir::Pass::F : ir::Pass::B;
+      for (const Pass pass : passes_of(item, s)) {
+        if (pass != Pass::F && !options_.train) continue;
+        const int before = pass == Pass::F ? position - 1 : position + 1,
+                  after = pass == Pass::F ? position + 1 : position - 1;
+        const Pass what = pass == Pass::F ? Pass::F : Pass::B;
         const auto incoming = sends.find({what, before, item.mb});
         Task run = run_of(p, replica, group, position, pass, item.mb, micro_batches[static_cast<size_t>(item.mb)]);
-        if (pass != ir::Pass::W && incoming != sends.end()) run.after.push_back({incoming->second, -1});
-        const bool sending = pass != ir::Pass::W && after >= 0 && after < schedule.positions();
+        if (pass != Pass::W && incoming != sends.end()) run.after.push_back({incoming->second, -1});
+        const bool sending = pass != Pass::W && after >= 0 && after < schedule.positions();
         std::vector<int>& own = sent[{what, position}];
         if (sending && own.size() >= kUnsent) run.after.push_back({own[own.size() - kUnsent], -1});
         if (begun.insert(position).second) first_run(run, p, group, position);
@@ -222,7 +240,7 @@ class Assembler {
     for (const int unit : units) wait_for(run, moves_.back()[static_cast<size_t>(unit)], unit);
   }
 
-  Task run_of(int p, int replica, int group, int stage, ir::Pass pass, int index, const batch::MicroBatch& mb) const {
+  Task run_of(int p, int replica, int group, int stage, Pass pass, int index, const batch::MicroBatch& mb) const {
     const CompiledStrategy& s = strategy(p);
     Task run{.kind = TaskKind::run,
              .queue = ir::Queue::compute,
@@ -238,9 +256,9 @@ class Assembler {
     return run;
   }
 
-  int add_send(int p, int replica, int group, int stage, ir::Pass what, int mb, i64 T, int run) {
+  int add_send(int p, int replica, int group, int stage, Pass what, int mb, i64 T, int run) {
     const CompiledStrategy& s = strategy(p);
-    const bool forward = what == ir::Pass::F;
+    const bool forward = what == Pass::F;
     const int to = forward ? stage + 1 : stage - 1;
     Task send{.kind = TaskKind::send,
               .queue = forward ? ir::Queue::forward : ir::Queue::backward,
@@ -258,20 +276,8 @@ class Assembler {
     return add(std::move(send));
   }
 
-  // What all sends of a replica from one stage to another have in common, if they carry as many tokens.
-  struct Crossing {
-    std::vector<int> ranks;
-    layout::MessageList messages;
-    i64 bytes = 0;
-  };
-  struct CrossingKey {
-    int phase = 0, replica = 0, from = 0, to = 0;
-    i64 T = 0;
-    auto operator<=>(const CrossingKey&) const = default;
-  };
-
   const Crossing& crossing_of(const CompiledStrategy& s, const CrossingKey& key) {
-    const auto [it, fresh] = crossings_.try_emplace(key);
+    const auto [it, fresh] = known_.crossings.try_emplace(key);
     if (!fresh) return it->second;
     const auto& stages = s.groups[static_cast<size_t>(s.replicas[static_cast<size_t>(key.replica)].group)].stages;
     const ir::StageCode &source = stages[static_cast<size_t>(key.from)], &target = stages[static_cast<size_t>(key.to)];
@@ -296,7 +302,7 @@ class Assembler {
   // Replicas differ in their ranks only: numbered by position, a receiver that doesn't send after all that do.
   layout::MessageList::Pattern boundary(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from,
                                         const std::vector<int>& to, i64 T) {
-    layout::MessageList::Pattern& known = boundaries_[{&out, &in, T}];
+    layout::MessageList::Pattern& known = known_.boundaries[{&out, &in, T}];
     if (known) return known;
     std::vector<int> senders(from.size()), receivers;
     std::iota(senders.begin(), senders.end(), 0);
@@ -327,7 +333,7 @@ class Assembler {
 
   // Rank, unit -> the last task that adds to its gradients there; for kAnyUnit the rank's last task.
   std::map<std::pair<int, int>, int> last_writes(int p) const {
-    std::map<std::tuple<int, int, ir::Pass>, int> last_runs;  // replica, stage, pass
+    std::map<std::tuple<int, int, Pass>, int> last_runs;  // replica, stage, pass
     for (const int id : runs_.back())
       last_runs[{tasks_[static_cast<size_t>(id)].replica, tasks_[static_cast<size_t>(id)].stage,
                  tasks_[static_cast<size_t>(id)].pass}] = id;
@@ -428,15 +434,26 @@ class Assembler {
   std::vector<std::vector<int>> runs_;                // [phase]: run and zero tasks
   std::vector<std::vector<int>> reductions_;          // [phase]
   std::vector<int> broadcasts_;
-  std::map<const std::vector<layout::Msg>*, std::vector<RoundPart>> parts_;  // of a round's pattern
-  std::map<CrossingKey, Crossing> crossings_;
-  std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, i64>, layout::MessageList::Pattern> boundaries_;
+  Transactions& known_;
 };
 
 }  // namespace
 
 ir::Program assemble(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options) {
-  return Assembler(plan, plans, options).run();
+  return StepAssembler(plan, plans).program(options);
+}
+
+struct StepAssembler::Common {
+  Transactions transactions;
+};
+
+StepAssembler::StepAssembler(const batch::StepPlan& plan, const Plans& plans)
+    : plan_(plan), plans_(plans), common_(std::make_unique<Common>()) {}
+
+StepAssembler::~StepAssembler() = default;
+
+ir::Program StepAssembler::program(const AssembleOptions& options) {
+  return Assembler(plan_, plans_, options, common_->transactions).run();
 }
 
 }  // namespace switchyard::compiler

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "batch/step_plan.hpp"
+#include "compiler/compile.hpp"
 #include "compiler/placement.hpp"
 #include "ir/program.hpp"
 #include "switching/plan.hpp"
@@ -33,9 +34,7 @@ struct SegmentCost {
 struct StageCost {
   SegmentCost forward, backward, weight;
   DType compute = DType::f32;
-  const SegmentCost& of(ir::Pass pass) const {
-    return pass == ir::Pass::F ? forward : pass == ir::Pass::W ? weight : backward;
-  }
+  const SegmentCost& of(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
 
   StageCost& operator+=(const StageCost& other);
   friend StageCost operator*(int times, const StageCost& one);
@@ -60,7 +59,7 @@ class Plans {
   /// `graph` is differentiated. home_anchor indexes `strategies`: where that uses the parameters is home, once or (zero
   /// = 0) every copy.
   Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster,
-        switching::Planner planner);
+        switching::Planner planner, const CodeOptions& how = {});
 
   const ir::Graph& graph() const { return graph_; }
   const cluster::Cluster& cluster() const { return cluster_; }

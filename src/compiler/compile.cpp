@@ -4,33 +4,38 @@
 #include <set>
 
 #include "base/errors.hpp"
+#include "compiler/overlap.hpp"
 #include "compiler/recompute.hpp"
 #include "compiler/stage_builder.hpp"
 
 namespace switchyard::compiler {
 
-std::vector<std::vector<int>> host_patterns(std::span<const int> ranks, int tp, const cluster::Cluster& cluster) {
+std::vector<std::vector<int>> host_patterns(std::span<const int> ranks, i64 positions,
+                                            const cluster::Cluster& cluster) {
   std::vector<std::vector<int>> patterns;
   if (cluster.host.empty()) return patterns;
-  for (size_t first = 0; first < ranks.size(); first += static_cast<size_t>(tp)) {
-    std::vector<int> pattern = layout::host_pattern(ranks.subspan(first, static_cast<size_t>(tp)), cluster);
+  const size_t wide = static_cast<size_t>(positions);
+  for (size_t first = 0; first < ranks.size(); first += wide) {
+    std::vector<int> pattern = layout::host_pattern(ranks.subspan(first, wide), cluster);
     if (std::ranges::find(patterns, pattern) == patterns.end()) patterns.push_back(std::move(pattern));
   }
   return patterns;
 }
 
-ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit,
-                            int end_unit, const std::vector<std::vector<int>>& hosts) {
+ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, const layout::StageMesh& mesh,
+                            int first_unit, int end_unit, const std::vector<std::vector<int>>& hosts,
+                            const CodeOptions& how) {
   std::set<int> gathered;
   ir::StageCode stage;
   for (bool built = false; !built;) {
-    StageBuilder builder(graph, strategy, tp, first_unit, end_unit, hosts, gathered);
+    StageBuilder builder(graph, strategy, mesh, first_unit, end_unit, hosts, gathered);
     stage = builder.build();
     built = builder.misfits().empty();
     gathered.insert(builder.misfits().begin(), builder.misfits().end());
   }
   recompute(stage, strategy.recompute);
   if (strategy.splits_gradients()) split_gradients(stage);
+  order_collectives(stage, how.overlap);
   annotate_lifetimes(graph, stage);
   std::set<int> units;
   for (const ir::ParamUse& use : stage.params) units.insert(graph.param(use.param).unit);
@@ -39,17 +44,17 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
 }
 
 std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy,
-                                   const cluster::Cluster& cluster) {
+                                   const cluster::Cluster& cluster, const CodeOptions& how) {
   std::vector<ir::GroupCode> groups;
   for (const config::Group& group : strategy.groups) {
-    ir::GroupCode code{group.dp, {}};
+    ir::GroupCode code{group.replicas(), {}};
     for (size_t s = 0; s < group.stages.size(); ++s) {
       const config::Stage& stage = group.stages[s];
       // Unit 0 is the embedding, units 1 .. layers the layers, the last one final norm and head.
       const int first = s == 0 ? 0 : stage.first_layer + 1;
       const int end = s + 1 == group.stages.size() ? graph.units() : stage.end_layer + 1;
-      code.stages.push_back(
-          compile_stage(graph, strategy, stage.tp, first, end, host_patterns(stage.ranks, stage.tp, cluster)));
+      code.stages.push_back(compile_stage(graph, strategy, stage.mesh, first, end,
+                                          host_patterns(stage.ranks, stage.mesh.positions(), cluster), how));
     }
     groups.push_back(std::move(code));
   }

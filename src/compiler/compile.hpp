@@ -7,35 +7,49 @@
 
 namespace switchyard::compiler {
 
-/// Mesh of one replica of a stage: tp refined into axes so that whole axes cut every parameter that its units
-/// [first_unit, end_unit) use (8 ranks with 4 key/value heads: tp/0 = 4, tp/1 = 2). UserError where cuts do not nest or
-/// tp is above the key/value heads and no multiple.
-layout::Mesh replica_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit,
-                          int end_unit);
+/// Mesh of one replica of a stage: its axes larger than 1, refined so that whole axes cut every parameter that its
+/// units [first_unit, end_unit) use, and the heads inside attention (outer 8 with 4 key/value heads: outer/0 = 4,
+/// outer/1 = 2). UserError where cuts do not nest or heads can't be divided.
+layout::Mesh replica_mesh(const ir::Graph& graph, const config::Strategy& strategy, const layout::StageMesh& mesh,
+                          int first_unit, int end_unit);
 
 /// Layout in which a parameter is held on a replica mesh: the strategy's cuts if it names the parameter, else the usual
 /// layout.
 layout::Layout param_layout(const ir::Graph& graph, int param, const config::Strategy& strategy,
                             const layout::Mesh& replica);
-/// The builder's dim over all axes that its pieces allow: every operator can compute with it.
-layout::Layout usual_layout(const ir::Graph& graph, int param, const config::Strategy& strategy,
-                            const layout::Mesh& replica);
+/// What the roles of its dims say: every operator can compute with it.
+layout::Layout usual_layout(const ir::Graph& graph, int param, const layout::Mesh& replica);
 
-/// Code of every group of a strategy. The graph is forward only (evaluation) or differentiated. Activations with role
-/// "residual" are cut on tokens by all replica axes (sequence parallelism), or copied where the strategy turns that
-/// off; between stages they are cut in any case (scatter and gather, arXiv 2104.04473, section 4.1). A parameter held
-/// in cuts that its operators can't compute with is gathered into its usual layout in each segment that uses it, and
-/// its gradient is accumulated in that layout. Reshards are the quickest for each replica as it lies on the cluster's
-/// hosts (layout/exchange); no ranks: all are on one host.
+/// Layout of an activation (T, features) with a role on a replica mesh. copies: axes that would cut its features if
+/// there were more heads; a gradient may stay partial over them.
+struct RoleLayout {
+  layout::Layout layout;
+  std::vector<int> copies;
+};
+RoleLayout role_layout(layout::Role role, const ir::Type& type, bool sequence_parallel, const layout::Mesh& replica);
+
+/// How code is made, besides what the strategy says. overlap: collectives run beside computing (compiler/overlap).
+struct CodeOptions {
+  bool overlap = true;
+};
+
+/// Code of every group of a strategy. The graph is forward only (evaluation) or differentiated. An activation with a
+/// role is brought into that role's layout as soon as it is made. The residual stream is cut on tokens by all replica
+/// axes (sequence parallelism), or copied over those that cut weights where the strategy turns that off; between stages
+/// it is cut in any case (scatter and gather, arXiv 2104.04473, section 4.1). A parameter held in cuts that its
+/// operators can't compute with is gathered into its usual layout in each segment that uses it, and its gradient is
+/// accumulated in that layout. Reshards are the quickest for each replica as it lies on the cluster's hosts
+/// (layout/exchange); no ranks: all are on one host.
 std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy,
-                                   const cluster::Cluster& cluster = {});
+                                   const cluster::Cluster& cluster = {}, const CodeOptions& how = {});
 
-/// The different placements on hosts of replicas of `tp` ranks, one after the other.
-std::vector<std::vector<int>> host_patterns(std::span<const int> ranks, int tp, const cluster::Cluster& cluster);
+/// The different placements on hosts of replicas of so many ranks, one after the other.
+std::vector<std::vector<int>> host_patterns(std::span<const int> ranks, i64 positions, const cluster::Cluster& cluster);
 
-/// One stage: units [first_unit, end_unit) on `tp` positions. hosts: the placements of its replicas on hosts, as
+/// One stage: units [first_unit, end_unit) on a replica of the mesh. hosts: the placements of its replicas on hosts, as
 /// ir::StageCode::hosts; none: all ranks on one.
-ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit,
-                            int end_unit, const std::vector<std::vector<int>>& hosts = {});
+ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, const layout::StageMesh& mesh,
+                            int first_unit, int end_unit, const std::vector<std::vector<int>>& hosts = {},
+                            const CodeOptions& how = {});
 
 }  // namespace switchyard::compiler

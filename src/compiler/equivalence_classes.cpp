@@ -202,7 +202,7 @@ const std::vector<int>& EquivalenceClasses::shapes_of(int strategy, int replica,
     for (const ir::Buffer& buffer : code.buffers)
       for (int d = 0; d < buffer.box[static_cast<size_t>(position)].dims; ++d)
         sizes.push_back(buffer.box[static_cast<size_t>(position)].size(d));
-    for (const ir::Pass pass : {ir::Pass::F, ir::Pass::BW, ir::Pass::W})
+    for (const Pass pass : {Pass::F, Pass::BW, Pass::W})
       for (const ir::Instr& instr : code.segment(pass).code)
         if (!instr.op) sizes.push_back(ir::scratch_bytes(code, instr, pattern, position, code.replica.size()));
     shapes.push_back(numbers.try_emplace(sizes, static_cast<int>(numbers.size())).first->second);

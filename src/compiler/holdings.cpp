@@ -174,16 +174,30 @@ std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previou
   return copied;
 }
 
+namespace {
+
+// Boxes are large: messages are not copied for their ranks.
+bool is_end(const ir::Task& task, int layout::Msg::*end, int rank) {
+  const layout::MessageList& all = task.messages;
+  if (!all.pattern()) return false;
+  const std::vector<int>* names = all.ranks().get();
+  return std::ranges::any_of(*all.pattern(), [&](const layout::Msg& m) {
+    return (names ? (*names)[static_cast<size_t>(m.*end)] : m.*end) == rank;
+  });
+}
+
+}  // namespace
+
+bool sends(const ir::Task& task, int rank) { return is_end(task, &layout::Msg::src, rank); }
+bool receives(const ir::Task& task, int rank) { return is_end(task, &layout::Msg::dst, rank); }
+
 std::vector<StateKey> states_of(const ir::Task& task, int rank) {
   const auto at = [&](int stage) { return StateKey{task.phase, task.replica, task.micro_batch, stage}; };
   if (task.kind == ir::TaskKind::run) return {at(task.stage)};
   std::vector<StateKey> states;
   if (task.kind != ir::TaskKind::send) return states;
-  const auto is = [&](int layout::Msg::*end) {
-    return std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return m.*end == rank; });
-  };
-  if (is(&layout::Msg::src)) states.push_back(at(task.stage));
-  if (is(&layout::Msg::dst)) states.push_back(at(task.forward() ? task.stage + 1 : task.stage - 1));
+  if (sends(task, rank)) states.push_back(at(task.stage));
+  if (receives(task, rank)) states.push_back(at(task.forward() ? task.stage + 1 : task.stage - 1));
   return states;
 }
 
@@ -206,10 +220,7 @@ std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::Step
   } else if (working || gradient) {
     add(task.unit);
   }
-  const auto sends = [&] {
-    return std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return m.src == rank; });
-  };
-  if (task.phase > 0 && (task.kind == TaskKind::allocate || (task.kind == TaskKind::move && sends())))
+  if (task.phase > 0 && (task.kind == TaskKind::allocate || (task.kind == TaskKind::move && sends(task, rank))))
     uses.push_back({task.phase - 1, task.unit, false});
   return uses;
 }

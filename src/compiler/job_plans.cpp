@@ -12,12 +12,17 @@ Precision precision_of(const config::RunSettings& run) {
   return precision_from(run.precision);
 }
 
+CodeOptions code_options(const config::Job& job, const cluster::Cluster& cluster) {
+  return {.overlap = job.run.overlap && cluster.overlaps_collectives};
+}
+
 Plans plans_of(const config::Job& job, const cluster::Cluster& cluster) {
   ir::Graph graph = models::build(job.model.config, precision_of(job.run), models::Output::loss);
   ir::differentiate(graph);
   std::vector<config::Strategy> strategies;
   for (const config::Bucket& bucket : job.buckets) strategies.push_back(bucket.strategy);
-  return Plans(std::move(graph), std::move(strategies), job.run.home, cluster, job.switch_planner);
+  return Plans(std::move(graph), std::move(strategies), job.run.home, cluster, job.switch_planner,
+               code_options(job, cluster));
 }
 
 std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans& plans) {
@@ -33,7 +38,7 @@ std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans&
       const auto& stages = strategy.strategy.groups[static_cast<size_t>(replica.group)].stages;
       const size_t deep = stages.size() / static_cast<size_t>(strategy.strategy.chunk_count());
       double ranks = 0;
-      for (size_t stage = 0; stage < deep; ++stage) ranks += stages[stage].tp;
+      for (size_t stage = 0; stage < deep; ++stage) ranks += static_cast<double>(stages[stage].mesh.positions());
       spec.replica_speed.push_back(ranks);
       spec.min_micro_batches = std::max(spec.min_micro_batches, static_cast<int>(deep));
     }

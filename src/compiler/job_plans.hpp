@@ -12,6 +12,10 @@ namespace switchyard::compiler {
 /// The job's precision; "auto" is fp32 on a CPU, which is slow at bf16, and bf16 on CUDA devices.
 Precision precision_of(const config::RunSettings& run);
 
+/// How the job's code is made for these ranks: collectives run beside computing where both the job and the ranks'
+/// fabric let them.
+CodeOptions code_options(const config::Job& job, const cluster::Cluster& cluster);
+
 /// Plans for training a resolved job: its model, a strategy per bucket, home on the strategy of bucket run.home.
 /// errors  UserError where a strategy does not fit the model
 Plans plans_of(const config::Job& job, const cluster::Cluster& cluster);

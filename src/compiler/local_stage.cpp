@@ -24,7 +24,7 @@ LocalStage::LocalStage(const ir::StageCode& stage, int position) : positions_(st
     }
     buffers_.push_back(size);
   }
-  for (const ir::Pass pass : {ir::Pass::F, ir::Pass::B, ir::Pass::W, ir::Pass::BW})
+  for (const Pass pass : {Pass::F, Pass::B, Pass::W, Pass::BW})
     for (const ir::Instr& instr : stage.segment(pass).code)
       calls_[static_cast<size_t>(pass)].push_back(call_of(stage, instr, position));
 }
@@ -59,13 +59,13 @@ i64 LocalStage::root_bytes(int root, const ir::Extent& extent) const {
   return total;
 }
 
-i64 LocalStage::workspace(ir::Pass pass, size_t instr, i64 tokens, i64 longest) const {
+i64 LocalStage::workspace(Pass pass, size_t instr, i64 tokens, i64 longest) const {
   const Call& call = calls_[static_cast<size_t>(pass)][instr];
   if (!call.op) return 0;
   return call.op->workspace(call.in, call.out, static_cast<i64>(call.share * static_cast<double>(tokens)), longest);
 }
 
-const std::vector<i64>& LocalStage::workspaces(ir::Pass pass, i64 tokens, i64 longest) const {
+const std::vector<i64>& LocalStage::workspaces(Pass pass, i64 tokens, i64 longest) const {
   const auto [it, fresh] = workspaces_.try_emplace({pass, tokens, longest});
   if (fresh)
     for (size_t i = 0; i < calls_[static_cast<size_t>(pass)].size(); ++i)

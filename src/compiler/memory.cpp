@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "compiler/equivalence_classes.hpp"
 #include "compiler/local_stage.hpp"
 #include "compiler/order.hpp"
+#include "compiler/step_assembler.hpp"
 #include "compiler/worst_order.hpp"
 
 namespace switchyard::compiler {
@@ -139,7 +141,13 @@ class Replay {
     take_home();
     for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, table_bytes(tables_, state_));
     for (const int id : tasks_) {
-      for (const UnitUse& use : unit_uses(task(id), holdings_.rank(), plan_, plans_)) ++users_of(use);
+      if (task(id).kind == TaskKind::run) {
+        for (const bool gradient : uses_of_run(task(id)))
+          if (++runs_[{task(id).phase, task(id).stage, gradient}] == 1)
+            for (const int unit : stage_of(task(id)).units) ++users_of({task(id).phase, unit, gradient});
+      } else {
+        for (const UnitUse& use : unit_uses(task(id), holdings_.rank(), plan_, plans_)) ++users_of(use);
+      }
       for (const StateKey& state : states_of(task(id), holdings_.rank())) ++workers_[state];
     }
     const std::multimap<int, int> receives = receives_in_order();
@@ -151,11 +159,26 @@ class Replay {
       meter_.at(id);
       perform(task(id));
       post(id);
-      for (const UnitUse& use : unit_uses(task(id), holdings_.rank(), plan_, plans_))
-        if (--users_of(use) == 0) drop(use);
+      if (task(id).kind == TaskKind::run) {
+        for (const bool gradient : uses_of_run(task(id)))
+          if (--runs_.at({task(id).phase, task(id).stage, gradient}) == 0)
+            for (const int unit : stage_of(task(id)).units) used({task(id).phase, unit, gradient});
+      } else {
+        for (const UnitUse& use : unit_uses(task(id), holdings_.rank(), plan_, plans_)) used(use);
+      }
       for (const StateKey& state : states_of(task(id), holdings_.rank()))
         if (--workers_.at(state) == 0) end_state(state);
     }
+  }
+
+  // What unit_uses says of runs: of working parameters, and after the forward pass of gradients, too. All runs of a
+  // stage use the same units, so they count as one user of each.
+  static std::span<const bool> uses_of_run(const Task& run) {
+    static constexpr std::array<bool, 2> kUses = {false, true};
+    return std::span(kUses).first(run.forward() ? 1 : 2);
+  }
+  void used(const UnitUse& use) {
+    if (--users_of(use) == 0) drop(use);
   }
 
   // Tasks to come that need it.
@@ -336,7 +359,10 @@ class Replay {
     MicroBatchState& state = state_of(t, t.stage);
     const std::vector<ir::Instr>& code = stage.segment(t.pass).code;
     const std::vector<i64>& workspaces = state.local->workspaces(t.pass, state.extent.tokens, state.longest);
-    for (size_t i = 0; i < code.size(); ++i) {
+    const auto scratch = [&](size_t i) {
+      return ir::scratch_bytes(stage, code[i], state.pattern, state.position, state.extent.tokens);
+    };
+    const auto start = [&](size_t i) {
       for (const int b : code[i].out) {
         const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
         if (buffer.kind == ir::ValueKind::gradient)
@@ -344,15 +370,15 @@ class Replay {
         else
           allocate(stage, b, state);
       }
-      if (code[i].op) {
-        if (const i64 head_dim = state.local->rotary_head_dim(t.pass, i)) grow_tables(head_dim, state.longest);
-        meter_.touch(MemoryClass::workspace, workspaces[i]);
-      } else {
-        meter_.touch(MemoryClass::workspace,
-                     ir::scratch_bytes(stage, code[i], state.pattern, state.position, state.extent.tokens));
-      }
+      if (!code[i].op) return meter_.take(MemoryClass::workspace, scratch(i));
+      if (const i64 head_dim = state.local->rotary_head_dim(t.pass, i)) grow_tables(head_dim, state.longest);
+      meter_.touch(MemoryClass::workspace, workspaces[i]);
+    };
+    const auto end = [&](size_t i) {
+      if (!code[i].op) meter_.drop(MemoryClass::workspace, scratch(i));
       for (const int b : code[i].drop) release(stage, b, state);
-    }
+    };
+    ir::walk(stage.segment(t.pass), start, end);
     if (t.forward()) keep(stage, state);
   }
 
@@ -420,8 +446,9 @@ class Replay {
   Meter meter_;
   SharedBlocks activations_, parameters_, gradients_;
   LocalStages& stages_;
-  std::vector<int> users_;         // [phase][unit][gradient]
-  std::vector<bool> accumulated_;  // [phase][parameter]: its group has a block
+  std::vector<int> users_;                          // [phase][unit][gradient]
+  std::map<std::tuple<int, int, bool>, int> runs_;  // to come, by phase, stage, and whether they use gradients
+  std::vector<bool> accumulated_;                   // [phase][parameter]: its group has a block
   std::map<StateKey, int> workers_;
   std::map<UnitUse, std::map<int, int>> working_,
       gradient_blocks_;  // parameter (gradients: the group's first) -> block
@@ -477,22 +504,31 @@ std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::Ste
   return peaks;
 }
 
-std::optional<MemoryPeak> peak_within(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
-                                      i64 budget, int& suspect) {
-  const BoxesByRank boxes = boxes_by_rank(plans);
+struct BudgetCheck::Common {
+  BoxesByRank boxes;
+  LocalStages stages{};
+  std::map<int, Holdings> holdings{};
+};
+
+BudgetCheck::BudgetCheck(const batch::StepPlan& plan, const Plans& plans, i64 budget)
+    : plan_(plan), plans_(plans), budget_(budget), common_(std::make_unique<Common>(boxes_by_rank(plans))) {}
+
+BudgetCheck::~BudgetCheck() = default;
+
+std::optional<MemoryPeak> BudgetCheck::peak_within(const ir::Program& program) {
   const Arrivals arrivals(program);
-  LocalStages stages;
   const auto peak_of = [&](int rank) {
-    return Replay(program, plan, plans, Holdings(plans, boxes, rank), &arrivals, stages).run();
+    const Holdings& holdings = common_->holdings.try_emplace(rank, plans_, common_->boxes, rank).first->second;
+    return Replay(program, plan_, plans_, holdings, &arrivals, common_->stages).run();
   };
-  if (suspect >= 0 && peak_of(suspect).total > budget) return std::nullopt;
-  const std::vector<int> first_like = EquivalenceClasses(program, plan, plans, boxes, true).first_like();
+  if (suspect_ >= 0 && peak_of(suspect_).total > budget_) return std::nullopt;
+  const std::vector<int> first_like = EquivalenceClasses(program, plan_, plans_, common_->boxes, true).first_like();
   MemoryPeak highest;
   for (int rank = 0; rank < static_cast<int>(first_like.size()); ++rank) {
     if (first_like[static_cast<size_t>(rank)] != rank) continue;
     const MemoryPeak peak = peak_of(rank);
-    if (peak.total > budget) {
-      suspect = rank;
+    if (peak.total > budget_) {
+      suspect_ = rank;
       return std::nullopt;
     }
     if (peak.total > highest.total) highest = peak;
@@ -509,8 +545,9 @@ std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, co
 
 ir::Program assemble_within(const batch::StepPlan& plan, const Plans& plans, bool prefetch,
                             const std::function<bool(const ir::Program&)>& fits) {
+  StepAssembler assembler(plan, plans);
   for (int units = prefetch ? static_cast<int>(plans.units().size()) : 0;; units /= 2) {
-    ir::Program program = assemble(plan, plans, {.prefetch_units = units, .train = true});
+    ir::Program program = assembler.program({.prefetch_units = units, .train = true});
     if (fits(program) || units == 0) return program;
   }
 }

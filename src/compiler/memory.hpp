@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,11 +58,26 @@ std::vector<MemoryPeak> memory_by_task(const ir::Program& program, const batch::
 std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, const batch::StepPlan& plan,
                                                   const Plans& plans);
 
-/// The highest peak of all ranks in the worst order if it is at most `budget` bytes, otherwise nothing: the first rank
-/// that is known to exceed the budget answers for all. suspect: that rank, asked first the next time, as it mostly
-/// exceeds the budget in a similar program, too; -1: none.
-std::optional<MemoryPeak> peak_within(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
-                                      i64 budget, int& suspect);
+/// Whether programs of a step keep to a memory budget. What they have in common is made once.
+class BudgetCheck {
+ public:
+  BudgetCheck(const batch::StepPlan& plan, const Plans& plans, i64 budget);
+  ~BudgetCheck();
+  /// The highest peak of all ranks in the worst order if it is at most `budget` bytes, otherwise nothing: the first
+  /// rank that is known to exceed the budget answers for all. The next time it is asked first, as it mostly exceeds the
+  /// budget in a similar program, too.
+  std::optional<MemoryPeak> peak_within(const ir::Program& program);
+  /// That rank; -1 before any exceeds the budget.
+  int suspect() const { return suspect_; }
+
+ private:
+  struct Common;
+  const batch::StepPlan& plan_;
+  const Plans& plans_;
+  i64 budget_;
+  std::unique_ptr<Common> common_;
+  int suspect_ = -1;
+};
 
 /// The program of a training step that prefetches as many units as `fits`, asked of one program after the other,
 /// allows; without prefetch if none fits. prefetch: whether to try any.

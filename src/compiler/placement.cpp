@@ -38,8 +38,9 @@ void add(std::vector<layout::ShardMap>& maps, layout::ShardMap map, const std::s
 
 }  // namespace
 
-layout::Mesh stage_mesh(const config::Group& group, const config::Stage& stage, const layout::Mesh& replica) {
-  layout::Mesh mesh{{{"dp", group.dp}}, stage.ranks};
+layout::Mesh stage_mesh(const config::Stage& stage, const layout::Mesh& replica) {
+  constexpr layout::StageAxis kData = layout::StageAxis::data;
+  layout::Mesh mesh{{{std::string(layout::info_of(kData).name), stage.mesh[kData]}}, stage.ranks};
   mesh.axes.insert(mesh.axes.end(), replica.axes.begin(), replica.axes.end());
   return mesh;
 }
@@ -51,7 +52,7 @@ ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy,
   for (size_t g = 0; g < groups.size(); ++g)
     for (size_t s = 0; s < groups[g].stages.size(); ++s) {
       const ir::StageCode& code = groups[g].stages[s];
-      const layout::Mesh mesh = stage_mesh(strategy.groups[g], strategy.groups[g].stages[s], code.replica);
+      const layout::Mesh mesh = stage_mesh(strategy.groups[g].stages[s], code.replica);
       for (const ir::ParamUse& use : code.params) {
         const size_t p = static_cast<size_t>(use.param);
         const std::string& name = graph.param(use.param).name;

@@ -31,7 +31,7 @@ std::vector<layout::ShardMap> home_maps(const ParamMaps& anchor, int zero);
 /// Parameters that move together: those of each unit, in graph order.
 std::vector<switching::UnitMaps> unit_maps(const ir::Graph& graph);
 
-/// Mesh of a stage over global ranks: axis "dp", then the replica's axes.
-layout::Mesh stage_mesh(const config::Group& group, const config::Stage& stage, const layout::Mesh& replica);
+/// Mesh of a stage over global ranks: axis "data", then the replica's axes.
+layout::Mesh stage_mesh(const config::Stage& stage, const layout::Mesh& replica);
 
 }  // namespace switchyard::compiler

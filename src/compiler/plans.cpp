@@ -44,9 +44,10 @@ DType compute_type(const ir::StageCode& stage) {
   return narrowest;
 }
 
-CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strategy, const cluster::Cluster& cluster) {
+CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strategy, const cluster::Cluster& cluster,
+                                  const CodeOptions& how) {
   CompiledStrategy compiled;
-  compiled.groups = compile(graph, strategy, cluster);
+  compiled.groups = compile(graph, strategy, cluster, how);
   compiled.maps = param_maps(graph, strategy, compiled.groups);
   for (size_t g = 0; g < compiled.groups.size(); ++g) {
     for (int replica = 0; replica < compiled.groups[g].dp; ++replica)
@@ -100,15 +101,16 @@ StageCost cost_of(const ir::StageCode& stage) {
 std::vector<int> CompiledStrategy::replica_ranks(int replica, int stage) const {
   const Replica& at = replicas[static_cast<size_t>(replica)];
   const config::Stage& placed = strategy.groups[static_cast<size_t>(at.group)].stages[static_cast<size_t>(stage)];
-  const auto first = placed.ranks.begin() + at.index * placed.tp;
-  return {first, first + placed.tp};
+  const auto positions = static_cast<std::ptrdiff_t>(placed.mesh.positions());
+  const auto first = placed.ranks.begin() + at.index * positions;
+  return {first, first + positions};
 }
 
 Plans::Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster,
-             switching::Planner planner)
+             switching::Planner planner, const CodeOptions& how)
     : graph_(std::move(graph)), cluster_(std::move(cluster)), planner_(planner) {
   for (config::Strategy& strategy : strategies)
-    strategies_.push_back(compile_strategy(graph_, std::move(strategy), cluster_));
+    strategies_.push_back(compile_strategy(graph_, std::move(strategy), cluster_, how));
   check(home_anchor >= 0 && static_cast<size_t>(home_anchor) < strategies_.size(), "no strategy {} to anchor home",
         home_anchor);
   const CompiledStrategy& anchor = strategies_[static_cast<size_t>(home_anchor)];

@@ -109,8 +109,8 @@ class PlanPrinter {
   }
 
   layout::Mesh mesh_of(int s, size_t group, size_t stage) const {
-    const config::Group& placed = strategy(s).strategy.groups[group];
-    return stage_mesh(placed, placed.stages[stage], strategy(s).groups[group].stages[stage].replica);
+    return stage_mesh(strategy(s).strategy.groups[group].stages[stage],
+                      strategy(s).groups[group].stages[stage].replica);
   }
 
   std::string strategy_text(int s) const {
@@ -159,7 +159,7 @@ class PlanPrinter {
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
     };
     for (const config::Group& group : strategy(s).strategy.groups)
-      if (group.dp > 1) add("dp");
+      if (group.replicas() > 1) add("data");
     each_use(s, param, [&](const layout::Mesh& replica, const ir::ParamUse& use) {
       ++uses;
       for (const int axis : use.grad.partial) add(replica.axes[static_cast<size_t>(axis)].name);

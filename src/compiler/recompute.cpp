@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <map>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -87,10 +88,13 @@ bool is_activation(const ir::StageCode& stage, int b) {
   return stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::activation;
 }
 
-// Last reader or writer of each activation frees it, unless it is needed beyond the segment.
+// What ends last of an activation's readers and writers drops it, unless it is needed beyond the segment.
 void drop_after_last_use(const ir::StageCode& stage, ir::Segment& segment, const std::set<int>& outlives) {
   std::set<int> seen = outlives;
-  for (size_t i = segment.code.size(); i-- > 0;) {
+  std::vector<size_t> ends;
+  ir::walk(
+      segment, [](size_t) {}, [&](size_t i) { ends.push_back(i); });
+  for (const size_t i : std::views::reverse(ends)) {
     ir::Instr& instr = segment.code[i];
     instr.drop.clear();
     for (const auto* side : {&instr.in, &instr.out})

@@ -30,9 +30,9 @@ schedule::Schedule forwards(int stages, int mbs, int chunks, schedule::Placement
   schedule::Schedule made{
       .order = schedule::Order(static_cast<size_t>(stages)), .mbs = mbs, .chunks = chunks, .placement = placement};
   for (std::vector<schedule::Item>& items : made.order)
-    for (const char what : {'F', 'X'})
+    for (const Pass pass : {Pass::F, Pass::BW})
       for (int i = 0; i < chunks; ++i)
-        for (int mb = 0; mb < mbs; ++mb) items.push_back({what, what == 'F' ? i : chunks - 1 - i, mb});
+        for (int mb = 0; mb < mbs; ++mb) items.push_back({pass, pass == Pass::F ? i : chunks - 1 - i, mb});
   return made;
 }
 

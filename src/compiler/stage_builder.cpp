@@ -55,22 +55,19 @@ void make_adjacent(ir::StageCode& stage, const std::vector<int>& members) {
   }
 }
 
-StageBuilder::StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit,
-                           int end_unit, std::vector<std::vector<int>> hosts, std::set<int> gathered)
+StageBuilder::StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, const layout::StageMesh& mesh,
+                           int first_unit, int end_unit, std::vector<std::vector<int>> hosts, std::set<int> gathered)
     : graph_(graph),
       strategy_(strategy),
       gathered_(std::move(gathered)),
       needed_(needed_calls(graph)),
       primary_(graph.values().size(), -1) {
-  stage_.replica = replica_mesh(graph, strategy, tp, first_unit, end_unit);
-  stage_.hosts = hosts.empty() ? std::vector(1, std::vector<int>(static_cast<size_t>(tp), 0)) : std::move(hosts);
+  stage_.replica = replica_mesh(graph, strategy, mesh, first_unit, end_unit);
+  stage_.hosts = hosts.empty() ? std::vector(1, std::vector<int>(stage_.replica.ranks.size(), 0)) : std::move(hosts);
   stage_.first_unit = first_unit;
   stage_.end_unit = end_unit;
   stage_.forward.phase = ir::Phase::F;
   stage_.backward.phase = ir::Phase::B;
-  residual_ = boundary_ = layout::replicated(2);
-  for (size_t a = 0; a < stage_.replica.axes.size(); ++a) boundary_.split[0].push_back(static_cast<int>(a));
-  if (strategy.sequence_parallel) residual_ = boundary_;
 }
 
 ir::StageCode StageBuilder::build() {
@@ -86,8 +83,23 @@ ir::StageCode StageBuilder::build() {
 }
 
 layout::Layout StageBuilder::use_layout(int param) const {
-  return gathered_.contains(param) ? usual_layout(graph_, param, strategy_, stage_.replica)
+  return gathered_.contains(param) ? usual_layout(graph_, param, stage_.replica)
                                    : param_layout(graph_, param, strategy_, stage_.replica);
+}
+
+RoleLayout StageBuilder::role_layout(layout::Role role, const ir::Type& type) const {
+  return compiler::role_layout(role, type, strategy_.sequence_parallel, stage_.replica);
+}
+
+// The value of a buffer in the layout of a role. Sums are made, except those of gradients over axes that only copy the
+// value itself: they are made with the weights' gradients.
+int StageBuilder::in_role(int buffer, layout::Role role, int unit, ir::Phase phase) {
+  if (role == layout::Role::none) return buffer;
+  const ir::Buffer& made = stage_.buffers[static_cast<size_t>(buffer)];
+  RoleLayout to = role_layout(role, made.type);
+  for (const int axis : made.layout.partial)
+    if (std::ranges::count(to.copies, axis) > 0) to.layout.partial.push_back(axis);
+  return resharded(buffer, to.layout, unit, phase);
 }
 
 // The buffer in which a value is now; parameters and feeds appear at first use, activations of other stages as
@@ -109,10 +121,10 @@ int StageBuilder::current(int value) {
       int& boundary = forward ? stage_.act_in : stage_.grad_in;
       check(boundary < 0, "stage {}..{}: a second value, {}, comes from another stage", stage_.first_unit,
             stage_.end_unit, v.name);
-      boundary = buffer(value, boundary_);
+      boundary = buffer(value, role_layout(layout::Role::boundary, v.type).layout);
       return primary_[static_cast<size_t>(value)] =
-                 resharded(boundary, residual_, forward ? stage_.first_unit : stage_.end_unit - 1,
-                           forward ? ir::Phase::F : ir::Phase::B);
+                 in_role(boundary, layout::Role::residual, forward ? stage_.first_unit : stage_.end_unit - 1,
+                         forward ? ir::Phase::F : ir::Phase::B);
     }
   }
   return buffer_of;
@@ -157,15 +169,22 @@ ir::LayoutQuery StageBuilder::query_of(const ir::Call& call) {
   query.mesh = &stage_.replica;
   for (const int v : call.in) {
     const ir::Value& value = graph_.value(v);
-    query.in.push_back(stage_.buffers[static_cast<size_t>(current(v))].layout);
+    const bool read_in_role = call.op->reads_as() != layout::Role::none && value.kind == ir::ValueKind::activation &&
+                              value.type.shape.dims() == 2 && value.type.shape.size[0] == ir::kTokens;
+    query.in.push_back(read_in_role ? role_layout(call.op->reads_as(), value.type).layout
+                                    : stage_.buffers[static_cast<size_t>(current(v))].layout);
     query.in_fixed.push_back(value.kind == ir::ValueKind::param);
     query.in_feed.push_back(value.kind == ir::ValueKind::feed);
     query.in_types.push_back(&value.type);
   }
-  for (const int v : call.out)
-    query.out_fixed.push_back(graph_.value(v).kind == ir::ValueKind::gradient
+  for (const int v : call.out) {
+    const ir::Value& value = graph_.value(v);
+    query.out_fixed.push_back(value.kind == ir::ValueKind::gradient
                                   ? stage_.buffers[static_cast<size_t>(current(v))].layout
                                   : layout::Layout{});
+    query.out_roles.push_back(value.role == layout::Role::none ? layout::Layout{}
+                                                               : role_layout(value.role, value.type).layout);
+  }
   return query;
 }
 
@@ -183,7 +202,7 @@ void StageBuilder::misfit(const ir::Call& call) {
   for (const auto* side : {&call.in, &call.out})
     for (const int v : *side)
       if (const int param = graph_.value(v).param;
-          param >= 0 && !(use_layout(param) == usual_layout(graph_, param, strategy_, stage_.replica)))
+          param >= 0 && !(use_layout(param) == usual_layout(graph_, param, stage_.replica)))
         misfits_.insert(param);
   check(!misfits_.empty(), "strategy \"{}\": {} can't compute with its parameters in their usual layouts",
         strategy_.name, call.op->name());
@@ -227,6 +246,7 @@ void StageBuilder::add_reshard(int from, int to, int unit, ir::Phase phase) {
   const ir::Buffer &source = stage_.buffers[static_cast<size_t>(from)],
                    &target = stage_.buffers[static_cast<size_t>(to)];
   ir::Instr instr;
+  instr.queue = ir::Queue::collective;
   instr.exchanges = exchanges(source, target);
   instr.in = {from};
   instr.out = {to};
@@ -279,8 +299,7 @@ void StageBuilder::produce(const ir::Call& call, const ir::LayoutRule& rule, ir:
   segment(call.phase).code.push_back(instr);
   for (size_t i = 0; i < call.out.size(); ++i) {
     const ir::Value& value = graph_.value(call.out[i]);
-    if (value.role == "residual")
-      primary_[static_cast<size_t>(call.out[i])] = resharded(instr.out[i], residual_, call.unit, call.phase);
+    primary_[static_cast<size_t>(call.out[i])] = in_role(instr.out[i], value.role, call.unit, call.phase);
   }
 }
 
@@ -315,7 +334,7 @@ void StageBuilder::find_boundaries() {
     }
     if (value < 0) return -1;
     const int unit = phase == ir::Phase::F ? stage_.end_unit - 1 : stage_.first_unit;
-    return resharded(primary_[static_cast<size_t>(value)], boundary_, unit, phase);
+    return in_role(primary_[static_cast<size_t>(value)], layout::Role::boundary, unit, phase);
   };
   stage_.act_out = leaving(ir::Phase::F);
   stage_.grad_out = leaving(ir::Phase::B);

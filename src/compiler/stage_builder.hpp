@@ -17,8 +17,8 @@ class StageBuilder {
  public:
   /// gathered: parameters that are brought into their usual layout for use. hosts: the patterns in which replicas lie
   /// on hosts, as in ir::StageCode::hosts; empty: all ranks are on one host.
-  StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, int tp, int first_unit, int end_unit,
-               std::vector<std::vector<int>> hosts = {}, std::set<int> gathered = {});
+  StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, const layout::StageMesh& mesh, int first_unit,
+               int end_unit, std::vector<std::vector<int>> hosts = {}, std::set<int> gathered = {});
   /// Forward and backward segments, without recomputation, drops and events. The result is valid only if there are no
   /// misfits.
   ir::StageCode build();
@@ -33,6 +33,8 @@ class StageBuilder {
   bool fits(const ir::LayoutQuery& query, const ir::LayoutRule& rule) const;
   void misfit(const ir::Call& call);
   layout::Layout use_layout(int param) const;
+  RoleLayout role_layout(layout::Role role, const ir::Type& type) const;
+  int in_role(int buffer, layout::Role role, int unit, ir::Phase phase);
   void gather_params(const ir::Call& call);
   std::vector<int> inputs_of(const ir::Call& call, const ir::LayoutRule& rule);
   ir::LayoutQuery query_of(const ir::Call& call);
@@ -51,9 +53,8 @@ class StageBuilder {
   const config::Strategy& strategy_;
   std::set<int> gathered_, misfits_;
   ir::StageCode stage_;
-  layout::Layout residual_, boundary_;  // of the residual stream inside the stage and at its boundaries
-  std::vector<bool> needed_;            // per call
-  std::vector<int> primary_;            // buffer of each value; -1: none yet
+  std::vector<bool> needed_;  // per call
+  std::vector<int> primary_;  // buffer of each value; -1: none yet
   std::map<Key, int> by_layout_;
   std::map<std::string, std::vector<std::shared_ptr<const layout::Exchange>>> exchanges_;  // by layouts and shape
   std::map<std::pair<const ir::Segment*, int>, int>

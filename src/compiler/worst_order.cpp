@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "compiler/holdings.hpp"
 #include "compiler/order.hpp"
 
 namespace switchyard::compiler {
@@ -136,12 +137,7 @@ class WorstOrder {
 }  // namespace
 
 bool is_received(const Task& task, int rank) {
-  bool to = false;
-  for (const layout::Msg& m : task.messages) {
-    if (m.src == rank) return false;
-    to |= m.dst == rank;
-  }
-  return to && task.kind == TaskKind::send;
+  return task.kind == TaskKind::send && receives(task, rank) && !sends(task, rank);
 }
 
 Arrivals::Arrivals(const ir::Program& program) : needs_(program.tasks.size()) {

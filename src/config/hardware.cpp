@@ -70,7 +70,7 @@ class Reader {
   double quantity(Section& section, const std::string& part, const Notation& notation, bool zero_too = false);
   double optional_quantity(Section& section, const std::string& part, const Notation& notation, double fallback,
                            bool zero_too = false);
-  bool yes(Section& section, const std::string& part);
+  bool yes(Section& section, const std::string& part, bool fallback = false);
   std::optional<int> count(Section& section, const std::string& part, i64 most);
   EfficiencyCurve curve(Section& section, const std::string& part, const Notation& sizes);
   std::optional<EfficiencyCurve::Point> point(const toml::node& item, const Notation& sizes,
@@ -83,7 +83,7 @@ class Reader {
   void read_host_names(const toml::array& list, const std::string& place, Hardware& hardware);
   void fit_ranks(Hardware& hardware, std::optional<int> ranks);
   void close(const Section& section);
-  void tell_unknown();
+  void report_unknown();
 
   std::string where(const toml::node& node) const {
     return node.source().begin.line == 0 ? origin_ : fmt::format("{}:{}", origin_, node.source().begin.line);
@@ -167,15 +167,15 @@ double Reader::optional_quantity(Section& section, const std::string& part, cons
 }
 
 /// The key's value; false if it is wrong or missing.
-bool Reader::yes(Section& section, const std::string& part) {
+bool Reader::yes(Section& section, const std::string& part, bool fallback) {
   if (section.table == nullptr || !section.table->contains(part)) {
     section.asked.push_back(part);
-    return false;
+    return fallback;
   }
   const toml::node* node = find(section, part);
   const auto value = node->value_exact<bool>();
   if (!value) wrong(section.key(part), *node, fmt::format("is {}; true or false is needed", type_name(*node)));
-  return value.value_or(false);
+  return value.value_or(fallback);
 }
 
 /// A number of at least 1; nothing if it is wrong or missing.
@@ -252,7 +252,7 @@ void Reader::close(const Section& section) {
   }
 }
 
-void Reader::tell_unknown() {
+void Reader::report_unknown() {
   const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   for (const auto& [name, place] : unknown_) {
     const auto same =
@@ -417,6 +417,7 @@ Hardware Reader::read(const toml::table& table, std::optional<int> ranks) {
     wrong("overlap_slowdown", *table.get("overlap_slowdown"),
           "must be at least 1 (no slowdown) and at most 2 (serialized)");
   }
+  hardware.overlaps_collectives = yes(root, "overlap_collectives", true);
   read_device(root, hardware.device);
   const bool one_host = hosts_given_ && !hosts_faulty_ && hardware.hosts == 1;
   Section links = subsection(root, "links", "it gives the links inside a host and between hosts");
@@ -427,7 +428,7 @@ Hardware Reader::read(const toml::table& table, std::optional<int> ranks) {
       read_link(links, "inter_host", one_host ? nullptr : "it gives the links between hosts", sharers);
   close(links);
   close(root);
-  tell_unknown();
+  report_unknown();
   if (devices && !hosts_faulty_) fit_ranks(hardware, ranks);
   return hardware;
 }

@@ -56,10 +56,10 @@ void add_bucket_error(Errors& errors, const Where& where, size_t bucket, const U
 void cut_strategies(Job& job, const Where& where, Errors& errors) {
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     Bucket& bucket = job.buckets[i];
-    if (bucket.spec.empty()) continue;
+    if (!bucket.degrees) continue;
     try {
-      cut_by_spec(bucket.strategy, bucket.spec, job.run.ranks, job.model.config.layers);
-      if (!bucket.strategy.order.order.empty()) bucket.spec.clear();  // written out it is JSON
+      cut_by_degrees(bucket.strategy, *bucket.degrees, job.run.ranks, job.model.config.layers);
+      if (!bucket.strategy.order.order.empty()) bucket.degrees.reset();  // written out it is JSON
     } catch (const UserError& error) {
       add_bucket_error(errors, where, i, error);
     }
@@ -71,7 +71,7 @@ void check_zero(const Job& job, const Where& where, Errors& errors) {
   if (job.buckets.empty() || job.buckets[static_cast<size_t>(job.run.home)].strategy.zero == 0) return;
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     const Strategy& strategy = job.buckets[i].strategy;
-    const bool replicas = std::ranges::any_of(strategy.groups, [](const Group& group) { return group.dp > 1; });
+    const bool replicas = std::ranges::any_of(strategy.groups, [](const Group& group) { return group.replicas() > 1; });
     if (strategy.zero == 0 && replicas)
       errors.add(where(fmt::format("bucket.{}.strategy", i)),
                  fmt::format("bucket.{}: zero = 0, but the optimizer's state is kept once, as bucket {} says "
@@ -118,7 +118,7 @@ void check_resolved(const Job& job, const Where& where, Errors& errors) {
   }
   check_countable(job, where, errors);
   for (size_t i = 0; i < job.buckets.size(); ++i) {
-    if (job.buckets[i].strategy.groups.empty() && !job.buckets[i].spec.empty()) continue;  // reported already
+    if (job.buckets[i].strategy.groups.empty() && job.buckets[i].degrees) continue;  // reported already
     try {
       validate(job.buckets[i].strategy, model, job.run.ranks);
     } catch (const UserError& error) {
@@ -198,7 +198,7 @@ std::uint64_t fingerprint(const Job& job) {
   }
   for (const Bucket& bucket : job.buckets) {
     hash.add(fmt::format("bucket={}", bucket.max_length));
-    hash.add(bucket.spec);
+    hash.add(bucket.degrees ? to_text(*bucket.degrees) : "");
     hash.add(to_json(bucket.strategy));
   }
   return hash.value();

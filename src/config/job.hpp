@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,8 @@ struct BatchSettings {
 /// Documents up to max_length tokens and above the next bucket's max_length run under `strategy`.
 struct Bucket {
   i64 max_length = 0;
-  std::string spec;  // "dp,tp,pp"; the strategy's groups follow from it once the model's layers are known. Empty:
-                     // groups as given
+  std::optional<Degrees> degrees;  // from which the strategy's groups follow once the model's layers are known;
+                                   // nothing: groups as given
   Strategy strategy;
   bool operator==(const Bucket&) const = default;
 };
@@ -76,6 +77,7 @@ struct RunSettings {
   int home = 0;            // bucket whose strategy anchors the home of master weights and moments
   std::vector<int> order;  // buckets as a step runs them; empty: as batch::published_order
   bool prefetch = true;    // next switch under the running strategy's computation
+  bool overlap = true;     // collectives of tensor parallel ranks under products
   bool operator==(const RunSettings&) const = default;
 };
 

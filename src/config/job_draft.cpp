@@ -66,7 +66,8 @@ class Resolver {
   void check_optimizer();
   void resolve_buckets();
   void resolve_preset_buckets();
-  std::optional<Strategy> strategy_of(const BucketDraft& bucket, const std::string& name, std::string& spec);
+  std::optional<Strategy> strategy_of(const BucketDraft& bucket, const std::string& name,
+                                      std::optional<Degrees>& degrees);
   void check_buckets();
   void resolve_ranks();
   std::string first_size_key() const;
@@ -188,9 +189,9 @@ void Resolver::resolve_preset_buckets() {
       BucketDraft draft;
       draft.text = bucket.spec;
       const std::string name = "parallel.preset";
-      std::string spec;
-      const std::optional<Strategy> strategy = strategy_of(draft, name, spec);
-      job_.buckets.push_back({bucket.max_length, spec, *strategy});
+      std::optional<Degrees> degrees;
+      const std::optional<Strategy> strategy = strategy_of(draft, name, degrees);
+      job_.buckets.push_back({bucket.max_length, degrees, *strategy});
     }
   } catch (const UserError& error) {
     model_error("parallel.preset", error.what());
@@ -213,9 +214,10 @@ void Resolver::resolve_buckets() {
   }
   for (size_t i = 0; i < draft_.buckets.size(); ++i) {
     const std::string name = fmt::format("bucket.{}", i);
-    Bucket bucket{.max_length = draft_.buckets[i].max_length, .spec = "", .strategy = {}};
+    Bucket bucket;
+    bucket.max_length = draft_.buckets[i].max_length;
     try {
-      const std::optional<Strategy> strategy = strategy_of(draft_.buckets[i], name, bucket.spec);
+      const std::optional<Strategy> strategy = strategy_of(draft_.buckets[i], name, bucket.degrees);
       if (strategy) bucket.strategy = *strategy;
     } catch (const UserError& error) {
       model_error(name, fmt::format("{}: {}", name, error.what()));
@@ -231,9 +233,10 @@ std::string read_beside(const std::string& file, const std::string& origin, cons
   return *text;
 }
 
-/// The strategy of a bucket in any of its forms; spec: its degrees, where given by them. Nothing if an error has been
+/// The strategy of a bucket in any of its forms; degrees: where it is given by them. Nothing if an error has been
 /// reported.
-std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const std::string& name, std::string& spec) {
+std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const std::string& name,
+                                              std::optional<Degrees>& degrees) {
   const bool in_table = std::any_of(bucket_keys().begin(), bucket_keys().end(), [&](const KeyInfo& key) {
     return key.name.starts_with("strategy.") && key.name != "strategy.file" && !draft_.misses(name + "." + key.name);
   });
@@ -258,13 +261,20 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
       bucket.text[bucket.text.find_first_not_of(" \t\r\n")] == '{') {
     return strategy_from_json(bucket.text, name + ".strategy");
   }
-  const Degrees degrees = text ? degrees_from_spec(bucket.text) : Degrees{bucket.dp, bucket.tp, bucket.pp};
-  spec = fmt::format("{},{},{}", degrees.dp, degrees.tp, degrees.pp);
   BucketDraft merged = bucket;
   merged.settings = draft_.settings;
   for (const Key<BucketDraft>& key : bucket_keys())
     if (draft_.has(name + "." + key.name)) key.set(merged, key.get(bucket));
-  Strategy strategy{merged.settings, bucket.name.empty() ? spec : bucket.name, {}, {}, {}};
+  std::string usual_name = to_text(bucket.degrees);
+  if (text) {
+    const StrategyText own = read_strategy_text(bucket.text);
+    const StrategyText read = read_strategy_text(bucket.text, draft_.settings);
+    merged.degrees = read.degrees;
+    merged.settings = read.settings;
+    usual_name = to_text(own.degrees, own.settings);
+  }
+  degrees = merged.degrees;
+  Strategy strategy{merged.settings, bucket.name.empty() ? usual_name : bucket.name, {}, {}, {}};
   if (!bucket.schedule_file.empty()) {
     if (draft_.has(name + ".strategy.schedule"))
       user_error("strategy.schedule and strategy.schedule_file exclude each other. Keep one.");
@@ -308,14 +318,9 @@ void Resolver::check_buckets() {
 
 /// Ranks that the bucket's strategy needs.
 i64 ranks_of(const Bucket& bucket) {
-  if (bucket.spec.empty()) {
-    const std::vector<int> ranks = bucket.strategy.ranks();
-    return ranks.empty() ? 1 : i64{ranks.back()} + 1;
-  }
-  const Degrees degrees = degrees_from_spec(bucket.spec);
-  i64 ranks = 1;
-  for (const i64 degree : {degrees.dp, degrees.tp, degrees.pp}) ranks *= std::min(degree, kMostRanks / ranks + 1);
-  return ranks;
+  if (bucket.degrees) return ranks_of(*bucket.degrees);
+  const std::vector<int> ranks = bucket.strategy.ranks();
+  return ranks.empty() ? 1 : i64{ranks.back()} + 1;
 }
 
 void Resolver::resolve_ranks() {

@@ -288,7 +288,7 @@ auto settings_keys() {
           .at_most(kMostDocuments)
           .fallback("0: the memory of 1f1b"),
       Row<Settings, &S::sequence_parallel>(
-          "sequence_parallel", "split activations between blocks by tokens over the tensor parallel ranks."),
+          "sequence_parallel", "split activations between blocks by tokens over the tensor parallel ranks, too."),
       Row<Settings, &S::micro_batch_tokens>("micro_batch_tokens", "most tokens of a micro-batch.")
           .unit("tokens")
           .at_least(0)
@@ -447,6 +447,10 @@ Keys run_keys() {
       Run<&RunSettings::prefetch>(
           "run.prefetch",
           "Receive the next strategy's parameters while the current one still computes, if memory allows."),
+      Run<&RunSettings::overlap>(
+          "run.overlap",
+          "Exchange activations and their gradients among tensor parallel ranks while products are computed that don't "
+          "need them. It changes no result."),
       Row<kJob, &Job::fabric, &FabricSettings::timeout>("fabric.timeout",
                                                         "Longest time to wait for a silent rank before the job ends "
                                                         "with an error. Slow disks do not count as silence.")
@@ -498,20 +502,28 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
             .fallback("required"),
         Row<&BucketDraft::text>(
             "strategy",
-            "\"dp,tp,pp\": data, tensor and pipeline parallel degrees; or a table with the keys below; or a "
-            "strategy's JSON as text.")
+            "\"dp,tp,pp\": data, tensor and pipeline parallel degrees; or keys as \"dp=2,ulysses=4,zero=0\" (those of "
+            "the "
+            "table, except names and files, each once, in any order); or a table with the keys below; or a strategy's "
+            "JSON as text.")
             .fallback("required"),
         Row<&BucketDraft::file>("file", "Path of a strategy in JSON, relative to the job file. Excludes strategy.")
             .fallback("none"),
         Row<&BucketDraft::file>("strategy.file", "The same inside the table; excludes all other keys of the table.")
             .fallback("none"),
-        Row<&BucketDraft::dp>("strategy.dp", "Data parallel degree: parallel pipelines.")
+        Row<&BucketDraft::degrees, &Degrees::dp>("strategy.dp", "Data parallel degree: parallel pipelines.")
             .at_least(1)
             .at_most(kMostRanks),
-        Row<&BucketDraft::tp>("strategy.tp", "Tensor parallel degree: ranks that share each layer.")
+        Row<&BucketDraft::degrees, &Degrees::tp>("strategy.tp", "Tensor parallel degree: ranks that share each layer.")
             .at_least(1)
             .at_most(kMostRanks),
-        Row<&BucketDraft::pp>("strategy.pp", "Pipeline parallel degree: number of stages.")
+        Row<&BucketDraft::degrees, &Degrees::pp>("strategy.pp", "Pipeline parallel degree: number of stages.")
+            .at_least(1)
+            .at_most(kMostRanks),
+        Row<&BucketDraft::degrees, &Degrees::ulysses>(
+            "strategy.ulysses",
+            "Sequence parallel degree (Ulysses): ranks that share the tokens of a micro-batch, and the heads inside "
+            "attention.")
             .at_least(1)
             .at_most(kMostRanks),
         Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),

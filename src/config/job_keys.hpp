@@ -17,7 +17,7 @@ namespace switchyard::config {
 struct BucketDraft {
   i64 max_length = 0;
   std::string text, file, name, schedule_file;
-  i64 dp = 1, tp = 1, pp = 1;
+  Degrees degrees;
   StrategySettings settings;
 };
 

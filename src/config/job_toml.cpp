@@ -49,12 +49,9 @@ bool is_open(const KeyInfo& key, const KeyValue& value) {
 }
 
 std::string table_of(const Bucket& bucket) {
-  const Degrees degrees = degrees_from_spec(bucket.spec);
   BucketDraft draft;
   draft.name = bucket.strategy.name;
-  draft.dp = degrees.dp;
-  draft.tp = degrees.tp;
-  draft.pp = degrees.pp;
+  draft.degrees = *bucket.degrees;
   draft.settings = bucket.strategy;
   std::string text;
   constexpr std::string_view kPrefix = "strategy.";
@@ -114,7 +111,7 @@ std::string to_toml(const Job& job) {
   }
   for (const Bucket& bucket : job.buckets) {
     text += fmt::format("\n[[bucket]]\nmax_length = {}\nstrategy = {}\n", bucket.max_length,
-                        bucket.spec.empty() ? readable(to_json(bucket.strategy)) : table_of(bucket));
+                        bucket.degrees ? table_of(bucket) : readable(to_json(bucket.strategy)));
   }
   return text;
 }

@@ -152,6 +152,7 @@ std::string to_json(const Profile& profile) {
                          {"hosts", h.hosts},
                          {"devices_per_host", h.devices_per_host},
                          {"overlap_slowdown", h.overlap_slowdown},
+                         {"overlap_collectives", h.overlaps_collectives},
                          {"device", device},
                          {"links", links},
                          {"operators", operators},
@@ -163,7 +164,8 @@ Profile profile_from_json(const std::string& text, const std::string& origin, st
   Json document = parse_json(text, origin, kRemedy);
   const Node root(document, origin, "");
   root.expect_keys(
-      {"name", "hosts", "devices_per_host", "overlap_slowdown", "device", "links", "operators", "machine"},
+      {"name", "hosts", "devices_per_host", "overlap_slowdown", "overlap_collectives", "device", "links", "operators",
+       "machine"},
       {"name", "hosts", "devices_per_host", "overlap_slowdown", "device", "links", "operators", "machine"});
   Profile profile;
   profile.machine = read_machine(root["machine"]);

@@ -27,9 +27,15 @@ std::optional<int> take_number(std::string_view& text) {
 
 /// "F0", "W12.1".
 std::optional<Item> item_of(std::string_view word) {
-  if (word.empty() || std::string_view("FBWX").find(word[0]) == std::string_view::npos) return std::nullopt;
-  Item item{.what = word[0]};
-  word.remove_prefix(1);
+  Item item;
+  bool known = false;
+  for (const Pass pass : {Pass::F, Pass::B, Pass::W, Pass::BW})  // the longest name last
+    if (word.starts_with(name_of(pass))) {
+      item.pass = pass;
+      known = true;
+    }
+  if (!known) return std::nullopt;
+  word.remove_prefix(name_of(item.pass).size());
   const auto mb = take_number(word);
   if (!mb) return std::nullopt;
   item.mb = *mb;
@@ -64,7 +70,8 @@ std::vector<Item> read_stage(const Node& node, const Schedule& schedule) {
     const auto item = item_of(word);
     if (!item) {
       node.error(
-          "has {} as item {}; write F, B, W or X, the micro-batch, and for chunks above 0 a dot and the chunk: \"F3\", "
+          "has {} as item {}; write F, B, W or BW, the micro-batch, and for chunks above 0 a dot and the chunk: "
+          "\"F3\", "
           "\"W3.1\".",
           quoted(word.substr(0, kLongest)), items.size());
     }

@@ -1,8 +1,7 @@
 #include "config/strategy.hpp"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
+#include <limits>
 
 #include "base/errors.hpp"
 #include "config/model.hpp"
@@ -10,11 +9,42 @@
 namespace switchyard::config {
 namespace {
 
-/// "1, 2, or a multiple of 2: 4, 6, 8, ...": the tensor degrees that go with a number of key/value heads.
-std::string working_degrees(i64 kv_heads) {
-  std::string text = kv_heads == 1 ? "1" : kv_heads == 2 ? "1, 2" : fmt::format("1 to {}", kv_heads);
-  return fmt::format("{}, or a multiple of {}: {}, {}, {} ...", text, kv_heads, 2 * kv_heads, 3 * kv_heads,
-                     4 * kv_heads);
+/// Whether the ranks of a stage can divide the heads of a model: queries evenly or not, keys and values by leading
+/// factors of the axes.
+bool divides_heads(const StageMesh& mesh, const ModelConfig& model) {
+  const std::span<const StageAxis> axes = layout::cuts_of(layout::Role::attention, true).features;
+  return mesh.parts(axes) <= model.heads && layout::leading_factors(mesh, axes, model.kv_heads);
+}
+
+/// "tp = 2 or 4, or ulysses = 1": for each axis that cuts heads, the nearest sizes with which it works while the others
+/// stay as they are.
+std::string nearest_sizes(const StageMesh& mesh, const ModelConfig& model) {
+  std::string text;
+  for (const StageAxis axis : layout::cuts_of(layout::Role::attention, true).features) {
+    std::vector<int> sizes;
+    StageMesh other = mesh;
+    const auto works = [&](int size) {
+      other[axis] = size;
+      return divides_heads(other, model);
+    };
+    const int most = static_cast<int>(std::min<i64>(model.heads, std::numeric_limits<int>::max()));
+    for (int size = std::min(mesh[axis] - 1, most); size >= 1 && sizes.empty(); --size)
+      if (works(size)) sizes.push_back(size);
+    for (int size = mesh[axis] + 1, known = static_cast<int>(sizes.size());
+         size <= most && static_cast<int>(sizes.size()) == known; ++size)
+      if (works(size)) sizes.push_back(size);
+    if (!sizes.empty())
+      text +=
+          fmt::format("{}{} = {}", text.empty() ? "" : ", or ", layout::info_of(axis).name, fmt::join(sizes, " or "));
+  }
+  return text;
+}
+
+std::string names_of_head_axes() {
+  std::vector<std::string_view> names;
+  for (const StageAxis axis : layout::cuts_of(layout::Role::attention, true).features)
+    names.push_back(layout::info_of(axis).name);
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 /// Checks one strategy; every message begins with its name and the place in it.
@@ -65,7 +95,6 @@ class Validator {
   }
 
   void check_group(const Group& group, const std::string& place) {
-    if (group.dp < 1) error(place + ".dp", "= {} must be at least 1.", group.dp);
     if (group.stages.empty()) error(place + ".stages", "is empty. Give at least one stage.");
     const int positions = static_cast<int>(group.stages.size()), chunks = strategy_.chunk_count();
     if (positions % chunks != 0)
@@ -88,7 +117,7 @@ class Validator {
       }
       next = stage.end_layer;
       const int first = schedule::stage_of(strategy_.placement(), positions / chunks, static_cast<int>(s));
-      check_stage(stage, group.dp, at,
+      check_stage(stage, group.replicas(), at,
                   s < static_cast<size_t>(positions / chunks) ? nullptr : &group.stages[static_cast<size_t>(first)]);
     }
     if (next != model_.layers)
@@ -97,20 +126,26 @@ class Validator {
   }
 
   // first: the same ranks' first chunk, for the later ones.
-  void check_stage(const Stage& stage, int dp, const std::string& place, const Stage* first) {
-    if (stage.tp < 1) error(place + ".tp", "= {} must be at least 1.", stage.tp);
-    if (stage.tp > model_.kv_heads && stage.tp % model_.kv_heads != 0) {
-      error(place + ".tp", "= {} is above kv_heads = {} and not a multiple of it. Use {}", stage.tp, model_.kv_heads,
-            working_degrees(model_.kv_heads));
-    }
-    const i64 needed = static_cast<i64>(dp) * stage.tp;
-    if (static_cast<i64>(stage.ranks.size()) != needed) {
-      error(place + ".ranks", "lists {} ranks, but dp = {} times tp = {} needs {}.", stage.ranks.size(), dp, stage.tp,
-            needed);
-    }
-    if (first && (stage.ranks != first->ranks || stage.tp != first->tp))
-      error(place, "is a further chunk of the stage with ranks [{}] and tp = {}. Give it the same.",
-            fmt::join(first->ranks, ", "), first->tp);
+  void check_stage(const Stage& stage, int replicas, const std::string& place, const Stage* first) {
+    for (const layout::StageAxisInfo& axis : layout::stage_axes())
+      if (stage.mesh[axis.axis] < 1)
+        error(fmt::format("{}.mesh.{}", place, axis.name), "= {} must be at least 1.", stage.mesh[axis.axis]);
+    if (const int own = stage.mesh[StageAxis::data]; own != replicas)
+      error(place + ".mesh.data", "= {}, but the first stage has {}. All stages of a group have as many replicas.", own,
+            replicas);
+    const i64 needed = stage.mesh.ranks();
+    if (static_cast<i64>(stage.ranks.size()) != needed)
+      error(place + ".ranks", "lists {} ranks, but the mesh ({}) needs {}.", stage.ranks.size(),
+            needed == 1 ? "no axes" : to_string(stage.mesh), needed);
+    if (!divides_heads(stage.mesh, model_))
+      error(place + ".mesh",
+            "({}) can't divide {} heads with {} key/value heads. The axes that divide heads ({}) make at most as many "
+            "parts as there are heads; above the key/value heads, leading factors of theirs multiply to these. Use {}.",
+            to_string(stage.mesh), model_.heads, model_.kv_heads, names_of_head_axes(),
+            nearest_sizes(stage.mesh, model_));
+    if (first && (stage.ranks != first->ranks || !(stage.mesh == first->mesh)))
+      error(place, "is a further chunk of the stage with ranks [{}] and the mesh ({}). Give it the same.",
+            fmt::join(first->ranks, ", "), to_string(first->mesh));
     if (first) return;
     for (const int rank : stage.ranks) {
       if (rank < 0 || rank >= ranks_)
@@ -138,12 +173,14 @@ class Validator {
     std::string degrees;
     for (const Group& group : strategy_.groups) {
       for (const Stage& stage : group.stages) {
-        if (stage.tp % parts == 0) return;
-        degrees += fmt::format("{}{}", degrees.empty() ? "" : ", ", stage.tp);
+        const i64 degree = stage.mesh.parts(layout::weight_axes());
+        if (degree % parts == 0) return;
+        degrees += fmt::format("{}{}", degrees.empty() ? "" : ", ", degree);
       }
     }
     error(place,
-          "cuts {} into {} parts, which divides the tp of no stage ({}). The product of the parts must divide tp.",
+          "cuts {} into {} parts, which divides the tensor parallel degree of no stage ({}). The product of the parts "
+          "must divide it.",
           split.parameter, parts, degrees);
   }
 
@@ -169,13 +206,13 @@ schedule::Placement Strategy::placement() const {
 bool Strategy::splits_gradients() const {
   if (order.order.empty()) return schedule == ScheduleKind::zero_bubble || schedule == ScheduleKind::zb_v;
   return std::ranges::any_of(order.order, [](const std::vector<schedule::Item>& items) {
-    return std::ranges::any_of(items, [](const schedule::Item& item) { return item.what == 'W'; });
+    return std::ranges::any_of(items, [](const schedule::Item& item) { return item.pass == Pass::W; });
   });
 }
 
 int Strategy::replicas() const {
   int count = 0;
-  for (const Group& group : groups) count += group.dp;
+  for (const Group& group : groups) count += group.replicas();
   return count;
 }
 
@@ -189,60 +226,47 @@ std::vector<int> Strategy::ranks() const {
   return used;
 }
 
-Degrees degrees_from_spec(std::string_view spec) {
-  std::array<i64, 3> degrees{};
-  std::string_view rest = spec;
-  const auto skip_blanks = [&] {
-    while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
-  };
-  bool good = true;
-  for (size_t i = 0; i < degrees.size() && good; ++i) {
-    skip_blanks();
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), degrees[i]);
-    good = error == std::errc() && degrees[i] >= 1;
-    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
-    skip_blanks();
-    if (i + 1 == degrees.size()) {
-      good = good && rest.empty();
-    } else {
-      good = good && !rest.empty() && rest.front() == ',';
-      if (good) rest.remove_prefix(1);
-    }
-  }
-  if (!good)
-    user_error("strategy \"{}\" is not \"dp,tp,pp\". Write three numbers of at least 1, such as \"1,4,2\".", spec);
-  return {degrees[0], degrees[1], degrees[2]};
+i64 ranks_of(const Degrees& degrees) {
+  constexpr i64 kMost = i64{1} << 62;
+  i64 ranks = 1;
+  for (const DegreeKey& degree : degree_keys()) ranks *= std::min(degrees.*degree.value, kMost / ranks);
+  return ranks;
 }
 
-void cut_by_spec(Strategy& strategy, std::string_view spec, int ranks, i64 layers) {
-  const auto [dp, tp, pp] = degrees_from_spec(spec);
-  const auto most = [&](i64 degree) { return degree > ranks; };
-  if (most(dp) || most(tp) || most(pp) || dp * tp > ranks || dp * tp * pp > ranks) {
-    user_error(
-        "strategy \"{}\" needs {} x {} x {} ranks, but the run has {}. Use degrees whose product is at most {}, or "
-        "raise run.ranks.",
-        spec, dp, tp, pp, ranks, ranks);
-  }
+void cut_by_degrees(Strategy& strategy, const Degrees& degrees, int ranks, i64 layers) {
+  const std::string text = to_text(degrees);
   const int chunks = std::max(1, strategy.chunk_count());
+  const i64 pp = degrees.pp;
+  if (ranks_of(degrees) > ranks) {
+    std::vector<i64> sizes;
+    for (const DegreeKey& degree : degree_keys())
+      if (degrees.*degree.value > 1) sizes.push_back(degrees.*degree.value);
+    user_error(
+        "strategy \"{}\" needs {} ranks, but the run has {}. Use degrees whose product is at most {}, or raise "
+        "run.ranks.",
+        text, fmt::join(sizes, " x "), ranks, ranks);
+  }
   if (chunks > 1 && pp * chunks > layers) {
     user_error(
         "strategy \"{}\" has {} pipeline stages of {} chunks, but the model has {} layers. Use {} chunks or fewer "
         "stages.",
-        spec, pp, chunks, layers, std::max<i64>(1, layers / pp));
+        text, pp, chunks, layers, std::max<i64>(1, layers / pp));
   }
   if (pp > layers) {
-    user_error("strategy \"{}\" has {} pipeline stages, but the model has {} layers. Use pp of at most {}.", spec, pp,
+    user_error("strategy \"{}\" has {} pipeline stages, but the model has {} layers. Use pp of at most {}.", text, pp,
                layers, layers);
   }
-  Group group{.dp = static_cast<int>(dp), .stages = {}};
+  StageMesh mesh;
+  for (const DegreeKey& degree : degree_keys())
+    if (degree.axis) mesh[*degree.axis] = static_cast<int>(degrees.*degree.value);
+  const int wide = static_cast<int>(mesh.ranks()), positions = static_cast<int>(pp) * chunks;
+  Group group;
   int layer = 0;
-  const int positions = static_cast<int>(pp) * chunks;
   for (int position = 0; position < positions; ++position) {
     Stage stage;
-    stage.tp = static_cast<int>(tp);
-    const int first =
-        schedule::stage_of(strategy.placement(), static_cast<int>(pp), position) * static_cast<int>(dp * tp);
-    for (int i = 0; i < dp * tp; ++i) stage.ranks.push_back(first + i);
+    stage.mesh = mesh;
+    const int first = schedule::stage_of(strategy.placement(), static_cast<int>(pp), position) * wide;
+    for (int i = 0; i < wide; ++i) stage.ranks.push_back(first + i);
     stage.first_layer = layer;
     layer += static_cast<int>(layers / positions + (position < layers % positions ? 1 : 0));
     stage.end_layer = layer;
@@ -252,11 +276,11 @@ void cut_by_spec(Strategy& strategy, std::string_view spec, int ranks, i64 layer
 }
 
 Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const StrategySettings& settings) {
-  Strategy strategy{settings, "", {}, {}, {}};
-  const auto [dp, tp, pp] = degrees_from_spec(spec);
-  strategy.name = fmt::format("{},{},{}", dp, tp, pp);
+  const StrategyText text = read_strategy_text(spec, settings);
+  Strategy strategy{text.settings, "", {}, {}, {}};
+  strategy.name = to_text(text.degrees, read_strategy_text(spec).settings);
   strategy.chunks = strategy.chunk_count();
-  cut_by_spec(strategy, spec, ranks, layers);
+  cut_by_degrees(strategy, text.degrees, ranks, layers);
   return strategy;
 }
 

@@ -2,35 +2,41 @@
 // also a JSON file that the program prints and a person may edit (docs/strategy-format.md).
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "layout/axes.hpp"
 #include "schedule/schedule.hpp"
 
 namespace switchyard::config {
 
+using layout::StageAxis;
+using layout::StageMesh;
+
 /// One position of a group's pipeline: layers [first_layer, end_layer) of the transformer. The embedding goes with the
-/// first one, final norm and head with the last. ranks: dp * tp of them, data outermost, tensor fastest.
+/// first one, final norm and head with the last. ranks: as many as the mesh has, in its order.
 struct Stage {
   std::vector<int> ranks;
-  int tp = 1;
+  StageMesh mesh;
   int first_layer = 0, end_layer = 0;
   bool operator==(const Stage&) const = default;
 };
 
-/// `dp` equal pipelines (replicas). Unequal pipelines are several groups. Replica d of a stage: ranks [d*tp, (d+1)*tp).
-/// With chunks the ranks come again: position c * P + s of P * chunks belongs to those of stage s
+/// Equal pipelines (replicas), as many as the size of axis data, which all stages have in common. Unequal pipelines are
+/// several groups. With chunks the ranks come again: position c * P + s of P * chunks belongs to those of stage s
 /// (schedule::Placement).
 struct Group {
-  int dp = 1;
   std::vector<Stage> stages;
+  int replicas() const { return stages.empty() ? 1 : stages.front().mesh[StageAxis::data]; }
   bool operator==(const Group&) const = default;
 };
 
-/// How tensor parallelism cuts a parameter, where it differs from the default: dims in order, `parts` each. The product
-/// of the parts divides tp (the rest are copies). Empty cuts: replicated.
+/// How a stage cuts a parameter, where it differs from the default: dims in order, `parts` each, over the axes that cut
+/// weights. The product of the parts divides theirs (the rest are copies). Empty cuts: replicated.
 struct Cut {
   int dim = 0, parts = 1;
   bool operator==(const Cut&) const = default;
@@ -50,7 +56,7 @@ struct StrategySettings {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int chunks = 0;          // of the model on each stage; 0: 2 for interleaved and zb_v, else 1
   int activation_cap = 0;  // zero_bubble, zb_v: most activations a stage holds, of a chunk and micro-batch; 0: as 1F1B
-  bool sequence_parallel = true;  // activations between blocks cut on tokens by tp
+  bool sequence_parallel = true;  // activations between blocks cut on tokens by all axes of a replica
   i64 micro_batch_tokens = 0;     // most tokens of a micro-batch; 0: the job's bucket length
   i64 micro_batch_sequences = 0;  // most documents of a micro-batch; 0: any number
   int zero = 1;  // optimizer state: 0 on every rank that has the parameter, 1 once (ZeRO-1; arXiv 1910.02054)
@@ -71,23 +77,45 @@ struct Strategy : StrategySettings {
   bool operator==(const Strategy&) const = default;
 };
 
-/// Data, tensor and pipeline parallel degree, each at least 1.
+/// Sizes of a strategy's axes and its number of pipeline stages, each at least 1.
 struct Degrees {
-  i64 dp = 1, tp = 1, pp = 1;
+  i64 dp = 1, tp = 1, pp = 1, ulysses = 1;
   bool operator==(const Degrees&) const = default;
 };
-/// "1,4,2" (dp,tp,pp; blanks allowed). UserError if it is anything else.
-Degrees degrees_from_spec(std::string_view spec);
-/// "dp,tp,pp" on ranks 0 ... dp*tp*pp-1 with `layers` split as evenly as possible: where the positions (pp times
-/// chunks) do not divide them, the first ones get one more, as the last also holds the head. Tensor fastest, then data,
-/// then pipeline. UserError unless dp*tp*pp <= ranks, positions <= layers, and all positive.
+/// The degrees with the keys by which a strategy's text names them, in its order, and the axis of stages that each is
+/// the size of; nothing: the number of stages.
+struct DegreeKey {
+  std::string_view key;
+  i64 Degrees::*value;
+  std::optional<StageAxis> axis;
+};
+std::span<const DegreeKey> degree_keys();
+/// Product of all degrees, at most 2^62.
+i64 ranks_of(const Degrees& degrees);
+
+/// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp and ulysses, and the
+/// settings of a strategy by the names that they have in a job file. Keys that are left out have the values of
+/// `defaults`, degrees 1. UserError names the text, the key and what it may be; a key may come once.
+struct StrategyText {
+  Degrees degrees;
+  StrategySettings settings;
+};
+StrategyText read_strategy_text(std::string_view text, const StrategySettings& defaults = {});
+/// The text without defaults, which reads back as the same: "2,4,2" where only dp, tp and pp differ from them,
+/// otherwise keys in a fixed order, such as "dp=2,ulysses=4,schedule=zb-v".
+std::string to_text(const Degrees& degrees, const StrategySettings& settings = {});
+
+/// The strategy of a text on the first ranks of the run, with `layers` split as evenly as possible: where the positions
+/// (pp times chunks) do not divide them, the first ones get one more, as the last also holds the head. Stages have
+/// consecutive ranks, in the order of the axes. UserError unless the ranks suffice, positions <= layers, and all is
+/// positive.
 Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const StrategySettings& settings = {});
 /// The same for a strategy that lacks its groups.
-void cut_by_spec(Strategy& strategy, std::string_view spec, int ranks, i64 layers);
+void cut_by_degrees(Strategy& strategy, const Degrees& degrees, int ranks, i64 layers);
 /// Checks against a model and a rank count; UserError naming strategy, stage and remedy: ranks out of range or used
-/// twice (except by chunks), layers not covered once in order, ranks != dp*tp, tp above kv_heads and not a multiple of
-/// it, parts of a split parameter that divide no stage's tp, chunks or a cap that the schedule does not have, a
-/// hand-written order for other stages.
+/// twice (except by chunks), layers not covered once in order, other ranks than the mesh has, stages of unlike data
+/// parallelism, heads that can't be divided among the ranks, parts of a split parameter that divide no stage's weight
+/// axes, chunks or a cap that the schedule does not have, a hand-written order for other stages.
 struct ModelConfig;
 void validate(const Strategy& strategy, const ModelConfig& model, int ranks);
 

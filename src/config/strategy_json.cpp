@@ -1,4 +1,5 @@
 // Strategies as JSON files: docs/strategy-format.md.
+#include <algorithm>
 #include <limits>
 
 #include "base/errors.hpp"
@@ -9,11 +10,28 @@
 namespace switchyard::config {
 namespace {
 
+StageMesh read_mesh(const Node& node) {
+  StageMesh mesh;
+  for (const std::string& key : node.keys()) {
+    const auto axes = layout::stage_axes();
+    const auto axis = std::ranges::find(axes, key, &layout::StageAxisInfo::name);
+    if (axis == axes.end()) {
+      std::vector<std::string_view> names;
+      for (const layout::StageAxisInfo& info : axes) names.push_back(info.name);
+      node.error("has an unknown axis \"{}\". Known are {}.", key, fmt::join(names, ", "));
+    }
+    mesh[axis->axis] = node[key].small(1);
+  }
+  return mesh;
+}
+
 Stage read_stage(const Node& node) {
-  node.expect_keys({"ranks", "tp", "layers"}, {"ranks", "tp", "layers"});
+  if (node.has("tp"))
+    node["tp"].error("is no key any more. Write \"mesh\": {{\"data\": ..., \"outer\": ...}} instead.");
+  node.expect_keys({"ranks", "mesh", "layers"}, {"ranks", "layers"});
   Stage stage;
   for (const Node& rank : node["ranks"].items()) stage.ranks.push_back(rank.small(0));
-  stage.tp = node["tp"].small(1);
+  if (node.has("mesh")) stage.mesh = read_mesh(node["mesh"]);
   const std::vector<Node> layers = node["layers"].items();
   if (layers.size() != 2)
     node["layers"].error("has {} numbers; two are needed: the first layer and the one after the last.", layers.size());
@@ -23,9 +41,9 @@ Stage read_stage(const Node& node) {
 }
 
 Group read_group(const Node& node) {
-  node.expect_keys({"dp", "stages"}, {"stages"});
+  if (node.has("dp")) node["dp"].error("is no key any more. Write \"mesh\": {{\"data\": ...}} in every stage instead.");
+  node.expect_keys({"stages"}, {"stages"});
   Group group;
-  if (node.has("dp")) group.dp = node["dp"].small(1);
   for (const Node& stage : node["stages"].items()) group.stages.push_back(read_stage(stage));
   return group;
 }
@@ -42,7 +60,11 @@ ParamSplit read_split(const Node& node) {
 }
 
 std::string text_of(const Stage& stage) {
-  return fmt::format("{{\"ranks\": [{}], \"tp\": {}, \"layers\": [{}, {}]}}", fmt::join(stage.ranks, ", "), stage.tp,
+  std::string mesh;
+  for (const layout::StageAxisInfo& axis : layout::stage_axes())
+    if (const int size = stage.mesh[axis.axis]; size > 1)
+      mesh += fmt::format("{}\"{}\": {}", mesh.empty() ? "" : ", ", axis.name, size);
+  return fmt::format("{{\"ranks\": [{}], \"mesh\": {{{}}}, \"layers\": [{}, {}]}}", fmt::join(stage.ranks, ", "), mesh,
                      stage.first_layer, stage.end_layer);
 }
 
@@ -50,7 +72,7 @@ std::string text_of(const Group& group) {
   std::string stages;
   for (const Stage& stage : group.stages)
     stages += fmt::format("{}\n      {}", stages.empty() ? "" : ",", text_of(stage));
-  return fmt::format("{{\"dp\": {}, \"stages\": [{}\n    ]}}", group.dp, stages);
+  return fmt::format("{{\"stages\": [{}\n    ]}}", stages);
 }
 
 std::string text_of(const ParamSplit& split) {

@@ -59,6 +59,14 @@ Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster
   return done;
 }
 
+double Exchange::most_of_a_device(const cluster::Hardware& hardware) const {
+  std::map<int, double> taken;
+  double most = 0;
+  for (const DeviceShare& use : devices)
+    most = std::max(most, taken[use.rank] += use.share * hardware.device_share(use.link));
+  return most;
+}
+
 Exchange in_turn(const Exchange& first, const Exchange& next, double times) {
   const double before = first.time.count, after = next.time.count * times;
   if (before == 0) {

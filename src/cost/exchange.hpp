@@ -40,6 +40,10 @@ struct Exchange {
   Seconds time{};
   std::vector<PortShare> ports{};
   std::vector<DeviceShare> devices{};  // in order of ranks and links
+
+  /// What it takes of the device that it takes most of, while that one computes: its ranks' use of links by what those
+  /// take.
+  double most_of_a_device(const cluster::Hardware& hardware) const;
 };
 
 /// `next`, so many times, after `first`. Shares are means over the time of both.

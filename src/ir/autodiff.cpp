@@ -58,6 +58,7 @@ class Differentiation {
     slot = existing < 0
                ? gradient
                : graph_.call(std::make_shared<Add>(), {existing, gradient}, "d " + graph_.value(value).name)[0];
+    if (const layout::Role role = graph_.value(value).role; role != layout::Role::none) graph_.set_role(slot, role);
   }
 
   Graph& graph_;

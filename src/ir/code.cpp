@@ -8,20 +8,6 @@
 
 namespace switchyard::ir {
 
-std::string_view name_of(Pass pass) {
-  switch (pass) {
-    case Pass::F:
-      return "F";
-    case Pass::B:
-      return "B";
-    case Pass::W:
-      return "W";
-    case Pass::BW:
-      return "BW";
-  }
-  throw InternalError("name_of: unknown pass");
-}
-
 std::vector<i64> local_size(const Buffer& buffer, int position, int positions, const Extent& extent) {
   const layout::Box& box = buffer.box[static_cast<size_t>(position)];
   std::vector<i64> size;
@@ -69,6 +55,11 @@ size_t pattern_of(const StageCode& stage, const std::vector<int>& hosts) {
   return static_cast<size_t>(known - stage.hosts.begin());
 }
 
+i64 token_unit(const layout::Mesh& replica, i64 tokens) {
+  check(tokens % replica.size() == 0, "{} tokens over {} ranks of a replica", tokens, replica.size());
+  return tokens / replica.size();
+}
+
 layout::Box scaled(const Buffer& buffer, layout::Box box, i64 unit) {
   for (int d = 0; d < box.dims; ++d)
     if (buffer.type.shape.size[static_cast<size_t>(d)] == kTokens) {
@@ -82,7 +73,7 @@ i64 scratch_bytes(const StageCode& stage, const Instr& reshard, size_t pattern, 
   const Buffer& buffer = stage.buffers[static_cast<size_t>(reshard.in[0])];
   i64 elements = 0;
   for (const layout::Box& box : reshard.exchanges[pattern]->scratch[static_cast<size_t>(position)])
-    elements += scaled(buffer, box, tokens / stage.replica.size()).elements();
+    elements += scaled(buffer, box, token_unit(stage.replica, tokens)).elements();
   return elements * size_of(buffer.type.dtype);
 }
 
@@ -124,14 +115,19 @@ std::string text_of(const StageCode& stage, const Segment& segment) {
     }
     return text;
   };
+  const auto list = [](const char* what, const char* mark, const std::vector<int>& numbers) {
+    std::string text;
+    for (const int number : numbers) text += fmt::format(" {}{}", mark, number);
+    return text.empty() ? "" : what + text;
+  };
   std::string text;
-  for (const Instr& i : segment.code) {
-    std::string drops;
-    for (const int b : i.drop) drops += fmt::format(" %{}", b);
-    text += fmt::format("  u{} {} = {}({}){}\n", i.unit, names(i.out), i.op ? i.op->name() : "reshard", names(i.in),
-                        drops.empty() ? "" : "  drop" + drops);
+  for (size_t i = 0; i < segment.code.size(); ++i) {
+    const Instr& instr = segment.code[i];
+    text += fmt::format("  {} u{} {} = {}({}){}{}\n", i, instr.unit, names(instr.out),
+                        instr.op ? instr.op->name() : "reshard", names(instr.in), list("  after", "", instr.after),
+                        list("  drop", "%", instr.drop));
   }
-  return text;
+  return text + (segment.after.empty() ? "" : list("  end after", "", segment.after) + "\n");
 }
 
 }  // namespace

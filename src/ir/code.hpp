@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/pass.hpp"
 #include "ir/operator.hpp"
 #include "layout/exchange.hpp"
 
@@ -28,23 +29,25 @@ struct Buffer {
 /// Whether the ranks have shards of equal sizes at two positions.
 bool same_sizes(const Buffer& buffer, int a, int b);
 
+/// The queues of a rank run side by side; each runs its work in order. collective: what the ranks of a replica exchange
+/// inside runs.
+enum class Queue { compute, forward, backward, bulk, switching, collective };
+
 /// One operation. op == null: a reshard, out[0] from in[0] by one of `exchanges`, of which there is one for each of the
-/// stage's patterns of hosts. drop: activations that nothing reads later in this segment (nor in the backward segment).
-/// first_partial[position]: this position may add terms that must count once (biases).
+/// stage's patterns of hosts. first_partial[position]: this position may add terms that must count once (biases).
+/// queue: operators compute; reshards are collectives, which are launched at their place in the list and then run
+/// beside the instructions behind it. after: positions in the segment of the collectives that end before this
+/// instruction starts. drop: activations that nothing reads later in this segment (nor in the backward segment); they
+/// are dropped when the instruction has ended.
 struct Instr {
   std::shared_ptr<const Operator> op;
+  Queue queue = Queue::compute;
   std::vector<std::shared_ptr<const layout::Exchange>> exchanges;
-  std::vector<int> in, out, drop;
+  std::vector<int> in, out, after, drop;
   std::vector<bool> first_partial;
   int unit = 0;
   Phase phase = Phase::F;
 };
-
-/// What a run does with a micro-batch: forward pass, input gradients, weight gradients, or both kinds of gradients at
-/// once.
-enum class Pass { F, B, W, BW };
-/// "F", "B", "W", "BW".
-std::string_view name_of(Pass pass);
 
 /// Phase F, B or W; the one of phase B has both kinds of gradients unless there is one for weights, too. awaits:
 /// parameter units in the order of their first use; releases: units whose gradients are complete, with the instruction
@@ -53,11 +56,26 @@ struct UnitEvent {
   int unit = 0, instr = 0;
   bool operator==(const UnitEvent&) const = default;
 };
+/// after: collectives that end before the segment does.
 struct Segment {
   Phase phase = Phase::F;
   std::vector<Instr> code;
   std::vector<UnitEvent> awaits, releases;
+  std::vector<int> after{};
 };
+
+/// A segment in the order of the rank that runs it: start(i), where instruction i takes its memory and starts, and
+/// end(i), where it is known to have ended and drops its memory. An operator ends before the next instruction starts, a
+/// collective where it is waited for. All who run, time or replay a segment do it in this order.
+template <class Start, class End>
+void walk(const Segment& segment, Start start, End end) {
+  for (size_t i = 0; i < segment.code.size(); ++i) {
+    for (const int collective : segment.code[i].after) end(static_cast<size_t>(collective));
+    start(i);
+    if (segment.code[i].queue == Queue::compute) end(i);
+  }
+  for (const int collective : segment.after) end(static_cast<size_t>(collective));
+}
 
 /// A parameter as a stage uses it: its cut over the replica, and the axes over which its gradient is partial.
 struct ParamUse {
@@ -86,7 +104,10 @@ size_t pattern_of(const StageCode& stage, const std::vector<int>& hosts);
 inline size_t pattern_of(const StageCode& stage, std::span<const int> ranks, const cluster::Cluster& cluster) {
   return pattern_of(stage, layout::host_pattern(ranks, cluster));
 }
-/// A box of a buffer with token dims in tokens, not in units of T / positions.
+/// Number of tokens of the unit in which token dims of boxes count: T is divided into as many as the replica has ranks,
+/// so that every cut of T is a whole number of units. InternalError if T can't be divided.
+i64 token_unit(const layout::Mesh& replica, i64 tokens);
+/// A box of a buffer with token dims in tokens; unit: token_unit.
 layout::Box scaled(const Buffer& buffer, layout::Box box, i64 unit);
 /// Bytes in which a reshard makes sums for others at a position, for a micro-batch of so many tokens.
 i64 scratch_bytes(const StageCode& stage, const Instr& reshard, size_t pattern, int position, i64 tokens);

@@ -41,6 +41,7 @@ int Graph::add_param(Param param) {
   const int index = static_cast<int>(params_.size());
   if (param.file.name.empty()) param.file.name = param.name;
   param.shape.alignment.resize(param.shape.size.size());
+  param.roles.resize(param.shape.size.size());
   const int value = add_value(
       {.name = param.name, .type = {precision_.compute, param.shape}, .kind = ValueKind::param, .param = index});
   params_.push_back(std::move(param));

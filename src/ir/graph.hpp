@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
-#include "layout/shape.hpp"
+#include "layout/axes.hpp"
 
 namespace switchyard::ir {
 
@@ -51,29 +51,28 @@ struct FileTensor {
 };
 
 /// A weight. `unit`: the group of parameters that it is moved with (0 embedding, 1.. layers, last: final norm and
-/// head). Params of one `group` are adjacent in memory. cut_dim: the dim that tensor parallelism cuts by default; -1:
-/// none.
+/// head). Params of one `group` are adjacent in memory. roles: what its dims count, from which their cuts follow; none
+/// given: nothing that is cut.
 struct Param {
   std::string name{};  // Hugging Face's name, or one that follows it
   layout::Shape shape{};
   int unit = 0;
   std::string group{};
-  int cut_dim = -1;
-  i64 most_parts = 0;  // more parts than this are copies (key/value heads); 0: no limit
+  std::vector<layout::DimRole> roles{};
   Init init{};
   FileTensor file{};
 };
 
 enum class ValueKind { activation, param, gradient /* accumulator of a parameter */, feed };
 
-/// `role` names a family of activations whose layout the strategy sets ("residual").
+/// role: of an activation whose layout follows from it; none: operators decide.
 struct Value {
   std::string name{};
   Type type{};
   ValueKind kind = ValueKind::activation;
   int param = -1;
   Feed feed = Feed::none;
-  std::string role{};
+  layout::Role role = layout::Role::none;
 };
 
 enum class Phase { F, B, W };  // forward, input gradient, weight gradient
@@ -104,7 +103,7 @@ class Graph {
   /// The same, with the given gradient accumulators appended to the operator's own outputs.
   std::vector<int> call_into(std::shared_ptr<const Operator> op, std::vector<int> in, std::vector<int> accumulators,
                              const std::string& name);
-  void set_role(int value, std::string role) { values_[static_cast<size_t>(value)].role = std::move(role); }
+  void set_role(int value, layout::Role role) { values_[static_cast<size_t>(value)].role = role; }
   void set_unit(int unit) { unit_ = unit; }
   void set_phase(Phase phase) { phase_ = phase; }
   /// Whether any call depends on the seed and the step.

@@ -128,7 +128,8 @@ class Propagation {
       if (candidate && (decider < 0 || in_[i].decides_tokens)) decider = static_cast<int>(i);
     }
     if (decider < 0) {
-      axes_["T"] = {};
+      const bool asked = !query_.out_roles.empty() && !query_.out_roles[0].split.empty();
+      axes_["T"] = asked ? without(query_.out_roles[0].split[0], used) : Axes{};
       return;
     }
     const layout::Layout& layout = query_.in[static_cast<size_t>(decider)];

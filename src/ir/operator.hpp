@@ -27,13 +27,14 @@ struct Cost {
 /// Input of a layout rule: the current layouts of the inputs, on the mesh of one replica of a stage. The layouts of
 /// parameters and gradient accumulators are fixed by the strategy; `out_fixed` has one entry per output: the layout of
 /// an accumulator, or an empty one where the output is free. A rule that answers with cuts other than the fixed ones
-/// states that the operator can't compute with them.
+/// states that the operator can't compute with them. out_roles: the layouts that the roles of outputs ask for; empty
+/// where there is none.
 struct LayoutQuery {
   const layout::Mesh* mesh = nullptr;
   std::vector<layout::Layout> in;
   std::vector<bool> in_fixed, in_feed;
   std::vector<const Type*> in_types;
-  std::vector<layout::Layout> out_fixed;
+  std::vector<layout::Layout> out_fixed, out_roles{};
 };
 struct LayoutRule {
   std::vector<layout::Layout> needs, gives;
@@ -43,7 +44,7 @@ struct LayoutRule {
 /// A label in inputs only is summed over: if it is cut, the result is partial. Marks: `h!`: the dim must be whole; `~`
 /// before an input: the operator is linear in it, so partial sums pass through; `@` before an input: its tokens' cut
 /// decides that of T. Fixed operands decide their labels; where several share a label, the first one does. T is not cut
-/// by axes that other labels use.
+/// by axes that other labels use. Where no input decides about T, the role of the first output does.
 /// Source: GSPMD (arXiv 2105.04663), einsum propagation.
 LayoutRule rule_from_labels(const std::string& labels, const LayoutQuery& query);
 
@@ -74,6 +75,9 @@ class Operator {
   /// Output types, without accumulators.
   virtual std::vector<Type> shape(std::span<const Type> in) const = 0;
   virtual LayoutRule layout(const LayoutQuery& query) const { return rule_from_labels(labels(query), query); }
+  /// The role in which inputs are read that are activations by tokens, if it isn't their own: the query has its
+  /// layouts.
+  virtual layout::Role reads_as() const { return layout::Role::none; }
   /// Gradients of the inputs (-1: none), as calls appended to `graph`. dy[i]: gradient of output i, or -1. existing[i]:
   /// the gradient of input i so far, or -1; an operator that adds it to its own result sets existing[i] to -1.
   virtual std::vector<int> input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,

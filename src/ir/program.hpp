@@ -28,8 +28,6 @@ enum class TaskKind {
 bool is_transfer(TaskKind kind);
 /// What the elements of a transfer have: gradients are in the precision of state, all else in that of computing.
 DType type_of(TaskKind transfer, const Precision& precision);
-/// Order within a queue is order of tasks; queues of a rank run side by side.
-enum class Queue { compute, forward, backward, bulk, switching };
 
 /// Waits for `task`; unit >= 0: for that unit only - as the waiter's first use of it (run), or as the awaited run's
 /// last write.

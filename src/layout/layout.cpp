@@ -107,6 +107,15 @@ void validate(const Mesh& mesh) {
         mesh.ranks);
 }
 
+bool is_first_copy(const Mesh& mesh, const Layout& layout, int position) {
+  for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis) {
+    const auto has = [axis](const std::vector<int>& axes) { return std::ranges::find(axes, axis) != axes.end(); };
+    if (!has(layout.partial) && std::ranges::none_of(layout.split, has) && mesh.coordinate(position, axis) != 0)
+      return false;
+  }
+  return true;
+}
+
 Layout replicated(int dims) { return {std::vector<std::vector<int>>(static_cast<size_t>(dims)), {}}; }
 
 std::string to_string(const Mesh& mesh, const Layout& layout) {

@@ -39,6 +39,9 @@ struct Layout {
   std::vector<int> partial;
   bool operator==(const Layout&) const = default;
 };
+/// Whether the rank at `position` has the first of the copies: along axes that neither cut nor have partials it is at
+/// 0.
+bool is_first_copy(const Mesh& mesh, const Layout& layout, int position);
 /// No dim split, nothing partial.
 Layout replicated(int dims);
 std::string to_string(const Mesh& mesh, const Layout& layout);

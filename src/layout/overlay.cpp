@@ -94,13 +94,13 @@ std::vector<Region> overlay(std::span<const Box> boxes, const Narrow& narrow) {
   for (size_t b = 0; b < boxes.size(); ++b) {
     grid.each_cell(boxes[b], [&](size_t cell) { members[cell].push_back(static_cast<int>(b)); });
   }
-  std::unordered_map<std::vector<int>, std::vector<Box>, MembersHash> alike;
+  std::unordered_map<std::vector<int>, std::vector<Box>, MembersHash> by_members;
   for (size_t cell = 0; cell < members.size(); ++cell) {
     if (narrow && !members[cell].empty()) narrow(members[cell]);
-    if (!members[cell].empty()) alike[std::move(members[cell])].push_back(grid.cell(cell));
+    if (!members[cell].empty()) by_members[std::move(members[cell])].push_back(grid.cell(cell));
   }
   std::vector<Region> regions;
-  for (auto& [group, cells] : alike) {
+  for (auto& [group, cells] : by_members) {
     for (const Box& box : merge(std::move(cells))) regions.push_back({box, group});
   }
   std::sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) { return a.box.lo < b.box.lo; });

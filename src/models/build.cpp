@@ -15,8 +15,6 @@ std::shared_ptr<const ir::Operator> attention_operator(const config::ModelConfig
 
 namespace {
 
-int cut_dim(const Product& product) { return !product.row_cuts.empty() ? 0 : !product.column_cuts.empty() ? 1 : -1; }
-
 std::string in_file(const Product& product, const char* part) {
   return (product.file.name.empty() ? product.name : product.file.name) + part;
 }
@@ -28,8 +26,7 @@ int add_weight(ir::Graph& graph, const Product& product) {
                           .shape = {{product.rows, product.columns}, {product.row_cuts, product.column_cuts}},
                           .unit = product.unit,
                           .group = product.group,
-                          .cut_dim = cut_dim(product),
-                          .most_parts = product.most_parts,
+                          .roles = {product.row_role, product.column_role},
                           .init = {.std = product.std},
                           .file = {in_file(product, "weight"), product.file.transposed, product.file.first}});
 }
@@ -38,8 +35,7 @@ int add_bias(ir::Graph& graph, const Product& product) {
   return graph.add_param({.name = product.name + "bias",
                           .shape = {{product.rows}, {product.row_cuts}},
                           .unit = product.unit,
-                          .cut_dim = product.row_cuts.empty() ? -1 : 0,
-                          .most_parts = product.most_parts,
+                          .roles = {product.row_role},
                           .file = {in_file(product, "bias"), false, product.file.first}});
 }
 

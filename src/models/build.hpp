@@ -25,14 +25,13 @@ void build_gpt2(ir::Graph& graph, const config::ModelConfig& model, Output outpu
 /// The attention that the model's settings ask for; site: the number of its dropout.
 std::shared_ptr<const ir::Operator> attention_operator(const config::ModelConfig& model, int site);
 /// The parameters of a product, or a table of rows: a weight [rows, columns] named NAMEweight, and NAMEbias [rows].
-/// Rows are outputs, columns inputs. Cuts are alignments, as in layout::Shape; the dim that has some is the one that
-/// tensor parallelism cuts.
+/// Rows are outputs, columns inputs. Cuts are alignments, as in layout::Shape.
 struct Product {
   std::string name{};
   int unit = 0;
   i64 rows = 0, columns = 0;
+  layout::DimRole row_role = layout::DimRole::none, column_role = layout::DimRole::none;
   std::vector<i64> row_cuts{}, column_cuts{};
-  i64 most_parts = 0;     // as in ir::Param
   std::string group{};    // of the weight
   double std = 0;         // of initial weights; biases are 0
   ir::FileTensor file{};  // its name is like `name`, and empty where it is that; biases aren't transposed

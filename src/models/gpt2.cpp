@@ -14,6 +14,8 @@ namespace switchyard::models {
 namespace {
 
 using ir::Graph;
+using layout::DimRole;
+using layout::Role;
 
 class Gpt2Builder {
  public:
@@ -22,16 +24,20 @@ class Gpt2Builder {
   void build(Output output) {
     graph_.set_unit(0);
     const double std = m_.initializer_range;
-    const Product table{
-        .name = "transformer.wte.", .rows = m_.vocab_size, .columns = m_.hidden_size, .row_cuts = {8, 1}, .std = std};
+    const Product table{.name = "transformer.wte.",
+                        .rows = m_.vocab_size,
+                        .columns = m_.hidden_size,
+                        .row_role = DimRole::vocabulary,
+                        .row_cuts = {8, 1},
+                        .std = std};
     const int tokens = add_weight(graph_, table);
     const int positions = add_weight(
         graph_, {.name = "transformer.wpe.", .rows = m_.max_positions, .columns = m_.hidden_size, .std = std});
     const int word_TH = graph_.call(std::make_shared<ir::Embedding>(), {graph_.feed(ir::Feed::ids), tokens}, "word")[0];
-    graph_.set_role(word_TH, "residual");
+    graph_.set_role(word_TH, Role::residual);
     const int place_TH =
         graph_.call(std::make_shared<ir::Embedding>(), {graph_.feed(ir::Feed::positions), positions}, "position")[0];
-    graph_.set_role(place_TH, "residual");
+    graph_.set_role(place_TH, Role::residual);
     int x_TH = drop(add(word_TH, place_TH));
     for (i64 layer = 0; layer < m_.layers; ++layer) x_TH = block(x_TH, layer);
     const int last = static_cast<int>(m_.layers) + 1;
@@ -57,8 +63,9 @@ class Gpt2Builder {
     static constexpr const char* kParts[] = {"q", "k", "v"};
     for (int part = 0; part < 3; ++part) {
       Product product = conv(fmt::format("{}attn.c_attn.{}.", at, kParts[part]), unit, H, H);
+      product.row_role = DimRole::heads;
+      product.column_role = DimRole::hidden;
       product.row_cuts = {D};
-      product.most_parts = part == 0 ? 0 : m_.kv_heads;
       product.group = at + "qkv";
       product.file.name = at + "attn.c_attn.";
       product.file.first = part * H;
@@ -67,17 +74,26 @@ class Gpt2Builder {
     }
     in.insert(in.end(), biases.begin(), biases.end());
     const std::vector<int> qkv = graph_.call(std::make_shared<ir::Linear>(3, true), in, "qkv");
+    for (const int value : qkv) graph_.set_role(value, Role::block);
     const int o_TH = graph_.call(attention_operator(m_, ++sites_), qkv, "attention")[0];
+    graph_.set_role(o_TH, Role::block);
     Product out = conv(at + "attn.c_proj.", unit, H, H);
+    out.row_role = DimRole::hidden;
+    out.column_role = DimRole::heads;
     out.column_cuts = {D};
     x_TH = add(x_TH, project(o_TH, out));
 
     const int b_TH = norm(x_TH, at + "ln_2.", unit);
     Product fc = conv(at + "mlp.c_fc.", unit, m_.ffn_size, H);
+    fc.row_role = DimRole::ffn;
+    fc.column_role = DimRole::hidden;
     fc.row_cuts = {8, 1};
     const int up_TF = linear(b_TH, fc, "fc");
     const int h_TF = graph_.call(std::make_shared<ir::Gelu>(m_.gelu_tanh), {up_TF}, "gelu")[0];
+    for (const int value : {up_TF, h_TF}) graph_.set_role(value, Role::block);
     Product down = conv(at + "mlp.c_proj.", unit, H, m_.ffn_size);
+    down.row_role = DimRole::hidden;
+    down.column_role = DimRole::ffn;
     down.column_cuts = {8, 1};
     return add(x_TH, project(h_TF, down));
   }
@@ -101,20 +117,20 @@ class Gpt2Builder {
   int project(int x, Product product) {
     product.std *= 1 / std::sqrt(2.0 * static_cast<double>(m_.layers));
     const int y = linear(x, product, "projection");
-    graph_.set_role(y, "residual");
+    graph_.set_role(y, Role::residual);
     return drop(y);
   }
 
   int drop(int x) {
     if (m_.dropout == 0) return x;
     const int y = graph_.call(std::make_shared<ir::Dropout>(m_.dropout, ++sites_), {x}, "dropout")[0];
-    graph_.set_role(y, "residual");
+    graph_.set_role(y, Role::residual);
     return y;
   }
 
   int add(int a, int b) {
     const int sum = graph_.call(std::make_shared<ir::Add>(), {a, b}, "residual")[0];
-    graph_.set_role(sum, "residual");
+    graph_.set_role(sum, Role::residual);
     return sum;
   }
 

@@ -12,6 +12,8 @@ namespace switchyard::models {
 namespace {
 
 using ir::Graph;
+using layout::DimRole;
+using layout::Role;
 
 class LlamaBuilder {
  public:
@@ -20,10 +22,11 @@ class LlamaBuilder {
   void build(Output output) {
     graph_.set_unit(0);
     Product rows = product("model.embed_tokens.", 0, m_.vocab_size, m_.hidden_size);
+    rows.row_role = DimRole::vocabulary;
     rows.row_cuts = {8, 1};
     const int table = add_weight(graph_, rows);
     int x_TH = graph_.call(std::make_shared<ir::Embedding>(), {graph_.feed(ir::Feed::ids), table}, "embedding")[0];
-    graph_.set_role(x_TH, "residual");
+    graph_.set_role(x_TH, Role::residual);
     for (i64 layer = 0; layer < m_.layers; ++layer) x_TH = decoder_layer(x_TH, layer);
     const int last = static_cast<int>(m_.layers) + 1;
     graph_.set_unit(last);
@@ -47,23 +50,27 @@ class LlamaBuilder {
     const i64 D = m_.head_dim, queries = m_.heads * D, keys = m_.kv_heads * D, per_key = m_.heads / m_.kv_heads * D;
     Product q = product(at + "q_proj.", unit, queries, m_.hidden_size),
             k = product(at + "k_proj.", unit, keys, m_.hidden_size);
+    q.row_role = k.row_role = DimRole::heads;
+    q.column_role = k.column_role = DimRole::hidden;
     q.row_cuts = {per_key, D};
     k.row_cuts = {D};
-    k.most_parts = m_.kv_heads;
     q.group = k.group = at + "qkv";
     Product v = k;
     v.name = at + "v_proj.";
     const std::vector<int> in = operands(x_TH, {q, k, v}, m_.qkv_bias);
-    const std::vector<int> qkv = graph_.call(std::make_shared<ir::Linear>(3, m_.qkv_bias), in, "qkv");
+    const std::vector<int> qkv = in_block(graph_.call(std::make_shared<ir::Linear>(3, m_.qkv_bias), in, "qkv"));
     int q_TN = qkv[0], k_TK = qkv[1];
     if (m_.qk_norm) {
-      q_TN = norm(q_TN, at + "q_norm.weight", unit, D);
-      k_TK = norm(k_TK, at + "k_norm.weight", unit, D);
+      q_TN = in_block({norm(q_TN, at + "q_norm.weight", unit, D)})[0];
+      k_TK = in_block({norm(k_TK, at + "k_norm.weight", unit, D)})[0];
     }
     q_TN = rope(q_TN, "q");
     k_TK = rope(k_TK, "k");
     const int o_TN = graph_.call(attention_operator(m_, 0), {q_TN, k_TK, qkv[2]}, "attention")[0];
+    graph_.set_role(o_TN, Role::block);
     Product o = product(at + "o_proj.", unit, m_.hidden_size, queries);
+    o.row_role = DimRole::hidden;
+    o.column_role = DimRole::heads;
     o.column_cuts = q.row_cuts;
     const std::vector<int> out = operands(o_TN, {o}, m_.o_bias);
     return graph_.call(std::make_shared<ir::Linear>(1, m_.o_bias), out, "attention out")[0];
@@ -71,14 +78,18 @@ class LlamaBuilder {
 
   int feed_forward(int x_TH, const std::string& at, int unit) {
     Product gate = product(at + "gate_proj.", unit, m_.ffn_size, m_.hidden_size);
+    gate.row_role = DimRole::ffn;
+    gate.column_role = DimRole::hidden;
     gate.row_cuts = {8, 1};
     gate.group = at + "gate_up";
     Product up = gate;
     up.name = at + "up_proj.";
     const std::vector<int> in = operands(x_TH, {gate, up}, m_.mlp_bias);
-    const std::vector<int> gate_up = graph_.call(std::make_shared<ir::Linear>(2, m_.mlp_bias), in, "gate up");
-    const int h_TF = graph_.call(std::make_shared<ir::Swiglu>(), gate_up, "swiglu")[0];
+    const std::vector<int> gate_up = in_block(graph_.call(std::make_shared<ir::Linear>(2, m_.mlp_bias), in, "gate up"));
+    const int h_TF = in_block(graph_.call(std::make_shared<ir::Swiglu>(), gate_up, "swiglu"))[0];
     Product down = product(at + "down_proj.", unit, m_.hidden_size, m_.ffn_size);
+    down.row_role = DimRole::hidden;
+    down.column_role = DimRole::ffn;
     down.column_cuts = gate.row_cuts;
     const std::vector<int> out = operands(h_TF, {down}, m_.mlp_bias);
     return graph_.call(std::make_shared<ir::Linear>(1, m_.mlp_bias), out, "feed-forward out")[0];
@@ -86,10 +97,15 @@ class LlamaBuilder {
 
   // The result of a block and its sum with the residual stream have the stream's layout.
   int residual(int x_TH, int block_TH) {
-    graph_.set_role(block_TH, "residual");
+    graph_.set_role(block_TH, Role::residual);
     const int sum = graph_.call(std::make_shared<ir::Add>(), {x_TH, block_TH}, "residual")[0];
-    graph_.set_role(sum, "residual");
+    graph_.set_role(sum, Role::residual);
     return sum;
+  }
+
+  std::vector<int> in_block(std::vector<int> values) {
+    for (const int value : values) graph_.set_role(value, Role::block);
+    return values;
   }
 
   int norm(int x, const std::string& name, int unit, i64 group) {
@@ -98,7 +114,8 @@ class LlamaBuilder {
   }
 
   int rope(int x, const std::string& name) {
-    return graph_.call(std::make_shared<ir::Rope>(m_.head_dim, false), {x, graph_.feed(ir::Feed::positions)}, name)[0];
+    return in_block(
+        graph_.call(std::make_shared<ir::Rope>(m_.head_dim, false), {x, graph_.feed(ir::Feed::positions)}, name))[0];
   }
 
   Product product(const std::string& name, int unit, i64 rows, i64 columns) const {

@@ -183,14 +183,14 @@ double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums)
   const auto rate = [&](const Parts& parts, i64 T, bool passed = false) {
     return parts.sum([&](StageKind kind) { return units_.least(kind, p.tp, shape.recompute, T, passed); });
   };
-  const auto through = [&](const Parts& parts, ir::Pass pass) { return once(shape, parts, pass, {sums.shortest, 0}); };
+  const auto through = [&](const Parts& parts, Pass pass) { return once(shape, parts, pass, {sums.shortest, 0}); };
   const Pipeline& pipeline = this->pipeline(p);
   double bound = 0, before = 0;
   for (const StageRun& run : pipeline.runs) {
     const double way =
         p.pp == 1 || !units_.times_rise()
             ? 0
-            : through(run.begin, ir::Pass::F) + (shape.splits_gradients() ? 0 : through(run.begin, ir::Pass::BW));
+            : through(run.begin, Pass::F) + (shape.splits_gradients() ? 0 : through(run.begin, Pass::BW));
     bound = std::max(bound, before + (run.count - 1) * way +
                                 work(rate(run.all, capacity), rate(run.all, micro_batch),
                                      static_cast<double>(micro_batch), sums, p.dp));
@@ -259,15 +259,14 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
   for (Replica& replica : unlike) {
     if (!replica.heavy) continue;
     replica.forward =
-        sum_over(placement, replica.micro_batches, config::Recompute::none, ir::Pass::F, &replica.most_forward);
-    replica.first_forward =
-        sum_over(placement, {&replica.micro_batches.front(), 1}, config::Recompute::none, ir::Pass::F);
+        sum_over(placement, replica.micro_batches, config::Recompute::none, Pass::F, &replica.most_forward);
+    replica.first_forward = sum_over(placement, {&replica.micro_batches.front(), 1}, config::Recompute::none, Pass::F);
   }
   return unlike;
 }
 
 CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const PackedSequence> micro_batches,
-                                      config::Recompute recompute, ir::Pass pass, ByKind* most) const {
+                                      config::Recompute recompute, Pass pass, ByKind* most) const {
   ByKind sum{};
   for (int k = 0; k < kStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
@@ -326,7 +325,7 @@ double CostModel::Hops::sum(int from, int to, const Sends& of_micro_batch) const
   return (inside[b] - inside[a]) * of_micro_batch.inside + (across[b] - across[a]) * of_micro_batch.across;
 }
 
-double CostModel::once(const Shape& shape, const Parts& parts, ir::Pass pass, const PackedSequence& micro_batch) const {
+double CostModel::once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const {
   return parts.sum([&](StageKind kind) {
     return units_.time(kind, shape.placement.tp, shape.recompute, pass, micro_batch.T)
         .total(micro_batch.attention_pairs);
@@ -336,16 +335,13 @@ double CostModel::once(const Shape& shape, const Parts& parts, ir::Pass pass, co
 const CostModel::Gradients& CostModel::gradients(const Shape& shape, Replica& replica) const {
   std::optional<Gradients>& known = replica.gradients[static_cast<size_t>(shape.recompute)];
   const std::span<const PackedSequence> micro_batches = replica.micro_batches;
-  const auto of = [&](std::span<const PackedSequence> some, ir::Pass pass) {
+  const auto of = [&](std::span<const PackedSequence> some, Pass pass) {
     return sum_over(shape.placement, some, shape.recompute, pass);
   };
   if (!known)
-    known = {of(micro_batches, ir::Pass::BW),
-             of(micro_batches.first(1), ir::Pass::BW),
-             of(micro_batches.last(1), ir::Pass::BW),
-             {}};
-  if (shape.splits_gradients() && !known->first_of_inputs)
-    known->first_of_inputs = of(micro_batches.first(1), ir::Pass::B);
+    known = {
+        of(micro_batches, Pass::BW), of(micro_batches.first(1), Pass::BW), of(micro_batches.last(1), Pass::BW), {}};
+  if (shape.splits_gradients() && !known->first_of_inputs) known->first_of_inputs = of(micro_batches.first(1), Pass::B);
   return *known;
 }
 
@@ -413,25 +409,24 @@ double CostModel::micro_batches_bound(const Shape& shape, i64 capacity, Range ra
 double CostModel::shared_bound(const Shape& shape, const Replicas& replicas) const {
   double compute = 0;
   for (const Replica& replica : replicas)
-    compute += replica.count * spent_by(shape, replica.micro_batches, {ir::Pass::F, ir::Pass::BW}).compute;
+    compute += replica.count * spent_by(shape, replica.micro_batches, {Pass::F, Pass::BW}).compute;
   return compute * shape.placement.tp / units_.hardware().ranks();
 }
 
 StageTime CostModel::stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch) const {
   const Parts parts = parts_of(position.kind, position.layers);
   const bool split = shape.splits_gradients();
-  StageTime time{once(shape, parts, ir::Pass::F, micro_batch),
-                 once(shape, parts, split ? ir::Pass::B : ir::Pass::BW, micro_batch),
-                 split ? once(shape, parts, ir::Pass::W, micro_batch) : 0, 0};
+  StageTime time{once(shape, parts, Pass::F, micro_batch), once(shape, parts, split ? Pass::B : Pass::BW, micro_batch),
+                 split ? once(shape, parts, Pass::W, micro_batch) : 0, 0};
   if (speedup_ > 1) {
-    const auto exchange = [&](ir::Pass pass) {
+    const auto exchange = [&](Pass pass) {
       return parts.sum([&](StageKind kind) {
         return units_.time(kind, shape.placement.tp, shape.recompute, pass, micro_batch.T).communication;
       });
     };
-    time.forward_exchange = exchange(ir::Pass::F);
-    time.backward_exchange = exchange(split ? ir::Pass::B : ir::Pass::BW);
-    time.weight_exchange = split ? exchange(ir::Pass::W) : 0;
+    time.forward_exchange = exchange(Pass::F);
+    time.backward_exchange = exchange(split ? Pass::B : Pass::BW);
+    time.weight_exchange = split ? exchange(Pass::W) : 0;
   }
   return time;
 }
@@ -459,11 +454,11 @@ schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<
 
 // Sums over all positions; compute includes the attention pairs.
 Spent CostModel::spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches,
-                          std::initializer_list<ir::Pass> passes) const {
+                          std::initializer_list<Pass> passes) const {
   const Pipeline& pipeline = this->pipeline(shape.placement);
   Spent spent;
   for (const PackedSequence& micro_batch : micro_batches)
-    for (const ir::Pass pass : passes) {
+    for (const Pass pass : passes) {
       const Spent all = pipeline.all.sum(
           [&](StageKind kind) { return units_.time(kind, shape.placement.tp, shape.recompute, pass, micro_batch.T); });
       spent.compute += all.compute + all.per_pair * micro_batch.attention_pairs;
@@ -473,8 +468,8 @@ Spent CostModel::spent_by(const Shape& shape, const std::vector<PackedSequence>&
 }
 
 Spent CostModel::spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const {
-  return shape.splits_gradients() ? spent_by(shape, micro_batches, {ir::Pass::F, ir::Pass::B, ir::Pass::W})
-                                  : spent_by(shape, micro_batches, {ir::Pass::F, ir::Pass::BW});
+  return shape.splits_gradients() ? spent_by(shape, micro_batches, {Pass::F, Pass::B, Pass::W})
+                                  : spent_by(shape, micro_batches, {Pass::F, Pass::BW});
 }
 
 // [position][micro-batch]

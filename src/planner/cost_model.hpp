@@ -51,6 +51,7 @@ class CostModel {
 
   /// Whether the range has documents.
   bool any(Range range) const { return total_[slot(range)].documents > 0; }
+  i64 documents(Range range) const { return total_[slot(range)].documents; }
   const std::vector<i64>& bounds() const { return workload_.bounds; }
   i64 longest(Range range) const { return workload_.bounds[static_cast<size_t>(range.hi - 1)]; }
 
@@ -144,15 +145,15 @@ class CostModel {
   static void mark_heavy(Replicas& replicas);
   Replicas packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
   ByKind sum_over(const Placement& placement, std::span<const PackedSequence> micro_batches,
-                  config::Recompute recompute, ir::Pass pass, ByKind* most = nullptr) const;
+                  config::Recompute recompute, Pass pass, ByKind* most = nullptr) const;
   const Gradients& gradients(const Shape& shape, Replica& replica) const;
-  double once(const Shape& shape, const Parts& parts, ir::Pass pass, const PackedSequence& micro_batch) const;
+  double once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
   double send(int tp, bool crosses, i64 T) const;
   const Hops& hops(const Placement& placement) const;
   double replica_bound(const Shape& shape, Replica& replica, const Pipeline& pipeline, const Hops& hops) const;
   double shared_bound(const Shape& shape, const Replicas& replicas) const;
   Spent spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches,
-                 std::initializer_list<ir::Pass> passes) const;
+                 std::initializer_list<Pass> passes) const;
   Spent spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const;
   double replica_seconds(const Shape& shape, const std::vector<PackedSequence>& micro_batches, PhaseParts& spent) const;
   std::vector<std::vector<StageTime>> stage_times(const Shape& shape,

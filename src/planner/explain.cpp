@@ -129,7 +129,7 @@ std::string explain(const Planner& planner, std::span<const Judged> plans, const
     r.hardware.device.memory = {2 * r.hardware.device.memory.count};
     r.memory *= 2;
   });
-  add("devices twice as quick", [](Request& r) { faster(r.hardware.device); });
+  add("devices twice as fast", [](Request& r) { faster(r.hardware.device); });
   add("links inside hosts twice as fast", [](Request& r) { faster(r.hardware.intra_host); });
   if (planner.request().hardware.hosts > 1) {
     add("links between hosts twice as fast", [](Request& r) { faster(*r.hardware.inter_host); });

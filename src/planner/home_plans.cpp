@@ -12,6 +12,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kDrafts = 4;  // so many are returned, as they may be the best when all times are exact
 constexpr size_t kReductions = 64;
+constexpr i64 kStepsOfAPlan = 5;  // mostly for what moves before its last phase
 constexpr size_t kNotSorted = std::numeric_limits<size_t>::max();
 
 }  // namespace
@@ -207,6 +208,7 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
     if (mark.timeline.computed > most || dominated(mark, marks)) continue;
     marks.push_back(mark);
     ++made_;
+    counts_.steps += kStepsOfAPlan;
     at_[next].push_back(static_cast<int>(labels_.size()));
     labels_.push_back({mark.timeline, step, from, mark.buckets, last.plan + phase});
   }

@@ -39,8 +39,9 @@ struct Draft {
 
 class HomePlans {
  public:
-  HomePlans(const CostModel& model, const Transfers& transfers, const Ranges& ranges, const SearchSettings& settings)
-      : model_(model), transfers_(transfers), ranges_(ranges), settings_(settings) {}
+  HomePlans(const CostModel& model, const Transfers& transfers, const Ranges& ranges, const SearchSettings& settings,
+            Counts& counts)
+      : model_(model), transfers_(transfers), ranges_(ranges), settings_(settings), counts_(counts) {}
 
   /// From now on plans consist of the options that the ranges have now. others: of each range (by slot), what all else
   /// takes at least.
@@ -88,6 +89,7 @@ class HomePlans {
   const Transfers& transfers_;
   const Ranges& ranges_;
   const SearchSettings& settings_;
+  Counts& counts_;
   // By slot: options, the quickest first, and how many of the range were timed when they were sorted.
   std::vector<std::vector<size_t>> sorted_;
   std::vector<size_t> timed_;

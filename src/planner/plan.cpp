@@ -36,19 +36,21 @@ config::Strategy what_counts(config::Strategy strategy) {
 Planner::Planner(Request request) : request_(std::move(request)) {
   const i64 device = request_.hardware.device.usable().count;
   memory_ = request_.memory > 0 ? std::min(request_.memory, device) : device;
-  units_ = std::make_unique<UnitCosts>(request_.model, request_.precision, request_.hardware);
+  units_ = std::make_unique<UnitCosts>(request_.model, request_.precision, request_.hardware, request_.code);
   model_ = std::make_unique<CostModel>(*units_, workload_of(request_.steps, request_.context));
   transfers_ = std::make_unique<Transfers>(*units_);
   shapes_ = shapes(request_.model, request_.hardware.ranks(), request_.limits);
 }
 
-Found Planner::plan(int top, int most_buckets, std::function<bool()> stop, std::function<bool()> enough) const {
+Found Planner::plan(int top, int most_buckets, std::function<bool()> stop, std::optional<Effort> runners_up,
+                    std::function<void(const Choice&)> on_first) const {
   Found found = search(*model_, *transfers_, shapes_,
                        {.memory = memory_,
                         .most_buckets = most_buckets,
                         .top = top,
                         .stop = std::move(stop),
-                        .enough = std::move(enough)});
+                        .runners_up = runners_up,
+                        .on_first = std::move(on_first)});
   if (found.best.empty()) nothing_fits();
   return found;
 }
@@ -57,10 +59,10 @@ std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {
   std::vector<config::Bucket> buckets;
   for (const Phase& phase : longest_first(choice)) {
     const Placement& p = phase.shape.placement;
-    config::Bucket bucket{model_->longest(phase.range), "",
+    config::Bucket bucket{model_->longest(phase.range), std::nullopt,
                           strategy_of(phase.shape, request_.model.layers, phase.capacity)};
     if (buckets.empty()) bucket.strategy.zero = choice.zero;
-    if (is_plain(p, request_.model.layers)) bucket.spec = fmt::format("{},{},{}", p.dp, p.tp, p.pp);
+    if (is_plain(p, request_.model.layers)) bucket.degrees = {.dp = p.dp, .tp = p.tp, .pp = p.pp};
     buckets.push_back(std::move(bucket));
   }
   return buckets;
@@ -176,8 +178,8 @@ void Planner::nothing_fits() const {
   if (const i64 context = context_that_fits(); context > 0 && context < request_.context)
     remedy += fmt::format(", or batch.context = {}", context);
   user_error(
-      "no strategy fits {} ranks of {}: with documents of {} tokens the most frugal one needs {} a rank. What would "
-      "do: {}.",
+      "no strategy fits {} ranks of {}: with documents of {} tokens the most frugal one needs {} a rank. "
+      "Enough: {}.",
       request_.hardware.ranks(), format_bytes(Bytes{memory_}), request_.context, format_bytes(need), remedy);
 }
 

@@ -22,6 +22,7 @@ struct Request {
   std::vector<std::vector<i64>> steps;
   i64 context = 0, memory = 0;
   SpaceLimits limits{};
+  compiler::CodeOptions code{};
 };
 
 /// A plan's step and where it goes: compute + communication + idle are means over ranks of all phases, transfers what
@@ -35,9 +36,10 @@ class Planner {
  public:
   explicit Planner(Request request);
 
-  /// The best plans. most_buckets: 0 for any number. stop, enough: as in SearchSettings.
+  /// The best plans. most_buckets: 0 for any number. stop, runners_up, on_first: as in SearchSettings.
   /// errors  UserError if nothing fits: what is missing, and the smallest change that would help
-  Found plan(int top, int most_buckets = 0, std::function<bool()> stop = {}, std::function<bool()> enough = {}) const;
+  Found plan(int top, int most_buckets = 0, std::function<bool()> stop = {}, std::optional<Effort> runners_up = {},
+             std::function<void(const Choice&)> on_first = {}) const;
   /// A plan as a job has it: the longest bucket first, home on it.
   std::vector<config::Bucket> buckets(const Choice& choice) const;
   /// The order in which a step runs those; empty if it is the published one.

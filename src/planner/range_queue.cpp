@@ -9,6 +9,8 @@ namespace switchyard::planner {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr i64 kStepsOfAnEntry = 2, kStepsOfATime = 1000;
+constexpr i64 kDocumentsOfAStep = 16;  // when they are packed
 
 }  // namespace
 
@@ -47,6 +49,7 @@ bool RangeQueue::pop(Entry& entry) {
   entry = entries_.front();
   std::ranges::pop_heap(entries_, std::greater<>());
   entries_.pop_back();
+  counts_.steps += kStepsOfAnEntry;
   if (entry.known == Known::degrees)
     expand(entry);
   else if (entry.known == Known::layers)
@@ -134,6 +137,7 @@ void RangeQueue::pack(const Entry& entry) {
     ++counts_.memory;
     return;
   }
+  counts_.steps += model_.documents(range_) / kDocumentsOfAStep;
   packed.value = std::max(entry.value, model_.micro_batches_bound(shape(entry), entry.capacity, range_));
   push(packed);
 }
@@ -172,6 +176,7 @@ void RangeQueue::make_exact(size_t index, double seconds) {
   option.exact = true;
   option.seconds = seconds;
   ++counts_.timed;
+  counts_.steps += kStepsOfATime + model_.documents(range_);
   ++times_;
   Candidates& of_placement = candidates_of(option.placement);
   of_placement.timed.push_back(index);

@@ -48,11 +48,11 @@ class Replay {
     const size_t mb = static_cast<size_t>(item.mb);
     const StageTime& time = at_[p][mb];
     Position& here = positions_[p];
-    if (item.what == 'W') {
+    if (item.pass == Pass::W) {
       free_[stage] += time.weight;
       return true;
     }
-    const bool forward = item.what == 'F';
+    const bool forward = item.pass == Pass::F;
     const double come = (forward ? here.activation : here.gradient)[mb];
     if (come == kNotYet) return false;
     free_[stage] = std::max(free_[stage], come) + (forward ? time.forward : time.backward);
@@ -122,7 +122,7 @@ class SharedReplay {
     const schedule::Item& item = items[next_[replica][stage]];
     const size_t p = position_of(replica, stage, item), mb = static_cast<size_t>(item.mb);
     const StageTime& time = pipeline.at[p][mb];
-    const bool forward = item.what == 'F', weight = item.what == 'W';
+    const bool forward = item.pass == Pass::F, weight = item.pass == Pass::W;
     if (!weight && (forward ? positions_[replica][p].activation : positions_[replica][p].gradient)[mb] == kNotYet)
       return;
     const double exchange = forward ? time.forward_exchange : weight ? time.weight_exchange : time.backward_exchange;
@@ -157,7 +157,7 @@ class SharedReplay {
     }
     result_.compute += shared_.ends(number).front() - one.begin;
     result_.seconds = shared_.now();
-    const bool weight = pipeline.schedule.order[one.stage][next_[one.replica][one.stage]].what == 'W';
+    const bool weight = pipeline.schedule.order[one.stage][next_[one.replica][one.stage]].pass == Pass::W;
     --left_;
     ++next_[one.replica][one.stage];
     busy_[one.replica][one.stage] = false;

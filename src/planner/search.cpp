@@ -44,9 +44,10 @@ class Search {
         wanted_(settings.top),
         levels_(static_cast<int>(model.bounds().size())),
         ranges_{levels_, {}},
-        plans_(model, transfers, ranges_, settings_) {
-    settings_.stop = [this, asked = settings.stop, enough = settings.enough] {
-      const bool said = !found_.best.empty() && ((asked && asked()) || (settings_.top > 1 && enough && enough()));
+        plans_(model, transfers, ranges_, settings_, found_.counts) {
+    settings_.stop = [this, asked = settings.stop] {
+      const bool limited = settings_.runners_up && first_known_;
+      const bool said = !found_.best.empty() && (limited ? found_.counts.steps >= most_steps_ : asked && asked());
       return stopped_ = stopped_ || said;
     };
     ranges_.queues.resize(ranges_.slots());
@@ -68,6 +69,10 @@ class Search {
     if (!found_.best.empty() && found_.proven) found_.least = found_.best.front().seconds;
     if (wanted_ > 1 && found_.proven && !found_.best.empty()) {
       settings_.top = wanted_;
+      first_known_ = true;
+      if (settings_.on_first) settings_.on_first(found_.best.front());
+      if (const auto& effort = settings_.runners_up)
+        most_steps_ = effort->steps + static_cast<i64>((1 + effort->times) * static_cast<double>(found_.counts.steps));
       const double least = found_.least;
       find(least);
       found_.least = least;
@@ -351,6 +356,8 @@ class Search {
   HomePlans plans_;
   std::vector<double> cover_, least_;  // by slot
   double limit_ = 0;
+  bool first_known_ = false;
+  i64 most_steps_ = 0;  // from then on
   bool stopped_ = false;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,7 @@ struct Counts {
   i64 bound = 0;      // by its own bound
   i64 dominated = 0;  // another candidate of the placement is at least as fast and takes no more memory
   i64 timed = 0;      // not pruned: packed and replayed
+  i64 steps = 0;      // work of the search, of about a microsecond each; the same on every machine
   i64 pruned() const { return candidates - timed; }
 };
 
@@ -50,14 +52,23 @@ std::uint64_t key_of(const CostModel& model, const Choice& choice);
 /// make another plan.
 bool same_degrees(const CostModel& model, const Choice& a, const Choice& b);
 
+/// A limit of work: `times` that on the best plan, and `steps` (as in Counts).
+struct Effort {
+  double times = 1;
+  i64 steps = 50000;
+};
+
 /// stop: called repeatedly; once it returns true, the search ends with the best plan so far, as soon as there is one.
+/// runners_up: limit of the work on the plans after the first. With it these plans are the same on every machine:
+/// `stop` is called until the first is known, and no more.
 struct SearchSettings {
   i64 memory = 0;        // bytes of a rank; 0: no limit
   int most_buckets = 0;  // 0: as many as there are bounds
   int top = 1;  // number of plans to return: the best of each key, except those with the same degrees as a faster one
   std::function<bool()> stop{};
-  /// Called in addition to `stop` once the best plan is known and the others are searched for.
-  std::function<bool()> enough{};
+  std::optional<Effort> runners_up{};
+  /// Called once with the best plan, when it is known to be that and the others are searched for.
+  std::function<void(const Choice&)> on_first{};
 };
 
 struct Found {

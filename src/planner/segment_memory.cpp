@@ -21,12 +21,19 @@ class Replay {
 
   i64 run(const ir::Segment& segment) {
     peak_ = now_;
-    for (const ir::Instr& instr : segment.code) {
+    const auto start = [&](size_t i) {
+      const ir::Instr& instr = segment.code[i];
       for (const int b : instr.out)
         if (buffer(b).kind != ir::ValueKind::gradient) take(b);
-      peak_ = std::max(peak_, now_ + (instr.op ? workspace(instr) : scratch(instr)));
+      if (!instr.op) now_ += scratch(instr);
+      peak_ = std::max(peak_, now_ + (instr.op ? workspace(instr) : 0));
+    };
+    const auto end = [&](size_t i) {
+      const ir::Instr& instr = segment.code[i];
+      if (!instr.op) now_ -= scratch(instr);
       for (const int b : instr.drop) release(b);
-    }
+    };
+    ir::walk(segment, start, end);
     return peak_;
   }
   void take(int b) {

@@ -127,10 +127,11 @@ bool is_plain(const Placement& placement, i64 layers) {
 
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
   const Placement& p = shape.placement;
-  config::Group group{p.dp, {}};
+  const config::StageMesh mesh{{config::StageAxis::data, p.dp}, {config::StageAxis::outer, p.tp}};
+  config::Group group;
   int layer = 0;
   for (int position = 0; const int count : layers_of_positions(p, layers)) {
-    config::Stage stage{{}, p.tp, layer, layer + count};
+    config::Stage stage{{}, mesh, layer, layer + count};
     for (int replica = 0; replica < p.dp; ++replica)
       for (int t = 0; t < p.tp; ++t) stage.ranks.push_back(first_rank(p, replica, p.stage_of(position)) + t);
     group.stages.push_back(std::move(stage));

@@ -99,11 +99,13 @@ Spent TimeTable::least(i64 capacity, bool falling) const {
   return least;
 }
 
-UnitCosts::UnitCosts(const config::ModelConfig& model, Precision precision, const cluster::Hardware& hardware)
+UnitCosts::UnitCosts(const config::ModelConfig& model, Precision precision, const cluster::Hardware& hardware,
+                     const compiler::CodeOptions& how)
     : model_(model),
       precision_(precision),
       hardware_(hardware),
       placement_(hardware.placement()),
+      how_(how),
       shares_rise_(shares_rise(hardware)),
       one_layer_(training_graph(model, 1, precision)),
       three_layers_(training_graph(model, 3, precision)) {}
@@ -133,8 +135,10 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, int tp, config::Recompute
   std::vector<int> all(static_cast<size_t>(hardware_.ranks() / tp * tp));
   std::iota(all.begin(), all.end(), 0);
   const std::vector<std::vector<int>> hosts = compiler::host_patterns(all, tp, placement_);
-  known->stage = kind == StageKind::whole ? compiler::compile_stage(one_layer_, strategy, tp, 0, 3, hosts)
-                                          : compiler::compile_stage(three_layers_, strategy, tp, first, end, hosts);
+  const layout::StageMesh mesh{{layout::StageAxis::outer, tp}};
+  known->stage = kind == StageKind::whole
+                     ? compiler::compile_stage(one_layer_, strategy, mesh, 0, 3, hosts, how_)
+                     : compiler::compile_stage(three_layers_, strategy, mesh, first, end, hosts, how_);
   const ir::StageCode& stage = known->stage;
   known->cost = compiler::cost_of(stage);
   known->forward = TimeTable([this, &stage](i64 T) { return slowest(stage, stage.forward, T); }, tp);
@@ -156,10 +160,21 @@ Spent UnitCosts::slowest(const ir::StageCode& stage, const ir::Segment& segment,
     std::iota(ranks.begin(), ranks.end(), first);
     Spent spent;
     const simulator::SegmentTimes times = simulator::segment_times(stage, segment, T, ranks, hardware_, placement_);
+    simulator::Queues queues;
+    std::vector<simulator::Part> parts;
     for (const simulator::Piece& piece : times.pieces) {
-      (piece.what == simulator::Activity::compute ? spent.compute : spent.communication) += piece.fixed;
+      queues.add(piece, piece.fixed, parts);
       spent.per_pair +=
           piece.per_pair + 2 * piece.per_square;  // a square of n tokens has n (n + 1) / 2 attention pairs
+      if (piece.what == simulator::Activity::compute) spent.compute += piece.fixed;
+    }
+    queues.finish(parts);
+    // Computing goes on beside hidden communication, which takes a part of the device: what is left is reported as
+    // communication.
+    for (const simulator::Part& part : parts) {
+      if (part.exchange < 0) continue;
+      const cost::Exchange& exchange = times.exchanges[static_cast<size_t>(part.exchange)];
+      spent.communication += part.computes ? part.seconds * exchange.most_of_a_device(hardware_) : part.seconds;
     }
     if (spent.total(0) > slowest.total(0)) slowest = spent;
   }
@@ -174,13 +189,13 @@ std::uint64_t UnitCosts::key(StageKind kind, int tp, config::Recompute recompute
   return bits << 40 | static_cast<std::uint64_t>(T);
 }
 
-const Spent& UnitCosts::time(StageKind kind, int tp, config::Recompute recompute, ir::Pass pass, i64 T) const {
+const Spent& UnitCosts::time(StageKind kind, int tp, config::Recompute recompute, Pass pass, i64 T) const {
   // What is recomputed changes the backward pass only.
-  const config::Recompute what = pass == ir::Pass::F ? config::Recompute::none : recompute;
+  const config::Recompute what = pass == Pass::F ? config::Recompute::none : recompute;
   const auto [it, fresh] = times_.try_emplace(key(kind, tp, what, static_cast<int>(pass), T));
   if (fresh) {
-    const Code& code = this->code(kind, tp, what, pass == ir::Pass::B || pass == ir::Pass::W);
-    it->second = (pass == ir::Pass::F ? code.forward : pass == ir::Pass::W ? code.weight : code.backward).at(T);
+    const Code& code = this->code(kind, tp, what, pass == Pass::B || pass == Pass::W);
+    it->second = (pass == Pass::F ? code.forward : pass == Pass::W ? code.weight : code.backward).at(T);
   }
   return it->second;
 }

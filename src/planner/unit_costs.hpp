@@ -93,10 +93,11 @@ Parts parts_of(StageKind kind, int layers);
 /// What stages of one layer cost, of each kind.
 class UnitCosts {
  public:
-  UnitCosts(const config::ModelConfig& model, Precision precision, const cluster::Hardware& hardware);
+  UnitCosts(const config::ModelConfig& model, Precision precision, const cluster::Hardware& hardware,
+            const compiler::CodeOptions& how = {});
 
   /// A pass of a micro-batch. B and W: of code whose gradients are split.
-  const Spent& time(StageKind kind, int tp, config::Recompute recompute, ir::Pass pass, i64 T) const;
+  const Spent& time(StageKind kind, int tp, config::Recompute recompute, Pass pass, i64 T) const;
   /// Seconds a token (compute) and a pair, forward and backward, that micro-batches of at most `capacity` tokens take
   /// at least. Split gradients take no less than both at once; through: forward and gradients of inputs alone, as a
   /// micro-batch passes them one after the other.
@@ -136,6 +137,7 @@ class UnitCosts {
   Precision precision_;
   cluster::Hardware hardware_;
   cluster::Cluster placement_;
+  compiler::CodeOptions how_;
   bool shares_rise_;
   ir::Graph one_layer_, three_layers_;
   mutable std::map<std::tuple<StageKind, int, config::Recompute, bool>, std::unique_ptr<Code>> codes_;

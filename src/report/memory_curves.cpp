@@ -43,9 +43,9 @@ void thin(MemoryCurve& curve, size_t most) {
   for (size_t bin = 0; bin < most; ++bin) {
     const auto from = curve.bytes.begin() + static_cast<std::ptrdiff_t>(bin * count / most);
     const auto to = curve.bytes.begin() + static_cast<std::ptrdiff_t>((bin + 1) * count / most);
-    const auto fullest = std::max_element(from, to, [](const auto& a, const auto& b) { return total(a) < total(b); });
+    const auto highest = std::max_element(from, to, [](const auto& a, const auto& b) { return total(a) < total(b); });
     thinned.seconds.push_back(curve.seconds[bin * count / most]);
-    thinned.bytes.push_back(*fullest);
+    thinned.bytes.push_back(*highest);
   }
   curve = std::move(thinned);
 }

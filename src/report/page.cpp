@@ -30,6 +30,17 @@ Json pairs(const std::vector<std::pair<std::string, std::string>>& list) {
   return json;
 }
 
+template <class T, class Make>
+Json list(const std::vector<T>& values, Make make) {
+  Json json = Json::array();
+  for (const T& value : values) json.push_back(make(value));
+  return json;
+}
+
+Json to_json(const PhaseLabel& phase) {
+  return {{"strategy", phase.strategy}, {"layers", phase.layers}, {"group", phase.group}};
+}
+
 Json to_json(const Timeline& timeline) {
   Json tracks = Json::array(), track = Json::array(), begin = Json::array(), end = Json::array(), kind = Json::array(),
        name = Json::array();
@@ -53,6 +64,7 @@ Json to_json(const Timeline& timeline) {
           {"folded", timeline.folded},
           {"merged", timeline.merged},
           {"names", timeline.names},
+          {"phases", list(timeline.phases, [](const PhaseLabel& phase) { return to_json(phase); })},
           {"tracks", tracks},
           {"spans", {{"track", track}, {"begin", begin}, {"end", end}, {"kind", kind}, {"name", name}}}};
 }
@@ -110,13 +122,6 @@ Json to_json(const Matrix& matrix) {
           {"intra", matrix.intra},
           {"inter", matrix.inter},
           {"inter_bound", maybe(matrix.inter_bound)}};
-}
-
-template <class T, class Make>
-Json list(const std::vector<T>& values, Make make) {
-  Json json = Json::array();
-  for (const T& value : values) json.push_back(make(value));
-  return json;
 }
 
 Json to_json(const Run& run) {

@@ -51,12 +51,21 @@ struct Track {
   std::vector<Span> spans{};
 };
 
-/// One step. folded: a sentence on what the ranks of a track have in common; "" where each has a track of its own.
+/// What a phase of a step runs. layers: "0-15" by group and stage; group: of each replica.
+struct PhaseLabel {
+  std::string strategy{};
+  std::vector<std::vector<std::string>> layers{};
+  std::vector<int> group{};
+};
+
+/// One step. phases: none where the step's plan is unknown. folded: a sentence on what the ranks of a track have in
+/// common; "" where each has a track of its own.
 struct Timeline {
   i64 step = 1;
   std::optional<double> predicted_seconds{}, measured_seconds{};
   std::vector<std::string> names{};
   std::vector<Track> tracks{};
+  std::vector<PhaseLabel> phases{};
   std::string folded{};
   i64 merged = 0;  // spans that were joined with a neighbour to limit the size of the page
 };

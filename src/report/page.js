@@ -45,6 +45,12 @@ function seconds(number) {
   if (number >= 1e-3) return digits(number * 1e3) + " ms";
   return digits(number * 1e6) + " \u00b5s";
 }
+// Two points of time in one unit, with as many digits as tell them apart.
+function between(begin, end) {
+  const [unit, factor] = end >= 1 ? ["s", 1] : end >= 1e-3 ? ["ms", 1e3] : ["\u00b5s", 1e6];
+  const places = Math.min(9, Math.max(0, 2 - Math.floor(Math.log10((end - begin) * factor || 1))));
+  return `${(begin * factor).toFixed(places)} to ${(end * factor).toFixed(places)} ${unit}`;
+}
 const percent = (share) => (100 * share).toFixed(1) + " %";
 const count = (number) => number.toLocaleString("en").replaceAll(",", "\u2009");
 function byteUnit(most) {
@@ -206,29 +212,35 @@ function steps() {
   show();
 }
 
-// A function that describes tasks by their names (ir::name_of): "micro-batch 1 of 8, stage 1 of 2, replica 1, phase 1".
-function describer(names) {
+// A function that describes tasks by their names (ir::name_of): "micro-batch 1 of 8, layers 0-15, replica 1 of strategy
+// 1,4,1". Where the plan is unknown: "micro-batch 1 of 8, stage 1, replica 1, phase 1".
+function describer({names, phases}) {
   const ofReplica = (name) => name.match(/phase (\d+) replica (\d+) stage (\d+) (?:\w+ )?mb(\d+)/);
-  const stages = new Map(), microBatches = new Map();
-  const raise = (map, key, number) => map.set(key, Math.max(map.get(key) || 0, number));
+  const microBatches = new Map();
   for (const name of names) {
     const found = ofReplica(name);
     if (!found) continue;
-    raise(stages, found[1], Number(found[3]) + 1);
-    raise(microBatches, found[1] + " " + found[2], Number(found[4]) + 1);
+    const key = found[1] + " " + found[2];
+    microBatches.set(key, Math.max(microBatches.get(key) || 0, Number(found[4]) + 1));
   }
   const from1 = (text) => Number(text) + 1;
+  const ofPhase = (phase) => phases[phase] ? `strategy ${phases[phase].strategy}` : `phase ${from1(phase)}`;
+  const place = (phase, replica, stage) => {
+    const label = phases[phase];
+    if (!label) return `stage ${from1(stage)}, replica ${from1(replica)}, phase ${from1(phase)}`;
+    const layers = label.layers[label.group[replica]][stage];
+    return `layers ${layers}, replica ${from1(replica)} of strategy ${label.strategy}`;
+  };
   return (name) => {
     const found = ofReplica(name);
     if (found)
       return `micro-batch ${from1(found[4])} of ${microBatches.get(found[1] + " " + found[2])}, ` +
-          `stage ${from1(found[3])} of ${stages.get(found[1])}, replica ${from1(found[2])}, phase ${from1(found[1])} (${
-                 name})`;
+          place(found[1], found[2], found[3]);
     const unit = name.match(/(?:phase (\d+) )?u(\d+)(?: r(\d+))?$/);
     if (!unit) return name;
     const round = unit[3] === undefined ? "" : `, round ${from1(unit[3])}`,
-          phase = unit[1] === undefined ? "" : `, phase ${from1(unit[1])}`;
-    return `unit ${unit[2]}${round}${phase} (${name})`;
+          phase = unit[1] === undefined ? "" : `, ${ofPhase(unit[1])}`;
+    return `unit ${unit[2]}${round}${phase}`;
   };
 }
 
@@ -248,7 +260,7 @@ function spanColumns(timeline, kind, unit, describe) {
     columns.ranks.push(
         rankWord(of.ranks, of.count) + (of.count > 1 ? `, times of rank ${of.shown}` : "") +
         (of.measured ? ", measured" : ", predicted"));
-    columns.from.push(`${seconds(begin[i])} to ${seconds(end[i])}`);
+    columns.from.push(between(begin[i], end[i]));
     columns.length.push(seconds(end[i] - begin[i]));
     columns.what.push(page.kinds[kind]);
   }
@@ -288,7 +300,7 @@ function timelinePlot(into, timeline, most, ranges) {
   axis.major_label_overrides = new Map(timeline.tracks.map((track, t) => [t + 0.5, label(track)]));
   axis.major_label_text_font_size = rowHeight < 20 ? "10px" : "12px";
   figure.ygrids[0].grid_line_color = null;
-  const describe = describer(timeline.names);
+  const describe = describer(timeline);
   // Borders would hide thin spans, or widen them until many look like one.
   const renderers = [], keys = [], bordered = new Set(timeline.spans.track.length < 4000 ? [0, 1, 2, 9] : []);
   const order = [10, 0, 1, 2, 9, 11, 3, 4, 5, 6, 7, 8];

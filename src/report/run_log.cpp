@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr const char* kColumns[] = {
     "loss",         "lr",          "grad_norm",   "tokens",         "seconds",      "tokens_per_second",
     "matmul_share", "intra_bytes", "inter_bytes", "switch_seconds", "switch_share", "padding_share",
-    "bubble_share"};
+    "bubble_share", "hidden_share"};
 
 void raise_to(std::vector<i64>& highest, const config::Node& line, const char* key) {
   if (!line.has(key)) return;

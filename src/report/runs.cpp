@@ -107,7 +107,7 @@ void set_limit(Memory& memory, const config::Job& job, const cluster::Hardware* 
 
 Timeline folded(Timeline timeline) {
   fold_equal(timeline);
-  fold_alike(timeline, kMostTracks);
+  fold_similar(timeline, kMostTracks);
   return timeline;
 }
 
@@ -133,6 +133,8 @@ void add_log_tiles(Run& run, const RunLog& log) {
     run.tiles.emplace_back("step, median", format_duration(Seconds{median(seconds)}));
   if (const auto shares = values("bubble_share"); !shares.empty())
     run.tiles.emplace_back("waiting time of compute streams, mean", percent(mean(shares)));
+  if (const auto shares = values("hidden_share"); !shares.empty())
+    run.tiles.emplace_back("communication hidden, mean", percent(mean(shares)));
   if (const auto shares = values("padding_share"); !shares.empty())
     run.tiles.emplace_back("padding, mean", percent(mean(shares)));
   if (const auto shares = values("switch_share"); !shares.empty())
@@ -153,6 +155,7 @@ Run simulated_run(const std::string& name, const PlannedView& step) {
   add_plan(run, step, &start);
   set_limit(*run.memory, *step.job, step.hardware);
   Timeline timeline = predicted_timeline(*step.program, *step.simulation);
+  timeline.phases = phase_labels(*step.plan, *step.plans);
   add_times(run.buckets, *step.plan, timeline);
   timeline.step = step.plan->step + 1;
   timeline = folded(std::move(timeline));
@@ -212,7 +215,9 @@ Run measured_run(const std::string& name, const config::Job& job, const RunLog& 
       run.timelines.insert(run.timelines.begin(), std::move(timeline));
   }
   for (Timeline& timeline : run.timelines) {
-    if (!timeline.predicted_seconds) fold_alike(timeline, kMostTracks);
+    if (planned && planned->plan->step + 1 == timeline.step)
+      timeline.phases = phase_labels(*planned->plan, *planned->plans);
+    if (!timeline.predicted_seconds) fold_similar(timeline, kMostTracks);
     merge_short(timeline, kMostSpans);
   }
   return run;

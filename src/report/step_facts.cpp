@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "ir/softmax_groups.hpp"
 #include "switching/bounds.hpp"
 
 namespace switchyard::report {
@@ -74,7 +75,7 @@ class LinkCounter {
   void add_step(const ir::Task& task, const ir::StageCode& stage, const ir::Buffer& sent, const layout::Step& step,
                 i64 T) {
     const bool by_tokens = std::ranges::count(sent.type.shape.size, ir::kTokens) > 0;
-    const i64 element = size_of(sent.type.dtype) * (by_tokens ? T / stage.replica.size() : 1);
+    const i64 element = size_of(sent.type.dtype) * (by_tokens ? ir::token_unit(stage.replica, T) : 1);
     for (const layout::Part& part : step.parts)
       for (const layout::Piece& piece : part.sends)
         add_bytes(uses_[0], task.ranks[static_cast<size_t>(part.rank)], task.ranks[static_cast<size_t>(piece.peer)],
@@ -85,10 +86,14 @@ class LinkCounter {
   void add_softmax_sums(const ir::Task& task, const ir::StageCode& stage, const ir::Instr& instr, i64 T) {
     const auto sums = ir::softmax_sums(stage, instr);
     if (!sums) return;
-    const i64 n = static_cast<i64>(task.ranks.size()),
-              element = size_of(stage.buffers[static_cast<size_t>(instr.in[sums->statistics])].type.dtype);
-    for (const int from : task.ranks)
-      for (const int to : task.ranks) add_bytes(uses_[0], from, to, 2 * 3 * T * element / n);
+    const ir::SoftmaxGroups of = ir::softmax_groups(stage, instr, *sums);
+    const i64 bytes = 2 * 3 * of.units * ir::token_unit(stage.replica, T) *
+                      size_of(stage.buffers[static_cast<size_t>(instr.in[sums->statistics])].type.dtype);
+    for (const std::vector<int>& group : of.groups)
+      for (const int from : group)
+        for (const int to : group)
+          add_bytes(uses_[0], task.ranks[static_cast<size_t>(from)], task.ranks[static_cast<size_t>(to)],
+                    bytes / std::ssize(group));
   }
 
   const batch::StepPlan& plan_;
@@ -114,6 +119,25 @@ Matrix matrix_of(std::string title, const switching::MovePlan& moves, const Plan
 }
 
 }  // namespace
+
+std::vector<PhaseLabel> phase_labels(const batch::StepPlan& plan, const Plans& plans) {
+  std::vector<PhaseLabel> labels;
+  for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
+    const CompiledStrategy& compiled = strategy_of(plans, plan, static_cast<int>(phase));
+    PhaseLabel& label = labels.emplace_back();
+    label.strategy = compiled.strategy.name;
+    for (const config::Group& group : compiled.strategy.groups) {
+      std::vector<std::string>& layers = label.layers.emplace_back();
+      for (const config::Stage& stage : group.stages)
+        layers.push_back(stage.end_layer - stage.first_layer > 1
+                             ? fmt::format("{}-{}", stage.first_layer, stage.end_layer - 1)
+                         : stage.end_layer > stage.first_layer ? std::to_string(stage.first_layer)
+                                                               : "none");
+    }
+    for (const compiler::Replica& replica : compiled.replicas) label.group.push_back(replica.group);
+  }
+  return labels;
+}
 
 std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan& plan, const Plans& plans,
                                    const std::vector<i64>& lengths) {

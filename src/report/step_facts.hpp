@@ -11,6 +11,9 @@
 
 namespace switchyard::report {
 
+/// Of each phase of a plan.
+std::vector<PhaseLabel> phase_labels(const batch::StepPlan& plan, const compiler::Plans& plans);
+
 /// A row for each bucket of the job, the longest first; buckets without documents have zeros. lengths: tokens of the
 /// step's documents.
 std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan& plan, const compiler::Plans& plans,

@@ -221,17 +221,19 @@ MeasuredStep measured_timeline(const std::string& text, const std::string& origi
   return read_kept(text, origin, "timeline of a run", "Remove it, or train again with run.trace_step.",
                    [](const config::Node& trace) {
                      i64 step = 1;
-                     std::vector<int> hosts;
+                     cluster::Cluster cluster;
                      if (trace.has("otherData")) {
                        const config::Node other = trace["otherData"];
                        if (other.has("step")) step = other["step"].integer(1, std::numeric_limits<i64>::max());
                        if (other.has("hosts")) {
                          const std::vector<config::Node> ranks = other["hosts"].items();
                          for (const config::Node& host : ranks)
-                           hosts.push_back(static_cast<int>(host.integer(0, std::ssize(ranks) - 1)));
+                           cluster.host.push_back(static_cast<int>(host.integer(0, std::ssize(ranks) - 1)));
                        }
+                       if (other.has("overlap_collectives"))
+                         cluster.overlaps_collectives = other["overlap_collectives"].boolean();
                      }
-                     return MeasuredStep{timeline_of_events(trace["traceEvents"], step), std::move(hosts)};
+                     return MeasuredStep{timeline_of_events(trace["traceEvents"], step), std::move(cluster)};
                    });
 }
 
@@ -241,7 +243,7 @@ void fold_equal(Timeline& timeline) {
   if (timeline.tracks.size() < before) timeline.folded = "Ranks of one row have exactly the same times.";
 }
 
-void fold_alike(Timeline& timeline, size_t most) {
+void fold_similar(Timeline& timeline, size_t most) {
   if (timeline.tracks.size() <= most) return;
   fold(timeline, compute_key);
   timeline.folded = "Ranks of one row compute at exactly the same times; the transfers are those of one of them.";

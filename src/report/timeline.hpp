@@ -15,12 +15,12 @@ namespace switchyard::report {
 Timeline predicted_timeline(const ir::Program& program, const simulator::Simulation& simulation);
 
 /// The same from a run's timeline.json in the Trace Event Format: complete events ("ph": "X") with name, cat, pid (the
-/// rank), ts and dur in microseconds; other events are skipped. otherData has the step and the hosts of the ranks
-/// (default: step 1, none).
-/// errors  UserError naming `origin` if it is not such a trace
+/// rank), ts and dur in microseconds; other events are skipped. otherData has the step, the hosts of the ranks and
+/// whether collectives ran beside products (default: step 1, no ranks, they did). errors  UserError naming `origin` if
+/// it is not such a trace
 struct MeasuredStep {
   Timeline timeline;
-  std::vector<int> hosts;
+  cluster::Cluster cluster;
 };
 MeasuredStep measured_timeline(const std::string& text, const std::string& origin);
 
@@ -29,7 +29,7 @@ void fold_equal(Timeline& timeline);
 /// If there are more than `most` tracks, those whose compute streams have identical times become one, whatever they
 /// transfer. If there are still too many, as always with measured times, those with tasks of the same kinds in the same
 /// order and of similar lengths become one. Timeline::folded says which.
-void fold_alike(Timeline& timeline, size_t most);
+void fold_similar(Timeline& timeline, size_t most);
 /// Folds a measured timeline to the tracks of a folded predicted one.
 void fold_as(Timeline& measured, const Timeline& predicted);
 /// Merges spans until at most `most` remain, or one of each kind per track: neighbours of one kind become one where the

@@ -17,7 +17,9 @@ void Channels::add(const ir::Program& program) {
   };
   for (const ir::Task& task : program.tasks) {
     if (ir::is_transfer(task.kind)) number({static_cast<int>(task.queue), task.stage, task.ranks});
-    if (task.kind == ir::TaskKind::run) number({kWithin, 0, task.ranks});
+    if (task.kind == ir::TaskKind::run)
+      for (const Within who : {Within::operators, Within::collectives})
+        number({kWithin, static_cast<int>(who), task.ranks});
   }
 }
 
@@ -27,8 +29,8 @@ const comm::Channel& Channels::of(const ir::Task& task) const {
   return known->second.channel;
 }
 
-NumberedChannel& Channels::within(const ir::Task& run) {
-  const auto known = channels_.find({kWithin, 0, run.ranks});
+NumberedChannel& Channels::within(const ir::Task& run, Within who) {
+  const auto known = channels_.find({kWithin, static_cast<int>(who), run.ranks});
   check(known != channels_.end(), "{} has no channel", run);
   return known->second;
 }

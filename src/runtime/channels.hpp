@@ -19,8 +19,11 @@ struct NumberedChannel {
   i64 row = 0;
 };
 
+/// What is exchanged within a run: by operators, and by collectives, which run beside them.
+enum class Within { operators, collectives };
+
 /// Consecutive numbers, so that no two channels share one. Transfers have a channel for each queue and set of ranks,
-/// those between stages for each sending stage, too; what runs exchange has one for each replica's ranks. Lookups may
+/// those between stages for each sending stage, too; what runs exchange has two for each replica's ranks. Lookups may
 /// come from several threads at once.
 class Channels {
  public:
@@ -30,11 +33,11 @@ class Channels {
 
   /// Of a transfer or a norm. InternalError if its program wasn't added.
   const comm::Channel& of(const ir::Task& task) const;
-  /// Of what is exchanged within a run, by operators and reshards. InternalError if its program wasn't added.
-  NumberedChannel& within(const ir::Task& run);
+  /// Of what is exchanged within a run. InternalError if its program wasn't added.
+  NumberedChannel& within(const ir::Task& run, Within who);
 
  private:
-  using Key = std::tuple<int, int, std::vector<int>>;  // queue or kWithin, stage, ranks
+  using Key = std::tuple<int, int, std::vector<int>>;  // queue or kWithin, stage or who, ranks
 
   std::map<Key, NumberedChannel> channels_;
 };

@@ -22,26 +22,35 @@ using ir::TaskKind;
 class SpanCutter {
  public:
   SpanCutter(int id, Clock::time_point step_start) : id_(id), step_start_(step_start), at_(Clock::now()) {}
-  /// What passed since the last cut was work.
-  void cut(bool communication) {
-    const double begin = seconds(at_);
-    skip();
-    const double end = seconds(at_);
+  /// What passed since the last cut was work, until then.
+  void cut(bool communication, Clock::time_point until = Clock::now()) {
+    const double begin = seconds(at_), end = seconds(until);
+    at_ = until;
     if (!spans_.empty() && spans_.back().communication == communication && spans_.back().end == begin)
       spans_.back().end = end;
     else if (end > begin)
       spans_.push_back({id_, communication, begin, end});
   }
+  /// A transfer beside the work.
+  void beside(Clock::time_point begin, Clock::time_point end) {
+    beside_.push_back({id_, true, seconds(begin), seconds(end)});
+  }
   /// What passed since the last cut was not.
   void skip() { at_ = Clock::now(); }
-  const std::vector<TaskSpan>& spans() const { return spans_; }
+  /// All, in order of their begin.
+  std::vector<TaskSpan> spans() const {
+    std::vector<TaskSpan> all = spans_;
+    all.insert(all.end(), beside_.begin(), beside_.end());
+    std::ranges::stable_sort(all, {}, &TaskSpan::begin);
+    return all;
+  }
 
  private:
   double seconds(Clock::time_point at) const { return std::chrono::duration<double>(at - step_start_).count(); }
 
   int id_;
   Clock::time_point step_start_, at_;
-  std::vector<TaskSpan> spans_;
+  std::vector<TaskSpan> spans_, beside_;
 };
 
 }  // namespace
@@ -147,7 +156,8 @@ struct Executor::Step {
   void keep_spans(const Task& task, SpanCutter& cutter) {
     cutter.cut(ir::is_transfer(task.kind));
     const std::lock_guard lock(mutex);
-    result.spans.insert(result.spans.end(), cutter.spans().begin(), cutter.spans().end());
+    const std::vector<TaskSpan> spans = cutter.spans();
+    result.spans.insert(result.spans.end(), spans.begin(), spans.end());
   }
 
   void account(const Task& task, double waited, double worked) {
@@ -157,6 +167,8 @@ struct Executor::Step {
       result.times.parameters += hook_wait;
       result.times.compute += worked - hook_wait;
       hook_wait = 0;
+      result.times.collectives = collectives;
+      result.times.hidden = hidden;
     } else if (task.queue == ir::Queue::switching) {
       result.times.switching += worked;
     } else if (task.queue == ir::Queue::bulk) {
@@ -238,7 +250,13 @@ struct Executor::Step {
       hook_wait += seconds_since(arrived);
       cutter.skip();
     };
-    if (input.probe.spans) hooks.reshard = [&](bool begins) { cutter.cut(!begins); };
+    hooks.collective = [&](RunHooks::Time begin, RunHooks::Time end, RunHooks::Time waiting) {
+      cutter.cut(false, waiting);
+      cutter.skip();
+      cutter.beside(begin, end);
+      collectives += std::chrono::duration<double>(end - begin).count();
+      hidden += std::max(0.0, std::chrono::duration<double>(std::min(end, waiting) - begin).count());
+    };
     if (input.probe.timed)
       hooks.timed = [&](const ir::Instr& instr, Seconds time) {
         input.probe.timed({stage.stage, instr, stage.position, micro_batch_of(task), time});
@@ -246,18 +264,30 @@ struct Executor::Step {
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);
     };
-    NumberedChannel& channel = e.channels_.within(task);
-    ReplicaLink replica{&e.fabric_, channel.channel, &channel.row, stage.pattern};
+    NumberedChannel &operators = e.channels_.within(task, Within::operators),
+                    &collectives = e.channels_.within(task, Within::collectives);
+    const bool beside = e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) &&
+                        !input.probe.timed;  // what is timed isn't to be disturbed
+    const ReplicaLink replica{.fabric = &e.fabric_,
+                              .channel = operators.channel,
+                              .row = &operators.row,
+                              .collectives = collectives.channel,
+                              .collective_row = &collectives.row,
+                              .pattern = stage.pattern,
+                              .stream = beside && task.ranks.size() > 1 ? &e.collective_stream() : nullptr};
     stage.runner.run(stage.stage.segment(task.pass), state, e.store_.working, key(task.phase), replica, e.rope_, hooks);
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
-    if ((task.pass == ir::Pass::B || task.pass == ir::Pass::BW) && stage.stage.loss >= 0 && stage.position == 0)
+    if ((task.pass == Pass::B || task.pass == Pass::BW) && stage.stage.loss >= 0 &&
+        layout::is_first_copy(stage.stage.replica, stage.stage.buffers[static_cast<size_t>(stage.stage.loss)].layout,
+                              stage.position))
       loss_sum += at::sum(state.slots[static_cast<size_t>(stage.stage.loss)], at::kDouble).item<double>();
   }
 
   void keep_logits(const Task& task, const StageRunner& stage, MicroBatchState& state) {
     const ir::Buffer& buffer = stage.stage.buffers[static_cast<size_t>(stage.stage.logits)];
-    e.logits_.push_back({task.phase, task.replica, task.micro_batch,
-                         buffer.box[static_cast<size_t>(stage.position)].lo[1],
+    const layout::Box box = ir::scaled(buffer, buffer.box[static_cast<size_t>(stage.position)],
+                                       ir::token_unit(stage.stage.replica, state.feeds.T));
+    e.logits_.push_back({task.phase, task.replica, task.micro_batch, box.lo[0], box.lo[1],
                          state.slots[static_cast<size_t>(stage.stage.logits)]});
   }
 
@@ -294,7 +324,7 @@ struct Executor::Step {
   void add_messages(Transfer& transfer, const Task& task, const at::Tensor& tensor, const StageRunner& stage,
                     int buffer, i64 T) const {
     layout::Box box = stage.stage.buffers[static_cast<size_t>(buffer)].box[static_cast<size_t>(stage.position)];
-    const i64 unit = T / stage.stage.replica.size();
+    const i64 unit = ir::token_unit(stage.stage.replica, T);
     box.lo[0] *= unit;
     box.hi[0] *= unit;
     for (const layout::Msg& m : task.messages) {
@@ -368,7 +398,7 @@ struct Executor::Step {
   std::map<compiler::UnitUse, int> users;     // tasks to come that need it
   std::map<compiler::StateKey, int> workers;  // tasks to come that work on it
   UpdateSettings update;
-  double loss_sum = 0, hook_wait = 0;
+  double loss_sum = 0, hook_wait = 0, collectives = 0, hidden = 0;  // of the compute stream
   StepResult result;
   const Clock::time_point start = Clock::now();
 };
@@ -383,17 +413,24 @@ Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fab
 
 Executor::~Executor() = default;
 
+std::unique_ptr<Stream> Executor::new_stream(int threads) {
+  return std::make_unique<Stream>([this, threads] {
+    kernels::use_threads(threads);
+    if (options_.memory) options_.memory->adopt_thread();
+  });
+}
+
 Stream& Executor::stream(const Task& task) {
   const bool p2p = task.queue == ir::Queue::forward || task.queue == ir::Queue::backward;
   std::unique_ptr<Stream>& made = streams_[{static_cast<int>(task.queue), p2p ? task.stage : 0}];
-  if (!made) {
-    const int threads = task.queue == ir::Queue::compute ? options_.threads : 1;
-    made = std::make_unique<Stream>([this, threads] {
-      kernels::use_threads(threads);
-      if (options_.memory) options_.memory->adopt_thread();
-    });
-  }
+  if (!made) made = new_stream(task.queue == ir::Queue::compute ? options_.threads : 1);
   return *made;
+}
+
+// Called from the compute stream.
+Stream& Executor::collective_stream() {
+  if (!collective_stream_) collective_stream_ = new_stream(1);
+  return *collective_stream_;
 }
 
 Executor::StageRunner& Executor::stage_runner(int strategy, const Task& task, int stage) {
@@ -424,6 +461,7 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
   for (const int id : step.tasks)
     stream(program.tasks[static_cast<size_t>(id)]).enqueue([&step, id] { step.execute(id); });
   for (auto& [key, s] : streams_) s->drain();
+  if (collective_stream_) collective_stream_->drain();
   step.signals.rethrow();
   step.result.times.total = seconds_since(start);
   return step.result;

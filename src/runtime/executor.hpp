@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "comm/fabric.hpp"
@@ -24,6 +25,8 @@ struct ExecutorOptions {
   double rope_theta = 10000;
   kernels::RopeScaling rope_scaling{};
   kernels::RankMemory* memory = nullptr;  // from which all streams allocate; null: torch's own
+  std::optional<bool>
+      beside{};  // whether collectives have a thread of their own; none: where the fabric moves messages by itself
 };
 
 /// An operator that ran within a step.
@@ -65,6 +68,8 @@ struct StepTimes {
   double total = 0, compute = 0, waiting = 0;  // waiting: of the compute stream, for anything
   double parameters = 0;                       // part of waiting: for parameters of a switch
   double switching = 0, reducing = 0;          // busy time of these streams
+  double collectives = 0,
+         hidden = 0;  // of the collective queue; hidden: part of it that the compute stream didn't wait for
 };
 
 struct StepResult {
@@ -75,10 +80,11 @@ struct StepResult {
   std::vector<TaskSpan> spans;  // with Probe::spans
 };
 
-/// Logits of one micro-batch on one rank of a last stage (evaluation): columns [first, first + V') of the vocabulary.
+/// Logits of one micro-batch on one rank of a last stage (evaluation), T' by V': of its tokens those from first_token,
+/// of the vocabulary the columns from first_column.
 struct Logits {
   int phase = 0, replica = 0, micro_batch = 0;
-  i64 first = 0;
+  i64 first_token = 0, first_column = 0;
   at::Tensor values;
 };
 
@@ -94,7 +100,9 @@ class Executor {
  private:
   struct Step;
   struct StageRunner;
+  std::unique_ptr<Stream> new_stream(int threads);
   Stream& stream(const ir::Task& task);
+  Stream& collective_stream();
   StageRunner& stage_runner(int strategy, const ir::Task& task, int stage);
 
   const compiler::Plans& plans_;
@@ -103,7 +111,8 @@ class Executor {
   ExecutorOptions options_;
   int rank_;
   RopeTables rope_;
-  std::map<std::pair<int, int>, std::unique_ptr<Stream>> streams_;            // queue, sending stage
+  std::map<std::pair<int, int>, std::unique_ptr<Stream>> streams_;  // queue, sending stage
+  std::unique_ptr<Stream> collective_stream_;
   std::map<std::array<int, 3>, std::unique_ptr<StageRunner>> stage_runners_;  // strategy, replica, stage
   Channels channels_;
   std::vector<Logits> logits_;

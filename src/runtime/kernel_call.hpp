@@ -12,6 +12,7 @@
 #include "ir/code.hpp"
 #include "kernels/rope.hpp"
 #include "runtime/feeds.hpp"
+#include "runtime/stream.hpp"
 
 namespace switchyard::runtime {
 
@@ -29,13 +30,17 @@ class RopeTables {
   at::Tensor cos_, sin_;
 };
 
-/// The replica of a stage: channel of its ranks for collectives inside segments, with a running row number. pattern:
-/// how the replica lies on hosts, of StageCode::hosts.
+/// The replica of a stage: a channel of its ranks for what operators exchange, and one for collectives, each with a
+/// running row number. pattern: how the replica lies on hosts, of StageCode::hosts. stream: on which collectives run
+/// beside operators; null: they run where they are launched.
 struct ReplicaLink {
   comm::Fabric* fabric = nullptr;
   comm::Channel channel;
   i64* row = nullptr;
+  comm::Channel collectives{};
+  i64* collective_row = nullptr;
   size_t pattern = 0;
+  Stream* stream = nullptr;
 };
 
 struct KernelCall {

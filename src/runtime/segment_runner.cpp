@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/errors.hpp"
+#include "runtime/collectives.hpp"
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
@@ -13,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Until the device has done what it was told.
+// Returns when the device has done all that was issued to it.
 void wait_for(const at::Device& device) {
   if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
@@ -93,32 +94,39 @@ at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& stat
 void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, WorkingParameters& working, PhaseKey phase,
                         const ReplicaLink& replica, RopeTables& rope, const RunHooks& hooks) const {
   if (state.slots.empty()) state.slots.resize(stage_.buffers.size());
+  const std::vector<ir::Instr>& code = segment.code;
   size_t await = 0, release = 0;
-  for (size_t i = 0; i < segment.code.size(); ++i) {
-    const ir::Instr& instr = segment.code[i];
+  Collectives collectives(replica.stream);
+  const auto report = [&](const std::optional<Collectives::Times>& times) {
+    if (times && hooks.collective) hooks.collective(times->begin, times->end, times->waiting);
+  };
+  const auto start = [&](size_t i) {
+    const ir::Instr& instr = code[i];
     for (; await < segment.awaits.size() && segment.awaits[await].instr == static_cast<int>(i); ++await)
       hooks.await(segment.awaits[await].unit);
-    const auto start = Clock::now();
+    const auto started = Clock::now();
     KernelCall call{instr, stage_, position_, {}, {}, state.feeds, rope, replica, state_dtype_};
     for (const int b : instr.in) call.in.push_back(operand(b, false, state, working, phase));
     for (const int b : instr.out) call.out.push_back(operand(b, true, state, working, phase));
-    if (!instr.op && hooks.reshard) hooks.reshard(true);
-    if (instr.op)
-      kernels_.at(instr.op.get())(call);
-    else
-      run_reshard(call);
-    if (!instr.op && hooks.reshard) hooks.reshard(false);
-    for (const int b : instr.drop) {
+    if (!instr.op) {
+      const std::vector<int>& next = i + 1 < code.size() ? code[i + 1].after : segment.after;
+      return report(collectives.launch(i, call, std::ranges::find(next, static_cast<int>(i)) != next.end()));
+    }
+    kernels_.at(instr.op.get())(call);
+    if (!hooks.timed) return;
+    wait_for(device_);
+    hooks.timed(instr, Seconds{std::chrono::duration<double>(Clock::now() - started).count()});
+  };
+  const auto end = [&](size_t i) {
+    if (!code[i].op) report(collectives.wait(i));
+    for (const int b : code[i].drop) {
       state.slots[static_cast<size_t>(b)] = at::Tensor();
       state.roots.erase(stage_.buffers[static_cast<size_t>(b)].root);
     }
-    if (instr.op && hooks.timed) {
-      wait_for(device_);
-      hooks.timed(instr, Seconds{std::chrono::duration<double>(Clock::now() - start).count()});
-    }
     for (; release < segment.releases.size() && segment.releases[release].instr == static_cast<int>(i); ++release)
       hooks.release(segment.releases[release].unit);
-  }
+  };
+  ir::walk(segment, start, end);
 }
 
 }  // namespace switchyard::runtime

@@ -1,6 +1,7 @@
 // Runs a stage's segments on one rank: allocates results, calls kernels, frees what nothing reads any more.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 
@@ -18,11 +19,12 @@ struct MicroBatchState {
 };
 
 /// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients.
-/// reshard: before and after a reshard among the replica; timed: after an operator, with what it took; both may be
-/// empty.
+/// collective: after one, with when it ran, and since when the run waited for it; timed: after an operator, with what
+/// it took; both may be empty.
 struct RunHooks {
+  using Time = std::chrono::steady_clock::time_point;
   std::function<void(int unit)> await, release;
-  std::function<void(bool begins)> reshard{};
+  std::function<void(Time begin, Time end, Time waiting)> collective{};
   std::function<void(const ir::Instr& instr, Seconds time)> timed{};
 };
 

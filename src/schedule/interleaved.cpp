@@ -17,13 +17,13 @@ std::vector<int> group_sizes(int stages, int mbs) {
 }
 
 /// A stage's items of one kind in their order, the same on all stages.
-std::vector<Item> pass(char what, const std::vector<int>& sizes, int chunks) {
+std::vector<Item> items_of(Pass pass, const std::vector<int>& sizes, int chunks) {
   std::vector<Item> items;
   int first = 0;
   for (const int size : sizes) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
       for (int mb = first; mb < first + size; ++mb)
-        items.push_back({what, what == 'F' ? chunk : chunks - 1 - chunk, mb});
+        items.push_back({pass, pass == Pass::F ? chunk : chunks - 1 - chunk, mb});
     }
     first += size;
   }
@@ -37,7 +37,7 @@ Schedule interleaved(int stages, int mbs, int chunks) {
         chunks);
   if (chunks == 1) return {.order = schedule(Kind::one_f_one_b, stages, mbs), .mbs = mbs};
   const std::vector<int> sizes = group_sizes(stages, mbs);
-  const std::vector<Item> forwards = pass('F', sizes, chunks), backwards = pass('X', sizes, chunks);
+  const std::vector<Item> forwards = items_of(Pass::F, sizes, chunks), backwards = items_of(Pass::BW, sizes, chunks);
   const size_t all = forwards.size();
   Schedule made{.order = {}, .mbs = mbs, .chunks = chunks};
   for (int stage = 0; stage < stages; ++stage) {

@@ -57,21 +57,21 @@ std::vector<Place> ItemIndex::waits_for(Place place) const {
   const Item& item = at(place);
   const int here = position(place);
   std::vector<Place> needs;
-  if (item.what == 'F') {
-    if (here > 0) needs.push_back(find('F', here - 1, item.mb));
+  if (item.pass == Pass::F) {
+    if (here > 0) needs.push_back(find(Pass::F, here - 1, item.mb));
     return needs;
   }
-  needs.push_back(find('F', here, item.mb));
-  if (item.what == 'W') {
-    needs.push_back(find('B', here, item.mb));
+  needs.push_back(find(Pass::F, here, item.mb));
+  if (item.pass == Pass::W) {
+    needs.push_back(find(Pass::B, here, item.mb));
   } else if (here + 1 < schedule_.positions()) {
-    needs.push_back(find('B', here + 1, item.mb));
+    needs.push_back(find(Pass::B, here + 1, item.mb));
   }
   return needs;
 }
 
-std::uint64_t ItemIndex::key(char what, int position, int mb) const {
-  const std::uint64_t kind = what == 'F' ? 0 : what == 'W' ? 2 : 1;  // X is stored under B
+std::uint64_t ItemIndex::key(Pass pass, int position, int mb) const {
+  const std::uint64_t kind = pass == Pass::F ? 0 : pass == Pass::W ? 2 : 1;  // BW is stored under B
   const auto positions = static_cast<std::uint64_t>(schedule_.positions()),
              mbs = static_cast<std::uint64_t>(schedule_.mbs);
   return (kind * positions + static_cast<std::uint64_t>(position)) * mbs + static_cast<std::uint64_t>(mb);
@@ -79,11 +79,9 @@ std::uint64_t ItemIndex::key(char what, int position, int mb) const {
 
 void ItemIndex::add(Place place) {
   const Item& item = at(place);
-  const bool known = item.what == 'F' || item.what == 'B' || item.what == 'W' || item.what == 'X';
-  if (known && item.chunk >= 0 && item.mb >= 0 && item.chunk < schedule_.chunks && item.mb < schedule_.mbs &&
-      places_.emplace(key(item.what, position(place), item.mb), place).second)
+  if (item.chunk >= 0 && item.mb >= 0 && item.chunk < schedule_.chunks && item.mb < schedule_.mbs &&
+      places_.emplace(key(item.pass, position(place), item.mb), place).second)
     return;  // the texts below are made only where a message is needed
-  check(known, "schedule: stage {} has work '{}', not F, B, W or X", place.stage, item.what);
   check(item.chunk >= 0 && item.mb >= 0, "schedule: stage {} has a negative chunk or micro-batch in {}", place.stage,
         to_string(item));
   check(item.chunk < schedule_.chunks && item.mb < schedule_.mbs,
@@ -95,22 +93,22 @@ void ItemIndex::add(Place place) {
 void ItemIndex::check_complete() const {
   for (int mb = 0; mb < schedule_.mbs; ++mb) {
     for (int here = 0; here < schedule_.positions(); ++here) {
-      find('F', here, mb);
-      const Place back = find('B', here, mb);
-      const bool split = at(back).what == 'B';
-      if (split) find('W', here, mb);
-      check(split || !places_.contains(key('W', here, mb)),
-            "schedule: stage {} runs W{} after X{}, which has the weight gradient", back.stage, mb, mb);
+      find(Pass::F, here, mb);
+      const Place back = find(Pass::B, here, mb);
+      const bool split = at(back).pass == Pass::B;
+      if (split) find(Pass::W, here, mb);
+      check(split || !places_.contains(key(Pass::W, here, mb)),
+            "schedule: stage {} runs W{} after BW{}, which has the weight gradient", back.stage, mb, mb);
     }
   }
 }
 
-Place ItemIndex::find(char what, int position, int mb) const {
-  const auto found = places_.find(key(what, position, mb));
+Place ItemIndex::find(Pass pass, int position, int mb) const {
+  const auto found = places_.find(key(pass, position, mb));
   if (found != places_.end()) return found->second;
-  throw InternalError(
-      fmt::format("schedule: stage {} never runs {}{}", stage_of(schedule_.placement, schedule_.stages(), position),
-                  to_string(Item{what, position / std::max(1, schedule_.stages()), mb}), what == 'B' ? " (or X)" : ""));
+  throw InternalError(fmt::format(
+      "schedule: stage {} never runs {}{}", stage_of(schedule_.placement, schedule_.stages(), position),
+      to_string(Item{pass, position / std::max(1, schedule_.stages()), mb}), pass == Pass::B ? " (or BW)" : ""));
 }
 
 void run_in_order(const ItemIndex& index, const std::function<void(Place)>& visit) {

@@ -31,10 +31,10 @@ class ItemIndex {
   std::vector<Place> waits_for(Place place) const;
 
  private:
-  std::uint64_t key(char what, int position, int mb) const;
+  std::uint64_t key(Pass pass, int position, int mb) const;
   void add(Place place);
   void check_complete() const;
-  Place find(char what, int position, int mb) const;
+  Place find(Pass pass, int position, int mb) const;
 
   const Schedule& schedule_;
   std::unordered_map<std::uint64_t, Place> places_;

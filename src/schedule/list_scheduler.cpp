@@ -79,10 +79,10 @@ class Machine {
     double wakes = 0, first = 0, free = 0, left = 0;  // left: work to do
     int held = 0;                                     // activations
     bool begun = false;
-    char last = 'B';
+    Pass last = Pass::B;
   };
   struct Choice {
-    char what;
+    Pass pass;
     int chunk;
   };
 
@@ -114,34 +114,34 @@ class Machine {
       waiting += p.b - p.w;
       if (p.w < p.b && (oldest < 0 || p.w < position(stage, oldest).w)) oldest = chunk;
     }
-    if (waiting > rule.waiting) return Choice{'W', oldest};
+    if (waiting > rule.waiting) return Choice{Pass::W, oldest};
     // Forward and gradient take turns. Where only memory prevents a forward, a W frees some.
-    if (gradient && blocked && !forward && oldest >= 0 && at(stage).last == 'B') return Choice{'W', oldest};
+    if (gradient && blocked && !forward && oldest >= 0 && at(stage).last == Pass::B) return Choice{Pass::W, oldest};
     if (forward || gradient) {
       const Choice choice = best(stage, now);
-      if (choice.what == 'F' && holds_back(stage, choice, now, coming)) return std::nullopt;
+      if (choice.pass == Pass::F && holds_back(stage, choice, now, coming)) return std::nullopt;
       return choice;
     }
-    if (oldest < 0 || holds_back(stage, {'W', oldest}, now, std::min(coming, input))) return std::nullopt;
-    return Choice{'W', oldest};
+    if (oldest < 0 || holds_back(stage, {Pass::W, oldest}, now, std::min(coming, input))) return std::nullopt;
+    return Choice{Pass::W, oldest};
   }
 
   /// The first item of the rule's list that can run.
   Choice best(int stage, double now) {
-    for (const char letter : at(stage).last == 'B' ? rule(stage).after_gradient : rule(stage).after_forward) {
+    for (const char letter : at(stage).last == Pass::B ? rule(stage).after_gradient : rule(stage).after_forward) {
       const int chunk = letter == 'f' || letter == 'b' ? 1 : 0;
       if (chunk >= pipeline_.chunks) continue;
       const Position& p = position(stage, chunk);
       const bool forward = letter == 'F' || letter == 'f';
       if (forward ? p.next_input() <= now && has_room(stage, chunk) : p.next_gradient() <= now)
-        return {forward ? 'F' : 'B', chunk};
+        return {forward ? Pass::F : Pass::B, chunk};
     }
     throw InternalError("list_schedule: the rule lacks an item");
   }
 
   bool holds_back(int stage, Choice choice, double now, double coming) {
     const Position& p = position(stage, choice.chunk);
-    return coming > now && coming < now + rule(stage).hold * (choice.what == 'F' ? p.forward : p.weight);
+    return coming > now && coming < now + rule(stage).hold * (choice.pass == Pass::F ? p.forward : p.weight);
   }
 
   /// The time of the next arrival of an input or gradient that the stage does not have yet.
@@ -159,18 +159,18 @@ class Machine {
     Position& p = positions_[static_cast<size_t>(here)];
     Stage& s = at(stage);
     if (now + s.left > most_) return false;
-    const char what = choice.what;
-    const int mb = what == 'F' ? p.f++ : what == 'W' ? p.w++ : p.b++;
-    const double time = what == 'F' ? p.forward : what == 'W' ? p.weight : p.gradient, end = now + time;
+    const Pass pass = choice.pass;
+    const int mb = pass == Pass::F ? p.f++ : pass == Pass::W ? p.w++ : p.b++;
+    const double time = pass == Pass::F ? p.forward : pass == Pass::W ? p.weight : p.gradient, end = now + time;
     if (!std::exchange(s.begun, true)) s.first = now;
-    made_.order[static_cast<size_t>(stage)].push_back({what, choice.chunk, mb});
+    made_.order[static_cast<size_t>(stage)].push_back({pass, choice.chunk, mb});
     s.wakes = s.free = end;
     s.left = std::max(0.0, s.left - time * (1 + 1e-12));  // rounding never ends a schedule that is in time
-    if (what == 'F') ++s.held;
-    if (what == 'W') --s.held;
-    if (what != 'W') {
-      s.last = what == 'F' ? 'F' : 'B';
-      hand_over(stage, what == 'F' ? here + 1 : here - 1, what == 'F', mb, end);
+    if (pass == Pass::F) ++s.held;
+    if (pass == Pass::W) --s.held;
+    if (pass != Pass::W) {
+      s.last = pass == Pass::F ? Pass::F : Pass::B;
+      hand_over(stage, pass == Pass::F ? here + 1 : here - 1, pass == Pass::F, mb, end);
     }
     return true;
   }
@@ -209,7 +209,7 @@ std::optional<Scheduled> list_schedule(const Pipeline& pipeline, const std::vect
 
 Length length_of(const Pipeline& pipeline, const Schedule& schedule) {
   const int positions = pipeline.positions();
-  // [position][mb]: when F, B or X may start.
+  // [position][mb]: when F, B or BW may start.
   std::vector<std::vector<double>> input(static_cast<size_t>(positions),
                                          std::vector<double>(static_cast<size_t>(pipeline.mbs), kNever)),
       gradient = input;
@@ -219,17 +219,17 @@ Length length_of(const Pipeline& pipeline, const Schedule& schedule) {
   const auto run = [&](size_t stage, const Item& item) {
     const int here = position_of(pipeline.placement, pipeline.stages, static_cast<int>(stage), item.chunk);
     const auto p = static_cast<size_t>(here), mb = static_cast<size_t>(item.mb);
-    const double ready = item.what == 'W' ? 0 : (item.what == 'F' ? input : gradient)[p][mb];
+    const double ready = item.pass == Pass::W ? 0 : (item.pass == Pass::F ? input : gradient)[p][mb];
     if (ready == kNever) return false;
-    const double start = std::max(free[stage], ready), end = start + pipeline.costs.of(item.what, here).count;
+    const double start = std::max(free[stage], ready), end = start + pipeline.costs.of(item.pass, here).count;
     first[stage] = std::min(first[stage], start);
     free[stage] = end;
-    if (item.what == 'W') return true;
-    const int to = item.what == 'F' ? here + 1 : here - 1;
+    if (item.pass == Pass::W) return true;
+    const int to = item.pass == Pass::F ? here + 1 : here - 1;
     if (to == positions) gradient[p][mb] = end;
     if (to < 0 || to == positions) return true;
     const bool stays = stage_of(pipeline.placement, pipeline.stages, to) == static_cast<int>(stage);
-    (item.what == 'F' ? input : gradient)[static_cast<size_t>(to)][mb] =
+    (item.pass == Pass::F ? input : gradient)[static_cast<size_t>(to)][mb] =
         end + (stays ? 0.0 : pipeline.costs.send.count);
     return true;
   };
@@ -265,7 +265,7 @@ Length least_length(const Pipeline& pipeline, int cap) {
     if (p > 0) now += send(p - 1, p);
     const size_t stage = stage_at(p);
     begin[stage] = std::min(begin[stage], now);
-    work[stage] += pipeline.mbs * (times.forward + pipeline.costs.of('X', p)).count;
+    work[stage] += pipeline.mbs * (times.forward + pipeline.costs.of(Pass::BW, p)).count;
     forward[stage] = std::max(forward[stage], times.forward.count);
     now += times.forward.count;
   }

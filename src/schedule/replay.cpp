@@ -13,11 +13,11 @@ bool is_time(Seconds time) { return std::isfinite(time.count) && time.count >= 0
 
 }  // namespace
 
-Seconds Costs::of(char what, int position) const {
+Seconds Costs::of(Pass pass, int position) const {
   const ItemTimes& times = of(position);
-  if (what == 'F') return times.forward;
-  if (what == 'B') return times.input_gradient;
-  return what == 'W' ? times.weight_gradient : times.input_gradient + times.weight_gradient;
+  if (pass == Pass::F) return times.forward;
+  if (pass == Pass::B) return times.input_gradient;
+  return pass == Pass::W ? times.weight_gradient : times.input_gradient + times.weight_gradient;
 }
 
 Seconds Timing::worst_idle() const { return idle.empty() ? Seconds{} : *std::max_element(idle.begin(), idle.end()); }
@@ -57,7 +57,7 @@ Timing replay(const Schedule& schedule, const Costs& costs) {
     for (const Place& need : index.waits_for(place)) {
       start = std::max(start, span_of(need).end + (need.stage == place.stage ? Seconds{} : costs.send));
     }
-    span_of(place) = {start, start + costs.of(index.at(place).what, index.position(place))};
+    span_of(place) = {start, start + costs.of(index.at(place).pass, index.position(place))};
     if (!first) timing.idle[static_cast<size_t>(place.stage)] += start - free;
     timing.makespan = std::max(timing.makespan, span_of(place).end);
   });

@@ -8,7 +8,7 @@
 
 namespace switchyard::schedule {
 
-/// Times of one micro-batch at one position of the pipeline. X takes input_gradient + weight_gradient.
+/// Times of one micro-batch at one position of the pipeline. BW takes input_gradient + weight_gradient.
 struct ItemTimes {
   Seconds forward, input_gradient, weight_gradient;
   bool operator==(const ItemTimes&) const = default;
@@ -21,7 +21,7 @@ struct Costs {
   Seconds send{};
 
   const ItemTimes& of(int position) const { return at[at.size() == 1 ? 0 : static_cast<size_t>(position)]; }
-  Seconds of(char what, int position) const;
+  Seconds of(Pass pass, int position) const;
 };
 
 struct Span {

@@ -10,18 +10,18 @@ namespace {
 
 std::vector<Item> gpipe_stage(int mbs) {
   std::vector<Item> items;
-  for (int mb = 0; mb < mbs; ++mb) items.push_back({'F', 0, mb});
-  for (int mb = 0; mb < mbs; ++mb) items.push_back({'X', 0, mb});
+  for (int mb = 0; mb < mbs; ++mb) items.push_back({Pass::F, 0, mb});
+  for (int mb = 0; mb < mbs; ++mb) items.push_back({Pass::BW, 0, mb});
   return items;
 }
 
 std::vector<Item> one_f_one_b_stage(int stage, int stages, int mbs) {
   const int ahead = std::min(mbs, stages - stage);
   std::vector<Item> items;
-  for (int mb = 0; mb < ahead; ++mb) items.push_back({'F', 0, mb});
+  for (int mb = 0; mb < ahead; ++mb) items.push_back({Pass::F, 0, mb});
   for (int mb = 0; mb < mbs; ++mb) {
-    items.push_back({'X', 0, mb});
-    if (ahead + mb < mbs) items.push_back({'F', 0, ahead + mb});
+    items.push_back({Pass::BW, 0, mb});
+    if (ahead + mb < mbs) items.push_back({Pass::F, 0, ahead + mb});
   }
   return items;
 }
@@ -75,10 +75,10 @@ std::vector<Bytes> peak_bytes(const Order& order, Bytes activation, Bytes gradie
   for (const std::vector<Item>& items : order) {
     Bytes alive, peak;
     for (const Item& item : items) {
-      if (item.what == 'F') alive += activation;
-      if (item.what == 'B' || item.what == 'X') alive += gradient;
+      if (item.pass == Pass::F) alive += activation;
+      if (item.pass == Pass::B || item.pass == Pass::BW) alive += gradient;
       peak = std::max(peak, alive);
-      if (item.what == 'X' || item.what == 'W') alive -= activation + gradient;
+      if (item.pass == Pass::BW || item.pass == Pass::W) alive -= activation + gradient;
     }
     peaks.push_back(peak);
   }
@@ -86,8 +86,8 @@ std::vector<Bytes> peak_bytes(const Order& order, Bytes activation, Bytes gradie
 }
 
 std::string to_string(const Item& item) {
-  return item.chunk == 0 ? fmt::format("{}{}", item.what, item.mb)
-                         : fmt::format("{}{}.{}", item.what, item.mb, item.chunk);
+  return item.chunk == 0 ? fmt::format("{}{}", name_of(item.pass), item.mb)
+                         : fmt::format("{}{}.{}", name_of(item.pass), item.mb, item.chunk);
 }
 
 std::string to_string(const std::vector<Item>& items) {

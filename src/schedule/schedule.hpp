@@ -5,14 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/pass.hpp"
 #include "base/units.hpp"
 
 namespace switchyard::schedule {
 
-/// One piece of work of a stage on a micro-batch. what: F forward, B input gradient, W weight gradient, X both
-/// gradients. chunk: which of the stage's model chunks; Placement says where it is in the pipeline.
+/// One pass of a stage over a micro-batch. chunk: which of the stage's model chunks; Placement says where it is in the
+/// pipeline.
 struct Item {
-  char what = 'F';
+  Pass pass = Pass::F;
   int chunk = 0, mb = 0;
   bool operator==(const Item&) const = default;
 };
@@ -57,15 +58,15 @@ void verify(const Schedule& schedule);
 /// The same as verify(Schedule), with the chunks (in a loop) and micro-batches that occur in the order.
 void verify(const Order& order);
 
-/// Most micro-batches whose activations a stage holds at any time, from F to X or W. Chunks are counted separately.
+/// Most micro-batches whose activations a stage holds at any time, from F to BW or W. Chunks are counted separately.
 std::vector<int> peak_in_flight(const Order& order);
 
-/// Most bytes that a stage holds at any time. activation: bytes that F keeps for the gradients, until X or W ends;
-/// gradient: the output gradients that W also needs, kept from B until W ends, and while an X runs. Both for one chunk
+/// Most bytes that a stage holds at any time. activation: bytes that F keeps for the gradients, until BW or W ends;
+/// gradient: the output gradients that W also needs, kept from B until W ends, and while a BW runs. Both for one chunk
 /// of a micro-batch.
 std::vector<Bytes> peak_bytes(const Order& order, Bytes activation, Bytes gradient);
 
-/// "F0 F1 X0 X1", with ".chunk" after the micro-batch where chunk is not 0.
+/// "F0 F1 BW0 BW1", with ".chunk" after the micro-batch where chunk is not 0.
 std::string to_string(const Item& item);
 std::string to_string(const std::vector<Item>& items);
 

@@ -20,16 +20,16 @@ const std::vector<Rule>& rules_of(int chunks) {
   return chunks == 1 ? kOne : kTwo;
 }
 
-// 1F1B with each X replaced by B and W, because a B sends its gradient sooner.
+// 1F1B with each BW replaced by B and W, because a B sends its gradient sooner.
 Schedule one_f_one_b(const Pipeline& pipeline) {
   Schedule made{.order = Order(static_cast<size_t>(pipeline.stages)), .mbs = pipeline.mbs};
   const Order usual = schedule(Kind::one_f_one_b, pipeline.stages, pipeline.mbs);
   for (size_t stage = 0; stage < usual.size(); ++stage)
     for (const Item& item : usual[stage]) {
-      if (item.what == 'F')
+      if (item.pass == Pass::F)
         made.order[stage].push_back(item);
       else
-        made.order[stage].insert(made.order[stage].end(), {{'B', 0, item.mb}, {'W', 0, item.mb}});
+        made.order[stage].insert(made.order[stage].end(), {{Pass::B, 0, item.mb}, {Pass::W, 0, item.mb}});
     }
   return made;
 }

@@ -19,18 +19,18 @@ class RankAccount {
     int known_rank = -1;
     std::vector<int> first(static_cast<size_t>(fold_.resources()), -1);
     for (int rank = 0; rank < static_cast<int>(program_.of_rank.size()); ++rank) {
-      int& alike = first[static_cast<size_t>(fold_.resource(rank))];
-      if (alike < 0) {
+      int& first_of = first[static_cast<size_t>(fold_.resource(rank))];
+      if (first_of < 0) {
         Busy busy = busy_of(rank);
-        alike = known_rank >= 0 && busy == known ? known_rank : rank;
-        if (alike == rank) {
+        first_of = known_rank >= 0 && busy == known ? known_rank : rank;
+        if (first_of == rank) {
           ranks.push_back(time_of(busy));
           known = std::move(busy);
           known_rank = rank;
           continue;
         }
       }
-      ranks.push_back(RankTime(ranks[static_cast<size_t>(alike)]));
+      ranks.push_back(RankTime(ranks[static_cast<size_t>(first_of)]));
     }
     return ranks;
   }
@@ -38,23 +38,35 @@ class RankAccount {
  private:
   const TaskTime& time(int id) const { return tasks_[static_cast<size_t>(id)]; }
 
-  // How long a task computes and transfers before a time.
-  std::pair<double, double> spent(int id, double until) {
+  // Seconds of a task. both: of them, in which it computes and transfers at once.
+  struct Spent {
+    double compute = 0, communication = 0, both = 0;
+    double busy() const { return compute + communication - both; }
+    void add(const TaskTime& t, size_t span, double seconds) {
+      (t.spans[span].communication ? communication : compute) += seconds;
+      if (span > 0 && t.spans[span].begin == t.spans[span - 1].begin) both += seconds;
+    }
+    Spent operator-(const Spent& other) const {
+      return {compute - other.compute, communication - other.communication, both - other.both};
+    }
+  };
+
+  // Before a time.
+  Spent spent(int id, double until) {
     const TaskTime& t = time(id);
-    std::vector<std::pair<double, double>>& sums =
-        sums_[static_cast<size_t>(fold_.of(id))];  // before each span, and at the end
+    std::vector<Spent>& sums = sums_[static_cast<size_t>(fold_.of(id))];  // before each span, and at the end
     if (sums.empty()) {
-      sums.emplace_back(0, 0);
-      for (const Span& span : t.spans) {
+      sums.emplace_back();
+      for (size_t i = 0; i < t.spans.size(); ++i) {
         sums.push_back(sums.back());
-        (span.communication ? sums.back().second : sums.back().first) += span.end - span.begin;
+        sums.back().add(t, i, t.spans[i].end - t.spans[i].begin);
       }
     }
     const auto next = std::ranges::upper_bound(t.spans, until, {}, &Span::begin);
-    std::pair<double, double> sum = sums[static_cast<size_t>(next - t.spans.begin())];
-    if (next == t.spans.begin()) return sum;
-    const Span& last = *(next - 1);
-    (last.communication ? sum.second : sum.first) -= std::max(0.0, last.end - until);
+    const auto begun = static_cast<size_t>(next - t.spans.begin());
+    Spent sum = sums[begun];
+    for (size_t i = begun; i > 0 && t.spans[i - 1].begin == t.spans[begun - 1].begin; --i)
+      sum.add(t, i - 1, -std::max(0.0, t.spans[i - 1].end - until));
     return sum;
   }
 
@@ -78,27 +90,29 @@ class RankAccount {
     return busy;
   }
 
-  // The compute queue's tasks follow one another; what the other queues transfer meanwhile overlaps them.
+  // The compute queue's tasks follow one another; what they and the other queues transfer meanwhile overlaps them.
   RankTime time_of(const Busy& busy) {
     const std::vector<int>& computing = busy.computing;
     RankTime sum;
     for (const int id : computing) {
-      const auto [compute, communication] = spent(id, time(id).end);
-      sum.compute += compute;
-      sum.communication += communication;
+      const Spent all = spent(id, time(id).end);
+      sum.compute += all.compute;
+      sum.communication += all.communication;
+      sum.overlap += all.both;
     }
-    double idle = step_seconds_ - sum.compute - sum.communication;
+    double idle = step_seconds_ - sum.compute - sum.communication + sum.overlap;
     for (const auto& [begin, end] : busy.transfers) {
       auto id = std::ranges::upper_bound(computing, begin, {}, [&](int r) { return time(r).end; });
-      double overlap = 0, doubled = 0;
+      double overlap = 0, doubled = 0, busy = 0;
       for (; id != computing.end() && time(*id).begin < end; ++id) {
-        const auto before = spent(*id, begin), after = spent(*id, end);
-        overlap += after.first - before.first;
-        doubled += after.second - before.second;
+        const Spent meanwhile = spent(*id, end) - spent(*id, begin);
+        overlap += meanwhile.compute - meanwhile.both;
+        doubled += meanwhile.communication;
+        busy += meanwhile.busy();
       }
       sum.overlap += overlap;
       sum.communication += end - begin - doubled;
-      idle -= end - begin - doubled - overlap;
+      idle -= end - begin - busy;
     }
     sum.idle = idle;
     return sum;
@@ -120,7 +134,7 @@ class RankAccount {
   const std::vector<TaskTime>& tasks_;
   const double step_seconds_;
   const SymmetryFolding& fold_;
-  std::vector<std::vector<std::pair<double, double>>> sums_;  // of a task: see spent
+  std::vector<std::vector<Spent>> sums_;  // of a task: see spent
 };
 
 }  // namespace

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "cost/compute_cost.hpp"
+#include "ir/softmax_groups.hpp"
 
 namespace switchyard::simulator {
 namespace {
@@ -49,7 +51,10 @@ double total(const Piece& piece, i64 T) {
 void append(SegmentTimes& times, const Piece& piece) {
   const bool marked = (!times.awaits.empty() && times.awaits.back().before == times.pieces.size()) ||
                       (!times.releases.empty() && times.releases.back().before == times.pieces.size());
-  if (times.pieces.empty() || times.pieces.back().exchange != piece.exchange || marked) {
+  const auto differs = [&](const Piece& last) {
+    return last.exchange != piece.exchange || last.needs != piece.needs || piece.queue == ir::Queue::collective;
+  };
+  if (times.pieces.empty() || marked || differs(times.pieces.back())) {
     times.pieces.push_back(piece);
     return;
   }
@@ -58,19 +63,24 @@ void append(SegmentTimes& times, const Piece& piece) {
   times.pieces.back().per_square += piece.per_square;
 }
 
-// Computing lasts until the next communication; without any, ranks compute for longer than the curve covers.
+// Computing lasts until ranks wait for one another; where they never do, they compute for longer than the curve covers.
 void disturb(SegmentTimes& times, const cluster::EfficiencyCurve& curve, i64 T) {
-  const auto transfers = [](const Piece& piece) { return piece.what == Activity::communication; };
-  const bool alone = std::ranges::none_of(times.pieces, transfers);
-  for (auto first = times.pieces.begin(); first != times.pieces.end();) {
-    const auto end = std::find_if(first, times.pieces.end(), transfers);
+  std::vector<Piece>& pieces = times.pieces;
+  const auto computes = [&](size_t i) { return pieces[i].what == Activity::compute; };
+  const bool alone = std::ranges::all_of(pieces, [](const Piece& piece) { return piece.what == Activity::compute; });
+  int needs = 0;
+  const auto meets = [&](size_t i) {
+    const bool collective = pieces[i].queue == ir::Queue::collective;
+    return !collective && (!computes(i) || std::exchange(needs, std::max(needs, pieces[i].needs)) < pieces[i].needs);
+  };
+  for (size_t first = 0, end = 0; first < pieces.size(); first = end) {
     double seconds = 0;
-    for (auto piece = first; piece != end; ++piece) seconds += total(*piece, T);
+    for (end = first; end == first || (end < pieces.size() && !meets(end)); ++end)
+      if (computes(end)) seconds += total(pieces[end], T);
     const double share = curve.at(alone ? kManySeconds : seconds);
-    for (auto piece = first; piece != end; ++piece)
-      *piece = {
-          .fixed = piece->fixed / share, .per_pair = piece->per_pair / share, .per_square = piece->per_square / share};
-    first = end == times.pieces.end() ? end : end + 1;
+    for (size_t i = first; i < end; ++i)
+      if (computes(i))
+        for (double* part : {&pieces[i].fixed, &pieces[i].per_pair, &pieces[i].per_square}) *part /= share;
   }
 }
 
@@ -116,8 +126,10 @@ void SegmentTimer::add(const ir::Instr& instr) {
     if (position == 0 || !same_sizes(stage_, instr, position - 1, position))
       computation.positions.push_back(ir::local_work(stage_, instr, position));
   add_kind(std::move(computation));
-  if (const auto sums = ir::softmax_sums(stage_, instr))
-    add_kind(Sums{size_of(buffer(instr.in[sums->statistics]).type.dtype), sums->chunk});
+  if (const auto sums = ir::softmax_sums(stage_, instr)) {
+    ir::SoftmaxGroups of = ir::softmax_groups(stage_, instr, *sums);
+    add_kind(Sums{size_of(buffer(instr.in[sums->statistics]).type.dtype), sums->chunk, std::move(of.groups), of.units});
+  }
 }
 
 void SegmentTimer::add_kind(Kind kind) {
@@ -163,18 +175,66 @@ SegmentTimes SegmentTimer::at(i64 T) const {
     }
   const Piece rest{.fixed = rest_before_call(hardware_.device, calls, busy)};
   size_t await = 0, release = 0;
-  for (size_t i = 0; i < segment_.code.size(); ++i) {
+  int started = 0, needs = 0;                       // pieces of collectives; of those, how many have ended
+  std::vector<int> ended(segment_.code.size(), 0);  // how many have when this collective has
+  const auto start = [&](size_t i) {
+    const ir::Queue queue = segment_.code[i].queue;
     for (; await < segment_.awaits.size() && segment_.awaits[await].instr == static_cast<int>(i); ++await)
       times.awaits.push_back({times.pieces.size(), segment_.awaits[await].unit});
     for (const size_t kind : pieces_[i]) {
-      if (rest.fixed > 0) append(times, rest);
-      append(times, pieces[kind]);
+      Piece wait = rest, piece = pieces[kind];
+      wait.needs = piece.needs = needs;
+      if (rest.fixed > 0) append(times, wait);
+      piece.queue = queue;
+      started += queue == ir::Queue::collective;
+      append(times, piece);
+      if (hardware_.device.host_waits) needs = started;
     }
+    ended[i] = started;
+  };
+  const auto end = [&](size_t i) {
+    if (segment_.code[i].queue == ir::Queue::collective) needs = std::max(needs, ended[i]);
     for (; release < segment_.releases.size() && segment_.releases[release].instr == static_cast<int>(i); ++release)
       times.releases.push_back({times.pieces.size(), segment_.releases[release].unit});
-  }
+  };
+  ir::walk(segment_, start, end);
   disturb(times, hardware_.device.lockstep_curve, T);
   return times;
+}
+
+void Queues::end_first(std::vector<Part>& parts) {
+  const auto [exchange, seconds] = collectives_.front();
+  if (seconds > 0) parts.push_back({seconds, false, exchange});
+  collectives_.pop_front();
+  ++ended_;
+}
+
+void Queues::add(const Piece& piece, double seconds, std::vector<Part>& parts) {
+  while (ended_ < piece.needs) end_first(parts);
+  if (piece.queue == ir::Queue::collective) {
+    collectives_.emplace_back(piece.exchange, seconds);
+    return;
+  }
+  if (piece.what == Activity::communication) {
+    if (seconds > 0) parts.push_back({seconds, false, piece.exchange});
+    return;
+  }
+  while (seconds > 0) {
+    if (collectives_.empty()) {
+      parts.push_back({seconds, true, -1});
+      return;
+    }
+    double& left = collectives_.front().second;
+    const double both = std::min(seconds, left);
+    if (both > 0) parts.push_back({both, true, collectives_.front().first});
+    seconds -= both;
+    left -= both;
+    if (left <= 0) end_first(parts);
+  }
+}
+
+void Queues::finish(std::vector<Part>& parts) {
+  while (!collectives_.empty()) end_first(parts);
 }
 
 // On the slowest position.
@@ -234,18 +294,21 @@ cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
 // Maximum and two sums a token over the parts of the vocabulary, a chunk of tokens at a time: each a reduction and a
 // gather.
 cost::Exchange SegmentTimer::softmax_sums(const Sums& sums, i64 T) const {
-  const i64 n = static_cast<i64>(ranks_.size());
+  const i64 local = sums.units * ir::token_unit(stage_.replica, T);
   cost::Exchange all;
   const auto add = [&](i64 tokens, i64 chunks) {
     for (const i64 rows : {1, 2}) {
       std::vector<cost::Message> messages;
-      for (const int from : ranks_)
-        for (const int to : ranks_) messages.push_back({from, to, rows * tokens * sums.element / n});
+      for (const std::vector<int>& group : sums.groups)
+        for (const int from : group)
+          for (const int to : group)
+            messages.push_back({ranks_[static_cast<size_t>(from)], ranks_[static_cast<size_t>(to)],
+                                rows * tokens * sums.element / std::ssize(group)});
       all = cost::in_turn(all, cost::exchange_over(hardware_, placement_, messages), 2.0 * static_cast<double>(chunks));
     }
   };
-  if (T >= sums.chunk) add(sums.chunk, T / sums.chunk);
-  if (T % sums.chunk > 0) add(T % sums.chunk, 1);
+  if (local >= sums.chunk) add(sums.chunk, local / sums.chunk);
+  if (local % sums.chunk > 0) add(local % sums.chunk, 1);
   return all;
 }
 

@@ -1,6 +1,8 @@
 // What a compiled segment takes on a cluster, part by part.
 #pragma once
 
+#include <deque>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,6 +21,10 @@ struct Piece {
   Activity what = Activity::compute;
   double fixed = 0, per_pair = 0, per_square = 0;
   int exchange = -1;  // of SegmentTimes::exchanges; what the piece takes of devices and ports while it communicates
+  ir::Queue queue = ir::Queue::compute;  // compute: nothing else is computed meanwhile; collective: it goes on beside
+                                         // the pieces behind it
+  int needs =
+      0;  // so many pieces of the collective queue, counted from the segment's start, have ended before it starts
 };
 
 /// At the start of piece `before`.
@@ -27,14 +33,38 @@ struct UnitMark {
   int unit = 0;
 };
 
+/// All collectives have ended at the end.
 struct SegmentTimes {
   std::vector<Piece> pieces;
   std::vector<cost::Exchange> exchanges;  // each kind once
   std::vector<UnitMark> awaits, releases;
 };
 
-/// Times of a segment on the ranks of a replica, by position, for micro-batches of any size. Computing and the
-/// replica's collectives follow one another, as they are executed. An operator takes what the longer of its arithmetic
+/// A part of a segment in which the same goes on: computing, an exchange (of SegmentTimes::exchanges), or both.
+/// seconds: of each by itself.
+struct Part {
+  double seconds = 0;
+  bool computes = false;
+  int exchange = -1;
+};
+
+/// Takes a segment's pieces in their order, with the seconds that each takes by itself, and appends to `parts` what
+/// goes on at the same time. How much computing and communication slow each other down is left to the caller.
+class Queues {
+ public:
+  void add(const Piece& piece, double seconds, std::vector<Part>& parts);
+  /// What is left of the collective queue.
+  void finish(std::vector<Part>& parts);
+
+ private:
+  void end_first(std::vector<Part>& parts);
+
+  std::deque<std::pair<int, double>> collectives_;  // exchange, seconds left
+  int ended_ = 0;
+};
+
+/// Times of a segment on the ranks of a replica, by position, for micro-batches of any size: of computing, and of the
+/// collectives beside it, in the order in which they are executed. An operator takes what the longer of its arithmetic
 /// and its memory traffic takes (roofline; S. Williams et al., CACM 52(4), 2009), with the device's efficiency curves;
 /// attention takes both. Computing between two collectives is slowed as the device's lockstep curve says. The host
 /// issues operators and collectives one by one and runs ahead of the device, which rests where they are shorter than
@@ -66,7 +96,9 @@ class SegmentTimer {
   };
   // Statistics of a softmax whose rows lie on several ranks.
   struct Sums {
-    i64 element = 0, chunk = 0;  // bytes; tokens at a time
+    i64 element = 0, chunk = 0;            // bytes; tokens at a time
+    std::vector<std::vector<int>> groups;  // positions that sum together
+    i64 units = 0;                         // of tokens, as ir::SoftmaxGroups
     bool operator==(const Sums&) const = default;
   };
   using Kind = std::variant<Computation, Exchange, Sums>;

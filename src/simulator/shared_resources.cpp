@@ -119,9 +119,9 @@ void SharedResources::leave(int number) {
 }
 
 double SharedResources::rate_of(const Activity& it) {
-  double fullest = 1;
-  for (const Claim& claim : it.present().claims) fullest = std::max(fullest, resource(claim).load);
-  return 1 / fullest;
+  double most = 1;
+  for (const Claim& claim : it.present().claims) most = std::max(most, resource(claim).load);
+  return 1 / most;
 }
 
 // Enters the event at which its stretch ends at the present rate; if it is alone, the event at which all its stretches

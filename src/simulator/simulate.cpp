@@ -26,6 +26,7 @@ namespace {
 using ir::Task;
 using ir::TaskKind;
 
+constexpr int kComputes = 0, kCommunicates = 1, kBoth = 2;  // a stretch
 constexpr int kInOrder = -2;  // why a task waits: it is the next one of a queue; otherwise for a unit
 
 class Simulator {
@@ -61,7 +62,7 @@ class Simulator {
   // What a class of tasks takes of the classes of resources in a segment.
   struct FoldedSegment {
     std::vector<Claim> computing;
-    std::vector<std::vector<Claim>> exchanging;
+    std::vector<std::vector<Claim>> exchanging, both;
   };
 
   // A task on its way. missing: streams and tasks that it waits for; zeroing: of accumulators that the run makes; the
@@ -74,6 +75,7 @@ class Simulator {
     const PlacedWork* other = nullptr;  // of tasks that aren't runs
     size_t piece = 0, await = 0, release = 0;
     double attention_pairs = 0, squared_lengths = 0, zeroing = 0;
+    Queues queues{};
   };
 
   const Task& task(int id) const { return program_.tasks[static_cast<size_t>(id)]; }
@@ -118,12 +120,13 @@ class Simulator {
     std::vector<int>& lists = lists_[&segment];
     if (lists.empty()) {
       lists.push_back(graph.list(&segment.computing));
-      for (const std::vector<Claim>& claims : segment.exchanging) lists.push_back(graph.list(&claims));
+      for (const auto* kinds : {&segment.exchanging, &segment.both})
+        for (const std::vector<Claim>& claims : *kinds) lists.push_back(graph.list(&claims));
     }
     s.segment = &segment;
     s.attention_pairs = batch::attention_pairs(costs_.micro_batch(t));
     s.squared_lengths = static_cast<double>(batch::squared_lengths(costs_.micro_batch(t)));
-    const bool gradients = t.pass == ir::Pass::W || t.pass == ir::Pass::BW;
+    const bool gradients = t.pass == Pass::W || t.pass == Pass::BW;
     if (gradients && accumulating_.insert({t.phase, t.replica, t.stage}).second) s.zeroing = costs_.zeroing(t);
     const std::array parts{reinterpret_cast<std::uint64_t>(segment.times), bits(s.attention_pairs),
                            bits(s.squared_lengths), bits(s.zeroing)};
@@ -200,40 +203,59 @@ class Simulator {
     if (t.kind == TaskKind::run) return next_piece(id);
     if (s.piece++ > 0) return finish(id);
     if (s.other->seconds <= 0) return finish(id);
-    work_.assign(1, {s.other->seconds, folded(id, *s.other), communicates(t)});
+    work_.assign(1, {s.other->seconds, folded(id, *s.other), communicates(t) ? kCommunicates : kComputes});
     work(id);
   }
 
-  // Runs stop within for parameters that are not there yet, and tell what gradients are complete.
+  // Runs stop within for parameters that are not there yet, and report which gradients are complete. Collectives go on
+  // where a run stops.
   void next_piece(int id) {
     TaskState& s = state(id);
     const SegmentTimes& times = *s.segment->times;
     for (;;) {
       for (; s.release < times.releases.size() && times.releases[s.release].before == s.piece; ++s.release)
         released(id, times.releases[s.release].unit);
+      work_.clear();
+      size_t await = s.await;
+      if (s.piece == times.pieces.size() || !parameters_there(id, times, await)) {
+        parts_.clear();
+        s.queues.finish(parts_);
+        add_work(id);
+        if (!work_.empty()) return work(id);
+      }
       for (; s.await < times.awaits.size() && times.awaits[s.await].before == s.piece; ++s.await)
         for (const ir::Wait& wait : task(id).after)
           if (wait.unit == times.awaits[s.await].unit && !state(fold_->of(wait.task)).done)
             follow(id, fold_->of(wait.task));
       if (s.missing > 0) return;
       if (s.piece == times.pieces.size()) return finish(id);
-      work_.clear();
       do add_piece(id, times.pieces[s.piece++]);
       while (s.piece < times.pieces.size() && goes_on(id, times));
       if (!work_.empty()) return work(id);
     }
   }
 
-  void add_piece(int id, const Piece& part) {
+  void add_piece(int id, const Piece& piece) {
     TaskState& s = state(id);
-    const bool computes = part.what == Activity::compute;
+    double seconds = piece.fixed + piece.per_pair * s.attention_pairs + piece.per_square * s.squared_lengths;
+    if (piece.what == Activity::compute) seconds = (seconds + std::exchange(s.zeroing, 0.0)) / alone_speedup_;
+    parts_.clear();
+    s.queues.add(piece, seconds, parts_);
+    add_work(id);
+  }
+
+  void add_work(int id) {
+    TaskState& s = state(id);
     if (!s.folded) s.folded = &folded(id, *s.segment);
-    double seconds = part.fixed + part.per_pair * s.attention_pairs + part.per_square * s.squared_lengths;
-    if (computes) seconds = (seconds + std::exchange(s.zeroing, 0.0)) / alone_speedup_;
-    if (seconds > 0)
-      work_.push_back({seconds,
-                       computes ? s.folded->computing : s.folded->exchanging[static_cast<size_t>(part.exchange)],
-                       !computes});
+    for (const Part& part : parts_) {
+      const auto exchange = static_cast<size_t>(part.exchange);
+      if (part.exchange < 0)
+        work_.push_back({part.seconds, s.folded->computing, kComputes});
+      else if (!part.computes)
+        work_.push_back({part.seconds, s.folded->exchanging[exchange], kCommunicates});
+      else
+        work_.push_back({part.seconds * s.segment->slowdown[exchange], s.folded->both[exchange], kBoth});
+    }
   }
 
   const FoldedSegment& folded(int id, const ReplicaSegment& segment) {
@@ -242,6 +264,7 @@ class Simulator {
       it->second.computing = fold_->claims(id, segment.computing);
       for (const std::vector<Claim>& claims : segment.exchanging)
         it->second.exchanging.push_back(fold_->claims(id, claims));
+      for (const std::vector<Claim>& claims : segment.both) it->second.both.push_back(fold_->claims(id, claims));
     }
     return it->second;
   }
@@ -251,15 +274,22 @@ class Simulator {
     return it->second;
   }
 
+  // Whether the units that the present piece awaits are there; await: goes past them.
+  bool parameters_there(int id, const SegmentTimes& times, size_t& await) const {
+    for (; await < times.awaits.size() && times.awaits[await].before == state_[static_cast<size_t>(id)].piece; ++await)
+      for (const ir::Wait& wait : task(id).after)
+        if (wait.unit == times.awaits[await].unit && !state_[static_cast<size_t>(fold_->of(wait.task))].done)
+          return false;
+    return true;
+  }
+
   // Whether nothing happens at the start of the present piece.
   bool goes_on(int id, const SegmentTimes& times) {
     TaskState& s = state(id);
     size_t release = s.release, await = s.await;
     for (; release < times.releases.size() && times.releases[release].before == s.piece; ++release)
       if (s.awaited) return false;
-    for (; await < times.awaits.size() && times.awaits[await].before == s.piece; ++await)
-      for (const ir::Wait& wait : task(id).after)
-        if (wait.unit == times.awaits[await].unit && !state(fold_->of(wait.task)).done) return false;
+    if (!parameters_there(id, times, await)) return false;
     s.release = release;
     s.await = await;
     return true;
@@ -277,8 +307,12 @@ class Simulator {
     const std::span<const Stretch> stretches = shared_.stretches(activity);
     const std::span<const double> ends = shared_.ends(activity);
     double begin = work_began_[static_cast<size_t>(id)];
-    for (size_t i = 0; i < ends.size(); ++i)
-      spans_[static_cast<size_t>(id)].push_back({std::exchange(begin, ends[i]), ends[i], stretches[i].tag != 0});
+    for (size_t i = 0; i < ends.size(); ++i) {
+      const double from = std::exchange(begin, ends[i]);
+      for (const int what : {kComputes, kCommunicates})
+        if (stretches[i].tag == what || stretches[i].tag == kBoth)
+          spans_[static_cast<size_t>(id)].push_back({from, ends[i], what == kCommunicates});
+    }
     go_on(id);
   }
 
@@ -317,6 +351,7 @@ class Simulator {
   std::set<std::tuple<int, int, int>> accumulating_;            // phase, replica, stage
   std::vector<int> task_of_activity_;
   std::vector<double> work_began_;  // of a task's present stretches
+  std::vector<Part> parts_;         // of a piece
   std::vector<Stretch> work_;       // of the task that goes on
 };
 

@@ -13,13 +13,13 @@
 namespace switchyard::simulator {
 
 /// How a rank spends a step: compute + communication - overlap + idle is the step. communication: any of its streams
-/// transfers; overlap: while it computes.
+/// transfers; overlap: while it computes, what collectives within runs hide included.
 struct RankTime {
   double compute = 0, communication = 0, overlap = 0, idle = 0;
 };
 
 /// Seconds from the step's start. communication: transfers, collectives and the working parameters' copies; otherwise
-/// computing.
+/// computing. While a task does both there are two spans of equal times, that of computing first.
 struct Span {
   double begin = 0, end = 0;
   bool communication = false;

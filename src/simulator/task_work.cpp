@@ -118,6 +118,12 @@ ReplicaSegment TaskWork::placed(const Task& t, const TimedSegment& timed) const 
     set_devices(claims, use.devices);
     for (const cost::Exchange::PortShare& busy : use.ports)
       claim_on(claims, number_of(t, use, busy.port)).share = busy.share;
+    // The most loaded device is full; in proportion to it the others, and all else.
+    double most = 1;
+    for (const double share : use.devices) most = std::max(most, 1 + share);
+    std::vector<Claim>& both = segment.both.emplace_back(segment.computing);
+    for (size_t i = 0; i < both.size(); ++i) both[i].share = (both[i].share + claims[i].share) / most;
+    segment.slowdown.push_back(most);
   }
   return segment;
 }

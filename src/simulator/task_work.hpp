@@ -21,6 +21,9 @@ struct ReplicaSegment {
   const SegmentTimes* times = nullptr;
   std::vector<Claim> computing;
   std::vector<std::vector<Claim>> exchanging;  // of times->exchanges
+  // While the replica computes beside an exchange: both take `slowdown` of the time that they would take by themselves.
+  std::vector<std::vector<Claim>> both{};
+  std::vector<double> slowdown{};
 };
 
 /// Of a task that is no run.
@@ -88,11 +91,10 @@ class TaskWork {
   const batch::StepPlan& plan_;
   const compiler::Plans& plans_;
   const cluster::Hardware& hardware_;
-  std::map<std::tuple<int, int, int, ir::Pass, i64>, ReplicaSegment> segments_;  // phase, replica, stage, pass, tokens
+  std::map<std::tuple<int, int, int, Pass, i64>, ReplicaSegment> segments_;  // phase, replica, stage, pass, tokens
   // Strategy, group, stage, pass, tokens; places.
-  std::map<std::tuple<const compiler::CompiledStrategy*, int, int, ir::Pass, i64, std::vector<int>>, TimedSegment>
-      times_;
-  std::map<std::tuple<const ir::StageCode*, ir::Pass, std::vector<int>>, SegmentTimer> timers_;  // places
+  std::map<std::tuple<const compiler::CompiledStrategy*, int, int, Pass, i64, std::vector<int>>, TimedSegment> times_;
+  std::map<std::tuple<const ir::StageCode*, Pass, std::vector<int>>, SegmentTimer> timers_;  // places
   std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, std::vector<int>>, Work>
       transfers_;  // messages, places
   std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, const std::vector<int>*>, PlacedWork>

@@ -30,6 +30,8 @@ std::string name_of(const compiler::QueueKey& queue) {
       return "gradients to home";
     case ir::Queue::switching:
       return "parameters";
+    case ir::Queue::collective:
+      return "collectives";
   }
   return "";
 }
@@ -106,7 +108,8 @@ void append(std::string& events, const nlohmann::json& event) {
   events += event.dump();
 }
 
-std::string text_of(const ir::Program& program, const std::vector<Process>& processes, const nlohmann::json& told) {
+std::string text_of(const ir::Program& program, const std::vector<Process>& processes,
+                    const nlohmann::json& other_data) {
   std::string events;
   const int last = static_cast<int>(program.of_rank.size()) - 1;
   for (const Process& process : processes) {
@@ -116,7 +119,10 @@ std::string text_of(const ir::Program& program, const std::vector<Process>& proc
     for (const auto& [id, span] : process.spans) {
       const ir::Task& task = program.tasks[static_cast<size_t>(id)];
       const int next = static_cast<int>(threads.size()) + 1;  // 0 isn't a thread to all viewers
-      const auto [thread, fresh] = threads.try_emplace(compiler::queue_of(task, rank), next);
+      const bool collective = span.communication && task.kind == ir::TaskKind::run;
+      const compiler::QueueKey queue =
+          collective ? compiler::QueueKey{rank, ir::Queue::collective, 0} : compiler::queue_of(task, rank);
+      const auto [thread, fresh] = threads.try_emplace(queue, next);
       if (fresh) append(events, named("thread_name", rank, thread->second, name_of(thread->first)));
       append(events, {{"ph", "X"},
                       {"name", ir::name_of(task)},
@@ -128,7 +134,7 @@ std::string text_of(const ir::Program& program, const std::vector<Process>& proc
     }
   }
   return "{\"traceEvents\":[" + events + "],\"displayTimeUnit\":\"ms\"" +
-         (told.empty() ? "" : ",\"otherData\":" + told.dump()) + "}";
+         (other_data.empty() ? "" : ",\"otherData\":" + other_data.dump()) + "}";
 }
 
 }  // namespace
@@ -138,11 +144,11 @@ std::string trace_of(const ir::Program& program, const Simulation& simulation) {
 }
 
 std::string trace_of(const ir::Program& program, const std::vector<std::vector<TracedSpan>>& spans,
-                     const nlohmann::json& told) {
+                     const nlohmann::json& other_data) {
   std::vector<Process> processes;
   for (int rank = 0; rank < static_cast<int>(spans.size()); ++rank)
     processes.push_back({{rank}, spans[static_cast<size_t>(rank)]});
-  return text_of(program, processes, told);
+  return text_of(program, processes, other_data);
 }
 
 void begin_with_the_last(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans) {

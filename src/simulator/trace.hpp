@@ -25,10 +25,10 @@ struct TracedSpan {
 /// is not work.
 void begin_with_the_last(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans);
 
-/// A trace of any spans, those of rank r in spans[r]; spans in which a task only waits must not be among them. told:
-/// written to otherData unchanged.
+/// A trace of any spans, those of rank r in spans[r]; spans in which a task only waits must not be among them.
+/// other_data: written to otherData unchanged.
 std::string trace_of(const ir::Program& program, const std::vector<std::vector<TracedSpan>>& spans,
-                     const nlohmann::json& told);
+                     const nlohmann::json& other_data);
 
 /// Writes the trace of a simulated step to a file. UserError if that fails.
 void write_trace(const std::string& path, const ir::Program& program, const Simulation& simulation);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <tuple>
+#include <compare>
 
 #include "layout/overlay.hpp"
 #include "layout/rank_shards.hpp"
@@ -14,11 +14,15 @@ using layout::Box;
 using layout::Msg;
 using layout::ShardMap;
 
-/// A message and the shards that it must have in common with messages it is joined with.
+/// What a message must have in common with messages it is joined with, and its place.
 struct Placed {
-  Msg msg;
+  int src = 0, dst = 0, tensor = 0;
   std::array<int, 4> shards{};  // of the source in from, to; of the destination in from, to
-  auto key() const { return std::tuple(msg.src, msg.dst, msg.tensor, shards); }
+  int place = 0;
+  auto operator<=>(const Placed&) const = default;
+  bool joins(const Placed& other) const {
+    return src == other.src && dst == other.dst && tensor == other.tensor && shards == other.shards;
+  }
 };
 
 }  // namespace
@@ -28,26 +32,35 @@ std::vector<Msg> coalesce(std::vector<Msg> messages, const std::vector<ShardMap>
   std::vector<layout::RankShards> sources(from.begin(), from.end()), targets(to.begin(), to.end());
   std::vector<Placed> placed;
   placed.reserve(messages.size());
-  for (const Msg& msg : messages) {
+  for (size_t place = 0; place < messages.size(); ++place) {
+    const Msg& msg = messages[place];
     const layout::RankShards& source = sources[static_cast<size_t>(msg.tensor)];
     const layout::RankShards& target = targets[static_cast<size_t>(msg.tensor)];
-    placed.push_back({msg,
+    placed.push_back({msg.src,
+                      msg.dst,
+                      msg.tensor,
                       {source.find(msg.src, msg.box), target.find(msg.src, msg.box), source.find(msg.dst, msg.box),
-                       target.find(msg.dst, msg.box)}});
+                       target.find(msg.dst, msg.box)},
+                      static_cast<int>(place)});
   }
-  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.key() < b.key(); });
-  messages.clear();
+  std::ranges::sort(placed);
+  std::vector<Msg> joined;
+  joined.reserve(messages.size());
   for (auto first = placed.begin(); first != placed.end();) {
-    const auto end =
-        std::find_if(first, placed.end(), [&](const Placed& other) { return other.key() != first->key(); });
-    std::vector<Box> boxes;
-    for (auto at = first; at != end; ++at) boxes.push_back(at->msg.box);
-    for (const Box& box : layout::merge(std::move(boxes)))
-      messages.push_back({first->msg.src, first->msg.dst, first->msg.tensor, box});
+    const auto end = std::find_if(first, placed.end(), [&](const Placed& other) { return !first->joins(other); });
+    const auto box_of = [&](const Placed& one) -> const Box& { return messages[static_cast<size_t>(one.place)].box; };
+    if (end - first == 1) {
+      joined.push_back({first->src, first->dst, first->tensor, box_of(*first)});
+    } else {
+      std::vector<Box> boxes;
+      for (auto at = first; at != end; ++at) boxes.push_back(box_of(*at));
+      for (const Box& box : layout::merge(std::move(boxes)))
+        joined.push_back({first->src, first->dst, first->tensor, box});
+    }
     first = end;
   }
-  layout::sort_messages(messages);
-  return messages;
+  layout::sort_messages(joined);
+  return joined;
 }
 
 }  // namespace switchyard::switching

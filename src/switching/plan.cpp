@@ -74,8 +74,8 @@ struct Maps {
   const std::vector<ShardMap>& to;
 
   /// Whether tensors have the same maps under their numberings.
-  bool alike(const std::vector<int>& tensors, const Numbering& numbers, const std::vector<int>& others,
-             const Numbering& their_numbers) const {
+  bool same_maps(const std::vector<int>& tensors, const Numbering& numbers, const std::vector<int>& others,
+                 const Numbering& their_numbers) const {
     return std::equal(tensors.begin(), tensors.end(), others.begin(), others.end(), [&](int i, int j) {
       const auto x = static_cast<size_t>(i), y = static_cast<size_t>(j);
       const auto same = [&](const std::vector<ShardMap>& maps) {
@@ -212,7 +212,7 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
     const Cluster within = numbers.within(cluster);
     auto same = std::find_if(known.rbegin(), known.rend(), [&](const Known& other) {
       return other.cluster.host == within.host &&
-             maps.alike(other.unit->tensors, other.numbers, units[u].tensors, numbers);
+             maps.same_maps(other.unit->tensors, other.numbers, units[u].tensors, numbers);
     });
     if (same == known.rend()) {
       const UnitsOwnMaps own(units[u], maps, numbers);
@@ -258,7 +258,7 @@ Proof to_prove(const MovePlan& plan, const Maps& maps) {
                            return a.pattern() == b.pattern();
                          };
                          return std::ranges::equal(other.moves->rounds, rounds, same_pattern) &&
-                                maps.alike(*other.moves->rounds[0].tensors(), other.numbers, *tensors, numbers);
+                                maps.same_maps(*other.moves->rounds[0].tensors(), other.numbers, *tensors, numbers);
                        });
     if (known) {
       for (const int tensor : *tensors) left_out[static_cast<size_t>(tensor)] = true;

@@ -23,6 +23,7 @@ void for_each_number(const StepRecord& r, Visit visit) {
   visit("switch_share", r.switch_share());
   visit("padding_share", r.padding_share);
   if (r.bubble_share) visit("bubble_share", *r.bubble_share);
+  if (r.hidden_share) visit("hidden_share", *r.hidden_share);
 }
 
 }  // namespace

@@ -45,13 +45,13 @@ int threads_of(const ProfileSettings& settings, int ranks_per_host) {
 // Progress in one line on a terminal; elsewhere a line for every tenth of the work.
 class ProfileProgress {
  public:
-  explicit ProfileProgress(bool speaks) : speaks_(speaks), terminal_(isatty(STDERR_FILENO) != 0) {}
+  explicit ProfileProgress(bool shown) : shown_(shown), terminal_(isatty(STDERR_FILENO) != 0) {}
   ~ProfileProgress() {
-    if (speaks_ && terminal_) std::cerr << "\n";
+    if (shown_ && terminal_) std::cerr << "\n";
   }
-  void told(const std::string& what, double share) {
+  void show(const std::string& what, double share) {
     const int tenth = static_cast<int>(10 * share);
-    if (!speaks_ || (!terminal_ && what == what_ && tenth == tenth_)) return;
+    if (!shown_ || (!terminal_ && what == what_ && tenth == tenth_)) return;
     what_ = what;
     tenth_ = tenth;
     const double seconds = seconds_since(start_);
@@ -60,7 +60,7 @@ class ProfileProgress {
   }
 
  private:
-  const bool speaks_, terminal_;
+  const bool shown_, terminal_;
   const Clock::time_point start_ = Clock::now();
   std::string what_;
   int tenth_ = -1;
@@ -118,14 +118,15 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     hardware.name = fmt::format("{} x {} as measured", fabric.size(), mine.machine.processor);
     hardware.hosts = hosts;
     hardware.devices_per_host = devices;
+    hardware.overlaps_collectives = placed.overlaps_collectives;
     hardware.device.name = mine.machine.processor;
     hardware.device.memory = {kernels::machine_memory() / devices};
-    progress.told("links", 0);
+    progress.show("links", 0);
     profile_links(barrier, rank, hardware);
     for (const Precision& precision : settings.precisions) {
       const std::string what = fmt::format("operators in {}", name_of(precision));
       OperatorProfile operators = profile_operators(barrier, precision, rank, settings.quick,
-                                                    [&](double share) { progress.told(what, share); });
+                                                    [&](double share) { progress.show(what, share); });
       hardware.device.rates[precision.compute] = {.matmul = operators.matmul,
                                                   .memory = memory_rate(operators.tables.at("copy"))};
       hardware.device.operators[precision.compute] = std::move(operators.tables);

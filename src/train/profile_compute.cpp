@@ -250,7 +250,7 @@ class Movers {
 }  // namespace
 
 OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
-                                  bool quick, const std::function<void(double share)>& told) {
+                                  bool quick, const std::function<void(double share)>& on_progress) {
   OperatorProfile profile;
   std::vector<Subject> all = subjects();
   if (quick) all.resize(kQuickSubjects);
@@ -271,7 +271,7 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
       models[m]->run();
       rates.push_back(products());
       alone.push_back(barrier.alone(static_cast<int>(m), products));
-      told(static_cast<double>(round * all.size() + m + 1) / static_cast<double>((rounds + 1) * all.size()));
+      on_progress(static_cast<double>(round * all.size() + m + 1) / static_cast<double>((rounds + 1) * all.size()));
     }
     if (round > 0) movers.run();
   }

@@ -24,8 +24,8 @@ struct OperatorProfile {
 };
 
 /// Every rank of the fabric calls it and gets the same result. quick: only the smallest models, which takes seconds.
-/// told: called with the share of the work that is done, 0 to 1.
+/// on_progress: called with the share of the work that is done, 0 to 1.
 OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
-                                  bool quick, const std::function<void(double share)>& told);
+                                  bool quick, const std::function<void(double share)>& on_progress);
 
 }  // namespace switchyard::train

@@ -82,7 +82,7 @@ std::vector<T> Rank::everyones(const std::string& what, const T& mine) {
 void Rank::agree_on(std::uint64_t number, const std::string& what) { require_equal(everyones(what, number), what); }
 
 void Rank::assemble(const batch::StepPlan& plan) {
-  int fullest = 0;
+  int highest = 0;
   compiler::MemoryPeak peak;
   bool fits = true;
   program_ = compiler::assemble_within(plan, plans_, settings_.prefetch, [&](const ir::Program& program) {
@@ -95,12 +95,12 @@ void Rank::assemble(const batch::StepPlan& plan) {
     require_equal(fingerprints, "program");
     const auto top = std::max_element(all.begin(), all.end(),
                                       [](const auto& a, const auto& b) { return a.peak.total < b.peak.total; });
-    fullest = static_cast<int>(top - all.begin());
+    highest = static_cast<int>(top - all.begin());
     peak = top->peak;
     fits = settings_.memory_budget == 0 || peak.total <= settings_.memory_budget;
     return fits;
   });
-  if (!fits) over_budget(plan, plans_, program_, fullest, peak, settings_.memory_budget);
+  if (!fits) over_budget(plan, plans_, program_, highest, peak, settings_.memory_budget);
 }
 
 runtime::StepResult Rank::step(const batch::StepPlan& plan, const runtime::Documents& documents,

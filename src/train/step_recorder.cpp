@@ -57,7 +57,9 @@ void StepRecorder::record(const DoneStep& step, const Rank& rank) {
                      .intra = sent(cluster::Link::intra_host),
                      .inter = sent(cluster::Link::inter_host),
                      .waiting = result.times.waiting,
-                     .switching = result.times.parameters};
+                     .switching = result.times.parameters,
+                     .collectives = result.times.collectives,
+                     .hidden = result.times.hidden};
   const auto all =
       comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "step figures", step_, mine);
   if (traced()) keep_timeline(result.spans, rank.program());
@@ -83,7 +85,7 @@ void StepRecorder::record(const DoneStep& step, const Rank& rank) {
 StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double seconds) {
   StepRecord record;
   record.time = Seconds{seconds};
-  double waiting = 0;
+  double waiting = 0, collectives = 0, hidden = 0;
   for (const Figures& figures : all) {
     record.peak_memory.push_back(Bytes{figures.peak});
     record.predicted_peak_memory.push_back(Bytes{figures.predicted_peak});
@@ -92,8 +94,11 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
     record.inter_host_traffic.count += figures.inter;
     record.switch_time.count = std::max(record.switch_time.count, figures.switching);
     waiting += figures.waiting;
+    collectives += figures.collectives;
+    hidden += figures.hidden;
   }
   record.bubble_share = waiting / (static_cast<double>(all.size()) * seconds);
+  if (collectives > 0) record.hidden_share = hidden / collectives;
   return record;
 }
 
@@ -114,7 +119,11 @@ void StepRecorder::write_timeline(const std::vector<std::vector<std::byte>>& blo
   }
   simulator::begin_with_the_last(program, spans);
   files::write_text(job_.run.out + "/timeline.json",
-                    simulator::trace_of(program, spans, {{"step", step_}, {"hosts", fabric_.cluster().host}}) + "\n");
+                    simulator::trace_of(program, spans,
+                                        {{"step", step_},
+                                         {"hosts", fabric_.cluster().host},
+                                         {"overlap_collectives", fabric_.cluster().overlaps_collectives}}) +
+                        "\n");
 }
 
 }  // namespace switchyard::train

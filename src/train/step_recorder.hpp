@@ -24,7 +24,7 @@ struct DoneStep {
   const runtime::StepResult& result;
 };
 
-/// Collective: every rank calls the same functions in the same order; what they tell comes together on rank 0.
+/// Collective: every rank calls the same functions in the same order; their values come together on rank 0.
 class StepRecorder {
  public:
   /// files: for joint work with the disk. memory: what the rank allocates from. work: flops of a document's forward
@@ -47,7 +47,7 @@ class StepRecorder {
   // What each rank sends to rank 0.
   struct Figures {
     i64 peak = 0, predicted_peak = 0, peak_bound = 0, intra = 0, inter = 0;  // bytes
-    double waiting = 0, switching = 0;                                       // seconds
+    double waiting = 0, switching = 0, collectives = 0, hidden = 0;          // seconds
   };
   static StepRecord record_of(const std::vector<Figures>& all, double seconds);
   bool traced() const { return step_ == job_.run.trace_step; }

@@ -161,25 +161,28 @@ class Comparison {
       std::span<const std::byte> bytes = blob;
       while (!bytes.empty()) {
         const int phase = take<int>(bytes), replica = take<int>(bytes), mb = take<int>(bytes);
-        const i64 first = take<i64>(bytes), columns = take<i64>(bytes);
-        i64 row = 0;
+        const i64 first_token = take<i64>(bytes), first_column = take<i64>(bytes), tokens = take<i64>(bytes),
+                  columns = take<i64>(bytes);
+        i64 token = 0;
         for (const batch::Piece& piece : plan.phases.at(static_cast<size_t>(phase))
                                              .replica.at(static_cast<size_t>(replica))
                                              .at(static_cast<size_t>(mb))
                                              .shard.at(0)) {
-          for (int i = 0; i < piece.count; ++i, ++row)
+          for (int i = 0; i < piece.count; ++i, ++token) {
+            const i64 row = token - first_token;
+            if (piece.doc < 0 || row < 0 || row >= tokens) continue;
             for (i64 c = 0; c < columns; ++c) {
               double value;
               std::memcpy(&value, bytes.data() + static_cast<size_t>((row * columns + c)) * sizeof(double),
                           sizeof value);
-              if (piece.doc < 0) continue;
               const size_t place =
-                  static_cast<size_t>((fixture_.starts[static_cast<size_t>(piece.doc)] + i) * V + first + c);
+                  static_cast<size_t>((fixture_.starts[static_cast<size_t>(piece.doc)] + i) * V + first_column + c);
               difference = worst(difference, std::abs(value - expected.at(place)));
               seen[place] = true;
             }
+          }
         }
-        bytes = bytes.subspan(static_cast<size_t>(row * columns) * sizeof(double));
+        bytes = bytes.subspan(static_cast<size_t>(tokens * columns) * sizeof(double));
       }
     }
     check(std::all_of(seen.begin(), seen.end(), [](bool s) { return s; }), "verify: some logits were not computed");
@@ -260,11 +263,11 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
       rank.store().home.initialize(weights_from(forward.graph(), settings.folder));
       std::vector<std::byte> mine;
       for (const runtime::Logits& logits : rank.evaluate(plan, fixture.documents)) {
-        const i64 columns = logits.values.size(1);
+        const i64 tokens = logits.values.size(0), columns = logits.values.size(1);
         for (const int number : {logits.phase, logits.replica, logits.micro_batch})
           append(mine, &number, sizeof number);
-        append(mine, &logits.first, sizeof logits.first);
-        append(mine, &columns, sizeof columns);
+        for (const i64 number : {logits.first_token, logits.first_column, tokens, columns})
+          append(mine, &number, sizeof number);
         append_tensor(mine, logits.values);
       }
       compare.logits(comm::all_gather_blobs(fabric, comm::everyone(fabric, kVerificationChannel), "logits", 1, mine),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <random>
 
 #include "base/errors.hpp"
@@ -80,6 +81,61 @@ TEST(Packing, MicroBatchesNeverExceedTheCapacityAndStayNearTheFewest) {
                                  [](const PackedSequence& a, const PackedSequence& b) { return a.work > b.work; }));
     }
   }
+}
+
+// Every document into the lightest micro-batch of `count` that has room, the first of equals; nothing if there is none.
+std::vector<PackedSequence> levelled(const std::vector<Item>& items, Capacity capacity, std::size_t count) {
+  std::vector<PackedSequence> micro_batches(count);
+  for (const Item& item : items) {
+    PackedSequence* lightest = nullptr;
+    for (PackedSequence& one : micro_batches)
+      if (one.tokens + item.tokens <= capacity.tokens &&
+          (capacity.items == 0 || static_cast<i64>(one.items.size()) < capacity.items) &&
+          (!lightest || one.work < lightest->work))
+        lightest = &one;
+    if (!lightest) return {};
+    lightest->items.push_back(item);
+    lightest->tokens += item.tokens;
+    lightest->work += item.work;
+  }
+  return micro_batches;
+}
+
+TEST(Packing, TheChoiceIsThatOfTryingEveryNumberOfMicroBatches) {
+  int more_than_fewest = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    std::vector<i64> lengths(1 + random() % 60);
+    const std::size_t spread = 1 + random() % 100;
+    for (i64& length : lengths) length = 1 + static_cast<i64>(random() % spread);
+    std::vector<Item> items = items_of(lengths);
+    for (Item& item : items) item.work += 0.01 * static_cast<double>(item.tokens * item.tokens);
+    const Capacity capacity{100 << random() % 3, static_cast<i64>(random() % 4) * 5};
+    const int stages = 1 + static_cast<int>(random() % 24);
+    double sum = 0;
+    for (const Item& item : items) sum += item.work;
+    const auto time = [&](const std::vector<PackedSequence>& micro_batches) {
+      return sum + (stages - 1) * std::ranges::max(micro_batches, {}, &PackedSequence::work).work;
+    };
+    const std::vector<PackedSequence> packed = pack_sequences(items, capacity, stages);
+    const auto fewest = pack_sequences(items, capacity, 1).size();  // that of first fit
+    std::vector<std::size_t> counts;
+    for (std::size_t count = fewest; count <= static_cast<std::size_t>(stages); ++count) counts.push_back(count);
+    if (stages > 1) counts.insert(counts.end(), {fewest + (fewest + 31) / 32, fewest + (fewest + 7) / 8});
+    std::ranges::sort(counts);
+    std::vector<std::vector<PackedSequence>> all = {pack_sequences(items, capacity, 1)};
+    for (const std::size_t count : counts)
+      if (count > fewest && count <= items.size())
+        if (auto some = levelled(items, capacity, count); !some.empty()) all.push_back(std::move(some));
+    const double best = time(std::ranges::min(all, {}, time));
+    const auto chosen = std::ranges::find_if(all, [&](const auto& one) { return time(one) <= best * 1.01; });
+    std::ranges::stable_sort(*chosen, std::greater<>(), &PackedSequence::work);
+    ASSERT_EQ(packed.size(), chosen->size());
+    for (std::size_t i = 0; i < packed.size(); ++i) EXPECT_EQ(packed[i].items, (*chosen)[i].items);
+    more_than_fewest += packed.size() > fewest;
+  }
+  EXPECT_GT(more_than_fewest, 50);
 }
 
 TEST(Packing, ADocumentThatFitsNoMicroBatchIsABug) {

@@ -42,6 +42,7 @@ TEST(ThreadFabric, KnowsItsRankAndSize) {
   EXPECT_EQ(fabrics[2]->rank(), 2);
   EXPECT_EQ(fabrics[2]->size(), 3);
   EXPECT_EQ(fabrics[2]->cluster().names[1], "b");
+  EXPECT_FALSE(fabrics[2]->cluster().overlaps_collectives) << "the ranks copy messages themselves";
   EXPECT_THROW(thread_fabrics(4, two_hosts(3)), InternalError);
 }
 

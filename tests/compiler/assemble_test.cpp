@@ -47,13 +47,14 @@ class RandomSteps {
     made.zero = below(2);
     while (!free.empty() && (made.groups.empty() || below(4) > 0)) {
       const int most = static_cast<int>(free.size());
-      config::Group group{1 + below(std::min(2, most)), {}};
-      const int stages = 1 + below(std::min(kLayers / chunks, most / group.dp)), positions = stages * chunks;
+      config::Group group;
+      const int dp = 1 + below(std::min(2, most));
+      const int stages = 1 + below(std::min(kLayers / chunks, most / dp)), positions = stages * chunks;
       int left = most;
       for (int s = 0; s < stages; ++s) {
-        const int tp = group.dp * 2 + (stages - s - 1) * group.dp <= left ? 1 + below(2) : 1;
-        config::Stage stage{{}, tp, kLayers * s / positions, kLayers * (s + 1) / positions};
-        for (int r = 0; r < group.dp * tp; ++r, --left) {
+        const int tp = dp * 2 + (stages - s - 1) * dp <= left ? 1 + below(2) : 1;
+        config::Stage stage{{}, tensor_mesh(tp, dp), kLayers * s / positions, kLayers * (s + 1) / positions};
+        for (int r = 0; r < dp * tp; ++r, --left) {
           stage.ranks.push_back(free.back());
           free.pop_back();
         }
@@ -139,7 +140,7 @@ bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& don
       return all_done([&](const Task& t) {
         if (t.kind == TaskKind::run) return same_micro_batch(t) && t.stage == task.stage && t.pass < task.pass;
         if (t.kind == TaskKind::send)
-          return task.pass != ir::Pass::W && same_micro_batch(t) && t.forward() == task.forward() &&
+          return task.pass != Pass::W && same_micro_batch(t) && t.forward() == task.forward() &&
                  t.stage == task.stage + (task.forward() ? -1 : 1);
         return t.phase == task.phase && (t.kind == TaskKind::allocate || t.kind == TaskKind::move) && meets(t) &&
                awaited(t);
@@ -147,7 +148,7 @@ bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& don
     case TaskKind::send:
       return all_done([&](const Task& t) {
         return t.kind == TaskKind::run && same_micro_batch(t) && t.stage == task.stage &&
-               t.forward() == task.forward() && t.pass != ir::Pass::W;
+               t.forward() == task.forward() && t.pass != Pass::W;
       });
     case TaskKind::move:
       return all_done([&](const Task& t) {

@@ -40,7 +40,7 @@ TEST(Compile, uses_a_tied_weight_on_the_first_and_the_last_stage) {
 
 TEST(Compile, serves_groups_of_unequal_stages) {
   config::Strategy strategy = stage_strategy("uneven");
-  strategy.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2}, 1, 1, 2}}}, {2, {{{3, 4}, 1, 0, 2}}}};
+  strategy.groups = {{{{{0, 1}, tensor_mesh(2), 0, 1}, {{2}, {}, 1, 2}}}, {{{{3, 4}, tensor_mesh(1, 2), 0, 2}}}};
   const std::vector<ir::GroupCode> groups = compile(training_graph(small_llama()), strategy);
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[0].stages[0].replica.size(), 2);

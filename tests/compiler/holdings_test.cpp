@@ -90,7 +90,7 @@ TEST(Holdings, ATaskUsesTheWorkingParametersItReadsWritesAndSendsFrom) {
   ir::Task run{.kind = ir::TaskKind::run, .phase = 1, .group = 0, .stage = 0};
   EXPECT_EQ(uses(run, 0), (Uses{{1, 0, false}, {1, 1, false}}))
       << "the first stage of \"1,2,2\" has the embedding and layer 0";
-  run.pass = ir::Pass::BW;
+  run.pass = Pass::BW;
   EXPECT_EQ(uses(run, 0), (Uses{{1, 0, false}, {1, 0, true}, {1, 1, false}, {1, 1, true}}));
   ir::Task move{.kind = ir::TaskKind::move, .phase = 1, .unit = 1};
   move.messages = {{2, 3, 0, {}}};

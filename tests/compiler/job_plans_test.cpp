@@ -46,6 +46,17 @@ TEST(PlansOf, have_a_strategy_a_bucket_and_home_where_the_job_says) {
   EXPECT_EQ(plans.graph().precision(), precision_from("bf16"));
 }
 
+TEST(CodeOptions, overlap_collectives_where_job_and_fabric_do) {
+  config::Job job = small_job();
+  cluster::Cluster cluster = cluster::uniform(2, 2);
+  EXPECT_TRUE(code_options(job, cluster).overlap);
+  job.run.overlap = false;
+  EXPECT_FALSE(code_options(job, cluster).overlap);
+  job.run.overlap = true;
+  cluster.overlaps_collectives = false;
+  EXPECT_FALSE(code_options(job, cluster).overlap);
+}
+
 TEST(PrecisionOf, is_chosen_by_the_device_unless_the_job_says) {
   config::RunSettings run;
   EXPECT_EQ(precision_of(run), precision_from("fp32"));

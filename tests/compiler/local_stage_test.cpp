@@ -36,7 +36,7 @@ TEST(LocalStage, workspaces_are_those_of_the_operators) {
   const LocalStage& local = stages.at(stage, 1);
   EXPECT_EQ(&stages.at(stage, 1), &local);
   i64 most = 0, tables = 0;
-  for (const ir::Pass pass : {ir::Pass::F, ir::Pass::BW}) {
+  for (const Pass pass : {Pass::F, Pass::BW}) {
     const std::vector<ir::Instr>& code = stage.segment(pass).code;
     for (size_t i = 0; i < code.size(); ++i) {
       const i64 workspace = local.workspace(pass, i, 48, 30);

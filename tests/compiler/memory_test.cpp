@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "compiler/step_assembler.hpp"
 #include "small_models.hpp"
 
 namespace switchyard::compiler {
@@ -205,23 +206,37 @@ TEST(Memory, WithinABudgetIsTheHighestPeakAndOneRankBeyondItIsEnough) {
   const ir::Program program = assemble(plan, plans, {});
   const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, ExecutionOrder::worst);
   const auto [fullest, highest] = rank_with_highest_peak(program, plan, plans);
-  for (int suspect = -1; suspect < 4; ++suspect) {
-    int asked = suspect;
-    const std::optional<MemoryPeak> within = peak_within(program, plan, plans, highest.total, asked);
+  BudgetCheck enough(plan, plans, highest.total), less(plan, plans, highest.total - 1);
+  for (int again = 0; again < 2; ++again) {
+    const std::optional<MemoryPeak> within = enough.peak_within(program);
     ASSERT_TRUE(within);
     EXPECT_EQ(within->bytes, highest.bytes);
-    EXPECT_EQ(asked, suspect);
-    EXPECT_FALSE(peak_within(program, plan, plans, highest.total - 1, asked));
-    EXPECT_EQ(peaks[static_cast<size_t>(asked)].total, highest.total);
+    EXPECT_EQ(enough.suspect(), -1);
+    EXPECT_FALSE(less.peak_within(program));
+    ASSERT_GE(less.suspect(), 0);
+    EXPECT_EQ(peaks[static_cast<size_t>(less.suspect())].total, highest.total);
   }
-  const i64 lowest = std::ranges::min(peaks, {}, &MemoryPeak::total).total;
-  ASSERT_LT(lowest, highest.total);
-  for (int suspect = 0; suspect < 4; ++suspect) {
-    int asked = suspect;
-    EXPECT_FALSE(peak_within(program, plan, plans, lowest, asked));
-    EXPECT_GT(peaks[static_cast<size_t>(asked)].total, lowest);
-    if (peaks[static_cast<size_t>(suspect)].total > lowest) {
-      EXPECT_EQ(asked, suspect) << "asked first";
+}
+
+TEST(Memory, ProgramsOfAStepAreCheckedAsEachByItself) {
+  const Plans plans = plans_of({strategy("2,1,2", 4), strategy("1,2,2", 4)}, 4);
+  const batch::StepPlan plan = level_step(plans, 3);
+  std::vector<i64> peaks;
+  for (const int units : {kAllUnits, 2, 0}) {
+    const ir::Program program = assemble(plan, plans, {.prefetch_units = units});
+    peaks.push_back(rank_with_highest_peak(program, plan, plans).second.total);
+  }
+  ASSERT_LT(peaks[2], peaks[0]);
+  StepAssembler assembler(plan, plans);
+  BudgetCheck check(plan, plans, peaks[2]);
+  for (const int units : {kAllUnits, 2, 0, kAllUnits}) {
+    const AssembleOptions options{.prefetch_units = units};
+    const ir::Program program = assembler.program(options);
+    EXPECT_EQ(program.fingerprint(), assemble(plan, plans, options).fingerprint()) << units;
+    const std::optional<MemoryPeak> within = check.peak_within(program);
+    EXPECT_EQ(within.has_value(), rank_with_highest_peak(program, plan, plans).second.total <= peaks[2]) << units;
+    if (within) {
+      EXPECT_EQ(within->total, peaks[2]);
     }
   }
 }

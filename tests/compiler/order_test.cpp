@@ -111,7 +111,8 @@ TEST(EstimateCompute, adds_arithmetic_and_memory) {
 TEST(BoundaryMessages, go_to_the_places_of_the_next_stages_cut) {
   const ir::Graph graph = training_graph(small_llama());
   const config::Strategy strategy = stage_strategy("test");
-  const ir::StageCode two = compile_stage(graph, strategy, 2, 0, 2), one = compile_stage(graph, strategy, 1, 2, 4);
+  const ir::StageCode two = compile_stage(graph, strategy, tensor_mesh(2), 0, 2),
+                      one = compile_stage(graph, strategy, {}, 2, 4);
   const ir::Buffer &out = two.buffers[static_cast<size_t>(two.act_out)],
                    &in = one.buffers[static_cast<size_t>(one.act_in)];
   const std::vector<layout::Msg> expected = {{3, 7, 0, {2, {0, 0}, {20, 64}}}, {4, 7, 0, {2, {20, 0}, {40, 64}}}};

@@ -33,7 +33,7 @@ TEST(ParamMaps, cover_every_element_of_every_partial_under_any_strategy) {
 
 TEST(ParamMaps, hold_copies_and_partials_of_unequal_groups) {
   config::Strategy strategy = stage_strategy("uneven");
-  strategy.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2}, 1, 1, 2}}}, {2, {{{3, 4}, 1, 0, 2}}}};
+  strategy.groups = {{{{{0, 1}, tensor_mesh(2), 0, 1}, {{2}, {}, 1, 2}}}, {{{{3, 4}, tensor_mesh(1, 2), 0, 2}}}};
   const ir::Graph graph = training_graph(small_llama());
   const ParamMaps maps = maps_of(graph, strategy);
   // k_proj of layer 0: halves on 0 and 1, copies on 3 and 4; the gradients of three replicas are summed.
@@ -84,9 +84,9 @@ TEST(OwnerMaps, distribute_copies_evenly) {
 }
 
 TEST(StageMesh, puts_data_outside_the_replica) {
-  const config::Stage stage{{4, 5, 6, 7}, 2, 0, 2};
-  const layout::Mesh mesh = stage_mesh({2, {stage}}, stage, {{{"tp", 2}}, {0, 1}});
-  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"dp", 2}, {"tp", 2}}));
+  const config::Stage stage{{4, 5, 6, 7}, tensor_mesh(2, 2), 0, 2};
+  const layout::Mesh mesh = stage_mesh(stage, {{{"outer", 2}}, {0, 1}});
+  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"data", 2}, {"outer", 2}}));
   EXPECT_EQ(mesh.ranks, (std::vector<int>{4, 5, 6, 7}));
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 TEST(Plans, number_replicas_by_group_then_data_and_place_them) {
   config::Strategy uneven = stage_strategy("uneven");
-  uneven.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2}, 1, 1, 2}}}, {2, {{{3, 4}, 1, 0, 2}}}};
+  uneven.groups = {{{{{0, 1}, tensor_mesh(2), 0, 1}, {{2}, {}, 1, 2}}}, {{{{3, 4}, tensor_mesh(1, 2), 0, 2}}}};
   const Plans plans(training_graph(small_llama()), {uneven}, 0, cluster::uniform(1, 5), switching::Planner::relay);
   const CompiledStrategy& strategy = plans.strategies()[0];
   ASSERT_EQ(strategy.replicas.size(), 3u);
@@ -21,7 +21,7 @@ TEST(Plans, number_replicas_by_group_then_data_and_place_them) {
 
 TEST(Plans, pad_to_what_all_stages_divide) {
   config::Strategy strategy = stage_strategy("mixed");
-  strategy.groups = {{1, {{{0, 1}, 2, 0, 1}, {{2, 3, 4}, 3, 1, 2}}}};
+  strategy.groups = {{{{{0, 1}, tensor_mesh(2), 0, 1}, {{2, 3, 4}, tensor_mesh(3), 1, 2}}}};
   config::ModelConfig model = small_gpt2();
   const Plans plans(training_graph(model), {strategy}, 0, cluster::uniform(1, 5), switching::Planner::relay);
   EXPECT_EQ(plans.strategies()[0].multiple, 6);

@@ -11,18 +11,18 @@ using testing::HasSubstr;
 
 TEST(PrintPlan, prints_layouts_as_in_the_worked_step) {
   const std::string text = print_plan(worked_plans());
-  EXPECT_THAT(text, HasSubstr("mesh A.s0 [tp=2] 0 1  u0..u1\n"));
-  EXPECT_THAT(text, HasSubstr("mesh A.s1 [tp=2] 2 3  u2..u3\n"));
-  EXPECT_THAT(text, HasSubstr("mesh B [dp=4] 0 1 2 3  u0..u3\n"));
+  EXPECT_THAT(text, HasSubstr("mesh A.s0 [outer=2] 0 1  u0..u1\n"));
+  EXPECT_THAT(text, HasSubstr("mesh A.s1 [outer=2] 2 3  u2..u3\n"));
+  EXPECT_THAT(text, HasSubstr("mesh B [data=4] 0 1 2 3  u0..u3\n"));
   EXPECT_THAT(text, HasSubstr("model.layers.0.self_attn.k_proj.weight [32,64] alignment 16\n"
-                              "    A  {tp},{}  0:[0,16)x[0,64) 1:[16,32)x[0,64)  grad same\n"
-                              "    B  {},{}  copies on 0..3  grad partial {dp}\n"
+                              "    A  {outer},{}  0:[0,16)x[0,64) 1:[16,32)x[0,64)  grad same\n"
+                              "    B  {},{}  copies on 0..3  grad partial {data}\n"
                               "    home  = A\n"));
   EXPECT_THAT(text, HasSubstr("model.layers.1.post_attention_layernorm.weight [64]\n"
-                              "    A  {}  copies on 2,3  grad partial {tp}\n"
-                              "    B  {}  copies on 0..3  grad partial {dp}\n"
+                              "    A  {}  copies on 2,3  grad partial {outer}\n"
+                              "    B  {}  copies on 0..3  grad partial {data}\n"
                               "    home  2:[0,32) 3:[32,64)\n"));
-  EXPECT_THAT(text, HasSubstr("model.embed_tokens.weight [100,64] alignment 8,1\n    A  {tp},{}  0:[0,48)x[0,64) "
+  EXPECT_THAT(text, HasSubstr("model.embed_tokens.weight [100,64] alignment 8,1\n    A  {outer},{}  0:[0,48)x[0,64) "
                               "1:[48,100)x[0,64)  grad same\n"));
 }
 

@@ -19,7 +19,7 @@ constexpr Recompute kAll[] = {Recompute::none, Recompute::selective, Recompute::
 ir::StageCode stage_of(const ir::Graph& graph, int tp, Recompute policy, int first, int end) {
   config::Strategy strategy = stage_strategy("test");
   strategy.recompute = policy;
-  return compile_stage(graph, strategy, tp, first, end);
+  return compile_stage(graph, strategy, tensor_mesh(tp), first, end, {}, {.overlap = false});
 }
 
 ir::StageCode whole_model(const config::ModelConfig& model, int tp, Recompute policy) {
@@ -175,9 +175,9 @@ TEST(SplitGradients, take_the_head_apart) {
         const ir::Graph graph = training_graph(model);
         config::Strategy strategy = stage_strategy("test");
         strategy.recompute = policy;
-        EXPECT_EQ(count(compile_stage(graph, strategy, tp, 2, 4).backward, "head_loss"), 1);
+        EXPECT_EQ(count(compile_stage(graph, strategy, tensor_mesh(tp), 2, 4).backward, "head_loss"), 1);
         strategy.schedule = config::ScheduleKind::zero_bubble;
-        const ir::StageCode last = compile_stage(graph, strategy, tp, 2, 4);
+        const ir::StageCode last = compile_stage(graph, strategy, tensor_mesh(tp), 2, 4);
         EXPECT_EQ(count(last.backward, "head_loss"), 0);
         EXPECT_EQ(count(last.backward, "head_loss_dx"), 1);
         for (const ir::Instr& instr : last.backward.code)
@@ -186,7 +186,7 @@ TEST(SplitGradients, take_the_head_apart) {
                 << "gradients of weights are apart";
         EXPECT_EQ(last.weight.releases.size(), last.units.size()) << "every unit's are complete at the end of W";
         expect_lifetimes_of_split(last);
-        expect_lifetimes_of_split(compile_stage(graph, strategy, tp, 0, 2));
+        expect_lifetimes_of_split(compile_stage(graph, strategy, tensor_mesh(tp), 0, 2));
       }
 }
 

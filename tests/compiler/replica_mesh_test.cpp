@@ -17,7 +17,7 @@ ir::Graph grouped_heads() {
 
 // The mesh of a stage with all units.
 layout::Mesh whole_mesh(const ir::Graph& graph, const config::Strategy& strategy, int tp) {
-  return replica_mesh(graph, strategy, tp, 0, graph.units());
+  return replica_mesh(graph, strategy, tensor_mesh(tp), 0, graph.units());
 }
 
 const std::string kQ = "model.layers.0.self_attn.q_proj.weight", kK = "model.layers.0.self_attn.k_proj.weight";
@@ -31,7 +31,7 @@ std::vector<int> sizes_of(const layout::Mesh& mesh) {
 TEST(ReplicaMesh, is_one_axis_where_every_parameter_has_the_same_cut) {
   const ir::Graph graph = grouped_heads();
   const layout::Mesh mesh = whole_mesh(graph, {}, 4);
-  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"tp", 4}}));
+  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"outer", 4}}));
   EXPECT_EQ(mesh.ranks, (std::vector<int>{0, 1, 2, 3}));
   EXPECT_TRUE(whole_mesh(graph, {}, 1).axes.empty());
 }
@@ -39,17 +39,32 @@ TEST(ReplicaMesh, is_one_axis_where_every_parameter_has_the_same_cut) {
 TEST(ReplicaMesh, has_a_factor_for_the_key_heads_where_there_are_fewer_than_ranks) {
   const ir::Graph graph = grouped_heads();
   const layout::Mesh mesh = whole_mesh(graph, {}, 8);
-  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"tp/0", 4}, {"tp/1", 2}}));
+  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"outer/0", 4}, {"outer/1", 2}}));
   EXPECT_EQ(param_layout(graph, param_index(graph, kK), {}, mesh).split, (std::vector<std::vector<int>>{{0}, {}}));
   EXPECT_EQ(param_layout(graph, param_index(graph, kQ), {}, mesh).split, (std::vector<std::vector<int>>{{0, 1}, {}}));
 }
 
-TEST(ReplicaMesh, refuses_ranks_above_the_key_heads_that_are_not_a_multiple_of_them) {
+TEST(ReplicaMesh, refuses_axes_that_do_not_divide_the_key_heads) {
   const config::Strategy strategy = stage_strategy("1,6,1");
-  EXPECT_EQ(
-      user_message([&] { whole_mesh(grouped_heads(), strategy, 6); }),
-      "strategy \"1,6,1\": tp = 6 is above the 4 key/value heads and not a multiple of them. Use a tp up to 4, or a "
-      "multiple of it.");
+  EXPECT_EQ(user_message([&] { whole_mesh(grouped_heads(), strategy, 6); }),
+            "strategy \"1,6,1\": 4 heads can't be divided among the ranks of a stage with the mesh (outer=6).");
+}
+
+TEST(ReplicaMesh, cuts_heads_by_ulysses_inside_and_cuts_its_factor_of_the_key_heads) {
+  const ir::Graph graph = grouped_heads();
+  const layout::StageMesh wide{{layout::StageAxis::ulysses, 4}, {layout::StageAxis::outer, 2}};
+  const layout::Mesh mesh = replica_mesh(graph, {}, wide, 0, graph.units());
+  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"ulysses/0", 2}, {"ulysses/1", 2}, {"outer", 2}}));
+  const ir::Type q = ir::tokens_by(DType::bf16, 64, {16, 4}), k = ir::tokens_by(DType::bf16, 16, {4});
+  const RoleLayout keys = role_layout(layout::Role::attention, k, true, mesh);
+  EXPECT_EQ(keys.layout, (layout::Layout{{{}, {2, 0}}, {}}));
+  EXPECT_EQ(keys.copies, std::vector<int>{1});
+  EXPECT_EQ(role_layout(layout::Role::attention, q, true, mesh).layout, (layout::Layout{{{}, {2, 0, 1}}, {}}));
+  EXPECT_EQ(role_layout(layout::Role::block, k, true, mesh).layout, (layout::Layout{{{0, 1}, {2}}, {}}));
+  EXPECT_EQ(role_layout(layout::Role::residual, q, true, mesh).layout, (layout::Layout{{{0, 1, 2}, {}}, {}}));
+  EXPECT_EQ(role_layout(layout::Role::residual, q, false, mesh).layout, (layout::Layout{{{0, 1}, {}}, {}}));
+  EXPECT_EQ(role_layout(layout::Role::boundary, q, false, mesh).layout, (layout::Layout{{{0, 1, 2}, {}}, {}}));
+  EXPECT_EQ(param_layout(graph, param_index(graph, kK), {}, mesh).split, (std::vector<std::vector<int>>{{2}, {}}));
 }
 
 TEST(ReplicaMesh, follows_the_strategys_own_cuts) {
@@ -85,8 +100,8 @@ TEST(ReplicaMesh, refuses_cuts_that_do_not_fit_the_ranks) {
 TEST(ReplicaMesh, heeds_only_the_cuts_of_its_own_units) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy strategy = stage_strategy("first", {{kQ, {{0, 4}}}});
-  EXPECT_EQ(sizes_of(replica_mesh(graph, strategy, 2, 2, graph.units())), (std::vector<int>{2}));
-  EXPECT_EQ(user_message([&] { replica_mesh(graph, strategy, 2, 0, 2); }),
+  EXPECT_EQ(sizes_of(replica_mesh(graph, strategy, tensor_mesh(2), 2, graph.units())), (std::vector<int>{2}));
+  EXPECT_EQ(user_message([&] { replica_mesh(graph, strategy, tensor_mesh(2), 0, 2); }),
             "strategy \"first\": " + kQ +
                 " is cut into 4 parts, which does not divide tp = 2. Use cuts whose product divides it.");
 }

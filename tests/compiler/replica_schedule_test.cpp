@@ -56,7 +56,7 @@ TEST(ReplicaSchedule, of_an_evaluation_runs_forwards_in_the_order_of_chunks) {
     const schedule::Schedule made = schedule_for(compiled(kind), 2, false);
     schedule::verify(made);
     for (const auto& items : made.order)
-      for (int i = 0; i < 2 * made.chunks; ++i) EXPECT_EQ(items[static_cast<size_t>(i)].what, 'F');
+      for (int i = 0; i < 2 * made.chunks; ++i) EXPECT_EQ(items[static_cast<size_t>(i)].pass, Pass::F);
   }
 }
 

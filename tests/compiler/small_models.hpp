@@ -93,6 +93,11 @@ inline int param_index(const ir::Graph& graph, const std::string& name) {
   return -1;
 }
 
+/// The mesh of `tp` tensor parallel ranks in each of `dp` replicas.
+inline layout::StageMesh tensor_mesh(int tp, int dp = 1) {
+  return {{layout::StageAxis::data, dp}, {layout::StageAxis::outer, tp}};
+}
+
 /// A strategy without groups: what a stage is compiled with.
 inline config::Strategy stage_strategy(const std::string& name, std::vector<config::ParamSplit> splits = {}) {
   config::Strategy strategy;

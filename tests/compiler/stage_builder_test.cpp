@@ -1,5 +1,6 @@
 #include "compiler/stage_builder.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -13,7 +14,7 @@ using layout::Pattern;
 using Counts = std::map<Pattern, int>;
 
 ir::StageCode whole_model(const ir::Graph& graph, int tp, const config::Strategy& strategy = stage_strategy("test")) {
-  return StageBuilder(graph, strategy, tp, 0, graph.units()).build();
+  return StageBuilder(graph, strategy, tensor_mesh(tp), 0, graph.units()).build();
 }
 
 // Counts the reshards of a unit in one segment by collective.
@@ -56,6 +57,48 @@ TEST(StageBuilder, reduces_to_all_twice_a_layer_and_direction_without_sequence_p
   EXPECT_EQ(reshards(stage, stage.backward, 1), expected);
 }
 
+// The traffic of one layer in methods of sequence parallelism: 32 heads, 8 key/value heads of 128 features in bf16,
+// 2048 tokens on 2 ranks.
+TEST(StageBuilder, exchanges_tokens_for_heads_before_attention_and_back_behind_it) {
+  config::ModelConfig model = small_llama();
+  model.heads = 32;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  const ir::Graph graph = training_graph(model);
+  const ir::StageCode stage =
+      StageBuilder(graph, stage_strategy("test"), {{layout::StageAxis::ulysses, 2}}, 0, graph.units()).build();
+  const Counts four = {{Pattern::all_to_all, 4}};
+  EXPECT_EQ(reshards(stage, stage.forward, 1), four) << "q, k, v, and the result";
+  EXPECT_EQ(reshards(stage, stage.backward, 1), four);
+  for (const ir::Segment* segment : {&stage.forward, &stage.backward}) {
+    i64 bytes = 0;
+    for (const ir::Instr& instr : segment->code)
+      if (!instr.op && instr.unit == 1)
+        for (const layout::Step& step : instr.exchanges[0]->steps)
+          bytes += layout::sent_elements(step.parts[0]) * ir::token_unit(stage.replica, 2048) * size_of(DType::bf16);
+    EXPECT_EQ(bytes, i64{10} << 20);
+  }
+}
+
+TEST(StageBuilder, keeps_tokens_cut_by_ulysses_outside_of_attention) {
+  config::ModelConfig model = small_llama();
+  model.kv_heads = 4;
+  const ir::Graph graph = training_graph(model);
+  const ir::StageCode stage =
+      StageBuilder(graph, stage_strategy("test"), {{layout::StageAxis::ulysses, 2}, {layout::StageAxis::outer, 2}}, 0,
+                   graph.units())
+          .build();
+  for (const ir::Buffer& buffer : stage.buffers) {
+    const bool by_tokens = buffer.kind == ir::ValueKind::activation && buffer.type.shape.dims() == 2 &&
+                           buffer.type.shape.size[0] == ir::kTokens;
+    if (!by_tokens || !buffer.layout.split[0].empty()) continue;
+    EXPECT_TRUE(std::ranges::count(buffer.layout.split[1], 0) > 0 || std::ranges::count(buffer.layout.partial, 0) > 0)
+        << buffer.name << " has all tokens, and neither its heads nor a sum are cut instead";
+  }
+  // The embedding looks up its part of the tokens, the head computes the loss of its part.
+  EXPECT_EQ(stage.buffers[static_cast<size_t>(stage.loss)].layout, (layout::Layout{{{0}}, {}}));
+}
+
 TEST(StageBuilder, scatters_the_embedding_and_gathers_before_the_head) {
   const ir::StageCode stage = whole_model(training_graph(small_llama()), 2);
   EXPECT_EQ(reshards(stage, stage.forward, 0), (Counts{{Pattern::reduce_scatter, 1}}));
@@ -67,7 +110,8 @@ TEST(StageBuilder, scatters_the_embedding_and_gathers_before_the_head) {
 }
 
 TEST(StageBuilder, sums_key_gradients_in_the_weight_where_ranks_share_a_key_head) {
-  const ir::StageCode stage = whole_model(training_graph(small_llama()), 4);  // 2 key/value heads: tp/0 = 2, tp/1 = 2
+  const ir::StageCode stage =
+      whole_model(training_graph(small_llama()), 4);  // 2 key/value heads: outer/0 = 2, outer/1 = 2
   const ir::Graph graph = training_graph(small_llama());
   for (const ir::ParamUse& use : stage.params) {
     const std::string& name = graph.param(use.param).name;
@@ -83,8 +127,8 @@ TEST(StageBuilder, sums_key_gradients_in_the_weight_where_ranks_share_a_key_head
 TEST(StageBuilder, passes_stage_boundaries_on_the_residual_stream) {
   const ir::Graph graph = training_graph(small_llama());
   const config::Strategy strategy = stage_strategy("test");
-  const ir::StageCode first = StageBuilder(graph, strategy, 2, 0, 2).build(),
-                      last = StageBuilder(graph, strategy, 2, 2, 4).build();
+  const ir::StageCode first = StageBuilder(graph, strategy, tensor_mesh(2), 0, 2).build(),
+                      last = StageBuilder(graph, strategy, tensor_mesh(2), 2, 4).build();
   EXPECT_LT(first.act_in, 0);
   EXPECT_LT(first.grad_out, 0);
   EXPECT_LT(first.loss, 0);
@@ -142,8 +186,8 @@ TEST(StageBuilder, reads_a_gathered_value_twice_instead_of_gathering_twice) {
 TEST(StageBuilder, gathers_a_weight_that_its_operator_needs_whole_and_leaves_its_gradient_partial) {
   const ir::Graph graph = training_graph(small_llama());
   const int norm = param_index(graph, "model.layers.0.input_layernorm.weight");
-  const ir::StageCode stage =
-      compile_stage(graph, stage_strategy("odd", {{"*0.input_layernorm.weight", {{0, 2}}}}), 2, 0, graph.units());
+  const ir::StageCode stage = compile_stage(graph, stage_strategy("odd", {{"*0.input_layernorm.weight", {{0, 2}}}}),
+                                            tensor_mesh(2), 0, graph.units());
   for (const ir::ParamUse& use : stage.params) {
     if (use.param != norm) continue;
     EXPECT_EQ(use.used.split, (std::vector<std::vector<int>>{{0}}));
@@ -170,8 +214,8 @@ TEST(StageBuilder, gathers_a_tied_weight_whose_uses_cut_its_gradient_differently
   const ir::Graph graph = training_graph(model);
   const int tied = param_index(graph, "model.embed_tokens.weight");
   for (const std::vector<config::Cut>& cuts : {std::vector<config::Cut>{}, {{1, 2}}}) {
-    const ir::StageCode stage =
-        compile_stage(graph, stage_strategy("odd", {{"model.embed_tokens.weight", cuts}}), 2, 0, graph.units());
+    const ir::StageCode stage = compile_stage(graph, stage_strategy("odd", {{"model.embed_tokens.weight", cuts}}),
+                                              tensor_mesh(2), 0, graph.units());
     for (const ir::ParamUse& use : stage.params) {
       if (use.param != tied) continue;
       EXPECT_EQ(use.used.split[0], std::vector<int>{});

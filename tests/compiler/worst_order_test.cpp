@@ -163,14 +163,14 @@ TEST(WorstOrder, AStageMakesNoThirdValueBeforeItsFirstIsSent) {
     const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
     const Arrivals arrivals(program);
     for (int rank = 0; rank < 4; ++rank) {
-      std::map<ir::Pass, int> unsent;
+      std::map<Pass, int> unsent;
       int most = 0;
       for (const int id : worst_order(program, arrivals, rank)) {
         const Task& task = program.tasks[static_cast<size_t>(id)];
         const bool sends = task.stage == rank && (task.forward() ? rank < 3 : rank > 0);
-        if (task.kind == TaskKind::run && task.pass != ir::Pass::W && sends)
-          most = std::max(most, ++unsent[task.forward() ? ir::Pass::F : ir::Pass::B]);
-        if (task.kind == TaskKind::send && task.stage == rank) --unsent[task.forward() ? ir::Pass::F : ir::Pass::B];
+        if (task.kind == TaskKind::run && task.pass != Pass::W && sends)
+          most = std::max(most, ++unsent[task.forward() ? Pass::F : Pass::B]);
+        if (task.kind == TaskKind::send && task.stage == rank) --unsent[task.forward() ? Pass::F : Pass::B];
       }
       EXPECT_EQ(most, 2) << "rank " << rank;
     }

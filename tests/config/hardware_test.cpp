@@ -172,6 +172,15 @@ TEST(HardwareFile, the_host_may_take_time_to_issue_operators) {
             "my.toml:10: device.host_waits = 1 is an integer; true or false is needed.");
 }
 
+TEST(HardwareFile, collectives_overlap_products_unless_the_file_says_that_they_do_not) {
+  EXPECT_TRUE(hardware_from_toml(kGood, "my.toml").placement().overlaps_collectives);
+  const std::string key = "overlap_slowdown = 1.25";
+  EXPECT_FALSE(
+      hardware_from_toml(with(key, key + "\noverlap_collectives = false"), "my.toml").placement().overlaps_collectives);
+  EXPECT_THAT(error_with(key, key + "\noverlap_collectives = 0"),
+              testing::HasSubstr("overlap_collectives = 0 is an integer; true or false is needed."));
+}
+
 TEST(HardwareFile, fused_attention_may_have_rates_of_its_own) {
   const auto rates = [](const std::string& text) {
     return hardware_from_toml(text, "my.toml").device.rates_of(DType::f32);

@@ -200,7 +200,7 @@ TEST(JobDraft, a_strategy_table_goes_before_parallel_and_parallel_before_the_def
   EXPECT_EQ(job.buckets[0].strategy.name, "1,4,1");
   EXPECT_EQ(job.buckets[0].strategy.micro_batch_tokens, 4096);
   EXPECT_EQ(job.buckets[1].strategy.name, "short");
-  EXPECT_EQ(job.buckets[1].spec, "2,2,1");
+  EXPECT_EQ(job.buckets[1].degrees, (Degrees{.dp = 2, .tp = 2}));
   EXPECT_EQ(job.buckets[1].strategy.recompute, Recompute::none);
   EXPECT_EQ(job.buckets[1].strategy.schedule, ScheduleKind::gpipe);
   EXPECT_TRUE(job.buckets[1].strategy.sequence_parallel);
@@ -225,7 +225,7 @@ TEST(JobDraft, a_strategy_file_is_found_beside_the_job) {
         "bucket=[{max_length = 4096, strategy = \"4,1,1\"}, {max_length = 512, file = \"s.json\"}]"}) {
     const Job job = job_from_toml(good_job(), origin, {set});
     EXPECT_EQ(job.buckets[1].strategy, strategy_from_spec("1,2,2", 4, 4));
-    EXPECT_EQ(job.buckets[1].spec, "");
+    EXPECT_FALSE(job.buckets[1].degrees);
   }
   const auto error_for = [&](const char* file) {
     return error_of(
@@ -259,14 +259,14 @@ TEST(JobDraft, a_published_preset_fills_buckets_and_ranks_where_they_are_absent)
   const Job job = job_from_toml(text, "job.toml");
   ASSERT_EQ(job.buckets.size(), 3u);
   EXPECT_EQ(job.buckets[0].max_length, 16384);
-  EXPECT_EQ(job.buckets[0].spec, "4,4,1");
+  EXPECT_EQ(job.buckets[0].degrees, (Degrees{.dp = 4, .tp = 4}));
   EXPECT_EQ(job.run.ranks, 16);
   EXPECT_EQ(job_from_toml(text, "job.toml", {"run.ranks=32", "parallel.recompute=full"}).buckets[2].strategy.recompute,
             Recompute::full);
   EXPECT_EQ(job_from_toml(text, "job.toml", {"bucket=[{max_length = 16384, strategy = \"1,4,1\"}]"}).buckets.size(),
             1u);
   EXPECT_THAT(error(text, {"run.ranks=8"}),
-              HasSubstr("bucket.0: strategy \"4,4,1\" needs 4 x 4 x 1 ranks, but the run has 8."));
+              HasSubstr("bucket.0: strategy \"4,4,1\" needs 4 x 4 ranks, but the run has 8."));
   EXPECT_THAT(error(text, {"batch.context=65536"}), HasSubstr("goes up to 32768 tokens"));
   EXPECT_THAT(error(text, {"parallel.preset=hotspa"}), HasSubstr("parallel.preset = \"hotspa\" is unknown."));
 }
@@ -278,7 +278,7 @@ TEST(JobDraft, errors_of_every_kind_come_together) {
   EXPECT_THAT(text, HasSubstr("run.stps is not a key."));
   EXPECT_THAT(text, HasSubstr("exclude each other"));
   EXPECT_THAT(text, HasSubstr("is above lr"));
-  EXPECT_THAT(text, HasSubstr("tp = 6 is above kv_heads"));
+  EXPECT_THAT(text, HasSubstr("mesh (outer=6) can't divide 8 heads"));
   EXPECT_THAT(text, Not(HasSubstr("missing")));
 }
 

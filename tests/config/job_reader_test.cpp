@@ -133,7 +133,7 @@ TEST(JobReader, buckets_are_a_list_of_tables) {
       "8\nrecompute = \"full\"\n");
   ASSERT_EQ(draft.buckets.size(), 2u);
   EXPECT_EQ(draft.buckets[0].text, "1,4,2");
-  EXPECT_EQ(draft.buckets[1].dp, 8);
+  EXPECT_EQ(draft.buckets[1].degrees.dp, 8);
   EXPECT_EQ(draft.buckets[1].settings.recompute, Recompute::full);
   EXPECT_TRUE(draft.has("bucket.1.strategy.dp"));
   const std::string message =
@@ -209,7 +209,7 @@ TEST(JobReader, overrides_may_set_all_buckets_or_add_one) {
   const JobDraft three = draft_of(good_job(), {"bucket.2.max_length=64", "bucket.2.strategy={dp = 4}"});
   ASSERT_EQ(three.buckets.size(), 3u);
   EXPECT_EQ(three.buckets[2].max_length, 64);
-  EXPECT_EQ(three.buckets[2].dp, 4);
+  EXPECT_EQ(three.buckets[2].degrees.dp, 4);
   const JobDraft from_nothing = draft_of("", {"bucket.0.max_length=64"});
   EXPECT_EQ(from_nothing.buckets.at(0).max_length, 64);
 }

@@ -75,7 +75,8 @@ TEST(Job, every_recipe_loads_with_its_published_buckets) {
     const ParallelPreset preset = parallel_preset(name, 32768);
     EXPECT_EQ(job.run.ranks, preset.ranks) << name;
     ASSERT_EQ(job.buckets.size(), preset.buckets.size()) << name;
-    for (size_t i = 0; i < preset.buckets.size(); ++i) EXPECT_EQ(job.buckets[i].spec, preset.buckets[i].spec) << name;
+    for (size_t i = 0; i < preset.buckets.size(); ++i)
+      EXPECT_EQ(to_text(*job.buckets[i].degrees), preset.buckets[i].spec) << name;
     EXPECT_EQ(job.model.config, model_preset(name.substr(7, name.find('-') - 7))) << name;
   }
 }
@@ -123,15 +124,18 @@ TEST(Job, strategies_are_checked_against_model_and_ranks) {
   const auto error = [](const std::string& set) { return error_of([&] { good({set}); }); };
   EXPECT_EQ(error("run.ranks=2"),
             "2 errors in the job:\n"
-            "  job.toml:14: bucket.0: strategy \"1,4,1\" needs 1 x 4 x 1 ranks, but the run has 2. Use degrees whose "
+            "  job.toml:14: bucket.0: strategy \"1,4,1\" needs 4 ranks, but the run has 2. Use degrees whose "
             "product is at most 2, or "
             "raise run.ranks.\n"
-            "  job.toml:17: bucket.1: strategy \"4,1,1\" needs 4 x 1 x 1 ranks, but the run has 2. Use degrees whose "
+            "  job.toml:17: bucket.1: strategy \"4,1,1\" needs 4 ranks, but the run has 2. Use degrees whose "
             "product is at most 2, or "
             "raise run.ranks.");
-  EXPECT_EQ(error("bucket.0.strategy=1,6,1"),
-            "--set bucket.0.strategy=1,6,1: bucket.0: strategy \"1,6,1\": groups[0].stages[0].tp = 6 is above kv_heads "
-            "= 4 and not a multiple of it. Use 1 to 4, or a multiple of 4: 8, 12, 16 ...");
+  EXPECT_EQ(
+      error("bucket.0.strategy=1,6,1"),
+      "--set bucket.0.strategy=1,6,1: bucket.0: strategy \"1,6,1\": groups[0].stages[0].mesh (outer=6) can't "
+      "divide 8 heads with 4 key/value heads. The axes that divide heads (outer, ulysses) make at most as many parts "
+      "as there are heads; above the key/value heads, leading factors of theirs multiply to these. Use outer = 4 or "
+      "8.");
   EXPECT_EQ(error("bucket.0.strategy=1,1,5"),
             "--set bucket.0.strategy=1,1,5: bucket.0: strategy \"1,1,5\" has 5 pipeline stages, but the model has 4 "
             "layers. Use pp of at "

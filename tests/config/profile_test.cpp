@@ -16,6 +16,7 @@ Profile measured() {
   h.name = "2 x Some CPU";
   h.devices_per_host = 2;
   h.overlap_slowdown = 1.5;
+  h.overlaps_collectives = false;
   h.device.name = "Some CPU";
   h.device.memory = {1 << 30};
   h.device.alone_speedup = 1.25;

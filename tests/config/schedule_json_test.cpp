@@ -54,27 +54,28 @@ TEST(ScheduleJson, the_page_has_a_line_per_stage_as_the_document_shows) {
 
 TEST(ScheduleJson, chunks_and_placement_are_read) {
   const auto made = schedule_from_json(
-      R"({"micro_batches": 1, "chunks": 2, "placement": "v", "stages": ["F0 F0.1 B0.1 B0 W0 W0.1", " F0  F0.1 X0.1\n X0 "]})",
+      R"({"micro_batches": 1, "chunks": 2, "placement": "v", "stages": ["F0 F0.1 B0.1 B0 W0 W0.1", " F0  F0.1 BW0.1\n BW0 "]})",
       "s.json");
   EXPECT_EQ(made.chunks, 2);
   EXPECT_EQ(made.placement, schedule::Placement::v);
-  EXPECT_EQ(made.order[1][2], (schedule::Item{'X', 1, 0}));
+  EXPECT_EQ(made.order[1][2], (schedule::Item{Pass::BW, 1, 0}));
 }
 
 TEST(ScheduleJson, a_deadlock_prints_the_cycle) {
-  EXPECT_EQ(error(with_stages(R"("F0 X0 F1 X1", "F0 F1 X0 X1")", 2)),
+  EXPECT_EQ(error(with_stages(R"("F0 BW0 F1 BW1", "F0 F1 BW0 BW1")", 2)),
             "s.json: stages can't run: schedule: the order deadlocks: stage 1 at F1 waits for F1 of stage 0; stage 0 "
-            "at X0 waits for X0 of "
+            "at BW0 waits for BW0 of "
             "stage 1. Fix the order of the items.");
 }
 
 TEST(ScheduleJson, errors_name_their_path_and_the_remedy) {
-  EXPECT_EQ(error(with_stages(R"("F0 X0", "F0")")),
-            "s.json: stages can't run: schedule: stage 1 never runs B0 (or X). Fix the order of the items.");
-  EXPECT_EQ(error(with_stages(R"("F0 Y0")")),
-            "s.json: stages[0] has \"Y0\" as item 1; write F, B, W or X, the micro-batch, and for chunks above 0 a dot "
-            "and the chunk: "
-            "\"F3\", \"W3.1\".");
+  EXPECT_EQ(error(with_stages(R"("F0 BW0", "F0")")),
+            "s.json: stages can't run: schedule: stage 1 never runs B0 (or BW). Fix the order of the items.");
+  EXPECT_EQ(
+      error(with_stages(R"("F0 Y0")")),
+      "s.json: stages[0] has \"Y0\" as item 1; write F, B, W or BW, the micro-batch, and for chunks above 0 a dot "
+      "and the chunk: "
+      "\"F3\", \"W3.1\".");
   for (const char* word : {"F", "F-1", "F0.", "F0.x", "F0x", "F99999999999", "f0", ".", "F 0"}) {
     EXPECT_THAT(error(with_stages(fmt::format("\"{}\"", word))), StartsWith("s.json: stages[0] has \"")) << word;
   }
@@ -97,7 +98,7 @@ TEST(ScheduleJson, errors_name_their_path_and_the_remedy) {
 }
 
 TEST(ScheduleJson, a_huge_number_of_micro_batches_takes_no_memory) {
-  EXPECT_THAT(error(with_stages(R"("F0 X0")", 1 << 30)), HasSubstr("stage 0 never runs F1"));
+  EXPECT_THAT(error(with_stages(R"("F0 BW0")", 1 << 30)), HasSubstr("stage 0 never runs F1"));
 }
 
 TEST(ScheduleJson, any_damage_to_a_file_ends_in_a_schedule_or_a_message) {

@@ -18,13 +18,14 @@ std::string error(const std::string& text) {
 }
 
 /// A document whose only stage is `stage`.
-std::string with_stage(const std::string& stage) { return R"({"groups": [{"dp": 1, "stages": [)" + stage + "]}]}"; }
+std::string with_stage(const std::string& stage) { return R"({"groups": [{"stages": [)" + stage + "]}]}"; }
 
 Strategy uneven() {
   Strategy strategy;
   strategy.name = "uneven \"é\"\n";
-  strategy.groups = {{.dp = 1, .stages = {{{0, 1, 2, 3}, 4, 0, 20}, {{5, 4}, 2, 20, 32}}},
-                     {.dp = 2, .stages = {{{6, 7}, 1, 0, 32}}}};
+  strategy.groups = {{.stages = {{{0, 1, 2, 3}, {{StageAxis::ulysses, 2}, {StageAxis::outer, 2}}, 0, 20},
+                                 {{5, 4}, {{StageAxis::outer, 2}}, 20, 32}}},
+                     {.stages = {{{6, 7}, {{StageAxis::data, 2}}, 0, 32}}}};
   strategy.splits = {{"*.down_proj.weight", {{1, 2}, {0, 2}}}, {"lm_head.weight", {}}};
   strategy.recompute = Recompute::selective;
   strategy.schedule = ScheduleKind::gpipe;
@@ -51,9 +52,9 @@ TEST(StrategyJson, the_page_has_a_line_per_stage) {
             "{\n"
             "  \"name\": \"1,2,2\",\n"
             "  \"groups\": [\n"
-            "    {\"dp\": 1, \"stages\": [\n"
-            "      {\"ranks\": [0, 1], \"tp\": 2, \"layers\": [0, 4]},\n"
-            "      {\"ranks\": [2, 3], \"tp\": 2, \"layers\": [4, 8]}\n"
+            "    {\"stages\": [\n"
+            "      {\"ranks\": [0, 1], \"mesh\": {\"outer\": 2}, \"layers\": [0, 4]},\n"
+            "      {\"ranks\": [2, 3], \"mesh\": {\"outer\": 2}, \"layers\": [4, 8]}\n"
             "    ]}\n"
             "  ],\n"
             "  \"splits\": [],\n"
@@ -70,9 +71,9 @@ TEST(StrategyJson, the_page_has_a_line_per_stage) {
 
 TEST(StrategyJson, only_groups_are_needed) {
   const Strategy strategy =
-      strategy_from_json(R"({"groups": [{"stages": [{"ranks": [0], "tp": 1, "layers": [0, 4]}]}]})", "s.json");
+      strategy_from_json(R"({"groups": [{"stages": [{"ranks": [0], "layers": [0, 4]}]}]})", "s.json");
   EXPECT_EQ(strategy.name, "s.json");
-  EXPECT_EQ(strategy.groups[0].dp, 1);
+  EXPECT_EQ(strategy.groups[0].stages[0].mesh, StageMesh());
   EXPECT_THAT(strategy.groups[0].stages[0].ranks, ElementsAre(0));
   EXPECT_EQ(strategy.schedule, ScheduleKind::one_f_one_b);
   EXPECT_TRUE(strategy.sequence_parallel);
@@ -81,10 +82,10 @@ TEST(StrategyJson, only_groups_are_needed) {
 TEST(StrategyJson, an_unknown_key_names_the_nearest) {
   EXPECT_EQ(error(R"({"groups": [], "recomptue": "none"})"),
             "s.json: the document has an unknown key \"recomptue\". Did you mean \"recompute\"?");
-  EXPECT_EQ(error(with_stage(R"({"rank": [0], "tp": 1, "layers": [0, 4]})")),
+  EXPECT_EQ(error(with_stage(R"({"rank": [0], "layers": [0, 4]})")),
             "s.json: groups[0].stages[0] has an unknown key \"rank\". Did you mean \"ranks\"?");
   EXPECT_EQ(error(with_stage(R"({"temperature": 1})")),
-            "s.json: groups[0].stages[0] has an unknown key \"temperature\". Known are ranks, tp, layers.");
+            "s.json: groups[0].stages[0] has an unknown key \"temperature\". Known are ranks, mesh, layers.");
 }
 
 TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
@@ -93,14 +94,14 @@ TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
       error("[]"),
       "s.json: the document is a list; an object is needed, with the keys name, groups, splits, recompute, schedule, "
       "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, zero, order.");
-  EXPECT_EQ(error(with_stage(R"({"ranks": [0], "tp": "1", "layers": [0, 4]})")),
-            "s.json: groups[0].stages[0].tp is \"1\"; a whole number is needed.");
-  EXPECT_EQ(error(with_stage(R"({"ranks": [0, 1.5], "tp": 1, "layers": [0, 4]})")),
+  EXPECT_EQ(error(with_stage(R"({"ranks": [0], "mesh": {"outer": "1"}, "layers": [0, 4]})")),
+            "s.json: groups[0].stages[0].mesh.outer is \"1\"; a whole number is needed.");
+  EXPECT_EQ(error(with_stage(R"({"ranks": [0, 1.5], "layers": [0, 4]})")),
             "s.json: groups[0].stages[0].ranks[1] is 1.5; a whole number is needed.");
-  EXPECT_EQ(error(with_stage(R"({"ranks": 0, "tp": 1, "layers": [0, 4]})")),
+  EXPECT_EQ(error(with_stage(R"({"ranks": 0, "layers": [0, 4]})")),
             "s.json: groups[0].stages[0].ranks is 0; a list is needed.");
   EXPECT_EQ(
-      error(with_stage(R"({"ranks": [0], "tp": 1, "layers": [0]})")),
+      error(with_stage(R"({"ranks": [0], "layers": [0]})")),
       "s.json: groups[0].stages[0].layers has 1 numbers; two are needed: the first layer and the one after the last.");
   EXPECT_EQ(error(R"({"groups": [], "name": 5})"), "s.json: name is 5; a string is needed.");
   EXPECT_EQ(error(R"({"groups": [], "sequence_parallel": 1})"),
@@ -112,12 +113,23 @@ TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
 }
 
 TEST(StrategyJson, numbers_out_of_range_are_refused) {
-  for (const char* tp : {"0", "-1", "99999999999", "18446744073709551615", "-9223372036854775808"}) {
-    EXPECT_EQ(error(with_stage(fmt::format(R"({{"ranks": [0], "tp": {}, "layers": [0, 4]}})", tp))),
-              fmt::format("s.json: groups[0].stages[0].tp = {} must lie between 1 and 1073741824.", tp));
+  for (const char* size : {"0", "-1", "99999999999", "18446744073709551615", "-9223372036854775808"}) {
+    EXPECT_EQ(error(with_stage(fmt::format(R"({{"ranks": [0], "mesh": {{"outer": {}}}, "layers": [0, 4]}})", size))),
+              fmt::format("s.json: groups[0].stages[0].mesh.outer = {} must lie between 1 and 1073741824.", size));
   }
-  EXPECT_THAT(error(with_stage(R"({"ranks": [0], "tp": 123456789012345678901234567890, "layers": [0, 4]})")),
-              HasSubstr("a whole number is needed"));
+  EXPECT_THAT(
+      error(with_stage(R"({"ranks": [0], "mesh": {"data": 123456789012345678901234567890}, "layers": [0, 4]})")),
+      HasSubstr("a whole number is needed"));
+}
+
+TEST(StrategyJson, keys_of_old_files_name_the_new_ones) {
+  EXPECT_EQ(
+      error(with_stage(R"({"ranks": [0, 1], "tp": 2, "layers": [0, 4]})")),
+      "s.json: groups[0].stages[0].tp is no key any more. Write \"mesh\": {\"data\": ..., \"outer\": ...} instead.");
+  EXPECT_EQ(error(R"({"groups": [{"dp": 1, "stages": []}]})"),
+            "s.json: groups[0].dp is no key any more. Write \"mesh\": {\"data\": ...} in every stage instead.");
+  EXPECT_EQ(error(with_stage(R"({"ranks": [0], "mesh": {"inner": 1}, "layers": [0, 4]})")),
+            "s.json: groups[0].stages[0].mesh has an unknown axis \"inner\". Known are data, ulysses, outer.");
 }
 
 TEST(StrategyJson, broken_text_says_where) {

@@ -33,11 +33,11 @@ TEST(Strategy, ranks_go_tensor_fastest_then_data_then_pipeline) {
   const Strategy strategy = strategy_from_spec("2,4,2", 16, 32);
   ASSERT_EQ(strategy.groups.size(), 1u);
   const Group& group = strategy.groups[0];
-  EXPECT_EQ(group.dp, 2);
+  EXPECT_EQ(group.replicas(), 2);
   ASSERT_EQ(group.stages.size(), 2u);
   EXPECT_THAT(group.stages[0].ranks, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
   EXPECT_THAT(group.stages[1].ranks, ElementsAre(8, 9, 10, 11, 12, 13, 14, 15));
-  EXPECT_EQ(group.stages[1].tp, 4);
+  EXPECT_EQ(group.stages[1].mesh, (StageMesh{{StageAxis::data, 2}, {StageAxis::outer, 4}}));
   EXPECT_EQ(group.stages[1].first_layer, 16);
   EXPECT_EQ(group.stages[1].end_layer, 32);
   EXPECT_EQ(strategy.name, "2,4,2");
@@ -59,20 +59,11 @@ TEST(Strategy, ranks_may_be_left_over) {
 
 TEST(Strategy, ranks_are_listed_in_order_and_replicas_add_up_over_groups) {
   Strategy strategy = strategy_from_spec("2,1,1", 2, 4);
-  strategy.groups.push_back({.dp = 1, .stages = {{.ranks = {3, 2}, .tp = 2, .first_layer = 0, .end_layer = 4}}});
+  strategy.groups.push_back(
+      {.stages = {{.ranks = {3, 2}, .mesh = {{StageAxis::outer, 2}}, .first_layer = 0, .end_layer = 4}}});
   EXPECT_THAT(strategy.ranks(), ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(strategy.replicas(), 3);
   EXPECT_NO_THROW(validate(strategy, model_with(4), 4));
-}
-
-TEST(Strategy, a_spec_takes_blanks_and_nothing_else) {
-  EXPECT_EQ(degrees_from_spec(" 1, 4 ,2 "), (Degrees{1, 4, 2}));
-  for (const char* spec :
-       {"", "1", "1,4", "1,4,2,1", "1,4,2x", "0,4,2", "-1,4,2", "1,,2", "1;4;2", "a,b,c", "99999999999999999999,1,1"}) {
-    EXPECT_EQ(error_of([&] { degrees_from_spec(spec); }),
-              fmt::format("strategy \"{}\" is not \"dp,tp,pp\". Write three numbers of at least 1, such as \"1,4,2\".",
-                          spec));
-  }
 }
 
 TEST(Strategy, a_spec_that_needs_more_ranks_or_layers_says_how_many) {
@@ -82,6 +73,7 @@ TEST(Strategy, a_spec_that_needs_more_ranks_or_layers_says_how_many) {
   EXPECT_EQ(error_of([] { strategy_from_spec("1,1,8", 8, 4); }),
             "strategy \"1,1,8\" has 8 pipeline stages, but the model has 4 layers. Use pp of at most 4.");
   EXPECT_THAT(error_of([] { strategy_from_spec("4611686018427387904,4,4", 8, 4); }), HasSubstr("but the run has 8"));
+  EXPECT_THAT(error_of([] { strategy_from_spec("tp=2,ulysses=8", 8, 4); }), HasSubstr("needs 2 x 8 ranks"));
 }
 
 TEST(Strategy, every_spec_that_fits_is_valid) {
@@ -97,18 +89,20 @@ TEST(Strategy, every_spec_that_fits_is_valid) {
   }
 }
 
-TEST(Strategy, a_tensor_degree_above_the_key_value_heads_must_be_a_multiple) {
+TEST(Strategy, the_axes_that_divide_heads_come_out_even_with_the_key_heads) {
   const auto error = [](const char* spec, i64 kv_heads) {
-    return error_of([&] { validate(strategy_from_spec(spec, 8, 4), model_with(kv_heads), 8); });
+    return error_of([&] { validate(strategy_from_spec(spec, 16, 4), model_with(kv_heads), 16); });
   };
   EXPECT_EQ(
       error("1,3,1", 2),
-      "strategy \"1,3,1\": groups[0].stages[0].tp = 3 is above kv_heads = 2 and not a multiple of it. Use 1, 2, or "
-      "a multiple of 2: 4, "
-      "6, 8 ...");
-  EXPECT_THAT(error("1,6,1", 4), HasSubstr("Use 1 to 4, or a multiple of 4: 8, 12, 16 ..."));
-  EXPECT_EQ(error("1,4,1", 2), "no error");
-  EXPECT_EQ(error("1,3,1", 4), "no error");
+      "strategy \"1,3,1\": groups[0].stages[0].mesh (outer=3) can't divide 8 heads with 2 key/value heads. The "
+      "axes that divide heads (outer, ulysses) make at most as many parts as there are heads; above the key/value "
+      "heads, leading factors of theirs multiply to these. Use outer = 2 or 4.");
+  EXPECT_THAT(error("1,6,1", 4), HasSubstr("Use outer = 4 or 8."));
+  EXPECT_THAT(error("tp=3,ulysses=2", 4), HasSubstr("Use outer = 2 or 4, or ulysses = 1."));
+  EXPECT_THAT(error("1,16,1", 4), HasSubstr("Use outer = 8.")) << "more parts than heads";
+  for (const char* good : {"1,8,1", "1,3,1", "tp=2,ulysses=4", "ulysses=8", "tp=4,ulysses=2"})
+    EXPECT_EQ(error(good, 4), "no error") << good;
   EXPECT_EQ(error("1,7,1", 1), "no error");
 }
 
@@ -122,9 +116,9 @@ TEST(Strategy, a_rank_out_of_range_or_used_twice_is_refused) {
             "belongs to one stage.");
 }
 
-TEST(Strategy, a_stage_needs_dp_times_tp_ranks) {
+TEST(Strategy, a_stage_needs_as_many_ranks_as_its_mesh) {
   EXPECT_EQ(error_after([](Strategy& s) { s.groups[0].stages[1].ranks.pop_back(); }),
-            "strategy \"2,2,2\": groups[0].stages[1].ranks lists 3 ranks, but dp = 2 times tp = 2 needs 4.");
+            "strategy \"2,2,2\": groups[0].stages[1].ranks lists 3 ranks, but the mesh (data=2 outer=2) needs 4.");
 }
 
 TEST(Strategy, layers_are_covered_once_and_in_order) {
@@ -142,24 +136,25 @@ TEST(Strategy, empty_and_non_positive_parts_are_refused) {
   EXPECT_THAT(error_after([](Strategy& s) { s.groups.clear(); }),
               HasSubstr("groups is empty. Give at least one group of stages."));
   EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].stages.clear(); }), HasSubstr("groups[0].stages is empty."));
-  EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].dp = 0; }), HasSubstr("groups[0].dp = 0 must be at least 1."));
-  EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].stages[0].tp = 0; }),
-              HasSubstr("groups[0].stages[0].tp = 0 must be at least 1."));
+  for (const layout::StageAxisInfo& axis : layout::stage_axes())
+    EXPECT_THAT(error_after([&](Strategy& s) { s.groups[0].stages[0].mesh[axis.axis] = 0; }),
+                HasSubstr(fmt::format("groups[0].stages[0].mesh.{} = 0 must be at least 1.", axis.name)));
+  EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].stages[1].mesh[StageAxis::data] = 4; }),
+              HasSubstr("groups[0].stages[1].mesh.data = 4, but the first stage has 2. All stages of a group have as "
+                        "many replicas."));
   EXPECT_THAT(error_after([](Strategy& s) { s.micro_batch_tokens = -1; }),
               HasSubstr("micro_batch_tokens = -1 is negative."));
 }
 
-TEST(Strategy, the_parts_of_a_split_parameter_divide_some_tp) {
+TEST(Strategy, the_parts_of_a_split_parameter_divide_the_tensor_degree_of_a_stage) {
   const auto split = [](std::vector<Cut> cuts) {
     return error_after([&](Strategy& s) { s.splits = {{.parameter = "*.down_proj.weight", .cuts = cuts}}; });
   };
   EXPECT_EQ(split({}), "no error");
   EXPECT_EQ(split({{1, 2}}), "no error");
   EXPECT_EQ(split({{0, 2}, {1, 2}}),
-            "strategy \"2,2,2\": splits[0] cuts *.down_proj.weight into 4 parts, which divides the tp of no stage (2, "
-            "2). The product of "
-            "the parts "
-            "must divide tp.");
+            "strategy \"2,2,2\": splits[0] cuts *.down_proj.weight into 4 parts, which divides the tensor parallel "
+            "degree of no stage (2, 2). The product of the parts must divide it.");
   EXPECT_THAT(split({{2, 2}}), HasSubstr("splits[0].cuts[0].dim = 2 must be 0 (rows) or 1 (columns)."));
   EXPECT_THAT(split({{1, 0}}), HasSubstr("splits[0].cuts[0].parts = 0 must be at least 1."));
   EXPECT_THAT(error_after([](Strategy& s) { s.splits = {{.parameter = "", .cuts = {}}}; }),
@@ -196,10 +191,10 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
     return error_of([&] { validate(strategy, model_with(4), 4); });
   };
   EXPECT_EQ(error(ScheduleKind::interleaved, [](Strategy&) {}), "no error");
-  EXPECT_THAT(
-      error(ScheduleKind::interleaved,
-            [](Strategy& s) { std::swap(s.groups[0].stages[2].ranks, s.groups[0].stages[3].ranks); }),
-      HasSubstr("groups[0].stages[2] is a further chunk of the stage with ranks [0, 1] and tp = 2. Give it the same."));
+  EXPECT_THAT(error(ScheduleKind::interleaved,
+                    [](Strategy& s) { std::swap(s.groups[0].stages[2].ranks, s.groups[0].stages[3].ranks); }),
+              HasSubstr("groups[0].stages[2] is a further chunk of the stage with ranks [0, 1] and the mesh (outer=2). "
+                        "Give it the same."));
   EXPECT_THAT(error(ScheduleKind::interleaved, [](Strategy& s) { s.schedule = ScheduleKind::one_f_one_b; }),
               HasSubstr("chunks = 2 go with schedule \"interleaved\" or \"zb-v\", not \"1f1b\"."));
   EXPECT_THAT(error(ScheduleKind::interleaved, [](Strategy& s) { s.chunks = 3; }),

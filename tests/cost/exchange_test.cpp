@@ -92,6 +92,20 @@ TEST(Exchange, gives_how_much_of_both_directions_each_rank_uses) {
     EXPECT_DOUBLE_EQ(use.share, 0.5) << "a ring, half of whose time is latency";
 }
 
+// 30% of a device while it sends and receives, half of that while it only sends.
+TEST(Exchange, takes_most_of_the_device_that_it_uses_most) {
+  cluster::Hardware hardware = two_hosts();
+  hardware.overlap_slowdown = 1.3;
+  hardware.intra_host.latency = {};
+  const auto most = [&](const std::vector<Message>& messages) {
+    return exchange_over(hardware, hardware.placement(), messages).most_of_a_device(hardware);
+  };
+  EXPECT_DOUBLE_EQ(most({{0, 1, 1000}}), 0.15);
+  EXPECT_DOUBLE_EQ(most({{0, 1, 1000}, {1, 0, 1000}}), 0.3);
+  EXPECT_DOUBLE_EQ(most({{0, 1, 1000}, {1, 0, 500}}), 0.15 + 0.075);
+  EXPECT_EQ(most({}), 0);
+}
+
 TEST(Exchange, in_turn_with_another_takes_the_time_of_both_and_of_each_port_its_share) {
   const cluster::Hardware hardware = two_hosts();
   const auto over = [&](const std::vector<Message>& messages) {

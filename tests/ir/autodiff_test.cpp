@@ -21,7 +21,7 @@ namespace {
 Graph residual_model(bool tied) {
   Graph graph(precision_from("bf16"));
   const auto param = [&](const std::string& name, std::vector<i64> size, int unit) {
-    return graph.add_param({name, {std::move(size), {}}, unit, "", -1, 0, {}, {}});
+    return graph.add_param({name, {std::move(size), {}}, unit, "", {}, {}, {}});
   };
   const int table = param("table", {10, 8}, 0);
   int x = graph.call(std::make_shared<Embedding>(), {graph.feed(Feed::ids), table}, "x")[0];
@@ -80,8 +80,8 @@ TEST(Differentiate, hands_the_streams_gradient_to_the_norms_instead_of_adding) {
 
 TEST(Differentiate, adds_where_the_operator_does_not) {
   Graph graph(precision_from("fp32"));
-  const int table = graph.add_param({"table", {{10, 8}, {}}, 0, "", -1, 0, {}, {}}),
-            w = graph.add_param({"w", {{8, 8}, {}}, 1, "", -1, 0, {}, {}});
+  const int table = graph.add_param({"table", {{10, 8}, {}}, 0, "", {}, {}, {}}),
+            w = graph.add_param({"w", {{8, 8}, {}}, 1, "", {}, {}, {}});
   const int x = graph.call(std::make_shared<Embedding>(), {graph.feed(Feed::ids), table}, "x")[0];
   const int y = graph.call(std::make_shared<Linear>(1, false), {x, w}, "y")[0];
   const int z = graph.call(std::make_shared<Linear>(1, false), {x, w}, "z")[0];

@@ -42,7 +42,7 @@ TEST(Buffer, has_a_local_type_with_its_share_of_the_tokens) {
 
 TEST(StageCode, is_printed_with_layouts_and_drops) {
   Graph graph(precision_from("fp32"));
-  graph.add_param({"w", {{4, 12}, {}}, 0, "", 0, 0, {}, {}});
+  graph.add_param({"w", {{4, 12}, {}}, 0, "", {}, {}, {}});
   StageCode stage;
   stage.replica = {{{"tp", 2}}, {0, 1}};
   stage.end_unit = 1;
@@ -52,14 +52,18 @@ TEST(StageCode, is_printed_with_layouts_and_drops) {
                    {.name = "x", .value = 0, .type = type, .layout = cut({{}, {}})},
                    {.name = "y", .value = 1, .type = type, .layout = cut({{}, {}})}};
   stage.forward.code.resize(2);
-  stage.forward.code[0] = {nullptr, {}, {0}, {1}, {0}, {}, 0, Phase::F};
-  stage.forward.code[1] = {std::make_shared<Gelu>(true), {}, {1}, {2}, {}, {}, 0, Phase::F};
+  Instr &gather = stage.forward.code[0], &gelu = stage.forward.code[1];
+  gather.queue = Queue::collective;
+  gather.in = gather.drop = gelu.after = {0};
+  gather.out = gelu.in = {1};
+  gelu.op = std::make_shared<Gelu>(true);
+  gelu.out = {2};
   EXPECT_EQ(to_string(graph, stage),
             "units 0..0\n"
             "  w used {tp},{} grad {tp},{}\n"
             "forward\n"
-            "  u0 %1 x:{},{} = reshard(%0 x:{tp},{})  drop %0\n"
-            "  u0 %2 y:{},{} = gelu(%1 x:{},{})\n"
+            "  0 u0 %1 x:{},{} = reshard(%0 x:{tp},{})  drop %0\n"
+            "  1 u0 %2 y:{},{} = gelu(%1 x:{},{})  after 0\n"
             "backward\n");
 }
 
@@ -81,6 +85,20 @@ TEST(SoftmaxSums, are_made_where_ranks_have_some_rows_of_the_weight_each) {
   EXPECT_FALSE(softmax_sums(head_stage(cut({{0}, {}})), head));
   head.op = nullptr;
   EXPECT_FALSE(softmax_sums(head_stage(cut({{0}, {}})), head)) << "a reshard";
+}
+
+// An operator ends before the next instruction, a collective where it is waited for.
+TEST(Walk, starts_in_the_codes_order_and_ends_collectives_where_they_are_waited_for) {
+  Segment segment;
+  segment.code.resize(5);
+  segment.code[0].queue = segment.code[1].queue = segment.code[3].queue = Queue::collective;
+  segment.code[4].after = {0, 1};
+  segment.after = {3};
+  std::string order;
+  walk(
+      segment, [&](size_t i) { order += fmt::format(" start {}", i); },
+      [&](size_t i) { order += fmt::format(" end {}", i); });
+  EXPECT_EQ(order, " start 0 start 1 start 2 end 2 start 3 end 0 end 1 start 4 end 4 end 3");
 }
 
 TEST(SameSizes, compare_what_ranks_have_and_not_where_it_lies) {

@@ -11,10 +11,10 @@ namespace {
 Graph small_graph() {
   Graph graph(precision_from("bf16"));
   graph.set_unit(0);
-  const int table = graph.add_param({"table", {{10, 4}, {{2}, {}}}, 0, "", 0, 0, {}, {}});
+  const int table = graph.add_param({"table", {{10, 4}, {{2}, {}}}, 0, "", {}, {}, {}});
   const int x = graph.call(std::make_shared<Embedding>(), {graph.feed(Feed::ids), table}, "x")[0];
   graph.set_unit(1);
-  graph.add_param({"w", {{6, 4}, {}}, 1, "", 0, 0, {}, {"file.w", true, 2}});
+  graph.add_param({"w", {{6, 4}, {}}, 1, "", {}, {}, {"file.w", true, 2}});
   graph.call(std::make_shared<Linear>(1, false), {x, graph.param_value(1)}, "y");
   return graph;
 }

@@ -68,7 +68,7 @@ TEST(Build, puts_what_enters_and_leaves_a_block_on_the_stream) {
     for (const ir::Call& call : graph.calls()) {
       for (const int v : call.in)
         if (made[static_cast<size_t>(v)] >= 0 && made[static_cast<size_t>(v)] != call.unit) {
-          EXPECT_EQ(graph.value(v).role, "residual");
+          EXPECT_EQ(graph.value(v).role, layout::Role::residual);
         }
       for (const int v : call.out) made[static_cast<size_t>(v)] = call.unit;
     }

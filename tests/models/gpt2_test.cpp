@@ -33,13 +33,12 @@ TEST(Gpt2, takes_q_k_and_v_from_thirds_of_a_transposed_tensor) {
   }
 }
 
-TEST(Gpt2, cuts_keys_and_values_into_heads_at_most) {
+TEST(Gpt2, has_rows_of_heads_in_queries_keys_and_values) {
   const ir::Graph graph = gpt2();
-  for (const char* what : {"weight", "bias"}) {
-    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.q.") + what).most_parts, 0);
-    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.k.") + what).most_parts, 5);
-    EXPECT_EQ(param(graph, std::string("transformer.h.0.attn.c_attn.v.") + what).most_parts, 5);
-  }
+  for (const char* part : {"q", "k", "v"})
+    for (const char* what : {"weight", "bias"})
+      EXPECT_EQ(param(graph, fmt::format("transformer.h.0.attn.c_attn.{}.{}", part, what)).roles[0],
+                layout::DimRole::heads);
 }
 
 TEST(Gpt2, adds_learned_positions_to_the_words) {
@@ -47,14 +46,15 @@ TEST(Gpt2, adds_learned_positions_to_the_words) {
   EXPECT_EQ(graph.calls()[0].op->name(), "embedding");
   EXPECT_EQ(graph.value(graph.calls()[1].in[0]).feed, ir::Feed::positions);
   EXPECT_EQ(graph.calls()[2].op->name(), "add");
-  EXPECT_EQ(param(graph, "transformer.wpe.weight").cut_dim, -1);
+  EXPECT_EQ(param(graph, "transformer.wpe.weight").roles, (std::vector<layout::DimRole>(2, layout::DimRole::none)));
 }
 
 TEST(Gpt2, cuts_biases_with_their_rows_and_leaves_those_of_projections_whole) {
   const ir::Graph graph = gpt2();
-  EXPECT_EQ(param(graph, "transformer.h.0.mlp.c_fc.bias").cut_dim, 0);
-  EXPECT_EQ(param(graph, "transformer.h.0.mlp.c_proj.bias").cut_dim, -1);
-  EXPECT_EQ(param(graph, "transformer.h.0.mlp.c_proj.weight").cut_dim, 1);
+  using layout::DimRole;
+  EXPECT_EQ(param(graph, "transformer.h.0.mlp.c_fc.bias").roles, (std::vector{DimRole::ffn}));
+  EXPECT_EQ(param(graph, "transformer.h.0.mlp.c_proj.bias").roles, (std::vector{DimRole::hidden}));
+  EXPECT_EQ(param(graph, "transformer.h.0.mlp.c_proj.weight").roles, (std::vector{DimRole::hidden, DimRole::ffn}));
 }
 
 TEST(Gpt2, starts_projections_smaller_with_depth) {

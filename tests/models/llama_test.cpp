@@ -25,10 +25,10 @@ TEST(Llama, cuts_heads_in_whole_heads_and_query_heads_first_by_key_head) {
   EXPECT_EQ(q->shape.alignment[0], (std::vector<i64>{16, 8}));
   EXPECT_EQ(k->shape.alignment[0], (std::vector<i64>{8}));
   EXPECT_EQ(o->shape.alignment[1], (std::vector<i64>{16, 8}));
-  EXPECT_EQ(q->cut_dim, 0);
-  EXPECT_EQ(o->cut_dim, 1);
-  EXPECT_EQ(k->most_parts, 4);
-  EXPECT_EQ(q->most_parts, 0);
+  using layout::DimRole;
+  EXPECT_EQ(q->roles, (std::vector{DimRole::heads, DimRole::hidden}));
+  EXPECT_EQ(k->roles, q->roles);
+  EXPECT_EQ(o->roles, (std::vector{DimRole::hidden, DimRole::heads}));
 }
 
 TEST(Llama, keeps_the_weights_of_one_product_in_one_group) {

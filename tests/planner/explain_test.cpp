@@ -85,7 +85,7 @@ TEST(Explain, names_what_takes_most_of_the_step) {
 TEST(Explain, lists_what_would_change_the_plan_and_the_gain) {
   const std::string one = told(request_of(1), 1), two = told(request_of(2), 1);
   const double seconds = Planner(request_of(1)).plan(1).best[0].seconds;
-  for (const char* what : {"  twice the memory: ", "  devices twice as quick: ", "  links inside hosts twice as fast: ",
+  for (const char* what : {"  twice the memory: ", "  devices twice as fast: ", "  links inside hosts twice as fast: ",
                            "  the longest document twice as long: "})
     EXPECT_THAT(one, HasSubstr(what));
   EXPECT_EQ(answer(one, "twice the memory"), format_duration(Seconds{seconds}) + " (+0.0%), the same plan")
@@ -101,13 +101,13 @@ TEST(Explain, devices_twice_as_quick_halve_what_they_take) {
   request.hardware.intra_host = {{}, {1e18}};
   request.limits = {.tp = {1}, .pp = {1}, .most_head_layers = 0, .recompute = {config::Recompute::none}};
   const double seconds = Planner(request).plan(1).best[0].seconds;
-  EXPECT_EQ(answer(told(request, 1), "devices twice as quick"),
+  EXPECT_EQ(answer(told(request, 1), "devices twice as fast"),
             format_duration(Seconds{seconds / 2}) + " (-50.0%), the same plan");
   for (const char* name : {"linear", "attention"})
     request.hardware.device.operators[DType::bf16][name] = {{{1024, 256, 1e6, 1e-2}}, {{256, 1e-7, 1e-9, 0}}};
   const double measured = Planner(request).plan(1).best[0].seconds;
   EXPECT_GT(measured, 1.5 * seconds) << "the tables count";
-  EXPECT_EQ(answer(told(request, 1), "devices twice as quick"),
+  EXPECT_EQ(answer(told(request, 1), "devices twice as fast"),
             format_duration(Seconds{measured / 2}) + " (-50.0%), the same plan");
 }
 

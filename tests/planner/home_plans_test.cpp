@@ -16,7 +16,7 @@ struct Case {
   explicit Case(unsigned seed)
       : problem(seed),
         ranges{static_cast<int>(problem.model.bounds().size()), {}},
-        plans(problem.model, problem.transfers, ranges, problem.settings) {
+        plans(problem.model, problem.transfers, ranges, problem.settings, counts) {
     std::shuffle(problem.shapes.begin(), problem.shapes.end(), problem.random);
     problem.shapes.resize(std::min<size_t>(problem.shapes.size(), 5));
     std::ranges::sort(problem.shapes);

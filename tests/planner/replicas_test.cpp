@@ -112,7 +112,8 @@ TEST(Replicas, stages_that_wait_leave_their_host_to_the_others) {
 }
 
 TEST(Replicas, side_by_side_that_wait_in_a_cycle_are_an_error) {
-  const schedule::Schedule order{.order = {{{'X', 0, 0}, {'F', 0, 0}}, {{'F', 0, 0}, {'X', 0, 0}}}, .mbs = 1};
+  const schedule::Schedule order{.order = {{{Pass::BW, 0, 0}, {Pass::F, 0, 0}}, {{Pass::F, 0, 0}, {Pass::BW, 0, 0}}},
+                                 .mbs = 1};
   EXPECT_THROW(shared_seconds(std::vector{SharedPipeline{order, uniform(2, 1, {1, 1, 0, 0}), {{}, {}}}}, 1, 2),
                InternalError);
   EXPECT_THROW(shared_seconds(std::vector{SharedPipeline{order, uniform(3, 1, {1, 1, 0, 0}), {{}, {}}}}, 1, 2),
@@ -120,7 +121,8 @@ TEST(Replicas, side_by_side_that_wait_in_a_cycle_are_an_error) {
 }
 
 TEST(Replicas, stages_that_wait_for_each_other_are_an_error) {
-  const schedule::Schedule order{.order = {{{'X', 0, 0}, {'F', 0, 0}}, {{'F', 0, 0}, {'X', 0, 0}}}, .mbs = 1};
+  const schedule::Schedule order{.order = {{{Pass::BW, 0, 0}, {Pass::F, 0, 0}}, {{Pass::F, 0, 0}, {Pass::BW, 0, 0}}},
+                                 .mbs = 1};
   EXPECT_THROW(pipeline_seconds(order, uniform(2, 1, {1, 1, 0, 0})), InternalError);
   EXPECT_THROW(pipeline_seconds(order, uniform(3, 1, {1, 1, 0, 0})), InternalError);
 }

@@ -208,6 +208,43 @@ TEST(Search, stopped_anywhere_it_has_a_plan_and_a_bound_on_its_gap) {
   }
 }
 
+TEST(Search, runners_up_are_limited_by_work_and_not_by_time) {
+  int fewer = 0, more = 0;
+  for (unsigned seed = 1; seed <= kBounded; ++seed) {
+    SmallProblem problem(seed);
+    problem.settings.top = 8;
+    const Found all = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+    if (all.best.empty()) continue;
+    size_t known = 0;
+    for (const i64 steps : {0, 100, 1000, 100000000}) {
+      problem.settings.runners_up = Effort{0, steps};
+      int asked = 0;
+      problem.settings.stop = [&] { return ++asked < 0; };
+      const Found found = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+      EXPECT_TRUE(found.proven);
+      EXPECT_EQ(found.best.front().phases, all.best.front().phases) << "seed " << seed;
+      EXPECT_GE(found.best.size(), known) << "seed " << seed;
+      known = found.best.size();
+      // A machine so slow that the limit of time is reached as soon as the best plan is known.
+      const int most = asked;
+      asked = 0;
+      problem.settings.stop = [&] { return ++asked > most; };
+      SmallProblem again(seed);
+      again.settings = problem.settings;
+      const Found slow = search(again.model, again.transfers, again.shapes, again.settings);
+      EXPECT_EQ(slow.counts.steps, found.counts.steps) << "seed " << seed;
+      ASSERT_EQ(slow.best.size(), found.best.size()) << "seed " << seed;
+      for (size_t i = 0; i < found.best.size(); ++i) EXPECT_EQ(slow.best[i].phases, found.best[i].phases);
+      fewer += found.best.size() < all.best.size();
+    }
+    ASSERT_EQ(known, all.best.size()) << "seed " << seed;
+    more += all.best.size() > 1;
+  }
+  if (kBounded < 10) return;
+  EXPECT_GT(fewer, 0);
+  EXPECT_GT(more, 0);
+}
+
 TEST(Search, bounds_are_below_the_times_they_stand_for) {
   for (unsigned seed = 1; seed <= kBounded; ++seed) {
     SmallProblem p(seed);

@@ -33,10 +33,21 @@ double seconds(const ir::StageCode& stage, const ir::Segment& segment, i64 T, co
                double attention_pairs) {
   std::vector<int> ranks(static_cast<size_t>(stage.replica.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
+  const simulator::SegmentTimes times =
+      simulator::segment_times(stage, segment, T, ranks, hardware, hardware.placement());
   double sum = 0;
-  for (const simulator::Piece& piece :
-       simulator::segment_times(stage, segment, T, ranks, hardware, hardware.placement()).pieces)
-    sum += piece.fixed + piece.per_pair * attention_pairs;
+  simulator::Queues queues;
+  std::vector<simulator::Part> parts;
+  for (const simulator::Piece& piece : times.pieces) {
+    queues.add(piece, piece.fixed, parts);
+    sum += piece.per_pair * attention_pairs;
+  }
+  queues.finish(parts);
+  for (const simulator::Part& part : parts) {
+    const bool both = part.computes && part.exchange >= 0;
+    sum +=
+        part.seconds * (both ? 1 + times.exchanges[static_cast<size_t>(part.exchange)].most_of_a_device(hardware) : 1);
+  }
   return sum;
 }
 
@@ -58,16 +69,16 @@ TEST(UnitCosts, of_a_stage_of_several_layers_add_up_to_what_its_code_takes) {
                                                        {StageKind::middle, 2, 6, 4},
                                                        {StageKind::last, 5, 8, 2},
                                                        {StageKind::whole, 0, 8, 6}}) {
-          const ir::StageCode stage = compiler::compile_stage(graph, strategy, tp, first, end);
+          const ir::StageCode stage =
+              compiler::compile_stage(graph, strategy, {{layout::StageAxis::outer, tp}}, first, end);
           const std::string what = fmt::format("tp {}, recompute {}, kind {}, split {}", tp, config::name_of(recompute),
                                                static_cast<int>(kind), split);
           const Parts parts = parts_of(kind, layers);
-          for (const ir::Pass pass :
-               split ? std::vector{ir::Pass::F, ir::Pass::B, ir::Pass::W} : std::vector{ir::Pass::F, ir::Pass::BW}) {
+          for (const Pass pass : split ? std::vector{Pass::F, Pass::B, Pass::W} : std::vector{Pass::F, Pass::BW}) {
             const double exact = seconds(stage, stage.segment(pass), T, hardware, attention_pairs);
             const double sum = parts.sum([&](StageKind one) { return costs.time(one, tp, recompute, pass, T); })
                                    .total(attention_pairs);
-            EXPECT_NEAR(sum, exact, 1e-9 * exact) << what << ", " << ir::name_of(pass);
+            EXPECT_NEAR(sum, exact, 1e-9 * exact) << what << ", " << name_of(pass);
           }
           const Kept exact = activations_of(stage, T, T), kept = costs.kept(kind, layers, tp, recompute, split, T, T);
           EXPECT_EQ(kept.stash, exact.stash) << what;
@@ -94,8 +105,8 @@ TEST(UnitCosts, split_gradients_take_no_less_than_both_at_once) {
     for (const int tp : {1, 8})
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
         for (const i64 T : {100, 1000, 8192}) {
-          const auto of = [&](ir::Pass pass) { return costs.time(kind, tp, recompute, pass, T).total(5000); };
-          EXPECT_GE((of(ir::Pass::B) + of(ir::Pass::W)) * (1 + 1e-12), of(ir::Pass::BW)) << tp << " " << T;
+          const auto of = [&](Pass pass) { return costs.time(kind, tp, recompute, pass, T).total(5000); };
+          EXPECT_GE((of(Pass::B) + of(Pass::W)) * (1 + 1e-12), of(Pass::BW)) << tp << " " << T;
         }
 }
 
@@ -111,11 +122,11 @@ TEST(UnitCosts, least_rates_are_below_those_of_any_micro_batches) {
       for (i64 T = 8; T <= capacity; T += 1 + T / 7) {
         const double attention_pairs = static_cast<double>(T) * static_cast<double>(T) / 2;
         double exact = 0;
-        for (const ir::Pass pass : {ir::Pass::F, ir::Pass::BW})
+        for (const Pass pass : {Pass::F, Pass::BW})
           exact += parts.sum([&](StageKind kind) { return costs.time(kind, tp, Recompute::full, pass, T); })
                        .total(attention_pairs);
         double through = 0;
-        for (const ir::Pass pass : {ir::Pass::F, ir::Pass::B})
+        for (const Pass pass : {Pass::F, Pass::B})
           through += parts.sum([&](StageKind kind) { return costs.time(kind, tp, Recompute::full, pass, T); })
                          .total(attention_pairs);
         EXPECT_GE(through * (1 + 1e-12), passed.compute * static_cast<double>(T) + passed.per_pair * attention_pairs)

@@ -14,15 +14,15 @@ TEST(Kind, of_a_task_follows_from_its_name_in_the_program) {
   ir::Task task{.kind = ir::TaskKind::run, .phase = 0, .replica = 1, .stage = 2, .micro_batch = 3};
   EXPECT_EQ(kind(task), Kind::forward);
   EXPECT_EQ(kind(task, true), Kind::collective);
-  task.pass = ir::Pass::W;
+  task.pass = Pass::W;
   EXPECT_EQ(kind(task), Kind::weight_gradient);
-  for (const ir::Pass pass : {ir::Pass::B, ir::Pass::BW}) {
+  for (const Pass pass : {Pass::B, Pass::BW}) {
     task.pass = pass;
     EXPECT_EQ(kind(task), Kind::backward);
   }
   task.kind = ir::TaskKind::send;
   EXPECT_EQ(kind(task, true), Kind::gradient_send);
-  task.pass = ir::Pass::F;
+  task.pass = Pass::F;
   EXPECT_EQ(kind(task, true), Kind::activation_send);
   for (const auto& [what, expected] :
        std::vector<std::pair<ir::TaskKind, Kind>>{{ir::TaskKind::move, Kind::move},

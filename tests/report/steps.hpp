@@ -18,8 +18,10 @@ inline config::Job job_of(const std::vector<std::string>& strategies, int ranks,
   job.run.ranks = ranks;
   job.run.precision = "fp32";
   for (size_t s = 0; s < strategies.size(); ++s)
-    job.buckets.push_back({i64{64} >> s, strategies[s],
-                           config::strategy_from_spec(strategies[s], ranks, job.model.config.layers, {.zero = zero})});
+    job.buckets.push_back(
+        {.max_length = i64{64} >> s,
+         .degrees = config::read_strategy_text(strategies[s]).degrees,
+         .strategy = config::strategy_from_spec(strategies[s], ranks, job.model.config.layers, {.zero = zero})});
   return job;
 }
 

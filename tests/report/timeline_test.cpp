@@ -99,9 +99,9 @@ TEST(Timeline, with_too_many_tracks_joins_those_with_equal_compute_times) {
     timeline.tracks.push_back(
         {{rank}, rank, false, {{0.1 * rank, 0.4, Kind::move, 1}, {0.5, rank == 2 ? 0.9 : 0.8, Kind::update, 0}}});
   Timeline few = timeline;
-  fold_alike(few, 3);
+  fold_similar(few, 3);
   EXPECT_EQ(few.tracks.size(), 3u);
-  fold_alike(timeline, 2);
+  fold_similar(timeline, 2);
   ASSERT_EQ(timeline.tracks.size(), 2u);
   EXPECT_EQ(timeline.tracks[0].ranks, (std::vector<int>{0, 1}));
   EXPECT_NE(timeline.folded.find("compute at exactly the same times"), std::string::npos);
@@ -113,7 +113,7 @@ TEST(Timeline, with_too_many_different_tracks_joins_those_of_equal_tasks_and_sim
     timeline.tracks.push_back({{rank}, rank, false, {{0, 1 + 0.01 * rank, Kind::update, 0}}});
     if (rank % 2) timeline.tracks.back().spans.push_back({5, 6 + 0.01 * rank, Kind::forward, 0});
   }
-  fold_alike(timeline, 10);
+  fold_similar(timeline, 10);
   EXPECT_LE(timeline.tracks.size(), 10u);
   EXPECT_GE(timeline.tracks.size(), 8u);
   std::set<int> seen;
@@ -193,7 +193,7 @@ TEST(Timeline, that_was_measured_is_read_back_from_a_trace_and_matches_the_predi
 }
 
 TEST(Timeline, of_a_trace_knows_its_step_and_the_hosts) {
-  const std::string text = R"({"otherData":{"hosts":[0,1],"step":7},"traceEvents":[
+  const std::string text = R"({"otherData":{"hosts":[0,1],"overlap_collectives":false,"step":7},"traceEvents":[
     {"ph":"M","name":"process_name","pid":0,"tid":0,"args":{"name":"rank 0"}},
     {"ph":"X","name":"update u0","cat":"compute","pid":1,"tid":0,"ts":5,"dur":10}]})";
   const MeasuredStep step = measured_timeline(text, "timeline.json");
@@ -201,7 +201,8 @@ TEST(Timeline, of_a_trace_knows_its_step_and_the_hosts) {
   ASSERT_EQ(step.timeline.tracks.size(), 1u);
   EXPECT_EQ(step.timeline.tracks[0].ranks, std::vector<int>{1});
   EXPECT_DOUBLE_EQ(*step.timeline.measured_seconds, 15e-6);
-  EXPECT_EQ(step.hosts, (std::vector<int>{0, 1}));
+  EXPECT_EQ(step.cluster.host, (std::vector<int>{0, 1}));
+  EXPECT_FALSE(step.cluster.overlaps_collectives);
 }
 
 TEST(Timeline, that_is_no_trace_is_reported_with_its_name) {

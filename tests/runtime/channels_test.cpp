@@ -39,8 +39,10 @@ TEST(Channels, OfATaskAreThoseOfItsQueueRanksAndSendingStage) {
                             .of_rank = {}};
   Channels channels;
   channels.add(program);
-  EXPECT_EQ(channels.within(run).channel.id, kFirstChannel);
-  for (size_t id = 1; id <= 4; ++id) EXPECT_EQ(channels.of(program.tasks[id]).id, kFirstChannel + static_cast<int>(id));
+  EXPECT_EQ(channels.within(run, Within::operators).channel.id, kFirstChannel);
+  EXPECT_EQ(channels.within(run, Within::collectives).channel.id, kFirstChannel + 1);
+  for (size_t id = 1; id <= 4; ++id)
+    EXPECT_EQ(channels.of(program.tasks[id]).id, kFirstChannel + 1 + static_cast<int>(id));
   EXPECT_EQ(channels.of(program.tasks[5]).id, channels.of(program.tasks[4]).id);
   EXPECT_EQ(channels.of(program.tasks[5]).ranks, (std::vector<int>{0, 1}));
 }
@@ -49,18 +51,19 @@ TEST(Channels, KeepTheirNumbersAndTasksInLaterPrograms) {
   const ir::Task run{.kind = TaskKind::run, .ranks = {0, 1}};
   Channels channels;
   channels.add({.tasks = {reduce({0, 1}), run}, .of_rank = {}});
-  ++channels.within(run).row;
+  ++channels.within(run, Within::collectives).row;
   channels.add({.tasks = {reduce({0, 2}), run, reduce({0, 1})}, .of_rank = {}});
   EXPECT_EQ(channels.of(reduce({0, 1})).id, kFirstChannel);
-  EXPECT_EQ(channels.within(run).channel.id, kFirstChannel + 1);
-  EXPECT_EQ(channels.within(run).row, 1);
-  EXPECT_EQ(channels.of(reduce({0, 2})).id, kFirstChannel + 2);
+  EXPECT_EQ(channels.within(run, Within::operators).channel.id, kFirstChannel + 1);
+  EXPECT_EQ(channels.within(run, Within::operators).row, 0);
+  EXPECT_EQ(channels.within(run, Within::collectives).row, 1);
+  EXPECT_EQ(channels.of(reduce({0, 2})).id, kFirstChannel + 3);
 }
 
 TEST(Channels, OfProgramsThatWereNotAddedAreUnknown) {
   Channels channels;
   EXPECT_THROW(channels.of(reduce({0, 1})), InternalError);
-  EXPECT_THROW(channels.within({.kind = TaskKind::run, .ranks = {0}}), InternalError);
+  EXPECT_THROW(channels.within({.kind = TaskKind::run, .ranks = {0}}, Within::operators), InternalError);
 }
 
 // One number for each set of ranks, queue and sending stage of a step with many strategies; none is skipped, and none
@@ -82,7 +85,8 @@ TEST(Channels, OfAStepWithManyStrategiesAreConsecutive) {
       EXPECT_EQ(channels.of(task).ranks, task.ranks);
     }
     if (task.kind == TaskKind::run && kinds.insert({-1, 0, task.ranks}).second) {
-      EXPECT_TRUE(numbers.insert(channels.within(task).channel.id).second) << ir::name_of(task);
+      for (const Within who : {Within::operators, Within::collectives})
+        EXPECT_TRUE(numbers.insert(channels.within(task, who).channel.id).second) << ir::name_of(task);
     }
   }
   EXPECT_GT(numbers.size(), 50u);

@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <functional>
 #include <limits>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
 
 #include "compiler/memory.hpp"
 #include "kernels/memory.hpp"
@@ -15,6 +20,7 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 std::vector<Documents> five_batches() {
   std::vector<Documents> batches;
@@ -42,6 +48,42 @@ void expect_like_one_rank(const TinyRun& run) {
     EXPECT_NEAR(run.steps[s].norm, expected.steps[s].norm, 1e-10 * expected.steps[s].norm);
   }
   EXPECT_LT(largest_gap(run.master, expected.master), 1e-10);
+}
+
+// A fabric that does something before each transaction.
+class WatchedFabric final : public comm::Fabric {
+ public:
+  using Before = std::function<void(int rank, const comm::Transaction&)>;
+  WatchedFabric(std::unique_ptr<comm::Fabric> inner, Before before)
+      : inner_(std::move(inner)), before_(std::move(before)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void abort(const std::string& reason) override { inner_->abort(reason); }
+  comm::Traffic traffic() const override { return inner_->traffic(); }
+  const cluster::Cluster& cluster() const override { return inner_->cluster(); }
+  void run(const comm::Channel& channel, const comm::Transaction& transaction) override {
+    before_(rank(), transaction);
+    inner_->run(channel, transaction);
+  }
+
+ private:
+  std::unique_ptr<comm::Fabric> inner_;
+  Before before_;
+};
+
+auto watched(WatchedFabric::Before before) {
+  return [before](std::unique_ptr<comm::Fabric> inner) -> std::unique_ptr<comm::Fabric> {
+    return std::make_unique<WatchedFabric>(std::move(inner), before);
+  };
+}
+
+// Transactions start late by up to a millisecond, at random.
+WatchedFabric::Before late(unsigned seed) {
+  return [seed](int rank, const comm::Transaction& transaction) {
+    const size_t mixed =
+        std::hash<std::string>{}(fmt::format("{} {} {} {}", seed, rank, transaction.name, transaction.row));
+    if (mixed % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(mixed / 2 % 1000));
+  };
 }
 
 struct Mix {
@@ -121,13 +163,94 @@ TEST(Executor, TensorParallelRanksOfSeveralHostsTrainAsOneRankDoes) {
   }
 }
 
-// With the memory of sums for other hosts.
+// Random strategies with tensor parallel ranks, messages that are late at random: loss, global norm and all parameters
+// are equal to the last bit, wherever collectives run, and those of one rank but for rounding.
+TEST(Executor, CollectivesBesideComputingChangeNoBit) {
+  std::mt19937 random(14);
+  const auto pick = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
+  const std::vector<std::vector<std::string>> jobs = {{"1,4,1", "1,2,2"}, {"2,2,1", "1,2,2"}, {"1,2,2"}, {"1,4,1"}};
+  for (int round = 0; round < 12; ++round) {
+    const std::vector<std::string>& specs = jobs[static_cast<size_t>(round) % jobs.size()];
+    const int hosts = 1 + pick(2);
+    config::StrategySettings settings{.recompute = static_cast<config::Recompute>(pick(3)),
+                                      .sequence_parallel = pick(3) > 0};
+    if (specs.size() == 1 && specs[0] == "1,2,2" && pick(2) == 0) settings.schedule = config::ScheduleKind::zero_bubble;
+    SCOPED_TRACE(fmt::format("round {}: {} on {} hosts, recompute {}, sequence parallel {}, schedule {}", round,
+                             specs[0], hosts, static_cast<int>(settings.recompute), settings.sequence_parallel,
+                             static_cast<int>(settings.schedule)));
+    const std::vector<Documents> batches = {tiny_documents(12, 2 * static_cast<unsigned>(round) + 1),
+                                            tiny_documents(9, 2 * static_cast<unsigned>(round) + 2)};
+    const std::vector<i64> bounds =
+        specs.size() == 1 ? std::vector<i64>{kLongest} : std::vector<i64>{kLongest, kLongest / 2};
+    const auto run = [&](bool overlap, bool beside, bool delays) {
+      const compiler::Plans plans = tiny_plans(specs, 4, 0, kFp64, hosts, 1, settings, {.overlap = overlap});
+      TinyOptions options{.bounds = bounds, .beside = beside};
+      if (delays) options.wrap = watched(late(static_cast<unsigned>(round)));
+      return run_tiny(plans, batches, options);
+    };
+    const TinyRun one_by_one = run(false, false, false);
+    ASSERT_THAT(one_by_one.ends, Each(IsEmpty()));
+    for (const auto& [beside, delays] : {std::pair(true, true), std::pair(true, false), std::pair(false, false)}) {
+      const TinyRun with = run(true, beside, delays);
+      ASSERT_THAT(with.ends, Each(IsEmpty()));
+      ASSERT_EQ(with.steps.size(), one_by_one.steps.size());
+      for (size_t s = 0; s < with.steps.size(); ++s) {
+        EXPECT_EQ(with.steps[s].loss, one_by_one.steps[s].loss);
+        EXPECT_EQ(with.steps[s].norm, one_by_one.steps[s].norm);
+      }
+      EXPECT_EQ(largest_gap(with.master, one_by_one.master), 0);
+    }
+  }
+}
+
+// On a thread of their own, where something is to be hidden; else on the one that computes.
+TEST(Executor, CollectivesRunBesideComputingWhereTheyMay) {
+  const auto threads_of = [](bool overlap, std::optional<bool> beside) {
+    std::mutex mutex;
+    std::set<std::thread::id> threads;
+    TinyOptions options{.beside = beside};
+    options.wrap = watched([&](int rank, const comm::Transaction& transaction) {
+      const std::lock_guard lock(mutex);
+      if (rank == 0 && transaction.name.starts_with("reshard")) threads.insert(std::this_thread::get_id());
+    });
+    const TinyRun run =
+        run_tiny(tiny_plans({"1,2,1"}, 2, 0, kFp64, 1, 1, {}, {.overlap = overlap}), {tiny_documents(4, 5)}, options);
+    EXPECT_THAT(run.ends, Each(IsEmpty()));
+    return threads.size();
+  };
+  EXPECT_EQ(threads_of(true, true), 2u);
+  EXPECT_EQ(threads_of(true, false), 1u);
+  EXPECT_EQ(threads_of(false, true), 1u);
+  EXPECT_EQ(threads_of(true, {}), 1u) << "threads of a process move no message by themselves";
+}
+
+// What fails while a collective is on its way ends all ranks, and its message names rank, operation and peer.
+TEST(Executor, ASilentRankIsNamedByWhoWaitsForItsCollective) {
+  const compiler::Plans plans = tiny_plans({"1,2,1"}, 2);
+  int named = 0;
+  for (i64 nth = 3; nth < 12; ++nth) {
+    const TinyRun run = run_tiny(plans, {tiny_documents(4, 5)},
+                                 {.faulty_rank = 1,
+                                  .faulty_transaction = nth,
+                                  .beside = true,
+                                  .silent = true,
+                                  .fabric = {.timeout = std::chrono::milliseconds(200)}});
+    ASSERT_THAT(run.ends, Each(Not(IsEmpty())));
+    named += run.ends[0].find("\"reshard") != std::string::npos &&
+             run.ends[0].find("heard nothing from rank 1") != std::string::npos;
+  }
+  EXPECT_GT(named, 0);
+}
+
+// With the memory of sums for other hosts, and of collectives on their way.
 TEST(Executor, TensorParallelRanksTakeAsMuchMemoryAsPredicted) {
   kernels::install_rank_allocator();
-  for (const int hosts : {1, 2})
-    for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::full}) {
+  for (const auto& [hosts, overlap] :
+       {std::pair(1, false), std::pair(1, true), std::pair(2, false), std::pair(2, true)})
+    for (const config::Recompute recompute :
+         {config::Recompute::none, config::Recompute::selective, config::Recompute::full}) {
       const compiler::Plans plans =
-          tiny_plans({"1,4,1"}, 4, 0, precision_from("fp32"), hosts, 1, {.recompute = recompute});
+          tiny_plans({"1,4,1"}, 4, 0, precision_from("fp32"), hosts, 1, {.recompute = recompute}, {.overlap = overlap});
       const Documents documents = tiny_documents(12, 5);
       const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
       const ir::Program program = compiler::assemble(plan, plans, {});
@@ -145,6 +268,7 @@ TEST(Executor, TensorParallelRanksTakeAsMuchMemoryAsPredicted) {
           memory.reset_peak();
           ExecutorOptions options;
           options.memory = &memory;
+          options.beside = overlap;
           Executor executor(plans, store, fabric, options);
           executor.run(program, {&plan, &documents, [](double) {
                                    return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1};
@@ -156,7 +280,7 @@ TEST(Executor, TensorParallelRanksTakeAsMuchMemoryAsPredicted) {
       for (int rank = 0; rank < 4; ++rank)
         EXPECT_EQ(peaks[static_cast<size_t>(rank)],
                   compiler::predict_memory(program, plan, plans, compiler::Holdings(plans, rank)).total)
-            << hosts << " hosts, rank " << rank;
+            << hosts << " hosts, overlap " << overlap << ", rank " << rank;
     }
 }
 

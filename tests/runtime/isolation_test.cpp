@@ -25,7 +25,9 @@ at::Tensor logits_of(const std::string& spec, int ranks, const Documents& docume
     executor.run(program, {&plan, &documents, {}});
     const std::lock_guard lock(mutex);
     for (const Logits& part : executor.take_logits())
-      whole.narrow(1, part.first, part.values.size(1)).copy_(part.values);
+      whole.narrow(0, part.first_token, part.values.size(0))
+          .narrow(1, part.first_column, part.values.size(1))
+          .copy_(part.values);
   });
   EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(ranks)));
   return whole;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -49,7 +50,8 @@ inline config::ModelConfig tiny_llama() {
 
 inline compiler::Plans tiny_plans(const std::vector<std::string>& specs, int ranks, int home = 0,
                                   Precision precision = kFp64, int hosts = 1, int zero = 1,
-                                  const config::StrategySettings& settings = {}) {
+                                  const config::StrategySettings& settings = {},
+                                  const compiler::CodeOptions& how = {}) {
   ir::Graph graph = models::build(tiny_llama(), precision, models::Output::loss);
   ir::differentiate(graph);
   std::vector<config::Strategy> strategies;
@@ -58,7 +60,7 @@ inline compiler::Plans tiny_plans(const std::vector<std::string>& specs, int ran
   for (const std::string& spec : specs)
     strategies.push_back(config::strategy_from_spec(spec, ranks, tiny_llama().layers, all));
   return compiler::Plans(std::move(graph), strategies, home, cluster::uniform(hosts, ranks / hosts),
-                         switching::Planner::relay);
+                         switching::Planner::relay, how);
 }
 
 /// Whole values of a parameter: near 1 for norms, waves of 0.2 for the rest.
@@ -115,6 +117,11 @@ struct TinyOptions {
   int faulty_rank = -1;  // its n-th transaction fails
   i64 faulty_transaction = 1;
   std::optional<double> poison{};  // written to one element of rank 0's first master tensor
+  std::optional<bool> beside{};    // ExecutorOptions::beside
+  bool silent = false;             // the faulty rank doesn't come back instead of failing
+  std::function<std::unique_ptr<comm::Fabric>(std::unique_ptr<comm::Fabric>)>
+      wrap{};  // what goes around each rank's fabric
+  comm::FabricOptions fabric{};
 };
 
 /// One step a batch, AdamW with clipping.
@@ -128,11 +135,14 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
     programs.push_back(compiler::assemble(
         steps.back(), plans, {.prefetch_units = options.prefetch ? compiler::kAllUnits : 0, .train = true}));
   }
-  auto fabrics = comm::thread_fabrics(ranks, plans.cluster(), {});
+  auto fabrics = comm::thread_fabrics(ranks, plans.cluster(), options.fabric);
+  if (options.wrap)
+    for (auto& fabric : fabrics) fabric = options.wrap(std::move(fabric));
   if (options.faulty_rank >= 0) {
     auto& fabric = fabrics[static_cast<size_t>(options.faulty_rank)];
-    fabric = std::make_unique<comm::FaultyFabric>(std::move(fabric), options.faulty_transaction,
-                                                  comm::FaultyFabric::Fault::fail);
+    fabric = std::make_unique<comm::FaultyFabric>(
+        std::move(fabric), options.faulty_transaction,
+        options.silent ? comm::FaultyFabric::Fault::silence : comm::FaultyFabric::Fault::fail);
   }
   TinyRun run;
   std::vector<std::unique_ptr<Store>> stores(static_cast<size_t>(ranks));
@@ -141,7 +151,9 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
     store = std::make_unique<Store>(plans, fabric.rank(), at::kCPU);
     store->home.initialize(tiny_values(plans.graph()));
     if (options.poison && fabric.rank() == 0) store->home.units()[0].master.select(0, 0).fill_(*options.poison);
-    Executor executor(plans, *store, fabric, {});
+    ExecutorOptions settings;
+    settings.beside = options.beside;
+    Executor executor(plans, *store, fabric, settings);
     for (size_t s = 0; s < batches.size(); ++s) {
       const StepResult result =
           executor.run(programs[s], {&steps[s], &batches[s], [&](double norm) {

@@ -143,7 +143,8 @@ TEST_P(AnnouncedTraffic, IsWhatTheFabricCounts) {
 INSTANTIATE_TEST_SUITE_P(Strategies, AnnouncedTraffic,
                          testing::Values(TrafficCase{{"1,2,2", "2,2,1", "4,1,1"}, kFp64},
                                          TrafficCase{{"1,4,1", "2,1,2", "1,2,2"}, precision_from("bf16")},
-                                         TrafficCase{{"2,2,1", "1,2,2", "4,1,1"}, precision_from("bf16"), 0}),
+                                         TrafficCase{{"2,2,1", "1,2,2", "4,1,1"}, precision_from("bf16"), 0},
+                                         TrafficCase{{"tp=2,ulysses=2", "1,2,2", "dp=2,ulysses=2"}, kFp64}),
                          [](const auto& p) { return "Case" + std::to_string(p.index); });
 
 }  // namespace

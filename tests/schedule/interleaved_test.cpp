@@ -10,8 +10,8 @@ namespace {
 
 TEST(Interleaved, two_stages_with_two_chunks_run_the_published_order) {
   const Schedule made = interleaved(2, 4, 2);
-  EXPECT_EQ(to_string(made.order[0]), "F0 F1 F0.1 F1.1 F2 X0.1 F3 X1.1 F2.1 X0 F3.1 X1 X2.1 X3.1 X2 X3");
-  EXPECT_EQ(to_string(made.order[1]), "F0 F1 F0.1 X0.1 F1.1 X1.1 F2 X0 F3 X1 F2.1 X2.1 F3.1 X3.1 X2 X3");
+  EXPECT_EQ(to_string(made.order[0]), "F0 F1 F0.1 F1.1 F2 BW0.1 F3 BW1.1 F2.1 BW0 F3.1 BW1 BW2.1 BW3.1 BW2 BW3");
+  EXPECT_EQ(to_string(made.order[1]), "F0 F1 F0.1 BW0.1 F1.1 BW1.1 F2 BW0 F3 BW1 F2.1 BW2.1 F3.1 BW3.1 BW2 BW3");
 }
 
 TEST(Interleaved, any_numbers_of_stages_micro_batches_and_chunks_verify) {

@@ -11,7 +11,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-const std::vector<Item> kStage{{'F', 0, 0}, {'F', 1, 0}, {'B', 1, 0}, {'B', 0, 0}, {'W', 1, 0}, {'W', 0, 0}};
+const std::vector<Item> kStage{{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::B, 1, 0},
+                               {Pass::B, 0, 0}, {Pass::W, 1, 0}, {Pass::W, 0, 0}};
 
 TEST(ItemIndex, items_wait_along_the_loop) {
   const Schedule made{.order = {kStage, kStage}, .mbs = 1, .chunks = 2};

@@ -31,7 +31,8 @@ TEST(Replay, one_f_one_b_idles_for_p_minus_1_micro_batches) {
 TEST(Replay, items_start_when_stage_and_input_are_there) {
   Costs costs = equal(1, 2, 4, 10);
   costs.at.push_back({Seconds{3}, Seconds{5}, Seconds{7}});
-  const Schedule made{.order = {{{'F', 0, 0}, {'B', 0, 0}, {'W', 0, 0}}, {{'F', 0, 0}, {'X', 0, 0}}}, .mbs = 1};
+  const Schedule made{
+      .order = {{{Pass::F, 0, 0}, {Pass::B, 0, 0}, {Pass::W, 0, 0}}, {{Pass::F, 0, 0}, {Pass::BW, 0, 0}}}, .mbs = 1};
   const Timing timing = replay(made, costs);
   EXPECT_EQ(timing.spans[1][0].start, Seconds{11});
   EXPECT_EQ(timing.spans[1][1].start, Seconds{14});
@@ -44,7 +45,7 @@ TEST(Replay, items_start_when_stage_and_input_are_there) {
 }
 
 TEST(Replay, neighbouring_chunks_on_a_stage_send_nothing) {
-  const std::vector<Item> stage{{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}};
+  const std::vector<Item> stage{{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::BW, 1, 0}, {Pass::BW, 0, 0}};
   Schedule made{.order = {stage, stage}, .mbs = 1, .chunks = 2};
   EXPECT_EQ(replay(made, equal(1, 1, 1, 100)).makespan, Seconds{612});
   made.placement = Placement::v;

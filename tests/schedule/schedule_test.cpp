@@ -27,14 +27,15 @@ std::string error_of(const Order& order) {
 TEST(Schedule, one_f_one_b_of_four_stages_and_eight_micro_batches_is_the_published_order) {
   const Order order = schedule(Kind::one_f_one_b, 4, 8);
   ASSERT_EQ(order.size(), 4u);
-  EXPECT_EQ(to_string(order[0]), "F0 F1 F2 F3 X0 F4 X1 F5 X2 F6 X3 F7 X4 X5 X6 X7");
-  EXPECT_EQ(to_string(order[1]), "F0 F1 F2 X0 F3 X1 F4 X2 F5 X3 F6 X4 F7 X5 X6 X7");
-  EXPECT_EQ(to_string(order[2]), "F0 F1 X0 F2 X1 F3 X2 F4 X3 F5 X4 F6 X5 F7 X6 X7");
-  EXPECT_EQ(to_string(order[3]), "F0 X0 F1 X1 F2 X2 F3 X3 F4 X4 F5 X5 F6 X6 F7 X7");
+  EXPECT_EQ(to_string(order[0]), "F0 F1 F2 F3 BW0 F4 BW1 F5 BW2 F6 BW3 F7 BW4 BW5 BW6 BW7");
+  EXPECT_EQ(to_string(order[1]), "F0 F1 F2 BW0 F3 BW1 F4 BW2 F5 BW3 F6 BW4 F7 BW5 BW6 BW7");
+  EXPECT_EQ(to_string(order[2]), "F0 F1 BW0 F2 BW1 F3 BW2 F4 BW3 F5 BW4 F6 BW5 F7 BW6 BW7");
+  EXPECT_EQ(to_string(order[3]), "F0 BW0 F1 BW1 F2 BW2 F3 BW3 F4 BW4 F5 BW5 F6 BW6 F7 BW7");
 }
 
 TEST(Schedule, gpipe_runs_all_forwards_first_on_every_stage) {
-  for (const std::vector<Item>& stage : schedule(Kind::gpipe, 3, 3)) EXPECT_EQ(to_string(stage), "F0 F1 F2 X0 X1 X2");
+  for (const std::vector<Item>& stage : schedule(Kind::gpipe, 3, 3))
+    EXPECT_EQ(to_string(stage), "F0 F1 F2 BW0 BW1 BW2");
 }
 
 TEST(Schedule, every_item_runs_once_and_every_order_verifies) {
@@ -44,8 +45,8 @@ TEST(Schedule, every_item_runs_once_and_every_order_verifies) {
         const Order order = schedule(kind, stages, mbs);
         EXPECT_NO_THROW(verify(order)) << stages << " stages, " << mbs << " micro-batches";
         for (const std::vector<Item>& items : order) {
-          std::set<std::tuple<char, int, int>> seen;
-          for (const Item& item : items) seen.insert({item.what, item.chunk, item.mb});
+          std::set<std::tuple<Pass, int, int>> seen;
+          for (const Item& item : items) seen.insert({item.pass, item.chunk, item.mb});
           EXPECT_EQ(items.size(), static_cast<size_t>(2 * mbs));
           EXPECT_EQ(seen.size(), items.size());
         }
@@ -62,31 +63,33 @@ TEST(Schedule, one_f_one_b_keeps_p_minus_s_micro_batches_and_gpipe_all) {
 }
 
 TEST(Schedule, an_activation_is_alive_until_its_weight_gradient) {
-  const Order order{{{'F', 0, 0}, {'B', 0, 0}, {'F', 0, 1}, {'B', 0, 1}, {'W', 0, 0}, {'W', 0, 1}}};
+  const Order order{
+      {{Pass::F, 0, 0}, {Pass::B, 0, 0}, {Pass::F, 0, 1}, {Pass::B, 0, 1}, {Pass::W, 0, 0}, {Pass::W, 0, 1}}};
   EXPECT_NO_THROW(verify(order));
   EXPECT_THAT(peak_in_flight(order), ElementsAre(2));
 }
 
 TEST(Schedule, a_cycle_between_stages_is_printed) {
-  const Order order{{{'F', 0, 0}, {'X', 0, 0}, {'F', 0, 1}, {'X', 0, 1}},
-                    {{'F', 0, 0}, {'F', 0, 1}, {'X', 0, 0}, {'X', 0, 1}}};
+  const Order order{{{Pass::F, 0, 0}, {Pass::BW, 0, 0}, {Pass::F, 0, 1}, {Pass::BW, 0, 1}},
+                    {{Pass::F, 0, 0}, {Pass::F, 0, 1}, {Pass::BW, 0, 0}, {Pass::BW, 0, 1}}};
   EXPECT_EQ(
       error_of(order),
-      "schedule: the order deadlocks: stage 1 at F1 waits for F1 of stage 0; stage 0 at X0 waits for X0 of stage 1");
+      "schedule: the order deadlocks: stage 1 at F1 waits for F1 of stage 0; stage 0 at BW0 waits for BW0 of stage 1");
 }
 
 TEST(Schedule, a_backward_before_its_own_forward_is_a_cycle_of_one_stage) {
-  EXPECT_EQ(error_of({{{'X', 0, 0}, {'F', 0, 0}}}),
-            "schedule: the order deadlocks: stage 0 at X0 waits for F0 of stage 0");
+  EXPECT_EQ(error_of({{{Pass::BW, 0, 0}, {Pass::F, 0, 0}}}),
+            "schedule: the order deadlocks: stage 0 at BW0 waits for F0 of stage 0");
 }
 
 TEST(Schedule, a_weight_gradient_waits_for_its_input_gradient) {
-  EXPECT_THAT(error_of({{{'F', 0, 0}, {'W', 0, 0}, {'B', 0, 0}}}), HasSubstr("stage 0 at W0 waits for B0 of stage 0"));
+  EXPECT_THAT(error_of({{{Pass::F, 0, 0}, {Pass::W, 0, 0}, {Pass::B, 0, 0}}}),
+              HasSubstr("stage 0 at W0 waits for B0 of stage 0"));
 }
 
 TEST(Schedule, chunks_follow_each_other_through_all_stages) {
-  const Order order{{{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}},
-                    {{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}};
+  const Order order{{{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::BW, 1, 0}, {Pass::BW, 0, 0}},
+                    {{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::BW, 1, 0}, {Pass::BW, 0, 0}}};
   EXPECT_NO_THROW(verify(order));
   Order wrong = order;
   std::swap(wrong[0][0], wrong[0][1]);
@@ -94,14 +97,13 @@ TEST(Schedule, chunks_follow_each_other_through_all_stages) {
 }
 
 TEST(Schedule, missing_repeated_and_unknown_items_are_refused) {
-  EXPECT_EQ(error_of({{{'F', 0, 0}}}), "schedule: stage 0 never runs B0 (or X)");
-  EXPECT_EQ(error_of({{{'F', 0, 0}, {'B', 0, 0}}}), "schedule: stage 0 never runs W0");
-  EXPECT_EQ(error_of({{{'F', 0, 0}, {'X', 0, 0}}, {}}), "schedule: stage 1 never runs F0");
-  EXPECT_EQ(error_of({{{'F', 0, 0}, {'X', 0, 0}, {'X', 0, 0}}}), "schedule: stage 0 runs X0 twice");
-  EXPECT_EQ(error_of({{{'F', 0, 0}, {'X', 0, 0}, {'W', 0, 0}}}),
-            "schedule: stage 0 runs W0 after X0, which has the weight gradient");
-  EXPECT_EQ(error_of({{{'Q', 0, 0}}}), "schedule: stage 0 has work 'Q', not F, B, W or X");
-  EXPECT_EQ(error_of({{{'F', 0, -1}}}), "schedule: stage 0 has a negative chunk or micro-batch in F-1");
+  EXPECT_EQ(error_of({{{Pass::F, 0, 0}}}), "schedule: stage 0 never runs B0 (or BW)");
+  EXPECT_EQ(error_of({{{Pass::F, 0, 0}, {Pass::B, 0, 0}}}), "schedule: stage 0 never runs W0");
+  EXPECT_EQ(error_of({{{Pass::F, 0, 0}, {Pass::BW, 0, 0}}, {}}), "schedule: stage 1 never runs F0");
+  EXPECT_EQ(error_of({{{Pass::F, 0, 0}, {Pass::BW, 0, 0}, {Pass::BW, 0, 0}}}), "schedule: stage 0 runs BW0 twice");
+  EXPECT_EQ(error_of({{{Pass::F, 0, 0}, {Pass::BW, 0, 0}, {Pass::W, 0, 0}}}),
+            "schedule: stage 0 runs W0 after BW0, which has the weight gradient");
+  EXPECT_EQ(error_of({{{Pass::F, 0, -1}}}), "schedule: stage 0 has a negative chunk or micro-batch in F-1");
 }
 
 TEST(Schedule, numbers_beyond_those_of_the_schedule_and_missing_micro_batches_are_refused) {
@@ -113,7 +115,7 @@ TEST(Schedule, numbers_beyond_those_of_the_schedule_and_missing_micro_batches_ar
     }
     return std::string("no error");
   };
-  const Order one{{{'F', 0, 0}, {'X', 0, 0}}};
+  const Order one{{{Pass::F, 0, 0}, {Pass::BW, 0, 0}}};
   EXPECT_EQ(error({.order = one, .mbs = 1}), "no error");
   EXPECT_EQ(error({.order = one, .mbs = 0}),
             "schedule: stage 0 has F0, but chunks end before 1, micro-batches before 0");
@@ -139,8 +141,8 @@ TEST(Schedule, in_a_v_every_other_chunk_runs_back) {
 }
 
 TEST(Schedule, in_a_v_the_second_chunk_of_the_last_stage_comes_first) {
-  Schedule made{.order = {{{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}},
-                          {{'F', 0, 0}, {'F', 1, 0}, {'X', 1, 0}, {'X', 0, 0}}},
+  Schedule made{.order = {{{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::BW, 1, 0}, {Pass::BW, 0, 0}},
+                          {{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::BW, 1, 0}, {Pass::BW, 0, 0}}},
                 .mbs = 1,
                 .chunks = 2,
                 .placement = Placement::v};
@@ -150,8 +152,9 @@ TEST(Schedule, in_a_v_the_second_chunk_of_the_last_stage_comes_first) {
 }
 
 TEST(Schedule, memory_counts_activations_until_w_and_output_gradients_from_b_to_w) {
-  const std::vector<Item> split{{'F', 0, 0}, {'F', 0, 1}, {'B', 0, 0}, {'B', 0, 1}, {'W', 0, 0}, {'W', 0, 1}};
-  const std::vector<Item> joined{{'F', 0, 0}, {'X', 0, 0}, {'F', 0, 1}, {'X', 0, 1}};
+  const std::vector<Item> split{{Pass::F, 0, 0}, {Pass::F, 0, 1}, {Pass::B, 0, 0},
+                                {Pass::B, 0, 1}, {Pass::W, 0, 0}, {Pass::W, 0, 1}};
+  const std::vector<Item> joined{{Pass::F, 0, 0}, {Pass::BW, 0, 0}, {Pass::F, 0, 1}, {Pass::BW, 0, 1}};
   EXPECT_THAT(peak_bytes({split, joined}, Bytes{100}, Bytes{7}), ElementsAre(Bytes{214}, Bytes{107}));
 }
 

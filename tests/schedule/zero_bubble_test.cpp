@@ -172,7 +172,7 @@ TEST(ZeroBubble, one_more_micro_batch_takes_about_what_the_slowest_stage_does_wi
     const RandomPipeline p(seed);
     double slowest = 0;
     for (int stage = 0; stage < p.stages; ++stage)
-      slowest = std::max(slowest, (p.costs.of('F', stage) + p.costs.of('X', stage)).count);
+      slowest = std::max(slowest, (p.costs.of(Pass::F, stage) + p.costs.of(Pass::BW, stage)).count);
     const double few = makespan(zero_bubble(p.stages, 4 * p.stages, 2 * p.stages, p.costs), p.costs);
     const double many = makespan(zero_bubble(p.stages, 8 * p.stages, 2 * p.stages, p.costs), p.costs);
     EXPECT_GE((many - few) / (4 * p.stages), slowest * (1 - 0.1)) << "seed " << seed;

@@ -35,6 +35,31 @@ TEST(RankTimes, tell_what_overlaps_and_when_nothing_happens) {
   EXPECT_DOUBLE_EQ(times[0].idle, 2);
 }
 
+//  seconds   0     1     2     3     4     5     6
+//  compute   |=run============|gather|     |=run=|
+//  gather          |----------|
+//  switching             |-move--------|
+TEST(RankTimes, tell_what_a_run_transfers_beside_its_computing) {
+  ir::Program program;
+  program.tasks = {{.kind = ir::TaskKind::run, .queue = ir::Queue::compute, .ranks = {0}},
+                   {.kind = ir::TaskKind::move, .queue = ir::Queue::switching, .ranks = {0}},
+                   {.kind = ir::TaskKind::run, .queue = ir::Queue::compute, .ranks = {0}}};
+  program.of_rank = {{0, 1, 2}};
+  const std::vector<std::vector<Span>> spans = {
+      {{0, 1, false}, {1, 3, false}, {1, 3, true}, {3, 4, true}}, {{2, 4.5, true}}, {{5, 6, false}}};
+  std::vector<TaskTime> tasks;
+  TaskGraph graph({0});
+  for (size_t id = 0; id < spans.size(); ++id) {
+    tasks.push_back({spans[id].front().begin, spans[id].back().end, spans[id]});
+    graph.add_task(id, {});
+  }
+  const std::vector<RankTime> times = rank_times(program, tasks, 7, SymmetryFolding(graph));
+  EXPECT_DOUBLE_EQ(times[0].compute, 4);
+  EXPECT_DOUBLE_EQ(times[0].communication, 3.5) << "from 1 to 4.5";
+  EXPECT_DOUBLE_EQ(times[0].overlap, 2);
+  EXPECT_DOUBLE_EQ(times[0].idle, 1.5);
+}
+
 TEST(RankTimes, account_for_the_whole_step) {
   cluster::Hardware hardware = arithmetic_only(2, 2);
   hardware.intra_host = {{2e-6}, {1e9}, 1, {}};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "ir/operators/head.hpp"
 #include "simple_steps.hpp"
@@ -66,7 +67,8 @@ TEST(SegmentTimes, of_collectives_over_hosts_are_no_longer_than_rings_over_all_p
       if (from.kind == ir::ValueKind::feed) continue;
       const layout::Pattern pattern = layout::classify(stage.replica, from.layout, to.layout);
       if (pattern != layout::Pattern::all_gather && pattern != layout::Pattern::reduce_scatter) continue;
-      const ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
+      ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
+      alone.code[0].after.clear();
       double seconds = 0, between = 0;
       const SegmentTimes times = segment_times(stage, alone, 64, ranks, hardware, plans.cluster());
       for (const Piece& piece : times.pieces) {
@@ -84,6 +86,36 @@ TEST(SegmentTimes, of_collectives_over_hosts_are_no_longer_than_rings_over_all_p
     }
   EXPECT_GT(gathers, 2);
   EXPECT_GT(sums, 2);
+}
+
+// Exchanges 0 and 1 are collectives, which run one after the other.
+TEST(Queues, tell_what_goes_on_at_the_same_time) {
+  const auto parts_of = [](const std::vector<std::pair<Piece, double>>& pieces) {
+    Queues queues;
+    std::vector<Part> parts;
+    for (const auto& [piece, seconds] : pieces) queues.add(piece, seconds, parts);
+    queues.finish(parts);
+    std::vector<std::tuple<double, bool, int>> list;
+    for (const Part& part : parts) list.emplace_back(part.seconds, part.computes, part.exchange);
+    return list;
+  };
+  const auto collective = [](int exchange) {
+    return Piece{.what = Activity::communication, .exchange = exchange, .queue = ir::Queue::collective};
+  };
+  const auto compute = [](int needs) { return Piece{.needs = needs}; };
+  using List = std::vector<std::tuple<double, bool, int>>;
+  EXPECT_EQ(parts_of({{collective(0), 3}, {compute(0), 1}, {compute(1), 4}}),
+            (List{{1, true, 0}, {2, false, 0}, {4, true, -1}}));
+  EXPECT_EQ(parts_of({{collective(0), 3}, {compute(0), 5}, {compute(1), 1}}),
+            (List{{3, true, 0}, {2, true, -1}, {1, true, -1}}))
+      << "all of it is hidden";
+  EXPECT_EQ(parts_of({{collective(0), 3}, {collective(1), 2}, {compute(0), 4}, {compute(2), 1}}),
+            (List{{3, true, 0}, {1, true, 1}, {1, false, 1}, {1, true, -1}}));
+  EXPECT_EQ(parts_of({{collective(0), 3}, {compute(0), 1}}), (List{{1, true, 0}, {2, false, 0}}))
+      << "the end waits for all";
+  const Piece within_an_operator{.what = Activity::communication, .exchange = 1, .needs = 1};
+  EXPECT_EQ(parts_of({{collective(0), 3}, {compute(0), 1}, {within_an_operator, 2}}),
+            (List{{1, true, 0}, {2, false, 0}, {2, false, 1}}));
 }
 
 TEST(SegmentTimes, of_an_operator_are_the_longer_of_arithmetic_and_memory) {
@@ -132,6 +164,27 @@ TEST(SegmentTimes, are_no_shorter_than_the_host_takes_to_issue_their_calls) {
   EXPECT_DOUBLE_EQ(with_host(0.9 * per_call, false), busy) << "the host is ahead";
   EXPECT_NEAR(with_host(3 * per_call, false), 3 * busy, 1e-12) << "the device waits for the host";
   EXPECT_NEAR(with_host(0.9 * per_call, true), 1.9 * busy, 1e-12) << "either waits for the other";
+}
+
+TEST(SegmentTimes, hide_no_collective_if_the_host_waits_for_each_call) {
+  const compiler::Plans plans = plans_under({"1,2,1"}, 1, 2);
+  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host = {{1e-6}, {1e9}, 1, {}};
+  const auto hidden = [&](bool waits) {
+    hardware.device.host_waits = waits;
+    Queues queues;
+    std::vector<Part> parts;
+    for (const Piece& piece : segment_times(stage, stage.backward, 32, {0, 1}, hardware, plans.cluster()).pieces)
+      queues.add(piece, piece.fixed, parts);
+    queues.finish(parts);
+    double both = 0;
+    for (const Part& part : parts)
+      if (part.computes && part.exchange >= 0) both += part.seconds;
+    return both;
+  };
+  EXPECT_GT(hidden(false), 0);
+  EXPECT_EQ(hidden(true), 0);
 }
 
 TEST(SegmentTimes, of_fused_attention_take_its_own_rates_forward_and_backward) {

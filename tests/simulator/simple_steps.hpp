@@ -23,13 +23,14 @@ inline cluster::Hardware arithmetic_only(int hosts, int devices) {
   return hardware;
 }
 
-inline compiler::Plans plans_under(const std::vector<std::string>& strategies, int hosts, int devices, int zero = 1) {
+inline compiler::Plans plans_under(const std::vector<std::string>& strategies, int hosts, int devices, int zero = 1,
+                                   const compiler::CodeOptions& how = {}) {
   const config::ModelConfig model = compiler::small_llama();
   std::vector<config::Strategy> made;
   for (const std::string& strategy : strategies)
     made.push_back(config::strategy_from_spec(strategy, hosts * devices, model.layers, {.zero = zero}));
   return compiler::Plans(compiler::training_graph(model), std::move(made), 0, cluster::uniform(hosts, devices),
-                         switching::Planner::relay);
+                         switching::Planner::relay, how);
 }
 
 /// Documents of 32 tokens, one a micro-batch, under each strategy in turn.

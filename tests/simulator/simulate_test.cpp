@@ -217,7 +217,7 @@ TEST(Simulate, replicas_on_hosts_of_their_own_have_the_times_of_their_documents)
 
 // Collectives and moves both fill the ports of two ranks: as long as both last they get half of them.
 TEST(Simulate, collectives_divide_a_port_with_what_moves_beside_them) {
-  const compiler::Plans plans = plans_under({"1,2,1", "2,1,1"}, 1, 2);
+  const compiler::Plans plans = plans_under({"1,2,1", "2,1,1"}, 1, 2, 1, {.overlap = false});
   const Step step(plans, 4);
   cluster::Hardware hardware = arithmetic_only(1, 2);
   hardware.intra_host.bandwidth = {1e7};
@@ -303,6 +303,24 @@ TEST(Simulate, working_take_over_what_their_ranks_hold) {
     all += seconds;
   }
   EXPECT_GT(all, 0);
+}
+
+// What is done at once takes k times the seconds that each part takes by itself.
+TEST(Simulate, hides_communication_under_gradients_of_weights) {
+  const compiler::Plans with = plans_under({"1,2,1"}, 1, 2, 1, {.overlap = true}),
+                        without = plans_under({"1,2,1"}, 1, 2, 1, {.overlap = false});
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host.bandwidth = {1e7};
+  for (const double k : {1.0, 1.5, 2.0}) {
+    hardware.overlap_slowdown = k;
+    const Simulation one_by_one = simulated(without, 2, hardware), beside = simulated(with, 2, hardware);
+    const double hidden =
+        beside.ranks[0].overlap - one_by_one.ranks[0].overlap;  // gradients go home beside runs in both
+    EXPECT_GT(hidden, 0.1 * one_by_one.ranks[0].communication);
+    EXPECT_NEAR(one_by_one.step_seconds - beside.step_seconds, (2 - k) / k * hidden, 1e-9) << k;
+    const RankTime& rank = beside.ranks[0];
+    EXPECT_NEAR(rank.compute + rank.communication - rank.overlap + rank.idle, beside.step_seconds, 1e-9);
+  }
 }
 
 TEST(Simulate, refuses_hardware_of_another_size) {

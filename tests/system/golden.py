@@ -34,7 +34,7 @@ MODELS = {"llama": SIZES, "tied": SIZES | {"tied_embeddings": True}, "mistral": 
 
 
 def stage(ranks, tp, first, end):
-    return {"ranks": ranks, "tp": tp, "layers": [first, end]}
+    return {"ranks": ranks, "mesh": {"data": len(ranks) // tp, "outer": tp}, "layers": [first, end]}
 
 
 TWO_GROUPS = {"groups": [{"stages": [stage([0, 1], 2, 0, 5)]}, {"stages": [stage([2], 1, 0, 2), stage([3], 1, 2, 5)]}]}

@@ -67,7 +67,8 @@ def test_a_device_that_is_not_there_is_refused_before_ranks_start(job):
 def test_an_unknown_key_is_answered_with_the_nearest_known_one(job):
     path = job(optimizer={"warmup_step": 3})
     line = path.read_text().splitlines().index("warmup_step = 3") + 1
-    assert fails(tiny.command(path)) == f"{path}:{line}: optimizer.warmup_step is not a key. Did you mean optimizer.warmup_steps?"
+    assert fails(tiny.command(path)) == (f"{path}:{line}: optimizer.warmup_step is not a key. "
+                                         "Did you mean optimizer.warmup_steps?")
 
 
 def test_an_unknown_key_of_the_command_line_is_reported_with_its_override(job):
@@ -88,13 +89,14 @@ def test_all_errors_of_a_job_come_in_one_message(job):
 
 def test_a_strategy_for_more_ranks_than_the_run_has_is_refused(job):
     message = fails(tiny.command(job([(48, "1,2,2")], run={"ranks": 2})))
-    assert message.endswith('bucket.0: strategy "1,2,2" needs 1 x 2 x 2 ranks, but the run has 2. '
+    assert message.endswith('bucket.0: strategy "1,2,2" needs 2 x 2 ranks, but the run has 2. '
                             "Use degrees whose product is at most 2, or raise run.ranks.")
 
 
-def test_tensor_parallelism_above_the_kv_heads_and_no_multiple_of_them_is_refused_with_the_reason(job):
+def test_axes_that_cannot_divide_the_heads_are_refused_with_the_reason(job):
     message = fails(tiny.command(job([(48, "1,3,1")])))
-    assert message.endswith("tp = 3 is above kv_heads = 2 and not a multiple of it. Use 1, 2, or a multiple of 2: 4, 6, 8 ...")
+    assert "groups[0].stages[0].mesh (outer=3) can't divide 4 heads with 2 key/value heads." in message
+    assert message.endswith("Use outer = 2 or 4.")
 
 
 def test_bucket_bounds_that_do_not_decrease_are_refused(job):
@@ -112,20 +114,20 @@ def test_documents_without_a_bucket_are_refused(job):
 
 def test_a_strategy_file_with_a_wrong_value_is_reported_with_its_place(job, tmp_path):
     strategy = tmp_path / "mine.json"
-    strategy.write_text(json.dumps({"groups": [{"stages": [{"ranks": [0], "tp": "1", "layers": [0, 4]}]}]}))
+    strategy.write_text(json.dumps({"groups": [{"stages": [{"ranks": [0], "mesh": {"outer": "1"}, "layers": [0, 4]}]}]}))
     message = fails(tiny.command(job([(48, strategy)])))
-    assert f'{strategy}: groups[0].stages[0].tp is "1"; a whole number is needed.' in message
+    assert f'{strategy}: groups[0].stages[0].mesh.outer is "1"; a whole number is needed.' in message
 
 
 def test_an_order_written_by_hand_that_deadlocks_is_reported_with_its_cycle(job, tmp_path):
     strategy = tmp_path / "stuck.json"
-    stages = [{"ranks": [0], "tp": 1, "layers": [0, 2]}, {"ranks": [1], "tp": 1, "layers": [2, 4]}]
-    order = {"micro_batches": 2, "stages": ["F0 X0 F1 X1", "F1 F0 X0 X1"]}
+    stages = [{"ranks": [0], "layers": [0, 2]}, {"ranks": [1], "layers": [2, 4]}]
+    order = {"micro_batches": 2, "stages": ["F0 BW0 F1 BW1", "F1 F0 BW0 BW1"]}
     strategy.write_text(json.dumps({"groups": [{"stages": stages}], "order": order}))
     message = fails(tiny.command(job([(48, strategy)])))
     assert message.endswith(f"{strategy}: order.stages can't run: schedule: the order deadlocks: stage 1 at F1 waits "
                             "for F1 of stage 0; "
-                            "stage 0 at X0 waits for X0 of stage 1. Fix the order of the items.")
+                            "stage 0 at BW0 waits for BW0 of stage 1. Fix the order of the items.")
 
 
 @pytest.mark.parametrize("budget, where", [(600, ""), (900, ' under strategy "2,1,1"')],

@@ -40,11 +40,13 @@ def test_a_bucket_that_is_no_list_of_tables_is_refused(job, command):
                                                        "bucket.")
 
 
-@pytest.mark.parametrize("command", [["train"], ["plan", "--cluster", "demo"], ["simulate", "--cluster", "demo"], ["show", "plan"]], ids=lambda words: words[0])
-@pytest.mark.parametrize("text, message", [("[[run]]\nsteps = 1\n", "run is a list; a table is needed: write [run] with single brackets, once."),
-                                           ('parallel = "full"\n', 'parallel = "full" is a string; a table is needed: write [parallel] above its keys.'),
-                                           ("[[batch]]\ncontext = 48\n", "batch is a list; a table is needed: write [batch] with single brackets, once."),
-                                           ("[buckets]\nmax_length = 48\n", "buckets is not a key. Did you mean bucket?")])
+@pytest.mark.parametrize("command", [["train"], ["plan", "--cluster", "demo"], ["simulate", "--cluster", "demo"],
+                                     ["show", "plan"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("text, message", [
+    ("[[run]]\nsteps = 1\n", "run is a list; a table is needed: write [run] with single brackets, once."),
+    ('parallel = "full"\n', 'parallel = "full" is a string; a table is needed: write [parallel] above its keys.'),
+    ("[[batch]]\ncontext = 48\n", "batch is a list; a table is needed: write [batch] with single brackets, once."),
+    ("[buckets]\nmax_length = 48\n", "buckets is not a key. Did you mean bucket?")])
 def test_a_section_of_another_kind_is_refused(job, command, text, message):
     path = job()
     name = text.strip("[").split("]")[0].split(" ")[0]
@@ -160,23 +162,29 @@ def test_times_of_a_schedule_may_differ_by_any_factor(kind, times):
     assert result.returncode == 0 and json.loads(result.stdout.splitlines()[-1])["makespan"] >= 0, result.stderr
 
 
-BEYOND_SENSE = [(["--ranks", "1000000"], "run.ranks = 1000000 must be at most 65536"), (["--set", "run.threads=1000000"], "run.threads = 1000000 must be at most 1024"),
-                (["--ranks", "60000"], "60000 ranks of 1 thread each: this process would start more than 1024 threads."),
-                (["--set", "run.threads=1000"], "2 ranks of 1000 threads each: this process would start more than 1024 threads."),
-                (["--set", "model.hidden_size=1000000000"], "model.hidden_size = 1000000000"), (["--set", "model.layers=1000000"], "model.layers = 1000000"),
-                (["--set", "model.vocab_size=1000000000000"], "model.vocab_size"), (["--set", "batch.sequences=1000000000"], "batch.sequences = 1000000000"),
-                (["--set", "batch.context=1000000000"], "batch.context = 1000000000"), (["--set", "bucket.0.max_length=1000000000"], "bucket.0.max_length"),
-                (["--set", "model.hidden_size=1048576", "--set", "model.ffn_size=16777216", "--set", "model.layers=2048", "--set", "model.heads=4096", "--set", "model.kv_heads=4096"],
-                 "parameters, which is out of range"),
-                (["--set", "model.layers=2048", "--set", "batch.context=16777216", "--set", "bucket.0.max_length=16777216", "--set", "batch.sequences=200000"],
-                 "bytes, which is out of range")]
+BEYOND_SENSE = [
+    (["--ranks", "1000000"], "run.ranks = 1000000 must be at most 65536"),
+    (["--set", "run.threads=1000000"], "run.threads = 1000000 must be at most 1024"),
+    (["--ranks", "60000"], "60000 ranks of 1 thread each: this process would start more than 1024 threads."),
+    (["--set", "run.threads=1000"], "2 ranks of 1000 threads each: this process would start more than 1024 threads."),
+    (["--set", "model.hidden_size=1000000000"], "model.hidden_size = 1000000000"),
+    (["--set", "model.layers=1000000"], "model.layers = 1000000"),
+    (["--set", "model.vocab_size=1000000000000"], "model.vocab_size"),
+    (["--set", "batch.sequences=1000000000"], "batch.sequences = 1000000000"),
+    (["--set", "batch.context=1000000000"], "batch.context = 1000000000"),
+    (["--set", "bucket.0.max_length=1000000000"], "bucket.0.max_length"),
+    (["--set", "model.hidden_size=1048576", "--set", "model.ffn_size=16777216", "--set", "model.layers=2048",
+      "--set", "model.heads=4096", "--set", "model.kv_heads=4096"], "parameters, which is out of range"),
+    (["--set", "model.layers=2048", "--set", "batch.context=16777216", "--set", "bucket.0.max_length=16777216",
+      "--set", "batch.sequences=200000"], "bytes, which is out of range")]
 
 
 def limited(megabytes):
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
 
 
-@pytest.mark.parametrize("words, message", BEYOND_SENSE, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+@pytest.mark.parametrize("words, message", BEYOND_SENSE,
+                         ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_what_is_beyond_sense_is_refused_before_anything_is_taken(job, words, message):
     assert message in refusal(tiny.command(job(), *words), timeout=tiny.HANG, preexec_fn=limited(4096))
 
@@ -223,7 +231,8 @@ def test_a_mistake_in_the_environment_ends_with_2_and_its_name(job, variables, c
 
 def ends_on(words, redirection, environment=tiny.ENVIRONMENT, **options):
     """A shell's redirection of standard output; the exit status, and what was said."""
-    return subprocess.run(["sh", "-c", f'exec "$@" {redirection}', "sh", *map(str, words)], capture_output=True, text=True, env=environment, timeout=tiny.HANG, **options)
+    return subprocess.run(["sh", "-c", f'exec "$@" {redirection}', "sh", *map(str, words)], capture_output=True,
+                          text=True, env=environment, timeout=tiny.HANG, **options)
 
 
 @pytest.fixture(scope="module")

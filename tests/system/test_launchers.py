@@ -23,7 +23,9 @@ def job(request, tmp_path_factory, corpus):
     """A job file, its ranks, and what its run as threads logs."""
     folder = tmp_path_factory.mktemp("job")
     path = tiny.write_job(folder / "job.toml", corpus, JOBS[request.param], run={"ranks": request.param})
-    return path, request.param, what_must_be_the_same(tiny.train(path, "--out", folder / "threads"))
+    log = tiny.train(path, "--out", folder / "threads")
+    assert all(entry["hidden_share"] == 0 for entry in log), "threads copy their messages themselves"
+    return path, request.param, what_must_be_the_same(log)
 
 
 def test_threads_give_the_same_bits_again(job, tmp_path):
@@ -34,6 +36,7 @@ def test_threads_give_the_same_bits_again(job, tmp_path):
 
 @pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
 def test_mpirun_gives_the_bits_of_threads(job, tmp_path):
+    """Collectives run beside computing there."""
     path, ranks, expected = job
     assert what_must_be_the_same(tiny.train(path, "--out", tmp_path / "mpi",
                                             launcher=[*tiny.MPIRUN, "-n", ranks])) == expected

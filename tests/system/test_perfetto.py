@@ -96,3 +96,37 @@ def test_a_trace_opens_completely(trace, site, request, tmp_path):
         assert names == {event["name"] for event in events}
         page.screenshot(tmp_path / "perfetto.png", whole=False)
         assert (tmp_path / "perfetto.png").stat().st_size > 30_000
+
+
+def tasks_of(path):
+    """By rank and name of the task: its events as (begin, end), in microseconds, in their order."""
+    trace = json.loads(path.read_text())["traceEvents"]
+    names = {(event["pid"], event["tid"]): event["args"]["name"] for event in trace if event["name"] == "thread_name"}
+    tasks = {}
+    for event in events_of(path):
+        tasks.setdefault((event["pid"], names[event["pid"], event["tid"]]), []).append((event["ts"], event["ts"] + event["dur"]))
+    return {key: sorted(events) for key, events in tasks.items()}
+
+
+def seconds_of_both(tasks, rank):
+    collectives, compute = tasks[rank, "collectives"], tasks[rank, "compute"]
+    return 1e-6 * sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in collectives for b in compute)
+
+
+def test_collectives_have_a_task_of_their_own(job, predicted, measured, tmp_path):
+    for path in (predicted, measured):
+        tasks = tasks_of(path)
+        for rank in range(4):
+            assert len(tasks[rank, "collectives"]) > 5
+            for name in ("collectives", "compute"):
+                events = tasks[rank, name]
+                assert all(a[1] <= b[0] for a, b in zip(events, events[1:])), (path, rank, name)
+    assert seconds_of_both(tasks_of(predicted), 0) == 0, "ranks of the demo copy messages themselves"
+    fabric = tmp_path / "fabric.toml"
+    demo = (tiny.ROOT / "clusters" / "demo.toml").read_text()
+    fabric.write_text(demo.replace("overlap_collectives = false", "overlap_collectives = true"))
+    for overlap, hidden in [("true", True), ("false", False)]:
+        trace = tmp_path / f"{overlap}.json"
+        assert tiny.run([tiny.PROGRAM, "simulate", job, "--cluster", fabric, "--set", f"run.overlap={overlap}",
+                         "--trace", trace]).returncode == 0
+        assert (seconds_of_both(tasks_of(trace), 0) > 0) == hidden

@@ -179,7 +179,7 @@ def test_one_bucket_is_one_strategy(job):
 def test_the_explanation_follows_the_plans(job):
     result = plan(job, "--explain")
     assert result.returncode == 0 and "It is limited by " in result.stdout and "What would change it:" in result.stdout, result.stderr
-    assert "  devices twice as quick: " in result.stdout
+    assert "  devices twice as fast: " in result.stdout
 
 
 def test_memory_is_reported_by_the_budget(job):
@@ -221,7 +221,7 @@ def test_a_model_that_fits_nowhere_is_refused_with_what_would_do(tmp_path, lengt
     job = write_job(tmp_path / "job.toml", lengths, model=model)
     result = plan(job)
     assert result.returncode == 2 and "no strategy fits 4 ranks of 216 MiB" in result.stderr and result.stdout == "", result.stderr
-    needed = int(re.search(r"What would do: (\d+) MiB of memory a rank", result.stderr)[1])
+    needed = int(re.search(r"Enough: (\d+) MiB of memory a rank", result.stderr)[1])
     cluster = tmp_path / "larger.toml"
     demo = (tiny.ROOT / "clusters" / "demo.toml").read_text()
     for memory, code in [(needed, 0), (needed - 1, 2)]:

@@ -136,7 +136,8 @@ def command_of(number, path):
 
 
 def end_of(words):
-    return subprocess.run([tiny.PROGRAM, *map(str, words)], capture_output=True, text=True, errors="replace", timeout=tiny.HANG, env=tiny.ENVIRONMENT,
+    return subprocess.run([tiny.PROGRAM, *map(str, words)], capture_output=True, text=True, errors="replace",
+                          timeout=tiny.HANG, env=tiny.ENVIRONMENT,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)))
 
 

@@ -36,9 +36,9 @@ def test_a_printed_schedule_is_a_file_with_the_same_replay(tmp_path):
 
 def test_a_file_whose_stages_wait_for_each_other_prints_the_cycle(tmp_path):
     file = tmp_path / "stuck.json"
-    file.write_text(json.dumps({"micro_batches": 2, "stages": ["F0 X0 F1 X1", "F1 F0 X0 X1"]}))
+    file.write_text(json.dumps({"micro_batches": 2, "stages": ["F0 BW0 F1 BW1", "F1 F0 BW0 BW1"]}))
     result = schedule("--file", file)
-    assert (result.returncode == 2 and "stage 0 at X0 waits for X0 of stage 1" in result.stderr
+    assert (result.returncode == 2 and "stage 0 at BW0 waits for BW0 of stage 1" in result.stderr
             and "waits for F1 of stage 0" in result.stderr)
 
 

@@ -16,7 +16,9 @@ MODELS = {"llama": SIZES, "tied": SIZES | {"tied_embeddings": True}, "qwen2": SI
           "dropout": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3,
                       "attention": "unfused",
                       "dropout": 0.2}}
-TENSOR_DEGREES = {"gpt2": [1, 2, 3, 4, 8], "dropout": [1, 2, 3, 4, 8]}  # as many key/value heads as heads
+# Tensor and Ulysses degrees that divide 4 heads; the models with 2 key/value heads hold copies of some.
+HEADS = [(1, 1), (1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (1, 4)]
+UNEVEN = [(3, 1), (1, 3)]  # with as many key/value heads as heads
 STEPS = 5
 
 
@@ -47,9 +49,11 @@ def one_rank(tmp_path_factory, corpus):
 
 def random_strategy(draw, name, ranks, zero_0):
     """Random degrees that fit, with random settings."""
-    tp = draw.choice([degree for degree in TENSOR_DEGREES.get(name, [1, 2, 4, 6, 8]) if degree <= ranks])
-    pp = draw.randint(1, min(3, ranks // tp))
-    strategy = {"dp": draw.randint(1, ranks // (tp * pp)), "tp": tp, "pp": pp,
+    tp, ulysses = draw.choice([degrees for degrees in HEADS + (UNEVEN if name in ("gpt2", "dropout") else [])
+                               if degrees[0] * degrees[1] <= ranks])
+    wide = tp * ulysses
+    pp = draw.randint(1, min(3, ranks // wide))
+    strategy = {"dp": draw.randint(1, ranks // (wide * pp)), "tp": tp, "pp": pp, "ulysses": ulysses,
                 "recompute": draw.choice(["none", "selective", "full"]),
                 "schedule": draw.choice(["1f1b", "gpipe", "zero-bubble"] +
                                         (["interleaved", "zb-v"] if 2 * pp <= SIZES["layers"] else [])),
@@ -88,11 +92,10 @@ def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus,
 
 
 @pytest.mark.parametrize("architecture, attention", [("llama", "fused"), ("gpt2", "fused"), ("gpt2", "unfused")])
-@pytest.mark.parametrize("heads, kv_heads, degrees", [(1, 1, (2, 3)), (3, 3, (2, 6)), (5, 5, (3, 10)),
-                                                      (3, 1, (2, 4)), (6, 2, (4, 8))])
+@pytest.mark.parametrize("heads, kv_heads, degrees", [(2, 2, (1, 2)), (3, 3, (2, 3)), (5, 5, (3, 4)),
+                                                      (3, 1, (2, 3)), (6, 2, (4, 6))])
 def test_heads_that_tensor_degrees_do_not_divide_equal_one_rank(tmp_path, corpus, architecture,
                                                                 attention, heads, kv_heads, degrees):
-    """Includes more ranks than heads, so that some ranks have none."""
     if architecture == "gpt2" and heads != kv_heads:
         pytest.skip("gpt2 has no grouped heads")
     model = {"architecture": architecture, "hidden_size": 8 * heads, "layers": 2, "heads": heads,
@@ -142,7 +145,7 @@ def test_a_pipeline_keeps_each_of_many_micro_batches_until_it_is_done(tmp_path, 
 
 
 def stage(ranks, tp, first, end):
-    return {"ranks": ranks, "tp": tp, "layers": [first, end]}
+    return {"ranks": ranks, "mesh": {"data": len(ranks) // tp, "outer": tp}, "layers": [first, end]}
 
 
 EDITED = {
@@ -153,7 +156,7 @@ EDITED = {
         "groups": [{"stages": [stage([0, 1, 2, 3], 4, 0, 2), stage([4], 1, 2, 3)]}],
         "splits": [{"parameter": "model.layers.1.self_attn.o_proj.weight", "cuts": [{"dim": 0, "parts": 4}]}]},
     "two equal narrow pipelines beside a wide one": {
-        "groups": [{"dp": 2, "stages": [stage([0, 2], 1, 0, 2), stage([1, 3], 1, 2, 3)]},
+        "groups": [{"stages": [stage([0, 2], 1, 0, 2), stage([1, 3], 1, 2, 3)]},
                    {"stages": [stage([4], 1, 0, 3)]}]},
     "parameters split in other dimensions or not at all": {
         "groups": [{"stages": [stage([0, 1, 2, 3], 4, 0, 3)]}],
@@ -252,8 +255,9 @@ def test_a_printed_strategy_is_a_file_that_trains_the_same(tmp_path, corpus, one
     for bucket, file in enumerate(files):
         file.write_text(printed_strategy(job, bucket))
     assert json.loads(files[0].read_text())["splits"] == EDITED[edit]["splits"]
-    assert json.loads(files[1].read_text())["groups"] == [{"dp": 1,
-                                                           "stages": [stage([0, 1], 2, 0, 2), stage([2, 3], 2, 2, 3)]}]
+    assert json.loads(files[1].read_text())["groups"] == [
+        {"stages": [{"ranks": ranks, "mesh": {"outer": 2}, "layers": layers}
+                    for ranks, layers in (([0, 1], [0, 2]), ([2, 3], [2, 3]))]}]
 
     again = tiny.write_job(tmp_path / "again.toml", corpus, list(zip((tiny.LONGEST, 20), files)), model=MODELS["llama"])
     assert [printed_strategy(again, bucket) for bucket in (0, 1)] == [file.read_text() for file in files]

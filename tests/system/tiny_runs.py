@@ -73,7 +73,8 @@ def command(job, *arguments):
 
 
 def run(words, timeout=HANG, environment=ENVIRONMENT, **options):
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=timeout, env=environment, **options)
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=timeout,
+                          env=environment, **options)
 
 
 def train(job, *arguments, launcher=(), **options):

@@ -22,13 +22,15 @@ TEST(BenchPlans, home_is_where_the_first_strategy_uses_the_parameters) {
 
 TEST(BenchPlans, strategies_that_do_not_fit_the_ranks_or_the_model_are_refused) {
   EXPECT_EQ(error_of<UserError>([] { bench_plans(bench_model(), "fp32", {"1,4,1"}, cluster::uniform(1, 2)); }),
-            "strategy \"1,4,1\" needs 1 x 4 x 1 ranks, but the run has 2. Use degrees whose product is at most 2, or "
+            "strategy \"1,4,1\" needs 4 ranks, but the run has 2. Use degrees whose product is at most 2, or "
             "raise run.ranks.");
-  EXPECT_EQ(error_of<UserError>([] {
-              bench_plans(bench_model(), "fp32", {"3,1,1", "1,3,1"}, cluster::uniform(1, 3));
-            }),
-            "strategy \"1,3,1\": groups[0].stages[0].tp = 3 is above kv_heads = 2 and not a multiple of it. "
-            "Use 1, 2, or a multiple of 2: 4, 6, 8 ...");
+  EXPECT_EQ(
+      error_of<UserError>([] {
+        bench_plans(bench_model(), "fp32", {"3,1,1", "1,3,1"}, cluster::uniform(1, 3));
+      }),
+      "strategy \"1,3,1\": groups[0].stages[0].mesh (outer=3) can't divide 4 heads with 2 key/value heads. The axes "
+      "that divide heads (outer, ulysses) make at most as many parts as there are heads; above the key/value heads, "
+      "leading factors of theirs multiply to these. Use outer = 2 or 4.");
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ StepRecord example() {
           .inter_host_traffic = Bytes{7},
           .switch_time = {1},
           .padding_share = 0.125,
-          .bubble_share = 0.25};
+          .bubble_share = 0.25,
+          .hidden_share = 0.75};
 }
 
 TEST(Metrics, ALogLineHasEveryFieldUnderItsName) {
@@ -31,18 +32,20 @@ TEST(Metrics, ALogLineHasEveryFieldUnderItsName) {
       to_json(example()).dump(),
       R"({"step":12,"loss":4.5,"lr":0.0003,"grad_norm":1.25,"tokens":16384,"seconds":4.0,"tokens_per_second":4096.0,)"
       R"("matmul_share":0.5,"intra_bytes":5000000000,"inter_bytes":7,"switch_seconds":1.0,"switch_share":0.25,)"
-      R"("padding_share":0.125,"bubble_share":0.25,"peak_bytes_per_rank":[100,300,200],"predicted_peak_bytes_per_rank":[110,290,200],)"
-      R"("peak_bound_bytes_per_rank":[120,310,200],"skipped":false})");
+      R"("padding_share":0.125,"bubble_share":0.25,"hidden_share":0.75,"peak_bytes_per_rank":[100,300,200],)"
+      R"("predicted_peak_bytes_per_rank":[110,290,200],"peak_bound_bytes_per_rank":[120,310,200],"skipped":false})");
 }
 
 TEST(Metrics, WhatWasNotMeasuredIsLeftOut) {
   StepRecord record = example();
   record.matmul_share.reset();
   record.bubble_share.reset();
+  record.hidden_share.reset();
   const nlohmann::ordered_json json = to_json(record);
   EXPECT_FALSE(json.contains("matmul_share"));
   EXPECT_FALSE(json.contains("bubble_share"));
-  EXPECT_EQ(scalars(record).size(), scalars(example()).size() - 2);
+  EXPECT_FALSE(json.contains("hidden_share"));
+  EXPECT_EQ(scalars(record).size(), scalars(example()).size() - 3);
 }
 
 TEST(Metrics, AStepWithoutDurationHasNoRate) {

@@ -180,7 +180,8 @@ TEST_F(TrainJob, AJobWithoutDataOrStepsIsRefused) {
 // byte.
 TEST_F(TrainJob, NoRankEverNeedsMoreThanTheBoundAndExactlyThatWhereTheOrderIsFixed) {
   std::vector<std::pair<bool, std::vector<std::string>>> cases;
-  for (const char* strategy : {"1,1,1", "1,2,1", "2,2,1", "1,4,1", "4,1,1"})
+  for (const char* strategy :
+       {"1,1,1", "1,2,1", "2,2,1", "1,4,1", "4,1,1", "ulysses=4", "tp=2,ulysses=2", "dp=2,ulysses=2"})
     cases.push_back({true, {fmt::format("bucket.0.strategy=\"{}\"", strategy)}});
   for (const char* strategy : {"1,1,2", "1,2,2", "2,1,2"})
     for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v"})
@@ -232,7 +233,8 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
        "parallel.schedule=\"zb-v\"", "parallel.recompute=\"selective\""},
       {"model.attention=\"unfused\"", "parallel.recompute=\"selective\"", "bucket.0.strategy=\"1,2,1\""},
       {"run.precision=\"bf16\""},
-      {"run.ranks=4", "bucket.0.strategy=\"2,2,1\"", "bucket.1.strategy=\"4,1,1\"", "parallel.zero=0"}};
+      {"run.ranks=4", "bucket.0.strategy=\"2,2,1\"", "bucket.1.strategy=\"4,1,1\"", "parallel.zero=0"},
+      {"run.ranks=4", "bucket.0.strategy=\"tp=2,ulysses=2\"", "bucket.1.strategy=\"dp=2,ulysses=2\""}};
   for (size_t c = 0; c < cases.size(); ++c) {
     const std::string out = "case" + std::to_string(c);
     std::vector<std::string> sets = cases[c];

@@ -8,15 +8,8 @@ namespace switchyard::ir {
 namespace {
 
 // Keys and values are cut by the query's axes, outermost first, as long as every rank has at least one key/value head.
-std::vector<int> key_axes(const layout::Mesh& mesh, const std::vector<int>& query_axes, i64 kv_heads) {
-  std::vector<int> axes;
-  i64 parts = 1;
-  for (const int a : query_axes) {
-    parts *= mesh.axes[static_cast<size_t>(a)].size;
-    if (parts > kv_heads) break;
-    axes.push_back(a);
-  }
-  return axes;
+std::vector<int> key_axes(const LayoutQuery& query, const std::vector<int>& query_axes, i64 kv_heads) {
+  return layout::leading_axes(*query.mesh, query_axes, kv_heads);
 }
 
 layout::Layout heads_cut(const std::vector<int>& axes) { return {{{}, axes}, {}}; }
@@ -86,7 +79,7 @@ std::vector<Type> Attention::shape(std::span<const Type> in) const {
 
 LayoutRule Attention::layout(const LayoutQuery& query) const {
   const std::vector<int>& axes = query.in[0].split[1];
-  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_));
+  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(query, axes, kv_heads_));
   return {{q, k, k}, {q, q}};
 }
 
@@ -107,7 +100,7 @@ i64 Attention::workspace(std::span<const Type> in, std::span<const Type>, i64, i
 
 LayoutRule AttentionDx::layout(const LayoutQuery& query) const {
   const std::vector<int>& axes = query.in[1].split[1];
-  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_));
+  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(query, axes, kv_heads_));
   const layout::Layout dk = key_gradient(k, axes);
   return {{q, q, k, k, q, q}, {q, dk, dk}};
 }
@@ -134,7 +127,7 @@ std::vector<Type> UnfusedAttention::shape(std::span<const Type> in) const {
 
 LayoutRule UnfusedAttention::layout(const LayoutQuery& query) const {
   const std::vector<int>& axes = query.in[0].split[1];
-  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_)),
+  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(query, axes, kv_heads_)),
                        attention_pairs{{axes, {}}, {}};
   LayoutRule rule{{q, k, k}, {q, attention_pairs}};
   if (dropout_ > 0) rule.gives.insert(rule.gives.end(), {attention_pairs, attention_pairs});
@@ -161,7 +154,7 @@ i64 UnfusedAttention::workspace(std::span<const Type> in, std::span<const Type>,
 
 LayoutRule UnfusedAttentionDx::layout(const LayoutQuery& query) const {
   const std::vector<int>& axes = query.in[1].split[1];
-  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(*query.mesh, axes, kv_heads_)),
+  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(query, axes, kv_heads_)),
                        attention_pairs{{axes, {}}, {}};
   const layout::Layout dk = key_gradient(k, axes);
   LayoutRule rule{{q, q, k, k, attention_pairs}, {q, dk, dk}};

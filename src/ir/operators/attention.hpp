@@ -13,6 +13,7 @@ class Attention final : public Operator {
   Attention(i64 head_dim, i64 kv_heads) : Operator("attention"), head_dim_(head_dim), kv_heads_(kv_heads) {}
   i64 head_dim() const { return head_dim_; }
   std::vector<Type> shape(std::span<const Type> in) const override;
+  layout::Role reads_as() const override { return layout::Role::attention; }
   LayoutRule layout(const LayoutQuery& query) const override;
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
@@ -30,6 +31,7 @@ class AttentionDx final : public Operator {
   AttentionDx(i64 head_dim, i64 kv_heads) : Operator("attention_dx"), head_dim_(head_dim), kv_heads_(kv_heads) {}
   i64 head_dim() const { return head_dim_; }
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[1], in[2], in[3]}; }
+  layout::Role reads_as() const override { return layout::Role::attention; }
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
   i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
@@ -49,6 +51,7 @@ class UnfusedAttention final : public Operator {
   double dropout() const { return dropout_; }
   int site() const { return site_; }
   std::vector<Type> shape(std::span<const Type> in) const override;
+  layout::Role reads_as() const override { return layout::Role::attention; }
   LayoutRule layout(const LayoutQuery& query) const override;
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
@@ -71,6 +74,7 @@ class UnfusedAttentionDx final : public Operator {
   i64 head_dim() const { return head_dim_; }
   double dropout() const { return dropout_; }
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[1], in[2], in[3]}; }
+  layout::Role reads_as() const override { return layout::Role::attention; }
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
   i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;

@@ -11,11 +11,14 @@ namespace {
 
 Type loss_type(const Type& weights) { return weights; }
 
-// Tokens and features whole on every rank of the replica; the vocabulary as the weight has it.
+// The vocabulary as the weight has it; tokens as the input has them, except that axes of the vocabulary don't cut them;
+// features whole.
 std::vector<layout::Layout> head_needs(const LayoutQuery& query) {
   layout::Layout rows = query.in[1];
   rows.split[1].clear();
-  return {layout::replicated(2), rows, layout::replicated(1), layout::replicated(1)};
+  std::vector<int> tokens = query.in[0].split[0];
+  std::erase_if(tokens, [&](int axis) { return std::ranges::find(rows.split[0], axis) != rows.split[0].end(); });
+  return {{{tokens, {}}, {}}, rows, {{tokens}, {}}, {{tokens}, {}}};
 }
 
 // Bytes that kernels/cross_entropy moves for a logit: maximum, sums and gradient each read it, and the gradient is
@@ -50,7 +53,10 @@ std::vector<Type> Head::shape(std::span<const Type> in) const {
   return {loss_type(in[3])};
 }
 
-LayoutRule Head::layout(const LayoutQuery& query) const { return {head_needs(query), {layout::replicated(1)}}; }
+LayoutRule Head::layout(const LayoutQuery& query) const {
+  const std::vector<layout::Layout> needs = head_needs(query);
+  return {needs, {needs[3]}};
+}
 
 std::vector<int> Head::input_gradient(Graph& graph, const Call& call, const std::vector<int>&,
                                       std::vector<int>&) const {
@@ -62,10 +68,12 @@ std::vector<int> Head::input_gradient(Graph& graph, const Call& call, const std:
 std::vector<Type> HeadLoss::shape(std::span<const Type> in) const { return {loss_type(in[3]), in[0]}; }
 
 LayoutRule HeadLoss::layout(const LayoutQuery& query) const {
-  layout::Layout dx = layout::replicated(2);
-  dx.partial = query.in[1].split[0];
   const std::vector<layout::Layout> needs = head_needs(query);
-  return {needs, {layout::replicated(1), dx, needs[1]}};
+  layout::Layout dx = needs[0], dw = needs[1];
+  dx.partial = needs[1].split[0];
+  dw.partial = needs[0].split[0];
+  for (layout::Layout* sum : {&dx, &dw}) std::ranges::sort(sum->partial);
+  return {needs, {needs[3], dx, dw}};
 }
 
 Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
@@ -95,7 +103,7 @@ std::vector<Type> HeadLossDx::shape(std::span<const Type> in) const {
 // Its layouts are those of the whole, and the gradient of the logits has the vocabulary as the weight has it.
 LayoutRule HeadLossDx::layout(const LayoutQuery& query) const {
   LayoutRule rule = HeadLoss().layout(query);
-  rule.gives[2].split = {{}, rule.gives[2].split[0]};
+  rule.gives[2] = {{rule.needs[0].split[0], rule.needs[1].split[0]}, {}};
   return rule;
 }
 

@@ -12,6 +12,7 @@ class Head final : public Operator {
  public:
   Head() : Operator("head") {}
   std::vector<Type> shape(std::span<const Type> in) const override;
+  layout::Role reads_as() const override { return layout::Role::head; }
   LayoutRule layout(const LayoutQuery& query) const override;
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
@@ -25,6 +26,7 @@ class HeadLoss final : public Operator {
   /// Number of tokens whose logits exist at a time.
   static constexpr i64 kChunk = 512;
   std::vector<Type> shape(std::span<const Type> in) const override;
+  layout::Role reads_as() const override { return layout::Role::head; }
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
   i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
@@ -40,6 +42,7 @@ class HeadLossDx final : public Operator {
  public:
   HeadLossDx() : Operator("head_loss_dx") {}
   std::vector<Type> shape(std::span<const Type> in) const override;
+  layout::Role reads_as() const override { return layout::Role::head; }
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
   i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;

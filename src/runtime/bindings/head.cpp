@@ -11,26 +11,24 @@
 namespace switchyard::runtime {
 namespace {
 
-// Reduces in place over the replica; statistics on a device are copied through host memory.
-void reduce_over_replica(const KernelCall& call, at::Tensor& statistics, bool maximum) {
+// The ranks of the replica that together have all rows of the weight, for the same tokens.
+comm::Channel vocabulary_ranks(const KernelCall& call, const layout::Layout& weight) {
+  comm::Channel channel{call.replica.channel.id, {}};
+  for (const int peer : call.stage.replica.peers(call.position, weight.split[0]))
+    channel.ranks.push_back(call.replica.channel.ranks[static_cast<size_t>(peer)]);
+  return channel;
+}
+
+// Reduces in place over these ranks; statistics on a device are copied through host memory.
+void reduce_over(const KernelCall& call, const comm::Channel& ranks, at::Tensor& statistics, bool maximum) {
   at::Tensor host = statistics.is_cpu() ? statistics : statistics.cpu();
   const i64 row = ++*call.replica.row;
   if (maximum)
-    comm::all_reduce_max(*call.replica.fabric, call.replica.channel, "softmax maximum", row, host.data_ptr(),
-                         host.numel(), call.state);
+    comm::all_reduce_max(*call.replica.fabric, ranks, "softmax maximum", row, host.data_ptr(), host.numel(),
+                         call.state);
   else
-    comm::all_reduce(*call.replica.fabric, call.replica.channel, "softmax sums", row, host.data_ptr(), host.numel(),
-                     call.state);
+    comm::all_reduce(*call.replica.fabric, ranks, "softmax sums", row, host.data_ptr(), host.numel(), call.state);
   if (!statistics.is_cpu()) statistics.copy_(host);
-}
-
-// Whether a rank's part of the vocabulary counts in sums over the replica: one of several copies does.
-bool is_first_copy(const layout::Mesh& replica, const layout::Layout& weight, int position) {
-  for (int axis = 0; axis < static_cast<int>(replica.axes.size()); ++axis) {
-    const bool cuts = std::find(weight.split[0].begin(), weight.split[0].end(), axis) != weight.split[0].end();
-    if (!cuts && replica.coordinate(position, axis) != 0) return false;
-  }
-  return true;
 }
 
 // Computes, for a chunk of tokens at a time, the logits, their statistics over the whole vocabulary, the gradient of
@@ -41,7 +39,8 @@ void run_head(KernelCall& call, const at::Tensor& gradient_TV) {
   at::Tensor &loss = call.out[0], &dx_TH = call.out[1];
   const i64 T = x_TH.size(0), V = w_VH.size(0), first = call.first_row(call.instr.in[1]);
   const auto& w_layout = call.stage.buffers[static_cast<size_t>(call.instr.in[1])].layout;
-  const bool cut = !w_layout.split[0].empty(), counts = is_first_copy(call.stage.replica, w_layout, call.position);
+  const bool cut = !w_layout.split[0].empty();
+  const comm::Channel ranks = cut ? vocabulary_ranks(call, w_layout) : comm::Channel{};
   const i64 chunk = std::min<i64>(T, ir::HeadLoss::kChunk);
   const DType compute = call.stage.buffers[static_cast<size_t>(call.instr.in[0])].type.dtype;
   const at::Tensor logits_room = gradient_TV.defined() ? gradient_TV : empty({chunk, V}, compute, x_TH.device());
@@ -54,12 +53,9 @@ void run_head(KernelCall& call, const at::Tensor& gradient_TV) {
     at::Tensor top = top_room.narrow(0, 0, n), sums = sums_room.narrow(0, 0, 2 * n).view({2, n});
     kernels::linear(logits, x, w_VH, {});
     kernels::xent_max(top, logits);
-    if (cut) reduce_over_replica(call, top, true);
+    if (cut) reduce_over(call, ranks, top, true);
     kernels::xent_sums(sums, logits, top, label, first);
-    if (cut) {
-      if (!counts) sums.zero_();
-      reduce_over_replica(call, sums, false);
-    }
+    if (cut) reduce_over(call, ranks, sums, false);
     at::Tensor chunk_loss = loss.narrow(0, at, n), dx = dx_TH.narrow(0, at, n);
     kernels::xent_grad(logits, chunk_loss, top, sums, label, weights.narrow(0, at, n), first);
     kernels::linear_dx(dx, logits, w_VH, false);

@@ -8,7 +8,7 @@ Reshard::Reshard(const KernelCall& call)
       to_(call.stage.buffers[static_cast<size_t>(call.instr.out[0])]),
       exchange_(*call.instr.exchanges[call.replica.pattern]),
       position_(static_cast<size_t>(call.position)),
-      unit_(call.feeds.T / call.stage.replica.size()),
+      unit_(ir::token_unit(call.stage.replica, call.feeds.T)),
       replica_(call.replica),
       input_(call.in[0]),
       output_(call.out[0]) {
@@ -32,7 +32,7 @@ void Reshard::run() {
   for (const layout::Step& step : exchange_.steps) {
     const layout::Part& part = step.parts[position_];
     const auto rank = [&](const layout::Piece& piece) {
-      return replica_.channel.ranks[static_cast<size_t>(piece.peer)];
+      return replica_.collectives.ranks[static_cast<size_t>(piece.peer)];
     };
     if (part.zero) output_.zero_();
     Transfer transfer;
@@ -44,7 +44,7 @@ void Reshard::run() {
       else
         transfer.local(view(piece.place, piece.box), view(layout::Place::input, piece.box), piece.add);
     }
-    transfer.run(*replica_.fabric, replica_.channel, "reshard " + from_.name, ++*replica_.row);
+    transfer.run(*replica_.fabric, replica_.collectives, "reshard " + from_.name, ++*replica_.collective_row);
   }
 }
 

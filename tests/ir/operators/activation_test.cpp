@@ -26,7 +26,7 @@ TEST(Swiglu, resolves_pending_sums_forward_but_not_in_its_gradient) {
 
 TEST(Gelu, passes_the_form_on_to_its_gradient) {
   Graph graph(precision_from("fp32"));
-  const int x = graph.add_param({"x", {{4, 4}, {}}, 0, "", -1, 0, {}, {}});
+  const int x = graph.add_param({"x", {{4, 4}, {}}, 0, "", {}, {}, {}});
   graph.call(std::make_shared<Gelu>(false), {x}, "y");
   const Call call = graph.calls()[0];
   std::vector<int> existing(1, -1);

@@ -81,8 +81,8 @@ TEST(Attention, costs_by_pairs_of_tokens) {
 
 TEST(Attention, has_one_gradient_call_for_queries_keys_and_values) {
   Graph graph(precision_from("bf16"));
-  const int q = graph.add_param({"q", {{4, 128}, {}}, 0, "", -1, 0, {}, {}}),
-            k = graph.add_param({"k", {{4, 64}, {}}, 0, "", -1, 0, {}, {}});
+  const int q = graph.add_param({"q", {{4, 128}, {}}, 0, "", {}, {}, {}}),
+            k = graph.add_param({"k", {{4, 64}, {}}, 0, "", {}, {}, {}});
   const std::vector<int> out = graph.call(std::make_shared<Attention>(16, 4), {q, k, k}, "o");
   std::vector<int> existing(3, -1);
   const std::vector<int> gradients = Attention(16, 4).input_gradient(graph, graph.calls()[0], {q, -1}, existing);

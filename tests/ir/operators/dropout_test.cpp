@@ -29,7 +29,7 @@ TEST(Dropout, is_cut_as_its_input_and_needs_whole_sums) {
 
 TEST(Dropout, passes_gradients_through_what_it_kept) {
   Graph graph({DType::f32, DType::f32});
-  const int table = graph.add_param({"w", {{5, 64}, {{}, {}}}, 0, "", -1, 0, {0, 0}, {}});
+  const int table = graph.add_param({"w", {{5, 64}, {{}, {}}}, 0, "", {}, {0, 0}, {}});
   const int x = graph.call(std::make_shared<Embedding>(), {graph.feed(Feed::ids), table}, "x")[0];
   const std::vector<int> out = graph.call(std::make_shared<Dropout>(0.1, 1), {x}, "y");
   std::vector<int> existing = {-1};

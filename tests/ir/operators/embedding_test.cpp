@@ -28,7 +28,7 @@ TEST(EmbeddingDw, wants_all_tokens_where_its_rows_are_cut_and_is_partial_where_t
 
 TEST(Embedding, has_no_gradient_for_indices_and_one_accumulating_call_for_the_table) {
   Graph graph(precision_from("bf16"));
-  const int table = graph.add_param({"table", {{10, 4}, {}}, 0, "", 0, 0, {}, {}});
+  const int table = graph.add_param({"table", {{10, 4}, {}}, 0, "", {}, {}, {}});
   const int x = graph.call(std::make_shared<Embedding>(), {graph.feed(Feed::ids), table}, "x")[0];
   const Call call = graph.calls()[0];
   std::vector<int> existing(2, -1);

@@ -24,6 +24,17 @@ TEST(Head, refuses_a_weight_of_other_features) {
   EXPECT_EQ(message_of<InternalError>([&] { Head().shape(in); }), "head: 64 features against a weight of 48");
 }
 
+TEST(Head, keeps_the_cut_of_tokens_over_axes_that_do_not_cut_the_vocabulary) {
+  const LayoutRule rule = head_question(cut({{0, 1}, {}}), cut({{1}, {}})).output().ask(Head());
+  EXPECT_EQ(rule.needs[0], cut({{0}, {}}));
+  EXPECT_EQ(rule.needs[2], cut({{0}}));
+  EXPECT_EQ(rule.gives[0], cut({{0}}));
+  const LayoutRule loss =
+      head_question(cut({{0, 1}, {}}), cut({{1}, {}})).output().output().output(cut({{1}, {}})).ask(HeadLoss());
+  EXPECT_EQ(loss.gives[1], cut({{0}, {}}, {1}));
+  EXPECT_EQ(loss.gives[2], cut({{1}, {}}, {0})) << "each part of the tokens gives a part of the gradient";
+}
+
 TEST(Head, wants_all_tokens_and_takes_the_vocabulary_as_it_is_cut) {
   const LayoutRule rule = head_question(cut({{0}, {}}), cut({{0}, {}})).output().ask(Head());
   EXPECT_EQ(rule.needs[0], cut({{}, {}}));

@@ -82,8 +82,8 @@ TEST(RmsNormDw, is_partial_where_tokens_are_cut) {
 
 TEST(RmsNorm, adds_the_gradient_of_its_input_so_far) {
   Graph graph(precision_from("bf16"));
-  const int x = graph.add_param({"x", {{4, 64}, {}}, 0, "", -1, 0, {}, {}}),
-            w = graph.add_param({"w", {{64}, {}}, 0, "", -1, 0, {}, {}});
+  const int x = graph.add_param({"x", {{4, 64}, {}}, 0, "", {}, {}, {}}),
+            w = graph.add_param({"w", {{64}, {}}, 0, "", {}, {}, {}});
   graph.call(std::make_shared<RmsNorm>(1e-5, 0), {x, w}, "y");
   const Call call = graph.calls()[0];
   std::vector<int> existing = {w, -1};

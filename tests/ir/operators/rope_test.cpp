@@ -9,7 +9,7 @@ namespace {
 
 TEST(Rope, rotates_back_in_its_gradient) {
   Graph graph(precision_from("fp32"));
-  const int x = graph.add_param({"x", {{4, 32}, {}}, 0, "", -1, 0, {}, {}});
+  const int x = graph.add_param({"x", {{4, 32}, {}}, 0, "", {}, {}, {}});
   graph.call(std::make_shared<Rope>(16, false), {x, graph.feed(Feed::positions)}, "y");
   const Call call = graph.calls()[0];
   std::vector<int> existing(2, -1);

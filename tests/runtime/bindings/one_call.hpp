@@ -21,13 +21,17 @@ struct OneCall {
     instr.op = std::move(op);
     instr.first_partial = {true, false};
   }
-  /// Adds a buffer whose part on this rank begins at `first_row`; cut: split along dim 0 over the replica. Returns its
-  /// number.
+  /// Adds a buffer whose part on this rank begins at `first_row`; cut: split along dim 0 over a replica of two
+  /// ranks. Returns its number.
   int buffer(const at::Tensor& t, i64 first_row = 0, bool cut = false) {
     ir::Buffer b;
     b.type.dtype = DType::f64;
     b.layout = layout::replicated(static_cast<int>(t.dim()));
-    if (cut) b.layout.split[0] = {0};
+    if (cut) {
+      stage.replica = {{{"outer", 2}}, {0, 1}};
+      if (replica.fabric) position = replica.fabric->rank();
+      b.layout.split[0] = {0};
+    }
     layout::Box box{static_cast<int>(t.dim()), {}, {}};
     for (i64 d = 0; d < t.dim(); ++d) box.hi[static_cast<size_t>(d)] = t.size(d);
     box.lo[0] += first_row;

@@ -2,12 +2,12 @@
 
 #include <numeric>
 
+#include "../one_reshard.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {
 namespace {
 
-constexpr i64 kT = 12, kH = 4;
 const layout::Layout kWhole{{{}, {}}, {}}, kRows{{{0}, {}}, {}}, kColumns{{{}, {0}}, {}}, kSum{{{}, {}}, {0}};
 
 // The ranks of a replica turn a (T, H) value from one layout to the other. host: of each; bytes: what they send to
@@ -15,40 +15,17 @@ const layout::Layout kWhole{{{}, {}}, {}}, kRows{{{0}, {}}, {}}, kColumns{{{}, {
 std::vector<at::Tensor> reshard(const layout::Layout& from, const layout::Layout& to, const std::vector<at::Tensor>& in,
                                 const std::vector<int>& host = {0, 0}, i64* bytes = nullptr) {
   const int ranks = static_cast<int>(host.size());
-  const layout::Shape units{{ranks, kH}, {{}, {}}};  // tokens in units of T / ranks
-  ir::StageCode stage;
-  stage.replica = {{{"tp", ranks}}, {}};
-  for (int rank = 0; rank < ranks; ++rank) stage.replica.ranks.push_back(rank);
-  stage.hosts = {host};
-  for (const layout::Layout* l : {&from, &to}) {
-    ir::Buffer b;
-    b.name = "stream";
-    b.type = {DType::f64, {{ir::kTokens, kH}, {{}, {}}}};
-    b.layout = *l;
-    for (int position = 0; position < ranks; ++position)
-      b.box.push_back(layout::shard_box(stage.replica, *l, units, position));
-    stage.buffers.push_back(b);
-  }
-  ir::Instr instr;
-  instr.exchanges = {std::make_shared<const layout::Exchange>(layout::quickest_exchange(
-      layout::expand(stage.replica, from, units), layout::expand(stage.replica, to, units), host))};
-  instr.in = {0};
-  instr.out = {1};
   std::vector<at::Tensor> out(host.size());
-  std::vector<int> all = stage.replica.ranks;
   std::vector<i64> sent(host.size());
   const auto ends =
       comm::run_ranks(comm::thread_fabrics(ranks, cluster::Cluster{host, {}}, {}), [&](comm::Fabric& fabric) {
         const size_t rank = static_cast<size_t>(fabric.rank());
-        MicroBatchFeeds feeds;
-        feeds.T = kT;
-        RopeTables rope(10000, {});
+        OneReshard one(from, to, host);
         i64 row = 0;
-        out[rank] = empty(ir::local_size(stage.buffers[1], fabric.rank(), ranks, {kT}), DType::f64, at::kCPU);
-        KernelCall call{
-            instr, stage, fabric.rank(), {in[rank]}, {out[rank]}, feeds, rope, {&fabric, {5, all}, &row}, DType::f64};
+        out[rank] = one.output(fabric.rank());
+        KernelCall call = one.call(fabric, in[rank], out[rank], row);
         run_reshard(call);
-        EXPECT_EQ(row, static_cast<i64>(instr.exchanges[0]->steps.size()));
+        EXPECT_EQ(row, static_cast<i64>(one.instr.exchanges[0]->steps.size()));
         sent[rank] = fabric.traffic()[2];
       });
   EXPECT_EQ(ends, std::vector<std::string>(host.size()));

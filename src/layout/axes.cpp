@@ -1,0 +1,126 @@
+#include "layout/axes.hpp"
+
+#include "base/errors.hpp"
+
+namespace switchyard::layout {
+namespace {
+
+using enum StageAxis;
+
+constexpr std::array<StageAxisInfo, kStageAxes> kInfo{{{data, "data"}, {ulysses, "ulysses"}, {outer, "outer"}}};
+
+constexpr std::array kWeights{outer};
+constexpr std::array kTokens{ulysses};            // of a micro-batch, wherever attention doesn't need them together
+constexpr std::array kStream{ulysses, outer};     // its tokens where nothing else is cut
+constexpr std::array kAttention{outer, ulysses};  // heads
+
+}  // namespace
+
+std::span<const StageAxisInfo, kStageAxes> stage_axes() { return kInfo; }
+
+const StageAxisInfo& info_of(StageAxis axis) { return kInfo[static_cast<size_t>(axis)]; }
+
+StageMesh::StageMesh(std::initializer_list<std::pair<StageAxis, int>> sizes) : StageMesh() {
+  for (const auto& [axis, size] : sizes) (*this)[axis] = size;
+}
+
+i64 StageMesh::ranks() const {
+  i64 count = 1;
+  for (const int size : sizes_) count *= size;
+  return count;
+}
+
+i64 StageMesh::parts(std::span<const StageAxis> axes) const {
+  i64 count = 1;
+  for (const StageAxis axis : axes) count *= (*this)[axis];
+  return count;
+}
+
+std::string to_string(const StageMesh& mesh) {
+  std::string text;
+  for (const StageAxisInfo& info : kInfo)
+    if (mesh[info.axis] != 1) text += fmt::format("{}{}={}", text.empty() ? "" : " ", info.name, mesh[info.axis]);
+  return text;
+}
+
+std::span<const StageAxis> cuts_of(DimRole role) {
+  switch (role) {
+    case DimRole::heads:
+    case DimRole::ffn:
+    case DimRole::vocabulary:
+      return kWeights;
+    case DimRole::hidden:
+    case DimRole::none:
+      return {};
+  }
+  throw InternalError("cuts_of: unknown role of a dim");
+}
+
+std::span<const StageAxis> weight_axes() { return kWeights; }
+
+RoleCuts cuts_of(Role role, bool sequence_parallel) {
+  switch (role) {
+    case Role::residual:
+      return sequence_parallel ? RoleCuts{kStream, {}} : RoleCuts{kTokens, {}};
+    case Role::boundary:
+      return {kStream, {}};
+    case Role::block:
+      return {kTokens, kWeights};
+    case Role::attention:
+      return {{}, kAttention};
+    case Role::head:
+      return {kTokens, {}};
+    case Role::none:
+      break;
+  }
+  throw InternalError("cuts_of: a value without a role");
+}
+
+std::optional<std::vector<int>> leading_factors(const StageMesh& mesh, std::span<const StageAxis> axes, i64 pieces) {
+  std::vector<int> factors;
+  const bool all = mesh.parts(axes) <= pieces;
+  for (const StageAxis axis : axes) {
+    const int size = mesh[axis];
+    if (all || pieces % size == 0) {
+      factors.push_back(size);
+      pieces /= all ? 1 : size;
+    } else if (size % pieces == 0) {
+      factors.push_back(static_cast<int>(pieces));
+      pieces = 1;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return factors;
+}
+
+std::vector<int> factors_of(const Mesh& replica, StageAxis axis) {
+  const std::string_view name = info_of(axis).name;
+  std::vector<int> factors;
+  for (size_t a = 0; a < replica.axes.size(); ++a) {
+    const std::string_view own = replica.axes[a].name;
+    if (own.starts_with(name) && (own.size() == name.size() || own[name.size()] == '/'))
+      factors.push_back(static_cast<int>(a));
+  }
+  return factors;
+}
+
+std::vector<int> factors_of(const Mesh& replica, std::span<const StageAxis> axes) {
+  std::vector<int> factors;
+  for (const StageAxis axis : axes)
+    for (const int factor : factors_of(replica, axis)) factors.push_back(factor);
+  return factors;
+}
+
+std::vector<int> leading_axes(const Mesh& replica, const std::vector<int>& axes, i64 pieces) {
+  std::vector<int> leading;
+  i64 parts = 1;
+  for (const int axis : axes) {
+    parts *= replica.axes[static_cast<size_t>(axis)].size;
+    if (parts > pieces) break;
+    leading.push_back(axis);
+  }
+  return leading;
+}
+
+}  // namespace switchyard::layout

@@ -1,0 +1,79 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/strategy.hpp"
+#include "error_text.hpp"
+
+namespace switchyard::config {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error(const std::string& text) {
+  return error_of([&] { read_strategy_text(text); });
+}
+
+TEST(StrategyText, is_three_numbers_or_keys_in_any_order) {
+  EXPECT_EQ(read_strategy_text(" 1, 4 ,2 ").degrees, (Degrees{.dp = 1, .tp = 4, .pp = 2}));
+  const StrategyText text = read_strategy_text("zero=0, ulysses = 4,schedule=zb-v ,dp=2,sequence_parallel=false");
+  EXPECT_EQ(text.degrees, (Degrees{.dp = 2, .ulysses = 4}));
+  EXPECT_EQ(text.settings.zero, 0);
+  EXPECT_EQ(text.settings.schedule, ScheduleKind::zb_v);
+  EXPECT_FALSE(text.settings.sequence_parallel);
+  EXPECT_EQ(read_strategy_text("pp=2", {.recompute = Recompute::full}).settings.recompute, Recompute::full)
+      << "what is left out has the given default";
+  EXPECT_EQ(read_strategy_text("recompute=none", {.recompute = Recompute::full}).settings.recompute, Recompute::none);
+}
+
+TEST(StrategyText, is_printed_in_a_fixed_order_without_defaults) {
+  const auto again = [](const char* text) {
+    const StrategyText read = read_strategy_text(text);
+    return to_text(read.degrees, read.settings);
+  };
+  EXPECT_EQ(again("pp=2,tp=4,dp=2"), "2,4,2");
+  EXPECT_EQ(again("tp=4"), "1,4,1");
+  EXPECT_EQ(again("1,1,1"), "1,1,1");
+  EXPECT_EQ(again("zero=1,dp=2"), "2,1,1");
+  EXPECT_EQ(again("ulysses=4,tp=2"), "tp=2,ulysses=4");
+  EXPECT_EQ(again("recompute=full,chunks=3,schedule=interleaved,zero=0,pp=2,activation_cap=5,micro_batch_tokens=9,"
+                  "micro_batch_sequences=2,sequence_parallel=false,dp=3"),
+            "dp=3,pp=2,zero=0,schedule=interleaved,chunks=3,activation_cap=5,recompute=full,micro_batch_tokens=9,"
+            "micro_batch_sequences=2,sequence_parallel=false");
+  for (const char* text : {"2,4,2", "tp=2,ulysses=4", "dp=3,pp=2,zero=0,schedule=zb-v,recompute=full", "zero=0"})
+    EXPECT_EQ(again(text), text);
+}
+
+TEST(StrategyText, that_is_neither_says_what_it_may_be) {
+  for (const char* text :
+       {"", "1", "1,4", "1,4,2,1", "1,4,2x", "0,4,2", "-1,4,2", "1,,2", "1;4;2", "a,b,c", "99999999999999999999,1,1"})
+    EXPECT_EQ(error(text),
+              fmt::format("strategy \"{}\" is not \"dp,tp,pp\". Write three numbers of at least 1, such as "
+                          "\"1,4,2\", or keys, such as \"dp=2,tp=4\".",
+                          text));
+}
+
+TEST(StrategyText, names_the_key_that_is_wrong) {
+  EXPECT_EQ(error("dp=2,tp=4,dp=2"), "strategy \"dp=2,tp=4,dp=2\" gives dp twice. Keep one.");
+  EXPECT_EQ(error("ulises=4"), "strategy \"ulises=4\" has an unknown key \"ulises\". Did you mean \"ulysses\"?");
+  EXPECT_THAT(error("outer-ranks=4"), HasSubstr("Known are dp, tp, pp, ulysses, zero, schedule,"));
+  EXPECT_EQ(error("dp=2,4"), "strategy \"dp=2,4\" has \"4\" between its keys. Write every part as key=value.");
+  EXPECT_EQ(error("dp=0"), "strategy \"dp=0\" has dp = \"0\": a number of at least 1 is needed.");
+  EXPECT_THAT(error("tp=2x"), HasSubstr("has tp = \"2x\": a number of at least 1 is needed."));
+  EXPECT_THAT(error("zero=2"), HasSubstr("has zero = 2, which must be at most 1."));
+  EXPECT_THAT(error("schedule=zb"), HasSubstr("has schedule = \"zb\": one of \"gpipe\", \"1f1b\""));
+  EXPECT_THAT(error("sequence_parallel=1"), HasSubstr("has sequence_parallel = \"1\": true or false is needed."));
+  EXPECT_THAT(error("chunks=two"), HasSubstr("has chunks = \"two\": an integer is needed."));
+}
+
+TEST(StrategyText, names_the_strategy_that_it_makes) {
+  EXPECT_EQ(strategy_from_spec("pp=2, zero=0,tp=2", 4, 4).name, "tp=2,pp=2,zero=0");
+  EXPECT_EQ(strategy_from_spec("dp=1,tp=2,pp=1", 4, 4, {.zero = 0}).name, "1,2,1") << "only what the text has";
+}
+
+TEST(StrategyText, counts_its_ranks_without_overflow) {
+  EXPECT_EQ(ranks_of(Degrees{.dp = 2, .tp = 3, .pp = 5, .ulysses = 7}), 210);
+  EXPECT_GE(ranks_of(Degrees{.dp = i64{1} << 61, .tp = i64{1} << 61}), i64{1} << 60);
+}
+
+}  // namespace
+}  // namespace switchyard::config

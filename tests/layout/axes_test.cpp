@@ -1,0 +1,97 @@
+#include "layout/axes.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace switchyard::layout {
+namespace {
+
+using enum StageAxis;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(StageAxes, are_listed_in_the_order_of_their_numbers_with_names_of_their_own) {
+  std::set<std::string_view> names;
+  for (size_t a = 0; a < kStageAxes; ++a) {
+    EXPECT_EQ(static_cast<size_t>(stage_axes()[a].axis), a);
+    EXPECT_EQ(info_of(stage_axes()[a].axis).name, stage_axes()[a].name);
+    names.insert(stage_axes()[a].name);
+  }
+  EXPECT_EQ(names.size(), kStageAxes);
+}
+
+TEST(StageMesh, has_replicas_of_equal_size) {
+  const StageMesh mesh{{data, 3}, {ulysses, 2}, {outer, 4}};
+  EXPECT_EQ(mesh.ranks(), 24);
+  EXPECT_EQ(mesh.positions(), 8);
+  EXPECT_EQ(mesh.parts(weight_axes()), 4);
+  EXPECT_EQ(to_string(mesh), "data=3 ulysses=2 outer=4");
+  EXPECT_EQ(StageMesh().ranks(), 1);
+  EXPECT_EQ(to_string(StageMesh()), "");
+}
+
+// Whatever is cut twice by an axis could not be laid out.
+TEST(StageAxes, cut_no_value_twice) {
+  for (const bool sequence_parallel : {true, false})
+    for (const Role role : {Role::residual, Role::boundary, Role::block, Role::attention, Role::head}) {
+      std::set<StageAxis> used;
+      size_t count = 0;
+      const RoleCuts cuts = cuts_of(role, sequence_parallel);
+      for (const auto axes : {cuts.tokens, cuts.features})
+        for (const StageAxis axis : axes) {
+          EXPECT_NE(axis, data) << "replicas have their own micro-batches";
+          used.insert(axis);
+          ++count;
+        }
+      EXPECT_EQ(used.size(), count);
+    }
+}
+
+TEST(StageAxes, bring_the_same_ranks_to_attention_as_to_its_result) {
+  for (const bool sequence_parallel : {true, false}) {
+    const auto axes_of = [&](Role role) {
+      const RoleCuts cuts = cuts_of(role, sequence_parallel);
+      std::set<StageAxis> axes(cuts.tokens.begin(), cuts.tokens.end());
+      axes.insert(cuts.features.begin(), cuts.features.end());
+      return axes;
+    };
+    EXPECT_EQ(axes_of(Role::attention), axes_of(Role::block)) << "all-to-alls, no gathers";
+  }
+}
+
+TEST(LeadingFactors, are_all_axes_up_to_the_pieces_and_multiply_to_them_above) {
+  const auto factors = [](int outer_size, int ulysses_size, i64 pieces) {
+    return leading_factors({{outer, outer_size}, {ulysses, ulysses_size}}, cuts_of(Role::attention, true).features,
+                           pieces);
+  };
+  EXPECT_THAT(*factors(2, 2, 4), ElementsAre(2, 2));
+  EXPECT_THAT(*factors(3, 1, 4), ElementsAre(3, 1)) << "uneven parts";
+  EXPECT_THAT(*factors(2, 4, 4), ElementsAre(2, 2));
+  EXPECT_THAT(*factors(2, 2, 2), ElementsAre(2, 1));
+  EXPECT_THAT(*factors(8, 2, 4), ElementsAre(4, 1));
+  EXPECT_THAT(*factors(1, 8, 2), ElementsAre(1, 2));
+  EXPECT_FALSE(factors(3, 2, 4));
+  EXPECT_FALSE(factors(6, 1, 4));
+  EXPECT_FALSE(factors(2, 3, 4));
+}
+
+TEST(FactorsOf, finds_an_axis_that_is_refined) {
+  const Mesh mesh{{{"ulysses/0", 2}, {"ulysses/1", 2}, {"outer", 2}}, {0, 1, 2, 3, 4, 5, 6, 7}};
+  EXPECT_THAT(factors_of(mesh, ulysses), ElementsAre(0, 1));
+  EXPECT_THAT(factors_of(mesh, cuts_of(Role::attention, true).features), ElementsAre(2, 0, 1));
+  EXPECT_THAT(factors_of(mesh, data), IsEmpty());
+}
+
+TEST(LeadingAxes, end_before_there_are_more_parts_than_pieces) {
+  const Mesh mesh{{{"outer/0", 4}, {"outer/1", 2}, {"ulysses", 2}}, {}};
+  EXPECT_EQ(leading_axes(mesh, {0, 1, 2}, 16), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(leading_axes(mesh, {0, 1, 2}, 15), (std::vector<int>{0, 1}));
+  EXPECT_EQ(leading_axes(mesh, {0, 1, 2}, 4), std::vector<int>{0});
+  EXPECT_EQ(leading_axes(mesh, {2, 0}, 3), std::vector<int>{2});
+  EXPECT_EQ(leading_axes(mesh, {0}, 3), std::vector<int>{});
+}
+
+}  // namespace
+}  // namespace switchyard::layout
