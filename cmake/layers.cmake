@@ -12,6 +12,9 @@ function(switchyard_target_options target)
                            $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     target_link_options(${target} PUBLIC -fsanitize=${SWITCHYARD_SANITIZE})
   endif()
+  if(SWITCHYARD_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link -O1)  # coverage, which leads the fuzzer
+  endif()
 endfunction()
 
 function(switchyard_layer name)

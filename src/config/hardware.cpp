@@ -255,8 +255,7 @@ void Reader::close(const Section& section) {
 void Reader::report_unknown() {
   const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   for (const auto& [name, place] : unknown_) {
-    const auto same =
-        std::find_if(known_.begin(), known_.end(), [&](const std::string& known) { return last(known) == last(name); });
+    const auto same = std::ranges::find(known_, last(name), last);
     const std::string likely = same != known_.end() ? *same : nearest_name(name, known_);
     errors_.add(place, fmt::format("{} is not a key. {}", name,
                                    likely.empty() ? "docs/cluster-format.md lists all keys."

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <ranges>
+#include <numeric>
 
 #include "base/errors.hpp"
 #include "base/fingerprint.hpp"
@@ -84,7 +84,9 @@ void check_zero(const Job& job, const Where& where, Errors& errors) {
 /// run.order must name each bucket once.
 void check_order(const Job& job, const Where& where, Errors& errors) {
   const int buckets = static_cast<int>(job.buckets.size());
-  if (!job.run.order.empty() && !std::ranges::is_permutation(job.run.order, std::views::iota(0, buckets)))
+  std::vector<int> all(job.buckets.size());
+  std::iota(all.begin(), all.end(), 0);
+  if (!job.run.order.empty() && !std::ranges::is_permutation(job.run.order, all))
     errors.add(
         where("run.order"),
         fmt::format(
