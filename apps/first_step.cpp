@@ -4,7 +4,6 @@
 
 #include <filesystem>
 
-#include "compiler/memory.hpp"
 #include "data/corpus.hpp"
 #include "data/job_sampling.hpp"
 
@@ -56,22 +55,36 @@ std::vector<i64> lengths_of_step(const config::Job& job, i64 index) {
   return data::Sampler::lengths(sampler.batch(sampler.cursor_of(index)));
 }
 
+StepPlanner::StepPlanner(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths)
+    : plans_(plans),
+      budget_(job.run.memory_budget.count),
+      step_{.lengths = std::move(lengths), .plan = {}, .program = {}},
+      assembler_(step_.plan, plans),
+      check_(step_.plan, plans, budget_) {
+  step_.plan = batch::plan_batch(index, step_.lengths, compiler::bucket_specs(job, plans),
+                                 compiler::work_model(job.model.config), compiler::phase_order(job));
+  prefetch(job.run.prefetch ? static_cast<int>(plans.units().size()) : 0);
+  while (budget_ > 0 && units_ > 0 && !check_.may_fit(step_.program)) prefetch(check_.fewer_units(units_));
+}
+
+bool StepPlanner::keep_to_budget() {
+  if (budget_ == 0) return false;
+  const int before = units_;
+  std::optional<compiler::MemoryPeak> peak;
+  while (!(peak = check_.peak_within(step_.program)) && units_ > 0) prefetch(check_.fewer_units(units_));
+  step_.peak = peak ? peak->total : compiler::rank_with_highest_peak(step_.program, step_.plan, plans_).second.total;
+  return units_ != before;
+}
+
+void StepPlanner::prefetch(int units) {
+  units_ = units;
+  step_.program = assembler_.program({.prefetch_units = units});
+}
+
 PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths) {
-  PlannedStep step;
-  step.lengths = std::move(lengths);
-  step.plan = batch::plan_batch(index, step.lengths, compiler::bucket_specs(job, plans),
-                                compiler::work_model(job.model.config), compiler::phase_order(job));
-  const i64 budget = job.run.memory_budget.count;
-  compiler::BudgetCheck check(step.plan, plans, budget);
-  step.program = compiler::assemble_within(step.plan, plans, job.run.prefetch, [&](const ir::Program& program) {
-    if (budget == 0) return true;
-    const std::optional<compiler::MemoryPeak> peak = check.peak_within(program);
-    if (peak) step.peak = peak->total;
-    return peak.has_value();
-  });
-  if (budget > 0 && !step.peak)
-    step.peak = compiler::rank_with_highest_peak(step.program, step.plan, plans).second.total;
-  return step;
+  StepPlanner planner(job, plans, index, std::move(lengths));
+  planner.keep_to_budget();
+  return std::move(planner).step();
 }
 
 std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Plans& plans, int count) {

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "compiler/job_plans.hpp"
+#include "compiler/memory.hpp"
+#include "compiler/step_assembler.hpp"
 
 namespace switchyard::apps {
 
@@ -20,7 +22,26 @@ struct PlannedStep {
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count);
 /// The same for step index + 1 alone.
 std::vector<i64> lengths_of_step(const config::Job& job, i64 index);
-/// Step index + 1, for documents of these lengths.
+/// Step index + 1, for documents of these lengths. Where the job has a memory budget, its program prefetches at first
+/// what one of the ranks has memory for.
+class StepPlanner {
+ public:
+  StepPlanner(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths);
+  /// Prefetches less if another rank exceeds the budget. Returns whether the program changed.
+  bool keep_to_budget();
+  const PlannedStep& step() const& { return step_; }
+  PlannedStep step() && { return std::move(step_); }
+
+ private:
+  void prefetch(int units);
+  const compiler::Plans& plans_;
+  i64 budget_;  // bytes; 0: none
+  PlannedStep step_;
+  compiler::StepAssembler assembler_;
+  compiler::BudgetCheck check_;
+  int units_ = 0;  // that are prefetched
+};
+/// Step index + 1 as it is trained: within the budget.
 PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths);
 
 /// Step 1 of the job, with lengths_of_steps.

@@ -136,7 +136,7 @@ Planned planned(const Options& options, i64 sequences, double limit) {
       contest, *result.planner, std::max(kJudged, listed(options)), options.most_buckets,
       [&] { return limit_of(limit); }, options.top > 0 ? std::nullopt : std::optional(planner::Effort{}));
   result.seconds = seconds_since(start);
-  result.plans = contest.judged();
+  result.plans = contest.judged(static_cast<size_t>(listed(options)));
   return result;
 }
 

@@ -6,10 +6,13 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <future>
+#include <functional>
 #include <limits>
 #include <mutex>
+#include <numeric>
+#include <stop_token>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "compiler/job_plans.hpp"
@@ -120,146 +123,202 @@ config::Job planned_job(config::Job job, const planner::Planner& planner, const 
   return within_memory(std::move(job), planner.request().hardware);
 }
 
+namespace {
+
+// A job on the simulator, at first with the memory of one rank alone: that of all takes longer to find than the time.
+class Trial {
+ public:
+  Trial(const config::Job& job, std::shared_ptr<const compiler::CompiledModel> model, const cluster::Hardware& hardware,
+        const std::vector<std::vector<i64>>& lengths)
+      : plans_(compiler::plans_of(job, std::move(model))), hardware_(hardware) {
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      steps_.emplace_back(job, plans_, static_cast<i64>(i), lengths[i]);
+      seconds_.push_back(seconds_of(steps_.back()));
+    }
+  }
+
+  void keep_to_budget() {
+    size_t i = 0;
+    for (StepPlanner& step : steps_) {
+      if (step.keep_to_budget()) seconds_[i] = seconds_of(step);
+      ++i;
+    }
+  }
+
+  /// Mean over the steps.
+  double seconds() const {
+    return std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / static_cast<double>(seconds_.size());
+  }
+
+  /// Of all steps.
+  i64 peak() const {
+    i64 peak = 0;
+    for (const StepPlanner& planner : steps_) {
+      const PlannedStep& step = planner.step();
+      peak = std::max(peak, step.peak ? *step.peak
+                                      : compiler::rank_with_highest_peak(step.program, step.plan, plans_).second.total);
+    }
+    return peak;
+  }
+
+ private:
+  double seconds_of(const StepPlanner& planner) const {
+    const PlannedStep& step = planner.step();
+    return simulator::simulate(step.program, step.plan, plans_, hardware_).step_seconds;
+  }
+
+  compiler::Plans plans_;
+  const cluster::Hardware& hardware_;
+  std::list<StepPlanner> steps_;
+  std::vector<double> seconds_;  // by step
+};
+
+void finish(JudgedPlan& plan, Trial& trial) {
+  trial.keep_to_budget();
+  plan.seconds = trial.seconds();
+  plan.peak = trial.peak();
+  plan.fits = plan.job.run.memory_budget.count == 0 || plan.peak <= plan.job.run.memory_budget.count;
+}
+
+}  // namespace
+
 JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware,
                      const std::vector<std::vector<i64>>& steps) {
-  const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
   JudgedPlan judged{.name = std::move(name), .job = job};
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const PlannedStep step = planned_step(job, plans, static_cast<i64>(i), steps[i]);
-    judged.peak = std::max(
-        judged.peak,
-        step.peak ? *step.peak : compiler::rank_with_highest_peak(step.program, step.plan, plans).second.total);
-    judged.seconds +=
-        simulator::simulate(step.program, step.plan, plans, hardware).step_seconds / static_cast<double>(steps.size());
-  }
-  judged.fits = job.run.memory_budget.count == 0 || judged.peak <= job.run.memory_budget.count;
+  Trial trial(job, compiler::model_of(job, hardware.placement()), hardware, steps);
+  finish(judged, trial);
   return judged;
 }
 
 struct Contest::Entry {
   JudgedPlan plan;
+  std::unique_ptr<Trial> trial{};  // until its time within the budget is known
   std::exception_ptr failed{};
 };
 
-// A queue of plans; its threads leave a core to the search, which works along when it has ended.
-class Contest::Simulations {
+// Threads that work through tasks, on all cores but one, which belongs to the search until it has ended.
+class Contest::Workers {
  public:
-  Simulations(const cluster::Hardware& hardware, const std::vector<std::vector<i64>>& steps)
-      : hardware_(hardware), steps_(steps) {
+  Workers() {
     for (unsigned thread = 1; thread < std::thread::hardware_concurrency(); ++thread)
-      others_.push_back(std::async(std::launch::async, [this] { work(); }));
+      threads_.emplace_back([this](const std::stop_token& stop) {
+        std::unique_lock lock(mutex_);
+        while (changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) work(lock);
+      });
   }
   // What has not begun is left out.
-  ~Simulations() {
-    {
-      const std::lock_guard lock(mutex_);
-      waiting_.clear();
-    }
-    finish();
+  ~Workers() {
+    const std::lock_guard lock(mutex_);
+    waiting_.clear();
   }
 
-  void add(Entry& entry) {
+  /// task: throws nothing.
+  void add(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back(&entry);
+    waiting_.push_back(std::move(task));
     changed_.notify_one();
   }
 
+  /// The thread that waits in finish() is one of them.
+  int count() const { return static_cast<int>(threads_.size()) + 1; }
+  /// Works along until all tasks are done.
   void finish() {
-    {
-      const std::lock_guard lock(mutex_);
-      ended_ = true;
-      changed_.notify_all();
+    std::unique_lock lock(mutex_);
+    while (!waiting_.empty() || running_ > 0) {
+      if (waiting_.empty())
+        changed_.wait(lock);
+      else
+        work(lock);
     }
-    work();
-    for (std::future<void>& other : others_) other.get();
-    others_.clear();
   }
 
  private:
-  // Until nothing is left and nothing more comes.
-  void work() {
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return ended_ || !waiting_.empty(); });
-      if (waiting_.empty()) return;
-      Entry& entry = *waiting_.front();
-      waiting_.pop_front();
-      lock.unlock();
-      simulate(entry);
-    }
+  void work(std::unique_lock<std::mutex>& lock) {
+    const std::function<void()> task = std::move(waiting_.front());
+    waiting_.pop_front();
+    ++running_;
+    lock.unlock();
+    task();
+    lock.lock();
+    --running_;
+    changed_.notify_all();
   }
 
-  void simulate(Entry& entry) const {
-    JudgedPlan& plan = entry.plan;
-    try {
-      const JudgedPlan timed = simulated(plan.name, plan.job, hardware_, steps_);
-      plan.seconds = timed.seconds;
-      plan.peak = timed.peak;
-      plan.fits = timed.fits;
-    } catch (const UserError& error) {
-      if (!plan.own) entry.failed = std::current_exception();
-      plan.remark = error.what();
-      plan.seconds = std::numeric_limits<double>::infinity();
-      plan.fits = false;
-    } catch (...) {
-      entry.failed = std::current_exception();
-    }
-  }
-
-  const cluster::Hardware& hardware_;
-  const std::vector<std::vector<i64>>& steps_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Entry*> waiting_;
-  bool ended_ = false;
-  std::vector<std::future<void>> others_;
+  std::condition_variable_any changed_;
+  std::deque<std::function<void()>> waiting_;
+  int running_ = 0;
+  std::vector<std::jthread> threads_;
 };
 
 Contest::Contest(const config::Job& job, const planner::Planner& planner, bool own, int most_buckets)
     : job_(job),
       planner_(planner),
-      simulations_(std::make_unique<Simulations>(planner.request().hardware, planner.request().steps)) {
+      model_(compiler::model_of(job, planner.request().hardware.placement())),
+      workers_(std::make_unique<Workers>()) {
   if (!own || (most_buckets > 0 && std::cmp_greater(job.buckets.size(), most_buckets))) return;
   JudgedPlan plan{.name = name_of(job.buckets), .job = within_memory(job, planner.request().hardware), .own = true};
   if (job.run.home == 0) plan.choice = planner.choice(job.buckets, compiler::phase_order(job));
   if (plan.choice) plan.name = planner.to_string(*plan.choice);
-  own_ = std::make_unique<Entry>(std::move(plan));
-  simulations_->add(*own_);
+  start(std::move(plan));
 }
 
 Contest::~Contest() = default;
 
 void Contest::add(const planner::Choice& choice) {
-  if (std::ranges::any_of(entries_, [&](const Entry& entry) { return same(*entry.plan.choice, choice); })) return;
-  Entry& entry = entries_.emplace_back(
-      JudgedPlan{.name = planner_.to_string(choice), .choice = choice, .job = planned_job(job_, planner_, choice)});
-  if (own_ && own_->plan.choice && same(*own_->plan.choice, choice))
-    entry.plan.own = true;
-  else
-    simulations_->add(entry);
+  const auto known = [&](const Entry& entry) { return entry.plan.choice && same(*entry.plan.choice, choice); };
+  if (std::ranges::none_of(entries_, known))
+    start({.name = planner_.to_string(choice), .choice = choice, .job = planned_job(job_, planner_, choice)});
 }
 
-std::vector<JudgedPlan> Contest::judged() {
-  simulations_->finish();
-  std::vector<JudgedPlan> plans;
-  const auto add = [&](Entry& entry) {
-    if (entry.failed) std::rethrow_exception(entry.failed);
-    plans.push_back(std::move(entry.plan));
-  };
-  bool listed = false;
-  for (Entry& entry : entries_) {
-    if (entry.plan.own) {
-      entry.plan.seconds = own_->plan.seconds;
-      entry.plan.peak = own_->plan.peak;
-      entry.plan.fits = own_->plan.fits;
-      entry.plan.remark = own_->plan.remark;
-      entry.failed = own_->failed;
-      listed = true;
+void Contest::start(JudgedPlan plan) {
+  Entry& entry = entries_.emplace_back(std::move(plan));
+  simulate(entry, [this, &entry] {
+    const planner::Request& request = planner_.request();
+    entry.trial = std::make_unique<Trial>(entry.plan.job, model_, request.hardware, request.steps);
+    entry.plan.seconds = entry.trial->seconds();
+  });
+}
+
+void Contest::simulate(Entry& entry, std::function<void()> task) {
+  workers_->add([&entry, task = std::move(task)] {
+    try {
+      task();
+    } catch (const UserError& error) {
+      if (!entry.plan.own) entry.failed = std::current_exception();
+      entry.plan.remark = error.what();
+      entry.plan.seconds = std::numeric_limits<double>::infinity();
+      entry.plan.fits = false;
+    } catch (...) {
+      entry.failed = std::current_exception();
     }
-    add(entry);
+  });
+}
+
+std::vector<JudgedPlan> Contest::judged(size_t listed) {
+  std::vector<Entry*> order;
+  for (Entry& entry : entries_) order.push_back(&entry);
+  // Prefetching less takes no less time, so plans behind those that are listed need no closer look.
+  for (int needed = 1; needed > 0;) {
+    workers_->finish();
+    for (const Entry* entry : order)
+      if (entry->failed) std::rethrow_exception(entry->failed);
+    std::ranges::stable_sort(order, {}, [](const Entry* entry) {
+      return std::tuple(!entry->plan.fits, entry->plan.seconds, entry->plan.own);
+    });
+    needed = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      Entry& entry = *order[i];
+      const bool wanted = i < listed || entry.plan.own || entry.plan.single();
+      // Cores that are free look at the next ones, which often turn out to be wanted.
+      if (!entry.trial || !(wanted || (needed > 0 && needed < workers_->count()))) continue;
+      ++needed;
+      simulate(entry, [&entry] { finish(entry.plan, *std::exchange(entry.trial, nullptr)); });
+    }
   }
-  if (own_ && !listed) add(*own_);
-  std::ranges::stable_sort(plans, {}, [](const JudgedPlan& plan) { return std::pair(!plan.fits, plan.seconds); });
+  std::vector<JudgedPlan> plans;
+  for (Entry* entry : order)
+    if (!entry->trial) plans.push_back(std::move(entry->plan));
   return plans;
 }
 
@@ -281,7 +340,7 @@ ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware
   const planner::Planner planner(request_of(job, hardware, steps_that_stand_for_all(job)));
   Contest contest(job, planner);
   search_and_simulate(contest, planner, kJudged);
-  const std::vector<JudgedPlan> plans = contest.judged();
+  const std::vector<JudgedPlan> plans = contest.judged(kJudged);
   // One that fits, if any does; otherwise training reports what is missing.
   const JudgedPlan& best = plans.front();
   const auto single = std::ranges::find_if(plans, [](const JudgedPlan& plan) { return plan.single() && plan.fits; });

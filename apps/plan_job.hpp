@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/assemble.hpp"
 #include "config/job_reader.hpp"
 #include "planner/plan.hpp"
 #include "report/page.hpp"
@@ -52,18 +53,20 @@ class Contest {
   ~Contest();
   /// Starts to simulate a plan, unless it is known.
   void add(const planner::Choice& choice);
-  /// All plans that were added, and the job's own buckets. The quickest comes first; those that exceed the memory
-  /// budget or can't run come last.
-  std::vector<JudgedPlan> judged();
+  /// The `listed` quickest plans of those that were added, the single strategies, and the job's own buckets. The
+  /// quickest comes first; those that exceed the memory budget or can't run come last.
+  std::vector<JudgedPlan> judged(size_t listed);
 
  private:
   struct Entry;
-  class Simulations;
+  class Workers;
+  void start(JudgedPlan plan);
+  void simulate(Entry& entry, std::function<void()> task);
   const config::Job& job_;
   const planner::Planner& planner_;
-  std::unique_ptr<Entry> own_;
+  std::shared_ptr<const compiler::CompiledModel> model_;
   std::list<Entry> entries_;
-  std::unique_ptr<Simulations> simulations_;  // ends before what it simulates
+  std::unique_ptr<Workers> workers_;  // ends before what it works on
 };
 
 /// The planner's best plans with what the simulator says of them: those that a search for `top` finds, and the best

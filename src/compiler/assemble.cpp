@@ -359,7 +359,7 @@ class Assembler {
 
   // Units in the order in which the backward pass completes them. A transfer waits for its members' last run only.
   void reduce(int p) {
-    const auto& units = strategy(p).reduce.units;
+    const auto& units = plans_.reduction(plan_.phases[static_cast<size_t>(p)].strategy).units;
     const auto last = last_writes(p);
     for (size_t i = units.size(); i-- > 0;) {
       std::vector<int> made;

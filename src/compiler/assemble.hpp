@@ -3,6 +3,9 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <mutex>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -41,32 +44,57 @@ struct StageCost {
 };
 StageCost cost_of(const ir::StageCode& stage);
 
-/// A strategy, compiled and placed. reduce: its gradients to home's owners.
+/// A strategy, compiled and placed.
 struct CompiledStrategy {
   config::Strategy strategy;
   std::vector<ir::GroupCode> groups;
   std::vector<Replica> replicas;
   ParamMaps maps;
-  switching::MovePlan reduce;
   std::vector<std::vector<StageCost>> cost;  // [group][stage]
   i64 multiple = 1;                          // T is a multiple of it
   std::vector<int> replica_ranks(int replica, int stage) const;
 };
 
-/// What all steps of a job share: one model, many strategies, one home.
-class Plans {
+/// A model on the ranks of a cluster, which compiles each strategy once, however many plans use it. Thread-safe.
+class CompiledModel {
  public:
-  /// `graph` is differentiated. home_anchor indexes `strategies`: where that uses the parameters is home, once or (zero
-  /// = 0) every copy.
-  Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster,
-        switching::Planner planner, const CodeOptions& how = {});
+  /// `graph` is differentiated.
+  CompiledModel(ir::Graph graph, cluster::Cluster cluster, const CodeOptions& how = {});
 
   const ir::Graph& graph() const { return graph_; }
   const cluster::Cluster& cluster() const { return cluster_; }
-  const std::vector<CompiledStrategy>& strategies() const { return strategies_; }
+  std::shared_ptr<const CompiledStrategy> compiled(const config::Strategy& strategy) const;
+
+ private:
+  ir::Graph graph_;
+  cluster::Cluster cluster_;
+  CodeOptions how_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::shared_ptr<const CompiledStrategy>> known_;
+};
+
+/// What all steps of a job share: one model, many strategies, one home.
+class Plans {
+ public:
+  /// home_anchor indexes `strategies`: where that uses the parameters is home, once or (zero = 0) every copy.
+  Plans(std::shared_ptr<const CompiledModel> model, const std::vector<config::Strategy>& strategies, int home_anchor,
+        switching::Planner planner);
+  /// With a model of its own.
+  Plans(ir::Graph graph, const std::vector<config::Strategy>& strategies, int home_anchor, cluster::Cluster cluster,
+        switching::Planner planner, const CodeOptions& how = {});
+
+  const ir::Graph& graph() const { return model_->graph(); }
+  const cluster::Cluster& cluster() const { return model_->cluster(); }
+  /// A range of const CompiledStrategy&.
+  auto strategies() const {
+    return std::views::transform(strategies_,
+                                 [](const auto& strategy) -> const CompiledStrategy& { return *strategy; });
+  }
   const std::vector<layout::ShardMap>& home() const { return home_; }
   /// The part of home that has every element once.
   const std::vector<layout::ShardMap>& owners() const { return owners_; }
+  /// The gradients of a strategy to their owners.
+  const switching::MovePlan& reduction(int strategy) const { return reductions_[static_cast<size_t>(strategy)]; }
   /// Summed gradients from their owners to home's other copies; no units where home has every element once.
   const switching::MovePlan& broadcast() const { return broadcast_; }
   const std::vector<switching::UnitMaps>& units() const { return units_; }
@@ -75,12 +103,12 @@ class Plans {
   const switching::MovePlan& moves(int from, int to) const;
 
  private:
-  ir::Graph graph_;
-  cluster::Cluster cluster_;
+  std::shared_ptr<const CompiledModel> model_;
   switching::Planner planner_;
-  std::vector<CompiledStrategy> strategies_;
+  std::vector<std::shared_ptr<const CompiledStrategy>> strategies_;
   std::vector<layout::ShardMap> owners_, home_;
   std::vector<switching::UnitMaps> units_;
+  std::vector<switching::MovePlan> reductions_;  // by strategy
   switching::MovePlan broadcast_;
   mutable std::map<std::pair<int, int>, switching::MovePlan> moves_;
 };

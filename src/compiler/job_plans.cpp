@@ -16,13 +16,20 @@ CodeOptions code_options(const config::Job& job, const cluster::Cluster& cluster
   return {.overlap = job.run.overlap && cluster.overlaps_collectives};
 }
 
-Plans plans_of(const config::Job& job, const cluster::Cluster& cluster) {
+std::shared_ptr<const CompiledModel> model_of(const config::Job& job, const cluster::Cluster& cluster) {
   ir::Graph graph = models::build(job.model.config, precision_of(job.run), models::Output::loss);
   ir::differentiate(graph);
+  return std::make_shared<const CompiledModel>(std::move(graph), cluster, code_options(job, cluster));
+}
+
+Plans plans_of(const config::Job& job, std::shared_ptr<const CompiledModel> model) {
   std::vector<config::Strategy> strategies;
   for (const config::Bucket& bucket : job.buckets) strategies.push_back(bucket.strategy);
-  return Plans(std::move(graph), std::move(strategies), job.run.home, cluster, job.switch_planner,
-               code_options(job, cluster));
+  return Plans(std::move(model), strategies, job.run.home, job.switch_planner);
+}
+
+Plans plans_of(const config::Job& job, const cluster::Cluster& cluster) {
+  return plans_of(job, model_of(job, cluster));
 }
 
 std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans& plans) {

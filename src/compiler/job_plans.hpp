@@ -1,6 +1,7 @@
 // From a job to the inputs of the compiler and the batch planner.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "batch/planner.hpp"
@@ -16,8 +17,11 @@ Precision precision_of(const config::RunSettings& run);
 /// fabric let them.
 CodeOptions code_options(const config::Job& job, const cluster::Cluster& cluster);
 
+/// The job's model, to be compiled for any strategies.
+std::shared_ptr<const CompiledModel> model_of(const config::Job& job, const cluster::Cluster& cluster);
 /// Plans for training a resolved job: its model, a strategy per bucket, home on the strategy of bucket run.home.
 /// errors  UserError where a strategy does not fit the model
+Plans plans_of(const config::Job& job, std::shared_ptr<const CompiledModel> model);
 Plans plans_of(const config::Job& job, const cluster::Cluster& cluster);
 
 /// The job's buckets for the batch planner. A replica's speed is its number of ranks.

@@ -31,6 +31,7 @@ class Meter {
     now_.bytes[static_cast<size_t>(what)] += allocated(bytes);
     now_.total += allocated(bytes);
     if (now_.total > peak_.total) peak_ = now_;
+    recent_ = std::max(recent_, now_.total);
     if (keep_tasks_ && now_.total > tasks_.back().total) tasks_.back() = now_;
   }
   void drop(MemoryClass what, i64 bytes) {
@@ -46,6 +47,8 @@ class Meter {
     now_.task = id;
     if (keep_tasks_) tasks_.push_back(now_);
   }
+  /// The highest total since the last call.
+  i64 recent() { return std::exchange(recent_, now_.total); }
   /// From now on the peak within every task is kept.
   void keep_tasks() {
     keep_tasks_ = true;
@@ -56,6 +59,7 @@ class Meter {
 
  private:
   MemoryPeak now_, peak_;
+  i64 recent_ = 0;
   bool keep_tasks_ = false;
   std::vector<MemoryPeak> tasks_;
 };
@@ -119,6 +123,7 @@ class Replay {
         stages_(stages),
         users_(plan.phases.size() * static_cast<size_t>(units_) * 2),
         accumulated_(plan.phases.size() * plans.home().size()),
+        phase_peaks_(plan.phases.size()),
         tables_(tables) {}
 
   MemoryPeak run() {
@@ -128,6 +133,9 @@ class Replay {
     peak.tables = tables_;
     return peak;
   }
+
+  /// The highest total while a phase computes.
+  const std::vector<i64>& phase_peaks() const { return phase_peaks_; }
 
   std::vector<MemoryPeak> by_task() {
     meter_.at(-1);
@@ -355,6 +363,7 @@ class Replay {
   }
 
   void run_segment(const Task& t) {
+    meter_.recent();
     const ir::StageCode& stage = stage_of(t);
     MicroBatchState& state = state_of(t, t.stage);
     const std::vector<ir::Instr>& code = stage.segment(t.pass).code;
@@ -379,6 +388,8 @@ class Replay {
       for (const int b : code[i].drop) release(stage, b, state);
     };
     ir::walk(stage.segment(t.pass), start, end);
+    i64& highest = phase_peaks_[static_cast<size_t>(t.phase)];
+    highest = std::max(highest, meter_.recent());
     if (t.forward()) keep(stage, state);
   }
 
@@ -453,6 +464,7 @@ class Replay {
   std::map<UnitUse, std::map<int, int>> working_,
       gradient_blocks_;  // parameter (gradients: the group's first) -> block
   std::map<StateKey, MicroBatchState> states_;
+  std::vector<i64> phase_peaks_;
   RotaryTables tables_;
   i64 kept_ = 0, most_kept_ = 0;
 };
@@ -515,18 +527,18 @@ BudgetCheck::BudgetCheck(const batch::StepPlan& plan, const Plans& plans, i64 bu
 
 BudgetCheck::~BudgetCheck() = default;
 
+bool BudgetCheck::may_fit(const ir::Program& program) {
+  return peak_of(program, Arrivals(program), suspect_).total <= budget_;
+}
+
 std::optional<MemoryPeak> BudgetCheck::peak_within(const ir::Program& program) {
   const Arrivals arrivals(program);
-  const auto peak_of = [&](int rank) {
-    const Holdings& holdings = common_->holdings.try_emplace(rank, plans_, common_->boxes, rank).first->second;
-    return Replay(program, plan_, plans_, holdings, &arrivals, common_->stages).run();
-  };
-  if (suspect_ >= 0 && peak_of(suspect_).total > budget_) return std::nullopt;
+  MemoryPeak highest = peak_of(program, arrivals, suspect_);
+  if (highest.total > budget_) return std::nullopt;
   const std::vector<int> first_like = EquivalenceClasses(program, plan_, plans_, common_->boxes, true).first_like();
-  MemoryPeak highest;
   for (int rank = 0; rank < static_cast<int>(first_like.size()); ++rank) {
-    if (first_like[static_cast<size_t>(rank)] != rank) continue;
-    const MemoryPeak peak = peak_of(rank);
+    if (rank == suspect_ || first_like[static_cast<size_t>(rank)] != rank) continue;
+    const MemoryPeak peak = peak_of(program, arrivals, rank);
     if (peak.total > budget_) {
       suspect_ = rank;
       return std::nullopt;
@@ -534,6 +546,36 @@ std::optional<MemoryPeak> BudgetCheck::peak_within(const ir::Program& program) {
     if (peak.total > highest.total) highest = peak;
   }
   return highest;
+}
+
+MemoryPeak BudgetCheck::peak_of(const ir::Program& program, const Arrivals& arrivals, int rank) {
+  const Holdings& holdings = common_->holdings.try_emplace(rank, plans_, common_->boxes, rank).first->second;
+  Replay replay(program, plan_, plans_, holdings, &arrivals, common_->stages);
+  const MemoryPeak peak = replay.run();
+  phase_peaks_ = replay.phase_peaks();
+  return peak;
+}
+
+// In the worst order a rank has all parameters that the next phase prefetches while a phase computes, so each that is
+// not prefetched makes the phase's peak so much lower. Without prefetch other things change, too.
+int BudgetCheck::fewer_units(int units) const {
+  const Holdings& holdings = common_->holdings.at(suspect_);
+  const i64 element = size_of(plans_.graph().precision().compute);
+  const auto bytes = [&](size_t phase, int unit) {
+    i64 sum = 0;
+    for (const WorkingGroup& group :
+         holdings.working(plan_.phases[phase].strategy, plan_.phases[phase - 1].strategy, unit))
+      if (group.source == WorkingGroup::Source::own) sum += allocated(group.elements * element);
+    return sum;
+  };
+  std::vector<i64> peaks = phase_peaks_;
+  for (units = std::min(units, static_cast<int>(plans_.units().size())); units > 1;) {
+    const int all = std::exchange(units, units / 2);
+    for (size_t phase = 1; phase < peaks.size(); ++phase)
+      for (int unit = units; unit < all; ++unit) peaks[phase - 1] -= bytes(phase, unit);
+    if (std::ranges::max(peaks) <= budget_) return units;
+  }
+  return 0;
 }
 
 std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, const batch::StepPlan& plan,

@@ -11,6 +11,7 @@
 
 #include "batch/step_plan.hpp"
 #include "compiler/holdings.hpp"
+#include "compiler/worst_order.hpp"
 
 namespace switchyard::compiler {
 
@@ -63,20 +64,25 @@ class BudgetCheck {
  public:
   BudgetCheck(const batch::StepPlan& plan, const Plans& plans, i64 budget);
   ~BudgetCheck();
+  /// Whether one rank keeps to the budget, in the worst order: rank 0, or the one that was the last to exceed it, as it
+  /// mostly exceeds it in a similar program, too. Takes a fraction of the time of all ranks.
+  bool may_fit(const ir::Program& program);
   /// The highest peak of all ranks in the worst order if it is at most `budget` bytes, otherwise nothing: the first
-  /// rank that is known to exceed the budget answers for all. The next time it is asked first, as it mostly exceeds the
-  /// budget in a similar program, too.
+  /// rank that is known to exceed the budget answers for all.
   std::optional<MemoryPeak> peak_within(const ir::Program& program);
-  /// That rank; -1 before any exceeds the budget.
-  int suspect() const { return suspect_; }
+  /// After either has found that a program that prefetches `units` exceeds the budget: the largest of units / 2,
+  /// units / 4, ... with which that rank may keep to it; 0 if there is none, whether it fits or not.
+  int fewer_units(int units) const;
 
  private:
   struct Common;
+  MemoryPeak peak_of(const ir::Program& program, const Arrivals& arrivals, int rank);
   const batch::StepPlan& plan_;
   const Plans& plans_;
   i64 budget_;
   std::unique_ptr<Common> common_;
-  int suspect_ = -1;
+  int suspect_ = 0;
+  std::vector<i64> phase_peaks_;  // bytes of the rank that was looked at last, by the phase whose tasks ran
 };
 
 /// The program of a training step that prefetches as many units as `fits`, asked of one program after the other,

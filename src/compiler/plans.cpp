@@ -106,23 +106,43 @@ std::vector<int> CompiledStrategy::replica_ranks(int replica, int stage) const {
   return {first, first + positions};
 }
 
-Plans::Plans(ir::Graph graph, std::vector<config::Strategy> strategies, int home_anchor, cluster::Cluster cluster,
-             switching::Planner planner, const CodeOptions& how)
-    : graph_(std::move(graph)), cluster_(std::move(cluster)), planner_(planner) {
-  for (config::Strategy& strategy : strategies)
-    strategies_.push_back(compile_strategy(graph_, std::move(strategy), cluster_, how));
+CompiledModel::CompiledModel(ir::Graph graph, cluster::Cluster cluster, const CodeOptions& how)
+    : graph_(std::move(graph)), cluster_(std::move(cluster)), how_(how) {}
+
+std::shared_ptr<const CompiledStrategy> CompiledModel::compiled(const config::Strategy& strategy) const {
+  const auto known = [&] {
+    const std::lock_guard lock(mutex_);
+    const auto at = std::ranges::find(known_, strategy, [](const auto& one) { return one->strategy; });
+    return at == known_.end() ? nullptr : *at;
+  };
+  if (auto one = known()) return one;
+  auto made = std::make_shared<const CompiledStrategy>(compile_strategy(graph_, strategy, cluster_, how_));
+  const std::lock_guard lock(mutex_);
+  return known_.emplace_back(std::move(made));
+}
+
+Plans::Plans(ir::Graph graph, const std::vector<config::Strategy>& strategies, int home_anchor,
+             cluster::Cluster cluster, switching::Planner planner, const CodeOptions& how)
+    : Plans(std::make_shared<const CompiledModel>(std::move(graph), std::move(cluster), how), strategies, home_anchor,
+            planner) {}
+
+Plans::Plans(std::shared_ptr<const CompiledModel> model, const std::vector<config::Strategy>& strategies,
+             int home_anchor, switching::Planner planner)
+    : model_(std::move(model)), planner_(planner) {
+  for (const config::Strategy& strategy : strategies) strategies_.push_back(model_->compiled(strategy));
   check(home_anchor >= 0 && static_cast<size_t>(home_anchor) < strategies_.size(), "no strategy {} to anchor home",
         home_anchor);
-  const CompiledStrategy& anchor = strategies_[static_cast<size_t>(home_anchor)];
+  const CompiledStrategy& anchor = *strategies_[static_cast<size_t>(home_anchor)];
   owners_ = owner_maps(anchor.maps);
   home_ = home_maps(anchor.maps, anchor.strategy.zero);
-  units_ = unit_maps(graph_);
-  for (CompiledStrategy& strategy : strategies_) {
-    strategy.reduce = switching::plan_reduce(units_, strategy.maps.grad, owners_, cluster_, planner_);
-    switching::verify_reduce(strategy.reduce, strategy.maps.grad, owners_);
+  units_ = unit_maps(graph());
+  for (const CompiledStrategy& strategy : this->strategies()) {
+    const switching::MovePlan& made =
+        reductions_.emplace_back(switching::plan_reduce(units_, strategy.maps.grad, owners_, cluster(), planner_));
+    switching::verify_reduce(made, strategy.maps.grad, owners_);
   }
   if (home_ == owners_) return;
-  broadcast_ = switching::plan_switch(units_, owners_, {}, home_, cluster_, planner_);
+  broadcast_ = switching::plan_switch(units_, owners_, {}, home_, cluster(), planner_);
   switching::verify_switch(broadcast_, owners_, {}, home_);
 }
 
@@ -130,9 +150,9 @@ const switching::MovePlan& Plans::moves(int from, int to) const {
   const auto known = moves_.find({from, to});
   if (known != moves_.end()) return known->second;
   static const std::vector<layout::ShardMap> kNone;
-  const std::vector<layout::ShardMap>& previous = from < 0 ? kNone : strategies_[static_cast<size_t>(from)].maps.used;
-  const std::vector<layout::ShardMap>& target = strategies_[static_cast<size_t>(to)].maps.used;
-  switching::MovePlan plan = switching::plan_switch(units_, previous, home_, target, cluster_, planner_);
+  const std::vector<layout::ShardMap>& previous = from < 0 ? kNone : strategies_[static_cast<size_t>(from)]->maps.used;
+  const std::vector<layout::ShardMap>& target = strategies_[static_cast<size_t>(to)]->maps.used;
+  switching::MovePlan plan = switching::plan_switch(units_, previous, home_, target, cluster(), planner_);
   switching::verify_switch(plan, previous, home_, target);
   return moves_.emplace(std::pair{from, to}, std::move(plan)).first->second;
 }

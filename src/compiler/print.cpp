@@ -191,7 +191,7 @@ class PlanPrinter {
         return s.maps.used[i] == s.maps.used[j] && s.maps.grad[i] == s.maps.grad[j];
       };
       return graph_.param(x).shape == graph_.param(y).shape && plans_.home()[i] == plans_.home()[j] &&
-             std::all_of(plans_.strategies().begin(), plans_.strategies().end(), same_use);
+             std::ranges::all_of(plans_.strategies(), same_use);
     };
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
   }

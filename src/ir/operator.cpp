@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <sstream>
+#include <string_view>
+#include <unordered_map>
 
 #include "base/errors.hpp"
 
@@ -17,9 +19,9 @@ struct Operand {
   bool linear = false, decides_tokens = false;
 };
 
-std::vector<Operand> parse_side(const std::string& text) {
+std::vector<Operand> parse_side(std::string_view text) {
   std::vector<Operand> side;
-  std::stringstream operands(text);
+  std::stringstream operands{std::string(text)};
   for (std::string part; std::getline(operands, part, ',');) {
     Operand operand;
     std::stringstream words(part);
@@ -36,6 +38,22 @@ std::vector<Operand> parse_side(const std::string& text) {
     side.push_back(std::move(operand));
   }
   return side;
+}
+
+struct Labels {
+  std::vector<Operand> in, out;
+};
+
+// Operators of a model have few different lines, which are read once.
+const Labels& parsed(const std::string& text) {
+  thread_local std::unordered_map<std::string, Labels> known;
+  const auto [it, fresh] = known.try_emplace(text);
+  if (fresh) {
+    const size_t arrow = text.find("->");
+    it->second = {parse_side(std::string_view(text).substr(0, arrow)),
+                  parse_side(std::string_view(text).substr(arrow + 2))};
+  }
+  return it->second;
 }
 
 void include(Axes& into, const Axes& axes) {
@@ -58,10 +76,8 @@ bool contains(const std::vector<Operand>& side, const std::string& label) {
 
 class Propagation {
  public:
-  Propagation(const std::string& labels, const LayoutQuery& query) : query_(query) {
-    const size_t arrow = labels.find("->");
-    in_ = parse_side(labels.substr(0, arrow));
-    out_ = parse_side(labels.substr(arrow + 2));
+  Propagation(const std::string& labels, const LayoutQuery& query)
+      : query_(query), in_(parsed(labels).in), out_(parsed(labels).out) {
     check(in_.size() == query.in.size(), "labels \"{}\" against {} inputs", labels, query.in.size());
     check(out_.size() == query.out_fixed.size(), "labels \"{}\" against {} outputs", labels, query.out_fixed.size());
   }
@@ -176,7 +192,7 @@ class Propagation {
   }
 
   const LayoutQuery& query_;
-  std::vector<Operand> in_, out_;
+  const std::vector<Operand>&in_, &out_;
   std::map<std::string, Axes> axes_;
 };
 

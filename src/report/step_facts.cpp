@@ -205,8 +205,8 @@ std::vector<Matrix> switch_matrices(const batch::StepPlan& plan, const Plans& pl
   }
   for (const batch::PhasePlan& phase : plan.phases) {
     const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
-    matrices.push_back(matrix_of(fmt::format("gradients: {} \u2192 home", strategy.strategy.name), strategy.reduce,
-                                 plans, size_of(precision.state)));
+    matrices.push_back(matrix_of(fmt::format("gradients: {} \u2192 home", strategy.strategy.name),
+                                 plans.reduction(phase.strategy), plans, size_of(precision.state)));
   }
   if (!plans.broadcast().units.empty())
     matrices.push_back(

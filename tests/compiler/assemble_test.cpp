@@ -246,7 +246,8 @@ void expect_phase(const ir::Program& program, const batch::StepPlan& plan, const
   const int previous = p == 0 ? -1 : plan.phases[static_cast<size_t>(p - 1)].strategy;
   EXPECT_EQ(total_bytes(tasks(program, TaskKind::move, p)),
             link_bytes(plans.moves(previous, phase.strategy), plans, DType::bf16));
-  EXPECT_EQ(total_bytes(tasks(program, TaskKind::reduce, p)), link_bytes(strategy.reduce, plans, DType::f32));
+  EXPECT_EQ(total_bytes(tasks(program, TaskKind::reduce, p)),
+            link_bytes(plans.reduction(phase.strategy), plans, DType::f32));
 }
 
 // Every reduce of a rank comes after its last run of the phase, in task order.

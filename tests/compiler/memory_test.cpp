@@ -207,14 +207,13 @@ TEST(Memory, WithinABudgetIsTheHighestPeakAndOneRankBeyondItIsEnough) {
   const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, ExecutionOrder::worst);
   const auto [fullest, highest] = rank_with_highest_peak(program, plan, plans);
   BudgetCheck enough(plan, plans, highest.total), less(plan, plans, highest.total - 1);
+  EXPECT_EQ(less.may_fit(program), peaks[0].total < highest.total) << "rank 0 is asked first";
   for (int again = 0; again < 2; ++again) {
     const std::optional<MemoryPeak> within = enough.peak_within(program);
     ASSERT_TRUE(within);
     EXPECT_EQ(within->bytes, highest.bytes);
-    EXPECT_EQ(enough.suspect(), -1);
     EXPECT_FALSE(less.peak_within(program));
-    ASSERT_GE(less.suspect(), 0);
-    EXPECT_EQ(peaks[static_cast<size_t>(less.suspect())].total, highest.total);
+    EXPECT_FALSE(less.may_fit(program)) << "the rank that exceeded it is asked";
   }
 }
 
@@ -239,6 +238,31 @@ TEST(Memory, ProgramsOfAStepAreCheckedAsEachByItself) {
       EXPECT_EQ(within->total, peaks[2]);
     }
   }
+}
+
+TEST(Memory, NumbersOfUnitsThatABudgetCheckLeavesOutDoNotFit) {
+  const Plans plans = plans_of({strategy("2,1,2", 4), strategy("1,2,2", 4), strategy("4,1,1", 4)}, 4);
+  const batch::StepPlan plan = level_step(plans, 3);
+  const int all = static_cast<int>(plans.units().size());
+  std::vector<std::pair<int, i64>> peaks;  // by units
+  for (int units = all;; units /= 2) {
+    const ir::Program program = assemble(plan, plans, {.prefetch_units = units});
+    peaks.emplace_back(units, rank_with_highest_peak(program, plan, plans).second.total);
+    if (units == 0) break;
+  }
+  int left_out = 0;
+  for (const auto& [fitting, budget] : peaks) {
+    BudgetCheck check(plan, plans, budget);
+    for (size_t i = 0; i < peaks.size();) {
+      const bool fits = peaks[i].second <= budget;
+      ASSERT_EQ(check.peak_within(assemble(plan, plans, {.prefetch_units = peaks[i].first})).has_value(), fits);
+      if (fits) break;
+      const int next = check.fewer_units(peaks[i].first);
+      for (++i; peaks[i].first != next; ++i, ++left_out)
+        EXPECT_GT(peaks[i].second, budget) << peaks[i].first << " units within what " << fitting << " need";
+    }
+  }
+  EXPECT_GE(left_out, 2);
 }
 
 TEST(Memory, KeptActivationsAreTheStashOfTheMicroBatchesInFlight) {
