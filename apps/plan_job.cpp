@@ -21,6 +21,7 @@
 #include "open_job.hpp"
 #include "planner/explain.hpp"
 #include "simulator/simulate.hpp"
+#include "simulator/task_work.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -129,8 +130,8 @@ namespace {
 class Trial {
  public:
   Trial(const config::Job& job, std::shared_ptr<const compiler::CompiledModel> model, const cluster::Hardware& hardware,
-        const std::vector<std::vector<i64>>& lengths)
-      : plans_(compiler::plans_of(job, std::move(model))), hardware_(hardware) {
+        simulator::KnownSegments& known, const std::vector<std::vector<i64>>& lengths)
+      : plans_(compiler::plans_of(job, std::move(model))), hardware_(hardware), known_(known) {
     for (size_t i = 0; i < lengths.size(); ++i) {
       steps_.emplace_back(job, plans_, static_cast<i64>(i), lengths[i]);
       seconds_.push_back(seconds_of(steps_.back()));
@@ -164,11 +165,12 @@ class Trial {
  private:
   double seconds_of(const StepPlanner& planner) const {
     const PlannedStep& step = planner.step();
-    return simulator::simulate(step.program, step.plan, plans_, hardware_).step_seconds;
+    return simulator::simulate(step.program, step.plan, plans_, hardware_, known_).step_seconds;
   }
 
   compiler::Plans plans_;
   const cluster::Hardware& hardware_;
+  simulator::KnownSegments& known_;
   std::list<StepPlanner> steps_;
   std::vector<double> seconds_;  // by step
 };
@@ -185,7 +187,8 @@ void finish(JudgedPlan& plan, Trial& trial) {
 JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware,
                      const std::vector<std::vector<i64>>& steps) {
   JudgedPlan judged{.name = std::move(name), .job = job};
-  Trial trial(job, compiler::model_of(job, hardware.placement()), hardware, steps);
+  simulator::KnownSegments known;
+  Trial trial(job, compiler::model_of(job, hardware.placement()), hardware, known, steps);
   finish(judged, trial);
   return judged;
 }
@@ -255,6 +258,7 @@ Contest::Contest(const config::Job& job, const planner::Planner& planner, bool o
     : job_(job),
       planner_(planner),
       model_(compiler::model_of(job, planner.request().hardware.placement())),
+      known_(std::make_unique<simulator::KnownSegments>()),
       workers_(std::make_unique<Workers>()) {
   if (!own || (most_buckets > 0 && std::cmp_greater(job.buckets.size(), most_buckets))) return;
   JudgedPlan plan{.name = name_of(job.buckets), .job = within_memory(job, planner.request().hardware), .own = true};
@@ -275,7 +279,7 @@ void Contest::start(JudgedPlan plan) {
   Entry& entry = entries_.emplace_back(std::move(plan));
   simulate(entry, [this, &entry] {
     const planner::Request& request = planner_.request();
-    entry.trial = std::make_unique<Trial>(entry.plan.job, model_, request.hardware, request.steps);
+    entry.trial = std::make_unique<Trial>(entry.plan.job, model_, request.hardware, *known_, request.steps);
     entry.plan.seconds = entry.trial->seconds();
   });
 }

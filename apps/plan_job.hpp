@@ -13,6 +13,10 @@
 #include "planner/plan.hpp"
 #include "report/page.hpp"
 
+namespace switchyard::simulator {
+class KnownSegments;
+}
+
 namespace switchyard::apps {
 
 /// Whether the job has neither buckets nor a preset of them, or all its buckets have strategy = "auto". It is an error
@@ -65,6 +69,7 @@ class Contest {
   const config::Job& job_;
   const planner::Planner& planner_;
   std::shared_ptr<const compiler::CompiledModel> model_;
+  std::unique_ptr<simulator::KnownSegments> known_;
   std::list<Entry> entries_;
   std::unique_ptr<Workers> workers_;  // ends before what it works on
 };

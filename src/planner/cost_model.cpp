@@ -284,7 +284,7 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
 }
 
 std::vector<CostModel::Replicas>& CostModel::replicas(const Placement& p, i64 capacity, Range range) const {
-  const auto [it, fresh] = replicas_.try_emplace({p.dp, p.tp, p.pp, capacity, range});
+  const auto [it, fresh] = replicas_.try_emplace({p.dp, p.tp, p.pp, capacity, range.lo, range.hi});
   if (fresh)
     for (const std::vector<i64>& lengths : workload_.steps) it->second.push_back(packed(lengths, p, capacity, range));
   return it->second;
@@ -292,7 +292,7 @@ std::vector<CostModel::Replicas>& CostModel::replicas(const Placement& p, i64 ca
 
 // A send counts as crossing hosts if it does in any pipeline.
 const CostModel::Hops& CostModel::hops(const Placement& p) const {
-  const auto [it, fresh] = hops_.try_emplace(p);
+  const auto [it, fresh] = hops_.try_emplace(placement_key(p));
   Hops& hops = it->second;
   const int devices = units_.hardware().devices_per_host;
   for (int at = 0; fresh && at + 1 < p.positions(); ++at) {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/tuple_hash.hpp"
 #include "planner/replicas.hpp"
 #include "planner/space.hpp"
 #include "planner/unit_costs.hpp"
@@ -173,15 +174,17 @@ class CostModel {
   int levels_;
   std::vector<Sums> total_;              // by slot
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
-  mutable std::map<std::tuple<int, int, int, schedule::Placement>, Pipeline>
-      pipelines_;  // by stages, layers for the head, chunks, path
-  mutable std::map<std::tuple<int, int, int, i64, Range>, std::vector<Replicas>> replicas_;
+  // By stages, layers for the head, chunks, path.
+  mutable std::unordered_map<std::tuple<int, int, int, schedule::Placement>, Pipeline, TupleHash> pipelines_;
+  // By degrees, capacity, ends of the range.
+  mutable std::unordered_map<std::tuple<int, int, int, i64, int, int>, std::vector<Replicas>, TupleHash> replicas_;
   // By pipeline, tensor-parallel degree, recomputation, split gradients, capacity, longest document.
-  mutable std::map<std::tuple<const Pipeline*, int, config::Recompute, bool, i64, i64>, std::vector<StageMemory>>
+  mutable std::unordered_map<std::tuple<const Pipeline*, int, config::Recompute, bool, i64, i64>,
+                             std::vector<StageMemory>, TupleHash>
       memory_;
   mutable std::map<int, Spent> rough_;
   mutable std::map<Home, i64> home_bytes_;
-  mutable std::map<Placement, Hops> hops_;
+  mutable std::unordered_map<std::uint64_t, Hops> hops_;  // by placement_key
   mutable std::unordered_map<i64, double> sends_;  // by tokens, tensor-parallel degree, and whether hosts are crossed
 };
 

@@ -98,6 +98,14 @@ std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const Spa
   return all;
 }
 
+std::uint64_t placement_key(const Placement& p) {
+  std::uint64_t bits = 0;
+  for (const int field : {p.dp, p.tp, p.pp}) bits = bits << 17 | static_cast<std::uint64_t>(field);
+  bits = bits << 7 | static_cast<std::uint64_t>(p.head_layers);
+  bits = bits << 4 | static_cast<std::uint64_t>(p.chunks);
+  return bits << 2 | (p.path == schedule::Placement::v ? 2U : 0U) | (p.order == Order::data_inside ? 0U : 1U);
+}
+
 std::vector<int> layers_of_positions(const Placement& placement, i64 layers) {
   const int positions = placement.positions();
   const i64 spread = layers + placement.head_layers;

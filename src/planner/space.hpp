@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct Placement {
   int stage_of(int position) const { return schedule::stage_of(path, pp, position); }
   auto operator<=>(const Placement&) const = default;
 };
+
+/// A number that no other placement has, never 0. Ranks, heads and layers fit into its bits.
+std::uint64_t placement_key(const Placement& placement);
 
 /// Where master weights, moments and summed gradients are, on the ranks of a placement. zero: 1 gives each replica a
 /// share of its part (ZeRO-1); 0 gives it all of its part: gradients are summed as with 1, then broadcast.

@@ -19,15 +19,6 @@ std::vector<int> stage_of_units(const Placement& placement, i64 layers) {
   return stages;
 }
 
-// A key that is never 0. Ranks, heads and layers fit into these bits.
-std::uint64_t packed(const Placement& p) {
-  std::uint64_t bits = 0;
-  for (const int field : {p.dp, p.tp, p.pp}) bits = bits << 17 | static_cast<std::uint64_t>(field);
-  bits = bits << 7 | static_cast<std::uint64_t>(p.head_layers);
-  bits = bits << 4 | static_cast<std::uint64_t>(p.chunks);
-  return bits << 2 | (p.path == schedule::Placement::v ? 2U : 0U) | (p.order == Order::data_inside ? 0U : 1U);
-}
-
 }  // namespace
 
 std::optional<Post> post_of(const Placement& p, int rank) {
@@ -46,7 +37,7 @@ Transfers::Interval Transfers::part_of(const Home& home, const Post& post) {
 
 // Ranks that use parameters hold their whole part, as copies at home do.
 const Transfers::Seats& Transfers::seats(const Home& home) const {
-  const auto [it, fresh] = seats_.try_emplace({packed(home.placement), home.zero == 0 || home.placement.dp == 1});
+  const auto [it, fresh] = seats_.try_emplace({placement_key(home.placement), home.zero == 0 || home.placement.dp == 1});
   Seats& seats = it->second;
   if (!fresh) return seats;
   seats.stage_of_unit = stage_of_units(home.placement, units_.model().layers);
@@ -72,11 +63,20 @@ std::vector<Transfers::UnitClass> Transfers::classes(std::span<const Seats* cons
   return classes;
 }
 
-// Length of the union.
-double Transfers::measure(std::vector<Interval>& intervals) {
-  std::ranges::sort(intervals, {}, &Interval::begin);
+// They mostly come in order, again and again.
+void Transfers::Intervals::add(const Interval& interval) {
+  size_t at = list_.size();
+  while (at > 0 && interval < list_[at - 1]) --at;
+  if (at == 0 || list_[at - 1] != interval) list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(at), interval);
+}
+
+void Transfers::Intervals::add(const Intervals& others) {
+  for (const Interval& interval : others.list_) add(interval);
+}
+
+double Transfers::Intervals::measure() const {
   double sum = 0, end = 0;
-  for (const Interval& interval : intervals) {
+  for (const Interval& interval : list_) {
     sum += std::max(0.0, interval.end - std::max(interval.begin, end));
     end = std::max(end, interval.end);
   }
@@ -104,10 +104,11 @@ Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const s
   held_.clear();
   all_.clear();
   for (size_t rank = begin; rank < end; ++rank) {
-    const size_t first = held_.size();
+    std::array<Interval, kTables> own;  // of the rank: home's part and a copy
+    size_t owned = 0;
     for (size_t t = 1; t < tables.size(); ++t)
-      if (const Seat& seat = tables[t]->of_rank[rank]; seat.stage == stages[t]) held_.push_back(seat.part);
-    if (held_.size() > first) ++holders;
+      if (const Seat& seat = tables[t]->of_rank[rank]; seat.stage == stages[t]) held_.add(own[owned++] = seat.part);
+    if (owned > 0) ++holders;
     const Seat& user = tables[0]->of_rank[rank];
     if (user.stage != stages[0]) continue;
     ++users;
@@ -115,22 +116,22 @@ Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const s
         std::exchange(last_adapter, adapter) != adapter)
       ++adapters;
     const Interval needed = user.part;
-    all_.push_back(needed);
+    all_.add(needed);
     // Home's part and a copy that the rank holds may overlap.
     double missing = needed.end - needed.begin;
     Interval both = needed;
-    for (size_t i = first; i < held_.size(); ++i) {
-      const Interval part{std::max(needed.begin, held_[i].begin), std::min(needed.end, held_[i].end)};
+    for (size_t i = 0; i < owned; ++i) {
+      const Interval part{std::max(needed.begin, own[i].begin), std::min(needed.end, own[i].end)};
       both = {std::max(both.begin, part.begin), std::min(both.end, part.end)};
       missing -= std::max(0.0, part.end - part.begin);
     }
-    if (held_.size() - first == 2) missing += std::max(0.0, both.end - both.begin);
+    if (owned == 2) missing += std::max(0.0, both.end - both.begin);
     sum += missing;
     most = std::max(most, missing);
   }
   if (users == 0) return lack;
-  all_.insert(all_.end(), held_.begin(), held_.end());
-  lack.of_host = std::max(0.0, measure(all_) - measure(held_));
+  all_.add(held_);
+  lack.of_host = std::max(0.0, all_.measure() - held_.measure());
   lack.of_adapter = lack.of_host / adapters;
   lack.inside = most - lack.of_host / users;
   if (holders > 0) lack.inside = std::max(lack.inside, (sum - users * lack.of_host) / holders);
@@ -231,17 +232,10 @@ double Transfers::last_unit(std::span<const Seats* const> tables, i64 element) c
   return last;
 }
 
-size_t Transfers::Hash::operator()(const Key& key) const {
-  std::uint64_t hash = static_cast<std::uint64_t>(key.type) * 2 + (key.copies ? 1 : 0);
-  for (const std::uint64_t part : {key.previous, key.next, key.home})
-    hash = (hash ^ part ^ part >> 29) * 0x9e3779b97f4a7c15U;
-  return static_cast<size_t>(hash ^ hash >> 32);
-}
-
 double Transfers::transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home,
                            DType type) const {
   const auto [it, fresh] = known_.try_emplace(
-      {previous ? packed(*previous) : 0, packed(next), packed(home.placement), type, home.copies()}, 0.0);
+      {previous ? placement_key(*previous) : 0, placement_key(next), placement_key(home.placement), type, home.copies()}, 0.0);
   if (!fresh) return it->second;
   std::vector<const Seats*> tables = {&seats({next, 0}), &seats(home)};
   if (previous) tables.push_back(&seats({*previous, 0}));

@@ -6,9 +6,11 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
+#include "base/tuple_hash.hpp"
 #include "planner/space.hpp"
 #include "planner/unit_costs.hpp"
 
@@ -41,6 +43,19 @@ class Transfers {
  private:
   struct Interval {
     double begin = 0, end = 0;
+    auto operator<=>(const Interval&) const = default;
+  };
+  /// Distinct intervals, in order.
+  class Intervals {
+   public:
+    void clear() { list_.clear(); }
+    void add(const Interval& interval);
+    void add(const Intervals& others);
+    /// Length of the union.
+    double measure() const;
+
+   private:
+    std::vector<Interval> list_;
   };
   /// The stage of a placement that has a unit; the stage of each rank and the part of its units that the rank holds.
   /// Stage -1: none.
@@ -65,7 +80,6 @@ class Transfers {
     double of_host = 0, of_adapter = 0, inside = 0;
   };
   static Interval part_of(const Home& home, const Post& post);
-  static double measure(std::vector<Interval>& intervals);
   const Seats& seats(const Home& home) const;
   std::vector<UnitClass> classes(std::span<const Seats* const> tables) const;
   double inside(double bytes) const;
@@ -79,20 +93,13 @@ class Transfers {
 
   const UnitCosts& units_;
   int shared_by_;  // devices with one adapter
-  struct Key {
-    std::uint64_t previous = 0, next = 0, home = 0;  // packed placements
-    DType type = DType::f32;
-    bool copies = false;  // at home
-    bool operator==(const Key&) const = default;
-  };
-  struct Hash {
-    size_t operator()(const Key& key) const;
-  };
-  mutable std::unordered_map<Key, double, Hash> known_;
+  // By the keys of previous, next and home, the type, and whether home has copies.
+  mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, DType, bool>, double, TupleHash>
+      known_;
   mutable std::map<Home, double> finish_;
-  mutable std::map<std::pair<std::uint64_t, bool>, Seats>
-      seats_;                                 // by packed placement, and whether all replicas hold their whole part
-  mutable std::vector<Interval> held_, all_;  // of one host
+  // By placement_key, and whether all replicas hold their whole part.
+  mutable std::unordered_map<std::tuple<std::uint64_t, bool>, Seats, TupleHash> seats_;
+  mutable Intervals held_, all_;  // of one host
 };
 
 }  // namespace switchyard::planner

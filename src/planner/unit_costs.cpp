@@ -66,9 +66,9 @@ i64 TimeTable::size(int index) const {
 }
 
 const Spent& TimeTable::point(int index) const {
-  const auto [it, fresh] = points_.try_emplace(index);
-  if (fresh) it->second = measure_(size(index));
-  return it->second;
+  std::optional<Spent>& known = points_[static_cast<size_t>(index)];
+  if (!known) known = measure_(size(index));
+  return *known;
 }
 
 Spent TimeTable::at(i64 T) const {

@@ -7,10 +7,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
 
+#include "base/tuple_hash.hpp"
 #include "cluster/hardware.hpp"
 #include "compiler/assemble.hpp"
 #include "config/model.hpp"
@@ -59,7 +61,7 @@ class TimeTable {
 
   std::function<Spent(i64)> measure_;
   i64 multiple_ = 1;
-  mutable std::map<int, Spent> points_;
+  mutable std::array<std::optional<Spent>, kSizes> points_;
 };
 
 /// Bytes on the position with the most. Activations: kept from the forward pass to the next one, from that to the
@@ -140,7 +142,8 @@ class UnitCosts {
   compiler::CodeOptions how_;
   bool shares_rise_;
   ir::Graph one_layer_, three_layers_;
-  mutable std::map<std::tuple<StageKind, int, config::Recompute, bool>, std::unique_ptr<Code>> codes_;
+  mutable std::unordered_map<std::tuple<StageKind, int, config::Recompute, bool>, std::unique_ptr<Code>, TupleHash>
+      codes_;
   mutable std::unordered_map<std::uint64_t, Spent> times_, least_;
   mutable std::map<i64, std::unordered_map<std::uint64_t, Kept>> kept_;  // by the longest document
   mutable std::map<int, Units> of_tp_;

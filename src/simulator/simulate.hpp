@@ -12,6 +12,8 @@
 
 namespace switchyard::simulator {
 
+class KnownSegments;
+
 /// How a rank spends a step: compute + communication - overlap + idle is the step. communication: any of its streams
 /// transfers; overlap: while it computes, what collectives within runs hide included.
 struct RankTime {
@@ -42,7 +44,10 @@ struct Simulation {
 /// gradients are there before its run ends. What works at the same time shares devices and ports
 /// (shared_resources.hpp): a transfer, also one within a run, takes a part of the devices of its ranks, and transfers
 /// divide a port that they both fill. Tasks that must have equal times are simulated once (symmetry_folding.hpp).
+/// known: of other simulations of plans of the same model, whose strategies it refers to.
 /// errors  UserError if the hardware has no rates for a data type; InternalError if it has other ranks than the plans
+Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
+                    const cluster::Hardware& hardware, KnownSegments& known);
 Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
                     const cluster::Hardware& hardware);
 

@@ -33,8 +33,29 @@ void set_devices(std::vector<Claim>& claims, const std::vector<double>& shares) 
 
 }  // namespace
 
-TaskWork::TaskWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware)
-    : plan_(plan), plans_(plans), hardware_(hardware) {
+const SegmentTimer& KnownSegments::timer(const Key& key, const std::function<SegmentTimer()>& make) {
+  return known(timers_, key, make);
+}
+
+const TimedSegment& KnownSegments::times(const Key& key, i64 tokens, const std::function<TimedSegment()>& make) {
+  return known(times_, {key, tokens}, make);
+}
+
+// Where two threads make the same, the first one's stays.
+template <class Index, class Value>
+const Value& KnownSegments::known(std::map<Index, Value>& all, const Index& key, const std::function<Value()>& make) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto at = all.find(key); at != all.end()) return at->second;
+  }
+  Value made = make();
+  const std::lock_guard lock(mutex_);
+  return all.try_emplace(key, std::move(made)).first->second;
+}
+
+TaskWork::TaskWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware,
+                   KnownSegments& known)
+    : plan_(plan), plans_(plans), hardware_(hardware), known_(known) {
   check(hardware.ranks() == plans.cluster().ranks(), "hardware of {} ranks for a program of {}", hardware.ranks(),
         plans.cluster().ranks());
 }
@@ -128,18 +149,17 @@ ReplicaSegment TaskWork::placed(const Task& t, const TimedSegment& timed) const 
   return segment;
 }
 
-const TaskWork::TimedSegment& TaskWork::times_of(const Task& t) {
-  const auto [it, fresh] =
-      times_.try_emplace({&strategy_of(t), t.group, t.stage, t.pass, micro_batch(t).T, places_of(t.ranks)});
-  if (fresh) {
-    const ir::StageCode& stage = stage_of(t);
-    const auto [timer, first] = timers_.try_emplace({&stage, t.pass, places_of(t.ranks)}, stage, stage.segment(t.pass),
-                                                    t.ranks, hardware_, plans_.cluster());
-    it->second.times = timer->second.at(micro_batch(t).T);
-    for (const cost::Exchange& exchange : it->second.times.exchanges)
-      it->second.uses.push_back(use_of(exchange, timer->second.ranks()));
-  }
-  return it->second;
+const TimedSegment& TaskWork::times_of(const Task& t) {
+  const KnownSegments::Key key{&stage_of(t), t.pass, places_of(t.ranks)};
+  const i64 tokens = micro_batch(t).T;
+  return known_.times(key, tokens, [&] {
+    const SegmentTimer& timer = known_.timer(key, [&] {
+      return SegmentTimer(*key.stage, key.stage->segment(t.pass), t.ranks, hardware_, plans_.cluster());
+    });
+    TimedSegment timed{timer.at(tokens), {}};
+    for (const cost::Exchange& exchange : timed.times.exchanges) timed.uses.push_back(use_of(exchange, timer.ranks()));
+    return timed;
+  });
 }
 
 // The claims of tasks without messages are read until the task ends: each has its own.
@@ -203,7 +223,7 @@ TaskWork::Work TaskWork::exchanged(const Task& t, bool summed) const {
   return {exchange.time.count, use_of(exchange, t.ranks)};
 }
 
-TaskWork::Use TaskWork::use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const {
+Use TaskWork::use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const {
   Use use{std::vector<double>(ranks.size(), 0), exchange.ports, plans_.cluster().host[static_cast<size_t>(ranks[0])]};
   for (const cost::Exchange::DeviceShare& busy : exchange.devices) {
     const auto place = std::ranges::find(ranks, busy.rank);

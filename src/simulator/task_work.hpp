@@ -2,7 +2,9 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -26,6 +28,40 @@ struct ReplicaSegment {
   std::vector<double> slowdown{};
 };
 
+/// What ranks take while they transfer.
+struct Use {
+  std::vector<double> devices{};  // of each rank
+  std::vector<cost::Exchange::PortShare> ports{};
+  int first_host = 0;  // of the ranks that it was made for
+};
+struct TimedSegment {
+  SegmentTimes times;
+  std::vector<Use> uses;  // of its exchanges
+};
+
+/// Times of segments, which simulations of the same model on the same hardware share. Thread-safe.
+class KnownSegments {
+ public:
+  /// A segment's ranks by their places (as TaskWork counts them), and the tokens of a micro-batch.
+  struct Key {
+    const ir::StageCode* stage = nullptr;
+    Pass pass = Pass::F;
+    std::vector<int> places;
+    auto operator<=>(const Key&) const = default;
+  };
+  /// Made with make() if it is not known; lives as long as this.
+  const SegmentTimer& timer(const Key& key, const std::function<SegmentTimer()>& make);
+  const TimedSegment& times(const Key& key, i64 tokens, const std::function<TimedSegment()>& make);
+
+ private:
+  template <class Index, class Value>
+  const Value& known(std::map<Index, Value>& all, const Index& key, const std::function<Value()>& make);
+
+  std::mutex mutex_;
+  std::map<Key, SegmentTimer> timers_;
+  std::map<std::pair<Key, i64>, TimedSegment> times_;
+};
+
 /// Of a task that is no run.
 struct PlacedWork {
   double seconds = 0;
@@ -38,7 +74,8 @@ struct PlacedWork {
 class TaskWork {
  public:
   /// InternalError if the hardware has other ranks than the plans.
-  TaskWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware);
+  TaskWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware,
+           KnownSegments& known);
   /// Of each resource; those of a kind may stand for one another.
   std::vector<int> kinds_of_resources() const;
   /// Of a run.
@@ -50,16 +87,6 @@ class TaskWork {
   const PlacedWork& work(const ir::Task& id);
 
  private:
-  // What ranks take while they transfer.
-  struct Use {
-    std::vector<double> devices{};  // of each rank
-    std::vector<cost::Exchange::PortShare> ports{};
-    int first_host = 0;  // of the ranks that it was made for
-  };
-  struct TimedSegment {
-    SegmentTimes times;
-    std::vector<Use> uses;  // of its exchanges
-  };
   // Without a use all of its devices.
   struct Work {
     double seconds = 0;
@@ -92,9 +119,7 @@ class TaskWork {
   const compiler::Plans& plans_;
   const cluster::Hardware& hardware_;
   std::map<std::tuple<int, int, int, Pass, i64>, ReplicaSegment> segments_;  // phase, replica, stage, pass, tokens
-  // Strategy, group, stage, pass, tokens; places.
-  std::map<std::tuple<const compiler::CompiledStrategy*, int, int, Pass, i64, std::vector<int>>, TimedSegment> times_;
-  std::map<std::tuple<const ir::StageCode*, Pass, std::vector<int>>, SegmentTimer> timers_;  // places
+  KnownSegments& known_;
   std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, std::vector<int>>, Work>
       transfers_;  // messages, places
   std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, const std::vector<int>*>, PlacedWork>

@@ -46,6 +46,20 @@ TEST(Plans, plan_each_pair_of_strategies_once) {
   EXPECT_NE(&plans.moves(0, 1), &plans.moves(-1, 1));
 }
 
+TEST(Plans, of_a_model_share_its_strategies) {
+  const auto model = std::make_shared<const CompiledModel>(training_graph(small_llama()), cluster::uniform(2, 2));
+  const config::Strategy deep = config::strategy_from_spec("1,2,2", 4, 2),
+                         wide = config::strategy_from_spec("4,1,1", 4, 2);
+  const Plans one(model, {deep, wide}, 0, switching::Planner::relay),
+      other(model, {wide, deep}, 0, switching::Planner::relay);
+  EXPECT_EQ(&one.strategies()[0], &other.strategies()[1]);
+  EXPECT_EQ(&one.strategies()[1], &other.strategies()[0]);
+  EXPECT_NE(one.home(), other.home()) << "home is the plan's own";
+  config::Strategy full = wide;
+  full.recompute = config::Recompute::full;
+  EXPECT_NE(model->compiled(full), model->compiled(wide));
+}
+
 TEST(Plans, move_nothing_to_the_same_strategy) {
   const Plans plans = worked_plans();
   for (const int s : {0, 1}) {

@@ -10,6 +10,7 @@
 #include "compiler/order.hpp"
 #include "simple_steps.hpp"
 #include "simulator/segment_times.hpp"
+#include "simulator/task_work.hpp"
 
 namespace switchyard::simulator {
 namespace {
@@ -320,6 +321,27 @@ TEST(Simulate, hides_communication_under_gradients_of_weights) {
     EXPECT_NEAR(one_by_one.step_seconds - beside.step_seconds, (2 - k) / k * hidden, 1e-9) << k;
     const RankTime& rank = beside.ranks[0];
     EXPECT_NEAR(rank.compute + rank.communication - rank.overlap + rank.idle, beside.step_seconds, 1e-9);
+  }
+}
+
+TEST(Simulate, plans_of_a_model_share_the_times_of_segments) {
+  const config::ModelConfig model = compiler::small_llama();
+  const auto compiled =
+      std::make_shared<const compiler::CompiledModel>(compiler::training_graph(model), cluster::uniform(2, 2));
+  cluster::Hardware hardware = arithmetic_only(2, 2);
+  hardware.intra_host.bandwidth = {1e8};
+  hardware.inter_host->bandwidth = {1e6};
+  KnownSegments known;
+  for (const std::vector<std::string>& texts :
+       std::vector<std::vector<std::string>>{{"2,2,1", "1,2,2"}, {"1,2,2", "2,2,1"}, {"1,4,1", "1,2,2"}}) {
+    std::vector<config::Strategy> strategies;
+    for (const std::string& text : texts) strategies.push_back(config::strategy_from_spec(text, 4, model.layers));
+    const compiler::Plans shared(compiled, strategies, 0, switching::Planner::relay);
+    const compiler::Plans own = plans_under(texts, 2, 2);
+    const Step step(shared, 3), other(own, 3);
+    EXPECT_EQ(simulate(step.program, step.plan, shared, hardware, known).step_seconds,
+              simulate(other.program, other.plan, own, hardware).step_seconds)
+        << texts[0] << " and " << texts[1];
   }
 }
 

@@ -36,10 +36,11 @@ class TaskWorkTest : public testing::Test {
   const compiler::Plans plans_;
   const Step step_;
   cluster::Hardware hardware_;
+  KnownSegments known_;
 };
 
 TEST_F(TaskWorkTest, resources_are_ranks_ports_and_hosts) {
-  const std::vector<int> kinds = TaskWork(step_.plan, plans_, hardware_).kinds_of_resources();
+  const std::vector<int> kinds = TaskWork(step_.plan, plans_, hardware_, known_).kinds_of_resources();
   ASSERT_EQ(kinds.size(), 4u + 4 * 4 + 2);
   EXPECT_EQ(std::set<int>(kinds.begin(), kinds.end()).size(), 1u + 4 + 1);
   EXPECT_EQ(std::set<int>(kinds.begin(), kinds.begin() + 4).size(), 1u);
@@ -47,7 +48,7 @@ TEST_F(TaskWorkTest, resources_are_ranks_ports_and_hosts) {
 }
 
 TEST_F(TaskWorkTest, an_update_moves_eight_numbers_of_the_state_and_one_to_compute_with) {
-  TaskWork work(step_.plan, plans_, hardware_);
+  TaskWork work(step_.plan, plans_, hardware_, known_);
   const ir::Task& update = first(ir::TaskKind::update);
   const PlacedWork& taken = work.work(update);
   EXPECT_NEAR(taken.seconds, (8 * 4 + 2) * most_elements(plans_.home(), update.unit) / 1e9, 1e-12);
@@ -56,13 +57,13 @@ TEST_F(TaskWorkTest, an_update_moves_eight_numbers_of_the_state_and_one_to_compu
 }
 
 TEST_F(TaskWorkTest, the_norm_reads_the_gradients_and_is_agreed_by_halves) {
-  TaskWork work(step_.plan, plans_, hardware_);
+  TaskWork work(step_.plan, plans_, hardware_, known_);
   EXPECT_NEAR(work.work(first(ir::TaskKind::norm)).seconds, 4 * most_elements(plans_.owners(), -1) / 1e9 + 2 * 2 * 1e-3,
               1e-12);
 }
 
 TEST_F(TaskWorkTest, accumulators_are_zeroed_as_they_lie) {
-  const TaskWork work(step_.plan, plans_, hardware_);
+  const TaskWork work(step_.plan, plans_, hardware_, known_);
   i64 elements = 0;
   for (const ir::Param& param : plans_.graph().params()) elements += ir::elements({DType::f32, param.shape}, {});
   EXPECT_NEAR(work.zeroing(first(ir::TaskKind::run)), 4 * static_cast<double>(elements) / 1e9, 1e-12);
@@ -70,7 +71,7 @@ TEST_F(TaskWorkTest, accumulators_are_zeroed_as_they_lie) {
 
 TEST_F(TaskWorkTest, a_reduce_takes_devices_and_their_ports) {
   hardware_.inter_host->bandwidth = {1e6};
-  TaskWork work(step_.plan, plans_, hardware_);
+  TaskWork work(step_.plan, plans_, hardware_, known_);
   const PlacedWork& reduce = work.work(first(ir::TaskKind::reduce));
   std::set<int> resources;
   for (const Claim& claim : reduce.claims) {
@@ -83,7 +84,7 @@ TEST_F(TaskWorkTest, a_reduce_takes_devices_and_their_ports) {
 }
 
 TEST_F(TaskWorkTest, replicas_with_equal_batches_and_host_patterns_share_their_times) {
-  TaskWork work(step_.plan, plans_, hardware_);
+  TaskWork work(step_.plan, plans_, hardware_, known_);
   std::set<const SegmentTimes*> times;
   std::set<int> devices;
   for (const ir::Task& task : step_.program.tasks)
