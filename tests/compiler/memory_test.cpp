@@ -241,8 +241,9 @@ TEST(Memory, ProgramsOfAStepAreCheckedAsEachByItself) {
 }
 
 TEST(Memory, NumbersOfUnitsThatABudgetCheckLeavesOutDoNotFit) {
-  const Plans plans = plans_of({strategy("2,1,2", 4), strategy("1,2,2", 4), strategy("4,1,1", 4)}, 4);
-  const batch::StepPlan plan = level_step(plans, 3);
+  const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("1,4,1", 4)}, 4);
+  batch::StepPlan plan = level_step(plans, 3);
+  plan.phases[0].replica[0][1] = micro_batch_of(1000, 512, 512);  // the peak lies where the next strategy's come
   const int all = static_cast<int>(plans.units().size());
   std::vector<std::pair<int, i64>> peaks;  // by units
   for (int units = all;; units /= 2) {
@@ -250,6 +251,7 @@ TEST(Memory, NumbersOfUnitsThatABudgetCheckLeavesOutDoNotFit) {
     peaks.emplace_back(units, rank_with_highest_peak(program, plan, plans).second.total);
     if (units == 0) break;
   }
+  ASSERT_LT(peaks[2].second, peaks[1].second);
   int left_out = 0;
   for (const auto& [fitting, budget] : peaks) {
     BudgetCheck check(plan, plans, budget);
