@@ -37,7 +37,8 @@ Transfers::Interval Transfers::part_of(const Home& home, const Post& post) {
 
 // Ranks that use parameters hold their whole part, as copies at home do.
 const Transfers::Seats& Transfers::seats(const Home& home) const {
-  const auto [it, fresh] = seats_.try_emplace({placement_key(home.placement), home.zero == 0 || home.placement.dp == 1});
+  const auto [it, fresh] =
+      seats_.try_emplace({placement_key(home.placement), home.zero == 0 || home.placement.dp == 1});
   Seats& seats = it->second;
   if (!fresh) return seats;
   seats.stage_of_unit = stage_of_units(home.placement, units_.model().layers);
@@ -66,21 +67,27 @@ std::vector<Transfers::UnitClass> Transfers::classes(std::span<const Seats* cons
 // They mostly come in order, again and again.
 void Transfers::Intervals::add(const Interval& interval) {
   size_t at = list_.size();
-  while (at > 0 && interval < list_[at - 1]) --at;
-  if (at == 0 || list_[at - 1] != interval) list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(at), interval);
+  while (at > 0 && list_[at - 1].begin > interval.begin) --at;
+  for (size_t same = at; same > 0 && list_[same - 1].begin == interval.begin; --same)
+    if (list_[same - 1].end == interval.end) return;
+  list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(at), interval);
 }
 
-void Transfers::Intervals::add(const Intervals& others) {
-  for (const Interval& interval : others.list_) add(interval);
-}
-
-double Transfers::Intervals::measure() const {
-  double sum = 0, end = 0;
-  for (const Interval& interval : list_) {
-    sum += std::max(0.0, interval.end - std::max(interval.begin, end));
-    end = std::max(end, interval.end);
+double Transfers::Intervals::measure_without(const Intervals& others) const {
+  double sum = 0, end = 0, end_of_others = 0;  // of the union; of the others alone
+  const auto add = [](double& length, double& last, const Interval& interval) {
+    length += std::max(0.0, interval.end - std::max(interval.begin, last));
+    last = std::max(last, interval.end);
+  };
+  double length_of_others = 0;
+  size_t i = 0, j = 0;
+  while (i < list_.size() || j < others.list_.size()) {
+    const bool own = j == others.list_.size() || (i < list_.size() && list_[i].begin < others.list_[j].begin);
+    const Interval& next = own ? list_[i++] : others.list_[j++];
+    add(sum, end, next);
+    if (!own) add(length_of_others, end_of_others, next);
   }
-  return sum;
+  return std::max(0.0, sum - length_of_others);
 }
 
 double Transfers::inside(double bytes) const {
@@ -102,7 +109,7 @@ Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const s
   int holders = 0, users = 0, adapters = 0, last_adapter = -1;  // of the users
   double sum = 0, most = 0;                                     // sum and maximum of what the users lack
   held_.clear();
-  all_.clear();
+  needed_.clear();
   for (size_t rank = begin; rank < end; ++rank) {
     std::array<Interval, kTables> own;  // of the rank: home's part and a copy
     size_t owned = 0;
@@ -116,7 +123,7 @@ Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const s
         std::exchange(last_adapter, adapter) != adapter)
       ++adapters;
     const Interval needed = user.part;
-    all_.add(needed);
+    needed_.add(needed);
     // Home's part and a copy that the rank holds may overlap.
     double missing = needed.end - needed.begin;
     Interval both = needed;
@@ -130,8 +137,7 @@ Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const s
     most = std::max(most, missing);
   }
   if (users == 0) return lack;
-  all_.add(held_);
-  lack.of_host = std::max(0.0, all_.measure() - held_.measure());
+  lack.of_host = needed_.measure_without(held_);
   lack.of_adapter = lack.of_host / adapters;
   lack.inside = most - lack.of_host / users;
   if (holders > 0) lack.inside = std::max(lack.inside, (sum - users * lack.of_host) / holders);
@@ -234,8 +240,9 @@ double Transfers::last_unit(std::span<const Seats* const> tables, i64 element) c
 
 double Transfers::transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home,
                            DType type) const {
-  const auto [it, fresh] = known_.try_emplace(
-      {previous ? placement_key(*previous) : 0, placement_key(next), placement_key(home.placement), type, home.copies()}, 0.0);
+  const auto [it, fresh] = known_.try_emplace({previous ? placement_key(*previous) : 0, placement_key(next),
+                                               placement_key(home.placement), type, home.copies()},
+                                              0.0);
   if (!fresh) return it->second;
   std::vector<const Seats*> tables = {&seats({next, 0}), &seats(home)};
   if (previous) tables.push_back(&seats({*previous, 0}));

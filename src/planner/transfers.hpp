@@ -43,16 +43,14 @@ class Transfers {
  private:
   struct Interval {
     double begin = 0, end = 0;
-    auto operator<=>(const Interval&) const = default;
   };
   /// Distinct intervals, in order.
   class Intervals {
    public:
     void clear() { list_.clear(); }
     void add(const Interval& interval);
-    void add(const Intervals& others);
-    /// Length of the union.
-    double measure() const;
+    /// Length of the union that lies outside of all `others`.
+    double measure_without(const Intervals& others) const;
 
    private:
     std::vector<Interval> list_;
@@ -99,7 +97,7 @@ class Transfers {
   mutable std::map<Home, double> finish_;
   // By placement_key, and whether all replicas hold their whole part.
   mutable std::unordered_map<std::tuple<std::uint64_t, bool>, Seats, TupleHash> seats_;
-  mutable Intervals held_, all_;  // of one host
+  mutable Intervals held_, needed_;  // of one host
 };
 
 }  // namespace switchyard::planner
