@@ -18,7 +18,7 @@ layout::Mesh replica_mesh(const ir::Graph& graph, const config::Strategy& strate
 layout::Layout param_layout(const ir::Graph& graph, int param, const config::Strategy& strategy,
                             const layout::Mesh& replica);
 /// What the roles of its dims say: every operator can compute with it.
-layout::Layout usual_layout(const ir::Graph& graph, int param, const layout::Mesh& replica);
+layout::Layout usual_layout(const ir::Graph& graph, int param, bool sequence_parallel, const layout::Mesh& replica);
 
 /// Layout of an activation (T, features) with a role on a replica mesh. copies: axes that would cut its features if
 /// there were more heads; a gradient may stay partial over them.
@@ -35,11 +35,11 @@ struct CodeOptions {
 
 /// Code of every group of a strategy. The graph is forward only (evaluation) or differentiated. An activation with a
 /// role is brought into that role's layout as soon as it is made. The residual stream is cut on tokens by all replica
-/// axes (sequence parallelism), or copied over those that cut weights where the strategy turns that off; between stages
-/// it is cut in any case (scatter and gather, arXiv 2104.04473, section 4.1). A parameter held in cuts that its
-/// operators can't compute with is gathered into its usual layout in each segment that uses it, and its gradient is
-/// accumulated in that layout. Reshards are the quickest for each replica as it lies on the cluster's hosts
-/// (layout/exchange); no ranks: all are on one host.
+/// axes (sequence parallelism), or, where the strategy turns that off, copied over outer and cut on features by inner;
+/// between stages it is cut on tokens in any case (scatter and gather, arXiv 2104.04473, section 4.1). A parameter held
+/// in cuts that its operators can't compute with is gathered into its usual layout in each segment that uses it, and
+/// its gradient is accumulated in that layout. Reshards are the quickest for each replica as it lies on the cluster's
+/// hosts (layout/exchange); no ranks: all are on one host.
 std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strategy& strategy,
                                    const cluster::Cluster& cluster = {}, const CodeOptions& how = {});
 

@@ -141,14 +141,14 @@ layout::Layout param_layout(const ir::Graph& graph, int param, const config::Str
                             const layout::Mesh& replica) {
   if (const std::vector<config::Cut>* cuts = own_cuts(graph.param(param), strategy))
     return layout_of(*cuts, graph.param(param), strategy, replica);
-  return usual_layout(graph, param, replica);
+  return usual_layout(graph, param, strategy.sequence_parallel, replica);
 }
 
-layout::Layout usual_layout(const ir::Graph& graph, int param, const layout::Mesh& replica) {
+layout::Layout usual_layout(const ir::Graph& graph, int param, bool sequence_parallel, const layout::Mesh& replica) {
   const ir::Param& p = graph.param(param);
   layout::Layout layout = layout::replicated(p.shape.dims());
   for (size_t dim = 0; dim < p.roles.size(); ++dim) {
-    std::vector<int> axes = layout::factors_of(replica, layout::cuts_of(p.roles[dim]));
+    std::vector<int> axes = layout::factors_of(replica, layout::cuts_of(p.roles[dim], sequence_parallel));
     if (p.roles[dim] == layout::DimRole::heads) axes = layout::leading_axes(replica, axes, pieces_of(p.shape, dim));
     layout.split[dim] = std::move(axes);
   }

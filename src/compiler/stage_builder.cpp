@@ -83,7 +83,7 @@ ir::StageCode StageBuilder::build() {
 }
 
 layout::Layout StageBuilder::use_layout(int param) const {
-  return gathered_.contains(param) ? usual_layout(graph_, param, stage_.replica)
+  return gathered_.contains(param) ? usual_layout(graph_, param, strategy_.sequence_parallel, stage_.replica)
                                    : param_layout(graph_, param, strategy_, stage_.replica);
 }
 
@@ -202,7 +202,8 @@ void StageBuilder::misfit(const ir::Call& call) {
   for (const auto* side : {&call.in, &call.out})
     for (const int v : *side)
       if (const int param = graph_.value(v).param;
-          param >= 0 && !(use_layout(param) == usual_layout(graph_, param, stage_.replica)))
+          param >= 0 &&
+          !(use_layout(param) == usual_layout(graph_, param, strategy_.sequence_parallel, stage_.replica)))
         misfits_.insert(param);
   check(!misfits_.empty(), "strategy \"{}\": {} can't compute with its parameters in their usual layouts",
         strategy_.name, call.op->name());

@@ -36,6 +36,8 @@ constexpr int kValues<Device> = 2;
 template <>
 constexpr int kValues<SwitchPlanner> = 4;
 template <>
+constexpr int kValues<Inside> = 2;
+template <>
 constexpr int kValues<Recompute> = 3;
 template <>
 constexpr int kValues<ScheduleKind> = 5;
@@ -526,6 +528,15 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
             "attention.")
             .at_least(1)
             .at_most(kMostRanks),
+        Row<&BucketDraft::degrees, &Degrees::inner>("strategy.inner",
+                                                    "Factor of tp that cuts weights in their other dim, too "
+                                                    "(two-dimensional tensor parallelism). 1: Megatron's.")
+            .at_least(1)
+            .at_most(kMostRanks),
+        Row<&BucketDraft::degrees, &Degrees::inside>(
+            "strategy.inside",
+            "Which ranks are next to each other: data: those of a stage, replica after replica; pipeline: those of a "
+            "replica, stage after stage."),
         Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),
         Row<&BucketDraft::schedule_file>(
             "strategy.schedule_file",

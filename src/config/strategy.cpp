@@ -229,9 +229,54 @@ std::vector<int> Strategy::ranks() const {
 i64 ranks_of(const Degrees& degrees) {
   constexpr i64 kMost = i64{1} << 62;
   i64 ranks = 1;
-  for (const DegreeKey& degree : degree_keys()) ranks *= std::min(degrees.*degree.value, kMost / ranks);
+  for (const DegreeKey& degree : degree_keys())
+    if (!degree.factor_of) ranks *= std::min(degrees.*degree.value, kMost / ranks);
   return ranks;
 }
+
+namespace {
+
+// The largest divisor of `product` below `size` and the smallest one above it.
+std::vector<i64> nearest_divisors(i64 product, i64 size) {
+  std::vector<i64> nearest;
+  for (i64 less = std::min(size - 1, product); less >= 1 && nearest.empty(); --less)
+    if (product % less == 0) nearest.push_back(less);
+  i64 more = std::min(size, product) + 1;
+  while (more <= product && product % more != 0) ++more;
+  if (more <= product) nearest.push_back(more);
+  return nearest;
+}
+
+// Of degrees whose product is at most the number of ranks.
+StageMesh mesh_of(const Degrees& degrees) {
+  StageMesh mesh;
+  for (const DegreeKey& degree : degree_keys())
+    if (degree.axis) mesh[*degree.axis] = static_cast<int>(degrees.*degree.value);
+  for (const DegreeKey& factor : degree_keys()) {
+    if (!factor.factor_of) continue;
+    const DegreeKey& whole = *std::ranges::find(degree_keys(), factor.factor_of, &DegreeKey::value);
+    const i64 size = degrees.*factor.value, product = degrees.*whole.value;
+    if (product % size != 0)
+      user_error("strategy \"{}\": {} = {} does not divide {} = {}. Use {} = {}.", to_text(degrees), factor.key, size,
+                 whole.key, product, factor.key, fmt::join(nearest_divisors(product, size), " or "));
+    mesh[*whole.axis] /= mesh[*factor.axis];
+  }
+  return mesh;
+}
+
+// In the order of the mesh.
+std::vector<int> ranks_of_stage(const Degrees& degrees, const StageMesh& mesh, int stage) {
+  const int replicas = mesh[StageAxis::data], wide = static_cast<int>(mesh.positions());
+  std::vector<int> ranks;
+  for (int replica = 0; replica < replicas; ++replica) {
+    const int before =
+        degrees.inside == Inside::data ? stage * replicas + replica : replica * static_cast<int>(degrees.pp) + stage;
+    for (int position = 0; position < wide; ++position) ranks.push_back(before * wide + position);
+  }
+  return ranks;
+}
+
+}  // namespace
 
 void cut_by_degrees(Strategy& strategy, const Degrees& degrees, int ranks, i64 layers) {
   const std::string text = to_text(degrees);
@@ -240,7 +285,7 @@ void cut_by_degrees(Strategy& strategy, const Degrees& degrees, int ranks, i64 l
   if (ranks_of(degrees) > ranks) {
     std::vector<i64> sizes;
     for (const DegreeKey& degree : degree_keys())
-      if (degrees.*degree.value > 1) sizes.push_back(degrees.*degree.value);
+      if (degrees.*degree.value > 1 && !degree.factor_of) sizes.push_back(degrees.*degree.value);
     user_error(
         "strategy \"{}\" needs {} ranks, but the run has {}. Use degrees whose product is at most {}, or raise "
         "run.ranks.",
@@ -256,17 +301,15 @@ void cut_by_degrees(Strategy& strategy, const Degrees& degrees, int ranks, i64 l
     user_error("strategy \"{}\" has {} pipeline stages, but the model has {} layers. Use pp of at most {}.", text, pp,
                layers, layers);
   }
-  StageMesh mesh;
-  for (const DegreeKey& degree : degree_keys())
-    if (degree.axis) mesh[*degree.axis] = static_cast<int>(degrees.*degree.value);
-  const int wide = static_cast<int>(mesh.ranks()), positions = static_cast<int>(pp) * chunks;
+  const StageMesh mesh = mesh_of(degrees);
+  const int positions = static_cast<int>(pp) * chunks;
   Group group;
   int layer = 0;
   for (int position = 0; position < positions; ++position) {
     Stage stage;
     stage.mesh = mesh;
-    const int first = schedule::stage_of(strategy.placement(), static_cast<int>(pp), position) * wide;
-    for (int i = 0; i < wide; ++i) stage.ranks.push_back(first + i);
+    stage.ranks =
+        ranks_of_stage(degrees, mesh, schedule::stage_of(strategy.placement(), static_cast<int>(pp), position));
     stage.first_layer = layer;
     layer += static_cast<int>(layers / positions + (position < layers % positions ? 1 : 0));
     stage.end_layer = layer;
@@ -288,6 +331,8 @@ void validate(const Strategy& strategy, const ModelConfig& model, int ranks) {
   check(model.kv_heads >= 1, "validate: the model has no key/value heads yet");
   Validator(strategy, model, ranks).run();
 }
+
+std::string_view name_of(Inside inside) { return inside == Inside::data ? "data" : "pipeline"; }
 
 std::string_view name_of(Recompute recompute) {
   switch (recompute) {

@@ -77,24 +77,31 @@ struct Strategy : StrategySettings {
   bool operator==(const Strategy&) const = default;
 };
 
-/// Sizes of a strategy's axes and its number of pipeline stages, each at least 1.
+/// The order of ranks. data: each stage's replicas follow each other, one stage after the other; pipeline: each
+/// replica's stages do, one replica after the other.
+enum class Inside { data, pipeline };
+
+/// Sizes of a strategy's axes and its number of pipeline stages, each at least 1, and the order of its ranks.
 struct Degrees {
-  i64 dp = 1, tp = 1, pp = 1, ulysses = 1;
+  i64 dp = 1, tp = 1, pp = 1, ulysses = 1, inner = 1;
+  Inside inside = Inside::data;
   bool operator==(const Degrees&) const = default;
 };
-/// The degrees with the keys by which a strategy's text names them, in its order, and the axis of stages that each is
-/// the size of; nothing: the number of stages.
+/// The degrees with the keys by which a strategy's text names them, in its order. axis: the axis of stages that each is
+/// the size of; nothing: the number of stages. factor_of: the degree that it is a factor of, whose own axis has what is
+/// left; null: none.
 struct DegreeKey {
   std::string_view key;
   i64 Degrees::*value;
   std::optional<StageAxis> axis;
+  i64 Degrees::*factor_of = nullptr;
 };
 std::span<const DegreeKey> degree_keys();
-/// Product of all degrees, at most 2^62.
+/// Product of all degrees that aren't factors of others, at most 2^62.
 i64 ranks_of(const Degrees& degrees);
 
-/// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp and ulysses, and the
-/// settings of a strategy by the names that they have in a job file. Keys that are left out have the values of
+/// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp, ulysses and inner, and
+/// the settings of a strategy by the names that they have in a job file. Keys that are left out have the values of
 /// `defaults`, degrees 1. UserError names the text, the key and what it may be; a key may come once.
 struct StrategyText {
   Degrees degrees;
@@ -106,9 +113,9 @@ StrategyText read_strategy_text(std::string_view text, const StrategySettings& d
 std::string to_text(const Degrees& degrees, const StrategySettings& settings = {});
 
 /// The strategy of a text on the first ranks of the run, with `layers` split as evenly as possible: where the positions
-/// (pp times chunks) do not divide them, the first ones get one more, as the last also holds the head. Stages have
-/// consecutive ranks, in the order of the axes. UserError unless the ranks suffice, positions <= layers, and all is
-/// positive.
+/// (pp times chunks) do not divide them, the first ones get one more, as the last also holds the head. Ranks are
+/// numbered in the order of Inside, those of a stage in a replica in the order of the axes. UserError unless the ranks
+/// suffice, inner divides tp, positions <= layers, and all is positive.
 Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const StrategySettings& settings = {});
 /// The same for a strategy that lacks its groups.
 void cut_by_degrees(Strategy& strategy, const Degrees& degrees, int ranks, i64 layers);
@@ -126,6 +133,8 @@ std::string to_json(const Strategy& strategy);
 /// validate.
 Strategy strategy_from_json(const std::string& text, const std::string& origin);
 
+/// "data", "pipeline".
+std::string_view name_of(Inside inside);
 /// "none", "selective", "full".
 std::string_view name_of(Recompute recompute);
 /// "gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v".

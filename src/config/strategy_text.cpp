@@ -12,21 +12,23 @@
 namespace switchyard::config {
 namespace {
 
-constexpr std::array<DegreeKey, 4> kDegrees{{{"dp", &Degrees::dp, StageAxis::data},
+constexpr std::array<DegreeKey, 5> kDegrees{{{"dp", &Degrees::dp, StageAxis::data},
                                              {"tp", &Degrees::tp, StageAxis::outer},
                                              {"pp", &Degrees::pp, std::nullopt},
-                                             {"ulysses", &Degrees::ulysses, StageAxis::ulysses}}};
+                                             {"ulysses", &Degrees::ulysses, StageAxis::ulysses},
+                                             {"inner", &Degrees::inner, StageAxis::inner, &Degrees::tp}}};
 constexpr size_t kNumbers = 3;  // "2,4,2" has the first ones
 
-// The settings in the order in which they are printed.
-constexpr std::array<std::string_view, 8> kSettings{"zero",
+// The other keys in the order in which they are printed.
+constexpr std::array<std::string_view, 9> kSettings{"zero",
                                                     "schedule",
                                                     "chunks",
                                                     "activation_cap",
                                                     "recompute",
                                                     "micro_batch_tokens",
                                                     "micro_batch_sequences",
-                                                    "sequence_parallel"};
+                                                    "sequence_parallel",
+                                                    "inside"};
 
 const Key<BucketDraft>& setting(std::string_view name) {
   const auto& keys = bucket_keys();
@@ -67,7 +69,7 @@ class Reader {
       read_numbers(parts);
     else
       for (const std::string_view part : parts) read_key(part);
-    return {degrees_, draft_.settings};
+    return {draft_.degrees, draft_.settings};
   }
 
  private:
@@ -78,7 +80,7 @@ class Reader {
     for (size_t i = 0; i < kNumbers && good; ++i) {
       const std::optional<i64> number = integer(parts[i]);
       good = number && *number >= 1;
-      if (good) degrees_.*kDegrees[i].value = *number;
+      if (good) draft_.degrees.*kDegrees[i].value = *number;
     }
     if (!good)
       error(
@@ -95,7 +97,7 @@ class Reader {
     if (const auto degree = std::ranges::find(kDegrees, key, &DegreeKey::key); degree != kDegrees.end()) {
       const std::optional<i64> number = integer(value);
       if (!number || *number < 1) error(fmt::format("has {} = \"{}\": a number of at least 1 is needed.", key, value));
-      degrees_.*degree->value = *number;
+      draft_.degrees.*degree->value = *number;
     } else if (std::ranges::count(kSettings, key) > 0) {
       read_setting(setting(key), key, value);
     } else {
@@ -126,7 +128,6 @@ class Reader {
   }
 
   std::string_view text_;
-  Degrees degrees_;
   BucketDraft draft_;
   std::set<std::string> given_;
 };
@@ -161,6 +162,7 @@ std::string to_text(const Degrees& degrees, const StrategySettings& settings) {
   }
   BucketDraft draft;
   const BucketDraft usual;
+  draft.degrees = degrees;
   draft.settings = settings;
   for (const std::string_view name : kSettings) {
     const Key<BucketDraft>& key = setting(name);

@@ -97,9 +97,10 @@ LocalWork local_work(const StageCode& stage, const Instr& instr, int position) {
   return work;
 }
 
-std::optional<SoftmaxSums> softmax_sums(const StageCode& stage, const Instr& instr) {
-  const std::optional<SoftmaxSums> sums = instr.op ? instr.op->softmax_sums() : std::nullopt;
-  if (!sums || stage.buffers[static_cast<size_t>(instr.in[sums->weight])].layout.split[0].empty()) return std::nullopt;
+std::optional<StatisticSums> statistic_sums(const StageCode& stage, const Instr& instr) {
+  const std::optional<StatisticSums> sums = instr.op ? instr.op->statistic_sums() : std::nullopt;
+  if (!sums || stage.buffers[static_cast<size_t>(instr.in[sums->cut])].layout.split[sums->dim].empty())
+    return std::nullopt;
   return sums;
 }
 

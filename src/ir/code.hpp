@@ -143,8 +143,8 @@ inline Cost local_cost(const StageCode& stage, const Instr& instr, int position)
   return local_work(stage, instr, position).cost;
 }
 
-/// What an instruction sums over the replica for its softmax; nothing where every rank has all rows of the weight.
-std::optional<SoftmaxSums> softmax_sums(const StageCode& stage, const Instr& instr);
+/// What an instruction sums inside over ranks of the replica; nothing where every rank has the whole dim.
+std::optional<StatisticSums> statistic_sums(const StageCode& stage, const Instr& instr);
 
 std::string to_string(const Graph& graph, const StageCode& stage);
 

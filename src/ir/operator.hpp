@@ -58,12 +58,13 @@ struct Halves {
   std::shared_ptr<const Operator> inputs, weights;
 };
 
-/// An operator that needs the softmax over all rows of a weight: where ranks have some of the rows each, they sum
-/// statistics.
-struct SoftmaxSums {
-  size_t weight = 0;      // the input whose rows it is over
-  size_t statistics = 0;  // an input whose dtype the statistics have
-  i64 chunk = 0;          // tokens whose statistics are summed at a time
+/// An operator that reduces over a dim (a softmax over the rows of a weight, a norm over features): where ranks have
+/// parts of this dim, they sum statistics of each token inside the operator.
+struct StatisticSums {
+  size_t cut = 0, dim = 0;       // the input and its dim
+  size_t statistics = 0;         // an operand by tokens, inputs before outputs, whose dtype the statistics have
+  std::vector<i64> per_token{};  // statistics of a token in each of the sums, which follow each other
+  i64 chunk = 0;                 // tokens whose statistics are summed at a time; 0: all
 };
 
 class Operator {
@@ -97,7 +98,7 @@ class Operator {
   virtual std::optional<size_t> loss_output() const { return std::nullopt; }
   /// Features of a head whose positions it turns by tables of angles; 0: it reads no such tables.
   virtual i64 rotary_head_dim() const { return 0; }
-  virtual std::optional<SoftmaxSums> softmax_sums() const { return std::nullopt; }
+  virtual std::optional<StatisticSums> statistic_sums() const { return std::nullopt; }
   /// Whether selective recomputation makes an output again instead of keeping it.
   virtual bool is_remade(size_t output) const;
   /// Whether results depend on the seed and the step.

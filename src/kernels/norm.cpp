@@ -117,6 +117,32 @@ const at::Tensor& residual_or(const at::Tensor& residual, const at::Tensor& x) {
   return residual.defined() ? residual : x;
 }
 
+bool column_fits(const at::Tensor& statistics, const at::Tensor& x) {
+  return !statistics.defined() || statistics_fit(statistics, x, x.size(1));
+}
+
+bool terms_fit(const at::Tensor& terms, const at::Tensor& x, const at::Tensor& mean) {
+  return terms.is_contiguous() && terms.dim() == 2 && terms.size(0) == (mean.defined() ? 2 : 1) &&
+         terms.size(1) == x.size(0);
+}
+
+/// A statistic of each row, or 0 where there is none.
+template <class T>
+class Column {
+ public:
+  explicit Column(const at::Tensor& values) : data_(values.defined() ? values.const_data_ptr<T>() : nullptr) {}
+  T operator[](i64 row) const { return data_ == nullptr ? T(0) : data_[row]; }
+
+ private:
+  const T* data_;
+};
+
+/// x - mean in the statistics' dtype, where x isn't computed with loops.
+at::Tensor centred(const at::Tensor& x, const at::Tensor& mean, const at::Tensor& statistics) {
+  const at::Tensor wide = x.to(statistics.scalar_type());
+  return mean.defined() ? wide.sub(mean.view({-1, 1})) : wide;
+}
+
 }  // namespace
 
 void rms_norm(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, double eps) {
@@ -280,6 +306,121 @@ void layer_norm_dw(at::Tensor& dw, at::Tensor& db, const at::Tensor& dy, const a
   with_real(x, [&]<class T>() {
     weight_gradients<T>(dw.mutable_data_ptr<T>(), db.mutable_data_ptr<T>(), const_rows_of<T>(dy), const_rows_of<T>(x),
                         mean.const_data_ptr<T>(), rstd.const_data_ptr<T>(), width);
+  });
+}
+
+void norm_mean(at::Tensor& mean, const at::Tensor& x, std::int64_t H) {
+  require(is_rows(x) && column_fits(mean, x), "norm_mean", {&mean, &x});
+  if (!loops_apply({&mean, &x})) {
+    mean.copy_(x.to(mean.scalar_type()).sum({1}).div_(H).view_as(mean));
+    return;
+  }
+  with_real(x, [&]<class T>() {
+    const auto x_rows = const_rows_of<T>(x);
+    T* out = mean.mutable_data_ptr<T>();
+    parallel_rows(x_rows.rows, x_rows.width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t) out[t] = sum_of<T>(x_rows[t], x_rows.width) / static_cast<T>(H);
+    });
+  });
+}
+
+void norm_variance(at::Tensor& variance, const at::Tensor& x, const at::Tensor& mean, std::int64_t H) {
+  require(is_rows(x) && column_fits(variance, x) && column_fits(mean, x), "norm_variance", {&variance, &x, &mean});
+  if (!loops_apply({&variance, &x})) {
+    variance.copy_(centred(x, mean, variance).square().sum({1}).div_(H).view_as(variance));
+    return;
+  }
+  with_real(x, [&]<class T>() {
+    const auto x_rows = const_rows_of<T>(x);
+    const Column<T> means(mean);
+    T* out = variance.mutable_data_ptr<T>();
+    parallel_rows(x_rows.rows, x_rows.width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t)
+        out[t] = sum_of_squared_distances<T>(x_rows[t], means[t], x_rows.width) / static_cast<T>(H);
+    });
+  });
+}
+
+void norm_rows(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
+               const at::Tensor& mean, double eps) {
+  require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && w.is_contiguous() && w.numel() == x.size(1) &&
+              (!b.defined() || (b.is_contiguous() && b.numel() == x.size(1))) && column_fits(rstd, x) &&
+              column_fits(mean, x),
+          "norm_rows", {&y, &rstd, &x, &w, &b, &mean});
+  if (!loops_apply({&y, &rstd, &x, &w})) {
+    rstd.add_(eps).rsqrt_();
+    const at::Tensor out = centred(x, mean, rstd).mul(rstd.view({-1, 1})).mul_(w);
+    y.copy_(b.defined() ? out.add(b) : out);
+    return;
+  }
+  with_real(x, [&]<class T>() {
+    const auto y_rows = rows_of<T>(y);
+    const auto x_rows = const_rows_of<T>(x);
+    const Column<T> means(mean);
+    const T *weight = w.const_data_ptr<T>(), *bias = b.defined() ? b.const_data_ptr<T>() : nullptr;
+    T* rstds = rstd.mutable_data_ptr<T>();
+    parallel_rows(x_rows.rows, x_rows.width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t) {
+        rstds[t] = T(1) / std::sqrt(rstds[t] + static_cast<T>(eps));
+        normalise<T>(y_rows[t], x_rows[t], weight, bias, {means[t], rstds[t]}, x_rows.width);
+      }
+    });
+  });
+}
+
+void norm_dx_terms(at::Tensor& terms, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                   const at::Tensor& mean, const at::Tensor& rstd, std::int64_t H) {
+  require(is_rows(dy) && is_rows(x) && same_shape({&dy, &x}) && w.is_contiguous() && w.numel() == x.size(1) &&
+              column_fits(rstd, x) && column_fits(mean, x) && terms_fit(terms, x, mean),
+          "norm_dx_terms", {&terms, &dy, &x, &w, &mean, &rstd});
+  if (!loops_apply({&terms, &dy, &x, &w})) {
+    const at::Tensor g = dy.to(rstd.scalar_type()).mul(w);
+    terms.select(0, 0).copy_(centred(x, mean, rstd).mul_(rstd.view({-1, 1})).mul_(g).sum({1}).div_(H));
+    if (mean.defined()) terms.select(0, 1).copy_(g.sum({1}).div_(H));
+    return;
+  }
+  with_real(x, [&]<class T>() {
+    const auto dy_rows = const_rows_of<T>(dy), x_rows = const_rows_of<T>(x);
+    const Column<T> means(mean), rstds(rstd);
+    const T* weight = w.const_data_ptr<T>();
+    T* out = terms.mutable_data_ptr<T>();
+    const i64 rows = x_rows.rows, width = x_rows.width;
+    parallel_rows(rows, width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t) {
+        const Moments<T> of{means[t], rstds[t]};
+        out[t] = sum_of_weighted<T>(dy_rows[t], weight, x_rows[t], of, width) / static_cast<T>(H);
+        if (mean.defined()) out[rows + t] = sum_of_products<T>(dy_rows[t], weight, width) / static_cast<T>(H);
+      }
+    });
+  });
+}
+
+void norm_dx_rows(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                  const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& terms, const at::Tensor& residual) {
+  require(is_rows(dx) && is_rows(dy) && is_rows(x) && same_shape({&dx, &dy, &x}) && w.is_contiguous() &&
+              w.numel() == x.size(1) && column_fits(rstd, x) && column_fits(mean, x) && terms_fit(terms, x, mean) &&
+              residual_fits(residual, x),
+          "norm_dx_rows", {&dx, &dy, &x, &w, &mean, &rstd, &terms, &residual});
+  if (!loops_apply({&dx, &dy, &x, &w, &terms, &residual_or(residual, x)})) {
+    const at::Tensor r = rstd.view({-1, 1}), normal = centred(x, mean, rstd).mul(r);
+    at::Tensor out = dy.to(rstd.scalar_type()).mul(w).sub(normal.mul(terms.select(0, 0).view({-1, 1})));
+    if (mean.defined()) out = out.sub(terms.select(0, 1).view({-1, 1}));
+    out = out.mul(r);
+    dx.copy_(residual.defined() ? out.add(residual) : out);
+    return;
+  }
+  with_real(x, [&]<class T>() {
+    const auto dx_rows = rows_of<T>(dx);
+    const auto dy_rows = const_rows_of<T>(dy), x_rows = const_rows_of<T>(x);
+    const auto residual_rows = const_rows_of<T>(residual_or(residual, x));
+    const Column<T> means(mean), rstds(rstd);
+    const T *weight = w.const_data_ptr<T>(), *term = terms.const_data_ptr<T>();
+    const i64 rows = x_rows.rows, width = x_rows.width;
+    parallel_rows(rows, width, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t)
+        normalise_dx<T>(dx_rows[t], dy_rows[t], x_rows[t], weight, residual.defined() ? residual_rows[t] : nullptr,
+                        {means[t], rstds[t]}, mean.defined() ? term[rows + t] : T(0), term[t], width);
+    });
   });
 }
 

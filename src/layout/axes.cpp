@@ -7,12 +7,15 @@ namespace {
 
 using enum StageAxis;
 
-constexpr std::array<StageAxisInfo, kStageAxes> kInfo{{{data, "data"}, {ulysses, "ulysses"}, {outer, "outer"}}};
+constexpr std::array<StageAxisInfo, kStageAxes> kInfo{
+    {{data, "data"}, {ulysses, "ulysses"}, {outer, "outer"}, {inner, "inner"}}};
 
-constexpr std::array kWeights{outer};
-constexpr std::array kTokens{ulysses};            // of a micro-batch, wherever attention doesn't need them together
-constexpr std::array kStream{ulysses, outer};     // its tokens where nothing else is cut
-constexpr std::array kAttention{outer, ulysses};  // heads
+constexpr std::array kOuter{outer};
+constexpr std::array kInner{inner};
+constexpr std::array kWeights{outer, inner};
+constexpr std::array kTokens{ulysses};                // of a micro-batch, wherever attention doesn't need them together
+constexpr std::array kStream{ulysses, outer, inner};  // its tokens where nothing else is cut
+constexpr std::array kAttention{outer, inner, ulysses};  // heads
 
 }  // namespace
 
@@ -43,13 +46,17 @@ std::string to_string(const StageMesh& mesh) {
   return text;
 }
 
-std::span<const StageAxis> cuts_of(DimRole role) {
+std::span<const StageAxis> cuts_of(DimRole role, bool sequence_parallel) {
   switch (role) {
     case DimRole::heads:
     case DimRole::ffn:
+      return kOuter;
+    case DimRole::hidden:
+      return kInner;
+    case DimRole::norm:
+      return cuts_of(Role::residual, sequence_parallel).features;
     case DimRole::vocabulary:
       return kWeights;
-    case DimRole::hidden:
     case DimRole::none:
       return {};
   }
@@ -61,7 +68,7 @@ std::span<const StageAxis> weight_axes() { return kWeights; }
 RoleCuts cuts_of(Role role, bool sequence_parallel) {
   switch (role) {
     case Role::residual:
-      return sequence_parallel ? RoleCuts{kStream, {}} : RoleCuts{kTokens, {}};
+      return sequence_parallel ? RoleCuts{kStream, {}} : RoleCuts{kTokens, kInner};
     case Role::boundary:
       return {kStream, {}};
     case Role::block:

@@ -16,8 +16,9 @@ namespace switchyard::layout {
 /// data: replicas, each with its own micro-batches; code is compiled for the other axes.
 /// ulysses: parts of a micro-batch's tokens, and of the heads inside attention. Source: arXiv 2309.14509.
 /// outer: rows of the first product of a block and columns of the second one. Source: arXiv 1909.08053.
-enum class StageAxis { data, ulysses, outer };
-inline constexpr size_t kStageAxes = 3;
+/// inner: columns of the first product of a block and rows of the second one. Source: arXiv 2502.08145.
+enum class StageAxis { data, ulysses, outer, inner };
+inline constexpr size_t kStageAxes = 4;
 struct StageAxisInfo {
   StageAxis axis;
   std::string_view name;  // in meshes and JSON
@@ -45,11 +46,12 @@ class StageMesh {
 /// Axes of other sizes than 1: "data=2 outer=4".
 std::string to_string(const StageMesh& mesh);
 
-/// What a dim of a parameter counts. heads: features of attention heads; ffn: of the feed-forward block.
-enum class DimRole { none, heads, ffn, hidden, vocabulary };
+/// What a dim of a parameter counts. heads: features of attention heads; ffn: of the feed-forward block; hidden: of the
+/// residual stream, in products; norm: the same in norms of the stream, whose weights are cut as its features are.
+enum class DimRole { none, heads, ffn, hidden, norm, vocabulary };
 /// The axes that cut such a dim, outermost cut first. A dim of heads has at most as many parts as heads: the leading
 /// axes cut it, and the others hold copies.
-std::span<const StageAxis> cuts_of(DimRole role);
+std::span<const StageAxis> cuts_of(DimRole role, bool sequence_parallel);
 /// The axes that cut parameters: those that a strategy's own cuts use up in this order.
 std::span<const StageAxis> weight_axes();
 
@@ -62,7 +64,7 @@ struct RoleCuts {
   std::span<const StageAxis> tokens, features;
 };
 /// The axes that cut such a value, outermost cut first. sequence_parallel: whether the ranks that share a layer's
-/// weights divide the residual stream's tokens.
+/// weights divide the residual stream's tokens; otherwise inner divides its features.
 RoleCuts cuts_of(Role role, bool sequence_parallel);
 
 /// The leading parts of some axes, outermost first, that cut `pieces` indivisible pieces: all axes where they make at

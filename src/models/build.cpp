@@ -39,8 +39,9 @@ int add_bias(ir::Graph& graph, const Product& product) {
                           .file = {in_file(product, "bias"), false, product.file.first}});
 }
 
-int add_vector(ir::Graph& graph, const std::string& name, int unit, i64 size, double constant) {
-  return graph.add_param({.name = name, .shape = {{size}, {{}}}, .unit = unit, .init = {.constant = constant}});
+int add_vector(ir::Graph& graph, const std::string& name, int unit, i64 size, layout::DimRole role, double constant) {
+  return graph.add_param(
+      {.name = name, .shape = {{size}, {{}}}, .unit = unit, .roles = {role}, .init = {.constant = constant}});
 }
 
 void finish(ir::Graph& graph, int hidden, int head_weight, Output output) {

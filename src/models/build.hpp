@@ -39,8 +39,8 @@ struct Product {
 /// Add one to the graph; its value.
 int add_weight(ir::Graph& graph, const Product& product);
 int add_bias(ir::Graph& graph, const Product& product);
-/// A vector of features that is the same on all ranks, filled with `constant`.
-int add_vector(ir::Graph& graph, const std::string& name, int unit, i64 size, double constant);
+/// A vector of features, filled with `constant`.
+int add_vector(ir::Graph& graph, const std::string& name, int unit, i64 size, layout::DimRole role, double constant);
 /// Loss or logits from the final hidden state; shared by the builders.
 void finish(ir::Graph& graph, int hidden, int head_weight, Output output);
 

@@ -135,8 +135,8 @@ class Gpt2Builder {
   }
 
   int norm(int x, const std::string& at, int unit) {
-    const int weight = add_vector(graph_, at + "weight", unit, m_.hidden_size, 1);
-    const int shift = add_vector(graph_, at + "bias", unit, m_.hidden_size, 0);
+    const int weight = add_vector(graph_, at + "weight", unit, m_.hidden_size, DimRole::norm, 1);
+    const int shift = add_vector(graph_, at + "bias", unit, m_.hidden_size, DimRole::norm, 0);
     return graph_.call(std::make_shared<ir::LayerNorm>(m_.norm_eps), {x, weight, shift}, "norm")[0];
   }
 

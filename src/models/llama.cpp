@@ -109,7 +109,8 @@ class LlamaBuilder {
   }
 
   int norm(int x, const std::string& name, int unit, i64 group) {
-    const int weight = add_vector(graph_, name, unit, group == 0 ? m_.hidden_size : group, 1);
+    const int weight = group == 0 ? add_vector(graph_, name, unit, m_.hidden_size, DimRole::norm, 1)
+                                  : add_vector(graph_, name, unit, group, DimRole::none, 1);
     return graph_.call(std::make_shared<ir::RmsNorm>(m_.norm_eps, group), {x, weight}, "norm")[0];
   }
 

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 
-#include "ir/softmax_groups.hpp"
+#include "ir/statistic_groups.hpp"
 #include "switching/bounds.hpp"
 
 namespace switchyard::report {
@@ -65,7 +66,7 @@ class LinkCounter {
     const size_t pattern = ir::pattern_of(stage, task.ranks, plans_.cluster());
     for (const ir::Instr& instr : stage.segment(task.pass).code) {
       if (instr.op)
-        add_softmax_sums(task, stage, instr, mb.T);
+        add_statistic_sums(task, stage, instr, mb.T);
       else
         for (const layout::Step& step : instr.exchanges[pattern]->steps)
           add_step(task, stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T);
@@ -82,13 +83,13 @@ class LinkCounter {
                   piece.box.elements() * element);
   }
 
-  // The head on a split vocabulary: a maximum and two sums per token, each reduced and gathered.
-  void add_softmax_sums(const ir::Task& task, const ir::StageCode& stage, const ir::Instr& instr, i64 T) {
-    const auto sums = ir::softmax_sums(stage, instr);
+  // What operators sum inside: each statistic of a token is reduced and gathered.
+  void add_statistic_sums(const ir::Task& task, const ir::StageCode& stage, const ir::Instr& instr, i64 T) {
+    const auto sums = ir::statistic_sums(stage, instr);
     if (!sums) return;
-    const ir::SoftmaxGroups of = ir::softmax_groups(stage, instr, *sums);
-    const i64 bytes = 2 * 3 * of.units * ir::token_unit(stage.replica, T) *
-                      size_of(stage.buffers[static_cast<size_t>(instr.in[sums->statistics])].type.dtype);
+    const ir::StatisticGroups of = ir::statistic_groups(stage, instr, *sums);
+    const i64 per_token = std::accumulate(sums->per_token.begin(), sums->per_token.end(), i64{0});
+    const i64 bytes = 2 * per_token * of.units * ir::token_unit(stage.replica, T) * size_of(of.dtype);
     for (const std::vector<int>& group : of.groups)
       for (const int from : group)
         for (const int to : group)

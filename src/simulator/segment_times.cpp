@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cost/compute_cost.hpp"
-#include "ir/softmax_groups.hpp"
+#include "ir/statistic_groups.hpp"
 
 namespace switchyard::simulator {
 namespace {
@@ -126,9 +126,9 @@ void SegmentTimer::add(const ir::Instr& instr) {
     if (position == 0 || !same_sizes(stage_, instr, position - 1, position))
       computation.positions.push_back(ir::local_work(stage_, instr, position));
   add_kind(std::move(computation));
-  if (const auto sums = ir::softmax_sums(stage_, instr)) {
-    ir::SoftmaxGroups of = ir::softmax_groups(stage_, instr, *sums);
-    add_kind(Sums{size_of(buffer(instr.in[sums->statistics]).type.dtype), sums->chunk, std::move(of.groups), of.units});
+  if (const auto sums = ir::statistic_sums(stage_, instr)) {
+    ir::StatisticGroups of = ir::statistic_groups(stage_, instr, *sums);
+    add_kind(Sums{size_of(of.dtype), sums->chunk, sums->per_token, std::move(of.groups), of.units});
   }
 }
 
@@ -161,7 +161,7 @@ SegmentTimes SegmentTimer::at(i64 T) const {
       continue;
     }
     const auto* exchange = std::get_if<Exchange>(&kind);
-    times.exchanges.push_back(exchange ? exchanged(*exchange, T) : softmax_sums(std::get<Sums>(kind), T));
+    times.exchanges.push_back(exchange ? exchanged(*exchange, T) : statistic_sums(std::get<Sums>(kind), T));
     pieces.push_back({.what = Activity::communication,
                       .fixed = times.exchanges.back().time.count,
                       .exchange = static_cast<int>(times.exchanges.size()) - 1});
@@ -291,13 +291,12 @@ cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
   return cost::in_turn(own, cost::exchange_over(hardware_, placement_, messages));
 }
 
-// Maximum and two sums a token over the parts of the vocabulary, a chunk of tokens at a time: each a reduction and a
-// gather.
-cost::Exchange SegmentTimer::softmax_sums(const Sums& sums, i64 T) const {
+// The sums of a chunk of tokens after those of another: each a reduction and a gather.
+cost::Exchange SegmentTimer::statistic_sums(const Sums& sums, i64 T) const {
   const i64 local = sums.units * ir::token_unit(stage_.replica, T);
   cost::Exchange all;
   const auto add = [&](i64 tokens, i64 chunks) {
-    for (const i64 rows : {1, 2}) {
+    for (const i64 rows : sums.per_token) {
       std::vector<cost::Message> messages;
       for (const std::vector<int>& group : sums.groups)
         for (const int from : group)
@@ -307,8 +306,9 @@ cost::Exchange SegmentTimer::softmax_sums(const Sums& sums, i64 T) const {
       all = cost::in_turn(all, cost::exchange_over(hardware_, placement_, messages), 2.0 * static_cast<double>(chunks));
     }
   };
-  if (local >= sums.chunk) add(sums.chunk, local / sums.chunk);
-  if (local % sums.chunk > 0) add(local % sums.chunk, 1);
+  const i64 chunk = sums.chunk > 0 ? sums.chunk : local;
+  if (local >= chunk) add(chunk, local / chunk);
+  if (local % chunk > 0) add(local % chunk, 1);
   return all;
 }
 

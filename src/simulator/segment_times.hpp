@@ -94,11 +94,12 @@ class SegmentTimer {
     DType type{};
     bool by_tokens = false;
   };
-  // Statistics of a softmax whose rows lie on several ranks.
+  // Statistics that operators sum among ranks.
   struct Sums {
-    i64 element = 0, chunk = 0;            // bytes; tokens at a time
+    i64 element = 0, chunk = 0;  // bytes; tokens at a time, as ir::StatisticSums
+    std::vector<i64> per_token;
     std::vector<std::vector<int>> groups;  // positions that sum together
-    i64 units = 0;                         // of tokens, as ir::SoftmaxGroups
+    i64 units = 0;                         // of tokens, as ir::StatisticGroups
     bool operator==(const Sums&) const = default;
   };
   using Kind = std::variant<Computation, Exchange, Sums>;
@@ -109,7 +110,7 @@ class SegmentTimer {
   Piece computed(const Computation& computation, i64 T) const;
   Piece measured(const cluster::OperatorTable& table, const ir::LocalWork& local, i64 T) const;
   cost::Exchange exchanged(const Exchange& exchange, i64 T) const;
-  cost::Exchange softmax_sums(const Sums& sums, i64 T) const;
+  cost::Exchange statistic_sums(const Sums& sums, i64 T) const;
 
   const ir::StageCode& stage_;
   const ir::Segment& segment_;

@@ -67,6 +67,19 @@ TEST(ReplicaMesh, cuts_heads_by_ulysses_inside_and_cuts_its_factor_of_the_key_he
   EXPECT_EQ(param_layout(graph, param_index(graph, kK), {}, mesh).split, (std::vector<std::vector<int>>{{2}, {}}));
 }
 
+TEST(ReplicaMesh, cuts_key_heads_by_outer_before_inner) {
+  const ir::Graph graph = grouped_heads();
+  const layout::StageMesh wide{{layout::StageAxis::outer, 2}, {layout::StageAxis::inner, 4}};
+  const layout::Mesh mesh = replica_mesh(graph, {}, wide, 0, graph.units());
+  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"outer", 2}, {"inner/0", 2}, {"inner/1", 2}}));
+  const ir::Type k = ir::tokens_by(DType::bf16, 16, {4});
+  const RoleLayout keys = role_layout(layout::Role::block, k, true, mesh);
+  EXPECT_EQ(keys.layout, (layout::Layout{{{}, {0, 1}}, {}}));
+  EXPECT_EQ(keys.copies, std::vector<int>{2});
+  EXPECT_EQ(role_layout(layout::Role::residual, k, false, mesh).layout, (layout::Layout{{{}, {1, 2}}, {}}));
+  EXPECT_EQ(param_layout(graph, param_index(graph, kK), {}, mesh).split, (std::vector<std::vector<int>>{{0}, {1, 2}}));
+}
+
 TEST(ReplicaMesh, follows_the_strategys_own_cuts) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy strategy =

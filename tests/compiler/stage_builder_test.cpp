@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "ir/operators/embedding.hpp"
+#include "ir/operators/linear.hpp"
 #include "small_models.hpp"
 
 namespace switchyard::compiler {
@@ -77,6 +79,104 @@ TEST(StageBuilder, exchanges_tokens_for_heads_before_attention_and_back_behind_i
         for (const layout::Step& step : instr.exchanges[0]->steps)
           bytes += layout::sent_elements(step.parts[0]) * ir::token_unit(stage.replica, 2048) * size_of(DType::bf16);
     EXPECT_EQ(bytes, i64{10} << 20);
+  }
+}
+
+// Two products of 4096 features, between which nothing is brought into a role's layout, on an embedding and a head.
+ir::Graph bare_products() {
+  using layout::DimRole;
+  ir::Graph graph(precision_from("bf16"));
+  const auto weight = [&](const std::string& name, int unit, DimRole rows, DimRole columns) {
+    return models::add_weight(
+        graph, {.name = name, .unit = unit, .rows = 4096, .columns = 4096, .row_role = rows, .column_role = columns});
+  };
+  const auto product = [&](int in, int of, const std::string& name) {
+    return graph.call(std::make_shared<ir::Linear>(1, false), {in, of}, name)[0];
+  };
+  const int table = weight("table.", 0, DimRole::vocabulary, DimRole::none);
+  const int x = graph.call(std::make_shared<ir::Embedding>(), {graph.feed(ir::Feed::ids), table}, "x")[0];
+  graph.set_role(x, layout::Role::residual);
+  graph.set_unit(1);
+  const int y = product(x, weight("normal.", 1, DimRole::ffn, DimRole::hidden), "y"),
+            z = product(y, weight("transposed.", 1, DimRole::hidden, DimRole::ffn), "z");
+  graph.set_role(z, layout::Role::residual);
+  graph.set_unit(2);
+  models::finish(graph, z, weight("head.", 2, DimRole::vocabulary, DimRole::none), models::Output::loss);
+  ir::differentiate(graph);
+  return graph;
+}
+
+// The published traffic of two-dimensional tensor parallelism, 2048 tokens on 2 x 2 ranks (arXiv 2502.08145): the
+// forward pass sums the first product over inner and the second one over outer, the backward pass the reverse.
+TEST(StageBuilder, sums_each_of_a_chain_of_products_over_one_axis) {
+  const ir::Graph graph = bare_products();
+  config::Strategy strategy = stage_strategy("chain");
+  strategy.sequence_parallel = false;
+  const ir::StageCode stage =
+      StageBuilder(graph, strategy, {{layout::StageAxis::outer, 2}, {layout::StageAxis::inner, 2}}, 0, graph.units())
+          .build();
+  for (const ir::Segment* segment : {&stage.forward, &stage.backward}) {
+    std::vector<std::pair<std::string, i64>> sums;
+    for (const ir::Instr& instr : segment->code) {
+      if (instr.op || instr.unit != 1) continue;
+      const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
+                       &to = stage.buffers[static_cast<size_t>(instr.out[0])];
+      ASSERT_EQ(layout::classify(stage.replica, from.layout, to.layout), Pattern::all_reduce) << from.name;
+      ASSERT_EQ(from.layout.partial.size(), 1u);
+      i64 bytes = 0;
+      for (const layout::Step& step : instr.exchanges[0]->steps)
+        bytes += layout::sent_elements(step.parts[0]) * ir::token_unit(stage.replica, 2048) * size_of(DType::bf16);
+      sums.emplace_back(stage.replica.axes[static_cast<size_t>(from.layout.partial[0])].name, bytes);
+    }
+    const bool forward = segment == &stage.forward;
+    const std::vector<std::pair<std::string, i64>> expected = {{"inner", i64{8} << 20}, {"outer", i64{8} << 20}};
+    EXPECT_EQ(sums, expected) << (forward ? "forward" : "backward");
+  }
+}
+
+TEST(StageBuilder, cuts_norms_and_the_stream_by_inner_without_sequence_parallelism) {
+  const ir::Graph graph = training_graph(small_gpt2());
+  for (const bool sequence_parallel : {true, false}) {
+    config::Strategy strategy = stage_strategy("two dims");
+    strategy.sequence_parallel = sequence_parallel;
+    const ir::StageCode stage =
+        StageBuilder(graph, strategy, {{layout::StageAxis::outer, 2}, {layout::StageAxis::inner, 2}}, 0, graph.units())
+            .build();
+    constexpr int kOuter = 0, kInner = 1;
+    using Cuts = std::vector<std::vector<int>>;
+    for (const ir::ParamUse& use : stage.params) {
+      const std::string& name = graph.param(use.param).name;
+      if (name == "transformer.h.0.attn.c_attn.q.weight") {
+        EXPECT_EQ(use.used.split, (Cuts{{kOuter}, {kInner}}));
+      }
+      if (name == "transformer.h.0.attn.c_attn.q.bias") {
+        EXPECT_EQ(use.used.split, (Cuts{{kOuter}}));
+      }
+      if (name == "transformer.h.0.mlp.c_proj.weight") {
+        EXPECT_EQ(use.used.split, (Cuts{{kInner}, {kOuter}}));
+      }
+      if (name == "transformer.h.0.mlp.c_proj.bias") {
+        EXPECT_EQ(use.used.split, (Cuts{{kInner}}));
+        EXPECT_EQ(use.grad.partial, sequence_parallel ? std::vector<int>{kOuter} : std::vector<int>{})
+            << "each rank has all tokens, or a part of them over outer";
+      }
+      if (name == "transformer.h.0.ln_1.weight") {
+        EXPECT_EQ(use.used.split, sequence_parallel ? Cuts{{}} : Cuts{{kInner}});
+        EXPECT_EQ(use.grad.partial, sequence_parallel ? (std::vector<int>{kOuter, kInner}) : std::vector<int>{});
+      }
+      if (name == "transformer.wte.weight") {
+        EXPECT_EQ(use.used.split, (Cuts{{kOuter, kInner}, {}}));
+      }
+    }
+    int norms = 0;
+    for (const ir::Instr& instr : stage.forward.code) {
+      if (!instr.op || instr.op->name() != "layer_norm") continue;
+      ++norms;
+      EXPECT_EQ(stage.buffers[static_cast<size_t>(instr.out[0])].layout.split,
+                sequence_parallel ? (Cuts{{kOuter, kInner}, {}}) : (Cuts{{}, {kInner}}));
+      EXPECT_EQ(ir::statistic_sums(stage, instr).has_value(), !sequence_parallel);
+    }
+    EXPECT_EQ(norms, 5);
   }
 }
 

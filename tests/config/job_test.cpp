@@ -133,9 +133,14 @@ TEST(Job, strategies_are_checked_against_model_and_ranks) {
   EXPECT_EQ(
       error("bucket.0.strategy=1,6,1"),
       "--set bucket.0.strategy=1,6,1: bucket.0: strategy \"1,6,1\": groups[0].stages[0].mesh (outer=6) can't "
-      "divide 8 heads with 4 key/value heads. The axes that divide heads (outer, ulysses) make at most as many parts "
-      "as there are heads; above the key/value heads, leading factors of theirs multiply to these. Use outer = 4 or "
+      "divide 8 heads with 4 key/value heads. The axes that divide heads (outer, inner, ulysses) make at most as many "
+      "parts as there are heads; above the key/value heads, leading factors of theirs multiply to these. Use outer = 4 "
+      "or "
       "8.");
+  EXPECT_EQ(
+      error("bucket.0.strategy=tp=4,inner=3"),
+      "--set bucket.0.strategy=tp=4,inner=3: bucket.0: strategy \"tp=4,inner=3\": inner = 3 does not divide tp = 4. "
+      "Use inner = 2 or 4.");
   EXPECT_EQ(error("bucket.0.strategy=1,1,5"),
             "--set bucket.0.strategy=1,1,5: bucket.0: strategy \"1,1,5\" has 5 pipeline stages, but the model has 4 "
             "layers. Use pp of at "

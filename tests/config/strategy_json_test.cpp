@@ -23,7 +23,7 @@ std::string with_stage(const std::string& stage) { return R"({"groups": [{"stage
 Strategy uneven() {
   Strategy strategy;
   strategy.name = "uneven \"é\"\n";
-  strategy.groups = {{.stages = {{{0, 1, 2, 3}, {{StageAxis::ulysses, 2}, {StageAxis::outer, 2}}, 0, 20},
+  strategy.groups = {{.stages = {{{0, 1, 2, 3}, {{StageAxis::ulysses, 2}, {StageAxis::inner, 2}}, 0, 20},
                                  {{5, 4}, {{StageAxis::outer, 2}}, 20, 32}}},
                      {.stages = {{{6, 7}, {{StageAxis::data, 2}}, 0, 32}}}};
   strategy.splits = {{"*.down_proj.weight", {{1, 2}, {0, 2}}}, {"lm_head.weight", {}}};
@@ -128,8 +128,8 @@ TEST(StrategyJson, keys_of_old_files_name_the_new_ones) {
       "s.json: groups[0].stages[0].tp is no key any more. Write \"mesh\": {\"data\": ..., \"outer\": ...} instead.");
   EXPECT_EQ(error(R"({"groups": [{"dp": 1, "stages": []}]})"),
             "s.json: groups[0].dp is no key any more. Write \"mesh\": {\"data\": ...} in every stage instead.");
-  EXPECT_EQ(error(with_stage(R"({"ranks": [0], "mesh": {"inner": 1}, "layers": [0, 4]})")),
-            "s.json: groups[0].stages[0].mesh has an unknown axis \"inner\". Known are data, ulysses, outer.");
+  EXPECT_EQ(error(with_stage(R"({"ranks": [0], "mesh": {"tokens": 1}, "layers": [0, 4]})")),
+            "s.json: groups[0].stages[0].mesh has an unknown axis \"tokens\". Known are data, ulysses, outer, inner.");
 }
 
 TEST(StrategyJson, broken_text_says_where) {

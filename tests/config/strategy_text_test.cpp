@@ -7,6 +7,7 @@
 namespace switchyard::config {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::string error(const std::string& text) {
@@ -35,6 +36,7 @@ TEST(StrategyText, is_printed_in_a_fixed_order_without_defaults) {
   EXPECT_EQ(again("1,1,1"), "1,1,1");
   EXPECT_EQ(again("zero=1,dp=2"), "2,1,1");
   EXPECT_EQ(again("ulysses=4,tp=2"), "tp=2,ulysses=4");
+  EXPECT_EQ(again("inner=2,ulysses=4,tp=2"), "tp=2,ulysses=4,inner=2");
   EXPECT_EQ(again("recompute=full,chunks=3,schedule=interleaved,zero=0,pp=2,activation_cap=5,micro_batch_tokens=9,"
                   "micro_batch_sequences=2,sequence_parallel=false,dp=3"),
             "dp=3,pp=2,zero=0,schedule=interleaved,chunks=3,activation_cap=5,recompute=full,micro_batch_tokens=9,"
@@ -55,7 +57,7 @@ TEST(StrategyText, that_is_neither_says_what_it_may_be) {
 TEST(StrategyText, names_the_key_that_is_wrong) {
   EXPECT_EQ(error("dp=2,tp=4,dp=2"), "strategy \"dp=2,tp=4,dp=2\" gives dp twice. Keep one.");
   EXPECT_EQ(error("ulises=4"), "strategy \"ulises=4\" has an unknown key \"ulises\". Did you mean \"ulysses\"?");
-  EXPECT_THAT(error("outer-ranks=4"), HasSubstr("Known are dp, tp, pp, ulysses, zero, schedule,"));
+  EXPECT_THAT(error("outer-ranks=4"), HasSubstr("Known are dp, tp, pp, ulysses, inner, zero, schedule,"));
   EXPECT_EQ(error("dp=2,4"), "strategy \"dp=2,4\" has \"4\" between its keys. Write every part as key=value.");
   EXPECT_EQ(error("dp=0"), "strategy \"dp=0\" has dp = \"0\": a number of at least 1 is needed.");
   EXPECT_THAT(error("tp=2x"), HasSubstr("has tp = \"2x\": a number of at least 1 is needed."));
@@ -70,8 +72,44 @@ TEST(StrategyText, names_the_strategy_that_it_makes) {
   EXPECT_EQ(strategy_from_spec("dp=1,tp=2,pp=1", 4, 4, {.zero = 0}).name, "1,2,1") << "only what the text has";
 }
 
+TEST(StrategyText, cuts_tp_into_outer_and_inner) {
+  const Strategy strategy = strategy_from_spec("dp=2,tp=12,ulysses=2,inner=3", 48, 4);
+  EXPECT_EQ(strategy.groups[0].stages[0].mesh,
+            (StageMesh{{StageAxis::data, 2}, {StageAxis::ulysses, 2}, {StageAxis::outer, 4}, {StageAxis::inner, 3}}));
+}
+
+// Source: arXiv 2502.08145, whose ranks are numbered by tensor parallelism, then stages, then replicas.
+TEST(StrategyText, numbers_the_ranks_of_a_replica_first_where_the_pipeline_is_inside) {
+  const auto ranks = [](const char* spec, size_t position) {
+    return strategy_from_spec(spec, 16, 8).groups[0].stages[position].ranks;
+  };
+  EXPECT_THAT(ranks("dp=2,tp=2,pp=2,inner=2", 1), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(ranks("dp=2,tp=2,pp=2,inner=2,inside=pipeline", 0), ElementsAre(0, 1, 4, 5));
+  EXPECT_THAT(ranks("dp=2,tp=2,pp=2,inner=2,inside=pipeline", 1), ElementsAre(2, 3, 6, 7));
+  EXPECT_THAT(ranks("dp=2,pp=2,inside=pipeline,schedule=zb-v", 3), ElementsAre(0, 2)) << "the pipeline turns back";
+  const StrategyText text = read_strategy_text("inside=pipeline,dp=2,pp=2,zero=0");
+  EXPECT_EQ(to_text(text.degrees, text.settings), "dp=2,pp=2,zero=0,inside=pipeline");
+  EXPECT_THAT(error("inside=stage"), HasSubstr("has inside = \"stage\": one of \"data\", \"pipeline\""));
+}
+
+TEST(StrategyText, with_an_inner_that_does_not_divide_tp_names_the_nearest_that_do) {
+  const auto error_of_spec = [](const char* spec) { return error_of([&] { strategy_from_spec(spec, 16, 4); }); };
+  EXPECT_EQ(error_of_spec("tp=12,inner=5"),
+            "strategy \"tp=12,inner=5\": inner = 5 does not divide tp = 12. Use inner = 4 or 6.");
+  EXPECT_EQ(error_of_spec("tp=4,inner=3"),
+            "strategy \"tp=4,inner=3\": inner = 3 does not divide tp = 4. Use inner = 2 or 4.");
+  EXPECT_EQ(error_of_spec("tp=2,inner=4"),
+            "strategy \"tp=2,inner=4\": inner = 4 does not divide tp = 2. Use inner = 2.");
+  EXPECT_EQ(
+      error_of_spec("tp=2,inner=9223372036854775807"),
+      "strategy \"tp=2,inner=9223372036854775807\": inner = 9223372036854775807 does not divide tp = 2. Use inner "
+      "= 2.");
+  EXPECT_EQ(error_of_spec("inner=2"), "strategy \"inner=2\": inner = 2 does not divide tp = 1. Use inner = 1.");
+}
+
 TEST(StrategyText, counts_its_ranks_without_overflow) {
   EXPECT_EQ(ranks_of(Degrees{.dp = 2, .tp = 3, .pp = 5, .ulysses = 7}), 210);
+  EXPECT_EQ(ranks_of(Degrees{.tp = 6, .inner = 3}), 6) << "inner is a factor of tp";
   EXPECT_GE(ranks_of(Degrees{.dp = i64{1} << 61, .tp = i64{1} << 61}), i64{1} << 60);
 }
 

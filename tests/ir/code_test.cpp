@@ -74,17 +74,17 @@ StageCode head_stage(const layout::Layout& weight) {
   return stage;
 }
 
-TEST(SoftmaxSums, are_made_where_ranks_have_some_rows_of_the_weight_each) {
+TEST(StatisticSums, are_made_where_ranks_have_some_rows_of_the_weight_each) {
   Instr head;
   head.op = std::make_shared<HeadLoss>();
   head.in = {0, 1, 2, 3};
-  ASSERT_TRUE(softmax_sums(head_stage(cut({{0}, {}})), head));
-  EXPECT_EQ(softmax_sums(head_stage(cut({{0}, {}})), head)->chunk, HeadLoss::kChunk);
-  EXPECT_FALSE(softmax_sums(head_stage(cut({{}, {0}})), head));
+  ASSERT_TRUE(statistic_sums(head_stage(cut({{0}, {}})), head));
+  EXPECT_EQ(statistic_sums(head_stage(cut({{0}, {}})), head)->chunk, HeadLoss::kChunk);
+  EXPECT_FALSE(statistic_sums(head_stage(cut({{}, {0}})), head));
   head.op = std::make_shared<Gelu>(true);
-  EXPECT_FALSE(softmax_sums(head_stage(cut({{0}, {}})), head));
+  EXPECT_FALSE(statistic_sums(head_stage(cut({{0}, {}})), head));
   head.op = nullptr;
-  EXPECT_FALSE(softmax_sums(head_stage(cut({{0}, {}})), head)) << "a reshard";
+  EXPECT_FALSE(statistic_sums(head_stage(cut({{0}, {}})), head)) << "a reshard";
 }
 
 // An operator ends before the next instruction, a collective where it is waited for.

@@ -120,6 +120,56 @@ TEST(Norm, LayerNormAndItsGradientsFollowTheFormula) {
   }
 }
 
+// Features 0 to 4 are on one rank, the others on another; sums are made here.
+TEST(Norm, OfRowsInPartsFollowsTheFormulaOfWholeRows) {
+  const i64 T = 300, H = 24, first = 5;
+  for (const auto type : kTypes)
+    for (const bool centred : {false, true}) {
+      const auto x = random({T, H}, type, 1, 2), w = random({H}, type, 2), dy = random({T, H}, type, 3, 4),
+                 residual = random({T, H}, type, 4, 6);
+      const auto b = centred ? random({H}, type, 6) : at::Tensor();
+      const auto expected = normalise(values(x), values(w), centred ? values(b) : Doubles(static_cast<std::size_t>(H)),
+                                      values(dy), centred);
+      auto y = hole({T, H}, type), dx = hole({T, H}, type), mean = hole({T}, state_of(type)),
+           rstd = hole({T}, state_of(type)), terms = hole({centred ? 2 : 1, T}, state_of(type));
+      const auto parts_of = [&](const at::Tensor& t, i64 part) {
+        if (!t.defined()) return t;
+        const auto mine = part == 0 ? t.narrow(-1, 0, first) : t.narrow(-1, first, H - first);
+        return t.dim() == 1 ? mine.contiguous() : mine;
+      };
+      const auto summed = [&](at::Tensor& total, const auto& make) {
+        total.zero_();
+        for (const i64 part : {0, 1}) {
+          auto own = total.clone().fill_(NAN);
+          make(own, part);
+          total.add_(own);
+        }
+      };
+      if (centred) summed(mean, [&](auto& own, i64 part) { norm_mean(own, parts_of(x, part), H); });
+      const auto centre = centred ? mean : at::Tensor();
+      summed(rstd, [&](auto& own, i64 part) { norm_variance(own, parts_of(x, part), centre, H); });
+      const auto variance = rstd.clone();
+      for (const i64 part : {0, 1}) {
+        rstd.copy_(variance);
+        auto out = parts_of(y, part);
+        norm_rows(out, rstd, parts_of(x, part), parts_of(w, part), parts_of(b, part), centre, kEps);
+      }
+      expect_close(y, expected.y, tolerance_of(type), "y");
+      expect_close(rstd, expected.rstd, tolerance_of(state_of(type)), "rstd");
+      summed(terms, [&](auto& own, i64 part) {
+        norm_dx_terms(own, parts_of(dy, part), parts_of(x, part), parts_of(w, part), centre, rstd, H);
+      });
+      for (const bool adds : {false, true}) {
+        for (const i64 part : {0, 1}) {
+          auto out = parts_of(dx, part);
+          norm_dx_rows(out, parts_of(dy, part), parts_of(x, part), parts_of(w, part), centre, rstd, terms,
+                       adds ? parts_of(residual, part) : at::Tensor());
+        }
+        expect_close(dx, adds ? sum(values(residual), expected.dx) : expected.dx, tolerance_of(type), "dx");
+      }
+    }
+}
+
 TEST(Norm, GradientsMayOverwriteTheirInputs) {
   for (const auto type : kTypes) {
     const auto x = random({7, 16}, type, 1), w = random({16}, type, 2), b = random({16}, type, 3);
@@ -169,6 +219,12 @@ TEST(Norm, EmptyTensorsDontChangeGradients) {
     layer_norm_dw(dw, db, none, none, row, row);
     expect_close(dw, Doubles(8, 3.0), 0, "dw");
     expect_close(db, Doubles(8, 3.0), 0, "db");
+    auto terms = hole({2, 0}, state_of(type));
+    norm_mean(row, none, 16);
+    norm_variance(row, none, row, 16);
+    norm_rows(none, row, none, w, w, row, kEps);
+    norm_dx_terms(terms, none, none, w, row, row, 16);
+    norm_dx_rows(none, none, none, w, row, row, terms, {});
     auto no_heads = hole({3, 0}, type), no_statistics = hole({3, 0}, state_of(type));
     rms_norm(no_heads, no_statistics, no_heads, w, kEps);
   }
@@ -182,6 +238,21 @@ TEST(Norm, RefusesWeightsThatDontDivideTheRow) {
   EXPECT_THROW(layer_norm(x, statistics, statistics, x, w, w, kEps), InternalError);
   EXPECT_THROW(layer_norm_dx(x, x, x, w, statistics, statistics, {}), InternalError);
   EXPECT_THROW(layer_norm_dw(w, w, x, x, statistics, statistics), InternalError);
+  auto row = hole({2}, at::kFloat), terms = hole({2, 2}, at::kFloat);
+  EXPECT_THROW(norm_rows(x, row, x, w, w, row, kEps), InternalError);
+  EXPECT_THROW(norm_dx_terms(terms, x, x, w, row, row, 20), InternalError);
+  EXPECT_THROW(norm_dx_rows(x, x, x, w, row, row, terms, {}), InternalError);
+}
+
+TEST(Norm, OfRowsInPartsRefusesStatisticsOfOtherRows) {
+  auto x = hole({2, 10}, at::kFloat), w = hole({10}, at::kFloat), row = hole({2}, at::kFloat),
+       other = hole({3}, at::kFloat), terms = hole({1, 2}, at::kFloat);
+  EXPECT_THROW(norm_mean(other, x, 20), InternalError);
+  EXPECT_THROW(norm_variance(other, x, {}, 20), InternalError);
+  EXPECT_THROW(norm_variance(row, x, other, 20), InternalError);
+  EXPECT_THROW(norm_rows(x, other, x, w, {}, {}, kEps), InternalError);
+  EXPECT_THROW(norm_dx_terms(terms, x, x, w, row, row, 20), InternalError) << "LayerNorm has two terms";
+  EXPECT_THROW(norm_dx_rows(x, x, x, w, {}, row, other.view({1, 3}), {}), InternalError);
 }
 
 }  // namespace

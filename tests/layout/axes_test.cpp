@@ -23,11 +23,11 @@ TEST(StageAxes, are_listed_in_the_order_of_their_numbers_with_names_of_their_own
 }
 
 TEST(StageMesh, has_replicas_of_equal_size) {
-  const StageMesh mesh{{data, 3}, {ulysses, 2}, {outer, 4}};
-  EXPECT_EQ(mesh.ranks(), 24);
-  EXPECT_EQ(mesh.positions(), 8);
-  EXPECT_EQ(mesh.parts(weight_axes()), 4);
-  EXPECT_EQ(to_string(mesh), "data=3 ulysses=2 outer=4");
+  const StageMesh mesh{{data, 3}, {ulysses, 2}, {outer, 4}, {inner, 5}};
+  EXPECT_EQ(mesh.ranks(), 120);
+  EXPECT_EQ(mesh.positions(), 40);
+  EXPECT_EQ(mesh.parts(weight_axes()), 20);
+  EXPECT_EQ(to_string(mesh), "data=3 ulysses=2 outer=4 inner=5");
   EXPECT_EQ(StageMesh().ranks(), 1);
   EXPECT_EQ(to_string(StageMesh()), "");
 }
@@ -61,10 +61,28 @@ TEST(StageAxes, bring_the_same_ranks_to_attention_as_to_its_result) {
   }
 }
 
+TEST(StageAxes, cut_the_dims_of_a_weight_once_each) {
+  for (const bool sequence_parallel : {true, false})
+    for (const DimRole role : {DimRole::heads, DimRole::ffn}) {
+      const auto rows = cuts_of(role, sequence_parallel), columns = cuts_of(DimRole::hidden, sequence_parallel);
+      EXPECT_THAT(rows, ElementsAre(outer));
+      EXPECT_THAT(columns, ElementsAre(inner));
+    }
+  EXPECT_THAT(cuts_of(DimRole::vocabulary, true), ElementsAre(outer, inner));
+  EXPECT_THAT(cuts_of(DimRole::none, true), IsEmpty());
+}
+
+TEST(StageAxes, cut_the_weights_of_norms_as_the_features_of_the_stream) {
+  EXPECT_THAT(cuts_of(DimRole::norm, true), IsEmpty());
+  EXPECT_THAT(cuts_of(DimRole::norm, false), ElementsAre(inner));
+  EXPECT_THAT(cuts_of(Role::residual, true).tokens, ElementsAre(ulysses, outer, inner));
+  EXPECT_THAT(cuts_of(Role::residual, false).tokens, ElementsAre(ulysses));
+}
+
 TEST(LeadingFactors, are_all_axes_up_to_the_pieces_and_multiply_to_them_above) {
   const auto factors = [](int outer_size, int ulysses_size, i64 pieces) {
-    return leading_factors({{outer, outer_size}, {ulysses, ulysses_size}}, cuts_of(Role::attention, true).features,
-                           pieces);
+    constexpr std::array axes{outer, ulysses};
+    return leading_factors({{outer, outer_size}, {ulysses, ulysses_size}}, axes, pieces);
   };
   EXPECT_THAT(*factors(2, 2, 4), ElementsAre(2, 2));
   EXPECT_THAT(*factors(3, 1, 4), ElementsAre(3, 1)) << "uneven parts";

@@ -1,6 +1,8 @@
 // On any mesh, a step gives the numbers of training on one rank.
 #include <gmock/gmock.h>
 
+#include "ir/operators/embedding.hpp"
+#include "ir/operators/linear.hpp"
 #include "tiny_job.hpp"
 
 namespace switchyard::runtime {
@@ -18,6 +20,13 @@ config::ModelConfig wide_llama() {
   model.heads = 8;
   model.kv_heads = 4;
   model.head_dim = 4;
+  return model;
+}
+
+// With norms of queries and keys, biases wherever there can be some, and one matrix for embedding and head.
+config::ModelConfig tied_llama_with_biases() {
+  config::ModelConfig model = wide_llama();
+  model.qkv_bias = model.o_bias = model.mlp_bias = model.qk_norm = model.tied_embeddings = true;
   return model;
 }
 
@@ -63,17 +72,18 @@ void expect_like_one_rank(const config::ModelConfig& model, const std::vector<st
     EXPECT_LT(gap(run.master[p], one.master[p]), 1e-10) << "parameter " << p;
 }
 
-class Ulysses : public testing::TestWithParam<const char*> {};
+class StageAxes : public testing::TestWithParam<const char*> {};
 
-TEST_P(Ulysses, EqualsOneRank) {
+TEST_P(StageAxes, EqualOneRank) {
   const config::StrategyText text = config::read_strategy_text(GetParam());
   const int ranks = static_cast<int>(config::ranks_of(text.degrees));
   expect_like_one_rank(wide_llama(), {GetParam()}, ranks);
+  expect_like_one_rank(tied_llama_with_biases(), {GetParam()}, ranks);
   if (text.degrees.tp * text.degrees.ulysses <= 4) expect_like_one_rank(small_gpt2(), {GetParam()}, ranks);
 }
 
 // tp=2,ulysses=4: 4 key/value heads are cut by outer and half of ulysses, and copied over the other half.
-INSTANTIATE_TEST_SUITE_P(Meshes, Ulysses,
+INSTANTIATE_TEST_SUITE_P(Ulysses, StageAxes,
                          testing::Values("ulysses=2", "ulysses=4", "tp=2,ulysses=4", "ulysses=8", "tp=4,ulysses=2",
                                          "ulysses=3", "tp=2,ulysses=2,sequence_parallel=false",
                                          "tp=2,ulysses=4,sequence_parallel=false", "dp=2,ulysses=2,zero=0",
@@ -83,6 +93,89 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Ulysses,
                                          "pp=2,ulysses=2,schedule=interleaved",
                                          "ulysses=4,schedule=zero-bubble,recompute=full"),
                          [](const auto& p) { return "Case" + std::to_string(p.index); });
+
+// inner=3: neither hidden sizes nor heads divide evenly. tp=8: 4 key/value heads are cut by outer, and by a
+// factor of inner where outer is 2.
+INSTANTIATE_TEST_SUITE_P(Inner, StageAxes,
+                         testing::Values("tp=2,inner=2", "tp=4,inner=2", "tp=4,inner=4", "tp=3,inner=3", "tp=8,inner=2",
+                                         "tp=8,inner=4", "tp=2,inner=2,sequence_parallel=false",
+                                         "tp=4,inner=2,sequence_parallel=false", "tp=3,inner=3,sequence_parallel=false",
+                                         "tp=8,inner=4,sequence_parallel=false", "tp=2,ulysses=2,inner=2",
+                                         "tp=2,ulysses=2,inner=2,sequence_parallel=false", "tp=4,ulysses=2,inner=2",
+                                         "dp=2,tp=2,inner=2,zero=0",
+                                         "dp=2,tp=4,inner=2,sequence_parallel=false,recompute=selective",
+                                         "dp=2,tp=2,pp=2,inner=2,inside=pipeline", "tp=2,pp=2,inner=2,recompute=full",
+                                         "tp=2,pp=2,inner=2,schedule=gpipe,sequence_parallel=false,recompute=full",
+                                         "tp=2,pp=2,inner=2,schedule=zero-bubble,sequence_parallel=false",
+                                         "tp=2,pp=2,inner=2,schedule=zero-bubble,activation_cap=3",
+                                         "tp=4,pp=2,inner=2,schedule=zb-v,recompute=selective",
+                                         "tp=2,pp=2,inner=2,schedule=zb-v,sequence_parallel=false",
+                                         "tp=2,pp=2,ulysses=2,inner=2,schedule=interleaved"),
+                         [](const auto& p) { return "Case" + std::to_string(p.index); });
+
+TEST(Inner, SwitchesInsideAStepToAndFromOtherMeshes) {
+  expect_like_one_rank(wide_llama(), {"tp=4,inner=2", "4,1,1"}, 4, {24, 12});
+  expect_like_one_rank(wide_llama(), {"1,4,1", "tp=4,inner=4", "dp=2,tp=2,inner=2"}, 4, {24, 14, 8});
+  expect_like_one_rank(wide_llama(), {"tp=2,pp=2,inner=2,schedule=zb-v", "dp=2,ulysses=2"}, 4, {24, 12});
+  expect_like_one_rank(wide_llama(), {"tp=4,inner=2,sequence_parallel=false", "tp=4,inner=2"}, 4, {24, 12});
+}
+
+// Embedding, two products with biases between which nothing is brought into a role's layout, and the head.
+ir::Graph chain() {
+  using layout::DimRole;
+  ir::Graph graph(kFp64);
+  graph.set_unit(0);
+  const int table =
+      models::add_weight(graph, {.name = "table.", .rows = 40, .columns = 16, .row_role = DimRole::vocabulary});
+  const int x = graph.call(std::make_shared<ir::Embedding>(), {graph.feed(ir::Feed::ids), table}, "x")[0];
+  graph.set_role(x, layout::Role::residual);
+  graph.set_unit(1);
+  const auto product = [&](int in, const models::Product& of) {
+    const int weight = models::add_weight(graph, of), bias = models::add_bias(graph, of);
+    return graph.call(std::make_shared<ir::Linear>(1, true), {in, weight, bias}, of.name)[0];
+  };
+  const int y = product(x, {.name = "normal.",
+                            .unit = 1,
+                            .rows = 24,
+                            .columns = 16,
+                            .row_role = DimRole::ffn,
+                            .column_role = DimRole::hidden}),
+            z = product(y, {.name = "transposed.",
+                            .unit = 1,
+                            .rows = 16,
+                            .columns = 24,
+                            .row_role = DimRole::hidden,
+                            .column_role = DimRole::ffn});
+  graph.set_role(z, layout::Role::residual);
+  graph.set_unit(2);
+  models::finish(graph, z,
+                 models::add_weight(
+                     graph, {.name = "head.", .unit = 2, .rows = 40, .columns = 16, .row_role = DimRole::vocabulary}),
+                 models::Output::loss);
+  ir::differentiate(graph);
+  return graph;
+}
+
+// Source: arXiv 2502.08145, whose layers alternate between normal and transposed weights.
+TEST(Inner, AChainOfTwoProductsEqualsOneRank) {
+  const auto run = [](const std::string& spec, int ranks) {
+    return run_tiny(compiler::Plans(chain(), {config::strategy_from_spec(spec, ranks, 1)}, 0,
+                                    cluster::uniform(1, ranks), switching::Planner::relay),
+                    {tiny_documents(13, 1)});
+  };
+  const TinyRun one = run("1,1,1", 1);
+  for (const char* sequence_parallel : {"true", "false"})
+    for (const int tp : {2, 4, 8})
+      for (int inner = 1; inner <= tp; inner *= 2) {
+        const std::string spec = fmt::format("tp={},inner={},sequence_parallel={}", tp, inner, sequence_parallel);
+        const TinyRun made = run(spec, tp);
+        ASSERT_THAT(made.ends, Each(IsEmpty())) << spec;
+        EXPECT_NEAR(made.steps[0].loss, one.steps[0].loss, 1e-12) << spec;
+        EXPECT_NEAR(made.steps[0].norm, one.steps[0].norm, 1e-12) << spec;
+        for (size_t p = 0; p < one.master.size(); ++p)
+          EXPECT_LT(gap(made.master[p], one.master[p]), 1e-12) << spec << ", parameter " << p;
+      }
+}
 
 TEST(Ulysses, SwitchesInsideAStepToAndFromOtherMeshes) {
   expect_like_one_rank(wide_llama(), {"tp=2,ulysses=2", "4,1,1"}, 4, {24, 12});

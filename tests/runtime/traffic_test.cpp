@@ -31,7 +31,7 @@ class RecordingFabric final : public comm::Fabric {
   void run(const comm::Channel& channel, const comm::Transaction& transaction) override {
     inner_->run(channel, transaction);
     const std::lock_guard lock(sent_.mutex);
-    const bool sum = transaction.name == "norm" || transaction.name.starts_with("softmax");
+    const bool sum = transaction.name.starts_with("norm") || transaction.name.starts_with("softmax");
     if (sum) sent_.names_of_sums.insert(transaction.name);
     const int id = static_cast<int>(transaction.row % (1ll << 24));
     Traffic& to = sum ? sent_.sums : transaction.name.starts_with("reshard ") ? sent_.reshards : sent_.tasks[id];
@@ -100,11 +100,12 @@ struct TrafficCase {
   std::vector<std::string> specs;
   Precision precision;
   int zero = 1;
+  bool norms = false;  // over features that are cut
 };
 class AnnouncedTraffic : public testing::TestWithParam<TrafficCase> {};
 
 TEST_P(AnnouncedTraffic, IsWhatTheFabricCounts) {
-  const auto& [specs, precision, zero] = GetParam();
+  const auto& [specs, precision, zero, norms] = GetParam();
   const compiler::Plans plans = tiny_plans(specs, 4, 0, precision, 2, zero);
   const Documents documents = tiny_documents(11, 8);
   const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest, 14, 7});
@@ -137,15 +138,20 @@ TEST_P(AnnouncedTraffic, IsWhatTheFabricCounts) {
   EXPECT_GT(reshards[1], 0);
   for (const auto& fabric : fabrics) counted = counted + fabric->traffic();
   EXPECT_EQ(counted, tasks + reshards + sent.sums);
-  EXPECT_EQ(sent.names_of_sums, (std::set<std::string>{"norm", "softmax maximum", "softmax sums"}));
+  std::set<std::string> names{"norm", "softmax maximum", "softmax sums"};
+  if (norms) names.insert({"norm variance", "norm gradient"});
+  EXPECT_EQ(sent.names_of_sums, names);
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, AnnouncedTraffic,
-                         testing::Values(TrafficCase{{"1,2,2", "2,2,1", "4,1,1"}, kFp64},
-                                         TrafficCase{{"1,4,1", "2,1,2", "1,2,2"}, precision_from("bf16")},
-                                         TrafficCase{{"2,2,1", "1,2,2", "4,1,1"}, precision_from("bf16"), 0},
-                                         TrafficCase{{"tp=2,ulysses=2", "1,2,2", "dp=2,ulysses=2"}, kFp64}),
-                         [](const auto& p) { return "Case" + std::to_string(p.index); });
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, AnnouncedTraffic,
+    testing::Values(TrafficCase{{"1,2,2", "2,2,1", "4,1,1"}, kFp64},
+                    TrafficCase{{"1,4,1", "2,1,2", "1,2,2"}, precision_from("bf16")},
+                    TrafficCase{{"2,2,1", "1,2,2", "4,1,1"}, precision_from("bf16"), 0},
+                    TrafficCase{{"tp=2,ulysses=2", "1,2,2", "dp=2,ulysses=2"}, kFp64},
+                    TrafficCase{{"tp=4,inner=2", "1,2,2", "dp=2,tp=2,inner=2"}, kFp64},
+                    TrafficCase{{"tp=4,inner=2,sequence_parallel=false", "1,2,2", "4,1,1"}, kFp64, 1, true}),
+    [](const auto& p) { return "Case" + std::to_string(p.index); });
 
 }  // namespace
 }  // namespace switchyard::runtime

@@ -166,6 +166,25 @@ TEST(SegmentTimes, are_no_shorter_than_the_host_takes_to_issue_their_calls) {
   EXPECT_NEAR(with_host(0.9 * per_call, true), 1.9 * busy, 1e-12) << "either waits for the other";
 }
 
+// Two ranks with half of the features each: for 32 tokens a reduction and a gather of 16 fp32 numbers to the other.
+TEST(SegmentTimes, have_the_sums_of_norms_whose_features_are_cut) {
+  const compiler::Plans plans = plans_under({"tp=2,inner=2,sequence_parallel=false"}, 1, 2);
+  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host = {{1e-6}, {1e9}, 1, {}};
+  for (const auto& [segment, name] : {std::pair(&stage.forward, "rms_norm"), {&stage.backward, "rms_norm_dx"}}) {
+    const auto norm = std::ranges::find_if(
+        segment->code, [&, called = name](const ir::Instr& i) { return i.op && i.op->name() == called; });
+    ASSERT_NE(norm, segment->code.end());
+    ir::Segment alone{ir::Phase::F, {*norm}, {}, {}};
+    alone.code[0].after.clear();
+    const SegmentTimes times = segment_times(stage, alone, 32, {0, 1}, hardware, plans.cluster());
+    ASSERT_EQ(times.pieces.size(), 2u);
+    EXPECT_EQ(times.pieces[1].what, Activity::communication);
+    EXPECT_NEAR(times.pieces[1].fixed, 2 * (1e-6 + 16 * 4 / 1e9), 1e-12) << name;
+  }
+}
+
 TEST(SegmentTimes, hide_no_collective_if_the_host_waits_for_each_call) {
   const compiler::Plans plans = plans_under({"1,2,1"}, 1, 2);
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];

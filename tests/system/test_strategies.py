@@ -16,9 +16,10 @@ MODELS = {"llama": SIZES, "tied": SIZES | {"tied_embeddings": True}, "qwen2": SI
           "dropout": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3,
                       "attention": "unfused",
                       "dropout": 0.2}}
-# Tensor and Ulysses degrees that divide 4 heads; the models with 2 key/value heads hold copies of some.
-HEADS = [(1, 1), (1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (1, 4)]
-UNEVEN = [(3, 1), (1, 3)]  # with as many key/value heads as heads
+# Tensor, inner and Ulysses degrees that divide 4 heads; the models with 2 key/value heads hold copies of some.
+HEADS = [(1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 1, 2), (2, 1, 2), (1, 1, 4),
+         (2, 2, 1), (4, 2, 1), (4, 4, 1), (2, 2, 2)]
+UNEVEN = [(3, 1, 1), (1, 1, 3), (3, 3, 1)]  # with as many key/value heads as heads
 STEPS = 5
 
 
@@ -49,11 +50,11 @@ def one_rank(tmp_path_factory, corpus):
 
 def random_strategy(draw, name, ranks, zero_0):
     """Random degrees that fit, with random settings."""
-    tp, ulysses = draw.choice([degrees for degrees in HEADS + (UNEVEN if name in ("gpt2", "dropout") else [])
-                               if degrees[0] * degrees[1] <= ranks])
+    tp, inner, ulysses = draw.choice([degrees for degrees in HEADS + (UNEVEN if name in ("gpt2", "dropout") else [])
+                                      if degrees[0] * degrees[2] <= ranks])
     wide = tp * ulysses
     pp = draw.randint(1, min(3, ranks // wide))
-    strategy = {"dp": draw.randint(1, ranks // (wide * pp)), "tp": tp, "pp": pp, "ulysses": ulysses,
+    strategy = {"dp": draw.randint(1, ranks // (wide * pp)), "tp": tp, "pp": pp, "ulysses": ulysses, "inner": inner,
                 "recompute": draw.choice(["none", "selective", "full"]),
                 "schedule": draw.choice(["1f1b", "gpipe", "zero-bubble"] +
                                         (["interleaved", "zb-v"] if 2 * pp <= SIZES["layers"] else [])),
@@ -165,7 +166,18 @@ EDITED = {
                     "cuts": [{"dim": 0, "parts": 2}, {"dim": 1, "parts": 2}]},
                    {"parameter": "model.layers.2.self_attn.o_proj.weight", "cuts": []},
                    {"parameter": "model.embed_tokens.weight", "cuts": [{"dim": 1, "parts": 2}]}],
-        "recompute": "selective"}}
+        "recompute": "selective"},
+    "weights cut in both dims, and some otherwise": {
+        "groups": [{"stages": [{"ranks": [4, 0, 1, 2], "mesh": {"outer": 2, "inner": 2}, "layers": [0, 3]}]}],
+        "splits": [{"parameter": "model.layers.0.mlp.down_proj.weight", "cuts": [{"dim": 0, "parts": 4}]},
+                   {"parameter": "model.layers.1.self_attn.o_proj.weight", "cuts": []},
+                   {"parameter": "model.layers.1.input_layernorm.weight", "cuts": []},
+                   {"parameter": "model.layers.2.input_layernorm.weight", "cuts": [{"dim": 0, "parts": 2}]},
+                   {"parameter": "model.embed_tokens.weight", "cuts": [{"dim": 1, "parts": 2}]}],
+        "sequence_parallel": False},
+    "stages of unlike meshes": {
+        "groups": [{"stages": [{"ranks": [3, 1, 0, 4], "mesh": {"outer": 2, "inner": 2}, "layers": [0, 2]},
+                               stage([2], 1, 2, 3)]}]}}
 
 
 @pytest.mark.parametrize("edit", EDITED)

@@ -29,8 +29,8 @@ TEST(BenchPlans, strategies_that_do_not_fit_the_ranks_or_the_model_are_refused) 
         bench_plans(bench_model(), "fp32", {"3,1,1", "1,3,1"}, cluster::uniform(1, 3));
       }),
       "strategy \"1,3,1\": groups[0].stages[0].mesh (outer=3) can't divide 4 heads with 2 key/value heads. The axes "
-      "that divide heads (outer, ulysses) make at most as many parts as there are heads; above the key/value heads, "
-      "leading factors of theirs multiply to these. Use outer = 2 or 4.");
+      "that divide heads (outer, inner, ulysses) make at most as many parts as there are heads; above the key/value "
+      "heads, leading factors of theirs multiply to these. Use outer = 2 or 4.");
 }
 
 }  // namespace

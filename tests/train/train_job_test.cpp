@@ -180,10 +180,13 @@ TEST_F(TrainJob, AJobWithoutDataOrStepsIsRefused) {
 // byte.
 TEST_F(TrainJob, NoRankEverNeedsMoreThanTheBoundAndExactlyThatWhereTheOrderIsFixed) {
   std::vector<std::pair<bool, std::vector<std::string>>> cases;
-  for (const char* strategy :
-       {"1,1,1", "1,2,1", "2,2,1", "1,4,1", "4,1,1", "ulysses=4", "tp=2,ulysses=2", "dp=2,ulysses=2"})
+  for (const char* strategy : {"1,1,1", "1,2,1", "2,2,1", "1,4,1", "4,1,1", "ulysses=4", "tp=2,ulysses=2",
+                               "dp=2,ulysses=2", "tp=4,inner=2", "tp=4,inner=4,sequence_parallel=false"})
     cases.push_back({true, {fmt::format("bucket.0.strategy=\"{}\"", strategy)}});
-  for (const char* strategy : {"1,1,2", "1,2,2", "2,1,2"})
+  cases.push_back({true,
+                   {"bucket.0.strategy=\"tp=4,inner=2,sequence_parallel=false\"", "model.architecture=\"gpt2\"",
+                    "model.kv_heads=4"}});
+  for (const char* strategy : {"1,1,2", "1,2,2", "2,1,2", "tp=2,pp=2,inner=2"})
     for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v"})
       cases.push_back(
           {false,

@@ -89,8 +89,9 @@ i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, i64 tok
 
 Halves HeadLoss::halves() const { return {std::make_shared<HeadLossDx>(), std::make_shared<LinearDw>(1)}; }
 
-std::optional<SoftmaxSums> HeadLoss::softmax_sums() const {
-  return SoftmaxSums{.weight = 1, .statistics = 3, .chunk = kChunk};
+// A maximum, and then two sums.
+std::optional<StatisticSums> HeadLoss::statistic_sums() const {
+  return StatisticSums{.cut = 1, .dim = 0, .statistics = 3, .per_token = {1, 2}, .chunk = kChunk};
 }
 
 std::vector<Type> HeadLossDx::shape(std::span<const Type> in) const {
@@ -113,7 +114,7 @@ i64 HeadLossDx::workspace(std::span<const Type> in, std::span<const Type>, i64 t
   return chunk_bytes(in, tokens);
 }
 
-std::optional<SoftmaxSums> HeadLossDx::softmax_sums() const { return HeadLoss().softmax_sums(); }
+std::optional<StatisticSums> HeadLossDx::statistic_sums() const { return HeadLoss().statistic_sums(); }
 
 const std::string& HeadLossDx::measured_as() const {
   static const std::string kWhole = "head_loss";

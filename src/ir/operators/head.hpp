@@ -32,7 +32,7 @@ class HeadLoss final : public Operator {
   i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
   Halves halves() const override;
   std::optional<size_t> loss_output() const override { return 0; }
-  std::optional<SoftmaxSums> softmax_sums() const override;
+  std::optional<StatisticSums> statistic_sums() const override;
 };
 
 /// HeadLoss without the weight's gradient, for schedules that compute it later. The inputs are the same; outputs loss
@@ -48,7 +48,7 @@ class HeadLossDx final : public Operator {
   i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
   const std::string& measured_as() const override;
   std::optional<size_t> loss_output() const override { return 0; }
-  std::optional<SoftmaxSums> softmax_sums() const override;
+  std::optional<StatisticSums> statistic_sums() const override;
 };
 
 }  // namespace switchyard::ir

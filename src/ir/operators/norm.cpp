@@ -1,5 +1,6 @@
 #include "ir/operators/norm.hpp"
 
+#include "base/allocation.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::ir {
@@ -18,6 +19,18 @@ int take(std::vector<int>& existing) {
   return value;
 }
 
+// Features may be cut where the input's are, for then ranks sum statistics; otherwise they are whole.
+std::string over_features(std::string labels, const LayoutQuery& query, size_t input) {
+  if (query.in[input].split[1].empty()) return labels;
+  std::erase(labels, '!');
+  return labels;
+}
+
+// The sums that a gradient makes, for each token so many, where a rank has some of the features only.
+i64 bytes_of_sums(std::span<const Type> in, i64 features, i64 tokens, i64 per_token) {
+  return in[1].shape.size[1] < features ? allocated(per_token * tokens * size_of(in[3].dtype)) : 0;
+}
+
 }  // namespace
 
 std::vector<Type> RmsNorm::shape(std::span<const Type> in) const {
@@ -30,9 +43,15 @@ std::vector<Type> RmsNorm::shape(std::span<const Type> in) const {
   return {in[0], statistics(state_of(in[0].dtype), features / width, alignments)};
 }
 
-// A norm over all features averages over them, so they must be whole; a norm per head lets heads be cut.
-std::string RmsNorm::labels(const LayoutQuery&) const {
-  return group_ == 0 ? "T h!, h! -> T h, T one" : "T n, d! -> T n, T n";
+// A norm per head lets heads be cut.
+std::string RmsNorm::labels(const LayoutQuery& query) const {
+  return group_ == 0 ? over_features("T h!, h! -> T h, T one", query, 0) : "T n, d! -> T n, T n";
+}
+
+// The mean square.
+std::optional<StatisticSums> RmsNorm::statistic_sums() const {
+  if (group_ > 0) return std::nullopt;
+  return StatisticSums{.cut = 0, .dim = 1, .statistics = 3, .per_token = {1}};
 }
 
 std::vector<int> RmsNorm::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
@@ -41,8 +60,9 @@ std::vector<int> RmsNorm::input_gradient(Graph& graph, const Call& call, const s
   const int residual = per_head ? -1 : take(existing);
   std::vector<int> in = {dy[0], call.in[0], call.in[1], call.out[1]};
   if (residual >= 0) in.push_back(residual);
-  return {graph.call(std::make_shared<RmsNormDx>(per_head, residual >= 0), in, "d " + graph.value(call.in[0]).name)[0],
-          -1};
+  const Value& x = graph.value(call.in[0]);
+  const auto dx = std::make_shared<RmsNormDx>(per_head, residual >= 0, x.type.shape.size[1]);
+  return {graph.call(dx, in, "d " + x.name)[0], -1};
 }
 
 void RmsNorm::weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const {
@@ -50,13 +70,24 @@ void RmsNorm::weight_gradient(Graph& graph, const Call& call, const std::vector<
   graph.call_into(std::make_shared<RmsNormDw>(group_ > 0), {dy[0], call.in[0], call.out[1]}, {accumulator}, "dw");
 }
 
-std::string RmsNormDx::labels(const LayoutQuery&) const {
+std::string RmsNormDx::labels(const LayoutQuery& query) const {
   if (per_head_) return "~T n, T n, d!, T n -> T n";
-  return residual_ ? "T h!, @T h!, h!, T one, T h! -> T h" : "T h!, @T h!, h!, T one -> T h";
+  return over_features(residual_ ? "T h!, @T h!, h!, T one, T h! -> T h" : "T h!, @T h!, h!, T one -> T h", query, 1);
 }
 
-std::string RmsNormDw::labels(const LayoutQuery&) const {
-  return per_head_ ? "~T n, T n, T n -> d" : "T h!, @T h!, T one -> h";
+// The mean of dy w xhat.
+std::optional<StatisticSums> RmsNormDx::statistic_sums() const {
+  if (per_head_) return std::nullopt;
+  return StatisticSums{.cut = 1, .dim = 1, .statistics = 3, .per_token = {1}};
+}
+
+i64 RmsNormDx::workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const {
+  const i64 sums = per_head_ ? 0 : bytes_of_sums(in, features_, tokens, 1);
+  return sums + Operator::workspace(in, out, tokens, longest);
+}
+
+std::string RmsNormDw::labels(const LayoutQuery& query) const {
+  return per_head_ ? "~T n, T n, T n -> d" : over_features("T h!, @T h!, T one -> h", query, 1);
 }
 
 std::vector<Type> LayerNorm::shape(std::span<const Type> in) const {
@@ -71,7 +102,8 @@ std::vector<int> LayerNorm::input_gradient(Graph& graph, const Call& call, const
   const int residual = take(existing);
   std::vector<int> in = {dy[0], call.in[0], call.in[1], call.out[1], call.out[2]};
   if (residual >= 0) in.push_back(residual);
-  return {graph.call(std::make_shared<LayerNormDx>(residual >= 0), in, "d " + graph.value(call.in[0]).name)[0], -1, -1};
+  const Value& x = graph.value(call.in[0]);
+  return {graph.call(std::make_shared<LayerNormDx>(residual >= 0, x.type.shape.size[1]), in, "d " + x.name)[0], -1, -1};
 }
 
 void LayerNorm::weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const {
@@ -80,8 +112,31 @@ void LayerNorm::weight_gradient(Graph& graph, const Call& call, const std::vecto
   graph.call_into(std::make_shared<LayerNormDw>(), {dy[0], call.in[0], call.out[1], call.out[2]}, {w, b}, "dw");
 }
 
-std::string LayerNormDx::labels(const LayoutQuery&) const {
-  return residual_ ? "T h!, @T h!, h!, T one, T one, T h! -> T h" : "T h!, @T h!, h!, T one, T one -> T h";
+std::string LayerNorm::labels(const LayoutQuery& query) const {
+  return over_features("T h!, h!, h! -> T h, T one, T one", query, 0);
+}
+
+// The mean, and then the variance around it.
+std::optional<StatisticSums> LayerNorm::statistic_sums() const {
+  return StatisticSums{.cut = 0, .dim = 1, .statistics = 4, .per_token = {1, 1}};
+}
+
+std::string LayerNormDx::labels(const LayoutQuery& query) const {
+  return over_features(
+      residual_ ? "T h!, @T h!, h!, T one, T one, T h! -> T h" : "T h!, @T h!, h!, T one, T one -> T h", query, 1);
+}
+
+// The means of dy w xhat and of dy w.
+std::optional<StatisticSums> LayerNormDx::statistic_sums() const {
+  return StatisticSums{.cut = 1, .dim = 1, .statistics = 3, .per_token = {2}};
+}
+
+i64 LayerNormDx::workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const {
+  return bytes_of_sums(in, features_, tokens, 2) + Operator::workspace(in, out, tokens, longest);
+}
+
+std::string LayerNormDw::labels(const LayoutQuery& query) const {
+  return over_features("T h!, @T h!, T one, T one -> h, h", query, 1);
 }
 
 }  // namespace switchyard::ir

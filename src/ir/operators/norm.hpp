@@ -1,4 +1,5 @@
-// Normalization over features. T tokens, H hidden.
+// Normalization over features. T tokens, H hidden. Where ranks have parts of the features, the weights are cut alike
+// and the ranks sum statistics of each token, in the state dtype.
 #pragma once
 
 #include "ir/operator.hpp"
@@ -15,6 +16,7 @@ class RmsNorm final : public Operator {
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
+  std::optional<StatisticSums> statistic_sums() const override;
 
  protected:
   std::string labels(const LayoutQuery&) const override;
@@ -24,17 +26,21 @@ class RmsNorm final : public Operator {
   i64 group_;
 };
 
-/// inputs dy, x, w, rstd (, residual: added to dx)
+/// inputs dy, x, w, rstd (, residual: added to dx)   features: of x, over all ranks
 class RmsNormDx final : public Operator {
  public:
-  RmsNormDx(bool per_head, bool residual) : Operator("rms_norm_dx"), per_head_(per_head), residual_(residual) {}
+  RmsNormDx(bool per_head, bool residual, i64 features)
+      : Operator("rms_norm_dx"), per_head_(per_head), residual_(residual), features_(features) {}
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[1]}; }
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  std::optional<StatisticSums> statistic_sums() const override;
 
  protected:
   std::string labels(const LayoutQuery&) const override;
 
  private:
   bool per_head_, residual_;
+  i64 features_;
 };
 
 /// inputs dy, x, rstd; accumulator dw
@@ -59,25 +65,29 @@ class LayerNorm final : public Operator {
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
+  std::optional<StatisticSums> statistic_sums() const override;
 
  protected:
-  std::string labels(const LayoutQuery&) const override { return "T h!, h!, h! -> T h, T one, T one"; }
+  std::string labels(const LayoutQuery&) const override;
 
  private:
   double eps_;
 };
 
-/// inputs dy, x, w, mean, rstd (, residual)
+/// inputs dy, x, w, mean, rstd (, residual)   features: of x, over all ranks
 class LayerNormDx final : public Operator {
  public:
-  explicit LayerNormDx(bool residual) : Operator("layer_norm_dx"), residual_(residual) {}
+  LayerNormDx(bool residual, i64 features) : Operator("layer_norm_dx"), residual_(residual), features_(features) {}
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[1]}; }
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  std::optional<StatisticSums> statistic_sums() const override;
 
  protected:
   std::string labels(const LayoutQuery&) const override;
 
  private:
   bool residual_;
+  i64 features_;
 };
 
 /// inputs dy, x, mean, rstd; accumulators dw, db
@@ -87,7 +97,7 @@ class LayerNormDw final : public Operator {
   std::vector<Type> shape(std::span<const Type>) const override { return {}; }
 
  protected:
-  std::string labels(const LayoutQuery&) const override { return "T h!, @T h!, T one, T one -> h, h"; }
+  std::string labels(const LayoutQuery&) const override;
 };
 
 }  // namespace switchyard::ir

@@ -33,6 +33,39 @@ TEST(RmsNorm, wants_features_whole_and_tokens_as_they_are) {
   EXPECT_EQ(cut_features.needs[0], cut({{}, {}}));
 }
 
+TEST(RmsNorm, has_features_cut_where_its_weight_and_input_are) {
+  const LayoutRule rule =
+      Question({2}).activation(cut({{}, {0}})).weight(cut({{0}})).output().output().ask(RmsNorm(1e-5, 0));
+  EXPECT_EQ(rule.needs[0], cut({{}, {0}}));
+  EXPECT_EQ(rule.gives[0], cut({{}, {0}}));
+  EXPECT_EQ(rule.gives[1], cut({{}, {}})) << "all ranks have the sums";
+  const LayoutRule whole =
+      Question({2}).activation(cut({{0}, {}})).weight(cut({{0}})).output().output().ask(RmsNorm(1e-5, 0));
+  EXPECT_EQ(whole.needs[1], cut({{}})) << "a weight that is cut otherwise is gathered";
+  Question gradient({2});
+  gradient.activation(cut({{}, {}}, {0})).activation(cut({{}, {0}})).weight(cut({{0}})).activation(cut({{}, {}}));
+  const LayoutRule dx = gradient.output().ask(RmsNormDx(false, false, 64));
+  EXPECT_EQ(dx.needs[0], cut({{}, {0}}));
+  EXPECT_EQ(dx.gives[0], cut({{}, {0}}));
+  Question weights({2});
+  weights.activation(cut({{}, {0}})).activation(cut({{}, {0}})).activation(cut({{}, {}}));
+  EXPECT_EQ(weights.output(cut({{0}})).ask(RmsNormDw(false)).gives[0], cut({{0}}));
+}
+
+TEST(Norms, make_room_for_sums_where_a_rank_has_some_features_only) {
+  const auto gradient = [](const Operator& op, i64 columns, size_t statistics) {
+    std::vector<Type> in = {tokens_by(DType::f32, columns, {}), tokens_by(DType::f32, columns, {}), vector(columns)};
+    in.insert(in.end(), statistics, tokens_by(DType::f32, 1, {}));
+    const std::vector<Type> out = {in[0]};
+    return op.workspace(in, out, 100, 100);
+  };
+  EXPECT_EQ(gradient(RmsNormDx(false, false, 64), 64, 1), 0);
+  EXPECT_EQ(gradient(RmsNormDx(false, false, 64), 32, 1), 448) << "100 numbers, on whole cache lines";
+  EXPECT_EQ(gradient(RmsNormDx(true, false, 64), 32, 1), 0) << "heads are whole";
+  EXPECT_EQ(gradient(LayerNormDx(false, 64), 64, 2), 0);
+  EXPECT_EQ(gradient(LayerNormDx(false, 64), 32, 2), 832);
+}
+
 TEST(RmsNorm, of_heads_follows_their_cut) {
   const LayoutRule rule =
       Question({2}).activation(cut({{}, {0}})).weight(cut({{}})).output().output().ask(RmsNorm(1e-5, 16));
@@ -63,7 +96,7 @@ TEST(RmsNormDx, has_the_layout_of_the_norms_input) {
       .weight(cut({{}}))
       .activation(cut({{0}, {}}))
       .activation(cut({{}, {}}));
-  const LayoutRule rule = question.output().ask(RmsNormDx(false, true));
+  const LayoutRule rule = question.output().ask(RmsNormDx(false, true, 64));
   EXPECT_EQ(rule.needs[0], cut({{0}, {}}));  // the reduce-scatter after a column-parallel product's gradient
   EXPECT_EQ(rule.needs[4], cut({{0}, {}}));
   EXPECT_EQ(rule.gives[0], cut({{0}, {}}));
@@ -121,7 +154,7 @@ TEST(LayerNorm, has_layouts_like_rms_norm) {
       .weight(cut({{}}))
       .activation(cut({{0}, {}}))
       .activation(cut({{0}, {}}));
-  EXPECT_EQ(gradient.output().ask(LayerNormDx(false)).gives[0], cut({{0}, {}}));
+  EXPECT_EQ(gradient.output().ask(LayerNormDx(false, 64)).gives[0], cut({{0}, {}}));
   Question weights({2});
   weights.activation(cut({{}, {}})).activation(cut({{0}, {}})).activation(cut({{0}, {}})).activation(cut({{0}, {}}));
   const LayoutRule dw = weights.output(cut({{}})).output(cut({{}})).ask(LayerNormDw());

@@ -1,4 +1,4 @@
-#include "ir/softmax_groups.hpp"
+#include "ir/statistic_groups.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,16 +24,16 @@ StageCode head_stage(const std::vector<int>& rows) {
   return stage;
 }
 
-TEST(SoftmaxGroups, are_ranks_with_the_same_tokens_and_all_rows_among_them) {
+TEST(StatisticGroups, are_ranks_with_the_same_tokens_and_all_rows_among_them) {
   Instr head;
   head.op = std::make_shared<HeadLoss>();
   head.in = {0, 1, 2, 3};
-  const SoftmaxGroups by_outer = softmax_groups(head_stage({1}), head, *head.op->softmax_sums());
+  const StatisticGroups by_outer = statistic_groups(head_stage({1}), head, *head.op->statistic_sums());
   EXPECT_THAT(by_outer.groups, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
   EXPECT_EQ(by_outer.units, 2) << "of four";
-  EXPECT_THAT(softmax_groups(head_stage({0, 1}), head, *head.op->softmax_sums()).groups,
+  EXPECT_THAT(statistic_groups(head_stage({0, 1}), head, *head.op->statistic_sums()).groups,
               ElementsAre(ElementsAre(0, 1, 2, 3)));
-  EXPECT_THAT(softmax_groups(head_stage({0}), head, *head.op->softmax_sums()).groups,
+  EXPECT_THAT(statistic_groups(head_stage({0}), head, *head.op->statistic_sums()).groups,
               ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
 }
 
