@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <set>
 #include <tuple>
 
@@ -131,16 +132,33 @@ class Assembler {
     runs_.emplace_back();
     reductions_.emplace_back();
     borrow(p);
+    reduced_.emplace_back();
     const auto& replicas = plan_.phases[static_cast<size_t>(p)].replica;
     check(replicas.size() == strategy(p).replicas.size(), "phase {}: {} replicas planned for {}", p, replicas.size(),
           strategy(p).replicas.size());
-    for (size_t replica = 0; replica < replicas.size(); ++replica) {
-      if (!replicas[replica].empty())
-        pipeline(p, static_cast<int>(replica), replicas[replica]);
+    for (const std::vector<int>& members : in_step(strategy(p))) {
+      const bool any = std::ranges::any_of(members, [&](int r) { return !replicas[static_cast<size_t>(r)].empty(); });
+      if (any)
+        Pipeline(*this, p, members).run();
       else if (options_.train)
-        idle_replica(p, static_cast<int>(replica));
+        for (const int replica : members) idle_replica(p, replica);
     }
     if (options_.train) reduce(p);
+  }
+
+  // Replicas whose runs share gathers or reductions follow one order of items; any other has its own.
+  static std::vector<std::vector<int>> in_step(const CompiledStrategy& s) {
+    std::vector<std::vector<int>> together;
+    for (int replica = 0; replica < static_cast<int>(s.replicas.size()); ++replica) {
+      const int group = s.replicas[static_cast<size_t>(replica)].group;
+      const auto& stages = s.groups[static_cast<size_t>(group)].stages;
+      const bool shared = std::ranges::any_of(stages, [](const ir::StageCode& code) { return code.zero >= 2; });
+      const bool joins =
+          shared && !together.empty() && s.replicas[static_cast<size_t>(together.back().front())].group == group;
+      if (!joins) together.emplace_back();
+      together.back().push_back(replica);
+    }
+    return together;
   }
 
   // Parameters of the phase's strategy: working parameters per unit, then moves into it.
@@ -152,7 +170,7 @@ class Assembler {
       Task allocate{.kind = TaskKind::allocate, .queue = ir::Queue::switching, .phase = p, .unit = unit.unit};
       std::set<int> holders;
       for (const int tensor : plans_.units()[static_cast<size_t>(unit.unit)].tensors)
-        for (const layout::Shard& shard : strategy(p).maps.used[static_cast<size_t>(tensor)].shards)
+        for (const layout::Shard& shard : strategy(p).maps.stored[static_cast<size_t>(tensor)].shards)
           holders.insert(shard.rank);
       allocate.ranks = union_of(holders);
       if (p > 0) wait_for(allocate, moves_[static_cast<size_t>(p - 1)][static_cast<size_t>(unit.unit)]);
@@ -195,52 +213,233 @@ class Assembler {
     return task;
   }
 
-  void pipeline(int p, int replica, const std::vector<batch::MicroBatch>& micro_batches) {
-    const CompiledStrategy& s = strategy(p);
-    const int group = s.replicas[static_cast<size_t>(replica)].group;
-    const schedule::Schedule schedule = schedule_of(s, group, micro_batches, options_.train);
-    std::set<int> begun;  // positions
-    // Sends of a (position, micro-batch), made with the run that produces them; runs are made when what they wait for
-    // is there.
-    std::map<std::tuple<Pass, int, int>, int> sends;
-    std::map<std::pair<Pass, int>, std::vector<int>> sent;  // of a position, in their order
-    schedule::run_in_order(schedule::ItemIndex(schedule), [&](schedule::Place place) {
-      const schedule::Item& item = schedule.order[static_cast<size_t>(place.stage)][static_cast<size_t>(place.index)];
-      const int position = schedule::position_of(schedule.placement, schedule.stages(), place.stage, item.chunk);
-      for (const Pass pass : passes_of(item, s)) {
-        if (pass != Pass::F && !options_.train) continue;
-        const int before = pass == Pass::F ? position - 1 : position + 1,
-                  after = pass == Pass::F ? position + 1 : position - 1;
-        const Pass what = pass == Pass::F ? Pass::F : Pass::B;
-        const auto incoming = sends.find({what, before, item.mb});
-        Task run = run_of(p, replica, group, position, pass, item.mb, micro_batches[static_cast<size_t>(item.mb)]);
-        if (pass != Pass::W && incoming != sends.end()) run.after.push_back({incoming->second, -1});
-        const bool sending = pass != Pass::W && after >= 0 && after < schedule.positions();
-        std::vector<int>& own = sent[{what, position}];
-        if (sending && own.size() >= kUnsent) run.after.push_back({own[own.size() - kUnsent], -1});
-        if (begun.insert(position).second) first_run(run, p, group, position);
-        const int id = add(std::move(run));
-        runs_.back().push_back(id);
-        if (!sending) continue;
-        own.push_back(
-            add_send(p, replica, group, position, what, item.mb, micro_batches[static_cast<size_t>(item.mb)].T, id));
-        sends[{what, position, item.mb}] = own.back();
+  // The last run of each rank in a phase.
+  std::vector<int> last_runs(int p) const {
+    std::vector<bool> known(static_cast<size_t>(plans_.cluster().ranks()));
+    std::vector<int> last;
+    for (const int id : std::views::reverse(runs_[static_cast<size_t>(p)])) {
+      const std::vector<int>& ranks = tasks_[static_cast<size_t>(id)].ranks;
+      if (std::ranges::all_of(ranks, [&](int rank) { return known[static_cast<size_t>(rank)]; })) continue;
+      for (const int rank : ranks) known[static_cast<size_t>(rank)] = true;
+      last.push_back(id);
+    }
+    return last;
+  }
+
+  // Replicas of a group that follow one order of items. A replica that lacks a micro-batch has no runs of it, but takes
+  // part in what the others gather and reduce for theirs.
+  class Pipeline {
+   public:
+    Pipeline(Assembler& assembler, int phase, const std::vector<int>& replicas)
+        : a_(assembler),
+          phase_(phase),
+          s_(assembler.strategy(phase)),
+          group_(s_.replicas[static_cast<size_t>(replicas.front())].group) {
+      for (const int replica : replicas) members_.push_back({.replica = replica});
+    }
+
+    void run() {
+      std::vector<batch::MicroBatch> all;
+      int mbs = 0;
+      for (const Member& member : members_) {
+        const auto& own = micro_batches(member);
+        all.insert(all.end(), own.begin(), own.end());
+        mbs = std::max(mbs, static_cast<int>(own.size()));
       }
-    });
+      const schedule::Schedule schedule = schedule_of(s_, group_, mbs, all, a_.options_.train);
+      positions_ = schedule.positions();
+      works_.resize(static_cast<size_t>(schedule.stages()));
+      schedule::run_in_order(schedule::ItemIndex(schedule), [&](schedule::Place place) {
+        const schedule::Item& item = schedule.order[static_cast<size_t>(place.stage)][static_cast<size_t>(place.index)];
+        const int position = schedule::position_of(schedule.placement, schedule.stages(), place.stage, item.chunk);
+        for (const Pass pass : passes_of(item, s_))
+          if (pass == Pass::F || a_.options_.train) this->item(place.stage, position, pass, item.mb);
+      });
+    }
+
+   private:
+    // sends: of a (position, micro-batch), made with the run that produces them; runs are made when what they wait for
+    // is there. sent: of a position, in their order. awaited: units whose parameters the position has waited for.
+    struct Member {
+      int replica = 0;
+      std::map<std::tuple<Pass, int, int>, int> sends{};
+      std::map<std::pair<Pass, int>, std::vector<int>> sent{};
+      std::map<int, std::set<int>> awaited{};
+    };
+    // What the ranks of a schedule's stage have done so far. gathered: copies whose memory nobody has waited for yet,
+    // in their order; reduced: the transfers of each unit's gradients, in their order, of which `awaited` have made
+    // room for others.
+    struct Copy {
+      int number = 0, position = 0, unit = 0;
+      std::vector<int> last_readers{};
+    };
+    struct Work {
+      int copies = 0;
+      size_t awaited = 0;
+      std::vector<Copy> gathered{};
+      std::vector<std::vector<int>> reduced{};
+    };
+
+    const ir::StageCode& code_at(int position) const {
+      return s_.groups[static_cast<size_t>(group_)].stages[static_cast<size_t>(position)];
+    }
+    const std::vector<batch::MicroBatch>& micro_batches(const Member& member) const {
+      return a_.plan_.phases[static_cast<size_t>(phase_)].replica[static_cast<size_t>(member.replica)];
+    }
+    bool lacks(const Member& member, int mb) const { return mb >= static_cast<int>(micro_batches(member).size()); }
+
+    void item(int stage, int position, Pass pass, int mb) {
+      const ir::StageCode& code = code_at(position);
+      const ir::Segment& segment = code.segment(pass);
+      Work& work = works_[static_cast<size_t>(stage)];
+      const int pieces = static_cast<int>(segment.cuts.size()) + 1;
+      for (int number = 0; number < pieces; ++number) {
+        const int piece = pieces == 1 ? ir::kWhole : number;
+        const ir::PieceRange range = ir::range_of(segment, piece);
+        const auto here = [&](const std::vector<ir::UnitEvent>& events) {
+          std::vector<int> units;
+          for (const ir::UnitEvent& event : events)
+            if (range.first <= static_cast<size_t>(event.instr) && static_cast<size_t>(event.instr) < range.end)
+              units.push_back(event.unit);
+          return units;
+        };
+        std::vector<int> gathers;
+        if (code.zero == 3)
+          for (const int unit : here(segment.awaits)) gather(work, position, pass, mb, unit, gathers);
+        const bool makes_gradients = code.zero >= 2 && !ir::units_written(segment, piece).empty();
+        const bool needs_room = makes_gradients && !here(segment.first_writes).empty();
+        std::vector<int> tasks;
+        for (Member& member : members_) {
+          Task task = a_.task_of(phase_, member.replica, group_, position, pass, mb, piece);
+          if (needs_room)
+            for (size_t i = work.awaited; i + 1 < work.reduced.size(); ++i) a_.wait_for(task, work.reduced[i]);
+          a_.wait_for(task, gathers);
+          if (!lacks(member, mb))
+            tasks.push_back(add_run(member, std::move(task), number == 0, number + 1 == pieces));
+          else if (makes_gradients)
+            tasks.push_back(add_zero(std::move(task)));
+        }
+        if (needs_room && work.reduced.size() > 1) work.awaited = work.reduced.size() - 1;
+        if (code.zero == 3)
+          for (const int unit : here(segment.last_reads)) last_read(work, position, unit, tasks);
+        if (code.zero >= 2)
+          for (const int unit : here(segment.releases)) reduce(work, position, pass, mb, unit, tasks);
+      }
+    }
+
+    // At most two copies lie beside each other: one is read while the next one comes.
+    void gather(Work& work, int position, Pass pass, int mb, int unit, std::vector<int>& made) {
+      const int number = work.copies++;
+      std::vector<int> before = a_.moves_.back()[static_cast<size_t>(unit)];
+      if (number == 0 && phase_ > 0) {
+        const std::vector<int> runs = a_.last_runs(phase_ - 1);
+        before.insert(before.end(), runs.begin(), runs.end());
+      }
+      std::erase_if(work.gathered, [&](const Copy& copy) {
+        const bool dropped = !copy.last_readers.empty() && copy.number + 2 <= number;
+        if (dropped) before.insert(before.end(), copy.last_readers.begin(), copy.last_readers.end());
+        return dropped;
+      });
+      const std::vector<int> all =
+          a_.transfers_of_run(a_.task_of(phase_, -1, group_, position, pass, mb, ir::kWhole), TaskKind::gather,
+                              transfers(position, unit).gather, unit, [&](Task& task) { a_.wait_for(task, before); });
+      made.insert(made.end(), all.begin(), all.end());
+      work.gathered.push_back({number, position, unit});
+    }
+
+    void last_read(Work& work, int position, int unit, const std::vector<int>& readers) {
+      for (Copy& copy : work.gathered)
+        if (copy.position == position && copy.unit == unit && copy.last_readers.empty()) copy.last_readers = readers;
+    }
+
+    void reduce(Work& work, int position, Pass pass, int mb, int unit, const std::vector<int>& made) {
+      work.reduced.push_back(a_.transfers_of_run(
+          a_.task_of(phase_, -1, group_, position, pass, mb, ir::kWhole), TaskKind::reduce_scatter,
+          transfers(position, unit).reduce, unit, [&](Task& task) {
+            for (const int id : made)
+              a_.wait_for(task, {id}, a_.tasks_[static_cast<size_t>(id)].kind == TaskKind::run ? unit : -1);
+          }));
+      std::vector<int>& all = a_.reduced_.back();
+      all.insert(all.end(), work.reduced.back().begin(), work.reduced.back().end());
+    }
+
+    const RunTransfers& transfers(int position, int unit) const {
+      const int strategy = a_.plan_.phases[static_cast<size_t>(phase_)].strategy;
+      const auto& units = a_.plans_.of_runs(strategy)[static_cast<size_t>(group_)][static_cast<size_t>(position)];
+      return *std::ranges::find(units, unit, &RunTransfers::unit);
+    }
+
+    int add_zero(Task task) {
+      task.kind = TaskKind::zero_fill;
+      a_.runs_.back().push_back(a_.add(std::move(task)));
+      return a_.runs_.back().back();
+    }
+
+    // first, last: piece of the run.
+    int add_run(Member& member, Task run, bool first, bool last) {
+      const int position = run.stage, mb = run.micro_batch;
+      const Pass pass = run.pass, what = pass == Pass::F ? Pass::F : Pass::B;
+      const int before = pass == Pass::F ? position - 1 : position + 1,
+                after = pass == Pass::F ? position + 1 : position - 1;
+      const bool sending = pass != Pass::W && after >= 0 && after < positions_;
+      std::vector<int>& own = member.sent[{what, position}];
+      const auto incoming = member.sends.find({what, before, mb});
+      if (first && pass != Pass::W && incoming != member.sends.end()) run.after.push_back({incoming->second, -1});
+      if (first && sending && own.size() >= kUnsent) run.after.push_back({own[own.size() - kUnsent], -1});
+      await_parameters(member, run);
+      const i64 T = micro_batches(member)[static_cast<size_t>(mb)].T;
+      const int id = a_.add(std::move(run));
+      a_.runs_.back().push_back(id);
+      if (!last || !sending) return id;
+      own.push_back(a_.add_send(phase_, member.replica, group_, position, what, mb, T, id));
+      member.sends[{what, position, mb}] = own.back();
+      return id;
+    }
+
+    // Runs of a position wait for a unit once: later ones come after those anyway.
+    void await_parameters(Member& member, Task& run) {
+      const int earlier = a_.options_.prefetch_units > 0 ? phase_ - 2 : phase_ - 1;  // never more than two strategies'
+      const auto [known, begins] = member.awaited.try_emplace(run.stage);            // gradients
+      if (begins && earlier >= 0) a_.wait_for(run, a_.reductions_[static_cast<size_t>(earlier)]);
+      if (code_at(run.stage).zero == 3) return;  // what is gathered waits
+      const ir::Segment& segment = code_at(run.stage).segment(run.pass);
+      for (const int unit : ir::units_read(segment, run.piece))
+        if (known->second.insert(unit).second) a_.wait_for(run, a_.moves_.back()[static_cast<size_t>(unit)], unit);
+    }
+
+    Assembler& a_;
+    int phase_;
+    const CompiledStrategy& s_;
+    int group_, positions_ = 0;
+    std::vector<Member> members_;
+    std::vector<Work> works_;  // of the schedule's stages
+  };
+
+  // All rounds of a unit's transfer for runs, each with what `waits` adds and after those before it; the tasks.
+  template <class Waits>
+  std::vector<int> transfers_of_run(const Task& like, TaskKind kind, const switching::SharedRounds& moves, int unit,
+                                    const Waits& waits) {
+    std::vector<int> made;
+    for (size_t r = 0; r < moves.rounds.size(); ++r) {
+      std::vector<int> fresh;
+      for (const RoundPart& part : known_parts(moves.rounds[r])) {
+        const ir::Queue queue = kind == TaskKind::gather ? ir::Queue::gather : ir::Queue::bulk;
+        Task task = transfer(kind, queue, like.phase, unit, static_cast<int>(r), part, moves.rounds[r]);
+        task.group = like.group;
+        task.stage = like.stage;
+        task.micro_batch = like.micro_batch;
+        task.pass = like.pass;
+        waits(task);
+        wait_for(task, made);
+        fresh.push_back(add(std::move(task)));
+      }
+      made.insert(made.end(), fresh.begin(), fresh.end());
+    }
+    return made;
   }
 
-  // Later runs of the stage come after its first one anyway.
-  void first_run(Task& run, int p, int group, int stage) {
-    const int reduced = options_.prefetch_units > 0 ? p - 2 : p - 1;  // never more than two strategies' gradients
-    if (reduced >= 0) wait_for(run, reductions_[static_cast<size_t>(reduced)]);
-    const ir::StageCode& code = strategy(p).groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)];
-    std::set<int> units;
-    for (const ir::Segment* segment : {&code.forward, &code.backward, &code.weight})
-      for (const ir::UnitEvent& await : segment->awaits) units.insert(await.unit);
-    for (const int unit : units) wait_for(run, moves_.back()[static_cast<size_t>(unit)], unit);
-  }
-
-  Task run_of(int p, int replica, int group, int stage, Pass pass, int index, const batch::MicroBatch& mb) const {
+  // replica -1: of all of the group.
+  Task task_of(int p, int replica, int group, int stage, Pass pass, int index, int piece) const {
     const CompiledStrategy& s = strategy(p);
     Task run{.kind = TaskKind::run,
              .queue = ir::Queue::compute,
@@ -250,9 +449,16 @@ class Assembler {
              .stage = stage,
              .micro_batch = index};
     run.pass = pass;
+    run.piece = piece;
+    if (replica < 0) return run;
     run.ranks = s.replica_ranks(replica, stage);
-    run.end = estimate_compute(s.cost[static_cast<size_t>(group)][static_cast<size_t>(stage)].of(pass),
-                               static_cast<double>(mb.T), batch::attention_pairs(mb));
+    const auto& own = plan_.phases[static_cast<size_t>(p)].replica[static_cast<size_t>(replica)];
+    if (index >= static_cast<int>(own.size())) return run;
+    const batch::MicroBatch& mb = own[static_cast<size_t>(index)];
+    const i64 whole = estimate_compute(s.cost[static_cast<size_t>(group)][static_cast<size_t>(stage)].of(pass),
+                                       static_cast<double>(mb.T), batch::attention_pairs(mb));
+    const ir::Segment& segment = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)].segment(pass);
+    run.end = piece == ir::kWhole ? whole : whole / static_cast<i64>(segment.cuts.size() + 1);
     return run;
   }
 
@@ -333,10 +539,11 @@ class Assembler {
 
   // Rank, unit -> the last task that adds to its gradients there; for kAnyUnit the rank's last task.
   std::map<std::pair<int, int>, int> last_writes(int p) const {
-    std::map<std::tuple<int, int, Pass>, int> last_runs;  // replica, stage, pass
-    for (const int id : runs_.back())
-      last_runs[{tasks_[static_cast<size_t>(id)].replica, tasks_[static_cast<size_t>(id)].stage,
-                 tasks_[static_cast<size_t>(id)].pass}] = id;
+    std::map<std::tuple<int, int, Pass, int>, int> last_runs;  // replica, stage, pass, piece
+    for (const int id : runs_.back()) {
+      const Task& task = tasks_[static_cast<size_t>(id)];
+      last_runs[{task.replica, task.stage, task.pass, task.piece}] = id;
+    }
     std::map<std::pair<int, int>, int> last;
     const auto write = [&](int rank, int unit, int id) {
       int& known = last.try_emplace({rank, unit}, id).first->second;
@@ -348,12 +555,15 @@ class Assembler {
           strategy(p).groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
       for (const int rank : task.ranks) {
         write(rank, kAnyUnit, id);
-        if (task.kind == TaskKind::zero_fill)
+        if (task.micro_batch < 0)
           for (const int unit : code.units) write(rank, unit, id);
-        else
+        else if (code.zero < 2)
           for (const ir::UnitEvent& release : code.segment(task.pass).releases) write(rank, release.unit, id);
       }
     }
+    for (const int id : reduced_.back())
+      for (const int rank : tasks_[static_cast<size_t>(id)].ranks)
+        write(rank, tasks_[static_cast<size_t>(id)].unit, id);
     return last;
   }
 
@@ -432,7 +642,8 @@ class Assembler {
   std::vector<Task> tasks_;
   std::vector<std::vector<std::vector<int>>> moves_;  // [phase][unit]: allocate and move tasks
   std::vector<std::vector<int>> runs_;                // [phase]: run and zero tasks
-  std::vector<std::vector<int>> reductions_;          // [phase]
+  std::vector<std::vector<int>> reduced_;             // [phase]: gradients of runs to their owners
+  std::vector<std::vector<int>> reductions_;          // [phase]: to home
   std::vector<int> broadcasts_;
   Transactions& known_;
 };

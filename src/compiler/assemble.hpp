@@ -12,6 +12,7 @@
 #include "batch/step_plan.hpp"
 #include "compiler/compile.hpp"
 #include "compiler/placement.hpp"
+#include "compiler/run_transfers.hpp"
 #include "ir/program.hpp"
 #include "switching/plan.hpp"
 
@@ -95,6 +96,8 @@ class Plans {
   const std::vector<layout::ShardMap>& owners() const { return owners_; }
   /// The gradients of a strategy to their owners.
   const switching::MovePlan& reduction(int strategy) const { return reductions_[static_cast<size_t>(strategy)]; }
+  /// What a strategy's stages gather and reduce for single runs (ZeRO-2, 3).
+  const TransfersOfStages& of_runs(int strategy) const { return of_runs_[static_cast<size_t>(strategy)]; }
   /// Summed gradients from their owners to home's other copies; no units where home has every element once.
   const switching::MovePlan& broadcast() const { return broadcast_; }
   const std::vector<switching::UnitMaps>& units() const { return units_; }
@@ -109,6 +112,7 @@ class Plans {
   std::vector<layout::ShardMap> owners_, home_;
   std::vector<switching::UnitMaps> units_;
   std::vector<switching::MovePlan> reductions_;  // by strategy
+  std::vector<TransfersOfStages> of_runs_;       // by strategy
   switching::MovePlan broadcast_;
   mutable std::map<std::pair<int, int>, switching::MovePlan> moves_;
 };

@@ -5,6 +5,7 @@
 
 #include "base/errors.hpp"
 #include "compiler/overlap.hpp"
+#include "compiler/pieces.hpp"
 #include "compiler/recompute.hpp"
 #include "compiler/stage_builder.hpp"
 
@@ -36,7 +37,10 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
   recompute(stage, strategy.recompute);
   if (strategy.splits_gradients()) split_gradients(stage);
   order_collectives(stage, how.overlap);
-  annotate_lifetimes(graph, stage);
+  for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) annotate_units(graph, stage, *segment);
+  stage.zero = mesh.copies() > 1 ? strategy.zero : std::min(strategy.zero, 1);
+  if (stage.zero >= 2) cut_into_pieces(stage);
+  annotate_lifetimes(stage);
   std::set<int> units;
   for (const ir::ParamUse& use : stage.params) units.insert(graph.param(use.param).unit);
   stage.units.assign(units.begin(), units.end());

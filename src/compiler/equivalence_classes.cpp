@@ -1,6 +1,7 @@
 #include "compiler/equivalence_classes.hpp"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -33,9 +34,13 @@ EquivalenceClasses::EquivalenceClasses(const ir::Program& program, const batch::
   for (int rank = 0; rank < plans.cluster().ranks(); ++rank) add_holdings(rank);
   last_task_.assign(keys_.size(), -1);
   tasks_before_.assign(keys_.size(), 0);
+  // Where copies and gradients of runs take and free memory depends on what is awaited.
+  const bool waits = with_waits || std::ranges::any_of(program.tasks, [](const ir::Task& task) {
+                       return task.kind == ir::TaskKind::reduce_scatter;
+                     });
   for (const ir::Task& task : program.tasks) {
     add_task(task);
-    if (with_waits) add_waits(task);
+    if (waits) add_waits(task);
   }
 }
 
@@ -83,18 +88,21 @@ void EquivalenceClasses::add_holdings(int rank) {
     ++pieces[static_cast<size_t>(entry.param)];
   }
   for (const batch::PhasePlan& phase : plan_.phases) {
-    const auto& used = boxes_.used[static_cast<size_t>(phase.strategy)][r];
-    for (const BoxesByRank::Entry& entry : used) {
+    const auto strategy = static_cast<size_t>(phase.strategy);
+    const auto& stored = boxes_.stored[strategy][r];
+    for (const BoxesByRank::Entry& entry : stored) {
       const auto p = static_cast<size_t>(entry.param);
       const bool at_home = pieces[p] == 1 && *home[p] == *entry.box, as_before = before[p] && *before[p] == *entry.box;
       key.insert(key.end(), {entry.param, 4 * entry.box->elements() + 2 * at_home + as_before});
     }
     key.push_back(-1);
-    for (const BoxesByRank::Entry& entry : boxes_.grad[static_cast<size_t>(phase.strategy)][r])
-      key.insert(key.end(), {entry.param, entry.box->elements()});
-    key.push_back(-1);
+    for (const auto* boxes : {&boxes_.grad, &boxes_.used, &boxes_.made}) {
+      for (const BoxesByRank::Entry& entry : (*boxes)[strategy][r])
+        key.insert(key.end(), {entry.param, entry.box->elements()});
+      key.push_back(-1);
+    }
     std::ranges::fill(before, nullptr);
-    for (const BoxesByRank::Entry& entry : used) before[static_cast<size_t>(entry.param)] = entry.box;
+    for (const BoxesByRank::Entry& entry : stored) before[static_cast<size_t>(entry.param)] = entry.box;
   }
 }
 
@@ -106,7 +114,7 @@ void EquivalenceClasses::add_task(const ir::Task& task) {
         shapes_of(strategy, task.replica, task.stage, plans_.strategies()[static_cast<size_t>(strategy)]);
     for (size_t i = 0; i < task.ranks.size(); ++i)
       keys_[static_cast<size_t>(task.ranks[i])].push_back(number + shapes[i]);
-  } else if (task.kind == ir::TaskKind::send || task.kind == ir::TaskKind::move) {
+  } else if (task.kind == ir::TaskKind::send || task.kind == ir::TaskKind::move || task.kind == ir::TaskKind::gather) {
     const std::vector<i64>& states = states_of_members(task);
     for (size_t i = 0; i < task.ranks.size(); ++i)
       keys_[static_cast<size_t>(task.ranks[i])].push_back(number + states[i]);
@@ -133,7 +141,7 @@ void EquivalenceClasses::add_waits(const ir::Task& task) {
 
 i64 EquivalenceClasses::number_of(const ir::Task& t) {
   i64 tokens = 0;
-  if (t.micro_batch >= 0) {
+  if (t.kind == ir::TaskKind::run || t.kind == ir::TaskKind::send) {
     const auto [it, fresh] = micro_batches_.try_emplace({t.phase, t.replica, t.micro_batch});
     if (fresh) {
       const batch::MicroBatch& mb =
@@ -152,12 +160,13 @@ i64 EquivalenceClasses::number_of(const ir::Task& t) {
   };
   const i64 what = (static_cast<i64>(t.kind) << 8) + (static_cast<i64>(t.queue) << 4) + static_cast<i64>(t.pass);
   return numbers_
-      .try_emplace({pack({what, t.phase, t.group}), pack({t.stage, t.micro_batch, t.round}), t.unit, tokens},
-                   static_cast<i64>(numbers_.size()))
+      .try_emplace(
+          {pack({what, t.phase, t.group}), pack({t.stage, t.micro_batch, t.round}), pack({t.unit, t.piece}), tokens},
+          static_cast<i64>(numbers_.size()))
       .first->second;
 }
 
-// Of each member: the shapes that it works on, or whether it sends.
+// Of each member: the shapes that it works on, whether it sends, or what it gets.
 const std::vector<i64>& EquivalenceClasses::states_of_members(const ir::Task& t) {
   const auto [it, fresh] =
       states_.try_emplace({t.messages.pattern().get(), t.messages.ranks().get(), t.phase, t.replica, t.stage});
@@ -168,6 +177,15 @@ const std::vector<i64>& EquivalenceClasses::states_of_members(const ir::Task& t)
     for (const layout::Msg& m : t.messages)
       if (senders.empty() || senders.back() != m.src) senders.push_back(m.src);  // messages are sorted by source
     for (const int rank : t.ranks) states.push_back(std::ranges::count(senders, rank) > 0);
+    return states;
+  }
+  if (t.kind == ir::TaskKind::gather) {
+    std::map<int, std::set<i64>> taken;  // groups of which a rank gets parts
+    for (const layout::Msg& m : t.messages) taken[m.dst].insert(group_of_[static_cast<size_t>(m.tensor)]);
+    for (const int rank : t.ranks) {
+      const std::vector<i64> groups(taken[rank].begin(), taken[rank].end());
+      states.push_back(gathered_.try_emplace(groups, static_cast<i64>(gathered_.size())).first->second);
+    }
     return states;
   }
   for (const int rank : t.ranks) {

@@ -46,6 +46,7 @@ class EquivalenceClasses {
   std::map<std::tuple<int, int, int>, std::map<std::vector<i64>, int>>
       shape_numbers_;                                       // strategy, group, stage -> of sizes
   std::map<std::vector<i64>, i64> numbers_;                 // of tasks that differ in ranks and messages only
+  std::map<std::vector<i64>, i64> gathered_;                // groups of parameters
   std::map<std::tuple<int, int, int>, i64> micro_batches_;  // phase, replica, index -> their number
   std::map<std::tuple<const void*, const void*, int, int, int>, std::vector<i64>>
       states_;  // messages, their names, phase, replica, stage

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 
 #include "base/errors.hpp"
@@ -64,6 +65,8 @@ BoxesByRank boxes_by_rank(const Plans& plans) {
   };
   for (const CompiledStrategy& s : plans.strategies()) {
     boxes.used.push_back(table(s.maps.used));
+    boxes.stored.push_back(table(s.maps.stored));
+    boxes.made.push_back(table(s.maps.made));
     boxes.grad.push_back(table(s.maps.grad));
   }
   boxes.home = table(plans.home());
@@ -78,6 +81,8 @@ Holdings::Holdings(const Plans& plans, const BoxesByRank& boxes, int rank)
   const auto r = static_cast<size_t>(rank);
   for (size_t s = 0; s < plans.strategies().size(); ++s) {
     used_.push_back(by_param(boxes.used[s][r], home_.size()));
+    stored_.push_back(by_param(boxes.stored[s][r], home_.size()));
+    made_.push_back(by_param(boxes.made[s][r], home_.size()));
     grad_.push_back(by_param(boxes.grad[s][r], home_.size()));
   }
   for (const BoxesByRank::Entry& entry : boxes.home[r]) home_[static_cast<size_t>(entry.param)].push_back(entry.box);
@@ -90,14 +95,14 @@ std::vector<WorkingGroup> Holdings::working(int strategy, int previous, int unit
   for (const std::vector<int>& group : groups(unit)) {
     WorkingGroup held;
     for (const int p : group)
-      if (const layout::Box* box = used(strategy, p)) {
+      if (const layout::Box* box = stored(strategy, p)) {
         held.params.push_back(p);
         held.elements += box->elements();
       }
     if (held.params.empty()) continue;
     held.source = source_of(
-        held.params, [&](int p) { return used(strategy, p); },
-        [&](int p) { return previous < 0 ? nullptr : used(previous, p); },
+        held.params, [&](int p) { return stored(strategy, p); },
+        [&](int p) { return previous < 0 ? nullptr : stored(previous, p); },
         [&](int p) -> const auto& { return home(p); });
     working.push_back(std::move(held));
   }
@@ -121,10 +126,10 @@ i64 Holdings::working_elements(int strategy, int previous, int unit) const {
   return total;
 }
 
-i64 Holdings::gradient_elements(int strategy, const std::vector<int>& group) const {
+i64 Holdings::sum(const Boxes& boxes, int strategy, const std::vector<int>& group) {
   i64 total = 0;
   for (const int p : group)
-    if (grad(strategy, p)) total += grad(strategy, p)->elements();
+    if (const layout::Box* box = at(boxes, strategy, p)) total += box->elements();
   return total;
 }
 
@@ -145,9 +150,9 @@ std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previou
   const auto table = [&](const std::vector<layout::ShardMap>& maps) {
     return table_of(maps, params, plans.cluster().ranks());
   };
-  const auto used_under = [&](int of) { return table(plans.strategies()[static_cast<size_t>(of)].maps.used); };
-  const BoxesByRank::Table now = used_under(strategy), home = table(plans.home());
-  const BoxesByRank::Table before = previous < 0 ? BoxesByRank::Table(now.size()) : used_under(previous);
+  const auto stored_under = [&](int of) { return table(plans.strategies()[static_cast<size_t>(of)].maps.stored); };
+  const BoxesByRank::Table now = stored_under(strategy), home = table(plans.home());
+  const BoxesByRank::Table before = previous < 0 ? BoxesByRank::Table(now.size()) : stored_under(previous);
   const std::vector<std::vector<int>> groups = grouped(plans.graph(), params);
   for (const auto& [rank, elements] : held) {
     const auto boxes = [r = static_cast<size_t>(rank)](const BoxesByRank::Table& of, int p) {
@@ -161,13 +166,13 @@ std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previou
       return found.empty() ? nullptr : found[0];
     };
     for (const std::vector<int>& group : groups) {
-      std::vector<int> used;
-      std::ranges::copy_if(group, std::back_inserter(used), [&](int p) { return box(now, p) != nullptr; });
+      std::vector<int> stored;
+      std::ranges::copy_if(group, std::back_inserter(stored), [&](int p) { return box(now, p) != nullptr; });
       const WorkingGroup::Source source = source_of(
-          used, [&](int p) { return box(now, p); }, [&](int p) { return box(before, p); },
+          stored, [&](int p) { return box(now, p); }, [&](int p) { return box(before, p); },
           [&](int p) { return boxes(home, p); });
       if (source != WorkingGroup::Source::own) continue;
-      for (const int p : used)
+      for (const int p : stored)
         if (const auto it = elements.find(p); it != elements.end()) copied[rank] += it->second;
     }
   }
@@ -201,28 +206,106 @@ std::vector<StateKey> states_of(const ir::Task& task, int rank) {
   return states;
 }
 
+UnitUse use_of_run(const ir::Task& task, int unit, bool gradient) {
+  return {task.phase, unit, gradient, task.stage, task.micro_batch, task.pass};
+}
+
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans) {
   using ir::TaskKind;
   std::vector<UnitUse> uses;
-  const bool working = task.kind == TaskKind::run || task.kind == TaskKind::allocate || task.kind == TaskKind::move;
-  const bool gradient = (task.kind == TaskKind::run && !task.forward()) || task.kind == TaskKind::zero_fill ||
-                        task.kind == TaskKind::reduce;
-  const auto add = [&](int unit) {
-    if (working) uses.push_back({task.phase, unit, false});
-    if (gradient) uses.push_back({task.phase, unit, true});
-  };
-  if (task.kind == TaskKind::run || task.kind == TaskKind::zero_fill) {
-    const CompiledStrategy& strategy =
-        plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(task.phase)].strategy)];
-    for (const int unit :
-         strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)].units)
-      add(unit);
-  } else if (working || gradient) {
-    add(task.unit);
+  const auto parameters = [&](int unit) { uses.push_back({task.phase, unit, false}); };
+  const auto gradients = [&](int unit) { uses.push_back({task.phase, unit, true}); };
+  const auto of_run = [&](int unit, bool gradient) { uses.push_back(use_of_run(task, unit, gradient)); };
+  switch (task.kind) {
+    case TaskKind::run:
+    case TaskKind::zero_fill: {
+      const CompiledStrategy& strategy =
+          plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(task.phase)].strategy)];
+      const ir::StageCode& code =
+          strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+      const ir::Segment& segment = code.segment(task.pass);
+      const bool runs = task.kind == TaskKind::run, makes_gradients = !runs || !task.forward();
+      if (runs && code.zero == 3)
+        for (const int unit : ir::units_read(segment, task.piece)) of_run(unit, false);
+      if (makes_gradients && code.zero >= 2 && task.micro_batch >= 0)
+        for (const int unit : ir::units_written(segment, task.piece)) {
+          of_run(unit, true);
+          gradients(unit);
+        }
+      for (const int unit : code.units) {
+        if (runs && code.zero < 3) parameters(unit);
+        if (makes_gradients && (code.zero < 2 || task.micro_batch < 0)) gradients(unit);
+      }
+      break;
+    }
+    case TaskKind::gather:
+      parameters(task.unit);
+      of_run(task.unit, false);
+      break;
+    case TaskKind::reduce_scatter:
+      gradients(task.unit);
+      of_run(task.unit, true);
+      break;
+    case TaskKind::reduce:
+      gradients(task.unit);
+      break;
+    case TaskKind::allocate:
+    case TaskKind::move:
+      parameters(task.unit);
+      if (task.phase > 0 && (task.kind == TaskKind::allocate || sends(task, rank)))
+        uses.push_back({task.phase - 1, task.unit, false});
+      break;
+    case TaskKind::send:
+    case TaskKind::broadcast:
+    case TaskKind::norm:
+    case TaskKind::update:
+      break;
   }
-  if (task.phase > 0 && (task.kind == TaskKind::allocate || (task.kind == TaskKind::move && sends(task, rank))))
-    uses.push_back({task.phase - 1, task.unit, false});
   return uses;
+}
+
+std::vector<UnitUse> uses_until_start(const ir::Task& task, int rank, const ir::Program& program) {
+  std::vector<UnitUse> uses;
+  if (task.queue != ir::Queue::compute) return uses;
+  for (const ir::Wait& wait : task.after) {
+    const ir::Task& awaited = program.tasks[static_cast<size_t>(wait.task)];
+    if (awaited.kind == ir::TaskKind::reduce_scatter && std::ranges::find(awaited.ranks, rank) != awaited.ranks.end())
+      uses.push_back(use_of_run(awaited, awaited.unit, true));
+  }
+  return uses;
+}
+
+std::multimap<int, int> rooms_of(const ir::Program& program, int rank, const batch::StepPlan& plan,
+                                 const Plans& plans) {
+  const std::vector<int>& tasks = program.of_rank[static_cast<size_t>(rank)];
+  std::set<UnitUse> read;
+  for (const int id : tasks)
+    if (const ir::Task& task = program.tasks[static_cast<size_t>(id)]; task.kind == ir::TaskKind::run)
+      for (const UnitUse& use : unit_uses(task, rank, plan, plans))
+        if (use.of_run() && !use.gradient) read.insert(use);
+  std::multimap<int, int> rooms;
+  int last = kStart;  // compute task that the gathers so far wait for
+  for (const int id : tasks) {
+    const ir::Task& task = program.tasks[static_cast<size_t>(id)];
+    if (task.kind != ir::TaskKind::gather) continue;
+    for (const ir::Wait& wait : task.after) {
+      const ir::Task& awaited = program.tasks[static_cast<size_t>(wait.task)];
+      if (awaited.queue == ir::Queue::compute && std::ranges::find(awaited.ranks, rank) != awaited.ranks.end())
+        last = std::max(last, wait.task);
+    }
+    if (read.erase(use_of_run(task, task.unit, false)) > 0) rooms.emplace(last, id);
+  }
+  return rooms;
+}
+
+std::vector<int> params_of(const ir::Task& gather, const batch::StepPlan& plan, const Plans& plans) {
+  const CompiledStrategy& strategy =
+      plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(gather.phase)].strategy)];
+  std::vector<int> params;
+  for (const ir::ParamUse& use :
+       strategy.groups[static_cast<size_t>(gather.group)].stages[static_cast<size_t>(gather.stage)].params)
+    if (plans.graph().param(use.param).unit == gather.unit) params.push_back(use.param);
+  return params;
 }
 
 }  // namespace switchyard::compiler

@@ -26,7 +26,7 @@ struct BoxesByRank {
     const layout::Box* box = nullptr;
   };
   using Table = std::vector<std::vector<Entry>>;  // [rank]
-  std::vector<Table> used, grad;                  // [strategy]
+  std::vector<Table> used, stored, made, grad;    // [strategy]
   Table home, owned;
 };
 BoxesByRank boxes_by_rank(const Plans& plans);
@@ -38,37 +38,44 @@ class Holdings {
   Holdings(const Plans& plans, const BoxesByRank& boxes, int rank);
 
   int rank() const { return rank_; }
-  /// The rank's box of a parameter under a strategy; nullptr if it has none. It lives as long as the plans.
-  const layout::Box* used(int strategy, int param) const {
-    return used_[static_cast<size_t>(strategy)][static_cast<size_t>(param)];
-  }
-  const layout::Box* grad(int strategy, int param) const {
-    return grad_[static_cast<size_t>(strategy)][static_cast<size_t>(param)];
-  }
+  /// The rank's boxes of a parameter under a strategy, as Placed names them; nullptr if it has none. They live as long
+  /// as the plans.
+  const layout::Box* used(int strategy, int param) const { return at(used_, strategy, param); }
+  const layout::Box* stored(int strategy, int param) const { return at(stored_, strategy, param); }
+  const layout::Box* made(int strategy, int param) const { return at(made_, strategy, param); }
+  const layout::Box* grad(int strategy, int param) const { return at(grad_, strategy, param); }
   const std::vector<const layout::Box*>& home(int param) const { return home_[static_cast<size_t>(param)]; }
   /// The part of the rank's home that this rank counts (global norm, saving): each element has one owner.
   const std::vector<const layout::Box*>& owned(int param) const { return owned_[static_cast<size_t>(param)]; }
 
   /// All parameters of a unit in memory order, members of one group together.
   const std::vector<std::vector<int>>& groups(int unit) const { return groups_[static_cast<size_t>(unit)]; }
-  /// The groups that the rank uses under `strategy`, while the parameters of `previous` (-1: none) still exist. Members
-  /// of a group share their source.
+  /// The groups that the rank stores under `strategy`, while the parameters of `previous` (-1: none) still exist.
+  /// Members of a group share their source.
   std::vector<WorkingGroup> working(int strategy, int previous, int unit) const;
 
   /// Elements of home's flat tensors, each group padded to kGroupAlignment.
   i64 home_elements(int unit) const;
   /// Elements for which a unit's working parameters need memory of their own.
   i64 working_elements(int strategy, int previous, int unit) const;
-  /// Elements of a group's gradient accumulators.
-  i64 gradient_elements(int strategy, const std::vector<int>& group) const;
+  /// Elements of a group's gradient accumulators; of the gradients that a run makes of it; of its copy for a run.
+  i64 gradient_elements(int strategy, const std::vector<int>& group) const { return sum(grad_, strategy, group); }
+  i64 made_elements(int strategy, const std::vector<int>& group) const { return sum(made_, strategy, group); }
+  i64 used_elements(int strategy, const std::vector<int>& group) const { return sum(used_, strategy, group); }
   const std::vector<int>& group_of(int param) const;
 
  private:
+  using Boxes = std::vector<std::vector<const layout::Box*>>;
+  static const layout::Box* at(const Boxes& boxes, int strategy, int param) {
+    return boxes[static_cast<size_t>(strategy)][static_cast<size_t>(param)];
+  }
+  static i64 sum(const Boxes& boxes, int strategy, const std::vector<int>& group);
+
   const Plans& plans_;
   int rank_;
-  std::vector<std::vector<const layout::Box*>> used_, grad_;   // [strategy][param]
-  std::vector<std::vector<const layout::Box*>> home_, owned_;  // [param]
-  std::vector<std::vector<std::vector<int>>> groups_;          // [unit]
+  Boxes used_, stored_, made_, grad_;                  // [strategy][param]
+  Boxes home_, owned_;                                 // [param]
+  std::vector<std::vector<std::vector<int>>> groups_;  // [unit]
 };
 
 /// Elements of a unit's working parameters that each rank copies from boxes that it holds, at home or of the previous
@@ -92,14 +99,30 @@ struct StateKey {
 /// when the last task that uses it is done.
 std::vector<StateKey> states_of(const ir::Task& task, int rank);
 
-/// A task's use of a unit in a phase: of its working parameters, or of its gradient accumulators.
+/// A task's use of a unit in a phase: of its working parameters, or of its gradient accumulators; with a stage, of what
+/// single runs have of their own: the copy that they read (ZeRO-3), the gradients that they make (ZeRO-2, 3).
 struct UnitUse {
   int phase = 0, unit = 0;
   bool gradient = false;
+  int stage = -1, micro_batch = -1;
+  Pass pass = Pass::F;
+  bool of_run() const { return stage >= 0; }
   auto operator<=>(const UnitUse&) const = default;
 };
-/// What a task uses on a rank. The memory of working parameters or accumulators is freed when the last task that uses
-/// them is done.
+/// What the runs of a task's stage, pass and micro-batch have of a unit of their own.
+UnitUse use_of_run(const ir::Task& task, int unit, bool gradient);
+/// What a task uses on a rank. The memory of what it uses is freed when the last task that uses it is done.
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans);
+/// What a compute task uses until it starts: gradients of runs, of which it awaits the reductions. So their memory is
+/// freed at a place in the order of computing, however late the reductions end.
+std::vector<UnitUse> uses_until_start(const ir::Task& task, int rank, const ir::Program& program);
+
+/// Where a rank takes memory for the copies that its runs read: after the compute task that their gathers wait for last
+/// (kStart: at the step's start) -> a gather of each. Copies that no run of the rank reads are not among them: they lie
+/// there while they are gathered.
+inline constexpr int kStart = -1;
+std::multimap<int, int> rooms_of(const ir::Program& program, int rank, const batch::StepPlan& plan, const Plans& plans);
+/// The parameters of the gather's unit that its stage uses.
+std::vector<int> params_of(const ir::Task& gather, const batch::StepPlan& plan, const Plans& plans);
 
 }  // namespace switchyard::compiler

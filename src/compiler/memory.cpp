@@ -149,12 +149,13 @@ class Replay {
     take_home();
     for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, table_bytes(tables_, state_));
     for (const int id : tasks_) {
-      if (task(id).kind == TaskKind::run) {
+      if (is_alike(task(id))) {
         for (const bool gradient : uses_of_run(task(id)))
           if (++runs_[{task(id).phase, task(id).stage, gradient}] == 1)
             for (const int unit : stage_of(task(id)).units) ++users_of({task(id).phase, unit, gradient});
       } else {
         for (const UnitUse& use : unit_uses(task(id), holdings_.rank(), plan_, plans_)) ++users_of(use);
+        for (const UnitUse& use : uses_until_start(task(id), holdings_.rank(), program_)) ++users_of(use);
       }
       for (const StateKey& state : states_of(task(id), holdings_.rank())) ++workers_[state];
     }
@@ -162,25 +163,34 @@ class Replay {
     const auto post = [&](int before) {
       for (auto [it, end] = receives.equal_range(before); it != end; ++it) receive(task(it->second));
     };
+    const std::multimap<int, int> rooms = rooms_of(program_, holdings_.rank(), plan_, plans_);
+    const auto make_room = [&](int after) {
+      for (auto [it, end] = rooms.equal_range(after); it != end; ++it)
+        for (const int param : params_of(task(it->second), plan_, plans_)) take_copy(task(it->second), param);
+    };
+    make_room(kStart);
     post(kStart);
     for (const int id : order_) {
       meter_.at(id);
+      for (const UnitUse& use : uses_until_start(task(id), holdings_.rank(), program_)) used(use);
       perform(task(id));
       post(id);
-      if (task(id).kind == TaskKind::run) {
+      if (is_alike(task(id))) {
         for (const bool gradient : uses_of_run(task(id)))
           if (--runs_.at({task(id).phase, task(id).stage, gradient}) == 0)
             for (const int unit : stage_of(task(id)).units) used({task(id).phase, unit, gradient});
       } else {
         for (const UnitUse& use : unit_uses(task(id), holdings_.rank(), plan_, plans_)) used(use);
       }
+      make_room(id);
       for (const StateKey& state : states_of(task(id), holdings_.rank()))
         if (--workers_.at(state) == 0) end_state(state);
     }
   }
 
-  // What unit_uses says of runs: of working parameters, and after the forward pass of gradients, too. All runs of a
-  // stage use the same units, so they count as one user of each.
+  // Runs of a stage that use the same units count as one user of each.
+  bool is_alike(const Task& t) const { return t.kind == TaskKind::run && stage_of(t).zero < 2; }
+  // What unit_uses says of them: of working parameters, and after the forward pass of gradients, too.
   static std::span<const bool> uses_of_run(const Task& run) {
     static constexpr std::array<bool, 2> kUses = {false, true};
     return std::span(kUses).first(run.forward() ? 1 : 2);
@@ -191,6 +201,7 @@ class Replay {
 
   // Tasks to come that need it.
   int& users_of(const UnitUse& use) {
+    if (use.of_run()) return users_of_runs_[use];
     return users_[static_cast<size_t>((use.phase * units_ + use.unit) * 2 + use.gradient)];
   }
 
@@ -207,8 +218,6 @@ class Replay {
       if (precision.compute != precision.state) meter_.take(MemoryClass::compute_copy, n * compute_);
     }
   }
-
-  static constexpr int kStart = -1;
 
   // Task -> the receives that are posted when it is done, each by its queue, which then has nothing else to do; kStart:
   // before the first task. At the worst pace a send that its queue does first is done as soon as its run is.
@@ -236,8 +245,12 @@ class Replay {
       case TaskKind::send:
         return sent(t);
       case TaskKind::zero_fill:
-        for (const ir::ParamUse& use : stage_of(t).params) accumulate(t.phase, use.param);
+        return zero_fill(t);
+      case TaskKind::gather:
+        for (const layout::Msg& m : t.messages)
+          if (m.dst == holdings_.rank()) take_copy(t, m.tensor);
         return;
+      case TaskKind::reduce_scatter:
       case TaskKind::move:
       case TaskKind::reduce:
       case TaskKind::broadcast:
@@ -269,7 +282,41 @@ class Replay {
     }
   }
 
+  void zero_fill(const Task& t) {
+    const ir::StageCode& stage = stage_of(t);
+    if (t.micro_batch < 0)
+      for (const ir::ParamUse& use : stage.params) accumulate(t.phase, use.param);
+    else
+      for (const int unit : ir::units_written(stage.segment(t.pass), t.piece))
+        for (const ir::ParamUse& use : stage.params)
+          if (plans_.graph().param(use.param).unit == unit) make_gradient(t, use.param);
+  }
+
+  // The copy of a parameter's group that runs read.
+  void take_copy(const Task& t, int param) {
+    const std::vector<int>& group = holdings_.group_of(param);
+    const auto [it, fresh] =
+        working_[use_of_run(t, plans_.graph().param(param).unit, false)].try_emplace(group.front(), -1);
+    if (fresh) it->second = parameters_.take(holdings_.used_elements(strategy_of(t.phase), group) * compute_);
+  }
+
+  // The gradient of a run, and that to which it will be added.
+  void make_gradient(const Task& t, int param) {
+    const std::vector<int>& group = holdings_.group_of(param);
+    const auto [it, fresh] =
+        gradient_blocks_[use_of_run(t, plans_.graph().param(param).unit, true)].try_emplace(group.front(), -1);
+    if (fresh) it->second = gradients_.take(holdings_.made_elements(strategy_of(t.phase), group) * state_);
+    accumulate(t.phase, param);
+  }
+
   void drop(const UnitUse& use) {
+    if (use.of_run()) {
+      auto& blocks = use.gradient ? gradient_blocks_ : working_;
+      SharedBlocks& memory = use.gradient ? gradients_ : parameters_;
+      for (const auto& [group, id] : blocks[use]) memory.drop(id);
+      blocks.erase(use);
+      return;
+    }
     if (use.gradient) {
       for (const auto& [group, id] : gradient_blocks_[use]) gradients_.drop(id);
       for (const int param : plans_.units()[static_cast<size_t>(use.unit)].tensors)
@@ -374,9 +421,10 @@ class Replay {
     const auto start = [&](size_t i) {
       for (const int b : code[i].out) {
         const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
-        if (buffer.kind == ir::ValueKind::gradient)
-          accumulate(t.phase, plans_.graph().value(buffer.value).param);
-        else
+        if (buffer.kind == ir::ValueKind::gradient) {
+          const int param = plans_.graph().value(buffer.value).param;
+          stage.zero >= 2 ? make_gradient(t, param) : accumulate(t.phase, param);
+        } else
           allocate(stage, b, state);
       }
       if (!code[i].op) return meter_.take(MemoryClass::workspace, scratch(i));
@@ -387,10 +435,10 @@ class Replay {
       if (!code[i].op) meter_.drop(MemoryClass::workspace, scratch(i));
       for (const int b : code[i].drop) release(stage, b, state);
     };
-    ir::walk(stage.segment(t.pass), start, end);
+    ir::walk(stage.segment(t.pass), t.piece, start, end);
     i64& highest = phase_peaks_[static_cast<size_t>(t.phase)];
     highest = std::max(highest, meter_.recent());
-    if (t.forward()) keep(stage, state);
+    if (t.forward() && ir::is_last(stage.segment(t.pass), t.piece)) keep(stage, state);
   }
 
   void keep(const ir::StageCode& stage, MicroBatchState& state) {
@@ -457,7 +505,8 @@ class Replay {
   Meter meter_;
   SharedBlocks activations_, parameters_, gradients_;
   LocalStages& stages_;
-  std::vector<int> users_;                          // [phase][unit][gradient]
+  std::vector<int> users_;  // [phase][unit][gradient]
+  std::map<UnitUse, int> users_of_runs_;
   std::map<std::tuple<int, int, bool>, int> runs_;  // to come, by phase, stage, and whether they use gradients
   std::vector<bool> accumulated_;                   // [phase][parameter]: its group has a block
   std::map<StateKey, int> workers_;

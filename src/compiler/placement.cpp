@@ -45,27 +45,45 @@ layout::Mesh stage_mesh(const config::Stage& stage, const layout::Mesh& replica)
   return mesh;
 }
 
+Placed placed(const layout::Shape& shape, const config::Stage& stage, const ir::StageCode& code,
+              const ir::ParamUse& use) {
+  const layout::Mesh mesh = stage_mesh(stage, code.replica);
+  const layout::Layout used = on_stage(use.used, false), made = on_stage(use.grad, true);
+  const std::vector<int> copies = layout::factors_of(mesh, layout::copy_axes());
+  return {layout::expand(mesh, used, shape),
+          code.zero == 3 ? layout::expand_rows(mesh, used, shape, copies) : layout::expand(mesh, used, shape),
+          layout::expand(mesh, made, shape),
+          code.zero >= 2 ? layout::expand_rows(mesh, made, shape, copies) : layout::expand(mesh, made, shape)};
+}
+
 ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy,
                      const std::vector<ir::GroupCode>& groups) {
   const size_t count = graph.params().size();
-  std::vector<std::vector<layout::ShardMap>> used(count), grad(count);
+  struct Maps {
+    std::vector<layout::ShardMap> used, stored, made, grad;  // by stage
+  };
+  std::vector<Maps> by_param(count);
   for (size_t g = 0; g < groups.size(); ++g)
     for (size_t s = 0; s < groups[g].stages.size(); ++s) {
       const ir::StageCode& code = groups[g].stages[s];
-      const layout::Mesh mesh = stage_mesh(strategy.groups[g].stages[s], code.replica);
       for (const ir::ParamUse& use : code.params) {
-        const size_t p = static_cast<size_t>(use.param);
-        const std::string& name = graph.param(use.param).name;
-        add(used[p], layout::expand(mesh, on_stage(use.used, false), graph.param(use.param).shape), strategy.name,
-            name);
-        add(grad[p], layout::expand(mesh, on_stage(use.grad, true), graph.param(use.param).shape), strategy.name, name);
+        const ir::Param& param = graph.param(use.param);
+        Maps& maps = by_param[static_cast<size_t>(use.param)];
+        Placed on = placed(param.shape, strategy.groups[g].stages[s], code, use);
+        add(maps.used, std::move(on.used), strategy.name, param.name);
+        add(maps.stored, std::move(on.stored), strategy.name, param.name);
+        add(maps.made, std::move(on.made), strategy.name, param.name);
+        add(maps.grad, std::move(on.grad), strategy.name, param.name);
       }
     }
   ParamMaps maps;
   for (size_t p = 0; p < count; ++p) {
-    check(!used[p].empty(), "strategy \"{}\" uses {} nowhere", strategy.name, graph.param(static_cast<int>(p)).name);
-    maps.used.push_back(layout::as_copies(used[p]));
-    maps.grad.push_back(layout::as_partials(grad[p]));
+    const Maps& of = by_param[p];
+    check(!of.used.empty(), "strategy \"{}\" uses {} nowhere", strategy.name, graph.param(static_cast<int>(p)).name);
+    maps.used.push_back(layout::as_copies(of.used));
+    maps.stored.push_back(layout::as_copies(of.stored));
+    maps.made.push_back(layout::as_partials(of.made));
+    maps.grad.push_back(layout::as_partials(of.grad));
   }
   return maps;
 }
@@ -79,7 +97,7 @@ std::vector<switching::UnitMaps> unit_maps(const ir::Graph& graph) {
 
 std::vector<layout::ShardMap> owner_maps(const ParamMaps& anchor) {
   std::vector<layout::ShardMap> owners;
-  for (const layout::ShardMap& used : anchor.used) owners.push_back(layout::one_owner(used));
+  for (const layout::ShardMap& stored : anchor.stored) owners.push_back(layout::one_owner(stored));
   return owners;
 }
 

@@ -10,17 +10,28 @@
 
 namespace switchyard::compiler {
 
-/// Per parameter (graph order). used: copies on all replicas and stages that use it. grad: partials, one per
-/// data-parallel rank, per replica axis over which the gradient is partial, and per further use of a tied weight.
+/// A parameter on the ranks of a stage. used: what code reads, copies on all replicas. stored: what lies there between
+/// runs: the same, or with ZeRO-3 rows of it, cut by the axes that hold copies. made: gradients as a run leaves them,
+/// partials, one per replica and per replica axis over which the gradient is partial. grad: gradients as they add up:
+/// the same, or with ZeRO-2 and 3 rows of their sum over the axes that hold copies. These cuts fall on single rows of
+/// the local block. Source: arXiv 1910.02054.
+struct Placed {
+  layout::ShardMap used, stored, made, grad;
+};
+Placed placed(const layout::Shape& shape, const config::Stage& stage, const ir::StageCode& code,
+              const ir::ParamUse& use);
+
+/// Per parameter (graph order), over all stages: used and stored are copies; made and grad have partials of their own
+/// for each stage, as those that share a tied weight.
 struct ParamMaps {
-  std::vector<layout::ShardMap> used, grad;
+  std::vector<layout::ShardMap> used, stored, made, grad;
 };
 
 /// The maps of a compiled strategy.
 ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy,
                      const std::vector<ir::GroupCode>& groups);
 
-/// One owner per element among the ranks that use it under the anchor: its gradient is summed there, and this rank
+/// One owner per element among the ranks that store it under the anchor: its gradient is summed there, and this rank
 /// saves it.
 std::vector<layout::ShardMap> owner_maps(const ParamMaps& anchor);
 

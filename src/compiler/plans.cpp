@@ -140,6 +140,9 @@ Plans::Plans(std::shared_ptr<const CompiledModel> model, const std::vector<confi
     const switching::MovePlan& made =
         reductions_.emplace_back(switching::plan_reduce(units_, strategy.maps.grad, owners_, cluster(), planner_));
     switching::verify_reduce(made, strategy.maps.grad, owners_);
+    of_runs_.emplace_back();
+    if (strategy.strategy.zero >= 2)
+      of_runs_.back() = run_transfers(graph(), strategy.strategy, strategy.groups, cluster(), planner_);
   }
   if (home_ == owners_) return;
   broadcast_ = switching::plan_switch(units_, owners_, {}, home_, cluster(), planner_);
@@ -150,8 +153,8 @@ const switching::MovePlan& Plans::moves(int from, int to) const {
   const auto known = moves_.find({from, to});
   if (known != moves_.end()) return known->second;
   static const std::vector<layout::ShardMap> kNone;
-  const std::vector<layout::ShardMap>& previous = from < 0 ? kNone : strategies_[static_cast<size_t>(from)]->maps.used;
-  const std::vector<layout::ShardMap>& target = strategies_[static_cast<size_t>(to)]->maps.used;
+  const std::vector<layout::ShardMap>& previous = from < 0 ? kNone : strategies_[static_cast<size_t>(from)]->maps.stored;
+  const std::vector<layout::ShardMap>& target = strategies_[static_cast<size_t>(to)]->maps.stored;
   switching::MovePlan plan = switching::plan_switch(units_, previous, home_, target, cluster(), planner_);
   switching::verify_switch(plan, previous, home_, target);
   return moves_.emplace(std::pair{from, to}, std::move(plan)).first->second;

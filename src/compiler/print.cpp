@@ -135,8 +135,8 @@ class PlanPrinter {
     const ir::Param& p = graph_.param(param);
     std::string text = " " + shape_text(p);
     for (int s = 0; s < static_cast<int>(plans_.strategies().size()); ++s) {
-      const layout::ShardMap& used = strategy(s).maps.used[static_cast<size_t>(param)];
-      text += fmt::format("\n    {}  {}  {}  {}", letter_of(s), layouts_text(s, param), boxes_text(used),
+      const layout::ShardMap& stored = strategy(s).maps.stored[static_cast<size_t>(param)];
+      text += fmt::format("\n    {}  {}  {}  {}", letter_of(s), layouts_text(s, param), boxes_text(stored),
                           gradient_text(s, param));
     }
     return text + "\n    home  " + home_text(param);
@@ -179,7 +179,7 @@ class PlanPrinter {
   std::string home_text(int param) const {
     const layout::ShardMap& home = plans_.home()[static_cast<size_t>(param)];
     for (int s = 0; s < static_cast<int>(plans_.strategies().size()); ++s)
-      if (strategy(s).maps.used[static_cast<size_t>(param)].shards == home.shards) return "= " + letter_of(s);
+      if (strategy(s).maps.stored[static_cast<size_t>(param)].shards == home.shards) return "= " + letter_of(s);
     return boxes_text(home);
   }
 
@@ -188,7 +188,7 @@ class PlanPrinter {
     const auto same = [&](int x, int y) {
       const size_t i = static_cast<size_t>(x), j = static_cast<size_t>(y);
       const auto same_use = [&](const CompiledStrategy& s) {
-        return s.maps.used[i] == s.maps.used[j] && s.maps.grad[i] == s.maps.grad[j];
+        return s.maps.stored[i] == s.maps.stored[j] && s.maps.grad[i] == s.maps.grad[j];
       };
       return graph_.param(x).shape == graph_.param(y).shape && plans_.home()[i] == plans_.home()[j] &&
              std::ranges::all_of(plans_.strategies(), same_use);

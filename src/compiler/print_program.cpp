@@ -24,6 +24,8 @@ char queue_letter(ir::Queue queue) {
       return 'c';
     case ir::Queue::bulk:
       return 'b';
+    case ir::Queue::gather:
+      return 'g';
     case ir::Queue::switching:
       return 's';
     default:
@@ -151,11 +153,17 @@ class ProgramPrinter {
       case TaskKind::move:
         return fmt::format("move {} u{}{}", change(task), task.unit, round_text(task));
       case TaskKind::run:
-        return fmt::format("run {} {}{}", stage_text(task), name_of(task.pass), position(task));
+        return fmt::format("run {} {}{}{}", stage_text(task), name_of(task.pass), position(task), piece_text(task));
       case TaskKind::send:
         return fmt::format("send {} {}{}", letter(task), task.forward() ? "act" : "grad", position(task));
       case TaskKind::zero_fill:
-        return fmt::format("zero-fill {} replica{}", stage_text(task), task.replica);
+        return fmt::format("zero-fill {} replica{}{}{}", stage_text(task), task.replica, item_text(task),
+                           piece_text(task));
+      case TaskKind::gather:
+        return fmt::format("gather {}{} u{}{}", stage_text(task), item_text(task), task.unit, item_round_text(task));
+      case TaskKind::reduce_scatter:
+        return fmt::format("reduce-scatter {}{} u{}{}", stage_text(task), item_text(task), task.unit,
+                           item_round_text(task));
       case TaskKind::reduce:
         return fmt::format("reduce {} u{}{}", letter(task), task.unit, round_text(task));
       case TaskKind::broadcast:
@@ -183,6 +191,15 @@ class ProgramPrinter {
     return (replicas.size() > 1 ? fmt::format(" replica{}", task.replica) : "") +
            (one ? "" : fmt::format(" mb{}", task.micro_batch));
   }
+
+  static std::string piece_text(const Task& task) {
+    return task.piece == ir::kWhole ? "" : fmt::format(" piece{}", task.piece);
+  }
+  // Of what the runs of a stage share.
+  static std::string item_text(const Task& task) {
+    return task.micro_batch < 0 ? "" : fmt::format(" {} mb{}", name_of(task.pass), task.micro_batch);
+  }
+  static std::string item_round_text(const Task& task) { return task.round > 0 ? fmt::format(" r{}", task.round) : ""; }
 
   std::string round_text(const Task& task) const {
     const auto found = rounds_.find({task.kind, task.phase, task.unit});

@@ -116,27 +116,6 @@ std::set<int> read_from_before(const ir::StageCode& stage, std::initializer_list
   return read;
 }
 
-void unit_events(const ir::Graph& graph, const ir::StageCode& stage, ir::Segment& segment) {
-  segment.awaits.clear();
-  segment.releases.clear();
-  std::set<int> awaited;
-  std::map<int, int> last_write;
-  for (size_t i = 0; i < segment.code.size(); ++i) {
-    const auto unit_of = [&](int b) {
-      return graph.param(graph.value(stage.buffers[static_cast<size_t>(b)].value).param).unit;
-    };
-    for (const int b : segment.code[i].in)
-      if (stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::param && awaited.insert(unit_of(b)).second)
-        segment.awaits.push_back({unit_of(b), static_cast<int>(i)});
-    for (const int b : segment.code[i].out)
-      if (stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::gradient)
-        last_write[unit_of(b)] = static_cast<int>(i);
-  }
-  for (const auto& [unit, instr] : last_write) segment.releases.push_back({unit, instr});
-  std::sort(segment.releases.begin(), segment.releases.end(),
-            [](const ir::UnitEvent& a, const ir::UnitEvent& b) { return a.instr < b.instr; });
-}
-
 // Instructions that give both kinds of gradients, in halves.
 void take_apart(ir::StageCode& stage) {
   std::vector<ir::Instr> code;
@@ -193,7 +172,7 @@ void split_gradients(ir::StageCode& stage) {
   stage.weight.code.assign(std::make_move_iterator(moves.rbegin()), std::make_move_iterator(moves.rend()));
 }
 
-void annotate_lifetimes(const ir::Graph& graph, ir::StageCode& stage) {
+void annotate_lifetimes(ir::StageCode& stage) {
   const std::set<int> read_last = read_from_before(stage, {&stage.weight});
   const std::set<int> read_later = read_from_before(stage, {&stage.backward, &stage.weight}, {stage.grad_in});
   stage.stash.assign(read_later.begin(), read_later.end());
@@ -203,7 +182,6 @@ void annotate_lifetimes(const ir::Graph& graph, ir::StageCode& stage) {
   drop_after_last_use(stage, stage.forward, beyond_forward);
   drop_after_last_use(stage, stage.backward, beyond_backward);
   drop_after_last_use(stage, stage.weight, {stage.loss});
-  for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) unit_events(graph, stage, *segment);
 }
 
 }  // namespace switchyard::compiler

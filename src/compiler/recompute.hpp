@@ -16,7 +16,7 @@ void recompute(ir::StageCode& stage, config::Recompute policy);
 /// Operators that compute both kinds of gradients are split in two (ir::Halves). Source: arXiv 2401.10241, section 2.
 void split_gradients(ir::StageCode& stage);
 
-/// Fills in the drop lists, the stash, and the units that each segment awaits and releases.
-void annotate_lifetimes(const ir::Graph& graph, ir::StageCode& stage);
+/// Fills in the drop lists and the stash.
+void annotate_lifetimes(ir::StageCode& stage);
 
 }  // namespace switchyard::compiler

@@ -51,12 +51,11 @@ schedule::Schedule by_hand(const config::Strategy& strategy, int mbs) {
 
 }  // namespace
 
-schedule::Schedule schedule_of(const CompiledStrategy& s, int group,
+schedule::Schedule schedule_of(const CompiledStrategy& s, int group, int mbs,
                                const std::vector<batch::MicroBatch>& micro_batches, bool train) {
   const config::Strategy& strategy = s.strategy;
   const std::vector<StageCost>& costs = s.cost[static_cast<size_t>(group)];
-  const int mbs = static_cast<int>(micro_batches.size()), chunks = strategy.chunk_count(),
-            stages = static_cast<int>(costs.size()) / chunks;
+  const int chunks = strategy.chunk_count(), stages = static_cast<int>(costs.size()) / chunks;
   if (!train) return forwards(stages, mbs, chunks, strategy.placement());
   if (!strategy.order.order.empty()) return by_hand(strategy, mbs);
   double T = 0, pairs = 0;

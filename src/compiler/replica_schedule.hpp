@@ -7,10 +7,10 @@
 
 namespace switchyard::compiler {
 
-/// The strategy's schedule for the micro-batches of one replica of `group`; micro-batches that the replica lacks are
+/// The strategy's schedule for `mbs` micro-batches on each replica of `group` that follows it; micro-batches beyond are
 /// removed from a hand-written order. Evaluation (train false) has no gradients and runs like GPipe. Zero-bubble
-/// schedules are made for the estimated times of a mean micro-batch.
-schedule::Schedule schedule_of(const CompiledStrategy& strategy, int group,
+/// schedules are made for the estimated times of the mean of micro_batches.
+schedule::Schedule schedule_of(const CompiledStrategy& strategy, int group, int mbs,
                                const std::vector<batch::MicroBatch>& micro_batches, bool train);
 
 /// The same for training with `mbs` micro-batches of T tokens and `pairs` attention pairs each, on positions with these

@@ -1,6 +1,7 @@
 #include "compiler/worst_order.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <tuple>
@@ -71,8 +72,8 @@ class WorstOrder {
       : program_(program), rank_(rank), to_come_(program.tasks.size(), false) {
     for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
       to_come_[static_cast<size_t>(id)] = true;
-      if (task(id).queue == ir::Queue::switching)
-        switching_.push_back(id);
+      if (task(id).queue == ir::Queue::switching || task(id).queue == ir::Queue::gather)
+        early_[task(id).queue == ir::Queue::gather].tasks.push_back(id);
       else if (task(id).queue == ir::Queue::compute)
         compute_.push_back(id);
       else if (is_received(task(id), rank))
@@ -85,13 +86,13 @@ class WorstOrder {
 
   std::vector<int> tasks() {
     for (const int id : compute_) {
-      switch_what_can();
+      pass_what_can();
       for (; next_receive_ < receives_.size() && receives_[next_receive_].first < id; ++next_receive_)
         pass(receives_[next_receive_].second);
       for (const ir::Wait& wait : task(id).after) end_late(wait.task);
       pass(id);
     }
-    switch_what_can();
+    pass_what_can();
     for (; next_receive_ < receives_.size(); ++next_receive_) pass(receives_[next_receive_].second);
     for (auto& [key, late] : late_)
       for (; late.next < late.tasks.size(); ++late.next) pass(late.tasks[late.next]);
@@ -103,19 +104,28 @@ class WorstOrder {
     std::vector<int> tasks;
     size_t next = 0;
   };
+  struct Early {
+    std::vector<int> tasks{};
+    size_t next = 0, next_wait = 0;
+  };
 
   const Task& task(int id) const { return program_.tasks[static_cast<size_t>(id)]; }
   void pass(int id) {
     order_.push_back(id);
     to_come_[static_cast<size_t>(id)] = false;
   }
+  // What is gathered waits for switching, and not the other way round.
+  void pass_what_can() {
+    for (Early& early : early_) pass_what_can(early);
+  }
   // Waits that are met stay met.
-  void switch_what_can() {
-    for (; next_switch_ < switching_.size(); next_wait_ = 0) {
-      const std::vector<ir::Wait>& after = task(switching_[next_switch_]).after;
-      while (next_wait_ < after.size() && !to_come_[static_cast<size_t>(after[next_wait_].task)]) ++next_wait_;
-      if (next_wait_ < after.size()) return;
-      pass(switching_[next_switch_++]);
+  void pass_what_can(Early& early) {
+    for (; early.next < early.tasks.size(); early.next_wait = 0) {
+      const std::vector<ir::Wait>& after = task(early.tasks[early.next]).after;
+      while (early.next_wait < after.size() && !to_come_[static_cast<size_t>(after[early.next_wait].task)])
+        ++early.next_wait;
+      if (early.next_wait < after.size()) return;
+      pass(early.tasks[early.next++]);
     }
   }
   // With all before it in its queue.
@@ -128,10 +138,11 @@ class WorstOrder {
   const ir::Program& program_;
   int rank_;
   std::vector<bool> to_come_;  // the rank's tasks
-  std::vector<int> compute_, switching_, order_;
+  std::vector<int> compute_, order_;
+  std::array<Early, 2> early_;                 // switching, gathers
   std::vector<std::pair<int, int>> receives_;  // the task that each needs, itself
   std::map<QueueKey, Late> late_;
-  size_t next_switch_ = 0, next_wait_ = 0, next_receive_ = 0;
+  size_t next_receive_ = 0;
 };
 
 }  // namespace

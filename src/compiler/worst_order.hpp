@@ -23,8 +23,8 @@ class Arrivals {
   std::vector<std::vector<std::pair<int, int>>> needs_;  // [task]: receiving rank, its task
 };
 
-/// The rank's tasks: compute tasks in their order; switching tasks and receives before the first one that they can pass
-/// before; reductions and sends after the last one that they can pass after.
+/// The rank's tasks: compute tasks in their order; switching tasks, gathers and receives before the first one that they
+/// can pass before; reductions and sends after the last one that they can pass after.
 std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank);
 
 }  // namespace switchyard::compiler

@@ -302,10 +302,12 @@ auto settings_keys() {
           .at_most(kMostDocuments)
           .fallback("0: any number"),
       Row<Settings, &S::zero>("zero",
-                              "ZeRO stage of the bucket run.home: 0 keeps the optimizer's state on every rank that has "
-                              "the parameter, 1 keeps it once.")
+                              "ZeRO stage: 0 keeps the optimizer's state on every rank that has the parameter, as the "
+                              "bucket run.home says, 1 keeps it once; 2 also cuts gradients over the ranks that would "
+                              "hold copies, and reduces them after each micro-batch; 3 cuts parameters, too, and "
+                              "gathers each layer's before it is computed.")
           .at_least(0)
-          .at_most(1),
+          .at_most(3),
   };
 }
 

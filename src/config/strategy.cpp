@@ -75,8 +75,8 @@ class Validator {
     if (chunks < 1) error("chunks", "= {} must be at least 1.", chunks);
     if (strategy_.activation_cap < 0)
       error("activation_cap", "= {} is negative. Use 0 for the memory of 1F1B.", strategy_.activation_cap);
-    if (strategy_.zero < 0 || strategy_.zero > 1)
-      error("zero", "= {} is not a supported ZeRO stage. Use 0 or 1.", strategy_.zero);
+    if (strategy_.zero < 0 || strategy_.zero > 3)
+      error("zero", "= {} is not a ZeRO stage. Use 0, 1, 2 or 3.", strategy_.zero);
     if (strategy_.micro_batch_sequences < 0)
       error("micro_batch_sequences", "= {} is negative. Use 0 for any number.", strategy_.micro_batch_sequences);
     if (by_hand && chunks != strategy_.order.chunks)

@@ -59,7 +59,8 @@ struct StrategySettings {
   bool sequence_parallel = true;  // activations between blocks cut on tokens by all axes of a replica
   i64 micro_batch_tokens = 0;     // most tokens of a micro-batch; 0: the job's bucket length
   i64 micro_batch_sequences = 0;  // most documents of a micro-batch; 0: any number
-  int zero = 1;  // optimizer state: 0 on every rank that has the parameter, 1 once (ZeRO-1; arXiv 1910.02054)
+  int zero = 1;  // ZeRO stage (arXiv 1910.02054). Optimizer state: 0 on every rank that has the parameter, otherwise
+                 // once; 2: gradients, too, are cut over the ranks that would hold copies; 3: and so are parameters
   bool operator==(const StrategySettings&) const = default;
 };
 

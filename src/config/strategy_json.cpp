@@ -136,7 +136,7 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
     strategy.micro_batch_tokens = root["micro_batch_tokens"].integer(0, std::numeric_limits<i64>::max());
   if (root.has("micro_batch_sequences"))
     strategy.micro_batch_sequences = root["micro_batch_sequences"].integer(0, std::numeric_limits<i64>::max());
-  if (root.has("zero")) strategy.zero = static_cast<int>(root["zero"].integer(0, 1));
+  if (root.has("zero")) strategy.zero = static_cast<int>(root["zero"].integer(0, 3));
   return strategy;
 }
 

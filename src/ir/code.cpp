@@ -8,6 +8,43 @@
 
 namespace switchyard::ir {
 
+PieceRange range_of(const Segment& segment, int piece) {
+  const auto instr = [&](int cut) { return static_cast<size_t>(segment.cuts.at(static_cast<size_t>(cut)).instr); };
+  const int last = static_cast<int>(segment.cuts.size());
+  return {piece <= 0 ? 0 : instr(piece - 1), piece == kWhole || piece == last ? segment.code.size() : instr(piece)};
+}
+
+const std::vector<int>& ending_before(const Segment& segment, size_t i) {
+  const auto cut = std::ranges::lower_bound(segment.cuts, static_cast<int>(i), {}, &Cut::instr);
+  if (cut != segment.cuts.end() && cut->instr == static_cast<int>(i)) return cut->after;
+  return i < segment.code.size() ? segment.code[i].after : segment.after;
+}
+
+namespace {
+
+// Units from their first to their last event in the segment, where that meets the piece.
+std::vector<int> units_in(const Segment& segment, int piece, const std::vector<UnitEvent>& firsts,
+                          const std::vector<UnitEvent>& lasts) {
+  const PieceRange range = range_of(segment, piece);
+  std::vector<int> units;
+  for (const UnitEvent& first : firsts) {
+    const auto last = std::ranges::find(lasts, first.unit, &UnitEvent::unit);
+    if (first.instr < static_cast<int>(range.end) && last->instr >= static_cast<int>(range.first))
+      units.push_back(first.unit);
+  }
+  return units;
+}
+
+}  // namespace
+
+std::vector<int> units_read(const Segment& segment, int piece) {
+  return units_in(segment, piece, segment.awaits, segment.last_reads);
+}
+
+std::vector<int> units_written(const Segment& segment, int piece) {
+  return units_in(segment, piece, segment.first_writes, segment.releases);
+}
+
 std::vector<i64> local_size(const Buffer& buffer, int position, int positions, const Extent& extent) {
   const layout::Box& box = buffer.box[static_cast<size_t>(position)];
   std::vector<i64> size;

@@ -31,7 +31,8 @@ bool same_sizes(const Buffer& buffer, int a, int b);
 
 /// The queues of a rank run side by side; each runs its work in order. collective: what the ranks of a replica exchange
 /// inside runs.
-enum class Queue { compute, forward, backward, bulk, switching, collective };
+/// gather: parameters that ZeRO-3 cuts, for the runs that read them.
+enum class Queue { compute, forward, backward, bulk, gather, switching, collective };
 
 /// One operation. op == null: a reshard, out[0] from in[0] by one of `exchanges`, of which there is one for each of the
 /// stage's patterns of hosts. first_partial[position]: this position may add terms that must count once (biases).
@@ -49,32 +50,62 @@ struct Instr {
   Phase phase = Phase::F;
 };
 
-/// Phase F, B or W; the one of phase B has both kinds of gradients unless there is one for weights, too. awaits:
-/// parameter units in the order of their first use; releases: units whose gradients are complete, with the instruction
-/// after which they are.
 struct UnitEvent {
   int unit = 0, instr = 0;
   bool operator==(const UnitEvent&) const = default;
 };
-/// after: collectives that end before the segment does.
+/// Where a run of a segment is cut: a task of its own begins with instruction `instr`. after: collectives that end
+/// before the piece ahead does; behind a cut nothing waits for collectives ahead of it.
+struct Cut {
+  int instr = 0;
+  std::vector<int> after{};
+};
+/// Phase F, B or W; the one of phase B has both kinds of gradients unless there is one for weights, too. awaits:
+/// parameter units in the order of their first use; last_reads: the instructions after which they are not read again;
+/// first_writes: units by the first instruction that adds to their gradients; releases: units whose gradients are
+/// complete, with the instruction after which they are. after: collectives that end before the segment does. cuts: in
+/// pieces, where ZeRO-2 or 3 has transfers for parts of a run.
 struct Segment {
   Phase phase = Phase::F;
   std::vector<Instr> code;
   std::vector<UnitEvent> awaits, releases;
   std::vector<int> after{};
+  std::vector<UnitEvent> last_reads{}, first_writes{};
+  std::vector<Cut> cuts{};
 };
 
-/// A segment in the order of the rank that runs it: start(i), where instruction i takes its memory and starts, and
-/// end(i), where it is known to have ended and drops its memory. An operator ends before the next instruction starts, a
-/// collective where it is waited for. All who run, time or replay a segment do it in this order.
+/// Pieces of a segment are numbered from 0; all of them together are kWhole.
+inline constexpr int kWhole = -1;
+/// The instructions [first, end) of a piece.
+struct PieceRange {
+  size_t first = 0, end = 0;
+};
+PieceRange range_of(const Segment& segment, int piece);
+inline bool is_last(const Segment& segment, int piece) { return range_of(segment, piece).end == segment.code.size(); }
+/// The collectives that end before instruction i starts, or, behind the last one of a piece, before the piece ends.
+const std::vector<int>& ending_before(const Segment& segment, size_t i);
+/// The units whose parameters a piece reads; to whose gradients it adds.
+std::vector<int> units_read(const Segment& segment, int piece);
+std::vector<int> units_written(const Segment& segment, int piece);
+
+/// A piece of a segment in the order of the rank that runs it: start(i), where instruction i takes its memory and
+/// starts, and end(i), where it is known to have ended and drops its memory. An operator ends before the next
+/// instruction starts, a collective where it is waited for, at the latest at the end of its piece. All who run, time or
+/// replay a segment do it in this order.
 template <class Start, class End>
-void walk(const Segment& segment, Start start, End end) {
-  for (size_t i = 0; i < segment.code.size(); ++i) {
-    for (const int collective : segment.code[i].after) end(static_cast<size_t>(collective));
+void walk(const Segment& segment, int piece, Start start, End end) {
+  const PieceRange range = range_of(segment, piece);
+  for (size_t i = range.first; i < range.end; ++i) {
+    if (i > range.first)
+      for (const int collective : ending_before(segment, i)) end(static_cast<size_t>(collective));
     start(i);
     if (segment.code[i].queue == Queue::compute) end(i);
   }
-  for (const int collective : segment.after) end(static_cast<size_t>(collective));
+  for (const int collective : ending_before(segment, range.end)) end(static_cast<size_t>(collective));
+}
+template <class Start, class End>
+void walk(const Segment& segment, Start start, End end) {
+  walk(segment, kWhole, start, end);
 }
 
 /// A parameter as a stage uses it: its cut over the replica, and the axes over which its gradient is partial.
@@ -91,6 +122,9 @@ struct StageCode {
   int first_unit = 0, end_unit = 0;
   std::vector<Buffer> buffers;
   Segment forward, backward, weight;  // weight: empty unless gradients are split
+  /// 3: parameters are gathered for each run; 2 and 3: gradients of each run are reduced to those of the strategy.
+  /// Below 2, and where nobody else holds copies, neither.
+  int zero = 1;
   const Segment& segment(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
   std::vector<ParamUse> params;
   std::vector<int> units;  // of these parameters, ascending

@@ -13,7 +13,8 @@ std::uint64_t Program::fingerprint() const {
   for (const Task& t : tasks) {
     hash.add(static_cast<i64>(t.kind));
     hash.add(static_cast<i64>(t.queue));
-    for (const int number : {t.phase, t.replica, t.group, t.stage, t.micro_batch, t.unit, t.round}) hash.add(number);
+    for (const int number : {t.phase, t.replica, t.group, t.stage, t.micro_batch, t.unit, t.round, t.piece})
+      hash.add(number);
     hash.add(static_cast<i64>(t.pass));
     for (const size_t size : {t.ranks.size(), t.after.size(), t.messages.size()}) hash.add(static_cast<i64>(size));
     hash.add(t.bytes);
@@ -62,13 +63,22 @@ void verify(const Program& program) {
 }
 
 bool is_transfer(TaskKind kind) {
-  return kind == TaskKind::move || kind == TaskKind::send || kind == TaskKind::reduce || kind == TaskKind::broadcast ||
+  return kind == TaskKind::move || kind == TaskKind::send || kind == TaskKind::gather ||
+         kind == TaskKind::reduce_scatter || kind == TaskKind::reduce || kind == TaskKind::broadcast ||
          kind == TaskKind::norm;
 }
 
 DType type_of(TaskKind transfer, const Precision& precision) {
-  return transfer == TaskKind::reduce || transfer == TaskKind::broadcast ? precision.state : precision.compute;
+  const bool gradients =
+      transfer == TaskKind::reduce_scatter || transfer == TaskKind::reduce || transfer == TaskKind::broadcast;
+  return gradients ? precision.state : precision.compute;
 }
+
+namespace {
+
+std::string piece_text(const Task& task) { return task.piece == kWhole ? "" : fmt::format(" piece {}", task.piece); }
+
+}  // namespace
 
 std::string name_of(const Task& task) {
   switch (task.kind) {
@@ -77,13 +87,20 @@ std::string name_of(const Task& task) {
     case TaskKind::move:
       return fmt::format("move phase {} u{} r{}", task.phase, task.unit, task.round);
     case TaskKind::run:
-      return fmt::format("run phase {} replica {} stage {} {} mb{}", task.phase, task.replica, task.stage,
-                         name_of(task.pass), task.micro_batch);
+      return fmt::format("run phase {} replica {} stage {} {} mb{}{}", task.phase, task.replica, task.stage,
+                         name_of(task.pass), task.micro_batch, piece_text(task));
     case TaskKind::send:
       return fmt::format("send {} phase {} replica {} stage {} mb{}", task.forward() ? "act" : "grad", task.phase,
                          task.replica, task.stage, task.micro_batch);
     case TaskKind::zero_fill:
-      return fmt::format("zero-fill phase {} replica {} stage {}", task.phase, task.replica, task.stage);
+      return fmt::format("zero-fill phase {} replica {} stage {}{}{}", task.phase, task.replica, task.stage,
+                         task.micro_batch < 0 ? "" : fmt::format(" {} mb{}", name_of(task.pass), task.micro_batch),
+                         piece_text(task));
+    case TaskKind::gather:
+    case TaskKind::reduce_scatter:
+      return fmt::format("{} phase {} stage {} {} mb{} u{} r{}",
+                         task.kind == TaskKind::gather ? "gather" : "reduce-scatter", task.phase, task.stage,
+                         name_of(task.pass), task.micro_batch, task.unit, task.round);
     case TaskKind::reduce:
       return fmt::format("reduce phase {} u{} r{}", task.phase, task.unit, task.round);
     case TaskKind::broadcast:

@@ -18,11 +18,13 @@ enum class TaskKind {
   move,       // parameters of a unit, one round
   run,        // a segment on a micro-batch
   send,       // activations or gradients to the next stage
-  zero_fill,  // gradients of a replica without micro-batches
-  reduce,     // gradients of a unit to home's owners, one round
-  broadcast,  // their sums to home's further copies, one round
-  norm,       // global norm, loss and finiteness
-  update      // optimizer on home's part of a unit
+  zero_fill,  // gradients of a replica without micro-batches, or that lacks one which others of its group have
+  gather,     // a unit's parameters for the runs of an item, one round (ZeRO-3)
+  reduce_scatter,  // gradients that these runs made of a unit to the owners of their rows, one round (ZeRO-2, 3)
+  reduce,          // gradients of a unit to home's owners, one round
+  broadcast,       // their sums to home's further copies, one round
+  norm,            // global norm, loss and finiteness
+  update           // optimizer on home's part of a unit
 };
 /// Whether its work is messages: computing otherwise.
 bool is_transfer(TaskKind kind);
@@ -36,17 +38,19 @@ struct Wait {
   bool operator==(const Wait&) const = default;
 };
 
-/// phase: index in the batch plan. replica: pipeline of the strategy (group, then data). Which fields mean something
-/// depends on kind.
+/// phase: index in the batch plan. replica: pipeline of the strategy (group, then data); -1: all of the group, whose
+/// runs with the same stage, pass and micro-batch share the task. piece: of the segment that a run or zero-fill stands
+/// for. Which fields mean something depends on kind.
 struct Task {
   TaskKind kind = TaskKind::run;
   Queue queue = Queue::compute;
   int phase = -1, replica = -1, group = -1, stage = -1, micro_batch = -1, unit = -1, round = -1;
-  Pass pass = Pass::F;       // run: which segment; send: F activations, otherwise gradients
+  Pass pass = Pass::F;  // which segment; send: F activations, otherwise gradients
+  int piece = kWhole;
   std::vector<int> ranks{};  // members, ascending (run, send: by position)
   std::vector<Wait> after{};
-  layout::MessageList messages{};  // move, reduce, broadcast: tensor = parameter; send: tensor 0, boxes of the boundary
-                                   // value; from a rank to itself where its next chunk takes the value over
+  layout::MessageList messages{};  // tensor = parameter; send: tensor 0, boxes of the boundary value; from a rank to
+                                   // itself where its next chunk takes the value over
   bool forward() const { return pass == Pass::F; }
   i64 bytes = 0;           // over links, all messages
   i64 start = 0, end = 0;  // estimated ns, for order only

@@ -1,5 +1,7 @@
 #include "layout/axes.hpp"
 
+#include <algorithm>
+
 #include "base/errors.hpp"
 
 namespace switchyard::layout {
@@ -39,6 +41,8 @@ i64 StageMesh::parts(std::span<const StageAxis> axes) const {
   return count;
 }
 
+i64 StageMesh::copies() const { return parts(copy_axes()); }
+
 std::string to_string(const StageMesh& mesh) {
   std::string text;
   for (const StageAxisInfo& info : kInfo)
@@ -64,6 +68,13 @@ std::span<const StageAxis> cuts_of(DimRole role, bool sequence_parallel) {
 }
 
 std::span<const StageAxis> weight_axes() { return kWeights; }
+
+std::vector<StageAxis> copy_axes() {
+  std::vector<StageAxis> axes;
+  for (const StageAxisInfo& info : kInfo)
+    if (std::ranges::find(kWeights, info.axis) == kWeights.end()) axes.push_back(info.axis);
+  return axes;
+}
 
 RoleCuts cuts_of(Role role, bool sequence_parallel) {
   switch (role) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "layout/layout.hpp"
 
@@ -38,6 +39,8 @@ class StageMesh {
   i64 positions() const { return ranks() / (*this)[StageAxis::data]; }
   /// Parts into which the given axes cut together.
   i64 parts(std::span<const StageAxis> axes) const;
+  /// Ranks that hold copies of all weights of one of them: the parts into which ZeRO-2 and 3 cut.
+  i64 copies() const;
   bool operator==(const StageMesh&) const = default;
 
  private:
@@ -54,6 +57,9 @@ enum class DimRole { none, heads, ffn, hidden, norm, vocabulary };
 std::span<const StageAxis> cuts_of(DimRole role, bool sequence_parallel);
 /// The axes that cut parameters: those that a strategy's own cuts use up in this order.
 std::span<const StageAxis> weight_axes();
+
+/// The axes that cut no parameter: their ranks hold copies of all weights, unless ZeRO cuts these by rows.
+std::vector<StageAxis> copy_axes();
 
 /// Which value of a model an activation (T, features) is; its gradient has the same role.
 /// residual: the stream between blocks, and what they add to it. boundary: the same between pipeline stages.

@@ -144,6 +144,23 @@ ShardMap expand(const Mesh& mesh, const Layout& layout, const Shape& shape) {
   return map;
 }
 
+ShardMap expand_rows(const Mesh& mesh, const Layout& layout, const Shape& shape, const std::vector<int>& axes) {
+  Layout summed = layout;
+  std::erase_if(summed.partial, [&](int axis) { return std::ranges::find(axes, axis) != axes.end(); });
+  ShardMap map = expand(mesh, summed, shape);
+  for (size_t position = 0; position < map.shards.size(); ++position) {
+    Box& box = map.shards[position].box;
+    for (const int axis : axes) {
+      const i64 first = box.lo[0], rows = box.size(0), parts = mesh.axes[static_cast<size_t>(axis)].size;
+      const i64 part = mesh.coordinate(static_cast<int>(position), axis);
+      box.lo[0] = first + cut_start(rows, {}, part, parts);
+      box.hi[0] = first + cut_start(rows, {}, part + 1, parts);
+    }
+  }
+  std::erase_if(map.shards, [](const Shard& shard) { return shard.box.empty(); });
+  return map;
+}
+
 ShardMap as_copies(const std::vector<ShardMap>& maps) { return joined(maps, false); }
 ShardMap as_partials(const std::vector<ShardMap>& maps) { return joined(maps, true); }
 

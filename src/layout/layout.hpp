@@ -68,6 +68,11 @@ Box shard_box(const Mesh& mesh, const Layout& layout, const Shape& shape, int po
 /// Shards in order of position; partial = mixed-radix number of the partial coordinates, partial[0] most significant.
 ShardMap expand(const Mesh& mesh, const Layout& layout, const Shape& shape);
 
+/// The same, with the rows (dim 0) of each block cut by further axes, outermost cut first, on single rows: alignments
+/// do not apply. The layout holds copies or partials over these axes; the block's value is then the sum over the
+/// partials. Ranks whose part is empty have no shard.
+ShardMap expand_rows(const Mesh& mesh, const Layout& layout, const Shape& shape, const std::vector<int>& axes);
+
 /// The same value held by several maps: shards are further copies. All maps have one partial.
 ShardMap as_copies(const std::vector<ShardMap>& maps);
 /// A value that is the sum of the maps' values: partials are renumbered in order.

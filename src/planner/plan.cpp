@@ -88,6 +88,7 @@ std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets
                       b == 0 ? static_cast<int>(bounds.size()) : level(buckets[b].max_length)};
     const config::Strategy& strategy = buckets[b].strategy;
     if (range.lo >= range.hi || !model_->any(range)) continue;
+    if (strategy.zero > 1) return std::nullopt;
     const i64 capacity = strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : model_->longest(range);
     const auto same = [&](const Shape& shape) {
       return shape.recompute == strategy.recompute && shape.schedule == strategy.schedule &&

@@ -169,8 +169,8 @@ Kind kind_of(const std::string& task, bool communication) {
     return Kind::other;
   }
   if (what == "send") return words >> word && word == "act" ? Kind::activation_send : Kind::gradient_send;
-  if (what == "move" || what == "allocate") return Kind::move;
-  if (what == "reduce" || what == "broadcast") return Kind::reduce;
+  if (what == "move" || what == "allocate" || what == "gather") return Kind::move;
+  if (what == "reduce" || what == "reduce-scatter" || what == "broadcast") return Kind::reduce;
   if (what == "norm") return Kind::norm;
   if (what == "update") return Kind::update;
   return Kind::other;

@@ -25,7 +25,11 @@ class LinkCounter {
   LinkCounter(const batch::StepPlan& plan, const Plans& plans)
       : plan_(plan),
         plans_(plans),
-        uses_{{"inside stages"}, {"between stages"}, {"parameters to the next strategy"}, {"gradients to home"}} {}
+        uses_{{"inside stages"},
+              {"between stages"},
+              {"parameters to the next strategy"},
+              {"gradients to home"},
+              {"for single runs (ZeRO-2 and 3)"}} {}
 
   void add(const ir::Task& task) {
     switch (task.kind) {
@@ -38,6 +42,9 @@ class LinkCounter {
       case ir::TaskKind::reduce:
       case ir::TaskKind::broadcast:
         return add_messages(uses_[3], task);
+      case ir::TaskKind::gather:
+      case ir::TaskKind::reduce_scatter:
+        return add_messages(uses_[4], task);
       default:
         return;
     }
@@ -64,7 +71,10 @@ class LinkCounter {
                                      .groups[static_cast<size_t>(task.group)]
                                      .stages[static_cast<size_t>(task.stage)];
     const size_t pattern = ir::pattern_of(stage, task.ranks, plans_.cluster());
-    for (const ir::Instr& instr : stage.segment(task.pass).code) {
+    const ir::Segment& segment = stage.segment(task.pass);
+    const ir::PieceRange range = ir::range_of(segment, task.piece);
+    for (size_t i = range.first; i < range.end; ++i) {
+      const ir::Instr& instr = segment.code[i];
       if (instr.op)
         add_statistic_sums(task, stage, instr, mb.T);
       else
@@ -200,8 +210,8 @@ std::vector<Matrix> switch_matrices(const batch::StepPlan& plan, const Plans& pl
                                         plans.moves(before, phase.strategy), plans, size_of(precision.compute)));
     if (plans.cluster().hosts() > 1)
       moves.inter_bound = switching::inter_host_bound_bytes(
-          before < 0 ? std::vector<layout::ShardMap>{} : plans.strategies()[static_cast<size_t>(before)].maps.used,
-          plans.home(), strategy.maps.used, plans.cluster(), size_of(precision.compute));
+          before < 0 ? std::vector<layout::ShardMap>{} : plans.strategies()[static_cast<size_t>(before)].maps.stored,
+          plans.home(), strategy.maps.stored, plans.cluster(), size_of(precision.compute));
     before = phase.strategy;
   }
   for (const batch::PhasePlan& phase : plan.phases) {

@@ -21,7 +21,8 @@ std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan
 /// Sets the seconds of the buckets that run in `timeline`, separately for predicted and measured tracks.
 void add_times(std::vector<BucketRow>& rows, const batch::StepPlan& plan, const Timeline& timeline);
 
-/// Bytes sent in a training step: inside stages, between stages, parameters to the next strategy, gradients to home.
+/// Bytes sent in a training step: inside stages, between stages, parameters to the next strategy, gradients to home,
+/// parameters and gradients of single runs.
 /// The few bytes of the batch plan and the norm are omitted.
 std::vector<LinkUse> link_uses(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans);
 

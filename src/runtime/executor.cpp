@@ -76,9 +76,11 @@ struct Executor::Step {
         program(program_in),
         input(input_in),
         tasks(program.of_rank[static_cast<size_t>(e.rank_)]),
+        rooms(compiler::rooms_of(program, e.rank_, *input.plan, e.plans_)),
         signals(flag_count()) {
     for (const int id : tasks) {
       for (const compiler::UnitUse& use : uses_of(id)) ++users[use];
+      for (const compiler::UnitUse& use : uses_until_start(id)) ++users[use];
       for (const compiler::StateKey& state : compiler::states_of(program.tasks[static_cast<size_t>(id)], e.rank_))
         ++workers[state];
     }
@@ -90,14 +92,25 @@ struct Executor::Step {
     for (const int id : tasks) {
       const Task& task = program.tasks[static_cast<size_t>(id)];
       if (task.kind != TaskKind::run || task.forward()) continue;
-      for (const ir::UnitEvent& release : runner_of(task).stage.segment(task.pass).releases)
-        release_flag[{id, release.unit}] = count++;
+      const ir::Segment& segment = runner_of(task).stage.segment(task.pass);
+      const ir::PieceRange range = ir::range_of(segment, task.piece);
+      for (const ir::UnitEvent& release : segment.releases)
+        if (range.first <= static_cast<size_t>(release.instr) && static_cast<size_t>(release.instr) < range.end)
+          release_flag[{id, release.unit}] = count++;
     }
     return count;
   }
 
   int strategy_of(int phase) const { return phase < 0 ? -1 : input.plan->phases[static_cast<size_t>(phase)].strategy; }
   PhaseKey key(int phase) const { return {strategy_of(phase), phase}; }
+  // Of the task's runs.
+  RunKey run_key(const Task& task) const {
+    const int strategy = strategy_of(task.phase);
+    const ir::StageCode& code = e.plans_.strategies()[static_cast<size_t>(strategy)]
+                                    .groups[static_cast<size_t>(task.group)]
+                                    .stages[static_cast<size_t>(task.stage)];
+    return {key(task.phase), code.zero, task.stage, task.micro_batch, task.pass};
+  }
   StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage); }
   StageRunner& runner_of(const Task& task, int stage) { return e.stage_runner(strategy_of(task.phase), task, stage); }
 
@@ -105,15 +118,32 @@ struct Executor::Step {
     return compiler::unit_uses(program.tasks[static_cast<size_t>(id)], e.rank_, *input.plan, e.plans_);
   }
 
-  void finished(int id) {
-    for (const compiler::UnitUse& use : uses_of(id)) {
+  std::vector<compiler::UnitUse> uses_until_start(int id) const {
+    return compiler::uses_until_start(program.tasks[static_cast<size_t>(id)], e.rank_, program);
+  }
+
+  void used(const std::vector<compiler::UnitUse>& uses) {
+    for (const compiler::UnitUse& use : uses) {
       {
         const std::lock_guard lock(mutex);
         if (--users.at(use) > 0) continue;
       }
-      use.gradient ? e.store_.working.drop_gradients(key(use.phase), use.unit)
-                   : e.store_.working.drop(key(use.phase), use.unit);
+      e.store_.working.drop(use);
     }
+  }
+
+  // Memory for copies that are gathered when the compute task is done (kStart: from the start).
+  void make_room(int after) {
+    for (auto [it, end] = rooms.equal_range(after); it != end; ++it) {
+      const Task& gather = program.tasks[static_cast<size_t>(it->second)];
+      for (const int param : compiler::params_of(gather, *input.plan, e.plans_))
+        e.store_.working.run_copy(run_key(gather), param);
+    }
+  }
+
+  void finished(int id) {
+    used(uses_of(id));
+    make_room(id);
     for (const compiler::StateKey& state : compiler::states_of(program.tasks[static_cast<size_t>(id)], e.rank_)) {
       const std::lock_guard lock(mutex);
       if (--workers.at(state) == 0) states.erase(state);
@@ -140,6 +170,7 @@ struct Executor::Step {
     try {
       const auto arrived = Clock::now();
       await(task);
+      used(uses_until_start(id));
       const auto started = Clock::now();
       SpanCutter cutter(id, start);
       perform(id, task, cutter);
@@ -188,6 +219,10 @@ struct Executor::Step {
         return send(id, task);
       case TaskKind::zero_fill:
         return zero(task);
+      case TaskKind::gather:
+        return gather(id, task);
+      case TaskKind::reduce_scatter:
+        return reduce_scatter(id, task);
       case TaskKind::reduce:
         return reduce(id, task);
       case TaskKind::broadcast:
@@ -213,8 +248,27 @@ struct Executor::Step {
       if (m.dst == e.rank_)
         transfer.receive(
             m.src,
-            view_of(e.store_.working.param(now, m.tensor), *e.store_.holdings.used(now.strategy, m.tensor), m.box),
+            view_of(e.store_.working.param(now, m.tensor), *e.store_.holdings.stored(now.strategy, m.tensor), m.box),
             false);
+    }
+    transact(transfer, id, task);
+  }
+
+  // What the ranks store comes together in a copy on each.
+  void gather(int id, const Task& task) {
+    Transfer transfer;
+    const RunKey run = run_key(task);
+    const auto copy = [&](const layout::Msg& m) {
+      return view_of(e.store_.working.run_copy(run, m.tensor), *e.store_.holdings.used(run.phase.strategy, m.tensor),
+                     m.box);
+    };
+    for (const layout::Msg& m : task.messages) {
+      if (m.src == e.rank_ && m.dst == e.rank_)
+        transfer.local(copy(m), e.store_.working.run_source(run, m.tensor, m.box), false);
+      else if (m.src == e.rank_)
+        transfer.send(m.dst, e.store_.working.run_source(run, m.tensor, m.box));
+      else if (m.dst == e.rank_)
+        transfer.receive(m.src, copy(m), false);
     }
     transact(transfer, id, task);
   }
@@ -275,7 +329,9 @@ struct Executor::Step {
                               .collective_row = &collectives.row,
                               .pattern = stage.pattern,
                               .stream = beside && task.ranks.size() > 1 ? &e.collective_stream() : nullptr};
-    stage.runner.run(stage.stage.segment(task.pass), state, e.store_.working, key(task.phase), replica, e.rope_, hooks);
+    const ir::Segment& segment = stage.stage.segment(task.pass);
+    stage.runner.run(segment, task.piece, state, e.store_.working, run_key(task), replica, e.rope_, hooks);
+    if (!ir::is_last(segment, task.piece)) return;
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
     if ((task.pass == Pass::B || task.pass == Pass::BW) && stage.stage.loss >= 0 &&
         layout::is_first_copy(stage.stage.replica, stage.stage.buffers[static_cast<size_t>(stage.stage.loss)].layout,
@@ -335,28 +391,58 @@ struct Executor::Step {
   }
 
   void zero(const Task& task) {
-    for (const ir::ParamUse& use : runner_of(task).stage.params) e.store_.working.gradient(key(task.phase), use.param);
+    const ir::StageCode& code = runner_of(task).stage;
+    const RunKey run = run_key(task);
+    const auto in_piece = [&, units = ir::units_written(code.segment(task.pass), task.piece)](int param) {
+      return std::ranges::find(units, e.plans_.graph().param(param).unit) != units.end();
+    };
+    for (const ir::ParamUse& use : code.params)
+      if (task.micro_batch >= 0 && in_piece(use.param))
+        e.store_.working.run_gradient(run, use.param);
+      else if (task.micro_batch < 0 && e.store_.holdings.grad(run.phase.strategy, use.param))
+        e.store_.working.gradient(run.phase, use.param);
   }
 
-  // Running sums lie in the strategy's accumulators; what reaches its owner is added to home's gradient.
-  void reduce(int id, const Task& task) {
+  // Partials are added where they lie, `own`, and the sum of all, which reaches its owner in the last round, to
+  // `total`.
+  template <class Own, class Total>
+  void sum(int id, const Task& task, const Own& own, const Total& total) {
     Transfer transfer;
-    const PhaseKey phase = key(task.phase);
-    const auto own = [&](const layout::Msg& m) -> at::Tensor {
-      const layout::Box* box = e.store_.holdings.grad(phase.strategy, m.tensor);
-      return box && box->contains(m.box) ? view_of(e.store_.working.gradient(phase, m.tensor), *box, m.box)
-                                         : at::Tensor();
-    };
     for (const layout::Msg& m : task.messages) {
       if (m.src == e.rank_ && m.dst != e.rank_) transfer.send(m.dst, own(m));
       if (m.dst != e.rank_) continue;
       const at::Tensor sum = own(m);
       if (m.src == e.rank_)
-        transfer.local(home_gradient(m), sum, true);
+        transfer.local(total(m), sum, true);
       else
-        transfer.receive(m.src, sum.defined() ? sum : home_gradient(m), true);
+        transfer.receive(m.src, sum.defined() ? sum : total(m), true);
     }
     transact(transfer, id, task);
+  }
+
+  // Running sums lie in the strategy's accumulators; what reaches its owner is added to home's gradient.
+  void reduce(int id, const Task& task) {
+    const PhaseKey phase = key(task.phase);
+    const auto accumulated = [&](const layout::Msg& m) -> at::Tensor {
+      const layout::Box* box = e.store_.holdings.grad(phase.strategy, m.tensor);
+      return box && box->contains(m.box) ? view_of(e.store_.working.gradient(phase, m.tensor), *box, m.box)
+                                         : at::Tensor();
+    };
+    sum(id, task, accumulated, [&](const layout::Msg& m) { return home_gradient(m); });
+  }
+
+  // Gradients of a run are added to the strategy's accumulators.
+  void reduce_scatter(int id, const Task& task) {
+    const RunKey run = run_key(task);
+    const auto made = [&](const layout::Msg& m) {
+      return view_of(e.store_.working.run_gradient(run, m.tensor),
+                     *e.store_.holdings.made(run.phase.strategy, m.tensor), m.box);
+    };
+    const auto accumulated = [&](const layout::Msg& m) {
+      return view_of(e.store_.working.gradient(run.phase, m.tensor),
+                     *e.store_.holdings.grad(run.phase.strategy, m.tensor), m.box);
+    };
+    sum(id, task, made, accumulated);
   }
 
   at::Tensor home_gradient(const layout::Msg& m) const {
@@ -391,6 +477,7 @@ struct Executor::Step {
   const ir::Program& program;
   const StepInput& input;
   const std::vector<int>& tasks;
+  const std::multimap<int, int> rooms;
   std::map<std::pair<int, int>, size_t> release_flag;
   Signals signals;
   std::mutex mutex;
@@ -458,6 +545,7 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
     const Task& task = program.tasks[static_cast<size_t>(id)];
     if (task.kind == TaskKind::run || task.kind == TaskKind::zero_fill) step.runner_of(task);
   }
+  step.make_room(compiler::kStart);
   for (const int id : step.tasks)
     stream(program.tasks[static_cast<size_t>(id)]).enqueue([&step, id] { step.execute(id); });
   for (auto& [key, s] : streams_) s->drain();

@@ -61,14 +61,14 @@ at::Tensor SegmentRunner::allocate(int buffer, MicroBatchState& state) const {
 }
 
 at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& state, WorkingParameters& working,
-                                  PhaseKey phase) const {
+                                  const RunKey& key) const {
   const ir::Buffer& b = stage_.buffers[static_cast<size_t>(buffer)];
   const ir::Value& value = graph_.value(b.value);
   switch (b.kind) {
     case ir::ValueKind::param:
-      return working.param(phase, value.param);
+      return working.run_param(key, value.param);
     case ir::ValueKind::gradient:
-      return working.gradient(phase, value.param);
+      return working.run_gradient(key, value.param);
     case ir::ValueKind::activation:
       break;
     case ir::ValueKind::feed:
@@ -91,11 +91,15 @@ at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& stat
   return slot;
 }
 
-void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, WorkingParameters& working, PhaseKey phase,
-                        const ReplicaLink& replica, RopeTables& rope, const RunHooks& hooks) const {
+void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& state, WorkingParameters& working,
+                        const RunKey& key, const ReplicaLink& replica, RopeTables& rope, const RunHooks& hooks) const {
   if (state.slots.empty()) state.slots.resize(stage_.buffers.size());
   const std::vector<ir::Instr>& code = segment.code;
-  size_t await = 0, release = 0;
+  const auto first = static_cast<int>(ir::range_of(segment, piece).first);
+  const auto from = [&](const std::vector<ir::UnitEvent>& events) {
+    return static_cast<size_t>(std::ranges::lower_bound(events, first, {}, &ir::UnitEvent::instr) - events.begin());
+  };
+  size_t await = from(segment.awaits), release = from(segment.releases);
   Collectives collectives(replica.stream);
   const auto report = [&](const std::optional<Collectives::Times>& times) {
     if (times && hooks.collective) hooks.collective(times->begin, times->end, times->waiting);
@@ -106,10 +110,10 @@ void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, Work
       hooks.await(segment.awaits[await].unit);
     const auto started = Clock::now();
     KernelCall call{instr, stage_, position_, {}, {}, state.feeds, rope, replica, state_dtype_};
-    for (const int b : instr.in) call.in.push_back(operand(b, false, state, working, phase));
-    for (const int b : instr.out) call.out.push_back(operand(b, true, state, working, phase));
+    for (const int b : instr.in) call.in.push_back(operand(b, false, state, working, key));
+    for (const int b : instr.out) call.out.push_back(operand(b, true, state, working, key));
     if (!instr.op) {
-      const std::vector<int>& next = i + 1 < code.size() ? code[i + 1].after : segment.after;
+      const std::vector<int>& next = ir::ending_before(segment, i + 1);
       return report(collectives.launch(i, call, std::ranges::find(next, static_cast<int>(i)) != next.end()));
     }
     kernels_.at(instr.op.get())(call);
@@ -126,7 +130,7 @@ void SegmentRunner::run(const ir::Segment& segment, MicroBatchState& state, Work
     for (; release < segment.releases.size() && segment.releases[release].instr == static_cast<int>(i); ++release)
       hooks.release(segment.releases[release].unit);
   };
-  ir::walk(segment, start, end);
+  ir::walk(segment, piece, start, end);
 }
 
 }  // namespace switchyard::runtime

@@ -31,13 +31,15 @@ struct RunHooks {
 class SegmentRunner {
  public:
   SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state, at::Device device);
-  void run(const ir::Segment& segment, MicroBatchState& state, WorkingParameters& working, PhaseKey phase,
+  /// A piece of the segment (ir::kWhole: all of it); those of a run one after the other.
+  void run(const ir::Segment& segment, int piece, MicroBatchState& state, WorkingParameters& working, const RunKey& key,
            const ReplicaLink& replica, RopeTables& rope, const RunHooks& hooks) const;
   /// A tensor for a buffer, e.g. a boundary value that a send fills.
   at::Tensor allocate(int buffer, MicroBatchState& state) const;
 
  private:
-  at::Tensor operand(int buffer, bool output, MicroBatchState& state, WorkingParameters& working, PhaseKey phase) const;
+  at::Tensor operand(int buffer, bool output, MicroBatchState& state, WorkingParameters& working,
+                     const RunKey& key) const;
 
   const ir::Graph& graph_;
   const ir::StageCode& stage_;

@@ -1,14 +1,26 @@
 #include "runtime/working_parameters.hpp"
 
+#include <limits>
+
 #include "base/errors.hpp"
 #include "runtime/flat_memory.hpp"
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
 
+using compiler::UnitUse;
+
 WorkingParameters::WorkingParameters(const compiler::Plans& plans, const compiler::Holdings& holdings, const Home& home,
                                      at::Device device)
     : plans_(plans), holdings_(holdings), home_(home), device_(device) {}
+
+UnitUse WorkingParameters::use_of(PhaseKey phase, int param, bool gradient) const {
+  return {phase.phase, unit_of(param), gradient};
+}
+
+UnitUse WorkingParameters::use_of(const RunKey& run, int param, bool gradient) const {
+  return {run.phase.phase, unit_of(param), gradient, run.stage, run.micro_batch, run.pass};
+}
 
 void WorkingParameters::allocate(PhaseKey phase, PhaseKey previous, int unit) {
   using Source = compiler::WorkingGroup::Source;
@@ -18,7 +30,7 @@ void WorkingParameters::allocate(PhaseKey phase, PhaseKey previous, int unit) {
     if (group.source == Source::own) flat = empty({group.elements}, plans_.graph().precision().compute, device_);
     FlatMemory memory(flat);
     for (const int p : group.params) {
-      const layout::Box& box = *holdings_.used(phase.strategy, p);
+      const layout::Box& box = *holdings_.stored(phase.strategy, p);
       if (group.source == Source::home) made[p] = home_.shard(p, box).compute_copy;
       if (group.source == Source::previous) made[p] = param(previous, p);
       if (group.source != Source::own) continue;
@@ -27,7 +39,7 @@ void WorkingParameters::allocate(PhaseKey phase, PhaseKey previous, int unit) {
     }
   }
   const std::lock_guard lock(mutex_);
-  params_[{phase.phase, unit}] = std::move(made);
+  held_[{phase.phase, unit, false}] = std::move(made);
 }
 
 // Pieces that this rank has, each from one place.
@@ -36,58 +48,97 @@ void WorkingParameters::copy_held(at::Tensor& target, int p, const layout::Box& 
     const layout::Box common = layout::intersect(held, box);
     if (!common.empty()) copy_view(view_of(target, box, common), view_of(tensor, held, common));
   };
-  const layout::Box* before = previous.strategy >= 0 ? holdings_.used(previous.strategy, p) : nullptr;
+  const layout::Box* before = previous.strategy >= 0 ? holdings_.stored(previous.strategy, p) : nullptr;
   if (before) copy(param(previous, p), *before);
   for (const HomeShard& shard : home_.shards_with(p))
     if (shard.param == p && !(before && before->contains(layout::intersect(shard.box, box))))
       copy(shard.compute_copy, shard.box);
 }
 
-at::Tensor WorkingParameters::param(PhaseKey phase, int param) const {
+at::Tensor WorkingParameters::held(const UnitUse& use, int param) const {
   const std::lock_guard lock(mutex_);
-  const auto unit = params_.find({phase.phase, unit_of(param)});
-  check(unit != params_.end(), "rank {}: phase {} has no parameters of unit {}", holdings_.rank(), phase.phase,
-        unit_of(param));
+  const auto unit = held_.find(use);
+  check(unit != held_.end(), "rank {}: phase {} has no parameters of unit {}", holdings_.rank(), use.phase, use.unit);
   return unit->second.at(param);
 }
 
-void WorkingParameters::drop(PhaseKey phase, int unit) {
+at::Tensor WorkingParameters::param(PhaseKey phase, int param) const {
+  return held(use_of(phase, param, false), param);
+}
+
+at::Tensor WorkingParameters::run_param(const RunKey& run, int p) const {
+  return run.zero == 3 ? held(use_of(run, p, false), p) : param(run.phase, p);
+}
+
+// A group's members are adjacent, so that one matrix product reads or writes them all.
+template <class Box, class Make>
+at::Tensor WorkingParameters::group_member(const UnitUse& use, int param, i64 elements, const Box& box,
+                                           const Make& make) {
   const std::lock_guard lock(mutex_);
-  params_.erase({phase.phase, unit});
+  Unit& unit = held_[use];
+  if (const auto it = unit.find(param); it != unit.end()) return it->second;
+  FlatMemory memory(make(elements));
+  for (const int p : holdings_.group_of(param))
+    if (const layout::Box* own = box(p)) unit[p] = memory.take(*own);
+  return unit.at(param);
+}
+
+at::Tensor WorkingParameters::run_copy(const RunKey& run, int param) {
+  const int strategy = run.phase.strategy;
+  return group_member(
+      use_of(run, param, false), param, holdings_.used_elements(strategy, holdings_.group_of(param)),
+      [&](int p) { return holdings_.used(strategy, p); },
+      [&](i64 n) { return empty({n}, plans_.graph().precision().compute, device_); });
 }
 
 at::Tensor WorkingParameters::gradient(PhaseKey phase, int param) {
-  const std::lock_guard lock(mutex_);
-  Unit& unit = gradients_[{phase.phase, unit_of(param)}];
-  if (const auto it = unit.find(param); it != unit.end()) return it->second;
-  // A group's accumulators are adjacent, so that one matrix product writes them all.
-  const std::vector<int>& group = holdings_.group_of(param);
-  FlatMemory memory(
-      zeros({holdings_.gradient_elements(phase.strategy, group)}, plans_.graph().precision().state, device_));
-  for (const int p : group)
-    if (const layout::Box* box = holdings_.grad(phase.strategy, p)) unit[p] = memory.take(*box);
-  return unit.at(param);
+  return group_member(
+      use_of(phase, param, true), param, holdings_.gradient_elements(phase.strategy, holdings_.group_of(param)),
+      [&](int p) { return holdings_.grad(phase.strategy, p); },
+      [&](i64 n) { return zeros({n}, plans_.graph().precision().state, device_); });
+}
+
+at::Tensor WorkingParameters::run_gradient(const RunKey& run, int param) {
+  if (run.zero < 2) return gradient(run.phase, param);
+  const int strategy = run.phase.strategy;
+  const at::Tensor own = group_member(
+      use_of(run, param, true), param, holdings_.made_elements(strategy, holdings_.group_of(param)),
+      [&](int p) { return holdings_.made(strategy, p); },
+      [&](i64 n) { return zeros({n}, plans_.graph().precision().state, device_); });
+  for (const int p : holdings_.group_of(param))
+    if (holdings_.grad(strategy, p)) gradient(run.phase, p);
+  return own;
 }
 
 bool WorkingParameters::has_gradient(PhaseKey phase, int param) const {
   const std::lock_guard lock(mutex_);
-  const auto unit = gradients_.find({phase.phase, unit_of(param)});
-  return unit != gradients_.end() && unit->second.contains(param);
+  const auto unit = held_.find(use_of(phase, param, true));
+  return unit != held_.end() && unit->second.contains(param);
 }
 
-void WorkingParameters::drop_gradients(PhaseKey phase, int unit) {
+void WorkingParameters::drop(const UnitUse& use) {
   const std::lock_guard lock(mutex_);
-  gradients_.erase({phase.phase, unit});
+  const auto unit = held_.find(use);
+  if (unit == held_.end()) return;
+  if (poison_ && use.of_run())
+    for (auto& [param, tensor] : unit->second) tensor.fill_(std::numeric_limits<double>::quiet_NaN());
+  held_.erase(unit);
 }
 
 at::Tensor WorkingParameters::source(PhaseKey phase, PhaseKey previous, int p, const layout::Box& box) const {
   if (previous.strategy >= 0)
-    if (const layout::Box* held = holdings_.used(previous.strategy, p); held && held->contains(box))
+    if (const layout::Box* held = holdings_.stored(previous.strategy, p); held && held->contains(box))
       return view_of(param(previous, p), *held, box);
   if (const HomeShard* shard = home_.find(p, box)) return view_of(shard->compute_copy, shard->box, box);
-  const layout::Box* held = holdings_.used(phase.strategy, p);
+  const layout::Box* held = holdings_.stored(phase.strategy, p);
   check(held && held->contains(box), "rank {} has no {} of {}", holdings_.rank(), box, plans_.graph().param(p).name);
   return view_of(param(phase, p), *held, box);
+}
+
+at::Tensor WorkingParameters::run_source(const RunKey& run, int p, const layout::Box& box) {
+  if (const layout::Box* held = holdings_.stored(run.phase.strategy, p); held && held->contains(box))
+    return view_of(param(run.phase, p), *held, box);
+  return view_of(run_copy(run, p), *holdings_.used(run.phase.strategy, p), box);
 }
 
 }  // namespace switchyard::runtime

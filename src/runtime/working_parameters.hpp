@@ -5,7 +5,6 @@
 
 #include <map>
 #include <mutex>
-#include <utility>
 
 #include "compiler/holdings.hpp"
 #include "runtime/home.hpp"
@@ -17,10 +16,18 @@ struct PhaseKey {
   int strategy = -1, phase = -1;
 };
 
+/// The runs of a stage, pass and micro-batch, which may have tensors of their own. zero: as ir::StageCode::zero.
+struct RunKey {
+  PhaseKey phase;
+  int zero = 1, stage = -1, micro_batch = -1;
+  Pass pass = Pass::F;
+};
+
 /// Parameters lie in the precision of computation and are read only; gradients are running sums in the precision of the
 /// state. Whatever is borrowed ends with its phase, at the drop that the program's last reader is followed by; the
-/// phase after may have taken over its memory. All functions are thread-safe; which of two calls comes first is up to
-/// the program.
+/// phase after may have taken over its memory. With ZeRO-3 a phase has only rows of parameters, and runs have copies
+/// that are gathered from these; with ZeRO-2 and 3 a phase has rows of gradients, and runs make gradients that are
+/// reduced to these. All functions are thread-safe; which of two calls comes first is up to the program.
 class WorkingParameters {
  public:
   /// Refers to plans, holdings and home.
@@ -33,29 +40,46 @@ class WorkingParameters {
   void allocate(PhaseKey phase, PhaseKey previous, int unit);
   /// The rank's shard. InternalError unless the unit is prepared.
   at::Tensor param(PhaseKey phase, int param) const;
-  void drop(PhaseKey phase, int unit);
+  /// What a run reads: the same, or its copy. InternalError unless it is there.
+  at::Tensor run_param(const RunKey& run, int param) const;
+  /// Room for a run's copy, made at first use with that of its group, which adjoins.
+  at::Tensor run_copy(const RunKey& run, int param);
 
   /// The accumulator of a parameter's gradient, made and zeroed at first use with those of its group, which adjoin.
   at::Tensor gradient(PhaseKey phase, int param);
+  /// Where a run adds its gradient: the same, or a tensor of its own, which is made alike; then the accumulator to
+  /// which it will be added is made, too.
+  at::Tensor run_gradient(const RunKey& run, int param);
   bool has_gradient(PhaseKey phase, int param) const;
-  void drop_gradients(PhaseKey phase, int unit);
+
+  void drop(const compiler::UnitUse& use);
+  /// What runs had of their own is overwritten with NaN when it is dropped, so that who still reads it is found.
+  void poison_what_is_dropped() { poison_ = true; }
 
   /// A view of `box` to send: from the previous phase's parameters, home's compute copy, or those of the phase itself.
   /// InternalError if the rank has it nowhere.
   at::Tensor source(PhaseKey phase, PhaseKey previous, int param, const layout::Box& box) const;
+  /// The same for a run's copy: from the phase's parameters, or the copy itself.
+  at::Tensor run_source(const RunKey& run, int param, const layout::Box& box);
 
  private:
   using Unit = std::map<int, at::Tensor>;  // by parameter
 
   void copy_held(at::Tensor& target, int param, const layout::Box& box, PhaseKey previous) const;
+  at::Tensor held(const compiler::UnitUse& use, int param) const;
+  template <class Box, class Make>
+  at::Tensor group_member(const compiler::UnitUse& use, int param, i64 elements, const Box& box, const Make& make);
+  compiler::UnitUse use_of(PhaseKey phase, int param, bool gradient) const;
+  compiler::UnitUse use_of(const RunKey& run, int param, bool gradient) const;
   int unit_of(int param) const { return plans_.graph().param(param).unit; }
 
   const compiler::Plans& plans_;
   const compiler::Holdings& holdings_;
   const Home& home_;
   at::Device device_;
+  bool poison_ = false;
   mutable std::mutex mutex_;
-  std::map<std::pair<int, int>, Unit> params_, gradients_;  // by phase and unit
+  std::map<compiler::UnitUse, Unit> held_;
 };
 
 }  // namespace switchyard::runtime

@@ -94,10 +94,17 @@ double rest_before_call(const cluster::Device& device, size_t calls, double busy
 
 }  // namespace
 
-SegmentTimer::SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, const std::vector<int>& ranks,
-                           const cluster::Hardware& hardware, const cluster::Cluster& placement)
-    : stage_(stage), segment_(segment), ranks_(ranks), hardware_(hardware), placement_(placement) {
-  for (const ir::Instr& instr : segment.code) add(instr);
+SegmentTimer::SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece,
+                           const std::vector<int>& ranks, const cluster::Hardware& hardware,
+                           const cluster::Cluster& placement)
+    : stage_(stage),
+      segment_(segment),
+      piece_(piece),
+      range_(ir::range_of(segment, piece)),
+      ranks_(ranks),
+      hardware_(hardware),
+      placement_(placement) {
+  for (size_t i = range_.first; i < range_.end; ++i) add(segment.code[i]);
 }
 
 void SegmentTimer::add(const ir::Instr& instr) {
@@ -174,14 +181,18 @@ SegmentTimes SegmentTimer::at(i64 T) const {
       busy += total(pieces[kind], T);
     }
   const Piece rest{.fixed = rest_before_call(hardware_.device, calls, busy)};
-  size_t await = 0, release = 0;
+  const auto from = [&](const std::vector<ir::UnitEvent>& events) {
+    const auto first = static_cast<int>(range_.first);
+    return static_cast<size_t>(std::ranges::lower_bound(events, first, {}, &ir::UnitEvent::instr) - events.begin());
+  };
+  size_t await = from(segment_.awaits), release = from(segment_.releases);
   int started = 0, needs = 0;                       // pieces of collectives; of those, how many have ended
   std::vector<int> ended(segment_.code.size(), 0);  // how many have when this collective has
   const auto start = [&](size_t i) {
     const ir::Queue queue = segment_.code[i].queue;
     for (; await < segment_.awaits.size() && segment_.awaits[await].instr == static_cast<int>(i); ++await)
       times.awaits.push_back({times.pieces.size(), segment_.awaits[await].unit});
-    for (const size_t kind : pieces_[i]) {
+    for (const size_t kind : pieces_[i - range_.first]) {
       Piece wait = rest, piece = pieces[kind];
       wait.needs = piece.needs = needs;
       if (rest.fixed > 0) append(times, wait);
@@ -197,7 +208,7 @@ SegmentTimes SegmentTimer::at(i64 T) const {
     for (; release < segment_.releases.size() && segment_.releases[release].instr == static_cast<int>(i); ++release)
       times.releases.push_back({times.pieces.size(), segment_.releases[release].unit});
   };
-  ir::walk(segment_, start, end);
+  ir::walk(segment_, piece_, start, end);
   disturb(times, hardware_.device.lockstep_curve, T);
   return times;
 }
@@ -314,7 +325,7 @@ cost::Exchange SegmentTimer::statistic_sums(const Sums& sums, i64 T) const {
 
 SegmentTimes segment_times(const ir::StageCode& stage, const ir::Segment& segment, i64 T, const std::vector<int>& ranks,
                            const cluster::Hardware& hardware, const cluster::Cluster& placement) {
-  return SegmentTimer(stage, segment, ranks, hardware, placement).at(T);
+  return SegmentTimer(stage, segment, ir::kWhole, ranks, hardware, placement).at(T);
 }
 
 }  // namespace switchyard::simulator

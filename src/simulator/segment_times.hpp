@@ -73,7 +73,8 @@ class Queues {
 /// the placement.
 class SegmentTimer {
  public:
-  SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, const std::vector<int>& ranks,
+  /// piece: of the segment; ir::kWhole: all of it.
+  SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece, const std::vector<int>& ranks,
                const cluster::Hardware& hardware, const cluster::Cluster& placement);
   /// Of a micro-batch of T tokens.
   /// errors  UserError if the device has no rates for a data type
@@ -114,6 +115,8 @@ class SegmentTimer {
 
   const ir::StageCode& stage_;
   const ir::Segment& segment_;
+  const int piece_;
+  const ir::PieceRange range_;
   const std::vector<int> ranks_;
   const cluster::Hardware& hardware_;
   const cluster::Cluster& placement_;

@@ -127,7 +127,8 @@ class Simulator {
     s.attention_pairs = batch::attention_pairs(costs_.micro_batch(t));
     s.squared_lengths = static_cast<double>(batch::squared_lengths(costs_.micro_batch(t)));
     const bool gradients = t.pass == Pass::W || t.pass == Pass::BW;
-    if (gradients && accumulating_.insert({t.phase, t.replica, t.stage}).second) s.zeroing = costs_.zeroing(t);
+    if (costs_.makes_own_gradients(t) || (gradients && accumulating_.insert({t.phase, t.replica, t.stage}).second))
+      s.zeroing = costs_.zeroing(t);
     const std::array parts{reinterpret_cast<std::uint64_t>(segment.times), bits(s.attention_pairs),
                            bits(s.squared_lengths), bits(s.zeroing)};
     graph.add_task(TaskGraph::work_of(parts), lists);

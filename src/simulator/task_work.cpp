@@ -117,7 +117,7 @@ std::vector<int> TaskWork::places_of(const std::vector<int>& ranks) const {
 }
 
 const ReplicaSegment& TaskWork::segment(const Task& t) {
-  const auto [it, fresh] = segments_.try_emplace({t.phase, t.replica, t.stage, t.pass, micro_batch(t).T});
+  const auto [it, fresh] = segments_.try_emplace({t.phase, t.replica, t.stage, t.pass, t.piece, micro_batch(t).T});
   if (fresh) it->second = placed(t, times_of(t));
   return it->second;
 }
@@ -150,11 +150,11 @@ ReplicaSegment TaskWork::placed(const Task& t, const TimedSegment& timed) const 
 }
 
 const TimedSegment& TaskWork::times_of(const Task& t) {
-  const KnownSegments::Key key{&stage_of(t), t.pass, places_of(t.ranks)};
+  const KnownSegments::Key key{&stage_of(t), t.pass, t.piece, places_of(t.ranks)};
   const i64 tokens = micro_batch(t).T;
   return known_.times(key, tokens, [&] {
     const SegmentTimer& timer = known_.timer(key, [&] {
-      return SegmentTimer(*key.stage, key.stage->segment(t.pass), t.ranks, hardware_, plans_.cluster());
+      return SegmentTimer(*key.stage, key.stage->segment(t.pass), t.piece, t.ranks, hardware_, plans_.cluster());
     });
     TimedSegment timed{timer.at(tokens), {}};
     for (const cost::Exchange& exchange : timed.times.exchanges) timed.uses.push_back(use_of(exchange, timer.ranks()));
@@ -195,9 +195,17 @@ TaskWork::Work TaskWork::fresh_work(const Task& t) const {
     case TaskKind::move:
     case TaskKind::broadcast:
       return exchanged(t, false);
-    case TaskKind::reduce: {
+    case TaskKind::gather: {
+      const DType type = plans_.graph().precision().compute;
+      Work work = exchanged(t, false);
+      work.seconds += within_ranks(t, "copy", type, 2 * size_of(type));
+      return work;
+    }
+    case TaskKind::reduce_scatter:
+    case TaskKind::reduce: {  // a rank's own partials: read, added to the sum, written
+      const DType type = plans_.graph().precision().state;
       Work work = exchanged(t, true);
-      work.seconds += added_at_home(t);
+      work.seconds += within_ranks(t, "add", type, 3 * size_of(type));
       return work;
     }
     case TaskKind::norm:
@@ -240,13 +248,12 @@ double TaskWork::memory_time(const char* name, DType type, const std::map<int, i
   return cost::moving_time(hardware_.device, type, name, static_cast<double>(most), static_cast<double>(bytes)).count;
 }
 
-// A rank's own partials: read, added to home's sum, written.
-double TaskWork::added_at_home(const Task& t) const {
-  const DType type = plans_.graph().precision().state;
+// What ranks do with messages to themselves.
+double TaskWork::within_ranks(const Task& t, const char* operation, DType type, i64 bytes) const {
   std::map<int, i64> elements;
   for (const layout::Msg& m : t.messages)
     if (m.src == m.dst) elements[m.src] += m.box.elements();
-  return memory_time("add", type, elements, 3 * size_of(type));
+  return memory_time(operation, type, elements, bytes);
 }
 
 // Elements of a unit that the maps give each rank.
@@ -300,21 +307,31 @@ double TaskWork::copied(const Task& t) const {
   return it->second;
 }
 
-// Accumulators of a stage are filled with zeros.
+// Accumulators of a stage are filled with zeros, or, where runs make gradients of their own, those that a piece begins.
 double TaskWork::zeroing(const Task& t) const {
-  const ir::StageCode& stage = stage_of(t);
-  const auto [it, fresh] = zeroed_.try_emplace(&stage);
-  if (fresh) it->second = zeroing_of(stage);
+  const auto [it, fresh] = zeroed_.try_emplace({&stage_of(t), t.pass, t.piece});
+  if (fresh) it->second = zeroing_of(t);
   return it->second;
 }
 
-double TaskWork::zeroing_of(const ir::StageCode& stage) const {
+double TaskWork::zeroing_of(const Task& t) const {
+  const ir::StageCode& stage = stage_of(t);
+  const ir::Segment& segment = stage.segment(t.pass);
+  const ir::PieceRange range = ir::range_of(segment, t.piece);
+  const auto begins = [&](int unit) {
+    return std::ranges::any_of(segment.first_writes, [&](const ir::UnitEvent& write) {
+      const auto instr = static_cast<size_t>(write.instr);
+      return write.unit == unit && range.first <= instr && instr < range.end;
+    });
+  };
   const DType type = plans_.graph().precision().state;
   std::map<int, i64> elements;
-  for (const ir::ParamUse& use : stage.params)
+  for (const ir::ParamUse& use : stage.params) {
+    if (makes_own_gradients(t) && !begins(plans_.graph().param(use.param).unit)) continue;
     for (int position = 0; position < stage.replica.size(); ++position)
       elements[position] +=
           layout::shard_box(stage.replica, use.used, plans_.graph().param(use.param).shape, position).elements();
+  }
   return memory_time("zero", type, elements, size_of(type));
 }
 

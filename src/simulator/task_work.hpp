@@ -42,10 +42,11 @@ struct TimedSegment {
 /// Times of segments, which simulations of the same model on the same hardware share. Thread-safe.
 class KnownSegments {
  public:
-  /// A segment's ranks by their places (as TaskWork counts them), and the tokens of a micro-batch.
+  /// A piece of a segment, its ranks by their places (as TaskWork counts them), and the tokens of a micro-batch.
   struct Key {
     const ir::StageCode* stage = nullptr;
     Pass pass = Pass::F;
+    int piece = ir::kWhole;
     std::vector<int> places;
     auto operator<=>(const Key&) const = default;
   };
@@ -81,7 +82,9 @@ class TaskWork {
   /// Of a run.
   const ReplicaSegment& segment(const ir::Task& run);
   const batch::MicroBatch& micro_batch(const ir::Task& run) const;
-  /// Seconds in which the accumulators of a run's stage are filled with zeros.
+  /// Whether runs of the task's stage make gradients of their own (ZeRO-2, 3), or add to those of the strategy.
+  bool makes_own_gradients(const ir::Task& t) const { return stage_of(t).zero >= 2 && t.micro_batch >= 0; }
+  /// Seconds in which the accumulators of a run's stage, or the gradients that its piece begins, are filled with zeros.
   double zeroing(const ir::Task& run) const;
   /// Of a task that is no run.
   const PlacedWork& work(const ir::Task& id);
@@ -107,25 +110,26 @@ class TaskWork {
   Work exchanged(const ir::Task& t, bool summed) const;
   Use use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const;
   double memory_time(const char* name, DType type, const std::map<int, i64>& elements, i64 bytes) const;
-  double added_at_home(const ir::Task& t) const;
   void add_elements(const std::vector<layout::ShardMap>& maps, int unit, std::map<int, i64>& elements) const;
   double squared() const;
   double agreed(const ir::Task& t) const;
   double updated(const ir::Task& t) const;
   double copied(const ir::Task& t) const;
-  double zeroing_of(const ir::StageCode& stage) const;
+  double within_ranks(const ir::Task& t, const char* operation, DType type, i64 bytes) const;
+  double zeroing_of(const ir::Task& t) const;
 
   const batch::StepPlan& plan_;
   const compiler::Plans& plans_;
   const cluster::Hardware& hardware_;
-  std::map<std::tuple<int, int, int, Pass, i64>, ReplicaSegment> segments_;  // phase, replica, stage, pass, tokens
+  // Phase, replica, stage, pass, piece, tokens.
+  std::map<std::tuple<int, int, int, Pass, int, i64>, ReplicaSegment> segments_;
   KnownSegments& known_;
   std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, std::vector<int>>, Work>
       transfers_;  // messages, places
   std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, const std::vector<int>*>, PlacedWork>
       placed_;  // messages, names
   std::deque<PlacedWork> others_;
-  mutable std::map<const ir::StageCode*, double> zeroed_;
+  mutable std::map<std::tuple<const ir::StageCode*, Pass, int>, double> zeroed_;  // piece
   mutable std::map<std::tuple<int, int, const std::vector<layout::Msg>*>, double>
       copied_;  // of an allocation's strategies and first round
 };

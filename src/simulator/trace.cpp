@@ -28,6 +28,8 @@ std::string name_of(const compiler::QueueKey& queue) {
       return fmt::format("gradients from stage {}", stage);
     case ir::Queue::bulk:
       return "gradients to home";
+    case ir::Queue::gather:
+      return "parameters of runs";
     case ir::Queue::switching:
       return "parameters";
     case ir::Queue::collective:

@@ -91,6 +91,32 @@ TEST(Memory, OfASwitchHoldsTheNextStrategyWhileOneRunsOnlyWithPrefetch) {
   EXPECT_GE(with.total, without.total);
 }
 
+// One copy is read while the next one comes; gradients of a unit are made while those of the one before are on their
+// way to their owners.
+TEST(Memory, OfZero2And3HoldsWhatTwoUnitsTakeAndRowsOfTheRest) {
+  for (const char* spec : {"dp=4,zero=3", "dp=4,zero=3,schedule=zero-bubble", "dp=4,zero=2"}) {
+    SCOPED_TRACE(spec);
+    const Plans plans = plans_of({strategy(spec, 4)}, 4), zero1 = plans_of({strategy("dp=4", 4)}, 4);
+    const batch::StepPlan plan = level_step(plans, 3);
+    const MemoryPeak peak = predict_all(assemble(plan, plans, {}), plan, plans, ExecutionOrder::worst)[0],
+                     before = predict_all(assemble(plan, zero1, {}), plan, zero1, ExecutionOrder::worst)[0];
+    i64 all = 0, largest = 0;
+    for (const switching::UnitMaps& unit : plans.units()) {
+      i64 elements = 0;
+      for (const int p : unit.tensors) elements += plans.graph().param(p).shape.elements();
+      all += elements;
+      largest = std::max(largest, elements);
+    }
+    constexpr i64 kRounding = 1 << 12;
+    if (plans.strategies()[0].strategy.zero == 3) {
+      EXPECT_LE(bytes_of(peak, MemoryClass::parameters), 4 * 2 * largest) << "what is stored are views of home";
+    }
+    EXPECT_LE(bytes_of(peak, MemoryClass::gradients), 4 * (2 * largest + all / 4) + kRounding);
+    EXPECT_EQ(bytes_of(before, MemoryClass::gradients), 4 * all);
+    EXPECT_LT(peak.total, before.total);
+  }
+}
+
 TEST(Memory, OfRotaryTablesIsKeptFromStepToStep) {
   const Plans plans = plans_of({strategy("1,1,1", 1)}, 1);
   const auto predict = [&](int tokens, RotaryTables tables) {
@@ -182,12 +208,15 @@ TEST(Memory, OfAllRanksIsThatOfEach) {
   config::StrategySettings chunked;
   chunked.schedule = config::ScheduleKind::interleaved;
   const Plans plans =
-      plans_of({strategy("2,2,2", 8), strategy("3,2,1", 8), config::strategy_from_spec("2,1,2", 8, kLayers, chunked)},
+      plans_of({strategy("2,2,2", 8), strategy("3,2,1", 8), config::strategy_from_spec("2,1,2", 8, kLayers, chunked),
+                strategy("dp=2,tp=2,pp=2,zero=3", 8), strategy("dp=3,tp=2,zero=2", 8)},
                8, "bf16");
   batch::StepPlan plan = level_step(plans, 3);
   for (size_t replica = 0; replica < 2; ++replica)
     plan.phases[0].replica[replica][1] = micro_batch_of(100 + static_cast<i64>(replica), 32, 32);
   plan.phases[1].replica[2].clear();
+  plan.phases[3].replica[1].pop_back();
+  plan.phases[4].replica[2].clear();
   const ir::Program program = assemble(plan, plans, {});
   for (const ExecutionOrder order : {ExecutionOrder::expected, ExecutionOrder::worst}) {
     const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, order);

@@ -31,6 +31,31 @@ TEST(ParamMaps, cover_every_element_of_every_partial_under_any_strategy) {
   }
 }
 
+// q_proj of layer 0, 64 by 64, on 2 replicas of 2 tensor parallel ranks, and its norm.
+TEST(ParamMaps, cut_rows_of_gradients_and_of_what_is_stored_as_zero_says) {
+  const ir::Graph graph = training_graph(small_llama());
+  const auto q = static_cast<size_t>(param_index(graph, "model.layers.0.self_attn.q_proj.weight")),
+             norm = static_cast<size_t>(param_index(graph, "model.layers.0.input_layernorm.weight"));
+  for (const int zero : {0, 1, 2, 3}) {
+    const ParamMaps maps = maps_of(graph, config::strategy_from_spec(fmt::format("dp=2,tp=2,zero={}", zero), 4, 2));
+    const layout::Box all{2, {0, 0}, {32, 64}}, rows{2, {0, 0}, {16, 64}};
+    EXPECT_EQ(maps.used[q].shards[0], (layout::Shard{0, 0, all}));
+    EXPECT_EQ(maps.made[q].shards[0], (layout::Shard{0, 0, all}));
+    EXPECT_EQ(maps.made[q].partials, 2);
+    EXPECT_EQ(maps.stored[q].shards[0].box, zero == 3 ? rows : all);
+    EXPECT_EQ(maps.grad[q].shards[0].box, zero >= 2 ? rows : all);
+    EXPECT_EQ(maps.grad[q].partials, zero >= 2 ? 1 : 2);
+    EXPECT_EQ(maps.made[norm].partials, 4);
+    EXPECT_EQ(maps.grad[norm].partials, zero >= 2 ? 2 : 4) << "those of tensor parallel ranks stay apart";
+    for (const auto* all_maps : {&maps.stored, &maps.made, &maps.grad})
+      for (const layout::ShardMap& map : *all_maps) layout::validate(map);
+    for (const layout::ShardMap& owners : owner_maps(maps)) layout::validate(owners, true);
+    if (zero == 3) {
+      EXPECT_EQ(owner_maps(maps)[q].shards, maps.stored[q].shards) << "home is what is stored";
+    }
+  }
+}
+
 TEST(ParamMaps, hold_copies_and_partials_of_unequal_groups) {
   config::Strategy strategy = stage_strategy("uneven");
   strategy.groups = {{{{{0, 1}, tensor_mesh(2), 0, 1}, {{2}, {}, 1, 2}}}, {{{{3, 4}, tensor_mesh(1, 2), 0, 2}}}};

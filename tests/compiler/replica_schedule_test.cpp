@@ -31,7 +31,7 @@ std::vector<batch::MicroBatch> micro_batches(int count) {
 }
 
 schedule::Schedule schedule_for(const CompiledStrategy& s, int count, bool train = true) {
-  return schedule_of(s, 0, micro_batches(count), train);
+  return schedule_of(s, 0, count, micro_batches(count), train);
 }
 
 TEST(ReplicaSchedule, is_the_one_that_the_strategy_names) {

@@ -34,7 +34,7 @@ Strategy uneven() {
   strategy.chunks = 1;
   strategy.activation_cap = 5;
   strategy.micro_batch_sequences = 3;
-  strategy.zero = 0;
+  strategy.zero = 3;
   return strategy;
 }
 

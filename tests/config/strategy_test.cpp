@@ -210,8 +210,8 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
   EXPECT_THAT(
       error(ScheduleKind::one_f_one_b, [](Strategy& s) { s.activation_cap = 3; }),
       HasSubstr("activation_cap = 3 goes with schedule \"zero-bubble\" or \"zb-v\", not \"1f1b\". Leave it out."));
-  EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.zero = 2; }),
-              HasSubstr("zero = 2 is not a supported ZeRO stage."));
+  EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.zero = 4; }),
+              HasSubstr("zero = 4 is not a ZeRO stage. Use 0, 1, 2 or 3."));
   EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.order = {.order = schedule::Order(3), .mbs = 0}; }),
               HasSubstr("are 2, but the schedule is for 3. Use as many."));
 }

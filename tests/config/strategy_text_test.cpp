@@ -61,7 +61,8 @@ TEST(StrategyText, names_the_key_that_is_wrong) {
   EXPECT_EQ(error("dp=2,4"), "strategy \"dp=2,4\" has \"4\" between its keys. Write every part as key=value.");
   EXPECT_EQ(error("dp=0"), "strategy \"dp=0\" has dp = \"0\": a number of at least 1 is needed.");
   EXPECT_THAT(error("tp=2x"), HasSubstr("has tp = \"2x\": a number of at least 1 is needed."));
-  EXPECT_THAT(error("zero=2"), HasSubstr("has zero = 2, which must be at most 1."));
+  EXPECT_THAT(error("zero=4"), HasSubstr("has zero = 4, which must be at most 3."));
+  EXPECT_EQ(read_strategy_text("dp=2,zero=3").settings.zero, 3);
   EXPECT_THAT(error("schedule=zb"), HasSubstr("has schedule = \"zb\": one of \"gpipe\", \"1f1b\""));
   EXPECT_THAT(error("sequence_parallel=1"), HasSubstr("has sequence_parallel = \"1\": true or false is needed."));
   EXPECT_THAT(error("chunks=two"), HasSubstr("has chunks = \"two\": an integer is needed."));

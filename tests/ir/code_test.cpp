@@ -101,6 +101,32 @@ TEST(Walk, starts_in_the_codes_order_and_ends_collectives_where_they_are_waited_
   EXPECT_EQ(order, " start 0 start 1 start 2 end 2 start 3 end 0 end 1 start 4 end 4 end 3");
 }
 
+// A collective that an instruction behind a cut waits for ends at the cut.
+TEST(Walk, of_a_piece_ends_its_collectives) {
+  Segment segment;
+  segment.code.resize(4);
+  segment.code[1].queue = segment.code[3].queue = Queue::collective;
+  segment.cuts = {{2, {1}}};
+  segment.after = {3};
+  segment.awaits = {{7, 0}, {8, 2}};
+  segment.last_reads = {{7, 2}, {8, 3}};
+  const auto order = [&](int piece) {
+    std::string text;
+    walk(
+        segment, piece, [&](size_t i) { text += fmt::format(" start {}", i); },
+        [&](size_t i) { text += fmt::format(" end {}", i); });
+    return text;
+  };
+  EXPECT_EQ(order(0), " start 0 end 0 start 1 end 1");
+  EXPECT_EQ(order(1), " start 2 end 2 start 3 end 3");
+  EXPECT_EQ(order(kWhole), order(0) + order(1));
+  EXPECT_FALSE(is_last(segment, 0));
+  EXPECT_TRUE(is_last(segment, 1));
+  EXPECT_TRUE(is_last(segment, kWhole));
+  EXPECT_EQ(units_read(segment, 0), (std::vector<int>{7}));
+  EXPECT_EQ(units_read(segment, 1), (std::vector<int>{7, 8}));
+}
+
 TEST(SameSizes, compare_what_ranks_have_and_not_where_it_lies) {
   Buffer buffer = cut_buffer();
   EXPECT_TRUE(same_sizes(buffer, 0, 3));

@@ -109,6 +109,26 @@ TEST(NameOf, differs_between_tasks) {
             "zero-fill phase 0 replica 3 stage 1");
   EXPECT_EQ(name_of({.kind = TaskKind::run, .phase = 0, .replica = 3, .stage = 1, .micro_batch = 2, .pass = Pass::BW}),
             "run phase 0 replica 3 stage 1 BW mb2");
+  EXPECT_EQ(name_of({.kind = TaskKind::run, .phase = 0, .replica = 3, .stage = 1, .micro_batch = 2, .piece = 4}),
+            "run phase 0 replica 3 stage 1 F mb2 piece 4");
+  EXPECT_EQ(name_of({.kind = TaskKind::zero_fill,
+                     .phase = 0,
+                     .replica = 3,
+                     .stage = 1,
+                     .micro_batch = 2,
+                     .pass = Pass::W,
+                     .piece = 0}),
+            "zero-fill phase 0 replica 3 stage 1 W mb2 piece 0");
+  EXPECT_EQ(name_of({.kind = TaskKind::gather, .phase = 0, .stage = 1, .micro_batch = 2, .unit = 3, .round = 0}),
+            "gather phase 0 stage 1 F mb2 u3 r0");
+  EXPECT_EQ(name_of({.kind = TaskKind::reduce_scatter,
+                     .phase = 0,
+                     .stage = 1,
+                     .micro_batch = 2,
+                     .unit = 3,
+                     .round = 1,
+                     .pass = Pass::BW}),
+            "reduce-scatter phase 0 stage 1 BW mb2 u3 r1");
   EXPECT_EQ(name_of({.kind = TaskKind::broadcast, .unit = 2, .round = 1}), "broadcast u2 r1");
   EXPECT_EQ(name_of({.kind = TaskKind::norm}), "norm");
   EXPECT_EQ(name_of({.kind = TaskKind::update, .unit = 4}), "update u4");

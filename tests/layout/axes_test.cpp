@@ -27,6 +27,7 @@ TEST(StageMesh, has_replicas_of_equal_size) {
   EXPECT_EQ(mesh.ranks(), 120);
   EXPECT_EQ(mesh.positions(), 40);
   EXPECT_EQ(mesh.parts(weight_axes()), 20);
+  EXPECT_EQ(mesh.copies(), 6) << "replicas, and the parts of their tokens";
   EXPECT_EQ(to_string(mesh), "data=3 ulysses=2 outer=4 inner=5");
   EXPECT_EQ(StageMesh().ranks(), 1);
   EXPECT_EQ(to_string(StageMesh()), "");

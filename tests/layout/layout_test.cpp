@@ -135,6 +135,20 @@ TEST(ShardMaps, partly_overlapping_copies_share_what_they_have_in_common) {
   EXPECT_THAT(boxes(one_owner(map)), ElementsAre("0:[0,2)", "0:[4,5)", "1:[6,9)", "2:[2,4)", "3:[5,6)", "3:[9,12)"));
 }
 
+// Two replicas (axis 0) of two ranks that cut 7 columns: 5 rows over the replicas.
+TEST(ShardMaps, expanded_rows_cut_each_block_over_further_axes_on_single_rows) {
+  const Mesh mesh{{{"data", 2}, {"outer", 2}}, {4, 5, 6, 7}};
+  const Shape shape{{5, 7}, {{4}, {}}};
+  EXPECT_THAT(boxes(expand_rows(mesh, {{{}, {1}}, {}}, shape, {0})),
+              ElementsAre("4:[0,2)x[0,3)", "5:[0,2)x[3,7)", "6:[2,5)x[0,3)", "7:[2,5)x[3,7)"));
+  const ShardMap summed = expand_rows(mesh, {{{}, {}}, {0, 1}}, shape, {0});
+  EXPECT_EQ(summed.partials, 2) << "the sum over replicas, a partial on each rank of axis 1";
+  EXPECT_EQ(summed.shards[1], (Shard{5, 1, {2, {0, 0}, {2, 7}}}));
+  validate(summed, true);
+  EXPECT_THAT(boxes(expand_rows(mesh, {{{}}, {}}, plain({1}), {0})), ElementsAre("6:[0,1)", "7:[0,1)"))
+      << "who has no row has no shard";
+}
+
 TEST(ShardMaps, rows_of_one_owner_that_touch_are_one_box) {
   const ShardMap map{plain({8}), 1, {shard(0, 0, 8), shard(0, 0, 4), shard(1, 6, 8)}};
   EXPECT_THAT(boxes(one_owner(map)), ElementsAre("0:[0,7)", "1:[7,8)"));

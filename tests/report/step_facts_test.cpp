@@ -54,7 +54,7 @@ TEST(Buckets, without_documents_have_zeros) {
 TEST(Links, carry_what_the_tasks_send_by_class) {
   const SimulatedStep step({"2,2,2", "8,1,1"}, 2, 4, {60, 50, 40, 30, 20, 10, 32, 33});
   const std::vector<LinkUse> uses = link_uses(step.program, step.plan, step.plans);
-  ASSERT_EQ(uses.size(), 4u);
+  ASSERT_EQ(uses.size(), 5u);
   i64 sends = 0, moves = 0, reductions = 0;
   for (const ir::Task& task : step.program.tasks) {
     if (task.kind == ir::TaskKind::send) sends += task.bytes;
@@ -67,6 +67,18 @@ TEST(Links, carry_what_the_tasks_send_by_class) {
   EXPECT_EQ(uses[2].intra + uses[2].inter, moves);
   EXPECT_EQ(uses[3].intra + uses[3].inter, reductions);
   EXPECT_GT(uses[1].inter, 0);  // the stages are on different hosts
+}
+
+// Runs are cut into pieces, which count what they exchange once.
+TEST(Links, of_single_runs_are_gathers_and_reductions) {
+  const SimulatedStep plain({"2,2,1"}, 1, 4, {60, 50, 40, 30}), step({"dp=2,tp=2,zero=3"}, 1, 4, {60, 50, 40, 30});
+  i64 transfers = 0;
+  for (const ir::Task& task : step.program.tasks)
+    if (task.kind == ir::TaskKind::gather || task.kind == ir::TaskKind::reduce_scatter) transfers += task.bytes;
+  const std::vector<LinkUse> uses = link_uses(step.program, step.plan, step.plans);
+  EXPECT_GT(transfers, 0);
+  EXPECT_EQ(uses[4].intra, transfers);
+  EXPECT_EQ(uses[0].intra, link_uses(plain.program, plain.plan, plain.plans)[0].intra);
 }
 
 TEST(Matrices, sum_to_the_traffic_of_their_plan) {

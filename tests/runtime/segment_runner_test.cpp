@@ -20,7 +20,9 @@ class SegmentRunnerOnOneRank : public testing::Test {
     hooks_.await = [this](int unit) { awaited_.push_back(unit); };
     hooks_.release = [this](int unit) { released_.push_back(unit); };
   }
-  void run(const ir::Segment& segment) { runner_.run(segment, state_, store_.working, phase_, {}, rope_, hooks_); }
+  void run(const ir::Segment& segment) {
+    runner_.run(segment, ir::kWhole, state_, store_.working, {phase_}, {}, rope_, hooks_);
+  }
   double loss() const { return state_.slots[static_cast<size_t>(stage_.loss)].sum().item<double>(); }
 
   const compiler::Plans plans_ = tiny_plans({"1,1,1"}, 1);

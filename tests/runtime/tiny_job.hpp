@@ -150,6 +150,7 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
     auto& store = stores[static_cast<size_t>(fabric.rank())];
     store = std::make_unique<Store>(plans, fabric.rank(), at::kCPU);
     store->home.initialize(tiny_values(plans.graph()));
+    store->working.poison_what_is_dropped();
     if (options.poison && fabric.rank() == 0) store->home.units()[0].master.select(0, 0).fill_(*options.poison);
     ExecutorOptions settings;
     settings.beside = options.beside;

@@ -52,7 +52,8 @@ Traffic operator+(Traffic a, const Traffic& b) {
 // Messages of a task. Gradients travel in the state's precision, all else in that of computation.
 Traffic announced(const ir::Task& task, const compiler::Plans& plans) {
   const Precision precision = plans.graph().precision();
-  const bool gradients = task.kind == ir::TaskKind::reduce || task.kind == ir::TaskKind::broadcast;
+  const bool gradients = task.kind == ir::TaskKind::reduce || task.kind == ir::TaskKind::broadcast ||
+                         task.kind == ir::TaskKind::reduce_scatter;
   const i64 element = size_of(gradients ? precision.state : precision.compute);
   Traffic bytes{};
   for (const layout::Msg& m : task.messages)
@@ -61,11 +62,13 @@ Traffic announced(const ir::Task& task, const compiler::Plans& plans) {
   return bytes;
 }
 
-// Reshards inside a segment that runs on T tokens; ranks: of its positions.
-Traffic announced(const ir::Segment& segment, const ir::StageCode& stage, const std::vector<int>& ranks, i64 T,
-                  const cluster::Cluster& cluster) {
+// Reshards inside a piece of a segment that runs on T tokens; ranks: of its positions.
+Traffic announced(const ir::Segment& segment, int piece, const ir::StageCode& stage, const std::vector<int>& ranks,
+                  i64 T, const cluster::Cluster& cluster) {
   Traffic bytes{};
-  for (const ir::Instr& instr : segment.code) {
+  const ir::PieceRange range = ir::range_of(segment, piece);
+  for (size_t i = range.first; i < range.end; ++i) {
+    const ir::Instr& instr = segment.code[i];
     if (instr.op) continue;
     const ir::Buffer& from = stage.buffers[static_cast<size_t>(instr.in[0])];
     const bool of_tokens = from.type.shape.size[0] == ir::kTokens;
@@ -90,8 +93,8 @@ Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& pl
     const ir::StageCode& stage =
         strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
     const i64 T = phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)].T;
-    bytes = bytes + announced(stage.segment(task.pass), stage, strategy.replica_ranks(task.replica, task.stage), T,
-                              plans.cluster());
+    bytes = bytes + announced(stage.segment(task.pass), task.piece, stage,
+                              strategy.replica_ranks(task.replica, task.stage), T, plans.cluster());
   }
   return bytes;
 }
@@ -150,7 +153,10 @@ INSTANTIATE_TEST_SUITE_P(
                     TrafficCase{{"2,2,1", "1,2,2", "4,1,1"}, precision_from("bf16"), 0},
                     TrafficCase{{"tp=2,ulysses=2", "1,2,2", "dp=2,ulysses=2"}, kFp64},
                     TrafficCase{{"tp=4,inner=2", "1,2,2", "dp=2,tp=2,inner=2"}, kFp64},
-                    TrafficCase{{"tp=4,inner=2,sequence_parallel=false", "1,2,2", "4,1,1"}, kFp64, 1, true}),
+                    TrafficCase{{"tp=4,inner=2,sequence_parallel=false", "1,2,2", "4,1,1"}, kFp64, 1, true},
+                    TrafficCase{{"dp=2,tp=2", "dp=2,pp=2", "4,1,1"}, precision_from("bf16"), 3},
+                    TrafficCase{{"dp=2,tp=2", "ulysses=2,tp=2", "4,1,1"}, kFp64, 2},
+                    TrafficCase{{"dp=2,tp=2,inner=2", "dp=4", "tp=4,inner=2"}, kFp64, 3}),
     [](const auto& p) { return "Case" + std::to_string(p.index); });
 
 }  // namespace

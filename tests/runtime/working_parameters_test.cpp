@@ -28,7 +28,7 @@ TEST(WorkingParameters, APhaseWithTheBoxesOfThePreviousOneSharesItsTensors) {
   store.working.allocate({1, 1}, {0, 0}, unit);
   EXPECT_EQ(store.working.param({0, 0}, p).data_ptr(), store.working.param({1, 1}, p).data_ptr());
   const at::Tensor kept = store.working.param({1, 1}, p);
-  store.working.drop({0, 0}, unit);
+  store.working.drop({0, unit, false});
   EXPECT_THAT(message([&] { store.working.param({0, 0}, p); }), HasSubstr("rank 0: phase 0 has no parameters of unit"));
   EXPECT_EQ(store.working.param({1, 1}, p).data_ptr(), kept.data_ptr());
 }
@@ -70,7 +70,7 @@ TEST(WorkingParameters, GradientsAreZeroAtFirstAndThoseOfAGroupAdjoin) {
   EXPECT_EQ(dv.data_ptr<double>(), dk.data_ptr<double>() + dk.numel());
   dk.fill_(3);
   EXPECT_EQ(store.working.gradient(phase, k).min().item<double>(), 3);
-  store.working.drop_gradients(phase, plans.graph().param(k).unit);
+  store.working.drop({phase.phase, plans.graph().param(k).unit, true});
   EXPECT_FALSE(store.working.has_gradient(phase, k));
   EXPECT_EQ(store.working.gradient(phase, k).max().item<double>(), 0);
 }
@@ -100,7 +100,7 @@ TEST(WorkingParameters, AreNotThereBeforeTheyArePreparedAndAfterTheyAreDropped) 
               HasSubstr("rank 0: phase 0 has no parameters of unit 1"));
   store.working.allocate({0, 0}, {}, unit);
   EXPECT_TRUE(store.working.param({0, 0}, p).equal(tiny_value(plans.graph(), p)));
-  store.working.drop({0, 0}, unit);
+  store.working.drop({0, unit, false});
   EXPECT_THAT(message([&] {
                 store.working.param({0, 0}, p);
               }),

@@ -96,6 +96,29 @@ TEST(Simulate, slow_links_delay_what_waits_for_them_and_nothing_else) {
   }
 }
 
+// A unit's copy comes while the one before is read: where computing takes longer, only the first one is waited for.
+TEST(Simulate, gathers_and_reductions_of_runs_go_on_beside_the_pieces_that_do_not_wait_for_them) {
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host.bandwidth = {1e9};
+  const auto seconds = [&](int zero) {
+    const compiler::Plans plans = plans_under({"2,1,1"}, 1, 2, zero);
+    const Step step(plans, 4);
+    const Simulation simulation = simulate(step.program, step.plan, plans, hardware);
+    for (size_t id = 0; id < step.program.tasks.size(); ++id)
+      for (const ir::Wait& wait : step.program.tasks[id].after)
+        if (wait.unit < 0) {
+          EXPECT_GE(simulation.tasks[id].begin, simulation.tasks[static_cast<size_t>(wait.task)].end)
+              << ir::name_of(step.program.tasks[id]);
+        }
+    return simulation;
+  };
+  const Simulation plain = seconds(1), two = seconds(2), three = seconds(3);
+  EXPECT_GT(three.ranks[0].communication, 2 * plain.ranks[0].communication);
+  EXPECT_GT(three.ranks[0].overlap, 0.5 * three.ranks[0].communication);
+  EXPECT_GT(two.ranks[0].communication, plain.ranks[0].communication);
+  EXPECT_GT(three.ranks[0].communication, two.ranks[0].communication);
+}
+
 TEST(Simulate, tasks_of_a_stream_follow_one_another_and_what_they_wait_for) {
   cluster::Hardware hardware = arithmetic_only(2, 2);
   hardware.inter_host->bandwidth = {1e7};

@@ -61,8 +61,7 @@ def random_strategy(draw, name, ranks, zero_0):
                 "sequence_parallel": draw.random() < 0.7}
     if strategy["schedule"] in ("zero-bubble", "zb-v") and draw.random() < 0.5:
         strategy["activation_cap"] = draw.randint(2, 8)
-    if zero_0:
-        strategy["zero"] = 0
+    strategy["zero"] = 0 if zero_0 else draw.choice([1, 2, 3])
     if draw.random() < 0.3:
         strategy["micro_batch_tokens"] = draw.randint(tiny.LONGEST, 4 * tiny.LONGEST)
     if draw.random() < 0.3:

@@ -1,0 +1,164 @@
+#include "compiler/run_transfers.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace switchyard::compiler {
+namespace {
+
+using layout::ShardMap;
+
+// The ranks of a stage that hold copies of the same boxes, so that they cut these among themselves.
+std::vector<std::vector<int>> columns_of(const layout::Mesh& mesh) {
+  const std::vector<int> along = layout::factors_of(mesh, layout::copy_axes());
+  std::vector<std::vector<int>> columns;
+  for (int position = 0; position < mesh.size(); ++position) {
+    std::vector<int> column;
+    for (const int peer : mesh.peers(position, along)) column.push_back(mesh.ranks[static_cast<size_t>(peer)]);
+    std::ranges::sort(column);
+    if (std::ranges::find(columns, column) == columns.end()) columns.push_back(std::move(column));
+  }
+  return columns;
+}
+
+// The shards of some ranks; their partials, which may be others elsewhere, are numbered from 0.
+ShardMap within(const ShardMap& map, const std::vector<int>& ranks) {
+  ShardMap own{map.shape, 0, {}};
+  std::map<int, int> number;
+  for (layout::Shard shard : map.shards) {
+    if (!std::ranges::binary_search(ranks, shard.rank)) continue;
+    shard.partial = number.try_emplace(shard.partial, static_cast<int>(number.size())).first->second;
+    own.shards.push_back(shard);
+  }
+  own.partials = static_cast<int>(number.size());
+  return own;
+}
+
+// Columns that hold a value together, each element of each partial in one of them: copies, and partials that stay
+// apart, are in different ones. Members of a column have equal boxes.
+std::vector<std::vector<int>> holders_of(const ShardMap& map, const std::vector<std::vector<int>>& columns) {
+  std::map<std::pair<std::vector<int>, std::vector<i64>>, int> copies;  // of partials and box
+  std::map<std::pair<std::vector<int>, int>, std::vector<int>> together;
+  for (const std::vector<int>& column : columns) {
+    std::vector<int> partials;
+    std::vector<i64> box;
+    for (const layout::Shard& shard : map.shards) {
+      if (!std::ranges::binary_search(column, shard.rank)) continue;
+      partials.push_back(shard.partial);
+      box.assign(shard.box.lo.begin(), shard.box.lo.end());
+      box.insert(box.end(), shard.box.hi.begin(), shard.box.hi.end());
+    }
+    std::ranges::sort(partials);
+    const int copy = copies[{partials, box}]++;
+    std::vector<int>& ranks = together[{partials, copy}];
+    ranks.insert(ranks.end(), column.begin(), column.end());
+  }
+  std::vector<std::vector<int>> holders;
+  for (auto& [key, ranks] : together) {
+    std::ranges::sort(ranks);
+    holders.push_back(std::move(ranks));
+  }
+  return holders;
+}
+
+// What is moved or added up: tensors of a unit, from some maps to others. Each copy of a parameter in a stage, and each
+// partial that stays apart from others, counts as a tensor.
+struct Tensors {
+  std::vector<switching::UnitMaps> units{};
+  std::vector<std::vector<int>> names{};  // of a unit's tensors: parameters
+  std::vector<ShardMap> from{}, to{};
+
+  void add(int param, const ShardMap& map, const ShardMap& target, const std::vector<int>& ranks) {
+    units.back().tensors.push_back(static_cast<int>(from.size()));
+    names.back().push_back(param);
+    from.push_back(within(map, ranks));
+    to.push_back(within(target, ranks));
+  }
+  std::vector<switching::SharedRounds> named(const switching::MovePlan& plan) const {
+    std::vector<switching::SharedRounds> moves;
+    for (size_t u = 0; u < units.size(); ++u) {
+      const auto params = std::make_shared<const std::vector<int>>(names[u]);
+      switching::SharedRounds& unit = moves.emplace_back();
+      for (const layout::MessageList& round : plan.units[u].moves.rounds)
+        unit.rounds.emplace_back(round.pattern(), round.ranks(), params);
+    }
+    return moves;
+  }
+};
+
+class Planning {
+ public:
+  Planning(const ir::Graph& graph, const cluster::Cluster& cluster, switching::Planner planner)
+      : graph_(graph), cluster_(cluster), planner_(planner) {}
+
+  void add(int unit, const config::Stage& stage, const ir::StageCode& code) {
+    const std::vector<std::vector<int>> columns = columns_of(stage_mesh(stage, code.replica));
+    for (Tensors* tensors : {&gathered_, &reduced_}) {
+      tensors->units.emplace_back();
+      tensors->names.emplace_back();
+    }
+    for (const ir::ParamUse& use : code.params) {
+      if (graph_.param(use.param).unit != unit) continue;
+      const Placed on = placed(graph_.param(use.param).shape, stage, code, use);
+      for (const std::vector<int>& ranks : holders_of(on.used, columns))
+        gathered_.add(use.param, on.stored, on.used, ranks);
+      for (const std::vector<int>& ranks : holders_of(on.made, columns))
+        reduced_.add(use.param, on.made, on.grad, ranks);
+    }
+  }
+
+  // Of the units in the order in which they were added.
+  std::vector<switching::SharedRounds> gathers() const {
+    const auto& [units, names, from, to] = gathered_;
+    const switching::MovePlan plan = switching::plan_switch(units, from, {}, to, cluster_, planner_);
+    switching::verify_switch(plan, from, {}, to);
+    return gathered_.named(plan);
+  }
+  std::vector<switching::SharedRounds> reductions() const {
+    const auto& [units, names, from, to] = reduced_;
+    const switching::MovePlan plan = switching::plan_reduce(units, from, to, cluster_, planner_);
+    switching::verify_reduce(plan, from, to);
+    return reduced_.named(plan);
+  }
+
+ private:
+  const ir::Graph& graph_;
+  const cluster::Cluster& cluster_;
+  switching::Planner planner_;
+  Tensors gathered_, reduced_;
+};
+
+}  // namespace
+
+TransfersOfStages run_transfers(const ir::Graph& graph, const config::Strategy& strategy,
+                                const std::vector<ir::GroupCode>& groups, const cluster::Cluster& cluster,
+                                switching::Planner planner) {
+  Planning planning(graph, cluster, planner);
+  TransfersOfStages transfers;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    transfers.emplace_back();
+    for (size_t s = 0; s < groups[g].stages.size(); ++s) {
+      const ir::StageCode& code = groups[g].stages[s];
+      transfers.back().emplace_back();
+      if (code.zero < 2) continue;
+      for (const int unit : code.units) {
+        planning.add(unit, strategy.groups[g].stages[s], code);
+        transfers.back().back().push_back({unit, {}, {}});
+      }
+    }
+  }
+  const std::vector<switching::SharedRounds> reductions = planning.reductions(),
+                                             gathers = strategy.zero == 3
+                                                           ? planning.gathers()
+                                                           : std::vector<switching::SharedRounds>(reductions.size());
+  size_t next = 0;
+  for (auto& group : transfers)
+    for (auto& stage : group)
+      for (RunTransfers& unit : stage) {
+        unit.gather = gathers[next];
+        unit.reduce = reductions[next++];
+      }
+  return transfers;
+}
+
+}  // namespace switchyard::compiler

@@ -1,0 +1,25 @@
+// What the ranks of a stage pass to one another for single runs, where their copies are cut (ZeRO-2 and 3).
+#pragma once
+
+#include <vector>
+
+#include "compiler/placement.hpp"
+
+namespace switchyard::compiler {
+
+/// Of one unit in a stage, for all of the stage's ranks. gather: what each stores, to all copies that runs read; no
+/// rounds where parameters are not cut. reduce: gradients of a run, to the owners of their rows; no rounds where
+/// gradients are not cut.
+struct RunTransfers {
+  int unit = 0;
+  switching::SharedRounds gather, reduce;
+};
+/// [group][stage]: units in their order; none where nothing is cut.
+using TransfersOfStages = std::vector<std::vector<std::vector<RunTransfers>>>;
+
+/// Plans and verifies the transfers of all stages; those that differ in names only share their messages.
+TransfersOfStages run_transfers(const ir::Graph& graph, const config::Strategy& strategy,
+                                const std::vector<ir::GroupCode>& groups, const cluster::Cluster& cluster,
+                                switching::Planner planner);
+
+}  // namespace switchyard::compiler

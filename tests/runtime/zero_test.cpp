@@ -1,0 +1,196 @@
+// ZeRO-2 and 3: steps equal those of one rank, transfers carry the bytes that they must, and memory is as predicted.
+#include <gmock/gmock.h>
+
+#include "compiler/memory.hpp"
+#include "kernels/memory.hpp"
+#include "tiny_job.hpp"
+
+namespace switchyard::runtime {
+namespace {
+
+using testing::Each;
+using testing::IsEmpty;
+
+// 4 layers; dims that no number of ranks divides.
+config::ModelConfig model_of(const std::string& family) {
+  config::ModelConfig model = config::family_defaults(family == "gpt2" ? config::Family::gpt2 : config::Family::llama);
+  model.layers = 4;
+  model.hidden_size = 32;
+  model.heads = 4;
+  model.kv_heads = family == "gpt2" ? 4 : 2;
+  model.head_dim = 8;
+  model.ffn_size = 46;
+  model.vocab_size = 41;
+  model.max_positions = 64;
+  model.tied_embeddings = family != "llama";
+  if (family == "gpt2") {
+    model.attention = config::AttentionKind::unfused;
+    model.dropout = 0.1;
+  }
+  return model;
+}
+
+compiler::Plans plans_of(const std::string& family, const std::vector<std::string>& specs, int ranks, int hosts = 1,
+                         Precision precision = kFp64, int home = 0) {
+  const config::ModelConfig model = model_of(family);
+  ir::Graph graph = models::build(model, precision, models::Output::loss);
+  ir::differentiate(graph);
+  std::vector<config::Strategy> strategies;
+  for (const std::string& spec : specs) {
+    strategies.push_back(config::strategy_from_spec(spec, ranks, model.layers));
+    config::validate(strategies.back(), model, ranks);
+  }
+  return compiler::Plans(std::move(graph), std::move(strategies), home, cluster::uniform(hosts, ranks / hosts),
+                         switching::Planner::relay);
+}
+
+// Replicas get unequal numbers of micro-batches.
+std::vector<Documents> two_batches() { return {tiny_documents(13, 1), tiny_documents(11, 2)}; }
+
+const TinyRun& on_one_rank(const std::string& family) {
+  static std::map<std::string, TinyRun> known;
+  const auto it = known.find(family);
+  if (it != known.end()) return it->second;
+  return known[family] = run_tiny(plans_of(family, {"1,1,1"}, 1), two_batches());
+}
+
+void expect_like_one_rank(const TinyRun& run, const std::string& family) {
+  ASSERT_THAT(run.ends, Each(IsEmpty()));
+  const TinyRun& one = on_one_rank(family);
+  for (size_t s = 0; s < run.steps.size(); ++s) {
+    EXPECT_NEAR(run.steps[s].loss, one.steps[s].loss, 1e-10 * one.steps[s].loss);
+    EXPECT_NEAR(run.steps[s].norm, one.steps[s].norm, 1e-10 * one.steps[s].norm);
+  }
+  for (size_t p = 0; p < run.master.size(); ++p)
+    EXPECT_LT(gap(run.master[p], one.master[p]), 1e-10) << "parameter " << p;
+}
+
+int ranks_of(const std::string& spec) {
+  return static_cast<int>(config::ranks_of(config::read_strategy_text(spec).degrees));
+}
+
+i64 count(const ir::Program& program, ir::TaskKind kind) {
+  return std::ranges::count(program.tasks, kind, &ir::Task::kind);
+}
+
+class Zero : public testing::TestWithParam<std::tuple<const char*, int>> {};
+
+TEST_P(Zero, EqualsOneRank) {
+  const auto& [text, zero] = GetParam();
+  const std::string spec = fmt::format("{},zero={}", text, zero);
+  const int ranks = ranks_of(spec);
+  for (const std::string family : {"llama", "tied", "gpt2"}) {
+    SCOPED_TRACE(family);
+    const compiler::Plans plans = plans_of(family, {spec}, ranks, ranks % 2 == 0 ? 2 : 1);
+    const batch::StepPlan plan = tiny_batch(0, two_batches()[0], plans, {kLongest});
+    const ir::Program program = compiler::assemble(plan, plans, {});
+    ir::verify(program);
+    EXPECT_GT(count(program, ir::TaskKind::reduce_scatter), 0);
+    EXPECT_EQ(count(program, ir::TaskKind::gather) > 0, zero == 3);
+    expect_like_one_rank(run_tiny(plans, two_batches()), family);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, Zero,
+    testing::Combine(testing::Values("dp=2", "dp=3,micro_batch_sequences=1", "dp=4,recompute=full",
+                                     "dp=2,tp=2,recompute=selective", "dp=2,ulysses=2",
+                                     "ulysses=4,micro_batch_sequences=2", "dp=2,pp=2",
+                                     "dp=2,tp=2,sequence_parallel=false", "dp=2,pp=2,schedule=gpipe",
+                                     "dp=2,pp=2,schedule=interleaved", "dp=3,pp=2,schedule=zero-bubble",
+                                     "dp=2,pp=2,schedule=zb-v,micro_batch_sequences=1", "pp=2,ulysses=2,schedule=zb-v",
+                                     "dp=4,schedule=zero-bubble,recompute=full"),
+                     testing::Values(2, 3)),
+    [](const auto& p) { return "Case" + std::to_string(p.index); });
+
+// For each micro-batch, a layer's parameters are gathered for the forward and for the backward pass, in the precision
+// of computation, and its gradients are reduced once, in that of state: each of n ranks gets n - 1 of n parts.
+TEST(ZeroTraffic, IsTwoGathersAndOneReductionOfEachLayerForEachMicroBatch) {
+  for (const char* spec :
+       {"dp=4,zero=3", "dp=2,ulysses=2,zero=3,recompute=full", "dp=4,zero=3,schedule=zero-bubble", "dp=4,zero=2"}) {
+    SCOPED_TRACE(spec);
+    const Precision precision = precision_from("bf16");
+    const compiler::Plans plans = plans_of("llama", {spec}, 4, 1, precision);
+    const Documents documents = tiny_documents(13, 1);
+    const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
+    size_t runs = 0;
+    for (const auto& replica : plan.phases[0].replica) runs = std::max(runs, replica.size());
+    ASSERT_GT(runs, 1u);
+    std::map<ir::TaskKind, std::map<int, i64>> bytes;  // by unit
+    for (const ir::Task& task : compiler::assemble(plan, plans, {}).tasks) bytes[task.kind][task.unit] += task.bytes;
+    const int zero = plans.strategies()[0].strategy.zero;
+    for (int unit = 1; unit <= 4; ++unit) {
+      i64 elements = 0;
+      for (const int p : plans.units()[static_cast<size_t>(unit)].tensors)
+        elements += plans.graph().param(p).shape.elements();
+      const i64 once = static_cast<i64>(runs) * (4 - 1) * elements;  // of four ranks, three quarters each
+      EXPECT_EQ(bytes[ir::TaskKind::gather][unit], zero == 3 ? 2 * once * size_of(precision.compute) : 0);
+      EXPECT_EQ(bytes[ir::TaskKind::reduce_scatter][unit], once * size_of(precision.state));
+    }
+  }
+}
+
+// However streams run: copies and gradients of runs come and go at places in the order of computing.
+TEST(ZeroMemory, IsTheBoundWithoutPipelinesAndAtMostItWith) {
+  kernels::install_rank_allocator();
+  for (const char* spec : {"dp=4,zero=3", "dp=2,tp=2,zero=3,recompute=full", "dp=2,ulysses=2,zero=2",
+                           "dp=4,zero=3,schedule=zero-bubble", "dp=2,pp=2,zero=3,schedule=zb-v", "dp=4,zero=2"})
+    for (const int hosts : {1, 2}) {
+      SCOPED_TRACE(fmt::format("{} on {} hosts", spec, hosts));
+      const compiler::Plans plans = plans_of("llama", {spec}, 4, hosts, precision_from("fp32"));
+      const Documents documents = tiny_documents(13, 5);
+      const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
+      const ir::Program program = compiler::assemble(plan, plans, {});
+      auto fabrics = comm::thread_fabrics(4, plans.cluster(), {});
+      std::vector<i64> peaks(4);
+      const auto ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
+        kernels::RankMemory memory(i64{1} << 28);
+        {
+          const kernels::MemoryScope scope(&memory);
+          Store store(plans, fabric.rank(), at::kCPU);
+          {
+            const kernels::MemoryScope outside(nullptr);
+            store.home.initialize(tiny_values(plans.graph()));
+          }
+          memory.reset_peak();
+          ExecutorOptions options;
+          options.memory = &memory;
+          Executor executor(plans, store, fabric, options);
+          executor.run(program, {&plan, &documents, [](double) {
+                                   return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1};
+                                 }});
+          peaks[static_cast<size_t>(fabric.rank())] = memory.peak();
+        }
+      });
+      ASSERT_EQ(ends, std::vector<std::string>(4));
+      for (int rank = 0; rank < 4; ++rank) {
+        const i64 bound = compiler::predict_memory(program, plan, plans, compiler::Holdings(plans, rank),
+                                                   compiler::ExecutionOrder::worst)
+                              .total;
+        EXPECT_LE(peaks[static_cast<size_t>(rank)], bound) << "rank " << rank;
+        if (plans.strategies()[0].groups[0].stages.size() == 1) {
+          EXPECT_EQ(peaks[static_cast<size_t>(rank)], bound) << "rank " << rank;
+        }
+      }
+    }
+}
+
+class ZeroSwitches : public testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(ZeroSwitches, InsideAStepEqualOneRank) {
+  for (int home = 0; home < static_cast<int>(GetParam().size()); ++home)
+    for (const bool prefetch : {true, false}) {
+      std::vector<i64> bounds = {kLongest, 14, 8};
+      bounds.resize(GetParam().size());
+      const compiler::Plans plans = plans_of("tied", GetParam(), 4, 2, kFp64, home);
+      expect_like_one_rank(run_tiny(plans, two_batches(), {.bounds = bounds, .prefetch = prefetch}), "tied");
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Mixes, ZeroSwitches,
+                         testing::Values(std::vector<std::string>{"dp=4,zero=3", "tp=2,pp=2", "dp=2,tp=2,zero=2"},
+                                         std::vector<std::string>{"dp=2,pp=2,zero=3,schedule=zb-v", "dp=4,zero=3"},
+                                         std::vector<std::string>{"ulysses=4,zero=2", "dp=2,tp=2,zero=3", "1,4,1"}));
+
+}  // namespace
+}  // namespace switchyard::runtime
