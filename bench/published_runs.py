@@ -29,7 +29,7 @@ USES = ("calibration", "test", "contradicted")
 def tables():
     """name -> title, where, cluster, use, notes; run: rows with the defaults filled in."""
     usual = {"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1, "architecture": "gpt2", "recompute": "none",
-             "schedule": "1f1b"}
+             "schedule": "1f1b", "overlap": True}
     found = {name: tomllib.loads((ROOT / "bench" / "published" / f"{name}.toml").read_text()) for name in sources()}
     return {name: table | {"run": [usual | table["defaults"] | row for row in table["run"]]}
             for name, table in found.items()}
@@ -120,6 +120,7 @@ max_length = {row["context"]}
 [run]
 ranks = {ranks_of(row)}
 precision = "bf16"
+overlap = {json.dumps(row["overlap"])}
 """
 
 
@@ -130,6 +131,16 @@ def cluster_of(table, clusters=ROOT / "clusters"):
 
 
 def simulated(program, cluster, row):
+    """Figures of `simulate --json`. Where a system computes part of the forward pass again (recompute_part), seconds lie
+    so far between those of no and of full recomputation; the other figures are those without."""
+    found = simulated_as_is(program, cluster, row)
+    if "recompute_part" in row:
+        full = simulated_as_is(program, cluster, row | {"recompute": "full"})["step_seconds"]
+        found["step_seconds"] += row["recompute_part"] * (full - found["step_seconds"])
+    return found
+
+
+def simulated_as_is(program, cluster, row):
     with tempfile.TemporaryDirectory() as folder:
         job = pathlib.Path(folder) / "job.toml"
         job.write_text(job_of(row, folder))
