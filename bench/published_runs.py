@@ -131,8 +131,8 @@ def cluster_of(table, clusters=ROOT / "clusters"):
 
 
 def simulated(program, cluster, row):
-    """Figures of `simulate --json`. Where a system computes part of the forward pass again (recompute_part), seconds lie
-    so far between those of no and of full recomputation; the other figures are those without."""
+    """Figures of `simulate --json`. Where a system computes a part of the forward pass again (recompute_part), seconds
+    lie so far between those of no and of full recomputation; the other figures are those without."""
     found = simulated_as_is(program, cluster, row)
     if "recompute_part" in row:
         full = simulated_as_is(program, cluster, row | {"recompute": "full"})["step_seconds"]
