@@ -96,6 +96,17 @@ def outside_errors(root: pathlib.Path) -> list[str]:
             for number, line in enumerate(path.read_text().splitlines(), 1) if (found := OUTSIDE.search(line))]
 
 
+def axis_errors(root: pathlib.Path) -> list[str]:
+    """Files of the planner that name an axis of stages, which only its search space does."""
+    axes = re.findall(r'\{(\w+), "\1"\}', (root / "src/layout/axes.cpp").read_text())
+    named = re.compile(r"StageAxis::(" + "|".join(axes) + r")\b")
+    return [
+        f"{path.relative_to(root)} names the axis {match[1]}"
+        for path in sources(root / "src/planner")
+        if path.stem != "space" and (match := named.search(path.read_text()))
+    ]
+
+
 class Repository(unittest.TestCase):
     maxDiff = None
 
@@ -117,6 +128,9 @@ class Repository(unittest.TestCase):
 
     def test_each_source_has_its_test(self):
         self.expect_none(twin_errors(ROOT))
+
+    def test_only_the_search_space_of_the_planner_names_axes(self):
+        self.expect_none(axis_errors(ROOT))
 
     def test_nothing_outside_the_clone_is_read(self):
         self.expect_none(outside_errors(ROOT))
@@ -184,6 +198,12 @@ class Checks(unittest.TestCase):
     def test_a_source_without_test_is_found(self):
         files = {"src/base/a.cpp": "", "tests/base/a_test.cpp": "", "src/base/deep/b.cpp": ""}
         self.assertEqual(self.errors(files, twin_errors), ["src/base/deep/b.cpp: no test tests/base/deep/b_test.cpp"])
+
+    def test_an_axis_in_the_planner_is_found(self):
+        found = self.errors({"src/layout/axes.cpp": '{{data, "data"}, {outer, "outer"}}',
+                             "src/planner/space.cpp": "StageAxis::outer",
+                             "src/planner/search.cpp": "mesh[StageAxis::outer]"}, axis_errors)
+        self.assertEqual(found, ["src/planner/search.cpp names the axis outer"])
 
     def test_a_path_that_leads_out_of_the_clone_is_found(self):
         files = {"cmake/a.cmake": "set(x ${CMAKE_SOURCE_DIR}/tests)\nset(y ${CMAKE_SOURCE_DIR}/../y)\n",

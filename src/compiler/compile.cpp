@@ -23,13 +23,24 @@ std::vector<std::vector<int>> host_patterns(std::span<const int> ranks, i64 posi
   return patterns;
 }
 
+KnownExchanges::List KnownExchanges::named(const std::string& name, const std::function<List()>& plan) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = known_.find(name); known != known_.end()) return known->second;
+  }
+  List list = plan();
+  const std::lock_guard lock(mutex_);
+  return known_.try_emplace(name, std::move(list)).first->second;
+}
+
 ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& strategy, const layout::StageMesh& mesh,
                             int first_unit, int end_unit, const std::vector<std::vector<int>>& hosts,
                             const CodeOptions& how) {
+  const std::shared_ptr<KnownExchanges> exchanges = how.exchanges ? how.exchanges : std::make_shared<KnownExchanges>();
   std::set<int> gathered;
   ir::StageCode stage;
   for (bool built = false; !built;) {
-    StageBuilder builder(graph, strategy, mesh, first_unit, end_unit, hosts, gathered);
+    StageBuilder builder(graph, strategy, mesh, first_unit, end_unit, hosts, gathered, exchanges);
     stage = builder.build();
     built = builder.misfits().empty();
     gathered.insert(builder.misfits().begin(), builder.misfits().end());

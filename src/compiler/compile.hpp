@@ -2,6 +2,13 @@
 // once, mismatches become reshards, recomputation clones calls into the backward pass.
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
 #include "config/strategy.hpp"
 #include "ir/code.hpp"
 
@@ -28,9 +35,24 @@ struct RoleLayout {
 };
 RoleLayout role_layout(layout::Role role, const ir::Type& type, bool sequence_parallel, const layout::Mesh& replica);
 
+/// Planned and verified exchanges of reshards, for all code that is compiled for one cluster: layers, strategies and
+/// plans have the same ones. Any thread.
+class KnownExchanges {
+ public:
+  using List = std::vector<std::shared_ptr<const layout::Exchange>>;
+  /// What has this name, made by `plan` where it is new.
+  List named(const std::string& name, const std::function<List()>& plan);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, List> known_;
+};
+
 /// How code is made, besides what the strategy says. overlap: collectives run beside computing (compiler/overlap).
+/// exchanges: those that are known; null: none.
 struct CodeOptions {
   bool overlap = true;
+  std::shared_ptr<KnownExchanges> exchanges{};
 };
 
 /// Code of every group of a strategy. The graph is forward only (evaluation) or differentiated. An activation with a

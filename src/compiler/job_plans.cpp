@@ -13,7 +13,7 @@ Precision precision_of(const config::RunSettings& run) {
 }
 
 CodeOptions code_options(const config::Job& job, const cluster::Cluster& cluster) {
-  return {.overlap = job.run.overlap && cluster.overlaps_collectives};
+  return {.overlap = job.run.overlap && cluster.overlaps_collectives, .exchanges = std::make_shared<KnownExchanges>()};
 }
 
 std::shared_ptr<const CompiledModel> model_of(const config::Job& job, const cluster::Cluster& cluster) {

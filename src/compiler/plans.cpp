@@ -107,7 +107,9 @@ std::vector<int> CompiledStrategy::replica_ranks(int replica, int stage) const {
 }
 
 CompiledModel::CompiledModel(ir::Graph graph, cluster::Cluster cluster, const CodeOptions& how)
-    : graph_(std::move(graph)), cluster_(std::move(cluster)), how_(how) {}
+    : graph_(std::move(graph)), cluster_(std::move(cluster)), how_(how) {
+  if (!how_.exchanges) how_.exchanges = std::make_shared<KnownExchanges>();
+}
 
 std::shared_ptr<const CompiledStrategy> CompiledModel::compiled(const config::Strategy& strategy) const {
   const auto known = [&] {
@@ -153,7 +155,8 @@ const switching::MovePlan& Plans::moves(int from, int to) const {
   const auto known = moves_.find({from, to});
   if (known != moves_.end()) return known->second;
   static const std::vector<layout::ShardMap> kNone;
-  const std::vector<layout::ShardMap>& previous = from < 0 ? kNone : strategies_[static_cast<size_t>(from)]->maps.stored;
+  const std::vector<layout::ShardMap>& previous =
+      from < 0 ? kNone : strategies_[static_cast<size_t>(from)]->maps.stored;
   const std::vector<layout::ShardMap>& target = strategies_[static_cast<size_t>(to)]->maps.stored;
   switching::MovePlan plan = switching::plan_switch(units_, previous, home_, target, cluster(), planner_);
   switching::verify_switch(plan, previous, home_, target);

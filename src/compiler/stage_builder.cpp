@@ -56,16 +56,20 @@ void make_adjacent(ir::StageCode& stage, const std::vector<int>& members) {
 }
 
 StageBuilder::StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, const layout::StageMesh& mesh,
-                           int first_unit, int end_unit, std::vector<std::vector<int>> hosts, std::set<int> gathered)
+                           int first_unit, int end_unit, std::vector<std::vector<int>> hosts, std::set<int> gathered,
+                           std::shared_ptr<KnownExchanges> exchanges)
     : graph_(graph),
       strategy_(strategy),
       gathered_(std::move(gathered)),
       needed_(needed_calls(graph)),
-      primary_(graph.values().size(), -1) {
+      primary_(graph.values().size(), -1),
+      exchanges_(std::move(exchanges)) {
   stage_.replica = replica_mesh(graph, strategy, mesh, first_unit, end_unit);
   stage_.hosts = hosts.empty() ? std::vector(1, std::vector<int>(stage_.replica.ranks.size(), 0)) : std::move(hosts);
   stage_.first_unit = first_unit;
   stage_.end_unit = end_unit;
+  for (const layout::Axis& axis : stage_.replica.axes) replica_ += fmt::format("{} {} ", axis.name, axis.size);
+  replica_ += fmt::format("{}", stage_.hosts);
   stage_.forward.phase = ir::Phase::F;
   stage_.backward.phase = ir::Phase::B;
 }
@@ -256,23 +260,21 @@ void StageBuilder::add_reshard(int from, int to, int unit, ir::Phase phase) {
   segment(phase).code.push_back(std::move(instr));
 }
 
-// Layers have the same ones.
-const std::vector<std::shared_ptr<const layout::Exchange>>& StageBuilder::exchanges(const ir::Buffer& from,
-                                                                                    const ir::Buffer& to) {
+KnownExchanges::List StageBuilder::exchanges(const ir::Buffer& from, const ir::Buffer& to) {
   const layout::Shape shape = unit_shape(from.type, stage_.replica.size());
-  const std::string key =
-      fmt::format("{} {} {} > {}", shape.size, shape.alignment, layout::to_string(stage_.replica, from.layout),
-                  layout::to_string(stage_.replica, to.layout));
-  const auto [it, fresh] = exchanges_.try_emplace(key);
-  if (!fresh) return it->second;
-  const layout::ShardMap before = layout::expand(stage_.replica, from.layout, shape),
-                         after = layout::expand(stage_.replica, to.layout, shape);
-  for (const std::vector<int>& hosts : stage_.hosts) {
-    auto exchange = std::make_shared<const layout::Exchange>(layout::quickest_exchange(before, after, hosts));
-    layout::verify_exchange(*exchange, before, after);
-    it->second.push_back(std::move(exchange));
-  }
-  return it->second;
+  const std::string name =
+      fmt::format("{} {} {} {} > {}", replica_, shape.size, shape.alignment,
+                  layout::to_string(stage_.replica, from.layout), layout::to_string(stage_.replica, to.layout));
+  return exchanges_->named(name, [&] {
+    const layout::ShardMap before = layout::expand(stage_.replica, from.layout, shape),
+                           after = layout::expand(stage_.replica, to.layout, shape);
+    KnownExchanges::List list;
+    for (const std::vector<int>& hosts : stage_.hosts) {
+      list.push_back(std::make_shared<const layout::Exchange>(layout::quickest_exchange(before, after, hosts)));
+      layout::verify_exchange(*list.back(), before, after);
+    }
+    return list;
+  });
 }
 
 void StageBuilder::produce(const ir::Call& call, const ir::LayoutRule& rule, ir::Instr& instr) {

@@ -18,7 +18,8 @@ class StageBuilder {
   /// gathered: parameters that are brought into their usual layout for use. hosts: the patterns in which replicas lie
   /// on hosts, as in ir::StageCode::hosts; empty: all ranks are on one host.
   StageBuilder(const ir::Graph& graph, const config::Strategy& strategy, const layout::StageMesh& mesh, int first_unit,
-               int end_unit, std::vector<std::vector<int>> hosts = {}, std::set<int> gathered = {});
+               int end_unit, std::vector<std::vector<int>> hosts = {}, std::set<int> gathered = {},
+               std::shared_ptr<KnownExchanges> exchanges = std::make_shared<KnownExchanges>());
   /// Forward and backward segments, without recomputation, drops and events. The result is valid only if there are no
   /// misfits.
   ir::StageCode build();
@@ -43,7 +44,7 @@ class StageBuilder {
   int new_buffer(int value, const layout::Layout& layout);
   int resharded(int from, const layout::Layout& to, int unit, ir::Phase phase);
   void add_reshard(int from, int to, int unit, ir::Phase phase);
-  const std::vector<std::shared_ptr<const layout::Exchange>>& exchanges(const ir::Buffer& from, const ir::Buffer& to);
+  KnownExchanges::List exchanges(const ir::Buffer& from, const ir::Buffer& to);
   void produce(const ir::Call& call, const ir::LayoutRule& rule, ir::Instr& instr);
   void record_gradient(const ir::Call& call, int param, const layout::Layout& grad);
   void find_boundaries();
@@ -56,7 +57,8 @@ class StageBuilder {
   std::vector<bool> needed_;  // per call
   std::vector<int> primary_;  // buffer of each value; -1: none yet
   std::map<Key, int> by_layout_;
-  std::map<std::string, std::vector<std::shared_ptr<const layout::Exchange>>> exchanges_;  // by layouts and shape
+  std::shared_ptr<KnownExchanges> exchanges_;
+  std::string replica_;  // mesh and hosts, as text
   std::map<std::pair<const ir::Segment*, int>, int>
       copies_;  // buffer with the gathered copy of a parameter's value in a segment
 };

@@ -7,14 +7,13 @@
 #include "config/model.hpp"
 
 namespace switchyard::config {
-namespace {
 
-/// Whether the ranks of a stage can divide the heads of a model: queries evenly or not, keys and values by leading
-/// factors of the axes.
 bool divides_heads(const StageMesh& mesh, const ModelConfig& model) {
   const std::span<const StageAxis> axes = layout::cuts_of(layout::Role::attention, true).features;
   return mesh.parts(axes) <= model.heads && layout::leading_factors(mesh, axes, model.kv_heads);
 }
+
+namespace {
 
 /// "tp = 2 or 4, or ulysses = 1": for each axis that cuts heads, the nearest sizes with which it works while the others
 /// stay as they are.
@@ -224,6 +223,15 @@ std::vector<int> Strategy::ranks() const {
   std::sort(used.begin(), used.end());
   used.erase(std::unique(used.begin(), used.end()), used.end());
   return used;
+}
+
+Degrees degrees_of(const StageMesh& mesh) {
+  Degrees degrees;
+  for (const DegreeKey& degree : degree_keys())
+    if (degree.axis) degrees.*degree.value *= mesh[*degree.axis];
+  for (const DegreeKey& factor : degree_keys())
+    if (factor.factor_of) degrees.*factor.factor_of *= mesh[*factor.axis];
+  return degrees;
 }
 
 i64 ranks_of(const Degrees& degrees) {

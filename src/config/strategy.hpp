@@ -98,6 +98,8 @@ struct DegreeKey {
   i64 Degrees::*factor_of = nullptr;
 };
 std::span<const DegreeKey> degree_keys();
+/// The degrees of a stage's axes; pp is 1.
+Degrees degrees_of(const StageMesh& mesh);
 /// Product of all degrees that aren't factors of others, at most 2^62.
 i64 ranks_of(const Degrees& degrees);
 
@@ -120,11 +122,15 @@ std::string to_text(const Degrees& degrees, const StrategySettings& settings = {
 Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const StrategySettings& settings = {});
 /// The same for a strategy that lacks its groups.
 void cut_by_degrees(Strategy& strategy, const Degrees& degrees, int ranks, i64 layers);
+struct ModelConfig;
+/// Whether the ranks of a stage can divide the heads of a model: queries evenly or not, keys and values by leading
+/// factors of the axes.
+bool divides_heads(const StageMesh& mesh, const ModelConfig& model);
+
 /// Checks against a model and a rank count; UserError naming strategy, stage and remedy: ranks out of range or used
 /// twice (except by chunks), layers not covered once in order, other ranks than the mesh has, stages of unlike data
 /// parallelism, heads that can't be divided among the ranks, parts of a split parameter that divide no stage's weight
 /// axes, chunks or a cap that the schedule does not have, a hand-written order for other stages.
-struct ModelConfig;
 void validate(const Strategy& strategy, const ModelConfig& model, int ranks);
 
 /// A page of JSON with a line per stage; docs/strategy-format.md explains it.

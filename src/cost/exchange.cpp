@@ -1,6 +1,8 @@
 #include "cost/exchange.hpp"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -9,10 +11,62 @@
 namespace switchyard::cost {
 namespace {
 
+// What a rank has to do at one direction of a class of links.
 struct Load {
-  std::map<int, int> messages;  // of each rank
+  int messages = 0;
   double seconds = 0;
 };
+
+// Of a rank at its port.
+struct Use {
+  Port port;
+  int rank = 0;
+  Load load;
+};
+
+constexpr std::array kLinks{cluster::Link::intra_host, cluster::Link::inter_host};
+
+// Of messages that are sorted by their ends, none from a rank to itself; in order of ports and ranks.
+std::vector<Use> uses_of(const cluster::Hardware& hardware, const cluster::Cluster& placement,
+                         std::span<const Message> messages) {
+  int first = std::numeric_limits<int>::max(), last = -1;
+  for (const Message& message : messages) {
+    first = std::min({first, message.from, message.to});
+    last = std::max({last, message.from, message.to});
+  }
+  const auto width = static_cast<size_t>(last - first + 1);
+  std::vector<Load> loads(2 * kLinks.size() * width);  // by link, direction, rank
+  for (size_t i = 0, next = 0; i < messages.size(); i = next) {
+    const int from = messages[i].from, to = messages[i].to;
+    const cluster::Link link = placement.link(from, to);
+    const cluster::LinkClass& what = hardware.link(link);
+    double size = 0, slowed = 0;
+    for (; next < messages.size() && messages[next].from == from && messages[next].to == to; ++next) {
+      const double bytes = static_cast<double>(messages[next].bytes);
+      size += bytes;
+      slowed += messages[next].summed ? bytes / what.sum_share : bytes;
+    }
+    const double seconds = slowed / (what.bandwidth.count * what.curve.at(size));
+    const auto links = static_cast<size_t>(std::ranges::find(kLinks, link) - kLinks.begin());
+    for (const bool out : {true, false}) {
+      Load& load = loads[(2 * links + out) * width + static_cast<size_t>((out ? from : to) - first)];
+      ++load.messages;
+      load.seconds += seconds;
+    }
+  }
+  std::vector<Use> uses;
+  for (size_t i = 0; i < loads.size(); ++i) {
+    if (loads[i].messages == 0) continue;
+    const cluster::Link link = kLinks[i / width / 2];
+    const int rank = first + static_cast<int>(i % width), device = rank % hardware.devices_per_host;
+    uses.push_back(
+        {{link, placement.host[static_cast<size_t>(rank)], device / hardware.link(link).shared_by, i / width % 2 == 1},
+         rank,
+         loads[i]});
+  }
+  std::ranges::sort(uses, {}, [](const Use& use) { return std::tie(use.port, use.rank); });
+  return uses;
+}
 
 }  // namespace
 
@@ -21,39 +75,23 @@ Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster
   std::vector<Message> messages;
   for (const Message& message : sends)
     if (message.from != message.to && message.bytes > 0) messages.push_back(message);
-  const auto ends_of = [](const Message& message) { return std::pair(message.from, message.to); };
-  std::ranges::sort(messages, {}, ends_of);
-  std::map<Port, Load> ports;
-  for (size_t i = 0, next = 0; i < messages.size(); i = next) {
-    const std::pair<int, int> ends = ends_of(messages[i]);
-    const cluster::Link link = placement.link(ends.first, ends.second);
-    const cluster::LinkClass& what = hardware.link(link);
-    double size = 0, slowed = 0;
-    for (; next < messages.size() && ends_of(messages[next]) == ends; ++next) {
-      const double bytes = static_cast<double>(messages[next].bytes);
-      size += bytes;
-      slowed += messages[next].summed ? bytes / what.sum_share : bytes;
-    }
-    const double seconds = slowed / (what.bandwidth.count * what.curve.at(size));
-    for (const bool out : {true, false}) {
-      const int rank = out ? ends.first : ends.second;
-      const int device = rank % hardware.devices_per_host;
-      Load& load = ports[{link, placement.host[static_cast<size_t>(rank)], device / what.shared_by, out}];
-      ++load.messages[rank];
-      load.seconds += seconds;
-    }
-  }
+  if (messages.empty()) return {};
+  std::ranges::sort(messages, {}, [](const Message& message) { return std::pair(message.from, message.to); });
+  const std::vector<Use> uses = uses_of(hardware, placement, messages);
   Exchange done;
-  for (const auto& [port, load] : ports) {
-    int most = 0;
-    for (const auto& [rank, count] : load.messages) most = std::max(most, count);
-    done.time.count = std::max(done.time.count, most * hardware.link(port.link).latency.count + load.seconds);
+  for (size_t first = 0, end = 0; first < uses.size(); first = end) {
+    const Port& port = uses[first].port;
+    Load load;  // messages: most of one rank
+    for (; end < uses.size() && uses[end].port == port; ++end)
+      load = {std::max(load.messages, uses[end].load.messages), load.seconds + uses[end].load.seconds};
+    done.time.count = std::max(done.time.count, load.messages * hardware.link(port.link).latency.count + load.seconds);
+    done.ports.push_back({port, load.seconds});
   }
+  for (Exchange::PortShare& port : done.ports) port.share /= done.time.count;
   std::map<std::pair<int, cluster::Link>, double> devices;
-  for (const auto& [port, load] : ports) {
-    const double share = load.seconds / done.time.count;
-    done.ports.push_back({port, share});
-    for (const auto& [rank, count] : load.messages) devices[{rank, port.link}] += share / 2;
+  for (size_t i = 0, port = 0; i < uses.size(); ++i) {
+    if (uses[i].port != done.ports[port].port) ++port;
+    devices[{uses[i].rank, uses[i].port.link}] += done.ports[port].share / 2;
   }
   for (const auto& [which, share] : devices) done.devices.push_back({which.first, which.second, share});
   return done;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -41,7 +42,7 @@ class StageMesh {
   i64 parts(std::span<const StageAxis> axes) const;
   /// Ranks that hold copies of all weights of one of them: the parts into which ZeRO-2 and 3 cut.
   i64 copies() const;
-  bool operator==(const StageMesh&) const = default;
+  auto operator<=>(const StageMesh&) const = default;
 
  private:
   std::array<int, kStageAxes> sizes_{};

@@ -94,14 +94,23 @@ CostModel::CostModel(const UnitCosts& units, Workload workload)
 
 // The slowest pipeline's work is at least the mean of all, in the stage with most layers.
 double CostModel::rough_bound(const Placement& placement, Range range) const {
-  const auto [it, fresh] = rough_.try_emplace(placement.tp);
-  if (fresh)
-    it->second = units_.least(StageKind::middle, placement.tp, config::Recompute::none, roughly_most(workload_.bounds));
+  const bool by_ranks = units_.shares_rise();
+  const StageMesh mesh = by_ranks ? StageMesh{} : placement.mesh;
+  const auto [it, fresh] = rough_.try_emplace(mesh);
+  if (fresh) {
+    const auto least = [&](bool split) {
+      return units_.least(StageKind::middle, mesh, config::Recompute::none, roughly_most(workload_.bounds), split);
+    };
+    it->second = least(false);
+    // Other code hides other communication; a single rank has none.
+    if (!by_ranks) it->second.compute = std::min(it->second.compute, least(true).compute);
+  }
   const Sums& sums = total_[slot(range)];
   const int layers = static_cast<int>((units_.model().layers + placement.pp - 1) / placement.pp);
   const double work =
       it->second.compute * static_cast<double>(sums.tokens) + it->second.per_pair * sums.attention_pairs;
-  return layers * work / placement.dp / static_cast<double>(workload_.steps.size()) / speedup_;
+  return layers * work / (by_ranks ? placement.stage_ranks() : 1) / placement.dp /
+         static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
 const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
@@ -130,17 +139,18 @@ const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
   return made;
 }
 
-double CostModel::layers_bound(const Placement& p, config::Recompute recompute, i64 capacity, Range range) const {
+double CostModel::layers_bound(const Placement& p, config::Recompute recompute, bool split, i64 capacity,
+                               Range range) const {
   const int layers = static_cast<int>(units_.model().layers), most = (layers + p.pp - 1) / p.pp;
-  const Spent &least = units_.least(StageKind::middle, p.tp, recompute, capacity),
-              &through = units_.least(StageKind::middle, p.tp, recompute, capacity, true);
+  const Spent &least = units_.least(StageKind::middle, p.mesh, recompute, capacity, split),
+              &through = units_.least(StageKind::middle, p.mesh, recompute, capacity, split, true);
   double sum = 0;
   for (const Sums& sums : sums_[slot(range)]) {
     if (sums.documents == 0) continue;
     const i64 micro_batch = filled_micro_batch(sums, p.dp, capacity);
     const double passed =
         through.compute * static_cast<double>(sums.longest) + through.per_pair * attention_pairs_of(sums.longest);
-    sum += std::max(most * work(least, units_.least(StageKind::middle, p.tp, recompute, micro_batch),
+    sum += std::max(most * work(least, units_.least(StageKind::middle, p.mesh, recompute, micro_batch, split),
                                 static_cast<double>(micro_batch), sums, p.dp),
                     layers * passed);
   }
@@ -181,7 +191,9 @@ double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums)
   const Placement& p = shape.placement;
   const i64 micro_batch = filled_micro_batch(sums, p.dp, capacity);
   const auto rate = [&](const Parts& parts, i64 T, bool passed = false) {
-    return parts.sum([&](StageKind kind) { return units_.least(kind, p.tp, shape.recompute, T, passed); });
+    return parts.sum([&](StageKind kind) {
+      return units_.least(kind, p.mesh, shape.recompute, T, shape.splits_gradients(), passed);
+    });
   };
   const auto through = [&](const Parts& parts, Pass pass) { return once(shape, parts, pass, {sums.shortest, 0}); };
   const Pipeline& pipeline = this->pipeline(p);
@@ -196,7 +208,7 @@ double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums)
                                      static_cast<double>(micro_batch), sums, p.dp));
     before += run.count * way;
   }
-  const Spent all = rate(pipeline.all, capacity, shape.splits_gradients());
+  const Spent all = rate(pipeline.all, capacity, true);
   return std::max(bound,
                   all.compute * static_cast<double>(sums.longest) + all.per_pair * attention_pairs_of(sums.longest));
 }
@@ -238,7 +250,7 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
   if (chosen.empty()) return {};
   batch::BucketSpec spec{
       .max_length = longest(range), .strategy = 0, .replicas = placement.dp, .micro_batch_tokens = capacity};
-  spec.multiple = placement.tp;
+  spec.multiple = placement.stage_ranks();
   spec.min_micro_batches = placement.pp;
   const batch::StepPlan plan = batch::plan_batch(0, chosen, std::vector{spec}, compiler::work_model(units_.model()));
   Replicas unlike;  // distinct pipelines: equal ones take equally long
@@ -256,12 +268,6 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
       unlike.push_back({.micro_batches = std::move(micro_batches), .first = number});
   }
   mark_heavy(unlike);
-  for (Replica& replica : unlike) {
-    if (!replica.heavy) continue;
-    replica.forward =
-        sum_over(placement, replica.micro_batches, config::Recompute::none, Pass::F, &replica.most_forward);
-    replica.first_forward = sum_over(placement, {&replica.micro_batches.front(), 1}, config::Recompute::none, Pass::F);
-  }
   return unlike;
 }
 
@@ -274,7 +280,7 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
     const Spent* spent = nullptr;
     i64 T = 0;  // most micro-batches have as many tokens as the previous one
     for (const PackedSequence& micro_batch : micro_batches) {
-      if (!spent || micro_batch.T != T) spent = &units_.time(kind, p.tp, recompute, pass, T = micro_batch.T);
+      if (!spent || micro_batch.T != T) spent = &units_.time(kind, p.mesh, recompute, pass, T = micro_batch.T);
       const double seconds = spent->total(micro_batch.attention_pairs);
       sum[static_cast<size_t>(k)] += seconds;
       if (most) (*most)[static_cast<size_t>(k)] = std::max((*most)[static_cast<size_t>(k)], seconds);
@@ -283,10 +289,23 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
   return sum;
 }
 
-std::vector<CostModel::Replicas>& CostModel::replicas(const Placement& p, i64 capacity, Range range) const {
-  const auto [it, fresh] = replicas_.try_emplace({p.dp, p.tp, p.pp, capacity, range.lo, range.hi});
+const std::vector<CostModel::Replicas>& CostModel::packed(const Placement& p, i64 capacity, Range range) const {
+  const auto [it, fresh] = packed_.try_emplace({p.dp, p.stage_ranks(), p.pp, capacity, range.lo, range.hi});
   if (fresh)
     for (const std::vector<i64>& lengths : workload_.steps) it->second.push_back(packed(lengths, p, capacity, range));
+  return it->second;
+}
+
+std::vector<CostModel::Replicas>& CostModel::replicas(const Placement& p, i64 capacity, Range range) const {
+  const auto [it, fresh] = replicas_.try_emplace({p.dp, mesh_key(p.mesh), p.pp, capacity, range.lo, range.hi});
+  if (!fresh) return it->second;
+  it->second = packed(p, capacity, range);
+  for (Replicas& step : it->second)
+    for (Replica& replica : step) {
+      if (!replica.heavy) continue;
+      replica.forward = sum_over(p, replica.micro_batches, config::Recompute::none, Pass::F, &replica.most_forward);
+      replica.first_forward = sum_over(p, {&replica.micro_batches.front(), 1}, config::Recompute::none, Pass::F);
+    }
   return it->second;
 }
 
@@ -299,7 +318,7 @@ const CostModel::Hops& CostModel::hops(const Placement& p) const {
     const int from = p.stage_of(at), to = p.stage_of(at + 1);
     bool crosses = false;
     for (int replica = 0; replica < p.dp && !crosses; ++replica)
-      for (int t = 0; t < p.tp && !crosses; ++t)
+      for (int t = 0; t < p.stage_ranks() && !crosses; ++t)
         crosses = (first_rank(p, replica, from) + t) / devices != (first_rank(p, replica, to) + t) / devices;
     hops.to_next.push_back(from == to ? Hop::none : crosses ? Hop::across : Hop::inside);
     hops.inside.push_back(hops.inside.back() + (hops.to_next.back() == Hop::inside ? 1 : 0));
@@ -309,15 +328,16 @@ const CostModel::Hops& CostModel::hops(const Placement& p) const {
 }
 
 // Seconds of sending each part t of a stage to part t of the next one, all at once.
-double CostModel::send(int tp, bool crosses, i64 T) const {
-  const auto [it, fresh] = sends_.try_emplace((T << 20 | tp) << 1 | (crosses ? 1 : 0), 0.0);
+double CostModel::send(int stage_ranks, bool crosses, i64 T) const {
+  const auto [it, fresh] = sends_.try_emplace((T << 20 | stage_ranks) << 1 | (crosses ? 1 : 0), 0.0);
   if (!fresh) return it->second;
   const cluster::Hardware& hardware = units_.hardware();
   if (crosses && !hardware.inter_host) return it->second = 0;
   const cluster::LinkClass& link = crosses ? *hardware.inter_host : hardware.intra_host;
-  const double bytes = static_cast<double>(T / tp * units_.model().hidden_size * size_of(units_.precision().compute));
-  return it->second =
-             link.latency.count + std::min(link.shared_by, tp) * bytes / (link.bandwidth.count * link.curve.at(bytes));
+  const double bytes =
+      static_cast<double>(T / stage_ranks * units_.model().hidden_size * size_of(units_.precision().compute));
+  return it->second = link.latency.count +
+                      std::min(link.shared_by, stage_ranks) * bytes / (link.bandwidth.count * link.curve.at(bytes));
 }
 
 double CostModel::Hops::sum(int from, int to, const Sends& of_micro_batch) const {
@@ -327,21 +347,22 @@ double CostModel::Hops::sum(int from, int to, const Sends& of_micro_batch) const
 
 double CostModel::once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const {
   return parts.sum([&](StageKind kind) {
-    return units_.time(kind, shape.placement.tp, shape.recompute, pass, micro_batch.T)
+    return units_.time(kind, shape.placement.mesh, shape.recompute, pass, micro_batch.T)
         .total(micro_batch.attention_pairs);
   });
 }
 
 const CostModel::Gradients& CostModel::gradients(const Shape& shape, Replica& replica) const {
-  std::optional<Gradients>& known = replica.gradients[static_cast<size_t>(shape.recompute)];
+  const bool split = shape.splits_gradients();
+  std::optional<Gradients>& known = replica.gradients[static_cast<size_t>(shape.recompute)][split ? 1 : 0];
+  if (known) return *known;
   const std::span<const PackedSequence> micro_batches = replica.micro_batches;
   const auto of = [&](std::span<const PackedSequence> some, Pass pass) {
     return sum_over(shape.placement, some, shape.recompute, pass);
   };
-  if (!known)
-    known = {
-        of(micro_batches, Pass::BW), of(micro_batches.first(1), Pass::BW), of(micro_batches.last(1), Pass::BW), {}};
-  if (shape.splits_gradients() && !known->first_of_inputs) known->first_of_inputs = of(micro_batches.first(1), Pass::B);
+  const Pass pass = split ? Pass::B : Pass::BW;
+  known = {of(micro_batches, pass), of(micro_batches.first(1), pass), of(micro_batches.last(1), pass)};
+  if (split) std::ranges::transform(known->all, of(micro_batches, Pass::W), known->all.begin(), std::plus<>());
   return *known;
 }
 
@@ -356,14 +377,14 @@ double CostModel::replica_bound(const Shape& shape, Replica& replica, const Pipe
   const Gradients& gradients = this->gradients(shape, replica);
   if (p.pp == 1) return weighed(pipeline.all, replica.forward) + weighed(pipeline.all, gradients.all);
   const auto sends = [&](const PackedSequence& micro_batch) {
-    return Sends{send(p.tp, false, micro_batch.T), send(p.tp, true, micro_batch.T)};
+    return Sends{send(p.stage_ranks(), false, micro_batch.T), send(p.stage_ranks(), true, micro_batch.T)};
   };
   const Sends first = sends(replica.micro_batches.front()), last = sends(replica.micro_batches.back());
   const bool split = shape.splits_gradients(), turns = p.path == schedule::Placement::v;
   const int end = p.positions() - 1, mbs = static_cast<int>(replica.micro_batches.size());
   const double forward = weighed(pipeline.all, replica.first_forward) + hops.sum(0, end, first);
   double later = 0;  // gradients of the first micro-batch at positions after the stage's last one
-  const ByKind& first_gradient = split ? *gradients.first_of_inputs : gradients.first;
+  const ByKind& first_gradient = gradients.first;
   for (const StageRun& run : pipeline.runs)
     if (!turns) later += run.count * weighed(run.end, first_gradient);
   double bound = 0, in = 0, back = 0;
@@ -410,7 +431,7 @@ double CostModel::shared_bound(const Shape& shape, const Replicas& replicas) con
   double compute = 0;
   for (const Replica& replica : replicas)
     compute += replica.count * spent_by(shape, replica.micro_batches, {Pass::F, Pass::BW}).compute;
-  return compute * shape.placement.tp / units_.hardware().ranks();
+  return compute * shape.placement.stage_ranks() / units_.hardware().ranks();
 }
 
 StageTime CostModel::stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch) const {
@@ -421,7 +442,7 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
   if (speedup_ > 1) {
     const auto exchange = [&](Pass pass) {
       return parts.sum([&](StageKind kind) {
-        return units_.time(kind, shape.placement.tp, shape.recompute, pass, micro_batch.T).communication;
+        return units_.time(kind, shape.placement.mesh, shape.recompute, pass, micro_batch.T).communication;
       });
     };
     time.forward_exchange = exchange(Pass::F);
@@ -444,7 +465,7 @@ schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<
     for (size_t at = 0; at < costs.size(); ++at) {
       const Position& position = pipeline(p).positions[at];
       costs[at] = parts_of(position.kind, position.layers).sum([&](StageKind kind) {
-        return units_.stage_cost(kind, p.tp, shape.recompute);
+        return units_.stage_cost(kind, p.mesh, shape.recompute);
       });
     }
   }
@@ -459,8 +480,9 @@ Spent CostModel::spent_by(const Shape& shape, const std::vector<PackedSequence>&
   Spent spent;
   for (const PackedSequence& micro_batch : micro_batches)
     for (const Pass pass : passes) {
-      const Spent all = pipeline.all.sum(
-          [&](StageKind kind) { return units_.time(kind, shape.placement.tp, shape.recompute, pass, micro_batch.T); });
+      const Spent all = pipeline.all.sum([&](StageKind kind) {
+        return units_.time(kind, shape.placement.mesh, shape.recompute, pass, micro_batch.T);
+      });
       spent.compute += all.compute + all.per_pair * micro_batch.attention_pairs;
       spent.communication += all.communication;
     }
@@ -490,7 +512,7 @@ std::vector<std::vector<StageTime>> CostModel::stage_times(const Shape& shape,
     if (i + 1 == pipeline.positions.size()) break;
     for (size_t mb = 0; mb < micro_batches.size(); ++mb)
       at.back()[mb].send =
-          hops.to_next[i] == Hop::none ? 0 : send(p.tp, hops.to_next[i] == Hop::across, micro_batches[mb].T);
+          hops.to_next[i] == Hop::none ? 0 : send(p.stage_ranks(), hops.to_next[i] == Hop::across, micro_batches[mb].T);
   }
   return at;
 }
@@ -510,7 +532,7 @@ std::vector<std::vector<simulator::Claim>> CostModel::host_claims(const Placemen
   const int devices = units_.hardware().devices_per_host;
   std::vector<std::vector<simulator::Claim>> claims(static_cast<size_t>(p.pp));
   for (int stage = 0; stage < p.pp; ++stage)
-    for (int t = 0; t < p.tp; ++t) {
+    for (int t = 0; t < p.stage_ranks(); ++t) {
       std::vector<simulator::Claim>& of = claims[static_cast<size_t>(stage)];
       const int host = (first_rank(p, replica, stage) + t) / devices;
       if (of.empty() || of.back().resource != host) of.push_back({host, 0});
@@ -635,19 +657,19 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
 // Memory of each run of equal stages.
 const std::vector<CostModel::StageMemory>& CostModel::memory_of(const Pipeline& pipeline, const Shape& shape,
                                                                 i64 capacity, i64 longest) const {
-  const int tp = shape.placement.tp;
+  const StageMesh& mesh = shape.placement.mesh;
   const auto [it, fresh] =
-      memory_.try_emplace({&pipeline, tp, shape.recompute, shape.splits_gradients(), capacity, longest});
+      memory_.try_emplace({&pipeline, mesh_key(mesh), shape.recompute, shape.splits_gradients(), capacity, longest});
   if (!fresh) return it->second;
   for (const StageRun& run : pipeline.runs) {
     StageMemory& memory = it->second.emplace_back();
     for (const Position& position : run.positions) {
-      const Kept kept =
-          units_.kept(position.kind, position.layers, tp, shape.recompute, shape.splits_gradients(), capacity, longest);
+      const Kept kept = units_.kept(position.kind, position.layers, mesh, shape.recompute, shape.splits_gradients(),
+                                    capacity, longest);
       memory.stash = std::max(memory.stash, kept.most());
       memory.peak = std::max({memory.peak, kept.forward_peak, kept.backward_peak});
     }
-    memory.elements = run.all.sum([&](StageKind kind) { return units_.parameters(kind, tp); });
+    memory.elements = run.all.sum([&](StageKind kind) { return units_.parameters(kind, mesh); });
   }
   return it->second;
 }
@@ -660,9 +682,18 @@ i64 CostModel::home_bytes(const Home& home) const {
       4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   const Placement& p = home.placement;
   for (const StageRun& run : pipeline(p).runs)
-    it->second = std::max(it->second, run.all.sum([&](StageKind kind) { return units_.parameters(kind, p.tp); }) /
-                                          (home.copies() ? 1 : p.dp) * element);
+    it->second = std::max(it->second, run.all.sum([&](StageKind kind) { return units_.parameters(kind, p.mesh); }) /
+                                          home.shares() * element);
   return it->second;
+}
+
+// The stage with the most has at least the mean.
+i64 CostModel::least_weights(const Placement& p) const {
+  const Precision precision = units_.precision();
+  const Parts whole = parts_of(StageKind::whole, static_cast<int>(units_.model().layers));
+  const i64 elements = whole.sum([&](StageKind kind) { return units_.parameters(kind, {}); });
+  return elements * p.mesh.copies() / (p.stage_ranks() * p.pp) *
+         (size_of(precision.compute) + size_of(precision.state));
 }
 
 i64 CostModel::least_home_bytes() const {
@@ -670,7 +701,7 @@ i64 CostModel::least_home_bytes() const {
   const i64 element =
       4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   const Parts whole = parts_of(StageKind::whole, static_cast<int>(units_.model().layers));
-  return whole.sum([&](StageKind kind) { return units_.parameters(kind, 1); }) / units_.hardware().ranks() * element;
+  return whole.sum([&](StageKind kind) { return units_.parameters(kind, {}); }) / units_.hardware().ranks() * element;
 }
 
 }  // namespace switchyard::planner

@@ -56,10 +56,12 @@ class CostModel {
   const std::vector<i64>& bounds() const { return workload_.bounds; }
   i64 longest(Range range) const { return workload_.bounds[static_cast<size_t>(range.hi - 1)]; }
 
-  /// Lower bounds on seconds(), from sums over the range alone. rough: depends on the placement's degrees only, not on
-  /// recomputation and capacity; layers: on the degrees, without embedding and head.
+  /// Lower bounds on seconds(), from sums over the range alone. rough: depends on dp, pp and, where UnitCosts knows how
+  /// times grow, on a stage's number of ranks alone (otherwise on their mesh); layers: on dp, pp, mesh, recomputation,
+  /// split gradients and capacity, without embedding and head.
   double rough_bound(const Placement& placement, Range range) const;
-  double layers_bound(const Placement& placement, config::Recompute recompute, i64 capacity, Range range) const;
+  double layers_bound(const Placement& placement, config::Recompute recompute, bool split, i64 capacity,
+                      Range range) const;
   double bound(const Shape& shape, i64 capacity, Range range) const;
   /// A tighter bound, from the micro-batches into which a step packs the documents.
   double micro_batches_bound(const Shape& shape, i64 capacity, Range range) const;
@@ -78,6 +80,8 @@ class CostModel {
   MemoryNeed need(const Shape& shape, i64 capacity, Range range) const;
   /// A lower bound on need(), without packing documents.
   MemoryNeed least_need(const Shape& shape, i64 capacity, Range range) const;
+  /// A lower bound on need() of every shape with the same dp, mesh and pp, from the number of parameters alone.
+  i64 least_weights(const Placement& placement) const;
   /// Bytes of a rank's state at home: master weights, moments, summed gradients, and the compute copy in compute
   /// precision.
   i64 home_bytes(const Home& home) const;
@@ -126,15 +130,14 @@ class CostModel {
   /// Time of a pipeline's micro-batches in a stage of one layer, by kind of stage.
   using ByKind = std::array<double, kStageKinds>;
   struct Gradients {
-    ByKind all{}, first{}, last{};            // both at once: of all micro-batches, of the first and the last one
-    std::optional<ByKind> first_of_inputs{};  // of split gradients
+    ByKind all{}, first{}, last{};  // of all micro-batches; of the first and the last one, of inputs alone if split
   };
   struct Replica {
     std::vector<PackedSequence> micro_batches{};
-    int first = 0, count = 1;                             // consecutive pipelines that have such micro-batches
-    bool heavy = true;                                    // one of those with most work, which bounds count
-    ByKind forward{}, most_forward{}, first_forward{};    // of all micro-batches, of the slowest one, of the first one
-    std::array<std::optional<Gradients>, 3> gradients{};  // by recomputation
+    int first = 0, count = 1;                           // consecutive pipelines that have such micro-batches
+    bool heavy = true;                                  // one of those with most work, which bounds count
+    ByKind forward{}, most_forward{}, first_forward{};  // of all micro-batches, of the slowest one, of the first one
+    std::array<std::array<std::optional<Gradients>, 2>, 3> gradients{};  // by recomputation, and whether they are split
   };
   using Replicas = std::vector<Replica>;
   size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
@@ -142,6 +145,7 @@ class CostModel {
   double work(const Spent& least, const Spent& filled, double micro_batch, const Sums& sums, int dp) const;
   i64 filled_micro_batch(const Sums& sums, int dp, i64 capacity) const;
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
+  const std::vector<Replicas>& packed(const Placement& placement, i64 capacity, Range range) const;
   std::vector<Replicas>& replicas(const Placement& placement, i64 capacity, Range range) const;
   static void mark_heavy(Replicas& replicas);
   Replicas packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
@@ -149,7 +153,7 @@ class CostModel {
                   config::Recompute recompute, Pass pass, ByKind* most = nullptr) const;
   const Gradients& gradients(const Shape& shape, Replica& replica) const;
   double once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
-  double send(int tp, bool crosses, i64 T) const;
+  double send(int stage_ranks, bool crosses, i64 T) const;
   const Hops& hops(const Placement& placement) const;
   double replica_bound(const Shape& shape, Replica& replica, const Pipeline& pipeline, const Hops& hops) const;
   double shared_bound(const Shape& shape, const Replicas& replicas) const;
@@ -176,16 +180,19 @@ class CostModel {
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   // By stages, layers for the head, chunks, path.
   mutable std::unordered_map<std::tuple<int, int, int, schedule::Placement>, Pipeline, TupleHash> pipelines_;
-  // By degrees, capacity, ends of the range.
-  mutable std::unordered_map<std::tuple<int, int, int, i64, int, int>, std::vector<Replicas>, TupleHash> replicas_;
-  // By pipeline, tensor-parallel degree, recomputation, split gradients, capacity, longest document.
-  mutable std::unordered_map<std::tuple<const Pipeline*, int, config::Recompute, bool, i64, i64>,
+  // By dp, stage ranks, pp, capacity, ends of the range: without times; and with them by mesh, too.
+  using PackingKey = std::tuple<int, int, int, i64, int, int>;
+  mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> packed_;
+  mutable std::unordered_map<std::tuple<int, std::uint64_t, int, i64, int, int>, std::vector<Replicas>, TupleHash>
+      replicas_;
+  // By pipeline, mesh, recomputation, split gradients, capacity, longest document.
+  mutable std::unordered_map<std::tuple<const Pipeline*, std::uint64_t, config::Recompute, bool, i64, i64>,
                              std::vector<StageMemory>, TupleHash>
       memory_;
-  mutable std::map<int, Spent> rough_;
+  mutable std::map<StageMesh, Spent> rough_;
   mutable std::map<Home, i64> home_bytes_;
-  mutable std::unordered_map<std::uint64_t, Hops> hops_;  // by placement_key
-  mutable std::unordered_map<i64, double> sends_;  // by tokens, tensor-parallel degree, and whether hosts are crossed
+  mutable std::unordered_map<PlacementKey, Hops, TupleHash> hops_;
+  mutable std::unordered_map<i64, double> sends_;  // by tokens, a stage's ranks, and whether hosts are crossed
 };
 
 }  // namespace switchyard::planner

@@ -62,7 +62,7 @@ std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {
     config::Bucket bucket{model_->longest(phase.range), std::nullopt,
                           strategy_of(phase.shape, request_.model.layers, phase.capacity)};
     if (buckets.empty()) bucket.strategy.zero = choice.zero;
-    if (is_plain(p, request_.model.layers)) bucket.degrees = {.dp = p.dp, .tp = p.tp, .pp = p.pp};
+    if (is_plain(p, request_.model.layers)) bucket.degrees = degrees_of(p);
     buckets.push_back(std::move(bucket));
   }
   return buckets;

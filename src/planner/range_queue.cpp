@@ -1,8 +1,8 @@
 #include "planner/range_queue.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
+#include <set>
 #include <utility>
 
 namespace switchyard::planner {
@@ -27,11 +27,13 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
     placement_.push_back(i == 0 ? 0 : placement_.back() + (fresh ? 1 : 0));
     if (fresh) candidates_.emplace_back();
   }
-  const auto degrees = [](const Shape& shape) {
-    return std::tuple(shape.placement.dp, shape.placement.tp, shape.placement.pp);
+  // Where all meshes of as many ranks have one bound, they are one entry.
+  const bool by_ranks = model.units().shares_rise();
+  const auto alike = [by_ranks](const Placement& a, const Placement& b) {
+    return a.dp == b.dp && a.pp == b.pp && (by_ranks ? a.stage_ranks() == b.stage_ranks() : a.mesh == b.mesh);
   };
   for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
-    while (end < shapes.size() && degrees(shapes[end]) == degrees(shapes[first])) ++end;
+    while (end < shapes.size() && alike(shapes[end].placement, shapes[first].placement)) ++end;
     entries_.push_back({.value = model.rough_bound(shapes[first].placement, range),
                         .first = static_cast<int>(first),
                         .end = static_cast<int>(end)});
@@ -97,22 +99,27 @@ i64 RangeQueue::room_for(const Placement& placement) const {
 }
 
 void RangeQueue::expand(const Entry& entry) {
-  std::array<bool, 3> any{};  // by recomputation
-  for (int i = entry.first; i < entry.end; ++i)
-    any[static_cast<size_t>(shapes_[static_cast<size_t>(i)].recompute)] = true;
-  for (const config::Recompute recompute :
-       {config::Recompute::none, config::Recompute::selective, config::Recompute::full})
-    for (const i64 capacity : capacities_)
-      if (any[static_cast<size_t>(recompute)]) {
-        const double value = model_.layers_bound(shape(entry).placement, recompute, capacity, range_);
-        push({std::max(entry.value, value), Known::layers, recompute, entry.first, entry.end, capacity, 0});
+  for (int first = entry.first, end = first; first < entry.end; first = end) {
+    const Placement& placement = shapes_[static_cast<size_t>(first)].placement;
+    std::set<std::pair<config::Recompute, bool>> codes;  // recomputation, and whether gradients are split
+    for (; end < entry.end && shapes_[static_cast<size_t>(end)].placement.mesh == placement.mesh; ++end)
+      codes.emplace(shapes_[static_cast<size_t>(end)].recompute, shapes_[static_cast<size_t>(end)].splits_gradients());
+    if (model_.least_weights(placement) > room_for(placement)) {
+      counts_.memory += (end - first) * static_cast<i64>(capacities_.size());
+      continue;
+    }
+    for (const auto& [recompute, split] : codes)
+      for (const i64 capacity : capacities_) {
+        const double value = model_.layers_bound(placement, recompute, split, capacity, range_);
+        push({std::max(entry.value, value), Known::layers, recompute, split, first, end, capacity, 0});
       }
+  }
 }
 
 void RangeQueue::separate(const Entry& entry) {
-  for (Entry one{entry.value, Known::sums, entry.recompute, entry.first, 0, entry.capacity, 0}; one.first < entry.end;
-       ++one.first) {
-    if (shape(one).recompute != entry.recompute) continue;
+  for (Entry one{entry.value, Known::sums, entry.recompute, entry.split, entry.first, 0, entry.capacity, 0};
+       one.first < entry.end; ++one.first) {
+    if (shape(one).recompute != entry.recompute || shape(one).splits_gradients() != entry.split) continue;
     one.value = std::max(entry.value, model_.bound(shape(one), entry.capacity, range_));
     push(one);
   }
@@ -191,9 +198,9 @@ void RangeQueue::count_rest() const {
     if (entry.known == Known::degrees)
       counts_.rough += (entry.end - entry.first) * static_cast<i64>(capacities_.size());
     else if (entry.known == Known::layers)
-      counts_.rough += std::ranges::count(
+      counts_.rough += std::ranges::count_if(
           shapes_.subspan(static_cast<size_t>(entry.first), static_cast<size_t>(entry.end - entry.first)),
-          entry.recompute, &Shape::recompute);
+          [&](const Shape& one) { return one.recompute == entry.recompute && one.splits_gradients() == entry.split; });
     else
       ++counts_.bound;
   }

@@ -22,9 +22,9 @@ struct Option {
   bool exact = false;
 };
 
-/// A priority queue of entries by lower bounds on their time. An entry is first all candidates of a placement's
-/// degrees, then those of one recomputation and capacity (bound from sums over the documents for their layers), then a
-/// single candidate (bound from sums), then the same with packed micro-batches.
+/// A priority queue of entries by lower bounds on their time. An entry is first all candidates with the same dp, pp and
+/// ranks of a stage, then those of one mesh, recomputation, splitting of gradients and capacity (bound from sums over
+/// the documents for their layers), then a single candidate (bound from sums), then the same with packed micro-batches.
 class RangeQueue {
  public:
   /// shapes: those of equal placement next to each other; they outlive the queue. memory: bytes of a rank, 0: no limit.
@@ -59,11 +59,12 @@ class RangeQueue {
     double value = 0;
     Known known = Known::degrees;
     config::Recompute recompute = config::Recompute::none;
+    bool split = false;  // gradients
     int first = 0, end = 0;
     i64 capacity = 0, memory = 0;
     bool operator>(const Entry& other) const {
-      return std::tie(value, first, capacity, recompute) >
-             std::tie(other.value, other.first, other.capacity, other.recompute);
+      return std::tie(value, first, capacity, recompute, split) >
+             std::tie(other.value, other.first, other.capacity, other.recompute, other.split);
     }
   };
   /// Of a placement: the options (their places in options_) whose time is known, the others, and what waits until one

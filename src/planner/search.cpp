@@ -24,15 +24,11 @@ constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
 // On one host all orders of ranks are alike.
-std::uint64_t degrees(const CostModel& model, const Placement& p) {
-  std::uint64_t all = 0;
-  for (const int part : {p.dp, p.tp, p.pp}) all = all << 17 | static_cast<std::uint64_t>(part);
-  return (all << 1 | (p.order == Order::pipeline_inside && model.units().hardware().hosts > 1 ? 1U : 0U)) << 8;
+Degrees degrees(const CostModel& model, const Placement& p) {
+  return {p.dp, mesh_key(p.mesh), p.pp, p.order == Order::pipeline_inside && model.units().hardware().hosts > 1};
 }
 
-std::uint64_t key_of(const CostModel& model, Range longest, const Placement& p) {
-  return static_cast<std::uint64_t>(longest.lo) | degrees(model, p);
-}
+PlanKey key_of(const CostModel& model, Range longest, const Placement& p) { return {longest.lo, degrees(model, p)}; }
 
 class Search {
  public:
@@ -62,9 +58,8 @@ class Search {
   // The best plan comes first: those after it leave less to be pruned.
   Found run() {
     settings_.top = 1;
-    const double limit = settle_relaxed();
-    if (limit < kNever) settle_single();
-    find(limit);
+    find_single();
+    find(settle_relaxed());
     found_.proven = !stopped_ || (!found_.best.empty() && found_.least >= enough() / kRounding);
     if (!found_.best.empty() && found_.proven) found_.least = found_.best.front().seconds;
     if (wanted_ > 1 && found_.proven && !found_.best.empty()) {
@@ -100,7 +95,9 @@ class Search {
   }
 
   size_t slot(Range range) const { return ranges_.slot(range); }
-  RangeQueue* queue(Range range) const { return ranges_.queue(range); }
+  RangeQueue* queue(Range range) const {
+    return single_ && range != Range{0, levels_} ? nullptr : ranges_.queue(range);
+  }
   template <class Visit>
   void for_ranges(Visit visit) const {
     for (int lo = 0; lo < levels_; ++lo)
@@ -142,8 +139,10 @@ class Search {
       path({0, levels_}, ranges);
       bool settled = true;
       for (const Range range : ranges)
-        for (RangeQueue& q = *queue(range); q.least() <= q.least_of_all() && q.least() < kNever; settled = false)
+        for (RangeQueue& q = *queue(range); q.least() <= q.least_of_all() && q.least() < kNever; settled = false) {
+          if (settings_.stop()) return lowest;
           q.refine();
+        }
       if (settled) {
         keep_relaxed(ranges);
         return lowest;
@@ -151,12 +150,11 @@ class Search {
     }
   }
 
-  // The best single strategy is often near the best of all.
-  void settle_single() {
-    const Range all{0, levels_};
-    for (RangeQueue& q = *queue(all); q.least() <= q.least_of_all() && q.least() < kNever && !settings_.stop();)
-      q.refine();
-    keep_relaxed({all});
+  // The best single strategy, which is often near the best of all, and quickly found.
+  void find_single() {
+    single_ = true;
+    find(settle_relaxed());
+    single_ = false;
   }
 
   // A first plan: on each range the quickest option that is known, if it fits beside home. Ranges rise.
@@ -205,7 +203,7 @@ class Search {
     double least = kNever;
     Range range;
     int placement = 0, zero = 1;
-    std::uint64_t key = 0;
+    PlanKey key{};
     double deeper = kDeeper;
     bool known = false;  // transfers that nothing hides are counted
   };
@@ -351,11 +349,12 @@ class Search {
   int wanted_;
   int levels_;
   Found found_;
-  std::map<std::uint64_t, Choice> of_key_;  // the best one known
+  std::map<PlanKey, Choice> of_key_;  // the best one known
   Ranges ranges_;
   HomePlans plans_;
   std::vector<double> cover_, least_;  // by slot
   double limit_ = 0;
+  bool single_ = false;  // only one strategy for all documents is looked for
   bool first_known_ = false;
   i64 most_steps_ = 0;  // from then on
   bool stopped_ = false;
@@ -370,14 +369,14 @@ std::vector<i64> capacities(const CostModel& model, Range range) {
   return all;
 }
 
-std::uint64_t key_of(const CostModel& model, const Choice& choice) {
+PlanKey key_of(const CostModel& model, const Choice& choice) {
   const Phase& longest = choice.longest();
   return key_of(model, longest.range, longest.shape.placement);
 }
 
 bool same_degrees(const CostModel& model, const Choice& a, const Choice& b) {
   const auto by_level = [&](const Choice& choice) {
-    std::vector<std::uint64_t> levels(model.bounds().size());
+    std::vector<Degrees> levels(model.bounds().size());
     for (const Phase& phase : choice.phases)
       std::fill(levels.begin() + phase.range.lo, levels.begin() + phase.range.hi,
                 degrees(model, phase.shape.placement));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "planner/cost_model.hpp"
@@ -44,10 +45,12 @@ struct Counts {
   i64 pruned() const { return candidates - timed; }
 };
 
-/// Identifies a plan among others: the documents that share the longest ones' bucket, that bucket's degrees (dp, tp,
-/// pp), and with several hosts which ranks are neighbours. Everything else is a detail, for which the search takes the
-/// best value.
-std::uint64_t key_of(const CostModel& model, const Choice& choice);
+/// dp, mesh_key, pp, and with several hosts whether neighbours are stages of a pipeline.
+using Degrees = std::tuple<int, std::uint64_t, int, bool>;
+/// Identifies a plan among others: the documents that share the longest ones' bucket, and that bucket's degrees.
+/// Everything else is a detail, for which the search takes the best value.
+using PlanKey = std::tuple<int, Degrees>;
+PlanKey key_of(const CostModel& model, const Choice& choice);
 /// Whether documents of every length have the same degrees (and neighbouring ranks): splitting a bucket in two does not
 /// make another plan.
 bool same_degrees(const CostModel& model, const Choice& a, const Choice& b);

@@ -3,33 +3,41 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <span>
 
 #include "base/errors.hpp"
 
 namespace switchyard::planner {
 namespace {
 
-bool tensor_ranks_fit(const config::ModelConfig& model, int tp) {
-  return model.heads % tp == 0 && (tp <= model.kv_heads || tp % model.kv_heads == 0);
+// A new axis is a line here.
+constexpr std::array kAxes{layout::StageAxis::ulysses, layout::StageAxis::outer, layout::StageAxis::inner};
+
+// Meshes of so many ranks on some axes, the last ones first.
+void add_meshes(std::span<const layout::StageAxis> axes, int ranks, const config::ModelConfig& model, StageMesh mesh,
+                std::vector<StageMesh>& all) {
+  if (axes.empty()) {
+    if (ranks == 1 && config::divides_heads(mesh, model)) all.push_back(mesh);
+    return;
+  }
+  for (int size = 1; size <= ranks; ++size) {
+    if (ranks % size != 0) continue;
+    mesh[axes.front()] = size;
+    add_meshes(axes.subspan(1), ranks / size, model, mesh, all);
+  }
 }
 
-std::vector<int> tensor_choices(const config::ModelConfig& model, int ranks, const SpaceLimits& limits) {
+std::vector<int> stage_choices(const config::ModelConfig& model, int ranks, int stage_ranks,
+                               const SpaceLimits& limits) {
   std::vector<int> choices;
-  for (int tp = 1; tp <= ranks && tp <= model.heads; ++tp)
-    if (tensor_ranks_fit(model, tp) && (limits.tp.empty() || std::ranges::count(limits.tp, tp) > 0))
-      choices.push_back(tp);
-  return choices;
-}
-
-std::vector<int> stage_choices(const config::ModelConfig& model, int ranks, int tp, const SpaceLimits& limits) {
-  std::vector<int> choices;
-  for (int pp = 1; pp * tp <= ranks && pp <= model.layers; ++pp)
+  for (int pp = 1; pp * stage_ranks <= ranks && pp <= model.layers; ++pp)
     if (limits.pp.empty() || std::ranges::count(limits.pp, pp) > 0) choices.push_back(pp);
   return choices;
 }
 
-// Placements with the given dp, tp, pp and path of chunks.
+// Placements with the given dp, mesh, pp and path of chunks.
 std::vector<Placement> placements(const Placement& plain, i64 layers, const SpaceLimits& limits) {
   std::vector<Placement> all;
   std::set<std::pair<Order, std::vector<int>>> seen;
@@ -63,9 +71,9 @@ std::vector<Manner> manners(const Placement& p, const SpaceLimits& limits) {
 }
 
 // Placements with one chunk, with several in a loop, and with two on a V-shaped path.
-std::vector<Placement> ways(int dp, int tp, int pp, i64 layers, const SpaceLimits& limits) {
-  const Placement plain{dp, tp, pp};
+std::vector<Placement> ways(const Placement& plain, i64 layers, const SpaceLimits& limits) {
   std::vector<Placement> all = {plain};
+  const int pp = plain.pp;
   if (pp == 1) return all;
   for (int chunks = 2; chunks <= limits.most_chunks && pp * chunks <= layers; ++chunks) {
     all.push_back(plain);
@@ -89,21 +97,37 @@ void add_shapes(const Placement& way, i64 layers, const SpaceLimits& limits, std
 
 }  // namespace
 
+std::vector<layout::StageAxis> stage_axes() { return {kAxes.begin(), kAxes.end()}; }
+
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits) {
   std::vector<Shape> all;
-  for (const int tp : tensor_choices(model, ranks, limits))
-    for (const int pp : stage_choices(model, ranks, tp, limits))
-      for (const Placement& way : ways(ranks / (tp * pp), tp, pp, model.layers, limits))
-        add_shapes(way, model.layers, limits, all);
+  for (int stage_ranks = 1; stage_ranks <= ranks && stage_ranks <= model.heads; ++stage_ranks) {
+    if (model.heads % stage_ranks != 0) continue;
+    if (!limits.stage_ranks.empty() && std::ranges::count(limits.stage_ranks, stage_ranks) == 0) continue;
+    std::vector<StageMesh> meshes;
+    add_meshes(limits.axes, stage_ranks, model, {}, meshes);
+    for (const int pp : stage_choices(model, ranks, stage_ranks, limits))
+      for (const StageMesh& mesh : meshes)
+        for (const Placement& way : ways({ranks / (stage_ranks * pp), mesh, pp}, model.layers, limits))
+          add_shapes(way, model.layers, limits, all);
+  }
   return all;
 }
 
-std::uint64_t placement_key(const Placement& p) {
+std::uint64_t mesh_key(const StageMesh& mesh) {
   std::uint64_t bits = 0;
-  for (const int field : {p.dp, p.tp, p.pp}) bits = bits << 17 | static_cast<std::uint64_t>(field);
-  bits = bits << 7 | static_cast<std::uint64_t>(p.head_layers);
-  bits = bits << 4 | static_cast<std::uint64_t>(p.chunks);
-  return bits << 2 | (p.path == schedule::Placement::v ? 2U : 0U) | (p.order == Order::data_inside ? 0U : 1U);
+  for (const layout::StageAxisInfo& axis : layout::stage_axes())
+    bits = bits << 10 | static_cast<std::uint64_t>(mesh[axis.axis]);
+  return bits;
+}
+
+PlacementKey placement_key(const Placement& p) {
+  std::uint64_t bits = 0;
+  for (const int field : {p.dp, p.pp}) bits = bits << 20 | static_cast<std::uint64_t>(field);
+  bits = bits << 10 | static_cast<std::uint64_t>(p.head_layers);
+  bits = bits << 10 | static_cast<std::uint64_t>(p.chunks);
+  return {bits << 2 | (p.path == schedule::Placement::v ? 2U : 0U) | (p.order == Order::data_inside ? 0U : 1U),
+          mesh_key(p.mesh)};
 }
 
 std::vector<int> layers_of_positions(const Placement& placement, i64 layers) {
@@ -123,25 +147,25 @@ std::vector<int> layers_of_positions(const Placement& placement, i64 layers) {
 }
 
 int first_rank(const Placement& p, int replica, int stage) {
-  return (p.order == Order::data_inside ? stage * p.dp + replica : replica * p.pp + stage) * p.tp;
+  return (p.order == Order::data_inside ? stage * p.dp + replica : replica * p.pp + stage) * p.stage_ranks();
 }
 
 bool is_plain(const Placement& placement, i64 layers) {
   Placement plain = placement;
   plain.head_layers = 0;
-  return placement.order == Order::data_inside &&
-         layers_of_positions(placement, layers) == layers_of_positions(plain, layers);
+  return layers_of_positions(placement, layers) == layers_of_positions(plain, layers);
 }
 
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
   const Placement& p = shape.placement;
-  const config::StageMesh mesh{{config::StageAxis::data, p.dp}, {config::StageAxis::outer, p.tp}};
+  StageMesh mesh = p.mesh;
+  mesh[layout::StageAxis::data] = p.dp;
   config::Group group;
   int layer = 0;
   for (int position = 0; const int count : layers_of_positions(p, layers)) {
     config::Stage stage{{}, mesh, layer, layer + count};
     for (int replica = 0; replica < p.dp; ++replica)
-      for (int t = 0; t < p.tp; ++t) stage.ranks.push_back(first_rank(p, replica, p.stage_of(position)) + t);
+      for (int t = 0; t < p.stage_ranks(); ++t) stage.ranks.push_back(first_rank(p, replica, p.stage_of(position)) + t);
     group.stages.push_back(std::move(stage));
     layer += count;
     ++position;
@@ -157,8 +181,19 @@ config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
   return strategy;
 }
 
+config::Degrees degrees_of(const Placement& p) {
+  StageMesh mesh = p.mesh;
+  mesh[layout::StageAxis::data] = p.dp;
+  config::Degrees degrees = config::degrees_of(mesh);
+  degrees.pp = p.pp;
+  degrees.inside = p.order == Order::data_inside ? config::Inside::data : config::Inside::pipeline;
+  return degrees;
+}
+
 std::string to_string(const Placement& p) {
-  std::string text = fmt::format("{},{},{}", p.dp, p.tp, p.pp);
+  config::Degrees degrees = degrees_of(p);
+  degrees.inside = config::Inside::data;
+  std::string text = config::to_text(degrees);
   if (p.order == Order::pipeline_inside) text += ", stages within a host";
   if (p.head_layers > 0)
     text += fmt::format(", last stage {} layer{} fewer", p.head_layers, p.head_layers > 1 ? "s" : "");

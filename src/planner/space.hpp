@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cluster/hardware.hpp"
@@ -13,34 +14,48 @@
 
 namespace switchyard::planner {
 
-/// What the ranks next to a tensor-parallel group hold: the same stage of the next pipeline, or the next stage of the
-/// same pipeline.
+using layout::StageMesh;
+
+/// What the ranks next to those of a pipeline's stage hold: the same stage of the next pipeline, or the next stage of
+/// the same pipeline.
 enum class Order { data_inside, pipeline_inside };
 
-/// Who holds which layers: dp pipelines of pp stages of tp ranks, each stage with `chunks` parts of the model.
+/// Who holds which layers: dp pipelines of pp stages whose ranks lie on `mesh`, each stage with `chunks` parts of the
+/// model. mesh: how the ranks of a stage in one pipeline divide tokens and weights; its data axis is 1.
 /// head_layers: number of layers that the last position of the pipeline has fewer than the others, to make up for its
 /// head; the others are distributed evenly, the first positions getting one more.
 struct Placement {
-  int dp = 1, tp = 1, pp = 1;
+  int dp = 1;
+  StageMesh mesh{};
+  int pp = 1;
   Order order = Order::data_inside;
   int head_layers = 0;
   int chunks = 1;
   schedule::Placement path = schedule::Placement::loop;  // of the chunks
-  int ranks() const { return dp * tp * pp; }
+  /// Ranks of a stage in one pipeline.
+  int stage_ranks() const { return static_cast<int>(mesh.positions()); }
+  int ranks() const { return dp * stage_ranks() * pp; }
+  /// Ranks of a stage that hold the same part of its weights.
+  int copies() const { return dp * static_cast<int>(mesh.copies()); }
   int positions() const { return pp * chunks; }
   int stage_of(int position) const { return schedule::stage_of(path, pp, position); }
   auto operator<=>(const Placement&) const = default;
 };
 
-/// A number that no other placement has, never 0. Ranks, heads and layers fit into its bits.
-std::uint64_t placement_key(const Placement& placement);
+/// What no other mesh has. Sizes fit into its bits.
+std::uint64_t mesh_key(const StageMesh& mesh);
+/// What no other placement has, and none where it is 0. Ranks and layers fit into its bits.
+using PlacementKey = std::tuple<std::uint64_t, std::uint64_t>;
+PlacementKey placement_key(const Placement& placement);
 
 /// Where master weights, moments and summed gradients are, on the ranks of a placement. zero: 1 gives each replica a
 /// share of its part (ZeRO-1); 0 gives it all of its part: gradients are summed as with 1, then broadcast.
 struct Home {
   Placement placement;
   int zero = 1;
-  bool copies() const { return zero == 0 && placement.dp > 1; }
+  bool copies() const { return zero == 0 && placement.copies() > 1; }
+  /// Ranks among which the optimizer state of a part of the weights is divided.
+  int shares() const { return zero == 0 ? 1 : placement.copies(); }
   auto operator<=>(const Home&) const = default;
 };
 
@@ -56,9 +71,14 @@ struct Shape {
   auto operator<=>(const Shape&) const = default;
 };
 
-/// Limits of the search space. Empty tp or pp: all values that the model and the ranks allow.
+/// Axes that may divide the ranks of a stage in one pipeline.
+std::vector<layout::StageAxis> stage_axes();
+
+/// Limits of the search space. Empty stage_ranks (of one pipeline) or pp: all values that the model and the ranks
+/// allow.
 struct SpaceLimits {
-  std::vector<int> tp{}, pp{};
+  std::vector<int> stage_ranks{}, pp{};
+  std::vector<layout::StageAxis> axes = stage_axes();
   int most_head_layers = 2;
   bool both_orders = true;
   std::vector<config::Recompute> recompute = {config::Recompute::none, config::Recompute::selective,
@@ -69,21 +89,24 @@ struct SpaceLimits {
   int most_chunks = 4;  // of interleaved
 };
 
-/// All shapes, in a fixed order, those of equal placement next to each other. tp: divisors of the heads that
-/// config::validate accepts; pp: any number of stages up to the layers; dp: up to as many pipelines as fit the ranks;
-/// chunks: as many as have at least one layer each. zero_bubble comes with the memory of 1F1B and with twice as much.
-/// Placements with the same ranks and layers as an earlier one are left out.
+/// All shapes, in a fixed order, those of equal placement next to each other, and those of equal dp, stage ranks and
+/// pp, too. mesh: every one of as many ranks as divide the heads that config::validate accepts; pp: any number of
+/// stages up to the layers; dp: as many pipelines as fit the ranks; chunks: as many as have at least one layer each.
+/// zero_bubble comes with the memory of 1F1B and with twice as much. Placements with the same ranks and layers as an
+/// earlier one are left out.
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits);
 
 /// Number of layers of each position of the pipeline (of each stage, if there is one chunk).
 std::vector<int> layers_of_positions(const Placement& placement, i64 layers);
-/// First of the tp consecutive ranks of a pipeline's stage.
+/// First of the consecutive ranks of a pipeline's stage.
 int first_rank(const Placement& placement, int replica, int stage);
 /// Whether config::strategy_from_spec gives the same ranks and layers.
 bool is_plain(const Placement& placement, i64 layers);
 
 /// The strategy of a job, with micro-batches of at most `capacity` tokens.
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity);
+/// The placement's degrees, as a job names them.
+config::Degrees degrees_of(const Placement& placement);
 /// "2,4,1" and what differs from the defaults: "2,2,2, stages within a host, last stage 1 layer fewer".
 std::string to_string(const Placement& placement);
 /// The same with recomputation and schedule, where they are not the defaults and don't follow from the placement.

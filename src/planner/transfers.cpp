@@ -23,22 +23,25 @@ std::vector<int> stage_of_units(const Placement& placement, i64 layers) {
 
 std::optional<Post> post_of(const Placement& p, int rank) {
   if (rank >= p.ranks()) return std::nullopt;
-  const int block = rank / p.tp;
-  if (p.order == Order::data_inside) return Post{block % p.dp, block / p.dp, rank % p.tp};
-  return Post{block / p.pp, block % p.pp, rank % p.tp};
+  const int wide = p.stage_ranks(), block = rank / wide;
+  if (p.order == Order::data_inside) return Post{block % p.dp, block / p.dp, rank % wide};
+  return Post{block / p.pp, block % p.pp, rank % wide};
 }
 
+// Axes that cut weights lie inside those that copy them.
 Transfers::Interval Transfers::part_of(const Home& home, const Post& post) {
-  const int shares = home.zero == 0 ? 1 : home.placement.dp;  // number of shares of a replica's part
-  const double parts = static_cast<double>(home.placement.tp) * shares,
-               first = static_cast<double>(post.part) * shares + (shares > 1 ? post.replica : 0);
+  const Placement& p = home.placement;
+  const int shares = home.shares(), copies = static_cast<int>(p.mesh.copies()), wide = p.stage_ranks() / copies;
+  const double parts = static_cast<double>(wide) * shares,
+               first = static_cast<double>(post.place % wide) * shares +
+                       (shares > 1 ? post.replica * copies + post.place / wide : 0);
   return {first / parts, (first + 1) / parts};
 }
 
 // Ranks that use parameters hold their whole part, as copies at home do.
 const Transfers::Seats& Transfers::seats(const Home& home) const {
   const auto [it, fresh] =
-      seats_.try_emplace({placement_key(home.placement), home.zero == 0 || home.placement.dp == 1});
+      seats_.try_emplace(std::tuple_cat(placement_key(home.placement), std::tuple(home.shares() == 1)));
   Seats& seats = it->second;
   if (!fresh) return seats;
   seats.stage_of_unit = stage_of_units(home.placement, units_.model().layers);
@@ -52,7 +55,7 @@ const Transfers::Seats& Transfers::seats(const Home& home) const {
 
 std::vector<Transfers::UnitClass> Transfers::classes(std::span<const Seats* const> tables) const {
   const i64 layers = units_.model().layers;
-  const UnitCosts::Units whole = units_.units(1);
+  const UnitCosts::Units whole = units_.units({});
   std::vector<UnitClass> classes;
   for (i64 unit = 0; unit < layers + 2; ++unit) {
     UnitClass one{.elements = unit == 0 ? whole.embedding : unit <= layers ? whole.layer : whole.head};
@@ -240,9 +243,10 @@ double Transfers::last_unit(std::span<const Seats* const> tables, i64 element) c
 
 double Transfers::transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home,
                            DType type) const {
-  const auto [it, fresh] = known_.try_emplace({previous ? placement_key(*previous) : 0, placement_key(next),
-                                               placement_key(home.placement), type, home.copies()},
-                                              0.0);
+  const auto [it, fresh] =
+      known_.try_emplace(std::tuple_cat(previous ? placement_key(*previous) : PlacementKey(), placement_key(next),
+                                        placement_key(home.placement), std::tuple(type, home.copies())),
+                         0.0);
   if (!fresh) return it->second;
   std::vector<const Seats*> tables = {&seats({next, 0}), &seats(home)};
   if (previous) tables.push_back(&seats({*previous, 0}));
@@ -272,7 +276,8 @@ double Transfers::finish(const Home& at) const {
   std::vector<double> seconds(static_cast<size_t>(home.pp), 0);  // by stage
   const std::array<const Seats*, 1> tables = {&seats({home, 0})};
   for (const UnitClass& c : classes(tables)) {
-    const double bytes = static_cast<double>(c.elements * element) / (home.tp * (at.copies() ? 1 : home.dp));
+    const double bytes =
+        static_cast<double>(c.elements * element * home.mesh.copies()) / (home.stage_ranks() * at.shares());
     seconds[static_cast<size_t>(c.stage[0])] +=
         static_cast<double>(c.units) *
         cost::call_time(hardware.device, precision.state, {.flops = 0, .narrowest = 0, .bytes = bytes}).count;

@@ -18,13 +18,14 @@ namespace switchyard::planner {
 
 /// Position of a rank in a placement.
 struct Post {
-  int replica = 0, stage = 0, part = 0;
+  int replica = 0, stage = 0, place = 0;  // place: among the ranks of the replica's stage
 };
 /// Empty if the placement does not use the rank.
 std::optional<Post> post_of(const Placement& placement, int rank);
 
-/// Every parameter is modelled as an interval: part t of tp holds [t / tp, (t + 1) / tp) of each unit of its stage, and
-/// home's ranks hold slices of the part in order of its pipelines, or copies of it. Units are transferred in order,
+/// Every parameter is modelled as an interval: part t of n, the parts into which a stage's mesh cuts weights, holds
+/// [t / n, (t + 1) / n) of each unit of its stage, and home's ranks hold slices of the part in the order of the ranks
+/// that use it, or copies of it. Units are transferred in order,
 /// each when its ranks are free. A slice crosses to each host that lacks it once, to one of the ranks that need it, and
 /// is forwarded inside, as the relay planner does; ranks that hold it send equal shares.
 class Transfers {
@@ -92,11 +93,11 @@ class Transfers {
   const UnitCosts& units_;
   int shared_by_;  // devices with one adapter
   // By the keys of previous, next and home, the type, and whether home has copies.
-  mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, DType, bool>, double, TupleHash>
-      known_;
+  using Key = decltype(std::tuple_cat(PlacementKey(), PlacementKey(), PlacementKey(), std::tuple<DType, bool>()));
+  mutable std::unordered_map<Key, double, TupleHash> known_;
   mutable std::map<Home, double> finish_;
-  // By placement_key, and whether all replicas hold their whole part.
-  mutable std::unordered_map<std::tuple<std::uint64_t, bool>, Seats, TupleHash> seats_;
+  // By placement_key, and whether all ranks hold the whole part that they use.
+  mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, bool>, Seats, TupleHash> seats_;
   mutable Intervals held_, needed_;  // of one host
 };
 

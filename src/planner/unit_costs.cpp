@@ -44,7 +44,7 @@ i64 local_elements(const ir::Graph& graph, const ir::StageCode& stage, const ir:
 bool rises(const cluster::EfficiencyCurve& curve) {
   return std::ranges::is_sorted(curve.points, {}, [](const auto& point) { return point.share; });
 }
-bool shares_rise(const cluster::Hardware& hardware) {
+bool all_shares_rise(const cluster::Hardware& hardware) {
   bool all = hardware.device.operators.empty() && rises(hardware.device.width_curve) &&
              rises(hardware.device.memory_curve) && rises(hardware.intra_host.curve) &&
              (!hardware.inter_host || rises(hardware.inter_host->curve));
@@ -106,9 +106,11 @@ UnitCosts::UnitCosts(const config::ModelConfig& model, Precision precision, cons
       hardware_(hardware),
       placement_(hardware.placement()),
       how_(how),
-      shares_rise_(shares_rise(hardware)),
+      shares_rise_(all_shares_rise(hardware)),
       one_layer_(training_graph(model, 1, precision)),
-      three_layers_(training_graph(model, 3, precision)) {}
+      three_layers_(training_graph(model, 3, precision)) {
+  if (!how_.exchanges) how_.exchanges = std::make_shared<compiler::KnownExchanges>();
+}
 
 void Parts::add(StageKind kind, int layers) {
   ++of[static_cast<size_t>(kind)];
@@ -121,8 +123,9 @@ Parts parts_of(StageKind kind, int layers) {
   return parts;
 }
 
-const UnitCosts::Code& UnitCosts::code(StageKind kind, int tp, config::Recompute recompute, bool split) const {
-  std::unique_ptr<Code>& known = codes_[{kind, tp, recompute, split}];
+const UnitCosts::Code& UnitCosts::code(StageKind kind, const StageMesh& mesh, config::Recompute recompute,
+                                       bool split) const {
+  std::unique_ptr<Code>& known = codes_[key(kind, mesh, recompute, split ? 1 : 0, 0)];
   if (known) return *known;
   known = std::make_unique<Code>();
   config::Strategy strategy;
@@ -132,34 +135,45 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, int tp, config::Recompute
   const auto [first, end] = kind == StageKind::middle ? std::pair(2, 3)
                             : kind == StageKind::last ? std::pair(3, 5)
                                                       : std::pair(0, 2);
-  std::vector<int> all(static_cast<size_t>(hardware_.ranks() / tp * tp));
+  const i64 ranks = mesh.positions();
+  std::vector<int> all(static_cast<size_t>(hardware_.ranks() / ranks * ranks));
   std::iota(all.begin(), all.end(), 0);
-  const std::vector<std::vector<int>> hosts = compiler::host_patterns(all, tp, placement_);
-  const layout::StageMesh mesh{{layout::StageAxis::outer, tp}};
+  const std::vector<std::vector<int>> hosts = compiler::host_patterns(all, ranks, placement_);
   known->stage = kind == StageKind::whole
                      ? compiler::compile_stage(one_layer_, strategy, mesh, 0, 3, hosts, how_)
                      : compiler::compile_stage(three_layers_, strategy, mesh, first, end, hosts, how_);
   const ir::StageCode& stage = known->stage;
   known->cost = compiler::cost_of(stage);
-  known->forward = TimeTable([this, &stage](i64 T) { return slowest(stage, stage.forward, T); }, tp);
-  known->backward = TimeTable([this, &stage](i64 T) { return slowest(stage, stage.backward, T); }, tp);
-  known->weight = TimeTable([this, &stage](i64 T) { return slowest(stage, stage.weight, T); }, tp);
+  const auto table = [&](const ir::Segment& segment) {
+    return TimeTable([this, timers = timers(stage, segment)](i64 T) { return slowest(timers, T); }, ranks);
+  };
+  known->forward = table(stage.forward);
+  known->backward = table(stage.backward);
+  known->weight = table(stage.weight);
   return *known;
 }
 
-// Of blocks of tp ranks, one after the other, those with different placements on hosts count; all placements are equal
-// where they fill hosts and their ports.
-Spent UnitCosts::slowest(const ir::StageCode& stage, const ir::Segment& segment, i64 T) const {
-  Spent slowest;
-  const int tp = stage.replica.size(), devices = hardware_.devices_per_host;
-  const bool alike = devices % tp == 0 && (tp == 1 || tp % hardware_.intra_host.shared_by == 0);
+// Of blocks of a stage's ranks, one after the other, those with different placements on hosts count; all placements are
+// equal where they fill hosts and their ports.
+std::vector<simulator::SegmentTimer> UnitCosts::timers(const ir::StageCode& stage, const ir::Segment& segment) const {
+  const int wide = stage.replica.size(), devices = hardware_.devices_per_host;
+  const bool alike = devices % wide == 0 && (wide == 1 || wide % hardware_.intra_host.shared_by == 0);
+  std::vector<simulator::SegmentTimer> timers;
   std::set<int> seen;
-  for (int first = 0; first + tp <= hardware_.ranks() && !(alike && first > 0) && seen.insert(first % devices).second;
-       first += tp) {
-    std::vector<int> ranks(static_cast<size_t>(tp));
+  for (int first = 0; first + wide <= hardware_.ranks() && !(alike && first > 0) && seen.insert(first % devices).second;
+       first += wide) {
+    std::vector<int> ranks(static_cast<size_t>(wide));
     std::iota(ranks.begin(), ranks.end(), first);
+    timers.emplace_back(stage, segment, ir::kWhole, ranks, hardware_, placement_);
+  }
+  return timers;
+}
+
+Spent UnitCosts::slowest(const std::vector<simulator::SegmentTimer>& timers, i64 T) const {
+  Spent slowest;
+  for (const simulator::SegmentTimer& timer : timers) {
     Spent spent;
-    const simulator::SegmentTimes times = simulator::segment_times(stage, segment, T, ranks, hardware_, placement_);
+    const simulator::SegmentTimes times = timer.at(T);
     simulator::Queues queues;
     std::vector<simulator::Part> parts;
     for (const simulator::Piece& piece : times.pieces) {
@@ -181,54 +195,60 @@ Spent UnitCosts::slowest(const ir::StageCode& stage, const ir::Segment& segment,
   return slowest;
 }
 
-std::uint64_t UnitCosts::key(StageKind kind, int tp, config::Recompute recompute, int pass, i64 T) {
-  std::uint64_t bits = static_cast<std::uint64_t>(tp);
-  bits = bits << 2 | static_cast<std::uint64_t>(kind);
+UnitCosts::Key UnitCosts::key(StageKind kind, const StageMesh& mesh, config::Recompute recompute, int pass, i64 T) {
+  std::uint64_t bits = static_cast<std::uint64_t>(kind);
   bits = bits << 2 | static_cast<std::uint64_t>(recompute);
   bits = bits << 2 | static_cast<std::uint64_t>(pass);
-  return bits << 40 | static_cast<std::uint64_t>(T);
+  return {mesh_key(mesh), bits << 40 | static_cast<std::uint64_t>(T)};
 }
 
-const Spent& UnitCosts::time(StageKind kind, int tp, config::Recompute recompute, Pass pass, i64 T) const {
+const Spent& UnitCosts::time(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass,
+                             i64 T) const {
   // What is recomputed changes the backward pass only.
   const config::Recompute what = pass == Pass::F ? config::Recompute::none : recompute;
-  const auto [it, fresh] = times_.try_emplace(key(kind, tp, what, static_cast<int>(pass), T));
+  const auto [it, fresh] = times_.try_emplace(key(kind, mesh, what, static_cast<int>(pass), T));
   if (fresh) {
-    const Code& code = this->code(kind, tp, what, pass == Pass::B || pass == Pass::W);
+    const Code& code = this->code(kind, mesh, what, pass == Pass::B || pass == Pass::W);
     it->second = (pass == Pass::F ? code.forward : pass == Pass::W ? code.weight : code.backward).at(T);
   }
   return it->second;
 }
 
-const Spent& UnitCosts::least(StageKind kind, int tp, config::Recompute recompute, i64 capacity, bool through) const {
-  const auto [it, fresh] = least_.try_emplace(key(kind, tp, recompute, through ? 1 : 0, capacity));
-  if (fresh) it->second = least_of(kind, tp, recompute, capacity, through);
+const Spent& UnitCosts::least(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity,
+                              bool split, bool through) const {
+  const auto [it, fresh] = least_.try_emplace(key(kind, mesh, recompute, split ? (through ? 2 : 1) : 0, capacity));
+  if (fresh) it->second = least_of(kind, mesh, recompute, capacity, split, through);
   return it->second;
 }
 
-Spent UnitCosts::least_of(StageKind kind, int tp, config::Recompute recompute, i64 capacity, bool through) const {
-  capacity = (capacity + tp - 1) / tp * tp;  // micro-batches are padded
+Spent UnitCosts::least_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity, bool split,
+                          bool through) const {
+  const i64 multiple = mesh.positions();
+  capacity = (capacity + multiple - 1) / multiple * multiple;  // micro-batches are padded
   // The head works in chunks of a power of two tokens.
   const bool falling =
-      shares_rise_ && (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % tp == 0);
-  const Spent forward = code(kind, tp, config::Recompute::none, false).forward.least(capacity, falling);
-  const Spent backward = code(kind, tp, recompute, through).backward.least(capacity, falling);
-  return {forward.compute + backward.compute, 0, forward.per_pair + backward.per_pair};
+      shares_rise_ && (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % multiple == 0);
+  Spent least = code(kind, mesh, config::Recompute::none, false).forward.least(capacity, falling);
+  const Code& code = this->code(kind, mesh, recompute, split);
+  least += code.backward.least(capacity, falling);
+  if (split && !through) least += code.weight.least(capacity, falling);
+  return least;
 }
 
-const Kept& UnitCosts::kept_of(StageKind kind, int tp, config::Recompute recompute, bool split, i64 T,
+const Kept& UnitCosts::kept_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split, i64 T,
                                i64 longest) const {
-  const auto [it, fresh] = kept_[longest].try_emplace(key(kind, tp, recompute, split ? 1 : 0, T));
-  if (fresh) it->second = activations_of(code(kind, tp, recompute, split).stage, T, longest);
+  const auto [it, fresh] = kept_[longest].try_emplace(key(kind, mesh, recompute, split ? 1 : 0, T));
+  if (fresh) it->second = activations_of(code(kind, mesh, recompute, split).stage, T, longest);
   return it->second;
 }
 
-Kept UnitCosts::kept(StageKind kind, int layers, int tp, config::Recompute recompute, bool split, i64 T,
+Kept UnitCosts::kept(StageKind kind, int layers, const StageMesh& mesh, config::Recompute recompute, bool split, i64 T,
                      i64 longest) const {
-  T = (T + tp - 1) / tp * tp;
-  Kept kept = kept_of(kind, tp, recompute, split, T, longest);
+  const i64 multiple = mesh.positions();
+  T = (T + multiple - 1) / multiple * multiple;
+  Kept kept = kept_of(kind, mesh, recompute, split, T, longest);
   if (layers > 1) {
-    const Kept& layer = kept_of(StageKind::middle, tp, recompute, split, T, longest);
+    const Kept& layer = kept_of(StageKind::middle, mesh, recompute, split, T, longest);
     kept.stash += (layers - 1) * layer.stash;
     kept.later += (layers - 1) * layer.later;
     kept.forward_peak += (layers - 1) * layer.stash;
@@ -237,22 +257,23 @@ Kept UnitCosts::kept(StageKind kind, int layers, int tp, config::Recompute recom
   return kept;
 }
 
-const compiler::StageCost& UnitCosts::stage_cost(StageKind kind, int tp, config::Recompute recompute) const {
-  return code(kind, tp, recompute, true).cost;
+const compiler::StageCost& UnitCosts::stage_cost(StageKind kind, const StageMesh& mesh,
+                                                 config::Recompute recompute) const {
+  return code(kind, mesh, recompute, true).cost;
 }
 
-i64 UnitCosts::parameters(StageKind kind, int tp) const {
-  const Units each = units(tp);
+i64 UnitCosts::parameters(StageKind kind, const StageMesh& mesh) const {
+  const Units each = units(mesh);
   const bool first = kind == StageKind::first || kind == StageKind::whole,
              last = kind == StageKind::last || kind == StageKind::whole;
   return each.layer + (first ? each.embedding : 0) + (last ? each.head : 0);
 }
 
-UnitCosts::Units UnitCosts::units(int tp) const {
-  const auto [it, fresh] = of_tp_.try_emplace(tp);
+UnitCosts::Units UnitCosts::units(const StageMesh& mesh) const {
+  const auto [it, fresh] = units_.try_emplace(mesh);
   if (!fresh) return it->second;
   Units& units = it->second;
-  const ir::StageCode& whole = code(StageKind::whole, tp, config::Recompute::none, false).stage;
+  const ir::StageCode& whole = code(StageKind::whole, mesh, config::Recompute::none, false).stage;
   for (const ir::ParamUse& use : whole.params) {
     const int unit = one_layer_.param(use.param).unit;
     (unit == 0 ? units.embedding : unit == 1 ? units.layer : units.head) += local_elements(one_layer_, whole, use);

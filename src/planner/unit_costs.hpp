@@ -18,6 +18,8 @@
 #include "config/model.hpp"
 #include "config/strategy.hpp"
 #include "ir/code.hpp"
+#include "planner/space.hpp"
+#include "simulator/segment_times.hpp"
 
 namespace switchyard::planner {
 
@@ -99,24 +101,29 @@ class UnitCosts {
             const compiler::CodeOptions& how = {});
 
   /// A pass of a micro-batch. B and W: of code whose gradients are split.
-  const Spent& time(StageKind kind, int tp, config::Recompute recompute, Pass pass, i64 T) const;
+  const Spent& time(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass, i64 T) const;
   /// Seconds a token (compute) and a pair, forward and backward, that micro-batches of at most `capacity` tokens take
-  /// at least. Split gradients take no less than both at once; through: forward and gradients of inputs alone, as a
-  /// micro-batch passes them one after the other.
-  const Spent& least(StageKind kind, int tp, config::Recompute recompute, i64 capacity, bool through = false) const;
+  /// at least. split: of code whose gradients are split; through: without those of weights if they are, as a
+  /// micro-batch passes a stage.
+  const Spent& least(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity, bool split,
+                     bool through = false) const;
+  /// Whether a call of more work surely takes no longer for its work, so that no mesh takes less for a token than a
+  /// single rank does, divided by the mesh's ranks.
+  bool shares_rise() const { return shares_rise_; }
   /// Whether more tokens surely take no less time.
   bool times_rise() const { return hardware_.device.operators.empty(); }
   /// Of a position with so many layers, between its passes. split: gradients of weights apart.
-  Kept kept(StageKind kind, int layers, int tp, config::Recompute recompute, bool split, i64 T, i64 longest) const;
+  Kept kept(StageKind kind, int layers, const StageMesh& mesh, config::Recompute recompute, bool split, i64 T,
+            i64 longest) const;
   /// What a trainer's schedule is made from, for code whose gradients are split.
-  const compiler::StageCost& stage_cost(StageKind kind, int tp, config::Recompute recompute) const;
+  const compiler::StageCost& stage_cost(StageKind kind, const StageMesh& mesh, config::Recompute recompute) const;
   /// Elements of parameters on a position.
-  i64 parameters(StageKind kind, int tp) const;
-  /// Of the embedding, of a layer, of the head: elements on a position under tp.
+  i64 parameters(StageKind kind, const StageMesh& mesh) const;
+  /// Of the embedding, of a layer, of the head: elements on a position of the mesh.
   struct Units {
     i64 embedding = 0, layer = 0, head = 0;
   };
-  Units units(int tp) const;
+  Units units(const StageMesh& mesh) const;
 
   const config::ModelConfig& model() const { return model_; }
   Precision precision() const { return precision_; }
@@ -128,12 +135,17 @@ class UnitCosts {
     TimeTable forward, backward, weight;
     compiler::StageCost cost;
   };
-  const Code& code(StageKind kind, int tp, config::Recompute recompute, bool split) const;
-  Spent slowest(const ir::StageCode& stage, const ir::Segment& segment, i64 T) const;
-  Spent least_of(StageKind kind, int tp, config::Recompute recompute, i64 capacity, bool through) const;
-  const Kept& kept_of(StageKind kind, int tp, config::Recompute recompute, bool split, i64 T, i64 longest) const;
+  const Code& code(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split) const;
+  /// Of a segment on each placement of the stage's ranks on hosts that takes other times.
+  std::vector<simulator::SegmentTimer> timers(const ir::StageCode& stage, const ir::Segment& segment) const;
+  Spent slowest(const std::vector<simulator::SegmentTimer>& timers, i64 T) const;
+  Spent least_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity, bool split,
+                 bool through) const;
+  const Kept& kept_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split, i64 T,
+                      i64 longest) const;
   /// Of all that a time depends on; T is below 2^40.
-  static std::uint64_t key(StageKind kind, int tp, config::Recompute recompute, int pass, i64 T);
+  using Key = std::tuple<std::uint64_t, std::uint64_t>;
+  static Key key(StageKind kind, const StageMesh& mesh, config::Recompute recompute, int pass, i64 T);
 
   config::ModelConfig model_;
   Precision precision_;
@@ -142,11 +154,10 @@ class UnitCosts {
   compiler::CodeOptions how_;
   bool shares_rise_;
   ir::Graph one_layer_, three_layers_;
-  mutable std::unordered_map<std::tuple<StageKind, int, config::Recompute, bool>, std::unique_ptr<Code>, TupleHash>
-      codes_;
-  mutable std::unordered_map<std::uint64_t, Spent> times_, least_;
-  mutable std::map<i64, std::unordered_map<std::uint64_t, Kept>> kept_;  // by the longest document
-  mutable std::map<int, Units> of_tp_;
+  mutable std::unordered_map<Key, std::unique_ptr<Code>, TupleHash> codes_;
+  mutable std::unordered_map<Key, Spent, TupleHash> times_, least_;
+  mutable std::map<i64, std::unordered_map<Key, Kept, TupleHash>> kept_;  // by the longest document
+  mutable std::map<StageMesh, Units> units_;
 };
 
 }  // namespace switchyard::planner

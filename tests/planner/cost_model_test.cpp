@@ -65,8 +65,9 @@ double simulated(const Case& of, const Shape& shape, i64 capacity, const std::ve
 // are on their way.
 TEST(CostModel, takes_what_the_simulator_takes) {
   const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024};
-  for (const Placement& p : {Placement{1, 1, 1}, Placement{1, 2, 1}, Placement{1, 1, 2}, Placement{1, 2, 2},
-                             Placement{1, 1, 4}, Placement{1, 1, 2, Order::data_inside, 2}})
+  for (const Placement& p :
+       {Placement{1, outer(1), 1}, Placement{1, outer(2), 1}, Placement{1, outer(1), 2}, Placement{1, outer(2), 2},
+        Placement{1, outer(1), 4}, Placement{1, outer(1), 2, Order::data_inside, 2}})
     for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::full})
       for (const config::ScheduleKind schedule : {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe}) {
         cluster::Hardware hardware = Case::hardware(p.ranks(), 50e9, 1);
@@ -75,8 +76,8 @@ TEST(CostModel, takes_what_the_simulator_takes) {
         const Shape shape{p, recompute, schedule};
         const double exact = simulated(one, shape, 1024, lengths), said = one.model.seconds(shape, 1024, one.all());
         EXPECT_LE(said, exact * (1 + 1e-6)) << to_string(shape);
-        const bool share =
-            p.tp > 1 && p.pp > 1;  // sends between stages have a port in common with the collectives beside them
+        const bool share = p.stage_ranks() > 1 &&
+                           p.pp > 1;  // sends between stages have a port in common with the collectives beside them
         EXPECT_GE(said, exact * (1 - (share ? 4e-3 : 1e-6))) << to_string(shape);
       }
 }
@@ -86,13 +87,13 @@ TEST(CostModel, takes_what_the_simulator_takes_under_schedules_of_chunks_and_spl
   const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024, 1024};
   for (const int tp : {1, 2})
     for (const Shape& shape :
-         shapes(model_of(4, 256, 1000), 4 * tp, {.tp = {tp}, .pp = {2, 4}, .both_orders = false})) {
+         shapes(model_of(4, 256, 1000), 4 * tp, {.stage_ranks = {tp}, .pp = {2, 4}, .both_orders = false})) {
       if (shape.placement.dp > 1) continue;
       const Case one(shape.placement.ranks(), {lengths}, 1e18);
       const double exact = simulated(one, shape, 1024, lengths);
       EXPECT_NEAR(one.model.seconds(shape, 1024, one.all()), exact, 1e-6 * exact) << to_string(shape);
     }
-  for (const Shape& shape : shapes(model_of(4, 256, 1000), 2, {.tp = {1}, .pp = {2}})) {
+  for (const Shape& shape : shapes(model_of(4, 256, 1000), 2, {.stage_ranks = {1}, .pp = {2}})) {
     const Case one(2, {lengths}, 1e18);
     const double exact = simulated(one, shape, 1024, lengths);
     EXPECT_NEAR(one.model.seconds(shape, 1024, one.all()), exact, 1e-6 * exact) << to_string(shape);
@@ -107,14 +108,14 @@ TEST(CostModel, takes_what_the_simulator_takes_on_devices_that_slow_each_other) 
   const Case usual(4, {lengths}, 1e18);
   for (const double speedup : {1.5, 2.0}) {
     const Case one(4, {lengths}, 1e18, speedup);
-    for (const Placement& p :
-         {Placement{1, 1, 1}, Placement{1, 1, 2}, Placement{1, 1, 4}, Placement{2, 1, 2}, Placement{4, 1, 1},
-          Placement{1, 2, 2}, Placement{2, 2, 1}, Placement{1, 1, 2, Order::data_inside, 0, 2}}) {
+    for (const Placement& p : {Placement{1, outer(1), 1}, Placement{1, outer(1), 2}, Placement{1, outer(1), 4},
+                               Placement{2, outer(1), 2}, Placement{4, outer(1), 1}, Placement{1, outer(2), 2},
+                               Placement{2, outer(2), 1}, Placement{1, outer(1), 2, Order::data_inside, 0, 2}}) {
       const bool chunks = p.chunks > 1;
       const Shape shape{p, config::Recompute::none,
                         chunks ? config::ScheduleKind::interleaved : config::ScheduleKind::one_f_one_b};
       const double exact = simulated(one, shape, 1024, lengths), said = one.model.seconds(shape, 1024, one.all());
-      EXPECT_NEAR(said, exact, (p.tp > 1 ? 0.03 : 1e-6) * exact) << to_string(shape) << ", " << speedup;
+      EXPECT_NEAR(said, exact, (p.stage_ranks() > 1 ? 0.03 : 1e-6) * exact) << to_string(shape) << ", " << speedup;
       if (said < 0.9 * usual.model.seconds(shape, 1024, one.all())) ++quicker;
       const PhaseParts parts = one.model.parts(shape, 1024, one.all());
       EXPECT_NEAR(parts.compute + parts.communication + parts.idle, parts.seconds, 1e-9);
@@ -126,7 +127,7 @@ TEST(CostModel, takes_what_the_simulator_takes_on_devices_that_slow_each_other) 
 // A host that issues operators more slowly than the device computes, and one that waits for its device.
 TEST(CostModel, takes_what_the_simulator_takes_where_the_host_is_slow) {
   const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024};
-  for (const Placement& p : {Placement{1, 1, 1}, Placement{1, 2, 1}, Placement{1, 1, 4}})
+  for (const Placement& p : {Placement{1, outer(1), 1}, Placement{1, outer(2), 1}, Placement{1, outer(1), 4}})
     for (const bool waits : {false, true}) {
       cluster::Hardware hardware = Case::hardware(p.ranks(), 1e18, 1);
       hardware.device.host_launch = {1e-3};
@@ -142,7 +143,7 @@ TEST(CostModel, takes_what_the_simulator_takes_where_the_host_is_slow) {
 // What is kept at a time covers what the orders keep.
 TEST(CostModel, memory_covers_all_that_an_order_keeps) {
   for (const Shape& shape :
-       shapes(model_of(8, 64, 100), 4, {.tp = {1}, .pp = {2, 4}, .recompute = {config::Recompute::none}})) {
+       shapes(model_of(8, 64, 100), 4, {.stage_ranks = {1}, .pp = {2, 4}, .recompute = {config::Recompute::none}})) {
     const int pp = shape.placement.pp, chunks = shape.placement.chunks, cap = shape.activation_cap;
     for (int mbs = 1; mbs <= 11; ++mbs) {
       const std::vector<compiler::StageCost> none(static_cast<size_t>(pp * chunks),
@@ -159,7 +160,7 @@ TEST(CostModel, memory_covers_all_that_an_order_keeps) {
 TEST(CostModel, parts_of_a_phase_sum_to_it_and_steps_are_averaged) {
   const std::vector<i64> one = {1024, 700, 100}, other = {1000, 1000, 1000, 3, 3};
   const Case both(4, {one, other}), first(4, {one}), second(4, {other});
-  const Shape shape{{2, 1, 2}};
+  const Shape shape{{2, outer(1), 2}};
   const PhaseParts parts = both.model.parts(shape, 1024, both.all());
   EXPECT_NEAR(parts.compute + parts.communication + parts.idle, parts.seconds, 1e-12);
   EXPECT_GT(parts.compute, 0);
@@ -186,18 +187,18 @@ TEST(CostModel, a_document_longer_than_all_bounds_is_refused) {
 }
 
 i64 elements(const Case& of, StageKind kind, int layers) {
-  return parts_of(kind, layers).sum([&](StageKind one) { return of.units.parameters(one, 1); });
+  return parts_of(kind, layers).sum([&](StageKind one) { return of.units.parameters(one, {}); });
 }
 
 TEST(CostModel, gpipe_keeps_all_micro_batches_and_1f1b_as_many_as_stages_follow) {
   const Case one(2, {std::vector<i64>(9, 1024)});
   const auto stage = [&](StageKind kind, i64 in_flight, bool split) {
-    const Kept kept = one.units.kept(kind, 2, 1, config::Recompute::none, split, 1024, 1024);
+    const Kept kept = one.units.kept(kind, 2, {}, config::Recompute::none, split, 1024, 1024);
     const i64 state = elements(one, kind, 2) * (2 + 4), feeds = 1024 * (3 * 8 + 4);
     return state + in_flight * feeds + (in_flight - 1) * kept.most() + std::max(kept.forward_peak, kept.backward_peak);
   };
   const auto need = [&](config::ScheduleKind schedule, int cap) {
-    return one.model.need({{1, 1, 2}, config::Recompute::none, schedule, cap}, 1024, one.all()).total();
+    return one.model.need({{1, {}, 2}, config::Recompute::none, schedule, cap}, 1024, one.all()).total();
   };
   EXPECT_EQ(need(config::ScheduleKind::gpipe, 0),
             std::max(stage(StageKind::first, 9, false), stage(StageKind::last, 9, false)));
@@ -212,11 +213,11 @@ TEST(CostModel, gpipe_keeps_all_micro_batches_and_1f1b_as_many_as_stages_follow)
 
 TEST(CostModel, home_is_shared_by_replicas_tensor_ranks_and_stages) {
   const Case one(4, {{1024}});
-  const i64 alone = one.model.home_bytes({{1, 1, 1}});
+  const i64 alone = one.model.home_bytes({{1, outer(1), 1}});
   EXPECT_EQ(alone, elements(one, StageKind::whole, 4) * (4 * 4 + 2)) << "master, two moments, gradient, compute copy";
-  EXPECT_EQ(one.model.home_bytes({{4, 1, 1}}), alone / 4);
-  EXPECT_EQ(one.model.home_bytes({{4, 1, 1}, 0}), alone) << "a copy on each replica";
-  EXPECT_LT(one.model.home_bytes({{1, 1, 4}}), alone / 2);
+  EXPECT_EQ(one.model.home_bytes({{4, outer(1), 1}}), alone / 4);
+  EXPECT_EQ(one.model.home_bytes({{4, {}, 1}, 0}), alone) << "a copy on each replica";
+  EXPECT_LT(one.model.home_bytes({{1, outer(1), 4}}), alone / 2);
   for (const Shape& shape : shapes(one.units.model(), 4, {}))
     EXPECT_LE(one.model.least_home_bytes(), one.model.home_bytes({shape.placement}));
 }

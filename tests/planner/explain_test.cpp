@@ -76,9 +76,9 @@ TEST(Explain, names_what_takes_most_of_the_step) {
   request.hardware.device.launch = {};
   for (auto& [type, rates] : request.hardware.device.rates) rates = {{1e18}, {1e18}, {}};
   request.hardware.intra_host.bandwidth = {1e3};
-  request.limits.tp = {2};
+  request.limits.stage_ranks = {2};
   EXPECT_THAT(told(request, 1), HasSubstr("It is limited by communication inside stages: "));
-  request.limits = {.tp = {1}, .pp = {1}};
+  request.limits = {.stage_ranks = {1}, .pp = {1}};
   EXPECT_THAT(told(request, 1), HasSubstr("It is limited by parameters, gradients and the update: "));
 }
 
@@ -99,7 +99,7 @@ TEST(Explain, lists_what_would_change_the_plan_and_the_gain) {
 TEST(Explain, devices_twice_as_quick_halve_what_they_take) {
   Request request = request_of(1);
   request.hardware.intra_host = {{}, {1e18}};
-  request.limits = {.tp = {1}, .pp = {1}, .most_head_layers = 0, .recompute = {config::Recompute::none}};
+  request.limits = {.stage_ranks = {1}, .pp = {1}, .most_head_layers = 0, .recompute = {config::Recompute::none}};
   const double seconds = Planner(request).plan(1).best[0].seconds;
   EXPECT_EQ(answer(told(request, 1), "devices twice as fast"),
             format_duration(Seconds{seconds / 2}) + " (-50.0%), the same plan");

@@ -67,8 +67,8 @@ TEST(Plan, buckets_of_a_choice_are_the_same_choice_again) {
 TEST(Plan, order_and_copies_at_home_are_reported_and_given) {
   const Planner planner(request_of());
   const int end = static_cast<int>(planner.model().bounds().size());
-  const Phase longest{{2, end}, {{2, 2, 1}}, 4096}, shorter{{1, 2}, {{4, 1, 1}}, 2048},
-      shortest{{0, 1}, {{1, 4, 1}}, 512};
+  const Phase longest{{2, end}, {{2, outer(2), 1}}, 4096}, shorter{{1, 2}, {{4, outer(1), 1}}, 2048},
+      shortest{{0, 1}, {{1, outer(4), 1}}, 512};
   const std::vector<i64>& bounds = planner.model().bounds();
   Choice choice{{longest, shortest, shorter}};
   EXPECT_TRUE(planner.order(choice).empty()) << "as published";
@@ -155,8 +155,8 @@ TEST(Plan, leaves_a_devices_reserve_free) {
 
 TEST(Plan, prints_the_longest_bucket_first) {
   const Planner planner(request_of());
-  const Choice choice{{{{2, static_cast<int>(planner.model().bounds().size())}, {{1, 4, 1}}, 4096},
-                       {{0, 2}, {{4, 1, 1}, config::Recompute::full}, 1024}}};
+  const Choice choice{{{{2, static_cast<int>(planner.model().bounds().size())}, {{1, outer(4), 1}}, 4096},
+                       {{0, 2}, {{4, outer(1), 1}, config::Recompute::full}, 1024}}};
   EXPECT_EQ(planner.to_string(choice), fmt::format("to 4096: 1,4,1, micro-batches of up to 4096 tokens; to {}: 4,1,1, "
                                                    "recompute full, micro-batches of up to 1024 tokens",
                                                    planner.model().bounds()[1]));

@@ -2,12 +2,20 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "planner/search.hpp"
 #include "planner/workload.hpp"
 
 namespace switchyard::planner {
+
+/// So many ranks on the axis of Megatron's tensor parallelism.
+inline StageMesh outer(int ranks) { return {{layout::StageAxis::outer, ranks}}; }
+
+inline StageMesh mesh(int ulysses, int outer, int inner) {
+  return {{layout::StageAxis::ulysses, ulysses}, {layout::StageAxis::outer, outer}, {layout::StageAxis::inner, inner}};
+}
 
 inline config::ModelConfig model_of(i64 layers, i64 hidden, i64 vocabulary) {
   config::ModelConfig model = config::family_defaults(config::Family::llama);
@@ -64,6 +72,14 @@ struct SmallProblem {
               precision_from(seed % 4 < 3 ? "bf16" : "fp32"), hardware),
         model(units, workload_of(documents(), 4096, 512)),
         transfers(units) {
+    // Comparisons with every plan there is take long, so most problems have two axes at most.
+    using layout::StageAxis;
+    const std::array<std::vector<StageAxis>, 5> axes{{{StageAxis::outer},
+                                                      {StageAxis::ulysses},
+                                                      {StageAxis::ulysses, StageAxis::outer},
+                                                      {StageAxis::outer, StageAxis::inner},
+                                                      {StageAxis::ulysses, StageAxis::outer, StageAxis::inner}}};
+    limits.axes = axes[static_cast<size_t>(pick({0, 1, 2, 2, 3, 4}))];
     limits.both_orders = pick({0, 1}) == 1;
     limits.most_head_layers = pick({0, 1});
     const std::vector<config::Recompute> all = limits.recompute;

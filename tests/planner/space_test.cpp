@@ -17,17 +17,18 @@ using testing::ElementsAre;
 // 3 recomputations; 1F1B, GPipe and zero-bubble with two caps, but where there is one stage; chunks need a layer each.
 TEST(Space, has_as_many_shapes_as_counted_by_hand) {
   EXPECT_EQ(shapes(model_of(2, 64, 100), 1, {}).size(), 3u);
-  EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 3) << "2,1,1  1,1,2  1,2,1";
-  EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 18u) << "one layer less in the last stage is 2 and 1 again";
-  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 3)
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 9)
+      << "2,1,1  1,1,2  and two ranks of a stage on each of three axes";
+  EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 24u) << "one layer less in the last stage is 2 and 1 again";
+  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 9)
       << "2 and 2, 3 and 1; two chunks of a layer in a loop and in a v";
-  EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.tp = {1}, .pp = {2}}).size(), 24u)
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.stage_ranks = {1}, .pp = {2}}).size(), 24u)
       << "either pipelines or stages side by side";
 }
 
 TEST(Space, chunks_go_with_their_schedules_and_have_a_layer_each) {
   std::set<std::tuple<int, schedule::Placement, config::ScheduleKind, int>> found;
-  for (const Shape& shape : shapes(model_of(7, 64, 100), 2, {.tp = {1}, .pp = {2}, .most_head_layers = 0}))
+  for (const Shape& shape : shapes(model_of(7, 64, 100), 2, {.stage_ranks = {1}, .pp = {2}, .most_head_layers = 0}))
     found.emplace(shape.placement.chunks, shape.placement.path, shape.schedule, shape.activation_cap);
   using config::ScheduleKind;
   using schedule::Placement;
@@ -41,12 +42,16 @@ TEST(Space, chunks_go_with_their_schedules_and_have_a_layer_each) {
 }
 
 TEST(Space, limits_are_kept) {
-  const SpaceLimits limits{
-      .tp = {2, 4}, .pp = {1, 3}, .most_head_layers = 0, .both_orders = false, .recompute = {config::Recompute::full}};
+  const SpaceLimits limits{.stage_ranks = {2, 4},
+                           .pp = {1, 3},
+                           .axes = {layout::StageAxis::outer},
+                           .most_head_layers = 0,
+                           .both_orders = false,
+                           .recompute = {config::Recompute::full}};
   const std::vector<Shape> all = shapes(model_of(6, 64, 100), 12, limits);
   EXPECT_EQ(all.size(), 2u * (1 + 4 + 2));
   for (const Shape& shape : all) {
-    EXPECT_TRUE(shape.placement.tp == 2 || shape.placement.tp == 4);
+    EXPECT_TRUE(shape.placement.stage_ranks() == 2 || shape.placement.stage_ranks() == 4);
     EXPECT_TRUE(is_plain(shape.placement, 6));
     EXPECT_EQ(shape.recompute, config::Recompute::full);
   }
@@ -58,8 +63,18 @@ TEST(Space, tensor_ranks_divide_the_heads_and_fit_the_key_value_heads) {
   model.kv_heads = 4;
   model.head_dim = 8;
   std::set<int> found;
-  for (const Shape& shape : shapes(model, 24, {})) found.insert(shape.placement.tp);
+  for (const Shape& shape : shapes(model, 24, {})) found.insert(shape.placement.stage_ranks());
   EXPECT_THAT(found, ElementsAre(1, 2, 3, 4, 12)) << "6 is above 4 and no multiple of it; 5 and 24 divide nothing";
+}
+
+TEST(Space, ranks_of_a_stage_are_divided_over_the_axes_in_every_way) {
+  std::set<StageMesh> found;
+  for (const Shape& shape : shapes(model_of(2, 64, 100), 4, {.stage_ranks = {4}})) found.insert(shape.placement.mesh);
+  EXPECT_EQ(found,
+            (std::set{mesh(1, 1, 4), mesh(1, 2, 2), mesh(1, 4, 1), mesh(2, 1, 2), mesh(2, 2, 1), mesh(4, 1, 1)}));
+  std::set<std::uint64_t> keys;
+  for (const StageMesh& one : found) keys.insert(mesh_key(one));
+  EXPECT_EQ(keys.size(), found.size());
 }
 
 TEST(Space, every_shape_is_a_strategy_that_a_job_may_have) {
@@ -70,7 +85,8 @@ TEST(Space, every_shape_is_a_strategy_that_a_job_may_have) {
         EXPECT_NO_THROW(config::validate(strategy, model_of(layers, 64, 100), ranks)) << to_string(shape);
         EXPECT_EQ(strategy.ranks().size(), static_cast<size_t>(shape.placement.ranks()));
         EXPECT_LE(shape.placement.ranks(), ranks);
-        EXPECT_GT(shape.placement.ranks() + shape.placement.tp * shape.placement.pp, ranks) << "no more pipelines fit";
+        EXPECT_GT(shape.placement.ranks() + shape.placement.stage_ranks() * shape.placement.pp, ranks)
+            << "no more pipelines fit";
       }
 }
 
@@ -79,7 +95,7 @@ TEST(Space, plain_placements_are_those_of_a_spec) {
   for (const Shape& shape : shapes(model_of(7, 64, 100), 8, {})) {
     const Placement& p = shape.placement;
     const config::Strategy spec =
-        config::strategy_from_spec(fmt::format("{},{},{}", p.dp, p.tp, p.pp), 8, 7, strategy_of(shape, 7, 0));
+        config::strategy_from_spec(config::to_text(degrees_of(p)), 8, 7, strategy_of(shape, 7, 0));
     EXPECT_EQ(strategy_of(shape, 7, 0).groups == spec.groups, is_plain(p, 7)) << to_string(p);
     ++(is_plain(p, 7) ? plain : other);
   }
@@ -88,13 +104,14 @@ TEST(Space, plain_placements_are_those_of_a_spec) {
 }
 
 TEST(Space, layers_are_spread_evenly_but_for_the_head) {
-  EXPECT_THAT(layers_of_positions({1, 1, 4}, 10), ElementsAre(3, 3, 2, 2));
-  EXPECT_THAT(layers_of_positions({1, 1, 4, Order::data_inside, 2}, 10), ElementsAre(3, 3, 3, 1));
-  EXPECT_THAT(layers_of_positions({1, 1, 3, Order::data_inside, 2}, 3), ElementsAre(1, 1, 1)) << "none is left without";
+  EXPECT_THAT(layers_of_positions({1, {}, 4}, 10), ElementsAre(3, 3, 2, 2));
+  EXPECT_THAT(layers_of_positions({1, {}, 4, Order::data_inside, 2}, 10), ElementsAre(3, 3, 3, 1));
+  EXPECT_THAT(layers_of_positions({1, {}, 3, Order::data_inside, 2}, 3), ElementsAre(1, 1, 1))
+      << "none is left without";
 }
 
 TEST(Space, orders_tell_who_is_next) {
-  const Placement data{2, 2, 2}, pipeline{2, 2, 2, Order::pipeline_inside};
+  const Placement data{2, outer(2), 2}, pipeline{2, outer(2), 2, Order::pipeline_inside};
   EXPECT_THAT((std::vector{first_rank(data, 0, 0), first_rank(data, 1, 0), first_rank(data, 0, 1)}),
               ElementsAre(0, 2, 4));
   EXPECT_THAT((std::vector{first_rank(pipeline, 0, 0), first_rank(pipeline, 1, 0), first_rank(pipeline, 0, 1)}),
@@ -102,20 +119,21 @@ TEST(Space, orders_tell_who_is_next) {
 }
 
 TEST(Space, strategy_has_all_of_the_shape_and_a_name) {
-  const Shape shape{{2, 2, 2, Order::pipeline_inside, 2}, config::Recompute::full, config::ScheduleKind::gpipe};
+  const Shape shape{{2, outer(2), 2, Order::pipeline_inside, 2}, config::Recompute::full, config::ScheduleKind::gpipe};
   const config::Strategy strategy = strategy_of(shape, 6, 512);
   EXPECT_EQ(strategy.recompute, config::Recompute::full);
   EXPECT_EQ(strategy.schedule, config::ScheduleKind::gpipe);
   EXPECT_EQ(strategy.micro_batch_tokens, 512);
   EXPECT_EQ(strategy.name, "2,2,2, stages within a host, last stage 2 layers fewer");
   EXPECT_EQ(to_string(shape), "2,2,2, stages within a host, last stage 2 layers fewer, recompute full, gpipe");
-  EXPECT_EQ(to_string(Shape{{4, 1, 1}}), "4,1,1");
-  Shape chunks{{1, 2, 4}, config::Recompute::none, config::ScheduleKind::interleaved};
+  EXPECT_EQ(to_string(Shape{{4, outer(1), 1}}), "4,1,1");
+  EXPECT_EQ(to_string(Placement{2, mesh(2, 4, 3), 2}), "dp=2,tp=12,pp=2,ulysses=2,inner=3");
+  Shape chunks{{1, outer(2), 4}, config::Recompute::none, config::ScheduleKind::interleaved};
   chunks.placement.chunks = 3;
   EXPECT_EQ(to_string(chunks), "1,2,4, interleaved 3");
   EXPECT_EQ(strategy_of(chunks, 12, 512).chunk_count(), 3);
   EXPECT_EQ(strategy_of(chunks, 12, 512).groups[0].stages.size(), 12u);
-  EXPECT_EQ(to_string(Shape{{1, 2, 4}, config::Recompute::none, config::ScheduleKind::zero_bubble, 8}),
+  EXPECT_EQ(to_string(Shape{{1, outer(2), 4}, config::Recompute::none, config::ScheduleKind::zero_bubble, 8}),
             "1,2,4, zero-bubble, 8 activations");
 }
 

@@ -26,7 +26,7 @@ struct Case {
 constexpr double kLayer = 4 * 64 * 64 + 3 * 64 * 192 + 2 * 64, kModel = 2 * 6400 + 64 + 4 * kLayer;
 
 Placement in_chunks(schedule::Placement path) {
-  Placement placement{1, 1, 2};
+  Placement placement{1, outer(1), 2};
   placement.chunks = 2;
   placement.path = path;
   return placement;
@@ -34,14 +34,14 @@ Placement in_chunks(schedule::Placement path) {
 
 TEST(Transfers, nothing_moves_between_equal_placements) {
   Case one(1, 4);
-  for (const Placement& p : {Placement{4, 1, 1}, Placement{1, 4, 1}, Placement{2, 1, 2}})
-    EXPECT_EQ(one.transfers.moves(p, p, {{4, 1, 1}}), 0);
+  for (const Placement& p : {Placement{4, outer(1), 1}, Placement{1, outer(4), 1}, Placement{2, outer(1), 2}})
+    EXPECT_EQ(one.transfers.moves(p, p, {{4, outer(1), 1}}), 0);
 }
 
 TEST(Transfers, a_replica_alone_is_at_home_with_itself) {
   Case one(1, 4);
-  for (const Placement& p : {Placement{1, 1, 1}, Placement{1, 4, 1}, Placement{1, 1, 4}, Placement{1, 2, 2},
-                             in_chunks(schedule::Placement::loop)}) {
+  for (const Placement& p : {Placement{1, outer(1), 1}, Placement{1, outer(4), 1}, Placement{1, outer(1), 4},
+                             Placement{1, outer(2), 2}, in_chunks(schedule::Placement::loop)}) {
     EXPECT_EQ(one.transfers.reduce(p, {p}), 0) << to_string(p);
     EXPECT_EQ(one.transfers.moves(std::nullopt, p, {p}), 0) << to_string(p);
   }
@@ -49,35 +49,39 @@ TEST(Transfers, a_replica_alone_is_at_home_with_itself) {
 
 TEST(Transfers, replicas_lack_what_the_others_have_at_home) {
   Case one(1, 2);
-  EXPECT_NEAR(one.transfers.reduce({2, 1, 1}, {{2, 1, 1}}), kModel / 2 * 4 / kInside, 1e-12) << "gradients are fp32";
-  EXPECT_NEAR(one.transfers.moves(std::nullopt, {2, 1, 1}, {{2, 1, 1}}), kModel / 2 * 2 / kInside, 1e-12)
+  EXPECT_NEAR(one.transfers.reduce({2, outer(1), 1}, {{2, outer(1), 1}}), kModel / 2 * 4 / kInside, 1e-12)
+      << "gradients are fp32";
+  EXPECT_NEAR(one.transfers.moves(std::nullopt, {2, outer(1), 1}, {{2, outer(1), 1}}), kModel / 2 * 2 / kInside, 1e-12)
       << "parameters are bf16";
 }
 
 TEST(Transfers, copies_of_the_phase_before_are_used) {
   Case one(1, 2);
-  EXPECT_EQ(one.transfers.moves(Placement{2, 1, 1}, {1, 2, 1}, {{2, 1, 1}}), 0) << "a replica has every part";
-  EXPECT_NEAR(one.transfers.moves(Placement{1, 2, 1}, {2, 1, 1}, {{1, 2, 1}}), kModel / 2 * 2 / kInside, 1e-12);
+  EXPECT_EQ(one.transfers.moves(Placement{2, outer(1), 1}, {1, outer(2), 1}, {{2, outer(1), 1}}), 0)
+      << "a replica has every part";
+  EXPECT_NEAR(one.transfers.moves(Placement{1, outer(2), 1}, {2, outer(1), 1}, {{1, outer(2), 1}}),
+              kModel / 2 * 2 / kInside, 1e-12);
 }
 
 TEST(Transfers, stages_take_the_time_of_the_fuller_one) {
   Case one(1, 4);
-  EXPECT_NEAR(one.transfers.reduce({2, 1, 2}, {{2, 1, 2}}), (6400 + 64 + 2 * kLayer) / 2 * 4 / kInside, 1e-12);
+  EXPECT_NEAR(one.transfers.reduce({2, outer(1), 2}, {{2, outer(1), 2}}), (6400 + 64 + 2 * kLayer) / 2 * 4 / kInside,
+              1e-12);
 }
 
 TEST(Transfers, a_rank_that_sends_is_busy_as_well) {
   Case one(1, 2);
-  EXPECT_NEAR(one.transfers.moves(std::nullopt, {1, 1, 2}, {{1, 2, 1}}), kModel / 2 * 2 / kInside, 1e-12)
+  EXPECT_NEAR(one.transfers.moves(std::nullopt, {1, outer(1), 2}, {{1, outer(2), 1}}), kModel / 2 * 2 / kInside, 1e-12)
       << "each has a half of every unit";
   Case four(1, 4);
-  EXPECT_NEAR(four.transfers.moves(std::nullopt, {4, 1, 1}, {{1, 1, 1}}), 3 * kModel * 2 / kInside, 1e-12)
+  EXPECT_NEAR(four.transfers.moves(std::nullopt, {4, outer(1), 1}, {{1, outer(1), 1}}), 3 * kModel * 2 / kInside, 1e-12)
       << "one sends to three";
 }
 
 // The first stage is on ranks 0 and 2, the second one on 1 and 3; layers are at home on one rank each.
 TEST(Transfers, a_rank_that_waits_makes_others_wait) {
   Case one(1, 4);
-  EXPECT_NEAR(one.transfers.moves(std::nullopt, {2, 1, 2, Order::pipeline_inside}, {{1, 1, 4}}),
+  EXPECT_NEAR(one.transfers.moves(std::nullopt, {2, outer(1), 2, Order::pipeline_inside}, {{1, outer(1), 4}}),
               (kModel + 2 * kLayer) * 2 / kInside, 1e-12)
       << "the inner layers are sent to two ranks, and rank 2 sends its layer when it has got those of the first stage";
 }
@@ -85,43 +89,49 @@ TEST(Transfers, a_rank_that_waits_makes_others_wait) {
 TEST(Transfers, chunks_are_on_the_stages_of_their_path) {
   Case one(1, 2);
   const Placement loop = in_chunks(schedule::Placement::loop), v = in_chunks(schedule::Placement::v);
-  EXPECT_NEAR(one.transfers.moves(Placement{1, 1, 2}, loop, {{1, 1, 2}}), 2 * kLayer * 2 / kInside, 1e-12)
+  EXPECT_NEAR(one.transfers.moves(Placement{1, outer(1), 2}, loop, {{1, outer(1), 2}}), 2 * kLayer * 2 / kInside, 1e-12)
       << "the second and the third layer change places";
-  EXPECT_NEAR(one.transfers.moves(Placement{1, 1, 2}, v, {{1, 1, 2}}), (6400 + 64 + 2 * kLayer) * 2 / kInside, 1e-12)
+  EXPECT_NEAR(one.transfers.moves(Placement{1, outer(1), 2}, v, {{1, outer(1), 2}}),
+              (6400 + 64 + 2 * kLayer) * 2 / kInside, 1e-12)
       << "the second, the last, and the head";
 }
 
 TEST(Transfers, what_comes_from_another_host_crosses_once_and_is_passed_on) {
   Case two(2, 2), shared(2, 2, 2);
   const double inside = 0.5 * kModel * 4 / kInside, across = 0.5 * kModel * 4 / kAcross;
-  EXPECT_NEAR(two.transfers.reduce({4, 1, 1}, {{4, 1, 1}}), across / 2 + inside, 1e-9 * across) << "two adapters";
-  EXPECT_NEAR(shared.transfers.reduce({4, 1, 1}, {{4, 1, 1}}), across + inside, 1e-9 * across) << "one adapter";
-  EXPECT_GT(two.transfers.reduce({4, 1, 1}, {{4, 1, 1}}), Case(1, 4).transfers.reduce({4, 1, 1}, {{4, 1, 1}}));
+  EXPECT_NEAR(two.transfers.reduce({4, outer(1), 1}, {{4, outer(1), 1}}), across / 2 + inside, 1e-9 * across)
+      << "two adapters";
+  EXPECT_NEAR(shared.transfers.reduce({4, outer(1), 1}, {{4, outer(1), 1}}), across + inside, 1e-9 * across)
+      << "one adapter";
+  EXPECT_GT(two.transfers.reduce({4, outer(1), 1}, {{4, outer(1), 1}}),
+            Case(1, 4).transfers.reduce({4, outer(1), 1}, {{4, outer(1), 1}}));
 }
 
 TEST(Transfers, a_host_takes_over_the_adapters_of_those_that_need_it_and_sends_over_those_that_have_it) {
   Case two(2, 4);
   const double all = kModel * 2 / kAcross;
-  EXPECT_NEAR(two.transfers.moves(std::nullopt, {8, 1, 1}, {{1, 4, 1}}), all / 4 + 0.75 * kModel * 2 / kInside,
-              1e-9 * all)
+  EXPECT_NEAR(two.transfers.moves(std::nullopt, {8, outer(1), 1}, {{1, outer(4), 1}}),
+              all / 4 + 0.75 * kModel * 2 / kInside, 1e-9 * all)
       << "four to four";
-  EXPECT_NEAR(two.transfers.moves(std::nullopt, {5, 1, 1}, {{1, 4, 1}}), all + 0.75 * kModel * 2 / kInside, 1e-9 * all)
+  EXPECT_NEAR(two.transfers.moves(std::nullopt, {5, outer(1), 1}, {{1, outer(4), 1}}),
+              all + 0.75 * kModel * 2 / kInside, 1e-9 * all)
       << "four to one";
 }
 
 TEST(Transfers, a_host_sends_to_one_after_the_other) {
   Case three(3, 1);
-  EXPECT_NEAR(three.transfers.moves(std::nullopt, {3, 1, 1}, {{1, 1, 1}}), 2 * kModel * 2 / kAcross, 1e-12);
+  EXPECT_NEAR(three.transfers.moves(std::nullopt, {3, outer(1), 1}, {{1, outer(1), 1}}), 2 * kModel * 2 / kAcross,
+              1e-12);
 }
 
 TEST(Transfers, a_device_alone_on_its_host_passes_nothing_on) {
   Case two(2, 1);
-  EXPECT_NEAR(two.transfers.reduce({2, 1, 1}, {{2, 1, 1}}), kModel / 2 * 4 / kAcross, 1e-12);
+  EXPECT_NEAR(two.transfers.reduce({2, outer(1), 1}, {{2, outer(1), 1}}), kModel / 2 * 4 / kAcross, 1e-12);
 }
 
 TEST(Transfers, the_update_is_shared_by_home_and_the_norm_agreed_by_halves) {
   Case one(1, 4);
-  const double all = one.transfers.finish({{1, 1, 1}}), shared = one.transfers.finish({{4, 1, 1}});
+  const double all = one.transfers.finish({{1, outer(1), 1}}), shared = one.transfers.finish({{4, outer(1), 1}});
   EXPECT_NEAR(all, kModel * (8 * 4 + 2) / 1e12, 1e-9 * all)
       << "master, two moments, gradient, read and written, and the compute copy";
   EXPECT_NEAR(shared, all / 4, 1e-9 * all);
@@ -129,16 +139,16 @@ TEST(Transfers, the_update_is_shared_by_home_and_the_norm_agreed_by_halves) {
   cluster::Hardware hardware = slow.units.hardware();
   hardware.intra_host.latency = {1};
   const UnitCosts units(slow.units.model(), slow.units.precision(), hardware);
-  EXPECT_NEAR(Transfers(units).finish({{4, 1, 1}}), 4, 1e-3) << "two halvings, there and back";
+  EXPECT_NEAR(Transfers(units).finish({{4, outer(1), 1}}), 4, 1e-3) << "two halvings, there and back";
 }
 
 TEST(Transfers, copies_at_home_lack_nothing_and_wait_for_the_sums) {
   Case one(1, 2);
-  const Home copies{{2, 1, 1}, 0}, shares{{2, 1, 1}, 1};
-  EXPECT_EQ(one.transfers.moves(std::nullopt, {2, 1, 1}, copies), 0);
-  EXPECT_EQ(one.transfers.moves(Placement{1, 2, 1}, {1, 1, 2}, copies), 0) << "whatever ran before";
-  EXPECT_GT(one.transfers.moves(Placement{1, 2, 1}, {1, 1, 2}, shares), 0);
-  EXPECT_EQ(one.transfers.reduce({2, 1, 1}, copies), one.transfers.reduce({2, 1, 1}, shares))
+  const Home copies{{2, outer(1), 1}, 0}, shares{{2, outer(1), 1}, 1};
+  EXPECT_EQ(one.transfers.moves(std::nullopt, {2, outer(1), 1}, copies), 0);
+  EXPECT_EQ(one.transfers.moves(Placement{1, outer(2), 1}, {1, outer(1), 2}, copies), 0) << "whatever ran before";
+  EXPECT_GT(one.transfers.moves(Placement{1, outer(2), 1}, {1, outer(1), 2}, shares), 0);
+  EXPECT_EQ(one.transfers.reduce({2, outer(1), 1}, copies), one.transfers.reduce({2, outer(1), 1}, shares))
       << "each sum is made once";
   EXPECT_NEAR(one.transfers.finish(copies), kModel / 2 * 4 / kInside + 2 * one.transfers.finish(shares), 1e-12)
       << "every copy is updated";
@@ -146,10 +156,10 @@ TEST(Transfers, copies_at_home_lack_nothing_and_wait_for_the_sums) {
 
 TEST(Transfers, posts_are_those_of_the_ranks) {
   for (const Order order : {Order::data_inside, Order::pipeline_inside}) {
-    const Placement p{2, 2, 3, order};
+    const Placement p{2, outer(2), 3, order};
     for (int rank = 0; rank < p.ranks(); ++rank) {
       const Post post = post_of(p, rank).value();
-      EXPECT_EQ(first_rank(p, post.replica, post.stage) + post.part, rank);
+      EXPECT_EQ(first_rank(p, post.replica, post.stage) + post.place, rank);
     }
     EXPECT_FALSE(post_of(p, p.ranks()));
   }

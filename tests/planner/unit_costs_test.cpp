@@ -11,6 +11,7 @@
 #include "models/build.hpp"
 #include "planner/segment_memory.hpp"
 #include "simulator/segment_times.hpp"
+#include "small_problems.hpp"
 
 namespace switchyard::planner {
 namespace {
@@ -59,7 +60,7 @@ TEST(UnitCosts, of_a_stage_of_several_layers_add_up_to_what_its_code_takes) {
   ir::differentiate(graph);
   const i64 T = 512;
   const double attention_pairs = 4000;
-  for (const int tp : {1, 4})
+  for (const StageMesh& on : {StageMesh{}, outer(4), mesh(4, 1, 1), mesh(2, 2, 1), mesh(1, 2, 2)})
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
       for (const bool split : {false, true}) {
         config::Strategy strategy;
@@ -69,70 +70,63 @@ TEST(UnitCosts, of_a_stage_of_several_layers_add_up_to_what_its_code_takes) {
                                                        {StageKind::middle, 2, 6, 4},
                                                        {StageKind::last, 5, 8, 2},
                                                        {StageKind::whole, 0, 8, 6}}) {
-          const ir::StageCode stage =
-              compiler::compile_stage(graph, strategy, {{layout::StageAxis::outer, tp}}, first, end);
-          const std::string what = fmt::format("tp {}, recompute {}, kind {}, split {}", tp, config::name_of(recompute),
-                                               static_cast<int>(kind), split);
+          const ir::StageCode stage = compiler::compile_stage(graph, strategy, on, first, end);
+          const std::string what = fmt::format("mesh {}, recompute {}, kind {}, split {}", to_string(on),
+                                               config::name_of(recompute), static_cast<int>(kind), split);
           const Parts parts = parts_of(kind, layers);
           for (const Pass pass : split ? std::vector{Pass::F, Pass::B, Pass::W} : std::vector{Pass::F, Pass::BW}) {
             const double exact = seconds(stage, stage.segment(pass), T, hardware, attention_pairs);
-            const double sum = parts.sum([&](StageKind one) { return costs.time(one, tp, recompute, pass, T); })
+            const double sum = parts.sum([&](StageKind one) { return costs.time(one, on, recompute, pass, T); })
                                    .total(attention_pairs);
             EXPECT_NEAR(sum, exact, 1e-9 * exact) << what << ", " << name_of(pass);
           }
-          const Kept exact = activations_of(stage, T, T), kept = costs.kept(kind, layers, tp, recompute, split, T, T);
-          EXPECT_EQ(kept.stash, exact.stash) << what;
+          const Kept exact = activations_of(stage, T, T), kept = costs.kept(kind, layers, on, recompute, split, T, T);
+          // What attention gathers of the feeds is kept once for all layers, and counted for each.
+          EXPECT_GE(kept.stash, exact.stash) << what;
+          EXPECT_LE(kept.stash, (on.copies() > 1 ? 1.03 : 1) * static_cast<double>(exact.stash)) << what;
           EXPECT_GE(kept.forward_peak, exact.forward_peak) << what;
           EXPECT_LE(kept.forward_peak, 1.01 * static_cast<double>(exact.forward_peak)) << what;
           if (split) {
             EXPECT_GE(kept.later, exact.later) << what;
             EXPECT_GE(kept.backward_peak, exact.backward_peak) << what;
             const compiler::StageCost sum = parts.sum(
-                                          [&](StageKind one) { return costs.stage_cost(one, tp, recompute); }),
+                                          [&](StageKind one) { return costs.stage_cost(one, on, recompute); }),
                                       whole = compiler::cost_of(stage);
             EXPECT_DOUBLE_EQ(sum.weight.flops_per_token, whole.weight.flops_per_token) << what;
             EXPECT_DOUBLE_EQ(sum.backward.bytes_per_token, whole.backward.bytes_per_token) << what;
           } else {
-            EXPECT_EQ(kept.backward_peak, exact.backward_peak) << what;
+            EXPECT_GE(kept.backward_peak, exact.backward_peak) << what;
+            EXPECT_LE(kept.backward_peak, (on.copies() > 1 ? 1.03 : 1) * static_cast<double>(exact.backward_peak))
+                << what;
           }
         }
       }
 }
 
-TEST(UnitCosts, split_gradients_take_no_less_than_both_at_once) {
-  const UnitCosts costs(six_layers(), precision_from("bf16"), config::load_hardware("a100-80g", 16));
-  for (const StageKind kind : {StageKind::first, StageKind::middle, StageKind::last, StageKind::whole})
-    for (const int tp : {1, 8})
-      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
-        for (const i64 T : {100, 1000, 8192}) {
-          const auto of = [&](Pass pass) { return costs.time(kind, tp, recompute, pass, T).total(5000); };
-          EXPECT_GE((of(Pass::B) + of(Pass::W)) * (1 + 1e-12), of(Pass::BW)) << tp << " " << T;
-        }
-}
-
 TEST(UnitCosts, least_rates_are_below_those_of_any_micro_batches) {
   const cluster::Hardware hardware = config::load_hardware("a100-80g", 16);
   const UnitCosts costs(six_layers(), precision_from("bf16"), hardware);
-  for (const int tp : {1, 8})
+  for (const StageMesh& on : {StageMesh{}, outer(8), mesh(2, 2, 2)})
     for (const i64 capacity : {100, 1000, 8192}) {
       const Parts parts = parts_of(StageKind::last, 3);
-      const Spent least = parts.sum([&](StageKind kind) { return costs.least(kind, tp, Recompute::full, capacity); });
+      const Spent least =
+          parts.sum([&](StageKind kind) { return costs.least(kind, on, Recompute::full, capacity, false); });
       const Spent passed =
-          parts.sum([&](StageKind kind) { return costs.least(kind, tp, Recompute::full, capacity, true); });
+          parts.sum([&](StageKind kind) { return costs.least(kind, on, Recompute::full, capacity, true, true); });
       for (i64 T = 8; T <= capacity; T += 1 + T / 7) {
         const double attention_pairs = static_cast<double>(T) * static_cast<double>(T) / 2;
         double exact = 0;
         for (const Pass pass : {Pass::F, Pass::BW})
-          exact += parts.sum([&](StageKind kind) { return costs.time(kind, tp, Recompute::full, pass, T); })
+          exact += parts.sum([&](StageKind kind) { return costs.time(kind, on, Recompute::full, pass, T); })
                        .total(attention_pairs);
         double through = 0;
         for (const Pass pass : {Pass::F, Pass::B})
-          through += parts.sum([&](StageKind kind) { return costs.time(kind, tp, Recompute::full, pass, T); })
+          through += parts.sum([&](StageKind kind) { return costs.time(kind, on, Recompute::full, pass, T); })
                          .total(attention_pairs);
         EXPECT_GE(through * (1 + 1e-12), passed.compute * static_cast<double>(T) + passed.per_pair * attention_pairs)
-            << tp << " " << T;
+            << to_string(on) << " " << T;
         EXPECT_GE(exact * (1 + 1e-12), least.compute * static_cast<double>(T) + least.per_pair * attention_pairs)
-            << tp << " " << T;
+            << to_string(on) << " " << T;
       }
     }
 }
