@@ -66,8 +66,9 @@ double weighed(const Parts& parts, const Array& values) {
 
 int most_kept(const Shape& shape, int stage, int micro_batches) { return forwards_ahead(shape, stage, micro_batches); }
 
-CostModel::CostModel(const UnitCosts& units, Workload workload)
+CostModel::CostModel(const UnitCosts& units, const Transfers& transfers, Workload workload)
     : units_(units),
+      transfers_(transfers),
       speedup_(units.hardware().device.alone_speedup),
       workload_(std::move(workload)),
       levels_(static_cast<int>(workload_.bounds.size())) {
@@ -437,8 +438,14 @@ double CostModel::shared_bound(const Shape& shape, const Replicas& replicas) con
 StageTime CostModel::stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch) const {
   const Parts parts = parts_of(position.kind, position.layers);
   const bool split = shape.splits_gradients();
-  StageTime time{once(shape, parts, Pass::F, micro_batch), once(shape, parts, split ? Pass::B : Pass::BW, micro_batch),
-                 split ? once(shape, parts, Pass::W, micro_batch) : 0, 0};
+  const auto of = [&](Pass pass) {
+    if (shape.placement.zero == 1) return once(shape, parts, pass, micro_batch);
+    const Spent spent = parts.sum(
+        [&](StageKind kind) { return units_.time(kind, shape.placement.mesh, shape.recompute, pass, micro_batch.T); });
+    return with_transfers(shape, position, pass, spent.compute + spent.per_pair * micro_batch.attention_pairs) +
+           spent.communication;
+  };
+  StageTime time{of(Pass::F), of(split ? Pass::B : Pass::BW), split ? of(Pass::W) : 0, 0};
   if (speedup_ > 1) {
     const auto exchange = [&](Pass pass) {
       return parts.sum([&](StageKind kind) {
@@ -450,6 +457,21 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
     time.weight_exchange = split ? exchange(Pass::W) : 0;
   }
   return time;
+}
+
+// What a run gathers and reduces goes on beside its computing, a unit ahead or behind, and takes a part of the device;
+// links are shared with its collectives.
+// formula  max(a, b) + (k - 1) min(a, b) of two activities that slow each other down by k
+double CostModel::with_transfers(const Shape& shape, const Position& position, Pass pass, double seconds) const {
+  const Transfers::OfRun& run = transfers_.of_run(shape.placement);
+  const auto sum = [&](const Transfers::UnitSeconds& of) {
+    const bool whole = position.kind == StageKind::whole;
+    return position.layers * of.layer + (whole || position.kind == StageKind::first ? of.embedding : 0) +
+           (whole || position.kind == StageKind::last ? of.head : 0);
+  };
+  const double beside =
+      (pass == Pass::W ? 0 : sum(run.gather)) + (pass == Pass::BW || pass == Pass::W ? sum(run.reduce) : 0);
+  return std::max(seconds, beside) + run.device_share * std::min(seconds, beside);
 }
 
 schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const {
@@ -560,8 +582,31 @@ PhaseParts CostModel::shared_parts(const Shape& shape, const Replicas& replicas)
   return {shared.seconds, shared.compute / stages, parts.communication / stages, 0};
 }
 
+// Pipelines that gather and reduce together are done with a micro-batch when the slowest is.
+PhaseParts CostModel::parts_in_step(const Shape& shape, const Replicas& replicas) const {
+  std::vector<PackedSequence> slowest;
+  PhaseParts parts;
+  for (const Replica& replica : replicas) {
+    const Spent spent = spent_by(shape, replica.micro_batches);
+    parts.compute += spent.compute / shape.placement.pp;
+    parts.communication += spent.communication / shape.placement.pp;
+    slowest.resize(std::max(slowest.size(), replica.micro_batches.size()));
+    for (size_t i = 0; i < replica.micro_batches.size(); ++i) {
+      const PackedSequence& one = replica.micro_batches[i];
+      slowest[i] = {std::max(slowest[i].T, one.T), std::max(slowest[i].attention_pairs, one.attention_pairs)};
+    }
+  }
+  if (slowest.empty()) return parts;
+  const std::vector<std::vector<StageTime>> at = stage_times(shape, slowest);
+  if (shape.placement.pp > 1)
+    parts.seconds = pipeline_seconds(schedule_of(shape, slowest), at);
+  else
+    for (const StageTime& time : at.front()) parts.seconds += time.forward + time.backward + time.weight;
+  return parts;
+}
+
 double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& shape, i64 capacity, Range range) const {
-  if (speedup_ > 1) return seconds(shape, capacity, range);
+  if (speedup_ > 1 || shape.placement.zero > 1) return seconds(shape, capacity, range);
   const std::vector<Replicas>& steps = replicas(shape.placement, capacity, range);
   known.resize(steps.size());
   double sum = 0;
@@ -593,11 +638,14 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
   for (const Replicas& replicas : this->replicas(shape.placement, capacity, range)) {
     PhaseParts step;
     double of_replica = share;
-    if (speedup_ > 1) {
+    if (speedup_ > 1 && shape.placement.zero == 1) {
       step = shared_parts(shape, replicas);
     } else {
-      for (const Replica& replica : replicas)
-        step.seconds = std::max(step.seconds, replica_seconds(shape, replica.micro_batches, step));
+      if (shape.placement.zero > 1)
+        step = parts_in_step(shape, replicas);
+      else
+        for (const Replica& replica : replicas)
+          step.seconds = std::max(step.seconds, replica_seconds(shape, replica.micro_batches, step));
       of_replica = replicas.empty() ? 0 : share / static_cast<double>(replicas.size());
     }
     mean.seconds += share * step.seconds;
@@ -643,11 +691,14 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
   MemoryNeed fullest;
   for (size_t i = 0; i < memory.size(); ++i) {
     const StageRun& run = pipeline.runs[i];
-    const auto& [elements, stash, peak] = memory[i];
+    const auto& [elements, of_a_run, stash, peak] = memory[i];
+    const auto held = [&, all = elements, of_a_run = of_a_run](int cut) {
+      return shape.placement.zero >= cut ? all / shape.placement.copies() + of_a_run : all;
+    };
     const i64 in_flight =
         least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);
     const i64 feeds = capacity * (3 * size_of(DType::i64) + size_of(precision.state));
-    const MemoryNeed need{elements * size_of(precision.compute), elements * size_of(precision.state),
+    const MemoryNeed need{held(3) * size_of(precision.compute), held(2) * size_of(precision.state),
                           in_flight * feeds + (in_flight - 1) * stash + peak};
     if (need.total() > fullest.total()) fullest = need;
   }
@@ -670,6 +721,11 @@ const std::vector<CostModel::StageMemory>& CostModel::memory_of(const Pipeline& 
       memory.peak = std::max({memory.peak, kept.forward_peak, kept.backward_peak});
     }
     memory.elements = run.all.sum([&](StageKind kind) { return units_.parameters(kind, mesh); });
+    // Two units: a layer, and another one or what comes with it.
+    const i64 layer = units_.units(mesh).layer;
+    for (const Position& position : run.positions)
+      memory.of_a_run =
+          std::max(memory.of_a_run, layer + std::max(layer, units_.parameters(position.kind, mesh) - layer));
   }
   return it->second;
 }
@@ -692,8 +748,9 @@ i64 CostModel::least_weights(const Placement& p) const {
   const Precision precision = units_.precision();
   const Parts whole = parts_of(StageKind::whole, static_cast<int>(units_.model().layers));
   const i64 elements = whole.sum([&](StageKind kind) { return units_.parameters(kind, {}); });
-  return elements * p.mesh.copies() / (p.stage_ranks() * p.pp) *
-         (size_of(precision.compute) + size_of(precision.state));
+  const i64 used = elements * p.mesh.copies() / (p.stage_ranks() * p.pp);
+  const auto held = [&](int cut) { return p.zero >= cut ? used / p.copies() : used; };
+  return held(3) * size_of(precision.compute) + held(2) * size_of(precision.state);
 }
 
 i64 CostModel::least_home_bytes() const {

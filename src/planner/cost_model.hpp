@@ -13,6 +13,7 @@
 #include "base/tuple_hash.hpp"
 #include "planner/replicas.hpp"
 #include "planner/space.hpp"
+#include "planner/transfers.hpp"
 #include "planner/unit_costs.hpp"
 
 namespace switchyard::planner {
@@ -48,7 +49,7 @@ int most_kept(const Shape& shape, int stage, int micro_batches);
 class CostModel {
  public:
   /// errors  UserError if a document is longer than the last bound
-  CostModel(const UnitCosts& units, Workload workload);
+  CostModel(const UnitCosts& units, const Transfers& transfers, Workload workload);
 
   /// Whether the range has documents.
   bool any(Range range) const { return total_[slot(range)].documents > 0; }
@@ -80,7 +81,7 @@ class CostModel {
   MemoryNeed need(const Shape& shape, i64 capacity, Range range) const;
   /// A lower bound on need(), without packing documents.
   MemoryNeed least_need(const Shape& shape, i64 capacity, Range range) const;
-  /// A lower bound on need() of every shape with the same dp, mesh and pp, from the number of parameters alone.
+  /// A lower bound on need() of every shape with the same dp, mesh, pp and zero, from the number of parameters alone.
   i64 least_weights(const Placement& placement) const;
   /// Bytes of a rank's state at home: master weights, moments, summed gradients, and the compute copy in compute
   /// precision.
@@ -123,9 +124,10 @@ class CostModel {
     std::vector<int> inside = {0}, across = {0};
     double sum(int from, int to, const Sends& of_micro_batch) const;
   };
-  /// Memory of a stage: elements of parameters; bytes that a micro-batch keeps, and their peak while it is processed.
+  /// Memory of a stage: elements of parameters, and of the units that lie beside each other for runs where ZeRO cuts
+  /// the rest; bytes that a micro-batch keeps, and their peak while it is processed.
   struct StageMemory {
-    i64 elements = 0, stash = 0, peak = 0;
+    i64 elements = 0, of_a_run = 0, stash = 0, peak = 0;
   };
   /// Time of a pipeline's micro-batches in a stage of one layer, by kind of stage.
   using ByKind = std::array<double, kStageKinds>;
@@ -164,8 +166,10 @@ class CostModel {
   std::vector<std::vector<StageTime>> stage_times(const Shape& shape,
                                                   const std::vector<PackedSequence>& micro_batches) const;
   PhaseParts shared_parts(const Shape& shape, const Replicas& replicas) const;
+  PhaseParts parts_in_step(const Shape& shape, const Replicas& replicas) const;
   std::vector<std::vector<simulator::Claim>> host_claims(const Placement& placement, int replica) const;
   StageTime stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch) const;
+  double with_transfers(const Shape& shape, const Position& position, Pass pass, double seconds) const;
   schedule::Schedule schedule_of(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const;
   MemoryNeed need_of(const Shape& shape, const Pipeline& pipeline, const std::vector<StageMemory>& memory, i64 capacity,
                      int micro_batches, bool least) const;
@@ -173,6 +177,7 @@ class CostModel {
                                             i64 longest) const;
 
   const UnitCosts& units_;
+  const Transfers& transfers_;
   double speedup_;  // of a device that computes while the others of its host are idle
   Workload workload_;
   int levels_;

@@ -37,8 +37,8 @@ Planner::Planner(Request request) : request_(std::move(request)) {
   const i64 device = request_.hardware.device.usable().count;
   memory_ = request_.memory > 0 ? std::min(request_.memory, device) : device;
   units_ = std::make_unique<UnitCosts>(request_.model, request_.precision, request_.hardware, request_.code);
-  model_ = std::make_unique<CostModel>(*units_, workload_of(request_.steps, request_.context));
   transfers_ = std::make_unique<Transfers>(*units_);
+  model_ = std::make_unique<CostModel>(*units_, *transfers_, workload_of(request_.steps, request_.context));
   shapes_ = shapes(request_.model, request_.hardware.ranks(), request_.limits);
 }
 
@@ -61,7 +61,7 @@ std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {
     const Placement& p = phase.shape.placement;
     config::Bucket bucket{model_->longest(phase.range), std::nullopt,
                           strategy_of(phase.shape, request_.model.layers, phase.capacity)};
-    if (buckets.empty()) bucket.strategy.zero = choice.zero;
+    if (buckets.empty() && choice.zero == 0) bucket.strategy.zero = 0;
     if (is_plain(p, request_.model.layers)) bucket.degrees = degrees_of(p);
     buckets.push_back(std::move(bucket));
   }
@@ -88,7 +88,6 @@ std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets
                       b == 0 ? static_cast<int>(bounds.size()) : level(buckets[b].max_length)};
     const config::Strategy& strategy = buckets[b].strategy;
     if (range.lo >= range.hi || !model_->any(range)) continue;
-    if (strategy.zero > 1) return std::nullopt;
     const i64 capacity = strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : model_->longest(range);
     const auto same = [&](const Shape& shape) {
       return shape.recompute == strategy.recompute && shape.schedule == strategy.schedule &&
@@ -98,9 +97,10 @@ std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets
     const auto shape = std::ranges::find_if(shapes_, same);
     if (shape == shapes_.end() || capacity < model_->longest(range)) return std::nullopt;
     choice.phases.push_back({range, *shape, capacity});
+    choice.phases.back().shape.placement.zero = std::max(1, strategy.zero);
   }
   if (choice.phases.empty()) return std::nullopt;
-  choice.zero = buckets.front().strategy.zero;
+  choice.zero = std::min(1, buckets.front().strategy.zero);
   choice.seconds = step_seconds(*model_, *transfers_, choice, 0);
   return choice;
 }

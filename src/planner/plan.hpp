@@ -45,7 +45,7 @@ class Planner {
   /// The order in which a step runs those; empty if it is the published one.
   std::vector<int> order(const Choice& choice) const;
   /// The other way, home on the first bucket: where every bucket's strategy is a shape of equal pipelines with
-  /// micro-batches that the model can time, of ZeRO-0 or 1; else nothing.
+  /// micro-batches that the model can time, else nothing.
   std::optional<Choice> choice(const std::vector<config::Bucket>& buckets, std::span<const int> order) const;
   Account account(const Choice& choice) const;
   /// "to 4096: 8,1,1, micro-batches of up to 8192 tokens; ..." the longest first, then what isn't as usual: the order,
@@ -68,8 +68,8 @@ class Planner {
   Request request_;
   i64 memory_;
   std::unique_ptr<UnitCosts> units_;
-  std::unique_ptr<CostModel> model_;
   std::unique_ptr<Transfers> transfers_;
+  std::unique_ptr<CostModel> model_;
   std::vector<Shape> shapes_;
 };
 

@@ -11,6 +11,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr i64 kStepsOfAnEntry = 2, kStepsOfATime = 1000;
 constexpr i64 kDocumentsOfAStep = 16;  // when they are packed
+constexpr int kZeros = 3;              // stages of ZeRO of a placement: 1 to 3
 
 }  // namespace
 
@@ -24,8 +25,8 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
       counts_(counts) {
   for (size_t i = 0; i < shapes.size(); ++i) {
     const bool fresh = i == 0 || shapes[i].placement != shapes[i - 1].placement;
-    placement_.push_back(i == 0 ? 0 : placement_.back() + (fresh ? 1 : 0));
-    if (fresh) candidates_.emplace_back();
+    placement_.push_back(i == 0 ? 0 : placement_.back() + (fresh ? kZeros : 0));
+    if (fresh) candidates_.resize(candidates_.size() + kZeros);
   }
   // Where all meshes of as many ranks have one bound, they are one entry.
   const bool by_ranks = model.units().shares_rise();
@@ -104,20 +105,22 @@ void RangeQueue::expand(const Entry& entry) {
     std::set<std::pair<config::Recompute, bool>> codes;  // recomputation, and whether gradients are split
     for (; end < entry.end && shapes_[static_cast<size_t>(end)].placement.mesh == placement.mesh; ++end)
       codes.emplace(shapes_[static_cast<size_t>(end)].recompute, shapes_[static_cast<size_t>(end)].splits_gradients());
-    if (model_.least_weights(placement) > room_for(placement)) {
+    Placement leanest = placement;
+    while (const auto cut = cut_further(leanest)) leanest = *cut;
+    if (model_.least_weights(leanest) > room_for(placement)) {
       counts_.memory += (end - first) * static_cast<i64>(capacities_.size());
       continue;
     }
     for (const auto& [recompute, split] : codes)
       for (const i64 capacity : capacities_) {
         const double value = model_.layers_bound(placement, recompute, split, capacity, range_);
-        push({std::max(entry.value, value), Known::layers, recompute, split, first, end, capacity, 0});
+        push({std::max(entry.value, value), Known::layers, recompute, split, first, end, capacity});
       }
   }
 }
 
 void RangeQueue::separate(const Entry& entry) {
-  for (Entry one{entry.value, Known::sums, entry.recompute, entry.split, entry.first, 0, entry.capacity, 0};
+  for (Entry one{entry.value, Known::sums, entry.recompute, entry.split, entry.first, 0, entry.capacity};
        one.first < entry.end; ++one.first) {
     if (shape(one).recompute != entry.recompute || shape(one).splits_gradients() != entry.split) continue;
     one.value = std::max(entry.value, model_.bound(shape(one), entry.capacity, range_));
@@ -128,24 +131,32 @@ void RangeQueue::separate(const Entry& entry) {
 void RangeQueue::pack(const Entry& entry) {
   Entry packed = entry;
   packed.known = Known::micro_batches;
-  packed.memory = memory_ == 0 ? 0 : model_.least_need(shape(entry), entry.capacity, range_).total();
-  if (packed.memory > room_for(shape(entry).placement)) {
-    ++counts_.memory;
-    return;
-  }
-  if (dominated(packed)) {
-    ++counts_.dominated;
-    return;
-  }
-  if (set_aside(entry, packed.memory)) return;
-  if (memory_ > 0 && shape(entry).schedule != config::ScheduleKind::one_f_one_b)
-    packed.memory = model_.need(shape(entry), entry.capacity, range_).total();
-  if (packed.memory > room_for(shape(entry).placement)) {
-    ++counts_.memory;
-    return;
+  for (;; ++packed.zero) {
+    const Shape shape = this->shape(packed);
+    const i64 room = room_for(shape.placement);
+    bool fits = model_.least_weights(shape.placement) <= room;
+    if (fits && memory_ > 0) packed.memory = model_.least_need(shape, entry.capacity, range_).total();
+    fits = fits && packed.memory <= room;
+    if (fits) {
+      if (dominated(packed)) {
+        ++counts_.dominated;
+        return;
+      }
+      Entry waiting = entry;
+      waiting.zero = packed.zero;
+      if (set_aside(waiting, packed.memory)) return;
+      if (memory_ > 0 && shape.schedule != config::ScheduleKind::one_f_one_b)
+        packed.memory = model_.need(shape, entry.capacity, range_).total();
+      fits = packed.memory <= room;
+    }
+    if (fits) break;
+    if (!cut_further(shape.placement)) {
+      ++counts_.memory;
+      return;
+    }
   }
   counts_.steps += model_.documents(range_) / kDocumentsOfAStep;
-  packed.value = std::max(entry.value, model_.micro_batches_bound(shape(entry), entry.capacity, range_));
+  packed.value = std::max(entry.value, model_.micro_batches_bound(shape(packed), entry.capacity, range_));
   push(packed);
 }
 

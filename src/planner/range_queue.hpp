@@ -62,6 +62,7 @@ class RangeQueue {
     bool split = false;  // gradients
     int first = 0, end = 0;
     i64 capacity = 0, memory = 0;
+    int zero = 1;
     bool operator>(const Entry& other) const {
       return std::tie(value, first, capacity, recompute, split) >
              std::tie(other.value, other.first, other.capacity, other.recompute, other.split);
@@ -77,13 +78,18 @@ class RangeQueue {
   /// Removes the entry with the lowest bound and evaluates it more closely. Returns whether it is a candidate that
   /// can't be evaluated more closely without timing.
   bool pop(Entry& entry);
-  const Shape& shape(const Entry& entry) const { return shapes_[static_cast<size_t>(entry.first)]; }
+  Shape shape(const Entry& entry) const {
+    Shape shape = shapes_[static_cast<size_t>(entry.first)];
+    shape.placement.zero = entry.zero;
+    return shape;
+  }
   Candidates& candidates_of(int placement) { return candidates_[static_cast<size_t>(placement)]; }
-  int placement(const Entry& entry) const { return placement_[static_cast<size_t>(entry.first)]; }
+  int placement(const Entry& entry) const { return placement_[static_cast<size_t>(entry.first)] + entry.zero - 1; }
   i64 room_for(const Placement& placement) const;
   void expand(const Entry& degrees);
   void separate(const Entry& layers);
-  /// Queues the candidate with the bound of its packed micro-batches, unless it doesn't fit or is dominated.
+  /// Queues the candidate with the bound of its packed micro-batches, unless it is dominated. One that doesn't fit is
+  /// cut further (ZeRO-2, 3) until it does; if it can't be, it is left out.
   void pack(const Entry& candidate);
   /// Adds the candidate as an option, unless it is dominated.
   bool add(const Entry& candidate);
@@ -99,7 +105,7 @@ class RangeQueue {
   i64 memory_, room_;
   std::vector<i64> capacities_;
   Counts& counts_;
-  std::vector<int> placement_;  // number of each shape's placement
+  std::vector<int> placement_;  // number of each shape's placement; the next two are those with ZeRO-2 and 3
   std::vector<Entry> entries_;  // a heap, lowest bound in front
   std::vector<Option> options_;
   size_t times_ = 0;

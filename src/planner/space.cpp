@@ -97,6 +97,13 @@ void add_shapes(const Placement& way, i64 layers, const SpaceLimits& limits, std
 
 }  // namespace
 
+std::optional<Placement> cut_further(const Placement& placement) {
+  if (placement.zero == 3 || placement.copies() == 1) return std::nullopt;
+  Placement cut = placement;
+  ++cut.zero;
+  return cut;
+}
+
 std::vector<layout::StageAxis> stage_axes() { return {kAxes.begin(), kAxes.end()}; }
 
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits) {
@@ -125,7 +132,8 @@ PlacementKey placement_key(const Placement& p) {
   std::uint64_t bits = 0;
   for (const int field : {p.dp, p.pp}) bits = bits << 20 | static_cast<std::uint64_t>(field);
   bits = bits << 10 | static_cast<std::uint64_t>(p.head_layers);
-  bits = bits << 10 | static_cast<std::uint64_t>(p.chunks);
+  bits = bits << 8 | static_cast<std::uint64_t>(p.chunks);
+  bits = bits << 2 | static_cast<std::uint64_t>(p.zero);
   return {bits << 2 | (p.path == schedule::Placement::v ? 2U : 0U) | (p.order == Order::data_inside ? 0U : 1U),
           mesh_key(p.mesh)};
 }
@@ -177,6 +185,7 @@ config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
   strategy.schedule = shape.schedule;
   strategy.chunks = p.chunks > 1 ? p.chunks : 0;
   strategy.activation_cap = shape.activation_cap;
+  strategy.zero = p.zero;
   strategy.micro_batch_tokens = capacity;
   return strategy;
 }
@@ -193,7 +202,9 @@ config::Degrees degrees_of(const Placement& p) {
 std::string to_string(const Placement& p) {
   config::Degrees degrees = degrees_of(p);
   degrees.inside = config::Inside::data;
-  std::string text = config::to_text(degrees);
+  config::StrategySettings settings;
+  settings.zero = p.zero;
+  std::string text = config::to_text(degrees, settings);
   if (p.order == Order::pipeline_inside) text += ", stages within a host";
   if (p.head_layers > 0)
     text += fmt::format(", last stage {} layer{} fewer", p.head_layers, p.head_layers > 1 ? "s" : "");

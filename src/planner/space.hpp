@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -22,6 +23,8 @@ enum class Order { data_inside, pipeline_inside };
 
 /// Who holds which layers: dp pipelines of pp stages whose ranks lie on `mesh`, each stage with `chunks` parts of the
 /// model. mesh: how the ranks of a stage in one pipeline divide tokens and weights; its data axis is 1.
+/// zero: what the ranks that would hold copies cut among themselves (config::StrategySettings::zero): 1 nothing, 2 sums
+/// of gradients, 3 parameters, too; where home is copied is Home's business.
 /// head_layers: number of layers that the last position of the pipeline has fewer than the others, to make up for its
 /// head; the others are distributed evenly, the first positions getting one more.
 struct Placement {
@@ -32,6 +35,7 @@ struct Placement {
   int head_layers = 0;
   int chunks = 1;
   schedule::Placement path = schedule::Placement::loop;  // of the chunks
+  int zero = 1;
   /// Ranks of a stage in one pipeline.
   int stage_ranks() const { return static_cast<int>(mesh.positions()); }
   int ranks() const { return dp * stage_ranks() * pp; }
@@ -53,7 +57,7 @@ PlacementKey placement_key(const Placement& placement);
 struct Home {
   Placement placement;
   int zero = 1;
-  bool copies() const { return zero == 0 && placement.copies() > 1; }
+  bool copies() const { return zero == 0 && placement.zero == 1 && placement.copies() > 1; }
   /// Ranks among which the optimizer state of a part of the weights is divided.
   int shares() const { return zero == 0 ? 1 : placement.copies(); }
   auto operator<=>(const Home&) const = default;
@@ -74,6 +78,9 @@ struct Shape {
 /// Axes that may divide the ranks of a stage in one pipeline.
 std::vector<layout::StageAxis> stage_axes();
 
+/// The placement with the next stage of ZeRO; nothing where there is none, or nobody would hold a copy.
+std::optional<Placement> cut_further(const Placement& placement);
+
 /// Limits of the search space. Empty stage_ranks (of one pipeline) or pp: all values that the model and the ranks
 /// allow.
 struct SpaceLimits {
@@ -93,7 +100,7 @@ struct SpaceLimits {
 /// pp, too. mesh: every one of as many ranks as divide the heads that config::validate accepts; pp: any number of
 /// stages up to the layers; dp: as many pipelines as fit the ranks; chunks: as many as have at least one layer each.
 /// zero_bubble comes with the memory of 1F1B and with twice as much. Placements with the same ranks and layers as an
-/// earlier one are left out.
+/// earlier one are left out. All have zero = 1: what doesn't fit is cut further where memory is looked at.
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits);
 
 /// Number of layers of each position of the pipeline (of each stage, if there is one chunk).

@@ -29,26 +29,24 @@ std::optional<Post> post_of(const Placement& p, int rank) {
 }
 
 // Axes that cut weights lie inside those that copy them.
-Transfers::Interval Transfers::part_of(const Home& home, const Post& post) {
-  const Placement& p = home.placement;
-  const int shares = home.shares(), copies = static_cast<int>(p.mesh.copies()), wide = p.stage_ranks() / copies;
+Transfers::Interval Transfers::part_of(const Placement& p, const Post& post, bool cut) {
+  const int copies = static_cast<int>(p.mesh.copies()), wide = p.stage_ranks() / copies, shares = cut ? p.copies() : 1;
   const double parts = static_cast<double>(wide) * shares,
                first = static_cast<double>(post.place % wide) * shares +
-                       (shares > 1 ? post.replica * copies + post.place / wide : 0);
+                       (cut ? post.replica * copies + post.place / wide : 0);
   return {first / parts, (first + 1) / parts};
 }
 
-// Ranks that use parameters hold their whole part, as copies at home do.
-const Transfers::Seats& Transfers::seats(const Home& home) const {
-  const auto [it, fresh] =
-      seats_.try_emplace(std::tuple_cat(placement_key(home.placement), std::tuple(home.shares() == 1)));
+const Transfers::Seats& Transfers::seats(const Placement& placement, bool cut) const {
+  cut = cut && placement.copies() > 1;
+  const auto [it, fresh] = seats_.try_emplace(std::tuple_cat(placement_key(placement), std::tuple(cut)));
   Seats& seats = it->second;
   if (!fresh) return seats;
-  seats.stage_of_unit = stage_of_units(home.placement, units_.model().layers);
+  seats.stage_of_unit = stage_of_units(placement, units_.model().layers);
   seats.of_rank.resize(static_cast<size_t>(units_.hardware().ranks()));
-  for (int rank = 0; rank < std::min(home.placement.ranks(), units_.hardware().ranks()); ++rank) {
-    const Post post = post_of(home.placement, rank).value();
-    seats.of_rank[static_cast<size_t>(rank)] = {post.stage, part_of(home, post)};
+  for (int rank = 0; rank < std::min(placement.ranks(), units_.hardware().ranks()); ++rank) {
+    const Post post = post_of(placement, rank).value();
+    seats.of_rank[static_cast<size_t>(rank)] = {post.stage, part_of(placement, post, cut)};
   }
   return seats;
 }
@@ -242,25 +240,49 @@ double Transfers::last_unit(std::span<const Seats* const> tables, i64 element) c
 }
 
 double Transfers::transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home,
-                           DType type) const {
+                           What what) const {
   const auto [it, fresh] =
       known_.try_emplace(std::tuple_cat(previous ? placement_key(*previous) : PlacementKey(), placement_key(next),
-                                        placement_key(home.placement), std::tuple(type, home.copies())),
+                                        placement_key(home.placement), std::tuple(what, home.copies())),
                          0.0);
   if (!fresh) return it->second;
-  std::vector<const Seats*> tables = {&seats({next, 0}), &seats(home)};
-  if (previous) tables.push_back(&seats({*previous, 0}));
-  return it->second = last_unit(tables, size_of(type));
+  const int least = what == What::parameters ? 3 : 2;  // stage of ZeRO that cuts them
+  std::vector<const Seats*> tables = {&seats(next, next.zero >= least), &seats(home.placement, !home.copies())};
+  if (previous) tables.push_back(&seats(*previous, previous->zero >= least));
+  const Precision precision = units_.precision();
+  return it->second = last_unit(tables, size_of(what == What::parameters ? precision.compute : precision.state));
 }
 
 double Transfers::moves(const std::optional<Placement>& previous, const Placement& next, const Home& home) const {
-  return previous == next ? 0 : transfer(previous, next, home, units_.precision().compute);
+  return previous == next ? 0 : transfer(previous, next, home, What::parameters);
 }
 
 // Gradients that a rank computed and that are not at home there travel the links on which its parameters arrive, in the
 // opposite direction.
 double Transfers::reduce(const Placement& from, const Home& home) const {
-  return transfer(std::nullopt, from, {home.placement, 1}, units_.precision().state);
+  return transfer(std::nullopt, from, {home.placement, 1}, What::gradients);
+}
+
+// All ranks of a stage get what each has its share of. Gradients travel in the opposite direction.
+Transfers::UnitSeconds Transfers::of_units(const Placement& placement, DType type) const {
+  const std::array<const Seats*, 2> tables = {&seats(placement, false), &seats(placement, true)};
+  const std::vector<UnitClass> classes = this->classes(tables);
+  const std::vector<double> times = unit_times(tables, classes, size_of(type));
+  UnitSeconds seconds{.embedding = times.front(), .layer = 0, .head = times.back()};
+  for (size_t c = 1; c + 1 < classes.size(); ++c) seconds.layer = std::max(seconds.layer, times[c]);
+  return seconds;
+}
+
+const Transfers::OfRun& Transfers::of_run(const Placement& p) const {
+  const auto [it, fresh] = of_run_.try_emplace(placement_key(p));
+  OfRun& run = it->second;
+  if (!fresh || p.zero < 2 || p.copies() == 1) return run;
+  const cluster::Hardware& hardware = units_.hardware();
+  run.reduce = of_units(p, units_.precision().state);
+  if (p.zero == 3) run.gather = of_units(p, units_.precision().compute);
+  const bool crosses = first_rank(p, p.dp - 1, 0) + p.stage_ranks() > hardware.devices_per_host;
+  run.device_share = hardware.device_share(crosses ? cluster::Link::inter_host : cluster::Link::intra_host);
+  return run;
 }
 
 // Seconds computed as in the simulator: memory traffic of master weights, moments, gradient and compute copy; the norm
@@ -274,7 +296,7 @@ double Transfers::finish(const Home& at) const {
   const i64 element =
       8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   std::vector<double> seconds(static_cast<size_t>(home.pp), 0);  // by stage
-  const std::array<const Seats*, 1> tables = {&seats({home, 0})};
+  const std::array<const Seats*, 1> tables = {&seats(home, false)};
   for (const UnitClass& c : classes(tables)) {
     const double bytes =
         static_cast<double>(c.elements * element * home.mesh.copies()) / (home.stage_ranks() * at.shares());
@@ -285,7 +307,7 @@ double Transfers::finish(const Home& at) const {
   const double slowest = *std::ranges::max_element(seconds);
   int halvings = 0;
   while ((1 << halvings) < hardware.ranks()) ++halvings;
-  const double spread = at.copies() ? transfer(std::nullopt, home, {home, 1}, precision.state) : 0;
+  const double spread = at.copies() ? transfer(std::nullopt, home, {home, 1}, What::gradients) : 0;
   return it->second =
              spread + slowest +
              2 * halvings *

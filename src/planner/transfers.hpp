@@ -30,6 +30,10 @@ std::optional<Post> post_of(const Placement& placement, int rank);
 /// is forwarded inside, as the relay planner does; ranks that hold it send equal shares.
 class Transfers {
  public:
+  /// Of the embedding, of a layer, of the head.
+  struct UnitSeconds {
+    double embedding = 0, layer = 0, head = 0;
+  };
   explicit Transfers(const UnitCosts& units)
       : units_(units), shared_by_(units.hardware().inter_host ? units.hardware().inter_host->shared_by : 1) {}
 
@@ -38,6 +42,13 @@ class Transfers {
   double moves(const std::optional<Placement>& previous, const Placement& next, const Home& home) const;
   /// Seconds of reducing the gradients of `from`, each on one rank at home.
   double reduce(const Placement& from, const Home& home) const;
+  /// Seconds of what the ranks of a stage gather and reduce for one run of a unit, on the stage on which it takes
+  /// longest (ZeRO-2 and 3; else 0), and the share of the device that this takes from computing beside it.
+  struct OfRun {
+    UnitSeconds gather, reduce;
+    double device_share = 0;
+  };
+  const OfRun& of_run(const Placement& placement) const;
   /// Seconds of the end of a step: broadcast of sums to home's copies, norm and update.
   double finish(const Home& home) const;
 
@@ -78,8 +89,9 @@ class Transfers {
   struct Lack {
     double of_host = 0, of_adapter = 0, inside = 0;
   };
-  static Interval part_of(const Home& home, const Post& post);
-  const Seats& seats(const Home& home) const;
+  static Interval part_of(const Placement& placement, const Post& post, bool cut);
+  /// cut: each rank holds its share of the part alone.
+  const Seats& seats(const Placement& placement, bool cut) const;
   std::vector<UnitClass> classes(std::span<const Seats* const> tables) const;
   double inside(double bytes) const;
   double across(double bytes) const;
@@ -88,15 +100,18 @@ class Transfers {
   std::vector<double> unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
                                  i64 element) const;
   double last_unit(std::span<const Seats* const> tables, i64 element) const;
-  double transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home, DType type) const;
+  enum class What { parameters, gradients };
+  double transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home, What what) const;
+  UnitSeconds of_units(const Placement& placement, DType type) const;
 
   const UnitCosts& units_;
   int shared_by_;  // devices with one adapter
-  // By the keys of previous, next and home, the type, and whether home has copies.
-  using Key = decltype(std::tuple_cat(PlacementKey(), PlacementKey(), PlacementKey(), std::tuple<DType, bool>()));
+  // By the keys of previous, next and home, what is moved, and whether home has copies.
+  using Key = decltype(std::tuple_cat(PlacementKey(), PlacementKey(), PlacementKey(), std::tuple<What, bool>()));
   mutable std::unordered_map<Key, double, TupleHash> known_;
   mutable std::map<Home, double> finish_;
-  // By placement_key, and whether all ranks hold the whole part that they use.
+  mutable std::unordered_map<PlacementKey, OfRun, TupleHash> of_run_;
+  // By placement_key, and whether each rank holds its share alone.
   mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, bool>, Seats, TupleHash> seats_;
   mutable Intervals held_, needed_;  // of one host
 };

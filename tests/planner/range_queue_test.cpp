@@ -99,7 +99,7 @@ TEST(RangeQueue, opened_options_are_bounds_until_they_are_timed) {
 }
 
 TEST(RangeQueue, what_was_set_aside_comes_back_where_it_may_be_the_quickest_of_its_placement) {
-  size_t opened = 0, came_back = 0;
+  size_t opened = 0, came_back = 0, fit = 0;
   for (unsigned seed = 1; seed <= problems(20, 2); ++seed) {
     Case one(seed);
     RangeQueue queue = one.queue();
@@ -119,12 +119,13 @@ TEST(RangeQueue, what_was_set_aside_comes_back_where_it_may_be_the_quickest_of_i
         const i64 memory = one.problem.model.need(shape, capacity, one.range).total() +
                            one.problem.model.home_bytes({shape.placement});
         if (one.problem.settings.memory > 0 && memory > one.problem.settings.memory) continue;
+        ++fit;
         ASSERT_TRUE(found.contains(shape.placement)) << "seed " << seed;
         EXPECT_LE(found[shape.placement], one.problem.model.seconds(shape, capacity, one.range))
             << "seed " << seed << ", " << to_string(shape);
       }
   }
-  EXPECT_GT(opened, came_back) << "some are never looked at";
+  EXPECT_LT(opened + came_back, fit) << "some are never looked at";
   EXPECT_GT(came_back, 0u);
 }
 

@@ -51,6 +51,19 @@ inline cluster::Hardware some_shared(cluster::Hardware hardware, unsigned seed) 
   return hardware;
 }
 
+/// The shape with the least stage of ZeRO with which it fits beside the home that takes least; the last one if none
+/// does.
+inline Shape cut_to_fit(const CostModel& model, Shape shape, i64 capacity, Range range, i64 memory) {
+  const bool home = range.hi == static_cast<int>(model.bounds().size());
+  const i64 room = memory - (home ? model.home_bytes({shape.placement}) : model.least_home_bytes());
+  while (memory > 0 && model.need(shape, capacity, range).total() > room) {
+    const std::optional<Placement> cut = cut_further(shape.placement);
+    if (!cut) break;
+    shape.placement = *cut;
+  }
+  return shape;
+}
+
 /// Fewer problems under sanitizers, which need to run the code, not all cases.
 constexpr unsigned problems(unsigned all, unsigned under_sanitizers) {
 #ifdef __OPTIMIZE__
@@ -70,8 +83,8 @@ struct SmallProblem {
                              seed)),
         units(model_of(pick({2, 3, 4}), 64 * pick({1, 4, 8}), pick({100, 4000})),
               precision_from(seed % 4 < 3 ? "bf16" : "fp32"), hardware),
-        model(units, workload_of(documents(), 4096, 512)),
-        transfers(units) {
+        transfers(units),
+        model(units, transfers, workload_of(documents(), 4096, 512)) {
     // Comparisons with every plan there is take long, so most problems have two axes at most.
     using layout::StageAxis;
     const std::array<std::vector<StageAxis>, 5> axes{{{StageAxis::outer},
@@ -86,7 +99,7 @@ struct SmallProblem {
     limits.recompute = {all[static_cast<size_t>(pick({0, 1}))], all[2]};
     if (pick({0, 1}) == 1) limits.schedules.resize(static_cast<size_t>(pick({1, 2})));
     shapes = planner::shapes(units.model(), hardware.ranks(), limits);
-    if (pick({0, 1}) == 1) settings.memory = memory();
+    if (pick({0, 1}) == 1) settings.memory = memory(seed % 4 == 1);
   }
 
   int pick(std::initializer_list<int> of) { return *(of.begin() + static_cast<std::ptrdiff_t>(random() % of.size())); }
@@ -102,22 +115,25 @@ struct SmallProblem {
     return steps;
   }
 
-  // A budget between the needs of the candidates for the longest documents that take least and most memory.
-  i64 memory() {
+  // A budget between the needs of the candidates for the longest documents that take least and most memory; cut: one so
+  // small that many fit only with ZeRO-2 or 3.
+  i64 memory(bool cut) {
     const Range longest{static_cast<int>(model.bounds().size()) - 1, static_cast<int>(model.bounds().size())};
     std::vector<i64> needs;
-    for (const Shape& shape : shapes)
+    for (Shape shape : shapes) {
+      if (cut && shape.placement.copies() > 1) shape.placement.zero = 3;
       for (const i64 capacity : capacities(model, longest))
         needs.push_back(model.need(shape, capacity, longest).total() + model.home_bytes({shape.placement}));
+    }
     std::ranges::sort(needs);
-    return needs[needs.size() * static_cast<size_t>(pick({1, 3, 5})) / 8];
+    return needs[needs.size() * static_cast<size_t>(pick({1, 3, 5})) / (cut ? 32 : 8)];
   }
 
   std::mt19937 random;
   cluster::Hardware hardware;
   UnitCosts units;
-  CostModel model;
   Transfers transfers;
+  CostModel model;
   SpaceLimits limits;
   std::vector<Shape> shapes;
   SearchSettings settings;

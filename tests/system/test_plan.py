@@ -93,7 +93,7 @@ def test_more_plans_are_listed_with_the_best_first(job):
 def degrees_by_length(line):
     """Bounds, the longest first, and what documents up to them run under; equal neighbours are one."""
     runs = []
-    for bound, degrees in re.findall(r"to (\d+): (\d+,\d+,\d+)", line):
+    for bound, degrees in re.findall(r"to (\d+): ([^ ;]+?)(?:,? |;|$)", line):
         if not runs or runs[-1][1] != degrees:
             runs.append((bound, degrees))
     return tuple(runs)
