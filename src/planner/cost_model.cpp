@@ -693,7 +693,7 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
     const StageRun& run = pipeline.runs[i];
     const auto& [elements, of_a_run, stash, peak] = memory[i];
     const auto held = [&, all = elements, of_a_run = of_a_run](int cut) {
-      return shape.placement.zero >= cut ? all / shape.placement.copies() + of_a_run : all;
+      return shape.placement.zero >= cut ? std::min(all, all / shape.placement.copies() + of_a_run) : all;
     };
     const i64 in_flight =
         least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);

@@ -137,7 +137,8 @@ std::string Planner::to_string(const Choice& choice) const {
 
 // Of plans with a bucket for every range between bounds: a longer document in a bucket never makes it need less.
 i64 Planner::least_need(int levels) const {
-  const auto need = [&](const Shape& shape, Range range) {
+  const auto need = [&](Shape shape, Range range) {
+    shape.placement = leanest(shape.placement);
     i64 least = std::numeric_limits<i64>::max();
     for (const i64 capacity : capacities(*model_, range))
       least = std::min(least, model_->need(shape, capacity, range).total());

@@ -105,9 +105,7 @@ void RangeQueue::expand(const Entry& entry) {
     std::set<std::pair<config::Recompute, bool>> codes;  // recomputation, and whether gradients are split
     for (; end < entry.end && shapes_[static_cast<size_t>(end)].placement.mesh == placement.mesh; ++end)
       codes.emplace(shapes_[static_cast<size_t>(end)].recompute, shapes_[static_cast<size_t>(end)].splits_gradients());
-    Placement leanest = placement;
-    while (const auto cut = cut_further(leanest)) leanest = *cut;
-    if (model_.least_weights(leanest) > room_for(placement)) {
+    if (model_.least_weights(leanest(placement)) > room_for(placement)) {
       counts_.memory += (end - first) * static_cast<i64>(capacities_.size());
       continue;
     }

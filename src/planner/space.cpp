@@ -104,6 +104,11 @@ std::optional<Placement> cut_further(const Placement& placement) {
   return cut;
 }
 
+Placement leanest(Placement placement) {
+  while (const std::optional<Placement> cut = cut_further(placement)) placement = *cut;
+  return placement;
+}
+
 std::vector<layout::StageAxis> stage_axes() { return {kAxes.begin(), kAxes.end()}; }
 
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits) {

@@ -80,6 +80,8 @@ std::vector<layout::StageAxis> stage_axes();
 
 /// The placement with the next stage of ZeRO; nothing where there is none, or nobody would hold a copy.
 std::optional<Placement> cut_further(const Placement& placement);
+/// The placement cut as far as possible.
+Placement leanest(Placement placement);
 
 /// Limits of the search space. Empty stage_ranks (of one pipeline) or pp: all values that the model and the ranks
 /// allow.

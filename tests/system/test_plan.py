@@ -227,3 +227,29 @@ def test_a_model_that_fits_nowhere_is_refused_with_what_would_do(tmp_path, lengt
     for memory, code in [(needed, 0), (needed - 1, 2)]:
         cluster.write_text(demo.replace('"216 MiB"', f'"{memory} MiB"'))
         assert plan(job, cluster=cluster).returncode == code, memory
+
+
+def test_what_does_not_fit_is_cut_and_the_least_that_fits_is_told(tmp_path):
+    """With less memory a plan cuts gradients and parameters (ZeRO); below the least nothing fits."""
+    (tmp_path / "lengths.json").write_text(json.dumps({"bins": [[100, 2000, 9], [20000, 32769, 1]]}))
+    job = tmp_path / "job.toml"
+    job.write_text(f"""[model]
+preset = "7b"
+[batch]
+sequences = 32
+context = 32768
+lengths = "{tmp_path}/lengths.json"
+[run]
+ranks = 8
+precision = "bf16"
+""")
+
+    def zeros(*arguments):
+        return {bucket["full"]["zero"] for bucket in figures("plan", job, *arguments, cluster="a800-80g")["chosen"]}
+
+    assert zeros() <= {0, 1}
+    assert zeros("--set", "run.memory_budget=36 GiB", "--out", tmp_path / "planned.toml") & {2, 3}
+    assert figures("simulate", tmp_path / "planned.toml", cluster="a800-80g")["fits"]
+    refused = plan(job, "--set", "run.memory_budget=8 GiB", cluster="a800-80g")
+    assert refused.returncode == 2 and (told := re.search(r"Enough: (\d+) MiB of memory a rank", refused.stderr)), refused.stderr
+    assert zeros("--set", f"run.memory_budget={told[1]} MiB")
