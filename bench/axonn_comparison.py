@@ -17,7 +17,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RANKS, PEAK = 1024, 312e12  # flop/s of a device in bf16
-PUBLISHED_GAIN, PUBLISHED_SHARE = 1.26, 0.57
+PUBLISHED_GAIN, PUBLISHED_SHARE = 1.26, 0.57  # gain: taken as the ratio of times
 # axonn-ai/Megatron-AxoNN, commit 8a4ae24: the model is examples/launch_per_comm_model.py, "80B"; sequences, bf16, fused
 # attention and full recomputation are examples/template_perlmutter.sh. The vocabulary is GPT-2's, padded.
 LAYERS, HIDDEN, HEADS, VOCABULARY, CONTEXT = 42, 12288, 96, 51200, 2048
@@ -75,7 +75,8 @@ precision = "bf16"
 
 
 def share_of_peak(seconds, sequences):
-    """With what is recomputed, as both papers count: D. Narayanan et al., arXiv 2104.04473, section 5.1, equation 3."""
+    """With what is recomputed: D. Narayanan et al., arXiv 2104.04473, section 5.1. That AxoNN's share is counted so is an
+    assumption."""
     flops = (96 * sequences * CONTEXT * LAYERS * HIDDEN**2 *
              (1 + CONTEXT / (6 * HIDDEN) + VOCABULARY / (16 * LAYERS * HIDDEN)))
     return flops / seconds / RANKS / PEAK
