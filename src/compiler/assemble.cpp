@@ -150,12 +150,8 @@ class Assembler {
   static std::vector<std::vector<int>> in_step(const CompiledStrategy& s) {
     std::vector<std::vector<int>> together;
     for (int replica = 0; replica < static_cast<int>(s.replicas.size()); ++replica) {
-      const int group = s.replicas[static_cast<size_t>(replica)].group;
-      const auto& stages = s.groups[static_cast<size_t>(group)].stages;
-      const bool shared = std::ranges::any_of(stages, [](const ir::StageCode& code) { return code.zero >= 2; });
-      const bool joins =
-          shared && !together.empty() && s.replicas[static_cast<size_t>(together.back().front())].group == group;
-      if (!joins) together.emplace_back();
+      const auto [group, index] = s.replicas[static_cast<size_t>(replica)];
+      if (index % s.groups[static_cast<size_t>(group)].in_step == 0) together.emplace_back();
       together.back().push_back(replica);
     }
     return together;
@@ -226,8 +222,8 @@ class Assembler {
     return last;
   }
 
-  // Replicas of a group that follow one order of items. A replica that lacks a micro-batch has no runs of it, but takes
-  // part in what the others gather and reduce for theirs.
+  // Replicas that follow one order of items. A replica that lacks a micro-batch has no runs of it, but takes part in
+  // what the others gather and reduce for theirs.
   class Pipeline {
    public:
     Pipeline(Assembler& assembler, int phase, const std::vector<int>& replicas)
@@ -304,9 +300,9 @@ class Assembler {
           return units;
         };
         std::vector<int> gathers;
-        if (code.zero == 3)
+        if (code.gathers())
           for (const int unit : here(segment.awaits)) gather(work, position, pass, mb, unit, gathers);
-        const bool makes_gradients = code.zero >= 2 && !ir::units_written(segment, piece).empty();
+        const bool makes_gradients = code.reduces() && !ir::units_written(segment, piece).empty();
         const bool needs_room = makes_gradients && !here(segment.first_writes).empty();
         std::vector<int> tasks;
         for (Member& member : members_) {
@@ -320,9 +316,9 @@ class Assembler {
             tasks.push_back(add_zero(std::move(task)));
         }
         if (needs_room && work.reduced.size() > 1) work.awaited = work.reduced.size() - 1;
-        if (code.zero == 3)
+        if (code.gathers())
           for (const int unit : here(segment.last_reads)) last_read(work, position, unit, tasks);
-        if (code.zero >= 2)
+        if (code.reduces())
           for (const int unit : here(segment.releases)) reduce(work, position, pass, mb, unit, tasks);
       }
     }
@@ -365,7 +361,9 @@ class Assembler {
 
     const RunTransfers& transfers(int position, int unit) const {
       const int strategy = a_.plan_.phases[static_cast<size_t>(phase_)].strategy;
-      const auto& units = a_.plans_.of_runs(strategy)[static_cast<size_t>(group_)][static_cast<size_t>(position)];
+      const size_t set = static_cast<size_t>(s_.replicas[static_cast<size_t>(members_.front().replica)].index /
+                                             s_.groups[static_cast<size_t>(group_)].in_step);
+      const auto& units = a_.plans_.of_runs(strategy)[static_cast<size_t>(group_)][set][static_cast<size_t>(position)];
       return *std::ranges::find(units, unit, &RunTransfers::unit);
     }
 
@@ -401,7 +399,7 @@ class Assembler {
       const int earlier = a_.options_.prefetch_units > 0 ? phase_ - 2 : phase_ - 1;  // never more than two strategies'
       const auto [known, begins] = member.awaited.try_emplace(run.stage);            // gradients
       if (begins && earlier >= 0) a_.wait_for(run, a_.reductions_[static_cast<size_t>(earlier)]);
-      if (code_at(run.stage).zero == 3) return;  // what is gathered waits
+      if (code_at(run.stage).gathers()) return;  // what is gathered waits
       const ir::Segment& segment = code_at(run.stage).segment(run.pass);
       for (const int unit : ir::units_read(segment, run.piece))
         if (known->second.insert(unit).second) a_.wait_for(run, a_.moves_.back()[static_cast<size_t>(unit)], unit);
@@ -438,7 +436,7 @@ class Assembler {
     return made;
   }
 
-  // replica -1: of all of the group.
+  // replica -1: of all that share it.
   Task task_of(int p, int replica, int group, int stage, Pass pass, int index, int piece) const {
     const CompiledStrategy& s = strategy(p);
     Task run{.kind = TaskKind::run,
@@ -557,7 +555,7 @@ class Assembler {
         write(rank, kAnyUnit, id);
         if (task.micro_batch < 0)
           for (const int unit : code.units) write(rank, unit, id);
-        else if (code.zero < 2)
+        else if (!code.reduces())
           for (const ir::UnitEvent& release : code.segment(task.pass).releases) write(rank, release.unit, id);
       }
     }

@@ -77,7 +77,8 @@ class CompiledModel {
 /// What all steps of a job share: one model, many strategies, one home.
 class Plans {
  public:
-  /// home_anchor indexes `strategies`: where that uses the parameters is home, once or (zero = 0) every copy.
+  /// home_anchor indexes `strategies`: where that uses the parameters is home, once or (zero = 0) every copy of what it
+  /// stores.
   Plans(std::shared_ptr<const CompiledModel> model, const std::vector<config::Strategy>& strategies, int home_anchor,
         switching::Planner planner);
   /// With a model of its own.
@@ -96,7 +97,7 @@ class Plans {
   const std::vector<layout::ShardMap>& owners() const { return owners_; }
   /// The gradients of a strategy to their owners.
   const switching::MovePlan& reduction(int strategy) const { return reductions_[static_cast<size_t>(strategy)]; }
-  /// What a strategy's stages gather and reduce for single runs (ZeRO-2, 3).
+  /// What a strategy's stages gather and reduce for single runs (depth, ZeRO-2, 3).
   const TransfersOfStages& of_runs(int strategy) const { return of_runs_[static_cast<size_t>(strategy)]; }
   /// Summed gradients from their owners to home's other copies; no units where home has every element once.
   const switching::MovePlan& broadcast() const { return broadcast_; }

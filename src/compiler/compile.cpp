@@ -10,6 +10,17 @@
 #include "compiler/stage_builder.hpp"
 
 namespace switchyard::compiler {
+namespace {
+
+// Replicas that differ only in their places on axes by which rows are cut, and on those inside these axes.
+int replicas_in_step(const layout::StageMesh& mesh, const layout::RowCuts& rows) {
+  int replicas = 1;
+  for (const layout::StageAxis axis : layout::replica_axes())
+    if (replicas > 1 || std::ranges::find(rows.grad, axis) != rows.grad.end()) replicas *= mesh[axis];
+  return replicas;
+}
+
+}  // namespace
 
 std::vector<std::vector<int>> host_patterns(std::span<const int> ranks, i64 positions,
                                             const cluster::Cluster& cluster) {
@@ -49,8 +60,8 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
   if (strategy.splits_gradients()) split_gradients(stage);
   order_collectives(stage, how.overlap);
   for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) annotate_units(graph, stage, *segment);
-  stage.zero = mesh.copies() > 1 ? strategy.zero : std::min(strategy.zero, 1);
-  if (stage.zero >= 2) cut_into_pieces(stage);
+  stage.rows = layout::row_cuts(mesh, strategy.zero);
+  if (stage.reduces()) cut_into_pieces(stage);
   annotate_lifetimes(stage);
   std::set<int> units;
   for (const ir::ParamUse& use : stage.params) units.insert(graph.param(use.param).unit);
@@ -62,7 +73,7 @@ std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strateg
                                    const cluster::Cluster& cluster, const CodeOptions& how) {
   std::vector<ir::GroupCode> groups;
   for (const config::Group& group : strategy.groups) {
-    ir::GroupCode code{group.replicas(), {}};
+    ir::GroupCode code{group.replicas(), 1, {}};
     for (size_t s = 0; s < group.stages.size(); ++s) {
       const config::Stage& stage = group.stages[s];
       // Unit 0 is the embedding, units 1 .. layers the layers, the last one final norm and head.
@@ -70,6 +81,7 @@ std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strateg
       const int end = s + 1 == group.stages.size() ? graph.units() : stage.end_layer + 1;
       code.stages.push_back(compile_stage(graph, strategy, stage.mesh, first, end,
                                           host_patterns(stage.ranks, stage.mesh.positions(), cluster), how));
+      code.in_step = std::max(code.in_step, replicas_in_step(stage.mesh, code.stages.back().rows));
     }
     groups.push_back(std::move(code));
   }

@@ -225,16 +225,16 @@ std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::Step
           strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
       const ir::Segment& segment = code.segment(task.pass);
       const bool runs = task.kind == TaskKind::run, makes_gradients = !runs || !task.forward();
-      if (runs && code.zero == 3)
+      if (runs && code.gathers())
         for (const int unit : ir::units_read(segment, task.piece)) of_run(unit, false);
-      if (makes_gradients && code.zero >= 2 && task.micro_batch >= 0)
+      if (makes_gradients && code.reduces() && task.micro_batch >= 0)
         for (const int unit : ir::units_written(segment, task.piece)) {
           of_run(unit, true);
           gradients(unit);
         }
       for (const int unit : code.units) {
-        if (runs && code.zero < 3) parameters(unit);
-        if (makes_gradients && (code.zero < 2 || task.micro_batch < 0)) gradients(unit);
+        if (runs && !code.gathers()) parameters(unit);
+        if (makes_gradients && (!code.reduces() || task.micro_batch < 0)) gradients(unit);
       }
       break;
     }

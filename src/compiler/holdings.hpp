@@ -100,7 +100,8 @@ struct StateKey {
 std::vector<StateKey> states_of(const ir::Task& task, int rank);
 
 /// A task's use of a unit in a phase: of its working parameters, or of its gradient accumulators; with a stage, of what
-/// single runs have of their own: the copy that they read (ZeRO-3), the gradients that they make (ZeRO-2, 3).
+/// single runs have of their own: the copy that they read (depth, ZeRO-3), the gradients that they make (depth,
+/// ZeRO-2, 3).
 struct UnitUse {
   int phase = 0, unit = 0;
   bool gradient = false;

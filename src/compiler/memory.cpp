@@ -189,7 +189,7 @@ class Replay {
   }
 
   // Runs of a stage that use the same units count as one user of each.
-  bool is_alike(const Task& t) const { return t.kind == TaskKind::run && stage_of(t).zero < 2; }
+  bool is_alike(const Task& t) const { return t.kind == TaskKind::run && !stage_of(t).reduces(); }
   // What unit_uses says of them: of working parameters, and after the forward pass of gradients, too.
   static std::span<const bool> uses_of_run(const Task& run) {
     static constexpr std::array<bool, 2> kUses = {false, true};
@@ -423,7 +423,7 @@ class Replay {
         const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
         if (buffer.kind == ir::ValueKind::gradient) {
           const int param = plans_.graph().value(buffer.value).param;
-          stage.zero >= 2 ? make_gradient(t, param) : accumulate(t.phase, param);
+          stage.reduces() ? make_gradient(t, param) : accumulate(t.phase, param);
         } else
           allocate(stage, b, state);
       }

@@ -69,7 +69,7 @@ void annotate_units(const ir::Graph& graph, const ir::StageCode& stage, ir::Segm
 
 void cut_into_pieces(ir::StageCode& stage) {
   for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight})
-    cut_segment(*segment, stage.zero == 3, stage.zero >= 2);
+    cut_segment(*segment, stage.gathers(), stage.reduces());
 }
 
 }  // namespace switchyard::compiler

@@ -7,13 +7,14 @@
 namespace switchyard::compiler {
 namespace {
 
-// A replica's layout on the stage's mesh, whose axis 0 is data parallelism.
-layout::Layout on_stage(const layout::Layout& replica, bool partial_over_data) {
+// A replica's layout on the stage's mesh, whose first axes are those of replicas.
+layout::Layout on_stage(const layout::Layout& replica, bool partial_over_replicas) {
+  const int outside = static_cast<int>(layout::replica_axes().size());
   layout::Layout stage = replica;
   for (auto& axes : stage.split)
-    for (int& axis : axes) ++axis;
-  for (int& axis : stage.partial) ++axis;
-  if (partial_over_data) stage.partial.insert(stage.partial.begin(), 0);
+    for (int& axis : axes) axis += outside;
+  for (int& axis : stage.partial) axis += outside;
+  for (int axis = outside; partial_over_replicas && axis-- > 0;) stage.partial.insert(stage.partial.begin(), axis);
   return stage;
 }
 
@@ -39,8 +40,9 @@ void add(std::vector<layout::ShardMap>& maps, layout::ShardMap map, const std::s
 }  // namespace
 
 layout::Mesh stage_mesh(const config::Stage& stage, const layout::Mesh& replica) {
-  constexpr layout::StageAxis kData = layout::StageAxis::data;
-  layout::Mesh mesh{{{std::string(layout::info_of(kData).name), stage.mesh[kData]}}, stage.ranks};
+  layout::Mesh mesh{{}, stage.ranks};
+  for (const layout::StageAxis axis : layout::replica_axes())
+    mesh.axes.push_back({std::string(layout::info_of(axis).name), stage.mesh[axis]});
   mesh.axes.insert(mesh.axes.end(), replica.axes.begin(), replica.axes.end());
   return mesh;
 }
@@ -49,11 +51,12 @@ Placed placed(const layout::Shape& shape, const config::Stage& stage, const ir::
               const ir::ParamUse& use) {
   const layout::Mesh mesh = stage_mesh(stage, code.replica);
   const layout::Layout used = on_stage(use.used, false), made = on_stage(use.grad, true);
-  const std::vector<int> copies = layout::factors_of(mesh, layout::copy_axes());
-  return {layout::expand(mesh, used, shape),
-          code.zero == 3 ? layout::expand_rows(mesh, used, shape, copies) : layout::expand(mesh, used, shape),
-          layout::expand(mesh, made, shape),
-          code.zero >= 2 ? layout::expand_rows(mesh, made, shape, copies) : layout::expand(mesh, made, shape)};
+  const auto rows_of = [&](const layout::Layout& whole, const std::vector<layout::StageAxis>& cuts) {
+    return cuts.empty() ? layout::expand(mesh, whole, shape)
+                        : layout::expand_rows(mesh, whole, shape, layout::factors_of(mesh, cuts));
+  };
+  return {layout::expand(mesh, used, shape), rows_of(used, code.rows.stored), layout::expand(mesh, made, shape),
+          rows_of(made, code.rows.grad)};
 }
 
 ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy,
@@ -102,7 +105,7 @@ std::vector<layout::ShardMap> owner_maps(const ParamMaps& anchor) {
 }
 
 std::vector<layout::ShardMap> home_maps(const ParamMaps& anchor, int zero) {
-  return zero == 0 ? anchor.used : owner_maps(anchor);
+  return zero == 0 ? anchor.stored : owner_maps(anchor);
 }
 
 }  // namespace switchyard::compiler

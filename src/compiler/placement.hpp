@@ -11,10 +11,10 @@
 namespace switchyard::compiler {
 
 /// A parameter on the ranks of a stage. used: what code reads, copies on all replicas. stored: what lies there between
-/// runs: the same, or with ZeRO-3 rows of it, cut by the axes that hold copies. made: gradients as a run leaves them,
-/// partials, one per replica and per replica axis over which the gradient is partial. grad: gradients as they add up:
-/// the same, or with ZeRO-2 and 3 rows of their sum over the axes that hold copies. These cuts fall on single rows of
-/// the local block. Source: arXiv 1910.02054.
+/// runs: the same, or rows of it, cut by the stage's layout::RowCuts. made: gradients as a run leaves them, partials,
+/// one per replica and per replica axis over which the gradient is partial. grad: gradients as they add up: the same,
+/// or rows of their sum over the axes of such cuts. These fall on single rows of the local block. Sources: arXiv
+/// 1910.02054, 2502.08145.
 struct Placed {
   layout::ShardMap used, stored, made, grad;
 };
@@ -35,14 +35,14 @@ ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy,
 /// saves it.
 std::vector<layout::ShardMap> owner_maps(const ParamMaps& anchor);
 
-/// Home of master weights, moments and summed gradients: the owners (ZeRO-1), or with zero = 0 every rank that uses an
-/// element.
+/// Home of master weights, moments and summed gradients: the owners (ZeRO-1), or with zero = 0 every rank that stores
+/// an element.
 std::vector<layout::ShardMap> home_maps(const ParamMaps& anchor, int zero);
 
 /// Parameters that move together: those of each unit, in graph order.
 std::vector<switching::UnitMaps> unit_maps(const ir::Graph& graph);
 
-/// Mesh of a stage over global ranks: axis "data", then the replica's axes.
+/// Mesh of a stage over global ranks: the axes of replicas, then those of a replica.
 layout::Mesh stage_mesh(const config::Stage& stage, const layout::Mesh& replica);
 
 }  // namespace switchyard::compiler

@@ -50,7 +50,7 @@ CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strat
   compiled.groups = compile(graph, strategy, cluster, how);
   compiled.maps = param_maps(graph, strategy, compiled.groups);
   for (size_t g = 0; g < compiled.groups.size(); ++g) {
-    for (int replica = 0; replica < compiled.groups[g].dp; ++replica)
+    for (int replica = 0; replica < compiled.groups[g].replicas; ++replica)
       compiled.replicas.push_back({static_cast<int>(g), replica});
     auto& costs = compiled.cost.emplace_back();
     for (const ir::StageCode& stage : compiled.groups[g].stages) {
@@ -142,9 +142,7 @@ Plans::Plans(std::shared_ptr<const CompiledModel> model, const std::vector<confi
     const switching::MovePlan& made =
         reductions_.emplace_back(switching::plan_reduce(units_, strategy.maps.grad, owners_, cluster(), planner_));
     switching::verify_reduce(made, strategy.maps.grad, owners_);
-    of_runs_.emplace_back();
-    if (strategy.strategy.zero >= 2)
-      of_runs_.back() = run_transfers(graph(), strategy.strategy, strategy.groups, cluster(), planner_);
+    of_runs_.push_back(run_transfers(graph(), strategy.strategy, strategy.groups, cluster(), planner_));
   }
   if (home_ == owners_) return;
   broadcast_ = switching::plan_switch(units_, owners_, {}, home_, cluster(), planner_);

@@ -8,9 +8,9 @@ namespace {
 
 using layout::ShardMap;
 
-// The ranks of a stage that hold copies of the same boxes, so that they cut these among themselves.
-std::vector<std::vector<int>> columns_of(const layout::Mesh& mesh) {
-  const std::vector<int> along = layout::factors_of(mesh, layout::copy_axes());
+// The ranks of a stage that hold copies of the same boxes and cut these by rows among themselves.
+std::vector<std::vector<int>> columns_of(const layout::Mesh& mesh, const std::vector<layout::StageAxis>& cuts) {
+  const std::vector<int> along = layout::factors_of(mesh, cuts);
   std::vector<std::vector<int>> columns;
   for (int position = 0; position < mesh.size(); ++position) {
     std::vector<int> column;
@@ -92,7 +92,9 @@ class Planning {
       : graph_(graph), cluster_(cluster), planner_(planner) {}
 
   void add(int unit, const config::Stage& stage, const ir::StageCode& code) {
-    const std::vector<std::vector<int>> columns = columns_of(stage_mesh(stage, code.replica));
+    const layout::Mesh mesh = stage_mesh(stage, code.replica);
+    const std::vector<std::vector<int>> stored = columns_of(mesh, code.rows.stored),
+                                        made = columns_of(mesh, code.rows.grad);
     for (Tensors* tensors : {&gathered_, &reduced_}) {
       tensors->units.emplace_back();
       tensors->names.emplace_back();
@@ -100,10 +102,10 @@ class Planning {
     for (const ir::ParamUse& use : code.params) {
       if (graph_.param(use.param).unit != unit) continue;
       const Placed on = placed(graph_.param(use.param).shape, stage, code, use);
-      for (const std::vector<int>& ranks : holders_of(on.used, columns))
-        gathered_.add(use.param, on.stored, on.used, ranks);
-      for (const std::vector<int>& ranks : holders_of(on.made, columns))
-        reduced_.add(use.param, on.made, on.grad, ranks);
+      if (code.gathers())
+        for (const std::vector<int>& ranks : holders_of(on.used, stored))
+          gathered_.add(use.param, on.stored, on.used, ranks);
+      for (const std::vector<int>& ranks : holders_of(on.made, made)) reduced_.add(use.param, on.made, on.grad, ranks);
     }
   }
 
@@ -128,6 +130,15 @@ class Planning {
   Tensors gathered_, reduced_;
 };
 
+// A stage on the ranks of some replicas that go in step: all of its own, or those of one place on data.
+config::Stage part_of(const config::Stage& stage, int parts, int part) {
+  config::Stage own = stage;
+  own.mesh[layout::StageAxis::data] /= parts;
+  const auto first = stage.ranks.begin() + part * own.mesh.ranks();
+  own.ranks.assign(first, first + own.mesh.ranks());
+  return own;
+}
+
 }  // namespace
 
 TransfersOfStages run_transfers(const ir::Graph& graph, const config::Strategy& strategy,
@@ -136,28 +147,28 @@ TransfersOfStages run_transfers(const ir::Graph& graph, const config::Strategy& 
   Planning planning(graph, cluster, planner);
   TransfersOfStages transfers;
   for (size_t g = 0; g < groups.size(); ++g) {
-    transfers.emplace_back();
-    for (size_t s = 0; s < groups[g].stages.size(); ++s) {
-      const ir::StageCode& code = groups[g].stages[s];
-      transfers.back().emplace_back();
-      if (code.zero < 2) continue;
-      for (const int unit : code.units) {
-        planning.add(unit, strategy.groups[g].stages[s], code);
-        transfers.back().back().push_back({unit, {}, {}});
+    const int parts = groups[g].replicas / groups[g].in_step;
+    auto& of_group = transfers.emplace_back(parts);
+    for (int part = 0; part < parts; ++part)
+      for (size_t s = 0; s < groups[g].stages.size(); ++s) {
+        const ir::StageCode& code = groups[g].stages[s];
+        std::vector<RunTransfers>& of_stage = of_group[static_cast<size_t>(part)].emplace_back();
+        if (!code.reduces()) continue;
+        for (const int unit : code.units) {
+          planning.add(unit, part_of(strategy.groups[g].stages[s], parts, part), code);
+          of_stage.push_back({unit, {}, {}});
+        }
       }
-    }
   }
-  const std::vector<switching::SharedRounds> reductions = planning.reductions(),
-                                             gathers = strategy.zero == 3
-                                                           ? planning.gathers()
-                                                           : std::vector<switching::SharedRounds>(reductions.size());
+  const std::vector<switching::SharedRounds> reductions = planning.reductions(), gathers = planning.gathers();
   size_t next = 0;
   for (auto& group : transfers)
-    for (auto& stage : group)
-      for (RunTransfers& unit : stage) {
-        unit.gather = gathers[next];
-        unit.reduce = reductions[next++];
-      }
+    for (auto& part : group)
+      for (auto& stage : part)
+        for (RunTransfers& unit : stage) {
+          unit.gather = gathers[next];
+          unit.reduce = reductions[next++];
+        }
   return transfers;
 }
 

@@ -71,8 +71,9 @@ void check_zero(const Job& job, const Where& where, Errors& errors) {
   if (job.buckets.empty() || job.buckets[static_cast<size_t>(job.run.home)].strategy.zero == 0) return;
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     const Strategy& strategy = job.buckets[i].strategy;
-    const bool replicas = std::ranges::any_of(strategy.groups, [](const Group& group) { return group.replicas() > 1; });
-    if (strategy.zero == 0 && replicas)
+    const bool copies = std::ranges::any_of(
+        strategy.groups, [](const Group& group) { return group.stages.front().mesh[StageAxis::data] > 1; });
+    if (strategy.zero == 0 && copies)
       errors.add(where(fmt::format("bucket.{}.strategy", i)),
                  fmt::format("bucket.{}: zero = 0, but the optimizer's state is kept once, as bucket {} says "
                              "(run.home). Set zero = 0 there, or leave it "

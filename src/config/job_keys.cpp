@@ -301,11 +301,12 @@ auto settings_keys() {
           .at_least(0)
           .at_most(kMostDocuments)
           .fallback("0: any number"),
-      Row<Settings, &S::zero>("zero",
-                              "ZeRO stage: 0 keeps the optimizer's state on every rank that has the parameter, as the "
-                              "bucket run.home says, 1 keeps it once; 2 also cuts gradients over the ranks that would "
-                              "hold copies, and reduces them after each micro-batch; 3 cuts parameters, too, and "
-                              "gathers each layer's before it is computed.")
+      Row<Settings, &S::zero>(
+          "zero",
+          "ZeRO stage: 0 keeps the optimizer's state on every rank that stores the parameter, as "
+          "the bucket run.home says, 1 keeps it once; 2 also cuts gradients over the ranks that would "
+          "hold copies, and reduces them after each micro-batch; 3 cuts parameters, too, and "
+          "gathers each layer's before it is computed.")
           .at_least(0)
           .at_most(3),
   };
@@ -530,6 +531,12 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
             "attention.")
             .at_least(1)
             .at_most(kMostRanks),
+        Row<&BucketDraft::degrees, &Degrees::depth>(
+            "strategy.depth",
+            "Parallel pipelines that share their weights (AxoNN's depth): each rank stores rows of what it computes "
+            "with, and a layer's are gathered before each pass.")
+            .at_least(1)
+            .at_most(kMostRanks),
         Row<&BucketDraft::degrees, &Degrees::inner>("strategy.inner",
                                                     "Factor of tp that cuts weights in their other dim, too "
                                                     "(two-dimensional tensor parallelism). 1: Megatron's.")
@@ -537,8 +544,8 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
             .at_most(kMostRanks),
         Row<&BucketDraft::degrees, &Degrees::inside>(
             "strategy.inside",
-            "Which ranks are next to each other: data: those of a stage, replica after replica; pipeline: those of a "
-            "replica, stage after stage."),
+            "Which ranks are next to each other: data: those of a stage; pipeline: those of a place on dp, stage after "
+            "stage."),
         Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),
         Row<&BucketDraft::schedule_file>(
             "strategy.schedule_file",

@@ -116,7 +116,7 @@ class Validator {
       }
       next = stage.end_layer;
       const int first = schedule::stage_of(strategy_.placement(), positions / chunks, static_cast<int>(s));
-      check_stage(stage, group.replicas(), at,
+      check_stage(stage, group.stages.front().mesh, at,
                   s < static_cast<size_t>(positions / chunks) ? nullptr : &group.stages[static_cast<size_t>(first)]);
     }
     if (next != model_.layers)
@@ -124,14 +124,16 @@ class Validator {
             model_.layers);
   }
 
-  // first: the same ranks' first chunk, for the later ones.
-  void check_stage(const Stage& stage, int replicas, const std::string& place, const Stage* first) {
+  // pipeline: mesh of the first stage. first: the same ranks' first chunk, for the later ones.
+  void check_stage(const Stage& stage, const StageMesh& pipeline, const std::string& place, const Stage* first) {
     for (const layout::StageAxisInfo& axis : layout::stage_axes())
       if (stage.mesh[axis.axis] < 1)
         error(fmt::format("{}.mesh.{}", place, axis.name), "= {} must be at least 1.", stage.mesh[axis.axis]);
-    if (const int own = stage.mesh[StageAxis::data]; own != replicas)
-      error(place + ".mesh.data", "= {}, but the first stage has {}. All stages of a group have as many replicas.", own,
-            replicas);
+    for (const StageAxis axis : layout::replica_axes())
+      if (stage.mesh[axis] != pipeline[axis])
+        error(fmt::format("{}.mesh.{}", place, layout::info_of(axis).name),
+              "= {}, but the first stage has {}. All stages of a group have as many replicas.", stage.mesh[axis],
+              pipeline[axis]);
     const i64 needed = stage.mesh.ranks();
     if (static_cast<i64>(stage.ranks.size()) != needed)
       error(place + ".ranks", "lists {} ranks, but the mesh ({}) needs {}.", stage.ranks.size(),
@@ -274,12 +276,12 @@ StageMesh mesh_of(const Degrees& degrees) {
 
 // In the order of the mesh.
 std::vector<int> ranks_of_stage(const Degrees& degrees, const StageMesh& mesh, int stage) {
-  const int replicas = mesh[StageAxis::data], wide = static_cast<int>(mesh.positions());
+  const int places = mesh[StageAxis::data], wide = static_cast<int>(mesh.ranks()) / places;
   std::vector<int> ranks;
-  for (int replica = 0; replica < replicas; ++replica) {
+  for (int place = 0; place < places; ++place) {
     const int before =
-        degrees.inside == Inside::data ? stage * replicas + replica : replica * static_cast<int>(degrees.pp) + stage;
-    for (int position = 0; position < wide; ++position) ranks.push_back(before * wide + position);
+        degrees.inside == Inside::data ? stage * places + place : place * static_cast<int>(degrees.pp) + stage;
+    for (int i = 0; i < wide; ++i) ranks.push_back(before * wide + i);
   }
   return ranks;
 }

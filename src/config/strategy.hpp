@@ -26,12 +26,12 @@ struct Stage {
   bool operator==(const Stage&) const = default;
 };
 
-/// Equal pipelines (replicas), as many as the size of axis data, which all stages have in common. Unequal pipelines are
-/// several groups. With chunks the ranks come again: position c * P + s of P * chunks belongs to those of stage s
-/// (schedule::Placement).
+/// Equal pipelines (replicas), one for each place on data and depth, whose sizes all stages have in common. Unequal
+/// pipelines are several groups. With chunks the ranks come again: position c * P + s of P * chunks belongs to those of
+/// stage s (schedule::Placement).
 struct Group {
   std::vector<Stage> stages;
-  int replicas() const { return stages.empty() ? 1 : stages.front().mesh[StageAxis::data]; }
+  int replicas() const { return stages.empty() ? 1 : stages.front().mesh.replicas(); }
   bool operator==(const Group&) const = default;
 };
 
@@ -59,7 +59,7 @@ struct StrategySettings {
   bool sequence_parallel = true;  // activations between blocks cut on tokens by all axes of a replica
   i64 micro_batch_tokens = 0;     // most tokens of a micro-batch; 0: the job's bucket length
   i64 micro_batch_sequences = 0;  // most documents of a micro-batch; 0: any number
-  int zero = 1;  // ZeRO stage (arXiv 1910.02054). Optimizer state: 0 on every rank that has the parameter, otherwise
+  int zero = 1;  // ZeRO stage (arXiv 1910.02054). Optimizer state: 0 on every rank that stores the parameter, otherwise
                  // once; 2: gradients, too, are cut over the ranks that would hold copies; 3: and so are parameters
   bool operator==(const StrategySettings&) const = default;
 };
@@ -78,13 +78,13 @@ struct Strategy : StrategySettings {
   bool operator==(const Strategy&) const = default;
 };
 
-/// The order of ranks. data: each stage's replicas follow each other, one stage after the other; pipeline: each
-/// replica's stages do, one replica after the other.
+/// The order of ranks. data: each stage's ranks follow each other, one stage after the other; pipeline: inside each
+/// place on data they do.
 enum class Inside { data, pipeline };
 
 /// Sizes of a strategy's axes and its number of pipeline stages, each at least 1, and the order of its ranks.
 struct Degrees {
-  i64 dp = 1, tp = 1, pp = 1, ulysses = 1, inner = 1;
+  i64 dp = 1, tp = 1, pp = 1, ulysses = 1, depth = 1, inner = 1;
   Inside inside = Inside::data;
   bool operator==(const Degrees&) const = default;
 };
@@ -103,9 +103,9 @@ Degrees degrees_of(const StageMesh& mesh);
 /// Product of all degrees that aren't factors of others, at most 2^62.
 i64 ranks_of(const Degrees& degrees);
 
-/// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp, ulysses and inner, and
-/// the settings of a strategy by the names that they have in a job file. Keys that are left out have the values of
-/// `defaults`, degrees 1. UserError names the text, the key and what it may be; a key may come once.
+/// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp, ulysses, depth and
+/// inner, and the settings of a strategy by the names that they have in a job file. Keys that are left out have the
+/// values of `defaults`, degrees 1. UserError names the text, the key and what it may be; a key may come once.
 struct StrategyText {
   Degrees degrees;
   StrategySettings settings;

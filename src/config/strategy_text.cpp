@@ -12,10 +12,11 @@
 namespace switchyard::config {
 namespace {
 
-constexpr std::array<DegreeKey, 5> kDegrees{{{"dp", &Degrees::dp, StageAxis::data},
+constexpr std::array<DegreeKey, 6> kDegrees{{{"dp", &Degrees::dp, StageAxis::data},
                                              {"tp", &Degrees::tp, StageAxis::outer},
                                              {"pp", &Degrees::pp, std::nullopt},
                                              {"ulysses", &Degrees::ulysses, StageAxis::ulysses},
+                                             {"depth", &Degrees::depth, StageAxis::depth},
                                              {"inner", &Degrees::inner, StageAxis::inner, &Degrees::tp}}};
 constexpr size_t kNumbers = 3;  // "2,4,2" has the first ones
 

@@ -31,7 +31,7 @@ bool same_sizes(const Buffer& buffer, int a, int b);
 
 /// The queues of a rank run side by side; each runs its work in order. collective: what the ranks of a replica exchange
 /// inside runs.
-/// gather: parameters that ZeRO-3 cuts, for the runs that read them.
+/// gather: parameters that are cut by rows, for the runs that read them.
 enum class Queue { compute, forward, backward, bulk, gather, switching, collective };
 
 /// One operation. op == null: a reshard, out[0] from in[0] by one of `exchanges`, of which there is one for each of the
@@ -64,7 +64,7 @@ struct Cut {
 /// parameter units in the order of their first use; last_reads: the instructions after which they are not read again;
 /// first_writes: units by the first instruction that adds to their gradients; releases: units whose gradients are
 /// complete, with the instruction after which they are. after: collectives that end before the segment does. cuts: in
-/// pieces, where ZeRO-2 or 3 has transfers for parts of a run.
+/// pieces, where depth, ZeRO-2 or 3 has transfers for parts of a run.
 struct Segment {
   Phase phase = Phase::F;
   std::vector<Instr> code;
@@ -122,9 +122,10 @@ struct StageCode {
   int first_unit = 0, end_unit = 0;
   std::vector<Buffer> buffers;
   Segment forward, backward, weight;  // weight: empty unless gradients are split
-  /// 3: parameters are gathered for each run; 2 and 3: gradients of each run are reduced to those of the strategy.
-  /// Below 2, and where nobody else holds copies, neither.
-  int zero = 1;
+  layout::RowCuts rows;
+  /// Whether parameters are gathered for each run, and whether gradients of each run are reduced to rows.
+  bool gathers() const { return !rows.stored.empty(); }
+  bool reduces() const { return !rows.grad.empty(); }
   const Segment& segment(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
   std::vector<ParamUse> params;
   std::vector<int> units;  // of these parameters, ascending
@@ -146,8 +147,10 @@ layout::Box scaled(const Buffer& buffer, layout::Box box, i64 unit);
 /// Bytes in which a reshard makes sums for others at a position, for a micro-batch of so many tokens.
 i64 scratch_bytes(const StageCode& stage, const Instr& reshard, size_t pattern, int position, i64 tokens);
 
+/// in_step: so many consecutive replicas share what is gathered and reduced for their runs, and follow one order of
+/// items.
 struct GroupCode {
-  int dp = 1;
+  int replicas = 1, in_step = 1;
   std::vector<StageCode> stages;
 };
 

@@ -19,8 +19,9 @@ enum class TaskKind {
   run,        // a segment on a micro-batch
   send,       // activations or gradients to the next stage
   zero_fill,  // gradients of a replica without micro-batches, or that lacks one which others of its group have
-  gather,     // a unit's parameters for the runs of an item, one round (ZeRO-3)
-  reduce_scatter,  // gradients that these runs made of a unit to the owners of their rows, one round (ZeRO-2, 3)
+  gather,     // a unit's parameters for the runs of an item, one round (depth, ZeRO-3)
+  reduce_scatter,  // gradients that these runs made of a unit to the owners of their rows, one round (depth,
+                   // ZeRO-2, 3)
   reduce,          // gradients of a unit to home's owners, one round
   broadcast,       // their sums to home's further copies, one round
   norm,            // global norm, loss and finiteness
@@ -38,9 +39,9 @@ struct Wait {
   bool operator==(const Wait&) const = default;
 };
 
-/// phase: index in the batch plan. replica: pipeline of the strategy (group, then data); -1: all of the group, whose
-/// runs with the same stage, pass and micro-batch share the task. piece: of the segment that a run or zero-fill stands
-/// for. Which fields mean something depends on kind.
+/// phase: index in the batch plan. replica: pipeline of the strategy (group, then data); -1: several of the
+/// group, whose runs with the same stage, pass and micro-batch share the task. piece: of the segment that a run or
+/// zero-fill stands for. Which fields mean something depends on kind.
 struct Task {
   TaskKind kind = TaskKind::run;
   Queue queue = Queue::compute;

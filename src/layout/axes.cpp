@@ -10,8 +10,9 @@ namespace {
 using enum StageAxis;
 
 constexpr std::array<StageAxisInfo, kStageAxes> kInfo{
-    {{data, "data"}, {ulysses, "ulysses"}, {outer, "outer"}, {inner, "inner"}}};
+    {{data, "data"}, {depth, "depth"}, {ulysses, "ulysses"}, {outer, "outer"}, {inner, "inner"}}};
 
+constexpr std::array kReplicas{data, depth};
 constexpr std::array kOuter{outer};
 constexpr std::array kInner{inner};
 constexpr std::array kWeights{outer, inner};
@@ -22,6 +23,8 @@ constexpr std::array kAttention{outer, inner, ulysses};  // heads
 }  // namespace
 
 std::span<const StageAxisInfo, kStageAxes> stage_axes() { return kInfo; }
+
+std::span<const StageAxis> replica_axes() { return kReplicas; }
 
 const StageAxisInfo& info_of(StageAxis axis) { return kInfo[static_cast<size_t>(axis)]; }
 
@@ -41,7 +44,9 @@ i64 StageMesh::parts(std::span<const StageAxis> axes) const {
   return count;
 }
 
-i64 StageMesh::copies() const { return parts(copy_axes()); }
+int StageMesh::replicas() const { return static_cast<int>(parts(kReplicas)); }
+
+i64 StageMesh::copies() const { return parts(row_cuts(*this, 3).stored); }
 
 std::string to_string(const StageMesh& mesh) {
   std::string text;
@@ -69,11 +74,14 @@ std::span<const StageAxis> cuts_of(DimRole role, bool sequence_parallel) {
 
 std::span<const StageAxis> weight_axes() { return kWeights; }
 
-std::vector<StageAxis> copy_axes() {
-  std::vector<StageAxis> axes;
+RowCuts row_cuts(const StageMesh& mesh, int zero) {
+  std::vector<StageAxis> always, copies;
   for (const StageAxisInfo& info : kInfo)
-    if (std::ranges::find(kWeights, info.axis) == kWeights.end()) axes.push_back(info.axis);
-  return axes;
+    if (mesh[info.axis] > 1 && std::ranges::find(kWeights, info.axis) == kWeights.end())
+      (info.axis == depth ? always : copies).push_back(info.axis);
+  std::vector<StageAxis> all = always;
+  all.insert(all.end(), copies.begin(), copies.end());
+  return {zero >= 3 ? all : always, zero >= 2 ? all : always};
 }
 
 RoleCuts cuts_of(Role role, bool sequence_parallel) {

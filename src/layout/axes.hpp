@@ -15,18 +15,23 @@
 namespace switchyard::layout {
 
 /// Outermost first: the ranks of a stage are numbered in this order.
-/// data: replicas, each with its own micro-batches; code is compiled for the other axes.
+/// data: replicas, each with its own micro-batches.
+/// depth: replicas, too, each of which stores a part of the weights between runs. Source: arXiv 2502.08145.
+/// Code is compiled for the other axes.
 /// ulysses: parts of a micro-batch's tokens, and of the heads inside attention. Source: arXiv 2309.14509.
 /// outer: rows of the first product of a block and columns of the second one. Source: arXiv 1909.08053.
 /// inner: columns of the first product of a block and rows of the second one. Source: arXiv 2502.08145.
-enum class StageAxis { data, ulysses, outer, inner };
-inline constexpr size_t kStageAxes = 4;
+enum class StageAxis { data, depth, ulysses, outer, inner };
+inline constexpr size_t kStageAxes = 5;
 struct StageAxisInfo {
   StageAxis axis;
   std::string_view name;  // in meshes and JSON
 };
 std::span<const StageAxisInfo, kStageAxes> stage_axes();
 const StageAxisInfo& info_of(StageAxis axis);
+
+/// The axes whose places are replicas of a pipeline, outermost first; they come before all others.
+std::span<const StageAxis> replica_axes();
 
 /// Sizes of a stage's axes.
 class StageMesh {
@@ -36,11 +41,13 @@ class StageMesh {
   int operator[](StageAxis axis) const { return sizes_[static_cast<size_t>(axis)]; }
   int& operator[](StageAxis axis) { return sizes_[static_cast<size_t>(axis)]; }
   i64 ranks() const;
+  /// Places on the axes of replicas.
+  int replicas() const;
   /// Ranks of a replica.
-  i64 positions() const { return ranks() / (*this)[StageAxis::data]; }
+  i64 positions() const { return ranks() / replicas(); }
   /// Parts into which the given axes cut together.
   i64 parts(std::span<const StageAxis> axes) const;
-  /// Ranks that hold copies of all weights of one of them: the parts into which ZeRO-2 and 3 cut.
+  /// Ranks that use copies of the same weights: the parts into which depth and ZeRO-3 cut these.
   i64 copies() const;
   auto operator<=>(const StageMesh&) const = default;
 
@@ -59,8 +66,14 @@ std::span<const StageAxis> cuts_of(DimRole role, bool sequence_parallel);
 /// The axes that cut parameters: those that a strategy's own cuts use up in this order.
 std::span<const StageAxis> weight_axes();
 
-/// The axes that cut no parameter: their ranks hold copies of all weights, unless ZeRO cuts these by rows.
-std::vector<StageAxis> copy_axes();
+/// The axes that cut what ranks with copies of the same weights hold of them, by rows, outermost cut first. stored:
+/// parameters between runs; grad: gradients as they add up. depth cuts both, and inside its cuts those of the other
+/// axes that cut no parameter come: of grad with ZeRO-2, of both with ZeRO-3. Axes of size 1 are left out.
+struct RowCuts {
+  std::vector<StageAxis> stored, grad;
+  bool operator==(const RowCuts&) const = default;
+};
+RowCuts row_cuts(const StageMesh& mesh, int zero);
 
 /// Which value of a model an activation (T, features) is; its gradient has the same role.
 /// residual: the stream between blocks, and what they add to it. boundary: the same between pipeline stages.

@@ -29,7 +29,7 @@ class LinkCounter {
               {"between stages"},
               {"parameters to the next strategy"},
               {"gradients to home"},
-              {"for single runs (ZeRO-2 and 3)"}} {}
+              {"for single runs (depth, ZeRO-2 and 3)"}} {}
 
   void add(const ir::Task& task) {
     switch (task.kind) {

@@ -109,7 +109,7 @@ struct Executor::Step {
     const ir::StageCode& code = e.plans_.strategies()[static_cast<size_t>(strategy)]
                                     .groups[static_cast<size_t>(task.group)]
                                     .stages[static_cast<size_t>(task.stage)];
-    return {key(task.phase), code.zero, task.stage, task.micro_batch, task.pass};
+    return {key(task.phase), code.gathers(), code.reduces(), task.stage, task.micro_batch, task.pass};
   }
   StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage); }
   StageRunner& runner_of(const Task& task, int stage) { return e.stage_runner(strategy_of(task.phase), task, stage); }

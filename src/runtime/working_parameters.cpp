@@ -67,7 +67,7 @@ at::Tensor WorkingParameters::param(PhaseKey phase, int param) const {
 }
 
 at::Tensor WorkingParameters::run_param(const RunKey& run, int p) const {
-  return run.zero == 3 ? held(use_of(run, p, false), p) : param(run.phase, p);
+  return run.gathers ? held(use_of(run, p, false), p) : param(run.phase, p);
 }
 
 // A group's members are adjacent, so that one matrix product reads or writes them all.
@@ -99,7 +99,7 @@ at::Tensor WorkingParameters::gradient(PhaseKey phase, int param) {
 }
 
 at::Tensor WorkingParameters::run_gradient(const RunKey& run, int param) {
-  if (run.zero < 2) return gradient(run.phase, param);
+  if (!run.reduces) return gradient(run.phase, param);
   const int strategy = run.phase.strategy;
   const at::Tensor own = group_member(
       use_of(run, param, true), param, holdings_.made_elements(strategy, holdings_.group_of(param)),

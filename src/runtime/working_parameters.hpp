@@ -16,18 +16,20 @@ struct PhaseKey {
   int strategy = -1, phase = -1;
 };
 
-/// The runs of a stage, pass and micro-batch, which may have tensors of their own. zero: as ir::StageCode::zero.
+/// The runs of a stage, pass and micro-batch, which may have tensors of their own. gathers, reduces: as those of
+/// ir::StageCode.
 struct RunKey {
   PhaseKey phase;
-  int zero = 1, stage = -1, micro_batch = -1;
+  bool gathers = false, reduces = false;
+  int stage = -1, micro_batch = -1;
   Pass pass = Pass::F;
 };
 
 /// Parameters lie in the precision of computation and are read only; gradients are running sums in the precision of the
 /// state. Whatever is borrowed ends with its phase, at the drop that the program's last reader is followed by; the
-/// phase after may have taken over its memory. With ZeRO-3 a phase has only rows of parameters, and runs have copies
-/// that are gathered from these; with ZeRO-2 and 3 a phase has rows of gradients, and runs make gradients that are
-/// reduced to these. All functions are thread-safe; which of two calls comes first is up to the program.
+/// phase after may have taken over its memory. Where these are cut by rows (layout::RowCuts), a phase has only its
+/// rows: runs have copies of parameters that are gathered from these, and make gradients that are reduced to these. All
+/// functions are thread-safe; which of two calls comes first is up to the program.
 class WorkingParameters {
  public:
   /// Refers to plans, holdings and home.

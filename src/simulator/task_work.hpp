@@ -82,8 +82,8 @@ class TaskWork {
   /// Of a run.
   const ReplicaSegment& segment(const ir::Task& run);
   const batch::MicroBatch& micro_batch(const ir::Task& run) const;
-  /// Whether runs of the task's stage make gradients of their own (ZeRO-2, 3), or add to those of the strategy.
-  bool makes_own_gradients(const ir::Task& t) const { return stage_of(t).zero >= 2 && t.micro_batch >= 0; }
+  /// Whether runs of the task's stage make gradients of their own (depth, ZeRO-2, 3), or add to those of the strategy.
+  bool makes_own_gradients(const ir::Task& t) const { return stage_of(t).reduces() && t.micro_batch >= 0; }
   /// Seconds in which the accumulators of a run's stage, or the gradients that its piece begins, are filled with zeros.
   double zeroing(const ir::Task& run) const;
   /// Of a task that is no run.

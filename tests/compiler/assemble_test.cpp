@@ -366,6 +366,53 @@ TEST(Assemble, never_has_the_parameters_of_three_strategies) {
     }
 }
 
+Plans small_plans(const std::string& spec, int ranks) {
+  return Plans(training_graph(small_llama()), {config::strategy_from_spec(spec, ranks, 2)}, 0,
+               cluster::uniform(1, ranks), switching::Planner::relay);
+}
+
+// Both store and accumulate rows over as many replicas.
+TEST(Assemble, makes_of_depth_the_program_that_zero_3_has_over_data) {
+  for (const auto& [depth, data] :
+       {std::pair("depth=4", "dp=4,zero=3"), std::pair("depth=2,tp=2", "dp=2,tp=2,zero=3"),
+        std::pair("depth=2,pp=2,schedule=zb-v,chunks=2", "dp=2,pp=2,schedule=zb-v,zero=3")}) {
+    config::ModelConfig model = small_llama();
+    model.layers = 4;
+    std::vector<std::uint64_t> fingerprints;
+    for (const char* spec : {depth, data}) {
+      const Plans plans(training_graph(model), {config::strategy_from_spec(spec, 4, model.layers)}, 0,
+                        cluster::uniform(2, 2), switching::Planner::relay);
+      const ir::Program program = assemble(level_step(plans, 3), plans, {});
+      EXPECT_FALSE(tasks(program, TaskKind::gather, 0).empty());
+      fingerprints.push_back(program.fingerprint());
+    }
+    EXPECT_EQ(fingerprints[0], fingerprints[1]) << depth;
+  }
+}
+
+// Ranks 0 and 1 are the first place on data, 2 and 3 the second one, which has no documents.
+TEST(Assemble, leaves_places_on_data_to_themselves_where_only_depth_cuts) {
+  const batch::StepPlan plan{
+      0, 60, {{0, {{micro_batch_of(0, 20, 20), micro_batch_of(1, 20, 20)}, {micro_batch_of(2, 20, 20)}, {}, {}}}}};
+  const Plans alone = small_plans("dp=2,depth=2", 4);
+  const ir::Program program = assemble(plan, alone, {});
+  ir::verify(program);
+  for (const TaskKind kind : {TaskKind::gather, TaskKind::reduce_scatter}) {
+    EXPECT_FALSE(tasks(program, kind, 0).empty());
+    for (const Task* task : tasks(program, kind, 0)) EXPECT_EQ(task->ranks, (std::vector<int>{0, 1}));
+  }
+  std::map<std::pair<int, int>, int> zeros;  // replica, micro-batch
+  for (const Task* task : tasks(program, TaskKind::zero_fill, 0)) ++zeros[{task->replica, task->micro_batch}];
+  EXPECT_EQ(zeros.size(), 3u);
+  EXPECT_GT((zeros[{1, 1}]), 1) << "pieces of the micro-batch that it lacks";
+  EXPECT_EQ((zeros[{2, -1}]), 1);
+  EXPECT_EQ((zeros[{3, -1}]), 1);
+
+  const ir::Program together = assemble(plan, small_plans("dp=2,depth=2,zero=2", 4), {});
+  for (const Task* task : tasks(together, TaskKind::gather, 0)) EXPECT_EQ(task->ranks[0] / 2, task->ranks[1] / 2);
+  for (const Task* task : tasks(together, TaskKind::reduce_scatter, 0)) EXPECT_EQ(task->ranks.size(), 4u);
+}
+
 TEST(Assemble, refuses_a_batch_for_other_replicas) {
   const Plans plans = worked_plans();
   batch::StepPlan plan = worked_batch();

@@ -13,7 +13,7 @@ TEST(Compile, gives_the_embedding_to_the_first_stage_and_the_head_to_the_last) {
   const std::vector<ir::GroupCode> groups =
       compile(training_graph(model), config::strategy_from_spec("2,1,3", 6, model.layers));
   ASSERT_EQ(groups.size(), 1u);
-  EXPECT_EQ(groups[0].dp, 2);
+  EXPECT_EQ(groups[0].replicas, 2);
   std::vector<std::pair<int, int>> units;
   for (const ir::StageCode& stage : groups[0].stages) units.emplace_back(stage.first_unit, stage.end_unit);
   EXPECT_EQ(units, (std::vector<std::pair<int, int>>{{0, 3}, {3, 5}, {5, 7}}));  // 2, 2, 1 layers
@@ -46,6 +46,23 @@ TEST(Compile, serves_groups_of_unequal_stages) {
   EXPECT_EQ(groups[0].stages[0].replica.size(), 2);
   EXPECT_EQ(groups[0].stages[1].replica.size(), 1);
   EXPECT_EQ(groups[1].stages[0].end_unit, 4);
+}
+
+TEST(Compile, lets_replicas_go_in_step_that_share_what_is_cut_by_rows) {
+  const ir::Graph graph = training_graph(small_llama());
+  const auto group_of = [&](const char* spec) { return compile(graph, config::strategy_from_spec(spec, 8, 2))[0]; };
+  const auto in_step = [&](const char* spec) { return group_of(spec).in_step; };
+  EXPECT_EQ(in_step("dp=4"), 1);
+  EXPECT_EQ(in_step("dp=4,zero=2"), 4);
+  EXPECT_EQ(in_step("dp=2,depth=2"), 2) << "those of a place on data";
+  EXPECT_EQ(in_step("dp=2,depth=2,pp=2,zero=2"), 4);
+  EXPECT_EQ(in_step("ulysses=4,zero=3"), 1);
+  EXPECT_EQ(group_of("dp=2,depth=2").replicas, 4);
+  const ir::StageCode two = group_of("dp=2,zero=2").stages[0], depth = group_of("dp=2,depth=2").stages[0];
+  EXPECT_FALSE(two.gathers());
+  EXPECT_TRUE(two.reduces());
+  EXPECT_TRUE(depth.gathers());
+  EXPECT_TRUE(depth.reduces());
 }
 
 }  // namespace

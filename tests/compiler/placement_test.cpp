@@ -56,6 +56,30 @@ TEST(ParamMaps, cut_rows_of_gradients_and_of_what_is_stored_as_zero_says) {
   }
 }
 
+// q_proj of layer 0, 64 by 64: depth cuts rows of each tensor parallel part, ZeRO cuts what is left.
+TEST(ParamMaps, cut_rows_by_depth_and_inside_these_as_zero_says) {
+  const ir::Graph graph = training_graph(small_llama());
+  const auto q = static_cast<size_t>(param_index(graph, "model.layers.0.self_attn.q_proj.weight"));
+  for (const int zero : {0, 1, 2, 3}) {
+    SCOPED_TRACE(zero);
+    const ParamMaps maps =
+        maps_of(graph, config::strategy_from_spec(fmt::format("dp=2,tp=2,depth=2,zero={}", zero), 8, 2));
+    // Rank 7 has the second place on data, depth and outer.
+    const layout::Box all{2, {32, 0}, {64, 64}}, half{2, {48, 0}, {64, 64}}, quarter{2, {56, 0}, {64, 64}};
+    EXPECT_EQ(maps.used[q].shards[7].box, all);
+    EXPECT_EQ(maps.made[q].shards[7].box, all);
+    EXPECT_EQ(maps.made[q].partials, 4);
+    EXPECT_EQ(maps.stored[q].shards[7].box, zero == 3 ? quarter : half);
+    EXPECT_EQ(maps.grad[q].shards[7].box, zero >= 2 ? quarter : half);
+    EXPECT_EQ(maps.grad[q].partials, zero >= 2 ? 1 : 2) << "sums over depth";
+    EXPECT_EQ(maps.stored[q].shards[3].box.lo[0], 48) << "depth cuts outside of data";
+    for (const auto* all_maps : {&maps.stored, &maps.made, &maps.grad})
+      for (const layout::ShardMap& map : *all_maps) layout::validate(map);
+    EXPECT_EQ(home_maps(maps, 0), maps.stored);
+    for (const layout::ShardMap& owners : owner_maps(maps)) layout::validate(owners, true);
+  }
+}
+
 TEST(ParamMaps, hold_copies_and_partials_of_unequal_groups) {
   config::Strategy strategy = stage_strategy("uneven");
   strategy.groups = {{{{{0, 1}, tensor_mesh(2), 0, 1}, {{2}, {}, 1, 2}}}, {{{{3, 4}, tensor_mesh(1, 2), 0, 2}}}};
@@ -108,10 +132,10 @@ TEST(OwnerMaps, distribute_copies_evenly) {
   EXPECT_EQ(held, (std::vector<i64>{26320, 26320, 26320, 26320}));
 }
 
-TEST(StageMesh, puts_data_outside_the_replica) {
+TEST(StageMesh, puts_the_axes_of_replicas_outside_the_replica) {
   const config::Stage stage{{4, 5, 6, 7}, tensor_mesh(2, 2), 0, 2};
   const layout::Mesh mesh = stage_mesh(stage, {{{"outer", 2}}, {0, 1}});
-  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"data", 2}, {"outer", 2}}));
+  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"data", 2}, {"depth", 1}, {"outer", 2}}));
   EXPECT_EQ(mesh.ranks, (std::vector<int>{4, 5, 6, 7}));
 }
 

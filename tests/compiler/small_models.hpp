@@ -7,6 +7,8 @@
 #include "base/errors.hpp"
 #include "compiler/assemble.hpp"
 #include "ir/autodiff.hpp"
+#include "ir/operators/embedding.hpp"
+#include "ir/operators/linear.hpp"
 #include "models/build.hpp"
 
 namespace switchyard::compiler {
@@ -29,6 +31,30 @@ inline config::ModelConfig small_llama() {
 /// Forward and backward graph.
 inline ir::Graph training_graph(const config::ModelConfig& model, const std::string& precision = "bf16") {
   ir::Graph graph = models::build(model, precision_from(precision), models::Output::loss);
+  ir::differentiate(graph);
+  return graph;
+}
+
+/// Two products of 4096 features, between which nothing is brought into a role's layout, on an embedding and a head.
+inline ir::Graph bare_products() {
+  using layout::DimRole;
+  ir::Graph graph(precision_from("bf16"));
+  const auto weight = [&](const std::string& name, int unit, DimRole rows, DimRole columns) {
+    return models::add_weight(
+        graph, {.name = name, .unit = unit, .rows = 4096, .columns = 4096, .row_role = rows, .column_role = columns});
+  };
+  const auto product = [&](int in, int of, const std::string& name) {
+    return graph.call(std::make_shared<ir::Linear>(1, false), {in, of}, name)[0];
+  };
+  const int table = weight("table.", 0, DimRole::vocabulary, DimRole::none);
+  const int x = graph.call(std::make_shared<ir::Embedding>(), {graph.feed(ir::Feed::ids), table}, "x")[0];
+  graph.set_role(x, layout::Role::residual);
+  graph.set_unit(1);
+  const int y = product(x, weight("normal.", 1, DimRole::ffn, DimRole::hidden), "y"),
+            z = product(y, weight("transposed.", 1, DimRole::hidden, DimRole::ffn), "z");
+  graph.set_role(z, layout::Role::residual);
+  graph.set_unit(2);
+  models::finish(graph, z, weight("head.", 2, DimRole::vocabulary, DimRole::none), models::Output::loss);
   ir::differentiate(graph);
   return graph;
 }

@@ -82,30 +82,6 @@ TEST(StageBuilder, exchanges_tokens_for_heads_before_attention_and_back_behind_i
   }
 }
 
-// Two products of 4096 features, between which nothing is brought into a role's layout, on an embedding and a head.
-ir::Graph bare_products() {
-  using layout::DimRole;
-  ir::Graph graph(precision_from("bf16"));
-  const auto weight = [&](const std::string& name, int unit, DimRole rows, DimRole columns) {
-    return models::add_weight(
-        graph, {.name = name, .unit = unit, .rows = 4096, .columns = 4096, .row_role = rows, .column_role = columns});
-  };
-  const auto product = [&](int in, int of, const std::string& name) {
-    return graph.call(std::make_shared<ir::Linear>(1, false), {in, of}, name)[0];
-  };
-  const int table = weight("table.", 0, DimRole::vocabulary, DimRole::none);
-  const int x = graph.call(std::make_shared<ir::Embedding>(), {graph.feed(ir::Feed::ids), table}, "x")[0];
-  graph.set_role(x, layout::Role::residual);
-  graph.set_unit(1);
-  const int y = product(x, weight("normal.", 1, DimRole::ffn, DimRole::hidden), "y"),
-            z = product(y, weight("transposed.", 1, DimRole::hidden, DimRole::ffn), "z");
-  graph.set_role(z, layout::Role::residual);
-  graph.set_unit(2);
-  models::finish(graph, z, weight("head.", 2, DimRole::vocabulary, DimRole::none), models::Output::loss);
-  ir::differentiate(graph);
-  return graph;
-}
-
 // The published traffic of two-dimensional tensor parallelism, 2048 tokens on 2 x 2 ranks (arXiv 2502.08145): the
 // forward pass sums the first product over inner and the second one over outer, the backward pass the reverse.
 TEST(StageBuilder, sums_each_of_a_chain_of_products_over_one_axis) {

@@ -58,8 +58,8 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
   EXPECT_THAT(text, HasSubstr("memory_budget = \"16 GiB\"\n"));
   EXPECT_THAT(text, HasSubstr("rope_theta = 10000.0\nrope_scaling.factor = 0.0\n"));
   EXPECT_THAT(text, HasSubstr("timeout = \"30 s\"\n"));
-  EXPECT_THAT(text, HasSubstr("[[bucket]]\nmax_length = 512\nstrategy = { dp = 4, tp = 1, pp = 1, ulysses = 1, inner = "
-                              "1, inside = \"data\", name = \"4,1,1\", "
+  EXPECT_THAT(text, HasSubstr("[[bucket]]\nmax_length = 512\nstrategy = { dp = 4, tp = 1, pp = 1, ulysses = 1, depth = "
+                              "1, inner = 1, inside = \"data\", name = \"4,1,1\", "
                               "recompute = \"none\", schedule = "
                               "\"1f1b\", chunks = 1, activation_cap = 0, sequence_parallel = true, micro_batch_tokens "
                               "= 0, micro_batch_sequences = 0, "

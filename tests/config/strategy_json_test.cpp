@@ -25,7 +25,7 @@ Strategy uneven() {
   strategy.name = "uneven \"é\"\n";
   strategy.groups = {{.stages = {{{0, 1, 2, 3}, {{StageAxis::ulysses, 2}, {StageAxis::inner, 2}}, 0, 20},
                                  {{5, 4}, {{StageAxis::outer, 2}}, 20, 32}}},
-                     {.stages = {{{6, 7}, {{StageAxis::data, 2}}, 0, 32}}}};
+                     {.stages = {{{6, 7, 8, 9}, {{StageAxis::data, 2}, {StageAxis::depth, 2}}, 0, 32}}}};
   strategy.splits = {{"*.down_proj.weight", {{1, 2}, {0, 2}}}, {"lm_head.weight", {}}};
   strategy.recompute = Recompute::selective;
   strategy.schedule = ScheduleKind::gpipe;
@@ -129,7 +129,8 @@ TEST(StrategyJson, keys_of_old_files_name_the_new_ones) {
   EXPECT_EQ(error(R"({"groups": [{"dp": 1, "stages": []}]})"),
             "s.json: groups[0].dp is no key any more. Write \"mesh\": {\"data\": ...} in every stage instead.");
   EXPECT_EQ(error(with_stage(R"({"ranks": [0], "mesh": {"tokens": 1}, "layers": [0, 4]})")),
-            "s.json: groups[0].stages[0].mesh has an unknown axis \"tokens\". Known are data, ulysses, outer, inner.");
+            "s.json: groups[0].stages[0].mesh has an unknown axis \"tokens\". Known are data, depth, ulysses, outer, "
+            "inner.");
 }
 
 TEST(StrategyJson, broken_text_says_where) {

@@ -57,6 +57,13 @@ TEST(Strategy, ranks_may_be_left_over) {
   EXPECT_THAT(strategy.ranks(), ElementsAre(0, 1, 2));
 }
 
+TEST(Strategy, has_a_replica_for_each_place_on_data_and_depth) {
+  const Strategy strategy = strategy_from_spec("dp=2,depth=3,tp=2", 12, 4);
+  EXPECT_EQ(strategy.replicas(), 6);
+  EXPECT_EQ(strategy.groups[0].stages[0].mesh.positions(), 2);
+  EXPECT_NO_THROW(validate(strategy, model_with(8), 12));
+}
+
 TEST(Strategy, ranks_are_listed_in_order_and_replicas_add_up_over_groups) {
   Strategy strategy = strategy_from_spec("2,1,1", 2, 4);
   strategy.groups.push_back(
@@ -74,6 +81,10 @@ TEST(Strategy, a_spec_that_needs_more_ranks_or_layers_says_how_many) {
             "strategy \"1,1,8\" has 8 pipeline stages, but the model has 4 layers. Use pp of at most 4.");
   EXPECT_THAT(error_of([] { strategy_from_spec("4611686018427387904,4,4", 8, 4); }), HasSubstr("but the run has 8"));
   EXPECT_THAT(error_of([] { strategy_from_spec("tp=2,ulysses=8", 8, 4); }), HasSubstr("needs 2 x 8 ranks"));
+  EXPECT_EQ(
+      error_of([] { strategy_from_spec("tp=2,depth=8", 8, 4); }),
+      "strategy \"tp=2,depth=8\" needs 2 x 8 ranks, but the run has 8. Use degrees whose product is at most 8, or "
+      "raise run.ranks.");
 }
 
 TEST(Strategy, every_spec_that_fits_is_valid) {
@@ -143,6 +154,9 @@ TEST(Strategy, empty_and_non_positive_parts_are_refused) {
                 HasSubstr(fmt::format("groups[0].stages[0].mesh.{} = 0 must be at least 1.", axis.name)));
   EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].stages[1].mesh[StageAxis::data] = 4; }),
               HasSubstr("groups[0].stages[1].mesh.data = 4, but the first stage has 2. All stages of a group have as "
+                        "many replicas."));
+  EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].stages[1].mesh[StageAxis::depth] = 2; }),
+              HasSubstr("groups[0].stages[1].mesh.depth = 2, but the first stage has 1. All stages of a group have as "
                         "many replicas."));
   EXPECT_THAT(error_after([](Strategy& s) { s.micro_batch_tokens = -1; }),
               HasSubstr("micro_batch_tokens = -1 is negative."));

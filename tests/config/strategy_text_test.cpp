@@ -36,7 +36,7 @@ TEST(StrategyText, is_printed_in_a_fixed_order_without_defaults) {
   EXPECT_EQ(again("1,1,1"), "1,1,1");
   EXPECT_EQ(again("zero=1,dp=2"), "2,1,1");
   EXPECT_EQ(again("ulysses=4,tp=2"), "tp=2,ulysses=4");
-  EXPECT_EQ(again("inner=2,ulysses=4,tp=2"), "tp=2,ulysses=4,inner=2");
+  EXPECT_EQ(again("inner=2,depth=3,ulysses=4,tp=2"), "tp=2,ulysses=4,depth=3,inner=2");
   EXPECT_EQ(again("recompute=full,chunks=3,schedule=interleaved,zero=0,pp=2,activation_cap=5,micro_batch_tokens=9,"
                   "micro_batch_sequences=2,sequence_parallel=false,dp=3"),
             "dp=3,pp=2,zero=0,schedule=interleaved,chunks=3,activation_cap=5,recompute=full,micro_batch_tokens=9,"
@@ -57,7 +57,7 @@ TEST(StrategyText, that_is_neither_says_what_it_may_be) {
 TEST(StrategyText, names_the_key_that_is_wrong) {
   EXPECT_EQ(error("dp=2,tp=4,dp=2"), "strategy \"dp=2,tp=4,dp=2\" gives dp twice. Keep one.");
   EXPECT_EQ(error("ulises=4"), "strategy \"ulises=4\" has an unknown key \"ulises\". Did you mean \"ulysses\"?");
-  EXPECT_THAT(error("outer-ranks=4"), HasSubstr("Known are dp, tp, pp, ulysses, inner, zero, schedule,"));
+  EXPECT_THAT(error("outer-ranks=4"), HasSubstr("Known are dp, tp, pp, ulysses, depth, inner, zero, schedule,"));
   EXPECT_EQ(error("dp=2,4"), "strategy \"dp=2,4\" has \"4\" between its keys. Write every part as key=value.");
   EXPECT_EQ(error("dp=0"), "strategy \"dp=0\" has dp = \"0\": a number of at least 1 is needed.");
   EXPECT_THAT(error("tp=2x"), HasSubstr("has tp = \"2x\": a number of at least 1 is needed."));
@@ -88,9 +88,30 @@ TEST(StrategyText, numbers_the_ranks_of_a_replica_first_where_the_pipeline_is_in
   EXPECT_THAT(ranks("dp=2,tp=2,pp=2,inner=2,inside=pipeline", 0), ElementsAre(0, 1, 4, 5));
   EXPECT_THAT(ranks("dp=2,tp=2,pp=2,inner=2,inside=pipeline", 1), ElementsAre(2, 3, 6, 7));
   EXPECT_THAT(ranks("dp=2,pp=2,inside=pipeline,schedule=zb-v", 3), ElementsAre(0, 2)) << "the pipeline turns back";
+  EXPECT_THAT(ranks("dp=2,depth=2,tp=2,pp=2", 1), ElementsAre(8, 9, 10, 11, 12, 13, 14, 15));
+  EXPECT_THAT(ranks("dp=2,depth=2,tp=2,pp=2,inside=pipeline", 0), ElementsAre(0, 1, 2, 3, 8, 9, 10, 11));
+  EXPECT_THAT(ranks("dp=2,depth=2,tp=2,pp=2,inside=pipeline", 1), ElementsAre(4, 5, 6, 7, 12, 13, 14, 15));
   const StrategyText text = read_strategy_text("inside=pipeline,dp=2,pp=2,zero=0");
   EXPECT_EQ(to_text(text.degrees, text.settings), "dp=2,pp=2,zero=0,inside=pipeline");
   EXPECT_THAT(error("inside=stage"), HasSubstr("has inside = \"stage\": one of \"data\", \"pipeline\""));
+}
+
+// Source: arXiv 2502.08145, section 3: columns, rows and depth of a block of tensor parallel ranks, then data.
+TEST(StrategyText, numbers_columns_first_then_rows_depth_and_data) {
+  const Stage stage = strategy_from_spec("dp=2,depth=2,tp=4,inner=2", 16, 1).groups[0].stages[0];
+  layout::Mesh mesh{{}, stage.ranks};
+  for (const layout::StageAxisInfo& info : layout::stage_axes())
+    mesh.axes.push_back({std::string(info.name), stage.mesh[info.axis]});
+  const auto place = [&](StageAxis axis) { return mesh.coordinate(13, layout::factors_of(mesh, axis)[0]); };
+  EXPECT_EQ(place(StageAxis::inner), 1);
+  EXPECT_EQ(place(StageAxis::outer), 0);
+  EXPECT_EQ(place(StageAxis::depth), 1);
+  EXPECT_EQ(place(StageAxis::data), 1);
+  const auto group = [&](StageAxis axis) { return mesh.peers(13, layout::factors_of(mesh, axis)); };
+  EXPECT_THAT(group(StageAxis::inner), ElementsAre(12, 13));
+  EXPECT_THAT(group(StageAxis::outer), ElementsAre(13, 15));
+  EXPECT_THAT(group(StageAxis::depth), ElementsAre(9, 13));
+  EXPECT_THAT(group(StageAxis::data), ElementsAre(5, 13));
 }
 
 TEST(StrategyText, with_an_inner_that_does_not_divide_tp_names_the_nearest_that_do) {

@@ -9,8 +9,10 @@ namespace switchyard::layout {
 namespace {
 
 using enum StageAxis;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::Not;
 
 TEST(StageAxes, are_listed_in_the_order_of_their_numbers_with_names_of_their_own) {
   std::set<std::string_view> names;
@@ -23,14 +25,34 @@ TEST(StageAxes, are_listed_in_the_order_of_their_numbers_with_names_of_their_own
 }
 
 TEST(StageMesh, has_replicas_of_equal_size) {
-  const StageMesh mesh{{data, 3}, {ulysses, 2}, {outer, 4}, {inner, 5}};
-  EXPECT_EQ(mesh.ranks(), 120);
+  const StageMesh mesh{{data, 3}, {depth, 2}, {ulysses, 2}, {outer, 4}, {inner, 5}};
+  EXPECT_EQ(mesh.ranks(), 240);
+  EXPECT_EQ(mesh.replicas(), 6);
   EXPECT_EQ(mesh.positions(), 40);
   EXPECT_EQ(mesh.parts(weight_axes()), 20);
-  EXPECT_EQ(mesh.copies(), 6) << "replicas, and the parts of their tokens";
-  EXPECT_EQ(to_string(mesh), "data=3 ulysses=2 outer=4 inner=5");
+  EXPECT_EQ(mesh.copies(), 12) << "replicas, and the parts of their tokens";
+  EXPECT_EQ(to_string(mesh), "data=3 depth=2 ulysses=2 outer=4 inner=5");
   EXPECT_EQ(StageMesh().ranks(), 1);
   EXPECT_EQ(to_string(StageMesh()), "");
+}
+
+TEST(StageAxes, of_replicas_come_first) {
+  for (size_t a = 0; a < replica_axes().size(); ++a) EXPECT_EQ(static_cast<size_t>(replica_axes()[a]), a);
+}
+
+// Source: arXiv 1910.02054 (ZeRO), 2502.08145 (depth).
+TEST(RowCuts, are_of_depth_always_and_inside_it_of_other_copies_as_zero_says) {
+  const StageMesh mesh{{data, 2}, {depth, 2}, {ulysses, 2}, {outer, 2}, {inner, 2}};
+  for (const int zero : {0, 1}) {
+    EXPECT_THAT(row_cuts(mesh, zero).stored, ElementsAre(depth));
+    EXPECT_THAT(row_cuts(mesh, zero).grad, ElementsAre(depth));
+  }
+  EXPECT_THAT(row_cuts(mesh, 2).stored, ElementsAre(depth));
+  EXPECT_THAT(row_cuts(mesh, 2).grad, ElementsAre(depth, data, ulysses));
+  EXPECT_THAT(row_cuts(mesh, 3).stored, ElementsAre(depth, data, ulysses));
+  EXPECT_THAT(row_cuts(mesh, 3).grad, ElementsAre(depth, data, ulysses));
+  EXPECT_THAT(row_cuts({{data, 2}, {outer, 2}}, 2).grad, ElementsAre(data)) << "only axes on which ranks lie";
+  EXPECT_EQ(row_cuts({{data, 2}, {outer, 2}}, 1), RowCuts{});
 }
 
 // Whatever is cut twice by an axis could not be laid out.
@@ -42,7 +64,7 @@ TEST(StageAxes, cut_no_value_twice) {
       const RoleCuts cuts = cuts_of(role, sequence_parallel);
       for (const auto axes : {cuts.tokens, cuts.features})
         for (const StageAxis axis : axes) {
-          EXPECT_NE(axis, data) << "replicas have their own micro-batches";
+          EXPECT_THAT(replica_axes(), Not(Contains(axis))) << "replicas have their own micro-batches";
           used.insert(axis);
           ++count;
         }

@@ -113,6 +113,15 @@ INSTANTIATE_TEST_SUITE_P(Inner, StageAxes,
                                          "tp=2,pp=2,ulysses=2,inner=2,schedule=interleaved"),
                          [](const auto& p) { return "Case" + std::to_string(p.index); });
 
+INSTANTIATE_TEST_SUITE_P(Depth, StageAxes,
+                         testing::Values("depth=4", "tp=2,depth=2,inner=2", "tp=2,ulysses=2,depth=2",
+                                         "tp=4,depth=2,inner=2,sequence_parallel=false,recompute=selective",
+                                         "dp=2,tp=2,depth=2,inner=2,sequence_parallel=false",
+                                         "dp=2,pp=2,depth=2,inside=pipeline,recompute=full",
+                                         "tp=2,pp=2,depth=2,inner=2,schedule=zb-v",
+                                         "pp=2,depth=3,schedule=interleaved"),
+                         [](const auto& p) { return "Case" + std::to_string(p.index); });
+
 TEST(Inner, SwitchesInsideAStepToAndFromOtherMeshes) {
   expect_like_one_rank(wide_llama(), {"tp=4,inner=2", "4,1,1"}, 4, {24, 12});
   expect_like_one_rank(wide_llama(), {"1,4,1", "tp=4,inner=4", "dp=2,tp=2,inner=2"}, 4, {24, 14, 8});
@@ -156,8 +165,9 @@ ir::Graph chain() {
   return graph;
 }
 
-// Source: arXiv 2502.08145, whose layers alternate between normal and transposed weights.
-TEST(Inner, AChainOfTwoProductsEqualsOneRank) {
+// Source: arXiv 2502.08145, whose layers alternate between normal and transposed weights, on rows (outer), columns
+// (inner) and depth.
+TEST(Depth, AndInnerCutAChainOfTwoProductsThatEqualsOneRank) {
   const auto run = [](const std::string& spec, int ranks) {
     return run_tiny(compiler::Plans(chain(), {config::strategy_from_spec(spec, ranks, 1)}, 0,
                                     cluster::uniform(1, ranks), switching::Planner::relay),
@@ -165,16 +175,18 @@ TEST(Inner, AChainOfTwoProductsEqualsOneRank) {
   };
   const TinyRun one = run("1,1,1", 1);
   for (const char* sequence_parallel : {"true", "false"})
-    for (const int tp : {2, 4, 8})
-      for (int inner = 1; inner <= tp; inner *= 2) {
-        const std::string spec = fmt::format("tp={},inner={},sequence_parallel={}", tp, inner, sequence_parallel);
-        const TinyRun made = run(spec, tp);
-        ASSERT_THAT(made.ends, Each(IsEmpty())) << spec;
-        EXPECT_NEAR(made.steps[0].loss, one.steps[0].loss, 1e-12) << spec;
-        EXPECT_NEAR(made.steps[0].norm, one.steps[0].norm, 1e-12) << spec;
-        for (size_t p = 0; p < one.master.size(); ++p)
-          EXPECT_LT(gap(made.master[p], one.master[p]), 1e-12) << spec << ", parameter " << p;
-      }
+    for (const int ranks : {2, 4, 8})
+      for (int depth = 1; depth <= ranks; depth *= 2)
+        for (int inner = 1; inner <= ranks / depth; inner *= 2) {
+          const std::string spec = fmt::format("tp={},depth={},inner={},sequence_parallel={}", ranks / depth, depth,
+                                               inner, sequence_parallel);
+          const TinyRun made = run(spec, ranks);
+          ASSERT_THAT(made.ends, Each(IsEmpty())) << spec;
+          EXPECT_NEAR(made.steps[0].loss, one.steps[0].loss, 1e-12) << spec;
+          EXPECT_NEAR(made.steps[0].norm, one.steps[0].norm, 1e-12) << spec;
+          for (size_t p = 0; p < one.master.size(); ++p)
+            EXPECT_LT(gap(made.master[p], one.master[p]), 1e-12) << spec << ", parameter " << p;
+        }
 }
 
 TEST(Ulysses, SwitchesInsideAStepToAndFromOtherMeshes) {

@@ -156,7 +156,9 @@ INSTANTIATE_TEST_SUITE_P(
                     TrafficCase{{"tp=4,inner=2,sequence_parallel=false", "1,2,2", "4,1,1"}, kFp64, 1, true},
                     TrafficCase{{"dp=2,tp=2", "dp=2,pp=2", "4,1,1"}, precision_from("bf16"), 3},
                     TrafficCase{{"dp=2,tp=2", "ulysses=2,tp=2", "4,1,1"}, kFp64, 2},
-                    TrafficCase{{"dp=2,tp=2,inner=2", "dp=4", "tp=4,inner=2"}, kFp64, 3}),
+                    TrafficCase{{"dp=2,tp=2,inner=2", "dp=4", "tp=4,inner=2"}, kFp64, 3},
+                    TrafficCase{{"tp=2,depth=2", "dp=2,depth=2", "depth=4"}, precision_from("bf16")},
+                    TrafficCase{{"dp=2,depth=2", "pp=2,depth=2", "tp=2,depth=2"}, kFp64, 3}),
     [](const auto& p) { return "Case" + std::to_string(p.index); });
 
 }  // namespace

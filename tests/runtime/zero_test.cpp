@@ -1,4 +1,5 @@
-// ZeRO-2 and 3: steps equal those of one rank, transfers carry the bytes that they must, and memory is as predicted.
+// Weights cut by rows (depth, ZeRO-2 and 3): steps equal those of one rank, transfers carry the bytes that they must,
+// and memory is as predicted.
 #include <gmock/gmock.h>
 
 #include "compiler/memory.hpp"
@@ -73,9 +74,9 @@ i64 count(const ir::Program& program, ir::TaskKind kind) {
   return std::ranges::count(program.tasks, kind, &ir::Task::kind);
 }
 
-class Zero : public testing::TestWithParam<std::tuple<const char*, int>> {};
+class Rows : public testing::TestWithParam<std::tuple<const char*, int>> {};
 
-TEST_P(Zero, EqualsOneRank) {
+TEST_P(Rows, EqualOneRank) {
   const auto& [text, zero] = GetParam();
   const std::string spec = fmt::format("{},zero={}", text, zero);
   const int ranks = ranks_of(spec);
@@ -86,13 +87,13 @@ TEST_P(Zero, EqualsOneRank) {
     const ir::Program program = compiler::assemble(plan, plans, {});
     ir::verify(program);
     EXPECT_GT(count(program, ir::TaskKind::reduce_scatter), 0);
-    EXPECT_EQ(count(program, ir::TaskKind::gather) > 0, zero == 3);
+    EXPECT_EQ(count(program, ir::TaskKind::gather) > 0, zero == 3 || spec.find("depth") != std::string::npos);
     expect_like_one_rank(run_tiny(plans, two_batches()), family);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Strategies, Zero,
+    Zero, Rows,
     testing::Combine(testing::Values("dp=2", "dp=3,micro_batch_sequences=1", "dp=4,recompute=full",
                                      "dp=2,tp=2,recompute=selective", "dp=2,ulysses=2",
                                      "ulysses=4,micro_batch_sequences=2", "dp=2,pp=2",
@@ -103,38 +104,65 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(2, 3)),
     [](const auto& p) { return "Case" + std::to_string(p.index); });
 
+// Places on data may have unequal numbers of micro-batches, as those on depth may.
+INSTANTIATE_TEST_SUITE_P(
+    Depth, Rows,
+    testing::Combine(testing::Values("depth=2", "depth=3,micro_batch_sequences=1",
+                                     "dp=2,depth=2,micro_batch_sequences=1", "tp=2,depth=2,inner=2,recompute=selective",
+                                     "dp=2,ulysses=2,depth=2", "pp=2,depth=2,schedule=gpipe,recompute=full",
+                                     "dp=2,pp=2,depth=2", "pp=2,depth=2,schedule=interleaved",
+                                     "pp=2,depth=3,schedule=zero-bubble",
+                                     "dp=2,pp=2,depth=2,schedule=zb-v,micro_batch_sequences=1,inside=pipeline"),
+                     testing::Values(0, 1, 2, 3)),
+    [](const auto& p) { return "Case" + std::to_string(p.index); });
+
 // For each micro-batch, a layer's parameters are gathered for the forward and for the backward pass, in the precision
-// of computation, and its gradients are reduced once, in that of state: each of n ranks gets n - 1 of n parts.
-TEST(ZeroTraffic, IsTwoGathersAndOneReductionOfEachLayerForEachMicroBatch) {
-  for (const char* spec :
-       {"dp=4,zero=3", "dp=2,ulysses=2,zero=3,recompute=full", "dp=4,zero=3,schedule=zero-bubble", "dp=4,zero=2"}) {
+// of computation, and its gradients are reduced once, in that of state: each of n ranks gets n - 1 of n parts. Replicas
+// in step do so for the most micro-batches of any of them; depth alone leaves places on data to themselves.
+TEST(RowTraffic, IsTwoGathersAndOneReductionOfEachLayerForEachMicroBatch) {
+  for (const char* spec : {"dp=4,zero=3", "dp=2,ulysses=2,zero=3,recompute=full", "dp=4,zero=3,schedule=zero-bubble",
+                           "dp=4,zero=2", "depth=4", "dp=2,depth=2", "dp=2,depth=2,zero=2", "dp=2,depth=2,zero=3",
+                           "ulysses=2,depth=2", "ulysses=2,depth=2,zero=2,schedule=zero-bubble"}) {
     SCOPED_TRACE(spec);
     const Precision precision = precision_from("bf16");
     const compiler::Plans plans = plans_of("llama", {spec}, 4, 1, precision);
     const Documents documents = tiny_documents(13, 1);
     const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
-    size_t runs = 0;
-    for (const auto& replica : plan.phases[0].replica) runs = std::max(runs, replica.size());
-    ASSERT_GT(runs, 1u);
+    const config::Strategy& strategy = plans.strategies()[0].strategy;
+    const layout::StageMesh& mesh = strategy.groups[0].stages[0].mesh;
+    const layout::RowCuts rows = layout::row_cuts(mesh, strategy.zero);
+    const size_t in_step = strategy.zero < 2 && mesh[layout::StageAxis::depth] > 1 ? mesh[layout::StageAxis::depth]
+                                                                                   : plan.phases[0].replica.size();
+    i64 runs = 0;  // for each of which every replica in step has a copy
+    for (size_t first = 0; first < plan.phases[0].replica.size(); first += in_step) {
+      size_t most = 0;
+      for (size_t i = first; i < first + in_step; ++i) most = std::max(most, plan.phases[0].replica[i].size());
+      EXPECT_GT(most, 1u);
+      runs += static_cast<i64>(most * in_step);
+    }
     std::map<ir::TaskKind, std::map<int, i64>> bytes;  // by unit
     for (const ir::Task& task : compiler::assemble(plan, plans, {}).tasks) bytes[task.kind][task.unit] += task.bytes;
-    const int zero = plans.strategies()[0].strategy.zero;
     for (int unit = 1; unit <= 4; ++unit) {
       i64 elements = 0;
       for (const int p : plans.units()[static_cast<size_t>(unit)].tensors)
         elements += plans.graph().param(p).shape.elements();
-      const i64 once = static_cast<i64>(runs) * (4 - 1) * elements;  // of four ranks, three quarters each
-      EXPECT_EQ(bytes[ir::TaskKind::gather][unit], zero == 3 ? 2 * once * size_of(precision.compute) : 0);
-      EXPECT_EQ(bytes[ir::TaskKind::reduce_scatter][unit], once * size_of(precision.state));
+      const auto once = [&](const std::vector<layout::StageAxis>& cuts) {
+        return runs * mesh.positions() * elements / mesh.parts(cuts) * (mesh.parts(cuts) - 1);
+      };
+      EXPECT_EQ(bytes[ir::TaskKind::gather][unit], 2 * once(rows.stored) * size_of(precision.compute));
+      EXPECT_EQ(bytes[ir::TaskKind::reduce_scatter][unit], once(rows.grad) * size_of(precision.state));
     }
   }
 }
 
 // However streams run: copies and gradients of runs come and go at places in the order of computing.
-TEST(ZeroMemory, IsTheBoundWithoutPipelinesAndAtMostItWith) {
+TEST(RowMemory, IsTheBoundWithoutPipelinesAndAtMostItWith) {
   kernels::install_rank_allocator();
-  for (const char* spec : {"dp=4,zero=3", "dp=2,tp=2,zero=3,recompute=full", "dp=2,ulysses=2,zero=2",
-                           "dp=4,zero=3,schedule=zero-bubble", "dp=2,pp=2,zero=3,schedule=zb-v", "dp=4,zero=2"})
+  for (const char* spec :
+       {"dp=4,zero=3", "dp=2,tp=2,zero=3,recompute=full", "dp=2,ulysses=2,zero=2", "dp=4,zero=3,schedule=zero-bubble",
+        "dp=2,pp=2,zero=3,schedule=zb-v", "dp=4,zero=2", "depth=4", "depth=4,zero=0", "dp=2,depth=2,zero=0",
+        "dp=2,depth=2,zero=2", "dp=2,depth=2,zero=3", "tp=2,depth=2,recompute=full",
+        "ulysses=2,depth=2,schedule=zero-bubble", "pp=2,depth=2,schedule=zb-v", "pp=2,depth=2"})
     for (const int hosts : {1, 2}) {
       SCOPED_TRACE(fmt::format("{} on {} hosts", spec, hosts));
       const compiler::Plans plans = plans_of("llama", {spec}, 4, hosts, precision_from("fp32"));
@@ -175,9 +203,9 @@ TEST(ZeroMemory, IsTheBoundWithoutPipelinesAndAtMostItWith) {
     }
 }
 
-class ZeroSwitches : public testing::TestWithParam<std::vector<std::string>> {};
+class RowSwitches : public testing::TestWithParam<std::vector<std::string>> {};
 
-TEST_P(ZeroSwitches, InsideAStepEqualOneRank) {
+TEST_P(RowSwitches, InsideAStepEqualOneRank) {
   for (int home = 0; home < static_cast<int>(GetParam().size()); ++home)
     for (const bool prefetch : {true, false}) {
       std::vector<i64> bounds = {kLongest, 14, 8};
@@ -187,10 +215,14 @@ TEST_P(ZeroSwitches, InsideAStepEqualOneRank) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Mixes, ZeroSwitches,
+INSTANTIATE_TEST_SUITE_P(Mixes, RowSwitches,
                          testing::Values(std::vector<std::string>{"dp=4,zero=3", "tp=2,pp=2", "dp=2,tp=2,zero=2"},
                                          std::vector<std::string>{"dp=2,pp=2,zero=3,schedule=zb-v", "dp=4,zero=3"},
-                                         std::vector<std::string>{"ulysses=4,zero=2", "dp=2,tp=2,zero=3", "1,4,1"}));
+                                         std::vector<std::string>{"ulysses=4,zero=2", "dp=2,tp=2,zero=3", "1,4,1"},
+                                         std::vector<std::string>{"depth=4", "tp=2,pp=2", "dp=2,depth=2,zero=2"},
+                                         std::vector<std::string>{"pp=2,depth=2,schedule=zb-v", "dp=4,zero=3"},
+                                         std::vector<std::string>{"ulysses=2,depth=2,zero=3", "tp=2,depth=2", "4,1,1"},
+                                         std::vector<std::string>{"dp=2,depth=2,zero=0", "depth=2,tp=2,inner=2"}));
 
 }  // namespace
 }  // namespace switchyard::runtime

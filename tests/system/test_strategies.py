@@ -20,6 +20,7 @@ MODELS = {"llama": SIZES, "tied": SIZES | {"tied_embeddings": True}, "qwen2": SI
 HEADS = [(1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 1, 2), (2, 1, 2), (1, 1, 4),
          (2, 2, 1), (4, 2, 1), (4, 4, 1), (2, 2, 2)]
 UNEVEN = [(3, 1, 1), (1, 1, 3), (3, 3, 1)]  # with as many key/value heads as heads
+DEPTHS = [1, 1, 2, 3]
 STEPS = 5
 
 
@@ -54,7 +55,9 @@ def random_strategy(draw, name, ranks, zero_0):
                                       if degrees[0] * degrees[2] <= ranks])
     wide = tp * ulysses
     pp = draw.randint(1, min(3, ranks // wide))
-    strategy = {"dp": draw.randint(1, ranks // (wide * pp)), "tp": tp, "pp": pp, "ulysses": ulysses, "inner": inner,
+    depth = draw.choice([degree for degree in DEPTHS if degree * wide * pp <= ranks])
+    strategy = {"dp": draw.randint(1, ranks // (wide * pp * depth)), "tp": tp, "pp": pp, "ulysses": ulysses,
+                "depth": depth, "inner": inner,
                 "recompute": draw.choice(["none", "selective", "full"]),
                 "schedule": draw.choice(["1f1b", "gpipe", "zero-bubble"] +
                                         (["interleaved", "zb-v"] if 2 * pp <= SIZES["layers"] else [])),
@@ -174,6 +177,9 @@ EDITED = {
                    {"parameter": "model.layers.2.input_layernorm.weight", "cuts": [{"dim": 0, "parts": 2}]},
                    {"parameter": "model.embed_tokens.weight", "cuts": [{"dim": 1, "parts": 2}]}],
         "sequence_parallel": False},
+    "stages of unlike width, which two replicas store by halves": {
+        "groups": [{"stages": [{"ranks": [3, 1, 0, 4], "mesh": {"depth": 2, "outer": 2}, "layers": [0, 2]},
+                               {"ranks": [5, 2], "mesh": {"depth": 2}, "layers": [2, 3]}]}]},
     "stages of unlike meshes": {
         "groups": [{"stages": [{"ranks": [3, 1, 0, 4], "mesh": {"outer": 2, "inner": 2}, "layers": [0, 2]},
                                stage([2], 1, 2, 3)]}]}}
@@ -185,7 +191,7 @@ def test_an_edited_strategy_file_equals_one_rank(tmp_path, corpus, one_rank, edi
     strategy = tmp_path / "edited.json"
     strategy.write_text(json.dumps(EDITED[edit]))
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, strategy), *beside], model=MODELS["llama"],
-                         run={"ranks": 5})
+                         run={"ranks": 6})
     expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank("llama"))
 
 
