@@ -89,7 +89,8 @@ TEST(RunTransfers, OfZero2GatherNothing) {
     EXPECT_THAT(unit.gather.rounds, IsEmpty());
     EXPECT_FALSE(unit.reduce.rounds.empty());
   }
-  for (const auto& part : plans_of("dp=2,zero=1", 2).of_runs(0)[0]) EXPECT_THAT(part[0], IsEmpty());
+  const Plans copies = plans_of("dp=2,zero=1", 2);
+  for (const auto& part : copies.of_runs(0)[0]) EXPECT_THAT(part[0], IsEmpty());
   EXPECT_THAT(plans_of("tp=2,zero=3", 2).of_runs(0)[0][0][0], IsEmpty()) << "nobody else holds copies";
 }
 
