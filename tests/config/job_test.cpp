@@ -178,6 +178,7 @@ TEST(Job, only_the_strategy_at_home_keeps_the_optimizers_state_on_every_replica)
   EXPECT_EQ(error_of([] { good({"bucket.1.strategy={dp=8,tp=1,pp=1,zero=0}"}); }),
             "job.toml: bucket.1: zero = 0, but the optimizer's state is kept once, as bucket 0 says "
             "(run.home). Set zero = 0 there, or leave it out here.");
+  EXPECT_EQ(good({"bucket.1.strategy={depth=8,zero=0}"}).buckets[1].strategy.zero, 0) << "depth leaves no copies";
 }
 
 TEST(Job, gpt2_reads_no_further_than_its_positions) {

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "config/strategy.hpp"
 #include "error_text.hpp"
 
@@ -102,12 +104,18 @@ TEST(StrategyText, numbers_columns_first_then_rows_depth_and_data) {
   layout::Mesh mesh{{}, stage.ranks};
   for (const layout::StageAxisInfo& info : layout::stage_axes())
     mesh.axes.push_back({std::string(info.name), stage.mesh[info.axis]});
-  const auto place = [&](StageAxis axis) { return mesh.coordinate(13, layout::factors_of(mesh, axis)[0]); };
+  const int position = static_cast<int>(std::ranges::find(mesh.ranks, 13) - mesh.ranks.begin());
+  const auto place = [&](StageAxis axis) { return mesh.coordinate(position, layout::factors_of(mesh, axis)[0]); };
   EXPECT_EQ(place(StageAxis::inner), 1);
   EXPECT_EQ(place(StageAxis::outer), 0);
   EXPECT_EQ(place(StageAxis::depth), 1);
   EXPECT_EQ(place(StageAxis::data), 1);
-  const auto group = [&](StageAxis axis) { return mesh.peers(13, layout::factors_of(mesh, axis)); };
+  const auto group = [&](StageAxis axis) {
+    std::vector<int> ranks;
+    for (const int peer : mesh.peers(position, layout::factors_of(mesh, axis)))
+      ranks.push_back(mesh.ranks[static_cast<size_t>(peer)]);
+    return ranks;
+  };
   EXPECT_THAT(group(StageAxis::inner), ElementsAre(12, 13));
   EXPECT_THAT(group(StageAxis::outer), ElementsAre(13, 15));
   EXPECT_THAT(group(StageAxis::depth), ElementsAre(9, 13));

@@ -67,7 +67,7 @@ MORE = {"model": {"preset": "7b", "path": "/nowhere", "head_dim": 8, "max_positi
                   "rope_scaling": {"factor": 2.0}, "tied_embeddings": True, "qk_norm": True, "initializer_range": 0.1,
                   "attention": "unfused"},
         "batch": {"tokens": 96, "lengths": "full"}, "parallel": SETTINGS | {"preset": "hotspa/7b-16gpu-commoncrawl"},
-        "bucket": [{"strategy": SETTINGS | {"dp": 1, "name": "x", "inner": 2, "inside": "pipeline"}}],
+        "bucket": [{"strategy": SETTINGS | {"dp": 1, "name": "x", "depth": 2, "inner": 2, "inside": "pipeline"}}],
         "optimizer": {"min_lr": 0.0, "warmup_steps": 2, "decay_steps": 3, "beta1": 0.9, "eps": 1e-8,
                       "clip_norm": 1.0, "schedule": "linear"},
         "run": {"memory_budget": "1 GiB", "checkpoint_every": 1, "keep_checkpoints": 1, "log_every": 1,
@@ -161,5 +161,5 @@ def test_any_job_ends_well_or_with_a_message(tmp_path, part):
         path = tmp_path / "job.toml"
         path.write_text(wrong_job(number))
         if message := error_of(command_of(number, path)):
-            errors.append(f"job {number}, {command_of(number, 'job.toml')}: {error}\n{path.read_text()}")
+            errors.append(f"job {number}, {command_of(number, 'job.toml')}: {message}\n{path.read_text()}")
     assert not errors, "\n\n".join(errors)
