@@ -75,7 +75,7 @@ precision = "bf16"
 
 
 def share_of_peak(seconds, sequences):
-    """With what is recomputed: D. Narayanan et al., arXiv 2104.04473, section 5.1. That AxoNN's share is counted so is an
+    """With what is recomputed: D. Narayanan et al., arXiv 2104.04473, section 5.1. That AxoNN counts so is an
     assumption."""
     flops = (96 * sequences * CONTEXT * LAYERS * HIDDEN**2 *
              (1 + CONTEXT / (6 * HIDDEN) + VOCABULARY / (16 * LAYERS * HIDDEN)))
