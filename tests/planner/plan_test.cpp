@@ -30,7 +30,9 @@ Request request_of(i64 memory = 0, int hosts = 2) {
   request.context = 4096;
   request.hardware.device.memory = {i64{64} << 30};
   request.memory = memory;
-  request.limits = {.most_head_layers = 1, .recompute = {config::Recompute::none, config::Recompute::full}};
+  request.limits = {.axes = axes_of_problems(),
+                    .most_head_layers = 1,
+                    .recompute = {config::Recompute::none, config::Recompute::full}};
   return request;
 }
 

@@ -229,7 +229,7 @@ TEST(Search, stopped_anywhere_it_has_a_plan_and_a_bound_on_its_gap) {
 
 TEST(Search, runners_up_are_limited_by_work_and_not_by_time) {
   int fewer = 0, more = 0;
-  for (unsigned seed = 1; seed <= kBounded; ++seed) {
+  for (unsigned seed = 1; seed <= problems(20, 1); ++seed) {
     SmallProblem problem(seed);
     problem.settings.top = 8;
     const Found all = search(problem.model, problem.transfers, problem.shapes, problem.settings);

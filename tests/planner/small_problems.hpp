@@ -75,6 +75,11 @@ constexpr unsigned problems(unsigned all, unsigned under_sanitizers) {
 #endif
 }
 
+/// As few axes as problems.
+inline std::vector<layout::StageAxis> axes_of_problems() {
+  return problems(2, 1) > 1 ? stage_axes() : std::vector{layout::StageAxis::outer};
+}
+
 struct SmallProblem {
   explicit SmallProblem(unsigned seed)
       : random(seed),
