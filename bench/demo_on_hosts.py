@@ -2,7 +2,7 @@
 """Compares measured steps of the demo's job on two test hosts of two ranks with `switchyard simulate`, as Markdown.
 
     bench/demo_on_hosts.py --cluster TOOL [--program build/switchyard] [--data data/python] [--inter 400mbit]
-                           [--intra 2gbit] [--cores 0.45] [--steps 6] [--out FOLDER]
+                           [--intra 2gbit] [--cores 0.45] [--steps 6] [--strategy S ...] [--out FOLDER]
 
 TOOL makes hosts with slow links (up, launch, down as for bench/hosts); every rank has a fixed share of a core. The
 hosts are profiled over TCP; then the job trains with its own buckets and with single strategies, without its memory
@@ -79,6 +79,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_hosts(parser, cores="0.45")
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--strategy", nargs="+", default=STRATEGIES)
     arguments = parser.parse_args()
     with hosts_of(arguments) as launcher, tempfile.TemporaryDirectory() as folder:
         profile = Path(folder) / "profile.json"
@@ -89,7 +90,7 @@ def main():
         text = f"Links as profiled: {rates}.\n\n{HEAD}"
         print(text, end="", flush=True)
         errors = []
-        for strategy in STRATEGIES:
+        for strategy in arguments.strategy:
             path = write_job(Path(folder) / strategy.replace(" ", "-"), strategy, arguments.data)
             error, line = row(arguments.program, launcher, path, profile, strategy, arguments.steps)
             errors.append(abs(error))

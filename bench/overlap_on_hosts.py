@@ -6,7 +6,7 @@
 
 TOOL, DATA and the job are those of bench/demo_on_hosts.py. Each strategy trains with and without overlap in turns, so
 many rounds; a run's time is that of its median step, without the first, which touches fresh memory. hidden: the log's
-hidden_share, of the communication within runs. Writes overlap_on_hosts.md to --out.
+hidden_share, of the communication within runs (-: there is none). Writes overlap_on_hosts.md to --out.
 """
 
 import argparse
@@ -25,12 +25,12 @@ HEAD = ("| strategy | with overlap, s per step | without | with / without, each 
 
 
 def measure(program, launcher, path, out, overlap, steps):
-    """Seconds of the median step, and the mean share of communication that is hidden."""
+    """Seconds of the median step, and the mean share of communication that is hidden, if there is any."""
     call(*launcher, program, "train", path, "--steps", steps, "--out", out, "--set",
          f"run.overlap={json.dumps(overlap)}")
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     shares = [line["hidden_share"] for line in log if "hidden_share" in line]
-    return median(seconds_of(log)[1:]), sum(shares) / len(shares)
+    return median(seconds_of(log)[1:]), sum(shares) / len(shares) if shares else None
 
 
 def row(program, launcher, path, strategy, rounds, steps):
@@ -38,8 +38,9 @@ def row(program, launcher, path, strategy, rounds, steps):
               for overlap in (True, False)] for n in range(rounds)]
     ratios = ", ".join(f"{on[0] / off[0]:.3f}" for on, off in found)
     seconds = [median([pair[i][0] for pair in found]) for i in range(2)]
-    hidden = 100 * median([on[1] for on, _ in found])
-    return f"| {strategy} | {seconds[0]:.2f} | {seconds[1]:.2f} | {ratios} | {hidden:.0f}% |\n"
+    shares = [on[1] for on, _ in found if on[1] is not None]
+    hidden = f"{100 * median(shares):.0f}%" if shares else "-"
+    return f"| {strategy} | {seconds[0]:.2f} | {seconds[1]:.2f} | {ratios} | {hidden} |\n"
 
 
 def main():
