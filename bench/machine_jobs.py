@@ -65,11 +65,10 @@ def write_job(folder, spec):
     folder.mkdir(parents=True, exist_ok=True)
     draw = random.Random(1)
     lengths = spec["lengths"] if isinstance(spec["lengths"], list) else [spec["lengths"]]
-    writer = IndexedWriter(folder / "corpus.bin", VOCAB)
+    writer = IndexedWriter(folder, VOCAB)
     for i in range(max(64, spec["documents"])):
         writer.add([draw.randrange(VOCAB) for _ in range(lengths[i % len(lengths)])])
-    writer.close()
-    writer.write_index(folder / "corpus.idx")
+    writer.finish()
     longest = max(lengths)
     sections = {"model": spec["model"], "data": {"path": str(folder)},
                 "batch": {"sequences": spec["documents"], "context": longest},

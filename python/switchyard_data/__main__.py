@@ -15,8 +15,9 @@ def _parser():
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("prepare", help="tokenize documents into corpus.bin and corpus.idx",
                                   description="Tokenizes documents into DIR/corpus.bin and corpus.idx, with "
-                                              "tokenizer.json and meta.json. "
-                                  "A second run with the same inputs and options does nothing.")
+                                              "the tokenizer's files and meta.json. A second run with the same inputs "
+                                              "and options does nothing, or goes on where the first one was "
+                                              "interrupted.")
     command.add_argument("--input", nargs="+", required=True, action="extend", metavar="PATH",
                          help="folders of text files, or files: text, .jsonl, .jsonl.gz, .jsonl.zst, .parquet; "
                          "a document is a file or a row")
@@ -24,8 +25,14 @@ def _parser():
                          help="Hugging Face tokenizer.json, or train:8192 to train a byte-level BPE of that size on "
                               "the inputs")
     command.add_argument("--out", required=True, metavar="DIR", help="folder to write")
-    command.add_argument("--text-key", default="content", metavar="KEY",
-                         help="key or column of the text in rows (default: content)")
+    command.add_argument("--eos", metavar="TOKEN|none",
+                         help="token put after each document (default: the one that the tokenizer declares; "
+                              "<|endoftext|> for train:)")
+    command.add_argument("--bos", metavar="TOKEN|none",
+                         help="token put before each document (default: the one that the tokenizer itself puts before "
+                              "a text; none for train:)")
+    command.add_argument("--text-key", metavar="KEY",
+                         help="key or column of the text in rows (default: text, else content)")
     command.add_argument("--suffix", action="append", default=[], metavar=".EXT",
                          help="take only files with this ending from folders; repeatable")
     command.add_argument("--force", action="store_true", help="prepare again even if nothing has changed")
@@ -74,12 +81,21 @@ def _write(text):
         return 3
 
 
+def _edges(meta):
+    edges = [f"{verb} with {meta[name]['token']}" for name, verb in (("bos", "begins"), ("eos", "ends")) if meta[name]]
+    if edges:
+        return f"each document {' and '.join(edges)}"
+    reason = "" if meta["options"]["eos"] else ": the tokenizer declares none; name one with --eos"
+    return f"no token ends a document{reason}"
+
+
 def _run(arguments):
     options = _parser().parse_args(arguments)
     try:
-        from .prepare import prepare  # slow, and not needed for help
-        meta, done = prepare(options.input, options.tokenizer, options.out, options.text_key, options.suffix,
-                             options.force)
+        from .prepare import Options, can_go_on, prepare  # slow, and not needed for help
+        del options.command
+        options = Options(**vars(options))
+        meta, done = prepare(options)
     except DataError as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)  # a library's message may have several lines
         return 2
@@ -92,11 +108,13 @@ def _run(arguments):
               file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("error: interrupted; nothing was written.", file=sys.stderr)
+        rest = "The same command goes on from there." if can_go_on(options.out) else "Nothing was written."
+        print(f"error: interrupted. {rest}", file=sys.stderr)
         return 130
     state = "" if done else "up to date: "
     print(f"{state}{options.out}: {meta['documents']} documents, {meta['tokens']} tokens, longest {meta['longest']}, "
           f"vocabulary {meta['vocab_size']}")
+    print(_edges(meta))
     if done and (meta["empty_documents"] or meta["skipped_files"]):
         print(f"skipped: {meta['empty_documents']} empty documents, {meta['skipped_files']} files that are not UTF-8 "
               "text")

@@ -1,11 +1,14 @@
 """Writes Megatron's indexed dataset: NAME.bin holds the tokens, NAME.idx the position of each document."""
 
+import array
+import os
 import struct
 
 import numpy
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
+BIN, IDX, LENGTHS = "corpus.bin", "corpus.idx", "lengths"
 UINT16, INT32 = 8, 4  # codes of the data types
 UINT16_VOCABULARY = 65500  # below this, tokens take two bytes, as in Megatron
 
@@ -15,27 +18,64 @@ def token_type(vocabulary):
     return (numpy.dtype("<u2"), UINT16) if vocabulary < UINT16_VOCABULARY else (numpy.dtype("<i4"), INT32)
 
 
-class IndexedWriter:
-    """One sequence per document. Lengths are kept in memory, tokens are not."""
+class GrowingFile:
+    """A file that is only appended to. A new one goes on after the first `kept` bytes of what was there."""
 
-    def __init__(self, bin_path, vocabulary):
-        self.dtype, self.code = token_type(vocabulary)
-        self.lengths = []
-        self._file = open(bin_path, "wb")
+    def __init__(self, path, kept=0):
+        self._file = open(path, "ab")
+        self._file.truncate(kept)
+        self.size = kept
 
-    def add(self, ids):
-        self._file.write(numpy.asarray(ids, dtype=self.dtype).tobytes())
-        self.lengths.append(len(ids))
+    def append(self, data):
+        self._file.write(data)
+        self.size += len(data)
+
+    def save(self):
+        """Returns when everything is on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def close(self):
         self._file.close()
 
-    def write_index(self, idx_path):
+
+class IndexedWriter:
+    """One sequence per document. Lengths are kept in memory, four bytes each, tokens are not.
+
+    folder  gets corpus.bin and, at the end, corpus.idx; meanwhile `lengths`, from which another writer can go on
+    kept    what save() of an earlier writer in this folder returned; this one goes on from there
+    """
+
+    def __init__(self, folder, vocabulary, kept=None):
+        self.folder = folder
+        self.dtype, self.code = token_type(vocabulary)
+        self._files = {name: GrowingFile(folder / name, (kept or {}).get(name, 0)) for name in (LENGTHS, BIN)}
+        self.lengths = array.array("i", (folder / LENGTHS).read_bytes())
+
+    def add(self, ids):
+        self._files[BIN].append(numpy.asarray(ids, dtype=self.dtype).tobytes())
+        self.lengths.append(len(ids))
+
+    def save(self):
+        """What was added so far outlives the process from now on. Returns sizes of the files."""
+        lengths = self._files[LENGTHS]
+        lengths.append(self.lengths[lengths.size // self.lengths.itemsize:].tobytes())
+        for file in self._files.values():
+            file.save()
+        return {name: file.size for name, file in self._files.items()}
+
+    def finish(self):
+        for file in self._files.values():
+            file.close()
+        self._write_index()
+        (self.folder / LENGTHS).unlink()
+
+    def _write_index(self):
         sizes = numpy.asarray(self.lengths, dtype="<i4")
         ends = numpy.cumsum(sizes, dtype="<i8") * self.dtype.itemsize
         pointers = numpy.concatenate([numpy.zeros(1, "<i8"), ends])[:len(sizes)]
         marks = numpy.arange(len(sizes) + 1, dtype="<i8")
-        with open(idx_path, "wb") as file:
+        with open(self.folder / IDX, "wb") as file:
             file.write(MAGIC + struct.pack("<QBQQ", VERSION, self.code, len(sizes), len(marks)))
-            for array in (sizes, pointers, marks):
-                file.write(array.tobytes())
+            for values in (sizes, pointers, marks):
+                file.write(values.tobytes())

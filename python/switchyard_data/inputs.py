@@ -15,6 +15,7 @@ from . import DataError
 ROW_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 SKIPPED_FOLDERS = ("__pycache__", "site-packages", "dist-packages", "node_modules")
 PARQUET_ROWS = 1024  # read at a time
+TEXT_KEYS = ("text", "content")  # where the text of a row is looked for, unless a key is given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,30 +67,58 @@ def _file(path, named):
     return File(path, named, status.st_size, status.st_mtime_ns)
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where reading stands: documents taken from the file with this number; all files before it are done.
+
+    skipped  files of folders, up to there, that are not UTF-8 text
+    """
+
+    file: int = 0
+    documents: int = 0
+    skipped: int = 0
+
+
 class Documents:
     """Iterates over the texts of files; may be iterated again. Counts as it goes.
 
-    skipped   files of folders that are not UTF-8 text
+    text_key  key or column of the text in rows; None: the first of TEXT_KEYS that there is
+    place     after the last document
     consumed  bytes of the files read so far
     """
 
-    def __init__(self, files, text_key):
-        self.files, self.text_key = files, text_key
+    def __init__(self, files, text_key=None):
+        self.files, self.text_keys = files, (text_key,) if text_key else TEXT_KEYS
         self.total_bytes = sum(file.size for file in files)
-        self.skipped = self.consumed = 0
+        self.place, self.consumed = Place(), 0
 
     def __iter__(self):
-        self.skipped = self.consumed = 0
-        before = 0
-        for file in self.files:
+        return self.after(Place())
+
+    def after(self, place):
+        """The documents that follow a place where an earlier iteration stood."""
+        self.consumed = sum(file.size for file in self.files[:place.file])
+        self.place = place
+        return self._read(place, self.consumed)
+
+    def _read(self, place, before):
+        for number in range(place.file, len(self.files)):
+            file = self.files[number]
+            done = place.documents if number == place.file else 0
             reader = self._parquet if file.path.suffix == ".parquet" else self._lines if file.is_rows() else self._text
-            for text, position in reader(file):
+            for text, position in reader(file, done):
+                self.place = dataclasses.replace(self.place, documents=self.place.documents + 1)
                 self.consumed = before + min(position, file.size)
                 yield text
             before += file.size
             self.consumed = before
+            self.place = Place(number + 1, 0, self.place.skipped)
 
-    def _text(self, file):
+    # Readers yield the documents of a file after the first `done`, with the position in it, in bytes.
+
+    def _text(self, file, done):
+        if done:
+            return
         try:
             data = file.path.read_bytes()
         except OSError as error:
@@ -102,16 +131,20 @@ class Documents:
             if file.named:
                 remedy = "Convert it, or leave it out of --input."
                 raise DataError(f"{file.path}: not UTF-8 text ({error}). {remedy}") from error
-            self.skipped += 1
+            self.place = dataclasses.replace(self.place, skipped=self.place.skipped + 1)
             return
         yield text, file.size
 
-    def _lines(self, file):
+    def _lines(self, file, done):
         try:
             with open(file.path, "rb") as raw:
                 stream = io.BufferedReader(_uncompressed(raw, file.path.name), 1 << 20)
                 for number, line in enumerate(stream, 1):
-                    if line.strip():
+                    if not line.strip():
+                        continue
+                    if done > 0:
+                        done -= 1
+                    else:
                         yield self._row_text(line, f"{file.path}:{number}"), raw.tell()
         except (OSError, EOFError, zlib.error) as error:  # pyarrow raises OSError for damaged streams
             if file.path.suffix == ".jsonl":
@@ -125,22 +158,33 @@ class Documents:
             raise DataError(f"{where}: not valid JSON ({error}). Fix or delete the line.") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: not a JSON object. Each line must be one, with the text under a key.")
-        return _text_of(row.get(self.text_key), self.text_key, row.keys(), where)
+        key = self._key_among(row.keys(), where)
+        return _text_of(row[key], key, where)
 
-    def _parquet(self, file):
+    def _key_among(self, names, where):
+        for key in self.text_keys:
+            if key in names:
+                return key
+        sought = " or ".join(f'"{key}"' for key in self.text_keys)
+        seen = ", ".join(f'"{name}"' for name in names) or "none"
+        raise DataError(f"{where}: no key {sought}; its keys are {seen}. Name the one of the text with --text-key.")
+
+    def _parquet(self, file, done):
         try:
             table = pyarrow.parquet.ParquetFile(file.path)
         except (pyarrow.ArrowException, OSError) as error:
             raise DataError(f"{file.path}: truncated or not a parquet file ({error}). Fetch it again.") from error
-        names = table.schema_arrow.names
-        if self.text_key not in names:
-            raise _missing_key(self.text_key, names, file.path)
-        rows, total = 0, max(table.metadata.num_rows, 1)
+        key = self._key_among(table.schema_arrow.names, file.path)
+        rows, groups = 0, list(range(table.metadata.num_row_groups))
+        while groups and rows + table.metadata.row_group(groups[0]).num_rows <= done:
+            rows += table.metadata.row_group(groups.pop(0)).num_rows
         try:
-            for batch in table.iter_batches(PARQUET_ROWS, columns=[self.text_key]):
+            for batch in table.iter_batches(PARQUET_ROWS, row_groups=groups, columns=[key]):
                 for text in batch.column(0).to_pylist():
                     rows += 1
-                    yield _text_of(text, self.text_key, names, f"{file.path}: row {rows}"), file.size * rows // total
+                    if rows > done:
+                        yield _text_of(text, key, f"{file.path}: row {rows}"), (
+                            file.size * rows // table.metadata.num_rows)
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # or text that is not UTF-8
             raise DataError(f"{file.path}: damaged after row {rows} ({error}). Fetch it again.") from error
 
@@ -150,11 +194,9 @@ def _uncompressed(raw, name):
     return pyarrow.CompressedInputStream(raw, codec) if codec else raw
 
 
-def _text_of(text, key, keys, where):
-    if text is None and key in keys:
-        return ""
+def _text_of(text, key, where):
     if text is None:
-        raise _missing_key(key, keys, where)
+        return ""
     if not isinstance(text, str):
         raise DataError(f"{where}: \"{key}\" is not text but {type(text).__name__}. Name the key of the text with "
                         "--text-key.")
@@ -163,11 +205,6 @@ def _text_of(text, key, keys, where):
     except UnicodeEncodeError as error:
         raise DataError(f"{where}: \"{key}\" is not valid Unicode ({error.reason}). Fix or delete the row.") from error
     return text
-
-
-def _missing_key(key, keys, where):
-    seen = ", ".join(f'"{name}"' for name in keys) or "none"
-    return DataError(f"{where}: no key \"{key}\"; its keys are {seen}. Name the one of the text with --text-key.")
 
 
 def _unreadable(path, error):

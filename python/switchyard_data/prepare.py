@@ -1,49 +1,72 @@
-"""Data preparation: makes corpus.bin, corpus.idx, tokenizer.json and meta.json from the inputs."""
+"""Data preparation: makes corpus.bin, corpus.idx, the tokenizer's files and meta.json from the inputs."""
 
+import dataclasses
 import errno
 import hashlib
 import json
 import os
+import time
 from pathlib import Path
 
-from . import DataError, scratch_folders, tokenizing
-from .indexed import IndexedWriter
-from .inputs import Documents, find_files
+from . import DataError, indexed, scratch_folders, tokenizer_files, tokenizing
+from .inputs import Documents, Place, find_files
 from .progress import Progress
 
-FORMAT = 1  # version of the written files; part of the fingerprint
+FORMAT = 2  # version of the written files; part of the fingerprint
 BATCH_CHARACTERS = 2 << 20  # encoded at a time, on all cores
-# meta.json comes last and marks the others as complete.
-OUTPUTS = ("corpus.bin", "corpus.idx", "tokenizer.json", "meta.json")
+SAVE_SECONDS = 5  # between two states from which an interrupted preparation can go on
+META, STATE = "meta.json", "state.json"
+# Everything that may lie in a prepared folder. Without the first one nothing there is a corpus, so it comes last.
+OUTPUTS = (indexed.IDX, META, indexed.BIN, "tokenizer.json", *tokenizer_files.COMPANIONS)
 
 
-def prepare(inputs, tokenizer, out, text_key="content", suffixes=(), force=False):
-    """Writes the four files to folder `out`, all or none, and returns (meta, whether anything was done)."""
-    vocabulary = tokenizing.training_vocabulary(tokenizer)
-    given = None if vocabulary else tokenizing.load(tokenizer)
-    files = [file for file in find_files(inputs, suffixes) if Path(out).resolve() not in file.path.resolve().parents]
-    fingerprint = _fingerprint(files, given.to_str() if given else tokenizer, text_key)
-    out = Path(out)
-    scratch_folders.remove_stale(out)
-    meta = None if force else _up_to_date(out, fingerprint)
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """As on the command line; None is the default in words."""
+
+    input: list
+    tokenizer: str
+    out: str
+    text_key: str | None = None
+    suffix: tuple = ()
+    bos: str | None = None
+    eos: str | None = None
+    force: bool = False
+
+    def recorded(self):
+        """What decides the content of the files, but for the inputs' content."""
+        kept = dataclasses.asdict(self)
+        return {name: kept[name] for name in kept if name not in ("out", "force")}
+
+
+def prepare(options):
+    """Writes the files to options.out, all or none, and returns (meta, whether anything was done)."""
+    asked = tokenizing.training(options.tokenizer, options.bos, options.eos)
+    given = None if asked else tokenizer_files.load(options.tokenizer)
+    out = Path(options.out)
+    files = [file for file in find_files(options.input, options.suffix)
+             if out.resolve() not in file.path.resolve().parents]
+    fingerprint = _fingerprint(files, given, options)
+    meta = None if options.force else _up_to_date(out, fingerprint)
     if meta:
+        scratch_folders.remove_stale(out)
         return meta, False
-    documents = Documents(files, text_key)
-    given = given or _train(documents, vocabulary)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with scratch_folders.Scratch(out) as scratch:
-            meta = _write(documents, given, scratch)
-            meta["tokenizer"] = tokenizer
-            meta["fingerprint"] = fingerprint
-            (scratch / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+        with scratch_folders.Scratch(
+                out, wanted=lambda folder: not options.force and _state(folder, fingerprint),
+                kept=lambda folder, error: not isinstance(error, DataError) and _state(folder, fingerprint)) as scratch:
+            meta = _Preparation(Documents(files, options.text_key), options, fingerprint, scratch).run(given, asked)
             with scratch_folders.locked(out):  # keeps two runs from mixing their files
-                (out / "meta.json").unlink(missing_ok=True)
-                for name in OUTPUTS:
-                    os.replace(scratch / name, out / name)
+                _publish(scratch, out)
     except OSError as error:
         raise DataError(f"--out {out}: can't be written ({error.strerror}). {_remedy(error)}") from error
     return meta, True
+
+
+def can_go_on(out):
+    """Whether an interrupted preparation left something to go on from."""
+    return any(Path(out).glob(f"{scratch_folders.PREFIX}*/{STATE}"))
 
 
 def _remedy(error):
@@ -51,34 +74,53 @@ def _remedy(error):
     return "Make room, or choose another folder." if full else "Choose another folder."
 
 
-def _fingerprint(files, tokenizer, text_key):
-    state = [FORMAT, tokenizer, text_key, [[str(file.path.resolve()), file.size, file.modified] for file in files]]
+def _fingerprint(files, given, options):
+    content = [given.tokenizer.to_str(), *(f"{name} {given.companions[name]}" for name in sorted(given.companions))
+               ] if given else []
+    state = [FORMAT, content, options.recorded() | {"input": []},
+             [[str(file.path.resolve()), file.size, file.modified] for file in files]]
     return hashlib.sha256(json.dumps(state).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _up_to_date(out, fingerprint):
+def _read_object(path):
+    """The JSON object of a file; empty if it isn't there, or no such file."""
     try:
-        meta = json.loads((out / "meta.json").read_text(encoding="utf-8"))
-        sizes = {name: (out / name).stat().st_size for name in meta["bytes"]}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    return meta if meta.get("fingerprint") == fingerprint and sizes == meta["bytes"] else None
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
-def _train(documents, vocabulary):
-    with Progress(f"training a tokenizer of {vocabulary}", documents.total_bytes) as progress:
-        def counted():
-            for text in documents:
-                progress.count([text], documents.consumed)
-                yield text
-        tokenizer = tokenizing.train(counted(), vocabulary)
-    if progress.text_bytes == 0:
-        raise _no_documents(documents)
-    return tokenizer
+def _has(folder, sizes, exactly=True):
+    try:
+        found = {name: (folder / name).stat().st_size for name in sizes}
+        return all(found[name] == sizes[name] if exactly else found[name] >= sizes[name] for name in sizes)
+    except (OSError, TypeError):
+        return False
+
+
+def _up_to_date(out, fingerprint):
+    meta = _read_object(out / META)
+    whole = meta.get("fingerprint") == fingerprint and _has(out, meta["bytes"] | {indexed.IDX: meta["index_bytes"]})
+    return meta if whole else None
+
+
+def _state(folder, fingerprint):
+    """The state of a preparation that can go on in the folder; None if there is none."""
+    state = _read_object(folder / STATE)
+    return state if state.get("fingerprint") == fingerprint and _has(folder, state["bytes"], exactly=False) else None
+
+
+def _publish(scratch, out):
+    for name in OUTPUTS:
+        (out / name).unlink(missing_ok=True)
+    for name in reversed(OUTPUTS):
+        if (scratch / name).exists():
+            os.replace(scratch / name, out / name)
 
 
 def _no_documents(documents):
-    return DataError(f"no documents in {len(documents.files)} files ({documents.skipped} are not UTF-8 text). "
+    return DataError(f"no documents in {len(documents.files)} files ({documents.place.skipped} are not UTF-8 text). "
                      "Check --input, --suffix and --text-key.")
 
 
@@ -94,35 +136,81 @@ def _batches(texts):
         yield batch
 
 
-def _write(documents, tokenizer, scratch):
-    size = tokenizing.vocabulary_size(tokenizer)
-    writer = IndexedWriter(scratch / "corpus.bin", size)
-    empty = 0
-    with Progress("tokenizing", documents.total_bytes) as progress:
-        for batch in _batches(documents):
-            with tokenizing.told("--tokenizer: it can't encode the inputs"):
-                encodings = tokenizer.encode_batch_fast(batch, add_special_tokens=False)
-            for encoding in encodings:
-                ids = encoding.ids  # every access makes a copy
-                progress.tokens += len(ids)
-                if ids:
-                    writer.add(ids)
-                else:
-                    empty += 1
-            progress.count(batch, documents.consumed)
-        writer.close()
-    if not writer.lengths:
-        raise _no_documents(documents)
-    writer.write_index(scratch / "corpus.idx")
-    tokenizer.save(str(scratch / "tokenizer.json"))
-    return {
-        "vocab_size": size,
-        "documents": len(writer.lengths),
-        "tokens": sum(writer.lengths),
-        "longest": max(writer.lengths),
-        "dtype": "uint16" if writer.dtype.itemsize == 2 else "int32",
-        "text_bytes": progress.text_bytes,
-        "empty_documents": empty,
-        "skipped_files": documents.skipped,
-        "bytes": {name: (scratch / name).stat().st_size for name in OUTPUTS[:3]},
-    }
+class _Preparation:
+    """Fills a scratch folder with the files, from the start or from the state that is there."""
+
+    def __init__(self, documents, options, fingerprint, scratch):
+        self.documents, self.options, self.scratch = documents, options, scratch
+        self.state = _state(scratch, fingerprint) or {"fingerprint": fingerprint, "bytes": {}, "place": {}, "empty": 0,
+                                                      "text_bytes": 0}
+        self.saved = time.monotonic()
+
+    def run(self, given, asked):
+        files = given or self._trained(asked)
+        frame = tokenizing.frame(files, self.options.bos, self.options.eos)
+        names = files.save(self.scratch)
+        writer = self._tokenize(files.tokenizer, frame)
+        lengths = writer.lengths
+        sizes = {name: (self.scratch / name).stat().st_size for name in (indexed.BIN, *names)}
+        meta = {
+            "vocab_size": tokenizer_files.vocabulary_size(files.tokenizer),
+            "documents": len(lengths),
+            "tokens": sum(lengths),
+            "longest": max(lengths),
+            "dtype": "uint16" if writer.dtype.itemsize == 2 else "int32",
+            **frame.description(),
+            "text_bytes": self.state["text_bytes"],
+            "empty_documents": self.state["empty"],
+            "skipped_files": self.documents.place.skipped,
+            "tokenizer_sha256": hashlib.sha256((self.scratch / "tokenizer.json").read_bytes()).hexdigest(),
+            "options": self.options.recorded(),
+            "bytes": sizes,
+            "index_bytes": (self.scratch / indexed.IDX).stat().st_size,
+            "fingerprint": self.state["fingerprint"],
+        }
+        (self.scratch / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+        return meta
+
+    def _trained(self, asked):
+        if "tokenizer.json" in self.state["bytes"]:
+            return tokenizer_files.load(self.scratch)
+        with Progress(f"training a tokenizer of {asked.vocabulary}", self.documents.total_bytes) as progress:
+            def counted():
+                for text in self.documents:
+                    progress.count([text], self.documents.consumed)
+                    yield text
+            files = tokenizing.train(counted(), asked)
+        if progress.text_bytes == 0:
+            raise _no_documents(self.documents)
+        self._save({name: (self.scratch / name).stat().st_size for name in files.save(self.scratch)})
+        return files
+
+    def _tokenize(self, tokenizer, frame):
+        writer = indexed.IndexedWriter(self.scratch, tokenizer_files.vocabulary_size(tokenizer), self.state["bytes"])
+        with Progress("tokenizing", self.documents.total_bytes) as progress:
+            texts = self.documents.after(Place(**self.state["place"]))
+            progress.go_on(documents=len(writer.lengths) + self.state["empty"], text_bytes=self.state["text_bytes"],
+                           tokens=sum(writer.lengths), consumed=self.documents.consumed)
+            for batch in _batches(texts):
+                for ids in tokenizing.encode(tokenizer, batch):
+                    if ids:
+                        framed = frame.around(ids)
+                        writer.add(framed)
+                        progress.tokens += len(framed)
+                    else:
+                        self.state["empty"] += 1
+                progress.count(batch, self.documents.consumed)
+                self.state |= {"place": dataclasses.asdict(self.documents.place), "text_bytes": progress.text_bytes}
+                if time.monotonic() - self.saved >= SAVE_SECONDS:
+                    self._save(writer.save())
+        if not writer.lengths:
+            raise _no_documents(self.documents)
+        writer.finish()
+        return writer
+
+    def _save(self, sizes):
+        """sizes: of files that are whole up to there."""
+        self.state["bytes"] |= sizes
+        (self.scratch / "new-state").write_text(json.dumps(self.state), encoding="utf-8")
+        os.replace(self.scratch / "new-state", self.scratch / STATE)
+        self.saved = time.monotonic()

@@ -13,6 +13,7 @@ class Progress:
         self.title, self.total_bytes = title, total_bytes
         self.documents = self.text_bytes = self.tokens = 0
         self.consumed = 0  # bytes of the input files, out of total_bytes
+        self.before = 0    # of these, by an earlier process
         self.stream = stream or sys.stderr
         self.interval = interval
         self.start = time.monotonic()
@@ -25,13 +26,18 @@ class Progress:
         self.text_bytes += sum(len(text.encode("utf-8")) for text in texts)
         self.consumed = consumed
 
+    def go_on(self, documents, text_bytes, tokens, consumed):
+        """Begins with what an earlier process counted."""
+        self.documents, self.text_bytes, self.tokens = documents, text_bytes, tokens
+        self.consumed = self.before = consumed
+
     def line(self):
         seconds = time.monotonic() - self.start
         parts = [f"{self.documents} documents", f"{self.text_bytes / 1e6:.1f} MB"]
         if self.tokens:
             parts.append(f"{self.tokens} tokens")
-        if 0 < self.consumed < self.total_bytes:
-            parts.append(f"{_clock(seconds * (self.total_bytes - self.consumed) / self.consumed)} left")
+        if self.before < self.consumed < self.total_bytes:
+            parts.append(f"{_clock(seconds * (self.total_bytes - self.consumed) / (self.consumed - self.before))} left")
         else:
             parts.append(f"{_clock(seconds)} passed")
         return f"{self.title}: {', '.join(parts)}"

@@ -27,5 +27,12 @@ class CorpusReader:
         return list(struct.unpack_from(f"<{self.sizes[document]}{letter}", self.data, self.pointers[document]))
 
     def texts(self):
-        return [self.tokenizer.decode(self.ids(document), skip_special_tokens=False)
+        """Without the tokens that begin and end a document, which must be there."""
+        return [self.tokenizer.decode(self._inside(self.ids(document)), skip_special_tokens=False)
                 for document in range(len(self.sizes))]
+
+    def _inside(self, ids):
+        for name, place in (("bos", 0), ("eos", -1)):
+            if self.meta[name]:
+                assert ids.pop(place) == self.meta[name]["id"]
+        return ids

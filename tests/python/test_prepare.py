@@ -66,6 +66,7 @@ def write_parquet(folder):
     return TEXTS
 
 
+PREPARED = ["corpus.bin", "corpus.idx", "meta.json", "tokenizer.json", "tokenizer_config.json"]
 KINDS = [write_folder, write_jsonl, write_gz, write_zst, write_parquet]
 
 
@@ -86,7 +87,7 @@ def test_every_kind_of_input_decodes_to_the_same_bytes(tmp_path, write, named):
     assert corpus.meta["vocab_size"] == corpus.tokenizer.get_vocab_size()
     assert corpus.meta["text_bytes"] == sum(len(text.encode()) for text in texts)
     assert len(corpus.data) == 2 * sum(corpus.sizes)
-    assert sorted(os.listdir(tmp_path / "out")) == ["corpus.bin", "corpus.idx", "meta.json", "tokenizer.json"]
+    assert sorted(os.listdir(tmp_path / "out")) == PREPARED
 
 
 def test_several_inputs_follow_one_another(tmp_path):
@@ -96,8 +97,7 @@ def test_several_inputs_follow_one_another(tmp_path):
     (tmp_path / "3.jsonl").write_bytes(rows(["three"], key="text"))
     out = tmp_path / "out"
     assert prepare("--input", tmp_path / "3.jsonl", tmp_path / "a", "--input", tmp_path / "2.txt",
-                   "--tokenizer", "train:256", "--out", out,
-                   "--text-key", "text") == 0
+                   "--tokenizer", "train:257", "--out", out) == 0
     assert CorpusReader(out).texts() == ["three", "one", "two"]
 
 
@@ -105,7 +105,7 @@ def test_a_suffix_chooses_files_of_folders(tmp_path):
     (tmp_path / "in").mkdir()
     for name in ("a.py", "b.txt", "c.md", "d.py.orig"):
         (tmp_path / "in" / name).write_text(name)
-    prepare("--input", tmp_path / "in", "--suffix", ".py", "--suffix", ".md", "--tokenizer", "train:256",
+    prepare("--input", tmp_path / "in", "--suffix", ".py", "--suffix", ".md", "--tokenizer", "train:257",
             "--out", tmp_path / "out")
     assert CorpusReader(tmp_path / "out").texts() == ["a.py", "c.md"]
 
@@ -123,7 +123,7 @@ def test_what_is_not_a_document_is_skipped_and_counted(tmp_path, capsys):
     (source / "gone").symlink_to(source / "nowhere")
     out = source / "out"  # what is written is never read
     for _ in range(2):
-        assert prepare("--input", source, "--tokenizer", "train:256", "--out", out) == 0
+        assert prepare("--input", source, "--tokenizer", "train:257", "--out", out) == 0
     corpus = CorpusReader(out)
     assert corpus.texts() == ["kept"]
     assert corpus.meta["empty_documents"] == 1
@@ -135,7 +135,7 @@ def test_what_is_not_a_document_is_skipped_and_counted(tmp_path, capsys):
 
 def test_a_null_text_is_an_empty_document(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"content": null}\n{"content": "x"}\n{"content": ""}\n')
-    assert prepare("--input", tmp_path / "a.jsonl", "--tokenizer", "train:256", "--out", tmp_path / "out") == 0
+    assert prepare("--input", tmp_path / "a.jsonl", "--tokenizer", "train:257", "--out", tmp_path / "out") == 0
     assert CorpusReader(tmp_path / "out").meta["empty_documents"] == 2
 
 
@@ -215,7 +215,7 @@ def test_a_failed_run_leaves_the_earlier_files_as_they_were(tmp_path, capsys):
 def test_a_run_stopped_between_two_files_is_done_again(tmp_path, capsys, monkeypatch):
     source, out = tmp_path / "a.txt", tmp_path / "out"
     source.write_text("ab")
-    arguments = ("--input", source, "--tokenizer", "train:256", "--out", out)
+    arguments = ("--input", source, "--tokenizer", "train:257", "--out", out)
     prepare(*arguments)
     old = source.stat()
     source.write_text("cd")
@@ -264,17 +264,32 @@ def test_an_unknown_or_broken_tokenizer(tmp_path, capsys):
     for content in ("{", "{}", '{"model": 3}'):
         (tmp_path / "t.json").write_text(content)
         assert "not a Hugging Face tokenizer.json (" in fails(capsys, *arguments, tmp_path / "t.json")
-    for spec in ("train:", "train:x", "train:255", "train:-1"):
-        assert f"--tokenizer {spec}: the vocabulary must be a number from 256 to 1048576" in fails(capsys,
+    for spec in ("train:", "train:x", "train:256", "train:-1"):
+        assert f"--tokenizer {spec}: the vocabulary must be a number from 257 to 1048576" in fails(capsys,
                                                                                                    *arguments, spec)
 
 
+def test_the_text_is_found_under_its_usual_keys(tmp_path, capsys):
+    """Row by row, or in the columns of a table: "text" before "content"."""
+    out = tmp_path / "out"
+    both = json.dumps({"content": "wrong", "text": "right"}).encode() + b"\n"
+    (tmp_path / "a.jsonl").write_bytes(rows(["x"]) + rows(["y"], key="text") + both)
+    assert prepare("--input", tmp_path / "a.jsonl", "--tokenizer", "train:257", "--out", out) == 0
+    assert CorpusReader(out).texts() == ["x", "y", "right"]
+    assert prepare("--input", tmp_path / "a.jsonl", "--tokenizer", out, "--out", tmp_path / "other",
+                   "--text-key", "text") == 2
+    assert 'a.jsonl:1: no key "text"; its keys are "id", "content"' in capsys.readouterr().err
+    pyarrow.parquet.write_table(pyarrow.table({"content": ["wrong"], "text": ["right"]}), tmp_path / "a.parquet")
+    assert prepare("--input", tmp_path / "a.parquet", "--tokenizer", out, "--out", tmp_path / "other") == 0
+    assert CorpusReader(tmp_path / "other").texts() == ["right"]
+
+
 def test_a_missing_text_key_names_the_keys(tmp_path, capsys):
-    (tmp_path / "a.jsonl").write_bytes(rows(["x"]) + rows(["y"], key="text"))
+    (tmp_path / "a.jsonl").write_bytes(rows(["x"]) + rows(["y"], key="body"))
     arguments = ("--tokenizer", "train:300", "--out", tmp_path / "out")
     message = fails(capsys, "--input", tmp_path / "a.jsonl", *arguments)
-    assert ('a.jsonl:2: no key "content"; its keys are "id", "text". Name the one of the text with --text-key.' in
-            message)
+    assert ('a.jsonl:2: no key "text" or "content"; its keys are "id", "body". Name the one of the text with '
+            '--text-key.' in message)
     write_parquet(tmp_path)
     message = fails(capsys, "--input", tmp_path / "rows.parquet", *arguments, "--text-key", "body")
     assert 'rows.parquet: no key "body"; its keys are "content", "id".' in message
@@ -330,16 +345,20 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys):
     assert "a.txt/out: can't be written (Not a directory). Choose another folder." in error
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path, capsys, monkeypatch):
+def test_a_full_disk_leaves_no_corpus_and_nothing_is_done_twice(tmp_path, capsys, monkeypatch):
     (tmp_path / "a.txt").write_text("x")
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("switchyard_data.indexed.IndexedWriter.add", full)
-    error = fails(capsys, "--input", tmp_path / "a.txt", "--tokenizer", "train:300", "--out", tmp_path / "out")
-    assert "out: can't be written (No space left on device). Make room" in error
-    assert os.listdir(tmp_path / "out") == []
+    arguments = ("--input", tmp_path / "a.txt", "--tokenizer", "train:300", "--out", tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr("switchyard_data.indexed.IndexedWriter.add", full)
+        assert "out: can't be written (No space left on device). Make room" in fails(capsys, *arguments)
+    assert [name[:9] for name in os.listdir(tmp_path / "out")] == [".prepare-"]
+    assert prepare(*arguments) == 0
+    assert "training" not in capsys.readouterr().err  # the tokenizer was trained before
+    assert sorted(os.listdir(tmp_path / "out")) == PREPARED
 
 
 def test_the_program_runs_as_a_module_and_reports_by_exit_code(tmp_path):
@@ -350,10 +369,10 @@ def test_the_program_runs_as_a_module_and_reports_by_exit_code(tmp_path):
         command = [sys.executable, "-m", "switchyard_data", *map(str, arguments)]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
-    good = run("prepare", "--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", tmp_path / "out")
-    assert good.returncode == 0 and "1 documents, 1 tokens, longest 1, vocabulary 256" in good.stdout
+    good = run("prepare", "--input", tmp_path / "a.txt", "--tokenizer", "train:257", "--out", tmp_path / "out")
+    assert good.returncode == 0 and "1 documents, 2 tokens, longest 2, vocabulary 257" in good.stdout
     assert "tokenizing: 1 documents" in good.stderr
-    bad = run("prepare", "--input", tmp_path / "b.txt", "--tokenizer", "train:256", "--out", tmp_path / "out")
+    bad = run("prepare", "--input", tmp_path / "b.txt", "--tokenizer", "train:257", "--out", tmp_path / "out")
     assert bad.returncode == 2 and bad.stdout == "" and bad.stderr.count("\n") == 1
     assert run("prepare").returncode == 2
 
@@ -366,7 +385,7 @@ def test_the_program_runs_as_a_module_and_reports_by_exit_code(tmp_path):
 def test_a_vocabulary_that_no_tokenizer_has(tmp_path, capsys, spec):
     (tmp_path / "a.txt").write_text("x")
     message = fails(capsys, "--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer", spec)
-    assert (message == f"error: --tokenizer {spec[:80]}: the vocabulary must be a number from 256 to 1048576, e.g. "
+    assert (message == f"error: --tokenizer {spec[:80]}: the vocabulary must be a number from 257 to 1048576, e.g. "
                        "train:8192.")
     assert not (tmp_path / "out").exists()
 
@@ -414,7 +433,7 @@ def test_a_panic_of_the_library_is_reported(tmp_path, capsys, monkeypatch):
         raise Panic("index out of bounds")
 
     (tmp_path / "a.txt").write_text("x")
-    monkeypatch.setattr("switchyard_data.tokenizing.Tokenizer", type("Broken", (), {"from_str": staticmethod(panic)}))
+    monkeypatch.setattr("switchyard_data.tokenizer_files.Tokenizer", type("Broken", (), {"from_str": staticmethod(panic)}))
     (tmp_path / "t.json").write_text("{}")
     error = fails(capsys, "--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer", tmp_path / "t.json")
     assert error.endswith("not a Hugging Face tokenizer.json (index out of bounds).")
@@ -422,7 +441,7 @@ def test_a_panic_of_the_library_is_reported(tmp_path, capsys, monkeypatch):
 
 def test_rows_of_any_depth_are_reported(tmp_path, capsys):
     (tmp_path / "a.jsonl").write_bytes(rows(["x"]) + b'{"content": ' + b"[" * 100000 + b"]" * 100000 + b"}\n")
-    error = fails(capsys, "--input", tmp_path / "a.jsonl", "--tokenizer", "train:256", "--out", tmp_path / "out")
+    error = fails(capsys, "--input", tmp_path / "a.jsonl", "--tokenizer", "train:257", "--out", tmp_path / "out")
     assert "a.jsonl:2: not valid JSON (" in error
 
 
@@ -430,16 +449,16 @@ def test_a_column_that_is_no_utf8_is_reported(tmp_path, capsys):
     bad = pyarrow.Array.from_buffers(pyarrow.string(), 1, [None, pyarrow.py_buffer(struct.pack("<ii", 0, 1)),
                                                            pyarrow.py_buffer(b"\xff")])
     pyarrow.parquet.write_table(pyarrow.table({"content": bad}), tmp_path / "rows.parquet")
-    error = fails(capsys, "--input", tmp_path / "rows.parquet", "--tokenizer", "train:256", "--out", tmp_path / "out")
+    error = fails(capsys, "--input", tmp_path / "rows.parquet", "--tokenizer", "train:257", "--out", tmp_path / "out")
     assert "rows.parquet: damaged after row 0 (" in error
 
 
 def test_a_name_that_is_too_long_is_reported(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("x")
     name = str(tmp_path / ("x" * 300))
-    for arguments in (("--input", name, "--tokenizer", "train:256", "--out", tmp_path / "out"),
+    for arguments in (("--input", name, "--tokenizer", "train:257", "--out", tmp_path / "out"),
                       ("--input", tmp_path / "a.txt", "--tokenizer", name, "--out", tmp_path / "out"),
-                      ("--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", name)):
+                      ("--input", tmp_path / "a.txt", "--tokenizer", "train:257", "--out", name)):
         assert name in fails(capsys, *arguments)
 
 
@@ -448,14 +467,14 @@ def test_a_state_of_any_depth_counts_as_none(tmp_path):
     (tmp_path / "out").mkdir()
     for text in ("[" * 100000, "3", '{"bytes": 3}', '{"bytes": {"corpus.bin": 1}}'):
         (tmp_path / "out" / "meta.json").write_text(text)
-        assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", tmp_path / "out") == 0
+        assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:257", "--out", tmp_path / "out") == 0
 
 
 # Files of killed runs.
 
 SLEEPER = """import sys, time
 from switchyard_data import scratch_folders
-with scratch_folders.Scratch(sys.argv[1]) as folder:
+with scratch_folders.Scratch(sys.argv[1], lambda _: False, lambda *_: False) as folder:
     (folder / "corpus.bin").write_bytes(b"unfinished")
     print(folder, flush=True)
     time.sleep(600)
@@ -479,14 +498,14 @@ def test_the_next_run_removes_what_a_killed_one_left_but_not_what_a_living_one_h
         killed.wait()
         assert left.exists() and kept.exists()
         for state in ("new", "up to date"):
-            assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", out) == 0, state
+            assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:257", "--out", out) == 0, state
             assert not left.exists() and (kept / "corpus.bin").read_bytes() == b"unfinished"
             left.mkdir()  # an empty one, for the run whose files are up to date
     finally:
         living.kill()
         living.wait()
-    assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:256", "--out", out) == 0
-    assert sorted(os.listdir(out)) == ["corpus.bin", "corpus.idx", "meta.json", "tokenizer.json"]
+    assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:257", "--out", out) == 0
+    assert sorted(os.listdir(out)) == PREPARED
 
 
 def test_a_killed_preparation_is_cleaned_up(tmp_path):
@@ -494,7 +513,7 @@ def test_a_killed_preparation_is_cleaned_up(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(rows(["some words of a text " * 50] * 20000))
     out = tmp_path / "out"
     words = [sys.executable, "-m", "switchyard_data", "prepare", "--input", str(tmp_path / "a.jsonl"),
-             "--tokenizer", "train:256", "--out", str(out)]
+             "--tokenizer", "train:257", "--out", str(out)]
     process = subprocess.Popen(words,
                                env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "python")},
                                stderr=subprocess.DEVNULL)
@@ -505,4 +524,4 @@ def test_a_killed_preparation_is_cleaned_up(tmp_path):
     assert len(list(out.glob(".prepare-*"))) == 1
     (tmp_path / "a.jsonl").write_bytes(rows(["x"]))
     assert prepare(*words[4:]) == 0
-    assert sorted(os.listdir(out)) == ["corpus.bin", "corpus.idx", "meta.json", "tokenizer.json"]
+    assert sorted(os.listdir(out)) == PREPARED

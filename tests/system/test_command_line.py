@@ -255,7 +255,7 @@ PRINTING = {"version": ["--version"], "help": ["--help"], "help of train": ["tra
             "much": ["schedule", "--micro-batches", "3000"],
             "switch": ["switch-plan", "--model", "7b", "--cluster", "1x2", "--from", "1,2,1", "--to", "2,1,1"],
             "stats": ["data", "stats", "CORPUS"], "prepare": ["data", "prepare", "--input", "text.txt",
-                                                              "--tokenizer", "train:256", "--out", "prepared"],
+                                                              "--tokenizer", "train:257", "--out", "prepared"],
             "help of prepare": ["data", "prepare", "--help"],
             "bench": ["bench", "switch", "--hidden", "32", "--heads", "4", "--kv-heads", "2", "--ffn",
                       "48", "--vocab", "64", "--layers", "2", "--ranks", "2",
@@ -275,7 +275,7 @@ def test_standard_output_that_cannot_be_written_is_a_failure(finished, corpus, n
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-"], ids=["full", "closed"])
 def test_data_preparation_by_itself_fails_as_well(finished, redirection):
     words = [sys.executable, "-m", "switchyard_data", "prepare", "--input", "text.txt", "--tokenizer",
-             "train:256", "--out", "alone"]
+             "train:257", "--out", "alone"]
     result = ends_on(words, redirection, tiny.ENVIRONMENT | {"PYTHONPATH": str(tiny.ROOT / "python")}, cwd=finished)
     assert (result.returncode == CLUSTER_ERROR and "error: cannot write to standard output: " in result.stderr
             and "Traceback" not in result.stderr), result
