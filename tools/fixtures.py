@@ -5,6 +5,7 @@ conventions are in tests/fixtures/README.md. Weights and tokens come from NumPy'
 change, so each run gives the same files up to rounding.
 """
 
+import math
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 torch.set_num_threads(1)  # the order of sums doesn't depend on the machine's cores
 
@@ -22,6 +24,8 @@ STEPS = 5
 NO_LABEL = -100
 LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 64}
+YARN = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 16.0, "beta_slow": 0.5,
+        "original_max_position_embeddings": 64}
 
 
 def rotary(hidden, layers, heads, kv_heads, ffn, vocab, positions=256, **others):
@@ -40,6 +44,8 @@ MODELS = {
                     1103),
     "qwen2": ("qwen2", rotary(48, 2, 6, 2, 136, 149, rms_norm_eps=1e-6, rope_theta=1e6, tie_word_embeddings=True),
               1104),
+    "qwen3-yarn": ("qwen3", rotary(40, 2, 6, 3, 92, 109, head_dim=16, rms_norm_eps=1e-6, rope_theta=2e3,
+                                   rope_scaling=YARN), 1106),
     "gpt2": ("gpt2", dict(n_embd=40, n_layer=3, n_head=5, vocab_size=127, n_positions=160, attn_pdrop=0.0,
                           embd_pdrop=0.0, resid_pdrop=0.0,
                           bos_token_id=None, eos_token_id=None), 1105),
@@ -66,27 +72,48 @@ def rms_norm(module):
     return lambda x: module.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + module.variance_epsilon))
 
 
-def inverse_frequencies(config):
+def kept_shares(scaling, theta, head_dim, frequencies):
+    """The share of each frequency that rotary scaling keeps; the rest of it is divided by the factor."""
+    context = scaling["original_max_position_embeddings"]
+    if scaling["rope_type"] == "llama3":
+        # Turns within the original context: from high_freq_factor on as they are, up to low_freq_factor divided,
+        # between them a mixture.
+        turns = context * frequencies / (2 * torch.pi)
+        low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+        shares = ((turns - low) / (high - low)).clamp(0, 1)
+    else:
+        # YaRN: a mixture between the pairs that make beta_fast and beta_slow turns within the original context.
+        first, last = (head_dim * math.log(context / (scaling[key] * 2 * math.pi)) / (2 * math.log(theta))
+                       for key in ("beta_fast", "beta_slow"))
+        first, last = max(math.floor(first), 0), min(math.ceil(last), head_dim - 1)
+        pairs = torch.arange(head_dim // 2, dtype=torch.float64)
+        shares = 1 - ((pairs - first) / (last - first)).clamp(0, 1)
+    assert {"all", "none", "some"} == {"all" if s == 1 else "none" if s == 0 else "some" for s in shares.tolist()}
+    return shares
+
+
+def rotation(config):
+    """Frequencies of a head's pairs in fp64, and what rotated features are multiplied by."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     frequencies = config.rope_theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
     if not config.rope_scaling:
-        return frequencies
+        return frequencies, 1.0
     scaling = config.rope_scaling
-    # Turns within the original context: from high_freq_factor on as they are, up to low_freq_factor divided, between
-    # them a mixture.
-    turns = scaling["original_max_position_embeddings"] * frequencies / (2 * torch.pi)
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    share = ((turns - low) / (high - low)).clamp(0, 1)
-    assert {"all", "none", "some"} == {"all" if s == 1 else "none" if s == 0 else "some" for s in share.tolist()}
-    return (1 - share) * frequencies / scaling["factor"] + share * frequencies
+    shares = kept_shares(scaling, config.rope_theta, head_dim, frequencies)
+    frequencies = (1 - shares) * frequencies / scaling["factor"] + shares * frequencies
+    scale = 0.1 * math.log(scaling["factor"]) + 1 if scaling["rope_type"] == "yarn" else 1.0
+    in_fp32, their_scale = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, "cpu")
+    torch.testing.assert_close(frequencies, in_fp32.double(), rtol=1e-6, atol=0)
+    assert math.isclose(scale, their_scale, rel_tol=1e-12)
+    return frequencies, scale
 
 
 def rotary_tables(config):
-    frequencies = inverse_frequencies(config)
+    frequencies, scale = rotation(config)
 
     def tables(x, position_ids):
         angles = position_ids[..., None].double() * torch.cat((frequencies, frequencies))
-        return angles.cos(), angles.sin()
+        return scale * angles.cos(), scale * angles.sin()
     return tables
 
 

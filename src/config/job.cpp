@@ -143,6 +143,28 @@ std::string_view pick(const std::array<std::string_view, count>& names, Enum val
   return names[static_cast<size_t>(value)];
 }
 
+/// The model of model.path's folder with what the job changes about it.
+ModelConfig with_changes(const Job& job, const ModelConfig& model) {
+  const std::vector<std::string>& changed = job.model.changed;
+  JobDraft given, result;
+  given.job = job;
+  result.job.model.config = model;
+  if (model.family == Family::gpt2 && !changed.empty())
+    user_error("{} can't be given with model.path = \"{}\": gpt2 has learned positions. Remove it.", changed.front(),
+               job.model.path);
+  const auto gives = [&](std::string_view name) { return std::ranges::find(changed, name) != changed.end(); };
+  for (const Key<JobDraft>& key : job_keys())
+    if (gives(key.name)) key.set(result, key.get(given));
+  ModelConfig& config = result.job.model.config;
+  if (config.family == Family::gpt2) return config;
+  // A model that was not scaled before was trained at the context that its folder says.
+  const bool newly_scaled = model.rope_scaling.factor == 0 && config.rope_scaling.factor != 0;
+  if (newly_scaled && model.max_positions > 0 && !gives("model.rope_scaling.original_context"))
+    config.rope_scaling.original_context = static_cast<double>(model.max_positions);
+  if (!gives("model.max_positions")) config.max_positions = std::max(config.max_positions, job.batch.context);
+  return config;
+}
+
 }  // namespace
 
 Job load_job(const std::string& path, const std::vector<std::string>& sets) {
@@ -172,7 +194,7 @@ bool needs_vocab(const Job& job) { return !needs_model(job) && job.model.config.
 
 void resolve_model(Job& job, const ModelConfig& model) {
   Errors errors;
-  job.model.config = model;
+  job.model.config = with_changes(job, model);
   cut_strategies(job, unknown_place, errors);
   errors.throw_if_any();
 }
@@ -212,7 +234,7 @@ std::string_view name_of(LongDocuments value) {
 }
 
 std::string_view name_of(LearningRateSchedule value) {
-  return pick(std::array<std::string_view, 3>{"cosine", "linear", "constant"}, value);
+  return pick(std::array<std::string_view, 5>{"cosine", "linear", "constant", "wsd", "inverse-sqrt"}, value);
 }
 
 std::string_view name_of(Device value) { return pick(std::array<std::string_view, 2>{"cpu", "cuda"}, value); }

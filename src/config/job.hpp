@@ -17,12 +17,16 @@ namespace switchyard::config {
 /// Documents longer than the context: cut in pieces of at most `context` tokens, each a sequence of its own; cut off;
 /// refused.
 enum class LongDocuments { split, clip, error };
-enum class LearningRateSchedule { cosine, linear, constant };
+/// After the warm-up: cosine and linear fall to min_lr; wsd (warm-up, stable, decay) falls at the end only;
+/// inverse_sqrt falls as 1 / sqrt(step).
+enum class LearningRateSchedule { cosine, linear, constant, wsd, inverse_sqrt };
 enum class Device { cpu, cuda };
 
-/// path: folder with config.json and weights; empty: weights are drawn. With a path the sizes come by resolve_model.
+/// path: folder with config.json and weights; empty: weights are drawn. With a path the sizes come by resolve_model,
+/// but for keys that were given beside it.
 struct ModelSettings {
   std::string path;
+  std::vector<std::string> changed;  // names of these keys, as "model.rope_theta", in the order of the table
   ModelConfig config;
   bool operator==(const ModelSettings&) const = default;
 };
@@ -57,7 +61,8 @@ struct OptimizerSettings {
   double clip_norm = 1;  // 0: no clipping
   LearningRateSchedule schedule = LearningRateSchedule::cosine;
   i64 warmup_steps = 0;
-  i64 decay_steps = 0;  // step at which min_lr is reached; 0: run.steps
+  i64 decay_steps = 0;     // step at which min_lr is reached; 0: run.steps, of the run that began
+  i64 cooldown_steps = 0;  // wsd: steps of its decay; 0: a tenth of decay_steps
   bool operator==(const OptimizerSettings&) const = default;
 };
 
@@ -114,7 +119,9 @@ Job job_from_toml(const std::string& text, const std::string& origin, const std:
 bool needs_model(const Job& job);
 /// Whether the vocabulary size is still open: the data's meta.json has it.
 bool needs_vocab(const Job& job);
-/// Takes the model read from model.path and cuts the buckets' strategies over its layers.
+/// Takes the model read from model.path, with the changes of keys that the job gives beside it, and cuts the buckets'
+/// strategies over its layers. A rotary model has at least batch.context as max_positions then. UserError if its family
+/// does not know a changed key.
 void resolve_model(Job& job, const ModelConfig& model);
 /// Sets the vocabulary size, in tokens. UserError unless positive.
 void resolve_vocab(Job& job, i64 vocab_size);

@@ -110,12 +110,15 @@ void Resolver::resolve_model_settings() {
   }
 }
 
-/// A model from a folder has all its settings from that folder.
+/// A model from a folder has its settings from that folder, but for those that change with the context.
 void Resolver::check_path() {
   if (draft_.has("model.path") && draft_.job.model.path.empty())
     model_error("model.path", "model.path is empty. Give a folder with a config.json.");
   for (const KeyInfo& key : job_keys()) {
-    if (key.name.starts_with("model.") && key.name != "model.path" && draft_.has(key.name)) {
+    if (!key.name.starts_with("model.") || key.name == "model.path" || !draft_.has(key.name)) continue;
+    if (key.beside_path) {
+      job_.model.changed.push_back(key.name);
+    } else {
       model_error(key.name,
                   fmt::format("{} can't be given with model.path, whose config.json has it. Remove it.", key.name));
     }

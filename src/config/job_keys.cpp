@@ -28,9 +28,11 @@ constexpr int kValues<Family> = kFamilyCount;
 template <>
 constexpr int kValues<AttentionKind> = 2;
 template <>
+constexpr int kValues<RopeScalingType> = 3;
+template <>
 constexpr int kValues<LongDocuments> = 3;
 template <>
-constexpr int kValues<LearningRateSchedule> = 3;
+constexpr int kValues<LearningRateSchedule> = 5;
 template <>
 constexpr int kValues<Device> = 2;
 template <>
@@ -159,6 +161,10 @@ struct Row {
     key.same_function = true;
     return std::move(*this);
   }
+  Row beside_path() && {
+    key.beside_path = true;
+    return std::move(*this);
+  }
   /// What only the ranks of the job may know, so that it can't be in a fingerprint either.
   Row secret() && {
     key.secret = true;
@@ -195,7 +201,7 @@ Keys model_keys() {
       Row<kJob, &Job::model, &ModelSettings::path>(
           "model.path",
           "Folder with config.json and *.safetensors in Hugging Face's format; training continues from its weights. "
-          "Excludes preset and sizes.")
+          "Excludes preset and sizes; beside it, max_positions, rope_theta and rope_scaling may be changed.")
           .fallback("none")
           .same_function(),
       Model<&ModelConfig::family>("model.architecture", "Family of the model; it also decides biases and norms."),
@@ -227,21 +233,45 @@ Keys model_keys() {
           "model.max_positions", "gpt2: number of learned positions. Other families: only written to config.json.")
           .unit("tokens")
           .at_least(1)
-          .fallback("batch.context"),
+          .fallback("batch.context; with model.path: that of its config.json, if that is not less")
+          .beside_path(),
       Model<&ModelConfig::norm_eps>("model.norm_eps", "Added to the variance in norms.").above(0),
-      Model<&ModelConfig::rope_theta>("model.rope_theta", "Base of the rotary frequencies.").above(0),
+      Model<&ModelConfig::rope_theta>("model.rope_theta", "Base of the rotary frequencies.").above(0).beside_path(),
+      Scaling<&RopeScaling::type>(
+          "model.rope_scaling.type",
+          "How rotary frequencies are scaled for a longer context; names and formulas are Hugging Face's.")
+          .beside_path(),
       Scaling<&RopeScaling::factor>("model.rope_scaling.factor",
-                                    "Factor of rotary scaling of type llama3; 0 disables it.")
-          .at_least(0),
+                                    "How much longer the context becomes by rotary scaling; 0 disables it.")
+          .at_least(0)
+          .beside_path(),
       Scaling<&RopeScaling::low_freq_factor>("model.rope_scaling.low_freq_factor",
-                                             "Wavelengths above original_context / low_freq_factor are scaled.")
-          .above(0),
+                                             "llama3: wavelengths above original_context / low_freq_factor are scaled.")
+          .above(0)
+          .beside_path(),
       Scaling<&RopeScaling::high_freq_factor>("model.rope_scaling.high_freq_factor",
-                                              "Wavelengths below original_context / high_freq_factor are not scaled.")
-          .above(0),
-      Scaling<&RopeScaling::original_context>("model.rope_scaling.original_context", "Context before scaling.")
+                                              "llama3: wavelengths below original_context / high_freq_factor are kept.")
+          .above(0)
+          .beside_path(),
+      Scaling<&RopeScaling::beta_slow>("model.rope_scaling.beta_slow",
+                                       "yarn: frequencies of fewer turns within original_context are scaled.")
+          .above(0)
+          .beside_path(),
+      Scaling<&RopeScaling::beta_fast>("model.rope_scaling.beta_fast",
+                                       "yarn: frequencies of more turns within original_context are kept.")
+          .above(0)
+          .beside_path(),
+      Scaling<&RopeScaling::attention_factor>("model.rope_scaling.attention_factor",
+                                              "yarn: multiplies rotated queries and keys.")
+          .at_least(0)
+          .fallback("0: 0.1 ln(factor) + 1")
+          .beside_path(),
+      Scaling<&RopeScaling::original_context>("model.rope_scaling.original_context",
+                                              "llama3, yarn: context before scaling.")
           .unit("tokens")
-          .above(0),
+          .above(0)
+          .fallback("8192; with model.path: what its config.json says")
+          .beside_path(),
       Model<&ModelConfig::tied_embeddings>("model.tied_embeddings", "One matrix for embedding and head.")
           .fallback("false; gpt2: true"),
       Model<&ModelConfig::qkv_bias>("model.qkv_bias", "Biases on q, k and v.").fallback("false; qwen2, gpt2: true"),
@@ -343,9 +373,10 @@ Keys data_keys() {
           .at_least(1)
           .at_most(kMostDocuments)
           .fallback("none"),
-      Batch<&BatchSettings::tokens>(
-          "batch.tokens",
-          "Least tokens of a global batch: the fewest whole documents that reach this number. Excludes sequences.")
+      Batch<&BatchSettings::tokens>("batch.tokens",
+                                    "Target of tokens of a global batch: whole documents are taken until it is "
+                                    "reached, so a batch may have more, by "
+                                    "less than its last document. Excludes sequences.")
           .unit("tokens")
           .at_least(1)
           .at_most(kMostTokens)
@@ -373,8 +404,11 @@ Keys optimizer_keys() {
   return {
       Optimizer<&OptimizerSettings::lr>("optimizer.lr", "Highest learning rate of AdamW.").at_least(0),
       Optimizer<&OptimizerSettings::min_lr>("optimizer.min_lr", "Learning rate after decay.").at_least(0),
-      Optimizer<&OptimizerSettings::schedule>("optimizer.schedule",
-                                              "Shape of the learning rate's decay from lr to min_lr after warm-up."),
+      Optimizer<&OptimizerSettings::schedule>(
+          "optimizer.schedule",
+          "Shape of the learning rate's decay from lr to min_lr after warm-up. wsd: "
+          "stays at lr, and falls over the last cooldown_steps; inverse-sqrt: falls "
+          "with the root of the step, without an end."),
       Optimizer<&OptimizerSettings::warmup_steps>("optimizer.warmup_steps",
                                                   "Steps over which the learning rate rises from 0 to lr.")
           .unit("steps")
@@ -382,7 +416,12 @@ Keys optimizer_keys() {
       Optimizer<&OptimizerSettings::decay_steps>("optimizer.decay_steps", "Step at which min_lr is reached.")
           .unit("steps")
           .at_least(0)
-          .fallback("0: run.steps"),
+          .fallback("0: run.steps; a resumed run keeps its own"),
+      Optimizer<&OptimizerSettings::cooldown_steps>("optimizer.cooldown_steps",
+                                                    "wsd: steps over which the learning rate falls from lr to min_lr.")
+          .unit("steps")
+          .at_least(0)
+          .fallback("0: a tenth of decay_steps"),
       Optimizer<&OptimizerSettings::beta1>("optimizer.beta1", "Decay of the first moment.").at_least(0).below(1),
       Optimizer<&OptimizerSettings::beta2>("optimizer.beta2", "Decay of the second moment.").at_least(0).below(1),
       Optimizer<&OptimizerSettings::eps>("optimizer.eps", "Added to the root of the second moment.").above(0),
@@ -571,7 +610,7 @@ std::vector<std::string> function_of(const ModelConfig& model) {
   } else {
     relevant.max_positions = none.max_positions;
     relevant.gelu_tanh = none.gelu_tanh;
-    if (model.rope_scaling.factor == 0) relevant.rope_scaling = none.rope_scaling;
+    relevant.rope_scaling = config::relevant(model.rope_scaling);
   }
   std::vector<std::string> function;
   for (const Key<JobDraft>& key : job_keys())

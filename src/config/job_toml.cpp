@@ -1,6 +1,7 @@
 // The resolved job as TOML.
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <array>
 #include <sstream>
 
@@ -64,11 +65,12 @@ std::string table_of(const Bucket& bucket) {
   return "{ " + text + " }";
 }
 
-/// [parallel] is part of the buckets by now, and a model from a folder has its settings in that folder.
+/// [parallel] is part of the buckets by now, and a model from a folder has its other settings in that folder.
 bool is_written(const KeyInfo& key, const Job& job) {
   if (key.secret) return false;
   if (key.name.starts_with("parallel.") || key.name == "model.preset") return false;
-  return job.model.path.empty() || !key.name.starts_with("model.") || key.name == "model.path";
+  if (job.model.path.empty() || !key.name.starts_with("model.") || key.name == "model.path") return true;
+  return std::ranges::find(job.model.changed, key.name) != job.model.changed.end();
 }
 
 }  // namespace

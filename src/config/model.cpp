@@ -68,16 +68,7 @@ void validate_rotary(const ModelConfig& model) {
     user_error("model.head_dim = {} is odd: rotary positions rotate pairs of features. Use an even head_dim.",
                model.head_dim);
   if (!(model.rope_theta > 0)) user_error("model.rope_theta = {} must be above 0.", model.rope_theta);
-  const RopeScaling& scaling = model.rope_scaling;
-  if (scaling.factor == 0) return;
-  if (scaling.factor < 1)
-    user_error("model.rope_scaling.factor = {} must be at least 1, or 0 for no scaling.", scaling.factor);
-  if (!(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor)) {
-    user_error("model.rope_scaling: low_freq_factor = {} must be above 0 and below high_freq_factor = {}.",
-               scaling.low_freq_factor, scaling.high_freq_factor);
-  }
-  if (!(scaling.original_context > 0))
-    user_error("model.rope_scaling.original_context = {} must be above 0.", scaling.original_context);
+  validate(model.rope_scaling);
 }
 
 i64 gpt2_layer_parameters(const ModelConfig& m) {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/dtype.hpp"
+#include "config/rope_scaling.hpp"
 
 namespace switchyard::config {
 
@@ -13,12 +14,6 @@ inline constexpr int kFamilyCount = 5;
 
 /// fused: scores are never stored whole. unfused: softmax(q k^T) is stored, tokens x tokens for each document and head.
 enum class AttentionKind { fused, unfused };
-
-/// Rotary scaling of kind "llama3"; factor 0: none. original_context in tokens.
-struct RopeScaling {
-  double factor = 0, low_freq_factor = 1, high_freq_factor = 4, original_context = 8192;
-  bool operator==(const RopeScaling&) const = default;
-};
 
 struct ModelConfig {
   Family family = Family::llama;

@@ -140,9 +140,9 @@ std::vector<CheckpointPlace> list_folder(const fs::path& checkpoints) {
 }  // namespace
 
 void write_meta(const fs::path& checkpoint, const CheckpointMeta& meta) {
-  const json object = {
-      {"step", meta.step},   {"updates", meta.updates},   {"tokens", meta.tokens}, {"seed", meta.seed},
-      {"epoch", meta.epoch}, {"position", meta.position}, {"offset", meta.offset}, {"fingerprint", meta.fingerprint}};
+  const json object = {{"step", meta.step},         {"updates", meta.updates},     {"tokens", meta.tokens},
+                       {"seed", meta.seed},         {"decay_end", meta.decay_end}, {"epoch", meta.epoch},
+                       {"position", meta.position}, {"offset", meta.offset},       {"fingerprint", meta.fingerprint}};
   write_text(checkpoint / "meta.json", object.dump(2) + "\n");
 }
 
@@ -156,6 +156,7 @@ CheckpointMeta read_meta(const fs::path& checkpoint) {
             .updates = number("updates"),
             .tokens = number("tokens"),
             .seed = number("seed"),
+            .decay_end = object.value("decay_end", i64{0}),
             .epoch = number("epoch"),
             .position = number("position"),
             .offset = number("offset"),

@@ -19,10 +19,10 @@
 namespace switchyard::files {
 
 /// step: optimizer steps done; the next one is `step`. updates: those that were applied (a step with a non-finite
-/// gradient is not). epoch, position, offset: the sampler's position, where it draws next with this seed. fingerprint:
-/// of the model.
+/// gradient is not). decay_end: step at which the learning rate's decay ends, 0 if not known. epoch, position, offset:
+/// the sampler's position, where it draws next with this seed. fingerprint: of the model.
 struct CheckpointMeta {
-  i64 step = 0, updates = 0, tokens = 0, seed = 0;
+  i64 step = 0, updates = 0, tokens = 0, seed = 0, decay_end = 0;
   i64 epoch = 0, position = 0, offset = 0;
   std::string fingerprint;
   bool operator==(const CheckpointMeta&) const = default;

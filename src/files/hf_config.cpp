@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -88,6 +89,44 @@ const RotaryFamily* find_rotary(std::string_view name) {
   return found == std::end(kRotaryFamilies) ? nullptr : found;
 }
 
+/// YaRN's factor of queries and keys as transformers has it; 0: the one that follows from the factor.
+double yarn_attention_factor(const Keys& scaling, double factor) {
+  const double m = scaling.number("mscale", 0), all = scaling.number("mscale_all_dim", 0);
+  if (scaling.has("attention_factor") || m == 0 || all == 0) return scaling.number("attention_factor", 0);
+  return (0.1 * m * std::log(factor) + 1) / (0.1 * all * std::log(factor) + 1);
+}
+
+/// type_key: under which the object has its type.
+config::RopeScaling read_scaling(const Keys& scaling, const char* type_key, const std::string& type,
+                                 i64 max_positions) {
+  config::RopeScaling result;
+  const auto need = [&](const char* key) {
+    if (!scaling.has(key)) scaling.refuse(key, fmt::format("rotary scaling of type {} needs it", type));
+  };
+  need("factor");
+  result.factor = scaling.number("factor", 0);
+  if (!(result.factor >= 1)) scaling.refuse("factor", "it must be at least 1");
+  const char* const original = "original_max_position_embeddings";
+  if (type == "linear") {
+    result.type = config::RopeScalingType::linear;
+  } else if (type == "llama3") {
+    for (const char* key : {"low_freq_factor", "high_freq_factor", original}) need(key);
+    result.low_freq_factor = scaling.number("low_freq_factor", 1);
+    result.high_freq_factor = scaling.number("high_freq_factor", 4);
+    result.original_context = static_cast<double>(scaling.count(original, 0));
+  } else if (type == "yarn") {
+    result.type = config::RopeScalingType::yarn;
+    if (!scaling.flag("truncate", true)) scaling.refuse("truncate", "only true is supported");
+    result.original_context = static_cast<double>(scaling.count(original, max_positions));
+    result.beta_fast = scaling.number("beta_fast", 32);
+    result.beta_slow = scaling.number("beta_slow", 1);
+    result.attention_factor = yarn_attention_factor(scaling, result.factor);
+  } else {
+    scaling.refuse(type_key, "supported are \"llama3\", \"linear\", \"yarn\" and \"default\"");
+  }
+  return result;
+}
+
 void read_rope(const Keys& keys, ModelConfig& model) {
   model.rope_theta = keys.number("rope_theta", 10000);
   if (keys.number("partial_rotary_factor", 1) != 1) keys.refuse("partial_rotary_factor", "only 1 is supported");
@@ -99,14 +138,11 @@ void read_rope(const Keys& keys, ModelConfig& model) {
   const char* key = scaling->has("rope_type") ? "rope_type" : "type";
   const std::string type = scaling->text(key, "default");
   if (type == "default") return;
-  if (type != "llama3") scaling->refuse(key, "supported are \"llama3\" and \"default\"");
-  for (const char* needed : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
-    if (!scaling->has(needed)) scaling->refuse(needed, "rotary scaling of type llama3 needs it");
-  }
-  model.rope_scaling = {scaling->number("factor", 0), scaling->number("low_freq_factor", 1),
-                        scaling->number("high_freq_factor", 4),
-                        static_cast<double>(scaling->count("original_max_position_embeddings", 0))};
-  if (!(model.rope_scaling.factor > 0)) scaling->refuse("factor", "it must be above 0");
+  if (type == "dynamic")
+    scaling->refuse(key,
+                    "its frequencies depend on the longest document before, so a loss would depend on the order of "
+                    "documents; \"yarn\" and \"linear\" are supported");
+  model.rope_scaling = read_scaling(*scaling, key, type, model.max_positions);
 }
 
 /// Attention sees the whole document. Mistral's window of all layers bounds the context; windows of some layers are
@@ -214,6 +250,21 @@ json gpt2_json(const ModelConfig& model) {
           {"resid_pdrop", model.dropout}};
 }
 
+json scaling_json(const config::RopeScaling& scaling) {
+  json result = {{"rope_type", config::name_of(scaling.type)}, {"factor", scaling.factor}};
+  if (scaling.type == config::RopeScalingType::linear) return result;
+  result["original_max_position_embeddings"] = static_cast<i64>(scaling.original_context);
+  if (scaling.type == config::RopeScalingType::llama3) {
+    result["low_freq_factor"] = scaling.low_freq_factor;
+    result["high_freq_factor"] = scaling.high_freq_factor;
+  } else {
+    result["beta_fast"] = scaling.beta_fast;
+    result["beta_slow"] = scaling.beta_slow;
+    if (scaling.attention_factor != 0) result["attention_factor"] = scaling.attention_factor;
+  }
+  return result;
+}
+
 json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
   json result = {{"model_type", config::name_of(model.family)},
                  {"architectures", {family.architecture}},
@@ -230,13 +281,7 @@ json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
                  {"rope_theta", model.rope_theta},
                  {"rope_scaling", nullptr},
                  {"attention_dropout", 0.0}};
-  if (const auto& scaling = model.rope_scaling; scaling.factor != 0) {
-    result["rope_scaling"] = {{"rope_type", "llama3"},
-                              {"factor", scaling.factor},
-                              {"low_freq_factor", scaling.low_freq_factor},
-                              {"high_freq_factor", scaling.high_freq_factor},
-                              {"original_max_position_embeddings", static_cast<i64>(scaling.original_context)}};
-  }
+  if (model.rope_scaling.factor != 0) result["rope_scaling"] = scaling_json(model.rope_scaling);
   if (model.family == Family::llama) {
     result["attention_bias"] = model.qkv_bias;
     result["mlp_bias"] = model.mlp_bias;
@@ -248,8 +293,8 @@ json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
 
 /// A job may combine settings for which Hugging Face's families have no key; then the exported weights would not fit.
 void refuse_unsayable(const ModelConfig& model, const ModelConfig& read_back) {
-  const double context = model.rope_scaling.original_context;
-  if (context != read_back.rope_scaling.original_context && model.rope_scaling.factor != 0)
+  const double context = relevant(model.rope_scaling).original_context;
+  if (context != relevant(read_back.rope_scaling).original_context)
     user_error("Hugging Face's {} has whole numbers for rope_scaling.original_context only, not {}. Round it.",
                config::name_of(model.family), context);
   const auto settings = [](const ModelConfig& m) { return std::array{m.qkv_bias, m.o_bias, m.mlp_bias, m.qk_norm}; };

@@ -41,22 +41,6 @@ void rope_by_operators(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos
 
 }  // namespace
 
-std::vector<double> rope_frequencies(int head_dim, double theta, const RopeScaling& scaling) {
-  std::vector<double> frequencies;
-  for (int i = 0; i < head_dim / 2; ++i) {
-    double f = std::pow(theta, -2.0 * i / head_dim);
-    if (scaling.factor > 0) {
-      // By the number of turns within the original context: frequencies with many turns are kept, those with few are
-      // divided by the factor, those between are interpolated.
-      const double turns = scaling.original_context * f / (2 * std::numbers::pi);
-      const double kept = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
-      f *= kept >= 1 ? 1 : kept <= 0 ? 1 / scaling.factor : kept + (1 - kept) / scaling.factor;
-    }
-    frequencies.push_back(f);
-  }
-  return frequencies;
-}
-
 void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions,
           int head_dim, bool inverse) {
   require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && positions.dim() == 1 && positions.size(0) == x.size(0) &&
@@ -90,7 +74,7 @@ void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::T
         outside < 0 ? 0 : position[outside], cos.size(0));
 }
 
-void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& frequencies, long count,
+void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& frequencies, double scale, long count,
                  const at::Tensor& like) {
   const auto half = static_cast<i64>(frequencies.size());
   const auto in_fp64 = at::TensorOptions().dtype(at::kDouble).device(at::kCPU);
@@ -101,8 +85,8 @@ void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& fr
     for (i64 p = begin; p < end; ++p) {
       for (i64 i = 0; i < half; ++i) {
         const double angle = static_cast<double>(p) * frequencies[static_cast<std::size_t>(i)];
-        c_data[p * half + i] = std::cos(angle);
-        s_data[p * half + i] = std::sin(angle);
+        c_data[p * half + i] = scale * std::cos(angle);
+        s_data[p * half + i] = scale * std::sin(angle);
       }
     }
   });

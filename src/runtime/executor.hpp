@@ -23,7 +23,7 @@ struct ExecutorOptions {
   at::Device device{at::kCPU};
   std::uint64_t seed = 0;  // of dropout
   double rope_theta = 10000;
-  kernels::RopeScaling rope_scaling{};
+  config::RopeScaling rope_scaling{};
   kernels::RankMemory* memory = nullptr;  // from which all streams allocate; null: torch's own
   std::optional<bool>
       beside{};  // whether collectives have a thread of their own; none: where the fabric moves messages by itself

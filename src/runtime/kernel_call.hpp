@@ -9,8 +9,8 @@
 #include <string>
 
 #include "comm/fabric.hpp"
+#include "config/rope_scaling.hpp"
 #include "ir/code.hpp"
-#include "kernels/rope.hpp"
 #include "runtime/feeds.hpp"
 #include "runtime/stream.hpp"
 
@@ -19,13 +19,13 @@ namespace switchyard::runtime {
 /// Rotary tables of one head size, grown to the longest document seen.
 class RopeTables {
  public:
-  RopeTables(double theta, kernels::RopeScaling scaling) : theta_(theta), scaling_(scaling) {}
+  RopeTables(double theta, config::RopeScaling scaling) : theta_(theta), scaling_(scaling) {}
   /// cos, sin (P, D/2), P at least `positions`, in the dtype and on the device of `like`.
   std::pair<at::Tensor, at::Tensor> get(int head_dim, i64 positions, const at::Tensor& like);
 
  private:
   double theta_;
-  kernels::RopeScaling scaling_;
+  config::RopeScaling scaling_;
   i64 positions_ = 0;
   at::Tensor cos_, sin_;
 };

@@ -205,6 +205,7 @@ void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const
     meta.step = state.step;
     meta.updates = state.updates;
     meta.tokens = state.tokens;
+    meta.decay_end = state.decay_end;
     meta.seed = job.seed;
     meta.epoch = state.cursor.epoch;
     meta.position = state.cursor.position;
@@ -248,7 +249,7 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
         }
       if (!shard.compute_copy.is_same(shard.master)) shard.compute_copy.copy_(shard.master);
     }
-  return {meta.step, meta.updates, meta.tokens, {meta.epoch, meta.position, meta.offset}};
+  return {meta.step, meta.updates, meta.tokens, {meta.epoch, meta.position, meta.offset}, meta.decay_end};
 }
 
 }  // namespace switchyard::train

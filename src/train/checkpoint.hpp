@@ -10,10 +10,12 @@
 
 namespace switchyard::train {
 
-/// The state of a run without its tensors. step: steps done; updates: steps whose update was applied.
+/// The state of a run without its tensors. step: steps done; updates: steps whose update was applied; decay_end: step
+/// at which the learning rate's decay ends (0: not known).
 struct TrainState {
   i64 step = 0, updates = 0, tokens = 0;
   data::Cursor cursor;
+  i64 decay_end = 0;
 };
 
 /// Every element of home is written by the rank that owns it; a rank that owns none writes nothing. Then rank 0 writes

@@ -10,19 +10,25 @@ struct LearningRate {
   using Decay = config::LearningRateSchedule;
   Decay decay = Decay::cosine;
   double peak = 3e-4, floor = 0;
-  i64 warmup_steps = 0;  // 0: none
-  i64 decay_steps = 0;   // counted from step 0, warm-up included; constant ignores it
+  i64 warmup_steps = 0;    // 0: none
+  i64 decay_steps = 0;     // counted from step 0, warm-up included; constant and inverse_sqrt ignore it
+  i64 cooldown_steps = 0;  // wsd: how many of them the decay takes
 };
 
-/// A job's schedule. Where it has no decay_steps the decay ends with the run, after `run_steps`.
-LearningRate schedule_of(const config::OptimizerSettings& optimizer, i64 run_steps);
+/// A job's schedule. Where it has no decay_steps the decay ends with the run, after `run_steps`. A run that goes on
+/// after `done` steps keeps the end with which it began, `planned_end` (0: it begins).
+/// UserError if such a run is to last longer, but does not say by decay_steps what the further steps do.
+LearningRate schedule_of(const config::OptimizerSettings& optimizer, i64 run_steps, i64 planned_end = 0, i64 done = 0);
 
 /// The rate of `step` (the first is 0), W = warmup_steps, E = decay_steps.
 ///   step < W   peak * (step + 1) / W, so that no step has rate 0 and the last one of the warm-up has the peak
-///   step >= E  floor (unless constant); a warm-up that ends after E is still finished first
+///   step >= E  floor (unless constant or inverse_sqrt); a warm-up that ends after E is still finished first
 ///   between    with x = (step - W) / (E - W):  linear  floor + (1 - x) (peak - floor)
 ///                                              cosine  floor + (1 + cos(pi x)) / 2 (peak - floor)
-/// source  cosine: arXiv 1608.03983
+///              wsd  peak before step E - cooldown_steps, then linear from there
+///   inverse_sqrt  max(floor, peak sqrt(T / (T + n))), n steps after the first one with the peak, T = W, or 10000 steps
+///                 without warm-up
+/// source  cosine: arXiv 1608.03983; wsd: arXiv 2404.06395; inverse_sqrt: arXiv 1706.03762, T of transformers
 /// InternalError if step is negative.
 double learning_rate(const LearningRate& schedule, i64 step);
 

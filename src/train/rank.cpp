@@ -18,8 +18,7 @@ runtime::ExecutorOptions executor_options(const config::ModelConfig& model, cons
   options.device = settings.device;
   options.seed = settings.seed;
   options.rope_theta = model.rope_theta;
-  const config::RopeScaling& s = model.rope_scaling;
-  options.rope_scaling = {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_context};
+  options.rope_scaling = model.rope_scaling;
   options.memory = settings.memory;
   return options;
 }

@@ -48,7 +48,6 @@ class JobOnRank {
         plans_(compiler::plans_of(job_, fabric.cluster())),
         buckets_(compiler::bucket_specs(job_, plans_)),
         work_(compiler::work_model(job_.model.config)),
-        rate_(schedule_of(job_.optimizer, job_.run.steps)),
         rank_settings_(with_host_share(rank_settings(), fabric, job_.run.device, threads_of_one_process)),
         rank_(plans_, job_.model.config, fabric, rank_settings_),
         files_(fabric, comm::everyone(fabric, kFileChannel), comm::sign_interval(timeout_of(job_))),
@@ -67,6 +66,8 @@ class JobOnRank {
           "run.steps = {}, but --resume {} goes on from step {}. Raise run.steps, or resume from an earlier "
           "checkpoint.",
           job_.run.steps, settings.resume, state_.step);
+    rate_ = schedule_of(job_.optimizer, job_.run.steps, state_.decay_end, state_.step);
+    state_.decay_end = rate_.decay_steps;
   }
 
   void run() {

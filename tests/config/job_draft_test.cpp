@@ -47,6 +47,39 @@ TEST(JobDraft, a_model_is_a_preset_a_path_or_sizes) {
             "job.toml:2: model.preset = \"8b\" is unknown. Use one of 3b, 7b, 13b, 32b.");
 }
 
+TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {
+  const auto resolved = [](const std::string& keys, ModelConfig folder) {
+    folder.max_positions = 32;
+    Job job = job_from_toml("[model]\npath = \"x\"\n" + keys + kRest, "job.toml");
+    resolve_model(job, folder);
+    Job again = job_from_toml(to_toml(job), "resolved.toml");
+    resolve_model(again, folder);
+    EXPECT_EQ(again, job);
+    return job.model.config;
+  };
+  const ModelConfig folder = model_preset("3b");
+  ModelConfig expected = folder;
+  expected.max_positions = 64;  // the context
+  EXPECT_EQ(resolved("", folder), expected);
+  expected.rope_theta = 5e5;
+  expected.max_positions = 4096;
+  EXPECT_EQ(resolved("rope_theta = 5e5\nmax_positions = 4096\n", folder), expected);
+  expected = folder;
+  expected.max_positions = 64;
+  expected.rope_scaling = {.factor = 2, .original_context = 32, .type = RopeScalingType::yarn};
+  EXPECT_EQ(resolved("rope_scaling = { type = \"yarn\", factor = 2.0 }\n", folder), expected);
+  ModelConfig scaled = folder;  // its own original context stays
+  scaled.rope_scaling = {.factor = 8, .original_context = 16};
+  expected.rope_scaling = {.factor = 16, .original_context = 16};
+  EXPECT_EQ(resolved("rope_scaling.factor = 16.0\n", scaled), expected);
+
+  ModelConfig gpt2 = family_defaults(Family::gpt2);
+  EXPECT_EQ(error_of([&] { resolved("rope_theta = 5e5\n", gpt2); }),
+            "model.rope_theta can't be given with model.path = \"x\": gpt2 has learned positions. Remove it.");
+  gpt2.layers = 1;
+  EXPECT_EQ(resolved("", gpt2).max_positions, 32) << "learned positions do not grow";
+}
+
 TEST(JobDraft, a_section_that_is_no_table_is_one_error) {
   const std::string model = "[model]\npreset = \"7b\"\n", batch = "[batch]\nsequences = 8\ncontext = 64\n",
                     run = "[run]\nsteps = 1\n", bucket = "[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n";

@@ -95,9 +95,12 @@ TEST(JobKeys, of_a_model_every_key_belongs_to_its_function_but_those_that_comput
     using Names = std::set<std::string>;
     EXPECT_EQ(without_effect,
               family == Family::llama
-                  ? (Names{"model.max_positions", "model.gelu_tanh"})
-                  : (Names{"model.rope_theta", "model.rope_scaling.factor", "model.rope_scaling.low_freq_factor",
-                           "model.rope_scaling.high_freq_factor", "model.rope_scaling.original_context"}));
+                  ? (Names{"model.max_positions", "model.gelu_tanh", "model.rope_scaling.beta_slow",
+                           "model.rope_scaling.beta_fast", "model.rope_scaling.attention_factor"})
+                  : (Names{"model.rope_theta", "model.rope_scaling.type", "model.rope_scaling.factor",
+                           "model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor",
+                           "model.rope_scaling.beta_slow", "model.rope_scaling.beta_fast",
+                           "model.rope_scaling.attention_factor", "model.rope_scaling.original_context"}));
   }
 }
 

@@ -56,7 +56,7 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
   const std::string text = to_toml(good({"run.memory_budget=16 GiB"}));
   EXPECT_THAT(text, HasSubstr("seed = 3\n\n[model]\narchitecture = \"llama\"\nhidden_size = 64\n"));
   EXPECT_THAT(text, HasSubstr("memory_budget = \"16 GiB\"\n"));
-  EXPECT_THAT(text, HasSubstr("rope_theta = 10000.0\nrope_scaling.factor = 0.0\n"));
+  EXPECT_THAT(text, HasSubstr("rope_theta = 10000.0\nrope_scaling.type = \"llama3\"\nrope_scaling.factor = 0.0\n"));
   EXPECT_THAT(text, HasSubstr("timeout = \"30 s\"\n"));
   EXPECT_THAT(text, HasSubstr("[[bucket]]\nmax_length = 512\nstrategy = { dp = 4, tp = 1, pp = 1, ulysses = 1, depth = "
                               "1, inner = 1, inside = \"data\", name = \"4,1,1\", "

@@ -30,6 +30,7 @@ CheckpointMeta meta_of(i64 step) {
           .updates = step - 1,
           .tokens = step * 100,
           .seed = 7,
+          .decay_end = 1000,
           .epoch = 1,
           .position = step * 8,
           .offset = 3,

@@ -121,6 +121,25 @@ TEST(ReadHfConfig, reads_biases_activations_and_rotary_settings) {
       parse(R"({"model_type":"llama","rope_parameters":{"rope_theta":77.5,"rope_type":"llama3",)" + scaling + "}}");
   EXPECT_EQ(newer.rope_theta, 77.5);
   EXPECT_EQ(newer.rope_scaling.factor, 4);
+  const auto scaling_of = [](const std::string& keys) {
+    return parse(R"({"model_type":"llama","max_position_embeddings":96,"rope_scaling":{)" + keys + "}}").rope_scaling;
+  };
+  using config::RopeScalingType;
+  EXPECT_EQ(scaling_of(R"("type":"linear","factor":2.5)"),
+            (config::RopeScaling{.factor = 2.5, .type = RopeScalingType::linear}));
+  config::RopeScaling yarn{.factor = 4, .original_context = 96, .type = RopeScalingType::yarn};
+  EXPECT_EQ(scaling_of(R"("type":"yarn","factor":4)"), yarn);
+  yarn.attention_factor = (0.2 * std::log(4) + 1) / (0.3 * std::log(4) + 1);
+  EXPECT_EQ(scaling_of(R"("type":"yarn","factor":4,"mscale":2,"mscale_all_dim":3)"), yarn);
+  yarn = {.factor = 4,
+          .original_context = 24,
+          .type = RopeScalingType::yarn,
+          .beta_fast = 8,
+          .beta_slow = 2,
+          .attention_factor = 1.5};
+  EXPECT_EQ(scaling_of(R"("type":"yarn","factor":4,"original_max_position_embeddings":24,"beta_fast":8,"beta_slow":2,)"
+                       R"("attention_factor":1.5,"mscale":2,"mscale_all_dim":3)"),
+            yarn);
   EXPECT_EQ(parse(R"({"model_type":"llama","rope_scaling":{"rope_type":"default"}})").rope_scaling.factor, 0);
 }
 
@@ -160,10 +179,16 @@ TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
   expect(R"("model_type":"qwen2","use_sliding_window":true)", R"("use_sliding_window" is true: sliding windows)");
   expect(R"("model_type":"qwen2","layer_types":["full_attention","sliding_attention"])",
          R"("layer_types" is ["full_attention","sliding_attention"]: only)");
-  expect(R"("model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2})",
-         R"("rope_scaling.rope_type" is "yarn": supported are "llama3" and "default".)");
-  expect(R"("model_type":"llama","rope_scaling":{"type":"linear","factor":2})",
-         R"("rope_scaling.type" is "linear": supported)");
+  expect(R"("model_type":"llama","rope_scaling":{"rope_type":"longrope","factor":2})",
+         R"("rope_scaling.rope_type" is "longrope": supported are "llama3", "linear", "yarn" and "default".)");
+  expect(R"("model_type":"llama","rope_scaling":{"type":"dynamic","factor":2})",
+         R"("rope_scaling.type" is "dynamic": its frequencies depend on the longest document before)");
+  expect(R"("model_type":"llama","rope_scaling":{"type":"yarn"})",
+         R"("rope_scaling.factor" is absent: rotary scaling of type yarn needs it.)");
+  expect(R"("model_type":"llama","rope_scaling":{"type":"linear","factor":0.5})",
+         R"("rope_scaling.factor" is 0.5: it must be at least 1.)");
+  expect(R"("model_type":"llama","rope_scaling":{"type":"yarn","factor":2,"truncate":false})",
+         R"("rope_scaling.truncate" is false: only true)");
   expect(R"("model_type":"llama","rope_scaling":{"type":"llama3","factor":2})",
          R"("rope_scaling.low_freq_factor" is absent: rotary scaling of type llama3)");
   expect(R"("model_type":"llama","partial_rotary_factor":0.5)", R"("partial_rotary_factor" is 0.5: only 1)");
@@ -199,11 +224,13 @@ TEST(ToHfConfig, is_read_back_the_same) {
         R"({"model_type":"gpt2","activation_function":"gelu","tie_word_embeddings":false})",
         R"({"model_type":"mistral","sliding_window":null,"rope_theta":12345.678})",
         R"({"model_type":"mistral","sliding_window":1024})", R"({"model_type":"qwen2","tie_word_embeddings":true})",
+        R"({"model_type":"llama","rope_scaling":{"rope_type":"linear","factor":2}})",
+        R"({"model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2,"attention_factor":1.5}})",
         R"({"model_type":"qwen3","initializer_range":0.015})"}) {
     const ModelConfig model = parse(text);
     EXPECT_EQ(parse(to_hf_config(model, DType::bf16)), model) << text;
   }
-  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "qwen2", "gpt2"}) {
+  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "qwen2", "qwen3-yarn", "gpt2"}) {
     const ModelConfig model = read_hf_config(kFixtures / name);
     EXPECT_EQ(parse(to_hf_config(model, DType::f32)), model) << name;
   }
@@ -243,7 +270,7 @@ TEST(ToHfConfig, loads_in_transformers_with_equal_logits) {
   const std::string made = output_of(script + "make " + scratch.path().string() + " llama mistral qwen3");
   ASSERT_THAT(made, testing::EndsWith("exit 0\n"));
   std::vector<std::filesystem::path> models{scratch / "llama", scratch / "mistral", scratch / "qwen3"};
-  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "qwen2", "gpt2"})
+  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "qwen2", "qwen3-yarn", "gpt2"})
     models.push_back(kFixtures / name);
   std::string command = script + "compare";
   for (const auto& model : models) {

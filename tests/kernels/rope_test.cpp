@@ -10,44 +10,21 @@ namespace {
 
 using namespace oracle;
 
-TEST(Rope, FrequenciesFallGeometrically) {
-  const auto f = rope_frequencies(8, 10000, {});
-  ASSERT_EQ(f.size(), 4u);
-  const double expected[] = {1, 0.1, 0.01, 0.001};
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(f[i], expected[i], 1e-15);
-}
-
-// Wavelengths below 8192/4 tokens are kept, those above 8192/1 are multiplied by 8, those between are interpolated.
-TEST(Rope, Llama3RuleKeepsHighScalesLowAndInterpolatesBetween) {
-  const RopeScaling scaling{8, 1, 4, 8192};
-  const auto plain = rope_frequencies(128, 500000, {}), scaled = rope_frequencies(128, 500000, scaling);
-  int kept = 0, stretched = 0, blended = 0;
-  for (std::size_t i = 0; i < plain.size(); ++i) {
-    const double wavelength = 2 * M_PI / plain[i];
-    if (wavelength < 2048) {
-      ++kept;
-      EXPECT_DOUBLE_EQ(scaled[i], plain[i]);
-    } else if (wavelength > 8192) {
-      ++stretched;
-      EXPECT_DOUBLE_EQ(scaled[i], plain[i] / 8);
-    } else {
-      ++blended;
-      const double smooth = (8192 / wavelength - 1) / (4 - 1);
-      EXPECT_NEAR(scaled[i], (1 - smooth) * plain[i] / 8 + smooth * plain[i], 1e-15);
-    }
-  }
-  EXPECT_GT(kept, 0);
-  EXPECT_GT(stretched, 0);
-  EXPECT_GT(blended, 0);
+/// 100^(-2i / dim) for each pair i.
+std::vector<double> frequencies_of(int dim) {
+  std::vector<double> frequencies;
+  for (int i = 0; i < dim / 2; ++i) frequencies.push_back(std::pow(100, -2.0 * i / dim));
+  return frequencies;
 }
 
 TEST(Rope, RotatesPairsLikeComplexNumbers) {
   const int dim = 6;
-  const auto frequencies = rope_frequencies(dim, 100, {});
+  const double scale = 1.25;
+  const auto frequencies = frequencies_of(dim);
   const std::vector<i64> positions = {0, 5, 2, 40};
   for (const auto type : kTypes) {
     at::Tensor cos, sin;
-    rope_tables(cos, sin, frequencies, 41, hole({1}, state_of(type)));
+    rope_tables(cos, sin, frequencies, scale, 41, hole({1}, state_of(type)));
     ASSERT_EQ(cos.scalar_type(), state_of(type));
     const auto x = random({4, 3 * dim}, type, 1, 2);
     const auto x_v = values(x);
@@ -58,7 +35,7 @@ TEST(Rope, RotatesPairsLikeComplexNumbers) {
           for (i64 i = 0; i < 3; ++i) {
             const i64 a = t * 18 + h * 6 + i;
             const double angle = static_cast<double>(positions[t]) * frequencies[i] * (inverse ? -1 : 1);
-            const auto turned = std::complex<double>(x_v[a], x_v[a + 3]) * std::polar(1.0, angle);
+            const auto turned = std::complex<double>(x_v[a], x_v[a + 3]) * std::polar(scale, angle);
             expected[a] = turned.real();
             expected[a + 3] = turned.imag();
           }
@@ -77,7 +54,7 @@ TEST(Rope, RotatesPairsLikeComplexNumbers) {
 TEST(Rope, EmptyTensorsAreAccepted) {
   at::Tensor cos, sin;
   for (const auto type : kTypes) {
-    rope_tables(cos, sin, rope_frequencies(4, 100, {}), 3, hole({1}, state_of(type)));
+    rope_tables(cos, sin, frequencies_of(4), 1, 3, hole({1}, state_of(type)));
     auto no_tokens = hole({0, 8}, type), no_heads = hole({2, 0}, type);
     rope(no_tokens, no_tokens, cos, sin, integers({}), 4, false);
     rope(no_heads, no_heads, cos, sin, integers({0, 1}), 4, false);
@@ -86,7 +63,7 @@ TEST(Rope, EmptyTensorsAreAccepted) {
 
 TEST(Rope, RefusesPositionsBeyondTheTables) {
   at::Tensor cos, sin;
-  rope_tables(cos, sin, rope_frequencies(4, 100, {}), 3, hole({1}, at::kFloat));
+  rope_tables(cos, sin, frequencies_of(4), 1, 3, hole({1}, at::kFloat));
   auto x = random({2, 4}, at::kFloat, 1);
   try {
     rope(x, x, cos, sin, integers({0, 3}), 4, false);

@@ -129,3 +129,23 @@ def test_a_run_that_goes_back_keeps_both_lines(job, tmp_path):
     assert page.returncode == 0, page.stderr
     more = tiny.train(job(run=keep | {"steps": 9}, optimizer={"lr": 1e-3}), "--out", out, "--resume", out)
     assert more[:7] == new and [entry["step"] for entry in more[7:]] == [8, 9]
+
+
+def test_more_steps_than_planned_never_raise_the_learning_rate_unasked(job, tmp_path):
+    out = tmp_path / "out"
+
+    def linear(steps, **optimizer):
+        return job(run={"steps": steps, "checkpoint_every": 2}, optimizer={"schedule": "linear", "lr": 1e-2, **optimizer})
+
+    planned = tiny.train(linear(4), "--out", out)
+    assert [entry["lr"] for entry in planned] == pytest.approx([1e-2, 7.5e-3, 5e-3, 2.5e-3])
+    refused = tiny.run(tiny.command(linear(8), "--out", out, "--resume", out))
+    assert refused.returncode == USER_ERROR
+    assert refused.stderr == (
+        "switchyard: run.steps = 8 is beyond step 4, where the learning rate of this run ends at min_lr = 0. Set "
+        "optimizer.decay_steps = 4 to train the further steps at that rate, or 8 to stretch the decay over them: the "
+        "next step then has 0.005 instead of 0.\n")
+    back = tiny.train(linear(3), "--out", out, "--resume", out / "checkpoints/step-00000002")
+    assert [entry["lr"] for entry in back] == pytest.approx([1e-2, 7.5e-3, 5e-3])
+    longer = tiny.train(linear(5, decay_steps=5), "--out", out, "--resume", out)
+    assert [entry["lr"] for entry in longer] == pytest.approx([1e-2, 7.5e-3, 5e-3, 4e-3, 2e-3])

@@ -52,9 +52,57 @@ TEST(LearningRate, FollowsTheJobAndDecaysUntilTheEndOfTheRunUnlessItSaysOtherwis
   expect_rates(schedule_of(optimizer, 6), {0.5, 1, 1, 0.6, 0.2, 0.2});
 }
 
+TEST(LearningRate, WsdStaysAtThePeakAndFallsAtTheEnd) {
+  LearningRate schedule{
+      .decay = Decay::wsd, .peak = 1, .floor = 0.2, .warmup_steps = 2, .decay_steps = 9, .cooldown_steps = 4};
+  expect_rates(schedule, {0.5, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2, 0.2});
+  schedule.cooldown_steps = 100;  // no longer than there is room after the warm-up
+  schedule.decay_steps = 6;
+  expect_rates(schedule, {0.5, 1, 1, 0.8, 0.6, 0.4, 0.2});
+}
+
+TEST(LearningRate, InverseSqrtFallsWithTheRootOfTheStepDownToTheFloor) {
+  expect_rates({.decay = Decay::inverse_sqrt, .peak = 1, .floor = 0.6, .warmup_steps = 2, .decay_steps = 1},
+               {0.5, 1, std::sqrt(2. / 3), std::sqrt(2. / 4), std::sqrt(2. / 5), 0.6});
+}
+
+TEST(LearningRate, InverseSqrtWithoutWarmUpHalvesAfter30000Steps) {
+  const LearningRate schedule{.decay = Decay::inverse_sqrt, .peak = 1};
+  EXPECT_EQ(learning_rate(schedule, 0), 1);
+  EXPECT_NEAR(learning_rate(schedule, 30000), 0.5, 1e-15);
+}
+
+TEST(LearningRate, WsdOfAJobFallsOverATenthUnlessItSaysOtherwise) {
+  config::OptimizerSettings optimizer{.lr = 1, .schedule = Decay::wsd};
+  EXPECT_EQ(schedule_of(optimizer, 50).cooldown_steps, 5);
+  EXPECT_EQ(schedule_of(optimizer, 51).cooldown_steps, 6);
+  optimizer.cooldown_steps = 9;
+  EXPECT_EQ(schedule_of(optimizer, 50).cooldown_steps, 9);
+}
+
+TEST(LearningRate, ARunThatGoesOnKeepsItsEnd) {
+  config::OptimizerSettings optimizer{.lr = 1, .min_lr = 0.2, .schedule = Decay::linear, .warmup_steps = 2};
+  EXPECT_EQ(schedule_of(optimizer, 6, 10, 3).decay_steps, 10);
+  EXPECT_EQ(schedule_of(optimizer, 10, 10, 3).decay_steps, 10);
+  std::string message;
+  try {
+    schedule_of(optimizer, 20, 10, 10);
+  } catch (const UserError& error) {
+    message = error.what();
+  }
+  EXPECT_EQ(message,
+            "run.steps = 20 is beyond step 10, where the learning rate of this run ends at min_lr = 0.2. Set "
+            "optimizer.decay_steps = 10 to train the further steps at that rate, or 20 to stretch the decay over them: "
+            "the next step then has 0.644 instead of 0.2.");
+  optimizer.decay_steps = 20;
+  EXPECT_EQ(schedule_of(optimizer, 20, 10, 10).decay_steps, 20);
+  for (const Decay endless : {Decay::constant, Decay::inverse_sqrt})
+    EXPECT_NO_THROW(schedule_of({.schedule = endless}, 20, 10, 10));
+}
+
 TEST(LearningRate, NoStepOfARunHasRateZero) {
-  for (const Decay decay : {Decay::constant, Decay::linear, Decay::cosine})
-    EXPECT_THAT(rates({.decay = decay, .peak = 1, .warmup_steps = 3, .decay_steps = 10}, 10),
+  for (const Decay decay : {Decay::constant, Decay::linear, Decay::cosine, Decay::wsd, Decay::inverse_sqrt})
+    EXPECT_THAT(rates({.decay = decay, .peak = 1, .warmup_steps = 3, .decay_steps = 10, .cooldown_steps = 4}, 10),
                 testing::Each(testing::Gt(0.0)));
 }
 

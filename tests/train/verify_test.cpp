@@ -20,11 +20,10 @@ struct Model {
   std::vector<int> refused;  // the others up to 8 that the number of ranks allows
 };
 const std::vector<Model>& fixture_list() {
-  static const std::vector<Model> kModels = {{"llama-gqa", 4, {1, 2, 3, 4, 8}, {5, 6, 7}},
-                                             {"llama-tied", 3, {1, 2, 3, 4, 5, 6}, {7, 8}},
-                                             {"llama3-rope", 2, {1, 2, 4}, {3, 5, 7, 8}},
-                                             {"qwen2", 2, {1, 2, 4, 6}, {3, 5, 7, 8}},
-                                             {"gpt2", 3, {1, 2, 3, 4, 5}, {6, 7, 8}}};
+  static const std::vector<Model> kModels = {
+      {"llama-gqa", 4, {1, 2, 3, 4, 8}, {5, 6, 7}},  {"llama-tied", 3, {1, 2, 3, 4, 5, 6}, {7, 8}},
+      {"llama3-rope", 2, {1, 2, 4}, {3, 5, 7, 8}},   {"qwen2", 2, {1, 2, 4, 6}, {3, 5, 7, 8}},
+      {"qwen3-yarn", 2, {1, 2, 3, 6}, {4, 5, 7, 8}}, {"gpt2", 3, {1, 2, 3, 4, 5}, {6, 7, 8}}};
   return kModels;
 }
 
@@ -67,6 +66,7 @@ std::vector<Case> several_strategies() {
   cases.push_back({"llama-gqa", {"1,4,2", "2,2,2", "8,1,1"}});
   cases.push_back({"llama-gqa", {"tp=2,ulysses=4", "8,1,1"}});
   cases.push_back({"qwen2", {"pp=2,ulysses=2", "tp=2,ulysses=2"}});
+  cases.push_back({"qwen3-yarn", {"tp=3,pp=2", "pp=2,ulysses=3"}});
   cases.push_back({"gpt2", {"1,5,1", "2,1,2"}});
   cases.push_back({"gpt2", {"1,1,3", "3,1,1"}});
   cases.push_back({"gpt2", {"1,1,3", "1,1,2", "2,1,1"}});

@@ -11,7 +11,8 @@ namespace switchyard::runtime {
 std::pair<at::Tensor, at::Tensor> RopeTables::get(int head_dim, i64 positions, const at::Tensor& like) {
   if (positions > positions_) {
     positions_ = std::max(positions, 2 * positions_);
-    kernels::rope_tables(cos_, sin_, kernels::rope_frequencies(head_dim, theta_, scaling_), positions_, like);
+    const config::Rotation rotation = config::rotation(head_dim, theta_, scaling_);
+    kernels::rope_tables(cos_, sin_, rotation.frequencies, rotation.scale, positions_, like);
   }
   return {cos_, sin_};
 }

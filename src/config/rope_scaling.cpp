@@ -1,0 +1,104 @@
+#include "config/rope_scaling.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/errors.hpp"
+
+namespace switchyard::config {
+namespace {
+
+constexpr double kTurn = 2 * std::numbers::pi;
+
+/// Share of each frequency that is kept; the rest is divided by the factor. LLaMA 3.1: by the number of turns within
+/// the original context.
+std::vector<double> kept_by_llama3(const std::vector<double>& frequencies, const RopeScaling& scaling) {
+  std::vector<double> kept;
+  for (const double frequency : frequencies) {
+    const double turns = scaling.original_context * frequency / kTurn;
+    kept.push_back(
+        std::clamp((turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0.0, 1.0));
+  }
+  return kept;
+}
+
+/// The same for YaRN (§3.2): linear in the number of the pair, between the pairs that make beta_fast and beta_slow
+/// turns within the original context, rounded outwards.
+std::vector<double> kept_by_yarn(double theta, i64 head_dim, const RopeScaling& scaling) {
+  const auto pair_with = [&](double turns) {
+    return static_cast<double>(head_dim) * std::log(scaling.original_context / (turns * kTurn)) / (2 * std::log(theta));
+  };
+  const double first = std::max(std::floor(pair_with(scaling.beta_fast)), 0.0);
+  double last = std::min(std::ceil(pair_with(scaling.beta_slow)), static_cast<double>(head_dim - 1));
+  if (first == last) last += 0.001;  // as Hugging Face's, against a division by zero
+  std::vector<double> kept;
+  for (i64 i = 0; i < head_dim / 2; ++i)
+    kept.push_back(1 - std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0));
+  return kept;
+}
+
+}  // namespace
+
+std::string_view name_of(RopeScalingType type) {
+  switch (type) {
+    case RopeScalingType::llama3:
+      return "llama3";
+    case RopeScalingType::linear:
+      return "linear";
+    case RopeScalingType::yarn:
+      return "yarn";
+  }
+  throw InternalError("name_of: unknown type of rotary scaling");
+}
+
+void validate(const RopeScaling& scaling) {
+  if (scaling.factor == 0) return;
+  if (!(scaling.factor >= 1))
+    user_error("model.rope_scaling.factor = {} must be at least 1, or 0 for no scaling.", scaling.factor);
+  if (!(scaling.original_context > 0))
+    user_error("model.rope_scaling.original_context = {} must be above 0.", scaling.original_context);
+  const auto ordered = [](const char* low_name, double low, const char* high_name, double high) {
+    if (!(low > 0 && high > low))
+      user_error("model.rope_scaling: {} = {} must be above 0 and below {} = {}.", low_name, low, high_name, high);
+  };
+  if (scaling.type == RopeScalingType::llama3)
+    ordered("low_freq_factor", scaling.low_freq_factor, "high_freq_factor", scaling.high_freq_factor);
+  if (scaling.type == RopeScalingType::yarn) ordered("beta_slow", scaling.beta_slow, "beta_fast", scaling.beta_fast);
+}
+
+RopeScaling relevant(const RopeScaling& scaling) {
+  RopeScaling result;
+  if (scaling.factor == 0) return result;
+  result.type = scaling.type;
+  result.factor = scaling.factor;
+  if (scaling.type == RopeScalingType::linear) return result;
+  result.original_context = scaling.original_context;
+  if (scaling.type == RopeScalingType::llama3) {
+    result.low_freq_factor = scaling.low_freq_factor;
+    result.high_freq_factor = scaling.high_freq_factor;
+  } else {
+    result.beta_fast = scaling.beta_fast;
+    result.beta_slow = scaling.beta_slow;
+    result.attention_factor = scaling.attention_factor;
+  }
+  return result;
+}
+
+Rotation rotation(i64 head_dim, double theta, const RopeScaling& scaling) {
+  Rotation result;
+  for (i64 i = 0; i < head_dim / 2; ++i)
+    result.frequencies.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
+  if (scaling.factor == 0) return result;
+  std::vector<double> kept(result.frequencies.size(), 0);
+  if (scaling.type == RopeScalingType::llama3) {
+    kept = kept_by_llama3(result.frequencies, scaling);
+  } else if (scaling.type == RopeScalingType::yarn) {
+    kept = kept_by_yarn(theta, head_dim, scaling);
+    result.scale = scaling.attention_factor != 0 ? scaling.attention_factor : 0.1 * std::log(scaling.factor) + 1;
+  }
+  for (size_t i = 0; i < kept.size(); ++i) result.frequencies[i] *= kept[i] + (1 - kept[i]) / scaling.factor;
+  return result;
+}
+
+}  // namespace switchyard::config

@@ -1,0 +1,40 @@
+// Rotary position embedding (arXiv 2104.09864) at contexts longer than those of pretraining: which frequencies rotate
+// queries and keys. Formulas and names are those of Hugging Face's rope_scaling.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.hpp"
+
+namespace switchyard::config {
+
+/// linear: all frequencies divided by the factor (arXiv 2306.15595). llama3: low ones only (LLaMA 3.1). yarn: low ones,
+/// and queries and keys grow a little (arXiv 2309.00071).
+enum class RopeScalingType { llama3, linear, yarn };
+
+/// factor 0: none. original_context in tokens: linear ignores it. Each type has fields of its own.
+struct RopeScaling {
+  double factor = 0, low_freq_factor = 1, high_freq_factor = 4, original_context = 8192;
+  RopeScalingType type = RopeScalingType::llama3;
+  double beta_fast = 32, beta_slow = 1, attention_factor = 0;  // attention_factor 0: 0.1 ln(factor) + 1
+  bool operator==(const RopeScaling&) const = default;
+};
+
+/// UserError naming key and remedy, e.g. a factor below 1.
+void validate(const RopeScaling& scaling);
+/// The same scaling with defaults in the fields that its type does not read, so that equal functions compare equal.
+RopeScaling relevant(const RopeScaling& scaling);
+
+/// What rotates a head: pair i at position p by the angle p * frequencies[i]; then all features are multiplied by
+/// scale.
+struct Rotation {
+  std::vector<double> frequencies;  // head_dim / 2
+  double scale = 1;
+};
+Rotation rotation(i64 head_dim, double theta, const RopeScaling& scaling);
+
+/// "llama3", "linear", "yarn".
+std::string_view name_of(RopeScalingType type);
+
+}  // namespace switchyard::config

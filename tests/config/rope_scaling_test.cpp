@@ -1,0 +1,103 @@
+#include "config/rope_scaling.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/errors.hpp"
+#include "error_text.hpp"
+
+namespace switchyard::config {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error_after(const RopeScaling& scaling) {
+  return error_of([&] { validate(scaling); });
+}
+
+TEST(Rotation, frequencies_fall_geometrically) {
+  const Rotation plain = rotation(8, 10000, {});
+  EXPECT_EQ(plain.scale, 1);
+  ASSERT_EQ(plain.frequencies.size(), 4u);
+  const double expected[] = {1, 0.1, 0.01, 0.001};
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(plain.frequencies[i], expected[i], 1e-15);
+}
+
+TEST(Rotation, linear_scaling_divides_all_frequencies) {
+  const Rotation plain = rotation(12, 500, {});
+  const Rotation scaled = rotation(12, 500, {.factor = 4, .type = RopeScalingType::linear});
+  EXPECT_EQ(scaled.scale, 1);
+  for (size_t i = 0; i < 6; ++i) EXPECT_DOUBLE_EQ(scaled.frequencies[i], plain.frequencies[i] / 4);
+}
+
+// Wavelengths below 8192/4 tokens are kept, those above 8192/1 are multiplied by 8, those between are interpolated.
+TEST(Rotation, llama3_keeps_high_frequencies_divides_low_ones_and_interpolates_between) {
+  const Rotation plain = rotation(128, 500000, {}), scaled = rotation(128, 500000, {8, 1, 4, 8192});
+  EXPECT_EQ(scaled.scale, 1);
+  int kept = 0, stretched = 0, blended = 0;
+  for (size_t i = 0; i < plain.frequencies.size(); ++i) {
+    const double wavelength = 2 * M_PI / plain.frequencies[i];
+    if (wavelength < 2048) {
+      ++kept;
+      EXPECT_DOUBLE_EQ(scaled.frequencies[i], plain.frequencies[i]);
+    } else if (wavelength > 8192) {
+      ++stretched;
+      EXPECT_DOUBLE_EQ(scaled.frequencies[i], plain.frequencies[i] / 8);
+    } else {
+      ++blended;
+      const double smooth = (8192 / wavelength - 1) / (4 - 1);
+      EXPECT_NEAR(scaled.frequencies[i], (1 - smooth) * plain.frequencies[i] / 8 + smooth * plain.frequencies[i],
+                  1e-15);
+    }
+  }
+  EXPECT_GT(kept, 0);
+  EXPECT_GT(stretched, 0);
+  EXPECT_GT(blended, 0);
+}
+
+// Pairs 20 (32.4 turns within 4096 tokens) and 46 (0.97 turns) bound the ramp; arXiv 2309.00071 §3.2 to 3.4.
+TEST(Rotation, yarn_interpolates_by_the_number_of_the_pair_and_scales_all_features) {
+  const RopeScaling yarn{.factor = 16, .original_context = 4096, .type = RopeScalingType::yarn};
+  const Rotation plain = rotation(128, 10000, {}), scaled = rotation(128, 10000, yarn);
+  EXPECT_DOUBLE_EQ(scaled.scale, 0.1 * std::log(16) + 1);
+  const auto ratio = [&](size_t pair) { return scaled.frequencies[pair] / plain.frequencies[pair]; };
+  EXPECT_DOUBLE_EQ(ratio(0), 1);
+  EXPECT_DOUBLE_EQ(ratio(20), 1);
+  EXPECT_NEAR(ratio(33), 0.5 + 0.5 / 16, 1e-12);
+  EXPECT_DOUBLE_EQ(ratio(46), 1. / 16);
+  EXPECT_DOUBLE_EQ(ratio(63), 1. / 16);
+  RopeScaling given = yarn;
+  given.attention_factor = 1.125;
+  EXPECT_EQ(rotation(128, 10000, given).scale, 1.125);
+}
+
+TEST(RopeScaling, a_type_does_not_read_the_fields_of_others) {
+  const RopeScaling all{3, 2, 5, 77, RopeScalingType::linear, 9, 4, 1.5};
+  EXPECT_EQ(relevant(all), (RopeScaling{.factor = 3, .type = RopeScalingType::linear}));
+  for (const auto type : {RopeScalingType::llama3, RopeScalingType::linear, RopeScalingType::yarn}) {
+    RopeScaling scaling = all;
+    scaling.type = type;
+    EXPECT_EQ(rotation(16, 100, relevant(scaling)).frequencies, rotation(16, 100, scaling).frequencies);
+    EXPECT_EQ(rotation(16, 100, relevant(scaling)).scale, rotation(16, 100, scaling).scale);
+    scaling.factor = 0;
+    EXPECT_EQ(relevant(scaling), RopeScaling{});
+  }
+}
+
+TEST(RopeScaling, its_fields_are_checked_when_its_type_reads_them) {
+  EXPECT_EQ(error_after({8, 1, 4, 64}), "no error");
+  EXPECT_EQ(error_after({0, 4, 1, -1}), "no error");
+  EXPECT_EQ(error_after({0.5, 1, 4, 64}), "model.rope_scaling.factor = 0.5 must be at least 1, or 0 for no scaling.");
+  EXPECT_EQ(error_after({8, 4, 4, 64}),
+            "model.rope_scaling: low_freq_factor = 4 must be above 0 and below high_freq_factor = 4.");
+  EXPECT_THAT(error_after({8, 1, 4, 0}), HasSubstr("original_context = 0 must be above 0."));
+  RopeScaling yarn{8, 4, 4, 64, RopeScalingType::yarn};
+  EXPECT_EQ(error_after(yarn), "no error");
+  yarn.beta_slow = 40;
+  EXPECT_EQ(error_after(yarn), "model.rope_scaling: beta_slow = 40 must be above 0 and below beta_fast = 32.");
+}
+
+}  // namespace
+}  // namespace switchyard::config
