@@ -45,7 +45,7 @@ void add_train(CLI::App& app, Action& action) {
     std::optional<std::string> out, resume;
     std::vector<std::string> sets;
     std::optional<i64> ranks, steps;
-    bool help_keys = false;
+    bool force = false, help_keys = false;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
@@ -56,8 +56,11 @@ void add_train(CLI::App& app, Action& action) {
   command->add_option("--ranks", options->ranks, "Same as --set run.ranks=N");
   command->add_option("--steps", options->steps, "Same as --set run.steps=N");
   command->add_option("--out", options->out, "Run folder for log, events and checkpoints; same as --set run.out=DIR");
-  command->add_option("--resume", options->resume,
-                      "Checkpoint to resume from, or a run folder, whose newest complete checkpoint is taken");
+  CLI::Option* resume =
+      command->add_option("--resume", options->resume,
+                          "Checkpoint to resume from, or a run folder, whose newest complete checkpoint is taken");
+  command->add_flag("--force", options->force, "Starts anew in a used run folder: what it holds is set aside")
+      ->excludes(resume);
   command->add_flag("--help-keys", options->help_keys, "Prints every key of a job file");
   command->callback([options, &action] {
     action = [options] {
@@ -83,8 +86,9 @@ void add_train(CLI::App& app, Action& action) {
       const comm::Launch launch = comm::launch_from_environment();
       train::TrainSettings settings = job_to_train(options->job, overrides, launch);
       settings.resume = options->resume.value_or("");
-      train::train(settings, launch);
-      return 0;
+      settings.force = options->force;
+      const int stopped_by = train::train(settings, launch);
+      return stopped_by == 0 ? 0 : 128 + stopped_by;
     };
   });
 }

@@ -41,7 +41,7 @@ def write_job(folder, strategy, data):
 
 def row(program, launcher, path, profile, strategy, steps):
     out = path.parent / "run"
-    call(*launcher, program, "train", path, "--steps", steps, "--out", out)
+    call(*launcher, program, "train", path, "--steps", steps, "--out", out, "--set=run.save_last=false")
     measured = seconds_of([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()])[1:]
     said = json.loads(call(program, "simulate", path, "--cluster", profile, "--steps", steps,
                            "--json").splitlines()[-1])

@@ -121,8 +121,8 @@ class Machine:
     def measured(self, path):
         """Seconds of each step except the first, which warms up, and the highest peak of any rank in bytes."""
         out = path.parent / "run"
-        call(*self.launcher, self.arguments.program, "train", path, "--out", out, "--set",
-             f'run.profile="{self.profile}"',
+        call(*self.launcher, self.arguments.program, "train", path, "--out", out, "--force",
+             "--set=run.save_last=false", "--set", f'run.profile="{self.profile}"',
              env=os.environ | {"OMP_WAIT_POLICY": "passive"})
         log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()][1:]
         return seconds_of(log), max(max(entry["peak_bytes_per_rank"]) for entry in log)

@@ -26,8 +26,8 @@ HEAD = ("| strategy | with overlap, s per step | without | with / without, each 
 
 def measure(program, launcher, path, out, overlap, steps):
     """Seconds of the median step, and the mean share of communication that is hidden, if there is any."""
-    call(*launcher, program, "train", path, "--steps", steps, "--out", out, "--set",
-         f"run.overlap={json.dumps(overlap)}")
+    call(*launcher, program, "train", path, "--steps", steps, "--out", out, "--force",
+         "--set=run.save_last=false", "--set", f"run.overlap={json.dumps(overlap)}")
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     shares = [line["hidden_share"] for line in log if "hidden_share" in line]
     return median(seconds_of(log)[1:]), sum(shares) / len(shares) if shares else None

@@ -107,7 +107,7 @@ def train(program, title, folder, arguments):
 def run(program, title, folder, arguments):
     """True if training ended normally, False if it exceeded the memory budget."""
     progress, said = Progress(title), []
-    command = [program, "train", str(JOB), "--out", str(folder), *arguments]
+    command = [program, "train", str(JOB), "--out", str(folder), "--set=run.save_last=false", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             progress.line(line.rstrip())

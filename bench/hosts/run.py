@@ -72,7 +72,7 @@ def tool(arguments, *words):
 def train(arguments, setting, strategy, folder):
     """The records of the run's steps, or None if a rank's memory did not suffice."""
     job = [arguments.program, "train", str(demo.JOB), "--out", str(folder), "--steps", str(arguments.steps)]
-    job += ["--set", f"fabric.timeout={arguments.fabric_timeout}"]
+    job += ["--force", "--set=run.save_last=false", "--set", f"fabric.timeout={arguments.fabric_timeout}"]
     if strategy != "hot":
         job += ["--set", f'bucket=[{{max_length=4096, strategy="{strategy}"}}]']
     command = [arguments.cluster, "run", "--name", NAME, "-n", str(HOSTS * SLOTS), "--timeout", str(arguments.timeout)]

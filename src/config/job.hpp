@@ -71,8 +71,9 @@ struct RunSettings {
   int ranks = 0;
   std::string precision = "auto";  // auto, fp64, fp32, bf16
   Bytes memory_budget{0};          // per rank; 0: unlimited
-  i64 checkpoint_every = 0;        // steps; 0: never
+  i64 checkpoint_every = 0;        // steps; 0: only when the run ends
   i64 keep_checkpoints = 2;        // newest ones kept; 0: all
+  bool save_last = true;           // a checkpoint when the run ends
   std::string out;                 // run folder; empty: nothing is written
   i64 log_every = 1;               // steps between lines on the terminal
   i64 trace_step = 2;              // whose timeline goes to the run folder; 0: none

@@ -453,9 +453,13 @@ Keys run_keys() {
       Run<&RunSettings::memory_budget>("run.memory_budget",
                                        "Memory that each rank may use, enforced; \"none\" is unlimited.")
           .at_least(0),
-      Run<&RunSettings::checkpoint_every>("run.checkpoint_every", "Steps between checkpoints; 0 is never.")
+      Run<&RunSettings::checkpoint_every>("run.checkpoint_every",
+                                          "Steps between checkpoints; 0: only when the run ends.")
           .unit("steps")
           .at_least(0),
+      Run<&RunSettings::save_last>(
+          "run.save_last",
+          "Save a checkpoint when the run ends: after its last step, or after the step in which a signal stops it."),
       Run<&RunSettings::keep_checkpoints>("run.keep_checkpoints", "Number of newest checkpoints to keep; 0 keeps all.")
           .at_least(0),
       Run<&RunSettings::out>("run.out", "Folder for log, plan, report and checkpoints.").fallback("none").rank_only(),

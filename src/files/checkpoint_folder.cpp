@@ -23,6 +23,8 @@ using nlohmann::json;
 constexpr const char* kMarker = "COMMITTED";
 constexpr const char* kPartial = ".partial";
 constexpr const char* kPrefix = "step-";
+constexpr const char* kLog = "log.jsonl";
+constexpr const char* kAbandoned = "abandoned-";
 
 fs::path checkpoints_of(const fs::path& run) { return run / "checkpoints"; }
 
@@ -74,24 +76,32 @@ void sync_all(const fs::path& folder) {
   sync_folder(folder);
 }
 
-void rename_folder(const fs::path& from, const fs::path& to) {
+void move_to(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) disk_error("rename to", to, errno);
 }
 
 /// Renames `from` to `to`, and removes what had that name.
 void take_name(const fs::path& from, const fs::path& to) {
   if (!fs::exists(to)) {
-    rename_folder(from, to);
+    move_to(from, to);
   } else if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
     remove_folder(from);
   } else {
     // Network file systems can't exchange names. A kill between these two renames loses only this step's checkpoint.
     const fs::path old = fs::path(to).concat(".old").concat(kPartial);
-    rename_folder(to, old);
-    rename_folder(from, to);
+    move_to(to, old);
+    move_to(from, to);
     remove_folder(old);
   }
   sync_folder(to.parent_path());
+}
+
+/// The first RUN/abandoned-N that is free.
+fs::path free_abandoned(const fs::path& run) {
+  fs::path folder;
+  for (int number = 1; folder.empty() || fs::exists(folder); ++number)
+    folder = run / fmt::format("{}{}", kAbandoned, number);
+  return folder;
 }
 
 /// UserError for the first fault of a committed checkpoint.
@@ -251,17 +261,36 @@ std::optional<AbandonedLine> set_aside_after(const fs::path& run, i64 step) {
   std::erase_if(later, [&](const CheckpointPlace& place) { return place.step <= step; });
   if (later.empty()) return std::nullopt;
   AbandonedLine line;
-  for (int number = 1; line.folder.empty() || fs::exists(line.folder); ++number)
-    line.folder = run / fmt::format("abandoned-{}", number);
+  line.folder = free_abandoned(run);
   make_folder(checkpoints_of(line.folder));
-  for (const char* name : {"log.jsonl", "job.toml", "plan.json"})
+  for (const char* name : {kLog, "job.toml", "plan.json"})
     if (fs::exists(run / name)) write_text(line.folder / name, read_text(run / name));
   for (const CheckpointPlace& place : later) line.steps.push_back(place.step);
   for (auto place = later.rbegin(); place != later.rend(); ++place)
-    rename_folder(place->folder, checkpoints_of(line.folder) / place->folder.filename());
+    move_to(place->folder, checkpoints_of(line.folder) / place->folder.filename());
   sync_folder(checkpoints_of(line.folder));
   sync_folder(checkpoints_of(run));
   return line;
+}
+
+bool holds_run(const fs::path& run) {
+  std::error_code none;
+  const auto logged = fs::file_size(run / kLog, none);
+  return (!none && logged > 0) || newest_complete(run);
+}
+
+fs::path set_aside(const fs::path& run) {
+  const fs::path folder = free_abandoned(run);
+  std::vector<fs::path> moved{"checkpoints", "job.toml", "plan.json", "timeline.json", "report.html"};
+  for (const auto& item : fs::directory_iterator(run))
+    if (item.path().filename().string().starts_with("events.out.tfevents.")) moved.push_back(item.path().filename());
+  moved.emplace_back(kLog);  // last: after a kill the folder still holds a run
+  make_folder(folder);
+  for (const fs::path& name : moved)
+    if (fs::exists(run / name)) move_to(run / name, folder / name);
+  sync_folder(folder);
+  sync_folder(run);
+  return folder;
 }
 
 std::vector<fs::path> remove_old_checkpoints(const fs::path& run, int keep) {
@@ -271,7 +300,7 @@ std::vector<fs::path> remove_old_checkpoints(const fs::path& run, int keep) {
   for (size_t i = 0; i + stay < places.size(); ++i) {
     // The folder is renamed first, so that a kill while it is removed leaves no part of a checkpoint that looks whole.
     const fs::path leaving = fs::path(places[i].folder).concat(kPartial);
-    rename_folder(places[i].folder, leaving);
+    move_to(places[i].folder, leaving);
     remove_folder(leaving);
     removed.push_back(places[i].folder);
   }

@@ -5,7 +5,7 @@
 //     meta.json  CheckpointMeta
 //     COMMITTED  written last: size of every file, checksums of the JSON files
 // While it is written it is called step-00000050.partial. When a run goes back to an earlier checkpoint, the later ones
-// move to a run folder of their own, RUN/abandoned-1.
+// move to a run folder of their own, RUN/abandoned-1; a run that starts anew moves all that is there.
 #pragma once
 
 #include <filesystem>
@@ -84,6 +84,12 @@ struct AbandonedLine {
 /// be resumed and reported. Returns nothing if there are no later ones. The newest is moved first, so that after a kill
 /// the others are still the run's newest. ClusterError for the disk.
 std::optional<AbandonedLine> set_aside_after(const std::filesystem::path& run, i64 step);
+
+/// Whether the folder has what a run writes: a step in its log, or a checkpoint.
+bool holds_run(const std::filesystem::path& run);
+/// Moves what a run wrote there to RUN/abandoned-N (N: the first free number from 1), which is a run folder, too, and
+/// returns that. The lock, earlier abandoned-* and files that no run writes stay. ClusterError for the disk.
+std::filesystem::path set_aside(const std::filesystem::path& run);
 
 /// Removes all but the newest `keep` (at least 1) committed checkpoints. Returns what was removed.
 std::vector<std::filesystem::path> remove_old_checkpoints(const std::filesystem::path& run, int keep);

@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "files/checkpoint_folder.hpp"
 #include "files/disk.hpp"
+#include "train/stop_signals.hpp"
 
 namespace switchyard::train {
 
@@ -19,8 +21,17 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
                             .last_step = job.run.steps,
                             .terminal = isatty(STDERR_FILENO) != 0,
                             .every = job.run.log_every}),
-      heartbeat_([this] { progress_.tick(); }, std::chrono::milliseconds(500)) {
-  if (job.run.out.empty()) return;
+      heartbeat_(
+          [this] {
+            answer_signal();
+            progress_.tick();
+          },
+          std::chrono::milliseconds(500)) {
+  if (job.run.out.empty()) {
+    say("nothing of this run will be kept, as it has no folder; --out DIR gives it one");
+    return;
+  }
+  if (!job.run.save_last) say("the model will not be kept when the run ends: run.save_last = false");
   if (const auto line = files::set_aside_after(job.run.out, first_step - 1))
     say(fmt::format("checkpoints of steps {} are set aside in {}, with the log as it was", fmt::join(line->steps, ", "),
                     line->folder.string()));
@@ -32,6 +43,12 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
     files::write_text(plan_path, plan_json);
   else if (first_step == 1)
     std::filesystem::remove(plan_path);  // of another run
+}
+
+void RunLog::answer_signal() {
+  const int signal = StopSignals::received();
+  if (signal == 0 || std::exchange(answered_, true)) return;
+  say(fmt::format("{}: the run ends after this step; a second signal ends it at once", name_of_signal(signal)));
 }
 
 void RunLog::add(const StepRecord& record) {

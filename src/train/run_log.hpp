@@ -24,7 +24,11 @@ class RunLog {
   void say(const std::string& text) { progress_.say(text); }
 
  private:
+  // Says once that a signal was received: its step may take long.
+  void answer_signal();
+
   Progress progress_;
+  bool answered_ = false;
   Heartbeat heartbeat_;
   std::optional<files::JsonLines> lines_;
   std::optional<files::EventWriter> events_;

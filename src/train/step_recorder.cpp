@@ -15,6 +15,7 @@
 #include "kernels/threads.hpp"
 #include "simulator/trace.hpp"
 #include "train/channels.hpp"
+#include "train/stop_signals.hpp"
 
 namespace switchyard::train {
 
@@ -45,7 +46,7 @@ runtime::Probe StepRecorder::planned() {
   return {.spans = traced()};
 }
 
-void StepRecorder::record(const DoneStep& step, const Rank& rank) {
+int StepRecorder::record(const DoneStep& step, const Rank& rank) {
   const runtime::StepResult& result = step.result;
   const comm::Traffic after = fabric_.traffic();
   const auto sent = [&](cluster::Link link) {
@@ -59,11 +60,13 @@ void StepRecorder::record(const DoneStep& step, const Rank& rank) {
                      .waiting = result.times.waiting,
                      .switching = result.times.parameters,
                      .collectives = result.times.collectives,
-                     .hidden = result.times.hidden};
+                     .hidden = result.times.hidden,
+                     .stop_signal = StopSignals::received()};
   const auto all =
       comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "step figures", step_, mine);
   if (traced()) keep_timeline(result.spans, rank.program());
-  if (!log_) return;
+  const int stop_signal = std::ranges::max(all, {}, &Figures::stop_signal).stop_signal;
+  if (!log_) return stop_signal;
   const double seconds = seconds_since(began_);
   const std::vector<i64> lengths = data::Sampler::lengths(step.batch);
   StepRecord record = record_of(all, seconds);
@@ -80,6 +83,11 @@ void StepRecorder::record(const DoneStep& step, const Rank& rank) {
   log_->add(record);
   if (record.skipped)
     log_->say(fmt::format("step {}: loss or gradient is not finite; the update was skipped", record.step));
+  return stop_signal;
+}
+
+void StepRecorder::say(const std::string& text) {
+  if (log_) log_->say(text);
 }
 
 StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double seconds) {

@@ -40,14 +40,18 @@ class StepRecorder {
   void begin(i64 step);
   /// Memory and messages count from here. What the step is to measure.
   runtime::Probe planned();
-  /// The step's line in the log; its timeline if run.trace_step is its number.
-  void record(const DoneStep& step, const Rank& rank);
+  /// The step's line in the log; its timeline if run.trace_step is its number. Returns the signal by which a rank's
+  /// process was asked to stop (StopSignals), of several the one with the largest number; 0 if none was.
+  int record(const DoneStep& step, const Rank& rank);
+  /// A line of its own on rank 0's terminal.
+  void say(const std::string& text);
 
  private:
   // What each rank sends to rank 0.
   struct Figures {
     i64 peak = 0, predicted_peak = 0, peak_bound = 0, intra = 0, inter = 0;  // bytes
     double waiting = 0, switching = 0, collectives = 0, hidden = 0;          // seconds
+    int stop_signal = 0;
   };
   static StepRecord record_of(const std::vector<Figures>& all, double seconds);
   bool traced() const { return step_ == job_.run.trace_step; }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
 #include "train/step_recorder.hpp"
+#include "train/stop_signals.hpp"
 #include "train/update_settings.hpp"
 #include "train/weights.hpp"
 
@@ -70,21 +72,28 @@ class JobOnRank {
     state_.decay_end = rate_.decay_steps;
   }
 
-  void run() {
+  // Returns the signal that stopped the run before its last step, or 0; the same on all ranks.
+  int run() {
     recorder_.open(rank_settings_, runtime::scalar_type(plans_.graph().precision().compute), plan_json_,
                    state_.step + 1);
-    while (state_.step < job_.run.steps) {
-      step();
-      const bool due = job_.run.checkpoint_every > 0 &&
-                       (state_.step % job_.run.checkpoint_every == 0 || state_.step == job_.run.steps);
-      if (due && !job_.run.out.empty())
-        save_checkpoint(job_, plans_, rank_.store().home, fabric_.rank(), files_, state_);
+    const StopSignals signals;
+    int stopped_by = 0;
+    while (state_.step < job_.run.steps && stopped_by == 0) {
+      stopped_by = step();
+      const bool last = state_.step == job_.run.steps || stopped_by != 0;
+      const bool due = job_.run.checkpoint_every > 0 && state_.step % job_.run.checkpoint_every == 0;
+      if (!job_.run.out.empty() && (due || (last && job_.run.save_last))) save(last);
     }
+    if (state_.step == job_.run.steps) return 0;
+    recorder_.say(
+        fmt::format("{}: stopped after step {} of {}", name_of_signal(stopped_by), state_.step, job_.run.steps));
+    return stopped_by;
   }
 
  private:
-  // An optimizer step, on all ranks at once: sample, plan, assemble, run, record.
-  void step() {
+  // An optimizer step, on all ranks at once: sample, plan, assemble, run, record. Returns the signal by which any rank
+  // was asked to stop, or 0.
+  int step() {
     recorder_.begin(state_.step + 1);
     const data::Batch batch = sampler_.batch(state_.cursor);
     const batch::StepPlan plan = plan_of(batch);
@@ -93,8 +102,16 @@ class JobOnRank {
     const double lr = learning_rate(rate_, state_.step);
     const auto update = [&](double norm) { return update_settings(job_.optimizer, lr, state_.updates + 1, norm); };
     const runtime::StepResult result = rank_.run(plan, documents_of(batch), update, probe);
-    recorder_.record({.batch = batch, .plan = plan, .learning_rate = lr, .result = result}, rank_);
+    const int stop = recorder_.record({.batch = batch, .plan = plan, .learning_rate = lr, .result = result}, rank_);
     advance(batch, result.finite);
+    return stop;
+  }
+
+  void save(bool last) {
+    save_checkpoint(job_, plans_, rank_.store().home, fabric_.rank(), files_, state_);
+    if (last)
+      recorder_.say(
+          fmt::format("saved step {}: {}", state_.step, files::checkpoint_path(job_.run.out, state_.step).string()));
   }
 
   // Planned once, by rank 0: floating-point arithmetic then decides nothing twice.
@@ -158,16 +175,23 @@ class JobOnRank {
 // The folder of a run that trains, kept from other runs; rank 0 has it.
 class RunFolder {
  public:
-  RunFolder(const std::filesystem::path& folder, const std::string& resume) : lock_(files::RunLock::take(folder)) {
+  RunFolder(const std::filesystem::path& folder, const std::string& resume, bool force)
+      : lock_(files::RunLock::take(folder)) {
     if (!lock_.held())
       fmt::print(stderr,
                  "{}: this file system has no locks. Start no second run with this folder while this one trains.\n",
                  folder.string());
-    const auto newest = files::newest_complete(folder);
-    if (!newest || (!resume.empty() && files::is_checkpoint_of(files::find_checkpoint(resume).folder, folder))) return;
-    user_error(
-        "{0} holds a run already, with a checkpoint of step {1}. Go on with --resume {0}, or choose another run.out.",
-        folder.string(), newest->step);
+    if (!resume.empty() && files::is_checkpoint_of(files::find_checkpoint(resume).folder, folder)) return;
+    if (!files::holds_run(folder)) return;
+    if (force) {
+      fmt::print(stderr, "the run in {} is set aside in {}\n", folder.string(), files::set_aside(folder).string());
+      return;
+    }
+    constexpr const char* kRemedy = "start anew with --force, which sets it aside, or choose another run.out";
+    if (const auto newest = files::newest_complete(folder))
+      user_error("{0} holds a run already, with a checkpoint of step {1}. Go on with --resume {0}, {2}.",
+                 folder.string(), newest->step, kRemedy);
+    user_error("{} holds the log of a run without checkpoints already. Either {}.", folder.string(), kRemedy);
   }
 
  private:
@@ -177,20 +201,20 @@ class RunFolder {
 // Every checkpoint has the weights as Hugging Face has them. A model for which there is no such folder is better
 // refused now.
 void require_export(const config::Job& job) {
-  if (job.run.out.empty() || job.run.checkpoint_every == 0) return;
+  if (job.run.out.empty() || (job.run.checkpoint_every == 0 && !job.run.save_last)) return;
   try {
     files::to_hf_config(job.model.config, DType::f32);
   } catch (const UserError& error) {
     user_error(
         "checkpoints hold a Hugging Face model, and this one can't be exported: {} Or train without checkpoints: "
-        "run.checkpoint_every = 0.",
+        "run.checkpoint_every = 0, run.save_last = false.",
         error.what());
   }
 }
 
 }  // namespace
 
-void train(const TrainSettings& settings, const comm::Launch& launch) {
+int train(const TrainSettings& settings, const comm::Launch& launch) {
   const config::Job& job = settings.job;
   if (job.data.path.empty())
     user_error("data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
@@ -201,12 +225,15 @@ void train(const TrainSettings& settings, const comm::Launch& launch) {
   require_device(job.run.device);
   const data::Corpus corpus = data::Corpus::open(job.data.path);
   kernels::install_rank_allocator();
+  std::atomic<int> stopped_by = 0;
   on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), fabric_options(job.fabric),
            [&](comm::Fabric& fabric) {
              std::optional<RunFolder> folder;
-             if (fabric.rank() == 0 && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume);
-             JobOnRank(settings, corpus, fabric, !launch.distributed).run();
+             if (fabric.rank() == 0 && !job.run.out.empty())
+               folder.emplace(job.run.out, settings.resume, settings.force);
+             stopped_by = JobOnRank(settings, corpus, fabric, !launch.distributed).run();
            });
+  return stopped_by;
 }
 
 }  // namespace switchyard::train

@@ -9,17 +9,19 @@
 namespace switchyard::train {
 
 /// resume: a checkpoint or a run folder, empty: a fresh start. The job is resolved and validated. plan_json: text of
-/// plan.json, empty: the strategies are not the planner's.
+/// plan.json, empty: the strategies are not the planner's. force: a fresh start sets aside what the run folder holds.
 struct TrainSettings {
   config::Job job{};
   std::string resume{}, plan_json{};
+  bool force = false;
 };
 
-/// Trains to job.run.steps. With job.run.out the folder gets job.toml, plan.json, log.jsonl, TensorBoard events and
-/// checkpoints.
-/// errors UserError: no data, a model that does not fit the memory budget, or a fresh start in a folder with
-/// checkpoints;
+/// Trains to job.run.steps, or to the end of the step in which a rank is asked to stop (StopSignals): all ranks stop
+/// after the same one. Returns the signal that ended the run before its last step, else 0. With job.run.out the folder
+/// gets job.toml, plan.json, log.jsonl, TensorBoard events and checkpoints, the last of them when the run ends.
+/// errors UserError: no data, a model that does not fit the memory budget, or a fresh start in the folder of another
+/// run;
 ///         ClusterError: a rank failed or stopped responding
-void train(const TrainSettings& settings, const comm::Launch& launch);
+int train(const TrainSettings& settings, const comm::Launch& launch);
 
 }  // namespace switchyard::train

@@ -313,7 +313,7 @@ def test_a_damaged_checkpoint_is_answered_with_the_one_before(job, finished, tmp
 
 def test_a_fresh_start_in_the_folder_of_another_run_is_refused(job, finished):
     expected = (f"{finished} holds a run already, with a checkpoint of step 4. Go on with --resume {finished}, "
-                "or choose another run.out.")
+                "start anew with --force, which sets it aside, or choose another run.out.")
     assert fails(tiny.command(job(), "--out", finished)) == expected
 
 

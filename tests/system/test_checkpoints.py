@@ -1,6 +1,5 @@
 """Complete runs with checkpoints on slow disks and in shared folders."""
 
-import os
 import signal
 import subprocess
 import time
@@ -12,7 +11,6 @@ BUCKETS = [(48, "1,2,1"), (20, "2,1,1")]
 USER_ERROR, CLUSTER_ERROR = 2, 3
 NEVER_DONE = 100000
 TIMEOUT = 3  # of the fabric, in seconds
-SLOW = os.environ.get("SWITCHYARD_SLOW_DISK", str(tiny.ROOT / "build/tests/system/libslow_disk.so"))
 
 
 @pytest.fixture
@@ -23,7 +21,7 @@ def job(tmp_path, corpus):
 @pytest.fixture
 def slow_disk(monkeypatch):
     """Makes each sync take 400 ms, so that rank 0 writes a checkpoint for longer than the fabric's timeout."""
-    monkeypatch.setitem(tiny.ENVIRONMENT, "LD_PRELOAD", SLOW)
+    monkeypatch.setitem(tiny.ENVIRONMENT, "LD_PRELOAD", tiny.SLOW_DISK)
     monkeypatch.setitem(tiny.ENVIRONMENT, "SLOW_DISK_MS", "400")
 
 

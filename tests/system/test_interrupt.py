@@ -91,11 +91,81 @@ def test_a_run_of_processes_goes_on_as_threads_after_one_was_killed(tmp_path, co
     expect_like(whole, tiny.read_log(out))
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_again_with_a_fresh_log(tmp_path, corpus, whole):
+def test_a_run_killed_before_its_first_checkpoint_starts_again_only_by_force(tmp_path, corpus, whole):
     out = tmp_path / "out"
     job = write_job(tmp_path / "job.toml", corpus, LIVES[1], checkpoint_every=0)
     process = start(job, out)
     tiny.wait_for_steps(process, 2)
     kill(process)
-    tiny.train(job, "--out", out)
+    before = (out / "log.jsonl").read_bytes()
+    again = tiny.run(tiny.command(job, "--out", out))
+    assert again.returncode == 2 and "holds the log of a run without checkpoints" in again.stderr
+    assert (out / "log.jsonl").read_bytes() == before
+    tiny.train(job, "--out", out, "--force")
     expect_like(whole, tiny.read_log(out))
+    assert (out / "abandoned-1/log.jsonl").read_bytes() == before
+
+
+def start_endless(tmp_path, corpus, launch):
+    """The processes of a run that does not end by itself, and its folder."""
+    out = tmp_path / "out"
+    job = write_job(tmp_path / "job.toml", corpus, LIVES[1], steps=100000, checkpoint_every=0)
+    words = tiny.command(job, "--out", out)
+    if launch == "torchrun's variables":
+        return tiny.start_ranks([words] * 2), out
+    launcher = [] if launch == "threads" else [*tiny.MPIRUN, "-n", "2"]
+    return [subprocess.Popen([*launcher, *words], env=tiny.ENVIRONMENT, text=True, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE)], out
+
+
+def expect_stopped(process, out, sent):
+    """The run has ended with its last step kept, and goes on from there."""
+    rest = process.communicate(timeout=tiny.HANG)[1]
+    assert process.returncode == 128 + sent, rest
+    steps = len(tiny.read_log(out))
+    assert f"saved step {steps}: {out}/checkpoints/step-{steps:08}\n" in rest
+    assert f"{sent.name}: stopped after step {steps} of 100000\n" in rest
+    assert [path.name for path in (out / "checkpoints").iterdir()] == [f"step-{steps:08}"]
+    log = tiny.train(out / "job.toml", "--out", out, "--resume", out, "--steps", steps + 2)
+    assert [entry["step"] for entry in log] == list(range(1, steps + 3))
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(tmp_path, corpus, sent):
+    (process,), out = start_endless(tmp_path, corpus, "threads")
+    tiny.wait_for_steps(process, 2)
+    process.send_signal(sent)
+    expect_stopped(process, out, sent)
+
+
+@pytest.mark.parametrize("asked", [[0, 1], [0], [1]], ids=["all", "rank 0", "rank 1"])
+def test_processes_stop_after_the_same_step_whichever_of_them_is_asked(tmp_path, corpus, asked):
+    ranks, out = start_endless(tmp_path, corpus, "torchrun's variables")
+    tiny.wait_for_steps(ranks[0], 2)
+    for rank in asked:
+        ranks[rank].send_signal(signal.SIGTERM)
+    expect_stopped(ranks[0], out, signal.SIGTERM)
+    error = ranks[1].communicate(timeout=tiny.HANG)[1]
+    assert ranks[1].returncode == 128 + signal.SIGTERM, error
+
+
+@pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
+def test_mpirun_passes_on_the_signal_that_asks_to_stop(tmp_path, corpus):
+    (process,), out = start_endless(tmp_path, corpus, "mpirun")
+    tiny.wait_for_steps(process, 2)
+    process.send_signal(signal.SIGUSR1)
+    expect_stopped(process, out, signal.SIGUSR1)
+
+
+def test_a_second_signal_ends_a_run_at_once(tmp_path, corpus, monkeypatch):
+    monkeypatch.setitem(tiny.ENVIRONMENT, "LD_PRELOAD", tiny.SLOW_DISK)
+    monkeypatch.setitem(tiny.ENVIRONMENT, "SLOW_DISK_MS", "3000")
+    (process,), out = start_endless(tmp_path, corpus, "threads")
+    tiny.wait_for_steps(process, 2)
+    process.send_signal(signal.SIGINT)
+    while not any(out.glob("checkpoints/step-*.partial")):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=tiny.HANG)
+    assert process.returncode == -signal.SIGINT
+    assert not any(out.glob("checkpoints/step-*/COMMITTED"))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("SWITCHYARD_PROGRAM", str(ROOT / "build" / "switchyard"))
+SLOW_DISK = os.environ.get("SWITCHYARD_SLOW_DISK", str(ROOT / "build/tests/system/libslow_disk.so"))
 REFERENCE = os.environ.get("SWITCHYARD_REFERENCE", str(ROOT / "build" / "reference" / "reference"))
 PYTHON = sys.executable
 

@@ -49,7 +49,10 @@ TEST_F(RunLogTest, AFreshRunForgetsThePlanOfAnotherAndARunThatGoesOnKeepsItsLog)
 }
 
 TEST_F(RunLogTest, WithoutAFolderThereIsOnlyTheTerminal) {
-  EXPECT_THAT(write(small_job("data", ""), "", {1}), HasSubstr("step 1/4"));
+  EXPECT_THAT(write(small_job("data", ""), "", {1}),
+              testing::AllOf(testing::StartsWith(
+                                 "nothing of this run will be kept, as it has no folder; --out DIR gives it one\n"),
+                             HasSubstr("step 1/4")));
   EXPECT_FALSE(std::filesystem::exists(out_));
 }
 

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "../files/scratch.hpp"
 #include "base/errors.hpp"
@@ -58,7 +60,7 @@ TEST_F(TrainJob, KeepsThePlanOfItsOwnStrategiesOnly) {
   const std::vector<std::string> one = {"run.steps=1", "run.checkpoint_every=0"};
   train({.job = job("a", one), .plan_json = "compared"}, {});
   EXPECT_EQ(files::get(scratch_ / "a/plan.json"), "compared");
-  train({.job = job("a", one)}, {});
+  train({.job = job("a", one), .force = true}, {});
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/plan.json"));
 }
 
@@ -125,7 +127,61 @@ TEST_F(TrainJob, ACheckpointOfAnotherRunIsNoReasonToTrainInAFolderThatHoldsARun)
               train({job("b", {"run.steps=6"}), (scratch_ / "a").string()}, {});
             }),
             (scratch_ / "b").string() + " holds a run already, with a checkpoint of step 4. Go on with --resume " +
-                (scratch_ / "b").string() + ", or choose another run.out.");
+                (scratch_ / "b").string() +
+                ", start anew with --force, which sets it aside, or choose another run.out.");
+}
+
+TEST_F(TrainJob, AUsedFolderKeepsItsLogUnlessItIsForcedAndThenAllOfItIsSetAside) {
+  const std::filesystem::path out = scratch_ / "a";
+  train({job("a", {"run.steps=2", "run.checkpoint_every=0", "run.save_last=false"}), ""}, {});
+  EXPECT_FALSE(std::filesystem::exists(out / "checkpoints")) << "run.save_last";
+  const std::string log = files::get(out / "log.jsonl");
+  EXPECT_EQ(message_of<UserError>([&] {
+              train({job("a"), ""}, {});
+            }),
+            out.string() +
+                " holds the log of a run without checkpoints already. Either start anew with --force, which sets it "
+                "aside, or choose another run.out.");
+  EXPECT_EQ(files::get(out / "log.jsonl"), log);
+  files::put(out / "mine.txt", "not the run's");
+  testing::internal::CaptureStderr();
+  train({.job = job("a"), .force = true}, {});
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      testing::StartsWith("the run in " + out.string() + " is set aside in " + (out / "abandoned-1").string() + "\n"));
+  EXPECT_EQ(files::get(out / "abandoned-1/log.jsonl"), log);
+  EXPECT_TRUE(std::filesystem::exists(out / "mine.txt"));
+  train({.job = job("a", {"run.steps=1"}), .force = true}, {});
+  EXPECT_TRUE(std::filesystem::exists(out / "abandoned-2/checkpoints/step-00000004/COMMITTED"));
+  EXPECT_EQ(log_of(out).size(), 1u);
+}
+
+TEST_F(TrainJob, ARunKeepsItsLastStepOnlyIfThereAreNoOthersToKeep) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(train({job("a", {"run.checkpoint_every=0"}), ""}, {}), 0);
+  const std::filesystem::path last = scratch_ / "a/checkpoints/step-00000004";
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::EndsWith("saved step 4: " + last.string() + "\n"));
+  EXPECT_TRUE(std::filesystem::exists(last / "COMMITTED"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/checkpoints/step-00000002"));
+}
+
+TEST_F(TrainJob, ASignalEndsTheRunAfterItsStepWithACheckpoint) {
+  const std::filesystem::path out = scratch_ / "a";
+  testing::internal::CaptureStderr();
+  std::jthread sender([&] {
+    while (!std::filesystem::exists(out / "log.jsonl") || files::get(out / "log.jsonl").empty())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::raise(SIGUSR1);
+  });
+  EXPECT_EQ(train({job("a", {"run.steps=100000", "run.checkpoint_every=0"}), ""}, {}), SIGUSR1);
+  const auto steps = log_of(out).size();
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told,
+              testing::HasSubstr(fmt::format("saved step {0}: {1}/checkpoints/step-{0:08}\nSIGUSR1: stopped after "
+                                             "step {0} of 100000\n",
+                                             steps, out.string())));
+  train({job("a", {fmt::format("run.steps={}", steps + 1)}), out.string()}, {});
+  EXPECT_EQ(log_of(out).size(), steps + 1);
 }
 
 TEST_F(TrainJob, TwoRunsInOneFolderAreRefused) {
@@ -146,9 +202,9 @@ TEST_F(TrainJob, AModelThatHuggingFaceCannotSayIsRefusedBeforeTheFirstStepIfAChe
             "with qkv_bias = true, "
             "o_bias = false, mlp_bias = false, qk_norm = false. Change them, or the architecture. Or train without "
             "checkpoints: "
-            "run.checkpoint_every = 0.");
+            "run.checkpoint_every = 0, run.save_last = false.");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a"));
-  train({job("a", {"model.qkv_bias=true", "run.checkpoint_every=0"}), ""}, {});
+  train({job("a", {"model.qkv_bias=true", "run.checkpoint_every=0", "run.save_last=false"}), ""}, {});
   EXPECT_EQ(log_of(scratch_ / "a").size(), 4u);
 }
 
@@ -202,7 +258,7 @@ TEST_F(TrainJob, NoRankEverNeedsMoreThanTheBoundAndExactlyThatWhereTheOrderIsFix
       std::vector<std::string> sets = cases[c].second;
       sets.insert(sets.end(), {"bucket.1.max_length=1", "bucket.1.strategy=" + sets[0].substr(sets[0].find('=') + 1),
                                "run.ranks=4", "model.layers=4", "batch.sequences=12", "parallel.micro_batch_tokens=64",
-                               "run.steps=2", "run.checkpoint_every=0"});
+                               "run.steps=2", "run.checkpoint_every=0", "run.save_last=false"});
       sets.push_back(fmt::format("run.precision=\"{}\"", precision));
       train({job(out, sets), ""}, {});
       for (const auto& line : log_of(scratch_ / out))
@@ -269,9 +325,9 @@ TEST_F(TrainJob, ARankTakesThePredictedBytesInEveryStepWithAnyNumberOfThreads) {
     for (const char* threads : {"1", "2", "4"}) {
       const std::string out = fmt::format("{}-{}", precision, threads);
       std::vector<std::string> sets = {
-          "batch.context=2048",    "batch.sequences=1",      "bucket.0.max_length=2048",   "bucket.1.max_length=1",
-          "model.vocab_size=1700", "model.heads=16",         "model.kv_heads=16",          "model.head_dim=16",
-          "run.steps=4",           "run.checkpoint_every=0", "parallel.recompute=\"full\""};
+          "batch.context=2048",    "batch.sequences=1",      "bucket.0.max_length=2048",    "bucket.1.max_length=1",
+          "model.vocab_size=1700", "model.heads=16",         "model.kv_heads=16",           "model.head_dim=16",
+          "run.steps=4",           "run.checkpoint_every=0", "parallel.recompute=\"full\"", "run.save_last=false"};
       for (const char* bucket : {"0", "1"}) sets.push_back(fmt::format("bucket.{}.strategy=\"1,2,1\"", bucket));
       sets.push_back(fmt::format("data.path=\"{}\"", data.string()));
       sets.push_back(fmt::format("run.precision=\"{}\"", precision));

@@ -1,0 +1,26 @@
+// Signals that ask a run to stop.
+#pragma once
+
+#include <string>
+
+namespace switchyard::train {
+
+/// While one lives, the first SIGINT, SIGTERM or SIGUSR1 (Slurm's --signal) does not end this process, but is kept for
+/// the run, which stops after its step. After a SIGINT or SIGTERM another one ends the process at once; a SIGTERM only
+/// if it comes more than a second later, because a launcher may pass on what the scheduler has sent to all processes. A
+/// SIGINT that was ignored before stays ignored. Ranks that are threads have one each.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  /// The signal that came first since there is one, 0: none. From any thread.
+  static int received();
+};
+
+/// "SIGTERM"; of one that StopSignals keeps.
+std::string name_of_signal(int signal);
+
+}  // namespace switchyard::train
