@@ -1,5 +1,7 @@
 #include "base/text.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -77,6 +79,14 @@ bool matches_wildcard(std::string_view pattern, std::string_view text) {
   }
   while (p < pattern.size() && pattern[p] == '*') ++p;
   return p == pattern.size();
+}
+
+std::string format_count(double count) {
+  for (const char* unit : {"", "k", "M", "G"}) {
+    if (count < 999.5) return fmt::format("{:.{}f}{}", count, count < 9.95 && *unit ? 1 : 0, unit);
+    count /= 1000;
+  }
+  return fmt::format("{:.0f}T", count);
 }
 
 }  // namespace switchyard

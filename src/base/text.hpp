@@ -20,4 +20,7 @@ bool is_utf8(std::string_view text);
 /// Whether `text` matches `pattern`, where '*' stands for any run of characters, including none.
 bool matches_wildcard(std::string_view pattern, std::string_view text);
 
+/// A count for people, two digits at least: "87", "950", "3.4k", "34k", "1.2M".
+std::string format_count(double count);
+
 }  // namespace switchyard

@@ -20,7 +20,8 @@ enum ChannelId : int {
   kHostChannel = 8,          // what each host has
   kSwitchBenchChannel = 9,
   kFigureChannel = 10,  // figures of each step
+  kStartChannel = 11,   // what is reported before the first step
 };
-static_assert(kFigureChannel < runtime::kFirstChannel, "an executor's channels follow");
+static_assert(kStartChannel < runtime::kFirstChannel, "an executor's channels follow");
 
 }  // namespace switchyard::train

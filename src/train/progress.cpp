@@ -8,23 +8,30 @@
 #include <ostream>
 #include <utility>
 
+#include "base/text.hpp"
+
 namespace switchyard::train {
 
 namespace {
 
 constexpr size_t kPaceSteps = 20;
-
-/// Two digits at least: "87", "950", "3.4k", "34k", "1.2M".
-std::string short_count(double count) {
-  for (const char* unit : {"", "k", "M", "G"}) {
-    if (count < 999.5) return fmt::format("{:.{}f}{}", count, count < 9.95 && *unit ? 1 : 0, unit);
-    count /= 1000;
-  }
-  return fmt::format("{:.0f}T", count);
-}
+const std::string kGap = "  ", kBold = "\x1b[1m", kPlain = "\x1b[0m", kErase = "\x1b[K";
+constexpr int kAlways = 9;  // importance
 
 Seconds between(Clock::time_point from, Clock::time_point to) {
   return {std::chrono::duration<double>(to - from).count()};
+}
+
+/// What a step had as its result, in the order of the line.
+std::vector<Progress::Field> results_of(const StepRecord& record) {
+  if (record.skipped) return {{"skipped: loss or gradient not finite", kAlways}};
+  std::vector<Progress::Field> fields{{fmt::format("loss {:.4f}", record.loss), kAlways},
+                                      {fmt::format("norm {:.3g}", record.grad_norm), 2},
+                                      {fmt::format("lr {:.2e}", record.learning_rate), 3},
+                                      {fmt::format("{} tok/s", format_count(record.tokens_per_second())), 5}};
+  if (record.matmul_share) fields.push_back({fmt::format("{:.0f}% of peak", 100 * *record.matmul_share), 4});
+  if (!record.peak_memory.empty()) fields.push_back({format_bytes(std::ranges::max(record.peak_memory)), 1});
+  return fields;
 }
 
 }  // namespace
@@ -43,13 +50,12 @@ void Progress::step_done(const StepRecord& record) {
   next_step_ = record.step + 1;
   pace_.push_back(record.time.count);
   if (pace_.size() > kPaceSteps) pace_.pop_front();
-  rates_ = fmt::format("  loss {:.4f}  {} tok/s", record.loss, short_count(record.tokens_per_second()));
-  if (record.skipped) rates_ = "  skipped: loss or gradient not finite";
+  results_ = results_of(record);
+  count(record);
   step_began_ = settings_.now();
   const bool due = (record.step - settings_.first_step) % settings_.every == 0 || record.step == settings_.last_step ||
                    record.skipped;
-  if (settings_.terminal || due)
-    print(fmt::format("step {}/{}{}{}", record.step, settings_.last_step, rates_, time_left({0})));
+  if (settings_.terminal || due) print_fields(fmt::format("step {}/{}", record.step, settings_.last_step), {0});
 }
 
 void Progress::tick() {
@@ -57,8 +63,9 @@ void Progress::tick() {
   const Clock::time_point now = settings_.now();
   if (now - printed_ < kSilence || next_step_ > settings_.last_step) return;
   const Seconds running = between(step_began_, now);
-  print(fmt::format("step {}/{}  running {}{}{}", next_step_, settings_.last_step,
-                    format_duration({std::round(running.count)}), rates_, time_left(running)));
+  print_fields(fmt::format("step {}/{}  running {}", next_step_, settings_.last_step,
+                           format_duration({std::round(running.count)})),
+               running);
 }
 
 void Progress::say(const std::string& text) {
@@ -74,24 +81,57 @@ std::string Progress::time_left(Seconds of_current_step) const {
   const double mean = std::accumulate(pace_.begin(), pace_.end(), 0.0) / static_cast<double>(pace_.size());
   // A step that takes longer than the mean is assumed to end now.
   const double left = mean * static_cast<double>(steps) - std::min(of_current_step.count, mean);
-  return "  left " + format_duration({std::round(left)});
+  return "left " + format_duration({std::round(left)});
 }
 
-void Progress::print(const std::string& text) {
+// On a terminal that is too narrow the fields that matter least are left out.
+void Progress::print_fields(const std::string& step, Seconds of_current_step) {
   printed_ = settings_.now();
+  std::vector<Field> fields = results_;
+  if (const std::string left = time_left(of_current_step); !left.empty()) fields.push_back({left, kAlways});
+  const size_t columns = settings_.terminal ? settings_.columns() : 0;
+  const auto width = [&] {
+    size_t sum = step.size();
+    for (const Field& field : fields) sum += kGap.size() + field.text.size();
+    return sum;
+  };
+  while (columns > 0 && width() >= columns && !fields.empty())
+    fields.erase(std::ranges::min_element(fields, {}, &Field::importance));
+  std::string rest;
+  for (const Field& field : fields) rest += kGap + field.text;
   if (!settings_.terminal) {
-    out_ << text << '\n' << std::flush;
+    out_ << step << rest << '\n' << std::flush;
     return;
   }
-  out_ << '\r' << text;
-  if (text.size() < width_) out_ << std::string(width_ - text.size(), ' ');
-  width_ = text.size();
-  out_ << std::flush;
+  const std::string first = columns > 0 ? step.substr(0, columns - 1) : step;
+  // The rest of the line is erased: it may be longer.
+  out_ << '\r' << (settings_.colour ? kBold + first + kPlain : first) << rest << kErase << std::flush;
+  open_ = true;
 }
 
 void Progress::end_line() {
-  if (width_ > 0) out_ << '\n' << std::flush;
-  width_ = 0;
+  if (open_) out_ << '\n' << std::flush;
+  open_ = false;
+}
+
+void Progress::count(const StepRecord& record) {
+  ++steps_;
+  tokens_ += record.tokens;
+  seconds_ += record.time.count;
+  if (record.skipped) return;
+  if (!first_loss_) first_loss_ = record.loss;
+  last_loss_ = record.loss;
+}
+
+void Progress::summarize() {
+  const std::lock_guard lock(mutex_);
+  if (steps_ == 0) return;
+  end_line();
+  const double rate = seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
+  out_ << fmt::format("{} step{}, {} tokens in {} ({} tok/s)", steps_, steps_ == 1 ? "" : "s",
+                      format_count(static_cast<double>(tokens_)), format_duration({seconds_}), format_count(rate));
+  if (first_loss_) out_ << fmt::format(", loss {:.4f} -> {:.4f}", *first_loss_, last_loss_);
+  out_ << '\n' << std::flush;
 }
 
 Heartbeat::Heartbeat(std::function<void()> beat, std::chrono::milliseconds interval)

@@ -7,9 +7,11 @@
 #include <functional>
 #include <iosfwd>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "train/metrics.hpp"
@@ -19,15 +21,23 @@ namespace switchyard::train {
 struct ProgressSettings {
   i64 first_step = 1, last_step = 1;  // of this run
   bool terminal = false;              // rewrite one line in place; otherwise print a new line each time
+  bool colour = false;                // on a terminal
   i64 every = 1;                      // steps between lines where there is no terminal
+  std::function<size_t()> columns = [] { return size_t{0}; };  // of the terminal now; 0: not known
   std::function<Clock::time_point()> now = Clock::now;
 };
 
-/// "step 12/100 loss 4.1230 3.4k tok/s left 2 min 10 s". The time left is the number of remaining steps times the mean
-/// time of the last 20. Thread-safe. `out` must outlive it.
+/// "step 12/100  loss 4.1230  norm 1.2  lr 3.00e-04  3.4k tok/s  45% of peak  139 MiB  left 2 min 10 s", on one line
+/// however narrow the terminal is. Memory: the highest peak of a rank in the step. The time left is the number of
+/// remaining steps times the mean time of the last 20. Thread-safe. `out` must outlive it.
 class Progress {
  public:
   static constexpr std::chrono::seconds kSilence{2};
+  /// importance: of those for which there is no room the least goes first.
+  struct Field {
+    std::string text;
+    int importance = 0;
+  };
 
   Progress(std::ostream& out, ProgressSettings settings);
   /// Ends a line that is still open.
@@ -40,9 +50,12 @@ class Progress {
   void tick();
   /// Prints a line of its own above the progress line.
   void say(const std::string& text);
+  /// Prints what all steps together did, if there were any: "12 steps, 96k tokens in 38 s (2.5k tok/s), loss ...".
+  void summarize();
 
  private:
-  void print(const std::string& text);
+  void print_fields(const std::string& step, Seconds of_current_step);
+  void count(const StepRecord& record);
   void end_line();
   std::string time_left(Seconds of_current_step) const;
 
@@ -50,10 +63,13 @@ class Progress {
   const ProgressSettings settings_;
   std::mutex mutex_;
   i64 next_step_;
-  std::deque<double> pace_;  // seconds of each of the last steps
-  std::string rates_;        // loss and tokens/s of the last step
+  std::deque<double> pace_;     // seconds of each of the last steps
+  std::vector<Field> results_;  // of the last step
+  i64 steps_ = 0, tokens_ = 0;
+  double seconds_ = 0, last_loss_ = 0;
+  std::optional<double> first_loss_;
   Clock::time_point step_began_, printed_;
-  size_t width_ = 0;  // of the open line on the terminal
+  bool open_ = false;  // a line on the terminal that has not ended
 };
 
 /// Calls `beat` every `interval` on a thread of its own, until destroyed.

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -15,12 +17,31 @@
 #include "train/stop_signals.hpp"
 
 namespace switchyard::train {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+/// Whether standard error is a terminal that knows escape sequences.
+bool rewrites_lines() { return isatty(STDERR_FILENO) != 0 && variable("TERM") != "dumb"; }
+
+/// 0: not known.
+size_t terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+}  // namespace
 
 RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_step)
     : progress_(std::cerr, {.first_step = first_step,
                             .last_step = job.run.steps,
-                            .terminal = isatty(STDERR_FILENO) != 0,
-                            .every = job.run.log_every}),
+                            .terminal = rewrites_lines(),
+                            .colour = variable("NO_COLOR").empty(),
+                            .every = job.run.log_every,
+                            .columns = terminal_columns}),
       heartbeat_(
           [this] {
             answer_signal();

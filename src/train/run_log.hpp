@@ -22,6 +22,8 @@ class RunLog {
   void add(const StepRecord& record);
   /// A line of its own on the terminal.
   void say(const std::string& text) { progress_.say(text); }
+  /// What all steps did, on the terminal.
+  void summarize() { progress_.summarize(); }
 
  private:
   // Says once that a signal was received: its step may take long.

@@ -90,6 +90,10 @@ void StepRecorder::say(const std::string& text) {
   if (log_) log_->say(text);
 }
 
+void StepRecorder::summarize() {
+  if (log_) log_->summarize();
+}
+
 StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double seconds) {
   StepRecord record;
   record.time = Seconds{seconds};

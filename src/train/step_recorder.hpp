@@ -45,6 +45,8 @@ class StepRecorder {
   int record(const DoneStep& step, const Rank& rank);
   /// A line of its own on rank 0's terminal.
   void say(const std::string& text);
+  /// After the last step: what all steps did, on rank 0's terminal.
+  void summarize();
 
  private:
   // What each rank sends to rank 0.

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "batch/validate.hpp"
@@ -24,6 +26,7 @@
 #include "train/lr_schedule.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
+#include "train/start_banner.hpp"
 #include "train/step_recorder.hpp"
 #include "train/stop_signals.hpp"
 #include "train/update_settings.hpp"
@@ -84,6 +87,7 @@ class JobOnRank {
       const bool due = job_.run.checkpoint_every > 0 && state_.step % job_.run.checkpoint_every == 0;
       if (!job_.run.out.empty() && (due || (last && job_.run.save_last))) save(last);
     }
+    recorder_.summarize();
     if (state_.step == job_.run.steps) return 0;
     recorder_.say(
         fmt::format("{}: stopped after step {} of {}", name_of_signal(stopped_by), state_.step, job_.run.steps));
@@ -99,6 +103,7 @@ class JobOnRank {
     const batch::StepPlan plan = plan_of(batch);
     const runtime::Probe probe = recorder_.planned();
     rank_.assemble(plan);
+    if (!std::exchange(announced_, true)) announce();
     const double lr = learning_rate(rate_, state_.step);
     const auto update = [&](double norm) { return update_settings(job_.optimizer, lr, state_.updates + 1, norm); };
     const runtime::StepResult result = rank_.run(plan, documents_of(batch), update, probe);
@@ -137,6 +142,22 @@ class JobOnRank {
     return documents;
   }
 
+  // Before the first step runs: what is trained, how, and in how much memory.
+  void announce() {
+    const std::vector<i64> peaks =
+        comm::all_gather_values(fabric_, comm::everyone(fabric_, kStartChannel), "predicted memory",
+                                kBeforeTheFirstStep, rank_.predicted().total);
+    i64 tokens = 0;
+    for (i64 document = 0; document < corpus_.documents(); ++document) tokens += corpus_.length(document);
+    for (const std::string& line : start_banner(job_, {.documents = corpus_.documents(),
+                                                      .tokens = tokens,
+                                                      .work = work_,
+                                                      .precision = plans_.graph().precision(),
+                                                      .cluster = fabric_.cluster(),
+                                                      .predicted = {std::ranges::max(peaks)}}))
+      recorder_.say(line);
+  }
+
   void advance(const data::Batch& batch, bool updated) {
     ++state_.step;
     if (updated) ++state_.updates;
@@ -165,6 +186,7 @@ class JobOnRank {
   std::vector<batch::BucketSpec> buckets_;
   batch::WorkModel work_;
   LearningRate rate_;
+  bool announced_ = false;
   const RankSettings rank_settings_;
   Rank rank_;
   comm::JointWork files_;  // whatever reads or writes large files or waits for a disk

@@ -57,5 +57,19 @@ TEST(Text, many_stars_stay_fast) {
   EXPECT_FALSE(matches_wildcard(pattern + "b", std::string(2000, 'a')));
 }
 
+TEST(Text, counts_keep_two_digits_at_least) {
+  for (const auto& [count, text] : {std::pair<double, const char*>{0, "0"},
+                                    {87, "87"},
+                                    {999, "999"},
+                                    {1000, "1.0k"},
+                                    {9949, "9.9k"},
+                                    {9950, "10k"},
+                                    {34400, "34k"},
+                                    {1200000, "1.2M"},
+                                    {7e12, "7T"},
+                                    {2e15, "2000T"}})
+    EXPECT_EQ(format_count(count), text);
+}
+
 }  // namespace
 }  // namespace switchyard

@@ -1,0 +1,52 @@
+#include "train/start_banner.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/text.hpp"
+
+namespace switchyard::train {
+namespace {
+
+std::string model_line(const config::Job& job, const batch::WorkModel& work) {
+  const config::ModelConfig& model = job.model.config;
+  const i64 context = job.batch.context;
+  const double flops = 3 * work(context) / static_cast<double>(context);  // backward: twice the forward pass
+  return fmt::format("{}, {} layers of {} features, {} parameters, {} flops a token at length {}",
+                     config::name_of(model.family), model.layers, model.hidden_size,
+                     format_count(static_cast<double>(config::parameter_count(model))), format_count(flops), context);
+}
+
+std::string batch_line(const config::BatchSettings& batch) {
+  const std::string size =
+      batch.sequences > 0 ? fmt::format("{} documents", batch.sequences) : fmt::format("about {} tokens", batch.tokens);
+  return fmt::format("{} a step, documents of up to {} tokens", size, batch.context);
+}
+
+std::string strategy_line(const std::vector<config::Bucket>& buckets) {
+  if (buckets.size() == 1) return buckets[0].strategy.name;
+  std::vector<std::string> parts;
+  for (const config::Bucket& bucket : buckets)
+    parts.push_back(fmt::format("to {}: {}", bucket.max_length, bucket.strategy.name));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+}  // namespace
+
+std::vector<std::string> start_banner(const config::Job& job, const StartFacts& facts) {
+  const int hosts = facts.cluster.hosts();
+  const Bytes budget = job.run.memory_budget;
+  return {"model     " + model_line(job, facts.work),
+          fmt::format("data      {}: {} documents, {} tokens", job.data.path, facts.documents,
+                      format_count(static_cast<double>(facts.tokens))),
+          "batch     " + batch_line(job.batch),
+          "strategy  " + strategy_line(job.buckets),
+          fmt::format("ranks     {} on {} host{}, {}, {}", facts.cluster.ranks(), hosts, hosts == 1 ? "" : "s",
+                      config::name_of(job.run.device), name_of(facts.precision)),
+          budget.count > 0
+              ? fmt::format("memory    {} of {} a rank in the first step", format_bytes(facts.predicted),
+                            format_bytes(budget))
+              : fmt::format("memory    {} a rank in the first step, without a budget", format_bytes(facts.predicted))};
+}
+
+}  // namespace switchyard::train
