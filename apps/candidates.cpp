@@ -51,11 +51,11 @@ void predict(report::Candidate& candidate, const PlannedStep& step, const compil
 std::vector<report::Candidate> candidates(const config::Job& job, const compiler::Plans& plans,
                                           const cluster::Hardware& hardware, const PlannedStep& step,
                                           const std::vector<std::string>& specs, i64 limit) {
-  std::vector<report::Candidate> all{{.name = "this job", .chosen = true}};
+  std::vector<report::Candidate> all{{.name = "this job", .chosen = true, .single = job.buckets.size() == 1}};
   predict(all.front(), step, plans, hardware, limit);
   for (const std::string& spec : written_out(specs, job.run.ranks)) {
     config::read_strategy_text(spec);  // a malformed spec is the user's error, not the candidate's
-    report::Candidate& candidate = all.emplace_back(report::Candidate{.name = spec});
+    report::Candidate& candidate = all.emplace_back(report::Candidate{.name = spec, .single = true});
     try {
       const config::Job other = alone(job, spec);
       const compiler::Plans made = compiler::plans_of(other, hardware.placement());

@@ -350,8 +350,12 @@ ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware
   const auto single = std::ranges::find_if(plans, [](const JudgedPlan& plan) { return plan.single() && plan.fits; });
   ChosenPlan chosen{.job = best.job, .why = {}, .compared = {}};
   for (const JudgedPlan& plan : plans)
-    chosen.compared.push_back(
-        {.name = plan.name, .seconds = plan.seconds, .peak = plan.peak, .fits = plan.fits, .chosen = &plan == &best});
+    chosen.compared.push_back({.name = plan.name,
+                               .seconds = plan.seconds,
+                               .peak = plan.peak,
+                               .fits = plan.fits,
+                               .chosen = &plan == &best,
+                               .single = plan.single()});
   chosen.why.push_back(fmt::format("{} a step predicted on {}: {}", text_of(best.seconds), hardware.name, best.name));
   if (best.single())
     chosen.why.push_back("one strategy for all documents is fastest; switching gains nothing here");

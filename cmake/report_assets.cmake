@@ -10,26 +10,36 @@ endif()
 set(ASSET_BLOCKS "")
 set(ASSET_ROWS "")
 set(asset_files "")
-function(report_asset field file)
-  if(EXISTS "${file}")
+# The asset `field` is the files that follow, one after the other.
+function(report_asset field first)
+  if(EXISTS "${first}")
     string(APPEND ASSET_BLOCKS "__asm__(\".section .rodata\\n\"\n"
-                               "        \"report_${field}_begin: .incbin \\\"${file}\\\"\\n\"\n"
+                               "        \"report_${field}_begin:\\n\"\n")
+    foreach(file ${first} ${ARGN})
+      string(APPEND ASSET_BLOCKS "        \".incbin \\\"${file}\\\"\\n\"\n")
+    endforeach()
+    string(APPEND ASSET_BLOCKS
                                "        \"report_${field}_end: .byte 0\\n\"\n"
                                "        \".global report_${field}_begin, report_${field}_end\\n\"\n"
                                "        \".previous\\n\");\n"
                                "extern \"C\" { extern const char report_${field}_begin[], report_${field}_end[]; }\n")
     string(APPEND ASSET_ROWS "      .${field} = {report_${field}_begin, "
                              "static_cast<size_t>(report_${field}_end - report_${field}_begin)},\n")
-    list(APPEND asset_files "${file}")
+    list(APPEND asset_files ${first} ${ARGN})
   else()
     string(APPEND ASSET_ROWS "      .${field} = {},\n")
   endif()
   return(PROPAGATE ASSET_BLOCKS ASSET_ROWS asset_files)
 endfunction()
 
-foreach(kind html css js)
-  report_asset(${kind} ${CMAKE_SOURCE_DIR}/src/report/page.${kind})
+set(page ${CMAKE_SOURCE_DIR}/src/report/page)
+report_asset(html ${page}.html)
+report_asset(css ${page}.css)
+set(scripts "")
+foreach(topic colors elements charts head steps words timeline tasks shares memory plan draw)
+  list(APPEND scripts ${page}/${topic}.js)
 endforeach()
+report_asset(js ${scripts})
 report_asset(bokeh "${bokeh_folder}/server/static/js/bokeh.min.js")
 report_asset(bokeh_api "${bokeh_folder}/server/static/js/bokeh-api.min.js")
 report_asset(bokeh_license "${bokeh_folder}/LICENSE.txt")

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "report/headline.hpp"
+
 namespace switchyard::report {
 namespace {
 
@@ -38,12 +40,16 @@ Json list(const std::vector<T>& values, Make make) {
 }
 
 Json to_json(const PhaseLabel& phase) {
-  return {{"strategy", phase.strategy}, {"layers", phase.layers}, {"group", phase.group}};
+  Json micro_batches = Json::array();
+  for (const auto& replica : phase.micro_batches)
+    micro_batches.push_back(list(replica, [](const MicroBatchLabel& mb) { return Json{mb.documents, mb.tokens}; }));
+  return {
+      {"strategy", phase.strategy}, {"layers", phase.layers}, {"group", phase.group}, {"micro_batches", micro_batches}};
 }
 
 Json to_json(const Timeline& timeline) {
   Json tracks = Json::array(), track = Json::array(), begin = Json::array(), end = Json::array(), kind = Json::array(),
-       name = Json::array();
+       name = Json::array(), busy = Json::array();
   for (size_t t = 0; t < timeline.tracks.size(); ++t) {
     const Track& one = timeline.tracks[t];
     tracks.push_back({{"ranks", ranks_text(one.ranks)},
@@ -56,17 +62,19 @@ Json to_json(const Timeline& timeline) {
       end.push_back(rounded(span.end));
       kind.push_back(static_cast<int>(span.kind));
       name.push_back(span.name);
+      busy.push_back(std::round(1e3 * span.busy) / 1e3);
     }
   }
-  return {{"step", timeline.step},
-          {"predicted_seconds", maybe(timeline.predicted_seconds)},
-          {"measured_seconds", maybe(timeline.measured_seconds)},
-          {"folded", timeline.folded},
-          {"merged", timeline.merged},
-          {"names", timeline.names},
-          {"phases", list(timeline.phases, [](const PhaseLabel& phase) { return to_json(phase); })},
-          {"tracks", tracks},
-          {"spans", {{"track", track}, {"begin", begin}, {"end", end}, {"kind", kind}, {"name", name}}}};
+  return {
+      {"step", timeline.step},
+      {"predicted_seconds", maybe(timeline.predicted_seconds)},
+      {"measured_seconds", maybe(timeline.measured_seconds)},
+      {"folded", timeline.folded},
+      {"merged", timeline.merged},
+      {"names", timeline.names},
+      {"phases", list(timeline.phases, [](const PhaseLabel& phase) { return to_json(phase); })},
+      {"tracks", tracks},
+      {"spans", {{"track", track}, {"begin", begin}, {"end", end}, {"kind", kind}, {"name", name}, {"busy", busy}}}};
 }
 
 Json to_json(const Memory& memory) {
@@ -125,11 +133,8 @@ Json to_json(const Matrix& matrix) {
 }
 
 Json to_json(const Run& run) {
-  Json json{{"name", run.name},
-            {"simulated", run.simulated},
-            {"facts", pairs(run.facts)},
-            {"tiles", pairs(run.tiles)},
-            {"notes", run.notes}};
+  Json json{{"name", run.name},          {"simulated", run.simulated}, {"headline", headline_of(run)},
+            {"facts", pairs(run.facts)}, {"tiles", pairs(run.tiles)},  {"notes", run.notes}};
   json["steps"] = run.steps ? to_json(*run.steps) : Json(nullptr);
   json["timelines"] = list(run.timelines, [](const Timeline& timeline) { return to_json(timeline); });
   json["memory"] = run.memory ? to_json(*run.memory) : Json(nullptr);
@@ -143,14 +148,34 @@ Json to_json(const Run& run) {
     return Json{{"ranks", ranks_text(s.ranks)}, {"count", s.ranks.size()},          {"compute", s.compute},
                 {"overlap", s.overlap},         {"communication", s.communication}, {"idle", s.idle}};
   });
+  json["parts"] = list(run.parts, [](const StepParts& p) {
+    return Json{{"measured", p.measured},
+                {"compute", p.compute},
+                {"collectives", p.collectives},
+                {"switching", p.switching},
+                {"sends", p.sends},
+                {"pipeline", p.pipeline},
+                {"imbalance", p.imbalance},
+                {"longest_rank", p.longest_rank},
+                {"longest", p.longest}};
+  });
+  json["longest"] = list(run.longest, [](const LongTask& task) {
+    return Json{{"name", task.name},
+                {"kind", static_cast<int>(task.kind)},
+                {"measured", task.measured},
+                {"rank", task.rank},
+                {"begin", rounded(task.begin)},
+                {"end", rounded(task.end)},
+                {"working", rounded(task.working)}};
+  });
   return json;
 }
 
 }  // namespace
 
 Json to_json(const Candidate& c) {
-  return {{"name", c.name}, {"seconds", maybe(c.seconds)}, {"peak", maybe(c.peak)},
-          {"fits", c.fits}, {"chosen", c.chosen},          {"remark", c.remark}};
+  return {{"name", c.name},     {"seconds", maybe(c.seconds)}, {"peak", maybe(c.peak)}, {"fits", c.fits},
+          {"chosen", c.chosen}, {"single", c.single},          {"remark", c.remark}};
 }
 
 const char* name_of(Kind kind) { return kKindNames[static_cast<size_t>(kind)]; }

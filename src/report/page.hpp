@@ -35,11 +35,13 @@ Kind kind_of(const std::string& task, bool communication);
 /// Whether such a span occupies the compute stream.
 bool computes(Kind kind);
 
-/// Seconds from the step's start. name: index into Timeline::names.
+/// Seconds from the step's start. name: index into Timeline::names. busy: share of the span in which its kind works,
+/// below 1 only where short spans were joined.
 struct Span {
   double begin = 0, end = 0;
   Kind kind = Kind::other;
   int name = 0;
+  double busy = 1;
   bool operator==(const Span&) const = default;
 };
 
@@ -51,11 +53,17 @@ struct Track {
   std::vector<Span> spans{};
 };
 
-/// What a phase of a step runs. layers: "0-15" by group and stage; group: of each replica.
+/// tokens: with padding.
+struct MicroBatchLabel {
+  i64 documents = 0, tokens = 0;
+};
+
+/// What a phase of a step runs. layers: "0-15" by group and stage; group, micro_batches: of each replica.
 struct PhaseLabel {
   std::string strategy{};
   std::vector<std::vector<std::string>> layers{};
   std::vector<int> group{};
+  std::vector<std::vector<MicroBatchLabel>> micro_batches{};
 };
 
 /// One step. phases: none where the step's plan is unknown. folded: a sentence on what the ranks of a track have in
@@ -127,12 +135,13 @@ struct Matrix {
 };
 inline constexpr int kMostMatrixRanks = 64;
 
-/// A plan that was compared. seconds, peak: predicted for the step shown; absent where it can't run.
+/// A plan that was compared. seconds, peak: predicted for the step shown; absent where it can't run. single: one
+/// strategy for all documents.
 struct Candidate {
   std::string name{};
   std::optional<double> seconds{};
   std::optional<i64> peak{};  // bytes of the rank with the highest peak
-  bool fits = true, chosen = false;
+  bool fits = true, chosen = false, single = false;
   std::string remark{};
 };
 
@@ -140,6 +149,29 @@ struct Candidate {
 struct TimeShare {
   std::vector<int> ranks{};
   double compute = 0, overlap = 0, communication = 0, idle = 0;  // compute, communication: without the overlap
+};
+
+/// Where the time of a step goes: shares of the step, means over ranks, which sum to 1. Collectives that go by under
+/// computing count as computing.
+struct StepParts {
+  bool measured = false;
+  double compute = 0;
+  double collectives = 0;  // inside stages, while nothing else computes
+  double switching = 0;    // waiting while parameters come or gradients go
+  double sends = 0;        // waiting while activations or gradients pass between stages
+  double pipeline = 0;     // waiting for other stages
+  double imbalance = 0;    // waiting for other strategies, and at the step's end for other ranks
+  int longest_rank = 0;    // the rank that computes longest
+  double longest = 0;      // its share of computing
+};
+
+/// A task on the rank where it takes longest. working: seconds between begin and end in which it computes or transfers.
+struct LongTask {
+  std::string name{};  // ir::name_of
+  Kind kind = Kind::other;
+  bool measured = false;
+  int rank = 0;
+  double begin = 0, end = 0, working = 0;
 };
 
 /// One run, measured or simulated. facts: its settings, tiles: its results, both as texts (name, value).
@@ -156,6 +188,8 @@ struct Run {
   std::vector<Matrix> matrices{};
   std::vector<Candidate> candidates{};
   std::vector<TimeShare> shares{};
+  std::vector<StepParts> parts{};  // of the step shown: predicted, measured, or both
+  std::vector<LongTask> longest{};  // tasks of the step shown, the longest first
 };
 
 struct Page {

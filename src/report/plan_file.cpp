@@ -15,6 +15,7 @@ Candidate candidate_of(const config::Node& node) {
   if (!node["peak"].is_null()) candidate.peak = node["peak"].integer(0, kMostBytes);
   candidate.fits = node["fits"].boolean();
   candidate.chosen = node["chosen"].boolean();
+  candidate.single = node.has("single") && node["single"].boolean();  // older files lack it
   candidate.remark = node["remark"].text();
   return candidate;
 }

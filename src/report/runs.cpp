@@ -10,11 +10,12 @@
 #include "batch/validate.hpp"
 #include "report/memory_curves.hpp"
 #include "report/step_facts.hpp"
+#include "report/step_parts.hpp"
 
 namespace switchyard::report {
 namespace {
 
-constexpr size_t kMostCurves = 12;
+constexpr size_t kMostCurves = 12, kLongestTasks = 10;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
@@ -158,6 +159,8 @@ Run simulated_run(const std::string& name, const PlannedView& step) {
   timeline.phases = phase_labels(*step.plan, *step.plans);
   add_times(run.buckets, *step.plan, timeline);
   timeline.step = step.plan->step + 1;
+  run.parts.push_back(parts_of(timeline, false));
+  run.longest = longest_tasks(timeline, false, kLongestTasks);
   timeline = folded(std::move(timeline));
   merge_short(timeline, kMostSpans);
   run.timelines.push_back(std::move(timeline));
@@ -194,6 +197,8 @@ Run measured_run(const std::string& name, const config::Job& job, const RunLog& 
     run.tiles.emplace_back("highest peak memory of any rank", peak_text(log.measured_peak, run.memory->budget));
 
   if (measured) {
+    run.parts.push_back(parts_of(measured->timeline, true));
+    run.longest = longest_tasks(measured->timeline, true, kLongestTasks);
     if (planned && planned->plan->step + 1 == measured->timeline.step)
       add_times(run.buckets, *planned->plan, measured->timeline);
     run.timelines.push_back(std::move(measured->timeline));
@@ -202,6 +207,8 @@ Run measured_run(const std::string& name, const config::Job& job, const RunLog& 
     Timeline timeline = predicted_timeline(*planned->program, *planned->simulation);
     timeline.step = planned->plan->step + 1;
     add_times(run.buckets, *planned->plan, timeline);
+    run.parts.insert(run.parts.begin(), parts_of(timeline, false));
+    if (!measured) run.longest = longest_tasks(timeline, false, kLongestTasks);
     timeline = folded(std::move(timeline));
     run.facts.emplace_back("predicted for", planned->hardware->name);
     run.tiles.emplace_back(fmt::format("predicted step {}", timeline.step),

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "ir/statistic_groups.hpp"
 #include "switching/bounds.hpp"
@@ -18,6 +19,14 @@ using compiler::Plans;
 
 const CompiledStrategy& strategy_of(const Plans& plans, const batch::StepPlan& plan, int phase) {
   return plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)];
+}
+
+i64 documents_of(const batch::MicroBatch& mb) {
+  std::set<i64> documents;
+  for (const auto& shard : mb.shard)
+    for (const batch::Piece& piece : shard)
+      if (piece.doc >= 0) documents.insert(piece.doc);
+  return std::ssize(documents);
 }
 
 class LinkCounter {
@@ -146,6 +155,10 @@ std::vector<PhaseLabel> phase_labels(const batch::StepPlan& plan, const Plans& p
                                                                : "none");
     }
     for (const compiler::Replica& replica : compiled.replicas) label.group.push_back(replica.group);
+    for (const std::vector<batch::MicroBatch>& replica : plan.phases[phase].replica) {
+      std::vector<MicroBatchLabel>& micro_batches = label.micro_batches.emplace_back();
+      for (const batch::MicroBatch& mb : replica) micro_batches.push_back({documents_of(mb), mb.T});
+    }
   }
   return labels;
 }

@@ -154,7 +154,10 @@ std::vector<Span> merged(const std::vector<Span>& spans, double shortest, i64& g
     if (before >= 0 && span.begin - out[static_cast<size_t>(before)].end < shortest &&
         (span.end - span.begin < shortest ||
          out[static_cast<size_t>(before)].end - out[static_cast<size_t>(before)].begin < shortest)) {
-      out[static_cast<size_t>(before)].end = std::max(out[static_cast<size_t>(before)].end, span.end);
+      Span& joined = out[static_cast<size_t>(before)];
+      const double working = joined.busy * (joined.end - joined.begin) + span.busy * (span.end - span.begin);
+      joined.end = std::max(joined.end, span.end);
+      joined.busy = std::min(1.0, working / (joined.end - joined.begin));
       ++gone;
       continue;
     }

@@ -65,7 +65,7 @@ TEST(Page, as_json_has_every_figure_and_null_for_what_is_absent) {
   EXPECT_EQ(r["steps"]["loss"].dump(), "[2.5,null]");
   const auto& timeline = r["timelines"][0];
   EXPECT_EQ(timeline["tracks"][0].dump(), R"({"ranks":"0, 1","shown":1,"count":2,"measured":false})");
-  EXPECT_EQ(timeline["spans"].dump(), R"({"track":[0],"begin":[0.1],"end":[0.25],"kind":[8],"name":[0]})");
+  EXPECT_EQ(timeline["spans"].dump(), R"({"track":[0],"begin":[0.1],"end":[0.25],"kind":[8],"name":[0],"busy":[1.0]})");
   EXPECT_EQ(timeline["predicted_seconds"], 0.5);
   EXPECT_TRUE(timeline["measured_seconds"].is_null());
   EXPECT_EQ(r["memory"]["curves"][0]["bytes"][7].dump(), "[8,1]");

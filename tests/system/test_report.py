@@ -81,6 +81,24 @@ def test_the_measured_timeline_is_a_trace_with_a_process_for_each_rank(run_folde
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in work)
 
 
+def test_a_page_begins_with_what_limits_the_step_and_what_the_job_gains(simulated, measured, run_folder):
+    run = data_of(simulated[0])["runs"][0]
+    assert re.match(r"Step 1, predicted to take .*, is limited by .*: \d+ % of the ranks' time", run["headline"][0])
+    by_name = {c["name"]: c for c in run["candidates"]}
+    best = min((c for c in run["candidates"] if c["single"] and c["fits"] and c["seconds"]), key=lambda c: c["seconds"])
+    change = by_name["this job"]["seconds"] / best["seconds"] - 1
+    assert f"{abs(change):.0%}".replace("%", " %") in run["headline"][1] and best["name"] in run["headline"][1]
+    assert ("less" if change < 0 else "more") in run["headline"][1]
+    run = data_of(measured)["runs"][0]
+    assert run["headline"][0].startswith("Step 2, measured at ") and "The prediction was" in run["headline"][1]
+    for parts in run["parts"]:
+        assert sum(parts[key] for key in ("compute", "collectives", "switching", "sends", "pipeline",
+                                          "imbalance")) == pytest.approx(1, abs=1e-6)
+    assert len(run["longest"]) == 10 and all(task["measured"] for task in run["longest"])
+    seconds = [task["end"] - task["begin"] for task in run["longest"]]
+    assert seconds == sorted(seconds, reverse=True)
+
+
 def test_no_step_is_traced_where_none_is_asked_for(job, tmp_path):
     tiny.train(job, "--out", tmp_path / "run", "--steps", 2, "--set", "run.trace_step=0")
     assert not (tmp_path / "run" / "timeline.json").exists()
@@ -149,19 +167,124 @@ def test_numbers_that_no_run_writes_are_reported(run_folder, tmp_path, absurd):
     assert not (copy / "report.html").exists(), result.stderr
 
 
+# Charts and fields that a screen reader can't name.
+UNNAMED = """[...document.querySelectorAll('.bk-Figure')].filter((f) => !f.closest('[role=img][aria-label]'))
+  .concat([...document.querySelectorAll('select, input')].filter((f) => !f.getAttribute('aria-label')))
+  .map((f) => f.outerHTML.slice(0, 80))"""
+CLIPPED = """[...document.querySelectorAll('td, .tile b, .facts span, .headline b')]
+  .filter((cell) => cell.scrollWidth > cell.clientWidth + 1 && getComputedStyle(cell).display !== 'inline' ||
+                    cell.getBoundingClientRect().right > window.innerWidth).map((cell) => cell.textContent)"""
+
+
+@browser.needed
+def test_a_narrow_page_has_every_value_in_sight(simulated, measured):
+    for path in (simulated[0], measured):
+        with browser.Browser(width=390, height=800) as page:
+            assert page.open(path) == "ready", page.errors()
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            assert page.evaluate(CLIPPED) == [] and page.errors() == []
+
+
+@browser.needed
+def test_a_page_follows_the_colour_scheme(simulated):
+    colors = "[getComputedStyle(document.body).backgroundColor, COLORS.panel, " \
+             "[...Bokeh.index][0].model.background_fill_color]"
+    with browser.Browser() as page:
+        page.open(simulated[0])
+        light = page.evaluate(colors)
+        page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        assert page.open(simulated[0]) == "ready" and page.errors() == []
+        dark = page.evaluate(colors)
+        assert all(a != b for a, b in zip(light, dark)) and light[1] == light[2] and dark[1] == dark[2]
+
+
+@browser.needed
+def test_plans_have_labels_that_differ_and_those_that_do_not_fit_are_last(simulated, tmp_path):
+    alike = ["to 32768: 1,16,2; to 16384: 2,8,2; to 8192: 4,4,2; to 4096: " + end for end in ("4,2,4", "8,4,1", "8,2,2")]
+    names = [*alike, alike[0].replace("8192: 4", "8192: 2"), "4,4,2"]
+    wide = tmp_path / "page.html"
+    text = simulated[0].read_text()
+    data = data_of(simulated[0])
+    fit = data["runs"][0]["candidates"]
+    quickest = min((c for c in fit if c["seconds"]), key=lambda c: c["seconds"])
+    quickest["fits"] = False
+    start, end = text.index('id="data">') + 10, text.index("</script>", text.index('id="data">'))
+    wide.write_text(text[:start] + json.dumps(data).replace("<", "\\u003c") + text[end:])
+    with browser.Browser() as page:
+        page.open(wide)
+        labels = page.evaluate(f"labelsOf({json.dumps(names)})")
+        assert len({label.split("  ", 1)[1] for label in labels}) == len(names)
+        factors = page.evaluate("[...Bokeh.index].map((v) => v.model.y_range?.factors).find((f) => f)")
+        assert factors[0].endswith("  " + quickest["name"])  # the lowest bar
+        label = page.evaluate("document.querySelector('#candidates [role=img]').getAttribute('aria-label')")
+        assert re.search(r"\d m?s$", label), label
+    with browser.Browser(width=390) as page:
+        page.open(wide)
+        assert page.evaluate("[...document.querySelectorAll('#candidates li')].length") == sum(c["seconds"] is not None
+                                                                                               for c in fit)
+
+
+@browser.needed
+def test_equal_losses_are_told_apart_by_their_differences(run_folder, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("job.toml", "log.jsonl"):
+        (other / name).write_bytes((run_folder / name).read_bytes())
+    log = tiny.read_log(other)
+    log[1]["loss"] += 0.25
+    (other / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+    page_file = tmp_path / "all.html"
+    assert tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, other, "--out", page_file]).returncode == 0
+    with browser.Browser() as page:
+        page.open(page_file)
+        told = page.evaluate("[...document.querySelectorAll('#loss-difference p')].map((p) => p.textContent)")
+        assert told == [f"{run_folder.name}: the same loss as {run_folder.name} in all 3 steps.",
+                        "other: the largest difference is 0.250, at step 2."]
+
+
+@browser.needed
+def test_the_timeline_is_steered_with_keys_and_searched(simulated):
+    with browser.Browser() as page:
+        page.open(simulated[0])
+        press = "((key) => document.querySelector('.timeline').dispatchEvent(new KeyboardEvent('keydown', {key})))"
+        start, end = page.evaluate(RANGE)
+        page.evaluate(press + "('w')")
+        near = page.evaluate(RANGE)
+        assert near[1] - near[0] == pytest.approx(0.8 * (end - start))
+        page.evaluate(press + "('d')")
+        assert page.evaluate(RANGE)[0] == pytest.approx(near[0] + 0.08 * (end - start))
+        page.evaluate(press + "('0')")
+        assert page.evaluate(RANGE) == pytest.approx([start, end])
+        search = """(text) => { const field = document.querySelector('.search input');
+          field.value = text; field.dispatchEvent(new Event('input'));
+          const told = document.querySelector('.search span').textContent;
+          field.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'})); return told; }"""
+        assert page.evaluate(f"({search})('nothing like this')") == "nothing found"
+        assert page.evaluate(RANGE) == pytest.approx([start, end])
+        assert re.match(r"\d+ spans, .*Enter", page.evaluate(f"({search})('Backward rank')"))
+        found = page.evaluate(RANGE)
+        assert found[1] - found[0] < 0.5 * (end - start)
+        bands = page.evaluate("[...document.querySelectorAll('.timeline .keys')][0].textContent")
+        assert "strategy 1,2,2: " in bands and "strategy 4,1,1: " in bands and "document" in bands
+        assert page.evaluate("getComputedStyle(document.querySelector('.timeline .axis')).position") == "sticky"
+
+
 @browser.needed
 def test_pages_draw_without_errors_and_without_a_network(simulated, measured, run_folder, tmp_path):
     both = tmp_path / "both.html"
     assert tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, "--out", both]).returncode == 0
-    for path, sections in [(simulated[0], {"timeline", "shares", "memory", "buckets", "links",
+    for path, sections in [(simulated[0], {"timeline", "shares", "longest", "memory", "buckets", "links",
                                            "switches", "candidates"}),
-                           (measured, {"steps", "timeline", "shares", "memory", "buckets", "links", "switches"}),
-                           (both, {"steps", "timeline", "memory", "buckets", "links", "switches"})]:
+                           (measured, {"steps", "timeline", "shares", "longest", "memory", "buckets", "links",
+                                       "switches"}),
+                           (both, {"steps", "timeline", "shares", "longest", "memory", "buckets", "links", "switches"})]:
         with browser.Browser() as page:
             assert page.open(path) == "ready", page.errors()
             assert page.errors() == [] and len(page.requests()) == 1
             assert set(page.evaluate("[...document.querySelectorAll('section[id]')].map((s) => s.id)")) == sections
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+            assert page.evaluate("document.querySelectorAll('.headline b').length") == len(data_of(path)["runs"])
+            assert page.evaluate(UNNAMED) == []
             page.screenshot(tmp_path / "page.png")
             assert (tmp_path / "page.png").stat().st_size > 50_000
 
@@ -194,17 +317,18 @@ TOOLTIP = """(() => {
 
 @browser.needed
 def test_the_timeline_zooms_with_the_wheel_and_names_what_the_mouse_is_on(simulated):
-    named = re.compile(r"micro-batch \d+ of \d+, layers \d+(-\d+)?, replica \d+ of strategy \d,\d,\d"
+    named = re.compile(r"micro-batch \d+ of \d+, layers \d+(-\d+)?, replica \d+ of strategy \d,\d,\d, \d+ documents?"
                        r"|unit \d+(, round \d+)?, strategy \d,\d,\d|update u\d+|norm")
     with browser.Browser(height=900) as page:
         page.open(simulated[0])
         page.evaluate("document.querySelector('.timeline').scrollIntoView()")
         box = page.evaluate("(() => { const b = document.querySelector('.timeline > "
                             "div:last-child').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()")
-        x, y = box[0] + 0.2 * box[2], box[1] + 18
+        x = box[0] + 0.2 * box[2]
         before = page.evaluate(RANGE)
         seen = ""
-        for step in range(40):  # the first row has a span somewhere
+        # The first row, which is below one or two lines of strategies, has a span somewhere.
+        for y, step in ((box[1] + below, step) for below in (45, 65) for step in range(40)):
             page.mouse("mouseMoved", x + 8 * step, y)
             page.evaluate("new Promise((done) => setTimeout(done, 30))")
             seen = page.evaluate(TOOLTIP)
