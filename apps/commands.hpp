@@ -20,6 +20,7 @@ void add_show(CLI::App& app, Action& action);
 void add_simulate(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_schedule(CLI::App& app, Action& action);
+void add_export(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_profile(CLI::App& app, Action& action);

@@ -134,6 +134,7 @@ int main(int argc, char** argv) {
   apps::add_report(app, action);
   apps::add_schedule(app, action);
   apps::add_data(app, action);
+  apps::add_export(app, action);
 #ifndef SWITCHYARD_DEVICE
   // These commands are short and allocate many small objects: memory comes in large parts and is kept until the end.
   ::mallopt(M_TOP_PAD, 64 << 20);

@@ -230,8 +230,8 @@ CheckpointPlace find_checkpoint(const fs::path& folder) {
     const auto newest = newest_complete(folder);
     if (!newest) {
       user_error(
-          "{} holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these; or "
-          "start without --resume.",
+          "{} holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these. "
+          "Training can also start without --resume.",
           folder.string());
     }
     found = newest->folder;

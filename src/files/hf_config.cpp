@@ -291,6 +291,21 @@ json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
   return result;
 }
 
+/// What a config.json says of a model.
+json json_of(const ModelConfig& model) {
+  json result;
+  if (model.family == Family::gpt2) {
+    result = gpt2_json(model);
+  } else {
+    const RotaryFamily* family = find_rotary(config::name_of(model.family));
+    check(family != nullptr, "to_hf_config: unknown family");
+    result = rotary_json(model, *family);
+  }
+  result["initializer_range"] = model.initializer_range;
+  result["tie_word_embeddings"] = model.tied_embeddings;
+  return result;
+}
+
 /// A job may combine settings for which Hugging Face's families have no key; then the exported weights would not fit.
 void refuse_unsayable(const ModelConfig& model, const ModelConfig& read_back) {
   const double context = relevant(model.rope_scaling).original_context;
@@ -336,23 +351,29 @@ ModelConfig read_hf_config(const std::filesystem::path& path) {
   return hf_config_from_json(read_text(file), file.string());
 }
 
-std::string to_hf_config(const ModelConfig& model, DType dtype) {
-  json result;
-  if (model.family == Family::gpt2) {
-    result = gpt2_json(model);
-  } else {
-    const RotaryFamily* family = find_rotary(config::name_of(model.family));
-    check(family != nullptr, "to_hf_config: unknown family");
-    result = rotary_json(model, *family);
+std::string to_hf_config(const ModelConfig& model, DType dtype, const std::optional<std::string>& before) {
+  json result = json_of(model);
+  if (before) {
+    const json fresh = std::move(result), old = json_of(hf_config_from_json(*before, "config.json"));
+    result = json::parse(*before);
+    const auto changed = [&](const std::string& key) { return fresh.value(key, json()) != old.value(key, json()); };
+    const bool rope = changed("rope_theta") || changed("rope_scaling");
+    if (rope) result.erase("rope_parameters");  // the newer form of both
+    for (const auto& [key, value] : fresh.items())
+      if (changed(key) || (rope && key.starts_with("rope_"))) result[key] = value;
+    result["architectures"] = fresh["architectures"];  // a base model's are those of a model without a head
   }
-  result["initializer_range"] = model.initializer_range;
-  result["tie_word_embeddings"] = model.tied_embeddings;
-  for (const char* key : {"torch_dtype", "dtype"}) result[key] = dtype_name(dtype);  // the older and the newer name
   for (const char* key : {"bos_token_id", "eos_token_id"})
-    result[key] = nullptr;  // set by the tokenizer; defaults may lie outside the vocabulary
-  const std::string text = result.dump(2) + "\n";
+    if (!result.contains(key)) result[key] = nullptr;  // defaults of transformers may lie outside the vocabulary
+  const std::string text = with_dtype(result.dump(), dtype);
   refuse_unsayable(model, hf_config_from_json(text, "config.json"));
   return text;
+}
+
+std::string with_dtype(const std::string& text, DType dtype) {
+  json result = json::parse(text);
+  for (const char* key : {"torch_dtype", "dtype"}) result[key] = dtype_name(dtype);  // the older and the newer name
+  return result.dump(2) + "\n";
 }
 
 }  // namespace switchyard::files

@@ -62,33 +62,41 @@ i64 TensorEntry::bytes() const {
 
 TensorWriter TensorWriter::create(const std::filesystem::path& path, const std::vector<TensorEntry>& entries,
                                   const std::map<std::string, std::string>& metadata) {
+  TensorWriter writer = join(path, entries, metadata);
+  writer.joined_ = false;
+  writer.file_ = open_for_writing(writer.temporary_);
+  reserve(writer.file_, writer.size_, path);
+  write_all(writer.file_, bytes_of(header_text(placed(entries), metadata)), 0, path, writer.size_);
+  return writer;
+}
+
+TensorWriter TensorWriter::join(const std::filesystem::path& path, const std::vector<TensorEntry>& entries,
+                                const std::map<std::string, std::string>& metadata) {
   TensorWriter writer;
+  writer.joined_ = true;
   writer.path_ = path;
   writer.temporary_ = path;
   writer.temporary_ += ".tmp";
   const std::vector<TensorEntry> order = placed(entries);
-  const std::string header = header_text(order, metadata);
-  writer.size_ = static_cast<i64>(header.size());
+  writer.size_ = static_cast<i64>(header_text(order, metadata).size());
   for (const TensorEntry& entry : order) {
     const i64 end = writer.size_ + entry.bytes();
     writer.tensors_[entry.name] = {stored_as(entry.dtype), entry.shape, writer.size_, end};
     writer.size_ = end;
   }
-  writer.file_ = open_for_writing(writer.temporary_);
-  reserve(writer.file_, writer.size_, path);
-  write_all(writer.file_, bytes_of(header), 0, path, writer.size_);
   return writer;
 }
 
 TensorWriter::TensorWriter(TensorWriter&& other) noexcept
-    : path_(std::move(other.path_)),
+    : joined_(other.joined_),
+      path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, {})),
       file_(std::move(other.file_)),
       size_(other.size_),
       tensors_(std::move(other.tensors_)) {}
 
 TensorWriter::~TensorWriter() {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (!temporary_.empty() && !joined_) ::unlink(temporary_.c_str());
 }
 
 void TensorWriter::write(const std::string& name, i64 offset, std::span<const std::byte> bytes) {
@@ -97,6 +105,7 @@ void TensorWriter::write(const std::string& name, i64 offset, std::span<const st
   const i64 size = found->second.end - found->second.begin;
   check(offset >= 0 && offset <= size && static_cast<i64>(bytes.size()) <= size - offset,
         "write {}: {} bytes at {} of \"{}\", which has {}", path_.string(), bytes.size(), offset, name, size);
+  if (file_.get() < 0) file_ = open_for_update(temporary_);
   write_all(file_, bytes, found->second.begin + offset, path_, size_);
 }
 
@@ -138,8 +147,9 @@ void TensorWriter::write_box(const std::string& name, std::span<const i64> lo, s
 
 void TensorWriter::finish() {
   check(!temporary_.empty(), "finish {}: it was finished before", path_.string());
-  sync(file_, path_);
+  if (file_.get() >= 0) sync(file_, path_);
   file_.close();
+  if (joined_) return temporary_.clear();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) disk_error("rename to", path_, errno);
   temporary_.clear();
   sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
@@ -177,6 +187,20 @@ TensorFolderWriter TensorFolderWriter::create(const std::filesystem::path& folde
                                               const std::vector<TensorEntry>& entries, i64 shard_bytes) {
   make_folder(folder);
   refuse_other_weights(folder);
+  return of(folder, entries, shard_bytes,
+            [](const auto& path, const auto& shard) { return TensorWriter::create(path, shard); });
+}
+
+TensorFolderWriter TensorFolderWriter::join(const std::filesystem::path& folder,
+                                            const std::vector<TensorEntry>& entries, i64 shard_bytes) {
+  TensorFolderWriter writer = of(folder, entries, shard_bytes,
+                                 [](const auto& path, const auto& shard) { return TensorWriter::join(path, shard); });
+  writer.index_.clear();  // the creator's
+  return writer;
+}
+
+TensorFolderWriter TensorFolderWriter::of(const std::filesystem::path& folder, const std::vector<TensorEntry>& entries,
+                                          i64 shard_bytes, NewFile new_file) {
   TensorFolderWriter writer;
   writer.folder_ = folder;
   const auto shards = sharded(entries, shard_bytes);
@@ -185,7 +209,7 @@ TensorFolderWriter TensorFolderWriter::create(const std::filesystem::path& folde
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string file = shards.size() == 1 ? "model.safetensors"
                                                 : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    writer.files_.push_back(TensorWriter::create(folder / file, shards[i]));
+    writer.files_.push_back(new_file(folder / file, shards[i]));
     for (const TensorEntry& entry : shards[i]) {
       writer.where_[entry.name] = i;
       map[entry.name] = file;

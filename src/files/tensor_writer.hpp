@@ -29,6 +29,11 @@ class TensorWriter {
  public:
   static TensorWriter create(const std::filesystem::path& path, const std::vector<TensorEntry>& entries,
                              const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+  /// A further writer, perhaps of another process or host, of a file that another one has created and not yet
+  /// finished, with the same entries and metadata. It opens the file with its first piece; its finish() syncs its
+  /// pieces and leaves the rest to the creator.
+  static TensorWriter join(const std::filesystem::path& path, const std::vector<TensorEntry>& entries,
+                           const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
   TensorWriter(TensorWriter&& other) noexcept;
   TensorWriter& operator=(TensorWriter&&) = delete;
   ~TensorWriter();
@@ -43,6 +48,7 @@ class TensorWriter {
 
  private:
   TensorWriter() = default;
+  bool joined_ = false;
   std::filesystem::path path_, temporary_;
   Descriptor file_;
   i64 size_ = 0;
@@ -56,12 +62,18 @@ class TensorFolderWriter {
  public:
   static TensorFolderWriter create(const std::filesystem::path& folder, const std::vector<TensorEntry>& entries,
                                    i64 shard_bytes = 5'000'000'000);
+  /// As TensorWriter::join.
+  static TensorFolderWriter join(const std::filesystem::path& folder, const std::vector<TensorEntry>& entries,
+                                 i64 shard_bytes = 5'000'000'000);
   void write(const std::string& name, i64 offset, std::span<const std::byte> bytes);
   void write_box(const std::string& name, std::span<const i64> lo, std::span<const i64> hi,
                  std::span<const std::byte> bytes);
   void finish();
 
  private:
+  using NewFile = TensorWriter (*)(const std::filesystem::path& path, const std::vector<TensorEntry>& entries);
+  static TensorFolderWriter of(const std::filesystem::path& folder, const std::vector<TensorEntry>& entries,
+                               i64 shard_bytes, NewFile new_file);
   TensorWriter& file_of(const std::string& name);
   std::filesystem::path folder_;
   std::vector<TensorWriter> files_;

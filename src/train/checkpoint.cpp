@@ -10,7 +10,6 @@
 #include "config/job_keys.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/disk.hpp"
-#include "files/hf_config.hpp"
 #include "files/manifest.hpp"
 #include "files/safetensors.hpp"
 #include "files/tensor_writer.hpp"
@@ -106,50 +105,18 @@ const at::Tensor& part_of(const runtime::HomeShard& shard, const std::string& pa
   return part == "master" ? shard.master : part == "m" ? shard.m : shard.v;
 }
 
-void write_shard(const std::filesystem::path& folder, const files::Manifest& manifest, const compiler::Plans& plans,
-                 const runtime::Home& home, int rank, const comm::JointWork::Check& check_others) {
-  std::map<std::pair<std::string, std::string>, std::vector<std::pair<layout::Box, at::Tensor>>> mine;
-  for (const runtime::HomeUnit& unit : home.units())
-    for (const runtime::HomeShard& shard : unit.shards)
-      for (const char* part : kParts)
-        mine[{plans.graph().param(shard.param).name, part}].emplace_back(shard.box, part_of(shard, part));
-  const std::string file = files::shard_name(rank, plans.cluster().ranks());
-  std::vector<files::TensorEntry> entries;
-  std::vector<const files::ManifestEntry*> own;
-  for (const files::ManifestEntry& entry : manifest.entries)
-    if (entry.file == file) {
-      own.push_back(&entry);
-      entries.push_back({entry.key, manifest.dtype, runtime::sizes_of(box_of(entry.lo, entry.hi))});
-    }
-  if (own.empty()) return;
-  files::TensorWriter writer = files::TensorWriter::create(folder / "state" / file, entries);
-  for (const files::ManifestEntry* entry : own) {
-    check_others();
-    for (const auto& [box, tensor] : mine.at({entry->tensor, entry->part}))
-      if (const layout::Box own = box_of(entry->lo, entry->hi); box.contains(own))
-        writer.write(entry->key, 0, bytes_of(runtime::view_of(tensor, box, own).cpu().contiguous()));
-  }
-  writer.finish();
-}
-
 at::Tensor tensor_of(const files::TensorFile& file, const files::ManifestEntry& entry, DType dtype) {
   void* data = const_cast<std::byte*>(file.data(entry.key).data());  // read only
   return at::from_blob(data, runtime::sizes_of(box_of(entry.lo, entry.hi)),
                        at::TensorOptions().dtype(runtime::scalar_type(dtype)));
 }
 
-// Writes the master weights in fp32 under Hugging Face's names: parts of a packed tensor together, Conv1D transposed
-// back.
-void write_model(const std::filesystem::path& folder, const files::Manifest& manifest, const ir::Graph& graph,
-                 const config::ModelConfig& model, const comm::JointWork::Check& check_others) {
+// Tensors of the Hugging Face folder: parts of a packed tensor together, Conv1D transposed back, all in fp32.
+std::vector<files::TensorEntry> model_entries(const ir::Graph& graph) {
   std::map<std::string, std::vector<i64>> shapes;
   for (const ir::Param& param : graph.params()) {
     auto& shape = shapes.try_emplace(param.file.name, param.shape.size).first->second;
     shape[0] = std::max(shape[0], param.file.first + param.shape.size[0]);
-  }
-  std::map<std::string, const ir::Param*> by_name;
-  for (const ir::Param& param : graph.params()) {
-    by_name[param.name] = &param;
   }
   std::vector<files::TensorEntry> entries;
   std::set<std::string> seen;
@@ -159,47 +126,79 @@ void write_model(const std::filesystem::path& folder, const files::Manifest& man
     if (param.file.transposed) std::swap(shape[0], shape[1]);
     entries.push_back({param.file.name, DType::f32, shape});
   }
-  files::TensorFolderWriter writer = files::TensorFolderWriter::create(folder / "model", entries);
-  std::map<std::string, files::TensorFile> shards;
-  for (const files::ManifestEntry& entry : manifest.entries) {
-    if (entry.part != "master") continue;
-    check_others();
-    auto it = shards.find(entry.file);
-    if (it == shards.end())
-      it = shards.emplace(entry.file, files::TensorFile::open(folder / "state" / entry.file)).first;
-    const ir::Param& param = *by_name.at(entry.tensor);
-    at::Tensor values = tensor_of(it->second, entry, manifest.dtype).to(at::kFloat);
-    std::vector<i64> lo = entry.lo, hi = entry.hi;
-    lo[0] += param.file.first;
-    hi[0] += param.file.first;
-    if (param.file.transposed) {
-      values = values.t();
-      std::swap(lo[0], lo[1]);
-      std::swap(hi[0], hi[1]);
-    }
-    writer.write_box(param.file.name, lo, hi, bytes_of(values.contiguous()));
+  return entries;
+}
+
+void write_to_model(files::TensorFolderWriter& model, const ir::Param& param, const files::ManifestEntry& entry,
+                    const at::Tensor& master) {
+  at::Tensor values = master.to(at::kFloat);
+  std::vector<i64> lo = entry.lo, hi = entry.hi;
+  lo[0] += param.file.first;
+  hi[0] += param.file.first;
+  if (param.file.transposed) {
+    values = values.t();
+    std::swap(lo[0], lo[1]);
+    std::swap(hi[0], hi[1]);
   }
-  writer.finish();
-  files::write_text(folder / "model" / "config.json", files::to_hf_config(model, DType::f32));
+  model.write_box(param.file.name, lo, hi, bytes_of(values.contiguous()));
+}
+
+// A rank's part of home, to its own file of state/ and to its place in the files of model/.
+void write_part(const std::filesystem::path& folder, const files::Manifest& manifest, const compiler::Plans& plans,
+                const runtime::Home& home, int rank, const comm::JointWork::Check& check_others) {
+  std::map<std::pair<std::string, std::string>, std::vector<std::pair<layout::Box, at::Tensor>>> mine;
+  std::map<std::string, const ir::Param*> params;
+  for (const runtime::HomeUnit& unit : home.units())
+    for (const runtime::HomeShard& shard : unit.shards) {
+      const ir::Param& param = plans.graph().param(shard.param);
+      params[param.name] = &param;
+      for (const char* part : kParts) mine[{param.name, part}].emplace_back(shard.box, part_of(shard, part));
+    }
+  const std::string file = files::shard_name(rank, plans.cluster().ranks());
+  std::vector<files::TensorEntry> entries;
+  std::vector<const files::ManifestEntry*> own;
+  for (const files::ManifestEntry& entry : manifest.entries)
+    if (entry.file == file) {
+      own.push_back(&entry);
+      entries.push_back({entry.key, manifest.dtype, runtime::sizes_of(box_of(entry.lo, entry.hi))});
+    }
+  if (own.empty()) return;
+  files::TensorWriter state = files::TensorWriter::create(folder / "state" / file, entries);
+  files::TensorFolderWriter model = files::TensorFolderWriter::join(folder / "model", model_entries(plans.graph()));
+  for (const files::ManifestEntry* entry : own) {
+    check_others();
+    for (const auto& [box, tensor] : mine.at({entry->tensor, entry->part}))
+      if (const layout::Box owned = box_of(entry->lo, entry->hi); box.contains(owned)) {
+        const at::Tensor values = runtime::view_of(tensor, box, owned).cpu().contiguous();
+        state.write(entry->key, 0, bytes_of(values));
+        if (entry->part == kParts[0]) write_to_model(model, *params.at(entry->tensor), *entry, values);
+      }
+  }
+  state.finish();
+  model.finish();
 }
 
 }  // namespace
 
-void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Home& home, int rank,
-                     comm::JointWork& together, const TrainState& state) {
+void save_checkpoint(const config::Job& job, const files::ModelFiles& model_files, const compiler::Plans& plans,
+                     const runtime::Home& home, int rank, comm::JointWork& together, const TrainState& state) {
   const files::Manifest manifest = manifest_of(plans);
-  // Destroyed after the last joint work: the folder of a failed checkpoint is not removed while others still write into
-  // it.
+  // Both are destroyed after the last joint work: what a failed checkpoint leaves is not removed while others still
+  // write into it.
   std::optional<files::CheckpointWriter> writer;
+  std::optional<files::TensorFolderWriter> model;
   together.run(fmt::format("folder of checkpoint {}", state.step), [&](const auto&) {
-    if (rank == 0) writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step));
+    if (rank != 0) return;
+    writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step));
+    model.emplace(files::TensorFolderWriter::create(writer->folder() / "model", model_entries(plans.graph())));
   });
-  together.run(fmt::format("state of checkpoint {}", state.step), [&](const auto& check_others) {
-    write_shard(files::partial_path(job.run.out, state.step), manifest, plans, home, rank, check_others);
+  together.run(fmt::format("parts of checkpoint {}", state.step), [&](const auto& check_others) {
+    write_part(files::partial_path(job.run.out, state.step), manifest, plans, home, rank, check_others);
   });
-  together.run(fmt::format("model of checkpoint {}", state.step), [&](const auto& check_others) {
+  together.run(fmt::format("end of checkpoint {}", state.step), [&](const auto& check_others) {
     if (!writer) return;
-    write_model(writer->folder(), manifest, plans.graph(), job.model.config, check_others);
+    model->finish();
+    for (const auto& [name, text] : model_files) files::write_text(writer->folder() / "model" / name, text);
     files::write_manifest(writer->folder(), manifest);
     files::CheckpointMeta meta;
     meta.step = state.step;

@@ -6,6 +6,7 @@
 #include "comm/joint_work.hpp"
 #include "config/job.hpp"
 #include "data/sampler.hpp"
+#include "files/model_folder.hpp"
 #include "runtime/home.hpp"
 
 namespace switchyard::train {
@@ -18,11 +19,12 @@ struct TrainState {
   i64 decay_end = 0;
 };
 
-/// Every element of home is written by the rank that owns it; a rank that owns none writes nothing. Then rank 0 writes
-/// the weights of all and commits. Old checkpoints are removed after that. Collective; `together`: of all ranks, so
-/// that the disk may take its time. ClusterError for the disk; the earlier checkpoint stays.
-void save_checkpoint(const config::Job& job, const compiler::Plans& plans, const runtime::Home& home, int rank,
-                     comm::JointWork& together, const TrainState& state);
+/// Every element of home is written by the rank that owns it, to a file of its own in state/ and to its place in the
+/// files of model/, which rank 0 has made with room for all; a rank that owns none writes nothing. Then rank 0 adds
+/// `model_files` (of rank 0) and commits. Old checkpoints are removed after that. Collective; `together`: of all ranks,
+/// so that the disk may take its time. ClusterError for the disk; the earlier checkpoint stays.
+void save_checkpoint(const config::Job& job, const files::ModelFiles& model_files, const compiler::Plans& plans,
+                     const runtime::Home& home, int rank, comm::JointWork& together, const TrainState& state);
 
 /// Fills home from a checkpoint (or the newest one of a run folder), whatever strategies and ranks wrote it. UserError:
 /// none there, damaged, of another model or seed.

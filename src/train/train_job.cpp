@@ -17,6 +17,7 @@
 #include "data/job_sampling.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/hf_config.hpp"
+#include "files/model_folder.hpp"
 #include "files/run_lock.hpp"
 #include "kernels/memory.hpp"
 #include "runtime/tensors.hpp"
@@ -39,6 +40,10 @@ std::chrono::milliseconds timeout_of(const config::Job& job) {
   return std::chrono::milliseconds(static_cast<i64>(job.fabric.timeout.count * 1000));
 }
 
+bool saves(const config::Job& job) {
+  return !job.run.out.empty() && (job.run.checkpoint_every > 0 || job.run.save_last);
+}
+
 class JobOnRank {
  public:
   JobOnRank(const TrainSettings& settings, const data::Corpus& corpus, comm::Fabric& fabric,
@@ -58,6 +63,8 @@ class JobOnRank {
         files_(fabric, comm::everyone(fabric, kFileChannel), comm::sign_interval(timeout_of(job_))),
         recorder_(job_, fabric, files_, memory_, work_) {
     rank_.agree_on(config::fingerprint(job_), "job file");
+    if (fabric_.rank() == 0 && saves(job_))
+      model_files_ = files::model_files(job_.model.config, DType::f32, job_.model.path, job_.data.path);
     files_.run("weights", [&](const auto&) {
       if (!settings.resume.empty())
         state_ = load_checkpoint(settings.resume, plans_, rank_.store().home, job_);
@@ -113,7 +120,7 @@ class JobOnRank {
   }
 
   void save(bool last) {
-    save_checkpoint(job_, plans_, rank_.store().home, fabric_.rank(), files_, state_);
+    save_checkpoint(job_, model_files_, plans_, rank_.store().home, fabric_.rank(), files_, state_);
     if (last)
       recorder_.say(
           fmt::format("saved step {}: {}", state_.step, files::checkpoint_path(job_.run.out, state_.step).string()));
@@ -192,6 +199,7 @@ class JobOnRank {
   comm::JointWork files_;  // whatever reads or writes large files or waits for a disk
   StepRecorder recorder_;
   TrainState state_;
+  files::ModelFiles model_files_;  // rank 0: what lies beside the weights of each checkpoint
 };
 
 // The folder of a run that trains, kept from other runs; rank 0 has it.
@@ -223,7 +231,7 @@ class RunFolder {
 // Every checkpoint has the weights as Hugging Face has them. A model for which there is no such folder is better
 // refused now.
 void require_export(const config::Job& job) {
-  if (job.run.out.empty() || (job.run.checkpoint_every == 0 && !job.run.save_last)) return;
+  if (!saves(job)) return;
   try {
     files::to_hf_config(job.model.config, DType::f32);
   } catch (const UserError& error) {

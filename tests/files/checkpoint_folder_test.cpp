@@ -304,11 +304,10 @@ TEST_F(Damage, is_remedied_by_the_newest_older_one_that_is_intact) {
 TEST(Resume, says_that_a_folder_holds_no_checkpoint) {
   const Scratch run;
   CheckpointWriter writer = CheckpointWriter::begin(run.path(), 5);
-  EXPECT_EQ(
-      message_of<UserError>([&] { find_checkpoint(run.path()); }),
-      run.path().string() +
-          " holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these; or start "
-          "without --resume.");
+  EXPECT_EQ(message_of<UserError>([&] { find_checkpoint(run.path()); }),
+            run.path().string() +
+                " holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these. "
+                "Training can also start without --resume.");
   EXPECT_THAT(message_of<UserError>([&] { verify_checkpoint(writer.folder()); }),
               HasSubstr("is not a complete checkpoint: it has no COMMITTED file."));
 }

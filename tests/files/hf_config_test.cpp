@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"
 #include "files/disk.hpp"
@@ -14,6 +15,7 @@ namespace {
 
 using config::Family;
 using config::ModelConfig;
+using nlohmann::json;
 using testing::HasSubstr;
 
 const std::filesystem::path kFixtures = SWITCHYARD_FIXTURES;
@@ -234,6 +236,25 @@ TEST(ToHfConfig, is_read_back_the_same) {
     const ModelConfig model = read_hf_config(kFixtures / name);
     EXPECT_EQ(parse(to_hf_config(model, DType::f32)), model) << name;
   }
+}
+
+TEST(ToHfConfig, keeps_the_keys_that_the_model_came_with_except_where_it_changed) {
+  const std::string before = R"({"model_type": "llama", "architectures": ["LlamaModel"], "hidden_size": 64,
+    "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 131, "pretraining_tp": 2,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}, "eos_token_id": [1, 2], "torch_dtype": "bfloat16"})";
+  ModelConfig model = parse(before);
+  const json same = json::parse(to_hf_config(model, DType::f32, before));
+  json expected = json::parse(before);
+  expected["architectures"] = {"LlamaForCausalLM"};
+  expected["torch_dtype"] = expected["dtype"] = "float32";
+  expected["bos_token_id"] = nullptr;
+  EXPECT_EQ(same, expected);
+  model.max_positions = 9999;
+  model.rope_scaling = {.factor = 4, .low_freq_factor = 1, .high_freq_factor = 2, .original_context = 64};
+  const std::string changed = to_hf_config(model, DType::f32, before);
+  EXPECT_EQ(parse(changed), model);
+  EXPECT_EQ(json::parse(changed).at("rope_theta"), 5e5) << "which was beside the scaling that has changed";
+  EXPECT_EQ(json::parse(changed).at("pretraining_tp"), 2);
 }
 
 TEST(ToHfConfig, refuses_biases_for_which_the_family_has_no_key) {

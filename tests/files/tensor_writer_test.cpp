@@ -50,6 +50,28 @@ TEST(TensorWriter, writes_what_the_reader_reads) {
   EXPECT_EQ(files_in(scratch.path()), 1u);
 }
 
+TEST(TensorFolderWriter, several_write_into_the_files_that_one_has_made) {
+  const Scratch scratch;
+  const std::vector<TensorEntry> entries{{"x", DType::f32, {2, 3}}, {"y", DType::f32, {2}}};
+  const std::vector<float> x = rising(6), y{7, 8};
+  TensorFolderWriter creator = TensorFolderWriter::create(scratch.path(), entries, 24);
+  for (const i64 column : {0, 1, 2}) {
+    TensorFolderWriter other = TensorFolderWriter::join(scratch.path(), entries, 24);
+    const std::vector<i64> lo{0, column}, hi{2, column + 1};
+    const auto at = static_cast<size_t>(column);
+    other.write_box("x", lo, hi, bytes_of(std::vector<float>{x[at], x[at + 3]}));
+    if (column == 2) other.write("y", 0, bytes_of(y));
+    other.finish();
+    EXPECT_FALSE(std::filesystem::exists(scratch / "model-00001-of-00002.safetensors")) << "the creator names it";
+  }
+  { const TensorFolderWriter failed = TensorFolderWriter::join(scratch.path(), entries, 24); }
+  creator.finish();
+  const TensorFolder folder = TensorFolder::open(scratch.path());
+  EXPECT_EQ(values_of<float>(folder.data("x")), x);
+  EXPECT_EQ(values_of<float>(folder.data("y")), y);
+  EXPECT_EQ(files_in(scratch.path()), 3u) << "two shards and their index";
+}
+
 TEST(TensorWriter, assembles_a_tensor_from_boxes) {
   const Scratch scratch;
   const std::vector<i64> shape{3, 4, 5};

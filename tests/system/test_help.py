@@ -8,7 +8,7 @@ import pytest
 import tiny_runs as tiny
 
 COMMANDS = ["train", "verify", "switch-plan", "show", "simulate", "plan", "profile", "report",
-            "schedule", "data prepare", "data stats", "bench step", "bench switch",
+            "schedule", "export", "data prepare", "data stats", "bench step", "bench switch",
             "bench comm", "bench kernels"]
 
 

@@ -65,12 +65,15 @@ def test_the_commands_from_own_files_to_a_resumed_run_work_as_written(tmp_path):
         job, found = re.subn(rf"^{key} = .*$", f"{key} = {value}", job, flags=re.MULTILINE)
         assert found == 1
     (tmp_path / "mine.toml").write_text(job)
-    own = [line for line in COMMANDS if line.startswith("build/") and ("data/mine" in line or "mine.toml" in line)]
-    assert [arguments_of(line)[0] for line in own] == ["data", "data", "train", "train"]
+    own = [line for line in COMMANDS if line.startswith("build/") and any(
+        name in line for name in ("data/mine", "mine.toml", "runs/mine"))]
+    assert [arguments_of(line)[0] for line in own] == ["data", "data", "train", "train", "export"]
     for line in own:
         result = tiny.run([tiny.PROGRAM, *arguments_of(with_small_numbers(line))], cwd=tmp_path)
         assert result.returncode == 0, f"{line}\n{result.stderr}"
     assert [entry["step"] for entry in tiny.read_log(tmp_path / "runs" / "mine")] == [1, 2, 3, 4]
+    assert {"config.json", "tokenizer.json", "model.safetensors"} <= {path.name for path in
+                                                                      (tmp_path / "models/mine").iterdir()}
 
 
 def test_the_make_targets_of_the_readme_exist():

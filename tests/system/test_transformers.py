@@ -5,7 +5,7 @@ import json
 import pytest
 import tiny_runs as tiny
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 SIZES = {"hidden_size": 32, "layers": 2, "heads": 4, "kv_heads": 2, "ffn_size": 46, "vocab_size": 67}
 MODELS = {"llama": SIZES, "llama with scaled rotary positions, tied": SIZES | {
@@ -83,3 +83,79 @@ def test_training_goes_on_at_longer_context_with_yarn(tmp_path, data):
     assert written["rope_scaling"] == {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 16,
                                        "beta_fast": 32.0, "beta_slow": 1.0}
     assert log[-1]["loss"] == pytest.approx(loss_in_transformers(exported), rel=ROUNDING)
+
+
+def prepared(folder, *options):
+    """A corpus of text with its tokenizer."""
+    (folder / "text.jsonl").write_text("".join(json.dumps({"text": "tell me a tale of two cities " * (i + 1)}) + "\n"
+                                               for i in range(8)))
+    done = tiny.run([tiny.PROGRAM, "data", "prepare", "--input", folder / "text.jsonl", "--out", folder / "data",
+                     *options])
+    assert done.returncode == 0, done.stderr
+    return folder / "data"
+
+
+def export(out, *arguments):
+    done = tiny.run([tiny.PROGRAM, "export", *arguments, "--out", out])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{out}\n" and done.stderr == ""
+    return out
+
+
+def answer(folder):
+    """What tokenizer and model of a folder make of a text; both know where it ends."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    ids = model.generate(**tokenizer("tell me", return_tensors="pt"), max_new_tokens=4, do_sample=False)
+    assert tokenizer.eos_token_id == model.config.eos_token_id == model.generation_config.eos_token_id
+    return tokenizer, model, tokenizer.decode(ids[0])
+
+
+def test_a_trained_model_with_a_trained_tokenizer_generates_from_its_export_and_from_every_checkpoint(tmp_path):
+    data = prepared(tmp_path, "--tokenizer", "train:280")
+    sizes = {key: value for key, value in SIZES.items() if key != "vocab_size"}
+    _, out = train(tmp_path, data, [(48, "1,2,1")], model=sizes, run={"steps": 2, "checkpoint_every": 1})
+    tokenizer, model, text = answer(export(tmp_path / "full", out))
+    assert type(model).__name__ == "LlamaForCausalLM" and model.dtype == torch.float32
+    assert len(tokenizer) == model.config.vocab_size == model.get_input_embeddings().weight.shape[0]
+    assert tokenizer.eos_token == "<|endoftext|>" and tokenizer.eos_token in tokenizer.all_special_tokens
+    assert text.startswith("tell me")
+    assert answer(out / "checkpoints/step-00000002/model")[2] == text
+    first = export(tmp_path / "half", out, "--step", "1", "--dtype", "bf16")
+    rounded = AutoModelForCausalLM.from_pretrained(first, dtype="auto").state_dict()
+    exact = AutoModelForCausalLM.from_pretrained(out / "checkpoints/step-00000001/model").state_dict()
+    assert all(rounded[name].equal(exact[name].bfloat16()) for name in exact)
+    answer(first)
+
+
+def test_a_model_that_was_continued_keeps_its_settings_and_its_tokenizer_with_its_chat_template(tmp_path):
+    first = prepared(tmp_path, "--tokenizer", "train:280")
+    tokenizer = AutoTokenizer.from_pretrained(first)
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    start = tmp_path / "start"
+    tokenizer.save_pretrained(start)
+    config = LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                         intermediate_size=46, vocab_size=len(tokenizer), pretraining_tp=3,
+                         bos_token_id=None, eos_token_id=tokenizer.eos_token_id)
+    model = AutoModelForCausalLM.from_config(config)
+    model.generation_config.repetition_penalty = 1.5
+    model.save_pretrained(start)
+    data = prepared(tmp_path, "--tokenizer", start, "--force")
+    _, out = train(tmp_path, data, [(48, "1,2,1")], model={"path": str(start)}, run={"steps": 1})
+    tokenizer, model, _ = answer(export(tmp_path / "export", out / "checkpoints/step-00000001"))
+    assert model.config.pretraining_tp == 3 and model.generation_config.repetition_penalty == 1.5
+    assert tokenizer.apply_chat_template([{"content": "a tale"}], tokenize=False) == "a tale"
+
+
+def test_an_export_says_what_it_can_not_take(tmp_path, data):
+    _, out = train(tmp_path, data, [(48, "1,2,1")], model=SIZES, run={"steps": 1})
+
+    def refused(*arguments):
+        done = tiny.run([tiny.PROGRAM, "export", *arguments, "--out", tmp_path / "export"])
+        assert done.returncode == 2 and not (tmp_path / "export").exists()
+        return done.stderr
+
+    assert f"{out} has no checkpoint of step 2, but of 1. Give --step one of these." in refused(out, "--step", "2")
+    assert f"{tmp_path}/none is no run folder" in refused(tmp_path / "none", "--step", "2")
+    assert "holds no complete checkpoint" in refused(tmp_path)
+    done = tiny.run([tiny.PROGRAM, "export", out, "--out", tmp_path / "export"])
+    assert done.returncode == 0 and "has no tokenizer" in done.stderr

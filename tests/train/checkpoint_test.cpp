@@ -40,7 +40,7 @@ void save(const config::Job& job, const TrainState& state, const config::Job* sa
     runtime::Store store(plans, fabric.rank(), at::kCPU);
     fill(plans, store);
     comm::JointWork together(fabric, {7, all_ranks(job)}, comm::sign_interval(comm::FabricOptions{}.timeout));
-    save_checkpoint(job, plans, store.home, fabric.rank(), together, state);
+    save_checkpoint(job, {{"config.json", "{}"}}, plans, store.home, fabric.rank(), together, state);
   });
   EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(job.run.ranks)));
 }
@@ -116,7 +116,7 @@ TEST_F(Checkpoint, ItsModelFolderHoldsTheMasterWeightsInSinglePrecision) {
     drawn(static_cast<int>(p), layout::whole(size), b);
     EXPECT_TRUE(a.equal(b.to(at::kFloat).to(at::kDouble))) << plans.graph().param(static_cast<int>(p)).name;
   }
-  EXPECT_NE(files::get(folder + "/config.json").find("\"hidden_size\": 32"), std::string::npos);
+  EXPECT_EQ(files::get(folder + "/config.json"), "{}") << "as it was given";
 }
 
 TEST_F(Checkpoint, OnlyTheNewestAreKept) {

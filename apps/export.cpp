@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "base/errors.hpp"
+#include "commands.hpp"
+#include "files/checkpoint_folder.hpp"
+#include "files/model_folder.hpp"
+
+namespace switchyard::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string from, out, dtype = "fp32";
+  std::optional<i64> step;
+};
+
+/// The checkpoint that is meant, verified.
+fs::path checkpoint_of(const Options& options) {
+  if (!options.step) return files::find_checkpoint(options.from).folder;
+  std::vector<i64> steps;
+  for (const files::CheckpointPlace& place : files::list_checkpoints(options.from)) {
+    if (place.step == *options.step) return files::find_checkpoint(place.folder).folder;
+    steps.push_back(place.step);
+  }
+  if (steps.empty())
+    user_error("{} is no run folder with checkpoints, in which --step could choose one. Give the run folder.",
+               options.from);
+  user_error("{} has no checkpoint of step {}, but of {}. Give --step one of these.", options.from, *options.step,
+             fmt::join(steps, ", "));
+}
+
+int run(const Options& options) {
+  const fs::path checkpoint = checkpoint_of(options);
+  if (!files::export_model(checkpoint, options.out, options.dtype == "bf16" ? DType::bf16 : DType::f32))
+    fmt::print(stderr, "{} has no tokenizer, as neither its data nor the model it started from had one\n",
+               checkpoint.string());
+  fmt::print("{}\n", options.out);
+  return 0;
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("export", "Writes a checkpoint's model as a folder for Hugging Face's tools");
+  command->add_option("run", options->from, "Checkpoint, or a run folder, whose newest complete checkpoint is taken")
+      ->required()
+      ->type_name("RUN|CHECKPOINT");
+  command->add_option("--out", options->out, "Folder to write, new or empty")->required()->type_name("DIR");
+  command->add_option("--dtype", options->dtype, "Type of the weights (default: fp32, as in the checkpoint)")
+      ->check(CLI::IsMember({"bf16", "fp32"}))
+      ->type_name("bf16|fp32");
+  command->add_option("--step", options->step, "Takes the run's checkpoint of this step instead of the newest")
+      ->type_name("N");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace switchyard::apps

@@ -1,0 +1,197 @@
+#include "files/model_folder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "base/bfloat16.hpp"
+#include "base/errors.hpp"
+#include "files/disk.hpp"
+#include "files/hf_config.hpp"
+#include "files/safetensors.hpp"
+#include "files/tensor_writer.hpp"
+
+namespace switchyard::files {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kGeneration = "generation_config.json";
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+constexpr const char* kSpecialTokens = "special_tokens_map.json";
+/// Files of tokenizers, also of those that are kept in other forms than tokenizer.json.
+constexpr std::array kTokenizerFiles = {kTokenizer,          kTokenizerConfig,      kSpecialTokens,
+                                        "added_tokens.json", "chat_template.jinja", "chat_template.json",
+                                        "tokenizer.model",   "vocab.json",          "merges.txt"};
+constexpr std::array kBeginAndEnd = {"bos", "eos"};
+
+json object_of(const ModelFiles& files, const char* name, const fs::path& folder) {
+  const auto found = files.find(name);
+  if (found == files.end()) return json::object();
+  json object = json::parse(found->second, nullptr, false);
+  if (!object.is_object())
+    user_error("{}: it is not a JSON object. Repair it, or remove it.", (folder / name).string());
+  return object;
+}
+
+ModelFiles present(const fs::path& folder, std::span<const char* const> names) {
+  ModelFiles files;
+  for (const char* name : names)
+    if (fs::is_regular_file(folder / name)) files[name] = read_text(folder / name);
+  return files;
+}
+
+/// A declared token, whose value is its text or an object with it.
+std::optional<std::string> token_of(const json& declared, const std::string& key) {
+  json value = declared.value(key, json());
+  if (value.is_object()) value = value.value("content", json());
+  if (!value.is_string() || value.get<std::string>().empty()) return std::nullopt;
+  return value.get<std::string>();
+}
+
+/// Special tokens that tokenizer_config.json declares, in the form of special_tokens_map.json.
+json special_tokens(const json& tokenizer_config) {
+  json result = json::object();
+  for (const auto& [key, value] : tokenizer_config.items())
+    if (key.ends_with("_token") && token_of(tokenizer_config, key)) result[key] = *token_of(tokenizer_config, key);
+  if (const auto more = tokenizer_config.find("additional_special_tokens");
+      more != tokenizer_config.end() && more->is_array())
+    result["additional_special_tokens"] = *more;
+  return result;
+}
+
+/// The id of a token of tokenizer.json.
+std::optional<i64> id_of(const json& tokenizer, const std::string& token) {
+  for (const json& added : tokenizer.value("added_tokens", json::array()))
+    if (added.is_object() && added.value("content", json()) == token && added.value("id", json()).is_number_integer())
+      return added["id"].get<i64>();
+  const json vocab = tokenizer.value("model", json::object()).value("vocab", json());
+  if (vocab.is_object() && vocab.contains(token) && vocab[token].is_number_integer()) return vocab[token].get<i64>();
+  return std::nullopt;
+}
+
+/// The tokenizer beside the data, or else that of the model, with the files that transformers needs.
+ModelFiles tokenizer_files(const fs::path& data, const fs::path& started_from) {
+  for (const fs::path& folder : {fs::is_directory(data) ? data : data.parent_path(), started_from}) {
+    ModelFiles files = present(folder, kTokenizerFiles);
+    if (!files.contains(kTokenizer) && !files.contains("tokenizer.model") && !files.contains("vocab.json")) continue;
+    json config = object_of(files, kTokenizerConfig, folder);
+    constexpr const char* kGeneralClass = "PreTrainedTokenizerFast";
+    if (files.contains(kTokenizer) && config.value("tokenizer_class", json(kGeneralClass)) == kGeneralClass) {
+      config["tokenizer_class"] = kGeneralClass;
+      // This class would also give token types, which generate() of these models refuses.
+      if (!config.contains("model_input_names")) config["model_input_names"] = {"input_ids", "attention_mask"};
+      files[kTokenizerConfig] = config.dump(2) + "\n";
+    }
+    if (!files.contains(kSpecialTokens)) files[kSpecialTokens] = special_tokens(config).dump(2) + "\n";
+    return files;
+  }
+  return {};
+}
+
+/// Ids of the tokenizer's tokens that begin and end a text, by "bos" and "eos"; those outside the vocabulary are left
+/// out.
+std::map<std::string, i64> begin_and_end(const ModelFiles& tokenizer, i64 vocabulary, const fs::path& origin) {
+  std::map<std::string, i64> ids;
+  if (!tokenizer.contains(kTokenizer)) return ids;
+  json declared = object_of(tokenizer, kSpecialTokens, origin);
+  declared.update(object_of(tokenizer, kTokenizerConfig, origin));
+  const json all = object_of(tokenizer, kTokenizer, origin);
+  for (const char* name : kBeginAndEnd)
+    if (const auto token = token_of(declared, fmt::format("{}_token", name)))
+      if (const auto id = id_of(all, *token); id && *id < vocabulary) ids[name] = *id;
+  return ids;
+}
+
+/// Sets bos_token_id and eos_token_id, unless they are among those that the object names.
+void declare(json& object, const std::map<std::string, i64>& ids) {
+  for (const auto& [name, id] : ids) {
+    json& value = object[name + "_token_id"];
+    const bool named = value == id || (value.is_array() && std::ranges::find(value, json(id)) != value.end());
+    if (!named) value = id;
+  }
+}
+
+/// A tensor's bytes as `dtype`, in pieces.
+void copy_tensor(const TensorFolder& from, const std::string& name, DType dtype, TensorFolderWriter& to) {
+  const std::span<const std::byte> bytes = from.data(name);
+  if (from.info(name).dtype != FileDType::f32)
+    user_error("{}: tensor \"{}\" is {}; the weights of a checkpoint are F32.", from.path().string(), name,
+               name_of(from.info(name).dtype));
+  if (dtype == DType::f32) return to.write(name, 0, bytes);
+  constexpr size_t kPiece = 1 << 22;  // elements
+  const size_t elements = bytes.size() / sizeof(float);
+  std::vector<std::uint16_t> rounded;
+  for (size_t first = 0; first < elements; first += kPiece) {
+    rounded.resize(std::min(kPiece, elements - first));
+    for (size_t i = 0; i < rounded.size(); ++i) {
+      float value = 0;
+      std::memcpy(&value, bytes.data() + (first + i) * sizeof(float), sizeof(float));
+      rounded[i] = bfloat16_bits(value);
+    }
+    to.write(name, static_cast<i64>(first * sizeof(std::uint16_t)), std::as_bytes(std::span(rounded)));
+  }
+}
+
+void write_weights(const fs::path& model, const fs::path& out, DType dtype) {
+  const TensorFolder from = TensorFolder::open(model);
+  std::vector<TensorEntry> entries;
+  for (const std::string& name : from.names()) entries.push_back({name, dtype, from.info(name).shape});
+  TensorFolderWriter to = TensorFolderWriter::create(out, entries);
+  for (const TensorEntry& entry : entries) copy_tensor(from, entry.name, dtype, to);
+  to.finish();
+}
+
+}  // namespace
+
+ModelFiles model_files(const config::ModelConfig& model, DType dtype, const fs::path& started_from,
+                       const fs::path& data) {
+  ModelFiles files = tokenizer_files(data, started_from);
+  const ModelFiles before =
+      started_from.empty() ? ModelFiles{} : present(started_from, std::array{kConfig, kGeneration});
+  const auto ids = begin_and_end(files, model.vocab_size, data);
+  json config = json::parse(
+      to_hf_config(model, dtype, before.contains(kConfig) ? std::optional(before.at(kConfig)) : std::nullopt));
+  declare(config, ids);
+  json generation = object_of(before, kGeneration, started_from);
+  for (const char* name : kBeginAndEnd)
+    if (const std::string key = fmt::format("{}_token_id", name); !generation.contains(key) && !config[key].is_null())
+      generation[key] = config[key];
+  declare(generation, ids);
+  files[kConfig] = config.dump(2) + "\n";
+  files[kGeneration] = generation.dump(2) + "\n";
+  return files;
+}
+
+bool export_model(const fs::path& checkpoint, const fs::path& out, DType dtype) {
+  if (fs::exists(out) && !(fs::is_directory(out) && fs::is_empty(out)))
+    user_error("{} exists and is not an empty folder. Choose another one for the model.", out.string());
+  const fs::path model = checkpoint / "model", partial = fs::absolute(out / "").parent_path().concat(".partial");
+  std::error_code failed;
+  fs::remove_all(partial, failed);
+  make_folder(partial);
+  try {
+    write_weights(model, partial, dtype);
+    for (const auto& item : fs::directory_iterator(model)) {
+      const fs::path name = item.path().filename();
+      if (name.string().find(".safetensors") != std::string::npos) continue;
+      std::string text = read_text(item.path());
+      if (name == kConfig) text = with_dtype(text, dtype);
+      write_text(partial / name, text);
+    }
+    fs::rename(partial, out, failed);
+    if (failed) disk_error("rename to", out, failed.value());
+  } catch (...) {
+    fs::remove_all(partial, failed);
+    throw;
+  }
+  return fs::exists(out / kTokenizerConfig);
+}
+
+}  // namespace switchyard::files

@@ -1,0 +1,29 @@
+// A Hugging Face folder as a whole: what it has beside its weights, and the export of a checkpoint.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "config/model.hpp"
+
+namespace switchyard::files {
+
+/// Contents of the files beside the weights, by name.
+using ModelFiles = std::map<std::string, std::string>;
+
+/// The files beside the weights of a trained model: config.json, generation_config.json, and the tokenizer's files.
+/// started_from: folder of the model that training began with, whose keys of config.json are kept where the model
+/// agrees with them; empty: none. data: the corpus; a tokenizer that lies beside it comes first, then that of
+/// started_from. Where a tokenizer lacks tokenizer_config.json or special_tokens_map.json, it gets one. The tokens that
+/// begin and end a text are the tokenizer's.
+/// errors  UserError naming the file: not a JSON object, or a model that config.json can't express
+ModelFiles model_files(const config::ModelConfig& model, DType dtype, const std::filesystem::path& started_from,
+                       const std::filesystem::path& data);
+
+/// Writes the model of a committed checkpoint to the new or empty folder `out`, weights as `dtype` (f32 or bf16); the
+/// folder appears when it is whole. Returns whether the model has a tokenizer.
+/// errors  UserError: `out` is not empty; weights that are not F32; ClusterError for the disk
+bool export_model(const std::filesystem::path& checkpoint, const std::filesystem::path& out, DType dtype);
+
+}  // namespace switchyard::files

@@ -1,0 +1,142 @@
+#include "files/model_folder.hpp"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/bfloat16.hpp"
+#include "base/errors.hpp"
+#include "files/hf_config.hpp"
+#include "files/safetensors.hpp"
+#include "files/tensor_writer.hpp"
+#include "scratch.hpp"
+
+namespace switchyard::files {
+namespace {
+
+using nlohmann::json;
+
+const std::string kTokenizer = R"({"added_tokens": [{"id": 7, "content": "<|end|>", "special": true}],
+                                   "model": {"vocab": {"<s>": 3, "a": 0}}})";
+
+class ModelFolder : public testing::Test {
+ protected:
+  std::filesystem::path folder(const std::string& name, const ModelFiles& files) {
+    std::filesystem::create_directories(scratch_ / name);
+    for (const auto& [file, text] : files) put(scratch_ / name / file, text);
+    return scratch_ / name;
+  }
+  const Scratch scratch_;
+  const config::ModelConfig model_ = read_hf_config(std::filesystem::path(SWITCHYARD_FIXTURES) / "llama-gqa");
+};
+
+TEST_F(ModelFolder, TheTokenizerIsThatOfTheDataAndDeclaresWhatBeginsAndEndsATextInAllItsFiles) {
+  const auto data = folder("data", {{"tokenizer.json", kTokenizer},
+                                    {"chat_template.jinja", "{{ messages }}"},
+                                    {"tokenizer_config.json",
+                                     R"({"eos_token": {"content": "<|end|>"}, "bos_token": "<s>", "unk_token": null})"},
+                                    {"corpus.bin", "tokens"}});
+  const auto before = folder("model", {{"tokenizer.json", "{}"}, {"config.json", to_hf_config(model_, DType::f32)}});
+  for (const auto& place : {data, data / "corpus"}) {
+    const ModelFiles files = model_files(model_, DType::f32, before, place);
+    EXPECT_EQ(files.at("tokenizer.json"), kTokenizer);
+    EXPECT_EQ(files.at("chat_template.jinja"), "{{ messages }}");
+    EXPECT_FALSE(files.contains("corpus.bin"));
+    const json config = json::parse(files.at("tokenizer_config.json"));
+    EXPECT_EQ(config.at("tokenizer_class"), "PreTrainedTokenizerFast");
+    EXPECT_EQ(config.at("model_input_names"), (json{"input_ids", "attention_mask"})) << "no token types";
+    EXPECT_EQ(config.at("bos_token"), "<s>");
+    EXPECT_EQ(json::parse(files.at("special_tokens_map.json")), (json{{"bos_token", "<s>"}, {"eos_token", "<|end|>"}}));
+    for (const char* name : {"config.json", "generation_config.json"}) {
+      EXPECT_EQ(json::parse(files.at(name)).at("eos_token_id"), 7) << name;
+      EXPECT_EQ(json::parse(files.at(name)).at("bos_token_id"), 3) << name;
+    }
+  }
+}
+
+TEST_F(ModelFolder, WithoutATokenizerBesideTheDataItIsTheModelsAndWithoutAnyThereIsNone) {
+  const auto data = folder("data", {{"corpus.bin", "tokens"}});
+  const auto before = folder("model", {{"tokenizer.json", kTokenizer},
+                                       {"special_tokens_map.json", R"({"eos_token": "<|end|>"})"},
+                                       {"config.json", to_hf_config(model_, DType::f32)}});
+  const ModelFiles files = model_files(model_, DType::f32, before, data);
+  EXPECT_EQ(files.at("tokenizer.json"), kTokenizer);
+  EXPECT_EQ(files.at("special_tokens_map.json"), R"({"eos_token": "<|end|>"})");
+  EXPECT_EQ(json::parse(files.at("config.json")).at("eos_token_id"), 7);
+  const ModelFiles none = model_files(model_, DType::f32, "", data);
+  EXPECT_EQ(none.size(), 2u) << "config.json and generation_config.json";
+  EXPECT_TRUE(json::parse(none.at("config.json")).at("eos_token_id").is_null());
+}
+
+TEST_F(ModelFolder, KeepsWhatTheModelSaidOfGenerationAndSeveralEnds) {
+  json config = json::parse(to_hf_config(model_, DType::bf16));
+  config["eos_token_id"] = {5, 7};
+  config["pretraining_tp"] = 1;
+  const auto before = folder("model", {{"config.json", config.dump()},
+                                       {"generation_config.json", R"({"temperature": 0.6, "eos_token_id": [5, 6]})"}});
+  const auto data =
+      folder("data", {{"tokenizer.json", kTokenizer}, {"tokenizer_config.json", R"({"eos_token": "<|end|>"})"}});
+  const ModelFiles files = model_files(model_, DType::f32, before, data);
+  const json after = json::parse(files.at("config.json")), generation = json::parse(files.at("generation_config.json"));
+  EXPECT_EQ(after.at("eos_token_id"), (json{5, 7}));
+  EXPECT_EQ(after.at("pretraining_tp"), 1);
+  EXPECT_EQ(after.at("dtype"), "float32");
+  EXPECT_EQ(generation.at("temperature"), 0.6);
+  EXPECT_EQ(generation.at("eos_token_id"), 7) << "a text of the data ends with another token than these";
+}
+
+TEST_F(ModelFolder, ATokenOutsideTheVocabularyIsNotNamedAndADamagedFileIs) {
+  config::ModelConfig small = model_;
+  small.vocab_size = 7;
+  const auto data =
+      folder("data", {{"tokenizer.json", kTokenizer}, {"tokenizer_config.json", R"({"eos_token": "<|end|>"})"}});
+  EXPECT_TRUE(json::parse(model_files(small, DType::f32, "", data).at("config.json")).at("eos_token_id").is_null());
+  put(data / "tokenizer_config.json", "[");
+  EXPECT_EQ(message_of<UserError>([&] { model_files(small, DType::f32, "", data); }),
+            (data / "tokenizer_config.json").string() + ": it is not a JSON object. Repair it, or remove it.");
+}
+
+class Export : public ModelFolder {
+ protected:
+  Export() {
+    TensorFolderWriter writer = TensorFolderWriter::create(checkpoint_ / "model", {{"x", DType::f32, {2, 2}}});
+    writer.write("x", 0, bytes_of(values_));
+    writer.finish();
+    put(checkpoint_ / "model/config.json", to_hf_config(model_, DType::f32));
+  }
+  const std::filesystem::path checkpoint_ = scratch_ / "step-00000001";
+  const std::vector<float> values_ = {1.0f, 1.00390625f, -3.14159f, 1e-30f};
+};
+
+TEST_F(Export, WritesTheWeightsInTheTypeThatIsAskedForAndAllOtherFiles) {
+  EXPECT_FALSE(export_model(checkpoint_, scratch_ / "full", DType::f32)) << "there is no tokenizer";
+  put(checkpoint_ / "model/tokenizer_config.json", "{}");
+  EXPECT_TRUE(export_model(checkpoint_, scratch_ / "half/", DType::bf16));
+  EXPECT_EQ(values_of<float>(TensorFolder::open(scratch_ / "full").data("x")), values_);
+  EXPECT_EQ(get(scratch_ / "full/config.json"), to_hf_config(model_, DType::f32));
+  const TensorFolder half = TensorFolder::open(scratch_ / "half");
+  std::vector<std::uint16_t> rounded;
+  for (const float value : values_) rounded.push_back(bfloat16_bits(value));
+  EXPECT_EQ(half.info("x").dtype, FileDType::bf16);
+  EXPECT_EQ(values_of<std::uint16_t>(half.data("x")), rounded);
+  EXPECT_EQ(get(scratch_ / "half/config.json"), to_hf_config(model_, DType::bf16));
+  EXPECT_EQ(get(scratch_ / "half/tokenizer_config.json"), "{}");
+}
+
+TEST_F(Export, TakesOnlyANewOrEmptyFolderAndLeavesNothingWhereItFails) {
+  const auto taken = folder("taken", {{"notes.txt", "mine"}});
+  EXPECT_EQ(message_of<UserError>([&] { export_model(checkpoint_, taken, DType::f32); }),
+            taken.string() + " exists and is not an empty folder. Choose another one for the model.");
+  const auto empty = folder("empty", {});
+  export_model(checkpoint_, empty, DType::f32);
+  EXPECT_TRUE(std::filesystem::exists(empty / "model.safetensors"));
+  TensorWriter writer = TensorWriter::create(checkpoint_ / "model/model.safetensors", {{"x", DType::f64, {1}}});
+  writer.finish();
+  EXPECT_EQ(message_of<UserError>([&] { export_model(checkpoint_, scratch_ / "new", DType::f32); }),
+            (checkpoint_ / "model").string() + ": tensor \"x\" is F64; the weights of a checkpoint are F32.");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "new"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "new.partial"));
+}
+
+}  // namespace
+}  // namespace switchyard::files
