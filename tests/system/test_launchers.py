@@ -46,7 +46,7 @@ def end_cleanly(processes):
     for process in processes:
         _, error = process.communicate(timeout=tiny.HANG)
         assert process.returncode == 0, error
-        assert all(line.startswith(("step ", "saved step ")) for line in error.splitlines()), error
+        assert "switchyard: " not in error, "nobody is refused"
 
 
 def test_processes_with_the_variables_of_torchrun_give_the_bits_of_threads(job, tmp_path):
