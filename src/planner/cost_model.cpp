@@ -58,7 +58,7 @@ int kept_at_least(const Shape& shape, int stage, int mbs) {
 }
 
 template <class Array>
-double weighed(const Parts& parts, const Array& values) {
+auto weighed(const Parts& parts, const Array& values) {
   return parts.sum([&](StageKind kind) { return values[static_cast<size_t>(kind)]; });
 }
 
@@ -278,11 +278,12 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
   for (int k = 0; k < kStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
     if ((p.pp == 1) != (kind == StageKind::whole)) continue;
-    const Spent* spent = nullptr;
+    const TimeTable& times = units_.times(kind, p.mesh, recompute, pass);
+    Spent spent;
     i64 T = 0;  // most micro-batches have as many tokens as the previous one
     for (const PackedSequence& micro_batch : micro_batches) {
-      if (!spent || micro_batch.T != T) spent = &units_.time(kind, p.mesh, recompute, pass, T = micro_batch.T);
-      const double seconds = spent->total(micro_batch.attention_pairs);
+      if (micro_batch.T != T) spent = times.at(T = micro_batch.T);
+      const double seconds = spent.total(micro_batch.attention_pairs);
       sum[static_cast<size_t>(k)] += seconds;
       if (most) (*most)[static_cast<size_t>(k)] = std::max((*most)[static_cast<size_t>(k)], seconds);
     }
@@ -665,12 +666,12 @@ MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const 
       least = std::min(least, replica.micro_batches.size());
     }
   const Pipeline& pipeline = this->pipeline(shape.placement);
-  const std::vector<StageMemory>& memory = memory_of(pipeline, shape, capacity, longest(range));
+  const CodeMemory& code = code_memory(shape, capacity, longest(range));
   MemoryNeed fullest;
   // In interleaved schedules fewer micro-batches may keep more activations at a time.
   const bool any = shape.schedule == config::ScheduleKind::interleaved;
   for (size_t mbs = any ? std::min(least, most) : most; mbs <= most; ++mbs)
-    if (const MemoryNeed need = need_of(shape, pipeline, memory, capacity, static_cast<int>(mbs), false);
+    if (const MemoryNeed need = need_of(shape, pipeline, code, capacity, static_cast<int>(mbs), false);
         need.total() > fullest.total())
       fullest = need;
   return fullest;
@@ -680,20 +681,29 @@ MemoryNeed CostModel::least_need(const Shape& shape, i64 capacity, Range range) 
   i64 tokens = 1;
   for (const Sums& sums : sums_[slot(range)]) tokens = std::max(tokens, sums.tokens);
   const i64 micro_batches = shape.placement.dp * capacity;
-  const Pipeline& pipeline = this->pipeline(shape.placement);
-  return need_of(shape, pipeline, memory_of(pipeline, shape, capacity, longest(range)), capacity,
+  return need_of(shape, pipeline(shape.placement), code_memory(shape, capacity, longest(range)), capacity,
                  static_cast<int>((tokens + micro_batches - 1) / micro_batches), true);
 }
 
-MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, const std::vector<StageMemory>& memory,
-                              i64 capacity, int micro_batches, bool least) const {
+MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, const CodeMemory& code, i64 capacity,
+                              int micro_batches, bool least) const {
   const Precision precision = units_.precision();
+  const int copies = shape.placement.copies();
   MemoryNeed fullest;
-  for (size_t i = 0; i < memory.size(); ++i) {
-    const StageRun& run = pipeline.runs[i];
-    const auto& [elements, of_a_run, stash, peak] = memory[i];
-    const auto held = [&, all = elements, of_a_run = of_a_run](int cut) {
-      return shape.placement.zero >= cut ? std::min(all, all / shape.placement.copies() + of_a_run) : all;
+  for (const StageRun& run : pipeline.runs) {
+    i64 stash = 0, peak = 0, of_a_run = 0;  // of a micro-batch
+    for (const Position& position : run.positions) {
+      const Kept kept = deepened(code.kept[static_cast<size_t>(position.kind)],
+                                 code.kept[static_cast<size_t>(StageKind::middle)], position.layers);
+      stash = std::max(stash, kept.most());
+      peak = std::max({peak, kept.forward_peak, kept.backward_peak});
+      // Two units lie beside each other: a layer, and another one or what comes with it.
+      of_a_run = std::max(
+          of_a_run, code.layer + std::max(code.layer, code.elements[static_cast<size_t>(position.kind)] - code.layer));
+    }
+    const i64 elements = weighed(run.all, code.elements);
+    const auto held = [&](int cut) {
+      return shape.placement.zero >= cut ? std::min(elements, elements / copies + of_a_run) : elements;
     };
     const i64 in_flight =
         least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);
@@ -705,33 +715,25 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
   return fullest;
 }
 
-// Memory of each run of equal stages.
-const std::vector<CostModel::StageMemory>& CostModel::memory_of(const Pipeline& pipeline, const Shape& shape,
-                                                                i64 capacity, i64 longest) const {
+const CostModel::CodeMemory& CostModel::code_memory(const Shape& shape, i64 capacity, i64 longest) const {
   const StageMesh& mesh = shape.placement.mesh;
-  const auto [it, fresh] =
-      memory_.try_emplace({&pipeline, mesh_key(mesh), shape.recompute, shape.splits_gradients(), capacity, longest});
-  if (!fresh) return it->second;
-  for (const StageRun& run : pipeline.runs) {
-    StageMemory& memory = it->second.emplace_back();
-    for (const Position& position : run.positions) {
-      const Kept kept = units_.kept(position.kind, position.layers, mesh, shape.recompute, shape.splits_gradients(),
-                                    capacity, longest);
-      memory.stash = std::max(memory.stash, kept.most());
-      memory.peak = std::max({memory.peak, kept.forward_peak, kept.backward_peak});
-    }
-    memory.elements = run.all.sum([&](StageKind kind) { return units_.parameters(kind, mesh); });
-    // Two units: a layer, and another one or what comes with it.
-    const i64 layer = units_.units(mesh).layer;
-    for (const Position& position : run.positions)
-      memory.of_a_run =
-          std::max(memory.of_a_run, layer + std::max(layer, units_.parameters(position.kind, mesh) - layer));
+  const bool split = shape.splits_gradients(), alone = shape.placement.pp == 1;
+  const auto [it, fresh] = memory_.try_emplace({mesh_key(mesh), shape.recompute, split, alone, capacity, longest});
+  CodeMemory& memory = it->second;
+  if (!fresh) return memory;
+  memory.layer = units_.units(mesh).layer;
+  for (int k = 0; k < kStageKinds; ++k) {
+    const StageKind kind = static_cast<StageKind>(k);
+    if (kind != StageKind::middle && alone != (kind == StageKind::whole)) continue;
+    memory.kept[static_cast<size_t>(k)] = units_.kept(kind, 1, mesh, shape.recompute, split, capacity, longest);
+    memory.elements[static_cast<size_t>(k)] = units_.parameters(kind, mesh);
   }
-  return it->second;
+  return memory;
 }
 
 i64 CostModel::home_bytes(const Home& home) const {
-  const auto [it, fresh] = home_bytes_.try_emplace(home);
+  const auto [it, fresh] =
+      home_bytes_.try_emplace(std::tuple_cat(placement_key(home.placement), std::tuple(home.shares())));
   if (!fresh) return it->second;
   const Precision precision = units_.precision();
   const i64 element =

@@ -124,10 +124,12 @@ class CostModel {
     std::vector<int> inside = {0}, across = {0};
     double sum(int from, int to, const Sends& of_micro_batch) const;
   };
-  /// Memory of a stage: elements of parameters, and of the units that lie beside each other for runs where ZeRO cuts
-  /// the rest; bytes that a micro-batch keeps, and their peak while it is processed.
-  struct StageMemory {
-    i64 elements = 0, of_a_run = 0, stash = 0, peak = 0;
+  /// Memory of code, by kind of stage, of one layer: what a micro-batch keeps, and elements of parameters; those of a
+  /// layer alone.
+  struct CodeMemory {
+    std::array<Kept, kStageKinds> kept{};
+    std::array<i64, kStageKinds> elements{};
+    i64 layer = 0;
   };
   /// Time of a pipeline's micro-batches in a stage of one layer, by kind of stage.
   using ByKind = std::array<double, kStageKinds>;
@@ -171,10 +173,9 @@ class CostModel {
   StageTime stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch) const;
   double with_transfers(const Shape& shape, const Position& position, Pass pass, double seconds) const;
   schedule::Schedule schedule_of(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const;
-  MemoryNeed need_of(const Shape& shape, const Pipeline& pipeline, const std::vector<StageMemory>& memory, i64 capacity,
+  MemoryNeed need_of(const Shape& shape, const Pipeline& pipeline, const CodeMemory& code, i64 capacity,
                      int micro_batches, bool least) const;
-  const std::vector<StageMemory>& memory_of(const Pipeline& pipeline, const Shape& shape, i64 capacity,
-                                            i64 longest) const;
+  const CodeMemory& code_memory(const Shape& shape, i64 capacity, i64 longest) const;
 
   const UnitCosts& units_;
   const Transfers& transfers_;
@@ -190,12 +191,12 @@ class CostModel {
   mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> packed_;
   mutable std::unordered_map<std::tuple<int, std::uint64_t, int, i64, int, int>, std::vector<Replicas>, TupleHash>
       replicas_;
-  // By pipeline, mesh, recomputation, split gradients, capacity, longest document.
-  mutable std::unordered_map<std::tuple<const Pipeline*, std::uint64_t, config::Recompute, bool, i64, i64>,
-                             std::vector<StageMemory>, TupleHash>
+  // By mesh, recomputation, split gradients, whether there is one stage, capacity, longest document.
+  mutable std::unordered_map<std::tuple<std::uint64_t, config::Recompute, bool, bool, i64, i64>, CodeMemory, TupleHash>
       memory_;
   mutable std::map<StageMesh, Spent> rough_;
-  mutable std::map<Home, i64> home_bytes_;
+  // By home's placement, and ranks that share its state.
+  mutable std::unordered_map<decltype(std::tuple_cat(PlacementKey(), std::tuple(0))), i64, TupleHash> home_bytes_;
   mutable std::unordered_map<PlacementKey, Hops, TupleHash> hops_;
   mutable std::unordered_map<i64, double> sends_;  // by tokens, a stage's ranks, and whether hosts are crossed
 };

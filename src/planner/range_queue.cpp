@@ -117,13 +117,33 @@ void RangeQueue::expand(const Entry& entry) {
   }
 }
 
+// Times without packed micro-batches depend on the layers of positions alone, which shapes of several orders and
+// schedules have in common.
 void RangeQueue::separate(const Entry& entry) {
+  using Layers = std::tuple<int, schedule::Placement, int>;
+  std::vector<std::pair<Layers, double>> bounds;
   for (Entry one{entry.value, Known::sums, entry.recompute, entry.split, entry.first, 0, entry.capacity};
        one.first < entry.end; ++one.first) {
-    if (shape(one).recompute != entry.recompute || shape(one).splits_gradients() != entry.split) continue;
-    one.value = std::max(entry.value, model_.bound(shape(one), entry.capacity, range_));
+    const Shape& shape = shapes_[static_cast<size_t>(one.first)];
+    if (shape.recompute != entry.recompute || shape.splits_gradients() != entry.split) continue;
+    if (!may_fit(shape, entry.capacity)) {
+      ++counts_.memory;
+      continue;
+    }
+    const Placement& p = shape.placement;
+    const Layers layers(p.chunks, p.path, p.head_layers);
+    auto bound = std::ranges::find(bounds, layers, &std::pair<Layers, double>::first);
+    if (bound == bounds.end())
+      bound = bounds.insert(bound, {layers, std::max(entry.value, model_.bound(shape, entry.capacity, range_))});
+    one.value = bound->second;
     push(one);
   }
+}
+
+bool RangeQueue::may_fit(Shape shape, i64 capacity) const {
+  if (memory_ == 0) return true;
+  shape.placement = leanest(shape.placement);
+  return model_.least_need(shape, capacity, range_).total() <= room_for(shape.placement);
 }
 
 void RangeQueue::pack(const Entry& entry) {
@@ -132,9 +152,8 @@ void RangeQueue::pack(const Entry& entry) {
   for (;; ++packed.zero) {
     const Shape shape = this->shape(packed);
     const i64 room = room_for(shape.placement);
-    bool fits = model_.least_weights(shape.placement) <= room;
-    if (fits && memory_ > 0) packed.memory = model_.least_need(shape, entry.capacity, range_).total();
-    fits = fits && packed.memory <= room;
+    if (memory_ > 0) packed.memory = model_.least_need(shape, entry.capacity, range_).total();
+    bool fits = packed.memory <= room;
     if (fits) {
       if (dominated(packed)) {
         ++counts_.dominated;

@@ -88,6 +88,8 @@ class RangeQueue {
   i64 room_for(const Placement& placement) const;
   void expand(const Entry& degrees);
   void separate(const Entry& layers);
+  /// Whether the shape may fit beside a home, cut as far as possible.
+  bool may_fit(Shape shape, i64 capacity) const;
   /// Queues the candidate with the bound of its packed micro-batches, unless it is dominated. One that doesn't fit is
   /// cut further (ZeRO-2, 3) until it does; if it can't be, it is left out.
   void pack(const Entry& candidate);

@@ -112,6 +112,14 @@ UnitCosts::UnitCosts(const config::ModelConfig& model, Precision precision, cons
   if (!how_.exchanges) how_.exchanges = std::make_shared<compiler::KnownExchanges>();
 }
 
+Kept deepened(Kept one, const Kept& middle, int layers) {
+  one.stash += (layers - 1) * middle.stash;
+  one.later += (layers - 1) * middle.later;
+  one.forward_peak += (layers - 1) * middle.stash;
+  one.backward_peak += (layers - 1) * middle.most();
+  return one;
+}
+
 void Parts::add(StageKind kind, int layers) {
   ++of[static_cast<size_t>(kind)];
   of[static_cast<size_t>(StageKind::middle)] += layers - 1;
@@ -202,16 +210,11 @@ UnitCosts::Key UnitCosts::key(StageKind kind, const StageMesh& mesh, config::Rec
   return {mesh_key(mesh), bits << 40 | static_cast<std::uint64_t>(T)};
 }
 
-const Spent& UnitCosts::time(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass,
-                             i64 T) const {
+const TimeTable& UnitCosts::times(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass) const {
   // What is recomputed changes the backward pass only.
-  const config::Recompute what = pass == Pass::F ? config::Recompute::none : recompute;
-  const auto [it, fresh] = times_.try_emplace(key(kind, mesh, what, static_cast<int>(pass), T));
-  if (fresh) {
-    const Code& code = this->code(kind, mesh, what, pass == Pass::B || pass == Pass::W);
-    it->second = (pass == Pass::F ? code.forward : pass == Pass::W ? code.weight : code.backward).at(T);
-  }
-  return it->second;
+  const Code& code =
+      this->code(kind, mesh, pass == Pass::F ? config::Recompute::none : recompute, pass == Pass::B || pass == Pass::W);
+  return pass == Pass::F ? code.forward : pass == Pass::W ? code.weight : code.backward;
 }
 
 const Spent& UnitCosts::least(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity,
@@ -246,15 +249,8 @@ Kept UnitCosts::kept(StageKind kind, int layers, const StageMesh& mesh, config::
                      i64 longest) const {
   const i64 multiple = mesh.positions();
   T = (T + multiple - 1) / multiple * multiple;
-  Kept kept = kept_of(kind, mesh, recompute, split, T, longest);
-  if (layers > 1) {
-    const Kept& layer = kept_of(StageKind::middle, mesh, recompute, split, T, longest);
-    kept.stash += (layers - 1) * layer.stash;
-    kept.later += (layers - 1) * layer.later;
-    kept.forward_peak += (layers - 1) * layer.stash;
-    kept.backward_peak += (layers - 1) * layer.most();
-  }
-  return kept;
+  const Kept& one = kept_of(kind, mesh, recompute, split, T, longest);
+  return layers == 1 ? one : deepened(one, kept_of(StageKind::middle, mesh, recompute, split, T, longest), layers);
 }
 
 const compiler::StageCost& UnitCosts::stage_cost(StageKind kind, const StageMesh& mesh,

@@ -73,6 +73,8 @@ struct Kept {
   i64 stash = 0, later = 0, forward_peak = 0, backward_peak = 0;
   i64 most() const { return stash > later ? stash : later; }
 };
+/// Of a stage of `layers` layers, from that of one layer and of one in the middle.
+Kept deepened(Kept one, const Kept& middle, int layers);
 
 /// How many stages of one layer make up the work of others: first, last and whole ones have embedding, head or both,
 /// and every further layer is one in the middle. Whatever adds up over a stage's code is the sum of theirs.
@@ -101,7 +103,10 @@ class UnitCosts {
             const compiler::CodeOptions& how = {});
 
   /// A pass of a micro-batch. B and W: of code whose gradients are split.
-  const Spent& time(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass, i64 T) const;
+  const TimeTable& times(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass) const;
+  Spent time(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass, i64 T) const {
+    return times(kind, mesh, recompute, pass).at(T);
+  }
   /// Seconds a token (compute) and a pair, forward and backward, that micro-batches of at most `capacity` tokens take
   /// at least. split: of code whose gradients are split; through: without those of weights if they are, as a
   /// micro-batch passes a stage.
@@ -155,7 +160,7 @@ class UnitCosts {
   bool shares_rise_;
   ir::Graph one_layer_, three_layers_;
   mutable std::unordered_map<Key, std::unique_ptr<Code>, TupleHash> codes_;
-  mutable std::unordered_map<Key, Spent, TupleHash> times_, least_;
+  mutable std::unordered_map<Key, Spent, TupleHash> least_;
   mutable std::map<i64, std::unordered_map<Key, Kept, TupleHash>> kept_;  // by the longest document
   mutable std::map<StageMesh, Units> units_;
 };

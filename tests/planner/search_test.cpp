@@ -281,7 +281,18 @@ TEST(Search, bounds_are_below_the_times_they_stand_for) {
               << "seed " << seed << ", " << to_string(shape);
           EXPECT_LE(p.model.rough_bound(shape.placement, range), seconds)
               << "seed " << seed << ", " << to_string(shape);
+          Shape cut = shape;
+          cut.placement = leanest(shape.placement);
+          EXPECT_LE(p.model.least_need(cut, capacity, range).total(), p.model.need(cut, capacity, range).total());
+          EXPECT_LE(p.model.least_need(cut, capacity, range).total(),
+                    p.model.least_need(shape, capacity, range).total())
+              << "whatever isn't cut";
           EXPECT_LE(p.model.least_need(shape, capacity, range).total(), p.model.need(shape, capacity, range).total());
+          Shape other{shape.placement, shape.recompute};
+          other.placement.order = Order::data_inside;
+          if (shape.splits_gradients()) other.schedule = config::ScheduleKind::zero_bubble;
+          EXPECT_EQ(p.model.bound(other, capacity, range), p.model.bound(shape, capacity, range))
+              << "in any order and schedule, seed " << seed << ", " << to_string(shape);
           EXPECT_LE(p.model.least_home_bytes(), p.model.home_bytes({shape.placement}));
         }
   }
