@@ -22,8 +22,10 @@ needs_mpi = pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
 
 
 def message_of(result, code):
-    """The only output on standard error except progress."""
-    lines = [line for line in result.stderr.splitlines() if line.strip() and not line.lstrip().startswith("step ")]
+    """The last output on standard error: only a run's banner and progress come before it."""
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    while lines and not lines[0].startswith("switchyard"):
+        lines.pop(0)
     assert result.returncode == code, result.stderr
     assert result.stdout == ""
     speaker = lines and re.match(r"switchyard(, rank \d+)?: ", lines[0])
