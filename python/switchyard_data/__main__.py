@@ -32,7 +32,13 @@ def _parser():
                          help="token put before each document (default: the one that the tokenizer itself puts before "
                               "a text; none for train:)")
     command.add_argument("--text-key", metavar="KEY",
-                         help="key or column of the text in rows (default: text, else content)")
+                         help="key or column of the text in rows (default: text, else content; messages with "
+                              "--messages)")
+    command.add_argument("--messages", action="store_true",
+                         help="rows are conversations: lists of messages with role and content, rendered through the "
+                              "tokenizer's chat template; only answers count in the loss (corpus.mask). Documents have "
+                              "no further tokens around them unless --bos or --eos name some")
+    command.add_argument("--chat-template", metavar="FILE", help="another chat template (Jinja) for --messages")
     command.add_argument("--suffix", action="append", default=[], metavar=".EXT",
                          help="take only files with this ending from folders; repeatable")
     command.add_argument("--force", action="store_true", help="prepare again even if nothing has changed")
@@ -82,6 +88,8 @@ def _write(text):
 
 
 def _edges(meta):
+    if meta["options"]["messages"]:
+        return f"{meta['labels']} tokens are answers and count in the loss"
     edges = [f"{verb} with {meta[name]['token']}" for name, verb in (("bos", "begins"), ("eos", "ends")) if meta[name]]
     if edges:
         return f"each document {' and '.join(edges)}"
@@ -116,7 +124,8 @@ def _run(arguments):
           f"vocabulary {meta['vocab_size']}")
     print(_edges(meta))
     if done and (meta["empty_documents"] or meta["skipped_files"]):
-        print(f"skipped: {meta['empty_documents']} empty documents, {meta['skipped_files']} files that are not UTF-8 "
+        empty = "conversations without answers" if meta["options"]["messages"] else "empty documents"
+        print(f"skipped: {meta['empty_documents']} {empty}, {meta['skipped_files']} files that are not UTF-8 "
               "text")
     return 0
 

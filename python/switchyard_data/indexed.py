@@ -8,7 +8,7 @@ import numpy
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
-BIN, IDX, LENGTHS = "corpus.bin", "corpus.idx", "lengths"
+BIN, IDX, MASK, LENGTHS = "corpus.bin", "corpus.idx", "corpus.mask", "lengths"
 UINT16, INT32 = 8, 4  # codes of the data types
 UINT16_VOCABULARY = 65500  # below this, tokens take two bytes, as in Megatron
 
@@ -43,16 +43,21 @@ class IndexedWriter:
     """One sequence per document. Lengths are kept in memory, four bytes each, tokens are not.
 
     folder  gets corpus.bin and, at the end, corpus.idx; meanwhile `lengths`, from which another writer can go on
+    masked  whether it also gets corpus.mask: for each token a byte, 1 if it counts in the loss as a label, else 0
     kept    what save() of an earlier writer in this folder returned; this one goes on from there
     """
 
-    def __init__(self, folder, vocabulary, kept=None):
+    def __init__(self, folder, vocabulary, kept=None, masked=False):
         self.folder = folder
         self.dtype, self.code = token_type(vocabulary)
-        self._files = {name: GrowingFile(folder / name, (kept or {}).get(name, 0)) for name in (LENGTHS, BIN)}
+        self._files = {name: GrowingFile(folder / name, (kept or {}).get(name, 0))
+                       for name in (LENGTHS, BIN, *([MASK] if masked else []))}
         self.lengths = array.array("i", (folder / LENGTHS).read_bytes())
 
-    def add(self, ids):
+    def add(self, ids, counts=None):
+        """counts: for each id whether it counts, as bytes; of a writer that is masked."""
+        if counts is not None:
+            self._files[MASK].append(counts)
         self._files[BIN].append(numpy.asarray(ids, dtype=self.dtype).tobytes())
         self.lengths.append(len(ids))
 

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import os
+import typing
 import zlib
 from pathlib import Path
 
@@ -79,16 +80,41 @@ class Place:
     skipped: int = 0
 
 
-class Documents:
-    """Iterates over the texts of files; may be iterated again. Counts as it goes.
+class Document(typing.NamedTuple):
+    """answers: the parts of the text that count in the loss, as ranges of characters in rising order; None: all."""
 
-    text_key  key or column of the text in rows; None: the first of TEXT_KEYS that there is
+    text: str
+    answers: list | None = None
+
+    def ends_with_answer(self):
+        return bool(self.answers) and not self.text[self.answers[-1][1]:].strip()
+
+
+class TextRows:
+    """Reads rows with a text under a key: the given one, or the first of TEXT_KEYS that there is."""
+
+    reads_files = True  # a file that has no rows is a text as well
+
+    def __init__(self, key=None):
+        self.keys = (key,) if key else TEXT_KEYS
+
+    def columns(self, key, names):
+        return [key]
+
+    def document(self, row, key, where):
+        return Document(_text_of(row[key], key, where))
+
+
+class Documents:
+    """Iterates over the documents of files; may be iterated again. Counts as it goes.
+
+    rows      how rows are read
     place     after the last document
     consumed  bytes of the files read so far
     """
 
-    def __init__(self, files, text_key=None):
-        self.files, self.text_keys = files, (text_key,) if text_key else TEXT_KEYS
+    def __init__(self, files, rows):
+        self.files, self.rows = files, rows
         self.total_bytes = sum(file.size for file in files)
         self.place, self.consumed = Place(), 0
 
@@ -106,10 +132,10 @@ class Documents:
             file = self.files[number]
             done = place.documents if number == place.file else 0
             reader = self._parquet if file.path.suffix == ".parquet" else self._lines if file.is_rows() else self._text
-            for text, position in reader(file, done):
+            for document, position in reader(file, done):
                 self.place = dataclasses.replace(self.place, documents=self.place.documents + 1)
                 self.consumed = before + min(position, file.size)
-                yield text
+                yield document
             before += file.size
             self.consumed = before
             self.place = Place(number + 1, 0, self.place.skipped)
@@ -119,6 +145,9 @@ class Documents:
     def _text(self, file, done):
         if done:
             return
+        if not self.rows.reads_files:
+            raise DataError(f"{file.path}: no file with rows. --messages reads .jsonl, .jsonl.gz, .jsonl.zst and "
+                            ".parquet; leave others out with --suffix.")
         try:
             data = file.path.read_bytes()
         except OSError as error:
@@ -133,7 +162,7 @@ class Documents:
                 raise DataError(f"{file.path}: not UTF-8 text ({error}). {remedy}") from error
             self.place = dataclasses.replace(self.place, skipped=self.place.skipped + 1)
             return
-        yield text, file.size
+        yield Document(text), file.size
 
     def _lines(self, file, done):
         try:
@@ -145,13 +174,13 @@ class Documents:
                     if done > 0:
                         done -= 1
                     else:
-                        yield self._row_text(line, f"{file.path}:{number}"), raw.tell()
+                        yield self._row(line, f"{file.path}:{number}"), raw.tell()
         except (OSError, EOFError, zlib.error) as error:  # pyarrow raises OSError for damaged streams
             if file.path.suffix == ".jsonl":
                 raise _unreadable(file.path, error) from error
             raise DataError(f"{file.path}: truncated or damaged ({error}). Fetch it again.") from error
 
-    def _row_text(self, line, where):
+    def _row(self, line, where):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -159,15 +188,15 @@ class Documents:
         if not isinstance(row, dict):
             raise DataError(f"{where}: not a JSON object. Each line must be one, with the text under a key.")
         key = self._key_among(row.keys(), where)
-        return _text_of(row[key], key, where)
+        return self.rows.document(row, key, where)
 
     def _key_among(self, names, where):
-        for key in self.text_keys:
+        for key in self.rows.keys:
             if key in names:
                 return key
-        sought = " or ".join(f'"{key}"' for key in self.text_keys)
+        sought = " or ".join(f'"{key}"' for key in self.rows.keys)
         seen = ", ".join(f'"{name}"' for name in names) or "none"
-        raise DataError(f"{where}: no key {sought}; its keys are {seen}. Name the one of the text with --text-key.")
+        raise DataError(f"{where}: no key {sought}; its keys are {seen}. Name the right one with --text-key.")
 
     def _parquet(self, file, done):
         try:
@@ -179,11 +208,12 @@ class Documents:
         while groups and rows + table.metadata.row_group(groups[0]).num_rows <= done:
             rows += table.metadata.row_group(groups.pop(0)).num_rows
         try:
-            for batch in table.iter_batches(PARQUET_ROWS, row_groups=groups, columns=[key]):
-                for text in batch.column(0).to_pylist():
+            columns = self.rows.columns(key, table.schema_arrow.names)
+            for batch in table.iter_batches(PARQUET_ROWS, row_groups=groups, columns=columns):
+                for row in batch.to_pylist():
                     rows += 1
                     if rows > done:
-                        yield _text_of(text, key, f"{file.path}: row {rows}"), (
+                        yield self.rows.document(row, key, f"{file.path}: row {rows}"), (
                             file.size * rows // table.metadata.num_rows)
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # or text that is not UTF-8
             raise DataError(f"{file.path}: damaged after row {rows} ({error}). Fetch it again.") from error

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from . import DataError, indexed, scratch_folders, tokenizer_files, tokenizing
-from .inputs import Documents, Place, find_files
+from .inputs import Documents, Place, TextRows, find_files
 from .progress import Progress
 
 FORMAT = 2  # version of the written files; part of the fingerprint
@@ -17,7 +17,7 @@ BATCH_CHARACTERS = 2 << 20  # encoded at a time, on all cores
 SAVE_SECONDS = 5  # between two states from which an interrupted preparation can go on
 META, STATE = "meta.json", "state.json"
 # Everything that may lie in a prepared folder. Without the first one nothing there is a corpus, so it comes last.
-OUTPUTS = (indexed.IDX, META, indexed.BIN, "tokenizer.json", *tokenizer_files.COMPANIONS)
+OUTPUTS = (indexed.IDX, META, indexed.BIN, indexed.MASK, "tokenizer.json", *tokenizer_files.COMPANIONS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Options:
     suffix: tuple = ()
     bos: str | None = None
     eos: str | None = None
+    messages: bool = False
+    chat_template: str | None = None
     force: bool = False
 
     def recorded(self):
@@ -43,10 +45,11 @@ def prepare(options):
     """Writes the files to options.out, all or none, and returns (meta, whether anything was done)."""
     asked = tokenizing.training(options.tokenizer, options.bos, options.eos)
     given = None if asked else tokenizer_files.load(options.tokenizer)
+    template = _chat_template(given, options)
     out = Path(options.out)
     files = [file for file in find_files(options.input, options.suffix)
              if out.resolve() not in file.path.resolve().parents]
-    fingerprint = _fingerprint(files, given, options)
+    fingerprint = _fingerprint(files, given, template, options)
     meta = None if options.force else _up_to_date(out, fingerprint)
     if meta:
         scratch_folders.remove_stale(out)
@@ -56,7 +59,12 @@ def prepare(options):
         with scratch_folders.Scratch(
                 out, wanted=lambda folder: not options.force and _state(folder, fingerprint),
                 kept=lambda folder, error: not isinstance(error, DataError) and _state(folder, fingerprint)) as scratch:
-            meta = _Preparation(Documents(files, options.text_key), options, fingerprint, scratch).run(given, asked)
+            rows = TextRows(options.text_key)
+            if options.messages:
+                from .conversations import Conversations
+                rows = Conversations(template, given.special_tokens() if given else asked.special_tokens(),
+                                     options.text_key)
+            meta = _Preparation(Documents(files, rows), options, fingerprint, scratch).run(given, asked, template)
             with scratch_folders.locked(out):  # keeps two runs from mixing their files
                 _publish(scratch, out)
     except OSError as error:
@@ -74,10 +82,28 @@ def _remedy(error):
     return "Make room, or choose another folder." if full else "Choose another folder."
 
 
-def _fingerprint(files, given, options):
+def _chat_template(given, options):
+    """The template of --chat-template, else the tokenizer's; None without --messages."""
+    if not options.messages:
+        if options.chat_template:
+            raise DataError("--chat-template is for --messages. Give both, or neither.")
+        return None
+    if options.chat_template:
+        try:
+            return Path(options.chat_template).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise DataError(f"--chat-template {options.chat_template}: can't be read ({error}). Check it.") from error
+    template = given.chat_template() if given else None
+    if template is None:
+        raise DataError(f"--tokenizer {options.tokenizer}: it has no chat template, which --messages needs. Name a "
+                        "file with one (Jinja) with --chat-template.")
+    return template
+
+
+def _fingerprint(files, given, template, options):
     content = [given.tokenizer.to_str(), *(f"{name} {given.companions[name]}" for name in sorted(given.companions))
                ] if given else []
-    state = [FORMAT, content, options.recorded() | {"input": []},
+    state = [FORMAT, content, template, options.recorded() | {"input": []},
              [[str(file.path.resolve()), file.size, file.modified] for file in files]]
     return hashlib.sha256(json.dumps(state).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -124,11 +150,11 @@ def _no_documents(documents):
                      "Check --input, --suffix and --text-key.")
 
 
-def _batches(texts):
+def _batches(documents):
     batch, size = [], 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
+    for document in documents:
+        batch.append(document)
+        size += len(document.text)
         if size >= BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0
@@ -142,21 +168,28 @@ class _Preparation:
     def __init__(self, documents, options, fingerprint, scratch):
         self.documents, self.options, self.scratch = documents, options, scratch
         self.state = _state(scratch, fingerprint) or {"fingerprint": fingerprint, "bytes": {}, "place": {}, "empty": 0,
-                                                      "text_bytes": 0}
+                                                      "text_bytes": 0, "labels": 0}
         self.saved = time.monotonic()
 
-    def run(self, given, asked):
+    def run(self, given, asked, template):
         files = given or self._trained(asked)
-        frame = tokenizing.frame(files, self.options.bos, self.options.eos)
+        bos, eos = self.options.bos, self.options.eos
+        if template is not None:  # which has tokens of its own around each message
+            bos, eos = bos or tokenizing.NONE, eos or tokenizing.NONE
+            if template != files.chat_template():
+                files.companions[tokenizer_files.CHAT_TEMPLATE] = template.encode()
+        frame = tokenizing.frame(files, bos, eos)
         names = files.save(self.scratch)
         writer = self._tokenize(files.tokenizer, frame)
         lengths = writer.lengths
-        sizes = {name: (self.scratch / name).stat().st_size for name in (indexed.BIN, *names)}
+        masks = [indexed.MASK] if self.options.messages else []
+        sizes = {name: (self.scratch / name).stat().st_size for name in (indexed.BIN, *masks, *names)}
         meta = {
             "vocab_size": tokenizer_files.vocabulary_size(files.tokenizer),
             "documents": len(lengths),
             "tokens": sum(lengths),
             "longest": max(lengths),
+            **({"labels": self.state["labels"]} if masks else {}),
             "dtype": "uint16" if writer.dtype.itemsize == 2 else "int32",
             **frame.description(),
             "text_bytes": self.state["text_bytes"],
@@ -176,9 +209,9 @@ class _Preparation:
             return tokenizer_files.load(self.scratch)
         with Progress(f"training a tokenizer of {asked.vocabulary}", self.documents.total_bytes) as progress:
             def counted():
-                for text in self.documents:
-                    progress.count([text], self.documents.consumed)
-                    yield text
+                for document in self.documents:
+                    progress.count([document.text], self.documents.consumed)
+                    yield document.text
             files = tokenizing.train(counted(), asked)
         if progress.text_bytes == 0:
             raise _no_documents(self.documents)
@@ -186,20 +219,22 @@ class _Preparation:
         return files
 
     def _tokenize(self, tokenizer, frame):
-        writer = indexed.IndexedWriter(self.scratch, tokenizer_files.vocabulary_size(tokenizer), self.state["bytes"])
+        writer = indexed.IndexedWriter(self.scratch, tokenizer_files.vocabulary_size(tokenizer), self.state["bytes"],
+                                       masked=self.options.messages)
         with Progress("tokenizing", self.documents.total_bytes) as progress:
-            texts = self.documents.after(Place(**self.state["place"]))
+            documents = self.documents.after(Place(**self.state["place"]))
             progress.go_on(documents=len(writer.lengths) + self.state["empty"], text_bytes=self.state["text_bytes"],
                            tokens=sum(writer.lengths), consumed=self.documents.consumed)
-            for batch in _batches(texts):
-                for ids in tokenizing.encode(tokenizer, batch):
-                    if ids:
-                        framed = frame.around(ids)
-                        writer.add(framed)
-                        progress.tokens += len(framed)
+            for batch in _batches(documents):
+                for encoded in tokenizing.encode(tokenizer, batch):
+                    if encoded.ids and (encoded.counts is None or 1 in encoded.counts):
+                        framed = frame.around(encoded)
+                        writer.add(framed.ids, framed.counts)
+                        progress.tokens += len(framed.ids)
+                        self.state["labels"] += sum(framed.counts or b"")
                     else:
                         self.state["empty"] += 1
-                progress.count(batch, self.documents.consumed)
+                progress.count([document.text for document in batch], self.documents.consumed)
                 self.state |= {"place": dataclasses.asdict(self.documents.place), "text_bytes": progress.text_bytes}
                 if time.monotonic() - self.saved >= SAVE_SECONDS:
                     self._save(writer.save())

@@ -52,6 +52,18 @@ class TokenizerFiles:
         names = {name for file in (CONFIG, SPECIAL_TOKENS) for name in self._object(file) if name.endswith("_token")}
         return {name: token for name in sorted(names) if (token := self.declared(name))}
 
+    def chat_template(self):
+        """The one that is used for conversations; None if there is none."""
+        if CHAT_TEMPLATE in self.companions:
+            return self.companions[CHAT_TEMPLATE].decode("utf-8", "replace")
+        for file in (CONFIG, "chat_template.json"):
+            template = self._object(file).get("chat_template")
+            if isinstance(template, list):  # several with names
+                template = next((entry.get("template") for entry in template if entry.get("name") == "default"), None)
+            if isinstance(template, str):
+                return template
+        return None
+
     def declare(self, name, token):
         """Makes `token` the one that is declared as `name`."""
         if self.declared(name) == token:

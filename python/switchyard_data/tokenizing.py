@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from . import DataError
@@ -22,13 +23,18 @@ class Training:
     bos: str | None
     eos: str | None
 
+    def special_tokens(self):
+        """By the names under which they are declared."""
+        named = {"bos_token": self.bos, "eos_token": self.eos}
+        return {name: token for name, token in named.items() if token}
+
     @property
     def special(self):
-        return list(dict.fromkeys(token for token in (self.bos, self.eos) if token))
+        return list(dict.fromkeys(self.special_tokens().values()))
 
 
 def training(spec, bos, eos):
-    """The training that `train:VOCAB` asks for; None if the spec names a file. bos, eos: the options, None if absent."""
+    """The training that `train:VOCAB` asks for; None if the spec names a file. bos, eos: options, None if absent."""
     if not spec.startswith(TRAIN):
         return None
     size = spec[len(TRAIN):]
@@ -51,10 +57,19 @@ def train(texts, asked):
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator(texts, trainer)
     files = TokenizerFiles(tokenizer)
-    for name, token in (("bos_token", asked.bos), ("eos_token", asked.eos)):
-        if token:
-            files.declare(name, token)
+    for name, token in asked.special_tokens().items():
+        files.declare(name, token)
     return files
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """ids of a document; counts: for each whether it counts in the loss, 1 or 0, as bytes; None: all do. answered:
+    whether it ends with an answer, so that a token after it counts as well."""
+
+    ids: list
+    counts: bytes | None = None
+    answered: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,17 +79,23 @@ class Frame:
     bos: tuple | None
     eos: tuple | None
 
-    def around(self, ids):
-        return [*([self.bos[1]] if self.bos else []), *ids, *([self.eos[1]] if self.eos else [])]
+    def around(self, encoded):
+        before = [self.bos[1]] if self.bos else []
+        after = [self.eos[1]] if self.eos else []
+        if encoded.counts is None:
+            return Encoded([*before, *encoded.ids, *after])
+        return Encoded([*before, *encoded.ids, *after],
+                       bytes(len(before)) + encoded.counts + bytes([encoded.answered] * len(after)))
 
     def description(self):
         """For meta.json: token and id of each."""
-        return {name: edge and dict(zip(("token", "id"), edge)) for name, edge in (("bos", self.bos), ("eos", self.eos))}
+        return {name: edge and {"token": edge[0], "id": edge[1]}
+                for name, edge in (("bos", self.bos), ("eos", self.eos))}
 
 
 def frame(files, bos, eos):
-    """The frame that options ask for: None takes the tokenizer's own eos, and its own bos where it puts that before each
-    text itself. What was named is declared in the files."""
+    """The frame that options ask for: None takes the tokenizer's own eos, and its own bos where it puts that before
+    each text itself. What was named is declared in the files."""
     own_bos = files.declared("bos_token") if files.begins_with("bos_token") else None
     return Frame(_edge(files, "bos", bos, own_bos), _edge(files, "eos", eos, files.declared("eos_token")))
 
@@ -93,7 +114,24 @@ def _edge(files, name, option, own):
     return token, number
 
 
-def encode(tokenizer, texts):
-    """The ids of each text, without special tokens around them. On all cores."""
+def encode(tokenizer, documents):
+    """Each document as Encoded, without special tokens around it. On all cores."""
+    texts = [document.text for document in documents]
     with told("--tokenizer: it can't encode the inputs"):
-        return [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        if all(document.answers is None for document in documents):
+            return [Encoded(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        encodings = tokenizer.encode_batch(texts, add_special_tokens=False)  # the fast one leaves out offsets
+    return [Encoded(encoding.ids, _overlaps(encoding.offsets, document.answers), document.ends_with_answer())
+            for encoding, document in zip(encodings, documents)]
+
+
+def _overlaps(offsets, ranges):
+    """For each range of characters in `offsets` whether it has one in common with one of `ranges`, as bytes."""
+    if not offsets or not ranges:
+        return bytes(len(offsets))
+    begin, end = numpy.asarray(offsets).T
+    first, last = numpy.asarray(ranges).T
+    candidate = numpy.searchsorted(last, begin, side="right")  # the first that ends after the token begins
+    inside = candidate < len(last)
+    inside &= first[numpy.minimum(candidate, len(last) - 1)] < end
+    return (inside & (begin < end)).astype(numpy.uint8).tobytes()

@@ -288,7 +288,7 @@ def test_a_missing_text_key_names_the_keys(tmp_path, capsys):
     (tmp_path / "a.jsonl").write_bytes(rows(["x"]) + rows(["y"], key="body"))
     arguments = ("--tokenizer", "train:300", "--out", tmp_path / "out")
     message = fails(capsys, "--input", tmp_path / "a.jsonl", *arguments)
-    assert ('a.jsonl:2: no key "text" or "content"; its keys are "id", "body". Name the one of the text with '
+    assert ('a.jsonl:2: no key "text" or "content"; its keys are "id", "body". Name the right one with '
             '--text-key.' in message)
     write_parquet(tmp_path)
     message = fails(capsys, "--input", tmp_path / "rows.parquet", *arguments, "--text-key", "body")
@@ -433,7 +433,8 @@ def test_a_panic_of_the_library_is_reported(tmp_path, capsys, monkeypatch):
         raise Panic("index out of bounds")
 
     (tmp_path / "a.txt").write_text("x")
-    monkeypatch.setattr("switchyard_data.tokenizer_files.Tokenizer", type("Broken", (), {"from_str": staticmethod(panic)}))
+    broken = type("Broken", (), {"from_str": staticmethod(panic)})
+    monkeypatch.setattr("switchyard_data.tokenizer_files.Tokenizer", broken)
     (tmp_path / "t.json").write_text("{}")
     error = fails(capsys, "--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer", tmp_path / "t.json")
     assert error.endswith("not a Hugging Face tokenizer.json (index out of bounds).")

@@ -67,7 +67,8 @@ def test_documents_begin_and_end_with_these_tokens(tmp_path, source, files, opti
         assert meta["empty_documents"] == 1 and meta["tokens"] == 3 + 2 * len(begins + ends)
         for name, edge in (("bos", begins), ("eos", ends)):
             assert meta[name] == ({"token": WORDS[edge[0]], "id": edge[0]} if edge else None)
-            assert meta["options"][name] == (options[options.index(f"--{name}") + 1] if f"--{name}" in options else None)
+            given = f"--{name}" in options
+            assert meta["options"][name] == (options[options.index(f"--{name}") + 1] if given else None)
         assert meta["options"]["tokenizer"] == str(spec) and meta["options"]["input"] == [str(source)]
 
 
