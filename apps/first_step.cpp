@@ -2,15 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
-#include "data/corpus.hpp"
 #include "data/job_sampling.hpp"
+#include "data/sources.hpp"
 
 namespace switchyard::apps {
 namespace {
-
-bool has_data(const config::Job& job) { return !job.data.path.empty() && std::filesystem::exists(job.data.path); }
 
 // Lengths of a batch that stands in for data: halves of the longest bucket, down to 16 tokens, over and over.
 std::vector<i64> made_up_lengths(const config::Job& job) {
@@ -30,14 +26,14 @@ std::vector<i64> made_up_lengths(const config::Job& job) {
 
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count) {
   if (!job.batch.lengths.empty()) return data::given_lengths(job, count);
-  if (!has_data(job)) {
+  if (const auto missing = data::missing_data(job)) {
     fmt::print(
         "no data at \"{}\": using a synthetic batch, lengths halving from {} tokens; results won't match yours\n",
-        job.data.path, job.buckets.front().max_length);
+        *missing, job.buckets.front().max_length);
     return std::vector<std::vector<i64>>(static_cast<size_t>(count), made_up_lengths(job));
   }
-  const data::Corpus corpus = data::Corpus::open(job.data.path);
-  const data::Sampler sampler(corpus, data::sampler_settings(job));
+  const auto sources = data::open_sources(job);
+  const data::Sampler sampler = data::sampler_of(sources, job);
   std::vector<std::vector<i64>> lengths;
   data::Batch batch;  // its `next` is where a fresh run starts
   for (int step = 0; step < count; ++step) {
@@ -49,9 +45,9 @@ std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count
 
 std::vector<i64> lengths_of_step(const config::Job& job, i64 index) {
   if (!job.batch.lengths.empty()) return data::given_lengths(job, 1, index).front();
-  if (!has_data(job)) return lengths_of_steps(job, 1).front();
-  const data::Corpus corpus = data::Corpus::open(job.data.path);
-  const data::Sampler sampler(corpus, data::sampler_settings(job));
+  if (data::missing_data(job)) return lengths_of_steps(job, 1).front();
+  const auto sources = data::open_sources(job);
+  const data::Sampler sampler = data::sampler_of(sources, job);
   return data::Sampler::lengths(sampler.batch(sampler.cursor_of(index)));
 }
 

@@ -1,7 +1,7 @@
 #include "open_job.hpp"
 
 #include "config/job_draft.hpp"
-#include "data/corpus.hpp"
+#include "data/sources.hpp"
 #include "files/hf_config.hpp"
 
 namespace switchyard::apps {
@@ -14,8 +14,8 @@ config::Job open_job(const std::string& path, const std::vector<config::Override
 config::Job open_job(const config::JobDraft& draft, config::Errors& errors) {
   config::Job job = config::job_of(draft, errors);
   if (config::needs_model(job)) config::resolve_model(job, files::read_hf_config(job.model.path));
-  if (config::needs_vocab(job) && !job.data.path.empty())
-    if (const auto vocab = data::Corpus::open(job.data.path).vocab_size()) config::resolve_vocab(job, *vocab);
+  if (config::needs_vocab(job) && !config::sources_of(job).empty())
+    if (const auto vocab = data::vocab_size(data::open_sources(job))) config::resolve_vocab(job, *vocab);
   config::validate(job);
   return job;
 }

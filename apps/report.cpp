@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "commands.hpp"
 #include "config/hardware.hpp"
+#include "data/sources.hpp"
 #include "files/disk.hpp"
 #include "first_step.hpp"
 #include "open_job.hpp"
@@ -61,10 +62,10 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
   if (!cluster.empty()) hardware = config::load_hardware(cluster, job.run.ranks);
 
   const std::string name = fs::absolute(folder).lexically_normal().filename().string();
-  if (!fs::exists(job.data.path) && job.batch.lengths.empty()) {
+  if (const auto missing = data::missing_data(job); missing && job.batch.lengths.empty()) {
     report::Run run = report::measured_run(name, job, log, std::move(measured), nullptr);
     run.notes.push_back(fmt::format(
-        "The data \"{}\" was not found, so buckets, links, switches and the prediction are missing.", job.data.path));
+        "The data \"{}\" was not found, so buckets, links, switches and the prediction are missing.", *missing));
     return run;
   }
   const compiler::Plans plans = compiler::plans_of(job, placement_of(job, hardware, measured));

@@ -42,7 +42,8 @@ int bucket_of(i64 length, std::span<const BucketSpec> buckets);
 /// Lays out one global batch. lengths[i]: tokens of document i (1 or more); order: buckets in order of execution. Each
 /// document lies whole in one micro-batch; micro-batches hold at most micro_batch_tokens and are padded to `multiple`
 /// only. Work is balanced over replicas (longest processing time first) and over the micro-batches of a replica.
-/// Buckets without documents get no phase. The plan depends on the arguments alone.
+/// Buckets without documents get no phase. The plan depends on the arguments alone. All tokens but the first of each
+/// document are labels; where some don't count, the caller sets valid_tokens.
 /// errors  UserError: buckets not in falling order, a micro-batch smaller than a sequence, a sequence longer than every
 ///         bucket
 StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const BucketSpec> buckets, const WorkModel& work,

@@ -56,8 +56,8 @@ struct PhasePlan {
   bool operator==(const PhasePlan&) const = default;
 };
 
-/// valid_tokens: labels of the global batch (every document of n tokens has n - 1). Phases in order of execution;
-/// strategies without documents have no phase.
+/// valid_tokens: labels of the global batch that count in the loss (of a document of n tokens n - 1, or fewer). Phases
+/// in order of execution; strategies without documents have no phase.
 struct StepPlan {
   i64 step = 0, valid_tokens = 0;
   std::vector<PhasePlan> phases;

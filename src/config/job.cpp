@@ -188,6 +188,11 @@ Job job_of(const JobDraft& draft, Errors& errors) {
   return std::move(resolution.job);
 }
 
+std::vector<DataSource> sources_of(const Job& job) {
+  if (job.data.path.empty()) return job.data.sources;
+  return {{.path = job.data.path, .weight = 1, .name = ""}};
+}
+
 bool needs_model(const Job& job) { return !job.model.path.empty() && job.model.config.layers == 0; }
 
 bool needs_vocab(const Job& job) { return !needs_model(job) && job.model.config.vocab_size == 0; }
@@ -221,6 +226,9 @@ std::uint64_t fingerprint(const Job& job) {
   for (const Key<JobDraft>& key : job_keys()) {
     if (!key.rank_only) hash.add(key.name + "=" + toml_literal(key, key.get(draft)));
   }
+  for (const DataSource& source : job.data.sources)
+    for (const Key<DataSource>& key : source_keys())
+      hash.add(fmt::format("source.{}={}", key.name, toml_literal(key, key.get(source))));
   for (const Bucket& bucket : job.buckets) {
     hash.add(fmt::format("bucket={}", bucket.max_length));
     hash.add(bucket.degrees ? to_text(*bucket.degrees) : "");

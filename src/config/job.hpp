@@ -31,8 +31,18 @@ struct ModelSettings {
   bool operator==(const ModelSettings&) const = default;
 };
 
+/// A corpus that a job draws from. weight: its share of the tokens is this over the sum of all weights.
+struct DataSource {
+  std::string path;  // folder made by `data prepare`
+  double weight = 1;
+  std::string name;  // in log and report
+  bool operator==(const DataSource&) const = default;
+};
+
+/// Either one path or several sources.
 struct DataSettings {
   std::string path;  // folder made by `data prepare`
+  std::vector<DataSource> sources;
   LongDocuments long_documents = LongDocuments::split;
   bool operator==(const DataSettings&) const = default;
 };
@@ -115,6 +125,9 @@ struct Job {
 Job load_job(const std::string& path, const std::vector<std::string>& sets = {});
 /// The same from text; origin: its file name in messages, and the folder that `file = "strategy.json"` is relative to.
 Job job_from_toml(const std::string& text, const std::string& origin, const std::vector<std::string>& sets = {});
+
+/// The job's corpora: those of [[data.source]], or data.path as the only one, without a name; none if there is neither.
+std::vector<DataSource> sources_of(const Job& job);
 
 /// Whether model.path was given and its config.json has not been resolved yet.
 bool needs_model(const Job& job);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "base/errors.hpp"
@@ -28,6 +29,7 @@ class Resolver {
       complete_ = false;
     else
       resolve_model_settings();
+    resolve_sources();
     if (!unread("batch")) check_batch();
     check_optimizer();
     if (!job_.fabric.token.empty() && !job_.fabric.token_file.empty())
@@ -62,6 +64,7 @@ class Resolver {
   void resolve_written_sizes();
   void check_path();
   void copy_given_model_keys(ModelConfig base);
+  void resolve_sources();
   void check_batch();
   void check_optimizer();
   void resolve_buckets();
@@ -144,7 +147,7 @@ void Resolver::resolve_written_sizes() {
           key, fmt::format("{} is missing. A model by its sizes needs hidden_size, layers, heads and ffn_size.", key));
     }
   }
-  if (draft_.misses("model.vocab_size") && draft_.misses("data.path")) {
+  if (draft_.misses("model.vocab_size") && draft_.misses("data.path") && draft_.job.data.sources.empty()) {
     model_error("model.vocab_size",
                 "model.vocab_size is missing, and there is no data.path to take it from. Give one of them.");
   }
@@ -162,6 +165,25 @@ void Resolver::resolve_written_sizes() {
   if (gpt2 && model.attention == AttentionKind::unfused && draft_.misses("model.dropout")) model.dropout = kGpt2Dropout;
   if (model.ffn_size == 0) model.ffn_size = 4 * model.hidden_size;
   if (model.max_positions == 0) model.max_positions = job_.batch.context;
+}
+
+void Resolver::resolve_sources() {
+  if (!draft_.misses("data.path") && !job_.data.sources.empty())
+    error("data.path", "data.path and [[data.source]] exclude each other. Keep one of them.");
+  std::map<std::string, size_t> names;
+  for (size_t i = 0; i < job_.data.sources.size(); ++i) {
+    DataSource& source = job_.data.sources[i];
+    const std::string key = fmt::format("data.source.{}", i);
+    if (source.path.empty() && !draft_.faulty.contains(key + ".path"))
+      error(key + ".path", fmt::format("{}.path is missing. Give a folder made by `switchyard data prepare`.", key));
+    if (source.name.empty()) source.name = (std::filesystem::path(source.path) / "").parent_path().filename().string();
+    const auto [other, added] = names.try_emplace(source.name, i);
+    if (!added && !source.path.empty())
+      error(key + ".name",
+            fmt::format("{}.name = \"{}\" is also that of data.source.{}. Give each source a name of its "
+                        "own.",
+                        key, source.name, other->second));
+  }
 }
 
 void Resolver::check_batch() {

@@ -363,7 +363,9 @@ std::vector<Key<BucketDraft>> strategy_keys() {
 
 Keys data_keys() {
   return {
-      Row<kJob, &Job::data, &DataSettings::path>("data.path", "Folder made by `switchyard data prepare`.")
+      Row<kJob, &Job::data, &DataSettings::path>("data.path",
+                                                 "Folder made by `switchyard data prepare`. Excludes "
+                                                 "[[data.source]].")
           .fallback("none"),
       Row<kJob, &Job::data, &DataSettings::long_documents>(
           "data.long_documents",
@@ -536,6 +538,16 @@ const std::vector<Key<JobDraft>>& job_keys() {
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
+  return keys;
+}
+
+const std::vector<Key<DataSource>>& source_keys() {
+  static const std::vector<Key<DataSource>> keys{
+      Row<&DataSource::path>("path", "Folder made by `switchyard data prepare`.").fallback("required"),
+      Row<&DataSource::weight>("weight", "Share of the tokens of this source: its weight over the sum of all weights.")
+          .above(0),
+      Row<&DataSource::name>("name", "Name in log and report.").fallback("the folder's name"),
+  };
   return keys;
 }
 

@@ -71,6 +71,8 @@ struct Key : KeyInfo {
 const std::vector<Key<JobDraft>>& job_keys();
 /// Keys of a [[bucket]], names relative to it.
 const std::vector<Key<BucketDraft>>& bucket_keys();
+/// Keys of a [[data.source]], names relative to it.
+const std::vector<Key<DataSource>>& source_keys();
 
 /// The function that a model computes with given weights: `model.key = value` for each key of [model] that matters to
 /// its family.

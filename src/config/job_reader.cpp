@@ -25,20 +25,27 @@ bool is_section(const std::vector<Key<Owner>>& keys, const std::string& name) {
 
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
-/// Every name that a job file may have: keys and sections; those of a bucket follow `bucket`.
-std::vector<std::string> known_names(const std::string& bucket) {
+constexpr const char* kBuckets = "bucket";
+constexpr const char* kSources = "data.source";
+
+/// Every name that a job file may have: keys and sections; those of an entry of a list follow its name, as "bucket.0.".
+std::vector<std::string> known_names(const std::string& entry) {
   std::vector<std::string> names;
   for (const KeyInfo& key : job_keys()) names.push_back(key.name);
-  for (const char* section : {"model", "data", "batch", "bucket", "parallel", "optimizer", "run", "fabric", "switch"})
+  for (const char* section :
+       {"model", "data", kSources, "batch", kBuckets, "parallel", "optimizer", "run", "fabric", "switch"})
     names.emplace_back(section);
-  for (const KeyInfo& key : bucket_keys()) names.push_back(bucket + key.name);
+  if (entry.starts_with(kSources))
+    for (const KeyInfo& key : source_keys()) names.push_back(entry + key.name);
+  else
+    for (const KeyInfo& key : bucket_keys()) names.push_back((entry.empty() ? "bucket.0." : entry) + key.name);
   return names;
 }
 
 /// The known key that an unknown one most likely means: the same word in another section, else the fewest changed
 /// letters.
-std::string likely_name(const std::string& name, const std::string& bucket) {
-  const std::vector<std::string> names = known_names(bucket);
+std::string likely_name(const std::string& name, const std::string& entry) {
+  const std::vector<std::string> names = known_names(entry);
   for (const std::string& known : names) {
     if (last_part(known) == last_part(name)) return known;
   }
@@ -125,7 +132,9 @@ class Reader {
                   const std::vector<Key<Owner>>& keys, Owner& owner);
   template <class Owner>
   void take(const Key<Owner>& key, const toml::node& node, const std::string& name, Owner& owner);
-  void read_buckets(const toml::node& node);
+  template <class Entry>
+  void read_entries(const toml::node& node, const std::string& name, const std::vector<Key<Entry>>& keys,
+                    std::vector<Entry>& entries);
 
   /// "job.toml:12", or the override that brought the key.
   std::string where(const std::string& name, const toml::node& node) const {
@@ -149,10 +158,16 @@ std::vector<std::string> parts_of(const std::string& key) {
   return parts;
 }
 
-/// The row of a key in either table.
+/// The first parts of a key, joined again.
+std::string joined(const std::vector<std::string>& parts, size_t count) {
+  return fmt::format("{}", fmt::join(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(count), "."));
+}
+
+/// The row of a key in any table.
 const KeyInfo* find_any_key(const std::string& name, const std::vector<std::string>& parts) {
-  if (parts.size() > 2 && parts[0] == "bucket")
-    return find_key(bucket_keys(), name.substr(parts[0].size() + parts[1].size() + 2));
+  const auto inside = [&](size_t count) { return name.substr(joined(parts, count).size() + 1); };
+  if (parts.size() > 2 && parts[0] == kBuckets) return find_key(bucket_keys(), inside(2));
+  if (parts.size() > 3 && joined(parts, 2) == kSources) return find_key(source_keys(), inside(3));
   return find_key(job_keys(), name);
 }
 
@@ -187,11 +202,11 @@ void Reader::override_value(toml::table& root, const Override& given) {
   }
   toml::node* node = &root;
   for (size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i)
-    node = step_into(*node, parts[i], i == 0 && parts[i] == "bucket");
+    node = step_into(*node, parts[i], joined(parts, i + 1) == kBuckets || joined(parts, i + 1) == kSources);
   toml::table* table = node == nullptr ? nullptr : node->as_table();
   if (table == nullptr) {
     errors_.add(where, fmt::format("{} can't be set: what precedes its last dot is not a table or an entry of "
-                                   "the job. Buckets are counted from 0.",
+                                   "the job. Buckets and sources are counted from 0.",
                                    name));
     return;
   }
@@ -248,8 +263,10 @@ void Reader::read_table(const toml::table& table, const std::string& inside, con
       read_table(*node.as_table(), name + ".", shown_prefix, keys, owner);
     } else if (key != nullptr) {
       take(*key, node, full, owner);
-    } else if (full == "bucket") {
-      read_buckets(node);
+    } else if (full == kBuckets) {
+      read_entries(node, full, bucket_keys(), draft_.buckets);
+    } else if (full == kSources) {
+      read_entries(node, full, source_keys(), draft_.job.data.sources);
     } else if (!quoted && is_section(keys, name)) {
       const bool list = node.is_array();
       errors_.add(where(full, node),
@@ -257,7 +274,7 @@ void Reader::read_table(const toml::table& table, const std::string& inside, con
                               type_name(node), full, list ? "with single brackets, once" : "above its keys"));
       draft_.faulty.insert(full + ".");
     } else {
-      const std::string likely = likely_name(full, shown_prefix.empty() ? "bucket.0." : shown_prefix);
+      const std::string likely = likely_name(full, shown_prefix);
       errors_.add(where(full, node), fmt::format("{} is not a key. {}", full,
                                                  likely.empty() ? "`switchyard train --help-keys` lists all keys."
                                                                 : fmt::format("Did you mean {}?", likely)));
@@ -265,19 +282,22 @@ void Reader::read_table(const toml::table& table, const std::string& inside, con
   }
 }
 
-void Reader::read_buckets(const toml::node& node) {
+template <class Entry>
+void Reader::read_entries(const toml::node& node, const std::string& name, const std::vector<Key<Entry>>& keys,
+                          std::vector<Entry>& entries) {
   const toml::array* list = node.as_array();
   if (list == nullptr ||
       !std::all_of(list->begin(), list->end(), [](const toml::node& item) { return item.is_table(); })) {
-    errors_.add(where("bucket", node),
-                "bucket must be a list of tables: write [[bucket]] with double brackets above each bucket.");
-    draft_.faulty.insert("bucket");
+    errors_.add(where(name, node),
+                fmt::format("{0} must be a list of tables: write [[{0}]] with double brackets above each {1}.", name,
+                            last_part(name)));
+    draft_.faulty.insert(name);
     return;
   }
   for (const toml::node& item : *list) {
-    BucketDraft bucket;
-    read_table(*item.as_table(), "", fmt::format("bucket.{}.", draft_.buckets.size()), bucket_keys(), bucket);
-    draft_.buckets.push_back(std::move(bucket));
+    Entry entry;
+    read_table(*item.as_table(), "", fmt::format("{}.{}.", name, entries.size()), keys, entry);
+    entries.push_back(std::move(entry));
   }
 }
 

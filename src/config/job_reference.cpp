@@ -63,6 +63,10 @@ constexpr const char* kBucketRemark =
     "One table per range of document lengths, longest first; a bucket holds the documents that are longer than the "
     "next bucket's max_length, up to its own. A single bucket is a static strategy.";
 
+constexpr const char* kSourceRemark =
+    "One table per corpus, in place of data.path. Batches take the next document from the source that is furthest "
+    "behind its share of tokens; each source has epochs of its own. All must be prepared with the same tokenizer.";
+
 /// Calls section(Section) at each new heading and row(name, key, default) for each key.
 template <class OnSection, class OnKey>
 void each_key(OnSection on_section, OnKey on_key) {
@@ -73,6 +77,8 @@ void each_key(OnSection on_section, OnKey on_key) {
     title = section.title;
     on_key(key, default_words(key));
   }
+  on_section(Section{"[[data.source]]", kSourceRemark});
+  for (const Key<DataSource>& key : source_keys()) on_key(key, default_words(key));
   on_section(Section{"[[bucket]]", kBucketRemark});
   for (const Key<BucketDraft>& key : bucket_keys()) on_key(key, default_words(key));
 }
@@ -83,7 +89,7 @@ std::string help_keys() {
   std::string text =
       "Keys of a job file, each with its values, its default and its meaning.\nOverride one with --set key=value, a "
       "bucket's with --set "
-      "bucket.0.key=value.\n";
+      "bucket.0.key=value, a source's with --set data.source.0.key=value.\n";
   each_key(
       [&](const Section& section) {
         text += fmt::format("\n{}\n", section.title);
@@ -100,8 +106,8 @@ std::string job_reference_markdown() {
       "# Job reference\n\n"
       "Every key of a job file. The program generates this page from its table of keys; `switchyard train --help-keys` "
       "prints\n"
-      "the same. `--set key=value` overrides a key, `--set bucket.0.key=value` a key of a bucket. Memory is written "
-      "as\n"
+      "the same. `--set key=value` overrides a key, `--set bucket.0.key=value` a key of a bucket,\n"
+      "`--set data.source.0.key=value` one of a source. Memory is written as "
       "`\"16 GiB\"` (B, KiB, MiB, GiB, TiB, or kB, MB, GB, TB), a duration as `\"30 s\"` (ns, us, ms, s, min, h).\n";
   each_key(
       [&](const Section& section) {

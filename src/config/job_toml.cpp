@@ -111,6 +111,11 @@ std::string to_toml(const Job& job) {
     text += fmt::format("{} = {}\n", dot == std::string::npos ? key.name : key.name.substr(dot + 1),
                         toml_literal(key, value));
   }
+  for (const DataSource& source : job.data.sources) {
+    text += "\n[[data.source]]\n";
+    for (const Key<DataSource>& key : source_keys())
+      text += fmt::format("{} = {}\n", key.name, toml_literal(key, key.get(source)));
+  }
   for (const Bucket& bucket : job.buckets) {
     text += fmt::format("\n[[bucket]]\nmax_length = {}\nstrategy = {}\n", bucket.max_length,
                         bucket.degrees ? table_of(bucket) : readable(to_json(bucket.strategy)));

@@ -1,5 +1,6 @@
 #include "data/corpus.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -25,15 +26,24 @@ std::filesystem::path prefix_of(const std::filesystem::path& path) {
   return path;
 }
 
-std::optional<i64> read_vocab_size(const std::filesystem::path& meta) {
-  if (!std::filesystem::exists(meta)) return std::nullopt;
-  std::ifstream file(meta);
-  const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+// Of a corpus that Megatron made there is no meta.json.
+nlohmann::json read_meta(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return nlohmann::json::object();
+  std::ifstream file(path);
+  nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("vocab_size") || !json["vocab_size"].is_number_integer() ||
       json["vocab_size"].get<i64>() < 1)
     user_error("{}: no readable vocab_size. Recreate it with `switchyard data prepare --force`, or delete the file.",
-               meta.string());
-  return json["vocab_size"].get<i64>();
+               path.string());
+  return json;
+}
+
+CorpusMeta meta_of(const nlohmann::json& json) {
+  CorpusMeta meta;
+  if (json.contains("vocab_size")) meta.vocab_size = json["vocab_size"].get<i64>();
+  if (json.contains("tokenizer_sha256") && json["tokenizer_sha256"].is_string())
+    meta.tokenizer = json["tokenizer_sha256"].get<std::string>();
+  return meta;
 }
 
 }  // namespace
@@ -71,8 +81,22 @@ Corpus Corpus::open(const std::filesystem::path& path) {
     user_error("there is no data at {}: no such folder, and no {}.bin. {}", origin, origin, kRemedy);
   MappedFile data(origin + ".bin", kRemedy), index(origin + ".idx", kRemedy);
   Corpus corpus(origin, std::move(data), std::move(index));
-  corpus.vocab_size_ = read_vocab_size(prefix.parent_path() / "meta.json");
+  const nlohmann::json meta = read_meta(prefix.parent_path() / "meta.json");
+  corpus.meta_ = meta_of(meta);
+  const std::string mask = origin + ".mask", name = std::filesystem::path(mask).filename().string();
+  const bool prepared = meta.contains("bytes") && meta["bytes"].contains(name);
+  if (prepared || std::filesystem::exists(mask)) corpus.take_mask(MappedFile(mask, kRemedy));
   return corpus;
+}
+
+void Corpus::take_mask(MappedFile mask) {
+  const auto tokens = static_cast<i64>(data_.bytes().size()) / size_of(index_.type());
+  if (std::cmp_not_equal(mask.bytes().size(), tokens))
+    user_error(
+        "{0}.mask: {1} bytes, but {0}.bin has {2} tokens: it is of other data. Prepare the data again with "
+        "`switchyard data prepare --force`.",
+        origin_, mask.bytes().size(), tokens);
+  mask_ = std::move(mask);
 }
 
 Tokens Corpus::tokens(i64 document) const {
@@ -92,9 +116,33 @@ void Corpus::read(i64 document, i64 first, i64 stride, i64 vocab, std::span<i64>
       user_error(
           "{}.bin: token {} of document {} is {}, outside the vocabulary of {}. Set model.vocab_size to the "
           "tokenizer's size{}.",
-          origin_, first + i * stride, document, id, vocab, vocab_size_ ? fmt::format(" ({})", *vocab_size_) : "");
+          origin_, first + i * stride, document, id, vocab,
+          meta_.vocab_size ? fmt::format(" ({})", *meta_.vocab_size) : "");
     out[static_cast<std::size_t>(i)] = id;
   }
+}
+
+std::span<const std::byte> Corpus::mask(i64 document, i64 first, i64 count) const {
+  check(masked() && first >= 0 && count >= 0 && first + count <= length(document),
+        "mask of tokens {} + {} of document {} of {} tokens", first, count, document, length(document));
+  const i64 begin = index_.offset(document) / size_of(index_.type()) + first;
+  const auto bytes = mask_->bytes().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    if (bytes[i] > std::byte{1})
+      user_error("{}.mask: token {} of document {} is {}, neither 0 nor 1. Prepare the data again.", origin_,
+                 first + static_cast<i64>(i), document, std::to_integer<int>(bytes[i]));
+  return bytes;
+}
+
+void Corpus::read_mask(i64 document, i64 first, std::span<std::uint8_t> out) const {
+  const auto bytes = mask(document, first, static_cast<i64>(out.size()));
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+}
+
+i64 Corpus::labels(i64 document, i64 first, i64 count) const {
+  if (!masked()) return count - 1;
+  const auto bytes = mask(document, first + 1, count - 1);
+  return std::count(bytes.begin(), bytes.end(), std::byte{1});
 }
 
 }  // namespace switchyard::data

@@ -1,6 +1,8 @@
-// The tokens a run trains on: a pair of .bin and .idx files, memory-mapped.
+// The tokens a run trains on: a pair of .bin and .idx files, memory-mapped, and a .mask file where not all tokens
+// count.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -25,11 +27,17 @@ class Tokens {
   std::span<const std::byte> bytes_;
 };
 
+/// What meta.json says, as far as it is there. tokenizer: checksum of tokenizer.json.
+struct CorpusMeta {
+  std::optional<i64> vocab_size;
+  std::optional<std::string> tokenizer;
+};
+
 /// Immutable and safe to share between threads.
 class Corpus {
  public:
   /// path   the folder that holds corpus.bin and corpus.idx, or their path without (or with) the ending
-  /// errors UserError naming the file: missing, unreadable, not such files (see parse_index)
+  /// errors UserError naming the file: missing, unreadable, not such files (see parse_index), a mask of another size
   static Corpus open(const std::filesystem::path& path);
 
   i64 documents() const { return index_.documents(); }
@@ -39,18 +47,30 @@ class Corpus {
   /// Copies tokens first, first + stride, ... of a document.
   /// errors  UserError naming document, position and id if one is not in [0, vocab)
   void read(i64 document, i64 first, i64 stride, i64 vocab, std::span<i64> out) const;
-  /// Vocabulary size of the tokenizer, from meta.json beside the files; nothing without one.
-  std::optional<i64> vocab_size() const { return vocab_size_; }
+  /// Whether not all tokens count in the loss.
+  bool masked() const { return mask_.has_value(); }
+  /// Whether each of the tokens first, first + 1, ... of a document counts as a label, 1 or 0; only of a corpus that is
+  /// masked.
+  /// errors  UserError naming document and position of a byte that is neither
+  void read_mask(i64 document, i64 first, std::span<std::uint8_t> out) const;
+  /// Labels of a sequence of so many tokens: those after its first one that count.
+  i64 labels(i64 document, i64 first, i64 count) const;
+  const CorpusMeta& meta() const { return meta_; }
   /// Where it came from, for messages: the path without ending.
   const std::string& origin() const { return origin_; }
+  /// The folder of its files.
+  std::string folder() const { return std::filesystem::path(origin_).parent_path().string(); }
 
  private:
   Corpus(std::string origin, MappedFile data, MappedFile index_file);
+  void take_mask(MappedFile mask);
+  std::span<const std::byte> mask(i64 document, i64 first, i64 count) const;
 
   std::string origin_;
   MappedFile data_, index_file_;
   Index index_;
-  std::optional<i64> vocab_size_;
+  std::optional<MappedFile> mask_;  // a byte for each token of .bin
+  CorpusMeta meta_;
 };
 
 }  // namespace switchyard::data

@@ -1,8 +1,10 @@
 #include "data/sampler.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/errors.hpp"
+#include "base/random.hpp"
 #include "data/permutation.hpp"
 
 namespace switchyard::data {
@@ -13,27 +15,54 @@ void check_sequences(size_t count) {
                kMostSequences);
 }
 
-Sampler::Sampler(const Corpus& corpus, const Settings& settings) : corpus_(corpus), settings_(settings) {
-  if (corpus.documents() == 0)
-    user_error("{}.idx: no documents. Prepare the data again with `switchyard data prepare`.", corpus.origin());
+Sampler::Sampler(std::vector<WeightedCorpus> corpora, const Settings& settings)
+    : corpora_(std::move(corpora)), settings_(settings) {
+  check(!corpora_.empty(), "a sampler without a corpus");
   if (settings.context < 1) user_error("batch.context = {}: give at least 1 token.", settings.context);
   if ((settings.size.sequences > 0) == (settings.size.tokens > 0) || settings.size.sequences < 0 ||
       settings.size.tokens < 0)
     user_error("batch.sequences = {} and batch.tokens = {}: give one of them, above zero.", settings.size.sequences,
                settings.size.tokens);
-  if (settings.long_documents != LongDocuments::error) return;
+  for (const WeightedCorpus& source : corpora_) check_corpus(source.corpus);
+}
+
+void Sampler::check_corpus(const Corpus& corpus) const {
+  if (corpus.documents() == 0)
+    user_error("{}.idx: no documents. Prepare the data again with `switchyard data prepare`.", corpus.origin());
+  if (settings_.long_documents != LongDocuments::error) return;
   for (i64 document = 0; document < corpus.documents(); ++document)
-    if (corpus.length(document) > settings.context)
+    if (corpus.length(document) > settings_.context)
       user_error(
           "{}: document {} has {} tokens, more than batch.context = {}. Set data.long_documents to \"split\" or "
           "\"clip\", or raise "
           "batch.context.",
-          corpus.origin(), document, corpus.length(document), settings.context);
+          corpus.origin(), document, corpus.length(document), settings_.context);
 }
 
-i64 Sampler::usable(i64 document) const {
-  const i64 length = corpus_.length(document);
-  return settings_.long_documents == LongDocuments::clip ? std::min(length, settings_.context) : length;
+Sequence Sampler::take(int source, Place& place) const {
+  const Corpus& corpus = corpora_[static_cast<std::size_t>(source)].corpus;
+  // The first corpus has the order that it has alone.
+  const std::uint64_t seed = source == 0 ? settings_.seed : mix(settings_.seed + static_cast<std::uint64_t>(source));
+  const Permutation order(corpus.documents(), seed, static_cast<std::uint64_t>(place.epoch));
+  const i64 document = order[place.position];
+  i64 length = corpus.length(document);
+  if (settings_.long_documents == LongDocuments::clip) length = std::min(length, settings_.context);
+  if (place.offset >= length)
+    user_error(
+        "{}: the checkpoint continues at token {} of document {}, which has {}. Resume with the data it was "
+        "written for.",
+        corpus.origin(), place.offset, document, length);
+  const Sequence sequence{.document = document,
+                          .first = place.offset,
+                          .count = std::min(length - place.offset, settings_.context),
+                          .source = source};
+  place.offset += sequence.count;
+  if (place.offset < length) return sequence;
+  place.offset = 0;
+  if (++place.position < corpus.documents()) return sequence;
+  place.position = 0;
+  ++place.epoch;
+  return sequence;
 }
 
 Cursor Sampler::walk(Cursor cursor, std::vector<Sequence>* out) const {
@@ -42,48 +71,51 @@ Cursor Sampler::walk(Cursor cursor, std::vector<Sequence>* out) const {
     return settings_.size.sequences > 0 ? sequences >= settings_.size.sequences : tokens >= settings_.size.tokens;
   };
   while (!enough()) {
-    const Permutation order(corpus_.documents(), settings_.seed, static_cast<std::uint64_t>(cursor.epoch));
-    while (!enough() && cursor.position < corpus_.documents()) {
-      const i64 document = order[cursor.position], length = usable(document);
-      if (cursor.offset >= length)
-        user_error(
-            "{}: the checkpoint continues at token {} of document {}, which has {}. Resume with the data it was "
-            "written for.",
-            corpus_.origin(), cursor.offset, document, length);
-      const i64 count = std::min(length - cursor.offset, settings_.context);
-      if (out) {
-        out->push_back({.document = document, .first = cursor.offset, .count = count});
-        check_sequences(out->size());
-      }
-      ++sequences;
-      tokens += count;
-      cursor.offset += count;
-      if (cursor.offset == length) cursor = {.epoch = cursor.epoch, .position = cursor.position + 1, .offset = 0};
+    const auto next = std::ranges::min_element(cursor, {}, &Place::drawn);
+    const auto source = next - cursor.begin();
+    const Sequence sequence = take(static_cast<int>(source), *next);
+    if (cursor.size() > 1)
+      next->drawn += static_cast<double>(sequence.count) / corpora_[static_cast<std::size_t>(source)].weight;
+    if (out) {
+      out->push_back(sequence);
+      check_sequences(out->size());
     }
-    if (cursor.position == corpus_.documents()) cursor = {.epoch = cursor.epoch + 1, .position = 0, .offset = 0};
+    ++sequences;
+    tokens += sequence.count;
+  }
+  return cursor;
+}
+
+Cursor Sampler::checked(const Cursor& cursor) const {
+  if (cursor.empty()) return Cursor(corpora_.size());
+  check(cursor.size() == corpora_.size(), "a cursor of {} places in {} corpora", cursor.size(), corpora_.size());
+  for (std::size_t i = 0; i < cursor.size(); ++i) {
+    const Corpus& corpus = corpora_[i].corpus;
+    const Place& place = cursor[i];
+    if (place.epoch < 0 || place.offset < 0 || place.position < 0 || place.position >= corpus.documents())
+      user_error(
+          "{}: the checkpoint continues at document {} of epoch {}, the data has {} documents. Resume with the data it "
+          "was written for.",
+          corpus.origin(), place.position, place.epoch, corpus.documents());
   }
   return cursor;
 }
 
 Batch Sampler::batch(const Cursor& cursor) const {
-  if (cursor.epoch < 0 || cursor.offset < 0 || cursor.position < 0 || cursor.position >= corpus_.documents())
-    user_error(
-        "{}: the checkpoint continues at document {} of epoch {}, the data has {} documents. Resume with the data it "
-        "was written for.",
-        corpus_.origin(), cursor.position, cursor.epoch, corpus_.documents());
   Batch out;
-  out.next = walk(cursor, &out.sequences);
+  out.next = walk(checked(cursor), &out.sequences);
   return out;
 }
 
 Cursor Sampler::cursor_of(i64 step) const {
   check(step >= 0, "step {}", step);
-  if (settings_.size.sequences > 0 && settings_.long_documents != LongDocuments::split) {
+  const i64 documents = corpora_.front().corpus.documents();
+  if (corpora_.size() == 1 && settings_.size.sequences > 0 && settings_.long_documents != LongDocuments::split) {
     const i64 place = step * settings_.size.sequences;
-    return {.epoch = place / corpus_.documents(), .position = place % corpus_.documents(), .offset = 0};
+    return {{.epoch = place / documents, .position = place % documents}};
   }
-  Cursor cursor;
-  for (i64 i = 0; i < step; ++i) cursor = walk(cursor, nullptr);
+  Cursor cursor(corpora_.size());
+  for (i64 i = 0; i < step; ++i) cursor = walk(std::move(cursor), nullptr);
   return cursor;
 }
 

@@ -147,12 +147,33 @@ std::vector<CheckpointPlace> list_folder(const fs::path& checkpoints) {
   return places;
 }
 
+// Of a corpus without a name the place stands in the object itself.
+std::vector<DataPlace> places_of(const json& object) {
+  const json sources = object.value("sources", json::array({object}));
+  std::vector<DataPlace> places;
+  for (const json& source : sources)
+    places.push_back({.source = source.value("name", ""),
+                      .epoch = source.at("epoch").get<i64>(),
+                      .position = source.at("position").get<i64>(),
+                      .offset = source.at("offset").get<i64>(),
+                      .drawn = source.value("drawn", 0.0)});
+  return places;
+}
+
 }  // namespace
 
 void write_meta(const fs::path& checkpoint, const CheckpointMeta& meta) {
-  const json object = {{"step", meta.step},         {"updates", meta.updates},     {"tokens", meta.tokens},
-                       {"seed", meta.seed},         {"decay_end", meta.decay_end}, {"epoch", meta.epoch},
-                       {"position", meta.position}, {"offset", meta.offset},       {"fingerprint", meta.fingerprint}};
+  json object = {{"step", meta.step}, {"updates", meta.updates},     {"tokens", meta.tokens},
+                 {"seed", meta.seed}, {"decay_end", meta.decay_end}, {"fingerprint", meta.fingerprint}};
+  for (const DataPlace& place : meta.places) {
+    json entry = {{"epoch", place.epoch}, {"position", place.position}, {"offset", place.offset}};
+    if (place.source.empty()) {
+      object.update(entry);
+    } else {
+      entry.update({{"name", place.source}, {"drawn", place.drawn}});
+      object["sources"].push_back(std::move(entry));
+    }
+  }
   write_text(checkpoint / "meta.json", object.dump(2) + "\n");
 }
 
@@ -167,9 +188,7 @@ CheckpointMeta read_meta(const fs::path& checkpoint) {
             .tokens = number("tokens"),
             .seed = number("seed"),
             .decay_end = object.value("decay_end", i64{0}),
-            .epoch = number("epoch"),
-            .position = number("position"),
-            .offset = number("offset"),
+            .places = places_of(object),
             .fingerprint = object.at("fingerprint").get<std::string>()};
   } catch (const json::exception& error) {
     user_error("{}: {}. The checkpoint is damaged: resume from another one.", path.string(), error.what());

@@ -18,12 +18,20 @@
 
 namespace switchyard::files {
 
+/// Where a run draws next from a corpus. source: its name; empty if it is the only one and has none.
+struct DataPlace {
+  std::string source;
+  i64 epoch = 0, position = 0, offset = 0;
+  double drawn = 0;  // tokens drawn so far, each over the source's weight at that time
+  bool operator==(const DataPlace&) const = default;
+};
+
 /// step: optimizer steps done; the next one is `step`. updates: those that were applied (a step with a non-finite
-/// gradient is not). decay_end: step at which the learning rate's decay ends, 0 if not known. epoch, position, offset:
-/// the sampler's position, where it draws next with this seed. fingerprint: of the model.
+/// gradient is not). decay_end: step at which the learning rate's decay ends, 0 if not known. places: where the sampler
+/// draws next with this seed. fingerprint: of the model.
 struct CheckpointMeta {
   i64 step = 0, updates = 0, tokens = 0, seed = 0, decay_end = 0;
-  i64 epoch = 0, position = 0, offset = 0;
+  std::vector<DataPlace> places;
   std::string fingerprint;
   bool operator==(const CheckpointMeta&) const = default;
 };

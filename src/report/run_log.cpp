@@ -17,6 +17,9 @@ constexpr const char* kColumns[] = {
     "matmul_share", "intra_bytes", "inter_bytes", "switch_seconds", "switch_share", "padding_share",
     "bubble_share", "hidden_share"};
 
+// Of data with several sources: loss/NAME, tokens/NAME.
+bool is_of_source(const std::string& key) { return key.starts_with("loss/") || key.starts_with("tokens/"); }
+
 void raise_to(std::vector<i64>& highest, const config::Node& line, const char* key) {
   if (!line.has(key)) return;
   const std::vector<config::Node> values = line[key].items();
@@ -33,10 +36,12 @@ double value_of(const config::Node& node, std::string_view column) {
 void add_line(RunLog& log, const config::Node& line) {
   const i64 before = log.steps.step.empty() ? 0 : log.steps.step.back();
   log.steps.step.push_back(line["step"].integer(before + 1, std::numeric_limits<i64>::max() - 1));
-  for (size_t c = 0; c < std::size(kColumns); ++c) {
-    const char* column = kColumns[c];
-    const bool there = line.has(column) && !line[column].is_null();
-    log.steps.series[c].values.push_back(there ? std::optional(value_of(line[column], column)) : std::nullopt);
+  for (const std::string& key : line.keys())
+    if (is_of_source(key) && std::ranges::find(log.steps.series, key, &Series::name) == log.steps.series.end())
+      log.steps.series.push_back({key, std::vector<std::optional<double>>(log.steps.step.size() - 1)});
+  for (Series& series : log.steps.series) {
+    const bool there = line.has(series.name) && !line[series.name].is_null();
+    series.values.push_back(there ? std::optional(value_of(line[series.name], series.name)) : std::nullopt);
   }
   raise_to(log.measured_peak, line, "peak_bytes_per_rank");
   raise_to(log.predicted_peak, line, "predicted_peak_bytes_per_rank");

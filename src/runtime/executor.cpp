@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
+#include "compiler/documents_read.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/tensors.hpp"
 
@@ -61,10 +62,12 @@ struct Executor::StageRunner {
       : stage(code),
         position(at),
         pattern(ir::pattern_of(code, ranks, cluster)),
+        reads_tokens(compiler::reads_tokens(code, graph)),
         runner(graph, code, at, state, device) {}
   const ir::StageCode& stage;
   int position;
   size_t pattern;  // of the stage's hosts
+  bool reads_tokens;
   SegmentRunner runner;
 };
 
@@ -77,7 +80,8 @@ struct Executor::Step {
         input(input_in),
         tasks(program.of_rank[static_cast<size_t>(e.rank_)]),
         rooms(compiler::rooms_of(program, e.rank_, *input.plan, e.plans_)),
-        signals(flag_count()) {
+        signals(flag_count()),
+        source_loss(labels().sources > 1 ? static_cast<size_t>(labels().sources) : 0) {
     for (const int id : tasks) {
       for (const compiler::UnitUse& use : uses_of(id)) ++users[use];
       for (const compiler::UnitUse& use : uses_until_start(id)) ++users[use];
@@ -284,10 +288,10 @@ struct Executor::Step {
     MicroBatchState& state = states[{task.phase, task.replica, task.micro_batch, at}];
     if (!state.slots.empty()) return state;
     const batch::MicroBatch& mb = micro_batch_of(task);
-    std::optional<DropoutSeed> seed;
-    if (e.plans_.graph().is_random()) seed = {e.options_.seed, input.plan->step};
-    state.feeds = feeds_of(mb, *input.documents, input.plan->valid_tokens, e.plans_.graph().precision().state,
-                           e.options_.device, seed);
+    FeedSettings settings{
+        .state = e.plans_.graph().precision().state, .device = e.options_.device, .reads_tokens = stage.reads_tokens};
+    if (e.plans_.graph().is_random()) settings.seed = {e.options_.seed, input.plan->step};
+    state.feeds = feeds_of(mb, *input.documents, labels(), input.plan->valid_tokens, settings);
     state.slots.resize(stage.stage.buffers.size());
     return state;
   }
@@ -336,7 +340,42 @@ struct Executor::Step {
     if ((task.pass == Pass::B || task.pass == Pass::BW) && stage.stage.loss >= 0 &&
         layout::is_first_copy(stage.stage.replica, stage.stage.buffers[static_cast<size_t>(stage.stage.loss)].layout,
                               stage.position))
-      loss_sum += at::sum(state.slots[static_cast<size_t>(stage.stage.loss)], at::kDouble).item<double>();
+      add_loss(task, stage, state);
+  }
+
+  void add_loss(const Task& task, const StageRunner& stage, const MicroBatchState& state) {
+    const at::Tensor& loss = state.slots[static_cast<size_t>(stage.stage.loss)];
+    loss_sum += at::sum(loss, at::kDouble).item<double>();
+    if (source_loss.empty()) return;
+    const ir::Buffer& buffer = stage.stage.buffers[static_cast<size_t>(stage.stage.loss)];
+    const i64 first = ir::scaled(buffer, buffer.box[static_cast<size_t>(stage.position)],
+                                 ir::token_unit(stage.stage.replica, state.feeds.T))
+                          .lo[0];
+    const at::Tensor on_cpu = loss.cpu();
+    if (on_cpu.scalar_type() == at::kDouble)
+      add_source_loss(micro_batch_of(task), first, std::span(on_cpu.const_data_ptr<double>(), loss.size(0)));
+    else
+      add_source_loss(micro_batch_of(task), first, std::span(on_cpu.const_data_ptr<float>(), loss.size(0)));
+  }
+
+  // loss: of the tokens of the micro-batch from `first` on.
+  template <class T>
+  void add_source_loss(const batch::MicroBatch& micro_batch, i64 first, std::span<const T> loss) {
+    const i64 end = first + static_cast<i64>(loss.size());
+    i64 row = 0;
+    for (const batch::Piece& piece : micro_batch.shard[0]) {
+      if (piece.doc >= 0) {
+        double& sum = source_loss.at(static_cast<size_t>(labels().source.at(static_cast<size_t>(piece.doc))));
+        for (i64 i = std::max(row, first); i < std::min(row + piece.count, end); ++i)
+          sum += loss[static_cast<size_t>(i - first)];
+      }
+      row += piece.count;
+    }
+  }
+
+  const Labels& labels() const {
+    static const Labels kPlain;
+    return input.labels ? *input.labels : kPlain;
   }
 
   void keep_logits(const Task& task, const StageRunner& stage, MicroBatchState& state) {
@@ -460,12 +499,15 @@ struct Executor::Step {
     transact(transfer, id, task);
   }
 
-  // Global norm and loss in one small exchange, fp64, in rank order.
+  // Global norm, loss, and that of each source in one small exchange, fp64, in rank order.
   void norm(int id, const Task& task) {
-    double sums[2] = {e.store_.home.gradient_squares(), loss_sum};
-    comm::all_reduce(e.fabric_, e.channels_.of(task), "norm", e.steps_ * (1ll << 24) + id, sums, 2, DType::f64);
+    std::vector<double> sums = {e.store_.home.gradient_squares(), loss_sum};
+    sums.insert(sums.end(), source_loss.begin(), source_loss.end());
+    comm::all_reduce(e.fabric_, e.channels_.of(task), "norm", e.steps_ * (1ll << 24) + id, sums.data(),
+                     static_cast<i64>(sums.size()), DType::f64);
     result.norm = std::sqrt(sums[0]);
     result.loss = sums[1];
+    result.source_loss.assign(sums.begin() + 2, sums.end());
     result.finite = std::isfinite(sums[0]) && std::isfinite(sums[1]);
     if (result.finite)
       update = input.update(result.norm);
@@ -485,6 +527,7 @@ struct Executor::Step {
   std::map<compiler::UnitUse, int> users;     // tasks to come that need it
   std::map<compiler::StateKey, int> workers;  // tasks to come that work on it
   UpdateSettings update;
+  std::vector<double> source_loss;  // of the compute stream, as loss_sum; empty if there is one source
   double loss_sum = 0, hook_wait = 0, collectives = 0, hidden = 0;  // of the compute stream
   StepResult result;
   const Clock::time_point start = Clock::now();

@@ -50,8 +50,9 @@ struct StepInput {
   const batch::StepPlan* plan = nullptr;
   const Documents* documents = nullptr;
   /// Given the global norm of the gradients, before clipping: settings of the update. Not called for evaluation.
-  std::function<UpdateSettings(double norm)> update;
+  std::function<UpdateSettings(double norm)> update{};
   Probe probe{};
+  const Labels* labels = nullptr;  // null: all count, and there is one source
 };
 
 /// A span of time in which a task of the Program worked, in seconds from the step's start on this rank, without what it
@@ -73,7 +74,9 @@ struct StepTimes {
 };
 
 struct StepResult {
-  double loss = 0;     // sum of weighted token losses over all ranks: the mean over the global batch
+  double loss = 0;  // sum of weighted token losses over all ranks: the mean over the global batch
+  std::vector<double>
+      source_loss;     // the part of each of Labels::sources, which sum up to `loss`; empty if there is one
   double norm = 0;     // of the gradients before clipping
   bool finite = true;  // false: the update was skipped
   StepTimes times;

@@ -12,11 +12,22 @@
 
 namespace switchyard::runtime {
 
-/// The tokens of the documents of one global batch, by their numbers in the plan.
+/// The tokens of the documents of one global batch, by their numbers in the plan. Those that this rank doesn't read
+/// (compiler/documents_read.hpp) may be empty.
 using Documents = std::vector<std::vector<std::int32_t>>;
 
+/// What is to be known of the labels of a global batch besides the tokens. counts[d]: for each token of document d
+/// whether it counts in the loss as a label, 1 or 0; empty: all do. source[d]: the part of the loss to which document d
+/// belongs, below `sources`; empty: all belong to the only one.
+struct Labels {
+  std::vector<std::vector<std::uint8_t>> counts{};
+  std::vector<int> source{};
+  int sources = 1;
+};
+
 /// Each tensor has shape (T): ids, positions, labels (-1: none) i64; weights in the state dtype, 1 / valid_tokens where
-/// there is a label; keys i64, a random number for each token, undefined unless a seed is given.
+/// a label counts, else 0; keys i64, a random number for each token, undefined unless a seed is given. ids, labels and
+/// weights mean nothing in a stage that doesn't read tokens.
 struct MicroBatchFeeds {
   i64 T = 0, squared_lengths = 0;
   at::Tensor ids, positions, labels, weights, keys;
@@ -29,10 +40,17 @@ struct DropoutSeed {
   i64 step = 0;
 };
 
-/// Inputs of a micro-batch with a single ring shard: attention inside the replica sees whole documents. seed: for
-/// models with dropout.
+/// How feeds are made. reads_tokens: whether the stage has inputs that depend on tokens. seed: for models with dropout.
+struct FeedSettings {
+  DType state = DType::f32;
+  at::Device device{at::kCPU};
+  bool reads_tokens = true;
+  std::optional<DropoutSeed> seed = std::nullopt;
+};
+
+/// Inputs of a micro-batch with a single ring shard: attention inside the replica sees whole documents.
 /// errors  InternalError if the micro-batch has several ring shards, cuts a document, or its pieces don't add up to T
-MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& documents, i64 valid_tokens,
-                         DType state, const at::Device& device, std::optional<DropoutSeed> seed = std::nullopt);
+MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& documents, const Labels& labels,
+                         i64 valid_tokens, const FeedSettings& settings);
 
 }  // namespace switchyard::runtime

@@ -178,6 +178,35 @@ void write_part(const std::filesystem::path& folder, const files::Manifest& mani
   model.finish();
 }
 
+std::vector<files::DataPlace> places_of(const config::Job& job, data::Cursor cursor) {
+  const std::vector<config::DataSource> sources = config::sources_of(job);
+  if (cursor.empty()) cursor.resize(sources.size());  // before the first step
+  check(cursor.size() == sources.size(), "a cursor of {} places, but {} sources", cursor.size(), sources.size());
+  std::vector<files::DataPlace> places;
+  for (size_t s = 0; s < sources.size(); ++s)
+    places.push_back({sources[s].name, cursor[s].epoch, cursor[s].position, cursor[s].offset, cursor[s].drawn});
+  return places;
+}
+
+// Their order decides the order of documents, their weights only what is drawn from now on.
+data::Cursor cursor_of(const config::Job& job, const files::CheckpointMeta& meta, const std::string& checkpoint) {
+  std::vector<std::string> saved, given;
+  for (const files::DataPlace& place : meta.places) saved.push_back(place.source);
+  for (const config::DataSource& source : config::sources_of(job)) given.push_back(source.name);
+  const auto words = [](const std::vector<std::string>& names) {
+    return names == std::vector<std::string>{""} ? "data.path" : fmt::format("the sources {}", fmt::join(names, ", "));
+  };
+  if (saved != given)
+    user_error(
+        "checkpoint {} draws from {}, the job from {}. Name the same sources in the same order; their weights may "
+        "change.",
+        checkpoint, words(saved), words(given));
+  data::Cursor cursor;
+  for (const files::DataPlace& place : meta.places)
+    cursor.push_back({place.epoch, place.position, place.offset, place.drawn});
+  return cursor;
+}
+
 }  // namespace
 
 void save_checkpoint(const config::Job& job, const files::ModelFiles& model_files, const compiler::Plans& plans,
@@ -206,9 +235,7 @@ void save_checkpoint(const config::Job& job, const files::ModelFiles& model_file
     meta.tokens = state.tokens;
     meta.decay_end = state.decay_end;
     meta.seed = job.seed;
-    meta.epoch = state.cursor.epoch;
-    meta.position = state.cursor.position;
-    meta.offset = state.cursor.offset;
+    meta.places = places_of(job, state.cursor);
     meta.fingerprint = fingerprint_of(job.model.config);
     files::write_meta(writer->folder(), meta);
     check_others();
@@ -248,7 +275,7 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
         }
       if (!shard.compute_copy.is_same(shard.master)) shard.compute_copy.copy_(shard.master);
     }
-  return {meta.step, meta.updates, meta.tokens, {meta.epoch, meta.position, meta.offset}, meta.decay_end};
+  return {meta.step, meta.updates, meta.tokens, cursor_of(job, meta, place.folder.string()), meta.decay_end};
 }
 
 }  // namespace switchyard::train

@@ -24,6 +24,10 @@ void for_each_number(const StepRecord& r, Visit visit) {
   visit("padding_share", r.padding_share);
   if (r.bubble_share) visit("bubble_share", *r.bubble_share);
   if (r.hidden_share) visit("hidden_share", *r.hidden_share);
+  for (const SourceRecord& source : r.sources) {
+    if (source.loss) visit("loss/" + source.name, *source.loss);
+    visit("tokens/" + source.name, source.tokens);
+  }
 }
 
 }  // namespace
@@ -33,7 +37,7 @@ double StepRecord::switch_share() const { return time.count > 0 ? switch_time / 
 
 nlohmann::ordered_json to_json(const StepRecord& record) {
   nlohmann::ordered_json json{{"step", record.step}};
-  for_each_number(record, [&](const char* name, auto value) { json[name] = value; });
+  for_each_number(record, [&](const std::string& name, auto value) { json[name] = value; });
   const auto array = [&](const char* name, const std::vector<Bytes>& per_rank) {
     json[name] = nlohmann::ordered_json::array();
     for (const Bytes bytes : per_rank) json[name].push_back(bytes.count);

@@ -11,10 +11,18 @@
 
 namespace switchyard::train {
 
+/// The part of a source in a step. loss: mean over its labels; nothing if the step has none.
+struct SourceRecord {
+  std::string name;
+  i64 tokens = 0;
+  std::optional<double> loss{};
+};
+
 /// One optimizer step, over all ranks. Absent values weren't measured.
 struct StepRecord {
-  i64 step = 0;     // number of the step, the first is 1
-  double loss = 0;  // mean over all labels of the global batch, natural logarithm
+  i64 step = 0;                         // number of the step, the first is 1
+  double loss = 0;                      // mean over all labels of the global batch, natural logarithm
+  std::vector<SourceRecord> sources{};  // empty if there is only one
   double learning_rate = 0;
   double grad_norm = 0;                              // before clipping
   i64 tokens = 0;                                    // of the global batch, padding not counted
@@ -37,7 +45,8 @@ struct StepRecord {
 
 /// A log line. Keys: step, loss, lr, grad_norm, tokens, seconds, tokens_per_second, matmul_share, peak_bytes_per_rank,
 /// predicted_peak_bytes_per_rank, peak_bound_bytes_per_rank (arrays), intra_bytes, inter_bytes, switch_seconds,
-/// switch_share, padding_share, bubble_share, hidden_share, skipped. Absent values are left out.
+/// switch_share, padding_share, bubble_share, hidden_share, loss/NAME and tokens/NAME of each source, skipped. Absent
+/// values are left out.
 nlohmann::ordered_json to_json(const StepRecord& record);
 
 /// The same as (tag, value) for TensorBoard: "train/loss" and so on, "train/peak_bytes" the largest over the ranks.

@@ -7,6 +7,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "comm/collectives.hpp"
+#include "compiler/documents_read.hpp"
 #include "train/channels.hpp"
 
 namespace switchyard::train {
@@ -109,18 +110,22 @@ runtime::StepResult Rank::step(const batch::StepPlan& plan, const runtime::Docum
   return run(plan, documents, update, probe);
 }
 
+std::vector<bool> Rank::documents_read(const batch::StepPlan& plan, size_t documents) const {
+  return compiler::documents_read(program_, plan, plans_, fabric_.rank(), documents);
+}
+
 runtime::StepResult Rank::run(const batch::StepPlan& plan, const runtime::Documents& documents,
-                              const std::function<runtime::UpdateSettings(double)>& update,
-                              const runtime::Probe& probe) {
+                              const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe,
+                              const runtime::Labels& labels) {
   tables_ = predicted_.tables;
-  return executor_.run(program_, {&plan, &documents, update, probe});
+  return executor_.run(program_, {&plan, &documents, update, probe, &labels});
 }
 
 std::vector<runtime::Logits> Rank::evaluate(const batch::StepPlan& plan, const runtime::Documents& documents) {
   program_ = compiler::assemble(plan, plans_,
                                 {.prefetch_units = settings_.prefetch ? compiler::kAllUnits : 0, .train = false});
   agree_on(program_.fingerprint(), "program");
-  executor_.run(program_, {&plan, &documents, {}, false});
+  executor_.run(program_, {.plan = &plan, .documents = &documents});
   return executor_.take_logits();
 }
 

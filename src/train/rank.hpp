@@ -28,10 +28,13 @@ class Rank {
   /// The Program of the batch plan, agreed on by all ranks. Of the next strategy's units as many are prefetched as the
   /// budget allows. UserError on all ranks where even without prefetch one rank's peak may be above it.
   void assemble(const batch::StepPlan& plan);
-  /// Runs what was assembled of this plan to its end. `update` gets the gradients' norm.
+  /// For each of so many documents of the plan that was assembled whether this rank reads its tokens.
+  std::vector<bool> documents_read(const batch::StepPlan& plan, size_t documents) const;
+  /// Runs what was assembled of this plan to its end. `update` gets the gradients' norm. Documents that this rank
+  /// doesn't read may be empty.
   runtime::StepResult run(const batch::StepPlan& plan, const runtime::Documents& documents,
                           const std::function<runtime::UpdateSettings(double)>& update,
-                          const runtime::Probe& probe = {});
+                          const runtime::Probe& probe = {}, const runtime::Labels& labels = {});
   /// Both.
   runtime::StepResult step(const batch::StepPlan& plan, const runtime::Documents& documents,
                            const std::function<runtime::UpdateSettings(double)>& update,

@@ -31,13 +31,24 @@ std::string strategy_line(const std::vector<config::Bucket>& buckets) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
+// "data/mine", or "75% mine, 25% chats".
+std::string data_words(const std::vector<config::DataSource>& sources) {
+  if (sources.size() == 1) return sources[0].path;
+  double all = 0;
+  for (const config::DataSource& source : sources) all += source.weight;
+  std::vector<std::string> parts;
+  for (const config::DataSource& source : sources)
+    parts.push_back(fmt::format("{:.3g}% {}", 100 * source.weight / all, source.name));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 }  // namespace
 
 std::vector<std::string> start_banner(const config::Job& job, const StartFacts& facts) {
   const int hosts = facts.cluster.hosts();
   const Bytes budget = job.run.memory_budget;
   return {"model     " + model_line(job, facts.work),
-          fmt::format("data      {}: {} documents, {} tokens", job.data.path, facts.documents,
+          fmt::format("data      {}: {} documents, {} tokens", data_words(config::sources_of(job)), facts.documents,
                       format_count(static_cast<double>(facts.tokens))),
           "batch     " + batch_line(job.batch),
           "strategy  " + strategy_line(job.buckets),

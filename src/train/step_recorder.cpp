@@ -19,9 +19,9 @@
 
 namespace switchyard::train {
 
-StepRecorder::StepRecorder(const config::Job& job, comm::Fabric& fabric, comm::JointWork& files,
-                           kernels::RankMemory& memory, batch::WorkModel work)
-    : job_(job), fabric_(fabric), files_(files), memory_(memory), work_(work) {}
+StepRecorder::StepRecorder(const config::Job& job, const std::vector<data::Source>& sources, comm::Fabric& fabric,
+                           comm::JointWork& files, kernels::RankMemory& memory, batch::WorkModel work)
+    : job_(job), sources_(sources), fabric_(fabric), files_(files), memory_(memory), work_(work) {}
 
 void StepRecorder::open(const RankSettings& settings, at::ScalarType type, const std::string& plan_json,
                         i64 first_step) {
@@ -72,6 +72,7 @@ int StepRecorder::record(const DoneStep& step, const Rank& rank) {
   StepRecord record = record_of(all, seconds);
   record.step = step_;
   record.loss = result.loss;
+  record.sources = sources_of(step);
   record.learning_rate = step.learning_rate;
   record.grad_norm = result.norm;
   record.tokens = std::accumulate(lengths.begin(), lengths.end(), i64{0});
@@ -92,6 +93,24 @@ void StepRecorder::say(const std::string& text) {
 
 void StepRecorder::summarize() {
   if (log_) log_->summarize();
+}
+
+std::vector<SourceRecord> StepRecorder::sources_of(const DoneStep& step) const {
+  std::vector<SourceRecord> records;
+  for (size_t s = 0; s < step.result.source_loss.size(); ++s) {
+    std::vector<data::Sequence> own;
+    SourceRecord record{.name = sources_[s].name};
+    for (const data::Sequence& sequence : step.batch.sequences)
+      if (sequence.source == static_cast<int>(s)) {
+        own.push_back(sequence);
+        record.tokens += sequence.count;
+      }
+    if (const i64 labels = data::labels(sources_, own); labels > 0)
+      record.loss =
+          step.result.source_loss[s] * static_cast<double>(step.plan.valid_tokens) / static_cast<double>(labels);
+    records.push_back(std::move(record));
+  }
+  return records;
 }
 
 StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double seconds) {

@@ -9,7 +9,7 @@
 #include "batch/planner.hpp"
 #include "comm/joint_work.hpp"
 #include "config/job.hpp"
-#include "data/sampler.hpp"
+#include "data/sources.hpp"
 #include "kernels/memory.hpp"
 #include "train/rank.hpp"
 #include "train/run_log.hpp"
@@ -27,10 +27,10 @@ struct DoneStep {
 /// Collective: every rank calls the same functions in the same order; their values come together on rank 0.
 class StepRecorder {
  public:
-  /// files: for joint work with the disk. memory: what the rank allocates from. work: flops of a document's forward
-  /// pass.
-  StepRecorder(const config::Job& job, comm::Fabric& fabric, comm::JointWork& files, kernels::RankMemory& memory,
-               batch::WorkModel work);
+  /// sources: of the job. files: for joint work with the disk. memory: what the rank allocates from. work: flops of a
+  /// document's forward pass.
+  StepRecorder(const config::Job& job, const std::vector<data::Source>& sources, comm::Fabric& fabric,
+               comm::JointWork& files, kernels::RankMemory& memory, batch::WorkModel work);
 
   /// Before the first step: measures how quickly all ranks together multiply matrices of `type`, each as `settings`
   /// says, and opens the run's log.
@@ -55,12 +55,14 @@ class StepRecorder {
     double waiting = 0, switching = 0, collectives = 0, hidden = 0;          // seconds
     int stop_signal = 0;
   };
+  std::vector<SourceRecord> sources_of(const DoneStep& step) const;
   static StepRecord record_of(const std::vector<Figures>& all, double seconds);
   bool traced() const { return step_ == job_.run.trace_step; }
   void keep_timeline(const std::vector<runtime::TaskSpan>& mine, const ir::Program& program);
   void write_timeline(const std::vector<std::vector<std::byte>>& spans, const ir::Program& program) const;
 
   const config::Job& job_;
+  const std::vector<data::Source>& sources_;
   comm::Fabric& fabric_;
   comm::JointWork& files_;
   kernels::RankMemory& memory_;

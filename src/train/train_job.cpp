@@ -14,7 +14,7 @@
 #include "batch/wire.hpp"
 #include "comm/collectives.hpp"
 #include "compiler/job_plans.hpp"
-#include "data/job_sampling.hpp"
+#include "data/sources.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/hf_config.hpp"
 #include "files/model_folder.hpp"
@@ -46,13 +46,13 @@ bool saves(const config::Job& job) {
 
 class JobOnRank {
  public:
-  JobOnRank(const TrainSettings& settings, const data::Corpus& corpus, comm::Fabric& fabric,
+  JobOnRank(const TrainSettings& settings, const std::vector<data::Source>& sources, comm::Fabric& fabric,
             bool threads_of_one_process)
       : job_(settings.job),
         plan_json_(settings.plan_json),
         fabric_(fabric),
-        corpus_(corpus),
-        sampler_(corpus, data::sampler_settings(job_)),
+        sources_(sources),
+        sampler_(data::sampler_of(sources, job_)),
         memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kernels::machine_memory()),
         scope_(&memory_),
         plans_(compiler::plans_of(job_, fabric.cluster())),
@@ -61,7 +61,7 @@ class JobOnRank {
         rank_settings_(with_host_share(rank_settings(), fabric, job_.run.device, threads_of_one_process)),
         rank_(plans_, job_.model.config, fabric, rank_settings_),
         files_(fabric, comm::everyone(fabric, kFileChannel), comm::sign_interval(timeout_of(job_))),
-        recorder_(job_, fabric, files_, memory_, work_) {
+        recorder_(job_, sources, fabric, files_, memory_, work_) {
     rank_.agree_on(config::fingerprint(job_), "job file");
     if (fabric_.rank() == 0 && saves(job_))
       model_files_ = files::model_files(job_.model.config, DType::f32, job_.model.path, job_.data.path);
@@ -110,10 +110,12 @@ class JobOnRank {
     const batch::StepPlan plan = plan_of(batch);
     const runtime::Probe probe = recorder_.planned();
     rank_.assemble(plan);
+    const std::vector<bool> read = rank_.documents_read(plan, batch.sequences.size());
     if (!std::exchange(announced_, true)) announce();
     const double lr = learning_rate(rate_, state_.step);
     const auto update = [&](double norm) { return update_settings(job_.optimizer, lr, state_.updates + 1, norm); };
-    const runtime::StepResult result = rank_.run(plan, documents_of(batch), update, probe);
+    const runtime::StepResult result =
+        rank_.run(plan, documents_of(batch, read), update, probe, labels_of(batch, read));
     const int stop = recorder_.record({.batch = batch, .plan = plan, .learning_rate = lr, .result = result}, rank_);
     advance(batch, result.finite);
     return stop;
@@ -130,23 +132,48 @@ class JobOnRank {
   batch::StepPlan plan_of(const data::Batch& batch) {
     const std::vector<i64> lengths = data::Sampler::lengths(batch);
     std::vector<std::byte> bytes;
-    if (fabric_.rank() == 0)
-      bytes = batch::encode(batch::plan_batch(state_.step, lengths, buckets_, work_, compiler::phase_order(job_)));
+    if (fabric_.rank() == 0) {
+      batch::StepPlan plan = batch::plan_batch(state_.step, lengths, buckets_, work_, compiler::phase_order(job_));
+      plan.valid_tokens = data::labels(sources_, batch.sequences);
+      bytes = batch::encode(plan);
+    }
     const batch::StepPlan plan = batch::decode(
         comm::broadcast_blob(fabric_, comm::everyone(fabric_, kPlanChannel), "batch plan", state_.step + 1, bytes));
-    batch::validate(plan, lengths, buckets_);
+    batch::validate(plan, lengths, buckets_, data::masked(sources_));
     return plan;
   }
 
-  runtime::Documents documents_of(const data::Batch& batch) const {
-    runtime::Documents documents;
+  // Those that this rank reads; the others stay empty.
+  runtime::Documents documents_of(const data::Batch& batch, const std::vector<bool>& read) const {
+    runtime::Documents documents(batch.sequences.size());
     std::vector<i64> ids;
-    for (const data::Sequence& sequence : batch.sequences) {
+    for (size_t d = 0; d < documents.size(); ++d) {
+      if (!read[d]) continue;
+      const data::Sequence& sequence = batch.sequences[d];
       ids.resize(static_cast<size_t>(sequence.count));
-      corpus_.read(sequence.document, sequence.first, 1, job_.model.config.vocab_size, ids);
-      documents.emplace_back(ids.begin(), ids.end());
+      corpus_of(sequence).read(sequence.document, sequence.first, 1, job_.model.config.vocab_size, ids);
+      documents[d].assign(ids.begin(), ids.end());
     }
     return documents;
+  }
+
+  runtime::Labels labels_of(const data::Batch& batch, const std::vector<bool>& read) const {
+    runtime::Labels labels;
+    labels.sources = static_cast<int>(sources_.size());
+    for (const data::Sequence& sequence : batch.sequences) labels.source.push_back(sequence.source);
+    if (!data::masked(sources_)) return labels;
+    labels.counts.resize(batch.sequences.size());
+    for (size_t d = 0; d < labels.counts.size(); ++d) {
+      const data::Sequence& sequence = batch.sequences[d];
+      if (!read[d] || !corpus_of(sequence).masked()) continue;
+      labels.counts[d].resize(static_cast<size_t>(sequence.count));
+      corpus_of(sequence).read_mask(sequence.document, sequence.first, labels.counts[d]);
+    }
+    return labels;
+  }
+
+  const data::Corpus& corpus_of(const data::Sequence& sequence) const {
+    return sources_[static_cast<size_t>(sequence.source)].corpus;
   }
 
   // Before the first step runs: what is trained, how, and in how much memory.
@@ -154,9 +181,12 @@ class JobOnRank {
     const std::vector<i64> peaks =
         comm::all_gather_values(fabric_, comm::everyone(fabric_, kStartChannel), "predicted memory",
                                 kBeforeTheFirstStep, rank_.predicted().total);
-    i64 tokens = 0;
-    for (i64 document = 0; document < corpus_.documents(); ++document) tokens += corpus_.length(document);
-    for (const std::string& line : start_banner(job_, {.documents = corpus_.documents(),
+    i64 documents = 0, tokens = 0;
+    for (const data::Source& source : sources_) {
+      documents += source.corpus.documents();
+      for (i64 document = 0; document < source.corpus.documents(); ++document) tokens += source.corpus.length(document);
+    }
+    for (const std::string& line : start_banner(job_, {.documents = documents,
                                                       .tokens = tokens,
                                                       .work = work_,
                                                       .precision = plans_.graph().precision(),
@@ -185,7 +215,7 @@ class JobOnRank {
   const config::Job& job_;
   const std::string& plan_json_;
   comm::Fabric& fabric_;
-  const data::Corpus& corpus_;
+  const std::vector<data::Source>& sources_;
   data::Sampler sampler_;
   kernels::RankMemory memory_;
   kernels::MemoryScope scope_;
@@ -246,14 +276,12 @@ void require_export(const config::Job& job) {
 
 int train(const TrainSettings& settings, const comm::Launch& launch) {
   const config::Job& job = settings.job;
-  if (job.data.path.empty())
-    user_error("data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
   if (job.run.steps == 0)
     user_error("run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
   require_export(job);
   check_threads(launch.distributed ? 1 : job.run.ranks, job.run.threads);
   require_device(job.run.device);
-  const data::Corpus corpus = data::Corpus::open(job.data.path);
+  const std::vector<data::Source> sources = data::open_sources(job);
   kernels::install_rank_allocator();
   std::atomic<int> stopped_by = 0;
   on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), fabric_options(job.fabric),
@@ -261,7 +289,7 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
              std::optional<RunFolder> folder;
              if (fabric.rank() == 0 && !job.run.out.empty())
                folder.emplace(job.run.out, settings.resume, settings.force);
-             stopped_by = JobOnRank(settings, corpus, fabric, !launch.distributed).run();
+             stopped_by = JobOnRank(settings, sources, fabric, !launch.distributed).run();
            });
   return stopped_by;
 }

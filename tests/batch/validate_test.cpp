@@ -149,6 +149,19 @@ TEST(Validate, TheWrongBucketStrategyOrReplicasAreNamed) {
 TEST(Validate, AWrongNumberOfLabelsIsNamed) {
   EXPECT_THAT(error_of([](StepPlan& plan) { plan.valid_tokens = 29; }),
               HasSubstr("valid_tokens is 29, the documents have 26 labels"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { plan.valid_tokens = 25; }), HasSubstr("valid_tokens is 25"));
+}
+
+TEST(Validate, WithAMaskThereMayBeFewerLabels) {
+  StepPlan plan = good();
+  for (const i64 labels : {0, 25, 26}) {
+    plan.valid_tokens = labels;
+    validate(plan, kLengths, kBuckets, /*masked=*/true);
+  }
+  for (const i64 labels : {-1, 27}) {
+    plan.valid_tokens = labels;
+    EXPECT_THROW(validate(plan, kLengths, kBuckets, /*masked=*/true), InternalError);
+  }
 }
 
 TEST(Validate, RingShardsMayShareADocument) {

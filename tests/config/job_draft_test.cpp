@@ -80,6 +80,27 @@ TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {
   EXPECT_EQ(resolved("", gpt2).max_positions, 32) << "learned positions do not grow";
 }
 
+TEST(JobDraft, sources_take_the_place_of_the_path) {
+  const auto sources = [](const std::string& text) { return good_job() + text; };
+  const Job job = job_from_toml(
+      sources(
+          "[[data.source]]\npath = \"x/code/\"\n[[data.source]]\npath = \"web\"\nname = \"the web\"\nweight = 2.5\n"),
+      "job.toml");
+  EXPECT_EQ(sources_of(job), (std::vector<DataSource>{{"x/code/", 1, "code"}, {"web", 2.5, "the web"}}));
+  EXPECT_EQ(sources_of(good({"data.path=one"})), (std::vector<DataSource>{{"one", 1, ""}}));
+  EXPECT_TRUE(sources_of(good()).empty());
+  EXPECT_EQ(error(sources("[data]\npath = \"one\"\n[[data.source]]\npath = \"a\"\n")),
+            "job.toml:19: data.path and [[data.source]] exclude each other. Keep one of them.");
+  EXPECT_EQ(error(sources("[[data.source]]\nweight = 2\n")),
+            "job.toml: data.source.0.path is missing. Give a folder made by `switchyard data prepare`.");
+  EXPECT_EQ(error(sources("[[data.source]]\npath = \"a/x\"\n[[data.source]]\npath = \"b/x\"\n")),
+            "job.toml: data.source.1.name = \"x\" is also that of data.source.0. Give each source a name of its own.");
+  EXPECT_FALSE(needs_vocab(good({"data.source.0.path=a"})));
+  EXPECT_NE(fingerprint(good({"data.source.0.path=a"})), fingerprint(good({"data.source.0.path=b"})));
+  EXPECT_NE(fingerprint(good({"data.source.0.path=a"})),
+            fingerprint(good({"data.source.0.path=a", "data.source.0.weight=2"})));
+}
+
 TEST(JobDraft, a_section_that_is_no_table_is_one_error) {
   const std::string model = "[model]\npreset = \"7b\"\n", batch = "[batch]\nsequences = 8\ncontext = 64\n",
                     run = "[run]\nsteps = 1\n", bucket = "[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n";

@@ -214,6 +214,24 @@ TEST(JobReader, overrides_may_set_all_buckets_or_add_one) {
   EXPECT_EQ(from_nothing.buckets.at(0).max_length, 64);
 }
 
+TEST(JobReader, sources_are_a_list_inside_data) {
+  const std::string text =
+      "[data]\nlong_documents = \"clip\"\n[[data.source]]\npath = \"a\"\n[[data.source]]\npath = \"b\"\nweight = 3\n";
+  const JobDraft draft = draft_of(text, {"data.source.1.name=web", "data.source.2.path=c"});
+  EXPECT_EQ(draft.job.data.sources, (std::vector<DataSource>{{"a", 1, ""}, {"b", 3, "web"}, {"c", 1, ""}}));
+  EXPECT_EQ(draft.job.data.long_documents, LongDocuments::clip);
+  EXPECT_EQ(draft.where("data.source.1.weight"), "job.toml:7");
+  EXPECT_EQ(errors_of("data.source = \"a\""),
+            "job.toml:1: data.source must be a list of tables: write [[data.source]] with double brackets above each "
+            "source.");
+  EXPECT_EQ(errors_of("[[data.source]]\nwieght = 1\n"),
+            "job.toml:2: data.source.0.wieght is not a key. Did you mean data.source.0.weight?");
+  EXPECT_EQ(errors_of("[[data.source]]\nweight = 0\n"), "job.toml:2: data.source.0.weight = 0 must be above 0.");
+  EXPECT_EQ(errors_of("", {"data.source.1.path=x"}),
+            "--set data.source.1.path=x: data.source.1.path can't be set: what precedes its last dot is not a table or "
+            "an entry of the job. Buckets and sources are counted from 0.");
+}
+
 TEST(JobReader, a_wrong_override_is_named_as_it_was_typed) {
   EXPECT_EQ(errors_of("", {"run.steps=ten"}),
             "--set run.steps=ten: run.steps = \"ten\" is a string; an integer is needed.");

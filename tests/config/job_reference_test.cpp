@@ -20,6 +20,7 @@ TEST(JobReference, help_and_page_have_every_key_with_its_meaning) {
     EXPECT_THAT(page, HasSubstr(key.meaning));
   };
   for (const KeyInfo& key : job_keys()) expect_key(key);
+  for (const KeyInfo& key : source_keys()) expect_key(key);
   for (const KeyInfo& key : bucket_keys()) expect_key(key);
 }
 
@@ -30,6 +31,8 @@ TEST(JobReference, rows_have_values_units_and_defaults) {
   EXPECT_THAT(page, HasSubstr("| `data.long_documents` | split, clip, error | \"split\" |"));
   EXPECT_THAT(page, HasSubstr("| `run.memory_budget` | memory | \"none\" |"));
   EXPECT_THAT(page, HasSubstr("| `fabric.timeout` | duration | \"30 s\" |"));
+  EXPECT_THAT(page, HasSubstr("## [[data.source]]\n"));
+  EXPECT_THAT(page, HasSubstr("| `weight` | number above 0 | 1.0 |"));
   EXPECT_THAT(page, HasSubstr("## [[bucket]]\n"));
 }
 

@@ -24,6 +24,11 @@ TEST(JobToml, a_resolved_job_reads_back_equal) {
             "run.prefetch=false", "run.order=[1, 0]"}));
 }
 
+TEST(JobToml, sources_are_kept) {
+  expect_round_trip(good({"data.source.0.path=a", "data.source.0.weight=0.1", "data.source.1.path=b \"c\"",
+                          "data.source.1.name=x y", "data.long_documents=clip"}));
+}
+
 TEST(JobToml, presets_are_written_out) {
   const Job job = job_from_toml(
       "model.preset = \"7b\"\nbatch = { sequences = 512, context = 16384 }\nrun.steps = 1\nparallel.preset = "

@@ -30,7 +30,7 @@ TEST(Corpus, OpensAFolderAPrefixOrEitherFile) {
     const Corpus corpus = Corpus::open(folder.path() / name);
     EXPECT_EQ(corpus.documents(), 3) << name;
     EXPECT_EQ(corpus.length(1), 3);
-    EXPECT_EQ(corpus.vocab_size(), std::nullopt);
+    EXPECT_EQ(corpus.meta().vocab_size, std::nullopt);
     EXPECT_EQ(corpus.origin(), (folder.path() / "corpus").string());
   }
 }
@@ -88,13 +88,51 @@ TEST(Corpus, TheVocabularySizeComesFromMetaJson) {
   write_corpus(folder.path(), {1});
   const auto meta = folder.path() / "meta.json";
   write_file(meta, R"({"vocab_size": 8192, "documents": 1})");
-  EXPECT_EQ(Corpus::open(folder.path()).vocab_size(), 8192);
+  EXPECT_EQ(Corpus::open(folder.path()).meta().vocab_size, 8192);
   for (const char* bad : {"", "{", "[]", "{}", R"({"vocab_size": "x"})", R"({"vocab_size": 0})"}) {
     write_file(meta, bad);
     EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }),
                 HasSubstr("meta.json: no readable vocab_size. Recreate it"))
         << bad;
   }
+}
+
+TEST(Corpus, AMaskSaysWhichTokensCount) {
+  const TestFolder folder("corpus");
+  write_corpus(folder.path(), {1, 4, 3});
+  {
+    const Corpus plain = Corpus::open(folder.path());
+    EXPECT_FALSE(plain.masked());
+    EXPECT_EQ(plain.labels(1, 0, 4), 3);
+    EXPECT_EQ(plain.labels(0, 0, 1), 0);
+  }
+  write_mask(folder.path(), {1, 1, 0, 1, 1, 0, 0, 1});
+  const Corpus corpus = Corpus::open(folder.path());
+  EXPECT_TRUE(corpus.masked());
+  std::vector<std::uint8_t> counts(3);
+  corpus.read_mask(1, 1, counts);
+  EXPECT_THAT(counts, ElementsAre(0, 1, 1));
+  EXPECT_EQ(corpus.labels(1, 0, 4), 2) << "the first token is no label";
+  EXPECT_EQ(corpus.labels(1, 0, 2), 0);
+  EXPECT_EQ(corpus.labels(1, 2, 2), 1) << "of a piece";
+  EXPECT_EQ(corpus.labels(2, 0, 3), 1);
+  EXPECT_EQ(corpus.labels(0, 0, 1), 0);
+  EXPECT_THROW(corpus.read_mask(1, 2, counts), InternalError);
+}
+
+TEST(Corpus, AMaskOfOtherDataIsRefused) {
+  const TestFolder folder("corpus");
+  write_corpus(folder.path(), {1, 4});
+  write_mask(folder.path(), {1, 1, 0, 1});
+  EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }),
+              HasSubstr("corpus.mask: 4 bytes, but " + (folder.path() / "corpus.bin").string() +
+                        " has 5 tokens: it is of other data. Prepare the data again"));
+  write_mask(folder.path(), {1, 1, 0, 2, 1});
+  EXPECT_THAT(message_of([&] { Corpus::open(folder.path()).labels(1, 0, 4); }),
+              HasSubstr("corpus.mask: token 2 of document 1 is 2, neither 0 nor 1."));
+  std::filesystem::remove(folder.path() / "corpus.mask");
+  write_file(folder.path() / "meta.json", R"({"vocab_size": 100, "bytes": {"corpus.bin": 10, "corpus.mask": 5}})");
+  EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }), HasSubstr("corpus.mask: No such file"));
 }
 
 TEST(Corpus, MissingAndTruncatedFilesAreNamed) {

@@ -93,4 +93,9 @@ inline void write_corpus(const std::filesystem::path& folder, const std::vector<
   write_file(folder / "corpus.bin", token_bytes<std::uint16_t>(tokens));
 }
 
+/// The mask of that corpus: whether each token counts.
+inline void write_mask(const std::filesystem::path& folder, const std::vector<int>& counts) {
+  write_file(folder / "corpus.mask", std::string(counts.begin(), counts.end()));
+}
+
 }  // namespace switchyard::data

@@ -31,9 +31,7 @@ CheckpointMeta meta_of(i64 step) {
           .tokens = step * 100,
           .seed = 7,
           .decay_end = 1000,
-          .epoch = 1,
-          .position = step * 8,
-          .offset = 3,
+          .places = {{.source = "", .epoch = 1, .position = step * 8, .offset = 3}},
           .fingerprint = "tiny"};
 }
 

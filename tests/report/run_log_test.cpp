@@ -8,14 +8,13 @@ namespace switchyard::report {
 namespace {
 
 TEST(RunLog, gives_columns_with_gaps_and_the_highest_peak_of_each_rank) {
-  const RunLog log = read_log(
-      R"({"step":4,"loss":2.5,"tokens_per_second":10.0,"peak_bytes_per_rank":[5,9],)"
-      R"("predicted_peak_bytes_per_rank":[6,8],"skipped":false})"
-      "\n"
-      R"({"step":5,"loss":null,"tokens_per_second":12.0,"peak_bytes_per_rank":[7,8],)"
-      R"("predicted_peak_bytes_per_rank":[6,9],"skipped":true})"
-      "\n",
-      "log.jsonl");
+  const RunLog log = read_log(R"({"step":4,"loss":2.5,"tokens_per_second":10.0,"peak_bytes_per_rank":[5,9],)"
+                              R"("predicted_peak_bytes_per_rank":[6,8],"skipped":false})"
+                              "\n"
+                              R"({"step":5,"loss":null,"tokens_per_second":12.0,"peak_bytes_per_rank":[7,8],)"
+                              R"("predicted_peak_bytes_per_rank":[6,9],"skipped":true})"
+                              "\n",
+                              "log.jsonl");
   EXPECT_EQ(log.steps.step, (std::vector<i64>{4, 5}));
   ASSERT_EQ(log.steps.series.size(), 2u);
   EXPECT_EQ(log.steps.series[0].name, "loss");
@@ -25,6 +24,18 @@ TEST(RunLog, gives_columns_with_gaps_and_the_highest_peak_of_each_rank) {
   EXPECT_TRUE(values_of(log.steps, "bubble_share").empty());
   EXPECT_EQ(log.measured_peak, (std::vector<i64>{7, 9}));
   EXPECT_EQ(log.predicted_peak, (std::vector<i64>{6, 9}));
+}
+
+TEST(RunLog, has_the_loss_and_the_tokens_of_each_source) {
+  const RunLog log = read_log(
+      "{\"step\":1,\"loss\":2,\"tokens/web\":7}\n"
+      "{\"step\":2,\"loss\":3,\"loss/web\":3.5,\"tokens/web\":9,\"loss/my code\":2.5}\n",
+      "log.jsonl");
+  EXPECT_EQ(values_of(log.steps, "tokens/web"), (std::vector<double>{7, 9}));
+  const auto found = std::ranges::find(log.steps.series, "loss/my code", &Series::name);
+  ASSERT_NE(found, log.steps.series.end());
+  EXPECT_EQ(found->values, (std::vector<std::optional<double>>{std::nullopt, 2.5}));
+  for (const Series& series : log.steps.series) EXPECT_EQ(series.values.size(), 2u) << series.name;
 }
 
 TEST(RunLog, skips_a_last_line_that_is_cut_off) {

@@ -122,7 +122,17 @@ struct TinyOptions {
   std::function<std::unique_ptr<comm::Fabric>(std::unique_ptr<comm::Fabric>)>
       wrap{};  // what goes around each rank's fabric
   comm::FabricOptions fabric{};
+  std::vector<Labels> labels{};  // of each batch; empty: all count
 };
+
+/// How many labels of a batch count.
+inline i64 labels_that_count(const Documents& documents, const Labels& labels) {
+  i64 count = 0;
+  for (size_t d = 0; d < documents.size(); ++d)
+    for (size_t i = 1; i < documents[d].size(); ++i)
+      count += labels.counts.empty() || labels.counts[d].empty() || labels.counts[d][i] != 0;
+  return count;
+}
 
 /// One step a batch, AdamW with clipping.
 inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Documents>& batches,
@@ -132,6 +142,8 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
   std::vector<ir::Program> programs;
   for (const Documents& documents : batches) {
     steps.push_back(tiny_batch(static_cast<i64>(steps.size()), documents, plans, options.bounds));
+    if (!options.labels.empty())
+      steps.back().valid_tokens = labels_that_count(documents, options.labels[steps.size() - 1]);
     programs.push_back(compiler::assemble(
         steps.back(), plans, {.prefetch_units = options.prefetch ? compiler::kAllUnits : 0, .train = true}));
   }
@@ -157,10 +169,14 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
     Executor executor(plans, *store, fabric, settings);
     for (size_t s = 0; s < batches.size(); ++s) {
       const StepResult result =
-          executor.run(programs[s], {&steps[s], &batches[s], [&](double norm) {
-                                       return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, static_cast<long>(s) + 1},
-                                                             std::min(1.0, 1.0 / (norm + 1e-6))};
-                                     }});
+          executor.run(programs[s], {.plan = &steps[s],
+                                     .documents = &batches[s],
+                                     .update =
+                                         [&](double norm) {
+                                           return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, static_cast<long>(s) + 1},
+                                                                 std::min(1.0, 1.0 / (norm + 1e-6))};
+                                         },
+                                     .labels = options.labels.empty() ? nullptr : &options.labels[s]});
       if (fabric.rank() == 0) run.steps.push_back(result);
     }
   });

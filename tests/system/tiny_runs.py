@@ -95,7 +95,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def start_ranks(commands, hosts=None, port=None, variables=None):
+def start_ranks(commands, hosts=None, port=None, variables=None, cwd=None):
     """Starts one process per rank with the variables of torchrun.
 
     hosts: a host name for each rank (default: this machine's); variables: further ones for each rank."""
@@ -107,7 +107,7 @@ def start_ranks(commands, hosts=None, port=None, variables=None):
                   "MASTER_PORT": port} | ({"SWITCHYARD_HOST": hosts[rank]} if hosts
                                           else {}) | (variables[rank] if variables else {})
         processes.append(subprocess.Popen(words, env=ENVIRONMENT | launch, text=True, stdout=subprocess.PIPE,
-                                          stderr=subprocess.PIPE))
+                                          stderr=subprocess.PIPE, cwd=cwd))
     return processes
 
 

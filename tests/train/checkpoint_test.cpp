@@ -61,9 +61,9 @@ class Checkpoint : public testing::Test {
       EXPECT_EQ(state.updates, 5);
       EXPECT_EQ(state.tokens, 4321);
       EXPECT_EQ(state.decay_end, 99);
-      EXPECT_EQ(state.cursor.epoch, 1);
-      EXPECT_EQ(state.cursor.position, 7);
-      EXPECT_EQ(state.cursor.offset, 3);
+      EXPECT_EQ(state.cursor.at(0).epoch, 1);
+      EXPECT_EQ(state.cursor.at(0).position, 7);
+      EXPECT_EQ(state.cursor.at(0).offset, 3);
       size_t shards = 0;
       for (size_t u = 0; u < loaded.home.units().size(); ++u)
         for (size_t s = 0; s < loaded.home.units()[u].shards.size(); ++s, ++shards) {
@@ -78,7 +78,7 @@ class Checkpoint : public testing::Test {
     EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(other.run.ranks)));
   }
 
-  const TrainState state_{6, 5, 4321, {1, 7, 3}, 99};
+  const TrainState state_{6, 5, 4321, {{1, 7, 3}}, 99};
   files::Scratch scratch_;
 };
 
@@ -146,6 +146,30 @@ TEST_F(Checkpoint, AnotherModelOrSeedIsRefusedWithBothNamed) {
           "model.rope_theta = 500000.0). Use the job file it was made with.");
   EXPECT_EQ(refusal(scratch_, job({"seed=9"})),
             place + " was made with seed 3, the job has seed 9: the order of the data would change. Set seed = 3.");
+}
+
+TEST_F(Checkpoint, ThePlaceInEachSourceIsKept) {
+  const auto with = [&](const std::vector<std::string>& sets) {
+    config::Job several = job();
+    several.data.path.clear();
+    for (const std::string& name : sets) several.data.sources.push_back({"unused", 1, name});
+    return several;
+  };
+  const std::string place = "checkpoint " + (scratch_ / "run/checkpoints/step-00000006").string();
+  const TrainState state{6, 5, 4321, {{1, 7, 3, 1000.0 / 3}, {0, 2, 0, 0.1}}};
+  save(with({"code", "web"}), state);
+  const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
+    const config::Job loading = with({"code", "web"});
+    const compiler::Plans plans = compiler::plans_of(loading, fabric.cluster());
+    runtime::Store store(plans, fabric.rank(), at::kCPU);
+    EXPECT_EQ(load_checkpoint((scratch_ / "run").string(), plans, store.home, loading).cursor, state.cursor);
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(2));
+  EXPECT_EQ(refusal(scratch_, with({"web", "code"})),
+            place +
+                " draws from the sources code, web, the job from the sources web, code. Name the same sources in the "
+                "same order; their weights may change.");
+  EXPECT_NE(refusal(scratch_, job()).find("the job from data.path."), std::string::npos);
 }
 
 TEST_F(Checkpoint, AModelThatComputesSomethingElseIsRefused) {

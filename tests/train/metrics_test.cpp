@@ -48,6 +48,17 @@ TEST(Metrics, WhatWasNotMeasuredIsLeftOut) {
   EXPECT_EQ(scalars(record).size(), scalars(example()).size() - 3);
 }
 
+TEST(Metrics, SourcesHaveTheirLossAndTokensByName) {
+  StepRecord record = example();
+  record.sources = {{"code", 100, 2.5}, {"the web", 5, std::nullopt}};
+  const nlohmann::ordered_json json = to_json(record);
+  EXPECT_EQ(json.at("loss/code"), 2.5);
+  EXPECT_EQ(json.at("tokens/code"), 100);
+  EXPECT_EQ(json.at("tokens/the web"), 5);
+  EXPECT_FALSE(json.contains("loss/the web")) << "it has no labels";
+  EXPECT_EQ(scalars(record).size(), scalars(example()).size() + 3);
+}
+
 TEST(Metrics, AStepWithoutDurationHasNoRate) {
   const StepRecord record{.tokens = 10, .switch_time = {1}};
   EXPECT_EQ(record.tokens_per_second(), 0);

@@ -32,7 +32,8 @@ std::vector<nlohmann::json> record(const config::Job& job,
     const RankSettings settings{.memory = &memory};
     Rank rank(plans, runtime::tiny_llama(), fabric, settings);
     rank.store().home.initialize(runtime::tiny_values(plans.graph()));
-    StepRecorder recorder(job, fabric, files, memory, {1, 0});
+    const std::vector<data::Source> sources;  // of one source nothing is reported by itself
+    StepRecorder recorder(job, sources, fabric, files, memory, {1, 0});
     recorder.open(settings, at::kDouble, "", 1);
     data::Batch batch;
     for (const auto& document : documents) batch.sequences.push_back({.count = static_cast<i64>(document.size())});

@@ -218,6 +218,72 @@ TEST_F(TrainJob, StrictChecksOfMessagesPassWithCheckpointsTimelinesAndResuming) 
   for (size_t s = 0; s < 4; ++s) EXPECT_EQ(log[s].at("loss"), expected[s].at("loss"));
 }
 
+// A job with two corpora, the second with a mask.
+class TwoSources : public TrainJob {
+ protected:
+  TwoSources() {
+    data::write_corpus(made("other"), {9, 20, 31, 12, 6, 18});
+    std::vector<int> counts(9 + 20 + 31 + 12 + 6 + 18);
+    for (size_t i = 0; i < counts.size(); ++i) counts[i] = i % 3 != 0;
+    data::write_mask(scratch_ / "other", counts);
+  }
+  std::filesystem::path made(const std::string& name) const {
+    std::filesystem::create_directories(scratch_ / name);
+    return scratch_ / name;
+  }
+  config::Job two(const std::string& out, const std::vector<std::string>& sets = {}) const {
+    config::Job both = job(out, sets);
+    both.data.path.clear();
+    both.data.sources = {{(scratch_ / "data").string(), 1, "first"}, {(scratch_ / "other").string(), 3, "second"}};
+    return both;
+  }
+};
+
+TEST_F(TwoSources, LogTheirLossesWhichAgreeUnderAnyStrategies) {
+  train({two("a"), ""}, {});
+  train({two("b", {"run.ranks=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"ulysses=4\""}), ""}, {});
+  const auto a = log_of(scratch_ / "a"), b = log_of(scratch_ / "b");
+  i64 first = 0, second = 0;
+  for (size_t s = 0; s < 4; ++s) {
+    for (const char* key : {"loss", "loss/first", "loss/second", "grad_norm"})
+      EXPECT_NEAR(b[s].at(key).get<double>(), a[s].at(key).get<double>(), 1e-10) << key;
+    const double of_first = a[s].at("loss/first"), of_second = a[s].at("loss/second"), all = a[s].at("loss");
+    EXPECT_LT(std::min(of_first, of_second), all);
+    EXPECT_GT(std::max(of_first, of_second), all);
+    EXPECT_NEAR(of_second, std::log(131.0), 1.5) << "the mean over the labels that count";
+    first += a[s].at("tokens/first").get<i64>();
+    second += a[s].at("tokens/second").get<i64>();
+    EXPECT_EQ(a[s].at("tokens/first").get<i64>() + a[s].at("tokens/second").get<i64>(), a[s].at("tokens"));
+  }
+  EXPECT_NEAR(static_cast<double>(second), 3 * static_cast<double>(first), 4 * 32.0);
+  EXPECT_FALSE(log_of(scratch_ / "a")[0].contains("loss/"));
+}
+
+TEST_F(TwoSources, ResumeWithTheSameBits) {
+  train({two("a", {"run.steps=6"}), ""}, {});
+  const auto whole = log_of(scratch_ / "a");
+  train({two("b", {"run.steps=6"}), (scratch_ / "a/checkpoints/step-00000002").string()}, {});
+  const auto rest = log_of(scratch_ / "b");
+  ASSERT_EQ(rest.size(), 4u);
+  for (size_t s = 0; s < 4; ++s)
+    for (const char* key : {"loss", "loss/first", "loss/second", "tokens/first", "tokens/second", "grad_norm"})
+      EXPECT_EQ(rest[s].at(key), whole[s + 2].at(key)) << key;
+}
+
+TEST_F(TwoSources, AMaskChangesWhatIsTrained) {
+  config::Job masked = job("a"), plain = job("b");
+  masked.data.path = (scratch_ / "other").string();
+  data::write_corpus(made("plain"), {9, 20, 31, 12, 6, 18});
+  plain.data.path = (scratch_ / "plain").string();
+  train({masked, ""}, {});
+  train({plain, ""}, {});
+  const auto a = log_of(scratch_ / "a"), b = log_of(scratch_ / "b");
+  EXPECT_FALSE(a[0].contains("loss/second")) << "one source has no part of its own";
+  EXPECT_EQ(a[0].at("tokens"), b[0].at("tokens"));
+  EXPECT_NE(a[0].at("loss"), b[0].at("loss"));
+  EXPECT_NEAR(a[0].at("loss").get<double>(), b[0].at("loss").get<double>(), 0.5);
+}
+
 TEST_F(TrainJob, AJobWithoutDataOrStepsIsRefused) {
   config::Job without = job("a"), endless = without;
   without.data.path.clear();
