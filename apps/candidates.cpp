@@ -30,7 +30,7 @@ std::vector<std::string> written_out(const std::vector<std::string>& specs, int 
 config::Job alone(const config::Job& job, const std::string& spec) {
   config::Job other = job;
   config::Bucket bucket = job.buckets.front();
-  bucket.degrees = config::read_strategy_text(spec).degrees;
+  bucket.degrees = config::read_strategy_text(spec).groups;
   bucket.strategy = config::strategy_from_spec(spec, job.run.ranks, job.model.config.layers, bucket.strategy);
   other.buckets = {std::move(bucket)};
   other.run.home = 0;

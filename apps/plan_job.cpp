@@ -62,7 +62,7 @@ std::string name_of(const std::vector<config::Bucket>& buckets) {
   std::string text;
   for (const config::Bucket& bucket : buckets)
     text += fmt::format("{}to {}: {}", text.empty() ? "" : "; ", bucket.max_length,
-                        bucket.degrees ? config::to_text(*bucket.degrees) : bucket.strategy.name);
+                        bucket.degrees.empty() ? bucket.strategy.name : config::to_text(bucket.degrees));
   return text;
 }
 

@@ -56,10 +56,10 @@ void add_bucket_error(Errors& errors, const Where& where, size_t bucket, const U
 void cut_strategies(Job& job, const Where& where, Errors& errors) {
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     Bucket& bucket = job.buckets[i];
-    if (!bucket.degrees) continue;
+    if (bucket.degrees.empty()) continue;
     try {
-      cut_by_degrees(bucket.strategy, *bucket.degrees, job.run.ranks, job.model.config.layers);
-      if (!bucket.strategy.order.order.empty()) bucket.degrees.reset();  // written out it is JSON
+      cut_by_degrees(bucket.strategy, bucket.degrees, job.run.ranks, job.model.config.layers);
+      if (!bucket.strategy.order.order.empty()) bucket.degrees.clear();  // written out it is JSON
     } catch (const UserError& error) {
       add_bucket_error(errors, where, i, error);
     }
@@ -71,8 +71,9 @@ void check_zero(const Job& job, const Where& where, Errors& errors) {
   if (job.buckets.empty() || job.buckets[static_cast<size_t>(job.run.home)].strategy.zero == 0) return;
   for (size_t i = 0; i < job.buckets.size(); ++i) {
     const Strategy& strategy = job.buckets[i].strategy;
-    const bool copies = std::ranges::any_of(
-        strategy.groups, [](const Group& group) { return group.stages.front().mesh[StageAxis::data] > 1; });
+    const bool copies = strategy.groups.size() > 1 || std::ranges::any_of(strategy.groups, [](const Group& group) {
+                          return group.stages.front().mesh[StageAxis::data] > 1;
+                        });
     if (strategy.zero == 0 && copies)
       errors.add(where(fmt::format("bucket.{}.strategy", i)),
                  fmt::format("bucket.{}: zero = 0, but the optimizer's state is kept once, as bucket {} says "
@@ -121,7 +122,7 @@ void check_resolved(const Job& job, const Where& where, Errors& errors) {
   }
   check_countable(job, where, errors);
   for (size_t i = 0; i < job.buckets.size(); ++i) {
-    if (job.buckets[i].strategy.groups.empty() && job.buckets[i].degrees) continue;  // reported already
+    if (job.buckets[i].strategy.groups.empty() && !job.buckets[i].degrees.empty()) continue;  // reported already
     try {
       validate(job.buckets[i].strategy, model, job.run.ranks);
     } catch (const UserError& error) {
@@ -231,7 +232,7 @@ std::uint64_t fingerprint(const Job& job) {
       hash.add(fmt::format("source.{}={}", key.name, toml_literal(key, key.get(source))));
   for (const Bucket& bucket : job.buckets) {
     hash.add(fmt::format("bucket={}", bucket.max_length));
-    hash.add(bucket.degrees ? to_text(*bucket.degrees) : "");
+    hash.add(to_text(bucket.degrees));
     hash.add(to_json(bucket.strategy));
   }
   return hash.value();

@@ -58,8 +58,8 @@ struct BatchSettings {
 /// Documents up to max_length tokens and above the next bucket's max_length run under `strategy`.
 struct Bucket {
   i64 max_length = 0;
-  std::optional<Degrees> degrees;  // from which the strategy's groups follow once the model's layers are known;
-                                   // nothing: groups as given
+  std::vector<Degrees> degrees;  // from which the strategy's groups follow once the model's layers are known; none:
+                                 // groups as given
   Strategy strategy;
   bool operator==(const Bucket&) const = default;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -70,7 +71,7 @@ class Resolver {
   void resolve_buckets();
   void resolve_preset_buckets();
   std::optional<Strategy> strategy_of(const BucketDraft& bucket, const std::string& name,
-                                      std::optional<Degrees>& degrees);
+                                      std::vector<Degrees>& degrees);
   void check_buckets();
   void resolve_ranks();
   std::string first_size_key() const;
@@ -214,7 +215,7 @@ void Resolver::resolve_preset_buckets() {
       BucketDraft draft;
       draft.text = bucket.spec;
       const std::string name = "parallel.preset";
-      std::optional<Degrees> degrees;
+      std::vector<Degrees> degrees;
       const std::optional<Strategy> strategy = strategy_of(draft, name, degrees);
       job_.buckets.push_back({bucket.max_length, degrees, *strategy});
     }
@@ -261,7 +262,7 @@ std::string read_beside(const std::string& file, const std::string& origin, cons
 /// The strategy of a bucket in any of its forms; degrees: where it is given by them. Nothing if an error has been
 /// reported.
 std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const std::string& name,
-                                              std::optional<Degrees>& degrees) {
+                                              std::vector<Degrees>& degrees) {
   const bool in_table = std::any_of(bucket_keys().begin(), bucket_keys().end(), [&](const KeyInfo& key) {
     return key.name.starts_with("strategy.") && key.name != "strategy.file" && !draft_.misses(name + "." + key.name);
   });
@@ -290,15 +291,16 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
   merged.settings = draft_.settings;
   for (const Key<BucketDraft>& key : bucket_keys())
     if (draft_.has(name + "." + key.name)) key.set(merged, key.get(bucket));
-  std::string usual_name = to_text(bucket.degrees);
+  degrees = {merged.degrees};
+  if (!bucket.beside.empty()) std::ranges::copy(read_groups_text(bucket.beside), std::back_inserter(degrees));
+  std::string usual_name = to_text(degrees);
   if (text) {
     const StrategyText own = read_strategy_text(bucket.text);
     const StrategyText read = read_strategy_text(bucket.text, draft_.settings);
-    merged.degrees = read.degrees;
+    degrees = read.groups;
     merged.settings = read.settings;
-    usual_name = to_text(own.degrees, own.settings);
+    usual_name = to_text(own.groups, own.settings);
   }
-  degrees = merged.degrees;
   Strategy strategy{merged.settings, bucket.name.empty() ? usual_name : bucket.name, {}, {}, {}};
   if (!bucket.schedule_file.empty()) {
     if (draft_.has(name + ".strategy.schedule"))
@@ -343,7 +345,7 @@ void Resolver::check_buckets() {
 
 /// Ranks that the bucket's strategy needs.
 i64 ranks_of(const Bucket& bucket) {
-  if (bucket.degrees) return ranks_of(*bucket.degrees);
+  if (!bucket.degrees.empty()) return ranks_of(bucket.degrees);
   const std::vector<int> ranks = bucket.strategy.ranks();
   return ranks.empty() ? 1 : i64{ranks.back()} + 1;
 }

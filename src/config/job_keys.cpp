@@ -564,8 +564,8 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
             "strategy",
             "\"dp,tp,pp\": data, tensor and pipeline parallel degrees; or keys as \"dp=2,ulysses=4,zero=0\" (those of "
             "the "
-            "table, except names and files, each once, in any order); or a table with the keys below; or a strategy's "
-            "JSON as text.")
+            "table, except names and files, each once, in any order); groups of unlike pipelines side by side as "
+            "\"2,2,1 + 1,1,4\"; or a table with the keys below; or a strategy's JSON as text.")
             .fallback("required"),
         Row<&BucketDraft::file>("file", "Path of a strategy in JSON, relative to the job file. Excludes strategy.")
             .fallback("none"),
@@ -601,6 +601,11 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
             "strategy.inside",
             "Which ranks are next to each other: data: those of a stage; pipeline: those of a place on dp, stage after "
             "stage."),
+        Row<&BucketDraft::beside>(
+            "strategy.beside",
+            "Further groups of pipelines, unlike these, on the ranks behind them: \"1,1,4\", or several as \"1,1,4 + "
+            "tp=2,pp=2\". They have degrees and inside of their own, and the other settings of the first group.")
+            .fallback("none"),
         Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),
         Row<&BucketDraft::schedule_file>(
             "strategy.schedule_file",

@@ -16,7 +16,7 @@ namespace switchyard::config {
 /// [[bucket]] as written: strategy is one of the text, the table (degrees) and the file.
 struct BucketDraft {
   i64 max_length = 0;
-  std::string text, file, name, schedule_file;
+  std::string text, file, name, schedule_file, beside;
   Degrees degrees;
   StrategySettings settings;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <sstream>
 
 #include "base/errors.hpp"
@@ -52,7 +53,8 @@ bool is_open(const KeyInfo& key, const KeyValue& value) {
 std::string table_of(const Bucket& bucket) {
   BucketDraft draft;
   draft.name = bucket.strategy.name;
-  draft.degrees = *bucket.degrees;
+  draft.degrees = bucket.degrees.front();
+  draft.beside = to_text(std::span(bucket.degrees).subspan(1));
   draft.settings = bucket.strategy;
   std::string text;
   constexpr std::string_view kPrefix = "strategy.";
@@ -118,7 +120,7 @@ std::string to_toml(const Job& job) {
   }
   for (const Bucket& bucket : job.buckets) {
     text += fmt::format("\n[[bucket]]\nmax_length = {}\nstrategy = {}\n", bucket.max_length,
-                        bucket.degrees ? table_of(bucket) : readable(to_json(bucket.strategy)));
+                        bucket.degrees.empty() ? readable(to_json(bucket.strategy)) : table_of(bucket));
   }
   return text;
 }

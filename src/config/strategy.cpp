@@ -244,6 +244,13 @@ i64 ranks_of(const Degrees& degrees) {
   return ranks;
 }
 
+i64 ranks_of(std::span<const Degrees> groups) {
+  constexpr i64 kMost = i64{1} << 62;
+  i64 ranks = 0;
+  for (const Degrees& degrees : groups) ranks += std::min(ranks_of(degrees), kMost - ranks);
+  return ranks;
+}
+
 namespace {
 
 // The largest divisor of `product` below `size` and the smallest one above it.
@@ -257,8 +264,8 @@ std::vector<i64> nearest_divisors(i64 product, i64 size) {
   return nearest;
 }
 
-// Of degrees whose product is at most the number of ranks.
-StageMesh mesh_of(const Degrees& degrees) {
+// Of degrees whose product is at most the number of ranks. name: of the group in messages.
+StageMesh mesh_of(const Degrees& degrees, const std::string& name) {
   StageMesh mesh;
   for (const DegreeKey& degree : degree_keys())
     if (degree.axis) mesh[*degree.axis] = static_cast<int>(degrees.*degree.value);
@@ -267,51 +274,52 @@ StageMesh mesh_of(const Degrees& degrees) {
     const DegreeKey& whole = *std::ranges::find(degree_keys(), factor.factor_of, &DegreeKey::value);
     const i64 size = degrees.*factor.value, product = degrees.*whole.value;
     if (product % size != 0)
-      user_error("strategy \"{}\": {} = {} does not divide {} = {}. Use {} = {}.", to_text(degrees), factor.key, size,
-                 whole.key, product, factor.key, fmt::join(nearest_divisors(product, size), " or "));
+      user_error("{}: {} = {} does not divide {} = {}. Use {} = {}.", name, factor.key, size, whole.key, product,
+                 factor.key, fmt::join(nearest_divisors(product, size), " or "));
     mesh[*whole.axis] /= mesh[*factor.axis];
   }
   return mesh;
 }
 
-// In the order of the mesh.
-std::vector<int> ranks_of_stage(const Degrees& degrees, const StageMesh& mesh, int stage) {
+// In the order of the mesh, from the group's first rank.
+std::vector<int> ranks_of_stage(const Degrees& degrees, const StageMesh& mesh, int stage, int first) {
   const int places = mesh[StageAxis::data], wide = static_cast<int>(mesh.ranks()) / places;
   std::vector<int> ranks;
   for (int place = 0; place < places; ++place) {
     const int before =
         degrees.inside == Inside::data ? stage * places + place : place * static_cast<int>(degrees.pp) + stage;
-    for (int i = 0; i < wide; ++i) ranks.push_back(before * wide + i);
+    for (int i = 0; i < wide; ++i) ranks.push_back(first + before * wide + i);
   }
   return ranks;
 }
 
-}  // namespace
+// "2 x 4 x 2".
+std::string product_of(const Degrees& degrees) {
+  std::vector<i64> sizes;
+  for (const DegreeKey& degree : degree_keys())
+    if (degrees.*degree.value > 1 && !degree.factor_of) sizes.push_back(degrees.*degree.value);
+  return sizes.empty() ? "1" : fmt::format("{}", fmt::join(sizes, " x "));
+}
 
-void cut_by_degrees(Strategy& strategy, const Degrees& degrees, int ranks, i64 layers) {
-  const std::string text = to_text(degrees);
+void check_ranks(std::span<const Degrees> groups, int ranks, const std::string& strategy) {
+  if (ranks_of(groups) <= ranks) return;
+  std::vector<std::string> products;
+  for (const Degrees& degrees : groups) products.push_back(product_of(degrees));
+  user_error("{} needs {} ranks, but the run has {}. Use degrees whose {} at most {}, or raise run.ranks.", strategy,
+             fmt::join(products, " + "), ranks, groups.size() == 1 ? "product is" : "products add up to", ranks);
+}
+
+// On following ranks from the first one. name: of the group in messages.
+Group group_of(const Strategy& strategy, const Degrees& degrees, int first, i64 layers, const std::string& name) {
   const int chunks = std::max(1, strategy.chunk_count());
   const i64 pp = degrees.pp;
-  if (ranks_of(degrees) > ranks) {
-    std::vector<i64> sizes;
-    for (const DegreeKey& degree : degree_keys())
-      if (degrees.*degree.value > 1 && !degree.factor_of) sizes.push_back(degrees.*degree.value);
-    user_error(
-        "strategy \"{}\" needs {} ranks, but the run has {}. Use degrees whose product is at most {}, or raise "
-        "run.ranks.",
-        text, fmt::join(sizes, " x "), ranks, ranks);
-  }
-  if (chunks > 1 && pp * chunks > layers) {
-    user_error(
-        "strategy \"{}\" has {} pipeline stages of {} chunks, but the model has {} layers. Use {} chunks or fewer "
-        "stages.",
-        text, pp, chunks, layers, std::max<i64>(1, layers / pp));
-  }
-  if (pp > layers) {
-    user_error("strategy \"{}\" has {} pipeline stages, but the model has {} layers. Use pp of at most {}.", text, pp,
-               layers, layers);
-  }
-  const StageMesh mesh = mesh_of(degrees);
+  if (chunks > 1 && pp * chunks > layers)
+    user_error("{} has {} pipeline stages of {} chunks, but the model has {} layers. Use {} chunks or fewer stages.",
+               name, pp, chunks, layers, std::max<i64>(1, layers / pp));
+  if (pp > layers)
+    user_error("{} has {} pipeline stages, but the model has {} layers. Use pp of at most {}.", name, pp, layers,
+               layers);
+  const StageMesh mesh = mesh_of(degrees, name);
   const int positions = static_cast<int>(pp) * chunks;
   Group group;
   int layer = 0;
@@ -319,21 +327,35 @@ void cut_by_degrees(Strategy& strategy, const Degrees& degrees, int ranks, i64 l
     Stage stage;
     stage.mesh = mesh;
     stage.ranks =
-        ranks_of_stage(degrees, mesh, schedule::stage_of(strategy.placement(), static_cast<int>(pp), position));
+        ranks_of_stage(degrees, mesh, schedule::stage_of(strategy.placement(), static_cast<int>(pp), position), first);
     stage.first_layer = layer;
     layer += static_cast<int>(layers / positions + (position < layers % positions ? 1 : 0));
     stage.end_layer = layer;
     group.stages.push_back(std::move(stage));
   }
-  strategy.groups = {std::move(group)};
+  return group;
+}
+
+}  // namespace
+
+void cut_by_degrees(Strategy& strategy, std::span<const Degrees> groups, int ranks, i64 layers) {
+  const std::string name = fmt::format("strategy \"{}\"", to_text(groups));
+  check_ranks(groups, ranks, name);
+  strategy.groups.clear();
+  int first = 0;
+  for (const Degrees& degrees : groups) {
+    const std::string group = groups.size() == 1 ? name : fmt::format("{}: group \"{}\"", name, to_text(degrees));
+    strategy.groups.push_back(group_of(strategy, degrees, first, layers, group));
+    first += static_cast<int>(ranks_of(degrees));
+  }
 }
 
 Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const StrategySettings& settings) {
   const StrategyText text = read_strategy_text(spec, settings);
   Strategy strategy{text.settings, "", {}, {}, {}};
-  strategy.name = to_text(text.degrees, read_strategy_text(spec).settings);
+  strategy.name = to_text(text.groups, read_strategy_text(spec).settings);
   strategy.chunks = strategy.chunk_count();
-  cut_by_degrees(strategy, text.degrees, ranks, layers);
+  cut_by_degrees(strategy, text.groups, ranks, layers);
   return strategy;
 }
 

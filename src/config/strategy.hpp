@@ -102,26 +102,33 @@ std::span<const DegreeKey> degree_keys();
 Degrees degrees_of(const StageMesh& mesh);
 /// Product of all degrees that aren't factors of others, at most 2^62.
 i64 ranks_of(const Degrees& degrees);
+/// The sum over groups on following ranks, at most 2^62.
+i64 ranks_of(std::span<const Degrees> groups);
 
 /// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp, ulysses, depth and
 /// inner, and the settings of a strategy by the names that they have in a job file. Keys that are left out have the
-/// values of `defaults`, degrees 1. UserError names the text, the key and what it may be; a key may come once.
+/// values of `defaults`, degrees 1. Groups of unlike pipelines are joined by "+"; the first one has the settings, the
+/// others degrees and the order of their ranks. UserError names the text, the group, the key and what it may be; a key
+/// may come once in a group.
 struct StrategyText {
-  Degrees degrees;
+  std::vector<Degrees> groups;  // at least one
   StrategySettings settings;
 };
 StrategyText read_strategy_text(std::string_view text, const StrategySettings& defaults = {});
+/// The degrees of groups without settings.
+std::vector<Degrees> read_groups_text(std::string_view text);
 /// The text without defaults, which reads back as the same: "2,4,2" where only dp, tp and pp differ from them,
-/// otherwise keys in a fixed order, such as "dp=2,ulysses=4,schedule=zb-v".
+/// otherwise keys in a fixed order, such as "dp=2,ulysses=4,schedule=zb-v"; groups are joined by " + ".
+std::string to_text(std::span<const Degrees> groups, const StrategySettings& settings = {});
 std::string to_text(const Degrees& degrees, const StrategySettings& settings = {});
 
-/// The strategy of a text on the first ranks of the run, with `layers` split as evenly as possible: where the positions
-/// (pp times chunks) do not divide them, the first ones get one more, as the last also holds the head. Ranks are
-/// numbered in the order of Inside, those of a stage in a replica in the order of the axes. UserError unless the ranks
-/// suffice, inner divides tp, positions <= layers, and all is positive.
+/// The strategy of a text on the first ranks of the run, group after group, with `layers` split as evenly as possible
+/// in each: where the positions (pp times chunks) do not divide them, the first ones get one more, as the last also
+/// holds the head. A group's ranks are numbered in the order of Inside, those of a stage in a replica in the order of
+/// the axes. UserError unless the ranks suffice, inner divides tp, positions <= layers, and all is positive.
 Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const StrategySettings& settings = {});
 /// The same for a strategy that lacks its groups.
-void cut_by_degrees(Strategy& strategy, const Degrees& degrees, int ranks, i64 layers);
+void cut_by_degrees(Strategy& strategy, std::span<const Degrees> groups, int ranks, i64 layers);
 struct ModelConfig;
 /// Whether the ranks of a stage can divide the heads of a model: queries evenly or not, keys and values by leading
 /// factors of the axes.

@@ -1,4 +1,5 @@
-// A strategy's text: "2,4,2", or "dp=2,tp=4,zero=0". Its settings are those of the table of job keys.
+// A strategy's text: "2,4,2", "dp=2,tp=4,zero=0", or groups such as "2,2,1 + 1,1,4". Its settings are those of the
+// table of job keys.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -21,15 +22,19 @@ constexpr std::array<DegreeKey, 6> kDegrees{{{"dp", &Degrees::dp, StageAxis::dat
 constexpr size_t kNumbers = 3;  // "2,4,2" has the first ones
 
 // The other keys in the order in which they are printed.
-constexpr std::array<std::string_view, 9> kSettings{"zero",
-                                                    "schedule",
-                                                    "chunks",
-                                                    "activation_cap",
-                                                    "recompute",
-                                                    "micro_batch_tokens",
-                                                    "micro_batch_sequences",
-                                                    "sequence_parallel",
-                                                    "inside"};
+struct Setting {
+  std::string_view key;
+  bool of_group = false;  // every group has its own, as its degrees
+};
+constexpr std::array<Setting, 9> kSettings{{{"zero"},
+                                            {"schedule"},
+                                            {"chunks"},
+                                            {"activation_cap"},
+                                            {"recompute"},
+                                            {"micro_batch_tokens"},
+                                            {"micro_batch_sequences"},
+                                            {"sequence_parallel"},
+                                            {"inside", true}}};
 
 const Key<BucketDraft>& setting(std::string_view name) {
   const auto& keys = bucket_keys();
@@ -43,10 +48,10 @@ std::string_view trimmed(std::string_view text) {
   return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-std::vector<std::string_view> parts_of(std::string_view text) {
+std::vector<std::string_view> parts_of(std::string_view text, char between) {
   std::vector<std::string_view> parts;
   for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
+    const size_t end = std::min(text.find(between, at), text.size());
     parts.push_back(trimmed(text.substr(at, end - at)));
     at = end + 1;
   }
@@ -64,17 +69,29 @@ class Reader {
  public:
   Reader(std::string_view text, const StrategySettings& defaults) : text_(text) { draft_.settings = defaults; }
 
-  StrategyText read() {
-    const std::vector<std::string_view> parts = parts_of(text_);
-    if (text_.find('=') == std::string_view::npos)
-      read_numbers(parts);
-    else
-      for (const std::string_view part : parts) read_key(part);
-    return {draft_.degrees, draft_.settings};
+  /// settings: whether the first group has those of the strategy.
+  StrategyText read(bool settings) {
+    std::vector<Degrees> groups;
+    for (const std::string_view group : parts_of(text_, '+')) {
+      group_ = group;
+      has_settings_ = settings && groups.empty();
+      given_.clear();
+      draft_.degrees = {};
+      const std::vector<std::string_view> parts = parts_of(group, ',');
+      if (group.find('=') == std::string_view::npos)
+        read_numbers(parts);
+      else
+        for (const std::string_view part : parts) read_key(part);
+      groups.push_back(draft_.degrees);
+    }
+    return {std::move(groups), draft_.settings};
   }
 
  private:
-  [[noreturn]] void error(const std::string& what) const { user_error("strategy \"{}\" {}", text_, what); }
+  [[noreturn]] void error(const std::string& what) const {
+    if (text_.find('+') == std::string_view::npos) user_error("strategy \"{}\" {}", text_, what);
+    user_error("strategy \"{}\": group \"{}\" {}", text_, group_, what);
+  }
 
   void read_numbers(const std::vector<std::string_view>& parts) {
     bool good = parts.size() == kNumbers;
@@ -99,7 +116,9 @@ class Reader {
       const std::optional<i64> number = integer(value);
       if (!number || *number < 1) error(fmt::format("has {} = \"{}\": a number of at least 1 is needed.", key, value));
       draft_.degrees.*degree->value = *number;
-    } else if (std::ranges::count(kSettings, key) > 0) {
+    } else if (const auto known = std::ranges::find(kSettings, key, &Setting::key); known != kSettings.end()) {
+      if (!has_settings_ && !known->of_group)
+        error(fmt::format("has {}, which holds for all groups. Give it in the first one.", key));
       read_setting(setting(key), key, value);
     } else {
       unknown(key);
@@ -121,16 +140,17 @@ class Reader {
   [[noreturn]] void unknown(const std::string& key) const {
     std::vector<std::string> names;
     for (const DegreeKey& degree : kDegrees) names.emplace_back(degree.key);
-    names.insert(names.end(), kSettings.begin(), kSettings.end());
+    for (const Setting& setting : kSettings) names.emplace_back(setting.key);
     const std::string nearest = nearest_name(key, names);
     error(fmt::format("has an unknown key \"{}\". {}", key,
                       nearest.empty() ? fmt::format("Known are {}.", fmt::join(names, ", "))
                                       : fmt::format("Did you mean \"{}\"?", nearest)));
   }
 
-  std::string_view text_;
+  std::string_view text_, group_;
+  bool has_settings_ = true;
   BucketDraft draft_;
-  std::set<std::string> given_;
+  std::set<std::string> given_;  // keys of the group
 };
 
 std::string text_of(const KeyValue& value) {
@@ -144,8 +164,10 @@ std::string text_of(const KeyValue& value) {
 std::span<const DegreeKey> degree_keys() { return kDegrees; }
 
 StrategyText read_strategy_text(std::string_view text, const StrategySettings& defaults) {
-  return Reader(text, defaults).read();
+  return Reader(text, defaults).read(true);
 }
+
+std::vector<Degrees> read_groups_text(std::string_view text) { return Reader(text, {}).read(false).groups; }
 
 std::string to_text(const Degrees& degrees, const StrategySettings& settings) {
   std::string keys, numbers;
@@ -165,13 +187,19 @@ std::string to_text(const Degrees& degrees, const StrategySettings& settings) {
   const BucketDraft usual;
   draft.degrees = degrees;
   draft.settings = settings;
-  for (const std::string_view name : kSettings) {
-    const Key<BucketDraft>& key = setting(name);
+  for (const Setting& known : kSettings) {
+    const Key<BucketDraft>& key = setting(known.key);
     if (key.get(draft) == key.get(usual)) continue;
-    add(name, text_of(key.get(draft)));
+    add(known.key, text_of(key.get(draft)));
     only_numbers = false;
   }
   return only_numbers ? numbers : keys;
+}
+
+std::string to_text(std::span<const Degrees> groups, const StrategySettings& settings) {
+  std::string text;
+  for (size_t g = 0; g < groups.size(); ++g) text += g == 0 ? to_text(groups[g], settings) : " + " + to_text(groups[g]);
+  return text;
 }
 
 }  // namespace switchyard::config

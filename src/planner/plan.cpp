@@ -59,10 +59,10 @@ std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {
   std::vector<config::Bucket> buckets;
   for (const Phase& phase : longest_first(choice)) {
     const Placement& p = phase.shape.placement;
-    config::Bucket bucket{model_->longest(phase.range), std::nullopt,
-                          strategy_of(phase.shape, request_.model.layers, phase.capacity)};
+    config::Bucket bucket{
+        model_->longest(phase.range), {}, strategy_of(phase.shape, request_.model.layers, phase.capacity)};
     if (buckets.empty() && choice.zero == 0) bucket.strategy.zero = 0;
-    if (is_plain(p, request_.model.layers)) bucket.degrees = degrees_of(p);
+    if (is_plain(p, request_.model.layers)) bucket.degrees = {degrees_of(p)};
     buckets.push_back(std::move(bucket));
   }
   return buckets;

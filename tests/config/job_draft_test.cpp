@@ -12,7 +12,9 @@
 namespace switchyard::config {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 const std::string kRest =
@@ -254,10 +256,29 @@ TEST(JobDraft, a_strategy_table_goes_before_parallel_and_parallel_before_the_def
   EXPECT_EQ(job.buckets[0].strategy.name, "1,4,1");
   EXPECT_EQ(job.buckets[0].strategy.micro_batch_tokens, 4096);
   EXPECT_EQ(job.buckets[1].strategy.name, "short");
-  EXPECT_EQ(job.buckets[1].degrees, (Degrees{.dp = 2, .tp = 2}));
+  EXPECT_THAT(job.buckets[1].degrees, ElementsAre(Degrees{.dp = 2, .tp = 2}));
   EXPECT_EQ(job.buckets[1].strategy.recompute, Recompute::none);
   EXPECT_EQ(job.buckets[1].strategy.schedule, ScheduleKind::gpipe);
   EXPECT_TRUE(job.buckets[1].strategy.sequence_parallel);
+}
+
+TEST(JobDraft, groups_of_unlike_pipelines_stand_in_the_text_or_beside_the_table) {
+  const Job text = good({"parallel.recompute=full", "bucket.1.strategy=dp=2,schedule=gpipe + 1,1,2"});
+  const Strategy& strategy = text.buckets[1].strategy;
+  EXPECT_EQ(strategy.name, "dp=2,schedule=gpipe + 1,1,2") << "only what the text has";
+  EXPECT_EQ(strategy.recompute, Recompute::full);
+  ASSERT_EQ(strategy.groups.size(), 2u);
+  EXPECT_THAT(strategy.groups[1].stages[0].ranks, ElementsAre(2));
+  EXPECT_THAT(strategy.groups[1].stages[1].ranks, ElementsAre(3));
+  Job table = good({"parallel.recompute=full", "bucket.1.strategy={dp = 2, schedule = \"gpipe\", beside = \"pp=2\"}"});
+  EXPECT_EQ(table.buckets[1].strategy.name, "2,1,1 + 1,1,2");
+  table.buckets[1].strategy.name = strategy.name;
+  EXPECT_EQ(table, text);
+  EXPECT_THAT(error_with("bucket.1.strategy={dp = 2, beside = \"pp=2,zero=2\"}"),
+              HasSubstr("bucket.1: strategy \"pp=2,zero=2\" has zero, which holds for all groups. Give it in the first "
+                        "one."));
+  EXPECT_THAT(error_with("bucket.1.strategy={dp = 2, beside = \"2\"}"),
+              HasSubstr("bucket.1: strategy \"2\" is not \"dp,tp,pp\"."));
 }
 
 TEST(JobDraft, a_micro_batch_holds_the_longest_document) {
@@ -279,7 +300,7 @@ TEST(JobDraft, a_strategy_file_is_found_beside_the_job) {
         "bucket=[{max_length = 4096, strategy = \"4,1,1\"}, {max_length = 512, file = \"s.json\"}]"}) {
     const Job job = job_from_toml(good_job(), origin, {set});
     EXPECT_EQ(job.buckets[1].strategy, strategy_from_spec("1,2,2", 4, 4));
-    EXPECT_FALSE(job.buckets[1].degrees);
+    EXPECT_THAT(job.buckets[1].degrees, IsEmpty());
   }
   const auto error_for = [&](const char* file) {
     return error_of(
@@ -300,6 +321,7 @@ TEST(JobDraft, ranks_default_to_what_the_strategies_need) {
   EXPECT_EQ(good().run.ranks, 4);
   EXPECT_EQ(good({"run.ranks=6"}).run.ranks, 6);
   EXPECT_EQ(good({"bucket.0.strategy=2,4,2"}).run.ranks, 16);
+  EXPECT_EQ(good({"bucket.0.strategy=1,4,1 + 1,1,2"}).run.ranks, 6);
   Strategy far = strategy_from_spec("1,1,1", 4, 4);
   far.groups[0].stages[0].ranks = {6};
   EXPECT_EQ(good({"bucket.1.strategy=" + to_json(far)}).run.ranks, 7);
@@ -313,7 +335,7 @@ TEST(JobDraft, a_published_preset_fills_buckets_and_ranks_where_they_are_absent)
   const Job job = job_from_toml(text, "job.toml");
   ASSERT_EQ(job.buckets.size(), 3u);
   EXPECT_EQ(job.buckets[0].max_length, 16384);
-  EXPECT_EQ(job.buckets[0].degrees, (Degrees{.dp = 4, .tp = 4}));
+  EXPECT_THAT(job.buckets[0].degrees, ElementsAre(Degrees{.dp = 4, .tp = 4}));
   EXPECT_EQ(job.run.ranks, 16);
   EXPECT_EQ(job_from_toml(text, "job.toml", {"run.ranks=32", "parallel.recompute=full"}).buckets[2].strategy.recompute,
             Recompute::full);

@@ -76,7 +76,7 @@ TEST(Job, every_recipe_loads_with_its_published_buckets) {
     EXPECT_EQ(job.run.ranks, preset.ranks) << name;
     ASSERT_EQ(job.buckets.size(), preset.buckets.size()) << name;
     for (size_t i = 0; i < preset.buckets.size(); ++i)
-      EXPECT_EQ(to_text(*job.buckets[i].degrees), preset.buckets[i].spec) << name;
+      EXPECT_EQ(to_text(job.buckets[i].degrees), preset.buckets[i].spec) << name;
     EXPECT_EQ(job.model.config, model_preset(name.substr(7, name.find('-') - 7))) << name;
   }
 }
@@ -179,6 +179,7 @@ TEST(Job, only_the_strategy_at_home_keeps_the_optimizers_state_on_every_replica)
             "job.toml: bucket.1: zero = 0, but the optimizer's state is kept once, as bucket 0 says "
             "(run.home). Set zero = 0 there, or leave it out here.");
   EXPECT_EQ(good({"bucket.1.strategy={depth=8,zero=0}"}).buckets[1].strategy.zero, 0) << "depth leaves no copies";
+  EXPECT_THAT(error_of([] { good({"bucket.1.strategy=tp=2,zero=0 + 1,1,2"}); }), HasSubstr("bucket.1: zero = 0, but"));
 }
 
 TEST(Job, gpt2_reads_no_further_than_its_positions) {

@@ -45,6 +45,9 @@ TEST(JobToml, strategies_of_any_shape_are_kept) {
   strategy.splits = {{"*.down_proj.weight", {{1, 2}}}};
   expect_round_trip(good({"bucket.1.strategy=" + to_json(strategy)}));
   expect_round_trip(good({"bucket.1.strategy={name = \"a \\\"b\\\"\", dp = 2, tp = 2, schedule = \"gpipe\"}"}));
+  const Job groups = good({"bucket.1.strategy=dp=2,recompute=full + pp=2,inside=pipeline + 1,1,1", "run.ranks=5"});
+  expect_round_trip(groups);
+  EXPECT_THAT(to_toml(groups), HasSubstr("beside = \"pp=2,inside=pipeline + 1,1,1\""));
 }
 
 TEST(JobToml, a_job_with_a_model_from_a_folder_keeps_the_path) {

@@ -17,9 +17,9 @@ std::string error(const std::string& text) {
 }
 
 TEST(StrategyText, is_three_numbers_or_keys_in_any_order) {
-  EXPECT_EQ(read_strategy_text(" 1, 4 ,2 ").degrees, (Degrees{.dp = 1, .tp = 4, .pp = 2}));
+  EXPECT_THAT(read_strategy_text(" 1, 4 ,2 ").groups, ElementsAre(Degrees{.dp = 1, .tp = 4, .pp = 2}));
   const StrategyText text = read_strategy_text("zero=0, ulysses = 4,schedule=zb-v ,dp=2,sequence_parallel=false");
-  EXPECT_EQ(text.degrees, (Degrees{.dp = 2, .ulysses = 4}));
+  EXPECT_THAT(text.groups, ElementsAre(Degrees{.dp = 2, .ulysses = 4}));
   EXPECT_EQ(text.settings.zero, 0);
   EXPECT_EQ(text.settings.schedule, ScheduleKind::zb_v);
   EXPECT_FALSE(text.settings.sequence_parallel);
@@ -31,7 +31,7 @@ TEST(StrategyText, is_three_numbers_or_keys_in_any_order) {
 TEST(StrategyText, is_printed_in_a_fixed_order_without_defaults) {
   const auto again = [](const char* text) {
     const StrategyText read = read_strategy_text(text);
-    return to_text(read.degrees, read.settings);
+    return to_text(read.groups, read.settings);
   };
   EXPECT_EQ(again("pp=2,tp=4,dp=2"), "2,4,2");
   EXPECT_EQ(again("tp=4"), "1,4,1");
@@ -70,6 +70,55 @@ TEST(StrategyText, names_the_key_that_is_wrong) {
   EXPECT_THAT(error("chunks=two"), HasSubstr("has chunks = \"two\": an integer is needed."));
 }
 
+TEST(StrategyText, has_groups_of_unlike_pipelines_on_following_ranks) {
+  const StrategyText text = read_strategy_text("pp=2, tp=2,zero=2+ 2,1,1 +inside=pipeline,pp=2,dp=2 + ulysses=2");
+  EXPECT_THAT(text.groups, ElementsAre(Degrees{.tp = 2, .pp = 2}, Degrees{.dp = 2},
+                                       Degrees{.dp = 2, .pp = 2, .inside = Inside::pipeline}, Degrees{.ulysses = 2}));
+  EXPECT_EQ(text.settings.zero, 2);
+  const std::string printed = to_text(text.groups, text.settings);
+  EXPECT_EQ(printed, "tp=2,pp=2,zero=2 + 2,1,1 + dp=2,pp=2,inside=pipeline + ulysses=2");
+  const StrategyText again = read_strategy_text(printed);
+  EXPECT_EQ(again.groups, text.groups);
+  EXPECT_EQ(again.settings, text.settings);
+  EXPECT_EQ(ranks_of(text.groups), 12);
+
+  const Strategy strategy = strategy_from_spec(printed, 13, 5);
+  EXPECT_EQ(strategy.name, printed);
+  std::vector<Group> groups{{{{{0, 1}, {{StageAxis::outer, 2}}, 0, 3}, {{2, 3}, {{StageAxis::outer, 2}}, 3, 5}}},
+                            {{{{4, 5}, {{StageAxis::data, 2}}, 0, 5}}},
+                            {{{{6, 8}, {{StageAxis::data, 2}}, 0, 3}, {{7, 9}, {{StageAxis::data, 2}}, 3, 5}}},
+                            {{{{10, 11}, {{StageAxis::ulysses, 2}}, 0, 5}}}};
+  EXPECT_EQ(strategy.groups, groups);
+  EXPECT_EQ(strategy_from_json(to_json(strategy), "printed.json"), strategy);
+}
+
+TEST(StrategyText, of_groups_names_the_group_that_is_wrong) {
+  EXPECT_EQ(error("2,1,1 + pp=2,zero=2"),
+            "strategy \"2,1,1 + pp=2,zero=2\": group \"pp=2,zero=2\" has zero, which holds for all groups. Give it in "
+            "the first one.");
+  EXPECT_THAT(error("dp=2 + tp=2,tp=2"), HasSubstr(": group \"tp=2,tp=2\" gives tp twice. Keep one."));
+  EXPECT_THAT(error("dp=2,tq=2 + tp=2"), HasSubstr(": group \"dp=2,tq=2\" has an unknown key \"tq\"."));
+  for (const char* text : {"2,1,1 +", "+ 2,1,1", "2,1,1 ++ 1,1,1"})
+    EXPECT_THAT(error(text), HasSubstr(": group \"\" is not \"dp,tp,pp\"."));
+  const auto error_of_spec = [](const char* spec) { return error_of([&] { strategy_from_spec(spec, 8, 4); }); };
+  EXPECT_EQ(
+      error_of_spec("2,3,1 + 1,1,1 + dp=2"),
+      "strategy \"2,3,1 + 1,1,1 + 2,1,1\" needs 2 x 3 + 1 + 2 ranks, but the run has 8. Use degrees whose products "
+      "add up to at most 8, or raise run.ranks.");
+  EXPECT_EQ(
+      error_of_spec("1,1,1 + 1,1,5"),
+      "strategy \"1,1,1 + 1,1,5\": group \"1,1,5\" has 5 pipeline stages, but the model has 4 layers. Use pp of at "
+      "most 4.");
+  EXPECT_EQ(
+      error_of_spec("schedule=zb-v + 1,1,3"),
+      "strategy \"1,1,1 + 1,1,3\": group \"1,1,3\" has 3 pipeline stages of 2 chunks, but the model has 4 layers. "
+      "Use 1 chunks or fewer stages.");
+  EXPECT_EQ(
+      error_of_spec("1,1,1 + tp=4,inner=3"),
+      "strategy \"1,1,1 + tp=4,inner=3\": group \"tp=4,inner=3\": inner = 3 does not divide tp = 4. Use inner = 2 "
+      "or 4.");
+}
+
 TEST(StrategyText, names_the_strategy_that_it_makes) {
   EXPECT_EQ(strategy_from_spec("pp=2, zero=0,tp=2", 4, 4).name, "tp=2,pp=2,zero=0");
   EXPECT_EQ(strategy_from_spec("dp=1,tp=2,pp=1", 4, 4, {.zero = 0}).name, "1,2,1") << "only what the text has";
@@ -94,7 +143,7 @@ TEST(StrategyText, numbers_the_ranks_of_a_replica_first_where_the_pipeline_is_in
   EXPECT_THAT(ranks("dp=2,depth=2,tp=2,pp=2,inside=pipeline", 0), ElementsAre(0, 1, 2, 3, 8, 9, 10, 11));
   EXPECT_THAT(ranks("dp=2,depth=2,tp=2,pp=2,inside=pipeline", 1), ElementsAre(4, 5, 6, 7, 12, 13, 14, 15));
   const StrategyText text = read_strategy_text("inside=pipeline,dp=2,pp=2,zero=0");
-  EXPECT_EQ(to_text(text.degrees, text.settings), "dp=2,pp=2,zero=0,inside=pipeline");
+  EXPECT_EQ(to_text(text.groups, text.settings), "dp=2,pp=2,zero=0,inside=pipeline");
   EXPECT_THAT(error("inside=stage"), HasSubstr("has inside = \"stage\": one of \"data\", \"pipeline\""));
 }
 
@@ -140,7 +189,9 @@ TEST(StrategyText, with_an_inner_that_does_not_divide_tp_names_the_nearest_that_
 TEST(StrategyText, counts_its_ranks_without_overflow) {
   EXPECT_EQ(ranks_of(Degrees{.dp = 2, .tp = 3, .pp = 5, .ulysses = 7}), 210);
   EXPECT_EQ(ranks_of(Degrees{.tp = 6, .inner = 3}), 6) << "inner is a factor of tp";
-  EXPECT_GE(ranks_of(Degrees{.dp = i64{1} << 61, .tp = i64{1} << 61}), i64{1} << 60);
+  const Degrees huge{.dp = i64{1} << 61, .tp = i64{1} << 61};
+  EXPECT_GE(ranks_of(huge), i64{1} << 60);
+  EXPECT_GE(ranks_of(std::vector<Degrees>(5, huge)), i64{1} << 60);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ inline config::Job job_of(const std::vector<std::string>& strategies, int ranks,
   for (size_t s = 0; s < strategies.size(); ++s)
     job.buckets.push_back(
         {.max_length = i64{64} >> s,
-         .degrees = config::read_strategy_text(strategies[s]).degrees,
+         .degrees = config::read_strategy_text(strategies[s]).groups,
          .strategy = config::strategy_from_spec(strategies[s], ranks, job.model.config.layers, {.zero = zero})});
   return job;
 }

@@ -76,10 +76,11 @@ class StageAxes : public testing::TestWithParam<const char*> {};
 
 TEST_P(StageAxes, EqualOneRank) {
   const config::StrategyText text = config::read_strategy_text(GetParam());
-  const int ranks = static_cast<int>(config::ranks_of(text.degrees));
+  const int ranks = static_cast<int>(config::ranks_of(text.groups));
   expect_like_one_rank(wide_llama(), {GetParam()}, ranks);
   expect_like_one_rank(tied_llama_with_biases(), {GetParam()}, ranks);
-  if (text.degrees.tp * text.degrees.ulysses <= 4) expect_like_one_rank(small_gpt2(), {GetParam()}, ranks);
+  if (std::ranges::all_of(text.groups, [](const config::Degrees& group) { return group.tp * group.ulysses <= 4; }))
+    expect_like_one_rank(small_gpt2(), {GetParam()}, ranks);
 }
 
 // tp=2,ulysses=4: 4 key/value heads are cut by outer and half of ulysses, and copied over the other half.
@@ -121,6 +122,19 @@ INSTANTIATE_TEST_SUITE_P(Depth, StageAxes,
                                          "tp=2,pp=2,depth=2,inner=2,schedule=zb-v",
                                          "pp=2,depth=3,schedule=interleaved"),
                          [](const auto& p) { return "Case" + std::to_string(p.index); });
+
+INSTANTIATE_TEST_SUITE_P(Groups, StageAxes,
+                         testing::Values("1,2,1 + 1,1,2", "dp=2,zero=0 + 1,2,1 + 1,1,1",
+                                         "tp=2,inner=2,recompute=full + dp=2,pp=2,inside=pipeline",
+                                         "pp=2,schedule=zb-v + ulysses=2",
+                                         "tp=4,inner=2,zero=3 + dp=2,ulysses=2 + depth=2",
+                                         "depth=2,zero=2,schedule=zero-bubble + tp=2,pp=2"),
+                         [](const auto& p) { return "Case" + std::to_string(p.index); });
+
+TEST(Groups, SwitchInsideAStepToAndFromOtherGroups) {
+  expect_like_one_rank(wide_llama(), {"1,4,1 + 1,1,2", "2,1,1 + tp=2,pp=2"}, 6, {24, 12});
+  expect_like_one_rank(wide_llama(), {"tp=2,ulysses=2 + 1,1,2", "1,2,2 + dp=2", "6,1,1"}, 6, {24, 14, 8});
+}
 
 TEST(Inner, SwitchesInsideAStepToAndFromOtherMeshes) {
   expect_like_one_rank(wide_llama(), {"tp=4,inner=2", "4,1,1"}, 4, {24, 12});

@@ -67,7 +67,7 @@ void expect_like_one_rank(const TinyRun& run, const std::string& family) {
 }
 
 int ranks_of(const std::string& spec) {
-  return static_cast<int>(config::ranks_of(config::read_strategy_text(spec).degrees));
+  return static_cast<int>(config::ranks_of(config::read_strategy_text(spec).groups));
 }
 
 i64 count(const ir::Program& program, ir::TaskKind kind) {

@@ -21,6 +21,7 @@ HEADS = [(1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 1, 2), (2, 1, 2), (1, 1
          (2, 2, 1), (4, 2, 1), (4, 4, 1), (2, 2, 2)]
 UNEVEN = [(3, 1, 1), (1, 1, 3), (3, 3, 1)]  # with as many key/value heads as heads
 DEPTHS = [1, 1, 2, 3]
+DEGREES = ("dp", "tp", "pp", "ulysses", "depth", "inner")
 STEPS = 5
 
 
@@ -72,13 +73,31 @@ def random_strategy(draw, name, ranks, zero_0):
     return strategy
 
 
+def text_of(strategy):
+    def word(value):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return ",".join(f"{key}={word(value)}" for key, value in strategy.items())
+
+
+def random_groups(draw, name, ranks, zero_0):
+    """One group, or two unlike ones as a text."""
+    if ranks < 2 or draw.random() < 0.75:
+        return random_strategy(draw, name, ranks, zero_0)
+    first_ranks = draw.randint(1, ranks - 1)
+    first, second = (random_strategy(draw, name, most, zero_0) for most in (first_ranks, ranks - first_ranks))
+    if first["schedule"] in ("interleaved", "zb-v"):
+        second["pp"] = 1
+    return text_of(first) + " + " + text_of({key: second[key] for key in DEGREES})
+
+
 def random_buckets(draw, name, ranks):
     """One to four buckets, the longest first; narrow ones stay empty or get a single document."""
     bounds = sorted(draw.sample(range(1, tiny.LONGEST), draw.randint(0, 3)), reverse=True)
     if draw.random() < 0.3:
         bounds = [tiny.LONGEST - 1] + [bound for bound in bounds if bound < tiny.LONGEST - 1]
     zero_0 = draw.random() < 0.3
-    return [(bound, random_strategy(draw, name, ranks, zero_0)) for bound in [tiny.LONGEST, *bounds]]
+    return [(bound, random_groups(draw, name, ranks, zero_0)) for bound in [tiny.LONGEST, *bounds]]
 
 
 @pytest.mark.parametrize("seed", range(28))
