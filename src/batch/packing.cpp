@@ -177,36 +177,38 @@ Packing best_packing(std::span<const Item> items, Capacity capacity, int stages)
 
 }  // namespace
 
-std::vector<std::vector<Item>> spread_over_replicas(std::vector<Item> items, std::span<const double> speed,
-                                                    int stages) {
+std::vector<std::vector<Item>> spread_over_replicas(std::vector<Item> items, std::span<const Pipeline> pipelines) {
   std::sort(items.begin(), items.end(),
             [](const Item& a, const Item& b) { return std::tie(b.tokens, a.doc) < std::tie(a.tokens, b.doc); });
   double total_speed = 0;
-  // Replicas of one speed in one queue, least loaded first: only the heads need comparing.
-  std::map<double, LeastFirst<std::pair<double, std::size_t>>> queues;
-  for (std::size_t replica = 0; replica < speed.size(); ++replica) {
-    queues[speed[replica]].emplace(0.0, replica);
-    total_speed += speed[replica];
+  // Equal pipelines in one queue, least loaded first: only the heads need comparing.
+  std::map<Pipeline, LeastFirst<std::pair<double, std::size_t>>> queues;
+  for (std::size_t replica = 0; replica < pipelines.size(); ++replica) {
+    queues[pipelines[replica]].emplace(0.0, replica);
+    total_speed += pipelines[replica].speed;
   }
   const double even_replica = total_work(items) / total_speed;  // per unit of speed
-  std::vector<std::vector<Item>> replicas(speed.size());
+  std::vector<std::vector<Item>> replicas(pipelines.size());
   for (const Item& item : items) {
+    const auto with = [&](const Pipeline& pipeline, double load, std::size_t replica) {
+      if (replicas[replica].empty())
+        load += (pipeline.stages - 1) * std::max(0.0, item.work - even_replica * pipeline.speed / pipeline.stages);
+      return load + item.work;
+    };
     auto best = queues.end();
     std::pair<double, std::size_t> first_end;  // and the replica, so that ties go to the lower one
     for (auto queue = queues.begin(); queue != queues.end(); ++queue) {
       const auto& [load, replica] = queue->second.top();
-      const std::pair end((load + item.work) / queue->first, replica);
+      const std::pair end(with(queue->first, load, replica) / queue->first.speed, replica);
       if (best == queues.end() || end < first_end) {
         best = queue;
         first_end = end;
       }
     }
-    auto [load, replica] = best->second.top();
+    const auto [load, replica] = best->second.top();
     best->second.pop();
-    if (replicas[replica].empty())
-      load += (stages - 1) * std::max(0.0, item.work - even_replica * best->first / stages);
+    best->second.emplace(with(best->first, load, replica), replica);
     replicas[replica].push_back(item);
-    best->second.emplace(load + item.work, replica);
   }
   return replicas;
 }

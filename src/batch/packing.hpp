@@ -24,11 +24,16 @@ struct PackedSequence {
   double work = 0;
 };
 
-/// Documents per replica, longest first: each goes where it would end first (longest processing time first).
-/// speed   relative speed, one per replica
-/// stages  of the pipeline: a document heavier than an even micro-batch delays its replica by (stages - 1) times the
-///         excess
-std::vector<std::vector<Item>> spread_over_replicas(std::vector<Item> items, std::span<const double> speed, int stages);
+/// A replica: its relative speed, and the stages of its pipeline.
+struct Pipeline {
+  double speed = 1;
+  int stages = 1;
+  auto operator<=>(const Pipeline&) const = default;
+};
+
+/// Documents per replica, longest first: each goes where it would end first (longest processing time first). One that
+/// is heavier than an even micro-batch delays its replica by (stages - 1) times the excess.
+std::vector<std::vector<Item>> spread_over_replicas(std::vector<Item> items, std::span<const Pipeline> pipelines);
 
 /// What fits in a micro-batch.
 struct Capacity {

@@ -28,10 +28,11 @@ void check_bucket(std::size_t index, std::span<const BucketSpec> buckets) {
         index, bucket.micro_batch_tokens, bucket.max_length, bucket.max_length);
   check(bucket.replicas >= 1 && bucket.multiple >= 1, "bucket {} has {} replicas and micro-batches in multiples of {}",
         index, bucket.replicas, bucket.multiple);
-  check(bucket.replica_speed.empty() || std::cmp_equal(bucket.replica_speed.size(), bucket.replicas),
-        "bucket {} has {} replicas and {} replica speeds", index, bucket.replicas, bucket.replica_speed.size());
-  check(std::all_of(bucket.replica_speed.begin(), bucket.replica_speed.end(), [](double speed) { return speed > 0; }),
-        "bucket {}: replica speeds {} must be positive", index, bucket.replica_speed);
+  check(bucket.pipelines.empty() || std::cmp_equal(bucket.pipelines.size(), bucket.replicas),
+        "bucket {} has {} replicas and {} pipelines", index, bucket.replicas, bucket.pipelines.size());
+  for (const Pipeline& pipeline : bucket.pipelines)
+    check(pipeline.speed > 0 && pipeline.stages >= 1, "bucket {}: a pipeline has speed {} and {} stages", index,
+          pipeline.speed, pipeline.stages);
 }
 
 void check_order(std::span<const int> order, std::size_t buckets) {
@@ -57,12 +58,13 @@ MicroBatch micro_batch_of(PackedSequence micro_batch, i64 multiple) {
 
 PhasePlan plan_phase(std::vector<Item> items, const BucketSpec& bucket) {
   PhasePlan phase{.strategy = bucket.strategy, .replica = {}};
-  std::vector<double> speed = bucket.replica_speed;
-  if (speed.empty()) speed.assign(static_cast<std::size_t>(bucket.replicas), 1.0);
-  for (const std::vector<Item>& replica : spread_over_replicas(std::move(items), speed, bucket.min_micro_batches)) {
+  std::vector<Pipeline> pipelines = bucket.pipelines;
+  pipelines.resize(static_cast<std::size_t>(bucket.replicas));
+  const Capacity capacity{micro_batch_capacity(bucket), bucket.micro_batch_sequences};
+  const std::vector<std::vector<Item>> replicas = spread_over_replicas(std::move(items), pipelines);
+  for (std::size_t r = 0; r < replicas.size(); ++r) {
     std::vector<MicroBatch>& micro_batches = phase.replica.emplace_back();
-    for (PackedSequence& micro_batch : pack_sequences(
-             replica, {micro_batch_capacity(bucket), bucket.micro_batch_sequences}, bucket.min_micro_batches))
+    for (PackedSequence& micro_batch : pack_sequences(replicas[r], capacity, pipelines[r].stages))
       micro_batches.push_back(micro_batch_of(std::move(micro_batch), bucket.multiple));
   }
   return phase;

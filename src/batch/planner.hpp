@@ -5,20 +5,20 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "batch/packing.hpp"
 #include "batch/step_plan.hpp"
 
 namespace switchyard::batch {
 
 /// Sequences of up to max_length tokens, and how their strategy runs them. Buckets are given longest first.
 struct BucketSpec {
-  i64 max_length = 0;             // tokens
-  int strategy = 0;               // index of the strategy in the job
-  int replicas = 1;               // pipelines that work on different tokens: groups times data parallel degree
-  i64 micro_batch_tokens = 0;     // capacity of a micro-batch; 0: max_length, times micro_batch_sequences if given
-  i64 micro_batch_sequences = 0;  // most documents of a micro-batch; 0: any number
-  i64 multiple = 1;               // micro-batches are padded to a multiple of this many tokens
-  std::vector<double> replica_speed{};  // relative speed per replica; empty: equal
-  int min_micro_batches = 1;            // pipeline stages; micro-batches are made smaller to fill them where that pays
+  i64 max_length = 0;                 // tokens
+  int strategy = 0;                   // index of the strategy in the job
+  int replicas = 1;                   // pipelines that work on different tokens: groups times data parallel degree
+  i64 micro_batch_tokens = 0;         // capacity of a micro-batch; 0: max_length, times micro_batch_sequences if given
+  i64 micro_batch_sequences = 0;      // most documents of a micro-batch; 0: any number
+  i64 multiple = 1;                   // micro-batches are padded to a multiple of this many tokens
+  std::vector<Pipeline> pipelines{};  // of the replicas; empty: all have speed 1 and one stage
 };
 
 /// Tokens that a micro-batch of the bucket may have.

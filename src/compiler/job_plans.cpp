@@ -46,8 +46,7 @@ std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans&
       const size_t deep = stages.size() / static_cast<size_t>(strategy.strategy.chunk_count());
       double ranks = 0;
       for (size_t stage = 0; stage < deep; ++stage) ranks += static_cast<double>(stages[stage].mesh.positions());
-      spec.replica_speed.push_back(ranks);
-      spec.min_micro_batches = std::max(spec.min_micro_batches, static_cast<int>(deep));
+      spec.pipelines.push_back({.speed = ranks, .stages = static_cast<int>(deep)});
     }
     specs.push_back(std::move(spec));
   }

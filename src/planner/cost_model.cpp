@@ -252,7 +252,7 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
   batch::BucketSpec spec{
       .max_length = longest(range), .strategy = 0, .replicas = placement.dp, .micro_batch_tokens = capacity};
   spec.multiple = placement.stage_ranks();
-  spec.min_micro_batches = placement.pp;
+  spec.pipelines.assign(static_cast<size_t>(placement.dp), {.speed = 1, .stages = placement.pp});
   const batch::StepPlan plan = batch::plan_batch(0, chosen, std::vector{spec}, compiler::work_model(units_.model()));
   Replicas unlike;  // distinct pipelines: equal ones take equally long
   int number = -1;

@@ -143,7 +143,7 @@ TEST(Packing, ADocumentThatFitsNoMicroBatchIsABug) {
 }
 
 TEST(Packing, ReplicasAreFilledLongestProcessingTimeFirst) {
-  const auto replicas = spread_over_replicas(items_of({7, 5, 4, 3, 1}), std::vector<double>{1, 1}, 1);
+  const auto replicas = spread_over_replicas(items_of({7, 5, 4, 3, 1}), std::vector<Pipeline>(2, {1, 1}));
   ASSERT_EQ(replicas.size(), 2u);
   EXPECT_THAT(replicas[0], ElementsAre(Item{0, 7, 7}, Item{3, 3, 3}));
   EXPECT_THAT(replicas[1], ElementsAre(Item{1, 5, 5}, Item{2, 4, 4}, Item{4, 1, 1}));
@@ -157,8 +157,18 @@ TEST(Packing, AReplicaWithAGiantInAPipelineGetsLessOfTheRest) {
     return sum;
   };
   const std::vector<Item> items = items_of({12, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2});
-  EXPECT_EQ(tokens(spread_over_replicas(items, std::vector<double>{1, 1}, 1)[0]), 16);
-  EXPECT_EQ(tokens(spread_over_replicas(items, std::vector<double>{1, 1}, 2)[0]), 14);
+  EXPECT_EQ(tokens(spread_over_replicas(items, std::vector<Pipeline>(2, {1, 1}))[0]), 16);
+  EXPECT_EQ(tokens(spread_over_replicas(items, std::vector<Pipeline>(2, {1, 2}))[0]), 14);
+}
+
+TEST(Packing, ADocumentThatFillsNoPipelineGoesToAReplicaWithoutOne) {
+  const auto longest_on = [](const std::vector<Pipeline>& pipelines) {
+    const auto replicas = spread_over_replicas(items_of({12, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}), pipelines);
+    return replicas[0].front().tokens == 12 ? 0 : 1;
+  };
+  EXPECT_EQ(longest_on({{4, 4}, {4, 1}}), 1);
+  EXPECT_EQ(longest_on({{4, 1}, {4, 4}}), 0);
+  EXPECT_EQ(longest_on({{4, 4}, {1, 1}}), 0) << "a slow replica takes longer for it than four stages one by one";
 }
 
 TEST(PackMicroBatches, hold_no_more_documents_than_they_may) {

@@ -20,7 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::vector<BucketSpec> three_buckets() {
-  return {{.max_length = 4096, .strategy = 7, .replicas = 1, .multiple = 4, .min_micro_batches = 2},
+  return {{.max_length = 4096, .strategy = 7, .replicas = 1, .multiple = 4, .pipelines = {{.stages = 2}}},
           {.max_length = 1024, .strategy = 8, .replicas = 2, .multiple = 2},
           {.max_length = 256, .strategy = 9, .replicas = 4}};
 }
@@ -120,8 +120,8 @@ TEST(Planner, EveryPlanOfRandomDocumentsAndReplicasIsValidAndTheSameTwice) {
           .max_length = max_length, .strategy = pick(0, 3), .replicas = pick(1, 9), .multiple = pick(1, 16)};
       if (pick(0, 1)) bucket.micro_batch_tokens = max_length + pick(0, 5000);
       if (pick(0, 1))
-        for (int replica = 0; replica < bucket.replicas; ++replica) bucket.replica_speed.push_back(pick(1, 3));
-      bucket.min_micro_batches = pick(1, 8);
+        for (int replica = 0; replica < bucket.replicas; ++replica)
+          bucket.pipelines.push_back({.speed = static_cast<double>(pick(1, 3)), .stages = pick(1, 8)});
       buckets.push_back(bucket);
     }
     const WorkModel work{.linear = 1, .quadratic = pick(0, 1) * 0.001};
@@ -173,7 +173,7 @@ TEST(Planner, BalanceIsByWorkNotByTokens) {
 
 TEST(Planner, AFasterReplicaGetsWorkInProportion) {
   const std::vector<i64> lengths(900, 10);
-  const std::vector<BucketSpec> buckets{{.max_length = 100, .replicas = 3, .replica_speed = {1, 2, 1.5}}};
+  const std::vector<BucketSpec> buckets{{.max_length = 100, .replicas = 3, .pipelines = {{1}, {2}, {1.5}}}};
   EXPECT_THAT(replica_work(plan_batch(0, lengths, buckets, {}).phases[0], lengths, {}), ElementsAre(2000, 4000, 3000));
 }
 
@@ -181,12 +181,13 @@ TEST(Planner, AHundredThousandDocumentsTakeWellUnderASecond) {
   std::mt19937_64 random(2);
   const std::vector<i64> lengths = log_uniform(random, 100'000, 32768);
   std::vector<BucketSpec> buckets{
-      {.max_length = 32768, .strategy = 0, .replicas = 2, .multiple = 8, .min_micro_batches = 4},
-      {.max_length = 16384, .strategy = 1, .replicas = 8, .multiple = 4, .min_micro_batches = 2},
+      {.max_length = 32768, .strategy = 0, .replicas = 2, .multiple = 8, .pipelines = {{1, 4}, {1, 4}}},
+      {.max_length = 16384, .strategy = 1, .replicas = 8, .multiple = 4},
       {.max_length = 4096, .strategy = 2, .replicas = 64}};
-  buckets[2].replica_speed.assign(64, 1.0);
+  buckets[1].pipelines.assign(8, {.stages = 2});
+  buckets[2].pipelines.resize(64);
   for (std::size_t replica = 0; replica < 64; ++replica)
-    buckets[2].replica_speed[replica] += static_cast<double>(replica) * 0.01;
+    buckets[2].pipelines[replica].speed += static_cast<double>(replica) * 0.01;
   const WorkModel work{.linear = 1, .quadratic = 1e-4};
   const std::clock_t start = std::clock();  // of this process, whatever else the machine does
   const StepPlan plan = plan_batch(0, lengths, buckets, work);
@@ -201,10 +202,11 @@ TEST(Planner, AHundredThousandDocumentsTakeWellUnderASecond) {
   EXPECT_LT(imbalance(plan.phases[2], lengths, work), 1.001);
   // The shortest bucket runs on replicas of many speeds: each gets work in proportion.
   const std::vector<double> loads = replica_work(plan.phases[1], lengths, work);
-  const double even = std::accumulate(loads.begin(), loads.end(), 0.0) /
-                      std::accumulate(buckets[2].replica_speed.begin(), buckets[2].replica_speed.end(), 0.0);
+  double speed = 0;
+  for (const Pipeline& pipeline : buckets[2].pipelines) speed += pipeline.speed;
+  const double even = std::accumulate(loads.begin(), loads.end(), 0.0) / speed;
   for (std::size_t replica = 0; replica < loads.size(); ++replica)
-    EXPECT_NEAR(loads[replica] / buckets[2].replica_speed[replica] / even, 1, 0.001) << replica;
+    EXPECT_NEAR(loads[replica] / buckets[2].pipelines[replica].speed / even, 1, 0.001) << replica;
 }
 
 TEST(Planner, ASequenceLongerThanEveryBucketIsRefusedWithTheRemedy) {
@@ -242,9 +244,11 @@ TEST(Planner, BrokenCallsAreInternalErrors) {
   EXPECT_THROW(plan_batch(0, {}, three_buckets(), {}, std::vector<int>{0, 1, 1}), InternalError);
   EXPECT_THROW(plan_batch(0, std::vector<i64>{0}, three_buckets(), {}), InternalError);
   auto buckets = three_buckets();
-  buckets[1].replica_speed = {1};
+  buckets[1].pipelines = {{1}};
   EXPECT_THROW(plan_batch(0, {}, buckets, {}), InternalError);
-  buckets[1].replica_speed = {1, 0};
+  buckets[1].pipelines = {{1}, {0}};
+  EXPECT_THROW(plan_batch(0, {}, buckets, {}), InternalError);
+  buckets[1].pipelines = {{1}, {1, 0}};
   EXPECT_THROW(plan_batch(0, {}, buckets, {}), InternalError);
 }
 

@@ -75,11 +75,10 @@ TEST(BucketSpecs, describe_the_replicas_of_each_strategy) {
   EXPECT_EQ(specs[0].replicas, 1);
   EXPECT_EQ(specs[0].multiple, 2);
   EXPECT_EQ(specs[0].micro_batch_tokens, 128);
-  EXPECT_EQ(specs[0].min_micro_batches, 2);
-  EXPECT_EQ(specs[0].replica_speed, std::vector<double>{4});
+  EXPECT_EQ(specs[0].pipelines, (std::vector<batch::Pipeline>{{.speed = 4, .stages = 2}}));
   EXPECT_EQ(specs[1].strategy, 1);
   EXPECT_EQ(specs[1].replicas, 4);
-  EXPECT_EQ(specs[1].replica_speed, (std::vector<double>{1, 1, 1, 1}));
+  EXPECT_EQ(specs[1].pipelines, std::vector<batch::Pipeline>(4));
 }
 
 TEST(BucketSpecs, make_batches_that_can_be_assembled) {
@@ -90,6 +89,31 @@ TEST(BucketSpecs, make_batches_that_can_be_assembled) {
   const batch::StepPlan plan = batch::plan_batch(0, lengths, specs, work_model(job.model.config));
   batch::validate(plan, lengths, specs);
   verify(assemble(plan, plans, {}));
+}
+
+TEST(BucketSpecs, of_unlike_groups_share_documents_by_their_ranks) {
+  config::Job job = small_job();
+  job.run.ranks = 8;
+  job.buckets[0].strategy = config::strategy_from_spec("1,4,1 + 2,1,1 + ulysses=2", 8, 2);
+  job.buckets.pop_back();
+  job.run.home = 0;
+  const std::vector<batch::BucketSpec> specs = bucket_specs(job, plans_of(job, cluster::uniform(2, 4)));
+  EXPECT_EQ(specs[0].pipelines, (std::vector<batch::Pipeline>{{.speed = 4}, {.speed = 1}, {.speed = 1}, {.speed = 2}}));
+  std::vector<i64> lengths;
+  for (int i = 0; i < 400; ++i) lengths.push_back(1 + i * 7 % 64);
+  const batch::WorkModel work = work_model(job.model.config);
+  const batch::StepPlan plan = batch::plan_batch(0, lengths, specs, work);
+  std::vector<double> share;
+  double all = 0;
+  for (const std::vector<batch::MicroBatch>& replica : plan.phases.at(0).replica) {
+    share.push_back(0);
+    for (const batch::MicroBatch& micro_batch : replica)
+      for (const batch::Piece& piece : micro_batch.shard.at(0))
+        if (piece.doc >= 0) share.back() += work(piece.count);
+    all += share.back();
+  }
+  ASSERT_EQ(share.size(), 4u);
+  for (size_t r = 0; r < share.size(); ++r) EXPECT_NEAR(share[r] / all, specs[0].pipelines[r].speed / 8, 0.002) << r;
 }
 
 TEST(WorkModel, counts_products_of_tokens_and_of_pairs) {
