@@ -73,7 +73,8 @@ struct Device {
 };
 
 /// One kind of link. A port carries `bandwidth` in each direction at once; devices of a host that share a port (a NIC)
-/// divide it.
+/// divide it. Where two devices have links of their own (a host without a switch), what a device reaches grows with the
+/// number of its peers: min(bandwidth, peers * pair_bandwidth).
 struct LinkClass {
   Seconds latency{};            // until the first byte arrives
   BytesPerSecond bandwidth{};   // of a port and direction
@@ -81,6 +82,9 @@ struct LinkClass {
   EfficiencyCurve curve{};      // by bytes of one message
   double sum_share = 1;         // fraction of bandwidth achieved when the receiver accumulates
   double overlap_slowdown = 0;  // of transfers beside computing, as Hardware's; 0: Hardware's
+  BytesPerSecond pair_bandwidth{};  // from one device to one other, at most `bandwidth`; 0: `bandwidth`
+
+  BytesPerSecond pair_rate() const { return pair_bandwidth.count > 0 ? pair_bandwidth : bandwidth; }
   bool operator==(const LinkClass&) const = default;
 };
 

@@ -322,6 +322,11 @@ std::optional<cluster::LinkClass> Reader::read_link(Section& links, const std::s
   if (link.overlap_slowdown != 0 && (link.overlap_slowdown < 1 || link.overlap_slowdown > 2))
     errors_.add(section.where, fmt::format("{} = {} must be at least 1 (no slowdown) and at most 2 (serialized).",
                                            section.key("overlap_slowdown"), link.overlap_slowdown));
+  link.pair_bandwidth = {optional_quantity(section, "pair_bandwidth", kBandwidth, 0)};
+  if (link.pair_bandwidth.count > link.bandwidth.count)
+    errors_.add(section.where, fmt::format("{} = {:g} GB/s must be at most the bandwidth of a port, {:g} GB/s.",
+                                           section.key("pair_bandwidth"), link.pair_bandwidth.count / 1e9,
+                                           link.bandwidth.count / 1e9));
   link.curve = curve(section, "curve", kByteSizes);
   close(section);
   return section.table == nullptr ? std::nullopt : std::optional(link);

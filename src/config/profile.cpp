@@ -35,6 +35,7 @@ Json json_of(const cluster::LinkClass& link) {
                  {"shared_by", link.shared_by},
                  {"sum_share", link.sum_share}};
   if (link.overlap_slowdown > 0) object["overlap_slowdown"] = link.overlap_slowdown;
+  if (link.pair_bandwidth.count > 0) object["pair_bandwidth"] = link.pair_bandwidth.count;
   add_curve(object, "curve", link.curve);
   return object;
 }

@@ -26,9 +26,14 @@ struct Use {
 
 constexpr std::array kLinks{cluster::Link::intra_host, cluster::Link::inter_host};
 
-// Of messages that are sorted by their ends, none from a rank to itself; in order of ports and ranks.
-std::vector<Use> uses_of(const cluster::Hardware& hardware, const cluster::Cluster& placement,
-                         std::span<const Message> messages) {
+// Uses in order of ports and ranks. longest_pair: seconds between the two ranks that take longest.
+struct Uses {
+  std::vector<Use> of_ports;
+  double longest_pair = 0;
+};
+
+// Of messages that are sorted by their ends, none from a rank to itself.
+Uses uses_of(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Message> messages) {
   int first = std::numeric_limits<int>::max(), last = -1;
   for (const Message& message : messages) {
     first = std::min({first, message.from, message.to});
@@ -36,6 +41,7 @@ std::vector<Use> uses_of(const cluster::Hardware& hardware, const cluster::Clust
   }
   const auto width = static_cast<size_t>(last - first + 1);
   std::vector<Load> loads(2 * kLinks.size() * width);  // by link, direction, rank
+  Uses uses;
   for (size_t i = 0, next = 0; i < messages.size(); i = next) {
     const int from = messages[i].from, to = messages[i].to;
     const cluster::Link link = placement.link(from, to);
@@ -47,6 +53,8 @@ std::vector<Use> uses_of(const cluster::Hardware& hardware, const cluster::Clust
       slowed += messages[next].summed ? bytes / what.sum_share : bytes;
     }
     const double seconds = slowed / (what.bandwidth.count * what.curve.at(size));
+    uses.longest_pair =
+        std::max(uses.longest_pair, what.latency.count + seconds * (what.bandwidth.count / what.pair_rate().count));
     const auto links = static_cast<size_t>(std::ranges::find(kLinks, link) - kLinks.begin());
     for (const bool out : {true, false}) {
       Load& load = loads[(2 * links + out) * width + static_cast<size_t>((out ? from : to) - first)];
@@ -54,17 +62,16 @@ std::vector<Use> uses_of(const cluster::Hardware& hardware, const cluster::Clust
       load.seconds += seconds;
     }
   }
-  std::vector<Use> uses;
   for (size_t i = 0; i < loads.size(); ++i) {
     if (loads[i].messages == 0) continue;
     const cluster::Link link = kLinks[i / width / 2];
     const int rank = first + static_cast<int>(i % width), device = rank % hardware.devices_per_host;
-    uses.push_back(
+    uses.of_ports.push_back(
         {{link, placement.host[static_cast<size_t>(rank)], device / hardware.link(link).shared_by, i / width % 2 == 1},
          rank,
          loads[i]});
   }
-  std::ranges::sort(uses, {}, [](const Use& use) { return std::tie(use.port, use.rank); });
+  std::ranges::sort(uses.of_ports, {}, [](const Use& use) { return std::tie(use.port, use.rank); });
   return uses;
 }
 
@@ -77,8 +84,8 @@ Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster
     if (message.from != message.to && message.bytes > 0) messages.push_back(message);
   if (messages.empty()) return {};
   std::ranges::sort(messages, {}, [](const Message& message) { return std::pair(message.from, message.to); });
-  const std::vector<Use> uses = uses_of(hardware, placement, messages);
-  Exchange done;
+  const auto [uses, longest_pair] = uses_of(hardware, placement, messages);
+  Exchange done{.time = {longest_pair}};
   for (size_t first = 0, end = 0; first < uses.size(); first = end) {
     const Port& port = uses[first].port;
     Load load;  // messages: most of one rank

@@ -53,10 +53,14 @@ Exchange in_turn(const Exchange& first, const Exchange& next, double times = 1);
 /// takes no time.
 /// formula  the longest over all ports and directions of  a n + sum of N / (B share(N));  n: most messages of one rank
 ///          at the port;
-///          what is summed has only the class's sum_share of B
+///          what is summed has only the class's sum_share of B;
+///          or over all pairs of ranks of  a + N / (P share(N)),  P the rate of a pair, if that is longer: ports are
+///          then busy for a part of the time
 ///          n ranks that send each other N / n of N bytes directly take (n-1) a + (n-1)/n N / B, as a ring all-gather
 ///          or reduce-scatter does
-/// source   Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005
+/// source   S. Singh et al., arXiv 2502.08145 (rates by the size of a group inside a host, and by how many groups share
+///          the links between hosts); Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations
+///          in MPICH, 2005
 /// errors   InternalError if a message needs a class of link that the hardware lacks
 Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster& placement,
                        std::span<const Message> messages);

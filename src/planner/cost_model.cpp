@@ -338,8 +338,8 @@ double CostModel::send(int stage_ranks, bool crosses, i64 T) const {
   const cluster::LinkClass& link = crosses ? *hardware.inter_host : hardware.intra_host;
   const double bytes =
       static_cast<double>(T / stage_ranks * units_.model().hidden_size * size_of(units_.precision().compute));
-  return it->second = link.latency.count +
-                      std::min(link.shared_by, stage_ranks) * bytes / (link.bandwidth.count * link.curve.at(bytes));
+  const double port = std::min(link.shared_by, stage_ranks) / link.bandwidth.count;  // seconds of a byte
+  return it->second = link.latency.count + std::max(port, 1 / link.pair_rate().count) * bytes / link.curve.at(bytes);
 }
 
 double CostModel::Hops::sum(int from, int to, const Sends& of_micro_batch) const {

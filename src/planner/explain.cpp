@@ -84,7 +84,10 @@ std::string what_if(const Planner& planner, const Judged& best, const Questions&
   }
 }
 
-void faster(cluster::LinkClass& link) { link.bandwidth = {2 * link.bandwidth.count}; }
+void faster(cluster::LinkClass& link) {
+  link.bandwidth = {2 * link.bandwidth.count};
+  link.pair_bandwidth = {2 * link.pair_bandwidth.count};
+}
 
 // Doubles the speed of all work on the device.
 void faster(cluster::Device& device) {

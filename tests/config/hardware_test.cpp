@@ -202,6 +202,18 @@ TEST(HardwareFile, devices_may_slow_each_other_down) {
       "my.toml: device.alone_speedup = 0.5 must be at least 1 (the devices of a host don't slow each other down).");
 }
 
+TEST(HardwareFile, two_devices_may_have_less_than_a_port_between_them) {
+  EXPECT_EQ(hardware_from_toml(kGood, "my.toml").intra_host.pair_rate(), BytesPerSecond{1e10});
+  const cluster::Hardware pairs = hardware_from_toml(
+      with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB/s\"\npair_bandwidth = \"4 GB/s\""), "my.toml");
+  EXPECT_EQ(pairs.intra_host.pair_rate(), BytesPerSecond{4e9});
+  EXPECT_EQ(pairs.intra_host.bandwidth, BytesPerSecond{1e10});
+  EXPECT_EQ(error_with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB/s\"\npair_bandwidth = \"20 GB/s\""),
+            "my.toml:18: links.intra_host.pair_bandwidth = 20 GB/s must be at most the bandwidth of a port, 10 GB/s.");
+  EXPECT_EQ(error_with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB/s\"\npair_bandwidth = -1"),
+            "my.toml:21: links.intra_host.pair_bandwidth = -1 must be above 0.");
+}
+
 TEST(HardwareFile, ranks_in_lockstep_have_a_curve_by_seconds) {
   const std::string curve =
       with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 ms\", 0.75], [0.5, 0.9]]");

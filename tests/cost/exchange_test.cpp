@@ -52,6 +52,48 @@ TEST(Exchange, of_devices_that_share_a_nic_divides_it) {
   EXPECT_DOUBLE_EQ(seconds({{0, 4, 1000}, {2, 6, 1000}}), 1e-2 + 1e-2);
 }
 
+// Perlmutter's hosts: four devices, each pair of which has four of a device's twelve links. 76 GB/s in groups of two
+// and 225 in groups of four: axonn-ai/Megatron-AxoNN, commit 8a4ae24, examples/comm_model.py, get_bw.
+TEST(Exchange, of_pairs_with_links_of_their_own_is_quicker_in_larger_groups) {
+  cluster::Hardware hardware = two_hosts();
+  hardware.intra_host = {{0}, {225e9}, 1, {}};
+  hardware.intra_host.pair_bandwidth = {76e9};
+  const auto gathered = [&](const std::vector<std::vector<int>>& groups) {
+    std::vector<Message> messages;
+    for (const std::vector<int>& group : groups)
+      for (const int from : group)
+        for (const int to : group) messages.push_back({from, to, 12'000'000'000 / std::ssize(group)});
+    return exchange_over(hardware, hardware.placement(), messages);
+  };
+  const Exchange two = gathered({{0, 1}}), four = gathered({{0, 1, 2, 3}});
+  EXPECT_DOUBLE_EQ(two.time.count, 6.0 / 76);
+  EXPECT_DOUBLE_EQ(four.time.count, 9.0 / 225) << "the port is full before its links";
+  EXPECT_DOUBLE_EQ(gathered({{0, 1}, {2, 3}}).time.count, 6.0 / 76) << "other pairs have other links";
+  EXPECT_DOUBLE_EQ(gathered({{0, 1}, {0, 2}}).time.count, 6.0 / 76) << "so have other peers";
+  for (const Exchange::PortShare& use : two.ports) EXPECT_DOUBLE_EQ(use.share, 76.0 / 225);
+  for (const Exchange::PortShare& use : four.ports) EXPECT_DOUBLE_EQ(use.share, 1);
+}
+
+// The bandwidth of a group across hosts depends on how many groups, one for each place on the faster axes inside a
+// host, share a port (arXiv 2502.08145).
+TEST(Exchange, of_groups_across_hosts_divides_the_ports_that_their_faster_axes_share) {
+  cluster::Hardware hardware = two_hosts();
+  const auto across = [&](const std::vector<int>& places) {
+    std::vector<Message> messages;
+    for (const int place : places) {
+      messages.push_back({place, place + 4, 1000});
+      messages.push_back({place + 4, place, 1000});
+    }
+    return exchange_over(hardware, hardware.placement(), messages).time.count;
+  };
+  const double one = across({0}) - 1e-2;
+  for (const int shared_by : {1, 2, 4}) {
+    hardware.inter_host->shared_by = shared_by;
+    EXPECT_DOUBLE_EQ(across({0, 1}), 1e-2 + std::min(2, shared_by) * one);
+    EXPECT_DOUBLE_EQ(across({0, 1, 2, 3}), 1e-2 + shared_by * one);
+  }
+}
+
 TEST(Exchange, of_links_of_both_classes_takes_the_longer) {
   EXPECT_DOUBLE_EQ(seconds({{0, 1, 100000}, {0, 4, 100}}), 1e-3 + 1e-1);
 }
