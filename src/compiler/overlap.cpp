@@ -21,14 +21,17 @@ bool is_product(const ir::StageCode& stage, const ir::Instr& instr) {
   return cost.narrowest > 0 || cost.flops_per_pair > 0 || cost.flops_per_square > 0;
 }
 
-// Where a collective at the end of the code starts. Collectives don't overtake one another.
+// Where a collective at the end of the code starts. It overtakes collectives whose input is made later.
 size_t start_of(const ir::StageCode& stage, const std::vector<ir::Instr>& code, const ir::Instr& collective) {
   size_t before_product = code.size(), place = code.size();
   for (; place > 0; --place) {
     const ir::Instr& ahead = code[place - 1];
-    if (share(ahead.out, collective.in)) return place;
-    if (ahead.unit != collective.unit || is_collective(ahead) || conflict(collective, ahead)) break;
-    if (before_product == code.size() && is_product(stage, ahead)) before_product = place - 1;
+    if (share(ahead.out, collective.in)) {
+      while (place < code.size() && is_collective(code[place]) && share(ahead.out, code[place].in)) ++place;
+      return place;
+    }
+    if (ahead.unit != collective.unit || conflict(collective, ahead)) break;
+    if (before_product == code.size() && !is_collective(ahead) && is_product(stage, ahead)) before_product = place - 1;
   }
   const auto makes_input = [&](const ir::Instr& instr) {
     return instr.unit == collective.unit && share(instr.out, collective.in);

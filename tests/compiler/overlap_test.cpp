@@ -1,5 +1,6 @@
 #include "compiler/overlap.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +15,11 @@ namespace {
 
 using config::Recompute;
 
+ir::StageCode stage_of(const ir::Graph& graph, config::Strategy strategy, const layout::StageMesh& mesh, bool overlap) {
+  return compile_stage(graph, strategy, mesh, 0, graph.units(), {}, {.overlap = overlap});
+}
 ir::StageCode stage_of(const ir::Graph& graph, config::Strategy strategy, int tp, bool overlap) {
-  return compile_stage(graph, strategy, tensor_mesh(tp), 0, graph.units(), {}, {.overlap = overlap});
+  return stage_of(graph, std::move(strategy), tensor_mesh(tp), overlap);
 }
 
 // Runs a segment on what is made and what is on its way: what is read too early, dropped under a collective, or never
@@ -103,25 +107,36 @@ std::map<size_t, int> products_beside(const ir::StageCode& stage, const ir::Segm
   return count;
 }
 
+std::vector<layout::StageMesh> meshes() {
+  using layout::StageAxis;
+  return {tensor_mesh(2),
+          tensor_mesh(4),
+          {{StageAxis::inner, 2}},
+          {{StageAxis::outer, 2}, {StageAxis::inner, 2}},
+          {{StageAxis::ulysses, 2}, {StageAxis::inner, 2}}};
+}
+
 TEST(Overlap, changes_no_operators_order_and_waits_for_what_is_read) {
   for (config::ModelConfig model : {small_llama(), small_gpt2()})
-    for (const int tp : {2, 4})
+    for (const layout::StageMesh& mesh : meshes())
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
         for (const bool sequence_parallel : {true, false})
           for (const auto schedule : {config::ScheduleKind::one_f_one_b, config::ScheduleKind::zero_bubble})
             for (const bool overlap : {true, false}) {
-              SCOPED_TRACE(fmt::format("tp {} recompute {} sequence parallel {} schedule {} overlap {}", tp,
-                                       static_cast<int>(recompute), sequence_parallel, static_cast<int>(schedule),
-                                       overlap));
-              if (model.heads % tp != 0) continue;
+              SCOPED_TRACE(fmt::format(
+                  "outer {} inner {} ulysses {} recompute {} sequence parallel {} schedule {} "
+                  "overlap {}",
+                  mesh[layout::StageAxis::outer], mesh[layout::StageAxis::inner], mesh[layout::StageAxis::ulysses],
+                  static_cast<int>(recompute), sequence_parallel, static_cast<int>(schedule), overlap));
+              if (model.heads % mesh.positions() != 0) continue;
               model.layers = 3;
               const ir::Graph graph = training_graph(model);
               config::Strategy strategy = stage_strategy("test");
               strategy.recompute = recompute;
               strategy.sequence_parallel = sequence_parallel;
               strategy.schedule = schedule;
-              const ir::StageCode stage = stage_of(graph, strategy, tp, overlap),
-                                  other = stage_of(graph, strategy, tp, !overlap);
+              const ir::StageCode stage = stage_of(graph, strategy, mesh, overlap),
+                                  other = stage_of(graph, strategy, mesh, !overlap);
               EXPECT_EQ(operators_of(stage), operators_of(other));
               EXPECT_EQ(reads_of(stage.backward), reads_of(other.backward));
               Walk walk(stage);
@@ -163,6 +178,46 @@ TEST(Overlap, hides_the_sums_of_gradients_under_products_of_their_weights) {
       EXPECT_EQ(gathered[unit], sequence_parallel ? 2 : 0) << "layer " << unit;
     }
   }
+}
+
+// The sum over inner of an input's gradient comes before what its weight's gradient gathers again, but starts later.
+TEST(Overlap, hides_the_sums_of_gradients_over_inner_and_outer) {
+  config::ModelConfig model = small_llama();
+  model.layers = 3;
+  const ir::Graph graph = training_graph(model);
+  for (const bool sequence_parallel : {true, false}) {
+    config::Strategy strategy = stage_strategy("test");
+    strategy.sequence_parallel = sequence_parallel;
+    const layout::StageMesh mesh{{layout::StageAxis::outer, 2}, {layout::StageAxis::inner, 2}};
+    const ir::StageCode stage = stage_of(graph, strategy, mesh, true);
+    std::map<int, int> sums, hidden_sums, gathered, hidden_gathered;
+    for (const auto& [i, products] : products_beside(stage, stage.backward)) {
+      const ir::Instr& instr = stage.backward.code[i];
+      const bool sum = !stage.buffers[static_cast<size_t>(instr.in[0])].layout.partial.empty();
+      if (!sum && !stage.buffers[static_cast<size_t>(instr.out[0])].name.ends_with(" again")) continue;
+      ++(sum ? sums : gathered)[instr.unit];
+      (sum ? hidden_sums : hidden_gathered)[instr.unit] += products > 0;
+    }
+    for (const int unit : {1, 2, 3}) {
+      EXPECT_EQ(sums[unit], 4) << "of the inputs of q k v, o, gate up and down";
+      EXPECT_EQ(hidden_sums[unit], 4) << "layer " << unit;
+      EXPECT_EQ(gathered[unit], sequence_parallel ? 4 : 2) << "layer " << unit;
+      EXPECT_EQ(hidden_gathered[unit], gathered[unit]) << "layer " << unit;
+    }
+  }
+}
+
+// Gradients of values leave attention first, those of keys and queries are rotated meanwhile.
+TEST(Overlap, gathers_gradients_in_the_order_in_which_they_are_made) {
+  const ir::Graph graph = training_graph(small_llama());
+  const ir::StageCode stage = stage_of(graph, stage_strategy("test"), {{layout::StageAxis::inner, 2}}, true);
+  const std::vector<ir::Instr>& code = stage.backward.code;
+  const auto attention =
+      std::ranges::find_if(code, [](const ir::Instr& instr) { return instr.op && instr.op->name() == "attention_dx"; });
+  ASSERT_NE(attention, code.end());
+  std::vector<std::string> names;
+  for (auto instr = attention; names.size() < 6; ++instr) names.push_back(instr->op ? instr->op->name() : "reshard");
+  EXPECT_THAT(names, testing::ElementsAre("attention_dx", "reshard", "rope", "reshard", "rope", "reshard"));
 }
 
 TEST(Overlap, hides_nothing_without_it_and_drops_as_soon_as_may_be) {

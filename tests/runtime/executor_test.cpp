@@ -168,8 +168,9 @@ TEST(Executor, TensorParallelRanksOfSeveralHostsTrainAsOneRankDoes) {
 TEST(Executor, CollectivesBesideComputingChangeNoBit) {
   std::mt19937 random(14);
   const auto pick = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
-  const std::vector<std::vector<std::string>> jobs = {{"1,4,1", "1,2,2"}, {"2,2,1", "1,2,2"}, {"1,2,2"}, {"1,4,1"}};
-  for (int round = 0; round < 12; ++round) {
+  const std::vector<std::vector<std::string>> jobs = {
+      {"1,4,1", "1,2,2"}, {"2,2,1", "1,2,2"}, {"1,2,2"}, {"1,4,1"}, {"tp=4,inner=2"}, {"tp=2,ulysses=2,inner=2"}};
+  for (int round = 0; round < 18; ++round) {
     const std::vector<std::string>& specs = jobs[static_cast<size_t>(round) % jobs.size()];
     const int hosts = 1 + pick(2);
     config::StrategySettings settings{.recompute = static_cast<config::Recompute>(pick(3)),
@@ -245,12 +246,13 @@ TEST(Executor, ASilentRankIsNamedByWhoWaitsForItsCollective) {
 // With the memory of sums for other hosts, and of collectives on their way.
 TEST(Executor, TensorParallelRanksTakeAsMuchMemoryAsPredicted) {
   kernels::install_rank_allocator();
-  for (const auto& [hosts, overlap] :
-       {std::pair(1, false), std::pair(1, true), std::pair(2, false), std::pair(2, true)})
+  for (const auto& [spec, hosts, overlap] :
+       {std::tuple("1,4,1", 1, false), std::tuple("1,4,1", 1, true), std::tuple("1,4,1", 2, false),
+        std::tuple("1,4,1", 2, true), std::tuple("tp=4,inner=2", 1, true)})
     for (const config::Recompute recompute :
          {config::Recompute::none, config::Recompute::selective, config::Recompute::full}) {
       const compiler::Plans plans =
-          tiny_plans({"1,4,1"}, 4, 0, precision_from("fp32"), hosts, 1, {.recompute = recompute}, {.overlap = overlap});
+          tiny_plans({spec}, 4, 0, precision_from("fp32"), hosts, 1, {.recompute = recompute}, {.overlap = overlap});
       const Documents documents = tiny_documents(12, 5);
       const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
       const ir::Program program = compiler::assemble(plan, plans, {});
@@ -280,7 +282,7 @@ TEST(Executor, TensorParallelRanksTakeAsMuchMemoryAsPredicted) {
       for (int rank = 0; rank < 4; ++rank)
         EXPECT_EQ(peaks[static_cast<size_t>(rank)],
                   compiler::predict_memory(program, plan, plans, compiler::Holdings(plans, rank)).total)
-            << hosts << " hosts, overlap " << overlap << ", rank " << rank;
+            << spec << " on " << hosts << " hosts, overlap " << overlap << ", rank " << rank;
     }
 }
 
