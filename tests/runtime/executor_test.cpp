@@ -170,7 +170,7 @@ TEST(Executor, CollectivesBesideComputingChangeNoBit) {
   const auto pick = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
   const std::vector<std::vector<std::string>> jobs = {
       {"1,4,1", "1,2,2"}, {"2,2,1", "1,2,2"}, {"1,2,2"}, {"1,4,1"}, {"tp=4,inner=2"}, {"tp=2,ulysses=2,inner=2"}};
-  for (int round = 0; round < 18; ++round) {
+  for (int round = 0; round < 12; ++round) {
     const std::vector<std::string>& specs = jobs[static_cast<size_t>(round) % jobs.size()];
     const int hosts = 1 + pick(2);
     config::StrategySettings settings{.recompute = static_cast<config::Recompute>(pick(3)),
