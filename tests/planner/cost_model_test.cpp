@@ -39,7 +39,7 @@ double simulated(const Case& of, const Shape& shape, i64 capacity, const std::ve
   config::Job job;
   job.model.config = of.units.model();
   job.run.ranks = of.units.hardware().ranks();
-  job.buckets = {{1024, std::nullopt, strategy_of(shape, of.units.model().layers, capacity)}};
+  job.buckets = {{1024, {}, strategy_of(shape, of.units.model().layers, capacity)}};
   ir::Graph graph = models::build(of.units.model(), of.units.precision(), models::Output::loss);
   ir::differentiate(graph);
   const compiler::Plans plans(std::move(graph), {job.buckets[0].strategy}, 0, of.units.hardware().placement(),

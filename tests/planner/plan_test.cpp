@@ -92,7 +92,7 @@ TEST(Plan, order_and_copies_at_home_are_reported_and_given) {
 
 TEST(Plan, buckets_that_the_model_cannot_time_are_no_choice) {
   const Planner planner(request_of());
-  std::vector<config::Bucket> buckets = {{4096, std::nullopt, config::strategy_from_spec("2,2,1", 4, 4)}};
+  std::vector<config::Bucket> buckets = {{4096, {}, config::strategy_from_spec("2,2,1", 4, 4)}};
   EXPECT_TRUE(planner.choice(buckets, kOne)) << "without a capacity micro-batches are of the longest document";
   buckets[0].strategy.micro_batch_tokens = 1024;
   EXPECT_FALSE(planner.choice(buckets, kOne)) << "micro-batches shorter than a document";
@@ -116,7 +116,7 @@ TEST(Plan, settings_that_the_model_does_not_know_make_no_choice) {
        [](config::Strategy& s) { s.order.order = schedule::schedule(schedule::Kind::gpipe, 2, 64); }},
   };
   for (const auto& [what, change] : unknown) {
-    std::vector<config::Bucket> buckets = {{4096, std::nullopt, config::strategy_from_spec("1,2,2", 4, 4)}};
+    std::vector<config::Bucket> buckets = {{4096, {}, config::strategy_from_spec("1,2,2", 4, 4)}};
     ASSERT_TRUE(planner.choice(buckets, kOne));
     change(buckets[0].strategy);
     EXPECT_FALSE(planner.choice(buckets, kOne)) << what;
