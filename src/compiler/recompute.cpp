@@ -27,7 +27,7 @@ class Cloning {
     std::vector<ir::Instr> backward = std::move(stage_.backward.code);
     stage_.backward.code.clear();
     for (ir::Instr& instr : backward) {
-      for (int& b : instr.in) b = available(b, instr.phase);
+      for (int& b : instr.in) b = available(b, instr.pass);
       stage_.backward.code.push_back(std::move(instr));
     }
   }
@@ -56,12 +56,12 @@ class Cloning {
   }
 
   // The buffer from which the backward pass reads `buffer`: itself if kept, else that of a clone made here.
-  int available(int buffer, ir::Phase phase) {
+  int available(int buffer, Pass pass) {
     if (!producer_.contains(buffer) || kept(buffer)) return buffer;
     if (const auto it = clone_.find(buffer); it != clone_.end()) return it->second;
     ir::Instr instr = stage_.forward.code[producer_.at(buffer)];
-    instr.phase = phase;
-    for (int& b : instr.in) b = available(b, phase);
+    instr.pass = pass;
+    for (int& b : instr.in) b = available(b, pass);
     std::vector<int> originals = instr.out;
     for (int& b : instr.out) b = cloned(b);
     if (instr.op && !instr.op->adjacent_outputs().empty()) make_adjacent(stage_, instr.out);
@@ -142,7 +142,7 @@ void take_apart(ir::StageCode& stage) {
     ir::Instr inputs = whole, weights = whole;
     inputs.op = halves.inputs;
     weights.op = halves.weights;
-    weights.phase = ir::Phase::W;
+    weights.pass = Pass::W;
     weights.out = {std::exchange(inputs.out.back(), static_cast<int>(stage.buffers.size()))};
     weights.in = {inputs.out.back(), whole.in[0]};
     stage.buffers.push_back(std::move(between));
@@ -157,14 +157,13 @@ void take_apart(ir::StageCode& stage) {
 void recompute(ir::StageCode& stage, config::Recompute policy) { Cloning(stage, policy).run(); }
 
 void split_gradients(ir::StageCode& stage) {
-  stage.weight.phase = ir::Phase::W;
+  stage.weight.pass = Pass::W;
   take_apart(stage);
   std::set<int> read;  // by what stays
   std::vector<ir::Instr> stays, moves;
   for (size_t i = stage.backward.code.size(); i-- > 0;) {
     ir::Instr& instr = stage.backward.code[i];
-    const bool stay =
-        instr.phase != ir::Phase::W || std::ranges::any_of(instr.out, [&](int b) { return read.contains(b); });
+    const bool stay = instr.pass != Pass::W || std::ranges::any_of(instr.out, [&](int b) { return read.contains(b); });
     if (stay) read.insert(instr.in.begin(), instr.in.end());
     (stay ? stays : moves).push_back(std::move(instr));
   }

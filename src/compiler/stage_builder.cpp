@@ -21,8 +21,7 @@ layout::Shape unit_shape(const ir::Type& type, int positions) {
 }
 
 bool has_gradients(const ir::Graph& graph) {
-  return std::any_of(graph.calls().begin(), graph.calls().end(),
-                     [](const ir::Call& c) { return c.phase != ir::Phase::F; });
+  return std::any_of(graph.calls().begin(), graph.calls().end(), [](const ir::Call& c) { return c.pass != Pass::F; });
 }
 
 }  // namespace
@@ -70,15 +69,15 @@ StageBuilder::StageBuilder(const ir::Graph& graph, const config::Strategy& strat
   stage_.end_unit = end_unit;
   for (const layout::Axis& axis : stage_.replica.axes) replica_ += fmt::format("{} {} ", axis.name, axis.size);
   replica_ += fmt::format("{}", stage_.hosts);
-  stage_.forward.phase = ir::Phase::F;
-  stage_.backward.phase = ir::Phase::B;
+  stage_.forward.pass = Pass::F;
+  stage_.backward.pass = Pass::B;
 }
 
 ir::StageCode StageBuilder::build() {
   for (const bool forward : {true, false})
     for (size_t i = 0; i < graph_.calls().size(); ++i) {
       const ir::Call& call = graph_.calls()[i];
-      if (!here(call) || !needed_[i] || (call.phase == ir::Phase::F) != forward) continue;
+      if (!here(call) || !needed_[i] || (call.pass == Pass::F) != forward) continue;
       add_call(call);
       if (!misfits_.empty()) return {};
     }
@@ -97,13 +96,13 @@ RoleLayout StageBuilder::role_layout(layout::Role role, const ir::Type& type) co
 
 // The value of a buffer in the layout of a role. Sums are made, except those of gradients over axes that only copy the
 // value itself: they are made with the weights' gradients.
-int StageBuilder::in_role(int buffer, layout::Role role, int unit, ir::Phase phase) {
+int StageBuilder::in_role(int buffer, layout::Role role, int unit, Pass pass) {
   if (role == layout::Role::none) return buffer;
   const ir::Buffer& made = stage_.buffers[static_cast<size_t>(buffer)];
   RoleLayout to = role_layout(role, made.type);
   for (const int axis : made.layout.partial)
     if (std::ranges::count(to.copies, axis) > 0) to.layout.partial.push_back(axis);
-  return resharded(buffer, to.layout, unit, phase);
+  return resharded(buffer, to.layout, unit, pass);
 }
 
 // The buffer in which a value is now; parameters and feeds appear at first use, activations of other stages as
@@ -128,7 +127,7 @@ int StageBuilder::current(int value) {
       boundary = buffer(value, role_layout(layout::Role::boundary, v.type).layout);
       return primary_[static_cast<size_t>(value)] =
                  in_role(boundary, layout::Role::residual, forward ? stage_.first_unit : stage_.end_unit - 1,
-                         forward ? ir::Phase::F : ir::Phase::B);
+                         forward ? Pass::F : Pass::B);
     }
   }
   return buffer_of;
@@ -155,14 +154,14 @@ void StageBuilder::gather_params(const ir::Call& call) {
   for (const int v : call.in) {
     const ir::Value& value = graph_.value(v);
     if (value.kind != ir::ValueKind::param || !gathered_.contains(value.param)) continue;
-    const auto [copy, fresh] = copies_.try_emplace({&segment(call.phase), v}, -1);
+    const auto [copy, fresh] = copies_.try_emplace({&segment(call.pass), v}, -1);
     if (fresh) {
       const int held = buffer(v, param_layout(graph_, value.param, strategy_, stage_.replica));
       copy->second = new_buffer(v, use_layout(value.param));
       ir::Buffer& made = stage_.buffers[static_cast<size_t>(copy->second)];
       made.kind = ir::ValueKind::activation;
       made.name += " gathered";
-      add_reshard(held, copy->second, call.unit, call.phase);
+      add_reshard(held, copy->second, call.unit, call.pass);
     }
     primary_[static_cast<size_t>(v)] = copy->second;
   }
@@ -221,7 +220,7 @@ void StageBuilder::add_call(const ir::Call& call) {
   ir::Instr instr;
   instr.op = call.op;
   instr.unit = call.unit;
-  instr.phase = call.phase;
+  instr.pass = call.pass;
   instr.in = inputs_of(call, rule);
   for (int position = 0; position < stage_.replica.size(); ++position) {
     bool first = true;
@@ -235,19 +234,19 @@ void StageBuilder::add_call(const ir::Call& call) {
 std::vector<int> StageBuilder::inputs_of(const ir::Call& call, const ir::LayoutRule& rule) {
   std::vector<int> in;
   for (size_t i = 0; i < call.in.size(); ++i)
-    in.push_back(resharded(current(call.in[i]), rule.needs[i], call.unit, call.phase));
+    in.push_back(resharded(current(call.in[i]), rule.needs[i], call.unit, call.pass));
   return in;
 }
 
-int StageBuilder::resharded(int from, const layout::Layout& to, int unit, ir::Phase phase) {
+int StageBuilder::resharded(int from, const layout::Layout& to, int unit, Pass pass) {
   if (stage_.buffers[static_cast<size_t>(from)].layout == to) return from;
   const size_t known = stage_.buffers.size();
   const int made = buffer(stage_.buffers[static_cast<size_t>(from)].value, to);
-  if (static_cast<size_t>(made) == known) add_reshard(from, made, unit, phase);
+  if (static_cast<size_t>(made) == known) add_reshard(from, made, unit, pass);
   return made;
 }
 
-void StageBuilder::add_reshard(int from, int to, int unit, ir::Phase phase) {
+void StageBuilder::add_reshard(int from, int to, int unit, Pass pass) {
   const ir::Buffer &source = stage_.buffers[static_cast<size_t>(from)],
                    &target = stage_.buffers[static_cast<size_t>(to)];
   ir::Instr instr;
@@ -256,8 +255,8 @@ void StageBuilder::add_reshard(int from, int to, int unit, ir::Phase phase) {
   instr.in = {from};
   instr.out = {to};
   instr.unit = unit;
-  instr.phase = phase;
-  segment(phase).code.push_back(std::move(instr));
+  instr.pass = pass;
+  segment(pass).code.push_back(std::move(instr));
 }
 
 KnownExchanges::List StageBuilder::exchanges(const ir::Buffer& from, const ir::Buffer& to) {
@@ -299,10 +298,10 @@ void StageBuilder::produce(const ir::Call& call, const ir::LayoutRule& rule, ir:
   if (!instr.op->adjacent_inputs().empty()) make_adjacent(stage_, members(instr.op->adjacent_inputs(), instr.in));
   if (!instr.op->adjacent_outputs().empty()) make_adjacent(stage_, members(instr.op->adjacent_outputs(), instr.out));
   if (const auto loss = instr.op->loss_output()) stage_.loss = instr.out[*loss];
-  segment(call.phase).code.push_back(instr);
+  segment(call.pass).code.push_back(instr);
   for (size_t i = 0; i < call.out.size(); ++i) {
     const ir::Value& value = graph_.value(call.out[i]);
-    primary_[static_cast<size_t>(call.out[i])] = in_role(instr.out[i], value.role, call.unit, call.phase);
+    primary_[static_cast<size_t>(call.out[i])] = in_role(instr.out[i], value.role, call.unit, call.pass);
   }
 }
 
@@ -322,12 +321,12 @@ void StageBuilder::find_boundaries() {
     return std::ranges::any_of(std::array{stage_.act_in, stage_.grad_in},
                                [&](int b) { return b >= 0 && stage_.buffers[static_cast<size_t>(b)].value == value; });
   };
-  const auto leaving = [&](ir::Phase phase) {
+  const auto leaving = [&](Pass pass) {
     int value = -1;
     for (size_t i = 0; i < graph_.calls().size(); ++i) {
       const ir::Call& call = graph_.calls()[i];
-      if (!needed_[i] || here(call) || (call.phase == ir::Phase::F) != (phase == ir::Phase::F)) continue;
-      if (phase == ir::Phase::F ? call.unit < stage_.end_unit : call.unit >= stage_.first_unit) continue;
+      if (!needed_[i] || here(call) || (call.pass == Pass::F) != (pass == Pass::F)) continue;
+      if (pass == Pass::F ? call.unit < stage_.end_unit : call.unit >= stage_.first_unit) continue;
       for (const int v : call.in) {
         const int made = primary_[static_cast<size_t>(v)];
         if (graph_.value(v).kind != ir::ValueKind::activation || made < 0 || came_in(v)) continue;
@@ -336,11 +335,11 @@ void StageBuilder::find_boundaries() {
       }
     }
     if (value < 0) return -1;
-    const int unit = phase == ir::Phase::F ? stage_.end_unit - 1 : stage_.first_unit;
-    return in_role(primary_[static_cast<size_t>(value)], layout::Role::boundary, unit, phase);
+    const int unit = pass == Pass::F ? stage_.end_unit - 1 : stage_.first_unit;
+    return in_role(primary_[static_cast<size_t>(value)], layout::Role::boundary, unit, pass);
   };
-  stage_.act_out = leaving(ir::Phase::F);
-  stage_.grad_out = leaving(ir::Phase::B);
+  stage_.act_out = leaving(Pass::F);
+  stage_.grad_out = leaving(Pass::B);
   for (const ir::Instr& instr : stage_.forward.code)
     for (const int b : instr.in) {
       const ir::Buffer& buffer = stage_.buffers[static_cast<size_t>(b)];

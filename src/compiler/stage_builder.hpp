@@ -35,20 +35,20 @@ class StageBuilder {
   void misfit(const ir::Call& call);
   layout::Layout use_layout(int param) const;
   RoleLayout role_layout(layout::Role role, const ir::Type& type) const;
-  int in_role(int buffer, layout::Role role, int unit, ir::Phase phase);
+  int in_role(int buffer, layout::Role role, int unit, Pass pass);
   void gather_params(const ir::Call& call);
   std::vector<int> inputs_of(const ir::Call& call, const ir::LayoutRule& rule);
   ir::LayoutQuery query_of(const ir::Call& call);
   int current(int value);
   int buffer(int value, const layout::Layout& layout);
   int new_buffer(int value, const layout::Layout& layout);
-  int resharded(int from, const layout::Layout& to, int unit, ir::Phase phase);
-  void add_reshard(int from, int to, int unit, ir::Phase phase);
+  int resharded(int from, const layout::Layout& to, int unit, Pass pass);
+  void add_reshard(int from, int to, int unit, Pass pass);
   KnownExchanges::List exchanges(const ir::Buffer& from, const ir::Buffer& to);
   void produce(const ir::Call& call, const ir::LayoutRule& rule, ir::Instr& instr);
   void record_gradient(const ir::Call& call, int param, const layout::Layout& grad);
   void find_boundaries();
-  ir::Segment& segment(ir::Phase phase) { return phase == ir::Phase::F ? stage_.forward : stage_.backward; }
+  ir::Segment& segment(Pass pass) { return pass == Pass::F ? stage_.forward : stage_.backward; }
 
   const ir::Graph& graph_;
   const config::Strategy& strategy_;

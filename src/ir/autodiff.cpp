@@ -37,14 +37,14 @@ class Differentiation {
     for (const int v : call.out) dy.push_back(gradient_[static_cast<size_t>(v)]);
     if (!is_loss && std::all_of(dy.begin(), dy.end(), [](int g) { return g < 0; })) return;
     graph_.set_unit(call.unit);
-    graph_.set_phase(Phase::B);
+    graph_.set_pass(Pass::B);
     std::vector<int> existing;
     for (const int v : call.in) existing.push_back(is_activation(v) ? gradient_[static_cast<size_t>(v)] : -1);
     if (std::any_of(call.in.begin(), call.in.end(), [&](int v) { return is_activation(v); }) || is_loss) {
       const std::vector<int> gradients = call.op->input_gradient(graph_, call, dy, existing);
       for (size_t i = 0; i < call.in.size(); ++i) accumulate(call.in[i], gradients[i], existing[i]);
     }
-    graph_.set_phase(Phase::W);
+    graph_.set_pass(Pass::W);
     call.op->weight_gradient(graph_, call, dy);
   }
 

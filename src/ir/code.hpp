@@ -47,7 +47,7 @@ struct Instr {
   std::vector<int> in, out, after, drop;
   std::vector<bool> first_partial;
   int unit = 0;
-  Phase phase = Phase::F;
+  Pass pass = Pass::F;
 };
 
 struct UnitEvent {
@@ -60,13 +60,13 @@ struct Cut {
   int instr = 0;
   std::vector<int> after{};
 };
-/// Phase F, B or W; the one of phase B has both kinds of gradients unless there is one for weights, too. awaits:
+/// Pass F, B or W; the one of pass B has both kinds of gradients unless there is one for weights, too. awaits:
 /// parameter units in the order of their first use; last_reads: the instructions after which they are not read again;
 /// first_writes: units by the first instruction that adds to their gradients; releases: units whose gradients are
 /// complete, with the instruction after which they are. after: collectives that end before the segment does. cuts: in
 /// pieces, where depth, ZeRO-2 or 3 has transfers for parts of a run.
 struct Segment {
-  Phase phase = Phase::F;
+  Pass pass = Pass::F;
   std::vector<Instr> code;
   std::vector<UnitEvent> awaits, releases;
   std::vector<int> after{};

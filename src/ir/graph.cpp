@@ -84,12 +84,11 @@ std::vector<int> Graph::call_into(std::shared_ptr<const Operator> op, std::vecto
   std::vector<int> out;
   for (const Type& type : op->shape(types)) out.push_back(add_value({.name = name, .type = type}));
   for (const int accumulator : accumulators) out.push_back(accumulator);
-  calls_.push_back({.op = std::move(op), .in = std::move(in), .out = out, .unit = unit_, .phase = phase_});
+  calls_.push_back({.op = std::move(op), .in = std::move(in), .out = out, .unit = unit_, .pass = pass_});
   return out;
 }
 
 std::string to_string(const Graph& graph) {
-  static constexpr const char* kPhases[] = {"F", "B", "W"};
   const auto operand = [&](int v) {
     const Value& value = graph.value(v);
     std::string sizes;
@@ -104,8 +103,7 @@ std::string to_string(const Graph& graph) {
     std::string in, out;
     for (const int v : call.in) in += (in.empty() ? "" : ", ") + operand(v);
     for (const int v : call.out) out += (out.empty() ? "" : ", ") + operand(v);
-    text += fmt::format("u{} {} {} = {}({})\n", call.unit, kPhases[static_cast<size_t>(call.phase)], out,
-                        call.op->name(), in);
+    text += fmt::format("u{} {} {} = {}({})\n", call.unit, name_of(call.pass), out, call.op->name(), in);
   }
   return text;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/pass.hpp"
 #include "layout/axes.hpp"
 
 namespace switchyard::ir {
@@ -75,13 +76,11 @@ struct Value {
   layout::Role role = layout::Role::none;
 };
 
-enum class Phase { F, B, W };  // forward, input gradient, weight gradient
-
 struct Call {
   std::shared_ptr<const Operator> op;
   std::vector<int> in, out;  // value numbers; `out` includes gradient accumulators
   int unit = 0;
-  Phase phase = Phase::F;
+  Pass pass = Pass::F;
 };
 
 class Graph {
@@ -98,14 +97,14 @@ class Graph {
   int param_value(int param) const { return param_values_[static_cast<size_t>(param)]; }
   int gradient_value(int param);  // the accumulator (state dtype), created at first use
   int feed(Feed feed);            // created at first use
-  /// Appends a call in the current unit and phase; output types come from the operator. Returns output values.
+  /// Appends a call in the current unit and pass; output types come from the operator. Returns output values.
   std::vector<int> call(std::shared_ptr<const Operator> op, std::vector<int> in, const std::string& name);
   /// The same, with the given gradient accumulators appended to the operator's own outputs.
   std::vector<int> call_into(std::shared_ptr<const Operator> op, std::vector<int> in, std::vector<int> accumulators,
                              const std::string& name);
   void set_role(int value, layout::Role role) { values_[static_cast<size_t>(value)].role = role; }
   void set_unit(int unit) { unit_ = unit; }
-  void set_phase(Phase phase) { phase_ = phase; }
+  void set_pass(Pass pass) { pass_ = pass; }
   /// Whether any call depends on the seed and the step.
   bool is_random() const;
   const Value& value(int v) const { return values_[static_cast<size_t>(v)]; }
@@ -121,7 +120,7 @@ class Graph {
   std::vector<int> feed_values_ = std::vector<int>(5, -1);
   std::vector<Call> calls_;
   int unit_ = 0;
-  Phase phase_ = Phase::F;
+  Pass pass_ = Pass::F;
 };
 
 std::string to_string(const Graph& graph);

@@ -109,13 +109,13 @@ TEST(Differentiate, keeps_phases_apart) {
   std::set<int> made_by_W;
   for (size_t i = 0; i < graph.calls().size(); ++i) {
     const Call& call = graph.calls()[i];
-    EXPECT_EQ(call.phase == Phase::F, i < forward);
+    EXPECT_EQ(call.pass == Pass::F, i < forward);
     for (const int v : call.in) {
       EXPECT_FALSE(made_by_W.contains(v)) << call.op->name() << " reads what a weight gradient made";
       EXPECT_NE(graph.value(v).kind, ValueKind::gradient);
     }
     for (const int v : call.out) {
-      if (call.phase == Phase::W) {
+      if (call.pass == Pass::W) {
         EXPECT_EQ(graph.value(v).kind, ValueKind::gradient);
         made_by_W.insert(v);
       }

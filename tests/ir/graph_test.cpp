@@ -45,11 +45,11 @@ TEST(Graph, fills_in_what_a_parameter_leaves_out) {
 
 TEST(Graph, gives_calls_the_unit_and_phase_that_are_set) {
   Graph graph = small_graph();
-  graph.set_phase(Phase::W);
+  graph.set_pass(Pass::W);
   graph.call_into(std::make_shared<EmbeddingDw>(), {0, graph.feed(Feed::ids)}, {graph.gradient_value(0)}, "dw");
   const Call& call = graph.calls().back();
   EXPECT_EQ(call.unit, 1);
-  EXPECT_EQ(call.phase, Phase::W);
+  EXPECT_EQ(call.pass, Pass::W);
   EXPECT_EQ(call.out, std::vector<int>{graph.gradient_value(0)});
 }
 

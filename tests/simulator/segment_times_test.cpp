@@ -26,7 +26,7 @@ TEST(SegmentTimes, of_collectives_are_those_of_the_ring) {
     if (from.kind == ir::ValueKind::feed ||
         layout::classify(stage.replica, from.layout, to.layout) != layout::Pattern::all_gather)
       continue;
-    ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
+    ir::Segment alone{Pass::F, {instr}, {}, {}};
     const SegmentTimes times = segment_times(stage, alone, 32, ranks, hardware, plans.cluster());
     const double bytes =
         32.0 * static_cast<double>(from.type.shape.size[1]) * static_cast<double>(size_of(from.type.dtype));
@@ -67,7 +67,7 @@ TEST(SegmentTimes, of_collectives_over_hosts_are_no_longer_than_rings_over_all_p
       if (from.kind == ir::ValueKind::feed) continue;
       const layout::Pattern pattern = layout::classify(stage.replica, from.layout, to.layout);
       if (pattern != layout::Pattern::all_gather && pattern != layout::Pattern::reduce_scatter) continue;
-      ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
+      ir::Segment alone{Pass::F, {instr}, {}, {}};
       alone.code[0].after.clear();
       double seconds = 0, between = 0;
       const SegmentTimes times = segment_times(stage, alone, 64, ranks, hardware, plans.cluster());
@@ -128,7 +128,7 @@ TEST(SegmentTimes, of_an_operator_are_the_longer_of_arithmetic_and_memory) {
     if (!instr.op || instr.op->name() == "attention") continue;
     const ir::Cost cost = ir::local_cost(stage, instr, 0);
     const double flops = cost.flops_per_token * 32, bytes = cost.bytes_per_token * 32 + cost.bytes_fixed;
-    ir::Segment alone{ir::Phase::F, {instr}, {}, {}};
+    ir::Segment alone{Pass::F, {instr}, {}, {}};
     EXPECT_NEAR(segment_times(stage, alone, 32, {0}, hardware, plans.cluster()).pieces[0].fixed,
                 1e-6 + std::max(flops, bytes) / 1e9, 1e-12)
         << instr.op->name();
@@ -176,7 +176,7 @@ TEST(SegmentTimes, have_the_sums_of_norms_whose_features_are_cut) {
     const auto norm = std::ranges::find_if(
         segment->code, [&, called = name](const ir::Instr& i) { return i.op && i.op->name() == called; });
     ASSERT_NE(norm, segment->code.end());
-    ir::Segment alone{ir::Phase::F, {*norm}, {}, {}};
+    ir::Segment alone{Pass::F, {*norm}, {}, {}};
     alone.code[0].after.clear();
     const SegmentTimes times = segment_times(stage, alone, 32, {0, 1}, hardware, plans.cluster());
     ASSERT_EQ(times.pieces.size(), 2u);
@@ -217,7 +217,7 @@ TEST(SegmentTimes, of_fused_attention_take_its_own_rates_forward_and_backward) {
   const auto per_pair = [&](const ir::Segment& segment, const std::string& name) {
     const auto instr =
         std::ranges::find_if(segment.code, [&](const ir::Instr& i) { return i.op && i.op->name() == name; });
-    const ir::Segment alone{segment.phase, {*instr}, {}, {}};
+    const ir::Segment alone{segment.pass, {*instr}, {}, {}};
     return std::pair(segment_times(stage, alone, 32, {0}, hardware, plans.cluster()).pieces[0].per_pair,
                      ir::local_cost(stage, *instr, 0).flops_per_pair);
   };
@@ -236,7 +236,7 @@ TEST(SegmentTimes, of_a_head_count_the_traffic_of_its_logits) {
   const auto seconds = [&](double memory) {
     cluster::Hardware hardware = arithmetic_only(1, 1);
     for (auto& [type, rates] : hardware.device.rates) rates.memory = {memory};
-    return segment_times(stage, {ir::Phase::B, {*head}, {}, {}}, 32, {0}, hardware, plans.cluster()).pieces[0].fixed;
+    return segment_times(stage, {Pass::B, {*head}, {}, {}}, 32, {0}, hardware, plans.cluster()).pieces[0].fixed;
   };
   const ir::Cost cost = ir::local_cost(stage, *head, 0);
   EXPECT_GT(cost.bytes_after_per_token, 0);
@@ -277,7 +277,7 @@ TEST(SegmentTimes, of_a_head_over_parts_of_the_vocabulary_count_its_sums) {
   const auto head = std::ranges::find_if(
       stage.backward.code, [](const ir::Instr& instr) { return instr.op && instr.op->name() == "head_loss"; });
   ASSERT_NE(head, stage.backward.code.end());
-  const ir::Segment alone{ir::Phase::F, {*head}, {}, {}};
+  const ir::Segment alone{Pass::F, {*head}, {}, {}};
   const double element = static_cast<double>(size_of(stage.buffers[static_cast<size_t>(head->in[3])].type.dtype));
   constexpr i64 chunk = ir::HeadLoss::kChunk;
   for (const auto& [tokens, chunks] :
