@@ -46,5 +46,21 @@ TEST(StartBanner, a_single_strategy_has_no_lengths_and_no_budget_is_said) {
   EXPECT_EQ(lines[5], "memory    48 MiB a rank in the first step, without a budget");
 }
 
+TEST(StartBanner, several_sources_have_their_shares) {
+  const config::Job job = config::job_from_toml(
+      "model = { hidden_size = 48, layers = 2, heads = 6, ffn_size = 136, vocab_size = 149 }\nrun.steps = 1\n"
+      "batch = { sequences = 8, context = 512 }\nbucket = [{ max_length = 512, strategy = \"1,1,1\" }]\n"
+      "data.source = [{ path = \"x/mine\", weight = 3 }, { path = \"chats\" }]\n",
+      "job.toml");
+  const cluster::Cluster one = cluster::uniform(1, 1);
+  const std::vector<std::string> lines = start_banner(job, {.documents = 7,
+                                                            .tokens = 90,
+                                                            .work = {},
+                                                            .precision = {DType::f32, DType::f32},
+                                                            .cluster = one,
+                                                            .predicted = {}});
+  EXPECT_EQ(lines[1], "data      75% mine, 25% chats: 7 documents, 90 tokens");
+}
+
 }  // namespace
 }  // namespace switchyard::train
