@@ -92,7 +92,7 @@ TEST(JobDraft, sources_take_the_place_of_the_path) {
   EXPECT_EQ(sources_of(good({"data.path=one"})), (std::vector<DataSource>{{"one", 1, ""}}));
   EXPECT_TRUE(sources_of(good()).empty());
   EXPECT_EQ(error(sources("[data]\npath = \"one\"\n[[data.source]]\npath = \"a\"\n")),
-            "job.toml:19: data.path and [[data.source]] exclude each other. Keep one of them.");
+            "job.toml:21: data.path and [[data.source]] exclude each other. Keep one of them.");
   EXPECT_EQ(error(sources("[[data.source]]\nweight = 2\n")),
             "job.toml: data.source.0.path is missing. Give a folder made by `switchyard data prepare`.");
   EXPECT_EQ(error(sources("[[data.source]]\npath = \"a/x\"\n[[data.source]]\npath = \"b/x\"\n")),
