@@ -91,10 +91,10 @@ class JobOnRank {
     while (state_.step < job_.run.steps && stopped_by == 0) {
       stopped_by = step();
       const bool last = state_.step == job_.run.steps || stopped_by != 0;
+      if (last) recorder_.summarize();
       const bool due = job_.run.checkpoint_every > 0 && state_.step % job_.run.checkpoint_every == 0;
       if (!job_.run.out.empty() && (due || (last && job_.run.save_last))) save(last);
     }
-    recorder_.summarize();
     if (state_.step == job_.run.steps) return 0;
     recorder_.say(
         fmt::format("{}: stopped after step {} of {}", name_of_signal(stopped_by), state_.step, job_.run.steps));
