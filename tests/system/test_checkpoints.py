@@ -133,7 +133,8 @@ def test_more_steps_than_planned_never_raise_the_learning_rate_unasked(job, tmp_
     out = tmp_path / "out"
 
     def linear(steps, **optimizer):
-        return job(run={"steps": steps, "checkpoint_every": 2}, optimizer={"schedule": "linear", "lr": 1e-2, **optimizer})
+        return job(run={"steps": steps, "checkpoint_every": 2},
+                   optimizer={"schedule": "linear", "lr": 1e-2, **optimizer})
 
     planned = tiny.train(linear(4), "--out", out)
     assert [entry["lr"] for entry in planned] == pytest.approx([1e-2, 7.5e-3, 5e-3, 2.5e-3])
