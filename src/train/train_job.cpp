@@ -181,6 +181,7 @@ class JobOnRank {
     const std::vector<i64> peaks =
         comm::all_gather_values(fabric_, comm::everyone(fabric_, kStartChannel), "predicted memory",
                                 kBeforeTheFirstStep, rank_.predicted().total);
+    if (fabric_.rank() != 0) return;  // the others need not read the lengths of all documents
     i64 documents = 0, tokens = 0;
     for (const data::Source& source : sources_) {
       documents += source.corpus.documents();

@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "base/errors.hpp"
+#include "error_text.hpp"
 #include "index_file.hpp"
 
 namespace switchyard::data {
@@ -13,15 +12,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no UserError";
-}
 
 TEST(Corpus, OpensAFolderAPrefixOrEitherFile) {
   const TestFolder folder("corpus");

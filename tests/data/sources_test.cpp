@@ -3,24 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "base/errors.hpp"
+#include "error_text.hpp"
 #include "index_file.hpp"
 
 namespace switchyard::data {
 namespace {
 
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no UserError";
-}
 
 class Sources : public testing::Test {
  protected:

@@ -6,41 +6,33 @@ const PARTS = [
   ["pipeline", "waiting for other stages", "#e0b93b"], ["imbalance", "waiting for other ranks", IDLE_COLOR]
 ];
 
-// One bar for the predicted step and one for the measured one, as shares of each.
-function partsPlot(into, parts) {
-  const words = parts.map((one) => (one.measured ? "measured" : "predicted"));
-  const figure = chart(
-      into,
-      "shares of the step: " +
-          parts
-              .map(
-                  (one, p) =>
-                      `${words[p]}: ` + PARTS.map(([field, text]) => `${text} ${percent(one[field])}`).join(", "))
-              .join("; "),
-      {
-        x_range: new Bokeh.Range1d({start: 0, end: 1}),
-        y_range: new Bokeh.Range1d({start: parts.length, end: 0}),
-        height: 50 + 38 * parts.length
-      });
+// A bar for each row, made of its parts one behind the other, as shares of the step. columns: further columns of a
+// part's source, from its field and its ends. Returns the figure and a renderer for each part.
+function shareBars(into, text, height, names, rows, parts, columns) {
+  const figure = chart(into, text, {
+    x_range: new Bokeh.Range1d({start: 0, end: 1}),
+    y_range: new Bokeh.Range1d({start: rows.length, end: 0}),
+    height
+  });
+  const middles = rows.map((_, r) => r + 0.5);
   figure.xaxes[0].formatter = new Bokeh.NumeralTickFormatter({format: "0 %"});
-  figure.yaxes[0].ticker = new Bokeh.FixedTicker({ticks: parts.map((_, p) => p + 0.5), minor_ticks: []});
-  figure.yaxes[0].major_label_overrides = new Map(words.map((word, p) => [p + 0.5, word]));
+  figure.yaxes[0].ticker = new Bokeh.FixedTicker({ticks: middles, minor_ticks: []});
+  figure.yaxes[0].major_label_overrides = new Map(names.map((name, r) => [r + 0.5, name]));
   figure.ygrids[0].grid_line_color = null;
-  const before = parts.map(() => 0), renderers = [];
-  for (const [field, text, color] of PARTS) {
-    const left = [...before], right = parts.map((one, p) => (before[p] += one[field]));
+  const before = rows.map(() => 0);
+  const renderers = parts.map(([field, words, color]) => {
+    const left = [...before], right = rows.map((row, r) => (before[r] += row[field]));
     const source = new Bokeh.ColumnDataSource({
       data: {
         left,
         right,
-        y: parts.map((_, p) => p + 0.5),
-        what: parts.map(() => text),
-        share: parts.map((one) => percent(one[field])),
-        middle: left.map((from, p) => (from + right[p]) / 2),
-        label: parts.map((one) => (one[field] > (narrow ? 0.16 : 0.05) ? percent(one[field]) : ""))
+        y: middles,
+        what: rows.map(() => words),
+        share: rows.map((row) => percent(row[field])),
+        ...columns(field, left, right)
       }
     });
-    renderers.push(figure.hbar({
+    return figure.hbar({
       y: {field: "y"},
       height: 0.8,
       left: {field: "left"},
@@ -48,9 +40,25 @@ function partsPlot(into, parts) {
       source,
       fill_color: color,
       line_color: null
-    }));
+    });
+  });
+  return {figure, renderers};
+}
+
+// One bar for the predicted step and one for the measured one.
+function partsPlot(into, parts) {
+  const words = parts.map((one) => (one.measured ? "measured" : "predicted"));
+  const each = parts.map(
+      (one, p) => `${words[p]}: ` + PARTS.map(([field, text]) => `${text} ${percent(one[field])}`).join(", "));
+  const {figure, renderers} = shareBars(
+      into, "shares of the step: " + each.join("; "), 50 + 38 * parts.length, words, parts, PARTS,
+      (field, left, right) => ({
+        middle: left.map((from, p) => (from + right[p]) / 2),
+        label: parts.map((one) => (one[field] > (narrow ? 0.16 : 0.05) ? percent(one[field]) : ""))
+      }));
+  PARTS.forEach(([field], p) => {
     figure.text({field: "middle"}, {field: "y"}, {field: "label"}, {
-      source,
+      source: renderers[p].data_source,
       text_align: "center",
       text_baseline: "middle",
       text_font_size: "12px",
@@ -58,7 +66,7 @@ function partsPlot(into, parts) {
           field === "pipeline" || field === "sends" ? "#1c2430" :
                                                       "white"
     });
-  }
+  });
   hover(figure, renderers, ["<b>@what</b> @share"]);
 }
 
@@ -96,38 +104,11 @@ function shares() {
   for (const run of runs) {
     title(node, run);
     const rows = run.shares.slice(0, 64), number = rows.length;
-    const figure = chart(node, "predicted shares of the step by rank", {
-      x_range: new Bokeh.Range1d({start: 0, end: 1}),
-      y_range: new Bokeh.Range1d({start: number, end: 0}),
-      height: Math.round(60 + number * Math.max(13, Math.min(26, 600 / number)))
-    });
-    figure.xaxes[0].formatter = new Bokeh.NumeralTickFormatter({format: "0 %"});
-    figure.yaxes[0].ticker = new Bokeh.FixedTicker({ticks: rows.map((_, r) => r + 0.5), minor_ticks: []});
-    figure.yaxes[0].major_label_overrides = new Map(rows.map((row, r) => [r + 0.5, rankWord(row.ranks, row.count)]));
-    figure.ygrids[0].grid_line_color = null;
-    const before = rows.map(() => 0), renderers = [];
-    for (const [field, text, color] of parts) {
-      const left = [...before], right = rows.map((row, r) => (before[r] += row[field]));
-      const source = new Bokeh.ColumnDataSource({
-        data: {
-          left,
-          right,
-          y: rows.map((_, r) => r + 0.5),
-          what: rows.map(() => text),
-          share: rows.map((row) => percent(row[field])),
-          ranks: rows.map((row) => rankWord(row.ranks, row.count))
-        }
-      });
-      renderers.push(figure.hbar({
-        y: {field: "y"},
-        height: 0.8,
-        left: {field: "left"},
-        right: {field: "right"},
-        source,
-        fill_color: color,
-        line_color: null
-      }));
-    }
+    const names = rows.map((row) => rankWord(row.ranks, row.count));
+    const {figure, renderers} = shareBars(
+        node, "predicted shares of the step by rank",
+        Math.round(60 + number * Math.max(13, Math.min(26, 600 / number))), names, rows, parts,
+        () => ({ranks: names}));
     hover(figure, renderers, ["<b>@what</b> @share", "@ranks"]);
     if (run.shares.length > 64)
       node.append(el("p", {class: "small"}, `The first 64 of ${run.shares.length} groups of ranks.`));
