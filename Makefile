@@ -9,6 +9,7 @@ setup:
 build: setup
 	@tools/build $(BUILD)
 test: build
+	@tools/setup test
 	@tools/test $(BUILD)
 demo: build
 	@STEPS=$(STEPS) tools/demo $(BUILD)

@@ -2,6 +2,7 @@
 """tools/setup in a folder of its own, with stand-ins for apt-get, sudo, id and pip that write down their calls."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -9,6 +10,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MISSING = "switchyard-no-such-package"
+LOCKED = "pip install --require-hashes --no-deps -r"
 
 
 @unittest.skipUnless(shutil.which("dpkg-query"), "this machine has no dpkg")
@@ -19,8 +21,9 @@ class Setup(unittest.TestCase):
         self.root = pathlib.Path(folder.name)
         (self.root / "tools").mkdir()
         shutil.copy(ROOT / "tools/setup", self.root / "tools/setup")
-        (self.root / "apt.txt").write_text("# a comment\ndpkg  # another\n?switchyard-package-of-no-distribution\n")
-        shutil.copy(ROOT / "requirements.txt", self.root)
+        shutil.copytree(ROOT / "packages", self.root / "packages")
+        (self.root / "packages/apt.txt").write_text("# a comment\ndpkg  # another\n?switchyard-package-of-nobody\n")
+        (self.root / "packages/apt-test.txt").write_text("")
         self.script("bin/apt-get", 'echo "apt-get $*" >>"$LOG"')
         self.script("bin/sudo", '[ "$1" = -n ] && exit 0; echo sudo >>"$LOG"; exec "$@"')
         self.script("bin/id", "echo 0")
@@ -35,28 +38,47 @@ class Setup(unittest.TestCase):
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
 
-    def run_setup(self):
+    def run_setup(self, *arguments):
         """Exit code, standard error, and the calls made."""
         log = self.root / "log"
         log.write_text("")
         env = dict(os.environ, PATH=f"{self.root}/bin:{os.environ['PATH']}", LOG=str(log), PYTHON="python-stand-in")
-        done = subprocess.run([self.root / "tools/setup"], env=env, stdin=subprocess.DEVNULL, capture_output=True,
+        done = subprocess.run([self.root / "tools/setup", *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=60)
         return done.returncode, done.stderr, log.read_text().splitlines()
 
-    def want_missing_package(self):
-        with open(self.root / "apt.txt", "a") as file:
+    def want_missing_package(self, name="apt.txt"):
+        with open(self.root / "packages" / name, "a") as file:
             file.write(f"{MISSING}\n")
 
-    def test_python_packages_come_once_with_torch_first_and_alone(self):
-        torch = next(line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("torch"))
-        self.assertEqual(torch, "torch==2.13.0")
-        self.assertEqual(self.run_setup(), (0, "", ["venv", f"pip install {torch}", "pip install -r requirements.txt"]))
+    def without_root(self):
+        self.script("bin/id", "echo 1000")
+        self.script("bin/sudo", "exit 1")
+
+    def test_python_packages_come_once_by_their_hashes(self):
+        self.assertEqual(self.run_setup(), (0, "", ["venv", f"{LOCKED} packages/requirements.txt", "pip install torch==2.13.0"]))
         self.assertEqual(self.run_setup(), (0, "", []))
+
+    def test_what_only_tests_need_comes_when_it_is_asked_for(self):
+        self.run_setup()
+        self.want_missing_package("apt-test.txt")
+        self.assertEqual(self.run_setup(), (0, "", []))
+        calls = self.run_setup("test")[2]
+        self.assertEqual(calls, ["apt-get update", f"apt-get install -y --no-install-recommends {MISSING}",
+                                 f"{LOCKED} packages/requirements-test.txt", "pip install torch==2.13.0"])
+
+    def test_another_word_than_test_is_refused(self):
+        self.assertEqual(self.run_setup("tests"), (2, "usage: tools/setup [test]\n", []))
+
+    def test_running_and_testing_have_the_same_versions(self):
+        lines = {name: set(re.findall(r"^[\w.-]+==.*", (ROOT / "packages" / name).read_text(), re.MULTILINE))
+                 for name in ("requirements.txt", "requirements-test.txt")}
+        self.assertGreater(len(lines["requirements.txt"]), 20)
+        self.assertLessEqual(lines["requirements.txt"], lines["requirements-test.txt"])
 
     def test_changed_requirements_are_installed_again(self):
         self.run_setup()
-        with open(self.root / "requirements.txt", "a") as file:
+        with open(self.root / "packages/requirements.txt", "a") as file:
             file.write("another\n")
         self.assertEqual(len(self.run_setup()[2]), 2)
 
@@ -72,7 +94,7 @@ class Setup(unittest.TestCase):
         self.assertEqual(calls[:2], ["apt-get update", f"apt-get install -y --no-install-recommends {MISSING}"])
 
     def test_optional_packages_are_installed_where_there_are_any(self):
-        with open(self.root / "apt.txt", "a") as file:
+        with open(self.root / "packages/apt.txt", "a") as file:
             file.write(f"?{MISSING}\n")
         self.assertEqual([call for call in self.run_setup()[2] if "apt-get" in call], [])
         self.script("bin/apt-cache", f'[ "$2" = {MISSING} ]')
@@ -84,13 +106,21 @@ class Setup(unittest.TestCase):
         self.script("bin/id", "echo 1000")
         self.assertEqual(self.run_setup()[2][:2], ["sudo", "apt-get update"])
 
-    def test_without_root_the_one_command_is_printed(self):
+    def test_without_root_what_running_needs_comes_from_elsewhere(self):
         self.want_missing_package()
-        self.script("bin/id", "echo 1000")
-        self.script("bin/sudo", "exit 1")
+        self.without_root()
+        self.script("bin/python-stand-in", 'case $1 in -m) mkdir -p .venv/bin; cp "$(dirname "$0")/pip-stand-in" '
+                                           '.venv/bin/pip; cp "$0" .venv/bin/python;; tools/*) echo "$1" >>"$LOG";; esac')
         code, error, calls = self.run_setup()
-        self.assertEqual((code, calls), (1, []))
-        self.assertEqual(error, f"This needs root. Type, as root:  apt-get install -y {MISSING}\n")
+        self.assertEqual((code, error, calls[-1]), (0, "", "tools/without_root.py"))
+
+    def test_without_root_the_one_command_for_testing_is_printed(self):
+        self.want_missing_package("apt-test.txt")
+        self.without_root()
+        code, error, _ = self.run_setup("test")
+        self.assertEqual(code, 1)
+        self.assertEqual(error, "Testing needs packages that only root can install. Type, as root: "
+                                f"apt-get install -y {MISSING}\n")
 
     def test_a_failing_apt_get_stops_it(self):
         self.want_missing_package()
