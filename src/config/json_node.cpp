@@ -33,13 +33,12 @@ Json parse_json(const std::string& text, const std::string& origin, const std::s
   }
 }
 
-void Node::expect_keys(std::initializer_list<std::string> known, std::initializer_list<std::string> needed) const {
+void Node::expect_keys(const std::vector<std::string>& known, const std::vector<std::string>& needed) const {
   if (!value_.is_object())
     error("is {}; an object is needed, with the keys {}.", shown(value_), fmt::join(known, ", "));
-  const std::vector<std::string> names(known);
   for (const auto& item : value_.items()) {
-    if (std::find(names.begin(), names.end(), item.key()) != names.end()) continue;
-    const std::string nearest = nearest_name(item.key(), names);
+    if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
+    const std::string nearest = nearest_name(item.key(), known);
     error("has an unknown key {}. {}", shown(Json(item.key())),
           nearest.empty() ? fmt::format("Known are {}.", fmt::join(known, ", "))
                           : fmt::format("Did you mean \"{}\"?", nearest));

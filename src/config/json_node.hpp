@@ -33,7 +33,7 @@ class Node {
   }
 
   /// UserError for a key that is not in `known`, and for a missing one of `needed`.
-  void expect_keys(std::initializer_list<std::string> known, std::initializer_list<std::string> needed) const;
+  void expect_keys(const std::vector<std::string>& known, const std::vector<std::string>& needed) const;
   bool has(const std::string& key) const;
   bool is_null() const { return value_.is_null(); }
   Node operator[](const std::string& key) const;
