@@ -19,9 +19,10 @@ enum ChannelId : int {
   kFileChannel = 7,          // joint work on files
   kHostChannel = 8,          // what each host has
   kSwitchBenchChannel = 9,
-  kFigureChannel = 10,  // figures of each step
-  kStartChannel = 11,   // what is reported before the first step
+  kFigureChannel = 10,      // figures of each step
+  kStartChannel = 11,       // what is reported before the first step
+  kCheckpointChannel = 12,  // joint work on checkpoints while training goes on
 };
-static_assert(kStartChannel < runtime::kFirstChannel, "an executor's channels follow");
+static_assert(kCheckpointChannel < runtime::kFirstChannel, "an executor's channels follow");
 
 }  // namespace switchyard::train

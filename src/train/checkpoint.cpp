@@ -76,27 +76,27 @@ layout::Box box_of(const std::vector<i64>& lo, const std::vector<i64>& hi) {
   return box;
 }
 
-// The writers follow from home's owners alone, so every rank knows the whole manifest.
+/// What the state of one part of an owner's box is called; number: of the box among those of its parameter.
+files::ManifestEntry entry_of(const compiler::Plans& plans, const ir::Param& param, const layout::Shard& shard,
+                              size_t number, const char* part) {
+  return {.tensor = param.name,
+          .part = part,
+          .lo = {shard.box.lo.begin(), shard.box.lo.begin() + shard.box.dims},
+          .hi = {shard.box.hi.begin(), shard.box.hi.begin() + shard.box.dims},
+          .file = files::shard_name(shard.rank, plans.cluster().ranks()),
+          .key = fmt::format("{}/{}/{}", part, param.name, number)};
+}
+
+// The writers follow from home's owners alone, so rank 0 knows the whole manifest.
 files::Manifest manifest_of(const compiler::Plans& plans) {
   files::Manifest manifest;
   manifest.dtype = plans.graph().precision().state;
   for (size_t p = 0; p < plans.graph().params().size(); ++p) {
     const ir::Param& param = plans.graph().param(static_cast<int>(p));
     manifest.shapes[param.name] = param.shape.size;
-    int number = 0;
-    for (const layout::Shard& shard : plans.owners()[p].shards) {
-      const std::string file = files::shard_name(shard.rank, plans.cluster().ranks());
-      const std::vector<i64> lo(shard.box.lo.begin(), shard.box.lo.begin() + shard.box.dims),
-          hi(shard.box.hi.begin(), shard.box.hi.begin() + shard.box.dims);
-      for (const char* part : kParts)
-        manifest.entries.push_back({.tensor = param.name,
-                                    .part = part,
-                                    .lo = lo,
-                                    .hi = hi,
-                                    .file = file,
-                                    .key = fmt::format("{}/{}/{}", part, param.name, number)});
-      ++number;
-    }
+    const auto& shards = plans.owners()[p].shards;
+    for (size_t number = 0; number < shards.size(); ++number)
+      for (const char* part : kParts) manifest.entries.push_back(entry_of(plans, param, shards[number], number, part));
   }
   return manifest;
 }
@@ -144,35 +144,21 @@ void write_to_model(files::TensorFolderWriter& model, const ir::Param& param, co
 }
 
 // A rank's part of home, to its own file of state/ and to its place in the files of model/.
-void write_part(const std::filesystem::path& folder, const files::Manifest& manifest, const compiler::Plans& plans,
-                const runtime::Home& home, int rank, const comm::JointWork::Check& check_others) {
-  std::map<std::pair<std::string, std::string>, std::vector<std::pair<layout::Box, at::Tensor>>> mine;
-  std::map<std::string, const ir::Param*> params;
-  for (const runtime::HomeUnit& unit : home.units())
-    for (const runtime::HomeShard& shard : unit.shards) {
-      const ir::Param& param = plans.graph().param(shard.param);
-      params[param.name] = &param;
-      for (const char* part : kParts) mine[{param.name, part}].emplace_back(shard.box, part_of(shard, part));
-    }
-  const std::string file = files::shard_name(rank, plans.cluster().ranks());
+void write_part(const std::filesystem::path& folder, const HomePart& part, const compiler::Plans& plans, int rank,
+                const comm::JointWork::Check& check_others) {
+  if (part.boxes.empty()) return;
   std::vector<files::TensorEntry> entries;
-  std::vector<const files::ManifestEntry*> own;
-  for (const files::ManifestEntry& entry : manifest.entries)
-    if (entry.file == file) {
-      own.push_back(&entry);
-      entries.push_back({entry.key, manifest.dtype, runtime::sizes_of(box_of(entry.lo, entry.hi))});
-    }
-  if (own.empty()) return;
-  files::TensorWriter state = files::TensorWriter::create(folder / "state" / file, entries);
+  for (const HomePart::Box& box : part.boxes)
+    entries.push_back(
+        {box.entry.key, plans.graph().precision().state, runtime::sizes_of(box_of(box.entry.lo, box.entry.hi))});
+  files::TensorWriter state =
+      files::TensorWriter::create(folder / "state" / files::shard_name(rank, plans.cluster().ranks()), entries);
   files::TensorFolderWriter model = files::TensorFolderWriter::join(folder / "model", model_entries(plans.graph()));
-  for (const files::ManifestEntry* entry : own) {
+  for (const HomePart::Box& box : part.boxes) {
     check_others();
-    for (const auto& [box, tensor] : mine.at({entry->tensor, entry->part}))
-      if (const layout::Box owned = box_of(entry->lo, entry->hi); box.contains(owned)) {
-        const at::Tensor values = runtime::view_of(tensor, box, owned).cpu().contiguous();
-        state.write(entry->key, 0, bytes_of(values));
-        if (entry->part == kParts[0]) write_to_model(model, *params.at(entry->tensor), *entry, values);
-      }
+    const at::Tensor values = box.values.cpu().contiguous();
+    state.write(box.entry.key, 0, bytes_of(values));
+    if (box.entry.part == kParts[0]) write_to_model(model, plans.graph().param(box.param), box.entry, values);
   }
   state.finish();
   model.finish();
@@ -209,9 +195,39 @@ data::Cursor cursor_of(const config::Job& job, const files::CheckpointMeta& meta
 
 }  // namespace
 
+HomePart home_part(const compiler::Plans& plans, const runtime::Home& home, int rank) {
+  HomePart result;
+  for (size_t p = 0; p < plans.graph().params().size(); ++p) {
+    const int index = static_cast<int>(p);
+    const auto& shards = plans.owners()[p].shards;
+    for (size_t number = 0; number < shards.size(); ++number) {
+      const layout::Shard& owned = shards[number];
+      if (owned.rank != rank) continue;
+      const runtime::HomeShard& shard = home.shard(index, owned.box);
+      for (const char* part : kParts)
+        result.boxes.push_back({entry_of(plans, plans.graph().param(index), owned, number, part), index,
+                                runtime::view_of(part_of(shard, part), shard.box, owned.box)});
+    }
+  }
+  return result;
+}
+
+i64 HomePart::bytes() const {
+  i64 total = 0;
+  for (const Box& box : boxes) total += static_cast<i64>(box.values.nbytes());
+  return total;
+}
+
+HomePart HomePart::copy() const {
+  HomePart result = *this;
+  for (Box& box : result.boxes)
+    box.values = box.values.to(box.values.options().device(at::kCPU), /*non_blocking=*/false, /*copy=*/true,
+                               at::MemoryFormat::Contiguous);
+  return result;
+}
+
 void save_checkpoint(const config::Job& job, const files::ModelFiles& model_files, const compiler::Plans& plans,
-                     const runtime::Home& home, int rank, comm::JointWork& together, const TrainState& state) {
-  const files::Manifest manifest = manifest_of(plans);
+                     const HomePart& part, int rank, comm::JointWork& together, const TrainState& state) {
   // Both are destroyed after the last joint work: what a failed checkpoint leaves is not removed while others still
   // write into it.
   std::optional<files::CheckpointWriter> writer;
@@ -222,13 +238,13 @@ void save_checkpoint(const config::Job& job, const files::ModelFiles& model_file
     model.emplace(files::TensorFolderWriter::create(writer->folder() / "model", model_entries(plans.graph())));
   });
   together.run(fmt::format("parts of checkpoint {}", state.step), [&](const auto& check_others) {
-    write_part(files::partial_path(job.run.out, state.step), manifest, plans, home, rank, check_others);
+    write_part(files::partial_path(job.run.out, state.step), part, plans, rank, check_others);
   });
   together.run(fmt::format("end of checkpoint {}", state.step), [&](const auto& check_others) {
     if (!writer) return;
     model->finish();
     for (const auto& [name, text] : model_files) files::write_text(writer->folder() / "model" / name, text);
-    files::write_manifest(writer->folder(), manifest);
+    files::write_manifest(writer->folder(), manifest_of(plans));
     files::CheckpointMeta meta;
     meta.step = state.step;
     meta.updates = state.updates;

@@ -24,6 +24,7 @@ void for_each_number(const StepRecord& r, Visit visit) {
   visit("padding_share", r.padding_share);
   if (r.bubble_share) visit("bubble_share", *r.bubble_share);
   if (r.hidden_share) visit("hidden_share", *r.hidden_share);
+  if (r.checkpoint_time) visit("checkpoint_seconds", r.checkpoint_time->count);
   for (const SourceRecord& source : r.sources) {
     if (source.loss) visit("loss/" + source.name, *source.loss);
     visit("tokens/" + source.name, source.tokens);

@@ -46,27 +46,29 @@ runtime::Probe StepRecorder::planned() {
   return {.spans = traced()};
 }
 
-int StepRecorder::record(const DoneStep& step, const Rank& rank) {
+AfterStep StepRecorder::record(const DoneStep& step, const Rank& rank) {
   const runtime::StepResult& result = step.result;
   const comm::Traffic after = fabric_.traffic();
   const auto sent = [&](cluster::Link link) {
     return after[static_cast<size_t>(link)] - before_[static_cast<size_t>(link)];
   };
   const Figures mine{.peak = memory_.peak(),
-                     .predicted_peak = rank.predicted().total,
-                     .peak_bound = rank.bound().total,
+                     .predicted_peak = rank.predicted().total + step.checkpoint_copy,
+                     .peak_bound = rank.bound().total + step.checkpoint_copy,
                      .intra = sent(cluster::Link::intra_host),
                      .inter = sent(cluster::Link::inter_host),
                      .waiting = result.times.waiting,
                      .switching = result.times.parameters,
                      .collectives = result.times.collectives,
                      .hidden = result.times.hidden,
-                     .stop_signal = StopSignals::received()};
+                     .stop_signal = StopSignals::received(),
+                     .saving = step.saving};
   const auto all =
       comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "step figures", step_, mine);
   if (traced()) keep_timeline(result.spans, rank.program());
-  const int stop_signal = std::ranges::max(all, {}, &Figures::stop_signal).stop_signal;
-  if (!log_) return stop_signal;
+  const AfterStep after_step{.stop_signal = std::ranges::max(all, {}, &Figures::stop_signal).stop_signal,
+                             .saving = std::ranges::any_of(all, &Figures::saving)};
+  if (!log_) return after_step;
   const double seconds = seconds_since(began_);
   const std::vector<i64> lengths = data::Sampler::lengths(step.batch);
   StepRecord record = record_of(all, seconds);
@@ -77,6 +79,7 @@ int StepRecorder::record(const DoneStep& step, const Rank& rank) {
   record.grad_norm = result.norm;
   record.tokens = std::accumulate(lengths.begin(), lengths.end(), i64{0});
   record.padding_share = batch::padding_share(step.plan);
+  record.checkpoint_time = step.checkpoint_time;
   record.skipped = !result.finite;
   double flops = 0;
   for (const i64 length : lengths) flops += 3 * work_(length);  // backward: twice the forward pass
@@ -84,7 +87,7 @@ int StepRecorder::record(const DoneStep& step, const Rank& rank) {
   log_->add(record);
   if (record.skipped)
     log_->say(fmt::format("step {}: loss or gradient is not finite; the update was skipped", record.step));
-  return stop_signal;
+  return after_step;
 }
 
 void StepRecorder::say(const std::string& text) {

@@ -16,12 +16,24 @@
 
 namespace switchyard::train {
 
-/// A step that is done, as the loop knows it.
+/// A step that is done, as the loop knows it. checkpoint_copy: bytes of the copy that was kept for a checkpoint as the
+/// step began. saving: a checkpoint is still being written. checkpoint_time: that training stood still for the one
+/// before the step.
 struct DoneStep {
   const data::Batch& batch;
   const batch::StepPlan& plan;
   double learning_rate = 0;
   const runtime::StepResult& result;
+  i64 checkpoint_copy = 0;
+  bool saving = false;
+  std::optional<Seconds> checkpoint_time = {};
+};
+
+/// What all ranks know after a step. stop_signal: the signal by which a rank's process was asked to stop (StopSignals),
+/// of several the one with the largest number; 0: none was. saving: a rank still writes a checkpoint.
+struct AfterStep {
+  int stop_signal = 0;
+  bool saving = false;
 };
 
 /// Collective: every rank calls the same functions in the same order; their values come together on rank 0.
@@ -40,9 +52,8 @@ class StepRecorder {
   void begin(i64 step);
   /// Memory and messages count from here. What the step is to measure.
   runtime::Probe planned();
-  /// The step's line in the log; its timeline if run.trace_step is its number. Returns the signal by which a rank's
-  /// process was asked to stop (StopSignals), of several the one with the largest number; 0 if none was.
-  int record(const DoneStep& step, const Rank& rank);
+  /// The step's line in the log; its timeline if run.trace_step is its number.
+  AfterStep record(const DoneStep& step, const Rank& rank);
   /// A line of its own on rank 0's terminal.
   void say(const std::string& text);
   /// After the last step: what all steps did, on rank 0's terminal.
@@ -54,6 +65,7 @@ class StepRecorder {
     i64 peak = 0, predicted_peak = 0, peak_bound = 0, intra = 0, inter = 0;  // bytes
     double waiting = 0, switching = 0, collectives = 0, hidden = 0;          // seconds
     int stop_signal = 0;
+    bool saving = false;
   };
   std::vector<SourceRecord> sources_of(const DoneStep& step) const;
   static StepRecord record_of(const std::vector<Figures>& all, double seconds);

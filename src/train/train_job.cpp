@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "batch/validate.hpp"
 #include "batch/wire.hpp"
@@ -22,7 +23,7 @@
 #include "kernels/memory.hpp"
 #include "runtime/tensors.hpp"
 #include "train/channels.hpp"
-#include "train/checkpoint.hpp"
+#include "train/checkpoint_saver.hpp"
 #include "train/host_share.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/rank.hpp"
@@ -44,6 +45,12 @@ bool saves(const config::Job& job) {
   return !job.run.out.empty() && (job.run.checkpoint_every > 0 || job.run.save_last);
 }
 
+// What lies beside the weights of each checkpoint; rank 0 writes it.
+files::ModelFiles model_files_of(const config::Job& job, int rank) {
+  if (rank != 0 || !saves(job)) return {};
+  return files::model_files(job.model.config, DType::f32, job.model.path, job.data.path);
+}
+
 class JobOnRank {
  public:
   JobOnRank(const TrainSettings& settings, const std::vector<data::Source>& sources, comm::Fabric& fabric,
@@ -61,10 +68,11 @@ class JobOnRank {
         rank_settings_(with_host_share(rank_settings(), fabric, job_.run.device, threads_of_one_process)),
         rank_(plans_, job_.model.config, fabric, rank_settings_),
         files_(fabric, comm::everyone(fabric, kFileChannel), comm::sign_interval(timeout_of(job_))),
-        recorder_(job_, sources, fabric, files_, memory_, work_) {
+        recorder_(job_, sources, fabric, files_, memory_, work_),
+        saver_(job_, plans_, fabric,
+               {fabric, comm::everyone(fabric, kCheckpointChannel), comm::sign_interval(timeout_of(job_))},
+               model_files_of(job_, fabric.rank())) {
     rank_.agree_on(config::fingerprint(job_), "job file");
-    if (fabric_.rank() == 0 && saves(job_))
-      model_files_ = files::model_files(job_.model.config, DType::f32, job_.model.path, job_.data.path);
     files_.run("weights", [&](const auto&) {
       if (!settings.resume.empty())
         state_ = load_checkpoint(settings.resume, plans_, rank_.store().home, job_);
@@ -84,6 +92,17 @@ class JobOnRank {
 
   // Returns the signal that stopped the run before its last step, or 0; the same on all ranks.
   int run() {
+    try {
+      return train();
+    } catch (const std::exception& error) {
+      if (saver_.failed()) saver_.finish();  // throws what is then the reason
+      fabric_.abort(error.what());           // nobody waits for a checkpoint that is still being written
+      throw;
+    }
+  }
+
+ private:
+  int train() {
     recorder_.open(rank_settings_, runtime::scalar_type(plans_.graph().precision().compute), plan_json_,
                    state_.step + 1);
     const StopSignals signals;
@@ -95,13 +114,13 @@ class JobOnRank {
       const bool due = job_.run.checkpoint_every > 0 && state_.step % job_.run.checkpoint_every == 0;
       if (!job_.run.out.empty() && (due || (last && job_.run.save_last))) save(last);
     }
+    wait_for_checkpoint();
     if (state_.step == job_.run.steps) return 0;
     recorder_.say(
         fmt::format("{}: stopped after step {} of {}", name_of_signal(stopped_by), state_.step, job_.run.steps));
     return stopped_by;
   }
 
- private:
   // An optimizer step, on all ranks at once: sample, plan, assemble, run, record. Returns the signal by which any rank
   // was asked to stop, or 0.
   int step() {
@@ -109,23 +128,57 @@ class JobOnRank {
     const data::Batch batch = sampler_.batch(state_.cursor);
     const batch::StepPlan plan = plan_of(batch);
     const runtime::Probe probe = recorder_.planned();
+    const i64 checkpoint_copy = saver_.copied_bytes();
     rank_.assemble(plan);
+    make_room();
     const std::vector<bool> read = rank_.documents_read(plan, batch.sequences.size());
     if (!std::exchange(announced_, true)) announce();
     const double lr = learning_rate(rate_, state_.step);
     const auto update = [&](double norm) { return update_settings(job_.optimizer, lr, state_.updates + 1, norm); };
     const runtime::StepResult result =
         rank_.run(plan, documents_of(batch, read), update, probe, labels_of(batch, read));
-    const int stop = recorder_.record({.batch = batch, .plan = plan, .learning_rate = lr, .result = result}, rank_);
+    const AfterStep after = recorder_.record({.batch = batch,
+                                              .plan = plan,
+                                              .learning_rate = lr,
+                                              .result = result,
+                                              .checkpoint_copy = checkpoint_copy,
+                                              .saving = saver_.writing(),
+                                              .checkpoint_time = std::exchange(checkpoint_time_, std::nullopt)},
+                                             rank_);
+    saving_ = saving_ && after.saving;
     advance(batch, result.finite);
-    return stop;
+    return after.stop_signal;
   }
 
+  // Training goes on as soon as every rank has copied its part of home. It waits for the whole checkpoint where a rank
+  // has no room for a copy, and after the last step.
   void save(bool last) {
-    save_checkpoint(job_, model_files_, plans_, rank_.store().home, fabric_.rank(), files_, state_);
+    const Clock::time_point began = Clock::now();
+    wait_for_checkpoint();
+    const HomePart part = home_part(plans_, rank_.store().home, fabric_.rank());
+    const bool copy = !last && memory_.live() + part.bytes() <= memory_.capacity();
+    saver_.begin(part, state_, copy);
+    saving_ = true;
+    files_.run("copy for a checkpoint", [&](const auto&) {
+      if (!copy) saver_.finish();
+    });
+    checkpoint_time_ = Seconds{seconds_since(began)};
     if (last)
       recorder_.say(
           fmt::format("saved step {}: {}", state_.step, files::checkpoint_path(job_.run.out, state_.step).string()));
+  }
+
+  void wait_for_checkpoint() {
+    if (std::exchange(saving_, false)) files_.run("end of a checkpoint", [&](const auto&) { saver_.finish(); });
+    saver_.finish();
+  }
+
+  // A checkpoint that is being written keeps a copy of home; the step that has no room beside it waits.
+  void make_room() {
+    if (!saving_) return;
+    files_.run("room beside a checkpoint", [&](const auto&) {
+      if (rank_.bound().total + saver_.copied_bytes() > memory_.capacity()) saver_.finish();
+    });
   }
 
   // Planned once, by rank 0: floating-point arithmetic then decides nothing twice.
@@ -230,7 +283,9 @@ class JobOnRank {
   comm::JointWork files_;  // whatever reads or writes large files or waits for a disk
   StepRecorder recorder_;
   TrainState state_;
-  files::ModelFiles model_files_;  // rank 0: what lies beside the weights of each checkpoint
+  bool saving_ = false;  // a checkpoint was begun, and no rank knows that all have written it; the same on all ranks
+  std::optional<Seconds> checkpoint_time_;  // that training stood still since the step before
+  CheckpointSaver saver_;                   // last: it writes what others have
 };
 
 // The folder of a run that trains, kept from other runs; rank 0 has it.

@@ -55,6 +55,21 @@ def test_ranks_of_mpirun_wait_for_a_slow_disk_longer_than_for_each_other(job, tm
     assert seconds_of_checkpoint(out) > 1.5 * TIMEOUT
 
 
+def test_training_goes_on_while_a_slow_disk_takes_a_checkpoint(job, tmp_path, slow_disk):
+    out = tmp_path / "out"
+    path = job(run={"steps": 8, "checkpoint_every": 3}, fabric={"timeout": f"{TIMEOUT} s", "strict": True})
+    run = subprocess.Popen(tiny.command(path, "--out", out), env=tiny.ENVIRONMENT, text=True,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    tiny.wait_for_steps(run, 5)
+    assert (out / "checkpoints/step-00000003.partial").exists()
+    error = run.communicate(timeout=tiny.HANG)[1]
+    assert run.returncode == 0, error
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == [f"step-{n:08}" for n in (3, 6, 8)]
+    stood_still = {entry["step"]: entry["checkpoint_seconds"] for entry in tiny.read_log(out)
+                   if "checkpoint_seconds" in entry}
+    assert list(stood_still) == [4, 7] and stood_still[4] < 0.5 * stood_still[7], "step 6 waits for the first to end"
+
+
 def start_until_it_saves(path, out):
     """Two processes, the first of which is writing a checkpoint's model."""
     ranks = tiny.start_ranks([tiny.command(path, "--out", out)] * 2)

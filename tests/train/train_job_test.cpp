@@ -364,7 +364,8 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
     const std::string out = "case" + std::to_string(c);
     std::vector<std::string> sets = cases[c];
     sets.insert(sets.end(), {"data.path=\"" + data.string() + "\"", "model.vocab_size=1700", "batch.context=2048",
-                             "bucket.0.max_length=2048", "bucket.1.max_length=1024"});
+                             "bucket.0.max_length=2048", "bucket.1.max_length=1024", "run.checkpoint_every=0",
+                             "run.save_last=false"});
     train({job(out, sets), ""}, {});
     for (const auto& line : log_of(scratch_ / out)) {
       const auto &measured = line.at("peak_bytes_per_rank"), &predicted = line.at("predicted_peak_bytes_per_rank");
@@ -408,6 +409,36 @@ TEST_F(TrainJob, ARankTakesThePredictedBytesInEveryStepWithAnyNumberOfThreads) {
       peaks.push_back(all);
     }
     EXPECT_THAT(peaks, testing::Each(peaks[0]));
+  }
+}
+
+TEST_F(TrainJob, ACheckpointNeverTakesMemoryThatAStepNeedsAndItsCopyIsPredicted) {
+  const auto bounds_of = [&](const char* out) {
+    i64 least = std::numeric_limits<i64>::max(), most = 0;
+    for (const auto& line : log_of(scratch_ / out)) {
+      const auto measured = line.at("peak_bytes_per_rank").get<std::vector<i64>>(),
+                 bound = line.at("peak_bound_bytes_per_rank").get<std::vector<i64>>();
+      for (size_t rank = 0; rank < measured.size(); ++rank) EXPECT_LE(measured[rank], bound[rank]) << line;
+      least = std::min(least, std::ranges::max(bound));
+      most = std::max(most, std::ranges::max(bound));
+    }
+    return std::pair(least, most);
+  };
+  train({job("without", {"run.checkpoint_every=0", "run.save_last=false"}), ""}, {});
+  train({job("with", {"run.checkpoint_every=1"}), ""}, {});
+  const auto [least, most] = bounds_of("without");
+  bounds_of("with");
+  train({job("tight", {"run.checkpoint_every=1", fmt::format("run.memory_budget=\"{} KiB\"", most / 1024 + 1)}), ""},
+        {});
+  EXPECT_LE(bounds_of("tight").second, most + most) << "with a copy beside it at most";
+  const auto expected = log_of(scratch_ / "without");
+  for (const char* out : {"with", "tight"}) {
+    const auto log = log_of(scratch_ / out);
+    ASSERT_EQ(log.size(), expected.size());
+    for (size_t s = 0; s < log.size(); ++s) {
+      EXPECT_EQ(log[s].at("loss"), expected[s].at("loss"));
+      EXPECT_EQ(log[s].contains("checkpoint_seconds"), s > 0) << "a checkpoint came before every step but the first";
+    }
   }
 }
 

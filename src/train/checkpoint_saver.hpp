@@ -1,0 +1,48 @@
+// Checkpoints that are written while training goes on.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <thread>
+
+#include "train/checkpoint.hpp"
+
+namespace switchyard::train {
+
+/// One rank's side. All ranks begin the same checkpoints in the same order; what they write joins on a channel of its
+/// own, so ranks need not wait for it at the same time. The destructor waits.
+class CheckpointSaver {
+ public:
+  /// together: of all ranks, for nothing else. model_files: of rank 0. Refers to job, plans and fabric.
+  CheckpointSaver(const config::Job& job, const compiler::Plans& plans, comm::Fabric& fabric,
+                  const comm::JointWork& together, files::ModelFiles model_files);
+  ~CheckpointSaver();
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  /// Starts to write this rank's part of home, on a thread of its own. Home may change at once if copy_first is true,
+  /// else after finish(). A failure ends the job on all ranks; the earlier checkpoint stays. InternalError unless the
+  /// one before is finished.
+  void begin(const HomePart& part, const TrainState& state, bool copy_first);
+  /// Waits until what was begun is complete on all ranks, and drops the copy. Throws what failed.
+  void finish();
+
+  bool writing() const { return writing_; }
+  /// Whether finish() will throw.
+  bool failed() const { return failed_; }
+  /// Bytes of the copy that is kept now; 0: none.
+  i64 copied_bytes() const { return copied_bytes_; }
+
+ private:
+  const config::Job& job_;
+  const compiler::Plans& plans_;
+  comm::Fabric& fabric_;
+  comm::JointWork together_;
+  files::ModelFiles model_files_;
+  std::atomic<bool> writing_ = false, failed_ = false;
+  std::atomic<i64> copied_bytes_ = 0;
+  std::exception_ptr failure_;
+  std::thread writer_;
+};
+
+}  // namespace switchyard::train

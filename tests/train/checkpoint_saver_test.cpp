@@ -1,0 +1,69 @@
+#include "train/checkpoint_saver.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "../comm/rank_threads.hpp"
+#include "../files/scratch.hpp"
+#include "base/errors.hpp"
+#include "comm/collectives.hpp"
+#include "compiler/job_plans.hpp"
+#include "runtime/store.hpp"
+#include "small_run.hpp"
+#include "train/channels.hpp"
+#include "train/weights.hpp"
+
+namespace switchyard::train {
+namespace {
+
+/// Calls `work` on each of the job's ranks, with a home of random weights.
+std::vector<std::string> on_ranks_of(
+    const config::Job& job, const std::function<void(CheckpointSaver&, const HomePart&, runtime::Home&)>& work) {
+  return comm::run_ranks(job.run.ranks, {}, [&](comm::Fabric& fabric) {
+    const compiler::Plans plans = compiler::plans_of(job, fabric.cluster());
+    runtime::Store store(plans, fabric.rank(), at::kCPU);
+    store.home.initialize(random_weights(plans.graph(), 5));
+    CheckpointSaver saver(job, plans, fabric,
+                          {fabric, comm::everyone(fabric, kCheckpointChannel), std::chrono::milliseconds(10)},
+                          {{"config.json", "{}"}});
+    work(saver, home_part(plans, store.home, fabric.rank()), store.home);
+  });
+}
+
+TEST(CheckpointSaver, HomeMayChangeWhileACopyIsWritten) {
+  const files::Scratch scratch;
+  const config::Job job = small_job("unused", (scratch / "run").string());
+  const auto ends = on_ranks_of(job, [](CheckpointSaver& saver, const HomePart& part, runtime::Home& home) {
+    saver.begin(part, {.step = 1, .cursor = {}}, true);
+    home.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(7); });
+    saver.finish();
+    EXPECT_FALSE(saver.writing());
+    EXPECT_EQ(saver.copied_bytes(), 0);
+    home.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(0); });
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(2));
+  EXPECT_EQ(on_ranks_of(job,
+                        [&](CheckpointSaver&, const HomePart& part, runtime::Home& home) {
+                          const HomePart expected = part.copy();
+                          const compiler::Plans plans = compiler::plans_of(job, cluster::uniform(1, 2));
+                          load_checkpoint((scratch / "run").string(), plans, home, job);
+                          for (size_t b = 0; b < part.boxes.size(); ++b)
+                            EXPECT_TRUE(part.boxes[b].values.equal(expected.boxes[b].values))
+                                << part.boxes[b].entry.key;
+                        }),
+            std::vector<std::string>(2));
+}
+
+TEST(CheckpointSaver, AFailureIsThrownByTheNextFinishAndEndsTheJobOfAll) {
+  const files::Scratch scratch;
+  files::put(scratch / "run", "no folder");
+  const auto ends = on_ranks_of(small_job("unused", (scratch / "run").string()),
+                                [](CheckpointSaver& saver, const HomePart& part, runtime::Home&) {
+                                  saver.begin(part, {.step = 1, .cursor = {}}, true);
+                                  saver.finish();
+                                });
+  EXPECT_THAT(ends, testing::Each(testing::HasSubstr((scratch / "run").string())));
+}
+
+}  // namespace
+}  // namespace switchyard::train
