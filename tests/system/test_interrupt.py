@@ -57,7 +57,7 @@ def test_kills_at_random_moments_leave_the_loss_curve_of_a_run_without_them(tmp_
     out = tmp_path / "out"
     for life in draw.sample(LIVES, 5):
         process = start(write_job(tmp_path / "job.toml", corpus, life), out)
-        tiny.wait_for_steps(process, 2)  # then step 1 has a checkpoint
+        tiny.wait_for_steps(process, 3)  # then step 1 has a checkpoint, for which that of step 2 has waited
         time.sleep(draw.uniform(0, 0.15))
         kill(process)
     tiny.train(write_job(tmp_path / "job.toml", corpus, draw.choice(LIVES)), "--out", out, "--resume", out)
