@@ -69,7 +69,7 @@ def test_a_kill_while_a_checkpoint_is_written_costs_only_that_checkpoint(tmp_pat
     torn = 0
     for life in LIVES[1:5]:
         process = start(write_job(tmp_path / "job.toml", corpus, life), out)
-        tiny.wait_for_steps(process, 2)
+        tiny.wait_for_steps(process, 3)
         while not any(out.glob("checkpoints/step-*.partial")):
             assert process.poll() is None
         kill(process)
@@ -84,7 +84,7 @@ def test_a_run_of_processes_goes_on_as_threads_after_one_was_killed(tmp_path, co
     out = tmp_path / "out"
     job = write_job(tmp_path / "job.toml", corpus, LIVES[1])
     ranks = tiny.start_ranks([tiny.command(job, "--out", out)] * 2)
-    tiny.wait_for_steps(ranks[0], 2)
+    tiny.wait_for_steps(ranks[0], 3)
     kill(ranks[1])
     ranks[0].communicate(timeout=tiny.HANG)
     tiny.train(write_job(tmp_path / "job.toml", corpus, LIVES[2]), "--out", out, "--resume", out)
