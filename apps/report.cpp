@@ -2,16 +2,21 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "base/errors.hpp"
 #include "commands.hpp"
 #include "config/hardware.hpp"
 #include "data/sources.hpp"
 #include "files/disk.hpp"
+#include "files/run_lock.hpp"
 #include "first_step.hpp"
 #include "open_job.hpp"
 #include "report/html.hpp"
@@ -27,6 +32,7 @@ namespace fs = std::filesystem;
 struct Options {
   std::vector<std::string> folders;
   std::string out, cluster;
+  bool live = false;
 };
 
 cluster::Cluster placement_of(const config::Job& job, const std::optional<cluster::Hardware>& hardware,
@@ -89,16 +95,58 @@ report::Run run_of(const fs::path& folder, const std::string& cluster) {
   return run;
 }
 
-int run(const Options& options) {
+std::string page_path(const Options& options) {
+  return options.out.empty() ? (fs::path(options.folders.front()) / "report.html").string() : options.out;
+}
+
+void write_page(const Options& options, double reload_seconds) {
   report::Page page;
   for (const std::string& folder : options.folders) {
     page.runs.push_back(run_of(folder, options.cluster));
     page.title += (page.title.empty() ? "" : ", ") + page.runs.back().name;
   }
-  const std::string out =
-      options.out.empty() ? (fs::path(options.folders.front()) / "report.html").string() : options.out;
-  files::write_text(out, report::html_of(page));
-  fmt::print("{}\n", out);
+  files::write_text(page_path(options), report::html_of(page, reload_seconds));
+}
+
+// The sizes of what runs add to; -1 where a file is missing.
+std::vector<i64> sizes(const std::vector<std::string>& folders) {
+  std::vector<i64> sizes;
+  for (const std::string& folder : folders)
+    for (const char* file : {"log.jsonl", "timeline.json", "plan.json"}) {
+      std::error_code missing;
+      const auto size = fs::file_size(fs::path(folder) / file, missing);
+      sizes.push_back(missing ? -1 : static_cast<i64>(size));
+    }
+  return sizes;
+}
+
+// Writes the page again when a run has logged more, until all runs have ended; the last page doesn't reload. A tenth of
+// the time goes into that at most.
+void follow(const Options& options) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::duration<double> kShortest{2};
+  std::chrono::duration<double> pause = kShortest;
+  std::vector<i64> written;
+  while (std::ranges::any_of(options.folders, files::in_use)) {
+    if (const std::vector<i64> now = sizes(options.folders); now != written) {
+      const Clock::time_point begin = Clock::now();
+      try {
+        write_page(options, pause.count());
+        if (written.empty()) fmt::print("{}, until the run ends\n", page_path(options));
+        std::fflush(stdout);
+        written = now;
+      } catch (const UserError&) {  // nothing logged yet, or the run is writing just now
+      }
+      pause = std::max<std::chrono::duration<double>>(kShortest, 9 * (Clock::now() - begin));
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+int run(const Options& options) {
+  if (options.live) follow(options);
+  write_page(options, 0);
+  fmt::print("{}\n", page_path(options));
   return 0;
 }
 
@@ -114,6 +162,9 @@ void add_report(CLI::App& app, Action& action) {
       ->add_option("--cluster", options->cluster,
                    "Cluster file, or the name of a shipped one, to show a prediction beside the measurement")
       ->type_name("FILE|NAME");
+  command->add_flag("--live", options->live,
+                    "Follows runs that go on: writes the page again as their logs grow, and open pages reload, until "
+                    "all have ended");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -1,5 +1,6 @@
 #include "files/run_lock.hpp"
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -54,6 +55,11 @@ RunLock RunLock::take(const std::filesystem::path& run) {
   write_all(result.file_, std::as_bytes(std::span(holder)), 0, path, static_cast<i64>(holder.size()));
   if (::ftruncate(result.file_.get(), static_cast<off_t>(holder.size())) != 0) disk_error("write", path, errno);
   return result;
+}
+
+bool in_use(const std::filesystem::path& run) {
+  const Descriptor file(::open((run / "lock").c_str(), O_RDONLY | O_CLOEXEC));
+  return file.get() >= 0 && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 }  // namespace switchyard::files

@@ -23,4 +23,7 @@ class RunLock {
   bool held_ = false;
 };
 
+/// Whether a run holds RUN/lock now. False also where there is no such file or the file system has no locks.
+bool in_use(const std::filesystem::path& run);
+
 }  // namespace switchyard::files

@@ -21,8 +21,10 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
 
 // In JSON a '<' is always inside a string, where \u003c means the same. With it no text can end the surrounding script
 // or start a comment.
-std::string json_of(const Page& page) {
-  return replaced(to_json(page).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), "<", "\\u003c");
+std::string json_of(const Page& page, double reload_seconds) {
+  nlohmann::ordered_json json = to_json(page);
+  json["reload_seconds"] = reload_seconds;
+  return replaced(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), "<", "\\u003c");
 }
 
 std::string text_of(std::string_view text) {
@@ -46,9 +48,9 @@ std::string filled(std::string_view html, const std::map<std::string_view, std::
 
 }  // namespace
 
-std::string html_of(const Page& page) { return html_of(page, assets()); }
+std::string html_of(const Page& page, double reload_seconds) { return html_of(page, assets(), reload_seconds); }
 
-std::string html_of(const Page& page, const Assets& assets) {
+std::string html_of(const Page& page, const Assets& assets, double reload_seconds) {
   if (assets.bokeh.empty() || assets.bokeh_api.empty())
     user_error(
         "this program was built without the plotting library BokehJS, so it makes no report pages. Run `make setup`, "
@@ -59,7 +61,7 @@ std::string html_of(const Page& page, const Assets& assets) {
                               {"license", replaced(assets.bokeh_license, "--", "- -")},
                               {"bokeh", script(assets.bokeh)},
                               {"bokeh_api", script(assets.bokeh_api)},
-                              {"data", json_of(page)},
+                              {"data", json_of(page, reload_seconds)},
                               {"js", script(assets.js)}});
 }
 

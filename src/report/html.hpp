@@ -15,9 +15,10 @@ struct Assets {
 };
 const Assets& assets();
 
+/// reload_seconds: how often an open page loads its file again, 0: never
 /// errors  UserError if the program was built without BokehJS; says how to fix it
-std::string html_of(const Page& page);
+std::string html_of(const Page& page, double reload_seconds = 0);
 /// The same with other files. Names and texts of the page may be anything: what would end a script is escaped.
-std::string html_of(const Page& page, const Assets& assets);
+std::string html_of(const Page& page, const Assets& assets, double reload_seconds = 0);
 
 }  // namespace switchyard::report

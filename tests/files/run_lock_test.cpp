@@ -17,6 +17,7 @@ TEST(RunLock, KeepsASecondRunOutAndNamesTheFirst) {
   {
     const RunLock lock = RunLock::take(run);
     EXPECT_TRUE(lock.held());
+    EXPECT_TRUE(in_use(run));
     EXPECT_THAT(
         message_of<UserError>([&] { RunLock::take(run); }),
         testing::MatchesRegex(
@@ -24,6 +25,8 @@ TEST(RunLock, KeepsASecondRunOutAndNamesTheFirst) {
             " on host .+, since ....-..-.. ..:..:.. UTC\\. Wait until it ends, end it, or choose another run.out\\."));
     EXPECT_TRUE(RunLock::take(scratch / "b").held());
   }
+  EXPECT_FALSE(in_use(run)) << "the file remains";
+  EXPECT_FALSE(in_use(scratch / "nothing"));
   EXPECT_TRUE(RunLock::take(run).held());
 }
 

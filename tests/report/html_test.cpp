@@ -49,6 +49,14 @@ TEST(Html, carries_the_library_and_its_licence) {
   EXPECT_NE(html.find("BSD - -> x"), std::string::npos);
 }
 
+TEST(Html, says_how_often_it_is_loaded_again) {
+  const auto seconds = [](const std::string& html) {
+    return nlohmann::json::parse(between(html, "application/json\">", "</script>"))["reload_seconds"].get<double>();
+  };
+  EXPECT_EQ(seconds(html_of(Page{"t", {}}, kSmall)), 0);
+  EXPECT_EQ(seconds(html_of(Page{"t", {}}, kSmall, 2.5)), 2.5);
+}
+
 TEST(Html, without_the_library_is_refused_with_the_remedy) {
   Assets none = kSmall;
   none.bokeh = {};

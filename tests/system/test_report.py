@@ -2,6 +2,9 @@
 
 import json
 import re
+import signal
+import subprocess
+import time
 
 import browser
 import pytest
@@ -200,7 +203,8 @@ def test_a_page_follows_the_colour_scheme(simulated):
 
 @browser.needed
 def test_plans_have_labels_that_differ_and_those_that_do_not_fit_are_last(simulated, tmp_path):
-    alike = ["to 32768: 1,16,2; to 16384: 2,8,2; to 8192: 4,4,2; to 4096: " + end for end in ("4,2,4", "8,4,1", "8,2,2")]
+    alike = ["to 32768: 1,16,2; to 16384: 2,8,2; to 8192: 4,4,2; to 4096: " + end
+             for end in ("4,2,4", "8,4,1", "8,2,2")]
     names = [*alike, alike[0].replace("8192: 4", "8192: 2"), "4,4,2"]
     wide = tmp_path / "page.html"
     text = simulated[0].read_text()
@@ -267,6 +271,46 @@ def test_the_timeline_is_steered_with_keys_and_searched(simulated):
         bands = page.evaluate("[...document.querySelectorAll('.timeline .keys')][0].textContent")
         assert "strategy 1,2,2: " in bands and "strategy 4,1,1: " in bands and "document" in bands
         assert page.evaluate("getComputedStyle(document.querySelector('.timeline .axis')).position") == "sticky"
+
+
+def wait_until(there, seconds=60):
+    end = time.monotonic() + seconds
+    while not (found := there()):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return found
+
+
+@browser.needed
+def test_a_live_page_follows_its_run_until_it_ends(job, tmp_path):
+    out, page_file = tmp_path / "run", tmp_path / "live.html"
+    training = subprocess.Popen(tiny.command(job, "--out", out, "--steps", 100_000), env=tiny.ENVIRONMENT,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    following = None
+    try:
+        wait_until(lambda: (out / "log.jsonl").exists())
+        following = subprocess.Popen([tiny.PROGRAM, "report", out, "--live", "--out", page_file], text=True,
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=tiny.ENVIRONMENT)
+        wait_until(page_file.exists)
+        with browser.Browser() as page:
+            assert page.open(page_file) == "ready", page.errors()
+            assert "reloads" in page.evaluate("document.querySelector('.live').textContent")
+            steps = page.evaluate("page.runs[0].steps.step.length")
+            drawn = "document.body && document.body.dataset.state === 'ready' && "
+            wait_until(lambda: (page.evaluate(drawn + "page.runs[0].steps.step.length") or 0) > steps)
+            training.send_signal(signal.SIGTERM)
+            training.wait(tiny.HANG)
+            told, errors = following.communicate(timeout=tiny.HANG)
+            assert following.returncode == 0 and told.splitlines() == [f"{page_file}, until the run ends",
+                                                                       str(page_file)], errors
+            assert data_of(page_file)["reload_seconds"] == 0
+            assert data_of(page_file)["runs"][0]["steps"]["step"][-1] == tiny.read_log(out)[-1]["step"]
+            wait_until(lambda: page.evaluate(drawn + "page.reload_seconds === 0 && !document.querySelector('.live')"))
+    finally:
+        for process in (training, following):
+            if process:
+                process.kill()
+                process.wait()
 
 
 @browser.needed
