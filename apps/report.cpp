@@ -60,7 +60,9 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
                  folder.string(), file);
   const config::Job job = open_job((folder / "job.toml").string());
   const fs::path log_path = folder / "log.jsonl", trace_path = folder / "timeline.json";
-  const report::RunLog log = report::read_log(files::read_text(log_path), log_path.string());
+  report::RunLog log = report::read_log(files::read_text(log_path), log_path.string());
+  if (const fs::path validations = folder / "validation.jsonl"; fs::exists(validations))
+    report::add_validations(log, files::read_text(validations), validations.string());
   std::optional<report::MeasuredStep> measured;
   if (fs::exists(trace_path)) measured = report::measured_timeline(files::read_text(trace_path), trace_path.string());
   check_step(job, log, measured, folder);

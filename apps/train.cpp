@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <thread>
 
+#include "base/environment.hpp"
 #include "base/errors.hpp"
 #include "commands.hpp"
 #include "open_job.hpp"
@@ -14,11 +14,6 @@
 
 namespace switchyard::apps {
 namespace {
-
-std::optional<std::string> variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value ? std::optional<std::string>(value) : std::nullopt;
-}
 
 // A job without strategies is planned first, for the machine that it will train on.
 train::TrainSettings job_to_train(const std::string& path, const std::vector<config::Override>& overrides,
@@ -31,7 +26,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   };
   const config::Job open = open_unplanned(
       draft, errors, launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency()));
-  const config::Profile profile = train::machine_profile(open, launch, train::profile_folder(variable), say);
+  const config::Profile profile = train::machine_profile(open, launch, train::profile_folder(environment), say);
   ChosenPlan chosen = choose_plan(open, profile.hardware);
   for (const std::string& line : chosen.why) say(line);
   return {.job = std::move(chosen.job), .plan_json = report::plan_text(chosen.compared)};

@@ -4,7 +4,8 @@ include(GoogleTest)
 
 add_library(switchyard_libraries INTERFACE)
 if(SWITCHYARD_HEADERS)
-  target_include_directories(switchyard_libraries SYSTEM INTERFACE ${SWITCHYARD_HEADERS})
+  target_include_directories(switchyard_libraries SYSTEM INTERFACE
+    $<BUILD_INTERFACE:${SWITCHYARD_HEADERS}> $<INSTALL_INTERFACE:include/switchyard/libraries>)
   target_compile_definitions(switchyard_libraries INTERFACE FMT_HEADER_ONLY)
   target_link_libraries(switchyard_libraries INTERFACE Threads::Threads)
 else()

@@ -2,12 +2,12 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/environment.hpp"
 #include "base/errors.hpp"
 #include "base/file_text.hpp"
 #include "comm/tcp_fabric.hpp"
@@ -109,11 +109,7 @@ Launch launch_from(const Variables& variable) {
 }
 
 Launch launch_from_environment() {
-  return launch_from([](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    if (value == nullptr) return std::nullopt;
-    return value;
-  });
+  return launch_from(environment);
 }
 
 std::string read_token(const std::string& path) {

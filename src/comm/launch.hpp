@@ -25,7 +25,7 @@ struct Launch {
   std::string run_id = {};  // tcp: torchrun's id of the run, the token where there is no other; empty: none was given
 };
 
-/// From environment variables, the only place in this layer that reads them. UserError naming the variable if one of a
+/// From environment variables. UserError naming the variable if one of a
 /// set is missing or not a number, if the rank is not below the size, or if the master's port is not a port.
 Launch launch_from_environment();
 /// The same from any source of variables.

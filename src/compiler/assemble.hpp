@@ -59,7 +59,7 @@ struct CompiledStrategy {
 /// A model on the ranks of a cluster, which compiles each strategy once, however many plans use it. Thread-safe.
 class CompiledModel {
  public:
-  /// `graph` is differentiated.
+  /// `graph` is differentiated, or has only the forward pass to be evaluated.
   CompiledModel(ir::Graph graph, cluster::Cluster cluster, const CodeOptions& how = {});
 
   const ir::Graph& graph() const { return graph_; }

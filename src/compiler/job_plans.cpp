@@ -22,6 +22,13 @@ std::shared_ptr<const CompiledModel> model_of(const config::Job& job, const clus
   return std::make_shared<const CompiledModel>(std::move(graph), cluster, code_options(job, cluster));
 }
 
+std::shared_ptr<const CompiledModel> evaluated_model_of(const config::Job& job, const cluster::Cluster& cluster) {
+  config::ModelConfig model = job.model.config;
+  model.dropout = 0;
+  return std::make_shared<const CompiledModel>(models::build(model, precision_of(job.run), models::Output::loss),
+                                               cluster, code_options(job, cluster));
+}
+
 Plans plans_of(const config::Job& job, std::shared_ptr<const CompiledModel> model) {
   std::vector<config::Strategy> strategies;
   for (const config::Bucket& bucket : job.buckets) strategies.push_back(bucket.strategy);

@@ -19,6 +19,8 @@ CodeOptions code_options(const config::Job& job, const cluster::Cluster& cluster
 
 /// The job's model, to be compiled for any strategies.
 std::shared_ptr<const CompiledModel> model_of(const config::Job& job, const cluster::Cluster& cluster);
+/// The same to compute losses only: without backward pass and dropout.
+std::shared_ptr<const CompiledModel> evaluated_model_of(const config::Job& job, const cluster::Cluster& cluster);
 /// Plans for training a resolved job: its model, a strategy per bucket, home on the strategy of bucket run.home.
 /// errors  UserError where a strategy does not fit the model
 Plans plans_of(const config::Job& job, std::shared_ptr<const CompiledModel> model);

@@ -17,6 +17,7 @@
 #include "compiler/order.hpp"
 #include "compiler/step_assembler.hpp"
 #include "compiler/worst_order.hpp"
+#include "ir/autodiff.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -637,8 +638,9 @@ std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, co
 ir::Program assemble_within(const batch::StepPlan& plan, const Plans& plans, bool prefetch,
                             const std::function<bool(const ir::Program&)>& fits) {
   StepAssembler assembler(plan, plans);
+  const bool train = ir::is_differentiated(plans.graph());
   for (int units = prefetch ? static_cast<int>(plans.units().size()) : 0;; units /= 2) {
-    ir::Program program = assembler.program({.prefetch_units = units, .train = true});
+    ir::Program program = assembler.program({.prefetch_units = units, .train = train});
     if (fits(program) || units == 0) return program;
   }
 }

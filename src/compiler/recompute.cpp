@@ -176,7 +176,7 @@ void annotate_lifetimes(ir::StageCode& stage) {
   const std::set<int> read_later = read_from_before(stage, {&stage.backward, &stage.weight}, {stage.grad_in});
   stage.stash.assign(read_later.begin(), read_later.end());
   std::set<int> beyond_forward = read_later, beyond_backward = read_last;
-  beyond_forward.insert({stage.act_out, stage.logits});
+  beyond_forward.insert({stage.act_out, stage.logits, stage.loss});
   beyond_backward.insert({stage.grad_out, stage.loss});
   drop_after_last_use(stage, stage.forward, beyond_forward);
   drop_after_last_use(stage, stage.backward, beyond_backward);

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/errors.hpp"
+#include "ir/autodiff.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -20,15 +21,11 @@ layout::Shape unit_shape(const ir::Type& type, int positions) {
   return shape;
 }
 
-bool has_gradients(const ir::Graph& graph) {
-  return std::any_of(graph.calls().begin(), graph.calls().end(), [](const ir::Call& c) { return c.pass != Pass::F; });
-}
-
 }  // namespace
 
 std::vector<bool> needed_calls(const ir::Graph& graph) {
   std::vector<bool> value_needed(graph.values().size(), false), call_needed(graph.calls().size(), false);
-  const bool trained = has_gradients(graph);
+  const bool trained = ir::is_differentiated(graph);
   for (size_t i = graph.calls().size(); i-- > 0;) {
     const ir::Call& call = graph.calls()[i];
     bool needed = !trained && i + 1 == graph.calls().size();
@@ -349,7 +346,8 @@ void StageBuilder::find_boundaries() {
                                      [&](const ir::ParamUse& u) { return u.param == param; });
       if (!known) stage_.params.push_back({param, buffer.layout, buffer.layout});
     }
-  if (!has_gradients(graph_) && stage_.end_unit == graph_.units()) stage_.logits = stage_.forward.code.back().out[0];
+  if (!ir::is_differentiated(graph_) && stage_.end_unit == graph_.units() && stage_.loss < 0)
+    stage_.logits = stage_.forward.code.back().out[0];
   std::sort(stage_.params.begin(), stage_.params.end(),
             [](const ir::ParamUse& a, const ir::ParamUse& b) { return a.param < b.param; });
 }

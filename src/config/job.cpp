@@ -189,9 +189,23 @@ Job job_of(const JobDraft& draft, Errors& errors) {
   return std::move(resolution.job);
 }
 
-std::vector<DataSource> sources_of(const Job& job) {
-  if (job.data.path.empty()) return job.data.sources;
-  return {{.path = job.data.path, .weight = 1, .name = ""}};
+namespace {
+
+std::vector<DataSource> sources_of(const std::string& path, const std::vector<DataSource>& sources) {
+  if (path.empty()) return sources;
+  return {{.path = path, .weight = 1, .name = ""}};
+}
+
+}  // namespace
+
+std::vector<DataSource> sources_of(const Job& job) { return sources_of(job.data.path, job.data.sources); }
+
+std::vector<DataSource> validation_sources_of(const Job& job) {
+  return sources_of(job.validation.path, job.validation.sources);
+}
+
+std::vector<std::pair<std::string, std::vector<DataSource>*>> source_lists(Job& job) {
+  return {{"data.source", &job.data.sources}, {"validation.source", &job.validation.sources}};
 }
 
 bool needs_model(const Job& job) { return !job.model.path.empty() && job.model.config.layers == 0; }
@@ -227,9 +241,10 @@ std::uint64_t fingerprint(const Job& job) {
   for (const Key<JobDraft>& key : job_keys()) {
     if (!key.rank_only) hash.add(key.name + "=" + toml_literal(key, key.get(draft)));
   }
-  for (const DataSource& source : job.data.sources)
-    for (const Key<DataSource>& key : source_keys())
-      hash.add(fmt::format("source.{}={}", key.name, toml_literal(key, key.get(source))));
+  for (const auto& [list, sources] : source_lists(draft.job))
+    for (const DataSource& source : *sources)
+      for (const Key<DataSource>& key : source_keys())
+        hash.add(fmt::format("{}.{}={}", list, key.name, toml_literal(key, key.get(source))));
   for (const Bucket& bucket : job.buckets) {
     hash.add(fmt::format("bucket={}", bucket.max_length));
     hash.add(to_text(bucket.degrees));

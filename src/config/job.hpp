@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/units.hpp"
@@ -47,6 +48,16 @@ struct DataSettings {
   bool operator==(const DataSettings&) const = default;
 };
 
+/// Documents that are not trained, whose loss is computed every so many steps and after the last one: each time the same
+/// ones, under the same strategies. Neither a path nor sources: none.
+struct ValidationSettings {
+  std::string path;
+  std::vector<DataSource> sources;
+  i64 every = 100;      // steps; 0: only after the last one
+  i64 sequences = 128;  // documents
+  bool operator==(const ValidationSettings&) const = default;
+};
+
 /// The global batch: a number of documents or of tokens; the other is 0. context: longest document, in tokens.
 /// lengths: for planning and simulating instead of data's: "full" or a file; empty: none.
 struct BatchSettings {
@@ -84,6 +95,7 @@ struct RunSettings {
   i64 checkpoint_every = 0;        // steps; 0: only when the run ends
   i64 keep_checkpoints = 2;        // newest ones kept; 0: all
   bool save_last = true;           // a checkpoint when the run ends
+  bool save_beside = true;         // training goes on while a checkpoint is written
   std::string out;                 // run folder; empty: nothing is written
   i64 log_every = 1;               // steps between lines on the terminal
   i64 trace_step = 2;              // whose timeline goes to the run folder; 0: none
@@ -105,14 +117,22 @@ struct FabricSettings {
   bool operator==(const FabricSettings&) const = default;
 };
 
+/// Where a run's figures go beside its folder.
+struct LogSettings {
+  bool wandb = false;
+  bool operator==(const LogSettings&) const = default;
+};
+
 struct Job {
   i64 seed = 1;
   ModelSettings model;
   DataSettings data;
+  ValidationSettings validation;
   BatchSettings batch;
   std::vector<Bucket> buckets;  // longest first
   OptimizerSettings optimizer;
   RunSettings run;
+  LogSettings log;
   FabricSettings fabric;
   SwitchPlanner switch_planner = SwitchPlanner::relay;
   bool operator==(const Job&) const = default;
@@ -128,6 +148,10 @@ Job job_from_toml(const std::string& text, const std::string& origin, const std:
 
 /// The job's corpora: those of [[data.source]], or data.path as the only one, without a name; none if there is neither.
 std::vector<DataSource> sources_of(const Job& job);
+/// The same of its validation.
+std::vector<DataSource> validation_sources_of(const Job& job);
+/// The lists of sources of a job file, by their names: "data.source", "validation.source".
+std::vector<std::pair<std::string, std::vector<DataSource>*>> source_lists(Job& job);
 
 /// Whether model.path was given and its config.json has not been resolved yet.
 bool needs_model(const Job& job);

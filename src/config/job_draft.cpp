@@ -66,6 +66,7 @@ class Resolver {
   void check_path();
   void copy_given_model_keys(ModelConfig base);
   void resolve_sources();
+  void resolve_sources(const std::string& list, std::vector<DataSource>& sources);
   void check_batch();
   void check_optimizer();
   void resolve_buckets();
@@ -169,21 +170,27 @@ void Resolver::resolve_written_sizes() {
 }
 
 void Resolver::resolve_sources() {
-  if (!draft_.misses("data.path") && !job_.data.sources.empty())
-    error("data.path", "data.path and [[data.source]] exclude each other. Keep one of them.");
+  for (const auto& [list, sources] : source_lists(job_)) {
+    const std::string path = list.substr(0, list.find('.')) + ".path";
+    if (!draft_.misses(path) && !sources->empty())
+      error(path, fmt::format("{} and [[{}]] exclude each other. Keep one of them.", path, list));
+    resolve_sources(list, *sources);
+  }
+}
+
+void Resolver::resolve_sources(const std::string& list, std::vector<DataSource>& sources) {
   std::map<std::string, size_t> names;
-  for (size_t i = 0; i < job_.data.sources.size(); ++i) {
-    DataSource& source = job_.data.sources[i];
-    const std::string key = fmt::format("data.source.{}", i);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    DataSource& source = sources[i];
+    const std::string key = fmt::format("{}.{}", list, i);
     if (source.path.empty() && !draft_.faulty.contains(key + ".path"))
       error(key + ".path", fmt::format("{}.path is missing. Give a folder made by `switchyard data prepare`.", key));
     if (source.name.empty()) source.name = (std::filesystem::path(source.path) / "").parent_path().filename().string();
     const auto [other, added] = names.try_emplace(source.name, i);
     if (!added && !source.path.empty())
       error(key + ".name",
-            fmt::format("{}.name = \"{}\" is also that of data.source.{}. Give each source a name of its "
-                        "own.",
-                        key, source.name, other->second));
+            fmt::format("{}.name = \"{}\" is also that of {}.{}. Give each source a name of its own.", key,
+                        source.name, list, other->second));
   }
 }
 

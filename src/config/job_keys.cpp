@@ -186,6 +186,8 @@ using Scaling = Model<&ModelConfig::rope_scaling, Member>;
 template <auto Member>
 using Batch = Row<kJob, &Job::batch, Member>;
 template <auto Member>
+using Validation = Row<kJob, &Job::validation, Member>;
+template <auto Member>
 using Optimizer = Row<kJob, &Job::optimizer, Member>;
 template <auto Member>
 using Run = Row<kJob, &Job::run, Member>;
@@ -370,6 +372,20 @@ Keys data_keys() {
       Row<kJob, &Job::data, &DataSettings::long_documents>(
           "data.long_documents",
           "What to do with documents above batch.context: split them into several, clip them, or end with an error."),
+      Validation<&ValidationSettings::path>(
+          "validation.path",
+          "Folder made by `switchyard data prepare`, of documents whose loss is computed as training goes on. Excludes "
+          "[[validation.source]].")
+          .fallback("none"),
+      Validation<&ValidationSettings::every>("validation.every",
+                                             "Steps between validations; 0: only after the last step, where there is "
+                                             "always one.")
+          .unit("steps")
+          .at_least(0),
+      Validation<&ValidationSettings::sequences>("validation.sequences", "Documents of a validation, always the same.")
+          .unit("documents")
+          .at_least(1)
+          .at_most(kMostDocuments),
       Batch<&BatchSettings::sequences>("batch.sequences", "Documents of a global batch. Excludes tokens.")
           .unit("documents")
           .at_least(1)
@@ -462,6 +478,9 @@ Keys run_keys() {
       Run<&RunSettings::save_last>(
           "run.save_last",
           "Save a checkpoint when the run ends: after its last step, or after the step in which a signal stops it."),
+      Run<&RunSettings::save_beside>(
+          "run.save_beside",
+          "Train on while a checkpoint is written, from a copy of what it has; ranks without memory for the copy wait."),
       Run<&RunSettings::keep_checkpoints>("run.keep_checkpoints", "Number of newest checkpoints to keep; 0 keeps all.")
           .at_least(0),
       Run<&RunSettings::out>("run.out", "Folder for log, plan, report and checkpoints.").fallback("none").rank_only(),
@@ -501,6 +520,9 @@ Keys run_keys() {
           "run.overlap",
           "Exchange activations and their gradients among tensor parallel ranks while products are computed that don't "
           "need them. It changes no result."),
+      Row<kJob, &Job::log, &LogSettings::wandb>(
+          "log.wandb", "Log to Weights & Biases, too; without the package wandb, a note says that it is left out.")
+          .rank_only(),
       Row<kJob, &Job::fabric, &FabricSettings::timeout>("fabric.timeout",
                                                         "Longest time to wait for a silent rank before the job ends "
                                                         "with an error. Slow disks do not count as silence.")

@@ -26,16 +26,18 @@ bool is_section(const std::vector<Key<Owner>>& keys, const std::string& name) {
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
 constexpr const char* kBuckets = "bucket";
-constexpr const char* kSources = "data.source";
+
+bool is_source_list(const std::string& name) { return name == "data.source" || name == "validation.source"; }
 
 /// Every name that a job file may have: keys and sections; those of an entry of a list follow its name, as "bucket.0.".
 std::vector<std::string> known_names(const std::string& entry) {
   std::vector<std::string> names;
   for (const KeyInfo& key : job_keys()) names.push_back(key.name);
   for (const char* section :
-       {"model", "data", kSources, "batch", kBuckets, "parallel", "optimizer", "run", "fabric", "switch"})
+       {"model", "data", "data.source", "validation", "validation.source", "batch", kBuckets, "parallel", "optimizer",
+        "run", "log", "fabric", "switch"})
     names.emplace_back(section);
-  if (entry.starts_with(kSources))
+  if (is_source_list(entry.substr(0, entry.find('.', entry.find('.') + 1))))
     for (const KeyInfo& key : source_keys()) names.push_back(entry + key.name);
   else
     for (const KeyInfo& key : bucket_keys()) names.push_back((entry.empty() ? "bucket.0." : entry) + key.name);
@@ -167,7 +169,7 @@ std::string joined(const std::vector<std::string>& parts, size_t count) {
 const KeyInfo* find_any_key(const std::string& name, const std::vector<std::string>& parts) {
   const auto inside = [&](size_t count) { return name.substr(joined(parts, count).size() + 1); };
   if (parts.size() > 2 && parts[0] == kBuckets) return find_key(bucket_keys(), inside(2));
-  if (parts.size() > 3 && joined(parts, 2) == kSources) return find_key(source_keys(), inside(3));
+  if (parts.size() > 3 && is_source_list(joined(parts, 2))) return find_key(source_keys(), inside(3));
   return find_key(job_keys(), name);
 }
 
@@ -202,7 +204,7 @@ void Reader::override_value(toml::table& root, const Override& given) {
   }
   toml::node* node = &root;
   for (size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i)
-    node = step_into(*node, parts[i], joined(parts, i + 1) == kBuckets || joined(parts, i + 1) == kSources);
+    node = step_into(*node, parts[i], joined(parts, i + 1) == kBuckets || is_source_list(joined(parts, i + 1)));
   toml::table* table = node == nullptr ? nullptr : node->as_table();
   if (table == nullptr) {
     errors_.add(where, fmt::format("{} can't be set: what precedes its last dot is not a table or an entry of "
@@ -265,8 +267,9 @@ void Reader::read_table(const toml::table& table, const std::string& inside, con
       take(*key, node, full, owner);
     } else if (full == kBuckets) {
       read_entries(node, full, bucket_keys(), draft_.buckets);
-    } else if (full == kSources) {
-      read_entries(node, full, source_keys(), draft_.job.data.sources);
+    } else if (is_source_list(full)) {
+      for (const auto& [list, sources] : source_lists(draft_.job))
+        if (list == full) read_entries(node, full, source_keys(), *sources);
     } else if (!quoted && is_section(keys, name)) {
       const bool list = node.is_array();
       errors_.add(where(full, node),

@@ -64,7 +64,7 @@ constexpr const char* kBucketRemark =
     "next bucket's max_length, up to its own. A single bucket is a static strategy.";
 
 constexpr const char* kSourceRemark =
-    "One table per corpus, in place of data.path. Batches take the next document from the source that is furthest "
+    "One table per corpus, in place of data.path or validation.path. Batches take the next document from the source that is furthest "
     "behind its share of tokens; each source has epochs of its own. All must be prepared with the same tokenizer.";
 
 /// Calls section(Section) at each new heading and row(name, key, default) for each key.
@@ -77,7 +77,7 @@ void each_key(OnSection on_section, OnKey on_key) {
     title = section.title;
     on_key(key, default_words(key));
   }
-  on_section(Section{"[[data.source]]", kSourceRemark});
+  on_section(Section{"[[data.source]], [[validation.source]]", kSourceRemark});
   for (const Key<DataSource>& key : source_keys()) on_key(key, default_words(key));
   on_section(Section{"[[bucket]]", kBucketRemark});
   for (const Key<BucketDraft>& key : bucket_keys()) on_key(key, default_words(key));

@@ -113,10 +113,12 @@ std::string to_toml(const Job& job) {
     text += fmt::format("{} = {}\n", dot == std::string::npos ? key.name : key.name.substr(dot + 1),
                         toml_literal(key, value));
   }
-  for (const DataSource& source : job.data.sources) {
-    text += "\n[[data.source]]\n";
-    for (const Key<DataSource>& key : source_keys())
-      text += fmt::format("{} = {}\n", key.name, toml_literal(key, key.get(source)));
+  for (const auto& [list, sources] : source_lists(draft.job)) {
+    for (const DataSource& source : *sources) {
+      text += fmt::format("\n[[{}]]\n", list);
+      for (const Key<DataSource>& key : source_keys())
+        text += fmt::format("{} = {}\n", key.name, toml_literal(key, key.get(source)));
+    }
   }
   for (const Bucket& bucket : job.buckets) {
     text += fmt::format("\n[[bucket]]\nmax_length = {}\nstrategy = {}\n", bucket.max_length,

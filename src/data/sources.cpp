@@ -16,12 +16,17 @@ bool differ(const CorpusMeta& a, const CorpusMeta& b) {
   return a.vocab_size && b.vocab_size && a.vocab_size != b.vocab_size;
 }
 
+std::vector<Source> opened(const std::vector<config::DataSource>& named) {
+  std::vector<Source> sources;
+  for (const config::DataSource& source : named)
+    sources.push_back({source.name, source.weight, Corpus::open(source.path)});
+  return sources;
+}
+
 }  // namespace
 
 std::vector<Source> open_sources(const config::Job& job) {
-  std::vector<Source> sources;
-  for (const config::DataSource& source : config::sources_of(job))
-    sources.push_back({source.name, source.weight, Corpus::open(source.path)});
+  std::vector<Source> sources = opened(config::sources_of(job));
   if (sources.empty())
     user_error("data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
   for (const Source& a : sources)
@@ -31,6 +36,16 @@ std::vector<Source> open_sources(const config::Job& job) {
             "data.source: \"{}\" and \"{}\" were prepared with different tokenizers. Prepare the second one again with "
             "--tokenizer {}.",
             a.name, b.name, a.corpus.folder());
+  return sources;
+}
+
+std::vector<Source> open_validation_sources(const config::Job& job, const std::vector<Source>& trained) {
+  std::vector<Source> sources = opened(config::validation_sources_of(job));
+  for (const Source& a : trained)
+    for (const Source& b : sources)
+      if (differ(a.corpus.meta(), b.corpus.meta()))
+        user_error("validation: {1} was prepared with another tokenizer than {0}. Prepare it again with --tokenizer {0}.",
+                   a.corpus.folder(), b.corpus.folder());
   return sources;
 }
 

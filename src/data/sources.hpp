@@ -22,6 +22,10 @@ struct Source {
 ///         checksums in their meta.json, or by the vocabulary size where one has no checksum
 std::vector<Source> open_sources(const config::Job& job);
 
+/// Opens validation.path or all of [[validation.source]]; none if the job has neither.
+/// errors  UserError as Corpus::open; a tokenizer other than that of `trained`
+std::vector<Source> open_validation_sources(const config::Job& job, const std::vector<Source>& trained);
+
 /// The path of the first corpus of the job that doesn't exist, empty if the job names none; nothing if all exist.
 std::optional<std::string> missing_data(const config::Job& job);
 

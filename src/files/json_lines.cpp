@@ -34,10 +34,10 @@ void keep_until(const std::filesystem::path& path, i64 step) {
 
 }  // namespace
 
-JsonLines JsonLines::open(const std::filesystem::path& folder, i64 step) {
+JsonLines JsonLines::open(const std::filesystem::path& folder, i64 step, const char* name) {
   make_folder(folder);
   JsonLines log;
-  log.path_ = folder / "log.jsonl";
+  log.path_ = folder / name;
   keep_until(log.path_, step);
   log.file_ = open_for_appending(log.path_);
   return log;

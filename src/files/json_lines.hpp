@@ -9,12 +9,12 @@
 
 namespace switchyard::files {
 
-/// DIR/log.jsonl. Errors: ClusterError naming the file.
+/// A file of a run's folder. Errors: ClusterError naming the file.
 class JsonLines {
  public:
   /// Makes the folder; appends to an existing log. Lines whose "step" is above `step`, and a last line that a killed
   /// run left half-written, are dropped first (the file is replaced atomically).
-  static JsonLines open(const std::filesystem::path& folder, i64 step);
+  static JsonLines open(const std::filesystem::path& folder, i64 step, const char* name = "log.jsonl");
   /// Writes one line before it returns. Numbers that aren't finite become null.
   void append(const nlohmann::ordered_json& object);
   const std::filesystem::path& path() const { return path_; }

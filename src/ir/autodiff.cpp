@@ -73,4 +73,8 @@ void differentiate(Graph& graph) {
   Differentiation(graph).run();
 }
 
+bool is_differentiated(const Graph& graph) {
+  return std::ranges::any_of(graph.calls(), [](const Call& call) { return call.pass != Pass::F; });
+}
+
 }  // namespace switchyard::ir

@@ -10,5 +10,7 @@ namespace switchyard::ir {
 /// keep the unit of the forward call. The gradients of a value with several readers are added.
 /// errors  InternalError if the graph has no calls or an operator has no gradient
 void differentiate(Graph& graph);
+/// Whether that was done.
+bool is_differentiated(const Graph& graph);
 
 }  // namespace switchyard::ir

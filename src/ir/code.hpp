@@ -130,7 +130,7 @@ struct StageCode {
   std::vector<ParamUse> params;
   std::vector<int> units;  // of these parameters, ascending
   int act_in = -1, act_out = -1, grad_in = -1, grad_out = -1;
-  int loss = -1, logits = -1;  // last stage: buffer of the loss per token (training), of the logits (evaluation)
+  int loss = -1, logits = -1;  // last stage: buffer of the loss per token, of the logits; one of them
   std::vector<int> stash;      // buffers that live from forward to backward or weight
 };
 

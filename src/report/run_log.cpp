@@ -47,24 +47,48 @@ void add_line(RunLog& log, const config::Node& line) {
   raise_to(log.predicted_peak, line, "predicted_peak_bytes_per_rank");
 }
 
+// Of a step that the log lacks, nothing.
+void add_validation(RunLog& log, const config::Node& line) {
+  const i64 step = line["step"].integer(1, std::numeric_limits<i64>::max() - 1);
+  const auto place = std::ranges::lower_bound(log.steps.step, step);
+  if (place == log.steps.step.end() || *place != step) return;
+  for (const std::string& key : line.keys()) {
+    if (!key.starts_with("loss") || line[key].is_null()) continue;
+    const std::string name = "validation/" + key;
+    auto series = std::ranges::find(log.steps.series, name, &Series::name);
+    if (series == log.steps.series.end())
+      series = log.steps.series.insert(series, {name, std::vector<std::optional<double>>(log.steps.step.size())});
+    series->values[static_cast<size_t>(place - log.steps.step.begin())] = line[key].number();
+  }
+}
+
+// add: called with each line. A last line that a killed run left half-written is skipped.
+template <class Add>
+void for_each_line(const std::string& text, const std::string& origin, const char* what, Add add) {
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    if (lines.eof() && !json::accept(line)) break;  // no newline: half-written
+    read_kept(line, fmt::format("{} line {}", origin, number), what, "Remove the line.", add);
+  }
+}
+
 }  // namespace
 
 RunLog read_log(const std::string& text, const std::string& origin) {
   RunLog log;
   for (const char* column : kColumns) log.steps.series.push_back({column, {}});
-  std::istringstream lines(text);
-  std::string line;
-  for (int number = 1; std::getline(lines, line); ++number) {
-    if (lines.eof() && !json::accept(line)) break;  // no newline: half-written
-    read_kept(line, fmt::format("{} line {}", origin, number), "step of a run", "Remove the line.",
-              [&](const config::Node& node) { add_line(log, node); });
-  }
+  for_each_line(text, origin, "step of a run", [&](const config::Node& line) { add_line(log, line); });
   if (log.steps.step.empty())
     user_error("{} has no steps yet. Run `switchyard report` again when the run has logged one.", origin);
   std::erase_if(log.steps.series, [](const Series& series) {
     return std::ranges::none_of(series.values, [](const auto& v) { return v.has_value(); });
   });
   return log;
+}
+
+void add_validations(RunLog& log, const std::string& text, const std::string& origin) {
+  for_each_line(text, origin, "validation of a run", [&](const config::Node& line) { add_validation(log, line); });
 }
 
 std::vector<double> values_of(const Steps& steps, const std::string& name) {

@@ -16,6 +16,11 @@ struct RunLog {
 };
 RunLog read_log(const std::string& text, const std::string& origin);
 
+/// Adds the contents of validation.jsonl: columns validation/loss, validation/loss/PART, with values in the steps that
+/// were followed by a validation.
+/// errors  UserError as read_log
+void add_validations(RunLog& log, const std::string& text, const std::string& origin);
+
 /// The present values of a column, in order; empty if there is no such column.
 std::vector<double> values_of(const Steps& steps, const std::string& name);
 

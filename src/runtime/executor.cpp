@@ -76,10 +76,11 @@ struct Executor::StageRunner {
 struct Executor::Step {
   Step(Executor& executor, const ir::Program& program_in, const StepInput& input_in)
       : e(executor),
+        plans(input_in.plans ? *input_in.plans : executor.plans_),
         program(program_in),
         input(input_in),
         tasks(program.of_rank[static_cast<size_t>(e.rank_)]),
-        rooms(compiler::rooms_of(program, e.rank_, *input.plan, e.plans_)),
+        rooms(compiler::rooms_of(program, e.rank_, *input.plan, plans)),
         signals(flag_count()),
         source_loss(labels().sources > 1 ? static_cast<size_t>(labels().sources) : 0) {
     for (const int id : tasks) {
@@ -110,16 +111,16 @@ struct Executor::Step {
   // Of the task's runs.
   RunKey run_key(const Task& task) const {
     const int strategy = strategy_of(task.phase);
-    const ir::StageCode& code = e.plans_.strategies()[static_cast<size_t>(strategy)]
+    const ir::StageCode& code = plans.strategies()[static_cast<size_t>(strategy)]
                                     .groups[static_cast<size_t>(task.group)]
                                     .stages[static_cast<size_t>(task.stage)];
     return {key(task.phase), code.gathers(), code.reduces(), task.stage, task.micro_batch, task.pass};
   }
   StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage); }
-  StageRunner& runner_of(const Task& task, int stage) { return e.stage_runner(strategy_of(task.phase), task, stage); }
+  StageRunner& runner_of(const Task& task, int stage) { return e.stage_runner(plans, strategy_of(task.phase), task, stage); }
 
   std::vector<compiler::UnitUse> uses_of(int id) const {
-    return compiler::unit_uses(program.tasks[static_cast<size_t>(id)], e.rank_, *input.plan, e.plans_);
+    return compiler::unit_uses(program.tasks[static_cast<size_t>(id)], e.rank_, *input.plan, plans);
   }
 
   std::vector<compiler::UnitUse> uses_until_start(int id) const {
@@ -140,7 +141,7 @@ struct Executor::Step {
   void make_room(int after) {
     for (auto [it, end] = rooms.equal_range(after); it != end; ++it) {
       const Task& gather = program.tasks[static_cast<size_t>(it->second)];
-      for (const int param : compiler::params_of(gather, *input.plan, e.plans_))
+      for (const int param : compiler::params_of(gather, *input.plan, plans))
         e.store_.working.run_copy(run_key(gather), param);
     }
   }
@@ -289,8 +290,8 @@ struct Executor::Step {
     if (!state.slots.empty()) return state;
     const batch::MicroBatch& mb = micro_batch_of(task);
     FeedSettings settings{
-        .state = e.plans_.graph().precision().state, .device = e.options_.device, .reads_tokens = stage.reads_tokens};
-    if (e.plans_.graph().is_random()) settings.seed = {e.options_.seed, input.plan->step};
+        .state = plans.graph().precision().state, .device = e.options_.device, .reads_tokens = stage.reads_tokens};
+    if (plans.graph().is_random()) settings.seed = {e.options_.seed, input.plan->step};
     state.feeds = feeds_of(mb, *input.documents, labels(), input.plan->valid_tokens, settings);
     state.slots.resize(stage.stage.buffers.size());
     return state;
@@ -337,7 +338,8 @@ struct Executor::Step {
     stage.runner.run(segment, task.piece, state, e.store_.working, run_key(task), replica, e.rope_, hooks);
     if (!ir::is_last(segment, task.piece)) return;
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
-    if ((task.pass == Pass::B || task.pass == Pass::BW) && stage.stage.loss >= 0 &&
+    const bool trained = !stage.stage.backward.code.empty();
+    if (stage.stage.loss >= 0 && task.pass != Pass::W && task.forward() != trained &&
         layout::is_first_copy(stage.stage.replica, stage.stage.buffers[static_cast<size_t>(stage.stage.loss)].layout,
                               stage.position))
       add_loss(task, stage, state);
@@ -433,7 +435,7 @@ struct Executor::Step {
     const ir::StageCode& code = runner_of(task).stage;
     const RunKey run = run_key(task);
     const auto in_piece = [&, units = ir::units_written(code.segment(task.pass), task.piece)](int param) {
-      return std::ranges::find(units, e.plans_.graph().param(param).unit) != units.end();
+      return std::ranges::find(units, plans.graph().param(param).unit) != units.end();
     };
     for (const ir::ParamUse& use : code.params)
       if (task.micro_batch >= 0 && in_piece(use.param))
@@ -499,6 +501,12 @@ struct Executor::Step {
     transact(transfer, id, task);
   }
 
+  // Without an update no task sums over the ranks.
+  void keep_own_loss() {
+    result.loss = loss_sum;
+    result.source_loss = source_loss;
+  }
+
   // Global norm, loss, and that of each source in one small exchange, fp64, in rank order.
   void norm(int id, const Task& task) {
     std::vector<double> sums = {e.store_.home.gradient_squares(), loss_sum};
@@ -516,6 +524,7 @@ struct Executor::Step {
   }
 
   Executor& e;
+  const compiler::Plans& plans;
   const ir::Program& program;
   const StepInput& input;
   const std::vector<int>& tasks;
@@ -563,17 +572,17 @@ Stream& Executor::collective_stream() {
   return *collective_stream_;
 }
 
-Executor::StageRunner& Executor::stage_runner(int strategy, const Task& task, int stage) {
-  std::unique_ptr<StageRunner>& made = stage_runners_[{strategy, task.replica, stage}];
+Executor::StageRunner& Executor::stage_runner(const compiler::Plans& plans, int strategy, const Task& task, int stage) {
+  std::unique_ptr<StageRunner>& made = stage_runners_[{&plans, strategy, task.replica, stage}];
   if (!made) {
-    const compiler::CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy)];
+    const compiler::CompiledStrategy& s = plans.strategies()[static_cast<size_t>(strategy)];
     const std::vector<int> ranks = s.replica_ranks(task.replica, stage);
     const auto place = std::find(ranks.begin(), ranks.end(), rank_);
     check(place != ranks.end(), "rank {} is not in stage {} of replica {}", rank_, stage, task.replica);
-    made = std::make_unique<StageRunner>(plans_.graph(),
+    made = std::make_unique<StageRunner>(plans.graph(),
                                          s.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(stage)],
-                                         static_cast<int>(place - ranks.begin()), ranks, plans_.cluster(),
-                                         plans_.graph().precision().state, options_.device);
+                                         static_cast<int>(place - ranks.begin()), ranks, plans.cluster(),
+                                         plans.graph().precision().state, options_.device);
   }
   return *made;
 }
@@ -594,6 +603,7 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
   for (auto& [key, s] : streams_) s->drain();
   if (collective_stream_) collective_stream_->drain();
   step.signals.rethrow();
+  if (!input.update) step.keep_own_loss();
   step.result.times.total = seconds_since(start);
   return step.result;
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "comm/fabric.hpp"
@@ -45,7 +46,8 @@ struct Probe {
   std::function<void(const TimedCall&)> timed{};
 };
 
-/// What a step needs besides its Program.
+/// What a step needs besides its Program. plans: whose program it is, null: the executor's own; others are of a graph of
+/// the same model, under the same strategies.
 struct StepInput {
   const batch::StepPlan* plan = nullptr;
   const Documents* documents = nullptr;
@@ -53,6 +55,7 @@ struct StepInput {
   std::function<UpdateSettings(double norm)> update{};
   Probe probe{};
   const Labels* labels = nullptr;  // null: all count, and there is one source
+  const compiler::Plans* plans = nullptr;
 };
 
 /// A span of time in which a task of the Program worked, in seconds from the step's start on this rank, without what it
@@ -74,7 +77,8 @@ struct StepTimes {
 };
 
 struct StepResult {
-  double loss = 0;  // sum of weighted token losses over all ranks: the mean over the global batch
+  double loss = 0;  // sum of weighted token losses over all ranks: the mean over the global batch; in an evaluation
+                    // over this rank's alone
   std::vector<double>
       source_loss;     // the part of each of Labels::sources, which sum up to `loss`; empty if there is one
   double norm = 0;     // of the gradients before clipping
@@ -106,7 +110,7 @@ class Executor {
   std::unique_ptr<Stream> new_stream(int threads);
   Stream& stream(const ir::Task& task);
   Stream& collective_stream();
-  StageRunner& stage_runner(int strategy, const ir::Task& task, int stage);
+  StageRunner& stage_runner(const compiler::Plans& plans, int strategy, const ir::Task& task, int stage);
 
   const compiler::Plans& plans_;
   Store& store_;
@@ -116,7 +120,8 @@ class Executor {
   RopeTables rope_;
   std::map<std::pair<int, int>, std::unique_ptr<Stream>> streams_;  // queue, sending stage
   std::unique_ptr<Stream> collective_stream_;
-  std::map<std::array<int, 3>, std::unique_ptr<StageRunner>> stage_runners_;  // strategy, replica, stage
+  std::map<std::tuple<const compiler::Plans*, int, int, int>, std::unique_ptr<StageRunner>>
+      stage_runners_;  // plans, strategy, replica, stage
   Channels channels_;
   std::vector<Logits> logits_;
   i64 steps_ = 0;

@@ -95,6 +95,7 @@ void run_gelu_dx(KernelCall&);
 void run_add(KernelCall&);
 void run_embedding(KernelCall&);
 void run_embedding_dw(KernelCall&);
+void run_head_forward(KernelCall&);
 void run_head_loss(KernelCall&);
 void run_head_loss_dx(KernelCall&);
 

@@ -22,7 +22,8 @@ enum ChannelId : int {
   kFigureChannel = 10,      // figures of each step
   kStartChannel = 11,       // what is reported before the first step
   kCheckpointChannel = 12,  // joint work on checkpoints while training goes on
+  kValidationChannel = 13,
 };
-static_assert(kCheckpointChannel < runtime::kFirstChannel, "an executor's channels follow");
+static_assert(kValidationChannel < runtime::kFirstChannel, "an executor's channels follow");
 
 }  // namespace switchyard::train

@@ -1,5 +1,6 @@
 #include "train/checkpoint_saver.hpp"
 
+#include <exception>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -10,32 +11,35 @@ CheckpointSaver::CheckpointSaver(const config::Job& job, const compiler::Plans& 
                                  const comm::JointWork& together, files::ModelFiles model_files)
     : job_(job), plans_(plans), fabric_(fabric), together_(together), model_files_(std::move(model_files)) {}
 
-CheckpointSaver::~CheckpointSaver() {
-  if (writer_.joinable()) writer_.join();
-}
-
 void CheckpointSaver::begin(const HomePart& part, const TrainState& state, bool copy_first) {
-  check(!writer_.joinable(), "checkpoint {}: the one before is not finished", state.step);
+  check(!writer_.valid(), "checkpoint {}: the one before is not finished", state.step);
   if (copy_first) copied_bytes_ = part.bytes();
   writing_ = true;
-  writer_ = std::thread([this, kept = copy_first ? part.copy() : part, state]() mutable {
+  writer_ = std::async(std::launch::async, [this, kept = copy_first ? part.copy() : part, state]() mutable {
+    std::exception_ptr failure;
     try {
       save_checkpoint(job_, model_files_, plans_, kept, fabric_.rank(), together_, state);
     } catch (const std::exception& error) {
-      failure_ = std::current_exception();
+      failure = std::current_exception();
       failed_ = true;
       fabric_.abort(error.what());  // the others wait for it, and may be within a long step
     }
     kept.boxes.clear();
     copied_bytes_ = 0;
     writing_ = false;
+    if (failure) std::rethrow_exception(failure);
   });
 }
 
+void CheckpointSaver::wait(std::chrono::milliseconds most) const {
+  if (writer_.valid()) writer_.wait_for(most);
+}
+
 void CheckpointSaver::finish() {
-  if (writer_.joinable()) writer_.join();
+  if (!writer_.valid()) return;
+  writer_.wait();
   failed_ = false;
-  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  writer_.get();
 }
 
 }  // namespace switchyard::train

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <atomic>
-#include <exception>
-#include <thread>
+#include <chrono>
+#include <future>
 
 #include "train/checkpoint.hpp"
 
@@ -16,9 +16,6 @@ class CheckpointSaver {
   /// together: of all ranks, for nothing else. model_files: of rank 0. Refers to job, plans and fabric.
   CheckpointSaver(const config::Job& job, const compiler::Plans& plans, comm::Fabric& fabric,
                   const comm::JointWork& together, files::ModelFiles model_files);
-  ~CheckpointSaver();
-  CheckpointSaver(const CheckpointSaver&) = delete;
-  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
   /// Starts to write this rank's part of home, on a thread of its own. Home may change at once if copy_first is true,
   /// else after finish(). A failure ends the job on all ranks; the earlier checkpoint stays. InternalError unless the
@@ -26,6 +23,8 @@ class CheckpointSaver {
   void begin(const HomePart& part, const TrainState& state, bool copy_first);
   /// Waits until what was begun is complete on all ranks, and drops the copy. Throws what failed.
   void finish();
+  /// Waits as finish() does, but not longer than this, and throws nothing.
+  void wait(std::chrono::milliseconds most) const;
 
   bool writing() const { return writing_; }
   /// Whether finish() will throw.
@@ -41,8 +40,7 @@ class CheckpointSaver {
   files::ModelFiles model_files_;
   std::atomic<bool> writing_ = false, failed_ = false;
   std::atomic<i64> copied_bytes_ = 0;
-  std::exception_ptr failure_;
-  std::thread writer_;
+  std::future<void> writer_;  // its destructor waits
 };
 
 }  // namespace switchyard::train

@@ -4,10 +4,10 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <thread>
 
+#include "base/environment.hpp"
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
 #include "train/channels.hpp"
@@ -27,8 +27,8 @@ HostView own_view() {
       view.cores.set(core);
   }
   view.gpus = at::detail::getCUDAHooks().hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
-    std::string(visible).copy(view.visible_gpus.data(), view.visible_gpus.size() - 1);
+  if (const auto visible = environment("CUDA_VISIBLE_DEVICES"))
+    visible->copy(view.visible_gpus.data(), view.visible_gpus.size() - 1);
   return view;
 }
 

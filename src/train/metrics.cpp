@@ -1,5 +1,7 @@
 #include "train/metrics.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -25,10 +27,29 @@ void for_each_number(const StepRecord& r, Visit visit) {
   if (r.bubble_share) visit("bubble_share", *r.bubble_share);
   if (r.hidden_share) visit("hidden_share", *r.hidden_share);
   if (r.checkpoint_time) visit("checkpoint_seconds", r.checkpoint_time->count);
-  for (const SourceRecord& source : r.sources) {
+  for (const PartRecord& source : r.sources) {
     if (source.loss) visit("loss/" + source.name, *source.loss);
     visit("tokens/" + source.name, source.tokens);
   }
+}
+
+// All parts of a validation, the whole first.
+template <class Visit>
+void for_each_part(const ValidationRecord& record, Visit visit) {
+  visit(record.all);
+  for (const PartRecord& part : record.lengths) visit(part);
+  for (const PartRecord& part : record.sources) visit(part);
+}
+
+// The same as (key, number).
+template <class Visit>
+void for_each_number(const ValidationRecord& record, Visit visit) {
+  for_each_part(record, [&](const PartRecord& part) {
+    const std::string of = part.name.empty() ? "" : "/" + part.name;
+    if (part.loss) visit("loss" + of, *part.loss);
+    visit("tokens" + of, part.tokens);
+  });
+  visit("seconds", record.time.count);
 }
 
 }  // namespace
@@ -62,6 +83,29 @@ std::vector<std::pair<std::string, double>> scalars(const StepRecord& record) {
   if (!record.peak_memory_bound.empty()) add("peak_bound_bytes", std::ranges::max(record.peak_memory_bound).count);
   add("skipped", record.skipped);
   return scalars;
+}
+
+nlohmann::ordered_json to_json(const ValidationRecord& record) {
+  nlohmann::ordered_json json{{"step", record.step}};
+  for_each_number(record, [&](const std::string& name, auto value) { json[name] = value; });
+  return json;
+}
+
+std::vector<std::pair<std::string, double>> scalars(const ValidationRecord& record) {
+  std::vector<std::pair<std::string, double>> scalars;
+  for_each_number(record, [&](const std::string& name, auto value) {
+    scalars.emplace_back("validation/" + name, static_cast<double>(value));
+  });
+  return scalars;
+}
+
+std::string to_string(const ValidationRecord& record) {
+  std::string text = "validation loss";
+  for_each_part(record, [&](const PartRecord& part) {
+    text += part.name.empty() ? " " : fmt::format(", {} ", part.name);
+    text += part.loss ? fmt::format("{:.4f}", *part.loss) : "-";
+  });
+  return text;
 }
 
 }  // namespace switchyard::train

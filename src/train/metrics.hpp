@@ -11,8 +11,9 @@
 
 namespace switchyard::train {
 
-/// The part of a source in a step. loss: mean over its labels; nothing if the step has none.
-struct SourceRecord {
+/// Some of the documents: those of a source, or of a range of lengths. loss: mean over their labels, natural logarithm;
+/// nothing if they have none.
+struct PartRecord {
   std::string name;
   i64 tokens = 0;
   std::optional<double> loss{};
@@ -22,7 +23,7 @@ struct SourceRecord {
 struct StepRecord {
   i64 step = 0;                         // number of the step, the first is 1
   double loss = 0;                      // mean over all labels of the global batch, natural logarithm
-  std::vector<SourceRecord> sources{};  // empty if there is only one
+  std::vector<PartRecord> sources{};  // empty if there is only one
   double learning_rate = 0;
   double grad_norm = 0;                              // before clipping
   i64 tokens = 0;                                    // of the global batch, padding not counted
@@ -43,6 +44,22 @@ struct StepRecord {
   double tokens_per_second() const;
   double switch_share() const;
 };
+
+/// Documents that are not trained, after a step. lengths: by bucket, sources: by source; empty if there is only one.
+struct ValidationRecord {
+  i64 step = 0;
+  PartRecord all{};
+  std::vector<PartRecord> lengths{}, sources{};
+  Seconds time{};
+};
+
+/// A line of validation.jsonl. Keys: step, loss, tokens, seconds, and of each bucket ("to 4096") and source (its name)
+/// loss/PART and tokens/PART.
+nlohmann::ordered_json to_json(const ValidationRecord& record);
+/// The same for TensorBoard: "validation/loss" and so on.
+std::vector<std::pair<std::string, double>> scalars(const ValidationRecord& record);
+/// "validation loss 3.2131, to 4096 3.3012, to 512 3.1950".
+std::string to_string(const ValidationRecord& record);
 
 /// A log line. Keys: step, loss, lr, grad_norm, tokens, seconds, tokens_per_second, matmul_share, peak_bytes_per_rank,
 /// predicted_peak_bytes_per_rank, peak_bound_bytes_per_rank (arrays), intra_bytes, inter_bytes, switch_seconds,

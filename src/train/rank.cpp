@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "comm/collectives.hpp"
 #include "compiler/documents_read.hpp"
+#include "ir/autodiff.hpp"
 #include "train/channels.hpp"
 
 namespace switchyard::train {
@@ -39,6 +40,11 @@ struct Proposal {
   compiler::MemoryPeak peak;  // at the worst pace
 };
 
+// What a program does, for messages.
+std::string name_of(const batch::StepPlan& plan, const compiler::Plans& plans) {
+  return ir::is_differentiated(plans.graph()) ? fmt::format("step {}", plan.step + 1) : "validation";
+}
+
 [[noreturn]] void over_budget(const batch::StepPlan& plan, const compiler::Plans& plans, const ir::Program& program,
                               int rank, const compiler::MemoryPeak& peak, i64 budget) {
   const int phase = peak.task < 0 ? -1 : program.tasks[static_cast<size_t>(peak.task)].phase;
@@ -48,10 +54,10 @@ struct Proposal {
                               plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)]
                                   .strategy.name);
   user_error(
-      "step {}: rank {} needs {}{}, {} more than the memory budget. Largest: {} - {}. Raise run.memory_budget = "
+      "{}: rank {} needs {}{}, {} more than the memory budget. Largest: {} - {}. Raise run.memory_budget = "
       "\"{}\", set a smaller "
       "micro_batch_tokens or recompute = \"full\" for this strategy, or give its bucket more ranks per replica.",
-      plan.step + 1, rank, format_bytes(Bytes{peak.total}), where, format_bytes(Bytes{peak.total - budget}),
+      name_of(plan, plans), rank, format_bytes(Bytes{peak.total}), where, format_bytes(Bytes{peak.total - budget}),
       compiler::name_of(peak.largest()), compiler::to_string(peak), format_bytes(Bytes{budget}));
 }
 
@@ -81,14 +87,15 @@ std::vector<T> Rank::everyones(const std::string& what, const T& mine) {
 
 void Rank::agree_on(std::uint64_t number, const std::string& what) { require_equal(everyones(what, number), what); }
 
-void Rank::assemble(const batch::StepPlan& plan) {
+void Rank::assemble(const batch::StepPlan& plan, const compiler::Plans& plans) {
+  assembled_ = &plans;
   int highest = 0;
   compiler::MemoryPeak peak;
   bool fits = true;
-  program_ = compiler::assemble_within(plan, plans_, settings_.prefetch, [&](const ir::Program& program) {
+  program_ = compiler::assemble_within(plan, plans, settings_.prefetch, [&](const ir::Program& program) {
     predicted_ =
-        compiler::predict_memory(program, plan, plans_, store_.holdings, compiler::ExecutionOrder::expected, tables_);
-    bound_ = compiler::predict_memory(program, plan, plans_, store_.holdings, compiler::ExecutionOrder::worst, tables_);
+        compiler::predict_memory(program, plan, plans, store_.holdings, compiler::ExecutionOrder::expected, tables_);
+    bound_ = compiler::predict_memory(program, plan, plans, store_.holdings, compiler::ExecutionOrder::worst, tables_);
     const auto all = everyones("program", Proposal{program.fingerprint(), bound_});
     std::vector<std::uint64_t> fingerprints;
     for (const Proposal& proposal : all) fingerprints.push_back(proposal.fingerprint);
@@ -100,7 +107,7 @@ void Rank::assemble(const batch::StepPlan& plan) {
     fits = settings_.memory_budget == 0 || peak.total <= settings_.memory_budget;
     return fits;
   });
-  if (!fits) over_budget(plan, plans_, program_, highest, peak, settings_.memory_budget);
+  if (!fits) over_budget(plan, plans, program_, highest, peak, settings_.memory_budget);
 }
 
 runtime::StepResult Rank::step(const batch::StepPlan& plan, const runtime::Documents& documents,
@@ -111,21 +118,19 @@ runtime::StepResult Rank::step(const batch::StepPlan& plan, const runtime::Docum
 }
 
 std::vector<bool> Rank::documents_read(const batch::StepPlan& plan, size_t documents) const {
-  return compiler::documents_read(program_, plan, plans_, fabric_.rank(), documents);
+  return compiler::documents_read(program_, plan, *assembled_, fabric_.rank(), documents);
 }
 
 runtime::StepResult Rank::run(const batch::StepPlan& plan, const runtime::Documents& documents,
                               const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe,
                               const runtime::Labels& labels) {
   tables_ = predicted_.tables;
-  return executor_.run(program_, {&plan, &documents, update, probe, &labels});
+  return executor_.run(program_, {&plan, &documents, update, probe, &labels, assembled_});
 }
 
 std::vector<runtime::Logits> Rank::evaluate(const batch::StepPlan& plan, const runtime::Documents& documents) {
-  program_ = compiler::assemble(plan, plans_,
-                                {.prefetch_units = settings_.prefetch ? compiler::kAllUnits : 0, .train = false});
-  agree_on(program_.fingerprint(), "program");
-  executor_.run(program_, {.plan = &plan, .documents = &documents});
+  assemble(plan);
+  run(plan, documents, {});
   return executor_.take_logits();
 }
 

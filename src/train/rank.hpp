@@ -27,11 +27,14 @@ class Rank {
 
   /// The Program of the batch plan, agreed on by all ranks. Of the next strategy's units as many are prefetched as the
   /// budget allows. UserError on all ranks where even without prefetch one rank's peak may be above it.
-  void assemble(const batch::StepPlan& plan);
+  void assemble(const batch::StepPlan& plan) { assemble(plan, plans_); }
+  /// The same with other plans, which must outlive their use: of a graph of the same model, under the same strategies.
+  /// One without a backward pass is evaluated.
+  void assemble(const batch::StepPlan& plan, const compiler::Plans& plans);
   /// For each of so many documents of the plan that was assembled whether this rank reads its tokens.
   std::vector<bool> documents_read(const batch::StepPlan& plan, size_t documents) const;
-  /// Runs what was assembled of this plan to its end. `update` gets the gradients' norm. Documents that this rank
-  /// doesn't read may be empty.
+  /// Runs what was assembled of this plan to its end. `update` gets the gradients' norm; an evaluation has none.
+  /// Documents that this rank doesn't read may be empty.
   runtime::StepResult run(const batch::StepPlan& plan, const runtime::Documents& documents,
                           const std::function<runtime::UpdateSettings(double)>& update,
                           const runtime::Probe& probe = {}, const runtime::Labels& labels = {});
@@ -62,6 +65,7 @@ class Rank {
   RankSettings settings_;
   runtime::Store store_;
   runtime::Executor executor_;
+  const compiler::Plans* assembled_ = &plans_;  // whose program it is
   ir::Program program_;
   compiler::MemoryPeak predicted_, bound_;
   compiler::RotaryTables tables_;  // after the last step

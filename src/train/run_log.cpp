@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/environment.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/disk.hpp"
 #include "train/stop_signals.hpp"
@@ -19,13 +19,8 @@
 namespace switchyard::train {
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 /// Whether standard error is a terminal that knows escape sequences.
-bool rewrites_lines() { return isatty(STDERR_FILENO) != 0 && variable("TERM") != "dumb"; }
+bool rewrites_lines() { return isatty(STDERR_FILENO) != 0 && environment("TERM") != "dumb"; }
 
 /// 0: not known.
 size_t terminal_columns() {
@@ -39,7 +34,7 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
     : progress_(std::cerr, {.first_step = first_step,
                             .last_step = job.run.steps,
                             .terminal = rewrites_lines(),
-                            .colour = variable("NO_COLOR").empty(),
+                            .colour = environment("NO_COLOR").value_or("").empty(),
                             .every = job.run.log_every,
                             .columns = terminal_columns}),
       heartbeat_(
@@ -57,6 +52,8 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
     say(fmt::format("checkpoints of steps {} are set aside in {}, with the log as it was", fmt::join(line->steps, ", "),
                     line->folder.string()));
   lines_.emplace(files::JsonLines::open(job.run.out, first_step - 1));
+  if (!config::validation_sources_of(job).empty())
+    validations_.emplace(files::JsonLines::open(job.run.out, first_step - 1, "validation.jsonl"));
   events_.emplace(files::EventWriter::create(job.run.out, first_step));
   files::write_text(job.run.out + "/job.toml", config::to_toml(job));
   const std::string plan_path = job.run.out + "/plan.json";
@@ -76,6 +73,12 @@ void RunLog::add(const StepRecord& record) {
   if (lines_) lines_->append(to_json(record));
   if (events_) events_->add(record.step, scalars(record));
   progress_.step_done(record);
+}
+
+void RunLog::add(const ValidationRecord& record) {
+  if (validations_) validations_->append(to_json(record));
+  if (events_) events_->add(record.step, scalars(record));
+  say(fmt::format("step {}  {}", record.step, to_string(record)));
 }
 
 }  // namespace switchyard::train

@@ -20,6 +20,7 @@ class RunLog {
   RunLog(const config::Job& job, const std::string& plan_json, i64 first_step);
 
   void add(const StepRecord& record);
+  void add(const ValidationRecord& record);
   /// A line of its own on the terminal.
   void say(const std::string& text) { progress_.say(text); }
   /// What all steps did, on the terminal.
@@ -32,7 +33,7 @@ class RunLog {
   Progress progress_;
   bool answered_ = false;
   Heartbeat heartbeat_;
-  std::optional<files::JsonLines> lines_;
+  std::optional<files::JsonLines> lines_, validations_;
   std::optional<files::EventWriter> events_;
 };
 

@@ -90,6 +90,11 @@ AfterStep StepRecorder::record(const DoneStep& step, const Rank& rank) {
   return after_step;
 }
 
+void StepRecorder::add(ValidationRecord record) {
+  record.step = step_;
+  if (log_) log_->add(record);
+}
+
 void StepRecorder::say(const std::string& text) {
   if (log_) log_->say(text);
 }
@@ -98,11 +103,11 @@ void StepRecorder::summarize() {
   if (log_) log_->summarize();
 }
 
-std::vector<SourceRecord> StepRecorder::sources_of(const DoneStep& step) const {
-  std::vector<SourceRecord> records;
+std::vector<PartRecord> StepRecorder::sources_of(const DoneStep& step) const {
+  std::vector<PartRecord> records;
   for (size_t s = 0; s < step.result.source_loss.size(); ++s) {
     std::vector<data::Sequence> own;
-    SourceRecord record{.name = sources_[s].name};
+    PartRecord record{.name = sources_[s].name};
     for (const data::Sequence& sequence : step.batch.sequences)
       if (sequence.source == static_cast<int>(s)) {
         own.push_back(sequence);

@@ -54,6 +54,8 @@ class StepRecorder {
   runtime::Probe planned();
   /// The step's line in the log; its timeline if run.trace_step is its number.
   AfterStep record(const DoneStep& step, const Rank& rank);
+  /// A validation after the step that was recorded last.
+  void add(ValidationRecord record);
   /// A line of its own on rank 0's terminal.
   void say(const std::string& text);
   /// After the last step: what all steps did, on rank 0's terminal.
@@ -67,7 +69,7 @@ class StepRecorder {
     int stop_signal = 0;
     bool saving = false;
   };
-  std::vector<SourceRecord> sources_of(const DoneStep& step) const;
+  std::vector<PartRecord> sources_of(const DoneStep& step) const;
   static StepRecord record_of(const std::vector<Figures>& all, double seconds);
   bool traced() const { return step_ == job_.run.trace_step; }
   void keep_timeline(const std::vector<runtime::TaskSpan>& mine, const ir::Program& program);

@@ -24,6 +24,7 @@
 #include "runtime/tensors.hpp"
 #include "train/channels.hpp"
 #include "train/checkpoint_saver.hpp"
+#include "train/documents.hpp"
 #include "train/host_share.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/rank.hpp"
@@ -32,6 +33,7 @@
 #include "train/step_recorder.hpp"
 #include "train/stop_signals.hpp"
 #include "train/update_settings.hpp"
+#include "train/validation.hpp"
 #include "train/weights.hpp"
 
 namespace switchyard::train {
@@ -53,8 +55,8 @@ files::ModelFiles model_files_of(const config::Job& job, int rank) {
 
 class JobOnRank {
  public:
-  JobOnRank(const TrainSettings& settings, const std::vector<data::Source>& sources, comm::Fabric& fabric,
-            bool threads_of_one_process)
+  JobOnRank(const TrainSettings& settings, const std::vector<data::Source>& sources,
+            const std::vector<data::Source>& validated, comm::Fabric& fabric, bool threads_of_one_process)
       : job_(settings.job),
         plan_json_(settings.plan_json),
         fabric_(fabric),
@@ -88,6 +90,7 @@ class JobOnRank {
           job_.run.steps, settings.resume, state_.step);
     rate_ = schedule_of(job_.optimizer, job_.run.steps, state_.decay_end, state_.step);
     state_.decay_end = rate_.decay_steps;
+    if (!validated.empty()) validation_.emplace(job_, validated, rank_, fabric, buckets_);
   }
 
   // Returns the signal that stopped the run before its last step, or 0; the same on all ranks.
@@ -95,8 +98,9 @@ class JobOnRank {
     try {
       return train();
     } catch (const std::exception& error) {
+      saver_.wait(timeout_of(job_) / 4);     // a checkpoint that all ranks began may still be completed
       if (saver_.failed()) saver_.finish();  // throws what is then the reason
-      fabric_.abort(error.what());           // nobody waits for a checkpoint that is still being written
+      fabric_.abort(error.what());
       throw;
     }
   }
@@ -109,10 +113,11 @@ class JobOnRank {
     int stopped_by = 0;
     while (state_.step < job_.run.steps && stopped_by == 0) {
       stopped_by = step();
-      const bool last = state_.step == job_.run.steps || stopped_by != 0;
+      const bool done = state_.step == job_.run.steps, last = done || stopped_by != 0;
+      if (validation_ && (done || is_due(job_.validation.every)))
+        recorder_.add(validation_->run(rank_, [this] { make_room(); }));
       if (last) recorder_.summarize();
-      const bool due = job_.run.checkpoint_every > 0 && state_.step % job_.run.checkpoint_every == 0;
-      if (!job_.run.out.empty() && (due || (last && job_.run.save_last))) save(last);
+      if (!job_.run.out.empty() && (is_due(job_.run.checkpoint_every) || (last && job_.run.save_last))) save(last);
     }
     wait_for_checkpoint();
     if (state_.step == job_.run.steps) return 0;
@@ -120,6 +125,9 @@ class JobOnRank {
         fmt::format("{}: stopped after step {} of {}", name_of_signal(stopped_by), state_.step, job_.run.steps));
     return stopped_by;
   }
+
+  // Whether something is done after this step that is done every so many; 0: never.
+  bool is_due(i64 every) const { return every > 0 && state_.step % every == 0; }
 
   // An optimizer step, on all ranks at once: sample, plan, assemble, run, record. Returns the signal by which any rank
   // was asked to stop, or 0.
@@ -135,8 +143,8 @@ class JobOnRank {
     if (!std::exchange(announced_, true)) announce();
     const double lr = learning_rate(rate_, state_.step);
     const auto update = [&](double norm) { return update_settings(job_.optimizer, lr, state_.updates + 1, norm); };
-    const runtime::StepResult result =
-        rank_.run(plan, documents_of(batch, read), update, probe, labels_of(batch, read));
+    const runtime::StepResult result = rank_.run(plan, read_documents(sources_, batch.sequences, read, vocabulary()),
+                                                 update, probe, read_labels(sources_, batch.sequences, read));
     const AfterStep after = recorder_.record({.batch = batch,
                                               .plan = plan,
                                               .learning_rate = lr,
@@ -151,12 +159,12 @@ class JobOnRank {
   }
 
   // Training goes on as soon as every rank has copied its part of home. It waits for the whole checkpoint where a rank
-  // has no room for a copy, and after the last step.
+  // has no room for a copy or may not make one, and after the last step.
   void save(bool last) {
     const Clock::time_point began = Clock::now();
     wait_for_checkpoint();
     const HomePart part = home_part(plans_, rank_.store().home, fabric_.rank());
-    const bool copy = !last && memory_.live() + part.bytes() <= memory_.capacity();
+    const bool copy = !last && job_.run.save_beside && memory_.live() + part.bytes() <= memory_.capacity();
     saver_.begin(part, state_, copy);
     saving_ = true;
     files_.run("copy for a checkpoint", [&](const auto&) {
@@ -196,39 +204,6 @@ class JobOnRank {
     return plan;
   }
 
-  // Those that this rank reads; the others stay empty.
-  runtime::Documents documents_of(const data::Batch& batch, const std::vector<bool>& read) const {
-    runtime::Documents documents(batch.sequences.size());
-    std::vector<i64> ids;
-    for (size_t d = 0; d < documents.size(); ++d) {
-      if (!read[d]) continue;
-      const data::Sequence& sequence = batch.sequences[d];
-      ids.resize(static_cast<size_t>(sequence.count));
-      corpus_of(sequence).read(sequence.document, sequence.first, 1, job_.model.config.vocab_size, ids);
-      documents[d].assign(ids.begin(), ids.end());
-    }
-    return documents;
-  }
-
-  runtime::Labels labels_of(const data::Batch& batch, const std::vector<bool>& read) const {
-    runtime::Labels labels;
-    labels.sources = static_cast<int>(sources_.size());
-    for (const data::Sequence& sequence : batch.sequences) labels.source.push_back(sequence.source);
-    if (!data::masked(sources_)) return labels;
-    labels.counts.resize(batch.sequences.size());
-    for (size_t d = 0; d < labels.counts.size(); ++d) {
-      const data::Sequence& sequence = batch.sequences[d];
-      if (!read[d] || !corpus_of(sequence).masked()) continue;
-      labels.counts[d].resize(static_cast<size_t>(sequence.count));
-      corpus_of(sequence).read_mask(sequence.document, sequence.first, labels.counts[d]);
-    }
-    return labels;
-  }
-
-  const data::Corpus& corpus_of(const data::Sequence& sequence) const {
-    return sources_[static_cast<size_t>(sequence.source)].corpus;
-  }
-
   // Before the first step runs: what is trained, how, and in how much memory.
   void announce() {
     const std::vector<i64> peaks =
@@ -255,6 +230,8 @@ class JobOnRank {
     state_.cursor = batch.next;
     for (const data::Sequence& sequence : batch.sequences) state_.tokens += sequence.count;
   }
+
+  i64 vocabulary() const { return job_.model.config.vocab_size; }
 
   RankSettings rank_settings() {
     RankSettings settings;
@@ -285,6 +262,7 @@ class JobOnRank {
   TrainState state_;
   bool saving_ = false;  // a checkpoint was begun, and no rank knows that all have written it; the same on all ranks
   std::optional<Seconds> checkpoint_time_;  // that training stood still since the step before
+  std::optional<Validation> validation_;
   CheckpointSaver saver_;                   // last: it writes what others have
 };
 
@@ -338,6 +316,7 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
   check_threads(launch.distributed ? 1 : job.run.ranks, job.run.threads);
   require_device(job.run.device);
   const std::vector<data::Source> sources = data::open_sources(job);
+  const std::vector<data::Source> validated = data::open_validation_sources(job, sources);
   kernels::install_rank_allocator();
   std::atomic<int> stopped_by = 0;
   on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), fabric_options(job.fabric),
@@ -345,7 +324,7 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
              std::optional<RunFolder> folder;
              if (fabric.rank() == 0 && !job.run.out.empty())
                folder.emplace(job.run.out, settings.resume, settings.force);
-             stopped_by = JobOnRank(settings, sources, fabric, !launch.distributed).run();
+             stopped_by = JobOnRank(settings, sources, validated, fabric, !launch.distributed).run();
            });
   return stopped_by;
 }

@@ -71,7 +71,7 @@ TEST(JobKeys, the_fingerprint_leaves_out_what_concerns_one_rank) {
     if (key.rank_only) names.insert(key.name);
   }
   EXPECT_EQ(names, (std::set<std::string>{"run.out", "run.log_every", "run.profile", "run.threads", "fabric.interface",
-                                          "fabric.token", "fabric.token_file"}));
+                                          "fabric.token", "fabric.token_file", "log.wandb"}));
 }
 
 TEST(JobKeys, of_a_model_every_key_belongs_to_its_function_but_those_that_compute_the_same) {

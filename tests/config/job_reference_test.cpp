@@ -31,7 +31,7 @@ TEST(JobReference, rows_have_values_units_and_defaults) {
   EXPECT_THAT(page, HasSubstr("| `data.long_documents` | split, clip, error | \"split\" |"));
   EXPECT_THAT(page, HasSubstr("| `run.memory_budget` | memory | \"none\" |"));
   EXPECT_THAT(page, HasSubstr("| `fabric.timeout` | duration | \"30 s\" |"));
-  EXPECT_THAT(page, HasSubstr("## [[data.source]]\n"));
+  EXPECT_THAT(page, HasSubstr("## [[data.source]], [[validation.source]]\n"));
   EXPECT_THAT(page, HasSubstr("| `weight` | number above 0 | 1.0 |"));
   EXPECT_THAT(page, HasSubstr("## [[bucket]]\n"));
 }

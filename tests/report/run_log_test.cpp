@@ -38,6 +38,24 @@ TEST(RunLog, has_the_loss_and_the_tokens_of_each_source) {
   for (const Series& series : log.steps.series) EXPECT_EQ(series.values.size(), 2u) << series.name;
 }
 
+TEST(RunLog, has_validations_in_the_steps_that_they_follow) {
+  RunLog log = read_log("{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":3}\n{\"step\":3,\"loss\":1}\n", "log.jsonl");
+  add_validations(log,
+                  "{\"step\":1,\"loss\":5,\"tokens\":3}\n{\"step\":3,\"loss\":4,\"loss/to 8\":6}\n"
+                  "{\"step\":4,\"loss\":4}\n{\"step\":9,",
+                  "validation.jsonl");
+  const auto column = [&](const std::string& name) {
+    return std::ranges::find(log.steps.series, name, &Series::name)->values;
+  };
+  using Values = std::vector<std::optional<double>>;
+  EXPECT_EQ(column("validation/loss"), (Values{5, std::nullopt, 4}));
+  EXPECT_EQ(column("validation/loss/to 8"), (Values{std::nullopt, std::nullopt, 6}));
+  EXPECT_EQ(log.steps.series.size(), 3u);
+  EXPECT_NE(compiler::user_message([&] { add_validations(log, "{\"step\":0}\n", "v"); })
+                .find("v line 1 is no validation of a run ("),
+            std::string::npos);
+}
+
 TEST(RunLog, skips_a_last_line_that_is_cut_off) {
   EXPECT_EQ(read_log("{\"step\":1,\"loss\":1}\n{\"step\":2,\"lo", "log").steps.step, std::vector<i64>{1});
 }

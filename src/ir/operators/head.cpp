@@ -38,6 +38,11 @@ Cost products(std::span<const Type> in, std::span<const Type> out, int count) {
   return cost;
 }
 
+// The logits of a chunk.
+i64 logit_room(std::span<const Type> in, i64 tokens) {
+  return allocated(std::min(tokens, HeadLoss::kChunk) * in[1].shape.size[0] * size_of(in[1].dtype));
+}
+
 // Of a chunk one statistic a token and two more, and of bf16 two copies of the logits in fp32.
 i64 chunk_bytes(std::span<const Type> in, i64 tokens) {
   const i64 rows = std::min(tokens, HeadLoss::kChunk), statistic = rows * size_of(in[3].dtype);
@@ -57,6 +62,14 @@ LayoutRule Head::layout(const LayoutQuery& query) const {
   const std::vector<layout::Layout> needs = head_needs(query);
   return {needs, {needs[3]}};
 }
+
+Cost Head::cost(std::span<const Type> in, std::span<const Type> out) const { return products(in, out, 1); }
+
+i64 Head::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const {
+  return logit_room(in, tokens) + chunk_bytes(in, tokens);
+}
+
+std::optional<StatisticSums> Head::statistic_sums() const { return HeadLoss().statistic_sums(); }
 
 std::vector<int> Head::input_gradient(Graph& graph, const Call& call, const std::vector<int>&,
                                       std::vector<int>&) const {
@@ -84,7 +97,7 @@ Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
 }
 
 i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const {
-  return allocated(std::min(tokens, kChunk) * in[1].shape.size[0] * size_of(in[1].dtype)) + chunk_bytes(in, tokens);
+  return logit_room(in, tokens) + chunk_bytes(in, tokens);
 }
 
 Halves HeadLoss::halves() const { return {std::make_shared<HeadLossDx>(), std::make_shared<LinearDw>(1)}; }

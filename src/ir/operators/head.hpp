@@ -5,15 +5,19 @@
 
 namespace switchyard::ir {
 
-/// Linear and cross-entropy over the vocabulary: loss[t] = weight[t] * -log softmax(x w^T)[label[t]]. In training its
-/// forward pass computes nothing: HeadLoss computes loss and gradients together, from the logits of one chunk of tokens
-/// at a time. inputs x (T, H), w (V, H), labels, weights; output loss (T)
+/// Linear and cross-entropy over the vocabulary: loss[t] = weight[t] * -log softmax(x w^T)[label[t]], from the logits of
+/// one chunk of tokens at a time. In training its forward pass computes nothing: HeadLoss computes loss and gradients
+/// together. inputs x (T, H), w (V, H), labels, weights; output loss (T). It is composite as HeadLoss.
 class Head final : public Operator {
  public:
   Head() : Operator("head") {}
   std::vector<Type> shape(std::span<const Type> in) const override;
   layout::Role reads_as() const override { return layout::Role::head; }
   LayoutRule layout(const LayoutQuery& query) const override;
+  Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  std::optional<size_t> loss_output() const override { return 0; }
+  std::optional<StatisticSums> statistic_sums() const override;
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
 };

@@ -44,13 +44,12 @@ function steps() {
     figure.xaxes[0].ticker = new Bokeh.AdaptiveTicker({min_interval: 1, mantissas: [1, 2, 5], num_minor_ticks: 0});
     page.runs.forEach((run, r) => {
       if (!run.steps || !run.steps[column] || !valuesOf(run)) return;
-      const source = new Bokeh.ColumnDataSource({
-        data: {
-          x: run.steps.step,
-          y: valuesOf(run).map((v) => (v === null ? NaN : v)),
-          run: run.steps.step.map(() => run.name)
-        }
-      });
+      // Steps without a validation are no gaps of its curve.
+      const sparse = column.startsWith("validation/"), values = valuesOf(run),
+            points = values.map((y, i) => [run.steps.step[i], y === null ? NaN : y]).filter(
+                ([, y]) => !sparse || !Number.isNaN(y));
+      const source = new Bokeh.ColumnDataSource(
+          {data: {x: points.map(([x]) => x), y: points.map(([, y]) => y), run: points.map(() => run.name)}});
       // Dashes of later runs let the equal curve of an earlier one show through.
       figure.line(
           {field: "x"}, {field: "y"},
@@ -65,11 +64,13 @@ function steps() {
   const cell = () => grid.appendChild(el("div", {}));
   draw(cell(), "loss", "loss (natural log)");
   draw(cell(), "tokens_per_second", "tokens per second");
+  if (runs.some((run) => run.steps["validation/loss"]))
+    draw(cell(), "validation/loss", "validation loss (natural log)");
   if (several)
     node.append(el("div", {class: "keys"}, runs.map((run) => keyOf(RUN_COLORS[page.runs.indexOf(run) % 8], run.name))));
   lossDifferences(node, runs, draw);
   const others = [...new Set(runs.flatMap((run) => Object.keys(run.steps)))].filter(
-      (name) => !["step", "loss", "tokens_per_second"].includes(name));
+      (name) => !["step", "loss", "tokens_per_second", "validation/loss"].includes(name));
   if (!others.length) return;
   const place = el("div", {});
   const choice =

@@ -24,6 +24,7 @@ Kernel find_kernel(const std::string& name) {
                                                          {"add", run_add},
                                                          {"embedding", run_embedding},
                                                          {"embedding_dw", run_embedding_dw},
+                                                         {"head", run_head_forward},
                                                          {"head_loss", run_head_loss},
                                                          {"head_loss_dx", run_head_loss_dx},
                                                          {"unfused_attention", run_unfused_attention},

@@ -11,11 +11,11 @@ namespace switchyard::runtime {
 namespace {
 
 // Computes, for a chunk of tokens at a time, the logits, their statistics over the whole vocabulary, the gradient of
-// the logits in place, and both products with the gradient. If gradient_TV is defined, it receives the gradient of the
-// logits, and a later call makes the second product.
+// the logits in place, and both products with the gradient; neither product if the loss is the only output. If
+// gradient_TV is defined, it receives the gradient of the logits, and a later call makes the second product.
 void run_head(KernelCall& call, const at::Tensor& gradient_TV) {
   const at::Tensor &x_TH = call.in[0], &w_VH = call.in[1], &labels = call.in[2], &weights = call.in[3];
-  at::Tensor &loss = call.out[0], &dx_TH = call.out[1];
+  at::Tensor& loss = call.out[0];
   const i64 T = x_TH.size(0), V = w_VH.size(0), first = call.first_row(call.instr.in[1]);
   const StatisticRanks ranks(call);  // that together have the whole vocabulary
   const i64 chunk = std::min<i64>(T, ir::HeadLoss::kChunk);
@@ -33,8 +33,10 @@ void run_head(KernelCall& call, const at::Tensor& gradient_TV) {
     if (ranks) ranks.maximum("softmax maximum", top);
     kernels::xent_sums(sums, logits, top, label, first);
     if (ranks) ranks.sum("softmax sums", sums);
-    at::Tensor chunk_loss = loss.narrow(0, at, n), dx = dx_TH.narrow(0, at, n);
+    at::Tensor chunk_loss = loss.narrow(0, at, n);
     kernels::xent_grad(logits, chunk_loss, top, sums, label, weights.narrow(0, at, n), first);
+    if (call.out.size() == 1) continue;
+    at::Tensor dx = call.out[1].narrow(0, at, n);
     kernels::linear_dx(dx, logits, w_VH, false);
     if (!gradient_TV.defined()) kernels::linear_dw(call.out[2], logits, x);
   }
@@ -42,6 +44,7 @@ void run_head(KernelCall& call, const at::Tensor& gradient_TV) {
 
 }  // namespace
 
+void run_head_forward(KernelCall& call) { run_head(call, {}); }
 void run_head_loss(KernelCall& call) { run_head(call, {}); }
 void run_head_loss_dx(KernelCall& call) { run_head(call, call.out[2]); }
 

@@ -87,7 +87,7 @@ TEST(HeadLoss, and_its_first_half_give_the_loss_and_sum_over_the_rows_of_the_wei
     EXPECT_EQ(op->statistic_sums()->chunk, 512);
   }
   EXPECT_FALSE(HeadLoss().halves().weights->loss_output());
-  EXPECT_FALSE(Head().loss_output()) << "it computes nothing";
+  EXPECT_EQ(Head().loss_output(), 0u);
 }
 
 TEST(HeadLoss, comes_apart_into_halves_with_the_gradient_of_the_logits_between_them) {

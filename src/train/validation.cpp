@@ -1,0 +1,109 @@
+#include "train/validation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/clock.hpp"
+#include "batch/wire.hpp"
+#include "comm/collectives.hpp"
+#include "compiler/job_plans.hpp"
+#include "train/channels.hpp"
+#include "train/documents.hpp"
+
+namespace switchyard::train {
+namespace {
+
+std::vector<data::Sequence> first_documents(const config::Job& job, const std::vector<data::Source>& sources) {
+  config::Job drawn = job;
+  drawn.batch.sequences = job.validation.sequences;
+  drawn.batch.tokens = 0;
+  return data::sampler_of(sources, drawn).batch({}).sequences;
+}
+
+// The shortest bucket that takes so many tokens; they are listed from the longest to the shortest.
+int bucket_of(const std::vector<config::Bucket>& buckets, i64 length) {
+  int found = 0;
+  for (size_t b = 0; b < buckets.size(); ++b)
+    if (length <= buckets[b].max_length) found = static_cast<int>(b);
+  return found;
+}
+
+}  // namespace
+
+Validation::Validation(const config::Job& job, const std::vector<data::Source>& sources, Rank& rank,
+                       comm::Fabric& fabric, const std::vector<batch::BucketSpec>& buckets)
+    : job_(job),
+      fabric_(fabric),
+      sources_(sources),
+      sequences_(first_documents(job, sources_)),
+      plans_(compiler::plans_of(job, compiler::evaluated_model_of(job, fabric.cluster()))) {
+  std::vector<i64> lengths;
+  for (const data::Sequence& sequence : sequences_) {
+    lengths.push_back(sequence.count);
+    bucket_.push_back(bucket_of(job.buckets, sequence.count));
+  }
+  std::vector<std::byte> bytes;
+  if (fabric.rank() == 0) {
+    batch::StepPlan plan =
+        batch::plan_batch(0, lengths, buckets, compiler::work_model(job.model.config), compiler::phase_order(job));
+    plan.valid_tokens = data::labels(sources_, sequences_);
+    bytes = batch::encode(plan);
+  }
+  plan_ = batch::decode(comm::broadcast_blob(fabric, comm::everyone(fabric, kValidationChannel), "validation plan",
+                                             kBeforeTheFirstStep, bytes));
+  rank.assemble(plan_, plans_);  // so that a lack of memory is known now
+}
+
+runtime::Labels Validation::labels_of(const std::vector<bool>& read) const {
+  runtime::Labels labels = read_labels(sources_, sequences_, read);
+  const int buckets = static_cast<int>(job_.buckets.size());
+  for (size_t d = 0; d < sequences_.size(); ++d) labels.source[d] = labels.source[d] * buckets + bucket_[d];
+  labels.sources *= buckets;
+  return labels;
+}
+
+ValidationRecord Validation::run(Rank& rank, const std::function<void()>& make_room) {
+  const Clock::time_point began = Clock::now();
+  rank.assemble(plan_, plans_);
+  make_room();
+  const std::vector<bool> read = rank.documents_read(plan_, sequences_.size());
+  const runtime::StepResult mine =
+      rank.run(plan_, read_documents(sources_, sequences_, read, job_.model.config.vocab_size), {}, {},
+               labels_of(read));
+  std::vector<double> loss = mine.source_loss.empty() ? std::vector<double>{mine.loss} : mine.source_loss;
+  comm::all_reduce(fabric_, comm::everyone(fabric_, kValidationChannel), "validation loss", ++runs_, loss.data(),
+                   static_cast<i64>(loss.size()), DType::f64);
+  ValidationRecord record = record_of(loss);
+  record.time = Seconds{seconds_since(began)};
+  return record;
+}
+
+// loss: of each source and bucket, the part of the mean over all labels.
+ValidationRecord Validation::record_of(const std::vector<double>& loss) const {
+  const size_t buckets = job_.buckets.size();
+  const auto part = [&](const std::string& name, auto belongs) {
+    PartRecord record{.name = name};
+    std::vector<data::Sequence> own;
+    for (size_t d = 0; d < sequences_.size(); ++d)
+      if (belongs(static_cast<size_t>(sequences_[d].source), static_cast<size_t>(bucket_[d]))) {
+        own.push_back(sequences_[d]);
+        record.tokens += sequences_[d].count;
+      }
+    double sum = 0;
+    for (size_t cell = 0; cell < loss.size(); ++cell)
+      if (belongs(cell / buckets, cell % buckets)) sum += loss[cell];
+    if (const i64 labels = data::labels(sources_, own); labels > 0)
+      record.loss = sum * static_cast<double>(plan_.valid_tokens) / static_cast<double>(labels);
+    return record;
+  };
+  ValidationRecord record{.all = part("", [](size_t, size_t) { return true; })};
+  for (size_t b = 0; buckets > 1 && b < buckets; ++b)
+    record.lengths.push_back(
+        part(fmt::format("to {}", job_.buckets[b].max_length), [&](size_t, size_t bucket) { return bucket == b; }));
+  for (size_t s = 0; sources_.size() > 1 && s < sources_.size(); ++s)
+    record.sources.push_back(part(sources_[s].name, [&](size_t source, size_t) { return source == s; }));
+  return record;
+}
+
+}  // namespace switchyard::train
