@@ -1,51 +1,24 @@
 #include <fmt/format.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
-#include "base/environment.hpp"
 #include "base/errors.hpp"
 #include "commands.hpp"
 #include "data/corpus.hpp"
 #include "data/stats.hpp"
+#include "files/python_half.hpp"
 
 namespace switchyard::apps {
 namespace {
 
 namespace fs = std::filesystem;
 
-fs::path program_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
-
-// The folder that has `python`: share/switchyard of an installed prefix, or the source tree, the parent of the build
-// folder, unless SWITCHYARD_ROOT names another.
-fs::path root() {
-  if (const auto named = environment("SWITCHYARD_ROOT")) return *named;
-  const fs::path above = program_folder().parent_path(), installed = above / "share/switchyard";
-  return fs::exists(installed) ? installed : above;
-}
-
-// That of the source tree's .venv or of the environment that the program is installed into, else the one on PATH,
-// unless SWITCHYARD_PYTHON names another.
-std::string python() {
-  if (const auto named = environment("SWITCHYARD_PYTHON")) return *named;
-  for (const fs::path& candidate : {root() / ".venv/bin/python", program_folder() / "python"})
-    if (fs::exists(candidate)) return candidate.string();
-  return "python3";
-}
-
-// Data preparation is written in Python (tokenizers, pyarrow), which replaces this process.
+// Data preparation is written in Python, which replaces this process.
 int prepare(std::vector<std::string> arguments) {
-  const fs::path package = root() / "python";
-  if (!fs::exists(package / "switchyard_data"))
-    user_error(
-        "found no data preparation at {}. Run the program from its build folder or an installed prefix, or set "
-        "SWITCHYARD_ROOT to the source folder.",
-        package.string());
-  setenv("PYTHONPATH", package.c_str(), 1);
-  std::vector<std::string> words = {python(), "-m", "switchyard_data", "prepare"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
+  arguments.insert(arguments.begin(), "prepare");
+  std::vector<std::string> words = files::python_command("switchyard_data", arguments);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

@@ -48,8 +48,8 @@ struct DataSettings {
   bool operator==(const DataSettings&) const = default;
 };
 
-/// Documents that are not trained, whose loss is computed every so many steps and after the last one: each time the same
-/// ones, under the same strategies. Neither a path nor sources: none.
+/// Documents that are not trained, whose loss is computed every so many steps and after the last one: each time the
+/// same ones, under the same strategies. Neither a path nor sources: none.
 struct ValidationSettings {
   std::string path;
   std::vector<DataSource> sources;

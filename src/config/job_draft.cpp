@@ -188,9 +188,8 @@ void Resolver::resolve_sources(const std::string& list, std::vector<DataSource>&
     if (source.name.empty()) source.name = (std::filesystem::path(source.path) / "").parent_path().filename().string();
     const auto [other, added] = names.try_emplace(source.name, i);
     if (!added && !source.path.empty())
-      error(key + ".name",
-            fmt::format("{}.name = \"{}\" is also that of {}.{}. Give each source a name of its own.", key,
-                        source.name, list, other->second));
+      error(key + ".name", fmt::format("{}.name = \"{}\" is also that of {}.{}. Give each source a name of its own.",
+                                       key, source.name, list, other->second));
   }
 }
 

@@ -478,9 +478,9 @@ Keys run_keys() {
       Run<&RunSettings::save_last>(
           "run.save_last",
           "Save a checkpoint when the run ends: after its last step, or after the step in which a signal stops it."),
-      Run<&RunSettings::save_beside>(
-          "run.save_beside",
-          "Train on while a checkpoint is written, from a copy of what it has; ranks without memory for the copy wait."),
+      Run<&RunSettings::save_beside>("run.save_beside",
+                                     "Train on while a checkpoint is written, from a copy of what it has; ranks "
+                                     "without memory for the copy wait."),
       Run<&RunSettings::keep_checkpoints>("run.keep_checkpoints", "Number of newest checkpoints to keep; 0 keeps all.")
           .at_least(0),
       Run<&RunSettings::out>("run.out", "Folder for log, plan, report and checkpoints.").fallback("none").rank_only(),

@@ -64,7 +64,8 @@ constexpr const char* kBucketRemark =
     "next bucket's max_length, up to its own. A single bucket is a static strategy.";
 
 constexpr const char* kSourceRemark =
-    "One table per corpus, in place of data.path or validation.path. Batches take the next document from the source that is furthest "
+    "One table per corpus, in place of data.path or validation.path. Batches take the next document from the source "
+    "that is furthest "
     "behind its share of tokens; each source has epochs of its own. All must be prepared with the same tokenizer.";
 
 /// Calls section(Section) at each new heading and row(name, key, default) for each key.

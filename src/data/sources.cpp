@@ -44,8 +44,9 @@ std::vector<Source> open_validation_sources(const config::Job& job, const std::v
   for (const Source& a : trained)
     for (const Source& b : sources)
       if (differ(a.corpus.meta(), b.corpus.meta()))
-        user_error("validation: {1} was prepared with another tokenizer than {0}. Prepare it again with --tokenizer {0}.",
-                   a.corpus.folder(), b.corpus.folder());
+        user_error(
+            "validation: {1} was prepared with another tokenizer than {0}. Prepare it again with --tokenizer {0}.",
+            a.corpus.folder(), b.corpus.folder());
   return sources;
 }
 

@@ -117,7 +117,9 @@ struct Executor::Step {
     return {key(task.phase), code.gathers(), code.reduces(), task.stage, task.micro_batch, task.pass};
   }
   StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage); }
-  StageRunner& runner_of(const Task& task, int stage) { return e.stage_runner(plans, strategy_of(task.phase), task, stage); }
+  StageRunner& runner_of(const Task& task, int stage) {
+    return e.stage_runner(plans, strategy_of(task.phase), task, stage);
+  }
 
   std::vector<compiler::UnitUse> uses_of(int id) const {
     return compiler::unit_uses(program.tasks[static_cast<size_t>(id)], e.rank_, *input.plan, plans);

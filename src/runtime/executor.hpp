@@ -46,8 +46,8 @@ struct Probe {
   std::function<void(const TimedCall&)> timed{};
 };
 
-/// What a step needs besides its Program. plans: whose program it is, null: the executor's own; others are of a graph of
-/// the same model, under the same strategies.
+/// What a step needs besides its Program. plans: whose program it is, null: the executor's own; others are of a graph
+/// of the same model, under the same strategies.
 struct StepInput {
   const batch::StepPlan* plan = nullptr;
   const Documents* documents = nullptr;

@@ -60,8 +60,7 @@ class BenchOnRank {
   BenchSwitchResult run(int repetitions) {
     const Phases staying(plans_, {kFrom, kFrom}), changing(plans_, {kFrom, kTo, kTo});
     const i64 bytes = working_bytes(plans_, store_.holdings), total = sum(bytes);
-    if (total == 0)
-      user_error("bench switch: this switch moves and copies nothing. Give two strategies that differ.");
+    if (total == 0) user_error("bench switch: this switch moves and copies nothing. Give two strategies that differ.");
     const at::Tensor source = runtime::zeros({bytes / 4}, DType::i32, at::kCPU),
                      target = runtime::zeros({bytes / 4}, DType::i32, at::kCPU);
     const i64 staying_sent = sent_by(staying), moved = sent_by(changing) - staying_sent;  // also warms up

@@ -21,8 +21,8 @@ struct PartRecord {
 
 /// One optimizer step, over all ranks. Absent values weren't measured.
 struct StepRecord {
-  i64 step = 0;                         // number of the step, the first is 1
-  double loss = 0;                      // mean over all labels of the global batch, natural logarithm
+  i64 step = 0;                       // number of the step, the first is 1
+  double loss = 0;                    // mean over all labels of the global batch, natural logarithm
   std::vector<PartRecord> sources{};  // empty if there is only one
   double learning_rate = 0;
   double grad_norm = 0;                              // before clipping
@@ -63,8 +63,8 @@ std::string to_string(const ValidationRecord& record);
 
 /// A log line. Keys: step, loss, lr, grad_norm, tokens, seconds, tokens_per_second, matmul_share, peak_bytes_per_rank,
 /// predicted_peak_bytes_per_rank, peak_bound_bytes_per_rank (arrays), intra_bytes, inter_bytes, switch_seconds,
-/// switch_share, padding_share, bubble_share, hidden_share, checkpoint_seconds, loss/NAME and tokens/NAME of each source,
-/// skipped. Absent values are left out.
+/// switch_share, padding_share, bubble_share, hidden_share, checkpoint_seconds, loss/NAME and tokens/NAME of each
+/// source, skipped. Absent values are left out.
 nlohmann::ordered_json to_json(const StepRecord& record);
 
 /// The same as (tag, value) for TensorBoard: "train/loss" and so on, "train/peak_bytes" the largest over the ranks.

@@ -45,6 +45,7 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
           std::chrono::milliseconds(500)) {
   if (job.run.out.empty()) {
     say("nothing of this run will be kept, as it has no folder; --out DIR gives it one");
+    if (job.log.wandb) say("log.wandb: it sends what the folder has, so it is left out");
     return;
   }
   if (!job.run.save_last) say("the model will not be kept when the run ends: run.save_last = false");
@@ -61,6 +62,7 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
     files::write_text(plan_path, plan_json);
   else if (first_step == 1)
     std::filesystem::remove(plan_path);  // of another run
+  if (job.log.wandb) wandb_.emplace(job.run.out, first_step);
 }
 
 void RunLog::answer_signal() {

@@ -9,6 +9,7 @@
 #include "files/tensorboard.hpp"
 #include "train/metrics.hpp"
 #include "train/progress.hpp"
+#include "train/wandb_log.hpp"
 
 namespace switchyard::train {
 
@@ -35,6 +36,7 @@ class RunLog {
   Heartbeat heartbeat_;
   std::optional<files::JsonLines> lines_, validations_;
   std::optional<files::EventWriter> events_;
+  std::optional<WandbLog> wandb_;
 };
 
 }  // namespace switchyard::train

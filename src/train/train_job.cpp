@@ -263,7 +263,7 @@ class JobOnRank {
   bool saving_ = false;  // a checkpoint was begun, and no rank knows that all have written it; the same on all ranks
   std::optional<Seconds> checkpoint_time_;  // that training stood still since the step before
   std::optional<Validation> validation_;
-  CheckpointSaver saver_;                   // last: it writes what others have
+  CheckpointSaver saver_;  // last: it writes what others have
 };
 
 // The folder of a run that trains, kept from other runs; rank 0 has it.

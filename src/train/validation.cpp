@@ -68,9 +68,8 @@ ValidationRecord Validation::run(Rank& rank, const std::function<void()>& make_r
   rank.assemble(plan_, plans_);
   make_room();
   const std::vector<bool> read = rank.documents_read(plan_, sequences_.size());
-  const runtime::StepResult mine =
-      rank.run(plan_, read_documents(sources_, sequences_, read, job_.model.config.vocab_size), {}, {},
-               labels_of(read));
+  const runtime::StepResult mine = rank.run(
+      plan_, read_documents(sources_, sequences_, read, job_.model.config.vocab_size), {}, {}, labels_of(read));
   std::vector<double> loss = mine.source_loss.empty() ? std::vector<double>{mine.loss} : mine.source_loss;
   comm::all_reduce(fabric_, comm::everyone(fabric_, kValidationChannel), "validation loss", ++runs_, loss.data(),
                    static_cast<i64>(loss.size()), DType::f64);

@@ -13,8 +13,8 @@
 namespace switchyard::train {
 
 /// The documents of [validation]: those that a run with these as its data would train on first, the same each time.
-/// Every document runs under the strategy of its bucket, forward only, without dropout. Collective: every rank calls the
-/// same functions in the same order.
+/// Every document runs under the strategy of its bucket, forward only, without dropout. Collective: every rank calls
+/// the same functions in the same order.
 class Validation {
  public:
   /// buckets: of the job. Job and sources must outlive it.

@@ -51,8 +51,9 @@ TEST(RunLog, has_validations_in_the_steps_that_they_follow) {
   EXPECT_EQ(column("validation/loss"), (Values{5, std::nullopt, 4}));
   EXPECT_EQ(column("validation/loss/to 8"), (Values{std::nullopt, std::nullopt, 6}));
   EXPECT_EQ(log.steps.series.size(), 3u);
-  EXPECT_NE(compiler::user_message([&] { add_validations(log, "{\"step\":0}\n", "v"); })
-                .find("v line 1 is no validation of a run ("),
+  EXPECT_NE(compiler::user_message([&] {
+              add_validations(log, "{\"step\":0}\n", "v");
+            }).find("v line 1 is no validation of a run ("),
             std::string::npos);
 }
 

@@ -72,7 +72,7 @@ def test_without_the_python_half_it_says_what_to_set(prefix, tmp_path):
     shutil.copy(prefix / "bin/switchyard", tmp_path / "bin")
     done = tiny.run([tmp_path / "bin/switchyard", "data", "prepare"])
     assert done.returncode == 2
-    assert done.stderr == (f"switchyard: found no data preparation at {tmp_path}/python. Run the program from its build "
+    assert done.stderr == (f"switchyard: found no Python modules at {tmp_path}/python. Run the program from its build "
                            "folder or an installed prefix, or set SWITCHYARD_ROOT to the source folder.\n")
 
 

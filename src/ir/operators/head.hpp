@@ -5,9 +5,9 @@
 
 namespace switchyard::ir {
 
-/// Linear and cross-entropy over the vocabulary: loss[t] = weight[t] * -log softmax(x w^T)[label[t]], from the logits of
-/// one chunk of tokens at a time. In training its forward pass computes nothing: HeadLoss computes loss and gradients
-/// together. inputs x (T, H), w (V, H), labels, weights; output loss (T). It is composite as HeadLoss.
+/// Linear and cross-entropy over the vocabulary: loss[t] = weight[t] * -log softmax(x w^T)[label[t]], from the logits
+/// of one chunk of tokens at a time. In training its forward pass computes nothing: HeadLoss computes loss and
+/// gradients together. inputs x (T, H), w (V, H), labels, weights; output loss (T). It is composite as HeadLoss.
 class Head final : public Operator {
  public:
   Head() : Operator("head") {}

@@ -1,0 +1,94 @@
+"""Sends the log of a run to Weights & Biases: `python -m switchyard_data.wandb_log RUN`.
+
+It follows log.jsonl and validation.jsonl in the run's folder until its standard input ends, and then sends what is left;
+for a run that has ended, `< /dev/null`. WANDB_MODE=offline keeps everything in RUN/wandb.
+"""
+
+import argparse
+import json
+import select
+import sys
+from pathlib import Path
+
+SECONDS = 2  # between looks at the log
+ID = "wandb-id"  # the run's name at Weights & Biases, by which a resumed run goes on
+
+
+class Lines:
+    """The complete lines of a file that grows, each once."""
+
+    def __init__(self, path):
+        self.path, self.read = path, 0
+
+    def new(self):
+        if not self.path.exists():
+            return []
+        with open(self.path, "rb") as file:
+            file.seek(self.read)
+            text = file.read()
+        complete = text.rfind(b"\n") + 1
+        self.read += complete
+        return [json.loads(line) for line in text[:complete].splitlines()]
+
+
+def figures(record, section):
+    """A line's numbers as wandb has them: "train/loss" and so on, with the step as "step"."""
+    numbers = {f"{section}/{key}": value for key, value in record.items()
+               if key != "step" and isinstance(value, (int, float))}
+    peaks = record.get("peak_bytes_per_rank")
+    return {"step": record["step"], **numbers, **({f"{section}/peak_bytes": max(peaks)} if peaks else {})}
+
+
+def settings(folder):
+    """The job as nested dictionaries, where this Python reads TOML."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # before Python 3.11
+        return {}
+    return tomllib.loads((folder / "job.toml").read_text(encoding="utf-8"))
+
+
+def follow(folder, first_step, send, ended):
+    """Calls send with every line from first_step on, until ended() is true and nothing is left."""
+    logs = {"train": Lines(folder / "log.jsonl"), "validation": Lines(folder / "validation.jsonl")}
+    while True:
+        last = ended()
+        for section, lines in logs.items():
+            for record in lines.new():
+                if record["step"] >= first_step:
+                    send(figures(record, section))
+        if last:
+            return
+
+
+def input_ended():
+    """Waits a little; whether standard input has ended."""
+    ready, _, _ = select.select([sys.stdin], [], [], SECONDS)
+    return bool(ready) and not sys.stdin.buffer.read1(1)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m switchyard_data.wandb_log", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, metavar="RUN")
+    parser.add_argument("--from", dest="first_step", type=int, default=1, metavar="STEP",
+                        help="leave out earlier steps")
+    options = parser.parse_args()
+    try:
+        import wandb
+    except ModuleNotFoundError:
+        print("log.wandb: the Python package wandb is missing, so it is left out. Install it with: pip install wandb",
+              file=sys.stderr)
+        return 0
+    known = options.folder / ID
+    run = wandb.init(project="switchyard", name=options.folder.resolve().name, dir=str(options.folder),
+                     id=known.read_text().strip() if known.exists() and options.first_step > 1 else None,
+                     resume="allow", config=settings(options.folder))
+    known.write_text(run.id + "\n")
+    run.define_metric("*", step_metric="step")
+    follow(options.folder, options.first_step, run.log, input_ended)
+    run.finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""log.wandb: a stand-in for the package writes down what it is given."""
+
+import json
+
+import pytest
+import tiny_runs as tiny
+
+STAND_IN = """\
+import json, os
+
+
+class Run:
+    id = "abc123"
+
+    def note(self, **what):
+        with open(os.environ["NOTES"], "a") as file:
+            file.write(json.dumps(what) + "\\n")
+
+    def define_metric(self, name, step_metric):
+        self.note(metric=name, by=step_metric)
+
+    def log(self, figures):
+        self.note(log=figures)
+
+    def finish(self):
+        self.note(finished=True)
+
+
+def init(**settings):
+    run = Run()
+    run.note(init=settings)
+    return run
+"""
+
+
+@pytest.fixture
+def package(tmp_path):
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "wandb.py").write_text(STAND_IN)
+    return tiny.ENVIRONMENT | {"PYTHONPATH": str(tmp_path / "modules"), "NOTES": str(tmp_path / "notes"),
+                               "SWITCHYARD_PYTHON": tiny.PYTHON}
+
+
+def job_of(tmp_path, corpus):
+    return tiny.write_job(tmp_path / "job.toml", corpus, [(48, "2,1,1")], run={"ranks": 2, "steps": 3},
+                          log={"wandb": True}, validation={"path": str(corpus), "every": 2, "sequences": 4})
+
+
+def notes_of(environment):
+    with open(environment["NOTES"], encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def test_every_step_and_validation_is_sent_once_also_of_a_resumed_run(tmp_path, corpus, package):
+    job, out = job_of(tmp_path, corpus), tmp_path / "out"
+    tiny.train(job, "--out", out, environment=package)
+    log = tiny.train(job, "--out", out, "--resume", out, "--steps", 4, environment=package)
+    notes = notes_of(package)
+    begun = [note["init"] for note in notes if "init" in note]
+    assert [(run["name"], run["id"], run["dir"]) for run in begun] == [("out", None, str(out)), ("out", "abc123", str(out))]
+    assert begun[0]["config"]["run"]["steps"] == 3
+    sent = [note["log"] for note in notes if "log" in note]
+    assert [figures["train/loss"] for figures in sent if "train/loss" in figures] == [entry["loss"] for entry in log]
+    assert [figures["step"] for figures in sent if "validation/loss" in figures] == [2, 3, 4]
+    assert [entry["step"] for entry in log] == [figures["step"] for figures in sent if "train/lr" in figures]
+    assert sum("finished" in note for note in notes) == 2
+
+
+def test_without_the_package_a_note_says_so_and_the_run_goes_on(tmp_path, corpus, package):
+    (tmp_path / "modules" / "wandb.py").write_text("raise ModuleNotFoundError('no such package')\n")
+    done = tiny.run(tiny.command(job_of(tmp_path, corpus), "--out", tmp_path / "out"), environment=package)
+    assert done.returncode == 0
+    assert ("log.wandb: the Python package wandb is missing, so it is left out. Install it with: pip install wandb\n"
+            in done.stderr), done.stderr
+
+
+def test_an_interpreter_that_does_not_start_is_reported_and_the_run_goes_on(tmp_path, corpus):
+    done = tiny.run(tiny.command(job_of(tmp_path, corpus), "--out", tmp_path / "out"),
+                    environment=tiny.ENVIRONMENT | {"SWITCHYARD_PYTHON": "/no/python"})
+    assert done.returncode == 0
+    assert "log.wandb: cannot start /no/python: No such file or directory. It is left out.\n" in done.stderr
+    assert len(tiny.read_log(tmp_path / "out")) == 3
+
+
+def test_a_run_without_a_folder_sends_nothing_and_says_so(tmp_path, corpus, package):
+    done = tiny.run(tiny.command(job_of(tmp_path, corpus)), environment=package)
+    assert done.returncode == 0 and "log.wandb: it sends what the folder has, so it is left out" in done.stderr
