@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.hpp"
 #include "data/job_sampling.hpp"
 #include "data/sources.hpp"
 
@@ -88,6 +89,20 @@ std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Pla
   for (std::vector<i64>& lengths : lengths_of_steps(job, count))
     steps.push_back(planned_step(job, plans, static_cast<i64>(steps.size()), std::move(lengths)));
   return steps;
+}
+
+double matmul_share(const config::Job& job, const std::vector<i64>& lengths, double seconds,
+                    const cluster::Hardware& hardware) {
+  const batch::WorkModel work = compiler::work_model(job.model.config);
+  const DType type = compiler::precision_of(job.run).compute;
+  double flops = 0;
+  for (const i64 length : lengths) flops += 3 * work(length);
+  return flops / (seconds * hardware.ranks() * hardware.device.rates_of(type).matmul.count);
+}
+
+std::string step_words(double seconds, double tokens, double share) {
+  return fmt::format("Step {} ({} tokens/s, {:.0f}% of peak)", format_duration(Seconds{seconds}),
+                     format_count(tokens / seconds), 100 * share);
 }
 
 PlannedStep first_step(const config::Job& job, const compiler::Plans& plans) {

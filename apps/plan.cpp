@@ -21,6 +21,7 @@
 #include "compiler/job_plans.hpp"
 #include "config/hardware.hpp"
 #include "count_of.hpp"
+#include "first_step.hpp"
 #include "open_job.hpp"
 #include "plan_job.hpp"
 #include "planner/explain.hpp"
@@ -156,21 +157,86 @@ Planned best_batch(const Options& options) {
 
 std::string planned_seconds(const JudgedPlan& plan) { return plan.choice ? duration(plan.choice->seconds) : "-"; }
 
+// The quickest plan with a property, if one that fits has it.
+template <class Is>
+const JudgedPlan* quickest(const Planned& planned, Is is) {
+  const auto found = std::ranges::find_if(
+      planned.plans, [&](const JudgedPlan& plan) { return plan.remark.empty() && plan.fits && is(plan); });
+  return found == planned.plans.end() ? nullptr : &*found;
+}
+
+const JudgedPlan* best_single(const Planned& planned) {
+  return quickest(planned, [](const JudgedPlan& plan) { return plan.single(); });
+}
+
+// Mean over the steps.
+double matmul_share(const Planned& planned, const JudgedPlan& plan) {
+  const std::vector<std::vector<i64>>& steps = planned.planner->request().steps;
+  double share = 0;
+  for (const std::vector<i64>& lengths : steps)
+    share += apps::matmul_share(plan.job, lengths, plan.seconds, planned.opened.hardware);
+  return share / static_cast<double>(steps.size());
+}
+
+// What to know of the best plan, in a line.
+std::string verdict(const Planned& planned) {
+  const JudgedPlan &best = planned.best(), *single = best_single(planned);
+  std::string text = step_words(best.seconds, planned.tokens_per_second() * best.seconds, matmul_share(planned, best));
+  text += fmt::format(", {}", planner::memory_of(best.peak, planned.planner->memory()));
+  if (best.single())
+    text += "; one strategy is fastest, switching gains nothing";
+  else if (single)
+    text += fmt::format("; {:.0f}% quicker than the best single strategy", 100 * (single->seconds / best.seconds - 1));
+  else
+    text += "; no single strategy fits";
+  if (best.choice) text += fmt::format("; limited by {}", planner::limit_of(planned.planner->account(*best.choice)));
+  return text;
+}
+
+// The plans that a reader compares, each once: what it is, and the plan.
+std::vector<std::pair<std::string, const JudgedPlan*>> compared(const Planned& planned) {
+  std::vector<std::pair<std::string, const JudgedPlan*>> rows = {{"chosen", &planned.best()}};
+  const auto add = [&](const std::string& what, const JudgedPlan* plan) {
+    if (plan && std::ranges::none_of(rows, [&](const auto& row) { return row.second->name == plan->name; }))
+      rows.emplace_back(what, plan);
+  };
+  add("best single strategy", best_single(planned));
+  add("the job's own", quickest(planned, [](const JudgedPlan& plan) { return plan.own; }));
+  size_t most = 0;
+  for (const JudgedPlan& plan : planned.plans) most = std::max(most, plan.job.buckets.size());
+  for (size_t buckets = 2; buckets <= most; ++buckets)
+    add(fmt::format("best of {} buckets", buckets),
+        quickest(planned, [&](const JudgedPlan& plan) { return plan.job.buckets.size() == buckets; }));
+  constexpr double kNear = 1.05;
+  const JudgedPlan* least = &planned.best();
+  for (const JudgedPlan& plan : planned.plans)
+    if (plan.remark.empty() && plan.seconds <= kNear * planned.best().seconds && plan.peak < least->peak) least = &plan;
+  add("least memory within 5%", least);
+  return rows;
+}
+
 void print(const Planned& planned, int top) {
   const cluster::Hardware& hardware = planned.opened.hardware;
-  fmt::print("{} on {}: {} of {}\n     simulated    planned\n", duration(planned.best().seconds), hardware.name,
-             count_of(hardware.hosts, "host"), count_of(hardware.devices_per_host, "device"));
-  for (size_t i = 0; i < std::min(planned.plans.size(), static_cast<size_t>(top)); ++i) {
+  fmt::print("{}\n{}: {} of {}\n\n", verdict(planned), hardware.name, count_of(hardware.hosts, "host"),
+             count_of(hardware.devices_per_host, "device"));
+  fmt::print("{:<22} {:>10} {:>6} {:>11}  plan\n", "", "step", "", "memory");
+  for (const auto& [what, plan] : compared(planned))
+    fmt::print(
+        "{:<22} {:>10} {:>6} {:>11}  {}\n", what, duration(plan->seconds),
+        plan == &planned.best() ? "" : fmt::format("{:+.0f}%", 100 * (plan->seconds / planned.best().seconds - 1)),
+        format_bytes(Bytes{plan->peak}), plan->name);
+  fmt::print("\n");
+  if (top > 1) fmt::print("     simulated    planned\n");
+  for (size_t i = 0; top > 1 && i < std::min(planned.plans.size(), static_cast<size_t>(top)); ++i) {
     const JudgedPlan& plan = planned.plans[i];
     if (plan.remark.empty())
       fmt::print("{:>3} {:>10} {:>10}  {}{}\n", i + 1, duration(plan.seconds), planned_seconds(plan), plan.name,
                  plan.fits ? "" : " (exceeds the memory budget)");
   }
-  if (planned.best().single()) fmt::print("One strategy for all documents is fastest; switching gains nothing.\n");
   for (const JudgedPlan& plan : planned.plans)
     if (plan.own && !plan.remark.empty())
       fmt::print("The job's own buckets: {}\n", plan.remark);
-    else if (plan.own)
+    else if (plan.own && (top > 1 || !plan.fits))
       fmt::print("The job's own buckets: {} simulated, {} planned, {}{}\n", duration(plan.seconds),
                  planned_seconds(plan), plan.name, plan.fits ? "" : "; exceeds the memory budget");
   const planner::Counts& c = planned.found.counts;

@@ -10,6 +10,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <stop_token>
 #include <thread>
 #include <tuple>
@@ -311,9 +312,11 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
       return std::tuple(!entry->plan.fits, entry->plan.seconds, entry->plan.own);
     });
     needed = 0;
+    std::set<size_t> sizes;  // numbers of buckets
     for (size_t i = 0; i < order.size(); ++i) {
       Entry& entry = *order[i];
-      const bool wanted = i < listed || entry.plan.own || entry.plan.single();
+      const bool first = sizes.insert(entry.plan.job.buckets.size()).second;
+      const bool wanted = i < listed || first || entry.plan.own || entry.plan.single();
       // Cores that are free look at the next ones, which often turn out to be wanted.
       if (!entry.trial || !(wanted || (needed > 0 && needed < workers_->count()))) continue;
       ++needed;

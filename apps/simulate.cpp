@@ -26,6 +26,8 @@
 namespace switchyard::apps {
 namespace {
 
+constexpr int kDoesNotFit = 2;  // exit status
+
 struct Options {
   std::string job, cluster, trace, report;
   std::vector<std::string> sets, against;
@@ -35,10 +37,11 @@ struct Options {
 
 /// Means over the steps; peaks are the highest.
 struct Figures {
-  double step_seconds = 0, utilization = 0;
+  double step_seconds = 0, utilization = 0, tokens = 0;
   simulator::RankTime mean;
   std::vector<double> steps;           // seconds of each step
   std::vector<i64> peak, activations;  // bytes per rank; activations: those kept for the backward pass
+  i64 highest() const { return std::ranges::max(peak); }
 };
 
 simulator::RankTime mean_of(const std::vector<simulator::RankTime>& ranks) {
@@ -63,15 +66,6 @@ void add_memory(Figures& figures, const PlannedStep& step, const compiler::Plans
     figures.peak[rank] = std::max(figures.peak[rank], peaks[rank].total);
     figures.activations[rank] = std::max(figures.activations[rank], peaks[rank].kept);
   }
-}
-
-// Share of the devices' matrix product rate that three forward passes take; recomputation doesn't count.
-double utilization(const config::Job& job, const PlannedStep& step, double seconds, const cluster::Hardware& hardware,
-                   DType type) {
-  const batch::WorkModel work = compiler::work_model(job.model.config);
-  double flops = 0;
-  for (const i64 length : step.lengths) flops += 3 * work(length);
-  return flops / (seconds * hardware.ranks() * hardware.device.rates_of(type).matmul.count);
 }
 
 void write_report(const Options& options, const config::Job& job, const compiler::Plans& plans,
@@ -100,13 +94,22 @@ config::Job within(config::Job job, const cluster::Hardware& hardware) {
   return job;
 }
 
-// "79.25 GiB, of which 4.00 GiB are reserved: 1.25 GiB too much".
-std::string room_of(const cluster::Device& device, i64 peak) {
+// "79.25 GiB, of which 4.00 GiB are reserved".
+std::string room_of(const cluster::Device& device) {
   std::string text = format_bytes(device.memory);
   if (device.reserve.count > 0) text += fmt::format(", of which {} are reserved", format_bytes(device.reserve));
-  if (peak > device.usable().count)
-    text += fmt::format(": {} too much", format_bytes(Bytes{peak - device.usable().count}));
   return text;
+}
+
+bool fits(const Figures& f, const cluster::Device& device) { return f.highest() <= device.usable().count; }
+
+// The first line: whether the job fits, and how quick it is or would be.
+std::string verdict(const Figures& f, const cluster::Device& device) {
+  const std::string step = step_words(f.step_seconds, f.tokens, f.utilization), peak = format_bytes(Bytes{f.highest()}),
+                    usable = format_bytes(device.usable());
+  if (fits(f, device)) return fmt::format("{}; fits: {} of {}", step, peak, usable);
+  return fmt::format("Does NOT fit: {} on {}, {} too much. {} if it did", peak, usable,
+                     format_bytes(Bytes{f.highest() - device.usable().count}), step);
 }
 
 Figures simulate_job(const Options& options, const config::Job& job, const compiler::Plans& plans,
@@ -129,8 +132,8 @@ Figures simulate_job(const Options& options, const config::Job& job, const compi
     figures.mean.communication += share * mean.communication;
     figures.mean.overlap += share * mean.overlap;
     figures.mean.idle += share * mean.idle;
-    figures.utilization +=
-        share * utilization(job, step, simulated.step_seconds, hardware, plans.graph().precision().compute);
+    figures.utilization += share * matmul_share(job, step.lengths, simulated.step_seconds, hardware);
+    figures.tokens += share * std::accumulate(step.lengths.begin(), step.lengths.end(), 0.0);
     memory.get();
   }
   return figures;
@@ -140,17 +143,17 @@ void print(const Figures& f, const cluster::Hardware& hardware) {
   const auto line = [&](const char* what, double seconds) {
     fmt::print("  {:<16}{:>10}{:>8.1f}%\n", what, format_duration(Seconds{seconds}), 100 * seconds / f.step_seconds);
   };
-  fmt::print("{} on {}: {} of {}\n", format_duration(Seconds{f.step_seconds}), hardware.name,
-             count_of(hardware.hosts, "host"), count_of(hardware.devices_per_host, "device"));
+  fmt::print("{}\n{}: {} of {}\n", verdict(f, hardware.device), hardware.name, count_of(hardware.hosts, "host"),
+             count_of(hardware.devices_per_host, "device"));
   line("compute", f.mean.compute);
   line("communication", f.mean.communication);
   line("- hidden", f.mean.overlap);
   line("idle", f.mean.idle);
   const auto highest = std::max_element(f.peak.begin(), f.peak.end());
-  fmt::print("  model flops utilization {:.1f}%\n  highest peak memory on rank {}: {}, activations {}, of {}\n",
-             100 * f.utilization, highest - f.peak.begin(), format_bytes(Bytes{*highest}),
+  fmt::print("  highest peak memory on rank {}: {}, activations {}, of {}\n", highest - f.peak.begin(),
+             format_bytes(Bytes{*highest}),
              format_bytes(Bytes{f.activations[static_cast<size_t>(highest - f.peak.begin())]}),
-             room_of(hardware.device, *highest));
+             room_of(hardware.device));
 }
 
 int run(const Options& options) {
@@ -169,11 +172,11 @@ int run(const Options& options) {
                                    {"peak_bytes", f.peak},
                                    {"activation_bytes", f.activations},
                                    {"usable_bytes", hardware.device.usable().count},
-                                   {"fits", std::ranges::max(f.peak) <= hardware.device.usable().count},
+                                   {"fits", fits(f, hardware.device)},
                                    {"model_flops_utilization", f.utilization}};
     fmt::print("{}\n", object.dump());
   }
-  return 0;
+  return fits(f, hardware.device) ? 0 : kDoesNotFit;
 }
 
 }  // namespace

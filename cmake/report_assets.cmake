@@ -1,5 +1,5 @@
 # The report's page and its plotting library are compiled into the program, so that a report needs no other file.
-# BokehJS comes with the Python package bokeh of requirements.txt; without it the program builds, but can't make report
+# BokehJS comes with the Python package bokeh of packages/requirements.txt; without it the program builds, but can't make report
 # pages.
 set(SWITCHYARD_BOKEH "" CACHE PATH "Folder of the Python package bokeh; empty: that of .venv")
 set(bokeh_folder ${SWITCHYARD_BOKEH})

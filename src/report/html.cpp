@@ -54,7 +54,7 @@ std::string html_of(const Page& page, const Assets& assets, double reload_second
   if (assets.bokeh.empty() || assets.bokeh_api.empty())
     user_error(
         "this program was built without the plotting library BokehJS, so it makes no report pages. Run `make setup`, "
-        "which installs it into .venv with requirements.txt, and build again.");
+        "which installs it into .venv, and build again.");
   const auto script = [](std::string_view code) { return replaced(code, "</script", "<\\/script"); };
   return filled(assets.html, {{"title", text_of(page.title)},
                               {"css", std::string(assets.css)},

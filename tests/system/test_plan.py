@@ -82,7 +82,26 @@ def test_the_planned_job_simulates_as_it_is_and_takes_about_as_long_as_announced
     assert simulated["step_seconds"] == pytest.approx(announced["step_seconds"], rel=1e-9), "the simulator's time"
     assert announced["planned_seconds"] == pytest.approx(announced["step_seconds"], rel=close)
     again = plan(tmp_path / "planned.toml", cluster=cluster)
-    assert again.returncode == 0 and "The job's own buckets: " in again.stdout, again.stderr
+    assert again.returncode == 0, again.stderr
+    assert len({name for name, *_ in rows_of(again)}) == len({row[-1] for row in rows_of(again)}), "no plan twice"
+
+
+def rows_of(result):
+    """What each plan of the table is, its step, how much slower it is (none for the chosen one), memory, and plan."""
+    table = result.stdout.split("\n\n")[1].splitlines()[1:]
+    return [re.match(r"(.*?)  +(\S+ \S+?) +(?:([+-]\d+)%)? +(\S+ \S+)  (.*)", row).groups() for row in table]
+
+
+def test_the_first_line_is_the_verdict_and_the_table_has_the_plans_to_compare():
+    result = plan(tiny.ROOT / "demo" / "job.toml")
+    result.stdout = result.stdout[result.stdout.index("Step "):]
+    assert re.match(r"Step \S+ \S+ \(\S+ tokens/s, \d+% of peak\), .* of the budget of .*; (\d+% quicker than the best "
+                    r"single strategy|one strategy is fastest, switching gains nothing); limited by ", result.stdout), result.stdout
+    rows = rows_of(result)
+    assert [row[0] for row in rows][0] == "chosen" and rows[0][2] is None
+    assert {row[0] for row in rows[1:]} <= {"the job's own", "best single strategy", "best of 2 buckets", "best of 3 buckets",
+                                            "best of 4 buckets", "least memory within 5%"}
+    assert all(int(row[2]) >= 0 for row in rows[1:]) and len({row[-1] for row in rows}) == len(rows) > 1
 
 
 def test_more_plans_are_listed_with_the_best_first(job):
@@ -119,7 +138,7 @@ def test_the_jobs_own_buckets_are_the_answer_where_they_are_quicker(tmp_path):
     (tmp_path / "slow.toml").write_text(text + '\n[[bucket]]\nmax_length = 300\nstrategy = {dp = 1, tp = 1, pp = 4, micro_batch_tokens = 300}\n')
     slow = figures("plan", tmp_path / "slow.toml")
     assert not slow["own"] and slow["chosen"] == without["chosen"]
-    assert "The job's own buckets: " in plan(tmp_path / "slow.toml").stdout
+    assert "the job's own" in [name for name, *_ in rows_of(plan(tmp_path / "slow.toml"))]
 
 
 OWN = [[("1,2,2", 4096), ("2,2,1", 2048), ("4,1,1", 1024)], [("1,2,2", 4096)], [("2,2,1", 4096)], [("1,4,1", 4096)], [("1,1,4", 4096), ("2,1,2", 2048)]]
