@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.hpp"
 #include "data/job_sampling.hpp"
 #include "data/sources.hpp"
@@ -103,6 +105,19 @@ double matmul_share(const config::Job& job, const std::vector<i64>& lengths, dou
 std::string step_words(double seconds, double tokens, double share) {
   return fmt::format("Step {} ({} tokens/s, {:.0f}% of peak)", format_duration(Seconds{seconds}),
                      format_count(tokens / seconds), 100 * share);
+}
+
+i64 checkpoint_copy(const config::Job& job, const compiler::Plans& plans) {
+  if (job.run.checkpoint_every == 0 || !job.run.async_save) return 0;
+  return std::ranges::max(compiler::checkpoint_copies(plans));
+}
+
+std::string checkpoint_copy_line(i64 bytes) {
+  if (bytes == 0) return "";
+  return fmt::format(
+      "While a checkpoint is written, its copy takes up to {} more on a rank; where there is no room for it, training "
+      "waits (run.async_save)\n",
+      format_bytes(Bytes{bytes}));
 }
 
 PlannedStep first_step(const config::Job& job, const compiler::Plans& plans) {

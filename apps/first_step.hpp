@@ -52,6 +52,10 @@ double matmul_share(const config::Job& job, const std::vector<i64>& lengths, dou
                     const cluster::Hardware& hardware);
 /// "Step 5.30 s (75.8k tokens/s, 52% of peak)", of steps with so many tokens in the mean. share: as matmul_share.
 std::string step_words(double seconds, double tokens, double share);
+/// Bytes of the largest copy that a rank makes for an asynchronous checkpoint of the job; 0: it makes none.
+i64 checkpoint_copy(const config::Job& job, const compiler::Plans& plans);
+/// What a copy of so many bytes needs, as a line; empty for 0.
+std::string checkpoint_copy_line(i64 bytes);
 
 /// Step 1 of the job, with lengths_of_steps.
 PlannedStep first_step(const config::Job& job, const compiler::Plans& plans);

@@ -239,6 +239,7 @@ void print(const Planned& planned, int top) {
     else if (plan.own && (top > 1 || !plan.fits))
       fmt::print("The job's own buckets: {} simulated, {} planned, {}{}\n", duration(plan.seconds),
                  planned_seconds(plan), plan.name, plan.fits ? "" : "; exceeds the memory budget");
+  fmt::print("{}", checkpoint_copy_line(planned.best().checkpoint_copy));
   const planner::Counts& c = planned.found.counts;
   fmt::print(
       "{} candidates in {:.2f} s: {:.2f}% excluded by bounds ({} by their placement's, {} by memory, {} by their own, "

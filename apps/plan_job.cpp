@@ -147,6 +147,8 @@ class Trial {
     }
   }
 
+  const compiler::Plans& plans() const { return plans_; }
+
   /// Mean over the steps.
   double seconds() const {
     return std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / static_cast<double>(seconds_.size());
@@ -180,6 +182,7 @@ void finish(JudgedPlan& plan, Trial& trial) {
   trial.keep_to_budget();
   plan.seconds = trial.seconds();
   plan.peak = trial.peak();
+  plan.checkpoint_copy = checkpoint_copy(plan.job, trial.plans());
   plan.fits = plan.job.run.memory_budget.count == 0 || plan.peak <= plan.job.run.memory_budget.count;
 }
 

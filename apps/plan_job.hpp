@@ -32,13 +32,14 @@ planner::Request request_of(const config::Job& job, const cluster::Hardware& har
 /// The job with a plan's buckets, home at the longest one, and a memory budget no larger than the device's memory.
 config::Job planned_job(config::Job job, const planner::Planner& planner, const planner::Choice& choice);
 
-/// A simulated plan: mean seconds per step over the request's steps, and the highest peak of any rank.
+/// A simulated plan: mean seconds per step over the request's steps, the highest peak of any rank, and the largest
+/// copy for a checkpoint.
 struct JudgedPlan {
   std::string name;
   std::optional<planner::Choice> choice{};  // none: the job's own buckets, which the planner's model can't time
   config::Job job;                          // with this plan
   double seconds = 0;
-  i64 peak = 0;  // bytes
+  i64 peak = 0, checkpoint_copy = 0;  // bytes
   bool fits = true, own = false;
   std::string remark{};  // why the job's own buckets can't run
   bool single() const { return job.buckets.size() == 1; }

@@ -39,8 +39,8 @@ cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
 void show_plan(const config::Job& job, const compiler::Plans& plans) {
   fmt::print("{}", compiler::print_plan(plans));
   const PlannedStep step = first_step(job, plans);
-  fmt::print("memory in the first step, which has {} documents\n{}", step.lengths.size(),
-             compiler::print_memory(step.program, step.plan, plans));
+  fmt::print("memory in the first step, which has {} documents\n{}{}", step.lengths.size(),
+             compiler::print_memory(step.program, step.plan, plans), checkpoint_copy_line(checkpoint_copy(job, plans)));
 }
 
 void show_program(const config::Job& job, const compiler::Plans& plans, int rank) {

@@ -162,6 +162,8 @@ int run(const Options& options) {
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
   const Figures f = simulate_job(options, job, plans, hardware);
   print(f, hardware);
+  const i64 copy = checkpoint_copy(job, plans);
+  fmt::print("{}", checkpoint_copy_line(copy));
   if (options.json) {
     const nlohmann::json object = {{"step_seconds", f.step_seconds},
                                    {"seconds_of_steps", f.steps},
@@ -171,6 +173,7 @@ int run(const Options& options) {
                                    {"idle_seconds", f.mean.idle},
                                    {"peak_bytes", f.peak},
                                    {"activation_bytes", f.activations},
+                                   {"checkpoint_copy_bytes", copy},
                                    {"usable_bytes", hardware.device.usable().count},
                                    {"fits", fits(f, hardware.device)},
                                    {"model_flops_utilization", f.utilization}};

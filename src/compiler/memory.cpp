@@ -635,6 +635,16 @@ std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, co
   return {static_cast<int>(fullest - peaks.begin()), *fullest};
 }
 
+std::vector<i64> checkpoint_copies(const Plans& plans) {
+  constexpr i64 kParts = 3;  // master, m, v
+  std::vector<i64> bytes(static_cast<size_t>(plans.cluster().ranks()));
+  for (const layout::ShardMap& owners : plans.owners())
+    for (const layout::Shard& shard : owners.shards)
+      bytes[static_cast<size_t>(shard.rank)] +=
+          kParts * allocated(shard.box.elements() * size_of(plans.graph().precision().state));
+  return bytes;
+}
+
 ir::Program assemble_within(const batch::StepPlan& plan, const Plans& plans, bool prefetch,
                             const std::function<bool(const ir::Program&)>& fits) {
   StepAssembler assembler(plan, plans);

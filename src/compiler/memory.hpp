@@ -59,6 +59,10 @@ std::vector<MemoryPeak> memory_by_task(const ir::Program& program, const batch::
 std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, const batch::StepPlan& plan,
                                                   const Plans& plans);
 
+/// What an asynchronous checkpoint takes beside a step, by rank: a copy of the master weights and moments that it
+/// writes.
+std::vector<i64> checkpoint_copies(const Plans& plans);
+
 /// Whether programs of a step keep to a memory budget. What they have in common is made once.
 class BudgetCheck {
  public:

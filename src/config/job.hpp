@@ -94,8 +94,8 @@ struct RunSettings {
   Bytes memory_budget{0};          // per rank; 0: unlimited
   i64 checkpoint_every = 0;        // steps; 0: only when the run ends
   i64 keep_checkpoints = 2;        // newest ones kept; 0: all
+  bool async_save = true;          // checkpoints are written from copies while training goes on
   bool save_last = true;           // a checkpoint when the run ends
-  bool save_beside = true;         // training goes on while a checkpoint is written
   std::string out;                 // run folder; empty: nothing is written
   i64 log_every = 1;               // steps between lines on the terminal
   i64 trace_step = 2;              // whose timeline goes to the run folder; 0: none

@@ -478,11 +478,13 @@ Keys run_keys() {
       Run<&RunSettings::save_last>(
           "run.save_last",
           "Save a checkpoint when the run ends: after its last step, or after the step in which a signal stops it."),
-      Run<&RunSettings::save_beside>("run.save_beside",
-                                     "Train on while a checkpoint is written, from a copy of what it has; ranks "
-                                     "without memory for the copy wait."),
       Run<&RunSettings::keep_checkpoints>("run.keep_checkpoints", "Number of newest checkpoints to keep; 0 keeps all.")
           .at_least(0),
+      Run<&RunSettings::async_save>(
+          "run.async_save",
+          "Write checkpoints while training goes on, from a copy that each rank makes of what it keeps of master "
+          "weights "
+          "and moments. A rank without memory for it waits; false: all wait, and nothing is copied."),
       Run<&RunSettings::out>("run.out", "Folder for log, plan, report and checkpoints.").fallback("none").rank_only(),
       Run<&RunSettings::log_every>("run.log_every", "Steps between lines on the terminal.")
           .unit("steps")

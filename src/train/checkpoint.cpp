@@ -212,12 +212,6 @@ HomePart home_part(const compiler::Plans& plans, const runtime::Home& home, int 
   return result;
 }
 
-i64 HomePart::bytes() const {
-  i64 total = 0;
-  for (const Box& box : boxes) total += static_cast<i64>(box.values.nbytes());
-  return total;
-}
-
 HomePart HomePart::copy() const {
   HomePart result = *this;
   for (Box& box : result.boxes)

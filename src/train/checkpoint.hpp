@@ -32,7 +32,6 @@ struct HomePart {
   };
   std::vector<Box> boxes;
 
-  i64 bytes() const;
   /// The same in memory of its own on the host.
   HomePart copy() const;
 };

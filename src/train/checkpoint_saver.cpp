@@ -4,16 +4,22 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "compiler/memory.hpp"
 
 namespace switchyard::train {
 
 CheckpointSaver::CheckpointSaver(const config::Job& job, const compiler::Plans& plans, comm::Fabric& fabric,
                                  const comm::JointWork& together, files::ModelFiles model_files)
-    : job_(job), plans_(plans), fabric_(fabric), together_(together), model_files_(std::move(model_files)) {}
+    : job_(job),
+      plans_(plans),
+      fabric_(fabric),
+      together_(together),
+      model_files_(std::move(model_files)),
+      copy_bytes_(compiler::checkpoint_copies(plans)[static_cast<size_t>(fabric.rank())]) {}
 
 void CheckpointSaver::begin(const HomePart& part, const TrainState& state, bool copy_first) {
   check(!writer_.valid(), "checkpoint {}: the one before is not finished", state.step);
-  if (copy_first) copied_bytes_ = part.bytes();
+  if (copy_first) copied_bytes_ = copy_bytes_;
   writing_ = true;
   writer_ = std::async(std::launch::async, [this, kept = copy_first ? part.copy() : part, state]() mutable {
     std::exception_ptr failure;

@@ -29,6 +29,8 @@ class CheckpointSaver {
   bool writing() const { return writing_; }
   /// Whether finish() will throw.
   bool failed() const { return failed_; }
+  /// Bytes that a copy takes on this rank.
+  i64 copy_bytes() const { return copy_bytes_; }
   /// Bytes of the copy that is kept now; 0: none.
   i64 copied_bytes() const { return copied_bytes_; }
 
@@ -38,6 +40,7 @@ class CheckpointSaver {
   comm::Fabric& fabric_;
   comm::JointWork together_;
   files::ModelFiles model_files_;
+  const i64 copy_bytes_;
   std::atomic<bool> writing_ = false, failed_ = false;
   std::atomic<i64> copied_bytes_ = 0;
   std::future<void> writer_;  // its destructor waits

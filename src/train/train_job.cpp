@@ -159,12 +159,12 @@ class JobOnRank {
   }
 
   // Training goes on as soon as every rank has copied its part of home. It waits for the whole checkpoint where a rank
-  // has no room for a copy or may not make one, and after the last step.
+  // has no room for a copy, after the last step, and without run.async_save.
   void save(bool last) {
     const Clock::time_point began = Clock::now();
     wait_for_checkpoint();
     const HomePart part = home_part(plans_, rank_.store().home, fabric_.rank());
-    const bool copy = !last && job_.run.save_beside && memory_.live() + part.bytes() <= memory_.capacity();
+    const bool copy = !last && job_.run.async_save && memory_.live() + saver_.copy_bytes() <= memory_.capacity();
     saver_.begin(part, state_, copy);
     saving_ = true;
     files_.run("copy for a checkpoint", [&](const auto&) {

@@ -312,6 +312,17 @@ TEST(Memory, KeptActivationsAreTheStashOfTheMicroBatchesInFlight) {
   }
 }
 
+TEST(Memory, OfACheckpointsCopyIsOneOfEachElementsMasterAndMoments) {
+  for (const char* spec : {"1,1,1", "4,1,1", "1,2,2"}) {
+    const Plans plans = plans_of({strategy(spec, 4)}, 4);
+    i64 elements = 0, total = 0;
+    for (const ir::Param& p : plans.graph().params()) elements += p.shape.elements();
+    for (const i64 bytes : checkpoint_copies(plans)) total += bytes;
+    EXPECT_EQ(total, 3 * 4 * elements) << spec
+                                       << ": the sizes of this model are multiples of what blocks are rounded to";
+  }
+}
+
 TEST(Memory, IsToldFromTheLargestClassToTheSmallest) {
   MemoryPeak peak;
   peak.bytes[static_cast<size_t>(MemoryClass::moments)] = 2 << 20;

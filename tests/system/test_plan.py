@@ -52,6 +52,20 @@ def test_json_has_the_chosen_buckets_and_the_counts(job):
     assert figures("plan", job)["chosen"] == chosen, "the same again"
 
 
+def test_the_copy_of_a_checkpoint_is_told_unless_training_waits(job, lengths, tmp_path):
+    saving = write_job(tmp_path / "saving.toml", lengths, run={"ranks": 4, "precision": "fp32", "checkpoint_every": 5})
+    planned = tmp_path / "planned.toml"
+    chosen = plan(saving, "--out", planned)
+    told = r"While a checkpoint is written, its copy takes up to [\d.]+ [KM]iB more on a rank; where there is no room for"
+    assert re.search(told, chosen.stdout), chosen.stdout + chosen.stderr
+    assert figures("simulate", planned)["checkpoint_copy_bytes"] > 0
+    waits = ["--set", "run.async_save=false"]
+    assert figures("simulate", planned, *waits)["checkpoint_copy_bytes"] == 0
+    for command in [["simulate", planned, "--cluster", "demo"], ["show", "plan", planned]]:
+        assert re.search(told, tiny.run([tiny.PROGRAM, *command]).stdout)
+        assert "checkpoint" not in tiny.run([tiny.PROGRAM, *command, *waits]).stdout
+
+
 def test_of_a_range_of_batches_the_one_with_most_tokens_a_second_is_chosen(job, tmp_path):
     alone = {size: figures("plan", job, "--set", f"batch.sequences={size}") for size in (4, 8, 16, 24)}
     assert [alone[size]["sequences"] for size in alone] == [*alone]

@@ -8,6 +8,7 @@
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
 #include "compiler/job_plans.hpp"
+#include "kernels/memory.hpp"
 #include "runtime/store.hpp"
 #include "small_run.hpp"
 #include "train/channels.hpp"
@@ -31,9 +32,16 @@ std::vector<std::string> on_ranks_of(
 }
 
 TEST(CheckpointSaver, HomeMayChangeWhileACopyIsWritten) {
+  kernels::install_rank_allocator();
   const files::Scratch scratch;
   const config::Job job = small_job("unused", (scratch / "run").string());
   const auto ends = on_ranks_of(job, [](CheckpointSaver& saver, const HomePart& part, runtime::Home& home) {
+    {
+      kernels::RankMemory memory(i64{1} << 30);
+      const kernels::MemoryScope scope(&memory);
+      const HomePart copy = part.copy();
+      EXPECT_EQ(memory.live(), saver.copy_bytes());
+    }
     saver.begin(part, {.step = 1, .cursor = {}}, true);
     home.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(7); });
     saver.finish();

@@ -40,7 +40,8 @@ void save(const config::Job& job, const TrainState& state, const config::Job* sa
     runtime::Store store(plans, fabric.rank(), at::kCPU);
     fill(plans, store);
     comm::JointWork together(fabric, {7, all_ranks(job)}, comm::sign_interval(comm::FabricOptions{}.timeout));
-    save_checkpoint(job, {{"config.json", "{}"}}, plans, home_part(plans, store.home, fabric.rank()), fabric.rank(), together, state);
+    save_checkpoint(job, {{"config.json", "{}"}}, plans, home_part(plans, store.home, fabric.rank()), fabric.rank(),
+                    together, state);
   });
   EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(job.run.ranks)));
 }

@@ -432,7 +432,9 @@ TEST_F(TrainJob, ACheckpointNeverTakesMemoryThatAStepNeedsAndItsCopyIsPredicted)
         {});
   EXPECT_LE(bounds_of("tight").second, most + most) << "with a copy beside it at most";
   const auto expected = log_of(scratch_ / "without");
-  for (const char* out : {"with", "tight"}) {
+  train({job("waiting", {"run.checkpoint_every=1", "run.async_save=false"}), ""}, {});
+  EXPECT_EQ(bounds_of("waiting"), std::pair(least, most)) << "nothing is copied";
+  for (const char* out : {"with", "tight", "waiting"}) {
     const auto log = log_of(scratch_ / out);
     ASSERT_EQ(log.size(), expected.size());
     for (size_t s = 0; s < log.size(); ++s) {
