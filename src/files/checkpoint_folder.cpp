@@ -248,10 +248,8 @@ CheckpointPlace find_checkpoint(const fs::path& folder) {
   if (!is_committed(folder)) {
     const auto newest = newest_complete(folder);
     if (!newest) {
-      user_error(
-          "{} holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these. "
-          "Training can also start without --resume.",
-          folder.string());
+      user_error("{} holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these.",
+                 folder.string());
     }
     found = newest->folder;
   }

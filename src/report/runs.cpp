@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -134,6 +135,12 @@ void add_log_tiles(Run& run, const RunLog& log) {
     run.tiles.emplace_back("step, median", format_duration(Seconds{median(seconds)}));
   if (const auto shares = values("bubble_share"); !shares.empty())
     run.tiles.emplace_back("waiting time of compute streams, mean", percent(mean(shares)));
+  if (const auto ranks = values("slowest_rank"); !ranks.empty()) {
+    std::map<i64, size_t> steps;  // by rank
+    for (const double rank : ranks) ++steps[std::llround(rank)];
+    const auto& [rank, most] = *std::ranges::max_element(steps, {}, [](const auto& entry) { return entry.second; });
+    run.tiles.emplace_back("slowest rank, most often", fmt::format("{} ({} of {} steps)", rank, most, ranks.size()));
+  }
   if (const auto shares = values("hidden_share"); !shares.empty())
     run.tiles.emplace_back("communication hidden, mean", percent(mean(shares)));
   if (const auto shares = values("padding_share"); !shares.empty())

@@ -20,7 +20,7 @@ enum ChannelId : int {
   kHostChannel = 8,          // what each host has
   kSwitchBenchChannel = 9,
   kFigureChannel = 10,      // figures of each step
-  kStartChannel = 11,       // what is reported before the first step
+  kStartChannel = 11,       // what is reported before the first step, and room for the copies of checkpoints
   kCheckpointChannel = 12,  // joint work on checkpoints while training goes on
   kValidationChannel = 13,
 };

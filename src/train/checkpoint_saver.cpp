@@ -17,11 +17,11 @@ CheckpointSaver::CheckpointSaver(const config::Job& job, const compiler::Plans& 
       model_files_(std::move(model_files)),
       copy_bytes_(compiler::checkpoint_copies(plans)[static_cast<size_t>(fabric.rank())]) {}
 
-void CheckpointSaver::begin(const HomePart& part, const TrainState& state, bool copy_first) {
+void CheckpointSaver::begin(const HomePart& part, const TrainState& state) {
   check(!writer_.valid(), "checkpoint {}: the one before is not finished", state.step);
-  if (copy_first) copied_bytes_ = copy_bytes_;
+  copied_bytes_ = copy_bytes_;
   writing_ = true;
-  writer_ = std::async(std::launch::async, [this, kept = copy_first ? part.copy() : part, state]() mutable {
+  writer_ = std::async(std::launch::async, [this, kept = part.copy(), state]() mutable {
     std::exception_ptr failure;
     try {
       save_checkpoint(job_, model_files_, plans_, kept, fabric_.rank(), together_, state);
@@ -35,6 +35,11 @@ void CheckpointSaver::begin(const HomePart& part, const TrainState& state, bool 
     writing_ = false;
     if (failure) std::rethrow_exception(failure);
   });
+}
+
+void CheckpointSaver::save(const HomePart& part, const TrainState& state) {
+  check(!writer_.valid(), "checkpoint {}: the one before is not finished", state.step);
+  save_checkpoint(job_, model_files_, plans_, part, fabric_.rank(), together_, state);
 }
 
 void CheckpointSaver::wait(std::chrono::milliseconds most) const {

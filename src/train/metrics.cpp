@@ -25,6 +25,10 @@ void for_each_number(const StepRecord& r, Visit visit) {
   visit("switch_share", r.switch_share());
   visit("padding_share", r.padding_share);
   if (r.bubble_share) visit("bubble_share", *r.bubble_share);
+  if (r.slowest_rank) {
+    visit("slowest_rank", *r.slowest_rank);
+    visit("slowest_rank_seconds", r.slowest_rank_time.count);
+  }
   if (r.hidden_share) visit("hidden_share", *r.hidden_share);
   if (r.checkpoint_time) visit("checkpoint_seconds", r.checkpoint_time->count);
   for (const PartRecord& source : r.sources) {

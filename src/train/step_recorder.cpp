@@ -40,6 +40,12 @@ void StepRecorder::begin(i64 step) {
   began_ = Clock::now();
 }
 
+void StepRecorder::aside(const std::function<void()>& work) {
+  const Clock::time_point began = Clock::now();
+  work();
+  began_ += Clock::now() - began;
+}
+
 runtime::Probe StepRecorder::planned() {
   memory_.reset_peak();
   before_ = fabric_.traffic();
@@ -137,6 +143,11 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
     hidden += figures.hidden;
   }
   record.bubble_share = waiting / (static_cast<double>(all.size()) * seconds);
+  if (all.size() > 1) {
+    const auto slowest = std::ranges::min_element(all, {}, &Figures::waiting);
+    record.slowest_rank = static_cast<int>(slowest - all.begin());
+    record.slowest_rank_time = Seconds{std::max(0.0, seconds - slowest->waiting)};
+  }
   if (collectives > 0) record.hidden_share = hidden / collectives;
   return record;
 }

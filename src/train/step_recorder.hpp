@@ -1,6 +1,7 @@
 // What is reported of a step: figures of all ranks, the log, and a timeline.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ class StepRecorder {
 
   /// The step's time counts from here.
   void begin(i64 step);
+  /// Does what is no part of the step: its time doesn't count.
+  void aside(const std::function<void()>& work);
   /// Memory and messages count from here. What the step is to measure.
   runtime::Probe planned();
   /// The step's line in the log; its timeline if run.trace_step is its number.

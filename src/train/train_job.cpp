@@ -98,9 +98,9 @@ class JobOnRank {
     try {
       return train();
     } catch (const std::exception& error) {
-      saver_.wait(timeout_of(job_) / 4);     // a checkpoint that all ranks began may still be completed
-      if (saver_.failed()) saver_.finish();  // throws what is then the reason
-      fabric_.abort(error.what());
+      saver_.wait(timeout_of(job_) / 4);                  // a checkpoint that all ranks began may still be completed
+      if (saver_.failed()) saver_.finish();               // throws what is then the reason
+      if (saver_.writing()) fabric_.abort(error.what());  // or its thread would wait for the others
       throw;
     }
   }
@@ -140,7 +140,7 @@ class JobOnRank {
     rank_.assemble(plan);
     make_room();
     const std::vector<bool> read = rank_.documents_read(plan, batch.sequences.size());
-    if (!std::exchange(announced_, true)) announce();
+    if (!std::exchange(announced_, true)) recorder_.aside([&] { announce(); });
     const double lr = learning_rate(rate_, state_.step);
     const auto update = [&](double norm) { return update_settings(job_.optimizer, lr, state_.updates + 1, norm); };
     const runtime::StepResult result = rank_.run(plan, read_documents(sources_, batch.sequences, read, vocabulary()),
@@ -164,12 +164,14 @@ class JobOnRank {
     const Clock::time_point began = Clock::now();
     wait_for_checkpoint();
     const HomePart part = home_part(plans_, rank_.store().home, fabric_.rank());
-    const bool copy = !last && job_.run.async_save && memory_.live() + saver_.copy_bytes() <= memory_.capacity();
-    saver_.begin(part, state_, copy);
-    saving_ = true;
-    files_.run("copy for a checkpoint", [&](const auto&) {
-      if (!copy) saver_.finish();
-    });
+    const bool room = !last && job_.run.async_save && memory_.live() + saver_.copy_bytes() <= memory_.capacity();
+    const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kStartChannel), "room for a copy",
+                                             state_.step, static_cast<int>(room));
+    saving_ = std::ranges::min(all) != 0;
+    if (saving_)
+      saver_.begin(part, state_);
+    else
+      saver_.save(part, state_);
     checkpoint_time_ = Seconds{seconds_since(began)};
     if (last)
       recorder_.say(

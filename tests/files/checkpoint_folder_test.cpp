@@ -304,8 +304,7 @@ TEST(Resume, says_that_a_folder_holds_no_checkpoint) {
   CheckpointWriter writer = CheckpointWriter::begin(run.path(), 5);
   EXPECT_EQ(message_of<UserError>([&] { find_checkpoint(run.path()); }),
             run.path().string() +
-                " holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these. "
-                "Training can also start without --resume.");
+                " holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these.");
   EXPECT_THAT(message_of<UserError>([&] { verify_checkpoint(writer.folder()); }),
               HasSubstr("is not a complete checkpoint: it has no COMMITTED file."));
 }

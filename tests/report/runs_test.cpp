@@ -22,8 +22,10 @@ std::string tile(const Run& run, const std::string& name) {
 
 RunLog log_of_two_steps() {
   return read_log(
-      "{\"step\":1,\"loss\":3.0,\"tokens_per_second\":10,\"seconds\":2,\"peak_bytes_per_rank\":[5,6,7,8]}\n"
-      "{\"step\":2,\"loss\":2.0,\"tokens_per_second\":20,\"seconds\":1,\"peak_bytes_per_rank\":[5,6,7,9]}\n",
+      "{\"step\":1,\"loss\":3.0,\"tokens_per_second\":10,\"seconds\":2,\"slowest_rank\":3,\"peak_bytes_per_rank\":[5,6,"
+      "7,8]}\n"
+      "{\"step\":2,\"loss\":2.0,\"tokens_per_second\":20,\"seconds\":1,\"slowest_rank\":3,\"peak_bytes_per_rank\":[5,6,"
+      "7,9]}\n",
       "log");
 }
 
@@ -86,6 +88,7 @@ TEST(Run, of_which_only_the_log_is_left_still_has_its_figures) {
   EXPECT_TRUE(run.timelines.empty() && run.buckets.empty() && run.matrices.empty());
   EXPECT_EQ(run.steps->step.size(), 2u);
   EXPECT_EQ(tile(run, "step, median"), "2 s");
+  EXPECT_EQ(tile(run, "slowest rank, most often"), "3 (2 of 2 steps)");
   PlannedView view = step.view();
   view.simulation = nullptr;
   view.hardware = nullptr;

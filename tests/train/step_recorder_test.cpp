@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "../comm/rank_threads.hpp"
 #include "../files/scratch.hpp"
@@ -19,6 +20,8 @@ namespace switchyard::train {
 namespace {
 
 using testing::HasSubstr;
+
+constexpr double kAside = 0.5;  // seconds
 
 // Two steps of two ranks, recorded. change: what becomes of a rank's result first.
 std::vector<nlohmann::json> record(const config::Job& job,
@@ -43,6 +46,7 @@ std::vector<nlohmann::json> record(const config::Job& job,
       const runtime::Probe probe = recorder.planned();
       EXPECT_EQ(probe.spans, step == 1) << "the step of run.trace_step";
       rank.assemble(plan);
+      if (step == 0) recorder.aside([] { std::this_thread::sleep_for(std::chrono::duration<double>(kAside)); });
       runtime::StepResult result = rank.run(
           plan, documents, [&](double norm) { return update_settings({}, 1e-3, step + 1, norm); }, probe);
       if (change) change(result, fabric.rank());
@@ -63,6 +67,7 @@ TEST(StepRecorder, BringsTheFiguresOfAllRanksTogether) {
                               result.loss = 7;
                               result.norm = 3;
                               result.times.parameters = rank == 1 ? 0.25 : 0.125;
+                              result.times.waiting = rank == 1 ? 1e-6 : 0.001;
                             });
   ASSERT_EQ(lines.size(), 2u);
   i64 tokens = 0;
@@ -74,12 +79,15 @@ TEST(StepRecorder, BringsTheFiguresOfAllRanksTogether) {
     EXPECT_EQ(lines[s].at("lr"), 0.5);
     EXPECT_EQ(lines[s].at("tokens"), tokens);
     EXPECT_EQ(lines[s].at("switch_seconds"), 0.25) << "the longest";
+    EXPECT_EQ(lines[s].at("slowest_rank"), 1) << "the one that waited least";
+    EXPECT_NEAR(lines[s].at("slowest_rank_seconds").get<double>(), lines[s].at("seconds").get<double>() - 1e-6, 1e-9);
     EXPECT_EQ(lines[s].at("peak_bytes_per_rank").size(), 2u);
     EXPECT_EQ(lines[s].at("predicted_peak_bytes_per_rank").size(), 2u);
     EXPECT_EQ(lines[s].at("intra_bytes"), 0) << "the ranks are on two hosts";
     EXPECT_GT(lines[s].at("inter_bytes").get<i64>(), 0);
     EXPECT_GT(lines[s].at("matmul_share").get<double>(), 0);
   }
+  EXPECT_LT(lines[0].at("seconds").get<double>(), kAside) << "what is done aside is no part of a step";
   EXPECT_EQ(lines[0].at("inter_bytes"), lines[1].at("inter_bytes")) << "of its own step";
   const auto timeline = nlohmann::json::parse(files::get(scratch / "run/timeline.json"));
   EXPECT_EQ(timeline.at("otherData").at("step"), 2);
