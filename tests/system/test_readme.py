@@ -98,3 +98,22 @@ def test_the_example_of_the_strategy_format_is_accepted(tmp_path):
                          model={"preset": "7b", "vocab_size": 32000}, batch={"context": 4096}, run={"ranks": 8})
     result = tiny.run([tiny.PROGRAM, "show", "plan", job])
     assert result.returncode == 0 and '"uneven"' in result.stdout, result.stderr
+
+
+def test_messages_of_the_troubleshooting_page_are_those_of_the_program():
+    page = (tiny.ROOT / "docs" / "troubleshooting.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \| ", page, re.MULTILINE)
+    sources = [path.read_text() for folder in ("src", "apps", "python", "tools", "cmake")
+               for path in sorted((tiny.ROOT / folder).rglob("*"))
+               if path.is_file() and path.suffix in (".cpp", ".hpp", ".py", ".cmake", "")]
+    text = re.sub(r'"\s*\n\s*[fr]?"', "", "\n".join(sources))  # literals go on in the next line
+    assert len(rows) > 15
+    for row in rows:
+        for part in re.findall(r"`([^`]+)`", row):
+            assert part.strip() in text, part
+
+
+@pytest.mark.parametrize("page", sorted((tiny.ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_links_of_the_pages_exist(page):
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert "://" in link or (page.parent / link).exists(), link

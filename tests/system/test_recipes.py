@@ -1,0 +1,75 @@
+"""Scripts for clusters pass their linters, and start the program with options that it has."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny_runs as tiny
+import yaml
+
+RECIPES = tiny.ROOT / "recipes"
+BIN = Path(sys.executable).parent
+JOBS = sorted(RECIPES.glob("kubernetes-*.yaml"))
+
+
+def linted(*words):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_scripts_pass_shellcheck():
+    linted(BIN / "shellcheck", RECIPES / "slurm.sh", *sorted(path for path in (tiny.ROOT / "tools").iterdir()
+                                                              if path.is_file() and path.suffix == ""))
+
+
+def test_the_containerfile_passes_its_linter_and_builds_as_the_readme_says():
+    # DL3008: versions of Debian's packages are those of the release
+    linted(BIN / "hadolint", "--ignore", "DL3008", RECIPES / "Containerfile")
+    assert "RUN make build\n" in (RECIPES / "Containerfile").read_text()
+
+
+def pods(document):
+    """Every pod template within."""
+    if isinstance(document, dict):
+        if "template" in document:
+            yield document["template"]
+        for value in document.values():
+            yield from pods(value)
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.name)
+def test_pods_of_a_kubernetes_job_are_valid_and_start_the_program(path, tmp_path):
+    templates = list(pods(yaml.safe_load(path.read_text())))
+    assert len(templates) == 2
+    commands = []
+    for number, template in enumerate(templates):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": template["spec"]}
+        (tmp_path / f"{number}.yaml").write_text(yaml.safe_dump(pod))
+        linted(BIN / "kubernetes-validate", tmp_path / f"{number}.yaml")
+        commands += [container["command"] for container in template["spec"]["containers"] if "command" in container]
+    help_text = tiny.run([tiny.PROGRAM, "train", "--help"]).stdout
+    for words in commands:
+        assert "switchyard" in words
+        for option in words[words.index("switchyard"):]:
+            assert not option.startswith("--") or re.search(rf"(?<![\w-]){option}(?![\w-])", help_text), option
+
+
+def test_the_batch_script_resumes_a_run_that_has_checkpoints(tmp_path):
+    for name, body in (("srun", 'echo "$@"; exit ${STATUS:-0}'), ("scontrol", 'echo scontrol "$@"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+
+    def words(**variables):
+        environment = tiny.ENVIRONMENT | {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_NTASKS": "16", "SLURM_JOB_ID": "7"}
+        return tiny.run([RECIPES / "slurm.sh", "job.toml", tmp_path / "run"], environment=environment | variables)
+
+    first = words()
+    assert first.returncode == 0
+    assert first.stdout == f"switchyard train job.toml --ranks 16 --out {tmp_path}/run\n"
+    (tmp_path / "run/checkpoints/step-00000004").mkdir(parents=True)
+    again = words(STATUS="138")
+    assert again.stdout == (f"switchyard train job.toml --ranks 16 --out {tmp_path}/run --resume {tmp_path}/run\n"
+                            "scontrol requeue 7\n")
+    assert again.returncode == 138
