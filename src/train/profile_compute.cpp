@@ -275,6 +275,7 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
     }
     if (round > 0) movers.run();
   }
+  on_progress(1);  // also where the time for further rounds is up
   CallsOfSteps steps;
   for (const auto& model : models)
     for (std::vector<Call>& calls : model->calls()) steps.push_back(std::move(calls));
