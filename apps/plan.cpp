@@ -22,6 +22,7 @@
 #include "config/hardware.hpp"
 #include "count_of.hpp"
 #include "first_step.hpp"
+#include "job_options.hpp"
 #include "open_job.hpp"
 #include "plan_job.hpp"
 #include "planner/explain.hpp"
@@ -32,9 +33,9 @@ namespace {
 constexpr int kRunnersUp = 10;
 
 struct Options {
-  std::string job, cluster, out, sequences;
-  std::vector<std::string> sets;
-  int top = 0, steps = 1, most_buckets = 0, ranks = 0;
+  JobOptions job;
+  std::string cluster, out, sequences;
+  int top = 0, steps = 1, most_buckets = 0;
   double seconds = 20;
   bool explain = false, json = false;
 };
@@ -50,12 +51,10 @@ struct Opened {
 // Buckets of the job are kept for comparison. sequences: documents per step; 0: the job's own number.
 Opened open(const Options& options, i64 sequences) {
   Opened opened;
-  std::vector<config::Override> overrides = config::overrides_of(options.sets);
-  if (options.ranks > 0)
-    overrides.push_back({fmt::format("--ranks {}", options.ranks), "run.ranks", i64{options.ranks}});
-  if (sequences > 0) overrides.push_back({"--sequences " + options.sequences, "batch.sequences", sequences});
+  JobOptions given = options.job;
+  if (sequences > 0) given.sequences = sequences;
   config::Errors errors;
-  config::JobDraft draft = config::load_draft(options.job, overrides, errors);
+  config::JobDraft draft = draft_of(given, JobKind::planned, errors);
   opened.has_buckets = !leaves_strategies_open(draft, errors);
   if (opened.has_buckets) {
     opened.job = open_job(draft, errors);
@@ -93,15 +92,16 @@ nlohmann::json json_of(const std::vector<config::Bucket>& buckets) {
   return list;
 }
 
-// The ends of LOW..HIGH and the doublings of LOW between them; without a range {0}, the job's own number.
+// N, or the ends of LOW..HIGH and the doublings of LOW between them; without either {0}, the job's own number.
 std::vector<i64> batch_sizes(const std::string& range) {
   if (range.empty()) return {0};
   i64 low = 0, high = 0;
   const char* end = range.data() + range.size();
   const auto [middle, message] = std::from_chars(range.data(), end, low);
+  if (middle == end && message == std::errc() && low >= 1) return {low};
   const bool dots = message == std::errc() && std::string_view(middle, end).starts_with("..");
   if (!dots || std::from_chars(middle + 2, end, high).ptr != end || low < 1 || high < low)
-    user_error("--sequences {} is no range of documents a step. Write LOW..HIGH, such as 256..1024.", range);
+    user_error("--sequences {} is no number of documents a step. Write one, or LOW..HIGH, such as 256..1024.", range);
   std::vector<i64> sizes;
   for (i64 size = low; size<high; size = size> high / 2 ? high : 2 * size) sizes.push_back(size);
   sizes.push_back(high);
@@ -147,7 +147,7 @@ Planned best_batch(const Options& options) {
   std::optional<Planned> best;
   for (const i64 size : sizes) {
     Planned next = planned(options, size, options.seconds / static_cast<double>(sizes.size()));
-    if (size > 0)
+    if (sizes.size() > 1)
       fmt::print("{} documents a step: {}, {:.4g} tokens/s\n", size, duration(next.best().seconds),
                  next.tokens_per_second());
     if (!best || next.tokens_per_second() > best->tokens_per_second()) best = std::move(next);
@@ -317,15 +317,12 @@ int run(const Options& options) {
 
 void add_plan(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("plan", "Chooses buckets and strategies for a job on a cluster");
-  command->add_option("job", options->job, "Job file; its own buckets, if any, are compared with the plans")
-      ->required()
-      ->type_name("JOB.toml");
-  command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")
-      ->required()
-      ->type_name("FILE|NAME");
-  command->add_option("--ranks", options->ranks, "Number of ranks, needed where neither job nor cluster file has it")
-      ->check(CLI::PositiveNumber);
+  CLI::App* command =
+      app.add_subcommand("plan",
+                         "Chooses buckets and strategies for a job on a cluster; the job's own buckets, if it "
+                         "has any, are compared with the plans");
+  add_job_options(*command, options->job, JobKind::planned);
+  add_cluster_option(*command, options->cluster);
   command->add_option("--top", options->top, "Number of plans to list (default: 1, with --explain 10)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
@@ -337,9 +334,9 @@ void add_plan(CLI::App& app, Action& action) {
   command
       ->add_option(
           "--sequences", options->sequences,
-          "Range of documents per step: plans for both ends and the doublings between, and takes the number with "
-          "the most tokens per second")
-      ->type_name("LOW..HIGH");
+          "Documents a step (default without a job file: 512). A range plans for both ends and the doublings between, "
+          "and takes the number with the most tokens per second")
+      ->type_name("N|LOW..HIGH");
   command
       ->add_option("--seconds", options->seconds,
                    "Time limit of the search, which then returns the best plan so far; 0 is no limit")
@@ -347,7 +344,6 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_flag("--explain", options->explain,
                     "Prints what the plans cost and why, what limits the best one, and what would change it");
   command->add_option("--out", options->out, "Writes the job with the best plan's buckets")->type_name("planned.toml");
-  command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -59,7 +59,8 @@ class Contest {
   /// Starts to simulate a plan, unless it is known.
   void add(const planner::Choice& choice);
   /// The `listed` quickest plans of those that were added, the single strategies, the quickest with each number of
-  /// buckets, and the job's own buckets. The quickest comes first; those that exceed the memory budget or can't run come last.
+  /// buckets, and the job's own buckets. The quickest comes first; those that exceed the memory budget or can't run
+  /// come last.
   std::vector<JudgedPlan> judged(size_t listed);
 
  private:

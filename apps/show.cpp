@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,7 +11,9 @@
 #include "compiler/job_plans.hpp"
 #include "compiler/memory.hpp"
 #include "compiler/print.hpp"
+#include "config/hardware.hpp"
 #include "first_step.hpp"
+#include "job_options.hpp"
 #include "models/build.hpp"
 #include "open_job.hpp"
 
@@ -18,9 +21,10 @@ namespace switchyard::apps {
 namespace {
 
 struct Options {
-  std::string what, job, cluster;
-  std::vector<std::string> sets;
+  std::string what, cluster;
+  JobOptions job;
   int rank = -1, bucket = 0;
+  bool shards = false;
 };
 
 cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
@@ -29,17 +33,32 @@ cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
     here.overlaps_collectives = false;
     return here;
   }
-  const cluster::Cluster cluster = cluster::from_spec(options.cluster);
+  const cluster::Cluster cluster = config::load_cluster(options.cluster, job.run.ranks);
   if (cluster.ranks() != job.run.ranks)
     user_error("--cluster {} has {} ranks, but the job has {}. Change the cluster or run.ranks.", options.cluster,
                cluster.ranks(), job.run.ranks);
   return cluster;
 }
 
-void show_plan(const config::Job& job, const compiler::Plans& plans) {
-  fmt::print("{}", compiler::print_plan(plans));
+// A table of the buckets, the longest first.
+void print_buckets(const config::Job& job) {
+  fmt::print("{:<12}{:<34}{:<14}{:<12}{:>12}{:>8}\n", "tokens to", "strategy", "schedule", "recompute", "micro-batch",
+             "ranks");
+  for (const config::Bucket& bucket : job.buckets) {
+    const config::Strategy& strategy = bucket.strategy;
+    fmt::print("{:<12}{:<34}{:<14}{:<12}{:>12}{:>8}\n", bucket.max_length, strategy.name,
+               config::name_of(strategy.schedule), config::name_of(strategy.recompute),
+               strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : bucket.max_length,
+               strategy.ranks().size());
+  }
+}
+
+void show_plan(const config::Job& job, const compiler::Plans& plans, bool shards) {
+  print_buckets(job);
+  if (shards) fmt::print("\n{}", compiler::print_plan(plans));
   const PlannedStep step = first_step(job, plans);
-  fmt::print("memory in the first step, which has {} documents\n{}{}", step.lengths.size(),
+  fmt::print("\nMemory in the first step, which has {} documents; {} a rank are allowed\n{}{}", step.lengths.size(),
+             job.run.memory_budget.count > 0 ? format_bytes(job.run.memory_budget) : "any number of bytes",
              compiler::print_memory(step.program, step.plan, plans), checkpoint_copy_line(checkpoint_copy(job, plans)));
 }
 
@@ -54,11 +73,22 @@ void show_program(const config::Job& job, const compiler::Plans& plans, int rank
   fmt::print("Tasks that only allocate a unit's working parameters are left out.\n");
 }
 
+// Without a job file a model needs no strategy, and the context is that of the model.
+config::Job job_of(Options options) {
+  if (options.what == "model" && options.job.file.empty()) {
+    if (options.job.strategy.empty()) options.job.strategy = "1,1,1";
+    if (!options.job.context && !options.job.model.empty())
+      options.job.context = std::max<i64>(model_of(options.job.model).max_positions, 1);
+  }
+  config::Errors errors;
+  return open_job(draft_of(options.job, JobKind::given, errors), errors);
+}
+
 int run(const Options& options) {
-  const config::Job job = open_job(options.job, config::overrides_of(options.sets));
+  const config::Job job = job_of(options);
   if (options.what == "model") {
-    fmt::print("{}", compiler::print_model(
-                         models::build(job.model.config, compiler::precision_of(job.run), models::Output::loss)));
+    const ir::Graph graph = models::build(job.model.config, compiler::precision_of(job.run), models::Output::loss);
+    fmt::print("{}", compiler::print_model(graph, compiler::work_model(job.model.config), job.batch.context));
     return 0;
   }
   if (options.what == "strategy") {
@@ -72,7 +102,7 @@ int run(const Options& options) {
   if (options.rank >= plans.cluster().ranks())
     user_error("--rank {}: the job has ranks 0 to {}.", options.rank, plans.cluster().ranks() - 1);
   if (options.what == "plan")
-    show_plan(job, plans);
+    show_plan(job, plans, options.shards);
   else
     show_program(job, plans, options.rank);
   return 0;
@@ -88,16 +118,18 @@ void add_show(CLI::App& app, Action& action) {
   command->add_option("what", options->what, "model, strategy, plan or program")
       ->required()
       ->check(CLI::IsMember({"model", "strategy", "plan", "program"}));
-  command->add_option("job", options->job, "Job file")->required()->type_name("JOB.toml");
+  add_job_options(*command, options->job, JobKind::given);
+  command->add_flag("--shards", options->shards,
+                    "plan: lists, too, which part of every parameter each rank has under each strategy");
   command->add_option("--bucket", options->bucket, "strategy: number of the bucket, from 0, the longest first")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--rank", options->rank, "program: prints only the tasks of this rank")
       ->check(CLI::NonNegativeNumber);
   command
       ->add_option("--cluster", options->cluster,
-                   "Hosts x devices, e.g. 2x8, or a hostfile (default: all ranks on one host)")
-      ->type_name("HOSTSxDEVICES|FILE");
-  command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");
+                   "Hosts x devices, e.g. 2x8, a hostfile, or a cluster's name or file (default: all ranks on one "
+                   "host)")
+      ->type_name("HOSTSxDEVICES|NAME|FILE");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,6 +17,7 @@
 #include "count_of.hpp"
 #include "files/disk.hpp"
 #include "first_step.hpp"
+#include "job_options.hpp"
 #include "open_job.hpp"
 #include "report/html.hpp"
 #include "report/runs.hpp"
@@ -29,8 +29,9 @@ namespace {
 constexpr int kDoesNotFit = 2;  // exit status
 
 struct Options {
-  std::string job, cluster, trace, report;
-  std::vector<std::string> sets, against;
+  JobOptions job;
+  std::string cluster, trace, report;
+  std::vector<std::string> against;
   int steps = 1;
   bool json = false;
 };
@@ -70,7 +71,7 @@ void add_memory(Figures& figures, const PlannedStep& step, const compiler::Plans
 
 void write_report(const Options& options, const config::Job& job, const compiler::Plans& plans,
                   const cluster::Hardware& hardware, const PlannedStep& step, const simulator::Simulation& simulated) {
-  const std::string name = std::filesystem::path(options.job).stem().string();
+  const std::string name = options.job.name();
   report::Run run = report::simulated_run(name, {.job = &job,
                                                  .plans = &plans,
                                                  .plan = &step.plan,
@@ -157,7 +158,8 @@ void print(const Figures& f, const cluster::Hardware& hardware) {
 }
 
 int run(const Options& options) {
-  const config::Job job = open_job(options.job, config::overrides_of(options.sets));
+  config::Errors errors;
+  const config::Job job = open_job(draft_of(options.job, JobKind::given, errors), errors);
   const cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
   const Figures f = simulate_job(options, job, plans, hardware);
@@ -188,10 +190,8 @@ void add_simulate(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("simulate", "Predicts time and memory of a job's steps on a cluster that you don't have");
-  command->add_option("job", options->job, "Job file")->required()->type_name("JOB.toml");
-  command->add_option("--cluster", options->cluster, "Cluster file, or the name of a shipped one")
-      ->required()
-      ->type_name("FILE|NAME");
+  add_job_options(*command, options->job, JobKind::given);
+  add_cluster_option(*command, options->cluster);
   command
       ->add_option("--steps", options->steps,
                    "Number of steps to simulate, from the first on; figures are means over them")
@@ -208,7 +208,6 @@ void add_simulate(CLI::App& app, Action& action) {
                    "Strategies that the report compares, each alone for the whole batch; all: every dp,tp,pp")
       ->needs("--report")
       ->type_name("DP,TP,PP|all");
-  command->add_option("--set", options->sets, "Overrides a key of the job")->type_name("KEY=VALUE");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

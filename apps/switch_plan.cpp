@@ -1,18 +1,22 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "compiler/switch_figures.hpp"
+#include "config/hardware.hpp"
+#include "cost/rounds.hpp"
 #include "count_of.hpp"
-#include "files/hf_config.hpp"
+#include "job_options.hpp"
 #include "models/build.hpp"
 
 namespace switchyard::apps {
@@ -20,11 +24,35 @@ namespace {
 
 struct Options {
   std::string model, cluster, from, to, planner = "relay", home = "none", precision = "bf16";
+  std::optional<int> ranks;
   bool json = false;
 };
 
-void print_table(const Options& o, const cluster::Cluster& cluster, const compiler::SwitchFigures& f, double planning,
-                 double mapping) {
+// As many as the larger strategy needs, where the command line gives no number.
+int ranks_of(const Options& o) {
+  if (o.ranks) return *o.ranks;
+  i64 ranks = 1;
+  for (const std::string& spec : {o.from, o.to, o.home})
+    if (spec != "none") ranks = std::max(ranks, config::ranks_of(config::read_strategy_text(spec).groups));
+  return static_cast<int>(std::min<i64>(ranks, std::numeric_limits<int>::max()));
+}
+
+// What sends take where the cluster's rates are known.
+std::optional<Seconds> time_of(const switching::MovePlan& plan, const cluster::Hardware* hardware,
+                               const cluster::Cluster& cluster, i64 element) {
+  if (!hardware) return std::nullopt;
+  std::vector<std::vector<cost::Message>> rounds;
+  for (const switching::UnitMoves& unit : plan.units)
+    for (const auto& round : unit.moves.rounds) {
+      rounds.emplace_back();
+      for (const layout::Msg& m : round) rounds.back().push_back({m.src, m.dst, m.box.elements() * element});
+    }
+  return cost::rounds_over(*hardware, cluster, rounds);
+}
+
+void print_table(const Options& o, const cluster::Cluster& cluster, const compiler::SwitchFigures& f,
+                 std::optional<Seconds> time, double planning, double mapping) {
+  if (time) fmt::print("Switch in {} on {}\n", format_duration(*time), o.cluster);
   fmt::print("{} in {}, {}, {}: {} -> {}, planner {}, sources: {}{}\n\n", o.model, o.precision,
              count_of(cluster.hosts(), "host"), count_of(cluster.ranks(), "rank"), o.from, o.to, o.planner, o.from,
              o.home == "none" ? "" : " and home on " + o.home);
@@ -45,9 +73,10 @@ void print_table(const Options& o, const cluster::Cluster& cluster, const compil
 }
 
 int run(const Options& o) {
-  const cluster::Cluster cluster = cluster::from_spec(o.cluster);
-  const bool is_folder = o.model.find('/') != std::string::npos || std::filesystem::exists(o.model);
-  const config::ModelConfig model = is_folder ? files::read_hf_config(o.model) : config::model_preset(o.model);
+  std::optional<cluster::Hardware> hardware;
+  if (config::is_cluster_file(o.cluster)) hardware = config::load_hardware(o.cluster, ranks_of(o));
+  const cluster::Cluster cluster = hardware ? hardware->placement() : cluster::from_spec(o.cluster);
+  const config::ModelConfig model = model_of(o.model);
   const auto strategy = [&](const std::string& spec) {
     config::Strategy made = config::strategy_from_spec(spec, cluster.ranks(), model.layers);
     config::validate(made, model, cluster.ranks());
@@ -67,7 +96,9 @@ int run(const Options& o) {
       switching::plan_switch(maps.units, maps.from, maps.compute_copy, maps.to, cluster, planner);
   const double planning = seconds_since(start);
   const compiler::SwitchFigures f = compiler::switch_figures(graph, maps, plan, cluster);
-  print_table(o, cluster, f, planning, mapping);
+  const std::optional<Seconds> time =
+      time_of(plan, hardware ? &*hardware : nullptr, cluster, size_of(graph.precision().compute));
+  print_table(o, cluster, f, time, planning, mapping);
   if (o.json) {
     const nlohmann::json object = {{"inter_host_bytes", f.inter_host_bytes},
                                    {"intra_host_bytes", f.intra_host_bytes},
@@ -78,6 +109,7 @@ int run(const Options& o) {
                                    {"max_send_bytes", f.max_send_bytes},
                                    {"max_receive_bytes", f.max_receive_bytes},
                                    {"messages", f.messages},
+                                   {"seconds", time ? nlohmann::json(time->count) : nlohmann::json()},
                                    {"planning_seconds", planning},
                                    {"mapping_seconds", mapping}};
     fmt::print("{}\n", object.dump());
@@ -92,9 +124,15 @@ void add_switch_plan(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "switch-plan", "Plans a hot switch between two strategies and prints what it sends; nothing runs");
   command->add_option("--model", options->model, "Preset (3b, 7b, 13b, 32b), or a folder with config.json")->required();
-  command->add_option("--cluster", options->cluster, "Hosts x devices, e.g. 2x8, or a hostfile")
+  command
+      ->add_option(
+          "--cluster", options->cluster,
+          "Hosts x devices, e.g. 2x8, or a hostfile; a cluster's name or file, alone or as NAME:2x8, gives the "
+          "seconds, too")
       ->required()
-      ->type_name("HOSTSxDEVICES|FILE");
+      ->type_name("HOSTSxDEVICES|NAME|FILE");
+  command->add_option("--ranks", options->ranks, "Number of ranks (default: what the larger strategy needs)")
+      ->check(CLI::PositiveNumber);
   command->add_option("--from", options->from, "Strategy before")->required()->type_name("DP,TP,PP");
   command->add_option("--to", options->to, "Strategy after")->required()->type_name("DP,TP,PP");
   command->add_option("--planner", options->planner, "How senders are chosen: relay, greedy, first or round-robin")

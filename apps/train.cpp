@@ -6,6 +6,7 @@
 #include "base/environment.hpp"
 #include "base/errors.hpp"
 #include "commands.hpp"
+#include "config/hardware.hpp"
 #include "open_job.hpp"
 #include "plan_job.hpp"
 #include "report/plan_file.hpp"
@@ -14,6 +15,15 @@
 
 namespace switchyard::apps {
 namespace {
+
+// Measuring the machine takes a minute or two, which nobody should wait for a model that its budget can't hold.
+void refuse_what_cannot_fit(const config::Job& job) {
+  if (job.run.memory_budget.count == 0) return;
+  cluster::Hardware any = config::load_hardware("demo", 1);  // memory doesn't depend on rates
+  any.devices_per_host = job.run.ranks;
+  any.device.memory = job.run.memory_budget;
+  planner::Planner(request_of(job, any, 1)).check_fits();
+}
 
 // A job without strategies is planned first, for the machine that it will train on.
 train::TrainSettings job_to_train(const std::string& path, const std::vector<config::Override>& overrides,
@@ -26,6 +36,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   };
   const config::Job open = open_unplanned(
       draft, errors, launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency()));
+  refuse_what_cannot_fit(open);
   const config::Profile profile = train::machine_profile(open, launch, train::profile_folder(environment), say);
   ChosenPlan chosen = choose_plan(open, profile.hardware);
   for (const std::string& line : chosen.why) say(line);

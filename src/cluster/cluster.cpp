@@ -4,7 +4,9 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "base/errors.hpp"
 
@@ -44,6 +46,15 @@ HostLine parse_host(const std::string& text, const std::string& path, int number
   return line;
 }
 
+/// Hosts and devices of "2x8".
+std::optional<std::pair<int, int>> topology_of(std::string_view spec) {
+  const size_t cross = spec.find('x');
+  if (cross == std::string_view::npos) return std::nullopt;
+  const int hosts = positive(spec.substr(0, cross)), devices = positive(spec.substr(cross + 1));
+  if (hosts == 0 || devices == 0) return std::nullopt;
+  return std::pair(hosts, devices);
+}
+
 }  // namespace
 
 int Cluster::hosts() const { return host.empty() ? 0 : *std::max_element(host.begin(), host.end()) + 1; }
@@ -60,15 +71,16 @@ Cluster uniform(int hosts, int devices) {
   return cluster;
 }
 
+bool is_topology(std::string_view spec) { return topology_of(spec).has_value(); }
+
 Cluster from_spec(std::string_view spec) {
-  const size_t cross = spec.find('x');
-  const int hosts = cross == std::string_view::npos ? 0 : positive(spec.substr(0, cross));
-  const int devices = cross == std::string_view::npos ? 0 : positive(spec.substr(cross + 1));
-  if (hosts == 0 || devices == 0) {
+  const auto topology = topology_of(spec);
+  if (!topology) {
     if (std::filesystem::is_regular_file(spec)) return from_hostfile(std::string(spec));
     user_error("cluster \"{}\" is not understood. Give hosts x devices per host, e.g. 2x8, or the path of a hostfile.",
                spec);
   }
+  const auto [hosts, devices] = *topology;
   if (static_cast<i64>(hosts) * devices > 1'000'000) {
     user_error("cluster \"{}\" has {} devices; at most 1000000 are supported.", spec,
                static_cast<i64>(hosts) * devices);

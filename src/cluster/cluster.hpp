@@ -24,6 +24,8 @@ struct Cluster {
 
 /// `hosts` hosts with `devices` ranks each.
 Cluster uniform(int hosts, int devices);
+/// Whether a text is "2x8": hosts x devices.
+bool is_topology(std::string_view spec);
 /// "2x8": hosts x devices, or the path of a hostfile. UserError if it is neither.
 Cluster from_spec(std::string_view spec);
 /// Open MPI's hostfile format: `name slots=N [max_slots=M]` a line, '#' comments. UserError with the line number.

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
+#include <span>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "compiler/memory.hpp"
 
@@ -16,13 +19,35 @@ constexpr size_t kMostBoxes = 32;
 
 std::string numbers(const std::vector<i64>& list) { return fmt::format("{}", fmt::join(list, ",")); }
 
-std::string shape_text(const ir::Param& param) {
-  std::string text = "[" + numbers(param.shape.size) + "]";
+// "alignment 32", "alignment 128,128 (dim 1)"; "" where every element may be cut off.
+std::string alignment_text(const ir::Param& param) {
+  std::string text;
   for (size_t d = 0; d < param.shape.alignment.size(); ++d)
     if (!param.shape.alignment[d].empty())
-      text +=
-          fmt::format(" alignment {}{}", numbers(param.shape.alignment[d]), d == 0 ? "" : fmt::format(" (dim {})", d));
+      text += fmt::format("{}alignment {}{}", text.empty() ? "" : " ", numbers(param.shape.alignment[d]),
+                          d == 0 ? "" : fmt::format(" (dim {})", d));
   return text;
+}
+
+std::string shape_text(const ir::Param& param) {
+  const std::string alignment = alignment_text(param);
+  return "[" + numbers(param.shape.size) + "]" + (alignment.empty() ? "" : " " + alignment);
+}
+
+// " [64,64]  4096  alignment 32,16; group qkv", in columns.
+std::string parameter_row(const ir::Param& param) {
+  std::string notes = alignment_text(param);
+  if (!param.group.empty())
+    notes += fmt::format("{}group {}", notes.empty() ? "" : "; ", param.group.substr(param.group.rfind('.') + 1));
+  const std::string row =
+      fmt::format(" {:<12}{:>10} {}", "[" + numbers(param.shape.size) + "]", param.shape.elements(), notes);
+  return row.substr(0, row.find_last_not_of(' ') + 1);
+}
+
+// Fits into a column.
+std::string shortened(const std::string& text) {
+  constexpr size_t kWidth = 13;
+  return text.size() <= kWidth ? text : text.substr(0, kWidth - 3) + "...";
 }
 
 std::string unit_name(const ir::Graph& graph, int unit) {
@@ -36,8 +61,8 @@ struct UnitText {
   std::vector<std::string> lines;
 };
 
-// Units in order, each under its heading; consecutive units with equal text are printed once.
-std::string units_text(const ir::Graph& graph, const std::vector<UnitText>& units) {
+// Units in order, each under its heading; consecutive units with equal text are printed once. columns: of the names.
+std::string units_text(const ir::Graph& graph, const std::vector<UnitText>& units, size_t columns = 0) {
   std::string text;
   for (size_t first = 0; first < units.size();) {
     size_t end = first + 1;
@@ -47,7 +72,7 @@ std::string units_text(const ir::Graph& graph, const std::vector<UnitText>& unit
     if (end - first > 2) text += fmt::format("; u{}..u{} the same", first + 1, end - 1);
     text += "\n";
     for (size_t i = 0; i < units[first].lines.size(); ++i)
-      text += "  " + graph.param(units[first].params[i]).name + units[first].lines[i] + "\n";
+      text += fmt::format("  {:<{}}{}\n", graph.param(units[first].params[i]).name, columns, units[first].lines[i]);
     first = end;
   }
   return text;
@@ -248,34 +273,82 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string print_model(const ir::Graph& graph) {
+std::string print_model(const ir::Graph& graph, const batch::WorkModel& work, i64 context) {
   std::vector<UnitText> units = units_of(graph);
-  i64 total = 0;
+  const Precision precision = graph.precision();
+  std::vector<i64> elements;  // by unit
   for (UnitText& unit : units) {
+    elements.push_back(0);
     for (const int p : unit.params) {
       const ir::Param& param = graph.param(p);
-      const std::string group = param.group.empty() ? "" : "  group " + param.group.substr(param.group.rfind('.') + 1);
-      unit.lines.push_back(fmt::format(" {}{}  {} elements", shape_text(param), group, param.shape.elements()));
-      total += param.shape.elements();
+      unit.lines.push_back(parameter_row(param));
+      elements.back() += param.shape.elements();
     }
   }
-  const Precision precision = graph.precision();
-  return units_text(graph, units) + fmt::format("{} units, {} parameters of {} elements, {} in {}\n", graph.units(),
-                                                graph.params().size(), total,
-                                                format_bytes(bytes_of(Elements{total}, precision.compute)),
-                                                switchyard::name_of(precision.compute));
+  const i64 total = std::accumulate(elements.begin(), elements.end(), i64{0});
+  std::string text =
+      fmt::format("{:<28}{:>18}{:>14}{:>10}\n", "", "parameters", switchyard::name_of(precision.compute), "share");
+  const auto row = [&](const std::string& what, i64 number, i64 times) {
+    const double share = static_cast<double>(number * times) / static_cast<double>(total);
+    text += fmt::format("{:<28}{:>18}{:>14}{:>9.1f}%\n", what, number,
+                        format_bytes(bytes_of(Elements{number}, precision.compute)), 100 * share);
+  };
+  for (size_t first = 0, end = 0; first < units.size(); first = end) {
+    for (end = first + 1; end < units.size() && units[end].lines == units[first].lines;) ++end;
+    const std::string name = unit_name(graph, static_cast<int>(first));
+    const auto alike = static_cast<i64>(end - first);
+    row(alike == 1 ? name : fmt::format("{} to {}, each", name, first + end - first - 2), elements[first], alike);
+  }
+  row("all", total, 1);
+  const double T = static_cast<double>(context);
+  text += fmt::format(
+      "A token takes {} flops in the forward pass, and {} of attention in a document of {} tokens;\n"
+      "twice as many in the backward pass\n\n",
+      format_count(work.linear), format_count(work.quadratic * T), context);
+  constexpr size_t kNames = 46;  // columns
+  return text + units_text(graph, units, kNames) +
+         fmt::format("{} units, {} parameters of {} elements, {} in {}\n", graph.units(), graph.params().size(), total,
+                     format_bytes(bytes_of(Elements{total}, precision.compute)),
+                     switchyard::name_of(precision.compute));
 }
 
 std::string print_plan(const Plans& plans) { return PlanPrinter(plans).print(); }
 
 std::string print_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) {
-  std::string text;
+  // Ranks with equal columns share one.
+  std::vector<std::pair<std::vector<std::string>, std::vector<int>>> columns;
+  const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans);
   for (int rank = 0; rank < plans.cluster().ranks(); ++rank) {
-    const MemoryPeak peak = predict_memory(program, plan, plans, Holdings(plans, rank));
-    const std::string id = peak.task < 0 ? "the start"
-                                         : fmt::format("task {} {}", peak.task,
-                                                       ir::name_of(program.tasks[static_cast<size_t>(peak.task)]));
-    text += fmt::format("rank {} peak {} bytes, at {}: {}\n", rank, peak.total, id, to_string(peak));
+    const MemoryPeak& peak = peaks[static_cast<size_t>(rank)];
+    std::vector<std::string> cells;
+    for (const i64 bytes : peak.bytes) cells.push_back(bytes == 0 ? "-" : format_bytes(Bytes{bytes}));
+    cells.push_back(format_bytes(Bytes{peak.total}));
+    cells.push_back(peak.task < 0 ? "start"
+                                  : fmt::format("phase {}", program.tasks[static_cast<size_t>(peak.task)].phase));
+    const auto known = std::ranges::find(columns, cells, &decltype(columns)::value_type::first);
+    if (known == columns.end())
+      columns.push_back({cells, {rank}});
+    else
+      known->second.push_back(rank);
+  }
+  constexpr size_t kColumns = 5;  // beside each other
+  std::string text;
+  for (size_t first = 0; first < columns.size(); first += kColumns) {
+    const std::span shown = std::span(columns).subspan(first, std::min(kColumns, columns.size() - first));
+    std::string head;
+    for (const auto& [cells, ranks] : shown) head += fmt::format("{:>14}", shortened(ranks_text(ranks)));
+    text += fmt::format("{:<28}{}\n", "ranks", head);
+    for (size_t row = 0; row < kMemoryClasses + 2; ++row) {
+      std::string line;
+      for (const auto& [cells, ranks] : shown) line += fmt::format("{:>14}", cells[row]);
+      const bool none = std::ranges::all_of(shown, [&](const auto& column) { return column.first[row] == "-"; });
+      if (none) continue;
+      text += fmt::format("{:<28}{}\n",
+                          row < kMemoryClasses    ? name_of(static_cast<MemoryClass>(row))
+                          : row == kMemoryClasses ? "all, at the peak"
+                                                  : "which is in",
+                          line);
+    }
   }
   return text;
 }

@@ -4,20 +4,22 @@
 
 #include <string>
 
+#include "batch/planner.hpp"
 #include "compiler/assemble.hpp"
 
 namespace switchyard::compiler {
 
-/// Units with their parameters: name, shape, alignments, group, elements; then the total. Consecutive equal layers are
-/// printed once.
-std::string print_model(const ir::Graph& graph);
+/// A table of the units with their parameters and bytes, and the flops of a token in a document as long as the context;
+/// then the parameters of each unit: name, shape, elements, alignments, group. Consecutive equal layers are printed
+/// once. No line is longer than 100 columns for names and shapes as usual.
+std::string print_model(const ir::Graph& graph, const batch::WorkModel& work, i64 context);
 
 /// Meshes of all stages; for every parameter and strategy its layout, the boxes of the ranks, the axes over which its
 /// gradient is partial, and its home; then the bytes that each rank holds. Consecutive equal layers are printed once,
 /// and of more than 32 boxes only the first ones.
 std::string print_plan(const Plans& plans);
 
-/// Predicted peak of every rank in a training step, by class of memory.
+/// Predicted memory at the peak of a training step, by class and rank; ranks with equal figures share a column.
 std::string print_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans);
 
 /// The micro-batches of a step: pipeline, tokens and documents.

@@ -378,6 +378,27 @@ void Reader::read_hosts(Section& root, Hardware& hardware) {
 }
 
 /// Takes as many hosts as the ranks need, or a part of one host.
+/// Keeps as many devices as there are ranks, in whole hosts or part of one host; returns what is wrong, or "".
+/// hosts_given: whether there are no more hosts than it has.
+std::string keep_ranks(Hardware& hardware, int ranks, bool hosts_given) {
+  const i64 devices = hardware.devices_per_host, capacity = devices * hardware.hosts;
+  const i64 needed = (ranks + devices - 1) / devices;  // hosts
+  if (ranks < 1 || ranks > kMostRanks)
+    return fmt::format("{} ranks; at least 1 and at most {} are needed.", ranks, kMostRanks);
+  if (hosts_given && ranks > capacity) {
+    const bool one = hardware.hosts == 1;
+    return fmt::format("{} ranks don't fit on {} host{} with {} devices{}. Set hosts to {}, or use at most {} ranks.",
+                       ranks, hardware.hosts, one ? "" : "s", devices, one ? "" : " each", needed, capacity);
+  }
+  if (ranks > devices && ranks % devices != 0)
+    return fmt::format("{} ranks are not a whole number of hosts with {} devices each. Use {} or {} ranks.", ranks,
+                       devices, (needed - 1) * devices, needed * devices);
+  hardware.hosts = static_cast<int>(needed);
+  hardware.devices_per_host = std::min(ranks, hardware.devices_per_host);
+  if (!hardware.host_names.empty()) hardware.host_names.resize(static_cast<size_t>(needed));
+  return "";
+}
+
 void Reader::fit_ranks(Hardware& hardware, std::optional<int> ranks) {
   const i64 devices = hardware.devices_per_host, capacity = devices * hardware.hosts;
   if (!ranks) {
@@ -389,24 +410,8 @@ void Reader::fit_ranks(Hardware& hardware, std::optional<int> ranks) {
     }
     return;
   }
-  const i64 needed = (*ranks + devices - 1) / devices;  // hosts
-  if (*ranks < 1 || *ranks > kMostRanks) {
-    errors_.add(origin_, fmt::format("{} ranks; at least 1 and at most {} are needed.", *ranks, kMostRanks));
-  } else if (hosts_given_ && *ranks > capacity) {
-    const bool one = hardware.hosts == 1;
-    errors_.add(
-        hosts_where_,
-        fmt::format("{} ranks don't fit on {} host{} with {} devices{}. Set hosts to {}, or use at most {} ranks.",
-                    *ranks, hardware.hosts, one ? "" : "s", devices, one ? "" : " each", needed, capacity));
-  } else if (*ranks > devices && *ranks % devices != 0) {
-    errors_.add(origin_,
-                fmt::format("{} ranks are not a whole number of hosts with {} devices each. Use {} or {} ranks.",
-                            *ranks, devices, (needed - 1) * devices, needed * devices));
-  } else {
-    hardware.hosts = static_cast<int>(needed);
-    hardware.devices_per_host = std::min(*ranks, hardware.devices_per_host);
-    if (!hardware.host_names.empty()) hardware.host_names.resize(static_cast<size_t>(needed));
-  }
+  const std::string& place = hosts_given_ && *ranks > capacity ? hosts_where_ : origin_;
+  if (const std::string wrong = keep_ranks(hardware, *ranks, hosts_given_); !wrong.empty()) errors_.add(place, wrong);
 }
 
 Hardware Reader::read(const toml::table& table, std::optional<int> ranks) {
@@ -443,6 +448,32 @@ std::string known_names() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+bool is_shipped(std::string_view name) {
+  return std::ranges::any_of(shipped_clusters(), [&](const ShippedCluster& shipped) { return shipped.name == name; });
+}
+
+/// Devices and links of one cluster on the hosts of a topology.
+Hardware on_hosts(const std::string& name, const std::string& topology, std::optional<int> ranks) {
+  const cluster::Cluster placed = cluster::from_spec(topology);
+  const int hosts = placed.hosts(), devices = placed.ranks() / hosts;
+  for (int rank = 0; rank < placed.ranks(); ++rank)
+    if (placed.host[static_cast<size_t>(rank)] != rank / devices)
+      user_error("{} has hosts with unlike numbers of slots; as many on each host are needed. Change the slots.",
+                 topology);
+  Hardware hardware = load_hardware(name, devices);
+  if (hardware.hosts > 1)
+    user_error("cluster {} has {} devices on a host, but {} has {}. Use at most {} on each host.", name,
+               hardware.devices_per_host, topology, devices, hardware.devices_per_host);
+  if (hosts > 1 && !hardware.inter_host)
+    user_error("cluster {} has no [links.inter_host], which the {} hosts of {} need. Add it.", name, hosts, topology);
+  hardware.hosts = hosts;
+  hardware.host_names = placed.names;
+  if (ranks)
+    if (const std::string wrong = keep_ranks(hardware, *ranks, true); !wrong.empty())
+      user_error("{}: {}", topology, wrong);
+  return hardware;
+}
+
 }  // namespace
 
 Hardware hardware_from_toml(const std::string& text, const std::string& origin, std::optional<int> ranks) {
@@ -456,18 +487,31 @@ Hardware hardware_from_table(const toml::table& table, const std::string& origin
   return hardware;
 }
 
-Hardware load_hardware(const std::string& path_or_name, std::optional<int> ranks) {
+bool is_cluster_file(const std::string& spec) {
+  return is_shipped(spec) || spec.ends_with(".toml") || spec.ends_with(".json") || spec.find(':') != std::string::npos;
+}
+
+cluster::Cluster load_cluster(const std::string& spec, std::optional<int> ranks) {
+  return is_cluster_file(spec) ? load_hardware(spec, ranks).placement() : cluster::from_spec(spec);
+}
+
+Hardware load_hardware(const std::string& spec, std::optional<int> ranks) {
   for (const ShippedCluster& shipped : shipped_clusters()) {
-    if (shipped.name != path_or_name) continue;
+    if (shipped.name != spec) continue;
     return hardware_from_toml(std::string(shipped.text), fmt::format("clusters/{}.toml", shipped.name), ranks);
   }
-  if (path_or_name.ends_with(".json")) return read_profile(path_or_name, ranks).hardware;
-  const std::optional<std::string> text = file_text(path_or_name);
-  if (!text) {
-    user_error("cluster \"{}\" is neither a file nor a known name. Check the path, or use one of {}.", path_or_name,
-               known_names());
-  }
-  return hardware_from_toml(*text, path_or_name, ranks);
+  if (spec.ends_with(".json")) return read_profile(spec, ranks).hardware;
+  const std::optional<std::string> text = file_text(spec);
+  if (text && spec.ends_with(".toml")) return hardware_from_toml(*text, spec, ranks);
+  if (const size_t colon = spec.rfind(':'); !text && colon != std::string::npos)
+    return on_hosts(spec.substr(0, colon), spec.substr(colon + 1), ranks);
+  if (text || cluster::is_topology(spec))
+    user_error(
+        "cluster \"{0}\" says which hosts there are, but not what their devices and links can do. Name a cluster "
+        "before it, such as {1}:{0}; known names: {2}. A cluster file's name ends in .toml.",
+        spec, shipped_clusters().back().name, known_names());
+  user_error("cluster \"{}\" is neither a file nor a known name. Check the path, or use one of {}.", spec,
+             known_names());
 }
 
 }  // namespace switchyard::config

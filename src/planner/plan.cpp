@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/errors.hpp"
@@ -13,7 +14,13 @@ namespace switchyard::planner {
 namespace {
 
 constexpr int kMostTimes = 64;  // so many times the ranks are tried for a model that fits nowhere
-constexpr i64 kMiB = i64{1} << 20;
+
+// Rounded up, so that it can be given as it is reported.
+std::string at_least(Bytes need) {
+  constexpr i64 kMiB = i64{1} << 20, kGiB = i64{1} << 30;
+  if (need.count < kGiB) return fmt::format("{} MiB", (need.count + kMiB - 1) / kMiB);
+  return fmt::format("{:.1f} GiB", std::ceil(10.0 * static_cast<double>(need.count) / kGiB) / 10);
+}
 
 // The longest first, as a job lists them.
 std::vector<Phase> longest_first(const Choice& choice) {
@@ -164,10 +171,13 @@ i64 Planner::context_that_fits() const {
   return context;
 }
 
+void Planner::check_fits() const {
+  if (least_need(static_cast<int>(model_->bounds().size())) > memory_) nothing_fits();
+}
+
 void Planner::nothing_fits() const {
   const Bytes need{least_need(static_cast<int>(model_->bounds().size()))};
-  // Rounded up, so that it can be given as it is reported.
-  std::string remedy = fmt::format("{} MiB of memory a rank", (need.count + kMiB - 1) / kMiB);
+  std::string remedy = at_least(need) + " of memory a rank";
   for (int times = 2; times <= kMostTimes; times *= 2) {
     Request larger = request_;
     larger.hardware.hosts *= times;

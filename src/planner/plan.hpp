@@ -40,6 +40,8 @@ class Planner {
   /// errors  UserError if nothing fits: what is missing, and the smallest change that would help
   Found plan(int top, int most_buckets = 0, std::function<bool()> stop = {}, std::optional<Effort> runners_up = {},
              std::function<void(const Choice&)> on_first = {}) const;
+  /// UserError, as of plan, if even the most frugal plan needs more memory than there is. Takes no rates.
+  void check_fits() const;
   /// A plan as a job has it: the longest bucket first, home on it.
   std::vector<config::Bucket> buckets(const Choice& choice) const;
   /// The order in which a step runs those; empty if it is the published one.

@@ -60,6 +60,8 @@ TEST(Cluster, links_differ_for_a_rank_its_host_and_other_hosts) {
 
 TEST(Cluster, a_specification_gives_hosts_times_devices) {
   EXPECT_EQ(from_spec("4x8").host, uniform(4, 8).host);
+  EXPECT_TRUE(is_topology("4x8"));
+  EXPECT_FALSE(is_topology("4x"));
   for (const char* bad : {"", "8", "2x", "x8", "0x8", "2x-1", "2x8 ", "2 x 8", "axb", "2x8x1", "99999999999x1"}) {
     EXPECT_THAT(spec_error(bad), HasSubstr(fmt::format("cluster \"{}\" is not understood", bad)));
     EXPECT_THAT(spec_error(bad), HasSubstr("e.g. 2x8"));

@@ -2,12 +2,19 @@
 
 #include <gmock/gmock.h>
 
+#include <sstream>
+
+#include "base/units.hpp"
+#include "compiler/job_plans.hpp"
+#include "compiler/memory.hpp"
 #include "small_models.hpp"
 
 namespace switchyard::compiler {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 TEST(PrintPlan, prints_layouts_as_in_the_worked_step) {
   const std::string text = print_plan(worked_plans());
@@ -52,13 +59,41 @@ TEST(PrintPlan, counts_the_uses_of_a_tied_weight) {
   EXPECT_THAT(print_plan(plans), HasSubstr("A  {},{}  copies on 0,1  grad partial {2 uses}"));
 }
 
-TEST(PrintModel, lists_units_groups_and_the_total) {
-  const std::string text = print_model(training_graph(small_llama()));
+TEST(PrintModel, lists_units_parameters_and_the_total_in_100_columns) {
+  const config::ModelConfig model = small_llama();
+  const std::string text = print_model(training_graph(model), work_model(model), 64);
+  EXPECT_THAT(text, HasSubstr("\nembedding                                 6400      12.5 KiB      6.1%\n"));
+  EXPECT_THAT(text, HasSubstr("\nlayer 0 to 1, each                       46208      90.2 KiB     87.8%\n"));
   EXPECT_THAT(text, HasSubstr("u1 layer 0; u2 the same\n"));
-  EXPECT_THAT(
-      text, HasSubstr("  model.layers.0.self_attn.q_proj.weight [64,64] alignment 32,16  group qkv  4096 elements\n"));
+  EXPECT_THAT(text, HasSubstr("  model.layers.0.self_attn.q_proj.weight         [64,64]           4096 alignment "
+                              "32,16; group qkv\n"));
   EXPECT_THAT(text, HasSubstr("u3 norm and head\n"));
   EXPECT_THAT(text, HasSubstr("4 units, 21 parameters of 105280 elements, 206 KiB in bf16\n"));
+  EXPECT_THAT(text,
+              HasSubstr("A token takes 198k flops in the forward pass, and 16k of attention in a document of 64 "));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+}
+
+TEST(PrintMemory, has_a_column_for_ranks_with_equal_figures) {
+  const Plans plans = worked_plans();
+  const batch::StepPlan step = worked_batch();
+  const ir::Program program = assemble(step, plans, {});
+  const std::string text = print_memory(program, step, plans);
+  const std::vector<MemoryPeak> peaks = predict_all(program, step, plans);
+  EXPECT_THAT(text, StartsWith("ranks  "));
+  for (const MemoryPeak& peak : peaks) EXPECT_THAT(text, HasSubstr(format_bytes(Bytes{peak.total})));
+  EXPECT_NE(peaks[0].total, peaks[2].total);
+  const Plans same(training_graph(small_llama()), {config::strategy_from_spec("4,1,1", 4, small_llama().layers)}, 0,
+                   cluster::uniform(2, 2), switching::Planner::relay);
+  const batch::StepPlan equal{0,
+                              44,
+                              {{0,
+                                {{micro_batch_of(0, 12, 12)},
+                                 {micro_batch_of(1, 12, 12)},
+                                 {micro_batch_of(2, 12, 12)},
+                                 {micro_batch_of(3, 12, 12)}}}}};
+  EXPECT_THAT(print_memory(assemble(equal, same, {}), equal, same), ContainsRegex("ranks +0\\.\\.3\n"));
 }
 
 TEST(RanksText, joins_three_and_more_neighbours) {

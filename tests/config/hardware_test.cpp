@@ -455,5 +455,38 @@ TEST(LoadHardware, an_unknown_name_lists_the_known_ones) {
       "clusters/demo.toml:4: 8 ranks don't fit on 1 host with 4 devices. Set hosts to 2, or use at most 4 ranks.");
 }
 
+TEST(LoadHardware, devices_of_a_cluster_on_other_hosts) {
+  Hardware expected = load_hardware("h100-80g", 16);
+  EXPECT_EQ(load_hardware("h100-80g:2x8"), expected);
+  expected.hosts = 3;
+  expected.devices_per_host = 4;
+  EXPECT_EQ(load_hardware("h100-80g:3x4"), expected);
+  expected.hosts = 2;
+  EXPECT_EQ(load_hardware("h100-80g:3x4", 8), expected);
+  const std::string path = testing::TempDir() + "load_hardware_hosts";
+  std::ofstream(path) << "alpha slots=4\nbeta slots=4\n";
+  expected.host_names = {"alpha", "beta"};
+  EXPECT_EQ(load_hardware("h100-80g:" + path), expected);
+  std::ofstream(path) << "alpha slots=4\nbeta slots=2\n";
+  EXPECT_EQ(error_of([&] { load_hardware("h100-80g:" + path); }),
+            path + " has hosts with unlike numbers of slots; as many on each host are needed. Change the slots.");
+  EXPECT_THAT(error_of([&] { load_hardware(path); }),
+              StartsWith("cluster \"" + path + "\" says which hosts there are, but not what their devices and links"));
+  std::filesystem::remove(path);
+  EXPECT_THAT(error_of([&] { load_hardware("2x8"); }), testing::HasSubstr("such as h200-141g:2x8"));
+  EXPECT_EQ(error_of([&] { load_hardware("h100-80g:2x16"); }),
+            "cluster h100-80g has 8 devices on a host, but 2x16 has 16. Use at most 8 on each host.");
+  EXPECT_EQ(error_of([&] { load_hardware("demo:2x4"); }),
+            "cluster demo has no [links.inter_host], which the 2 hosts of 2x4 need. Add it.");
+  EXPECT_EQ(error_of([&] { load_hardware("h100-80g:2x4", 12); }),
+            "2x4: 12 ranks don't fit on 2 hosts with 4 devices each. Set hosts to 3, or use at most 8 ranks.");
+}
+
+TEST(LoadCluster, takes_a_topology_or_a_cluster) {
+  EXPECT_EQ(load_cluster("2x4").host, load_hardware("h100-80g:2x4").placement().host);
+  EXPECT_EQ(load_cluster("h100-80g", 16).host, load_cluster("2x8").host);
+  EXPECT_EQ(load_cluster("demo", 2).overlaps_collectives, false);
+}
+
 }  // namespace
 }  // namespace switchyard::config

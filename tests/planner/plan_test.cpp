@@ -180,6 +180,8 @@ TEST(Plan, remedies_of_a_refusal_help) {
   };
   const i64 needed = proposal(refusal(with(1))), not_enough = needed - (i64{1} << 20);
   EXPECT_EQ(refusal(with(needed)), "");
+  EXPECT_NO_THROW(Planner(with(needed)).check_fits());
+  EXPECT_THROW(Planner(with(not_enough)).check_fits(), UserError);
   int contexts = 0, ranks = 0;
   for (const i64 memory : {not_enough, needed * 9 / 10, needed * 7 / 10, needed / 2}) {
     const std::string said = refusal(with(memory));

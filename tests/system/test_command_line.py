@@ -127,7 +127,7 @@ MISTAKES = [(["train", "--stepz", "3"], "--stepz"), (["train", "--steps"], "--st
             (["plan", "job.toml"], "--cluster"), (["show", "nothing", "job.toml"], "nothing"),
             (["schedule", "--kind", "none"], "none"),
             (["schedule", "--stages", "0"], "0"), (["plan", "job.toml", "--cluster", "demo", "--top", "-1"], "-1"),
-            (["simulate"], "job"), (["data"], "subcommand"),
+            (["simulate"], "--cluster"), (["simulate", "--cluster", "demo"], "no job file"), (["data"], "subcommand"),
             (["data", "stats"], "dir"), (["verify", "--ranks", "x", "folder"], "--ranks"),
             (["profile", "--ranks", "-1"], "-1"), ([], "subcommand")]
 

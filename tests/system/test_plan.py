@@ -73,15 +73,16 @@ def test_of_a_range_of_batches_the_one_with_most_tokens_a_second_is_chosen(job, 
     found = figures("plan", job, "--sequences", "4..24", "--out", tmp_path / "planned.toml")
     assert found["sequences"] == best and found["step_seconds"] == alone[best]["step_seconds"]
     assert f"sequences = {best}\n" in (tmp_path / "planned.toml").read_text()
+    assert figures("plan", job, "--sequences", "4")["sequences"] == 4
     told = [line for line in plan(job, "--sequences", "4..24").stdout.splitlines() if "documents a step: " in line]
     assert [line.split()[0] for line in told] == ["4", "8", "16", "24"]
 
 
-@pytest.mark.parametrize("words", ["4", "8..4", "0..4", "4..", "4..8x", "4-8"])
-def test_what_is_no_range_of_batches_is_refused(job, words):
+@pytest.mark.parametrize("words", ["0", "8..4", "0..4", "4..", "4..8x", "4-8"])
+def test_what_is_no_number_of_documents_is_refused(job, words):
     result = plan(job, "--sequences", words)
     assert result.returncode == 2 and result.stderr.strip().endswith(
-        f"--sequences {words} is no range of documents a step. Write LOW..HIGH, such as 256..1024."), result.stderr
+        f"--sequences {words} is no number of documents a step. Write one, or LOW..HIGH, such as 256..1024."), result.stderr
 
 
 @pytest.mark.parametrize("cluster, ranks, hidden, close", [("demo", 4, 32, 0.25), ("a100-80g", 16, 1024, 0.1)])
@@ -284,5 +285,5 @@ precision = "bf16"
     assert zeros("--set", "run.memory_budget=36 GiB", "--out", tmp_path / "planned.toml") & {2, 3}
     assert figures("simulate", tmp_path / "planned.toml", cluster="a800-80g")["fits"]
     refused = plan(job, "--set", "run.memory_budget=8 GiB", cluster="a800-80g")
-    assert refused.returncode == 2 and (told := re.search(r"Enough: (\d+) MiB of memory a rank", refused.stderr)), refused.stderr
-    assert zeros("--set", f"run.memory_budget={told[1]} MiB")
+    assert refused.returncode == 2 and (told := re.search(r"Enough: ([\d.]+ GiB) of memory a rank", refused.stderr)), refused.stderr
+    assert zeros("--set", f"run.memory_budget={told[1]}")

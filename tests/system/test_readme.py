@@ -11,6 +11,8 @@ README = (tiny.ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 LINES = [line for language, text in BLOCKS if language in ("", "sh", "bash") for line in text.splitlines()]
 COMMANDS = [line for line in LINES if "build/switchyard " in line]
+PLANNING = [line for line in (tiny.ROOT / "docs" / "planning.md").read_text().splitlines()
+            if line.startswith("build/switchyard ")]
 
 
 def arguments_of(line):
@@ -44,7 +46,8 @@ def profile(tmp_path_factory):
 
 
 @pytest.mark.parametrize("line",
-                         [line for line in COMMANDS if arguments_of(line)[0] in ("show", "simulate", "switch-plan")])
+                         [line for line in COMMANDS if arguments_of(line)[0] in ("show", "simulate", "switch-plan")] +
+                         PLANNING)
 def test_a_command_of_the_readme_that_only_prints_does_so(line, tmp_path, profile):
     line = line.replace("step.json", str(tmp_path / "step.json")).replace("--report out", f"--report {tmp_path}/out")
     result = tiny.run([tiny.PROGRAM, *arguments_of(line.replace("profile.json", str(profile)))], cwd=tiny.ROOT)

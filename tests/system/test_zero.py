@@ -56,7 +56,7 @@ def test_a_program_of_pieces_is_printed(tmp_path, corpus):
 
 def test_pages_of_a_job_with_depth(tmp_path, corpus):
     job = write_job(tmp_path, corpus, [(tiny.LONGEST, "pp=2,depth=2"), (20, "dp=2,depth=2")])
-    shown = tiny.run([tiny.PROGRAM, "show", "plan", job])
+    shown = tiny.run([tiny.PROGRAM, "show", "plan", job, "--shards"])
     assert shown.returncode == 0, shown.stderr
     assert "mesh A.s1 [depth=2] 2 3" in shown.stdout
     assert "mesh B [data=2 depth=2] 0 1 2 3" in shown.stdout

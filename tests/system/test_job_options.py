@@ -1,0 +1,132 @@
+"""Options that stand for a job file: one grammar for plan, simulate and show; switch-plan's clusters."""
+
+import json
+import re
+
+import pytest
+import tiny_runs as tiny
+
+OPTIONS = ["--model", "7b", "--context", "4096", "--sequences", "16"]
+STRATEGY = "to 4096: 2,4,1; to 1024: dp=8,zero=2"
+CLUSTER = ["--cluster", "h100-80g"]
+
+
+def run(*words):
+    result = tiny.run([tiny.PROGRAM, *words])
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def figures(*words):
+    return json.loads(run(*words, "--json").splitlines()[-1])
+
+
+def refusal(*words):
+    result = tiny.run([tiny.PROGRAM, *words])
+    assert result.returncode == 2 and result.stdout == "", result
+    return result.stderr
+
+
+@pytest.fixture
+def lengths(tmp_path):
+    path = tmp_path / "lengths.json"
+    path.write_text(json.dumps({"bins": [[20, 1000, 9], [2000, 4097, 1]]}))
+    return path
+
+
+@pytest.fixture
+def job(tmp_path, lengths):
+    """The same as the options say."""
+    path = tmp_path / "same.toml"
+    path.write_text(f"""[model]
+preset = "7b"
+[batch]
+sequences = 16
+context = 4096
+lengths = "{lengths}"
+[run]
+precision = "bf16"
+ranks = 8
+[[bucket]]
+max_length = 4096
+strategy = "2,4,1"
+[[bucket]]
+max_length = 1024
+strategy = "dp=8,zero=2"
+""")
+    return path
+
+
+def test_options_say_the_same_as_a_file(job, lengths):
+    options = [*OPTIONS, "--lengths", lengths]
+    assert figures("simulate", *options, "--strategy", STRATEGY, *CLUSTER) == figures("simulate", job, *CLUSTER)
+    assert figures("plan", *options, "--ranks", 8, *CLUSTER)["chosen"] == figures("plan", job, *CLUSTER)["chosen"]
+    for what in ("model", "plan", "program", "strategy"):
+        assert run("show", what, *options, "--strategy", STRATEGY) == run("show", what, job)
+
+
+def test_options_change_a_file(job):
+    changed = figures("simulate", job, *CLUSTER, "--sequences", 32, "--strategy", "8,1,1", "--set", "batch.sequences=8")
+    assert changed == figures("simulate", job, *CLUSTER, "--strategy", "8,1,1", "--set", "batch.sequences=8"), \
+        "--set comes last"
+    assert changed["step_seconds"] != figures("simulate", job, *CLUSTER)["step_seconds"]
+
+
+def test_without_a_file_steps_have_512_documents_as_long_as_the_context():
+    whole = run("show", "plan", "--model", "7b", "--context", "1024", "--strategy", "8,1,1")
+    assert "which has 512 documents" in whole
+    one = figures("simulate", "--model", "7b", "--context", "1024", "--strategy", "8,1,1", *CLUSTER)
+    assert one == figures("simulate", *OPTIONS[:2], "--context", "1024", "--sequences", "512", "--strategy", "8,1,1",
+                          *CLUSTER)
+
+
+def test_a_folder_is_a_model(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 96,
+        "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+        "tie_word_embeddings": False}))
+    shown = run("show", "model", "--model", folder)
+    assert "in a document of 256 tokens" in shown and "layer 0 to 2, each" in shown
+
+
+def test_tables_fit_100_columns(job):
+    for words in (["show", "model", job], ["show", "plan", job]):
+        for line in run(*words).splitlines():
+            assert len(line) <= 100, line
+    assert "model.layers.0.mlp.up_proj.weight" not in run("show", "plan", job)
+    assert "model.layers.0.mlp.up_proj.weight" in run("show", "plan", job, "--shards")
+
+
+@pytest.mark.parametrize("words, message", [
+    (["plan", *CLUSTER], "there is no job file, and --model and --context are missing. Name a file, such as "
+                         "demo/job.toml, or give --model and --context."),
+    (["simulate", "--model", "7b", "--context", "64", *CLUSTER], "there is no job file, and --strategy is missing."),
+    (["show", "plan", "--model", "7b"], "--context and --strategy are missing"),
+    (["show", "model"], "--model"),
+    (["simulate", "--model", "7b", "--context", "64", "--strategy", "to x: 1,1,1", *CLUSTER],
+     '--strategy: "to x: 1,1,1" is not understood.'),
+    (["simulate", "--model", "7b", "--context", "64", "--strategy", "1,1", *CLUSTER], "--strategy 1,1"),
+    (["simulate", "--model", "7q", "--context", "64", "--strategy", "1,1,1", *CLUSTER], "--model 7q"),
+    (["plan", "--model", "7b", "--context", "64", "--cluster", "2x8"], "such as h200-141g:2x8"),
+])
+def test_what_is_missing_or_wrong_is_named(words, message):
+    assert message in refusal(*words)
+
+
+def test_a_switch_is_timed_where_rates_are_known(tmp_path):
+    switch = ["switch-plan", "--model", "7b", "--from", "2,4,2", "--to", "4,4,1"]
+    hosts = tmp_path / "hosts"
+    hosts.write_text("alpha slots=8\nbeta slots=8\n")
+    plain = figures(*switch, "--cluster", "2x8")
+    timed = figures(*switch, "--cluster", "h100-80g")  # the strategies need 16 ranks
+    assert plain["seconds"] is None and timed["seconds"] > 0
+    assert plain["inter_host_bytes"] == timed["inter_host_bytes"]
+    assert figures(*switch, "--cluster", f"h100-80g:{hosts}")["seconds"] == timed["seconds"]
+    slower = figures(*switch, "--cluster", "a800-80g:2x8")["seconds"]
+    assert slower > timed["seconds"]
+    nic = 8 * 25e9  # bytes a second of a host with a800-80g's adapters, at most
+    assert slower > plain["inter_host_bytes"] / nic
+    assert re.match(r"Switch in [\d.]+ ms on h100-80g\n", run(*switch, "--cluster", "h100-80g"))
