@@ -26,6 +26,7 @@
 #include "open_job.hpp"
 #include "plan_job.hpp"
 #include "planner/explain.hpp"
+#include "status_line.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -127,7 +128,9 @@ struct Planned {
 
 int listed(const Options& options) { return options.top > 0 ? options.top : options.explain ? kRunnersUp : 1; }
 
-Planned planned(const Options& options, i64 sequences, double limit) {
+Planned planned(const Options& options, i64 sequences, double limit, StatusLine& status) {
+  status.now(sequences > 0 ? fmt::format("searching for plans of {} documents a step", sequences)
+                           : "searching for plans");
   Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}, .limit = limit};
   const auto start = Clock::now();
   result.planner =
@@ -137,16 +140,18 @@ Planned planned(const Options& options, i64 sequences, double limit) {
       contest, *result.planner, std::max(kJudged, listed(options)), options.most_buckets,
       [&] { return limit_of(limit); }, options.top > 0 ? std::nullopt : std::optional(planner::Effort{}));
   result.seconds = seconds_since(start);
+  status.now("simulating the best plans");
   result.plans = contest.judged(static_cast<size_t>(listed(options)));
   return result;
 }
 
 // The plans for the batch size with the most tokens per second; the smaller size wins a tie.
 Planned best_batch(const Options& options) {
+  StatusLine status("plan");
   const std::vector<i64> sizes = batch_sizes(options.sequences);
   std::optional<Planned> best;
   for (const i64 size : sizes) {
-    Planned next = planned(options, size, options.seconds / static_cast<double>(sizes.size()));
+    Planned next = planned(options, size, options.seconds / static_cast<double>(sizes.size()), status);
     if (sizes.size() > 1)
       fmt::print("{} documents a step: {}, {:.4g} tokens/s\n", size, duration(next.best().seconds),
                  next.tokens_per_second());
@@ -292,7 +297,11 @@ int run(const Options& options) {
   const JudgedPlan& best = planned.best();
   const int top = listed(options);
   print(planned, top);
-  if (options.explain) fmt::print("{}", explained(planned, options.seconds, top));
+  if (options.explain) {
+    StatusLine status("plan");
+    status.now("planning for other memory, networks and devices");
+    fmt::print("{}", explained(planned, options.seconds, top));
+  }
   if (!options.out.empty()) write(options.out, best.job);
   if (options.json) {
     const nlohmann::json object = {

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "job_options.hpp"
 #include "models/build.hpp"
 #include "open_job.hpp"
+#include "status_line.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -98,7 +100,10 @@ int run(const Options& options) {
     fmt::print("{}", config::to_json(job.buckets[static_cast<size_t>(options.bucket)].strategy));
     return 0;
   }
+  std::optional<StatusLine> status("show");
+  status->now("planning switches and reductions");
   const compiler::Plans plans = compiler::plans_of(job, cluster_of(options, job));
+  status.reset();
   if (options.rank >= plans.cluster().ranks())
     user_error("--rank {}: the job has ranks 0 to {}.", options.rank, plans.cluster().ranks() - 1);
   if (options.what == "plan")

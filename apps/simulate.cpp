@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <string>
 
 #include "base/units.hpp"
@@ -22,6 +23,7 @@
 #include "report/html.hpp"
 #include "report/runs.hpp"
 #include "simulator/trace.hpp"
+#include "status_line.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -114,11 +116,13 @@ std::string verdict(const Figures& f, const cluster::Device& device) {
 }
 
 Figures simulate_job(const Options& options, const config::Job& job, const compiler::Plans& plans,
-                     const cluster::Hardware& hardware) {
+                     const cluster::Hardware& hardware, StatusLine& status) {
   Figures figures;
+  status.now("assembling the steps");
   const std::vector<PlannedStep> steps = first_steps(within(job, hardware), plans, options.steps);
   const double share = 1 / static_cast<double>(steps.size());
   for (const PlannedStep& step : steps) {
+    status.now(fmt::format("simulating step {} of {}", &step - steps.data() + 1, steps.size()));
     std::future<void> memory = std::async(
         std::launch::async, [&] { add_memory(figures, step, plans); });  // writes no field that the simulation writes
     const simulator::Simulation simulated = simulator::simulate(step.program, step.plan, plans, hardware);
@@ -161,8 +165,11 @@ int run(const Options& options) {
   config::Errors errors;
   const config::Job job = open_job(draft_of(options.job, JobKind::given, errors), errors);
   const cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
+  std::optional<StatusLine> status("simulate");
+  status->now("planning switches and reductions");
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
-  const Figures f = simulate_job(options, job, plans, hardware);
+  const Figures f = simulate_job(options, job, plans, hardware, *status);
+  status.reset();
   print(f, hardware);
   const i64 copy = checkpoint_copy(job, plans);
   fmt::print("{}", checkpoint_copy_line(copy));

@@ -18,6 +18,7 @@
 #include "count_of.hpp"
 #include "job_options.hpp"
 #include "models/build.hpp"
+#include "status_line.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -88,6 +89,8 @@ int run(const Options& o) {
   const switching::Planner planner = config::switch_planner_from(o.planner);
   const ir::Graph graph = models::build(model, precision_from(o.precision), models::Output::loss);
 
+  std::optional<StatusLine> status("switch-plan");
+  status->now("planning the switch");
   auto start = Clock::now();
   const compiler::SwitchMaps maps = compiler::switch_maps(graph, from, to, home ? &*home : nullptr);
   const double mapping = seconds_since(start);
@@ -98,6 +101,7 @@ int run(const Options& o) {
   const compiler::SwitchFigures f = compiler::switch_figures(graph, maps, plan, cluster);
   const std::optional<Seconds> time =
       time_of(plan, hardware ? &*hardware : nullptr, cluster, size_of(graph.precision().compute));
+  status.reset();
   print_table(o, cluster, f, time, planning, mapping);
   if (o.json) {
     const nlohmann::json object = {{"inter_host_bytes", f.inter_host_bytes},

@@ -90,6 +90,13 @@ def test_a_profile_is_measured_once_and_kept(profile, job, tmp_path):
     assert result.returncode == 0 and "measuring" not in result.stderr, result.stderr
 
 
+def test_a_model_that_the_budget_cannot_hold_is_refused_before_anything_is_measured(job, tmp_path):
+    environment = tiny.ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    result = tiny.run(tiny.command(job(memory_budget="40 KiB")), environment=environment)
+    assert result.returncode == 2 and "no strategy fits 2 ranks of 40 KiB" in result.stderr, result.stderr
+    assert "Enough: 1 MiB of memory a rank" in result.stderr and "measuring" not in result.stderr, result.stderr
+
+
 @pytest.mark.parametrize("change, told", [
     (lambda text: text[:200], "this is not valid JSON"),
     (lambda text: text.replace('"hosts":1', '"hosts":0'), "hosts = 0 must be at least 1"),
