@@ -105,7 +105,8 @@ config::ModelConfig model_of(const std::string& model) {
 
 void add_job_options(CLI::App& command, JobOptions& options, JobKind kind) {
   command.add_option("job", options.file, "Job file; options below change it, or stand for one")->type_name("JOB.toml");
-  command.add_option("--model", options.model, "Preset (3b, 7b, 13b, 32b), or a folder with config.json");
+  command.add_option("--model", options.model,
+                     "Preset (" + config::model_preset_names() + "), or a folder with config.json");
   command.add_option("--context", options.context, "Longest document in tokens")->check(CLI::PositiveNumber);
   command
       .add_option("--lengths", options.lengths,

@@ -127,7 +127,10 @@ void add_switch_plan(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "switch-plan", "Plans a hot switch between two strategies and prints what it sends; nothing runs");
-  command->add_option("--model", options->model, "Preset (3b, 7b, 13b, 32b), or a folder with config.json")->required();
+  command
+      ->add_option("--model", options->model,
+                   "Preset (" + config::model_preset_names() + "), or a folder with config.json")
+      ->required();
   command
       ->add_option(
           "--cluster", options->cluster,

@@ -109,9 +109,11 @@ void Resolver::resolve_model_settings() {
   } else if (!size.empty()) {
     resolve_written_sizes();
   } else {
-    model_error("model",
-                "there is no model. Give model.preset (3b, 7b, 13b, 32b), model.path, or the sizes hidden_size, "
-                "layers, heads and ffn_size.");
+    model_error(
+        "model",
+        fmt::format("there is no model. Give model.preset ({}), model.path, or the sizes hidden_size, layers, heads "
+                    "and ffn_size.",
+                    model_preset_names()));
   }
 }
 

@@ -197,7 +197,7 @@ using Keys = std::vector<Key<JobDraft>>;
 Keys model_keys() {
   return {
       Row<&JobDraft::model_preset>("model.preset",
-                                   "LLaMA of a published size: 3b, 7b, 13b or 32b. Excludes path and sizes.")
+                                   "Model of published sizes: " + model_preset_names() + ". Excludes path and sizes.")
           .fallback("none")
           .same_function(),
       Row<kJob, &Job::model, &ModelSettings::path>(

@@ -1,6 +1,8 @@
 #include "config/model.hpp"
 
+#include <algorithm>
 #include <array>
+#include <ranges>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -90,14 +92,24 @@ i64 llama_layer_parameters(const ModelConfig& m) {
 
 struct Preset {
   std::string_view name;
-  i64 layers, hidden_size, ffn_size, heads;
+  Family family;
+  i64 layers, hidden_size, ffn_size, heads, kv_heads, head_dim, vocab_size, max_positions;
+  double rope_theta, norm_eps;
 };
 
-// Sizes as published with HotSPa (SOSP'24); head size 128 throughout except for 32b: 6656 / 64 = 104.
-constexpr std::array<Preset, 4> kPresets{{{"3b", 16, 2048, 5120, 16},
-                                          {"7b", 32, 4096, 11008, 32},
-                                          {"13b", 40, 5120, 13824, 40},
-                                          {"32b", 60, 6656, 17920, 64}}};
+// The first four: sizes as published with HotSPa (SOSP'24), LLaMA's vocabulary, documents up to 32768 tokens. The
+// others: config.json as released (Meta-Llama-3-8B and -70B, Qwen3-8B and -32B, Mistral-7B-v0.3).
+constexpr std::array<Preset, 9> kPresets{{
+    {"3b", Family::llama, 16, 2048, 5120, 16, 16, 128, 32000, 32768, 1e4, 1e-5},
+    {"7b", Family::llama, 32, 4096, 11008, 32, 32, 128, 32000, 32768, 1e4, 1e-5},
+    {"13b", Family::llama, 40, 5120, 13824, 40, 40, 128, 32000, 32768, 1e4, 1e-5},
+    {"32b", Family::llama, 60, 6656, 17920, 64, 64, 104, 32000, 32768, 1e4, 1e-5},
+    {"llama3-8b", Family::llama, 32, 4096, 14336, 32, 8, 128, 128256, 8192, 5e5, 1e-5},
+    {"llama3-70b", Family::llama, 80, 8192, 28672, 64, 8, 128, 128256, 8192, 5e5, 1e-5},
+    {"qwen3-8b", Family::qwen3, 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6, 1e-6},
+    {"qwen3-32b", Family::qwen3, 64, 5120, 25600, 64, 8, 128, 151936, 40960, 1e6, 1e-6},
+    {"mistral-7b", Family::mistral, 32, 4096, 14336, 32, 8, 128, 32768, 32768, 1e6, 1e-5},
+}};
 
 }  // namespace
 
@@ -132,23 +144,26 @@ i64 parameter_count(const ModelConfig& model) {
   return embedding + head + model.layers * llama_layer_parameters(model) + model.hidden_size;
 }
 
+std::string model_preset_names() {
+  return fmt::format("{}", fmt::join(std::views::transform(kPresets, &Preset::name), ", "));
+}
+
 ModelConfig model_preset(const std::string& name) {
-  std::string names;
-  for (const Preset& preset : kPresets) {
-    if (preset.name == name) {
-      ModelConfig model = family_defaults(Family::llama);
-      model.layers = preset.layers;
-      model.hidden_size = preset.hidden_size;
-      model.ffn_size = preset.ffn_size;
-      model.heads = model.kv_heads = preset.heads;
-      model.head_dim = preset.hidden_size / preset.heads;
-      model.vocab_size = 32000;
-      model.max_positions = 32768;
-      return model;
-    }
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", preset.name);
-  }
-  user_error("model.preset = \"{}\" is unknown. Use one of {}.", name, names);
+  const auto* preset = std::ranges::find(kPresets, name, &Preset::name);
+  if (preset == kPresets.end())
+    user_error("model.preset = \"{}\" is unknown. Use one of {}.", name, model_preset_names());
+  ModelConfig model = family_defaults(preset->family);
+  model.layers = preset->layers;
+  model.hidden_size = preset->hidden_size;
+  model.ffn_size = preset->ffn_size;
+  model.heads = preset->heads;
+  model.kv_heads = preset->kv_heads;
+  model.head_dim = preset->head_dim;
+  model.vocab_size = preset->vocab_size;
+  model.max_positions = preset->max_positions;
+  model.rope_theta = preset->rope_theta;
+  model.norm_eps = preset->norm_eps;
+  return model;
 }
 
 ModelConfig family_defaults(Family family) {

@@ -37,8 +37,10 @@ struct ModelConfig {
 void validate(const ModelConfig& model);
 /// Parameters of the model (a tied embedding counts once).
 i64 parameter_count(const ModelConfig& model);
-/// "3b", "7b", "13b", "32b". UserError lists the names.
+/// A model of published sizes, with context and rope as released: "7b", "llama3-8b", ... UserError lists the names.
 ModelConfig model_preset(const std::string& name);
+/// "3b, 7b, ...".
+std::string model_preset_names();
 /// A model of a family before its sizes: biases, norms of q and k, tied embeddings as the family has them.
 ModelConfig family_defaults(Family family);
 /// "fused", "unfused".

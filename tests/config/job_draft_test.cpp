@@ -31,10 +31,10 @@ ModelConfig model_of(const std::string& model) {
 }
 
 TEST(JobDraft, a_model_is_a_preset_a_path_or_sizes) {
-  EXPECT_EQ(error(kRest),
-            "job.toml: there is no model. Give model.preset (3b, 7b, 13b, 32b), model.path, or the sizes hidden_size, "
-            "layers, heads "
-            "and ffn_size.");
+  EXPECT_EQ(error(kRest), "job.toml: there is no model. Give model.preset (" + model_preset_names() +
+                              "), model.path, or the sizes hidden_size, "
+                              "layers, heads "
+                              "and ffn_size.");
   EXPECT_EQ(error("[model]\npreset = \"7b\"\npath = \"x\"\n" + kRest),
             "job.toml:3: model.preset and model.path exclude each other. Keep one of a preset, a path, and sizes.");
   EXPECT_EQ(error("[model]\npreset = \"7b\"\nlayers = 2\n" + kRest),
@@ -46,7 +46,7 @@ TEST(JobDraft, a_model_is_a_preset_a_path_or_sizes) {
   EXPECT_EQ(error("[model]\npath = \"\"\n" + kRest),
             "job.toml:2: model.path is empty. Give a folder with a config.json.");
   EXPECT_EQ(error("[model]\npreset = \"8b\"\n" + kRest),
-            "job.toml:2: model.preset = \"8b\" is unknown. Use one of 3b, 7b, 13b, 32b.");
+            "job.toml:2: model.preset = \"8b\" is unknown. Use one of " + model_preset_names() + ".");
 }
 
 TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "error_text.hpp"
 
 namespace switchyard::config {
@@ -64,11 +66,28 @@ TEST(Model, presets_have_the_published_sizes) {
   EXPECT_EQ(parameter_count(model_preset("13b")), 13015864320);
   EXPECT_EQ(model_preset("3b").head_dim, 128);
   EXPECT_EQ(model_preset("32b").layers, 60);
-  for (const char* name : {"3b", "7b", "13b", "32b"}) EXPECT_NO_THROW(validate(model_preset(name))) << name;
+  // Elements of the released checkpoints.
+  EXPECT_EQ(parameter_count(model_preset("llama3-8b")), 8030261248);
+  EXPECT_EQ(parameter_count(model_preset("llama3-70b")), 70553706496);
+  EXPECT_EQ(parameter_count(model_preset("qwen3-8b")), 8190735360);
+  EXPECT_EQ(parameter_count(model_preset("qwen3-32b")), 32762123264);
+  EXPECT_EQ(parameter_count(model_preset("mistral-7b")), 7248023552);
+  EXPECT_EQ(model_preset("qwen3-8b").rope_theta, 1e6);
+  EXPECT_EQ(model_preset("llama3-8b").max_positions, 8192);
+  std::istringstream names(model_preset_names());
+  int count = 0;
+  for (std::string name; names >> name; ++count) {
+    if (name.ends_with(',')) name.pop_back();
+    EXPECT_NO_THROW(validate(model_preset(name))) << name;
+  }
+  EXPECT_EQ(count, 9);
 }
 
 TEST(Model, an_unknown_preset_lists_the_known_ones) {
-  EXPECT_EQ(error_of([] { model_preset("70b"); }), "model.preset = \"70b\" is unknown. Use one of 3b, 7b, 13b, 32b.");
+  EXPECT_EQ(
+      error_of([] { model_preset("70b"); }),
+      "model.preset = \"70b\" is unknown. Use one of 3b, 7b, 13b, 32b, llama3-8b, llama3-70b, qwen3-8b, qwen3-32b, "
+      "mistral-7b.");
 }
 
 TEST(Model, families_have_their_biases_and_norms) {
