@@ -30,7 +30,13 @@ endif()
 
 if(SWITCHYARD_TORCH)
   if(NOT Torch_DIR)
-    file(GLOB torch_dirs ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch/share/cmake/Torch)
+    if(SKBUILD)  # a wheel is built with the libtorch of the environment that builds it
+      find_package(Python3 REQUIRED COMPONENTS Interpreter)
+      execute_process(COMMAND ${Python3_EXECUTABLE} -c "import torch.utils as t; print(t.cmake_prefix_path + '/Torch')"
+                      OUTPUT_VARIABLE torch_dirs OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    else()
+      file(GLOB torch_dirs ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch/share/cmake/Torch)
+    endif()
     if(NOT torch_dirs)
       message(FATAL_ERROR "libtorch not found in .venv. Run `make setup`, set Torch_DIR, or set SWITCHYARD_TORCH=OFF.")
     endif()

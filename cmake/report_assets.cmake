@@ -3,7 +3,11 @@
 # pages.
 set(SWITCHYARD_BOKEH "" CACHE PATH "Folder of the Python package bokeh; empty: that of .venv")
 set(bokeh_folder ${SWITCHYARD_BOKEH})
-if(NOT bokeh_folder)
+if(NOT bokeh_folder AND SKBUILD)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  execute_process(COMMAND ${Python3_EXECUTABLE} -c "import bokeh; print(bokeh.__path__[0])"
+                  OUTPUT_VARIABLE bokeh_folder OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+elseif(NOT bokeh_folder)
   file(GLOB bokeh_folder ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/bokeh)
 endif()
 

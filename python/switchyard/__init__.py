@@ -1,0 +1,109 @@
+"""Plans, simulations, runs and corpora of Switchyard.
+
+    import switchyard
+    found = switchyard.plan("job.toml", cluster="a100-80g", ranks=16)
+    found["step_seconds"], found["chosen"]
+
+plan, simulate and switch_plan take the options of the commands as keywords (`a_b=1` is `--a-b 1`, True is the flag
+alone, a list repeats the option) and return what the command prints with --json. They raise Error with the command's
+message if it fails.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+
+_DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}  # docs/file-formats.md
+
+
+class Error(Exception):
+    """The message of a command that failed."""
+
+
+def program():
+    """Path of the program: that of the wheel, or SWITCHYARD_PROGRAM."""
+    return os.environ.get("SWITCHYARD_PROGRAM", str(Path(__file__).parent / "bin" / "switchyard"))
+
+
+def environment():
+    """Of the program's processes: their Python half runs under this interpreter."""
+    return {"SWITCHYARD_PYTHON": sys.executable} | os.environ
+
+
+def _words(options):
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        if value is True:
+            yield option
+        elif value is not None and value is not False:
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                yield from (option, str(item))
+
+
+def _figures(command, *arguments, **options):
+    words = [program(), command, *map(str, arguments), *_words(options), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(), check=False)
+    if not done.stdout:  # a job that does not fit has figures, too
+        raise Error(done.stderr.strip().removeprefix("switchyard: "))
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def plan(job, **options):
+    """The best plan for a job file: `switchyard plan`."""
+    return _figures("plan", job, **options)
+
+
+def simulate(job, **options):
+    """Time and memory of a job's steps: `switchyard simulate`. "fits" says whether the memory suffices."""
+    return _figures("simulate", job, **options)
+
+
+def switch_plan(**options):
+    """What a hot switch sends: `switchyard switch-plan`; `from_` and `to` are the strategies."""
+    return _figures("switch-plan", **{name.rstrip("_"): value for name, value in options.items()})
+
+
+class Run:
+    """The folder of a run. steps, validations: lists of dictionaries, one for each line of the logs."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.steps = self._lines("log.jsonl")
+        self.validations = self._lines("validation.jsonl")
+
+    def _lines(self, name):
+        path = self.folder / name
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be half-written
+
+    def column(self, name):
+        """A figure of all steps, as an array; NaN where a step has none."""
+        return numpy.array([numpy.nan if step.get(name) is None else step[name] for step in self.steps])
+
+
+class Corpus:
+    """A folder made by `switchyard data prepare`: corpus[i] has the tokens of document i, memory-mapped."""
+
+    def __init__(self, folder):
+        folder = Path(folder)
+        index = numpy.memmap(folder / "corpus.idx", "u1", "r")
+        if bytes(index[:9]) != b"MMIDIDX\0\0" or int(index[9:17].view("<u8")[0]) != 1:
+            raise Error(f"{folder}/corpus.idx is no index of a corpus")
+        dtype = numpy.dtype(_DTYPES[int(index[17])])
+        sequences, marks = (int(number) for number in index[18:34].view("<u8"))
+        sizes = index[34:34 + 4 * sequences].view("<i4")
+        bounds = index[34 + 12 * sequences:34 + 12 * sequences + 8 * marks].view("<i8")
+        self.lengths = numpy.add.reduceat(sizes, bounds[:-1]).astype("i8") if sequences else numpy.zeros(0, "i8")
+        self._starts = numpy.concatenate([[0], numpy.cumsum(self.lengths)])
+        self._tokens = numpy.memmap(folder / "corpus.bin", dtype, "r")
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def __getitem__(self, document):
+        document = range(len(self))[document]
+        return self._tokens[self._starts[document]:self._starts[document + 1]]
