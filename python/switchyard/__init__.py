@@ -1,7 +1,7 @@
 """Plans, simulations, runs and corpora of Switchyard.
 
     import switchyard
-    found = switchyard.plan("job.toml", cluster="a100-80g", ranks=16)
+    found = switchyard.plan(model="7b", context=8192, cluster="a100-80g", ranks=16)
     found["step_seconds"], found["chosen"]
 
 plan, simulate and switch_plan take the options of the commands as keywords (`a_b=1` is `--a-b 1`, True is the flag
@@ -25,8 +25,15 @@ class Error(Exception):
 
 
 def program():
-    """Path of the program: that of the wheel, or SWITCHYARD_PROGRAM."""
-    return os.environ.get("SWITCHYARD_PROGRAM", str(Path(__file__).parent / "bin" / "switchyard"))
+    """Path of the program: SWITCHYARD_PROGRAM, else that of the wheel, the prefix or the source folder of this module."""
+    if told := os.environ.get("SWITCHYARD_PROGRAM"):
+        return told
+    here = Path(__file__).resolve().parent
+    places = [folder / "switchyard" for folder in (here / "bin", here.parents[3] / "bin", here.parents[1] / "build")]
+    for place in places:
+        if place.is_file():
+            return str(place)
+    raise Error(f"there is no program at {places[0]}. Install the wheel, or set SWITCHYARD_PROGRAM.")
 
 
 def environment():
@@ -44,27 +51,27 @@ def _words(options):
                 yield from (option, str(item))
 
 
-def _figures(command, *arguments, **options):
-    words = [program(), command, *map(str, arguments), *_words(options), "--json"]
+def _figures(command, job=None, **options):
+    words = [program(), command, *([] if job is None else [str(job)]), *_words(options), "--json"]
     done = subprocess.run(words, capture_output=True, text=True, env=environment(), check=False)
     if not done.stdout:  # a job that does not fit has figures, too
         raise Error(done.stderr.strip().removeprefix("switchyard: "))
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def plan(job, **options):
-    """The best plan for a job file: `switchyard plan`."""
+def plan(job=None, **options):
+    """The best plan for a job file, or for the model and context that options name: `switchyard plan`."""
     return _figures("plan", job, **options)
 
 
-def simulate(job, **options):
+def simulate(job=None, **options):
     """Time and memory of a job's steps: `switchyard simulate`. "fits" says whether the memory suffices."""
     return _figures("simulate", job, **options)
 
 
-def switch_plan(**options):
-    """What a hot switch sends: `switchyard switch-plan`; `from_` and `to` are the strategies."""
-    return _figures("switch-plan", **{name.rstrip("_"): value for name, value in options.items()})
+def switch_plan(from_, to, **options):
+    """What a hot switch from one strategy to another sends: `switchyard switch-plan`."""
+    return _figures("switch-plan", **{"from": from_, "to": to}, **options)
 
 
 class Run:
@@ -72,6 +79,8 @@ class Run:
 
     def __init__(self, folder):
         self.folder = Path(folder)
+        if not (self.folder / "job.toml").exists():
+            raise Error(f"{folder} is no run folder: it has no job.toml.")
         self.steps = self._lines("log.jsonl")
         self.validations = self._lines("validation.jsonl")
 
@@ -92,7 +101,7 @@ class Corpus:
         folder = Path(folder)
         index = numpy.memmap(folder / "corpus.idx", "u1", "r")
         if bytes(index[:9]) != b"MMIDIDX\0\0" or int(index[9:17].view("<u8")[0]) != 1:
-            raise Error(f"{folder}/corpus.idx is no index of a corpus")
+            raise Error(f"{folder}/corpus.idx is no index of a corpus. Name a folder made by `switchyard data prepare`.")
         dtype = numpy.dtype(_DTYPES[int(index[17])])
         sequences, marks = (int(number) for number in index[18:34].view("<u8"))
         sizes = index[34:34 + 4 * sequences].view("<i4")
