@@ -135,5 +135,38 @@ class Setup(unittest.TestCase):
         self.assertIn("Python 3.8.2 is too old: Python 3.10 or newer is needed", error)
 
 
+@unittest.skipUnless(shutil.which("cmake") and shutil.which("ninja"), "no CMake")
+class Configure(unittest.TestCase):
+    """What CMake says of libtorch, in a folder with links to the sources and without a .venv."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        for name in ("CMakeLists.txt", "cmake", "src", "apps", "clusters"):
+            (self.root / name).symlink_to(ROOT / name)
+
+    def configure(self, *options):
+        """The words of the error that ends it."""
+        done = subprocess.run(["cmake", "-G", "Ninja", "-S", self.root, "-B", self.root / "build", "-DSWITCHYARD_TESTS=OFF",
+                               "-DSWITCHYARD_BENCH=OFF", *options], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 1)
+        return " ".join(done.stderr.split())
+
+    def test_without_libtorch_it_says_how_to_get_it(self):
+        self.assertIn("libtorch not found in .venv. Run `make setup`, set Torch_DIR, or set SWITCHYARD_TORCH=OFF.",
+                      self.configure())
+
+    def test_a_torch_of_another_version_is_refused(self):
+        torch = self.root / "torch"
+        (torch / "share/cmake/Torch").mkdir(parents=True)
+        option = f"-DTorch_DIR={torch}/share/cmake/Torch"
+        self.assertIn("is not in a torch package. Name its folder share/cmake/Torch.", self.configure(option))
+        for version in ("2.10.1+cpu", "2.14.0"):
+            (torch / "version.py").write_text(f"__version__ = '{version}'\n")
+            error = self.configure(option)
+            self.assertIn(f"torch {version.split('+')[0]} in {torch} is not supported: 2.11 to 2.13 are.", error)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -74,6 +74,18 @@ def test_the_module_is_the_program():
         assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
 
 
+def test_the_example_of_the_readme_works(tmp_path, monkeypatch):
+    example = re.search(r"^```python\n(.*?)^```", (tiny.ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+    corpus = tiny.write_corpus(tmp_path / "data" / "python", tiny.random_documents(3, 20))
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, "1,1,1")], run={"steps": 1})
+    tiny.train(job, "--out", tmp_path / "out" / "demo")
+    (tmp_path / "demo").symlink_to(tiny.ROOT / "demo")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(example, names)  # noqa: S102
+    assert names["found"]["chosen"]
+
+
 def test_it_finds_the_program_of_its_prefix(tmp_path, monkeypatch):
     module = shutil.copytree(tiny.ROOT / "python" / "switchyard", tmp_path / "share/switchyard/python/switchyard")
     (tmp_path / "bin").mkdir()
