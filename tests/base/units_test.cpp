@@ -5,6 +5,7 @@
 
 #include <concepts>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard {
@@ -34,15 +35,6 @@ static_assert((Flops{8} / Seconds{2}).count == 4);
 static_assert(Bytes{3} + Bytes{4} * 2 - Bytes{1} == Bytes{10});
 static_assert(Bytes{3} < Bytes{4});
 
-std::string error_of(void (*call)()) {
-  try {
-    call();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Units, sums_in_place_keep_the_kind) {
   Bytes bytes{5};
   bytes += Bytes{4};
@@ -70,7 +62,7 @@ TEST(Units, amounts_of_memory_are_read_with_binary_and_decimal_units) {
 
 TEST(Units, a_wrong_amount_of_memory_names_the_units) {
   EXPECT_EQ(
-      error_of([] { parse_bytes("16 gigs"); }),
+      message_of([] { parse_bytes("16 gigs"); }),
       "\"16 gigs\" is not an amount of memory. Write a number and B, KiB, MiB, GiB, TiB (or kB, MB, GB, TB), such as "
       "\"16 GiB\".");
   for (const char* text : {"", "GiB", "-1 GiB", "inf", "nan B", "1e30 GiB", "1 GiB extra"})
@@ -95,7 +87,7 @@ TEST(Units, bandwidths_are_read_in_bytes_and_bits) {
   EXPECT_DOUBLE_EQ(parse_bandwidth("400 Mbit/s").count, 50e6);
   EXPECT_DOUBLE_EQ(parse_bandwidth("1e9").count, 1e9);
   EXPECT_EQ(
-      error_of([] { parse_bandwidth("300 GB"); }),
+      message_of([] { parse_bandwidth("300 GB"); }),
       "\"300 GB\" is not a bandwidth. Write a number and MB/s, GB/s, TB/s (or MiB/s, GiB/s, TiB/s; Mbit/s, Gbit/s, "
       "Tbit/s), such as "
       "\"300 GB/s\".");
@@ -106,7 +98,7 @@ TEST(Units, compute_rates_are_read) {
   EXPECT_DOUBLE_EQ(parse_flop_rate("19.5 tflop/s").count, 19.5e12);
   EXPECT_DOUBLE_EQ(parse_flop_rate("1 PFLOP/s").count, 1e15);
   EXPECT_DOUBLE_EQ(parse_flop_rate("5e10").count, 5e10);
-  EXPECT_EQ(error_of([] { parse_flop_rate("312 TFLOPS"); }),
+  EXPECT_EQ(message_of([] { parse_flop_rate("312 TFLOPS"); }),
             "\"312 TFLOPS\" is not a compute rate. Write a number and MFLOP/s, GFLOP/s, TFLOP/s or PFLOP/s, such as "
             "\"312 TFLOP/s\".");
 }
@@ -122,7 +114,7 @@ TEST(Units, durations_are_read_in_all_units) {
 }
 
 TEST(Units, a_wrong_duration_names_the_units) {
-  EXPECT_EQ(error_of([] { parse_duration("soon"); }),
+  EXPECT_EQ(message_of([] { parse_duration("soon"); }),
             "\"soon\" is not a duration. Write a number and ns, us, ms, s, min or h, such as \"30 s\".");
 }
 

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 #include "batch/validate.hpp"
 
@@ -30,15 +31,6 @@ std::vector<i64> log_uniform(std::mt19937_64& random, std::size_t count, i64 lon
   std::vector<i64> lengths(count);
   for (i64& length : lengths) length = std::clamp<i64>(static_cast<i64>(std::exp(exponent(random))), 1, longest);
   return lengths;
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no UserError";
 }
 
 double imbalance(const PhasePlan& phase, const std::vector<i64>& lengths, const WorkModel& work) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
 
@@ -20,15 +21,6 @@ StepPlan example() {
   const std::vector<BucketSpec> buckets{{.max_length = 1000, .strategy = 3, .replicas = 2, .multiple = 8},
                                         {.max_length = 100, .strategy = 1, .replicas = 5}};
   return plan_batch(123456789, lengths, buckets, {});
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ClusterError& error) {
-    return error.what();
-  }
-  return "no ClusterError";
 }
 
 TEST(Wire, APlanSurvivesThereAndBack) {
@@ -51,20 +43,20 @@ TEST(Wire, EveryCutIsNoticed) {
   const std::vector<std::byte> bytes = encode(example());
   for (std::size_t size = 0; size < bytes.size(); ++size)
     EXPECT_THROW(decode(std::span(bytes).first(size)), ClusterError) << size;
-  EXPECT_THAT(message_of([&] { decode(std::span(bytes).first(bytes.size() - 1)); }),
+  EXPECT_THAT(message_of<ClusterError>([&] { decode(std::span(bytes).first(bytes.size() - 1)); }),
               HasSubstr("is cut short (at byte"));
 }
 
 TEST(Wire, BytesAfterTheEndAreNoticed) {
   std::vector<std::byte> bytes = encode(example());
   bytes.push_back(std::byte{0});
-  EXPECT_THAT(message_of([&] { decode(bytes); }), HasSubstr("goes on after its end"));
+  EXPECT_THAT(message_of<ClusterError>([&] { decode(bytes); }), HasSubstr("goes on after its end"));
 }
 
 TEST(Wire, AnotherVersionIsRefused) {
   std::vector<std::byte> bytes = encode(example());
   bytes[0] = std::byte{2};
-  EXPECT_THAT(message_of([&] { decode(bytes); }),
+  EXPECT_THAT(message_of<ClusterError>([&] { decode(bytes); }),
               HasSubstr("unknown version. Start every rank with the same program."));
 }
 
@@ -83,7 +75,7 @@ TEST(Wire, DamagedBytesThrowAndNeverCrash) {
   EXPECT_GT(refused, 0u);
   std::vector<std::byte> endless(12, std::byte{0xff});
   endless[0] = bytes[0];
-  EXPECT_THAT(message_of([&] { decode(endless); }), HasSubstr("more than 64 bits"));
+  EXPECT_THAT(message_of<ClusterError>([&] { decode(endless); }), HasSubstr("more than 64 bits"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 #include "fabric_suite.hpp"
 
@@ -19,16 +20,6 @@ template <class T>
 Block rows_of(std::vector<T>& values, i64 rows, i64 row, i64 stride, i64 offset = 0) {
   const i64 size = static_cast<i64>(sizeof(T));
   return {reinterpret_cast<std::byte*>(values.data() + offset), rows, row * size, stride * size};
-}
-
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const InternalError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Block, CopiesBetweenDifferentGeometriesInRowOrder) {
@@ -95,11 +86,11 @@ TEST(Block, Bf16SumsOfManyAreRoundedOnce) {
 
 TEST(Block, DifferentSizesAndTornElementsAreRefused) {
   std::vector<float> x(8), y(8);
-  EXPECT_EQ(error_of([&] { copy_block(rows_of(x, 2, 3, 4), rows_of(y, 1, 5, 5)); }),
+  EXPECT_EQ(message_of<InternalError>([&] { copy_block(rows_of(x, 2, 3, 4), rows_of(y, 1, 5, 5)); }),
             "block of 2 rows x 12 bytes against 1 rows x 20 bytes");
-  EXPECT_EQ(error_of([&] { add_block(contiguous(x.data(), 6), contiguous(y.data(), 6), DType::f32); }),
+  EXPECT_EQ(message_of<InternalError>([&] { add_block(contiguous(x.data(), 6), contiguous(y.data(), 6), DType::f32); }),
             "rows of 6 bytes, 6 apart, don't hold whole aligned elements of f32");
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(message_of<InternalError>([&] {
                 add_block(contiguous(reinterpret_cast<std::byte*>(x.data()) + 1, 4), contiguous(y.data(), 4),
                           DType::f32);
               }),

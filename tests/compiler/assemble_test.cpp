@@ -417,7 +417,7 @@ TEST(Assemble, refuses_a_batch_for_other_replicas) {
   const Plans plans = worked_plans();
   batch::StepPlan plan = worked_batch();
   plan.phases[1].replica.pop_back();
-  EXPECT_EQ(internal_message([&] { assemble(plan, plans, {}); }), "phase 1: 3 replicas planned for 4");
+  EXPECT_EQ(message_of<InternalError>([&] { assemble(plan, plans, {}); }), "phase 1: 3 replicas planned for 4");
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST(InOrder, assumes_that_links_between_hosts_are_slower) {
 
 TEST(InOrder, prints_the_cycle_of_a_program_that_could_deadlock) {
   // On rank 0's compute queue update u0 stands before norm, but waits for it.
-  const std::string message = internal_message([] {
+  const std::string message = message_of<InternalError>([] {
     in_order(
         {task(TaskKind::update, Queue::compute, 0, {0}, {{1, -1}}), task(TaskKind::norm, Queue::compute, -1, {0, 1})},
         cluster::uniform(1, 2));
@@ -78,7 +78,7 @@ TEST(InOrder, prints_the_cycle_of_a_program_that_could_deadlock) {
 
 TEST(InOrder, finds_a_cycle_over_several_ranks_and_queues) {
   // Ranks 0 and 1 issue two transfers in turn, each behind a task that waits for the other.
-  const std::string message = internal_message([] {
+  const std::string message = message_of<InternalError>([] {
     in_order({task(TaskKind::reduce, Queue::bulk, 0, {0, 1}, {{2, -1}}), task(TaskKind::reduce, Queue::bulk, 1, {0, 1}),
               task(TaskKind::zero_fill, Queue::compute, -1, {1}, {{1, -1}}),
               task(TaskKind::update, Queue::compute, 7, {1}, {{0, -1}})},
@@ -100,7 +100,7 @@ TEST(InOrder, keeps_sends_of_each_stage_and_direction_in_queues_of_their_own) {
   const ir::Program program = in_order({forward, next, back}, cluster::uniform(1, 2));
   EXPECT_EQ(program.tasks[0].stage, 1);
   next.stage = 0;
-  EXPECT_NE(internal_message([&] { in_order({forward, next, back}, cluster::uniform(1, 2)); }), "");
+  EXPECT_NE(message_of<InternalError>([&] { in_order({forward, next, back}, cluster::uniform(1, 2)); }), "no error");
 }
 
 TEST(EstimateCompute, adds_arithmetic_and_memory) {

@@ -112,7 +112,7 @@ TEST(ParamMaps, count_a_partial_per_data_rank_partial_axis_and_use) {
 
 TEST(ParamMaps, refuse_a_strategy_that_leaves_a_parameter_out) {
   const ir::Graph graph = training_graph(small_llama());
-  EXPECT_EQ(internal_message([&] { param_maps(graph, stage_strategy("none"), {}); }),
+  EXPECT_EQ(message_of<InternalError>([&] { param_maps(graph, stage_strategy("none"), {}); }),
             "strategy \"none\" uses model.embed_tokens.weight nowhere");
 }
 

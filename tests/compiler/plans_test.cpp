@@ -76,7 +76,8 @@ TEST(Plans, take_home_from_the_anchor) {
     const Plans plans(graph, strategies, anchor, cluster::uniform(2, 2), switching::Planner::relay);
     EXPECT_EQ(plans.home(), home_maps(plans.strategies()[static_cast<size_t>(anchor)].maps, 1));
   }
-  EXPECT_EQ(internal_message([&] { Plans(graph, strategies, 2, cluster::uniform(2, 2), switching::Planner::relay); }),
+  EXPECT_EQ(message_of<InternalError>(
+                [&] { Plans(graph, strategies, 2, cluster::uniform(2, 2), switching::Planner::relay); }),
             "no strategy 2 to anchor home");
 }
 

@@ -46,7 +46,7 @@ TEST(ReplicaMesh, has_a_factor_for_the_key_heads_where_there_are_fewer_than_rank
 
 TEST(ReplicaMesh, refuses_axes_that_do_not_divide_the_key_heads) {
   const config::Strategy strategy = stage_strategy("1,6,1");
-  EXPECT_EQ(user_message([&] { whole_mesh(grouped_heads(), strategy, 6); }),
+  EXPECT_EQ(message_of([&] { whole_mesh(grouped_heads(), strategy, 6); }),
             "strategy \"1,6,1\": 4 heads can't be divided among the ranks of a stage with the mesh (outer=6).");
 }
 
@@ -97,7 +97,7 @@ TEST(ReplicaMesh, follows_the_strategys_own_cuts) {
 TEST(ReplicaMesh, refuses_cuts_that_do_not_fit_the_ranks) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy odd = stage_strategy("odd", {{kQ, {{0, 3}}}});
-  EXPECT_EQ(user_message([&] { whole_mesh(graph, odd, 4); }),
+  EXPECT_EQ(message_of([&] { whole_mesh(graph, odd, 4); }),
             "strategy \"odd\": " + kQ +
                 " is cut into 3 parts, which does not divide tp = 4. Use cuts whose product divides it.");
   config::ModelConfig many = small_llama();
@@ -105,7 +105,7 @@ TEST(ReplicaMesh, refuses_cuts_that_do_not_fit_the_ranks) {
   many.head_dim = 4;
   const ir::Graph wide = models::build(many, precision_from("bf16"), models::Output::loss);
   const config::Strategy crossed = stage_strategy("crossed", {{kQ, {{0, 2}}}, {kK, {{0, 3}}}});
-  EXPECT_EQ(user_message([&] { whole_mesh(wide, crossed, 6); }),
+  EXPECT_EQ(message_of([&] { whole_mesh(wide, crossed, 6); }),
             "strategy \"crossed\": cuts into 2 and into 3 parts do not nest on 6 ranks. Use parts of which each "
             "divides the next.");
 }
@@ -114,7 +114,7 @@ TEST(ReplicaMesh, heeds_only_the_cuts_of_its_own_units) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy strategy = stage_strategy("first", {{kQ, {{0, 4}}}});
   EXPECT_EQ(sizes_of(replica_mesh(graph, strategy, tensor_mesh(2), 2, graph.units())), (std::vector<int>{2}));
-  EXPECT_EQ(user_message([&] { replica_mesh(graph, strategy, tensor_mesh(2), 0, 2); }),
+  EXPECT_EQ(message_of([&] { replica_mesh(graph, strategy, tensor_mesh(2), 0, 2); }),
             "strategy \"first\": " + kQ +
                 " is cut into 4 parts, which does not divide tp = 2. Use cuts whose product divides it.");
 }
@@ -122,7 +122,7 @@ TEST(ReplicaMesh, heeds_only_the_cuts_of_its_own_units) {
 TEST(ParamLayout, refuses_a_dim_that_the_parameter_lacks) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy strategy = stage_strategy("deep", {{"model.norm.weight", {{1, 2}}}});
-  EXPECT_EQ(user_message([&] {
+  EXPECT_EQ(message_of([&] {
               param_layout(graph, param_index(graph, "model.norm.weight"), strategy, whole_mesh(graph, strategy, 2));
             }),
             "strategy \"deep\": model.norm.weight has 1 dims, so it has no dim 1 to cut. Use 0 to 0.");

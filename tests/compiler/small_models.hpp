@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 #include "compiler/assemble.hpp"
 #include "ir/autodiff.hpp"
@@ -92,25 +93,6 @@ inline config::ModelConfig small_gpt2() {
   model.vocab_size = 101;
   model.max_positions = 128;
   return model;
-}
-
-/// Message of the UserError (or InternalError) that `call` throws; "" if it throws none.
-template <class Error, class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-template <class Call>
-std::string user_message(Call call) {
-  return message_of<UserError>(call);
-}
-template <class Call>
-std::string internal_message(Call call) {
-  return message_of<InternalError>(call);
 }
 
 inline int param_index(const ir::Graph& graph, const std::string& name) {

@@ -8,7 +8,7 @@
 #include <regex>
 #include <sstream>
 
-#include "error_text.hpp"
+#include "../message_of.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -56,7 +56,7 @@ std::string with(const std::string& piece, const std::string& other) {
 }
 
 std::string error(const std::string& text, std::optional<int> ranks = std::nullopt) {
-  return error_of([&] { hardware_from_toml(text, "my.toml", ranks); });
+  return message_of([&] { hardware_from_toml(text, "my.toml", ranks); });
 }
 
 std::string error_with(const std::string& piece, const std::string& other) { return error(with(piece, other)); }
@@ -437,7 +437,7 @@ TEST(LoadHardware, a_path_is_read_and_named_in_messages) {
   std::ofstream(path) << kGood;
   EXPECT_EQ(load_hardware(path, 4), hardware_from_toml(kGood, path, 4));
   std::ofstream(path) << "name = = 1\n";
-  EXPECT_THAT(error_of([&] { load_hardware(path); }), StartsWith(path + ":1:8: this is not valid TOML: "));
+  EXPECT_THAT(message_of([&] { load_hardware(path); }), StartsWith(path + ":1:8: this is not valid TOML: "));
   std::filesystem::remove(path);
 }
 
@@ -445,13 +445,13 @@ TEST(LoadHardware, an_unknown_name_lists_the_known_ones) {
   const std::string rest =
       "\" is neither a file nor a known name. Check the path, or use one of a100-80g, a800-80g, demo, h100-80g, "
       "h200-141g.";
-  EXPECT_EQ(error_of([] { load_hardware("a100"); }), "cluster \"a100" + rest);
-  EXPECT_EQ(error_of([] { load_hardware("/nowhere/my.toml"); }), "cluster \"/nowhere/my.toml" + rest);
-  EXPECT_EQ(error_of([] { load_hardware("/"); }), "cluster \"/" + rest) << "a folder";
-  EXPECT_EQ(error_of([] { load_hardware("a100-80g", 12); }),
+  EXPECT_EQ(message_of([] { load_hardware("a100"); }), "cluster \"a100" + rest);
+  EXPECT_EQ(message_of([] { load_hardware("/nowhere/my.toml"); }), "cluster \"/nowhere/my.toml" + rest);
+  EXPECT_EQ(message_of([] { load_hardware("/"); }), "cluster \"/" + rest) << "a folder";
+  EXPECT_EQ(message_of([] { load_hardware("a100-80g", 12); }),
             "clusters/a100-80g.toml: 12 ranks are not a whole number of hosts with 8 devices each. Use 8 or 16 ranks.");
   EXPECT_EQ(
-      error_of([] { load_hardware("demo", 8); }),
+      message_of([] { load_hardware("demo", 8); }),
       "clusters/demo.toml:4: 8 ranks don't fit on 1 host with 4 devices. Set hosts to 2, or use at most 4 ranks.");
 }
 
@@ -468,17 +468,17 @@ TEST(LoadHardware, devices_of_a_cluster_on_other_hosts) {
   expected.host_names = {"alpha", "beta"};
   EXPECT_EQ(load_hardware("h100-80g:" + path), expected);
   std::ofstream(path) << "alpha slots=4\nbeta slots=2\n";
-  EXPECT_EQ(error_of([&] { load_hardware("h100-80g:" + path); }),
+  EXPECT_EQ(message_of([&] { load_hardware("h100-80g:" + path); }),
             path + " has hosts with unlike numbers of slots; as many on each host are needed. Change the slots.");
-  EXPECT_THAT(error_of([&] { load_hardware(path); }),
+  EXPECT_THAT(message_of([&] { load_hardware(path); }),
               StartsWith("cluster \"" + path + "\" says which hosts there are, but not what their devices and links"));
   std::filesystem::remove(path);
-  EXPECT_THAT(error_of([&] { load_hardware("2x8"); }), testing::HasSubstr("such as h200-141g:2x8"));
-  EXPECT_EQ(error_of([&] { load_hardware("h100-80g:2x16"); }),
+  EXPECT_THAT(message_of([&] { load_hardware("2x8"); }), testing::HasSubstr("such as h200-141g:2x8"));
+  EXPECT_EQ(message_of([&] { load_hardware("h100-80g:2x16"); }),
             "cluster h100-80g has 8 devices on a host, but 2x16 has 16. Use at most 8 on each host.");
-  EXPECT_EQ(error_of([&] { load_hardware("demo:2x4"); }),
+  EXPECT_EQ(message_of([&] { load_hardware("demo:2x4"); }),
             "cluster demo has no [links.inter_host], which the 2 hosts of 2x4 need. Add it.");
-  EXPECT_EQ(error_of([&] { load_hardware("h100-80g:2x4", 12); }),
+  EXPECT_EQ(message_of([&] { load_hardware("h100-80g:2x4", 12); }),
             "2x4: 12 ranks don't fit on 2 hosts with 4 devices each. Set hosts to 3, or use at most 8 ranks.");
 }
 

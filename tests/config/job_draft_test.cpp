@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "error_text.hpp"
+#include "../message_of.hpp"
 #include "job_text.hpp"
 
 namespace switchyard::config {
@@ -21,7 +21,7 @@ const std::string kRest =
     "[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n";
 
 std::string error(const std::string& text, const std::vector<std::string>& sets = {}) {
-  return error_of([&] { job_from_toml(text, "job.toml", sets); });
+  return message_of([&] { job_from_toml(text, "job.toml", sets); });
 }
 
 std::string error_with(const std::string& set) { return error(good_job(), {set}); }
@@ -76,7 +76,7 @@ TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {
   EXPECT_EQ(resolved("rope_scaling.factor = 16.0\n", scaled), expected);
 
   ModelConfig gpt2 = family_defaults(Family::gpt2);
-  EXPECT_EQ(error_of([&] { resolved("rope_theta = 5e5\n", gpt2); }),
+  EXPECT_EQ(message_of([&] { resolved("rope_theta = 5e5\n", gpt2); }),
             "model.rope_theta can't be given with model.path = \"x\": gpt2 has learned positions. Remove it.");
   gpt2.layers = 1;
   EXPECT_EQ(resolved("", gpt2).max_positions, 32) << "learned positions do not grow";
@@ -179,11 +179,11 @@ TEST(JobDraft, a_batch_is_counted_in_sequences_or_tokens) {
 }
 
 TEST(JobDraft, a_secret_is_given_once_and_never_shown) {
-  const std::string message = error_of([] { good({"fabric.token=s3cret", "fabric.token_file=secret.txt"}); });
+  const std::string message = message_of([] { good({"fabric.token=s3cret", "fabric.token_file=secret.txt"}); });
   EXPECT_THAT(message, HasSubstr("fabric.token and fabric.token_file exclude each other. Keep one of them."));
   EXPECT_THAT(message, testing::Not(HasSubstr("s3cret")));
-  const std::string table = error_of([] { good({"fabric.token={a = 4711}"}); });
-  const std::string number = error_of([] { job_from_toml(good_job() + "[fabric]\ntoken = 4711\n", "job.toml"); });
+  const std::string table = message_of([] { good({"fabric.token={a = 4711}"}); });
+  const std::string number = message_of([] { job_from_toml(good_job() + "[fabric]\ntoken = 4711\n", "job.toml"); });
   EXPECT_THAT(number, HasSubstr("fabric.token is an integer; a string is needed."));
   for (const std::string& text : {table, number}) EXPECT_THAT(text, testing::Not(HasSubstr("4711")));
 }
@@ -303,7 +303,7 @@ TEST(JobDraft, a_strategy_file_is_found_beside_the_job) {
     EXPECT_THAT(job.buckets[1].degrees, IsEmpty());
   }
   const auto error_for = [&](const char* file) {
-    return error_of(
+    return message_of(
         [&] { job_from_toml(good_job(), origin, {fmt::format("bucket.1.strategy={{file = \"{}\"}}", file)}); });
   };
   EXPECT_THAT(error_for("nowhere.json"), HasSubstr("can't read the strategy file"));

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "error_text.hpp"
+#include "../message_of.hpp"
 #include "job_text.hpp"
 
 namespace switchyard::config {
@@ -14,7 +14,7 @@ using testing::StartsWith;
 
 /// The errors found while reading a text and overrides, without cross-checks.
 std::string errors_of(const std::string& text, const std::vector<std::string>& sets = {}) {
-  return error_of([&] {
+  return message_of([&] {
     Errors errors;
     read_draft(text, "job.toml", overrides_of(sets), errors);
     errors.throw_if_any();
@@ -175,11 +175,11 @@ TEST(JobReader, values_of_the_command_line_are_taken_as_they_are) {
   for (const std::string out :
        {"a\"b", "a\\b", "a\\", "\"quoted\"", "'single'", "{ x = 1 }", "a b", "a#b", "a\nb", "1", "true", "\u00fc"})
     EXPECT_EQ(out_of(out), out);
-  EXPECT_EQ(error_of([&] { out_of("a\xff"); }),
+  EXPECT_EQ(message_of([&] { out_of("a\xff"); }),
             "--out: the value of run.out is not UTF-8 text, as job files require. Use other characters.");
   Errors errors;
   read_draft("", "job.toml", {{.where = "--steps -3", .key = "run.steps", .value = i64{-3}}}, errors);
-  EXPECT_EQ(error_of([&] { errors.throw_if_any(); }), "--steps -3: run.steps = -3 must be at least 1.");
+  EXPECT_EQ(message_of([&] { errors.throw_if_any(); }), "--steps -3: run.steps = -3 must be at least 1.");
 }
 
 TEST(JobReader, broken_toml_says_line_and_column) {

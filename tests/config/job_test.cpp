@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
+#include "../message_of.hpp"
 #include "config/presets.hpp"
-#include "error_text.hpp"
 #include "job_text.hpp"
 
 namespace switchyard::config {
@@ -82,7 +82,7 @@ TEST(Job, every_recipe_loads_with_its_published_buckets) {
 }
 
 TEST(Job, a_file_that_is_not_there_is_named) {
-  EXPECT_EQ(error_of([] { load_job("/nowhere/job.toml"); }),
+  EXPECT_EQ(message_of([] { load_job("/nowhere/job.toml"); }),
             "/nowhere/job.toml: can't read the job file. Check the path.");
 }
 
@@ -90,7 +90,7 @@ TEST(Job, a_model_from_a_folder_waits_for_its_sizes) {
   Job job = job_from_toml(kFromPath, "job.toml");
   EXPECT_TRUE(needs_model(job));
   EXPECT_FALSE(needs_vocab(job));
-  EXPECT_EQ(error_of([&] { validate(job); }), "model.path = \"m\": its config.json has not been read.");
+  EXPECT_EQ(message_of([&] { validate(job); }), "model.path = \"m\": its config.json has not been read.");
   resolve_model(job, model_preset("3b"));
   EXPECT_FALSE(needs_model(job));
   EXPECT_EQ(job.buckets[0].strategy, strategy_from_spec("1,1,2", 2, 16));
@@ -101,7 +101,7 @@ TEST(Job, a_folder_s_model_with_too_few_layers_is_reported_by_bucket) {
   Job job = job_from_toml(kFromPath, "job.toml");
   ModelConfig shallow = model_preset("3b");
   shallow.layers = 1;
-  EXPECT_EQ(error_of([&] { resolve_model(job, shallow); }),
+  EXPECT_EQ(message_of([&] { resolve_model(job, shallow); }),
             "bucket.0: strategy \"1,1,2\" has 2 pipeline stages, but the model has 1 layers. Use pp of at most 1.");
 }
 
@@ -110,9 +110,9 @@ TEST(Job, a_missing_vocabulary_size_waits_for_the_data) {
   text.replace(text.find("vocab_size = 131"), 16, "");
   Job job = job_from_toml(text, "job.toml", {"data.path=data"});
   EXPECT_TRUE(needs_vocab(job));
-  EXPECT_EQ(error_of([&] { validate(job); }),
+  EXPECT_EQ(message_of([&] { validate(job); }),
             "model.vocab_size is missing, and the data's meta.json doesn't have it. Set model.vocab_size.");
-  EXPECT_EQ(error_of([&] { resolve_vocab(job, 0); }),
+  EXPECT_EQ(message_of([&] { resolve_vocab(job, 0); }),
             "the data's vocabulary has 0 tokens. Prepare the data again, or set model.vocab_size.");
   resolve_vocab(job, 131);
   EXPECT_FALSE(needs_vocab(job));
@@ -121,7 +121,7 @@ TEST(Job, a_missing_vocabulary_size_waits_for_the_data) {
 }
 
 TEST(Job, strategies_are_checked_against_model_and_ranks) {
-  const auto error = [](const std::string& set) { return error_of([&] { good({set}); }); };
+  const auto error = [](const std::string& set) { return message_of([&] { good({set}); }); };
   EXPECT_EQ(error("run.ranks=2"),
             "2 errors in the job:\n"
             "  job.toml:14: bucket.0: strategy \"1,4,1\" needs 4 ranks, but the run has 2. Use degrees whose "
@@ -154,32 +154,33 @@ TEST(Job, strategies_are_checked_against_model_and_ranks) {
 
 TEST(Job, home_is_one_of_the_buckets) {
   EXPECT_EQ(good({"run.home=1"}).run.home, 1);
-  EXPECT_EQ(error_of([] { good({"run.home=2"}); }), "--set run.home=2: run.home = 2 is not a bucket. Use 0 to 1.");
+  EXPECT_EQ(message_of([] { good({"run.home=2"}); }), "--set run.home=2: run.home = 2 is not a bucket. Use 0 to 1.");
 }
 
 TEST(Job, a_step_runs_every_bucket_once_in_the_order_that_is_given) {
   EXPECT_TRUE(good().run.order.empty());
   EXPECT_THAT(good({"run.order=[1, 0]"}).run.order, ElementsAre(1, 0));
-  EXPECT_EQ(error_of([] { good({"run.order=[0, 0]"}); }),
+  EXPECT_EQ(message_of([] { good({"run.order=[0, 0]"}); }),
             "--set run.order=[0, 0]: run.order = [0, 0] doesn't have each of the 2 buckets once. Write 0 to 1 in some "
             "order, or leave it out.");
-  EXPECT_THAT(error_of([] { good({"run.order=[1]"}); }), HasSubstr("doesn't have each of the 2 buckets once"));
-  EXPECT_EQ(error_of([] { good({"run.order=[1, -1]"}); }),
+  EXPECT_THAT(message_of([] { good({"run.order=[1]"}); }), HasSubstr("doesn't have each of the 2 buckets once"));
+  EXPECT_EQ(message_of([] { good({"run.order=[1, -1]"}); }),
             "--set run.order=[1, -1]: run.order = [ 1, -1 ] has -1, which must be at least 0.");
-  EXPECT_EQ(error_of([] { good({"run.order=[1, 0.5]"}); }),
+  EXPECT_EQ(message_of([] { good({"run.order=[1, 0.5]"}); }),
             "--set run.order=[1, 0.5]: run.order is a list; a list of integers such as [0, 2, 1] is needed.");
-  EXPECT_EQ(error_of([] { good({"run.order=1"}); }),
+  EXPECT_EQ(message_of([] { good({"run.order=1"}); }),
             "--set run.order=1: run.order = 1 is an integer; a list of integers such as [0, 2, 1] is needed.");
 }
 
 TEST(Job, only_the_strategy_at_home_keeps_the_optimizers_state_on_every_replica) {
   EXPECT_EQ(good({"parallel.zero=0"}).buckets[1].strategy.zero, 0);
   EXPECT_EQ(good({"bucket.1.strategy={dp=8,tp=1,pp=1,zero=0}", "run.home=1"}).buckets[1].strategy.zero, 0);
-  EXPECT_EQ(error_of([] { good({"bucket.1.strategy={dp=8,tp=1,pp=1,zero=0}"}); }),
+  EXPECT_EQ(message_of([] { good({"bucket.1.strategy={dp=8,tp=1,pp=1,zero=0}"}); }),
             "job.toml: bucket.1: zero = 0, but the optimizer's state is kept once, as bucket 0 says "
             "(run.home). Set zero = 0 there, or leave it out here.");
   EXPECT_EQ(good({"bucket.1.strategy={depth=8,zero=0}"}).buckets[1].strategy.zero, 0) << "depth leaves no copies";
-  EXPECT_THAT(error_of([] { good({"bucket.1.strategy=tp=2,zero=0 + 1,1,2"}); }), HasSubstr("bucket.1: zero = 0, but"));
+  EXPECT_THAT(message_of([] { good({"bucket.1.strategy=tp=2,zero=0 + 1,1,2"}); }),
+              HasSubstr("bucket.1: zero = 0, but"));
 }
 
 TEST(Job, gpt2_reads_no_further_than_its_positions) {
@@ -187,7 +188,7 @@ TEST(Job, gpt2_reads_no_further_than_its_positions) {
   EXPECT_EQ(good(gpt2).model.config.max_positions, 4096);
   std::vector<std::string> shorter = gpt2;
   shorter.push_back("model.max_positions=1024");
-  EXPECT_EQ(error_of([&] { good(shorter); }),
+  EXPECT_EQ(message_of([&] { good(shorter); }),
             "job.toml:11: batch.context = 4096 is above model.max_positions = 1024: gpt2 knows no later position. "
             "Lower the context.");
 }
@@ -202,7 +203,7 @@ TEST(Job, the_context_lies_within_the_window_of_a_folder_s_model) {
   }
   model.sliding_window = 63;
   resolve_model(job, model);
-  EXPECT_EQ(error_of([&] { validate(job); }),
+  EXPECT_EQ(message_of([&] { validate(job); }),
             "batch.context = 64 is above the model's sliding_window = 63: attention with windows is not supported. "
             "Lower the context, or set "
             "sliding_window to null in m/config.json to train with full attention.");

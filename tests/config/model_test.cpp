@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "error_text.hpp"
+#include "../message_of.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -31,7 +31,7 @@ template <class Change>
 std::string error_after(Change change) {
   ModelConfig model = tiny();
   change(model);
-  return error_of([&] { validate(model); });
+  return message_of([&] { validate(model); });
 }
 
 TEST(Model, parameters_are_counted_as_hugging_face_has_them) {
@@ -85,7 +85,7 @@ TEST(Model, presets_have_the_published_sizes) {
 
 TEST(Model, an_unknown_preset_lists_the_known_ones) {
   EXPECT_EQ(
-      error_of([] { model_preset("70b"); }),
+      message_of([] { model_preset("70b"); }),
       "model.preset = \"70b\" is unknown. Use one of 3b, 7b, 13b, 32b, llama3-8b, llama3-70b, qwen3-8b, qwen3-32b, "
       "mistral-7b.");
 }
@@ -103,7 +103,7 @@ TEST(Model, family_names_go_there_and_back) {
   for (const Family family : {Family::llama, Family::mistral, Family::qwen2, Family::qwen3, Family::gpt2}) {
     EXPECT_EQ(family_from(name_of(family)), family);
   }
-  EXPECT_EQ(error_of([] { family_from("bert"); }),
+  EXPECT_EQ(message_of([] { family_from("bert"); }),
             "model.architecture = \"bert\" is unknown. Use one of llama, mistral, qwen2, qwen3, gpt2.");
 }
 
@@ -158,25 +158,25 @@ TEST(Model, gpt2_has_biases_everywhere_and_no_norms_on_queries_and_keys) {
   model.max_positions = 64;
   EXPECT_NO_THROW(validate(model));
   model.mlp_bias = false;
-  EXPECT_EQ(error_of([&] { validate(model); }),
+  EXPECT_EQ(message_of([&] { validate(model); }),
             "model.mlp_bias = false: gpt2 has biases everywhere. Leave mlp_bias out.");
   model.mlp_bias = model.qk_norm = true;
-  EXPECT_EQ(error_of([&] { validate(model); }),
+  EXPECT_EQ(message_of([&] { validate(model); }),
             "model.qk_norm = true: gpt2 has no norms on queries and keys. Leave qk_norm out.");
 }
 
 TEST(Model, gpt2_has_positions_and_no_grouped_heads) {
   ModelConfig model = sized(Family::gpt2, 3, 40, 5, 5, 8, 160, 127);
-  EXPECT_THAT(error_of([&] { validate(model); }),
+  EXPECT_THAT(message_of([&] { validate(model); }),
               HasSubstr("model.max_positions is missing: gpt2 learns one row per position."));
   model.max_positions = 160;
   EXPECT_NO_THROW(validate(model));
   model.kv_heads = 1;
-  EXPECT_THAT(error_of([&] { validate(model); }),
+  EXPECT_THAT(message_of([&] { validate(model); }),
               HasSubstr("model.kv_heads = 1 differs from heads = 5: gpt2 has no grouped heads."));
   model.kv_heads = 5;
   model.head_dim = 9;
-  EXPECT_THAT(error_of([&] { validate(model); }),
+  EXPECT_THAT(message_of([&] { validate(model); }),
               HasSubstr("model.heads = 5 times head_dim = 9 is not hidden_size = 40"));
 }
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "error_text.hpp"
+#include "../message_of.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -46,13 +46,13 @@ TEST(Presets, a_short_context_drops_the_buckets_above_it) {
 
 TEST(Presets, an_unknown_name_says_the_nearest_or_all) {
   EXPECT_EQ(
-      error_of([] { parallel_preset("hotspa/7b-16gpu-comoncrawl", 4096); }),
+      message_of([] { parallel_preset("hotspa/7b-16gpu-comoncrawl", 4096); }),
       "parallel.preset = \"hotspa/7b-16gpu-comoncrawl\" is unknown. Did you mean \"hotspa/7b-16gpu-commoncrawl\"?");
-  EXPECT_THAT(error_of([] { parallel_preset("fast", 4096); }), HasSubstr("Use one of hotspa/7b-8gpu-commoncrawl, "));
+  EXPECT_THAT(message_of([] { parallel_preset("fast", 4096); }), HasSubstr("Use one of hotspa/7b-8gpu-commoncrawl, "));
 }
 
 TEST(Presets, a_context_above_the_published_one_is_refused) {
-  EXPECT_EQ(error_of([] { parallel_preset("hotspa/7b-8gpu-github", 65536); }),
+  EXPECT_EQ(message_of([] { parallel_preset("hotspa/7b-8gpu-github", 65536); }),
             "parallel.preset = \"hotspa/7b-8gpu-github\" goes up to 32768 tokens, but batch.context = 65536. Lower the "
             "context, or write "
             "[[bucket]] "

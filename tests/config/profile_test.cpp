@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../message_of.hpp"
 #include "config/hardware.hpp"
-#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -35,7 +35,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 std::string error_in(const std::string& text) {
-  return error_of([&] { profile_from_json(text, "p.json"); });
+  return message_of([&] { profile_from_json(text, "p.json"); });
 }
 
 TEST(Profile, reads_back_as_it_was_written) {
@@ -53,7 +53,7 @@ TEST(Profile, with_links_between_hosts_reads_back_too) {
 
 TEST(Profile, serves_as_many_ranks_as_were_measured_or_fewer) {
   EXPECT_EQ(profile_from_json(to_json(measured()), "p.json", 1).hardware.devices_per_host, 1);
-  EXPECT_THAT(error_of([&] { profile_from_json(to_json(measured()), "p.json", 4); }),
+  EXPECT_THAT(message_of([&] { profile_from_json(to_json(measured()), "p.json", 4); }),
               testing::HasSubstr("4 ranks don't fit on 1 host with 2 devices"));
 }
 
@@ -91,7 +91,7 @@ TEST(Profile, of_another_machine_version_or_time_is_named) {
 }
 
 TEST(Profile, that_is_not_there_is_reported) {
-  EXPECT_EQ(error_of([] { load_hardware("/nowhere/p.json"); }),
+  EXPECT_EQ(message_of([] { load_hardware("/nowhere/p.json"); }),
             "profile /nowhere/p.json can't be read. Check the path, or measure one with `switchyard profile --out "
             "/nowhere/p.json`.");
 }

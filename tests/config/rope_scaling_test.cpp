@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
-#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 
 std::string error_after(const RopeScaling& scaling) {
-  return error_of([&] { validate(scaling); });
+  return message_of([&] { validate(scaling); });
 }
 
 TEST(Rotation, frequencies_fall_geometrically) {

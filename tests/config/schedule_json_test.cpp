@@ -7,7 +7,7 @@
 #include <random>
 #include <sstream>
 
-#include "error_text.hpp"
+#include "../message_of.hpp"
 #include "schedule/interleaved.hpp"
 #include "schedule/zero_bubble.hpp"
 
@@ -20,7 +20,7 @@ using testing::StartsWith;
 const schedule::Costs kUnits{.at = {{Seconds{1}, Seconds{1}, Seconds{1}}}};
 
 std::string error(const std::string& text) {
-  return error_of([&] { schedule_from_json(text, "s.json"); });
+  return message_of([&] { schedule_from_json(text, "s.json"); });
 }
 
 /// A document with these stages.

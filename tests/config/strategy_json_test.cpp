@@ -3,8 +3,8 @@
 
 #include <random>
 
+#include "../message_of.hpp"
 #include "config/strategy.hpp"
-#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 std::string error(const std::string& text) {
-  return error_of([&] { strategy_from_json(text, "s.json"); });
+  return message_of([&] { strategy_from_json(text, "s.json"); });
 }
 
 /// A document whose only stage is `stage`.

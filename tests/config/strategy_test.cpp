@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../message_of.hpp"
 #include "config/model.hpp"
-#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -26,7 +26,7 @@ template <class Change>
 std::string error_after(Change change) {
   Strategy strategy = strategy_from_spec("2,2,2", 8, 4);
   change(strategy);
-  return error_of([&] { validate(strategy, model_with(4), 8); });
+  return message_of([&] { validate(strategy, model_with(4), 8); });
 }
 
 TEST(Strategy, ranks_go_tensor_fastest_then_data_then_pipeline) {
@@ -74,15 +74,15 @@ TEST(Strategy, ranks_are_listed_in_order_and_replicas_add_up_over_groups) {
 }
 
 TEST(Strategy, a_spec_that_needs_more_ranks_or_layers_says_how_many) {
-  EXPECT_EQ(error_of([] { strategy_from_spec("2,4,2", 8, 32); }),
+  EXPECT_EQ(message_of([] { strategy_from_spec("2,4,2", 8, 32); }),
             "strategy \"2,4,2\" needs 2 x 4 x 2 ranks, but the run has 8. Use degrees whose product is at most 8, or "
             "raise run.ranks.");
-  EXPECT_EQ(error_of([] { strategy_from_spec("1,1,8", 8, 4); }),
+  EXPECT_EQ(message_of([] { strategy_from_spec("1,1,8", 8, 4); }),
             "strategy \"1,1,8\" has 8 pipeline stages, but the model has 4 layers. Use pp of at most 4.");
-  EXPECT_THAT(error_of([] { strategy_from_spec("4611686018427387904,4,4", 8, 4); }), HasSubstr("but the run has 8"));
-  EXPECT_THAT(error_of([] { strategy_from_spec("tp=2,ulysses=8", 8, 4); }), HasSubstr("needs 2 x 8 ranks"));
+  EXPECT_THAT(message_of([] { strategy_from_spec("4611686018427387904,4,4", 8, 4); }), HasSubstr("but the run has 8"));
+  EXPECT_THAT(message_of([] { strategy_from_spec("tp=2,ulysses=8", 8, 4); }), HasSubstr("needs 2 x 8 ranks"));
   EXPECT_EQ(
-      error_of([] { strategy_from_spec("tp=2,depth=8", 8, 4); }),
+      message_of([] { strategy_from_spec("tp=2,depth=8", 8, 4); }),
       "strategy \"tp=2,depth=8\" needs 2 x 8 ranks, but the run has 8. Use degrees whose product is at most 8, or "
       "raise run.ranks.");
 }
@@ -102,7 +102,7 @@ TEST(Strategy, every_spec_that_fits_is_valid) {
 
 TEST(Strategy, the_axes_that_divide_heads_come_out_even_with_the_key_heads) {
   const auto error = [](const char* spec, i64 kv_heads) {
-    return error_of([&] { validate(strategy_from_spec(spec, 16, 4), model_with(kv_heads), 16); });
+    return message_of([&] { validate(strategy_from_spec(spec, 16, 4), model_with(kv_heads), 16); });
   };
   EXPECT_EQ(error("1,3,1", 2),
             "strategy \"1,3,1\": groups[0].stages[0].mesh (outer=3) can't divide 8 heads with 2 key/value heads. The "
@@ -195,7 +195,7 @@ TEST(Strategy, chunks_come_back_to_the_ranks_in_a_loop_or_a_v) {
   EXPECT_EQ(loop.groups[0].stages[0].end_layer, 2) << "the first of six positions gets the seventh layer";
   EXPECT_THAT(loop.ranks(), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(first_ranks(strategy_from_spec("1,2,2", 4, 4, with(ScheduleKind::zb_v))), ElementsAre(0, 2, 2, 0));
-  EXPECT_EQ(error_of([] { strategy_from_spec("1,1,4", 4, 6, with(ScheduleKind::interleaved)); }),
+  EXPECT_EQ(message_of([] { strategy_from_spec("1,1,4", 4, 6, with(ScheduleKind::interleaved)); }),
             "strategy \"1,1,4\" has 4 pipeline stages of 2 chunks, but the model has 6 layers. Use 1 chunks or fewer "
             "stages.");
 }
@@ -204,7 +204,7 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
   const auto error = [](ScheduleKind schedule, auto change) {
     Strategy strategy = strategy_from_spec("1,2,2", 4, 4, with(schedule));
     change(strategy);
-    return error_of([&] { validate(strategy, model_with(4), 4); });
+    return message_of([&] { validate(strategy, model_with(4), 4); });
   };
   EXPECT_EQ(error(ScheduleKind::interleaved, [](Strategy&) {}), "no error");
   EXPECT_THAT(error(ScheduleKind::interleaved,

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "../message_of.hpp"
 #include "config/strategy.hpp"
-#include "error_text.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::string error(const std::string& text) {
-  return error_of([&] { read_strategy_text(text); });
+  return message_of([&] { read_strategy_text(text); });
 }
 
 TEST(StrategyText, is_three_numbers_or_keys_in_any_order) {
@@ -100,7 +100,7 @@ TEST(StrategyText, of_groups_names_the_group_that_is_wrong) {
   EXPECT_THAT(error("dp=2,tq=2 + tp=2"), HasSubstr(": group \"dp=2,tq=2\" has an unknown key \"tq\"."));
   for (const char* text : {"2,1,1 +", "+ 2,1,1", "2,1,1 ++ 1,1,1"})
     EXPECT_THAT(error(text), HasSubstr(": group \"\" is not \"dp,tp,pp\"."));
-  const auto error_of_spec = [](const char* spec) { return error_of([&] { strategy_from_spec(spec, 8, 4); }); };
+  const auto error_of_spec = [](const char* spec) { return message_of([&] { strategy_from_spec(spec, 8, 4); }); };
   EXPECT_EQ(
       error_of_spec("2,3,1 + 1,1,1 + dp=2"),
       "strategy \"2,3,1 + 1,1,1 + 2,1,1\" needs 2 x 3 + 1 + 2 ranks, but the run has 8. Use degrees whose products "
@@ -172,7 +172,7 @@ TEST(StrategyText, numbers_columns_first_then_rows_depth_and_data) {
 }
 
 TEST(StrategyText, with_an_inner_that_does_not_divide_tp_names_the_nearest_that_do) {
-  const auto error_of_spec = [](const char* spec) { return error_of([&] { strategy_from_spec(spec, 16, 4); }); };
+  const auto error_of_spec = [](const char* spec) { return message_of([&] { strategy_from_spec(spec, 16, 4); }); };
   EXPECT_EQ(error_of_spec("tp=12,inner=5"),
             "strategy \"tp=12,inner=5\": inner = 5 does not divide tp = 12. Use inner = 4 or 6.");
   EXPECT_EQ(error_of_spec("tp=4,inner=3"),

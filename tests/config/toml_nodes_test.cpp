@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "error_text.hpp"
+#include "../message_of.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -29,7 +29,7 @@ TEST(TomlNodes, fractions_are_shown_as_they_were_most_likely_written) {
 }
 
 TEST(TomlNodes, text_that_is_no_toml_is_placed) {
-  const std::string message = error_of([] { parse_toml("a = 1\nb = = 2\n", "x.toml"); });
+  const std::string message = message_of([] { parse_toml("a = 1\nb = = 2\n", "x.toml"); });
   EXPECT_EQ(message.substr(0, 37), "x.toml:2:5: this is not valid TOML: E") << message;
 }
 

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
-#include "error_text.hpp"
 #include "index_file.hpp"
 
 namespace switchyard::data {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 #include "index_file.hpp"
 
@@ -25,15 +26,6 @@ class SamplerTest : public testing::Test {
     write_corpus(folder, lengths);
     corpora_.push_back(std::make_unique<Corpus>(Corpus::open(folder)));
     return *corpora_.back();
-  }
-
-  static std::string message_of(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no UserError";
   }
 
   TestFolder folder_{"sampler"};

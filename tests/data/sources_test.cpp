@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
-#include "error_text.hpp"
 #include "index_file.hpp"
 
 namespace switchyard::data {
@@ -62,7 +62,7 @@ TEST_F(Sources, AreThePathOrTheList) {
 TEST_F(Sources, OfDifferentTokenizersAreRefused) {
   add("a", R"({"vocab_size": 100, "tokenizer_sha256": "aa"})");
   add("b", R"({"vocab_size": 100, "tokenizer_sha256": "aa"})");
-  EXPECT_EQ(refusal(), "no UserError");
+  EXPECT_EQ(refusal(), "no error");
   add("c", R"({"vocab_size": 100, "tokenizer_sha256": "cc"})");
   EXPECT_EQ(refusal(),
             "data.source: \"a\" and \"c\" were prepared with different tokenizers. Prepare the second one again with "

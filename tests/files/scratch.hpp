@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "../message_of.hpp"
+
 namespace switchyard::files {
 
 /// A new folder, removed at the end.
@@ -34,18 +36,6 @@ class Scratch {
  private:
   std::filesystem::path path_;
 };
-
-/// The message of the Error that `action` throws; a failure if it throws none.
-template <class Error, class Action>
-std::string message_of(Action&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no error of the expected kind";
-  return "";
-}
 
 inline void put(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 #include "ir/operator.hpp"
 
@@ -54,17 +55,6 @@ class Question {
   layout::Mesh mesh_;
   LayoutQuery query_;
 };
-
-/// Message of the error that `call` throws; "" if it throws none.
-template <class Error, class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 /// A matrix [rows, columns] in bf16, without alignments.
 inline Type matrix(i64 rows, i64 columns) { return {DType::bf16, {{rows, columns}, {{}, {}}}}; }

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 #include "random_maps.hpp"
 
@@ -247,21 +248,11 @@ TEST(Exchange, names_every_rank_of_both_sides_even_where_it_has_nothing_to_do) {
   EXPECT_EQ(ranks, (std::vector<int>{0, 1, 3}));
 }
 
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const InternalError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Exchange, refuses_what_it_cannot_do) {
   const Box all = whole(std::vector<i64>{4}), half{1, {0}, {2}};
   const ShardMap one{plain({4}), 1, {{0, 0, all}}}, lacking{plain({4}), 1, {{0, 0, half}}};
-  EXPECT_EQ(message_of([&] { exchange(one, {plain({5}), 1, {}}); }), "exchange: shapes differ");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(message_of<InternalError>([&] { exchange(one, {plain({5}), 1, {}}); }), "exchange: shapes differ");
+  EXPECT_EQ(message_of<InternalError>([&] {
               exchange(lacking, {plain({4}), 1, {{1, 0, all}}});
             }),
             "exchange: rank 1 finds no holder of partial 0 for [2,4)");
@@ -369,7 +360,7 @@ std::string error_of(const std::function<void(Exchange&)>& spoil) {
   const ShardMap sum = expand(mesh, {{{}, {}}, {0}}, shape), whole = expand(mesh, replicated(2), shape);
   Exchange made = exchange_over_hosts(sum, whole, std::vector<int>{0, 0, 1, 1});
   spoil(made);
-  return message_of([&] { verify_exchange(made, sum, whole); });
+  return message_of<InternalError>([&] { verify_exchange(made, sum, whole); });
 }
 
 TEST(VerifyExchange, finds_what_is_wrong) {

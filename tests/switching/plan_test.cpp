@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "../layout/replay.hpp"
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 #include "model_maps.hpp"
 #include "switching/bounds.hpp"
@@ -18,16 +19,6 @@ using layout::ShardMap;
 using testing::HasSubstr;
 
 constexpr Planner kAll[] = {Planner::relay, Planner::greedy, Planner::first, Planner::round_robin};
-
-template <class Error, class Call>
-std::string message_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Plans, name_the_tensor_that_nobody_holds) {
   const Model model = llama(2, 16, 4, 2, 24, 0);

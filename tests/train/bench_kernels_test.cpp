@@ -52,7 +52,7 @@ TEST(BenchKernels, the_table_gives_shares_of_the_rate_that_bounds) {
 TEST(BenchKernels, refuses_micro_batches_without_tokens) {
   BenchKernelsSettings settings = small();
   settings.tokens = 0;
-  EXPECT_EQ(error_of<UserError>([&] { bench_kernels(settings); }),
+  EXPECT_EQ(message_of<UserError>([&] { bench_kernels(settings); }),
             "bench kernels: --tokens, --seq and --threads must be 1 or more.");
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "../message_of.hpp"
 #include "config/model.hpp"
 
 namespace switchyard::train {
@@ -18,17 +19,6 @@ inline config::ModelConfig bench_model() {
   model.ffn_size = 48;
   model.vocab_size = 64;
   return model;
-}
-
-/// The message of the error that the call must throw.
-template <class Error, class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 }  // namespace switchyard::train

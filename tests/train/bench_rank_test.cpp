@@ -21,11 +21,11 @@ TEST(BenchPlans, home_is_where_the_first_strategy_uses_the_parameters) {
 }
 
 TEST(BenchPlans, strategies_that_do_not_fit_the_ranks_or_the_model_are_refused) {
-  EXPECT_EQ(error_of<UserError>([] { bench_plans(bench_model(), "fp32", {"1,4,1"}, cluster::uniform(1, 2)); }),
+  EXPECT_EQ(message_of<UserError>([] { bench_plans(bench_model(), "fp32", {"1,4,1"}, cluster::uniform(1, 2)); }),
             "strategy \"1,4,1\" needs 4 ranks, but the run has 2. Use degrees whose product is at most 2, or "
             "raise run.ranks.");
   EXPECT_EQ(
-      error_of<UserError>([] {
+      message_of<UserError>([] {
         bench_plans(bench_model(), "fp32", {"3,1,1", "1,3,1"}, cluster::uniform(1, 3));
       }),
       "strategy \"1,3,1\": groups[0].stages[0].mesh (outer=3) can't divide 4 heads with 2 key/value heads. The axes "

@@ -38,7 +38,7 @@ TEST(BenchStep, gives_the_same_losses_under_data_parallelism) {
 TEST(BenchStep, refuses_no_steps) {
   BenchStepSettings s = tiny();
   s.steps = 0;
-  EXPECT_EQ(error_of<UserError>([&] { bench_step(s); }), "bench step: --steps, --seq and --batch must be 1 or more.");
+  EXPECT_EQ(message_of<UserError>([&] { bench_step(s); }), "bench step: --steps, --seq and --batch must be 1 or more.");
 }
 
 }  // namespace

@@ -44,10 +44,10 @@ TEST(BenchSwitch, the_share_compares_equal_bytes) {
 TEST(BenchSwitch, refuses_a_switch_that_moves_and_copies_nothing) {
   BenchSwitchSettings settings = small();
   settings.to = settings.from;
-  EXPECT_EQ(error_of<UserError>([&] { bench_switch(settings); }),
+  EXPECT_EQ(message_of<UserError>([&] { bench_switch(settings); }),
             "bench switch: this switch moves and copies nothing. Give two strategies that differ.");
   settings.repetitions = 0;
-  EXPECT_EQ(error_of<UserError>([&] { bench_switch(settings); }),
+  EXPECT_EQ(message_of<UserError>([&] { bench_switch(settings); }),
             "bench switch: --ranks and --repetitions must be 1 or more.");
 }
 
