@@ -8,10 +8,10 @@
 
 Where the published strategies need more memory than the job allows, all four are timed on devices with a fifth more
 than they need, marked *. (a) is simulated with as many documents, each as long as the context. All are timed by
-`switchyard simulate`, on lengths drawn from a histogram for each dataset. Planner and simulator share their costs, so
+`switchyard simulate`, on lengths drawn from the recipe's histogram. Planner and simulator share their costs, so
 this compares plans, not systems.
 
-    bench/hotspa_table.py WORKLOADS [PROGRAM]      WORKLOADS: folder with commoncrawl-like.json and github-like.json
+    bench/hotspa_table.py [PROGRAM]
 """
 
 import json
@@ -49,14 +49,13 @@ def with_memory(program, folder, gib):
     return Machine(program, path)
 
 
-def case(program, recipe, workloads, folder):
+def case(program, recipe, folder):
     text = recipe.read_text()
     text = "\n".join(line for line in text.splitlines() if not line.startswith(("path =", "device =")))
     budget = int(re.search(r'^memory_budget = "(\d+) GiB"$', text, flags=re.M)[1])
-    dataset = "commoncrawl" if "commoncrawl" in recipe.stem else "github"
     padded, packed = folder / f"{recipe.stem}-padded.toml", folder / f"{recipe.stem}.toml"
-    for job, lengths in ((padded, "full"), (packed, workloads / f"{dataset}-like.json")):
-        job.write_text(text.replace("[batch]", f'[batch]\nlengths = "{lengths}"'))
+    packed.write_text(text)
+    padded.write_text(re.sub(r'^lengths = .*$', 'lengths = "full"', text, count=1, flags=re.M))
     machine, more = Machine(program, CLUSTER), []
     needed = max(machine.figures("simulate", packed)["peak_bytes"]) / 2**30
     if needed > budget:
@@ -70,13 +69,12 @@ def case(program, recipe, workloads, folder):
 
 
 def main():
-    workloads = pathlib.Path(sys.argv[1]).resolve()
-    program = sys.argv[2] if len(sys.argv) > 2 else str(ROOT / "build/switchyard")
+    program = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "build/switchyard")
     print("| case | (a) padded | (b) best single | (c) published | planner's plan | (d) | (c) / (d) "
           "|\n|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for recipe in sorted((ROOT / "recipes/hotspa").glob("*.toml")):
-            name, a, b, c, own, d = case(program, recipe, workloads, pathlib.Path(folder))
+            name, a, b, c, own, d = case(program, recipe, pathlib.Path(folder))
             print(f"| {name} | {a:.1f} | {b:.2f} | {c:.2f} | {own:.2f} | {d:.2f} | {c / d:.2f} |", flush=True)
 
 

@@ -407,7 +407,9 @@ Keys data_keys() {
       Batch<&BatchSettings::lengths>(
           "batch.lengths",
           "Document lengths for simulate, plan and show in place of the data's: \"full\" (every document is as long as "
-          "the context), or the path of a histogram written by `data stats --json`.")
+          "the context), \"commoncrawl\" or \"github\" (models of these corpora, recipes/lengths), or the path of a "
+          "histogram "
+          "written by `data stats --json`.")
           .fallback("the data's"),
       Row<&JobDraft::parallel_preset>(
           "parallel.preset",

@@ -1,12 +1,16 @@
 #include "data/drawn_lengths.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
+#include <ranges>
 
 #include "base/errors.hpp"
+#include "base/file_text.hpp"
 
 namespace switchyard::data {
 namespace {
@@ -23,6 +27,14 @@ LengthBin bin_of(const nlohmann::json& entry, const std::string& path, size_t in
   return bin;
 }
 
+std::string text_of(const std::string& path_or_name) {
+  const auto shipped = std::ranges::find(shipped_lengths(), path_or_name, &ShippedLengths::name);
+  if (shipped != shipped_lengths().end()) return std::string(shipped->text);
+  if (const std::optional<std::string> text = file_text(path_or_name)) return *text;
+  user_error("{}: can't read the histogram of lengths. Check the path, or use one of {}.", path_or_name,
+             fmt::join(std::views::transform(shipped_lengths(), &ShippedLengths::name), ", "));
+}
+
 /// Uniform in [0, 1), from 53 bits.
 double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
 
@@ -37,9 +49,7 @@ i64 draw(const std::vector<LengthBin>& bins, double total, std::mt19937_64& rand
 }  // namespace
 
 std::vector<LengthBin> read_length_bins(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) user_error("{}: can't read the histogram of lengths. Check the path.", path);
-  const nlohmann::json document = nlohmann::json::parse(file, nullptr, false);
+  const nlohmann::json document = nlohmann::json::parse(text_of(path), nullptr, false);
   if (document.is_discarded())
     user_error("{}: not JSON. `switchyard data stats DIR --json` writes a histogram of lengths.", path);
   if (!document.is_object() || !document.contains("bins") || !document["bins"].is_array())

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/sampler.hpp"
@@ -14,10 +16,18 @@ struct LengthBin {
   i64 lo = 0, hi = 0, count = 0;
 };
 
-/// The bins of a JSON file as `data stats --json` and json_of write it: "bins": [[lo, hi, count], ...].
-/// errors  UserError naming the file and what is wrong: not readable, not JSON, no bins, a bin without lengths
-/// (lo < 1, hi <= lo) or of a negative count, no documents in any bin; a bin may have none
-std::vector<LengthBin> read_length_bins(const std::string& path);
+/// A histogram that the program carries within it: recipes/lengths/<name>.json.
+struct ShippedLengths {
+  std::string_view name;
+  std::string_view text;
+};
+/// All shipped histograms, sorted by name.
+std::span<const ShippedLengths> shipped_lengths();
+
+/// The bins of a shipped histogram by its name, else of a JSON file as `data stats --json` and json_of write it:
+/// "bins": [[lo, hi, count], ...]. errors  UserError naming the file and what is wrong: not readable, not JSON, no
+/// bins, a bin without lengths (lo < 1, hi <= lo) or of a negative count, no documents in any bin; a bin may have none
+std::vector<LengthBin> read_length_bins(const std::string& path_or_name);
 
 /// The lengths of one step's batch, a function of (seed, step). Lengths above the context are split, clipped or
 /// refused.

@@ -88,5 +88,14 @@ TEST(DrawnLengths, a_file_that_is_no_histogram_is_refused) {
   EXPECT_THROW(read_length_bins("/no/such/file"), UserError);
 }
 
+TEST(DrawnLengths, shipped_histograms_have_names) {
+  for (const ShippedLengths& shipped : shipped_lengths()) {
+    const std::string name(shipped.name);
+    EXPECT_EQ(read_length_bins(name).front().lo, 16) << name;
+    EXPECT_EQ(read_length_bins(written(std::string(shipped.text))).size(), read_length_bins(name).size()) << name;
+  }
+  EXPECT_EQ(shipped_lengths().size(), 2u);
+}
+
 }  // namespace
 }  // namespace switchyard::data

@@ -1,5 +1,7 @@
 """Scripts for clusters pass their linters, and start the program with options that it has."""
 
+import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -73,3 +75,50 @@ def test_the_batch_script_resumes_a_run_that_has_checkpoints(tmp_path):
     assert again.stdout == (f"switchyard train job.toml --ranks 16 --out {tmp_path}/run --resume {tmp_path}/run\n"
                             "scontrol requeue 7\n")
     assert again.returncode == 138
+
+
+@pytest.fixture(scope="module")
+def lengths():
+    spec = importlib.util.spec_from_file_location("lengths", tiny.ROOT / "tools" / "lengths.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_histograms_are_those_that_their_script_writes(lengths):
+    assert sorted(path.stem for path in (RECIPES / "lengths").glob("*")) == sorted(lengths.MODELS)
+    for name in lengths.MODELS:
+        assert (RECIPES / "lengths" / f"{name}.json").read_text() == lengths.text_of(name), name
+
+
+def test_histograms_have_the_published_means_and_quartiles(lengths):
+    def mean(bins):
+        return sum((lo * (hi - 1)) ** 0.5 * count for lo, hi, count in bins) / sum(count for *_, count in bins)
+
+    assert round(mean(lengths.histogram(lengths.MODELS["github"]))) == 2101
+    bins = [row for row in lengths.histogram(lengths.MODELS["commoncrawl"]) if 512 <= row[0] < 8192]
+    seen, total, quartiles = 0, sum(count for *_, count in bins), []
+    for lo, hi, count in bins:
+        while len(quartiles) < 3 and seen + count >= (len(quartiles) + 1) * total / 4:
+            quartiles.append((lo, hi))
+        seen += count
+    assert [lo <= value < hi for (lo, hi), value in zip(quartiles, (661, 892, 1363))] == [True] * 3, quartiles
+
+
+def figures(*words):
+    result = tiny.run([tiny.PROGRAM, *words, "--json"])
+    assert result.stdout, result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_recipes_are_simulated_without_their_data(tmp_path):
+    recipe = RECIPES / "hotspa" / "7b-8gpu-github.toml"
+    ours = figures("simulate", recipe, "--cluster", "a800-80g")
+    copy = tmp_path / "github.json"  # a file is as good as the name
+    copy.write_text((RECIPES / "lengths" / "github.json").read_text())
+    assert figures("simulate", recipe, "--cluster", "a800-80g", "--lengths", copy) == ours
+    other = figures("simulate", recipe, "--cluster", "a800-80g", "--lengths", "commoncrawl")
+    assert other["step_seconds"] < ours["step_seconds"], "documents are shorter"
+    wrong = tiny.run([tiny.PROGRAM, "simulate", recipe, "--cluster", "a800-80g", "--lengths", "gitlab"])
+    assert wrong.returncode == 2 and wrong.stderr == (
+        "switchyard: gitlab: can't read the histogram of lengths. Check the path, or use one of commoncrawl, github.\n")
