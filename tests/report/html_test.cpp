@@ -60,14 +60,14 @@ TEST(Html, says_how_often_it_is_loaded_again) {
 TEST(Html, without_the_library_is_refused_with_the_remedy) {
   Assets none = kSmall;
   none.bokeh = {};
-  EXPECT_NE(compiler::message_of([&] { html_of(Page{}, none); }).find("built without the plotting library BokehJS"),
+  EXPECT_NE(message_of([&] { html_of(Page{}, none); }).find("built without the plotting library BokehJS"),
             std::string::npos);
 }
 
 TEST(Html, template_that_asks_for_an_unknown_part_is_a_bug) {
   Assets wrong = kSmall;
   wrong.html = "{{nothing}}";
-  EXPECT_NE(compiler::message_of<InternalError>([&] { html_of(Page{}, wrong); }).find("nothing"), std::string::npos);
+  EXPECT_NE(message_of<InternalError>([&] { html_of(Page{}, wrong); }).find("nothing"), std::string::npos);
 }
 
 TEST(Html, is_one_file_that_names_no_other) {

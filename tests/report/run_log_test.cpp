@@ -51,10 +51,9 @@ TEST(RunLog, has_validations_in_the_steps_that_they_follow) {
   EXPECT_EQ(column("validation/loss"), (Values{5, std::nullopt, 4}));
   EXPECT_EQ(column("validation/loss/to 8"), (Values{std::nullopt, std::nullopt, 6}));
   EXPECT_EQ(log.steps.series.size(), 3u);
-  EXPECT_NE(compiler::message_of([&] {
-              add_validations(log, "{\"step\":0}\n", "v");
-            }).find("v line 1 is no validation of a run ("),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { add_validations(log, "{\"step\":0}\n", "v"); }).find("v line 1 is no validation of a run ("),
+      std::string::npos);
 }
 
 TEST(RunLog, skips_a_last_line_that_is_cut_off) {
@@ -62,7 +61,7 @@ TEST(RunLog, skips_a_last_line_that_is_cut_off) {
 }
 
 TEST(RunLog, refuses_numbers_that_no_run_writes) {
-  const auto told = [](const std::string& text) { return compiler::message_of([&] { read_log(text, "log.jsonl"); }); };
+  const auto told = [](const std::string& text) { return message_of([&] { read_log(text, "log.jsonl"); }); };
   for (const char* line :
        {R"({"step":-2})", R"({"step":0})", R"({"step":1e308})", R"({"step":1.5})", R"({"step":null})",
         R"({"step":9223372036854775807})", R"({"step":1,"loss":1e999})", R"({"step":1,"seconds":-1})",
@@ -75,9 +74,7 @@ TEST(RunLog, refuses_numbers_that_no_run_writes) {
 }
 
 TEST(RunLog, names_file_and_line_of_what_is_not_a_step) {
-  const auto told = [](const std::string& text) {
-    return compiler::message_of([&] { read_log(text, "run/log.jsonl"); });
-  };
+  const auto told = [](const std::string& text) { return message_of([&] { read_log(text, "run/log.jsonl"); }); };
   EXPECT_NE(told("{\"step\":1}\nnonsense\n{\"step\":2}\n")
                 .find("run/log.jsonl line 2 is no step of a run (this is not valid JSON"),
             std::string::npos);

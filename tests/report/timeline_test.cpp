@@ -210,7 +210,7 @@ TEST(Timeline, of_a_trace_knows_its_step_and_the_hosts) {
 
 TEST(Timeline, that_is_no_trace_is_reported_with_its_name) {
   for (const char* text : {"", "{", "[]", "{\"traceEvents\": 3}", "{\"traceEvents\": [{\"ph\": \"X\"}]}"})
-    EXPECT_NE(compiler::message_of([&] {
+    EXPECT_NE(message_of([&] {
                 measured_timeline(text, "run/timeline.json");
               }).find("run/timeline.json is no timeline of a run"),
               std::string::npos)
@@ -221,7 +221,7 @@ TEST(Timeline, of_a_trace_has_numbers_that_a_run_can_have) {
   const auto told = [](const std::string& other, const std::string& event) {
     const std::string text =
         "{\"otherData\":" + other + ",\"traceEvents\":[{\"ph\":\"X\",\"name\":\"update u0\"," + event + "}]}";
-    return compiler::message_of([&] { measured_timeline(text, "timeline.json"); });
+    return message_of([&] { measured_timeline(text, "timeline.json"); });
   };
   const std::string good = R"("pid":0,"ts":0,"dur":1)";
   for (const char* other : {"[]", "3", R"({"step":-2})", R"({"step":0})", R"({"step":1e308})", R"({"step":"1"})",

@@ -370,7 +370,7 @@ TEST(Simulate, plans_of_a_model_share_the_times_of_segments) {
 
 TEST(Simulate, refuses_hardware_of_another_size) {
   const compiler::Plans plans = plans_under({"2,1,1"}, 1, 2);
-  EXPECT_EQ(compiler::message_of<InternalError>([&] { simulated(plans, 1, arithmetic_only(1, 3)); }),
+  EXPECT_EQ(message_of<InternalError>([&] { simulated(plans, 1, arithmetic_only(1, 3)); }),
             "hardware of 3 ranks for a program of 2");
 }
 

@@ -16,8 +16,6 @@
 namespace switchyard::train {
 namespace {
 
-using files::message_of;
-
 // Master is drawn with seed 5; the moments are given multiples of it, so that all three differ.
 void fill(const compiler::Plans& plans, runtime::Store& store) {
   store.home.initialize(random_weights(plans.graph(), 5));

@@ -11,7 +11,6 @@
 namespace switchyard::train {
 namespace {
 
-using files::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;

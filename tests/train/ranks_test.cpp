@@ -10,8 +10,6 @@
 namespace switchyard::train {
 namespace {
 
-using files::message_of;
-
 TEST(Ranks, EveryRankWorksOnceWithItsOwnNumber) {
   std::atomic<int> seen = 0;
   on_ranks(3, {}, cluster::uniform(1, 3), {}, [&](comm::Fabric& fabric) {

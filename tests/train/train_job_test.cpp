@@ -17,8 +17,6 @@
 namespace switchyard::train {
 namespace {
 
-using files::message_of;
-
 std::vector<nlohmann::json> log_of(const std::filesystem::path& out) {
   std::istringstream text(files::get(out / "log.jsonl"));
   std::vector<nlohmann::json> lines;

@@ -16,7 +16,6 @@
 namespace switchyard::train {
 namespace {
 
-using files::message_of;
 using testing::HasSubstr;
 
 const std::filesystem::path kFixtures = SWITCHYARD_FIXTURES;

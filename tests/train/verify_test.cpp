@@ -9,8 +9,6 @@
 namespace switchyard::train {
 namespace {
 
-using files::message_of;
-
 const std::string kFolder = SWITCHYARD_FIXTURES "/";
 
 struct Model {

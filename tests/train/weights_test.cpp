@@ -13,8 +13,6 @@
 namespace switchyard::train {
 namespace {
 
-using files::message_of;
-
 const std::string kFolder = SWITCHYARD_FIXTURES "/";
 
 ir::Graph graph_of(const config::ModelConfig& model) {
