@@ -15,13 +15,14 @@ struct BucketSpec {
   i64 max_length = 0;                 // tokens
   int strategy = 0;                   // index of the strategy in the job
   int replicas = 1;                   // pipelines that work on different tokens: groups times data parallel degree
-  i64 micro_batch_tokens = 0;         // capacity of a micro-batch; 0: max_length, times micro_batch_sequences if given
+  i64 micro_batch_tokens = 0;         // capacity of each ring rank of a micro-batch; 0: max_length, times
+                                      // micro_batch_sequences if given
   i64 micro_batch_sequences = 0;      // most documents of a micro-batch; 0: any number
-  i64 multiple = 1;                   // micro-batches are padded to a multiple of this many tokens
+  i64 multiple = 1;                   // each ring rank is padded to a multiple of this many tokens
   std::vector<Pipeline> pipelines{};  // of the replicas; empty: all have speed 1 and one stage
 };
 
-/// Tokens that a micro-batch of the bucket may have.
+/// Tokens that each ring rank of a micro-batch of the bucket may have.
 i64 micro_batch_capacity(const BucketSpec& bucket);
 
 /// Work of a sequence of n tokens: linear * n + quadratic * n^2. Any unit; only ratios count.

@@ -1,6 +1,8 @@
 // One global batch, laid out: which documents go to which strategy, pipeline and micro-batch.
 #pragma once
 
+#include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -14,29 +16,43 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-/// One micro-batch of T tokens. shard[r]: the pieces of ring rank r, T / shard.size() tokens each, padding last (one
-/// padding piece at most). Without ring attention there is one shard.
+/// The position in the document after the piece's last token.
+inline int end_of(const Piece& piece) { return piece.first + (piece.count - 1) * piece.stride + 1; }
+
+/// Attention pairs of the piece's queries: the token at position p sees p + 1 keys, wherever these lie.
+inline i64 attention_pairs(const Piece& piece) {
+  const i64 n = piece.count;
+  return n * (piece.first + i64{1}) + n * (n - 1) / 2 * piece.stride;
+}
+
+/// One micro-batch. Ring rank r has T[r] tokens, the pieces shard[r] one after the other, padding last (one padding
+/// piece at most). The numbers of tokens may differ, and some may be 0. Without ring attention there is one ring rank.
 struct MicroBatch {
-  i64 T = 0;
+  std::vector<i64> T;
   std::vector<std::vector<Piece>> shard;
   bool operator==(const MicroBatch&) const = default;
 };
 
+/// Tokens of a micro-batch on all its ring ranks, padding included.
+inline i64 tokens(const MicroBatch& micro_batch) {
+  return std::accumulate(micro_batch.T.begin(), micro_batch.T.end(), i64{0});
+}
+
 /// Attention pairs of a query and a key that it sees, over the documents of a micro-batch.
 inline double attention_pairs(const MicroBatch& micro_batch) {
-  double attention_pairs = 0;
+  double pairs = 0;
   for (const auto& shard : micro_batch.shard)
     for (const Piece& piece : shard)
-      if (piece.doc >= 0) attention_pairs += 0.5 * piece.count * (piece.count + 1.0);
-  return attention_pairs;
+      if (piece.doc >= 0) pairs += static_cast<double>(attention_pairs(piece));
+  return pairs;
 }
 
 /// Squared lengths, summed over the documents of a micro-batch.
 inline i64 squared_lengths(const MicroBatch& micro_batch) {
-  i64 sum = 0;
+  i64 sum = 0;  // n^2 is the sum of 2 p + 1 over the positions p of a document
   for (const auto& shard : micro_batch.shard)
     for (const Piece& piece : shard)
-      if (piece.doc >= 0) sum += i64{piece.count} * piece.count;
+      if (piece.doc >= 0) sum += 2 * attention_pairs(piece) - piece.count;
   return sum;
 }
 
@@ -45,7 +61,7 @@ inline i64 longest(const MicroBatch& micro_batch) {
   i64 most = 0;
   for (const auto& shard : micro_batch.shard)
     for (const Piece& piece : shard)
-      if (piece.doc >= 0 && piece.count > most) most = piece.count;
+      if (piece.doc >= 0) most = std::max<i64>(most, end_of(piece));
   return most;
 }
 

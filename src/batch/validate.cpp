@@ -10,10 +10,10 @@
 namespace switchyard::batch {
 namespace {
 
-i64 tokens_of(const MicroBatch& micro_batch) {
+// Tokens of documents.
+i64 tokens_of(const std::vector<Piece>& shard) {
   i64 tokens = 0;
-  for (const std::vector<Piece>& shard : micro_batch.shard)
-    for (const Piece& piece : shard) tokens += piece.doc < 0 ? 0 : piece.count;
+  for (const Piece& piece : shard) tokens += piece.doc < 0 ? 0 : piece.count;
   return tokens;
 }
 
@@ -73,30 +73,27 @@ class Placement {
 };
 
 void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, const std::string& where) {
-  const auto shards = static_cast<i64>(micro_batch.shard.size());
-  check(micro_batch.T >= 1 && shards >= 1 && micro_batch.T % shards == 0, "{}: {} tokens over {} shards", where,
-        micro_batch.T, shards);
-  check(micro_batch.T % bucket.multiple == 0, "{}: {} tokens are not a multiple of {}", where, micro_batch.T,
-        bucket.multiple);
-  for (const std::vector<Piece>& shard : micro_batch.shard) {
-    i64 tokens = 0;
+  check(!micro_batch.shard.empty() && micro_batch.T.size() == micro_batch.shard.size() && tokens(micro_batch) >= 1,
+        "{}: {} tokens, pieces of {} ring ranks", where, micro_batch.T, micro_batch.shard.size());
+  const i64 documents = documents_of(micro_batch), capacity = micro_batch_capacity(bucket);
+  for (std::size_t rank = 0; rank < micro_batch.T.size(); ++rank) {
+    const i64 T = micro_batch.T[rank];
+    const std::vector<Piece>& shard = micro_batch.shard[rank];
+    check(T >= 0 && T % bucket.multiple == 0, "{}: {} tokens are not a multiple of {}", where, T, bucket.multiple);
+    i64 all = 0;
     for (std::size_t i = 0; i < shard.size(); ++i) {
       check(shard[i].count >= 1, "{}: a piece of {} tokens", where, shard[i].count);
       check(shard[i].doc >= 0 || i + 1 == shard.size(), "{}: padding that is not last", where);
-      tokens += shard[i].count;
+      all += shard[i].count;
     }
-    check(tokens == micro_batch.T / shards, "{}: a shard of {} tokens instead of {}", where, tokens,
-          micro_batch.T / shards);
+    check(all == T, "{}: pieces of {} tokens on ring rank {} instead of {}", where, all, rank, T);
+    const i64 used = tokens_of(shard);
+    check(used <= capacity, "{}: {} tokens in a micro-batch of {}", where, used, capacity);
+    check(documents == 0 || T - used < bucket.multiple, "{}: {} tokens padded to {}, more than a multiple of {} needs",
+          where, used, T, bucket.multiple);
   }
-  const i64 used = tokens_of(micro_batch), capacity = micro_batch_capacity(bucket);
-  check(used <= capacity, "{}: {} tokens in a micro-batch of {}", where, used, capacity);
-  const i64 documents = documents_of(micro_batch);
   check(bucket.micro_batch_sequences == 0 || documents <= bucket.micro_batch_sequences,
         "{}: {} documents in a micro-batch of {}", where, documents, bucket.micro_batch_sequences);
-  // Ring shards are level to within a token per document, so the padded length is exact only with one shard.
-  if (shards == 1 && used > 0)
-    check(micro_batch.T - used < bucket.multiple, "{}: {} tokens padded to {}, more than a multiple of {} needs", where,
-          used, micro_batch.T, bucket.multiple);
 }
 
 // The bucket of a phase is that of its first document.
@@ -156,8 +153,8 @@ double padding_share(const StepPlan& plan) {
   for (const PhasePlan& phase : plan.phases)
     for (const auto& replica : phase.replica)
       for (const MicroBatch& micro_batch : replica) {
-        all += micro_batch.T;
-        used += tokens_of(micro_batch);
+        all += tokens(micro_batch);
+        for (const std::vector<Piece>& shard : micro_batch.shard) used += tokens_of(shard);
       }
   return all == 0 ? 0.0 : static_cast<double>(all - used) / static_cast<double>(all);
 }

@@ -9,7 +9,7 @@
 namespace switchyard::batch {
 namespace {
 
-constexpr std::byte kVersion{1};
+constexpr std::byte kVersion{2};
 
 class Writer {
  public:
@@ -68,11 +68,13 @@ class Reader {
 };
 
 void put(Writer& out, const MicroBatch& micro_batch) {
-  out.put(micro_batch.T);
-  out.put_size(micro_batch.shard.size());
-  for (const std::vector<Piece>& shard : micro_batch.shard) {
-    out.put_size(shard.size());
-    for (const Piece& piece : shard) {
+  check(micro_batch.T.size() == micro_batch.shard.size(), "a micro-batch of {} tokens on {} ring ranks", micro_batch.T,
+        micro_batch.shard.size());
+  out.put_size(micro_batch.T.size());
+  for (std::size_t rank = 0; rank < micro_batch.T.size(); ++rank) {
+    out.put(micro_batch.T[rank]);
+    out.put_size(micro_batch.shard[rank].size());
+    for (const Piece& piece : micro_batch.shard[rank]) {
       out.put(piece.doc);
       out.put(piece.first);
       out.put(piece.count);
@@ -82,11 +84,13 @@ void put(Writer& out, const MicroBatch& micro_batch) {
 }
 
 MicroBatch get_micro_batch(Reader& in) {
-  MicroBatch micro_batch{.T = in.get(), .shard = {}};
-  micro_batch.shard.resize(in.get_size());
-  for (std::vector<Piece>& shard : micro_batch.shard) {
-    shard.resize(in.get_size());
-    for (Piece& piece : shard) {
+  MicroBatch micro_batch;
+  micro_batch.T.resize(in.get_size());
+  micro_batch.shard.resize(micro_batch.T.size());
+  for (std::size_t rank = 0; rank < micro_batch.T.size(); ++rank) {
+    micro_batch.T[rank] = in.get();
+    micro_batch.shard[rank].resize(in.get_size());
+    for (Piece& piece : micro_batch.shard[rank]) {
       piece.doc = in.get();
       piece.first = in.get_int();
       piece.count = in.get_int();

@@ -385,7 +385,7 @@ class Assembler {
       if (first && pass != Pass::W && incoming != member.sends.end()) run.after.push_back({incoming->second, -1});
       if (first && sending && own.size() >= kUnsent) run.after.push_back({own[own.size() - kUnsent], -1});
       await_parameters(member, run);
-      const i64 T = micro_batches(member)[static_cast<size_t>(mb)].T;
+      const i64 T = batch::tokens(micro_batches(member)[static_cast<size_t>(mb)]);
       const int id = a_.add(std::move(run));
       a_.runs_.back().push_back(id);
       if (!last || !sending) return id;
@@ -454,7 +454,7 @@ class Assembler {
     if (index >= static_cast<int>(own.size())) return run;
     const batch::MicroBatch& mb = own[static_cast<size_t>(index)];
     const i64 whole = estimate_compute(s.cost[static_cast<size_t>(group)][static_cast<size_t>(stage)].of(pass),
-                                       static_cast<double>(mb.T), batch::attention_pairs(mb));
+                                       static_cast<double>(batch::tokens(mb)), batch::attention_pairs(mb));
     const ir::Segment& segment = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)].segment(pass);
     run.end = piece == ir::kWhole ? whole : whole / static_cast<i64>(segment.cuts.size() + 1);
     return run;

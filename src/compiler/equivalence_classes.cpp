@@ -146,10 +146,10 @@ i64 EquivalenceClasses::number_of(const ir::Task& t) {
     if (fresh) {
       const batch::MicroBatch& mb =
           phase(t.phase).replica[static_cast<size_t>(t.replica)][static_cast<size_t>(t.micro_batch)];
-      it->second =
-          numbers_
-              .try_emplace({mb.T, batch::squared_lengths(mb), batch::longest(mb)}, static_cast<i64>(numbers_.size()))
-              .first->second;
+      it->second = numbers_
+                       .try_emplace({batch::tokens(mb), batch::squared_lengths(mb), batch::longest(mb)},
+                                    static_cast<i64>(numbers_.size()))
+                       .first->second;
     }
     tokens = it->second;
   }

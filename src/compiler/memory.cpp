@@ -368,9 +368,10 @@ class Replay {
     it->second.local = &stages_.at(stage_of(t, stage), it->second.position);
     it->second.slot.assign(it->second.local->buffers(), -1);
     it->second.root.assign(it->second.local->roots(), -1);
-    it->second.extent = {mb.T, batch::squared_lengths(mb)};
-    const i64 weights = allocated(mb.T * size_of(DType::f64));
-    it->second.feeds = (random_ ? 4 : 3) * allocated(mb.T * size_of(DType::i64)) + allocated(mb.T * state_);
+    const i64 T = batch::tokens(mb);
+    it->second.extent = {T, batch::squared_lengths(mb)};
+    const i64 weights = allocated(T * size_of(DType::f64));
+    it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_);
     meter_.take(MemoryClass::workspace, it->second.feeds);
     if (state_ != size_of(DType::f64)) meter_.touch(MemoryClass::workspace, weights);  // made in fp64
     it->second.longest = batch::longest(mb);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -241,16 +242,17 @@ class ProgramPrinter {
   std::map<QueueKey, std::set<std::pair<int, int>>> seen_;
 };
 
-std::string pieces_text(const batch::MicroBatch& mb) {
-  std::string text;
-  for (const auto& shard : mb.shard)
+std::string micro_batch_text(const batch::MicroBatch& mb) {
+  std::vector<std::string> ranks;
+  for (const auto& shard : mb.shard) {
+    std::string& text = ranks.emplace_back();
     for (const batch::Piece& piece : shard) {
       text += text.empty() ? "" : ", ";
-      const int end = piece.first + (piece.count - 1) * piece.stride + 1;
-      text +=
-          piece.doc < 0 ? fmt::format("pad {}", piece.count) : fmt::format("doc{} {}..{}", piece.doc, piece.first, end);
+      text += piece.doc < 0 ? fmt::format("pad {}", piece.count)
+                            : fmt::format("doc{} {}..{}", piece.doc, piece.first, end_of(piece));
     }
-  return text;
+  }
+  return fmt::format("T={} {{{}}}", fmt::join(mb.T, "+"), fmt::join(ranks, " | "));
 }
 
 }  // namespace
@@ -262,8 +264,7 @@ std::string print_batch(const batch::StepPlan& plan) {
       text += fmt::format("{}/{}", letter_of(phase.strategy), replica);
       if (phase.replica[replica].empty()) text += " none";
       for (size_t mb = 0; mb < phase.replica[replica].size(); ++mb)
-        text +=
-            fmt::format(" mb{} T={} {{{}}}", mb, phase.replica[replica][mb].T, pieces_text(phase.replica[replica][mb]));
+        text += fmt::format(" mb{} {}", mb, micro_batch_text(phase.replica[replica][mb]));
       text += "\n";
     }
   return text;

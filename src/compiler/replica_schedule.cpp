@@ -60,7 +60,7 @@ schedule::Schedule schedule_of(const CompiledStrategy& s, int group, int mbs,
   if (!strategy.order.order.empty()) return by_hand(strategy, mbs);
   double T = 0, pairs = 0;
   for (const batch::MicroBatch& mb : micro_batches) {
-    T += static_cast<double>(mb.T) / static_cast<double>(micro_batches.size());
+    T += static_cast<double>(batch::tokens(mb)) / static_cast<double>(micro_batches.size());
     pairs += batch::attention_pairs(mb) / static_cast<double>(micro_batches.size());
   }
   return schedule_of(strategy.schedule, chunks, strategy.activation_cap, costs, mbs, T, pairs);

@@ -259,7 +259,7 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
   for (const std::vector<batch::MicroBatch>& replica : plan.phases.front().replica) {
     std::vector<PackedSequence> micro_batches;
     for (const batch::MicroBatch& micro_batch : replica)
-      micro_batches.push_back({micro_batch.T, batch::attention_pairs(micro_batch)});
+      micro_batches.push_back({batch::tokens(micro_batch), batch::attention_pairs(micro_batch)});
     ++number;
     if (micro_batches.empty()) continue;
     if (!unlike.empty() && unlike.back().micro_batches == micro_batches &&

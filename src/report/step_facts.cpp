@@ -79,16 +79,17 @@ class LinkCounter {
     const ir::StageCode& stage = strategy_of(plans_, plan_, task.phase)
                                      .groups[static_cast<size_t>(task.group)]
                                      .stages[static_cast<size_t>(task.stage)];
+    const i64 T = batch::tokens(mb);
     const size_t pattern = ir::pattern_of(stage, task.ranks, plans_.cluster());
     const ir::Segment& segment = stage.segment(task.pass);
     const ir::PieceRange range = ir::range_of(segment, task.piece);
     for (size_t i = range.first; i < range.end; ++i) {
       const ir::Instr& instr = segment.code[i];
       if (instr.op)
-        add_statistic_sums(task, stage, instr, mb.T);
+        add_statistic_sums(task, stage, instr, T);
       else
         for (const layout::Step& step : instr.exchanges[pattern]->steps)
-          add_step(task, stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T);
+          add_step(task, stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, T);
     }
   }
 
@@ -157,7 +158,7 @@ std::vector<PhaseLabel> phase_labels(const batch::StepPlan& plan, const Plans& p
     for (const compiler::Replica& replica : compiled.replicas) label.group.push_back(replica.group);
     for (const std::vector<batch::MicroBatch>& replica : plan.phases[phase].replica) {
       std::vector<MicroBatchLabel>& micro_batches = label.micro_batches.emplace_back();
-      for (const batch::MicroBatch& mb : replica) micro_batches.push_back({documents_of(mb), mb.T});
+      for (const batch::MicroBatch& mb : replica) micro_batches.push_back({documents_of(mb), batch::tokens(mb)});
     }
   }
   return labels;
@@ -183,7 +184,7 @@ std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan
     for (const auto& replica : phase.replica)
       for (const batch::MicroBatch& mb : replica) {
         ++rows[static_cast<size_t>(phase.strategy)].micro_batches;
-        rows[static_cast<size_t>(phase.strategy)].computed += mb.T;
+        rows[static_cast<size_t>(phase.strategy)].computed += batch::tokens(mb);
       }
   return rows;
 }

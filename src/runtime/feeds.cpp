@@ -8,7 +8,7 @@ namespace switchyard::runtime {
 namespace {
 
 at::Tensor keys_of(const batch::MicroBatch& micro_batch, const DropoutSeed& seed) {
-  at::Tensor keys = zeros({micro_batch.T}, DType::i64, at::kCPU);
+  at::Tensor keys = zeros({batch::tokens(micro_batch)}, DType::i64, at::kCPU);
   i64* key = keys.data_ptr<i64>();
   const std::uint64_t step = mix(mix(seed.seed) ^ static_cast<std::uint64_t>(seed.step));
   for (const batch::Piece& piece : micro_batch.shard[0]) {
@@ -65,7 +65,7 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
                          i64 valid_tokens, const FeedSettings& settings) {
   check(micro_batch.shard.size() == 1, "a micro-batch of {} ring shards", micro_batch.shard.size());
   MicroBatchFeeds feeds;
-  feeds.T = micro_batch.T;
+  feeds.T = batch::tokens(micro_batch);
   feeds.squared_lengths = batch::squared_lengths(micro_batch);
   if (settings.seed) feeds.keys = keys_of(micro_batch, *settings.seed).to(settings.device);
   at::Tensor positions = zeros({feeds.T}, DType::i64, at::kCPU);

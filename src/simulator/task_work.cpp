@@ -117,7 +117,8 @@ std::vector<int> TaskWork::places_of(const std::vector<int>& ranks) const {
 }
 
 const ReplicaSegment& TaskWork::segment(const Task& t) {
-  const auto [it, fresh] = segments_.try_emplace({t.phase, t.replica, t.stage, t.pass, t.piece, micro_batch(t).T});
+  const auto [it, fresh] =
+      segments_.try_emplace({t.phase, t.replica, t.stage, t.pass, t.piece, batch::tokens(micro_batch(t))});
   if (fresh) it->second = placed(t, times_of(t));
   return it->second;
 }
@@ -151,7 +152,7 @@ ReplicaSegment TaskWork::placed(const Task& t, const TimedSegment& timed) const 
 
 const TimedSegment& TaskWork::times_of(const Task& t) {
   const KnownSegments::Key key{&stage_of(t), t.pass, t.piece, places_of(t.ranks)};
-  const i64 tokens = micro_batch(t).T;
+  const i64 tokens = batch::tokens(micro_batch(t));
   return known_.times(key, tokens, [&] {
     const SegmentTimer& timer = known_.timer(key, [&] {
       return SegmentTimer(*key.stage, key.stage->segment(t.pass), t.piece, t.ranks, hardware_, plans_.cluster());

@@ -158,7 +158,7 @@ class ProfiledModel {
   static Call described(const runtime::TimedCall& timed) {
     const ir::LocalWork local = ir::local_work(timed.stage, timed.instr, timed.position);
     Call call{.name = timed.instr.op->name(),
-              .rows = static_cast<double>(timed.micro_batch.T) * local.share,
+              .rows = static_cast<double>(batch::tokens(timed.micro_batch)) * local.share,
               .columns = local.columns,
               .work = local.work_per_row(),
               .seconds = timed.time.count};

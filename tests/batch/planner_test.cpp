@@ -83,7 +83,7 @@ TEST(Planner, PhasesRunLongestThenShortestThenUpward) {
 TEST(Planner, AMicroBatchIsPaddedToTheMultipleAndNotToTheBucket) {
   const std::vector<BucketSpec> buckets{{.max_length = 64, .multiple = 4}};
   const StepPlan plan = plan_batch(0, std::vector<i64>{9, 5}, buckets, {});
-  const std::vector<std::vector<MicroBatch>> replicas{{{.T = 16,
+  const std::vector<std::vector<MicroBatch>> replicas{{{.T = {16},
                                                         .shard = {{{.doc = 0, .first = 0, .count = 9},
                                                                    {.doc = 1, .first = 0, .count = 5},
                                                                    {.doc = -1, .first = 0, .count = 2}}}}}};

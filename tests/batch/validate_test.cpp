@@ -22,8 +22,8 @@ StepPlan good() {
   return {.step = 5,
           .valid_tokens = 26,
           .phases = {
-              {.strategy = 1, .replica = {{{.T = 24, .shard = {{{2, 0, 20, 1}, {-1, 0, 4, 1}}}}}}},
-              {.strategy = 0, .replica = {{{.T = 12, .shard = {{{0, 0, 6, 1}, {1, 0, 3, 1}, {-1, 0, 3, 1}}}}}, {}}}}};
+              {.strategy = 1, .replica = {{{.T = {24}, .shard = {{{2, 0, 20, 1}, {-1, 0, 4, 1}}}}}}},
+              {.strategy = 0, .replica = {{{.T = {12}, .shard = {{{0, 0, 6, 1}, {1, 0, 3, 1}, {-1, 0, 3, 1}}}}}, {}}}}};
 }
 
 std::string error_of(const std::function<void(StepPlan&)>& damage) {
@@ -46,7 +46,7 @@ TEST(Validate, AGoodPlanPasses) {
 
 TEST(Validate, AMissingDocumentIsNamed) {
   EXPECT_THAT(error_of([](StepPlan& plan) {
-                pieces(plan).erase(pieces(plan).begin() + 1), pieces(plan).back().count = 2, micro_batch(plan).T = 8;
+                pieces(plan).erase(pieces(plan).begin() + 1), pieces(plan).back().count = 2, micro_batch(plan).T = {8};
               }),
               HasSubstr("document 1: 0 of 3 tokens are placed"));
 }
@@ -56,7 +56,7 @@ TEST(Validate, AMissingTokenIsNamed) {
       error_of([](StepPlan& plan) { pieces(plan)[0].count = 5, pieces(plan)[1].count = 3, pieces(plan)[2].count = 4; }),
       HasSubstr("12, more than a multiple of 4"));
   EXPECT_THAT(error_of([](StepPlan& plan) {
-                pieces(plan) = {{0, 1, 5, 1}, {1, 0, 3, 1}}, micro_batch(plan).T = 8;
+                pieces(plan) = {{0, 1, 5, 1}, {1, 0, 3, 1}}, micro_batch(plan).T = {8};
               }),
               HasSubstr("document 0: 5 of 6 tokens"));
 }
@@ -75,8 +75,8 @@ TEST(Validate, ADocumentPlacedTwiceIsNamed) {
 TEST(Validate, ADocumentOverTwoMicroBatchesIsNamed) {
   EXPECT_THAT(error_of([](StepPlan& plan) {
                 pieces(plan) = {{0, 0, 5, 1}, {1, 0, 3, 1}};
-                micro_batch(plan).T = 8;
-                plan.phases[1].replica[1] = {{.T = 4, .shard = {{{0, 5, 1, 1}, {-1, 0, 3, 1}}}}};
+                micro_batch(plan).T = {8};
+                plan.phases[1].replica[1] = {{.T = {4}, .shard = {{{0, 5, 1, 1}, {-1, 0, 3, 1}}}}};
               }),
               HasSubstr("replica 1, micro-batch 0: document 0 is also in another micro-batch"));
 }
@@ -89,11 +89,11 @@ TEST(Validate, PiecesOutsideTheirDocumentAreNamed) {
 }
 
 TEST(Validate, WrongMicroBatchSizesAndPaddingAreNamed) {
-  EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = 16; }),
-              HasSubstr("a shard of 12 tokens instead of 16"));
-  EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = 14; }),
+  EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = {16}; }),
+              HasSubstr("pieces of 12 tokens on ring rank 0 instead of 16"));
+  EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = {14}; }),
               HasSubstr("14 tokens are not a multiple of 4"));
-  EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = 16, pieces(plan)[2].count = 7; }),
+  EXPECT_THAT(error_of([](StepPlan& plan) { micro_batch(plan).T = {16}, pieces(plan)[2].count = 7; }),
               HasSubstr("9 tokens padded to 16, more than a multiple of 4"));
   EXPECT_THAT(error_of([](StepPlan& plan) { std::swap(pieces(plan)[1], pieces(plan)[2]); }),
               HasSubstr("padding that is not last"));
@@ -105,7 +105,7 @@ TEST(Validate, AMicroBatchBeyondItsCapacityIsNamed) {
   const StepPlan plan{
       .step = 0,
       .valid_tokens = 18,
-      .phases = {{.strategy = 0, .replica = {{{.T = 20, .shard = {{{0, 0, 16, 1}, {1, 0, 4, 1}}}}}, {}}}}};
+      .phases = {{.strategy = 0, .replica = {{{.T = {20}, .shard = {{{0, 0, 16, 1}, {1, 0, 4, 1}}}}}, {}}}}};
   try {
     validate(plan, lengths, kBuckets);
     FAIL();
@@ -118,7 +118,7 @@ TEST(Validate, AMicroBatchOfTooManyDocumentsIsNamed) {
   const std::vector<i64> lengths{8, 4};
   const StepPlan plan{.step = 0,
                       .valid_tokens = 10,
-                      .phases = {{.strategy = 0, .replica = {{{.T = 12, .shard = {{{0, 0, 8, 1}, {1, 0, 4, 1}}}}}}}}};
+                      .phases = {{.strategy = 0, .replica = {{{.T = {12}, .shard = {{{0, 0, 8, 1}, {1, 0, 4, 1}}}}}}}}};
   EXPECT_NO_THROW(validate(plan, lengths, std::vector<BucketSpec>{{.max_length = 8, .micro_batch_sequences = 2}}));
   try {
     validate(plan, lengths,
@@ -135,9 +135,9 @@ TEST(Validate, TheWrongBucketStrategyOrReplicasAreNamed) {
   EXPECT_THAT(error_of([](StepPlan& plan) { plan.phases[1].replica.pop_back(); }),
               HasSubstr("phase 1 has 1 replicas, its bucket 2"));
   EXPECT_THAT(error_of([](StepPlan& plan) {
-                plan.phases[0].replica[0].push_back({.T = 8, .shard = {{{0, 0, 6, 1}, {-1, 0, 2, 1}}}});
+                plan.phases[0].replica[0].push_back({.T = {8}, .shard = {{{0, 0, 6, 1}, {-1, 0, 2, 1}}}});
                 pieces(plan) = {{1, 0, 3, 1}, {-1, 0, 1, 1}};
-                micro_batch(plan).T = 4;
+                micro_batch(plan).T = {4};
               }),
               HasSubstr("document 0 of 6 tokens belongs in bucket 1, not 0"));
   EXPECT_THAT(error_of([](StepPlan& plan) {
@@ -164,23 +164,64 @@ TEST(Validate, WithAMaskThereMayBeFewerLabels) {
   }
 }
 
-TEST(Validate, RingShardsMayShareADocument) {
-  const std::vector<i64> lengths{9, 4};
-  const std::vector<BucketSpec> buckets{{.max_length = 16, .multiple = 2}};
-  // Zigzag over two ring ranks: 9 = 3 + 2 + 2 + 2, 4 = 1 + 1 + 1 + 1.
-  StepPlan plan{.step = 0,
-                .valid_tokens = 11,
-                .phases = {{.strategy = 0,
-                            .replica = {{{.T = 14,
-                                          .shard = {{{0, 0, 3, 1}, {0, 7, 2, 1}, {1, 0, 1, 1}, {1, 3, 1, 1}},
-                                                    {{0, 3, 4, 1}, {1, 1, 2, 1}, {-1, 0, 1, 1}}}}}}}}};
-  validate(plan, lengths, buckets);
-  EXPECT_DOUBLE_EQ(padding_share(plan), 1.0 / 14);
-  EXPECT_THAT(replica_work(plan.phases[0], lengths, {.linear = 1, .quadratic = 1}),
+class ValidateRing : public testing::Test {
+ protected:
+  // Zigzag over ring ranks 0 and 1: 9 = 2 + 2 + 2 + 3 tokens, 4 = 1 + 1 + 1 + 1. Rank 2 has none.
+  StepPlan plan_{
+      .step = 0,
+      .valid_tokens = 11,
+      .phases = {{.strategy = 0,
+                  .replica = {{{.T = {8, 6, 0},
+                                .shard = {{{0, 0, 2, 1}, {0, 6, 3, 1}, {1, 0, 1, 1}, {1, 3, 1, 1}, {-1, 0, 1, 1}},
+                                          {{0, 2, 4, 1}, {1, 1, 2, 1}},
+                                          {}}}}}}}};
+  MicroBatch& micro_batch_ = plan_.phases[0].replica[0][0];
+  BucketSpec bucket_{.max_length = 9, .multiple = 2};
+  const std::vector<i64> lengths_{9, 4};
+
+  std::string error() const {
+    try {
+      validate(plan_, lengths_, {&bucket_, 1});
+    } catch (const InternalError& error) {
+      return error.what();
+    }
+    return "valid";
+  }
+};
+
+TEST_F(ValidateRing, RanksShareDocumentsAndMayHaveNoTokens) {
+  EXPECT_EQ(error(), "valid");
+  EXPECT_DOUBLE_EQ(padding_share(plan_), 1.0 / 14);
+  EXPECT_THAT(replica_work(plan_.phases[0], lengths_, {.linear = 1, .quadratic = 1}),
               ElementsAre(testing::DoubleEq(90 + 20)));
-  plan.phases[0].replica[0][0].shard[1][0].first = 2;
-  EXPECT_THROW(validate(plan, lengths, buckets), InternalError);
   EXPECT_EQ(padding_share({}), 0);
+}
+
+TEST_F(ValidateRing, ATokenOnTwoRanksIsNamed) {
+  micro_batch_.shard[1][0].first = 1;
+  EXPECT_THAT(error(), HasSubstr("token 1 of document 0 is placed twice"));
+}
+
+TEST_F(ValidateRing, EachRankIsPaddedToTheMultipleAndNoFurther) {
+  bucket_.multiple = 4;
+  EXPECT_THAT(error(), HasSubstr("6 tokens are not a multiple of 4"));
+  bucket_.multiple = 2;
+  micro_batch_.T[2] = 2;
+  EXPECT_THAT(error(), HasSubstr("pieces of 0 tokens on ring rank 2 instead of 2"));
+  micro_batch_.shard[2] = {{-1, 0, 2, 1}};
+  EXPECT_THAT(error(), HasSubstr("0 tokens padded to 2, more than a multiple of 2"));
+}
+
+TEST_F(ValidateRing, CapacityIsThatOfARank) {
+  bucket_.micro_batch_tokens = 7;
+  EXPECT_EQ(error(), "valid");
+  bucket_.micro_batch_tokens = 6;
+  EXPECT_THAT(error(), HasSubstr("7 tokens in a micro-batch of 6"));
+}
+
+TEST_F(ValidateRing, ATokenCountForEachRankIsNeeded) {
+  micro_batch_.T.pop_back();
+  EXPECT_THAT(error(), HasSubstr("[8, 6] tokens, pieces of 3 ring ranks"));
 }
 
 }  // namespace

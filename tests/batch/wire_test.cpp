@@ -35,8 +35,14 @@ TEST(Wire, ExtremeNumbersAndRingShardsSurvive) {
   const StepPlan plan{
       .step = std::numeric_limits<i64>::max(),
       .valid_tokens = std::numeric_limits<i64>::min(),
-      .phases = {{.strategy = -1, .replica = {{}, {{.T = 4, .shard = {{{7, 1, 2, 2}}, {{-1, 0, 2, 1}}, {}}}}}}}};
+      .phases = {
+          {.strategy = -1, .replica = {{}, {{.T = {2, 2, 0}, .shard = {{{7, 1, 2, 2}}, {{-1, 0, 2, 1}}, {}}}}}}}};
   EXPECT_EQ(decode(encode(plan)), plan);
+}
+
+TEST(Wire, ARingRankWithoutItsNumberOfTokensIsABug) {
+  const StepPlan plan{.phases = {{.replica = {{{.T = {2}, .shard = {{{0, 0, 2, 1}}, {}}}}}}}};
+  EXPECT_THROW(encode(plan), InternalError);
 }
 
 TEST(Wire, EveryCutIsNoticed) {
@@ -55,7 +61,7 @@ TEST(Wire, BytesAfterTheEndAreNoticed) {
 
 TEST(Wire, AnotherVersionIsRefused) {
   std::vector<std::byte> bytes = encode(example());
-  bytes[0] = std::byte{2};
+  bytes[0] = std::byte{1};
   EXPECT_THAT(message_of<ClusterError>([&] { decode(bytes); }),
               HasSubstr("unknown version. Start every rank with the same program."));
 }

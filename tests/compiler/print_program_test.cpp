@@ -215,5 +215,12 @@ TEST(PrintBatch, names_documents_padding_and_empty_replicas) {
             "B/0 mb0 T=12 {doc2 0..12}\nB/1 mb0 T=9 {doc4 0..9}\nB/2 mb0 T=5 {doc3 0..5}\nB/3 none\n");
 }
 
+TEST(PrintBatch, separates_ring_ranks) {
+  const batch::StepPlan plan{
+      .phases = {{.strategy = 1,
+                  .replica = {{{.T = {6, 4, 0}, .shard = {{{3, 0, 5, 1}, {-1, 0, 1, 1}}, {{3, 5, 4, 1}}, {}}}}}}}};
+  EXPECT_EQ(print_batch(plan), "B/0 mb0 T=6+4+0 {doc3 0..5, pad 1 | doc3 5..9 | }\n");
+}
+
 }  // namespace
 }  // namespace switchyard::compiler

@@ -62,7 +62,7 @@ inline ir::Graph bare_products() {
 
 /// One document of `tokens` tokens in a micro-batch of T.
 inline batch::MicroBatch micro_batch_of(i64 doc, int tokens, i64 T) {
-  batch::MicroBatch mb{T, {{{doc, 0, tokens, 1}}}};
+  batch::MicroBatch mb{{T}, {{{doc, 0, tokens, 1}}}};
   if (T > tokens) mb.shard[0].push_back({-1, 0, static_cast<int>(T) - tokens, 1});
   return mb;
 }

@@ -24,7 +24,7 @@ std::string message(const batch::MicroBatch& row, const Documents& documents) {
 const Documents kDocuments = {{5, 6, 7}, {8, 9}};
 
 TEST(Feeds, PositionsBeginAnewAndEveryTokenButTheLastIsLabelledByTheNext) {
-  const batch::MicroBatch row{8, {{{1, 0, 2, 1}, {0, 0, 3, 1}, {-1, 0, 3, 1}}}};
+  const batch::MicroBatch row{{8}, {{{1, 0, 2, 1}, {0, 0, 3, 1}, {-1, 0, 3, 1}}}};
   const MicroBatchFeeds feeds = feeds_of(row, kDocuments, {}, 4, {.state = DType::f64});
   EXPECT_EQ(feeds.T, 8);
   EXPECT_THAT(integers(feeds.ids.narrow(0, 0, 5)), ElementsAre(8, 9, 5, 6, 7));
@@ -35,7 +35,7 @@ TEST(Feeds, PositionsBeginAnewAndEveryTokenButTheLastIsLabelledByTheNext) {
 }
 
 TEST(Feeds, ALabelThatDoesNotCountHasNoWeight) {
-  const batch::MicroBatch row{6, {{{1, 0, 2, 1}, {0, 0, 3, 1}, {-1, 0, 1, 1}}}};
+  const batch::MicroBatch row{{6}, {{{1, 0, 2, 1}, {0, 0, 3, 1}, {-1, 0, 1, 1}}}};
   const auto weights = [&](const Labels& labels) {
     const MicroBatchFeeds feeds = feeds_of(row, kDocuments, labels, 4, {.state = DType::f64});
     EXPECT_THAT(integers(feeds.ids.narrow(0, 0, 5)), ElementsAre(8, 9, 5, 6, 7));
@@ -50,7 +50,7 @@ TEST(Feeds, ALabelThatDoesNotCountHasNoWeight) {
 }
 
 TEST(Feeds, AStageThatReadsNoTokensNeedsNone) {
-  const batch::MicroBatch row{6, {{{1, 0, 2, 1}, {0, 0, 3, 1}, {-1, 0, 1, 1}}}};
+  const batch::MicroBatch row{{6}, {{{1, 0, 2, 1}, {0, 0, 3, 1}, {-1, 0, 1, 1}}}};
   const MicroBatchFeeds feeds = feeds_of(row, Documents(2), {}, 4, {.reads_tokens = false});
   EXPECT_THAT(integers(feeds.positions.narrow(0, 0, 5)), ElementsAre(0, 1, 0, 1, 2));
   EXPECT_EQ(feeds.blocks.size(), 2u);
@@ -58,7 +58,7 @@ TEST(Feeds, AStageThatReadsNoTokensNeedsNone) {
 }
 
 TEST(Feeds, PaddingHasNoBlockOfAttention) {
-  const batch::MicroBatch row{8, {{{1, 0, 2, 1}, {0, 0, 3, 1}, {-1, 0, 3, 1}}}};
+  const batch::MicroBatch row{{8}, {{{1, 0, 2, 1}, {0, 0, 3, 1}, {-1, 0, 3, 1}}}};
   const auto blocks = feeds_of(row, kDocuments, {}, 4, {.state = DType::f32}).blocks;
   ASSERT_EQ(blocks.size(), 2u);
   EXPECT_EQ(blocks[1].q, 2);
@@ -69,21 +69,22 @@ TEST(Feeds, PaddingHasNoBlockOfAttention) {
 }
 
 TEST(Feeds, WeightsHaveTheStatesType) {
-  const batch::MicroBatch row{2, {{{1, 0, 2, 1}}}};
+  const batch::MicroBatch row{{2}, {{{1, 0, 2, 1}}}};
   EXPECT_EQ(feeds_of(row, kDocuments, {}, 4, {.state = DType::f32}).weights.scalar_type(), at::kFloat);
 }
 
 TEST(Feeds, ADocumentThatIsCutIsRefused) {
-  EXPECT_THAT(message({2, {{{0, 0, 2, 1}}}}, kDocuments), HasSubstr("document 0 is not whole in its micro-batch"));
-  EXPECT_THAT(message({1, {{{1, 1, 1, 1}}}}, kDocuments), HasSubstr("document 1 is not whole in its micro-batch"));
+  EXPECT_THAT(message({{2}, {{{0, 0, 2, 1}}}}, kDocuments), HasSubstr("document 0 is not whole in its micro-batch"));
+  EXPECT_THAT(message({{1}, {{{1, 1, 1, 1}}}}, kDocuments), HasSubstr("document 1 is not whole in its micro-batch"));
 }
 
 TEST(Feeds, AMicroBatchThatItsPiecesDoNotFillIsRefused) {
-  EXPECT_THAT(message({4, {{{0, 0, 3, 1}}}}, kDocuments), HasSubstr("pieces of 3 tokens in a micro-batch of 4"));
+  EXPECT_THAT(message({{4}, {{{0, 0, 3, 1}}}}, kDocuments), HasSubstr("pieces of 3 tokens in a micro-batch of 4"));
 }
 
 TEST(Feeds, RingShardsAreRefused) {
-  EXPECT_THAT(message({4, {{{1, 0, 2, 1}}, {{-1, 0, 2, 1}}}}, kDocuments), HasSubstr("a micro-batch of 2 ring shards"));
+  EXPECT_THAT(message({{2, 2}, {{{1, 0, 2, 1}}, {{-1, 0, 2, 1}}}}, kDocuments),
+              HasSubstr("a micro-batch of 2 ring shards"));
 }
 
 }  // namespace

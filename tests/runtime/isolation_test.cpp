@@ -16,7 +16,8 @@ at::Tensor logits_of(const std::string& spec, int ranks, const Documents& docume
   const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
   EXPECT_EQ(plan.phases.at(0).replica.at(0).size(), 1u);
   const ir::Program program = compiler::assemble(plan, plans, {.train = false});
-  at::Tensor whole = empty({plan.phases[0].replica[0][0].T, tiny_llama().vocab_size}, DType::f64, at::kCPU);
+  at::Tensor whole =
+      empty({batch::tokens(plan.phases[0].replica[0][0]), tiny_llama().vocab_size}, DType::f64, at::kCPU);
   std::mutex mutex;
   const auto ends = comm::run_ranks(comm::thread_fabrics(ranks, plans.cluster(), {}), [&](comm::Fabric& fabric) {
     Store store(plans, fabric.rank(), at::kCPU);

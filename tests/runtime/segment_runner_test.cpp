@@ -16,7 +16,7 @@ class SegmentRunnerOnOneRank : public testing::Test {
     store_.home.initialize(tiny_values(plans_.graph()));
     for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit)
       store_.working.allocate(phase_, {}, unit);
-    state_.feeds = feeds_of({5, {{{0, 0, 4, 1}, {-1, 0, 1, 1}}}}, {{1, 2, 3, 4}}, {}, 3, {.state = DType::f64});
+    state_.feeds = feeds_of({{5}, {{{0, 0, 4, 1}, {-1, 0, 1, 1}}}}, {{1, 2, 3, 4}}, {}, 3, {.state = DType::f64});
     hooks_.await = [this](int unit) { awaited_.push_back(unit); };
     hooks_.release = [this](int unit) { released_.push_back(unit); };
   }

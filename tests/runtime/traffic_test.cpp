@@ -92,7 +92,8 @@ Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& pl
     const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
     const ir::StageCode& stage =
         strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
-    const i64 T = phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)].T;
+    const i64 T =
+        batch::tokens(phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)]);
     bytes = bytes + announced(stage.segment(task.pass), task.piece, stage,
                               strategy.replica_ranks(task.replica, task.stage), T, plans.cluster());
   }

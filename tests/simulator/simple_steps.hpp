@@ -43,7 +43,7 @@ struct Step {
       phase.strategy = static_cast<int>(s);
       phase.replica.resize(plans.strategies()[s].replicas.size());
       for (int d = 0; d < documents_of_each; ++d)
-        phase.replica[static_cast<size_t>(d) % phase.replica.size()].push_back({32, {{{document++, 0, 32, 1}}}});
+        phase.replica[static_cast<size_t>(d) % phase.replica.size()].push_back({{32}, {{{document++, 0, 32, 1}}}});
     }
     program = compiler::assemble(plan, plans, {});
   }

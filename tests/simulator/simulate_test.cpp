@@ -222,7 +222,7 @@ TEST(Simulate, replicas_on_hosts_of_their_own_have_the_times_of_their_documents)
     plan.phases[0].replica.resize(2);
     for (size_t replica = 0; replica < 2; ++replica)
       plan.phases[0].replica[replica].push_back(
-          {lengths[replica], {{{static_cast<i64>(replica), 0, lengths[replica], 1}}}});
+          {{lengths[replica]}, {{{static_cast<i64>(replica), 0, lengths[replica], 1}}}});
     const ir::Program program = compiler::assemble(plan, plans, {});
     const Simulation simulation = simulate(program, plan, plans, hardware);
     for (size_t id = 0; id < program.tasks.size(); ++id) {

@@ -12,7 +12,7 @@ constexpr double kP = 0.3;
 
 MicroBatchFeeds feeds(std::uint64_t seed, i64 step) {
   Documents documents(2, std::vector<std::int32_t>(kT / 2, 1));
-  return feeds_of({kT, {{{0, 0, kT / 2, 1}, {1, 0, kT / 2, 1}}}}, documents, {}, 1,
+  return feeds_of({{kT}, {{{0, 0, kT / 2, 1}, {1, 0, kT / 2, 1}}}}, documents, {}, 1,
                   {.state = DType::f64, .seed = DropoutSeed{seed, step}});
 }
 
