@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "batch/packing.hpp"
+#include "batch/ring_map.hpp"
 
 namespace switchyard::batch {
 namespace {
@@ -46,15 +47,9 @@ void check_order(std::span<const int> order, std::size_t buckets) {
 MicroBatch micro_batch_of(PackedSequence micro_batch, i64 multiple) {
   std::sort(micro_batch.items.begin(), micro_batch.items.end(),
             [](const Item& a, const Item& b) { return a.doc < b.doc; });
-  const i64 T = (micro_batch.tokens + multiple - 1) / multiple * multiple;
-  MicroBatch out{.T = {T}, .shard = {{}}};
-  std::vector<Piece>& pieces = out.shard.front();
-  pieces.reserve(micro_batch.items.size() + 1);
-  for (const Item& item : micro_batch.items)
-    pieces.push_back({.doc = item.doc, .first = 0, .count = static_cast<int>(item.tokens), .stride = 1});
-  if (T > micro_batch.tokens)
-    pieces.push_back({.doc = -1, .first = 0, .count = static_cast<int>(T - micro_batch.tokens), .stride = 1});
-  return out;
+  std::vector<PlacedDocument> documents;
+  for (const Item& item : micro_batch.items) documents.push_back({.doc = item.doc, .tokens = item.tokens, .span = {}});
+  return lay_out(documents, 1, multiple);
 }
 
 PhasePlan plan_phase(std::vector<Item> items, const BucketSpec& bucket) {

@@ -1,0 +1,91 @@
+#include "batch/ring_map.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+
+namespace switchyard::batch {
+
+std::vector<Piece> pieces_on(const PlacedDocument& document, int rank) {
+  const auto& [doc, tokens, span] = document;
+  if (rank < span.first || rank >= span.first + span.degree) return {};
+  const int place = span.mirrored ? span.first + span.degree - 1 - rank : rank - span.first;
+  const int chunks = 2 * span.degree;
+  std::vector<Piece> pieces;
+  for (const int chunk : {place, chunks - 1 - place}) {
+    const auto first = static_cast<int>(tokens * chunk / chunks);
+    const int count = static_cast<int>(tokens * (chunk + 1) / chunks) - first;
+    if (count == 0) continue;
+    if (!pieces.empty() && end_of(pieces.back()) == first)
+      pieces.back().count += count;
+    else
+      pieces.push_back({.doc = doc, .first = first, .count = count});
+  }
+  return pieces;
+}
+
+MicroBatch lay_out(std::span<const PlacedDocument> documents, int ring_ranks, i64 multiple) {
+  const auto ranks = static_cast<std::size_t>(ring_ranks);
+  MicroBatch out{.T = std::vector<i64>(ranks), .shard = std::vector<std::vector<Piece>>(ranks)};
+  for (const PlacedDocument& document : documents) {
+    const Span& span = document.span;
+    check(span.first >= 0 && span.degree >= 1 && span.first + span.degree <= ring_ranks,
+          "document {} lies on ring ranks {} to {} of {}", document.doc, span.first, span.first + span.degree - 1,
+          ring_ranks);
+    for (int rank = span.first; rank < span.first + span.degree; ++rank)
+      for (const Piece& piece : pieces_on(document, rank)) {
+        out.shard[static_cast<std::size_t>(rank)].push_back(piece);
+        out.T[static_cast<std::size_t>(rank)] += piece.count;
+      }
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const i64 padded = (out.T[rank] + multiple - 1) / multiple * multiple;
+    if (padded > out.T[rank]) out.shard[rank].push_back({.doc = -1, .count = static_cast<int>(padded - out.T[rank])});
+    out.T[rank] = padded;
+  }
+  return out;
+}
+
+Mask mask_of(const Piece& queries, const Piece& keys) {
+  if (queries == keys) return Mask::causal;
+  return keys.first < queries.first ? Mask::full : Mask::nothing;
+}
+
+std::vector<Piece> keys_needed(const PlacedDocument& document, int rank, int holder) {
+  const std::vector<Piece> queries = pieces_on(document, rank);
+  std::vector<Piece> keys = pieces_on(document, holder);
+  std::erase_if(keys, [&](const Piece& piece) {
+    return std::ranges::all_of(queries, [&](const Piece& query) { return mask_of(query, piece) == Mask::nothing; });
+  });
+  return keys;
+}
+
+std::vector<ReceivedKeys> received_keys(const PlacedDocument& document, int ranks_per_host) {
+  const int first = document.span.first, end = first + document.span.degree;
+  std::vector<std::vector<Piece>> pieces;
+  for (int rank = first; rank < end; ++rank) pieces.push_back(pieces_on(document, rank));
+  const auto of = [&](int rank) { return static_cast<std::size_t>(rank - first); };
+  const auto needs = [&](int rank, const Piece& keys) {
+    return !pieces[of(rank)].empty() && mask_of(pieces[of(rank)].back(), keys) == Mask::full;
+  };
+  std::vector<ReceivedKeys> received(pieces.size());
+  for (int rank = first; rank < end; ++rank) {  // all keys before its last piece but those of its first one
+    const std::vector<Piece>& own = pieces[of(rank)];
+    if (!own.empty()) received[of(rank)].inside = own.back().first - (own.size() > 1 ? own.front().count : 0);
+  }
+  for (int holder = first; holder < end; ++holder)
+    for (const Piece& keys : pieces[of(holder)])
+      for (int host = first / ranks_per_host; host <= (end - 1) / ranks_per_host; ++host) {
+        if (host == holder / ranks_per_host) continue;
+        for (int hops = 0; hops < ranks_per_host; ++hops) {
+          const int rank = host * ranks_per_host + (holder + hops) % ranks_per_host;
+          if (rank < first || rank >= end || !needs(rank, keys)) continue;
+          received[of(rank)].inside -= keys.count;
+          received[of(rank)].across += keys.count;
+          break;
+        }
+      }
+  return received;
+}
+
+}  // namespace switchyard::batch

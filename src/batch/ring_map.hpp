@@ -1,0 +1,54 @@
+// Index map of ring attention: which tokens of a document each ring rank has, which keys and values its queries need,
+// and what it receives for them. Source: Ring Attention, arXiv 2310.01889; two chunks for each rank, so that causal
+// masks leave all ranks equal work: Llama 3, arXiv 2407.21783, section 3.3.2.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "batch/step_plan.hpp"
+
+namespace switchyard::batch {
+
+/// Ring ranks [first, first + degree) of a micro-batch, which share a document. Rank first + p has place p in it, or
+/// place degree - 1 - p where it is mirrored.
+struct Span {
+  int first = 0, degree = 1;
+  bool mirrored = false;
+  bool operator==(const Span&) const = default;
+};
+
+/// A document of a micro-batch: its number in the step, its length in tokens, and the ring ranks that have it.
+struct PlacedDocument {
+  i64 doc = 0, tokens = 0;
+  Span span{};
+};
+
+/// The pieces of a document on a ring rank, in order of tokens; none outside its span. The document has 2 * degree
+/// chunks, chunk i from token floor(tokens * i / (2 * degree)) on; place p has chunks p and 2 * degree - 1 - p. Chunks
+/// that touch are one piece, empty ones are none.
+std::vector<Piece> pieces_on(const PlacedDocument& document, int rank);
+
+/// The micro-batch of these documents on so many ring ranks, each padded to the multiple. Documents keep their order.
+MicroBatch lay_out(std::span<const PlacedDocument> documents, int ring_ranks, i64 multiple);
+
+/// What the queries of a piece see of the keys of a piece of the same document: nothing, those up to each query itself
+/// (the same piece), or all. Both come from pieces_on.
+enum class Mask { nothing, causal, full };
+Mask mask_of(const Piece& queries, const Piece& keys);
+
+/// The pieces on `holder` that queries on `rank` see.
+std::vector<Piece> keys_needed(const PlacedDocument& document, int rank, int holder);
+
+/// Tokens whose keys and values a ring rank receives in one pass, from its own host and from others.
+struct ReceivedKeys {
+  i64 inside = 0, across = 0;
+  bool operator==(const ReceivedKeys&) const = default;
+};
+
+/// What each rank of the document's span receives, first to last. Ring ranks [i * ranks_per_host, (i + 1) *
+/// ranks_per_host) are a host. A piece crosses to a host once: to the first rank that needs it, counted from the place
+/// in the host that its holder has in its own; this rank passes it on inside.
+std::vector<ReceivedKeys> received_keys(const PlacedDocument& document, int ranks_per_host);
+
+}  // namespace switchyard::batch
