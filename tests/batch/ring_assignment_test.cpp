@@ -183,6 +183,16 @@ TEST(RingAssignment, takes_the_ranks_that_a_document_needs_to_fit) {
   EXPECT_FALSE(assign(std::vector<i64>{85, 7}, ring));
 }
 
+TEST(RingAssignment, spreads_a_document_where_no_rank_has_room_for_it) {
+  const Ring ring{.ranks = 2, .ranks_per_host = 2, .capacity = 10, .costs = {.per_token = 1, .per_key_inside = 10}};
+  const std::vector<i64> lengths{8, 8, 4};
+  const auto found = assign(lengths, ring);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->span[0].degree, 1);
+  EXPECT_EQ(found->span[2].degree, 2);
+  EXPECT_LT(found->seconds, assign_uniform(lengths, ring)->seconds);
+}
+
 TEST(RingAssignment, that_is_uniform_has_the_one_degree_that_is_quickest) {
   const Ring ring{.ranks = 4, .ranks_per_host = 4, .capacity = 1000, .costs = {1, 1, 0, 0, 0}};
   const auto uniform = assign_uniform(std::vector<i64>{100, 40, 40}, ring);
