@@ -26,7 +26,7 @@ bool sets_key(const JobOptions& options, const std::string& key) {
 std::string defaults(const JobOptions& options) {
   std::string text = "[batch]\nlengths = \"full\"\n";
   if (!sets_key(options, "batch.tokens")) text += fmt::format("sequences = {}\n", kSequences);
-  return text + "[data]\nlong_documents = \"split\"\n[run]\nprecision = \"bf16\"\n";
+  return text + "[run]\nprecision = \"bf16\"\n";
 }
 
 void check_complete(const JobOptions& options, JobKind kind) {
