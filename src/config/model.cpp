@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <ranges>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -145,7 +144,9 @@ i64 parameter_count(const ModelConfig& model) {
 }
 
 std::string model_preset_names() {
-  return fmt::format("{}", fmt::join(std::views::transform(kPresets, &Preset::name), ", "));
+  std::string names;
+  for (const Preset& preset : kPresets) names += fmt::format("{}{}", names.empty() ? "" : ", ", preset.name);
+  return names;
 }
 
 ModelConfig model_preset(const std::string& name) {

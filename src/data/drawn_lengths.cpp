@@ -1,13 +1,12 @@
 #include "data/drawn_lengths.hpp"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
-#include <ranges>
 
 #include "base/errors.hpp"
 #include "base/file_text.hpp"
@@ -28,11 +27,13 @@ LengthBin bin_of(const nlohmann::json& entry, const std::string& path, size_t in
 }
 
 std::string text_of(const std::string& path_or_name) {
-  const auto shipped = std::ranges::find(shipped_lengths(), path_or_name, &ShippedLengths::name);
-  if (shipped != shipped_lengths().end()) return std::string(shipped->text);
+  std::string names;
+  for (const ShippedLengths& shipped : shipped_lengths()) {
+    if (shipped.name == path_or_name) return std::string(shipped.text);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", shipped.name);
+  }
   if (const std::optional<std::string> text = file_text(path_or_name)) return *text;
-  user_error("{}: can't read the histogram of lengths. Check the path, or use one of {}.", path_or_name,
-             fmt::join(std::views::transform(shipped_lengths(), &ShippedLengths::name), ", "));
+  user_error("{}: can't read the histogram of lengths. Check the path, or use one of {}.", path_or_name, names);
 }
 
 /// Uniform in [0, 1), from 53 bits.
