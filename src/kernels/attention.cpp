@@ -31,7 +31,7 @@ bool inputs_fit(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
 void check_blocks(const std::vector<AttentionBlock>& blocks, i64 queries, i64 keys) {
   for (const AttentionBlock& b : blocks) {
     check(b.q >= 0 && b.qn >= 0 && b.q + b.qn <= queries && b.k >= 0 && b.kn >= 0 && b.k + b.kn <= keys &&
-              (!b.causal || b.qn == b.kn),
+              (!b.causal || b.qn <= b.kn),
           "attention: block of queries {}+{} against keys {}+{}{} doesn't fit {} queries and {} keys", b.q, b.qn, b.k,
           b.kn, b.causal ? " (causal)" : "", queries, keys);
   }
@@ -71,7 +71,8 @@ at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const AttentionBl
                      double scale) {
   at::Tensor scores = q.matmul(k.transpose(1, 2)).mul_(scale);
   if (block.causal) {
-    const at::Tensor hidden = scores.new_ones({n, k.size(1)}, scores.options().dtype(at::kBool)).triu(i + 1);
+    const at::Tensor hidden =
+        scores.new_ones({n, k.size(1)}, scores.options().dtype(at::kBool)).triu(block.kn - block.qn + i + 1);
     scores.view({k.size(0), -1, n, k.size(1)}).masked_fill_(hidden, -std::numeric_limits<double>::infinity());
   }
   return scores;

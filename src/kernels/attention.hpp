@@ -10,7 +10,8 @@ class Tensor;
 
 namespace switchyard::kernels {
 
-/// The qn queries from row q on and the kn keys from row k on. causal (qn == kn only): query i sees keys 0..i.
+/// The qn queries from row q on and the kn keys from row k on. causal (qn <= kn): the queries are those of the last qn
+/// keys, and query i sees the keys 0..kn - qn + i.
 struct AttentionBlock {
   int q = 0, qn = 0, k = 0, kn = 0;
   bool causal = false;

@@ -15,21 +15,22 @@ namespace switchyard::kernels {
 namespace {
 
 // Tile sizes: products run near their peak from 64 rows on, and half the work of a causal tile on the diagonal is
-// wasted. Key tiles are multiples of query tiles, so that every query of a tile sees the first key of each key tile.
+// wasted.
 constexpr i64 kQueries = 64, kKeys = 256;                   // forward
 constexpr i64 kQueriesBackward = 128, kKeysBackward = 128;  // backward
-static_assert(kKeys % kQueries == 0 && kKeysBackward % kQueriesBackward == 0);
 
-/// Queries [q, q + rows) against keys [k, k + columns). Row r sees only the first `seen + r` columns.
+/// Queries [q, q + rows) against keys [k, k + columns). Row r sees only the first `seen + r` columns, if any.
 struct Tile {
   i64 q, rows, k, columns, seen;
-  i64 visible(i64 row) const { return std::min(columns, seen + row); }
+  i64 visible(i64 row) const { return std::clamp<i64>(seen + row, 0, columns); }
 };
 
+/// Keys of a block that its first i queries see.
+i64 keys_seen_by(const AttentionBlock& block, i64 i) { return block.causal ? block.kn - block.qn + i : block.kn; }
+
 Tile tile_of(const AttentionBlock& block, i64 i, i64 rows, i64 j, i64 columns) {
-  const i64 qn = std::min(rows, block.qn - i),
-            kn = std::min({columns, block.kn - j, block.causal ? i + qn - j : block.kn});
-  return {block.q + i, qn, block.k + j, kn, block.causal ? i - j + 1 : kn};
+  const i64 qn = std::min(rows, block.qn - i), kn = std::min(columns, keys_seen_by(block, i + qn) - j);
+  return {block.q + i, qn, block.k + j, kn, block.causal ? keys_seen_by(block, i + 1) - j : kn};
 }
 
 template <class T>
@@ -133,7 +134,7 @@ void forward_tile(Rows<T> o, T* lse, const AttentionInput<T>& in, const Attentio
   const i64 dim = in.head_dim, q_column = head * dim, k_column = head / (in.heads / in.kv_heads) * dim;
   T *top = scratch, *old_top = top + kQueries, *sum = old_top + kQueries, *factor = sum + kQueries,
     *scores = factor + kQueries;
-  const i64 rows = std::min(kQueries, block.qn - i), end = block.causal ? i + rows : block.kn;
+  const i64 rows = std::min(kQueries, block.qn - i), end = keys_seen_by(block, i + rows);
   T* out = o[block.q + i] + q_column;
   std::fill(top, top + rows, -std::numeric_limits<T>::infinity());
   std::fill(sum, sum + rows, T(0));
@@ -185,7 +186,8 @@ void backward_tile(const BackwardOutput<T>& out, const AttentionInput<T>& in, co
 }
 
 double work_of(const AttentionBlock& block) {
-  return static_cast<double>(block.qn) * static_cast<double>(block.kn) * (block.causal ? 0.5 : 1.0);
+  const double hidden = block.causal ? 0.5 * block.qn : 0;
+  return block.qn * (block.kn - hidden);
 }
 
 /// Groups the blocks into sets with disjoint keys, so that two sets never add to the same row of dk.
@@ -218,7 +220,7 @@ void attention_tiles(Rows<T> o, T* lse, const AttentionInput<T>& in, const std::
     for (i64 head = 0; head < in.heads; ++head) {
       for (i64 i = 0; i < block.qn; i += kQueries) {
         tasks.push_back({&block, i, head});
-        costs.push_back(static_cast<double>(block.causal ? i + kQueries : block.kn));
+        costs.push_back(static_cast<double>(keys_seen_by(block, std::min<i64>(i + kQueries, block.qn))));
       }
     }
   }
@@ -252,7 +254,8 @@ void attention_tiles_backward(Rows<T> dq, Rows<T> dk, Rows<T> dv, Rows<const T> 
     for (const AttentionBlock& block : sets[t / static_cast<std::size_t>(in.kv_heads)]) {
       for (i64 head = kv_head * per_kv_head; head < (kv_head + 1) * per_kv_head; ++head) {
         for (i64 j = 0; j < block.kn; j += kKeysBackward) {
-          for (i64 i = block.causal ? j : 0; i < block.qn; i += kQueriesBackward) {
+          const i64 sees_none = std::max<i64>(j - keys_seen_by(block, 0), 0);  // of the keys from j on: so many queries
+          for (i64 i = sees_none / kQueriesBackward * kQueriesBackward; i < block.qn; i += kQueriesBackward) {
             backward_tile<T>(out, in, tile_of(block, i, kQueriesBackward, j, kKeysBackward), head, scratch);
           }
         }

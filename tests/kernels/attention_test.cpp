@@ -29,7 +29,7 @@ Reference reference(const Case& c, const Doubles& q, const Doubles& k, const Dou
   for (const auto& b : c.blocks) {
     for (i64 h = 0; h < c.heads; ++h) {
       for (i64 i = 0; i < b.qn; ++i) {
-        const i64 seen = b.causal ? i + 1 : b.kn, row = ((b.q + i) * c.heads + h) * D;
+        const i64 seen = b.causal ? b.kn - b.qn + i + 1 : b.kn, row = ((b.q + i) * c.heads + h) * D;
         const auto key_row = [&](i64 j) { return ((b.k + j) * c.kv_heads + h / per) * D; };
         Doubles p(static_cast<std::size_t>(seen)), dp(p.size());
         double top = -INFINITY, sum = 0, delta = 0;
@@ -131,6 +131,37 @@ TEST(Attention, BlocksMayShareKeysSkipRowsAndDifferInLength) {
                4,   2,
                8,   {{0, 20, 0, 90, false}, {25, 70, 0, 90, false}, {95, 130, 50, 270, false}, {225, 5, 60, 5, true}}};
   for (const auto type : kTypes) compare(c, type, 4);
+}
+
+TEST(Attention, CausalQueriesMayBeTheLastOfTheirKeys) {
+  // Keys before the first query's own one: fewer and more than a tile, so that tiles of keys begin inside, at and
+  // behind what a tile of queries sees.
+  const std::vector<std::pair<int, int>> sizes = {{1, 2},     {1, 300},   {64, 65},   {130, 131}, {100, 228},
+                                                  {129, 257}, {128, 400}, {300, 301}, {70, 700},  {200, 383}};
+  Case all{0, 0, 4, 2, 8, {}};
+  for (const auto& [queries, keys] : sizes) {
+    for (const auto type : kTypes) compare({queries, keys, 2, 1, 5, {{0, queries, 0, keys, true}}}, type, 3);
+    all.blocks.push_back({static_cast<int>(all.queries), queries, static_cast<int>(all.keys), keys, true});
+    all.queries += queries;
+    all.keys += keys;
+  }
+  for (const auto type : kTypes) compare(all, type);
+}
+
+TEST(Attention, PiecesOfADocumentEqualTheWholeDocument) {
+  // Queries of each piece against all keys up to the piece's end: gradients of keys add up over the pieces.
+  const Case whole = documents({333}, 4, 2, 8);
+  Case pieces = whole;
+  pieces.blocks.clear();
+  for (const auto& [first, end] : {std::pair{0, 47}, {47, 150}, {150, 151}, {151, 333}})
+    pieces.blocks.push_back({first, end - first, 0, end, true});
+  Tensors expected = tensors_of(whole, at::kDouble, 0), actual = tensors_of(whole, at::kDouble, 0);
+  run(expected, whole, 0.25);
+  run(actual, pieces, 0.25);
+  expect_close(actual.o, values(expected.o), 1e-13, "o");
+  expect_close(actual.dq, values(expected.dq), 1e-12, "dq");
+  expect_close(actual.dk, values(expected.dk), 1e-12, "dk");
+  expect_close(actual.dv, values(expected.dv), 1e-12, "dv");
 }
 
 TEST(Attention, BlocksWithoutKeysOrQueriesGiveNothing) {
