@@ -54,14 +54,18 @@ std::vector<i64> lengths_of_step(const config::Job& job, i64 index) {
   return data::Sampler::lengths(sampler.batch(sampler.cursor_of(index)));
 }
 
+batch::StepPlan planned_batch(const config::Job& job, const std::vector<batch::BucketSpec>& buckets, i64 index,
+                              const std::vector<i64>& lengths) {
+  return batch::plan_batch(index, lengths, buckets, compiler::work_model(job.model.config), compiler::phase_order(job));
+}
+
 StepPlanner::StepPlanner(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths)
     : plans_(plans),
       budget_(job.run.memory_budget.count),
       step_{.lengths = std::move(lengths), .plan = {}, .program = {}},
       assembler_(step_.plan, plans),
       check_(step_.plan, plans, budget_) {
-  step_.plan = batch::plan_batch(index, step_.lengths, compiler::bucket_specs(job, plans),
-                                 compiler::work_model(job.model.config), compiler::phase_order(job));
+  step_.plan = planned_batch(job, compiler::bucket_specs(job, plans), index, step_.lengths);
   prefetch(job.run.prefetch ? static_cast<int>(plans.units().size()) : 0);
   while (budget_ > 0 && units_ > 0 && !check_.may_fit(step_.program)) prefetch(check_.fewer_units(units_));
 }
@@ -118,10 +122,6 @@ std::string checkpoint_copy_line(i64 bytes) {
       "While a checkpoint is written, its copy takes up to {} more on a rank; where there is no room for it, training "
       "waits (run.async_save)\n",
       format_bytes(Bytes{bytes}));
-}
-
-PlannedStep first_step(const config::Job& job, const compiler::Plans& plans) {
-  return first_steps(job, plans, 1).front();
 }
 
 }  // namespace switchyard::apps

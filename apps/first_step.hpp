@@ -24,6 +24,9 @@ struct PlannedStep {
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count);
 /// The same for step index + 1 alone.
 std::vector<i64> lengths_of_step(const config::Job& job, i64 index);
+/// The batch of step index + 1, for documents of these lengths.
+batch::StepPlan planned_batch(const config::Job& job, const std::vector<batch::BucketSpec>& buckets, i64 index,
+                              const std::vector<i64>& lengths);
 /// Step index + 1, for documents of these lengths. Where the job has a memory budget, its program prefetches at first
 /// what one of the ranks has memory for.
 class StepPlanner {
@@ -57,8 +60,6 @@ i64 checkpoint_copy(const config::Job& job, const compiler::Plans& plans);
 /// What a copy of so many bytes needs, as a line; empty for 0.
 std::string checkpoint_copy_line(i64 bytes);
 
-/// Step 1 of the job, with lengths_of_steps.
-PlannedStep first_step(const config::Job& job, const compiler::Plans& plans);
 /// Steps 1 to `count` of the job, with lengths_of_steps.
 std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Plans& plans, int count);
 

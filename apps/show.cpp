@@ -25,7 +25,7 @@ namespace {
 struct Options {
   std::string what, cluster;
   JobOptions job;
-  int rank = -1, bucket = 0;
+  int rank = -1, bucket = 0, step = 1;
   bool shards = false;
 };
 
@@ -55,23 +55,33 @@ void print_buckets(const config::Job& job) {
   }
 }
 
-void show_plan(const config::Job& job, const compiler::Plans& plans, bool shards) {
+void show_plan(const config::Job& job, const compiler::Plans& plans, const Options& options) {
   print_buckets(job);
-  if (shards) fmt::print("\n{}", compiler::print_plan(plans));
-  const PlannedStep step = first_step(job, plans);
-  fmt::print("\nMemory in the first step, which has {} documents; {} a rank are allowed\n{}{}", step.lengths.size(),
+  if (options.shards) fmt::print("\n{}", compiler::print_plan(plans));
+  const PlannedStep step = planned_step(job, plans, options.step - 1, lengths_of_step(job, options.step - 1));
+  fmt::print("\nMemory in step {}, which has {} documents; {} a rank are allowed\n{}{}", options.step,
+             step.lengths.size(),
              job.run.memory_budget.count > 0 ? format_bytes(job.run.memory_budget) : "any number of bytes",
              compiler::print_memory(step.program, step.plan, plans), checkpoint_copy_line(checkpoint_copy(job, plans)));
 }
 
-void show_program(const config::Job& job, const compiler::Plans& plans, int rank) {
-  const PlannedStep step = first_step(job, plans);
+void show_batch(const config::Job& job, const compiler::Plans& plans, i64 index) {
+  const std::vector<i64> lengths = lengths_of_step(job, index);
+  const std::vector<batch::BucketSpec> buckets = compiler::bucket_specs(job, plans);
+  std::vector<std::string> names;
+  for (const config::Bucket& bucket : job.buckets) names.push_back(bucket.strategy.name);
+  fmt::print("{}", compiler::print_documents(planned_batch(job, buckets, index, lengths), lengths, buckets,
+                                             compiler::work_model(job.model.config), names));
+}
+
+void show_program(const config::Job& job, const compiler::Plans& plans, const Options& options) {
+  const PlannedStep step = planned_step(job, plans, options.step - 1, lengths_of_step(job, options.step - 1));
   fmt::print("{} documents, {} labels\n{}\n", step.lengths.size(), step.plan.valid_tokens,
              compiler::print_batch(step.plan));
   fmt::print(
       "number, task, queue on each rank (s switching, c compute, p point to point, b bulk), waits, transfers in "
       "bytes\n{}",
-      compiler::print_program(step.program, step.plan, plans, rank));
+      compiler::print_program(step.program, step.plan, plans, options.rank));
   fmt::print("Tasks that only allocate a unit's working parameters are left out.\n");
 }
 
@@ -107,9 +117,11 @@ int run(const Options& options) {
   if (options.rank >= plans.cluster().ranks())
     user_error("--rank {}: the job has ranks 0 to {}.", options.rank, plans.cluster().ranks() - 1);
   if (options.what == "plan")
-    show_plan(job, plans, options.shards);
+    show_plan(job, plans, options);
+  else if (options.what == "batch")
+    show_batch(job, plans, options.step - 1);
   else
-    show_program(job, plans, options.rank);
+    show_program(job, plans, options);
   return 0;
 }
 
@@ -119,15 +131,18 @@ void add_show(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("show",
                                          "Prints a job's model, a strategy as a file to edit, which rank holds what, "
-                                         "or the tasks of every rank in the first step");
-  command->add_option("what", options->what, "model, strategy, plan or program")
+                                         "where a step's documents lie, or its tasks on every rank");
+  command->add_option("what", options->what, "model, strategy, plan, batch or program")
       ->required()
-      ->check(CLI::IsMember({"model", "strategy", "plan", "program"}));
+      ->check(CLI::IsMember({"model", "strategy", "plan", "batch", "program"}));
   add_job_options(*command, options->job, JobKind::given);
   command->add_flag("--shards", options->shards,
                     "plan: lists, too, which part of every parameter each rank has under each strategy");
   command->add_option("--bucket", options->bucket, "strategy: number of the bucket, from 0, the longest first")
       ->check(CLI::NonNegativeNumber);
+  command->add_option("--step", options->step, "plan, batch, program: the step whose documents are taken")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
   command->add_option("--rank", options->rank, "program: prints only the tasks of this rank")
       ->check(CLI::NonNegativeNumber);
   command

@@ -176,4 +176,26 @@ std::vector<double> replica_work(const PhasePlan& phase, std::span<const i64> le
   return out;
 }
 
+Balance balance_of(const PhasePlan& phase, std::span<const i64> lengths, const BucketSpec& bucket,
+                   const WorkModel& work) {
+  Balance balance{.share = replica_work(phase, lengths, work)};
+  double total = 0, speeds = 0, fastest = 0, heaviest = 0;
+  for (size_t r = 0; r < balance.share.size(); ++r) {
+    const double speed = bucket.pipelines.empty() ? 1 : bucket.pipelines[r].speed;
+    total += balance.share[r];
+    balance.share[r] /= speed;
+    speeds += speed;
+    fastest = std::max(fastest, speed);
+  }
+  for (const auto& replica : phase.replica)
+    for (const MicroBatch& micro_batch : replica)
+      for (const auto& shard : micro_batch.shard)
+        for (const Piece& piece : shard)
+          if (piece.doc >= 0) heaviest = std::max(heaviest, work(lengths[static_cast<size_t>(piece.doc)]));
+  if (total == 0) return balance;
+  for (double& share : balance.share) share *= speeds / total;
+  balance.bound = std::max(1.0, heaviest / fastest * speeds / total);
+  return balance;
+}
+
 }  // namespace switchyard::batch

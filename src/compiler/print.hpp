@@ -2,6 +2,7 @@
 // their order.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "batch/planner.hpp"
@@ -24,6 +25,13 @@ std::string print_memory(const ir::Program& program, const batch::StepPlan& plan
 
 /// The micro-batches of a step: pipeline, tokens and documents.
 std::string print_batch(const batch::StepPlan& plan);
+
+/// Where the documents of a step lie: for each phase a table of its replicas, with tokens, query-key pairs and work as
+/// a part of an even share (by speed), the distance from the bound, then the documents of every micro-batch. lengths:
+/// of the documents; names: of the strategies. No line is longer than 100 columns, unless a strategy's name is.
+std::string print_documents(const batch::StepPlan& plan, std::span<const i64> lengths,
+                            std::span<const batch::BucketSpec> buckets, const batch::WorkModel& work,
+                            std::span<const std::string> names);
 
 /// The tasks of a step. A column per rank, with the letter of the queue that runs the task there: s switching, c
 /// compute, p point to point, b bulk. `12`: waits for task 12; `u1:6`: for task 6 at the first use of unit 1; `27.u3`:

@@ -247,7 +247,7 @@ def finished(tmp_path_factory, corpus):
 PRINTING = {"version": ["--version"], "help": ["--help"], "help of train": ["train", "--help"],
             "help of keys": ["train", "--help-keys"],
             "model": ["show", "model", "job-file.toml"], "plan": ["show", "plan", "job-file.toml"],
-            "program": ["show", "program", "job-file.toml"],
+            "program": ["show", "program", "job-file.toml"], "batch": ["show", "batch", "job-file.toml"],
             "strategy": ["show", "strategy", "job-file.toml"],
             "simulate": ["simulate", "job-file.toml", "--cluster", "demo", "--json"],
             "planner": ["plan", "job-file.toml", "--cluster", "demo"],

@@ -91,6 +91,18 @@ def resident(process, file):
                if text.partition("\n")[0].endswith(file))
 
 
+def test_show_batch_lists_the_documents_that_training_takes(folder):
+    job = write_job(folder, "batches.toml", BOTH)
+    for logged in tiny.train(job, "--out", folder / "batches", cwd=folder):
+        shown = tiny.run([tiny.PROGRAM, "show", "batch", job, "--step", logged["step"]], cwd=folder)
+        assert shown.returncode == 0, shown.stderr
+        head = re.match(r"Step (\d+): (\d+) documents, (\d+) tokens", shown.stdout)
+        assert int(head[1]) == logged["step"] and int(head[3]) == logged["tokens"]
+        listed = dict(re.findall(r"(?<=[ ,])(\d+) \((\d+)\)", shown.stdout))
+        assert sorted(map(int, listed)) == list(range(int(head[2])))
+        assert sum(map(int, listed.values())) == logged["tokens"]
+
+
 def test_ranks_read_only_what_their_tokens_need(folder):
     """Of a pipeline of four stages only the first and the last."""
     job = write_job(folder, "pipeline.toml", [("data/texts", 1)], "1,1,4", steps=1000000, checkpoint_every=0)

@@ -64,7 +64,7 @@ def test_options_say_the_same_as_a_file(job, lengths):
     options = [*OPTIONS, "--lengths", lengths]
     assert figures("simulate", *options, "--strategy", STRATEGY, *CLUSTER) == figures("simulate", job, *CLUSTER)
     assert figures("plan", *options, "--ranks", 8, *CLUSTER)["chosen"] == figures("plan", job, *CLUSTER)["chosen"]
-    for what in ("model", "plan", "program", "strategy"):
+    for what in ("model", "plan", "batch", "program", "strategy"):
         assert run("show", what, *options, "--strategy", STRATEGY) == run("show", what, job)
 
 
@@ -96,7 +96,7 @@ def test_a_folder_is_a_model(tmp_path):
 
 
 def test_tables_fit_100_columns(job):
-    for words in (["show", "model", job], ["show", "plan", job]):
+    for words in (["show", "model", job], ["show", "plan", job], ["show", "batch", job]):
         for line in run(*words).splitlines():
             assert len(line) <= 100, line
     assert "model.layers.0.mlp.up_proj.weight" not in run("show", "plan", job)
