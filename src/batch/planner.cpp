@@ -27,8 +27,9 @@ void check_bucket(std::size_t index, std::span<const BucketSpec> buckets) {
         "it to {} or leave it "
         "out.",
         index, bucket.micro_batch_tokens, bucket.max_length, bucket.max_length);
-  check(bucket.replicas >= 1 && bucket.multiple >= 1, "bucket {} has {} replicas and micro-batches in multiples of {}",
-        index, bucket.replicas, bucket.multiple);
+  check(bucket.replicas >= 1 && bucket.multiple >= 1 && bucket.document_multiple >= 1,
+        "bucket {} has {} replicas, micro-batches in multiples of {} and documents in multiples of {}", index,
+        bucket.replicas, bucket.multiple, bucket.document_multiple);
   check(bucket.pipelines.empty() || std::cmp_equal(bucket.pipelines.size(), bucket.replicas),
         "bucket {} has {} replicas and {} pipelines", index, bucket.replicas, bucket.pipelines.size());
   for (const Pipeline& pipeline : bucket.pipelines)
@@ -44,15 +45,35 @@ void check_order(std::span<const int> order, std::size_t buckets) {
         std::vector<int>(order.begin(), order.end()), buckets);
 }
 
-MicroBatch micro_batch_of(PackedSequence micro_batch, i64 multiple) {
+MicroBatch micro_batch_of(PackedSequence micro_batch, const BucketSpec& bucket) {
   std::sort(micro_batch.items.begin(), micro_batch.items.end(),
             [](const Item& a, const Item& b) { return a.doc < b.doc; });
   std::vector<PlacedDocument> documents;
   for (const Item& item : micro_batch.items) documents.push_back({.doc = item.doc, .tokens = item.tokens, .span = {}});
-  return lay_out(documents, 1, multiple);
+  return lay_out(documents, 1, bucket.multiple, bucket.document_multiple);
+}
+
+// Documents in their order, as many in a micro-batch as fit; replicas get them in turn.
+PhasePlan plan_stream(const std::vector<Item>& items, const BucketSpec& bucket) {
+  const Capacity capacity{micro_batch_capacity(bucket), bucket.micro_batch_sequences};
+  std::vector<PackedSequence> rows;
+  for (const Item& item : items) {
+    const i64 padded = item.tokens + padding_of(item.tokens, bucket.document_multiple).count;
+    if (rows.empty() || rows.back().tokens + padded > capacity.tokens ||
+        std::cmp_equal(rows.back().items.size(), capacity.items))
+      rows.emplace_back();
+    rows.back().items.push_back(item);
+    rows.back().tokens += padded;
+  }
+  PhasePlan phase{.strategy = bucket.strategy, .replica = {}};
+  phase.replica.resize(static_cast<std::size_t>(bucket.replicas));
+  for (std::size_t row = 0; row < rows.size(); ++row)
+    phase.replica[row % phase.replica.size()].push_back(micro_batch_of(std::move(rows[row]), bucket));
+  return phase;
 }
 
 PhasePlan plan_phase(std::vector<Item> items, const BucketSpec& bucket) {
+  if (bucket.stream) return plan_stream(items, bucket);
   PhasePlan phase{.strategy = bucket.strategy, .replica = {}};
   std::vector<Pipeline> pipelines = bucket.pipelines;
   pipelines.resize(static_cast<std::size_t>(bucket.replicas));
@@ -61,7 +82,7 @@ PhasePlan plan_phase(std::vector<Item> items, const BucketSpec& bucket) {
   for (std::size_t r = 0; r < replicas.size(); ++r) {
     std::vector<MicroBatch>& micro_batches = phase.replica.emplace_back();
     for (PackedSequence& micro_batch : pack_sequences(replicas[r], capacity, pipelines[r].stages))
-      micro_batches.push_back(micro_batch_of(std::move(micro_batch), bucket.multiple));
+      micro_batches.push_back(micro_batch_of(std::move(micro_batch), bucket));
   }
   return phase;
 }

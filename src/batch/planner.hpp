@@ -20,6 +20,8 @@ struct BucketSpec {
   i64 micro_batch_sequences = 0;      // most documents of a micro-batch; 0: any number
   i64 multiple = 1;                   // each ring rank is padded to a multiple of this many tokens
   std::vector<Pipeline> pipelines{};  // of the replicas; empty: all have speed 1 and one stage
+  bool stream = false;                // rows of documents in their order, instead of balanced work
+  i64 document_multiple = 1;          // each ring rank's part of a document is padded to a multiple of this many tokens
 };
 
 /// Tokens that each ring rank of a micro-batch of the bucket may have.
@@ -42,7 +44,8 @@ int bucket_of(i64 length, std::span<const BucketSpec> buckets);
 
 /// Lays out one global batch. lengths[i]: tokens of document i (1 or more); order: buckets in order of execution. Each
 /// document lies whole in one micro-batch; micro-batches hold at most micro_batch_tokens and are padded to `multiple`
-/// only. Work is balanced over replicas (longest processing time first) and over the micro-batches of a replica.
+/// only. Work is balanced over replicas (longest processing time first) and over the micro-batches of a replica; with
+/// `stream`, documents fill one micro-batch after the other in their order, and replicas get these in turn.
 /// Buckets without documents get no phase. The plan depends on the arguments alone. All tokens but the first of each
 /// document are labels; where some don't count, the caller sets valid_tokens.
 /// errors  UserError: buckets not in falling order, a micro-batch smaller than a sequence, a sequence longer than every

@@ -24,25 +24,27 @@ std::vector<Piece> pieces_on(const PlacedDocument& document, int rank) {
   return pieces;
 }
 
-MicroBatch lay_out(std::span<const PlacedDocument> documents, int ring_ranks, i64 multiple) {
+MicroBatch lay_out(std::span<const PlacedDocument> documents, int ring_ranks, i64 multiple, i64 document_multiple) {
   const auto ranks = static_cast<std::size_t>(ring_ranks);
   MicroBatch out{.T = std::vector<i64>(ranks), .shard = std::vector<std::vector<Piece>>(ranks)};
+  const auto add = [&](std::size_t rank, const Piece& piece) {
+    if (piece.count == 0) return;
+    out.shard[rank].push_back(piece);
+    out.T[rank] += piece.count;
+  };
   for (const PlacedDocument& document : documents) {
     const Span& span = document.span;
     check(span.first >= 0 && span.degree >= 1 && span.first + span.degree <= ring_ranks,
           "document {} lies on ring ranks {} to {} of {}", document.doc, span.first, span.first + span.degree - 1,
           ring_ranks);
-    for (int rank = span.first; rank < span.first + span.degree; ++rank)
-      for (const Piece& piece : pieces_on(document, rank)) {
-        out.shard[static_cast<std::size_t>(rank)].push_back(piece);
-        out.T[static_cast<std::size_t>(rank)] += piece.count;
-      }
+    for (int rank = span.first; rank < span.first + span.degree; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      const i64 before = out.T[r];
+      for (const Piece& piece : pieces_on(document, rank)) add(r, piece);
+      add(r, padding_of(out.T[r] - before, document_multiple));
+    }
   }
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const i64 padded = (out.T[rank] + multiple - 1) / multiple * multiple;
-    if (padded > out.T[rank]) out.shard[rank].push_back({.doc = -1, .count = static_cast<int>(padded - out.T[rank])});
-    out.T[rank] = padded;
-  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) add(rank, padding_of(out.T[rank], multiple));
   return out;
 }
 

@@ -25,8 +25,14 @@ inline i64 attention_pairs(const Piece& piece) {
   return n * (piece.first + i64{1}) + n * (n - 1) / 2 * piece.stride;
 }
 
+/// What so many tokens lack to a multiple, possibly nothing.
+inline Piece padding_of(i64 tokens, i64 multiple) {
+  return {.doc = -1, .count = static_cast<int>((multiple - tokens % multiple) % multiple)};
+}
+
 /// One micro-batch. Ring rank r has T[r] tokens, the pieces shard[r] one after the other, padding last (one padding
-/// piece at most). The numbers of tokens may differ, and some may be 0. Without ring attention there is one ring rank.
+/// piece at most, unless documents are padded). The numbers of tokens may differ, and some may be 0. Without ring
+/// attention there is one ring rank.
 struct MicroBatch {
   std::vector<i64> T;
   std::vector<std::vector<Piece>> shard;

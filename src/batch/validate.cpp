@@ -80,17 +80,28 @@ void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, const 
     const i64 T = micro_batch.T[rank];
     const std::vector<Piece>& shard = micro_batch.shard[rank];
     check(T >= 0 && T % bucket.multiple == 0, "{}: {} tokens are not a multiple of {}", where, T, bucket.multiple);
-    i64 all = 0;
+    i64 all = 0, padded = 0, part = 0;  // part: tokens of the current document on this rank
     for (std::size_t i = 0; i < shard.size(); ++i) {
       check(shard[i].count >= 1, "{}: a piece of {} tokens", where, shard[i].count);
-      check(shard[i].doc >= 0 || i + 1 == shard.size(), "{}: padding that is not last", where);
+      const bool ends = i + 1 == shard.size() || shard[i + 1].doc != shard[i].doc;
+      if (shard[i].doc >= 0) part += shard[i].count;
+      const Piece needed = padding_of(part, bucket.document_multiple);
+      if (shard[i].doc >= 0 && ends) {
+        check(needed.count == 0 || (i + 1 < shard.size() && shard[i + 1] == needed),
+              "{}: document {} is not padded to a multiple of {}", where, shard[i].doc, bucket.document_multiple);
+        padded += needed.count;
+        part = 0;
+      }
+      const bool behind_document = i > 0 && shard[i - 1].doc >= 0;
+      check(shard[i].doc >= 0 || i + 1 == shard.size() || (behind_document && bucket.document_multiple > 1),
+            "{}: padding that is not last", where);
       all += shard[i].count;
     }
     check(all == T, "{}: pieces of {} tokens on ring rank {} instead of {}", where, all, rank, T);
     const i64 used = tokens_of(shard);
     check(used <= capacity, "{}: {} tokens in a micro-batch of {}", where, used, capacity);
-    check(documents == 0 || T - used < bucket.multiple, "{}: {} tokens padded to {}, more than a multiple of {} needs",
-          where, used, T, bucket.multiple);
+    check(documents == 0 || T - used - padded < bucket.multiple,
+          "{}: {} tokens padded to {}, more than a multiple of {} needs", where, used, T, bucket.multiple);
   }
   check(bucket.micro_batch_sequences == 0 || documents <= bucket.micro_batch_sequences,
         "{}: {} documents in a micro-batch of {}", where, documents, bucket.micro_batch_sequences);

@@ -1,6 +1,7 @@
 #include "compiler/job_plans.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ir/autodiff.hpp"
 #include "models/build.hpp"
@@ -39,6 +40,20 @@ Plans plans_of(const config::Job& job, const cluster::Cluster& cluster) {
   return plans_of(job, model_of(job, cluster));
 }
 
+namespace {
+
+// With context parallelism, twice its degree: each rank then has two chunks of equal size of a document.
+i64 context_parallel_multiple(const config::Strategy& strategy) {
+  i64 multiple = 1;
+  for (const config::Group& group : strategy.groups)
+    for (const config::Stage& stage : group.stages)
+      if (const int degree = stage.mesh[layout::StageAxis::ulysses]; degree > 1)
+        multiple = std::lcm(multiple, i64{2} * degree);
+  return multiple;
+}
+
+}  // namespace
+
 std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans& plans) {
   std::vector<batch::BucketSpec> specs;
   for (size_t b = 0; b < job.buckets.size(); ++b) {
@@ -48,6 +63,8 @@ std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans&
     spec.micro_batch_tokens = job.buckets[b].strategy.micro_batch_tokens;
     spec.micro_batch_sequences = job.buckets[b].strategy.micro_batch_sequences;
     spec.multiple = strategy.multiple;
+    spec.stream = job.buckets[b].strategy.packing == config::Packing::stream;
+    if (spec.stream) spec.document_multiple = context_parallel_multiple(strategy.strategy);
     for (const Replica& replica : strategy.replicas) {
       const auto& stages = strategy.strategy.groups[static_cast<size_t>(replica.group)].stages;
       const size_t deep = stages.size() / static_cast<size_t>(strategy.strategy.chunk_count());

@@ -42,6 +42,8 @@ constexpr int kValues<Inside> = 2;
 template <>
 constexpr int kValues<Recompute> = 3;
 template <>
+constexpr int kValues<Packing> = 2;
+template <>
 constexpr int kValues<ScheduleKind> = 5;
 
 template <class Field>
@@ -333,6 +335,13 @@ auto settings_keys() {
           .at_least(0)
           .at_most(kMostDocuments)
           .fallback("0: any number"),
+      Row<Settings, &S::packing>(
+          "packing",
+          "balanced spreads documents so that replicas and micro-batches have equal work. stream is the usual default "
+          "of "
+          "other programs, to compare with: documents in the data's order fill rows of micro_batch_tokens, replicas "
+          "get "
+          "rows in turn, and with ulysses each document is padded to a multiple of 2 * ulysses."),
       Row<Settings, &S::zero>(
           "zero",
           "ZeRO stage: 0 keeps the optimizer's state on every rank that stores the parameter, as "

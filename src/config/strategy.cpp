@@ -378,6 +378,16 @@ std::string_view name_of(Recompute recompute) {
   throw InternalError("name_of: unknown recomputation");
 }
 
+std::string_view name_of(Packing packing) {
+  switch (packing) {
+    case Packing::balanced:
+      return "balanced";
+    case Packing::stream:
+      return "stream";
+  }
+  throw InternalError("name_of: unknown packing");
+}
+
 std::string_view name_of(ScheduleKind schedule) {
   switch (schedule) {
     case ScheduleKind::gpipe:

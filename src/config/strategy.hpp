@@ -48,6 +48,10 @@ struct ParamSplit {
 };
 
 enum class Recompute { none, selective, full };
+/// How a strategy's documents come into micro-batches. balanced: replicas and micro-batches get equal work. stream:
+/// rows in the data's order, dealt to the replicas in turn, each document padded for context parallelism; other
+/// programs' usual default, to compare with (batch::BucketSpec).
+enum class Packing { balanced, stream };
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
 
 /// Settings of a strategy besides the layers and ranks of its stages.
@@ -61,6 +65,7 @@ struct StrategySettings {
   i64 micro_batch_sequences = 0;  // most documents of a micro-batch; 0: any number
   int zero = 1;  // ZeRO stage (arXiv 1910.02054). Optimizer state: 0 on every rank that stores the parameter, otherwise
                  // once; 2: gradients, too, are cut over the ranks that would hold copies; 3: and so are parameters
+  Packing packing = Packing::balanced;
   bool operator==(const StrategySettings&) const = default;
 };
 
@@ -151,6 +156,8 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin);
 std::string_view name_of(Inside inside);
 /// "none", "selective", "full".
 std::string_view name_of(Recompute recompute);
+/// "balanced", "stream".
+std::string_view name_of(Packing packing);
 /// "gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v".
 std::string_view name_of(ScheduleKind schedule);
 

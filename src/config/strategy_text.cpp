@@ -26,15 +26,16 @@ struct Setting {
   std::string_view key;
   bool of_group = false;  // every group has its own, as its degrees
 };
-constexpr std::array<Setting, 9> kSettings{{{"zero"},
-                                            {"schedule"},
-                                            {"chunks"},
-                                            {"activation_cap"},
-                                            {"recompute"},
-                                            {"micro_batch_tokens"},
-                                            {"micro_batch_sequences"},
-                                            {"sequence_parallel"},
-                                            {"inside", true}}};
+constexpr std::array<Setting, 10> kSettings{{{"zero"},
+                                             {"schedule"},
+                                             {"chunks"},
+                                             {"activation_cap"},
+                                             {"recompute"},
+                                             {"micro_batch_tokens"},
+                                             {"micro_batch_sequences"},
+                                             {"packing"},
+                                             {"sequence_parallel"},
+                                             {"inside", true}}};
 
 const Key<BucketDraft>& setting(std::string_view name) {
   const auto& keys = bucket_keys();

@@ -164,6 +164,31 @@ TEST(Validate, WithAMaskThereMayBeFewerLabels) {
   }
 }
 
+TEST(Validate, PaddedDocumentsAreChecked) {
+  const std::vector<i64> lengths{5, 4};
+  const std::vector<BucketSpec> buckets{{.max_length = 16, .multiple = 2, .stream = true, .document_multiple = 4}};
+  StepPlan plan{.valid_tokens = 7,
+                .phases = {{.replica = {{{.T = {12}, .shard = {{{0, 0, 5, 1}, {-1, 0, 3, 1}, {1, 0, 4, 1}}}}}}}}};
+  std::vector<Piece>& shard = plan.phases[0].replica[0][0].shard[0];
+  const auto error = [&]() -> std::string {
+    try {
+      validate(plan, lengths, buckets);
+    } catch (const InternalError& fault) {
+      return fault.what();
+    }
+    return "valid";
+  };
+  EXPECT_EQ(error(), "valid");
+  shard[1].count = 2;
+  EXPECT_THAT(error(), HasSubstr("document 0 is not padded to a multiple of 4"));
+  shard[1].count = 3;
+  shard.push_back({-1, 0, 2, 1});
+  plan.phases[0].replica[0][0].T = {14};
+  EXPECT_THAT(error(), HasSubstr("9 tokens padded to 14, more than a multiple of 2"));
+  shard = {{0, 0, 5, 1}, {-1, 0, 3, 1}, {-1, 0, 2, 1}, {1, 0, 4, 1}};
+  EXPECT_THAT(error(), HasSubstr("padding that is not last"));
+}
+
 TEST(BalanceOf, TheSlowestReplicaIsComparedWithAnEvenShareAndTheHeaviestDocument) {
   // Work 6, 3 and 3 on two replicas of equal speed: 9 and 3, where 6 each would be even.
   const PhasePlan phase{.strategy = 0,

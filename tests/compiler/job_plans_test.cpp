@@ -91,6 +91,21 @@ TEST(BucketSpecs, make_batches_that_can_be_assembled) {
   verify(assemble(plan, plans, {}));
 }
 
+TEST(BucketSpecs, of_a_stream_pad_documents_for_context_parallelism) {
+  config::Job job = small_job();
+  job.buckets[0].strategy = config::strategy_from_spec("ulysses=4", 4, 2, {.packing = config::Packing::stream});
+  job.buckets[1].strategy = config::strategy_from_spec("dp=4", 4, 2, {.packing = config::Packing::stream});
+  const Plans plans = plans_of(job, cluster::uniform(1, 4));
+  const std::vector<batch::BucketSpec> specs = bucket_specs(job, plans);
+  EXPECT_TRUE(specs[0].stream && specs[1].stream);
+  EXPECT_EQ(specs[0].document_multiple, 8);
+  EXPECT_EQ(specs[1].document_multiple, 1);
+  const std::vector<i64> lengths = {40, 33, 12, 5, 9, 64};
+  const batch::StepPlan plan = batch::plan_batch(0, lengths, specs, work_model(job.model.config));
+  batch::validate(plan, lengths, specs);
+  verify(assemble(plan, plans, {}));
+}
+
 TEST(BucketSpecs, of_unlike_groups_share_documents_by_their_ranks) {
   config::Job job = small_job();
   job.run.ranks = 8;

@@ -35,6 +35,7 @@ Strategy uneven() {
   strategy.activation_cap = 5;
   strategy.micro_batch_sequences = 3;
   strategy.zero = 3;
+  strategy.packing = Packing::stream;
   return strategy;
 }
 
@@ -65,6 +66,7 @@ TEST(StrategyJson, the_page_has_a_line_per_stage) {
             "  \"sequence_parallel\": true,\n"
             "  \"micro_batch_tokens\": 0,\n"
             "  \"micro_batch_sequences\": 0,\n"
+            "  \"packing\": \"balanced\",\n"
             "  \"zero\": 1\n"
             "}\n");
 }
@@ -93,7 +95,8 @@ TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
   EXPECT_EQ(
       error("[]"),
       "s.json: the document is a list; an object is needed, with the keys name, groups, splits, recompute, schedule, "
-      "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, zero, order.");
+      "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, packing, zero, "
+      "order.");
   EXPECT_EQ(error(with_stage(R"({"ranks": [0], "mesh": {"outer": "1"}, "layers": [0, 4]})")),
             "s.json: groups[0].stages[0].mesh.outer is \"1\"; a whole number is needed.");
   EXPECT_EQ(error(with_stage(R"({"ranks": [0, 1.5], "layers": [0, 4]})")),

@@ -113,6 +113,21 @@ def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus,
     expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
 
 
+@pytest.mark.parametrize("name", ["llama", "qwen3", "dropout"])
+@pytest.mark.parametrize("strategy", ["dp=2", "dp=2,ulysses=2", "dp=2,pp=2,schedule=zero-bubble", "tp=2,ulysses=2,zero=3"])
+def test_documents_in_stream_order_equal_one_rank(tmp_path, corpus, one_rank, name, strategy):
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, strategy)], model=MODELS[name],
+                         parallel={"packing": "stream"}, run={"ranks": 4})
+    expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
+    shown = tiny.run([tiny.PROGRAM, "show", "batch", job]).stdout
+    listed = [int(doc) for doc in re.findall(r"(?<= )(\d+) \(\d+\)", shown)]
+    rows = {row[0]: row[1] for row in re.findall(r"^ +(\d+\.\d+) +\d+: (\d+)", shown, re.M)}
+    replicas = len({row.split(".")[0] for row in rows})
+    in_order = sorted(rows, key=lambda row: (int(row.split(".")[1]), int(row.split(".")[0])))
+    assert sorted(listed) == list(range(8)) and [int(rows[row]) for row in in_order] == sorted(map(int, rows.values()))
+    assert replicas == (2 if "dp=2" in strategy else 1)
+
+
 @pytest.mark.parametrize("architecture, attention", [("llama", "fused"), ("gpt2", "fused"), ("gpt2", "unfused")])
 @pytest.mark.parametrize("heads, kv_heads, degrees", [(2, 2, (1, 2)), (3, 3, (2, 3)), (5, 5, (3, 4)),
                                                       (3, 1, (2, 3)), (6, 2, (4, 6))])
