@@ -66,8 +66,8 @@ TEST(Planner, MicroBatchesOfSeveralDocumentsAreValid) {
 }
 
 TEST(Planner, AStreamFillsRowsInTheOrderOfDocuments) {
-  // Rows of 16 with documents padded to 4: 5 + 3, 7 + 1 | 9 + 3, 2 + 2 | 16 | 1 + 3; the last one is padded to 8.
-  const std::vector<i64> lengths{5, 7, 9, 2, 16, 1};
+  // Rows of 16 with documents padded to 4: 5 + 3, 7 + 1 | 9 + 3, 2 + 2 | 16 | four of 1 + 3 | 1 + 3, padded to 8.
+  const std::vector<i64> lengths{5, 7, 9, 2, 16, 1, 1, 1, 1, 1};
   const std::vector<BucketSpec> buckets{
       {.max_length = 16, .strategy = 3, .replicas = 3, .multiple = 8, .stream = true, .document_multiple = 4}};
   const StepPlan plan = plan_batch(0, lengths, buckets, {1, 0.1});
@@ -75,9 +75,14 @@ TEST(Planner, AStreamFillsRowsInTheOrderOfDocuments) {
   ASSERT_EQ(plan.phases.size(), 1u);
   const auto& replica = plan.phases[0].replica;
   ASSERT_EQ(replica.size(), 3u);
-  EXPECT_THAT(replica[0], ElementsAre(MicroBatch{{16}, {{{0, 0, 5}, {-1, 0, 3}, {1, 0, 7}, {-1, 0, 1}}}},
-                                      MicroBatch{{8}, {{{5, 0, 1}, {-1, 0, 3}, {-1, 0, 4}}}}));
-  EXPECT_THAT(replica[1], ElementsAre(MicroBatch{{16}, {{{2, 0, 9}, {-1, 0, 3}, {3, 0, 2}, {-1, 0, 2}}}}));
+  EXPECT_THAT(
+      replica[0],
+      ElementsAre(
+          MicroBatch{{16}, {{{0, 0, 5}, {-1, 0, 3}, {1, 0, 7}, {-1, 0, 1}}}},
+          MicroBatch{{16},
+                     {{{5, 0, 1}, {-1, 0, 3}, {6, 0, 1}, {-1, 0, 3}, {7, 0, 1}, {-1, 0, 3}, {8, 0, 1}, {-1, 0, 3}}}}));
+  EXPECT_THAT(replica[1], ElementsAre(MicroBatch{{16}, {{{2, 0, 9}, {-1, 0, 3}, {3, 0, 2}, {-1, 0, 2}}}},
+                                      MicroBatch{{8}, {{{9, 0, 1}, {-1, 0, 3}, {-1, 0, 4}}}}));
   EXPECT_THAT(replica[2], ElementsAre(MicroBatch{{16}, {{{4, 0, 16}}}}));
 }
 

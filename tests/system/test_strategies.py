@@ -114,7 +114,8 @@ def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus,
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "dropout"])
-@pytest.mark.parametrize("strategy", ["dp=2", "dp=2,ulysses=2", "dp=2,pp=2,schedule=zero-bubble", "tp=2,ulysses=2,zero=3"])
+@pytest.mark.parametrize("strategy", ["dp=2", "dp=2,ulysses=2", "dp=2,pp=2,schedule=zero-bubble",
+                                      "tp=2,ulysses=2,zero=3"])
 def test_documents_in_stream_order_equal_one_rank(tmp_path, corpus, one_rank, name, strategy):
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, strategy)], model=MODELS[name],
                          parallel={"packing": "stream"}, run={"ranks": 4})
