@@ -32,6 +32,8 @@ void check_bucket(std::size_t index, std::span<const BucketSpec> buckets) {
         bucket.replicas, bucket.multiple, bucket.document_multiple);
   check(bucket.pipelines.empty() || std::cmp_equal(bucket.pipelines.size(), bucket.replicas),
         "bucket {} has {} replicas and {} pipelines", index, bucket.replicas, bucket.pipelines.size());
+  check(bucket.rings.empty() || std::cmp_equal(bucket.rings.size(), bucket.replicas),
+        "bucket {} has {} replicas and {} rings", index, bucket.replicas, bucket.rings.size());
   for (const Pipeline& pipeline : bucket.pipelines)
     check(pipeline.speed > 0 && pipeline.stages >= 1, "bucket {}: a pipeline has speed {} and {} stages", index,
           pipeline.speed, pipeline.stages);
@@ -45,12 +47,45 @@ void check_order(std::span<const int> order, std::size_t buckets) {
         std::vector<int>(order.begin(), order.end()), buckets);
 }
 
-MicroBatch micro_batch_of(PackedSequence micro_batch, const BucketSpec& bucket) {
+Ring ring_of(const BucketSpec& bucket, std::size_t replica) {
+  return bucket.rings.empty() ? Ring{} : bucket.rings[replica];
+}
+
+// Of the documents of a micro-batch on a replica's ring ranks.
+std::vector<Span> spans_of(std::span<const i64> lengths, const BucketSpec& bucket, Ring ring) {
+  if (ring.ranks == 1 || bucket.stream) return std::vector<Span>(lengths.size(), {0, ring.ranks});
+  const i64 share = (micro_batch_capacity(bucket) + ring.ranks - 1) / ring.ranks;
+  for (const i64 capacity : {share + share / 8, std::numeric_limits<i64>::max()}) {
+    ring.capacity = capacity;
+    if (auto found = bucket.uniform_degree ? assign_uniform(lengths, ring) : assign(lengths, ring))
+      return std::move(found->span);
+  }
+  throw InternalError("documents that fit on no ring ranks");
+}
+
+MicroBatch micro_batch_of(PackedSequence micro_batch, const BucketSpec& bucket, std::size_t replica) {
   std::sort(micro_batch.items.begin(), micro_batch.items.end(),
             [](const Item& a, const Item& b) { return a.doc < b.doc; });
+  std::vector<i64> lengths;
+  for (const Item& item : micro_batch.items) lengths.push_back(item.tokens);
+  const Ring ring = ring_of(bucket, replica);
+  const std::vector<Span> spans = spans_of(lengths, bucket, ring);
   std::vector<PlacedDocument> documents;
-  for (const Item& item : micro_batch.items) documents.push_back({.doc = item.doc, .tokens = item.tokens, .span = {}});
-  return lay_out(documents, 1, bucket.multiple, bucket.document_multiple);
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    documents.push_back({.doc = micro_batch.items[i].doc, .tokens = lengths[i], .span = spans[i]});
+  return lay_out(documents, ring.ranks, bucket.multiple, bucket.document_multiple);
+}
+
+// Tokens of a document of a stream, padding included.
+i64 padded(const Item& item, const BucketSpec& bucket) {
+  const PlacedDocument document{.doc = item.doc, .tokens = item.tokens, .span = {0, ring_of(bucket, 0).ranks}};
+  i64 tokens = 0;
+  for (int rank = 0; rank < document.span.degree; ++rank) {
+    i64 part = 0;
+    for (const Piece& piece : pieces_on(document, rank)) part += piece.count;
+    tokens += part + padding_of(part, bucket.document_multiple).count;
+  }
+  return tokens;
 }
 
 // Documents in their order, as many in a micro-batch as fit; replicas get them in turn.
@@ -58,17 +93,19 @@ PhasePlan plan_stream(const std::vector<Item>& items, const BucketSpec& bucket) 
   const Capacity capacity{micro_batch_capacity(bucket), bucket.micro_batch_sequences};
   std::vector<PackedSequence> rows;
   for (const Item& item : items) {
-    const i64 padded = item.tokens + padding_of(item.tokens, bucket.document_multiple).count;
-    if (rows.empty() || rows.back().tokens + padded > capacity.tokens ||
+    const i64 tokens = padded(item, bucket);
+    if (rows.empty() || rows.back().tokens + tokens > capacity.tokens ||
         std::cmp_equal(rows.back().items.size(), capacity.items))
       rows.emplace_back();
     rows.back().items.push_back(item);
-    rows.back().tokens += padded;
+    rows.back().tokens += tokens;
   }
   PhasePlan phase{.strategy = bucket.strategy, .replica = {}};
   phase.replica.resize(static_cast<std::size_t>(bucket.replicas));
-  for (std::size_t row = 0; row < rows.size(); ++row)
-    phase.replica[row % phase.replica.size()].push_back(micro_batch_of(std::move(rows[row]), bucket));
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const std::size_t replica = row % phase.replica.size();
+    phase.replica[replica].push_back(micro_batch_of(std::move(rows[row]), bucket, replica));
+  }
   return phase;
 }
 
@@ -82,7 +119,7 @@ PhasePlan plan_phase(std::vector<Item> items, const BucketSpec& bucket) {
   for (std::size_t r = 0; r < replicas.size(); ++r) {
     std::vector<MicroBatch>& micro_batches = phase.replica.emplace_back();
     for (PackedSequence& micro_batch : pack_sequences(replicas[r], capacity, pipelines[r].stages))
-      micro_batches.push_back(micro_batch_of(std::move(micro_batch), bucket));
+      micro_batches.push_back(micro_batch_of(std::move(micro_batch), bucket, r));
   }
   return phase;
 }

@@ -6,6 +6,7 @@
 
 #include "base/dtype.hpp"
 #include "batch/packing.hpp"
+#include "batch/ring_assignment.hpp"
 #include "batch/step_plan.hpp"
 
 namespace switchyard::batch {
@@ -15,16 +16,17 @@ struct BucketSpec {
   i64 max_length = 0;                 // tokens
   int strategy = 0;                   // index of the strategy in the job
   int replicas = 1;                   // pipelines that work on different tokens: groups times data parallel degree
-  i64 micro_batch_tokens = 0;         // capacity of each ring rank of a micro-batch; 0: max_length, times
-                                      // micro_batch_sequences if given
+  i64 micro_batch_tokens = 0;         // capacity of a micro-batch; 0: max_length, times micro_batch_sequences if given
   i64 micro_batch_sequences = 0;      // most documents of a micro-batch; 0: any number
   i64 multiple = 1;                   // each ring rank is padded to a multiple of this many tokens
   std::vector<Pipeline> pipelines{};  // of the replicas; empty: all have speed 1 and one stage
   bool stream = false;                // rows of documents in their order, instead of balanced work
   i64 document_multiple = 1;          // each ring rank's part of a document is padded to a multiple of this many tokens
+  std::vector<Ring> rings{};          // of the replicas; empty: each has one rank. Capacities are not read
+  bool uniform_degree = false;        // documents of a micro-batch lie on equally many ring ranks; with stream on all
 };
 
-/// Tokens that each ring rank of a micro-batch of the bucket may have.
+/// Tokens that a micro-batch of the bucket may have, without padding.
 i64 micro_batch_capacity(const BucketSpec& bucket);
 
 /// Work of a sequence of n tokens: linear * n + quadratic * n^2. Any unit; only ratios count.
@@ -45,7 +47,9 @@ int bucket_of(i64 length, std::span<const BucketSpec> buckets);
 /// Lays out one global batch. lengths[i]: tokens of document i (1 or more); order: buckets in order of execution. Each
 /// document lies whole in one micro-batch; micro-batches hold at most micro_batch_tokens and are padded to `multiple`
 /// only. Work is balanced over replicas (longest processing time first) and over the micro-batches of a replica; with
-/// `stream`, documents fill one micro-batch after the other in their order, and replicas get these in turn.
+/// `stream`, documents fill one micro-batch after the other in their order, and replicas get these in turn. Inside a
+/// micro-batch documents are assigned to ring ranks (batch/ring_assignment), each of which has an even share of the
+/// capacity and an eighth more, or whatever they need where they don't fit so.
 /// Buckets without documents get no phase. The plan depends on the arguments alone. All tokens but the first of each
 /// document are labels; where some don't count, the caller sets valid_tokens.
 /// errors  UserError: buckets not in falling order, a micro-batch smaller than a sequence, a sequence longer than every

@@ -44,7 +44,9 @@ MicroBatch lay_out(std::span<const PlacedDocument> documents, int ring_ranks, i6
       add(r, padding_of(out.T[r] - before, document_multiple));
     }
   }
-  for (std::size_t rank = 0; rank < ranks; ++rank) add(rank, padding_of(out.T[rank], multiple));
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    add(rank,
+        out.T[rank] == 0 ? Piece{.doc = -1, .count = static_cast<int>(multiple)} : padding_of(out.T[rank], multiple));
   return out;
 }
 

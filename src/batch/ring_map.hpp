@@ -29,8 +29,8 @@ struct PlacedDocument {
 /// that touch are one piece, empty ones are none.
 std::vector<Piece> pieces_on(const PlacedDocument& document, int rank);
 
-/// The micro-batch of these documents on so many ring ranks, each padded to the multiple, and before that each rank's
-/// part of a document to document_multiple. Documents keep their order.
+/// The micro-batch of these documents on so many ring ranks, each padded to the multiple, at least one, and before that
+/// each rank's part of a document to document_multiple. Documents keep their order.
 MicroBatch lay_out(std::span<const PlacedDocument> documents, int ring_ranks, i64 multiple, i64 document_multiple = 1);
 
 /// What the queries of a piece see of the keys of a piece of the same document: nothing, those up to each query itself

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -31,8 +32,8 @@ inline Piece padding_of(i64 tokens, i64 multiple) {
 }
 
 /// One micro-batch. Ring rank r has T[r] tokens, the pieces shard[r] one after the other, padding last (one padding
-/// piece at most, unless documents are padded). The numbers of tokens may differ, and some may be 0. Without ring
-/// attention there is one ring rank.
+/// piece at most, unless documents are padded). The numbers of tokens may differ; a rank without documents has padding
+/// only. Without ring attention there is one ring rank.
 struct MicroBatch {
   std::vector<i64> T;
   std::vector<std::vector<Piece>> shard;
@@ -44,30 +45,45 @@ inline i64 tokens(const MicroBatch& micro_batch) {
   return std::accumulate(micro_batch.T.begin(), micro_batch.T.end(), i64{0});
 }
 
-/// Attention pairs of a query and a key that it sees, over the documents of a micro-batch.
+/// Attention pairs of a query on a ring rank and a key that it sees.
+inline double attention_pairs(std::span<const Piece> shard) {
+  double pairs = 0;
+  for (const Piece& piece : shard)
+    if (piece.doc >= 0) pairs += static_cast<double>(attention_pairs(piece));
+  return pairs;
+}
+/// The same over all ring ranks.
 inline double attention_pairs(const MicroBatch& micro_batch) {
   double pairs = 0;
-  for (const auto& shard : micro_batch.shard)
-    for (const Piece& piece : shard)
-      if (piece.doc >= 0) pairs += static_cast<double>(attention_pairs(piece));
+  for (const auto& shard : micro_batch.shard) pairs += attention_pairs(shard);
   return pairs;
 }
 
-/// Squared lengths, summed over the documents of a micro-batch.
-inline i64 squared_lengths(const MicroBatch& micro_batch) {
+/// Squared lengths, summed over the documents of a ring rank; of a document in parts each rank has a part.
+inline i64 squared_lengths(std::span<const Piece> shard) {
   i64 sum = 0;  // n^2 is the sum of 2 p + 1 over the positions p of a document
-  for (const auto& shard : micro_batch.shard)
-    for (const Piece& piece : shard)
-      if (piece.doc >= 0) sum += 2 * attention_pairs(piece) - piece.count;
+  for (const Piece& piece : shard)
+    if (piece.doc >= 0) sum += 2 * attention_pairs(piece) - piece.count;
+  return sum;
+}
+/// The same over all ring ranks.
+inline i64 squared_lengths(const MicroBatch& micro_batch) {
+  i64 sum = 0;
+  for (const auto& shard : micro_batch.shard) sum += squared_lengths(shard);
   return sum;
 }
 
+/// The most keys that queries of a ring rank see of a document: without ring attention its longest document.
+inline i64 longest(std::span<const Piece> shard) {
+  i64 most = 0;
+  for (const Piece& piece : shard)
+    if (piece.doc >= 0) most = std::max<i64>(most, end_of(piece));
+  return most;
+}
 /// Tokens of the longest document of a micro-batch.
 inline i64 longest(const MicroBatch& micro_batch) {
   i64 most = 0;
-  for (const auto& shard : micro_batch.shard)
-    for (const Piece& piece : shard)
-      if (piece.doc >= 0) most = std::max<i64>(most, end_of(piece));
+  for (const auto& shard : micro_batch.shard) most = std::max(most, longest(shard));
   return most;
 }
 

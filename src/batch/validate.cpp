@@ -72,14 +72,16 @@ class Placement {
   i64 micro_batches_ = -1;
 };
 
-void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, const std::string& where) {
-  check(!micro_batch.shard.empty() && micro_batch.T.size() == micro_batch.shard.size() && tokens(micro_batch) >= 1,
+void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, std::size_t ring_ranks,
+                 const std::string& where) {
+  check(micro_batch.shard.size() == ring_ranks && micro_batch.T.size() == ring_ranks && tokens(micro_batch) >= 1,
         "{}: {} tokens, pieces of {} ring ranks", where, micro_batch.T, micro_batch.shard.size());
   const i64 documents = documents_of(micro_batch), capacity = micro_batch_capacity(bucket);
+  i64 used_by_all = 0;
   for (std::size_t rank = 0; rank < micro_batch.T.size(); ++rank) {
     const i64 T = micro_batch.T[rank];
     const std::vector<Piece>& shard = micro_batch.shard[rank];
-    check(T >= 0 && T % bucket.multiple == 0, "{}: {} tokens are not a multiple of {}", where, T, bucket.multiple);
+    check(T >= 1 && T % bucket.multiple == 0, "{}: {} tokens are not a multiple of {}", where, T, bucket.multiple);
     i64 all = 0, padded = 0, part = 0;  // part: tokens of the current document on this rank
     for (std::size_t i = 0; i < shard.size(); ++i) {
       check(shard[i].count >= 1, "{}: a piece of {} tokens", where, shard[i].count);
@@ -99,10 +101,11 @@ void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, const 
     }
     check(all == T, "{}: pieces of {} tokens on ring rank {} instead of {}", where, all, rank, T);
     const i64 used = tokens_of(shard);
-    check(used <= capacity, "{}: {} tokens in a micro-batch of {}", where, used, capacity);
-    check(documents == 0 || T - used - padded < bucket.multiple,
+    used_by_all += used;
+    check(documents == 0 || T - used - padded < bucket.multiple || (used == 0 && T == bucket.multiple),
           "{}: {} tokens padded to {}, more than a multiple of {} needs", where, used, T, bucket.multiple);
   }
+  check(used_by_all <= capacity, "{}: {} tokens in a micro-batch of {}", where, used_by_all, capacity);
   check(bucket.micro_batch_sequences == 0 || documents <= bucket.micro_batch_sequences,
         "{}: {} documents in a micro-batch of {}", where, documents, bucket.micro_batch_sequences);
 }
@@ -147,7 +150,8 @@ void validate(const StepPlan& plan, std::span<const i64> lengths, std::span<cons
         const MicroBatch& micro_batch = phase.replica[replica][m];
         const std::string where =
             fmt::format("step {}, phase {}, replica {}, micro-batch {}", plan.step, p, replica, m);
-        check_shape(micro_batch, bucket, where);
+        const int ring_ranks = bucket.rings.empty() ? 1 : bucket.rings[replica].ranks;
+        check_shape(micro_batch, bucket, static_cast<std::size_t>(ring_ranks), where);
         check_bucket(micro_batch, lengths, buckets, index, where);
         placement.add(micro_batch, where);
       }

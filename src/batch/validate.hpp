@@ -12,10 +12,10 @@
 namespace switchyard::batch {
 
 /// Proves that every token of every document is placed exactly once, each document in one micro-batch of one replica of
-/// the bucket it belongs to; that each ring rank of a micro-batch is within capacity, padded to the multiple and no
-/// further, with one padding piece at most, last in its shard, apart from that of documents; and that valid_tokens
-/// counts the labels, or at most these where a mask says which count. Ring ranks may share a document. errors
-/// InternalError, naming the document or the micro-batch
+/// the bucket it belongs to; that each micro-batch is within capacity and on its replica's ring ranks, each padded to
+/// the multiple and no further, with one padding piece at most, last in its shard, apart from that of documents; and
+/// that valid_tokens counts the labels, or at most these where a mask says which count. Ring ranks may share a
+/// document. errors InternalError, naming the document or the micro-batch
 void validate(const StepPlan& plan, std::span<const i64> lengths, std::span<const BucketSpec> buckets,
               bool masked = false);
 

@@ -1,6 +1,7 @@
 #include "compiler/assemble.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <ranges>
 #include <set>
@@ -84,7 +85,7 @@ struct Crossing {
 };
 struct CrossingKey {
   int phase = 0, replica = 0, from = 0, to = 0;
-  i64 T = 0;
+  std::vector<i64> T{};  // of the ring ranks
   auto operator<=>(const CrossingKey&) const = default;
 };
 
@@ -92,7 +93,7 @@ struct CrossingKey {
 struct Transactions {
   std::map<const std::vector<layout::Msg>*, std::vector<RoundPart>> parts;  // of a round's pattern
   std::map<CrossingKey, Crossing> crossings;
-  std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, i64>, layout::MessageList::Pattern> boundaries;
+  std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, std::vector<i64>>, layout::MessageList::Pattern> boundaries;
 };
 
 class Assembler {
@@ -385,11 +386,11 @@ class Assembler {
       if (first && pass != Pass::W && incoming != member.sends.end()) run.after.push_back({incoming->second, -1});
       if (first && sending && own.size() >= kUnsent) run.after.push_back({own[own.size() - kUnsent], -1});
       await_parameters(member, run);
-      const i64 T = batch::tokens(micro_batches(member)[static_cast<size_t>(mb)]);
       const int id = a_.add(std::move(run));
       a_.runs_.back().push_back(id);
       if (!last || !sending) return id;
-      own.push_back(a_.add_send(phase_, member.replica, group_, position, what, mb, T, id));
+      own.push_back(a_.add_send(phase_, member.replica, group_, position, what, mb,
+                                micro_batches(member)[static_cast<size_t>(mb)].T, id));
       member.sends[{what, position, mb}] = own.back();
       return id;
     }
@@ -453,14 +454,17 @@ class Assembler {
     const auto& own = plan_.phases[static_cast<size_t>(p)].replica[static_cast<size_t>(replica)];
     if (index >= static_cast<int>(own.size())) return run;
     const batch::MicroBatch& mb = own[static_cast<size_t>(index)];
-    const i64 whole = estimate_compute(s.cost[static_cast<size_t>(group)][static_cast<size_t>(stage)].of(pass),
-                                       static_cast<double>(batch::tokens(mb)), batch::attention_pairs(mb));
+    i64 whole = 0;
+    for (size_t ring = 0; ring < mb.T.size(); ++ring)
+      whole =
+          std::max(whole, estimate_compute(s.cost[static_cast<size_t>(group)][static_cast<size_t>(stage)].of(pass),
+                                           static_cast<double>(mb.T[ring]), batch::attention_pairs(mb.shard[ring])));
     const ir::Segment& segment = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)].segment(pass);
     run.end = piece == ir::kWhole ? whole : whole / static_cast<i64>(segment.cuts.size() + 1);
     return run;
   }
 
-  int add_send(int p, int replica, int group, int stage, Pass what, int mb, i64 T, int run) {
+  int add_send(int p, int replica, int group, int stage, Pass what, int mb, const std::vector<i64>& T, int run) {
     const CompiledStrategy& s = strategy(p);
     const bool forward = what == Pass::F;
     const int to = forward ? stage + 1 : stage - 1;
@@ -503,9 +507,10 @@ class Assembler {
     return crossing;
   }
 
-  // Replicas differ in their ranks only: numbered by position, a receiver that doesn't send after all that do.
+  // Replicas differ in their ranks only: numbered by position, a receiver that doesn't send after all that do. Each
+  // ring rank sends to the same one of the other stage.
   layout::MessageList::Pattern boundary(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from,
-                                        const std::vector<int>& to, i64 T) {
+                                        const std::vector<int>& to, const std::vector<i64>& T) {
     layout::MessageList::Pattern& known = known_.boundaries[{&out, &in, T}];
     if (known) return known;
     std::vector<int> senders(from.size()), receivers;
@@ -515,7 +520,16 @@ class Assembler {
       receivers.push_back(
           static_cast<int>(own == from.end() ? from.size() + i : static_cast<size_t>(own - from.begin())));
     }
-    return known = std::make_shared<const std::vector<layout::Msg>>(boundary_messages(out, in, senders, receivers, T));
+    const auto part = [&](const std::vector<int>& all, size_t ring) {
+      const auto wide = static_cast<std::ptrdiff_t>(all.size() / T.size());
+      const auto first = all.begin() + static_cast<std::ptrdiff_t>(ring) * wide;
+      return std::vector<int>(first, first + wide);
+    };
+    std::vector<layout::Msg> messages;
+    for (size_t ring = 0; ring < T.size(); ++ring)
+      std::ranges::copy(boundary_messages(out, in, part(senders, ring), part(receivers, ring), T[ring]),
+                        std::back_inserter(messages));
+    return known = std::make_shared<const std::vector<layout::Msg>>(std::move(messages));
   }
 
   void idle_replica(int p, int replica) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <ranges>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,11 @@ namespace switchyard::compiler {
 /// A pipeline of a strategy: replica `index` of group `group`.
 struct Replica {
   int group = 0, index = 0;
+};
+
+/// A rank's place among those that run a stage of a replica: its ring rank, and its position in the code; -1: none.
+struct RunPlace {
+  int ring = 0, position = -1;
 };
 
 /// Cost of a segment on its slowest position.
@@ -53,7 +59,14 @@ struct CompiledStrategy {
   ParamMaps maps;
   std::vector<std::vector<StageCost>> cost;  // [group][stage]
   i64 multiple = 1;                          // T is a multiple of it
+  /// Those of all ring ranks, one after the other; those of one of them, by position.
   std::vector<int> replica_ranks(int replica, int stage) const;
+  std::vector<int> code_ranks(int replica, int stage, int ring) const;
+  int ring_ranks(int replica) const;
+  RunPlace place_of(int replica, int stage, int rank) const;
+
+ private:
+  std::span<const int> ranks_of(int replica, int stage) const;
 };
 
 /// A model on the ranks of a cluster, which compiles each strategy once, however many plans use it. Thread-safe.

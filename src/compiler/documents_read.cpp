@@ -23,9 +23,10 @@ std::vector<bool> documents_read(const ir::Program& program, const batch::StepPl
                                      .stages[static_cast<size_t>(task.stage)];
     if (!reads_tokens(stage, plans.graph())) continue;
     const auto& shards = phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)].shard;
-    for (const auto& shard : shards)
-      for (const batch::Piece& piece : shard)
-        if (piece.doc >= 0) read.at(static_cast<size_t>(piece.doc)) = true;
+    const int ring =
+        plans.strategies()[static_cast<size_t>(phase.strategy)].place_of(task.replica, task.stage, rank).ring;
+    for (const batch::Piece& piece : shards[static_cast<size_t>(ring)])
+      if (piece.doc >= 0) read.at(static_cast<size_t>(piece.doc)) = true;
   }
   return read;
 }

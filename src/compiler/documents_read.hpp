@@ -10,8 +10,8 @@ namespace switchyard::compiler {
 /// Whether a stage has inputs that depend on tokens: the first one embeds them, the last one has the labels.
 bool reads_tokens(const ir::StageCode& stage, const ir::Graph& graph);
 
-/// For each of `documents` documents of the plan whether a run of this rank reads its tokens: only those of its
-/// replicas' micro-batches, and only in stages that read tokens.
+/// For each of `documents` documents of the plan whether a run of this rank reads its tokens: only those of which its
+/// replicas' micro-batches have parts on its ring rank, and only in stages that read tokens.
 std::vector<bool> documents_read(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, int rank,
                                  size_t documents);
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
+
+#include "batch/key_exchange.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -107,19 +110,30 @@ void EquivalenceClasses::add_holdings(int rank) {
 }
 
 void EquivalenceClasses::add_task(const ir::Task& task) {
-  const i64 number = number_of(task) * kMostStates;
   if (task.kind == ir::TaskKind::run) {
     const int strategy = phase(task.phase).strategy;
-    const std::vector<int>& shapes =
-        shapes_of(strategy, task.replica, task.stage, plans_.strategies()[static_cast<size_t>(strategy)]);
+    const std::vector<int>& ranks = task.ranks;
+    i64 number = 0;
+    for (size_t first = 0, ring = 0; first < ranks.size(); ++ring) {
+      const std::vector<int>& shapes = shapes_of(strategy, task.replica, task.stage, static_cast<int>(ring),
+                                                 plans_.strategies()[static_cast<size_t>(strategy)]);
+      number = number_of(task, static_cast<int>(ring)) * kMostStates;
+      for (size_t i = 0; i < shapes.size(); ++i)
+        keys_[static_cast<size_t>(ranks[first + i])].push_back(number + shapes[i]);
+      first += shapes.size();
+    }
+  } else if (task.kind == ir::TaskKind::send) {
+    const std::vector<i64>& states = states_of_members(task);
     for (size_t i = 0; i < task.ranks.size(); ++i)
-      keys_[static_cast<size_t>(task.ranks[i])].push_back(number + shapes[i]);
-  } else if (task.kind == ir::TaskKind::send || task.kind == ir::TaskKind::move || task.kind == ir::TaskKind::gather) {
+      keys_[static_cast<size_t>(task.ranks[i])].push_back(number_of(task, ring_of(task, task.ranks[i])) * kMostStates +
+                                                          states[i]);
+  } else if (task.kind == ir::TaskKind::move || task.kind == ir::TaskKind::gather) {
+    const i64 number = number_of(task) * kMostStates;
     const std::vector<i64>& states = states_of_members(task);
     for (size_t i = 0; i < task.ranks.size(); ++i)
       keys_[static_cast<size_t>(task.ranks[i])].push_back(number + states[i]);
   } else {
-    for (const int rank : task.ranks) keys_[static_cast<size_t>(rank)].push_back(number);
+    for (const int rank : task.ranks) keys_[static_cast<size_t>(rank)].push_back(number_of(task) * kMostStates);
   }
 }
 
@@ -139,15 +153,23 @@ void EquivalenceClasses::add_waits(const ir::Task& task) {
   for (const int rank : task.ranks) places_.push_back(tasks_before_[static_cast<size_t>(rank)]++);
 }
 
-i64 EquivalenceClasses::number_of(const ir::Task& t) {
+int EquivalenceClasses::ring_of(const ir::Task& send, int rank) const {
+  const CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(phase(send.phase).strategy)];
+  if (s.ring_ranks(send.replica) == 1) return 0;
+  return s.place_of(send.replica, states_of(send, rank).front().stage, rank).ring;
+}
+
+i64 EquivalenceClasses::number_of(const ir::Task& t, int ring) {
   i64 tokens = 0;
   if (t.kind == ir::TaskKind::run || t.kind == ir::TaskKind::send) {
-    const auto [it, fresh] = micro_batches_.try_emplace({t.phase, t.replica, t.micro_batch});
+    const auto [it, fresh] = micro_batches_.try_emplace({t.phase, t.replica, t.micro_batch, ring});
     if (fresh) {
       const batch::MicroBatch& mb =
           phase(t.phase).replica[static_cast<size_t>(t.replica)][static_cast<size_t>(t.micro_batch)];
+      const std::span<const batch::Piece> shard = mb.shard[static_cast<size_t>(ring)];
       it->second = numbers_
-                       .try_emplace({batch::tokens(mb), batch::squared_lengths(mb), batch::longest(mb)},
+                       .try_emplace({mb.T[static_cast<size_t>(ring)], batch::squared_lengths(shard),
+                                     batch::longest(shard), batch::keys_brought_together(shard)},
                                     static_cast<i64>(numbers_.size()))
                        .first->second;
     }
@@ -200,18 +222,19 @@ const std::vector<i64>& EquivalenceClasses::states_of_members(const ir::Task& t)
 i64 EquivalenceClasses::state_number(const ir::Task& t, const StateKey& state, int rank) {
   const int strategy = phase(t.phase).strategy;
   const CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy)];
-  const std::vector<int> ranks = s.replica_ranks(t.replica, state.stage);
-  const auto position = static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
-  return 2 * shapes_of(strategy, t.replica, state.stage, s)[position] + (state.stage == t.stage);
+  const RunPlace place = s.place_of(t.replica, state.stage, rank);
+  return 2 * shapes_of(strategy, t.replica, state.stage, place.ring, s)[static_cast<size_t>(place.position)] +
+         (state.stage == t.stage);
 }
 
 // Numbers the positions of a stage for replicas with the same placement on hosts: those with local tensors and scratch
 // of equal sizes have the same.
-const std::vector<int>& EquivalenceClasses::shapes_of(int strategy, int replica, int stage, const CompiledStrategy& s) {
+const std::vector<int>& EquivalenceClasses::shapes_of(int strategy, int replica, int stage, int ring,
+                                                      const CompiledStrategy& s) {
   const int group = s.replicas[static_cast<size_t>(replica)].group;
   const ir::StageCode& code = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)];
   const size_t pattern =
-      code.hosts.size() == 1 ? 0 : ir::pattern_of(code, s.replica_ranks(replica, stage), plans_.cluster());
+      code.hosts.size() == 1 ? 0 : ir::pattern_of(code, s.code_ranks(replica, stage, ring), plans_.cluster());
   std::vector<int>& shapes = shapes_[{strategy, group, stage, pattern}];
   if (!shapes.empty()) return shapes;
   std::map<std::vector<i64>, int>& numbers = shape_numbers_[{strategy, group, stage}];

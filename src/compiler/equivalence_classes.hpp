@@ -25,10 +25,12 @@ class EquivalenceClasses {
   void add_home(int rank, std::vector<i64>& key);
   void add_task(const ir::Task& task);
   void add_waits(const ir::Task& task);
-  i64 number_of(const ir::Task& task);
+  /// ring: of the member for which it counts.
+  i64 number_of(const ir::Task& task, int ring = 0);
+  int ring_of(const ir::Task& send, int rank) const;
   const std::vector<i64>& states_of_members(const ir::Task& task);
   i64 state_number(const ir::Task& task, const StateKey& state, int rank);
-  const std::vector<int>& shapes_of(int strategy, int replica, int stage, const CompiledStrategy& s);
+  const std::vector<int>& shapes_of(int strategy, int replica, int stage, int ring, const CompiledStrategy& s);
   const batch::PhasePlan& phase(int p) const { return plan_.phases[static_cast<size_t>(p)]; }
 
   const ir::Program& program_;
@@ -44,10 +46,10 @@ class EquivalenceClasses {
   std::map<std::tuple<int, int, int, size_t>, std::vector<int>>
       shapes_;  // strategy, group, stage, pattern -> a number for each position
   std::map<std::tuple<int, int, int>, std::map<std::vector<i64>, int>>
-      shape_numbers_;                                       // strategy, group, stage -> of sizes
-  std::map<std::vector<i64>, i64> numbers_;                 // of tasks that differ in ranks and messages only
-  std::map<std::vector<i64>, i64> gathered_;                // groups of parameters
-  std::map<std::tuple<int, int, int>, i64> micro_batches_;  // phase, replica, index -> their number
+      shape_numbers_;                                            // strategy, group, stage -> of sizes
+  std::map<std::vector<i64>, i64> numbers_;                      // of tasks that differ in ranks and messages only
+  std::map<std::vector<i64>, i64> gathered_;                     // groups of parameters
+  std::map<std::tuple<int, int, int, int>, i64> micro_batches_;  // phase, replica, index, ring rank -> their number
   std::map<std::tuple<const void*, const void*, int, int, int>, std::vector<i64>>
       states_;  // messages, their names, phase, replica, stage
 };

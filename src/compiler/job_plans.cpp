@@ -1,8 +1,6 @@
 #include "compiler/job_plans.hpp"
 
-#include <algorithm>
-#include <numeric>
-
+#include "compiler/bucket_spec.hpp"
 #include "ir/autodiff.hpp"
 #include "models/build.hpp"
 
@@ -40,40 +38,10 @@ Plans plans_of(const config::Job& job, const cluster::Cluster& cluster) {
   return plans_of(job, model_of(job, cluster));
 }
 
-namespace {
-
-// With context parallelism, twice its degree: each rank then has two chunks of equal size of a document.
-i64 context_parallel_multiple(const config::Strategy& strategy) {
-  i64 multiple = 1;
-  for (const config::Group& group : strategy.groups)
-    for (const config::Stage& stage : group.stages)
-      if (const int degree = stage.mesh[layout::StageAxis::ulysses]; degree > 1)
-        multiple = std::lcm(multiple, i64{2} * degree);
-  return multiple;
-}
-
-}  // namespace
-
 std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans& plans) {
   std::vector<batch::BucketSpec> specs;
-  for (size_t b = 0; b < job.buckets.size(); ++b) {
-    const CompiledStrategy& strategy = plans.strategies()[b];
-    batch::BucketSpec spec{.max_length = job.buckets[b].max_length, .strategy = static_cast<int>(b)};
-    spec.replicas = static_cast<int>(strategy.replicas.size());
-    spec.micro_batch_tokens = job.buckets[b].strategy.micro_batch_tokens;
-    spec.micro_batch_sequences = job.buckets[b].strategy.micro_batch_sequences;
-    spec.multiple = strategy.multiple;
-    spec.stream = job.buckets[b].strategy.packing == config::Packing::stream;
-    if (spec.stream) spec.document_multiple = context_parallel_multiple(strategy.strategy);
-    for (const Replica& replica : strategy.replicas) {
-      const auto& stages = strategy.strategy.groups[static_cast<size_t>(replica.group)].stages;
-      const size_t deep = stages.size() / static_cast<size_t>(strategy.strategy.chunk_count());
-      double ranks = 0;
-      for (size_t stage = 0; stage < deep; ++stage) ranks += static_cast<double>(stages[stage].mesh.positions());
-      spec.pipelines.push_back({.speed = ranks, .stages = static_cast<int>(deep)});
-    }
-    specs.push_back(std::move(spec));
-  }
+  for (size_t b = 0; b < job.buckets.size(); ++b)
+    specs.push_back(bucket_spec(plans, static_cast<int>(b), job.buckets[b].max_length));
   return specs;
 }
 

@@ -26,7 +26,7 @@ std::shared_ptr<const CompiledModel> evaluated_model_of(const config::Job& job, 
 Plans plans_of(const config::Job& job, std::shared_ptr<const CompiledModel> model);
 Plans plans_of(const config::Job& job, const cluster::Cluster& cluster);
 
-/// The job's buckets for the batch planner. A replica's speed is its number of ranks.
+/// The job's buckets for the batch planner.
 std::vector<batch::BucketSpec> bucket_specs(const config::Job& job, const Plans& plans);
 
 /// Buckets in the order in which a step of the job runs them.

@@ -59,17 +59,19 @@ i64 LocalStage::root_bytes(int root, const ir::Extent& extent) const {
   return total;
 }
 
-i64 LocalStage::workspace(Pass pass, size_t instr, i64 tokens, i64 longest) const {
+i64 LocalStage::workspace(Pass pass, size_t instr, const ir::CallSize& size) const {
   const Call& call = calls_[static_cast<size_t>(pass)][instr];
   if (!call.op) return 0;
-  return call.op->workspace(call.in, call.out, static_cast<i64>(call.share * static_cast<double>(tokens)), longest);
+  ir::CallSize local = size;
+  local.tokens = static_cast<i64>(call.share * static_cast<double>(size.tokens));
+  return call.op->workspace(call.in, call.out, local);
 }
 
-const std::vector<i64>& LocalStage::workspaces(Pass pass, i64 tokens, i64 longest) const {
-  const auto [it, fresh] = workspaces_.try_emplace({pass, tokens, longest});
+const std::vector<i64>& LocalStage::workspaces(Pass pass, const ir::CallSize& size) const {
+  const auto [it, fresh] = workspaces_.try_emplace({pass, size});
   if (fresh)
     for (size_t i = 0; i < calls_[static_cast<size_t>(pass)].size(); ++i)
-      it->second.push_back(workspace(pass, i, tokens, longest));
+      it->second.push_back(workspace(pass, i, size));
   return it->second;
 }
 

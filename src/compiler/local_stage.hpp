@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -19,11 +18,11 @@ class LocalStage {
   i64 bytes(int buffer, const ir::Extent& extent) const;
   /// Bytes of all buffers with this root.
   i64 root_bytes(int root, const ir::Extent& extent) const;
-  /// Bytes that an instruction allocates and frees while it runs; longest: tokens of the longest document. 0 for
+  /// Bytes that an instruction allocates and frees while it runs on a micro-batch; size.tokens: of all positions. 0 for
   /// collectives.
-  i64 workspace(Pass pass, size_t instr, i64 tokens, i64 longest) const;
+  i64 workspace(Pass pass, size_t instr, const ir::CallSize& size) const;
   /// Workspaces of all instructions of a pass, cached.
-  const std::vector<i64>& workspaces(Pass pass, i64 tokens, i64 longest) const;
+  const std::vector<i64>& workspaces(Pass pass, const ir::CallSize& size) const;
   /// Head dim of the rotary tables that an instruction needs; 0: none.
   i64 rotary_head_dim(Pass pass, size_t instr) const {
     return calls_[static_cast<size_t>(pass)][instr].rotary_head_dim;
@@ -51,7 +50,7 @@ class LocalStage {
   std::vector<Size> buffers_;
   std::vector<std::vector<int>> members_;  // by root
   std::vector<Call> calls_[kPasses];
-  mutable std::map<std::tuple<Pass, i64, i64>, std::vector<i64>> workspaces_;  // pass, tokens, longest
+  mutable std::map<std::pair<Pass, ir::CallSize>, std::vector<i64>> workspaces_;
 };
 
 /// Whether all tensors of a stage have the same local sizes at two positions.

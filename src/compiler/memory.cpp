@@ -12,6 +12,7 @@
 #include "base/allocation.hpp"
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "batch/key_exchange.hpp"
 #include "compiler/equivalence_classes.hpp"
 #include "compiler/local_stage.hpp"
 #include "compiler/order.hpp"
@@ -97,7 +98,7 @@ struct MicroBatchState {
   int position = 0;
   size_t pattern = 0;  // of the replica on hosts
   ir::Extent extent;
-  i64 longest = 0;  // tokens of its longest document
+  ir::CallSize size;
   i64 feeds = 0, kept = 0;
   std::vector<int> slot, root;  // block of a buffer, of a root; -1: none
 };
@@ -348,33 +349,31 @@ class Replay {
   }
   const ir::StageCode& stage_of(const Task& t) const { return stage_of(t, t.stage); }
 
-  std::vector<int> replica_ranks(const Task& t, int stage) const {
-    return plans_.strategies()[static_cast<size_t>(strategy_of(t.phase))].replica_ranks(t.replica, stage);
+  const CompiledStrategy& compiled(const Task& t) const {
+    return plans_.strategies()[static_cast<size_t>(strategy_of(t.phase))];
   }
-
-  int position(const Task& t, int stage) const {
-    const std::vector<int> ranks = replica_ranks(t, stage);
-    const auto at = std::find(ranks.begin(), ranks.end(), holdings_.rank());
-    return at == ranks.end() ? -1 : static_cast<int>(at - ranks.begin());
-  }
+  RunPlace place(const Task& t, int stage) const { return compiled(t).place_of(t.replica, stage, holdings_.rank()); }
 
   MicroBatchState& state_of(const Task& t, int stage) {
     const auto [it, fresh] = states_.try_emplace({t.phase, t.replica, t.micro_batch, stage});
     if (!fresh) return it->second;
     const auto& mb = plan_.phases[static_cast<size_t>(t.phase)]
                          .replica[static_cast<size_t>(t.replica)][static_cast<size_t>(t.micro_batch)];
-    it->second.position = position(t, stage);
-    it->second.pattern = ir::pattern_of(stage_of(t, stage), replica_ranks(t, stage), plans_.cluster());
+    const auto [ring, position] = place(t, stage);
+    it->second.position = position;
+    it->second.pattern =
+        ir::pattern_of(stage_of(t, stage), compiled(t).code_ranks(t.replica, stage, ring), plans_.cluster());
     it->second.local = &stages_.at(stage_of(t, stage), it->second.position);
     it->second.slot.assign(it->second.local->buffers(), -1);
     it->second.root.assign(it->second.local->roots(), -1);
-    const i64 T = batch::tokens(mb);
-    it->second.extent = {T, batch::squared_lengths(mb)};
+    const i64 T = mb.T[static_cast<size_t>(ring)];
+    const std::span<const batch::Piece> shard = mb.shard[static_cast<size_t>(ring)];
+    it->second.extent = {T, batch::squared_lengths(shard)};
+    it->second.size = {T, batch::longest(shard), batch::keys_brought_together(shard)};
     const i64 weights = allocated(T * size_of(DType::f64));
     it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_);
     meter_.take(MemoryClass::workspace, it->second.feeds);
     if (state_ != size_of(DType::f64)) meter_.touch(MemoryClass::workspace, weights);  // made in fp64
-    it->second.longest = batch::longest(mb);
     return it->second;
   }
 
@@ -416,7 +415,7 @@ class Replay {
     const ir::StageCode& stage = stage_of(t);
     MicroBatchState& state = state_of(t, t.stage);
     const std::vector<ir::Instr>& code = stage.segment(t.pass).code;
-    const std::vector<i64>& workspaces = state.local->workspaces(t.pass, state.extent.tokens, state.longest);
+    const std::vector<i64>& workspaces = state.local->workspaces(t.pass, state.size);
     const auto scratch = [&](size_t i) {
       return ir::scratch_bytes(stage, code[i], state.pattern, state.position, state.extent.tokens);
     };
@@ -430,7 +429,7 @@ class Replay {
           allocate(stage, b, state);
       }
       if (!code[i].op) return meter_.take(MemoryClass::workspace, scratch(i));
-      if (const i64 head_dim = state.local->rotary_head_dim(t.pass, i)) grow_tables(head_dim, state.longest);
+      if (const i64 head_dim = state.local->rotary_head_dim(t.pass, i)) grow_tables(head_dim, state.size.longest);
       meter_.touch(MemoryClass::workspace, workspaces[i]);
     };
     const auto end = [&](size_t i) {
@@ -480,10 +479,10 @@ class Replay {
 
   // The sender's tensor goes, unless the backward pass reads it. The rank's next chunk takes it over as it is.
   void sent(const Task& t) {
-    if (position(t, t.stage) < 0) return;
+    if (place(t, t.stage).position < 0) return;
     const ir::StageCode& code = stage_of(t);
     MicroBatchState& state = state_of(t, t.stage);
-    if (const int to = target_of(t); position(t, to) >= 0) {
+    if (const int to = target_of(t); place(t, to).position >= 0) {
       const ir::StageCode& next = stage_of(t, to);
       const int block = state.slot.at(static_cast<size_t>(t.forward() ? code.act_out : code.grad_out));
       check(block >= 0, "{} hands over nothing", t);

@@ -7,14 +7,14 @@
 namespace switchyard::compiler {
 namespace {
 
-// A replica's layout on the stage's mesh, whose first axes are those of replicas.
-layout::Layout on_stage(const layout::Layout& replica, bool partial_over_replicas) {
-  const int outside = static_cast<int>(layout::replica_axes().size());
+// The code's layout on the stage's mesh, whose first axes are those outside the code.
+layout::Layout on_stage(const layout::Layout& replica, bool partial_outside) {
+  const int outside = static_cast<int>(layout::axes_outside_code().size());
   layout::Layout stage = replica;
   for (auto& axes : stage.split)
     for (int& axis : axes) axis += outside;
   for (int& axis : stage.partial) axis += outside;
-  for (int axis = outside; partial_over_replicas && axis-- > 0;) stage.partial.insert(stage.partial.begin(), axis);
+  for (int axis = outside; partial_outside && axis-- > 0;) stage.partial.insert(stage.partial.begin(), axis);
   return stage;
 }
 
@@ -41,7 +41,7 @@ void add(std::vector<layout::ShardMap>& maps, layout::ShardMap map, const std::s
 
 layout::Mesh stage_mesh(const config::Stage& stage, const layout::Mesh& replica) {
   layout::Mesh mesh{{}, stage.ranks};
-  for (const layout::StageAxis axis : layout::replica_axes())
+  for (const layout::StageAxis axis : layout::axes_outside_code())
     mesh.axes.push_back({std::string(layout::info_of(axis).name), stage.mesh[axis]});
   mesh.axes.insert(mesh.axes.end(), replica.axes.begin(), replica.axes.end());
   return mesh;

@@ -12,9 +12,9 @@ namespace switchyard::compiler {
 
 /// A parameter on the ranks of a stage. used: what code reads, copies on all replicas. stored: what lies there between
 /// runs: the same, or rows of it, cut by the stage's layout::RowCuts. made: gradients as a run leaves them, partials,
-/// one per replica and per replica axis over which the gradient is partial. grad: gradients as they add up: the same,
-/// or rows of their sum over the axes of such cuts. These fall on single rows of the local block. Sources: arXiv
-/// 1910.02054, 2502.08145.
+/// one for each place outside the code and on each axis of the code over which the gradient is partial. grad: gradients
+/// as they add up: the same, or rows of their sum over the axes of such cuts. These fall on single rows of the local
+/// block. Sources: arXiv 1910.02054, 2502.08145.
 struct Placed {
   layout::ShardMap used, stored, made, grad;
 };
@@ -42,7 +42,7 @@ std::vector<layout::ShardMap> home_maps(const ParamMaps& anchor, int zero);
 /// Parameters that move together: those of each unit, in graph order.
 std::vector<switching::UnitMaps> unit_maps(const ir::Graph& graph);
 
-/// Mesh of a stage over global ranks: the axes of replicas, then those of a replica.
+/// Mesh of a stage over global ranks: the axes outside the code, then those of the code.
 layout::Mesh stage_mesh(const config::Stage& stage, const layout::Mesh& replica);
 
 }  // namespace switchyard::compiler

@@ -98,12 +98,37 @@ StageCost cost_of(const ir::StageCode& stage) {
           compute_type(stage)};
 }
 
-std::vector<int> CompiledStrategy::replica_ranks(int replica, int stage) const {
+std::span<const int> CompiledStrategy::ranks_of(int replica, int stage) const {
   const Replica& at = replicas[static_cast<size_t>(replica)];
   const config::Stage& placed = strategy.groups[static_cast<size_t>(at.group)].stages[static_cast<size_t>(stage)];
-  const auto positions = static_cast<std::ptrdiff_t>(placed.mesh.positions());
-  const auto first = placed.ranks.begin() + at.index * positions;
-  return {first, first + positions};
+  const size_t wide = placed.ranks.size() / static_cast<size_t>(placed.mesh.replicas());
+  return std::span(placed.ranks).subspan(static_cast<size_t>(at.index) * wide, wide);
+}
+
+int CompiledStrategy::ring_ranks(int replica) const {
+  const auto group = static_cast<size_t>(replicas[static_cast<size_t>(replica)].group);
+  return strategy.groups[group].stages.front().mesh[layout::StageAxis::ring];
+}
+
+std::vector<int> CompiledStrategy::replica_ranks(int replica, int stage) const {
+  const std::span<const int> ranks = ranks_of(replica, stage);
+  return {ranks.begin(), ranks.end()};
+}
+
+std::vector<int> CompiledStrategy::code_ranks(int replica, int stage, int ring) const {
+  const std::span<const int> all = ranks_of(replica, stage);
+  const size_t positions = all.size() / static_cast<size_t>(ring_ranks(replica));
+  const std::span<const int> ranks = all.subspan(static_cast<size_t>(ring) * positions, positions);
+  return {ranks.begin(), ranks.end()};
+}
+
+RunPlace CompiledStrategy::place_of(int replica, int stage, int rank) const {
+  const std::span<const int> all = ranks_of(replica, stage);
+  const auto at = std::ranges::find(all, rank);
+  if (at == all.end()) return {};
+  const int index = static_cast<int>(at - all.begin());
+  const int positions = static_cast<int>(all.size()) / ring_ranks(replica);
+  return {index / positions, index % positions};
 }
 
 CompiledModel::CompiledModel(ir::Graph graph, cluster::Cluster cluster, const CodeOptions& how)

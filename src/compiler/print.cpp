@@ -183,7 +183,7 @@ class PlanPrinter {
     const auto add = [&](const std::string& axis) {
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
     };
-    for (const layout::StageAxis axis : layout::replica_axes())
+    for (const layout::StageAxis axis : layout::axes_outside_code())
       for (const config::Group& group : strategy(s).strategy.groups)
         if (group.stages.front().mesh[axis] > 1) add(std::string(layout::info_of(axis).name));
     each_use(s, param, [&](const layout::Mesh& replica, const ir::ParamUse& use) {

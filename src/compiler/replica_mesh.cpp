@@ -84,7 +84,7 @@ class Refinement {
     int ranks = 1;
     for (const layout::StageAxisInfo& info : layout::stage_axes()) {
       const std::set<int>& edges = edges_.at(info.axis);
-      if (mesh_[info.axis] == 1 || std::ranges::count(layout::replica_axes(), info.axis) > 0) continue;
+      if (mesh_[info.axis] == 1 || std::ranges::count(layout::axes_outside_code(), info.axis) > 0) continue;
       int previous = 1, number = 0;
       for (const int edge : edges) {
         if (edge == 1) continue;

@@ -7,19 +7,12 @@
 namespace switchyard::compiler {
 namespace {
 
-constexpr double kMemory = 1e10;  // bytes per second
-
-// Flops that a device computes in the time in which it moves a byte. bf16 products have hardware of their own: A100
-// 312e12 / 2.0e12 (NVIDIA's data sheet). Other types run on CPUs, or on units whose speed is close to that of memory.
-double flops_per_byte(DType compute) { return compute == DType::bf16 ? 150 : 5; }
-
-// Estimated seconds of each position. Only ratios matter: the schedule must be the same on every device.
+// Estimated seconds of each position.
 schedule::Costs costs_of(const std::vector<StageCost>& stages, double T, double pairs) {
   schedule::Costs costs;
   for (const StageCost& stage : stages) {
-    const auto seconds = [&](const SegmentCost& cost) {
-      return Seconds{(cost.flops(T, pairs) / flops_per_byte(stage.compute) + cost.bytes(T, pairs)) / kMemory};
-    };
+    const NominalDevice device = nominal_device(stage.compute);
+    const auto seconds = [&](const SegmentCost& cost) { return device.seconds(cost, T, pairs); };
     costs.at.push_back({seconds(stage.forward), seconds(stage.backward), seconds(stage.weight)});
   }
   return costs;
@@ -51,6 +44,15 @@ schedule::Schedule by_hand(const config::Strategy& strategy, int mbs) {
 
 }  // namespace
 
+// bf16 products have hardware of their own: A100 312e12 flops/s, 2.0e12 bytes/s of memory, 300e9 of NVLink each way,
+// one port of 25e9 between hosts (NVIDIA's data sheets). Other types run on CPUs, or on units whose speed is close to
+// that of memory.
+NominalDevice nominal_device(DType compute) {
+  constexpr double kMemory = 1e10;
+  return compute == DType::bf16 ? NominalDevice{150 * kMemory, kMemory, kMemory / 7, kMemory / 80}
+                                : NominalDevice{5 * kMemory, kMemory, kMemory / 2, kMemory / 10};
+}
+
 schedule::Schedule schedule_of(const CompiledStrategy& s, int group, int mbs,
                                const std::vector<batch::MicroBatch>& micro_batches, bool train) {
   const config::Strategy& strategy = s.strategy;
@@ -60,8 +62,9 @@ schedule::Schedule schedule_of(const CompiledStrategy& s, int group, int mbs,
   if (!strategy.order.order.empty()) return by_hand(strategy, mbs);
   double T = 0, pairs = 0;
   for (const batch::MicroBatch& mb : micro_batches) {
-    T += static_cast<double>(batch::tokens(mb)) / static_cast<double>(micro_batches.size());
-    pairs += batch::attention_pairs(mb) / static_cast<double>(micro_batches.size());
+    const double parts = static_cast<double>(micro_batches.size() * mb.T.size());
+    T += static_cast<double>(batch::tokens(mb)) / parts;
+    pairs += batch::attention_pairs(mb) / parts;
   }
   return schedule_of(strategy.schedule, chunks, strategy.activation_cap, costs, mbs, T, pairs);
 }

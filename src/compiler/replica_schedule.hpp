@@ -7,6 +7,17 @@
 
 namespace switchyard::compiler {
 
+/// Rates of a device that stands for all of its kind. Only their ratios matter: what is decided by them - schedules,
+/// the ring ranks of documents - must be the same on every device. flops and bytes a second: of products, memory, links
+/// inside a host and between hosts.
+struct NominalDevice {
+  double flops = 0, memory = 0, inside = 0, across = 0;
+  Seconds seconds(const SegmentCost& cost, double T, double pairs) const {
+    return Seconds{cost.flops(T, pairs) / flops + cost.bytes(T, pairs) / memory};
+  }
+};
+NominalDevice nominal_device(DType compute);
+
 /// The strategy's schedule for `mbs` micro-batches on each replica of `group` that follows it; micro-batches beyond are
 /// removed from a hand-written order. Evaluation (train false) has no gradients and runs like GPipe. Zero-bubble
 /// schedules are made for the estimated times of the mean of micro_batches.

@@ -44,6 +44,8 @@ constexpr int kValues<Recompute> = 3;
 template <>
 constexpr int kValues<Packing> = 2;
 template <>
+constexpr int kValues<RingDegree> = 2;
+template <>
 constexpr int kValues<ScheduleKind> = 5;
 
 template <class Field>
@@ -341,7 +343,12 @@ auto settings_keys() {
           "of "
           "other programs, to compare with: documents in the data's order fill rows of micro_batch_tokens, replicas "
           "get "
-          "rows in turn, and with ulysses each document is padded to a multiple of 2 * ulysses."),
+          "rows in turn, and with ulysses or ring each document is padded to a multiple of 2 * ulysses * ring."),
+      Row<Settings, &S::ring_degree>(
+          "ring_degree",
+          "with ring: document cuts each document into as many parts as make a step quickest, from 1 up to ring; "
+          "uniform cuts all of a micro-batch into equally many, to compare with. Under packing = stream all documents "
+          "have ring parts."),
       Row<Settings, &S::zero>(
           "zero",
           "ZeRO stage: 0 keeps the optimizer's state on every rank that stores the parameter, as "
@@ -619,6 +626,12 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
             "strategy.ulysses",
             "Sequence parallel degree (Ulysses): ranks that share the tokens of a micro-batch, and the heads inside "
             "attention.")
+            .at_least(1)
+            .at_most(kMostRanks),
+        Row<&BucketDraft::degrees, &Degrees::ring>(
+            "strategy.ring",
+            "Context parallel degree (ring attention): ranks on which the parts of a micro-batch's documents lie, and "
+            "which pass keys and values to one another.")
             .at_least(1)
             .at_most(kMostRanks),
         Row<&BucketDraft::degrees, &Degrees::depth>(

@@ -129,11 +129,16 @@ class Validator {
     for (const layout::StageAxisInfo& axis : layout::stage_axes())
       if (stage.mesh[axis.axis] < 1)
         error(fmt::format("{}.mesh.{}", place, axis.name), "= {} must be at least 1.", stage.mesh[axis.axis]);
-    for (const StageAxis axis : layout::replica_axes())
+    for (const StageAxis axis : layout::axes_outside_code())
       if (stage.mesh[axis] != pipeline[axis])
         error(fmt::format("{}.mesh.{}", place, layout::info_of(axis).name),
-              "= {}, but the first stage has {}. All stages of a group have as many replicas.", stage.mesh[axis],
-              pipeline[axis]);
+              "= {}, but the first stage has {}. All stages of a group have as many {}.", stage.mesh[axis],
+              pipeline[axis], axis == StageAxis::ring ? "ring ranks" : "replicas");
+    if (stage.mesh[StageAxis::ring] > 1 && model_.attention != AttentionKind::fused)
+      error(place + ".mesh.ring",
+            "= {}, but the model's attention stores its scores (model.attention = \"unfused\"), which ring attention "
+            "never has in one place. Use ulysses instead, or fused attention.",
+            stage.mesh[StageAxis::ring]);
     const i64 needed = stage.mesh.ranks();
     if (static_cast<i64>(stage.ranks.size()) != needed)
       error(place + ".ranks", "lists {} ranks, but the mesh ({}) needs {}.", stage.ranks.size(),
@@ -387,6 +392,8 @@ std::string_view name_of(Packing packing) {
   }
   throw InternalError("name_of: unknown packing");
 }
+
+std::string_view name_of(RingDegree degree) { return degree == RingDegree::document ? "document" : "uniform"; }
 
 std::string_view name_of(ScheduleKind schedule) {
   switch (schedule) {

@@ -52,6 +52,8 @@ enum class Recompute { none, selective, full };
 /// rows in the data's order, dealt to the replicas in turn, each document padded for context parallelism; other
 /// programs' usual default, to compare with (batch::BucketSpec).
 enum class Packing { balanced, stream };
+/// The parts into which ring attention cuts documents: each into as many as suits it, or all into equally many.
+enum class RingDegree { document, uniform };
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
 
 /// Settings of a strategy besides the layers and ranks of its stages.
@@ -66,6 +68,7 @@ struct StrategySettings {
   int zero = 1;  // ZeRO stage (arXiv 1910.02054). Optimizer state: 0 on every rank that stores the parameter, otherwise
                  // once; 2: gradients, too, are cut over the ranks that would hold copies; 3: and so are parameters
   Packing packing = Packing::balanced;
+  RingDegree ring_degree = RingDegree::document;  // packing stream: always uniform, all ring ranks
   bool operator==(const StrategySettings&) const = default;
 };
 
@@ -89,7 +92,7 @@ enum class Inside { data, pipeline };
 
 /// Sizes of a strategy's axes and its number of pipeline stages, each at least 1, and the order of its ranks.
 struct Degrees {
-  i64 dp = 1, tp = 1, pp = 1, ulysses = 1, depth = 1, inner = 1;
+  i64 dp = 1, tp = 1, pp = 1, ulysses = 1, ring = 1, depth = 1, inner = 1;
   Inside inside = Inside::data;
   bool operator==(const Degrees&) const = default;
 };
@@ -110,8 +113,8 @@ i64 ranks_of(const Degrees& degrees);
 /// The sum over groups on following ranks, at most 2^62.
 i64 ranks_of(std::span<const Degrees> groups);
 
-/// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp, ulysses, depth and
-/// inner, and the settings of a strategy by the names that they have in a job file. Keys that are left out have the
+/// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp, ulysses, ring, depth
+/// and inner, and the settings of a strategy by the names that they have in a job file. Keys that are left out have the
 /// values of `defaults`, degrees 1. Groups of unlike pipelines are joined by "+"; the first one has the settings, the
 /// others degrees and the order of their ranks. UserError names the text, the group, the key and what it may be; a key
 /// may come once in a group.
@@ -140,9 +143,10 @@ struct ModelConfig;
 bool divides_heads(const StageMesh& mesh, const ModelConfig& model);
 
 /// Checks against a model and a rank count; UserError naming strategy, stage and remedy: ranks out of range or used
-/// twice (except by chunks), layers not covered once in order, other ranks than the mesh has, stages of unlike data
-/// parallelism, heads that can't be divided among the ranks, parts of a split parameter that divide no stage's weight
-/// axes, chunks or a cap that the schedule does not have, a hand-written order for other stages.
+/// twice (except by chunks), layers not covered once in order, other ranks than the mesh has, stages of unlike sizes
+/// outside the code, ring ranks of attention that stores its scores, heads that can't be divided among the ranks, parts
+/// of a split parameter that divide no stage's weight axes, chunks or a cap that the schedule does not have, a
+/// hand-written order for other stages.
 void validate(const Strategy& strategy, const ModelConfig& model, int ranks);
 
 /// A page of JSON with a line per stage; docs/strategy-format.md explains it.
@@ -158,6 +162,8 @@ std::string_view name_of(Inside inside);
 std::string_view name_of(Recompute recompute);
 /// "balanced", "stream".
 std::string_view name_of(Packing packing);
+/// "document", "uniform".
+std::string_view name_of(RingDegree degree);
 /// "gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v".
 std::string_view name_of(ScheduleKind schedule);
 

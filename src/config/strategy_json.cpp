@@ -102,19 +102,21 @@ std::string to_json(const Strategy& strategy) {
   return fmt::format(
       "{{\n  \"name\": {},\n  \"groups\": {},\n  \"splits\": {},\n  \"recompute\": \"{}\",\n  \"schedule\": \"{}\",\n"
       "  \"chunks\": {},\n  \"activation_cap\": {},\n  \"sequence_parallel\": {},\n  \"micro_batch_tokens\": {},\n"
-      "  \"micro_batch_sequences\": {},\n  \"packing\": \"{}\",\n  \"zero\": {}{}\n}}\n",
+      "  \"micro_batch_sequences\": {},\n  \"packing\": \"{}\",\n  \"ring_degree\": \"{}\",\n  \"zero\": {}{}\n}}\n",
       quoted(strategy.name), text_of(strategy.groups), text_of(strategy.splits), name_of(strategy.recompute),
       name_of(strategy.schedule), strategy.chunk_count(), strategy.activation_cap, strategy.sequence_parallel,
-      strategy.micro_batch_tokens, strategy.micro_batch_sequences, name_of(strategy.packing), strategy.zero,
+      strategy.micro_batch_tokens, strategy.micro_batch_sequences, name_of(strategy.packing),
+      name_of(strategy.ring_degree), strategy.zero,
       strategy.order.order.empty() ? "" : ",\n  \"order\": " + indented(to_json(strategy.order)));
 }
 
 Strategy strategy_from_json(const std::string& text, const std::string& origin) {
   const Json document = parse_json(text, origin, "Fix the file, or print a fresh one with `switchyard show plan`.");
   const Node root(document, origin, "");
-  root.expect_keys({"name", "groups", "splits", "recompute", "schedule", "chunks", "activation_cap",
-                    "sequence_parallel", "micro_batch_tokens", "micro_batch_sequences", "packing", "zero", "order"},
-                   {"groups"});
+  root.expect_keys(
+      {"name", "groups", "splits", "recompute", "schedule", "chunks", "activation_cap", "sequence_parallel",
+       "micro_batch_tokens", "micro_batch_sequences", "packing", "ring_degree", "zero", "order"},
+      {"groups"});
   Strategy strategy;
   strategy.name = root.has("name") ? root["name"].text() : origin;
   for (const Node& group : root["groups"].items()) strategy.groups.push_back(read_group(group));
@@ -137,6 +139,8 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
   if (root.has("micro_batch_sequences"))
     strategy.micro_batch_sequences = root["micro_batch_sequences"].integer(0, std::numeric_limits<i64>::max());
   if (root.has("packing")) strategy.packing = root["packing"].choice({Packing::balanced, Packing::stream});
+  if (root.has("ring_degree"))
+    strategy.ring_degree = root["ring_degree"].choice({RingDegree::document, RingDegree::uniform});
   if (root.has("zero")) strategy.zero = static_cast<int>(root["zero"].integer(0, 3));
   return strategy;
 }

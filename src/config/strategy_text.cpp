@@ -13,10 +13,11 @@
 namespace switchyard::config {
 namespace {
 
-constexpr std::array<DegreeKey, 6> kDegrees{{{"dp", &Degrees::dp, StageAxis::data},
+constexpr std::array<DegreeKey, 7> kDegrees{{{"dp", &Degrees::dp, StageAxis::data},
                                              {"tp", &Degrees::tp, StageAxis::outer},
                                              {"pp", &Degrees::pp, std::nullopt},
                                              {"ulysses", &Degrees::ulysses, StageAxis::ulysses},
+                                             {"ring", &Degrees::ring, StageAxis::ring},
                                              {"depth", &Degrees::depth, StageAxis::depth},
                                              {"inner", &Degrees::inner, StageAxis::inner, &Degrees::tp}}};
 constexpr size_t kNumbers = 3;  // "2,4,2" has the first ones
@@ -26,7 +27,7 @@ struct Setting {
   std::string_view key;
   bool of_group = false;  // every group has its own, as its degrees
 };
-constexpr std::array<Setting, 10> kSettings{{{"zero"},
+constexpr std::array<Setting, 11> kSettings{{{"zero"},
                                              {"schedule"},
                                              {"chunks"},
                                              {"activation_cap"},
@@ -34,6 +35,7 @@ constexpr std::array<Setting, 10> kSettings{{{"zero"},
                                              {"micro_batch_tokens"},
                                              {"micro_batch_sequences"},
                                              {"packing"},
+                                             {"ring_degree"},
                                              {"sequence_parallel"},
                                              {"inside", true}}};
 

@@ -134,6 +134,15 @@ LocalWork local_work(const StageCode& stage, const Instr& instr, int position) {
   return work;
 }
 
+KeyBytes key_bytes(const StageCode& stage, const Instr& instr, int position) {
+  if (!instr.op) return {};
+  std::vector<Type> in;
+  double share = 1;
+  for (const int b : instr.in)
+    in.push_back(local_type(stage.buffers[static_cast<size_t>(b)], position, stage.replica.size(), &share));
+  return instr.op->key_bytes(in);
+}
+
 std::optional<StatisticSums> statistic_sums(const StageCode& stage, const Instr& instr) {
   const std::optional<StatisticSums> sums = instr.op ? instr.op->statistic_sums() : std::nullopt;
   if (!sums || stage.buffers[static_cast<size_t>(instr.in[sums->cut])].layout.split[sums->dim].empty())

@@ -180,6 +180,9 @@ inline Cost local_cost(const StageCode& stage, const Instr& instr, int position)
   return local_work(stage, instr, position).cost;
 }
 
+/// What a rank at a position passes to the other ring ranks of a token's keys and values in an instruction.
+KeyBytes key_bytes(const StageCode& stage, const Instr& instr, int position);
+
 /// What an instruction sums inside over ranks of the replica; nothing where every rank has the whole dim.
 std::optional<StatisticSums> statistic_sums(const StageCode& stage, const Instr& instr);
 

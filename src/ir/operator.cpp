@@ -214,13 +214,15 @@ std::string Operator::labels(const LayoutQuery&) const { throw InternalError(nam
 
 Cost Operator::cost(std::span<const Type> in, std::span<const Type> out) const { return memory_bound(in, out); }
 
-i64 Operator::workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64) const {
+KeyBytes Operator::key_bytes(std::span<const Type>) const { return {}; }
+
+i64 Operator::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
   if (in.empty() || in[0].dtype != DType::bf16) return 0;
   constexpr i64 kCopies = 4;
   i64 widest = 0;
   for (const auto side : {in, out})
     for (const Type& type : side)
-      if (type.shape.size[0] == kTokens) widest = std::max(widest, elements(type, {tokens}));
+      if (type.shape.size[0] == kTokens) widest = std::max(widest, elements(type, {size.tokens}));
   return kCopies * widest * size_of(DType::f32);
 }
 

@@ -24,6 +24,20 @@ struct Cost {
   bool backward = false;             // attention gradients, for which devices have their own rate
 };
 
+/// What a call works on, on one rank: tokens of its local shards; keys that its queries see of a document at most; and
+/// with ring attention the keys that are brought together from several ring ranks, 0 where none are.
+struct CallSize {
+  i64 tokens = 0, longest = 0, seen_keys = 0;
+  auto operator<=>(const CallSize&) const = default;
+};
+
+/// Bytes of the keys and values of a token on one rank, which go to the ring ranks whose queries see them, and of their
+/// gradients, which come back in the state dtype.
+struct KeyBytes {
+  i64 values = 0, gradients = 0;
+  i64 all() const { return values + gradients; }
+};
+
 /// Input of a layout rule: the current layouts of the inputs, on the mesh of one replica of a stage. The layouts of
 /// parameters and gradient accumulators are fixed by the strategy; `out_fixed` has one entry per output: the layout of
 /// an accumulator, or an empty one where the output is free. A rule that answers with cuts other than the fixed ones
@@ -87,9 +101,11 @@ class Operator {
   virtual void weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const;
   /// Cost on one rank; `in` and `out` are the types of its local shards.
   virtual Cost cost(std::span<const Type> in, std::span<const Type> out) const;
-  /// Bytes of the kernel's temporaries on one rank, whose local shards have `tokens` tokens, in documents of at most
-  /// `longest` tokens. By default kernels in fp32 and fp64 need none, and those in bf16 compute on fp32 copies.
-  virtual i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const;
+  /// Bytes of the kernel's temporaries on one rank. By default kernels in fp32 and fp64 need none, and those in bf16
+  /// compute on fp32 copies.
+  virtual i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const;
+  /// What ring ranks pass to one another of a token's keys and values, if the operator reads any.
+  virtual KeyBytes key_bytes(std::span<const Type> in) const;
   /// For schedules that run weight gradients separately; empty if they are separate calls anyway.
   virtual Halves halves() const { return {}; }
   /// Name of the operator whose measured times predict this one's, in proportion to work.

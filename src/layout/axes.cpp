@@ -10,9 +10,10 @@ namespace {
 using enum StageAxis;
 
 constexpr std::array<StageAxisInfo, kStageAxes> kInfo{
-    {{data, "data"}, {depth, "depth"}, {ulysses, "ulysses"}, {outer, "outer"}, {inner, "inner"}}};
+    {{data, "data"}, {depth, "depth"}, {ring, "ring"}, {ulysses, "ulysses"}, {outer, "outer"}, {inner, "inner"}}};
 
-constexpr std::array kReplicas{data, depth};
+constexpr std::array kOutsideCode{data, depth, ring};
+constexpr std::span kReplicas(kOutsideCode.data(), 2);
 constexpr std::array kOuter{outer};
 constexpr std::array kInner{inner};
 constexpr std::array kWeights{outer, inner};
@@ -25,6 +26,8 @@ constexpr std::array kAttention{outer, inner, ulysses};  // heads
 std::span<const StageAxisInfo, kStageAxes> stage_axes() { return kInfo; }
 
 std::span<const StageAxis> replica_axes() { return kReplicas; }
+
+std::span<const StageAxis> axes_outside_code() { return kOutsideCode; }
 
 const StageAxisInfo& info_of(StageAxis axis) { return kInfo[static_cast<size_t>(axis)]; }
 

@@ -17,12 +17,14 @@ namespace switchyard::layout {
 /// Outermost first: the ranks of a stage are numbered in this order.
 /// data: replicas, each with its own micro-batches.
 /// depth: replicas, too, each of which stores a part of the weights between runs. Source: arXiv 2502.08145.
-/// Code is compiled for the other axes.
+/// ring: parts of a micro-batch's documents, each with a number of tokens of its own; keys and values go from part to
+/// part inside attention. Source: arXiv 2310.01889.
+/// Code is compiled for the other axes, which know nothing of these three.
 /// ulysses: parts of a micro-batch's tokens, and of the heads inside attention. Source: arXiv 2309.14509.
 /// outer: rows of the first product of a block and columns of the second one. Source: arXiv 1909.08053.
 /// inner: columns of the first product of a block and rows of the second one. Source: arXiv 2502.08145.
-enum class StageAxis { data, depth, ulysses, outer, inner };
-inline constexpr size_t kStageAxes = 5;
+enum class StageAxis { data, depth, ring, ulysses, outer, inner };
+inline constexpr size_t kStageAxes = 6;
 struct StageAxisInfo {
   StageAxis axis;
   std::string_view name;  // in meshes and JSON
@@ -32,6 +34,8 @@ const StageAxisInfo& info_of(StageAxis axis);
 
 /// The axes whose places are replicas of a pipeline, outermost first; they come before all others.
 std::span<const StageAxis> replica_axes();
+/// These and ring, in their order: the axes whose places run the same code, each on tokens of its own.
+std::span<const StageAxis> axes_outside_code();
 
 /// Sizes of a stage's axes.
 class StageMesh {
@@ -43,8 +47,8 @@ class StageMesh {
   i64 ranks() const;
   /// Places on the axes of replicas.
   int replicas() const;
-  /// Ranks of a replica.
-  i64 positions() const { return ranks() / replicas(); }
+  /// Ranks that run the code of a replica together, or of one of its ring ranks.
+  i64 positions() const { return ranks() / parts(axes_outside_code()); }
   /// Parts into which the given axes cut together.
   i64 parts(std::span<const StageAxis> axes) const;
   /// Ranks that use copies of the same weights: the parts into which depth and ZeRO-3 cut these.

@@ -64,7 +64,7 @@ class Replay {
     for (const int b : instr.in)
       in.push_back(ir::local_type(buffer(b), 0, stage_.replica.size(), in.empty() ? &share : &other));
     for (const int b : instr.out) out.push_back(ir::local_type(buffer(b), 0, stage_.replica.size(), &other));
-    return instr.op->workspace(in, out, static_cast<i64>(share * static_cast<double>(extent_.tokens)), longest_);
+    return instr.op->workspace(in, out, {static_cast<i64>(share * static_cast<double>(extent_.tokens)), longest_});
   }
 
   // Of sums for others, where they are most.

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "batch/key_exchange.hpp"
 #include "ir/statistic_groups.hpp"
 #include "switching/bounds.hpp"
 
@@ -38,7 +39,8 @@ class LinkCounter {
               {"between stages"},
               {"parameters to the next strategy"},
               {"gradients to home"},
-              {"for single runs (depth, ZeRO-2 and 3)"}} {}
+              {"for single runs (depth, ZeRO-2 and 3)"},
+              {"keys and values between ring ranks"}} {}
 
   void add(const ir::Task& task) {
     switch (task.kind) {
@@ -76,35 +78,54 @@ class LinkCounter {
     const batch::MicroBatch& mb =
         plan_.phases[static_cast<size_t>(task.phase)]
             .replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)];
-    const ir::StageCode& stage = strategy_of(plans_, plan_, task.phase)
-                                     .groups[static_cast<size_t>(task.group)]
-                                     .stages[static_cast<size_t>(task.stage)];
-    const i64 T = batch::tokens(mb);
-    const size_t pattern = ir::pattern_of(stage, task.ranks, plans_.cluster());
+    const CompiledStrategy& strategy = strategy_of(plans_, plan_, task.phase);
+    const ir::StageCode& stage =
+        strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
     const ir::Segment& segment = stage.segment(task.pass);
     const ir::PieceRange range = ir::range_of(segment, task.piece);
+    std::vector<std::vector<int>> ranks;  // [ring rank][position]
+    for (size_t ring = 0; ring < mb.T.size(); ++ring)
+      ranks.push_back(strategy.code_ranks(task.replica, task.stage, static_cast<int>(ring)));
+    const std::vector<batch::SeenKeys> seen =
+        ranks.size() > 1 ? batch::key_exchange(mb) : std::vector<batch::SeenKeys>{};
     for (size_t i = range.first; i < range.end; ++i) {
       const ir::Instr& instr = segment.code[i];
-      if (instr.op)
-        add_statistic_sums(task, stage, instr, T);
-      else
-        for (const layout::Step& step : instr.exchanges[pattern]->steps)
-          add_step(task, stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, T);
+      for (size_t ring = 0; ring < mb.T.size(); ++ring)
+        if (instr.op)
+          add_statistic_sums(ranks[ring], stage, instr, mb.T[ring]);
+        else
+          for (const layout::Step& step : instr.exchanges[ir::pattern_of(stage, ranks[ring], plans_.cluster())]->steps)
+            add_step(ranks[ring], stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T[ring]);
+      if (ranks.size() > 1) add_keys(ranks, seen, stage, instr);
     }
   }
 
-  void add_step(const ir::Task& task, const ir::StageCode& stage, const ir::Buffer& sent, const layout::Step& step,
-                i64 T) {
+  void add_keys(const std::vector<std::vector<int>>& ranks, const std::vector<batch::SeenKeys>& seen,
+                const ir::StageCode& stage, const ir::Instr& instr) {
+    for (size_t position = 0; position < ranks[0].size(); ++position) {
+      const ir::KeyBytes bytes = ir::key_bytes(stage, instr, static_cast<int>(position));
+      if (bytes.all() == 0) continue;
+      for (size_t to = 0; to < seen.size(); ++to)
+        for (const batch::KeyRows& rows : seen[to].from) {
+          const int holder = ranks[static_cast<size_t>(rows.holder)][position];
+          add_bytes(uses_.back(), holder, ranks[to][position], rows.count * bytes.values);
+          add_bytes(uses_.back(), ranks[to][position], holder, rows.count * bytes.gradients);
+        }
+    }
+  }
+
+  void add_step(const std::vector<int>& ranks, const ir::StageCode& stage, const ir::Buffer& sent,
+                const layout::Step& step, i64 T) {
     const bool by_tokens = std::ranges::count(sent.type.shape.size, ir::kTokens) > 0;
     const i64 element = size_of(sent.type.dtype) * (by_tokens ? ir::token_unit(stage.replica, T) : 1);
     for (const layout::Part& part : step.parts)
       for (const layout::Piece& piece : part.sends)
-        add_bytes(uses_[0], task.ranks[static_cast<size_t>(part.rank)], task.ranks[static_cast<size_t>(piece.peer)],
+        add_bytes(uses_[0], ranks[static_cast<size_t>(part.rank)], ranks[static_cast<size_t>(piece.peer)],
                   piece.box.elements() * element);
   }
 
   // What operators sum inside: each statistic of a token is reduced and gathered.
-  void add_statistic_sums(const ir::Task& task, const ir::StageCode& stage, const ir::Instr& instr, i64 T) {
+  void add_statistic_sums(const std::vector<int>& ranks, const ir::StageCode& stage, const ir::Instr& instr, i64 T) {
     const auto sums = ir::statistic_sums(stage, instr);
     if (!sums) return;
     const ir::StatisticGroups of = ir::statistic_groups(stage, instr, *sums);
@@ -113,7 +134,7 @@ class LinkCounter {
     for (const std::vector<int>& group : of.groups)
       for (const int from : group)
         for (const int to : group)
-          add_bytes(uses_[0], task.ranks[static_cast<size_t>(from)], task.ranks[static_cast<size_t>(to)],
+          add_bytes(uses_[0], ranks[static_cast<size_t>(from)], ranks[static_cast<size_t>(to)],
                     bytes / std::ssize(group));
   }
 

@@ -22,7 +22,7 @@ std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan
 void add_times(std::vector<BucketRow>& rows, const batch::StepPlan& plan, const Timeline& timeline);
 
 /// Bytes sent in a training step: inside stages, between stages, parameters to the next strategy, gradients to home,
-/// parameters and gradients of single runs.
+/// parameters and gradients of single runs, keys and values between ring ranks.
 /// The few bytes of the batch plan and the norm are omitted.
 std::vector<LinkUse> link_uses(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans);
 

@@ -18,7 +18,7 @@ void Channels::add(const ir::Program& program) {
   for (const ir::Task& task : program.tasks) {
     if (ir::is_transfer(task.kind)) number({static_cast<int>(task.queue), task.stage, task.ranks});
     if (task.kind == ir::TaskKind::run)
-      for (const Within who : {Within::operators, Within::collectives})
+      for (const Within who : {Within::operators, Within::collectives, Within::ring})
         number({kWithin, static_cast<int>(who), task.ranks});
   }
 }

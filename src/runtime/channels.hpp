@@ -19,11 +19,12 @@ struct NumberedChannel {
   i64 row = 0;
 };
 
-/// What is exchanged within a run: by operators, and by collectives, which run beside them.
-enum class Within { operators, collectives };
+/// What is exchanged within a run: by operators, by collectives, which run beside them, and between ring ranks.
+enum class Within { operators, collectives, ring };
 
 /// Consecutive numbers, so that no two channels share one. Transfers have a channel for each queue and set of ranks,
-/// those between stages for each sending stage, too; what runs exchange has two for each replica's ranks. Lookups may
+/// those between stages for each sending stage, too; what runs exchange has three for each replica's ranks, of
+/// which the first two are shared by ring ranks that pass nothing to one another. Lookups may
 /// come from several threads at once.
 class Channels {
  public:

@@ -57,16 +57,23 @@ class SpanCutter {
 }  // namespace
 
 struct Executor::StageRunner {
-  StageRunner(const ir::Graph& graph, const ir::StageCode& code, int at, const std::vector<int>& ranks,
-              const cluster::Cluster& cluster, DType state, at::Device device)
-      : stage(code),
-        position(at),
-        pattern(ir::pattern_of(code, ranks, cluster)),
-        reads_tokens(compiler::reads_tokens(code, graph)),
-        runner(graph, code, at, state, device) {}
+  StageRunner(const compiler::Plans& plans, const compiler::CompiledStrategy& s, const Task& task, int at, int rank,
+              at::Device device)
+      : stage(s.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(at)]),
+        ring(s.place_of(task.replica, at, rank).ring),
+        position(s.place_of(task.replica, at, rank).position),
+        ranks(s.code_ranks(task.replica, at, ring)),
+        pattern(ir::pattern_of(stage, ranks, plans.cluster())),
+        reads_tokens(compiler::reads_tokens(stage, plans.graph())),
+        runner(plans.graph(), stage, position, plans.graph().precision().state, device) {
+    check(position >= 0, "rank {} is not in stage {} of replica {}", rank, at, task.replica);
+    for (int other = 0; other < s.ring_ranks(task.replica); ++other)
+      peers.push_back(s.code_ranks(task.replica, at, other)[static_cast<size_t>(position)]);
+  }
   const ir::StageCode& stage;
-  int position;
-  size_t pattern;  // of the stage's hosts
+  int ring, position;
+  std::vector<int> ranks, peers;  // by position; by ring rank
+  size_t pattern;                 // of the stage's hosts
   bool reads_tokens;
   SegmentRunner runner;
 };
@@ -291,8 +298,10 @@ struct Executor::Step {
     MicroBatchState& state = states[{task.phase, task.replica, task.micro_batch, at}];
     if (!state.slots.empty()) return state;
     const batch::MicroBatch& mb = micro_batch_of(task);
-    FeedSettings settings{
-        .state = plans.graph().precision().state, .device = e.options_.device, .reads_tokens = stage.reads_tokens};
+    FeedSettings settings{.state = plans.graph().precision().state,
+                          .device = e.options_.device,
+                          .reads_tokens = stage.reads_tokens,
+                          .ring_rank = stage.ring};
     if (plans.graph().is_random()) settings.seed = {e.options_.seed, input.plan->step};
     state.feeds = feeds_of(mb, *input.documents, labels(), input.plan->valid_tokens, settings);
     state.slots.resize(stage.stage.buffers.size());
@@ -326,16 +335,22 @@ struct Executor::Step {
       if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);
     };
     NumberedChannel &operators = e.channels_.within(task, Within::operators),
-                    &collectives = e.channels_.within(task, Within::collectives);
+                    &collectives = e.channels_.within(task, Within::collectives),
+                    &ring = e.channels_.within(task, Within::ring);
     const bool beside = e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) &&
                         !input.probe.timed;  // what is timed isn't to be disturbed
-    const ReplicaLink replica{.fabric = &e.fabric_,
-                              .channel = operators.channel,
-                              .row = &operators.row,
-                              .collectives = collectives.channel,
-                              .collective_row = &collectives.row,
-                              .pattern = stage.pattern,
-                              .stream = beside && task.ranks.size() > 1 ? &e.collective_stream() : nullptr};
+    const ReplicaLink replica{
+        .fabric = &e.fabric_,
+        .channel = {operators.channel.id, stage.ranks},
+        .row = &operators.row,
+        .collectives = {collectives.channel.id, stage.ranks},
+        .collective_row = &collectives.row,
+        .pattern = stage.pattern,
+        .stream = beside && stage.ranks.size() > 1 ? &e.collective_stream() : nullptr,
+        .ring = {.channel = ring.channel,
+                 .row = &ring.row,
+                 .peers = stage.peers,
+                 .exchanged = [&](RunHooks::Time begin, RunHooks::Time end) { hooks.collective(begin, end, begin); }}};
     const ir::Segment& segment = stage.stage.segment(task.pass);
     stage.runner.run(segment, task.piece, state, e.store_.working, run_key(task), replica, e.rope_, hooks);
     if (!ir::is_last(segment, task.piece)) return;
@@ -356,18 +371,19 @@ struct Executor::Step {
                                  ir::token_unit(stage.stage.replica, state.feeds.T))
                           .lo[0];
     const at::Tensor on_cpu = loss.cpu();
+    const std::vector<batch::Piece>& shard = micro_batch_of(task).shard[static_cast<size_t>(stage.ring)];
     if (on_cpu.scalar_type() == at::kDouble)
-      add_source_loss(micro_batch_of(task), first, std::span(on_cpu.const_data_ptr<double>(), loss.size(0)));
+      add_source_loss(shard, first, std::span(on_cpu.const_data_ptr<double>(), loss.size(0)));
     else
-      add_source_loss(micro_batch_of(task), first, std::span(on_cpu.const_data_ptr<float>(), loss.size(0)));
+      add_source_loss(shard, first, std::span(on_cpu.const_data_ptr<float>(), loss.size(0)));
   }
 
   // loss: of the tokens of the micro-batch from `first` on.
   template <class T>
-  void add_source_loss(const batch::MicroBatch& micro_batch, i64 first, std::span<const T> loss) {
+  void add_source_loss(const std::vector<batch::Piece>& shard, i64 first, std::span<const T> loss) {
     const i64 end = first + static_cast<i64>(loss.size());
     i64 row = 0;
-    for (const batch::Piece& piece : micro_batch.shard[0]) {
+    for (const batch::Piece& piece : shard) {
       if (piece.doc >= 0) {
         double& sum = source_loss.at(static_cast<size_t>(labels().source.at(static_cast<size_t>(piece.doc))));
         for (i64 i = std::max(row, first); i < std::min(row + piece.count, end); ++i)
@@ -386,7 +402,7 @@ struct Executor::Step {
     const ir::Buffer& buffer = stage.stage.buffers[static_cast<size_t>(stage.stage.logits)];
     const layout::Box box = ir::scaled(buffer, buffer.box[static_cast<size_t>(stage.position)],
                                        ir::token_unit(stage.stage.replica, state.feeds.T));
-    e.logits_.push_back({task.phase, task.replica, task.micro_batch, box.lo[0], box.lo[1],
+    e.logits_.push_back({task.phase, task.replica, task.micro_batch, stage.ring, box.lo[0], box.lo[1],
                          state.slots[static_cast<size_t>(stage.stage.logits)]});
   }
 
@@ -577,14 +593,8 @@ Stream& Executor::collective_stream() {
 Executor::StageRunner& Executor::stage_runner(const compiler::Plans& plans, int strategy, const Task& task, int stage) {
   std::unique_ptr<StageRunner>& made = stage_runners_[{&plans, strategy, task.replica, stage}];
   if (!made) {
-    const compiler::CompiledStrategy& s = plans.strategies()[static_cast<size_t>(strategy)];
-    const std::vector<int> ranks = s.replica_ranks(task.replica, stage);
-    const auto place = std::find(ranks.begin(), ranks.end(), rank_);
-    check(place != ranks.end(), "rank {} is not in stage {} of replica {}", rank_, stage, task.replica);
-    made = std::make_unique<StageRunner>(plans.graph(),
-                                         s.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(stage)],
-                                         static_cast<int>(place - ranks.begin()), ranks, plans.cluster(),
-                                         plans.graph().precision().state, options_.device);
+    made = std::make_unique<StageRunner>(plans, plans.strategies()[static_cast<size_t>(strategy)], task, stage, rank_,
+                                         options_.device);
   }
   return *made;
 }

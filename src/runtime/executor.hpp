@@ -88,9 +88,9 @@ struct StepResult {
 };
 
 /// Logits of one micro-batch on one rank of a last stage (evaluation), T' by V': of its tokens those from first_token,
-/// of the vocabulary the columns from first_column.
+/// of the vocabulary the columns from first_column. ring_rank: whose tokens.
 struct Logits {
-  int phase = 0, replica = 0, micro_batch = 0;
+  int phase = 0, replica = 0, micro_batch = 0, ring_rank = 0;
   i64 first_token = 0, first_column = 0;
   at::Tensor values;
 };

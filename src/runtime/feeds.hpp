@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "batch/key_exchange.hpp"
 #include "batch/step_plan.hpp"
 #include "kernels/attention.hpp"
 
@@ -32,6 +33,11 @@ struct MicroBatchFeeds {
   i64 T = 0, squared_lengths = 0;
   at::Tensor ids, positions, labels, weights, keys;
   std::vector<kernels::AttentionBlock> blocks;
+  /// With several ring ranks: what the queries of each see, and which of them this is.
+  std::vector<batch::SeenKeys> seen;
+  int ring_rank = 0;
+  /// Keys that are brought together here; 0: blocks count in the rank's own.
+  i64 seen_keys() const { return seen.empty() ? 0 : seen[static_cast<size_t>(ring_rank)].rows; }
 };
 
 /// The keys of tokens are a function of this, the document's number in the step, and the position.
@@ -46,10 +52,11 @@ struct FeedSettings {
   at::Device device{at::kCPU};
   bool reads_tokens = true;
   std::optional<DropoutSeed> seed = std::nullopt;
+  int ring_rank = 0;
 };
 
-/// Inputs of a micro-batch with a single ring shard: attention inside the replica sees whole documents.
-/// errors  InternalError if the micro-batch has several ring shards, cuts a document, or its pieces don't add up to T
+/// Inputs of a micro-batch on a ring rank. The label of a part's last token is the document's next one.
+/// errors  InternalError if parts of a document are missing, or pieces don't add up to T
 MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& documents, const Labels& labels,
                          i64 valid_tokens, const FeedSettings& settings);
 

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -30,6 +31,16 @@ class RopeTables {
   at::Tensor cos_, sin_;
 };
 
+/// The ring ranks of a replica: a channel of all their ranks, and the ranks at this one's position in their code.
+/// exchanged: called with when keys or their gradients were passed on; may be empty.
+struct RingLink {
+  comm::Channel channel{};
+  i64* row = nullptr;
+  std::vector<int> peers{};
+  std::function<void(std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::time_point end)>
+      exchanged{};
+};
+
 /// The replica of a stage: a channel of its ranks for what operators exchange, and one for collectives, each with a
 /// running row number. pattern: how the replica lies on hosts, of StageCode::hosts. stream: on which collectives run
 /// beside operators; null: they run where they are launched.
@@ -41,6 +52,7 @@ struct ReplicaLink {
   i64* collective_row = nullptr;
   size_t pattern = 0;
   Stream* stream = nullptr;
+  RingLink ring{};
 };
 
 struct KernelCall {

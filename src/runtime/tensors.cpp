@@ -9,23 +9,6 @@
 namespace switchyard::runtime {
 namespace {
 
-DType dtype_of(const at::Tensor& t) {
-  switch (t.scalar_type()) {
-    case at::kDouble:
-      return DType::f64;
-    case at::kFloat:
-      return DType::f32;
-    case at::kBFloat16:
-      return DType::bf16;
-    case at::kLong:
-      return DType::i64;
-    case at::kByte:
-      return DType::u8;
-    default:
-      throw InternalError("a tensor of an unknown dtype");
-  }
-}
-
 comm::Block block_of(const at::Tensor& t) {
   check(t.dim() >= 1 && t.dim() <= 2 && (t.numel() == 0 || t.stride(-1) == 1 || t.size(-1) == 1),
         "a block of {} dims, last stride {}", t.dim(), t.dim() ? t.stride(-1) : 0);
@@ -61,6 +44,23 @@ at::ScalarType scalar_type(DType type) {
       return at::kByte;
   }
   throw InternalError("scalar_type: unknown dtype");
+}
+
+DType dtype_of(const at::Tensor& t) {
+  switch (t.scalar_type()) {
+    case at::kDouble:
+      return DType::f64;
+    case at::kFloat:
+      return DType::f32;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kLong:
+      return DType::i64;
+    case at::kByte:
+      return DType::u8;
+    default:
+      throw InternalError("a tensor of an unknown dtype");
+  }
 }
 
 at::Tensor empty(const std::vector<i64>& size, DType type, const at::Device& device) {

@@ -10,6 +10,8 @@
 namespace switchyard::runtime {
 
 at::ScalarType scalar_type(DType type);
+/// The inverse. InternalError for other types than ours.
+DType dtype_of(const at::Tensor& tensor);
 /// An uninitialised (empty) or zeroed (zeros) tensor of the given sizes.
 at::Tensor empty(const std::vector<i64>& size, DType type, const at::Device& device);
 at::Tensor zeros(const std::vector<i64>& size, DType type, const at::Device& device);

@@ -1,6 +1,7 @@
 #include "simulator/segment_times.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -128,15 +129,24 @@ void SegmentTimer::add(const ir::Instr& instr) {
     }
     return;
   }
+  add_keys(instr, &ir::KeyBytes::values);
   Computation computation{.op = instr.op.get(), .type = type_of(stage_, instr), .positions = {}};
   for (int position = 0; position < stage_.replica.size(); ++position)
     if (position == 0 || !same_sizes(stage_, instr, position - 1, position))
       computation.positions.push_back(ir::local_work(stage_, instr, position));
   add_kind(std::move(computation));
+  add_keys(instr, &ir::KeyBytes::gradients);
   if (const auto sums = ir::statistic_sums(stage_, instr)) {
     ir::StatisticGroups of = ir::statistic_groups(stage_, instr, *sums);
     add_kind(Sums{size_of(of.dtype), sums->chunk, sums->per_token, std::move(of.groups), of.units});
   }
+}
+
+void SegmentTimer::add_keys(const ir::Instr& instr, i64 ir::KeyBytes::*bytes) {
+  Keys keys{.bytes = {}, .summed = bytes == &ir::KeyBytes::gradients};
+  for (int position = 0; position < stage_.replica.size(); ++position)
+    keys.bytes.push_back(ir::key_bytes(stage_, instr, position).*bytes);
+  if (std::ranges::any_of(keys.bytes, [](i64 count) { return count > 0; })) add_kind(std::move(keys));
 }
 
 void SegmentTimer::add_kind(Kind kind) {
@@ -156,29 +166,38 @@ bool SegmentTimer::same(const Kind& a, const Kind& b) {
     return x->type == y.type && x->by_tokens == y.by_tokens && x->copied == y.copied &&
            same_list(x->messages, y.messages);
   }
+  if (const auto* x = std::get_if<Keys>(&a)) return *x == std::get<Keys>(b);
   return std::get<Sums>(a) == std::get<Sums>(b);
 }
 
-SegmentTimes SegmentTimer::at(i64 T) const {
+SegmentTimes SegmentTimer::at(i64 T, const KeyMoves* moves) const {
   SegmentTimes times;
-  std::vector<Piece> pieces;
+  std::vector<std::optional<Piece>> pieces;  // nothing: of keys that nobody passes on
   for (const Kind& kind : kinds_) {
     if (const auto* computation = std::get_if<Computation>(&kind)) {
       pieces.push_back(computed(*computation, T));
       continue;
     }
     const auto* exchange = std::get_if<Exchange>(&kind);
-    times.exchanges.push_back(exchange ? exchanged(*exchange, T) : statistic_sums(std::get<Sums>(kind), T));
-    pieces.push_back({.what = Activity::communication,
-                      .fixed = times.exchanges.back().time.count,
-                      .exchange = static_cast<int>(times.exchanges.size()) - 1});
+    const auto* keys = std::get_if<Keys>(&kind);
+    if (keys && (!moves || moves->moves.empty())) {
+      pieces.emplace_back();
+      continue;
+    }
+    times.exchanges.push_back(keys       ? passed_on(*keys, *moves)
+                              : exchange ? exchanged(*exchange, T)
+                                         : statistic_sums(std::get<Sums>(kind), T));
+    pieces.push_back(Piece{.what = Activity::communication,
+                           .fixed = times.exchanges.back().time.count,
+                           .exchange = static_cast<int>(times.exchanges.size()) - 1});
   }
   size_t calls = 0;
   double busy = 0;
   for (const std::vector<size_t>& of_instr : pieces_)
     for (const size_t kind : of_instr) {
+      if (!pieces[kind]) continue;
       ++calls;
-      busy += total(pieces[kind], T);
+      busy += total(*pieces[kind], T);
     }
   const Piece rest{.fixed = rest_before_call(hardware_.device, calls, busy)};
   const auto from = [&](const std::vector<ir::UnitEvent>& events) {
@@ -193,7 +212,8 @@ SegmentTimes SegmentTimer::at(i64 T) const {
     for (; await < segment_.awaits.size() && segment_.awaits[await].instr == static_cast<int>(i); ++await)
       times.awaits.push_back({times.pieces.size(), segment_.awaits[await].unit});
     for (const size_t kind : pieces_[i - range_.first]) {
-      Piece wait = rest, piece = pieces[kind];
+      if (!pieces[kind]) continue;
+      Piece wait = rest, piece = *pieces[kind];
       wait.needs = piece.needs = needs;
       if (rest.fixed > 0) append(times, wait);
       piece.queue = queue;
@@ -300,6 +320,17 @@ cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
   if (copy && copied > 0) own.time.count = copy->seconds(copied, 1, 2.0 * static_cast<double>(size_of(exchange.type)));
   for (const int rank : ranks_) own.devices.push_back({rank, cluster::Link::local, 1});
   return cost::in_turn(own, cost::exchange_over(hardware_, placement_, messages));
+}
+
+cost::Exchange SegmentTimer::passed_on(const Keys& keys, const KeyMoves& moves) const {
+  std::vector<cost::Message> messages;
+  for (const auto& [from, to, tokens] : moves.moves)
+    for (size_t position = 0; position < keys.bytes.size(); ++position) {
+      const int source = moves.ranks[static_cast<size_t>(keys.summed ? to : from)][position],
+                target = moves.ranks[static_cast<size_t>(keys.summed ? from : to)][position];
+      messages.push_back({source, target, tokens * keys.bytes[position], keys.summed});
+    }
+  return cost::exchange_over(hardware_, placement_, messages);
 }
 
 // The sums of a chunk of tokens after those of another: each a reduction and a gather.

@@ -40,6 +40,16 @@ struct SegmentTimes {
   std::vector<UnitMark> awaits, releases;
 };
 
+/// Keys that ring ranks pass to one another in each attention of a segment. ranks: [ring rank][position].
+struct KeyMoves {
+  struct Move {
+    int from = 0, to = 0;  // ring ranks
+    i64 tokens = 0;
+  };
+  std::vector<Move> moves;
+  std::vector<std::vector<int>> ranks;
+};
+
 /// A part of a segment in which the same goes on: computing, an exchange (of SegmentTimes::exchanges), or both.
 /// seconds: of each by itself.
 struct Part {
@@ -76,9 +86,9 @@ class SegmentTimer {
   /// piece: of the segment; ir::kWhole: all of it.
   SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece, const std::vector<int>& ranks,
                const cluster::Hardware& hardware, const cluster::Cluster& placement);
-  /// Of a micro-batch of T tokens.
+  /// Of a micro-batch of T tokens. keys: what ring ranks pass on meanwhile; null: nothing.
   /// errors  UserError if the device has no rates for a data type
-  SegmentTimes at(i64 T) const;
+  SegmentTimes at(i64 T, const KeyMoves* keys = nullptr) const;
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:
@@ -103,7 +113,13 @@ class SegmentTimer {
     i64 units = 0;                         // of tokens, as ir::StatisticGroups
     bool operator==(const Sums&) const = default;
   };
-  using Kind = std::variant<Computation, Exchange, Sums>;
+  // Keys and values of attention, or their gradients: bytes of a token, by position.
+  struct Keys {
+    std::vector<i64> bytes;
+    bool summed = false;
+    bool operator==(const Keys&) const = default;
+  };
+  using Kind = std::variant<Computation, Exchange, Sums, Keys>;
 
   void add(const ir::Instr& instr);
   void add_kind(Kind kind);
@@ -112,6 +128,8 @@ class SegmentTimer {
   Piece measured(const cluster::OperatorTable& table, const ir::LocalWork& local, i64 T) const;
   cost::Exchange exchanged(const Exchange& exchange, i64 T) const;
   cost::Exchange statistic_sums(const Sums& sums, i64 T) const;
+  cost::Exchange passed_on(const Keys& keys, const KeyMoves& moves) const;
+  void add_keys(const ir::Instr& instr, i64 ir::KeyBytes::*bytes);
 
   const ir::StageCode& stage_;
   const ir::Segment& segment_;

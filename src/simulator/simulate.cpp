@@ -124,8 +124,8 @@ class Simulator {
         for (const std::vector<Claim>& claims : *kinds) lists.push_back(graph.list(&claims));
     }
     s.segment = &segment;
-    s.attention_pairs = batch::attention_pairs(costs_.micro_batch(t));
-    s.squared_lengths = static_cast<double>(batch::squared_lengths(costs_.micro_batch(t)));
+    s.attention_pairs = batch::attention_pairs(costs_.shard(t));
+    s.squared_lengths = static_cast<double>(batch::squared_lengths(costs_.shard(t)));
     const bool gradients = t.pass == Pass::W || t.pass == Pass::BW;
     if (costs_.makes_own_gradients(t) || (gradients && accumulating_.insert({t.phase, t.replica, t.stage}).second))
       s.zeroing = costs_.zeroing(t);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "batch/key_exchange.hpp"
 #include "compiler/holdings.hpp"
 #include "cost/compute_cost.hpp"
 
@@ -117,10 +118,19 @@ std::vector<int> TaskWork::places_of(const std::vector<int>& ranks) const {
 }
 
 const ReplicaSegment& TaskWork::segment(const Task& t) {
-  const auto [it, fresh] =
-      segments_.try_emplace({t.phase, t.replica, t.stage, t.pass, t.piece, batch::tokens(micro_batch(t))});
+  const auto [it, fresh] = segments_.try_emplace(segment_key(t));
   if (fresh) it->second = placed(t, times_of(t));
   return it->second;
+}
+
+TaskWork::SegmentKey TaskWork::segment_key(const Task& t) const {
+  const std::vector<i64>& T = micro_batch(t).T;
+  return {t.phase, t.replica, t.stage, t.pass, t.piece, T.size() == 1 ? T[0] : -1 - t.micro_batch};
+}
+
+const std::vector<batch::Piece>& TaskWork::shard(const Task& t) {
+  const batch::MicroBatch& mb = micro_batch(t);
+  return mb.shard[mb.T.size() == 1 ? 0 : static_cast<size_t>(on_ring(t).slowest)];
 }
 
 ReplicaSegment TaskWork::placed(const Task& t, const TimedSegment& timed) const {
@@ -151,16 +161,50 @@ ReplicaSegment TaskWork::placed(const Task& t, const TimedSegment& timed) const 
 }
 
 const TimedSegment& TaskWork::times_of(const Task& t) {
+  if (micro_batch(t).T.size() > 1) return on_ring(t).timed;
   const KnownSegments::Key key{&stage_of(t), t.pass, t.piece, places_of(t.ranks)};
-  const i64 tokens = batch::tokens(micro_batch(t));
+  const i64 tokens = micro_batch(t).T[0];
   return known_.times(key, tokens, [&] {
-    const SegmentTimer& timer = known_.timer(key, [&] {
-      return SegmentTimer(*key.stage, key.stage->segment(t.pass), t.piece, t.ranks, hardware_, plans_.cluster());
-    });
+    const SegmentTimer& timer = known_.timer(key, [&] { return timer_of(t, t.ranks); });
     TimedSegment timed{timer.at(tokens), {}};
     for (const cost::Exchange& exchange : timed.times.exchanges) timed.uses.push_back(use_of(exchange, timer.ranks()));
     return timed;
   });
+}
+
+SegmentTimer TaskWork::timer_of(const Task& t, const std::vector<int>& ranks) const {
+  const ir::StageCode& stage = stage_of(t);
+  return SegmentTimer(stage, stage.segment(t.pass), t.piece, ranks, hardware_, plans_.cluster());
+}
+
+const TaskWork::RingSegment& TaskWork::on_ring(const Task& t) {
+  const auto [it, fresh] = ring_segments_.try_emplace(segment_key(t));
+  if (!fresh) return it->second;
+  const batch::MicroBatch& mb = micro_batch(t);
+  KeyMoves keys;
+  const std::vector<batch::SeenKeys> seen = batch::key_exchange(mb);
+  for (size_t to = 0; to < seen.size(); ++to) {
+    keys.ranks.push_back(strategy_of(t).code_ranks(t.replica, t.stage, static_cast<int>(to)));
+    std::map<int, i64> tokens;
+    for (const batch::KeyRows& rows : seen[to].from) tokens[rows.holder] += rows.count;
+    for (const auto& [from, count] : tokens)
+      if (from != static_cast<int>(to)) keys.moves.push_back({from, static_cast<int>(to), count});
+  }
+  double longest = -1;
+  for (size_t ring = 0; ring < mb.T.size(); ++ring) {
+    std::optional<SegmentTimer>& timer = ring_timers_[{&stage_of(t), t.pass, t.piece, keys.ranks[ring]}];
+    if (!timer) timer.emplace(timer_of(t, keys.ranks[ring]));
+    TimedSegment timed{timer->at(mb.T[ring], &keys), {}};
+    const double pairs = batch::attention_pairs(mb.shard[ring]);
+    double seconds = 0;
+    for (const Piece& piece : timed.times.pieces) seconds += piece.fixed + piece.per_pair * pairs;
+    if (seconds <= longest) continue;
+    longest = seconds;
+    it->second = {static_cast<int>(ring), std::move(timed)};
+  }
+  TimedSegment& slowest = it->second.timed;
+  for (const cost::Exchange& exchange : slowest.times.exchanges) slowest.uses.push_back(use_of(exchange, t.ranks));
+  return it->second;
 }
 
 // The claims of tasks without messages are read until the task ends: each has its own.

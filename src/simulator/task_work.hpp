@@ -82,6 +82,8 @@ class TaskWork {
   /// Of a run.
   const ReplicaSegment& segment(const ir::Task& run);
   const batch::MicroBatch& micro_batch(const ir::Task& run) const;
+  /// The documents of the ring rank that a run's segment tells the times of: the one that takes longest.
+  const std::vector<batch::Piece>& shard(const ir::Task& run);
   /// Whether runs of the task's stage make gradients of their own (depth, ZeRO-2, 3), or add to those of the strategy.
   bool makes_own_gradients(const ir::Task& t) const { return stage_of(t).reduces() && t.micro_batch >= 0; }
   /// Seconds in which the accumulators of a run's stage, or the gradients that its piece begins, are filled with zeros.
@@ -105,6 +107,13 @@ class TaskWork {
   std::vector<int> places_of(const std::vector<int>& ranks) const;
   ReplicaSegment placed(const ir::Task& t, const TimedSegment& timed) const;
   const TimedSegment& times_of(const ir::Task& t);
+  SegmentTimer timer_of(const ir::Task& t, const std::vector<int>& ranks) const;
+  // Ring ranks wait for one another in each attention, so the times are those of the slowest.
+  struct RingSegment {
+    int slowest = 0;
+    TimedSegment timed{};
+  };
+  const RingSegment& on_ring(const ir::Task& t);
   const Work& transfer_of(const ir::Task& t);
   Work fresh_work(const ir::Task& t) const;
   Work exchanged(const ir::Task& t, bool summed) const;
@@ -121,8 +130,13 @@ class TaskWork {
   const batch::StepPlan& plan_;
   const compiler::Plans& plans_;
   const cluster::Hardware& hardware_;
-  // Phase, replica, stage, pass, piece, tokens.
-  std::map<std::tuple<int, int, int, Pass, int, i64>, ReplicaSegment> segments_;
+  // Phase, replica, stage, pass, piece, tokens; of several ring ranks: -1 - the micro-batch.
+  using SegmentKey = std::tuple<int, int, int, Pass, int, i64>;
+  SegmentKey segment_key(const ir::Task& t) const;
+  std::map<SegmentKey, ReplicaSegment> segments_;
+  std::map<SegmentKey, RingSegment> ring_segments_;
+  std::map<std::tuple<const ir::StageCode*, Pass, int, std::vector<int>>, std::optional<SegmentTimer>>
+      ring_timers_;  // piece, ranks of the code
   KnownSegments& known_;
   std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, std::vector<int>>, Work>
       transfers_;  // messages, places

@@ -7,6 +7,7 @@
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
 #include "comm/measure.hpp"
+#include "compiler/bucket_spec.hpp"
 #include "train/bench_rank.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
@@ -41,10 +42,7 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
     const kernels::MemoryScope scope(&memory);
     const compiler::Plans plans = bench_plans(s.model, s.precision, {s.strategy}, fabric.cluster());
     const compiler::CompiledStrategy& strategy = plans.strategies()[0];
-    batch::BucketSpec bucket;
-    bucket.max_length = s.seq;
-    bucket.replicas = static_cast<int>(strategy.replicas.size());
-    bucket.multiple = strategy.multiple;
+    batch::BucketSpec bucket = compiler::bucket_spec(plans, 0, s.seq);
     bucket.micro_batch_tokens =
         s.seq *
         std::max<i64>(1, s.batch / bucket.replicas / static_cast<i64>(strategy.strategy.groups[0].stages.size()));

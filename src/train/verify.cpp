@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
 #include "comm/collectives.hpp"
+#include "compiler/bucket_spec.hpp"
 #include "files/hf_config.hpp"
 #include "ir/autodiff.hpp"
 #include "models/build.hpp"
@@ -34,15 +35,9 @@ std::vector<batch::BucketSpec> buckets_for(const VerifyFolder& fixture, const co
   const size_t count = plans.strategies().size();
   for (size_t s = 0; s < count; ++s) {
     const i64 bound = sorted.at(s * sorted.size() / count);
-    const compiler::CompiledStrategy& strategy = plans.strategies()[s];
     if (!buckets.empty() && buckets.back().max_length <= bound)
       user_error("{} strategies are too many for {} documents. Give at most one per length.", count, sorted.size());
-    batch::BucketSpec bucket;
-    bucket.max_length = bound;
-    bucket.strategy = static_cast<int>(s);
-    bucket.replicas = static_cast<int>(strategy.replicas.size());
-    bucket.multiple = strategy.multiple;
-    buckets.push_back(bucket);
+    buckets.push_back(compiler::bucket_spec(plans, static_cast<int>(s), bound));
   }
   return buckets;
 }
@@ -160,14 +155,14 @@ class Comparison {
     for (const auto& blob : blobs) {
       std::span<const std::byte> bytes = blob;
       while (!bytes.empty()) {
-        const int phase = take<int>(bytes), replica = take<int>(bytes), mb = take<int>(bytes);
+        const int phase = take<int>(bytes), replica = take<int>(bytes), mb = take<int>(bytes), ring = take<int>(bytes);
         const i64 first_token = take<i64>(bytes), first_column = take<i64>(bytes), tokens = take<i64>(bytes),
                   columns = take<i64>(bytes);
         i64 token = 0;
         for (const batch::Piece& piece : plan.phases.at(static_cast<size_t>(phase))
                                              .replica.at(static_cast<size_t>(replica))
                                              .at(static_cast<size_t>(mb))
-                                             .shard.at(0)) {
+                                             .shard.at(static_cast<size_t>(ring))) {
           for (int i = 0; i < piece.count; ++i, ++token) {
             const i64 row = token - first_token;
             if (piece.doc < 0 || row < 0 || row >= tokens) continue;
@@ -175,8 +170,8 @@ class Comparison {
               double value;
               std::memcpy(&value, bytes.data() + static_cast<size_t>((row * columns + c)) * sizeof(double),
                           sizeof value);
-              const size_t place =
-                  static_cast<size_t>((fixture_.starts[static_cast<size_t>(piece.doc)] + i) * V + first_column + c);
+              const size_t place = static_cast<size_t>(
+                  (fixture_.starts[static_cast<size_t>(piece.doc)] + piece.first + i) * V + first_column + c);
               difference = worst(difference, std::abs(value - expected.at(place)));
               seen[place] = true;
             }
@@ -264,7 +259,7 @@ VerifyResult verify(const VerifySettings& settings, const comm::Launch& launch) 
       std::vector<std::byte> mine;
       for (const runtime::Logits& logits : rank.evaluate(plan, fixture.documents)) {
         const i64 tokens = logits.values.size(0), columns = logits.values.size(1);
-        for (const int number : {logits.phase, logits.replica, logits.micro_batch})
+        for (const int number : {logits.phase, logits.replica, logits.micro_batch, logits.ring_rank})
           append(mine, &number, sizeof number);
         for (const i64 number : {logits.first_token, logits.first_column, tokens, columns})
           append(mine, &number, sizeof number);

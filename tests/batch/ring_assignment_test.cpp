@@ -31,8 +31,11 @@ std::vector<RingLoad> loads_of(const std::vector<i64>& lengths, const std::vecto
   const MicroBatch micro_batch = lay_out(documents, ring.ranks, 1);
   std::vector<RingLoad> loads(micro_batch.shard.size());
   for (std::size_t rank = 0; rank < loads.size(); ++rank) {
-    loads[rank].tokens = micro_batch.T[rank];
-    for (const Piece& piece : micro_batch.shard[rank]) loads[rank].pairs += attention_pairs(piece);
+    for (const Piece& piece : micro_batch.shard[rank]) {
+      if (piece.doc < 0) continue;
+      loads[rank].tokens += piece.count;
+      loads[rank].pairs += attention_pairs(piece);
+    }
   }
   for (const PlacedDocument& document : documents) {
     const std::vector<ReceivedKeys> keys = received_keys(document, ring.ranks_per_host);

@@ -201,12 +201,13 @@ TEST(LayOut, is_a_valid_micro_batch_whose_ranks_have_unlike_numbers_of_tokens) {
   const std::vector<i64> lengths{9, 4, 5};
   const std::vector<PlacedDocument> documents{{0, 9, {0, 2}}, {1, 4, {0, 2}}, {2, 5, {1, 1}}};
   const MicroBatch micro_batch = lay_out(documents, 3, 2);
-  EXPECT_THAT(micro_batch.T, ElementsAre(8, 12, 0));
+  EXPECT_THAT(micro_batch.T, ElementsAre(8, 12, 2));
   EXPECT_THAT(micro_batch.shard[0], ElementsAre(Piece{0, 0, 2, 1}, Piece{0, 6, 3, 1}, Piece{1, 0, 1, 1},
                                                 Piece{1, 3, 1, 1}, Piece{-1, 0, 1, 1}));
   EXPECT_THAT(micro_batch.shard[1],
               ElementsAre(Piece{0, 2, 4, 1}, Piece{1, 1, 2, 1}, Piece{2, 0, 5, 1}, Piece{-1, 0, 1, 1}));
-  const BucketSpec bucket{.max_length = 16, .multiple = 2};
+  EXPECT_THAT(micro_batch.shard[2], ElementsAre(Piece{-1, 0, 2, 1})) << "collectives need some tokens of each rank";
+  const BucketSpec bucket{.max_length = 20, .multiple = 2, .rings = {{.ranks = 3}}};
   validate({.valid_tokens = 15, .phases = {{.replica = {{micro_batch}}}}}, lengths, {&bucket, 1});
   EXPECT_EQ(attention_pairs(micro_batch), 45 + 10 + 15);
 }

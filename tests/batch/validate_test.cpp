@@ -216,12 +216,12 @@ class ValidateRing : public testing::Test {
       .step = 0,
       .valid_tokens = 11,
       .phases = {{.strategy = 0,
-                  .replica = {{{.T = {8, 6, 0},
+                  .replica = {{{.T = {8, 6, 2},
                                 .shard = {{{0, 0, 2, 1}, {0, 6, 3, 1}, {1, 0, 1, 1}, {1, 3, 1, 1}, {-1, 0, 1, 1}},
                                           {{0, 2, 4, 1}, {1, 1, 2, 1}},
-                                          {}}}}}}}};
+                                          {{-1, 0, 2, 1}}}}}}}}};
   MicroBatch& micro_batch_ = plan_.phases[0].replica[0][0];
-  BucketSpec bucket_{.max_length = 9, .multiple = 2};
+  BucketSpec bucket_{.max_length = 9, .micro_batch_tokens = 13, .multiple = 2, .rings = {{.ranks = 3}}};
   const std::vector<i64> lengths_{9, 4};
 
   std::string error() const {
@@ -234,9 +234,9 @@ class ValidateRing : public testing::Test {
   }
 };
 
-TEST_F(ValidateRing, RanksShareDocumentsAndMayHaveNoTokens) {
+TEST_F(ValidateRing, RanksShareDocumentsAndMayHavePaddingOnly) {
   EXPECT_EQ(error(), "valid");
-  EXPECT_DOUBLE_EQ(padding_share(plan_), 1.0 / 14);
+  EXPECT_DOUBLE_EQ(padding_share(plan_), 3.0 / 16);
   EXPECT_THAT(replica_work(plan_.phases[0], lengths_, {.linear = 1, .quadratic = 1}),
               ElementsAre(testing::DoubleEq(90 + 20)));
   EXPECT_EQ(padding_share({}), 0);
@@ -251,22 +251,28 @@ TEST_F(ValidateRing, EachRankIsPaddedToTheMultipleAndNoFurther) {
   bucket_.multiple = 4;
   EXPECT_THAT(error(), HasSubstr("6 tokens are not a multiple of 4"));
   bucket_.multiple = 2;
-  micro_batch_.T[2] = 2;
-  EXPECT_THAT(error(), HasSubstr("pieces of 0 tokens on ring rank 2 instead of 2"));
-  micro_batch_.shard[2] = {{-1, 0, 2, 1}};
-  EXPECT_THAT(error(), HasSubstr("0 tokens padded to 2, more than a multiple of 2"));
+  micro_batch_.T[2] = 4;
+  EXPECT_THAT(error(), HasSubstr("pieces of 2 tokens on ring rank 2 instead of 4"));
+  micro_batch_.shard[2] = {{-1, 0, 4, 1}};
+  EXPECT_THAT(error(), HasSubstr("0 tokens padded to 4, more than a multiple of 2"));
+  micro_batch_.T[2] = 0;
+  micro_batch_.shard[2] = {};
+  EXPECT_THAT(error(), HasSubstr("0 tokens are not a multiple of 2"));
 }
 
-TEST_F(ValidateRing, CapacityIsThatOfARank) {
-  bucket_.micro_batch_tokens = 7;
-  EXPECT_EQ(error(), "valid");
-  bucket_.micro_batch_tokens = 6;
-  EXPECT_THAT(error(), HasSubstr("7 tokens in a micro-batch of 6"));
+TEST_F(ValidateRing, CapacityIsThatOfAllRanks) {
+  bucket_.micro_batch_tokens = 12;
+  EXPECT_THAT(error(), HasSubstr("13 tokens in a micro-batch of 12"));
 }
 
 TEST_F(ValidateRing, ATokenCountForEachRankIsNeeded) {
   micro_batch_.T.pop_back();
   EXPECT_THAT(error(), HasSubstr("[8, 6] tokens, pieces of 3 ring ranks"));
+}
+
+TEST_F(ValidateRing, TheRingRanksAreThoseOfTheReplica) {
+  bucket_.rings = {{.ranks = 4}};
+  EXPECT_THAT(error(), HasSubstr("[8, 6, 2] tokens, pieces of 3 ring ranks"));
 }
 
 }  // namespace

@@ -39,11 +39,11 @@ TEST(LocalStage, workspaces_are_those_of_the_operators) {
   for (const Pass pass : {Pass::F, Pass::BW}) {
     const std::vector<ir::Instr>& code = stage.segment(pass).code;
     for (size_t i = 0; i < code.size(); ++i) {
-      const i64 workspace = local.workspace(pass, i, 48, 30);
+      const i64 workspace = local.workspace(pass, i, {48, 30});
       if (!code[i].op) {
         EXPECT_EQ(workspace, 0);
       }
-      EXPECT_EQ(local.workspaces(pass, 48, 30)[i], workspace);
+      EXPECT_EQ(local.workspaces(pass, {48, 30})[i], workspace);
       most = std::max(most, workspace);
       tables = std::max(tables, local.rotary_head_dim(pass, i));
     }

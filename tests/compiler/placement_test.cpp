@@ -135,7 +135,7 @@ TEST(OwnerMaps, distribute_copies_evenly) {
 TEST(StageMesh, puts_the_axes_of_replicas_outside_the_replica) {
   const config::Stage stage{{4, 5, 6, 7}, tensor_mesh(2, 2), 0, 2};
   const layout::Mesh mesh = stage_mesh(stage, {{{"outer", 2}}, {0, 1}});
-  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"data", 2}, {"depth", 1}, {"outer", 2}}));
+  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"data", 2}, {"depth", 1}, {"ring", 1}, {"outer", 2}}));
   EXPECT_EQ(mesh.ranks, (std::vector<int>{4, 5, 6, 7}));
 }
 

@@ -36,6 +36,7 @@ Strategy uneven() {
   strategy.micro_batch_sequences = 3;
   strategy.zero = 3;
   strategy.packing = Packing::stream;
+  strategy.ring_degree = RingDegree::uniform;
   return strategy;
 }
 
@@ -67,6 +68,7 @@ TEST(StrategyJson, the_page_has_a_line_per_stage) {
             "  \"micro_batch_tokens\": 0,\n"
             "  \"micro_batch_sequences\": 0,\n"
             "  \"packing\": \"balanced\",\n"
+            "  \"ring_degree\": \"document\",\n"
             "  \"zero\": 1\n"
             "}\n");
 }
@@ -95,7 +97,8 @@ TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
   EXPECT_EQ(
       error("[]"),
       "s.json: the document is a list; an object is needed, with the keys name, groups, splits, recompute, schedule, "
-      "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, packing, zero, "
+      "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, packing, ring_degree, "
+      "zero, "
       "order.");
   EXPECT_EQ(error(with_stage(R"({"ranks": [0], "mesh": {"outer": "1"}, "layers": [0, 4]})")),
             "s.json: groups[0].stages[0].mesh.outer is \"1\"; a whole number is needed.");
@@ -132,7 +135,8 @@ TEST(StrategyJson, keys_of_old_files_name_the_new_ones) {
   EXPECT_EQ(error(R"({"groups": [{"dp": 1, "stages": []}]})"),
             "s.json: groups[0].dp is no key any more. Write \"mesh\": {\"data\": ...} in every stage instead.");
   EXPECT_EQ(error(with_stage(R"({"ranks": [0], "mesh": {"tokens": 1}, "layers": [0, 4]})")),
-            "s.json: groups[0].stages[0].mesh has an unknown axis \"tokens\". Known are data, depth, ulysses, outer, "
+            "s.json: groups[0].stages[0].mesh has an unknown axis \"tokens\". Known are data, depth, ring, ulysses, "
+            "outer, "
             "inner.");
 }
 

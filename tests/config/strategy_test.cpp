@@ -158,6 +158,9 @@ TEST(Strategy, empty_and_non_positive_parts_are_refused) {
   EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].stages[1].mesh[StageAxis::depth] = 2; }),
               HasSubstr("groups[0].stages[1].mesh.depth = 2, but the first stage has 1. All stages of a group have as "
                         "many replicas."));
+  EXPECT_THAT(error_after([](Strategy& s) { s.groups[0].stages[1].mesh[StageAxis::ring] = 2; }),
+              HasSubstr("groups[0].stages[1].mesh.ring = 2, but the first stage has 1. All stages of a group have as "
+                        "many ring ranks."));
   EXPECT_THAT(error_after([](Strategy& s) { s.micro_batch_tokens = -1; }),
               HasSubstr("micro_batch_tokens = -1 is negative."));
 }

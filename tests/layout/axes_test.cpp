@@ -25,19 +25,21 @@ TEST(StageAxes, are_listed_in_the_order_of_their_numbers_with_names_of_their_own
 }
 
 TEST(StageMesh, has_replicas_of_equal_size) {
-  const StageMesh mesh{{data, 3}, {depth, 2}, {ulysses, 2}, {outer, 4}, {inner, 5}};
-  EXPECT_EQ(mesh.ranks(), 240);
+  const StageMesh mesh{{data, 3}, {depth, 2}, {ring, 7}, {ulysses, 2}, {outer, 4}, {inner, 5}};
+  EXPECT_EQ(mesh.ranks(), 1680);
   EXPECT_EQ(mesh.replicas(), 6);
-  EXPECT_EQ(mesh.positions(), 40);
+  EXPECT_EQ(mesh.positions(), 40) << "code is compiled for one ring rank";
   EXPECT_EQ(mesh.parts(weight_axes()), 20);
-  EXPECT_EQ(mesh.copies(), 12) << "replicas, and the parts of their tokens";
-  EXPECT_EQ(to_string(mesh), "data=3 depth=2 ulysses=2 outer=4 inner=5");
+  EXPECT_EQ(mesh.copies(), 84) << "replicas, and the parts of their tokens";
+  EXPECT_EQ(to_string(mesh), "data=3 depth=2 ring=7 ulysses=2 outer=4 inner=5");
   EXPECT_EQ(StageMesh().ranks(), 1);
   EXPECT_EQ(to_string(StageMesh()), "");
 }
 
 TEST(StageAxes, of_replicas_come_first) {
   for (size_t a = 0; a < replica_axes().size(); ++a) EXPECT_EQ(static_cast<size_t>(replica_axes()[a]), a);
+  for (size_t a = 0; a < axes_outside_code().size(); ++a) EXPECT_EQ(static_cast<size_t>(axes_outside_code()[a]), a);
+  EXPECT_EQ(axes_outside_code().size(), replica_axes().size() + 1);
 }
 
 // Source: arXiv 1910.02054 (ZeRO), 2502.08145 (depth).
@@ -52,6 +54,7 @@ TEST(RowCuts, are_of_depth_always_and_inside_it_of_other_copies_as_zero_says) {
   EXPECT_THAT(row_cuts(mesh, 3).stored, ElementsAre(depth, data, ulysses));
   EXPECT_THAT(row_cuts(mesh, 3).grad, ElementsAre(depth, data, ulysses));
   EXPECT_THAT(row_cuts({{data, 2}, {outer, 2}}, 2).grad, ElementsAre(data)) << "only axes on which ranks lie";
+  EXPECT_THAT(row_cuts({{data, 2}, {ring, 2}, {ulysses, 2}}, 3).stored, ElementsAre(data, ring, ulysses));
   EXPECT_EQ(row_cuts({{data, 2}, {outer, 2}}, 1), RowCuts{});
 }
 
@@ -64,7 +67,7 @@ TEST(StageAxes, cut_no_value_twice) {
       const RoleCuts cuts = cuts_of(role, sequence_parallel);
       for (const auto axes : {cuts.tokens, cuts.features})
         for (const StageAxis axis : axes) {
-          EXPECT_THAT(replica_axes(), Not(Contains(axis))) << "replicas have their own micro-batches";
+          EXPECT_THAT(axes_outside_code(), Not(Contains(axis))) << "their places have tokens of their own";
           used.insert(axis);
           ++count;
         }

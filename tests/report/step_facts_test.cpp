@@ -54,7 +54,7 @@ TEST(Buckets, without_documents_have_zeros) {
 TEST(Links, carry_what_the_tasks_send_by_class) {
   const SimulatedStep step({"2,2,2", "8,1,1"}, 2, 4, {60, 50, 40, 30, 20, 10, 32, 33});
   const std::vector<LinkUse> uses = link_uses(step.program, step.plan, step.plans);
-  ASSERT_EQ(uses.size(), 5u);
+  ASSERT_EQ(uses.size(), 6u);
   i64 sends = 0, moves = 0, reductions = 0;
   for (const ir::Task& task : step.program.tasks) {
     if (task.kind == ir::TaskKind::send) sends += task.bytes;

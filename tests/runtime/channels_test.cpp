@@ -41,8 +41,9 @@ TEST(Channels, OfATaskAreThoseOfItsQueueRanksAndSendingStage) {
   channels.add(program);
   EXPECT_EQ(channels.within(run, Within::operators).channel.id, kFirstChannel);
   EXPECT_EQ(channels.within(run, Within::collectives).channel.id, kFirstChannel + 1);
+  EXPECT_EQ(channels.within(run, Within::ring).channel.id, kFirstChannel + 2);
   for (size_t id = 1; id <= 4; ++id)
-    EXPECT_EQ(channels.of(program.tasks[id]).id, kFirstChannel + 1 + static_cast<int>(id));
+    EXPECT_EQ(channels.of(program.tasks[id]).id, kFirstChannel + 2 + static_cast<int>(id));
   EXPECT_EQ(channels.of(program.tasks[5]).id, channels.of(program.tasks[4]).id);
   EXPECT_EQ(channels.of(program.tasks[5]).ranks, (std::vector<int>{0, 1}));
 }
@@ -57,7 +58,7 @@ TEST(Channels, KeepTheirNumbersAndTasksInLaterPrograms) {
   EXPECT_EQ(channels.within(run, Within::operators).channel.id, kFirstChannel + 1);
   EXPECT_EQ(channels.within(run, Within::operators).row, 0);
   EXPECT_EQ(channels.within(run, Within::collectives).row, 1);
-  EXPECT_EQ(channels.of(reduce({0, 2})).id, kFirstChannel + 3);
+  EXPECT_EQ(channels.of(reduce({0, 2})).id, kFirstChannel + 4);
 }
 
 TEST(Channels, OfProgramsThatWereNotAddedAreUnknown) {
@@ -85,7 +86,7 @@ TEST(Channels, OfAStepWithManyStrategiesAreConsecutive) {
       EXPECT_EQ(channels.of(task).ranks, task.ranks);
     }
     if (task.kind == TaskKind::run && kinds.insert({-1, 0, task.ranks}).second) {
-      for (const Within who : {Within::operators, Within::collectives})
+      for (const Within who : {Within::operators, Within::collectives, Within::ring})
         EXPECT_TRUE(numbers.insert(channels.within(task, who).channel.id).second) << ir::name_of(task);
     }
   }

@@ -54,7 +54,7 @@ TEST(Feeds, AStageThatReadsNoTokensNeedsNone) {
   const MicroBatchFeeds feeds = feeds_of(row, Documents(2), {}, 4, {.reads_tokens = false});
   EXPECT_THAT(integers(feeds.positions.narrow(0, 0, 5)), ElementsAre(0, 1, 0, 1, 2));
   EXPECT_EQ(feeds.blocks.size(), 2u);
-  EXPECT_THAT(message(row, Documents(2)), HasSubstr("document 1 is not whole in its micro-batch"));
+  EXPECT_THAT(message(row, Documents(2)), HasSubstr("document 1 has 0 tokens, and a micro-batch its first 2"));
 }
 
 TEST(Feeds, PaddingHasNoBlockOfAttention) {
@@ -74,17 +74,43 @@ TEST(Feeds, WeightsHaveTheStatesType) {
 }
 
 TEST(Feeds, ADocumentThatIsCutIsRefused) {
-  EXPECT_THAT(message({{2}, {{{0, 0, 2, 1}}}}, kDocuments), HasSubstr("document 0 is not whole in its micro-batch"));
-  EXPECT_THAT(message({{1}, {{{1, 1, 1, 1}}}}, kDocuments), HasSubstr("document 1 is not whole in its micro-batch"));
+  EXPECT_THAT(message({{3}, {{{1, 0, 3, 1}}}}, kDocuments),
+              HasSubstr("document 1 has 2 tokens, and a micro-batch its first 3"));
+  EXPECT_THAT(message({{1}, {{{1, 1, 1, 1}}}}, kDocuments),
+              HasSubstr("document 1: ring rank 0 needs 2 keys, and 1 are there"));
 }
 
 TEST(Feeds, AMicroBatchThatItsPiecesDoNotFillIsRefused) {
   EXPECT_THAT(message({{4}, {{{0, 0, 3, 1}}}}, kDocuments), HasSubstr("pieces of 3 tokens in a micro-batch of 4"));
 }
 
-TEST(Feeds, RingShardsAreRefused) {
-  EXPECT_THAT(message({{2, 2}, {{{1, 0, 2, 1}}, {{-1, 0, 2, 1}}}}, kDocuments),
-              HasSubstr("a micro-batch of 2 ring shards"));
+TEST(Feeds, ARingRankHasItsPartsOfDocumentsAndTheLabelBehindEachIsTheNextToken) {
+  const Documents documents = {{5, 6, 7, 8, 9}, {3, 4}};
+  const batch::MicroBatch row{{4, 4}, {{{0, 0, 1, 1}, {0, 3, 2, 1}, {-1, 0, 1, 1}}, {{0, 1, 2, 1}, {1, 0, 2, 1}}}};
+  const auto of = [&](int rank) { return feeds_of(row, documents, {}, 4, {.state = DType::f64, .ring_rank = rank}); };
+  const MicroBatchFeeds first = of(0), second = of(1);
+  EXPECT_EQ(first.T, 4);
+  EXPECT_THAT(integers(first.ids.narrow(0, 0, 3)), ElementsAre(5, 8, 9));
+  EXPECT_THAT(integers(first.positions.narrow(0, 0, 3)), ElementsAre(0, 3, 4));
+  EXPECT_THAT(integers(first.labels), ElementsAre(6, 9, -1, -1));
+  EXPECT_THAT(integers(second.ids), ElementsAre(6, 7, 3, 4));
+  EXPECT_THAT(integers(second.positions), ElementsAre(1, 2, 0, 1));
+  EXPECT_THAT(integers(second.labels), ElementsAre(7, 8, 4, -1));
+  EXPECT_EQ(first.seen_keys(), 5) << "its last query sees the whole document";
+  EXPECT_EQ(second.seen_keys(), 3 + 2);
+  ASSERT_EQ(second.blocks.size(), 2u);
+  EXPECT_EQ(second.blocks[0].kn, 3);
+  EXPECT_EQ(second.blocks[1].k, 3);
+}
+
+TEST(Feeds, ATokensKeyOfDropoutIsTheSameOnAnyRingRank) {
+  const batch::MicroBatch whole{{4}, {{{0, 0, 3, 1}, {-1, 0, 1, 1}}}}, parts{{1, 2}, {{{0, 2, 1, 1}}, {{0, 0, 2, 1}}}};
+  const auto keys = [&](const batch::MicroBatch& row, int rank) {
+    return integers(feeds_of(row, kDocuments, {}, 4, {.seed = DropoutSeed{3, 1}, .ring_rank = rank}).keys);
+  };
+  const std::vector<i64> all = keys(whole, 0);
+  EXPECT_THAT(keys(parts, 0), ElementsAre(all[2]));
+  EXPECT_THAT(keys(parts, 1), ElementsAre(all[0], all[1]));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "../comm/rank_threads.hpp"
 #include "batch/planner.hpp"
 #include "comm/testing_fabric.hpp"
+#include "compiler/bucket_spec.hpp"
 #include "ir/autodiff.hpp"
 #include "models/build.hpp"
 #include "runtime/executor.hpp"
@@ -92,11 +93,8 @@ inline batch::StepPlan tiny_batch(i64 step, const Documents& documents, const co
                                   const std::vector<i64>& bounds) {
   std::vector<batch::BucketSpec> buckets;
   for (size_t s = 0; s < bounds.size(); ++s) {
-    batch::BucketSpec bucket;
-    bucket.max_length = bounds[s];
-    bucket.strategy = static_cast<int>(s);
-    bucket.replicas = static_cast<int>(plans.strategies()[s].replicas.size());
-    bucket.multiple = plans.strategies()[s].multiple;
+    batch::BucketSpec bucket = compiler::bucket_spec(plans, static_cast<int>(s), bounds[s]);
+    bucket.pipelines.clear();  // all are equal, so that a batch depends on few things
     buckets.push_back(bucket);
   }
   std::vector<i64> lengths;

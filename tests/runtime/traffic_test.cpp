@@ -16,7 +16,7 @@ using comm::Traffic;
 struct Sent {
   std::mutex mutex;
   std::map<int, Traffic> tasks;
-  Traffic reshards{}, sums{};
+  Traffic reshards{}, sums{}, keys{};
   std::set<std::string> names_of_sums;
 };
 
@@ -34,7 +34,10 @@ class RecordingFabric final : public comm::Fabric {
     const bool sum = transaction.name.starts_with("norm") || transaction.name.starts_with("softmax");
     if (sum) sent_.names_of_sums.insert(transaction.name);
     const int id = static_cast<int>(transaction.row % (1ll << 24));
-    Traffic& to = sum ? sent_.sums : transaction.name.starts_with("reshard ") ? sent_.reshards : sent_.tasks[id];
+    Traffic& to = sum                                                             ? sent_.sums
+                  : transaction.name.starts_with("reshard ")                      ? sent_.reshards
+                  : transaction.name.find("keys and values") != std::string::npos ? sent_.keys
+                                                                                  : sent_.tasks[id];
     for (const comm::Op& op : transaction.ops)
       if (op.kind == comm::Op::Kind::send) to[static_cast<size_t>(cluster().link(rank(), op.peer))] += op.block.bytes();
   }
@@ -92,10 +95,40 @@ Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& pl
     const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
     const ir::StageCode& stage =
         strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
-    const i64 T =
-        batch::tokens(phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)]);
-    bytes = bytes + announced(stage.segment(task.pass), task.piece, stage,
-                              strategy.replica_ranks(task.replica, task.stage), T, plans.cluster());
+    const batch::MicroBatch& mb =
+        phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)];
+    for (size_t ring = 0; ring < mb.T.size(); ++ring)
+      bytes = bytes + announced(stage.segment(task.pass), task.piece, stage,
+                                strategy.code_ranks(task.replica, task.stage, static_cast<int>(ring)), mb.T[ring],
+                                plans.cluster());
+  }
+  return bytes;
+}
+
+// Keys and values to the ring ranks whose queries see them, in each pass, and their gradients back.
+Traffic announced_keys(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
+  Traffic bytes{};
+  for (const ir::Task& task : program.tasks) {
+    if (task.kind != ir::TaskKind::run) continue;
+    const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(task.phase)];
+    const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
+    const ir::StageCode& stage =
+        strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+    const auto seen =
+        batch::key_exchange(phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)]);
+    const ir::Segment& segment = stage.segment(task.pass);
+    const ir::PieceRange range = ir::range_of(segment, task.piece);
+    for (size_t i = range.first; i < range.end; ++i)
+      for (int position = 0; position < stage.replica.size(); ++position)
+        for (size_t to = 0; to < seen.size(); ++to)
+          for (const batch::KeyRows& rows : seen[to].from) {
+            const auto rank = [&](int ring) {
+              return strategy.code_ranks(task.replica, task.stage, ring)[static_cast<size_t>(position)];
+            };
+            if (rows.holder != static_cast<int>(to))
+              bytes[static_cast<size_t>(plans.cluster().link(rank(rows.holder), rank(static_cast<int>(to))))] +=
+                  rows.count * ir::key_bytes(stage, segment.code[i], position).all();
+          }
   }
   return bytes;
 }
@@ -141,7 +174,11 @@ TEST_P(AnnouncedTraffic, IsWhatTheFabricCounts) {
   EXPECT_EQ(sent.reshards, reshards);
   EXPECT_GT(reshards[1], 0);
   for (const auto& fabric : fabrics) counted = counted + fabric->traffic();
-  EXPECT_EQ(counted, tasks + reshards + sent.sums);
+  const Traffic keys = announced_keys(program, plan, plans);
+  EXPECT_EQ(sent.keys, keys);
+  const bool rings = std::ranges::any_of(specs, [](const std::string& s) { return s.find("ring=") != s.npos; });
+  EXPECT_EQ(keys[1] + keys[2] > 0, rings);
+  EXPECT_EQ(counted, tasks + reshards + keys + sent.sums);
   std::set<std::string> names{"norm", "softmax maximum", "softmax sums"};
   if (norms) names.insert({"norm variance", "norm gradient"});
   EXPECT_EQ(sent.names_of_sums, names);
@@ -159,7 +196,9 @@ INSTANTIATE_TEST_SUITE_P(
                     TrafficCase{{"dp=2,tp=2", "ulysses=2,tp=2", "4,1,1"}, kFp64, 2},
                     TrafficCase{{"dp=2,tp=2,inner=2", "dp=4", "tp=4,inner=2"}, kFp64, 3},
                     TrafficCase{{"tp=2,depth=2", "dp=2,depth=2", "depth=4"}, precision_from("bf16")},
-                    TrafficCase{{"dp=2,depth=2", "pp=2,depth=2", "tp=2,depth=2"}, kFp64, 3}),
+                    TrafficCase{{"dp=2,depth=2", "pp=2,depth=2", "tp=2,depth=2"}, kFp64, 3},
+                    TrafficCase{{"tp=2,ring=2", "pp=2,ring=2", "ring=2,ulysses=2,ring_degree=uniform"}, kFp64},
+                    TrafficCase{{"ring=4", "tp=2,ring=2", "dp=2,tp=2"}, precision_from("bf16"), 3}),
     [](const auto& p) { return "Case" + std::to_string(p.index); });
 
 }  // namespace

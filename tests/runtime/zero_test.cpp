@@ -158,11 +158,29 @@ TEST(RowTraffic, IsTwoGathersAndOneReductionOfEachLayerForEachMicroBatch) {
 // However streams run: copies and gradients of runs come and go at places in the order of computing.
 TEST(RowMemory, IsTheBoundWithoutPipelinesAndAtMostItWith) {
   kernels::install_rank_allocator();
-  for (const char* spec :
-       {"dp=4,zero=3", "dp=2,tp=2,zero=3,recompute=full", "dp=2,ulysses=2,zero=2", "dp=4,zero=3,schedule=zero-bubble",
-        "dp=2,pp=2,zero=3,schedule=zb-v", "dp=4,zero=2", "depth=4", "depth=4,zero=0", "dp=2,depth=2,zero=0",
-        "dp=2,depth=2,zero=2", "dp=2,depth=2,zero=3", "tp=2,depth=2,recompute=full",
-        "ulysses=2,depth=2,schedule=zero-bubble", "pp=2,depth=2,schedule=zb-v", "pp=2,depth=2"})
+  for (const char* spec : {"dp=4,zero=3",
+                           "dp=2,tp=2,zero=3,recompute=full",
+                           "dp=2,ulysses=2,zero=2",
+                           "dp=4,zero=3,schedule=zero-bubble",
+                           "dp=2,pp=2,zero=3,schedule=zb-v",
+                           "dp=4,zero=2",
+                           "depth=4",
+                           "depth=4,zero=0",
+                           "dp=2,depth=2,zero=0",
+                           "dp=2,depth=2,zero=2",
+                           "dp=2,depth=2,zero=3",
+                           "tp=2,depth=2,recompute=full",
+                           "ulysses=2,depth=2,schedule=zero-bubble",
+                           "pp=2,depth=2,schedule=zb-v",
+                           "pp=2,depth=2",
+                           "ring=4",
+                           "ring=4,zero=3",
+                           "ring=4,ring_degree=uniform,recompute=full",
+                           "tp=2,ring=2,recompute=selective",
+                           "ring=2,ulysses=2",
+                           "dp=2,ring=2,zero=2",
+                           "ring=2,depth=2",
+                           "pp=2,ring=2"})
     for (const int hosts : {1, 2}) {
       SCOPED_TRACE(fmt::format("{} on {} hosts", spec, hosts));
       const compiler::Plans plans = plans_of("llama", {spec}, 4, hosts, precision_from("fp32"));
@@ -222,7 +240,8 @@ INSTANTIATE_TEST_SUITE_P(Mixes, RowSwitches,
                                          std::vector<std::string>{"depth=4", "tp=2,pp=2", "dp=2,depth=2,zero=2"},
                                          std::vector<std::string>{"pp=2,depth=2,schedule=zb-v", "dp=4,zero=3"},
                                          std::vector<std::string>{"ulysses=2,depth=2,zero=3", "tp=2,depth=2", "4,1,1"},
-                                         std::vector<std::string>{"dp=2,depth=2,zero=0", "depth=2,tp=2,inner=2"}));
+                                         std::vector<std::string>{"dp=2,depth=2,zero=0", "depth=2,tp=2,inner=2"},
+                                         std::vector<std::string>{"ring=4,zero=3", "dp=2,ring=2,zero=2", "1,4,1"}));
 
 }  // namespace
 }  // namespace switchyard::runtime

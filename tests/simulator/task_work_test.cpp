@@ -97,5 +97,72 @@ TEST_F(TaskWorkTest, replicas_with_equal_batches_and_host_patterns_share_their_t
   EXPECT_EQ(times.size(), 2u) << "one for each place on a host";
 }
 
+// A micro-batch on ring ranks that are the only ones of a strategy, and its forward and backward runs.
+struct RingStep {
+  RingStep(const std::string& strategy, int hosts, int devices, batch::MicroBatch micro_batch)
+      : plans(plans_under({strategy}, hosts, devices)), step(plans, 0) {
+    for (auto& replica : step.plan.phases[0].replica) replica = {micro_batch};
+    step.program = compiler::assemble(step.plan, plans, {});
+  }
+  const ir::Task& run(Pass pass) const {
+    return *std::ranges::find_if(
+        step.program.tasks, [&](const ir::Task& task) { return task.kind == ir::TaskKind::run && task.pass == pass; });
+  }
+  compiler::Plans plans;
+  Step step;
+};
+
+// 32 tokens in four chunks: the first rank needs 16 keys of the second one, which needs 8 of the first one.
+const batch::MicroBatch kShared{{16, 16}, {{{0, 0, 8, 1}, {0, 24, 8, 1}}, {{0, 8, 16, 1}}}};
+
+TEST(TaskWorkOnARing, keys_pass_in_each_attention_and_their_gradients_come_back) {
+  const RingStep ring("ring=2", 1, 2, kShared);
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host.bandwidth = {1e6};
+  KnownSegments known;
+  TaskWork work(ring.step.plan, ring.plans, hardware, known);
+  for (const Pass pass : {Pass::F, Pass::BW}) {
+    const ir::StageCode& code = ring.plans.strategies()[0].groups[0].stages[0];
+    double keys = 0, passed_on = 0;
+    for (const ir::Instr& instr : code.segment(pass).code)
+      keys += 16 * static_cast<double>(ir::key_bytes(code, instr, 0).all()) / 1e6;
+    for (const Piece& piece : work.segment(ring.run(pass)).times->pieces)
+      if (piece.what == Activity::communication) passed_on += piece.fixed;
+    EXPECT_GT(keys, 0);
+    EXPECT_NEAR(passed_on, keys, 1e-12) << name_of(pass);
+  }
+}
+
+TEST(TaskWorkOnARing, a_run_takes_what_its_slowest_ring_rank_does) {
+  const RingStep ring("ring=2", 1, 2, {{8, 24}, {{{0, 0, 8, 1}}, {{1, 0, 24, 1}}}});
+  const cluster::Hardware hardware = arithmetic_only(1, 2);
+  KnownSegments known;
+  TaskWork work(ring.step.plan, ring.plans, hardware, known);
+  const ReplicaSegment& segment = work.segment(ring.run(Pass::F));
+  EXPECT_EQ(work.shard(ring.run(Pass::F)), ring.step.plan.phases[0].replica[0][0].shard[1]);
+  const compiler::Plans alone = plans_under({"1,1,1"}, 1, 2);
+  const ir::StageCode& code = alone.strategies()[0].groups[0].stages[0];
+  const SegmentTimes of_24 = segment_times(code, code.forward, 24, {0}, hardware, alone.cluster());
+  ASSERT_EQ(segment.times->pieces.size(), of_24.pieces.size()) << "nothing is passed on";
+  EXPECT_DOUBLE_EQ(segment.times->pieces[0].fixed, of_24.pieces[0].fixed);
+}
+
+// Replicas on the same places of other hosts have other ranks.
+TEST(TaskWorkOnARing, each_replica_transfers_among_its_own_ranks) {
+  const RingStep ring("dp=2,ring=2,ulysses=2", 2, 4, kShared);
+  cluster::Hardware hardware = arithmetic_only(2, 4);
+  hardware.intra_host.bandwidth = {1e6};
+  KnownSegments known;
+  TaskWork work(ring.step.plan, ring.plans, hardware, known);
+  int runs = 0;
+  for (const ir::Task& task : ring.step.program.tasks) {
+    if (task.kind != ir::TaskKind::run) continue;
+    ++runs;
+    for (const Claim& claim : work.segment(task).computing)
+      EXPECT_TRUE(claim.resource >= 8 || std::ranges::count(task.ranks, claim.resource) == 1);
+  }
+  EXPECT_EQ(runs, 4);
+}
+
 }  // namespace
 }  // namespace switchyard::simulator

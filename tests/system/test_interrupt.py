@@ -12,7 +12,8 @@ STEPS, CONTEXT = 40, 32
 # Ranks, and bounds with their strategies. Documents above the context are split, so a checkpoint may be within one.
 LIVES = [(1, [(32, "1,1,1")]), (2, [(32, "1,2,1"), (12, "2,1,1")]), (4, [(32, "1,2,2"), (20, "4,1,1")]),
          (3, [(32, "1,1,3")]),
-         (4, [(32, "1,4,1"), (24, "2,1,2"), (8, "2,2,1")]), (2, [(32, "1,1,2")])]
+         (4, [(32, "1,4,1"), (24, "2,1,2"), (8, "2,2,1")]), (2, [(32, "1,1,2")]),
+         (4, [(32, "ring=4,zero=3"), (20, "dp=2,ring=2")]), (3, [(32, "ring=3,ring_degree=uniform")])]
 
 
 def write_job(path, corpus, life, **run):

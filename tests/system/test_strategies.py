@@ -21,7 +21,8 @@ HEADS = [(1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 1, 2), (2, 1, 2), (1, 1
          (2, 2, 1), (4, 2, 1), (4, 4, 1), (2, 2, 2)]
 UNEVEN = [(3, 1, 1), (1, 1, 3), (3, 3, 1)]  # with as many key/value heads as heads
 DEPTHS = [1, 1, 2, 3]
-DEGREES = ("dp", "tp", "pp", "ulysses", "depth", "inner")
+RINGS = [1, 1, 2, 3]  # of models whose attention does not store its scores
+DEGREES = ("dp", "tp", "pp", "ulysses", "ring", "depth", "inner")
 STEPS = 5
 
 
@@ -57,14 +58,18 @@ def random_strategy(draw, name, ranks, zero_0):
     wide = tp * ulysses
     pp = draw.randint(1, min(3, ranks // wide))
     depth = draw.choice([degree for degree in DEPTHS if degree * wide * pp <= ranks])
-    strategy = {"dp": draw.randint(1, ranks // (wide * pp * depth)), "tp": tp, "pp": pp, "ulysses": ulysses,
-                "depth": depth, "inner": inner,
+    ring = draw.choice([degree for degree in RINGS if degree * wide * pp * depth <= ranks
+                        and (degree == 1 or MODELS[name].get("attention") != "unfused")])
+    strategy = {"dp": draw.randint(1, ranks // (wide * pp * depth * ring)), "tp": tp, "pp": pp, "ulysses": ulysses,
+                "ring": ring, "depth": depth, "inner": inner,
                 "recompute": draw.choice(["none", "selective", "full"]),
                 "schedule": draw.choice(["1f1b", "gpipe", "zero-bubble"] +
                                         (["interleaved", "zb-v"] if 2 * pp <= SIZES["layers"] else [])),
                 "sequence_parallel": draw.random() < 0.7}
     if strategy["schedule"] in ("zero-bubble", "zb-v") and draw.random() < 0.5:
         strategy["activation_cap"] = draw.randint(2, 8)
+    if ring > 1:
+        strategy["ring_degree"] = draw.choice(["document", "uniform"])
     strategy["zero"] = 0 if zero_0 else draw.choice([1, 2, 3])
     if draw.random() < 0.3:
         strategy["micro_batch_tokens"] = draw.randint(tiny.LONGEST, 4 * tiny.LONGEST)

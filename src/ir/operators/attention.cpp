@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/allocation.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::ir {
@@ -32,6 +33,13 @@ i64 attention_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest,
   const i64 scores = 2 * heads * queries * longest,
             rows = 2 * queries * q.shape.size[1] + key_copies * longest * k.shape.size[1];
   return (scores + rows) * size_of(DType::f32);
+}
+
+DType state_of(DType compute) { return compute == DType::f64 ? DType::f64 : DType::f32; }
+
+// Keys and values, or their gradients, of so many tokens, as tensors of their own.
+i64 pair_bytes(const Type& k, i64 tokens, DType type) {
+  return 2 * allocated(tokens * k.shape.size[1] * size_of(type));
 }
 
 // Alignments of a dim of heads, which follow from those of the queries' features.
@@ -73,8 +81,8 @@ i64 stored_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest, i6
 }  // namespace
 
 std::vector<Type> Attention::shape(std::span<const Type> in) const {
-  const DType state = in[0].dtype == DType::f64 ? DType::f64 : DType::f32;
-  return {in[0], tokens_by(state, in[0].shape.size[1] / head_dim_, head_alignments(in, head_dim_, kv_heads_))};
+  return {in[0],
+          tokens_by(state_of(in[0].dtype), in[0].shape.size[1] / head_dim_, head_alignments(in, head_dim_, kv_heads_))};
 }
 
 LayoutRule Attention::layout(const LayoutQuery& query) const {
@@ -94,8 +102,12 @@ Cost Attention::cost(std::span<const Type> in, std::span<const Type> out) const 
   return attention_cost(in, out, static_cast<double>(in[0].shape.size[1]), 2, head_dim_);
 }
 
-i64 Attention::workspace(std::span<const Type> in, std::span<const Type>, i64, i64 longest) const {
-  return attention_workspace(in[0], in[1], head_dim_, longest, 2);
+i64 Attention::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
+  return pair_bytes(in[1], size.seen_keys, in[1].dtype) + attention_workspace(in[0], in[1], head_dim_, size.longest, 2);
+}
+
+KeyBytes Attention::key_bytes(std::span<const Type> in) const {
+  return {.values = 2 * in[1].shape.size[1] * size_of(in[1].dtype)};
 }
 
 LayoutRule AttentionDx::layout(const LayoutQuery& query) const {
@@ -111,10 +123,20 @@ Cost AttentionDx::cost(std::span<const Type> in, std::span<const Type> out) cons
   return cost;
 }
 
-// Kernels other than bf16: the product of output and its gradient, one number for each query and head.
-i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64 longest) const {
-  if (in[1].dtype != DType::bf16) return in[1].shape.size[1] / head_dim_ * tokens * size_of(in[1].dtype);
-  return attention_workspace(in[1], in[2], head_dim_, longest, 4);
+// Kernels other than bf16: the product of output and its gradient, one number for each query and head. Where keys are
+// brought together their gradients are, too; those of its own are then summed in the state dtype.
+i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
+  const DType state = state_of(in[1].dtype);
+  const i64 seen = pair_bytes(in[2], size.seen_keys, in[2].dtype), gradients = pair_bytes(in[2], size.seen_keys, state);
+  if (in[1].dtype != DType::bf16)
+    return seen + gradients + in[1].shape.size[1] / head_dim_ * size.tokens * size_of(in[1].dtype);
+  const i64 sums = size.seen_keys > 0 ? pair_bytes(in[2], size.tokens, state) : 0;
+  return gradients + std::max(sums, seen + attention_workspace(in[1], in[2], head_dim_, size.longest, 4));
+}
+
+KeyBytes AttentionDx::key_bytes(std::span<const Type> in) const {
+  const i64 features = 2 * in[2].shape.size[1];
+  return {.values = features * size_of(in[2].dtype), .gradients = features * size_of(state_of(in[2].dtype))};
 }
 
 std::vector<Type> UnfusedAttention::shape(std::span<const Type> in) const {
@@ -148,8 +170,8 @@ Cost UnfusedAttention::cost(std::span<const Type> in, std::span<const Type> out)
   return stored_scores(in, out.first(1), in[0], 2, dropout_ > 0 ? 6 : 4, dropout_ > 0 ? 1 : 0, head_dim_);
 }
 
-i64 UnfusedAttention::workspace(std::span<const Type> in, std::span<const Type>, i64, i64 longest) const {
-  return stored_workspace(in[0], in[1], head_dim_, longest, 2);
+i64 UnfusedAttention::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
+  return stored_workspace(in[0], in[1], head_dim_, size.longest, 2);
 }
 
 LayoutRule UnfusedAttentionDx::layout(const LayoutQuery& query) const {
@@ -169,8 +191,8 @@ Cost UnfusedAttentionDx::cost(std::span<const Type> in, std::span<const Type> ou
   return stored_scores(in.first(4), out, in[1], 4, dropout_ > 0 ? 9 : 7, dropout_ > 0 ? 1 : 0, head_dim_);
 }
 
-i64 UnfusedAttentionDx::workspace(std::span<const Type> in, std::span<const Type>, i64, i64 longest) const {
-  return stored_workspace(in[1], in[2], head_dim_, longest, 3);
+i64 UnfusedAttentionDx::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
+  return stored_workspace(in[1], in[2], head_dim_, size.longest, 3);
 }
 
 }  // namespace switchyard::ir

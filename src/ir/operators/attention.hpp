@@ -18,7 +18,8 @@ class Attention final : public Operator {
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
+  KeyBytes key_bytes(std::span<const Type> in) const override;
   bool is_remade(size_t) const override { return true; }
 
  private:
@@ -34,7 +35,8 @@ class AttentionDx final : public Operator {
   layout::Role reads_as() const override { return layout::Role::attention; }
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
+  KeyBytes key_bytes(std::span<const Type> in) const override;
 
  private:
   i64 head_dim_, kv_heads_;
@@ -56,7 +58,7 @@ class UnfusedAttention final : public Operator {
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   bool is_remade(size_t output) const override { return output > 0; }
   bool is_random() const override { return dropout_ > 0; }
 
@@ -77,7 +79,7 @@ class UnfusedAttentionDx final : public Operator {
   layout::Role reads_as() const override { return layout::Role::attention; }
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
 
  private:
   i64 head_dim_, kv_heads_;

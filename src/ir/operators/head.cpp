@@ -65,8 +65,8 @@ LayoutRule Head::layout(const LayoutQuery& query) const {
 
 Cost Head::cost(std::span<const Type> in, std::span<const Type> out) const { return products(in, out, 1); }
 
-i64 Head::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const {
-  return logit_room(in, tokens) + chunk_bytes(in, tokens);
+i64 Head::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
+  return logit_room(in, size.tokens) + chunk_bytes(in, size.tokens);
 }
 
 std::optional<StatisticSums> Head::statistic_sums() const { return HeadLoss().statistic_sums(); }
@@ -96,8 +96,8 @@ Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
   return cost;
 }
 
-i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const {
-  return logit_room(in, tokens) + chunk_bytes(in, tokens);
+i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
+  return logit_room(in, size.tokens) + chunk_bytes(in, size.tokens);
 }
 
 Halves HeadLoss::halves() const { return {std::make_shared<HeadLossDx>(), std::make_shared<LinearDw>(1)}; }
@@ -123,8 +123,8 @@ LayoutRule HeadLossDx::layout(const LayoutQuery& query) const {
 
 Cost HeadLossDx::cost(std::span<const Type> in, std::span<const Type> out) const { return products(in, out, 2); }
 
-i64 HeadLossDx::workspace(std::span<const Type> in, std::span<const Type>, i64 tokens, i64) const {
-  return chunk_bytes(in, tokens);
+i64 HeadLossDx::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
+  return chunk_bytes(in, size.tokens);
 }
 
 std::optional<StatisticSums> HeadLossDx::statistic_sums() const { return HeadLoss().statistic_sums(); }

@@ -15,7 +15,7 @@ class Head final : public Operator {
   layout::Role reads_as() const override { return layout::Role::head; }
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   std::optional<size_t> loss_output() const override { return 0; }
   std::optional<StatisticSums> statistic_sums() const override;
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
@@ -33,7 +33,7 @@ class HeadLoss final : public Operator {
   layout::Role reads_as() const override { return layout::Role::head; }
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   Halves halves() const override;
   std::optional<size_t> loss_output() const override { return 0; }
   std::optional<StatisticSums> statistic_sums() const override;
@@ -49,7 +49,7 @@ class HeadLossDx final : public Operator {
   layout::Role reads_as() const override { return layout::Role::head; }
   LayoutRule layout(const LayoutQuery& query) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   const std::string& measured_as() const override;
   std::optional<size_t> loss_output() const override { return 0; }
   std::optional<StatisticSums> statistic_sums() const override;

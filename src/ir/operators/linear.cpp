@@ -84,15 +84,15 @@ Cost Linear::cost(std::span<const Type> in, std::span<const Type> out) const {
 }
 
 // Matrix products need no workspace.
-i64 Linear::workspace(std::span<const Type>, std::span<const Type>, i64, i64) const { return 0; }
-i64 LinearDx::workspace(std::span<const Type>, std::span<const Type>, i64, i64) const { return 0; }
+i64 Linear::workspace(std::span<const Type>, std::span<const Type>, const CallSize&) const { return 0; }
+i64 LinearDx::workspace(std::span<const Type>, std::span<const Type>, const CallSize&) const { return 0; }
 
 // Operands in bf16 with accumulators in fp32: copies of the operands, or the product before it is added.
-i64 LinearDw::workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64) const {
+i64 LinearDw::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
   if (in[0].dtype == out[0].dtype) return 0;
   i64 operands = 0, product = 0;
-  for (const Type& type : in) operands += elements(type, {tokens});
-  for (const Type& type : out) product += elements(type, {tokens});
+  for (const Type& type : in) operands += elements(type, {size.tokens});
+  for (const Type& type : out) product += elements(type, {size.tokens});
   return std::max(operands, product) * size_of(out[0].dtype);
 }
 

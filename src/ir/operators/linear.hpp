@@ -17,7 +17,7 @@ class Linear final : public Operator {
                                   std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   std::vector<int> adjacent_outputs() const override;
 
  protected:
@@ -35,7 +35,7 @@ class LinearDx final : public Operator {
   int weights() const { return weights_; }
   std::vector<Type> shape(std::span<const Type> in) const override;
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   std::vector<int> adjacent_inputs() const override;
 
  protected:
@@ -52,7 +52,7 @@ class LinearDw final : public Operator {
   int weights() const { return weights_; }
   std::vector<Type> shape(std::span<const Type>) const override { return {}; }
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   LayoutRule layout(const LayoutQuery& query) const override;
   std::vector<int> adjacent_inputs() const override;
 

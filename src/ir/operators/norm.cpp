@@ -81,9 +81,9 @@ std::optional<StatisticSums> RmsNormDx::statistic_sums() const {
   return StatisticSums{.cut = 1, .dim = 1, .statistics = 3, .per_token = {1}};
 }
 
-i64 RmsNormDx::workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const {
-  const i64 sums = per_head_ ? 0 : bytes_of_sums(in, features_, tokens, 1);
-  return sums + Operator::workspace(in, out, tokens, longest);
+i64 RmsNormDx::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
+  const i64 sums = per_head_ ? 0 : bytes_of_sums(in, features_, size.tokens, 1);
+  return sums + Operator::workspace(in, out, size);
 }
 
 std::string RmsNormDw::labels(const LayoutQuery& query) const {
@@ -131,8 +131,8 @@ std::optional<StatisticSums> LayerNormDx::statistic_sums() const {
   return StatisticSums{.cut = 1, .dim = 1, .statistics = 3, .per_token = {2}};
 }
 
-i64 LayerNormDx::workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const {
-  return bytes_of_sums(in, features_, tokens, 2) + Operator::workspace(in, out, tokens, longest);
+i64 LayerNormDx::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
+  return bytes_of_sums(in, features_, size.tokens, 2) + Operator::workspace(in, out, size);
 }
 
 std::string LayerNormDw::labels(const LayoutQuery& query) const {

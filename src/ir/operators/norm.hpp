@@ -32,7 +32,7 @@ class RmsNormDx final : public Operator {
   RmsNormDx(bool per_head, bool residual, i64 features)
       : Operator("rms_norm_dx"), per_head_(per_head), residual_(residual), features_(features) {}
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[1]}; }
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   std::optional<StatisticSums> statistic_sums() const override;
 
  protected:
@@ -79,7 +79,7 @@ class LayerNormDx final : public Operator {
  public:
   LayerNormDx(bool residual, i64 features) : Operator("layer_norm_dx"), residual_(residual), features_(features) {}
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[1]}; }
-  i64 workspace(std::span<const Type> in, std::span<const Type> out, i64 tokens, i64 longest) const override;
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   std::optional<StatisticSums> statistic_sums() const override;
 
  protected:

@@ -8,6 +8,7 @@
 #include "kernels/dropout.hpp"
 #include "kernels/unfused_attention.hpp"
 #include "runtime/kernel_call.hpp"
+#include "runtime/key_transfer.hpp"
 
 namespace switchyard::runtime {
 namespace {
@@ -37,15 +38,20 @@ void choose_weights(KernelCall& call, at::Tensor& kept, int site, double p) {
 void run_attention(KernelCall& call) {
   const i64 D = call.op<ir::Attention>().head_dim();
   at::Tensor lse = call.out[1].view({call.out[1].size(1), call.out[1].size(0)});
-  kernels::attention(call.out[0], lse, call.in[0], call.in[1], call.in[2], call.feeds.blocks, static_cast<int>(D),
-                     scale_of(D));
+  const auto [k, v] = KeyTransfer(call).gathered(call.in[1], call.in[2]);
+  kernels::attention(call.out[0], lse, call.in[0], k, v, call.feeds.blocks, static_cast<int>(D), scale_of(D));
 }
 
 void run_attention_dx(KernelCall& call) {
   const i64 D = call.op<ir::AttentionDx>().head_dim();
   const at::Tensor lse = call.in[5].view({call.in[5].size(1), call.in[5].size(0)});
-  kernels::attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2], call.in[3],
-                              call.in[4], lse, call.feeds.blocks, static_cast<int>(D), scale_of(D));
+  KeyTransfer keys(call);
+  std::pair<at::Tensor, at::Tensor> seen = keys.gathered(call.in[2], call.in[3]),
+                                    gradients = keys.gradients(call.out[1], call.out[2]);
+  kernels::attention_backward(call.out[0], gradients.first, gradients.second, call.in[0], call.in[1], seen.first,
+                              seen.second, call.in[4], lse, call.feeds.blocks, static_cast<int>(D), scale_of(D));
+  seen = {};  // before the sums take memory
+  keys.returned(gradients, call.out[1], call.out[2]);
 }
 
 void run_unfused_attention(KernelCall& call) {

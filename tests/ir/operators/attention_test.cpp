@@ -54,7 +54,7 @@ TEST(AttentionDx, holds_a_number_for_each_query_and_head_besides_its_results) {
   for (const DType type : {DType::f32, DType::f64}) {
     const Type q = tokens_by(type, 128, {16}), k = tokens_by(type, 64, {16}), lse = tokens_by(type, 8, {1});
     const std::vector<Type> in = {q, q, k, k, q, lse}, out = {q, k, k};
-    EXPECT_EQ(AttentionDx(16, 4).workspace(in, out, 300, 100), 300 * 8 * size_of(type));
+    EXPECT_EQ(AttentionDx(16, 4).workspace(in, out, {300, 100}), 300 * 8 * size_of(type));
   }
 }
 

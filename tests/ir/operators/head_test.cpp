@@ -72,8 +72,8 @@ TEST(HeadLoss, costs_three_products_and_the_logits_of_a_chunk) {
   EXPECT_EQ(HeadLoss().cost(in, out).flops_per_token, 3 * 2 * 6400);
   EXPECT_EQ(HeadLoss().cost(in, out).bytes_after_per_token, 100 * (4 * 2 + 18 * 4))
       << "passes over logits in bf16 and copies in fp32";
-  EXPECT_EQ(HeadLoss().workspace(in, out, 4096, 0), 512 * (100 * (2 + 2 * 4) + 3 * 4)) << "a chunk of 512 tokens";
-  EXPECT_EQ(HeadLoss().workspace(in, out, 10, 0), 2048 + 2 * 4032 + 64 + 128)
+  EXPECT_EQ(HeadLoss().workspace(in, out, {4096, 0}), 512 * (100 * (2 + 2 * 4) + 3 * 4)) << "a chunk of 512 tokens";
+  EXPECT_EQ(HeadLoss().workspace(in, out, {10, 0}), 2048 + 2 * 4032 + 64 + 128)
       << "each block as the allocator rounds it";
 }
 
@@ -106,7 +106,8 @@ TEST(HeadLoss, comes_apart_into_halves_with_the_gradient_of_the_logits_between_t
   EXPECT_EQ(inputs.bytes_after_per_token + weights.bytes_after_per_token, whole.bytes_after_per_token);
   EXPECT_EQ(weights.bytes_accumulated, whole.bytes_accumulated);
   EXPECT_EQ(inputs.bytes_accumulated, 0);
-  EXPECT_EQ(halves.inputs->workspace(in, out, 4096, 0), 512 * (2 * 4 * 100 + 3 * 4)) << "the logits lie in the result";
+  EXPECT_EQ(halves.inputs->workspace(in, out, {4096, 0}), 512 * (2 * 4 * 100 + 3 * 4))
+      << "the logits lie in the result";
   EXPECT_FALSE(Head().halves().inputs);
 }
 

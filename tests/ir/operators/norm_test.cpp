@@ -57,7 +57,7 @@ TEST(Norms, make_room_for_sums_where_a_rank_has_some_features_only) {
     std::vector<Type> in = {tokens_by(DType::f32, columns, {}), tokens_by(DType::f32, columns, {}), vector(columns)};
     in.insert(in.end(), statistics, tokens_by(DType::f32, 1, {}));
     const std::vector<Type> out = {in[0]};
-    return op.workspace(in, out, 100, 100);
+    return op.workspace(in, out, {100, 100});
   };
   EXPECT_EQ(gradient(RmsNormDx(false, false, 64), 64, 1), 0);
   EXPECT_EQ(gradient(RmsNormDx(false, false, 64), 32, 1), 448) << "100 numbers, on whole cache lines";

@@ -1,0 +1,13 @@
+// What the batch planner is told of a compiled strategy.
+#pragma once
+
+#include "batch/planner.hpp"
+#include "compiler/assemble.hpp"
+
+namespace switchyard::compiler {
+
+/// The bucket of documents of up to max_length tokens under one of the plans' strategies. A replica's speed is its
+/// number of ranks; what its ring ranks take for tokens, pairs and keys is that of a nominal device.
+batch::BucketSpec bucket_spec(const Plans& plans, int strategy, i64 max_length);
+
+}  // namespace switchyard::compiler
