@@ -1,11 +1,11 @@
 #include "batch/ring_assignment.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -17,20 +17,27 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kNear = 1.005;  // of the bound: not worth another search
 constexpr int kMoves = 16;
 
-// The loads that a document of n tokens brings to the ranks of a span.
+// The loads that a document of n tokens brings to the ranks of a span: chunks as of pieces_on, all keys that come
+// counted as from the own host unless the span has several.
 std::vector<RingLoad> loads_of(i64 tokens, const Span& span, int ranks_per_host) {
-  const PlacedDocument document{.doc = 0, .tokens = tokens, .span = span};
-  const std::vector<ReceivedKeys> keys = received_keys(document, ranks_per_host);
-  std::vector<RingLoad> loads;
+  const i64 chunks = 2 * i64{span.degree};
+  std::vector<RingLoad> loads(static_cast<std::size_t>(span.degree), {.steps = span.degree - 1});
   for (int i = 0; i < span.degree; ++i) {
-    RingLoad& load = loads.emplace_back();
-    for (const Piece& piece : pieces_on(document, span.first + i)) {
-      load.tokens += piece.count;
-      load.pairs += attention_pairs(piece);
+    RingLoad& load = loads[static_cast<std::size_t>(i)];
+    const int place = span.mirrored ? span.degree - 1 - i : i;
+    i64 seen = 0;
+    for (const i64 chunk : {i64{place}, chunks - 1 - place}) {
+      const i64 first = tokens * chunk / chunks, end = tokens * (chunk + 1) / chunks;
+      load.tokens += end - first;
+      load.pairs += (end * (end + 1) - first * (first + 1)) / 2;
+      if (end > first) seen = end;
     }
-    load.keys = keys[static_cast<std::size_t>(i)];
-    load.steps = span.degree - 1;
+    load.keys.inside = seen - load.tokens;
   }
+  const int last = span.first + span.degree - 1;
+  if (span.first / ranks_per_host == last / ranks_per_host) return loads;
+  const auto keys = received_keys({.doc = 0, .tokens = tokens, .span = span}, ranks_per_host);
+  for (std::size_t i = 0; i < loads.size(); ++i) loads[i].keys = keys[i];
   return loads;
 }
 
@@ -45,7 +52,11 @@ RingLoad sum(RingLoad a, const RingLoad& b) {
 
 class Assigner {
  public:
-  Assigner(std::span<const i64> lengths, const Ring& ring) : lengths_(lengths), ring_(ring), order_(lengths.size()) {
+  Assigner(std::span<const i64> lengths, const Ring& ring)
+      : lengths_(lengths),
+        ring_(ring),
+        known_(ring.known ? ring.known : std::make_shared<KnownLoads>()),
+        order_(lengths.size()) {
     check(ring.ranks >= 1 && ring.ranks_per_host >= 1, "a ring of {} ranks, {} per host", ring.ranks,
           ring.ranks_per_host);
     for (const i64 length : lengths) check(length >= 1, "a document of {} tokens", length);
@@ -100,13 +111,15 @@ class Assigner {
   const std::vector<RingLoad>& loads(i64 tokens, Span span) {
     span.first %= ring_.ranks_per_host;
     if (span.degree <= ring_.ranks_per_host) span.first = 0;
-    const auto [it, fresh] = loads_.try_emplace({tokens, span.first, span.degree, span.mirrored});
+    const auto [it, fresh] =
+        known_->try_emplace({tokens, span.first, span.degree, span.mirrored, ring_.ranks_per_host});
     if (fresh) it->second = loads_of(tokens, span, ring_.ranks_per_host);
     return it->second;
   }
 
   // Time of a document by itself: that of the slowest rank, at the best place for it.
   double alone(i64 tokens, int degree) {
+    if (degree == 1) return tokens <= ring_.capacity ? seconds(whole(tokens), ring_.costs) : kNever;
     double best = kNever;
     for (int first = 0; first + degree <= ring_.ranks; ++first) {
       if (!allowed(first, degree)) continue;
@@ -146,18 +159,34 @@ class Assigner {
     return std::max(least_with_degree(1), longest);
   }
 
+  static RingLoad whole(i64 tokens) { return {.tokens = tokens, .pairs = tokens * (tokens + 1) / 2}; }
+
+  Placement best_rank(i64 tokens, const std::vector<RingLoad>& ranks) const {
+    Placement best;
+    const RingLoad added = whole(tokens);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const RingLoad load = sum(ranks[rank], added);
+      const double time = load.tokens <= ring_.capacity ? seconds(load, ring_.costs) : kNever;
+      if (time < best.seconds) best = {time, {static_cast<int>(rank), 1}};
+    }
+    return best;
+  }
+
   // The least loaded span of a degree for a document, beside what the ranks have. The rest of the ring stays as it is.
   Placement best_place(i64 tokens, int degree, const std::vector<RingLoad>& ranks) {
+    if (degree == 1) return best_rank(tokens, ranks);
     Placement best;
+    const bool in_one_host = degree <= ring_.ranks_per_host;  // then all spans bring the same loads
+    std::array<const std::vector<RingLoad>*, 2> known{};
     for (int first = 0; first + degree <= ring_.ranks; ++first) {
       if (!allowed(first, degree)) continue;
       for (const bool mirrored : {false, true}) {
-        if (mirrored && degree == 1) break;
         const Span span{first, degree, mirrored};
-        const std::vector<RingLoad>& added = loads(tokens, span);
+        const std::vector<RingLoad>*& added = known[mirrored ? 1 : 0];
+        if (!added || !in_one_host) added = &loads(tokens, span);
         double slowest = 0;
-        for (std::size_t i = 0; i < added.size() && slowest < best.seconds; ++i) {
-          const RingLoad load = sum(ranks[static_cast<std::size_t>(first) + i], added[i]);
+        for (std::size_t i = 0; i < added->size() && slowest < best.seconds; ++i) {
+          const RingLoad load = sum(ranks[static_cast<std::size_t>(first) + i], (*added)[i]);
           slowest = std::max(slowest, load.tokens <= ring_.capacity ? seconds(load, ring_.costs) : kNever);
         }
         if (slowest < best.seconds) best = {slowest, span};
@@ -168,12 +197,14 @@ class Assigner {
 
   void add(RingAssignment& to, std::size_t document, const Span& span) {
     to.span[document] = span;
+    const auto put = [&](std::size_t rank, const RingLoad& added) {
+      to.load[rank] = sum(to.load[rank], added);
+      to.seconds = std::max(to.seconds, seconds(to.load[rank], ring_.costs));
+    };
+    const auto first = static_cast<std::size_t>(span.first);
+    if (span.degree == 1) return put(first, whole(lengths_[document]));
     const std::vector<RingLoad>& added = loads(lengths_[document], span);
-    for (std::size_t i = 0; i < added.size(); ++i) {
-      RingLoad& load = to.load[static_cast<std::size_t>(span.first) + i];
-      load = sum(load, added[i]);
-      to.seconds = std::max(to.seconds, seconds(load, ring_.costs));
-    }
+    for (std::size_t i = 0; i < added.size(); ++i) put(first + i, added[i]);
   }
 
   template <class DegreeOf>
@@ -196,51 +227,75 @@ class Assigner {
             .bound = bound_};
   }
 
-  RingAssignment without(RingAssignment from, std::size_t document) {
-    const Span span = std::exchange(from.span[document], {.first = 0, .degree = 0});
+  // The loads without a document.
+  std::vector<RingLoad> without(const RingAssignment& from, std::size_t document) {
+    const Span& span = from.span[document];
     const std::vector<RingLoad>& removed = loads(lengths_[document], span);
+    std::vector<RingLoad> rest = from.load;
     for (int rank = span.first; rank < span.first + span.degree; ++rank) {
-      RingLoad& load = from.load[static_cast<std::size_t>(rank)];
+      RingLoad& load = rest[static_cast<std::size_t>(rank)];
       const RingLoad& part = removed[static_cast<std::size_t>(rank - span.first)];
       load.tokens -= part.tokens;
       load.pairs -= part.pairs;
       load.keys.inside -= part.keys.inside;
       load.keys.across -= part.keys.across;
+      if (span.degree == 1 || load.steps > part.steps) continue;  // others decide its steps
       load.steps = 0;
-      for (const Span& other : from.span)
-        if (rank >= other.first && rank < other.first + other.degree)
+      for (std::size_t i = 0; i < from.span.size(); ++i)
+        if (const Span& other = from.span[i]; i != document && rank >= other.first && rank < other.first + other.degree)
           load.steps = std::max(load.steps, other.degree - 1);
     }
-    from.seconds = 0;
-    for (const RingLoad& load : from.load) from.seconds = std::max(from.seconds, seconds(load, ring_.costs));
-    return from;
+    return rest;
+  }
+
+  double slowest_of(const std::vector<RingLoad>& loads) const {
+    double slowest = 0;
+    for (const RingLoad& load : loads) slowest = std::max(slowest, seconds(load, ring_.costs));
+    return slowest;
   }
 
   // The assignment with one document of its slowest rank on another span; none if that would not be quicker.
   std::optional<RingAssignment> with_a_better_place(const RingAssignment& from) {
     const auto time = [&](const RingLoad& load) { return seconds(load, ring_.costs); };
     const int slowest = static_cast<int>(std::ranges::max_element(from.load, {}, time) - from.load.begin());
-    std::optional<RingAssignment> best;
+    struct Move {
+      std::size_t document = 0;
+      Span span{};
+      std::vector<RingLoad> rest{};
+    };
+    std::optional<Move> best;
+    double least = from.seconds;
+    std::set<i64> tried;  // whole documents of equal length
     for (std::size_t i = 0; i < lengths_.size(); ++i) {
       const Span& span = from.span[i];
       if (slowest < span.first || slowest >= span.first + span.degree) continue;
-      const RingAssignment rest = without(from, i);
-      for (const int degree :
-           std::set<int>{1, span.degree / 2, span.degree - 1, span.degree, span.degree + 1, 2 * span.degree}) {
-        if (degree < 1 || degree > ring_.ranks) continue;
-        const Placement place = best_place(lengths_[i], degree, rest.load);
-        if (std::max(place.seconds, rest.seconds) >= (best ? best->seconds : from.seconds)) continue;
-        best = rest;
-        add(*best, i, place.span);
+      if (span.degree == 1 && !tried.insert(lengths_[i]).second) continue;
+      std::vector<RingLoad> rest = without(from, i);
+      const double others = slowest_of(rest);
+      if (others >= least) continue;
+      std::array degrees{1, span.degree / 2, span.degree - 1, span.degree, span.degree + 1, 2 * span.degree};
+      std::ranges::sort(degrees);
+      for (std::size_t d = 0; d < degrees.size(); ++d) {
+        const int degree = degrees[d];
+        if (degree < 1 || degree > ring_.ranks || (d > 0 && degree == degrees[d - 1])) continue;
+        const Placement place = best_place(lengths_[i], degree, rest);
+        if (std::max(place.seconds, others) >= least) continue;
+        least = std::max(place.seconds, others);
+        best = {i, place.span, rest};
       }
     }
-    return best;
+    if (!best) return std::nullopt;
+    RingAssignment moved = from;
+    moved.load = std::move(best->rest);
+    moved.seconds = slowest_of(moved.load);
+    add(moved, best->document, best->span);
+    return moved;
   }
 
   std::span<const i64> lengths_;
   const Ring& ring_;
+  std::shared_ptr<KnownLoads> known_;
   std::vector<std::size_t> order_;  // documents, longest first
-  std::map<std::tuple<i64, int, int, bool>, std::vector<RingLoad>> loads_;
   std::map<std::pair<i64, double>, int> degree_;
   double bound_ = 0;
 };

@@ -1,10 +1,14 @@
 // Assignment of the documents of a micro-batch to its ring ranks: a degree of ring attention for each document.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
+#include <tuple>
+#include <unordered_map>
 #include <vector>
 
+#include "base/tuple_hash.hpp"
 #include "batch/ring_map.hpp"
 
 namespace switchyard::batch {
@@ -18,19 +22,25 @@ struct RingCosts {
   double per_ring_step = 0;   // fixed
 };
 
-/// The ring ranks of a replica. Each has room for `capacity` tokens; ranks_per_host of them are a host.
-struct Ring {
-  int ranks = 1, ranks_per_host = 1;
-  i64 capacity = 0;
-  RingCosts costs{};
-};
-
 /// What a ring rank does in a micro-batch. steps: exchanges of keys and values, one less than the largest degree.
 struct RingLoad {
   i64 tokens = 0, pairs = 0;
   ReceivedKeys keys{};
   int steps = 0;
   bool operator==(const RingLoad&) const = default;
+};
+
+/// What documents bring to the ranks of a span, by their tokens, the span's first rank, degree and direction, and ring
+/// ranks of a host.
+using KnownLoads = std::unordered_map<std::tuple<i64, int, int, bool, int>, std::vector<RingLoad>, TupleHash>;
+
+/// The ring ranks of a replica. Each has room for `capacity` tokens; ranks_per_host of them are a host. known: what
+/// assignments share, one after the other; null: nothing.
+struct Ring {
+  int ranks = 1, ranks_per_host = 1;
+  i64 capacity = 0;
+  RingCosts costs{};
+  std::shared_ptr<KnownLoads> known{};
 };
 
 /// Time of a ring rank. Keys and values arrive while it computes attention, so the longer of the two counts.

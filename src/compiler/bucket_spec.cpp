@@ -20,29 +20,22 @@ i64 context_parallel_multiple(const config::Strategy& strategy) {
   return multiple;
 }
 
-// All passes of all stages: what the ring ranks of a pipeline do for a micro-batch.
+// All stages: what the ring ranks of a pipeline do for a micro-batch.
 batch::RingCosts costs_of(const CompiledStrategy& s, size_t group) {
-  constexpr double kLatency = 1e5;  // bytes of memory that a nominal device moves meanwhile
-  batch::RingCosts costs;
+  StageCost cost;
+  i64 key_bytes = 0;
+  int exchanges = 0;
   const auto& stages = s.groups[group].stages;
   for (size_t at = 0; at < stages.size(); ++at) {
-    const StageCost& cost = s.cost[group][at];
-    const NominalDevice device = nominal_device(cost.compute);
-    for (const Pass pass : {Pass::F, Pass::BW, Pass::W}) {
-      SegmentCost of = cost.of(pass);
-      of.bytes_fixed = 0;
-      costs.per_token += device.seconds(of, 1, 0).count;
-      costs.per_pair += device.seconds(of, 0, 1).count;
-      for (const ir::Instr& instr : stages[at].segment(pass).code) {
-        const auto bytes = static_cast<double>(ir::key_bytes(stages[at], instr, 0).all());
-        if (bytes == 0) continue;
-        costs.per_key_inside += bytes / device.inside;
-        costs.per_key_across += bytes / device.across;
-        costs.per_ring_step += kLatency / device.memory;
-      }
-    }
+    cost += s.cost[group][at];
+    for (const Pass pass : {Pass::F, Pass::BW, Pass::W})
+      for (const ir::Instr& instr : stages[at].segment(pass).code)
+        if (const i64 bytes = ir::key_bytes(stages[at], instr, 0).all(); bytes > 0) {
+          key_bytes += bytes;
+          ++exchanges;
+        }
   }
-  return costs;
+  return ring_costs(cost, key_bytes, exchanges);
 }
 
 // So many ring ranks in a row are on one host; of ranks that don't fill hosts evenly, all count as one host's.
@@ -75,6 +68,22 @@ std::vector<batch::Ring> rings_of(const CompiledStrategy& s, const cluster::Clus
 }
 
 }  // namespace
+
+batch::RingCosts ring_costs(const StageCost& cost, i64 key_bytes, int exchanges) {
+  constexpr double kLatency = 1e5;  // bytes of memory that a nominal device moves meanwhile
+  const NominalDevice device = nominal_device(cost.compute);
+  batch::RingCosts costs;
+  for (const Pass pass : {Pass::F, Pass::BW, Pass::W}) {
+    SegmentCost of = cost.of(pass);
+    of.bytes_fixed = 0;
+    costs.per_token += device.seconds(of, 1, 0).count;
+    costs.per_pair += device.seconds(of, 0, 1).count;
+  }
+  costs.per_key_inside = static_cast<double>(key_bytes) / device.inside;
+  costs.per_key_across = static_cast<double>(key_bytes) / device.across;
+  costs.per_ring_step = exchanges * kLatency / device.memory;
+  return costs;
+}
 
 batch::BucketSpec bucket_spec(const Plans& plans, int strategy, i64 max_length) {
   const CompiledStrategy& compiled = plans.strategies()[static_cast<size_t>(strategy)];

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/errors.hpp"
+#include "batch/key_exchange.hpp"
 #include "batch/validate.hpp"
 #include "compiler/print.hpp"
 
@@ -67,6 +68,26 @@ std::string replicas_text(const batch::PhasePlan& phase, const std::vector<doubl
   return text;
 }
 
+// A line for each ring rank.
+std::string micro_batch_text(const batch::MicroBatch& micro_batch, const std::string& name, bool rings,
+                             std::span<const i64> lengths) {
+  const std::vector<batch::SeenKeys> seen = batch::key_exchange(micro_batch);
+  std::string text;
+  for (size_t ring = 0; ring < micro_batch.shard.size(); ++ring) {
+    const std::vector<batch::Piece>& shard = micro_batch.shard[ring];
+    std::vector<std::string> items;
+    for (const batch::Piece& piece : shard) items.push_back(piece_text(piece, lengths));
+    i64 keys = 0;
+    for (const batch::KeyRows& rows : seen[ring].from)
+      if (rows.holder != static_cast<int>(ring)) keys += rows.count;
+    const std::string start = rings ? fmt::format("{:>10} {:>9} {:>14.0f} {:>9}:", fmt::format("{}.{}", name, ring),
+                                                  micro_batch.T[ring], attention_pairs(shard), keys)
+                                    : fmt::format("{:>8} {:>9}:", name, micro_batch.T[ring]);
+    text += wrapped(start, items);
+  }
+  return text;
+}
+
 std::string phase_text(const batch::PhasePlan& phase, std::span<const i64> lengths, const batch::BucketSpec& bucket,
                        const batch::WorkModel& work, const std::string& name) {
   size_t documents = 0;
@@ -75,17 +96,14 @@ std::string phase_text(const batch::PhasePlan& phase, std::span<const i64> lengt
   std::string text = fmt::format("\nUp to {} tokens, {} \"{}\", {} document{}\n", bucket.max_length,
                                  letter_of(phase.strategy), name, documents, documents == 1 ? "" : "s");
   text += replicas_text(phase, balance.share);
-  text += fmt::format(
-      "The slowest replica has {:.3f} of an even share; whole documents allow {:.3f} at best.\n"
-      "replica.micro-batch, its tokens, document (tokens)\n",
-      balance.slowest(), balance.bound);
+  text += fmt::format("The slowest replica has {:.3f} of an even share; whole documents allow {:.3f} at best.\n",
+                      balance.slowest(), balance.bound);
+  text += bucket.rings.empty() ? "replica.micro-batch, its tokens, document (tokens)\n"
+                               : "replica.micro-batch.ring rank, its tokens, query-key pairs, keys from other ranks, "
+                                 "document (tokens,\nor first..end of a part)\n";
   for (size_t r = 0; r < phase.replica.size(); ++r)
-    for (size_t m = 0; m < phase.replica[r].size(); ++m) {
-      std::vector<std::string> items;
-      for (const auto& shard : phase.replica[r][m].shard)
-        for (const batch::Piece& piece : shard) items.push_back(piece_text(piece, lengths));
-      text += wrapped(fmt::format("{:>8} {:>9}:", fmt::format("{}.{}", r, m), tokens(phase.replica[r][m])), items);
-    }
+    for (size_t m = 0; m < phase.replica[r].size(); ++m)
+      text += micro_batch_text(phase.replica[r][m], fmt::format("{}.{}", r, m), !bucket.rings.empty(), lengths);
   return text;
 }
 

@@ -62,6 +62,11 @@ auto weighed(const Parts& parts, const Array& values) {
   return parts.sum([&](StageKind kind) { return values[static_cast<size_t>(kind)]; });
 }
 
+// Seconds in which ring ranks pass keys on.
+double passing(const Spent& spent, const PackedSequence& micro_batch) {
+  return spent.per_key * micro_batch.keys + spent.exchanges * micro_batch.latency;
+}
+
 }  // namespace
 
 int most_kept(const Shape& shape, int stage, int micro_batches) { return forwards_ahead(shape, stage, micro_batches); }
@@ -69,6 +74,7 @@ int most_kept(const Shape& shape, int stage, int micro_batches) { return forward
 CostModel::CostModel(const UnitCosts& units, const Transfers& transfers, Workload workload)
     : units_(units),
       transfers_(transfers),
+      ring_loads_(units),
       speedup_(units.hardware().device.alone_speedup),
       workload_(std::move(workload)),
       levels_(static_cast<int>(workload_.bounds.size())) {
@@ -96,7 +102,7 @@ CostModel::CostModel(const UnitCosts& units, const Transfers& transfers, Workloa
 // The slowest pipeline's work is at least the mean of all, in the stage with most layers.
 double CostModel::rough_bound(const Placement& placement, Range range) const {
   const bool by_ranks = units_.shares_rise();
-  const StageMesh mesh = by_ranks ? StageMesh{} : placement.mesh;
+  const StageMesh mesh = by_ranks ? StageMesh{} : placement.code_mesh();
   const auto [it, fresh] = rough_.try_emplace(mesh);
   if (fresh) {
     const auto least = [&](bool split) {
@@ -110,7 +116,7 @@ double CostModel::rough_bound(const Placement& placement, Range range) const {
   const int layers = static_cast<int>((units_.model().layers + placement.pp - 1) / placement.pp);
   const double work =
       it->second.compute * static_cast<double>(sums.tokens) + it->second.per_pair * sums.attention_pairs;
-  return layers * work / (by_ranks ? placement.stage_ranks() : 1) / placement.dp /
+  return layers * work / (by_ranks ? placement.stage_ranks() : placement.ring()) / placement.dp /
          static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
@@ -143,16 +149,17 @@ const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
 double CostModel::layers_bound(const Placement& p, config::Recompute recompute, bool split, i64 capacity,
                                Range range) const {
   const int layers = static_cast<int>(units_.model().layers), most = (layers + p.pp - 1) / p.pp;
-  const Spent &least = units_.least(StageKind::middle, p.mesh, recompute, capacity, split),
-              &through = units_.least(StageKind::middle, p.mesh, recompute, capacity, split, true);
+  const Spent &least = units_.least(StageKind::middle, p.code_mesh(), recompute, capacity, split),
+              &through = units_.least(StageKind::middle, p.code_mesh(), recompute, capacity, split, true);
   double sum = 0;
   for (const Sums& sums : sums_[slot(range)]) {
     if (sums.documents == 0) continue;
-    const i64 micro_batch = filled_micro_batch(sums, p.dp, capacity);
+    const i64 micro_batch = filled_micro_batch(sums, p.dp * p.ring(), capacity);
     const double passed =
-        through.compute * static_cast<double>(sums.longest) + through.per_pair * attention_pairs_of(sums.longest);
-    sum += std::max(most * work(least, units_.least(StageKind::middle, p.mesh, recompute, micro_batch, split),
-                                static_cast<double>(micro_batch), sums, p.dp),
+        (through.compute * static_cast<double>(sums.longest) + through.per_pair * attention_pairs_of(sums.longest)) /
+        p.ring();
+    sum += std::max(most * work(least, units_.least(StageKind::middle, p.code_mesh(), recompute, micro_batch, split),
+                                static_cast<double>(micro_batch), sums, p),
                     layers * passed);
   }
   return sum / static_cast<double>(workload_.steps.size()) / speedup_;
@@ -165,8 +172,8 @@ double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
   return sum / static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
-i64 CostModel::filled_micro_batch(const Sums& sums, int dp, i64 capacity) const {
-  const double tokens = static_cast<double>(sums.tokens) / dp;
+i64 CostModel::filled_micro_batch(const Sums& sums, int lanes, i64 capacity) const {
+  const double tokens = static_cast<double>(sums.tokens) / lanes;
   return std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
 }
 
@@ -176,10 +183,13 @@ i64 CostModel::filled_micro_batch(const Sums& sums, int dp, i64 capacity) const 
 //  filled    if all micro-batches are within T, tokens take at least as long as in one of T; a longer one alone takes
 //            at least as long as T tokens
 //  crowded   a pipeline has at least ceil(documents / pipelines) documents
-double CostModel::work(const Spent& least, const Spent& filled, double micro_batch, const Sums& sums, int dp) const {
-  const double tokens = static_cast<double>(sums.tokens) / dp, attention_pairs = sums.attention_pairs / dp,
+// Ring ranks count as pipelines, of which the slowest decides; those share documents, so none is crowded.
+double CostModel::work(const Spent& least, const Spent& filled, double micro_batch, const Sums& sums,
+                       const Placement& p) const {
+  const int lanes = p.dp * p.ring();
+  const double tokens = static_cast<double>(sums.tokens) / lanes, attention_pairs = sums.attention_pairs / lanes,
                shortest = static_cast<double>(sums.shortest);
-  const double crowd = static_cast<double>((sums.documents + dp - 1) / dp);
+  const double crowd = p.ring() > 1 ? 0 : static_cast<double>((sums.documents + p.dp - 1) / p.dp);
   return std::max({least.compute * tokens + least.per_pair * attention_pairs,
                    filled.compute * std::min(tokens, micro_batch),
                    crowd * (least.compute * shortest + least.per_pair * attention_pairs_of(sums.shortest))});
@@ -190,13 +200,14 @@ double CostModel::work(const Spent& least, const Spent& filled, double micro_bat
 // are split, weight gradients are not on this path.
 double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums) const {
   const Placement& p = shape.placement;
-  const i64 micro_batch = filled_micro_batch(sums, p.dp, capacity);
+  const i64 micro_batch = filled_micro_batch(sums, p.dp * p.ring(), capacity);
   const auto rate = [&](const Parts& parts, i64 T, bool passed = false) {
     return parts.sum([&](StageKind kind) {
-      return units_.least(kind, p.mesh, shape.recompute, T, shape.splits_gradients(), passed);
+      return units_.least(kind, p.code_mesh(), shape.recompute, T, shape.splits_gradients(), passed);
     });
   };
-  const auto through = [&](const Parts& parts, Pass pass) { return once(shape, parts, pass, {sums.shortest, 0}); };
+  const i64 shortest = p.ring() > 1 ? 1 : sums.shortest;  // on a ring rank
+  const auto through = [&](const Parts& parts, Pass pass) { return once(shape, parts, pass, {shortest}); };
   const Pipeline& pipeline = this->pipeline(p);
   double bound = 0, before = 0;
   for (const StageRun& run : pipeline.runs) {
@@ -206,12 +217,13 @@ double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums)
             : through(run.begin, Pass::F) + (shape.splits_gradients() ? 0 : through(run.begin, Pass::BW));
     bound = std::max(bound, before + (run.count - 1) * way +
                                 work(rate(run.all, capacity), rate(run.all, micro_batch),
-                                     static_cast<double>(micro_batch), sums, p.dp));
+                                     static_cast<double>(micro_batch), sums, p));
     before += run.count * way;
   }
   const Spent all = rate(pipeline.all, capacity, true);
-  return std::max(bound,
-                  all.compute * static_cast<double>(sums.longest) + all.per_pair * attention_pairs_of(sums.longest));
+  const double longest =
+      all.compute * static_cast<double>(sums.longest) + all.per_pair * attention_pairs_of(sums.longest);
+  return std::max(bound, longest / p.ring());
 }
 
 // With many pipelines, marks those with most tokens and those with most attention pairs: a bound on the slowest
@@ -243,7 +255,7 @@ void CostModel::mark_heavy(Replicas& replicas) {
 }
 
 CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity,
-                                      Range range) const {
+                                      Range range, Rings rings) const {
   const i64 above = range.lo == 0 ? 0 : workload_.bounds[static_cast<size_t>(range.lo - 1)];
   std::vector<i64> chosen;
   for (const i64 length : lengths)
@@ -251,7 +263,9 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
   if (chosen.empty()) return {};
   batch::BucketSpec spec{
       .max_length = longest(range), .strategy = 0, .replicas = placement.dp, .micro_batch_tokens = capacity};
-  spec.multiple = placement.stage_ranks();
+  spec.multiple = placement.code_ranks();
+  const bool assigned = placement.ring() > 1 && rings == Rings::assigned;
+  if (assigned) spec.rings.assign(static_cast<size_t>(placement.dp), ring_loads_.ring(placement));
   spec.pipelines.assign(static_cast<size_t>(placement.dp), {.speed = 1, .stages = placement.pp});
   const batch::StepPlan plan = batch::plan_batch(0, chosen, std::vector{spec}, compiler::work_model(units_.model()));
   Replicas unlike;  // distinct pipelines: equal ones take equally long
@@ -259,7 +273,8 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
   for (const std::vector<batch::MicroBatch>& replica : plan.phases.front().replica) {
     std::vector<PackedSequence> micro_batches;
     for (const batch::MicroBatch& micro_batch : replica)
-      micro_batches.push_back({batch::tokens(micro_batch), batch::attention_pairs(micro_batch)});
+      micro_batches.push_back(assigned ? ring_loads_.assigned(micro_batch, placement)
+                                       : RingLoads::even(micro_batch, placement.ring()));
     ++number;
     if (micro_batches.empty()) continue;
     if (!unlike.empty() && unlike.back().micro_batches == micro_batches &&
@@ -278,12 +293,13 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
   for (int k = 0; k < kStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
     if ((p.pp == 1) != (kind == StageKind::whole)) continue;
-    const TimeTable& times = units_.times(kind, p.mesh, recompute, pass);
     Spent spent;
-    i64 T = 0;  // most micro-batches have as many tokens as the previous one
+    PackedSequence last;  // most micro-batches have as many tokens as the previous one
     for (const PackedSequence& micro_batch : micro_batches) {
-      if (micro_batch.T != T) spent = times.at(T = micro_batch.T);
-      const double seconds = spent.total(micro_batch.attention_pairs);
+      if (micro_batch.T != last.T || (micro_batch.keys > 0) != (last.keys > 0))
+        spent = units_.time(kind, timed_mesh(p, micro_batch), recompute, pass, micro_batch.T);
+      last = micro_batch;
+      const double seconds = spent.total(micro_batch.attention_pairs) + passing(spent, micro_batch);
       sum[static_cast<size_t>(k)] += seconds;
       if (most) (*most)[static_cast<size_t>(k)] = std::max((*most)[static_cast<size_t>(k)], seconds);
     }
@@ -291,17 +307,22 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
   return sum;
 }
 
-const std::vector<CostModel::Replicas>& CostModel::packed(const Placement& p, i64 capacity, Range range) const {
-  const auto [it, fresh] = packed_.try_emplace({p.dp, p.stage_ranks(), p.pp, capacity, range.lo, range.hi});
+const std::vector<CostModel::Replicas>& CostModel::packed(const Placement& p, i64 capacity, Range range,
+                                                          Rings rings) const {
+  const auto [it, fresh] =
+      packed_.try_emplace({p.dp, p.code_ranks(), p.ring(), rings, p.pp, capacity, range.lo, range.hi});
   if (fresh)
-    for (const std::vector<i64>& lengths : workload_.steps) it->second.push_back(packed(lengths, p, capacity, range));
+    for (const std::vector<i64>& lengths : workload_.steps)
+      it->second.push_back(packed(lengths, p, capacity, range, rings));
   return it->second;
 }
 
-std::vector<CostModel::Replicas>& CostModel::replicas(const Placement& p, i64 capacity, Range range) const {
-  const auto [it, fresh] = replicas_.try_emplace({p.dp, mesh_key(p.mesh), p.pp, capacity, range.lo, range.hi});
+std::vector<CostModel::Replicas>& CostModel::replicas(const Placement& p, i64 capacity, Range range,
+                                                      Rings rings) const {
+  if (p.ring() == 1) rings = Rings::even;  // the same
+  const auto [it, fresh] = replicas_.try_emplace({p.dp, mesh_key(p.mesh), rings, p.pp, capacity, range.lo, range.hi});
   if (!fresh) return it->second;
-  it->second = packed(p, capacity, range);
+  it->second = packed(p, capacity, range, rings);
   for (Replicas& step : it->second)
     for (Replica& replica : step) {
       if (!replica.heavy) continue;
@@ -330,15 +351,15 @@ const CostModel::Hops& CostModel::hops(const Placement& p) const {
 }
 
 // Seconds of sending each part t of a stage to part t of the next one, all at once.
-double CostModel::send(int stage_ranks, bool crosses, i64 T) const {
-  const auto [it, fresh] = sends_.try_emplace((T << 20 | stage_ranks) << 1 | (crosses ? 1 : 0), 0.0);
+double CostModel::send(const Placement& p, bool crosses, i64 T) const {
+  const auto [it, fresh] = sends_.try_emplace(std::tuple(T, p.code_ranks(), p.ring(), crosses), 0.0);
   if (!fresh) return it->second;
   const cluster::Hardware& hardware = units_.hardware();
   if (crosses && !hardware.inter_host) return it->second = 0;
   const cluster::LinkClass& link = crosses ? *hardware.inter_host : hardware.intra_host;
   const double bytes =
-      static_cast<double>(T / stage_ranks * units_.model().hidden_size * size_of(units_.precision().compute));
-  const double port = std::min(link.shared_by, stage_ranks) / link.bandwidth.count;  // seconds of a byte
+      static_cast<double>(T / p.code_ranks() * units_.model().hidden_size * size_of(units_.precision().compute));
+  const double port = std::min(link.shared_by, p.stage_ranks()) / link.bandwidth.count;  // seconds of a byte
   return it->second = link.latency.count + std::max(port, 1 / link.pair_rate().count) * bytes / link.curve.at(bytes);
 }
 
@@ -349,8 +370,9 @@ double CostModel::Hops::sum(int from, int to, const Sends& of_micro_batch) const
 
 double CostModel::once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const {
   return parts.sum([&](StageKind kind) {
-    return units_.time(kind, shape.placement.mesh, shape.recompute, pass, micro_batch.T)
-        .total(micro_batch.attention_pairs);
+    const Spent spent =
+        units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
+    return spent.total(micro_batch.attention_pairs) + passing(spent, micro_batch);
   });
 }
 
@@ -379,7 +401,7 @@ double CostModel::replica_bound(const Shape& shape, Replica& replica, const Pipe
   const Gradients& gradients = this->gradients(shape, replica);
   if (p.pp == 1) return weighed(pipeline.all, replica.forward) + weighed(pipeline.all, gradients.all);
   const auto sends = [&](const PackedSequence& micro_batch) {
-    return Sends{send(p.stage_ranks(), false, micro_batch.T), send(p.stage_ranks(), true, micro_batch.T)};
+    return Sends{send(p, false, micro_batch.T), send(p, true, micro_batch.T)};
   };
   const Sends first = sends(replica.micro_batches.front()), last = sends(replica.micro_batches.back());
   const bool split = shape.splits_gradients(), turns = p.path == schedule::Placement::v;
@@ -418,7 +440,7 @@ double CostModel::micro_batches_bound(const Shape& shape, i64 capacity, Range ra
   const Pipeline& pipeline = this->pipeline(shape.placement);
   const Hops& hops = this->hops(shape.placement);
   double sum = 0;
-  for (Replicas& replicas : this->replicas(shape.placement, capacity, range)) {
+  for (Replicas& replicas : this->replicas(shape.placement, capacity, range, Rings::even)) {
     double slowest = 0;
     for (Replica& replica : replicas)
       if (replica.heavy) slowest = std::max(slowest, replica_bound(shape, replica, pipeline, hops));
@@ -433,7 +455,7 @@ double CostModel::shared_bound(const Shape& shape, const Replicas& replicas) con
   double compute = 0;
   for (const Replica& replica : replicas)
     compute += replica.count * spent_by(shape, replica.micro_batches, {Pass::F, Pass::BW}).compute;
-  return compute * shape.placement.stage_ranks() / units_.hardware().ranks();
+  return compute * shape.placement.code_ranks() / units_.hardware().ranks();  // of the slowest ring ranks alone
 }
 
 StageTime CostModel::stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch) const {
@@ -441,16 +463,19 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
   const bool split = shape.splits_gradients();
   const auto of = [&](Pass pass) {
     if (shape.placement.zero == 1) return once(shape, parts, pass, micro_batch);
-    const Spent spent = parts.sum(
-        [&](StageKind kind) { return units_.time(kind, shape.placement.mesh, shape.recompute, pass, micro_batch.T); });
+    const Spent spent = parts.sum([&](StageKind kind) {
+      return units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
+    });
     return with_transfers(shape, position, pass, spent.compute + spent.per_pair * micro_batch.attention_pairs) +
-           spent.communication;
+           spent.communication + passing(spent, micro_batch);
   };
   StageTime time{of(Pass::F), of(split ? Pass::B : Pass::BW), split ? of(Pass::W) : 0, 0};
   if (speedup_ > 1) {
     const auto exchange = [&](Pass pass) {
       return parts.sum([&](StageKind kind) {
-        return units_.time(kind, shape.placement.mesh, shape.recompute, pass, micro_batch.T).communication;
+        const Spent spent =
+            units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
+        return spent.communication + passing(spent, micro_batch);
       });
     };
     time.forward_exchange = exchange(Pass::F);
@@ -488,7 +513,7 @@ schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<
     for (size_t at = 0; at < costs.size(); ++at) {
       const Position& position = pipeline(p).positions[at];
       costs[at] = parts_of(position.kind, position.layers).sum([&](StageKind kind) {
-        return units_.stage_cost(kind, p.mesh, shape.recompute);
+        return units_.stage_cost(kind, p.code_mesh(), shape.recompute);
       });
     }
   }
@@ -504,10 +529,10 @@ Spent CostModel::spent_by(const Shape& shape, const std::vector<PackedSequence>&
   for (const PackedSequence& micro_batch : micro_batches)
     for (const Pass pass : passes) {
       const Spent all = pipeline.all.sum([&](StageKind kind) {
-        return units_.time(kind, shape.placement.mesh, shape.recompute, pass, micro_batch.T);
+        return units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
       });
       spent.compute += all.compute + all.per_pair * micro_batch.attention_pairs;
-      spent.communication += all.communication;
+      spent.communication += all.communication + passing(all, micro_batch);
     }
   return spent;
 }
@@ -535,7 +560,7 @@ std::vector<std::vector<StageTime>> CostModel::stage_times(const Shape& shape,
     if (i + 1 == pipeline.positions.size()) break;
     for (size_t mb = 0; mb < micro_batches.size(); ++mb)
       at.back()[mb].send =
-          hops.to_next[i] == Hop::none ? 0 : send(p.stage_ranks(), hops.to_next[i] == Hop::across, micro_batches[mb].T);
+          hops.to_next[i] == Hop::none ? 0 : send(p, hops.to_next[i] == Hop::across, micro_batches[mb].T);
   }
   return at;
 }
@@ -594,7 +619,8 @@ PhaseParts CostModel::parts_in_step(const Shape& shape, const Replicas& replicas
     slowest.resize(std::max(slowest.size(), replica.micro_batches.size()));
     for (size_t i = 0; i < replica.micro_batches.size(); ++i) {
       const PackedSequence& one = replica.micro_batches[i];
-      slowest[i] = {std::max(slowest[i].T, one.T), std::max(slowest[i].attention_pairs, one.attention_pairs)};
+      slowest[i] = {std::max(slowest[i].T, one.T), std::max(slowest[i].attention_pairs, one.attention_pairs),
+                    std::max(slowest[i].keys, one.keys), std::max(slowest[i].latency, one.latency)};
     }
   }
   if (slowest.empty()) return parts;
@@ -608,7 +634,7 @@ PhaseParts CostModel::parts_in_step(const Shape& shape, const Replicas& replicas
 
 double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& shape, i64 capacity, Range range) const {
   if (speedup_ > 1 || shape.placement.zero > 1) return seconds(shape, capacity, range);
-  const std::vector<Replicas>& steps = replicas(shape.placement, capacity, range);
+  const std::vector<Replicas>& steps = replicas(shape.placement, capacity, range, Rings::assigned);
   known.resize(steps.size());
   double sum = 0;
   const double share = 1 / static_cast<double>(steps.size());
@@ -636,7 +662,7 @@ double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& s
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
   PhaseParts mean;
   const double share = 1 / static_cast<double>(workload_.steps.size());
-  for (const Replicas& replicas : this->replicas(shape.placement, capacity, range)) {
+  for (const Replicas& replicas : this->replicas(shape.placement, capacity, range, Rings::assigned)) {
     PhaseParts step;
     double of_replica = share;
     if (speedup_ > 1 && shape.placement.zero == 1) {
@@ -660,7 +686,7 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
 MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const {
   if (shape.schedule == config::ScheduleKind::one_f_one_b) return least_need(shape, capacity, range);
   size_t most = 1, least = std::numeric_limits<size_t>::max();
-  for (const Replicas& step : replicas(shape.placement, capacity, range))
+  for (const Replicas& step : replicas(shape.placement, capacity, range, Rings::even))
     for (const Replica& replica : step) {
       most = std::max(most, replica.micro_batches.size());
       least = std::min(least, replica.micro_batches.size());
@@ -707,7 +733,8 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
     };
     const i64 in_flight =
         least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);
-    const i64 feeds = capacity * (3 * size_of(DType::i64) + size_of(precision.state));
+    const i64 feeds =
+        RingLoads::size(shape.placement, capacity, 0).tokens * (3 * size_of(DType::i64) + size_of(precision.state));
     const MemoryNeed need{held(3) * size_of(precision.compute), held(2) * size_of(precision.state),
                           in_flight * feeds + (in_flight - 1) * stash + peak};
     if (need.total() > fullest.total()) fullest = need;
@@ -716,16 +743,18 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
 }
 
 const CostModel::CodeMemory& CostModel::code_memory(const Shape& shape, i64 capacity, i64 longest) const {
-  const StageMesh& mesh = shape.placement.mesh;
+  const StageMesh mesh = shape.placement.code_mesh();
+  const ir::CallSize size = RingLoads::size(shape.placement, capacity, longest);
   const bool split = shape.splits_gradients(), alone = shape.placement.pp == 1;
-  const auto [it, fresh] = memory_.try_emplace({mesh_key(mesh), shape.recompute, split, alone, capacity, longest});
+  const auto [it, fresh] =
+      memory_.try_emplace({mesh_key(shape.placement.mesh), shape.recompute, split, alone, capacity, longest});
   CodeMemory& memory = it->second;
   if (!fresh) return memory;
   memory.layer = units_.units(mesh).layer;
   for (int k = 0; k < kStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
     if (kind != StageKind::middle && alone != (kind == StageKind::whole)) continue;
-    memory.kept[static_cast<size_t>(k)] = units_.kept(kind, 1, mesh, shape.recompute, split, capacity, longest);
+    memory.kept[static_cast<size_t>(k)] = units_.kept(kind, 1, mesh, shape.recompute, split, size);
     memory.elements[static_cast<size_t>(k)] = units_.parameters(kind, mesh);
   }
   return memory;
@@ -740,8 +769,9 @@ i64 CostModel::home_bytes(const Home& home) const {
       4 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   const Placement& p = home.placement;
   for (const StageRun& run : pipeline(p).runs)
-    it->second = std::max(it->second, run.all.sum([&](StageKind kind) { return units_.parameters(kind, p.mesh); }) /
-                                          home.shares() * element);
+    it->second = std::max(it->second, run.all.sum([&](StageKind kind) {
+      return units_.parameters(kind, p.code_mesh());
+    }) / home.shares() * element);
   return it->second;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/tuple_hash.hpp"
 #include "planner/replicas.hpp"
+#include "planner/ring_loads.hpp"
 #include "planner/space.hpp"
 #include "planner/transfers.hpp"
 #include "planner/unit_costs.hpp"
@@ -146,18 +147,23 @@ class CostModel {
   using Replicas = std::vector<Replica>;
   size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
   const Pipeline& pipeline(const Placement& placement) const;
-  double work(const Spent& least, const Spent& filled, double micro_batch, const Sums& sums, int dp) const;
-  i64 filled_micro_batch(const Sums& sums, int dp, i64 capacity) const;
+  double work(const Spent& least, const Spent& filled, double micro_batch, const Sums& sums,
+              const Placement& placement) const;
+  i64 filled_micro_batch(const Sums& sums, int lanes, i64 capacity) const;
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
-  const std::vector<Replicas>& packed(const Placement& placement, i64 capacity, Range range) const;
-  std::vector<Replicas>& replicas(const Placement& placement, i64 capacity, Range range) const;
+  /// How a micro-batch lies on ring ranks: as a step assigns them, or, which takes no more time, in even shares with
+  /// nothing passed on.
+  enum class Rings { assigned, even };
+  const std::vector<Replicas>& packed(const Placement& placement, i64 capacity, Range range, Rings rings) const;
+  std::vector<Replicas>& replicas(const Placement& placement, i64 capacity, Range range, Rings rings) const;
   static void mark_heavy(Replicas& replicas);
-  Replicas packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
+  Replicas packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range,
+                  Rings rings) const;
   ByKind sum_over(const Placement& placement, std::span<const PackedSequence> micro_batches,
                   config::Recompute recompute, Pass pass, ByKind* most = nullptr) const;
   const Gradients& gradients(const Shape& shape, Replica& replica) const;
   double once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
-  double send(int stage_ranks, bool crosses, i64 T) const;
+  double send(const Placement& placement, bool crosses, i64 T) const;
   const Hops& hops(const Placement& placement) const;
   double replica_bound(const Shape& shape, Replica& replica, const Pipeline& pipeline, const Hops& hops) const;
   double shared_bound(const Shape& shape, const Replicas& replicas) const;
@@ -179,6 +185,7 @@ class CostModel {
 
   const UnitCosts& units_;
   const Transfers& transfers_;
+  RingLoads ring_loads_;
   double speedup_;  // of a device that computes while the others of its host are idle
   Workload workload_;
   int levels_;
@@ -186,10 +193,12 @@ class CostModel {
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   // By stages, layers for the head, chunks, path.
   mutable std::unordered_map<std::tuple<int, int, int, schedule::Placement>, Pipeline, TupleHash> pipelines_;
-  // By dp, stage ranks, pp, capacity, ends of the range: without times; and with them by mesh, too.
-  using PackingKey = std::tuple<int, int, int, i64, int, int>;
+  // By dp, ranks of the code, ring, how it is used, pp, capacity, ends of the range: without times; and with them by
+  // mesh.
+  using PackingKey = std::tuple<int, int, int, Rings, int, i64, int, int>;
   mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> packed_;
-  mutable std::unordered_map<std::tuple<int, std::uint64_t, int, i64, int, int>, std::vector<Replicas>, TupleHash>
+  mutable std::unordered_map<std::tuple<int, std::uint64_t, Rings, int, i64, int, int>, std::vector<Replicas>,
+                             TupleHash>
       replicas_;
   // By mesh, recomputation, split gradients, whether there is one stage, capacity, longest document.
   mutable std::unordered_map<std::tuple<std::uint64_t, config::Recompute, bool, bool, i64, i64>, CodeMemory, TupleHash>
@@ -198,7 +207,8 @@ class CostModel {
   // By home's placement, and ranks that share its state.
   mutable std::unordered_map<decltype(std::tuple_cat(PlacementKey(), std::tuple(0))), i64, TupleHash> home_bytes_;
   mutable std::unordered_map<PlacementKey, Hops, TupleHash> hops_;
-  mutable std::unordered_map<i64, double> sends_;  // by tokens, a stage's ranks, and whether hosts are crossed
+  mutable std::unordered_map<std::tuple<i64, int, int, bool>, double, TupleHash>
+      sends_;  // by tokens, ranks of the code, ring ranks, and whether hosts are crossed
 };
 
 }  // namespace switchyard::planner

@@ -10,10 +10,12 @@
 
 namespace switchyard::planner {
 
-/// A micro-batch: T tokens, including padding, and its number of query-key pairs.
+/// A micro-batch: T tokens, including padding, its number of query-key pairs, keys that come from other ring ranks, one
+/// from another host counted as so many as come from the own one meanwhile, and the seconds that their messages take
+/// whatever they bring. Of several ring ranks: the slowest one.
 struct PackedSequence {
   i64 T = 0;
-  double attention_pairs = 0;
+  double attention_pairs = 0, keys = 0, latency = 0;
   bool operator==(const PackedSequence&) const = default;
 };
 

@@ -11,8 +11,11 @@ namespace {
 // Buffers of a root share one block, which goes with the last of them and of the root's own release.
 class Replay {
  public:
-  Replay(const ir::StageCode& stage, i64 T, i64 longest)
-      : stage_(stage), extent_{T, T * std::min(T, longest)}, longest_(longest), here_(stage.buffers.size(), false) {
+  Replay(const ir::StageCode& stage, const ir::CallSize& size)
+      : stage_(stage),
+        extent_{size.tokens, size.tokens * std::min(size.tokens, size.longest)},
+        size_(size),
+        here_(stage.buffers.size(), false) {
     for (const ir::Buffer& buffer : stage.buffers) {
       bytes_.push_back(ir::local_bytes(buffer, 0, stage.replica.size(), extent_));
       if (buffer.root >= 0) roots_[buffer.root].bytes += bytes_.back();
@@ -64,7 +67,9 @@ class Replay {
     for (const int b : instr.in)
       in.push_back(ir::local_type(buffer(b), 0, stage_.replica.size(), in.empty() ? &share : &other));
     for (const int b : instr.out) out.push_back(ir::local_type(buffer(b), 0, stage_.replica.size(), &other));
-    return instr.op->workspace(in, out, {static_cast<i64>(share * static_cast<double>(extent_.tokens)), longest_});
+    ir::CallSize local = size_;
+    local.tokens = static_cast<i64>(share * static_cast<double>(size_.tokens));
+    return instr.op->workspace(in, out, local);
   }
 
   // Of sums for others, where they are most.
@@ -78,7 +83,8 @@ class Replay {
 
   const ir::StageCode& stage_;
   ir::Extent extent_;  // micro-batches full of the longest documents
-  i64 longest_, now_ = 0, peak_ = 0;
+  ir::CallSize size_;
+  i64 now_ = 0, peak_ = 0;
   struct Root {
     i64 bytes = 0;
     int members = 0;
@@ -90,9 +96,9 @@ class Replay {
 
 }  // namespace
 
-Kept activations_of(const ir::StageCode& stage, i64 T, i64 longest) {
+Kept activations_of(const ir::StageCode& stage, const ir::CallSize& size) {
   Kept kept;
-  Replay replay(stage, T, longest);
+  Replay replay(stage, size);
   replay.take(stage.act_in);
   kept.forward_peak = replay.run(stage.forward);
   if (std::ranges::count(stage.stash, stage.act_out) == 0) replay.release(stage.act_out);

@@ -6,8 +6,9 @@
 
 namespace switchyard::planner {
 
-/// Activations of a micro-batch of T tokens in documents of at most `longest`, on the first position: including
-/// kernels' temporaries, counted as in compiler/memory, but without the rounding of allocations.
-Kept activations_of(const ir::StageCode& stage, i64 T, i64 longest);
+/// Activations of a micro-batch of size.tokens in documents of at most size.longest, on the first position: including
+/// kernels' temporaries, and keys that come together from several ring ranks, counted as in compiler/memory, but
+/// without the rounding of allocations.
+Kept activations_of(const ir::StageCode& stage, const ir::CallSize& size);
 
 }  // namespace switchyard::planner

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <set>
 #include <span>
 
@@ -13,13 +14,23 @@ namespace switchyard::planner {
 namespace {
 
 // A new axis is a line here.
-constexpr std::array kAxes{layout::StageAxis::ulysses, layout::StageAxis::outer, layout::StageAxis::inner};
+constexpr std::array kAxes{layout::StageAxis::ring, layout::StageAxis::ulysses, layout::StageAxis::outer,
+                           layout::StageAxis::inner};
+
+// Other rings gain nothing: what matters is how many ranks a document has.
+bool may_ring(const StageMesh& mesh, const config::ModelConfig& model) {
+  const int ring = mesh[layout::StageAxis::ring];
+  return ring == 1 || (std::has_single_bit(static_cast<unsigned>(ring)) && mesh[layout::StageAxis::inner] == 1 &&
+                       model.attention == config::AttentionKind::fused);
+}
 
 // Meshes of so many ranks on some axes, the last ones first.
 void add_meshes(std::span<const layout::StageAxis> axes, int ranks, const config::ModelConfig& model, StageMesh mesh,
                 std::vector<StageMesh>& all) {
   if (axes.empty()) {
-    if (ranks == 1 && config::divides_heads(mesh, model)) all.push_back(mesh);
+    if (ranks == 1 && model.heads % mesh.positions() == 0 && config::divides_heads(mesh, model) &&
+        may_ring(mesh, model))
+      all.push_back(mesh);
     return;
   }
   for (int size = 1; size <= ranks; ++size) {
@@ -113,8 +124,7 @@ std::vector<layout::StageAxis> stage_axes() { return {kAxes.begin(), kAxes.end()
 
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits) {
   std::vector<Shape> all;
-  for (int stage_ranks = 1; stage_ranks <= ranks && stage_ranks <= model.heads; ++stage_ranks) {
-    if (model.heads % stage_ranks != 0) continue;
+  for (int stage_ranks = 1; stage_ranks <= ranks; ++stage_ranks) {
     if (!limits.stage_ranks.empty() && std::ranges::count(limits.stage_ranks, stage_ranks) == 0) continue;
     std::vector<StageMesh> meshes;
     add_meshes(limits.axes, stage_ranks, model, {}, meshes);
@@ -124,6 +134,12 @@ std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const Spa
           add_shapes(way, model.layers, limits, all);
   }
   return all;
+}
+
+StageMesh Placement::code_mesh() const {
+  StageMesh code = mesh;
+  code[layout::StageAxis::ring] = 1;
+  return code;
 }
 
 std::uint64_t mesh_key(const StageMesh& mesh) {

@@ -36,8 +36,12 @@ struct Placement {
   int chunks = 1;
   schedule::Placement path = schedule::Placement::loop;  // of the chunks
   int zero = 1;
-  /// Ranks of a stage in one pipeline.
-  int stage_ranks() const { return static_cast<int>(mesh.positions()); }
+  /// Ranks of a stage in one pipeline; ring ranks among which they divide documents; those of one ring rank, and their
+  /// mesh, for which code is compiled.
+  int stage_ranks() const { return static_cast<int>(mesh.ranks()); }
+  int ring() const { return mesh[layout::StageAxis::ring]; }
+  int code_ranks() const { return static_cast<int>(mesh.positions()); }
+  StageMesh code_mesh() const;
   int ranks() const { return dp * stage_ranks() * pp; }
   /// Ranks of a stage that hold the same part of its weights.
   int copies() const { return dp * static_cast<int>(mesh.copies()); }
@@ -99,7 +103,8 @@ struct SpaceLimits {
 };
 
 /// All shapes, in a fixed order, those of equal placement next to each other, and those of equal dp, stage ranks and
-/// pp, too. mesh: every one of as many ranks as divide the heads that config::validate accepts; pp: any number of
+/// pp, too. mesh: every one of as many ranks as divide the heads that config::validate accepts, times a ring of a power
+/// of two where attention stores no scores and weights are cut in one dim; pp: any number of
 /// stages up to the layers; dp: as many pipelines as fit the ranks; chunks: as many as have at least one layer each.
 /// zero_bubble comes with the memory of 1F1B and with twice as much. Placements with the same ranks and layers as an
 /// earlier one are left out. All have zero = 1: what doesn't fit is cut further where memory is looked at.

@@ -82,12 +82,12 @@ Spent TimeTable::at(i64 T) const {
   const Spent& below = point(right - 1);
   const double way = static_cast<double>(T - size(right - 1)) / static_cast<double>(size(right) - size(right - 1));
   return {std::lerp(below.compute, above.compute, way), std::lerp(below.communication, above.communication, way),
-          std::lerp(below.per_pair, above.per_pair, way)};
+          std::lerp(below.per_pair, above.per_pair, way), above.per_key, above.exchanges};
 }
 
 // Between two sizes the time is a + b T, and a / T + b is least at one of its ends.
 Spent TimeTable::least(i64 capacity, bool falling) const {
-  Spent least{std::numeric_limits<double>::infinity(), 0, std::numeric_limits<double>::infinity()};
+  Spent least{std::numeric_limits<double>::infinity(), 0, std::numeric_limits<double>::infinity(), 0, 0};
   const auto consider = [&](const Spent& at, i64 T) {
     least.compute = std::min(least.compute, (at.compute + at.communication) / static_cast<double>(T));
     least.per_pair = std::min(least.per_pair, at.per_pair);
@@ -153,12 +153,31 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, const StageMesh& mesh, co
   const ir::StageCode& stage = known->stage;
   known->cost = compiler::cost_of(stage);
   const auto table = [&](const ir::Segment& segment) {
-    return TimeTable([this, timers = timers(stage, segment)](i64 T) { return slowest(timers, T); }, ranks);
+    Spent keys;
+    i64 bytes_of_key = 0;
+    for (const ir::Instr& instr : segment.code) {
+      const auto [values, gradients] = ir::key_bytes(stage, instr, 0);
+      bytes_of_key += values + gradients;
+      keys.exchanges += (values > 0) + (gradients > 0);
+    }
+    keys.per_key = seconds_of_key(bytes_of_key);
+    known->key_bytes += bytes_of_key;
+    return TimeTable(
+        [this, timers = timers(stage, segment), keys, rings = mesh[layout::StageAxis::ring] > 1](i64 T) {
+          Spent spent = slowest(timers, T, rings);
+          return spent += keys;
+        },
+        ranks);
   };
   known->forward = table(stage.forward);
   known->backward = table(stage.backward);
   known->weight = table(stage.weight);
   return *known;
+}
+
+double UnitCosts::seconds_of_key(i64 bytes) const {
+  const cluster::LinkClass& link = hardware_.intra_host;
+  return static_cast<double>(bytes) * link.shared_by / link.bandwidth.count;
 }
 
 // Of blocks of a stage's ranks, one after the other, those with different placements on hosts count; all placements are
@@ -177,11 +196,12 @@ std::vector<simulator::SegmentTimer> UnitCosts::timers(const ir::StageCode& stag
   return timers;
 }
 
-Spent UnitCosts::slowest(const std::vector<simulator::SegmentTimer>& timers, i64 T) const {
+Spent UnitCosts::slowest(const std::vector<simulator::SegmentTimer>& timers, i64 T, bool rings) const {
   Spent slowest;
   for (const simulator::SegmentTimer& timer : timers) {
     Spent spent;
-    const simulator::SegmentTimes times = timer.at(T);
+    const simulator::KeyMoves meeting{{{.from = 0, .to = 0, .tokens = 0}}, {timer.ranks()}};
+    const simulator::SegmentTimes times = timer.at(T, rings ? &meeting : nullptr);
     simulator::Queues queues;
     std::vector<simulator::Part> parts;
     for (const simulator::Piece& piece : times.pieces) {
@@ -238,24 +258,33 @@ Spent UnitCosts::least_of(StageKind kind, const StageMesh& mesh, config::Recompu
   return least;
 }
 
-const Kept& UnitCosts::kept_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split, i64 T,
-                               i64 longest) const {
-  const auto [it, fresh] = kept_[longest].try_emplace(key(kind, mesh, recompute, split ? 1 : 0, T));
-  if (fresh) it->second = activations_of(code(kind, mesh, recompute, split).stage, T, longest);
+const Kept& UnitCosts::kept_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split,
+                               const ir::CallSize& size) const {
+  const auto [it, fresh] =
+      kept_[{size.longest, size.seen_keys}].try_emplace(key(kind, mesh, recompute, split ? 1 : 0, size.tokens));
+  if (fresh) it->second = activations_of(code(kind, mesh, recompute, split).stage, size);
   return it->second;
 }
 
-Kept UnitCosts::kept(StageKind kind, int layers, const StageMesh& mesh, config::Recompute recompute, bool split, i64 T,
-                     i64 longest) const {
+Kept UnitCosts::kept(StageKind kind, int layers, const StageMesh& mesh, config::Recompute recompute, bool split,
+                     ir::CallSize size) const {
   const i64 multiple = mesh.positions();
-  T = (T + multiple - 1) / multiple * multiple;
-  const Kept& one = kept_of(kind, mesh, recompute, split, T, longest);
-  return layers == 1 ? one : deepened(one, kept_of(StageKind::middle, mesh, recompute, split, T, longest), layers);
+  size.tokens = (size.tokens + multiple - 1) / multiple * multiple;
+  const Kept& one = kept_of(kind, mesh, recompute, split, size);
+  return layers == 1 ? one : deepened(one, kept_of(StageKind::middle, mesh, recompute, split, size), layers);
 }
 
 const compiler::StageCost& UnitCosts::stage_cost(StageKind kind, const StageMesh& mesh,
                                                  config::Recompute recompute) const {
   return code(kind, mesh, recompute, true).cost;
+}
+
+const compiler::StageCost& UnitCosts::plain_cost(StageKind kind, const StageMesh& mesh) const {
+  return code(kind, mesh, config::Recompute::none, false).cost;
+}
+
+i64 UnitCosts::key_bytes(StageKind kind, const StageMesh& mesh) const {
+  return code(kind, mesh, config::Recompute::none, false).key_bytes;
 }
 
 i64 UnitCosts::parameters(StageKind kind, const StageMesh& mesh) const {

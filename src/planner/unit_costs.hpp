@@ -29,18 +29,21 @@ inline constexpr int kStageKinds = 4;
 StageKind kind_of(int stage, int stages);
 
 /// Seconds of a segment on its slowest replica, for one micro-batch. per_pair: of a query and a key that it sees,
-/// computing.
+/// computing; per_key: of a key that comes from another ring rank of its host; exchanges: of keys between ring ranks.
 struct Spent {
-  double compute = 0, communication = 0, per_pair = 0;
+  double compute = 0, communication = 0, per_pair = 0, per_key = 0, exchanges = 0;
   double total(double attention_pairs) const { return compute + communication + per_pair * attention_pairs; }
   Spent& operator+=(const Spent& other) {
     compute += other.compute;
     communication += other.communication;
     per_pair += other.per_pair;
+    per_key += other.per_key;
+    exchanges += other.exchanges;
     return *this;
   }
   friend Spent operator*(int times, const Spent& one) {
-    return {times * one.compute, times * one.communication, times * one.per_pair};
+    return {times * one.compute, times * one.communication, times * one.per_pair, times * one.per_key,
+            times * one.exchanges};
   }
 };
 
@@ -102,7 +105,8 @@ class UnitCosts {
   UnitCosts(const config::ModelConfig& model, Precision precision, const cluster::Hardware& hardware,
             const compiler::CodeOptions& how = {});
 
-  /// A pass of a micro-batch. B and W: of code whose gradients are split.
+  /// A pass of a micro-batch. B and W: of code whose gradients are split. A mesh with a ring stands for all of its
+  /// ranks whose ring ranks meet in each attention; what they pass on there is left to Spent::per_key.
   const TimeTable& times(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass) const;
   Spent time(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass, i64 T) const {
     return times(kind, mesh, recompute, pass).at(T);
@@ -118,10 +122,14 @@ class UnitCosts {
   /// Whether more tokens surely take no less time.
   bool times_rise() const { return hardware_.device.operators.empty(); }
   /// Of a position with so many layers, between its passes. split: gradients of weights apart.
-  Kept kept(StageKind kind, int layers, const StageMesh& mesh, config::Recompute recompute, bool split, i64 T,
-            i64 longest) const;
+  /// size: tokens, the longest document, and keys that come together from several ring ranks.
+  Kept kept(StageKind kind, int layers, const StageMesh& mesh, config::Recompute recompute, bool split,
+            ir::CallSize size) const;
   /// What a trainer's schedule is made from, for code whose gradients are split.
   const compiler::StageCost& stage_cost(StageKind kind, const StageMesh& mesh, config::Recompute recompute) const;
+  /// The same without recomputation, gradients not split, with what its attention passes on between ring ranks.
+  const compiler::StageCost& plain_cost(StageKind kind, const StageMesh& mesh) const;
+  i64 key_bytes(StageKind kind, const StageMesh& mesh) const;
   /// Elements of parameters on a position.
   i64 parameters(StageKind kind, const StageMesh& mesh) const;
   /// Of the embedding, of a layer, of the head: elements on a position of the mesh.
@@ -139,15 +147,17 @@ class UnitCosts {
     ir::StageCode stage;
     TimeTable forward, backward, weight;
     compiler::StageCost cost;
+    i64 key_bytes = 0;  // of a token
   };
   const Code& code(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split) const;
   /// Of a segment on each placement of the stage's ranks on hosts that takes other times.
   std::vector<simulator::SegmentTimer> timers(const ir::StageCode& stage, const ir::Segment& segment) const;
-  Spent slowest(const std::vector<simulator::SegmentTimer>& timers, i64 T) const;
+  Spent slowest(const std::vector<simulator::SegmentTimer>& timers, i64 T, bool rings) const;
   Spent least_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity, bool split,
                  bool through) const;
-  const Kept& kept_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split, i64 T,
-                      i64 longest) const;
+  const Kept& kept_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split,
+                      const ir::CallSize& size) const;
+  double seconds_of_key(i64 bytes) const;
   /// Of all that a time depends on; T is below 2^40.
   using Key = std::tuple<std::uint64_t, std::uint64_t>;
   static Key key(StageKind kind, const StageMesh& mesh, config::Recompute recompute, int pass, i64 T);
@@ -161,7 +171,8 @@ class UnitCosts {
   ir::Graph one_layer_, three_layers_;
   mutable std::unordered_map<Key, std::unique_ptr<Code>, TupleHash> codes_;
   mutable std::unordered_map<Key, Spent, TupleHash> least_;
-  mutable std::map<i64, std::unordered_map<Key, Kept, TupleHash>> kept_;  // by the longest document
+  mutable std::map<std::pair<i64, i64>, std::unordered_map<Key, Kept, TupleHash>>
+      kept_;  // by the longest document, and keys that come together
   mutable std::map<StageMesh, Units> units_;
 };
 

@@ -62,14 +62,27 @@ TEST(PrintDocuments, LongLinesAreWrappedUnderTheFirstDocument) {
 }
 
 TEST(PrintDocuments, PiecesOfASharedDocumentHaveTheirRange) {
-  const std::vector<batch::BucketSpec> buckets{{.max_length = 16, .strategy = 0}};
+  const std::vector<batch::BucketSpec> buckets{{.max_length = 16, .strategy = 0, .rings = {{.ranks = 2}}}};
   const batch::StepPlan plan{.phases = {{.replica = {{{.T = {5, 4}, .shard = {{{0, 0, 5, 1}}, {{0, 5, 4, 1}}}}}}}}};
-  EXPECT_THAT(print_documents(plan, std::vector<i64>{9}, buckets, {}, kNames), HasSubstr(" 9: 0 (0..5), 0 (5..9)\n"));
+  const std::string text = print_documents(plan, std::vector<i64>{9}, buckets, {}, kNames);
+  EXPECT_THAT(text, HasSubstr(" 0: 0 (0..5)\n"));
+  EXPECT_THAT(text, HasSubstr(" 5: 0 (5..9)\n"));
 }
 
 TEST(PrintDocuments, APhaseWithoutBucketIsAFault) {
   const batch::StepPlan plan{.phases = {{.strategy = 1, .replica = {{}}}}};
   EXPECT_THROW(print_documents(plan, {}, {}, {}, kNames), InternalError);
+}
+
+TEST(PrintDocuments, has_a_line_for_each_ring_rank_with_its_keys) {
+  const std::vector<i64> lengths{32, 4};
+  const std::vector<batch::BucketSpec> buckets{{.max_length = 36, .strategy = 0, .rings = {{.ranks = 2}}}};
+  const batch::MicroBatch shared{{20, 16}, {{{0, 0, 8, 1}, {0, 24, 8, 1}, {1, 0, 4, 1}}, {{0, 8, 16, 1}}}};
+  const std::string text =
+      print_documents({.phases = {{.replica = {{shared}}}}}, lengths, buckets, {}, std::vector<std::string>{"ring=2"});
+  EXPECT_THAT(text, HasSubstr("replica.micro-batch.ring rank, its tokens, query-key pairs, keys from other ranks"));
+  EXPECT_THAT(text, HasSubstr("     0.0.0        20            274        16: 0 (0..8), 0 (24..32), 1 (4)\n"
+                              "     0.0.1        16            264         8: 0 (8..24)\n"));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST(SegmentMemory, is_what_a_step_of_one_stage_takes) {
   for (const config::Recompute recompute :
        {config::Recompute::none, config::Recompute::selective, config::Recompute::full}) {
     const compiler::Plans plans = one_stage(recompute);
-    const Kept kept = activations_of(plans.strategies()[0].groups[0].stages[0], kTokens, kTokens);
+    const Kept kept = activations_of(plans.strategies()[0].groups[0].stages[0], {kTokens, kTokens});
     const compiler::MemoryPeak peak = peak_of(plans);
     EXPECT_NEAR(static_cast<double>(kept.stash), static_cast<double>(peak.kept), kRounding);
     // A micro-batch's tokens, positions, labels and weights, and the rotary table, are counted elsewhere.
@@ -54,7 +54,7 @@ TEST(SegmentMemory, is_what_a_step_of_one_stage_takes) {
 
 TEST(SegmentMemory, of_recomputed_segments_keeps_less) {
   const auto kept = [](config::Recompute recompute) {
-    return activations_of(one_stage(recompute).strategies()[0].groups[0].stages[0], kTokens, kTokens);
+    return activations_of(one_stage(recompute).strategies()[0].groups[0].stages[0], {kTokens, kTokens});
   };
   const Kept none = kept(config::Recompute::none), selective = kept(config::Recompute::selective),
              full = kept(config::Recompute::full);

@@ -17,10 +17,10 @@ using testing::ElementsAre;
 // 3 recomputations; 1F1B, GPipe and zero-bubble with two caps, but where there is one stage; chunks need a layer each.
 TEST(Space, has_as_many_shapes_as_counted_by_hand) {
   EXPECT_EQ(shapes(model_of(2, 64, 100), 1, {}).size(), 3u);
-  EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 9)
-      << "2,1,1  1,1,2  and two ranks of a stage on each of three axes";
-  EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 24u) << "one layer less in the last stage is 2 and 1 again";
-  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 9)
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 12)
+      << "2,1,1  1,1,2  and two ranks of a stage on each of four axes";
+  EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 27u) << "one layer less in the last stage is 2 and 1 again";
+  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 12)
       << "2 and 2, 3 and 1; two chunks of a layer in a loop and in a v";
   EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.stage_ranks = {1}, .pp = {2}}).size(), 24u)
       << "either pipelines or stages side by side";
@@ -63,15 +63,32 @@ TEST(Space, tensor_ranks_divide_the_heads_and_fit_the_key_value_heads) {
   model.kv_heads = 4;
   model.head_dim = 8;
   std::set<int> found;
-  for (const Shape& shape : shapes(model, 24, {})) found.insert(shape.placement.stage_ranks());
+  for (const Shape& shape : shapes(model, 24, {})) found.insert(shape.placement.code_ranks());
   EXPECT_THAT(found, ElementsAre(1, 2, 3, 4, 12)) << "6 is above 4 and no multiple of it; 5 and 24 divide nothing";
+}
+
+StageMesh with_ring(int ring, StageMesh mesh) {
+  mesh[layout::StageAxis::ring] = ring;
+  return mesh;
+}
+
+TEST(Space, rings_are_powers_of_two_without_a_second_cut_of_weights_and_of_fused_attention) {
+  config::ModelConfig model = model_of(2, 64, 100);
+  for (const Shape& shape : shapes(model, 12, {})) {
+    const int ring = shape.placement.ring();
+    EXPECT_TRUE(ring == 1 || ring == 2 || ring == 4 || ring == 8) << to_string(shape);
+    EXPECT_TRUE(ring == 1 || shape.placement.mesh[layout::StageAxis::inner] == 1);
+    EXPECT_EQ(shape.placement.code_ranks() * ring, shape.placement.stage_ranks());
+  }
+  model.attention = config::AttentionKind::unfused;
+  for (const Shape& shape : shapes(model, 12, {})) EXPECT_EQ(shape.placement.ring(), 1);
 }
 
 TEST(Space, ranks_of_a_stage_are_divided_over_the_axes_in_every_way) {
   std::set<StageMesh> found;
   for (const Shape& shape : shapes(model_of(2, 64, 100), 4, {.stage_ranks = {4}})) found.insert(shape.placement.mesh);
-  EXPECT_EQ(found,
-            (std::set{mesh(1, 1, 4), mesh(1, 2, 2), mesh(1, 4, 1), mesh(2, 1, 2), mesh(2, 2, 1), mesh(4, 1, 1)}));
+  EXPECT_EQ(found, (std::set{mesh(1, 1, 4), mesh(1, 2, 2), mesh(1, 4, 1), mesh(2, 1, 2), mesh(2, 2, 1), mesh(4, 1, 1),
+                             with_ring(4, mesh(1, 1, 1)), with_ring(2, mesh(2, 1, 1)), with_ring(2, mesh(1, 2, 1))}));
   std::set<std::uint64_t> keys;
   for (const StageMesh& one : found) keys.insert(mesh_key(one));
   EXPECT_EQ(keys.size(), found.size());

@@ -1,0 +1,85 @@
+#include "planner/ring_loads.hpp"
+
+#include <algorithm>
+
+#include "batch/key_exchange.hpp"
+#include "compiler/bucket_spec.hpp"
+
+namespace switchyard::planner {
+
+const batch::Ring& RingLoads::ring(const Placement& p) const {
+  const auto [it, fresh] = rings_.try_emplace({p.ring(), p.code_ranks()});
+  if (!fresh) return it->second;
+  const int layers = static_cast<int>(units_.model().layers);
+  const Parts whole = parts_of(StageKind::whole, layers);
+  const compiler::StageCost cost = whole.sum([&](StageKind kind) { return units_.plain_cost(kind, {}); });
+  const i64 key_bytes = whole.sum([&](StageKind kind) { return units_.key_bytes(kind, {}); });
+  constexpr int kExchanges = 2;  // of a layer: forward and backward
+  batch::RingCosts costs = compiler::ring_costs(cost, key_bytes, kExchanges * layers);
+  for (double* part : {&costs.per_token, &costs.per_pair, &costs.per_key_inside, &costs.per_key_across})
+    *part /= p.code_ranks();
+  return it->second = {.ranks = p.ring(),
+                       .ranks_per_host = std::clamp(units_.hardware().devices_per_host / p.code_ranks(), 1, p.ring()),
+                       .costs = costs,
+                       .known = known_};
+}
+
+PackedSequence RingLoads::assigned(const batch::MicroBatch& micro_batch, const Placement& p) const {
+  const batch::Ring& ring = this->ring(p);
+  const cluster::Hardware& hardware = units_.hardware();
+  const auto seconds_of_byte = [](const cluster::LinkClass& link) { return link.shared_by / link.bandwidth.count; };
+  const cluster::LinkClass &inside = hardware.intra_host,
+                           &between = hardware.inter_host ? *hardware.inter_host : hardware.intra_host;
+  const double across = seconds_of_byte(between) / seconds_of_byte(inside);
+  const auto load = [&](const PackedSequence& on) {
+    return ring.costs.per_token * static_cast<double>(on.T) + ring.costs.per_pair * on.attention_pairs;
+  };
+  const std::vector<batch::SeenKeys> seen = batch::key_exchange(micro_batch);
+  struct Passed {
+    double keys = 0, latency = 0;
+  };
+  std::vector<Passed> in(seen.size()), out(seen.size());
+  PackedSequence slowest;
+  for (size_t rank = 0; rank < seen.size(); ++rank) {
+    const PackedSequence own{micro_batch.T[rank], batch::attention_pairs(micro_batch.shard[rank])};
+    if (load(own) > load(slowest)) slowest = own;
+    std::map<int, double> from;
+    for (const batch::KeyRows& rows : seen[rank].from) from[rows.holder] += rows.count;
+    for (const auto& [holder, keys] : from) {
+      if (holder == static_cast<int>(rank)) continue;
+      const bool crosses = holder / ring.ranks_per_host != static_cast<int>(rank) / ring.ranks_per_host;
+      for (Passed* passed : {&in[rank], &out[static_cast<size_t>(holder)]}) {
+        passed->keys += keys * (crosses ? across : 1);
+        passed->latency += (crosses ? between : inside).latency.count;
+      }
+    }
+  }
+  // Nominal rates may take the wrong one for the slowest, which has even shares at least.
+  const PackedSequence shares = even(micro_batch, p.ring());
+  slowest.T = std::max(slowest.T, shares.T);
+  slowest.attention_pairs = std::max(slowest.attention_pairs, shares.attention_pairs);
+  for (const auto* passed : {&in, &out})
+    for (const auto& [keys, latency] : *passed) {
+      slowest.keys = std::max(slowest.keys, keys);
+      slowest.latency = std::max(slowest.latency, latency);
+    }
+  return slowest;
+}
+
+PackedSequence RingLoads::even(const batch::MicroBatch& micro_batch, int ring) {
+  return {std::max<i64>(1, batch::tokens(micro_batch) / ring), batch::attention_pairs(micro_batch) / ring};
+}
+
+ir::CallSize RingLoads::size(const Placement& p, i64 capacity, i64 longest) {
+  if (p.ring() == 1) return {capacity, longest};
+  const i64 share = (capacity + p.ring() - 1) / p.ring();
+  return {share + share / 8, longest, capacity};
+}
+
+StageMesh timed_mesh(const Placement& placement, const PackedSequence& micro_batch) {
+  StageMesh mesh = placement.code_mesh();
+  if (micro_batch.keys > 0) mesh[layout::StageAxis::ring] = 2;  // of any size
+  return mesh;
+}
+
+}  // namespace switchyard::planner

@@ -1,0 +1,41 @@
+// What a micro-batch is to the slowest of the ring ranks on which it lies.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "batch/ring_assignment.hpp"
+#include "batch/step_plan.hpp"
+#include "planner/replicas.hpp"
+#include "planner/space.hpp"
+#include "planner/unit_costs.hpp"
+
+namespace switchyard::planner {
+
+/// Refers to the costs.
+class RingLoads {
+ public:
+  explicit RingLoads(const UnitCosts& units) : units_(units) {}
+  /// For the batch planner: the ring ranks of each pipeline. What they take is what a single rank does, divided by the
+  /// ranks of the code: so all meshes of as many ranks have the same assignments.
+  const batch::Ring& ring(const Placement& placement) const;
+  /// Of a micro-batch that is assigned to ring ranks: tokens and pairs of the rank with most work by nominal rates,
+  /// even shares at least, and the most keys that come to or go from any rank.
+  PackedSequence assigned(const batch::MicroBatch& micro_batch, const Placement& placement) const;
+  /// Of one that isn't: even shares with nothing passed on, which no assignment is quicker than.
+  static PackedSequence even(const batch::MicroBatch& micro_batch, int ring);
+  /// The most that a ring rank has of a micro-batch of `capacity` tokens: an eighth more than an even share, and all
+  /// keys.
+  static ir::CallSize size(const Placement& placement, i64 capacity, i64 longest);
+
+ private:
+  const UnitCosts& units_;
+  std::shared_ptr<batch::KnownLoads> known_ = std::make_shared<batch::KnownLoads>();
+  mutable std::map<std::pair<int, int>, batch::Ring> rings_;  // by ring ranks, and ranks of the code
+};
+
+/// The mesh for which a run of the micro-batch is timed: that of the code, with a ring where keys are passed on.
+StageMesh timed_mesh(const Placement& placement, const PackedSequence& micro_batch);
+
+}  // namespace switchyard::planner
