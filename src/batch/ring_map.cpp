@@ -55,15 +55,6 @@ Mask mask_of(const Piece& queries, const Piece& keys) {
   return keys.first < queries.first ? Mask::full : Mask::nothing;
 }
 
-std::vector<Piece> keys_needed(const PlacedDocument& document, int rank, int holder) {
-  const std::vector<Piece> queries = pieces_on(document, rank);
-  std::vector<Piece> keys = pieces_on(document, holder);
-  std::erase_if(keys, [&](const Piece& piece) {
-    return std::ranges::all_of(queries, [&](const Piece& query) { return mask_of(query, piece) == Mask::nothing; });
-  });
-  return keys;
-}
-
 std::vector<ReceivedKeys> received_keys(const PlacedDocument& document, int ranks_per_host) {
   const int first = document.span.first, end = first + document.span.degree;
   std::vector<std::vector<Piece>> pieces;

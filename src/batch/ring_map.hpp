@@ -38,9 +38,6 @@ MicroBatch lay_out(std::span<const PlacedDocument> documents, int ring_ranks, i6
 enum class Mask { nothing, causal, full };
 Mask mask_of(const Piece& queries, const Piece& keys);
 
-/// The pieces on `holder` that queries on `rank` see.
-std::vector<Piece> keys_needed(const PlacedDocument& document, int rank, int holder);
-
 /// Tokens whose keys and values a ring rank receives in one pass, from its own host and from others.
 struct ReceivedKeys {
   i64 inside = 0, across = 0;

@@ -77,9 +77,7 @@ ir::CallSize RingLoads::size(const Placement& p, i64 capacity, i64 longest) {
 }
 
 StageMesh timed_mesh(const Placement& placement, const PackedSequence& micro_batch) {
-  StageMesh mesh = placement.code_mesh();
-  if (micro_batch.keys > 0) mesh[layout::StageAxis::ring] = 2;  // of any size
-  return mesh;
+  return micro_batch.keys > 0 ? placement.code_mesh_on_ring() : placement.code_mesh();
 }
 
 }  // namespace switchyard::planner

@@ -142,6 +142,14 @@ StageMesh Placement::code_mesh() const {
   return code;
 }
 
+StageMesh Placement::code_mesh_on_ring() const {
+  StageMesh code = mesh;
+  code[layout::StageAxis::ring] = 2;
+  return code;
+}
+
+bool has_ring(const StageMesh& mesh) { return mesh[layout::StageAxis::ring] > 1; }
+
 std::uint64_t mesh_key(const StageMesh& mesh) {
   std::uint64_t bits = 0;
   for (const layout::StageAxisInfo& axis : layout::stage_axes())

@@ -42,6 +42,8 @@ struct Placement {
   int ring() const { return mesh[layout::StageAxis::ring]; }
   int code_ranks() const { return static_cast<int>(mesh.positions()); }
   StageMesh code_mesh() const;
+  /// The same with a ring, of any size.
+  StageMesh code_mesh_on_ring() const;
   int ranks() const { return dp * stage_ranks() * pp; }
   /// Ranks of a stage that hold the same part of its weights.
   int copies() const { return dp * static_cast<int>(mesh.copies()); }
@@ -50,6 +52,8 @@ struct Placement {
   auto operator<=>(const Placement&) const = default;
 };
 
+/// Whether a mesh has several ring ranks.
+bool has_ring(const StageMesh& mesh);
 /// What no other mesh has. Sizes fit into its bits.
 std::uint64_t mesh_key(const StageMesh& mesh);
 /// What no other placement has, and none where it is 0. Ranks and layers fit into its bits.

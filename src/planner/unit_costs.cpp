@@ -163,7 +163,7 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, const StageMesh& mesh, co
     keys.per_key = seconds_of_key(bytes_of_key);
     known->key_bytes += bytes_of_key;
     return TimeTable(
-        [this, timers = timers(stage, segment), keys, rings = mesh[layout::StageAxis::ring] > 1](i64 T) {
+        [this, timers = timers(stage, segment), keys, rings = has_ring(mesh)](i64 T) {
           Spent spent = slowest(timers, T, rings);
           return spent += keys;
         },

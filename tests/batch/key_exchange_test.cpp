@@ -104,6 +104,41 @@ TEST(KeyExchange, brings_what_the_ring_map_counts) {
     }
 }
 
+// Ring ranks from which a rank gets keys, and the first position and number of them.
+std::map<int, std::vector<std::pair<int, int>>> keys_from_others(const PlacedDocument& document, int rank) {
+  const MicroBatch micro_batch = lay_out({&document, 1}, document.span.degree, 1);
+  std::map<int, std::vector<std::pair<int, int>>> others;
+  for (const KeyRows& rows : key_exchange(micro_batch)[static_cast<std::size_t>(rank)].from)
+    if (rows.holder != rank) others[rows.holder].emplace_back(static_cast<int>(rows.at), rows.count);
+  return others;
+}
+
+TEST(KeyExchange, of_a_document_brings_all_of_a_later_place_and_the_front_chunk_of_an_earlier_one) {
+  const PlacedDocument document{.doc = 0, .tokens = 80, .span = {0, 4}};
+  EXPECT_THAT(keys_from_others(document, 1).at(2), ElementsAre(std::pair(20, 10), std::pair(50, 10)));
+  EXPECT_THAT(keys_from_others(document, 2).at(1), ElementsAre(std::pair(10, 10)));
+  for (int degree = 2; degree <= 8; ++degree) {
+    const i64 tokens = 10 * degree;
+    int messages = 0;
+    i64 moved = 0;
+    for (int rank = 0; rank < degree; ++rank)
+      for (const auto& [holder, runs] : keys_from_others({.doc = 0, .tokens = tokens, .span = {0, degree}}, rank)) {
+        ++messages;
+        for (const auto& [first, count] : runs) moved += count;
+      }
+    EXPECT_EQ(messages, degree * (degree - 1));
+    EXPECT_EQ(4 * moved, 3 * (degree - 1) * tokens);
+  }
+}
+
+TEST(KeyExchange, of_a_document_with_fewer_tokens_than_chunks_is_less) {
+  // Of six chunks only the third and the last have a token, on places 2 and 0.
+  const PlacedDocument document{.doc = 0, .tokens = 2, .span = {0, 3}};
+  EXPECT_THAT(keys_from_others(document, 0).at(2), ElementsAre(std::pair(0, 1)));
+  EXPECT_THAT(keys_from_others(document, 2), IsEmpty());
+  EXPECT_THAT(keys_from_others(document, 1), IsEmpty());
+}
+
 std::string error_of(const MicroBatch& micro_batch) {
   try {
     key_exchange(micro_batch);

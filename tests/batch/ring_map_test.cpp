@@ -111,45 +111,6 @@ std::set<int> seen_keys(const PlacedDocument& document, int rank, int holder) {
   return keys;
 }
 
-TEST(KeysNeeded, are_those_that_a_query_sees_and_no_more) {
-  for (const PlacedDocument& document : small_documents())
-    for (int rank = 0; rank <= kMaxDegree + 1; ++rank)
-      for (int holder = 0; holder <= kMaxDegree + 1; ++holder) {
-        const std::vector<int> needed = positions(keys_needed(document, rank, holder));
-        const std::set<int> seen = seen_keys(document, rank, holder);
-        EXPECT_EQ(std::set<int>(needed.begin(), needed.end()), seen)
-            << document.tokens << " tokens, degree " << document.span.degree << ", ranks " << rank << ", " << holder;
-      }
-}
-
-TEST(KeysNeeded, are_all_of_a_later_place_and_the_front_chunk_of_an_earlier_one) {
-  const PlacedDocument document{.doc = 0, .tokens = 80, .span = {0, 4}};
-  EXPECT_EQ(keys_needed(document, 1, 2), pieces_on(document, 2));
-  EXPECT_THAT(keys_needed(document, 2, 1), ElementsAre(Piece{0, 10, 10, 1}));
-  for (int degree = 2; degree <= 8; ++degree) {
-    const i64 tokens = 10 * degree;
-    int messages = 0;
-    i64 moved = 0;
-    for (int rank = 0; rank < degree; ++rank)
-      for (int holder = 0; holder < degree; ++holder) {
-        const auto needed = keys_needed({.doc = 0, .tokens = tokens, .span = {0, degree}}, rank, holder);
-        if (rank == holder) continue;
-        messages += needed.empty() ? 0 : 1;
-        moved += std::ssize(positions(needed));
-      }
-    EXPECT_EQ(messages, degree * (degree - 1));
-    EXPECT_EQ(4 * moved, 3 * (degree - 1) * tokens);
-  }
-}
-
-TEST(KeysNeeded, of_documents_with_fewer_tokens_than_chunks_are_fewer) {
-  // Of six chunks only the third and the last have a token, on places 2 and 0.
-  const PlacedDocument document{.doc = 0, .tokens = 2, .span = {0, 3}};
-  EXPECT_THAT(keys_needed(document, 0, 2), ElementsAre(Piece{0, 0, 1, 1}));
-  EXPECT_TRUE(keys_needed(document, 2, 0).empty());
-  EXPECT_TRUE(keys_needed(document, 1, 0).empty());
-}
-
 TEST(ReceivedKeys, of_the_first_place_are_all_others_and_of_the_last_half_of_that) {
   // A Ulysses degree of 2 leaves 4 of 8 key/value heads of 128 features: 2 KiB in bf16 for keys and values of a token.
   constexpr i64 kBytes = 2 * 4 * 128 * 2, kMiB = 1 << 20;
