@@ -106,9 +106,9 @@ TEST(KeyExchange, brings_what_the_ring_map_counts) {
 
 // Ring ranks from which a rank gets keys, and the first position and number of them.
 std::map<int, std::vector<std::pair<int, int>>> keys_from_others(const PlacedDocument& document, int rank) {
-  const MicroBatch micro_batch = lay_out({&document, 1}, document.span.degree, 1);
+  const std::vector<SeenKeys> seen = key_exchange(lay_out({&document, 1}, document.span.degree, 1));
   std::map<int, std::vector<std::pair<int, int>>> others;
-  for (const KeyRows& rows : key_exchange(micro_batch)[static_cast<std::size_t>(rank)].from)
+  for (const KeyRows& rows : seen[static_cast<std::size_t>(rank)].from)
     if (rows.holder != rank) others[rows.holder].emplace_back(static_cast<int>(rows.at), rows.count);
   return others;
 }
