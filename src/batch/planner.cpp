@@ -76,7 +76,8 @@ MicroBatch micro_batch_of(PackedSequence micro_batch, const BucketSpec& bucket, 
   return lay_out(documents, ring.ranks, bucket.multiple, bucket.document_multiple);
 }
 
-// Tokens of a document of a stream, padding included.
+// Tokens of a document of a stream, padding included, on ring ranks as the first replica has: rows are made before they
+// are dealt out.
 i64 padded(const Item& item, const BucketSpec& bucket) {
   const PlacedDocument document{.doc = item.doc, .tokens = item.tokens, .span = {0, ring_of(bucket, 0).ranks}};
   i64 tokens = 0;

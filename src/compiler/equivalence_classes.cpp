@@ -113,27 +113,31 @@ void EquivalenceClasses::add_task(const ir::Task& task) {
   if (task.kind == ir::TaskKind::run) {
     const int strategy = phase(task.phase).strategy;
     const std::vector<int>& ranks = task.ranks;
-    i64 number = 0;
     for (size_t first = 0, ring = 0; first < ranks.size(); ++ring) {
       const std::vector<int>& shapes = shapes_of(strategy, task.replica, task.stage, static_cast<int>(ring),
                                                  plans_.strategies()[static_cast<size_t>(strategy)]);
-      number = number_of(task, static_cast<int>(ring)) * kMostStates;
+      const i64 number = number_of(task, static_cast<int>(ring)) * kMostStates;
       for (size_t i = 0; i < shapes.size(); ++i)
         keys_[static_cast<size_t>(ranks[first + i])].push_back(number + shapes[i]);
       first += shapes.size();
     }
   } else if (task.kind == ir::TaskKind::send) {
     const std::vector<i64>& states = states_of_members(task);
-    for (size_t i = 0; i < task.ranks.size(); ++i)
-      keys_[static_cast<size_t>(task.ranks[i])].push_back(number_of(task, ring_of(task, task.ranks[i])) * kMostStates +
-                                                          states[i]);
+    int known = -1;  // mostly neighbours are of the same ring rank
+    i64 number = 0;
+    for (size_t i = 0; i < task.ranks.size(); ++i) {
+      const int ring = ring_of(task, task.ranks[i]);
+      if (ring != known) number = number_of(task, known = ring) * kMostStates;
+      keys_[static_cast<size_t>(task.ranks[i])].push_back(number + states[i]);
+    }
   } else if (task.kind == ir::TaskKind::move || task.kind == ir::TaskKind::gather) {
     const i64 number = number_of(task) * kMostStates;
     const std::vector<i64>& states = states_of_members(task);
     for (size_t i = 0; i < task.ranks.size(); ++i)
       keys_[static_cast<size_t>(task.ranks[i])].push_back(number + states[i]);
   } else {
-    for (const int rank : task.ranks) keys_[static_cast<size_t>(rank)].push_back(number_of(task) * kMostStates);
+    const i64 number = number_of(task) * kMostStates;
+    for (const int rank : task.ranks) keys_[static_cast<size_t>(rank)].push_back(number);
   }
 }
 

@@ -87,48 +87,54 @@ Traffic announced(const ir::Segment& segment, int piece, const ir::StageCode& st
   return bytes;
 }
 
-Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
-  Traffic bytes{};
+// A run of the program: its segment, and the ranks of its code by ring rank.
+struct Run {
+  const ir::Task& task;
+  const ir::StageCode& stage;
+  const batch::MicroBatch& micro_batch;
+  std::vector<std::vector<int>> ranks{};
+};
+
+std::vector<Run> runs_of(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
+  std::vector<Run> runs;
   for (const ir::Task& task : program.tasks) {
     if (task.kind != ir::TaskKind::run) continue;
     const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(task.phase)];
     const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
-    const ir::StageCode& stage =
-        strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
-    const batch::MicroBatch& mb =
-        phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)];
-    for (size_t ring = 0; ring < mb.T.size(); ++ring)
-      bytes = bytes + announced(stage.segment(task.pass), task.piece, stage,
-                                strategy.code_ranks(task.replica, task.stage, static_cast<int>(ring)), mb.T[ring],
-                                plans.cluster());
+    Run& run = runs.emplace_back(
+        Run{task, strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)],
+            phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)]});
+    for (int ring = 0; ring < strategy.ring_ranks(task.replica); ++ring)
+      run.ranks.push_back(strategy.code_ranks(task.replica, task.stage, ring));
   }
+  return runs;
+}
+
+Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
+  Traffic bytes{};
+  for (const Run& run : runs_of(program, plan, plans))
+    for (size_t ring = 0; ring < run.ranks.size(); ++ring)
+      bytes = bytes + announced(run.stage.segment(run.task.pass), run.task.piece, run.stage, run.ranks[ring],
+                                run.micro_batch.T[ring], plans.cluster());
   return bytes;
 }
 
 // Keys and values to the ring ranks whose queries see them, in each pass, and their gradients back.
 Traffic announced_keys(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
   Traffic bytes{};
-  for (const ir::Task& task : program.tasks) {
-    if (task.kind != ir::TaskKind::run) continue;
-    const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(task.phase)];
-    const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
-    const ir::StageCode& stage =
-        strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
-    const auto seen =
-        batch::key_exchange(phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)]);
-    const ir::Segment& segment = stage.segment(task.pass);
-    const ir::PieceRange range = ir::range_of(segment, task.piece);
+  for (const Run& run : runs_of(program, plan, plans)) {
+    const auto seen = batch::key_exchange(run.micro_batch);
+    const ir::Segment& segment = run.stage.segment(run.task.pass);
+    const ir::PieceRange range = ir::range_of(segment, run.task.piece);
     for (size_t i = range.first; i < range.end; ++i)
-      for (int position = 0; position < stage.replica.size(); ++position)
+      for (size_t position = 0; position < run.ranks[0].size(); ++position)
         for (size_t to = 0; to < seen.size(); ++to)
-          for (const batch::KeyRows& rows : seen[to].from) {
-            const auto rank = [&](int ring) {
-              return strategy.code_ranks(task.replica, task.stage, ring)[static_cast<size_t>(position)];
-            };
-            if (rows.holder != static_cast<int>(to))
-              bytes[static_cast<size_t>(plans.cluster().link(rank(rows.holder), rank(static_cast<int>(to))))] +=
-                  rows.count * ir::key_bytes(stage, segment.code[i], position).all();
-          }
+          for (const batch::KeyRows& rows : seen[to].from)
+            if (rows.holder != static_cast<int>(to)) {
+              const int holder = run.ranks[static_cast<size_t>(rows.holder)][position];
+              bytes[static_cast<size_t>(plans.cluster().link(holder, run.ranks[to][position]))] +=
+                  rows.count * ir::key_bytes(run.stage, segment.code[i], static_cast<int>(position)).all();
+            }
   }
   return bytes;
 }
