@@ -134,6 +134,18 @@ TEST(Strategy, a_stage_needs_as_many_ranks_as_its_mesh) {
             "strategy \"2,2,2\": groups[0].stages[1].ranks lists 3 ranks, but the mesh (data=2 outer=2) needs 4.");
 }
 
+TEST(Strategy, a_ring_needs_attention_that_stores_no_scores) {
+  ModelConfig model = model_with(4);
+  const Strategy strategy = strategy_from_spec("dp=2,ring=2", 4, model.layers);
+  EXPECT_EQ(message_of([&] { validate(strategy, model, 4); }), "no error");
+  model.attention = AttentionKind::unfused;
+  EXPECT_EQ(
+      message_of([&] { validate(strategy, model, 4); }),
+      "strategy \"dp=2,ring=2\": groups[0].stages[0].mesh.ring = 2, but the model's attention stores its scores "
+      "(model.attention = \"unfused\"), which ring attention never has in one place. Use ulysses instead, or fused "
+      "attention.");
+}
+
 TEST(Strategy, layers_are_covered_once_and_in_order) {
   EXPECT_EQ(error_after([](Strategy& s) { s.groups[0].stages[1].first_layer = 3; }),
             "strategy \"2,2,2\": groups[0].stages[1].layers begins at 3, but the stages before it end at 2. Every "
