@@ -1,7 +1,7 @@
 # make build | test | demo | clean        (README.md explains each)
 BUILD ?= build
 PYTHON ?= python3
-STEPS ?= 12
+STEPS ?= 3
 
 .PHONY: build test demo setup clean
 setup:

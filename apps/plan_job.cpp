@@ -52,13 +52,6 @@ void refuse_settings(const config::JobDraft& draft, config::Errors& errors) {
   for (size_t i = 0; i < draft.buckets.size(); ++i) refuse(fmt::format("bucket.{}.file", i));
 }
 
-// Within the device's memory a step prefetches less, rather than running out of it.
-config::Job within_memory(config::Job job, const cluster::Hardware& hardware) {
-  const i64 device = hardware.device.usable().count;
-  if (job.run.memory_budget.count == 0 || job.run.memory_budget.count > device) job.run.memory_budget = {device};
-  return job;
-}
-
 std::string name_of(const std::vector<config::Bucket>& buckets) {
   std::string text;
   for (const config::Bucket& bucket : buckets)
@@ -116,6 +109,12 @@ planner::Request request_of(const config::Job& job, const cluster::Hardware& har
   request.context = job.batch.context;
   request.memory = job.run.memory_budget.count;
   return request;
+}
+
+config::Job within_memory(config::Job job, const cluster::Hardware& hardware) {
+  const i64 device = hardware.device.usable().count;
+  if (job.run.memory_budget.count == 0 || job.run.memory_budget.count > device) job.run.memory_budget = {device};
+  return job;
 }
 
 config::Job planned_job(config::Job job, const planner::Planner& planner, const planner::Choice& choice) {

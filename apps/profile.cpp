@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/units.hpp"
+#include "config/emulated_cluster.hpp"
 #include "commands.hpp"
 #include "count_of.hpp"
 #include "files/disk.hpp"
@@ -16,7 +17,7 @@ namespace {
 struct Options {
   train::ProfileSettings settings;
   std::vector<std::string> precisions{"fp32"};
-  std::string out = "profile.json";
+  std::string out = "profile.json", emulated;
   bool cuda = false;
 };
 
@@ -28,9 +29,10 @@ std::string summary(const config::Profile& profile) {
     text += fmt::format("  {}: products {:.1f} GFLOP/s, memory {:.1f} GB/s, {} operators\n", name_of(type),
                         rates.matmul.count / 1e9, rates.memory.count / 1e9, h.device.operators.at(type).size());
   const auto add = [&](const char* name, const cluster::LinkClass& link) {
+    const double slowdown = link.overlap_slowdown > 0 ? link.overlap_slowdown : h.overlap_slowdown;
     text += fmt::format("  {}: {} latency, {:.2f} GB/s, sums at {:.0f}%, x{:.2f} beside computing{}\n", name,
                         format_duration(link.latency), link.bandwidth.count / 1e9, 100 * link.sum_share,
-                        link.overlap_slowdown,
+                        slowdown,
                         link.shared_by > 1 ? fmt::format(", shared by {} ranks", link.shared_by) : "");
   };
   if (h.ranks() > 1) add("within a host", h.intra_host);
@@ -43,6 +45,7 @@ int run(const Options& options) {
   settings.precisions.clear();
   for (const std::string& name : options.precisions) settings.precisions.push_back(precision_from(name));
   if (options.cuda) settings.device = config::Device::cuda;
+  if (!options.emulated.empty()) settings.emulated = config::emulated_hardware(options.emulated);
   const comm::Launch launch = comm::launch_from_environment();
   const config::Profile profile = train::profile(settings, launch);
   if (launch.rank != 0) return 0;
@@ -68,6 +71,13 @@ void add_profile(CLI::App& app, Action& action) {
   command->add_flag("--quick", options->settings.quick,
                     "Measures the smallest shapes only: a coarse profile, in seconds");
   command->add_flag("--cuda", options->cuda, "Measures the CUDA device");
+  command
+      ->add_option("--emulate", options->emulated,
+                   "Measures the cores of this machine as devices of this cluster, by processor time, for train --emulate")
+      ->type_name("2x4:200Mbit/s,800Mbit/s,40MiB")
+      ->excludes("--ranks")
+      ->excludes("--threads")
+      ->excludes("--cuda");
   command->add_option("--out", options->out, "File to write, which --cluster of other commands reads")
       ->capture_default_str()
       ->type_name("profile.json");

@@ -6,10 +6,12 @@
 #include "base/environment.hpp"
 #include "base/errors.hpp"
 #include "commands.hpp"
+#include "config/emulated_cluster.hpp"
 #include "config/hardware.hpp"
 #include "open_job.hpp"
 #include "plan_job.hpp"
 #include "report/plan_file.hpp"
+#include "train/emulation.hpp"
 #include "train/machine_profile.hpp"
 #include "train/train_job.hpp"
 
@@ -25,22 +27,47 @@ void refuse_what_cannot_fit(const config::Job& job) {
   planner::Planner(request_of(job, any, 1)).check_fits();
 }
 
-// A job without strategies is planned first, for the machine that it will train on.
+// The emulated cluster's ranks stand for those that the job does not give.
+std::optional<cluster::Hardware> emulated_by(config::JobDraft& draft) {
+  if (draft.job.run.emulate.empty()) return std::nullopt;
+  cluster::Hardware emulated = config::emulated_hardware(draft.job.run.emulate, ranks_of(draft));
+  if (draft.misses("run.ranks")) {
+    draft.job.run.ranks = emulated.ranks();
+    draft.given["run.ranks"] = "run.emulate";
+  }
+  return emulated;
+}
+
+// A job without strategies is planned first, for the machine that it will train on, or the cluster that it emulates.
 train::TrainSettings job_to_train(const std::string& path, const std::vector<config::Override>& overrides,
                                   const comm::Launch& launch) {
   config::Errors errors;
-  const config::JobDraft draft = config::load_draft(path, overrides, errors);
-  if (!leaves_strategies_open(draft, errors)) return {open_job(draft, errors)};
+  config::JobDraft draft = config::load_draft(path, overrides, errors);
+  std::optional<cluster::Hardware> emulated = emulated_by(draft);
+  const bool planned = leaves_strategies_open(draft, errors);
+  const int ranks = launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency());
+  config::Job job = planned ? open_unplanned(draft, errors, ranks) : open_job(draft, errors);
+  if (emulated) {
+    train::require_emulation(job, *emulated, launch);
+    job = within_memory(std::move(job), *emulated);
+  }
+  if (!planned && !emulated) return {std::move(job)};
   const auto say = [&](const std::string& text) {
     if (launch.rank == 0) fmt::print(stderr, "plan: {}\n", text);
   };
-  const config::Job open = open_unplanned(
-      draft, errors, launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency()));
-  refuse_what_cannot_fit(open);
-  const config::Profile profile = train::machine_profile(open, launch, train::profile_folder(environment), say);
-  ChosenPlan chosen = choose_plan(open, profile.hardware);
+  if (planned) refuse_what_cannot_fit(job);
+  const bool known = emulated && config::has_rates(*emulated);
+  const cluster::Hardware hardware =
+      known ? *emulated
+            : train::machine_profile(job, launch, train::profile_folder(environment), say, train::profile, emulated)
+                  .hardware;
+  if (emulated) emulated = hardware;
+  if (!planned) return {.job = std::move(job), .emulated = std::move(emulated)};
+  ChosenPlan chosen = choose_plan(job, hardware);
   for (const std::string& line : chosen.why) say(line);
-  return {.job = std::move(chosen.job), .plan_json = report::plan_text(chosen.compared)};
+  return {.job = std::move(chosen.job),
+          .plan_json = report::plan_text(chosen.compared),
+          .emulated = std::move(emulated)};
 }
 
 }  // namespace
@@ -48,7 +75,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
 void add_train(CLI::App& app, Action& action) {
   struct Options {
     std::string job;
-    std::optional<std::string> out, resume;
+    std::optional<std::string> out, resume, emulate;
     std::vector<std::string> sets;
     std::optional<i64> ranks, steps;
     bool force = false, help_keys = false;
@@ -61,6 +88,11 @@ void add_train(CLI::App& app, Action& action) {
   command->add_option("--set", options->sets, "Overrides a key of the job, e.g. run.steps=10")->type_name("KEY=VALUE");
   command->add_option("--ranks", options->ranks, "Same as --set run.ranks=N");
   command->add_option("--steps", options->steps, "Same as --set run.steps=N");
+  command
+      ->add_option("--emulate", options->emulate,
+                   "Times of steps are those on this cluster, whose devices the cores of this machine emulate; same as "
+                   "--set run.emulate=CLUSTER")
+      ->type_name("2x4:200Mbit/s,800Mbit/s,40MiB");
   command->add_option("--out", options->out, "Run folder for log, events and checkpoints; same as --set run.out=DIR");
   CLI::Option* resume =
       command->add_option("--resume", options->resume,
@@ -89,6 +121,9 @@ void add_train(CLI::App& app, Action& action) {
       add("--ranks", "run.ranks", options->ranks);
       add("--steps", "run.steps", options->steps);
       add("--out", "run.out", options->out);
+      if (options->emulate == "")
+        throw UserError("--emulate is empty. Name a cluster, such as 2x4:200Mbit/s,800Mbit/s,40MiB.");
+      add("--emulate", "run.emulate", options->emulate);
       const comm::Launch launch = comm::launch_from_environment();
       train::TrainSettings settings = job_to_train(options->job, overrides, launch);
       settings.resume = options->resume.value_or("");

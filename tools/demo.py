@@ -1,9 +1,9 @@
-"""The demo: compares a job that switches strategies inside each step with every static strategy on the same data.
+"""The demo: what strategies for each range of lengths gain on a cluster, with the cluster emulated by this machine.
 
-It profiles the machine, then trains demo/job.toml with strategies planned for this profile (runs/demo/planned), with
-its own strategies (runs/demo/hot) and, for a few steps, with each static strategy. It checks that all losses agree,
-prints a table and makes the report page. Finished runs of the same program, job and corpus are reused. Exit status 1:
-losses differ, or a run failed.
+It measures the machine's cores, plans demo/cluster.toml for the emulated cluster, and trains the plan, the best single
+strategy and the usual default (documents in stream order, padded, one uniform split) on the same documents, in turns.
+Then it trains the plan and the best single strategy without emulation. It checks that all losses agree, prints a table
+and makes the report page. Exit status 1: losses differ, or a command failed.
 """
 
 import argparse
@@ -14,22 +14,38 @@ import subprocess
 import sys
 import sysconfig
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
-JOB = Path("demo/job.toml")
-CORPUS = Path("data/python")
+JOB = Path("demo/cluster.toml")
 RUNS = Path("runs/demo")
-STATIC = ("4,1,1", "2,2,1", "2,1,2", "1,4,1", "1,2,2", "1,1,4")  # dp,tp,pp on four ranks
-OPEN = 'bucket=[{max_length=4096, strategy="auto"}]'  # the planner chooses the strategies
-RANKS = 4
-COMPARED_STEPS = 3
+CORPORA = Path("data")
+PROFILE = RUNS / "emulated.json"
+REPEATS = 2  # of every run, in turns
 TOLERANCE = 1e-4  # relative; the order of fp32 sums depends on the strategy
 QUIET_SECONDS = 15  # between lines about a running step if there is no terminal
-OVER_BUDGET = "memory budget"  # part of the message when a rank needs more than run.memory_budget
 
 
 class DemoError(Exception):
     pass
+
+
+@dataclass
+class Contender:
+    """A job to compare: its file, what it is, its simulation, and the log of each repeat, without the first step."""
+    name: str
+    title: str
+    job: Path
+    simulated: dict
+    logs: list = field(default_factory=list)
+    first_losses: list = field(default_factory=list)
+
+    def tokens_per_second(self):
+        """Of each repeat."""
+        return [sum(r["tokens"] for r in log) / sum(r["seconds"] for r in log) for log in self.logs]
+
+    def best(self):
+        return max(self.tokens_per_second())
 
 
 class Progress:
@@ -51,165 +67,189 @@ class Progress:
             print(file=sys.stderr)
 
 
-def prepare_corpus(program):
-    source = sysconfig.get_paths()["stdlib"]
-    command = [program, "data", "prepare", "--input", source, "--suffix", ".py", "--tokenizer",
-               "train:8192", "--out", str(CORPUS)]
-    if subprocess.run(command, check=False).returncode != 0:
-        raise DemoError(f"the corpus could not be prepared from {source}; see the message above.")
-
-
-def profile(program):
-    """The machine's profile for the job's ranks, measured once per build of the program."""
-    path, stamp = RUNS / "profile.json", RUNS / "profile.stamp"
-    key = hashlib.sha256(Path(program).read_bytes()).hexdigest()
-    if path.exists() and stamp.exists() and stamp.read_text() == key:
-        print(f"profile: done before, in {path}", file=sys.stderr)
-        return path
-    RUNS.mkdir(parents=True, exist_ok=True)
-    if subprocess.run([program, "profile", "--ranks", str(RANKS), "--out", str(path)], check=False).returncode != 0:
-        raise DemoError("the machine could not be profiled; see the message above.")
-    stamp.write_text(key)
-    return path
-
-
-def key_of(program, arguments):
-    """A hash of everything that a run's result depends on."""
-    state = hashlib.sha256()
-    for path in (Path(program), JOB, CORPUS / "meta.json"):
-        state.update(hashlib.sha256(path.read_bytes()).digest())
-    state.update(json.dumps(arguments).encode())
-    return state.hexdigest()
-
-
-def stamp_of(folder):
-    try:
-        return json.loads((folder / "stamp.json").read_text())
-    except (OSError, ValueError):
-        return {}
-
-
-def train(program, title, folder, arguments):
-    """Trains unless that was done before. Returns the records of its steps; None if a rank's memory was too small."""
-    key = key_of(program, arguments)
-    stamp = stamp_of(folder)
-    if stamp.get("key") != key:
-        shutil.rmtree(folder, ignore_errors=True)
-        fits = run(program, title, folder, arguments)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "stamp.json").write_text(json.dumps({"key": key, "fits": fits}) + "\n")
-    else:
-        print(f"{title}: done before, in {folder}", file=sys.stderr)
-        fits = stamp["fits"]
-    return read_log(folder) if fits else None
-
-
-def run(program, title, folder, arguments):
-    """True if training ended normally, False if it exceeded the memory budget."""
-    progress, said = Progress(title), []
-    command = [program, "train", str(JOB), "--out", str(folder), "--set=run.save_last=false", *arguments]
+def called(what, command, show=False):
+    """Standard output of a command of the program; show: its standard error is shown line by line."""
+    if not show:
+        done = subprocess.run(command, check=False, text=True, stdout=subprocess.PIPE)
+        if done.returncode != 0:
+            raise DemoError(f"{what} failed with status {done.returncode}; see the message above.")
+        return done.stdout
+    progress, said = Progress(what), []
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             progress.line(line.rstrip())
             if not line.startswith("step "):
                 said.append(line)
     progress.close()
-    if process.returncode == 0:
-        return True
-    if any(OVER_BUDGET in line for line in said):
-        return False
-    raise DemoError(f"{title} ended with status {process.returncode}: {''.join(said).strip()}")
+    if process.returncode != 0:
+        raise DemoError(f"{what} ended with status {process.returncode}: {''.join(said).strip()}")
+    return ""
 
 
-def read_log(folder):
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+def prepare_corpora(program):
+    source = sysconfig.get_paths()["stdlib"]
+    prepare = [program, "data", "prepare", "--tokenizer", "train:8192"]
+    called("preparing source files", [*prepare, "--input", source, "--suffix", ".py", "--out", str(CORPORA / "python")])
+    CORPORA.mkdir(exist_ok=True)
+    documents = CORPORA / "definitions.jsonl"
+    if not documents.exists():
+        part = documents.with_suffix(".part")
+        called("splitting source files", [sys.executable, "demo/definitions.py", source, str(part)])
+        part.rename(documents)
+    called("preparing definitions", [*prepare, "--input", str(documents), "--out", str(CORPORA / "definitions")])
 
 
-def largest_difference(records, reference):
-    return max(abs(a["loss"] - b["loss"]) / abs(b["loss"]) for a, b in zip(records, reference, strict=True))
+def profile(program):
+    """The cores of this machine as devices of the emulated cluster, measured once per build of the program."""
+    stamp = RUNS / "emulated.stamp"
+    key = hashlib.sha256(Path(program).read_bytes() + JOB.read_bytes()).hexdigest()
+    if PROFILE.exists() and stamp.exists() and stamp.read_text() == key:
+        print(f"profile: done before, in {PROFILE}", file=sys.stderr)
+        return
+    RUNS.mkdir(parents=True, exist_ok=True)
+    cluster = next(line.split('"')[1] for line in JOB.read_text().splitlines() if line.startswith("emulate"))
+    called("the profile", [program, "profile", "--emulate", cluster, "--out", str(PROFILE)])
+    stamp.write_text(key)
 
 
-def row(name, records):
-    """Cells of the table: means over steps, and the peak over steps and ranks."""
-    seconds = sum(r["seconds"] for r in records)
+def simulated(program, job, steps):
+    text = called(f"simulating {job}", [program, "simulate", str(job), "--cluster", str(PROFILE), "--steps",
+                                        str(steps), "--json"])
+    return json.loads(text.splitlines()[-1])
 
-    def mean(field):
-        return sum(r[field] for r in records) / len(records)
 
-    return [
-        name,
-        f"{sum(r['tokens'] for r in records) / seconds:.0f}",
-        f"{max(max(r['peak_bytes_per_rank']) for r in records) / 2**20:.0f} MiB",
-        f"{mean('intra_bytes') / 1e6:.0f} MB",
-        f"{mean('inter_bytes') / 1e6:.0f} MB",
-        f"{1e3 * mean('switch_seconds'):.0f} ms",
-        f"{100 * sum(r['switch_seconds'] for r in records) / seconds:.2f}%",
-        f"{100 * mean('padding_share'):.1f}%",
-        f"{100 * mean('bubble_share'):.0f}%",
-    ]
+def planned(program, name, steps, *options):
+    """Plans the job into runs/demo/NAME.toml; returns the lines that say what was chosen."""
+    job = RUNS / f"{name}.toml"
+    text = called("planning", [program, "plan", str(JOB), "--cluster", str(PROFILE), "--steps", str(steps), "--out",
+                               str(job), *options])
+    return job, text.splitlines()
+
+
+def contenders(program, steps):
+    """The plan, the best single strategy, and the usual default under the same split."""
+    plan, lines = planned(program, "plan", steps)
+    print(f"plan: {lines[0]}")
+    for line in lines:
+        if line.startswith(("chosen", "best single")):
+            print(f"plan: {' '.join(line.split())}")
+    single, _ = planned(program, "single", steps, "--buckets", "1")
+    uniform, stream = RUNS / "uniform.toml", RUNS / "stream.toml"
+    text = single.read_text().replace('ring_degree = "document"', 'ring_degree = "uniform"')
+    uniform.write_text(text)
+    stream.write_text(text.replace('packing = "balanced"', 'packing = "stream"'))
+    results = {job: simulated(program, job, steps) for job in (plan, single, uniform, stream)}
+    quicker = min((single, uniform), key=lambda job: results[job]["step_seconds"])
+    found = [Contender("plan", "the plan", plan, results[plan]),
+             Contender("single", "the best single strategy", quicker, results[quicker])]
+    if results[stream]["fits"]:
+        found.append(Contender("default", "the usual default", stream, results[stream]))
+    else:
+        print("the usual default does not fit the memory: it is left out", file=sys.stderr)
+    return found
+
+
+def train(program, title, folder, job, steps, *options):
+    """Records of the steps after the first, and the loss of the first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    called(title, [program, "train", str(job), "--out", str(folder), "--steps", str(steps), *options], show=True)
+    records = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return records[1:], records[0]["loss"]
+
+
+def seconds_of(simulation):
+    """What a step's time goes to: computing, exposed communication, idle time; per rank."""
+    exposed = simulation["communication_seconds"] - simulation["overlap_seconds"]
+    return {"computing": simulation["compute_seconds"], "communication that nothing hides": exposed,
+            "idle time": simulation["idle_seconds"]}
+
+
+def reason(plan, other):
+    """The two things that the plan spends least time on, compared with another job."""
+    here, there = seconds_of(plan.simulated), seconds_of(other.simulated)
+    saved = sorted(((there[what] - here[what], what) for what in here), reverse=True)
+    parts = [f"{100 * seconds / other.simulated['step_seconds']:.0f}% of its step is {what} that the plan does not have"
+             for seconds, what in saved if seconds > 0.01 * other.simulated["step_seconds"]]
+    return " and ".join(parts[:2]) or "both spend their time alike"
 
 
 def table(rows):
-    head = ["strategy", "tokens/s", "peak memory", "intra/step", "inter/step", "switch", "share", "padding", "bubble"]
-    rows = [line + [""] * (len(head) - len(line)) for line in rows]
-    widths = [max(len(line[i]) for line in [head, *(r for r in rows if r[2])]) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) if i == 0 or not line[2] else cell.rjust(width)
-                  for i, (cell, width) in enumerate(zip(line, widths)))
-        .rstrip()
-        for line in [head, *rows]
-    )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(w) if i == 0 else cell.rjust(w)
+                               for i, (cell, w) in enumerate(zip(row, widths))).rstrip() for row in rows)
+
+
+def row(contender):
+    rates, logs = contender.tokens_per_second(), contender.logs[0]
+    exposed = seconds_of(contender.simulated)["communication that nothing hides"]
+    return [contender.title, f"{max(rates):.0f}", f"{100 * (max(rates) / min(rates) - 1):.1f}%",
+            f"{max(max(r['peak_bytes_per_rank']) for r in logs) / 2**20:.0f} MiB",
+            f"{sum(r['seconds'] for r in logs) / len(logs):.2f} s", f"{contender.simulated['step_seconds']:.2f} s",
+            f"{100 * exposed / contender.simulated['step_seconds']:.0f}%",
+            f"{100 * sum(r['padding_share'] for r in logs) / len(logs):.1f}%"]
+
+
+def largest_difference(all_losses):
+    """Largest relative difference between losses of a step in any two runs."""
+    return max((max(losses) - min(losses)) / min(losses) for losses in zip(*all_losses))
+
+
+def compare(program, found, steps):
+    for repeat in range(REPEATS):
+        for one in found:
+            records, first = train(program, f"{one.name}, {repeat + 1} of {REPEATS}",
+                                   RUNS / f"{one.name}-{repeat + 1}", one.job, steps, "--emulate", str(PROFILE))
+            one.logs.append(records)
+            one.first_losses.append(first)
+    head = ["emulated", "tokens/s", "spread", "peak memory", "step", "simulated", "exposed", "padding"]
+    print(f"\nSteps 2 to {steps}, {REPEATS} repeats in turns, on the emulated cluster:\n\n"
+          f"{table([head, *map(row, found)])}\n")
+    plan, single = found[0], found[1]
+    sentence = f"The plan is {plan.best() / single.best():.2f} times as fast as the best single strategy"
+    if len(found) > 2:
+        sentence += f" and {plan.best() / found[2].best():.2f} times as fast as the usual default"
+    print(f"{sentence}; {reason(plan, single)}.")
+
+
+def compare_here(program, found, steps):
+    """The same on this machine as it is: ranks share its cores, and links are memory."""
+    rates = []
+    for one in found[:2]:
+        records, _ = train(program, f"{one.name}, not emulated", RUNS / f"{one.name}-here", one.job, steps, "--set",
+                           'run.emulate=""')
+        rates.append(sum(r["tokens"] for r in records) / sum(r["seconds"] for r in records))
+    ratio = rates[0] / rates[1]
+    verdict = (f"gains {100 * (ratio - 1):.0f}%" if ratio > 1.01 else
+               f"loses {100 * (1 - ratio):.0f}%" if ratio < 0.99 else "gains nothing")
+    print(f"On this machine itself, without emulation, the plan {verdict} beside the best single strategy "
+          f"({rates[0]:.0f} and {rates[1]:.0f} tokens/s): its ranks share cores and have no slow links.")
 
 
 def demo(program, steps):
-    prepare_corpus(program)
-    open_job = ["--steps", str(steps), "--set", OPEN, "--set", f'run.profile="{profile(program)}"']
-    planned = train(program, "planned", RUNS / "planned", open_job)
-    hot = train(program, "hot", RUNS / "hot", ["--steps", str(steps)])
-    if hot is None:
-        raise DemoError("the hot job does not fit run.memory_budget. Raise it in demo/job.toml.")
-    compared = min(COMPARED_STEPS, steps)
-    rows, worst = [row("planned", planned[:compared]) if planned else ["planned",
-                                                                       "does not fit the memory budget"]], 0.0
-    rows.append(row("hot", hot[:compared]))
-    if planned:
-        worst = largest_difference(planned, hot)
-    for strategy in STATIC:
-        bucket = f'bucket=[{{max_length=4096, strategy="{strategy}"}}]'
-        folder = RUNS / ("static-" + strategy.replace(",", "-"))
-        records = train(program, strategy, folder, ["--steps", str(compared), "--set", bucket])
-        if records is None:
-            rows.append([strategy, "does not fit the memory budget"])
-            continue
-        rows.append(row(strategy, records))
-        worst = max(worst, largest_difference(records, hot[:compared]))
-    print(f"\nSteps 1 to {compared}, peak memory of the rank with the highest peak, strategies as "
-          f"dp,tp,pp:\n\n{table(rows)}\n")
-    print(f"hot, steps 1 to {len(hot)}: loss {hot[0]['loss']:.4f} -> {hot[-1]['loss']:.4f}, "
-          f"{sum(r['tokens'] for r in hot) / sum(r['seconds'] for r in hot):.0f} tokens/s")
+    prepare_corpora(program)
+    profile(program)
+    found = contenders(program, steps)
+    compare(program, found, steps)
+    compare_here(program, found, steps)
+    losses = [[first, *(r["loss"] for r in log)] for one in found for first, log in zip(one.first_losses, one.logs)]
+    worst = largest_difference(losses)
     if worst > TOLERANCE:
         raise DemoError(f"the losses differ by {worst:.1e} relative, more than {TOLERANCE:.0e}.")
-    print(f"Losses of all strategies agree to {worst:.1e} relative.")
-    report(program, [folder for folder, records in ((RUNS / "planned", planned), (RUNS / "hot", hot)) if records])
-
-
-def report(program, folders):
+    print(f"Losses of all runs agree to {worst:.1e} relative.")
     page = RUNS / "report.html"
-    command = [program, "report", *map(str, folders), "--cluster", str(RUNS / "profile.json"), "--out", str(page)]
-    if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode != 0:
-        raise DemoError("the report page could not be made; see the message above.")
-    print(f"Report: {page.resolve()} (predicted and measured timelines, memory, loss, links; opens in any "
-          "browser)")
+    called("the report", [program, "report", *(str(RUNS / f"{one.name}-1") for one in found), "--cluster",
+                          str(PROFILE), "--out", str(page)])
+    print(f"Report: {page.resolve()} (timelines, memory, loss, links of all of them; opens in any browser)")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", help="the switchyard binary")
-    parser.add_argument("--steps", type=int, default=12, help="steps of the hot run")
+    parser.add_argument("--steps", type=int, default=3, help="steps of each run")
     arguments = parser.parse_args()
     try:
-        if arguments.steps < 1:
-            raise DemoError(f"STEPS = {arguments.steps}: give at least 1.")
+        if arguments.steps < 2:
+            raise DemoError(f"STEPS = {arguments.steps}: give at least 2, as the first step is not counted.")
         if not Path(arguments.program).exists():
             raise DemoError(f"{arguments.program} does not exist. Build it first: make build")
         demo(arguments.program, arguments.steps)
@@ -217,7 +257,7 @@ def main():
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\ndemo: interrupted; finished runs are kept.", file=sys.stderr)
+        print("\ndemo: interrupted.", file=sys.stderr)
         return 130
     return 0
 

@@ -106,6 +106,7 @@ struct RunSettings {
   std::vector<int> order;  // buckets as a step runs them; empty: as batch::published_order
   bool prefetch = true;    // next switch under the running strategy's computation
   bool overlap = true;     // collectives of tensor parallel ranks under products
+  std::string emulate;     // cluster whose time steps are given in; empty: this machine's own
   bool operator==(const RunSettings&) const = default;
 };
 

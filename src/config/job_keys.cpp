@@ -540,6 +540,13 @@ Keys run_keys() {
           "run.overlap",
           "Exchange activations and their gradients among tensor parallel ranks while products are computed that don't "
           "need them. It changes no result."),
+      Run<&RunSettings::emulate>(
+          "run.emulate",
+          "Cluster whose devices are emulated by the cores of this machine, such as \"2x4:200Mbit/s,800Mbit/s,40MiB\" "
+          "(hosts x devices: bandwidth of a device between hosts, inside, memory), a cluster by name or file, or a "
+          "profile made with --emulate. Ranks are threads of this process, and times of steps are those on the cluster. "
+          "It changes no result.")
+          .fallback("none"),
       Row<kJob, &Job::log, &LogSettings::wandb>(
           "log.wandb", "Log to Weights & Biases, too; without the package wandb, a note says that it is left out.")
           .rank_only(),

@@ -3,12 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/clock.hpp"
 #include "base/units.hpp"
 
 namespace switchyard::kernels {
 
-/// Rate of square products (1024) of `type` on `device`, repeated for about `duration` after a warm-up. The operands
-/// are not in the thread's RankMemory.
-FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Seconds duration);
+/// Rate of square products (1024) of `type` on `device`, repeated for about `duration` by `clock` after a warm-up. The
+/// operands are not in the thread's RankMemory.
+FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Seconds duration,
+                           SecondsClock clock = wall_seconds);
 
 }  // namespace switchyard::kernels

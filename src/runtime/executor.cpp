@@ -187,7 +187,10 @@ struct Executor::Step {
       used(uses_until_start(id));
       const auto started = Clock::now();
       SpanCutter cutter(id, start);
+      const double before = input.probe.clock();
       perform(id, task, cutter);
+      if (input.probe.computed && task.kind != TaskKind::run && !ir::is_transfer(task.kind))
+        keep_computed({.task = id, .seconds = input.probe.clock() - before});
       if (input.probe.spans) keep_spans(task, cutter);
       account(task, std::chrono::duration<double>(started - arrived).count(), seconds_since(started));
       finished(id);
@@ -203,6 +206,11 @@ struct Executor::Step {
     const std::lock_guard lock(mutex);
     const std::vector<TaskSpan> spans = cutter.spans();
     result.spans.insert(result.spans.end(), spans.begin(), spans.end());
+  }
+
+  void keep_computed(const ir::ComputedTime& time) {
+    const std::lock_guard lock(mutex);
+    result.computed.push_back(time);
   }
 
   void account(const Task& task, double waited, double worked) {
@@ -327,9 +335,14 @@ struct Executor::Step {
       collectives += std::chrono::duration<double>(end - begin).count();
       hidden += std::max(0.0, std::chrono::duration<double>(std::min(end, waiting) - begin).count());
     };
-    if (input.probe.timed)
-      hooks.timed = [&](const ir::Instr& instr, Seconds time) {
-        input.probe.timed({stage.stage, instr, stage.position, micro_batch_of(task), time});
+    const ir::Segment& segment = stage.stage.segment(task.pass);
+    hooks.clock = input.probe.clock;
+    if (input.probe.times_operators())
+      hooks.timed = [&](int instr, Seconds time) {
+        if (input.probe.computed) keep_computed({.task = id, .instr = instr, .seconds = time.count});
+        if (input.probe.timed)
+          input.probe.timed({stage.stage, segment.code[static_cast<size_t>(instr)], stage.position,
+                             micro_batch_of(task), time});
       };
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);
@@ -338,7 +351,7 @@ struct Executor::Step {
                     &collectives = e.channels_.within(task, Within::collectives),
                     &ring = e.channels_.within(task, Within::ring);
     const bool beside = e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) &&
-                        !input.probe.timed;  // what is timed isn't to be disturbed
+                        !input.probe.times_operators();
     const ReplicaLink replica{
         .fabric = &e.fabric_,
         .channel = {operators.channel.id, stage.ranks},
@@ -351,7 +364,6 @@ struct Executor::Step {
                  .row = &ring.row,
                  .peers = stage.peers,
                  .exchanged = [&](RunHooks::Time begin, RunHooks::Time end) { hooks.collective(begin, end, begin); }}};
-    const ir::Segment& segment = stage.stage.segment(task.pass);
     stage.runner.run(segment, task.piece, state, e.store_.working, run_key(task), replica, e.rope_, hooks);
     if (!ir::is_last(segment, task.piece)) return;
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);

@@ -9,7 +9,9 @@
 #include <tuple>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "comm/fabric.hpp"
+#include "ir/computed_time.hpp"
 #include "kernels/memory.hpp"
 #include "runtime/channels.hpp"
 #include "runtime/segment_runner.hpp"
@@ -40,10 +42,14 @@ struct TimedCall {
 };
 
 /// What is measured within a step. spans: keep when each task worked. timed: called after each operator, from the
-/// compute stream; may be empty. Where the device works asynchronously it is waited for before that.
+/// compute stream; may be empty. computed: keep what computing took. Both by `clock`; where the device works
+/// asynchronously it is waited for before that, and collectives don't run beside what is timed.
 struct Probe {
   bool spans = false;
   std::function<void(const TimedCall&)> timed{};
+  bool computed = false;
+  SecondsClock clock = wall_seconds;
+  bool times_operators() const { return timed || computed; }
 };
 
 /// What a step needs besides its Program. plans: whose program it is, null: the executor's own; others are of a graph
@@ -84,7 +90,8 @@ struct StepResult {
   double norm = 0;     // of the gradients before clipping
   bool finite = true;  // false: the update was skipped
   StepTimes times;
-  std::vector<TaskSpan> spans;  // with Probe::spans
+  std::vector<TaskSpan> spans;             // with Probe::spans
+  std::vector<ir::ComputedTime> computed;  // with Probe::computed
 };
 
 /// Logits of one micro-batch on one rank of a last stage (evaluation), T' by V': of its tokens those from first_token,

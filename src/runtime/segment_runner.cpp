@@ -3,7 +3,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/errors.hpp"
 #include "runtime/collectives.hpp"
@@ -11,8 +10,6 @@
 
 namespace switchyard::runtime {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Returns when the device has done all that was issued to it.
 void wait_for(const at::Device& device) {
@@ -108,7 +105,7 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
     const ir::Instr& instr = code[i];
     for (; await < segment.awaits.size() && segment.awaits[await].instr == static_cast<int>(i); ++await)
       hooks.await(segment.awaits[await].unit);
-    const auto started = Clock::now();
+    const double started = hooks.timed ? hooks.clock() : 0;
     KernelCall call{instr, stage_, position_, {}, {}, state.feeds, rope, replica, state_dtype_};
     for (const int b : instr.in) call.in.push_back(operand(b, false, state, working, key));
     for (const int b : instr.out) call.out.push_back(operand(b, true, state, working, key));
@@ -119,7 +116,7 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
     kernels_.at(instr.op.get())(call);
     if (!hooks.timed) return;
     wait_for(device_);
-    hooks.timed(instr, Seconds{std::chrono::duration<double>(Clock::now() - started).count()});
+    hooks.timed(static_cast<int>(i), Seconds{hooks.clock() - started});
   };
   const auto end = [&](size_t i) {
     if (!code[i].op) report(collectives.wait(i));

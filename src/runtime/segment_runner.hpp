@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 
+#include "base/clock.hpp"
 #include "base/units.hpp"
 #include "runtime/kernel_call.hpp"
 #include "runtime/working_parameters.hpp"
@@ -19,13 +20,14 @@ struct MicroBatchState {
 };
 
 /// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients.
-/// collective: after one, with when it ran, and since when the run waited for it; timed: after an operator, with what
-/// it took; both may be empty.
+/// collective: after one, with when it ran, and since when the run waited for it; timed: after an operator, with its
+/// instruction's number in the segment and what it took by `clock`; both may be empty.
 struct RunHooks {
   using Time = std::chrono::steady_clock::time_point;
   std::function<void(int unit)> await, release;
   std::function<void(Time begin, Time end, Time waiting)> collective{};
-  std::function<void(const ir::Instr& instr, Seconds time)> timed{};
+  std::function<void(int instr, Seconds time)> timed{};
+  SecondsClock clock = wall_seconds;
 };
 
 class SegmentRunner {

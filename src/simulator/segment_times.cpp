@@ -62,6 +62,9 @@ void append(SegmentTimes& times, const Piece& piece) {
   times.pieces.back().fixed += piece.fixed;
   times.pieces.back().per_pair += piece.per_pair;
   times.pieces.back().per_square += piece.per_square;
+  if (piece.end == 0) return;
+  if (times.pieces.back().end == 0) times.pieces.back().first = piece.first;
+  times.pieces.back().end = piece.end;
 }
 
 // Computing lasts until ranks wait for one another; where they never do, they compute for longer than the curve covers.
@@ -217,6 +220,7 @@ SegmentTimes SegmentTimer::at(i64 T, const KeyMoves* moves) const {
       wait.needs = piece.needs = needs;
       if (rest.fixed > 0) append(times, wait);
       piece.queue = queue;
+      if (piece.what == Activity::compute) std::tie(piece.first, piece.end) = std::pair(i, i + 1);
       started += queue == ir::Queue::collective;
       append(times, piece);
       if (hardware_.device.host_waits) needs = started;

@@ -25,6 +25,7 @@ struct Piece {
                                          // the pieces behind it
   int needs =
       0;  // so many pieces of the collective queue, counted from the segment's start, have ended before it starts
+  int first = 0, end = 0;  // instructions of the segment whose operators it computes
 };
 
 /// At the start of piece `before`.

@@ -32,10 +32,10 @@ constexpr int kInOrder = -2;  // why a task waits: it is the next one of a queue
 class Simulator {
  public:
   Simulator(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
-            const cluster::Hardware& hardware, KnownSegments& known)
+            const cluster::Hardware& hardware, KnownSegments& known, const MeasuredStep* measured)
       : program_(program),
         alone_speedup_(hardware.device.alone_speedup),
-        costs_(plan, plans, hardware, known),
+        costs_(plan, plans, hardware, known, measured),
         queues_(program.tasks, hardware.ranks()) {
     result_.tasks.resize(program.tasks.size());
     spans_.resize(program.tasks.size());
@@ -359,8 +359,8 @@ class Simulator {
 }  // namespace
 
 Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
-                    const cluster::Hardware& hardware, KnownSegments& known) {
-  return Simulator(program, plan, plans, hardware, known).run();
+                    const cluster::Hardware& hardware, KnownSegments& known, const MeasuredStep* measured) {
+  return Simulator(program, plan, plans, hardware, known, measured).run();
 }
 
 Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,

@@ -13,6 +13,7 @@
 namespace switchyard::simulator {
 
 class KnownSegments;
+class MeasuredStep;
 
 /// How a rank spends a step: compute + communication - overlap + idle is the step. communication: any of its streams
 /// transfers; overlap: while it computes, what collectives within runs hide included.
@@ -44,10 +45,11 @@ struct Simulation {
 /// gradients are there before its run ends. What works at the same time shares devices and ports
 /// (shared_resources.hpp): a transfer, also one within a run, takes a part of the devices of its ranks, and transfers
 /// divide a port that they both fill. Tasks that must have equal times are simulated once (symmetry_folding.hpp).
-/// known: of other simulations of plans of the same model, whose strategies it refers to.
+/// known: of other simulations of plans of the same model, whose strategies it refers to. measured: of a step of the
+/// program that ran, what its ranks computed, which then takes that long; transfers are simulated as ever.
 /// errors  UserError if the hardware has no rates for a data type; InternalError if it has other ranks than the plans
 Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
-                    const cluster::Hardware& hardware, KnownSegments& known);
+                    const cluster::Hardware& hardware, KnownSegments& known, const MeasuredStep* measured = nullptr);
 Simulation simulate(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
                     const cluster::Hardware& hardware);
 

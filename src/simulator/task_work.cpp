@@ -55,8 +55,8 @@ const Value& KnownSegments::known(std::map<Index, Value>& all, const Index& key,
 }
 
 TaskWork::TaskWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware,
-                   KnownSegments& known)
-    : plan_(plan), plans_(plans), hardware_(hardware), known_(known) {
+                   KnownSegments& known, const MeasuredStep* measured)
+    : plan_(plan), plans_(plans), hardware_(hardware), measured_(measured), known_(known) {
   check(hardware.ranks() == plans.cluster().ranks(), "hardware of {} ranks for a program of {}", hardware.ranks(),
         plans.cluster().ranks());
 }
@@ -118,9 +118,27 @@ std::vector<int> TaskWork::places_of(const std::vector<int>& ranks) const {
 }
 
 const ReplicaSegment& TaskWork::segment(const Task& t) {
+  if (measured_) {
+    auto& [timed, segment] = measured_segments_.emplace_back(as_measured(t, times_of(t)), ReplicaSegment{});
+    return segment = placed(t, timed);
+  }
   const auto [it, fresh] = segments_.try_emplace(segment_key(t));
   if (fresh) it->second = placed(t, times_of(t));
   return it->second;
+}
+
+// Ranks meet between its pieces, so each takes what the slowest of them computed.
+TimedSegment TaskWork::as_measured(const Task& t, TimedSegment timed) const {
+  for (Piece& piece : timed.times.pieces) {
+    if (piece.what != Activity::compute) continue;
+    piece.fixed = measured_->slowest(t, piece.first, piece.end);
+    piece.per_pair = piece.per_square = 0;
+  }
+  return timed;
+}
+
+double TaskWork::computed(const Task& t, double predicted) const {
+  return measured_ ? measured_->slowest(t) : predicted;
 }
 
 TaskWork::SegmentKey TaskWork::segment_key(const Task& t) const {
@@ -254,13 +272,13 @@ TaskWork::Work TaskWork::fresh_work(const Task& t) const {
       return work;
     }
     case TaskKind::norm:
-      return {.seconds = squared() + agreed(t)};
+      return {.seconds = computed(t, squared()) + agreed(t)};
     case TaskKind::update:
-      return {.seconds = updated(t)};
+      return {.seconds = computed(t, updated(t))};
     case TaskKind::zero_fill:
-      return {.seconds = zeroing(t)};
+      return {.seconds = computed(t, zeroing(t))};
     case TaskKind::allocate:
-      return {.seconds = copied(t)};
+      return {.seconds = computed(t, copied(t))};
     case TaskKind::run:
       return {};
   }
@@ -354,6 +372,7 @@ double TaskWork::copied(const Task& t) const {
 
 // Accumulators of a stage are filled with zeros, or, where runs make gradients of their own, those that a piece begins.
 double TaskWork::zeroing(const Task& t) const {
+  if (measured_ && t.kind == TaskKind::run) return 0;  // part of what its first operators took
   const auto [it, fresh] = zeroed_.try_emplace({&stage_of(t), t.pass, t.piece});
   if (fresh) it->second = zeroing_of(t);
   return it->second;

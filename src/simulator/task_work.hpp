@@ -13,6 +13,7 @@
 #include "cluster/hardware.hpp"
 #include "compiler/assemble.hpp"
 #include "cost/exchange.hpp"
+#include "simulator/measured_step.hpp"
 #include "simulator/segment_times.hpp"
 #include "simulator/shared_resources.hpp"
 
@@ -74,9 +75,10 @@ struct PlacedWork {
 /// hosts. Refers to the plans and the hardware.
 class TaskWork {
  public:
+  /// measured: what computing took in such a step; null: it is predicted.
   /// InternalError if the hardware has other ranks than the plans.
   TaskWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware,
-           KnownSegments& known);
+           KnownSegments& known, const MeasuredStep* measured = nullptr);
   /// Of each resource; those of a kind may stand for one another.
   std::vector<int> kinds_of_resources() const;
   /// Of a run.
@@ -127,13 +129,18 @@ class TaskWork {
   double within_ranks(const ir::Task& t, const char* operation, DType type, i64 bytes) const;
   double zeroing_of(const ir::Task& t) const;
 
+  double computed(const ir::Task& t, double predicted) const;
+  TimedSegment as_measured(const ir::Task& run, TimedSegment timed) const;
+
   const batch::StepPlan& plan_;
   const compiler::Plans& plans_;
   const cluster::Hardware& hardware_;
+  const MeasuredStep* const measured_;
   // Phase, replica, stage, pass, piece, tokens; of several ring ranks: -1 - the micro-batch.
   using SegmentKey = std::tuple<int, int, int, Pass, int, i64>;
   SegmentKey segment_key(const ir::Task& t) const;
   std::map<SegmentKey, ReplicaSegment> segments_;
+  std::deque<std::pair<TimedSegment, ReplicaSegment>> measured_segments_;
   std::map<SegmentKey, RingSegment> ring_segments_;
   std::map<std::tuple<const ir::StageCode*, Pass, int, std::vector<int>>, std::optional<SegmentTimer>>
       ring_timers_;  // piece, ranks of the code

@@ -4,18 +4,31 @@
 
 #include "base/errors.hpp"
 #include "compiler/job_plans.hpp"
+#include "config/emulated_cluster.hpp"
 #include "files/disk.hpp"
 
 namespace switchyard::train {
 namespace {
 
-ProfileSettings settings_of(const config::RunSettings& run, const Precision& precision) {
+ProfileSettings settings_of(const config::RunSettings& run, const Precision& precision,
+                            const std::optional<cluster::Hardware>& emulated) {
+  if (emulated) return {.device = run.device, .precisions = {precision}, .emulated = emulated};
   return {.ranks = run.ranks, .threads = run.threads, .device = run.device, .precisions = {precision}};
 }
 
-config::Profile named_profile(const config::RunSettings& run, const Precision& precision, const config::Machine& here,
+// A profile for emulation gives rates of a device, whatever cluster it was made for.
+config::Profile read_profile(const std::string& path, const ProfileSettings& settings) {
+  if (!settings.emulated) return config::read_profile(path, settings.ranks);
+  config::Profile profile = config::read_profile(path);
+  config::require_emulable(profile, path);
+  profile.hardware = config::with_cores(*settings.emulated, profile.hardware.device);
+  return profile;
+}
+
+config::Profile named_profile(const config::RunSettings& run, const ProfileSettings& settings,
+                              const Precision& precision, const config::Machine& here,
                               const std::function<void(const std::string&)>& say) {
-  config::Profile profile = config::read_profile(run.profile, run.ranks);
+  config::Profile profile = read_profile(run.profile, settings);
   if (!profile.hardware.device.rates.contains(precision.compute))
     user_error("run.profile {} has no {}. Measure it: switchyard profile --precision {}.", run.profile,
                name_of(precision), name_of(precision));
@@ -30,7 +43,7 @@ std::optional<config::Profile> kept_profile(const std::string& path, const Profi
                                             const std::function<void(const std::string&)>& say) {
   if (path.empty() || !std::filesystem::exists(path)) return std::nullopt;
   try {
-    config::Profile profile = config::read_profile(path, settings.ranks);
+    config::Profile profile = read_profile(path, settings);
     std::string differs = config::difference(profile.machine, here);
     if (differs.empty() && profile.machine.threads != here.threads)
       differs = "was measured with another number of threads";
@@ -53,19 +66,20 @@ std::string profile_folder(const std::function<std::optional<std::string>(const 
 }
 
 config::Profile machine_profile(const config::Job& job, const comm::Launch& launch, const std::string& folder,
-                                const std::function<void(const std::string&)>& say, const Measure& measure) {
+                                const std::function<void(const std::string&)>& say, const Measure& measure,
+                                const std::optional<cluster::Hardware>& emulated) {
   const Precision precision = compiler::precision_of(job.run);
-  const ProfileSettings settings = settings_of(job.run, precision);
+  const ProfileSettings settings = settings_of(job.run, precision, emulated);
   const config::Machine here = this_machine(settings, launch);
-  if (!job.run.profile.empty()) return named_profile(job.run, precision, here, say);
+  if (!job.run.profile.empty()) return named_profile(job.run, settings, precision, here, say);
   if (launch.distributed)
     user_error(
         "a job without strategies is planned with a profile that all processes read. Launch `switchyard profile --out "
         "profile.json` as the "
         "job is launched, and set run.profile = \"profile.json\".");
   const std::string path = folder.empty() ? ""
-                                          : fmt::format("{}/profile-{}x{}-{}-{}.json", folder, here.ranks, here.threads,
-                                                        here.device, name_of(precision));
+                                          : fmt::format("{}/profile-{}{}x{}-{}-{}.json", folder, emulated ? "emulated-" : "",
+                                                        here.ranks, here.threads, here.device, name_of(precision));
   if (auto kept = kept_profile(path, settings, precision, here, say)) return std::move(*kept);
   say(fmt::format("measuring this machine for the plan; {}",
                   path.empty() ? "the profile is not kept, as HOME is not set" : "kept in " + path));

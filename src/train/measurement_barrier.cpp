@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
 #include "comm/measure.hpp"
@@ -25,10 +24,10 @@ std::vector<double> chosen(const std::vector<std::vector<double>>& all, const Ch
 
 }  // namespace
 
-double seconds_of(const std::function<void()>& work) {
-  const auto start = Clock::now();
+double seconds_of(const std::function<void()>& work, SecondsClock clock) {
+  const double start = clock();
   work();
-  return seconds_since(start);
+  return clock() - start;
 }
 
 MeasurementBarrier::MeasurementBarrier(comm::Fabric& fabric)
@@ -66,8 +65,8 @@ double MeasurementBarrier::longest_of(const std::function<double()>& timed) {
   return longest({comm::median(repeated(timed))})[0];
 }
 
-double MeasurementBarrier::least_of(const std::function<void()>& work) {
-  return least({std::ranges::min(repeated([&] { return seconds_of(work); }))})[0];
+double MeasurementBarrier::least_of(const std::function<void()>& work, SecondsClock clock) {
+  return least({std::ranges::min(repeated([&] { return seconds_of(work, clock); }))})[0];
 }
 
 double MeasurementBarrier::alone(int number, const std::function<double()>& measured) {

@@ -12,6 +12,7 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/version.hpp"
+#include "config/emulated_cluster.hpp"
 #include "kernels/memory.hpp"
 #include "kernels/threads.hpp"
 #include "train/host_share.hpp"
@@ -34,6 +35,7 @@ std::string processor() {
 }
 
 int ranks_of(const ProfileSettings& settings, const comm::Launch& launch) {
+  if (settings.emulated) return cores();
   if (settings.ranks > 0) return settings.ranks;
   return launch.distributed ? launch.size : cores();
 }
@@ -80,7 +82,9 @@ config::Machine this_machine(const ProfileSettings& settings, const comm::Launch
   const int ranks = ranks_of(settings, launch);
   return {.processor = processor(),
           .device = settings.device == config::Device::cuda ? "cuda" : "cpu",
-          .fabric = launch.distributed ? (launch.via == comm::Via::mpi ? "mpi" : "tcp") : "threads",
+          .fabric = settings.emulated    ? config::kEmulatedFabric
+                    : launch.distributed ? (launch.via == comm::Via::mpi ? "mpi" : "tcp")
+                                         : "threads",
           .version = kVersion,
           .cores = cores(),
           .ranks = ranks,
@@ -89,6 +93,9 @@ config::Machine this_machine(const ProfileSettings& settings, const comm::Launch
 }
 
 config::Profile profile(const ProfileSettings& settings, const comm::Launch& launch) {
+  if (settings.emulated && launch.distributed)
+    user_error("devices are emulated by the cores of one machine, not by {} launched processes. Start one process.",
+               launch.size);
   const int ranks = ranks_of(settings, launch);
   check_threads(launch.distributed ? 1 : ranks, settings.threads);
   config::Profile result;
@@ -106,7 +113,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     kernels::RankMemory memory(kernels::machine_memory());
     const kernels::MemoryScope scope(&memory);
     RankSettings rank;
-    rank.threads = settings.threads;
+    rank.threads = settings.emulated ? 1 : settings.threads;
     rank.memory = &memory;
     rank = with_host_share(rank, fabric, settings.device, !launch.distributed);
     kernels::use_threads(rank.threads);
@@ -121,11 +128,14 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     hardware.overlaps_collectives = placed.overlaps_collectives;
     hardware.device.name = mine.machine.processor;
     hardware.device.memory = {kernels::machine_memory() / devices};
-    progress.show("links", 0);
-    profile_links(barrier, rank, hardware);
+    if (!settings.emulated) {
+      progress.show("links", 0);
+      profile_links(barrier, rank, hardware);
+    }
     for (const Precision& precision : settings.precisions) {
       const std::string what = fmt::format("operators in {}", name_of(precision));
-      OperatorProfile operators = profile_operators(barrier, precision, rank, settings.quick,
+      OperatorProfile operators = profile_operators(barrier, precision, rank,
+                                                    settings.emulated ? thread_seconds : wall_seconds, settings.quick,
                                                     [&](double share) { progress.show(what, share); });
       hardware.device.rates[precision.compute] = {.matmul = operators.matmul,
                                                   .memory = memory_rate(operators.tables.at("copy"))};
@@ -133,6 +143,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
       hardware.device.lockstep_curve = std::move(operators.lockstep);
       hardware.device.alone_speedup = operators.alone_speedup;
     }
+    if (settings.emulated) hardware = config::with_cores(*settings.emulated, hardware.device);
     const std::lock_guard lock(mutex);
     if (fabric.rank() == 0) result = std::move(mine);
   });

@@ -1,6 +1,7 @@
 // `switchyard profile`: measures this machine, or with a distributed launch this cluster, and writes a cluster file.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "comm/launch.hpp"
@@ -10,17 +11,20 @@
 namespace switchyard::train {
 
 /// ranks: threads of this process (0: as many as were launched, else one per core); threads: per rank (0: the cores
-/// divided among the ranks).
+/// divided among the ranks). emulated: the profile is of this cluster, with cores of this machine as its devices, all
+/// of which compute at once; times are processor times, and links are the cluster's own. ranks and threads are then 0.
 struct ProfileSettings {
   int ranks = 0, threads = 0;
   config::Device device = config::Device::cpu;
   std::vector<Precision> precisions{Precision{}};
   bool quick = false;  // a coarse profile that takes seconds
+  std::optional<cluster::Hardware> emulated{};
 };
 
 /// Times of operators, links and the slowdown of overlap, measured on all ranks at once; progress goes to standard
 /// error. With a distributed launch every process calls it; rank 0 gets the result, the others an empty one.
-/// errors  UserError: `ranks` differs from the number launched, or hosts have unequal numbers of ranks
+/// errors  UserError: `ranks` differs from the number launched, hosts have unequal numbers of ranks, or a distributed
+/// launch emulates
 config::Profile profile(const ProfileSettings& settings, const comm::Launch& launch);
 
 /// The description of this machine that a profile with these settings would have.

@@ -9,7 +9,6 @@
 #include <memory>
 #include <ranges>
 
-#include "base/clock.hpp"
 #include "batch/planner.hpp"
 #include "comm/measure.hpp"
 #include "compiler/job_plans.hpp"
@@ -108,12 +107,12 @@ class ProfiledModel {
     for (const Shape& shape : subject.shapes) steps_.push_back(step_of(shape, subject.model));
   }
 
-  /// Runs a step of each shape. The first time is a warm-up.
-  void run() {
+  /// Runs a step of each shape, timed by `clock`. The first time is a warm-up.
+  void run(SecondsClock clock) {
     for (Step& step : steps_) {
       size_t index = 0;
       const bool first = step.calls.empty();
-      runtime::Probe probe;
+      runtime::Probe probe{.clock = clock};
       probe.timed = [&](const runtime::TimedCall& timed) {
         if (&timed.micro_batch != &step.plan.phases[0].replica[static_cast<size_t>(fabric_.rank())].back()) return;
         if (first) step.calls.push_back(described(timed));
@@ -223,8 +222,8 @@ class Movers {
     }
   }
 
-  void run() {
-    for (Mover& mover : movers_) mover.least = std::min(mover.least, barrier_.least_of(mover.work));
+  void run(SecondsClock clock) {
+    for (Mover& mover : movers_) mover.least = std::min(mover.least, barrier_.least_of(mover.work, clock));
   }
   void add_to(std::map<std::string, cluster::OperatorTable>& tables, const cluster::EfficiencyCurve& kept) const {
     for (const Mover& mover : movers_)
@@ -250,7 +249,8 @@ class Movers {
 }  // namespace
 
 OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
-                                  bool quick, const std::function<void(double share)>& on_progress) {
+                                  SecondsClock clock, bool quick,
+                                  const std::function<void(double share)>& on_progress) {
   OperatorProfile profile;
   std::vector<Subject> all = subjects();
   if (quick) all.resize(kQuickSubjects);
@@ -259,7 +259,7 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
     models.push_back(std::make_unique<ProfiledModel>(subject, barrier.fabric(), precision, settings));
   Movers movers(barrier, precision.state, settings.device);
   const auto products = [&] {
-    return kernels::matmul_rate(runtime::scalar_type(precision.compute), settings.device, Seconds{0.05}).count;
+    return kernels::matmul_rate(runtime::scalar_type(precision.compute), settings.device, Seconds{0.05}, clock).count;
   };
   std::vector<double> rates, alone;
   const auto start = Clock::now();
@@ -268,12 +268,12 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
   for (int round = 0; round <= rounds; ++round) {  // the first one warms up
     if (round > kFewestRounds && passed() > kEnough * round / (round + 1)) break;
     for (size_t m = 0; m < models.size(); ++m) {
-      models[m]->run();
+      models[m]->run(clock);
       rates.push_back(products());
       alone.push_back(barrier.alone(static_cast<int>(m), products));
       on_progress(static_cast<double>(round * all.size() + m + 1) / static_cast<double>((rounds + 1) * all.size()));
     }
-    if (round > 0) movers.run();
+    if (round > 0) movers.run(clock);
   }
   on_progress(1);  // also where the time for further rounds is up
   CallsOfSteps steps;

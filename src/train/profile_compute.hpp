@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "base/clock.hpp"
 #include "base/units.hpp"
 #include "cluster/hardware.hpp"
 #include "train/measurement_barrier.hpp"
@@ -23,9 +24,10 @@ struct OperatorProfile {
   double alone_speedup = 1;
 };
 
-/// Every rank of the fabric calls it and gets the same result. quick: only the smallest models, which takes seconds.
-/// on_progress: called with the share of the work that is done, 0 to 1.
+/// Every rank of the fabric calls it and gets the same result. clock: of all times. quick: only the smallest models,
+/// which takes seconds. on_progress: called with the share of the work that is done, 0 to 1.
 OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
-                                  bool quick, const std::function<void(double share)>& on_progress);
+                                  SecondsClock clock, bool quick,
+                                  const std::function<void(double share)>& on_progress);
 
 }  // namespace switchyard::train

@@ -28,7 +28,9 @@ std::vector<Progress::Field> results_of(const StepRecord& record) {
   std::vector<Progress::Field> fields{{fmt::format("loss {:.4f}", record.loss), kAlways},
                                       {fmt::format("norm {:.3g}", record.grad_norm), 2},
                                       {fmt::format("lr {:.2e}", record.learning_rate), 3},
-                                      {fmt::format("{} tok/s", format_count(record.tokens_per_second())), 5}};
+                                      {fmt::format("{}{} tok/s", record.emulated.empty() ? "" : "emulated ",
+                                                   format_count(record.tokens_per_second())),
+                                       5}};
   if (record.matmul_share) fields.push_back({fmt::format("{:.0f}% of peak", 100 * *record.matmul_share), 4});
   if (!record.peak_memory.empty()) fields.push_back({format_bytes(std::ranges::max(record.peak_memory)), 1});
   return fields;
@@ -48,7 +50,7 @@ Progress::~Progress() { end_line(); }
 void Progress::step_done(const StepRecord& record) {
   const std::lock_guard lock(mutex_);
   next_step_ = record.step + 1;
-  pace_.push_back(record.time.count);
+  pace_.push_back(record.emulated.empty() ? record.time.count : between(step_began_, settings_.now()).count);
   if (pace_.size() > kPaceSteps) pace_.pop_front();
   results_ = results_of(record);
   count(record);
@@ -118,6 +120,7 @@ void Progress::count(const StepRecord& record) {
   ++steps_;
   tokens_ += record.tokens;
   seconds_ += record.time.count;
+  emulated_ |= !record.emulated.empty();
   if (record.skipped) return;
   if (!first_loss_) first_loss_ = record.loss;
   last_loss_ = record.loss;
@@ -128,8 +131,9 @@ void Progress::summarize() {
   if (steps_ == 0) return;
   end_line();
   const double rate = seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
-  out_ << fmt::format("{} step{}, {} tokens in {} ({} tok/s)", steps_, steps_ == 1 ? "" : "s",
-                      format_count(static_cast<double>(tokens_)), format_duration({seconds_}), format_count(rate));
+  out_ << fmt::format("{} step{}, {} tokens in {}{} ({} tok/s)", steps_, steps_ == 1 ? "" : "s",
+                      format_count(static_cast<double>(tokens_)), emulated_ ? "an emulated " : "",
+                      format_duration({seconds_}), format_count(rate));
   if (first_loss_) out_ << fmt::format(", loss {:.4f} -> {:.4f}", *first_loss_, last_loss_);
   out_ << '\n' << std::flush;
 }

@@ -66,6 +66,7 @@ class Progress {
   std::deque<double> pace_;     // seconds of each of the last steps
   std::vector<Field> results_;  // of the last step
   i64 steps_ = 0, tokens_ = 0;
+  bool emulated_ = false;  // the seconds
   double seconds_ = 0, last_loss_ = 0;
   std::optional<double> first_loss_;
   Clock::time_point step_began_, printed_;

@@ -49,6 +49,7 @@ class Rank {
   void agree_on(std::uint64_t number, const std::string& what);
 
   runtime::Store& store() { return store_; }
+  const compiler::Plans& plans() const { return plans_; }
   const ir::Program& program() const { return program_; }
   /// Predicted for the last program, of this rank: at the expected pace, and the most at any.
   const compiler::MemoryPeak& predicted() const { return predicted_; }

@@ -47,7 +47,8 @@ std::string data_words(const std::vector<config::DataSource>& sources) {
 std::vector<std::string> start_banner(const config::Job& job, const StartFacts& facts) {
   const int hosts = facts.cluster.hosts();
   const Bytes budget = job.run.memory_budget;
-  return {"model     " + model_line(job, facts.work),
+  std::vector<std::string> lines{
+          "model     " + model_line(job, facts.work),
           fmt::format("data      {}: {} documents, {} tokens", data_words(config::sources_of(job)), facts.documents,
                       format_count(static_cast<double>(facts.tokens))),
           "batch     " + batch_line(job.batch),
@@ -58,6 +59,11 @@ std::vector<std::string> start_banner(const config::Job& job, const StartFacts& 
               ? fmt::format("memory    {} of {} a rank in the first step", format_bytes(facts.predicted),
                             format_bytes(budget))
               : fmt::format("memory    {} a rank in the first step, without a budget", format_bytes(facts.predicted))};
+  if (!job.run.emulate.empty())
+    lines.push_back(fmt::format("emulated  {}: times of steps are those on this cluster, with cores of this machine as "
+                                "its devices",
+                                job.run.emulate));
+  return lines;
 }
 
 }  // namespace switchyard::train

@@ -21,7 +21,7 @@ struct StartFacts {
   Bytes predicted;                  // highest predicted peak of a rank in the first step
 };
 
-/// A line each: model, data, batch, strategies, ranks, memory.
+/// A line each: model, data, batch, strategies, ranks, memory, and the cluster that is emulated.
 std::vector<std::string> start_banner(const config::Job& job, const StartFacts& facts);
 
 }  // namespace switchyard::train

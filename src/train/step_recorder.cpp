@@ -10,6 +10,7 @@
 
 #include "batch/validate.hpp"
 #include "comm/collectives.hpp"
+#include "comm/metered_fabric.hpp"
 #include "files/disk.hpp"
 #include "kernels/matmul_rate.hpp"
 #include "kernels/threads.hpp"
@@ -20,13 +21,21 @@
 namespace switchyard::train {
 
 StepRecorder::StepRecorder(const config::Job& job, const std::vector<data::Source>& sources, comm::Fabric& fabric,
-                           comm::JointWork& files, kernels::RankMemory& memory, batch::WorkModel work)
-    : job_(job), sources_(sources), fabric_(fabric), files_(files), memory_(memory), work_(work) {}
+                           comm::JointWork& files, kernels::RankMemory& memory, batch::WorkModel work,
+                           const cluster::Hardware* emulated)
+    : job_(job),
+      sources_(sources),
+      fabric_(fabric),
+      files_(files),
+      memory_(memory),
+      work_(work) {
+  if (emulated) emulation_.emplace(*emulated);
+}
 
 void StepRecorder::open(const RankSettings& settings, at::ScalarType type, const std::string& plan_json,
                         i64 first_step) {
   kernels::use_threads(settings.threads);
-  const double mine = kernels::matmul_rate(type, settings.device, Seconds{0.05}).count;
+  const double mine = kernels::matmul_rate(type, settings.device, Seconds{0.05}, emulation_ ? thread_seconds : wall_seconds).count;
   const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "matmul rate",
                                            kBeforeTheFirstStep, mine);
   matmul_rate_ = std::accumulate(all.begin(), all.end(), 0.0);
@@ -38,17 +47,21 @@ void StepRecorder::open(const RankSettings& settings, at::ScalarType type, const
 void StepRecorder::begin(i64 step) {
   step_ = step;
   began_ = Clock::now();
+  planning_ = comm::computing_seconds();
 }
 
 void StepRecorder::aside(const std::function<void()>& work) {
   const Clock::time_point began = Clock::now();
+  const double computed = comm::computing_seconds();
   work();
   began_ += Clock::now() - began;
+  planning_ += comm::computing_seconds() - computed;
 }
 
 runtime::Probe StepRecorder::planned() {
   memory_.reset_peak();
   before_ = fabric_.traffic();
+  if (emulation_) return {.computed = true, .clock = comm::computing_seconds};
   return {.spans = traced()};
 }
 
@@ -67,17 +80,25 @@ AfterStep StepRecorder::record(const DoneStep& step, const Rank& rank) {
                      .switching = result.times.parameters,
                      .collectives = result.times.collectives,
                      .hidden = result.times.hidden,
+                     .planning = comm::computing_seconds() - planning_,
                      .stop_signal = StopSignals::received(),
                      .saving = step.saving};
   const auto all =
       comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "step figures", step_, mine);
-  if (traced()) keep_timeline(result.spans, rank.program());
+  std::optional<simulator::Simulation> emulated;
+  if (emulation_) emulated = emulation_->step(rank, step.plan, everyones("computed times", result.computed));
+  if (traced())
+    write_timeline(emulated ? spans_of(*emulated, rank.program()) : measured_spans(step, rank.program()),
+                   rank.program());
   const AfterStep after_step{.stop_signal = std::ranges::max(all, {}, &Figures::stop_signal).stop_signal,
                              .saving = std::ranges::any_of(all, &Figures::saving)};
   if (!log_) return after_step;
-  const double seconds = seconds_since(began_);
   const std::vector<i64> lengths = data::Sampler::lengths(step.batch);
-  StepRecord record = record_of(all, seconds);
+  StepRecord record = record_of(all, seconds_since(began_));
+  if (emulated) {
+    record.emulated = job_.run.emulate;
+    set_times(record, *emulated, {std::ranges::max(all, {}, &Figures::planning).planning}, rank.program());
+  }
   record.step = step_;
   record.loss = result.loss;
   record.sources = sources_of(step);
@@ -89,7 +110,7 @@ AfterStep StepRecorder::record(const DoneStep& step, const Rank& rank) {
   record.skipped = !result.finite;
   double flops = 0;
   for (const i64 length : lengths) flops += 3 * work_(length);  // backward: twice the forward pass
-  record.matmul_share = flops / (seconds * matmul_rate_);
+  record.matmul_share = flops / (record.time.count * matmul_rate_);
   log_->add(record);
   if (record.skipped)
     log_->say(fmt::format("step {}: loss or gradient is not finite; the update was skipped", record.step));
@@ -152,28 +173,41 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
   return record;
 }
 
-void StepRecorder::keep_timeline(const std::vector<runtime::TaskSpan>& mine, const ir::Program& program) {
-  const auto spans = comm::all_gather_blobs(fabric_, comm::everyone(fabric_, kTimelineChannel), "timeline", step_,
-                                            std::as_bytes(std::span(mine)));
-  files_.run("timeline", [&](const auto&) {
-    if (log_ && !job_.run.out.empty()) write_timeline(spans, program);
-  });
+// Ranks have different numbers of parts.
+template <class Part>
+std::vector<std::vector<Part>> StepRecorder::everyones(const char* what, const std::vector<Part>& mine) {
+  std::vector<std::vector<Part>> all;
+  for (const std::vector<std::byte>& blob : comm::all_gather_blobs(
+           fabric_, comm::everyone(fabric_, kTimelineChannel), what, step_, std::as_bytes(std::span(mine)))) {
+    std::vector<Part>& parts = all.emplace_back(blob.size() / sizeof(Part));
+    std::memcpy(parts.data(), blob.data(), blob.size());
+  }
+  return all;
 }
 
-void StepRecorder::write_timeline(const std::vector<std::vector<std::byte>>& blobs, const ir::Program& program) const {
-  std::vector<std::vector<simulator::TracedSpan>> spans(blobs.size());
-  for (size_t rank = 0; rank < blobs.size(); ++rank) {
-    std::vector<runtime::TaskSpan> tasks(blobs[rank].size() / sizeof(runtime::TaskSpan));
-    std::memcpy(tasks.data(), blobs[rank].data(), blobs[rank].size());
-    for (const runtime::TaskSpan& id : tasks) spans[rank].push_back({id.task, {id.begin, id.end, id.communication}});
+std::vector<std::vector<simulator::TracedSpan>> StepRecorder::measured_spans(const DoneStep& step,
+                                                                             const ir::Program& program) {
+  std::vector<std::vector<simulator::TracedSpan>> spans;
+  for (const std::vector<runtime::TaskSpan>& of_rank : everyones("timeline", step.result.spans)) {
+    std::vector<simulator::TracedSpan>& traced = spans.emplace_back();
+    for (const runtime::TaskSpan& span : of_rank)
+      traced.push_back({span.task, {span.begin, span.end, span.communication}});
   }
   simulator::begin_with_the_last(program, spans);
-  files::write_text(job_.run.out + "/timeline.json",
-                    simulator::trace_of(program, spans,
-                                        {{"step", step_},
-                                         {"hosts", fabric_.cluster().host},
-                                         {"overlap_collectives", fabric_.cluster().overlaps_collectives}}) +
-                        "\n");
+  return spans;
+}
+
+void StepRecorder::write_timeline(const std::vector<std::vector<simulator::TracedSpan>>& spans,
+                                  const ir::Program& program) {
+  files_.run("timeline", [&](const auto&) {
+    if (!log_ || job_.run.out.empty()) return;
+    files::write_text(job_.run.out + "/timeline.json",
+                      simulator::trace_of(program, spans,
+                                          {{"step", step_},
+                                           {"hosts", fabric_.cluster().host},
+                                           {"overlap_collectives", fabric_.cluster().overlaps_collectives}}) +
+                          "\n");
+  });
 }
 
 }  // namespace switchyard::train

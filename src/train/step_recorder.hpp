@@ -12,6 +12,7 @@
 #include "config/job.hpp"
 #include "data/sources.hpp"
 #include "kernels/memory.hpp"
+#include "train/emulation.hpp"
 #include "train/rank.hpp"
 #include "train/run_log.hpp"
 
@@ -41,9 +42,11 @@ struct AfterStep {
 class StepRecorder {
  public:
   /// sources: of the job. files: for joint work with the disk. memory: what the rank allocates from. work: flops of a
-  /// document's forward pass.
+  /// document's forward pass. emulated: cluster on whose devices steps are to be timed (docs/architecture.md,
+  /// Emulation), on metered fabrics; null: steps take what this machine takes.
   StepRecorder(const config::Job& job, const std::vector<data::Source>& sources, comm::Fabric& fabric,
-               comm::JointWork& files, kernels::RankMemory& memory, batch::WorkModel work);
+               comm::JointWork& files, kernels::RankMemory& memory, batch::WorkModel work,
+               const cluster::Hardware* emulated = nullptr);
 
   /// Before the first step: measures how quickly all ranks together multiply matrices of `type`, each as `settings`
   /// says, and opens the run's log.
@@ -69,14 +72,17 @@ class StepRecorder {
   struct Figures {
     i64 peak = 0, predicted_peak = 0, peak_bound = 0, intra = 0, inter = 0;  // bytes
     double waiting = 0, switching = 0, collectives = 0, hidden = 0;          // seconds
+    double planning = 0;  // processor time outside of tasks, where steps are emulated
     int stop_signal = 0;
     bool saving = false;
   };
   std::vector<PartRecord> sources_of(const DoneStep& step) const;
   static StepRecord record_of(const std::vector<Figures>& all, double seconds);
   bool traced() const { return step_ == job_.run.trace_step; }
-  void keep_timeline(const std::vector<runtime::TaskSpan>& mine, const ir::Program& program);
-  void write_timeline(const std::vector<std::vector<std::byte>>& spans, const ir::Program& program) const;
+  template <class Part>
+  std::vector<std::vector<Part>> everyones(const char* what, const std::vector<Part>& mine);
+  std::vector<std::vector<simulator::TracedSpan>> measured_spans(const DoneStep& step, const ir::Program& program);
+  void write_timeline(const std::vector<std::vector<simulator::TracedSpan>>& spans, const ir::Program& program);
 
   const config::Job& job_;
   const std::vector<data::Source>& sources_;
@@ -84,10 +90,12 @@ class StepRecorder {
   comm::JointWork& files_;
   kernels::RankMemory& memory_;
   batch::WorkModel work_;
+  std::optional<Emulation> emulation_;
   double matmul_rate_ = 0;     // flops per second, all ranks
   std::optional<RunLog> log_;  // of rank 0
   i64 step_ = 0;
   Clock::time_point began_;
+  double planning_ = 0;  // by computing_seconds, from which the planning of the step counts
   comm::Traffic before_{};
 };
 

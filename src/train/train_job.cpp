@@ -14,6 +14,7 @@
 #include "batch/validate.hpp"
 #include "batch/wire.hpp"
 #include "comm/collectives.hpp"
+#include "comm/metered_fabric.hpp"
 #include "compiler/job_plans.hpp"
 #include "data/sources.hpp"
 #include "files/checkpoint_folder.hpp"
@@ -70,7 +71,8 @@ class JobOnRank {
         rank_settings_(with_host_share(rank_settings(), fabric, job_.run.device, threads_of_one_process)),
         rank_(plans_, job_.model.config, fabric, rank_settings_),
         files_(fabric, comm::everyone(fabric, kFileChannel), comm::sign_interval(timeout_of(job_))),
-        recorder_(job_, sources, fabric, files_, memory_, work_),
+        recorder_(job_, sources, fabric, files_, memory_, work_,
+                  settings.emulated ? &*settings.emulated : nullptr),
         saver_(job_, plans_, fabric,
                {fabric, comm::everyone(fabric, kCheckpointChannel), comm::sign_interval(timeout_of(job_))},
                model_files_of(job_, fabric.rank())) {
@@ -237,7 +239,7 @@ class JobOnRank {
 
   RankSettings rank_settings() {
     RankSettings settings;
-    settings.threads = job_.run.threads;
+    settings.threads = job_.run.emulate.empty() ? job_.run.threads : 1;
     settings.memory_budget = job_.run.memory_budget.count;
     settings.prefetch = job_.run.prefetch;
     settings.seed = static_cast<std::uint64_t>(job_.seed);
@@ -317,16 +319,21 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
   require_export(job);
   check_threads(launch.distributed ? 1 : job.run.ranks, job.run.threads);
   require_device(job.run.device);
+  if (settings.emulated) require_emulation(job, *settings.emulated, launch);
   const std::vector<data::Source> sources = data::open_sources(job);
   const std::vector<data::Source> validated = data::open_validation_sources(job, sources);
   kernels::install_rank_allocator();
   std::atomic<int> stopped_by = 0;
-  on_ranks(job.run.ranks, launch, cluster::uniform(1, job.run.ranks), fabric_options(job.fabric),
-           [&](comm::Fabric& fabric) {
+  on_ranks(job.run.ranks, launch,
+           settings.emulated ? settings.emulated->placement() : cluster::uniform(1, job.run.ranks),
+           fabric_options(job.fabric), [&](comm::Fabric& fabric) {
              std::optional<RunFolder> folder;
              if (fabric.rank() == 0 && !job.run.out.empty())
                folder.emplace(job.run.out, settings.resume, settings.force);
-             stopped_by = JobOnRank(settings, sources, validated, fabric, !launch.distributed).run();
+             comm::MeteredFabric metered(fabric);
+             stopped_by = JobOnRank(settings, sources, validated, settings.emulated ? metered : fabric,
+                                    !launch.distributed)
+                              .run();
            });
   return stopped_by;
 }

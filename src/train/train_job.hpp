@@ -1,8 +1,10 @@
 // `switchyard train`: a job from its first step, or a checkpoint, to its last.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "cluster/hardware.hpp"
 #include "comm/launch.hpp"
 #include "config/job.hpp"
 
@@ -10,10 +12,12 @@ namespace switchyard::train {
 
 /// resume: a checkpoint or a run folder, empty: a fresh start. The job is resolved and validated. plan_json: text of
 /// plan.json, empty: the strategies are not the planner's. force: a fresh start sets aside what the run folder holds.
+/// emulated: the cluster, with rates, that job.run.emulate names; there if that is set.
 struct TrainSettings {
   config::Job job{};
   std::string resume{}, plan_json{};
   bool force = false;
+  std::optional<cluster::Hardware> emulated{};
 };
 
 /// Trains to job.run.steps, or to the end of the step in which a rank is asked to stop (StopSignals): all ranks stop

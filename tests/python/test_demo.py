@@ -1,6 +1,7 @@
-"""tools/demo.py with a program that only pretends to train."""
+"""tools/demo.py with a program that only pretends to plan and to train."""
 
 import json
+import shutil
 import stat
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-DEMO = Path(__file__).parents[2] / "tools" / "demo.py"
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "tools" / "demo.py"
 
+# Seconds of a step: plan 1, single 2, uniform 1.9 (simulated), default 3; without emulation all alike.
 PROGRAM = '''\
 #!{python}
 import json, os, sys
@@ -18,32 +21,36 @@ from pathlib import Path
 args = sys.argv[1:]
 with open("calls.txt", "a") as calls:
     print(json.dumps(args), file=calls)
+if args[0] == os.environ.get("BREAKS"):
+    sys.exit(f"switchyard: no {{args[0]}}")
+value = lambda option: args[args.index(option) + 1]
 if args[0] == "data":
-    out = Path(args[args.index("--out") + 1])
+    Path(value("--out")).mkdir(parents=True, exist_ok=True)
+elif args[0] in ("profile", "report"):
+    Path(value("--out")).write_text(args[0])
+elif args[0] == "plan":
+    kind = "single" if "--buckets" in args else "plan"
+    Path(value("--out")).write_text(f'# {{kind}}\\npacking = "balanced", ring_degree = "document"\\n')
+    print("Step 1 s; limited by computing\\n\\n   step\\nchosen   1 s   a\\nbest single strategy   2 s   b\\nbest of 3   x")
+elif args[0] == "simulate":
+    text = Path(args[1]).read_text()
+    stream = "stream" in text
+    seconds = 1.0 if "# plan" in text else 3.0 if stream else 1.9 if "uniform" in text else 2.0
+    fits = not (stream and os.environ.get("NO_DEFAULT"))
+    print("words\\n" + json.dumps(dict(step_seconds=seconds, fits=fits, compute_seconds=0.8,
+                                       communication_seconds=seconds - 0.7, overlap_seconds=0.1, idle_seconds=0.0)))
+else:
+    text, out, steps = Path(args[1]).read_text(), Path(value("--out")), int(value("--steps"))
+    emulated = "--emulate" in args
+    kind = "plan" if "# plan" in text else "default" if "stream" in text else "single"
+    seconds = 5.0 if not emulated else dict(plan=1.0, single=2.0, default=3.0)[kind]
     out.mkdir(parents=True, exist_ok=True)
-    (out / "meta.json").write_text("{{}}")
-    sys.exit(0)
-if args[0] in ("profile", "report"):
-    if args[0] == os.environ.get("BREAKS"):
-        sys.exit(f"switchyard: no {{args[0]}}")
-    Path(args[args.index("--out") + 1]).write_text(args[0])
-    sys.exit(0)
-out, steps = Path(args[args.index("--out") + 1]), int(args[args.index("--steps") + 1])
-strategy = args[args.index("--set") + 1].split('strategy="')[1].split('"')[0] if "--set" in args else "hot"
-if strategy == "auto":
-    print("plan: chosen\\nplan: instead\\nplan: limited", file=sys.stderr)
-if strategy == os.environ.get("BREAKS"):
-    sys.exit("switchyard: data/python/corpus.bin is cut off.")
-if strategy in os.environ.get("TOO_LARGE", "").split(";"):
-    sys.exit("switchyard: step 1: rank 0 needs 9 GiB, 1 GiB more than the memory budget. Largest: activations.")
-out.mkdir(parents=True, exist_ok=True)
-off = 1.001 if strategy == os.environ.get("DIFFERS") else 1
-with open(out / "log.jsonl", "w") as log:
-    for step in range(1, steps + 1):
-        print("step", step, file=sys.stderr)
-        print(json.dumps(dict(step=step, loss=9.0 * off / step, tokens=1000, seconds=0.5,
-                              peak_bytes_per_rank=[1 << 20, 3 << 20], intra_bytes=2000000, inter_bytes=0,
-                              switch_seconds=0.05, padding_share=0.01, bubble_share=0.2)), file=log)
+    off = 1.001 if kind == os.environ.get("DIFFERS") else 1
+    with open(out / "log.jsonl", "w") as log:
+        for step in range(1, steps + 1):
+            print("step", step, file=sys.stderr)
+            print(json.dumps(dict(step=step, loss=9.0 * off / step, tokens=1000, seconds=99 if step == 1 else seconds,
+                                  peak_bytes_per_rank=[1 << 20, 3 << 20], padding_share=0.01)), file=log)
 '''
 
 
@@ -54,12 +61,14 @@ def demo(tmp_path):
     program.write_text(textwrap.dedent(PROGRAM).format(python=sys.executable))
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "demo").mkdir()
-    (tmp_path / "demo/job.toml").write_text("seed = 1\n")
+    for name in ("cluster.toml", "definitions.py"):
+        shutil.copy(ROOT / "demo" / name, tmp_path / "demo" / name)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/definitions.jsonl").write_text("")
 
     def run(*arguments, **environment):
         done = subprocess.run([sys.executable, DEMO, str(program), *arguments], cwd=tmp_path, env=environment,
-                              text=True, capture_output=True,
-                              check=False)
+                              text=True, capture_output=True, check=False)
         calls = ([json.loads(line) for line in (tmp_path / "calls.txt").read_text().splitlines()]
                  if (tmp_path / "calls.txt").exists() else [])
         return done, calls
@@ -67,51 +76,77 @@ def demo(tmp_path):
     return run
 
 
-def test_it_trains_hot_and_under_each_strategy_and_lists_those_that_do_not_fit(demo):
-    done, calls = demo("--steps", "5", TOO_LARGE="4,1,1;1,1,4")
+def test_the_plan_is_compared_with_the_best_single_strategy_and_the_usual_default_in_turns(demo, tmp_path):
+    done, calls = demo("--steps", "3")
     assert done.returncode == 0, done.stderr
-    assert [c[0] for c in calls] == ["data", "profile"] + ["train"] * 8 + ["report"]
-    assert calls[1][1:3] == ["--ranks", "4"] and 'run.profile="runs/demo/profile.json"' in calls[2]
-    assert calls[-1][1:3] == ["runs/demo/planned", "runs/demo/hot"]
-    steps = [c[c.index("--steps") + 1] for c in calls[2:-1]]
-    assert steps == ["5", "5"] + ["3"] * 6
-    assert [line for line in done.stderr.splitlines()
-            if "plan: " in line] == [f"planned: plan: {word}" for word in ("chosen", "instead", "limited")]
-    lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
-    assert "does not fit the memory budget" in lines["4,1,1"] and "does not fit the memory budget" in lines["1,1,4"]
-    assert lines["hot"].split()[1:] == ["2000", "3", "MiB", "2", "MB", "0", "MB", "50", "ms", "10.00%", "1.0%", "20%"]
-    assert "loss 9.0000 -> 1.8000, 2000 tokens/s" in done.stdout
-    assert lines["planned"].split()[1:] == lines["hot"].split()[1:]
-    assert "Losses of all strategies agree to 0.0e+00 relative." in done.stdout
-    assert (done.stdout.splitlines()[-1].startswith("Report: ")
-            and "runs/demo/report.html" in done.stdout.splitlines()[-1])
+    assert [c[0] for c in calls] == (["data"] * 2 + ["profile"] + ["plan"] * 2 + ["simulate"] * 4 + ["train"] * 8 +
+                                     ["report"])
+    assert calls[2][1:3] == ["--emulate", "2x4:200Mbit/s,800Mbit/s,72MiB"]
+    trained = [(c[1].split("/")[-1], "--emulate" in c) for c in calls if c[0] == "train"]
+    assert trained == ([("plan.toml", True), ("uniform.toml", True), ("stream.toml", True)] * 2 +
+                       [("plan.toml", False), ("uniform.toml", False)]), "the quicker of both single strategies"
+    assert 'packing = "stream", ring_degree = "uniform"' in (tmp_path / "runs/demo/stream.toml").read_text()
+    out = done.stdout.splitlines()
+    assert [line for line in out if line.startswith("plan:")] == [
+        "plan: Step 1 s; limited by computing", "plan: chosen 1 s a", "plan: best single strategy 2 s b"]
+    lines = {line.split("  ")[0]: line.split() for line in out}
+    assert lines["the plan"][2:] == ["1000", "0.0%", "3", "MiB", "1.00", "s", "1.00", "s", "20%", "1.0%"]
+    assert lines["the usual default"][3:] == ["333", "0.0%", "3", "MiB", "3.00", "s", "3.00", "s", "73%", "1.0%"]
+    assert ("The plan is 2.00 times as fast as the best single strategy and 3.00 times as fast as the usual default; "
+            "47% of its step is communication that nothing hides that the plan does not have.") in out
+    assert any(line.startswith("On this machine itself, without emulation, the plan gains nothing") for line in out)
+    assert "Losses of all runs agree to 0.0e+00 relative." in out
+    assert calls[-1][1:4] == ["runs/demo/plan-1", "runs/demo/single-1", "runs/demo/default-1"]
+    assert out[-1].startswith("Report: ") and "runs/demo/report.html" in out[-1]
 
 
-def test_runs_that_are_done_are_not_repeated_until_the_job_changes(demo, tmp_path):
-    demo("--steps", "2", TOO_LARGE="4,1,1")
-    done, calls = demo("--steps", "2", TOO_LARGE="4,1,1")
-    assert done.returncode == 0
-    assert [c[0] for c in calls[11:]] == ["data", "report"]
-    assert "profile: done before" in done.stderr and "planned: done before" in done.stderr
-    assert "hot: done before" in done.stderr and "4,1,1: done before" in done.stderr
-    (tmp_path / "demo/job.toml").write_text("seed = 2\n")
-    assert len(demo("--steps", "2")[1]) == 13 + 10, "data, runs and report, but no profile"
+def test_the_machine_is_profiled_once(demo, tmp_path):
+    demo("--steps", "2")
+    done, calls = demo("--steps", "2")
+    assert "profile: done before" in done.stderr
+    assert [c[0] for c in calls].count("profile") == 1
+    job = tmp_path / "demo/cluster.toml"
+    job.write_text(job.read_text().replace("72MiB", "96MiB"))
+    assert [c[0] for c in demo("--steps", "2")[1]].count("profile") == 2
+
+
+def test_a_default_that_does_not_fit_is_left_out_and_said_so(demo):
+    done, calls = demo("--steps", "2", NO_DEFAULT="1")
+    assert "the usual default does not fit the memory: it is left out" in done.stderr
+    assert done.returncode == 0 and [c[0] for c in calls].count("train") == 6
+    assert "times as fast as the best single strategy; " in done.stdout
 
 
 def test_losses_that_differ_are_an_error(demo):
-    done, _ = demo("--steps", "3", DIFFERS="2,1,2")
+    done, _ = demo("--steps", "3", DIFFERS="single")
     assert done.returncode == 1
     assert "demo: the losses differ by 1.0e-03 relative, more than 1e-04." in done.stderr
 
 
-def test_a_run_that_fails_is_reported_with_its_message(demo):
-    done, _ = demo("--steps", "3", BREAKS="2,2,1")
+def test_a_command_that_fails_is_reported_with_its_message(demo, tmp_path):
+    done, _ = demo("--steps", "3", BREAKS="train")
     assert done.returncode == 1
-    assert "demo: 2,2,1 ended with status 1: switchyard: data/python/corpus.bin is cut off." in done.stderr
-
-
-def test_a_hot_job_that_does_not_fit_and_bad_arguments_are_refused(demo, tmp_path):
-    assert "the hot job does not fit run.memory_budget" in demo("--steps", "3", TOO_LARGE="hot")[0].stderr
-    assert "STEPS = 0: give at least 1." in demo("--steps", "0")[0].stderr
+    assert "demo: plan, 1 of 2 ended with status 1: switchyard: no train" in done.stderr
+    done, _ = demo("--steps", "3", BREAKS="plan")
+    assert "switchyard: no plan" in done.stderr
+    assert "demo: planning failed with status 1; see the message above." in done.stderr
+    assert "STEPS = 1: give at least 2, as the first step is not counted." in demo("--steps", "1")[0].stderr
     (tmp_path / "program").unlink()
-    assert "does not exist. Build it first: make build" in demo("--steps", "1")[0].stderr
+    assert "does not exist. Build it first: make build" in demo("--steps", "3")[0].stderr
+
+
+def test_definitions_are_functions_classes_and_tables_of_some_length(tmp_path):
+    long = "x" * 250
+    (tmp_path / "a.py").write_text(f'import os\n\ndef one():\n    return "{long}"\n\nSHORT = 1\nTABLE = ["{long}"]\n')
+    (tmp_path / "b.py").write_text("def broken(:\n")
+    (tmp_path / "c.py").write_bytes(b'NAME = "\xff"\n')
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages/d.py").write_text(f'OTHER = "{long}"\n')
+    out = tmp_path / "out.jsonl"
+    done = subprocess.run([sys.executable, ROOT / "demo/definitions.py", tmp_path, out], text=True,
+                          capture_output=True, check=True)
+    assert done.stdout == "2 documents\n"
+    texts = [json.loads(line)["text"] for line in out.read_text().splitlines()]
+    assert texts[0].startswith("def one():\n") and texts[1].startswith("TABLE = [")
+    assert "usage" in subprocess.run([sys.executable, ROOT / "demo/definitions.py"], text=True, capture_output=True,
+                                     check=False).stderr

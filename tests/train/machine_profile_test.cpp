@@ -5,6 +5,7 @@
 
 #include "../files/scratch.hpp"
 #include "base/errors.hpp"
+#include "config/emulated_cluster.hpp"
 #include "small_run.hpp"
 #include "train/profile.hpp"
 
@@ -31,15 +32,18 @@ class MachineProfile : public testing::Test {
     files::put(scratch_ / name, config::to_json(profile_));
     return (scratch_ / name).string();
   }
-  config::Profile found(const config::Job& job, const comm::Launch& launch = {}) {
+  config::Profile found(const config::Job& job, const comm::Launch& launch = {},
+                        const std::optional<cluster::Hardware>& emulated = {}) {
     const auto measure = [this](const ProfileSettings& settings, const comm::Launch&) {
       config::Profile measured = profile_;
       measured.machine = this_machine(settings, {});
       measured.hardware.name = "as measured";
+      if (settings.emulated) measured.hardware = config::with_cores(*settings.emulated, profile_.hardware.device);
       return measured;
     };
     return machine_profile(
-        job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); }, measure);
+        job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); }, measure,
+        emulated);
   }
   config::Job job(const std::vector<std::string>& sets = {}) const { return small_job("data", "out", sets); }
 
@@ -116,6 +120,24 @@ TEST_F(MachineProfile, is_required_of_processes_that_must_share_one) {
   launch.size = 2;
   EXPECT_THAT(message_of<UserError>([&] { found(job(), launch); }),
               HasSubstr("Launch `switchyard profile --out profile.json` as the job is launched"));
+}
+
+TEST_F(MachineProfile, of_cores_that_emulate_serves_any_cluster) {
+  const cluster::Hardware two = config::emulated_hardware("2x1:1Mbit/s,1GB/s,1GiB");
+  const config::Profile measured = found(job(), {}, two);
+  EXPECT_EQ(measured.hardware.hosts, 2);
+  EXPECT_EQ(measured.hardware.device.operators, profile_.hardware.device.operators);
+  EXPECT_THAT(said_, ElementsAre(AllOf(HasSubstr("kept in "), HasSubstr("profile-emulated-"))));
+  said_.clear();
+  const cluster::Hardware four = config::emulated_hardware("1x4:2GB/s,2GiB");
+  const config::Profile kept = found(job(), {}, four);
+  EXPECT_THAT(said_, ElementsAre()) << "the cores are the same";
+  EXPECT_EQ(kept.hardware.ranks(), 4);
+  EXPECT_EQ(kept.hardware.intra_host, four.intra_host);
+  EXPECT_EQ(kept.hardware.device.memory.count, i64{2} << 30);
+  const config::Job named = job({"run.profile=\"" + keep("p.json") + "\""});
+  EXPECT_THAT(message_of<UserError>([&] { found(named, {}, four); }),
+              HasSubstr("with which nothing can be emulated. Measure one by processor time"));
 }
 
 TEST(ProfileFolder, follows_the_user_s_cache) {

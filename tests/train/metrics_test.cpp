@@ -51,6 +51,14 @@ TEST(Metrics, WhatWasNotMeasuredIsLeftOut) {
   EXPECT_EQ(scalars(record).size(), scalars(example()).size() - 3);
 }
 
+TEST(Metrics, AnEmulatedClusterIsNamedInTheLogAndIsNoScalar) {
+  StepRecord record;
+  EXPECT_FALSE(to_json(record).contains("emulated"));
+  record.emulated = "2x4";
+  EXPECT_EQ(to_json(record).at("emulated"), "2x4");
+  EXPECT_EQ(scalars(record).size(), scalars(StepRecord{}).size());
+}
+
 TEST(Metrics, SourcesHaveTheirLossAndTokensByName) {
   StepRecord record = example();
   record.sources = {{"code", 100, 2.5}, {"the web", 5, std::nullopt}};

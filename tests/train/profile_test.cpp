@@ -1,8 +1,11 @@
 #include "train/profile.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
+#include "config/emulated_cluster.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -41,6 +44,28 @@ TEST(Profile, of_one_rank_has_links_that_take_nothing) {
   const config::Profile found = quick(1, precision_from("fp64"));
   EXPECT_EQ(found.hardware.intra_host.latency.count, 0);
   EXPECT_NE(found.hardware.device.measured(DType::f64, "linear"), nullptr);
+}
+
+TEST(Profile, of_an_emulated_cluster_has_its_links_and_the_processor_time_of_cores) {
+  const cluster::Hardware two = config::emulated_hardware("2x3:1Mbit/s,1GB/s,1GiB");
+  const config::Profile found = profile({.precisions = {Precision{}}, .quick = true, .emulated = two}, {});
+  EXPECT_EQ(found.machine.fabric, config::kEmulatedFabric);
+  EXPECT_EQ(found.machine.threads, 1);
+  EXPECT_EQ(found.hardware.ranks(), 6);
+  EXPECT_EQ(found.hardware.inter_host, two.inter_host);
+  EXPECT_EQ(found.hardware.device.memory, two.device.memory);
+  EXPECT_TRUE(found.hardware.device.lockstep_curve.points.empty());
+  EXPECT_EQ(found.hardware.device.alone_speedup, 1);
+  ASSERT_NE(found.hardware.device.measured(DType::f32, "linear"), nullptr);
+  EXPECT_EQ(config::profile_from_json(config::to_json(found), "p").hardware, found.hardware);
+}
+
+TEST(Profile, of_an_emulated_cluster_is_not_measured_by_several_processes) {
+  comm::Launch launch;
+  launch.distributed = true;
+  launch.size = 2;
+  EXPECT_THAT(message_of([&] { profile({.emulated = config::emulated_hardware("1x2:1GB/s,1GiB")}, launch); }),
+              testing::HasSubstr("not by 2 launched processes. Start one process."));
 }
 
 TEST(Profile, describes_this_machine_by_what_distinguishes_it) {

@@ -124,6 +124,18 @@ TEST_F(ProgressTest, ASummaryHasAllStepsOfTheRun) {
   EXPECT_EQ(out_.str(), "3 steps, 180k tokens in 2 min 00 s (1.5k tok/s), loss 4.1230 -> 3.5000\n");
 }
 
+TEST_F(ProgressTest, EmulatedTimesAreCalledSoAndTheTimeLeftIsThatOnTheClock) {
+  Progress progress(out_, settings(false, 3));
+  StepRecord record = step(1);
+  record.emulated = "2x4";
+  now_ += std::chrono::seconds(5);
+  progress.step_done(record);
+  EXPECT_EQ(out_.str(), "step 1/3  loss 4.1230  norm 1.25  lr 3.00e-04  emulated 3.4k tok/s  left 10 s\n");
+  out_.str("");
+  progress.summarize();
+  EXPECT_EQ(out_.str(), "1 step, 6.8k tokens in an emulated 2 s (3.4k tok/s), loss 4.1230 -> 4.1230\n");
+}
+
 TEST_F(ProgressTest, WithoutATerminalEveryNthStepAndTheLastAreShown) {
   ProgressSettings sparse = settings(false, 6);
   sparse.every = 3;

@@ -46,6 +46,19 @@ TEST(StartBanner, a_single_strategy_has_no_lengths_and_no_budget_is_said) {
   EXPECT_EQ(lines[5], "memory    48 MiB a rank in the first step, without a budget");
 }
 
+TEST(StartBanner, an_emulated_cluster_is_named) {
+  const config::Job job = config::job_from_toml(
+      kJob + "batch = { sequences = 8, context = 512 }\nbucket = [{ max_length = 512, strategy = \"2,1,1\" }]\n"
+             "run.emulate = \"1x2:1GB/s,1GiB\"\n",
+      "job.toml");
+  const cluster::Cluster one = cluster::uniform(1, 2);
+  const std::vector<std::string> lines = start_banner(
+      job, {.work = {}, .precision = {DType::f32, DType::f32}, .cluster = one, .predicted = {i64{48} << 20}});
+  EXPECT_EQ(lines.back(),
+            "emulated  1x2:1GB/s,1GiB: times of steps are those on this cluster, with cores of this machine as its "
+            "devices");
+}
+
 TEST(StartBanner, several_sources_have_their_shares) {
   const config::Job job = config::job_from_toml(
       "model = { hidden_size = 48, layers = 2, heads = 6, ffn_size = 136, vocab_size = 149 }\nrun.steps = 1\n"
