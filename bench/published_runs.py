@@ -29,7 +29,7 @@ USES = ("calibration", "test", "contradicted")
 def tables():
     """name -> title, where, cluster, use, notes; run: rows with the defaults filled in."""
     usual = {"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1, "architecture": "gpt2", "recompute": "none",
-             "schedule": "1f1b", "overlap": True}
+             "schedule": "1f1b", "overlap": True, "layer_copies": 0, "other_copies": 0}
     found = {name: tomllib.loads((ROOT / "bench" / "published" / f"{name}.toml").read_text()) for name in sources()}
     return {name: table | {"run": [usual | table["defaults"] | row for row in table["run"]]}
             for name, table in found.items()}
@@ -130,13 +130,30 @@ def cluster_of(table, clusters=ROOT / "clusters"):
     return own if own.exists() else clusters / f"{table['cluster']}.toml"
 
 
+def memory_rate(cluster):
+    """Bytes a second that the device of a cluster file moves through its memory in large pieces."""
+    device = tomllib.loads(pathlib.Path(cluster).read_text())["device"]
+    number, unit = device["memory_bandwidth"].split()
+    return float(number) * {"GB/s": 1e9, "TB/s": 1e12}[unit] * device["memory_curve"][-1][1]
+
+
+def copy_seconds(cluster, row):
+    """Time in which a system copies what its collectives gather or scatter: the residual stream of a micro-batch in 16
+    bits, read and written, layer_copies times in each layer and other_copies times outside of them."""
+    copies = row["layer_copies"] * row["layers"] + row["other_copies"]
+    bytes_of_step = row["sequences"] / row["dp"] * row["context"] * row["hidden"] * 2
+    return copies * 2 * bytes_of_step / memory_rate(cluster)
+
+
 def simulated(program, cluster, row):
     """Figures of `simulate --json`. Where a system computes a part of the forward pass again (recompute_part), seconds
-    lie so far between those of no and of full recomputation; the other figures are those without."""
+    lie so far between those of no and of full recomputation; the other figures are those without. Where it copies the
+    tensors of its collectives, the time of the copies is added."""
     found = simulated_as_is(program, cluster, row)
     if "recompute_part" in row:
         full = simulated_as_is(program, cluster, row | {"recompute": "full"})["step_seconds"]
         found["step_seconds"] += row["recompute_part"] * (full - found["step_seconds"])
+    found["step_seconds"] += copy_seconds(cluster, row)
     return found
 
 

@@ -17,7 +17,7 @@ BOUNDS = {("korthikanti2022", "calibration"): (0.04, 0.08), ("nemotron15b", "cal
           ("nemotron340b", "test"): (0.035, 0.04), ("zero_bubble", "test"): (0.02, 0.04),
           ("bigscience", "calibration"): (0.025, 0.08),
           ("mosaic_h100_large", "calibration"): (0.03, 0.04),
-          ("torchtitan_a100", "test"): (0.025, 0.05), ("torchtitan_h100", "test"): (0.055, 0.13),
+          ("torchtitan_a100", "test"): (0.025, 0.05), ("torchtitan_h100", "test"): (0.04, 0.09),
           ("torchtitan_h100_eager", "test"): (0.035, 0.035)}
 CASES = [(name, row) for name, use in BOUNDS for row in published.source(name)["run"] if row["use"] == use
          and published.ranks_of(row) <= MOST_RANKS]
@@ -76,3 +76,15 @@ def test_neighbours_of_a_single_step_are_the_runs_of_the_same_work():
     assert slow["use"] == "contradicted" and published.seconds_of(slow) > 1.12 * usual
     alone = rows["94 x 13312, 128 heads, 8,4,12, 2 x 128, 02-28"]
     assert published.work_of(alone) not in published.usual_seconds("jean-zay") and alone["use"] == "test"
+
+
+def test_copies_of_what_collectives_move_are_read_and_written_at_the_rate_of_memory(tmp_path):
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text('[device]\nmemory_bandwidth = "2 TB/s"\nmemory_curve = [["1 MB", 0.1], ["1 GB", 0.5]]\n')
+    row = {"layers": 3, "layer_copies": 10, "other_copies": 4, "sequences": 8, "dp": 2, "context": 1000, "hidden": 500}
+    # 34 copies of 4 sequences of 1000 tokens of 500 features in 16 bits, read and written, at 1 TB/s
+    assert published.copy_seconds(cluster, row) == pytest.approx(34 * 2 * 4 * 1000 * 500 * 2 / 1e12)
+    copied = [row for row in published.source("torchtitan_h100")["run"] if row["layer_copies"]]
+    assert len(copied) == 5 and all(row["tp"] == 8 for row in copied)
+    assert not any(row["layer_copies"] for name in published.sources() if name != "torchtitan_h100"
+                   for row in published.source(name)["run"])
