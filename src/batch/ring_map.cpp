@@ -1,6 +1,7 @@
 #include "batch/ring_map.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/errors.hpp"
 
@@ -55,31 +56,43 @@ Mask mask_of(const Piece& queries, const Piece& keys) {
   return keys.first < queries.first ? Mask::full : Mask::nothing;
 }
 
+RingHosts::RingHosts(std::vector<int> host_of_each) : host(std::move(host_of_each)) {
+  for (std::size_t rank = 0; rank < host.size(); ++rank) {
+    const auto of = static_cast<std::size_t>(host[rank]);
+    if (of >= ranks.size()) ranks.resize(of + 1);
+    place.push_back(static_cast<int>(ranks[of].size()));
+    ranks[of].push_back(static_cast<int>(rank));
+    widest = std::max(widest, place.back() + 1);
+  }
+}
+
 std::vector<ReceivedKeys> received_keys(const PlacedDocument& document, int ranks_per_host) {
   const int first = document.span.first, end = first + document.span.degree;
   std::vector<std::vector<Piece>> pieces;
   for (int rank = first; rank < end; ++rank) pieces.push_back(pieces_on(document, rank));
   const auto of = [&](int rank) { return static_cast<std::size_t>(rank - first); };
-  const auto needs = [&](int rank, const Piece& keys) {
-    return !pieces[of(rank)].empty() && mask_of(pieces[of(rank)].back(), keys) == Mask::full;
-  };
   std::vector<ReceivedKeys> received(pieces.size());
   for (int rank = first; rank < end; ++rank) {  // all keys before its last piece but those of its first one
     const std::vector<Piece>& own = pieces[of(rank)];
     if (!own.empty()) received[of(rank)].inside = own.back().first - (own.size() > 1 ? own.front().count : 0);
   }
+  const int last_host = (end - 1) / ranks_per_host;
+  std::vector<int> hosts(static_cast<std::size_t>((last_host + 1) * ranks_per_host));
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) hosts[rank] = static_cast<int>(rank) / ranks_per_host;
+  const RingHosts ring(std::move(hosts));
   for (int holder = first; holder < end; ++holder)
-    for (const Piece& keys : pieces[of(holder)])
-      for (int host = first / ranks_per_host; host <= (end - 1) / ranks_per_host; ++host) {
-        if (host == holder / ranks_per_host) continue;
-        for (int hops = 0; hops < ranks_per_host; ++hops) {
-          const int rank = host * ranks_per_host + (holder + hops) % ranks_per_host;
-          if (rank < first || rank >= end || !needs(rank, keys)) continue;
-          received[of(rank)].inside -= keys.count;
-          received[of(rank)].across += keys.count;
-          break;
-        }
+    for (const Piece& keys : pieces[of(holder)]) {
+      const auto needs = [&](int rank) {
+        return rank >= first && rank < end && !pieces[of(rank)].empty() &&
+               mask_of(pieces[of(rank)].back(), keys) == Mask::full;
+      };
+      for (int host = first / ranks_per_host; host <= last_host; ++host) {
+        const int entry = host == holder / ranks_per_host ? -1 : ring.first_from(holder, host, needs);
+        if (entry < 0) continue;
+        received[of(entry)].inside -= keys.count;
+        received[of(entry)].across += keys.count;
       }
+    }
   return received;
 }
 

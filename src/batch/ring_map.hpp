@@ -38,6 +38,20 @@ MicroBatch lay_out(std::span<const PlacedDocument> documents, int ring_ranks, i6
 enum class Mask { nothing, causal, full };
 Mask mask_of(const Piece& queries, const Piece& keys);
 
+/// Hosts of ring ranks, numbered from 0. ranks: of each host, ascending; a rank's place in its host is its position
+/// there.
+struct RingHosts {
+  explicit RingHosts(std::vector<int> host_of_each);
+  /// The rank of a host to which the keys of a rank on another one cross: the first that needs them, counted from the
+  /// place in the host that their holder has in its own, so that a host's ranks share what crosses; -1: none does.
+  template <class Needs>
+  int first_from(int holder, int to_host, const Needs& needs) const;
+
+  std::vector<int> host, place;
+  std::vector<std::vector<int>> ranks;
+  int widest = 0;  // ranks of the host with most
+};
+
 /// Tokens whose keys and values a ring rank receives in one pass, from its own host and from others.
 struct ReceivedKeys {
   i64 inside = 0, across = 0;
@@ -45,8 +59,17 @@ struct ReceivedKeys {
 };
 
 /// What each rank of the document's span receives, first to last. Ring ranks [i * ranks_per_host, (i + 1) *
-/// ranks_per_host) are a host. A piece crosses to a host once: to the first rank that needs it, counted from the place
-/// in the host that its holder has in its own; this rank passes it on inside.
+/// ranks_per_host) are a host. A piece crosses to a host once, to RingHosts::first_from, which passes it on inside.
 std::vector<ReceivedKeys> received_keys(const PlacedDocument& document, int ranks_per_host);
+
+template <class Needs>
+int RingHosts::first_from(int holder, int to_host, const Needs& needs) const {
+  const std::vector<int>& there = ranks[static_cast<std::size_t>(to_host)];
+  for (int hops = 0; hops < widest; ++hops) {
+    const auto at = static_cast<std::size_t>((place[static_cast<std::size_t>(holder)] + hops) % widest);
+    if (at < there.size() && needs(there[at])) return there[at];
+  }
+  return -1;
+}
 
 }  // namespace switchyard::batch

@@ -5,6 +5,7 @@
 
 #include "base/errors.hpp"
 #include "batch/key_exchange.hpp"
+#include "batch/ring_map.hpp"
 #include "batch/validate.hpp"
 #include "compiler/print.hpp"
 
@@ -68,20 +69,26 @@ std::string replicas_text(const batch::PhasePlan& phase, const std::vector<doubl
   return text;
 }
 
-// A line for each ring rank.
-std::string micro_batch_text(const batch::MicroBatch& micro_batch, const std::string& name, bool rings,
+// A line for each rank of the ring; null: there is none.
+std::string micro_batch_text(const batch::MicroBatch& micro_batch, const std::string& name, const batch::Ring* rings,
                              std::span<const i64> lengths) {
-  const std::vector<batch::SeenKeys> seen = batch::key_exchange(micro_batch);
+  std::vector<int> hosts;
+  for (size_t ring = 0; ring < micro_batch.shard.size(); ++ring)
+    hosts.push_back(rings ? static_cast<int>(ring) / rings->ranks_per_host : 0);
+  std::vector<batch::ReceivedKeys> received(hosts.size());
+  for (const std::vector<batch::KeyMessage>& round : batch::key_exchange(micro_batch, hosts).rounds)
+    for (const batch::KeyMessage& message : round) {
+      const auto from = static_cast<size_t>(message.from), to = static_cast<size_t>(message.to);
+      (hosts[from] == hosts[to] ? received[to].inside : received[to].across) += message.count;
+    }
   std::string text;
   for (size_t ring = 0; ring < micro_batch.shard.size(); ++ring) {
     const std::vector<batch::Piece>& shard = micro_batch.shard[ring];
     std::vector<std::string> items;
     for (const batch::Piece& piece : shard) items.push_back(piece_text(piece, lengths));
-    i64 keys = 0;
-    for (const batch::KeyRows& rows : seen[ring].from)
-      if (rows.holder != static_cast<int>(ring)) keys += rows.count;
-    const std::string start = rings ? fmt::format("{:>10} {:>9} {:>14.0f} {:>9}:", fmt::format("{}.{}", name, ring),
-                                                  micro_batch.T[ring], attention_pairs(shard), keys)
+    const std::string start = rings ? fmt::format("{:>10} {:>9} {:>14.0f} {:>9} {:>9}:", fmt::format("{}.{}", name, ring),
+                                                  micro_batch.T[ring], attention_pairs(shard), received[ring].inside,
+                                                  received[ring].across)
                                     : fmt::format("{:>8} {:>9}:", name, micro_batch.T[ring]);
     text += wrapped(start, items);
   }
@@ -99,11 +106,12 @@ std::string phase_text(const batch::PhasePlan& phase, std::span<const i64> lengt
   text += fmt::format("The slowest replica has {:.3f} of an even share; whole documents allow {:.3f} at best.\n",
                       balance.slowest(), balance.bound);
   text += bucket.rings.empty() ? "replica.micro-batch, its tokens, document (tokens)\n"
-                               : "replica.micro-batch.ring rank, its tokens, query-key pairs, keys from other ranks, "
-                                 "document (tokens,\nor first..end of a part)\n";
+                               : "replica.micro-batch.ring rank, its tokens, query-key pairs, keys from ranks of its "
+                                 "host, from\nanother host, document (tokens, or first..end of a part)\n";
   for (size_t r = 0; r < phase.replica.size(); ++r)
     for (size_t m = 0; m < phase.replica[r].size(); ++m)
-      text += micro_batch_text(phase.replica[r][m], fmt::format("{}.{}", r, m), !bucket.rings.empty(), lengths);
+      text += micro_batch_text(phase.replica[r][m], fmt::format("{}.{}", r, m),
+                               bucket.rings.empty() ? nullptr : &bucket.rings[r], lengths);
   return text;
 }
 

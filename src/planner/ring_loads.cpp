@@ -34,35 +34,39 @@ PackedSequence RingLoads::assigned(const batch::MicroBatch& micro_batch, const P
   const auto load = [&](const PackedSequence& on) {
     return ring.costs.per_token * static_cast<double>(on.T) + ring.costs.per_pair * on.attention_pairs;
   };
-  const std::vector<batch::SeenKeys> seen = batch::key_exchange(micro_batch);
-  struct Passed {
-    double keys = 0, latency = 0;
-  };
-  std::vector<Passed> in(seen.size()), out(seen.size());
+  std::vector<int> hosts(micro_batch.T.size());
+  for (size_t rank = 0; rank < hosts.size(); ++rank) hosts[rank] = static_cast<int>(rank) / ring.ranks_per_host;
   PackedSequence slowest;
-  for (size_t rank = 0; rank < seen.size(); ++rank) {
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
     const PackedSequence own{micro_batch.T[rank], batch::attention_pairs(micro_batch.shard[rank])};
     if (load(own) > load(slowest)) slowest = own;
-    std::map<int, double> from;
-    for (const batch::KeyRows& rows : seen[rank].from) from[rows.holder] += rows.count;
-    for (const auto& [holder, keys] : from) {
-      if (holder == static_cast<int>(rank)) continue;
-      const bool crosses = holder / ring.ranks_per_host != static_cast<int>(rank) / ring.ranks_per_host;
-      for (Passed* passed : {&in[rank], &out[static_cast<size_t>(holder)]}) {
+  }
+  // Those of a round pass at the same time, those of another one after them.
+  for (const std::vector<batch::KeyMessage>& round : batch::key_exchange(micro_batch, hosts).rounds) {
+    std::map<std::pair<int, int>, double> between_two;
+    for (const batch::KeyMessage& message : round) between_two[{message.from, message.to}] += message.count;
+    std::vector<PackedSequence> in(hosts.size()), out(hosts.size());
+    for (const auto& [pair, keys] : between_two) {
+      const auto from = static_cast<size_t>(pair.first), to = static_cast<size_t>(pair.second);
+      const bool crosses = hosts[from] != hosts[to];
+      for (PackedSequence* passed : {&in[to], &out[from]}) {
         passed->keys += keys * (crosses ? across : 1);
         passed->latency += (crosses ? between : inside).latency.count;
       }
     }
+    double keys = 0, latency = 0;
+    for (const auto* passed : {&in, &out})
+      for (const PackedSequence& of_rank : *passed) {
+        keys = std::max(keys, of_rank.keys);
+        latency = std::max(latency, of_rank.latency);
+      }
+    slowest.keys += keys;
+    slowest.latency += latency;
   }
   // Nominal rates may take the wrong one for the slowest, which has even shares at least.
   const PackedSequence shares = even(micro_batch, p.ring());
   slowest.T = std::max(slowest.T, shares.T);
   slowest.attention_pairs = std::max(slowest.attention_pairs, shares.attention_pairs);
-  for (const auto* passed : {&in, &out})
-    for (const auto& [keys, latency] : *passed) {
-      slowest.keys = std::max(slowest.keys, keys);
-      slowest.latency = std::max(slowest.latency, latency);
-    }
   return slowest;
 }
 

@@ -200,7 +200,7 @@ Spent UnitCosts::slowest(const std::vector<simulator::SegmentTimer>& timers, i64
   Spent slowest;
   for (const simulator::SegmentTimer& timer : timers) {
     Spent spent;
-    const simulator::KeyMoves meeting{{{.from = 0, .to = 0, .tokens = 0}}, {timer.ranks()}};
+    const compiler::RingKeys meeting{{timer.ranks()}, {timer.ranks().size(), {.seen = {}, .rounds = {{}}}}};
     const simulator::SegmentTimes times = timer.at(T, rings ? &meeting : nullptr);
     simulator::Queues queues;
     std::vector<simulator::Part> parts;

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <set>
 
-#include "batch/key_exchange.hpp"
+#include "compiler/ring_keys.hpp"
 #include "ir/statistic_groups.hpp"
 #include "switching/bounds.hpp"
 
@@ -83,33 +83,31 @@ class LinkCounter {
         strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
     const ir::Segment& segment = stage.segment(task.pass);
     const ir::PieceRange range = ir::range_of(segment, task.piece);
-    std::vector<std::vector<int>> ranks;  // [ring rank][position]
-    for (size_t ring = 0; ring < mb.T.size(); ++ring)
-      ranks.push_back(strategy.code_ranks(task.replica, task.stage, static_cast<int>(ring)));
-    const std::vector<batch::SeenKeys> seen =
-        ranks.size() > 1 ? batch::key_exchange(mb) : std::vector<batch::SeenKeys>{};
+    const compiler::RingKeys keys =
+        compiler::ring_keys(strategy, task.replica, task.stage, mb, plans_.cluster());
+    const std::vector<std::vector<int>>& ranks = keys.ranks;
     for (size_t i = range.first; i < range.end; ++i) {
       const ir::Instr& instr = segment.code[i];
-      for (size_t ring = 0; ring < mb.T.size(); ++ring)
+      for (size_t ring = 0; ring < ranks.size(); ++ring)
         if (instr.op)
           add_statistic_sums(ranks[ring], stage, instr, mb.T[ring]);
         else
           for (const layout::Step& step : instr.exchanges[ir::pattern_of(stage, ranks[ring], plans_.cluster())]->steps)
             add_step(ranks[ring], stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T[ring]);
-      if (ranks.size() > 1) add_keys(ranks, seen, stage, instr);
+      add_keys(keys, stage, instr);
     }
   }
 
-  void add_keys(const std::vector<std::vector<int>>& ranks, const std::vector<batch::SeenKeys>& seen,
-                const ir::StageCode& stage, const ir::Instr& instr) {
-    for (size_t position = 0; position < ranks[0].size(); ++position) {
+  void add_keys(const compiler::RingKeys& keys, const ir::StageCode& stage, const ir::Instr& instr) {
+    for (size_t position = 0; position < keys.exchanges.size(); ++position) {
       const ir::KeyBytes bytes = ir::key_bytes(stage, instr, static_cast<int>(position));
       if (bytes.all() == 0) continue;
-      for (size_t to = 0; to < seen.size(); ++to)
-        for (const batch::KeyRows& rows : seen[to].from) {
-          const int holder = ranks[static_cast<size_t>(rows.holder)][position];
-          add_bytes(uses_.back(), holder, ranks[to][position], rows.count * bytes.values);
-          add_bytes(uses_.back(), ranks[to][position], holder, rows.count * bytes.gradients);
+      for (const std::vector<batch::KeyMessage>& round : keys.exchanges[position].rounds)
+        for (const batch::KeyMessage& message : round) {
+          const int from = keys.ranks[static_cast<size_t>(message.from)][position],
+                    to = keys.ranks[static_cast<size_t>(message.to)][position];
+          add_bytes(uses_.back(), from, to, message.count * bytes.values);
+          add_bytes(uses_.back(), to, from, message.count * bytes.gradients);
         }
     }
   }

@@ -309,7 +309,8 @@ struct Executor::Step {
     FeedSettings settings{.state = plans.graph().precision().state,
                           .device = e.options_.device,
                           .reads_tokens = stage.reads_tokens,
-                          .ring_rank = stage.ring};
+                          .ring_rank = stage.ring,
+                          .ring_hosts = layout::host_pattern(stage.peers, plans.cluster())};
     if (plans.graph().is_random()) settings.seed = {e.options_.seed, input.plan->step};
     state.feeds = feeds_of(mb, *input.documents, labels(), input.plan->valid_tokens, settings);
     state.slots.resize(stage.stage.buffers.size());

@@ -90,10 +90,10 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
     row += piece.count;
   }
   check(row == feeds.T, "pieces of {} tokens in a micro-batch of {}", row, feeds.T);
-  std::vector<batch::SeenKeys> seen = batch::key_exchange(micro_batch);
-  for (const batch::QueryBlock& block : seen[static_cast<size_t>(settings.ring_rank)].blocks)
+  batch::KeyExchange keys = batch::key_exchange(micro_batch, settings.ring_hosts);
+  for (const batch::QueryBlock& block : keys.seen[static_cast<size_t>(settings.ring_rank)].blocks)
     feeds.blocks.push_back({.q = block.q, .qn = block.qn, .k = block.k, .kn = block.kn, .causal = true});
-  if (seen.size() > 1) feeds.seen = std::move(seen);
+  if (keys.seen.size() > 1) feeds.ring_keys = std::move(keys);
   feeds.positions = positions.to(settings.device);
   rows.give(feeds, settings);
   return feeds;

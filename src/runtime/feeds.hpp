@@ -33,11 +33,11 @@ struct MicroBatchFeeds {
   i64 T = 0, squared_lengths = 0;
   at::Tensor ids, positions, labels, weights, keys;
   std::vector<kernels::AttentionBlock> blocks;
-  /// With several ring ranks: what the queries of each see, and which of them this is.
-  std::vector<batch::SeenKeys> seen;
+  /// With several ring ranks: which keys pass between them, and which of them this is.
+  batch::KeyExchange ring_keys;
   int ring_rank = 0;
   /// Keys that are brought together here; 0: blocks count in the rank's own.
-  i64 seen_keys() const { return seen.empty() ? 0 : seen[static_cast<size_t>(ring_rank)].rows; }
+  i64 seen_keys() const { return ring_keys.seen.empty() ? 0 : ring_keys.seen[static_cast<size_t>(ring_rank)].rows; }
 };
 
 /// The keys of tokens are a function of this, the document's number in the step, and the position.
@@ -47,12 +47,14 @@ struct DropoutSeed {
 };
 
 /// How feeds are made. reads_tokens: whether the stage has inputs that depend on tokens. seed: for models with dropout.
+/// ring_hosts: of the ring ranks that pass keys to one another; empty: all are on one.
 struct FeedSettings {
   DType state = DType::f32;
   at::Device device{at::kCPU};
   bool reads_tokens = true;
   std::optional<DropoutSeed> seed = std::nullopt;
   int ring_rank = 0;
+  std::vector<int> ring_hosts{};
 };
 
 /// Inputs of a micro-batch on a ring rank. The label of a part's last token is the document's next one.

@@ -173,7 +173,7 @@ bool SegmentTimer::same(const Kind& a, const Kind& b) {
   return std::get<Sums>(a) == std::get<Sums>(b);
 }
 
-SegmentTimes SegmentTimer::at(i64 T, const KeyMoves* moves) const {
+SegmentTimes SegmentTimer::at(i64 T, const compiler::RingKeys* moves) const {
   SegmentTimes times;
   std::vector<std::optional<Piece>> pieces;  // nothing: of keys that nobody passes on
   for (const Kind& kind : kinds_) {
@@ -183,7 +183,7 @@ SegmentTimes SegmentTimer::at(i64 T, const KeyMoves* moves) const {
     }
     const auto* exchange = std::get_if<Exchange>(&kind);
     const auto* keys = std::get_if<Keys>(&kind);
-    if (keys && (!moves || moves->moves.empty())) {
+    if (keys && (!moves || !moves->any())) {
       pieces.emplace_back();
       continue;
     }
@@ -326,15 +326,27 @@ cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
   return cost::in_turn(own, cost::exchange_over(hardware_, placement_, messages));
 }
 
-cost::Exchange SegmentTimer::passed_on(const Keys& keys, const KeyMoves& moves) const {
-  std::vector<cost::Message> messages;
-  for (const auto& [from, to, tokens] : moves.moves)
+// Rounds of all positions side by side; gradients go backwards.
+cost::Exchange SegmentTimer::passed_on(const Keys& keys, const compiler::RingKeys& moves) const {
+  size_t rounds = 0;
+  for (const batch::KeyExchange& exchange : moves.exchanges) rounds = std::max(rounds, exchange.rounds.size());
+  cost::Exchange all;
+  for (size_t i = 0; i < rounds; ++i) {
+    const size_t round = keys.summed ? rounds - 1 - i : i;
+    std::vector<cost::Message> messages;
     for (size_t position = 0; position < keys.bytes.size(); ++position) {
-      const int source = moves.ranks[static_cast<size_t>(keys.summed ? to : from)][position],
-                target = moves.ranks[static_cast<size_t>(keys.summed ? from : to)][position];
-      messages.push_back({source, target, tokens * keys.bytes[position], keys.summed});
+      const auto& own_rounds = moves.exchanges[position].rounds;
+      if (round >= own_rounds.size()) continue;
+      for (const batch::KeyMessage& message : own_rounds[round]) {
+        const int from = moves.ranks[static_cast<size_t>(message.from)][position],
+                  to = moves.ranks[static_cast<size_t>(message.to)][position];
+        messages.push_back({keys.summed ? to : from, keys.summed ? from : to, message.count * keys.bytes[position],
+                            keys.summed});
+      }
     }
-  return cost::exchange_over(hardware_, placement_, messages);
+    all = cost::in_turn(all, cost::exchange_over(hardware_, placement_, messages));
+  }
+  return all;
 }
 
 // The sums of a chunk of tokens after those of another: each a reduction and a gather.

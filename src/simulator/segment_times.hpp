@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cluster/hardware.hpp"
+#include "compiler/ring_keys.hpp"
 #include "cost/exchange.hpp"
 #include "ir/code.hpp"
 
@@ -39,16 +40,6 @@ struct SegmentTimes {
   std::vector<Piece> pieces;
   std::vector<cost::Exchange> exchanges;  // each kind once
   std::vector<UnitMark> awaits, releases;
-};
-
-/// Keys that ring ranks pass to one another in each attention of a segment. ranks: [ring rank][position].
-struct KeyMoves {
-  struct Move {
-    int from = 0, to = 0;  // ring ranks
-    i64 tokens = 0;
-  };
-  std::vector<Move> moves;
-  std::vector<std::vector<int>> ranks;
 };
 
 /// A part of a segment in which the same goes on: computing, an exchange (of SegmentTimes::exchanges), or both.
@@ -89,7 +80,7 @@ class SegmentTimer {
                const cluster::Hardware& hardware, const cluster::Cluster& placement);
   /// Of a micro-batch of T tokens. keys: what ring ranks pass on meanwhile; null: nothing.
   /// errors  UserError if the device has no rates for a data type
-  SegmentTimes at(i64 T, const KeyMoves* keys = nullptr) const;
+  SegmentTimes at(i64 T, const compiler::RingKeys* keys = nullptr) const;
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:
@@ -129,7 +120,7 @@ class SegmentTimer {
   Piece measured(const cluster::OperatorTable& table, const ir::LocalWork& local, i64 T) const;
   cost::Exchange exchanged(const Exchange& exchange, i64 T) const;
   cost::Exchange statistic_sums(const Sums& sums, i64 T) const;
-  cost::Exchange passed_on(const Keys& keys, const KeyMoves& moves) const;
+  cost::Exchange passed_on(const Keys& keys, const compiler::RingKeys& moves) const;
   void add_keys(const ir::Instr& instr, i64 ir::KeyBytes::*bytes);
 
   const ir::StageCode& stage_;

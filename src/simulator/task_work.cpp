@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "batch/key_exchange.hpp"
 #include "compiler/holdings.hpp"
 #include "cost/compute_cost.hpp"
 
@@ -199,15 +198,7 @@ const TaskWork::RingSegment& TaskWork::on_ring(const Task& t) {
   const auto [it, fresh] = ring_segments_.try_emplace(segment_key(t));
   if (!fresh) return it->second;
   const batch::MicroBatch& mb = micro_batch(t);
-  KeyMoves keys;
-  const std::vector<batch::SeenKeys> seen = batch::key_exchange(mb);
-  for (size_t to = 0; to < seen.size(); ++to) {
-    keys.ranks.push_back(strategy_of(t).code_ranks(t.replica, t.stage, static_cast<int>(to)));
-    std::map<int, i64> tokens;
-    for (const batch::KeyRows& rows : seen[to].from) tokens[rows.holder] += rows.count;
-    for (const auto& [from, count] : tokens)
-      if (from != static_cast<int>(to)) keys.moves.push_back({from, static_cast<int>(to), count});
-  }
+  const compiler::RingKeys keys = compiler::ring_keys(strategy_of(t), t.replica, t.stage, mb, plans_.cluster());
   double longest = -1;
   for (size_t ring = 0; ring < mb.T.size(); ++ring) {
     std::optional<SegmentTimer>& timer = ring_timers_[{&stage_of(t), t.pass, t.piece, keys.ranks[ring]}];

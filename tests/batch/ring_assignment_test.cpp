@@ -11,6 +11,7 @@
 #include <random>
 
 #include "base/errors.hpp"
+#include "batch/key_exchange.hpp"
 
 namespace switchyard::batch {
 namespace {
@@ -37,15 +38,16 @@ std::vector<RingLoad> loads_of(const std::vector<i64>& lengths, const std::vecto
       loads[rank].pairs += attention_pairs(piece);
     }
   }
-  for (const PlacedDocument& document : documents) {
-    const std::vector<ReceivedKeys> keys = received_keys(document, ring.ranks_per_host);
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      RingLoad& load = loads[static_cast<std::size_t>(document.span.first) + i];
-      load.keys.inside += keys[i].inside;
-      load.keys.across += keys[i].across;
-      load.steps = std::max(load.steps, document.span.degree - 1);
+  std::vector<int> hosts(loads.size());
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) hosts[rank] = static_cast<int>(rank) / ring.ranks_per_host;
+  for (const std::vector<KeyMessage>& round : key_exchange(micro_batch, hosts).rounds)
+    for (const KeyMessage& message : round) {
+      const auto from = static_cast<std::size_t>(message.from), to = static_cast<std::size_t>(message.to);
+      (hosts[from] == hosts[to] ? loads[to].keys.inside : loads[to].keys.across) += message.count;
     }
-  }
+  for (const Span& span : spans)
+    for (int rank = span.first; rank < span.first + span.degree; ++rank)
+      loads[static_cast<std::size_t>(rank)].steps = std::max(loads[static_cast<std::size_t>(rank)].steps, span.degree - 1);
   return loads;
 }
 

@@ -75,14 +75,18 @@ TEST(PrintDocuments, APhaseWithoutBucketIsAFault) {
 }
 
 TEST(PrintDocuments, has_a_line_for_each_ring_rank_with_its_keys) {
-  const std::vector<i64> lengths{32, 4};
-  const std::vector<batch::BucketSpec> buckets{{.max_length = 36, .strategy = 0, .rings = {{.ranks = 2}}}};
-  const batch::MicroBatch shared{{20, 16}, {{{0, 0, 8, 1}, {0, 24, 8, 1}, {1, 0, 4, 1}}, {{0, 8, 16, 1}}}};
+  const std::vector<i64> lengths{36, 4};
+  const std::vector<batch::BucketSpec> buckets{{.max_length = 36, .strategy = 0, .rings = {{.ranks = 3, .ranks_per_host = 2}}}};
+  // The third rank is on another host: the first one gets its keys and passes them on.
+  const batch::MicroBatch shared =
+      batch::lay_out(std::vector<batch::PlacedDocument>{{0, 36, {0, 3}}, {1, 4, {0, 1}}}, 3, 1);
   const std::string text =
-      print_documents({.phases = {{.replica = {{shared}}}}}, lengths, buckets, {}, std::vector<std::string>{"ring=2"});
-  EXPECT_THAT(text, HasSubstr("replica.micro-batch.ring rank, its tokens, query-key pairs, keys from other ranks"));
-  EXPECT_THAT(text, HasSubstr("     0.0.0        20            274        16: 0 (0..8), 0 (24..32), 1 (4)\n"
-                              "     0.0.1        16            264         8: 0 (8..24)\n"));
+      print_documents({.phases = {{.replica = {{shared}}}}}, lengths, buckets, {}, std::vector<std::string>{"ring=3"});
+  EXPECT_THAT(text, HasSubstr("replica.micro-batch.ring rank, its tokens, query-key pairs, keys from ranks of its host, "
+                              "from\nanother host, document (tokens, or first..end of a part)\n"));
+  EXPECT_THAT(text, HasSubstr("     0.0.0        16            232        12        12: 0 (0..6), 0 (30..36), 1 (4)\n"
+                              "     0.0.1        12            222        18         0: 0 (6..12), 0 (24..30)\n"
+                              "     0.0.2        12            222         0        12: 0 (12..24)\n"));
 }
 
 }  // namespace

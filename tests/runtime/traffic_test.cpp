@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include "compiler/ring_keys.hpp"
 #include "tiny_job.hpp"
 
 namespace switchyard::runtime {
@@ -87,12 +88,12 @@ Traffic announced(const ir::Segment& segment, int piece, const ir::StageCode& st
   return bytes;
 }
 
-// A run of the program: its segment, and the ranks of its code by ring rank.
+// A run of the program: its segment, and what its ring ranks pass to one another.
 struct Run {
   const ir::Task& task;
   const ir::StageCode& stage;
   const batch::MicroBatch& micro_batch;
-  std::vector<std::vector<int>> ranks{};
+  compiler::RingKeys keys;
 };
 
 std::vector<Run> runs_of(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
@@ -101,11 +102,11 @@ std::vector<Run> runs_of(const ir::Program& program, const batch::StepPlan& plan
     if (task.kind != ir::TaskKind::run) continue;
     const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(task.phase)];
     const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
-    Run& run = runs.emplace_back(
-        Run{task, strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)],
-            phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)]});
-    for (int ring = 0; ring < strategy.ring_ranks(task.replica); ++ring)
-      run.ranks.push_back(strategy.code_ranks(task.replica, task.stage, ring));
+    const batch::MicroBatch& micro_batch =
+        phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)];
+    runs.push_back({task, strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)],
+                    micro_batch,
+                    compiler::ring_keys(strategy, task.replica, task.stage, micro_batch, plans.cluster())});
   }
   return runs;
 }
@@ -113,8 +114,8 @@ std::vector<Run> runs_of(const ir::Program& program, const batch::StepPlan& plan
 Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
   Traffic bytes{};
   for (const Run& run : runs_of(program, plan, plans))
-    for (size_t ring = 0; ring < run.ranks.size(); ++ring)
-      bytes = bytes + announced(run.stage.segment(run.task.pass), run.task.piece, run.stage, run.ranks[ring],
+    for (size_t ring = 0; ring < run.keys.ranks.size(); ++ring)
+      bytes = bytes + announced(run.stage.segment(run.task.pass), run.task.piece, run.stage, run.keys.ranks[ring],
                                 run.micro_batch.T[ring], plans.cluster());
   return bytes;
 }
@@ -123,18 +124,17 @@ Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& pl
 Traffic announced_keys(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
   Traffic bytes{};
   for (const Run& run : runs_of(program, plan, plans)) {
-    const auto seen = batch::key_exchange(run.micro_batch);
     const ir::Segment& segment = run.stage.segment(run.task.pass);
     const ir::PieceRange range = ir::range_of(segment, run.task.piece);
     for (size_t i = range.first; i < range.end; ++i)
-      for (size_t position = 0; position < run.ranks[0].size(); ++position)
-        for (size_t to = 0; to < seen.size(); ++to)
-          for (const batch::KeyRows& rows : seen[to].from)
-            if (rows.holder != static_cast<int>(to)) {
-              const int holder = run.ranks[static_cast<size_t>(rows.holder)][position];
-              bytes[static_cast<size_t>(plans.cluster().link(holder, run.ranks[to][position]))] +=
-                  rows.count * ir::key_bytes(run.stage, segment.code[i], static_cast<int>(position)).all();
-            }
+      for (size_t position = 0; position < run.keys.exchanges.size(); ++position)
+        for (const auto& round : run.keys.exchanges[position].rounds)
+          for (const batch::KeyMessage& message : round) {
+            const int from = run.keys.ranks[static_cast<size_t>(message.from)][position],
+                      to = run.keys.ranks[static_cast<size_t>(message.to)][position];
+            bytes[static_cast<size_t>(plans.cluster().link(from, to))] +=
+                message.count * ir::key_bytes(run.stage, segment.code[i], static_cast<int>(position)).all();
+          }
   }
   return bytes;
 }

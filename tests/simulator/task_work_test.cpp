@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "batch/ring_map.hpp"
 #include "simple_steps.hpp"
 
 namespace switchyard::simulator {
@@ -130,6 +131,29 @@ TEST(TaskWorkOnARing, keys_pass_in_each_attention_and_their_gradients_come_back)
       if (piece.what == Activity::communication) passed_on += piece.fixed;
     EXPECT_GT(keys, 0);
     EXPECT_NEAR(passed_on, keys, 1e-12) << name_of(pass);
+  }
+}
+
+// Chunks of 4 tokens on two hosts of two ranks: each rank of the first host gets 8 keys from the other one, which sees
+// 4 of each, and passes them on.
+TEST(TaskWorkOnARing, keys_cross_to_a_host_once) {
+  const batch::MicroBatch shared =
+      batch::lay_out(std::vector<batch::PlacedDocument>{{0, 32, {0, 4}}}, 4, 1);
+  const RingStep ring("ring=4", 2, 2, shared);
+  cluster::Hardware hardware = arithmetic_only(2, 2);
+  hardware.intra_host.bandwidth = {1e9};
+  hardware.inter_host->bandwidth = {1e6};
+  KnownSegments known;
+  TaskWork work(ring.step.plan, ring.plans, hardware, known);
+  for (const Pass pass : {Pass::F, Pass::BW}) {
+    const ir::StageCode& code = ring.plans.strategies()[0].groups[0].stages[0];
+    double across = 0, passed_on = 0;
+    for (const ir::Instr& instr : code.segment(pass).code)
+      across += 8 * static_cast<double>(ir::key_bytes(code, instr, 0).all()) / 1e6;
+    for (const Piece& piece : work.segment(ring.run(pass)).times->pieces)
+      if (piece.what == Activity::communication) passed_on += piece.fixed;
+    EXPECT_GT(passed_on, across);
+    EXPECT_LT(passed_on, 1.01 * across) << name_of(pass);
   }
 }
 

@@ -46,8 +46,7 @@ void run_attention_dx(KernelCall& call) {
   const i64 D = call.op<ir::AttentionDx>().head_dim();
   const at::Tensor lse = call.in[5].view({call.in[5].size(1), call.in[5].size(0)});
   KeyTransfer keys(call);
-  std::pair<at::Tensor, at::Tensor> seen = keys.gathered(call.in[2], call.in[3]),
-                                    gradients = keys.gradients(call.out[1], call.out[2]);
+  KeyTransfer::Pair seen = keys.gathered(call.in[2], call.in[3]), gradients = keys.gradients(call.out[1], call.out[2]);
   kernels::attention_backward(call.out[0], gradients.first, gradients.second, call.in[0], call.in[1], seen.first,
                               seen.second, call.in[4], lse, call.feeds.blocks, static_cast<int>(D), scale_of(D));
   seen = {};  // before the sums take memory

@@ -1,0 +1,28 @@
+#include "compiler/ring_keys.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace switchyard::compiler {
+
+bool RingKeys::any() const {
+  return std::ranges::any_of(exchanges, [](const batch::KeyExchange& exchange) { return !exchange.rounds.empty(); });
+}
+
+RingKeys ring_keys(const CompiledStrategy& strategy, int replica, int stage, const batch::MicroBatch& micro_batch,
+                   const cluster::Cluster& cluster) {
+  RingKeys keys;
+  for (int ring = 0; ring < strategy.ring_ranks(replica); ++ring)
+    keys.ranks.push_back(strategy.code_ranks(replica, stage, ring));
+  std::map<std::vector<int>, size_t> known;  // positions by the hosts of their ring ranks
+  for (size_t position = 0; position < keys.ranks[0].size(); ++position) {
+    std::vector<int> peers;
+    for (const std::vector<int>& ranks : keys.ranks) peers.push_back(ranks[position]);
+    const std::vector<int> hosts = layout::host_pattern(peers, cluster);
+    const auto [at, fresh] = known.try_emplace(hosts, position);
+    keys.exchanges.push_back(fresh ? batch::key_exchange(micro_batch, hosts) : keys.exchanges[at->second]);
+  }
+  return keys;
+}
+
+}  // namespace switchyard::compiler

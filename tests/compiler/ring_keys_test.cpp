@@ -1,0 +1,51 @@
+#include "compiler/ring_keys.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "batch/ring_map.hpp"
+#include "small_models.hpp"
+
+namespace switchyard::compiler {
+namespace {
+
+using testing::ElementsAre;
+
+Plans plans_of(const std::string& spec, const std::vector<int>& host) {
+  cluster::Cluster cluster = cluster::uniform(1, static_cast<int>(host.size()));
+  cluster.host = host;
+  return Plans(training_graph(small_llama()), {config::strategy_from_spec(spec, cluster.ranks(), small_llama().layers)}, 0,
+               cluster, switching::Planner::relay);
+}
+
+const batch::MicroBatch kShared{{16, 16}, {{{0, 0, 8, 1}, {0, 24, 8, 1}}, {{0, 8, 16, 1}}}};
+
+TEST(RingKeys, pass_between_the_ranks_at_the_same_position) {
+  const Plans plans = plans_of("tp=2,ring=2", {0, 0, 0, 0});
+  const RingKeys keys = ring_keys(plans.strategies()[0], 0, 0, kShared, plans.cluster());
+  EXPECT_THAT(keys.ranks, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  ASSERT_EQ(keys.exchanges.size(), 2u);
+  EXPECT_TRUE(keys.any());
+  for (const batch::KeyExchange& exchange : keys.exchanges)
+    EXPECT_EQ(exchange.rounds, batch::key_exchange(kShared).rounds);
+}
+
+// Of the ring ranks 0 to 2, the first two are on a host at position 0, and the last two at position 1.
+TEST(RingKeys, of_each_position_follow_the_hosts_there) {
+  const Plans plans = plans_of("tp=2,ring=3", {0, 0, 0, 1, 1, 1});
+  const batch::MicroBatch micro_batch =
+      batch::lay_out(std::vector<batch::PlacedDocument>{{0, 36, {0, 3}}}, 3, 2);
+  const RingKeys keys = ring_keys(plans.strategies()[0], 0, 0, micro_batch, plans.cluster());
+  EXPECT_EQ(keys.exchanges.at(0).rounds, batch::key_exchange(micro_batch, std::vector<int>{0, 0, 1}).rounds);
+  EXPECT_EQ(keys.exchanges.at(1).rounds, batch::key_exchange(micro_batch, std::vector<int>{0, 1, 1}).rounds);
+  EXPECT_NE(keys.exchanges[0].rounds, keys.exchanges[1].rounds);
+}
+
+TEST(RingKeys, of_whole_documents_are_none) {
+  const Plans plans = plans_of("ring=2", {0, 1});
+  const batch::MicroBatch whole{{16, 16}, {{{0, 0, 16, 1}}, {{1, 0, 16, 1}}}};
+  EXPECT_FALSE(ring_keys(plans.strategies()[0], 0, 0, whole, plans.cluster()).any());
+}
+
+}  // namespace
+}  // namespace switchyard::compiler
