@@ -86,6 +86,7 @@ std::vector<std::pair<std::string, double>> scalars(const StepRecord& record) {
   if (!record.predicted_peak_memory.empty())
     add("predicted_peak_bytes", std::ranges::max(record.predicted_peak_memory).count);
   if (!record.peak_memory_bound.empty()) add("peak_bound_bytes", std::ranges::max(record.peak_memory_bound).count);
+  if (!record.emulated.empty()) add("emulated", 1);
   add("skipped", record.skipped);
   return scalars;
 }

@@ -70,7 +70,8 @@ std::string to_string(const ValidationRecord& record);
 /// loss/NAME and tokens/NAME of each source, emulated (the cluster), skipped. Absent values are left out.
 nlohmann::ordered_json to_json(const StepRecord& record);
 
-/// The same as (tag, value) for TensorBoard: "train/loss" and so on, "train/peak_bytes" the largest over the ranks.
+/// The same as (tag, value) for TensorBoard: "train/loss" and so on, "train/peak_bytes" the largest over the ranks, and
+/// "train/emulated" 1 where times are emulated.
 std::vector<std::pair<std::string, double>> scalars(const StepRecord& record);
 
 }  // namespace switchyard::train

@@ -201,12 +201,11 @@ void StepRecorder::write_timeline(const std::vector<std::vector<simulator::Trace
                                   const ir::Program& program) {
   files_.run("timeline", [&](const auto&) {
     if (!log_ || job_.run.out.empty()) return;
-    files::write_text(job_.run.out + "/timeline.json",
-                      simulator::trace_of(program, spans,
-                                          {{"step", step_},
-                                           {"hosts", fabric_.cluster().host},
-                                           {"overlap_collectives", fabric_.cluster().overlaps_collectives}}) +
-                          "\n");
+    nlohmann::json about{{"step", step_},
+                         {"hosts", fabric_.cluster().host},
+                         {"overlap_collectives", fabric_.cluster().overlaps_collectives}};
+    if (emulation_) about["emulated"] = job_.run.emulate;
+    files::write_text(job_.run.out + "/timeline.json", simulator::trace_of(program, spans, about) + "\n");
   });
 }
 

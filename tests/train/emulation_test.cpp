@@ -82,6 +82,7 @@ TEST_F(EmulationTest, writes_the_timeline_of_the_cluster) {
   EXPECT_LE(end / 1e6, lines[1].at("seconds").get<double>() + 1e-6);
   EXPECT_GT(end / 1e6, 0.5 * lines[1].at("seconds").get<double>());
   EXPECT_EQ(timeline.at("otherData").at("hosts"), nlohmann::json({0, 1}));
+  EXPECT_EQ(timeline.at("otherData").at("emulated"), "2x1:100kbit/s,1Gbit/s,1GiB");
 }
 
 TEST_F(EmulationTest, is_refused_where_ranks_are_no_cores_of_this_process) {

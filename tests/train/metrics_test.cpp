@@ -1,5 +1,6 @@
 #include "train/metrics.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -51,12 +52,13 @@ TEST(Metrics, WhatWasNotMeasuredIsLeftOut) {
   EXPECT_EQ(scalars(record).size(), scalars(example()).size() - 3);
 }
 
-TEST(Metrics, AnEmulatedClusterIsNamedInTheLogAndIsNoScalar) {
+TEST(Metrics, EmulatedTimesAreMarkedInTheLogAndAsAScalar) {
   StepRecord record;
   EXPECT_FALSE(to_json(record).contains("emulated"));
   record.emulated = "2x4";
   EXPECT_EQ(to_json(record).at("emulated"), "2x4");
-  EXPECT_EQ(scalars(record).size(), scalars(StepRecord{}).size());
+  EXPECT_THAT(scalars(record), testing::Contains(std::pair(std::string("train/emulated"), 1.0)));
+  EXPECT_EQ(scalars(record).size(), scalars(StepRecord{}).size() + 1);
 }
 
 TEST(Metrics, SourcesHaveTheirLossAndTokensByName) {
