@@ -34,12 +34,14 @@ struct RingLoad {
 /// ranks of a host.
 using KnownLoads = std::unordered_map<std::tuple<i64, int, int, bool, int>, std::vector<RingLoad>, TupleHash>;
 
-/// The ring ranks of a replica. Each has room for `capacity` tokens; ranks_per_host of them are a host. known: what
-/// assignments share, one after the other; null: nothing.
+/// The ring ranks of a replica. Each has room for `capacity` tokens; ranks_per_host of them are a host. key_bytes: of a
+/// token's keys, values and gradients between two ring ranks, in all passes. known: what assignments share, one after
+/// the other; null: nothing.
 struct Ring {
   int ranks = 1, ranks_per_host = 1;
   i64 capacity = 0;
   RingCosts costs{};
+  i64 key_bytes = 0;
   std::shared_ptr<KnownLoads> known{};
 };
 

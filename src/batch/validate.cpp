@@ -174,43 +174,4 @@ double padding_share(const StepPlan& plan) {
   return all == 0 ? 0.0 : static_cast<double>(all - used) / static_cast<double>(all);
 }
 
-std::vector<double> replica_work(const PhasePlan& phase, std::span<const i64> lengths, const WorkModel& work) {
-  std::vector<double> out;
-  for (const auto& replica : phase.replica) {
-    double sum = 0;
-    for (const MicroBatch& micro_batch : replica)
-      for (const auto& shard : micro_batch.shard)
-        for (const Piece& piece : shard)
-          // A ring shard holds its share of the document's work.
-          if (piece.doc >= 0) {
-            const i64 length = lengths[static_cast<std::size_t>(piece.doc)];
-            sum += work(length) * static_cast<double>(piece.count) / static_cast<double>(length);
-          }
-    out.push_back(sum);
-  }
-  return out;
-}
-
-Balance balance_of(const PhasePlan& phase, std::span<const i64> lengths, const BucketSpec& bucket,
-                   const WorkModel& work) {
-  Balance balance{.share = replica_work(phase, lengths, work)};
-  double total = 0, speeds = 0, fastest = 0, heaviest = 0;
-  for (size_t r = 0; r < balance.share.size(); ++r) {
-    const double speed = bucket.pipelines.empty() ? 1 : bucket.pipelines[r].speed;
-    total += balance.share[r];
-    balance.share[r] /= speed;
-    speeds += speed;
-    fastest = std::max(fastest, speed);
-  }
-  for (const auto& replica : phase.replica)
-    for (const MicroBatch& micro_batch : replica)
-      for (const auto& shard : micro_batch.shard)
-        for (const Piece& piece : shard)
-          if (piece.doc >= 0) heaviest = std::max(heaviest, work(lengths[static_cast<size_t>(piece.doc)]));
-  if (total == 0) return balance;
-  for (double& share : balance.share) share *= speeds / total;
-  balance.bound = std::max(1.0, heaviest / fastest * speeds / total);
-  return balance;
-}
-
 }  // namespace switchyard::batch

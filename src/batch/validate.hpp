@@ -1,9 +1,7 @@
-// Proof that a step plan is right, and figures of how good it is.
+// Proof that a step plan is right, and how much of it is padding.
 #pragma once
 
-#include <algorithm>
 #include <span>
-#include <vector>
 
 #include "base/dtype.hpp"
 #include "batch/planner.hpp"
@@ -21,18 +19,5 @@ void validate(const StepPlan& plan, std::span<const i64> lengths, std::span<cons
 
 /// Padding tokens over all tokens of the plan's micro-batches; 0 for an empty plan.
 double padding_share(const StepPlan& plan);
-
-/// Work per replica of a phase, padding left out.
-std::vector<double> replica_work(const PhasePlan& phase, std::span<const i64> lengths, const WorkModel& work);
-
-/// How evenly a phase uses its replicas. share: the work of each divided by its speed, in units of an even share. No
-/// assignment of whole documents has less than `bound` at its slowest replica.
-struct Balance {
-  std::vector<double> share;
-  double bound = 1;
-  double slowest() const { return *std::max_element(share.begin(), share.end()); }
-};
-Balance balance_of(const PhasePlan& phase, std::span<const i64> lengths, const BucketSpec& bucket,
-                   const WorkModel& work);
 
 }  // namespace switchyard::batch

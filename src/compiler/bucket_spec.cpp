@@ -20,8 +20,8 @@ i64 context_parallel_multiple(const config::Strategy& strategy) {
   return multiple;
 }
 
-// All stages: what the ring ranks of a pipeline do for a micro-batch.
-batch::RingCosts costs_of(const CompiledStrategy& s, size_t group) {
+// All stages: what the ring ranks of a pipeline do for a micro-batch. Only costs and bytes are set.
+batch::Ring ring_of(const CompiledStrategy& s, size_t group) {
   StageCost cost;
   i64 key_bytes = 0;
   int exchanges = 0;
@@ -35,7 +35,7 @@ batch::RingCosts costs_of(const CompiledStrategy& s, size_t group) {
           ++exchanges;
         }
   }
-  return ring_costs(cost, key_bytes, exchanges);
+  return {.costs = ring_costs(cost, key_bytes, exchanges), .key_bytes = key_bytes};
 }
 
 // So many ring ranks in a row are on one host; of ranks that don't fill hosts evenly, all count as one host's.
@@ -60,9 +60,9 @@ std::vector<batch::Ring> rings_of(const CompiledStrategy& s, const cluster::Clus
   if (!any) return rings;
   for (size_t replica = 0; replica < s.replicas.size(); ++replica) {
     const int number = static_cast<int>(replica);
-    rings.push_back({.ranks = s.ring_ranks(number),
-                     .ranks_per_host = ring_ranks_per_host(s, number, cluster),
-                     .costs = costs_of(s, static_cast<size_t>(s.replicas[replica].group))});
+    batch::Ring& ring = rings.emplace_back(ring_of(s, static_cast<size_t>(s.replicas[replica].group)));
+    ring.ranks = s.ring_ranks(number);
+    ring.ranks_per_host = ring_ranks_per_host(s, number, cluster);
   }
   return rings;
 }

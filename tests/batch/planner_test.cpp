@@ -12,6 +12,7 @@
 
 #include "../message_of.hpp"
 #include "base/errors.hpp"
+#include "batch/balance.hpp"
 #include "batch/validate.hpp"
 
 namespace switchyard::batch {

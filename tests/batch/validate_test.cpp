@@ -1,3 +1,4 @@
+#include "batch/balance.hpp"
 #include "batch/validate.hpp"
 
 #include <gmock/gmock.h>
@@ -187,26 +188,6 @@ TEST(Validate, PaddedDocumentsAreChecked) {
   EXPECT_THAT(error(), HasSubstr("9 tokens padded to 14, more than a multiple of 2"));
   shard = {{0, 0, 5, 1}, {-1, 0, 3, 1}, {-1, 0, 2, 1}, {1, 0, 4, 1}};
   EXPECT_THAT(error(), HasSubstr("padding that is not last"));
-}
-
-TEST(BalanceOf, TheSlowestReplicaIsComparedWithAnEvenShareAndTheHeaviestDocument) {
-  // Work 6, 3 and 3 on two replicas of equal speed: 9 and 3, where 6 each would be even.
-  const PhasePlan phase{.strategy = 0,
-                        .replica = {{{.T = {9}, .shard = {{{0, 0, 6, 1}, {1, 0, 3, 1}}}}},
-                                    {{.T = {4}, .shard = {{{2, 0, 3, 1}, {-1, 0, 1, 1}}}}}}};
-  BucketSpec bucket{.max_length = 8, .replicas = 2};
-  Balance balance = balance_of(phase, std::vector<i64>{6, 3, 3}, bucket, {});
-  EXPECT_THAT(balance.share, ElementsAre(testing::DoubleEq(1.5), testing::DoubleEq(0.5)));
-  EXPECT_DOUBLE_EQ(balance.bound, 1);
-  // With three times the speed the first has as much time as the second; the document of 6 takes 2/3 of that.
-  bucket.pipelines = {{.speed = 3}, {.speed = 1}};
-  EXPECT_DOUBLE_EQ(balance_of(phase, std::vector<i64>{6, 3, 3}, bucket, {}).slowest(), 1);
-  // Squares, 36 + 9 and 9: the document of 6 alone is above 27.
-  bucket.pipelines = {};
-  balance = balance_of(phase, std::vector<i64>{6, 3, 3}, bucket, {.linear = 0, .quadratic = 1});
-  EXPECT_DOUBLE_EQ(balance.slowest(), 45.0 / 27);
-  EXPECT_DOUBLE_EQ(balance.bound, 36.0 / 27);
-  EXPECT_THAT(balance_of({.replica = {{}, {}}}, {}, bucket, {}).share, ElementsAre(0, 0)) << "no documents";
 }
 
 class ValidateRing : public testing::Test {
