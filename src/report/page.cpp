@@ -120,6 +120,43 @@ Json to_json(const BucketRow& row) {
           {"measured_seconds", maybe(row.measured_seconds)}};
 }
 
+// A piece as document, first token and number of tokens; of padding the document is -1.
+Json to_json(const batch::RingPlace& place) {
+  return {{"pieces", list(place.pieces, [](const batch::Piece& p) { return Json{p.doc, p.first, p.count}; })},
+          {"tokens", place.tokens},
+          {"padding", place.padding},
+          {"pairs", place.pairs},
+          {"keys", place.keys},
+          {"key_bytes", place.key_bytes},
+          {"share", place.share}};
+}
+
+Json to_json(const batch::ReplicaPlaces& replica) {
+  return {{"documents", replica.documents},
+          {"tokens", replica.tokens},
+          {"padding", replica.padding},
+          {"pairs", replica.pairs},
+          {"share", replica.share},
+          {"micro_batches", list(replica.micro_batches, [](const std::vector<batch::RingPlace>& ranks) {
+             return list(ranks, [](const batch::RingPlace& place) { return to_json(place); });
+           })}};
+}
+
+Json to_json(const Documents& documents) {
+  Json phases = Json::array();
+  for (size_t p = 0; p < documents.phases.size(); ++p) {
+    const batch::PhasePlaces& phase = documents.phases[p];
+    phases.push_back({{"strategy", documents.strategies[p]},
+                      {"max_length", phase.max_length},
+                      {"documents", phase.documents},
+                      {"ring", phase.ring},
+                      {"slowest", phase.slowest},
+                      {"bound", phase.bound},
+                      {"replicas", list(phase.replicas, [](const auto& replica) { return to_json(replica); })}});
+  }
+  return {{"step", documents.step}, {"lengths", documents.lengths}, {"phases", phases}};
+}
+
 Json to_json(const Matrix& matrix) {
   Json cells = Json::array();
   for (const Matrix::Cell& cell : matrix.cells) cells.push_back({cell.from, cell.to, cell.bytes});
@@ -139,6 +176,7 @@ Json to_json(const Run& run) {
   json["timelines"] = list(run.timelines, [](const Timeline& timeline) { return to_json(timeline); });
   json["memory"] = run.memory ? to_json(*run.memory) : Json(nullptr);
   json["buckets"] = list(run.buckets, [](const BucketRow& row) { return to_json(row); });
+  json["documents"] = run.documents ? to_json(*run.documents) : Json(nullptr);
   json["links"] = list(run.links, [](const LinkUse& use) {
     return Json{{"what", use.what}, {"intra", use.intra}, {"inter", use.inter}};
   });

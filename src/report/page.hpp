@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "batch/document_places.hpp"
 #include "compiler/memory.hpp"
 
 namespace switchyard::report {
@@ -114,6 +115,14 @@ struct BucketRow {
   }
 };
 
+/// Where the documents of the step shown lie. lengths: tokens of each document; strategies: names, of each phase.
+struct Documents {
+  i64 step = 1;
+  std::vector<i64> lengths{};
+  std::vector<std::string> strategies{};
+  std::vector<batch::PhasePlaces> phases{};
+};
+
 /// Bytes that all ranks send in a step, by class of link.
 struct LinkUse {
   std::string what{};
@@ -184,6 +193,7 @@ struct Run {
   std::vector<Timeline> timelines{};
   std::optional<Memory> memory{};
   std::vector<BucketRow> buckets{};
+  std::optional<Documents> documents{};
   std::vector<LinkUse> links{};
   std::vector<Matrix> matrices{};
   std::vector<Candidate> candidates{};

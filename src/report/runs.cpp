@@ -92,6 +92,7 @@ TaskStart task_start(const PlannedView& step, const Timeline* measured) {
 // start: null if the start times of tasks are unknown; then memory over time is missing.
 void add_plan(Run& run, const PlannedView& step, const TaskStart* start) {
   run.buckets = bucket_rows(*step.job, *step.plan, *step.plans, *step.lengths);
+  run.documents = documents_of(*step.job, *step.plan, *step.plans, *step.lengths);
   run.links = link_uses(*step.program, *step.plan, *step.plans);
   run.matrices = switch_matrices(*step.plan, *step.plans);
   if (start) run.memory = memory_of(*step.program, *step.plan, *step.plans, *start, kMostCurves);

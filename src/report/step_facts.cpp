@@ -22,7 +22,7 @@ const CompiledStrategy& strategy_of(const Plans& plans, const batch::StepPlan& p
   return plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)];
 }
 
-i64 documents_of(const batch::MicroBatch& mb) {
+i64 number_of_documents(const batch::MicroBatch& mb) {
   std::set<i64> documents;
   for (const auto& shard : mb.shard)
     for (const batch::Piece& piece : shard)
@@ -177,7 +177,7 @@ std::vector<PhaseLabel> phase_labels(const batch::StepPlan& plan, const Plans& p
     for (const compiler::Replica& replica : compiled.replicas) label.group.push_back(replica.group);
     for (const std::vector<batch::MicroBatch>& replica : plan.phases[phase].replica) {
       std::vector<MicroBatchLabel>& micro_batches = label.micro_batches.emplace_back();
-      for (const batch::MicroBatch& mb : replica) micro_batches.push_back({documents_of(mb), batch::tokens(mb)});
+      for (const batch::MicroBatch& mb : replica) micro_batches.push_back({number_of_documents(mb), batch::tokens(mb)});
     }
   }
   return labels;
@@ -206,6 +206,16 @@ std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan
         rows[static_cast<size_t>(phase.strategy)].computed += batch::tokens(mb);
       }
   return rows;
+}
+
+Documents documents_of(const config::Job& job, const batch::StepPlan& plan, const Plans& plans,
+                       const std::vector<i64>& lengths) {
+  Documents documents{.step = plan.step + 1, .lengths = lengths};
+  documents.phases = batch::document_places(plan, lengths, compiler::bucket_specs(job, plans),
+                                            compiler::work_model(job.model.config));
+  for (size_t phase = 0; phase < plan.phases.size(); ++phase)
+    documents.strategies.push_back(strategy_of(plans, plan, static_cast<int>(phase)).strategy.name);
+  return documents;
 }
 
 void add_times(std::vector<BucketRow>& rows, const batch::StepPlan& plan, const Timeline& timeline) {

@@ -21,6 +21,10 @@ std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan
 /// Sets the seconds of the buckets that run in `timeline`, separately for predicted and measured tracks.
 void add_times(std::vector<BucketRow>& rows, const batch::StepPlan& plan, const Timeline& timeline);
 
+/// Where the step's documents lie.
+Documents documents_of(const config::Job& job, const batch::StepPlan& plan, const compiler::Plans& plans,
+                       const std::vector<i64>& lengths);
+
 /// Bytes sent in a training step: inside stages, between stages, parameters to the next strategy, gradients to home,
 /// parameters and gradients of single runs, keys and values between ring ranks.
 /// The few bytes of the batch plan and the norm are omitted.

@@ -55,6 +55,17 @@ TEST(Page, as_json_has_every_figure_and_null_for_what_is_absent) {
       1000, "run.memory_budget", {{{0}, {0.0, 0.5}, {{1, 2, 3, 4, 5, 6, 7, 8}, {8, 7, 6, 5, 4, 3, 2, 1}}}}, {36}, {35}};
   run.buckets.push_back(
       {.strategy = "1,2,2", .max_length = 64, .documents = 2, .tokens = 90, .computed = 100, .measured_seconds = 0.25});
+  const batch::RingPlace place{.pieces = {{0, 2, 4, 1}, {-1, 0, 1, 1}},
+                               .tokens = 5,
+                               .padding = 1,
+                               .keys = 2,
+                               .key_bytes = 48,
+                               .pairs = 18,
+                               .share = 1.5};
+  batch::PhasePlaces phase{.max_length = 64, .documents = 1, .ring = true, .slowest = 1.25, .bound = 1.125};
+  phase.replicas.push_back(
+      {.documents = 1, .tokens = 9, .padding = 1, .pairs = 36, .share = 1.25, .micro_batches = {{place}}});
+  run.documents = Documents{.step = 2, .lengths = {8}, .strategies = {"ring=2"}, .phases = {phase}};
   run.links.push_back({"between stages", 10, 20});
   run.matrices.push_back({.title = "m", .size = 2, .cells = {{0, 1, 77}}, .intra = 77, .inter_bound = 5});
   run.candidates.push_back({.name = "4,1,1", .seconds = 1.5, .peak = 99, .fits = false});
@@ -72,6 +83,12 @@ TEST(Page, as_json_has_every_figure_and_null_for_what_is_absent) {
   EXPECT_EQ(r["memory"]["budget"], 1000);
   EXPECT_NEAR(r["buckets"][0]["padding_share"].get<double>(), 0.1, 1e-12);
   EXPECT_TRUE(r["buckets"][0]["predicted_seconds"].is_null());
+  EXPECT_EQ(r["documents"].dump(),
+            R"({"step":2,"lengths":[8],"phases":[{"strategy":"ring=2","max_length":64,"documents":1,"ring":true,)"
+            R"("slowest":1.25,"bound":1.125,"replicas":[{"documents":1,"tokens":9,"padding":1,"pairs":36.0,)"
+            R"("share":1.25,)"
+            R"("micro_batches":[[{"pieces":[[0,2,4],[-1,0,1]],"tokens":5,"padding":1,"pairs":18.0,"keys":2,)"
+            R"("key_bytes":48,"share":1.5}]]}]}]})");
   EXPECT_EQ(r["links"][0].dump(), R"({"what":"between stages","intra":10,"inter":20})");
   EXPECT_EQ(r["matrices"][0]["cells"].dump(), "[[0,1,77]]");
   EXPECT_EQ(r["candidates"][0]["peak"], 99);

@@ -51,6 +51,24 @@ TEST(Buckets, without_documents_have_zeros) {
   EXPECT_FALSE(rows[1].predicted_seconds.has_value());
 }
 
+TEST(Documents, of_a_phase_have_its_strategy_and_the_bytes_of_keys_that_the_program_sends) {
+  const SimulatedStep step({"dp=2,ring=2", "4,1,1"}, 1, 4, {60, 50, 40, 33, 20, 10});
+  const Documents documents = documents_of(step.job, step.plan, step.plans, step.lengths);
+  EXPECT_EQ(documents.step, 1);
+  EXPECT_EQ(documents.lengths, step.lengths);
+  ASSERT_EQ(documents.strategies, (std::vector<std::string>{"dp=2,ring=2", "4,1,1"}));
+  ASSERT_EQ(documents.phases.size(), 2u);
+  EXPECT_TRUE(documents.phases[0].ring);
+  EXPECT_FALSE(documents.phases[1].ring);
+  i64 bytes = 0;
+  for (const batch::ReplicaPlaces& replica : documents.phases[0].replicas)
+    for (const auto& ranks : replica.micro_batches)
+      for (const batch::RingPlace& place : ranks) bytes += place.key_bytes;
+  const std::vector<LinkUse> links = link_uses(step.program, step.plan, step.plans);
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(bytes, links.back().intra + links.back().inter);
+}
+
 TEST(Links, carry_what_the_tasks_send_by_class) {
   const SimulatedStep step({"2,2,2", "8,1,1"}, 2, 4, {60, 50, 40, 30, 20, 10, 32, 33});
   const std::vector<LinkUse> uses = link_uses(step.program, step.plan, step.plans);

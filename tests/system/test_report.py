@@ -48,6 +48,18 @@ def simulated(job, tmp_path_factory):
     return out / "report.html", json.loads(result.stdout.splitlines()[-1])
 
 
+@pytest.fixture(scope="module")
+def ringed(tmp_path_factory, corpus):
+    """A job with ring attention, and the page of its simulation."""
+    folder = tmp_path_factory.mktemp("ring")
+    ring = {"dp": 2, "ring": 2, "micro_batch_tokens": 64}
+    job = tiny.write_job(folder / "job.toml", corpus, [(48, ring), (20, "4,1,1")],
+                         run={"ranks": 4, "precision": "fp32"})
+    result = tiny.run([tiny.PROGRAM, "simulate", job, "--cluster", "demo", "--report", folder])
+    assert result.returncode == 0, result.stderr
+    return job, folder / "report.html"
+
+
 def test_a_simulated_page_has_the_simulations_figures(simulated):
     path, figures = simulated
     run = data_of(path)["runs"][0]
@@ -74,6 +86,30 @@ def test_a_measured_page_has_the_logs_figures_and_tasks_that_match_the_predictio
     assert runs[True] == runs[False] and len(runs[True]) > 10
     sent = sum(use["intra"] for use in run["links"])  # without the few bytes of the batch plan and the norm
     assert sent <= log[1]["intra_bytes"] <= sent + 20_000
+
+
+def lines_of(documents):
+    """Names and tokens of a page's ring ranks, or of its micro-batches where there is no ring."""
+    return [(f"{r}.{m}" + (f".{i}" if phase["ring"] else ""), place["tokens"]) for phase in documents["phases"]
+            for r, replica in enumerate(phase["replicas"]) for m, ranks in enumerate(replica["micro_batches"])
+            for i, place in enumerate(ranks)]
+
+
+def test_documents_lie_where_show_batch_says(simulated, job, ringed):
+    for page, of, phases in ((simulated[0], job, 2), (ringed[1], ringed[0], 2)):
+        documents = data_of(page)["runs"][0]["documents"]
+        shown = tiny.run([tiny.PROGRAM, "show", "batch", of, "--cluster", "demo"]).stdout
+        assert len(documents["phases"]) == phases
+        lines = re.findall(r"^ +(\d+\.\d+(?:\.\d+)?) +(\d+)[ :]", shown, re.M)
+        assert lines_of(documents) == [(name, int(tokens)) for name, tokens in lines]
+        told = re.findall(r"has ([\d.]+) of an even share; .* allow ([\d.]+) at best", shown)
+        assert [(f"{phase['slowest']:.3f}", f"{phase['bound']:.3f}") for phase in documents["phases"]] == told
+        assert f"{len(documents['lengths'])} documents" in shown
+    places = [place for phase in documents["phases"] for replica in phase["replicas"]
+              for ranks in replica["micro_batches"] for place in ranks]
+    assert sum(place["key_bytes"] for place in places) == sum(
+        use["intra"] + use["inter"] for use in data_of(ringed[1])["runs"][0]["links"]
+        if use["what"] == "keys and values between ring ranks") > 0
 
 
 def test_the_measured_timeline_is_a_trace_with_a_process_for_each_rank(run_folder):
@@ -181,10 +217,11 @@ CLIPPED = """[...document.querySelectorAll('td, .tile b, .facts span, .headline 
 
 
 @browser.needed
-def test_a_narrow_page_has_every_value_in_sight(simulated, measured):
-    for path in (simulated[0], measured):
+def test_a_narrow_page_has_every_value_in_sight(simulated, measured, ringed):
+    for path in (simulated[0], measured, ringed[1]):
         with browser.Browser(width=390, height=800) as page:
             assert page.open(path) == "ready", page.errors()
+            page.evaluate("document.querySelectorAll('summary').forEach((summary) => summary.click())")
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
             assert page.evaluate(CLIPPED) == [] and page.errors() == []
 
@@ -227,6 +264,26 @@ def test_plans_have_labels_that_differ_and_those_that_do_not_fit_are_last(simula
         page.open(wide)
         assert page.evaluate("[...document.querySelectorAll('#candidates li')].length") == sum(c["seconds"] is not None
                                                                                                for c in fit)
+
+
+@browser.needed
+def test_the_documents_of_a_replica_are_chosen_and_listed(ringed):
+    with browser.Browser() as page:
+        assert page.open(ringed[1]) == "ready" and page.errors() == []
+        rows = "document.querySelectorAll('#documents .lists tbody tr').length"
+        assert page.evaluate(rows) == 0
+        page.evaluate("document.querySelector('#documents summary').click()")
+        documents = data_of(ringed[1])["runs"][0]["documents"]
+        first = documents["phases"][0]
+        slowest = max(range(2), key=lambda r: first["replicas"][r]["share"])
+        of = {r: sum(len(ranks) for ranks in first["replicas"][r]["micro_batches"]) for r in range(2)}
+        wait_until(lambda: page.evaluate(rows) == of[slowest])
+        label = "document.querySelector('#documents [role=img]').getAttribute('aria-label')"
+        assert page.evaluate(label).startswith(f"documents of replica {slowest}, by micro-batch and ring rank: ")
+        page.evaluate("""(() => { const choice = document.querySelector('#documents select');
+          choice.value = %d; choice.dispatchEvent(new Event('change')); })()""" % (1 - slowest))
+        assert page.evaluate(label).startswith(f"documents of replica {1 - slowest}, ")
+        assert page.evaluate(UNNAMED) == [] and page.errors() == []
 
 
 @browser.needed
@@ -317,11 +374,12 @@ def test_a_live_page_follows_its_run_until_it_ends(run_folder, tmp_path):
 def test_pages_draw_without_errors_and_without_a_network(simulated, measured, run_folder, tmp_path):
     both = tmp_path / "both.html"
     assert tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, "--out", both]).returncode == 0
-    for path, sections in [(simulated[0], {"timeline", "shares", "longest", "memory", "buckets", "links",
-                                           "switches", "candidates"}),
-                           (measured, {"steps", "timeline", "shares", "longest", "memory", "buckets", "links",
-                                       "switches"}),
-                           (both, {"steps", "timeline", "shares", "longest", "memory", "buckets", "links", "switches"})]:
+    for path, sections in [(simulated[0], {"timeline", "shares", "longest", "memory", "buckets", "documents",
+                                           "links", "switches", "candidates"}),
+                           (measured, {"steps", "timeline", "shares", "longest", "memory", "buckets", "documents",
+                                       "links", "switches"}),
+                           (both, {"steps", "timeline", "shares", "longest", "memory", "buckets", "documents", "links",
+                                   "switches"})]:
         with browser.Browser() as page:
             assert page.open(path) == "ready", page.errors()
             assert page.errors() == [] and len(page.requests()) == 1

@@ -10,7 +10,9 @@ window.addEventListener("unhandledrejection", (event) => error(String(event.reas
 
 Bokeh.set_log_level("warn");
 head();
-for (const draw of [steps, timelines, shares, longestTasks, memory, buckets, links, matrices, candidates]) draw();
+for (const draw of
+         [steps, timelines, shares, longestTasks, memory, buckets, documents, links, matrices, candidates])
+  draw();
 document.getElementById("page").append(
     el("footer", {}, "Drawn with BokehJS (BSD 3-clause licence, in the source of this page)."));
 Promise.all(views).then(() => {
