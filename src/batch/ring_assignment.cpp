@@ -121,13 +121,15 @@ class Assigner {
   double alone(i64 tokens, int degree) {
     if (degree == 1) return tokens <= ring_.capacity ? seconds(whole(tokens), ring_.costs) : kNever;
     double best = kNever;
-    for (int first = 0; first + degree <= ring_.ranks; ++first) {
-      if (!allowed(first, degree)) continue;
+    // Loads depend on where in its host a span begins, and one over several hosts begins or ends at an edge.
+    const int host = ring_.ranks_per_host, other = degree > host ? (host - degree % host) % host : 0;
+    for (const int first : {0, other}) {
+      if (first + degree > ring_.ranks) continue;
       double slowest = 0;
       for (const RingLoad& load : loads(tokens, {first, degree, false}))
         slowest = std::max(slowest, load.tokens <= ring_.capacity ? seconds(load, ring_.costs) : kNever);
       best = std::min(best, slowest);
-      if (degree <= ring_.ranks_per_host) break;
+      if (other == 0) break;
     }
     return best;
   }

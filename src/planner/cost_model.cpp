@@ -15,11 +15,6 @@
 namespace switchyard::planner {
 namespace {
 
-// The largest micro-batch, in tokens, that the rough bound assumes.
-i64 roughly_most(const std::vector<i64>& bounds) { return 4 * bounds.back(); }
-
-double attention_pairs_of(i64 length) { return 0.5 * static_cast<double>(length) * (static_cast<double>(length) + 1); }
-
 // Number of micro-batches in the first group of an interleaved schedule.
 int group_size(int stages, int mbs) {
   const int groups = std::max(1, mbs / stages);
@@ -57,11 +52,6 @@ int kept_at_least(const Shape& shape, int stage, int mbs) {
   return std::min(mbs * p.chunks, 2 * (p.pp - 1 - stage) + (p.chunks - 1) * p.pp + 1);
 }
 
-template <class Array>
-auto weighed(const Parts& parts, const Array& values) {
-  return parts.sum([&](StageKind kind) { return values[static_cast<size_t>(kind)]; });
-}
-
 // Seconds in which ring ranks pass keys on.
 double passing(const Spent& spent, const PackedSequence& micro_batch) {
   return spent.per_key * micro_batch.keys + spent.exchanges * micro_batch.latency;
@@ -97,29 +87,6 @@ CostModel::CostModel(const UnitCosts& units, const Transfers& transfers, Workloa
     }
 }
 
-// No device is faster than one that is alone on its host, so bounds at the usual rates are divided by that speedup.
-
-// The slowest pipeline's work is at least the mean of all, in the stage with most layers.
-double CostModel::rough_bound(const Placement& placement, Range range) const {
-  const bool by_ranks = units_.shares_rise();
-  const StageMesh mesh = by_ranks ? StageMesh{} : placement.code_mesh();
-  const auto [it, fresh] = rough_.try_emplace(mesh);
-  if (fresh) {
-    const auto least = [&](bool split) {
-      return units_.least(StageKind::middle, mesh, config::Recompute::none, roughly_most(workload_.bounds), split);
-    };
-    it->second = least(false);
-    // Other code hides other communication; a single rank has none.
-    if (!by_ranks) it->second.compute = std::min(it->second.compute, least(true).compute);
-  }
-  const Sums& sums = total_[slot(range)];
-  const int layers = static_cast<int>((units_.model().layers + placement.pp - 1) / placement.pp);
-  const double work =
-      it->second.compute * static_cast<double>(sums.tokens) + it->second.per_pair * sums.attention_pairs;
-  return layers * work / (by_ranks ? placement.stage_ranks() : placement.ring()) / placement.dp /
-         static_cast<double>(workload_.steps.size()) / speedup_;
-}
-
 const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
   const auto [it, fresh] = pipelines_.try_emplace({p.pp, p.head_layers, p.chunks, p.path});
   Pipeline& made = it->second;
@@ -144,86 +111,6 @@ const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
       made.runs.push_back(std::move(run));
   }
   return made;
-}
-
-double CostModel::layers_bound(const Placement& p, config::Recompute recompute, bool split, i64 capacity,
-                               Range range) const {
-  const int layers = static_cast<int>(units_.model().layers), most = (layers + p.pp - 1) / p.pp;
-  const Spent &least = units_.least(StageKind::middle, p.code_mesh(), recompute, capacity, split),
-              &through = units_.least(StageKind::middle, p.code_mesh(), recompute, capacity, split, true);
-  double sum = 0;
-  for (const Sums& sums : sums_[slot(range)]) {
-    if (sums.documents == 0) continue;
-    const i64 micro_batch = filled_micro_batch(sums, p.dp * p.ring(), capacity);
-    const double passed =
-        (through.compute * static_cast<double>(sums.longest) + through.per_pair * attention_pairs_of(sums.longest)) /
-        p.ring();
-    sum += std::max(most * work(least, units_.least(StageKind::middle, p.code_mesh(), recompute, micro_batch, split),
-                                static_cast<double>(micro_batch), sums, p),
-                    layers * passed);
-  }
-  return sum / static_cast<double>(workload_.steps.size()) / speedup_;
-}
-
-double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
-  double sum = 0;
-  for (const Sums& sums : sums_[slot(range)])
-    if (sums.documents > 0) sum += step_bound(shape, capacity, sums);
-  return sum / static_cast<double>(workload_.steps.size()) / speedup_;
-}
-
-i64 CostModel::filled_micro_batch(const Sums& sums, int lanes, i64 capacity) const {
-  const double tokens = static_cast<double>(sums.tokens) / lanes;
-  return std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
-}
-
-// Lower bound on the work of the pipeline with most work, at the lowest rates of micro-batches of the capacity and of
-// `micro_batch` tokens; the maximum of three bounds:
-//  mean      it has at least the mean of all pipelines
-//  filled    if all micro-batches are within T, tokens take at least as long as in one of T; a longer one alone takes
-//            at least as long as T tokens
-//  crowded   a pipeline has at least ceil(documents / pipelines) documents
-// Ring ranks count as pipelines, of which the slowest decides; those share documents, so none is crowded.
-double CostModel::work(const Spent& least, const Spent& filled, double micro_batch, const Sums& sums,
-                       const Placement& p) const {
-  const int lanes = p.dp * p.ring();
-  const double tokens = static_cast<double>(sums.tokens) / lanes, attention_pairs = sums.attention_pairs / lanes,
-               shortest = static_cast<double>(sums.shortest);
-  const double crowd = p.ring() > 1 ? 0 : static_cast<double>((sums.documents + p.dp - 1) / p.dp);
-  return std::max({least.compute * tokens + least.per_pair * attention_pairs,
-                   filled.compute * std::min(tokens, micro_batch),
-                   crowd * (least.compute * shortest + least.per_pair * attention_pairs_of(sums.shortest))});
-}
-
-// A stage begins when the first micro-batch has passed the stages before it, and unless gradients are split it ends
-// before the last micro-batch's gradient goes back there. The longest document passes all positions; where gradients
-// are split, weight gradients are not on this path.
-double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums) const {
-  const Placement& p = shape.placement;
-  const i64 micro_batch = filled_micro_batch(sums, p.dp * p.ring(), capacity);
-  const auto rate = [&](const Parts& parts, i64 T, bool passed = false) {
-    return parts.sum([&](StageKind kind) {
-      return units_.least(kind, p.code_mesh(), shape.recompute, T, shape.splits_gradients(), passed);
-    });
-  };
-  const i64 shortest = p.ring() > 1 ? 1 : sums.shortest;  // on a ring rank
-  const auto through = [&](const Parts& parts, Pass pass) { return once(shape, parts, pass, {shortest}); };
-  const Pipeline& pipeline = this->pipeline(p);
-  double bound = 0, before = 0;
-  for (const StageRun& run : pipeline.runs) {
-    const double way =
-        p.pp == 1 || !units_.times_rise()
-            ? 0
-            : through(run.begin, Pass::F) + (shape.splits_gradients() ? 0 : through(run.begin, Pass::BW));
-    bound = std::max(bound, before + (run.count - 1) * way +
-                                work(rate(run.all, capacity), rate(run.all, micro_batch),
-                                     static_cast<double>(micro_batch), sums, p));
-    before += run.count * way;
-  }
-  const Spent all = rate(pipeline.all, capacity, true);
-  const double longest =
-      all.compute * static_cast<double>(sums.longest) + all.per_pair * attention_pairs_of(sums.longest);
-  return std::max(bound, longest / p.ring());
 }
 
 // With many pipelines, marks those with most tokens and those with most attention pairs: a bound on the slowest
@@ -288,18 +175,22 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
 }
 
 CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const PackedSequence> micro_batches,
-                                      config::Recompute recompute, Pass pass, ByKind* most) const {
+                                      config::Recompute recompute, Pass pass, i64 capacity, ByKind* most) const {
   ByKind sum{};
   for (int k = 0; k < kStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
-    if ((p.pp == 1) != (kind == StageKind::whole)) continue;
+    if (kind != StageKind::middle && (p.pp == 1) != (kind == StageKind::whole)) continue;
     Spent spent;
     PackedSequence last;  // most micro-batches have as many tokens as the previous one
     for (const PackedSequence& micro_batch : micro_batches) {
       if (micro_batch.T != last.T || (micro_batch.keys > 0) != (last.keys > 0))
         spent = units_.time(kind, timed_mesh(p, micro_batch), recompute, pass, micro_batch.T);
       last = micro_batch;
-      const double seconds = spent.total(micro_batch.attention_pairs) + passing(spent, micro_batch);
+      double seconds = spent.total(micro_batch.attention_pairs) + passing(spent, micro_batch);
+      if (micro_batch.longest > 0)
+        seconds = ring_loads_.least(p, micro_batch.longest,
+                                    units_.least_of_pass(kind, p.code_mesh(), recompute, pass, capacity),
+                                    units_.times_rise() ? seconds : 0);
       sum[static_cast<size_t>(k)] += seconds;
       if (most) (*most)[static_cast<size_t>(k)] = std::max((*most)[static_cast<size_t>(k)], seconds);
     }
@@ -317,19 +208,41 @@ const std::vector<CostModel::Replicas>& CostModel::packed(const Placement& p, i6
   return it->second;
 }
 
-std::vector<CostModel::Replicas>& CostModel::replicas(const Placement& p, i64 capacity, Range range,
-                                                      Rings rings) const {
+std::vector<CostModel::Step>& CostModel::steps(const Placement& p, i64 capacity, Range range, Rings rings) const {
   if (p.ring() == 1) rings = Rings::even;  // the same
-  const auto [it, fresh] = replicas_.try_emplace({p.dp, mesh_key(p.mesh), rings, p.pp, capacity, range.lo, range.hi});
+  const auto [it, fresh] = steps_.try_emplace({p.dp, mesh_key(p.mesh), rings, p.pp, capacity, range.lo, range.hi});
   if (!fresh) return it->second;
-  it->second = packed(p, capacity, range, rings);
-  for (Replicas& step : it->second)
-    for (Replica& replica : step) {
-      if (!replica.heavy) continue;
-      replica.forward = sum_over(p, replica.micro_batches, config::Recompute::none, Pass::F, &replica.most_forward);
-      replica.first_forward = sum_over(p, {&replica.micro_batches.front(), 1}, config::Recompute::none, Pass::F);
-    }
+  for (const Replicas& replicas : packed(p, capacity, range, rings))
+    it->second.push_back({replicas, {.micro_batches = slowest_of(replicas)}});
+  if (rings == Rings::assigned) return it->second;  // bounds are from even shares
+  const auto add_times = [&](Replica& replica) {
+    if (!replica.heavy || replica.micro_batches.empty()) return;
+    const auto forward = [&](std::span<const PackedSequence> some, ByKind* most = nullptr) {
+      return sum_over(p, some, config::Recompute::none, Pass::F, capacity, most);
+    };
+    replica.forward = forward(replica.micro_batches, &replica.most_forward);
+    replica.first_forward = forward({&replica.micro_batches.front(), 1});
+  };
+  for (Step& step : it->second) {
+    std::ranges::for_each(step.replicas, add_times);
+    add_times(step.slowest);
+  }
   return it->second;
+}
+
+// Of the pipelines' micro-batches, one after the other.
+std::vector<PackedSequence> CostModel::slowest_of(const Replicas& replicas) {
+  std::vector<PackedSequence> slowest;
+  for (const Replica& replica : replicas) {
+    slowest.resize(std::max(slowest.size(), replica.micro_batches.size()));
+    for (size_t i = 0; i < replica.micro_batches.size(); ++i) {
+      const PackedSequence& one = replica.micro_batches[i];
+      slowest[i] = {std::max(slowest[i].T, one.T), std::max(slowest[i].attention_pairs, one.attention_pairs),
+                    std::max(slowest[i].keys, one.keys), std::max(slowest[i].latency, one.latency),
+                    std::max(slowest[i].longest, one.longest)};
+    }
+  }
+  return slowest;
 }
 
 // A send counts as crossing hosts if it does in any pipeline.
@@ -376,88 +289,6 @@ double CostModel::once(const Shape& shape, const Parts& parts, Pass pass, const 
   });
 }
 
-const CostModel::Gradients& CostModel::gradients(const Shape& shape, Replica& replica) const {
-  const bool split = shape.splits_gradients();
-  std::optional<Gradients>& known = replica.gradients[static_cast<size_t>(shape.recompute)][split ? 1 : 0];
-  if (known) return *known;
-  const std::span<const PackedSequence> micro_batches = replica.micro_batches;
-  const auto of = [&](std::span<const PackedSequence> some, Pass pass) {
-    return sum_over(shape.placement, some, shape.recompute, pass);
-  };
-  const Pass pass = split ? Pass::B : Pass::BW;
-  known = {of(micro_batches, pass), of(micro_batches.first(1), pass), of(micro_batches.last(1), pass)};
-  if (split) std::ranges::transform(known->all, of(micro_batches, Pass::W), known->all.begin(), std::plus<>());
-  return *known;
-}
-
-// Every schedule begins with the first micro-batch, and the gradients of a position are computed in the order of
-// micro-batches. Two bounds on the end of a stage:
-//  all its work after the first micro-batch has reached it
-//  all but the forward passes that it may run ahead, after the first micro-batch's gradient has reached it
-// Unless gradients are split, the last micro-batch's gradient then goes back to the first stage.
-double CostModel::replica_bound(const Shape& shape, Replica& replica, const Pipeline& pipeline,
-                                const Hops& hops) const {
-  const Placement& p = shape.placement;
-  const Gradients& gradients = this->gradients(shape, replica);
-  if (p.pp == 1) return weighed(pipeline.all, replica.forward) + weighed(pipeline.all, gradients.all);
-  const auto sends = [&](const PackedSequence& micro_batch) {
-    return Sends{send(p, false, micro_batch.T), send(p, true, micro_batch.T)};
-  };
-  const Sends first = sends(replica.micro_batches.front()), last = sends(replica.micro_batches.back());
-  const bool split = shape.splits_gradients(), turns = p.path == schedule::Placement::v;
-  const int end = p.positions() - 1, mbs = static_cast<int>(replica.micro_batches.size());
-  const double forward = weighed(pipeline.all, replica.first_forward) + hops.sum(0, end, first);
-  double later = 0;  // gradients of the first micro-batch at positions after the stage's last one
-  const ByKind& first_gradient = gradients.first;
-  for (const StageRun& run : pipeline.runs)
-    if (!turns) later += run.count * weighed(run.end, first_gradient);
-  double bound = 0, in = 0, back = 0;
-  for (const StageRun& run : pipeline.runs) {
-    const double of_end = weighed(run.end, first_gradient), all_forward = weighed(run.all, replica.forward),
-                 all = all_forward + weighed(run.all, gradients.all);
-    const double way = weighed(run.begin, replica.first_forward),
-                 way_back = split ? 0 : weighed(run.begin, gradients.last);
-    double slowest = 0;  // forward
-    for (const Position& position : run.positions)
-      slowest = std::max(slowest, weighed(parts_of(position.kind, position.layers), replica.most_forward));
-    for (const int s : {run.first, run.first + run.count - 1}) {
-      const int skipped = s - run.first, last_position = turns ? end - s : end - (p.pp - 1 - s);
-      const double came = in + skipped * way + hops.sum(0, s, first);
-      const double after = turns ? later + skipped * of_end : later - (skipped + 1) * of_end;
-      const double ahead = std::min(all_forward, forwards_ahead(shape, s, mbs) * slowest);
-      const double gradient = forward + after + hops.sum(last_position, end, first) - ahead;
-      bound = std::max(bound,
-                       std::max(came, gradient) + all + (split ? 0 : back + skipped * way_back + hops.sum(0, s, last)));
-    }
-    in += run.count * way;
-    back += run.count * way_back;
-    later += (turns ? 1 : -1) * run.count * of_end;
-  }
-  return bound;
-}
-
-double CostModel::micro_batches_bound(const Shape& shape, i64 capacity, Range range) const {
-  const Pipeline& pipeline = this->pipeline(shape.placement);
-  const Hops& hops = this->hops(shape.placement);
-  double sum = 0;
-  for (Replicas& replicas : this->replicas(shape.placement, capacity, range, Rings::even)) {
-    double slowest = 0;
-    for (Replica& replica : replicas)
-      if (replica.heavy) slowest = std::max(slowest, replica_bound(shape, replica, pipeline, hops));
-    if (speedup_ > 1) slowest = std::max(slowest / speedup_, shared_bound(shape, replicas));
-    sum += slowest;
-  }
-  return sum / static_cast<double>(workload_.steps.size());
-}
-
-// No host is faster than with all its devices computing.
-double CostModel::shared_bound(const Shape& shape, const Replicas& replicas) const {
-  double compute = 0;
-  for (const Replica& replica : replicas)
-    compute += replica.count * spent_by(shape, replica.micro_batches, {Pass::F, Pass::BW}).compute;
-  return compute * shape.placement.code_ranks() / units_.hardware().ranks();  // of the slowest ring ranks alone
-}
-
 StageTime CostModel::stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch) const {
   const Parts parts = parts_of(position.kind, position.layers);
   const bool split = shape.splits_gradients();
@@ -490,11 +321,7 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
 // formula  max(a, b) + (k - 1) min(a, b) of two activities that slow each other down by k
 double CostModel::with_transfers(const Shape& shape, const Position& position, Pass pass, double seconds) const {
   const Transfers::OfRun& run = transfers_.of_run(shape.placement);
-  const auto sum = [&](const Transfers::UnitSeconds& of) {
-    const bool whole = position.kind == StageKind::whole;
-    return position.layers * of.layer + (whole || position.kind == StageKind::first ? of.embedding : 0) +
-           (whole || position.kind == StageKind::last ? of.head : 0);
-  };
+  const auto sum = [&](const Transfers::UnitSeconds& units) { return units.of(position.kind, position.layers); };
   const double beside =
       (pass == Pass::W ? 0 : sum(run.gather)) + (pass == Pass::BW || pass == Pass::W ? sum(run.reduce) : 0);
   return std::max(seconds, beside) + run.device_share * std::min(seconds, beside);
@@ -609,20 +436,14 @@ PhaseParts CostModel::shared_parts(const Shape& shape, const Replicas& replicas)
 }
 
 // Pipelines that gather and reduce together are done with a micro-batch when the slowest is.
-PhaseParts CostModel::parts_in_step(const Shape& shape, const Replicas& replicas) const {
-  std::vector<PackedSequence> slowest;
+PhaseParts CostModel::parts_in_step(const Shape& shape, const Step& step) const {
   PhaseParts parts;
-  for (const Replica& replica : replicas) {
+  for (const Replica& replica : step.replicas) {
     const Spent spent = spent_by(shape, replica.micro_batches);
     parts.compute += spent.compute / shape.placement.pp;
     parts.communication += spent.communication / shape.placement.pp;
-    slowest.resize(std::max(slowest.size(), replica.micro_batches.size()));
-    for (size_t i = 0; i < replica.micro_batches.size(); ++i) {
-      const PackedSequence& one = replica.micro_batches[i];
-      slowest[i] = {std::max(slowest[i].T, one.T), std::max(slowest[i].attention_pairs, one.attention_pairs),
-                    std::max(slowest[i].keys, one.keys), std::max(slowest[i].latency, one.latency)};
-    }
   }
+  const std::vector<PackedSequence>& slowest = step.slowest.micro_batches;
   if (slowest.empty()) return parts;
   const std::vector<std::vector<StageTime>> at = stage_times(shape, slowest);
   if (shape.placement.pp > 1)
@@ -634,15 +455,16 @@ PhaseParts CostModel::parts_in_step(const Shape& shape, const Replicas& replicas
 
 double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& shape, i64 capacity, Range range) const {
   if (speedup_ > 1 || shape.placement.zero > 1) return seconds(shape, capacity, range);
-  const std::vector<Replicas>& steps = replicas(shape.placement, capacity, range, Rings::assigned);
+  const std::vector<Step>& steps = this->steps(shape.placement, capacity, range, Rings::assigned);
   known.resize(steps.size());
   double sum = 0;
   const double share = 1 / static_cast<double>(steps.size());
   for (size_t step = 0; step < steps.size(); ++step) {
-    known[step].resize(steps[step].size(), -1);
+    const Replicas& replicas = steps[step].replicas;
+    known[step].resize(replicas.size(), -1);
     std::vector<std::pair<double, size_t>> by_work;
-    for (size_t replica = 0; replica < steps[step].size(); ++replica) {
-      const Spent spent = spent_by(shape, steps[step][replica].micro_batches);
+    for (size_t replica = 0; replica < replicas.size(); ++replica) {
+      const Spent spent = spent_by(shape, replicas[replica].micro_batches);
       by_work.emplace_back(-(spent.compute + spent.communication), replica);
     }
     std::ranges::sort(by_work);
@@ -650,7 +472,7 @@ double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& s
     for (const auto& [work, replica] : by_work) {
       double& seconds = known[step][replica];
       PhaseParts parts;
-      if (seconds < 0) seconds = replica_seconds(shape, steps[step][replica].micro_batches, parts);
+      if (seconds < 0) seconds = replica_seconds(shape, replicas[replica].micro_batches, parts);
       slowest = std::max(slowest, seconds);
       if (sum + share * slowest > most) return sum + share * slowest;
     }
@@ -662,14 +484,15 @@ double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& s
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
   PhaseParts mean;
   const double share = 1 / static_cast<double>(workload_.steps.size());
-  for (const Replicas& replicas : this->replicas(shape.placement, capacity, range, Rings::assigned)) {
+  for (const Step& of_step : steps(shape.placement, capacity, range, Rings::assigned)) {
+    const Replicas& replicas = of_step.replicas;
     PhaseParts step;
     double of_replica = share;
     if (speedup_ > 1 && shape.placement.zero == 1) {
       step = shared_parts(shape, replicas);
     } else {
       if (shape.placement.zero > 1)
-        step = parts_in_step(shape, replicas);
+        step = parts_in_step(shape, of_step);
       else
         for (const Replica& replica : replicas)
           step.seconds = std::max(step.seconds, replica_seconds(shape, replica.micro_batches, step));
@@ -686,8 +509,8 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
 MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const {
   if (shape.schedule == config::ScheduleKind::one_f_one_b) return least_need(shape, capacity, range);
   size_t most = 1, least = std::numeric_limits<size_t>::max();
-  for (const Replicas& step : replicas(shape.placement, capacity, range, Rings::even))
-    for (const Replica& replica : step) {
+  for (const Step& step : steps(shape.placement, capacity, range, Rings::even))
+    for (const Replica& replica : step.replicas) {
       most = std::max(most, replica.micro_batches.size());
       least = std::min(least, replica.micro_batches.size());
     }
@@ -727,7 +550,7 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
       of_a_run = std::max(
           of_a_run, code.layer + std::max(code.layer, code.elements[static_cast<size_t>(position.kind)] - code.layer));
     }
-    const i64 elements = weighed(run.all, code.elements);
+    const i64 elements = run.all.weigh(code.elements);
     const auto held = [&](int cut) {
       return shape.placement.zero >= cut ? std::min(elements, elements / copies + of_a_run) : elements;
     };

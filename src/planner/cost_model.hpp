@@ -137,6 +137,11 @@ class CostModel {
   struct Gradients {
     ByKind all{}, first{}, last{};  // of all micro-batches; of the first and the last one, of inputs alone if split
   };
+  /// What bounds know of a pipeline's micro-batches. forward: of all, of the slowest one, of the first one.
+  struct Times {
+    ByKind forward{}, most_forward{}, first_forward{};
+    Gradients gradients{};
+  };
   struct Replica {
     std::vector<PackedSequence> micro_batches{};
     int first = 0, count = 1;                           // consecutive pipelines that have such micro-batches
@@ -145,27 +150,36 @@ class CostModel {
     std::array<std::array<std::optional<Gradients>, 2>, 3> gradients{};  // by recomputation, and whether they are split
   };
   using Replicas = std::vector<Replica>;
+  /// slowest: each micro-batch as the pipelines see it that wait for one another at each (ZeRO-2 and 3).
+  struct Step {
+    Replicas replicas;
+    Replica slowest;
+  };
   size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
   const Pipeline& pipeline(const Placement& placement) const;
-  double work(const Spent& least, const Spent& filled, double micro_batch, const Sums& sums,
+  double work(const Spent& least, const Spent& filled, i64 micro_batch, i64 capacity, const Sums& sums,
               const Placement& placement) const;
+  double alone(const Spent& least, i64 tokens, const Placement& placement) const;
   i64 filled_micro_batch(const Sums& sums, int lanes, i64 capacity) const;
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
-  /// How a micro-batch lies on ring ranks: as a step assigns them, or, which takes no more time, in even shares with
-  /// nothing passed on.
+  /// How a micro-batch lies on ring ranks: as a step assigns them, or in even shares with nothing passed on, from which
+  /// RingLoads has a lower bound.
   enum class Rings { assigned, even };
   const std::vector<Replicas>& packed(const Placement& placement, i64 capacity, Range range, Rings rings) const;
-  std::vector<Replicas>& replicas(const Placement& placement, i64 capacity, Range range, Rings rings) const;
+  std::vector<Step>& steps(const Placement& placement, i64 capacity, Range range, Rings rings) const;
+  static std::vector<PackedSequence> slowest_of(const Replicas& replicas);
   static void mark_heavy(Replicas& replicas);
   Replicas packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range,
                   Rings rings) const;
   ByKind sum_over(const Placement& placement, std::span<const PackedSequence> micro_batches,
-                  config::Recompute recompute, Pass pass, ByKind* most = nullptr) const;
-  const Gradients& gradients(const Shape& shape, Replica& replica) const;
+                  config::Recompute recompute, Pass pass, i64 capacity, ByKind* most = nullptr) const;
+  const Gradients& gradients(const Shape& shape, i64 capacity, Replica& replica) const;
+  Times with_transfers(const Times& plain, const Shape& shape, size_t micro_batches, bool transfers_first) const;
+  double pipeline_bound(const Shape& shape, const Times& times, std::span<const PackedSequence> micro_batches) const;
   double once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
   double send(const Placement& placement, bool crosses, i64 T) const;
   const Hops& hops(const Placement& placement) const;
-  double replica_bound(const Shape& shape, Replica& replica, const Pipeline& pipeline, const Hops& hops) const;
+  double replica_bound(const Shape& shape, i64 capacity, Replica& replica) const;
   double shared_bound(const Shape& shape, const Replicas& replicas) const;
   Spent spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches,
                  std::initializer_list<Pass> passes) const;
@@ -174,7 +188,7 @@ class CostModel {
   std::vector<std::vector<StageTime>> stage_times(const Shape& shape,
                                                   const std::vector<PackedSequence>& micro_batches) const;
   PhaseParts shared_parts(const Shape& shape, const Replicas& replicas) const;
-  PhaseParts parts_in_step(const Shape& shape, const Replicas& replicas) const;
+  PhaseParts parts_in_step(const Shape& shape, const Step& step) const;
   std::vector<std::vector<simulator::Claim>> host_claims(const Placement& placement, int replica) const;
   StageTime stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch) const;
   double with_transfers(const Shape& shape, const Position& position, Pass pass, double seconds) const;
@@ -197,9 +211,8 @@ class CostModel {
   // mesh.
   using PackingKey = std::tuple<int, int, int, Rings, int, i64, int, int>;
   mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> packed_;
-  mutable std::unordered_map<std::tuple<int, std::uint64_t, Rings, int, i64, int, int>, std::vector<Replicas>,
-                             TupleHash>
-      replicas_;
+  mutable std::unordered_map<std::tuple<int, std::uint64_t, Rings, int, i64, int, int>, std::vector<Step>, TupleHash>
+      steps_;
   // By mesh, recomputation, split gradients, whether there is one stage, capacity, longest document.
   mutable std::unordered_map<std::tuple<std::uint64_t, config::Recompute, bool, bool, i64, i64>, CodeMemory, TupleHash>
       memory_;

@@ -1,6 +1,7 @@
 #include "planner/ring_loads.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "batch/key_exchange.hpp"
 #include "compiler/bucket_spec.hpp"
@@ -24,13 +25,26 @@ const batch::Ring& RingLoads::ring(const Placement& p) const {
                        .known = known_};
 }
 
+double RingLoads::latency() const {
+  const cluster::Hardware& hardware = units_.hardware();
+  const double inside = hardware.intra_host.latency.count;
+  return hardware.inter_host ? std::min(inside, hardware.inter_host->latency.count) : inside;
+}
+
+double RingLoads::near() const { return std::min(1.0, across()); }
+
+double RingLoads::across() const {
+  const cluster::Hardware& hardware = units_.hardware();
+  const auto seconds_of_byte = [](const cluster::LinkClass& link) { return link.shared_by / link.bandwidth.count; };
+  return hardware.inter_host ? seconds_of_byte(*hardware.inter_host) / seconds_of_byte(hardware.intra_host) : 1;
+}
+
 PackedSequence RingLoads::assigned(const batch::MicroBatch& micro_batch, const Placement& p) const {
   const batch::Ring& ring = this->ring(p);
   const cluster::Hardware& hardware = units_.hardware();
-  const auto seconds_of_byte = [](const cluster::LinkClass& link) { return link.shared_by / link.bandwidth.count; };
   const cluster::LinkClass &inside = hardware.intra_host,
                            &between = hardware.inter_host ? *hardware.inter_host : hardware.intra_host;
-  const double across = seconds_of_byte(between) / seconds_of_byte(inside);
+  const double across = this->across();
   const auto load = [&](const PackedSequence& on) {
     return ring.costs.per_token * static_cast<double>(on.T) + ring.costs.per_pair * on.attention_pairs;
   };
@@ -71,7 +85,40 @@ PackedSequence RingLoads::assigned(const batch::MicroBatch& micro_batch, const P
 }
 
 PackedSequence RingLoads::even(const batch::MicroBatch& micro_batch, int ring) {
-  return {std::max<i64>(1, batch::tokens(micro_batch) / ring), batch::attention_pairs(micro_batch) / ring};
+  PackedSequence shares{std::max<i64>(1, batch::tokens(micro_batch) / ring),
+                        batch::attention_pairs(micro_batch) / ring};
+  if (ring > 1)
+    for (const batch::Piece& piece : micro_batch.shard.front())
+      if (piece.doc >= 0) shares.longest = std::max<i64>(shares.longest, piece.count);
+  return shares;
+}
+
+// The slowest rank has at least the nominal load of any other one: that of the document's ranks is its load over its
+// degree on the average. What a nominal load takes at least follows from what it counts for tokens and pairs. Where the
+// document is shared, its first rank sees all keys, of which it holds an even share, give or take two; a document with
+// two tokens a rank has something on all of them, and each sends its keys.
+double RingLoads::least(const Placement& p, i64 tokens, const Spent& least, double even) const {
+  const batch::RingCosts& nominal = ring(p).costs;
+  const double n = static_cast<double>(tokens), pairs = attention_pairs_of(tokens), ranks = p.ring();
+  const double whole = std::min(least.compute / nominal.per_token, least.per_pair / nominal.per_pair) *
+                       (nominal.per_token * n + nominal.per_pair * pairs);
+  if (whole <= even) return even;
+  const double all_keys = least.per_key * near() * n, message = least.exchanges * latency();
+  double best = whole;  // on one rank
+  const auto consider = [&](double degree, double of_messages) {
+    const double keys = std::max(0.0, all_keys * (1 - 1 / degree - 2 / n));
+    best = std::min(best, std::max(even, whole / degree) + keys + of_messages * (degree - 1));
+  };
+  // Between these the time rises, or falls, with the degree.
+  const auto between = [&](double low, double high, double of_messages) {
+    if (low > high) return;
+    for (const double degree :
+         {low, high, whole / std::max(even, whole / ranks), std::sqrt(std::max(0.0, whole - all_keys) / of_messages)})
+      if (degree >= low && degree <= high) consider(degree, of_messages);
+  };
+  between(2, std::min(ranks, n / 2), message);
+  between(std::max(2.0, n / 2), ranks, 0);
+  return best;
 }
 
 ir::CallSize RingLoads::size(const Placement& p, i64 capacity, i64 longest) {

@@ -25,11 +25,18 @@ class RingLoads {
   PackedSequence assigned(const batch::MicroBatch& micro_batch, const Placement& placement) const;
   /// Of one that isn't: even shares with nothing passed on, which no assignment is quicker than.
   static PackedSequence even(const batch::MicroBatch& micro_batch, int ring);
+  /// Seconds that no assignment of a micro-batch is quicker than, if it has a document of so many tokens. least: seconds
+  /// of a token and of a pair at least, and of what is passed on; even: seconds of even shares.
+  double least(const Placement& placement, i64 tokens, const Spent& least, double even) const;
   /// The most that a ring rank has of a micro-batch of `capacity` tokens: an eighth more than an even share, and all
   /// keys.
   static ir::CallSize size(const Placement& placement, i64 capacity, i64 longest);
 
  private:
+  /// What a key that comes from another host counts, and from the nearer rank; seconds of a message at least.
+  double across() const;
+  double near() const;
+  double latency() const;
   const UnitCosts& units_;
   std::shared_ptr<batch::KnownLoads> known_ = std::make_shared<batch::KnownLoads>();
   mutable std::map<std::pair<int, int>, batch::Ring> rings_;  // by ring ranks, and ranks of the code

@@ -28,6 +28,12 @@ std::optional<Post> post_of(const Placement& p, int rank) {
   return Post{block / p.pp, block % p.pp, rank % wide};
 }
 
+double Transfers::UnitSeconds::of(StageKind kind, int layers) const {
+  const bool whole = kind == StageKind::whole;
+  return layers * layer + (whole || kind == StageKind::first ? embedding : 0) +
+         (whole || kind == StageKind::last ? head : 0);
+}
+
 // Axes that cut weights lie inside those that copy them.
 Transfers::Interval Transfers::part_of(const Placement& p, const Post& post, bool cut) {
   const int copies = static_cast<int>(p.mesh.copies()), wide = p.stage_ranks() / copies, shares = cut ? p.copies() : 1;

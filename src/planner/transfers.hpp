@@ -33,6 +33,8 @@ class Transfers {
   /// Of the embedding, of a layer, of the head.
   struct UnitSeconds {
     double embedding = 0, layer = 0, head = 0;
+    /// Of a position of the pipeline.
+    double of(StageKind kind, int layers) const;
   };
   explicit Transfers(const UnitCosts& units)
       : units_(units), shared_by_(units.hardware().inter_host ? units.hardware().inter_host->shared_by : 1) {}

@@ -91,6 +91,8 @@ Spent TimeTable::least(i64 capacity, bool falling) const {
   const auto consider = [&](const Spent& at, i64 T) {
     least.compute = std::min(least.compute, (at.compute + at.communication) / static_cast<double>(T));
     least.per_pair = std::min(least.per_pair, at.per_pair);
+    least.per_key = at.per_key;
+    least.exchanges = at.exchanges;
   };
   int above = 0;
   while (above < kSizes && size(above) < capacity) ++above;
@@ -246,16 +248,23 @@ const Spent& UnitCosts::least(StageKind kind, const StageMesh& mesh, config::Rec
 
 Spent UnitCosts::least_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity, bool split,
                           bool through) const {
+  Spent least = least_of_pass(kind, mesh, recompute, Pass::F, capacity);
+  least += least_of_pass(kind, mesh, recompute, split ? Pass::B : Pass::BW, capacity);
+  if (split && !through) least += least_of_pass(kind, mesh, recompute, Pass::W, capacity);
+  return least;
+}
+
+const Spent& UnitCosts::least_of_pass(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass,
+                                      i64 capacity) const {
   const i64 multiple = mesh.positions();
   capacity = (capacity + multiple - 1) / multiple * multiple;  // micro-batches are padded
+  const auto [it, fresh] =
+      least_of_pass_.try_emplace(key(kind, mesh, recompute, static_cast<int>(pass), capacity));
   // The head works in chunks of a power of two tokens.
   const bool falling =
       shares_rise_ && (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % multiple == 0);
-  Spent least = code(kind, mesh, config::Recompute::none, false).forward.least(capacity, falling);
-  const Code& code = this->code(kind, mesh, recompute, split);
-  least += code.backward.least(capacity, falling);
-  if (split && !through) least += code.weight.least(capacity, falling);
-  return least;
+  if (fresh) it->second = times(kind, mesh, recompute, pass).least(capacity, falling);
+  return it->second;
 }
 
 const Kept& UnitCosts::kept_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split,

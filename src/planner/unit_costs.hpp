@@ -55,7 +55,7 @@ class TimeTable {
   TimeTable(std::function<Spent(i64 T)> measure, i64 multiple) : measure_(std::move(measure)), multiple_(multiple) {}
   Spent at(i64 T) const;
   /// No more than any micro-batches of at most `capacity` tokens take: seconds a token (compute), and seconds a pair
-  /// (per_pair). falling: the time of a token is known to fall with the tokens of a micro-batch, but for micro-batches
+  /// (per_pair); what depends on no tokens as it is. falling: the time of a token is known to fall with the tokens of a micro-batch, but for micro-batches
   /// that aren't a power of two.
   Spent least(i64 capacity, bool falling) const;
 
@@ -95,6 +95,11 @@ struct Parts {
         total += count * value(static_cast<StageKind>(kind));
     return total;
   }
+  /// The same of a value for each kind.
+  template <class Array>
+  auto weigh(const Array& values) const {
+    return sum([&](StageKind kind) { return values[static_cast<size_t>(kind)]; });
+  }
   bool operator==(const Parts&) const = default;
 };
 Parts parts_of(StageKind kind, int layers);
@@ -116,6 +121,9 @@ class UnitCosts {
   /// micro-batch passes a stage.
   const Spent& least(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity, bool split,
                      bool through = false) const;
+  /// The same of one pass.
+  const Spent& least_of_pass(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass,
+                             i64 capacity) const;
   /// Whether a call of more work surely takes no longer for its work, so that no mesh takes less for a token than a
   /// single rank does, divided by the mesh's ranks.
   bool shares_rise() const { return shares_rise_; }
@@ -170,7 +178,7 @@ class UnitCosts {
   bool shares_rise_;
   ir::Graph one_layer_, three_layers_;
   mutable std::unordered_map<Key, std::unique_ptr<Code>, TupleHash> codes_;
-  mutable std::unordered_map<Key, Spent, TupleHash> least_;
+  mutable std::unordered_map<Key, Spent, TupleHash> least_, least_of_pass_;
   mutable std::map<std::pair<i64, i64>, std::unordered_map<Key, Kept, TupleHash>>
       kept_;  // by the longest document, and keys that come together
   mutable std::map<StageMesh, Units> units_;

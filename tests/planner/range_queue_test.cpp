@@ -18,12 +18,14 @@ struct Case {
   // All candidates that fit together with home.
   double quickest() {
     double least = kEndless;
-    for (const Shape& shape : problem.shapes)
-      for (const i64 capacity : capacities(problem.model, range))
+    for (const Shape& whole : problem.shapes)
+      for (const i64 capacity : capacities(problem.model, range)) {
+        const Shape shape = cut_to_fit(problem.model, whole, capacity, range, problem.settings.memory);
         if (const i64 memory =
                 problem.model.need(shape, capacity, range).total() + problem.model.home_bytes({shape.placement});
             problem.settings.memory == 0 || memory <= problem.settings.memory)
           least = std::min(least, problem.model.seconds(shape, capacity, range));
+      }
     return least;
   }
   SmallProblem problem;

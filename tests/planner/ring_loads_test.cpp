@@ -45,6 +45,22 @@ TEST_F(RingLoadsTest, no_assignment_is_quicker_than_even_shares) {
     }
 }
 
+// Where passing keys on takes endlessly long, a document lies on one rank, and where it takes nothing, on all.
+TEST_F(RingLoadsTest, a_document_takes_what_its_best_degree_does) {
+  const Placement placement = ring_of(8, 1);
+  const batch::RingCosts& nominal = loads_.ring(placement).costs;
+  Spent rates{.compute = nominal.per_token, .per_pair = nominal.per_pair};
+  const double whole = nominal.per_token * 4096 + nominal.per_pair * attention_pairs_of(4096);
+  EXPECT_DOUBLE_EQ(loads_.least(placement, 4096, rates, 0), whole / 8);
+  EXPECT_DOUBLE_EQ(loads_.least(placement, 4096, rates, whole / 3), whole / 3) << "other documents take longer";
+  rates.per_key = 1;
+  EXPECT_DOUBLE_EQ(loads_.least(placement, 4096, rates, 0), whole);
+  rates.per_key = 0.2 * whole / 4096;  // two ranks: half the work, and half of the keys
+  const double shared = loads_.least(placement, 4096, rates, 0);
+  EXPECT_LT(shared, 0.6 * whole);
+  EXPECT_GT(shared, whole / 8 + 0.09 * whole);
+}
+
 TEST_F(RingLoadsTest, whole_documents_pass_nothing_on) {
   const Placement placement = ring_of(4, 1);
   const PackedSequence of = loads_.assigned(on_ring(loads_, placement, {100, 100, 100, 100}), placement);

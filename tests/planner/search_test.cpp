@@ -264,39 +264,5 @@ TEST(Search, runners_up_are_limited_by_work_and_not_by_time) {
   EXPECT_GT(more, 0);
 }
 
-TEST(Search, bounds_are_below_the_times_they_stand_for) {
-  for (unsigned seed = 1; seed <= kBounded; ++seed) {
-    SmallProblem p(seed);
-    const int levels = static_cast<int>(p.model.bounds().size());
-    for (int lo = 0; lo < levels; ++lo)
-      for (const Shape& shape : p.shapes)
-        for (const i64 capacity : capacities(p.model, {lo, levels})) {
-          const Range range{lo, levels};
-          const double seconds = p.model.seconds(shape, capacity, range) * (1 + 1e-12);
-          EXPECT_LE(p.model.bound(shape, capacity, range), seconds) << "seed " << seed << ", " << to_string(shape);
-          EXPECT_LE(p.model.layers_bound(shape.placement, shape.recompute, shape.splits_gradients(), capacity, range),
-                    seconds)
-              << "seed " << seed << ", " << to_string(shape);
-          EXPECT_LE(p.model.micro_batches_bound(shape, capacity, range), seconds)
-              << "seed " << seed << ", " << to_string(shape);
-          EXPECT_LE(p.model.rough_bound(shape.placement, range), seconds)
-              << "seed " << seed << ", " << to_string(shape);
-          Shape cut = shape;
-          cut.placement = leanest(shape.placement);
-          EXPECT_LE(p.model.least_need(cut, capacity, range).total(), p.model.need(cut, capacity, range).total());
-          EXPECT_LE(p.model.least_need(cut, capacity, range).total(),
-                    p.model.least_need(shape, capacity, range).total())
-              << "whatever isn't cut";
-          EXPECT_LE(p.model.least_need(shape, capacity, range).total(), p.model.need(shape, capacity, range).total());
-          Shape other{shape.placement, shape.recompute};
-          other.placement.order = Order::data_inside;
-          if (shape.splits_gradients()) other.schedule = config::ScheduleKind::zero_bubble;
-          EXPECT_EQ(p.model.bound(other, capacity, range), p.model.bound(shape, capacity, range))
-              << "in any order and schedule, seed " << seed << ", " << to_string(shape);
-          EXPECT_LE(p.model.least_home_bytes(), p.model.home_bytes({shape.placement}));
-        }
-  }
-}
-
 }  // namespace
 }  // namespace switchyard::planner

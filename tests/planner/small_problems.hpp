@@ -2,8 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <random>
+#include <utility>
 
 #include "planner/search.hpp"
 #include "planner/workload.hpp"
@@ -91,13 +91,9 @@ struct SmallProblem {
         transfers(units),
         model(units, transfers, workload_of(documents(), 4096, 512)) {
     // Comparisons with every plan there is take long, so most problems have two axes at most.
-    using layout::StageAxis;
-    const std::array<std::vector<StageAxis>, 5> axes{{{StageAxis::outer},
-                                                      {StageAxis::ulysses},
-                                                      {StageAxis::ulysses, StageAxis::outer},
-                                                      {StageAxis::outer, StageAxis::inner},
-                                                      {StageAxis::ulysses, StageAxis::outer, StageAxis::inner}}};
-    limits.axes = axes[static_cast<size_t>(pick({0, 1, 2, 2, 3, 4}))];
+    limits.axes = stage_axes();
+    for (int axes = pick({1, 2, 2, 2, 3}); std::cmp_greater(limits.axes.size(), axes);)
+      limits.axes.erase(limits.axes.begin() + static_cast<std::ptrdiff_t>(random() % limits.axes.size()));
     limits.both_orders = pick({0, 1}) == 1;
     limits.most_head_layers = pick({0, 1});
     const std::vector<config::Recompute> all = limits.recompute;

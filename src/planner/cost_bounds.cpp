@@ -1,0 +1,241 @@
+// Lower bounds on the time of a phase, from sums over its documents and from its micro-batches.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+
+#include "planner/cost_model.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+// The largest micro-batch, in tokens, that the rough bound assumes.
+i64 roughly_most(const std::vector<i64>& bounds) { return 4 * bounds.back(); }
+
+}  // namespace
+
+// No device is faster than one that is alone on its host, so bounds at the usual rates are divided by that speedup.
+
+// The slowest pipeline's work is at least the mean of all, in the stage with most layers.
+double CostModel::rough_bound(const Placement& placement, Range range) const {
+  const bool by_ranks = units_.shares_rise();
+  const StageMesh mesh = by_ranks ? StageMesh{} : placement.code_mesh();
+  const auto [it, fresh] = rough_.try_emplace(mesh);
+  if (fresh) {
+    const auto least = [&](bool split) {
+      return units_.least(StageKind::middle, mesh, config::Recompute::none, roughly_most(workload_.bounds), split);
+    };
+    it->second = least(false);
+    // Other code hides other communication; a single rank has none.
+    if (!by_ranks) it->second.compute = std::min(it->second.compute, least(true).compute);
+  }
+  const Sums& sums = total_[slot(range)];
+  const int layers = static_cast<int>((units_.model().layers + placement.pp - 1) / placement.pp);
+  const double work =
+      it->second.compute * static_cast<double>(sums.tokens) + it->second.per_pair * sums.attention_pairs;
+  return layers * work / (by_ranks ? placement.stage_ranks() : placement.ring()) / placement.dp /
+         static_cast<double>(workload_.steps.size()) / speedup_;
+}
+
+double CostModel::layers_bound(const Placement& p, config::Recompute recompute, bool split, i64 capacity,
+                               Range range) const {
+  const int layers = static_cast<int>(units_.model().layers), most = (layers + p.pp - 1) / p.pp;
+  const Spent &least = units_.least(StageKind::middle, p.code_mesh(), recompute, capacity, split),
+              &through = units_.least(StageKind::middle, p.code_mesh(), recompute, capacity, split, true);
+  double sum = 0;
+  for (const Sums& sums : sums_[slot(range)]) {
+    if (sums.documents == 0) continue;
+    const i64 micro_batch = filled_micro_batch(sums, p.dp * p.ring(), capacity);
+    sum += std::max(most * work(least, units_.least(StageKind::middle, p.code_mesh(), recompute, micro_batch, split),
+                                micro_batch, capacity, sums, p),
+                    layers * alone(through, sums.longest, p));
+  }
+  return sum / static_cast<double>(workload_.steps.size()) / speedup_;
+}
+
+double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
+  double sum = 0;
+  for (const Sums& sums : sums_[slot(range)])
+    if (sums.documents > 0) sum += step_bound(shape, capacity, sums);
+  return sum / static_cast<double>(workload_.steps.size()) / speedup_;
+}
+
+i64 CostModel::filled_micro_batch(const Sums& sums, int lanes, i64 capacity) const {
+  const double tokens = static_cast<double>(sums.tokens) / lanes;
+  return std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
+}
+
+// Lower bound on the work of the pipeline with most work, at the lowest rates of micro-batches of the capacity and of
+// `micro_batch` tokens; the maximum of three bounds:
+//  mean      it has at least the mean of all pipelines
+//  filled    if all micro-batches are within T, tokens take at least as long as in one of T; a longer one alone takes
+//            at least as long as T tokens
+//  crowded   a pipeline has at least ceil(documents / pipelines) documents, or, where ring ranks may share them, at
+//            least ceil(full micro-batches / pipelines) micro-batches
+// Ring ranks count as pipelines, of which the slowest decides.
+double CostModel::work(const Spent& least, const Spent& filled, i64 micro_batch, i64 capacity, const Sums& sums,
+                       const Placement& p) const {
+  const int lanes = p.dp * p.ring();
+  const double tokens = static_cast<double>(sums.tokens) / lanes, attention_pairs = sums.attention_pairs / lanes;
+  const i64 apart = p.ring() > 1 ? (sums.tokens + capacity - 1) / capacity : sums.documents;
+  return std::max({least.compute * tokens + least.per_pair * attention_pairs,
+                   filled.compute * std::min(tokens, static_cast<double>(micro_batch)),
+                   static_cast<double>((apart + p.dp - 1) / p.dp) * alone(least, sums.shortest, p)});
+}
+
+// A document by itself, on as many ring ranks as are best.
+double CostModel::alone(const Spent& least, i64 tokens, const Placement& p) const {
+  return p.ring() > 1 ? ring_loads_.least(p, tokens, least, 0)
+                      : least.compute * static_cast<double>(tokens) + least.per_pair * attention_pairs_of(tokens);
+}
+
+// A stage begins when the first micro-batch has passed the stages before it, and unless gradients are split it ends
+// before the last micro-batch's gradient goes back there. The longest document passes all positions; where gradients
+// are split, weight gradients are not on this path.
+double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums) const {
+  const Placement& p = shape.placement;
+  const i64 micro_batch = filled_micro_batch(sums, p.dp * p.ring(), capacity);
+  const auto rate = [&](const Parts& parts, i64 T, bool passed = false) {
+    return parts.sum([&](StageKind kind) {
+      return units_.least(kind, p.code_mesh(), shape.recompute, T, shape.splits_gradients(), passed);
+    });
+  };
+  const i64 shortest = p.ring() > 1 ? 1 : sums.shortest;  // on a ring rank
+  const auto through = [&](const Parts& parts, Pass pass) { return once(shape, parts, pass, {shortest}); };
+  const Pipeline& pipeline = this->pipeline(p);
+  double bound = 0, before = 0;
+  for (const StageRun& run : pipeline.runs) {
+    const double way =
+        p.pp == 1 || !units_.times_rise()
+            ? 0
+            : through(run.begin, Pass::F) + (shape.splits_gradients() ? 0 : through(run.begin, Pass::BW));
+    bound = std::max(bound, before + (run.count - 1) * way +
+                                work(rate(run.all, capacity), rate(run.all, micro_batch), micro_batch, capacity, sums, p));
+    before += run.count * way;
+  }
+  return std::max(bound, alone(rate(pipeline.all, capacity, true), sums.longest, p));
+}
+
+const CostModel::Gradients& CostModel::gradients(const Shape& shape, i64 capacity, Replica& replica) const {
+  const bool split = shape.splits_gradients();
+  std::optional<Gradients>& known = replica.gradients[static_cast<size_t>(shape.recompute)][split ? 1 : 0];
+  if (known) return *known;
+  const std::span<const PackedSequence> micro_batches = replica.micro_batches;
+  const auto of = [&](std::span<const PackedSequence> some, Pass pass) {
+    return sum_over(shape.placement, some, shape.recompute, pass, capacity);
+  };
+  const Pass pass = split ? Pass::B : Pass::BW;
+  known = {of(micro_batches, pass), of(micro_batches.first(1), pass), of(micro_batches.last(1), pass)};
+  if (split) std::ranges::transform(known->all, of(micro_batches, Pass::W), known->all.begin(), std::plus<>());
+  return *known;
+}
+
+// With what runs gather and reduce. Of two activities that slow each other down by 1 + k the time is at least that of
+// one and k times that of the other; which one is the longer is decided for all runs at once.
+CostModel::Times CostModel::with_transfers(const Times& plain, const Shape& shape, size_t micro_batches,
+                                           bool transfers_first) const {
+  const Transfers::OfRun& run = transfers_.of_run(shape.placement);
+  const double share = std::min(1.0, run.device_share), mbs = static_cast<double>(micro_batches);
+  Times times = plain;
+  for (int k = 0; k < kStageKinds; ++k) {
+    const StageKind kind = static_cast<StageKind>(k);
+    const double gather = run.gather.of(kind, 1), reduce = run.reduce.of(kind, 1);
+    const double of_gradients = gather + (shape.splits_gradients() ? 0 : reduce);
+    const auto add = [&](ByKind& to, double transfers) {
+      double& seconds = to[static_cast<size_t>(k)];
+      seconds = transfers_first ? transfers + share * seconds : seconds + share * transfers;
+    };
+    add(times.forward, mbs * gather);
+    add(times.most_forward, gather);
+    add(times.first_forward, gather);
+    add(times.gradients.all, mbs * (gather + reduce));
+    add(times.gradients.first, of_gradients);
+    add(times.gradients.last, of_gradients);
+  }
+  return times;
+}
+
+// Every schedule begins with the first micro-batch, and the gradients of a position are computed in the order of
+// micro-batches. Two bounds on the end of a stage:
+//  all its work after the first micro-batch has reached it
+//  all but the forward passes that it may run ahead, after the first micro-batch's gradient has reached it
+// Unless gradients are split, the last micro-batch's gradient then goes back to the first stage.
+double CostModel::pipeline_bound(const Shape& shape, const Times& times,
+                                 std::span<const PackedSequence> micro_batches) const {
+  const Placement& p = shape.placement;
+  const Pipeline& pipeline = this->pipeline(p);
+  if (p.pp == 1) return pipeline.all.weigh(times.forward) + pipeline.all.weigh(times.gradients.all);
+  const Hops& hops = this->hops(p);
+  const auto sends = [&](const PackedSequence& micro_batch) {
+    return Sends{send(p, false, micro_batch.T), send(p, true, micro_batch.T)};
+  };
+  const Sends first = sends(micro_batches.front()), last = sends(micro_batches.back());
+  const bool split = shape.splits_gradients(), turns = p.path == schedule::Placement::v;
+  const int end = p.positions() - 1, mbs = static_cast<int>(micro_batches.size());
+  const double forward = pipeline.all.weigh(times.first_forward) + hops.sum(0, end, first);
+  double later = 0;  // gradients of the first micro-batch at positions after the stage's last one
+  const ByKind& first_gradient = times.gradients.first;
+  for (const StageRun& run : pipeline.runs)
+    if (!turns) later += run.count * run.end.weigh(first_gradient);
+  double bound = 0, in = 0, back = 0;
+  for (const StageRun& run : pipeline.runs) {
+    const double of_end = run.end.weigh(first_gradient), all_forward = run.all.weigh(times.forward),
+                 all = all_forward + run.all.weigh(times.gradients.all);
+    const double way = run.begin.weigh(times.first_forward),
+                 way_back = split ? 0 : run.begin.weigh(times.gradients.last);
+    double slowest = 0;  // forward
+    for (const Position& position : run.positions)
+      slowest = std::max(slowest, parts_of(position.kind, position.layers).weigh(times.most_forward));
+    for (const int s : {run.first, run.first + run.count - 1}) {
+      const int skipped = s - run.first, last_position = turns ? end - s : end - (p.pp - 1 - s);
+      const double came = in + skipped * way + hops.sum(0, s, first);
+      const double after = turns ? later + skipped * of_end : later - (skipped + 1) * of_end;
+      const double ahead = std::min(all_forward, most_kept(shape, s, mbs) * slowest);
+      const double gradient = forward + after + hops.sum(last_position, end, first) - ahead;
+      bound = std::max(bound,
+                       std::max(came, gradient) + all + (split ? 0 : back + skipped * way_back + hops.sum(0, s, last)));
+    }
+    in += run.count * way;
+    back += run.count * way_back;
+    later += (turns ? 1 : -1) * run.count * of_end;
+  }
+  return bound;
+}
+
+double CostModel::replica_bound(const Shape& shape, i64 capacity, Replica& replica) const {
+  const std::span<const PackedSequence> micro_batches = replica.micro_batches;
+  const Times plain{replica.forward, replica.most_forward, replica.first_forward, gradients(shape, capacity, replica)};
+  if (shape.placement.zero == 1) return pipeline_bound(shape, plain, micro_batches);
+  double bound = 0;
+  for (const bool transfers_first : {false, true})
+    bound = std::max(bound, pipeline_bound(shape, with_transfers(plain, shape, micro_batches.size(), transfers_first),
+                                           micro_batches));
+  return bound;
+}
+
+double CostModel::micro_batches_bound(const Shape& shape, i64 capacity, Range range) const {
+  double sum = 0;
+  for (Step& step : steps(shape.placement, capacity, range, Rings::even)) {
+    double slowest = 0;
+    if (shape.placement.zero > 1) {
+      if (!step.slowest.micro_batches.empty()) slowest = replica_bound(shape, capacity, step.slowest);
+    } else {
+      for (Replica& replica : step.replicas)
+        if (replica.heavy) slowest = std::max(slowest, replica_bound(shape, capacity, replica));
+      if (speedup_ > 1) slowest = std::max(slowest / speedup_, shared_bound(shape, step.replicas));
+    }
+    sum += slowest;
+  }
+  return sum / static_cast<double>(workload_.steps.size());
+}
+
+// No host is faster than with all its devices computing.
+double CostModel::shared_bound(const Shape& shape, const Replicas& replicas) const {
+  double compute = 0;
+  for (const Replica& replica : replicas)
+    compute += replica.count * spent_by(shape, replica.micro_batches, {Pass::F, Pass::BW}).compute;
+  return compute * shape.placement.code_ranks() / units_.hardware().ranks();  // of the slowest ring ranks alone
+}
+
+}  // namespace switchyard::planner

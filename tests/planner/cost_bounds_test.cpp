@@ -1,0 +1,87 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "planner/cost_model.hpp"
+#include "small_problems.hpp"
+
+namespace switchyard::planner {
+namespace {
+
+constexpr unsigned kProblems = problems(40, 2);
+
+TEST(CostBounds, are_below_the_times_they_stand_for) {
+  int rings = 0, cut = 0;
+  for (unsigned seed = 1; seed <= kProblems; ++seed) {
+    SmallProblem p(seed);
+    const Range range{static_cast<int>(seed % p.model.bounds().size()), static_cast<int>(p.model.bounds().size())};
+    if (!p.model.any(range)) continue;
+    for (const Shape& shape : p.shapes)
+      for (const i64 capacity : capacities(p.model, range)) {
+        const std::string text = fmt::format("seed {}, {}, {} tokens", seed, to_string(shape), capacity);
+        const double seconds = p.model.seconds(shape, capacity, range) * (1 + 1e-12);
+        EXPECT_LE(p.model.rough_bound(shape.placement, range), seconds) << text;
+        EXPECT_LE(p.model.layers_bound(shape.placement, shape.recompute, shape.splits_gradients(), capacity, range),
+                  seconds)
+            << text;
+        EXPECT_LE(p.model.bound(shape, capacity, range), seconds) << text;
+        EXPECT_LE(p.model.micro_batches_bound(shape, capacity, range), seconds) << text;
+        Shape other{shape.placement, shape.recompute};
+        other.placement.order = Order::data_inside;
+        if (shape.splits_gradients()) other.schedule = config::ScheduleKind::zero_bubble;
+        EXPECT_EQ(p.model.bound(other, capacity, range), p.model.bound(shape, capacity, range))
+            << "in any order and schedule, " << text;
+        rings += shape.placement.ring() > 1;
+        for (std::optional<Placement> next = cut_further(shape.placement); next; next = cut_further(*next)) {
+          Shape further = shape;
+          further.placement = *next;
+          const double longer = p.model.seconds(further, capacity, range) * (1 + 1e-12);
+          EXPECT_LE(p.model.bound(shape, capacity, range), longer) << text << ", zero=" << next->zero;
+          EXPECT_LE(p.model.micro_batches_bound(further, capacity, range), longer) << text << ", zero=" << next->zero;
+          ++cut;
+        }
+      }
+  }
+  if (kProblems < 10) return;
+  EXPECT_GT(rings, 100);
+  EXPECT_GT(cut, 100);
+}
+
+TEST(CostBounds, needs_are_at_least_what_they_are_known_to_be) {
+  for (unsigned seed = 1; seed <= kProblems; ++seed) {
+    SmallProblem p(seed);
+    const Range range{0, static_cast<int>(p.model.bounds().size())};
+    for (const Shape& shape : p.shapes)
+      for (const i64 capacity : capacities(p.model, range)) {
+        Shape cut = shape;
+        cut.placement = leanest(shape.placement);
+        const i64 least = p.model.least_need(cut, capacity, range).total();
+        EXPECT_LE(least, p.model.need(cut, capacity, range).total());
+        EXPECT_LE(least, p.model.least_need(shape, capacity, range).total()) << "whatever isn't cut";
+        EXPECT_LE(p.model.least_need(shape, capacity, range).total(), p.model.need(shape, capacity, range).total());
+        EXPECT_LE(p.model.least_home_bytes(), p.model.home_bytes({shape.placement}));
+      }
+  }
+}
+
+// What the micro-batches' bound says of the quickest candidates: if it said little, searches would time most of them.
+TEST(CostBounds, of_micro_batches_are_near_the_times) {
+  double sum = 0, worst = 1;
+  int count = 0;
+  for (unsigned seed = 1; seed <= kProblems; ++seed) {
+    SmallProblem p(seed);
+    const Range range{0, static_cast<int>(p.model.bounds().size())};
+    if (p.units.hardware().device.alone_speedup > 1) continue;
+    for (const Shape& shape : p.shapes) {
+      const i64 capacity = capacities(p.model, range).back();
+      const double share = p.model.micro_batches_bound(shape, capacity, range) / p.model.seconds(shape, capacity, range);
+      sum += share;
+      worst = std::min(worst, share);
+      ++count;
+    }
+  }
+  EXPECT_GT(sum / count, 0.9);
+  EXPECT_GT(worst, 0.4);
+}
+
+}  // namespace
+}  // namespace switchyard::planner
