@@ -46,7 +46,9 @@ std::string limit(const Run& run, const StepParts& parts) {
   const Timeline* timeline = timeline_of(run, parts.measured);
   const std::string step =
       !timeline ? std::string("The step")
-                : fmt::format("Step {}, {} {},", timeline->step, parts.measured ? "measured at" : "predicted to take",
+                : fmt::format("Step {}, {} {},", timeline->step, !parts.measured          ? "predicted to take"
+                              : run.emulated.empty() ? "measured at"
+                                                     : "emulated at",
                               duration(*(parts.measured ? timeline->measured_seconds : timeline->predicted_seconds)));
   std::string text =
       fmt::format("{} is limited by {}: {} of the ranks' time", step, order[0].name, percent(parts.*order[0].share));
@@ -84,7 +86,8 @@ std::string against_prediction(const Run& run) {
                             : ratio > 1.005 ? fmt::format("{} longer than predicted", percent(ratio - 1))
                             : ratio < 0.995 ? fmt::format("{} shorter than predicted", percent(1 - ratio))
                                             : std::string("as predicted");
-    return fmt::format("The prediction was {}: measured, the step is {}.", duration(*timeline.predicted_seconds), how);
+    return fmt::format("The prediction was {}: {}, the step is {}.", duration(*timeline.predicted_seconds),
+                       run.emulated.empty() ? "measured" : "emulated", how);
   }
   return "";
 }
@@ -115,6 +118,9 @@ std::vector<std::string> headline_of(const Run& run) {
   sentences.push_back(gain(run.candidates));
   sentences.push_back(against_prediction(run));
   if (!run.parts.empty()) sentences.push_back(remedy(run, run.parts.back()));
+  if (!run.emulated.empty())
+    sentences.push_back(fmt::format("Steps were emulated: times are those on {}, with cores of one machine as devices.",
+                                    run.emulated));
   std::erase(sentences, "");
   return sentences;
 }

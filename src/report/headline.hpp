@@ -9,8 +9,8 @@
 namespace switchyard::report {
 
 /// Sentences: what limits the step, the gain over the best single strategy that was compared and fits, the measured
-/// step against the predicted one, and what would help most. What is unknown is left out; measured shares go before
-/// predicted ones.
+/// step against the predicted one, what would help most, and that times were emulated. What is unknown is left out;
+/// measured shares go before predicted ones.
 std::vector<std::string> headline_of(const Run& run);
 
 }  // namespace switchyard::report

@@ -187,6 +187,7 @@ struct LongTask {
 struct Run {
   std::string name{};
   bool simulated = false;
+  std::string emulated{};  // cluster whose times measured ones are; empty: the machine's own
   std::vector<std::pair<std::string, std::string>> facts{}, tiles{};
   std::vector<std::string> notes{};
   std::optional<Steps> steps{};

@@ -36,6 +36,18 @@ TEST(Headline, speaks_of_the_measured_step_where_there_is_one) {
   EXPECT_EQ(headline_of(run)[1], "The prediction was 2 s: measured, the step is 25 % shorter than predicted.");
 }
 
+TEST(Headline, says_that_times_were_emulated) {
+  report::Run run = run_with({.compute = 1});
+  run.emulated = "2x4:1GB/s,1GB/s,1GiB";
+  run.timelines[0].measured_seconds = 2.5;
+  run.parts.push_back({.measured = true, .compute = 1});
+  const Sentences sentences = headline_of(run);
+  EXPECT_EQ(sentences[0].substr(0, 24), "Step 2, emulated at 2.5 ");
+  EXPECT_EQ(sentences[1], "The prediction was 2 s: emulated, the step is 25 % longer than predicted.");
+  EXPECT_EQ(sentences.back(),
+            "Steps were emulated: times are those on 2x4:1GB/s,1GB/s,1GiB, with cores of one machine as devices.");
+}
+
 TEST(Headline, compares_with_the_quickest_single_strategy_that_fits) {
   report::Run run;
   const auto gain = [&](std::vector<Candidate> candidates) {
